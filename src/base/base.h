@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Small things that every layer uses: errors, memory, clock, intrusive list. */
+#ifndef PL_BASE_H
+#define PL_BASE_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <peerlane/peerlane.h>
+
+#define PL_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define PL_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define PL_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define PL_NS_PER_S 1000000000ull
+#define PL_NS_PER_MS 1000000ull
+
+#define pl_container_of(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+
+/*
+ * Fills *error (if not NULL) and returns code, so that a failing function can end in
+ * `return pl_fail(error, -EINVAL, "ID", "call", object, "hint", "fact %d", n);`.
+ * call, object and hint may be NULL.
+ */
+int pl_fail(struct pl_error *error, int code, const char *id, const char *call, const char *object, const char *hint,
+	    const char *format, ...) __attribute__((format(printf, 7, 8)));
+
+/* The usual end of a failed system call: the fact is strerror(-code). */
+int pl_fail_errno(struct pl_error *error, int code, const char *id, const char *call, const char *object);
+
+/* No memory, said the same way everywhere. */
+int pl_fail_memory(struct pl_error *error, const char *call);
+
+/* Memory through an allocator of the caller's; pl_zalloc gives zeroed memory. */
+void *pl_alloc(const struct pl_allocator *allocator, size_t size);
+void *pl_zalloc(const struct pl_allocator *allocator, size_t size);
+void *pl_realloc(const struct pl_allocator *allocator, void *pointer, size_t size);
+void pl_free(const struct pl_allocator *allocator, void *pointer);
+
+/* malloc(3), realloc(3), free(3). */
+extern const struct pl_allocator pl_system_allocator;
+
+/* CLOCK_MONOTONIC and CLOCK_REALTIME in nanoseconds. */
+uint64_t pl_now(void);
+uint64_t pl_wall_clock(void);
+
+/* now + timeout without wrapping: UINT64_MAX stays "never". */
+static inline uint64_t pl_deadline(uint64_t now, uint64_t timeout)
+{
+	return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
+}
+
+/* Fills memory with random bytes of the kernel's; 0 or a negative errno. */
+int pl_random(void *buffer, size_t length);
+
+/*
+ * Copies an option structure that begins with its size, from a program that may know fewer or more
+ * fields; NULL copies zeros.  -EINVAL if a field that this library does not know is not zero.
+ */
+int pl_copy_versioned(void *to, size_t known, const void *from);
+
+/* A doubly linked list with a head; an element off any list points to itself. */
+struct pl_list {
+	struct pl_list *next, *prev;
+};
+
+static inline void pl_list_init(struct pl_list *list)
+{
+	list->next = list->prev = list;
+}
+
+static inline bool pl_list_empty(const struct pl_list *list)
+{
+	return list->next == list;
+}
+
+/* Adds before the head, so at the end. */
+static inline void pl_list_append(struct pl_list *head, struct pl_list *element)
+{
+	element->prev = head->prev;
+	element->next = head;
+	head->prev->next = element;
+	head->prev = element;
+}
+
+static inline void pl_list_prepend(struct pl_list *head, struct pl_list *element)
+{
+	pl_list_append(head->next, element);
+}
+
+static inline void pl_list_remove(struct pl_list *element)
+{
+	element->prev->next = element->next;
+	element->next->prev = element->prev;
+	pl_list_init(element);
+}
+
+/* Moves all elements of `from` to the end of `to`. */
+static inline void pl_list_splice(struct pl_list *to, struct pl_list *from)
+{
+	if (pl_list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	to->prev->next = from->next;
+	from->prev->next = to;
+	to->prev = from->prev;
+	pl_list_init(from);
+}
+
+#define pl_list_entry(element, type, member) pl_container_of(element, type, member)
+#define pl_list_first(head, type, member) pl_list_entry((head)->next, type, member)
+#define pl_list_for_each(cursor, head) for (struct pl_list *cursor = (head)->next; cursor != (head); cursor = cursor->next)
+/* Safe against removal of the element at the cursor. */
+#define pl_list_for_each_safe(cursor, following, head) \
+	for (struct pl_list *cursor = (head)->next, *following = cursor->next; cursor != (head); \
+	     cursor = following, following = cursor->next)
+
+#endif

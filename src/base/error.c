@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+	snprintf(to, size, "%s", from ? from : "");
+}
+
+int pl_fail(struct pl_error *error, int code, const char *id, const char *call, const char *object, const char *hint,
+	    const char *format, ...)
+{
+	va_list arguments;
+
+	if (!error)
+		return code;
+	error->code = code;
+	copy_text(error->id, sizeof(error->id), id);
+	copy_text(error->call, sizeof(error->call), call);
+	copy_text(error->object, sizeof(error->object), object);
+	copy_text(error->hint, sizeof(error->hint), hint);
+	va_start(arguments, format);
+	vsnprintf(error->message, sizeof(error->message), format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+int pl_fail_errno(struct pl_error *error, int code, const char *id, const char *call, const char *object)
+{
+	char text[96];
+
+	return pl_fail(error, code, id, call, object, NULL, "%s", strerror_r(-code, text, sizeof(text)));
+}
+
+int pl_fail_memory(struct pl_error *error, const char *call)
+{
+	return pl_fail(error, -ENOMEM, "NO-MEMORY", call, NULL, NULL, "out of memory");
+}
+
+int pl_error_format(const struct pl_error *error, char *buffer, size_t size)
+{
+	const char *separator_object = error->object[0] ? ": " : "";
+	const char *separator_call = error->call[0] ? ": " : "";
+	const char *before_hint = error->hint[0] ? "\n  hint: " : "";
+
+	return snprintf(buffer, size, "%s%s%s%s%s [%s]%s%s", error->object, separator_object, error->call,
+			separator_call, error->message, error->id, before_hint, error->hint);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/channel.h"
+
+#define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
+/* A peer that makes us answer and does not read the answers is cut off here. */
+#define UNSENT_MAX (256u << 10)
+
+static void fail(struct pl_channel *channel, int code)
+{
+	struct pl_error error;
+
+	if (code == -EPROTO || code == -EMSGSIZE || code == -ENOMSG)
+		pl_fail(&error, -EPROTO, "PROTOCOL", "control message", NULL,
+			"check that the other end is Peerlane, and of a release that this one knows",
+			"the other end sent a malformed control message");
+	else if (code == -ENOMEM)
+		pl_fail_memory(&error, "control message");
+	else
+		pl_fail(&error, -ECONNRESET, "PEER-LOST", "control channel", NULL, NULL,
+			"the other end closed the connection");
+	channel->closed(channel, &error);
+}
+
+/* Handles one message at the front of the data.  Bytes used, 0 if it is incomplete, a negative errno. */
+static ssize_t take_message(struct pl_channel *channel, const uint8_t *data, size_t length)
+{
+	struct pl_control message;
+	uint32_t body;
+	uint16_t type;
+	int rc;
+
+	if (length < PL_CONTROL_HEADER)
+		return 0;
+	rc = pl_control_header_decode(data, &type, &body);
+	if (rc < 0)
+		return rc;
+	if (length < PL_CONTROL_HEADER + body)
+		return 0;
+	rc = pl_control_decode(type, data + PL_CONTROL_HEADER, body, &message);
+	if (rc < 0)
+		return rc;
+	channel->message(channel, &message);
+	return PL_CONTROL_HEADER + body;
+}
+
+static int keep(struct pl_channel *channel, const uint8_t *data, size_t length)
+{
+	if (length == 0) {
+		pl_free(channel->allocator, channel->received);
+		channel->received = NULL;
+		channel->received_length = 0;
+		return 0;
+	}
+	if (!channel->received) {
+		channel->received = pl_alloc(channel->allocator, MESSAGE_MAX);
+		if (!channel->received)
+			return -ENOMEM;
+	}
+	memmove(channel->received, data, length);
+	channel->received_length = length;
+	return 0;
+}
+
+/* Handles all whole messages.  1 if the channel was closed by one of them. */
+static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t length)
+{
+	struct pl_engine *engine = channel->source.engine;
+	uint64_t removals = engine->removals;
+
+	while (length) {
+		ssize_t used = take_message(channel, data, length);
+
+		if (engine->removals != removals)
+			return 1;
+		if (used < 0)
+			return (int)used;
+		if (used == 0)
+			break;
+		data += used;
+		length -= (size_t)used;
+	}
+	return keep(channel, data, length);
+}
+
+/* 0, 1 if the channel is gone, or a negative errno; -EAGAIN when there is nothing to read. */
+static int receive(struct pl_channel *channel)
+{
+	uint8_t buffer[2 * MESSAGE_MAX];
+	size_t have = channel->received_length;
+	struct iovec vector = { .iov_base = buffer + have, .iov_len = sizeof(buffer) - have };
+	ssize_t got;
+
+	if (have)
+		memcpy(buffer, channel->received, have);
+	got = pl_stream_read(&channel->stream, &vector, 1);
+	if (got < 0)
+		return (int)got;
+	return take_messages(channel, buffer, have + (size_t)got);
+}
+
+static int flush(struct pl_channel *channel)
+{
+	while (channel->unsent_length) {
+		struct iovec vector = { .iov_base = channel->unsent, .iov_len = channel->unsent_length };
+		ssize_t sent = pl_stream_write(&channel->stream, &vector, 1);
+
+		if (sent == -EAGAIN)
+			return pl_source_watch(&channel->source, EPOLLIN | EPOLLOUT);
+		if (sent < 0)
+			return (int)sent;
+		channel->unsent_length -= (size_t)sent;
+		memmove(channel->unsent, channel->unsent + sent, channel->unsent_length);
+	}
+	pl_free(channel->allocator, channel->unsent);
+	channel->unsent = NULL;
+	return pl_source_watch(&channel->source, EPOLLIN);
+}
+
+static bool ready(struct pl_source *source, uint32_t events)
+{
+	struct pl_channel *channel = pl_container_of(source, struct pl_channel, source);
+	int rc = 0;
+
+	if (channel->unsent_length)
+		rc = flush(channel);
+	(void)events; /* what TLS read ahead comes without EPOLLIN */
+	while (rc == 0)
+		rc = receive(channel);
+	if (rc < 0 && rc != -EAGAIN)
+		fail(channel, rc);
+	else if (rc != 1 && channel->unsent_length == 0)
+		pl_source_watch(&channel->source, EPOLLIN);
+	return true;
+}
+
+int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct pl_stream *stream,
+		    const uint8_t *prefix, size_t prefix_length)
+{
+	int rc;
+
+	channel->allocator = engine->allocator;
+	channel->stream = *stream;
+	stream->fd = -1;
+	stream->ssl = NULL;
+	channel->received = channel->unsent = NULL;
+	channel->received_length = channel->unsent_length = 0;
+	channel->open = true;
+	memset(&channel->source, 0, sizeof(channel->source));
+	channel->source.fd = channel->stream.fd;
+	channel->source.ready = ready;
+	rc = keep(channel, prefix, prefix_length);
+	if (rc == 0) /* EPOLLOUT makes ready() come once, for what TLS may have read ahead */
+		rc = pl_source_add(engine, &channel->source, EPOLLIN);
+	if (rc < 0)
+		pl_channel_close(channel);
+	else if (pl_stream_pending(&channel->stream))
+		rc = pl_source_watch(&channel->source, EPOLLIN | EPOLLOUT);
+	return rc;
+}
+
+int pl_channel_send(struct pl_channel *channel, const struct pl_control *message)
+{
+	uint8_t buffer[MESSAGE_MAX];
+	uint8_t *grown;
+	int length;
+
+	if (!channel->open)
+		return -EPIPE;
+	length = pl_control_encode(message, buffer, sizeof(buffer));
+	if (length < 0)
+		return length;
+	if (channel->unsent_length + (size_t)length > UNSENT_MAX)
+		return -EPIPE;
+	grown = pl_realloc(channel->allocator, channel->unsent, channel->unsent_length + (size_t)length);
+	if (!grown)
+		return -ENOMEM;
+	channel->unsent = grown;
+	memcpy(grown + channel->unsent_length, buffer, (size_t)length);
+	channel->unsent_length += (size_t)length;
+	return flush(channel);
+}
+
+void pl_channel_close(struct pl_channel *channel)
+{
+	if (!channel->open)
+		return;
+	channel->open = false;
+	pl_source_remove(&channel->source);
+	pl_stream_close(&channel->stream);
+	pl_free(channel->allocator, channel->received);
+	pl_free(channel->allocator, channel->unsent);
+	channel->received = channel->unsent = NULL;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/stream.h"
+
+#include <limits.h>
+#include <openssl/err.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "control/tls.h"
+
+/* The most that one TLS record carries. */
+#define RECORD_MAX 16384
+
+int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool server, struct pl_error *error)
+{
+	stream->fd = fd;
+	stream->ssl = NULL;
+	stream->want = server ? EPOLLIN : EPOLLOUT;
+	if (!tls)
+		return 0;
+	ERR_clear_error();
+	stream->ssl = pl_tls_connection(tls, fd, server);
+	ERR_clear_error();
+	if (stream->ssl)
+		return 0;
+	close(fd);
+	stream->fd = -1;
+	return pl_fail_memory(error, "SSL_new");
+}
+
+/* -- handshake -------------------------------------------------------------------------------------------------- */
+
+/* The alerts by which a server refuses a key. */
+static bool is_key_alert(int alert)
+{
+	return alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_DECRYPT_ERROR ||
+	       alert == SSL_AD_HANDSHAKE_FAILURE || alert == SSL_AD_BAD_RECORD_MAC ||
+	       alert == SSL_AD_UNKNOWN_PSK_IDENTITY;
+}
+
+static bool is_key_mismatch(const SSL *ssl, int reason)
+{
+	if (SSL_is_server(ssl))
+		return reason == SSL_R_BINDER_DOES_NOT_VERIFY;
+	return reason > SSL_AD_REASON_OFFSET && is_key_alert(reason - SSL_AD_REASON_OFFSET);
+}
+
+static int explain_handshake(const SSL *ssl, const char *object, struct pl_error *error)
+{
+	const struct pl_tls_socket *socket = pl_tls_socket(ssl);
+	const char *call = SSL_is_server(ssl) ? "accept" : "connect";
+	unsigned long first = ERR_peek_error();
+	const char *reason = ERR_reason_error_string(first);
+	int broken = socket->read_error ? socket->read_error : socket->write_error;
+
+	if (socket->foreign)
+		return pl_fail(error, -EPROTO, "AUTH-NO-TLS", call, object,
+			       "only this end has a key: give both ends the same --key file, or neither a key; "
+			       "and check that the port is Peerlane's",
+			       "the other end does not speak TLS, so it has no key");
+	if (first && is_key_mismatch(ssl, ERR_GET_REASON(first)))
+		return pl_fail(error, -EACCES, "AUTH-KEY-MISMATCH", call, object,
+			       "give both ends the same --key file, byte for byte (compare: sha256sum FILE)",
+			       "the two ends have different keys");
+	if (!first && (socket->ended || broken == ECONNRESET || broken == EPIPE))
+		return pl_fail(error, -ECONNRESET, "PEER-LOST", call, object,
+			       "see why the other end gave up; if it has no key, give both ends the same --key file",
+			       "the other end hung up during the TLS handshake");
+	if (!first && broken)
+		return pl_fail_errno(error, -broken, "PEER-LOST", call, object);
+	return pl_fail(error, -EPROTO, "TLS-FAILED", call, object,
+		       "check that the address and port are those of a Peerlane, and that both ends have the same "
+		       "version",
+		       "the TLS handshake failed: %s", reason ? reason : "no reason given");
+}
+
+/* -EAGAIN if the call only has to be repeated. */
+static int examine(struct pl_stream *stream, int result)
+{
+	switch (SSL_get_error(stream->ssl, result)) {
+	case SSL_ERROR_WANT_READ:
+		stream->want = EPOLLIN;
+		return -EAGAIN;
+	case SSL_ERROR_WANT_WRITE:
+		stream->want = EPOLLOUT;
+		return -EAGAIN;
+	case SSL_ERROR_ZERO_RETURN:
+		return -EPIPE;
+	default:
+		return -EPROTO;
+	}
+}
+
+int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_error *error)
+{
+	int rc;
+
+	if (!stream->ssl)
+		return 0;
+	ERR_clear_error();
+	rc = SSL_do_handshake(stream->ssl);
+	if (rc == 1 && SSL_session_reused(stream->ssl)) {
+		rc = 0;
+	} else if (rc == 1) { /* defence in depth: there is no way but the key */
+		rc = pl_fail(error, -EACCES, "AUTH-KEY-MISMATCH", NULL, object, "give both ends the same --key file",
+			     "the other end did not prove that it has the key");
+	} else {
+		rc = examine(stream, rc);
+		if (rc != -EAGAIN)
+			rc = explain_handshake(stream->ssl, object, error);
+	}
+	ERR_clear_error();
+	return rc;
+}
+
+/* -- in the clear ------------------------------------------------------------------------------------------------ */
+
+/* Leaves out empty elements at the begin; returns the bytes of the rest, as far as one call takes them. */
+static size_t trim(const struct iovec **vector, int *count)
+{
+	size_t total = 0;
+
+	while (*count > 0 && (*vector)->iov_len == 0) {
+		(*vector)++;
+		(*count)--;
+	}
+	*count = PL_MIN(*count, IOV_MAX);
+	for (int i = 0; i < *count; i++)
+		total += (*vector)[i].iov_len;
+	return total;
+}
+
+static ssize_t plain_result(struct pl_stream *stream, ssize_t result, uint32_t want)
+{
+	if (result >= 0)
+		return result;
+	if (errno != EAGAIN && errno != EWOULDBLOCK)
+		return -errno;
+	stream->want = want;
+	return -EAGAIN;
+}
+
+static ssize_t plain_read(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
+	ssize_t got;
+
+	do
+		got = recvmsg(stream->fd, &message, MSG_DONTWAIT);
+	while (got < 0 && errno == EINTR);
+	return got == 0 ? -EPIPE : plain_result(stream, got, EPOLLIN);
+}
+
+static ssize_t plain_write(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
+	ssize_t sent;
+
+	do
+		sent = sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	return plain_result(stream, sent, EPOLLOUT);
+}
+
+/* -- TLS ----------------------------------------------------------------------------------------------------------- */
+
+/* Why a read or write failed, whose error on the socket would be `broken`.  The same again if called again. */
+static int tls_failure(struct pl_stream *stream, int result, int broken)
+{
+	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
+	int rc = examine(stream, result);
+
+	if (rc == -EPROTO && broken)
+		rc = -broken;
+	else if (rc == -EPROTO && socket->ended) /* cut off: without close_notify anybody may have done it */
+		rc = -ECONNRESET;
+	ERR_clear_error();
+	return rc;
+}
+
+static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
+	size_t total = 0;
+
+	for (int i = 0; i < count; i++) {
+		for (size_t filled = 0; filled < vector[i].iov_len;) {
+			size_t got;
+			int rc = SSL_read_ex(stream->ssl, (char *)vector[i].iov_base + filled,
+					     vector[i].iov_len - filled, &got);
+
+			if (rc <= 0) {
+				rc = tls_failure(stream, rc, socket->read_error);
+				return total ? (ssize_t)total : rc;
+			}
+			filled += got;
+			total += got;
+		}
+	}
+	return (ssize_t)total;
+}
+
+/* A place in a vector. */
+struct position {
+	const struct iovec *vector;
+	int count;
+	size_t offset; /* in the first element */
+};
+
+static void advance(struct position *at, size_t length)
+{
+	while (at->count && length >= at->vector->iov_len - at->offset) {
+		length -= at->vector->iov_len - at->offset;
+		at->offset = 0;
+		at->vector++;
+		at->count--;
+	}
+	at->offset += length;
+}
+
+/*
+ * The next record's content: where it lies if that is in one piece, else copied.  Always as much as a
+ * record takes, so that a repeated write offers OpenSSL at least the bytes of the one that it repeats.
+ */
+static const void *gather(struct position at, char copy[RECORD_MAX], size_t *length)
+{
+	size_t filled = 0;
+
+	if (at.vector->iov_len - at.offset >= RECORD_MAX || at.count == 1) {
+		*length = PL_MIN(at.vector->iov_len - at.offset, RECORD_MAX);
+		return (const char *)at.vector->iov_base + at.offset;
+	}
+	while (at.count && filled < RECORD_MAX) {
+		size_t part = PL_MIN(at.vector->iov_len - at.offset, RECORD_MAX - filled);
+
+		if (part)
+			memcpy(copy + filled, (const char *)at.vector->iov_base + at.offset, part);
+		filled += part;
+		advance(&at, part);
+	}
+	*length = filled;
+	return copy;
+}
+
+static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
+	struct position at = { vector, count, 0 };
+	char copy[RECORD_MAX];
+	size_t total = 0;
+
+	advance(&at, 0);
+	while (at.count) {
+		size_t length, sent;
+		const void *data = gather(at, copy, &length);
+		int rc = SSL_write_ex(stream->ssl, data, length, &sent);
+
+		if (rc <= 0) {
+			rc = tls_failure(stream, rc, socket->write_error);
+			return total ? (ssize_t)total : rc;
+		}
+		advance(&at, sent);
+		total += sent;
+	}
+	return (ssize_t)total;
+}
+
+/* -- both ------------------------------------------------------------------------------------------------------- */
+
+ssize_t pl_stream_read(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	if (trim(&vector, &count) == 0)
+		return 0;
+	if (!stream->ssl)
+		return plain_read(stream, vector, count);
+	ERR_clear_error();
+	return tls_read(stream, vector, count);
+}
+
+ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	if (trim(&vector, &count) == 0)
+		return 0;
+	if (!stream->ssl)
+		return plain_write(stream, vector, count);
+	ERR_clear_error();
+	return tls_write(stream, vector, count);
+}
+
+bool pl_stream_pending(const struct pl_stream *stream)
+{
+	return stream->ssl && SSL_pending(stream->ssl) > 0;
+}
+
+void pl_stream_close(struct pl_stream *stream)
+{
+	if (stream->ssl) {
+		ERR_clear_error();
+		if (SSL_is_init_finished(stream->ssl))
+			SSL_shutdown(stream->ssl);
+		SSL_free(stream->ssl);
+		ERR_clear_error();
+		stream->ssl = NULL;
+	}
+	if (stream->fd >= 0)
+		close(stream->fd);
+	stream->fd = -1;
+}

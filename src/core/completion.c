@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completions that pl_poll() delivers, and the descriptor that tells of them. */
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+static void signal_event(int fd)
+{
+	uint64_t one = 1;
+
+	if (fd >= 0)
+		(void)!write(fd, &one, sizeof(one));
+}
+
+void pl_completion_push(struct pl_context *context, struct pl_operation *operation)
+{
+	bool was_empty;
+
+	pthread_mutex_lock(&context->queue_lock);
+	was_empty = pl_list_empty(&context->completed);
+	pl_list_append(&context->completed, &operation->queue_link);
+	if (was_empty)
+		signal_event(context->event_fd);
+	pthread_mutex_unlock(&context->queue_lock);
+}
+
+void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
+{
+	pthread_mutex_lock(&context->queue_lock);
+	pl_list_for_each(at, &context->completed) {
+		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
+
+		if (operation->receipt.peer == peer)
+			operation->receipt.peer = operation->peer = NULL;
+	}
+	pthread_mutex_unlock(&context->queue_lock);
+	pthread_mutex_lock(&context->handle_lock);
+	pl_list_for_each(at, &context->handles) {
+		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
+
+		if (operation->receipt.peer == peer)
+			operation->receipt.peer = operation->peer = NULL;
+	}
+	pthread_mutex_unlock(&context->handle_lock);
+}
+
+/* Moves up to n finished operations to `taken`; consumes the event when the queue is empty. */
+static int take_completed(struct pl_context *context, struct pl_list *taken, int n)
+{
+	int count = 0;
+
+	pthread_mutex_lock(&context->queue_lock);
+	while (count < n && !pl_list_empty(&context->completed)) {
+		struct pl_list *first = context->completed.next;
+		struct pl_operation *operation = pl_list_entry(first, struct pl_operation, queue_link);
+
+		pl_list_remove(first);
+		pl_list_append(taken, first);
+		count++;
+		/* Pinned, as the peer may be closed by another thread as soon as the lock is free. */
+		if (operation->receipt.kind == PL_KIND_NOTIFIED && operation->peer &&
+		    pl_message_consumed(operation->peer)) {
+			atomic_fetch_add(&operation->peer->pins, 1);
+			operation->credit_due = true;
+		}
+	}
+	if (count && pl_list_empty(&context->completed) && context->event_fd >= 0) {
+		uint64_t value;
+
+		(void)!read(context->event_fd, &value, sizeof(value));
+	}
+	pthread_mutex_unlock(&context->queue_lock);
+	return count;
+}
+
+static void hand_over(struct pl_operation *operation, struct pl_completion *completion)
+{
+	completion->receipt = operation->receipt;
+	if (operation->receipt.status < 0) {
+		if (operation->error)
+			completion->error = *operation->error;
+		else
+			pl_fail_errno(&completion->error, operation->receipt.status, "OPERATION-FAILED", NULL, NULL);
+	}
+	if (operation->credit_due && !pl_engine_post(operation->home, &operation->peer->credit_task))
+		pl_peer_unpin(operation->peer);
+	pl_operation_free(operation);
+}
+
+int pl_poll(struct pl_context *context, struct pl_completion *completions, int n)
+{
+	struct pl_list taken;
+	int count;
+
+	if (pl_context_manual(context))
+		pl_context_progress(context);
+	if (n <= 0)
+		return 0;
+	pl_list_init(&taken);
+	count = take_completed(context, &taken, n);
+	for (int i = 0; i < count; i++) {
+		struct pl_operation *operation = pl_list_first(&taken, struct pl_operation, queue_link);
+
+		pl_list_remove(&operation->queue_link);
+		hand_over(operation, &completions[i]);
+	}
+	return count;
+}
+
+/* Without threads there are two things to wake for: sockets, and completions not yet collected. */
+static int join_descriptors(struct pl_context *context)
+{
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = { .events = EPOLLIN };
+	int rc = fd < 0 ? -errno : 0;
+
+	if (rc == 0 && epoll_ctl(fd, EPOLL_CTL_ADD, context->event_fd, &event) < 0)
+		rc = -errno;
+	for (unsigned i = 0; rc == 0 && i < context->engine_count; i++) {
+		if (epoll_ctl(fd, EPOLL_CTL_ADD, context->engines[i]->epoll_fd, &event) < 0)
+			rc = -errno;
+		atomic_store(&context->engines[i]->eager_idle, true);
+	}
+	if (rc < 0 && fd >= 0)
+		close(fd);
+	return rc < 0 ? rc : fd;
+}
+
+int pl_fd(struct pl_context *context)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&context->queue_lock);
+	if (context->event_fd < 0) {
+		context->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (context->event_fd < 0)
+			rc = -errno;
+		else if (!pl_list_empty(&context->completed))
+			signal_event(context->event_fd);
+	}
+	if (rc == 0 && context->poll_fd < 0) {
+		rc = pl_context_manual(context) ? join_descriptors(context) : context->event_fd;
+		if (rc >= 0)
+			context->poll_fd = rc;
+	} else if (rc == 0) {
+		rc = context->poll_fd;
+	}
+	pthread_mutex_unlock(&context->queue_lock);
+	return rc;
+}

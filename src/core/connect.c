@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Making a peer: the initiator's way from an address to a hello, and the acceptor's from a socket. */
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address)
+{
+	return context->tls || context->options.insecure || pl_address_is_loopback(address);
+}
+
+int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = passive ? AI_PASSIVE : 0 };
+	struct pl_address_text text;
+	int rc;
+
+	if (!address)
+		return pl_fail(error, -EINVAL, "ADDRESS-SYNTAX", "address", NULL, "write \"host:port\"", "no address given");
+	rc = pl_address_parse(address, NULL, &text, error);
+	if (rc < 0)
+		return rc;
+	rc = getaddrinfo(text.host[0] ? text.host : NULL, text.port, &hints, result);
+	if (rc == EAI_MEMORY)
+		return pl_fail_memory(error, "getaddrinfo");
+	if (rc)
+		return pl_fail(error, -EINVAL, "ADDRESS-UNKNOWN", "getaddrinfo", address,
+			       "check the host's name, or use its numeric address", "%s", gai_strerror(rc));
+	return 0;
+}
+
+static void remember_addresses(struct pl_peer *peer, int fd)
+{
+	socklen_t length = sizeof(peer->local_address);
+
+	getsockname(fd, (struct sockaddr *)&peer->local_address, &length);
+	length = sizeof(peer->address);
+	getpeername(fd, (struct sockaddr *)&peer->address, &length);
+}
+
+/* -- initiator ---------------------------------------------------------------------------------- */
+
+static void try_next_target(struct pl_peer *peer, int last);
+
+static void shake_hands(struct pl_peer *peer, uint32_t events);
+
+static bool dialing_ready(struct pl_source *source, uint32_t events)
+{
+	shake_hands(pl_container_of(source, struct pl_peer, dialing), events);
+	return true;
+}
+
+static void fail_with(struct pl_peer *peer, int code, const char *call)
+{
+	struct pl_error error;
+	char object[PL_ADDRESS_FORMAT_MAX] = "";
+
+	if (peer->target_next)
+		pl_address_format((struct sockaddr *)&peer->targets[peer->target_next - 1], object, sizeof(object));
+	pl_fail_errno(&error, code, "CONNECT-FAILED", call, object);
+	if (code == -ECONNREFUSED)
+		pl_fail(&error, code, "CONNECT-REFUSED", call, object,
+			"start the other end, and check the port that it prints", "nothing listens there");
+	pl_peer_open_failed(peer, &error);
+}
+
+/* The socket is connected: the TLS handshake, if there is a key, then our hello. */
+static void shake_hands(struct pl_peer *peer, uint32_t events)
+{
+	struct pl_context *context = peer->context;
+	struct pl_control hello = { .type = PL_CONTROL_HELLO };
+	char object[PL_ADDRESS_FORMAT_MAX];
+	struct pl_error error;
+	int rc;
+
+	if (peer->incoming.fd < 0) {
+		int failure = 0;
+		socklen_t length = sizeof(failure);
+
+		if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
+			return;
+		getsockopt(peer->dialing.fd, SOL_SOCKET, SO_ERROR, &failure, &length);
+		if (failure) {
+			try_next_target(peer, -failure);
+			return;
+		}
+		remember_addresses(peer, peer->dialing.fd);
+		rc = pl_stream_open(&peer->incoming, peer->dialing.fd, context->tls, false, &error);
+		if (rc < 0) {
+			peer->dialing.fd = -1;
+			pl_peer_open_failed(peer, &error);
+			return;
+		}
+	}
+	pl_address_format((struct sockaddr *)&peer->address, object, sizeof(object));
+	rc = pl_stream_handshake(&peer->incoming, object, &error);
+	if (rc == -EAGAIN) {
+		pl_source_watch(&peer->dialing, peer->incoming.want);
+		return;
+	}
+	pl_source_remove(&peer->dialing);
+	peer->dialing.fd = -1; /* the stream's now */
+	if (rc < 0) {
+		/* One end has a key and the other none: not a matter of protocol but of access. */
+		if (!strcmp(error.id, "AUTH-NO-TLS"))
+			error.code = -EACCES;
+		pl_peer_open_failed(peer, &error);
+		return;
+	}
+	peer->channel.message = pl_peer_control;
+	peer->channel.closed = pl_peer_channel_closed;
+	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, NULL, 0);
+	if (rc == 0) {
+		pl_peer_hello(peer, &hello.hello);
+		rc = pl_channel_send(&peer->channel, &hello);
+	}
+	if (rc < 0)
+		fail_with(peer, rc == -EPIPE ? -ECONNRESET : rc, "hello");
+}
+
+/* Goes through the addresses of a name; `last` is why the one before failed. */
+static void try_next_target(struct pl_peer *peer, int last)
+{
+	pl_source_remove(&peer->dialing);
+	if (peer->dialing.fd >= 0)
+		close(peer->dialing.fd);
+	peer->dialing.fd = -1;
+	while (peer->target_next < peer->target_count) {
+		const struct sockaddr *target = (struct sockaddr *)&peer->targets[peer->target_next++];
+		int fd = pl_socket_connect(target, peer->context->options.keepalive);
+
+		if (fd < 0) {
+			last = fd;
+			continue;
+		}
+		peer->dialing.fd = fd;
+		peer->dialing.ready = dialing_ready;
+		last = pl_source_add(peer->home, &peer->dialing, EPOLLOUT);
+		if (last == 0)
+			return;
+		close(fd);
+		peer->dialing.fd = -1;
+	}
+	fail_with(peer, last, "connect");
+}
+
+static void connect_run(struct pl_task *task)
+{
+	struct pl_operation *operation = pl_operation_of_task(task);
+	struct pl_peer *peer = operation->connecting;
+
+	pl_operation_begin(operation);
+	try_next_target(peer, -EINVAL);
+}
+
+static int keep_targets(struct pl_peer *peer, const struct addrinfo *addresses, struct pl_error *error)
+{
+	unsigned count = 0;
+
+	for (const struct addrinfo *at = addresses; at; at = at->ai_next)
+		count++;
+	peer->targets = pl_zalloc(&peer->context->allocator, count * sizeof(*peer->targets));
+	if (!peer->targets)
+		return pl_fail_memory(error, "pl_connect");
+	for (const struct addrinfo *at = addresses; at; at = at->ai_next)
+		if (pl_address_allowed(peer->context, at->ai_addr))
+			memcpy(&peer->targets[peer->target_count++], at->ai_addr, at->ai_addrlen);
+	if (peer->target_count == 0)
+		return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_connect", NULL,
+			       "set a key at both ends (--key FILE), or ask for it by name (--insecure)",
+			       "the address is not loopback and there is no key");
+	return 0;
+}
+
+int pl_connect_start(struct pl_context *context, const char *address, uint64_t timeout, uint64_t user_data,
+		     struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation = NULL;
+	struct addrinfo *addresses;
+	struct pl_peer *peer;
+	int rc = pl_address_resolve(address, false, &addresses, error);
+
+	if (rc < 0)
+		return rc;
+	attributes.timeout = timeout ? timeout : context->options.connect_timeout;
+	attributes.user_data = user_data;
+	peer = pl_peer_new(context, true, error);
+	rc = peer ? keep_targets(peer, addresses, error) : -ENOMEM;
+	freeaddrinfo(addresses);
+	if (rc == 0) {
+		operation = pl_operation_new(context, NULL, PL_KIND_CONNECT, &attributes, error);
+		rc = operation ? 0 : -ENOMEM;
+	}
+	if (rc < 0) {
+		if (peer)
+			pl_peer_destroy(peer, rc, NULL);
+		return rc;
+	}
+	operation->home = peer->home;
+	operation->connecting = peer;
+	operation->receipt.fabric = peer->ops->name;
+	peer->opening = operation;
+	pl_operation_submit(operation, connect_run, handle);
+	return 0;
+}
+
+int pl_connect(struct pl_context *context, const char *address, uint64_t timeout, struct pl_peer **peer,
+	       struct pl_error *error)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	int rc = pl_connect_start(context, address, timeout, 0, &operation, error);
+
+	*peer = NULL;
+	if (rc == 0)
+		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
+	if (rc == 0)
+		*peer = receipt.peer;
+	return rc;
+}
+
+/* -- acceptor ----------------------------------------------------------------------------------- */
+
+static void handshake_late(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
+	struct pl_error error;
+
+	pl_fail(&error, -ETIMEDOUT, "CONNECT-TIMEOUT", "accept", NULL, NULL, "the handshake was not finished in time");
+	pl_peer_lose(peer, &error);
+}
+
+static void accept_run(struct pl_task *task)
+{
+	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
+	struct pl_error error;
+	int rc;
+
+	peer->timer.expire = handshake_late;
+	pl_timer_set(peer->home, &peer->timer, pl_now() + peer->context->options.connect_timeout);
+	peer->channel.message = pl_peer_control;
+	peer->channel.closed = pl_peer_channel_closed;
+	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, peer->incoming_prefix,
+			     sizeof(peer->incoming_prefix));
+	if (rc < 0) {
+		pl_fail_errno(&error, rc, "SYSTEM", "accept", NULL);
+		pl_peer_open_failed(peer, &error);
+	}
+}
+
+void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4])
+{
+	struct pl_peer *peer = pl_peer_new(listener->context, false, NULL);
+
+	if (!peer) {
+		pl_stream_close(stream);
+		return;
+	}
+	remember_addresses(peer, stream->fd);
+	atomic_fetch_add(&listener->references, 1);
+	peer->listener = listener;
+	peer->incoming = *stream;
+	stream->fd = -1;
+	stream->ssl = NULL;
+	memcpy(peer->incoming_prefix, magic, sizeof(peer->incoming_prefix));
+	pl_task_init(&peer->task, accept_run);
+	pl_engine_post(peer->home, &peer->task);
+}

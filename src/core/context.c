@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+#define STRINGIFY_(x) #x
+#define STRINGIFY(x) STRINGIFY_(x)
+
+const char *pl_version(void)
+{
+	return STRINGIFY(PL_VERSION_MAJOR) "." STRINGIFY(PL_VERSION_MINOR) "." STRINGIFY(PL_VERSION_PATCH);
+}
+
+static unsigned cores(void)
+{
+	long count = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return count > 0 ? (unsigned)count : 1;
+}
+
+/* Half the cores: the other end, or the program itself, needs the rest. */
+static unsigned half_the_cores(void)
+{
+	unsigned half = cores() / 2;
+
+	return PL_MAX(PL_MIN(half, 8u), 1u);
+}
+
+static int bad_option(struct pl_error *error, const char *object, const char *fact)
+{
+	return pl_fail(error, -EINVAL, "OPTION", "pl_open", object, "see pl_open(3) for what is allowed", "%s", fact);
+}
+
+static int check_options(struct pl_options *options, struct pl_error *error)
+{
+	if (options->progress != PL_PROGRESS_THREAD && options->progress != PL_PROGRESS_MANUAL)
+		return bad_option(error, "progress", "unknown kind of progress");
+	if (options->workers > PL_ENGINES_MAX)
+		return bad_option(error, "workers", "more than 64 workers");
+	if (options->streams > PL_STREAMS_MAX)
+		return bad_option(error, "streams", "more than 16 streams");
+	if (options->encrypt_data && !options->key)
+		return bad_option(error, "encrypt_data", "encryption needs a key");
+	if (options->key && (options->key_length < 16 || options->key_length > 1024))
+		return bad_option(error, "key", "a key has 16 to 1024 bytes");
+	if (options->fabric && strcmp(options->fabric, "auto") && strcmp(options->fabric, pl_tcp_fabric.name))
+		return pl_fail(error, -ENOTSUP, "FABRIC-UNKNOWN", "pl_open", options->fabric,
+			       "use \"auto\", or a fabric that this build has: \"tcp\"", "there is no such fabric");
+	return 0;
+}
+
+static void fill_defaults(struct pl_options *options)
+{
+	if (!options->workers)
+		options->workers = half_the_cores();
+	if (options->progress == PL_PROGRESS_MANUAL)
+		options->workers = 1; /* one thread drives it, so one engine serves it best */
+	if (!options->streams)
+		options->streams = half_the_cores();
+	if (!options->operation_timeout)
+		options->operation_timeout = 30 * PL_NS_PER_S;
+	if (!options->connect_timeout)
+		options->connect_timeout = 10 * PL_NS_PER_S;
+	if (!options->keepalive)
+		options->keepalive = 15 * PL_NS_PER_S;
+}
+
+/* The kernel's boot id tells whether two processes share a host; all zero means unknown. */
+static void read_boot_id(uint8_t id[16])
+{
+	char text[40] = "";
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	size_t digits = 0;
+
+	memset(id, 0, 16);
+	if (fd < 0)
+		return;
+	if (read(fd, text, sizeof(text) - 1) > 0) {
+		for (const char *at = text; *at && digits < 32; at++) {
+			const char *place = strchr("0123456789abcdef", *at);
+
+			if (!place)
+				continue;
+			id[digits / 2] = (uint8_t)(id[digits / 2] << 4 | (place - "0123456789abcdef"));
+			digits++;
+		}
+	}
+	close(fd);
+}
+
+static int open_engines(struct pl_context *context, struct pl_error *error)
+{
+	bool threaded = !pl_context_manual(context);
+	/* Spinning helps only where the other threads have cores of their own. */
+	uint64_t spin = threaded && cores() >= 4 ? 20000 : 0;
+
+	while (context->engine_count < context->options.workers) {
+		int rc = pl_engine_open(&context->allocator, threaded, spin, &context->engines[context->engine_count],
+					error);
+
+		if (rc < 0)
+			return rc;
+		context->engine_count++;
+	}
+	return 0;
+}
+
+static void init_lists(struct pl_context *context)
+{
+	pl_list_init(&context->peers);
+	pl_list_init(&context->listeners);
+	pl_list_init(&context->regions);
+	pl_list_init(&context->remotes);
+	pl_list_init(&context->completed);
+	pl_list_init(&context->handles);
+	pthread_mutex_init(&context->lock, NULL);
+	pthread_mutex_init(&context->grant_lock, NULL);
+	pthread_mutex_init(&context->queue_lock, NULL);
+	pthread_mutex_init(&context->handle_lock, NULL);
+	context->event_fd = context->poll_fd = -1;
+}
+
+int pl_open(struct pl_context **result, const struct pl_options *given, struct pl_error *error)
+{
+	struct pl_options options;
+	const struct pl_allocator *allocator;
+	struct pl_context *context;
+	int rc;
+
+	*result = NULL;
+	if (pl_copy_versioned(&options, sizeof(options), given) < 0)
+		return bad_option(error, "size", "options of a newer library, or not initialised with PL_OPTIONS_INIT");
+	rc = check_options(&options, error);
+	if (rc < 0)
+		return rc;
+	fill_defaults(&options);
+	allocator = options.allocator ? options.allocator : &pl_system_allocator;
+	context = pl_zalloc(allocator, sizeof(*context));
+	if (!context)
+		return pl_fail_memory(error, "pl_open");
+	context->allocator = *allocator;
+	context->options = options;
+	context->options.allocator = NULL;
+	context->options.key = NULL;
+	context->options.fabric = NULL;
+	context->fabric = &pl_tcp_fabric;
+	init_lists(context);
+	read_boot_id(context->boot_id);
+	rc = pl_random(context->id, sizeof(context->id));
+	if (rc < 0)
+		pl_fail_errno(error, rc, "SYSTEM", "getrandom", NULL);
+	else if (options.key)
+		rc = pl_tls_open(&context->allocator, options.key, options.key_length, &context->tls, error);
+	if (rc == 0)
+		rc = open_engines(context, error);
+	if (rc < 0) {
+		pl_close(context);
+		return rc;
+	}
+	*result = context;
+	return 0;
+}
+
+struct pl_engine *pl_context_pick_engine(struct pl_context *context)
+{
+	return context->engines[atomic_fetch_add(&context->next_engine, 1) % context->engine_count];
+}
+
+bool pl_context_progress(struct pl_context *context)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < context->engine_count; i++)
+		any |= pl_engine_progress(context->engines[i]);
+	return any;
+}
+
+void pl_context_barrier(struct pl_context *context)
+{
+	for (unsigned i = 0; i < context->engine_count; i++) {
+		pl_engine_lock(context->engines[i]);
+		pl_engine_unlock(context->engines[i]);
+	}
+}
+
+static struct pl_list *first_of(struct pl_context *context, struct pl_list *list)
+{
+	struct pl_list *first;
+
+	pthread_mutex_lock(&context->lock);
+	first = pl_list_empty(list) ? NULL : list->next;
+	pthread_mutex_unlock(&context->lock);
+	return first;
+}
+
+/* What the program did not collect goes with the context. */
+static void free_operations(struct pl_context *context)
+{
+	while (!pl_list_empty(&context->handles))
+		pl_operation_free(pl_list_first(&context->handles, struct pl_operation, handle_link));
+	while (!pl_list_empty(&context->completed)) {
+		struct pl_operation *operation = pl_list_first(&context->completed, struct pl_operation, queue_link);
+
+		pl_list_remove(&operation->queue_link);
+		pl_operation_free(operation);
+	}
+}
+
+void pl_close(struct pl_context *context)
+{
+	struct pl_allocator allocator;
+	struct pl_list *at;
+
+	if (!context)
+		return;
+	while ((at = first_of(context, &context->listeners)))
+		pl_listener_close(pl_list_entry(at, struct pl_listener, link));
+	while ((at = first_of(context, &context->peers)))
+		pl_peer_destroy(pl_list_entry(at, struct pl_peer, link), -ECANCELED, NULL);
+	if (context->engine_count)
+		pl_context_barrier(context);
+	for (unsigned i = 0; i < context->engine_count; i++)
+		pl_engine_stop(context->engines[i]);
+	free_operations(context);
+	while ((at = first_of(context, &context->remotes)))
+		pl_remote_put(pl_list_entry(at, struct pl_remote, link));
+	pl_grants_clear(context);
+	while ((at = first_of(context, &context->regions)))
+		pl_region_destroy(pl_list_entry(at, struct pl_region, link));
+	for (unsigned i = 0; i < context->engine_count; i++)
+		pl_engine_close(context->engines[i]);
+	if (context->event_fd >= 0)
+		close(context->event_fd);
+	if (context->poll_fd >= 0 && context->poll_fd != context->event_fd)
+		close(context->poll_fd);
+	pl_tls_close(context->tls);
+	pthread_mutex_destroy(&context->lock);
+	pthread_mutex_destroy(&context->grant_lock);
+	pthread_mutex_destroy(&context->queue_lock);
+	pthread_mutex_destroy(&context->handle_lock);
+	allocator = context->allocator;
+	pl_free(&allocator, context->slots);
+	pl_free(&allocator, context);
+}

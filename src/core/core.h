@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The objects behind the public API, and what core and fabrics ask of each other.
+ *
+ * Locking.  A peer belongs to one engine, its home.  Everything of the peer, and the life of its
+ * operations from submission to completion, happens under the home engine's lock.  A fabric may
+ * spread the bytes of one operation over other engines: its parts count `pending` down, and the
+ * last one has the home engine finish the operation.  Order of locks: engine, then context->lock,
+ * then the small ones (grants, queue, handles), which never nest.
+ */
+#ifndef PL_CORE_H
+#define PL_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "base/address.h"
+#include "base/base.h"
+#include "control/channel.h"
+#include "engine/engine.h"
+#include "memory/memory.h"
+#include "wire/wire.h"
+
+#define PL_ENGINES_MAX 64
+#define PL_STREAMS_MAX 16
+/* Messages a peer may have sent that the program here has not taken yet. */
+#define PL_MESSAGE_WINDOW 1024
+/* Larger messages wait at the sender until the receive is posted. */
+#define PL_EAGER_MAX PL_SEND_COPY_MAX
+#define PL_BACKLOG_MAX 1024
+#define PL_OPERATION_FABRIC_SPACE 192
+
+struct pl_fabric_ops;
+struct pl_endpoint;
+struct pl_grant;
+
+/* -- context ------------------------------------------------------------------------------------ */
+
+struct pl_context {
+	struct pl_allocator allocator;
+	struct pl_options options; /* defaults filled in; pointers in it are not valid */
+	uint8_t id[16], boot_id[16];
+	struct pl_tls *tls; /* NULL: no key */
+	struct pl_engine *engines[PL_ENGINES_MAX];
+	unsigned engine_count;
+	atomic_uint next_engine;
+	const struct pl_fabric_ops *fabric;
+
+	pthread_mutex_t lock; /* the lists, and slots */
+	struct pl_list peers, listeners, regions, remotes;
+	struct pl_peer **slots; /* peers by ticket, for sockets that join them */
+	size_t slot_count;
+
+	pthread_mutex_t grant_lock; /* grants and every peer's keys */
+	struct pl_grant **grants;
+	size_t grant_count;
+
+	pthread_mutex_t queue_lock; /* completions for pl_poll() */
+	struct pl_list completed;
+	int event_fd;     /* readable while `completed` is not empty; -1 until pl_fd() */
+	int poll_fd;      /* what pl_fd() gave; -1 until then */
+
+	pthread_mutex_t handle_lock; /* operations that the program holds a handle of */
+	struct pl_list handles;
+};
+
+static inline bool pl_context_manual(const struct pl_context *context)
+{
+	return context->options.progress == PL_PROGRESS_MANUAL;
+}
+
+/* Drives all engines once; for contexts without threads. Returns whether anything happened. */
+bool pl_context_progress(struct pl_context *context);
+
+/* Returns when no engine is in the middle of anything that began before the call. */
+void pl_context_barrier(struct pl_context *context);
+
+struct pl_engine *pl_context_pick_engine(struct pl_context *context);
+
+/* -- regions and grants ------------------------------------------------------------------------- */
+
+struct pl_region {
+	struct pl_list link;
+	struct pl_context *context;
+	struct pl_memory memory;
+	unsigned access;
+	atomic_uint busy; /* operations of ours that use it */
+};
+
+/* A token that was given out. Freed when revoked and no key refers to it. */
+struct pl_grant {
+	uint64_t id;
+	struct pl_region *region; /* NULL once revoked */
+	uint8_t secret[16];
+	size_t offset, length;
+	unsigned rights;
+	uint64_t expires; /* CLOCK_REALTIME, 0 never */
+	struct pl_list keys;
+};
+
+/* What one peer may reach: made when it imports a grant, or for the time of one large send. */
+struct pl_key {
+	uint64_t id; /* index in the peer's table, and a random part */
+	struct pl_list grant_link;
+	struct pl_memory *memory;
+	size_t offset, length;
+	unsigned rights;
+	uint64_t expires;
+	atomic_bool revoked;
+	unsigned references;            /* grant_lock */
+	struct pl_operation *operation; /* large send: one of its parts ends when nobody refers to the key */
+};
+
+struct pl_key_table {
+	struct pl_key **keys;
+	size_t count, used;
+};
+
+/*
+ * Looks up what a peer asks for and checks rights, range and expiry.  Takes a reference.
+ * `*status` tells why when NULL is returned.  Before each use of the memory, under an engine's
+ * lock, check `revoked`: revoking waits for a barrier, so that is enough.
+ */
+struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
+			      enum pl_wire_status *status);
+void pl_key_release(struct pl_peer *peer, struct pl_key *key);
+/*
+ * A key by which the peer reads the bytes of a large send: operation->source_key.  Adds a part to
+ * the operation, which is done when the key was destroyed and the memory is used no more. 0 or -ENOMEM.
+ */
+int pl_key_create(struct pl_peer *peer, struct pl_operation *operation);
+void pl_key_destroy(struct pl_peer *peer, uint64_t id);
+void pl_key_table_clear(struct pl_peer *peer);
+void pl_grants_clear(struct pl_context *context);
+void pl_region_destroy(struct pl_region *region);
+
+/* pl_token_decode() with the public errors. */
+int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);
+/* A peer presented a token. */
+void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
+
+struct pl_remote {
+	struct pl_list link;     /* empty for the source of a large send */
+	struct pl_task task;
+	struct pl_context *context;
+	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
+	atomic_uint references;
+	uint64_t length;
+	unsigned rights;
+	uint16_t key_length;
+	uint8_t key[PL_KEY_BLOB_MAX];
+};
+
+void pl_remote_put(struct pl_remote *remote);
+int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
+		   struct pl_operation **handle, struct pl_error *error);
+
+/* -- operations --------------------------------------------------------------------------------- */
+
+/* A contiguous part of an operation. */
+struct pl_segment {
+	struct pl_remote *remote;
+	struct pl_region *region;
+	uint64_t remote_offset, offset, length;
+};
+
+enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE };
+
+struct pl_operation {
+	struct pl_context *context;
+	struct pl_peer *peer;        /* NULL for accept and connect */
+	struct pl_peer *connecting;  /* connect */
+	struct pl_listener *listener;/* accept */
+	struct pl_engine *home;
+	struct pl_task task;         /* submission, later the finish */
+	struct pl_task cancel_task;
+	struct pl_timer timer;
+	struct pl_list peer_link;    /* peer->operations; home */
+	struct pl_list queue_link;   /* whatever it waits in; home.  Later context->completed */
+	struct pl_list handle_link;
+	bool has_handle;             /* pl_wait() collects it, not pl_poll() */
+	bool internal;               /* neither: finished() takes it */
+	bool counted;                /* in peer->running */
+	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
+	void (*before_delivery)(struct pl_operation *operation);
+	struct pl_operation *parent; /* internal: on whose behalf */
+	struct pl_operation *child;  /* receive: the read that fetches a large message */
+
+	atomic_int state;            /* enum pl_operation_state */
+	atomic_int pending;          /* parts not done, plus one while it is being split */
+	atomic_int status;           /* first failure wins */
+	struct pl_error *error;      /* of that failure; may be NULL */
+	atomic_bool canceled;        /* parts must be dropped */
+	bool cancel_requested;       /* pl_cancel() was called */
+	bool credit_due;             /* notification: collecting it makes a credit due */
+
+	struct pl_attributes attributes;
+	uint64_t deadline;
+	struct pl_receipt receipt;
+	atomic_uint rails;           /* which carried a part, a bit each */
+
+	struct pl_segment single;
+	struct pl_segment *segments;
+	unsigned segment_count;
+	uint64_t total;
+
+	/* messages */
+	uint64_t tag, mask;
+	uint64_t source_key;         /* large send: the key that the peer reads through */
+	uint32_t cookie;             /* large send: names it in FINISH */
+	uint8_t *copy;               /* pl_send_copy(): the message */
+	/* atomics */
+	uint64_t operand, compare;
+	uint64_t *old;
+	/* connect, accept, import */
+	uint64_t request;
+
+	_Alignas(16) uint8_t fabric[PL_OPERATION_FABRIC_SPACE]; /* the fabric's own */
+};
+
+struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
+				      const struct pl_attributes *attributes, struct pl_error *error);
+/* Of an operation that was not submitted. */
+void pl_operation_discard(struct pl_operation *operation);
+/* Hands it to its home engine, which calls `run`; gives the program its handle if it wants one. */
+void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
+/* Puts it in the peer's list and starts its timer; false if it must not go on (it is finished then). Home. */
+bool pl_operation_begin(struct pl_operation *operation);
+/* Records a failure; the first one wins. Any engine. `error` is copied. */
+void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error);
+/* One part is done (or was dropped). The last one finishes the operation. Any engine. */
+void pl_operation_part_done(struct pl_operation *operation);
+/* Stops an operation: records the status, takes it from the queue it waits in. Home. */
+void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error);
+void pl_operation_free(struct pl_operation *operation);
+/* Delivers: to its waiter, to pl_poll(), to finished(). Home. */
+void pl_operation_complete(struct pl_operation *operation);
+static inline struct pl_operation *pl_operation_of_task(struct pl_task *task)
+{
+	return pl_container_of(task, struct pl_operation, task);
+}
+
+/* Adds to what pl_poll() delivers. */
+void pl_completion_push(struct pl_context *context, struct pl_operation *operation);
+void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer);
+
+/* -- peers -------------------------------------------------------------------------------------- */
+
+enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
+
+struct pl_peer {
+	struct pl_list link;
+	struct pl_context *context;
+	struct pl_engine *home;
+	size_t ticket;              /* its place in context->slots */
+	uint8_t ticket_secret[16];  /* what a socket must know to join */
+	atomic_uint pins;           /* sockets on their way to join it */
+	bool initiator;
+	atomic_int state;           /* enum pl_peer_state; written at home */
+	_Atomic uint64_t user_data;
+	bool dead;                  /* opening failed; freed soon */
+
+	struct pl_source dialing;   /* a connect(2) under way */
+	struct pl_channel channel;
+	struct pl_task task;        /* opening and dying happen outside their callers */
+	struct pl_timer timer;      /* the handshake's deadline; the grace after a loss */
+	struct pl_operation *opening; /* connect: the operation */
+	struct pl_listener *listener; /* accept: who gets it */
+	struct pl_list backlog_link;
+	struct sockaddr_storage *targets; /* connect: addresses to try */
+	unsigned target_count, target_next;
+	struct pl_stream incoming;  /* accept: handed over to the home engine */
+	uint8_t incoming_prefix[4];
+
+	struct sockaddr_storage address, local_address;
+	char software[32];
+	uint8_t context_id[16];
+	bool same_host, encrypt;
+	uint32_t window, eager_max;
+	unsigned streams;
+
+	const struct pl_fabric_ops *ops;
+	struct pl_endpoint *endpoint;
+
+	struct pl_list operations;  /* all that began and did not complete */
+	struct pl_list fenced;      /* waiting for earlier ones */
+	unsigned running;           /* begun, not fenced, not complete */
+	bool releasing;             /* in pl_peer_fence_release() */
+	struct pl_list receives;    /* posted, unmatched */
+	struct pl_list unexpected;  /* arrived, unmatched: struct pl_arrival */
+	struct pl_list unsent;      /* messages that wait for the peer's window */
+	struct pl_list offered;     /* large sends that the peer has not fetched */
+	struct pl_list imports;     /* waiting for an answer */
+	uint64_t sent, consumed_there; /* messages; the window is between them */
+	_Atomic uint64_t consumed;
+	uint64_t arrived;
+	_Atomic uint64_t consumed_told;
+	struct pl_task credit_task; /* tell the peer of `consumed` */
+	uint32_t next_cookie;
+	uint64_t next_request;
+	struct pl_key_table keys;   /* grant_lock */
+
+	bool leaving;               /* it said BYE */
+	struct pl_error loss;       /* why it is lost */
+};
+
+struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error);
+/* Without an engine's lock: closes everything of it and frees it. */
+void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error);
+/* Finds a peer that is opening or up by ticket, pins it; NULL if there is none. */
+struct pl_peer *pl_peer_by_ticket(struct pl_context *context, uint64_t ticket, const uint8_t secret[16]);
+void pl_peer_unpin(struct pl_peer *peer);
+/* Control messages of an opening and of a running peer. */
+void pl_peer_control(struct pl_channel *channel, const struct pl_control *message);
+void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
+/* Opening failed: tells whoever waits, and frees the peer, later. Home. */
+void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
+void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello);
+int pl_peer_take_hello(struct pl_peer *peer, const struct pl_hello *hello, struct pl_error *error);
+
+/* Runs an operation that began, or holds it behind a fence. Home. */
+void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);
+void pl_peer_fence_release(struct pl_peer *peer, struct pl_operation *operation);
+/* Gives an operation to the fabric, or to the message layer (transfer.c). */
+void pl_operation_dispatch(struct pl_operation *operation);
+void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer);
+
+/* Calls of fabrics.  Home. */
+void pl_peer_up(struct pl_peer *peer);                                 /* the endpoint can carry data */
+void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error); /* it cannot any more */
+/* The connection ended; what arrived before is still being read. Loses the peer now or soon. */
+void pl_peer_ending(struct pl_peer *peer);
+
+struct pl_listener {
+	struct pl_list link;
+	struct pl_context *context;
+	struct pl_engine *engine;
+	struct pl_source source;
+	struct sockaddr_storage address;
+	struct pl_list greetings; /* connections that have not said who they are */
+	unsigned greeting_count;
+	struct pl_timer pause;    /* out of descriptors: accept again later */
+	atomic_uint references;   /* peers that came through it, and the program */
+	pthread_mutex_t lock;     /* what follows */
+	struct pl_list backlog;   /* peers nobody accepted yet */
+	struct pl_list accepts;   /* operations */
+	bool closed;
+};
+
+/* connect.c */
+bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address);
+int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error);
+/* socket.c: no delay, keepalive after `keepalive` ns */
+void pl_socket_tune(int fd, uint64_t keepalive);
+int pl_socket_connect(const struct sockaddr *address, uint64_t keepalive); /* a descriptor, or negative errno */
+
+/* A peer is up: gives it to an accept, or keeps it for one. False if the listener was closed. */
+bool pl_listener_offer(struct pl_listener *listener, struct pl_peer *peer);
+/* Takes an accept or a peer back out; true if it was there. */
+bool pl_listener_withdraw(struct pl_listener *listener, struct pl_list *link);
+void pl_listener_put(struct pl_listener *listener);
+/* greeting.c: a connection was accepted; fd is taken over. Listener's engine. */
+void pl_greeting_new(struct pl_listener *listener, int fd);
+void pl_greetings_clear(struct pl_listener *listener);
+/* connect.c: a control connection that said its magic. Takes the stream over. */
+void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4]);
+
+/* -- messages (message.c, match.c) -------------------------------------------------------------- */
+
+/* Sends, or holds until the peer's window opens: a send, a notification, or the end of a PL_NOTIFY write. */
+void pl_message_send(struct pl_operation *operation);
+/* The peer took some of our messages; the peer fetched, or refused, a large one. -EPROTO: violation. */
+int pl_message_credited(struct pl_peer *peer, uint64_t consumed);
+int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status);
+/* Tells the sender of a large message how it ended here. */
+void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_status status);
+/* One was taken by the program; returns whether the peer should be told. Any thread. */
+bool pl_message_consumed(struct pl_peer *peer);
+void pl_message_credit_run(struct pl_task *task);
+
+void pl_message_credit(struct pl_peer *peer);
+
+/* pl_receive()'s submission. */
+void pl_receive_run(struct pl_task *task);
+/* A message or notification arrived over the fabric; payload is valid during the call only. -EPROTO: violation. */
+int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload);
+/* Forgets what arrived and nobody took. */
+void pl_messages_drop(struct pl_peer *peer);
+
+/* -- what a fabric offers ----------------------------------------------------------------------- */
+
+/* The common part of every fabric's endpoint. */
+struct pl_endpoint {
+	struct pl_peer *peer;
+};
+
+/*
+ * One way to move bytes.  Everything but close is called under the home engine's lock.
+ *
+ * post() takes an operation of kind WRITE, READ, FETCH_ADD or COMPARE_SWAP: the fabric adds to
+ * `pending` for each part that it starts, calls pl_operation_part_done() for each, and drops what
+ * it can of operations that are `canceled` when sweep() is called, in bounded time.
+ * message() sends a small frame in order.  A payload of up to PL_KEY_BLOB_MAX bytes is copied, a
+ * larger one is kept by reference; `operation`, if any, has one part more until it is not used.
+ */
+struct pl_fabric_ops {
+	const char *name;
+	const char *reason; /* why bytes go the way they go, for receipts */
+	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
+	/* Acceptor: how the initiator reaches it.  Returns the blob's length. */
+	int (*describe)(struct pl_endpoint *endpoint, uint8_t blob[PL_FABRIC_BLOB_MAX]);
+	/* Initiator: begins to connect; ends in pl_peer_up() or pl_peer_lose(). */
+	int (*connect)(struct pl_endpoint *endpoint, const uint8_t *blob, size_t length, struct pl_error *error);
+	/* A socket that presented itself at the listener of the peer's context. Any engine. Takes the stream over. */
+	int (*join)(struct pl_endpoint *endpoint, struct pl_stream *stream, const uint8_t *hello);
+	/* The peer asks for more streams. */
+	void (*widen)(struct pl_endpoint *endpoint, unsigned streams);
+	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);
+	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
+		       struct pl_operation *operation);
+	void (*sweep)(struct pl_endpoint *endpoint);
+	/* Whether everything that the peer sent before it left was read. */
+	bool (*drained)(struct pl_endpoint *endpoint);
+	unsigned (*streams)(struct pl_endpoint *endpoint);
+	/* Without locks: flushes what can be, closes, drops all parts, frees. */
+	void (*close)(struct pl_endpoint *endpoint);
+	/* The remote key of a key of ours; returns its length. */
+	int (*export_key)(struct pl_endpoint *endpoint, const struct pl_key *key, uint8_t blob[PL_KEY_BLOB_MAX]);
+};
+
+extern const struct pl_fabric_ops pl_tcp_fabric;
+
+#endif

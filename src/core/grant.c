@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Who may reach what.  A grant is a token that was given out; a key is a grant (or one large send)
+ * bound to a peer that presented it.  Keys are looked up for every frame, so under a lock that is
+ * held for a few instructions; use of the memory is guarded by the engine's lock and `revoked`.
+ */
+#include <openssl/crypto.h>
+
+#include "core/core.h"
+
+/* Keys a peer may hold at a time. */
+#define KEYS_MAX 65536
+
+static bool outside(uint64_t offset, uint64_t length, uint64_t size)
+{
+	return offset > size || length > size - offset;
+}
+
+static bool expired(uint64_t expires)
+{
+	return expires && pl_wall_clock() >= expires;
+}
+
+/* Puts a pointer in the first free place of a growing table; its index or -ENOMEM. */
+static ssize_t table_insert(const struct pl_allocator *allocator, void ***table, size_t *count, void *element)
+{
+	size_t index = 0;
+
+	while (index < *count && (*table)[index])
+		index++;
+	if (index == *count) {
+		size_t grown = *count ? *count * 2 : 4;
+		void **larger = pl_realloc(allocator, *table, grown * sizeof(void *));
+
+		if (!larger)
+			return -ENOMEM;
+		memset(larger + *count, 0, (grown - *count) * sizeof(void *));
+		*table = larger;
+		*count = grown;
+	}
+	(*table)[index] = element;
+	return (ssize_t)index;
+}
+
+/* -- keys: grant_lock is held ------------------------------------------------------------------- */
+
+/* Returns the operation that a part of ends with the key, for the caller to tell after unlocking. */
+static struct pl_operation *key_unreference(struct pl_context *context, struct pl_key *key)
+{
+	struct pl_operation *operation = key->operation;
+
+	if (--key->references)
+		return NULL;
+	pl_free(&context->allocator, key);
+	return operation;
+}
+
+static struct pl_key *key_find(struct pl_peer *peer, uint64_t id)
+{
+	size_t index = (uint32_t)id;
+	struct pl_key *key = index < peer->keys.count ? peer->keys.keys[index] : NULL;
+
+	return key && key->id == id ? key : NULL;
+}
+
+static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
+				 unsigned rights, uint64_t expires)
+{
+	struct pl_context *context = peer->context;
+	struct pl_key *key;
+	uint32_t random;
+	ssize_t index;
+
+	if (peer->keys.used >= KEYS_MAX || pl_random(&random, sizeof(random)) < 0)
+		return NULL;
+	key = pl_zalloc(&context->allocator, sizeof(*key));
+	if (!key)
+		return NULL;
+	index = table_insert(&context->allocator, (void ***)&peer->keys.keys, &peer->keys.count, key);
+	if (index < 0) {
+		pl_free(&context->allocator, key);
+		return NULL;
+	}
+	peer->keys.used++;
+	pl_list_init(&key->grant_link);
+	key->id = (uint64_t)random << 32 | (uint32_t)index;
+	key->memory = memory;
+	key->offset = offset;
+	key->length = length;
+	key->rights = rights;
+	key->expires = expires;
+	key->references = 1;
+	return key;
+}
+
+static struct pl_operation *key_remove(struct pl_peer *peer, struct pl_key *key)
+{
+	peer->keys.keys[(uint32_t)key->id] = NULL;
+	peer->keys.used--;
+	pl_list_remove(&key->grant_link);
+	atomic_store(&key->revoked, true);
+	return key_unreference(peer->context, key);
+}
+
+static void tell(struct pl_operation *operation)
+{
+	if (operation)
+		pl_operation_part_done(operation);
+}
+
+struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
+			      enum pl_wire_status *status)
+{
+	struct pl_context *context = peer->context;
+	struct pl_key *key;
+
+	pthread_mutex_lock(&context->grant_lock);
+	key = key_find(peer, id);
+	if (!key || atomic_load(&key->revoked))
+		*status = PL_WIRE_UNKNOWN_KEY;
+	else if (expired(key->expires))
+		*status = PL_WIRE_EXPIRED;
+	else if (!(key->rights & right))
+		*status = PL_WIRE_RIGHTS;
+	else if (outside(offset, length, key->length))
+		*status = PL_WIRE_RANGE;
+	else
+		*status = PL_WIRE_OK;
+	if (*status == PL_WIRE_OK)
+		key->references++;
+	else
+		key = NULL;
+	pthread_mutex_unlock(&context->grant_lock);
+	return key;
+}
+
+void pl_key_release(struct pl_peer *peer, struct pl_key *key)
+{
+	struct pl_operation *operation;
+
+	if (!key)
+		return;
+	pthread_mutex_lock(&peer->context->grant_lock);
+	operation = key_unreference(peer->context, key);
+	pthread_mutex_unlock(&peer->context->grant_lock);
+	tell(operation);
+}
+
+int pl_key_create(struct pl_peer *peer, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	struct pl_key *key;
+
+	pthread_mutex_lock(&peer->context->grant_lock);
+	key = key_insert(peer, &segment->region->memory, segment->offset, segment->length, PL_ACCESS_READ, 0);
+	if (key) {
+		key->operation = operation;
+		operation->source_key = key->id;
+		atomic_fetch_add(&operation->pending, 1);
+	}
+	pthread_mutex_unlock(&peer->context->grant_lock);
+	return key ? 0 : -ENOMEM;
+}
+
+void pl_key_destroy(struct pl_peer *peer, uint64_t id)
+{
+	struct pl_operation *operation = NULL;
+	struct pl_key *key;
+
+	pthread_mutex_lock(&peer->context->grant_lock);
+	key = key_find(peer, id);
+	if (key)
+		operation = key_remove(peer, key);
+	pthread_mutex_unlock(&peer->context->grant_lock);
+	tell(operation);
+}
+
+void pl_key_table_clear(struct pl_peer *peer)
+{
+	struct pl_context *context = peer->context;
+
+	for (size_t i = 0; i < peer->keys.count; i++)
+		if (peer->keys.keys[i])
+			pl_key_destroy(peer, peer->keys.keys[i]->id);
+	pl_free(&context->allocator, peer->keys.keys);
+	peer->keys = (struct pl_key_table){ 0 };
+}
+
+/* -- grants ------------------------------------------------------------------------------------- */
+
+static struct pl_grant *grant_find(struct pl_context *context, uint64_t id, const uint8_t secret[16])
+{
+	size_t index = (uint32_t)id;
+	struct pl_grant *grant = index < context->grant_count ? context->grants[index] : NULL;
+
+	if (!grant || grant->id != id || CRYPTO_memcmp(grant->secret, secret, 16))
+		return NULL;
+	return grant;
+}
+
+/* Peers' tables keep the dead keys until they release them, so that an id is not reused meanwhile. */
+static void grant_remove(struct pl_context *context, struct pl_grant *grant)
+{
+	pl_list_for_each_safe(at, next, &grant->keys) {
+		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
+
+		atomic_store(&key->revoked, true);
+		pl_list_remove(&key->grant_link);
+	}
+	context->grants[(uint32_t)grant->id] = NULL;
+	pl_free(&context->allocator, grant);
+}
+
+void pl_grants_clear(struct pl_context *context)
+{
+	for (size_t i = 0; i < context->grant_count; i++)
+		if (context->grants[i])
+			grant_remove(context, context->grants[i]);
+	pl_free(&context->allocator, context->grants);
+	context->grants = NULL;
+	context->grant_count = 0;
+}
+
+static int check_grant(struct pl_region *region, struct pl_grant_options *options, struct pl_error *error)
+{
+	size_t size = region->memory.length;
+
+	if (options->length == 0 && options->offset < size)
+		options->length = size - options->offset;
+	if (outside(options->offset, options->length, size) || options->length == 0)
+		return pl_fail(error, -ERANGE, "REGION-RANGE", "pl_region_share", NULL,
+			       "share a range that lies in the region", "bytes %zu to %zu of a region of %zu",
+			       options->offset, options->offset + options->length, size);
+	if (options->rights == 0)
+		options->rights = region->access;
+	if (options->rights & ~region->access || options->rights == 0)
+		return pl_fail(error, -EACCES, "REGION-RIGHTS", "pl_region_share", NULL,
+			       "register the region with the access that its peers need",
+			       "rights 0x%x of a region with access 0x%x", options->rights, region->access);
+	return 0;
+}
+
+static struct pl_grant *grant_new(struct pl_region *region, const struct pl_grant_options *options)
+{
+	struct pl_context *context = region->context;
+	struct pl_grant *grant = pl_zalloc(&context->allocator, sizeof(*grant));
+	uint32_t random;
+	ssize_t index;
+
+	if (!grant)
+		return NULL;
+	pl_list_init(&grant->keys);
+	grant->region = region;
+	grant->offset = options->offset;
+	grant->length = options->length;
+	grant->rights = options->rights;
+	grant->expires = options->lifetime ? pl_deadline(pl_wall_clock(), options->lifetime) : 0;
+	pthread_mutex_lock(&context->grant_lock);
+	index = -ENOMEM;
+	if (pl_random(&random, sizeof(random)) == 0 && pl_random(grant->secret, sizeof(grant->secret)) == 0)
+		index = table_insert(&context->allocator, (void ***)&context->grants, &context->grant_count, grant);
+	if (index >= 0)
+		grant->id = (uint64_t)random << 32 | (uint32_t)index;
+	pthread_mutex_unlock(&context->grant_lock);
+	if (index < 0) {
+		pl_free(&context->allocator, grant);
+		return NULL;
+	}
+	return grant;
+}
+
+int pl_region_share(struct pl_region *region, const struct pl_grant_options *given, void *buffer, size_t *length,
+		    struct pl_error *error)
+{
+	struct pl_grant_options options;
+	struct pl_token token;
+	struct pl_grant *grant;
+	int rc;
+
+	if (pl_copy_versioned(&options, sizeof(options), given) < 0)
+		return pl_fail(error, -EINVAL, "OPTION", "pl_region_share", "size", "use PL_GRANT_OPTIONS_INIT",
+			       "options of a newer library, or not initialised");
+	if (*length < PL_TOKEN_SIZE)
+		return pl_fail(error, -ENOBUFS, "TOKEN-SPACE", "pl_region_share", NULL, "give PL_TOKEN_MAX bytes",
+			       "a token has %d bytes, there is room for %zu", PL_TOKEN_SIZE, *length);
+	rc = check_grant(region, &options, error);
+	if (rc < 0)
+		return rc;
+	grant = grant_new(region, &options);
+	if (!grant)
+		return pl_fail_memory(error, "pl_region_share");
+	token.rights = (uint8_t)grant->rights;
+	memcpy(token.context_id, region->context->id, sizeof(token.context_id));
+	token.grant = grant->id;
+	memcpy(token.secret, grant->secret, sizeof(token.secret));
+	token.length = grant->length;
+	token.expires = grant->expires;
+	pl_token_encode(&token, buffer);
+	*length = PL_TOKEN_SIZE;
+	return 0;
+}
+
+int pl_region_revoke(struct pl_region *region, const void *data, size_t length)
+{
+	struct pl_context *context = region->context;
+	struct pl_token token;
+	struct pl_grant *grant;
+
+	if (pl_token_decode(data, length, &token) < 0)
+		return -EINVAL;
+	pthread_mutex_lock(&context->grant_lock);
+	grant = grant_find(context, token.grant, token.secret);
+	if (grant && grant->region == region)
+		grant_remove(context, grant);
+	else
+		grant = NULL;
+	pthread_mutex_unlock(&context->grant_lock);
+	if (!grant)
+		return -ENOENT;
+	pl_context_barrier(context);
+	return 0;
+}
+
+int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error)
+{
+	int rc = pl_token_decode(data, length, token);
+
+	if (rc == -EBADMSG)
+		return pl_fail(error, -EINVAL, "TOKEN-DAMAGED", "token", NULL, "transmit the token unchanged",
+			       "the token's checksum is wrong");
+	if (rc < 0)
+		return pl_fail(error, -EINVAL, "TOKEN-MALFORMED", "token", NULL,
+			       "pass what pl_region_share() wrote, with its length", "these %zu bytes are no token", length);
+	return 0;
+}
+
+int pl_token_inspect(const void *data, size_t length, struct pl_token_info *info, struct pl_error *error)
+{
+	struct pl_token token;
+	int rc = pl_token_read(data, length, &token, error);
+
+	if (rc < 0)
+		return rc;
+	info->region_length = token.length;
+	info->rights = token.rights;
+	info->expires = token.expires;
+	return 0;
+}
+
+void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer)
+{
+	struct pl_context *context = peer->context;
+	struct pl_grant *grant;
+	struct pl_key *key = NULL;
+
+	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
+	pthread_mutex_lock(&context->grant_lock);
+	grant = grant_find(context, import->grant, import->secret);
+	if (grant && expired(grant->expires)) {
+		answer->status = PL_WIRE_EXPIRED;
+	} else if (grant) {
+		key = key_insert(peer, &grant->region->memory, grant->offset, grant->length, grant->rights,
+				 grant->expires);
+		answer->status = key ? PL_WIRE_OK : PL_WIRE_BUSY;
+	}
+	if (key) {
+		pl_list_append(&grant->keys, &key->grant_link);
+		answer->length = key->length;
+		answer->rights = key->rights;
+		answer->key_length = (uint16_t)peer->ops->export_key(peer->endpoint, key, answer->key);
+	}
+	pthread_mutex_unlock(&context->grant_lock);
+}
+
+/* -- the end of a region ------------------------------------------------------------------------ */
+
+void pl_region_destroy(struct pl_region *region)
+{
+	struct pl_context *context = region->context;
+
+	pthread_mutex_lock(&context->lock);
+	pl_list_remove(&region->link);
+	pthread_mutex_unlock(&context->lock);
+	pl_memory_release(&region->memory);
+	pl_free(&context->allocator, region);
+}
+
+int pl_region_deregister(struct pl_region *region)
+{
+	struct pl_context *context;
+
+	if (!region)
+		return 0;
+	context = region->context;
+	if (atomic_load(&region->busy))
+		return -EBUSY;
+	pthread_mutex_lock(&context->grant_lock);
+	for (size_t i = 0; i < context->grant_count; i++)
+		if (context->grants[i] && context->grants[i]->region == region)
+			grant_remove(context, context->grants[i]);
+	pthread_mutex_unlock(&context->grant_lock);
+	pl_context_barrier(context);
+	pl_region_destroy(region);
+	return 0;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connections that were accepted and have not said what they are: a control channel, in the clear
+ * or under TLS, or a data socket of a peer that is there already.  Nothing of theirs is believed;
+ * they get little memory and little time.
+ */
+#include <unistd.h>
+
+#include "core/core.h"
+
+/* Beyond this many the oldest has to go: strangers cannot keep friends out. */
+#define GREETINGS_MAX 1024
+#define TLS_HANDSHAKE_RECORD 0x16
+/* After a refusal: time for the other end to read it. */
+#define REFUSAL_TIME PL_NS_PER_S
+
+struct greeting {
+	struct pl_source source;
+	struct pl_timer timer;
+	struct pl_list link;
+	struct pl_listener *listener;
+	struct pl_stream stream;
+	bool identified; /* in the clear or TLS: known */
+	bool shaken;     /* TLS handshake done */
+	bool refused;
+	size_t have;
+	uint8_t bytes[PL_LANE_HELLO];
+};
+
+static void greeting_free(struct greeting *greeting)
+{
+	struct pl_listener *listener = greeting->listener;
+
+	pl_source_remove(&greeting->source);
+	pl_timer_clear(listener->engine, &greeting->timer);
+	pl_stream_close(&greeting->stream);
+	pl_list_remove(&greeting->link);
+	listener->greeting_count--;
+	pl_free(&listener->context->allocator, greeting);
+}
+
+static void expire(struct pl_timer *timer)
+{
+	greeting_free(pl_container_of(timer, struct greeting, timer));
+}
+
+/* Says why not, in the clear, and lingers so that the words are not lost in a reset. */
+static void refuse(struct greeting *greeting, enum pl_wire_status status)
+{
+	struct pl_control message = { .type = PL_CONTROL_REJECT };
+	uint8_t buffer[PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX];
+	struct pl_error error;
+	struct iovec vector;
+	int length;
+
+	pl_wire_fail(&error, status, "hello", NULL);
+	message.reject.code = (int32_t)status;
+	memcpy(message.reject.id, error.id, sizeof(message.reject.id));
+	memcpy(message.reject.message, error.message, sizeof(message.reject.message));
+	length = pl_control_encode(&message, buffer, sizeof(buffer));
+	vector = (struct iovec){ .iov_base = buffer, .iov_len = length > 0 ? (size_t)length : 0 };
+	pl_stream_write(&greeting->stream, &vector, 1);
+	shutdown(greeting->stream.fd, SHUT_WR);
+	greeting->refused = true;
+	pl_timer_set(greeting->listener->engine, &greeting->timer, pl_now() + REFUSAL_TIME);
+}
+
+/* Reads on until `want` bytes are there: 0, or -EAGAIN, or a broken stream. */
+static int read_bytes(struct greeting *greeting, size_t want)
+{
+	while (greeting->have < want) {
+		struct iovec vector = { .iov_base = greeting->bytes + greeting->have,
+					.iov_len = want - greeting->have };
+		ssize_t got = pl_stream_read(&greeting->stream, &vector, 1);
+
+		if (got < 0)
+			return (int)got;
+		greeting->have += (size_t)got;
+	}
+	return 0;
+}
+
+/* Looks at the first byte without taking it: a TLS record, or one of our magics. */
+static int identify(struct greeting *greeting)
+{
+	struct pl_tls *tls = greeting->listener->context->tls;
+	uint8_t first;
+	ssize_t got = recv(greeting->source.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -errno;
+	if (got == 0)
+		return -EPIPE;
+	greeting->identified = true;
+	if (first != TLS_HANDSHAKE_RECORD) {
+		greeting->shaken = true;
+		return 0;
+	}
+	if (!tls) {
+		/* Not TLS, which tells a client with a key that there is none here. */
+		refuse(greeting, PL_WIRE_UNSUPPORTED);
+		return -EAGAIN;
+	}
+	return pl_stream_open(&greeting->stream, greeting->source.fd, tls, true, NULL);
+}
+
+static void join_peer(struct greeting *greeting)
+{
+	struct pl_context *context = greeting->listener->context;
+	struct pl_lane_hello hello;
+	struct pl_peer *peer = NULL;
+	struct pl_stream stream;
+
+	if (pl_lane_hello_decode(greeting->bytes, &hello) == 0)
+		peer = pl_peer_by_ticket(context, hello.ticket, hello.secret);
+	/* A data socket in the clear where the peer agreed on encryption is somebody else's. */
+	if (peer && (!peer->endpoint || peer->encrypt != (greeting->stream.ssl != NULL))) {
+		pl_peer_unpin(peer);
+		peer = NULL;
+	}
+	if (!peer) {
+		greeting_free(greeting);
+		return;
+	}
+	pl_source_remove(&greeting->source);
+	stream = greeting->stream;
+	greeting->stream.fd = -1;
+	greeting->stream.ssl = NULL;
+	peer->ops->join(peer->endpoint, &stream, greeting->bytes);
+	pl_peer_unpin(peer);
+	greeting_free(greeting);
+}
+
+static int identified(struct greeting *greeting)
+{
+	struct pl_context *context = greeting->listener->context;
+	struct pl_reader reader;
+	struct pl_stream stream;
+	uint32_t magic;
+	int rc = read_bytes(greeting, 4);
+
+	if (rc < 0)
+		return rc;
+	pl_reader_init(&reader, greeting->bytes, 4);
+	magic = pl_get_u32(&reader);
+	if (magic == PL_MAGIC_LANE) {
+		rc = read_bytes(greeting, PL_LANE_HELLO);
+		if (rc == 0)
+			join_peer(greeting);
+		return rc == 0 ? 1 : rc;
+	}
+	if (magic != PL_MAGIC_CONTROL)
+		return -EPROTO;
+	if (context->tls && !greeting->stream.ssl) {
+		refuse(greeting, PL_WIRE_NEEDS_KEY);
+		return -EAGAIN;
+	}
+	pl_source_remove(&greeting->source);
+	stream = greeting->stream;
+	greeting->stream.fd = -1;
+	greeting->stream.ssl = NULL;
+	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes);
+	greeting_free(greeting);
+	return 1;
+}
+
+/* Reads and forgets, until the other end closes. */
+static int drain(struct greeting *greeting)
+{
+	uint8_t buffer[4096];
+	ssize_t got;
+
+	do {
+		got = recv(greeting->source.fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+	} while (got > 0);
+	return got < 0 && errno == EAGAIN ? -EAGAIN : -EPIPE;
+}
+
+/* 1: gone; -EAGAIN: wait; another negative errno: give up. */
+static int advance(struct greeting *greeting)
+{
+	int rc = 0;
+
+	if (greeting->refused)
+		return drain(greeting);
+	if (!greeting->identified)
+		rc = identify(greeting);
+	if (rc == 0 && !greeting->shaken) {
+		rc = pl_stream_handshake(&greeting->stream, NULL, NULL);
+		if (rc == -EAGAIN)
+			pl_source_watch(&greeting->source, greeting->stream.want);
+		else if (rc == 0)
+			pl_source_watch(&greeting->source, EPOLLIN);
+		greeting->shaken = rc == 0;
+	}
+	return rc < 0 ? rc : identified(greeting);
+}
+
+static bool ready(struct pl_source *source, uint32_t events)
+{
+	struct greeting *greeting = pl_container_of(source, struct greeting, source);
+	int rc = advance(greeting);
+
+	(void)events;
+	if (rc < 0 && rc != -EAGAIN)
+		greeting_free(greeting);
+	return true;
+}
+
+void pl_greeting_new(struct pl_listener *listener, int fd)
+{
+	struct greeting *greeting = pl_zalloc(&listener->context->allocator, sizeof(*greeting));
+
+	if (!greeting) {
+		close(fd);
+		return;
+	}
+	if (listener->greeting_count >= GREETINGS_MAX)
+		greeting_free(pl_list_first(&listener->greetings, struct greeting, link));
+	greeting->listener = listener;
+	greeting->stream.fd = fd;
+	greeting->source.fd = fd;
+	greeting->source.ready = ready;
+	pl_timer_init(&greeting->timer, expire);
+	pl_list_append(&listener->greetings, &greeting->link);
+	listener->greeting_count++;
+	if (pl_source_add(listener->engine, &greeting->source, EPOLLIN) < 0) {
+		greeting_free(greeting);
+		return;
+	}
+	pl_timer_set(listener->engine, &greeting->timer, pl_now() + listener->context->options.connect_timeout);
+}
+
+void pl_greetings_clear(struct pl_listener *listener)
+{
+	while (!pl_list_empty(&listener->greetings))
+		greeting_free(pl_list_first(&listener->greetings, struct greeting, link));
+}

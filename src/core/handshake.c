@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Hellos, and the control messages of a running peer. */
+#include <stdio.h>
+
+#include "core/core.h"
+
+void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello)
+{
+	struct pl_context *context = peer->context;
+
+	memset(hello, 0, sizeof(*hello));
+	hello->version_min = hello->version_max = PL_PROTOCOL_VERSION;
+	memcpy(hello->boot_id, context->boot_id, sizeof(hello->boot_id));
+	memcpy(hello->context_id, context->id, sizeof(hello->context_id));
+	hello->streams = context->options.streams;
+	hello->eager_max = PL_EAGER_MAX;
+	hello->window = PL_MESSAGE_WINDOW;
+	hello->flags = context->options.encrypt_data ? PL_HELLO_ENCRYPT_DATA : 0;
+	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
+	hello->fabric_count = 1;
+	snprintf(hello->fabrics[0].name, sizeof(hello->fabrics[0].name), "%s", peer->ops->name);
+}
+
+int pl_peer_take_hello(struct pl_peer *peer, const struct pl_hello *hello, struct pl_error *error)
+{
+	static const uint8_t unknown[16];
+	struct pl_context *context = peer->context;
+	bool common = false;
+
+	if (hello->version_min > PL_PROTOCOL_VERSION || hello->version_max < PL_PROTOCOL_VERSION)
+		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", "hello", NULL, "use releases of Peerlane that match",
+			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
+			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
+	for (unsigned i = 0; i < hello->fabric_count; i++)
+		common |= !strcmp(hello->fabrics[i].name, peer->ops->name);
+	if (!common)
+		return pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL, "leave the fabric to be chosen at both ends",
+			       "the other end does not offer the fabric %s", peer->ops->name);
+	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->streams == 0)
+		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits make no sense");
+	snprintf(peer->software, sizeof(peer->software), "%s", hello->software);
+	memcpy(peer->context_id, hello->context_id, sizeof(peer->context_id));
+	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
+	peer->window = hello->window;
+	peer->eager_max = PL_EAGER_MAX;
+	peer->streams = PL_MIN(PL_MAX(hello->streams, context->options.streams), (unsigned)PL_STREAMS_MAX);
+	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
+	return 0;
+}
+
+static void unexpected(struct pl_peer *peer)
+{
+	struct pl_error error;
+
+	pl_fail(&error, -EPROTO, "PROTOCOL", "control message", NULL, NULL,
+		"the other end sent a control message that does not belong here");
+	pl_peer_lose(peer, &error);
+}
+
+/* The initiator's hello came: answer with the way to reach the endpoint. */
+static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
+{
+	struct pl_control answer = { .type = PL_CONTROL_HELLO };
+	struct pl_error error;
+	int rc = pl_peer_take_hello(peer, hello, &error);
+
+	if (rc < 0) {
+		answer.type = PL_CONTROL_REJECT;
+		answer.reject.code = !strcmp(error.id, "FABRIC-NONE") ? PL_WIRE_NO_FABRIC : PL_WIRE_VERSION;
+		snprintf(answer.reject.id, sizeof(answer.reject.id), "%s", error.id);
+		snprintf(answer.reject.message, sizeof(answer.reject.message), "%s", error.message);
+		pl_channel_send(&peer->channel, &answer);
+		pl_peer_open_failed(peer, &error);
+		return;
+	}
+	rc = peer->ops->create(peer, &peer->endpoint, &error);
+	if (rc < 0) {
+		pl_peer_open_failed(peer, &error);
+		return;
+	}
+	pl_peer_hello(peer, &answer.hello);
+	answer.hello.fabrics[0].blob_length =
+		(uint16_t)peer->ops->describe(peer->endpoint, answer.hello.fabrics[0].blob);
+	pl_channel_send(&peer->channel, &answer);
+}
+
+/* The acceptor's hello came: connect the endpoint. */
+static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
+{
+	struct pl_error error;
+	int rc = pl_peer_take_hello(peer, hello, &error);
+
+	if (rc == 0)
+		rc = peer->ops->create(peer, &peer->endpoint, &error);
+	if (rc == 0)
+		rc = peer->ops->connect(peer->endpoint, hello->fabrics[0].blob, hello->fabrics[0].blob_length, &error);
+	if (rc < 0)
+		pl_peer_open_failed(peer, &error);
+}
+
+static void rejected(struct pl_peer *peer, const struct pl_reject *reject)
+{
+	struct pl_error error;
+
+	pl_wire_fail(&error, (uint32_t)reject->code, "connect", NULL);
+	pl_peer_open_failed(peer, &error);
+}
+
+static void control_opening(struct pl_peer *peer, const struct pl_control *message)
+{
+	if (message->type == PL_CONTROL_HELLO && !peer->endpoint) {
+		if (peer->initiator)
+			follow_hello(peer, &message->hello);
+		else
+			answer_hello(peer, &message->hello);
+	} else if (message->type == PL_CONTROL_REJECT && peer->initiator) {
+		rejected(peer, &message->reject);
+	} else {
+		unexpected(peer);
+	}
+}
+
+static void answer_import(struct pl_peer *peer, const struct pl_import *import)
+{
+	struct pl_control answer = { .type = PL_CONTROL_IMPORTED };
+
+	pl_grant_answer(peer, import, &answer.imported);
+	pl_channel_send(&peer->channel, &answer);
+}
+
+static void release_key(struct pl_peer *peer, const struct pl_release *release)
+{
+	struct pl_reader reader;
+	uint64_t id;
+
+	/* Keys begin with their id on every fabric. */
+	pl_reader_init(&reader, release->key, release->key_length);
+	id = pl_get_u64(&reader);
+	if (!reader.bad)
+		pl_key_destroy(peer, id);
+}
+
+static void control_running(struct pl_peer *peer, const struct pl_control *message)
+{
+	switch (message->type) {
+	case PL_CONTROL_IMPORT:
+		answer_import(peer, &message->import);
+		break;
+	case PL_CONTROL_IMPORTED:
+		pl_imported_arrived(peer, &message->imported);
+		break;
+	case PL_CONTROL_RELEASE:
+		release_key(peer, &message->release);
+		break;
+	case PL_CONTROL_LANES:
+		if (!peer->initiator)
+			unexpected(peer);
+		else
+			peer->ops->widen(peer->endpoint, message->lanes);
+		break;
+	case PL_CONTROL_BYE:
+		peer->leaving = true;
+		break;
+	default:
+		unexpected(peer);
+	}
+}
+
+void pl_peer_control(struct pl_channel *channel, const struct pl_control *message)
+{
+	struct pl_peer *peer = pl_container_of(channel, struct pl_peer, channel);
+
+	if (atomic_load(&peer->state) == PL_PEER_OPENING)
+		control_opening(peer, message);
+	else if (atomic_load(&peer->state) == PL_PEER_UP)
+		control_running(peer, message);
+}
+
+void pl_peer_up(struct pl_peer *peer)
+{
+	struct pl_operation *opening = peer->opening;
+
+	if (peer->dead || atomic_load(&peer->state) != PL_PEER_OPENING)
+		return;
+	atomic_store(&peer->state, PL_PEER_UP);
+	pl_timer_clear(peer->home, &peer->timer);
+	peer->opening = NULL;
+	if (opening) {
+		opening->connecting = NULL;
+		opening->receipt.peer = peer;
+		pl_operation_part_done(opening);
+	} else if (peer->listener && !pl_listener_offer(peer->listener, peer)) {
+		atomic_store(&peer->state, PL_PEER_OPENING);
+		pl_peer_open_failed(peer, NULL);
+	}
+}

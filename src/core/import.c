@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Remote regions: a token goes to the peer over the control channel, a remote key comes back. */
+#include "core/core.h"
+
+static void import_run(struct pl_task *task)
+{
+	struct pl_operation *operation = pl_operation_of_task(task);
+	struct pl_control message = { .type = PL_CONTROL_IMPORT };
+	struct pl_peer *peer = operation->peer;
+	struct pl_error error;
+	int rc;
+
+	if (!pl_operation_begin(operation))
+		return;
+	memcpy(&message.import, operation->fabric, sizeof(message.import));
+	message.import.request = operation->request = ++peer->next_request;
+	pl_list_append(&peer->imports, &operation->queue_link);
+	rc = pl_channel_send(&peer->channel, &message);
+	if (rc < 0) {
+		pl_fail_errno(&error, rc == -EPIPE ? -ECONNRESET : rc, "IMPORT-FAILED", "pl_remote_import", NULL);
+		pl_operation_stop(operation, error.code, &error);
+	}
+}
+
+static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer);
+
+static void give_back(struct pl_peer *peer, const uint8_t *key, uint16_t length)
+{
+	struct pl_control message = { .type = PL_CONTROL_RELEASE };
+
+	message.release.key_length = length;
+	memcpy(message.release.key, key, length);
+	pl_channel_send(&peer->channel, &message);
+}
+
+void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
+{
+	struct pl_operation *operation = NULL;
+	struct pl_error error;
+
+	pl_list_for_each(at, &peer->imports) {
+		operation = pl_list_entry(at, struct pl_operation, queue_link);
+		if (operation->request == answer->request)
+			break;
+		operation = NULL;
+	}
+	if (!operation) { /* cancelled meanwhile */
+		if (answer->status == PL_WIRE_OK)
+			give_back(peer, answer->key, answer->key_length);
+		return;
+	}
+	pl_list_remove(&operation->queue_link);
+	if (answer->status != PL_WIRE_OK) {
+		pl_wire_fail(&error, (uint32_t)answer->status, "pl_remote_import", NULL);
+		pl_operation_fail(operation, error.code, &error);
+	} else {
+		operation->receipt.remote = remote_new(peer, answer);
+		if (!operation->receipt.remote) {
+			give_back(peer, answer->key, answer->key_length);
+			pl_fail_memory(&error, "pl_remote_import");
+			pl_operation_fail(operation, -ENOMEM, &error);
+		}
+	}
+	pl_operation_part_done(operation);
+}
+
+int pl_remote_import_start(struct pl_peer *peer, const void *data, size_t length, uint64_t user_data,
+			   struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+
+	attributes.user_data = user_data;
+	return pl_import_post(peer, data, length, &attributes, handle, error);
+}
+
+int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
+		   struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	struct pl_import import = { 0 };
+	struct pl_token token;
+	int rc = pl_token_read(data, length, &token, error);
+
+	if (rc < 0)
+		return rc;
+	if (memcmp(token.context_id, peer->context_id, sizeof(token.context_id)))
+		return pl_fail(error, -EACCES, "TOKEN-FOREIGN", "pl_remote_import", NULL,
+			       "present it to the peer that made it, and ask for a new one after a restart",
+			       "the token was made by another process than this peer");
+	operation = pl_operation_new(peer->context, peer, PL_KIND_IMPORT, attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	import.grant = token.grant;
+	memcpy(import.secret, token.secret, sizeof(import.secret));
+	memcpy(operation->fabric, &import, sizeof(import));
+	pl_operation_submit(operation, import_run, handle);
+	return 0;
+}
+
+int pl_remote_import(struct pl_peer *peer, const void *data, size_t length, uint64_t timeout,
+		     struct pl_remote **remote, struct pl_error *error)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	int rc;
+
+	*remote = NULL;
+	attributes.timeout = timeout;
+	rc = pl_import_post(peer, data, length, &attributes, &operation, error);
+	if (rc == 0)
+		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
+	if (rc == 0)
+		*remote = receipt.remote;
+	return rc;
+}
+
+/* -- handles ------------------------------------------------------------------------------------ */
+
+static void release_run(struct pl_task *task)
+{
+	struct pl_remote *remote = pl_container_of(task, struct pl_remote, task);
+	struct pl_peer *peer = remote->peer;
+
+	give_back(peer, remote->key, remote->key_length);
+	pl_peer_unpin(peer);
+	pl_free(&remote->context->allocator, remote);
+}
+
+static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer)
+{
+	struct pl_context *context = peer->context;
+	struct pl_remote *remote = pl_zalloc(&context->allocator, sizeof(*remote));
+
+	if (!remote)
+		return NULL;
+	remote->context = context;
+	remote->peer = peer;
+	atomic_init(&remote->references, 1);
+	remote->length = answer->length;
+	remote->rights = answer->rights;
+	remote->key_length = answer->key_length;
+	memcpy(remote->key, answer->key, answer->key_length);
+	pl_task_init(&remote->task, release_run);
+	pthread_mutex_lock(&context->lock);
+	pl_list_append(&context->remotes, &remote->link);
+	pthread_mutex_unlock(&context->lock);
+	return remote;
+}
+
+void pl_remote_put(struct pl_remote *remote)
+{
+	struct pl_context *context = remote->context;
+	struct pl_peer *peer;
+
+	if (atomic_fetch_sub(&remote->references, 1) != 1)
+		return;
+	pthread_mutex_lock(&context->lock);
+	pl_list_remove(&remote->link);
+	peer = remote->peer;
+	if (peer)
+		atomic_fetch_add(&peer->pins, 1);
+	pthread_mutex_unlock(&context->lock);
+	if (peer)
+		pl_engine_post(peer->home, &remote->task);
+	else
+		pl_free(&context->allocator, remote);
+}
+
+void pl_remote_release(struct pl_remote *remote)
+{
+	if (remote)
+		pl_remote_put(remote);
+}
+
+size_t pl_remote_length(const struct pl_remote *remote)
+{
+	return remote->length;
+}
+
+unsigned pl_remote_rights(const struct pl_remote *remote)
+{
+	return remote->rights;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+#define LISTEN_BACKLOG 1024
+/* One round of the engine accepts no more than this, so that others get their turn. */
+#define ACCEPTS_A_ROUND 64
+/* Out of descriptors: try again after. */
+#define PAUSE (100 * PL_NS_PER_MS)
+
+static bool ready(struct pl_source *source, uint32_t events)
+{
+	struct pl_listener *listener = pl_container_of(source, struct pl_listener, source);
+
+	(void)events;
+	for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
+		int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0) {
+			pl_socket_tune(fd, listener->context->options.keepalive);
+			pl_greeting_new(listener, fd);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+			pl_source_watch(source, 0);
+			pl_timer_set(listener->engine, &listener->pause, pl_now() + PAUSE);
+		}
+		if (errno != ECONNABORTED && errno != EINTR)
+			break;
+	}
+	return true;
+}
+
+static void resume(struct pl_timer *timer)
+{
+	struct pl_listener *listener = pl_container_of(timer, struct pl_listener, pause);
+
+	pl_source_watch(&listener->source, EPOLLIN);
+}
+
+static int bind_one(const struct addrinfo *at)
+{
+	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int one = 1, zero = 0, rc;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	/* "All addresses" means IPv4 too. */
+	if (at->ai_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+	if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
+		return fd;
+	rc = -errno;
+	close(fd);
+	return rc;
+}
+
+static int bind_address(struct pl_context *context, const char *address, struct pl_error *error)
+{
+	struct addrinfo *addresses;
+	int fd = pl_address_resolve(address, true, &addresses, error);
+
+	if (fd < 0)
+		return fd;
+	fd = -EADDRNOTAVAIL;
+	for (int family = AF_INET6; fd < 0; family = AF_INET) {
+		/* The IPv6 wildcard takes IPv4 as well, so it is tried first. */
+		for (const struct addrinfo *at = addresses; at && fd < 0; at = at->ai_next) {
+			if (at->ai_family != family)
+				continue;
+			if (!pl_address_allowed(context, at->ai_addr)) {
+				freeaddrinfo(addresses);
+				return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_listen", address,
+					       "set a key (--key FILE), or ask for it by name (--insecure)",
+					       "the address is not loopback and there is no key");
+			}
+			fd = bind_one(at);
+		}
+		if (family == AF_INET)
+			break;
+	}
+	freeaddrinfo(addresses);
+	if (fd == -EADDRINUSE)
+		return pl_fail(error, fd, "LISTEN-IN-USE", "bind", address,
+			       "stop the program that listens there, or choose another port",
+			       "the address is in use");
+	if (fd < 0)
+		return pl_fail_errno(error, fd, "LISTEN-FAILED", "bind", address);
+	return fd;
+}
+
+static int start_listening(struct pl_listener *listener)
+{
+	int rc;
+
+	pl_engine_lock(listener->engine);
+	rc = pl_source_add(listener->engine, &listener->source, EPOLLIN);
+	pl_engine_unlock(listener->engine);
+	return rc;
+}
+
+int pl_listen(struct pl_context *context, const char *address, struct pl_listener **result, struct pl_error *error)
+{
+	struct pl_listener *listener;
+	socklen_t length = sizeof(listener->address);
+	int rc, fd = bind_address(context, address, error);
+
+	*result = NULL;
+	if (fd < 0)
+		return fd;
+	listener = pl_zalloc(&context->allocator, sizeof(*listener));
+	if (!listener) {
+		close(fd);
+		return pl_fail_memory(error, "pl_listen");
+	}
+	listener->context = context;
+	listener->engine = context->engines[0];
+	listener->source.fd = fd;
+	listener->source.ready = ready;
+	pl_list_init(&listener->link);
+	pl_list_init(&listener->greetings);
+	pl_list_init(&listener->backlog);
+	pl_list_init(&listener->accepts);
+	pl_timer_init(&listener->pause, resume);
+	pthread_mutex_init(&listener->lock, NULL);
+	atomic_init(&listener->references, 1);
+	getsockname(fd, (struct sockaddr *)&listener->address, &length);
+	rc = start_listening(listener);
+	if (rc < 0) {
+		close(fd);
+		pl_listener_put(listener);
+		return pl_fail_errno(error, rc, "SYSTEM", "epoll_ctl", NULL);
+	}
+	pthread_mutex_lock(&context->lock);
+	pl_list_append(&context->listeners, &listener->link);
+	pthread_mutex_unlock(&context->lock);
+	*result = listener;
+	return 0;
+}
+
+int pl_listener_address(const struct pl_listener *listener, char *buffer, size_t size)
+{
+	char text[PL_ADDRESS_FORMAT_MAX] = "";
+
+	pl_address_format((const struct sockaddr *)&listener->address, text, sizeof(text));
+	return snprintf(buffer, size, "%s", text);
+}
+
+void pl_listener_put(struct pl_listener *listener)
+{
+	if (atomic_fetch_sub(&listener->references, 1) != 1)
+		return;
+	pthread_mutex_destroy(&listener->lock);
+	pl_free(&listener->context->allocator, listener);
+}
+
+bool pl_listener_offer(struct pl_listener *listener, struct pl_peer *peer)
+{
+	struct pl_operation *operation = NULL;
+	bool closed;
+
+	pthread_mutex_lock(&listener->lock);
+	closed = listener->closed;
+	if (!closed && !pl_list_empty(&listener->accepts)) {
+		operation = pl_list_first(&listener->accepts, struct pl_operation, queue_link);
+		pl_list_remove(&operation->queue_link);
+	} else if (!closed) {
+		pl_list_append(&listener->backlog, &peer->backlog_link);
+	}
+	pthread_mutex_unlock(&listener->lock);
+	if (operation) {
+		operation->receipt.peer = peer;
+		pl_operation_part_done(operation);
+	}
+	return !closed;
+}
+
+bool pl_listener_withdraw(struct pl_listener *listener, struct pl_list *link)
+{
+	bool was_there;
+
+	pthread_mutex_lock(&listener->lock);
+	was_there = !pl_list_empty(link);
+	pl_list_remove(link);
+	pthread_mutex_unlock(&listener->lock);
+	return was_there;
+}
+
+static void accept_run(struct pl_task *task)
+{
+	struct pl_operation *operation = pl_operation_of_task(task);
+	struct pl_listener *listener = operation->listener;
+	struct pl_peer *peer = NULL;
+	bool closed;
+
+	pl_operation_begin(operation);
+	pthread_mutex_lock(&listener->lock);
+	closed = listener->closed;
+	if (!closed && !pl_list_empty(&listener->backlog)) {
+		peer = pl_list_first(&listener->backlog, struct pl_peer, backlog_link);
+		pl_list_remove(&peer->backlog_link);
+	} else if (!closed) {
+		pl_list_append(&listener->accepts, &operation->queue_link);
+	}
+	pthread_mutex_unlock(&listener->lock);
+	if (closed)
+		pl_operation_fail(operation, -ECANCELED, NULL);
+	operation->receipt.peer = peer;
+	if (peer || closed)
+		pl_operation_part_done(operation);
+}
+
+static void accept_finished(struct pl_operation *operation)
+{
+	/* A peer that was given to it stays so, even if it was cancelled at that moment. */
+	if (operation->receipt.peer)
+		operation->receipt.status = 0;
+	pl_listener_put(operation->listener);
+}
+
+static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t user_data,
+		       struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+
+	attributes.timeout = timeout;
+	attributes.user_data = user_data;
+	operation = pl_operation_new(listener->context, NULL, PL_KIND_ACCEPT, &attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	atomic_fetch_add(&listener->references, 1);
+	operation->listener = listener;
+	operation->home = listener->engine;
+	operation->before_delivery = accept_finished;
+	pl_operation_submit(operation, accept_run, handle);
+	return 0;
+}
+
+int pl_accept_start(struct pl_listener *listener, uint64_t user_data, struct pl_operation **handle,
+		    struct pl_error *error)
+{
+	return accept_post(listener, UINT64_MAX, user_data, handle, error);
+}
+
+int pl_accept(struct pl_listener *listener, uint64_t timeout, struct pl_peer **peer, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	int rc = accept_post(listener, UINT64_MAX, 0, &operation, error);
+
+	*peer = NULL;
+	if (rc < 0)
+		return rc;
+	rc = pl_wait(operation, timeout, &receipt, error);
+	*peer = receipt.peer;
+	return rc;
+}
+
+void pl_listener_close(struct pl_listener *listener)
+{
+	struct pl_context *context;
+	struct pl_list peers, accepts;
+
+	if (!listener)
+		return;
+	context = listener->context;
+	pl_list_init(&peers);
+	pl_list_init(&accepts);
+	pthread_mutex_lock(&context->lock);
+	pl_list_remove(&listener->link);
+	pthread_mutex_unlock(&context->lock);
+	pthread_mutex_lock(&listener->lock);
+	listener->closed = true;
+	pl_list_splice(&peers, &listener->backlog);
+	pl_list_splice(&accepts, &listener->accepts);
+	pthread_mutex_unlock(&listener->lock);
+	pl_engine_lock(listener->engine);
+	pl_greetings_clear(listener);
+	pl_timer_clear(listener->engine, &listener->pause);
+	pl_source_remove(&listener->source);
+	close(listener->source.fd);
+	while (!pl_list_empty(&accepts)) {
+		struct pl_operation *operation = pl_list_first(&accepts, struct pl_operation, queue_link);
+
+		pl_list_remove(&operation->queue_link);
+		pl_operation_fail(operation, -ECANCELED, NULL);
+		pl_operation_part_done(operation);
+	}
+	pl_engine_unlock(listener->engine);
+	while (!pl_list_empty(&peers)) {
+		struct pl_peer *peer = pl_list_first(&peers, struct pl_peer, backlog_link);
+
+		pl_list_remove(&peer->backlog_link);
+		pl_peer_destroy(peer, -ECANCELED, NULL);
+	}
+	pl_listener_put(listener);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Receiving messages: arrivals meet posted receives by tag, both in order. */
+#include "core/core.h"
+
+/* A message that came before its receive. */
+struct pl_arrival {
+	struct pl_list link;
+	struct pl_frame frame;
+	uint8_t payload[]; /* the message, or the source's remote key */
+};
+
+static bool accepts(const struct pl_operation *receive, uint64_t tag)
+{
+	return (tag & receive->mask) == (receive->tag & receive->mask);
+}
+
+static void consume(struct pl_peer *peer)
+{
+	if (pl_message_consumed(peer))
+		pl_message_credit(peer);
+}
+
+static void fail_receive(struct pl_operation *receive, int code, const char *id, const char *fact, const char *hint)
+{
+	struct pl_error error;
+
+	pl_fail(&error, code, id, "pl_receive", NULL, hint, "%s", fact);
+	pl_operation_fail(receive, code, &error);
+}
+
+static void too_long(struct pl_operation *receive, uint64_t length)
+{
+	struct pl_error error;
+
+	receive->receipt.bytes = length;
+	pl_fail(&error, -EMSGSIZE, "MESSAGE-TOO-LONG", "pl_receive", NULL, "post a larger buffer",
+		"a message of %llu bytes for a buffer of %llu", (unsigned long long)length,
+		(unsigned long long)receive->total);
+	pl_operation_fail(receive, -EMSGSIZE, &error);
+}
+
+static void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
+{
+	const struct pl_segment *segment = receive->segments;
+	struct pl_memory *memory = &segment->region->memory;
+
+	receive->receipt.tag = frame->key;
+	if (frame->length > receive->total) {
+		too_long(receive, frame->length);
+	} else {
+		void *to = pl_memory_host_pointer(memory, segment->offset);
+
+		if (to && frame->length)
+			memcpy(to, payload, frame->length);
+		else if (frame->length && memory->ops->copy_in(memory, segment->offset, payload, frame->length) < 0)
+			fail_receive(receive, -EIO, "MEMORY-COPY", "the device refused the copy", NULL);
+		receive->receipt.bytes = frame->length;
+		atomic_store(&receive->rails, 1);
+	}
+	pl_operation_part_done(receive);
+}
+
+/* -- large messages: fetched by a read ---------------------------------------------------------- */
+
+static void fetched(struct pl_operation *child)
+{
+	struct pl_operation *receive = child->parent;
+	int status = child->receipt.status;
+
+	receive->child = NULL;
+	if (status == -EACCES)
+		/* The key is gone because the sender gave up. */
+		fail_receive(receive, -ECANCELED, "PEER-CANCELED", "the sender withdrew the message", NULL);
+	else if (status < 0)
+		pl_operation_fail(receive, status, child->error);
+	else
+		receive->receipt.bytes = child->total;
+	atomic_store(&receive->rails, atomic_load(&child->rails));
+	pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
+	pl_operation_part_done(receive);
+	pl_operation_free(child);
+}
+
+static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+{
+	struct pl_remote *source = pl_zalloc(&peer->context->allocator, sizeof(*source));
+
+	if (!source)
+		return NULL;
+	pl_list_init(&source->link);
+	source->context = peer->context;
+	atomic_init(&source->references, 1);
+	source->length = frame->offset;
+	source->rights = PL_ACCESS_READ;
+	source->key_length = (uint16_t)frame->length;
+	memcpy(source->key, payload, frame->length);
+	return source;
+}
+
+static void fetch(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
+		  const void *payload)
+{
+	struct pl_attributes attributes = { .size = sizeof(attributes), .timeout = UINT64_MAX };
+	struct pl_operation *child = NULL;
+	struct pl_remote *source;
+
+	receive->receipt.tag = frame->key;
+	if (frame->offset > receive->total) {
+		too_long(receive, frame->offset);
+		pl_message_finish(peer, frame->cookie, PL_WIRE_TOO_LONG);
+		pl_operation_part_done(receive);
+		return;
+	}
+	source = source_of(peer, frame, payload);
+	if (source)
+		child = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
+	if (!child) {
+		pl_free(&peer->context->allocator, source);
+		fail_receive(receive, -ENOMEM, "NO-MEMORY", "out of memory", NULL);
+		pl_message_finish(peer, frame->cookie, PL_WIRE_INTERNAL);
+		pl_operation_part_done(receive);
+		return;
+	}
+	child->single = receive->segments[0];
+	child->single.remote = source;
+	child->single.length = child->total = frame->offset;
+	child->segment_count = 1;
+	atomic_fetch_add(&child->single.region->busy, 1);
+	child->internal = true;
+	child->finished = fetched;
+	child->parent = receive;
+	child->cookie = frame->cookie;
+	child->receipt.posted = receive->receipt.posted;
+	child->deadline = UINT64_MAX;
+	receive->child = child;
+	if (pl_operation_begin(child))
+		peer->ops->post(peer->endpoint, child);
+}
+
+static void deliver(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
+		    const void *payload)
+{
+	if (frame->type == PL_FRAME_EAGER)
+		place_eager(receive, frame, payload);
+	else
+		fetch(peer, receive, frame, payload);
+	consume(peer);
+}
+
+static int keep(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+{
+	struct pl_arrival *arrival = pl_alloc(&peer->context->allocator, sizeof(*arrival) + frame->length);
+
+	if (!arrival)
+		return -ENOMEM;
+	arrival->frame = *frame;
+	if (frame->length)
+		memcpy(arrival->payload, payload, frame->length);
+	pl_list_append(&peer->unexpected, &arrival->link);
+	return 0;
+}
+
+static int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+{
+	if (frame->type == PL_FRAME_OFFER && frame->length > PL_KEY_BLOB_MAX)
+		return -EPROTO;
+	pl_list_for_each(at, &peer->receives) {
+		struct pl_operation *receive = pl_list_entry(at, struct pl_operation, queue_link);
+
+		if (!accepts(receive, frame->key))
+			continue;
+		pl_list_remove(at);
+		deliver(peer, receive, frame, payload);
+		return 0;
+	}
+	return keep(peer, frame, payload);
+}
+
+static int notified(struct pl_peer *peer, uint64_t value)
+{
+	struct pl_operation *operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFIED, NULL, NULL);
+
+	if (!operation)
+		return -ENOMEM;
+	operation->receipt.value = value;
+	operation->receipt.posted = operation->receipt.completed = pl_now();
+	pl_completion_push(peer->context, operation);
+	return 0;
+}
+
+int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+{
+	switch (frame->type) {
+	case PL_FRAME_FINISH:
+		return pl_message_finished(peer, frame->cookie, frame->offset);
+	case PL_FRAME_CREDIT:
+		return pl_message_credited(peer, frame->offset);
+	default:
+		/* The sender keeps to the window that our hello named. */
+		if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
+			return -EPROTO;
+		if (frame->type == PL_FRAME_NOTIFY)
+			return notified(peer, frame->offset);
+		return message_arrived(peer, frame, payload);
+	}
+}
+
+void pl_receive_run(struct pl_task *task)
+{
+	struct pl_operation *receive = pl_operation_of_task(task);
+	struct pl_peer *peer = receive->peer;
+	bool lost = atomic_load(&peer->state) == PL_PEER_LOST;
+
+	pl_list_for_each(at, &peer->unexpected) {
+		struct pl_arrival *arrival = pl_list_entry(at, struct pl_arrival, link);
+
+		if (!accepts(receive, arrival->frame.key) || (lost && arrival->frame.type != PL_FRAME_EAGER))
+			continue;
+		pl_list_remove(at);
+		if (lost) {
+			place_eager(receive, &arrival->frame, arrival->payload);
+		} else {
+			pl_operation_begin(receive);
+			deliver(peer, receive, &arrival->frame, arrival->payload);
+		}
+		pl_free(&peer->context->allocator, arrival);
+		return;
+	}
+	if (pl_operation_begin(receive))
+		pl_list_append(&peer->receives, &receive->queue_link);
+}
+
+void pl_messages_drop(struct pl_peer *peer)
+{
+	while (!pl_list_empty(&peer->unexpected)) {
+		struct pl_arrival *arrival = pl_list_first(&peer->unexpected, struct pl_arrival, link);
+
+		pl_list_remove(&arrival->link);
+		pl_free(&peer->context->allocator, arrival);
+	}
+}

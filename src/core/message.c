@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sending messages.  Small ones travel with their bytes; large ones are offered, with a key by
+ * which the peer fetches them once a receive is posted.  A window bounds what the peer must hold.
+ */
+#include "core/core.h"
+
+static bool window_open(const struct pl_peer *peer)
+{
+	return peer->sent - peer->consumed_there < peer->window;
+}
+
+static const void *bytes_of(const struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+
+	if (operation->copy)
+		return operation->copy;
+	return segment->region ? pl_memory_host_pointer(&segment->region->memory, segment->offset) : NULL;
+}
+
+static int offer(struct pl_peer *peer, struct pl_operation *operation)
+{
+	struct pl_frame frame = { .type = PL_FRAME_OFFER, .key = operation->tag, .offset = operation->total };
+	uint8_t blob[PL_KEY_BLOB_MAX];
+	struct pl_key key = { 0 };
+	int rc = pl_key_create(peer, operation);
+
+	if (rc < 0)
+		return rc;
+	key.id = operation->source_key;
+	frame.cookie = operation->cookie = ++peer->next_cookie;
+	frame.length = (uint32_t)peer->ops->export_key(peer->endpoint, &key, blob);
+	pl_list_append(&peer->offered, &operation->queue_link);
+	/* The part that is left is done by the peer's FINISH. */
+	atomic_fetch_add(&operation->pending, 1);
+	rc = peer->ops->message(peer->endpoint, &frame, blob, operation);
+	if (rc < 0) {
+		pl_list_remove(&operation->queue_link);
+		pl_operation_part_done(operation);
+		operation->source_key = 0;
+		pl_key_destroy(peer, key.id);
+	}
+	return rc;
+}
+
+static void transmit(struct pl_peer *peer, struct pl_operation *operation)
+{
+	struct pl_frame frame = { .type = PL_FRAME_NOTIFY, .offset = operation->attributes.notify };
+	struct pl_error error;
+	int rc;
+
+	peer->sent++;
+	if (operation->receipt.kind != PL_KIND_SEND) {
+		rc = peer->ops->message(peer->endpoint, &frame, NULL, operation);
+	} else if (operation->total > peer->eager_max) {
+		rc = offer(peer, operation);
+	} else {
+		frame = (struct pl_frame){ .type = PL_FRAME_EAGER, .key = operation->tag,
+					   .length = (uint32_t)operation->total };
+		operation->receipt.bytes = operation->total;
+		atomic_store(&operation->rails, 1);
+		rc = peer->ops->message(peer->endpoint, &frame, bytes_of(operation), operation);
+	}
+	if (rc < 0) {
+		peer->sent--;
+		pl_fail_errno(&error, rc, "SEND-FAILED", "message", NULL);
+		pl_operation_fail(operation, rc, &error);
+	}
+	pl_operation_part_done(operation);
+}
+
+void pl_message_send(struct pl_operation *operation)
+{
+	struct pl_peer *peer = operation->peer;
+
+	if (pl_list_empty(&peer->unsent) && window_open(peer))
+		transmit(peer, operation);
+	else
+		pl_list_append(&peer->unsent, &operation->queue_link);
+}
+
+int pl_message_credited(struct pl_peer *peer, uint64_t consumed)
+{
+	if (consumed > peer->sent || consumed < peer->consumed_there)
+		return -EPROTO;
+	peer->consumed_there = consumed;
+	while (!pl_list_empty(&peer->unsent) && window_open(peer)) {
+		struct pl_operation *operation = pl_list_first(&peer->unsent, struct pl_operation, queue_link);
+
+		pl_list_remove(&operation->queue_link);
+		transmit(peer, operation);
+	}
+	return 0;
+}
+
+int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)
+{
+	pl_list_for_each(at, &peer->offered) {
+		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
+		uint64_t key = operation->source_key;
+		struct pl_error error;
+
+		if (operation->cookie != cookie)
+			continue;
+		pl_list_remove(at);
+		if (status == PL_WIRE_OK) {
+			operation->receipt.bytes = operation->total;
+			atomic_store(&operation->rails, 1);
+		} else {
+			pl_wire_fail(&error, (uint32_t)status, "pl_send", NULL);
+			pl_operation_fail(operation, error.code, &error);
+		}
+		operation->source_key = 0;
+		pl_key_destroy(peer, key);
+		pl_operation_part_done(operation);
+		return 0;
+	}
+	return 0; /* cancelled here meanwhile */
+}
+
+void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_status status)
+{
+	struct pl_frame frame = { .type = PL_FRAME_FINISH, .cookie = cookie, .offset = status };
+	struct pl_error error;
+
+	if (atomic_load(&peer->state) != PL_PEER_UP)
+		return;
+	if (peer->ops->message(peer->endpoint, &frame, NULL, NULL) < 0) {
+		/* The sender would wait for ever. */
+		pl_fail_memory(&error, "message");
+		pl_peer_lose(peer, &error);
+	}
+}
+
+/* -- the other direction of the window ---------------------------------------------------------- */
+
+bool pl_message_consumed(struct pl_peer *peer)
+{
+	uint64_t consumed = atomic_fetch_add(&peer->consumed, 1) + 1;
+
+	return consumed - atomic_load(&peer->consumed_told) >= PL_MESSAGE_WINDOW / 4;
+}
+
+void pl_message_credit(struct pl_peer *peer)
+{
+	uint64_t consumed = atomic_load(&peer->consumed);
+	struct pl_frame frame = { .type = PL_FRAME_CREDIT, .offset = consumed };
+
+	if (atomic_load(&peer->state) != PL_PEER_UP || consumed == atomic_load(&peer->consumed_told))
+		return;
+	/* If there is no memory now, the next message tells. */
+	if (peer->ops->message(peer->endpoint, &frame, NULL, NULL) == 0)
+		atomic_store(&peer->consumed_told, consumed);
+}
+
+void pl_message_credit_run(struct pl_task *task)
+{
+	struct pl_peer *peer = pl_container_of(task, struct pl_peer, credit_task);
+
+	pl_message_credit(peer);
+	pl_peer_unpin(peer);
+}

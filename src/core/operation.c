@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The life of an operation: made, submitted to its home engine, run in parts, completed once. */
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+/* Rounds of progress in vain after which a waiter sleeps. */
+#define ROUNDS_BEFORE_SLEEP 2000
+
+static void expire(struct pl_timer *timer)
+{
+	struct pl_operation *operation = pl_container_of(timer, struct pl_operation, timer);
+	struct pl_error error;
+
+	pl_fail(&error, -ETIMEDOUT, "OPERATION-TIMEOUT", NULL, NULL,
+		"check that the other end runs and is reachable, or allow more time",
+		"not done within %.3f s",
+		(double)(operation->deadline - operation->receipt.posted) / (double)PL_NS_PER_S);
+	pl_operation_stop(operation, -ETIMEDOUT, &error);
+}
+
+static void cancel_run(struct pl_task *task)
+{
+	struct pl_operation *operation = pl_container_of(task, struct pl_operation, cancel_task);
+
+	if (atomic_load(&operation->state) != PL_DONE)
+		pl_operation_stop(operation, -ECANCELED, NULL);
+}
+
+struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
+				      const struct pl_attributes *attributes, struct pl_error *error)
+{
+	struct pl_operation *operation = pl_zalloc(&context->allocator, sizeof(*operation));
+
+	if (!operation) {
+		pl_fail_memory(error, "operation");
+		return NULL;
+	}
+	if (attributes)
+		operation->attributes = *attributes;
+	if (operation->attributes.timeout == 0)
+		operation->attributes.timeout = context->options.operation_timeout;
+	operation->context = context;
+	operation->peer = peer;
+	operation->home = peer ? peer->home : NULL;
+	operation->segments = &operation->single;
+	pl_task_init(&operation->cancel_task, cancel_run);
+	pl_timer_init(&operation->timer, expire);
+	pl_list_init(&operation->peer_link);
+	pl_list_init(&operation->queue_link);
+	pl_list_init(&operation->handle_link);
+	atomic_init(&operation->pending, 1);
+	operation->receipt.kind = kind;
+	operation->receipt.fabric = peer ? peer->ops->name : "";
+	operation->receipt.reason = "";
+	operation->receipt.user_data = operation->attributes.user_data;
+	operation->receipt.peer = peer;
+	return operation;
+}
+
+static void release_segments(struct pl_operation *operation)
+{
+	for (unsigned i = 0; i < operation->segment_count; i++) {
+		struct pl_segment *segment = &operation->segments[i];
+
+		if (segment->region)
+			atomic_fetch_sub(&segment->region->busy, 1);
+		if (segment->remote)
+			pl_remote_put(segment->remote);
+	}
+	operation->segment_count = 0;
+}
+
+void pl_operation_free(struct pl_operation *operation)
+{
+	struct pl_context *context = operation->context;
+
+	/* A cancellation that came too late may still be queued, or running. */
+	if (operation->cancel_requested) {
+		pl_engine_lock(operation->home);
+		pl_engine_unlock(operation->home);
+	}
+	if (operation->has_handle) {
+		pthread_mutex_lock(&context->handle_lock);
+		pl_list_remove(&operation->handle_link);
+		pthread_mutex_unlock(&context->handle_lock);
+	}
+	if (operation->segments != &operation->single)
+		pl_free(&context->allocator, operation->segments);
+	pl_free(&context->allocator, operation->copy);
+	pl_free(&context->allocator, operation->error);
+	pl_free(&context->allocator, operation);
+}
+
+void pl_operation_discard(struct pl_operation *operation)
+{
+	release_segments(operation);
+	pl_operation_free(operation);
+}
+
+void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
+{
+	operation->receipt.posted = pl_now();
+	operation->deadline = pl_deadline(operation->receipt.posted, operation->attributes.timeout);
+	pl_task_init(&operation->task, run);
+	if (handle) {
+		operation->has_handle = true;
+		pthread_mutex_lock(&operation->context->handle_lock);
+		pl_list_append(&operation->context->handles, &operation->handle_link);
+		pthread_mutex_unlock(&operation->context->handle_lock);
+		*handle = operation;
+	}
+	pl_engine_post(operation->home, &operation->task);
+}
+
+bool pl_operation_begin(struct pl_operation *operation)
+{
+	struct pl_peer *peer = operation->peer;
+
+	if (peer) {
+		pl_list_append(&peer->operations, &operation->peer_link);
+		if (atomic_load(&peer->state) == PL_PEER_LOST) {
+			pl_operation_fail(operation, peer->loss.code, &peer->loss);
+			pl_operation_part_done(operation);
+			return false;
+		}
+	}
+	pl_timer_set(operation->home, &operation->timer, operation->deadline);
+	return true;
+}
+
+void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error)
+{
+	struct pl_error *copy = NULL;
+	int none = 0;
+
+	if (atomic_load(&operation->status))
+		return;
+	if (error)
+		copy = pl_alloc(&operation->context->allocator, sizeof(*copy));
+	if (copy)
+		*copy = *error;
+	if (atomic_compare_exchange_strong(&operation->status, &none, status))
+		operation->error = copy;
+	else
+		pl_free(&operation->context->allocator, copy);
+}
+
+static void finish_run(struct pl_task *task)
+{
+	pl_operation_complete(pl_operation_of_task(task));
+}
+
+void pl_operation_part_done(struct pl_operation *operation)
+{
+	if (atomic_fetch_sub(&operation->pending, 1) != 1)
+		return;
+	if (pl_engine_held(operation->home)) {
+		pl_operation_complete(operation);
+		return;
+	}
+	pl_task_init(&operation->task, finish_run);
+	pl_engine_post(operation->home, &operation->task);
+}
+
+void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error)
+{
+	struct pl_error canceled;
+
+	if (!error && status == -ECANCELED) {
+		pl_fail(&canceled, status, "OPERATION-CANCELED", NULL, NULL, NULL, "the operation was cancelled");
+		error = &canceled;
+	}
+	pl_operation_fail(operation, status, error);
+	atomic_store(&operation->canceled, true);
+	if (operation->connecting) {
+		pl_peer_open_failed(operation->connecting, error);
+		return;
+	}
+	if (operation->source_key) {
+		/* A large send: no longer to be read.  Readers in the middle of it are told by the sweep. */
+		uint64_t key = operation->source_key;
+
+		operation->source_key = 0;
+		atomic_fetch_add(&operation->pending, 1);
+		pl_key_destroy(operation->peer, key);
+		operation->peer->ops->sweep(operation->peer->endpoint);
+		pl_operation_part_done(operation);
+		/* No return: it is in peer->offered, unless it had not been offered yet. */
+	}
+	if (operation->child) {
+		pl_operation_stop(operation->child, status, error);
+	} else if (operation->listener) {
+		if (pl_listener_withdraw(operation->listener, &operation->queue_link))
+			pl_operation_part_done(operation);
+	} else if (!pl_list_empty(&operation->queue_link)) {
+		pl_list_remove(&operation->queue_link);
+		pl_operation_part_done(operation);
+	} else if (operation->peer && operation->peer->endpoint) {
+		operation->peer->ops->sweep(operation->peer->endpoint);
+	}
+}
+
+/* -- completion --------------------------------------------------------------------------------- */
+
+static void deliver(struct pl_operation *operation)
+{
+	if (operation->internal) {
+		operation->finished(operation);
+		return;
+	}
+	if (operation->has_handle) {
+		struct pl_engine *home = operation->home;
+		bool manual = pl_context_manual(operation->context);
+
+		/* After the exchange its owner may free it at any time. */
+		if (atomic_exchange(&operation->state, PL_DONE) != PL_AWAITED)
+			return;
+		if (manual)
+			pl_engine_wake(home);
+		else
+			syscall(SYS_futex, &operation->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+		return;
+	}
+	atomic_store(&operation->state, PL_DONE);
+	pl_completion_push(operation->context, operation);
+}
+
+static void fill_route(struct pl_operation *operation)
+{
+	struct pl_receipt *receipt = &operation->receipt;
+	unsigned rails = atomic_load(&operation->rails);
+
+	if (receipt->status < 0)
+		return;
+	if (receipt->kind == PL_KIND_WRITE || receipt->kind == PL_KIND_READ)
+		receipt->bytes = operation->total;
+	if (rails) {
+		receipt->rail = (unsigned)__builtin_ctz(rails);
+		receipt->streams = (unsigned)__builtin_popcount(rails);
+	}
+	if (receipt->bytes) {
+		receipt->route = PL_ROUTE_DIRECT;
+		receipt->reason = operation->peer->ops->reason;
+		receipt->bytes_direct = receipt->bytes;
+	}
+}
+
+void pl_operation_complete(struct pl_operation *operation)
+{
+	struct pl_peer *peer = operation->peer;
+	struct pl_receipt *receipt = &operation->receipt;
+
+	if ((operation->attributes.flags & PL_NOTIFY) && atomic_load(&operation->status) == 0) {
+		/* The bytes are placed; now say so. */
+		operation->attributes.flags &= ~(unsigned)PL_NOTIFY;
+		atomic_store(&operation->pending, 1);
+		pl_message_send(operation);
+		return;
+	}
+	pl_timer_clear(operation->home, &operation->timer);
+	pl_list_remove(&operation->peer_link);
+	receipt->status = atomic_load(&operation->status);
+	receipt->completed = pl_now();
+	fill_route(operation);
+	if (operation->old && receipt->status == 0)
+		*operation->old = receipt->value;
+	release_segments(operation);
+	if (operation->counted)
+		pl_peer_fence_release(peer, operation);
+	if (operation->before_delivery)
+		operation->before_delivery(operation);
+	deliver(operation);
+}
+
+static void fill(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
+{
+	int status = operation->receipt.status;
+
+	if (receipt)
+		*receipt = operation->receipt;
+	if (status >= 0 || !error)
+		return;
+	if (operation->error)
+		*error = *operation->error;
+	else
+		pl_fail_errno(error, status, "OPERATION-FAILED", NULL, NULL);
+}
+
+static int collect(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
+{
+	int status = operation->receipt.status;
+
+	fill(operation, receipt, error);
+	pl_operation_free(operation);
+	return status;
+}
+
+int pl_test(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
+{
+	if (pl_context_manual(operation->context) && atomic_load(&operation->state) != PL_DONE)
+		pl_context_progress(operation->context);
+	if (atomic_load(&operation->state) != PL_DONE)
+		return -EINPROGRESS;
+	return collect(operation, receipt, error);
+}
+
+void pl_cancel(struct pl_operation *operation)
+{
+	if (atomic_load(&operation->state) == PL_DONE)
+		return;
+	operation->cancel_requested = true;
+	pl_engine_post(operation->home, &operation->cancel_task);
+}
+
+/* Until it is done or the deadline (pl_now() time) is over. */
+static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
+{
+	unsigned idle = 0;
+
+	while (atomic_load_explicit(&operation->state, memory_order_acquire) != PL_DONE) {
+		int running = PL_RUNNING;
+
+		if (pl_context_progress(operation->context)) {
+			idle = 0;
+			continue;
+		}
+		if (++idle < ROUNDS_BEFORE_SLEEP)
+			continue;
+		if (pl_now() >= deadline)
+			return false;
+		/* Another thread's progress may complete it: then it wakes us. */
+		if (atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) || running == PL_AWAITED)
+			pl_engine_sleep(operation->home, deadline);
+		idle = 0;
+	}
+	return true;
+}
+
+static bool wait_by_futex(struct pl_operation *operation, uint64_t deadline)
+{
+	for (;;) {
+		struct timespec timeout;
+		int running = PL_RUNNING;
+		uint64_t now;
+
+		if (!atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) && running == PL_DONE)
+			return true;
+		now = pl_now();
+		if (now >= deadline)
+			return false;
+		timeout.tv_sec = (time_t)((deadline - now) / PL_NS_PER_S);
+		timeout.tv_nsec = (long)((deadline - now) % PL_NS_PER_S);
+		syscall(SYS_futex, &operation->state, FUTEX_WAIT_PRIVATE, PL_AWAITED,
+			deadline == UINT64_MAX ? NULL : &timeout, NULL, 0);
+	}
+}
+
+static bool wait_until(struct pl_operation *operation, uint64_t deadline)
+{
+	if (pl_context_manual(operation->context))
+		return wait_by_progress(operation, deadline);
+	return wait_by_futex(operation, deadline);
+}
+
+int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_receipt *receipt, struct pl_error *error)
+{
+	struct pl_error late;
+
+	if (!wait_until(operation, pl_deadline(pl_now(), timeout))) {
+		pl_fail(&late, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_wait", NULL,
+			"check that the other end runs and is reachable, or allow more time",
+			"not done within %.3f s", (double)timeout / (double)PL_NS_PER_S);
+		pl_operation_fail(operation, -ETIMEDOUT, &late);
+		pl_cancel(operation);
+		wait_until(operation, UINT64_MAX);
+	}
+	return collect(operation, receipt, error);
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A peer from its making to its end: its place in the context, its fences, its loss. */
+#include <openssl/crypto.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "core/core.h"
+
+/* How long after the end of one of its connections a peer may still have bytes to read on others. */
+#define GRACE (500 * PL_NS_PER_MS)
+
+static int take_slot(struct pl_context *context, struct pl_peer *peer)
+{
+	size_t slot = 0;
+
+	while (slot < context->slot_count && context->slots[slot])
+		slot++;
+	if (slot == context->slot_count) {
+		size_t count = slot ? slot * 2 : 8;
+		struct pl_peer **slots = pl_realloc(&context->allocator, context->slots, count * sizeof(*slots));
+
+		if (!slots)
+			return -ENOMEM;
+		memset(slots + slot, 0, (count - slot) * sizeof(*slots));
+		context->slots = slots;
+		context->slot_count = count;
+	}
+	context->slots[slot] = peer;
+	peer->ticket = slot;
+	return 0;
+}
+
+static void grace_over(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
+
+	pl_peer_lose(peer, &peer->loss);
+}
+
+static void bury(struct pl_task *task);
+
+struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error)
+{
+	struct pl_peer *peer = pl_zalloc(&context->allocator, sizeof(*peer));
+	int rc;
+
+	if (!peer) {
+		pl_fail_memory(error, "peer");
+		return NULL;
+	}
+	peer->context = context;
+	peer->initiator = initiator;
+	peer->home = pl_context_pick_engine(context);
+	peer->ops = context->fabric;
+	peer->dialing.fd = peer->incoming.fd = -1;
+	pl_list_init(&peer->backlog_link);
+	pl_list_init(&peer->operations);
+	pl_list_init(&peer->fenced);
+	pl_list_init(&peer->receives);
+	pl_list_init(&peer->unexpected);
+	pl_list_init(&peer->unsent);
+	pl_list_init(&peer->offered);
+	pl_list_init(&peer->imports);
+	pl_timer_init(&peer->timer, grace_over);
+	pl_task_init(&peer->task, bury);
+	pl_task_init(&peer->credit_task, pl_message_credit_run);
+	rc = pl_random(peer->ticket_secret, sizeof(peer->ticket_secret));
+	pthread_mutex_lock(&context->lock);
+	if (rc == 0)
+		rc = take_slot(context, peer);
+	if (rc == 0)
+		pl_list_append(&context->peers, &peer->link);
+	pthread_mutex_unlock(&context->lock);
+	if (rc < 0) {
+		pl_fail_memory(error, "peer");
+		pl_free(&context->allocator, peer);
+		return NULL;
+	}
+	return peer;
+}
+
+struct pl_peer *pl_peer_by_ticket(struct pl_context *context, uint64_t ticket, const uint8_t secret[16])
+{
+	struct pl_peer *peer = NULL;
+
+	pthread_mutex_lock(&context->lock);
+	if (ticket < context->slot_count)
+		peer = context->slots[ticket];
+	if (peer && (CRYPTO_memcmp(peer->ticket_secret, secret, 16) || peer->initiator))
+		peer = NULL;
+	if (peer)
+		atomic_fetch_add(&peer->pins, 1);
+	pthread_mutex_unlock(&context->lock);
+	return peer;
+}
+
+void pl_peer_unpin(struct pl_peer *peer)
+{
+	atomic_fetch_sub(&peer->pins, 1);
+}
+
+/* -- fences ------------------------------------------------------------------------------------- */
+
+static void run_operation(struct pl_peer *peer, struct pl_operation *operation)
+{
+	operation->counted = true;
+	peer->running++;
+	pl_operation_dispatch(operation);
+}
+
+static bool must_wait(const struct pl_peer *peer, const struct pl_operation *operation)
+{
+	return (operation->attributes.flags & PL_FENCE) && peer->running;
+}
+
+void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation)
+{
+	if (!pl_list_empty(&peer->fenced) || must_wait(peer, operation))
+		pl_list_append(&peer->fenced, &operation->queue_link);
+	else
+		run_operation(peer, operation);
+}
+
+void pl_peer_fence_release(struct pl_peer *peer, struct pl_operation *done)
+{
+	done->counted = false;
+	peer->running--;
+	if (peer->releasing)
+		return; /* the loop below, further up the stack, goes on */
+	peer->releasing = true;
+	while (!pl_list_empty(&peer->fenced)) {
+		struct pl_operation *next = pl_list_first(&peer->fenced, struct pl_operation, queue_link);
+
+		if (must_wait(peer, next))
+			break;
+		pl_list_remove(&next->queue_link);
+		run_operation(peer, next);
+	}
+	peer->releasing = false;
+}
+
+/* -- loss --------------------------------------------------------------------------------------- */
+
+static void stop_operations(struct pl_peer *peer, int status, const struct pl_error *error)
+{
+	struct pl_list all;
+
+	/* Those whose parts are elsewhere stay in the list a little longer. */
+	pl_list_init(&all);
+	pl_list_splice(&all, &peer->operations);
+	while (!pl_list_empty(&all)) {
+		struct pl_operation *operation = pl_list_first(&all, struct pl_operation, peer_link);
+
+		pl_list_remove(&operation->peer_link);
+		pl_list_append(&peer->operations, &operation->peer_link);
+		pl_operation_stop(operation, status, error);
+	}
+}
+
+void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
+{
+	if (atomic_load(&peer->state) == PL_PEER_LOST)
+		return;
+	if (atomic_load(&peer->state) == PL_PEER_OPENING) {
+		pl_peer_open_failed(peer, error);
+		return;
+	}
+	if (&peer->loss != error)
+		peer->loss = *error;
+	pl_address_format((struct sockaddr *)&peer->address, peer->loss.object, sizeof(peer->loss.object));
+	if (peer->loss.code == 0)
+		peer->loss.code = -ECONNRESET;
+	atomic_store(&peer->state, PL_PEER_LOST);
+	pl_timer_clear(peer->home, &peer->timer);
+	pl_channel_close(&peer->channel);
+	stop_operations(peer, peer->loss.code, &peer->loss);
+	peer->ops->sweep(peer->endpoint);
+}
+
+void pl_peer_ending(struct pl_peer *peer)
+{
+	if (atomic_load(&peer->state) != PL_PEER_UP)
+		return;
+	if (peer->loss.code == 0) {
+		if (peer->leaving)
+			pl_fail(&peer->loss, -ECONNRESET, "PEER-CLOSED", "connection", NULL, NULL,
+				"the other end closed the connection");
+		else
+			pl_fail(&peer->loss, -ECONNRESET, "PEER-LOST", "connection", NULL,
+				"see whether the other process still runs, and the network between",
+				"the connection broke without a goodbye");
+	}
+	if (peer->ops->drained(peer->endpoint))
+		pl_peer_lose(peer, &peer->loss);
+	else if (pl_list_empty(&peer->timer.link))
+		pl_timer_set(peer->home, &peer->timer, pl_now() + GRACE);
+}
+
+void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error)
+{
+	struct pl_peer *peer = pl_container_of(channel, struct pl_peer, channel);
+
+	pl_channel_close(channel);
+	if (atomic_load(&peer->state) == PL_PEER_OPENING)
+		pl_peer_open_failed(peer, error);
+	else if (error->code == -EPROTO)
+		pl_peer_lose(peer, error);
+	else
+		pl_peer_ending(peer);
+}
+
+/* -- the end ------------------------------------------------------------------------------------ */
+
+static void leave_context(struct pl_peer *peer)
+{
+	struct pl_context *context = peer->context;
+
+	pthread_mutex_lock(&context->lock);
+	pl_list_remove(&peer->link);
+	context->slots[peer->ticket] = NULL;
+	pl_list_for_each(at, &context->remotes) {
+		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, link);
+
+		if (remote->peer == peer)
+			remote->peer = NULL;
+	}
+	pthread_mutex_unlock(&context->lock);
+	/* Nobody finds it any more; those who did before are about to be done. */
+	while (atomic_load(&peer->pins)) {
+		if (!pl_engine_held(peer->home)) {
+			pl_engine_lock(peer->home);
+			pl_engine_unlock(peer->home);
+		}
+		sched_yield();
+	}
+}
+
+static void close_control(struct pl_peer *peer, int status, const struct pl_error *error)
+{
+	struct pl_control bye = { .type = PL_CONTROL_BYE };
+
+	pl_timer_clear(peer->home, &peer->timer);
+	pl_source_remove(&peer->dialing);
+	if (peer->incoming.fd >= 0)
+		pl_stream_close(&peer->incoming);
+	if (peer->dialing.fd >= 0)
+		pl_stream_close(&(struct pl_stream){ .fd = peer->dialing.fd });
+	peer->dialing.fd = -1;
+	if (peer->channel.open && atomic_load(&peer->state) == PL_PEER_UP)
+		pl_channel_send(&peer->channel, &bye);
+	pl_channel_close(&peer->channel);
+	if (atomic_load(&peer->state) == PL_PEER_UP)
+		atomic_store(&peer->state, PL_PEER_LOST);
+	stop_operations(peer, status, error);
+	pl_messages_drop(peer);
+}
+
+/* The last step: nothing refers to it any more. */
+static void peer_free(struct pl_peer *peer)
+{
+	struct pl_context *context = peer->context;
+
+	pl_engine_withdraw(peer->home, &peer->task);
+	pl_engine_withdraw(peer->home, &peer->credit_task);
+	pl_key_table_clear(peer);
+	pl_completions_forget_peer(context, peer);
+	pl_free(&context->allocator, peer->targets);
+	pl_free(&context->allocator, peer);
+}
+
+void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error)
+{
+	struct pl_operation *opening;
+
+	leave_context(peer);
+	pl_engine_lock(peer->home);
+	opening = peer->opening;
+	peer->opening = NULL;
+	if (opening) {
+		opening->connecting = NULL;
+		pl_operation_fail(opening, status, error);
+		pl_operation_part_done(opening);
+	}
+	if (peer->listener)
+		pl_listener_withdraw(peer->listener, &peer->backlog_link);
+	close_control(peer, status, error);
+	pl_engine_unlock(peer->home);
+	if (peer->endpoint)
+		peer->ops->close(peer->endpoint);
+	/* What the last parts on other engines posted to the home engine. */
+	pl_engine_lock(peer->home);
+	peer->endpoint = NULL;
+	pl_engine_unlock(peer->home);
+	if (peer->listener)
+		pl_listener_put(peer->listener);
+	peer_free(peer);
+}
+
+static void bury(struct pl_task *task)
+{
+	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
+
+	leave_context(peer);
+	if (peer->endpoint)
+		peer->ops->close(peer->endpoint);
+	peer->endpoint = NULL;
+	if (peer->listener)
+		pl_listener_put(peer->listener);
+	peer_free(peer);
+}
+
+void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
+{
+	struct pl_operation *opening = peer->opening;
+	struct pl_error none;
+
+	if (peer->dead)
+		return;
+	if (!error) {
+		pl_fail(&none, -ECANCELED, "OPERATION-CANCELED", "connect", NULL, NULL, "the attempt was cancelled");
+		error = &none;
+	}
+	peer->dead = true;
+	peer->opening = NULL;
+	close_control(peer, error->code, error);
+	if (opening) {
+		opening->connecting = NULL;
+		pl_operation_fail(opening, error->code, error);
+		pl_operation_part_done(opening);
+	}
+	/* Callers up the stack still hold the peer. */
+	pl_engine_withdraw(peer->home, &peer->task);
+	peer->task.run = bury;
+	pl_engine_post(peer->home, &peer->task);
+}
+
+void pl_peer_close(struct pl_peer *peer)
+{
+	struct pl_error error;
+
+	if (!peer)
+		return;
+	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL, "the connection was closed at this end");
+	pl_peer_destroy(peer, -ECANCELED, &error);
+}
+
+/* -- what the program asks ---------------------------------------------------------------------- */
+
+void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data)
+{
+	atomic_store(&peer->user_data, user_data);
+}
+
+uint64_t pl_peer_user_data(const struct pl_peer *peer)
+{
+	return atomic_load(&peer->user_data);
+}
+
+int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
+{
+	struct pl_peer_info full = PL_PEER_INFO_INIT;
+	size_t size = info->size;
+
+	if (size < sizeof(size) || size > sizeof(full))
+		return -EINVAL;
+	pl_address_format((struct sockaddr *)&peer->address, full.address, sizeof(full.address));
+	pl_address_format((struct sockaddr *)&peer->local_address, full.local_address, sizeof(full.local_address));
+	snprintf(full.fabric, sizeof(full.fabric), "%s", peer->ops->name);
+	snprintf(full.software, sizeof(full.software), "%s", peer->software);
+	full.streams = peer->ops->streams(peer->endpoint);
+	full.authenticated = peer->context->tls != NULL;
+	full.encrypted = peer->encrypt;
+	full.same_host = peer->same_host;
+	full.connected = atomic_load(&peer->state) == PL_PEER_UP;
+	memcpy(info, &full, size);
+	info->size = size;
+	return 0;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "core/core.h"
+
+static int check_arguments(size_t length, unsigned access, struct pl_error *error)
+{
+	if (length == 0)
+		return pl_fail(error, -EINVAL, "REGION-LENGTH", "pl_region_register", NULL, "register at least one byte",
+			       "the region has no bytes");
+	if (access & ~(unsigned)PL_ACCESS_ALL)
+		return pl_fail(error, -EINVAL, "REGION-ACCESS", "pl_region_register", NULL,
+			       "combine PL_ACCESS_READ, PL_ACCESS_WRITE and PL_ACCESS_ATOMIC only",
+			       "unknown access flags 0x%x", access);
+	return 0;
+}
+
+static struct pl_region *region_new(struct pl_context *context, unsigned access)
+{
+	struct pl_region *region = pl_zalloc(&context->allocator, sizeof(*region));
+
+	if (region) {
+		region->context = context;
+		region->access = access;
+	}
+	return region;
+}
+
+static int region_publish(struct pl_region *region, int rc, struct pl_region **result)
+{
+	struct pl_context *context = region->context;
+
+	if (rc < 0) {
+		pl_free(&context->allocator, region);
+		return rc;
+	}
+	pthread_mutex_lock(&context->lock);
+	pl_list_append(&context->regions, &region->link);
+	pthread_mutex_unlock(&context->lock);
+	*result = region;
+	return 0;
+}
+
+int pl_region_register(struct pl_context *context, void *pointer, size_t length, unsigned access,
+		       struct pl_region **result, struct pl_error *error)
+{
+	struct pl_region *region;
+	int rc = check_arguments(length, access, error);
+
+	*result = NULL;
+	if (rc < 0)
+		return rc;
+	if (!pointer || (uintptr_t)pointer + length < (uintptr_t)pointer)
+		return pl_fail(error, -EINVAL, "REGION-ADDRESS", "pl_region_register", NULL, "pass the buffer's first byte",
+			       "%zu bytes at %p are no range of memory", length, pointer);
+	region = region_new(context, access);
+	if (!region)
+		return pl_fail_memory(error, "pl_region_register");
+	return region_publish(region, pl_memory_attach(&region->memory, pointer, length, error), result);
+}
+
+int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **result,
+		       struct pl_error *error)
+{
+	struct pl_region *region;
+	int rc = check_arguments(length, access, error);
+
+	*result = NULL;
+	if (rc < 0)
+		return rc;
+	region = region_new(context, access);
+	if (!region)
+		return pl_fail_memory(error, "pl_region_allocate");
+	return region_publish(region, pl_memory_allocate(&region->memory, length, error), result);
+}
+
+void *pl_region_address(const struct pl_region *region)
+{
+	return region->memory.address;
+}
+
+size_t pl_region_length(const struct pl_region *region)
+{
+	return region->memory.length;
+}
+
+const char *pl_region_memory(const struct pl_region *region)
+{
+	return region->memory.ops->name;
+}

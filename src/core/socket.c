@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+/* The kernel asks a silent host for signs of life, so that an idle peer costs no work of ours. */
+void pl_socket_tune(int fd, uint64_t keepalive)
+{
+	unsigned milliseconds = (unsigned)PL_MIN(keepalive / PL_NS_PER_MS, (uint64_t)INT32_MAX);
+	int seconds = (int)PL_MAX(keepalive / PL_NS_PER_S, (uint64_t)4);
+	int one = 1, idle = seconds / 2, probes = 3, interval = PL_MAX(seconds / 6, 1);
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	/* The same limit for a host that vanishes while bytes are under way. */
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+}
+
+static socklen_t length_of(const struct sockaddr *address)
+{
+	return address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+int pl_socket_connect(const struct sockaddr *address, uint64_t keepalive)
+{
+	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	pl_socket_tune(fd, keepalive);
+	if (connect(fd, address, length_of(address)) < 0 && errno != EINPROGRESS) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	return fd;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The calls that move bytes: checked here, then handed to the peer's home engine. */
+#include "core/core.h"
+
+static int bad_flags(struct pl_error *error, const char *call, const char *fact)
+{
+	return pl_fail(error, -EINVAL, "OPTION", call, "attributes", "start from PL_ATTRIBUTES_INIT", "%s", fact);
+}
+
+static int read_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, enum pl_kind kind,
+			   const char *call, struct pl_error *error)
+{
+	unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0);
+
+	if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
+		return bad_flags(error, call, "attributes of a newer library, or not initialised");
+	if (attributes->flags & ~allowed)
+		return bad_flags(error, call, "flags that this operation does not have");
+	if (attributes->visible > PL_VISIBLE_GPU_VISIBLE)
+		return bad_flags(error, call, "unknown visibility");
+	return 0;
+}
+
+static int check_peer(struct pl_peer *peer, const char *call, struct pl_error *error)
+{
+	if (atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_UP)
+		return 0;
+	return pl_fail(error, -ENOTCONN, "PEER-LOST", call, NULL, "connect again", "the connection is lost");
+}
+
+static bool outside(uint64_t offset, uint64_t length, uint64_t size)
+{
+	return offset > size || length > size - offset;
+}
+
+static int check_local(const struct pl_peer *peer, const struct pl_region *region, uint64_t offset, uint64_t length,
+		       const char *call, struct pl_error *error)
+{
+	if (!region || region->context != peer->context)
+		return pl_fail(error, -EINVAL, "REGION-FOREIGN", call, NULL, "use a region of the peer's context",
+			       "no region, or one of another context");
+	if (outside(offset, length, region->memory.length))
+		return pl_fail(error, -ERANGE, "REGION-RANGE", call, NULL, "stay within the region",
+			       "%llu bytes at %llu of a region of %zu", (unsigned long long)length,
+			       (unsigned long long)offset, region->memory.length);
+	return 0;
+}
+
+static int check_remote(const struct pl_peer *peer, const struct pl_remote *remote, uint64_t offset, uint64_t length,
+			unsigned right, const char *call, struct pl_error *error)
+{
+	if (!remote || remote->peer != peer)
+		return pl_fail(error, -EINVAL, "REMOTE-FOREIGN", call, NULL, "use a remote region imported from this peer",
+			       "no remote region, or one of another peer");
+	if (outside(offset, length, remote->length))
+		return pl_fail(error, -ERANGE, "REMOTE-RANGE", call, NULL, "stay within the remote region",
+			       "%llu bytes at %llu of a remote region of %llu", (unsigned long long)length,
+			       (unsigned long long)offset, (unsigned long long)remote->length);
+	if (!(remote->rights & right))
+		return pl_fail(error, -EACCES, "REMOTE-RIGHTS", call, NULL, "ask the peer for a token with this right",
+			       "the remote region does not allow this");
+	return 0;
+}
+
+static void run(struct pl_task *task)
+{
+	struct pl_operation *operation = pl_operation_of_task(task);
+
+	if (pl_operation_begin(operation))
+		pl_peer_start(operation->peer, operation);
+}
+
+void pl_operation_dispatch(struct pl_operation *operation)
+{
+	if (operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_NOTIFY)
+		pl_message_send(operation);
+	else
+		operation->peer->ops->post(operation->peer->endpoint, operation);
+}
+
+static void add_segment(struct pl_operation *operation, const struct pl_segment *segment)
+{
+	operation->segments[operation->segment_count++] = *segment;
+	operation->total += segment->length;
+	if (segment->region)
+		atomic_fetch_add(&segment->region->busy, 1);
+	if (segment->remote)
+		atomic_fetch_add(&segment->remote->references, 1);
+}
+
+static int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
+		    const struct pl_attributes *given, struct pl_operation **handle, const char *call,
+		    struct pl_error *error)
+{
+	unsigned right = kind == PL_KIND_WRITE ? PL_ACCESS_WRITE : PL_ACCESS_READ;
+	struct pl_attributes attributes;
+	struct pl_operation *operation;
+	int rc = read_attributes(&attributes, given, kind, call, error);
+
+	if (rc == 0)
+		rc = check_peer(peer, call, error);
+	if (rc == 0 && (count == 0 || count > PL_TRANSFERS_MAX))
+		rc = pl_fail(error, -EINVAL, "TRANSFER-COUNT", call, NULL, "pass 1 to 4096 elements", "%zu elements",
+			     count);
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		const struct pl_transfer *at = &transfers[i];
+
+		rc = check_remote(peer, at->remote, at->remote_offset, at->length, right, call, error);
+		if (rc == 0)
+			rc = check_local(peer, at->region, at->offset, at->length, call, error);
+	}
+	if (rc < 0)
+		return rc;
+	operation = pl_operation_new(peer->context, peer, kind, &attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	if (count > 1) {
+		operation->segments = pl_alloc(&peer->context->allocator, count * sizeof(struct pl_segment));
+		if (!operation->segments) {
+			operation->segments = &operation->single;
+			pl_operation_discard(operation);
+			return pl_fail_memory(error, call);
+		}
+	}
+	for (size_t i = 0; i < count; i++)
+		add_segment(operation, &(struct pl_segment){ transfers[i].remote, transfers[i].region,
+							     transfers[i].remote_offset, transfers[i].offset,
+							     transfers[i].length });
+	pl_operation_submit(operation, run, handle);
+	return 0;
+}
+
+int pl_write(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
+	     uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
+	     struct pl_error *error)
+{
+	struct pl_transfer one = { remote, remote_offset, region, offset, length };
+
+	return transfer(peer, PL_KIND_WRITE, &one, 1, attributes, operation, "pl_write", error);
+}
+
+int pl_read(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
+	    uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
+	    struct pl_error *error)
+{
+	struct pl_transfer one = { remote, remote_offset, region, offset, length };
+
+	return transfer(peer, PL_KIND_READ, &one, 1, attributes, operation, "pl_read", error);
+}
+
+int pl_writev(struct pl_peer *peer, const struct pl_transfer *transfers, size_t count,
+	      const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
+{
+	return transfer(peer, PL_KIND_WRITE, transfers, count, attributes, operation, "pl_writev", error);
+}
+
+int pl_readv(struct pl_peer *peer, const struct pl_transfer *transfers, size_t count,
+	     const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
+{
+	return transfer(peer, PL_KIND_READ, transfers, count, attributes, operation, "pl_readv", error);
+}
+
+/* -- atomics ------------------------------------------------------------------------------------ */
+
+static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *remote, uint64_t remote_offset,
+		  uint64_t operand, uint64_t compare, uint64_t *old, const struct pl_attributes *given,
+		  struct pl_operation **handle, const char *call, struct pl_error *error)
+{
+	struct pl_attributes attributes;
+	struct pl_operation *operation;
+	int rc = read_attributes(&attributes, given, kind, call, error);
+
+	if (rc == 0)
+		rc = check_peer(peer, call, error);
+	if (rc == 0)
+		rc = check_remote(peer, remote, remote_offset, 8, PL_ACCESS_ATOMIC, call, error);
+	if (rc < 0)
+		return rc;
+	operation = pl_operation_new(peer->context, peer, kind, &attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	add_segment(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 });
+	operation->operand = operand;
+	operation->compare = compare;
+	operation->old = old;
+	pl_operation_submit(operation, run, handle);
+	return 0;
+}
+
+int pl_fetch_add(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, uint64_t add, uint64_t *old,
+		 const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
+{
+	return atomic(peer, PL_KIND_FETCH_ADD, remote, remote_offset, add, 0, old, attributes, operation,
+		      "pl_fetch_add", error);
+}
+
+int pl_compare_swap(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, uint64_t compare,
+		    uint64_t swap, uint64_t *old, const struct pl_attributes *attributes,
+		    struct pl_operation **operation, struct pl_error *error)
+{
+	return atomic(peer, PL_KIND_COMPARE_SWAP, remote, remote_offset, swap, compare, old, attributes, operation,
+		      "pl_compare_swap", error);
+}
+
+/* -- messages ----------------------------------------------------------------------------------- */
+
+int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64_t offset, uint64_t length,
+	    const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_attributes attributes;
+	struct pl_operation *operation;
+	int rc = read_attributes(&attributes, given, PL_KIND_SEND, "pl_send", error);
+
+	if (rc == 0)
+		rc = check_peer(peer, "pl_send", error);
+	if (rc == 0)
+		rc = check_local(peer, region, offset, length, "pl_send", error);
+	if (rc < 0)
+		return rc;
+	operation = pl_operation_new(peer->context, peer, PL_KIND_SEND, &attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	add_segment(operation, &(struct pl_segment){ NULL, region, 0, offset, length });
+	operation->tag = operation->receipt.tag = tag;
+	pl_operation_submit(operation, run, handle);
+	return 0;
+}
+
+int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t length,
+		 const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_attributes attributes;
+	struct pl_operation *operation;
+	int rc = read_attributes(&attributes, given, PL_KIND_SEND, "pl_send_copy", error);
+
+	if (rc == 0)
+		rc = check_peer(peer, "pl_send_copy", error);
+	if (rc == 0 && length > PL_SEND_COPY_MAX)
+		rc = pl_fail(error, -EMSGSIZE, "MESSAGE-TOO-LONG", "pl_send_copy", NULL,
+			     "register the memory and use pl_send()", "%zu bytes, at most %d can be copied", length,
+			     PL_SEND_COPY_MAX);
+	if (rc < 0)
+		return rc;
+	operation = pl_operation_new(peer->context, peer, PL_KIND_SEND, &attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	operation->copy = pl_alloc(&peer->context->allocator, length ? length : 1);
+	if (!operation->copy) {
+		pl_operation_discard(operation);
+		return pl_fail_memory(error, "pl_send_copy");
+	}
+	if (length)
+		memcpy(operation->copy, data, length);
+	operation->total = length;
+	operation->tag = operation->receipt.tag = tag;
+	pl_operation_submit(operation, run, handle);
+	return 0;
+}
+
+int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *given, struct pl_operation **handle,
+	      struct pl_error *error)
+{
+	struct pl_attributes attributes;
+	struct pl_operation *operation;
+	int rc = read_attributes(&attributes, given, PL_KIND_NOTIFY, "pl_notify", error);
+
+	if (rc == 0)
+		rc = check_peer(peer, "pl_notify", error);
+	if (rc < 0)
+		return rc;
+	attributes.notify = value;
+	operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFY, &attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	operation->receipt.value = value;
+	pl_operation_submit(operation, run, handle);
+	return 0;
+}
+
+int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, struct pl_region *region, uint64_t offset,
+	       uint64_t length, const struct pl_attributes *given, struct pl_operation **handle,
+	       struct pl_error *error)
+{
+	struct pl_attributes attributes;
+	struct pl_operation *operation;
+	int rc = read_attributes(&attributes, given, PL_KIND_RECEIVE, "pl_receive", error);
+
+	/* What arrived before the loss can still be received, so no check_peer() here. */
+	if (rc == 0)
+		rc = check_local(peer, region, offset, length, "pl_receive", error);
+	if (rc < 0)
+		return rc;
+	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, &attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	add_segment(operation, &(struct pl_segment){ NULL, region, 0, offset, length });
+	operation->tag = tag;
+	operation->mask = mask;
+	pl_operation_submit(operation, pl_receive_run, handle);
+	return 0;
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "engine/engine.h"
+
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+/* A source polled this often in vain goes back to epoll. */
+#define HOT_IDLE_ROUNDS 4096
+#define HOT_MAX 4
+/* With hot sources, the others and the clock are looked at once in so many rounds. */
+#define ROUNDS_BETWEEN_EPOLL 32
+
+bool pl_engine_held(const struct pl_engine *engine)
+{
+	return atomic_load_explicit(&engine->owner, memory_order_relaxed) == (unsigned long)pthread_self();
+}
+
+void pl_engine_lock(struct pl_engine *engine)
+{
+	pthread_mutex_lock(&engine->lock);
+	atomic_store_explicit(&engine->owner, (unsigned long)pthread_self(), memory_order_relaxed);
+}
+
+static bool engine_trylock(struct pl_engine *engine)
+{
+	if (pthread_mutex_trylock(&engine->lock))
+		return false;
+	atomic_store_explicit(&engine->owner, (unsigned long)pthread_self(), memory_order_relaxed);
+	return true;
+}
+
+static struct pl_task *take_task(struct pl_engine *engine)
+{
+	struct pl_task *task = NULL;
+
+	if (atomic_load(&engine->task_count) == 0)
+		return NULL;
+	pthread_mutex_lock(&engine->task_lock);
+	if (!pl_list_empty(&engine->tasks)) {
+		task = pl_list_first(&engine->tasks, struct pl_task, link);
+		pl_list_remove(&task->link);
+		atomic_fetch_sub(&engine->task_count, 1);
+	}
+	pthread_mutex_unlock(&engine->task_lock);
+	return task;
+}
+
+static bool run_tasks(struct pl_engine *engine)
+{
+	struct pl_task *task;
+	bool any = false;
+
+	while ((task = take_task(engine))) {
+		/* From here on it may be posted again, or freed by what it does. */
+		atomic_store(&task->queued, false);
+		task->run(task);
+		any = true;
+	}
+	return any;
+}
+
+static void release_lock(struct pl_engine *engine)
+{
+	atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+void pl_engine_unlock(struct pl_engine *engine)
+{
+	run_tasks(engine);
+	release_lock(engine);
+	/*
+	 * A task posted after run_tasks() looked, and before the lock was free, has nobody else to
+	 * run it: its poster saw the lock taken and left.
+	 */
+	while (atomic_load(&engine->task_count) && engine_trylock(engine)) {
+		run_tasks(engine);
+		release_lock(engine);
+	}
+}
+
+bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
+{
+	if (atomic_exchange(&task->queued, true))
+		return false;
+	pthread_mutex_lock(&engine->task_lock);
+	pl_list_append(&engine->tasks, &task->link);
+	atomic_fetch_add(&engine->task_count, 1);
+	pthread_mutex_unlock(&engine->task_lock);
+	if (!pl_engine_held(engine) && engine_trylock(engine))
+		pl_engine_unlock(engine);
+	return true;
+}
+
+void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
+{
+	pthread_mutex_lock(&engine->task_lock);
+	if (!pl_list_empty(&task->link)) {
+		pl_list_remove(&task->link);
+		atomic_fetch_sub(&engine->task_count, 1);
+		atomic_store(&task->queued, false);
+	}
+	pthread_mutex_unlock(&engine->task_lock);
+}
+
+int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+
+	source->engine = engine;
+	source->events = events;
+	source->idle_rounds = 0;
+	pl_list_init(&source->hot);
+	if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) < 0) {
+		source->engine = NULL;
+		return -errno;
+	}
+	return 0;
+}
+
+int pl_source_watch(struct pl_source *source, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+
+	if (source->events == events)
+		return 0;
+	if (epoll_ctl(source->engine->epoll_fd, EPOLL_CTL_MOD, source->fd, &event) < 0)
+		return -errno;
+	source->events = events;
+	return 0;
+}
+
+static void cool(struct pl_engine *engine, struct pl_source *source)
+{
+	if (pl_list_empty(&source->hot))
+		return;
+	pl_list_remove(&source->hot);
+	engine->hot_count--;
+}
+
+void pl_source_remove(struct pl_source *source)
+{
+	struct pl_engine *engine = source->engine;
+
+	if (!engine)
+		return;
+	cool(engine, source);
+	epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
+	engine->removals++;
+	source->engine = NULL;
+}
+
+static void heat(struct pl_engine *engine, struct pl_source *source)
+{
+	source->idle_rounds = 0;
+	if (engine->threaded || !source->pollable || !pl_list_empty(&source->hot) || engine->hot_count == HOT_MAX)
+		return;
+	pl_list_append(&engine->hot, &source->hot);
+	engine->hot_count++;
+}
+
+void pl_engine_arm(struct pl_engine *engine, uint64_t when)
+{
+	struct itimerspec at = {
+		.it_value = { .tv_sec = (time_t)(when / PL_NS_PER_S), .tv_nsec = (long)(when % PL_NS_PER_S) },
+	};
+
+	engine->armed = when;
+	timerfd_settime(engine->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+static void serve_timers(struct pl_engine *engine)
+{
+	uint64_t value, next;
+
+	(void)!read(engine->timer_fd, &value, sizeof(value));
+	engine->armed = UINT64_MAX;
+	pl_wheel_advance(&engine->wheel, pl_now());
+	next = pl_wheel_next(&engine->wheel);
+	if (next < engine->armed)
+		pl_engine_arm(engine, next);
+}
+
+/* Serves a batch of events; stops early if a source went away, as the rest may point to it. */
+static bool dispatch(struct pl_engine *engine, int count)
+{
+	uint64_t removals = engine->removals;
+	bool any = false;
+
+	for (int i = 0; i < count && engine->removals == removals; i++) {
+		struct pl_source *source = engine->events[i].data.ptr;
+		bool did;
+
+		if (!source) {
+			serve_timers(engine);
+			continue;
+		}
+		if (engine->events[i].data.ptr == engine) {
+			uint64_t value;
+
+			(void)!read(engine->wake_fd, &value, sizeof(value));
+			continue;
+		}
+		did = source->ready(source, engine->events[i].events);
+		if (engine->removals != removals)
+			return true;
+		if (did) {
+			any = true;
+			heat(engine, source);
+		}
+		if (source->idle && (!did || pl_list_empty(&source->hot) || atomic_load(&engine->eager_idle)))
+			source->idle(source);
+	}
+	return any;
+}
+
+static bool poll_hot(struct pl_engine *engine)
+{
+	uint64_t removals = engine->removals;
+	bool any = false;
+
+	pl_list_for_each_safe(at, next, &engine->hot) {
+		struct pl_source *source = pl_list_entry(at, struct pl_source, hot);
+		bool did = source->ready(source, EPOLLIN);
+
+		if (engine->removals != removals)
+			return true;
+		if (did) {
+			source->idle_rounds = 0;
+			any = true;
+		} else if (++source->idle_rounds > HOT_IDLE_ROUNDS) {
+			cool(engine, source);
+		}
+		if (source->idle && (!did || atomic_load(&engine->eager_idle)))
+			source->idle(source);
+	}
+	return any;
+}
+
+static bool progress_locked(struct pl_engine *engine)
+{
+	bool any = run_tasks(engine);
+
+	if (engine->hot_count)
+		any |= poll_hot(engine);
+	if (!engine->hot_count || engine->round++ % ROUNDS_BETWEEN_EPOLL == 0) {
+		int count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
+
+		any |= dispatch(engine, count);
+	}
+	return any;
+}
+
+bool pl_engine_progress(struct pl_engine *engine)
+{
+	bool any;
+
+	if (!engine_trylock(engine))
+		return false; /* somebody else does it */
+	any = progress_locked(engine);
+	pl_engine_unlock(engine);
+	return any;
+}
+
+void pl_engine_sleep(struct pl_engine *engine, uint64_t deadline)
+{
+	struct epoll_event event;
+	uint64_t now = pl_now();
+	uint64_t left = deadline > now ? deadline - now : 0;
+	struct timespec timeout = { .tv_sec = (time_t)(left / PL_NS_PER_S), .tv_nsec = (long)(left % PL_NS_PER_S) };
+
+	pl_engine_lock(engine);
+	pl_list_for_each_safe(at, next, &engine->hot)
+		cool(engine, pl_list_entry(at, struct pl_source, hot));
+	pl_engine_unlock(engine);
+	/* Only looked at here: the next progress fetches and serves it. */
+	if (epoll_pwait2(engine->epoll_fd, &event, 1, deadline == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
+	    errno == ENOSYS)
+		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
+}
+
+/* Polls for a while, then sleeps; returns the number of events in engine->events. */
+static int wait_for_events(struct pl_engine *engine)
+{
+	uint64_t end;
+	int count;
+
+	if (engine->spin == 0)
+		return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
+	end = pl_now() + engine->spin;
+	do {
+		count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
+		if (count != 0)
+			return count;
+	} while (pl_now() < end);
+	return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
+}
+
+static void *engine_thread(void *argument)
+{
+	struct pl_engine *engine = argument;
+
+	pthread_setname_np(pthread_self(), "peerlane");
+	while (!atomic_load(&engine->stopping)) {
+		uint64_t removals;
+		int count;
+
+		pl_engine_lock(engine);
+		removals = engine->removals;
+		pl_engine_unlock(engine);
+
+		count = wait_for_events(engine);
+
+		pl_engine_lock(engine);
+		/* Events fetched without the lock may name sources that were removed since. */
+		if (engine->removals == removals)
+			dispatch(engine, count);
+		pl_engine_unlock(engine);
+	}
+	return NULL;
+}
+
+/* The descriptors of the engine's own carry a mark in place of a source. */
+static int watch_own(struct pl_engine *engine, int fd, void *mark, const char *call, struct pl_error *error)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = mark };
+
+	if (fd < 0)
+		return pl_fail_errno(error, -errno, "SYSTEM", call, NULL);
+	if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		return pl_fail_errno(error, -errno, "SYSTEM", "epoll_ctl", NULL);
+	return 0;
+}
+
+static int engine_set_up(struct pl_engine *engine, struct pl_error *error)
+{
+	int rc;
+
+	engine->scratch = pl_alloc(engine->allocator, PL_ENGINE_SCRATCH);
+	if (!engine->scratch)
+		return pl_fail_memory(error, "pl_open");
+	engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (engine->epoll_fd < 0)
+		return pl_fail_errno(error, -errno, "SYSTEM", "epoll_create1", NULL);
+	engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = watch_own(engine, engine->wake_fd, engine, "eventfd", error);
+	if (rc < 0)
+		return rc;
+	engine->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return watch_own(engine, engine->timer_fd, NULL, "timerfd_create", error);
+}
+
+int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t spin, struct pl_engine **result,
+		   struct pl_error *error)
+{
+	struct pl_engine *engine = pl_zalloc(allocator, sizeof(*engine));
+	int rc;
+
+	if (!engine)
+		return pl_fail_memory(error, "pl_open");
+	engine->allocator = allocator;
+	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
+	engine->armed = UINT64_MAX;
+	engine->spin = spin;
+	pthread_mutex_init(&engine->lock, NULL);
+	pthread_mutex_init(&engine->task_lock, NULL);
+	pl_list_init(&engine->tasks);
+	pl_list_init(&engine->hot);
+	pl_wheel_init(&engine->wheel, pl_now());
+	rc = engine_set_up(engine, error);
+	if (rc == 0 && threaded) {
+		engine->threaded = true;
+		rc = -pthread_create(&engine->thread, NULL, engine_thread, engine);
+		if (rc < 0) {
+			engine->threaded = false;
+			pl_fail_errno(error, rc, "SYSTEM", "pthread_create", NULL);
+		}
+	}
+	if (rc < 0) {
+		pl_engine_close(engine);
+		return rc;
+	}
+	*result = engine;
+	return 0;
+}
+
+void pl_engine_wake(struct pl_engine *engine)
+{
+	uint64_t one = 1;
+
+	(void)!write(engine->wake_fd, &one, sizeof(one));
+}
+
+void pl_engine_stop(struct pl_engine *engine)
+{
+	if (!engine->threaded)
+		return;
+	atomic_store(&engine->stopping, true);
+	pl_engine_wake(engine);
+	pthread_join(engine->thread, NULL);
+	engine->threaded = false;
+}
+
+void pl_engine_close(struct pl_engine *engine)
+{
+	if (!engine)
+		return;
+	pl_engine_stop(engine);
+	if (engine->epoll_fd >= 0)
+		close(engine->epoll_fd);
+	if (engine->wake_fd >= 0)
+		close(engine->wake_fd);
+	if (engine->timer_fd >= 0)
+		close(engine->timer_fd);
+	pthread_mutex_destroy(&engine->lock);
+	pthread_mutex_destroy(&engine->task_lock);
+	pl_free(engine->allocator, engine->scratch);
+	pl_free(engine->allocator, engine);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * An engine drives sockets, tasks and timers, one thread at a time under its lock: the engine's own
+ * thread, or whoever calls pl_engine_progress().  All state that belongs to an engine (sources and
+ * what hangs on them) is touched under that lock only, so its owners need no other.
+ *
+ * Other threads hand work in as tasks.  Nobody waits for the lock to do so: a task is queued, and
+ * whoever holds the lock, or the poster if it is free, runs it.
+ */
+#ifndef PL_ENGINE_H
+#define PL_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+
+#include "base/base.h"
+
+struct pl_engine;
+
+/* A file descriptor that an engine watches.  Embedded in its owner. */
+struct pl_source {
+	int fd;
+	uint32_t events;                /* EPOLLIN, EPOLLOUT: what is watched for */
+	bool pollable;                  /* worth polling without epoll while it is busy */
+	unsigned idle_rounds;
+	struct pl_list hot;
+	struct pl_engine *engine;
+	/* Something may have happened.  Returns whether there was anything. Under the lock. */
+	bool (*ready)(struct pl_source *source, uint32_t events);
+	/* Nothing more to do for now: send what was held back.  Optional. */
+	void (*idle)(struct pl_source *source);
+};
+
+/* Work handed to an engine.  Embedded in its owner, which must live until it ran. */
+struct pl_task {
+	struct pl_list link;
+	atomic_bool queued;
+	void (*run)(struct pl_task *task);
+};
+
+/* A deadline.  Embedded in its owner.  Expires up to 10 ms late, never early. */
+struct pl_timer {
+	struct pl_list link;
+	uint64_t deadline;
+	void (*expire)(struct pl_timer *timer);
+};
+
+#define PL_WHEEL_SLOTS 512
+
+struct pl_wheel {
+	uint64_t tick; /* all slots up to this one were served */
+	size_t count;
+	uint64_t occupied[PL_WHEEL_SLOTS / 64];
+	struct pl_list slots[PL_WHEEL_SLOTS];
+};
+
+#define PL_ENGINE_SCRATCH (128u << 10)
+#define PL_ENGINE_EVENTS 64
+
+struct pl_engine {
+	const struct pl_allocator *allocator;
+	pthread_mutex_t lock;
+	atomic_ulong owner; /* pthread_self() of the lock's holder, 0 if free */
+
+	pthread_mutex_t task_lock;
+	struct pl_list tasks;
+	atomic_uint task_count;
+
+	int epoll_fd;
+	int wake_fd;     /* ends the thread's sleep */
+	int timer_fd;    /* fires when a timer may be due, so that epoll_fd alone tells of all work */
+	uint64_t armed;  /* when timer_fd fires; UINT64_MAX: never */
+	bool threaded; /* it has a thread */
+	atomic_bool stopping;
+	pthread_t thread;
+	uint64_t spin; /* the thread polls this long before it sleeps */
+
+	struct pl_list hot;
+	unsigned hot_count;
+	unsigned round;
+	uint64_t removals; /* sources removed so far: events fetched before are stale */
+	struct epoll_event events[PL_ENGINE_EVENTS];
+	struct pl_wheel wheel;
+	atomic_bool eager_idle; /* call idle() at once, as somebody sleeps on the descriptor */
+
+	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for whoever runs */
+};
+
+/* threaded: start a thread that drives it.  spin: nanoseconds that it polls before it sleeps. */
+int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t spin, struct pl_engine **engine,
+		   struct pl_error *error);
+
+/* Ends the thread, if any.  Sources must be gone. */
+void pl_engine_stop(struct pl_engine *engine);
+void pl_engine_close(struct pl_engine *engine);
+
+void pl_engine_lock(struct pl_engine *engine);
+/* Runs tasks that came meanwhile, then unlocks. */
+void pl_engine_unlock(struct pl_engine *engine);
+bool pl_engine_held(const struct pl_engine *engine);
+
+/* Runs the task under the lock: now if the lock is free, else soon, by its holder. False if it was queued already. */
+bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
+/* Takes a task back that is queued and did not begin. Under the lock. */
+void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
+
+/* One round of work without sleeping (for engines without a thread). Returns whether anything happened. */
+bool pl_engine_progress(struct pl_engine *engine);
+
+/* Sleeps until there may be work, at most until `deadline` (pl_now() time). */
+void pl_engine_sleep(struct pl_engine *engine, uint64_t deadline);
+
+/* Ends the sleep of everybody in pl_engine_sleep() and of the engine's thread. */
+void pl_engine_wake(struct pl_engine *engine);
+
+/* Under the lock. */
+int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events);
+int pl_source_watch(struct pl_source *source, uint32_t events);
+void pl_source_remove(struct pl_source *source);
+void pl_timer_set(struct pl_engine *engine, struct pl_timer *timer, uint64_t deadline);
+void pl_timer_clear(struct pl_engine *engine, struct pl_timer *timer);
+static inline void pl_timer_init(struct pl_timer *timer, void (*expire)(struct pl_timer *))
+{
+	pl_list_init(&timer->link);
+	timer->deadline = 0;
+	timer->expire = expire;
+}
+static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task *))
+{
+	pl_list_init(&task->link);
+	atomic_init(&task->queued, false);
+	task->run = run;
+}
+
+/* Makes timer_fd fire at a time.  Under the lock. */
+void pl_engine_arm(struct pl_engine *engine, uint64_t when);
+
+/* timer.c */
+void pl_wheel_init(struct pl_wheel *wheel, uint64_t now);
+void pl_wheel_advance(struct pl_wheel *wheel, uint64_t now);
+/* When the next slot with timers is due, UINT64_MAX if none is. */
+uint64_t pl_wheel_next(const struct pl_wheel *wheel);
+
+#endif

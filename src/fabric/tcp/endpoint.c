@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabric/tcp/tcp.h"
+
+static const char reason[] = "tcp: the socket reads and writes the region itself; no RDMA device is used";
+
+static void ended_run(struct pl_task *task)
+{
+	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, ended_task);
+	struct pl_peer *peer = endpoint->base.peer;
+	struct pl_error error;
+
+	if (atomic_load(&endpoint->violated)) {
+		pl_fail(&error, -EPROTO, "PROTOCOL", "receive", NULL,
+			"check that both ends run the same release of Peerlane",
+			"a data socket broke the protocol, or there was no memory to serve it");
+		pl_peer_lose(peer, &error);
+	} else if (atomic_load(&peer->state) == PL_PEER_OPENING) {
+		pl_fail(&error, -ECONNRESET, "PEER-LOST", "connect", NULL, NULL, "the data socket was not accepted");
+		pl_peer_lose(peer, &error);
+	} else {
+		pl_peer_ending(peer);
+	}
+}
+
+static struct pl_engine *engine_of_lane(const struct tcp_endpoint *endpoint, unsigned index)
+{
+	struct pl_context *context = endpoint->context;
+	unsigned home = 0;
+
+	while (context->engines[home] != endpoint->base.peer->home)
+		home++;
+	return context->engines[(home + index) % context->engine_count];
+}
+
+struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index)
+{
+	struct tcp_lane *lane = pl_zalloc(&endpoint->context->allocator, sizeof(*lane));
+
+	if (!lane)
+		return NULL;
+	lane->endpoint = endpoint;
+	lane->index = index;
+	lane->engine = engine_of_lane(endpoint, index);
+	tcp_lane_init(lane);
+	return lane;
+}
+
+static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)
+{
+	struct tcp_endpoint *endpoint = pl_zalloc(&peer->context->allocator, sizeof(*endpoint));
+
+	if (!endpoint)
+		return pl_fail_memory(error, "connect");
+	endpoint->base.peer = peer;
+	endpoint->context = peer->context;
+	endpoint->wanted = 1;
+	pl_task_init(&endpoint->ended_task, ended_run);
+	pthread_mutex_init(&endpoint->lock, NULL);
+	pl_list_init(&endpoint->work);
+	*result = &endpoint->base;
+	return 0;
+}
+
+static int tcp_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_MAX])
+{
+	struct pl_writer writer;
+
+	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
+	pl_put_u64(&writer, base->peer->ticket);
+	pl_put_bytes(&writer, base->peer->ticket_secret, sizeof(base->peer->ticket_secret));
+	return (int)(writer.at - writer.begin);
+}
+
+/* Puts a lane in its place; false if there is one already. */
+static bool place_lane(struct tcp_endpoint *endpoint, struct tcp_lane *lane)
+{
+	bool placed = false;
+
+	pthread_mutex_lock(&endpoint->lock);
+	if (!endpoint->lanes[lane->index] && !endpoint->closed) {
+		endpoint->lanes[lane->index] = lane;
+		placed = true;
+	}
+	pthread_mutex_unlock(&endpoint->lock);
+	if (placed)
+		atomic_fetch_add(&endpoint->lanes_open, 1);
+	return placed;
+}
+
+static int tcp_connect(struct pl_endpoint *base, const uint8_t *blob, size_t length, struct pl_error *error)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+	struct pl_reader reader;
+	struct tcp_lane *lane;
+
+	pl_reader_init(&reader, blob, length);
+	endpoint->ticket = pl_get_u64(&reader);
+	pl_get_bytes(&reader, endpoint->ticket_secret, sizeof(endpoint->ticket_secret));
+	if (reader.bad)
+		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
+			       "the other end's description of the tcp fabric is malformed");
+	lane = tcp_lane_new(endpoint, 0);
+	if (!lane)
+		return pl_fail_memory(error, "connect");
+	place_lane(endpoint, lane);
+	tcp_lane_dial(lane);
+	return 0;
+}
+
+static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const uint8_t *bytes)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+	struct pl_lane_hello hello;
+	struct tcp_lane *lane = NULL;
+
+	if (pl_lane_hello_decode(bytes, &hello) == 0 && hello.version == PL_PROTOCOL_VERSION &&
+	    hello.lane < PL_STREAMS_MAX)
+		lane = tcp_lane_new(endpoint, hello.lane);
+	if (!lane) {
+		pl_stream_close(stream);
+		return -EPROTO;
+	}
+	lane->stream = *stream;
+	lane->source.fd = stream->fd;
+	lane->joining = true;
+	if (!place_lane(endpoint, lane)) {
+		pl_stream_close(stream);
+		pl_free(&endpoint->context->allocator, lane);
+		return -EPROTO;
+	}
+	pl_engine_post(lane->engine, &lane->task);
+	return 0;
+}
+
+void tcp_kick(struct tcp_lane *lane)
+{
+	pl_engine_post(lane->engine, &lane->task);
+}
+
+void tcp_widen(struct pl_endpoint *base, unsigned lanes)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+
+	lanes = PL_MIN(lanes, base->peer->streams);
+	while (endpoint->wanted < lanes) {
+		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->wanted);
+
+		if (!lane)
+			return; /* fewer lanes carry it, too */
+		lane->dialing = true;
+		if (!place_lane(endpoint, lane)) {
+			pl_free(&endpoint->context->allocator, lane);
+			return;
+		}
+		endpoint->wanted++;
+		tcp_kick(lane);
+	}
+}
+
+/* Frames of core go on lane 0, whose engine is the peer's home. */
+static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
+		       struct pl_operation *operation)
+{
+	struct tcp_lane *lane = tcp_endpoint_of(base)->lanes[0];
+	struct tcp_piece *piece = tcp_piece_new(lane, frame);
+
+	if (!piece)
+		return -ENOMEM;
+	piece->length = frame->length;
+	piece->payload = payload;
+	if (frame->length <= sizeof(piece->copy)) {
+		if (frame->length)
+			memcpy(piece->copy, payload, frame->length);
+		piece->payload = piece->copy;
+	}
+	piece->operation = operation;
+	if (operation)
+		atomic_fetch_add(&operation->pending, 1);
+	tcp_queue(lane, piece);
+	tcp_lane_push(lane);
+	return 0;
+}
+
+static void for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *))
+{
+	for (unsigned i = 0; i < PL_STREAMS_MAX; i++) {
+		struct tcp_lane *lane;
+
+		pthread_mutex_lock(&endpoint->lock);
+		lane = endpoint->lanes[i];
+		pthread_mutex_unlock(&endpoint->lock);
+		if (lane)
+			visit(lane);
+	}
+}
+
+static void ask_for_sweep(struct tcp_lane *lane)
+{
+	atomic_store(&lane->sweep, true);
+	tcp_kick(lane);
+}
+
+static void tcp_sweep(struct pl_endpoint *base)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+
+	tcp_work_sweep(endpoint);
+	for_each_lane(endpoint, ask_for_sweep);
+}
+
+static bool tcp_drained(struct pl_endpoint *base)
+{
+	return atomic_load(&tcp_endpoint_of(base)->lanes_open) == 0;
+}
+
+static unsigned tcp_streams(struct pl_endpoint *base)
+{
+	return atomic_load(&tcp_endpoint_of(base)->lanes_up);
+}
+
+static void close_lane(struct tcp_lane *lane)
+{
+	struct pl_engine *engine = lane->engine;
+	bool held = pl_engine_held(engine);
+
+	if (!held)
+		pl_engine_lock(engine);
+	pl_engine_withdraw(engine, &lane->task);
+	tcp_lane_shut(lane);
+	if (!held)
+		pl_engine_unlock(engine);
+}
+
+static void tcp_close(struct pl_endpoint *base)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+	struct pl_engine *home = base->peer->home;
+	bool held = pl_engine_held(home);
+
+	pthread_mutex_lock(&endpoint->lock);
+	endpoint->closed = true;
+	pthread_mutex_unlock(&endpoint->lock);
+	for_each_lane(endpoint, close_lane);
+	/* What the lanes posted home. */
+	if (!held)
+		pl_engine_lock(home);
+	pl_engine_withdraw(home, &endpoint->ended_task);
+	if (!held)
+		pl_engine_unlock(home);
+	for (unsigned i = 0; i < PL_STREAMS_MAX; i++)
+		pl_free(&endpoint->context->allocator, endpoint->lanes[i]);
+	pthread_mutex_destroy(&endpoint->lock);
+	pl_free(&endpoint->context->allocator, endpoint);
+}
+
+static int tcp_export_key(struct pl_endpoint *base, const struct pl_key *key, uint8_t blob[PL_KEY_BLOB_MAX])
+{
+	struct pl_writer writer;
+
+	(void)base;
+	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
+	pl_put_u64(&writer, key->id);
+	return (int)(writer.at - writer.begin);
+}
+
+const struct pl_fabric_ops pl_tcp_fabric = {
+	.name = "tcp",
+	.reason = reason,
+	.create = tcp_create,
+	.describe = tcp_describe,
+	.connect = tcp_connect,
+	.join = tcp_join,
+	.widen = tcp_widen,
+	.post = tcp_post,
+	.message = tcp_message,
+	.sweep = tcp_sweep,
+	.drained = tcp_drained,
+	.streams = tcp_streams,
+	.close = tcp_close,
+	.export_key = tcp_export_key,
+};

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A lane's life: connecting or joining, saying hello, carrying frames, ending. */
+#include <unistd.h>
+
+#include "fabric/tcp/tcp.h"
+
+static bool lane_ready(struct pl_source *source, uint32_t events);
+static void lane_idle(struct pl_source *source);
+static void lane_run(struct pl_task *task);
+
+void tcp_lane_init(struct tcp_lane *lane)
+{
+	lane->stream.fd = -1;
+	lane->source.fd = -1;
+	lane->source.ready = lane_ready;
+	lane->source.idle = lane_idle;
+	lane->source.pollable = true;
+	pl_task_init(&lane->task, lane_run);
+	pl_list_init(&lane->queue);
+	pl_list_init(&lane->unacked);
+	pl_list_init(&lane->spare);
+}
+
+void tcp_lane_fail(struct tcp_lane *lane, int code)
+{
+	struct tcp_endpoint *endpoint = lane->endpoint;
+
+	if (lane->state == TCP_LANE_ENDED)
+		return;
+	if (lane->state == TCP_LANE_UP)
+		atomic_fetch_sub(&endpoint->lanes_up, 1);
+	lane->state = TCP_LANE_ENDED;
+	pl_source_remove(&lane->source);
+	if (code == -EPROTO || code == -EMSGSIZE || code == -ENOMEM)
+		atomic_store(&endpoint->violated, true);
+	atomic_fetch_sub(&endpoint->lanes_open, 1);
+	pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
+}
+
+static void lane_up(struct tcp_lane *lane)
+{
+	lane->state = TCP_LANE_UP;
+	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
+	pl_source_watch(&lane->source, EPOLLIN);
+	if (lane->index == 0)
+		pl_peer_up(lane->endpoint->base.peer);
+	tcp_lane_flush(lane);
+}
+
+/* -- initiator ---------------------------------------------------------------------------------- */
+
+void tcp_lane_dial(struct tcp_lane *lane)
+{
+	struct pl_peer *peer = lane->endpoint->base.peer;
+	int fd = pl_socket_connect((struct sockaddr *)&peer->address, lane->endpoint->context->options.keepalive);
+
+	lane->state = TCP_LANE_CONNECTING;
+	if (fd < 0) {
+		tcp_lane_fail(lane, fd);
+		return;
+	}
+	lane->stream.fd = lane->source.fd = fd;
+	if (pl_source_add(lane->engine, &lane->source, EPOLLOUT) < 0)
+		tcp_lane_fail(lane, -ENOMEM);
+}
+
+static int connected(struct tcp_lane *lane)
+{
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	bool encrypt = endpoint->base.peer->encrypt;
+	int failure = 0;
+	socklen_t length = sizeof(failure);
+
+	getsockopt(lane->source.fd, SOL_SOCKET, SO_ERROR, &failure, &length);
+	if (failure)
+		return -failure;
+	lane->state = TCP_LANE_SHAKING;
+	return pl_stream_open(&lane->stream, lane->source.fd, encrypt ? endpoint->context->tls : NULL, false, NULL);
+}
+
+static int shake(struct tcp_lane *lane)
+{
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = (uint16_t)lane->index,
+				       .ticket = endpoint->ticket };
+	uint8_t bytes[PL_LANE_HELLO];
+	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
+	int rc = pl_stream_handshake(&lane->stream, NULL, NULL);
+
+	if (rc == -EAGAIN) {
+		pl_source_watch(&lane->source, lane->stream.want);
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	memcpy(hello.secret, endpoint->ticket_secret, sizeof(hello.secret));
+	pl_lane_hello_encode(&hello, bytes);
+	/* The first bytes on a new socket: there is room for them. */
+	if (pl_stream_write(&lane->stream, &vector, 1) != (ssize_t)sizeof(bytes))
+		return -ECONNRESET;
+	lane->state = TCP_LANE_GREETING;
+	lane->head_have = 0;
+	pl_source_watch(&lane->source, EPOLLIN);
+	return 0;
+}
+
+static int greet(struct tcp_lane *lane)
+{
+	struct iovec vector = { .iov_base = lane->head + lane->head_have, .iov_len = PL_LANE_WELCOME - lane->head_have };
+	ssize_t got = pl_stream_read(&lane->stream, &vector, 1);
+	uint32_t status;
+
+	if (got == -EAGAIN)
+		return 0;
+	if (got < 0)
+		return (int)got;
+	lane->head_have += (unsigned)got;
+	if (lane->head_have < PL_LANE_WELCOME)
+		return 0;
+	lane->head_have = 0;
+	if (pl_lane_welcome_decode(lane->head, &status) < 0 || status != PL_WIRE_OK)
+		return -EPROTO;
+	lane_up(lane);
+	return 0;
+}
+
+/* -- acceptor ----------------------------------------------------------------------------------- */
+
+/* The socket was handed over by the listener; now on the lane's own engine. */
+static int joined(struct tcp_lane *lane)
+{
+	uint8_t bytes[PL_LANE_WELCOME];
+	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
+	int rc = pl_source_add(lane->engine, &lane->source, EPOLLIN);
+
+	if (rc < 0)
+		return rc;
+	pl_lane_welcome_encode(PL_WIRE_OK, bytes);
+	if (pl_stream_write(&lane->stream, &vector, 1) != (ssize_t)sizeof(bytes))
+		return -ECONNRESET;
+	lane_up(lane);
+	return 0;
+}
+
+/* -- events ------------------------------------------------------------------------------------- */
+
+static int advance(struct tcp_lane *lane, uint32_t events)
+{
+	int rc = 0;
+
+	if (lane->state == TCP_LANE_CONNECTING && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
+		rc = connected(lane);
+	if (rc == 0 && lane->state == TCP_LANE_SHAKING)
+		rc = shake(lane);
+	if (rc == 0 && lane->state == TCP_LANE_GREETING)
+		rc = greet(lane);
+	return rc;
+}
+
+static bool lane_ready(struct pl_source *source, uint32_t events)
+{
+	struct tcp_lane *lane = pl_container_of(source, struct tcp_lane, source);
+	bool any = false;
+
+	if (lane->state != TCP_LANE_UP) {
+		int rc = advance(lane, events);
+
+		if (rc < 0)
+			tcp_lane_fail(lane, rc);
+		return true;
+	}
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		any = tcp_lane_receive(lane);
+	if (events & EPOLLOUT)
+		lane->blocked = false;
+	/* Answers, what acknowledgements made room for, and what waited for company. */
+	if (lane->state == TCP_LANE_UP && (any || (events & EPOLLOUT)))
+		tcp_lane_flush(lane);
+	return any;
+}
+
+static void lane_idle(struct pl_source *source)
+{
+	struct tcp_lane *lane = pl_container_of(source, struct tcp_lane, source);
+
+	if (lane->state != TCP_LANE_UP)
+		return;
+	if (!pl_list_empty(&lane->queue))
+		tcp_lane_flush(lane);
+	else
+		tcp_lane_ack(lane);
+}
+
+/* Woken by another engine: to join, to sweep, or to take work. */
+static void lane_run(struct pl_task *task)
+{
+	struct tcp_lane *lane = pl_container_of(task, struct tcp_lane, task);
+	bool lost = atomic_load(&lane->endpoint->base.peer->state) == PL_PEER_LOST;
+
+	if (lost) {
+		tcp_lane_shut(lane);
+		return;
+	}
+	if (lane->joining) {
+		int rc;
+
+		lane->joining = false;
+		rc = joined(lane);
+		if (rc < 0)
+			tcp_lane_fail(lane, rc);
+	}
+	if (lane->dialing) {
+		lane->dialing = false;
+		tcp_lane_dial(lane);
+	}
+	if (atomic_exchange(&lane->sweep, false)) {
+		tcp_transmit_sweep(lane, false);
+		tcp_request_sweep(lane, false);
+	}
+	tcp_lane_push(lane);
+}
+
+void tcp_lane_shut(struct tcp_lane *lane)
+{
+	if (lane->state == TCP_LANE_UP) {
+		tcp_lane_ack(lane);
+		tcp_lane_flush(lane);
+	}
+	if (lane->state != TCP_LANE_ENDED) {
+		if (lane->state == TCP_LANE_UP)
+			atomic_fetch_sub(&lane->endpoint->lanes_up, 1);
+		atomic_fetch_sub(&lane->endpoint->lanes_open, 1);
+		lane->state = TCP_LANE_ENDED;
+	}
+	pl_source_remove(&lane->source);
+	tcp_transmit_sweep(lane, true);
+	tcp_request_sweep(lane, true);
+	tcp_receive_drop(lane);
+	while (!pl_list_empty(&lane->queue))
+		tcp_piece_free(lane, pl_list_first(&lane->queue, struct tcp_piece, link));
+	while (!pl_list_empty(&lane->unacked))
+		tcp_piece_free(lane, pl_list_first(&lane->unacked, struct tcp_piece, link));
+	while (!pl_list_empty(&lane->spare)) {
+		struct tcp_piece *piece = pl_list_first(&lane->spare, struct tcp_piece, link);
+
+		pl_list_remove(&piece->link);
+		pl_free(lane->engine->allocator, piece);
+	}
+	lane->spare_count = 0;
+	lane->queued = 0;
+	pl_free(lane->engine->allocator, lane->requests);
+	lane->requests = NULL;
+	lane->request_count = 0;
+	if (lane->stream.fd >= 0)
+		pl_stream_close(&lane->stream);
+	lane->stream.fd = -1;
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Receiving.  Small frames are read many at a time into the engine's scratch buffer and handled
+ * there.  The payload of a bulk frame is read straight to where it belongs; the same system call
+ * takes the header that follows it, so that a stream of bulk frames needs no copy at all.
+ */
+#include "fabric/tcp/tcp.h"
+
+/* A frame of this size makes the next one likely to be bulk, so that only its header is read. */
+#define BULKY_FROM 16384
+/* One visit reads no more than this, so that other sockets get their turn. */
+#define VISIT_BYTES (4u << 20)
+/* A flood of one-way traffic is acknowledged this often. */
+#define ACK_FRAMES 512
+#define ACK_BYTES (1u << 20)
+
+static struct pl_peer *peer_of(const struct tcp_lane *lane)
+{
+	return lane->endpoint->base.peer;
+}
+
+/* -- small frames ------------------------------------------------------------------------------- */
+
+static int value_arrived(struct tcp_lane *lane, const struct pl_frame *frame)
+{
+	struct tcp_request *request = tcp_request_find(lane, frame->cookie);
+
+	if (!request || request->received != request->length)
+		return -EPROTO;
+	if (request->atomic && request->operation)
+		request->operation->receipt.value = frame->offset;
+	tcp_request_done(lane, request);
+	return 0;
+}
+
+static void fail_operation(struct pl_operation *operation, uint64_t status)
+{
+	struct pl_error error;
+
+	if (!operation)
+		return;
+	pl_wire_fail(&error, (uint32_t)status, "transfer", NULL);
+	pl_operation_fail(operation, error.code, &error);
+}
+
+static int write_refused(struct tcp_lane *lane, const struct pl_frame *frame)
+{
+	pl_list_for_each(at, &lane->unacked) {
+		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+
+		if (piece->sequence != frame->cookie)
+			continue;
+		fail_operation(piece->operation, frame->offset);
+		return 0;
+	}
+	return -EPROTO;
+}
+
+static int refused(struct tcp_lane *lane, const struct pl_frame *frame)
+{
+	struct tcp_request *request;
+
+	if (frame->flags == PL_FRAME_WRITE)
+		return write_refused(lane, frame);
+	request = tcp_request_find(lane, frame->cookie);
+	if (!request)
+		return -EPROTO;
+	fail_operation(request->operation, frame->offset);
+	tcp_request_done(lane, request);
+	return 0;
+}
+
+static int message(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
+{
+	if (lane->index != 0)
+		return -EPROTO;
+	if (tcp_counted(frame->type))
+		lane->placed++;
+	return pl_message_arrived(peer_of(lane), frame, payload);
+}
+
+static int handle(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
+{
+	switch (frame->type) {
+	case PL_FRAME_READ:
+		return tcp_serve_read(lane, frame);
+	case PL_FRAME_ATOMIC:
+		return tcp_serve_atomic(lane, frame, payload);
+	case PL_FRAME_VALUE:
+		return value_arrived(lane, frame);
+	case PL_FRAME_FAIL:
+		return refused(lane, frame);
+	case PL_FRAME_ACK:
+		return 0;
+	default:
+		return message(lane, frame, payload);
+	}
+}
+
+/* -- bulk frames -------------------------------------------------------------------------------- */
+
+static int data_begins(struct tcp_lane *lane, const struct pl_frame *frame)
+{
+	struct tcp_request *request = tcp_request_find(lane, frame->cookie);
+
+	if (!request || request->atomic || frame->length > request->length - request->received)
+		return -EPROTO;
+	lane->request = request;
+	lane->destination = request->destination ? request->destination + request->received : NULL;
+	return 0;
+}
+
+static int data_ends(struct tcp_lane *lane)
+{
+	struct tcp_request *request = lane->request;
+
+	lane->request = NULL;
+	request->received += lane->current.length;
+	if (!(lane->current.flags & TCP_DATA_LAST))
+		return 0;
+	if (request->received != request->length)
+		return -EPROTO;
+	tcp_request_done(lane, request);
+	return 0;
+}
+
+static int bulk_begins(struct tcp_lane *lane, const struct pl_frame *frame)
+{
+	lane->current = *frame;
+	lane->remaining = frame->length;
+	lane->bulky = frame->length >= BULKY_FROM;
+	if (frame->type == PL_FRAME_WRITE)
+		return tcp_serve_write(lane, frame);
+	return data_begins(lane, frame);
+}
+
+static int bulk_ends(struct tcp_lane *lane)
+{
+	lane->unacked_bytes += lane->current.length;
+	if (lane->current.type == PL_FRAME_DATA)
+		return data_ends(lane);
+	tcp_serve_written(lane);
+	return 0;
+}
+
+/* Where the next byte goes, NULL if nowhere any more. Asked before every use. */
+static uint8_t *bulk_destination(struct tcp_lane *lane)
+{
+	if (lane->current.type == PL_FRAME_WRITE && lane->key && atomic_load(&lane->key->revoked)) {
+		lane->destination = NULL;
+		lane->refusal = PL_WIRE_UNKNOWN_KEY;
+	} else if (lane->current.type == PL_FRAME_DATA && !lane->request->operation) {
+		lane->destination = NULL;
+	}
+	return lane->destination;
+}
+
+/* The kernel could not write where the bytes belong. */
+static void destination_unwritable(struct tcp_lane *lane)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	lane->destination = NULL;
+	if (lane->current.type == PL_FRAME_WRITE) {
+		lane->refusal = PL_WIRE_INTERNAL;
+		return;
+	}
+	operation = lane->request->operation;
+	lane->request->operation = NULL;
+	pl_fail(&error, -EFAULT, "MEMORY-UNWRITABLE", "recvmsg", NULL,
+		"keep the region mapped and writable, and files behind it whole, while it is used",
+		"the region's memory cannot be written");
+	pl_operation_fail(operation, -EFAULT, &error);
+	pl_operation_part_done(operation);
+}
+
+/* Uses up to `length` bytes that were read already; returns how many. */
+static uint32_t bulk_take(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+{
+	uint32_t part = (uint32_t)PL_MIN(length, (size_t)lane->remaining);
+	uint8_t *destination = bulk_destination(lane);
+
+	if (destination) {
+		memcpy(destination, bytes, part);
+		lane->destination += part;
+	}
+	lane->remaining -= part;
+	return part;
+}
+
+/* Reads payload to its place, and the next header behind it. Bytes, or a negative errno. */
+static ssize_t bulk_read(struct tcp_lane *lane)
+{
+	uint8_t *destination = bulk_destination(lane);
+	struct iovec vectors[2] = {
+		{ .iov_base = destination, .iov_len = lane->remaining },
+		{ .iov_base = lane->head, .iov_len = sizeof(lane->head) },
+	};
+	int count = 2;
+	ssize_t got;
+
+	if (!destination) {
+		vectors[0].iov_base = lane->engine->scratch;
+		vectors[0].iov_len = PL_MIN(lane->remaining, PL_ENGINE_SCRATCH);
+		count = vectors[0].iov_len == lane->remaining ? 2 : 1;
+	}
+	got = pl_stream_read(&lane->stream, vectors, count);
+	if (got == -EFAULT && destination) {
+		destination_unwritable(lane);
+		return 0;
+	}
+	if (got <= 0)
+		return got;
+	if ((size_t)got > lane->remaining) {
+		lane->head_have = (unsigned)((size_t)got - lane->remaining);
+		lane->remaining = 0;
+	} else {
+		lane->remaining -= (uint32_t)got;
+		if (destination)
+			lane->destination += got;
+	}
+	return got;
+}
+
+/* -- the byte stream ---------------------------------------------------------------------------- */
+
+static bool is_bulk(const struct pl_frame *frame)
+{
+	return frame->type == PL_FRAME_WRITE || frame->type == PL_FRAME_DATA;
+}
+
+/* One frame at the front of the bytes. Bytes used, 0 if more are needed, or a negative errno. */
+static ssize_t take_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+{
+	struct pl_frame frame;
+	uint32_t payload, used = PL_FRAME_HEADER;
+	int rc;
+
+	if (length < PL_FRAME_HEADER)
+		return 0;
+	rc = pl_frame_decode(bytes, &frame);
+	if (rc < 0)
+		return -EPROTO;
+	payload = pl_frame_payload(&frame);
+	if (is_bulk(&frame)) {
+		rc = bulk_begins(lane, &frame);
+		if (rc == 0) {
+			used += bulk_take(lane, bytes + used, length - used);
+			if (lane->remaining == 0)
+				rc = bulk_ends(lane);
+		}
+	} else {
+		if (length - used < payload)
+			return 0;
+		lane->bulky = false;
+		rc = handle(lane, &frame, bytes + used);
+		used += payload;
+	}
+	if (rc < 0)
+		return rc;
+	tcp_lane_acked(lane, frame.ack);
+	return used;
+}
+
+static int keep_rest(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+{
+	if (length < PL_FRAME_HEADER) {
+		memcpy(lane->head, bytes, length);
+		lane->head_have = (unsigned)length;
+		return 0;
+	}
+	lane->carry = pl_alloc(lane->engine->allocator, length);
+	if (!lane->carry)
+		return -ENOMEM;
+	memcpy(lane->carry, bytes, length);
+	lane->carry_length = (uint32_t)length;
+	return 0;
+}
+
+static int take_frames(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+{
+	while (length && lane->state == TCP_LANE_UP && lane->remaining == 0) {
+		ssize_t used = take_frame(lane, bytes, length);
+
+		if (used < 0)
+			return (int)used;
+		if (used == 0)
+			return keep_rest(lane, bytes, length);
+		bytes += used;
+		length -= (size_t)used;
+	}
+	return 0;
+}
+
+/* Puts what is left of the last read at the front of the scratch buffer; returns its length. */
+static size_t recall(struct tcp_lane *lane)
+{
+	uint8_t *scratch = lane->engine->scratch;
+	size_t have = lane->carry ? lane->carry_length : lane->head_have;
+
+	memcpy(scratch, lane->carry ? lane->carry : lane->head, have);
+	pl_free(lane->engine->allocator, lane->carry);
+	lane->carry = NULL;
+	lane->head_have = 0;
+	return have;
+}
+
+/* Reads and handles once. Bytes read, or a negative errno. */
+static ssize_t receive_once(struct tcp_lane *lane)
+{
+	struct iovec vector;
+	size_t have;
+	ssize_t got;
+	int rc;
+
+	if (lane->remaining) {
+		got = bulk_read(lane);
+		if (got < 0 || lane->remaining)
+			return got;
+		rc = bulk_ends(lane);
+		if (rc == 0 && lane->head_have == PL_FRAME_HEADER && lane->state == TCP_LANE_UP) {
+			have = recall(lane);
+			rc = take_frames(lane, lane->engine->scratch, have);
+		}
+		return rc < 0 ? rc : got;
+	}
+	have = recall(lane);
+	vector.iov_base = lane->engine->scratch + have;
+	vector.iov_len = PL_ENGINE_SCRATCH - have;
+	if (lane->bulky && have < PL_FRAME_HEADER)
+		vector.iov_len = PL_FRAME_HEADER - have;
+	got = pl_stream_read(&lane->stream, &vector, 1);
+	if (got < 0) {
+		rc = have ? keep_rest(lane, lane->engine->scratch, have) : 0;
+		return rc < 0 ? rc : got;
+	}
+	rc = take_frames(lane, lane->engine->scratch, have + (size_t)got);
+	return rc < 0 ? rc : got;
+}
+
+bool tcp_lane_receive(struct tcp_lane *lane)
+{
+	size_t total = 0;
+	ssize_t got = 0;
+
+	/* epoll does not know of bytes that TLS has decrypted already: those are taken in any case. */
+	while (lane->state == TCP_LANE_UP && (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
+		got = receive_once(lane);
+		if (got < 0)
+			break;
+		total += (size_t)got;
+		if (lane->placed - lane->placed_told >= ACK_FRAMES || lane->unacked_bytes >= ACK_BYTES)
+			tcp_lane_ack(lane);
+		/* A short read of small frames means that the socket is empty. */
+		if (!lane->bulky && lane->remaining == 0 && got < 16384 && !pl_stream_pending(&lane->stream))
+			break;
+	}
+	if (got < 0 && got != -EAGAIN)
+		tcp_lane_fail(lane, (int)got);
+	return total > 0;
+}
+
+void tcp_receive_drop(struct tcp_lane *lane)
+{
+	pl_key_release(peer_of(lane), lane->key);
+	lane->key = NULL;
+	lane->request = NULL;
+	lane->remaining = 0;
+	pl_free(lane->engine->allocator, lane->carry);
+	lane->carry = NULL;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Requests that wait for an answer.  A cookie is a place in the table and the place's generation. */
+#include "fabric/tcp/tcp.h"
+
+struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
+{
+	if (!lane->requests) {
+		lane->requests = pl_zalloc(lane->engine->allocator, TCP_REQUESTS_MAX * sizeof(*lane->requests));
+		if (!lane->requests)
+			return NULL;
+	}
+	for (unsigned i = 0; lane->request_count < TCP_REQUESTS_MAX && i < TCP_REQUESTS_MAX; i++) {
+		/* Answers come in order, so the place after the last one given is usually free. */
+		unsigned place = (lane->next_request + i) % TCP_REQUESTS_MAX;
+		struct tcp_request *request = &lane->requests[place];
+
+		if (request->used)
+			continue;
+		lane->next_request = place + 1;
+		lane->request_count++;
+		*request = (struct tcp_request){ .used = true, .generation = (uint16_t)(request->generation + 1) };
+		*cookie = (uint32_t)request->generation << 16 | place;
+		return request;
+	}
+	return NULL;
+}
+
+struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie)
+{
+	unsigned place = cookie & 0xffff;
+	struct tcp_request *request;
+
+	if (!lane->requests || place >= TCP_REQUESTS_MAX)
+		return NULL;
+	request = &lane->requests[place];
+	return request->used && request->generation == cookie >> 16 ? request : NULL;
+}
+
+void tcp_request_done(struct tcp_lane *lane, struct tcp_request *request)
+{
+	struct pl_operation *operation = request->operation;
+
+	request->used = false;
+	request->operation = NULL;
+	lane->request_count--;
+	lane->asked--;
+	lane->requested -= request->length;
+	if (operation)
+		pl_operation_part_done(operation);
+}
+
+void tcp_request_sweep(struct tcp_lane *lane, bool all)
+{
+	for (unsigned i = 0; lane->requests && i < TCP_REQUESTS_MAX; i++) {
+		struct tcp_request *request = &lane->requests[i];
+		struct pl_operation *operation = request->operation;
+
+		if (!request->used || !operation || !(all || atomic_load(&operation->canceled)))
+			continue;
+		/* The answer may still come, and finds its place taken but nobody there. */
+		request->operation = NULL;
+		request->destination = NULL;
+		pl_operation_part_done(operation);
+	}
+}

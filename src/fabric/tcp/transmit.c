@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sending: pieces are queued, gathered into one system call, and walked through afterwards by the
+ * number of bytes that the socket took.  Nothing is copied but headers and tiny payloads.
+ */
+#include "fabric/tcp/tcp.h"
+
+/* Payloads up to this size are cheaper to copy next to their header than to point to. */
+#define GATHER_COPY_MAX 256
+#define GATHER_SPACE 16384
+#define GATHER_VECTORS 256
+#define GATHER_BYTES (2u << 20)
+/* Small operations wait for company while others are under way, up to this many bytes. */
+#define COMPANY_BYTES 16384
+/* A thread of the program sends no more than this itself; the engine's thread does the rest. */
+#define INLINE_BYTES (64u << 10)
+#define SPARE_MAX 64
+
+static const uint8_t zeros[64 << 10];
+
+struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame)
+{
+	struct tcp_piece *piece;
+
+	if (lane->spare_count) {
+		piece = pl_list_first(&lane->spare, struct tcp_piece, link);
+		pl_list_remove(&piece->link);
+		lane->spare_count--;
+	} else {
+		piece = pl_alloc(lane->engine->allocator, sizeof(*piece));
+		if (!piece)
+			return NULL;
+		pl_list_init(&piece->link);
+	}
+	piece->operation = NULL;
+	piece->key = NULL;
+	piece->payload = NULL;
+	piece->length = piece->sent = 0;
+	piece->built = piece->broken = false;
+	piece->frame = *frame;
+	return piece;
+}
+
+void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	pl_list_remove(&piece->link);
+	if (piece->key)
+		pl_key_release(lane->endpoint->base.peer, piece->key);
+	if (lane->spare_count < SPARE_MAX) {
+		pl_list_append(&lane->spare, &piece->link);
+		lane->spare_count++;
+	} else {
+		pl_free(lane->engine->allocator, piece);
+	}
+}
+
+static uint32_t piece_size(const struct tcp_piece *piece)
+{
+	return PL_FRAME_HEADER + piece->length;
+}
+
+void tcp_queue(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	pl_list_append(&lane->queue, &piece->link);
+	lane->queued += piece_size(piece);
+}
+
+void tcp_queue_first(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	struct pl_list *before = lane->queue.next;
+
+	while (before != &lane->queue && pl_list_entry(before, struct tcp_piece, link)->built)
+		before = before->next;
+	pl_list_append(before, &piece->link);
+	lane->queued += piece_size(piece);
+}
+
+/* -- after sending ------------------------------------------------------------------------------ */
+
+/* Large DATA is followed by the word whether the bytes were good to the end. */
+static void finish_data(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	uint32_t cookie = piece->frame.cookie;
+	bool broken = piece->broken;
+	struct tcp_piece *trailer;
+
+	lane->serving--;
+	if (piece->frame.flags & TCP_DATA_LAST) {
+		tcp_piece_free(lane, piece);
+		return;
+	}
+	tcp_piece_free(lane, piece);
+	trailer = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_VALUE, .cookie = cookie });
+	if (!trailer) {
+		tcp_lane_fail(lane, -ENOMEM);
+		return;
+	}
+	if (broken) {
+		trailer->frame.type = PL_FRAME_FAIL;
+		trailer->frame.flags = PL_FRAME_READ;
+		trailer->frame.offset = PL_WIRE_UNKNOWN_KEY;
+	}
+	tcp_queue(lane, trailer);
+}
+
+static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	struct pl_operation *operation = piece->operation;
+
+	switch (piece->frame.type) {
+	case PL_FRAME_WRITE:
+		pl_list_remove(&piece->link);
+		pl_list_append(&lane->unacked, &piece->link);
+		if (operation && operation->attributes.visible == PL_VISIBLE_ON_WIRE) {
+			piece->operation = NULL;
+			pl_operation_part_done(operation);
+		}
+		break;
+	case PL_FRAME_DATA:
+		finish_data(lane, piece);
+		break;
+	case PL_FRAME_READ:
+	case PL_FRAME_ATOMIC:
+		lane->asked++;
+		tcp_piece_free(lane, piece);
+		break;
+	default:
+		tcp_piece_free(lane, piece);
+		if (operation)
+			pl_operation_part_done(operation);
+	}
+}
+
+void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
+{
+	if (count == lane->acked)
+		return;
+	if (count - lane->acked > lane->sequence - lane->acked) {
+		tcp_lane_fail(lane, -EPROTO);
+		return;
+	}
+	lane->acked = count;
+	while (!pl_list_empty(&lane->unacked)) {
+		struct tcp_piece *piece = pl_list_first(&lane->unacked, struct tcp_piece, link);
+		struct pl_operation *operation = piece->operation;
+
+		if ((int32_t)(piece->sequence - count) > 0)
+			break;
+		tcp_piece_free(lane, piece);
+		if (operation)
+			pl_operation_part_done(operation);
+	}
+}
+
+/* -- sending ------------------------------------------------------------------------------------ */
+
+/* The memory behind a piece must not be touched any more, but its header is out. */
+static void hollow(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	piece->payload = NULL;
+	piece->broken = true;
+	if (piece->key)
+		pl_key_release(lane->endpoint->base.peer, piece->key);
+	piece->key = NULL;
+}
+
+/* DATA that cannot be given becomes a refusal, if nothing of it was sent. */
+static void withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	hollow(lane, piece);
+	if (piece->built)
+		return;
+	lane->serving--;
+	lane->queued -= piece->length;
+	piece->length = 0;
+	piece->frame = (struct pl_frame){ .type = PL_FRAME_FAIL, .flags = PL_FRAME_READ,
+					  .cookie = piece->frame.cookie, .offset = PL_WIRE_UNKNOWN_KEY };
+}
+
+static void build(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	if (piece->built)
+		return;
+	piece->built = true;
+	piece->frame.ack = lane->placed_told = lane->placed;
+	lane->unacked_bytes = 0;
+	if (tcp_counted(piece->frame.type))
+		piece->sequence = ++lane->sequence;
+}
+
+struct gather {
+	struct iovec vectors[GATHER_VECTORS];
+	int count;
+	size_t bytes, space_used;
+	uint8_t space[GATHER_SPACE];
+};
+
+static void add_vector(struct gather *gather, const void *base, size_t length)
+{
+	struct iovec *last = gather->count ? &gather->vectors[gather->count - 1] : NULL;
+
+	gather->bytes += length;
+	if (last && (uint8_t *)last->iov_base + last->iov_len == base)
+		last->iov_len += length;
+	else
+		gather->vectors[gather->count++] = (struct iovec){ .iov_base = (void *)base, .iov_len = length };
+}
+
+static uint8_t *add_space(struct gather *gather, size_t length)
+{
+	uint8_t *at = gather->space + gather->space_used;
+
+	gather->space_used += length;
+	return at;
+}
+
+/* Adds what is unsent of a piece; false if there is no room for all of it. */
+static bool add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_piece *piece)
+{
+	uint32_t skip = piece->sent;
+	uint32_t at, left;
+
+	if (gather->count + 4 > GATHER_VECTORS || gather->bytes >= GATHER_BYTES ||
+	    gather->space_used + PL_FRAME_HEADER + GATHER_COPY_MAX > GATHER_SPACE)
+		return false;
+	if (piece->key && atomic_load(&piece->key->revoked))
+		withdraw_data(lane, piece);
+	build(lane, piece);
+	if (skip < PL_FRAME_HEADER) {
+		uint8_t *header = add_space(gather, PL_FRAME_HEADER);
+
+		pl_frame_encode(&piece->frame, header);
+		add_vector(gather, header + skip, PL_FRAME_HEADER - skip);
+		skip = PL_FRAME_HEADER;
+	}
+	at = skip - PL_FRAME_HEADER;
+	left = piece->length - at;
+	if (left == 0)
+		return true;
+	if (!piece->payload) {
+		uint32_t filler = PL_MIN(left, (uint32_t)sizeof(zeros));
+
+		add_vector(gather, zeros, filler);
+		return filler == left;
+	}
+	if (left <= GATHER_COPY_MAX && !piece->key) {
+		uint8_t *copy = add_space(gather, left);
+
+		memcpy(copy, piece->payload + at, left);
+		add_vector(gather, copy, left);
+	} else {
+		add_vector(gather, piece->payload + at, left);
+	}
+	return true;
+}
+
+static void walk_sent(struct tcp_lane *lane, size_t sent)
+{
+	while (sent) {
+		struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
+		uint32_t part = (uint32_t)PL_MIN(sent, (size_t)(piece_size(piece) - piece->sent));
+
+		piece->sent += part;
+		lane->queued -= part;
+		sent -= part;
+		if (piece->sent == piece_size(piece))
+			piece_sent(lane, piece);
+	}
+}
+
+/* The first piece's memory cannot be read: a file that was cut, a mapping that is gone. */
+static void source_unreadable(struct tcp_lane *lane)
+{
+	struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
+	struct pl_operation *operation = piece->operation;
+	struct pl_error error;
+
+	if (operation) {
+		pl_fail(&error, -EFAULT, "MEMORY-UNREADABLE", "sendmsg", NULL,
+			"keep the region mapped, and files behind it whole, while it is used",
+			"the region's memory cannot be read");
+		pl_operation_fail(operation, -EFAULT, &error);
+		piece->operation = NULL;
+	}
+	hollow(lane, piece);
+	if (operation)
+		pl_operation_part_done(operation);
+}
+
+/* Sends once. Bytes, 0 if there was nothing, or a negative errno. */
+static ssize_t send_batch(struct tcp_lane *lane, bool single)
+{
+	struct gather gather;
+
+	gather.count = 0;
+	gather.bytes = gather.space_used = 0;
+	pl_list_for_each(at, &lane->queue) {
+		if (!add_piece(lane, &gather, pl_list_entry(at, struct tcp_piece, link)) || single)
+			break;
+	}
+	if (gather.bytes == 0)
+		return 0;
+	return pl_stream_write(&lane->stream, gather.vectors, gather.count);
+}
+
+void tcp_lane_flush(struct tcp_lane *lane)
+{
+	bool single = false;
+
+	if (lane->flushing || lane->blocked || lane->state != TCP_LANE_UP)
+		return;
+	lane->flushing = true;
+	while (lane->state == TCP_LANE_UP) {
+		ssize_t sent;
+
+		if (pl_list_empty(&lane->queue) || lane->queued < COMPANY_BYTES)
+			tcp_lane_feed(lane);
+		if (pl_list_empty(&lane->queue))
+			break;
+		sent = send_batch(lane, single);
+		if (sent > 0) {
+			walk_sent(lane, (size_t)sent);
+			single = false;
+		} else if (sent == -EFAULT && !single) {
+			single = true;
+		} else if (sent == -EFAULT) {
+			source_unreadable(lane);
+			single = false;
+		} else if (sent == -EAGAIN) {
+			lane->blocked = true;
+			break;
+		} else {
+			tcp_lane_fail(lane, (int)sent);
+		}
+	}
+	lane->flushing = false;
+	if (lane->state == TCP_LANE_UP)
+		pl_source_watch(&lane->source, lane->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static bool in_engine_thread(const struct pl_engine *engine)
+{
+	return !engine->threaded || pthread_equal(engine->thread, pthread_self());
+}
+
+void tcp_lane_push(struct tcp_lane *lane)
+{
+	bool under_way = lane->sequence != lane->acked || lane->asked;
+
+	if (lane->state != TCP_LANE_UP)
+		return;
+	/* Not alone: the answer to what is under way, or the next round, sends it with others. */
+	if (under_way && lane->queued < COMPANY_BYTES && !pl_list_empty(&lane->queue))
+		return;
+	if (lane->queued > INLINE_BYTES && !in_engine_thread(lane->engine))
+		pl_source_watch(&lane->source, EPOLLIN | EPOLLOUT);
+	else
+		tcp_lane_flush(lane);
+}
+
+void tcp_lane_ack(struct tcp_lane *lane)
+{
+	struct tcp_piece *piece;
+
+	/* Whatever is queued tells it, too. */
+	if (lane->placed == lane->placed_told || !pl_list_empty(&lane->queue))
+		return;
+	piece = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_ACK });
+	if (!piece) {
+		tcp_lane_fail(lane, -ENOMEM);
+		return;
+	}
+	tcp_queue(lane, piece);
+	tcp_lane_flush(lane);
+}
+
+/* -- cancellation ------------------------------------------------------------------------------- */
+
+static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all)
+{
+	struct pl_operation *operation = piece->operation;
+	bool drop = operation && (all || atomic_load(&operation->canceled));
+
+	if (piece->key && (all || atomic_load(&piece->key->revoked)))
+		withdraw_data(lane, piece);
+	if (!drop)
+		return;
+	piece->operation = NULL;
+	if (piece->built) {
+		hollow(lane, piece);
+	} else {
+		lane->queued -= piece_size(piece);
+		tcp_piece_free(lane, piece);
+	}
+	pl_operation_part_done(operation);
+}
+
+void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
+{
+	bool flushing = lane->flushing;
+
+	/* What completes here may want to send at once, which would free pieces under our feet. */
+	lane->flushing = true;
+	pl_list_for_each_safe(at, next, &lane->queue)
+		sweep_piece(lane, pl_list_entry(at, struct tcp_piece, link), all);
+	pl_list_for_each_safe(at, next, &lane->unacked) {
+		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+		struct pl_operation *operation = piece->operation;
+
+		if (!operation || !(all || atomic_load(&operation->canceled)))
+			continue;
+		piece->operation = NULL;
+		pl_operation_part_done(operation);
+	}
+	lane->flushing = flushing;
+}

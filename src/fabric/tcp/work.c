@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Cutting operations into frames.  Small writes go to lane 0 at once.  Everything else goes on the
+ * endpoint's work list, from which every lane takes the next chunk when it has room for one.
+ */
+#include <endian.h>
+
+#include "fabric/tcp/tcp.h"
+
+/* How far an operation on the work list has been given out; in operation->fabric. */
+struct tcp_work {
+	struct pl_list link;
+	unsigned segment;
+	uint64_t done; /* of that segment */
+	uint32_t chunk;
+};
+_Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
+
+/* A chunk as a lane takes it. */
+struct tcp_chunk {
+	struct pl_operation *operation;
+	const struct pl_segment *segment;
+	uint64_t at;
+	uint32_t length;
+	bool last;
+};
+
+static struct tcp_work *work_of(struct pl_operation *operation)
+{
+	return (struct tcp_work *)operation->fabric;
+}
+
+static struct pl_operation *operation_of(struct pl_list *link)
+{
+	struct tcp_work *work = pl_list_entry(link, struct tcp_work, link);
+
+	return pl_container_of(work, struct pl_operation, fabric);
+}
+
+static uint64_t key_of(const struct pl_remote *remote)
+{
+	uint64_t id;
+
+	memcpy(&id, remote->key, sizeof(id));
+	return le64toh(id);
+}
+
+static void cannot(struct pl_operation *operation, int code)
+{
+	struct pl_error error;
+
+	if (code == -ENOMEM)
+		pl_fail_memory(&error, "post");
+	else
+		pl_fail(&error, code, "MEMORY-NOT-REACHABLE", "post", NULL, "use host memory with the tcp fabric",
+			"a socket cannot reach this memory");
+	pl_operation_fail(operation, code, &error);
+}
+
+/* Queues a WRITE; a part of the operation is added for it. */
+static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
+		       uint64_t at, uint32_t length)
+{
+	struct pl_frame frame = { .type = PL_FRAME_WRITE, .length = length, .key = key_of(segment->remote),
+				  .offset = segment->remote_offset + at };
+	const uint8_t *payload = pl_memory_host_pointer(&segment->region->memory, segment->offset + at);
+	struct tcp_piece *piece = payload ? tcp_piece_new(lane, &frame) : NULL;
+
+	if (!piece)
+		return payload ? -ENOMEM : -ENOTSUP;
+	piece->operation = operation;
+	piece->payload = payload;
+	piece->length = length;
+	atomic_fetch_add(&operation->pending, 1);
+	atomic_fetch_or(&operation->rails, 1u << lane->index);
+	tcp_queue(lane, piece);
+	return 0;
+}
+
+static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
+			 uint64_t at, uint32_t length)
+{
+	bool atomic = operation->receipt.kind != PL_KIND_READ;
+	struct pl_frame frame = { .type = atomic ? PL_FRAME_ATOMIC : PL_FRAME_READ, .length = length,
+				  .key = key_of(segment->remote), .offset = segment->remote_offset + at };
+	uint8_t *destination = NULL;
+	struct tcp_request *request;
+	struct tcp_piece *piece;
+
+	if (!atomic) {
+		destination = pl_memory_host_pointer(&segment->region->memory, segment->offset + at);
+		if (!destination)
+			return -ENOTSUP;
+	}
+	piece = tcp_piece_new(lane, &frame);
+	request = piece ? tcp_request_new(lane, &piece->frame.cookie) : NULL;
+	if (!request) {
+		if (piece)
+			tcp_piece_free(lane, piece);
+		return -ENOMEM;
+	}
+	if (atomic) {
+		uint64_t words[2] = { htole64(operation->operand), htole64(operation->compare) };
+
+		memcpy(piece->copy, words, sizeof(words));
+		piece->payload = piece->copy;
+		piece->length = piece->frame.length = sizeof(words);
+		piece->frame.flags = operation->receipt.kind == PL_KIND_FETCH_ADD ? PL_ATOMIC_ADD : PL_ATOMIC_SWAP;
+	}
+	request->operation = operation;
+	request->atomic = atomic;
+	request->destination = destination;
+	request->length = atomic ? 0 : length;
+	lane->requested += request->length;
+	atomic_fetch_add(&operation->pending, 1);
+	atomic_fetch_or(&operation->rails, 1u << lane->index);
+	tcp_queue(lane, piece);
+	return 0;
+}
+
+/* Takes the next chunk of the first operation.  It stays alive: it still has the list's part. */
+static bool take_chunk(struct tcp_endpoint *endpoint, struct tcp_chunk *chunk)
+{
+	struct pl_operation *operation;
+	struct tcp_work *work;
+
+	pthread_mutex_lock(&endpoint->lock);
+	if (pl_list_empty(&endpoint->work)) {
+		pthread_mutex_unlock(&endpoint->lock);
+		return false;
+	}
+	operation = operation_of(endpoint->work.next);
+	work = work_of(operation);
+	chunk->operation = operation;
+	chunk->segment = &operation->segments[work->segment];
+	chunk->at = work->done;
+	chunk->length = (uint32_t)PL_MIN(chunk->segment->length - work->done, (uint64_t)work->chunk);
+	work->done += chunk->length;
+	if (work->done == chunk->segment->length) {
+		work->segment++;
+		work->done = 0;
+	}
+	chunk->last = work->segment == operation->segment_count;
+	if (chunk->last)
+		pl_list_remove(&work->link);
+	else
+		atomic_fetch_add(&operation->pending, 1); /* while the chunk is being queued */
+	pthread_mutex_unlock(&endpoint->lock);
+	return true;
+}
+
+static bool has_room(const struct tcp_lane *lane)
+{
+	return lane->state == TCP_LANE_UP && lane->queued < TCP_LANE_BACKLOG && lane->requested < TCP_LANE_READ_AHEAD &&
+	       lane->request_count < TCP_REQUESTS_MAX;
+}
+
+void tcp_lane_feed(struct tcp_lane *lane)
+{
+	struct tcp_chunk chunk;
+
+	while (has_room(lane) && take_chunk(lane->endpoint, &chunk)) {
+		struct pl_operation *operation = chunk.operation;
+		int rc = 0;
+
+		if (atomic_load(&operation->status))
+			; /* failed already: the rest is not worth sending */
+		else if (operation->receipt.kind != PL_KIND_WRITE)
+			rc = queue_request(lane, operation, chunk.segment, chunk.at, chunk.length);
+		else if (chunk.length || operation->total == 0)
+			rc = queue_write(lane, operation, chunk.segment, chunk.at, chunk.length);
+		if (rc < 0)
+			cannot(operation, rc);
+		pl_operation_part_done(operation);
+	}
+}
+
+void tcp_work_sweep(struct tcp_endpoint *endpoint)
+{
+	struct pl_list dropped;
+
+	pl_list_init(&dropped);
+	pthread_mutex_lock(&endpoint->lock);
+	pl_list_for_each_safe(at, next, &endpoint->work) {
+		if (!atomic_load(&operation_of(at)->canceled))
+			continue;
+		pl_list_remove(at);
+		pl_list_append(&dropped, at);
+	}
+	pthread_mutex_unlock(&endpoint->lock);
+	while (!pl_list_empty(&dropped)) {
+		struct pl_operation *operation = operation_of(dropped.next);
+
+		pl_list_remove(dropped.next);
+		pl_operation_part_done(operation);
+	}
+}
+
+static void post_small_write(struct tcp_lane *lane, struct pl_operation *operation)
+{
+	bool any = false;
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
+		const struct pl_segment *segment = &operation->segments[i];
+
+		if (segment->length == 0 && (any || operation->total))
+			continue;
+		rc = queue_write(lane, operation, segment, 0, (uint32_t)segment->length);
+		any = true;
+	}
+	if (rc < 0)
+		cannot(operation, rc);
+	pl_operation_part_done(operation);
+	tcp_lane_push(lane);
+}
+
+static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
+{
+	struct pl_peer *peer = endpoint->base.peer;
+	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->streams };
+
+	if (total < TCP_WIDEN_FROM || endpoint->wanted >= peer->streams)
+		return;
+	if (peer->initiator) {
+		tcp_widen(&endpoint->base, peer->streams);
+	} else {
+		endpoint->wanted = peer->streams;
+		pl_channel_send(&peer->channel, &message);
+	}
+}
+
+static uint32_t chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
+{
+	uint64_t share = total / (4 * PL_MAX(atomic_load(&endpoint->lanes_up), 1u));
+
+	share = PL_MIN(PL_MAX(share, (uint64_t)TCP_CHUNK_MIN), (uint64_t)TCP_CHUNK_MAX);
+	return (uint32_t)((share + 127) & ~127ull);
+}
+
+void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+	struct tcp_work *work = work_of(operation);
+	bool small = operation->total <= TCP_SMALL_MAX;
+
+	if (small && operation->receipt.kind == PL_KIND_WRITE) {
+		post_small_write(endpoint->lanes[0], operation);
+		return;
+	}
+	widen_for(endpoint, operation->total);
+	*work = (struct tcp_work){ .chunk = chunk_size(endpoint, operation->total) };
+	pthread_mutex_lock(&endpoint->lock);
+	pl_list_append(&endpoint->work, &work->link);
+	pthread_mutex_unlock(&endpoint->lock);
+	/* Small requests stay on lane 0, where no other engine has to be woken for them. */
+	for (unsigned i = 1; !small && i < PL_STREAMS_MAX; i++)
+		if (endpoint->lanes[i])
+			tcp_kick(endpoint->lanes[i]);
+	if (has_room(endpoint->lanes[0]))
+		tcp_lane_feed(endpoint->lanes[0]);
+	tcp_lane_push(endpoint->lanes[0]);
+}

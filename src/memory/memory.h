@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Finds the backend of a range of memory and calls it with defaults filled in. */
+#ifndef PL_MEMORY_H
+#define PL_MEMORY_H
+
+#include <peerlane/sys/memory.h>
+
+#include "base/base.h"
+
+extern const struct pl_memory_ops pl_host_memory;
+
+/* Finds out what kind of memory it is, and attaches it. */
+int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error);
+/* Allocates host memory. */
+int pl_memory_allocate(struct pl_memory *memory, size_t length, struct pl_error *error);
+void pl_memory_release(struct pl_memory *memory);
+static inline void *pl_memory_host_pointer(const struct pl_memory *memory, size_t offset)
+{
+	return memory->ops->host_pointer ? memory->ops->host_pointer(memory, offset) : NULL;
+}
+int pl_memory_flush(struct pl_memory *memory);
+
+#endif

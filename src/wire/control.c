@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Bodies, field by field (a string is a u16 length and its bytes):
+ *   HELLO     u16 version_min, u16 version_max, boot_id[16], context_id[16], u64 capabilities, u32 streams,
+ *             u32 eager_max, u32 window, u32 flags, string software, u16 count, count times: string name,
+ *             u16 length, blob[length]
+ *   REJECT    u32 code, string id, string message
+ *   IMPORT    u64 request, u64 grant, secret[16]
+ *   IMPORTED  u64 request, u32 status, u64 length, u32 rights, u16 key length, key
+ *   RELEASE   u16 key length, key
+ *   LANES     u32 count
+ *   BYE       nothing
+ */
+#include "wire/wire.h"
+
+#define LANES_MAX 16
+
+/* What a decoded message must satisfy beyond its form, and what an encoder may be given. */
+
+static bool is_string(const char *text, size_t size)
+{
+	return memchr(text, 0, size) != NULL;
+}
+
+static bool is_name(const char *name)
+{
+	size_t length = strnlen(name, PL_FABRIC_NAME_MAX);
+
+	if (length == 0 || length == PL_FABRIC_NAME_MAX)
+		return false;
+	for (size_t i = 0; i < length; i++)
+		if (name[i] <= ' ' || name[i] > '~')
+			return false;
+	return true;
+}
+
+static int check_hello(const struct pl_hello *hello)
+{
+	if (hello->version_min > hello->version_max || (hello->flags & ~PL_HELLO_ENCRYPT_DATA) ||
+	    !is_string(hello->software, sizeof(hello->software)) || hello->fabric_count < 1 ||
+	    hello->fabric_count > PL_FABRICS_MAX)
+		return -EPROTO;
+	for (unsigned i = 0; i < hello->fabric_count; i++) {
+		if (!is_name(hello->fabrics[i].name))
+			return -EPROTO;
+		if (hello->fabrics[i].blob_length > PL_FABRIC_BLOB_MAX)
+			return -EMSGSIZE;
+	}
+	return 0;
+}
+
+static int check_imported(const struct pl_imported *imported)
+{
+	if (imported->key_length > PL_KEY_BLOB_MAX)
+		return -EMSGSIZE;
+	if (imported->status < 0 || (imported->rights & ~PL_ACCESS_ALL))
+		return -EPROTO;
+	if (imported->status != PL_WIRE_OK && (imported->length || imported->rights || imported->key_length))
+		return -EPROTO;
+	return 0;
+}
+
+static int check(const struct pl_control *message)
+{
+	const struct pl_reject *reject = &message->reject;
+
+	switch (message->type) {
+	case PL_CONTROL_HELLO:
+		return check_hello(&message->hello);
+	case PL_CONTROL_REJECT:
+		return reject->code > 0 && is_string(reject->id, sizeof(reject->id)) &&
+		       is_string(reject->message, sizeof(reject->message)) ? 0 : -EPROTO;
+	case PL_CONTROL_IMPORTED:
+		return check_imported(&message->imported);
+	case PL_CONTROL_RELEASE:
+		return message->release.key_length > PL_KEY_BLOB_MAX ? -EMSGSIZE : 0;
+	case PL_CONTROL_LANES:
+		return message->lanes >= 1 && message->lanes <= LANES_MAX ? 0 : -EPROTO;
+	case PL_CONTROL_IMPORT:
+	case PL_CONTROL_BYE:
+		return 0;
+	default:
+		return -ENOMSG;
+	}
+}
+
+/* -- decoding ----------------------------------------------------------------------------------- */
+
+static void get_text(struct pl_reader *reader, char *to, size_t size)
+{
+	pl_get_string(reader, to, size);
+	for (; *to; to++)
+		if (*to < ' ' || *to > '~')
+			*to = '?';
+}
+
+/* A length over `size` is kept, for check() to refuse, but nothing is copied. */
+static uint16_t get_blob(struct pl_reader *reader, uint8_t *to, size_t size)
+{
+	uint16_t length = pl_get_u16(reader);
+
+	if (length <= size)
+		pl_get_bytes(reader, to, length);
+	return length;
+}
+
+static void get_hello(struct pl_reader *reader, struct pl_hello *hello)
+{
+	hello->version_min = pl_get_u16(reader);
+	hello->version_max = pl_get_u16(reader);
+	pl_get_bytes(reader, hello->boot_id, sizeof(hello->boot_id));
+	pl_get_bytes(reader, hello->context_id, sizeof(hello->context_id));
+	hello->capabilities = pl_get_u64(reader);
+	hello->streams = pl_get_u32(reader);
+	hello->eager_max = pl_get_u32(reader);
+	hello->window = pl_get_u32(reader);
+	hello->flags = pl_get_u32(reader);
+	get_text(reader, hello->software, sizeof(hello->software));
+	hello->fabric_count = pl_get_u16(reader);
+	for (unsigned i = 0; i < PL_MIN(hello->fabric_count, PL_FABRICS_MAX); i++) {
+		struct pl_fabric_offer *offer = &hello->fabrics[i];
+
+		pl_get_string(reader, offer->name, sizeof(offer->name));
+		offer->blob_length = get_blob(reader, offer->blob, sizeof(offer->blob));
+	}
+}
+
+static void get_import(struct pl_reader *reader, struct pl_import *import)
+{
+	import->request = pl_get_u64(reader);
+	import->grant = pl_get_u64(reader);
+	pl_get_bytes(reader, import->secret, sizeof(import->secret));
+}
+
+static void get_imported(struct pl_reader *reader, struct pl_imported *imported)
+{
+	imported->request = pl_get_u64(reader);
+	imported->status = (int32_t)pl_get_u32(reader);
+	imported->length = pl_get_u64(reader);
+	imported->rights = pl_get_u32(reader);
+	imported->key_length = get_blob(reader, imported->key, sizeof(imported->key));
+}
+
+static void get_body(struct pl_reader *reader, struct pl_control *message)
+{
+	switch (message->type) {
+	case PL_CONTROL_HELLO:
+		get_hello(reader, &message->hello);
+		break;
+	case PL_CONTROL_REJECT:
+		message->reject.code = (int32_t)pl_get_u32(reader);
+		get_text(reader, message->reject.id, sizeof(message->reject.id));
+		get_text(reader, message->reject.message, sizeof(message->reject.message));
+		break;
+	case PL_CONTROL_IMPORT:
+		get_import(reader, &message->import);
+		break;
+	case PL_CONTROL_IMPORTED:
+		get_imported(reader, &message->imported);
+		break;
+	case PL_CONTROL_RELEASE:
+		message->release.key_length = get_blob(reader, message->release.key, sizeof(message->release.key));
+		break;
+	case PL_CONTROL_LANES:
+		message->lanes = pl_get_u32(reader);
+		break;
+	case PL_CONTROL_BYE:
+		break;
+	}
+}
+
+int pl_control_header_decode(const uint8_t header[PL_CONTROL_HEADER], uint16_t *type, uint32_t *length)
+{
+	struct pl_reader reader;
+	uint32_t magic;
+	uint16_t reserved;
+
+	pl_reader_init(&reader, header, PL_CONTROL_HEADER);
+	magic = pl_get_u32(&reader);
+	*type = pl_get_u16(&reader);
+	reserved = pl_get_u16(&reader);
+	*length = pl_get_u32(&reader);
+	if (magic != PL_MAGIC_CONTROL || *type == 0 || reserved)
+		return -EPROTO;
+	return *length > PL_CONTROL_BODY_MAX ? -EMSGSIZE : 0;
+}
+
+int pl_control_decode(uint16_t type, const void *body, size_t length, struct pl_control *message)
+{
+	struct pl_reader reader;
+	int rc;
+
+	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_BYE)
+		return -ENOMSG;
+	if (length > PL_CONTROL_BODY_MAX)
+		return -EMSGSIZE;
+	memset(message, 0, sizeof(*message));
+	message->type = type;
+	pl_reader_init(&reader, body, length);
+	get_body(&reader, message);
+	if (reader.bad)
+		return -EPROTO;
+	/* Before the trailing bytes: what an over-long blob left unread is not what is wrong. */
+	rc = check(message);
+	if (rc)
+		return rc;
+	return reader.at != reader.end ? -EPROTO : 0;
+}
+
+/* -- encoding ----------------------------------------------------------------------------------- */
+
+static void put_blob(struct pl_writer *writer, const uint8_t *from, uint16_t length)
+{
+	pl_put_u16(writer, length);
+	pl_put_bytes(writer, from, length);
+}
+
+static void put_hello(struct pl_writer *writer, const struct pl_hello *hello)
+{
+	pl_put_u16(writer, hello->version_min);
+	pl_put_u16(writer, hello->version_max);
+	pl_put_bytes(writer, hello->boot_id, sizeof(hello->boot_id));
+	pl_put_bytes(writer, hello->context_id, sizeof(hello->context_id));
+	pl_put_u64(writer, hello->capabilities);
+	pl_put_u32(writer, hello->streams);
+	pl_put_u32(writer, hello->eager_max);
+	pl_put_u32(writer, hello->window);
+	pl_put_u32(writer, hello->flags);
+	pl_put_string(writer, hello->software);
+	pl_put_u16(writer, hello->fabric_count);
+	for (unsigned i = 0; i < hello->fabric_count; i++) {
+		pl_put_string(writer, hello->fabrics[i].name);
+		put_blob(writer, hello->fabrics[i].blob, hello->fabrics[i].blob_length);
+	}
+}
+
+static void put_imported(struct pl_writer *writer, const struct pl_imported *imported)
+{
+	pl_put_u64(writer, imported->request);
+	pl_put_u32(writer, (uint32_t)imported->status);
+	pl_put_u64(writer, imported->length);
+	pl_put_u32(writer, imported->rights);
+	put_blob(writer, imported->key, imported->key_length);
+}
+
+static void put_body(struct pl_writer *writer, const struct pl_control *message)
+{
+	switch (message->type) {
+	case PL_CONTROL_HELLO:
+		put_hello(writer, &message->hello);
+		break;
+	case PL_CONTROL_REJECT:
+		pl_put_u32(writer, (uint32_t)message->reject.code);
+		pl_put_string(writer, message->reject.id);
+		pl_put_string(writer, message->reject.message);
+		break;
+	case PL_CONTROL_IMPORT:
+		pl_put_u64(writer, message->import.request);
+		pl_put_u64(writer, message->import.grant);
+		pl_put_bytes(writer, message->import.secret, sizeof(message->import.secret));
+		break;
+	case PL_CONTROL_IMPORTED:
+		put_imported(writer, &message->imported);
+		break;
+	case PL_CONTROL_RELEASE:
+		put_blob(writer, message->release.key, message->release.key_length);
+		break;
+	case PL_CONTROL_LANES:
+		pl_put_u32(writer, message->lanes);
+		break;
+	case PL_CONTROL_BYE:
+		break;
+	}
+}
+
+int pl_control_encode(const struct pl_control *message, void *buffer, size_t size)
+{
+	struct pl_writer header, body;
+
+	if (check(message))
+		return -EINVAL;
+	if (size < PL_CONTROL_HEADER)
+		return -ENOBUFS;
+	pl_writer_init(&header, buffer, PL_CONTROL_HEADER);
+	pl_writer_init(&body, (uint8_t *)buffer + PL_CONTROL_HEADER, size - PL_CONTROL_HEADER);
+	put_body(&body, message);
+	if (body.full)
+		return -ENOBUFS;
+	pl_put_u32(&header, PL_MAGIC_CONTROL);
+	pl_put_u16(&header, (uint16_t)message->type);
+	pl_put_u16(&header, 0);
+	pl_put_u32(&header, (uint32_t)(body.at - body.begin));
+	return (int)(body.at - (uint8_t *)buffer);
+}
