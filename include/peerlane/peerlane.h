@@ -284,7 +284,8 @@ void pl_peer_close(struct pl_peer *peer);
  *
  * @param timeout  nanoseconds; 0 means the context's operation_timeout
  * @return 0; -EINVAL if it is no token or damaged; -EACCES if the peer does not know it, it was
- *         revoked or has expired; -ECONNRESET if the connection is lost; -ETIMEDOUT; -ENOMEM
+ *         revoked or has expired; -EBUSY if the peer has no room for more imports; -ECONNRESET if
+ *         the connection is lost; -ETIMEDOUT; -ENOMEM
  */
 int pl_remote_import(struct pl_peer *peer, const void *token, size_t length, uint64_t timeout,
 		     struct pl_remote **remote, struct pl_error *error);

@@ -40,7 +40,8 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 	pl_list_for_each(at, &context->handles) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
 
-		if (operation->receipt.peer == peer)
+		/* Those of this peer are all done; of others even the receipt may be changing. */
+		if (atomic_load(&operation->state) == PL_DONE && operation->receipt.peer == peer)
 			operation->receipt.peer = operation->peer = NULL;
 	}
 	pthread_mutex_unlock(&context->handle_lock);

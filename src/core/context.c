@@ -195,6 +195,35 @@ static struct pl_list *first_of(struct pl_context *context, struct pl_list *list
 	return first;
 }
 
+/* The next peer to destroy, claimed; NULL if there is none, or the rest is being freed by others. */
+static struct pl_peer *claim_peer(struct pl_context *context)
+{
+	struct pl_peer *claimed = NULL;
+
+	pthread_mutex_lock(&context->lock);
+	pl_list_for_each(at, &context->peers) {
+		struct pl_peer *peer = pl_list_entry(at, struct pl_peer, link);
+
+		if (peer->claimed)
+			continue;
+		peer->claimed = true;
+		claimed = peer;
+		break;
+	}
+	pthread_mutex_unlock(&context->lock);
+	return claimed;
+}
+
+static void destroy_peers(struct pl_context *context)
+{
+	struct pl_peer *peer;
+
+	while ((peer = claim_peer(context)))
+		pl_peer_destroy(peer, -ECANCELED, NULL);
+	while (first_of(context, &context->peers))
+		pl_context_barrier(context);
+}
+
 /* What the program did not collect goes with the context. */
 static void free_operations(struct pl_context *context)
 {
@@ -217,8 +246,7 @@ void pl_close(struct pl_context *context)
 		return;
 	while ((at = first_of(context, &context->listeners)))
 		pl_listener_close(pl_list_entry(at, struct pl_listener, link));
-	while ((at = first_of(context, &context->peers)))
-		pl_peer_destroy(pl_list_entry(at, struct pl_peer, link), -ECANCELED, NULL);
+	destroy_peers(context);
 	if (context->engine_count)
 		pl_context_barrier(context);
 	for (unsigned i = 0; i < context->engine_count; i++)

@@ -256,11 +256,13 @@ struct pl_peer {
 	struct pl_engine *home;
 	size_t ticket;              /* its place in context->slots */
 	uint8_t ticket_secret[16];  /* what a socket must know to join */
-	atomic_uint pins;           /* sockets on their way to join it */
+	atomic_uint pins;           /* sockets on their way to join it, and others that must find it */
+	bool joinable;              /* its endpoint takes sockets; context->lock */
 	bool initiator;
 	atomic_int state;           /* enum pl_peer_state; written at home */
 	_Atomic uint64_t user_data;
 	bool dead;                  /* opening failed; freed soon */
+	bool claimed;               /* by whoever frees it; context->lock */
 
 	struct pl_source dialing;   /* a connect(2) under way */
 	struct pl_channel channel;
@@ -307,7 +309,9 @@ struct pl_peer {
 };
 
 struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error);
-/* Without an engine's lock: closes everything of it and frees it. */
+/* The right to free a peer, given once; pl_close() and a failed opening may both want it. */
+bool pl_peer_claim(struct pl_peer *peer);
+/* Without an engine's lock: closes everything of it and frees it. The caller claimed it, or owns it. */
 void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error);
 /* Finds a peer that is opening or up by ticket, pins it; NULL if there is none. */
 struct pl_peer *pl_peer_by_ticket(struct pl_context *context, uint64_t ticket, const uint8_t secret[16]);

@@ -114,7 +114,7 @@ static void join_peer(struct greeting *greeting)
 	if (pl_lane_hello_decode(greeting->bytes, &hello) == 0)
 		peer = pl_peer_by_ticket(context, hello.ticket, hello.secret);
 	/* A data socket in the clear where the peer agreed on encryption is somebody else's. */
-	if (peer && (!peer->endpoint || peer->encrypt != (greeting->stream.ssl != NULL))) {
+	if (peer && peer->encrypt != (greeting->stream.ssl != NULL)) {
 		pl_peer_unpin(peer);
 		peer = NULL;
 	}

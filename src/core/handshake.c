@@ -78,10 +78,17 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 		pl_peer_open_failed(peer, &error);
 		return;
 	}
+	pthread_mutex_lock(&peer->context->lock);
+	peer->joinable = true;
+	pthread_mutex_unlock(&peer->context->lock);
 	pl_peer_hello(peer, &answer.hello);
 	answer.hello.fabrics[0].blob_length =
 		(uint16_t)peer->ops->describe(peer->endpoint, answer.hello.fabrics[0].blob);
-	pl_channel_send(&peer->channel, &answer);
+	rc = pl_channel_send(&peer->channel, &answer);
+	if (rc < 0) {
+		pl_fail_errno(&error, rc, "CONNECT-FAILED", "hello", NULL);
+		pl_peer_open_failed(peer, &error);
+	}
 }
 
 /* The acceptor's hello came: connect the endpoint. */
@@ -123,9 +130,14 @@ static void control_opening(struct pl_peer *peer, const struct pl_control *messa
 static void answer_import(struct pl_peer *peer, const struct pl_import *import)
 {
 	struct pl_control answer = { .type = PL_CONTROL_IMPORTED };
+	struct pl_error error;
 
 	pl_grant_answer(peer, import, &answer.imported);
-	pl_channel_send(&peer->channel, &answer);
+	if (pl_channel_send(&peer->channel, &answer) < 0) {
+		/* The peer would wait for an answer that never comes. */
+		pl_fail_memory(&error, "import");
+		pl_peer_lose(peer, &error);
+	}
 }
 
 static void release_key(struct pl_peer *peer, const struct pl_release *release)

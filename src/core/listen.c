@@ -207,11 +207,13 @@ static void accept_run(struct pl_task *task)
 		pl_list_append(&listener->accepts, &operation->queue_link);
 	}
 	pthread_mutex_unlock(&listener->lock);
+	/* In the list it is anybody's: it must not be touched any more. */
+	if (!peer && !closed)
+		return;
+	operation->receipt.peer = peer;
 	if (closed)
 		pl_operation_fail(operation, -ECANCELED, NULL);
-	operation->receipt.peer = peer;
-	if (peer || closed)
-		pl_operation_part_done(operation);
+	pl_operation_part_done(operation);
 }
 
 static void accept_finished(struct pl_operation *operation)

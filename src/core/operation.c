@@ -323,6 +323,7 @@ static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 
 	while (atomic_load_explicit(&operation->state, memory_order_acquire) != PL_DONE) {
 		int running = PL_RUNNING;
+		unsigned turn;
 
 		if (pl_context_progress(operation->context)) {
 			idle = 0;
@@ -332,9 +333,10 @@ static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 			continue;
 		if (pl_now() >= deadline)
 			return false;
-		/* Another thread's progress may complete it: then it wakes us. */
+		/* Another thread's progress may complete it: then a turn begins. */
+		turn = atomic_load(&operation->home->turn);
 		if (atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) || running == PL_AWAITED)
-			pl_engine_sleep(operation->home, deadline);
+			pl_engine_sleep(operation->home, turn, deadline);
 		idle = 0;
 	}
 	return true;

@@ -86,7 +86,7 @@ struct pl_peer *pl_peer_by_ticket(struct pl_context *context, uint64_t ticket, c
 	pthread_mutex_lock(&context->lock);
 	if (ticket < context->slot_count)
 		peer = context->slots[ticket];
-	if (peer && (CRYPTO_memcmp(peer->ticket_secret, secret, 16) || peer->initiator))
+	if (peer && (!peer->joinable || CRYPTO_memcmp(peer->ticket_secret, secret, 16)))
 		peer = NULL;
 	if (peer)
 		atomic_fetch_add(&peer->pins, 1);
@@ -296,10 +296,23 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	peer_free(peer);
 }
 
+bool pl_peer_claim(struct pl_peer *peer)
+{
+	bool first;
+
+	pthread_mutex_lock(&peer->context->lock);
+	first = !peer->claimed;
+	peer->claimed = true;
+	pthread_mutex_unlock(&peer->context->lock);
+	return first;
+}
+
 static void bury(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 
+	if (!pl_peer_claim(peer))
+		return; /* pl_close() waits for the lock that is held here */
 	leave_context(peer);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "engine/engine.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -182,6 +185,13 @@ static void serve_timers(struct pl_engine *engine)
 		pl_engine_arm(engine, next);
 }
 
+static void forget_wake(struct pl_engine *engine)
+{
+	uint64_t value;
+
+	(void)!read(engine->wake_fd, &value, sizeof(value));
+}
+
 /* Serves a batch of events; stops early if a source went away, as the rest may point to it. */
 static bool dispatch(struct pl_engine *engine, int count)
 {
@@ -197,9 +207,9 @@ static bool dispatch(struct pl_engine *engine, int count)
 			continue;
 		}
 		if (engine->events[i].data.ptr == engine) {
-			uint64_t value;
-
-			(void)!read(engine->wake_fd, &value, sizeof(value));
+			/* For who sleeps; if nobody does, a wake-up that came too late. */
+			if (!atomic_load(&engine->led))
+				forget_wake(engine);
 			continue;
 		}
 		did = source->ready(source, engine->events[i].events);
@@ -263,21 +273,56 @@ bool pl_engine_progress(struct pl_engine *engine)
 	return any;
 }
 
-void pl_engine_sleep(struct pl_engine *engine, uint64_t deadline)
+static struct timespec to_timespec(uint64_t time)
 {
+	return (struct timespec){ .tv_sec = (time_t)(time / PL_NS_PER_S), .tv_nsec = (long)(time % PL_NS_PER_S) };
+}
+
+/* Only looks: the next progress fetches and serves what there is. */
+static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
+{
+	struct timespec timeout = to_timespec(left);
 	struct epoll_event event;
-	uint64_t now = pl_now();
-	uint64_t left = deadline > now ? deadline - now : 0;
-	struct timespec timeout = { .tv_sec = (time_t)(left / PL_NS_PER_S), .tv_nsec = (long)(left % PL_NS_PER_S) };
 
 	pl_engine_lock(engine);
 	pl_list_for_each_safe(at, next, &engine->hot)
 		cool(engine, pl_list_entry(at, struct pl_source, hot));
 	pl_engine_unlock(engine);
-	/* Only looked at here: the next progress fetches and serves it. */
-	if (epoll_pwait2(engine->epoll_fd, &event, 1, deadline == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
-	    errno == ENOSYS)
+	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 && errno == ENOSYS)
 		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
+	/* Nobody else reads it, so that no wake-up is taken from the one who sleeps here. */
+	forget_wake(engine);
+}
+
+static void next_turn(struct pl_engine *engine)
+{
+	atomic_fetch_add(&engine->turn, 1);
+	syscall(SYS_futex, &engine->turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
+{
+	uint64_t now = pl_now();
+	uint64_t left = deadline == UINT64_MAX ? UINT64_MAX : deadline > now ? deadline - now : 0;
+	struct timespec timeout = to_timespec(left);
+
+	if (atomic_exchange(&engine->led, true)) {
+		syscall(SYS_futex, &engine->turn, FUTEX_WAIT_PRIVATE, turn, left == UINT64_MAX ? NULL : &timeout, NULL,
+			0);
+		return;
+	}
+	if (atomic_load(&engine->turn) == turn)
+		sleep_on_epoll(engine, left);
+	atomic_store(&engine->led, false);
+	next_turn(engine); /* for another to take this place */
+}
+
+void pl_engine_wake(struct pl_engine *engine)
+{
+	uint64_t one = 1;
+
+	next_turn(engine);
+	(void)!write(engine->wake_fd, &one, sizeof(one));
 }
 
 /* Polls for a while, then sleeps; returns the number of events in engine->events. */
@@ -383,13 +428,6 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	}
 	*result = engine;
 	return 0;
-}
-
-void pl_engine_wake(struct pl_engine *engine)
-{
-	uint64_t one = 1;
-
-	(void)!write(engine->wake_fd, &one, sizeof(one));
 }
 
 void pl_engine_stop(struct pl_engine *engine)

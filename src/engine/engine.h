@@ -84,6 +84,10 @@ struct pl_engine {
 	struct pl_wheel wheel;
 	atomic_bool eager_idle; /* call idle() at once, as somebody sleeps on the descriptor */
 
+	/* One waiter sleeps on epoll_fd; the others on this word, which changes when they should look again. */
+	atomic_bool led;
+	atomic_uint turn;
+
 	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for whoever runs */
 };
 
@@ -108,10 +112,13 @@ void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 /* One round of work without sleeping (for engines without a thread). Returns whether anything happened. */
 bool pl_engine_progress(struct pl_engine *engine);
 
-/* Sleeps until there may be work, at most until `deadline` (pl_now() time). */
-void pl_engine_sleep(struct pl_engine *engine, uint64_t deadline);
+/*
+ * Sleeps, in an engine without a thread, until there may be work or pl_engine_wake() was called after
+ * `turn` was read from engine->turn; at most until `deadline` (pl_now() time).
+ */
+void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline);
 
-/* Ends the sleep of everybody in pl_engine_sleep() and of the engine's thread. */
+/* Ends the sleep of everybody in pl_engine_sleep(), or of the engine's thread. */
 void pl_engine_wake(struct pl_engine *engine);
 
 /* Under the lock. */

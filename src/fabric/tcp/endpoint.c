@@ -181,7 +181,7 @@ static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, c
 	return 0;
 }
 
-static void for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *))
+void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *))
 {
 	for (unsigned i = 0; i < PL_STREAMS_MAX; i++) {
 		struct tcp_lane *lane;
@@ -205,7 +205,7 @@ static void tcp_sweep(struct pl_endpoint *base)
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
 	tcp_work_sweep(endpoint);
-	for_each_lane(endpoint, ask_for_sweep);
+	tcp_for_each_lane(endpoint, ask_for_sweep);
 }
 
 static bool tcp_drained(struct pl_endpoint *base)
@@ -240,7 +240,7 @@ static void tcp_close(struct pl_endpoint *base)
 	pthread_mutex_lock(&endpoint->lock);
 	endpoint->closed = true;
 	pthread_mutex_unlock(&endpoint->lock);
-	for_each_lane(endpoint, close_lane);
+	tcp_for_each_lane(endpoint, close_lane);
 	/* What the lanes posted home. */
 	if (!held)
 		pl_engine_lock(home);

@@ -4,6 +4,8 @@
 
 #include "fabric/tcp/tcp.h"
 
+#define DRAIN_READS 64
+
 static bool lane_ready(struct pl_source *source, uint32_t events);
 static void lane_idle(struct pl_source *source);
 static void lane_run(struct pl_task *task);
@@ -220,12 +222,25 @@ static void lane_run(struct pl_task *task)
 	tcp_lane_push(lane);
 }
 
+/* Closing a socket with unread bytes resets it, which can destroy what we sent last. */
+static void drain(struct tcp_lane *lane)
+{
+	struct iovec vector = { .iov_base = lane->engine->scratch, .iov_len = PL_ENGINE_SCRATCH };
+
+	shutdown(lane->stream.fd, SHUT_WR);
+	for (int i = 0; i < DRAIN_READS; i++)
+		if (pl_stream_read(&lane->stream, &vector, 1) < 0)
+			break;
+}
+
 void tcp_lane_shut(struct tcp_lane *lane)
 {
 	if (lane->state == TCP_LANE_UP) {
 		tcp_lane_ack(lane);
 		tcp_lane_flush(lane);
 	}
+	if (lane->state == TCP_LANE_UP)
+		drain(lane);
 	if (lane->state != TCP_LANE_ENDED) {
 		if (lane->state == TCP_LANE_UP)
 			atomic_fetch_sub(&lane->endpoint->lanes_up, 1);

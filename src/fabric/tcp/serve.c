@@ -18,7 +18,7 @@ int tcp_refuse(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wir
 		return -ENOMEM;
 	/* A refused WRITE must be told before a later header acknowledges it. */
 	if (type == PL_FRAME_WRITE)
-		tcp_queue_first(lane, piece);
+		tcp_queue_refusal(lane, piece);
 	else
 		tcp_queue(lane, piece);
 	return 0;

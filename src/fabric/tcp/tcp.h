@@ -133,7 +133,9 @@ void tcp_widen(struct pl_endpoint *endpoint, unsigned lanes);
 /* endpoint.c */
 struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index);
 void tcp_lane_dial(struct tcp_lane *lane);
+/* Has the lane's engine look for work. */
 void tcp_kick(struct tcp_lane *lane);
+void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *));
 
 /* lane.c */
 void tcp_lane_init(struct tcp_lane *lane);
@@ -145,8 +147,8 @@ void tcp_lane_shut(struct tcp_lane *lane);
 struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame);
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece);
 void tcp_queue(struct tcp_lane *lane, struct tcp_piece *piece);
-/* Before everything whose header is not fixed yet. */
-void tcp_queue_first(struct tcp_lane *lane, struct tcp_piece *piece);
+/* The refusal of a WRITE: behind other refusals, before everything else whose header is not fixed yet. */
+void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
 /* Sends now, or leaves it to the next round where that gathers more. */
 void tcp_lane_push(struct tcp_lane *lane);
 void tcp_lane_flush(struct tcp_lane *lane);

@@ -65,12 +65,22 @@ void tcp_queue(struct tcp_lane *lane, struct tcp_piece *piece)
 	lane->queued += piece_size(piece);
 }
 
-void tcp_queue_first(struct tcp_lane *lane, struct tcp_piece *piece)
+static bool refuses_write(const struct tcp_piece *piece)
+{
+	return piece->frame.type == PL_FRAME_FAIL && piece->frame.flags == PL_FRAME_WRITE;
+}
+
+void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	struct pl_list *before = lane->queue.next;
 
-	while (before != &lane->queue && pl_list_entry(before, struct tcp_piece, link)->built)
+	while (before != &lane->queue) {
+		const struct tcp_piece *at = pl_list_entry(before, struct tcp_piece, link);
+
+		if (!at->built && !refuses_write(at))
+			break;
 		before = before->next;
+	}
 	pl_list_append(before, &piece->link);
 	lane->queued += piece_size(piece);
 }
@@ -182,7 +192,9 @@ static void build(struct tcp_lane *lane, struct tcp_piece *piece)
 	if (piece->built)
 		return;
 	piece->built = true;
-	piece->frame.ack = lane->placed_told = lane->placed;
+	/* A refused WRITE is counted by its own refusal: never sooner, or it would seem to be placed. */
+	piece->frame.ack = refuses_write(piece) ? piece->frame.cookie : lane->placed;
+	lane->placed_told = piece->frame.ack;
 	lane->unacked_bytes = 0;
 	if (tcp_counted(piece->frame.type))
 		piece->sequence = ++lane->sequence;

@@ -254,9 +254,8 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	pl_list_append(&endpoint->work, &work->link);
 	pthread_mutex_unlock(&endpoint->lock);
 	/* Small requests stay on lane 0, where no other engine has to be woken for them. */
-	for (unsigned i = 1; !small && i < PL_STREAMS_MAX; i++)
-		if (endpoint->lanes[i])
-			tcp_kick(endpoint->lanes[i]);
+	if (!small)
+		tcp_for_each_lane(endpoint, tcp_kick);
 	if (has_room(endpoint->lanes[0]))
 		tcp_lane_feed(endpoint->lanes[0]);
 	tcp_lane_push(endpoint->lanes[0]);

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# A thin front of Meson: `make help` says what there is.
+
+PREFIX ?= /usr/local
+NINJA ?= ninja
+export PREFIX
+
+all:
+	@tools/configure build
+	@$(NINJA) -C build
+
+help:
+	@echo 'make            build the library and the command, build/peerlane'
+	@echo 'make setup      install what building needs, if it is missing (Debian, Ubuntu)'
+	@echo 'make demo       set up, build, and see it move data: build/peerlane demo'
+	@echo 'make test       set up, build, and run every test; the last line counts them'
+	@echo 'make install    into PREFIX (now $(PREFIX)), under DESTDIR'
+	@echo 'make clean      remove everything that was built'
+	@echo
+	@echo 'For work on Peerlane itself; each prints what failed and a count:'
+	@echo 'make asan       tests with AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make tsan       tests with ThreadSanitizer'
+	@echo 'make clang      tests of a build with clang, in which a warning is an error'
+	@echo 'make valgrind   tests under valgrind'
+	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
+	@echo 'make bench      measure, next to other tools where they are installed'
+	@echo 'make format     apply .clang-format'
+	@echo
+	@echo 'WERROR=1 makes warnings errors.  One test: meson test -C build NAME'
+	@echo 'See CONTRIBUTING.md for the rest.'
+
+setup:
+	@tools/setup build
+
+demo:
+	@tools/setup build
+	@tools/configure build
+	@$(NINJA) -C build --quiet
+	@build/peerlane demo
+
+test:
+	@tools/setup build test
+	@tools/run-tests
+
+asan tsan clang:
+	@tools/setup build test
+	@tools/run-tests $@
+
+valgrind:
+	@tools/setup build test valgrind
+	@tools/run-tests valgrind
+
+fuzz:
+	@tools/setup build test
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tools/run-tests fuzz
+
+bench: all
+	@tools/setup build bench
+	@bench/run
+
+install: all
+	@meson install -C build --no-rebuild
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+format:
+	@tools/setup format
+	@{ tools/sources src '*.[ch]'; tools/sources include '*.h'; tools/sources tests '*.[ch]'; } | xargs clang-format -i
+
+clean:
+	rm -rf build build-asan build-tsan build-clang build-fuzz
+
+.PHONY: all help setup demo test asan tsan clang valgrind fuzz bench install format clean

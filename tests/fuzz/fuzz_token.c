@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Input: a token. */
+#include "fuzz.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "wire/wire.h"
+
+static void decode(const uint8_t *data, size_t size)
+{
+	uint8_t again[PL_TOKEN_SIZE];
+	struct pl_token token;
+	int rc = pl_token_decode(data, size, &token);
+
+	REQUIRE(rc == 0 || rc == -EPROTO || rc == -EBADMSG);
+	if (rc)
+		return;
+	REQUIRE(size == PL_TOKEN_SIZE && token.rights <= PL_ACCESS_ALL);
+	pl_token_encode(&token, again);
+	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t sealed[PL_TOKEN_SIZE];
+	uint32_t sum;
+
+	decode(data, size);
+	if (size != PL_TOKEN_SIZE)
+		return 0;
+	/* And once with the right checksum, which no fuzzer guesses. */
+	memcpy(sealed, data, sizeof(sealed));
+	sum = htole32(XXH32(sealed, PL_TOKEN_SIZE - sizeof(sum), 0));
+	memcpy(sealed + PL_TOKEN_SIZE - sizeof(sum), &sum, sizeof(sum));
+	decode(sealed, sizeof(sealed));
+	return 0;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Writes the seeds of the fuzzers: make_corpus FOLDER.  Run again after the wire format changed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "wire/wire.h"
+
+static const char *root;
+
+static void save(const char *target, const char *name, const void *data, size_t length)
+{
+	char path[4096];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", root, target);
+	mkdir(path, 0777);
+	snprintf(path, sizeof(path), "%s/%s/%s", root, target, name);
+	file = fopen(path, "wb");
+	if (!file || fwrite(data, 1, length, file) != length || fclose(file)) {
+		perror(path);
+		exit(1);
+	}
+}
+
+static void save_control(const char *name, const struct pl_control *message)
+{
+	uint8_t buffer[PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX];
+	int length = pl_control_encode(message, buffer, sizeof(buffer));
+
+	if (length < 0) {
+		fprintf(stderr, "%s: cannot be encoded\n", name);
+		exit(1);
+	}
+	save("control", name, buffer, (size_t)length);
+}
+
+static void control(void)
+{
+	struct pl_control message = { .type = PL_CONTROL_HELLO };
+
+	message.hello = (struct pl_hello){
+		.version_min = 1, .version_max = 1, .boot_id = "boot", .context_id = "context", .streams = 4,
+		.eager_max = 8192, .window = 64, .software = "peerlane 0.1.0", .fabric_count = 2,
+		.fabrics = { { "tcp", 6, "blob-t" }, { .name = "local" } },
+	};
+	save_control("hello", &message);
+	message = (struct pl_control){ .type = PL_CONTROL_REJECT };
+	message.reject = (struct pl_reject){ PL_WIRE_VERSION, "PROTOCOL-VERSION", "no common version" };
+	save_control("reject", &message);
+	message = (struct pl_control){ .type = PL_CONTROL_IMPORT };
+	message.import = (struct pl_import){ .request = 1, .grant = 2, .secret = "secret" };
+	save_control("import", &message);
+	message = (struct pl_control){ .type = PL_CONTROL_IMPORTED };
+	message.imported = (struct pl_imported){ .request = 1, .length = 4096, .rights = PL_ACCESS_ALL, .key_length = 8,
+						 .key = "the key" };
+	save_control("imported", &message);
+	message.imported = (struct pl_imported){ .request = 1, .status = PL_WIRE_EXPIRED };
+	save_control("imported-failed", &message);
+	message = (struct pl_control){ .type = PL_CONTROL_RELEASE };
+	message.release = (struct pl_release){ .key_length = 8, .key = "the key" };
+	save_control("release", &message);
+	message = (struct pl_control){ .type = PL_CONTROL_LANES, .lanes = 4 };
+	save_control("lanes", &message);
+	message = (struct pl_control){ .type = PL_CONTROL_BYE };
+	save_control("bye", &message);
+}
+
+static void frames(void)
+{
+	static const struct pl_frame all[] = {
+		{ .type = PL_FRAME_WRITE, .ack = 1, .length = 8, .key = 2, .offset = 3 },
+		{ .type = PL_FRAME_READ, .length = PL_FRAME_BULK_MAX, .cookie = 4, .key = 2 },
+		{ .type = PL_FRAME_DATA, .length = PL_FRAME_BULK_MAX, .cookie = 4 },
+		{ .type = PL_FRAME_ATOMIC, .flags = PL_ATOMIC_SWAP, .length = 16, .cookie = 4, .key = 2 },
+		{ .type = PL_FRAME_VALUE, .cookie = 4, .offset = UINT64_MAX },
+		{ .type = PL_FRAME_FAIL, .flags = PL_FRAME_READ, .cookie = 4, .offset = PL_WIRE_RANGE },
+		{ .type = PL_FRAME_EAGER, .length = PL_FRAME_SMALL_MAX, .key = 5 },
+		{ .type = PL_FRAME_OFFER, .length = 64, .cookie = 6, .key = 5, .offset = 1 << 30 },
+		{ .type = PL_FRAME_CREDIT, .ack = UINT32_MAX, .offset = 7 },
+	};
+	uint8_t stream[PL_ARRAY_SIZE(all) * PL_FRAME_HEADER];
+
+	for (size_t i = 0; i < PL_ARRAY_SIZE(all); i++)
+		pl_frame_encode(&all[i], stream + i * PL_FRAME_HEADER);
+	save("frame", "write", stream, PL_FRAME_HEADER);
+	save("frame", "stream", stream, sizeof(stream));
+}
+
+static void lanes(void)
+{
+	struct pl_lane_hello hello = { .version = 1, .lane = 3, .ticket = 9, .secret = "secret" };
+	uint8_t buffer[PL_LANE_HELLO];
+
+	pl_lane_hello_encode(&hello, buffer);
+	save("lane", "hello", buffer, PL_LANE_HELLO);
+	pl_lane_welcome_encode(PL_WIRE_OK, buffer);
+	save("lane", "welcome", buffer, PL_LANE_WELCOME);
+	pl_lane_welcome_encode(PL_WIRE_BUSY, buffer);
+	save("lane", "refused", buffer, PL_LANE_WELCOME);
+}
+
+static void tokens(void)
+{
+	struct pl_token token = { .rights = PL_ACCESS_ALL, .context_id = "context", .grant = 1, .secret = "secret",
+				  .length = 4096 };
+	uint8_t buffer[PL_TOKEN_SIZE];
+
+	pl_token_encode(&token, buffer);
+	save("token", "good", buffer, sizeof(buffer));
+	save("token", "short", buffer, sizeof(buffer) - 1);
+	buffer[20] ^= 1;
+	save("token", "damaged", buffer, sizeof(buffer));
+}
+
+static void addresses(void)
+{
+	static const struct {
+		const char *name, *text;
+	} all[] = {
+		{ "name", "gpu-1.example.org:7471" }, { "v4", "127.0.0.1:0" },	   { "v6", "[::1]:65535" },
+		{ "scope", "[fe80::1%eth0]:7471" },   { "any", ":7471" },	   { "bare", "gpu1" },
+		{ "bare-v6", "::1" },		      { "bad-port", "gpu1:65536" },
+	};
+
+	for (size_t i = 0; i < PL_ARRAY_SIZE(all); i++)
+		save("address", all[i].name, all[i].text, strlen(all[i].text));
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+		return 2;
+	}
+	root = argv[1];
+	mkdir(root, 0777);
+	control();
+	frames();
+	lanes();
+	tokens();
+	addresses();
+	return 0;
+}

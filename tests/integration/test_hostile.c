@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Bytes that no well-behaved peer sends, to a listener and to a connecting context: it survives, names
+ * an error, keeps nothing open, and serves a good client all the while.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/cases.h"
+#include "support/proxy.h"
+#include "support/socket.h"
+#include "support/victim.h"
+#include "wire/wire.h"
+
+static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false };
+static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false };
+static const struct setting encrypted = { "encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, true, false };
+
+#define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
+
+struct bytes {
+	uint8_t data[MESSAGE_MAX + 8];
+	size_t length;
+};
+
+static struct bytes encoded(const struct pl_control *control)
+{
+	struct bytes bytes;
+	int length = pl_control_encode(control, bytes.data, MESSAGE_MAX);
+
+	check(length > 0);
+	bytes.length = (size_t)length;
+	return bytes;
+}
+
+static struct pl_control good_hello(void)
+{
+	struct pl_control control = { .type = PL_CONTROL_HELLO };
+
+	control.hello.version_min = control.hello.version_max = PL_PROTOCOL_VERSION;
+	memset(control.hello.context_id, 7, sizeof(control.hello.context_id));
+	control.hello.streams = 2;
+	control.hello.eager_max = 8192;
+	control.hello.window = 64;
+	strcpy(control.hello.software, "peerlane 0.1.0");
+	control.hello.fabric_count = 1;
+	strcpy(control.hello.fabrics[0].name, "tcp");
+	return control;
+}
+
+/* The first bytes of attack number n: a hello or a lane's greeting, damaged in one of many ways, or noise. */
+static struct bytes damaged_greeting(unsigned n, uint64_t *state)
+{
+	struct pl_control hello = good_hello();
+	struct bytes bytes = encoded(&hello);
+
+	if (n % 3 == 0) {
+		struct pl_lane_hello lane = { PL_PROTOCOL_VERSION, (uint16_t)(n % 20), random_next(state), { 1 } };
+
+		pl_lane_hello_encode(&lane, bytes.data);
+		bytes.length = PL_LANE_HELLO;
+	}
+	switch (n % 7) {
+	case 0:
+		break;
+	case 1:
+		bytes.length = random_next(state) % bytes.length;
+		break;
+	case 2:
+		for (size_t i = 0; i < sizeof(bytes.data); i++)
+			bytes.data[i] = (uint8_t)random_next(state);
+		bytes.length = sizeof(bytes.data);
+		break;
+	case 3: /* a length far over the limit, or all that the field can hold */
+		memset(bytes.data + 8, n % 2 ? 0xff : 0x7f, 4);
+		break;
+	case 4: /* unknown and reserved values in the header */
+		bytes.data[4 + n % 4] ^= (uint8_t)(1u << random_next(state) % 8);
+		break;
+	default:
+		for (unsigned i = 0; i < 1 + n % 4; i++)
+			bytes.data[random_next(state) % bytes.length] ^= (uint8_t)(1u << random_next(state) % 8);
+	}
+	return bytes;
+}
+
+static void raw_greetings(void *argument)
+{
+	uint64_t state = 42;
+	struct victim victim;
+
+	victim_open(&victim, argument);
+	for (unsigned n = 0; n < 420; n++) {
+		struct bytes bytes = damaged_greeting(n, &state);
+		int fd = socket_connect(victim.address);
+
+		check(fd >= 0);
+		socket_send(fd, bytes.data, bytes.length);
+		if (n % 5 == 0)
+			socket_wait_closed(fd, 5);
+		if (n % 2)
+			socket_reset(fd);
+		else
+			close(fd);
+		if (n % 60 == 59)
+			victim_check(&victim);
+	}
+	victim_close(&victim);
+}
+
+/* A client that greets well; returns its socket, or -1 if the answer was no hello. */
+static int greet(const struct victim *victim)
+{
+	struct pl_control hello = good_hello(), answer;
+	struct bytes bytes = encoded(&hello);
+	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
+	int fd = socket_connect(victim->address);
+	uint16_t type;
+	uint32_t length;
+
+	check(fd >= 0);
+	check(socket_send(fd, bytes.data, bytes.length));
+	check(socket_receive(fd, header, sizeof(header), 2000));
+	check_number(pl_control_header_decode(header, &type, &length), 0);
+	check(socket_receive(fd, body, length, 2000));
+	check_number(pl_control_decode(type, body, length, &answer), 0);
+	check_number(answer.type, PL_CONTROL_HELLO);
+	return fd;
+}
+
+/* After a good greeting, control messages that make no sense at that point. */
+static void control_messages(void *argument)
+{
+	enum { COUNT = 24 };
+	uint64_t state = 5;
+	struct victim victim;
+
+	victim_open(&victim, argument);
+	for (unsigned n = 0; n < COUNT * 4; n++) {
+		struct pl_control control = { .type = 1 + n % 7 };
+		struct bytes bytes;
+		int fd = greet(&victim);
+
+		if (control.type == PL_CONTROL_HELLO)
+			control = good_hello();
+		else if (control.type == PL_CONTROL_REJECT)
+			control.reject.code = PL_WIRE_INTERNAL;
+		else if (control.type == PL_CONTROL_IMPORT)
+			control.import = (struct pl_import){ n, random_next(&state) % 4, { 0 } };
+		else if (control.type == PL_CONTROL_IMPORTED)
+			control.imported = (struct pl_imported){ .request = n, .length = UINT64_MAX, .rights = 7,
+								 .key_length = 8 };
+		else if (control.type == PL_CONTROL_RELEASE)
+			control.release.key_length = PL_KEY_BLOB_MAX;
+		else if (control.type == PL_CONTROL_LANES)
+			control.lanes = 16;
+		bytes = encoded(&control);
+		if (n >= COUNT * 2)
+			bytes.data[random_next(&state) % bytes.length] ^= (uint8_t)(1u << random_next(&state) % 8);
+		for (unsigned i = 0; i < (n % 3 ? 1 : 200); i++)
+			socket_send(fd, bytes.data, bytes.length);
+		socket_wait_closed(fd, 3);
+		close(fd);
+		if (n % 24 == 23)
+			victim_check(&victim);
+	}
+	victim_close(&victim);
+}
+
+struct drip {
+	const char *address;
+	atomic_bool stop;
+	pthread_t thread;
+};
+
+/* Many connections, each of which says one byte of a good greeting now and then. */
+static void *drip_run(void *argument)
+{
+	enum { COUNT = 40 };
+	struct drip *drip = argument;
+	struct pl_control hello = good_hello();
+	struct bytes bytes = encoded(&hello);
+	int fds[COUNT];
+
+	for (unsigned i = 0; i < COUNT; i++) {
+		fds[i] = socket_connect(drip->address);
+		check(fds[i] >= 0);
+	}
+	for (size_t at = 0; !atomic_load(&drip->stop); at++) {
+		for (unsigned i = 0; i < COUNT; i++)
+			socket_send(fds[i], bytes.data + at % bytes.length, i % 2);
+		sleep_ms(50);
+	}
+	/* By now the listener has lost patience with all of them. */
+	for (unsigned i = 0; i < COUNT; i++) {
+		check(socket_wait_closed(fds[i], 1000));
+		close(fds[i]);
+	}
+	return NULL;
+}
+
+static void slow_greetings(void *argument)
+{
+	struct victim victim;
+	struct drip drip = { .stop = false };
+
+	victim_open(&victim, argument);
+	drip.address = victim.address;
+	check_number(pthread_create(&drip.thread, NULL, drip_run, &drip), 0);
+	for (unsigned i = 0; i < 10; i++) {
+		victim_check(&victim);
+		sleep_ms(100);
+	}
+	atomic_store(&drip.stop, true);
+	pthread_join(drip.thread, NULL);
+	victim_close(&victim);
+}
+
+/* Whether the place to damage was reached. */
+static bool through_proxy(struct victim *victim, const struct damage *damage, bool exact)
+{
+	struct proxy proxy;
+
+	proxy_start(&proxy, victim->address, damage);
+	client_session(victim, proxy.address, 150 * MS, exact);
+	return proxy_stop(&proxy);
+}
+
+/*
+ * Real sessions, damaged on the way at every kind of place.  Where the data is encrypted, what is said
+ * to have arrived must be right nevertheless.
+ */
+static void damaged_sessions(void *argument)
+{
+	static const enum damage_kind kinds[] = { DAMAGE_FLIP, DAMAGE_FLIP, DAMAGE_INSERT, DAMAGE_DROP, DAMAGE_CUT,
+						  DAMAGE_STALL };
+	uint8_t noise[100];
+	uint64_t state = 8;
+	struct victim victim;
+	unsigned damaged = 0;
+
+	victim_open(&victim, argument);
+	for (unsigned n = 0; n < 120; n++) {
+		struct damage damage = {
+			.kind = kinds[n % 6],
+			.connection = n / 2 % 2,
+			.direction = random_next(&state) % 2,
+			.offset = random_next(&state) % (n % 4 ? 400 : 60000),
+			.bit = n % 8,
+			.bytes = noise,
+			.length = 1 + random_next(&state) % sizeof(noise),
+		};
+
+		for (size_t i = 0; i < sizeof(noise); i++)
+			noise[i] = (uint8_t)random_next(&state);
+		damaged += through_proxy(&victim, &damage, victim.setting->encrypted);
+		if (n % 20 == 19)
+			victim_check(&victim);
+	}
+	/* Most places exist: the test would else test nothing. */
+	check(damaged > 50);
+	victim_close(&victim);
+}
+
+/* Frames that belong nowhere, put in front of the first frame of a lane, in either direction. */
+static void forged_frames(void *argument)
+{
+	static const struct { struct pl_frame frame; unsigned payload, repeat; } forged[] = {
+		{ { .type = PL_FRAME_WRITE, .length = 64, .key = 0, .offset = 0 }, 64, 1 },
+		{ { .type = PL_FRAME_WRITE, .length = 64, .key = UINT64_MAX, .offset = UINT64_MAX }, 64, 1 },
+		{ { .type = PL_FRAME_WRITE, .length = PL_FRAME_BULK_MAX, .key = 1 }, 0, 1 },
+		{ { .type = PL_FRAME_READ, .length = 64, .key = 12345, .cookie = 1 }, 0, 1000 },
+		{ { .type = PL_FRAME_READ, .length = UINT32_MAX, .key = 1, .cookie = 1 }, 0, 1 },
+		{ { .type = PL_FRAME_READ, .length = 0, .key = 1, .offset = UINT64_MAX }, 0, 1 },
+		{ { .type = PL_FRAME_DATA, .length = 100, .cookie = 77 }, 100, 1 },
+		{ { .type = PL_FRAME_DATA, .length = 100, .cookie = 0, .flags = 1 }, 100, 3 },
+		{ { .type = PL_FRAME_ATOMIC, .length = 16, .flags = PL_ATOMIC_ADD, .key = 1, .offset = 3 }, 16, 1 },
+		{ { .type = PL_FRAME_ATOMIC, .length = 16, .flags = 9, .key = 1 }, 16, 1 },
+		{ { .type = PL_FRAME_ATOMIC, .length = 3, .flags = PL_ATOMIC_ADD, .key = 1 }, 3, 1 },
+		{ { .type = PL_FRAME_VALUE, .cookie = 0 }, 0, 2 },
+		{ { .type = PL_FRAME_VALUE, .cookie = UINT32_MAX }, 0, 1 },
+		{ { .type = PL_FRAME_FAIL, .cookie = 5, .offset = 1, .flags = PL_FRAME_READ }, 0, 1 },
+		{ { .type = PL_FRAME_FAIL, .cookie = 0, .offset = UINT64_MAX, .flags = 255 }, 0, 1 },
+		{ { .type = PL_FRAME_ACK, .ack = 1 }, 0, 1 },
+		{ { .type = PL_FRAME_ACK, .ack = UINT32_MAX }, 0, 1 },
+		{ { .type = PL_FRAME_EAGER, .length = 8192, .key = 9 }, 8192, 100 },
+		{ { .type = PL_FRAME_EAGER, .length = 0, .key = 9 }, 0, 20000 },
+		{ { .type = PL_FRAME_OFFER, .key = 9, .offset = UINT64_MAX, .cookie = 1, .length = 64 }, 64, 1 },
+		{ { .type = PL_FRAME_OFFER, .key = 9, .offset = 1 << 20, .cookie = 1 }, 0, 5000 },
+		{ { .type = PL_FRAME_FINISH, .cookie = 3 }, 0, 1 },
+		{ { .type = PL_FRAME_NOTIFY, .offset = 1 }, 0, 20000 },
+		{ { .type = PL_FRAME_CREDIT, .offset = UINT64_MAX }, 0, 1 },
+		{ { .type = PL_FRAME_CREDIT, .offset = 1u << 31 }, 0, 2 },
+	};
+	struct victim victim;
+	uint64_t before = resident_memory();
+
+	victim_open(&victim, argument);
+	for (size_t i = 0; i < 2 * sizeof(forged) / sizeof(forged[0]); i++) {
+		size_t one = PL_FRAME_HEADER + forged[i / 2].payload, count = forged[i / 2].repeat;
+		uint8_t *bytes = calloc(count, one);
+		struct damage damage = { .kind = DAMAGE_INSERT, .connection = 1, .direction = i % 2, .bytes = bytes };
+
+		for (size_t n = 0; n < count; n++)
+			pl_frame_encode(&forged[i / 2].frame, bytes + n * one);
+		damage.offset = i % 2 ? PL_LANE_WELCOME : PL_LANE_HELLO;
+		damage.length = one * count;
+		check(through_proxy(&victim, &damage, false));
+		free(bytes);
+		if (i % 10 == 9)
+			victim_check(&victim);
+	}
+	check(resident_within(before, 256u << 20));
+	victim_close(&victim);
+}
+
+/* What attacks consist of when no frame is well-formed, after a good lane greeting. */
+static void malformed_frames(void *argument)
+{
+	uint64_t state = 3;
+	struct victim victim;
+
+	victim_open(&victim, argument);
+	for (unsigned n = 0; n < 60; n++) {
+		uint8_t header[PL_FRAME_HEADER] = { (uint8_t)(n % 16), 0 };
+		struct damage damage = { .kind = DAMAGE_INSERT, .connection = 1, .direction = n % 2, .bytes = header,
+					 .length = 1 + n % PL_FRAME_HEADER };
+
+		for (size_t i = 1; n % 3 && i < sizeof(header); i++)
+			header[i] = (uint8_t)random_next(&state);
+		damage.offset = n % 2 ? PL_LANE_WELCOME : PL_LANE_HELLO;
+		check(through_proxy(&victim, &damage, false));
+		if (n % 20 == 19)
+			victim_check(&victim);
+	}
+	victim_close(&victim);
+}
+
+struct liar {
+	int listener;
+	struct bytes answer;
+	pthread_t thread;
+};
+
+static void *liar_run(void *argument)
+{
+	struct liar *liar = argument;
+	int fd = socket_accept(liar->listener);
+	uint8_t header[PL_CONTROL_HEADER];
+
+	if (socket_receive(fd, header, sizeof(header), 1000))
+		socket_send(fd, liar->answer.data, liar->answer.length);
+	socket_wait_closed(fd, 1000);
+	close(fd);
+	return NULL;
+}
+
+/* Connects to a server that gives this answer to the greeting. */
+static int connect_to_liar(struct pl_context *context, const struct bytes *answer, struct pl_error *error)
+{
+	struct liar liar = { .answer = *answer };
+	struct pl_peer *peer = NULL;
+	char address[32];
+	int status;
+
+	liar.listener = socket_listen(address);
+	check_number(pthread_create(&liar.thread, NULL, liar_run, &liar), 0);
+	status = pl_connect(context, address, 100 * MS, &peer, error);
+	if (!status)
+		pl_peer_close(peer);
+	pthread_join(liar.thread, NULL);
+	close(liar.listener);
+	return status;
+}
+
+static void fake_server(void *argument)
+{
+	struct pl_context *context = context_open(argument);
+	unsigned descriptors = open_descriptors();
+	uint64_t state = 10;
+	struct pl_error error;
+
+	for (unsigned n = 0; n < 140; n++) {
+		struct bytes answer = damaged_greeting(n, &state);
+		int status = connect_to_liar(context, &answer, &error);
+
+		check_one_of(status, -EPROTO, -ECONNRESET, -ETIMEDOUT, -EACCES, -EMSGSIZE, -ENOTSUP, -ECONNREFUSED);
+		check_status(status, status, &error);
+	}
+	check_number(open_descriptors(), descriptors);
+	pl_close(context);
+}
+
+/* A refusal names a reason, which is passed on without what would harm a terminal. */
+static void fake_refusal(void *argument)
+{
+	struct pl_context *context = context_open(argument);
+	struct pl_control control = { .type = PL_CONTROL_REJECT };
+	struct bytes answer;
+	struct pl_error error;
+	char text[512];
+
+	control.reject.code = PL_WIRE_NEEDS_KEY;
+	strcpy(control.reject.id, "AUTH-NEEDS-KEY");
+	strcpy(control.reject.message, "escape \x1b[2J and bell \a and \xff");
+	answer = encoded(&control);
+	check_status(connect_to_liar(context, &answer, &error), -EACCES, &error);
+	pl_error_format(&error, text, sizeof(text));
+	for (const char *c = text; *c; c++)
+		check((*c >= ' ' && *c < 0x7f) || *c == '\n');
+	control.reject.code = PL_WIRE_VERSION;
+	answer = encoded(&control);
+	check_status(connect_to_liar(context, &answer, &error), -EPROTO, &error);
+	pl_close(context);
+}
+
+/* Presents a token as it was changed, with a valid checksum, and tries what it claims to allow. */
+static int present(const struct victim *victim, const struct pl_token *token, struct pl_operation **operation)
+{
+	uint8_t bytes[PL_TOKEN_SIZE];
+	struct pl_remote *remote = NULL;
+	struct pl_error error;
+	int status;
+
+	pl_token_encode(token, bytes);
+	status = pl_remote_import(victim->good_peer, bytes, sizeof(bytes), 0, &remote, &error);
+	if (status) {
+		check_status(status, status, &error);
+		return status;
+	}
+	check_number(pl_remote_rights(remote), PL_ACCESS_READ);
+	check_number(pl_remote_length(remote), 100);
+	status = pl_write(victim->good_peer, remote, 0, victim->good_buffer.region, 0, 8, NULL, operation, &error);
+	check_status(status, -EACCES, &error);
+	status = pl_read(victim->good_peer, remote, 99, victim->good_buffer.region, 0, 2, NULL, operation, &error);
+	check_status(status, -ERANGE, &error);
+	pl_remote_release(remote);
+	return 0;
+}
+
+static void forged_tokens(void *argument)
+{
+	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
+	uint8_t bytes[PL_TOKEN_MAX];
+	size_t length = sizeof(bytes);
+	struct pl_operation *operation;
+	struct pl_token good, forged;
+	struct victim victim;
+	struct pl_error error;
+
+	victim_open(&victim, argument);
+	options.length = 100;
+	options.rights = PL_ACCESS_READ;
+	options.lifetime = 3600 * SECOND;
+	check_ok(pl_region_share(victim.buffer.region, &options, bytes, &length, &error), &error);
+	check_number(pl_token_decode(bytes, length, &good), 0);
+	forged = good;
+	check_number(present(&victim, &forged, &operation), 0);
+	forged.rights = PL_ACCESS_ALL;
+	check_one_of(present(&victim, &forged, &operation), 0, -EACCES);
+	forged = good;
+	forged.length = UINT64_MAX;
+	check_one_of(present(&victim, &forged, &operation), 0, -EACCES);
+	forged = good;
+	forged.expires = 0;
+	check_one_of(present(&victim, &forged, &operation), 0, -EACCES);
+	for (unsigned bit = 0; bit < 128; bit += 7) {
+		forged = good;
+		forged.secret[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		check_number(present(&victim, &forged, &operation), -EACCES);
+		forged = good;
+		forged.context_id[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		check_number(present(&victim, &forged, &operation), -EACCES);
+		forged = good;
+		forged.grant ^= 1ull << bit % 64;
+		check_number(present(&victim, &forged, &operation), -EACCES);
+	}
+	victim_close(&victim);
+}
+
+int main(void)
+{
+	const struct test_case cases[] = {
+		{ "raw greetings", raw_greetings, &plain, 20 },
+		{ "raw greetings, keyed", raw_greetings, &keyed, 20 },
+		{ "control messages", control_messages, &plain, 20 },
+		{ "slow greetings", slow_greetings, &plain, 20 },
+		{ "slow greetings, keyed", slow_greetings, &keyed, 20 },
+		{ "damaged sessions", damaged_sessions, &plain, 40 },
+		{ "damaged sessions, encrypted", damaged_sessions, &encrypted, 40 },
+		{ "forged frames", forged_frames, &plain, 30 },
+		{ "malformed frames", malformed_frames, &plain, 30 },
+		{ "fake server", fake_server, &plain, 30 },
+		{ "fake server, keyed", fake_server, &keyed, 30 },
+		{ "fake refusal", fake_refusal, &plain, 10 },
+		{ "forged tokens", forged_tokens, &plain, 10 },
+	};
+
+	return cases_run("hostile", cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Runs the scenarios over a fabric in several settings, each in a process of its own.
+ *
+ *   test_scenarios [--fabric NAME] [--host ADDRESS] [--one-sided] [--setting NAME] [--here] [--list] [PATTERN]
+ *
+ * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger.
+ */
+#include <fnmatch.h>
+#include <getopt.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "scenarios/scenario.h"
+
+#define DEADLINE 10
+
+struct matrix_row {
+	struct setting setting;
+	unsigned skipped; /* scenarios with one of these flags add nothing here */
+};
+
+static const struct matrix_row matrix[] = {
+	{ { "thread", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false }, 0 },
+	{ { "manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 4, false, false, false }, 0 },
+	{ { "thread-key", "tcp", "[::1]", PL_PROGRESS_THREAD, 4, true, false, false },
+	  SCENARIO_HEAVY | SCENARIO_SETTING },
+	{ { "thread-encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 4, true, true, false },
+	  SCENARIO_SETTING | SCENARIO_CONTROL },
+	{ { "manual-encrypted", "tcp", "[::1]", PL_PROGRESS_MANUAL, 1, true, true, false },
+	  SCENARIO_HEAVY | SCENARIO_SETTING | SCENARIO_CONTROL },
+};
+#define ROWS (sizeof(matrix) / sizeof(matrix[0]))
+
+struct run {
+	const struct scenario *scenario;
+	struct setting setting;
+	char name[128];
+	bool here;
+};
+
+struct selection {
+	const char *fabric, *host, *setting, *pattern;
+	bool one_sided, here, list;
+};
+
+static bool has_ipv6(void)
+{
+	struct sockaddr_in6 name = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool good = fd >= 0 && !bind(fd, (struct sockaddr *)&name, sizeof(name));
+
+	if (fd >= 0)
+		close(fd);
+	return good;
+}
+
+static void run_here(void *argument)
+{
+	const struct run *run = argument;
+	struct scenario_environment environment;
+
+	environment_open(&environment, &run->setting);
+	run->scenario->run(&environment);
+	environment_close(&environment);
+}
+
+static void scenario_test(void **state)
+{
+	struct run *run = *state;
+
+	if (run->here)
+		run_here(run);
+	else
+		assert_int_equal(process_run(run->name, DEADLINE, run_here, run), 0);
+}
+
+static bool selected(const struct selection *selection, const struct matrix_row *row, const struct scenario *scenario)
+{
+	if (selection->setting && strcmp(selection->setting, row->setting.name))
+		return false;
+	if (selection->pattern && fnmatch(selection->pattern, scenario->name, 0))
+		return false;
+	return !(scenario->flags & row->skipped);
+}
+
+/* Fills runs and returns how many there are. */
+static size_t make_runs(const struct selection *selection, struct run *runs, size_t size)
+{
+	bool ipv6 = has_ipv6();
+	size_t count = 0;
+
+	for (size_t row = 0; row < ROWS; row++) {
+		for (const struct scenario *const *list = scenario_lists; *list; list++) {
+			for (const struct scenario *scenario = *list; scenario->name; scenario++) {
+				struct run *run = &runs[count];
+
+				if (!selected(selection, &matrix[row], scenario) || count == size)
+					continue;
+				*run = (struct run){ .scenario = scenario, .setting = matrix[row].setting,
+						     .here = selection->here };
+				if (selection->fabric)
+					run->setting.fabric = selection->fabric;
+				if (selection->host)
+					run->setting.host = selection->host;
+				run->setting.one_sided = selection->one_sided;
+				if (!ipv6 && run->setting.host[0] == '[')
+					continue;
+				snprintf(run->name, sizeof(run->name), "%s %s %s", run->setting.fabric,
+					 run->setting.name, scenario->name);
+				count++;
+			}
+		}
+	}
+	return count;
+}
+
+static int parse(int argc, char **argv, struct selection *selection)
+{
+	static const struct option options[] = {
+		{ "fabric", required_argument, NULL, 'f' },  { "host", required_argument, NULL, 'a' },
+		{ "setting", required_argument, NULL, 's' }, { "one-sided", no_argument, NULL, 'o' },
+		{ "here", no_argument, NULL, 'h' },	     { "list", no_argument, NULL, 'l' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int option;
+
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (option) {
+		case 'f': selection->fabric = optarg; break;
+		case 'a': selection->host = optarg; break;
+		case 's': selection->setting = optarg; break;
+		case 'o': selection->one_sided = true; break;
+		case 'h': selection->here = true; break;
+		case 'l': selection->list = true; break;
+		default: return -1;
+		}
+	}
+	selection->pattern = argv[optind];
+	return 0;
+}
+
+#define RUNS_MAX 1024
+
+int main(int argc, char **argv)
+{
+	struct selection selection = { 0 };
+	struct run *runs = calloc(RUNS_MAX, sizeof(*runs));
+	struct CMUnitTest *tests = calloc(RUNS_MAX, sizeof(*tests));
+	size_t count;
+	int failed = 0;
+
+	if (!runs || !tests || parse(argc, argv, &selection))
+		return 2;
+	count = make_runs(&selection, runs, RUNS_MAX);
+	for (size_t i = 0; i < count; i++) {
+		tests[i] = (struct CMUnitTest){ runs[i].name, scenario_test, NULL, NULL, &runs[i] };
+		if (selection.list)
+			puts(runs[i].name);
+	}
+	/* The array's length is only known now, so not to the macro that usually calls this. */
+	if (!selection.list)
+		failed = _cmocka_run_group_tests("scenarios", tests, count, NULL, NULL);
+	free(tests);
+	free(runs);
+	return failed ? 1 : 0;
+}

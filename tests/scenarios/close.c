@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Closing things that are in use. */
+#include <stdlib.h>
+
+#include "scenarios/silent.h"
+
+#define LARGE (32u << 20)
+#define SLACK (2 * SECOND)
+
+/* Completions without a handle that closing the peer must produce. */
+#define POSTED 12
+
+static void post_unending(struct silent *silent)
+{
+	struct pl_error error;
+
+	for (unsigned i = 0; i < POSTED; i++) {
+		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+
+		attributes.user_data = i;
+		if (i % 2)
+			check_ok(pl_send(silent->near_peer, i, silent->near.region, 0, LARGE, &attributes,
+					 NULL, &error), &error);
+		else
+			check_ok(pl_receive(silent->near_peer, i, UINT64_MAX, silent->near.region, 0, 100, &attributes,
+					    NULL, &error), &error);
+	}
+}
+
+static void peer_close_running(struct scenario_environment *environment)
+{
+	struct pl_operation *operations[3];
+	struct pl_completion completions[POSTED];
+	struct silent silent;
+	struct pl_receipt receipt;
+	struct pl_error error;
+	uint64_t started;
+
+	silent_open(environment, &silent, LARGE);
+	memset(silent.target.bytes, 0, LARGE);
+	memset(silent.near.bytes, 1, LARGE);
+	post_unending(&silent);
+	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
+			  &operations[0], &error), &error);
+	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
+			 &operations[1], &error), &error);
+	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[2], &error),
+		 &error);
+	settle(environment, 5);
+	started = clock_now();
+	pl_peer_close(silent.near_peer);
+	silent.near_peer = NULL;
+	check(clock_now() - started < SLACK);
+	/* No buffer is in use any more, before anything was collected. */
+	memset(silent.near.bytes, POISON, LARGE);
+	collect(environment, environment->near, completions, POSTED);
+	for (unsigned i = 0; i < POSTED; i++) {
+		check_status(completions[i].receipt.status, -ECANCELED, &completions[i].error);
+		check(!completions[i].receipt.peer);
+		check(completions[i].receipt.user_data < POSTED);
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		int status = pl_test(operations[i], &receipt, &error);
+
+		check_one_of(status, -ECANCELED, environment->setting->one_sided ? 0 : -ECANCELED);
+		check(!receipt.peer);
+	}
+	check_number(pl_poll(environment->near, completions, POSTED), 0);
+	check_number(pl_remote_length(silent.remote), LARGE);
+	silent_awake(environment, &silent, 50);
+	value_check(silent.near.bytes, LARGE, POISON);
+	check(!bytes_contain(silent.target.bytes, LARGE, POISON));
+	silent_close(&silent);
+}
+
+/* The other end of a closed connection is told, at once. */
+static void other_end_closes(struct scenario_environment *environment)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_operation *receive, *send;
+	struct pl_completion completion;
+	struct pl_error error;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	int status;
+
+	buffer_open(&near, environment->near, 1 << 20, PL_ACCESS_ALL);
+	buffer_open(&far, environment->far, 1 << 20, PL_ACCESS_ALL);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	check_ok(pl_receive(environment->near_peer, 1, 0, near.region, 0, 64, NULL, &receive, &error), &error);
+	check_ok(pl_send(environment->near_peer, 1, near.region, 0, 1 << 20, NULL, &send, &error), &error);
+	check_ok(pl_receive(environment->near_peer, 2, 0, near.region, 0, 64, NULL, NULL, &error), &error);
+	settle(environment, 5);
+	pl_peer_close(environment->far_peer);
+	environment->far_peer = NULL;
+	fail_with(environment, receive, -ECONNRESET);
+	fail_with(environment, send, -ECONNRESET);
+	collect(environment, environment->near, &completion, 1);
+	check_status(completion.receipt.status, -ECONNRESET, &completion.error);
+	check(completion.receipt.peer == environment->near_peer);
+	check_number(pl_peer_query(environment->near_peer, &info), 0);
+	check(!info.connected);
+	check_status(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &send, &error), -ENOTCONN,
+		     &error);
+	check_status(pl_read(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &send, &error), -ENOTCONN,
+		     &error);
+	check_status(pl_send_copy(environment->near_peer, 1, "x", 1, NULL, &send, &error), -ENOTCONN, &error);
+	/* A receive may still be posted, as a message may have come before the end; here there was none. */
+	status = pl_receive(environment->near_peer, 1, 0, near.region, 0, 8, NULL, &receive, &error);
+	if (!status)
+		status = await(environment, receive, NULL, &error);
+	check_one_of(status, -ENOTCONN, -ECONNRESET);
+	status = import_status(environment, environment->near_peer, (uint8_t[PL_TOKEN_MAX]){ 0 }, 68);
+	check_one_of(status, -ENOTCONN, -ECONNRESET, -EINVAL);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+/* Messages that were sent before the orderly end can still be received after it. */
+static void close_after_send(struct scenario_environment *environment)
+{
+	struct pl_operation *send, *receive;
+	struct pl_error error;
+	struct buffer far;
+
+	buffer_open(&far, environment->far, 64, PL_ACCESS_LOCAL);
+	check_ok(pl_receive(environment->far_peer, 1, 0, far.region, 0, 64, NULL, &receive, &error), &error);
+	check_ok(pl_send_copy(environment->near_peer, 1, "farewell", 8, NULL, &send, &error), &error);
+	complete(environment, send, NULL);
+	settle(environment, 20);
+	pl_peer_close(environment->near_peer);
+	environment->near_peer = NULL;
+	complete(environment, receive, NULL);
+	check(!memcmp(far.bytes, "farewell", 8));
+	buffer_close(&far);
+}
+
+static void *blocked_accept(void *argument)
+{
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+
+	check_status(pl_accept(argument, UINT64_MAX, &peer, &error), -ECANCELED, &error);
+	return NULL;
+}
+
+static void listener_close(struct scenario_environment *environment)
+{
+	struct pl_operation *operations[3];
+	struct pl_listener *listener;
+	struct pl_completion completion;
+	struct pl_error error;
+	pthread_t thread;
+	char address[96];
+
+	listener = listener_open(environment->setting, environment->far, address);
+	for (unsigned i = 0; i < 3; i++)
+		check_ok(pl_accept_start(listener, i, &operations[i], &error), &error);
+	check_ok(pl_accept_start(listener, 44, NULL, &error), &error);
+	pl_cancel(operations[1]);
+	fail_with(environment, operations[1], -ECANCELED);
+	check_number(pthread_create(&thread, NULL, blocked_accept, listener), 0);
+	sleep_ms(20);
+	pl_listener_close(listener);
+	pthread_join(thread, NULL);
+	fail_with(environment, operations[0], -ECANCELED);
+	fail_with(environment, operations[2], -ECANCELED);
+	collect(environment, environment->far, &completion, 1);
+	check_status(completion.receipt.status, -ECANCELED, &completion.error);
+	check_number(completion.receipt.kind, PL_KIND_ACCEPT);
+	check_number(completion.receipt.user_data, 44);
+	/* Peers that were accepted stay. */
+	pl_listener_close(environment->listener);
+	environment->listener = NULL;
+	check_ok(pl_send_copy(environment->near_peer, 1, "x", 1, NULL, &operations[0], &error), &error);
+	complete(environment, operations[0], NULL);
+}
+
+static void accept_timeouts(struct scenario_environment *environment)
+{
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+	uint64_t started = clock_now();
+
+	check_status(pl_accept(environment->listener, 0, &peer, &error), -ETIMEDOUT, &error);
+	check(clock_now() - started < SECOND);
+	started = clock_now();
+	check_status(pl_accept(environment->listener, 40 * MS, &peer, &error), -ETIMEDOUT, &error);
+	check(clock_now() - started >= 40 * MS && clock_now() - started < 40 * MS + SLACK);
+	check(!peer);
+}
+
+/* Everything there is, open and busy, is gone after pl_close(): sockets, threads, use of buffers. */
+static void close_everything(struct scenario_environment *environment)
+{
+	unsigned descriptors = open_descriptors(), threads = running_threads();
+	struct pl_listener *listener;
+	struct pl_operation *operations[4];
+	struct silent silent;
+	struct pl_context *kept = environment->near;
+	struct pl_error error;
+	char address[96];
+
+	environment->near = context_open(environment->setting);
+	drive(environment, environment->near);
+	silent_open(environment, &silent, LARGE);
+	memset(silent.near.bytes, 1, LARGE);
+	memset(silent.target.bytes, 0, LARGE);
+	listener = listener_open(environment->setting, environment->near, address);
+	check_ok(pl_accept_start(listener, 0, &operations[0], &error), &error);
+	check_ok(pl_accept_start(listener, 0, NULL, &error), &error);
+	check_ok(pl_connect_start(environment->near, environment->address, 0, 0, NULL, &error), &error);
+	post_unending(&silent);
+	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
+			  &operations[1], &error), &error);
+	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
+			 &operations[2], &error), &error);
+	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[3], &error),
+		 &error);
+	settle(environment, 3);
+	drive_no_more(environment, environment->near);
+	pl_close(environment->near);
+	environment->near = kept;
+	memset(silent.near.bytes, POISON, LARGE);
+	silent_awake(environment, &silent, 50);
+	check(!bytes_contain(silent.target.bytes, LARGE, POISON));
+	value_check(silent.near.bytes, LARGE, POISON);
+	buffer_close_bare(&silent.near);
+	pl_close(silent.context);
+	buffer_close_bare(&silent.target);
+	settle(environment, 50);
+	check_threads(threads);
+	/* far may hold on to the connection that was never accepted, or have seen it go. */
+	check(open_descriptors() <= descriptors + 1 + environment->setting->streams);
+}
+
+static void connect_and_close(struct scenario_environment *environment)
+{
+	unsigned descriptors = open_descriptors();
+
+	for (unsigned i = 0; i < 40; i++) {
+		struct pl_peer *near, *far;
+
+		connect_pair(environment, environment->near, environment->listener, &near, &far);
+		if (i % 2)
+			pl_peer_close(far);
+		if (i % 3 == 0)
+			settle(environment, 1);
+		pl_peer_close(near);
+		if (i % 2 == 0)
+			pl_peer_close(far);
+	}
+	progress_until(environment, open_descriptors() <= descriptors);
+}
+
+static void open_and_close(struct scenario_environment *environment)
+{
+	unsigned descriptors = open_descriptors(), threads = running_threads();
+
+	for (unsigned i = 0; i < 30; i++)
+		pl_close(context_open(environment->setting));
+	pl_close(NULL);
+	check_number(open_descriptors(), descriptors);
+	check_threads(threads);
+}
+
+const struct scenario close_scenarios[] = {
+	{ "peer-close-running", peer_close_running, 0 },
+	{ "other-end-closes", other_end_closes, 0 },
+	{ "close-after-send", close_after_send, SCENARIO_SETTING },
+	{ "listener-close", listener_close, SCENARIO_SETTING },
+	{ "accept-timeouts", accept_timeouts, SCENARIO_SETTING },
+	{ "close-everything", close_everything, 0 },
+	{ "connect-and-close", connect_and_close, 0 },
+	{ "open-and-close", open_and_close, SCENARIO_SETTING },
+	{ NULL, NULL, 0 },
+};

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connecting: what goes wrong, and what is told of it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "scenarios/scenario.h"
+#include "support/socket.h"
+
+#define SLACK (2 * SECOND)
+
+static int connect_status(struct scenario_environment *environment, struct pl_context *from, const char *address,
+			  uint64_t timeout, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	int status = pl_connect_start(from, address, timeout, 0, &operation, error);
+
+	if (!status)
+		status = await(environment, operation, &receipt, error);
+	if (!status)
+		pl_peer_close(receipt.peer);
+	return status;
+}
+
+/* A good connection can be made: nothing that came before did harm. */
+static void check_still_good(struct scenario_environment *environment)
+{
+	struct pl_peer *near, *far;
+
+	connect_pair(environment, environment->near, environment->listener, &near, &far);
+	pl_peer_close(near);
+	pl_peer_close(far);
+}
+
+static void dead_port(struct scenario_environment *environment)
+{
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+	char address[32];
+
+	socket_dead_address(address);
+	check_status(connect_status(environment, environment->near, address, 0, &error), -ECONNREFUSED, &error);
+	check(strstr(error.object, address));
+	/* The blocking call too: nobody else is needed for this answer. */
+	check_status(pl_connect(environment->near, address, 0, &peer, &error), -ECONNREFUSED, &error);
+	check(!peer);
+	check_still_good(environment);
+}
+
+static void silent_server(struct scenario_environment *environment)
+{
+	struct pl_options options = setting_options(environment->setting);
+	struct pl_context *context;
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+	char address[32];
+	int listener = socket_listen(address), fd;
+	uint64_t started = clock_now();
+
+	check_status(pl_connect(environment->near, address, 150 * MS, &peer, &error), -ETIMEDOUT, &error);
+	check(clock_now() - started >= 140 * MS && clock_now() - started < 150 * MS + SLACK);
+	fd = socket_accept(listener);
+	check(socket_wait_closed(fd, 2000));
+	close(fd);
+	/* The context's own time-out is used where none is named. */
+	options.connect_timeout = 100 * MS;
+	context = context_open_with(&options);
+	started = clock_now();
+	check_status(pl_connect(context, address, 0, &peer, &error), -ETIMEDOUT, &error);
+	check(clock_now() - started >= 90 * MS && clock_now() - started < 100 * MS + SLACK);
+	pl_close(context);
+	close(listener);
+}
+
+enum answer { ANSWER_GARBAGE, ANSWER_ZEROES, ANSWER_HTTP, ANSWER_ENDLESS, ANSWER_CLOSE, ANSWER_RESET, ANSWER_COUNT };
+
+struct bad_server {
+	int listener;
+	enum answer answer;
+	pthread_t thread;
+};
+
+static void *bad_server_run(void *argument)
+{
+	struct bad_server *server = argument;
+	int fd = socket_accept(server->listener);
+	char text[512] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+	bool noise = server->answer == ANSWER_GARBAGE || server->answer == ANSWER_ENDLESS;
+	uint64_t state = 17;
+
+	if (server->answer == ANSWER_ZEROES)
+		memset(text, 0, sizeof(text));
+	for (size_t i = 0; noise && i < sizeof(text); i++)
+		text[i] = (char)random_next(&state);
+	if (server->answer == ANSWER_RESET) {
+		socket_reset(fd);
+		return NULL;
+	}
+	if (server->answer != ANSWER_CLOSE) {
+		socket_send(fd, text, sizeof(text));
+		while (server->answer == ANSWER_ENDLESS && socket_send(fd, text, sizeof(text)))
+			;
+		socket_wait_closed(fd, 3000);
+	}
+	close(fd);
+	return NULL;
+}
+
+static void bad_servers(struct scenario_environment *environment)
+{
+	for (enum answer answer = 0; answer < ANSWER_COUNT; answer++) {
+		struct bad_server server = { .answer = answer };
+		struct pl_error error;
+		char address[32];
+		int status;
+
+		server.listener = socket_listen(address);
+		check_number(pthread_create(&server.thread, NULL, bad_server_run, &server), 0);
+		status = connect_status(environment, environment->near, address, 3 * SECOND, &error);
+		/* To an end with a key, whoever speaks no TLS is somebody without one. */
+		check_one_of(status, -EPROTO, -ECONNRESET, environment->setting->key ? -EACCES : -EPROTO);
+		if (answer <= ANSWER_HTTP)
+			check(status != -ECONNRESET);
+		check_status(status, status, &error);
+		pthread_join(server.thread, NULL);
+		close(server.listener);
+	}
+	check_still_good(environment);
+}
+
+static void keys(struct scenario_environment *environment)
+{
+	static const char other_key[32] = "another key, of the same length";
+	struct pl_options plain = setting_options(environment->setting), right, wrong;
+	struct pl_options *pairs[][2] = {
+		{ &right, &wrong }, { &wrong, &right }, { &plain, &right }, { &right, &plain },
+	};
+
+	plain.key = NULL;
+	plain.key_length = 0;
+	plain.encrypt_data = false;
+	right = wrong = plain;
+	right.key = test_key;
+	wrong.key = other_key;
+	right.key_length = wrong.key_length = 32;
+	for (unsigned i = 0; i < 4; i++) {
+		struct pl_context *server = context_open_with(pairs[i][1]);
+		struct pl_context *client = context_open_with(pairs[i][0]);
+		struct pl_listener *listener;
+		struct pl_peer *good, *served;
+		struct pl_context *same;
+		struct pl_error error;
+		char address[96];
+
+		drive(environment, server);
+		drive(environment, client);
+		listener = listener_open(environment->setting, server, address);
+		check_status(connect_status(environment, client, address, 0, &error), -EACCES, &error);
+		check_status(pl_accept(listener, 0, &served, &error), -ETIMEDOUT, &error);
+		same = context_open_with(pairs[i][1]);
+		drive(environment, same);
+		connect_pair(environment, same, listener, &good, &served);
+		drive_no_more(environment, server);
+		drive_no_more(environment, client);
+		drive_no_more(environment, same);
+		pl_close(client);
+		pl_close(same);
+		pl_close(server);
+	}
+}
+
+static void addresses_without_key(struct scenario_environment *environment)
+{
+	static const char *const all[] = { "0.0.0.0:0", ":0", "[::]:0" };
+	struct pl_options options = setting_options(environment->setting);
+	struct pl_context *context;
+	struct pl_listener *listener = NULL;
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+
+	options.key = NULL;
+	options.key_length = 0;
+	options.encrypt_data = options.insecure = false;
+	context = context_open_with(&options);
+	for (unsigned i = 0; i < 3; i++)
+		check_status(pl_listen(context, all[i], &listener, &error), -EPERM, &error);
+	check_status(pl_connect(context, "192.0.2.1:9", 50 * MS, &peer, &error), -EPERM, &error);
+	check(error.hint[0]);
+	pl_close(context);
+	options.insecure = true;
+	context = context_open_with(&options);
+	check_ok(pl_listen(context, all[0], &listener, &error), &error);
+	pl_close(context);
+	options.insecure = false;
+	options.key = test_key;
+	options.key_length = sizeof(test_key);
+	context = context_open_with(&options);
+	check_ok(pl_listen(context, all[1], &listener, &error), &error);
+	pl_close(context);
+}
+
+static void bad_addresses(struct scenario_environment *environment)
+{
+	static const char *const bad[] = {
+		"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:12x", "127.0.0.1:x",
+		"[::1", "[::1]", "[::1]7", "[127.0.0.1:5", "::1:5x",
+	};
+	struct pl_listener *listener = NULL;
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		check_status(pl_listen(environment->near, bad[i], &listener, &error), -EINVAL, &error);
+		check_status(pl_connect(environment->near, bad[i], 100 * MS, &peer, &error), -EINVAL, &error);
+	}
+	check_status(pl_listen(environment->near, environment->address, &listener, &error), -EADDRINUSE, &error);
+	check(!listener && !peer);
+}
+
+static void listener_addresses(struct scenario_environment *environment)
+{
+	char whole[96], part[8];
+	int length = pl_listener_address(environment->listener, whole, sizeof(whole));
+
+	check_number(length, strlen(whole));
+	check_number(strncmp(whole, environment->setting->host, strlen(environment->setting->host)), 0);
+	check(atoi(strrchr(whole, ':') + 1) > 0);
+	check_number(pl_listener_address(environment->listener, part, sizeof(part)), length);
+	check_number(strlen(part), 7);
+	check(!strncmp(part, whole, 7));
+	check_number(pl_listener_address(environment->listener, NULL, 0), length);
+}
+
+static void peer_information(struct scenario_environment *environment)
+{
+	const struct setting *setting = environment->setting;
+	struct pl_peer *peers[2] = { environment->near_peer, environment->far_peer };
+	struct pl_peer_info info[2];
+	char software[32];
+
+	snprintf(software, sizeof(software), "peerlane %s", pl_version());
+	settle(environment, 50);
+	for (unsigned i = 0; i < 2; i++) {
+		info[i] = (struct pl_peer_info)PL_PEER_INFO_INIT;
+		check_number(pl_peer_query(peers[i], &info[i]), 0);
+		check_text(info[i].fabric, setting->fabric);
+		check_text(info[i].software, software);
+		check_number(info[i].authenticated, setting->key);
+		check_number(info[i].encrypted, setting->encrypted);
+		check(info[i].connected && info[i].same_host);
+		check(info[i].streams >= 1 && info[i].streams <= setting->streams);
+		check_number(pl_peer_user_data(peers[i]), 0);
+		pl_peer_set_user_data(peers[i], 0x1234567890abcdefull + i);
+		check_number(pl_peer_user_data(peers[i]), 0x1234567890abcdefull + i);
+	}
+	check_text(info[0].address, environment->address);
+	check_text(info[0].address, info[1].local_address);
+	check_text(info[0].local_address, info[1].address);
+	info[0].size = 0;
+	check_number(pl_peer_query(peers[0], &info[0]), -EINVAL);
+}
+
+/* Cancelled while the other end says nothing; while it is being accepted; and after it is there. */
+static void cancel_connect(struct scenario_environment *environment)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+	char address[32];
+	int listener = socket_listen(address), status;
+	uint64_t started = clock_now();
+
+	for (unsigned i = 0; i < 5; i++) {
+		check_ok(pl_connect_start(environment->near, address, 0, 0, &operation, &error), &error);
+		settle(environment, i * 2);
+		pl_cancel(operation);
+		fail_with(environment, operation, -ECANCELED);
+	}
+	check(clock_now() - started < SLACK);
+	close(listener);
+	for (unsigned i = 0; i < 20; i++) {
+		uint64_t until = clock_now() + i * MS / 4;
+
+		check_ok(pl_connect_start(environment->near, environment->address, 0, 0, &operation, &error), &error);
+		progress_until(environment, clock_now() >= until);
+		pl_cancel(operation);
+		status = await(environment, operation, &receipt, &error);
+		check_one_of(status, 0, -ECANCELED);
+		if (!status)
+			pl_peer_close(receipt.peer);
+	}
+}
+
+/* The blocking calls, as most programs use them. */
+static void *serve_blocking(void *argument)
+{
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+
+	check_ok(pl_accept(argument, 5 * SECOND, &peer, &error), &error);
+	check(peer);
+	return peer;
+}
+
+static void blocking_calls(struct scenario_environment *environment)
+{
+	struct pl_peer *near = NULL;
+	struct pl_remote *remote = NULL;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+	struct buffer far;
+	struct pump pump;
+	pthread_t thread;
+	void *served;
+
+	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
+	check_number(pthread_create(&thread, NULL, serve_blocking, environment->listener), 0);
+	check_ok(pl_connect(environment->near, environment->address, 5 * SECOND, &near, &error), &error);
+	pthread_join(thread, &served);
+	pump_start(environment, &pump, environment->far);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	check_ok(pl_remote_import(near, token, length, 0, &remote, &error), &error);
+	check_number(pl_remote_length(remote), 64);
+	pump_stop(&pump);
+	pl_remote_release(remote);
+	pl_peer_close(near);
+	pl_peer_close(served);
+	buffer_close(&far);
+}
+
+const struct scenario connect_scenarios[] = {
+	{ "dead-port", dead_port, SCENARIO_CONTROL },
+	{ "silent-server", silent_server, SCENARIO_CONTROL },
+	{ "bad-servers", bad_servers, SCENARIO_CONTROL },
+	{ "keys", keys, SCENARIO_CONTROL },
+	{ "addresses-without-key", addresses_without_key, SCENARIO_CONTROL },
+	{ "bad-addresses", bad_addresses, SCENARIO_CONTROL },
+	{ "listener-addresses", listener_addresses, 0 },
+	{ "peer-information", peer_information, 0 },
+	{ "cancel-connect", cancel_connect, SCENARIO_SETTING },
+	{ "blocking-calls", blocking_calls, SCENARIO_SETTING },
+	{ NULL, NULL, 0 },
+};

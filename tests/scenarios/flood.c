@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* More than the other end takes: memory stays bounded, and in the end everything arrives. */
+#include <stdlib.h>
+
+#include "scenarios/scenario.h"
+
+#define MESSAGES 100000
+#define MESSAGE 4096
+
+/* Takes the completions that are there; returns how many. */
+static unsigned drain(struct pl_context *context)
+{
+	struct pl_completion completions[64];
+	unsigned count = 0;
+	int got;
+
+	do {
+		got = pl_poll(context, completions, 64);
+		for (int i = 0; i < got; i++)
+			check_status(completions[i].receipt.status, 0, &completions[i].error);
+		count += (unsigned)got;
+	} while (got == 64);
+	return count;
+}
+
+/* Messages that nobody receives stay with their sender; when they are received, it is in order. */
+static void message_flood(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct buffer near, far;
+	struct pl_error error;
+	uint64_t before;
+	unsigned sent = 0, received = 0;
+
+	attributes.timeout = UINT64_MAX;
+	buffer_open(&near, environment->near, 64 * MESSAGE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, MESSAGE, PL_ACCESS_LOCAL);
+	pattern_fill(near.bytes, near.length, 1, 0);
+	before = resident_memory();
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		check_ok(pl_send(environment->near_peer, i, near.region, i % 64 * MESSAGE, MESSAGE, &attributes, NULL,
+				 &error), &error);
+		if (i % 1000 == 0)
+			progress(environment);
+	}
+	settle(environment, 200);
+	/* All messages together would be 400 MB; the sender's own records are some hundred bytes each. */
+	check(resident_within(before, 160u << 20));
+	sent = drain(environment->near);
+	check(sent < MESSAGES / 4);
+	while (received < MESSAGES) {
+		struct pl_operation *operation;
+		struct pl_receipt receipt;
+
+		check_ok(pl_receive(environment->far_peer, 0, 0, far.region, 0, MESSAGE, NULL, &operation, &error),
+			 &error);
+		complete(environment, operation, &receipt);
+		check_number(receipt.tag, received);
+		check_number(receipt.bytes, MESSAGE);
+		if (received % 97 == 0)
+			pattern_check(far.bytes, MESSAGE, 1, received % 64 * MESSAGE);
+		if (++received % 1000 == 0)
+			sent += drain(environment->near);
+	}
+	while (sent < MESSAGES) {
+		sent += drain(environment->near);
+		progress(environment);
+	}
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+/* Large messages that nobody receives take no memory at the receiver, either. */
+static void large_message_flood(struct scenario_environment *environment)
+{
+	enum { COUNT = 400, SIZE = 1 << 20 };
+	struct buffer near, far;
+	struct pl_error error;
+	uint64_t before;
+	unsigned sent = 0;
+
+	buffer_open(&near, environment->near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, SIZE, PL_ACCESS_LOCAL);
+	pattern_fill(near.bytes, SIZE, 2, 0);
+	before = resident_memory();
+	for (unsigned i = 0; i < COUNT; i++)
+		check_ok(pl_send(environment->near_peer, i, near.region, 0, SIZE, NULL, NULL, &error), &error);
+	settle(environment, 100);
+	check(resident_within(before, 64u << 20));
+	check_number(drain(environment->near), 0);
+	for (unsigned i = 0; i < COUNT; i++) {
+		struct pl_operation *operation;
+		struct pl_receipt receipt;
+
+		check_ok(pl_receive(environment->far_peer, 0, 0, far.region, 0, SIZE, NULL, &operation, &error),
+			 &error);
+		complete(environment, operation, &receipt);
+		check_number(receipt.tag, i);
+		check_number(receipt.bytes, SIZE);
+	}
+	pattern_check(far.bytes, SIZE, 2, 0);
+	while (sent < COUNT) {
+		sent += drain(environment->near);
+		progress(environment);
+	}
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+/* Thousands of reads at once: the answers do not pile up in memory. */
+static void read_flood(struct scenario_environment *environment)
+{
+	enum { COUNT = 5000, SIZE = 64 << 10, SLOTS = 64 };
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_error error;
+	uint64_t before;
+	unsigned done = 0;
+
+	buffer_open(&near, environment->near, (size_t)SLOTS * SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, (size_t)SLOTS * SIZE, PL_ACCESS_READ);
+	pattern_fill(far.bytes, far.length, 3, 0);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	before = resident_memory();
+	for (unsigned i = 0; i < COUNT; i++) {
+		uint64_t slot = i % SLOTS * (uint64_t)SIZE;
+
+		check_ok(pl_read(environment->near_peer, remote, slot, near.region, slot, SIZE, NULL, NULL, &error),
+			 &error);
+	}
+	while (done < COUNT) {
+		check(resident_within(before, 64u << 20));
+		done += drain(environment->near);
+		progress(environment);
+	}
+	pattern_check(near.bytes, near.length, 3, 0);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+const struct scenario flood_scenarios[] = {
+	{ "message-flood", message_flood, SCENARIO_HEAVY },
+	{ "large-message-flood", large_message_flood, SCENARIO_HEAVY },
+	{ "read-flood", read_flood, SCENARIO_HEAVY },
+	{ NULL, NULL, 0 },
+};

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Arguments: what is accepted, what is refused, and that structures of other versions are handled. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "scenarios/scenario.h"
+
+static void refused(const struct pl_options *options, int status)
+{
+	struct pl_context *context = NULL;
+	struct pl_error error;
+
+	check_status(pl_open(&context, options, &error), status, &error);
+	check(!context);
+}
+
+static void context_options(struct scenario_environment *environment)
+{
+	struct pl_options good = setting_options(environment->setting), options;
+	struct pl_context *context;
+	struct pl_error error;
+	uint8_t key[1025] = { 1 };
+
+	options = good, options.workers = 65, refused(&options, -EINVAL);
+	options = good, options.streams = 17, refused(&options, -EINVAL);
+	options = good, options.progress = 7, refused(&options, -EINVAL);
+	options = good, options.key = key, options.key_length = 15, refused(&options, -EINVAL);
+	options = good, options.key = key, options.key_length = 1025, refused(&options, -EINVAL);
+	options = good, options.key = NULL, options.key_length = 0, options.encrypt_data = true;
+	refused(&options, -EINVAL);
+	options = good, options.fabric = "carrier pigeon", refused(&options, -ENOTSUP);
+	options = good, options.fabric = "", refused(&options, -ENOTSUP);
+	options = good, options.key = key, options.key_length = 16, options.workers = 64, options.streams = 16;
+	pl_close(context_open_with(&options));
+	options = good, options.key = key, options.key_length = 1024, options.workers = options.streams = 1;
+	pl_close(context_open_with(&options));
+	options = good, options.fabric = "auto";
+	pl_close(context_open_with(&options));
+	check_ok(pl_open(&context, NULL, &error), &error);
+	pl_close(context);
+	/* Nobody has to want the detail. */
+	check_number(pl_open(&context, &(struct pl_options){ .size = 1 }, NULL), -EINVAL);
+}
+
+/* A structure as a later header might have it. */
+struct later_options {
+	struct pl_options known;
+	uint64_t unknown[4];
+};
+
+static void sizes_of_structures(struct scenario_environment *environment)
+{
+	struct later_options later = { setting_options(environment->setting), { 0 } };
+	struct { struct pl_attributes known; uint64_t unknown; } attributes = { PL_ATTRIBUTES_INIT, 0 };
+	struct { struct pl_grant_options known; uint64_t unknown; } grant = { PL_GRANT_OPTIONS_INIT, 0 };
+	struct pl_options earlier = setting_options(environment->setting);
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct buffer near;
+
+	earlier.size = offsetof(struct pl_options, keepalive);
+	earlier.keepalive = UINT64_MAX;
+	earlier.allocator = (const struct pl_allocator *)1;
+	pl_close(context_open_with(&earlier));
+	earlier.size = 0;
+	refused(&earlier, -EINVAL);
+	later.known.size = sizeof(later);
+	pl_close(context_open_with(&later.known));
+	later.unknown[3] = 1;
+	refused(&later.known, -EINVAL);
+
+	buffer_open(&near, environment->near, 64, PL_ACCESS_ALL);
+	attributes.known.size = sizeof(attributes);
+	check_ok(pl_send_copy(environment->near_peer, 1, "x", 1, &attributes.known, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	attributes.unknown = 1;
+	check_status(pl_send_copy(environment->near_peer, 1, "x", 1, &attributes.known, &operation, &error), -EINVAL,
+		     &error);
+	attributes.known.size = offsetof(struct pl_attributes, user_data);
+	check_ok(pl_send_copy(environment->near_peer, 1, "x", 1, &attributes.known, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	attributes.known.size = 0;
+	check_status(pl_send_copy(environment->near_peer, 1, "x", 1, &attributes.known, &operation, &error), -EINVAL,
+		     &error);
+	grant.known.size = sizeof(grant);
+	check_ok(pl_region_share(near.region, &grant.known, token, &length, &error), &error);
+	grant.unknown = 1;
+	length = sizeof(token);
+	check_status(pl_region_share(near.region, &grant.known, token, &length, &error), -EINVAL, &error);
+	grant.known.size = offsetof(struct pl_grant_options, lifetime);
+	check_ok(pl_region_share(near.region, &grant.known, token, &length, &error), &error);
+	buffer_close(&near);
+}
+
+static void attributes(struct scenario_environment *environment)
+{
+	struct pl_attributes bad = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation = NULL;
+	struct pl_error error;
+
+	bad.flags = 1u << 31;
+	check_status(pl_notify(environment->near_peer, 1, &bad, &operation, &error), -EINVAL, &error);
+	bad.flags = 0;
+	bad.visible = 99;
+	check_status(pl_notify(environment->near_peer, 1, &bad, &operation, &error), -EINVAL, &error);
+	bad.visible = PL_VISIBLE_PLACED;
+	bad.timeout = UINT64_MAX;
+	check_ok(pl_notify(environment->near_peer, 1, &bad, &operation, &error), &error);
+	complete(environment, operation, NULL);
+}
+
+static void regions(struct scenario_environment *environment)
+{
+	struct pl_region *region = NULL;
+	struct pl_error error;
+	uint8_t bytes[64] = { 0 };
+	void *gone = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	check(gone != MAP_FAILED);
+	munmap(gone, 1 << 20);
+	check_status(pl_region_register(environment->near, NULL, 64, 0, &region, &error), -EINVAL, &error);
+	check_status(pl_region_register(environment->near, bytes, 0, 0, &region, &error), -EINVAL, &error);
+	check_status(pl_region_register(environment->near, bytes, SIZE_MAX, 0, &region, &error), -EINVAL, &error);
+	check_status(pl_region_register(environment->near, bytes, 64, 8, &region, &error), -EINVAL, &error);
+	check_status(pl_region_register(environment->near, gone, 1 << 20, 0, &region, &error), -EFAULT, &error);
+	check_status(pl_region_allocate(environment->near, 0, 0, &region, &error), -EINVAL, &error);
+	check_status(pl_region_allocate(environment->near, 64, 8, &region, &error), -EINVAL, &error);
+	check_status(pl_region_allocate(environment->near, SIZE_MAX / 2, 0, &region, &error), -ENOMEM, &error);
+	check(!region);
+	check_ok(pl_region_register(environment->near, bytes, 64, PL_ACCESS_LOCAL, &region, &error), &error);
+	check(pl_region_address(region) == bytes);
+	check_number(pl_region_length(region), 64);
+	check_text(pl_region_memory(region), "host");
+	check_number(pl_region_deregister(region), 0);
+}
+
+static void destructors_accept_null(struct scenario_environment *environment)
+{
+	pl_close(NULL);
+	pl_listener_close(NULL);
+	pl_peer_close(NULL);
+	pl_remote_release(NULL);
+	check_number(pl_region_deregister(NULL), 0);
+	check_number(pl_poll(environment->near, NULL, 0), 0);
+	check(pl_version()[0]);
+}
+
+/* Handles of one context are refused by a peer of another. */
+static void mixed_handles(struct scenario_environment *environment)
+{
+	struct pl_operation *operation = NULL;
+	struct pl_remote *remote, *other_remote;
+	struct pl_peer *near, *far;
+	struct pl_error error;
+	struct buffer mine, theirs;
+
+	buffer_open(&mine, environment->near, 64, PL_ACCESS_ALL);
+	buffer_open(&theirs, environment->far, 64, PL_ACCESS_ALL);
+	connect_pair(environment, environment->near, environment->listener, &near, &far);
+	remote = share(environment, theirs.region, environment->near_peer, NULL);
+	other_remote = share(environment, theirs.region, near, NULL);
+	check_status(pl_write(environment->near_peer, remote, 0, theirs.region, 0, 8, NULL,
+			      &operation, &error), -EINVAL, &error);
+	check_status(pl_write(environment->near_peer, other_remote, 0, mine.region, 0, 8, NULL, &operation, &error),
+		     -EINVAL, &error);
+	check_status(pl_send(environment->near_peer, 1, theirs.region, 0, 8, NULL, &operation, &error),
+		     -EINVAL, &error);
+	check(!operation);
+	pl_remote_release(remote);
+	pl_remote_release(other_remote);
+	pl_peer_close(near);
+	pl_peer_close(far);
+	buffer_close(&mine);
+	buffer_close(&theirs);
+}
+
+const struct scenario option_scenarios[] = {
+	{ "context-options", context_options, SCENARIO_CONTROL },
+	{ "sizes-of-structures", sizes_of_structures, SCENARIO_CONTROL },
+	{ "attributes", attributes, SCENARIO_SETTING },
+	{ "regions", regions, SCENARIO_SETTING },
+	{ "destructors-accept-null", destructors_accept_null, SCENARIO_SETTING },
+	{ "mixed-handles", mixed_handles, SCENARIO_SETTING },
+	{ NULL, NULL, 0 },
+};

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What comes before what: fences and notifications. */
+#include "scenarios/scenario.h"
+
+#define SIZE (5 << 20)
+#define ROUNDS 6
+
+struct pair {
+	struct buffer near, far;
+	struct pl_remote *remote;
+};
+
+static void pair_open(struct scenario_environment *environment, struct pair *pair)
+{
+	buffer_open(&pair->near, environment->near, SIZE, PL_ACCESS_ALL);
+	buffer_open(&pair->far, environment->far, SIZE, PL_ACCESS_ALL);
+	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
+}
+
+static void pair_close(struct pair *pair)
+{
+	pl_remote_release(pair->remote);
+	buffer_close(&pair->near);
+	buffer_close(&pair->far);
+}
+
+static struct pl_attributes fenced(void)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+
+	attributes.flags = PL_FENCE;
+	return attributes;
+}
+
+static void fence_write_send(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = fenced();
+	struct buffer message;
+	struct pair pair;
+	struct pl_error error;
+
+	pair_open(environment, &pair);
+	buffer_open(&message, environment->far, 8, PL_ACCESS_LOCAL);
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		struct pl_operation *write, *send, *receive;
+		struct pl_receipt receipt;
+
+		pattern_fill(pair.near.bytes, SIZE, 100 + round, 0);
+		check_ok(pl_receive(environment->far_peer, round, UINT64_MAX, message.region, 0, 8, NULL, &receive,
+				    &error), &error);
+		check_ok(pl_write(environment->near_peer, pair.remote, 0, pair.near.region, 0, SIZE, NULL, &write,
+				  &error), &error);
+		check_ok(pl_send_copy(environment->near_peer, round, &round, 8, &attributes, &send, &error), &error);
+		complete(environment, receive, &receipt);
+		pattern_check(pair.far.bytes, SIZE, 100 + round, 0);
+		check_number(receipt.tag, round);
+		check(!memcmp(message.bytes, &round, 8));
+		complete(environment, send, NULL);
+		complete(environment, write, NULL);
+	}
+	buffer_close(&message);
+	pair_close(&pair);
+}
+
+/* Waits for the next notification at far. */
+static void notified(struct scenario_environment *environment, uint64_t value)
+{
+	struct pl_completion completion;
+
+	collect(environment, environment->far, &completion, 1);
+	check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
+	check_number(completion.receipt.status, 0);
+	check_number(completion.receipt.value, value);
+	check(completion.receipt.peer == environment->far_peer);
+}
+
+static void fence_write_notify(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = fenced();
+	struct pair pair;
+	struct pl_error error;
+
+	pair_open(environment, &pair);
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		struct pl_operation *write, *notify;
+		struct pl_receipt receipt;
+
+		pattern_fill(pair.near.bytes, SIZE, 200 + round, 0);
+		check_ok(pl_write(environment->near_peer, pair.remote, 0, pair.near.region, 0, SIZE, NULL, &write,
+				  &error), &error);
+		check_ok(pl_notify(environment->near_peer, ~round, &attributes, &notify, &error), &error);
+		notified(environment, ~round);
+		pattern_check(pair.far.bytes, SIZE, 200 + round, 0);
+		complete(environment, write, NULL);
+		complete(environment, notify, &receipt);
+		check_number(receipt.kind, PL_KIND_NOTIFY);
+	}
+	pair_close(&pair);
+}
+
+/* A write that notifies by itself, once however many elements or streams it has. */
+static void write_with_notification(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_completion spare;
+	struct pair pair;
+	struct pl_error error;
+
+	attributes.flags = PL_NOTIFY;
+	pair_open(environment, &pair);
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		size_t half = SIZE >> (3 * round);
+		struct pl_transfer transfers[2];
+		struct pl_operation *operation;
+
+		half /= 2;
+		transfers[0] = (struct pl_transfer){ pair.remote, 0, pair.near.region, 0, half };
+		transfers[1] = (struct pl_transfer){ pair.remote, half, pair.near.region, half, half };
+		pattern_fill(pair.near.bytes, SIZE, 300 + round, 0);
+		attributes.notify = 7000 + round;
+		check_ok(pl_writev(environment->near_peer, transfers, 2, &attributes, &operation, &error), &error);
+		notified(environment, 7000 + round);
+		pattern_check(pair.far.bytes, 2 * half, 300 + round, 0);
+		complete(environment, operation, NULL);
+	}
+	settle(environment, 10);
+	check_number(pl_poll(environment->far, &spare, 1), 0);
+	check_number(pl_poll(environment->near, &spare, 1), 0);
+	pair_close(&pair);
+}
+
+/* Write one, fenced write two over it, fenced read: always two. */
+static void fence_writes_and_read(struct scenario_environment *environment)
+{
+	enum { COUNT = 40, LENGTH = 70000 };
+	struct pl_attributes attributes = fenced();
+	struct buffer back;
+	struct pair pair;
+	struct pl_error error;
+
+	pair_open(environment, &pair);
+	buffer_open(&back, environment->near, LENGTH, PL_ACCESS_LOCAL);
+	for (uint64_t i = 0; i < COUNT; i++) {
+		struct pl_operation *operations[3];
+
+		pattern_fill(pair.near.bytes, LENGTH, 400 + 2 * i, 0);
+		pattern_fill(pair.near.bytes + LENGTH, LENGTH, 401 + 2 * i, 0);
+		check_ok(pl_write(environment->near_peer, pair.remote, 5, pair.near.region, 0, LENGTH, NULL,
+				  &operations[0], &error), &error);
+		check_ok(pl_write(environment->near_peer, pair.remote, 5, pair.near.region, LENGTH, LENGTH, &attributes,
+				  &operations[1], &error), &error);
+		check_ok(pl_read(environment->near_peer, pair.remote, 5, back.region, 0, LENGTH, &attributes,
+				 &operations[2], &error), &error);
+		for (unsigned o = 0; o < 3; o++)
+			complete(environment, operations[o], NULL);
+		pattern_check(back.bytes, LENGTH, 401 + 2 * i, 0);
+		pattern_check(pair.far.bytes + 5, LENGTH, 401 + 2 * i, 0);
+	}
+	buffer_close(&back);
+	pair_close(&pair);
+}
+
+/* Messages and notifications of one peer arrive in the order posted. */
+static void notify_among_messages(struct scenario_environment *environment)
+{
+	enum { COUNT = 300 };
+	struct buffer messages;
+	struct pl_error error;
+
+	buffer_open(&messages, environment->far, COUNT * 8, PL_ACCESS_LOCAL);
+	for (uint64_t i = 0; i < COUNT; i++) {
+		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+
+		attributes.user_data = i;
+		check_ok(pl_receive(environment->far_peer, 0, 0, messages.region, i * 8, 8, &attributes, NULL, &error),
+			 &error);
+	}
+	for (uint64_t i = 0; i < COUNT; i++) {
+		check_ok(pl_send_copy(environment->near_peer, i, &i, 8, NULL, NULL, &error), &error);
+		check_ok(pl_notify(environment->near_peer, i, NULL, NULL, &error), &error);
+	}
+	for (uint64_t i = 0; i < COUNT; i++) {
+		struct pl_completion completions[2];
+
+		collect(environment, environment->far, completions, 2);
+		check_number(completions[0].receipt.kind, PL_KIND_RECEIVE);
+		check_number(completions[0].receipt.status, 0);
+		check_number(completions[0].receipt.user_data, i);
+		check_number(completions[0].receipt.tag, i);
+		check_number(completions[0].receipt.bytes, 8);
+		check(!memcmp(messages.bytes + i * 8, &i, 8));
+		check_number(completions[1].receipt.kind, PL_KIND_NOTIFIED);
+		check_number(completions[1].receipt.value, i);
+	}
+	for (uint64_t i = 0; i < 2 * COUNT; i++) {
+		struct pl_completion completion;
+
+		collect(environment, environment->near, &completion, 1);
+		check_status(completion.receipt.status, 0, &completion.error);
+	}
+	buffer_close(&messages);
+}
+
+const struct scenario order_scenarios[] = {
+	{ "fence-write-send", fence_write_send, 0 },
+	{ "fence-write-notify", fence_write_notify, 0 },
+	{ "write-with-notification", write_with_notification, 0 },
+	{ "fence-writes-and-read", fence_writes_and_read, 0 },
+	{ "notify-among-messages", notify_among_messages, 0 },
+	{ NULL, NULL, 0 },
+};

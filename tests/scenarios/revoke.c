@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The end of grants and regions, before and in the middle of transfers. */
+#include <stdlib.h>
+
+#include "scenarios/scenario.h"
+
+struct revocable {
+	struct buffer near, far;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t token_length;
+	struct pl_remote *remote;
+};
+
+static void revocable_open(struct scenario_environment *environment, struct revocable *revocable, size_t size)
+{
+	struct pl_error error;
+
+	buffer_open(&revocable->near, environment->near, size, PL_ACCESS_LOCAL);
+	buffer_open(&revocable->far, environment->far, size, PL_ACCESS_ALL);
+	revocable->token_length = PL_TOKEN_MAX;
+	check_ok(pl_region_share(revocable->far.region, NULL, revocable->token, &revocable->token_length, &error),
+		 &error);
+	revocable->remote = import_token(environment, environment->near_peer, revocable->token,
+					 revocable->token_length);
+}
+
+static void revocable_close(struct revocable *revocable)
+{
+	pl_remote_release(revocable->remote);
+	buffer_close(&revocable->near);
+	buffer_close(&revocable->far);
+}
+
+static int revoke(struct revocable *revocable)
+{
+	return pl_region_revoke(revocable->far.region, revocable->token, revocable->token_length);
+}
+
+static void check_refused(struct scenario_environment *environment, struct revocable *revocable)
+{
+	struct pl_peer *peer = environment->near_peer;
+	struct pl_operation *operation;
+	struct pl_error error;
+	int status;
+
+	for (unsigned kind = 0; kind < 3; kind++) {
+		if (kind == 0)
+			status = pl_write(peer, revocable->remote, 0, revocable->near.region, 0, 8, NULL, &operation,
+					  &error);
+		else if (kind == 1)
+			status = pl_read(peer, revocable->remote, 0, revocable->near.region, 0, 8, NULL, &operation,
+					 &error);
+		else
+			status = pl_fetch_add(peer, revocable->remote, 0, 1, NULL, NULL, &operation, &error);
+		if (!status)
+			status = await(environment, operation, NULL, &error);
+		check_status(status, -EACCES, &error);
+	}
+}
+
+static void revoke_before(struct scenario_environment *environment)
+{
+	struct revocable one, other;
+
+	revocable_open(environment, &one, 64);
+	revocable_open(environment, &other, 64);
+	check_number(pl_region_revoke(other.far.region, one.token, one.token_length), -ENOENT);
+	check_number(revoke(&one), 0);
+	check_number(revoke(&one), -ENOENT);
+	check_number(pl_region_revoke(one.far.region, "no token", 8), -EINVAL);
+	memset(one.near.bytes, 1, 64);
+	check_refused(environment, &one);
+	value_check(one.far.bytes, 64, POISON);
+	value_check(one.near.bytes, 64, 1);
+	check_number(import_status(environment, environment->near_peer, one.token, one.token_length), -EACCES);
+	/* The other one is as good as before. */
+	pl_remote_release(import_token(environment, environment->near_peer, other.token, other.token_length));
+	revocable_close(&one);
+	revocable_close(&other);
+}
+
+/* One-sided bytes arrive beside the program's own order, as from a card: ThreadSanitizer must not mind. */
+__attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const uint8_t *byte)
+{
+	return *(const volatile uint8_t *)byte;
+}
+
+#define LARGE (256u << 20)
+#define ATTEMPTS 4
+
+/*
+ * Revokes while a large write runs: what is in the target's memory when the call returns stays as it
+ * is.  Returns whether the write had been cut short.
+ */
+static bool revoke_write_once(struct scenario_environment *environment, bool deregister)
+{
+	struct revocable revocable;
+	const uint8_t *first;
+	struct pl_operation *operation;
+	struct pl_error error;
+	uint64_t digest;
+	int status;
+
+	revocable_open(environment, &revocable, LARGE);
+	memset(revocable.near.bytes, 1, LARGE);
+	first = revocable.far.bytes;
+	check_ok(pl_write(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, LARGE, NULL,
+			  &operation, &error), &error);
+	progress_until(environment, look_at(first) != POISON);
+	if (deregister)
+		check_number(pl_region_deregister(revocable.far.region), 0);
+	else
+		check_number(revoke(&revocable), 0);
+	digest = bytes_digest(revocable.far.bytes, LARGE);
+	status = await(environment, operation, NULL, &error);
+	check_one_of(status, 0, -EACCES);
+	settle(environment, 20);
+	check(bytes_digest(revocable.far.bytes, LARGE) == digest);
+	if (deregister) {
+		revocable.far.region = NULL;
+		check_refused(environment, &revocable);
+	}
+	revocable_close(&revocable);
+	return status == -EACCES;
+}
+
+static void revoke_while_writing(struct scenario_environment *environment)
+{
+	bool cut = false;
+
+	for (unsigned i = 0; i < ATTEMPTS && !cut; i++)
+		cut = revoke_write_once(environment, false);
+	check(cut);
+}
+
+static void deregister_while_writing(struct scenario_environment *environment)
+{
+	bool cut = false;
+
+	for (unsigned i = 0; i < ATTEMPTS && !cut; i++)
+		cut = revoke_write_once(environment, true);
+	check(cut);
+}
+
+/* What the owner writes to the memory after the call returned is not read by anybody. */
+static void revoke_while_reading(struct scenario_environment *environment)
+{
+	bool cut = false;
+
+	for (unsigned i = 0; i < ATTEMPTS && !cut; i++) {
+		struct revocable revocable;
+		const uint8_t *first;
+		struct pl_operation *operation;
+		struct pl_error error;
+		int status;
+
+		revocable_open(environment, &revocable, LARGE);
+		memset(revocable.far.bytes, 1, LARGE);
+		memset(revocable.near.bytes, 0, LARGE);
+		first = revocable.near.bytes;
+		check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, LARGE, NULL,
+				 &operation, &error), &error);
+		progress_until(environment, look_at(first) == 1);
+		check_number(revoke(&revocable), 0);
+		memset(revocable.far.bytes, POISON, LARGE);
+		status = await(environment, operation, NULL, &error);
+		check_one_of(status, 0, -EACCES);
+		cut = status == -EACCES;
+		check(!bytes_contain(revocable.near.bytes, LARGE, POISON));
+		revocable_close(&revocable);
+	}
+	check(cut);
+}
+
+/* Two streams of small writes through two grants: revoking one leaves the other alone. */
+static void revoke_one_of_two(struct scenario_environment *environment)
+{
+	enum { COUNT = 400, SIZE = 5000 };
+	struct revocable one, other;
+	struct pl_completion completion;
+	struct pl_error error;
+	uint64_t digest = 0;
+
+	revocable_open(environment, &one, (size_t)COUNT * SIZE);
+	revocable_open(environment, &other, (size_t)COUNT * SIZE);
+	pattern_fill(one.near.bytes, one.near.length, 1, 0);
+	pattern_fill(other.near.bytes, other.near.length, 2, 0);
+	for (unsigned i = 0; i < COUNT; i++) {
+		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+		uint64_t at = i * (uint64_t)SIZE;
+
+		attributes.user_data = 1;
+		check_ok(pl_write(environment->near_peer, one.remote, at, one.near.region, at, SIZE, &attributes, NULL,
+				  &error), &error);
+		attributes.user_data = 2;
+		check_ok(pl_write(environment->near_peer, other.remote, at, other.near.region, at, SIZE, &attributes,
+				  NULL, &error), &error);
+		if (i == COUNT / 2) {
+			check_number(revoke(&one), 0);
+			digest = bytes_digest(one.far.bytes, one.far.length);
+		}
+	}
+	for (unsigned i = 0; i < 2 * COUNT; i++) {
+		collect(environment, environment->near, &completion, 1);
+		if (completion.receipt.user_data == 2)
+			check_status(completion.receipt.status, 0, &completion.error);
+		else
+			check_one_of(completion.receipt.status, 0, -EACCES);
+	}
+	check(bytes_digest(one.far.bytes, one.far.length) == digest);
+	pattern_check(other.far.bytes, other.far.length, 2, 0);
+	revocable_close(&one);
+	revocable_close(&other);
+}
+
+static void deregister_busy(struct scenario_environment *environment)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct buffer near;
+
+	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
+	check_ok(pl_receive(environment->near_peer, 1, 0, near.region, 0, 64, NULL, &operation, &error), &error);
+	check_number(pl_region_deregister(near.region), -EBUSY);
+	check_number(pl_region_length(near.region), 64);
+	pl_cancel(operation);
+	fail_with(environment, operation, -ECANCELED);
+	buffer_close(&near);
+	check_number(pl_region_deregister(NULL), 0);
+}
+
+const struct scenario revoke_scenarios[] = {
+	{ "revoke-before", revoke_before, SCENARIO_SETTING },
+	{ "revoke-while-writing", revoke_while_writing, SCENARIO_HEAVY },
+	{ "revoke-while-reading", revoke_while_reading, SCENARIO_HEAVY },
+	{ "revoke-one-of-two", revoke_one_of_two, 0 },
+	{ "deregister-while-writing", deregister_while_writing, SCENARIO_HEAVY },
+	{ "deregister-busy", deregister_busy, SCENARIO_SETTING },
+	{ NULL, NULL, 0 },
+};

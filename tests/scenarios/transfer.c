@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One-sided transfers of one range. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "scenarios/scenario.h"
+
+static const size_t sizes[] = { 0, 1, 7, 8, 4095, 4096, 65537, (1 << 20) + 3, 64 << 20 };
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+/* Odd, and different at both ends, so that neither alignment nor a mixed-up offset goes unseen. */
+#define NEAR_OFFSET 3
+#define FAR_OFFSET 13
+#define MARGIN 32
+
+static void write_sizes(struct scenario_environment *environment)
+{
+	for (size_t i = 0; i < SIZES; i++) {
+		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+		size_t size = sizes[i];
+		struct buffer source, target;
+		struct pl_remote *remote;
+		struct pl_operation *operation;
+		struct pl_receipt receipt;
+		struct pl_error error;
+
+		buffer_open(&source, environment->near, size + MARGIN, PL_ACCESS_LOCAL);
+		buffer_open(&target, environment->far, size + MARGIN, PL_ACCESS_WRITE);
+		remote = share(environment, target.region, environment->near_peer, NULL);
+		pattern_fill(source.bytes, source.length, i, 0);
+		attributes.user_data = 1000 + i;
+		check_ok(pl_write(environment->near_peer, remote, FAR_OFFSET, source.region, NEAR_OFFSET, size,
+				  &attributes, &operation, &error), &error);
+		complete(environment, operation, &receipt);
+		receipt_check(environment, &receipt, PL_KIND_WRITE, size);
+		check_number(receipt.user_data, 1000 + i);
+		check(receipt.peer == environment->near_peer);
+		value_check(target.bytes, FAR_OFFSET, POISON);
+		pattern_check(target.bytes + FAR_OFFSET, size, i, NEAR_OFFSET);
+		value_check(target.bytes + FAR_OFFSET + size, MARGIN - FAR_OFFSET, POISON);
+		pattern_check(source.bytes, source.length, i, 0);
+		pl_remote_release(remote);
+		buffer_close(&source);
+		buffer_close(&target);
+	}
+}
+
+static void read_sizes(struct scenario_environment *environment)
+{
+	for (size_t i = 0; i < SIZES; i++) {
+		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+		size_t size = sizes[i];
+		struct buffer source, target;
+		struct pl_remote *remote;
+		struct pl_operation *operation;
+		struct pl_receipt receipt;
+		struct pl_error error;
+
+		buffer_open(&source, environment->far, size + MARGIN, PL_ACCESS_READ);
+		buffer_open(&target, environment->near, size + MARGIN, PL_ACCESS_LOCAL);
+		remote = share(environment, source.region, environment->near_peer, NULL);
+		pattern_fill(source.bytes, source.length, i, 0);
+		attributes.user_data = 2000 + i;
+		check_ok(pl_read(environment->near_peer, remote, FAR_OFFSET, target.region, NEAR_OFFSET, size,
+				 &attributes, &operation, &error), &error);
+		complete(environment, operation, &receipt);
+		receipt_check(environment, &receipt, PL_KIND_READ, size);
+		check_number(receipt.user_data, 2000 + i);
+		value_check(target.bytes, NEAR_OFFSET, POISON);
+		pattern_check(target.bytes + NEAR_OFFSET, size, i, FAR_OFFSET);
+		value_check(target.bytes + NEAR_OFFSET + size, MARGIN - NEAR_OFFSET, POISON);
+		pattern_check(source.bytes, source.length, i, 0);
+		pl_remote_release(remote);
+		buffer_close(&source);
+		buffer_close(&target);
+	}
+}
+
+/* The accepting end is no less than the connecting one: both write to and read from each other at once. */
+static void both_directions(struct scenario_environment *environment)
+{
+	enum { SIZE = 3 << 20 };
+	struct pl_peer *peers[2] = { environment->near_peer, environment->far_peer };
+	struct pl_context *contexts[2] = { environment->near, environment->far };
+	struct buffer shared[2], own[2], back[2];
+	struct pl_remote *remotes[2];
+	struct pl_operation *writes[2], *reads[2];
+	struct pl_error error;
+
+	for (int i = 0; i < 2; i++) {
+		buffer_open(&shared[i], contexts[i], 2 * SIZE, PL_ACCESS_ALL);
+		buffer_open(&own[i], contexts[i], SIZE, PL_ACCESS_LOCAL);
+		buffer_open(&back[i], contexts[i], SIZE, PL_ACCESS_LOCAL);
+		pattern_fill(shared[i].bytes + SIZE, SIZE, 30 + (unsigned)i, 0);
+		pattern_fill(own[i].bytes, SIZE, 40 + (unsigned)i, 0);
+	}
+	for (int i = 0; i < 2; i++)
+		remotes[i] = share(environment, shared[!i].region, peers[i], NULL);
+	for (int i = 0; i < 2; i++) {
+		check_ok(pl_write(peers[i], remotes[i], 0, own[i].region, 0, SIZE, NULL, &writes[i], &error), &error);
+		check_ok(pl_read(peers[i], remotes[i], SIZE, back[i].region, 0, SIZE, NULL, &reads[i], &error), &error);
+	}
+	for (int i = 0; i < 2; i++) {
+		complete(environment, writes[i], NULL);
+		complete(environment, reads[i], NULL);
+	}
+	for (int i = 0; i < 2; i++) {
+		pattern_check(shared[i].bytes, SIZE, 40 + (unsigned)!i, 0);
+		pattern_check(back[i].bytes, SIZE, 30 + (unsigned)!i, 0);
+		pl_remote_release(remotes[i]);
+		buffer_close(&own[i]);
+		buffer_close(&back[i]);
+	}
+	buffer_close(&shared[0]);
+	buffer_close(&shared[1]);
+}
+
+static void allocated_regions(struct scenario_environment *environment)
+{
+	enum { SIZE = (1 << 20) + 11 };
+	struct pl_region *source, *target;
+	struct pl_remote *remote;
+	struct pl_operation *operation;
+	struct pl_error error;
+	uint8_t *from, *to;
+
+	check_ok(pl_region_allocate(environment->near, SIZE, PL_ACCESS_LOCAL, &source, &error), &error);
+	check_ok(pl_region_allocate(environment->far, SIZE, PL_ACCESS_ALL, &target, &error), &error);
+	from = pl_region_address(source);
+	to = pl_region_address(target);
+	check_number(pl_region_length(source), SIZE);
+	check_text(pl_region_memory(target), "host");
+	check_number((uintptr_t)to % (size_t)sysconf(_SC_PAGESIZE), 0);
+	value_check(from, SIZE, 0);
+	value_check(to, SIZE, 0);
+	pattern_fill(from, SIZE, 9, 0);
+	remote = share(environment, target, environment->near_peer, NULL);
+	check_ok(pl_write(environment->near_peer, remote, 0, source, 0, SIZE, NULL, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	pattern_check(to, SIZE, 9, 0);
+	memset(from, 0, SIZE);
+	check_ok(pl_read(environment->near_peer, remote, 0, source, 0, SIZE, NULL, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	pattern_check(from, SIZE, 9, 0);
+	pl_remote_release(remote);
+	check_number(pl_region_deregister(source), 0);
+	check_number(pl_region_deregister(target), 0);
+}
+
+#define MANY 1000
+#define MANY_SLOT 3001
+
+struct many {
+	struct buffer from, into, far;
+	struct pl_remote *remote;
+	uint64_t sum;
+};
+
+/* Operation number i: a third each are writes and reads of slot i, and additions to one counter. */
+static void many_post(struct scenario_environment *environment, struct many *many, size_t i)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_peer *peer = environment->near_peer;
+	struct pl_error error;
+	uint64_t slot = i * MANY_SLOT;
+
+	attributes.user_data = i;
+	if (i % 3 == 0) {
+		check_ok(pl_write(peer, many->remote, 8 + slot, many->from.region, slot, i, &attributes, NULL, &error),
+			 &error);
+	} else if (i % 3 == 1) {
+		check_ok(pl_read(peer, many->remote, 8 + slot, many->into.region, slot, i, &attributes, NULL, &error),
+			 &error);
+	} else {
+		check_ok(pl_fetch_add(peer, many->remote, 0, i, NULL, &attributes, NULL, &error), &error);
+		many->sum += i;
+	}
+}
+
+static void many_check(const struct many *many)
+{
+	uint64_t word;
+
+	memcpy(&word, many->far.bytes, 8);
+	check_number(word, many->sum);
+	for (size_t i = 0; i < MANY; i++) {
+		size_t slot = i * MANY_SLOT;
+
+		if (i % 3 == 0) {
+			pattern_check(many->far.bytes + 8 + slot, i, 50, slot);
+			pattern_check(many->far.bytes + 8 + slot + i, MANY_SLOT - i, 51, 8 + slot + i);
+		} else if (i % 3 == 1) {
+			pattern_check(many->into.bytes + slot, i, 51, 8 + slot);
+			value_check(many->into.bytes + slot + i, MANY_SLOT - i, POISON);
+		}
+	}
+}
+
+static void many_concurrent(struct scenario_environment *environment)
+{
+	static const enum pl_kind kinds[3] = { PL_KIND_WRITE, PL_KIND_READ, PL_KIND_FETCH_ADD };
+	struct pl_completion *completions = calloc(MANY, sizeof(*completions));
+	bool seen[MANY] = { false };
+	struct many many = { .sum = 0 };
+
+	buffer_open(&many.from, environment->near, MANY * MANY_SLOT, PL_ACCESS_LOCAL);
+	buffer_open(&many.into, environment->near, MANY * MANY_SLOT, PL_ACCESS_LOCAL);
+	buffer_open(&many.far, environment->far, 8 + MANY * MANY_SLOT, PL_ACCESS_ALL);
+	pattern_fill(many.from.bytes, many.from.length, 50, 0);
+	pattern_fill(many.far.bytes, many.far.length, 51, 0);
+	memset(many.far.bytes, 0, 8);
+	many.remote = share(environment, many.far.region, environment->near_peer, NULL);
+	for (size_t i = 0; i < MANY; i++)
+		many_post(environment, &many, i);
+	collect(environment, environment->near, completions, MANY);
+	for (size_t i = 0; i < MANY; i++) {
+		const struct pl_receipt *receipt = &completions[i].receipt;
+
+		check(receipt->user_data < MANY && !seen[receipt->user_data]);
+		seen[receipt->user_data] = true;
+		check_status(receipt->status, 0, &completions[i].error);
+		check_number(receipt->kind, kinds[receipt->user_data % 3]);
+		if (receipt->kind != PL_KIND_FETCH_ADD)
+			receipt_check(environment, receipt, receipt->kind, receipt->user_data);
+	}
+	check_number(pl_poll(environment->near, completions, MANY), 0);
+	many_check(&many);
+	pl_remote_release(many.remote);
+	buffer_close(&many.from);
+	buffer_close(&many.into);
+	buffer_close(&many.far);
+	free(completions);
+}
+
+/* What is promised less or more of a completion changes nothing about the bytes that arrive. */
+static void visibility(struct scenario_environment *environment)
+{
+	static const enum pl_visible levels[] = { PL_VISIBLE_ON_WIRE, PL_VISIBLE_PLACED, PL_VISIBLE_GPU_VISIBLE };
+	enum { SIZE = 300000 };
+	struct buffer source, target;
+	struct pl_remote *remote;
+	struct pl_error error;
+
+	buffer_open(&source, environment->near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&target, environment->far, SIZE, PL_ACCESS_ALL);
+	remote = share(environment, target.region, environment->near_peer, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+		struct pl_operation *operation;
+		struct pl_receipt receipt;
+
+		attributes.visible = levels[i];
+		pattern_fill(source.bytes, SIZE, 60 + i, 0);
+		check_ok(pl_write(environment->near_peer, remote, 0, source.region, 0, SIZE, &attributes, &operation,
+				  &error), &error);
+		complete(environment, operation, &receipt);
+		receipt_check(environment, &receipt, PL_KIND_WRITE, SIZE);
+		if (levels[i] == PL_VISIBLE_ON_WIRE) {
+			memset(source.bytes, POISON, SIZE);
+			progress_until(environment, pattern_matches(target.bytes, SIZE, 60 + i, 0));
+		}
+		pattern_check(target.bytes, SIZE, 60 + i, 0);
+	}
+	pl_remote_release(remote);
+	buffer_close(&source);
+	buffer_close(&target);
+}
+
+const struct scenario transfer_scenarios[] = {
+	{ "write-sizes", write_sizes, SCENARIO_HEAVY },
+	{ "read-sizes", read_sizes, SCENARIO_HEAVY },
+	{ "both-directions", both_directions, 0 },
+	{ "allocated-regions", allocated_regions, 0 },
+	{ "many-concurrent", many_concurrent, 0 },
+	{ "visibility", visibility, 0 },
+	{ NULL, NULL, 0 },
+};

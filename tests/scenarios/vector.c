@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One-sided transfers of many ranges as one operation. */
+#include <stdlib.h>
+
+#include "scenarios/scenario.h"
+
+#define SLOT 128
+#define REGIONS 3
+
+struct vectors {
+	struct buffer near[REGIONS], far[REGIONS];
+	struct pl_remote *remotes[REGIONS];
+	struct pl_transfer *transfers;
+	size_t count;
+	uint64_t bytes;
+};
+
+/* Element i moves i % 113 bytes between slot i at near and a slot far from it, of another region, at far. */
+static void vectors_open(struct scenario_environment *environment, struct vectors *vectors, size_t count)
+{
+	size_t slots = count / REGIONS + 1;
+
+	vectors->count = count;
+	vectors->bytes = 0;
+	vectors->transfers = calloc(count, sizeof(*vectors->transfers));
+	check(vectors->transfers);
+	for (unsigned r = 0; r < REGIONS; r++) {
+		buffer_open(&vectors->near[r], environment->near, slots * SLOT, PL_ACCESS_LOCAL);
+		buffer_open(&vectors->far[r], environment->far, slots * SLOT, PL_ACCESS_ALL);
+		vectors->remotes[r] = share(environment, vectors->far[r].region, environment->near_peer, NULL);
+	}
+	for (size_t i = 0; i < count; i++) {
+		size_t slot = i / REGIONS;
+
+		vectors->transfers[i] = (struct pl_transfer){
+			.remote = vectors->remotes[(i + 1) % REGIONS],
+			.remote_offset = (slots - 1 - slot) * SLOT + i % 5,
+			.region = vectors->near[i % REGIONS].region,
+			.offset = slot * SLOT + i % 7,
+			.length = count == 1 ? 113 : i % 113,
+		};
+		vectors->bytes += vectors->transfers[i].length;
+	}
+}
+
+static void vectors_close(struct vectors *vectors)
+{
+	for (unsigned r = 0; r < REGIONS; r++) {
+		pl_remote_release(vectors->remotes[r]);
+		buffer_close(&vectors->near[r]);
+		buffer_close(&vectors->far[r]);
+	}
+	free(vectors->transfers);
+}
+
+/* Fills one end with patterns and poisons the other. */
+static void vectors_fill(struct buffer *from, struct buffer *to)
+{
+	for (unsigned r = 0; r < REGIONS; r++) {
+		pattern_fill(from[r].bytes, from[r].length, 70 + r, 0);
+		memset(to[r].bytes, POISON, to[r].length);
+	}
+}
+
+static void vectors_check(const struct vectors *vectors, bool written)
+{
+	const struct buffer *to = written ? vectors->far : vectors->near;
+	size_t touched = 0;
+
+	for (size_t i = 0; i < vectors->count; i++) {
+		const struct pl_transfer *transfer = &vectors->transfers[i];
+		unsigned near = i % REGIONS, far = (i + 1) % REGIONS;
+
+		if (written)
+			pattern_check(vectors->far[far].bytes + transfer->remote_offset, transfer->length, 70 + near,
+				      transfer->offset);
+		else
+			pattern_check(vectors->near[near].bytes + transfer->offset, transfer->length, 70 + far,
+				      transfer->remote_offset);
+	}
+	/* No pattern byte equals POISON: what is not poison was written. */
+	for (unsigned r = 0; r < REGIONS; r++) {
+		for (size_t i = 0; i < to[r].length; i++)
+			touched += to[r].bytes[i] != POISON;
+	}
+	check_number(touched, vectors->bytes);
+}
+
+static void vector_counts(struct scenario_environment *environment)
+{
+	static const size_t counts[] = { 1, 2, 100, PL_TRANSFERS_MAX };
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		struct vectors vectors;
+		struct pl_operation *operation;
+		struct pl_receipt receipt;
+		struct pl_error error;
+		struct pl_transfer *copy;
+
+		vectors_open(environment, &vectors, counts[i]);
+		copy = calloc(counts[i], sizeof(*copy));
+		memcpy(copy, vectors.transfers, counts[i] * sizeof(*copy));
+		vectors_fill(vectors.near, vectors.far);
+		check_ok(pl_writev(environment->near_peer, copy, counts[i], NULL, &operation, &error), &error);
+		/* The array is the caller's again. */
+		memset(copy, 0xff, counts[i] * sizeof(*copy));
+		complete(environment, operation, &receipt);
+		receipt_check(environment, &receipt, PL_KIND_WRITE, vectors.bytes);
+		vectors_check(&vectors, true);
+
+		memcpy(copy, vectors.transfers, counts[i] * sizeof(*copy));
+		vectors_fill(vectors.far, vectors.near);
+		check_ok(pl_readv(environment->near_peer, copy, counts[i], NULL, &operation, &error), &error);
+		memset(copy, 0xff, counts[i] * sizeof(*copy));
+		complete(environment, operation, &receipt);
+		receipt_check(environment, &receipt, PL_KIND_READ, vectors.bytes);
+		vectors_check(&vectors, false);
+		free(copy);
+		vectors_close(&vectors);
+	}
+}
+
+static void vector_of_nothing(struct scenario_environment *environment)
+{
+	struct vectors vectors;
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	vectors_open(environment, &vectors, 5);
+	for (unsigned i = 0; i < 5; i++)
+		vectors.transfers[i].length = 0;
+	vectors.bytes = 0;
+	vectors_fill(vectors.near, vectors.far);
+	check_ok(pl_writev(environment->near_peer, vectors.transfers, 5, NULL, &operation, &error), &error);
+	complete(environment, operation, &receipt);
+	receipt_check(environment, &receipt, PL_KIND_WRITE, 0);
+	vectors_check(&vectors, true);
+	vectors_fill(vectors.far, vectors.near);
+	check_ok(pl_readv(environment->near_peer, vectors.transfers, 5, NULL, &operation, &error), &error);
+	complete(environment, operation, &receipt);
+	receipt_check(environment, &receipt, PL_KIND_READ, 0);
+	vectors_check(&vectors, false);
+	vectors_close(&vectors);
+}
+
+/* One bad element among good ones: nothing at all is posted. */
+static void vector_refused(struct scenario_environment *environment)
+{
+	struct vectors vectors;
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pl_transfer *many = calloc(PL_TRANSFERS_MAX + 1, sizeof(*many));
+
+	vectors_open(environment, &vectors, 10);
+	vectors_fill(vectors.near, vectors.far);
+	for (unsigned i = 0; i <= PL_TRANSFERS_MAX; i++)
+		many[i] = vectors.transfers[0];
+	check_status(pl_writev(environment->near_peer, many, PL_TRANSFERS_MAX + 1, NULL, &operation, &error), -EINVAL,
+		     &error);
+	check_status(pl_readv(environment->near_peer, many, PL_TRANSFERS_MAX + 1, NULL, &operation, &error), -EINVAL,
+		     &error);
+	vectors.transfers[9].remote_offset = vectors.far[0].length - 1;
+	vectors.transfers[9].length = 2;
+	check_status(pl_writev(environment->near_peer, vectors.transfers, 10, NULL, &operation, &error), -ERANGE,
+		     &error);
+	vectors.transfers[9].remote_offset = 0;
+	vectors.transfers[9].offset = UINT64_MAX;
+	check_status(pl_writev(environment->near_peer, vectors.transfers, 10, NULL, &operation, &error), -ERANGE,
+		     &error);
+	check_status(pl_readv(environment->near_peer, vectors.transfers, 10, NULL, &operation, &error), -ERANGE,
+		     &error);
+	settle(environment, 20);
+	for (unsigned r = 0; r < REGIONS; r++)
+		value_check(vectors.far[r].bytes, vectors.far[r].length, POISON);
+	vectors_close(&vectors);
+	free(many);
+}
+
+/* Elements large enough to be spread over all streams. */
+static void vector_large(struct scenario_environment *environment)
+{
+	enum { COUNT = 9, SIZE = (1 << 20) + 77 };
+	struct pl_transfer transfers[COUNT];
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	buffer_open(&near, environment->near, COUNT * SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, COUNT * SIZE, PL_ACCESS_ALL);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	pattern_fill(near.bytes, near.length, 80, 0);
+	for (unsigned i = 0; i < COUNT; i++)
+		transfers[i] = (struct pl_transfer){ remote, (COUNT - 1 - i) * (uint64_t)SIZE, near.region,
+						     i * (uint64_t)SIZE, SIZE };
+	check_ok(pl_writev(environment->near_peer, transfers, COUNT, NULL, &operation, &error), &error);
+	complete(environment, operation, &receipt);
+	receipt_check(environment, &receipt, PL_KIND_WRITE, COUNT * SIZE);
+	for (unsigned i = 0; i < COUNT; i++)
+		pattern_check(far.bytes + (COUNT - 1 - i) * (size_t)SIZE, SIZE, 80, i * (size_t)SIZE);
+	memset(near.bytes, POISON, near.length);
+	check_ok(pl_readv(environment->near_peer, transfers, COUNT, NULL, &operation, &error), &error);
+	complete(environment, operation, &receipt);
+	receipt_check(environment, &receipt, PL_KIND_READ, COUNT * SIZE);
+	pattern_check(near.bytes, near.length, 80, 0);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+const struct scenario vector_scenarios[] = {
+	{ "vector-counts", vector_counts, 0 },
+	{ "vector-of-nothing", vector_of_nothing, 0 },
+	{ "vector-refused", vector_refused, SCENARIO_SETTING },
+	{ "vector-large", vector_large, 0 },
+	{ NULL, NULL, 0 },
+};

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "support/buffer.h"
+
+#include <stdlib.h>
+
+#define GUARD_VALUE 0xc7
+
+/* Looks at memory that a transfer may be writing: that is what some tests are about. */
+#define LOOKS_AT_SHARED __attribute__((no_sanitize("thread")))
+
+static uint64_t mix(uint64_t value)
+{
+	value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+	value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+	return value ^ (value >> 31);
+}
+
+uint64_t random_next(uint64_t *state)
+{
+	*state += 0x9e3779b97f4a7c15ull;
+	return mix(*state);
+}
+
+/* Eight bytes of a pattern, the first in the low bits. */
+static uint64_t pattern_word(uint64_t seed, uint64_t index)
+{
+	return mix(seed * 0x9e3779b97f4a7c15ull + index) & 0x7f7f7f7f7f7f7f7full;
+}
+
+static uint8_t pattern_byte(uint64_t seed, uint64_t position)
+{
+	return (uint8_t)(pattern_word(seed, position / 8) >> (position % 8 * 8));
+}
+
+static void store_word(uint8_t *to, uint64_t word)
+{
+	for (unsigned i = 0; i < 8; i++)
+		to[i] = (uint8_t)(word >> (i * 8));
+}
+
+void pattern_fill(uint8_t *bytes, size_t length, uint64_t seed, uint64_t position)
+{
+	size_t i = 0;
+
+	for (; i < length && (position + i) % 8; i++)
+		bytes[i] = pattern_byte(seed, position + i);
+	for (; length - i >= 8; i += 8)
+		store_word(bytes + i, pattern_word(seed, (position + i) / 8));
+	for (; i < length; i++)
+		bytes[i] = pattern_byte(seed, position + i);
+}
+
+LOOKS_AT_SHARED static uint64_t load_word(const uint8_t *from)
+{
+	uint64_t word = 0;
+
+	for (unsigned i = 0; i < 8; i++)
+		word |= (uint64_t)from[i] << (i * 8);
+	return word;
+}
+
+/* The first byte that differs, or length. */
+LOOKS_AT_SHARED static size_t pattern_mismatch(const uint8_t *bytes, size_t length, uint64_t seed, uint64_t position)
+{
+	size_t i = 0;
+
+	while (i < length) {
+		if ((position + i) % 8 == 0 && length - i >= 8 &&
+		    load_word(bytes + i) == pattern_word(seed, (position + i) / 8)) {
+			i += 8;
+			continue;
+		}
+		if (bytes[i] != pattern_byte(seed, position + i))
+			return i;
+		i++;
+	}
+	return length;
+}
+
+bool pattern_matches(const uint8_t *bytes, size_t length, uint64_t seed, uint64_t position)
+{
+	return pattern_mismatch(bytes, length, seed, position) == length;
+}
+
+void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint64_t seed,
+		      uint64_t position)
+{
+	size_t at = pattern_mismatch(bytes, length, seed, position);
+
+	if (at != length)
+		check_failed(file, line, "byte %zu of %zu is 0x%02x, not 0x%02x", at, length, bytes[at],
+			     pattern_byte(seed, position + at));
+}
+
+void value_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint8_t value)
+{
+	for (size_t i = 0; i < length; i++) {
+		if (bytes[i] != value)
+			check_failed(file, line, "byte %zu of %zu is 0x%02x, not 0x%02x", i, length, bytes[i], value);
+	}
+}
+
+LOOKS_AT_SHARED bool bytes_contain(const uint8_t *bytes, size_t length, uint8_t value)
+{
+	for (size_t i = 0; i < length; i++) {
+		if (bytes[i] == value)
+			return true;
+	}
+	return false;
+}
+
+LOOKS_AT_SHARED uint64_t bytes_digest(const uint8_t *bytes, size_t length)
+{
+	uint64_t digest = length;
+	size_t i = 0;
+
+	for (; length - i >= 8; i += 8) {
+		digest = (digest ^ load_word(bytes + i)) * 0x9fb21c651e98df25ull;
+		digest ^= digest >> 32;
+	}
+	for (; i < length; i++)
+		digest = (digest ^ bytes[i]) * 0x9fb21c651e98df25ull;
+	return digest;
+}
+
+void buffer_open_bare(struct buffer *buffer, size_t length)
+{
+	size_t inner = (length + 63) / 64 * 64;
+
+	buffer->memory = aligned_alloc(64, inner + 2 * BUFFER_GUARD);
+	check(buffer->memory);
+	buffer->bytes = buffer->memory + BUFFER_GUARD;
+	buffer->length = length;
+	buffer->region = NULL;
+	memset(buffer->memory, GUARD_VALUE, BUFFER_GUARD);
+	memset(buffer->bytes, POISON, length);
+	memset(buffer->bytes + length, GUARD_VALUE, BUFFER_GUARD);
+}
+
+void buffer_open(struct buffer *buffer, struct pl_context *context, size_t length, unsigned access)
+{
+	struct pl_error error;
+
+	buffer_open_bare(buffer, length);
+	check_ok(pl_region_register(context, buffer->bytes, length, access, &buffer->region, &error), &error);
+}
+
+void buffer_check_guards(const struct buffer *buffer)
+{
+	value_check(buffer->memory, BUFFER_GUARD, GUARD_VALUE);
+	value_check(buffer->bytes + buffer->length, BUFFER_GUARD, GUARD_VALUE);
+}
+
+void buffer_close_bare(struct buffer *buffer)
+{
+	buffer_check_guards(buffer);
+	free(buffer->memory);
+	*buffer = (struct buffer){ 0 };
+}
+
+void buffer_close(struct buffer *buffer)
+{
+	check_number(pl_region_deregister(buffer->region), 0);
+	buffer_close_bare(buffer);
+}

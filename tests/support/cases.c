@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "support/cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "support/process.h"
+
+static void case_test(void **state)
+{
+	const struct test_case *one = *state;
+
+	assert_int_equal(process_run(one->name, one->seconds, one->run, (void *)one->argument), 0);
+}
+
+int cases_run(const char *group, const struct test_case *cases, size_t count)
+{
+	struct CMUnitTest *tests = calloc(count, sizeof(*tests));
+	int failed;
+
+	if (!tests)
+		return 2;
+	for (size_t i = 0; i < count; i++)
+		tests[i] = (struct CMUnitTest){ cases[i].name, case_test, NULL, NULL, (void *)&cases[i] };
+	/* The macro that usually calls this takes the length of an array. */
+	failed = _cmocka_run_group_tests(group, tests, count, NULL, NULL);
+	free(tests);
+	return failed ? 1 : 0;
+}

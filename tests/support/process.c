@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "support/process.h"
+
+#include <pthread.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/check.h"
+
+static uint64_t read_clock(clockid_t id)
+{
+	struct timespec time;
+
+	clock_gettime(id, &time);
+	return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
+}
+
+uint64_t clock_now(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t cpu_time(void)
+{
+	return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+void sleep_ms(unsigned milliseconds)
+{
+	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000L };
+
+	while (nanosleep(&time, &time) < 0 && errno == EINTR)
+		;
+}
+
+pid_t process_fork(void)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	check(pid >= 0);
+	if (!pid)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
+}
+
+int process_wait(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0)
+		check(errno == EINTR);
+	return status;
+}
+
+void process_kill(pid_t pid, int signal)
+{
+	kill(pid, signal);
+	process_wait(pid);
+}
+
+void process_stop(pid_t pid)
+{
+	int status;
+
+	check(!kill(pid, SIGSTOP));
+	while (waitpid(pid, &status, WUNTRACED) < 0)
+		check(errno == EINTR);
+	check(WIFSTOPPED(status));
+}
+
+/* True once the child ended; polls, as a time limit cannot be given to waitpid(2). */
+static bool ended_within(pid_t pid, unsigned seconds, int *status)
+{
+	uint64_t deadline = clock_now() + seconds * SECOND;
+	unsigned naps = 0;
+
+	while (waitpid(pid, status, WNOHANG) == 0) {
+		if (clock_now() > deadline)
+			return false;
+		sleep_ms(naps++ < 20 ? 1 : 10);
+	}
+	return true;
+}
+
+int process_run(const char *name, unsigned seconds, void (*test)(void *argument), void *argument)
+{
+	static const int crashes[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL };
+	int status = 0;
+	bool ended;
+	pid_t pid = process_fork();
+
+	if (!pid) {
+		setpgid(0, 0);
+		/* A test library's handlers would hide a crash. */
+		for (unsigned i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++)
+			signal(crashes[i], SIG_DFL);
+		test(argument);
+		exit(0);
+	}
+	setpgid(pid, pid);
+	ended = ended_within(pid, seconds, &status);
+	if (!ended) {
+		fprintf(stderr, "%s: not done within %u s\n", name, seconds);
+		kill(pid, SIGABRT);
+		if (!ended_within(pid, 2, &status))
+			process_kill(pid, SIGKILL);
+	}
+	kill(-pid, SIGKILL);
+	if (!ended)
+		return -1;
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "%s: ended by signal %d (%s)\n", name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status))
+		fprintf(stderr, "%s: exited with %d\n", name, WEXITSTATUS(status));
+	return status ? -1 : 0;
+}
+
+static unsigned directory_entries(const char *path)
+{
+	DIR *directory = opendir(path);
+	unsigned count = 0;
+
+	check(directory);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count - 2;
+}
+
+unsigned open_descriptors(void)
+{
+	return directory_entries("/proc/self/fd") - 1;
+}
+
+static void *no_work(void *argument)
+{
+	return argument;
+}
+
+unsigned running_threads(void)
+{
+	pthread_t thread;
+
+	/* A sanitizer starts a thread of its own with the first one: let that be now. */
+	check_number(pthread_create(&thread, NULL, no_work, NULL), 0);
+	pthread_join(thread, NULL);
+	return directory_entries("/proc/self/task");
+}
+
+void check_threads(unsigned expected)
+{
+	for (unsigned i = 0; i < 500 && running_threads() != expected; i++)
+		sleep_ms(1);
+	check_number(running_threads(), expected);
+}
+
+uint64_t resident_memory(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	unsigned long total, resident;
+
+	check(file);
+	check_number(fscanf(file, "%lu %lu", &total, &resident), 2);
+	fclose(file);
+	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+
+bool resident_within(uint64_t before, uint64_t limit)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	bool exact = false;
+#else
+	bool exact = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#endif
+
+	return !exact || resident_memory() < before + limit;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "support/proxy.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/socket.h"
+
+#define CONNECTIONS 32
+
+struct relayed {
+	int fds[2];          /* client, server */
+	uint64_t passed[2];  /* bytes from the client, from the server */
+	bool ended[2];
+	bool stalled[2];
+};
+
+struct relay {
+	struct proxy *proxy;
+	struct relayed connections[CONNECTIONS];
+	unsigned count;
+};
+
+static void hang_up(struct relayed *relayed)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		shutdown(relayed->fds[i], SHUT_RDWR);
+		relayed->ended[i] = true;
+	}
+}
+
+/* Passes bytes with the damage at `at` of them; what is left out or added is counted as passed or not at all. */
+static void pass_damaged(struct relay *relay, struct relayed *relayed, unsigned from, uint8_t *bytes, size_t length,
+			 size_t at)
+{
+	const struct damage *damage = &relay->proxy->damage;
+	int to = relayed->fds[!from];
+	size_t skip;
+
+	atomic_store(&relay->proxy->damaged, true);
+	switch (damage->kind) {
+	case DAMAGE_FLIP:
+		bytes[at] ^= (uint8_t)(1u << damage->bit);
+		socket_send(to, bytes, length);
+		break;
+	case DAMAGE_CUT:
+		socket_send(to, bytes, at);
+		hang_up(relayed);
+		break;
+	case DAMAGE_INSERT:
+		socket_send(to, bytes, at);
+		socket_send(to, damage->bytes, damage->length);
+		socket_send(to, bytes + at, length - at);
+		break;
+	case DAMAGE_DROP:
+		skip = length - at < damage->length ? length - at : damage->length;
+		socket_send(to, bytes, at);
+		socket_send(to, bytes + at + skip, length - at - skip);
+		break;
+	case DAMAGE_STALL:
+		socket_send(to, bytes, at);
+		relayed->stalled[from] = true;
+		break;
+	case DAMAGE_NONE:
+		break;
+	}
+}
+
+static void pass(struct relay *relay, unsigned index, unsigned from)
+{
+	const struct damage *damage = &relay->proxy->damage;
+	struct relayed *relayed = &relay->connections[index];
+	uint8_t bytes[16384];
+	ssize_t got = recv(relayed->fds[from], bytes, sizeof(bytes), MSG_DONTWAIT);
+	uint64_t before = relayed->passed[from];
+
+	if (got < 0 && errno == EAGAIN)
+		return;
+	if (got <= 0) {
+		hang_up(relayed);
+		return;
+	}
+	relayed->passed[from] += (uint64_t)got;
+	if (damage->kind != DAMAGE_NONE && damage->connection == index && damage->direction == from &&
+	    damage->offset >= before && damage->offset < before + (uint64_t)got)
+		pass_damaged(relay, relayed, from, bytes, (size_t)got, damage->offset - before);
+	else if (!socket_send(relayed->fds[!from], bytes, (size_t)got))
+		hang_up(relayed);
+}
+
+static void admit(struct relay *relay)
+{
+	struct relayed *relayed = &relay->connections[relay->count];
+	int client = socket_accept(relay->proxy->listener);
+	int server = socket_connect(relay->proxy->target);
+
+	if (server < 0 || relay->count == CONNECTIONS) {
+		close(client);
+		if (server >= 0)
+			close(server);
+		return;
+	}
+	*relayed = (struct relayed){ .fds = { client, server } };
+	relay->count++;
+}
+
+static void *relay_run(void *argument)
+{
+	struct relay relay = { .proxy = argument };
+
+	while (!atomic_load(&relay.proxy->stop)) {
+		struct pollfd fds[1 + 2 * CONNECTIONS] = { { relay.proxy->listener, POLLIN, 0 } };
+		unsigned count = relay.count;
+
+		for (unsigned i = 0; i < 2 * count; i++) {
+			const struct relayed *relayed = &relay.connections[i / 2];
+			bool quiet = relayed->ended[i % 2] || relayed->stalled[i % 2];
+
+			fds[1 + i] = (struct pollfd){ quiet ? -1 : relayed->fds[i % 2], POLLIN, 0 };
+		}
+		if (poll(fds, 1 + 2 * count, 5) <= 0)
+			continue;
+		for (unsigned i = 0; i < 2 * count; i++) {
+			if (fds[1 + i].revents)
+				pass(&relay, i / 2, i % 2);
+		}
+		if (fds[0].revents)
+			admit(&relay);
+	}
+	for (unsigned i = 0; i < relay.count; i++) {
+		close(relay.connections[i].fds[0]);
+		close(relay.connections[i].fds[1]);
+	}
+	return NULL;
+}
+
+void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage)
+{
+	*proxy = (struct proxy){ .damage = *damage };
+	snprintf(proxy->target, sizeof(proxy->target), "%s", target);
+	proxy->listener = socket_listen(proxy->address);
+	check_number(pthread_create(&proxy->thread, NULL, relay_run, proxy), 0);
+}
+
+bool proxy_stop(struct proxy *proxy)
+{
+	atomic_store(&proxy->stop, true);
+	pthread_join(proxy->thread, NULL);
+	close(proxy->listener);
+	return atomic_load(&proxy->damaged);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "wire/wire.h"
+
+static struct pl_token sample(void)
+{
+	struct pl_token token = { .rights = PL_ACCESS_READ | PL_ACCESS_ATOMIC, .grant = 0x0102030405060708,
+				  .length = 0x1112131415161718, .expires = 0x2122232425262728 };
+
+	for (unsigned i = 0; i < 16; i++) {
+		token.context_id[i] = (uint8_t)(0x40 + i);
+		token.secret[i] = (uint8_t)(0x50 + i);
+	}
+	return token;
+}
+
+/* Puts the checksum right after the bytes before it were changed. */
+static void seal(uint8_t *buffer)
+{
+	uint32_t sum = htole32(XXH32(buffer, PL_TOKEN_SIZE - 4, 0));
+
+	memcpy(buffer + PL_TOKEN_SIZE - 4, &sum, 4);
+}
+
+static void test_golden(void **state)
+{
+	static const uint8_t golden[PL_TOKEN_SIZE] = {
+		'P',  'L',  'T',  '1',	1,    5,    0,	  0,	0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
+		0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f, 8,	7,    6,    5,	  4,	3,    2,    1,	  0x50, 0x51,
+		0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x5b, 0x5c, 0x5d, 0x5e, 0x5f, 0x18, 0x17, 0x16,
+		0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0xb7, 0x6e, 0xba, 0xf4,
+	};
+	struct pl_token decoded, token = sample();
+	uint8_t buffer[PL_TOKEN_SIZE];
+
+	(void)state;
+	memset(buffer, 0xee, sizeof(buffer));
+	pl_token_encode(&token, buffer);
+	assert_memory_equal(buffer, golden, sizeof(golden));
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), 0);
+	assert_int_equal(decoded.rights, token.rights);
+	assert_memory_equal(decoded.context_id, token.context_id, 16);
+	assert_true(decoded.grant == token.grant);
+	assert_memory_equal(decoded.secret, token.secret, 16);
+	assert_true(decoded.length == token.length);
+	assert_true(decoded.expires == token.expires);
+}
+
+static void test_every_bit_counts(void **state)
+{
+	struct pl_token decoded, token = sample();
+	uint8_t buffer[PL_TOKEN_SIZE];
+
+	(void)state;
+	pl_token_encode(&token, buffer);
+	for (size_t bit = 0; bit < 8 * PL_TOKEN_SIZE; bit++) {
+		int expected = bit / 8 < 5 ? -EPROTO : -EBADMSG; /* magic and version come first */
+
+		buffer[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), expected);
+		buffer[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), 0);
+}
+
+static void test_lengths(void **state)
+{
+	struct pl_token decoded, token = sample();
+	uint8_t buffer[PL_TOKEN_SIZE];
+
+	(void)state;
+	pl_token_encode(&token, buffer);
+	for (size_t length = 0; length <= 2 * PL_TOKEN_SIZE; length++) {
+		uint8_t *exact = calloc(1, length ? length : 1);
+
+		assert_non_null(exact);
+		memcpy(exact, buffer, PL_MIN(length, sizeof(buffer)));
+		assert_int_equal(pl_token_decode(exact, length, &decoded), length == PL_TOKEN_SIZE ? 0 : -EPROTO);
+		free(exact);
+	}
+	assert_int_equal(pl_token_decode(NULL, 0, &decoded), -EPROTO);
+}
+
+/* A checksum that fits is no excuse. */
+static void test_sealed_nonsense(void **state)
+{
+	struct pl_token decoded, token = sample();
+	uint8_t buffer[PL_TOKEN_SIZE];
+
+	(void)state;
+	for (unsigned bit = 0; bit < 16; bit++) {
+		pl_token_encode(&token, buffer);
+		buffer[6 + bit / 8] ^= (uint8_t)(1 << bit % 8);
+		seal(buffer);
+		assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
+	}
+	pl_token_encode(&token, buffer);
+	buffer[4] = 2;
+	seal(buffer);
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
+	token.rights = PL_ACCESS_ALL + 1;
+	pl_token_encode(&token, buffer);
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_every_bit_counts),
+		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_sealed_nonsense),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
