@@ -196,7 +196,7 @@ void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_l
 
 static void ask_for_sweep(struct tcp_lane *lane)
 {
-	atomic_store(&lane->sweep, true);
+	atomic_store(&lane->sweep, 1);
 	tcp_kick(lane);
 }
 

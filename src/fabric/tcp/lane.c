@@ -215,7 +215,7 @@ static void lane_run(struct pl_task *task)
 		lane->dialing = false;
 		tcp_lane_dial(lane);
 	}
-	if (atomic_exchange(&lane->sweep, false)) {
+	if (atomic_exchange(&lane->sweep, 0)) {
 		tcp_transmit_sweep(lane, false);
 		tcp_request_sweep(lane, false);
 	}

@@ -66,9 +66,9 @@ struct tcp_lane {
 	struct pl_source source;
 	struct pl_stream stream;
 	struct pl_task task;
+	atomic_uint sweep; /* asked for by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
-	atomic_bool sweep;
 	bool joining, dialing;   /* what the task is to do first */
 	bool flushing;
 	bool blocked;            /* the socket is full: EPOLLOUT tells when there is room worth using */
