@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/demo.h"
+#include "cli/hash.h"
+#include "cli/progress.h"
+
+#define PULL_PIECE (4ull << 20)
+#define FRAMES_AT_ONCE 4
+#define COMPARE_PIECE (256u << 10)
+#define WRITES_WARM 200
+#define WRITES 10000
+
+/* -- pull --------------------------------------------------------------------------------------- */
+
+struct pulling {
+	struct demo *demo;
+	struct progress progress;
+	struct pl_region *region;
+	uint64_t before; /* bytes of earlier files */
+};
+
+static int pulled(void *user, uint64_t done, struct pl_error *error)
+{
+	struct pulling *pulling = user;
+
+	(void)error;
+	progress_update(&pulling->progress, pulling->before + done);
+	return 0;
+}
+
+/* Imports what a name stands for and moves it between the beginning of it and a region. */
+static int pull_bytes(struct pulling *pulling, const struct service_message *opened, const struct demo_file *file,
+		      struct pl_error *error)
+{
+	struct session *session = &pulling->demo->session;
+	struct pipeline pipeline = {
+		.session = session,
+		.region = pulling->region,
+		.length = file->size,
+		.piece = PULL_PIECE,
+		.advance = pulled,
+		.user = pulling,
+	};
+	int rc = pl_remote_import(session->peer, opened->token, opened->token_length, 0, &pipeline.remote, error);
+
+	if (rc < 0)
+		return rc;
+	rc = pipeline_run(&pipeline, &pulling->demo->pull.result, error);
+	pl_remote_release(pipeline.remote);
+	return rc;
+}
+
+static int differs(struct pl_error *error, const char *what, uint64_t offset)
+{
+	return cli_fail(error, -EBADMSG, "VERIFY-FAILED", what, "check the memory of this machine, and report this",
+			"what arrived is not what was sent: byte %llu differs", (unsigned long long)offset);
+}
+
+static int compare_piece(int fd, const uint8_t *bytes, uint64_t offset, size_t length, const char *name,
+			 struct pl_error *error)
+{
+	static const char call[] = "pread";
+	uint8_t piece[COMPARE_PIECE];
+	ssize_t got = pread(fd, piece, length, (off_t)offset);
+
+	if (got < 0)
+		return cli_fail_errno(error, -errno, call, name);
+	if ((size_t)got != length)
+		return cli_fail(error, -ESTALE, "FILE-CHANGED", name, "run it again", "the file became shorter");
+	for (size_t i = 0; memcmp(piece, bytes + offset, length) && i < length; i++)
+		if (piece[i] != bytes[offset + i])
+			return differs(error, name, offset + i);
+	return 0;
+}
+
+/* With the file as this process reads it from the file system, byte for byte. */
+static int compare_file(const struct demo_file *file, const uint8_t *bytes, struct pl_error *error)
+{
+	int fd = open(file->path, O_RDONLY | O_CLOEXEC), rc = 0;
+
+	if (fd < 0)
+		return cli_fail_errno(error, -errno, "open", file->path);
+	for (uint64_t offset = 0; rc == 0 && offset < file->size; offset += COMPARE_PIECE)
+		rc = compare_piece(fd, bytes, offset, (size_t)CLI_MIN(file->size - offset, COMPARE_PIECE), file->name, error);
+	close(fd);
+	return rc;
+}
+
+static int pull_file(struct pulling *pulling, const struct demo_file *file, struct pl_error *error)
+{
+	struct demo *demo = pulling->demo;
+	struct service_message request, opened, closed;
+	int rc = session_name(&request, SERVICE_OPEN, file->name, error);
+
+	if (rc == 0)
+		rc = session_call(&demo->session, &request, &opened, error);
+	if (rc < 0)
+		return rc;
+	if (opened.size != file->size)
+		return cli_fail(error, -ESTALE, "FILE-CHANGED", file->path, "run it again", "the file changed meanwhile");
+	rc = pull_bytes(pulling, &opened, file, error);
+	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = opened.handle };
+	if (rc == 0)
+		rc = session_call(&demo->session, &request, &closed, error);
+	if (rc == 0)
+		rc = compare_file(file, pl_region_address(pulling->region), error);
+	if (rc == 0) {
+		demo->pull.count++;
+		demo->pull.verified += file->size;
+		pulling->before += file->size;
+	}
+	return rc;
+}
+
+int demo_pull(struct demo *demo, struct pl_error *error)
+{
+	struct pulling pulling = { .demo = demo };
+	int rc = 0;
+
+	/* The largest file comes first; what an earlier one left in the memory cannot pass for a later one's bytes. */
+	rc = pl_region_allocate(demo->session.context, demo->files.all[0].size, PL_ACCESS_LOCAL, &pulling.region, error);
+	if (rc < 0)
+		return rc;
+	progress_begin(&pulling.progress, !demo->common.quiet, "pull", demo->files.bytes * demo->rounds, 0);
+	for (unsigned round = 0; round < demo->rounds && rc == 0; round++)
+		for (size_t i = 0; i < demo->files.count && rc == 0; i++)
+			rc = pull_file(&pulling, &demo->files.all[i], error);
+	progress_end(&pulling.progress);
+	if (rc != -EINTR)
+		pl_region_deregister(pulling.region);
+	return rc;
+}
+
+/* -- push --------------------------------------------------------------------------------------- */
+
+struct pushing {
+	struct demo *demo;
+	struct progress progress;
+	struct pl_region *region;
+	struct pl_remote *remote;
+	uint32_t handle;
+	uint64_t seed;
+};
+
+/* A generator with a period of 2^64 that fills memory faster than any network does. */
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t mixed = *state += 0x9e3779b97f4a7c15ull;
+
+	mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
+	mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
+	return mixed ^ mixed >> 31;
+}
+
+/* The number of the frame at its head and its tail, between them what follows from the number. */
+static void fill_frame(uint64_t *words, uint64_t number, uint64_t seed)
+{
+	uint64_t state = seed ^ number * 0xd1342543de82ef95ull;
+	size_t count = DEMO_FRAME / sizeof(*words);
+
+	for (size_t i = 1; i + 1 < count; i++)
+		words[i] = next_random(&state);
+	words[0] = words[count - 1] = number;
+}
+
+static int check_frame(struct pushing *pushing, unsigned slot, uint64_t number, struct pl_error *error)
+{
+	const uint8_t *frame = (const uint8_t *)pl_region_address(pushing->region) + slot * DEMO_FRAME;
+	struct service_message answer, request = {
+		.type = SERVICE_HASH, .handle = pushing->handle, .offset = slot * DEMO_FRAME, .length = DEMO_FRAME,
+	};
+	struct hash here = hash_memory(frame, DEMO_FRAME);
+	int rc = session_call(&pushing->demo->session, &request, &answer, error);
+
+	if (rc < 0)
+		return rc;
+	if (!hash_equal(here, (struct hash){ answer.hash[0], answer.hash[1] }))
+		return cli_fail(error, -EBADMSG, "VERIFY-FAILED", DEMO_MEMORY, "check the memory of this machine, and report this",
+				"frame %llu is not what was sent", (unsigned long long)number);
+	pushing->demo->push.verified += DEMO_FRAME;
+	pushing->demo->push.count++;
+	return 0;
+}
+
+/* Fills, moves and checks as many frames as there are slots; only the moving is timed. */
+static int push_frames(struct pushing *pushing, unsigned first, unsigned count, struct pl_error *error)
+{
+	struct pipeline pipeline = {
+		.session = &pushing->demo->session,
+		.write = true,
+		.remote = pushing->remote,
+		.region = pushing->region,
+		.length = count * DEMO_FRAME,
+		.piece = DEMO_FRAME,
+		.depth = FRAMES_AT_ONCE,
+	};
+	uint64_t *frames = pl_region_address(pushing->region);
+	int rc;
+
+	for (unsigned i = 0; i < count; i++)
+		fill_frame(frames + i * (DEMO_FRAME / sizeof(*frames)), first + i, pushing->seed);
+	rc = pipeline_run(&pipeline, &pushing->demo->push.result, error);
+	for (unsigned i = 0; i < count && rc == 0; i++) {
+		rc = check_frame(pushing, i, first + i, error);
+		progress_update(&pushing->progress, (first + i + 1) * DEMO_FRAME);
+	}
+	return rc;
+}
+
+/* Asks for the server's memory, to write to it. */
+static int open_memory(struct demo *demo, struct service_message *answer, struct pl_error *error)
+{
+	struct service_message request;
+	int rc = session_name(&request, SERVICE_CREATE, DEMO_MEMORY, error);
+
+	request.size = DEMO_SLOTS * DEMO_FRAME;
+	return rc < 0 ? rc : session_call(&demo->session, &request, answer, error);
+}
+
+int demo_push(struct demo *demo, struct pl_error *error)
+{
+	struct pushing pushing = { .demo = demo, .seed = cli_now() };
+	struct service_message memory;
+	int rc = open_memory(demo, &memory, error);
+
+	if (rc == 0)
+		rc = pl_remote_import(demo->session.peer, memory.token, memory.token_length, 0, &pushing.remote, error);
+	if (rc == 0)
+		rc = pl_region_allocate(demo->session.context, DEMO_SLOTS * DEMO_FRAME, PL_ACCESS_LOCAL, &pushing.region,
+					error);
+	if (rc < 0)
+		return rc;
+	pushing.handle = memory.handle;
+	progress_begin(&pushing.progress, !demo->common.quiet, "push", demo->frames * DEMO_FRAME, 0);
+	for (unsigned first = 0; first < demo->frames && rc == 0; first += DEMO_SLOTS)
+		rc = push_frames(&pushing, first, CLI_MIN(demo->frames - first, DEMO_SLOTS), error);
+	progress_end(&pushing.progress);
+	pl_region_deregister(pushing.region);
+	pl_remote_release(pushing.remote);
+	return rc;
+}
+
+/* -- write -------------------------------------------------------------------------------------- */
+
+struct writing {
+	struct pl_context *context;
+	struct pl_peer *peer;
+	struct pl_remote *remote;
+	struct pl_region *region;
+	uint64_t *word;
+	uint64_t *times;
+};
+
+static int ascending(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+static int write_word(struct writing *writing, struct pipeline_result *result, uint64_t *took, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	uint64_t begin = cli_now();
+	int rc = pl_write(writing->peer, writing->remote, 0, writing->region, 0, sizeof(*writing->word), NULL, &operation,
+			  error);
+
+	if (rc == 0)
+		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
+	if (rc < 0)
+		return rc;
+	*took = cli_now() - begin;
+	result->route = receipt.route;
+	result->fabric = receipt.fabric;
+	result->reason = receipt.reason;
+	result->streams = receipt.streams;
+	result->staged += receipt.bytes_staged;
+	return 0;
+}
+
+/* Reads the word back: what is there must be what the last write wrote. */
+static int check_word(struct writing *writing, struct pl_remote *remote, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	uint64_t expected = *writing->word;
+	int rc;
+
+	*writing->word = 0;
+	rc = pl_read(writing->peer, remote, 0, writing->region, 0, sizeof(expected), NULL, &operation, error);
+	if (rc == 0)
+		rc = pl_wait(operation, UINT64_MAX, NULL, error);
+	return rc == 0 && *writing->word != expected ? differs(error, DEMO_MEMORY, 0) : rc;
+}
+
+static int write_words(struct demo *demo, struct writing *writing, struct pl_remote *readable, struct pl_error *error)
+{
+	struct pipeline_result *result = &demo->write.result;
+	int rc = 0;
+
+	for (unsigned i = 0; i < WRITES_WARM + WRITES && rc == 0; i++) {
+		uint64_t took = 0;
+
+		*writing->word = 0x5045455200000000ull + i;
+		rc = write_word(writing, result, &took, error);
+		if (i < WRITES_WARM)
+			continue;
+		writing->times[i - WRITES_WARM] = took;
+		result->nanoseconds += took;
+		result->bytes += sizeof(*writing->word);
+	}
+	if (rc == 0)
+		rc = check_word(writing, readable, error);
+	if (rc < 0)
+		return rc;
+	qsort(writing->times, WRITES, sizeof(*writing->times), ascending);
+	demo->write.count = WRITES;
+	demo->write.verified = sizeof(*writing->word);
+	demo->write.min = writing->times[0];
+	demo->write.median = writing->times[WRITES / 2];
+	demo->write.p99 = writing->times[WRITES / 100 * 99];
+	return 0;
+}
+
+/* By a connection of its own, whose progress is made here rather than by threads: the lowest latency there is. */
+static int connect_again(struct demo *demo, struct writing *writing, struct pl_error *error)
+{
+	int rc = cli_open(&writing->context, &demo->common, PL_PROGRESS_MANUAL, error);
+
+	if (rc == 0)
+		rc = pl_connect(writing->context, demo->server.address, 0, &writing->peer, error);
+	if (rc == 0)
+		rc = pl_region_allocate(writing->context, sizeof(*writing->word), PL_ACCESS_LOCAL, &writing->region, error);
+	if (rc == 0)
+		writing->word = pl_region_address(writing->region);
+	return rc;
+}
+
+int demo_write(struct demo *demo, struct pl_error *error)
+{
+	struct writing writing = { .times = calloc(WRITES, sizeof(*writing.times)) };
+	struct service_message memory, request;
+	struct pl_remote *readable = NULL;
+	int rc = writing.times ? open_memory(demo, &memory, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+
+	if (rc == 0)
+		rc = connect_again(demo, &writing, error);
+	if (rc == 0)
+		rc = pl_remote_import(writing.peer, memory.token, memory.token_length, 0, &writing.remote, error);
+	if (rc == 0)
+		rc = session_name(&request, SERVICE_OPEN, DEMO_MEMORY, error);
+	if (rc == 0)
+		rc = session_call(&demo->session, &request, &memory, error);
+	if (rc == 0)
+		rc = pl_remote_import(writing.peer, memory.token, memory.token_length, 0, &readable, error);
+	if (rc == 0)
+		rc = write_words(demo, &writing, readable, error);
+	pl_close(writing.context);
+	free(writing.times);
+	return rc;
+}

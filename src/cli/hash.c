@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/hash.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Small enough to stay in the cache between the read and the hash. */
+#define PIECE (256 * 1024)
+
+struct hash_state {
+	XXH3_state_t *state;
+	uint8_t piece[PIECE];
+};
+
+struct hash_state *hash_begin(void)
+{
+	struct hash_state *state = malloc(sizeof(*state));
+
+	if (!state)
+		return NULL;
+	state->state = XXH3_createState();
+	if (!state->state) {
+		free(state);
+		return NULL;
+	}
+	XXH3_128bits_reset(state->state);
+	return state;
+}
+
+void hash_add(struct hash_state *state, const void *data, size_t length)
+{
+	XXH3_128bits_update(state->state, data, length);
+}
+
+int hash_add_file(struct hash_state *state, int fd, uint64_t offset, uint64_t length)
+{
+	while (length) {
+		ssize_t got = pread(fd, state->piece, length < PIECE ? length : PIECE, (off_t)offset);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		if (got == 0)
+			return -ESTALE;
+		hash_add(state, state->piece, (size_t)got);
+		offset += (uint64_t)got;
+		length -= (uint64_t)got;
+	}
+	return 0;
+}
+
+struct hash hash_end(struct hash_state *state)
+{
+	XXH128_hash_t hash = XXH3_128bits_digest(state->state);
+
+	hash_discard(state);
+	return (struct hash){ hash.low64, hash.high64 };
+}
+
+void hash_discard(struct hash_state *state)
+{
+	if (!state)
+		return;
+	XXH3_freeState(state->state);
+	free(state);
+}
+
+struct hash hash_memory(const void *data, size_t length)
+{
+	XXH128_hash_t hash = XXH3_128bits(data, length);
+
+	return (struct hash){ hash.low64, hash.high64 };
+}
+
+bool hash_equal(struct hash a, struct hash b)
+{
+	return a.low == b.low && a.high == b.high;
+}
+
+const char *hash_format(struct hash hash, char buffer[HASH_TEXT_MAX])
+{
+	snprintf(buffer, HASH_TEXT_MAX, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+	return buffer;
+}
+
+uint64_t hash_small(const void *data, size_t length)
+{
+	return XXH64(data, length, 0);
+}

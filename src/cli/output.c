@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/output.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of the well-formed UTF-8 character at `at`, 0 if there is none. */
+static size_t character_length(const unsigned char *at)
+{
+	static const struct {
+		unsigned char first, last, low, high; /* first byte from..to, second byte from..to */
+		size_t length;
+	} forms[] = {
+		{ 0x01, 0x7f, 0x00, 0xff, 1 }, { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
+		{ 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 },
+		{ 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
+	};
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(forms); i++) {
+		if (at[0] < forms[i].first || at[0] > forms[i].last)
+			continue;
+		if (forms[i].length > 1 && (at[1] < forms[i].low || at[1] > forms[i].high))
+			return 0;
+		for (size_t j = 2; j < forms[i].length; j++)
+			if ((at[j] & 0xc0) != 0x80)
+				return 0;
+		return forms[i].length;
+	}
+	return 0;
+}
+
+struct json_object *cli_json_text(const char *text)
+{
+	const unsigned char *at = (const unsigned char *)text;
+	struct json_object *result;
+	char *clean, *to;
+
+	if (!text)
+		return NULL;
+	to = clean = malloc(strlen(text) * 3 + 1);
+	if (!clean)
+		return NULL;
+	while (*at) {
+		size_t length = character_length(at);
+
+		if (length) {
+			memcpy(to, at, length);
+			to += length;
+			at += length;
+		} else {
+			memcpy(to, "\xef\xbf\xbd", 3);
+			to += 3;
+			at++;
+		}
+	}
+	*to = '\0';
+	result = json_object_new_string(clean);
+	free(clean);
+	return result;
+}
+
+void cli_json_add(struct json_object *object, const char *name, struct json_object *value)
+{
+	json_object_object_add(object, name, value);
+}
+
+struct json_object *cli_json_error(const struct pl_error *error)
+{
+	struct json_object *object = json_object_new_object();
+
+	cli_json_add(object, "code", json_object_new_int(error->code));
+	cli_json_add(object, "id", cli_json_text(error->id));
+	cli_json_add(object, "call", cli_json_text(error->call));
+	cli_json_add(object, "object", cli_json_text(error->object));
+	cli_json_add(object, "message", cli_json_text(error->message));
+	cli_json_add(object, "hint", cli_json_text(error->hint));
+	return object;
+}
+
+void cli_json_print(struct json_object *object, bool pretty)
+{
+	int flags = JSON_C_TO_STRING_NOSLASHESCAPE;
+
+	if (pretty)
+		flags |= JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED;
+	puts(json_object_to_json_string_ext(object, flags));
+	fflush(stdout);
+	json_object_put(object);
+}
+
+int cli_report_for(const struct cli_options *options, const struct pl_error *error)
+{
+	struct json_object *object;
+
+	if (options->json) {
+		object = json_object_new_object();
+		cli_json_add(object, "error", cli_json_error(error));
+		cli_json_print(object, true);
+	}
+	return cli_report(error);
+}
+
+const char *cli_route_name(enum pl_route route)
+{
+	switch (route) {
+	case PL_ROUTE_DIRECT:
+		return "direct";
+	case PL_ROUTE_STAGED:
+		return "staged";
+	default:
+		return "none";
+	}
+}
+
+struct libscols_table *cli_table(const struct cli_column *columns, size_t count)
+{
+	struct libscols_table *table = scols_new_table();
+
+	for (size_t i = 0; table && i < count; i++) {
+		if (!scols_table_new_column(table, columns[i].name, 0, columns[i].flags)) {
+			scols_unref_table(table);
+			table = NULL;
+		}
+	}
+	return table;
+}
+
+struct libscols_line *cli_table_line(struct libscols_table *table)
+{
+	return table ? scols_table_new_line(table, NULL) : NULL;
+}
+
+void cli_table_set(struct libscols_line *line, size_t column, const char *text)
+{
+	if (line)
+		scols_line_set_data(line, column, text);
+}
+
+void cli_table_print(struct libscols_table *table)
+{
+	if (!table)
+		return;
+	scols_print_table(table);
+	scols_unref_table(table);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/pipeline.h"
+
+#define DEPTH 6
+#define PIECE_FIRST (256ull << 10)
+#define PIECE_MAX (8ull << 20)
+/* A piece that took less than the first can be larger, one that took more than the second was too large. */
+#define FAST (100 * CLI_NS_PER_MS)
+#define SLOW (CLI_NS_PER_S)
+#define IDLE_MS 100
+
+struct running {
+	const struct pipeline *pipeline;
+	struct await slots[PIPELINE_DEPTH_MAX];
+	uint64_t lengths[PIPELINE_DEPTH_MAX];
+	unsigned depth;
+	uint64_t first, next; /* numbers of the oldest piece under way and of the next one */
+	uint64_t posted, done;
+	uint64_t piece;
+};
+
+static int post(struct running *running, struct pl_error *error)
+{
+	const struct pipeline *pipeline = running->pipeline;
+	unsigned slot = (unsigned)(running->next % running->depth);
+	uint64_t length = CLI_MIN(running->piece, pipeline->length - running->posted);
+	struct pl_attributes attributes = session_attributes(&running->slots[slot], 0);
+	int (*move)(struct pl_peer *, struct pl_remote *, uint64_t, struct pl_region *, uint64_t, uint64_t,
+		    const struct pl_attributes *, struct pl_operation **, struct pl_error *) =
+		pipeline->write ? pl_write : pl_read;
+	int rc = move(pipeline->session->peer, pipeline->remote, pipeline->remote_offset + running->posted,
+		      pipeline->region, pipeline->offset + running->posted, length, &attributes, NULL, error);
+
+	if (rc < 0)
+		return rc;
+	running->lengths[slot] = length;
+	running->posted += length;
+	running->next++;
+	return 0;
+}
+
+/* Small pieces on a slow line keep within the time-out and show progress; large ones are efficient on a fast one. */
+static void adapt(struct running *running, const struct pl_receipt *receipt)
+{
+	uint64_t took = receipt->completed - receipt->posted;
+
+	if (running->pipeline->piece)
+		return;
+	if (took < FAST)
+		running->piece = CLI_MIN(running->piece * 2, PIECE_MAX);
+	else if (took > SLOW)
+		running->piece = CLI_MAX(running->piece / 2, PIECE_FIRST / 4);
+}
+
+static void account(struct pipeline_result *result, const struct pl_receipt *receipt)
+{
+	result->bytes += receipt->bytes;
+	result->staged += receipt->bytes_staged;
+	if (receipt->route != PL_ROUTE_NONE && result->route != PL_ROUTE_STAGED) {
+		result->route = receipt->route;
+		result->reason = receipt->reason;
+	}
+	result->fabric = receipt->fabric;
+	result->streams = CLI_MAX(result->streams, receipt->streams);
+}
+
+/* Takes the pieces that are done, from the oldest on. */
+static int retire(struct running *running, struct pipeline_result *result, struct pl_error *error)
+{
+	const struct pipeline *pipeline = running->pipeline;
+	int rc = 0;
+
+	while (rc == 0 && running->first < running->next) {
+		unsigned slot = (unsigned)(running->first % running->depth);
+		struct await *await = &running->slots[slot];
+
+		if (!await->done)
+			break;
+		running->first++;
+		if (await->status < 0) {
+			*error = await->error;
+			return await->status;
+		}
+		account(result, &await->receipt);
+		adapt(running, &await->receipt);
+		running->done += running->lengths[slot];
+		if (pipeline->advance)
+			rc = pipeline->advance(pipeline->user, running->done, error);
+	}
+	return rc;
+}
+
+static int move_all(struct running *running, struct pipeline_result *result, struct pl_error *error)
+{
+	const struct pipeline *pipeline = running->pipeline;
+	int rc = 0;
+
+	while (rc == 0 && running->done < pipeline->length) {
+		while (rc == 0 && running->next - running->first < running->depth && running->posted < pipeline->length)
+			rc = post(running, error);
+		if (rc == 0 && !running->slots[running->first % running->depth].done)
+			rc = session_pump(pipeline->session, IDLE_MS, error);
+		if (rc == 0)
+			rc = retire(running, result, error);
+		if (rc == 0 && pipeline->idle)
+			pipeline->idle(pipeline->user);
+	}
+	return rc;
+}
+
+int pipeline_run(const struct pipeline *pipeline, struct pipeline_result *result, struct pl_error *error)
+{
+	struct running running = {
+		.pipeline = pipeline,
+		.depth = pipeline->depth ? CLI_MIN(pipeline->depth, PIPELINE_DEPTH_MAX) : DEPTH,
+		.piece = pipeline->piece ? pipeline->piece : PIECE_FIRST,
+	};
+	uint64_t begin = cli_now();
+	int rc;
+
+	if (!pipeline->session->peer)
+		return cli_fail(error, -ENOTCONN, "CONNECTION-LOST", pipeline->session->address, NULL,
+				"there is no connection");
+	rc = move_all(&running, result, error);
+	for (; running.first < running.next; running.first++)
+		session_settle(pipeline->session, &running.slots[running.first % running.depth]);
+	result->nanoseconds += cli_now() - begin;
+	return rc;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/progress.h"
+
+#include <langinfo.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/units.h"
+
+#define REDRAW (100 * CLI_NS_PER_MS)
+#define RATE_SPAN (250 * CLI_NS_PER_MS)
+/* How much of the older rate stays with every new measurement. */
+#define RATE_KEEP 0.7
+#define LABEL_MAX 28
+#define BAR_MAX 40
+/* Room for percent, bytes, rate and time. */
+#define NUMBERS 52
+
+void progress_begin(struct progress *progress, bool wanted, const char *label, uint64_t total, uint64_t done)
+{
+	uint64_t now = cli_now();
+
+	*progress = (struct progress){
+		.shown = wanted && total > 0 && isatty(STDERR_FILENO),
+		.unicode = !strcmp(nl_langinfo(CODESET), "UTF-8"),
+		.label = label,
+		.total = total,
+		.done = done,
+		.rate_at = now,
+		.rate_done = done,
+	};
+}
+
+static unsigned terminal_width(void)
+{
+	struct winsize size;
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
+		return 80;
+	return size.ws_col;
+}
+
+static void measure(struct progress *progress, uint64_t now)
+{
+	uint64_t span = now - progress->rate_at;
+	double rate;
+
+	if (span < RATE_SPAN)
+		return;
+	rate = (double)(progress->done - progress->rate_done) * 1e9 / (double)span;
+	progress->rate = progress->rate > 0 ? RATE_KEEP * progress->rate + (1 - RATE_KEEP) * rate : rate;
+	progress->rate_at = now;
+	progress->rate_done = progress->done;
+}
+
+static void draw_bar(const struct progress *progress, unsigned width)
+{
+	unsigned filled = (unsigned)((double)width * (double)progress->done / (double)progress->total);
+
+	for (unsigned i = 0; i < width; i++) {
+		if (progress->unicode)
+			fputs(i < filled ? "\u2501" : i == filled ? "\u257a" : "\u2500", stderr);
+		else
+			fputc(i < filled ? '=' : i == filled ? '>' : '.', stderr);
+	}
+}
+
+/* The end of a long name says more than its beginning. */
+static void draw_label(const char *label)
+{
+	size_t length = strlen(label);
+	char text[LABEL_MAX + 1];
+
+	if (length > LABEL_MAX)
+		snprintf(text, sizeof(text), "...%s", label + length - (LABEL_MAX - 3));
+	else
+		snprintf(text, sizeof(text), "%s", label);
+	cli_printable(text, false);
+	fprintf(stderr, "%-*s ", (int)CLI_MIN(length, LABEL_MAX), text);
+}
+
+static void draw_numbers(const struct progress *progress)
+{
+	char done[CLI_UNIT_MAX], total[CLI_UNIT_MAX], rate[CLI_UNIT_MAX], left[CLI_UNIT_MAX];
+	double percent = 100.0 * (double)progress->done / (double)progress->total;
+
+	fprintf(stderr, " %3.0f%%  %s of %s", percent, cli_format_bytes(done, progress->done),
+		cli_format_bytes(total, progress->total));
+	if (progress->rate >= 1)
+		fprintf(stderr, "  %s  %s left", cli_format_rate(rate, (uint64_t)progress->rate, CLI_NS_PER_S),
+			cli_format_clock(left, (uint64_t)((double)(progress->total - progress->done) / progress->rate + 0.5)));
+}
+
+void progress_update(struct progress *progress, uint64_t done)
+{
+	uint64_t now;
+	unsigned width, fixed;
+
+	if (!progress->shown)
+		return;
+	now = cli_now();
+	progress->done = done;
+	measure(progress, now);
+	if (progress->drawn && now - progress->drawn < REDRAW)
+		return;
+	progress->drawn = now;
+	width = terminal_width();
+	fixed = (unsigned)CLI_MIN(strlen(progress->label), LABEL_MAX) + 1 + NUMBERS;
+	fputc('\r', stderr);
+	draw_label(progress->label);
+	if (width > fixed + 8)
+		draw_bar(progress, CLI_MIN(width - fixed, BAR_MAX));
+	draw_numbers(progress);
+	fputs("\033[K", stderr);
+	fflush(stderr);
+}
+
+void progress_end(struct progress *progress)
+{
+	if (progress->shown && progress->drawn)
+		fputs("\r\033[K", stderr);
+	progress->shown = false;
+}

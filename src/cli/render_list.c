@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <time.h>
+
+#include "cli/render.h"
+#include "cli/units.h"
+
+enum { COLUMN_NAME, COLUMN_SIZE, COLUMN_MODIFIED };
+
+static const struct cli_column columns[] = {
+	[COLUMN_NAME] = { "NAME", 0 },
+	[COLUMN_SIZE] = { "SIZE", SCOLS_FL_RIGHT },
+	[COLUMN_MODIFIED] = { "MODIFIED", 0 },
+};
+
+static const char *kind_name(uint8_t kind)
+{
+	return kind == SERVICE_MEMORY ? "memory" : "file";
+}
+
+static const char *format_date(char *buffer, size_t size, uint64_t modified, const char *format, bool utc)
+{
+	time_t seconds = (time_t)(modified / CLI_NS_PER_S);
+	struct tm broken;
+
+	if (!(utc ? gmtime_r(&seconds, &broken) : localtime_r(&seconds, &broken)) ||
+	    !strftime(buffer, size, format, &broken))
+		buffer[0] = '\0';
+	return buffer;
+}
+
+void render_list_table(const struct listing *listing, bool quiet)
+{
+	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
+	char size[CLI_UNIT_MAX], date[32];
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < listing->count; i++) {
+		const struct service_entry *entry = &listing->entries[i];
+		struct libscols_line *line = cli_table_line(table);
+		bool memory = entry->kind == SERVICE_MEMORY;
+
+		cli_table_set(line, COLUMN_NAME, entry->name);
+		cli_table_set(line, COLUMN_SIZE, cli_format_bytes(size, entry->size));
+		cli_table_set(line, COLUMN_MODIFIED,
+			      memory ? "in memory" : format_date(date, sizeof(date), entry->modified, "%Y-%m-%d %H:%M", false));
+		total += entry->size;
+	}
+	if (listing->count)
+		cli_table_print(table);
+	else
+		scols_unref_table(table);
+	if (!quiet)
+		printf("%zu %s, %s\n", listing->count, listing->count == 1 ? "entry" : "entries",
+		       cli_format_bytes(size, total));
+}
+
+void render_list_json(const struct listing *listing, const struct session *session)
+{
+	struct json_object *object = json_object_new_object(), *entries = json_object_new_array();
+	uint64_t total = 0;
+	char date[32];
+
+	for (size_t i = 0; i < listing->count; i++) {
+		const struct service_entry *entry = &listing->entries[i];
+		struct json_object *one = json_object_new_object();
+
+		cli_json_add(one, "name", cli_json_text(entry->name));
+		cli_json_add(one, "kind", cli_json_text(kind_name(entry->kind)));
+		cli_json_add(one, "size", json_object_new_uint64(entry->size));
+		cli_json_add(one, "modified",
+			     entry->kind == SERVICE_MEMORY ?
+				     NULL :
+				     cli_json_text(format_date(date, sizeof(date), entry->modified, "%Y-%m-%dT%H:%M:%SZ", true)));
+		json_object_array_add(entries, one);
+		total += entry->size;
+	}
+	cli_json_add(object, "address", cli_json_text(session->info.address));
+	cli_json_add(object, "authenticated", json_object_new_boolean(session->info.authenticated));
+	cli_json_add(object, "entries", entries);
+	cli_json_add(object, "bytes", json_object_new_uint64(total));
+	cli_json_print(object, true);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/render.h"
+#include "cli/units.h"
+
+void render_result_json(struct json_object *object, const struct pipeline_result *result)
+{
+	double seconds = (double)result->nanoseconds / 1e9;
+
+	cli_json_add(object, "bytes", json_object_new_uint64(result->bytes));
+	cli_json_add(object, "seconds", json_object_new_double(seconds));
+	cli_json_add(object, "bytes_per_second",
+		     json_object_new_double(result->nanoseconds ? (double)result->bytes / seconds : 0));
+	cli_json_add(object, "bytes_staged", json_object_new_uint64(result->staged));
+	cli_json_add(object, "fabric", cli_json_text(result->fabric));
+	cli_json_add(object, "route", cli_json_text(cli_route_name(result->route)));
+	cli_json_add(object, "reason", cli_json_text(result->reason));
+	cli_json_add(object, "streams", json_object_new_int((int)result->streams));
+}
+
+void render_transfer(const struct transfer *transfer)
+{
+	char name[SERVICE_NAME_MAX + 1], size[CLI_UNIT_MAX], time[CLI_UNIT_MAX], rate[CLI_UNIT_MAX], kept[CLI_UNIT_MAX];
+	char hash[HASH_TEXT_MAX];
+	const struct pipeline_result *result = &transfer->result;
+
+	snprintf(name, sizeof(name), "%s", transfer->file);
+	cli_printable(name, false);
+	printf("%s: %s in %s", name, cli_format_bytes(size, result->bytes), cli_format_time(time, result->nanoseconds));
+	if (result->bytes)
+		printf(", %s", cli_format_rate(rate, result->bytes, result->nanoseconds));
+	if (transfer->resumed)
+		printf(", %s were there already", cli_format_bytes(kept, transfer->resumed));
+	if (transfer->verified)
+		printf(", verified: xxh128 %s", hash_format(transfer->hash, hash));
+	putchar('\n');
+	if (result->staged)
+		printf("  staged: %s\n", result->reason);
+	fflush(stdout);
+}
+
+static struct json_object *one_json(const struct transfer *transfer)
+{
+	struct json_object *object = json_object_new_object();
+	char hash[HASH_TEXT_MAX];
+
+	cli_json_add(object, "name", cli_json_text(transfer->name));
+	cli_json_add(object, "file", cli_json_text(transfer->file));
+	cli_json_add(object, "size", json_object_new_uint64(transfer->size));
+	cli_json_add(object, "resumed", json_object_new_uint64(transfer->resumed));
+	render_result_json(object, &transfer->result);
+	cli_json_add(object, "verified", json_object_new_boolean(transfer->verified));
+	cli_json_add(object, "xxh128", transfer->verified ? cli_json_text(hash_format(transfer->hash, hash)) : NULL);
+	cli_json_add(object, "error", transfer->status < 0 ? cli_json_error(&transfer->error) : NULL);
+	return object;
+}
+
+void render_transfers_json(const struct transfer *transfers, size_t count, const struct session *session)
+{
+	struct json_object *object = json_object_new_object(), *files = json_object_new_array();
+
+	for (size_t i = 0; i < count; i++)
+		json_object_array_add(files, one_json(&transfers[i]));
+	cli_json_add(object, "address", cli_json_text(session->info.address));
+	cli_json_add(object, "authenticated", json_object_new_boolean(session->info.authenticated));
+	cli_json_add(object, "encrypted", json_object_new_boolean(session->info.encrypted));
+	cli_json_add(object, "files", files);
+	cli_json_print(object, true);
+}
+
+enum cli_exit transfers_status(const struct transfer *transfers, size_t count)
+{
+	enum cli_exit status = CLI_OK;
+
+	for (size_t i = 0; i < count; i++) {
+		if (transfers[i].status < 0)
+			return CLI_FAILED;
+		if (transfers[i].result.staged)
+			status = CLI_DEGRADED;
+	}
+	return status;
+}

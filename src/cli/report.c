@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+	snprintf(to, size, "%s", from ? from : "");
+}
+
+int cli_fail(struct pl_error *error, int code, const char *id, const char *object, const char *hint,
+	     const char *format, ...)
+{
+	va_list arguments;
+
+	error->code = code;
+	copy_text(error->id, sizeof(error->id), id);
+	copy_text(error->call, sizeof(error->call), NULL);
+	copy_text(error->object, sizeof(error->object), object);
+	copy_text(error->hint, sizeof(error->hint), hint);
+	va_start(arguments, format);
+	vsnprintf(error->message, sizeof(error->message), format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+static const char *hint_of(int code)
+{
+	switch (-code) {
+	case ENOSPC:
+	case EDQUOT:
+		return "free space there, or choose another place";
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return "check the permissions, or choose another place";
+	case EMFILE:
+	case ENFILE:
+		return "raise the limit of open files (ulimit -n)";
+	default:
+		return NULL;
+	}
+}
+
+int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object)
+{
+	char text[96];
+
+	cli_fail(error, code, "SYSTEM", object, hint_of(code), "%s", strerror_r(-code, text, sizeof(text)));
+	copy_text(error->call, sizeof(error->call), call);
+	return code;
+}
+
+int cli_report(const struct pl_error *error)
+{
+	char text[sizeof(*error) + 32];
+
+	pl_error_format(error, text, sizeof(text));
+	cli_printable(text, true);
+	fprintf(stderr, "peerlane: %s\n", text);
+	return CLI_FAILED;
+}
+
+void cli_warn(const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	cli_printable(text, true);
+	fprintf(stderr, "peerlane: warning: %s\n", text);
+}
+
+void cli_printable(char *text, bool keep_newlines)
+{
+	for (unsigned char *at = (unsigned char *)text; *at; at++) {
+		/* UTF-8 has the second set of control characters as C2 80 to C2 9F. */
+		bool second_set = at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f;
+
+		if (*at == '\n' && keep_newlines)
+			continue;
+		if (second_set)
+			at[1] = '?';
+		if (*at < ' ' || *at == 0x7f || second_set)
+			*at = '?';
+	}
+}
+
+uint64_t cli_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * CLI_NS_PER_S + (uint64_t)now.tv_nsec;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Looking through a published folder. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/catalogue.h"
+#include "cli/cli.h"
+#include "cli/part.h"
+
+/* A chain of the folders that one is in, to notice links that lead back into one of them. */
+struct level {
+	const struct level *above;
+	dev_t device;
+	ino_t inode;
+	size_t length; /* of the path up to here */
+};
+
+struct scan {
+	struct catalogue *catalogue;
+	uint32_t root;
+	char path[SERVICE_NAME_MAX + 1];
+};
+
+static int scan_folder(struct scan *scan, int folder, const struct level *above, size_t length);
+
+int catalogue_add_entry(struct catalogue *catalogue, const char *name, enum service_kind kind, uint64_t size,
+			uint64_t modified, uint32_t root)
+{
+	struct catalogue_entry entry = { .size = size, .modified = modified, .root = root, .kind = (uint8_t)kind };
+
+	if (catalogue->count == catalogue->room) {
+		size_t room = catalogue->room ? catalogue->room * 2 : 64;
+		struct catalogue_entry *entries = realloc(catalogue->entries, room * sizeof(*entries));
+
+		if (!entries)
+			return -ENOMEM;
+		catalogue->entries = entries;
+		catalogue->room = room;
+	}
+	entry.name = strdup(name);
+	if (!entry.name)
+		return -ENOMEM;
+	catalogue->entries[catalogue->count++] = entry;
+	return 0;
+}
+
+static bool is_above(const struct level *level, const struct stat *status)
+{
+	for (; level; level = level->above)
+		if (level->device == status->st_dev && level->inode == status->st_ino)
+			return true;
+	return false;
+}
+
+static int scan_below(struct scan *scan, int parent, const char *name, const struct level *level, size_t length)
+{
+	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (scan->catalogue->follow ? 0 : O_NOFOLLOW);
+	int folder = openat(parent, name, flags);
+
+	if (folder < 0) {
+		scan->catalogue->skipped.unreadable++;
+		return 0;
+	}
+	return scan_folder(scan, folder, level, length);
+}
+
+static int scan_entry(struct scan *scan, int parent, const char *name, const struct level *level)
+{
+	struct catalogue *catalogue = scan->catalogue;
+	size_t length = level->length + (level->length > 0) + strlen(name);
+	struct stat status;
+
+	if (length > SERVICE_NAME_MAX) {
+		catalogue->skipped.long_names++;
+		return 0;
+	}
+	scan->path[level->length] = '/';
+	strcpy(scan->path + level->length + (level->length > 0), name);
+	if (fstatat(parent, name, &status, catalogue->follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) {
+		catalogue->skipped.unreadable++;
+		return 0;
+	}
+	if (S_ISLNK(status.st_mode))
+		catalogue->skipped.links++;
+	if (S_ISDIR(status.st_mode) && !is_above(level, &status))
+		return scan_below(scan, parent, name, level, length);
+	if (!S_ISREG(status.st_mode) || part_is_temporary(name))
+		return 0;
+	return catalogue_add_entry(catalogue, scan->path, SERVICE_FILE, (uint64_t)status.st_size,
+				   catalogue_modified(&status), scan->root);
+}
+
+/* Takes the descriptor over. */
+static int scan_folder(struct scan *scan, int folder, const struct level *above, size_t length)
+{
+	struct level level = { .above = above, .length = length };
+	struct stat status;
+	struct dirent *entry;
+	DIR *stream;
+	int rc = 0;
+
+	stream = fdopendir(folder);
+	if (!stream || fstat(folder, &status) < 0) {
+		rc = -errno;
+		if (stream)
+			closedir(stream);
+		else
+			close(folder);
+		return rc;
+	}
+	level.device = status.st_dev;
+	level.inode = status.st_ino;
+	while (rc == 0 && (entry = readdir(stream)))
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+			rc = scan_entry(scan, folder, entry->d_name, &level);
+	closedir(stream);
+	return rc;
+}
+
+int catalogue_scan(struct catalogue *catalogue, uint32_t root)
+{
+	struct scan scan = { .catalogue = catalogue, .root = root };
+	int folder = openat(catalogue->roots[root].folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (folder < 0) {
+		catalogue->skipped.unreadable++;
+		return 0;
+	}
+	return scan_folder(&scan, folder, NULL, 0);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "cli/guard.h"
+#include "cli/output.h"
+#include "cli/server.h"
+#include "cli/units.h"
+
+#define DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
+#define CLIENTS_DEFAULT 1024
+#define MEMORY_MAX 64
+
+enum { OPTION_CLIENTS = 0x200, OPTION_FOR, OPTION_ONCE };
+
+struct memory_option {
+	char *name;
+	uint64_t size;
+};
+
+struct serve {
+	struct cli_options common;
+	const char *address;
+	char **paths;
+	int path_count;
+	struct memory_option memory[MEMORY_MAX];
+	size_t memory_count;
+	const char *upload;
+	bool writable, follow, once;
+	uint64_t duration; /* 0: for ever */
+	unsigned clients;
+
+	struct server server;
+	int signals;
+	uint64_t end; /* CLOCK_MONOTONIC; UINT64_MAX: never */
+};
+
+/* -- arguments ---------------------------------------------------------------------------------- */
+
+static void add_memory(struct serve *serve, const char *text, struct argp_state *state)
+{
+	const char *equals = strrchr(text, '=');
+	struct memory_option *memory = &serve->memory[serve->memory_count];
+
+	if (serve->memory_count == MEMORY_MAX)
+		argp_error(state, "no more than %d blocks of memory", MEMORY_MAX);
+	if (!equals || equals == text || cli_parse_size(equals + 1, &memory->size) || !memory->size)
+		argp_error(state, "--memory takes NAME=SIZE, such as frames=64M, not '%s'", text);
+	memory->name = strndup(text, (size_t)(equals - text));
+	if (!memory->name || !service_name_valid(memory->name))
+		argp_error(state, "'%s' cannot be a name", memory->name);
+	serve->memory_count++;
+}
+
+/* What looks like HOST:PORT is one; a path with a colon is written ./PATH. */
+static bool is_address(const char *text)
+{
+	return strchr(text, ':') && !strchr(text, '/');
+}
+
+static void take_arguments(struct serve *serve, struct argp_state *state)
+{
+	char **arguments = state->argv + state->next;
+	int count = state->argc - state->next;
+
+	if (count && is_address(arguments[0])) {
+		serve->address = arguments[0];
+		arguments++;
+		count--;
+	}
+	serve->paths = arguments;
+	serve->path_count = count;
+	state->next = state->argc;
+}
+
+static void check_arguments(const struct serve *serve, struct argp_state *state)
+{
+	if (serve->path_count == 0 && serve->memory_count == 0 && !serve->upload)
+		argp_error(state, "nothing to serve: name a PATH, --memory or --upload");
+	if (serve->writable && serve->memory_count == 0 && !serve->upload)
+		argp_error(state, "--writable is for --memory; to take files, use --upload DIRECTORY");
+}
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+	struct serve *serve = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &serve->common;
+		return 0;
+	case 'm':
+		add_memory(serve, argument, state);
+		return 0;
+	case 'u':
+		serve->upload = argument;
+		return 0;
+	case 'w':
+		serve->writable = true;
+		return 0;
+	case 'L':
+		serve->follow = true;
+		return 0;
+	case OPTION_ONCE:
+		serve->once = true;
+		return 0;
+	case OPTION_FOR:
+		if (cli_parse_seconds(argument, &serve->duration) || !serve->duration)
+			argp_error(state, "--for takes seconds, not '%s'", argument);
+		return 0;
+	case OPTION_CLIENTS:
+		if (cli_parse_number(argument, 1, 1000000, &serve->clients))
+			argp_error(state, "--clients takes a number, not '%s'", argument);
+		return 0;
+	case ARGP_KEY_ARGS:
+		take_arguments(serve, state);
+		return 0;
+	case ARGP_KEY_END:
+		check_arguments(serve, state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option options[] = {
+	{ "memory", 'm', "NAME=SIZE", 0, "Publish a zeroed block of memory, such as frames=64M", 1 },
+	{ "upload", 'u', "DIRECTORY", 0, "Let clients put files into DIRECTORY, in place of older ones too", 1 },
+	{ "writable", 'w', NULL, 0, "Let clients write into the blocks of memory", 1 },
+	{ "follow", 'L', NULL, 0, "Publish what symbolic links lead to, also out of a directory", 1 },
+	{ "clients", OPTION_CLIENTS, "N", 0, "Serve no more than N clients at a time (default: 1024)", 1 },
+	{ "once", OPTION_ONCE, NULL, 0, "End when the first client left", 1 },
+	{ "for", OPTION_FOR, "SECONDS", 0, "End after this time", 1 },
+	{ 0 },
+};
+
+static const char documentation[] =
+	"Publish files, directories and memory to `peerlane list`, `get` and `put`, and to any program that uses the library."
+	"\v"
+	"A file is published under its own name, a directory's files under their names in it.  Files are mapped, not read: "
+	"clients fetch bytes straight from the page cache, and this process does nothing meanwhile.\n"
+	"\n"
+	"ADDRESS has a colon (HOST:PORT, :PORT for all addresses, [IPv6]:PORT); the default is " DEFAULT_ADDRESS ".  "
+	"Any other address than loopback needs a key.\n"
+	"\n"
+	"Examples:\n"
+	"  peerlane serve model.safetensors                 to this host only\n"
+	"  (umask 077; openssl rand -hex 32 > key)          make a key; copy it to the clients\n"
+	"  peerlane serve --key key :19875 /data/models     to all who have the key\n"
+	"  peerlane serve --key key :19875 --upload inbox   to receive files\n"
+	"  peerlane serve --memory frames=1G --writable     a gigabyte of memory to write to\n";
+
+static const struct argp_child children[] = {
+	{ &cli_connection_argp, 0, NULL, 0 },
+	{ 0 },
+};
+
+static const struct argp arguments = { options, parse, "[ADDRESS] PATH...", documentation, children, NULL, NULL };
+
+/* -- what it tells ------------------------------------------------------------------------------ */
+
+static void tell_json(enum server_event event, const struct client *client, const char *name, uint64_t bytes)
+{
+	static const char *const names[] = { "reads", "writes", "stored", "connected", "left" };
+	struct json_object *object = json_object_new_object();
+
+	cli_json_add(object, "event", cli_json_text(names[event]));
+	cli_json_add(object, "client", cli_json_text(client->address));
+	if (name) {
+		cli_json_add(object, "name", cli_json_text(name));
+		cli_json_add(object, "bytes", json_object_new_uint64(bytes));
+	}
+	cli_json_print(object, false);
+}
+
+static void tell(void *user, enum server_event event, const struct client *client, const char *name, uint64_t bytes)
+{
+	static const char *const verbs[] = { "reads", "writes", "stored" };
+	const struct serve *serve = user;
+	char size[CLI_UNIT_MAX], clean[SERVICE_NAME_MAX + 1];
+
+	if (serve->common.quiet)
+		return;
+	if (serve->common.json) {
+		tell_json(event, client, name, bytes);
+		return;
+	}
+	if (!name)
+		return;
+	snprintf(clean, sizeof(clean), "%s", name);
+	cli_printable(clean, false);
+	printf("%s %s %s (%s)\n", client->address, verbs[event], clean, cli_format_bytes(size, bytes));
+	fflush(stdout);
+}
+
+static void tell_listening(const struct serve *serve)
+{
+	const struct catalogue *catalogue = &serve->server.catalogue;
+	struct json_object *object;
+	char address[80], size[CLI_UNIT_MAX];
+
+	pl_listener_address(serve->server.listener, address, sizeof(address));
+	if (serve->common.json) {
+		object = json_object_new_object();
+		cli_json_add(object, "event", cli_json_text("listening"));
+		cli_json_add(object, "address", cli_json_text(address));
+		cli_json_add(object, "entries", json_object_new_uint64(catalogue->count));
+		cli_json_add(object, "bytes", json_object_new_uint64(catalogue->bytes));
+		cli_json_add(object, "authenticated", json_object_new_boolean(serve->common.key_file != NULL));
+		cli_json_print(object, false);
+		return;
+	}
+	printf("listening on %s\n", address);
+	if (!serve->common.quiet)
+		printf("serving %zu %s, %s%s%s\n", catalogue->count, catalogue->count == 1 ? "entry" : "entries",
+		       cli_format_bytes(size, catalogue->bytes), serve->upload ? "; files are put into " : "",
+		       serve->upload ? serve->upload : "");
+	fflush(stdout);
+}
+
+static void warn_of_skipped(const struct catalogue_skipped *skipped)
+{
+	if (skipped->links)
+		cli_warn("%u symbolic links are not published\n  hint: --follow publishes what they lead to", skipped->links);
+	if (skipped->duplicates)
+		cli_warn("%u files have the same name as another and are not published", skipped->duplicates);
+	if (skipped->unreadable)
+		cli_warn("%u entries cannot be read and are not published", skipped->unreadable);
+	if (skipped->long_names)
+		cli_warn("%u files have names of over %d bytes and are not published", skipped->long_names,
+			 SERVICE_NAME_MAX);
+}
+
+static void warn(const struct serve *serve)
+{
+	if (!serve->common.key_file)
+		cli_warn(serve->common.insecure ? "anybody who reaches this address can use it, as there is no key" :
+						  "any user of this host can connect, as there is no key\n"
+						  "  hint: add --key FILE at both ends");
+	if (!serve->common.quiet)
+		warn_of_skipped(&serve->server.catalogue.skipped);
+}
+
+/* -- running ------------------------------------------------------------------------------------ */
+
+static int publish(struct serve *serve, struct pl_error *error)
+{
+	struct server *server = &serve->server;
+	struct item *memory;
+	int rc = 0;
+
+	server->catalogue.follow = serve->follow;
+	for (int i = 0; i < serve->path_count && rc == 0; i++)
+		rc = catalogue_add_path(&server->catalogue, serve->paths[i], error);
+	for (size_t i = 0; i < serve->memory_count && rc == 0; i++) {
+		rc = item_of_memory(&server->items, serve->memory[i].size, &memory, error);
+		if (rc == 0)
+			rc = catalogue_add_memory(&server->catalogue, serve->memory[i].name, serve->memory[i].size, memory,
+						  error);
+	}
+	if (rc < 0 || !serve->upload)
+		return rc;
+	server->upload = open(serve->upload, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (server->upload < 0)
+		return cli_fail_errno(error, -errno, "open", serve->upload);
+	if (faccessat(server->upload, ".", W_OK | X_OK, 0) < 0)
+		return cli_fail_errno(error, -errno, "access", serve->upload);
+	return 0;
+}
+
+static int start(struct serve *serve, struct pl_error *error)
+{
+	struct server *server = &serve->server;
+	char address[300];
+	sigset_t set;
+	int rc;
+
+	/* Before the library makes threads, so that none of them takes the signals. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	serve->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (serve->signals < 0)
+		return cli_fail_errno(error, -errno, "signalfd", NULL);
+	guard_install();
+	serve->end = serve->duration ? cli_now() + serve->duration : UINT64_MAX;
+	rc = cli_address(serve->address, address, sizeof(address), error);
+	if (rc == 0)
+		rc = cli_open(&server->context, &serve->common, PL_PROGRESS_THREAD, error);
+	server->items.context = server->context;
+	if (rc == 0)
+		rc = publish(serve, error);
+	if (rc == 0)
+		rc = pl_listen(server->context, address, &server->listener, error);
+	return rc == 0 ? server_start(server, error) : rc;
+}
+
+static int poll_timeout(const struct serve *serve, bool busy)
+{
+	uint64_t now = cli_now();
+
+	if (busy)
+		return 0;
+	if (serve->end == UINT64_MAX)
+		return -1;
+	return now >= serve->end ? 0 : (int)CLI_MIN((serve->end - now) / CLI_NS_PER_MS + 1, 60000u);
+}
+
+static void run(struct serve *serve)
+{
+	struct pollfd fds[] = {
+		{ .fd = pl_fd(serve->server.context), .events = POLLIN },
+		{ .fd = serve->signals, .events = POLLIN },
+	};
+
+	for (;;) {
+		bool busy = server_run(&serve->server);
+
+		if (serve->once && serve->server.served && !serve->server.client_count)
+			return;
+		if (poll(fds, CLI_ARRAY_SIZE(fds), poll_timeout(serve, busy)) < 0 && errno != EINTR)
+			return;
+		if (fds[1].revents || cli_now() >= serve->end)
+			return;
+	}
+}
+
+static void finish(struct serve *serve)
+{
+	struct server *server = &serve->server;
+
+	if (server->context)
+		server_stop(server);
+	while (server->items.first)
+		item_release(&server->items, server->items.first, false);
+	pl_close(server->context);
+	catalogue_clear(&server->catalogue);
+	if (server->upload >= 0)
+		close(server->upload);
+	for (size_t i = 0; i < serve->memory_count; i++)
+		free(serve->memory[i].name);
+	if (serve->signals >= 0)
+		close(serve->signals);
+}
+
+int pl_cli_serve(int argc, char **argv)
+{
+	struct serve *serve = calloc(1, sizeof(*serve));
+	struct cli_options common;
+	struct pl_error error;
+	int rc;
+
+	if (!serve) {
+		cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+		return cli_report(&error);
+	}
+	serve->address = DEFAULT_ADDRESS;
+	serve->clients = CLIENTS_DEFAULT;
+	serve->signals = serve->server.upload = -1;
+	cli_parse(&arguments, argc, argv, serve);
+	serve->server.clients_max = serve->clients;
+	serve->server.writable = serve->writable;
+	serve->server.tell = tell;
+	serve->server.user = serve;
+	common = serve->common;
+	rc = start(serve, &error);
+	if (rc == 0) {
+		warn(serve);
+		tell_listening(serve);
+		run(serve);
+	}
+	finish(serve);
+	free(serve);
+	return rc < 0 ? cli_report_for(&common, &error) : CLI_OK;
+}

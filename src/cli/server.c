@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A server's clients: they come, ask, are answered, and leave. */
+#include "cli/server.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 64
+#define STOP_POLL_MS 100
+
+/* Completions carry a client's address; the accept carries this. */
+#define ACCEPT 0
+
+static void client_free(struct client *client)
+{
+	struct server *server = client->server;
+
+	if (client->previous)
+		client->previous->next = client->next;
+	else
+		server->clients = client->next;
+	if (client->next)
+		client->next->previous = client->previous;
+	pl_region_deregister(client->region);
+	free(client);
+}
+
+/* Ends a client; what it holds is freed now, itself when its operations ended. */
+static void client_drop(struct client *client)
+{
+	struct server *server = client->server;
+
+	if (!client->peer)
+		return;
+	request_hash_end(client);
+	pl_peer_close(client->peer);
+	client->peer = NULL;
+	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++)
+		if (client->handles[i])
+			request_handle_close(client, i, false);
+	server->client_count--;
+	server->served++;
+	server->tell(server->user, SERVER_LEFT, client, NULL, 0);
+	if (!client->running)
+		client_free(client);
+}
+
+static void post_receive(struct client *client)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+
+	/* A client may be silent for as long as it likes. */
+	attributes.timeout = UINT64_MAX;
+	attributes.user_data = (uintptr_t)client;
+	if (pl_receive(client->peer, 0, 0, client->region, 0, SERVICE_REQUEST_MAX, &attributes, NULL, NULL) < 0)
+		client_drop(client);
+	else
+		client->running++;
+}
+
+/* The next request is received only when the answer is out, so a client has one of each at a time. */
+static void send_answer(struct client *client, struct service_message *answer)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	uint8_t buffer[SERVICE_ANSWER_MAX];
+	int length;
+
+	attributes.user_data = (uintptr_t)client;
+	answer->answer = true;
+	length = service_encode(answer, buffer, sizeof(buffer));
+	if (length < 0 ||
+	    pl_send_copy(client->peer, SERVICE_TAG, buffer, (size_t)length, &attributes, NULL, NULL) < 0)
+		client_drop(client);
+	else
+		client->running++;
+}
+
+static void send_error(struct client *client, struct service_message *answer, int code, const struct pl_error *error)
+{
+	answer->status = code;
+	answer->error = *error;
+	send_answer(client, answer);
+}
+
+/* What a request's handling came to. */
+static void conclude(struct client *client, struct service_message *answer, int rc, const struct pl_error *error)
+{
+	if (rc < 0)
+		send_error(client, answer, rc, error);
+	else if (rc == REQUEST_ANSWER)
+		send_answer(client, answer);
+	else if (rc == REQUEST_NO_ANSWER)
+		post_receive(client);
+}
+
+static void take_request(struct client *client, const struct pl_receipt *receipt)
+{
+	struct service_message request, answer = { .type = SERVICE_LIST };
+	struct pl_error error = { 0 };
+	int rc = -EPROTO;
+
+	if (receipt->status == 0)
+		rc = service_decode(client->buffer, receipt->bytes, &request);
+	if (rc == 0 && request.answer)
+		rc = -EPROTO;
+	if (receipt->status == 0 && request.type >= SERVICE_LIST && request.type < SERVICE_TYPES) {
+		answer.type = request.type;
+		answer.request = request.request;
+	}
+	if (rc < 0)
+		cli_fail(&error, rc, "SERVICE-PROTOCOL", NULL, "use a client of a version that fits the server's",
+			 "the server does not understand the request");
+	else
+		rc = request_handle(client, &request, &answer, &error);
+	conclude(client, &answer, rc, &error);
+}
+
+static void client_completed(struct client *client, const struct pl_completion *completion)
+{
+	const struct pl_receipt *receipt = &completion->receipt;
+	bool received = receipt->kind == PL_KIND_RECEIVE;
+
+	client->running--;
+	if (!client->peer) {
+		if (!client->running)
+			client_free(client);
+	} else if (received && (receipt->status == 0 || receipt->status == -EMSGSIZE)) {
+		take_request(client, receipt);
+	} else if (receipt->status < 0) {
+		client_drop(client);
+	} else {
+		post_receive(client);
+	}
+}
+
+static void post_accept(struct server *server)
+{
+	if (!server->listener || server->accepting || server->client_count >= server->clients_max)
+		return;
+	server->accepting = pl_accept_start(server->listener, ACCEPT, NULL, NULL) == 0;
+}
+
+static void client_new(struct server *server, struct pl_peer *peer)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct client *client = calloc(1, sizeof(*client));
+
+	if (!client || pl_region_register(server->context, client->buffer, sizeof(client->buffer), PL_ACCESS_LOCAL,
+					  &client->region, NULL) < 0) {
+		free(client);
+		pl_peer_close(peer);
+		return;
+	}
+	client->server = server;
+	client->peer = peer;
+	if (pl_peer_query(peer, &info) == 0)
+		memcpy(client->address, info.address, sizeof(client->address));
+	client->next = server->clients;
+	if (client->next)
+		client->next->previous = client;
+	server->clients = client;
+	server->client_count++;
+	server->tell(server->user, SERVER_CONNECTED, client, NULL, 0);
+	post_receive(client);
+}
+
+static void completed(struct server *server, const struct pl_completion *completion)
+{
+	const struct pl_receipt *receipt = &completion->receipt;
+
+	switch (receipt->kind) {
+	case PL_KIND_ACCEPT:
+		server->accepting = false;
+		if (receipt->peer && server->listener)
+			client_new(server, receipt->peer);
+		else
+			pl_peer_close(receipt->peer);
+		break;
+	case PL_KIND_RECEIVE:
+	case PL_KIND_SEND:
+		client_completed((struct client *)(uintptr_t)receipt->user_data, completion);
+		break;
+	default:
+		/* Clients may notify; it means nothing here. */
+		break;
+	}
+}
+
+static void hash_slices(struct server *server)
+{
+	struct client *next;
+
+	for (struct client *client = server->clients; client && server->hashing; client = next) {
+		struct service_message answer = { .type = SERVICE_HASH };
+		struct pl_error error;
+		int rc;
+
+		next = client->next;
+		if (!client->hash_item)
+			continue;
+		answer.request = client->hash_request;
+		rc = request_hash_slice(client, &answer, &error);
+		if (rc != REQUEST_LATER)
+			request_hash_end(client);
+		conclude(client, &answer, rc, &error);
+	}
+}
+
+int server_start(struct server *server, struct pl_error *error)
+{
+	int rc = catalogue_refresh(&server->catalogue, 0, error);
+
+	if (rc == 0)
+		post_accept(server);
+	return rc;
+}
+
+bool server_run(struct server *server)
+{
+	struct pl_completion completions[BATCH];
+	int count = pl_poll(server->context, completions, BATCH);
+
+	for (int i = 0; i < count; i++)
+		completed(server, &completions[i]);
+	hash_slices(server);
+	post_accept(server);
+	return count == BATCH || server->hashing;
+}
+
+void server_stop(struct server *server)
+{
+	struct pollfd ready = { .fd = pl_fd(server->context), .events = POLLIN };
+	struct client *next;
+
+	pl_listener_close(server->listener);
+	server->listener = NULL;
+	for (struct client *client = server->clients; client; client = next) {
+		next = client->next;
+		client_drop(client);
+	}
+	/* What was under way ended with the connections; only its completions are left. */
+	while (server->clients) {
+		poll(&ready, 1, STOP_POLL_MS);
+		server_run(server);
+	}
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/service.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#define MAGIC 0x31535650u /* "PVS1" */
+#define HEADER 16
+#define ANSWER 0x8000u
+
+/* The fields, in the order in which they are encoded. */
+enum field {
+	HANDLE = 1u << 0,
+	FLAGS = 1u << 1,
+	KIND = 1u << 2,
+	MORE = 1u << 3,
+	SIZE = 1u << 4,
+	MODIFIED = 1u << 5,
+	IDENTITY = 1u << 6,
+	DONE = 1u << 7,
+	OFFSET = 1u << 8,
+	LENGTH = 1u << 9,
+	HASH = 1u << 10,
+	NAME = 1u << 11,
+	TOKEN = 1u << 12,
+	ENTRIES = 1u << 13,
+	ERROR = 1u << 14,
+};
+
+#define SOURCE (SIZE | MODIFIED | IDENTITY)
+
+static const struct {
+	unsigned request, answer;
+} layouts[SERVICE_TYPES] = {
+	[SERVICE_LIST] = { NAME, MORE | ENTRIES },
+	[SERVICE_OPEN] = { NAME, HANDLE | KIND | SOURCE | TOKEN },
+	[SERVICE_CREATE] = { SOURCE | NAME, HANDLE | KIND | DONE | TOKEN },
+	[SERVICE_EXTENT] = { HANDLE | DONE, 0 },
+	[SERVICE_HASH] = { HANDLE | OFFSET | LENGTH, HASH },
+	[SERVICE_COMMIT] = { HANDLE, 0 },
+	[SERVICE_CLOSE] = { HANDLE | FLAGS, SOURCE },
+};
+
+/* Errors on the wire have numbers of their own, as those of errno differ between systems. */
+static const struct {
+	uint32_t status;
+	int code;
+} statuses[] = {
+	{ 1, -EIO },     { 2, -ENOENT }, { 3, -EACCES }, { 4, -EPERM },  { 5, -EINVAL },  { 6, -ENOSPC },
+	{ 7, -EBUSY },   { 8, -EPROTO }, { 9, -ENOMEM }, { 10, -ESTALE }, { 11, -EROFS }, { 12, -ENOTSUP },
+	{ 13, -EMFILE }, { 14, -EISDIR }, { 15, -ERANGE }, { 16, -ENOTDIR }, { 17, -EFBIG }, { 18, -EDQUOT },
+};
+
+static uint32_t status_of(int code)
+{
+	if (!code)
+		return 0;
+	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+		if (statuses[i].code == code)
+			return statuses[i].status;
+	return statuses[0].status;
+}
+
+/* An unknown status, of a later version, is still a failure. */
+static int code_of(uint32_t status)
+{
+	if (!status)
+		return 0;
+	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+		if (statuses[i].status == status)
+			return statuses[i].code;
+	return statuses[0].code;
+}
+
+/* Reads or writes at `at`, never beyond `end`; `bad` stays once something did not fit. */
+struct cursor {
+	uint8_t *at;
+	const uint8_t *end;
+	bool writing, bad;
+};
+
+static void move_bytes(struct cursor *cursor, void *bytes, size_t length)
+{
+	if (cursor->bad || length > (size_t)(cursor->end - cursor->at)) {
+		cursor->bad = true;
+		return;
+	}
+	if (cursor->writing)
+		memcpy(cursor->at, bytes, length);
+	else
+		memcpy(bytes, cursor->at, length);
+	cursor->at += length;
+}
+
+static void move_u8(struct cursor *cursor, uint8_t *value)
+{
+	move_bytes(cursor, value, sizeof(*value));
+}
+
+static void move_u16(struct cursor *cursor, uint16_t *value)
+{
+	uint16_t raw = htole16(*value);
+
+	move_bytes(cursor, &raw, sizeof(raw));
+	*value = le16toh(raw);
+}
+
+static void move_u32(struct cursor *cursor, uint32_t *value)
+{
+	uint32_t raw = htole32(*value);
+
+	move_bytes(cursor, &raw, sizeof(raw));
+	*value = le32toh(raw);
+}
+
+static void move_u64(struct cursor *cursor, uint64_t *value)
+{
+	uint64_t raw = htole64(*value);
+
+	move_bytes(cursor, &raw, sizeof(raw));
+	*value = le64toh(raw);
+}
+
+/* A string whose terminated form has `size` bytes of room; there is no NUL inside it. */
+static void move_string(struct cursor *cursor, char *text, size_t size)
+{
+	uint16_t length = cursor->writing ? (uint16_t)strnlen(text, size - 1) : 0;
+
+	move_u16(cursor, &length);
+	if (length >= size)
+		cursor->bad = true;
+	if (cursor->bad)
+		return;
+	move_bytes(cursor, text, length);
+	if (cursor->bad || cursor->writing)
+		return;
+	text[length] = '\0';
+	if (strlen(text) != length)
+		cursor->bad = true;
+}
+
+static void move_token(struct cursor *cursor, struct service_message *message)
+{
+	uint8_t length = (uint8_t)message->token_length;
+
+	move_u8(cursor, &length);
+	if (length > sizeof(message->token))
+		cursor->bad = true;
+	if (cursor->bad)
+		return;
+	move_bytes(cursor, message->token, length);
+	message->token_length = length;
+}
+
+static void move_entry(struct cursor *cursor, struct service_entry *entry)
+{
+	move_u8(cursor, &entry->kind);
+	move_u64(cursor, &entry->size);
+	move_u64(cursor, &entry->modified);
+	move_string(cursor, entry->name, sizeof(entry->name));
+	if (entry->kind >= SERVICE_KINDS || !entry->name[0])
+		cursor->bad = true;
+}
+
+static void read_entries(struct cursor *cursor, struct service_message *message)
+{
+	struct service_entry entry;
+
+	message->entries = cursor->at;
+	while (!cursor->bad && cursor->at < cursor->end)
+		move_entry(cursor, &entry);
+	message->entries_length = (size_t)(cursor->at - message->entries);
+}
+
+static void move_error(struct cursor *cursor, struct pl_error *error)
+{
+	move_string(cursor, error->id, sizeof(error->id));
+	move_string(cursor, error->call, sizeof(error->call));
+	move_string(cursor, error->object, sizeof(error->object));
+	move_string(cursor, error->message, sizeof(error->message));
+	move_string(cursor, error->hint, sizeof(error->hint));
+}
+
+static void move_numbers(struct cursor *cursor, unsigned fields, struct service_message *message)
+{
+	const struct {
+		enum field field;
+		uint64_t *value;
+	} wide[] = {
+		{ SIZE, &message->size },     { MODIFIED, &message->modified }, { IDENTITY, &message->identity },
+		{ DONE, &message->done },     { OFFSET, &message->offset },     { LENGTH, &message->length },
+		{ HASH, &message->hash[0] },  { HASH, &message->hash[1] },
+	};
+
+	if (fields & HANDLE)
+		move_u32(cursor, &message->handle);
+	if (fields & FLAGS)
+		move_u32(cursor, &message->flags);
+	if (fields & KIND)
+		move_u8(cursor, &message->kind);
+	if (fields & MORE)
+		move_u8(cursor, &message->more);
+	for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
+		if (fields & wide[i].field)
+			move_u64(cursor, wide[i].value);
+}
+
+static void move_fields(struct cursor *cursor, struct service_message *message)
+{
+	unsigned fields = message->answer ? layouts[message->type].answer : layouts[message->type].request;
+
+	if (message->status)
+		fields = ERROR;
+	move_numbers(cursor, fields, message);
+	if (fields & NAME)
+		move_string(cursor, message->name, sizeof(message->name));
+	if (fields & TOKEN)
+		move_token(cursor, message);
+	if (fields & ERROR)
+		move_error(cursor, &message->error);
+	if (fields & ENTRIES && cursor->writing)
+		move_bytes(cursor, (void *)(uintptr_t)message->entries, message->entries_length);
+	else if (fields & ENTRIES)
+		read_entries(cursor, message);
+}
+
+int service_encode(const struct service_message *message, void *buffer, size_t size)
+{
+	struct cursor cursor = { .at = buffer, .end = (uint8_t *)buffer + size, .writing = true };
+	uint32_t magic = MAGIC, request = message->request, status = status_of(message->status);
+	uint16_t version = SERVICE_VERSION, type = (uint16_t)(message->type | (message->answer ? ANSWER : 0));
+
+	if (message->type < SERVICE_LIST || message->type >= SERVICE_TYPES || (message->status && !message->answer) ||
+	    message->token_length > sizeof(message->token))
+		return -EINVAL;
+	move_u32(&cursor, &magic);
+	move_u16(&cursor, &version);
+	move_u16(&cursor, &type);
+	move_u32(&cursor, &request);
+	move_u32(&cursor, &status);
+	/* Writing changes nothing in the message. */
+	move_fields(&cursor, (struct service_message *)(uintptr_t)message);
+	return cursor.bad ? -ENOBUFS : (int)(cursor.at - (uint8_t *)buffer);
+}
+
+static bool values_valid(const struct service_message *message)
+{
+	return message->kind < SERVICE_KINDS && message->more <= 1 && !(message->flags & ~SERVICE_DISCARD);
+}
+
+int service_decode(const void *buffer, size_t length, struct service_message *message)
+{
+	/* Reading does not write to the buffer. */
+	uint8_t *bytes = (uint8_t *)(uintptr_t)buffer;
+	struct cursor cursor = { .at = bytes, .end = bytes + length };
+	uint32_t magic = 0, status = 0;
+	uint16_t version = 0, type = 0;
+
+	memset(message, 0, sizeof(*message));
+	if (length < HEADER)
+		return -EPROTO;
+	move_u32(&cursor, &magic);
+	move_u16(&cursor, &version);
+	move_u16(&cursor, &type);
+	move_u32(&cursor, &message->request);
+	move_u32(&cursor, &status);
+	message->answer = type & ANSWER;
+	type &= (uint16_t)~ANSWER;
+	if (magic != MAGIC || type < SERVICE_LIST || type >= SERVICE_TYPES)
+		return -EPROTO;
+	message->type = (enum service_type)type;
+	if (version != SERVICE_VERSION || (status && !message->answer))
+		return -EPROTO;
+	message->status = message->error.code = code_of(status);
+	move_fields(&cursor, message);
+	return cursor.bad || cursor.at != cursor.end || !values_valid(message) ? -EPROTO : 0;
+}
+
+bool service_entry_put(const struct service_entry *entry, uint8_t *buffer, size_t size, size_t *length)
+{
+	struct cursor cursor = { .at = buffer + *length, .end = buffer + size, .writing = true };
+
+	/* Writing changes nothing in the entry. */
+	move_entry(&cursor, (struct service_entry *)(uintptr_t)entry);
+	if (!cursor.bad)
+		*length = (size_t)(cursor.at - buffer);
+	return !cursor.bad;
+}
+
+bool service_entry_next(const struct service_message *message, size_t *offset, struct service_entry *entry)
+{
+	uint8_t *entries = (uint8_t *)(uintptr_t)message->entries;
+	struct cursor cursor = { .at = entries + *offset, .end = entries + message->entries_length };
+
+	if (*offset >= message->entries_length)
+		return false;
+	move_entry(&cursor, entry);
+	*offset = (size_t)(cursor.at - entries);
+	return !cursor.bad;
+}
+
+bool service_name_valid(const char *name)
+{
+	size_t length = strlen(name);
+
+	if (length == 0 || length > SERVICE_NAME_MAX)
+		return false;
+	for (const char *part = name;; part++) {
+		size_t part_length = strcspn(part, "/");
+
+		if (part_length == 0 || (part_length == 1 && part[0] == '.') ||
+		    (part_length == 2 && part[0] == '.' && part[1] == '.'))
+			return false;
+		part += part_length;
+		if (!*part)
+			return true;
+	}
+}
