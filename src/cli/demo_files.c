@@ -112,10 +112,12 @@ static int read_all(const struct demo_files *files)
 {
 	void *piece = malloc(READ_PIECE);
 
-	for (size_t i = 0; piece && i < files->count; i++)
+	if (!piece)
+		return -ENOMEM;
+	for (size_t i = 0; i < files->count; i++)
 		read_once(&files->all[i], piece);
 	free(piece);
-	return piece ? 0 : -ENOMEM;
+	return 0;
 }
 
 int demo_files_gather(struct demo_files *files, uint64_t wanted, struct pl_error *error)

@@ -12,7 +12,7 @@
 #include "cli/render.h"
 
 /* How often the server is told how much it has. */
-#define EXTENT_EVERY (200 * CLI_NS_PER_MS)
+#define EXTENT_EVERY (50 * CLI_NS_PER_MS)
 
 struct put {
 	struct cli_options common;

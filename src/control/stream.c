@@ -5,12 +5,15 @@
 #include <openssl/err.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "control/tls.h"
 
 /* The most that one TLS record carries. */
 #define RECORD_MAX 16384
+/* Elements of a vector in one record. */
+#define PARTS_MAX 256
 
 int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool server, struct pl_error *error)
 {
@@ -179,28 +182,6 @@ static int tls_failure(struct pl_stream *stream, int result, int broken)
 	return rc;
 }
 
-static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, int count)
-{
-	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
-	size_t total = 0;
-
-	for (int i = 0; i < count; i++) {
-		for (size_t filled = 0; filled < vector[i].iov_len;) {
-			size_t got;
-			int rc = SSL_read_ex(stream->ssl, (char *)vector[i].iov_base + filled,
-					     vector[i].iov_len - filled, &got);
-
-			if (rc <= 0) {
-				rc = tls_failure(stream, rc, socket->read_error);
-				return total ? (ssize_t)total : rc;
-			}
-			filled += got;
-			total += got;
-		}
-	}
-	return (ssize_t)total;
-}
-
 /* A place in a vector. */
 struct position {
 	const struct iovec *vector;
@@ -219,43 +200,113 @@ static void advance(struct position *at, size_t length)
 	at->offset += length;
 }
 
-/*
- * The next record's content: where it lies if that is in one piece, else copied.  Always as much as a
- * record takes, so that a repeated write offers OpenSSL at least the bytes of the one that it repeats.
- */
-static const void *gather(struct position at, char copy[RECORD_MAX], size_t *length)
+/* Fills `parts` with the next bytes of a vector, at most RECORD_MAX; returns how many elements they are in. */
+static int slice(struct position at, struct iovec parts[PARTS_MAX], size_t *length)
 {
-	size_t filled = 0;
+	int count = 0;
 
-	if (at.vector->iov_len - at.offset >= RECORD_MAX || at.count == 1) {
-		*length = PL_MIN(at.vector->iov_len - at.offset, RECORD_MAX);
-		return (const char *)at.vector->iov_base + at.offset;
-	}
-	while (at.count && filled < RECORD_MAX) {
-		size_t part = PL_MIN(at.vector->iov_len - at.offset, RECORD_MAX - filled);
+	*length = 0;
+	while (at.count && count < PARTS_MAX && *length < RECORD_MAX) {
+		size_t part = PL_MIN(at.vector->iov_len - at.offset, RECORD_MAX - *length);
 
 		if (part)
-			memcpy(copy + filled, (const char *)at.vector->iov_base + at.offset, part);
-		filled += part;
+			parts[count++] = (struct iovec){ (char *)at.vector->iov_base + at.offset, part };
+		*length += part;
 		advance(&at, part);
 	}
-	*length = filled;
-	return copy;
+	return count;
 }
 
+/* Cuts the parts down to a length; returns how many are left. */
+static int trim_parts(struct iovec parts[PARTS_MAX], size_t length)
+{
+	int count = 0;
+
+	while (length) {
+		parts[count].iov_len = PL_MIN(parts[count].iov_len, length);
+		length -= parts[count++].iov_len;
+	}
+	return count;
+}
+
+/*
+ * OpenSSL touches memory in this process, where a region over a file that was cut, or a mapping that
+ * is gone, would raise a signal.  So the kernel copies between such memory and a record's buffer, as
+ * it does for a socket, and says -EFAULT.  Where it may not (some containers forbid the call), the
+ * copy is made here.
+ */
+static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t length, bool to_record)
+{
+	struct iovec own = { .iov_base = record, .iov_len = length };
+	ssize_t copied = to_record ? process_vm_readv(getpid(), &own, 1, parts, (unsigned long)count, 0)
+				   : process_vm_writev(getpid(), &own, 1, parts, (unsigned long)count, 0);
+
+	if (copied >= 0 || errno == EFAULT)
+		return copied >= 0 ? copied : -EFAULT;
+	for (int i = 0; i < count; i++) {
+		memcpy(to_record ? record : parts[i].iov_base, to_record ? parts[i].iov_base : record, parts[i].iov_len);
+		record += parts[i].iov_len;
+	}
+	return (ssize_t)length;
+}
+
+/*
+ * A record is looked at, copied to its place, and taken only for as much as had a place: what cannot
+ * be written stays in the stream, as with a socket.
+ */
+static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
+	struct position at = { vector, count, 0 };
+	struct iovec parts[PARTS_MAX];
+	char record[RECORD_MAX];
+	size_t total = 0;
+
+	advance(&at, 0);
+	while (at.count) {
+		size_t length, got;
+		ssize_t copied;
+		int pieces, rc;
+
+		slice(at, parts, &length);
+		rc = SSL_peek_ex(stream->ssl, record, length, &got);
+		if (rc <= 0) {
+			rc = tls_failure(stream, rc, socket->read_error);
+			return total ? (ssize_t)total : rc;
+		}
+		pieces = trim_parts(parts, got);
+		copied = copy_safely(parts, pieces, record, got, false);
+		if (copied <= 0)
+			return total ? (ssize_t)total : -EFAULT;
+		SSL_read_ex(stream->ssl, record, (size_t)copied, &got);
+		advance(&at, (size_t)copied);
+		total += (size_t)copied;
+	}
+	return (ssize_t)total;
+}
+
+/*
+ * Always as much as a record takes, so that a repeated write offers OpenSSL at least the bytes of the
+ * one that it repeats.
+ */
 static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, int count)
 {
 	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
 	struct position at = { vector, count, 0 };
-	char copy[RECORD_MAX];
+	struct iovec parts[PARTS_MAX];
+	char record[RECORD_MAX];
 	size_t total = 0;
 
 	advance(&at, 0);
 	while (at.count) {
 		size_t length, sent;
-		const void *data = gather(at, copy, &length);
-		int rc = SSL_write_ex(stream->ssl, data, length, &sent);
+		int pieces = slice(at, parts, &length);
+		ssize_t copied = copy_safely(parts, pieces, record, length, true);
+		int rc;
 
+		if (copied <= 0)
+			return total ? (ssize_t)total : -EFAULT;
+		rc = SSL_write_ex(stream->ssl, record, (size_t)copied, &sent);
 		if (rc <= 0) {
 			rc = tls_failure(stream, rc, socket->write_error);
 			return total ? (ssize_t)total : rc;

@@ -48,12 +48,9 @@ static void place_eager(struct pl_operation *receive, const struct pl_frame *fra
 	if (frame->length > receive->total) {
 		too_long(receive, frame->length);
 	} else {
-		void *to = pl_memory_host_pointer(memory, segment->offset);
-
-		if (to && frame->length)
-			memcpy(to, payload, frame->length);
-		else if (frame->length && memory->ops->copy_in(memory, segment->offset, payload, frame->length) < 0)
-			fail_receive(receive, -EIO, "MEMORY-COPY", "the device refused the copy", NULL);
+		if (frame->length && pl_memory_copy_in(memory, segment->offset, payload, frame->length) < 0)
+			fail_receive(receive, -EFAULT, "MEMORY-UNWRITABLE", "the region's memory cannot be written",
+				     "keep the region mapped and writable, and files behind it whole");
 		receive->receipt.bytes = frame->length;
 		atomic_store(&receive->rails, 1);
 	}

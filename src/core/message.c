@@ -10,13 +10,37 @@ static bool window_open(const struct pl_peer *peer)
 	return peer->sent - peer->consumed_there < peer->window;
 }
 
-static const void *bytes_of(const struct pl_operation *operation)
+/* The bytes of a small message, copied first where the memory must not be touched later. 0, -ENOMEM, -EFAULT. */
+static int find_bytes(struct pl_operation *operation, const void **bytes)
 {
 	const struct pl_segment *segment = operation->segments;
+	struct pl_memory *memory;
+	int rc;
 
-	if (operation->copy)
-		return operation->copy;
-	return segment->region ? pl_memory_host_pointer(&segment->region->memory, segment->offset) : NULL;
+	*bytes = operation->copy;
+	if (operation->copy || operation->total == 0)
+		return 0;
+	memory = &segment->region->memory;
+	*bytes = memory->fragile ? NULL : pl_memory_host_pointer(memory, segment->offset);
+	if (*bytes)
+		return 0;
+	*bytes = operation->copy = pl_alloc(&operation->context->allocator, operation->total);
+	if (!operation->copy)
+		return -ENOMEM;
+	rc = pl_memory_copy_out(memory, segment->offset, operation->copy, operation->total);
+	return rc;
+}
+
+static int send_eager(struct pl_peer *peer, struct pl_operation *operation)
+{
+	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = operation->tag,
+				  .length = (uint32_t)operation->total };
+	const void *bytes;
+	int rc = find_bytes(operation, &bytes);
+
+	operation->receipt.bytes = operation->total;
+	atomic_store(&operation->rails, 1);
+	return rc < 0 ? rc : peer->ops->message(peer->endpoint, &frame, bytes, operation);
 }
 
 static int offer(struct pl_peer *peer, struct pl_operation *operation)
@@ -56,11 +80,7 @@ static void transmit(struct pl_peer *peer, struct pl_operation *operation)
 	} else if (operation->total > peer->eager_max) {
 		rc = offer(peer, operation);
 	} else {
-		frame = (struct pl_frame){ .type = PL_FRAME_EAGER, .key = operation->tag,
-					   .length = (uint32_t)operation->total };
-		operation->receipt.bytes = operation->total;
-		atomic_store(&operation->rails, 1);
-		rc = peer->ops->message(peer->endpoint, &frame, bytes_of(operation), operation);
+		rc = send_eager(peer, operation);
 	}
 	if (rc < 0) {
 		peer->sent--;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Host memory: any mapping of the process; allocations are anonymous files, so that a peer on the same host can map them too. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "memory/memory.h"
@@ -24,6 +26,30 @@ static int host_recognise(const void *address, size_t length, struct pl_error *e
 
 	(void)error;
 	return msync((void *)begin, end - begin, MS_ASYNC) == 0;
+}
+
+/* Whether a file lies behind any part of the range.  If that cannot be found out: yes, to be safe. */
+static int host_attach(struct pl_memory *memory, struct pl_error *error)
+{
+	uintptr_t first = (uintptr_t)memory->address, last = first + memory->length - 1;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+
+	(void)error;
+	memory->fragile = !maps;
+	while (maps && !memory->fragile && fgets(line, sizeof(line), maps)) {
+		unsigned long begin, end, inode;
+
+		/* A name too long for the line leaves a rest that does not look like a mapping. */
+		if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &begin, &end, &inode) != 3)
+			continue;
+		if (begin > last)
+			break;
+		memory->fragile = end > first && inode != 0;
+	}
+	if (maps)
+		fclose(maps);
+	return 0;
 }
 
 static int host_allocate(struct pl_memory *memory, size_t length, struct pl_error *error)
@@ -71,21 +97,49 @@ static void *host_pointer(const struct pl_memory *memory, size_t offset)
 	return (char *)memory->address + offset;
 }
 
+/*
+ * For memory with a file behind it: the kernel copies, and tells of a fault that would be a signal
+ * here.  Where that call is forbidden (some containers), the copy is made in the ordinary way.
+ */
+static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_memory)
+{
+	struct iovec there = { .iov_base = memory, .iov_len = length };
+	struct iovec here = { .iov_base = buffer, .iov_len = length };
+	ssize_t copied = into_memory ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
+				     : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+
+	if (copied == (ssize_t)length)
+		return 0;
+	if (copied >= 0 || errno == EFAULT)
+		return -EFAULT;
+	memcpy(into_memory ? memory : buffer, into_memory ? buffer : memory, length);
+	return 0;
+}
+
 static int host_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
 {
-	memcpy((char *)memory->address + offset, from, length);
+	char *at = (char *)memory->address + offset;
+
+	if (memory->fragile)
+		return copy_by_kernel(at, (void *)from, length, true);
+	memcpy(at, from, length);
 	return 0;
 }
 
 static int host_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length)
 {
-	memcpy(to, (const char *)memory->address + offset, length);
+	char *at = (char *)memory->address + offset;
+
+	if (memory->fragile)
+		return copy_by_kernel(at, to, length, false);
+	memcpy(to, at, length);
 	return 0;
 }
 
 const struct pl_memory_ops pl_host_memory = {
 	.name = "host",
 	.recognise = host_recognise,
+	.attach = host_attach,
 	.allocate = host_allocate,
 	.release = host_release,
 	.host_pointer = host_pointer,

@@ -35,6 +35,16 @@ void pl_memory_release(struct pl_memory *memory)
 	memory->ops = NULL;
 }
 
+int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
+{
+	return memory->ops->copy_in ? memory->ops->copy_in(memory, offset, from, length) : -ENOTSUP;
+}
+
+int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length)
+{
+	return memory->ops->copy_out ? memory->ops->copy_out(memory, offset, to, length) : -ENOTSUP;
+}
+
 int pl_memory_flush(struct pl_memory *memory)
 {
 	return memory->ops->flush ? memory->ops->flush(memory) : 0;

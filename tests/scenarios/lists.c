@@ -9,6 +9,7 @@ const struct scenario *const scenario_lists[] = {
 	atomic_scenarios,
 	grant_scenarios,
 	revoke_scenarios,
+	cut_scenarios,
 	deadline_scenarios,
 	close_scenarios,
 	connect_scenarios,

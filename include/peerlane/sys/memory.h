@@ -16,6 +16,7 @@ struct pl_memory {
 	void *address;  /**< as the program sees it */
 	size_t length;  /**< bytes */
 	bool owned;     /**< allocated by the backend: release() frees it */
+	bool fragile;   /**< a file is behind it, which may be cut: the CPU must not touch it directly */
 	void *handle;   /**< the backend's own */
 };
 
@@ -43,7 +44,10 @@ struct pl_memory_ops {
 	 */
 	void *(*host_pointer)(const struct pl_memory *memory, size_t offset);
 
-	/** Copies between host memory and the range, synchronously.  Default: -ENOTSUP. */
+	/**
+	 * Copies between host memory and the range, synchronously; -EFAULT, and never a signal, where
+	 * the range is not readable or writable any more.  Default: -ENOTSUP.
+	 */
 	int (*copy_in)(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 	int (*copy_out)(struct pl_memory *memory, size_t offset, void *to, size_t length);
 

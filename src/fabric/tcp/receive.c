@@ -175,16 +175,23 @@ static void destination_unwritable(struct tcp_lane *lane)
 	pl_operation_part_done(operation);
 }
 
+static int place(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
+{
+	struct pl_memory *memory = lane->current.type == PL_FRAME_WRITE ? lane->key->memory : lane->request->memory;
+
+	return pl_memory_copy_in(memory, (size_t)(lane->destination - (uint8_t *)memory->address), bytes, length);
+}
+
 /* Uses up to `length` bytes that were read already; returns how many. */
 static uint32_t bulk_take(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	uint32_t part = (uint32_t)PL_MIN(length, (size_t)lane->remaining);
 	uint8_t *destination = bulk_destination(lane);
 
-	if (destination) {
-		memcpy(destination, bytes, part);
+	if (destination && place(lane, bytes, part) < 0)
+		destination_unwritable(lane);
+	else if (destination)
 		lane->destination += part;
-	}
 	lane->remaining -= part;
 	return part;
 }

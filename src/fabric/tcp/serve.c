@@ -68,11 +68,19 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	lane->serving++;
 	piece->length = frame->length;
 	/*
-	 * Bytes of memory that is ours for sure are taken now.  A caller's mapping may be of a file
-	 * that was cut: then only the kernel may touch it, and the answer's end tells how it went.
+	 * A few bytes are taken now.  Larger answers are read by the kernel as they are sent, which may
+	 * fail half-way; so their end tells how it went.
 	 */
-	if (frame->length <= sizeof(piece->copy) && (key->memory->owned || frame->length == 0)) {
-		memcpy(piece->copy, from, frame->length);
+	if (frame->length <= sizeof(piece->copy)) {
+		int rc = pl_memory_copy_out(key->memory, key->offset + frame->offset, piece->copy, frame->length);
+
+		if (rc < 0) {
+			lane->serving--;
+			piece->length = 0;
+			pl_key_release(peer_of(lane), key);
+			tcp_piece_free(lane, piece);
+			return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_INTERNAL);
+		}
 		piece->payload = piece->copy;
 		piece->frame.flags = TCP_DATA_LAST;
 		pl_key_release(peer_of(lane), key);
@@ -98,7 +106,7 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 	enum pl_wire_status status;
 	struct tcp_piece *piece;
 	struct pl_key *key;
-	uint64_t words[2];
+	uint64_t words[2], probe;
 	uint8_t *at = NULL;
 
 	if (frame->flags != PL_ATOMIC_ADD && frame->flags != PL_ATOMIC_SWAP)
@@ -110,6 +118,9 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 			status = at ? PL_WIRE_UNKNOWN_KEY : PL_WIRE_UNSUPPORTED;
 		else if ((uintptr_t)at % 8)
 			status = PL_WIRE_MISALIGNED;
+		else if (key->memory->fragile &&
+			 pl_memory_copy_out(key->memory, key->offset + frame->offset, &probe, sizeof(probe)) < 0)
+			status = PL_WIRE_INTERNAL;
 	}
 	if (status != PL_WIRE_OK) {
 		pl_key_release(peer_of(lane), key);

@@ -43,6 +43,7 @@ struct tcp_piece {
 	uint32_t sent;                  /* of header and payload */
 	uint32_t sequence;              /* of counted frames */
 	bool built;                     /* header is fixed: it may have been sent */
+	bool fragile;                   /* only the kernel may touch the payload */
 	bool broken;                    /* DATA: the bytes are not the ones asked for */
 	struct pl_frame frame;
 	uint8_t copy[PL_KEY_BLOB_MAX];  /* small payloads */
@@ -51,7 +52,8 @@ struct tcp_piece {
 /* A request that waits for its answer. */
 struct tcp_request {
 	struct pl_operation *operation; /* NULL: given up, the answer is dropped */
-	uint8_t *destination;           /* READ: where the bytes go */
+	struct pl_memory *memory;       /* READ: where the bytes go */
+	uint8_t *destination;
 	uint32_t length;
 	uint32_t received;
 	uint16_t generation;

@@ -36,7 +36,7 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 	piece->key = NULL;
 	piece->payload = NULL;
 	piece->length = piece->sent = 0;
-	piece->built = piece->broken = false;
+	piece->built = piece->broken = piece->fragile = false;
 	piece->frame = *frame;
 	return piece;
 }
@@ -255,7 +255,7 @@ static bool add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_p
 		add_vector(gather, zeros, filler);
 		return filler == left;
 	}
-	if (left <= GATHER_COPY_MAX && !piece->key) {
+	if (left <= GATHER_COPY_MAX && !piece->key && !piece->fragile) {
 		uint8_t *copy = add_space(gather, left);
 
 		memcpy(copy, piece->payload + at, left);

@@ -70,6 +70,7 @@ static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, co
 		return payload ? -ENOMEM : -ENOTSUP;
 	piece->operation = operation;
 	piece->payload = payload;
+	piece->fragile = segment->region->memory.fragile;
 	piece->length = length;
 	atomic_fetch_add(&operation->pending, 1);
 	atomic_fetch_or(&operation->rails, 1u << lane->index);
@@ -110,6 +111,7 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 	request->operation = operation;
 	request->atomic = atomic;
 	request->destination = destination;
+	request->memory = atomic ? NULL : &segment->region->memory;
 	request->length = atomic ? 0 : length;
 	lane->requested += request->length;
 	atomic_fetch_add(&operation->pending, 1);

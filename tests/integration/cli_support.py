@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the tests of the command share: running it, and a server to run it against."""
+import contextlib
+import fcntl
+import json
+import os
+import random
+import select
+import signal
+import struct
+import subprocess
+import time
+
+PEERLANE = os.environ['PEERLANE']
+DEADLINE = 60
+
+
+def environment(**changes):
+    variables = {name: value for name, value in os.environ.items() if name != 'PEERLANE_KEY_FILE'}
+    variables.update(changes)
+    return variables
+
+
+def run(*arguments, expect=0, cwd=None, **changes):
+    """Runs the command to its end; returns the finished process, with its output as text."""
+    done = subprocess.run([PEERLANE, *map(str, arguments)], capture_output=True, text=True, errors='surrogateescape',
+                          timeout=DEADLINE, cwd=cwd, env=environment(**changes))
+    assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def run_json(*arguments, **options):
+    return json.loads(run(*arguments, '--json', **options).stdout)
+
+
+def content(size, seed=1):
+    source = random.Random(seed)
+    return b''.join(source.randbytes(min(1 << 20, size - at)) for at in range(0, size, 1 << 20))
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def make_key(folder, name='key', data=b'0123456789abcdef0123456789abcdef\n'):
+    path = folder / name
+    path.write_bytes(data)
+    path.chmod(0o600)
+    return path
+
+
+class Server:
+    """`peerlane serve` on a free port of the loopback."""
+
+    def __init__(self, *arguments, address='127.0.0.1:0', **changes):
+        self.process = subprocess.Popen([PEERLANE, 'serve', address, *map(str, arguments)], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, env=environment(**changes))
+        self.first = self.line()
+        if self.first.startswith('{'):
+            self.address = json.loads(self.first)['address']
+        else:
+            assert self.first.startswith('listening on '), (self.first, self.process.communicate())
+            self.address = self.first.split()[-1]
+
+    def line(self):
+        """The next line that it prints."""
+        data = b''
+        end = time.monotonic() + DEADLINE
+        while not data.endswith(b'\n'):
+            ready = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]
+            byte = os.read(self.process.stdout.fileno(), 1) if ready else b''
+            if not byte:
+                break
+            data += byte
+        return data.decode(errors='surrogateescape').rstrip('\n')
+
+    def stop(self, how=signal.SIGTERM, expect=0):
+        self.process.send_signal(how)
+        output, errors = self.process.communicate(timeout=DEADLINE)
+        assert self.process.returncode == expect, (self.process.returncode, output, errors)
+        return output.decode(errors='replace'), errors.decode(errors='replace')
+
+
+@contextlib.contextmanager
+def serving(*arguments, **options):
+    server = Server(*arguments, **options)
+    try:
+        yield server
+        server.stop()
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def recorded(path, size):
+    """How many bytes the record in a .part file says are there; -1 if there is none."""
+    try:
+        with open(path, 'rb') as file:
+            file.seek((size + 4095) // 4096 * 4096)
+            return struct.unpack('<5Q', file.read(40))[4]
+    except (OSError, struct.error):
+        return -1
+
+
+def wait_unused(part):
+    """Waits until nobody writes a .part file: its lock is free, or it is gone."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        try:
+            with open(part, 'rb') as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.005)
+        except FileNotFoundError:
+            return
+    raise AssertionError(f'{part} stays locked')
+
+
+def cut(part, size, start, attempts=30):
+    """Starts a transfer and kills it in the middle; returns how much was recorded then."""
+    for _ in range(attempts):
+        process = start()
+        while process.poll() is None and recorded(part, size) < size // 8:
+            time.sleep(0.0005)
+        process.kill()
+        process.communicate()
+        wait_unused(part)
+        if 0 < recorded(part, size) < size:
+            return recorded(part, size)
+        # It was whole before it could be cut.
+        part.with_name(part.name[1:-len('.part')]).unlink(missing_ok=True)
+    raise AssertionError('no transfer could be cut in the middle')
+
+
+def start(*arguments):
+    return subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env=environment())
+
+
+def free_port():
+    """A port on which nothing listens."""
+    import socket
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane demo`."""
+import os
+import signal
+import subprocess
+import time
+
+from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, start
+
+SMALL = ['--size', '24M', '--frames', '11']
+
+
+def children(pid):
+    """Processes whose parent is this one, from /proc, whose entries may go while they are looked at."""
+    found = []
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            fields = open(f'/proc/{name}/stat').read().rsplit(')', 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(name))
+    return found
+
+
+def test_moves_real_files_and_verifies_them():
+    result = run_json('demo', *SMALL)
+    pull, push, write = result['steps']
+    assert result['verified'] is True and result['error'] is None
+    assert result['authenticated'] is True and result['encrypted'] is False
+    assert pull['bytes'] == pull['bytes_verified'] >= 24 << 20 and pull['count'] >= 1
+    assert push['bytes'] == push['bytes_verified'] == 11 << 23 and push['count'] == 11
+    assert write['count'] == 10000 and 0 < write['latency_p50_ns'] <= write['latency_p99_ns']
+    for step in result['steps']:
+        assert step['fabric'] == 'tcp' and step['route'] == 'direct' and step['reason']
+
+
+def test_shows_a_table():
+    done = run('demo', *SMALL)
+    assert not done.stderr
+    for word in ['STEP', 'RATE', 'LATENCY', 'ROUTE', 'pull ', 'push 11 frames', 'write 8 bytes', 'total', 'p50 ', 'p99 ',
+                 'direct', 'TLS', 'no differences']:
+        assert word in done.stdout
+
+
+def test_with_encryption_streams_and_a_key_of_the_users(tmp_path):
+    result = run_json('demo', *SMALL, '--encrypt', '--streams', '2', '--key', make_key(tmp_path))
+    assert result['encrypted'] is True and result['verified'] is True
+
+
+def test_wrong_usage():
+    run('demo', 'argument', expect=2)
+    run('demo', '--size', 'much', expect=2)
+    run('demo', '--frames', '0', expect=2)
+
+
+def test_leaves_no_process_behind_even_if_killed():
+    for how in [signal.SIGKILL, signal.SIGINT]:
+        process = start('demo', '--size', '2000M', '--frames', '1000')
+        end = time.monotonic() + DEADLINE
+        while not (born := children(process.pid)):
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+        time.sleep(0.1)
+        process.send_signal(how)
+        process.communicate(timeout=DEADLINE)
+        assert process.returncode != 0
+        while any(os.path.exists(f'/proc/{pid}') and 'Z' not in open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1][:3]
+                  for pid in born):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_json_even_when_it_fails():
+    done = subprocess.run([PEERLANE, 'demo', '--json', '--fabric', 'pigeon'], capture_output=True, text=True,
+                          timeout=DEADLINE, env=environment())
+    assert done.returncode == 1 and '"verified": false' in done.stdout and 'peerlane: ' in done.stderr

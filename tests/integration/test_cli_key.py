@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Keys: who may connect, and where the key comes from."""
+import pytest
+from cli_support import content, make_key, run, run_json, serving, write
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write(tmp_path / 'pub/data', content(300000))
+
+
+def test_both_ends_need_the_same_key(data, tmp_path):
+    key = make_key(tmp_path)
+    other = make_key(tmp_path, 'other', b'another key of enough bytes')
+    with serving(data, '--key', key) as server:
+        assert run_json('list', server.address, '--key', key)['authenticated'] is True
+        for options in [['--key', other], []]:
+            error = run('list', server.address, *options, expect=1).stderr
+            assert 'AUTH-' in error and 'hint: ' in error
+        run('list', server.address, '--key', key)
+    with serving(data) as server:
+        assert 'AUTH-' in run('list', server.address, '--key', key, expect=1).stderr
+
+
+def test_the_key_comes_from_the_environment_too(data, tmp_path):
+    key = str(make_key(tmp_path))
+    with serving(data, PEERLANE_KEY_FILE=key) as server:
+        assert run_json('list', server.address, PEERLANE_KEY_FILE=key)['authenticated'] is True
+        # The option counts more.
+        run('list', server.address, '--key', make_key(tmp_path, 'other', b'x' * 16), expect=1, PEERLANE_KEY_FILE=key)
+    with serving(data, PEERLANE_KEY_FILE='') as server:
+        run('list', server.address)
+
+
+def test_data_is_encrypted_when_asked(data, tmp_path):
+    key = make_key(tmp_path)
+    for at_server, at_client in [(['--encrypt'], []), ([], ['--encrypt'])]:
+        with serving(data, '--key', key, *at_server) as server:
+            result = run_json('get', server.address, 'data', '-o', tmp_path / 'out', '--verify', '--key', key, *at_client)
+            assert result['encrypted'] is True and (tmp_path / 'out').read_bytes() == data.read_bytes()
+            (tmp_path / 'out').unlink()
+    with serving(data, '--key', key) as server:
+        assert run_json('get', server.address, 'data', '-o', tmp_path / 'out', '--key', key)['encrypted'] is False
+
+
+def test_encryption_needs_a_key(data):
+    assert 'ENCRYPT-NO-KEY' in run('serve', data, '--encrypt', expect=1).stderr
+
+
+@pytest.mark.parametrize('mode', [0o604, 0o602])
+def test_a_key_file_that_others_can_use_is_refused(data, tmp_path, mode):
+    key = make_key(tmp_path)
+    key.chmod(mode)
+    error = run('serve', data, '--key', key, expect=1).stderr
+    assert 'KEY-FILE-OPEN' in error and 'chmod' in error
+
+
+def test_a_key_file_of_the_wrong_size_is_refused(data, tmp_path):
+    for content_of in [b'', b'x' * 15, b'x' * 15 + b'\n', b'x' * 1025, b'x' * 5000]:
+        error = run('list', '127.0.0.1', '--key', make_key(tmp_path, 'bad', content_of), expect=1).stderr
+        assert 'KEY-FILE-LENGTH' in error and 'openssl rand' in error
+    assert 'No such file' in run('list', '127.0.0.1', '--key', tmp_path / 'none', expect=1).stderr
+
+
+def test_a_newline_at_the_end_is_no_part_of_the_key(data, tmp_path):
+    with serving(data, '--key', make_key(tmp_path, 'one', b'sixteen bytes ok')) as server:
+        run('list', server.address, '--key', make_key(tmp_path, 'two', b'sixteen bytes ok\n'))

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane serve` and `peerlane list`."""
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from cli_support import DEADLINE, PEERLANE, Server, content, environment, free_port, make_key, run, run_json, serving, \
+    start, write
+
+
+@pytest.fixture
+def tree(tmp_path):
+    folder = tmp_path / 'published'
+    write(folder / 'model.bin', content(100000))
+    write(folder / 'empty', b'')
+    write(folder / 'sub/deep/file with spaces', b'x')
+    return folder
+
+
+def names(server, *options):
+    return [entry['name'] for entry in run_json('list', server.address, *options)['entries']]
+
+
+def test_lists_files_directories_and_memory(tree, tmp_path):
+    single = write(tmp_path / 'single.txt', b'12345')
+    with serving(tree, single, '--memory', 'frames=1M') as server:
+        listing = run_json('list', server.address)
+        assert [(entry['name'], entry['kind'], entry['size']) for entry in listing['entries']] == [
+            ('empty', 'file', 0), ('frames', 'memory', 1 << 20), ('model.bin', 'file', 100000),
+            ('single.txt', 'file', 5), ('sub/deep/file with spaces', 'file', 1)]
+        assert listing['bytes'] == 100006 + (1 << 20)
+        table = run('list', server.address).stdout.splitlines()
+        assert table[0].split() == ['NAME', 'SIZE', 'MODIFIED']
+        assert re.match(r'model\.bin +100 kB +\d{4}-\d\d-\d\d \d\d:\d\d$', table[3])
+        assert re.match(r'frames +1\.05 MB +in memory$', table[2])
+        assert table[-1] == '5 entries, 1.15 MB'
+
+
+def test_listing_of_many_names_arrives_whole(tmp_path):
+    folder = tmp_path / 'many'
+    expected = sorted(f'{i:05d}-{"n" * 150}' for i in range(3000))
+    folder.mkdir()
+    for name in expected:
+        (folder / name).touch()
+    with serving(folder) as server:
+        assert names(server) == expected
+
+
+def test_new_files_appear_and_old_ones_go(tree):
+    with serving(tree) as server:
+        write(tree / 'new', b'n')
+        (tree / 'empty').unlink()
+        end = time.monotonic() + DEADLINE
+        while names(server) != ['model.bin', 'new', 'sub/deep/file with spaces']:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        run('get', server.address, 'empty', '-o', tree / 'sub', expect=1)
+
+
+def test_names_that_would_control_the_terminal_are_shown_harmless(tmp_path):
+    write(tmp_path / 'pub' / 'evil\033[2Jname', b'1')
+    write(tmp_path / 'pub' / os.fsdecode(b'bad\xffutf8'), b'2')
+    with serving(tmp_path / 'pub') as server:
+        assert '\033' not in run('list', server.address).stdout
+        listing = run_json('list', server.address)
+        assert {entry['name'] for entry in listing['entries']} == {'evil\033[2Jname', 'bad\ufffdutf8'}
+
+
+def test_nothing_leads_out_of_the_directory(tree, tmp_path):
+    secret = write(tmp_path / 'secret', b'secret')
+    (tree / 'link').symlink_to(secret)
+    (tree / 'dirlink').symlink_to(tmp_path)
+    server = Server(tree)
+    assert names(server) == ['empty', 'model.bin', 'sub/deep/file with spaces']
+    for name in ['link', 'dirlink/secret']:
+        error = run('get', server.address, name, '-o', tmp_path / 'out', expect=1).stderr
+        assert 'peerlane: ' in error and not (tmp_path / 'out').exists()
+    assert 'NOT-FOLLOWED' in run('get', server.address, 'link', '-o', tmp_path / 'out', expect=1).stderr
+    for name in ['../secret', '/etc/passwd', 'sub/../../secret', './model.bin', 'sub//deep', '']:
+        run('get', server.address, name, '-o', tmp_path / 'out', expect=2)
+    warnings = server.stop()[1]
+    assert '2 symbolic links are not published' in warnings and '--follow' in warnings
+
+
+def test_follow_publishes_what_links_lead_to_and_survives_loops(tree, tmp_path):
+    secret = write(tmp_path / 'secret', b'secret')
+    (tree / 'link').symlink_to(secret)
+    (tree / 'sub/loop').symlink_to(tree)
+    (tree / 'dangling').symlink_to('nowhere')
+    with serving(tree, '--follow') as server:
+        assert names(server) == ['empty', 'link', 'model.bin', 'sub/deep/file with spaces']
+        run('get', server.address, 'link', '-o', tmp_path / 'out')
+        assert (tmp_path / 'out').read_bytes() == b'secret'
+
+
+def test_only_regular_files_are_published(tree):
+    os.mkfifo(tree / 'pipe')
+    write(tree / '.model.bin.part', b'unfinished')
+    with serving(tree) as server:
+        assert names(server) == ['empty', 'model.bin', 'sub/deep/file with spaces']
+        run('get', server.address, 'pipe', '-o', tree / 'sub', expect=1)
+        run('get', server.address, '.model.bin.part', '-o', tree / 'sub', expect=1)
+        run('get', server.address, 'sub/deep', '-o', tree / 'sub', expect=1)
+
+
+def test_of_equal_names_the_first_counts(tmp_path):
+    first = write(tmp_path / 'a/name', b'first')
+    write(tmp_path / 'b/name', b'second')
+    server = Server(first, tmp_path / 'b')
+    assert names(server) == ['name']
+    run('get', server.address, 'name', '-o', tmp_path / 'out')
+    assert (tmp_path / 'out').read_bytes() == b'first'
+    assert '1 files have the same name' in server.stop()[1]
+
+
+def test_says_what_happens(tree):
+    with serving(tree) as server:
+        assert re.fullmatch(r'listening on 127\.0\.0\.1:\d+', server.first)
+        assert server.line() == 'serving 3 entries, 100 kB'
+        run('get', server.address, 'model.bin', '-o', tree / 'sub/')
+        assert re.fullmatch(r'127\.0\.0\.1:\d+ reads model\.bin \(100 kB\)', server.line())
+
+
+def test_says_it_as_json(tree, tmp_path):
+    (tmp_path / 'in').mkdir()
+    with serving(tree, '--json', '--upload', tmp_path / 'in') as server:
+        assert json.loads(server.first) == {'event': 'listening', 'address': server.address, 'entries': 3,
+                                            'bytes': 100001, 'authenticated': False}
+        run('put', server.address, tree / 'model.bin')
+        events = [json.loads(server.line()) for _ in range(4)]
+        assert [event['event'] for event in events] == ['connected', 'writes', 'stored', 'left']
+        assert events[2]['name'] == 'model.bin' and events[2]['bytes'] == 100000
+
+
+def test_quiet_prints_only_the_address(tree):
+    server = Server(tree, '--quiet')
+    run('get', server.address, 'empty', '-o', tree / 'sub/')
+    output, _ = server.stop()
+    assert output == ''
+
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_in_order(tree, how):
+    server = Server(tree)
+    run('list', server.address)
+    server.stop(how)
+
+
+def test_once_ends_after_the_first_client(tree):
+    server = Server(tree, '--once')
+    run('get', server.address, 'model.bin', '-o', tree / 'sub/')
+    assert server.process.wait(timeout=DEADLINE) == 0
+    server.process.communicate()
+
+
+def test_for_ends_after_that_time(tree):
+    begin = time.monotonic()
+    server = Server(tree, '--for', '0.5')
+    assert server.process.wait(timeout=DEADLINE) == 0
+    assert 0.4 < time.monotonic() - begin < 10
+    server.process.communicate()
+
+
+def test_warns_once_that_there_is_no_key(tree, tmp_path):
+    server = Server(tree)
+    run('list', server.address)
+    run('list', server.address)
+    assert server.stop()[1].count('peerlane: warning: any user of this host can connect') == 1
+    server = Server(tree, '--key', make_key(tmp_path))
+    assert server.stop()[1] == ''
+
+
+def test_refuses_other_addresses_without_a_key(tree):
+    error = run('serve', '0.0.0.0:0', tree, expect=1).stderr
+    assert 'INSECURE-ADDRESS' in error and '--insecure' in error
+    server = Server(tree, '--insecure', address='0.0.0.0:0')
+    run('list', '127.0.0.1:' + server.address.split(':')[-1])
+    assert 'anybody' in server.stop()[1]
+
+
+def test_wrong_usage(tree, tmp_path):
+    for arguments in [[], ['127.0.0.1:0'], [tree, '--memory', 'frames'], [tree, '--memory', 'frames=0'],
+                      [tree, '--memory', '../x=1'], [tree, '--memory', 'x=1Q'], [tree, '--writable'],
+                      [tree, '--for', 'soon'], [tree, '--clients', '0'], [tree, '--streams', '17'],
+                      [tree, '--timeout', '-1'], [tree, '--nonsense']]:
+        done = run('serve', *arguments, expect=2)
+        assert done.stderr.startswith('peerlane serve: ') and not done.stdout
+
+
+def test_failures_say_what_and_why(tree, tmp_path):
+    assert 'nowhere: stat: No such file' in run('serve', tmp_path / 'nowhere', expect=1).stderr
+    assert 'NOT-A-FILE' in run('serve', '/dev/null', expect=1).stderr
+    assert 'No such file' in run('serve', tree, '--upload', tmp_path / 'nowhere', expect=1).stderr
+    assert 'FABRIC-UNKNOWN' in run('serve', tree, '--fabric', 'pigeon', expect=1).stderr
+    with serving(tree) as server:
+        error = run('serve', server.address, tree, expect=1).stderr
+        assert 'LISTEN-IN-USE' in error and 'hint: ' in error
+    error = json.loads(run('serve', tree, '--fabric', 'pigeon', '--json', expect=1).stdout)['error']
+    assert error['id'] == 'FABRIC-UNKNOWN' and error['code'] < 0
+
+
+def test_client_failures(tmp_path):
+    error = run('list', f'127.0.0.1:{free_port()}', expect=1).stderr
+    assert re.search(r'peerlane: 127\.0\.0\.1:\d+: .*\[CONNECT-REFUSED\]\n  hint: ', error)
+    assert 'ADDRESS-SYNTAX' in run('list', 'one:two:three', expect=1).stderr
+    run('list', expect=2)
+    run('list', 'a', 'b', expect=2)
+
+
+def test_the_default_port_can_be_left_out(tree):
+    server = subprocess.Popen([PEERLANE, 'serve', tree], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              env=environment())
+    try:
+        assert server.stdout.readline() == b'listening on 127.0.0.1:19875\n'
+        assert run_json('list', '127.0.0.1')['address'] == '127.0.0.1:19875'
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_many_clients_at_once(tree, tmp_path):
+    data = content(3 << 20)
+    write(tree / 'model.bin', data)
+    with serving(tree) as server:
+        # Idle ones first: they must not keep the others waiting.
+        idle = [start('get', server.address, 'model.bin', '-o', tmp_path / f'idle{i}') for i in range(4)]
+        for process in idle:
+            process.send_signal(signal.SIGSTOP)
+        failures = []
+
+        def fetch(number):
+            for i in range(3):
+                out = tmp_path / f'{number}-{i}'
+                try:
+                    run('get', server.address, 'model.bin', '-o', out, '--verify')
+                    assert out.read_bytes() == data
+                except AssertionError as failure:
+                    failures.append(failure)
+                out.unlink(missing_ok=True)
+
+        threads = [threading.Thread(target=fetch, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for process in idle:
+            process.send_signal(signal.SIGCONT)
+        for process in idle:
+            process.communicate(timeout=DEADLINE)
+            assert process.returncode == 0
+        assert not failures
+
+
+def test_more_clients_than_allowed_wait_their_turn(tree, tmp_path):
+    with serving(tree, '--clients', '1') as server:
+        processes = [start('get', server.address, 'model.bin', '-o', tmp_path / f'out{i}') for i in range(6)]
+        for process in processes:
+            process.communicate(timeout=DEADLINE)
+            assert process.returncode == 0
+
+
+@pytest.mark.parametrize('encrypted', [False, True])
+def test_outlives_a_file_that_is_cut_while_it_is_served(tmp_path, encrypted):
+    key = make_key(tmp_path)
+    big = write(tmp_path / 'pub/big', b'')
+    os.truncate(big, 1 << 30)
+    options = ['--key', key] + (['--encrypt'] if encrypted else [])
+    with serving(tmp_path / 'pub', *options) as server:
+        transfer = start('get', server.address, 'big', '-o', tmp_path / 'out', '--verify', *options)
+        assert server.line() == 'serving 1 entry, 1.07 GB'
+        assert ' reads big' in server.line()
+        os.truncate(big, 10000)
+        _, errors = transfer.communicate(timeout=DEADLINE)
+        assert transfer.returncode == 1, errors
+        assert b'peerlane: ' in errors and not (tmp_path / 'out').exists()
+        # It serves on, what there is now.
+        run('get', server.address, 'big', '-o', tmp_path / 'out', '--verify', *options)
+        assert (tmp_path / 'out').read_bytes() == bytes(10000)

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane get` and `peerlane put`."""
+import os
+import pty
+import re
+import resource
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+from cli_support import DEADLINE, PEERLANE, Server, content, cut, environment, recorded, run, run_json, serving, start, \
+    write
+
+BIG = 256 << 20
+
+
+@pytest.fixture
+def world(tmp_path):
+    for name in ['pub', 'in', 'out']:
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def server(world):
+    write(world / 'pub/small', b'small')
+    write(world / 'pub/empty', b'')
+    write(world / 'pub/sub/other', content(1000003))
+    with serving(world / 'pub', '--memory', 'frames=64K', '--upload', world / 'in', '--writable') as running:
+        yield running
+
+
+def leftovers(folder):
+    return [path.name for path in folder.iterdir() if path.name.endswith('.part')]
+
+
+def test_get_several_into_a_directory(server, world):
+    done = run('get', server.address, 'small', 'empty', 'sub/other', '-o', world / 'out')
+    for name in ['small', 'empty', 'sub/other']:
+        assert (world / 'out' / os.path.basename(name)).read_bytes() == (world / 'pub' / name).read_bytes()
+    assert not leftovers(world / 'out')
+    lines = done.stdout.splitlines()
+    assert re.match(r'small: 5 B in \S+ \S+, \S+ \S+$', lines[0])
+    assert lines[1].startswith('empty: 0 B in ')
+    assert not done.stderr
+
+
+def test_get_into_the_current_directory_and_under_another_name(server, world):
+    run('get', server.address, 'small', cwd=world / 'out')
+    assert (world / 'out/small').read_bytes() == b'small'
+    run('get', server.address, 'small', '-o', 'renamed', cwd=world / 'out')
+    assert (world / 'out/renamed').read_bytes() == b'small'
+    write(world / 'out/renamed', b'much longer than what replaces it')
+    run('get', server.address, 'small', '-o', world / 'out/renamed')
+    assert (world / 'out/renamed').read_bytes() == b'small'
+
+
+def test_get_json_tells_how_it_went(server, world):
+    result = run_json('get', server.address, 'sub/other', '-o', world / 'out', '--verify')
+    assert result['address'] == server.address and result['authenticated'] is False
+    (one,) = result['files']
+    assert one['name'] == 'sub/other' and one['size'] == one['bytes'] == 1000003
+    assert one['resumed'] == 0 and one['verified'] and one['error'] is None
+    assert one['route'] == 'direct' and one['fabric'] == 'tcp' and one['reason'] and one['bytes_per_second'] > 0
+    assert re.fullmatch('[0-9a-f]{32}', one['xxh128'])
+
+
+def test_get_goes_on_after_one_that_fails(server, world):
+    done = run('get', server.address, 'missing', 'small', '-o', world / 'out', expect=1)
+    assert 'missing: ' in done.stderr and 'NOT-PUBLISHED' in done.stderr and 'hint: ' in done.stderr
+    assert (world / 'out/small').read_bytes() == b'small'
+    result = run('get', server.address, 'missing', 'small', '-o', world / 'out', '--json', expect=1)
+    assert '"id": "NOT-PUBLISHED"' in result.stdout
+
+
+def test_get_wrong_usage(server, world):
+    run('get', expect=2)
+    run('get', server.address, expect=2)
+    assert 'same file' in run('get', server.address, 'small', 'sub/small', expect=2).stderr
+    assert 'NOT-A-DIRECTORY' in run('get', server.address, 'small', 'empty', '-o', world / 'none', expect=1).stderr
+    run('get', server.address, 'small', '-o', str(world / 'none') + '/', expect=1)
+    run('get', server.address, 'small', '-o', world / 'none/file', expect=1)
+
+
+def test_quiet_prints_nothing(server, world):
+    done = run('get', server.address, 'small', '-o', world / 'out', '--quiet')
+    assert (done.stdout, done.stderr) == ('', '')
+    done = run('put', server.address, world / 'pub/small', '--quiet')
+    assert (done.stdout, done.stderr) == ('', '')
+
+
+def test_put_several(server, world):
+    done = run('put', server.address, world / 'pub/small', world / 'pub/empty', world / 'pub/sub/other', '--verify')
+    for name in ['small', 'empty', 'sub/other']:
+        assert (world / 'in' / os.path.basename(name)).read_bytes() == (world / 'pub' / name).read_bytes()
+    assert not leftovers(world / 'in')
+    assert done.stdout.count('verified: xxh128 ') == 3
+
+
+def test_put_under_another_name_and_into_a_subdirectory(server, world):
+    run('put', server.address, world / 'pub/small', '--as', 'renamed')
+    assert (world / 'in/renamed').read_bytes() == b'small'
+    (world / 'in/folder').mkdir()
+    run('put', server.address, world / 'pub/sub/other', '--as', 'folder/file')
+    assert (world / 'in/folder/file').read_bytes() == (world / 'pub/sub/other').read_bytes()
+    write(world / 'new', b'newer')
+    run('put', server.address, world / 'new', '--as', 'renamed')
+    assert (world / 'in/renamed').read_bytes() == b'newer'
+
+
+def test_put_cannot_leave_the_directory(server, world):
+    (world / 'in/link').symlink_to(world)
+    run('put', server.address, world / 'pub/small', '--as', '../escaped', expect=2)
+    run('put', server.address, world / 'pub/small', '--as', 'link/escaped', expect=1)
+    run('put', server.address, world / 'pub/small', '--as', 'nowhere/file', expect=1)
+    run('put', server.address, world / 'pub/small', '--as', '.x.part', expect=1)
+    assert not (world / 'escaped').exists()
+    # A link in place of the file is replaced, not followed.
+    victim = write(world / 'victim', b'untouched')
+    (world / 'in/small').symlink_to(victim)
+    run('put', server.address, world / 'pub/small')
+    assert victim.read_bytes() == b'untouched' and not (world / 'in/small').is_symlink()
+
+
+def test_put_needs_a_server_that_takes_files(world):
+    write(world / 'pub/small', b'small')
+    with serving(world / 'pub', '--memory', 'frames=4K') as server:
+        assert '--upload' in run('put', server.address, world / 'pub/small', expect=1).stderr
+        assert '--writable' in run('put', server.address, world / 'pub/small', '--as', 'frames', expect=1).stderr
+    assert sorted(path.name for path in world.iterdir()) == ['in', 'out', 'pub']
+
+
+def test_put_wrong_usage(server, world):
+    run('put', expect=2)
+    run('put', server.address, expect=2)
+    run('put', server.address, 'a', 'b', '--as', 'c', expect=2)
+    assert 'No such file' in run('put', server.address, world / 'missing', expect=1).stderr
+    assert 'NOT-A-FILE' in run('put', server.address, world, expect=1).stderr
+
+
+def test_memory_is_written_and_read(server, world):
+    data = content(65536)
+    run('put', server.address, write(world / 'data', data), '--as', 'frames', '--verify')
+    result = run_json('get', server.address, 'frames', '-o', world / 'out/frames', '--verify')
+    assert result['files'][0]['verified'] and (world / 'out/frames').read_bytes() == data
+    write(world / 'data', data + b'x')
+    assert 'NO-SPACE' in run('put', server.address, world / 'data', '--as', 'frames', expect=1).stderr
+
+
+def test_a_cut_get_goes_on(server, world):
+    data = content(BIG)
+    write(world / 'pub/big', data)
+    part = world / 'out/.big.part'
+    extent = cut(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    assert not (world / 'out/big').exists()
+    (one,) = run_json('get', server.address, 'big', '-o', world / 'out', '--verify')['files']
+    assert one['resumed'] == extent and one['bytes'] == BIG - extent and one['verified']
+    assert (world / 'out/big').read_bytes() == data
+    assert not leftovers(world / 'out')
+
+
+def test_a_cut_get_of_a_file_that_changed_begins_anew(server, world):
+    write(world / 'pub/big', content(BIG))
+    part = world / 'out/.big.part'
+    cut(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    data = content(BIG, seed=2)
+    write(world / 'pub/big', data)
+    (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+    assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
+
+
+def test_an_interrupted_get_says_so_and_goes_on(server, world):
+    data = content(BIG)
+    write(world / 'pub/big', data)
+    part = world / 'out/.big.part'
+    for _ in range(30):
+        process = start('get', server.address, 'big', '-o', world / 'out')
+        while process.poll() is None and recorded(part, BIG) <= 0:
+            time.sleep(0.0005)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE)
+        if process.returncode:
+            break
+        (world / 'out/big').unlink()
+    assert process.returncode == 1 and b'INTERRUPTED' in errors and b'hint: ' in errors
+    extent = recorded(part, BIG)
+    (one,) = run_json('get', server.address, 'big', '-o', world / 'out', '--verify')['files']
+    assert one['resumed'] == extent > 0 and (world / 'out/big').read_bytes() == data
+
+
+def test_a_get_whose_server_dies_goes_on_with_the_next(world):
+    data = content(BIG)
+    write(world / 'pub/big', data)
+    part = world / 'out/.big.part'
+    for _ in range(30):
+        server = Server(world / 'pub', '--quiet')
+        process = start('get', server.address, 'big', '-o', world / 'out')
+        while process.poll() is None and recorded(part, BIG) <= 0:
+            time.sleep(0.0005)
+        server.stop(signal.SIGKILL, expect=-signal.SIGKILL)
+        _, errors = process.communicate(timeout=DEADLINE)
+        if process.returncode:
+            break
+        (world / 'out/big').unlink()
+    assert process.returncode == 1 and errors.startswith(b'peerlane: ')
+    extent = recorded(part, BIG)
+    with serving(world / 'pub') as server:
+        (one,) = run_json('get', server.address, 'big', '-o', world / 'out', '--verify')['files']
+    assert one['resumed'] == extent > 0 and (world / 'out/big').read_bytes() == data
+
+
+def test_a_cut_put_goes_on(server, world):
+    data = content(BIG)
+    big = write(world / 'big', data)
+    extent = cut(world / 'in/.big.part', BIG, lambda: start('put', server.address, big))
+    assert not (world / 'in/big').exists()
+    (one,) = run_json('put', server.address, big, '--verify')['files']
+    assert one['resumed'] == extent and one['bytes'] == BIG - extent and one['verified']
+    assert (world / 'in/big').read_bytes() == data and not leftovers(world / 'in')
+
+
+def test_one_file_is_not_written_by_two(server, world):
+    write(world / 'pub/big', content(BIG))
+    first = start('get', server.address, 'big', '-o', world / 'out')
+    while recorded(world / 'out/.big.part', BIG) < 0 and first.poll() is None:
+        time.sleep(0.0005)
+    first.send_signal(signal.SIGSTOP)
+    error = run('get', server.address, 'big', '-o', world / 'out', expect=1).stderr
+    first.send_signal(signal.SIGCONT)
+    first.communicate(timeout=DEADLINE)
+    assert first.returncode == 0 and 'TRANSFER-BUSY' in error
+
+
+def test_no_room_is_said_before_anything_is_moved(server, world):
+    os.truncate(write(world / 'pub/huge', b''), 1 << 43)
+    error = run('get', server.address, 'huge', '-o', world / 'out', expect=1).stderr
+    assert 'NO-SPACE' in error and 'hint: ' in error
+    assert 'NO-SPACE' in run('put', server.address, world / 'pub/huge', expect=1).stderr
+    assert not leftovers(world / 'out') and not leftovers(world / 'in')
+
+
+def test_a_file_size_limit_is_an_error(server, world):
+    done = subprocess.run([PEERLANE, 'get', server.address, 'sub/other', '-o', world / 'out'], capture_output=True,
+                          text=True, timeout=DEADLINE, env=environment(),
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
+    assert done.returncode == 1 and 'File too large' in done.stderr
+    assert not leftovers(world / 'out')
+
+
+def test_a_file_that_changes_while_it_is_fetched_is_not_kept(server, world):
+    big = write(world / 'pub/big', content(BIG))
+    process = start('get', server.address, 'big', '-o', world / 'out')
+    while process.poll() is None and recorded(world / 'out/.big.part', BIG) < 0:
+        time.sleep(0.0005)
+    os.utime(big, (1, 1))
+    _, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1 and b'FILE-CHANGED' in errors
+    assert not (world / 'out/big').exists() and not leftovers(world / 'out')
+
+
+def test_a_source_that_is_cut_while_it_is_sent_fails(server, world):
+    big = write(world / 'big', b'')
+    os.truncate(big, 1 << 30)
+    process = start('put', server.address, big)
+    while process.poll() is None and recorded(world / 'in/.big.part', 1 << 30) < 0:
+        time.sleep(0.0005)
+    os.truncate(big, 5)
+    _, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1 and errors.startswith(b'peerlane: ')
+    assert not (world / 'in/big').exists()
+    run('list', server.address)
+
+
+def test_bytes_arrive_whatever_the_options(world):
+    data = content(5000011)
+    write(world / 'pub/data', data)
+    for options in [['--streams', '1'], ['--streams', '4'], ['--fabric', 'tcp', '--timeout', '20']]:
+        with serving(world / 'pub', *options) as server:
+            run('get', server.address, 'data', '-o', world / 'out', '--verify', *options)
+            assert (world / 'out/data').read_bytes() == data
+            (world / 'out/data').unlink()
+
+
+def on_terminal(*arguments):
+    """What the command writes to a terminal that is its standard error; and its standard output."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs,
+                               env=environment(LC_ALL='C.UTF-8'))
+    os.close(theirs)
+    shown = b''
+    while select.select([ours], [], [], DEADLINE)[0]:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:
+            break
+    output = process.communicate(timeout=DEADLINE)[0]
+    os.close(ours)
+    assert process.returncode == 0
+    return shown.decode(), output.decode()
+
+
+def test_progress_is_shown_on_a_terminal_only(server, world):
+    write(world / 'pub/big', content(BIG))
+    shown, output = on_terminal('get', server.address, 'big', '-o', world / 'out')
+    assert re.search(r'\rbig [\u2501\u2500\u257a]+ +\d+%  [\d.]+ \w?B of 268 MB', shown)
+    assert shown.endswith('\r\033[K') and '\n' not in shown
+    assert output.startswith('big: 268 MB in ')
+    assert on_terminal('get', server.address, 'small', '-o', world / 'out', '--quiet') == ('', '')

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Regions over files that somebody cuts.  Touching such memory raises SIGBUS in whoever does, so the
+ * library must leave it to the kernel: the operation fails, the process and the connection live on.
+ */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "scenarios/scenario.h"
+
+#define WHOLE (4u << 20)
+#define LEFT 8192u
+
+struct mapped_file {
+	int fd;
+	uint8_t *bytes;
+	struct pl_region *region;
+};
+
+static void file_open(struct mapped_file *file, struct pl_context *context)
+{
+	struct pl_error error;
+
+	file->fd = memfd_create("cut", MFD_CLOEXEC);
+	check(file->fd >= 0 && ftruncate(file->fd, WHOLE) == 0);
+	file->bytes = mmap(NULL, WHOLE, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+	check(file->bytes != MAP_FAILED);
+	memset(file->bytes, 1, WHOLE);
+	check_ok(pl_region_register(context, file->bytes, WHOLE, PL_ACCESS_ALL, &file->region, &error), &error);
+}
+
+static void file_close(struct mapped_file *file)
+{
+	check_number(pl_region_deregister(file->region), 0);
+	munmap(file->bytes, WHOLE);
+	close(file->fd);
+}
+
+static struct pl_remote *import_file(struct scenario_environment *environment, const struct mapped_file *file)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+
+	check_ok(pl_region_share(file->region, NULL, token, &length, &error), &error);
+	check_ok(pl_remote_import_start(environment->near_peer, token, length, 0, &operation, &error), &error);
+	complete(environment, operation, &receipt);
+	return receipt.remote;
+}
+
+/* What lies before the cut can still be read, and so the connection lives. */
+static void check_alive(struct scenario_environment *environment, struct pl_remote *remote, struct buffer *near)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_read(environment->near_peer, remote, 0, near->region, 0, LEFT, NULL, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	value_check(near->bytes, LEFT, 1);
+}
+
+static void target_cut(struct scenario_environment *environment, uint64_t offset, uint64_t length)
+{
+	struct pl_operation *operation;
+	struct mapped_file file;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct buffer near;
+
+	file_open(&file, environment->far);
+	buffer_open(&near, environment->near, WHOLE, PL_ACCESS_LOCAL);
+	remote = import_file(environment, &file);
+	check(ftruncate(file.fd, LEFT) == 0);
+	check_ok(pl_read(environment->near_peer, remote, offset, near.region, 0, length, NULL, &operation, &error),
+		 &error);
+	check(await(environment, operation, NULL, &error) < 0);
+	check_alive(environment, remote, &near);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	file_close(&file);
+}
+
+static void cut_at_target(struct scenario_environment *environment)
+{
+	target_cut(environment, 0, WHOLE);
+	target_cut(environment, 100000, 64);
+	target_cut(environment, 100000, 5000);
+}
+
+static void write_cut(struct scenario_environment *environment)
+{
+	struct pl_operation *operation;
+	struct mapped_file file;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct buffer near;
+
+	file_open(&file, environment->far);
+	buffer_open(&near, environment->near, WHOLE, PL_ACCESS_LOCAL);
+	remote = import_file(environment, &file);
+	check(ftruncate(file.fd, LEFT) == 0);
+	memset(near.bytes, 1, WHOLE);
+	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, WHOLE, NULL, &operation, &error), &error);
+	check(await(environment, operation, NULL, &error) < 0);
+	check_alive(environment, remote, &near);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	file_close(&file);
+}
+
+static void cut_at_source(struct scenario_environment *environment)
+{
+	struct pl_operation *operation;
+	struct mapped_file file;
+	struct pl_remote *remote;
+	struct pl_error error;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_receipt receipt;
+	struct buffer far;
+
+	file_open(&file, environment->near);
+	buffer_open(&far, environment->far, WHOLE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	check_ok(pl_remote_import_start(environment->near_peer, token, length, 0, &operation, &error), &error);
+	complete(environment, operation, &receipt);
+	remote = receipt.remote;
+	check(ftruncate(file.fd, LEFT) == 0);
+	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
+	fail_with(environment, operation, -EFAULT);
+	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	value_check(far.bytes, LEFT, 1);
+	check_ok(pl_read(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
+	fail_with(environment, operation, -EFAULT);
+	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	pl_remote_release(remote);
+	buffer_close(&far);
+	file_close(&file);
+}
+
+const struct scenario cut_scenarios[] = {
+	{ "cut-target-read", cut_at_target, 0 },
+	{ "cut-target-write", write_cut, 0 },
+	{ "cut-source", cut_at_source, 0 },
+	{ 0 },
+};
