@@ -53,6 +53,9 @@ struct cli_options {
 extern const struct argp cli_connection_argp;
 extern const struct argp cli_output_argp;
 
+/* For a subcommand's argp: leaves out of --help what says nothing. */
+char *cli_help_filter(int key, const char *text, void *input);
+
 /* Parses with argp; ends the process with CLI_USAGE where the arguments are wrong. */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 

@@ -56,7 +56,7 @@ static const struct argp arguments = {
 	"  peerlane demo\n"
 	"  peerlane demo --encrypt --streams 2\n"
 	"  peerlane demo --json | jq '.steps[] | {step, bytes_per_second}'\n",
-	children, NULL, NULL
+	children, cli_help_filter, NULL
 };
 
 static void say_begin(const struct demo *demo)

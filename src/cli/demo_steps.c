@@ -250,8 +250,8 @@ struct writing {
 	struct pl_context *context;
 	struct pl_peer *peer;
 	struct pl_remote *remote;
-	struct pl_region *region;
-	uint64_t *word;
+	struct pl_region *region; /* `words` */
+	uint64_t *words;          /* one for each write */
 	uint64_t *times;
 };
 
@@ -262,64 +262,64 @@ static int ascending(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-static int write_word(struct writing *writing, struct pipeline_result *result, uint64_t *took, struct pl_error *error)
+static int write_word(struct writing *writing, unsigned index, struct pipeline_result *result, struct pl_error *error)
 {
+	uint64_t offset = index * sizeof(*writing->words), begin = cli_now();
 	struct pl_operation *operation;
 	struct pl_receipt receipt;
-	uint64_t begin = cli_now();
-	int rc = pl_write(writing->peer, writing->remote, 0, writing->region, 0, sizeof(*writing->word), NULL, &operation,
-			  error);
+	int rc = pl_write(writing->peer, writing->remote, offset, writing->region, offset, sizeof(*writing->words), NULL,
+			  &operation, error);
 
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
 	if (rc < 0)
 		return rc;
-	*took = cli_now() - begin;
+	writing->times[index] = cli_now() - begin;
+	result->nanoseconds += writing->times[index];
+	result->bytes += receipt.bytes;
+	result->staged += receipt.bytes_staged;
 	result->route = receipt.route;
 	result->fabric = receipt.fabric;
 	result->reason = receipt.reason;
 	result->streams = receipt.streams;
-	result->staged += receipt.bytes_staged;
 	return 0;
 }
 
-/* Reads the word back: what is there must be what the last write wrote. */
-static int check_word(struct writing *writing, struct pl_remote *remote, struct pl_error *error)
+/* Reads all words back in one piece. */
+static int check_words(struct writing *writing, struct pl_remote *remote, uint64_t seed, struct pl_error *error)
 {
 	struct pl_operation *operation;
-	uint64_t expected = *writing->word;
 	int rc;
 
-	*writing->word = 0;
-	rc = pl_read(writing->peer, remote, 0, writing->region, 0, sizeof(expected), NULL, &operation, error);
+	memset(writing->words, 0, WRITES * sizeof(*writing->words));
+	rc = pl_read(writing->peer, remote, 0, writing->region, 0, WRITES * sizeof(*writing->words), NULL, &operation, error);
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, NULL, error);
-	return rc == 0 && *writing->word != expected ? differs(error, DEMO_MEMORY, 0) : rc;
+	for (unsigned i = 0; i < WRITES && rc == 0; i++)
+		if (writing->words[i] != next_random(&seed))
+			rc = differs(error, DEMO_MEMORY, i * sizeof(*writing->words));
+	return rc;
 }
 
 static int write_words(struct demo *demo, struct writing *writing, struct pl_remote *readable, struct pl_error *error)
 {
-	struct pipeline_result *result = &demo->write.result;
+	struct pipeline_result warming = { 0 };
+	uint64_t seed = cli_now(), state = seed;
 	int rc = 0;
 
-	for (unsigned i = 0; i < WRITES_WARM + WRITES && rc == 0; i++) {
-		uint64_t took = 0;
-
-		*writing->word = 0x5045455200000000ull + i;
-		rc = write_word(writing, result, &took, error);
-		if (i < WRITES_WARM)
-			continue;
-		writing->times[i - WRITES_WARM] = took;
-		result->nanoseconds += took;
-		result->bytes += sizeof(*writing->word);
-	}
+	for (unsigned i = 0; i < WRITES; i++)
+		writing->words[i] = next_random(&state);
+	for (unsigned i = 0; i < WRITES_WARM && rc == 0; i++)
+		rc = write_word(writing, 0, &warming, error);
+	for (unsigned i = 0; i < WRITES && rc == 0; i++)
+		rc = write_word(writing, i, &demo->write.result, error);
 	if (rc == 0)
-		rc = check_word(writing, readable, error);
+		rc = check_words(writing, readable, seed, error);
 	if (rc < 0)
 		return rc;
 	qsort(writing->times, WRITES, sizeof(*writing->times), ascending);
 	demo->write.count = WRITES;
-	demo->write.verified = sizeof(*writing->word);
+	demo->write.verified = WRITES * sizeof(*writing->words);
 	demo->write.min = writing->times[0];
 	demo->write.median = writing->times[WRITES / 2];
 	demo->write.p99 = writing->times[WRITES / 100 * 99];
@@ -334,9 +334,10 @@ static int connect_again(struct demo *demo, struct writing *writing, struct pl_e
 	if (rc == 0)
 		rc = pl_connect(writing->context, demo->server.address, 0, &writing->peer, error);
 	if (rc == 0)
-		rc = pl_region_allocate(writing->context, sizeof(*writing->word), PL_ACCESS_LOCAL, &writing->region, error);
+		rc = pl_region_allocate(writing->context, WRITES * sizeof(*writing->words), PL_ACCESS_LOCAL, &writing->region,
+					error);
 	if (rc == 0)
-		writing->word = pl_region_address(writing->region);
+		writing->words = pl_region_address(writing->region);
 	return rc;
 }
 

@@ -109,7 +109,7 @@ static const struct argp arguments = {
 	"  peerlane get localhost model.safetensors\n"
 	"  peerlane get --key key gpu1 a.bin b.bin -o /data/\n"
 	"  peerlane get --key key --verify gpu1:19875 checkpoints/last.pt -o last.pt\n",
-	children, NULL, NULL
+	children, cli_help_filter, NULL
 };
 
 /* -- one file ----------------------------------------------------------------------------------- */

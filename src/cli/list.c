@@ -44,7 +44,7 @@ static const struct argp arguments = {
 	"Examples:\n"
 	"  peerlane list localhost\n"
 	"  peerlane list --key key gpu1 --json | jq -r '.entries[].name'\n",
-	children, NULL, NULL
+	children, cli_help_filter, NULL
 };
 
 static bool append(struct listing *listing, const struct service_entry *entry)

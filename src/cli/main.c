@@ -15,6 +15,7 @@ static const struct command {
 	{ "list", pl_cli_list, "show what a host publishes" },
 	{ "get", pl_cli_get, "fetch files from a host" },
 	{ "put", pl_cli_put, "send files to a host" },
+	{ "bench", pl_cli_bench, "measure rate and latency between two hosts" },
 	{ "demo", pl_cli_demo, "show and verify all of it on this machine, with two processes" },
 	{ "version", pl_cli_version, "print the version" },
 };
@@ -33,7 +34,7 @@ static void print_help(FILE *to)
 	      "\n"
 	      "Between two hosts:\n"
 	      "  (umask 077; openssl rand -hex 32 > key)         make a key, copy it to the other host\n"
-	      "  peerlane serve --key key :" CLI_DEFAULT_PORT " /data          on one host\n"
+	      "  peerlane serve --key key :" CLI_DEFAULT_PORT " /data           on one host\n"
 	      "  peerlane list --key key HOST                    on the other\n"
 	      "  peerlane get --key key HOST model.safetensors\n"
 	      "\n"
@@ -98,6 +99,8 @@ int main(int argc, char **argv)
 	setlocale(LC_CTYPE, "");
 	/* A reader that went away is an error of the write, not the end of a transfer. */
 	signal(SIGPIPE, SIG_IGN);
+	/* The same goes for a limit of file sizes. */
+	signal(SIGXFSZ, SIG_IGN);
 	status = dispatch(argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && status == CLI_OK)
 		status = CLI_FAILED;

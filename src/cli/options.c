@@ -97,6 +97,12 @@ const struct argp cli_connection_argp = {
 	connection_options, parse_connection, NULL, NULL, connection_children, NULL, NULL
 };
 
+char *cli_help_filter(int key, const char *text, void *input)
+{
+	(void)input;
+	return key == ARGP_KEY_HELP_DUP_ARGS_NOTE ? NULL : (char *)(uintptr_t)text;
+}
+
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
 	argp_err_exit_status = CLI_USAGE;

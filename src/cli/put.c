@@ -109,7 +109,7 @@ static const struct argp arguments = {
 	"Examples:\n"
 	"  peerlane put --key key gpu1 results.tar\n"
 	"  peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt\n",
-	children, NULL, NULL
+	children, cli_help_filter, NULL
 };
 
 /* -- one file ----------------------------------------------------------------------------------- */

@@ -30,9 +30,9 @@ void render_transfer(const struct transfer *transfer)
 		printf(", %s", cli_format_rate(rate, result->bytes, result->nanoseconds));
 	if (transfer->resumed)
 		printf(", %s were there already", cli_format_bytes(kept, transfer->resumed));
-	if (transfer->verified)
-		printf(", verified: xxh128 %s", hash_format(transfer->hash, hash));
 	putchar('\n');
+	if (transfer->verified)
+		printf("  verified: xxh128 %s\n", hash_format(transfer->hash, hash));
 	if (result->staged)
 		printf("  staged: %s\n", result->reason);
 	fflush(stdout);

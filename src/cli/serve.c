@@ -150,17 +150,17 @@ static const char documentation[] =
 	"\n"
 	"Examples:\n"
 	"  peerlane serve model.safetensors                 to this host only\n"
-	"  (umask 077; openssl rand -hex 32 > key)          make a key; copy it to the clients\n"
+	"  (umask 077; openssl rand -hex 32 > key)          make a key for all hosts\n"
 	"  peerlane serve --key key :19875 /data/models     to all who have the key\n"
 	"  peerlane serve --key key :19875 --upload inbox   to receive files\n"
-	"  peerlane serve --memory frames=1G --writable     a gigabyte of memory to write to\n";
+	"  peerlane serve --memory frames=1G --writable     memory to write to\n";
 
 static const struct argp_child children[] = {
 	{ &cli_connection_argp, 0, NULL, 0 },
 	{ 0 },
 };
 
-static const struct argp arguments = { options, parse, "[ADDRESS] PATH...", documentation, children, NULL, NULL };
+static const struct argp arguments = { options, parse, "[ADDRESS] PATH...", documentation, children, cli_help_filter, NULL };
 
 /* -- what it tells ------------------------------------------------------------------------------ */
 

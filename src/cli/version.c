@@ -26,7 +26,7 @@ static const struct argp arguments = {
 	"\v"
 	"Example:\n"
 	"  peerlane version --json | jq -r .library\n",
-	children, NULL, NULL
+	children, cli_help_filter, NULL
 };
 
 int pl_cli_version(int argc, char **argv)

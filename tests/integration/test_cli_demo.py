@@ -30,7 +30,8 @@ def test_moves_real_files_and_verifies_them():
     assert result['authenticated'] is True and result['encrypted'] is False
     assert pull['bytes'] == pull['bytes_verified'] >= 24 << 20 and pull['count'] >= 1
     assert push['bytes'] == push['bytes_verified'] == 11 << 23 and push['count'] == 11
-    assert write['count'] == 10000 and 0 < write['latency_p50_ns'] <= write['latency_p99_ns']
+    assert write['count'] == 10000 and write['bytes'] == write['bytes_verified'] == 80000
+    assert 0 < write['latency_p50_ns'] <= write['latency_p99_ns']
     for step in result['steps']:
         assert step['fabric'] == 'tcp' and step['route'] == 'direct' and step['reason']
 

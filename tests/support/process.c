@@ -106,9 +106,9 @@ int process_run(const char *name, unsigned seconds, void (*test)(void *argument)
 		exit(0);
 	}
 	setpgid(pid, pid);
-	ended = ended_within(pid, seconds, &status);
+	ended = ended_within(pid, seconds * SLOWNESS, &status);
 	if (!ended) {
-		fprintf(stderr, "%s: not done within %u s\n", name, seconds);
+		fprintf(stderr, "%s: not done within %u s\n", name, seconds * SLOWNESS);
 		kill(pid, SIGABRT);
 		if (!ended_within(pid, 2, &status))
 			process_kill(pid, SIGKILL);

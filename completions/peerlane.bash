@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Completion of peerlane(1) for bash.  The options come from the command itself, so they always fit.
+
+_peerlane_options() {
+	"$1" "$2" --help 2>/dev/null </dev/null |
+		sed -n 's/^  \(-., \|    \)\(--[a-z-]*\)\(\[\?=\)\?.*/\2\3/p' | tr -d '['
+}
+
+_peerlane_commands() {
+	"$1" --help 2>/dev/null </dev/null | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'
+}
+
+# The names that a server publishes, for which the options given so far are needed: key, address.
+_peerlane_names() {
+	local i address='' options=()
+	for ((i = 2; i < COMP_CWORD; i++)); do
+		case ${COMP_WORDS[i]} in
+		--key | -k | --output | -o | --fabric | -F | --streams | -S | --timeout | -t)
+			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
+			((i++))
+			;;
+		-*) ;;
+		*)
+			# bash takes HOST:PORT apart.
+			address=${COMP_WORDS[i]}
+			while [[ ${COMP_WORDS[i + 1]-} == : || ${COMP_WORDS[i]} == : ]] && ((i + 1 < COMP_CWORD)); do
+				address+=${COMP_WORDS[++i]}
+			done
+			break
+			;;
+		esac
+	done
+	((i < COMP_CWORD)) && [[ $address ]] || return
+	"$1" list "${options[@]}" --timeout 2 --json "$address" 2>/dev/null </dev/null |
+		sed -n 's/^ *"name": "\(.*\)",$/\1/p'
+}
+
+_peerlane() {
+	local program=$1 current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+	local command=${COMP_WORDS[1]-} IFS=$'\n'
+	COMPREPLY=()
+
+	if ((COMP_CWORD == 1)); then
+		COMPREPLY=($(compgen -W "$(_peerlane_commands "$program")"$'\n--help\n--version' -- "$current"))
+		return
+	fi
+	case $previous in
+	--key | -k | --output | -o | --as | -a)
+		compopt -o filenames 2>/dev/null
+		COMPREPLY=($(compgen -f -- "$current"))
+		return
+		;;
+	--upload | -u)
+		compopt -o filenames 2>/dev/null
+		COMPREPLY=($(compgen -d -- "$current"))
+		return
+		;;
+	--fabric | -F)
+		COMPREPLY=($(compgen -W $'auto\ntcp' -- "$current"))
+		return
+		;;
+	esac
+	if [[ $current == -* ]]; then
+		COMPREPLY=($(compgen -W "$(_peerlane_options "$program" "$command")" -- "$current"))
+		[[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
+		return
+	fi
+	case $command in
+	help)
+		COMPREPLY=($(compgen -W "$(_peerlane_commands "$program")" -- "$current"))
+		;;
+	serve | put)
+		compopt -o filenames 2>/dev/null
+		COMPREPLY=($(compgen -f -- "$current"))
+		;;
+	get)
+		COMPREPLY=($(compgen -W "$(_peerlane_names "$program")" -- "$current"))
+		;;
+	esac
+}
+
+complete -F _peerlane peerlane

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Input: a message of the service that `peerlane serve` offers. */
+#include "fuzz.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* The command is no part of the library. */
+#include "cli/service.c"
+
+static void check_entries(const struct service_message *message)
+{
+	uint8_t again[SERVICE_ANSWER_MAX];
+	struct service_entry entry;
+	size_t offset = 0, length = 0;
+
+	while (service_entry_next(message, &offset, &entry)) {
+		REQUIRE(entry.name[0] && strlen(entry.name) <= SERVICE_NAME_MAX && entry.kind < SERVICE_KINDS);
+		REQUIRE(service_entry_put(&entry, again, sizeof(again), &length));
+		REQUIRE(length == offset && memcmp(again, message->entries, length) == 0);
+	}
+	REQUIRE(offset == message->entries_length);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t again[SERVICE_ANSWER_MAX];
+	struct service_message message;
+	int rc, length;
+
+	/* No longer one can be received. */
+	if (size > SERVICE_ANSWER_MAX)
+		return 0;
+	rc = service_decode(data, size, &message);
+	REQUIRE(rc == 0 || rc == -EPROTO);
+	if (rc)
+		return 0;
+	REQUIRE(message.type >= SERVICE_LIST && message.type < SERVICE_TYPES);
+	REQUIRE(message.token_length <= PL_TOKEN_MAX && strlen(message.name) <= SERVICE_NAME_MAX);
+	REQUIRE(message.answer || !message.status);
+	check_entries(&message);
+	if (service_name_valid(message.name))
+		REQUIRE(message.name[0] != '/' && !strstr(message.name, "/../"));
+	length = service_encode(&message, again, sizeof(again));
+	REQUIRE(length == (int)size);
+	/* A status that this version does not know is taken for another failure; all else is as it was. */
+	REQUIRE(message.status || memcmp(again, data, size) == 0);
+	return 0;
+}

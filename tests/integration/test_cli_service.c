@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What `peerlane serve` does with clients that do not keep to its protocol: it answers with an error, or drops them. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/cases.h"
+#include "support/check.h"
+#include "support/process.h"
+
+/* The command is no part of the library. */
+#include "cli/service.c"
+
+#define MEMORY_SIZE (1u << 20)
+#define LARGE (1u << 20)
+
+struct world {
+	pid_t server;
+	char folder[64], address[96];
+	struct pl_context *context;
+	struct pl_peer *peer;
+	struct pl_region *region;
+	uint32_t requests;
+};
+
+/* -- a server and a client of it ----------------------------------------------------------------- */
+
+static void server_start(struct world *world)
+{
+	const char *command = getenv("PEERLANE");
+	char line[160] = "";
+	int output[2];
+	FILE *stream;
+
+	check(command);
+	strcpy(world->folder, "/tmp/peerlane-service-XXXXXX");
+	check(mkdtemp(world->folder));
+	check(pipe(output) == 0);
+	world->server = process_fork();
+	if (world->server == 0) {
+		dup2(output[1], STDOUT_FILENO);
+		close(output[0]);
+		close(output[1]);
+		unsetenv("PEERLANE_KEY_FILE");
+		execl(command, "peerlane", "serve", "127.0.0.1:0", "--quiet", "--memory", "frames=1M", "--writable", "--upload",
+		      world->folder, NULL);
+		_exit(127);
+	}
+	close(output[1]);
+	stream = fdopen(output[0], "r");
+	check(stream && fgets(line, sizeof(line), stream));
+	check_number(sscanf(line, "listening on %95s", world->address), 1);
+	fclose(stream);
+}
+
+static void client_open(struct world *world)
+{
+	struct pl_error error;
+
+	check_ok(pl_open(&world->context, NULL, &error), &error);
+	check_ok(pl_region_allocate(world->context, LARGE, PL_ACCESS_LOCAL, &world->region, &error), &error);
+	check_ok(pl_connect(world->context, world->address, 0, &world->peer, &error), &error);
+}
+
+static void client_close(struct world *world)
+{
+	pl_close(world->context);
+}
+
+static void world_open(struct world *world)
+{
+	*world = (struct world){ .server = 0 };
+	server_start(world);
+	client_open(world);
+}
+
+/* The server must have lived through it all, and end in order. */
+static void world_close(struct world *world)
+{
+	int status;
+
+	client_close(world);
+	check(kill(world->server, SIGTERM) == 0);
+	status = process_wait(world->server);
+	check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	check(rmdir(world->folder) == 0);
+}
+
+static void send_bytes(struct world *world, const void *bytes, size_t length)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_send_copy(world->peer, SERVICE_TAG, bytes, length, NULL, &operation, &error), &error);
+	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
+}
+
+static void take_answer(struct world *world, struct service_message *answer)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	check_ok(pl_receive(world->peer, SERVICE_TAG, UINT64_MAX, world->region, 0, SERVICE_ANSWER_MAX, NULL, &operation,
+			    &error), &error);
+	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
+	check_ok(service_decode(pl_region_address(world->region), receipt.bytes, answer), NULL);
+	check(answer->answer);
+}
+
+/* Asks, and returns the status of the answer. */
+static int ask(struct world *world, struct service_message *request, struct service_message *answer)
+{
+	uint8_t buffer[SERVICE_REQUEST_MAX];
+	int length;
+
+	request->request = ++world->requests;
+	length = service_encode(request, buffer, sizeof(buffer));
+	check(length > 0);
+	send_bytes(world, buffer, (size_t)length);
+	take_answer(world, answer);
+	check(answer->type == request->type && answer->request == request->request);
+	return answer->status;
+}
+
+static void still_serves(struct world *world)
+{
+	struct service_message request = { .type = SERVICE_LIST }, answer;
+	struct service_entry entry;
+	size_t offset = 0;
+
+	check_number(ask(world, &request, &answer), 0);
+	check(service_entry_next(&answer, &offset, &entry));
+	check_text(entry.name, "frames");
+}
+
+static uint32_t create(struct world *world, const char *name, uint64_t size)
+{
+	struct service_message request = { .type = SERVICE_CREATE, .size = size }, answer;
+
+	strcpy(request.name, name);
+	check_number(ask(world, &request, &answer), 0);
+	return answer.handle;
+}
+
+/* -- cases ---------------------------------------------------------------------------------------- */
+
+static void malformed_requests(void *argument)
+{
+	struct service_message request = { .type = SERVICE_OPEN, .request = 7, .name = "frames" }, answer;
+	uint8_t good[SERVICE_REQUEST_MAX], bad[SERVICE_REQUEST_MAX + 1];
+	struct world world;
+	int length = service_encode(&request, good, sizeof(good));
+
+	(void)argument;
+	world_open(&world);
+	/* Cut short at every byte, and with every byte changed: the answer may be one, or an error. */
+	for (int cut = 0; cut < length; cut++) {
+		send_bytes(&world, good, (size_t)cut);
+		take_answer(&world, &answer);
+		check_number(answer.status, -EPROTO);
+	}
+	for (int at = 0; at < length; at++) {
+		memcpy(bad, good, (size_t)length);
+		bad[at] ^= 0x40;
+		send_bytes(&world, bad, (size_t)length);
+		take_answer(&world, &answer);
+		check(answer.status < 0 || at >= 8);
+	}
+	memset(bad, 0, sizeof(bad));
+	memcpy(bad, good, (size_t)length);
+	send_bytes(&world, bad, (size_t)length + 1);
+	take_answer(&world, &answer);
+	check_number(answer.status, -EPROTO);
+	/* Longer than any request can be. */
+	send_bytes(&world, bad, sizeof(bad));
+	take_answer(&world, &answer);
+	check_number(answer.status, -EPROTO);
+	still_serves(&world);
+	world_close(&world);
+}
+
+static void a_message_of_any_size(void *argument)
+{
+	struct service_message answer;
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	check_ok(pl_send(world.peer, SERVICE_TAG + 1, world.region, 0, LARGE, NULL, &operation, &error), &error);
+	take_answer(&world, &answer);
+	check_number(answer.status, -EPROTO);
+	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -EMSGSIZE);
+	for (int i = 0; i < 100; i++) {
+		check_ok(pl_notify(world.peer, (uint64_t)i, NULL, &operation, &error), &error);
+		check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
+	}
+	still_serves(&world);
+	world_close(&world);
+}
+
+static void bad_handles_and_ranges(void *argument)
+{
+	static const enum service_type with_handle[] = { SERVICE_HASH, SERVICE_COMMIT, SERVICE_CLOSE };
+	struct service_message request, answer;
+	struct world world;
+	uint32_t handle;
+
+	(void)argument;
+	world_open(&world);
+	for (size_t i = 0; i < 3; i++) {
+		request = (struct service_message){ .type = with_handle[i], .handle = i ? UINT32_MAX : 5 };
+		check_number(ask(&world, &request, &answer), -EINVAL);
+		check_text(answer.error.id, "NO-HANDLE");
+	}
+	handle = create(&world, "frames", MEMORY_SIZE);
+	request = (struct service_message){ .type = SERVICE_HASH, .handle = handle, .offset = 1, .length = MEMORY_SIZE };
+	check_number(ask(&world, &request, &answer), -ERANGE);
+	request.offset = UINT64_MAX;
+	check_number(ask(&world, &request, &answer), -ERANGE);
+	request = (struct service_message){ .type = SERVICE_CREATE, .size = MEMORY_SIZE + 1, .name = "frames" };
+	check_number(ask(&world, &request, &answer), -ENOSPC);
+	request = (struct service_message){ .type = SERVICE_CREATE, .size = UINT64_MAX, .name = "file" };
+	check_number(ask(&world, &request, &answer), -EFBIG);
+	/* What is only read cannot be committed. */
+	request = (struct service_message){ .type = SERVICE_OPEN, .name = "frames" };
+	check_number(ask(&world, &request, &answer), 0);
+	request = (struct service_message){ .type = SERVICE_COMMIT, .handle = answer.handle };
+	check_number(ask(&world, &request, &answer), -EINVAL);
+	still_serves(&world);
+	world_close(&world);
+}
+
+static void names_that_lead_elsewhere(void *argument)
+{
+	static const char *const names[] = { "../x", "/tmp/x", "a/../../x", "..", ".", "", "a//b", "a/", ".x.part", "no/x" };
+	struct service_message request, answer;
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		request = (struct service_message){ .type = SERVICE_CREATE, .size = 5 };
+		strcpy(request.name, names[i]);
+		check_one_of(ask(&world, &request, &answer), -EINVAL, -ENOENT);
+		request.type = SERVICE_OPEN;
+		check_number(ask(&world, &request, &answer), -ENOENT);
+	}
+	still_serves(&world);
+	world_close(&world);
+}
+
+static void too_many_handles(void *argument)
+{
+	struct service_message request = { .type = SERVICE_OPEN, .name = "frames" }, answer;
+	unsigned count = 0;
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	while (ask(&world, &request, &answer) == 0 && count < 1000)
+		count++;
+	check_number(count, 64);
+	check_number(answer.status, -EMFILE);
+	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = 63 };
+	check_number(ask(&world, &request, &answer), 0);
+	request = (struct service_message){ .type = SERVICE_OPEN, .name = "frames" };
+	check_number(ask(&world, &request, &answer), 0);
+	check_number(answer.handle, 63);
+	world_close(&world);
+}
+
+/* A token ends with its handle. */
+static void a_closed_handle_gives_no_access(void *argument)
+{
+	struct service_message request = { .type = SERVICE_OPEN, .name = "frames" }, answer;
+	struct pl_operation *operation;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	check_number(ask(&world, &request, &answer), 0);
+	check_ok(pl_remote_import(world.peer, answer.token, answer.token_length, 0, &remote, &error), &error);
+	check_number(pl_remote_rights(remote), PL_ACCESS_READ);
+	check_ok(pl_read(world.peer, remote, 0, world.region, 0, 4096, NULL, &operation, &error), &error);
+	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
+	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = answer.handle };
+	check_number(ask(&world, &request, &answer), 0);
+	check_ok(pl_read(world.peer, remote, 0, world.region, 0, 4096, NULL, &operation, &error), &error);
+	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -EACCES, &error);
+	pl_remote_release(remote);
+	world_close(&world);
+}
+
+/* Clients that ask and leave in the middle of the answer, or of a file. */
+static void clients_that_leave(void *argument)
+{
+	struct service_message request = { .type = SERVICE_HASH, .length = MEMORY_SIZE, .request = 1 };
+	uint8_t buffer[SERVICE_REQUEST_MAX];
+	char name[64], path[192];
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	client_close(&world);
+	for (int i = 0; i < 20; i++) {
+		int length;
+
+		client_open(&world);
+		snprintf(name, sizeof(name), "file%d", i);
+		create(&world, name, 100000);
+		request.handle = create(&world, "frames", MEMORY_SIZE);
+		length = service_encode(&request, buffer, sizeof(buffer));
+		for (int j = 0; j < i; j++)
+			send_bytes(&world, buffer, (size_t)length);
+		client_close(&world);
+	}
+	client_open(&world);
+	still_serves(&world);
+	/* What they began stays, to go on with; nobody holds it any more. */
+	for (int i = 0; i < 20; i++) {
+		struct service_message answer;
+
+		snprintf(path, sizeof(path), "%s/.file%d.part", world.folder, i);
+		check(access(path, F_OK) == 0);
+		memset(&request, 0, sizeof(request));
+		snprintf(request.name, sizeof(request.name), "file%d", i);
+		request.size = 100000;
+		/* The server may not have noticed yet that the last of them left. */
+		do {
+			request.type = SERVICE_CREATE;
+			ask(&world, &request, &answer);
+		} while (answer.status == -EBUSY);
+		check_number(answer.status, 0);
+		request = (struct service_message){ .type = SERVICE_CLOSE, .handle = answer.handle, .flags = SERVICE_DISCARD };
+		check_number(ask(&world, &request, &answer), 0);
+		check(access(path, F_OK) != 0);
+	}
+	world_close(&world);
+}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		{ "malformed requests are answered with an error", malformed_requests, NULL, 60 },
+		{ "a message of any size is no harm", a_message_of_any_size, NULL, 30 },
+		{ "bad handles and ranges are refused", bad_handles_and_ranges, NULL, 30 },
+		{ "names that lead elsewhere are refused", names_that_lead_elsewhere, NULL, 30 },
+		{ "a client has so many handles and no more", too_many_handles, NULL, 30 },
+		{ "a closed handle gives no access", a_closed_handle_gives_no_access, NULL, 30 },
+		{ "clients that leave leave nothing behind", clients_that_leave, NULL, 60 },
+	};
+
+	if (!getenv("PEERLANE")) {
+		puts("skipped: there is no command, PEERLANE does not name it");
+		return 77;
+	}
+	return cases_run("service", cases, sizeof(cases) / sizeof(cases[0]));
+}
