@@ -33,6 +33,9 @@ int catalogue_add_path(struct catalogue *catalogue, const char *path, struct pl_
 	const char *slash = strrchr(path, '/');
 	struct stat status;
 
+	if (stat(path, &status) < 0 && errno == ENOENT)
+		return cli_fail(error, -ENOENT, "NO-PATH", path, "an ADDRESS, unlike a path, has a colon: HOST:PORT or :PORT",
+				"there is no such file or directory");
 	if (stat(path, &status) < 0)
 		return cli_fail_errno(error, -errno, "stat", path);
 	if (S_ISDIR(status.st_mode)) {

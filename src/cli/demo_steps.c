@@ -45,7 +45,7 @@ static int pull_bytes(struct pulling *pulling, const struct service_message *ope
 		.advance = pulled,
 		.user = pulling,
 	};
-	int rc = pl_remote_import(session->peer, opened->token, opened->token_length, 0, &pipeline.remote, error);
+	int rc = session_import(session, opened, &pipeline.remote, error);
 
 	if (rc < 0)
 		return rc;
@@ -228,7 +228,7 @@ int demo_push(struct demo *demo, struct pl_error *error)
 	int rc = open_memory(demo, &memory, error);
 
 	if (rc == 0)
-		rc = pl_remote_import(demo->session.peer, memory.token, memory.token_length, 0, &pushing.remote, error);
+		rc = session_import(&demo->session, &memory, &pushing.remote, error);
 	if (rc == 0)
 		rc = pl_region_allocate(demo->session.context, DEMO_SLOTS * DEMO_FRAME, PL_ACCESS_LOCAL, &pushing.region,
 					error);

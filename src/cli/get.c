@@ -181,7 +181,7 @@ static int move(struct fetch *fetch, struct pl_error *error)
 
 	if (pipeline.length == 0)
 		return 0;
-	rc = pl_remote_import(session->peer, fetch->answer.token, fetch->answer.token_length, 0, &pipeline.remote, error);
+	rc = session_import(session, &fetch->answer, &pipeline.remote, error);
 	if (rc < 0)
 		return rc;
 	rc = pl_region_register(session->context, fetch->part.bytes, fetch->source.size, PL_ACCESS_LOCAL, &pipeline.region,

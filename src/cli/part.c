@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/guard.h"
 #include "cli/hash.h"
 
 #define MAGIC 0x31545241504c50ull
@@ -121,9 +122,9 @@ static int open_locked(struct part *part, struct pl_error *error)
 	part->fd = openat(part->folder, part->temporary, flags, 0666);
 	if (part->fd < 0)
 		return cli_fail_errno(error, -errno, "open", part->temporary);
-	if (flock(part->fd, LOCK_EX | LOCK_NB) < 0)
-		return cli_fail(error, errno == EWOULDBLOCK ? -EBUSY : -errno, "TRANSFER-BUSY", part->name,
-				"wait for it, or choose another name", "another transfer is writing this file");
+	if (flock(part->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return cli_fail(error, -EBUSY, "TRANSFER-BUSY", part->name, "wait for it, or choose another name",
+				"another transfer is writing this file");
 	if (fstat(part->fd, &ours) < 0)
 		return cli_fail_errno(error, -errno, "fstat", part->temporary);
 	if (!S_ISREG(ours.st_mode))
@@ -179,7 +180,9 @@ int part_open(struct part *part, int folder, const char *name, const struct part
 	bool discard = false;
 	int rc;
 
-	*part = (struct part){ .folder = folder, .fd = -1, .source = *source, .name = strdup(name) };
+	*part = (struct part){
+		.folder = folder, .fd = -1, .source = *source, .faults = guard_faults(), .name = strdup(name),
+	};
 	if (source->size > (uint64_t)INT64_MAX - 2 * ALIGNMENT || source->size > SIZE_MAX) {
 		free(part->name);
 		return cli_fail(error, -EFBIG, "FILE-TOO-BIG", name, NULL, "no file can have %llu bytes",
@@ -210,6 +213,10 @@ int part_commit(struct part *part, struct pl_error *error)
 	if ((uint64_t)status.st_size != record_offset(part) + sizeof(struct record))
 		return cli_fail(error, -ESTALE, "FILE-CHANGED", part->temporary, "transfer it again",
 				"somebody else changed the file while it was written");
+	if (part->faults != guard_faults())
+		return cli_fail(error, -ESTALE, "BYTES-LOST", part->temporary,
+				"see whether the disk is full, then transfer it again",
+				"bytes could not be written to the file");
 	if (part->bytes)
 		munmap(part->bytes, part->source.size);
 	part->bytes = NULL;

@@ -24,6 +24,7 @@ struct part {
 	char *name, *temporary;
 	struct part_source source;
 	uint64_t done;  /* bytes from the beginning that are there */
+	unsigned faults; /* guard_faults() when it began */
 	uint8_t *bytes; /* the mapping, `source.size` bytes; NULL for an empty file */
 };
 
@@ -40,7 +41,7 @@ int part_open(struct part *part, int folder, const char *name, const struct part
 /* Notes that the first `done` bytes are there. */
 int part_record(struct part *part, uint64_t done);
 
-/* Gives the file its name, in place of an older one.  -ESTALE if somebody cut the file meanwhile. */
+/* Gives the file its name, in place of an older one.  -ESTALE if bytes were lost meanwhile. */
 int part_commit(struct part *part, struct pl_error *error);
 
 /* Ends the use; `discard` removes the file unless it was committed.  The mapping must be unused. */

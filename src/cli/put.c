@@ -196,8 +196,7 @@ static int move(struct sending *sending, struct pl_error *error)
 
 	if (pipeline.length == 0)
 		return 0;
-	rc = pl_remote_import(session->peer, sending->answer.token, sending->answer.token_length, 0, &pipeline.remote,
-			      error);
+	rc = session_import(session, &sending->answer, &pipeline.remote, error);
 	if (rc < 0)
 		return rc;
 	rc = pl_region_register(session->context, sending->bytes, sending->transfer->size, PL_ACCESS_LOCAL,

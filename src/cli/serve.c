@@ -178,13 +178,21 @@ static void tell_json(enum server_event event, const struct client *client, cons
 	cli_json_print(object, false);
 }
 
+/* A reader that does not read must not stop the server: it misses lines. */
+static bool output_takes_more(void)
+{
+	struct pollfd output = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+	return poll(&output, 1, 0) == 1;
+}
+
 static void tell(void *user, enum server_event event, const struct client *client, const char *name, uint64_t bytes)
 {
 	static const char *const verbs[] = { "reads", "writes", "stored" };
 	const struct serve *serve = user;
 	char size[CLI_UNIT_MAX], clean[SERVICE_NAME_MAX + 1];
 
-	if (serve->common.quiet)
+	if (serve->common.quiet || !output_takes_more())
 		return;
 	if (serve->common.json) {
 		tell_json(event, client, name, bytes);

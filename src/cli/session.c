@@ -25,6 +25,22 @@ static int open_signals(struct pl_error *error)
 	return fd < 0 ? cli_fail_errno(error, -errno, "signalfd", NULL) : fd;
 }
 
+static int connect_peer(struct session *session, uint64_t timeout, struct pl_error *error)
+{
+	struct await connected = { .done = false };
+	int rc = pl_connect_start(session->context, session->address, timeout, (uintptr_t)&connected, NULL, error);
+
+	/* Without a peer to close, a signal cannot end the attempt: the context's end does. */
+	while (rc == 0 && !connected.done)
+		rc = session_pump(session, -1, error);
+	if (rc == 0 && connected.status < 0)
+		*error = connected.error;
+	if (rc < 0 || connected.status < 0)
+		return rc < 0 ? rc : connected.status;
+	session->peer = connected.receipt.peer;
+	return 0;
+}
+
 int session_open(struct session *session, const struct cli_options *options, const char *address,
 		 struct pl_error *error)
 {
@@ -43,7 +59,7 @@ int session_open(struct session *session, const struct cli_options *options, con
 	if (rc == 0)
 		rc = pl_region_allocate(session->context, SERVICE_ANSWER_MAX, PL_ACCESS_LOCAL, &session->answers, error);
 	if (rc == 0)
-		rc = pl_connect(session->context, session->address, options->timeout, &session->peer, error);
+		rc = connect_peer(session, options->timeout, error);
 	if (rc == 0)
 		rc = pl_peer_query(session->peer, &session->info);
 	if (rc < 0)
@@ -247,6 +263,22 @@ int session_tell(struct session *session, struct service_message *message, struc
 		return lost(error, session->address);
 	rc = send_message(session, message, &sent, error);
 	return rc < 0 ? rc : session_await(session, &sent, error);
+}
+
+int session_import(struct session *session, const struct service_message *answer, struct pl_remote **remote,
+		   struct pl_error *error)
+{
+	struct await imported = { .done = false };
+	int rc;
+
+	if (!session->peer)
+		return lost(error, session->address);
+	rc = pl_remote_import_start(session->peer, answer->token, answer->token_length, (uintptr_t)&imported, NULL, error);
+	if (rc == 0)
+		rc = session_await(session, &imported, error);
+	if (rc == 0)
+		*remote = imported.receipt.remote;
+	return rc;
 }
 
 int session_name(struct service_message *request, enum service_type type, const char *name, struct pl_error *error)

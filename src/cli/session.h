@@ -51,6 +51,10 @@ int session_await(struct session *session, struct await *await, struct pl_error 
 /* Pumps until it is done even if a signal arrives or the connection is lost. */
 void session_settle(struct session *session, struct await *await);
 
+/* Imports what a token stands for; a signal ends that too. */
+int session_import(struct session *session, const struct service_message *answer, struct pl_remote **remote,
+		   struct pl_error *error);
+
 /* Attributes for an operation that completes at `await`. */
 struct pl_attributes session_attributes(struct await *await, uint64_t timeout);
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane serve` and `peerlane list`."""
+import fcntl
 import json
 import os
 import re
@@ -193,7 +194,7 @@ def test_wrong_usage(tree, tmp_path):
 
 
 def test_failures_say_what_and_why(tree, tmp_path):
-    assert 'nowhere: stat: No such file' in run('serve', tmp_path / 'nowhere', expect=1).stderr
+    assert 'NO-PATH' in run('serve', tmp_path / 'nowhere', expect=1).stderr
     assert 'NOT-A-FILE' in run('serve', '/dev/null', expect=1).stderr
     assert 'No such file' in run('serve', tree, '--upload', tmp_path / 'nowhere', expect=1).stderr
     assert 'FABRIC-UNKNOWN' in run('serve', tree, '--fabric', 'pigeon', expect=1).stderr
@@ -254,6 +255,13 @@ def test_many_clients_at_once(tree, tmp_path):
             process.communicate(timeout=DEADLINE)
             assert process.returncode == 0
         assert not failures
+
+
+def test_a_reader_that_does_not_read_stops_nobody(tree):
+    with serving(tree, '--json') as server:
+        fcntl.fcntl(server.process.stdout, 1031, 4096)  # F_SETPIPE_SZ: full after some thirty clients
+        for _ in range(60):
+            run('list', server.address)
 
 
 def test_more_clients_than_allowed_wait_their_turn(tree, tmp_path):

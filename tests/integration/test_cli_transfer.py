@@ -171,6 +171,34 @@ def test_a_cut_get_of_a_file_that_changed_begins_anew(server, world):
     assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
 
 
+def damage(part):
+    with open(part, 'r+b') as file:
+        byte = file.read(1)
+        file.seek(0)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_verify_finds_a_byte_that_differs_in_a_get(server, world):
+    data = content(BIG)
+    write(world / 'pub/big', data)
+    part = world / 'out/.big.part'
+    cut(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    damage(part)
+    error = run('get', server.address, 'big', '-o', world / 'out', '--verify', expect=1).stderr
+    assert 'HASH-MISMATCH' in error and not (world / 'out/big').exists() and not leftovers(world / 'out')
+    run('get', server.address, 'big', '-o', world / 'out', '--verify')
+    assert (world / 'out/big').read_bytes() == data
+
+
+def test_verify_finds_a_byte_that_differs_in_a_put(server, world):
+    big = write(world / 'big', content(BIG))
+    part = world / 'in/.big.part'
+    cut(part, BIG, lambda: start('put', server.address, big))
+    damage(part)
+    error = run('put', server.address, big, '--verify', expect=1).stderr
+    assert 'HASH-MISMATCH' in error and not (world / 'in/big').exists() and not leftovers(world / 'in')
+
+
 def test_an_interrupted_get_says_so_and_goes_on(server, world):
     data = content(BIG)
     write(world / 'pub/big', data)
