@@ -52,6 +52,12 @@ static inline uint64_t pl_deadline(uint64_t now, uint64_t timeout)
 	return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 }
 
+/* Whether a range leaves [0, size); without wrapping, whatever the numbers. */
+static inline bool pl_outside(uint64_t offset, uint64_t length, uint64_t size)
+{
+	return offset > size || length > size - offset;
+}
+
 /* Fills memory with random bytes of the kernel's; 0 or a negative errno. */
 int pl_random(void *buffer, size_t length);
 

@@ -34,7 +34,8 @@ int catalogue_add_path(struct catalogue *catalogue, const char *path, struct pl_
 	struct stat status;
 
 	if (stat(path, &status) < 0 && errno == ENOENT)
-		return cli_fail(error, -ENOENT, "NO-PATH", path, "an ADDRESS, unlike a path, has a colon: HOST:PORT or :PORT",
+		return cli_fail(error, -ENOENT, "NO-PATH", path,
+				"an ADDRESS, unlike a path, has a colon: HOST:PORT or :PORT",
 				"there is no such file or directory");
 	if (stat(path, &status) < 0)
 		return cli_fail_errno(error, -errno, "stat", path);
@@ -61,7 +62,9 @@ int catalogue_add_path(struct catalogue *catalogue, const char *path, struct pl_
 int catalogue_add_memory(struct catalogue *catalogue, const char *name, uint64_t size, struct item *memory,
 			 struct pl_error *error)
 {
-	struct catalogue_root root = { .kind = ROOT_MEMORY, .name = strdup(name), .folder = -1, .memory = memory, .size = size };
+	struct catalogue_root root = {
+		.kind = ROOT_MEMORY, .name = strdup(name), .folder = -1, .memory = memory, .size = size
+	};
 
 	return add_root(catalogue, &root, error);
 }

@@ -69,8 +69,8 @@ int cli_address(const char *text, char *buffer, size_t size, struct pl_error *er
 /* -- errors (report.c) --------------------------------------------------------------------------- */
 
 /* Fills *error and returns code; object and hint may be NULL. */
-int cli_fail(struct pl_error *error, int code, const char *id, const char *object, const char *hint,
-	     const char *format, ...) __attribute__((format(printf, 6, 7)));
+int cli_fail(struct pl_error *error, int code, const char *id, const char *object, const char *hint, const char *format,
+	     ...) __attribute__((format(printf, 6, 7)));
 /* The same for a failed system call: the fact is strerror(-code). */
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object);
 /* Prints "peerlane: ..." on stderr; returns CLI_FAILED. */

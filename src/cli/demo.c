@@ -44,11 +44,15 @@ static const struct argp_child children[] = {
 };
 
 static const struct argp arguments = {
-	options, parse, "",
+	options,
+	parse,
+	"",
 	"Show what Peerlane does, on this machine and with its real files."
 	"\v"
-	"A second process stands for the remote host and serves compilers, libraries and programs of this machine.  This "
-	"process pulls them into its memory by one-sided reads and compares every byte with the files themselves, pushes "
+	"A second process stands for the remote host and serves compilers, libraries and programs of this machine.  "
+	"This "
+	"process pulls them into its memory by one-sided reads and compares every byte with the files themselves, "
+	"pushes "
 	"a stream of 8 MiB frames by one-sided writes and compares hashes that the other process computes, and times "
 	"writes of 8 bytes.  The two authenticate with a key made for the purpose.  Nothing is left behind.\n"
 	"\n"
@@ -56,7 +60,9 @@ static const struct argp arguments = {
 	"  peerlane demo\n"
 	"  peerlane demo --encrypt --streams 2\n"
 	"  peerlane demo --json | jq '.steps[] | {step, bytes_per_second}'\n",
-	children, cli_help_filter, NULL
+	children,
+	cli_help_filter,
+	NULL
 };
 
 static void say_begin(const struct demo *demo)

@@ -20,7 +20,9 @@ static const char *const places[] = {
 
 static int append(struct demo_files *files, size_t *room, const char *path, const struct stat *status)
 {
-	struct demo_file file = { .size = (uint64_t)status->st_size, .device = status->st_dev, .inode = status->st_ino };
+	struct demo_file file = { .size = (uint64_t)status->st_size,
+				  .device = status->st_dev,
+				  .inode = status->st_ino };
 
 	if (files->count == *room) {
 		size_t larger = *room ? *room * 2 : 256;

@@ -46,8 +46,8 @@ static char **make_arguments(const struct cli_options *options, const struct dem
 {
 	char **arguments = calloc(OPTIONS_MAX + files->count + 1, sizeof(*arguments));
 	const char *fixed[] = {
-		"peerlane", "serve", "127.0.0.1:0", "--quiet", "--writable", "--for", LIFE_SECONDS, "--memory", memory,
-		"--key", options->key_file,
+		"peerlane",   "serve",    "127.0.0.1:0", "--quiet", "--writable",      "--for",
+		LIFE_SECONDS, "--memory", memory,        "--key",   options->key_file,
 	};
 	size_t count = 0;
 
@@ -56,13 +56,13 @@ static char **make_arguments(const struct cli_options *options, const struct dem
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(fixed); i++)
 		arguments[count++] = (char *)(uintptr_t)fixed[i];
 	if (options->encrypt)
-		arguments[count++] = (char *)(uintptr_t)"--encrypt";
+		arguments[count++] = (char *)(uintptr_t) "--encrypt";
 	if (options->streams) {
-		arguments[count++] = (char *)(uintptr_t)"--streams";
+		arguments[count++] = (char *)(uintptr_t) "--streams";
 		arguments[count++] = streams;
 	}
 	if (options->fabric) {
-		arguments[count++] = (char *)(uintptr_t)"--fabric";
+		arguments[count++] = (char *)(uintptr_t) "--fabric";
 		arguments[count++] = (char *)(uintptr_t)options->fabric;
 	}
 	for (size_t i = 0; i < files->count; i++)
@@ -118,8 +118,9 @@ static int read_address(struct demo_server *server, struct pl_error *error)
 	size_t length = 0;
 
 	while (length < sizeof(line) - 1 && !strchr(line, '\n')) {
-		ssize_t got = poll(&ready, 1, START_MS) > 0 ? read(server->output, line + length, sizeof(line) - 1 - length) :
-							      0;
+		ssize_t got = poll(&ready, 1, START_MS) > 0
+				      ? read(server->output, line + length, sizeof(line) - 1 - length)
+				      : 0;
 
 		if (got <= 0)
 			return cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL,
@@ -176,5 +177,7 @@ int demo_server_stop(struct demo_server *server, struct pl_error *error)
 	if (server->key >= 0)
 		close(server->key);
 	server->output = server->key = -1;
-	return well ? 0 : cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL, "the other process did not end well");
+	return well ? 0
+		    : cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL,
+			       "the other process did not end well");
 }

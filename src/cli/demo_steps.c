@@ -85,7 +85,8 @@ static int compare_file(const struct demo_file *file, const uint8_t *bytes, stru
 	if (fd < 0)
 		return cli_fail_errno(error, -errno, "open", file->path);
 	for (uint64_t offset = 0; rc == 0 && offset < file->size; offset += COMPARE_PIECE)
-		rc = compare_piece(fd, bytes, offset, (size_t)CLI_MIN(file->size - offset, COMPARE_PIECE), file->name, error);
+		rc = compare_piece(fd, bytes, offset, (size_t)CLI_MIN(file->size - offset, COMPARE_PIECE), file->name,
+				   error);
 	close(fd);
 	return rc;
 }
@@ -101,7 +102,8 @@ static int pull_file(struct pulling *pulling, const struct demo_file *file, stru
 	if (rc < 0)
 		return rc;
 	if (opened.size != file->size)
-		return cli_fail(error, -ESTALE, "FILE-CHANGED", file->path, "run it again", "the file changed meanwhile");
+		return cli_fail(error, -ESTALE, "FILE-CHANGED", file->path, "run it again",
+				"the file changed meanwhile");
 	rc = pull_bytes(pulling, &opened, file, error);
 	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = opened.handle };
 	if (rc == 0)
@@ -122,7 +124,8 @@ int demo_pull(struct demo *demo, struct pl_error *error)
 	int rc = 0;
 
 	/* The largest file comes first; what an earlier one left in the memory cannot pass for a later one's bytes. */
-	rc = pl_region_allocate(demo->session.context, demo->files.all[0].size, PL_ACCESS_LOCAL, &pulling.region, error);
+	rc = pl_region_allocate(demo->session.context, demo->files.all[0].size, PL_ACCESS_LOCAL, &pulling.region,
+				error);
 	if (rc < 0)
 		return rc;
 	progress_begin(&pulling.progress, !demo->common.quiet, "pull", demo->files.bytes * demo->rounds, 0);
@@ -171,7 +174,10 @@ static int check_frame(struct pushing *pushing, unsigned slot, uint64_t number, 
 {
 	const uint8_t *frame = (const uint8_t *)pl_region_address(pushing->region) + slot * DEMO_FRAME;
 	struct service_message answer, request = {
-		.type = SERVICE_HASH, .handle = pushing->handle, .offset = slot * DEMO_FRAME, .length = DEMO_FRAME,
+		.type = SERVICE_HASH,
+		.handle = pushing->handle,
+		.offset = slot * DEMO_FRAME,
+		.length = DEMO_FRAME,
 	};
 	struct hash here = hash_memory(frame, DEMO_FRAME);
 	int rc = session_call(&pushing->demo->session, &request, &answer, error);
@@ -179,8 +185,9 @@ static int check_frame(struct pushing *pushing, unsigned slot, uint64_t number, 
 	if (rc < 0)
 		return rc;
 	if (!hash_equal(here, (struct hash){ answer.hash[0], answer.hash[1] }))
-		return cli_fail(error, -EBADMSG, "VERIFY-FAILED", DEMO_MEMORY, "check the memory of this machine, and report this",
-				"frame %llu is not what was sent", (unsigned long long)number);
+		return cli_fail(error, -EBADMSG, "VERIFY-FAILED", DEMO_MEMORY,
+				"check the memory of this machine, and report this", "frame %llu is not what was sent",
+				(unsigned long long)number);
 	pushing->demo->push.verified += DEMO_FRAME;
 	pushing->demo->push.count++;
 	return 0;
@@ -230,8 +237,8 @@ int demo_push(struct demo *demo, struct pl_error *error)
 	if (rc == 0)
 		rc = session_import(&demo->session, &memory, &pushing.remote, error);
 	if (rc == 0)
-		rc = pl_region_allocate(demo->session.context, DEMO_SLOTS * DEMO_FRAME, PL_ACCESS_LOCAL, &pushing.region,
-					error);
+		rc = pl_region_allocate(demo->session.context, DEMO_SLOTS * DEMO_FRAME, PL_ACCESS_LOCAL,
+					&pushing.region, error);
 	if (rc < 0)
 		return rc;
 	pushing.handle = memory.handle;
@@ -267,8 +274,8 @@ static int write_word(struct writing *writing, unsigned index, struct pipeline_r
 	uint64_t offset = index * sizeof(*writing->words), begin = cli_now();
 	struct pl_operation *operation;
 	struct pl_receipt receipt;
-	int rc = pl_write(writing->peer, writing->remote, offset, writing->region, offset, sizeof(*writing->words), NULL,
-			  &operation, error);
+	int rc = pl_write(writing->peer, writing->remote, offset, writing->region, offset, sizeof(*writing->words),
+			  NULL, &operation, error);
 
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
@@ -292,7 +299,8 @@ static int check_words(struct writing *writing, struct pl_remote *remote, uint64
 	int rc;
 
 	memset(writing->words, 0, WRITES * sizeof(*writing->words));
-	rc = pl_read(writing->peer, remote, 0, writing->region, 0, WRITES * sizeof(*writing->words), NULL, &operation, error);
+	rc = pl_read(writing->peer, remote, 0, writing->region, 0, WRITES * sizeof(*writing->words), NULL, &operation,
+		     error);
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, NULL, error);
 	for (unsigned i = 0; i < WRITES && rc == 0; i++)
@@ -334,8 +342,8 @@ static int connect_again(struct demo *demo, struct writing *writing, struct pl_e
 	if (rc == 0)
 		rc = pl_connect(writing->context, demo->server.address, 0, &writing->peer, error);
 	if (rc == 0)
-		rc = pl_region_allocate(writing->context, WRITES * sizeof(*writing->words), PL_ACCESS_LOCAL, &writing->region,
-					error);
+		rc = pl_region_allocate(writing->context, WRITES * sizeof(*writing->words), PL_ACCESS_LOCAL,
+					&writing->region, error);
 	if (rc == 0)
 		writing->words = pl_region_address(writing->region);
 	return rc;

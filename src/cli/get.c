@@ -53,7 +53,8 @@ static void check_arguments(const struct get *get, struct argp_state *state)
 	for (int i = 0; i < get->count; i++) {
 		for (int j = 0; j < i; j++)
 			if (!strcmp(last_name(get->names[i]), last_name(get->names[j])))
-				argp_error(state, "'%s' and '%s' would become the same file", get->names[j], get->names[i]);
+				argp_error(state, "'%s' and '%s' would become the same file", get->names[j],
+					   get->names[i]);
 		if (!service_name_valid(get->names[i]))
 			argp_error(state, "'%s' cannot be the name of something published", get->names[i]);
 	}
@@ -99,7 +100,9 @@ static const struct argp_child children[] = {
 };
 
 static const struct argp arguments = {
-	options, parse, "ADDRESS NAME...",
+	options,
+	parse,
+	"ADDRESS NAME...",
 	"Fetch what `peerlane serve` at ADDRESS publishes as NAME."
 	"\v"
 	"Until it is whole a file is called .NAME.part.  If the transfer is cut, the same command goes on from there, "
@@ -109,7 +112,9 @@ static const struct argp arguments = {
 	"  peerlane get localhost model.safetensors\n"
 	"  peerlane get --key key gpu1 a.bin b.bin -o /data/\n"
 	"  peerlane get --key key --verify gpu1:19875 checkpoints/last.pt -o last.pt\n",
-	children, cli_help_filter, NULL
+	children,
+	cli_help_filter,
+	NULL
 };
 
 /* -- one file ----------------------------------------------------------------------------------- */
@@ -133,7 +138,9 @@ static int open_remote(struct fetch *fetch, struct pl_error *error)
 
 static int ask_hash(struct fetch *fetch, struct pl_error *error)
 {
-	struct service_message request = { .type = SERVICE_HASH, .handle = fetch->handle, .length = fetch->source.size };
+	struct service_message request = { .type = SERVICE_HASH,
+					   .handle = fetch->handle,
+					   .length = fetch->source.size };
 	int rc;
 
 	fetch->hash = hash_begin();
@@ -184,8 +191,8 @@ static int move(struct fetch *fetch, struct pl_error *error)
 	rc = session_import(session, &fetch->answer, &pipeline.remote, error);
 	if (rc < 0)
 		return rc;
-	rc = pl_region_register(session->context, fetch->part.bytes, fetch->source.size, PL_ACCESS_LOCAL, &pipeline.region,
-				error);
+	rc = pl_region_register(session->context, fetch->part.bytes, fetch->source.size, PL_ACCESS_LOCAL,
+				&pipeline.region, error);
 	if (rc == 0)
 		rc = pipeline_run(&pipeline, &fetch->transfer->result, error);
 	if (pipeline.region)
@@ -194,7 +201,7 @@ static int move(struct fetch *fetch, struct pl_error *error)
 	return rc;
 }
 
-static int changed(struct fetch *fetch, struct pl_error *error)
+static int say_changed(struct fetch *fetch, struct pl_error *error)
 {
 	return cli_fail(error, -ESTALE, "FILE-CHANGED", fetch->transfer->name, "fetch it again",
 			"the file changed at the server while it was fetched");
@@ -207,7 +214,7 @@ static int compare_hashes(struct fetch *fetch, struct pl_error *error)
 
 	fetch->hashing = false;
 	if (rc == -ESTALE)
-		return changed(fetch, error);
+		return say_changed(fetch, error);
 	if (rc < 0)
 		return rc;
 	there = (struct hash){ fetch->answer.hash[0], fetch->answer.hash[1] };
@@ -233,7 +240,7 @@ static int close_remote(struct fetch *fetch, struct pl_error *error)
 	if (rc < 0)
 		return rc;
 	if (fetch->answer.size != fetch->source.size || fetch->answer.modified != fetch->source.modified)
-		return changed(fetch, error);
+		return say_changed(fetch, error);
 	return 0;
 }
 
@@ -244,12 +251,13 @@ static int fetch_parts(struct fetch *fetch, struct pl_error *error)
 
 	/* Memory has no date to tell whether it changed. */
 	if (rc == 0)
-		rc = part_open(&fetch->part, get->folder, last_name(fetch->transfer->file), &fetch->source, !fetch->memory,
-			       error);
+		rc = part_open(&fetch->part, get->folder, last_name(fetch->transfer->file), &fetch->source,
+			       !fetch->memory, error);
 	if (rc < 0)
 		return rc;
 	fetch->transfer->resumed = fetch->part.done;
-	progress_begin(&fetch->progress, !get->common.quiet, fetch->transfer->name, fetch->source.size, fetch->part.done);
+	progress_begin(&fetch->progress, !get->common.quiet, fetch->transfer->name, fetch->source.size,
+		       fetch->part.done);
 	if (get->verify)
 		rc = ask_hash(fetch, error);
 	if (rc == 0)
@@ -264,7 +272,7 @@ static int fetch_parts(struct fetch *fetch, struct pl_error *error)
 static void fetch_one(struct get *get, struct transfer *transfer)
 {
 	struct fetch fetch = { .get = get, .transfer = transfer, .part = { .fd = -1 } };
-	struct pl_error ignored;
+	struct pl_error changed, ignored;
 	int rc = fetch_parts(&fetch, &transfer->error);
 
 	progress_end(&fetch.progress);
@@ -272,11 +280,15 @@ static void fetch_one(struct get *get, struct transfer *transfer)
 	/* A hash that nobody waits for any more would come as the answer to the next question. */
 	if (fetch.hashing && get->session.peer)
 		session_answer(&get->session, &fetch.hash_call, &fetch.answer, &ignored);
-	if (fetch.opened && get->session.peer)
-		close_remote(&fetch, &ignored);
+	/* A file that was cut can fail in many ways; that it changed is what to say. */
+	if (fetch.opened && get->session.peer && close_remote(&fetch, &changed) == -ESTALE) {
+		transfer->status = -ESTALE;
+		transfer->error = changed;
+	}
 	hash_discard(fetch.hash);
 	/* What is wrong, and what cannot be gone on with, is of no use. */
-	part_close(&fetch.part, rc == -ESTALE || fetch.part.done == 0);
+	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory ? 0 : fetch.part.done;
+	part_close(&fetch.part, !transfer->kept);
 }
 
 /* -- all files ---------------------------------------------------------------------------------- */
@@ -319,7 +331,7 @@ static enum cli_exit fetch_all(struct get *get, struct transfer *transfers)
 
 		fetch_one(get, transfer);
 		if (transfer->status < 0)
-			cli_report(&transfer->error);
+			render_transfer_failure(transfer);
 		else if (!get->common.json && !get->common.quiet)
 			render_transfer(transfer);
 	}

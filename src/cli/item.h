@@ -14,12 +14,12 @@ struct item {
 	struct item *next;
 	enum item_kind kind;
 	unsigned users;
-	int fd;                  /* of the file; ITEM_PART: of its folder */
+	int fd; /* of the file; ITEM_PART: of its folder */
 	dev_t device;
 	ino_t inode;
 	struct part_source source;
-	struct part part;        /* ITEM_PART */
-	uint8_t *bytes;          /* NULL if there are none */
+	struct part part; /* ITEM_PART */
+	uint8_t *bytes;   /* NULL if there are none */
 	struct pl_region *region;
 };
 

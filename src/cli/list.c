@@ -36,7 +36,9 @@ static const struct argp_child children[] = {
 };
 
 static const struct argp arguments = {
-	NULL, parse, "ADDRESS",
+	NULL,
+	parse,
+	"ADDRESS",
 	"Show what `peerlane serve` at ADDRESS publishes."
 	"\v"
 	"ADDRESS is HOST, HOST:PORT or [IPv6]:PORT; the default port is " CLI_DEFAULT_PORT ".\n"
@@ -44,7 +46,9 @@ static const struct argp arguments = {
 	"Examples:\n"
 	"  peerlane list localhost\n"
 	"  peerlane list --key key gpu1 --json | jq -r '.entries[].name'\n",
-	children, cli_help_filter, NULL
+	children,
+	cli_help_filter,
+	NULL
 };
 
 static bool append(struct listing *listing, const struct service_entry *entry)

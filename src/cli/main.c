@@ -25,7 +25,8 @@ static void print_help(FILE *to)
 	fputs("Usage: peerlane COMMAND [OPTION...] [ARGUMENT...]\n"
 	      "Moves data straight between memory and a remote host.\n"
 	      "\n"
-	      "Commands:\n", to);
+	      "Commands:\n",
+	      to);
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(commands); i++)
 		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
 	fputs("\n"
@@ -39,7 +40,8 @@ static void print_help(FILE *to)
 	      "  peerlane get --key key HOST model.safetensors\n"
 	      "\n"
 	      "`peerlane COMMAND --help` explains a command, `man peerlane` all of it.\n"
-	      "Exit status: 0 fine, 1 failed, 2 wrong usage, 3 works but degraded.\n", to);
+	      "Exit status: 0 fine, 1 failed, 2 wrong usage, 3 works but degraded.\n",
+	      to);
 }
 
 static const struct command *find_command(const char *name)

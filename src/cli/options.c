@@ -78,13 +78,14 @@ static error_t parse_connection(int key, char *argument, struct argp_state *stat
 
 static const struct argp_option connection_options[] = {
 	{ NULL, 0, NULL, 0, "Connection:", 20 },
-	{ "key", 'k', "FILE", 0, "Authenticate with the key in FILE, the same at both ends (or name it in PEERLANE_KEY_FILE)",
-	  20 },
+	{ "key", 'k', "FILE", 0,
+	  "Authenticate with the key in FILE, the same at both ends (or name it in PEERLANE_KEY_FILE)", 20 },
 	{ "encrypt", 'e', NULL, 0, "Encrypt the data as well, not only what controls it; needs a key", 20 },
 	{ "insecure", OPTION_INSECURE, NULL, 0, "Allow addresses other than loopback without a key", 20 },
 	{ "fabric", 'F', "NAME", 0, "Move data with this fabric (default: auto)", 20 },
 	{ "streams", 'S', "N", 0, "Use up to N sockets for data, 1 to 16 (default: by cores)", 20 },
-	{ "timeout", 't', "SECONDS", 0, "Give up on whatever takes longer than this (default: 30, to connect: 10)", 20 },
+	{ "timeout", 't', "SECONDS", 0, "Give up on whatever takes longer than this (default: 30, to connect: 10)",
+	  20 },
 	{ 0 },
 };
 
@@ -117,7 +118,8 @@ static int check_key_file(int fd, const char *path, struct pl_error *error)
 	if (fstat(fd, &status) < 0)
 		return cli_fail_errno(error, -errno, "fstat", path);
 	if (status.st_mode & (S_IROTH | S_IWOTH))
-		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path, "chmod o= the file, and make a new key if others may have seen it",
+		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
+				"chmod o= the file, and make a new key if others may have seen it",
 				"every user of this host can %s the key",
 				status.st_mode & S_IROTH ? "read" : "replace");
 	return 0;
@@ -167,8 +169,8 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 		library.key = key;
 		library.key_length = (size_t)rc;
 	} else if (options->encrypt) {
-		rc = cli_fail(error, -EINVAL, "ENCRYPT-NO-KEY", "--encrypt", "add --key FILE, with the same file at both ends",
-			      "encryption needs a key");
+		rc = cli_fail(error, -EINVAL, "ENCRYPT-NO-KEY", "--encrypt",
+			      "add --key FILE, with the same file at both ends", "encryption needs a key");
 		goto out;
 	}
 	library.progress = progress;

@@ -128,7 +128,8 @@ static int open_locked(struct part *part, struct pl_error *error)
 	if (fstat(part->fd, &ours) < 0)
 		return cli_fail_errno(error, -errno, "fstat", part->temporary);
 	if (!S_ISREG(ours.st_mode))
-		return cli_fail(error, -EINVAL, "NOT-A-FILE", part->temporary, "remove it", "this is not a regular file");
+		return cli_fail(error, -EINVAL, "NOT-A-FILE", part->temporary, "remove it",
+				"this is not a regular file");
 	if (fstatat(part->folder, part->temporary, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_dev == ours.st_dev &&
 	    named.st_ino == ours.st_ino)
 		return 0;
@@ -181,7 +182,11 @@ int part_open(struct part *part, int folder, const char *name, const struct part
 	int rc;
 
 	*part = (struct part){
-		.folder = folder, .fd = -1, .source = *source, .faults = guard_faults(), .name = strdup(name),
+		.folder = folder,
+		.fd = -1,
+		.source = *source,
+		.faults = guard_faults(),
+		.name = strdup(name),
 	};
 	if (source->size > (uint64_t)INT64_MAX - 2 * ALIGNMENT || source->size > SIZE_MAX) {
 		free(part->name);

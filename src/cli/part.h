@@ -23,9 +23,9 @@ struct part {
 	int folder, fd;
 	char *name, *temporary;
 	struct part_source source;
-	uint64_t done;  /* bytes from the beginning that are there */
+	uint64_t done;   /* bytes from the beginning that are there */
 	unsigned faults; /* guard_faults() when it began */
-	uint8_t *bytes; /* the mapping, `source.size` bytes; NULL for an empty file */
+	uint8_t *bytes;  /* the mapping, `source.size` bytes; NULL for an empty file */
 };
 
 /*

@@ -17,14 +17,14 @@ struct pipeline_result {
 
 struct pipeline {
 	struct session *session;
-	bool write;                  /* pl_write(), else pl_read() */
+	bool write; /* pl_write(), else pl_read() */
 	struct pl_remote *remote;
 	uint64_t remote_offset;
 	struct pl_region *region;
 	uint64_t offset;
 	uint64_t length;
-	unsigned depth;              /* pieces at a time; 0: the default */
-	uint64_t piece;              /* bytes of a piece; 0: found out, so that each takes a fraction of a second */
+	unsigned depth; /* pieces at a time; 0: the default */
+	uint64_t piece; /* bytes of a piece; 0: found out, so that each takes a fraction of a second */
 	/* Called in order as the first `done` bytes of the range are there; may be NULL. Nonzero ends the transfer. */
 	int (*advance)(void *user, uint64_t done, struct pl_error *error);
 	/* Called now and then, also while nothing advances; may be NULL. */

@@ -91,7 +91,8 @@ static void draw_numbers(const struct progress *progress)
 		cli_format_bytes(total, progress->total));
 	if (progress->rate >= 1)
 		fprintf(stderr, "  %s  %s left", cli_format_rate(rate, (uint64_t)progress->rate, CLI_NS_PER_S),
-			cli_format_clock(left, (uint64_t)((double)(progress->total - progress->done) / progress->rate + 0.5)));
+			cli_format_clock(
+				left, (uint64_t)((double)(progress->total - progress->done) / progress->rate + 0.5)));
 }
 
 void progress_update(struct progress *progress, uint64_t done)

@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 struct progress {
-	bool shown;         /* standard error is a terminal, and it is wanted */
+	bool shown; /* standard error is a terminal, and it is wanted */
 	bool unicode;
 	const char *label;
 	uint64_t total;
 	uint64_t done;
-	uint64_t drawn;     /* when */
-	double rate;        /* bytes a second, smoothed; 0: not known */
+	uint64_t drawn; /* when */
+	double rate;    /* bytes a second, smoothed; 0: not known */
 	uint64_t rate_at, rate_done;
 };
 

@@ -12,7 +12,7 @@
 #include "cli/render.h"
 
 /* How often the server is told how much it has. */
-#define EXTENT_EVERY (50 * CLI_NS_PER_MS)
+#define EXTENT_EVERY (20 * CLI_NS_PER_MS)
 
 struct put {
 	struct cli_options common;
@@ -37,6 +37,7 @@ struct sending {
 	struct progress progress;
 	uint64_t done;    /* at the server */
 	uint64_t told_at; /* when it was told */
+	bool told;
 };
 
 /* -- arguments ---------------------------------------------------------------------------------- */
@@ -89,7 +90,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option options[] = {
-	{ "as", 'a', "NAME", 0, "Give it this name at the server (default: its own), or write into the memory called NAME", 1 },
+	{ "as", 'a', "NAME", 0,
+	  "Give it this name at the server (default: its own), or write into the memory called NAME", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
 	{ 0 },
 };
@@ -99,18 +101,21 @@ static const struct argp_child children[] = {
 	{ 0 },
 };
 
-static const struct argp arguments = {
-	options, parse, "ADDRESS FILE...",
-	"Send files to `peerlane serve --upload` at ADDRESS."
-	"\v"
-	"Until it is whole a file is called .NAME.part at the server.  If the transfer is cut, the same command goes on "
-	"from there, or begins anew if the file changed here.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane put --key key gpu1 results.tar\n"
-	"  peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt\n",
-	children, cli_help_filter, NULL
-};
+static const struct argp arguments = { options,
+				       parse,
+				       "ADDRESS FILE...",
+				       "Send files to `peerlane serve --upload` at ADDRESS."
+				       "\v"
+				       "Until it is whole a file is called .NAME.part at the server.  If the transfer "
+				       "is cut, the same command goes on "
+				       "from there, or begins anew if the file changed here.\n"
+				       "\n"
+				       "Examples:\n"
+				       "  peerlane put --key key gpu1 results.tar\n"
+				       "  peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt\n",
+				       children,
+				       cli_help_filter,
+				       NULL };
 
 /* -- one file ----------------------------------------------------------------------------------- */
 
@@ -168,6 +173,7 @@ static int advance(void *user, uint64_t done, struct pl_error *error)
 	if (now - sending->told_at < EXTENT_EVERY)
 		return 0;
 	sending->told_at = now;
+	sending->told = true;
 	message.done = sending->done;
 	return session_tell(&sending->put->session, &message, error);
 }
@@ -224,7 +230,8 @@ static int check_unchanged(const struct sending *sending, struct pl_error *error
 
 static int compare_hashes(struct sending *sending, struct pl_error *error)
 {
-	struct service_message request = { .type = SERVICE_HASH, .handle = sending->handle,
+	struct service_message request = { .type = SERVICE_HASH,
+					   .handle = sending->handle,
 					   .length = sending->transfer->size };
 	struct hash here, there;
 	int rc = session_call(&sending->put->session, &request, &sending->answer, error);
@@ -254,6 +261,7 @@ static int commit_remote(struct sending *sending, struct pl_error *error)
 static int send_parts(struct sending *sending, struct pl_error *error)
 {
 	struct put *put = sending->put;
+	struct pl_error changed;
 	int rc = open_file(sending, error);
 
 	if (rc == 0)
@@ -269,8 +277,11 @@ static int send_parts(struct sending *sending, struct pl_error *error)
 	progress_begin(&sending->progress, !put->common.quiet, sending->transfer->name, sending->transfer->size,
 		       sending->done);
 	rc = move(sending, error);
-	if (rc == 0)
-		rc = check_unchanged(sending, error);
+	/* A file that was cut can fail in many ways; that it changed is what to say. */
+	if (rc != -EINTR && check_unchanged(sending, &changed) < 0) {
+		*error = changed;
+		rc = changed.code;
+	}
 	if (rc == 0 && put->verify)
 		rc = compare_hashes(sending, error);
 	return rc == 0 ? commit_remote(sending, error) : rc;
@@ -285,6 +296,7 @@ static void send_one(struct put *put, struct transfer *transfer)
 
 	progress_end(&sending.progress);
 	transfer->status = rc;
+	transfer->kept = rc < 0 && rc != -ESTALE && sending.told ? sending.done : 0;
 	if (sending.created && put->session.peer) {
 		/* What is wrong is of no use to go on with. */
 		request.handle = sending.handle;
@@ -312,7 +324,7 @@ static enum cli_exit send_all(struct put *put, struct transfer *transfers)
 		count++;
 		send_one(put, transfer);
 		if (transfer->status < 0)
-			cli_report(&transfer->error);
+			render_transfer_failure(transfer);
 		else if (!put->common.json && !put->common.quiet)
 			render_transfer(transfer);
 	}
@@ -330,8 +342,8 @@ int pl_cli_put(int argc, char **argv)
 
 	cli_parse(&arguments, argc, argv, &put);
 	transfers = calloc((size_t)put.count, sizeof(*transfers));
-	rc = transfers ? session_open(&put.session, &put.common, put.address, &error) :
-			 cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+	rc = transfers ? session_open(&put.session, &put.common, put.address, &error)
+		       : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0) {
 		status = send_all(&put, transfers);
 		session_close(&put.session);

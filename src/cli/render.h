@@ -21,19 +21,22 @@ void render_list_json(const struct listing *listing, const struct session *sessi
 
 /* One file that was, or was to be, transferred. */
 struct transfer {
-	const char *name;   /* at the server */
-	const char *file;   /* here */
+	const char *name; /* at the server */
+	const char *file; /* here */
 	uint64_t size;
-	uint64_t resumed;   /* bytes that were there already */
+	uint64_t resumed; /* bytes that were there already */
 	struct pipeline_result result;
 	bool verified;
-	struct hash hash;   /* if verified */
-	int status;         /* 0 or a negative errno */
+	struct hash hash; /* if verified */
+	int status;       /* 0 or a negative errno */
 	struct pl_error error;
+	uint64_t kept; /* failed: bytes from which the same command goes on */
 };
 
 /* "NAME: 1.2 GB in 0.3 s, 4 GB/s" on standard output. */
 void render_transfer(const struct transfer *transfer);
+/* Why it failed, and what is kept nevertheless, on standard error. */
+void render_transfer_failure(const struct transfer *transfer);
 void render_transfers_json(const struct transfer *transfers, size_t count, const struct session *session);
 /* CLI_OK, CLI_DEGRADED if bytes were staged, CLI_FAILED. */
 enum cli_exit transfers_status(const struct transfer *transfers, size_t count);

@@ -24,8 +24,7 @@ static void add_line(struct libscols_table *table, const struct demo_step *step,
 
 	cli_table_set(line, COLUMN_STEP, name);
 	cli_table_set(line, COLUMN_BYTES, cli_format_bytes(bytes, result->bytes));
-	cli_table_set(line, COLUMN_RATE,
-		      latency ? "" : cli_format_rate(rate, result->bytes, result->nanoseconds));
+	cli_table_set(line, COLUMN_RATE, latency ? "" : cli_format_rate(rate, result->bytes, result->nanoseconds));
 	cli_table_set(line, COLUMN_LATENCY, latency ? latency : "");
 	cli_table_set(line, COLUMN_FABRIC, result->fabric);
 	cli_table_set(line, COLUMN_ROUTE, cli_route_name(result->route));

@@ -42,7 +42,8 @@ void render_list_table(const struct listing *listing, bool quiet)
 		cli_table_set(line, COLUMN_NAME, entry->name);
 		cli_table_set(line, COLUMN_SIZE, cli_format_bytes(size, entry->size));
 		cli_table_set(line, COLUMN_MODIFIED,
-			      memory ? "in memory" : format_date(date, sizeof(date), entry->modified, "%Y-%m-%d %H:%M", false));
+			      memory ? "in memory"
+				     : format_date(date, sizeof(date), entry->modified, "%Y-%m-%d %H:%M", false));
 		total += entry->size;
 	}
 	if (listing->count)
@@ -68,9 +69,10 @@ void render_list_json(const struct listing *listing, const struct session *sessi
 		cli_json_add(one, "kind", cli_json_text(kind_name(entry->kind)));
 		cli_json_add(one, "size", json_object_new_uint64(entry->size));
 		cli_json_add(one, "modified",
-			     entry->kind == SERVICE_MEMORY ?
-				     NULL :
-				     cli_json_text(format_date(date, sizeof(date), entry->modified, "%Y-%m-%dT%H:%M:%SZ", true)));
+			     entry->kind == SERVICE_MEMORY
+				     ? NULL
+				     : cli_json_text(format_date(date, sizeof(date), entry->modified,
+								 "%Y-%m-%dT%H:%M:%SZ", true)));
 		json_object_array_add(entries, one);
 		total += entry->size;
 	}

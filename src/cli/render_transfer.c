@@ -38,6 +38,19 @@ void render_transfer(const struct transfer *transfer)
 	fflush(stdout);
 }
 
+void render_transfer_failure(const struct transfer *transfer)
+{
+	char kept[CLI_UNIT_MAX], size[CLI_UNIT_MAX];
+	struct pl_error error = transfer->error;
+
+	if (!error.object[0])
+		snprintf(error.object, sizeof(error.object), "%s", transfer->name);
+	cli_report(&error);
+	if (transfer->kept)
+		fprintf(stderr, "  kept: %s of %s, from where the same command goes on\n",
+			cli_format_bytes(kept, transfer->kept), cli_format_bytes(size, transfer->size));
+}
+
 static struct json_object *one_json(const struct transfer *transfer)
 {
 	struct json_object *object = json_object_new_object();
@@ -47,6 +60,7 @@ static struct json_object *one_json(const struct transfer *transfer)
 	cli_json_add(object, "file", cli_json_text(transfer->file));
 	cli_json_add(object, "size", json_object_new_uint64(transfer->size));
 	cli_json_add(object, "resumed", json_object_new_uint64(transfer->resumed));
+	cli_json_add(object, "kept", json_object_new_uint64(transfer->kept));
 	render_result_json(object, &transfer->result);
 	cli_json_add(object, "verified", json_object_new_boolean(transfer->verified));
 	cli_json_add(object, "xxh128", transfer->verified ? cli_json_text(hash_format(transfer->hash, hash)) : NULL);

@@ -10,8 +10,8 @@ static void copy_text(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from ? from : "");
 }
 
-int cli_fail(struct pl_error *error, int code, const char *id, const char *object, const char *hint,
-	     const char *format, ...)
+int cli_fail(struct pl_error *error, int code, const char *id, const char *object, const char *hint, const char *format,
+	     ...)
 {
 	va_list arguments;
 

@@ -185,8 +185,8 @@ static int create_file(struct server *server, const struct service_message *requ
 	int folder;
 
 	if (server->upload < 0)
-		return cli_fail(error, -EACCES, "NOT-WRITABLE", request->name, "start the server with --upload DIRECTORY",
-				"the server takes no files");
+		return cli_fail(error, -EACCES, "NOT-WRITABLE", request->name,
+				"start the server with --upload DIRECTORY", "the server takes no files");
 	if (!service_name_valid(request->name) || part_is_temporary(request->name))
 		return cli_fail(error, -EINVAL, "NAME-SYNTAX", request->name, "choose another with --as",
 				"the server cannot have a file of this name");
@@ -199,8 +199,8 @@ static int create(struct client *client, const struct service_message *request, 
 {
 	struct server *server = client->server;
 	struct item *memory = catalogue_memory(&server->catalogue, request->name), *item = NULL;
-	int rc = memory ? create_memory(server, memory, request, &item, error) :
-			  create_file(server, request, &item, error);
+	int rc = memory ? create_memory(server, memory, request, &item, error)
+			: create_file(server, request, &item, error);
 
 	if (rc < 0)
 		return rc;
@@ -272,7 +272,8 @@ static int hash(struct client *client, const struct service_message *request, st
 
 	if (rc < 0)
 		return rc;
-	if (request->offset > handle->item->source.size || request->length > handle->item->source.size - request->offset)
+	if (request->offset > handle->item->source.size ||
+	    request->length > handle->item->source.size - request->offset)
 		return cli_fail(error, -ERANGE, "RANGE", handle->name, NULL, "this is beyond the end");
 	client->hash = hash_begin();
 	if (!client->hash)

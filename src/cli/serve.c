@@ -140,9 +140,11 @@ static const struct argp_option options[] = {
 };
 
 static const char documentation[] =
-	"Publish files, directories and memory to `peerlane list`, `get` and `put`, and to any program that uses the library."
+	"Publish files, directories and memory to `peerlane list`, `get` and `put`, and to any program that uses the "
+	"library."
 	"\v"
-	"A file is published under its own name, a directory's files under their names in it.  Files are mapped, not read: "
+	"A file is published under its own name, a directory's files under their names in it.  Files are mapped, not "
+	"read: "
 	"clients fetch bytes straight from the page cache, and this process does nothing meanwhile.\n"
 	"\n"
 	"ADDRESS has a colon (HOST:PORT, :PORT for all addresses, [IPv6]:PORT); the default is " DEFAULT_ADDRESS ".  "
@@ -160,7 +162,8 @@ static const struct argp_child children[] = {
 	{ 0 },
 };
 
-static const struct argp arguments = { options, parse, "[ADDRESS] PATH...", documentation, children, cli_help_filter, NULL };
+static const struct argp arguments = { options,         parse, "[ADDRESS] PATH...", documentation, children,
+				       cli_help_filter, NULL };
 
 /* -- what it tells ------------------------------------------------------------------------------ */
 
@@ -234,7 +237,8 @@ static void tell_listening(const struct serve *serve)
 static void warn_of_skipped(const struct catalogue_skipped *skipped)
 {
 	if (skipped->links)
-		cli_warn("%u symbolic links are not published\n  hint: --follow publishes what they lead to", skipped->links);
+		cli_warn("%u symbolic links are not published\n  hint: --follow publishes what they lead to",
+			 skipped->links);
 	if (skipped->duplicates)
 		cli_warn("%u files have the same name as another and are not published", skipped->duplicates);
 	if (skipped->unreadable)
@@ -247,8 +251,8 @@ static void warn_of_skipped(const struct catalogue_skipped *skipped)
 static void warn(const struct serve *serve)
 {
 	if (!serve->common.key_file)
-		cli_warn(serve->common.insecure ? "anybody who reaches this address can use it, as there is no key" :
-						  "any user of this host can connect, as there is no key\n"
+		cli_warn(serve->common.insecure ? "anybody who reaches this address can use it, as there is no key"
+						: "any user of this host can connect, as there is no key\n"
 						  "  hint: add --key FILE at both ends");
 	if (!serve->common.quiet)
 		warn_of_skipped(&serve->server.catalogue.skipped);
@@ -268,8 +272,8 @@ static int publish(struct serve *serve, struct pl_error *error)
 	for (size_t i = 0; i < serve->memory_count && rc == 0; i++) {
 		rc = item_of_memory(&server->items, serve->memory[i].size, &memory, error);
 		if (rc == 0)
-			rc = catalogue_add_memory(&server->catalogue, serve->memory[i].name, serve->memory[i].size, memory,
-						  error);
+			rc = catalogue_add_memory(&server->catalogue, serve->memory[i].name, serve->memory[i].size,
+						  memory, error);
 	}
 	if (rc < 0 || !serve->upload)
 		return rc;

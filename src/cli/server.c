@@ -69,8 +69,7 @@ static void send_answer(struct client *client, struct service_message *answer)
 	attributes.user_data = (uintptr_t)client;
 	answer->answer = true;
 	length = service_encode(answer, buffer, sizeof(buffer));
-	if (length < 0 ||
-	    pl_send_copy(client->peer, SERVICE_TAG, buffer, (size_t)length, &attributes, NULL, NULL) < 0)
+	if (length < 0 || pl_send_copy(client->peer, SERVICE_TAG, buffer, (size_t)length, &attributes, NULL, NULL) < 0)
 		client_drop(client);
 	else
 		client->running++;

@@ -32,7 +32,7 @@ struct client {
 	struct pl_region *region; /* the buffer */
 	unsigned running;         /* operations: the client is freed when there are none */
 	struct handle *handles[SERVER_HANDLES_MAX];
-	struct hash_state *hash;  /* one under way, in slices */
+	struct hash_state *hash; /* one under way, in slices */
 	struct item *hash_item;
 	uint64_t hash_offset, hash_left;
 	uint32_t hash_request;
@@ -46,17 +46,18 @@ struct server {
 	struct pl_listener *listener; /* NULL once it stops */
 	struct catalogue catalogue;
 	struct items items;
-	bool writable;        /* blocks of memory */
-	int upload;           /* where files are put, or -1 */
+	bool writable; /* blocks of memory */
+	int upload;    /* where files are put, or -1 */
 	unsigned clients_max;
 	unsigned client_count;
-	unsigned hashing;     /* clients that wait for a hash */
-	uint64_t served;      /* clients that came and went */
-	bool accepting;       /* an accept is posted */
+	unsigned hashing;                     /* clients that wait for a hash */
+	uint64_t served;                      /* clients that came and went */
+	bool accepting;                       /* an accept is posted */
 	uint8_t entries[SERVICE_ENTRIES_MAX]; /* of the listing being answered */
 	struct client *clients;
 	/* name is NULL for events about the client as such */
-	void (*tell)(void *user, enum server_event event, const struct client *client, const char *name, uint64_t bytes);
+	void (*tell)(void *user, enum server_event event, const struct client *client, const char *name,
+		     uint64_t bytes);
 	void *user;
 };
 
@@ -69,11 +70,12 @@ void server_stop(struct server *server);
 
 /* -- of server.c, for requests.c ----------------------------------------------------------------- */
 
-/* Answers a request of a client: fills *answer, or returns a negative errno with *error filled.  1: not yet; 2: never. */
+/* What became of a request: *answer is filled, will be later, or is not wanted; or a negative errno with *error filled. */
 enum { REQUEST_ANSWER = 0, REQUEST_LATER = 1, REQUEST_NO_ANSWER = 2 };
+/* Does what a request asks for. */
 int request_handle(struct client *client, const struct service_message *request, struct service_message *answer,
 		   struct pl_error *error);
-/* Goes on with a hash; as above. */
+/* Goes on with a hash. */
 int request_hash_slice(struct client *client, struct service_message *answer, struct pl_error *error);
 void request_hash_end(struct client *client);
 void request_handle_close(struct client *client, size_t index, bool discard);

@@ -47,8 +47,8 @@ static const struct {
 	uint32_t status;
 	int code;
 } statuses[] = {
-	{ 1, -EIO },     { 2, -ENOENT }, { 3, -EACCES }, { 4, -EPERM },  { 5, -EINVAL },  { 6, -ENOSPC },
-	{ 7, -EBUSY },   { 8, -EPROTO }, { 9, -ENOMEM }, { 10, -ESTALE }, { 11, -EROFS }, { 12, -ENOTSUP },
+	{ 1, -EIO },     { 2, -ENOENT },  { 3, -EACCES },  { 4, -EPERM },    { 5, -EINVAL }, { 6, -ENOSPC },
+	{ 7, -EBUSY },   { 8, -EPROTO },  { 9, -ENOMEM },  { 10, -ESTALE },  { 11, -EROFS }, { 12, -ENOTSUP },
 	{ 13, -EMFILE }, { 14, -EISDIR }, { 15, -ERANGE }, { 16, -ENOTDIR }, { 17, -EFBIG }, { 18, -EDQUOT },
 };
 
@@ -188,9 +188,9 @@ static void move_numbers(struct cursor *cursor, unsigned fields, struct service_
 		enum field field;
 		uint64_t *value;
 	} wide[] = {
-		{ SIZE, &message->size },     { MODIFIED, &message->modified }, { IDENTITY, &message->identity },
-		{ DONE, &message->done },     { OFFSET, &message->offset },     { LENGTH, &message->length },
-		{ HASH, &message->hash[0] },  { HASH, &message->hash[1] },
+		{ SIZE, &message->size },    { MODIFIED, &message->modified }, { IDENTITY, &message->identity },
+		{ DONE, &message->done },    { OFFSET, &message->offset },     { LENGTH, &message->length },
+		{ HASH, &message->hash[0] }, { HASH, &message->hash[1] },
 	};
 
 	if (fields & HANDLE)

@@ -48,15 +48,15 @@ struct service_message {
 
 	uint32_t handle;
 	uint32_t flags;
-	uint8_t kind;       /* enum service_kind */
-	uint8_t more;       /* LIST: there are more names */
+	uint8_t kind; /* enum service_kind */
+	uint8_t more; /* LIST: there are more names */
 	uint64_t size;
-	uint64_t modified;  /* nanoseconds since 1970; 0: unknown */
-	uint64_t identity;  /* differs for different files */
+	uint64_t modified; /* nanoseconds since 1970; 0: unknown */
+	uint64_t identity; /* differs for different files */
 	uint64_t done;
 	uint64_t offset;
 	uint64_t length;
-	uint64_t hash[2];   /* low and high half of XXH3-128 */
+	uint64_t hash[2]; /* low and high half of XXH3-128 */
 	char name[SERVICE_NAME_MAX + 1];
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length;

@@ -57,7 +57,8 @@ int session_open(struct session *session, const struct cli_options *options, con
 	session->signals = rc;
 	rc = cli_open(&session->context, options, PL_PROGRESS_THREAD, error);
 	if (rc == 0)
-		rc = pl_region_allocate(session->context, SERVICE_ANSWER_MAX, PL_ACCESS_LOCAL, &session->answers, error);
+		rc = pl_region_allocate(session->context, SERVICE_ANSWER_MAX, PL_ACCESS_LOCAL, &session->answers,
+					error);
 	if (rc == 0)
 		rc = connect_peer(session, options->timeout, error);
 	if (rc == 0)
@@ -116,8 +117,7 @@ static bool signal_arrived(struct session *session)
 
 static int say_interrupted(struct pl_error *error)
 {
-	return cli_fail(error, -EINTR, "INTERRUPTED", NULL, "run the same command again to go on from there",
-			"interrupted by a signal");
+	return cli_fail(error, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
 }
 
 int session_pump(struct session *session, int milliseconds, struct pl_error *error)
@@ -273,7 +273,8 @@ int session_import(struct session *session, const struct service_message *answer
 
 	if (!session->peer)
 		return lost(error, session->address);
-	rc = pl_remote_import_start(session->peer, answer->token, answer->token_length, (uintptr_t)&imported, NULL, error);
+	rc = pl_remote_import_start(session->peer, answer->token, answer->token_length, (uintptr_t)&imported, NULL,
+				    error);
 	if (rc == 0)
 		rc = session_await(session, &imported, error);
 	if (rc == 0)

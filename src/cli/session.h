@@ -15,7 +15,7 @@ struct session {
 	struct pl_region *answers; /* where answers arrive */
 	struct pl_peer_info info;
 	char address[300];
-	int signals;               /* signalfd, or -1 */
+	int signals; /* signalfd, or -1 */
 	uint32_t requests;
 	bool interrupted;
 };
@@ -61,8 +61,7 @@ struct pl_attributes session_attributes(struct await *await, uint64_t timeout);
 /* Asks; request->request is filled in.  The call must stay until session_answer() returned. */
 int session_ask(struct session *session, struct service_message *request, struct call *call, struct pl_error *error);
 /* Takes the answer: 0, or the status that the server answered with, or the connection's. */
-int session_answer(struct session *session, struct call *call, struct service_message *answer,
-		   struct pl_error *error);
+int session_answer(struct session *session, struct call *call, struct service_message *answer, struct pl_error *error);
 /* Both in one. */
 int session_call(struct session *session, struct service_message *request, struct service_message *answer,
 		 struct pl_error *error);

@@ -20,14 +20,16 @@ static const struct argp_child children[] = {
 	{ 0 },
 };
 
-static const struct argp arguments = {
-	NULL, parse, "",
-	"Print the version of the command and of the library."
-	"\v"
-	"Example:\n"
-	"  peerlane version --json | jq -r .library\n",
-	children, cli_help_filter, NULL
-};
+static const struct argp arguments = { NULL,
+				       parse,
+				       "",
+				       "Print the version of the command and of the library."
+				       "\v"
+				       "Example:\n"
+				       "  peerlane version --json | jq -r .library\n",
+				       children,
+				       cli_help_filter,
+				       NULL };
 
 int pl_cli_version(int argc, char **argv)
 {

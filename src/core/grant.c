@@ -11,11 +11,6 @@
 /* Keys a peer may hold at a time. */
 #define KEYS_MAX 65536
 
-static bool outside(uint64_t offset, uint64_t length, uint64_t size)
-{
-	return offset > size || length > size - offset;
-}
-
 static bool expired(uint64_t expires)
 {
 	return expires && pl_wall_clock() >= expires;
@@ -122,7 +117,7 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 		*status = PL_WIRE_EXPIRED;
 	else if (!(key->rights & right))
 		*status = PL_WIRE_RIGHTS;
-	else if (outside(offset, length, key->length))
+	else if (pl_outside(offset, length, key->length))
 		*status = PL_WIRE_RANGE;
 	else
 		*status = PL_WIRE_OK;
@@ -227,7 +222,7 @@ static int check_grant(struct pl_region *region, struct pl_grant_options *option
 
 	if (options->length == 0 && options->offset < size)
 		options->length = size - options->offset;
-	if (outside(options->offset, options->length, size) || options->length == 0)
+	if (pl_outside(options->offset, options->length, size) || options->length == 0)
 		return pl_fail(error, -ERANGE, "REGION-RANGE", "pl_region_share", NULL,
 			       "share a range that lies in the region", "bytes %zu to %zu of a region of %zu",
 			       options->offset, options->offset + options->length, size);

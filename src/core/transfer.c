@@ -28,18 +28,13 @@ static int check_peer(struct pl_peer *peer, const char *call, struct pl_error *e
 	return pl_fail(error, -ENOTCONN, "PEER-LOST", call, NULL, "connect again", "the connection is lost");
 }
 
-static bool outside(uint64_t offset, uint64_t length, uint64_t size)
-{
-	return offset > size || length > size - offset;
-}
-
 static int check_local(const struct pl_peer *peer, const struct pl_region *region, uint64_t offset, uint64_t length,
 		       const char *call, struct pl_error *error)
 {
 	if (!region || region->context != peer->context)
 		return pl_fail(error, -EINVAL, "REGION-FOREIGN", call, NULL, "use a region of the peer's context",
 			       "no region, or one of another context");
-	if (outside(offset, length, region->memory.length))
+	if (pl_outside(offset, length, region->memory.length))
 		return pl_fail(error, -ERANGE, "REGION-RANGE", call, NULL, "stay within the region",
 			       "%llu bytes at %llu of a region of %zu", (unsigned long long)length,
 			       (unsigned long long)offset, region->memory.length);
@@ -52,7 +47,7 @@ static int check_remote(const struct pl_peer *peer, const struct pl_remote *remo
 	if (!remote || remote->peer != peer)
 		return pl_fail(error, -EINVAL, "REMOTE-FOREIGN", call, NULL, "use a remote region imported from this peer",
 			       "no remote region, or one of another peer");
-	if (outside(offset, length, remote->length))
+	if (pl_outside(offset, length, remote->length))
 		return pl_fail(error, -ERANGE, "REMOTE-RANGE", call, NULL, "stay within the remote region",
 			       "%llu bytes at %llu of a remote region of %llu", (unsigned long long)length,
 			       (unsigned long long)offset, (unsigned long long)remote->length);

@@ -285,7 +285,7 @@ def test_outlives_a_file_that_is_cut_while_it_is_served(tmp_path, encrypted):
         os.truncate(big, 10000)
         _, errors = transfer.communicate(timeout=DEADLINE)
         assert transfer.returncode == 1, errors
-        assert b'peerlane: ' in errors and not (tmp_path / 'out').exists()
+        assert b'FILE-CHANGED' in errors and not (tmp_path / 'out').exists()
         # It serves on, what there is now.
         run('get', server.address, 'big', '-o', tmp_path / 'out', '--verify', *options)
         assert (tmp_path / 'out').read_bytes() == bytes(10000)

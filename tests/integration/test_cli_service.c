@@ -45,8 +45,8 @@ static void server_start(struct world *world)
 		close(output[0]);
 		close(output[1]);
 		unsetenv("PEERLANE_KEY_FILE");
-		execl(command, "peerlane", "serve", "127.0.0.1:0", "--quiet", "--memory", "frames=1M", "--writable", "--upload",
-		      world->folder, NULL);
+		execl(command, "peerlane", "serve", "127.0.0.1:0", "--quiet", "--memory", "frames=1M", "--writable",
+		      "--upload", world->folder, NULL);
 		_exit(127);
 	}
 	close(output[1]);
@@ -104,8 +104,9 @@ static void take_answer(struct world *world, struct service_message *answer)
 	struct pl_receipt receipt;
 	struct pl_error error;
 
-	check_ok(pl_receive(world->peer, SERVICE_TAG, UINT64_MAX, world->region, 0, SERVICE_ANSWER_MAX, NULL, &operation,
-			    &error), &error);
+	check_ok(pl_receive(world->peer, SERVICE_TAG, UINT64_MAX, world->region, 0, SERVICE_ANSWER_MAX, NULL,
+			    &operation, &error),
+		 &error);
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	check_ok(service_decode(pl_region_address(world->region), receipt.bytes, answer), NULL);
 	check(answer->answer);
@@ -219,7 +220,8 @@ static void bad_handles_and_ranges(void *argument)
 		check_text(answer.error.id, "NO-HANDLE");
 	}
 	handle = create(&world, "frames", MEMORY_SIZE);
-	request = (struct service_message){ .type = SERVICE_HASH, .handle = handle, .offset = 1, .length = MEMORY_SIZE };
+	request =
+		(struct service_message){ .type = SERVICE_HASH, .handle = handle, .offset = 1, .length = MEMORY_SIZE };
 	check_number(ask(&world, &request, &answer), -ERANGE);
 	request.offset = UINT64_MAX;
 	check_number(ask(&world, &request, &answer), -ERANGE);
@@ -238,7 +240,8 @@ static void bad_handles_and_ranges(void *argument)
 
 static void names_that_lead_elsewhere(void *argument)
 {
-	static const char *const names[] = { "../x", "/tmp/x", "a/../../x", "..", ".", "", "a//b", "a/", ".x.part", "no/x" };
+	static const char *const names[] = { "../x", "/tmp/x", "a/../../x", "..",      ".",
+					     "",     "a//b",   "a/",        ".x.part", "no/x" };
 	struct service_message request, answer;
 	struct world world;
 
@@ -339,7 +342,9 @@ static void clients_that_leave(void *argument)
 			ask(&world, &request, &answer);
 		} while (answer.status == -EBUSY);
 		check_number(answer.status, 0);
-		request = (struct service_message){ .type = SERVICE_CLOSE, .handle = answer.handle, .flags = SERVICE_DISCARD };
+		request = (struct service_message){ .type = SERVICE_CLOSE,
+						    .handle = answer.handle,
+						    .flags = SERVICE_DISCARD };
 		check_number(ask(&world, &request, &answer), 0);
 		check(access(path, F_OK) != 0);
 	}

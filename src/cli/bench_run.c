@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One run, at either end: content before and after, and what lies between. */
+#include <string.h>
+#include <sys/resource.h>
+
+#include "cli/bench.h"
+
+/* Content belongs to the end that posts the operations. */
+static uint64_t seed_of(const struct bench_end *end, bool server)
+{
+	return end->length.seed ^ (server ? UINT64_MAX : 0);
+}
+
+static struct bench_pattern pattern_of(const struct bench_end *end, bool server)
+{
+	return (struct bench_pattern){
+		.size = end->plan.size,
+		.stride = end->layout.stride,
+		.slots = end->layout.slots,
+		.seed = seed_of(end, server),
+		.same = end->plan.op == BENCH_SEND || bench_plan_pingpong(&end->plan),
+		.markers = bench_plan_pingpong(&end->plan),
+	};
+}
+
+static void prepare_content(struct bench_end *end)
+{
+	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
+	bool read = end->plan.op == BENCH_READ;
+	void *own = pl_region_address(end->own), *exposed = pl_region_address(end->exposed);
+
+	if (bench_active(end) && read)
+		memset(own, 0, end->layout.window);
+	else if (bench_active(end))
+		bench_pattern_fill(&ours, own);
+	if (bench_passive(end) && read)
+		bench_pattern_fill(&theirs, exposed);
+	else if (bench_passive(end))
+		memset(exposed, 0, end->layout.window);
+}
+
+int bench_prepare(struct bench_end *end)
+{
+	bool atomic = bench_plan_atomic(&end->plan), pingpong = bench_plan_pingpong(&end->plan);
+
+	if (end->plan.validate && !atomic)
+		prepare_content(end);
+	/* Words count from 0, and no message has come yet. */
+	if (atomic || pingpong)
+		memset(pl_region_address(end->exposed), 0, atomic ? end->layout.window : end->plan.size);
+	memset(end->flow.expected, 0, end->plan.depth * sizeof(*end->flow.expected));
+	end->flow.used = 0;
+	end->flow.wrong = false;
+	end->sample.kind = 0;
+	end->sample.streams = 0;
+	end->turn = 0;
+	end->received = 0;
+	end->go = end->finished = false;
+	return bench_passive(end) ? bench_receives_post(end) : 0;
+}
+
+static uint64_t processor_time(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return ((uint64_t)usage.ru_utime.tv_sec + (uint64_t)usage.ru_stime.tv_sec) * CLI_NS_PER_S +
+	       ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * 1000;
+}
+
+void bench_usage_begin(struct bench_end *end)
+{
+	end->cpu_start = processor_time();
+	end->wall_start = cli_now();
+}
+
+void bench_usage_end(struct bench_end *end, struct bench_result *result)
+{
+	result->cpu = processor_time() - end->cpu_start;
+	result->wall = cli_now() - end->wall_start;
+}
+
+int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), struct bench_result *result)
+{
+	int (*run)(struct bench_end *, uint64_t, uint64_t, struct stats *) =
+		bench_plan_pingpong(&end->plan) ? bench_pingpong_lead : bench_flow_run;
+	const struct bench_length *length = &end->length;
+	struct bench_flow *flow = &end->flow;
+	int rc = 0;
+
+	if (length->warmup)
+		rc = run(end, length->warmup, 0, NULL);
+	if (rc == 0)
+		rc = started(end);
+	if (rc < 0)
+		return rc;
+	stats_reset(&end->stats);
+	bench_usage_begin(end);
+	rc = run(end, length->iterations, length->duration, &end->stats);
+	bench_usage_end(end, result);
+	result->operations = flow->measured;
+	result->elapsed = flow->last - flow->first;
+	result->covered = CLI_MIN((uint64_t)flow->used * end->plan.vector, end->layout.slots);
+	return rc;
+}
+
+static bool content_right(const struct bench_end *end, uint64_t covered)
+{
+	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
+	const struct bench_flow *flow = &end->flow;
+
+	ours.slots = CLI_MIN((uint64_t)flow->used * end->plan.vector, ours.slots);
+	theirs.slots = CLI_MIN(covered, theirs.slots);
+	if (end->plan.op == BENCH_SEND)
+		theirs.slots = CLI_MIN(CLI_MIN(end->received, end->layout.receives), end->layout.slots);
+	if (end->plan.op == BENCH_WRITE && end->plan.latency)
+		theirs.slots = 1;
+	if (bench_plan_atomic(&end->plan))
+		return !flow->wrong;
+	if (end->plan.op == BENCH_READ)
+		return !bench_active(end) || bench_pattern_equal(&ours, pl_region_address(end->own));
+	return !bench_passive(end) || bench_pattern_equal(&theirs, pl_region_address(end->exposed));
+}
+
+int bench_check(struct bench_end *end, uint64_t covered, bool *verified)
+{
+	while (end->receives) {
+		int rc = bench_pump(end);
+
+		if (rc == 0)
+			rc = bench_idle(end, end->timeout);
+		if (rc < 0)
+			return rc;
+	}
+	*verified = end->plan.validate && content_right(end, covered);
+	return 0;
+}

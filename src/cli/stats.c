@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/stats.h"
+
+#include <string.h>
+
+void stats_reset(struct stats *stats)
+{
+	memset(stats, 0, sizeof(*stats));
+	stats->minimum = UINT64_MAX;
+}
+
+/* The middle of what a bucket holds: half its width is the most that it is wrong by. */
+static uint64_t value_of(unsigned bucket)
+{
+	unsigned shift;
+	uint64_t low;
+
+	if (bucket < 2 * STATS_PART)
+		return bucket;
+	shift = (bucket >> STATS_BITS) - 1;
+	low = (uint64_t)(bucket - (shift << STATS_BITS)) << shift;
+	return low + (((uint64_t)1 << shift) - 1) / 2;
+}
+
+uint64_t stats_percentile(const struct stats *stats, double percent)
+{
+	double wanted = (double)stats->count * percent / 100;
+	uint64_t rank = (uint64_t)wanted, seen = 0;
+
+	if (!stats->count)
+		return 0;
+	if ((double)rank < wanted || rank == 0)
+		rank++;
+	if (rank >= stats->count)
+		return stats->maximum;
+	for (unsigned i = 0; i < STATS_BUCKETS; i++) {
+		seen += stats->buckets[i];
+		if (seen >= rank) {
+			uint64_t value = value_of(i);
+
+			if (value < stats->minimum)
+				return stats->minimum;
+			return value > stats->maximum ? stats->maximum : value;
+		}
+	}
+	return stats->maximum;
+}
+
+double stats_mean(const struct stats *stats)
+{
+	return stats->count ? stats->sum / (double)stats->count : 0;
+}
