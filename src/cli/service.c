@@ -86,6 +86,8 @@ static void move_bytes(struct cursor *cursor, void *bytes, size_t length)
 		cursor->bad = true;
 		return;
 	}
+	if (length == 0)
+		return;
 	if (cursor->writing)
 		memcpy(cursor->at, bytes, length);
 	else
@@ -291,10 +293,13 @@ bool service_entry_put(const struct service_entry *entry, uint8_t *buffer, size_
 bool service_entry_next(const struct service_message *message, size_t *offset, struct service_entry *entry)
 {
 	uint8_t *entries = (uint8_t *)(uintptr_t)message->entries;
-	struct cursor cursor = { .at = entries + *offset, .end = entries + message->entries_length };
+	struct cursor cursor = { 0 };
 
+	/* A message without entries may have no pointer either. */
 	if (*offset >= message->entries_length)
 		return false;
+	cursor.at = entries + *offset;
+	cursor.end = entries + message->entries_length;
 	move_entry(&cursor, entry);
 	*offset = (size_t)(cursor.at - entries);
 	return !cursor.bad;
