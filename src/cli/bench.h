@@ -60,6 +60,11 @@ bool bench_plan_valid(const struct bench_plan *plan);
 bool bench_plan_atomic(const struct bench_plan *plan);
 /* Both ends write into each other's memory, or send, in turns. */
 bool bench_plan_pingpong(const struct bench_plan *plan);
+/*
+ * The depth for that: messages that an end has, to take in turns.  With a few, completions are collected
+ * many at a time, not between a message and its answer.
+ */
+uint32_t bench_plan_turns(uint64_t size);
 void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layout);
 
 /* -- messages between the ends (bench_wire.c) ----------------------------------------------------- */

@@ -24,7 +24,7 @@ static struct bench_plan plan_for(const struct bench_options *options, uint64_t 
 	if (!options->depth_given)
 		plan.depth = (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT, CLI_MAX(UNDER_WAY / bytes, UNDER_WAY_MIN));
 	if (plan.latency)
-		plan.depth = bench_plan_pingpong(&plan) ? 2 : 1;
+		plan.depth = bench_plan_pingpong(&plan) ? bench_plan_turns(size) : 1;
 	return plan;
 }
 

@@ -5,6 +5,7 @@
 /* Small messages take turns in as much memory, so that caches hold it, as they would in most programs. */
 #define WINDOW (4ull << 20)
 #define RECEIVES_MAX 512u
+#define TURNS_MAX 64u
 
 const char *bench_op_name(enum bench_op op)
 {
@@ -29,6 +30,11 @@ bool bench_plan_pingpong(const struct bench_plan *plan)
 	return plan->latency && (plan->op == BENCH_WRITE || plan->op == BENCH_SEND);
 }
 
+uint32_t bench_plan_turns(uint64_t size)
+{
+	return (uint32_t)CLI_MAX(CLI_MIN(WINDOW / size, TURNS_MAX), 2);
+}
+
 bool bench_plan_valid(const struct bench_plan *plan)
 {
 	if (!bench_op_name(plan->op) || plan->size < BENCH_SIZE_MIN || plan->size > BENCH_SIZE_MAX)
@@ -39,7 +45,7 @@ bool bench_plan_valid(const struct bench_plan *plan)
 		return false;
 	if (plan->latency && (plan->both_ways || plan->vector > 1))
 		return false;
-	if (bench_plan_pingpong(plan) && plan->depth != 2)
+	if (bench_plan_pingpong(plan) && plan->depth != bench_plan_turns(plan->size))
 		return false;
 	return !bench_plan_atomic(plan) || plan->size == 8;
 }

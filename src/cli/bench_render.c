@@ -139,7 +139,7 @@ static struct json_object *json_row(const struct bench_row *row)
 	cli_json_add(object, "route", cli_json_text(cli_route_name(row->sample.route)));
 	cli_json_add(object, "reason", cli_json_text(row->sample.reason));
 	cli_json_add(object, "streams", json_object_new_int64(row->streams));
-	cli_json_add(object, "depth", json_object_new_int64(plan->depth));
+	cli_json_add(object, "depth", json_object_new_int64(plan->latency ? 1 : plan->depth));
 	cli_json_add(object, "vector", json_object_new_int64(plan->vector));
 	cli_json_add(object, "operations", json_object_new_uint64(row->operations));
 	cli_json_add(object, "seconds", json_number((double)row->elapsed / 1e9, 6));

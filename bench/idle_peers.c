@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * idle_peers [PEERS [KEY]]: what connected peers cost that do nothing: time to connect them all,
+ * resident memory of each end, processor time while idle.  KEY is a pre-shared key, for TLS.
+ * Prints one JSON object.
+ */
+#include "support.h"
+
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PEERS 1000
+#define PEERS_MAX 10000
+#define IDLE_SECONDS 5
+#define PATIENCE (30 * NS_PER_S)
+
+/* What one end found. */
+struct cost {
+	long memory;        /* bytes a peer */
+	uint64_t processor; /* nanoseconds, while idle */
+	uint64_t close;     /* nanoseconds to close all */
+};
+
+struct run {
+	unsigned peers;
+	const char *key;
+	int socket; /* to the other end */
+};
+
+static struct pl_context *open_context(const struct run *run)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_context *context;
+	struct pl_error error;
+
+	options.key = run->key;
+	options.key_length = run->key ? strlen(run->key) : 0;
+	MUST(pl_open(&context, &options, &error), &error);
+	return context;
+}
+
+/* Both ends are idle at the same time, as the pipe between them says. */
+static void rest(const struct run *run, struct pl_context *context, long before, struct cost *cost)
+{
+	char ready = 0;
+	uint64_t used, began;
+
+	cost->memory = (resident_bytes() - before) / (long)run->peers;
+	put(run->socket, &ready, 1);
+	get(run->socket, &ready, 1);
+	/* What connecting has left to do. */
+	sleep(1);
+	used = processor_ns();
+	sleep(IDLE_SECONDS);
+	cost->processor = processor_ns() - used;
+	put(run->socket, &ready, 1);
+	get(run->socket, &ready, 1);
+	began = now_ns();
+	pl_close(context);
+	cost->close = now_ns() - began;
+}
+
+static void serve(const struct run *run)
+{
+	struct pl_context *context = open_context(run);
+	long before = resident_bytes();
+	struct pl_listener *listener;
+	struct pl_error error;
+	struct pl_peer *peer;
+	struct cost cost;
+	char address[80] = "";
+
+	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	pl_listener_address(listener, address, sizeof(address));
+	put(run->socket, address, sizeof(address));
+	for (unsigned i = 0; i < run->peers; i++)
+		MUST(pl_accept(listener, PATIENCE, &peer, &error), &error);
+	rest(run, context, before, &cost);
+	put(run->socket, &cost, sizeof(cost));
+}
+
+static uint64_t connect_all(const struct run *run, struct pl_context *context, const char *address)
+{
+	struct pl_operation **operations = calloc(run->peers, sizeof(struct pl_operation *));
+	uint64_t began = now_ns();
+	struct pl_error error;
+
+	for (unsigned i = 0; operations && i < run->peers; i++)
+		MUST(pl_connect_start(context, address, PATIENCE, i, &operations[i], &error), &error);
+	for (unsigned i = 0; operations && i < run->peers; i++)
+		MUST(pl_wait(operations[i], PATIENCE, NULL, &error), &error);
+	began = now_ns() - began;
+	free(operations);
+	return began;
+}
+
+static void print_cost(const char *end, const struct cost *cost)
+{
+	printf("\"%s\": {\"bytes_per_peer\": %ld, \"idle_cpu_seconds\": %.4f, \"close_seconds\": %.3f}", end,
+	       cost->memory, (double)cost->processor / NS_PER_S, (double)cost->close / NS_PER_S);
+}
+
+static void measure(const struct run *run)
+{
+	struct pl_context *context = open_context(run);
+	long before = resident_bytes();
+	struct cost ours, theirs;
+	uint64_t connecting;
+	char address[80];
+
+	get(run->socket, address, sizeof(address));
+	connecting = connect_all(run, context, address);
+	rest(run, context, before, &ours);
+	get(run->socket, &theirs, sizeof(theirs));
+	printf("{\"peers\": %u, \"key\": %s, \"connect_seconds\": %.3f, \"idle_seconds\": %d, ", run->peers,
+	       run->key ? "true" : "false", (double)connecting / NS_PER_S, IDLE_SECONDS);
+	print_cost("client", &ours);
+	printf(", ");
+	print_cost("server", &theirs);
+	printf("}\n");
+}
+
+int main(int argc, char **argv)
+{
+	struct run run = { .peers = argc > 1 ? (unsigned)atoi(argv[1]) : PEERS, .key = argc > 2 ? argv[2] : NULL };
+	struct rlimit limit;
+	int ends[2], status;
+	pid_t server;
+
+	if (argc > 3 || run.peers < 1 || run.peers > PEERS_MAX) {
+		fprintf(stderr, "usage: idle_peers [PEERS [KEY]], PEERS is 1 to %d\n", PEERS_MAX);
+		return 2;
+	}
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
+		perror("socketpair");
+		return 1;
+	}
+	server = fork();
+	run.socket = ends[server == 0];
+	close(ends[server != 0]);
+	if (server == 0) {
+		serve(&run);
+		return 0;
+	}
+	measure(&run);
+	return waitpid(server, &status, 0) == server && status == 0 ? 0 : 1;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "support.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+uint64_t processor_ns(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	return (uint64_t)used.tv_sec * NS_PER_S + (uint64_t)used.tv_nsec;
+}
+
+static FILE *must_open(const char *path)
+{
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		give_up(path, -errno, NULL);
+	return file;
+}
+
+long resident_bytes(void)
+{
+	FILE *file = must_open("/proc/self/statm");
+	long total, resident;
+
+	if (fscanf(file, "%ld %ld", &total, &resident) != 2)
+		give_up("/proc/self/statm", -EIO, NULL);
+	fclose(file);
+	return resident * sysconf(_SC_PAGESIZE);
+}
+
+static unsigned entries_of(const char *path)
+{
+	DIR *directory = opendir(path);
+	unsigned count = 0;
+
+	if (!directory)
+		give_up(path, -errno, NULL);
+	for (const struct dirent *entry = readdir(directory); entry; entry = readdir(directory))
+		count += entry->d_name[0] != '.';
+	closedir(directory);
+	return count;
+}
+
+unsigned open_descriptors(void)
+{
+	/* But the one that reads the folder. */
+	return entries_of("/proc/self/fd") - 1;
+}
+
+unsigned running_threads(void)
+{
+	return entries_of("/proc/self/task");
+}
+
+unsigned memory_mappings(void)
+{
+	FILE *file = must_open("/proc/self/maps");
+	unsigned count = 0;
+
+	for (int character = getc(file); character != EOF; character = getc(file))
+		count += character == '\n';
+	fclose(file);
+	return count;
+}
+
+void put(int fd, const void *data, size_t length)
+{
+	if (write(fd, data, length) != (ssize_t)length)
+		give_up("write", -errno, NULL);
+}
+
+void get(int fd, void *data, size_t length)
+{
+	for (size_t have = 0; have < length;) {
+		ssize_t more = read(fd, (char *)data + have, length - have);
+
+		if (more <= 0)
+			give_up("read", more < 0 ? -errno : -EPIPE, NULL);
+		have += (size_t)more;
+	}
+}
+
+void give_up(const char *call, int code, const struct pl_error *error)
+{
+	char text[1024];
+
+	if (error && pl_error_format(error, text, sizeof(text)) > 0)
+		fprintf(stderr, "%s: %s\n", call, text);
+	else
+		fprintf(stderr, "%s: %s\n", call, strerror(-code));
+	exit(1);
+}
