@@ -393,7 +393,7 @@ struct pl_receipt {
  * The source must not be changed until the operation completed.  Operations are not ordered with
  * respect to each other (see PL_FENCE), except messages and notifications among themselves.
  * Completion statuses: -EACCES (revoked, expired or out of the grant at the peer), -ECONNRESET
- * (peer lost), -ETIMEDOUT, -ECANCELED; then an unknown part of the destination was written.
+ * (peer lost), -EFAULT (the memory at either end is mapped no more), -ETIMEDOUT, -ECANCELED; then an unknown part of the destination was written.
  */
 int pl_write(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
 	     uint64_t offset, uint64_t length, const struct pl_attributes *attributes,

@@ -130,7 +130,12 @@ int pl_address_format(const struct sockaddr *addr, char *buffer, size_t size)
 		break;
 	case AF_INET6:
 		memcpy(&v6, addr, sizeof(v6));
-		length = format_v6(&v6, buffer, size);
+		if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+			inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], host, sizeof(host));
+			length = snprintf(buffer, size, "%s:%u", host, ntohs(v6.sin6_port));
+		} else {
+			length = format_v6(&v6, buffer, size);
+		}
 		break;
 	default:
 		if (size)

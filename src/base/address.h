@@ -21,7 +21,10 @@ struct pl_address_text {
  */
 int pl_address_parse(const char *text, const char *default_port, struct pl_address_text *out, struct pl_error *error);
 
-/* "1.2.3.4:5", "[::1]:5", "[fe80::1%2]:5".  0, -ENOBUFS, or -EAFNOSUPPORT for what is not an internet address. */
+/*
+ * "1.2.3.4:5" (also for the IPv4 peers of a socket for both), "[::1]:5", "[fe80::1%2]:5".  0, -ENOBUFS,
+ * or -EAFNOSUPPORT for what is not an internet address.
+ */
 int pl_address_format(const struct sockaddr *addr, char *buffer, size_t size);
 
 /* 127/8, ::1 and IPv4-mapped 127/8. */

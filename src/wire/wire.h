@@ -312,6 +312,7 @@ enum pl_wire_status {
 	PL_WIRE_NO_FABRIC,    /* no common fabric */
 	PL_WIRE_BUSY,         /* too many of something */
 	PL_WIRE_INTERNAL,
+	PL_WIRE_MEMORY,       /* the memory is there no more: a file that was cut, a mapping that is gone */
 };
 
 /* The errno (negative) a status stands for; -EPROTO for unknown ones. */

@@ -14,7 +14,6 @@
 #include "support/agent.h"
 #include "support/cases.h"
 
-#define SKIPPED 77
 #define SIZE (32u << 20)
 
 static const struct setting wired = { "wired", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 4, true, false, false };
@@ -201,15 +200,35 @@ static void pulled_for_good(void *argument)
 	wire_close(&wire);
 }
 
+/* Packets that our end of the cable did not send. */
+static unsigned dropped(void)
+{
+	FILE *report = popen("tc -s qdisc show dev pl0", "r");
+	unsigned count = 0;
+	char line[256];
+
+	check(report);
+	while (fgets(line, sizeof(line), report)) {
+		const char *word = strstr(line, "dropped ");
+
+		if (word)
+			count += (unsigned)strtoul(word + strlen("dropped "), NULL, 10);
+	}
+	pclose(report);
+	return count;
+}
+
 static void packets_lost(void *argument)
 {
 	struct wire wire;
 
 	wire_open(&wire, argument, SIZE);
-	if (command("tc qdisc add dev pl0 root netem loss 1%"))
-		transfers_arrive(&wire, 2, SIZE / 2);
-	else
-		printf("# no netem here: nothing was lost\n");
+	/* Where the kernel has no netem, a queue that is too short for its rate drops what comes in bursts. */
+	if (!command("tc qdisc add dev pl0 root netem loss 1%") &&
+	    !command("tc qdisc add dev pl0 root tbf rate 400mbit burst 64k limit 64k"))
+		_exit(SKIPPED);
+	transfers_arrive(&wire, 2, SIZE / 2);
+	check(dropped() > 0);
 	agent_stop(&wire.agent);
 	wire_close(&wire);
 }

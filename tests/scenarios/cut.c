@@ -75,7 +75,7 @@ static void target_cut(struct scenario_environment *environment, uint64_t offset
 	check(ftruncate(file.fd, LEFT) == 0);
 	check_ok(pl_read(environment->near_peer, remote, offset, near.region, 0, length, NULL, &operation, &error),
 		 &error);
-	check(await(environment, operation, NULL, &error) < 0);
+	fail_with(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);
 	pl_remote_release(remote);
 	buffer_close(&near);
@@ -103,7 +103,7 @@ static void write_cut(struct scenario_environment *environment)
 	check(ftruncate(file.fd, LEFT) == 0);
 	memset(near.bytes, 1, WHOLE);
 	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, WHOLE, NULL, &operation, &error), &error);
-	check(await(environment, operation, NULL, &error) < 0);
+	fail_with(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);
 	pl_remote_release(remote);
 	buffer_close(&near);

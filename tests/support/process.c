@@ -123,6 +123,8 @@ int process_run(const char *name, unsigned seconds, void (*test)(void *argument)
 	kill(-pid, SIGKILL);
 	if (!ended)
 		return -1;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
+		return SKIPPED;
 	if (WIFSIGNALED(status))
 		fprintf(stderr, "%s: ended by signal %d (%s)\n", name, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status))

@@ -10,8 +10,9 @@
 /*
  * Runs a test in a child process of its own.  It passes if it exits with 0 within the time;
  * otherwise the reason is printed under the test's name, the child and all its children are ended,
- * and -1 is returned.
+ * and -1 is returned.  A child that exits with SKIPPED could not be run here: that is returned.
  */
+#define SKIPPED 77
 int process_run(const char *name, unsigned seconds, void (*test)(void *argument), void *argument);
 
 /* Forks a child that dies with this process; 0 in the child. */

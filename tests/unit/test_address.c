@@ -128,6 +128,8 @@ static void test_format(void **state)
 	address = v4("255.255.255.255", 65535), assert_format(&address, "255.255.255.255:65535");
 	address = v6("::1", 5, 0), assert_format(&address, "[::1]:5");
 	address = v6("fe80::1", 5, 2), assert_format(&address, "[fe80::1%2]:5");
+	address = v6("::ffff:1.2.3.4", 5, 0);
+	assert_format(&address, "1.2.3.4:5");
 	address = v6("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 65535, UINT32_MAX);
 	assert_format(&address, "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535");
 	assert_int_equal(pl_address_format((struct sockaddr *)&local, text, sizeof(text)), -EAFNOSUPPORT);

@@ -224,7 +224,8 @@ static void test_status(void **state)
 		{ PL_WIRE_NO_FABRIC, -EPROTO, "FABRIC-NONE" },
 		{ PL_WIRE_BUSY, -EBUSY, "PEER-BUSY" },
 		{ PL_WIRE_INTERNAL, -EPROTO, "PEER-INTERNAL" },
-		{ PL_WIRE_INTERNAL + 1, -EPROTO, "PEER-INTERNAL" },
+		{ PL_WIRE_MEMORY, -EFAULT, "PEER-MEMORY" },
+		{ PL_WIRE_MEMORY + 1, -EPROTO, "PEER-INTERNAL" },
 		{ UINT32_MAX, -EPROTO, "PEER-INTERNAL" },
 	};
 	struct pl_error error;

@@ -163,7 +163,7 @@ static void destination_unwritable(struct tcp_lane *lane)
 
 	lane->destination = NULL;
 	if (lane->current.type == PL_FRAME_WRITE) {
-		lane->refusal = PL_WIRE_INTERNAL;
+		lane->refusal = PL_WIRE_MEMORY;
 		return;
 	}
 	operation = lane->request->operation;

@@ -79,7 +79,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 			piece->length = 0;
 			pl_key_release(peer_of(lane), key);
 			tcp_piece_free(lane, piece);
-			return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_INTERNAL);
+			return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_MEMORY);
 		}
 		piece->payload = piece->copy;
 		piece->frame.flags = TCP_DATA_LAST;
@@ -120,7 +120,7 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 			status = PL_WIRE_MISALIGNED;
 		else if (key->memory->fragile &&
 			 pl_memory_copy_out(key->memory, key->offset + frame->offset, &probe, sizeof(probe)) < 0)
-			status = PL_WIRE_INTERNAL;
+			status = PL_WIRE_MEMORY;
 	}
 	if (status != PL_WIRE_OK) {
 		pl_key_release(peer_of(lane), key);

@@ -44,7 +44,7 @@ struct tcp_piece {
 	uint32_t sequence;              /* of counted frames */
 	bool built;                     /* header is fixed: it may have been sent */
 	bool fragile;                   /* only the kernel may touch the payload */
-	bool broken;                    /* DATA: the bytes are not the ones asked for */
+	enum pl_wire_status broken;     /* DATA: why the bytes are not the ones asked for */
 	struct pl_frame frame;
 	uint8_t copy[PL_KEY_BLOB_MAX];  /* small payloads */
 };

@@ -36,7 +36,8 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 	piece->key = NULL;
 	piece->payload = NULL;
 	piece->length = piece->sent = 0;
-	piece->built = piece->broken = piece->fragile = false;
+	piece->built = piece->fragile = false;
+	piece->broken = PL_WIRE_OK;
 	piece->frame = *frame;
 	return piece;
 }
@@ -91,7 +92,7 @@ void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
 static void finish_data(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	uint32_t cookie = piece->frame.cookie;
-	bool broken = piece->broken;
+	enum pl_wire_status broken = piece->broken;
 	struct tcp_piece *trailer;
 
 	lane->serving--;
@@ -105,10 +106,10 @@ static void finish_data(struct tcp_lane *lane, struct tcp_piece *piece)
 		tcp_lane_fail(lane, -ENOMEM);
 		return;
 	}
-	if (broken) {
+	if (broken != PL_WIRE_OK) {
 		trailer->frame.type = PL_FRAME_FAIL;
 		trailer->frame.flags = PL_FRAME_READ;
-		trailer->frame.offset = PL_WIRE_UNKNOWN_KEY;
+		trailer->frame.offset = broken;
 	}
 	tcp_queue(lane, trailer);
 }
@@ -165,10 +166,10 @@ void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
 /* -- sending ------------------------------------------------------------------------------------ */
 
 /* The memory behind a piece must not be touched any more, but its header is out. */
-static void hollow(struct tcp_lane *lane, struct tcp_piece *piece)
+static void hollow(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status reason)
 {
 	piece->payload = NULL;
-	piece->broken = true;
+	piece->broken = reason;
 	if (piece->key)
 		pl_key_release(lane->endpoint->base.peer, piece->key);
 	piece->key = NULL;
@@ -177,7 +178,7 @@ static void hollow(struct tcp_lane *lane, struct tcp_piece *piece)
 /* DATA that cannot be given becomes a refusal, if nothing of it was sent. */
 static void withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 {
-	hollow(lane, piece);
+	hollow(lane, piece, PL_WIRE_UNKNOWN_KEY);
 	if (piece->built)
 		return;
 	lane->serving--;
@@ -294,7 +295,7 @@ static void source_unreadable(struct tcp_lane *lane)
 		pl_operation_fail(operation, -EFAULT, &error);
 		piece->operation = NULL;
 	}
-	hollow(lane, piece);
+	hollow(lane, piece, PL_WIRE_MEMORY);
 	if (operation)
 		pl_operation_part_done(operation);
 }
@@ -399,7 +400,7 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 		return;
 	piece->operation = NULL;
 	if (piece->built) {
-		hollow(lane, piece);
+		hollow(lane, piece, PL_WIRE_CANCELED);
 	} else {
 		lane->queued -= piece_size(piece);
 		tcp_piece_free(lane, piece);
