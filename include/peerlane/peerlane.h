@@ -363,7 +363,7 @@ struct pl_receipt {
 	const char *reason;      /**< why this route; static storage */
 	unsigned rail;           /**< which card or socket carried most of it */
 	unsigned streams;        /**< how many carried a part */
-	uint64_t bytes;          /**< payload bytes moved */
+	uint64_t bytes;          /**< payload bytes moved; 8 of an atomic operation */
 	uint64_t bytes_direct;   /**< of these, without staging */
 	uint64_t bytes_staged;   /**< of these, through staging at this end */
 	uint64_t tag;            /**< receive: the message's tag */

@@ -101,18 +101,16 @@ static void parse_sizes(struct bench_options *options, char *text, struct argp_s
 static void finish_sizes(struct bench_options *options, struct argp_state *state)
 {
 	const char *text = options->size_text;
-	char *copy, *at, *saved;
+	char *copy, *rest, *at;
 
 	if (!text)
 		text = bench_plan_atomic(&options->plan) ? "8" : options->plan.latency ? LATENCY_SIZES : BANDWIDTH_SIZES;
-	at = copy = strdup(text);
+	rest = copy = strdup(text);
 	if (!copy)
 		argp_failure(state, CLI_FAILED, ENOMEM, "--size");
-	for (at = strtok_r(copy, ",", &saved); at; at = strtok_r(NULL, ",", &saved))
+	while ((at = strsep(&rest, ",")))
 		parse_sizes(options, at, state);
 	free(copy);
-	if (options->size_count == 0)
-		argp_error(state, "--size takes at least one size");
 	for (uint32_t i = 0; bench_plan_atomic(&options->plan) && i < options->size_count; i++)
 		if (options->sizes[i] != 8)
 			argp_error(state, "atomic operations have 8 bytes");

@@ -238,6 +238,8 @@ static void fill_route(struct pl_operation *operation)
 		return;
 	if (receipt->kind == PL_KIND_WRITE || receipt->kind == PL_KIND_READ)
 		receipt->bytes = operation->total;
+	if (receipt->kind == PL_KIND_FETCH_ADD || receipt->kind == PL_KIND_COMPARE_SWAP)
+		receipt->bytes = sizeof(receipt->value);
 	if (rails) {
 		receipt->rail = (unsigned)__builtin_ctz(rails);
 		receipt->streams = (unsigned)__builtin_popcount(rails);

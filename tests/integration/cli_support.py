@@ -140,6 +140,36 @@ def start(*arguments):
                             env=environment())
 
 
+def children(pid):
+    """Processes whose parent is this one, from /proc, whose entries may go while they are looked at."""
+    found = []
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{name}/stat', encoding='ascii', errors='replace') as stat:
+                fields = stat.read().rsplit(')', 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(name))
+    return found
+
+
+def wait_gone(pids):
+    """Waits until none of these processes runs."""
+    end = time.monotonic() + DEADLINE
+    while any(runs(pid) for pid in pids):
+        assert time.monotonic() < end, pids
+        time.sleep(0.01)
+
+
+def runs(pid):
+    try:
+        with open(f'/proc/{pid}/stat', encoding='ascii', errors='replace') as stat:
+            return stat.read().rsplit(')', 1)[1].split()[0] != 'Z'
+    except OSError:
+        return False
+
+
 def free_port():
     """A port on which nothing listens."""
     import socket

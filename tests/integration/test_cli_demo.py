@@ -1,26 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane demo`."""
-import os
 import signal
 import subprocess
 import time
 
-from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, start
+from cli_support import DEADLINE, PEERLANE, children, environment, make_key, run, run_json, start, wait_gone
 
 SMALL = ['--size', '24M', '--frames', '11']
-
-
-def children(pid):
-    """Processes whose parent is this one, from /proc, whose entries may go while they are looked at."""
-    found = []
-    for name in filter(str.isdigit, os.listdir('/proc')):
-        try:
-            fields = open(f'/proc/{name}/stat').read().rsplit(')', 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(name))
-    return found
 
 
 def test_moves_real_files_and_verifies_them():
@@ -66,10 +52,7 @@ def test_leaves_no_process_behind_even_if_killed():
         process.send_signal(how)
         process.communicate(timeout=DEADLINE)
         assert process.returncode != 0
-        while any(os.path.exists(f'/proc/{pid}') and 'Z' not in open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1][:3]
-                  for pid in born):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_gone(born)
 
 
 def test_json_even_when_it_fails():

@@ -36,6 +36,7 @@ static void atomic_values(struct scenario_environment *environment)
 	complete(environment, operation, &receipt);
 	check_number(receipt.kind, PL_KIND_FETCH_ADD);
 	check_number(receipt.value, 40);
+	receipt_check(environment, &receipt, PL_KIND_FETCH_ADD, 8);
 	check_number(receipt.user_data, 9);
 	check(receipt.peer == peer);
 	check_text(receipt.fabric, environment->setting->fabric);

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane bench`.  How fast things are is nobody's business here; that they are counted right is."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, make_key, run, run_json, start,
+                         wait_gone)
+
+SHORT = ['--iterations', '200', '--warmup', '10']
+ROW = {'operation', 'size', 'fabric', 'route', 'reason', 'streams', 'depth', 'vector', 'operations', 'seconds',
+       'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in', 'operations_per_second', 'latency_us',
+       'cpu_percent', 'server_cpu_percent', 'verified'}
+
+
+def rows(*arguments, **options):
+    return run_json('bench', *arguments, **options)['results']
+
+
+def check_row(row, operation, size, operations=None):
+    assert set(row) == ROW
+    assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'tcp', 'direct')
+    assert row['reason'] and row['streams'] >= 1 and row['depth'] >= 1
+    latency = row['latency_us']
+    assert 0 < latency['p50'] <= latency['p99'] <= latency['p999'] <= latency['max']
+    assert operations is None or row['operations'] == operations
+    assert row['operations_per_second'] > 0 and row['seconds'] > 0 and row['cpu_percent'] >= 0
+    # perftest's arithmetic: bytes of the payload by the time from the first post to the last completion
+    assert row['bytes_per_second'] == pytest.approx(row['operations'] * size / row['seconds'], rel=0.01)
+    assert row['operations_per_second'] == pytest.approx(row['operations'] / row['seconds'], rel=0.01, abs=1)
+
+
+@pytest.mark.parametrize('operation', ['write', 'read', 'send'])
+def test_bandwidth_of_a_list_of_sizes(operation):
+    result = rows('--op', operation, '--size', '8,4K,1M', '--validate', *SHORT)
+    assert [row['size'] for row in result] == [8, 4096, 1 << 20]
+    for row in result:
+        check_row(row, operation, row['size'], 200)
+        assert row['verified'] is True
+
+
+@pytest.mark.parametrize('operation', ['fetch-add', 'compare-swap'])
+def test_atomic_operations(operation):
+    row, = rows('--op', operation, '--validate', *SHORT)
+    check_row(row, operation, 8, 200)
+    assert row['verified'] is True
+
+
+@pytest.mark.parametrize('operation', ['write', 'read', 'send', 'fetch-add'])
+def test_latency(operation):
+    row, = rows('--latency', '--op', operation, '--size', '8', '--validate', '--iterations', '300')
+    assert row['depth'] == 1 and row['verified'] is True
+    assert row['operations'] == (600 if operation in ['write', 'send'] else 300)
+
+
+def test_latency_of_large_messages_arrives_whole():
+    for operation in ['write', 'send']:
+        row, = rows('--latency', '--op', operation, '--size', '3M', '--validate', '--iterations', '20')
+        assert row['verified'] is True
+
+
+def test_a_range_steps_by_the_factor():
+    assert [row['size'] for row in rows('--size', '8-128', '--step', '4', *SHORT)] == [8, 32, 128]
+    assert [row['size'] for row in rows('--size', '16-64', *SHORT)] == [16, 32, 64]
+
+
+def test_both_ways_is_the_sum_of_both():
+    for operation in ['write', 'read', 'send']:
+        row, = rows('--both-ways', '--op', operation, '--size', '64K', '--validate', *SHORT)
+        assert row['verified'] is True
+        assert row['bytes_per_second'] == pytest.approx(row['bytes_per_second_out'] + row['bytes_per_second_in'], abs=2)
+        assert min(row['bytes_per_second_out'], row['bytes_per_second_in']) > 0
+
+
+def test_threads_streams_vectors_depth_and_duration():
+    row, = rows('--progress', 'thread', '--streams', '4', '--size', '16M', '--validate', '--iterations', '30')
+    assert row['streams'] > 1 and row['verified'] is True
+    row, = rows('--vector', '16', '--depth', '3', '--size', '100', '--validate', *SHORT)
+    assert (row['vector'], row['depth'], row['verified']) == (16, 3, True)
+    row, = rows('--duration', '0.3', '--size', '1K', '--repeat', '3')
+    assert 0.2 < row['seconds'] < 5 and row['verified'] is None
+
+
+def test_with_a_key_and_encrypted(tmp_path):
+    report = run_json('bench', '--key', make_key(tmp_path), '--size', '1K', *SHORT)
+    assert (report['authenticated'], report['encrypted']) == (True, False)
+    report = run_json('bench', '--encrypt', '--size', '1M', '--validate', *SHORT)
+    assert (report['authenticated'], report['encrypted']) == (True, True)
+    assert report['results'][0]['verified'] is True
+
+
+def test_shows_a_table_with_its_terms():
+    done = run('bench', '--size', '8,1K', '--validate', *SHORT)
+    for word in ['write bandwidth over tcp, direct', 'SIZE', 'GB/s', 'p50 us', 'p99.9 us', 'CPU %', 'CONTENT', 'right',
+                 'the same host']:
+        assert word in done.stdout
+    assert len(done.stdout.splitlines()) == 5
+    assert 'one way' not in run('bench', '--latency', '--op', 'read', '--size', '8', *SHORT).stdout
+
+
+def test_a_server_of_the_users_serves_clients_one_after_the_other():
+    address = f'127.0.0.1:{free_port()}'
+    server = start('bench', '--server', address)
+    try:
+        end = time.monotonic() + DEADLINE
+        while subprocess.run([PEERLANE, 'bench', address, '--size', '8', '--json', *SHORT], capture_output=True,
+                             env=environment(), timeout=DEADLINE).returncode:
+            assert server.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        for operation in ['read', 'send']:
+            assert rows(address, '--op', operation, '--size', '32K', '--validate', *SHORT)[0]['verified'] is True
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=DEADLINE)
+        assert server.returncode in (0, 128 + signal.SIGTERM)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_server_that_serves_once_ends():
+    address = f'127.0.0.1:{free_port()}'
+    server = start('bench', '--server', '--once', address)
+    try:
+        end = time.monotonic() + DEADLINE
+        done = None
+        while not done or done.returncode:
+            assert time.monotonic() < end
+            done = subprocess.run([PEERLANE, 'bench', address, '--size', '8', *SHORT], capture_output=True,
+                                  env=environment(), timeout=DEADLINE)
+        server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGINT])
+def test_leaves_no_server_behind(how):
+    process = start('bench', '--duration', '60')
+    end = time.monotonic() + DEADLINE
+    while not (born := children(process.pid)):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(how)
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode != 0
+    wait_gone(born)
+
+
+def test_a_server_that_dies_is_an_error_soon():
+    process = start('bench', '--duration', '60', '--json')
+    end = time.monotonic() + DEADLINE
+    while not (born := children(process.pid)):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.5)
+    os.kill(born[0], signal.SIGKILL)
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1 and b'peerlane: ' in errors
+    assert json.loads(output)['error']['id']
+
+
+@pytest.mark.parametrize('arguments', [
+    ['--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
+    ['--streams', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
+    ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
+    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['one', 'two'], ['--server', '--latency', '--once=1'],
+])
+def test_wrong_usage(arguments):
+    done = run('bench', *arguments, expect=2)
+    assert 'peerlane' in done.stderr and not done.stdout
+
+
+def test_nobody_there():
+    done = run('bench', f'127.0.0.1:{free_port()}', expect=1)
+    assert 'CONNECT' in done.stderr or 'refused' in done.stderr
