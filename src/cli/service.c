@@ -105,7 +105,8 @@ static void move_u16(struct cursor *cursor, uint16_t *value)
 	uint16_t raw = htole16(*value);
 
 	move_bytes(cursor, &raw, sizeof(raw));
-	*value = le16toh(raw);
+	if (!cursor->writing)
+		*value = le16toh(raw);
 }
 
 static void move_u32(struct cursor *cursor, uint32_t *value)
@@ -113,7 +114,8 @@ static void move_u32(struct cursor *cursor, uint32_t *value)
 	uint32_t raw = htole32(*value);
 
 	move_bytes(cursor, &raw, sizeof(raw));
-	*value = le32toh(raw);
+	if (!cursor->writing)
+		*value = le32toh(raw);
 }
 
 static void move_u64(struct cursor *cursor, uint64_t *value)
@@ -121,7 +123,8 @@ static void move_u64(struct cursor *cursor, uint64_t *value)
 	uint64_t raw = htole64(*value);
 
 	move_bytes(cursor, &raw, sizeof(raw));
-	*value = le64toh(raw);
+	if (!cursor->writing)
+		*value = le64toh(raw);
 }
 
 /* A string whose terminated form has `size` bytes of room; there is no NUL inside it. */
@@ -152,7 +155,8 @@ static void move_token(struct cursor *cursor, struct service_message *message)
 	if (cursor->bad)
 		return;
 	move_bytes(cursor, message->token, length);
-	message->token_length = length;
+	if (!cursor->writing)
+		message->token_length = length;
 }
 
 static void move_entry(struct cursor *cursor, struct service_entry *entry)

@@ -6,6 +6,9 @@
 
 #include "wire/wire.h"
 
+/* The command is no part of the library. */
+#include "cli/service.c"
+
 static const char *root;
 
 static void save(const char *target, const char *name, const void *data, size_t length)
@@ -127,6 +130,58 @@ static void addresses(void)
 		save("address", all[i].name, all[i].text, strlen(all[i].text));
 }
 
+static void save_service(const char *name, const struct service_message *message)
+{
+	uint8_t buffer[SERVICE_ANSWER_MAX];
+	int length = service_encode(message, buffer, sizeof(buffer));
+
+	if (length < 0) {
+		fprintf(stderr, "%s: cannot be encoded\n", name);
+		exit(1);
+	}
+	save("service", name, buffer, (size_t)length);
+}
+
+static void service(void)
+{
+	static const struct {
+		const char *name;
+		struct service_message message;
+	} all[] = {
+		{ "list", { .type = SERVICE_LIST, .request = 1 } },
+		{ "list-after", { .type = SERVICE_LIST, .request = 1, .name = "model.bin" } },
+		{ "open", { .type = SERVICE_OPEN, .request = 2, .name = "sub/model.bin" } },
+		{ "opened", { .type = SERVICE_OPEN, .answer = true, .request = 2, .handle = 3, .size = 4096, .modified = 5,
+			      .identity = 6, .token = "token", .token_length = PL_TOKEN_SIZE } },
+		{ "create", { .type = SERVICE_CREATE, .request = 3, .size = 4096, .modified = 5, .identity = 6,
+			      .name = "up" } },
+		{ "created", { .type = SERVICE_CREATE, .answer = true, .request = 3, .handle = 1, .done = 4096,
+			       .token = "t", .token_length = PL_TOKEN_SIZE } },
+		{ "extent", { .type = SERVICE_EXTENT, .request = 4, .done = 8192 } },
+		{ "hash", { .type = SERVICE_HASH, .request = 5, .offset = 8, .length = 16 } },
+		{ "hashed", { .type = SERVICE_HASH, .answer = true, .request = 5, .hash = { 1, 2 } } },
+		{ "commit", { .type = SERVICE_COMMIT, .request = 6, .handle = 1 } },
+		{ "close", { .type = SERVICE_CLOSE, .request = 7, .handle = 1, .flags = SERVICE_DISCARD } },
+		{ "closed", { .type = SERVICE_CLOSE, .answer = true, .request = 7, .size = 1 } },
+		{ "failed", { .type = SERVICE_OPEN, .answer = true, .request = 8, .status = -ENOENT,
+			      .error = { .id = "NOT-PUBLISHED", .object = "name", .message = "nothing",
+					 .hint = "hint" } } },
+	};
+	struct service_message listed = { .type = SERVICE_LIST, .answer = true, .request = 1, .more = 1 };
+	static const struct service_entry entries[] = {
+		{ .kind = SERVICE_MEMORY, .size = 4096, .name = "frames" },
+		{ .kind = SERVICE_FILE, .size = 1 << 20, .modified = 1700000000000000000, .name = "sub/model.bin" },
+	};
+	uint8_t buffer[SERVICE_ENTRIES_MAX];
+
+	for (size_t i = 0; i < PL_ARRAY_SIZE(all); i++)
+		save_service(all[i].name, &all[i].message);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(entries); i++)
+		service_entry_put(&entries[i], buffer, sizeof(buffer), &listed.entries_length);
+	listed.entries = buffer;
+	save_service("listed", &listed);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -140,5 +195,6 @@ int main(int argc, char **argv)
 	lanes();
 	tokens();
 	addresses();
+	service();
 	return 0;
 }
