@@ -2,12 +2,11 @@
 # A thin front of Meson: `make help` says what there is.
 
 PREFIX ?= /usr/local
-NINJA ?= ninja
 export PREFIX
 
 all:
 	@tools/configure build
-	@$(NINJA) -C build
+	@ninja -C build
 
 help:
 	@echo 'make            build the library and the command, build/peerlane'
@@ -35,7 +34,7 @@ setup:
 demo:
 	@tools/setup build
 	@tools/configure build
-	@$(NINJA) -C build --quiet
+	@ninja -C build --quiet
 	@build/peerlane demo
 
 test:
@@ -64,7 +63,8 @@ install: all
 
 format:
 	@tools/setup format
-	@{ tools/sources src '*.[ch]'; tools/sources include '*.h'; tools/sources tests '*.[ch]'; } | xargs clang-format -i
+	@{ tools/sources src '*.[ch]'; tools/sources include '*.h'; tools/sources tests '*.[ch]'; \
+	tools/sources bench '*.[ch]'; tools/sources docs '*.[ch]'; } | xargs clang-format -i
 
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz

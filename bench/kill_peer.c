@@ -60,7 +60,8 @@ struct hello {
 static void allocate(struct memory *memory, size_t length, int flags)
 {
 	memory->length = length;
-	memory->all = mmap(NULL, length + 2 * MARGIN, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	memory->all =
+		mmap(NULL, length + 2 * MARGIN, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory->all == MAP_FAILED) {
 		perror("mmap");
 		exit(1);
@@ -280,12 +281,12 @@ static bool grown(const struct usage *before, const struct usage *after)
 
 static void print_result(const struct killing *killing)
 {
-	printf("{\"rounds\": %u, \"bytes\": %zu, \"key\": %s, \"interrupted\": %u, \"completed\": %u,\n", killing->rounds,
-	       killing->ours.length, killing->key ? "true" : "false", killing->interrupted, killing->completed);
+	printf("{\"rounds\": %u, \"bytes\": %zu, \"key\": %s, \"interrupted\": %u, \"completed\": %u,\n",
+	       killing->rounds, killing->ours.length, killing->key ? "true" : "false", killing->interrupted,
+	       killing->completed);
 	printf(" \"whole_transfer_ms\": {");
 	for (int kind = 0; kind < KINDS; kind++)
-		printf("%s\"%s\": %.0f", kind ? ", " : "", kind_names[kind],
-		       (double)killing->whole[kind] / NS_PER_MS);
+		printf("%s\"%s\": %.0f", kind ? ", " : "", kind_names[kind], (double)killing->whole[kind] / NS_PER_MS);
 	printf("},\n \"after_the_kill_ms_max\": %.1f, \"timeout_ms\": %llu, \"late\": %u, \"without_name\": %u, "
 	       "\"margins_touched\": %u,\n \"errors\": {",
 	       (double)killing->slowest / NS_PER_MS, OPERATION_TIMEOUT / NS_PER_MS, killing->late, killing->unnamed,

@@ -30,11 +30,11 @@ void get(int fd, void *data, size_t length);
 _Noreturn void give_up(const char *call, int code, const struct pl_error *error);
 
 /* For calls that must succeed; `error` is a struct pl_error where the call fills one. */
-#define MUST(call, error)                                                                                      \
-	do {                                                                                                   \
-		int must_result = (call);                                                                      \
-		if (must_result < 0)                                                                           \
-			give_up(#call, must_result, error);                                                    \
+#define MUST(call, error) \
+	do { \
+		int must_result = (call); \
+		if (must_result < 0) \
+			give_up(#call, must_result, error); \
 	} while (0)
 
 #endif

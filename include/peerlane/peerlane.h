@@ -73,7 +73,9 @@ struct pl_options {
 	uint64_t keepalive;                   /**< a silent host is declared dead after this; default 15 s */
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
 };
+/* clang-format off */
 #define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL }
+/* clang-format on */
 
 /**
  * Opens a context.
@@ -120,7 +122,7 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 
 /**
  * Allocates zeroed, page-aligned host memory and registers it.  The memory belongs to the region
- * and goes with it.  Peers on the same host reach such memory faster than registered memory.
+ * and goes with it.
  *
  * @return 0; -EINVAL; -ENOMEM
  */
@@ -155,7 +157,9 @@ struct pl_grant_options {
 	unsigned rights;   /**< PL_ACCESS_READ, _WRITE, _ATOMIC; 0: all that the region allows */
 	uint64_t lifetime; /**< the grant ends after this time; 0: when revoked */
 };
+/* clang-format off */
 #define PL_GRANT_OPTIONS_INIT { sizeof(struct pl_grant_options), 0, 0, 0, 0 }
+/* clang-format on */
 
 /**
  * Makes a token for (a part of) a region.  A token is a secret: whoever is connected to this
@@ -262,7 +266,9 @@ struct pl_peer_info {
 	bool same_host;         /**< the other end runs on this host */
 	bool connected;         /**< false once the connection is lost */
 };
+/* clang-format off */
 #define PL_PEER_INFO_INIT { sizeof(struct pl_peer_info), "", "", "", "", 0, false, false, false, false }
+/* clang-format on */
 
 /** Fills info.  @return 0; -EINVAL if info->size is unknown */
 int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info);
@@ -318,7 +324,7 @@ enum pl_visible {
 enum pl_flag {
 	PL_REQUIRE_DIRECT = 1u << 0, /**< fail with -ENOTSUP rather than go through a staging buffer */
 	PL_FENCE = 1u << 1,          /**< begin only when all earlier operations with this peer completed */
-	PL_NOTIFY = 1u << 2,         /**< pl_write(): after the bytes are placed, notify the peer with `notify` */
+	PL_NOTIFY = 1u << 2,         /**< pl_write(): once the bytes are placed, notify the peer with `notify` */
 };
 
 /** How an operation is done.  NULL means defaults. */
@@ -330,7 +336,9 @@ struct pl_attributes {
 	uint64_t user_data;      /**< handed back in the completion */
 	uint64_t notify;         /**< value for PL_NOTIFY */
 };
+/* clang-format off */
 #define PL_ATTRIBUTES_INIT { sizeof(struct pl_attributes), PL_VISIBLE_PLACED, 0, 0, 0, 0 }
+/* clang-format on */
 
 /** Kinds of operations. */
 enum pl_kind {
@@ -349,30 +357,30 @@ enum pl_kind {
 
 /** The way that the bytes of an operation went. */
 enum pl_route {
-	PL_ROUTE_NONE = 0,   /**< no bytes moved */
-	PL_ROUTE_DIRECT,     /**< the fabric reached the memory itself */
-	PL_ROUTE_STAGED,     /**< through pinned host memory */
+	PL_ROUTE_NONE = 0, /**< no bytes moved */
+	PL_ROUTE_DIRECT,   /**< the fabric reached the memory itself */
+	PL_ROUTE_STAGED,   /**< through pinned host memory */
 };
 
 /** The record of a finished operation. */
 struct pl_receipt {
 	enum pl_kind kind;
-	int status;              /**< 0 or a negative errno */
-	enum pl_route route;     /**< the way taken */
-	const char *fabric;      /**< "tcp"; static storage */
-	const char *reason;      /**< why this route; static storage */
-	unsigned rail;           /**< which card or socket carried most of it */
-	unsigned streams;        /**< how many carried a part */
-	uint64_t bytes;          /**< payload bytes moved; 8 of an atomic operation */
-	uint64_t bytes_direct;   /**< of these, without staging */
-	uint64_t bytes_staged;   /**< of these, through staging at this end */
-	uint64_t tag;            /**< receive: the message's tag */
-	uint64_t value;          /**< atomics: the old value; NOTIFIED: the peer's value */
-	uint64_t user_data;      /**< from the attributes */
-	struct pl_peer *peer;    /**< the peer; NULL if it was closed meanwhile */
-	struct pl_remote *remote;/**< import: the new handle */
-	uint64_t posted;         /**< CLOCK_MONOTONIC nanoseconds when it was posted */
-	uint64_t completed;      /**< and when it completed */
+	int status;               /**< 0 or a negative errno */
+	enum pl_route route;      /**< the way taken */
+	const char *fabric;       /**< "tcp"; static storage */
+	const char *reason;       /**< why this route; static storage */
+	unsigned rail;            /**< which card or socket carried most of it */
+	unsigned streams;         /**< how many carried a part */
+	uint64_t bytes;           /**< payload bytes moved; 8 of an atomic operation */
+	uint64_t bytes_direct;    /**< of these, without staging */
+	uint64_t bytes_staged;    /**< of these, through staging at this end */
+	uint64_t tag;             /**< receive: the message's tag */
+	uint64_t value;           /**< atomics: the old value; NOTIFIED: the peer's value */
+	uint64_t user_data;       /**< from the attributes */
+	struct pl_peer *peer;     /**< the peer; NULL if it was closed meanwhile */
+	struct pl_remote *remote; /**< import: the new handle */
+	uint64_t posted;          /**< CLOCK_MONOTONIC nanoseconds when it was posted */
+	uint64_t completed;       /**< and when it completed */
 };
 
 /**
@@ -396,13 +404,13 @@ struct pl_receipt {
  * (peer lost), -EFAULT (the memory at either end is mapped no more), -ETIMEDOUT, -ECANCELED; then an unknown part of the destination was written.
  */
 int pl_write(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
-	     uint64_t offset, uint64_t length, const struct pl_attributes *attributes,
-	     struct pl_operation **operation, struct pl_error *error);
+	     uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
+	     struct pl_error *error);
 
 /** Reads from a remote region into a local one.  As pl_write(), in the other direction. */
 int pl_read(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
-	    uint64_t offset, uint64_t length, const struct pl_attributes *attributes,
-	    struct pl_operation **operation, struct pl_error *error);
+	    uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
+	    struct pl_error *error);
 
 /** One element of a vectored operation. */
 struct pl_transfer {

@@ -17,7 +17,7 @@
 #define PL_NS_PER_S 1000000000ull
 #define PL_NS_PER_MS 1000000ull
 
-#define pl_container_of(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+#define pl_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /*
  * Fills *error (if not NULL) and returns code, so that a failing function can end in
@@ -117,7 +117,8 @@ static inline void pl_list_splice(struct pl_list *to, struct pl_list *from)
 
 #define pl_list_entry(element, type, member) pl_container_of(element, type, member)
 #define pl_list_first(head, type, member) pl_list_entry((head)->next, type, member)
-#define pl_list_for_each(cursor, head) for (struct pl_list *cursor = (head)->next; cursor != (head); cursor = cursor->next)
+#define pl_list_for_each(cursor, head) \
+	for (struct pl_list *cursor = (head)->next; cursor != (head); cursor = cursor->next)
 /* Safe against removal of the element at the cursor. */
 #define pl_list_for_each_safe(cursor, following, head) \
 	for (struct pl_list *cursor = (head)->next, *following = cursor->next; cursor != (head); \

@@ -40,8 +40,10 @@ static const struct argp_option bench_options[] = {
 	{ "iterations", 'n', "N", 0, "Measure so many operations instead", 2 },
 	{ "warmup", OPTION_WARMUP, "N", 0, "Operations before, not measured (default: up to 1000)", 2 },
 	{ "repeat", OPTION_REPEAT, "N", 0, "Run each size N times and take the median run", 2 },
-	{ "validate", OPTION_VALIDATE, NULL, 0, "Compare what arrived with what was sent, outside the time measured", 2 },
-	{ "progress", OPTION_PROGRESS, "HOW", 0, "manual: this program polls (default); thread: the library's threads", 2 },
+	{ "validate", OPTION_VALIDATE, NULL, 0, "Compare what arrived with what was sent, outside the time measured",
+	  2 },
+	{ "progress", OPTION_PROGRESS, "HOW", 0, "manual: this program polls (default); thread: the library's threads",
+	  2 },
 	{ NULL, 0, NULL, 0, "The other end:", 3 },
 	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 3 },
 	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 3 },
@@ -104,7 +106,9 @@ static void finish_sizes(struct bench_options *options, struct argp_state *state
 	char *copy, *rest, *at;
 
 	if (!text)
-		text = bench_plan_atomic(&options->plan) ? "8" : options->plan.latency ? LATENCY_SIZES : BANDWIDTH_SIZES;
+		text = bench_plan_atomic(&options->plan) ? "8"
+		       : options->plan.latency           ? LATENCY_SIZES
+							 : BANDWIDTH_SIZES;
 	rest = copy = strdup(text);
 	if (!copy)
 		argp_failure(state, CLI_FAILED, ENOMEM, "--size");
@@ -242,7 +246,9 @@ static const struct argp_child children[] = {
 };
 
 static const struct argp arguments = {
-	bench_options, parse, "[ADDRESS]",
+	bench_options,
+	parse,
+	"[ADDRESS]",
 	"Measure rate, latency and processor time of operations with the server at ADDRESS."
 	"\v"
 	"Without ADDRESS a server is started on this machine, for as long as it takes.  "
@@ -253,7 +259,9 @@ static const struct argp arguments = {
 	"  peerlane bench --latency --op send --size 8\n"
 	"  peerlane bench --server --key key               on one host\n"
 	"  peerlane bench --key key --size 8-16M HOST      on the other\n",
-	children, NULL, NULL
+	children,
+	NULL,
+	NULL
 };
 
 int pl_cli_bench(int argc, char **argv)

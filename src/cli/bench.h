@@ -73,12 +73,12 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 #define BENCH_MESSAGE_MAX 1024
 
 enum bench_type {
-	BENCH_SETUP = 1,  /* client: plan, token of its memory; server: its token */
-	BENCH_PREPARE,    /* client: length; server: nothing, its memory is ready and its receives are posted */
-	BENCH_GO,         /* client: the measured part begins */
-	BENCH_FINISH,     /* client: it has ended; server: so it has here; both: the result */
-	BENCH_BYE,        /* client: no more; server: the same */
-	BENCH_FAILED,     /* either: the error, and no more */
+	BENCH_SETUP = 1, /* client: plan, token of its memory; server: its token */
+	BENCH_PREPARE,   /* client: length; server: nothing, its memory is ready and its receives are posted */
+	BENCH_GO,        /* client: the measured part begins */
+	BENCH_FINISH,    /* client: it has ended; server: so it has here; both: the result */
+	BENCH_BYE,       /* client: no more; server: the same */
+	BENCH_FAILED,    /* either: the error, and no more */
 };
 
 /* What one end measured. */
@@ -131,52 +131,52 @@ bool bench_marked(const void *message, uint64_t size, uint64_t value);
 
 /* What posts operations (bench_flow.c). */
 struct bench_flow {
-	uint64_t target, duration;  /* ends after so many operations, or nanoseconds */
+	uint64_t target, duration; /* ends after so many operations, or nanoseconds */
 	uint64_t posted, completed;
-	uint64_t first, last;       /* posting of the first, completion of the last */
-	uint64_t measured;          /* operations of the last run */
-	uint32_t *free;             /* numbers of operations not under way, the next at the end */
-	uint64_t *expected;         /* atomics: by number, the value that its word has */
+	uint64_t first, last; /* posting of the first, completion of the last */
+	uint64_t measured;    /* operations of the last run */
+	uint32_t *free;       /* numbers of operations not under way, the next at the end */
+	uint64_t *expected;   /* atomics: by number, the value that its word has */
 	struct pl_transfer *transfers;
 	struct pl_attributes attributes;
-	uint32_t free_count, used;  /* `used`: the highest number so far, plus 1 */
-	bool ended;                 /* posts no more */
-	bool wrong;                 /* an atomic operation answered what it should not */
-	struct stats *stats;        /* NULL while warming up */
+	uint32_t free_count, used; /* `used`: the highest number so far, plus 1 */
+	bool ended;                /* posts no more */
+	bool wrong;                /* an atomic operation answered what it should not */
+	struct stats *stats;       /* NULL while warming up */
 };
 
 struct bench_end {
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct pl_region *control;  /* control messages arrive here */
-	struct pl_region *own;      /* where this end's operations take or put their bytes */
-	struct pl_region *exposed;  /* what the other end reaches */
-	struct pl_remote *remote;   /* the other end's `exposed` */
+	struct pl_region *control; /* control messages arrive here */
+	struct pl_region *own;     /* where this end's operations take or put their bytes */
+	struct pl_region *exposed; /* what the other end reaches */
+	struct pl_remote *remote;  /* the other end's `exposed` */
 	struct bench_plan plan;
 	struct bench_layout layout;
 	struct bench_length length;
 	struct bench_flow flow;
 	struct stats stats;
-	struct pl_receipt sample;   /* of one operation, for its route */
+	struct pl_receipt sample; /* of one operation, for its route */
 	bool manual, server;
-	bool busy;                  /* within a run: no sleeping without threads, as it would stop the bytes */
-	int fd;                     /* with threads: tells of completions */
-	uint64_t timeout;           /* how long the other end may be silent where it must answer */
-	uint64_t turn;              /* ping-pong: messages so far, in one direction */
+	bool busy;        /* within a run: no sleeping without threads, as it would stop the bytes */
+	int fd;           /* with threads: tells of completions */
+	uint64_t timeout; /* how long the other end may be silent where it must answer */
+	uint64_t turn;    /* ping-pong: messages so far, in one direction */
 
 	struct bench_message inbox;
-	bool arrived;               /* inbox is to be taken */
-	bool go, finished;          /* server: told so by the client */
-	bool leaving, lost;         /* the end of the connection is expected; has come */
-	uint32_t receives;          /* posted for data */
-	uint64_t received;          /* messages with data */
+	bool arrived;       /* inbox is to be taken */
+	bool go, finished;  /* server: told so by the client */
+	bool leaving, lost; /* the end of the connection is expected; has come */
+	uint32_t receives;  /* posted for data */
+	uint64_t received;  /* messages with data */
 	uint64_t cpu_start, wall_start;
 	struct bench_result result; /* server: the usage until the client finished; client: the server's result */
 
-	uint32_t rounds;            /* without any completion */
+	uint32_t rounds;                          /* without any completion */
 	uint64_t events, events_seen, last_event; /* to notice that nothing happens any more */
 	bool interrupted;
-	struct pl_error error;      /* of whatever failed first */
+	struct pl_error error; /* of whatever failed first */
 	struct pl_completion completions[BENCH_BATCH];
 };
 

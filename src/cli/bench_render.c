@@ -4,21 +4,26 @@
 #include "cli/output.h"
 
 enum {
-	COLUMN_SIZE, COLUMN_GBYTES, COLUMN_GBITS, COLUMN_MOPS, COLUMN_P50, COLUMN_P99, COLUMN_P999, COLUMN_MAX,
-	COLUMN_CPU, COLUMN_SERVER_CPU, COLUMN_VERIFIED, COLUMNS,
+	COLUMN_SIZE,
+	COLUMN_GBYTES,
+	COLUMN_GBITS,
+	COLUMN_MOPS,
+	COLUMN_P50,
+	COLUMN_P99,
+	COLUMN_P999,
+	COLUMN_MAX,
+	COLUMN_CPU,
+	COLUMN_SERVER_CPU,
+	COLUMN_VERIFIED,
+	COLUMNS,
 };
 
 static const struct cli_column columns[COLUMNS] = {
-	[COLUMN_SIZE] = { "SIZE", SCOLS_FL_RIGHT },
-	[COLUMN_GBYTES] = { "GB/s", SCOLS_FL_RIGHT },
-	[COLUMN_GBITS] = { "Gbit/s", SCOLS_FL_RIGHT },
-	[COLUMN_MOPS] = { "Mops/s", SCOLS_FL_RIGHT },
-	[COLUMN_P50] = { "p50 us", SCOLS_FL_RIGHT },
-	[COLUMN_P99] = { "p99 us", SCOLS_FL_RIGHT },
-	[COLUMN_P999] = { "p99.9 us", SCOLS_FL_RIGHT },
-	[COLUMN_MAX] = { "max us", SCOLS_FL_RIGHT },
-	[COLUMN_CPU] = { "CPU %", SCOLS_FL_RIGHT },
-	[COLUMN_SERVER_CPU] = { "server %", SCOLS_FL_RIGHT },
+	[COLUMN_SIZE] = { "SIZE", SCOLS_FL_RIGHT },     [COLUMN_GBYTES] = { "GB/s", SCOLS_FL_RIGHT },
+	[COLUMN_GBITS] = { "Gbit/s", SCOLS_FL_RIGHT },  [COLUMN_MOPS] = { "Mops/s", SCOLS_FL_RIGHT },
+	[COLUMN_P50] = { "p50 us", SCOLS_FL_RIGHT },    [COLUMN_P99] = { "p99 us", SCOLS_FL_RIGHT },
+	[COLUMN_P999] = { "p99.9 us", SCOLS_FL_RIGHT }, [COLUMN_MAX] = { "max us", SCOLS_FL_RIGHT },
+	[COLUMN_CPU] = { "CPU %", SCOLS_FL_RIGHT },     [COLUMN_SERVER_CPU] = { "server %", SCOLS_FL_RIGHT },
 	[COLUMN_VERIFIED] = { "CONTENT", 0 },
 };
 
@@ -63,9 +68,9 @@ static void print_header(const struct bench_options *options, const struct bench
 	if (row->sample.reason && row->sample.reason[0])
 		printf(" (%s)", row->sample.reason);
 	printf("\nwith %s%s%s, ", report->info.address, report->info.same_host ? ", the same host" : "",
-	       report->info.encrypted	    ? ", encrypted" :
-	       report->info.authenticated ? ", authenticated" :
-					    "");
+	       report->info.encrypted       ? ", encrypted"
+	       : report->info.authenticated ? ", authenticated"
+					    : "");
 	if (bench_plan_pingpong(plan))
 		printf("half of the time there and back, ");
 	else

@@ -111,7 +111,8 @@ static int serve_requests(struct bench_end *end)
 				bench_linger(end);
 			return rc;
 		default:
-			rc = bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "the client asks for nothing known");
+			rc = bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL,
+					"the client asks for nothing known");
 		}
 	}
 	return rc;
@@ -195,8 +196,8 @@ int bench_serve(const struct bench_options *options)
 	}
 	/* Without a key only this host can come in. */
 	if (!text)
-		text = options->common.key_file || options->common.insecure ? ":" CLI_DEFAULT_PORT :
-									      "127.0.0.1:" CLI_DEFAULT_PORT;
+		text = options->common.key_file || options->common.insecure ? ":" CLI_DEFAULT_PORT
+									    : "127.0.0.1:" CLI_DEFAULT_PORT;
 	rc = cli_address(text, address, sizeof(address), &error);
 	if (rc == 0)
 		rc = bench_end_open(end, &options->common, options->manual, &error);

@@ -12,9 +12,9 @@ struct pl_channel {
 	struct pl_stream stream;
 	const struct pl_allocator *allocator;
 	bool open;
-	uint8_t *received;  /* the begin of a message; only while one is incomplete */
+	uint8_t *received; /* the begin of a message; only while one is incomplete */
 	size_t received_length;
-	uint8_t *unsent;    /* only while the socket is full */
+	uint8_t *unsent; /* only while the socket is full */
 	size_t unsent_length;
 	/* Each may close the channel, and free what it is embedded in. */
 	void (*message)(struct pl_channel *channel, const struct pl_control *message);

@@ -244,7 +244,8 @@ static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t 
 	if (copied >= 0 || errno == EFAULT)
 		return copied >= 0 ? copied : -EFAULT;
 	for (int i = 0; i < count; i++) {
-		memcpy(to_record ? record : parts[i].iov_base, to_record ? parts[i].iov_base : record, parts[i].iov_len);
+		memcpy(to_record ? record : parts[i].iov_base, to_record ? parts[i].iov_base : record,
+		       parts[i].iov_len);
 		record += parts[i].iov_len;
 	}
 	return (ssize_t)length;

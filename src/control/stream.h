@@ -22,15 +22,15 @@ struct pl_tls;
 
 int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t length, struct pl_tls **tls,
 		struct pl_error *error); /* -EINVAL for length outside 16..1024, -ENOMEM, -EIO (OpenSSL) */
-void pl_tls_close(struct pl_tls *tls); /* accepts NULL; only after the last stream that uses it */
+void pl_tls_close(struct pl_tls *tls);   /* accepts NULL; only after the last stream that uses it */
 
 /* The pre-shared key that TLS uses, made from a key; 0 or -EIO.  For tests with other TLS programs. */
 int pl_tls_derive_key(const void *key, size_t length, uint8_t out[32]);
 
 struct pl_stream {
-	int fd;          /* owned */
-	void *ssl;       /* SSL *, NULL: in the clear */
-	uint32_t want;   /* EPOLLIN or EPOLLOUT: what the call that returned -EAGAIN waits for */
+	int fd;        /* owned */
+	void *ssl;     /* SSL *, NULL: in the clear */
+	uint32_t want; /* EPOLLIN or EPOLLOUT: what the call that returned -EAGAIN waits for */
 };
 
 /* Takes over fd (also on failure, where it is closed).  tls NULL: in the clear. */

@@ -194,10 +194,10 @@ static bool configure(struct pl_tls *tls)
 	    !SSL_CTX_set1_groups_list(context, GROUPS) || !SSL_CTX_set_num_tickets(context, 0))
 		return false;
 	SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
-	SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX | SSL_OP_ENABLE_MIDDLEBOX_COMPAT |
-				       SSL_OP_IGNORE_UNEXPECTED_EOF);
+	SSL_CTX_clear_options(context,
+			      SSL_OP_ALLOW_NO_DHE_KEX | SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_IGNORE_UNEXPECTED_EOF);
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-				  SSL_MODE_RELEASE_BUFFERS);
+					  SSL_MODE_RELEASE_BUFFERS);
 	/* pl_stream_pending() counts on it that no undecrypted bytes are held back. */
 	SSL_CTX_set_read_ahead(context, 0);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);

@@ -10,8 +10,8 @@
 /* The socket under a TLS stream, and what became of it: OpenSSL does not tell an end of stream from an error. */
 struct pl_tls_socket {
 	const struct pl_allocator *allocator;
-	int fd;             /* not owned */
-	int read_error;     /* errno that broke it, or 0 */
+	int fd;         /* not owned */
+	int read_error; /* errno that broke it, or 0 */
 	int write_error;
 	bool ended;         /* the other end sends no more */
 	bool foreign;       /* what came is not TLS */

@@ -17,7 +17,8 @@ int pl_address_resolve(const char *address, bool passive, struct addrinfo **resu
 	int rc;
 
 	if (!address)
-		return pl_fail(error, -EINVAL, "ADDRESS-SYNTAX", "address", NULL, "write \"host:port\"", "no address given");
+		return pl_fail(error, -EINVAL, "ADDRESS-SYNTAX", "address", NULL, "write \"host:port\"",
+			       "no address given");
 	rc = pl_address_parse(address, NULL, &text, error);
 	if (rc < 0)
 		return rc;
@@ -239,7 +240,7 @@ static void accept_run(struct pl_task *task)
 	int rc;
 
 	peer->timer.expire = handshake_late;
-	pl_timer_set(peer->home, &peer->timer, pl_now() + peer->context->options.connect_timeout);
+	pl_timer_set(peer->home, &peer->timer, pl_deadline(pl_now(), peer->context->options.connect_timeout));
 	peer->channel.message = pl_peer_control;
 	peer->channel.closed = pl_peer_channel_closed;
 	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, peer->incoming_prefix,

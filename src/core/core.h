@@ -59,8 +59,8 @@ struct pl_context {
 
 	pthread_mutex_t queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
-	int event_fd;     /* readable while `completed` is not empty; -1 until pl_fd() */
-	int poll_fd;      /* what pl_fd() gave; -1 until then */
+	int event_fd; /* readable while `completed` is not empty; -1 until pl_fd() */
+	int poll_fd;  /* what pl_fd() gave; -1 until then */
 
 	pthread_mutex_t handle_lock; /* operations that the program holds a handle of */
 	struct pl_list handles;
@@ -142,7 +142,7 @@ int pl_token_read(const void *data, size_t length, struct pl_token *token, struc
 void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
 
 struct pl_remote {
-	struct pl_list link;     /* empty for the source of a large send */
+	struct pl_list link; /* empty for the source of a large send */
 	struct pl_task task;
 	struct pl_context *context;
 	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
@@ -170,36 +170,36 @@ enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE };
 
 struct pl_operation {
 	struct pl_context *context;
-	struct pl_peer *peer;        /* NULL for accept and connect */
-	struct pl_peer *connecting;  /* connect */
-	struct pl_listener *listener;/* accept */
+	struct pl_peer *peer;         /* NULL for accept and connect */
+	struct pl_peer *connecting;   /* connect */
+	struct pl_listener *listener; /* accept */
 	struct pl_engine *home;
-	struct pl_task task;         /* submission, later the finish */
+	struct pl_task task; /* submission, later the finish */
 	struct pl_task cancel_task;
 	struct pl_timer timer;
-	struct pl_list peer_link;    /* peer->operations; home */
-	struct pl_list queue_link;   /* whatever it waits in; home.  Later context->completed */
+	struct pl_list peer_link;  /* peer->operations; home */
+	struct pl_list queue_link; /* whatever it waits in; home.  Later context->completed */
 	struct pl_list handle_link;
-	bool has_handle;             /* pl_wait() collects it, not pl_poll() */
-	bool internal;               /* neither: finished() takes it */
-	bool counted;                /* in peer->running */
+	bool has_handle;                                  /* pl_wait() collects it, not pl_poll() */
+	bool internal;                                    /* neither: finished() takes it */
+	bool counted;                                     /* in peer->running */
 	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
 	void (*before_delivery)(struct pl_operation *operation);
 	struct pl_operation *parent; /* internal: on whose behalf */
 	struct pl_operation *child;  /* receive: the read that fetches a large message */
 
-	atomic_int state;            /* enum pl_operation_state */
-	atomic_int pending;          /* parts not done, plus one while it is being split */
-	atomic_int status;           /* first failure wins */
-	struct pl_error *error;      /* of that failure; may be NULL */
-	atomic_bool canceled;        /* parts must be dropped */
-	bool cancel_requested;       /* pl_cancel() was called */
-	bool credit_due;             /* notification: collecting it makes a credit due */
+	atomic_int state;       /* enum pl_operation_state */
+	atomic_int pending;     /* parts not done, plus one while it is being split */
+	atomic_int status;      /* first failure wins */
+	struct pl_error *error; /* of that failure; may be NULL */
+	atomic_bool canceled;   /* parts must be dropped */
+	bool cancel_requested;  /* pl_cancel() was called */
+	bool credit_due;        /* notification: collecting it makes a credit due */
 
 	struct pl_attributes attributes;
 	uint64_t deadline;
 	struct pl_receipt receipt;
-	atomic_uint rails;           /* which carried a part, a bit each */
+	atomic_uint rails; /* which carried a part, a bit each */
 
 	struct pl_segment single;
 	struct pl_segment *segments;
@@ -208,9 +208,9 @@ struct pl_operation {
 
 	/* messages */
 	uint64_t tag, mask;
-	uint64_t source_key;         /* large send: the key that the peer reads through */
-	uint32_t cookie;             /* large send: names it in FINISH */
-	uint8_t *copy;               /* pl_send_copy(): the message */
+	uint64_t source_key; /* large send: the key that the peer reads through */
+	uint32_t cookie;     /* large send: names it in FINISH */
+	uint8_t *copy;       /* pl_send_copy(): the message */
 	/* atomics */
 	uint64_t operand, compare;
 	uint64_t *old;
@@ -254,26 +254,26 @@ struct pl_peer {
 	struct pl_list link;
 	struct pl_context *context;
 	struct pl_engine *home;
-	size_t ticket;              /* its place in context->slots */
-	uint8_t ticket_secret[16];  /* what a socket must know to join */
-	atomic_uint pins;           /* sockets on their way to join it, and others that must find it */
-	bool joinable;              /* its endpoint takes sockets; context->lock */
+	size_t ticket;             /* its place in context->slots */
+	uint8_t ticket_secret[16]; /* what a socket must know to join */
+	atomic_uint pins;          /* sockets on their way to join it, and others that must find it */
+	bool joinable;             /* its endpoint takes sockets; context->lock */
 	bool initiator;
-	atomic_int state;           /* enum pl_peer_state; written at home */
+	atomic_int state; /* enum pl_peer_state; written at home */
 	_Atomic uint64_t user_data;
-	bool dead;                  /* opening failed; freed soon */
-	bool claimed;               /* by whoever frees it; context->lock */
+	bool dead;    /* opening failed; freed soon */
+	bool claimed; /* by whoever frees it; context->lock */
 
-	struct pl_source dialing;   /* a connect(2) under way */
+	struct pl_source dialing; /* a connect(2) under way */
 	struct pl_channel channel;
-	struct pl_task task;        /* opening and dying happen outside their callers */
-	struct pl_timer timer;      /* the handshake's deadline; the grace after a loss */
+	struct pl_task task;          /* opening and dying happen outside their callers */
+	struct pl_timer timer;        /* the handshake's deadline; the grace after a loss */
 	struct pl_operation *opening; /* connect: the operation */
 	struct pl_listener *listener; /* accept: who gets it */
 	struct pl_list backlog_link;
 	struct sockaddr_storage *targets; /* connect: addresses to try */
 	unsigned target_count, target_next;
-	struct pl_stream incoming;  /* accept: handed over to the home engine */
+	struct pl_stream incoming; /* accept: handed over to the home engine */
 	uint8_t incoming_prefix[4];
 
 	struct sockaddr_storage address, local_address;
@@ -286,15 +286,15 @@ struct pl_peer {
 	const struct pl_fabric_ops *ops;
 	struct pl_endpoint *endpoint;
 
-	struct pl_list operations;  /* all that began and did not complete */
-	struct pl_list fenced;      /* waiting for earlier ones */
-	unsigned running;           /* begun, not fenced, not complete */
-	bool releasing;             /* in pl_peer_fence_release() */
-	struct pl_list receives;    /* posted, unmatched */
-	struct pl_list unexpected;  /* arrived, unmatched: struct pl_arrival */
-	struct pl_list unsent;      /* messages that wait for the peer's window */
-	struct pl_list offered;     /* large sends that the peer has not fetched */
-	struct pl_list imports;     /* waiting for an answer */
+	struct pl_list operations;     /* all that began and did not complete */
+	struct pl_list fenced;         /* waiting for earlier ones */
+	unsigned running;              /* begun, not fenced, not complete */
+	bool releasing;                /* in pl_peer_fence_release() */
+	struct pl_list receives;       /* posted, unmatched */
+	struct pl_list unexpected;     /* arrived, unmatched: struct pl_arrival */
+	struct pl_list unsent;         /* messages that wait for the peer's window */
+	struct pl_list offered;        /* large sends that the peer has not fetched */
+	struct pl_list imports;        /* waiting for an answer */
 	uint64_t sent, consumed_there; /* messages; the window is between them */
 	_Atomic uint64_t consumed;
 	uint64_t arrived;
@@ -302,10 +302,10 @@ struct pl_peer {
 	struct pl_task credit_task; /* tell the peer of `consumed` */
 	uint32_t next_cookie;
 	uint64_t next_request;
-	struct pl_key_table keys;   /* grant_lock */
+	struct pl_key_table keys; /* grant_lock */
 
-	bool leaving;               /* it said BYE */
-	struct pl_error loss;       /* why it is lost */
+	bool leaving;         /* it said BYE */
+	struct pl_error loss; /* why it is lost */
 };
 
 struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error);
@@ -345,11 +345,11 @@ struct pl_listener {
 	struct sockaddr_storage address;
 	struct pl_list greetings; /* connections that have not said who they are */
 	unsigned greeting_count;
-	struct pl_timer pause;    /* out of descriptors: accept again later */
-	atomic_uint references;   /* peers that came through it, and the program */
-	pthread_mutex_t lock;     /* what follows */
-	struct pl_list backlog;   /* peers nobody accepted yet */
-	struct pl_list accepts;   /* operations */
+	struct pl_timer pause;  /* out of descriptors: accept again later */
+	atomic_uint references; /* peers that came through it, and the program */
+	pthread_mutex_t lock;   /* what follows */
+	struct pl_list backlog; /* peers nobody accepted yet */
+	struct pl_list accepts; /* operations */
 	bool closed;
 };
 
@@ -428,7 +428,15 @@ struct pl_fabric_ops {
 	/* Whether everything that the peer sent before it left was read. */
 	bool (*drained)(struct pl_endpoint *endpoint);
 	unsigned (*streams)(struct pl_endpoint *endpoint);
-	/* Without locks: flushes what can be, closes, drops all parts, frees. */
+	/*
+	 * Begins to end without waiting for anything, and takes no more streams.  Once nothing of the
+	 * endpoint is in use on other engines, posts the task to the peer's home engine.  Home.
+	 */
+	void (*abandon)(struct pl_endpoint *endpoint, struct pl_task *task);
+	/*
+	 * Flushes what can be, closes, drops all parts, frees.  Without an engine's lock; or, with that
+	 * of the home engine, once it was abandoned.
+	 */
 	void (*close)(struct pl_endpoint *endpoint);
 	/* The remote key of a key of ours; returns its length. */
 	int (*export_key)(struct pl_endpoint *endpoint, const struct pl_key *key, uint8_t blob[PL_KEY_BLOB_MAX]);

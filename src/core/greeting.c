@@ -228,7 +228,8 @@ void pl_greeting_new(struct pl_listener *listener, int fd)
 		greeting_free(greeting);
 		return;
 	}
-	pl_timer_set(listener->engine, &greeting->timer, pl_now() + listener->context->options.connect_timeout);
+	pl_timer_set(listener->engine, &greeting->timer,
+		     pl_deadline(pl_now(), listener->context->options.connect_timeout));
 }
 
 void pl_greetings_clear(struct pl_listener *listener)

@@ -21,20 +21,35 @@ void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello)
 	snprintf(hello->fabrics[0].name, sizeof(hello->fabrics[0].name), "%s", peer->ops->name);
 }
 
+/* What the other end says of our fabric; NULL if it does not have it. */
+static const struct pl_fabric_offer *offer_of(const struct pl_peer *peer, const struct pl_hello *hello)
+{
+	for (unsigned i = 0; i < hello->fabric_count; i++)
+		if (!strcmp(hello->fabrics[i].name, peer->ops->name))
+			return &hello->fabrics[i];
+	return NULL;
+}
+
+/* The status that tells a refused initiator why. */
+static enum pl_wire_status refusal_of(const struct pl_error *error)
+{
+	if (!strcmp(error->id, "FABRIC-NONE"))
+		return PL_WIRE_NO_FABRIC;
+	return !strcmp(error->id, "PROTOCOL-VERSION") ? PL_WIRE_VERSION : PL_WIRE_INTERNAL;
+}
+
 int pl_peer_take_hello(struct pl_peer *peer, const struct pl_hello *hello, struct pl_error *error)
 {
 	static const uint8_t unknown[16];
 	struct pl_context *context = peer->context;
-	bool common = false;
 
 	if (hello->version_min > PL_PROTOCOL_VERSION || hello->version_max < PL_PROTOCOL_VERSION)
 		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", "hello", NULL, "use releases of Peerlane that match",
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
-	for (unsigned i = 0; i < hello->fabric_count; i++)
-		common |= !strcmp(hello->fabrics[i].name, peer->ops->name);
-	if (!common)
-		return pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL, "leave the fabric to be chosen at both ends",
+	if (!offer_of(peer, hello))
+		return pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL,
+			       "leave the fabric to be chosen at both ends",
 			       "the other end does not offer the fabric %s", peer->ops->name);
 	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->streams == 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits make no sense");
@@ -66,7 +81,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 
 	if (rc < 0) {
 		answer.type = PL_CONTROL_REJECT;
-		answer.reject.code = !strcmp(error.id, "FABRIC-NONE") ? PL_WIRE_NO_FABRIC : PL_WIRE_VERSION;
+		answer.reject.code = (int32_t)refusal_of(&error);
 		snprintf(answer.reject.id, sizeof(answer.reject.id), "%s", error.id);
 		snprintf(answer.reject.message, sizeof(answer.reject.message), "%s", error.message);
 		pl_channel_send(&peer->channel, &answer);
@@ -94,13 +109,14 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 /* The acceptor's hello came: connect the endpoint. */
 static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
+	const struct pl_fabric_offer *offer = offer_of(peer, hello);
 	struct pl_error error;
 	int rc = pl_peer_take_hello(peer, hello, &error);
 
 	if (rc == 0)
 		rc = peer->ops->create(peer, &peer->endpoint, &error);
 	if (rc == 0)
-		rc = peer->ops->connect(peer->endpoint, hello->fabrics[0].blob, hello->fabrics[0].blob_length, &error);
+		rc = peer->ops->connect(peer->endpoint, offer->blob, offer->blob_length, &error);
 	if (rc < 0)
 		pl_peer_open_failed(peer, &error);
 }

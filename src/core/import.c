@@ -97,8 +97,8 @@ int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const 
 	return 0;
 }
 
-int pl_remote_import(struct pl_peer *peer, const void *data, size_t length, uint64_t timeout,
-		     struct pl_remote **remote, struct pl_error *error)
+int pl_remote_import(struct pl_peer *peer, const void *data, size_t length, uint64_t timeout, struct pl_remote **remote,
+		     struct pl_error *error)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;

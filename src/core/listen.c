@@ -86,8 +86,7 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 	freeaddrinfo(addresses);
 	if (fd == -EADDRINUSE)
 		return pl_fail(error, fd, "LISTEN-IN-USE", "bind", address,
-			       "stop the program that listens there, or choose another port",
-			       "the address is in use");
+			       "stop the program that listens there, or choose another port", "the address is in use");
 	if (fd < 0)
 		return pl_fail_errno(error, fd, "LISTEN-FAILED", "bind", address);
 	return fd;
@@ -190,6 +189,14 @@ bool pl_listener_withdraw(struct pl_listener *listener, struct pl_list *link)
 	return was_there;
 }
 
+static void fail_closed(struct pl_operation *operation)
+{
+	struct pl_error error;
+
+	pl_fail(&error, -ECANCELED, "LISTENER-CLOSED", "pl_accept", NULL, NULL, "the listener was closed");
+	pl_operation_fail(operation, -ECANCELED, &error);
+}
+
 static void accept_run(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_operation_of_task(task);
@@ -212,7 +219,7 @@ static void accept_run(struct pl_task *task)
 		return;
 	operation->receipt.peer = peer;
 	if (closed)
-		pl_operation_fail(operation, -ECANCELED, NULL);
+		fail_closed(operation);
 	pl_operation_part_done(operation);
 }
 
@@ -224,8 +231,8 @@ static void accept_finished(struct pl_operation *operation)
 	pl_listener_put(operation->listener);
 }
 
-static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t user_data,
-		       struct pl_operation **handle, struct pl_error *error)
+static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t user_data, struct pl_operation **handle,
+		       struct pl_error *error)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
@@ -290,7 +297,7 @@ void pl_listener_close(struct pl_listener *listener)
 		struct pl_operation *operation = pl_list_first(&accepts, struct pl_operation, queue_link);
 
 		pl_list_remove(&operation->queue_link);
-		pl_operation_fail(operation, -ECANCELED, NULL);
+		fail_closed(operation);
 		pl_operation_part_done(operation);
 	}
 	pl_engine_unlock(listener->engine);

@@ -33,8 +33,7 @@ static int find_bytes(struct pl_operation *operation, const void **bytes)
 
 static int send_eager(struct pl_peer *peer, struct pl_operation *operation)
 {
-	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = operation->tag,
-				  .length = (uint32_t)operation->total };
+	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = operation->tag, .length = (uint32_t)operation->total };
 	const void *bytes;
 	int rc = find_bytes(operation, &bytes);
 

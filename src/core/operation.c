@@ -16,8 +16,7 @@ static void expire(struct pl_timer *timer)
 	struct pl_error error;
 
 	pl_fail(&error, -ETIMEDOUT, "OPERATION-TIMEOUT", NULL, NULL,
-		"check that the other end runs and is reachable, or allow more time",
-		"not done within %.3f s",
+		"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
 		(double)(operation->deadline - operation->receipt.posted) / (double)PL_NS_PER_S);
 	pl_operation_stop(operation, -ETIMEDOUT, &error);
 }
@@ -376,8 +375,8 @@ int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_receipt 
 
 	if (!wait_until(operation, pl_deadline(pl_now(), timeout))) {
 		pl_fail(&late, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_wait", NULL,
-			"check that the other end runs and is reachable, or allow more time",
-			"not done within %.3f s", (double)timeout / (double)PL_NS_PER_S);
+			"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
+			(double)timeout / (double)PL_NS_PER_S);
 		pl_operation_fail(operation, -ETIMEDOUT, &late);
 		pl_cancel(operation);
 		wait_until(operation, UINT64_MAX);

@@ -8,6 +8,8 @@
 
 /* How long after the end of one of its connections a peer may still have bytes to read on others. */
 #define GRACE (500 * PL_NS_PER_MS)
+/* How long until another look whether those who found a failed peer are done with it. */
+#define PIN_PAUSE (10 * PL_NS_PER_MS)
 
 static int take_slot(struct pl_context *context, struct pl_peer *peer)
 {
@@ -37,8 +39,6 @@ static void grace_over(struct pl_timer *timer)
 	pl_peer_lose(peer, &peer->loss);
 }
 
-static void bury(struct pl_task *task);
-
 struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error)
 {
 	struct pl_peer *peer = pl_zalloc(&context->allocator, sizeof(*peer));
@@ -62,7 +62,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->offered);
 	pl_list_init(&peer->imports);
 	pl_timer_init(&peer->timer, grace_over);
-	pl_task_init(&peer->task, bury);
+	pl_task_init(&peer->task, NULL);
 	pl_task_init(&peer->credit_task, pl_message_credit_run);
 	rc = pl_random(peer->ticket_secret, sizeof(peer->ticket_secret));
 	pthread_mutex_lock(&context->lock);
@@ -307,6 +307,10 @@ bool pl_peer_claim(struct pl_peer *peer)
 	return first;
 }
 
+/*
+ * Frees a peer that never opened.  This runs under the home engine's lock, so it waits for nothing;
+ * whatever it would have to wait for is over by now.
+ */
 static void bury(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
@@ -320,6 +324,32 @@ static void bury(struct pl_task *task)
 	if (peer->listener)
 		pl_listener_put(peer->listener);
 	peer_free(peer);
+}
+
+static void retire(struct pl_task *task);
+
+static void retire_later(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
+
+	retire(&peer->task);
+}
+
+/* First those have to be done who found the peer; then what it has on other engines must end. */
+static void retire(struct pl_task *task)
+{
+	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
+
+	if (atomic_load(&peer->pins)) {
+		peer->timer.expire = retire_later;
+		pl_timer_set(peer->home, &peer->timer, pl_now() + PIN_PAUSE);
+		return;
+	}
+	peer->task.run = bury;
+	if (peer->endpoint)
+		peer->ops->abandon(peer->endpoint, &peer->task);
+	else
+		bury(&peer->task);
 }
 
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
@@ -341,9 +371,12 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 		pl_operation_fail(opening, error->code, error);
 		pl_operation_part_done(opening);
 	}
-	/* Callers up the stack still hold the peer. */
+	pthread_mutex_lock(&peer->context->lock);
+	peer->joinable = false;
+	pthread_mutex_unlock(&peer->context->lock);
+	/* Later, as callers up the stack still hold the peer. */
 	pl_engine_withdraw(peer->home, &peer->task);
-	peer->task.run = bury;
+	peer->task.run = retire;
 	pl_engine_post(peer->home, &peer->task);
 }
 
@@ -353,7 +386,8 @@ void pl_peer_close(struct pl_peer *peer)
 
 	if (!peer)
 		return;
-	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL, "the connection was closed at this end");
+	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL,
+		"the connection was closed at this end");
 	pl_peer_destroy(peer, -ECANCELED, &error);
 }
 

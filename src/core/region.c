@@ -4,8 +4,8 @@
 static int check_arguments(size_t length, unsigned access, struct pl_error *error)
 {
 	if (length == 0)
-		return pl_fail(error, -EINVAL, "REGION-LENGTH", "pl_region_register", NULL, "register at least one byte",
-			       "the region has no bytes");
+		return pl_fail(error, -EINVAL, "REGION-LENGTH", "pl_region_register", NULL,
+			       "register at least one byte", "the region has no bytes");
 	if (access & ~(unsigned)PL_ACCESS_ALL)
 		return pl_fail(error, -EINVAL, "REGION-ACCESS", "pl_region_register", NULL,
 			       "combine PL_ACCESS_READ, PL_ACCESS_WRITE and PL_ACCESS_ATOMIC only",
@@ -49,8 +49,9 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 	if (rc < 0)
 		return rc;
 	if (!pointer || (uintptr_t)pointer + length < (uintptr_t)pointer)
-		return pl_fail(error, -EINVAL, "REGION-ADDRESS", "pl_region_register", NULL, "pass the buffer's first byte",
-			       "%zu bytes at %p are no range of memory", length, pointer);
+		return pl_fail(error, -EINVAL, "REGION-ADDRESS", "pl_region_register", NULL,
+			       "pass the buffer's first byte", "%zu bytes at %p are no range of memory", length,
+			       pointer);
 	region = region_new(context, access);
 	if (!region)
 		return pl_fail_memory(error, "pl_region_register");

@@ -5,11 +5,14 @@
 
 #include "core/core.h"
 
+/* Seconds; the kernel takes no more in one of its options. */
+#define KEEPALIVE_MAX 32767
+
 /* The kernel asks a silent host for signs of life, so that an idle peer costs no work of ours. */
 void pl_socket_tune(int fd, uint64_t keepalive)
 {
 	unsigned milliseconds = (unsigned)PL_MIN(keepalive / PL_NS_PER_MS, (uint64_t)INT32_MAX);
-	int seconds = (int)PL_MAX(keepalive / PL_NS_PER_S, (uint64_t)4);
+	int seconds = (int)PL_MIN(PL_MAX(keepalive / PL_NS_PER_S, (uint64_t)4), (uint64_t)2 * KEEPALIVE_MAX);
 	int one = 1, idle = seconds / 2, probes = 3, interval = PL_MAX(seconds / 6, 1);
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));

@@ -18,6 +18,9 @@ static int read_attributes(struct pl_attributes *attributes, const struct pl_att
 		return bad_flags(error, call, "flags that this operation does not have");
 	if (attributes->visible > PL_VISIBLE_GPU_VISIBLE)
 		return bad_flags(error, call, "unknown visibility");
+	/* What is told of must be there. */
+	if ((attributes->flags & PL_NOTIFY) && attributes->visible == PL_VISIBLE_ON_WIRE)
+		attributes->visible = PL_VISIBLE_PLACED;
 	return 0;
 }
 
@@ -45,7 +48,8 @@ static int check_remote(const struct pl_peer *peer, const struct pl_remote *remo
 			unsigned right, const char *call, struct pl_error *error)
 {
 	if (!remote || remote->peer != peer)
-		return pl_fail(error, -EINVAL, "REMOTE-FOREIGN", call, NULL, "use a remote region imported from this peer",
+		return pl_fail(error, -EINVAL, "REMOTE-FOREIGN", call, NULL,
+			       "use a remote region imported from this peer",
 			       "no remote region, or one of another peer");
 	if (pl_outside(offset, length, remote->length))
 		return pl_fail(error, -ERANGE, "REMOTE-RANGE", call, NULL, "stay within the remote region",
@@ -118,9 +122,9 @@ static int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_tra
 		}
 	}
 	for (size_t i = 0; i < count; i++)
-		add_segment(operation, &(struct pl_segment){ transfers[i].remote, transfers[i].region,
-							     transfers[i].remote_offset, transfers[i].offset,
-							     transfers[i].length });
+		add_segment(operation,
+			    &(struct pl_segment){ transfers[i].remote, transfers[i].region, transfers[i].remote_offset,
+						  transfers[i].offset, transfers[i].length });
 	pl_operation_submit(operation, run, handle);
 	return 0;
 }
@@ -221,8 +225,8 @@ int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64
 	return 0;
 }
 
-int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t length,
-		 const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
+int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t length, const struct pl_attributes *given,
+		 struct pl_operation **handle, struct pl_error *error)
 {
 	struct pl_attributes attributes;
 	struct pl_operation *operation;
@@ -273,8 +277,7 @@ int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *
 }
 
 int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, struct pl_region *region, uint64_t offset,
-	       uint64_t length, const struct pl_attributes *given, struct pl_operation **handle,
-	       struct pl_error *error)
+	       uint64_t length, const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
 {
 	struct pl_attributes attributes;
 	struct pl_operation *operation;

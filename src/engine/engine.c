@@ -288,7 +288,8 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 	pl_list_for_each_safe(at, next, &engine->hot)
 		cool(engine, pl_list_entry(at, struct pl_source, hot));
 	pl_engine_unlock(engine);
-	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 && errno == ENOSYS)
+	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
+	    errno == ENOSYS)
 		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
 	/* Nobody else reads it, so that no wake-up is taken from the one who sleeps here. */
 	forget_wake(engine);

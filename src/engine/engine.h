@@ -21,8 +21,8 @@ struct pl_engine;
 /* A file descriptor that an engine watches.  Embedded in its owner. */
 struct pl_source {
 	int fd;
-	uint32_t events;                /* EPOLLIN, EPOLLOUT: what is watched for */
-	bool pollable;                  /* worth polling without epoll while it is busy */
+	uint32_t events; /* EPOLLIN, EPOLLOUT: what is watched for */
+	bool pollable;   /* worth polling without epoll while it is busy */
 	unsigned idle_rounds;
 	struct pl_list hot;
 	struct pl_engine *engine;
@@ -68,10 +68,10 @@ struct pl_engine {
 	atomic_uint task_count;
 
 	int epoll_fd;
-	int wake_fd;     /* ends the thread's sleep */
-	int timer_fd;    /* fires when a timer may be due, so that epoll_fd alone tells of all work */
-	uint64_t armed;  /* when timer_fd fires; UINT64_MAX: never */
-	bool threaded; /* it has a thread */
+	int wake_fd;    /* ends the thread's sleep */
+	int timer_fd;   /* fires when a timer may be due, so that epoll_fd alone tells of all work */
+	uint64_t armed; /* when timer_fd fires; UINT64_MAX: never */
+	bool threaded;  /* it has a thread */
 	atomic_bool stopping;
 	pthread_t thread;
 	uint64_t spin; /* the thread polls this long before it sleeps */

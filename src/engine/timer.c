@@ -50,7 +50,7 @@ void pl_timer_set(struct pl_engine *engine, struct pl_timer *timer, uint64_t dea
 	if (engine->wheel.count++ == 0)
 		engine->wheel.tick = tick_of(pl_now()); /* an empty wheel does not turn */
 	/* One tick later than asked, never earlier; and never into a slot that was served. */
-	deadline += 1ull << TICK_SHIFT;
+	deadline = pl_deadline(deadline, 1ull << TICK_SHIFT);
 	timer->deadline = PL_MAX(deadline, (engine->wheel.tick + 1) << TICK_SHIFT);
 	wheel_insert(&engine->wheel, timer);
 	if (timer->deadline < engine->armed)

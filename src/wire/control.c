@@ -69,7 +69,9 @@ static int check(const struct pl_control *message)
 		return check_hello(&message->hello);
 	case PL_CONTROL_REJECT:
 		return reject->code > 0 && is_string(reject->id, sizeof(reject->id)) &&
-		       is_string(reject->message, sizeof(reject->message)) ? 0 : -EPROTO;
+				       is_string(reject->message, sizeof(reject->message))
+			       ? 0
+			       : -EPROTO;
 	case PL_CONTROL_IMPORTED:
 		return check_imported(&message->imported);
 	case PL_CONTROL_RELEASE:

@@ -50,10 +50,10 @@ void pl_put_string(struct pl_writer *writer, const char *from);
 
 /* -- control messages --------------------------------------------------------------------------- */
 
-#define PL_CONTROL_HEADER 12        /* u32 magic, u16 type, u16 zero, u32 body length */
+#define PL_CONTROL_HEADER 12 /* u32 magic, u16 type, u16 zero, u32 body length */
 #define PL_CONTROL_BODY_MAX 4096
 #define PL_FABRICS_MAX 4
-#define PL_FABRIC_NAME_MAX 16       /* with its NUL */
+#define PL_FABRIC_NAME_MAX 16 /* with its NUL */
 #define PL_FABRIC_BLOB_MAX 256
 #define PL_KEY_BLOB_MAX 64
 
@@ -83,7 +83,7 @@ struct pl_hello {
 	uint32_t window;        /* messages accepted before any is consumed */
 	uint32_t flags;         /* PL_HELLO_ENCRYPT_DATA; unknown bits are -EPROTO */
 	char software[32];
-	uint16_t fabric_count;  /* 1 to PL_FABRICS_MAX */
+	uint16_t fabric_count; /* 1 to PL_FABRICS_MAX */
 	struct pl_fabric_offer fabrics[PL_FABRICS_MAX];
 };
 #define PL_HELLO_ENCRYPT_DATA 1u
@@ -148,8 +148,8 @@ int pl_control_encode(const struct pl_control *message, void *buffer, size_t siz
 
 /* -- lanes of the tcp fabric -------------------------------------------------------------------- */
 
-#define PL_LANE_HELLO 40   /* u32 magic, u16 version, u16 lane, u64 ticket, u8 secret[16], u64 zero */
-#define PL_LANE_WELCOME 8  /* u32 magic, u32 enum pl_wire_status */
+#define PL_LANE_HELLO 40  /* u32 magic, u16 version, u16 lane, u64 ticket, u8 secret[16], u64 zero */
+#define PL_LANE_WELCOME 8 /* u32 magic, u32 enum pl_wire_status */
 
 struct pl_lane_hello {
 	uint16_t version;
@@ -171,25 +171,25 @@ int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *stat
 #define PL_FRAME_ATOMIC_PAYLOAD 16u
 
 enum pl_frame_type {
-	PL_FRAME_WRITE = 1,  /* key, offset, payload */
-	PL_FRAME_READ,       /* key, offset, cookie; length = bytes wanted, no payload */
-	PL_FRAME_DATA,       /* cookie, payload: answers READ */
-	PL_FRAME_ATOMIC,     /* key, offset, cookie, flags = enum pl_atomic; payload 16: operand, compare */
-	PL_FRAME_VALUE,      /* cookie, offset = old value: answers ATOMIC */
-	PL_FRAME_FAIL,       /* cookie, offset = enum pl_wire_status, flags = the READ, ATOMIC or WRITE refused */
-	PL_FRAME_ACK,        /* only its ack */
-	PL_FRAME_EAGER,      /* key = tag, payload */
-	PL_FRAME_OFFER,      /* key = tag, offset = total length, cookie, payload = source's key: a large send */
-	PL_FRAME_FINISH,     /* cookie, offset = enum pl_wire_status: the offered send was fetched */
-	PL_FRAME_NOTIFY,     /* offset = value */
-	PL_FRAME_CREDIT,     /* offset = messages consumed so far (cumulative) */
+	PL_FRAME_WRITE = 1, /* key, offset, payload */
+	PL_FRAME_READ,      /* key, offset, cookie; length = bytes wanted, no payload */
+	PL_FRAME_DATA,      /* cookie, payload: answers READ */
+	PL_FRAME_ATOMIC,    /* key, offset, cookie, flags = enum pl_atomic; payload 16: operand, compare */
+	PL_FRAME_VALUE,     /* cookie, offset = old value: answers ATOMIC */
+	PL_FRAME_FAIL,      /* cookie, offset = enum pl_wire_status, flags = the READ, ATOMIC or WRITE refused */
+	PL_FRAME_ACK,       /* only its ack */
+	PL_FRAME_EAGER,     /* key = tag, payload */
+	PL_FRAME_OFFER,     /* key = tag, offset = total length, cookie, payload = source's key: a large send */
+	PL_FRAME_FINISH,    /* cookie, offset = enum pl_wire_status: the offered send was fetched */
+	PL_FRAME_NOTIFY,    /* offset = value */
+	PL_FRAME_CREDIT,    /* offset = messages consumed so far (cumulative) */
 	PL_FRAME_TYPE_END,
 };
 
 enum pl_atomic { PL_ATOMIC_ADD = 1, PL_ATOMIC_SWAP = 2 };
 
 struct pl_frame {
-	uint8_t type;    /* enum pl_frame_type */
+	uint8_t type; /* enum pl_frame_type */
 	uint8_t flags;
 	uint32_t ack;    /* frames of the other direction that were placed, cumulative, modulo 2^32 */
 	uint32_t length; /* payload bytes, but see READ */
@@ -218,12 +218,9 @@ static inline void pl_frame_encode(const struct pl_frame *frame, uint8_t buffer[
 static inline uint32_t pl_frame_limit(uint8_t type)
 {
 	static const uint32_t limits[PL_FRAME_TYPE_END] = {
-		[PL_FRAME_WRITE] = PL_FRAME_BULK_MAX,
-		[PL_FRAME_READ] = PL_FRAME_BULK_MAX, /* one DATA answers it */
-		[PL_FRAME_DATA] = PL_FRAME_BULK_MAX,
-		[PL_FRAME_ATOMIC] = PL_FRAME_ATOMIC_PAYLOAD,
-		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX,
-		[PL_FRAME_OFFER] = PL_FRAME_SMALL_MAX,
+		[PL_FRAME_WRITE] = PL_FRAME_BULK_MAX,  [PL_FRAME_READ] = PL_FRAME_BULK_MAX, /* one DATA answers it */
+		[PL_FRAME_DATA] = PL_FRAME_BULK_MAX,   [PL_FRAME_ATOMIC] = PL_FRAME_ATOMIC_PAYLOAD,
+		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX, [PL_FRAME_OFFER] = PL_FRAME_SMALL_MAX,
 	};
 
 	return limits[type];
@@ -299,20 +296,20 @@ int pl_token_decode(const void *data, size_t length, struct pl_token *token);
 
 enum pl_wire_status {
 	PL_WIRE_OK = 0,
-	PL_WIRE_UNKNOWN_KEY,  /* no such key or token, or it was revoked */
+	PL_WIRE_UNKNOWN_KEY, /* no such key or token, or it was revoked */
 	PL_WIRE_EXPIRED,
-	PL_WIRE_RANGE,        /* outside the granted range */
-	PL_WIRE_RIGHTS,       /* the grant does not allow this */
+	PL_WIRE_RANGE,  /* outside the granted range */
+	PL_WIRE_RIGHTS, /* the grant does not allow this */
 	PL_WIRE_MISALIGNED,
 	PL_WIRE_UNSUPPORTED,
 	PL_WIRE_CANCELED,
-	PL_WIRE_TOO_LONG,     /* message longer than the posted buffer */
-	PL_WIRE_NEEDS_KEY,    /* this end wants a pre-shared key */
-	PL_WIRE_VERSION,      /* no common protocol version */
-	PL_WIRE_NO_FABRIC,    /* no common fabric */
-	PL_WIRE_BUSY,         /* too many of something */
+	PL_WIRE_TOO_LONG,  /* message longer than the posted buffer */
+	PL_WIRE_NEEDS_KEY, /* this end wants a pre-shared key */
+	PL_WIRE_VERSION,   /* no common protocol version */
+	PL_WIRE_NO_FABRIC, /* no common fabric */
+	PL_WIRE_BUSY,      /* too many of something */
 	PL_WIRE_INTERNAL,
-	PL_WIRE_MEMORY,       /* the memory is there no more: a file that was cut, a mapping that is gone */
+	PL_WIRE_MEMORY, /* the memory is there no more: a file that was cut, a mapping that is gone */
 };
 
 /* The errno (negative) a status stands for; -EPROTO for unknown ones. */

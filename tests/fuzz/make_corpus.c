@@ -43,8 +43,15 @@ static void control(void)
 	struct pl_control message = { .type = PL_CONTROL_HELLO };
 
 	message.hello = (struct pl_hello){
-		.version_min = 1, .version_max = 1, .boot_id = "boot", .context_id = "context", .streams = 4,
-		.eager_max = 8192, .window = 64, .software = "peerlane 0.1.0", .fabric_count = 2,
+		.version_min = 1,
+		.version_max = 1,
+		.boot_id = "boot",
+		.context_id = "context",
+		.streams = 4,
+		.eager_max = 8192,
+		.window = 64,
+		.software = "peerlane 0.1.0",
+		.fabric_count = 2,
 		.fabrics = { { "tcp", 6, "blob-t" }, { .name = "local" } },
 	};
 	save_control("hello", &message);
@@ -55,8 +62,9 @@ static void control(void)
 	message.import = (struct pl_import){ .request = 1, .grant = 2, .secret = "secret" };
 	save_control("import", &message);
 	message = (struct pl_control){ .type = PL_CONTROL_IMPORTED };
-	message.imported = (struct pl_imported){ .request = 1, .length = 4096, .rights = PL_ACCESS_ALL, .key_length = 8,
-						 .key = "the key" };
+	message.imported = (struct pl_imported){
+		.request = 1, .length = 4096, .rights = PL_ACCESS_ALL, .key_length = 8, .key = "the key"
+	};
 	save_control("imported", &message);
 	message.imported = (struct pl_imported){ .request = 1, .status = PL_WIRE_EXPIRED };
 	save_control("imported-failed", &message);
@@ -105,8 +113,9 @@ static void lanes(void)
 
 static void tokens(void)
 {
-	struct pl_token token = { .rights = PL_ACCESS_ALL, .context_id = "context", .grant = 1, .secret = "secret",
-				  .length = 4096 };
+	struct pl_token token = {
+		.rights = PL_ACCESS_ALL, .context_id = "context", .grant = 1, .secret = "secret", .length = 4096
+	};
 	uint8_t buffer[PL_TOKEN_SIZE];
 
 	pl_token_encode(&token, buffer);
@@ -121,9 +130,14 @@ static void addresses(void)
 	static const struct {
 		const char *name, *text;
 	} all[] = {
-		{ "name", "gpu-1.example.org:7471" }, { "v4", "127.0.0.1:0" },	   { "v6", "[::1]:65535" },
-		{ "scope", "[fe80::1%eth0]:7471" },   { "any", ":7471" },	   { "bare", "gpu1" },
-		{ "bare-v6", "::1" },		      { "bad-port", "gpu1:65536" },
+		{ "name", "gpu-1.example.org:7471" },
+		{ "v4", "127.0.0.1:0" },
+		{ "v6", "[::1]:65535" },
+		{ "scope", "[fe80::1%eth0]:7471" },
+		{ "any", ":7471" },
+		{ "bare", "gpu1" },
+		{ "bare-v6", "::1" },
+		{ "bad-port", "gpu1:65536" },
 	};
 
 	for (size_t i = 0; i < PL_ARRAY_SIZE(all); i++)
@@ -151,21 +165,38 @@ static void service(void)
 		{ "list", { .type = SERVICE_LIST, .request = 1 } },
 		{ "list-after", { .type = SERVICE_LIST, .request = 1, .name = "model.bin" } },
 		{ "open", { .type = SERVICE_OPEN, .request = 2, .name = "sub/model.bin" } },
-		{ "opened", { .type = SERVICE_OPEN, .answer = true, .request = 2, .handle = 3, .size = 4096, .modified = 5,
-			      .identity = 6, .token = "token", .token_length = PL_TOKEN_SIZE } },
-		{ "create", { .type = SERVICE_CREATE, .request = 3, .size = 4096, .modified = 5, .identity = 6,
-			      .name = "up" } },
-		{ "created", { .type = SERVICE_CREATE, .answer = true, .request = 3, .handle = 1, .done = 4096,
-			       .token = "t", .token_length = PL_TOKEN_SIZE } },
+		{ "opened",
+		  { .type = SERVICE_OPEN,
+		    .answer = true,
+		    .request = 2,
+		    .handle = 3,
+		    .size = 4096,
+		    .modified = 5,
+		    .identity = 6,
+		    .token = "token",
+		    .token_length = PL_TOKEN_SIZE } },
+		{ "create",
+		  { .type = SERVICE_CREATE, .request = 3, .size = 4096, .modified = 5, .identity = 6, .name = "up" } },
+		{ "created",
+		  { .type = SERVICE_CREATE,
+		    .answer = true,
+		    .request = 3,
+		    .handle = 1,
+		    .done = 4096,
+		    .token = "t",
+		    .token_length = PL_TOKEN_SIZE } },
 		{ "extent", { .type = SERVICE_EXTENT, .request = 4, .done = 8192 } },
 		{ "hash", { .type = SERVICE_HASH, .request = 5, .offset = 8, .length = 16 } },
 		{ "hashed", { .type = SERVICE_HASH, .answer = true, .request = 5, .hash = { 1, 2 } } },
 		{ "commit", { .type = SERVICE_COMMIT, .request = 6, .handle = 1 } },
 		{ "close", { .type = SERVICE_CLOSE, .request = 7, .handle = 1, .flags = SERVICE_DISCARD } },
 		{ "closed", { .type = SERVICE_CLOSE, .answer = true, .request = 7, .size = 1 } },
-		{ "failed", { .type = SERVICE_OPEN, .answer = true, .request = 8, .status = -ENOENT,
-			      .error = { .id = "NOT-PUBLISHED", .object = "name", .message = "nothing",
-					 .hint = "hint" } } },
+		{ "failed",
+		  { .type = SERVICE_OPEN,
+		    .answer = true,
+		    .request = 8,
+		    .status = -ENOENT,
+		    .error = { .id = "NOT-PUBLISHED", .object = "name", .message = "nothing", .hint = "hint" } } },
 	};
 	struct service_message listed = { .type = SERVICE_LIST, .answer = true, .request = 1, .more = 1 };
 	static const struct service_entry entries[] = {

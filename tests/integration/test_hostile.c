@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "support/attack.h"
 #include "support/cases.h"
 #include "support/proxy.h"
 #include "support/socket.h"
@@ -16,43 +17,11 @@ static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_T
 static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false };
 static const struct setting encrypted = { "encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, true, false };
 
-#define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
-
-struct bytes {
-	uint8_t data[MESSAGE_MAX + 8];
-	size_t length;
-};
-
-static struct bytes encoded(const struct pl_control *control)
-{
-	struct bytes bytes;
-	int length = pl_control_encode(control, bytes.data, MESSAGE_MAX);
-
-	check(length > 0);
-	bytes.length = (size_t)length;
-	return bytes;
-}
-
-static struct pl_control good_hello(void)
-{
-	struct pl_control control = { .type = PL_CONTROL_HELLO };
-
-	control.hello.version_min = control.hello.version_max = PL_PROTOCOL_VERSION;
-	memset(control.hello.context_id, 7, sizeof(control.hello.context_id));
-	control.hello.streams = 2;
-	control.hello.eager_max = 8192;
-	control.hello.window = 64;
-	strcpy(control.hello.software, "peerlane 0.1.0");
-	control.hello.fabric_count = 1;
-	strcpy(control.hello.fabrics[0].name, "tcp");
-	return control;
-}
-
 /* The first bytes of attack number n: a hello or a lane's greeting, damaged in one of many ways, or noise. */
 static struct bytes damaged_greeting(unsigned n, uint64_t *state)
 {
-	struct pl_control hello = good_hello();
-	struct bytes bytes = encoded(&hello);
+	struct pl_control hello = attack_hello();
+	struct bytes bytes = attack_encode(&hello);
 
 	if (n % 3 == 0) {
 		struct pl_lane_hello lane = { PL_PROTOCOL_VERSION, (uint16_t)(n % 20), random_next(state), { 1 } };
@@ -108,26 +77,6 @@ static void raw_greetings(void *argument)
 	victim_close(&victim);
 }
 
-/* A client that greets well; returns its socket, or -1 if the answer was no hello. */
-static int greet(const struct victim *victim)
-{
-	struct pl_control hello = good_hello(), answer;
-	struct bytes bytes = encoded(&hello);
-	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
-	int fd = socket_connect(victim->address);
-	uint16_t type;
-	uint32_t length;
-
-	check(fd >= 0);
-	check(socket_send(fd, bytes.data, bytes.length));
-	check(socket_receive(fd, header, sizeof(header), 2000));
-	check_number(pl_control_header_decode(header, &type, &length), 0);
-	check(socket_receive(fd, body, length, 2000));
-	check_number(pl_control_decode(type, body, length, &answer), 0);
-	check_number(answer.type, PL_CONTROL_HELLO);
-	return fd;
-}
-
 /* After a good greeting, control messages that make no sense at that point. */
 static void control_messages(void *argument)
 {
@@ -139,22 +88,23 @@ static void control_messages(void *argument)
 	for (unsigned n = 0; n < COUNT * 4; n++) {
 		struct pl_control control = { .type = 1 + n % 7 };
 		struct bytes bytes;
-		int fd = greet(&victim);
+		int fd = attack_greet(victim.address, NULL);
 
 		if (control.type == PL_CONTROL_HELLO)
-			control = good_hello();
+			control = attack_hello();
 		else if (control.type == PL_CONTROL_REJECT)
 			control.reject.code = PL_WIRE_INTERNAL;
 		else if (control.type == PL_CONTROL_IMPORT)
 			control.import = (struct pl_import){ n, random_next(&state) % 4, { 0 } };
 		else if (control.type == PL_CONTROL_IMPORTED)
-			control.imported = (struct pl_imported){ .request = n, .length = UINT64_MAX, .rights = 7,
-								 .key_length = 8 };
+			control.imported = (struct pl_imported){
+				.request = n, .length = UINT64_MAX, .rights = 7, .key_length = 8
+			};
 		else if (control.type == PL_CONTROL_RELEASE)
 			control.release.key_length = PL_KEY_BLOB_MAX;
 		else if (control.type == PL_CONTROL_LANES)
 			control.lanes = 16;
-		bytes = encoded(&control);
+		bytes = attack_encode(&control);
 		if (n >= COUNT * 2)
 			bytes.data[random_next(&state) % bytes.length] ^= (uint8_t)(1u << random_next(&state) % 8);
 		for (unsigned i = 0; i < (n % 3 ? 1 : 200); i++)
@@ -178,8 +128,8 @@ static void *drip_run(void *argument)
 {
 	enum { COUNT = 40 };
 	struct drip *drip = argument;
-	struct pl_control hello = good_hello();
-	struct bytes bytes = encoded(&hello);
+	struct pl_control hello = attack_hello();
+	struct bytes bytes = attack_encode(&hello);
 	int fds[COUNT];
 
 	for (unsigned i = 0; i < COUNT; i++) {
@@ -232,8 +182,8 @@ static bool through_proxy(struct victim *victim, const struct damage *damage, bo
  */
 static void damaged_sessions(void *argument)
 {
-	static const enum damage_kind kinds[] = { DAMAGE_FLIP, DAMAGE_FLIP, DAMAGE_INSERT, DAMAGE_DROP, DAMAGE_CUT,
-						  DAMAGE_STALL };
+	static const enum damage_kind kinds[] = { DAMAGE_FLIP, DAMAGE_FLIP, DAMAGE_INSERT,
+						  DAMAGE_DROP, DAMAGE_CUT,  DAMAGE_STALL };
 	uint8_t noise[100];
 	uint64_t state = 8;
 	struct victim victim;
@@ -265,7 +215,10 @@ static void damaged_sessions(void *argument)
 /* Frames that belong nowhere, put in front of the first frame of a lane, in either direction. */
 static void forged_frames(void *argument)
 {
-	static const struct { struct pl_frame frame; unsigned payload, repeat; } forged[] = {
+	static const struct {
+		struct pl_frame frame;
+		unsigned payload, repeat;
+	} forged[] = {
 		{ { .type = PL_FRAME_WRITE, .length = 64, .key = 0, .offset = 0 }, 64, 1 },
 		{ { .type = PL_FRAME_WRITE, .length = 64, .key = UINT64_MAX, .offset = UINT64_MAX }, 64, 1 },
 		{ { .type = PL_FRAME_WRITE, .length = PL_FRAME_BULK_MAX, .key = 1 }, 0, 1 },
@@ -323,7 +276,10 @@ static void malformed_frames(void *argument)
 	victim_open(&victim, argument);
 	for (unsigned n = 0; n < 60; n++) {
 		uint8_t header[PL_FRAME_HEADER] = { (uint8_t)(n % 16), 0 };
-		struct damage damage = { .kind = DAMAGE_INSERT, .connection = 1, .direction = n % 2, .bytes = header,
+		struct damage damage = { .kind = DAMAGE_INSERT,
+					 .connection = 1,
+					 .direction = n % 2,
+					 .bytes = header,
 					 .length = 1 + n % PL_FRAME_HEADER };
 
 		for (size_t i = 1; n % 3 && i < sizeof(header); i++)
@@ -403,13 +359,13 @@ static void fake_refusal(void *argument)
 	control.reject.code = PL_WIRE_NEEDS_KEY;
 	strcpy(control.reject.id, "AUTH-NEEDS-KEY");
 	strcpy(control.reject.message, "escape \x1b[2J and bell \a and \xff");
-	answer = encoded(&control);
+	answer = attack_encode(&control);
 	check_status(connect_to_liar(context, &answer, &error), -EACCES, &error);
 	pl_error_format(&error, text, sizeof(text));
 	for (const char *c = text; *c; c++)
 		check((*c >= ' ' && *c < 0x7f) || *c == '\n');
 	control.reject.code = PL_WIRE_VERSION;
-	answer = encoded(&control);
+	answer = attack_encode(&control);
 	check_status(connect_to_liar(context, &answer, &error), -EPROTO, &error);
 	pl_close(context);
 }

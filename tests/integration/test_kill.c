@@ -35,8 +35,9 @@ static void session_open(struct session *session, const struct setting *setting,
 	session->context = context_open(setting);
 	check_ok(pl_connect(session->context, session->agent.address, 0, &session->peer, &error), &error);
 	agent_accept(&session->agent);
-	check_ok(pl_remote_import(session->peer, session->agent.token, session->agent.token_length, 0,
-				  &session->remote, &error), &error);
+	check_ok(pl_remote_import(session->peer, session->agent.token, session->agent.token_length, 0, &session->remote,
+				  &error),
+		 &error);
 	buffer_open(&session->buffer, session->context, size, PL_ACCESS_ALL);
 	memset(session->buffer.bytes, 1, size);
 }
@@ -50,8 +51,9 @@ static void session_close(struct session *session)
 
 	check_number(pl_peer_query(session->peer, &info), 0);
 	check(!info.connected);
-	check_status(pl_write(session->peer, session->remote, 0, session->buffer.region, 0, 1, NULL,
-			      &operation, &error), -ENOTCONN, &error);
+	check_status(
+		pl_write(session->peer, session->remote, 0, session->buffer.region, 0, 1, NULL, &operation, &error),
+		-ENOTCONN, &error);
 	pl_remote_release(session->remote);
 	pl_peer_close(session->peer);
 	buffer_close(&session->buffer);
@@ -70,7 +72,8 @@ static void post(struct session *session, enum stage stage, const struct pl_attr
 	switch (stage) {
 	case STAGE_IMPORT:
 		check_ok(pl_remote_import_start(session->peer, session->agent.token, session->agent.token_length, 0,
-						operation, &error), &error);
+						operation, &error),
+			 &error);
 		break;
 	case STAGE_WRITE:
 		check_ok(pl_write(session->peer, session->remote, 0, region, 0, size, attributes, operation, &error),
@@ -186,7 +189,8 @@ static void stop_and_continue(void *argument)
 	for (unsigned i = 0; i < 4; i++)
 		check_status(pl_wait(operations[i], UINT64_MAX, NULL, &error), -ETIMEDOUT, &error);
 	check_status(pl_remote_import(session.peer, session.agent.token, session.agent.token_length, 100 * MS, &remote,
-				      &error), -ETIMEDOUT, &error);
+				      &error),
+		     -ETIMEDOUT, &error);
 	check(clock_now() - posted >= 290 * MS && clock_now() - posted < SOON);
 	agent_kill(&session.agent);
 	/* What is in the buffer now is the caller's. */

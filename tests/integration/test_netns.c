@@ -156,7 +156,8 @@ static void pulled(void *argument)
 		struct pl_region *region = wire.buffer.region;
 
 		check_ok((i % 2 ? pl_read : pl_write)(wire.peer, wire.remote, 0, region, 0, 4 * SIZE, &attributes,
-						      &operations[i], &error), &error);
+						      &operations[i], &error),
+			 &error);
 	}
 	sleep_ms(10);
 	check(command("ip link set pl0 down"));
@@ -225,8 +226,10 @@ static void packets_lost(void *argument)
 	wire_open(&wire, argument, SIZE);
 	/* Where the kernel has no netem, a queue that is too short for its rate drops what comes in bursts. */
 	if (!command("tc qdisc add dev pl0 root netem loss 1%") &&
-	    !command("tc qdisc add dev pl0 root tbf rate 400mbit burst 64k limit 64k"))
-		_exit(SKIPPED);
+	    !command("tc qdisc add dev pl0 root tbf rate 400mbit burst 64k limit 64k")) {
+		puts("skipped: neither netem nor tbf here to lose packets");
+		exit(SKIPPED);
+	}
 	transfers_arrive(&wire, 2, SIZE / 2);
 	check(dropped() > 0);
 	agent_stop(&wire.agent);
@@ -253,7 +256,9 @@ int main(void)
 		{ "packets lost", packets_lost, &wired, 25 },
 	};
 
-	if (!possible())
+	if (!possible()) {
+		puts("skipped: network namespaces cannot be made here (they need root and iproute2)");
 		return SKIPPED;
+	}
 	return cases_run("network namespaces", cases, sizeof(cases) / sizeof(cases[0]));
 }

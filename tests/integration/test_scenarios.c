@@ -105,7 +105,8 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 
 				if (!selected(selection, &matrix[row], scenario) || count == size)
 					continue;
-				*run = (struct run){ .scenario = scenario, .setting = matrix[row].setting,
+				*run = (struct run){ .scenario = scenario,
+						     .setting = matrix[row].setting,
 						     .here = selection->here };
 				if (selection->fabric)
 					run->setting.fabric = selection->fabric;
@@ -126,22 +127,38 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 static int parse(int argc, char **argv, struct selection *selection)
 {
 	static const struct option options[] = {
-		{ "fabric", required_argument, NULL, 'f' },  { "host", required_argument, NULL, 'a' },
-		{ "setting", required_argument, NULL, 's' }, { "one-sided", no_argument, NULL, 'o' },
-		{ "here", no_argument, NULL, 'h' },	     { "list", no_argument, NULL, 'l' },
+		{ "fabric", required_argument, NULL, 'f' },
+		{ "host", required_argument, NULL, 'a' },
+		{ "setting", required_argument, NULL, 's' },
+		{ "one-sided", no_argument, NULL, 'o' },
+		{ "here", no_argument, NULL, 'h' },
+		{ "list", no_argument, NULL, 'l' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
-		case 'f': selection->fabric = optarg; break;
-		case 'a': selection->host = optarg; break;
-		case 's': selection->setting = optarg; break;
-		case 'o': selection->one_sided = true; break;
-		case 'h': selection->here = true; break;
-		case 'l': selection->list = true; break;
-		default: return -1;
+		case 'f':
+			selection->fabric = optarg;
+			break;
+		case 'a':
+			selection->host = optarg;
+			break;
+		case 's':
+			selection->setting = optarg;
+			break;
+		case 'o':
+			selection->one_sided = true;
+			break;
+		case 'h':
+			selection->here = true;
+			break;
+		case 'l':
+			selection->list = true;
+			break;
+		default:
+			return -1;
 		}
 	}
 	selection->pattern = argv[optind];

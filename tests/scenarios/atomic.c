@@ -148,7 +148,8 @@ static void *add_run(void *argument)
 
 		for (;;) {
 			check_ok(pl_compare_swap(adder->peer, adder->remote, 8, seen, seen + 1, &old, NULL, &operation,
-						 &error), &error);
+						 &error),
+				 &error);
 			finish(operation);
 			if (old == seen)
 				break;

@@ -19,11 +19,13 @@ static void post_unending(struct silent *silent)
 
 		attributes.user_data = i;
 		if (i % 2)
-			check_ok(pl_send(silent->near_peer, i, silent->near.region, 0, LARGE, &attributes,
-					 NULL, &error), &error);
+			check_ok(
+				pl_send(silent->near_peer, i, silent->near.region, 0, LARGE, &attributes, NULL, &error),
+				&error);
 		else
 			check_ok(pl_receive(silent->near_peer, i, UINT64_MAX, silent->near.region, 0, 100, &attributes,
-					    NULL, &error), &error);
+					    NULL, &error),
+				 &error);
 	}
 }
 
@@ -40,10 +42,12 @@ static void peer_close_running(struct scenario_environment *environment)
 	memset(silent.target.bytes, 0, LARGE);
 	memset(silent.near.bytes, 1, LARGE);
 	post_unending(&silent);
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
-			  &operations[0], &error), &error);
-	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
-			 &operations[1], &error), &error);
+	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[0],
+			  &error),
+		 &error);
+	check_ok(
+		pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[1], &error),
+		&error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[2], &error),
 		 &error);
 	settle(environment, 5);
@@ -168,6 +172,7 @@ static void listener_close(struct scenario_environment *environment)
 	fail_with(environment, operations[2], -ECANCELED);
 	collect(environment, environment->far, &completion, 1);
 	check_status(completion.receipt.status, -ECANCELED, &completion.error);
+	check_text(completion.error.id, "LISTENER-CLOSED");
 	check_number(completion.receipt.kind, PL_KIND_ACCEPT);
 	check_number(completion.receipt.user_data, 44);
 	/* Peers that were accepted stay. */
@@ -212,10 +217,12 @@ static void close_everything(struct scenario_environment *environment)
 	check_ok(pl_accept_start(listener, 0, NULL, &error), &error);
 	check_ok(pl_connect_start(environment->near, environment->address, 0, 0, NULL, &error), &error);
 	post_unending(&silent);
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
-			  &operations[1], &error), &error);
-	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL,
-			 &operations[2], &error), &error);
+	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[1],
+			  &error),
+		 &error);
+	check_ok(
+		pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[2], &error),
+		&error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[3], &error),
 		 &error);
 	settle(environment, 3);

@@ -134,7 +134,10 @@ static void keys(struct scenario_environment *environment)
 	static const char other_key[32] = "another key, of the same length";
 	struct pl_options plain = setting_options(environment->setting), right, wrong;
 	struct pl_options *pairs[][2] = {
-		{ &right, &wrong }, { &wrong, &right }, { &plain, &right }, { &right, &plain },
+		{ &right, &wrong },
+		{ &wrong, &right },
+		{ &plain, &right },
+		{ &right, &plain },
 	};
 
 	plain.key = NULL;
@@ -203,8 +206,19 @@ static void addresses_without_key(struct scenario_environment *environment)
 static void bad_addresses(struct scenario_environment *environment)
 {
 	static const char *const bad[] = {
-		"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:12x", "127.0.0.1:x",
-		"[::1", "[::1]", "[::1]7", "[127.0.0.1:5", "::1:5x",
+		"",
+		":",
+		"127.0.0.1",
+		"127.0.0.1:",
+		"127.0.0.1:65536",
+		"127.0.0.1:-1",
+		"127.0.0.1:12x",
+		"127.0.0.1:x",
+		"[::1",
+		"[::1]",
+		"[::1]7",
+		"[127.0.0.1:5",
+		"::1:5x",
 	};
 	struct pl_listener *listener = NULL;
 	struct pl_peer *peer = NULL;

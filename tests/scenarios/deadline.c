@@ -42,7 +42,8 @@ static void deadline_write(struct scenario_environment *environment)
 	memset(silent.target.bytes, 0, LARGE);
 	posted = clock_now();
 	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, &attributes, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	if (environment->setting->one_sided)
 		complete(environment, operation, NULL);
 	else
@@ -66,9 +67,11 @@ static void deadline_read(struct scenario_environment *environment)
 	memset(silent.target.bytes, 1, LARGE);
 	posted = clock_now();
 	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE / 2, &attributes,
-			 &operations[0], &error), &error);
+			 &operations[0], &error),
+		 &error);
 	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, LARGE / 2, 100, &attributes,
-			 &operations[1], &error), &error);
+			 &operations[1], &error),
+		 &error);
 	for (unsigned i = 0; i < 2; i++) {
 		if (environment->setting->one_sided)
 			complete(environment, operations[i], NULL);
@@ -148,9 +151,11 @@ static void cancel_running(struct scenario_environment *environment)
 	check_ok(pl_receive(silent.near_peer, 1, 0, silent.near.region, 0, 64, NULL, &operations[0], &error), &error);
 	check_ok(pl_send(silent.near_peer, 1, silent.near.region, 0, LARGE, NULL, &operations[1], &error), &error);
 	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE / 2, NULL, &operations[2],
-			  &error), &error);
+			  &error),
+		 &error);
 	check_ok(pl_read(silent.near_peer, silent.remote, LARGE / 2, silent.near.region, LARGE / 2, LARGE / 2, NULL,
-			 &operations[3], &error), &error);
+			 &operations[3], &error),
+		 &error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[4], &error),
 		 &error);
 	settle(environment, 5);
@@ -268,12 +273,8 @@ static void cancel_send(struct scenario_environment *environment)
 }
 
 const struct scenario deadline_scenarios[] = {
-	{ "deadline-write", deadline_write, 0 },
-	{ "deadline-read", deadline_read, 0 },
-	{ "deadline-others", deadline_others, 0 },
-	{ "wait-timeout", wait_timeout, SCENARIO_SETTING },
-	{ "cancel-running", cancel_running, 0 },
-	{ "cancel-any-time", cancel_any_time, 0 },
-	{ "cancel-send", cancel_send, 0 },
-	{ NULL, NULL, 0 },
+	{ "deadline-write", deadline_write, 0 },   { "deadline-read", deadline_read, 0 },
+	{ "deadline-others", deadline_others, 0 }, { "wait-timeout", wait_timeout, SCENARIO_SETTING },
+	{ "cancel-running", cancel_running, 0 },   { "cancel-any-time", cancel_any_time, 0 },
+	{ "cancel-send", cancel_send, 0 },         { NULL, NULL, 0 },
 };

@@ -39,7 +39,8 @@ static void message_flood(struct scenario_environment *environment)
 	before = resident_memory();
 	for (unsigned i = 0; i < MESSAGES; i++) {
 		check_ok(pl_send(environment->near_peer, i, near.region, i % 64 * MESSAGE, MESSAGE, &attributes, NULL,
-				 &error), &error);
+				 &error),
+			 &error);
 		if (i % 1000 == 0)
 			progress(environment);
 	}

@@ -49,10 +49,12 @@ static void rights(struct scenario_environment *environment)
 		check_number(pl_remote_length(remote), 64);
 		if (!(allowed & PL_ACCESS_WRITE))
 			check_status(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &operation,
-					      &error), -EACCES, &error);
+					      &error),
+				     -EACCES, &error);
 		if (!(allowed & PL_ACCESS_READ))
-			check_status(pl_read(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &operation,
-					     &error), -EACCES, &error);
+			check_status(
+				pl_read(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &operation, &error),
+				-EACCES, &error);
 		if (!(allowed & PL_ACCESS_ATOMIC))
 			check_status(pl_fetch_add(environment->near_peer, remote, 0, 1, NULL, NULL, &operation, &error),
 				     -EACCES, &error);
@@ -98,12 +100,24 @@ static void rights_of_region(struct scenario_environment *environment)
 
 static void ranges(struct scenario_environment *environment)
 {
-	static const struct { uint64_t remote, local, length; int status; } cases[] = {
-		{ 0, 0, 101, -ERANGE },	     { 100, 0, 1, -ERANGE },	      { 101, 0, 0, -ERANGE },
-		{ 1, 0, 100, -ERANGE },	     { UINT64_MAX, 0, 2, -ERANGE },   { 0, 200, 1, -ERANGE },
-		{ 0, 101, 100, -ERANGE },    { 0, UINT64_MAX, 1, -ERANGE },   { 0, 201, 0, -ERANGE },
-		{ 0, 0, UINT64_MAX, -ERANGE }, { 50, 50, UINT64_MAX - 49, -ERANGE },
-		{ 0, 0, 100, 0 },	     { 99, 199, 1, 0 },		      { 100, 200, 0, 0 },
+	static const struct {
+		uint64_t remote, local, length;
+		int status;
+	} cases[] = {
+		{ 0, 0, 101, -ERANGE },
+		{ 100, 0, 1, -ERANGE },
+		{ 101, 0, 0, -ERANGE },
+		{ 1, 0, 100, -ERANGE },
+		{ UINT64_MAX, 0, 2, -ERANGE },
+		{ 0, 200, 1, -ERANGE },
+		{ 0, 101, 100, -ERANGE },
+		{ 0, UINT64_MAX, 1, -ERANGE },
+		{ 0, 201, 0, -ERANGE },
+		{ 0, 0, UINT64_MAX, -ERANGE },
+		{ 50, 50, UINT64_MAX - 49, -ERANGE },
+		{ 0, 0, 100, 0 },
+		{ 99, 199, 1, 0 },
+		{ 100, 200, 0, 0 },
 	};
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 	struct pl_operation *operation;
@@ -134,8 +148,8 @@ static void ranges(struct scenario_environment *environment)
 	value_check(far.bytes, 50, POISON);
 	pattern_check(far.bytes + 50, 100, 1, 0);
 	value_check(far.bytes + 150, 50, POISON);
-	check_status(pl_send(environment->near_peer, 1, near.region, 1, 200, NULL, &operation, &error),
-		     -ERANGE, &error);
+	check_status(pl_send(environment->near_peer, 1, near.region, 1, 200, NULL, &operation, &error), -ERANGE,
+		     &error);
 	check_status(pl_receive(environment->near_peer, 1, 0, near.region, 201, 0, NULL, &operation, &error), -ERANGE,
 		     &error);
 	pl_remote_release(remote);
@@ -145,9 +159,18 @@ static void ranges(struct scenario_environment *environment)
 
 static void ranges_of_grants(struct scenario_environment *environment)
 {
-	static const struct { size_t offset, length; int status; uint64_t covers; } cases[] = {
-		{ 0, 0, 0, 200 },	   { 199, 0, 0, 1 },	   { 10, 190, 0, 190 }, { 10, 191, -ERANGE, 0 },
-		{ 201, 0, -ERANGE, 0 },	   { 0, 201, -ERANGE, 0 }, { SIZE_MAX, 1, -ERANGE, 0 },
+	static const struct {
+		size_t offset, length;
+		int status;
+		uint64_t covers;
+	} cases[] = {
+		{ 0, 0, 0, 200 },
+		{ 199, 0, 0, 1 },
+		{ 10, 190, 0, 190 },
+		{ 10, 191, -ERANGE, 0 },
+		{ 201, 0, -ERANGE, 0 },
+		{ 0, 201, -ERANGE, 0 },
+		{ SIZE_MAX, 1, -ERANGE, 0 },
 		{ 1, SIZE_MAX, -ERANGE, 0 },
 	};
 	struct pl_error error;
@@ -232,8 +255,9 @@ static void damaged_tokens(struct scenario_environment *environment)
 	for (size_t length = 0; length < token.length; length++)
 		check_status(pl_token_inspect(token.bytes, length, &info, &error), -EINVAL, &error);
 	check_status(pl_token_inspect(token.bytes, token.length + 1, &info, &error), -EINVAL, &error);
-	check_status(pl_remote_import_start(environment->near_peer, token.bytes, token.length - 1, 0,
-					    &operation, &error), -EINVAL, &error);
+	check_status(
+		pl_remote_import_start(environment->near_peer, token.bytes, token.length - 1, 0, &operation, &error),
+		-EINVAL, &error);
 	buffer_close(&far);
 }
 

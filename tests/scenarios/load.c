@@ -28,7 +28,8 @@ static void descriptor_wakeups(struct scenario_environment *environment)
 
 		for (unsigned i = 0; i < posted; i++)
 			check_ok(pl_write(environment->near_peer, remote, 8 * i, near.region, 8 * i, 8, NULL, NULL,
-					  &error), &error);
+					  &error),
+				 &error);
 		while (posted) {
 			int got = pl_poll(environment->near, completions, 4);
 
@@ -121,11 +122,13 @@ static void *worker_run(void *argument)
 
 		pattern_fill(bytes, length, seed, 0);
 		check_ok(pl_write(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
-				  &error), &error);
+				  &error),
+			 &error);
 		finish(operation);
 		memset(bytes, 0, length);
 		check_ok(pl_read(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
-				 &error), &error);
+				 &error),
+			 &error);
 		finish(operation);
 		pattern_check(bytes, length, seed, 0);
 		check_ok(pl_send_copy(worker->peer, worker->number, &seed, 8, NULL, &operation, &error), &error);
@@ -233,8 +236,8 @@ static void threads_own_peers(struct scenario_environment *environment)
 	for (unsigned i = 0; i < CONNECTORS; i++) {
 		struct connector *connector = &connectors[i];
 
-		*connector = (struct connector){ .environment = environment, .number = i,
-						 .token_length = PL_TOKEN_MAX };
+		*connector =
+			(struct connector){ .environment = environment, .number = i, .token_length = PL_TOKEN_MAX };
 		check_ok(pl_region_share(far.region, NULL, connector->token, &connector->token_length, &error), &error);
 		check_number(pthread_create(&connector->thread, NULL, connector_run, connector), 0);
 	}

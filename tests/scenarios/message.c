@@ -79,10 +79,15 @@ static void message_sizes(struct scenario_environment *environment)
 static void tag_masks(struct scenario_environment *environment)
 {
 	/* For each message, in the order sent, the receive that it must meet. */
-	static const struct { uint64_t tag; unsigned receive; } messages[] = {
+	static const struct {
+		uint64_t tag;
+		unsigned receive;
+	} messages[] = {
 		{ 0x21, 1 }, { 0x10, 0 }, { 0x10, 4 }, { 0xffffffffffffff21ull, 3 }, { 0x7f, 2 },
 	};
-	static const struct { uint64_t tag, mask; } receives[] = {
+	static const struct {
+		uint64_t tag, mask;
+	} receives[] = {
 		{ 0x10, EXACT }, { 0x2f, 0xf0 }, { 0x7f, EXACT }, { 0x01, 0x0f }, { 0, 0 },
 	};
 	enum { COUNT = 5, SLOT = 64 };
@@ -95,16 +100,16 @@ static void tag_masks(struct scenario_environment *environment)
 		buffer_open(&to, environment->far, COUNT * SLOT, PL_ACCESS_LOCAL);
 		pattern_fill(from.bytes, from.length, 3, 0);
 		for (unsigned i = 0; receive_first && i < COUNT; i++)
-			operations[i] = post_receive(environment, receives[i].tag, receives[i].mask, &to, i * SLOT,
-						     SLOT);
+			operations[i] =
+				post_receive(environment, receives[i].tag, receives[i].mask, &to, i * SLOT, SLOT);
 		for (unsigned i = 0; i < COUNT; i++)
 			complete(environment, post_send(environment, messages[i].tag, &from, i * SLOT, 40 + i), NULL);
 		settle(environment, 5);
 		for (unsigned i = 0; !receive_first && i < COUNT; i++) {
 			unsigned r = messages[i].receive;
 
-			operations[r] = post_receive(environment, receives[r].tag, receives[r].mask, &to, r * SLOT,
-						     SLOT);
+			operations[r] =
+				post_receive(environment, receives[r].tag, receives[r].mask, &to, r * SLOT, SLOT);
 		}
 		for (unsigned i = 0; i < COUNT; i++) {
 			unsigned r = messages[i].receive;
@@ -299,12 +304,14 @@ static void crossing_messages(struct scenario_environment *environment)
 		pattern_fill(from[e].bytes, COUNT * SIZE, 20 + e, 0);
 		for (unsigned i = 0; i < COUNT; i++)
 			check_ok(pl_send(peers[e], i, from[e].region, i * (uint64_t)SIZE, SIZE, NULL, &sends[e][i],
-					 &error), &error);
+					 &error),
+				 &error);
 	}
 	for (unsigned e = 0; e < 2; e++) {
 		for (unsigned i = COUNT; i-- > 0;)
 			check_ok(pl_receive(peers[e], i, EXACT, to[e].region, i * (uint64_t)SIZE, SIZE, NULL,
-					    &receives[e][i], &error), &error);
+					    &receives[e][i], &error),
+				 &error);
 	}
 	for (unsigned e = 0; e < 2; e++) {
 		for (unsigned i = 0; i < COUNT; i++) {

@@ -51,8 +51,14 @@ struct later_options {
 static void sizes_of_structures(struct scenario_environment *environment)
 {
 	struct later_options later = { setting_options(environment->setting), { 0 } };
-	struct { struct pl_attributes known; uint64_t unknown; } attributes = { PL_ATTRIBUTES_INIT, 0 };
-	struct { struct pl_grant_options known; uint64_t unknown; } grant = { PL_GRANT_OPTIONS_INIT, 0 };
+	struct {
+		struct pl_attributes known;
+		uint64_t unknown;
+	} attributes = { PL_ATTRIBUTES_INIT, 0 };
+	struct {
+		struct pl_grant_options known;
+		uint64_t unknown;
+	} grant = { PL_GRANT_OPTIONS_INIT, 0 };
 	struct pl_options earlier = setting_options(environment->setting);
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
@@ -161,12 +167,12 @@ static void mixed_handles(struct scenario_environment *environment)
 	connect_pair(environment, environment->near, environment->listener, &near, &far);
 	remote = share(environment, theirs.region, environment->near_peer, NULL);
 	other_remote = share(environment, theirs.region, near, NULL);
-	check_status(pl_write(environment->near_peer, remote, 0, theirs.region, 0, 8, NULL,
-			      &operation, &error), -EINVAL, &error);
+	check_status(pl_write(environment->near_peer, remote, 0, theirs.region, 0, 8, NULL, &operation, &error),
+		     -EINVAL, &error);
 	check_status(pl_write(environment->near_peer, other_remote, 0, mine.region, 0, 8, NULL, &operation, &error),
 		     -EINVAL, &error);
-	check_status(pl_send(environment->near_peer, 1, theirs.region, 0, 8, NULL, &operation, &error),
-		     -EINVAL, &error);
+	check_status(pl_send(environment->near_peer, 1, theirs.region, 0, 8, NULL, &operation, &error), -EINVAL,
+		     &error);
 	check(!operation);
 	pl_remote_release(remote);
 	pl_remote_release(other_remote);

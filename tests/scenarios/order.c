@@ -47,9 +47,11 @@ static void fence_write_send(struct scenario_environment *environment)
 
 		pattern_fill(pair.near.bytes, SIZE, 100 + round, 0);
 		check_ok(pl_receive(environment->far_peer, round, UINT64_MAX, message.region, 0, 8, NULL, &receive,
-				    &error), &error);
+				    &error),
+			 &error);
 		check_ok(pl_write(environment->near_peer, pair.remote, 0, pair.near.region, 0, SIZE, NULL, &write,
-				  &error), &error);
+				  &error),
+			 &error);
 		check_ok(pl_send_copy(environment->near_peer, round, &round, 8, &attributes, &send, &error), &error);
 		complete(environment, receive, &receipt);
 		pattern_check(pair.far.bytes, SIZE, 100 + round, 0);
@@ -87,7 +89,8 @@ static void fence_write_notify(struct scenario_environment *environment)
 
 		pattern_fill(pair.near.bytes, SIZE, 200 + round, 0);
 		check_ok(pl_write(environment->near_peer, pair.remote, 0, pair.near.region, 0, SIZE, NULL, &write,
-				  &error), &error);
+				  &error),
+			 &error);
 		check_ok(pl_notify(environment->near_peer, ~round, &attributes, &notify, &error), &error);
 		notified(environment, ~round);
 		pattern_check(pair.far.bytes, SIZE, 200 + round, 0);
@@ -118,6 +121,8 @@ static void write_with_notification(struct scenario_environment *environment)
 		transfers[1] = (struct pl_transfer){ pair.remote, half, pair.near.region, half, half };
 		pattern_fill(pair.near.bytes, SIZE, 300 + round, 0);
 		attributes.notify = 7000 + round;
+		/* Whatever the writer needs to know of its buffer, the notification comes after the bytes. */
+		attributes.visible = round % 2 ? PL_VISIBLE_ON_WIRE : PL_VISIBLE_PLACED;
 		check_ok(pl_writev(environment->near_peer, transfers, 2, &attributes, &operation, &error), &error);
 		notified(environment, 7000 + round);
 		pattern_check(pair.far.bytes, 2 * half, 300 + round, 0);
@@ -146,11 +151,14 @@ static void fence_writes_and_read(struct scenario_environment *environment)
 		pattern_fill(pair.near.bytes, LENGTH, 400 + 2 * i, 0);
 		pattern_fill(pair.near.bytes + LENGTH, LENGTH, 401 + 2 * i, 0);
 		check_ok(pl_write(environment->near_peer, pair.remote, 5, pair.near.region, 0, LENGTH, NULL,
-				  &operations[0], &error), &error);
+				  &operations[0], &error),
+			 &error);
 		check_ok(pl_write(environment->near_peer, pair.remote, 5, pair.near.region, LENGTH, LENGTH, &attributes,
-				  &operations[1], &error), &error);
+				  &operations[1], &error),
+			 &error);
 		check_ok(pl_read(environment->near_peer, pair.remote, 5, back.region, 0, LENGTH, &attributes,
-				 &operations[2], &error), &error);
+				 &operations[2], &error),
+			 &error);
 		for (unsigned o = 0; o < 3; o++)
 			complete(environment, operations[o], NULL);
 		pattern_check(back.bytes, LENGTH, 401 + 2 * i, 0);

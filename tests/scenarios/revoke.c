@@ -20,8 +20,8 @@ static void revocable_open(struct scenario_environment *environment, struct revo
 	revocable->token_length = PL_TOKEN_MAX;
 	check_ok(pl_region_share(revocable->far.region, NULL, revocable->token, &revocable->token_length, &error),
 		 &error);
-	revocable->remote = import_token(environment, environment->near_peer, revocable->token,
-					 revocable->token_length);
+	revocable->remote =
+		import_token(environment, environment->near_peer, revocable->token, revocable->token_length);
 }
 
 static void revocable_close(struct revocable *revocable)
@@ -105,7 +105,8 @@ static bool revoke_write_once(struct scenario_environment *environment, bool der
 	memset(revocable.near.bytes, 1, LARGE);
 	first = revocable.far.bytes;
 	check_ok(pl_write(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, LARGE, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	progress_until(environment, look_at(first) != POISON);
 	if (deregister)
 		check_number(pl_region_deregister(revocable.far.region), 0);
@@ -159,7 +160,8 @@ static void revoke_while_reading(struct scenario_environment *environment)
 		memset(revocable.near.bytes, 0, LARGE);
 		first = revocable.near.bytes;
 		check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, LARGE, NULL,
-				 &operation, &error), &error);
+				 &operation, &error),
+			 &error);
 		progress_until(environment, look_at(first) == 1);
 		check_number(revoke(&revocable), 0);
 		memset(revocable.far.bytes, POISON, LARGE);
@@ -191,10 +193,12 @@ static void revoke_one_of_two(struct scenario_environment *environment)
 
 		attributes.user_data = 1;
 		check_ok(pl_write(environment->near_peer, one.remote, at, one.near.region, at, SIZE, &attributes, NULL,
-				  &error), &error);
+				  &error),
+			 &error);
 		attributes.user_data = 2;
 		check_ok(pl_write(environment->near_peer, other.remote, at, other.near.region, at, SIZE, &attributes,
-				  NULL, &error), &error);
+				  NULL, &error),
+			 &error);
 		if (i == COUNT / 2) {
 			check_number(revoke(&one), 0);
 			digest = bytes_digest(one.far.bytes, one.far.length);

@@ -2,7 +2,7 @@
 #include "scenarios/silent.h"
 
 static void finish(struct scenario_environment *environment, struct silent *silent, struct pl_operation *operation,
-		  struct pl_receipt *receipt)
+		   struct pl_receipt *receipt)
 {
 	struct pl_error error;
 	int status;

@@ -30,7 +30,8 @@ static void write_sizes(struct scenario_environment *environment)
 		pattern_fill(source.bytes, source.length, i, 0);
 		attributes.user_data = 1000 + i;
 		check_ok(pl_write(environment->near_peer, remote, FAR_OFFSET, source.region, NEAR_OFFSET, size,
-				  &attributes, &operation, &error), &error);
+				  &attributes, &operation, &error),
+			 &error);
 		complete(environment, operation, &receipt);
 		receipt_check(environment, &receipt, PL_KIND_WRITE, size);
 		check_number(receipt.user_data, 1000 + i);
@@ -62,7 +63,8 @@ static void read_sizes(struct scenario_environment *environment)
 		pattern_fill(source.bytes, source.length, i, 0);
 		attributes.user_data = 2000 + i;
 		check_ok(pl_read(environment->near_peer, remote, FAR_OFFSET, target.region, NEAR_OFFSET, size,
-				 &attributes, &operation, &error), &error);
+				 &attributes, &operation, &error),
+			 &error);
 		complete(environment, operation, &receipt);
 		receipt_check(environment, &receipt, PL_KIND_READ, size);
 		check_number(receipt.user_data, 2000 + i);
@@ -252,7 +254,8 @@ static void visibility(struct scenario_environment *environment)
 		attributes.visible = levels[i];
 		pattern_fill(source.bytes, SIZE, 60 + i, 0);
 		check_ok(pl_write(environment->near_peer, remote, 0, source.region, 0, SIZE, &attributes, &operation,
-				  &error), &error);
+				  &error),
+			 &error);
 		complete(environment, operation, &receipt);
 		receipt_check(environment, &receipt, PL_KIND_WRITE, SIZE);
 		if (levels[i] == PL_VISIBLE_ON_WIRE) {

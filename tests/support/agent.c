@@ -6,8 +6,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum command_type { COMMAND_ACCEPT = 1, COMMAND_FILL, COMMAND_MATCH, COMMAND_SEND, COMMAND_RECEIVE, COMMAND_WAIT,
-		    COMMAND_WRITE, COMMAND_STOP };
+enum command_type {
+	COMMAND_ACCEPT = 1,
+	COMMAND_FILL,
+	COMMAND_MATCH,
+	COMMAND_SEND,
+	COMMAND_RECEIVE,
+	COMMAND_WAIT,
+	COMMAND_WRITE,
+	COMMAND_STOP
+};
 
 struct command {
 	enum command_type type;
@@ -58,13 +66,15 @@ static int64_t obey(struct served *served, const struct command *command)
 		return 0;
 	case COMMAND_RECEIVE:
 		check_ok(pl_receive(served->peer, command->first, UINT64_MAX, region, 0, command->second, NULL,
-				    operation, &error), &error);
+				    operation, &error),
+			 &error);
 		return 0;
 	case COMMAND_WAIT:
 		return pl_wait(served->operation, UINT64_MAX, NULL, NULL);
 	case COMMAND_WRITE:
 		check_ok(pl_remote_import(served->peer, command->token, command->token_length, 0, &served->remote,
-					  &error), &error);
+					  &error),
+			 &error);
 		check_ok(pl_write(served->peer, served->remote, 0, region, 0, command->first, NULL, operation, &error),
 			 &error);
 		return 0;
@@ -165,8 +175,8 @@ void agent_fill(struct agent *agent, uint64_t seed)
 
 bool agent_matches(struct agent *agent, uint64_t seed, uint64_t offset, uint64_t length)
 {
-	return order(agent, &(struct command){ .type = COMMAND_MATCH, .first = seed, .second = offset,
-					       .third = length });
+	return order(agent,
+		     &(struct command){ .type = COMMAND_MATCH, .first = seed, .second = offset, .third = length });
 }
 
 void agent_send(struct agent *agent, uint64_t tag, uint64_t length)

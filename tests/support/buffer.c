@@ -82,8 +82,7 @@ bool pattern_matches(const uint8_t *bytes, size_t length, uint64_t seed, uint64_
 	return pattern_mismatch(bytes, length, seed, position) == length;
 }
 
-void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint64_t seed,
-		      uint64_t position)
+void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint64_t seed, uint64_t position)
 {
 	size_t at = pattern_mismatch(bytes, length, seed, position);
 

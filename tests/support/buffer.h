@@ -33,8 +33,7 @@ void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t l
 bool pattern_matches(const uint8_t *bytes, size_t length, uint64_t seed, uint64_t position);
 void value_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint8_t value);
 
-#define pattern_check(bytes, length, seed, position) \
-	pattern_check_at(__FILE__, __LINE__, bytes, length, seed, position)
+#define pattern_check(bytes, length, seed, position) pattern_check_at(__FILE__, __LINE__, bytes, length, seed, position)
 #define value_check(bytes, length, value) value_check_at(__FILE__, __LINE__, bytes, length, value)
 
 /* Whether a byte has the value; memory that others write meanwhile may be looked at. */

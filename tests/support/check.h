@@ -14,8 +14,7 @@
 
 #include <peerlane/peerlane.h>
 
-void check_failed(const char *file, int line, const char *format, ...)
-	__attribute__((format(printf, 3, 4), noreturn));
+void check_failed(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4), noreturn));
 void check_status_at(const char *file, int line, const char *call, int status, int expected,
 		     const struct pl_error *error);
 void check_one_of_at(const char *file, int line, const char *call, int status, const int *expected, size_t count);

@@ -163,8 +163,8 @@ int await(struct scenario_environment *environment, struct pl_operation *operati
 	return status;
 }
 
-void complete_at(const char *file, int line, struct scenario_environment *environment,
-		 struct pl_operation *operation, struct pl_receipt *receipt)
+void complete_at(const char *file, int line, struct scenario_environment *environment, struct pl_operation *operation,
+		 struct pl_receipt *receipt)
 {
 	struct pl_error error;
 	struct pl_receipt unused;
@@ -176,8 +176,8 @@ void complete_at(const char *file, int line, struct scenario_environment *enviro
 		check_failed(file, line, "the receipt's status is %d", receipt->status);
 }
 
-void fail_with_at(const char *file, int line, struct scenario_environment *environment,
-		  struct pl_operation *operation, int status)
+void fail_with_at(const char *file, int line, struct scenario_environment *environment, struct pl_operation *operation,
+		  int status)
 {
 	struct pl_error error;
 	struct pl_receipt receipt;
@@ -187,8 +187,8 @@ void fail_with_at(const char *file, int line, struct scenario_environment *envir
 		check_failed(file, line, "the receipt's status is %d, not %d", receipt.status, status);
 }
 
-void collect(struct scenario_environment *environment, struct pl_context *context,
-	     struct pl_completion *completions, int n)
+void collect(struct scenario_environment *environment, struct pl_context *context, struct pl_completion *completions,
+	     int n)
 {
 	while (n) {
 		int got = pl_poll(context, completions, n);
@@ -228,8 +228,7 @@ void pump_stop(struct pump *pump)
 		pthread_join(pump->thread, NULL);
 }
 
-int import_status(struct scenario_environment *environment, struct pl_peer *importer, const void *token,
-		  size_t length)
+int import_status(struct scenario_environment *environment, struct pl_peer *importer, const void *token, size_t length)
 {
 	struct pl_operation *operation;
 	struct pl_receipt receipt;

@@ -29,10 +29,10 @@ struct setting {
 struct scenario_environment {
 	const struct setting *setting;
 	struct pl_context *near, *far;
-	struct pl_listener *listener; /* far's */
-	char address[96];             /* the listener's */
-	struct pl_peer *near_peer;    /* far, as near sees it */
-	struct pl_peer *far_peer;     /* near, as far sees it */
+	struct pl_listener *listener;                    /* far's */
+	char address[96];                                /* the listener's */
+	struct pl_peer *near_peer;                       /* far, as near sees it */
+	struct pl_peer *far_peer;                        /* near, as far sees it */
 	struct pl_context *driven[ENVIRONMENT_CONTEXTS]; /* contexts that waiting drives */
 };
 
@@ -68,15 +68,15 @@ int await(struct scenario_environment *environment, struct pl_operation *operati
 	  struct pl_error *error);
 /* Waits for an operation that must succeed. */
 #define complete(environment, operation, receipt) complete_at(__FILE__, __LINE__, environment, operation, receipt)
-void complete_at(const char *file, int line, struct scenario_environment *environment,
-		 struct pl_operation *operation, struct pl_receipt *receipt);
+void complete_at(const char *file, int line, struct scenario_environment *environment, struct pl_operation *operation,
+		 struct pl_receipt *receipt);
 /* Waits for an operation that must fail with this status, and be described. */
 #define fail_with(environment, operation, status) fail_with_at(__FILE__, __LINE__, environment, operation, status)
-void fail_with_at(const char *file, int line, struct scenario_environment *environment,
-		  struct pl_operation *operation, int status);
+void fail_with_at(const char *file, int line, struct scenario_environment *environment, struct pl_operation *operation,
+		  int status);
 /* Collects exactly n completions of a context. */
-void collect(struct scenario_environment *environment, struct pl_context *context,
-	     struct pl_completion *completions, int n);
+void collect(struct scenario_environment *environment, struct pl_context *context, struct pl_completion *completions,
+	     int n);
 
 /* A thread that drives contexts while others use blocking calls; none is needed without manual progress. */
 struct pump {
@@ -94,8 +94,7 @@ struct pl_remote *share(struct scenario_environment *environment, struct pl_regi
 			const struct pl_grant_options *options);
 struct pl_remote *import_token(struct scenario_environment *environment, struct pl_peer *importer, const void *token,
 			       size_t length);
-int import_status(struct scenario_environment *environment, struct pl_peer *importer, const void *token,
-		  size_t length);
+int import_status(struct scenario_environment *environment, struct pl_peer *importer, const void *token, size_t length);
 
 /* Checks all of a successful receipt of an operation of near (or far) that moved `bytes`. */
 #define receipt_check(environment, receipt, kind, bytes) \

@@ -12,8 +12,8 @@
 #define CONNECTIONS 32
 
 struct relayed {
-	int fds[2];          /* client, server */
-	uint64_t passed[2];  /* bytes from the client, from the server */
+	int fds[2];         /* client, server */
+	uint64_t passed[2]; /* bytes from the client, from the server */
 	bool ended[2];
 	bool stalled[2];
 };

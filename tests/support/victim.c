@@ -52,12 +52,14 @@ void victim_check(struct victim *victim)
 
 	pattern_fill(buffer->bytes, VICTIM_SIZE, seed, 0);
 	check_ok(pl_write(victim->good_peer, victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE, NULL, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	finish(operation);
 	pattern_check(victim->buffer.bytes + VICTIM_SIZE, VICTIM_SIZE, seed, 0);
 	memset(buffer->bytes, POISON, VICTIM_SIZE);
 	check_ok(pl_read(victim->good_peer, victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	finish(operation);
 	pattern_check(buffer->bytes, VICTIM_SIZE, seed, 0);
 	check_ok(pl_connect(victim->good, victim->address, 0, &peer, &error), &error);

@@ -44,15 +44,23 @@ static void test_refused(void **state)
 	static const struct {
 		const char *text, *default_port;
 	} cases[] = {
-		{ NULL, "5" },	      { "", "5" },	      { "host", NULL },	      { "host:", "5" },
-		{ ":", "5" },	      { "host:65536", "5" },  { "host:99999", "5" },  { "host:000001", "5" },
-		{ "host:-1", "5" },   { "host:+1", "5" },     { "host: 1", "5" },     { "host:1 ", "5" },
-		{ "host:http", "5" }, { "host:0x1", "5" },    { "host:1:2", "5" },    { "::1", "5" },
-		{ "fe80::1:2", "5" }, { "[::1", "5" },	      { "[::1]7", "5" },      { "[::1]:", "5" },
-		{ "[]:1", "5" },      { "[1.2.3.4]:1", "5" }, { "[host]:1", "5" },    { "[::1%]:1", "5" },
-		{ "[::1%a b]:1", "5" }, { "[::1%a%b]:1", "5" }, { "[[::1]]:1", "5" }, { "ho st:1", "5" },
-		{ "host/x:1", "5" },  { "h\xc3\xb6st:1", "5" }, { "host]:1", "5" },   { "host", "http" },
-		{ "host", "" },	      { "[12345:12345:12345:12345:12345:12345:12345:12345:1]:1", "5" },
+		{ NULL, "5" },          { "", "5" },
+		{ "host", NULL },       { "host:", "5" },
+		{ ":", "5" },           { "host:65536", "5" },
+		{ "host:99999", "5" },  { "host:000001", "5" },
+		{ "host:-1", "5" },     { "host:+1", "5" },
+		{ "host: 1", "5" },     { "host:1 ", "5" },
+		{ "host:http", "5" },   { "host:0x1", "5" },
+		{ "host:1:2", "5" },    { "::1", "5" },
+		{ "fe80::1:2", "5" },   { "[::1", "5" },
+		{ "[::1]7", "5" },      { "[::1]:", "5" },
+		{ "[]:1", "5" },        { "[1.2.3.4]:1", "5" },
+		{ "[host]:1", "5" },    { "[::1%]:1", "5" },
+		{ "[::1%a b]:1", "5" }, { "[::1%a%b]:1", "5" },
+		{ "[[::1]]:1", "5" },   { "ho st:1", "5" },
+		{ "host/x:1", "5" },    { "h\xc3\xb6st:1", "5" },
+		{ "host]:1", "5" },     { "host", "http" },
+		{ "host", "" },         { "[12345:12345:12345:12345:12345:12345:12345:12345:1]:1", "5" },
 	};
 	struct pl_address_text out;
 	struct pl_error error;
@@ -166,11 +174,8 @@ static void test_loopback(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_accepted),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_longest_host),
-		cmocka_unit_test(test_format),
-		cmocka_unit_test(test_loopback),
+		cmocka_unit_test(test_accepted), cmocka_unit_test(test_refused),  cmocka_unit_test(test_longest_host),
+		cmocka_unit_test(test_format),   cmocka_unit_test(test_loopback),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,9 +161,9 @@ static void test_mean(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_empty),       cmocka_unit_test(test_one_value),
-		cmocka_unit_test(test_buckets),     cmocka_unit_test(test_uniform),
-		cmocka_unit_test(test_long_tail),   cmocka_unit_test(test_every_magnitude),
+		cmocka_unit_test(test_empty),     cmocka_unit_test(test_one_value),
+		cmocka_unit_test(test_buckets),   cmocka_unit_test(test_uniform),
+		cmocka_unit_test(test_long_tail), cmocka_unit_test(test_every_magnitude),
 		cmocka_unit_test(test_mean),
 	};
 

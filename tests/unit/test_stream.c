@@ -379,8 +379,13 @@ static void test_not_tls(void **state)
 	static const struct {
 		const char *bytes;
 		size_t length;
-	} foreign[] = { { "PEERLANE\0\0\1", 11 },	{ "GET / HTTP/1.0\r\n\r\n", 18 }, { "x", 1 }, { "\0", 1 },
-			{ "\x16\x02\x01\0\1\1", 6 }, { "\x80\x2e\1\0\2", 5 },	       { "\x17\3\3\0\1\1", 6 } };
+	} foreign[] = { { "PEERLANE\0\0\1", 11 },
+			{ "GET / HTTP/1.0\r\n\r\n", 18 },
+			{ "x", 1 },
+			{ "\0", 1 },
+			{ "\x16\x02\x01\0\1\1", 6 },
+			{ "\x80\x2e\1\0\2", 5 },
+			{ "\x17\3\3\0\1\1", 6 } };
 
 	(void)state;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(foreign) * 4; i++) {
@@ -398,7 +403,8 @@ static void test_not_tls(void **state)
 /* It begins like TLS, but is not. */
 static void test_garbage_in_tls(void **state)
 {
-	static const char garbage[] = "\x16\3\1\0\x20" "01234567890123456789012345678901";
+	static const char garbage[] = "\x16\3\1\0\x20"
+				      "01234567890123456789012345678901";
 
 	(void)state;
 	for (int server = 0; server < 2; server++) {
@@ -617,7 +623,10 @@ static void test_cut_off(void **state)
 	close_link(&link);
 
 	open_tls_link(&link, true, 0);
-	assert_true(socket_send(link.server.fd, "\x17\3\3\0\x20" "01234567890123456789012345678901", 37));
+	assert_true(socket_send(link.server.fd,
+				"\x17\3\3\0\x20"
+				"01234567890123456789012345678901",
+				37));
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(read_waiting(&link.client, &byte, 1), -EPROTO);
 	close_link(&link);

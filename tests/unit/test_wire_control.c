@@ -26,9 +26,16 @@ static struct pl_control sample(enum pl_control_type type)
 	switch (type) {
 	case PL_CONTROL_HELLO:
 		message.hello = (struct pl_hello){
-			.version_min = 1, .version_max = 2, .capabilities = 0x1122334455667788, .streams = 4,
-			.eager_max = 8192, .window = 64, .flags = PL_HELLO_ENCRYPT_DATA, .software = "pl 1",
-			.fabric_count = 2, .fabrics = { { "tcp", 2, { 0xaa, 0xbb } }, { .name = "local" } },
+			.version_min = 1,
+			.version_max = 2,
+			.capabilities = 0x1122334455667788,
+			.streams = 4,
+			.eager_max = 8192,
+			.window = 64,
+			.flags = PL_HELLO_ENCRYPT_DATA,
+			.software = "pl 1",
+			.fabric_count = 2,
+			.fabrics = { { "tcp", 2, { 0xaa, 0xbb } }, { .name = "local" } },
 		};
 		fill(message.hello.boot_id, 16, 0x10);
 		fill(message.hello.context_id, 16, 0x20);
@@ -41,8 +48,9 @@ static struct pl_control sample(enum pl_control_type type)
 		fill(message.import.secret, 16, 0x30);
 		break;
 	case PL_CONTROL_IMPORTED:
-		message.imported = (struct pl_imported){ .request = 7, .length = 4096, .rights = PL_ACCESS_ALL,
-							 .key_length = 3, .key = { 1, 2, 3 } };
+		message.imported = (struct pl_imported){
+			.request = 7, .length = 4096, .rights = PL_ACCESS_ALL, .key_length = 3, .key = { 1, 2, 3 }
+		};
 		break;
 	case PL_CONTROL_RELEASE:
 		message.release = (struct pl_release){ .key_length = 3, .key = { 1, 2, 3 } };
@@ -159,19 +167,22 @@ static void assert_golden(const struct pl_control *message, const uint8_t *bytes
 	assert_memory_equal(buffer, bytes, length);
 }
 
+/* clang-format off: bytes, a line for each field or group of them */
 static void test_golden_hello(void **state)
 {
-	static const uint8_t hello[] = {
-		'P', 'L', 'C', '1', 1, 0, 0, 0, 86, 0, 0, 0,			    /* header */
-		1, 0, 2, 0,								    /* versions */
-		0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
-		0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x2b, 0x2c, 0x2d, 0x2e, 0x2f,
-		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,				    /* capabilities */
-		4, 0, 0, 0, 0, 0x20, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0,			    /* streams to flags */
-		4, 0, 'p', 'l', ' ', '1', 2, 0,						    /* software, fabrics */
-		3, 0, 't', 'c', 'p', 2, 0, 0xaa, 0xbb,
-		5, 0, 'l', 'o', 'c', 'a', 'l', 0, 0,
-	};
+	static const uint8_t
+		hello[] = {
+			'P',  'L',  'C',  '1',  1,    0,    0,    0,    86,   0,    0,    0, /* header */
+			1,    0,    2,    0,                                                 /* versions */
+			0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d,
+			0x1e, 0x1f, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x2b,
+			0x2c, 0x2d, 0x2e, 0x2f, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* capabilities */
+			4,    0,    0,    0,    0,    0x20, 0,    0,    64,   0,    0,    0,    1,    0,
+			0,    0,                                     /* streams to flags */
+			4,    0,    'p',  'l',  ' ',  '1',  2,    0, /* software, fabrics */
+			3,    0,    't',  'c',  'p',  2,    0,    0xaa, 0xbb, 5,    0,    'l',  'o',  'c',
+			'a',  'l',  0,    0,
+		};
 	struct pl_control message = sample(PL_CONTROL_HELLO);
 
 	(void)state;
@@ -181,16 +192,17 @@ static void test_golden_hello(void **state)
 static void test_golden_others(void **state)
 {
 	static const uint8_t reject[] = {
-		'P', 'L', 'C', '1', 2, 0, 0, 0, 26, 0, 0, 0, 10, 0, 0, 0,
-		16, 0, 'P', 'R', 'O', 'T', 'O', 'C', 'O', 'L', '-', 'V', 'E', 'R', 'S', 'I', 'O', 'N', 2, 0, 'n', 'o',
+		'P', 'L', 'C', '1', 2,   0,   0,   0,   26,  0,   0,   0,   10,  0,   0,   0, 16, 0,   'P',
+		'R', 'O', 'T', 'O', 'C', 'O', 'L', '-', 'V', 'E', 'R', 'S', 'I', 'O', 'N', 2, 0,  'n', 'o',
 	};
 	static const uint8_t import[] = {
-		'P', 'L', 'C', '1', 3, 0, 0, 0, 32, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1,
-		0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3a, 0x3b, 0x3c, 0x3d, 0x3e, 0x3f,
+		'P',  'L',  'C',  '1',  3,    0,    0,    0,    32,   0,    0,    0,    7,    0,    0,
+		0,    0,    0,    0,    0,    8,    7,    6,    5,    4,    3,    2,    1,    0x30, 0x31,
+		0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3a, 0x3b, 0x3c, 0x3d, 0x3e, 0x3f,
 	};
 	static const uint8_t imported[] = {
-		'P', 'L', 'C', '1', 4, 0, 0, 0, 29, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
-		0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 3, 0, 1, 2, 3,
+		'P', 'L', 'C', '1', 4,    0, 0, 0, 29, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0,
+		0,   0,   0,   0,   0x10, 0, 0, 0, 0,  0, 0, 7, 0, 0, 0, 3, 0, 1, 2, 3,
 	};
 	static const uint8_t release[] = { 'P', 'L', 'C', '1', 5, 0, 0, 0, 5, 0, 0, 0, 3, 0, 1, 2, 3 };
 	static const uint8_t lanes[] = { 'P', 'L', 'C', '1', 6, 0, 0, 0, 4, 0, 0, 0, 16, 0, 0, 0 };
@@ -200,9 +212,9 @@ static void test_golden_others(void **state)
 		const uint8_t *bytes;
 		size_t length;
 	} all[] = {
-		{ PL_CONTROL_REJECT, reject, sizeof(reject) },	    { PL_CONTROL_IMPORT, import, sizeof(import) },
+		{ PL_CONTROL_REJECT, reject, sizeof(reject) },       { PL_CONTROL_IMPORT, import, sizeof(import) },
 		{ PL_CONTROL_IMPORTED, imported, sizeof(imported) }, { PL_CONTROL_RELEASE, release, sizeof(release) },
-		{ PL_CONTROL_LANES, lanes, sizeof(lanes) },	    { PL_CONTROL_BYE, bye, sizeof(bye) },
+		{ PL_CONTROL_LANES, lanes, sizeof(lanes) },          { PL_CONTROL_BYE, bye, sizeof(bye) },
 	};
 
 	(void)state;
@@ -212,6 +224,8 @@ static void test_golden_others(void **state)
 		assert_golden(&message, all[i].bytes, all[i].length);
 	}
 }
+
+/* clang-format on */
 
 static void test_header(void **state)
 {
@@ -346,26 +360,26 @@ static void test_decoder_refuses(void **state)
 		uint8_t value;
 		int expected;
 	} cases[] = {
-		{ PL_CONTROL_HELLO, 0, 3, -EPROTO },			 /* version_min over version_max */
-		{ PL_CONTROL_HELLO, 56, 3, -EPROTO },			 /* an unknown flag */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT, 32, -EPROTO },		 /* software one too long */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 1, 0xff, -EPROTO },	 /* and by far */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 3, 0, -EPROTO },	 /* a NUL in it */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 6, 0, -EPROTO },	 /* no fabric */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 6, 5, -EPROTO },	 /* too many */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 7, 0xff, -EPROTO },	 /* by far */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0, -EPROTO },	 /* a NUL in a fabric's name */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, ' ', -EPROTO },	 /* a space in it */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0xe4, -EPROTO },	 /* not ASCII */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 13, 0x7f, -EPROTO },	 /* a blob of more than there is */
-		{ PL_CONTROL_REJECT, 0, 0, -EPROTO },			 /* code 0 */
-		{ PL_CONTROL_REJECT, 3, 0x80, -EPROTO },		 /* a negative code */
-		{ PL_CONTROL_REJECT, 4, 24, -EPROTO },			 /* id one too long */
-		{ PL_CONTROL_REJECT, 6, 0, -EPROTO },			 /* a NUL in it */
-		{ PL_CONTROL_REJECT, 24, 0, -EPROTO },			 /* a NUL in the message */
-		{ PL_CONTROL_IMPORTED, 8, 1, -EPROTO },			 /* a failure with a key */
-		{ PL_CONTROL_IMPORTED, 11, 0x80, -EPROTO },		 /* a negative status */
-		{ PL_CONTROL_IMPORTED, 20, 8, -EPROTO },		 /* an unknown right */
+		{ PL_CONTROL_HELLO, 0, 3, -EPROTO },                   /* version_min over version_max */
+		{ PL_CONTROL_HELLO, 56, 3, -EPROTO },                  /* an unknown flag */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT, 32, -EPROTO },        /* software one too long */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 1, 0xff, -EPROTO },  /* and by far */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 3, 0, -EPROTO },     /* a NUL in it */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 6, 0, -EPROTO },     /* no fabric */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 6, 5, -EPROTO },     /* too many */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 7, 0xff, -EPROTO },  /* by far */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0, -EPROTO },    /* a NUL in a fabric's name */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, ' ', -EPROTO },  /* a space in it */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0xe4, -EPROTO }, /* not ASCII */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 13, 0x7f, -EPROTO }, /* a blob of more than there is */
+		{ PL_CONTROL_REJECT, 0, 0, -EPROTO },                  /* code 0 */
+		{ PL_CONTROL_REJECT, 3, 0x80, -EPROTO },               /* a negative code */
+		{ PL_CONTROL_REJECT, 4, 24, -EPROTO },                 /* id one too long */
+		{ PL_CONTROL_REJECT, 6, 0, -EPROTO },                  /* a NUL in it */
+		{ PL_CONTROL_REJECT, 24, 0, -EPROTO },                 /* a NUL in the message */
+		{ PL_CONTROL_IMPORTED, 8, 1, -EPROTO },                /* a failure with a key */
+		{ PL_CONTROL_IMPORTED, 11, 0x80, -EPROTO },            /* a negative status */
+		{ PL_CONTROL_IMPORTED, 20, 8, -EPROTO },               /* an unknown right */
 		{ PL_CONTROL_IMPORTED, 24, PL_KEY_BLOB_MAX + 1, -EMSGSIZE },
 		{ PL_CONTROL_IMPORTED, 24, 4, -EPROTO },
 		{ PL_CONTROL_IMPORTED, 24, 2, -EPROTO },

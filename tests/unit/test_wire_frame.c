@@ -80,9 +80,9 @@ static void test_strings(void **state)
 		size_t length, size;
 		const char *text; /* NULL: bad */
 	} cases[] = {
-		{ "\0\0", 2, 1, "" },	  { "\3\0abc", 5, 4, "abc" }, { "\3\0abc", 5, 3, NULL },
-		{ "\3\0abc", 4, 9, NULL }, { "\3\0a\0c", 5, 9, NULL }, { "\3\0ab\0", 5, 9, NULL },
-		{ "\3", 1, 9, NULL },	  { "\377\377abc", 5, 9, NULL },
+		{ "\0\0", 2, 1, "" },      { "\3\0abc", 5, 4, "abc" },    { "\3\0abc", 5, 3, NULL },
+		{ "\3\0abc", 4, 9, NULL }, { "\3\0a\0c", 5, 9, NULL },    { "\3\0ab\0", 5, 9, NULL },
+		{ "\3", 1, 9, NULL },      { "\377\377abc", 5, 9, NULL },
 	};
 	struct pl_reader reader;
 	char text[16];
@@ -119,12 +119,17 @@ static void test_string_too_long_to_write(void **state)
 static void test_frame_golden(void **state)
 {
 	static const uint8_t golden[PL_FRAME_HEADER] = {
-		1, 0x80, 0, 0, 4, 3, 2, 1, 8, 7, 6, 0, 12, 11, 10, 9,
-		20, 19, 18, 17, 16, 15, 14, 13, 28, 27, 26, 25, 24, 23, 22, 21,
+		1,  0x80, 0,  0,  4,  3,  2,  1,  8,  7,  6,  0,  12, 11, 10, 9,
+		20, 19,   18, 17, 16, 15, 14, 13, 28, 27, 26, 25, 24, 23, 22, 21,
 	};
 	const struct pl_frame frame = {
-		.type = PL_FRAME_WRITE, .flags = 0x80, .ack = 0x01020304, .length = 0x00060708, .cookie = 0x090a0b0c,
-		.key = 0x0d0e0f1011121314, .offset = 0x15161718191a1b1c,
+		.type = PL_FRAME_WRITE,
+		.flags = 0x80,
+		.ack = 0x01020304,
+		.length = 0x00060708,
+		.cookie = 0x090a0b0c,
+		.key = 0x0d0e0f1011121314,
+		.offset = 0x15161718191a1b1c,
 	};
 	struct pl_frame decoded;
 	uint8_t buffer[PL_FRAME_HEADER];
@@ -249,14 +254,10 @@ static void test_status(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cursors),
-		cmocka_unit_test(test_cursor_failure_is_sticky),
-		cmocka_unit_test(test_strings),
-		cmocka_unit_test(test_string_too_long_to_write),
-		cmocka_unit_test(test_frame_golden),
-		cmocka_unit_test(test_frame_limits),
-		cmocka_unit_test(test_frame_refuses),
-		cmocka_unit_test(test_status),
+		cmocka_unit_test(test_cursors),       cmocka_unit_test(test_cursor_failure_is_sticky),
+		cmocka_unit_test(test_strings),       cmocka_unit_test(test_string_too_long_to_write),
+		cmocka_unit_test(test_frame_golden),  cmocka_unit_test(test_frame_limits),
+		cmocka_unit_test(test_frame_refuses), cmocka_unit_test(test_status),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 static void test_lane_hello(void **state)
 {
 	static const uint8_t golden[PL_LANE_HELLO] = {
-		'P',  'L',  'L',  '1',	1,    0,    2,	  3,	8,    7,    6,	  5,	4,    3,    2,	  1,
+		'P',  'L',  'L',  '1',  1,    0,    2,    3,    8,    7,    6,    5,    4,    3,    2,    1,
 		0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
 	};
 	struct pl_lane_hello decoded, hello = { .version = 1, .lane = 0x302, .ticket = 0x0102030405060708 };

@@ -13,11 +13,11 @@
 /** A range of memory of one kind, as the backend knows it. */
 struct pl_memory {
 	const struct pl_memory_ops *ops;
-	void *address;  /**< as the program sees it */
-	size_t length;  /**< bytes */
-	bool owned;     /**< allocated by the backend: release() frees it */
-	bool fragile;   /**< a file is behind it, which may be cut: the CPU must not touch it directly */
-	void *handle;   /**< the backend's own */
+	void *address; /**< as the program sees it */
+	size_t length; /**< bytes */
+	bool owned;    /**< allocated by the backend: release() frees it */
+	bool fragile;  /**< a file is behind it, which may be cut: the CPU must not touch it directly */
+	void *handle;  /**< the backend's own */
 };
 
 struct pl_memory_ops {

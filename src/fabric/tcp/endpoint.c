@@ -218,17 +218,47 @@ static unsigned tcp_streams(struct pl_endpoint *base)
 	return atomic_load(&tcp_endpoint_of(base)->lanes_up);
 }
 
+/* From here on the set of lanes stays as it is. */
+static void take_no_more(struct tcp_endpoint *endpoint)
+{
+	pthread_mutex_lock(&endpoint->lock);
+	endpoint->closed = true;
+	pthread_mutex_unlock(&endpoint->lock);
+}
+
+void tcp_lane_gone(struct tcp_endpoint *endpoint)
+{
+	struct pl_engine *home = endpoint->base.peer->home;
+	struct pl_task *task = endpoint->ended;
+
+	if (atomic_fetch_sub(&endpoint->ending, 1) == 1)
+		pl_engine_post(home, task);
+}
+
+static void abandon_lane(struct tcp_lane *lane)
+{
+	atomic_fetch_add(&lane->endpoint->ending, 1);
+	pl_engine_post(lane->engine, &lane->end_task);
+}
+
+static void tcp_abandon(struct pl_endpoint *base, struct pl_task *task)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+
+	take_no_more(endpoint);
+	endpoint->ended = task;
+	atomic_store(&endpoint->ending, 1);
+	tcp_for_each_lane(endpoint, abandon_lane);
+	tcp_lane_gone(endpoint);
+}
+
 static void close_lane(struct tcp_lane *lane)
 {
-	struct pl_engine *engine = lane->engine;
-	bool held = pl_engine_held(engine);
-
-	if (!held)
-		pl_engine_lock(engine);
-	pl_engine_withdraw(engine, &lane->task);
+	pl_engine_lock(lane->engine);
+	pl_engine_withdraw(lane->engine, &lane->task);
+	pl_engine_withdraw(lane->engine, &lane->end_task);
 	tcp_lane_shut(lane);
-	if (!held)
-		pl_engine_unlock(engine);
+	pl_engine_unlock(lane->engine);
 }
 
 static void tcp_close(struct pl_endpoint *base)
@@ -237,13 +267,12 @@ static void tcp_close(struct pl_endpoint *base)
 	struct pl_engine *home = base->peer->home;
 	bool held = pl_engine_held(home);
 
-	pthread_mutex_lock(&endpoint->lock);
-	endpoint->closed = true;
-	pthread_mutex_unlock(&endpoint->lock);
-	tcp_for_each_lane(endpoint, close_lane);
-	/* What the lanes posted home. */
-	if (!held)
+	take_no_more(endpoint);
+	if (!held) {
+		tcp_for_each_lane(endpoint, close_lane);
 		pl_engine_lock(home);
+	}
+	/* What the lanes posted home. */
 	pl_engine_withdraw(home, &endpoint->ended_task);
 	if (!held)
 		pl_engine_unlock(home);
@@ -276,6 +305,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.sweep = tcp_sweep,
 	.drained = tcp_drained,
 	.streams = tcp_streams,
+	.abandon = tcp_abandon,
 	.close = tcp_close,
 	.export_key = tcp_export_key,
 };

@@ -9,6 +9,7 @@
 static bool lane_ready(struct pl_source *source, uint32_t events);
 static void lane_idle(struct pl_source *source);
 static void lane_run(struct pl_task *task);
+static void lane_end(struct pl_task *task);
 
 void tcp_lane_init(struct tcp_lane *lane)
 {
@@ -18,6 +19,7 @@ void tcp_lane_init(struct tcp_lane *lane)
 	lane->source.idle = lane_idle;
 	lane->source.pollable = true;
 	pl_task_init(&lane->task, lane_run);
+	pl_task_init(&lane->end_task, lane_end);
 	pl_list_init(&lane->queue);
 	pl_list_init(&lane->unacked);
 	pl_list_init(&lane->spare);
@@ -83,7 +85,8 @@ static int connected(struct tcp_lane *lane)
 static int shake(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = (uint16_t)lane->index,
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION,
+				       .lane = (uint16_t)lane->index,
 				       .ticket = endpoint->ticket };
 	uint8_t bytes[PL_LANE_HELLO];
 	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
@@ -108,7 +111,8 @@ static int shake(struct tcp_lane *lane)
 
 static int greet(struct tcp_lane *lane)
 {
-	struct iovec vector = { .iov_base = lane->head + lane->head_have, .iov_len = PL_LANE_WELCOME - lane->head_have };
+	struct iovec vector = { .iov_base = lane->head + lane->head_have,
+				.iov_len = PL_LANE_WELCOME - lane->head_have };
 	ssize_t got = pl_stream_read(&lane->stream, &vector, 1);
 	uint32_t status;
 
@@ -220,6 +224,16 @@ static void lane_run(struct pl_task *task)
 		tcp_request_sweep(lane, false);
 	}
 	tcp_lane_push(lane);
+}
+
+/* Nobody posts the other task any more. */
+static void lane_end(struct pl_task *task)
+{
+	struct tcp_lane *lane = pl_container_of(task, struct tcp_lane, end_task);
+
+	pl_engine_withdraw(lane->engine, &lane->task);
+	tcp_lane_shut(lane);
+	tcp_lane_gone(lane->endpoint);
 }
 
 /* Closing a socket with unread bytes resets it, which can destroy what we sent last. */

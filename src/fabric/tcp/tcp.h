@@ -46,7 +46,7 @@ struct tcp_piece {
 	bool fragile;                   /* only the kernel may touch the payload */
 	enum pl_wire_status broken;     /* DATA: why the bytes are not the ones asked for */
 	struct pl_frame frame;
-	uint8_t copy[PL_KEY_BLOB_MAX];  /* small payloads */
+	uint8_t copy[PL_KEY_BLOB_MAX]; /* small payloads */
 };
 
 /* A request that waits for its answer. */
@@ -68,39 +68,40 @@ struct tcp_lane {
 	struct pl_source source;
 	struct pl_stream stream;
 	struct pl_task task;
+	struct pl_task end_task; /* of an abandoned endpoint */
 	atomic_uint sweep; /* asked for by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
-	bool joining, dialing;   /* what the task is to do first */
+	bool joining, dialing; /* what the task is to do first */
 	bool flushing;
-	bool blocked;            /* the socket is full: EPOLLOUT tells when there is room worth using */
+	bool blocked; /* the socket is full: EPOLLOUT tells when there is room worth using */
 
-	struct pl_list queue;    /* pieces to send */
-	uint32_t queued;         /* their unsent bytes */
-	struct pl_list unacked;  /* WRITE pieces */
-	uint32_t sequence;       /* counted frames sent */
-	uint32_t acked;          /* and acknowledged by the peer */
+	struct pl_list queue;         /* pieces to send */
+	uint32_t queued;              /* their unsent bytes */
+	struct pl_list unacked;       /* WRITE pieces */
+	uint32_t sequence;            /* counted frames sent */
+	uint32_t acked;               /* and acknowledged by the peer */
 	struct tcp_request *requests; /* TCP_REQUESTS_MAX, once needed */
 	unsigned request_count, next_request;
-	unsigned asked;          /* of these, sent */
-	uint32_t requested;      /* bytes that are to come */
-	unsigned serving;        /* requests of the peer not answered */
-	struct pl_list spare;    /* pieces for reuse */
+	unsigned asked;       /* of these, sent */
+	uint32_t requested;   /* bytes that are to come */
+	unsigned serving;     /* requests of the peer not answered */
+	struct pl_list spare; /* pieces for reuse */
 	unsigned spare_count;
 
-	uint32_t placed;         /* counted frames received */
+	uint32_t placed; /* counted frames received */
 	uint32_t placed_told;
-	uint32_t unacked_bytes;  /* received since the last ack */
+	uint32_t unacked_bytes; /* received since the last ack */
 	uint8_t head[PL_FRAME_HEADER];
 	unsigned head_have;
-	uint8_t *carry;          /* an incomplete small frame */
+	uint8_t *carry; /* an incomplete small frame */
 	uint32_t carry_length;
 	struct pl_frame current; /* bulk frame being received */
 	uint32_t remaining;
-	bool bulky;              /* the last frame was bulk: expect another */
-	struct pl_key *key;      /* WRITE: where to */
+	bool bulky;                  /* the last frame was bulk: expect another */
+	struct pl_key *key;          /* WRITE: where to */
 	struct tcp_request *request; /* DATA: what it answers */
-	uint8_t *destination;    /* next byte; NULL: drop */
+	uint8_t *destination;        /* next byte; NULL: drop */
 	enum pl_wire_status refusal;
 };
 
@@ -108,16 +109,18 @@ struct tcp_endpoint {
 	struct pl_endpoint base;
 	struct pl_context *context;
 	struct pl_task ended_task;
-	atomic_bool violated;      /* a lane ended by a protocol error */
+	atomic_bool violated; /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
-	uint64_t ticket;           /* the peer's, for initiators */
+	uint64_t ticket; /* the peer's, for initiators */
 	uint8_t ticket_secret[16];
-	unsigned wanted;           /* lanes asked for so far */
+	unsigned wanted;       /* lanes asked for so far */
+	struct pl_task *ended; /* abandoned: to post when all lanes have ended */
+	atomic_uint ending;    /* lanes that have not, plus one while they are being asked */
 
-	pthread_mutex_t lock;      /* what follows, and every operation's place in the work list */
+	pthread_mutex_t lock; /* what follows, and every operation's place in the work list */
 	struct tcp_lane *lanes[PL_STREAMS_MAX];
 	bool closed;
-	struct pl_list work;       /* operations with chunks to give out */
+	struct pl_list work; /* operations with chunks to give out */
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
@@ -138,6 +141,8 @@ void tcp_lane_dial(struct tcp_lane *lane);
 /* Has the lane's engine look for work. */
 void tcp_kick(struct tcp_lane *lane);
 void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *));
+/* A lane of an abandoned endpoint has ended; it must not be touched any more. */
+void tcp_lane_gone(struct tcp_endpoint *endpoint);
 
 /* lane.c */
 void tcp_lane_init(struct tcp_lane *lane);

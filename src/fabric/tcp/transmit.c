@@ -184,8 +184,10 @@ static void withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 	lane->serving--;
 	lane->queued -= piece->length;
 	piece->length = 0;
-	piece->frame = (struct pl_frame){ .type = PL_FRAME_FAIL, .flags = PL_FRAME_READ,
-					  .cookie = piece->frame.cookie, .offset = PL_WIRE_UNKNOWN_KEY };
+	piece->frame = (struct pl_frame){ .type = PL_FRAME_FAIL,
+					  .flags = PL_FRAME_READ,
+					  .cookie = piece->frame.cookie,
+					  .offset = PL_WIRE_UNKNOWN_KEY };
 }
 
 static void build(struct tcp_lane *lane, struct tcp_piece *piece)

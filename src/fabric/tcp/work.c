@@ -61,7 +61,9 @@ static void cannot(struct pl_operation *operation, int code)
 static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
 		       uint64_t at, uint32_t length)
 {
-	struct pl_frame frame = { .type = PL_FRAME_WRITE, .length = length, .key = key_of(segment->remote),
+	struct pl_frame frame = { .type = PL_FRAME_WRITE,
+				  .length = length,
+				  .key = key_of(segment->remote),
 				  .offset = segment->remote_offset + at };
 	const uint8_t *payload = pl_memory_host_pointer(&segment->region->memory, segment->offset + at);
 	struct tcp_piece *piece = payload ? tcp_piece_new(lane, &frame) : NULL;
@@ -82,8 +84,10 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 			 uint64_t at, uint32_t length)
 {
 	bool atomic = operation->receipt.kind != PL_KIND_READ;
-	struct pl_frame frame = { .type = atomic ? PL_FRAME_ATOMIC : PL_FRAME_READ, .length = length,
-				  .key = key_of(segment->remote), .offset = segment->remote_offset + at };
+	struct pl_frame frame = { .type = atomic ? PL_FRAME_ATOMIC : PL_FRAME_READ,
+				  .length = length,
+				  .key = key_of(segment->remote),
+				  .offset = segment->remote_offset + at };
 	uint8_t *destination = NULL;
 	struct tcp_request *request;
 	struct tcp_piece *piece;

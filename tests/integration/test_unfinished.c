@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Clients that open what they like of a peer, and never all of it: some of its data sockets, in any
+ * order, without the first; then they leave.  The listener forgets them, whichever engines they were on.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "support/attack.h"
+#include "support/cases.h"
+#include "support/socket.h"
+#include "support/victim.h"
+
+#define ATTACKERS 4
+#define ROUNDS 150
+
+static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false };
+
+struct attacker {
+	const char *address;
+	unsigned number;
+	pthread_t thread;
+};
+
+/* A data socket that the listener has welcomed. */
+static int join(const char *address, const struct pl_control *answer, unsigned index)
+{
+	const struct pl_fabric_offer *offer = &answer->hello.fabrics[0];
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = (uint16_t)index };
+	uint8_t bytes[PL_LANE_HELLO], welcome[PL_LANE_WELCOME];
+	struct pl_reader reader;
+	int fd = socket_connect(address);
+
+	check(fd >= 0);
+	pl_reader_init(&reader, offer->blob, offer->blob_length);
+	hello.ticket = pl_get_u64(&reader);
+	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
+	check(!reader.bad);
+	pl_lane_hello_encode(&hello, bytes);
+	check(socket_send(fd, bytes, sizeof(bytes)));
+	check(socket_receive(fd, welcome, sizeof(welcome), 5000));
+	return fd;
+}
+
+static void *attack(void *argument)
+{
+	const struct attacker *attacker = argument;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct pl_control answer;
+		int control = attack_greet(attacker->address, &answer), lanes[3];
+		unsigned count = 1 + (i + attacker->number) % 3;
+
+		for (unsigned lane = 0; lane < count; lane++)
+			lanes[lane] = join(attacker->address, &answer, 1 + lane);
+		/* Both may be what the listener notices first. */
+		if (i % 2)
+			close(control);
+		for (unsigned lane = 0; lane < count; lane++)
+			close(lanes[lane]);
+		if (i % 2 == 0)
+			close(control);
+	}
+	return NULL;
+}
+
+static void lanes_without_the_first(void *argument)
+{
+	struct attacker attackers[ATTACKERS];
+	struct victim victim;
+
+	victim_open(&victim, argument);
+	for (unsigned i = 0; i < ATTACKERS; i++) {
+		attackers[i] = (struct attacker){ .address = victim.address, .number = i };
+		check_number(pthread_create(&attackers[i].thread, NULL, attack, &attackers[i]), 0);
+	}
+	for (unsigned i = 0; i < ATTACKERS; i++)
+		check_number(pthread_join(attackers[i].thread, NULL), 0);
+	victim_check(&victim);
+	victim_close(&victim);
+}
+
+/* The listener's context is closed while they are at it. */
+static void closed_among_them(void *argument)
+{
+	enum { COUNT = 8 };
+
+	for (unsigned round = 0; round < 20; round++) {
+		struct pl_context *context = context_open(argument);
+		int controls[COUNT], lanes[COUNT];
+		struct pl_control answer;
+		char address[96];
+
+		listener_open(argument, context, address);
+		for (unsigned i = 0; i < COUNT; i++) {
+			controls[i] = attack_greet(address, &answer);
+			lanes[i] = join(address, &answer, 1 + i % 3);
+		}
+		for (unsigned i = 0; i < COUNT; i++)
+			close(controls[i]);
+		pl_close(context);
+		for (unsigned i = 0; i < COUNT; i++)
+			close(lanes[i]);
+	}
+}
+
+int main(void)
+{
+	const struct test_case cases[] = {
+		{ "lanes without the first", lanes_without_the_first, &plain, 20 },
+		{ "closed among them", closed_among_them, &plain, 20 },
+	};
+
+	return cases_run("unfinished", cases, sizeof(cases) / sizeof(cases[0]));
+}
