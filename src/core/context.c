@@ -45,9 +45,6 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "encrypt_data", "encryption needs a key");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
 		return bad_option(error, "key", "a key has 16 to 1024 bytes");
-	if (options->fabric && strcmp(options->fabric, "auto") && strcmp(options->fabric, pl_tcp_fabric.name))
-		return pl_fail(error, -ENOTSUP, "FABRIC-UNKNOWN", "pl_open", options->fabric,
-			       "use \"auto\", or a fabric that this build has: \"tcp\"", "there is no such fabric");
 	return 0;
 }
 
@@ -145,13 +142,12 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->options.allocator = NULL;
 	context->options.key = NULL;
 	context->options.fabric = NULL;
-	context->fabric = &pl_tcp_fabric;
 	init_lists(context);
 	read_boot_id(context->boot_id);
-	rc = pl_random(context->id, sizeof(context->id));
-	if (rc < 0)
-		pl_fail_errno(error, rc, "SYSTEM", "getrandom", NULL);
-	else if (options.key)
+	rc = pl_fabrics_choose(context, options.fabric, error);
+	if (rc == 0 && pl_random(context->id, sizeof(context->id)) < 0)
+		rc = pl_fail_errno(error, -EIO, "SYSTEM", "getrandom", NULL);
+	if (rc == 0 && options.key)
 		rc = pl_tls_open(&context->allocator, options.key, options.key_length, &context->tls, error);
 	if (rc == 0)
 		rc = open_engines(context, error);

@@ -46,7 +46,8 @@ struct pl_context {
 	struct pl_engine *engines[PL_ENGINES_MAX];
 	unsigned engine_count;
 	atomic_uint next_engine;
-	const struct pl_fabric_ops *fabric;
+	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* those to choose from, the best first */
+	unsigned fabric_count;
 
 	pthread_mutex_t lock; /* the lists, and slots */
 	struct pl_list peers, listeners, regions, remotes;
@@ -321,8 +322,17 @@ void pl_peer_control(struct pl_channel *channel, const struct pl_control *messag
 void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
 /* Opening failed: tells whoever waits, and frees the peer, later. Home. */
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
+/* Initiator: what to say first. */
 void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello);
-int pl_peer_take_hello(struct pl_peer *peer, const struct pl_hello *hello, struct pl_error *error);
+
+/* choice.c: which fabric a peer gets.  All fabrics of this build, the best first, NULL at the end. */
+extern const struct pl_fabric_ops *const pl_fabrics[];
+/* Sets the context's fabrics: all, or the one of that name. */
+int pl_fabrics_choose(struct pl_context *context, const char *name, struct pl_error *error);
+/* Initiator: what it could use to reach the peer, into its hello. */
+void pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello);
+/* Acceptor: takes the best that the initiator offers.  Initiator: takes what the acceptor chose.  NULL: nothing fits. */
+const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct pl_hello *hello);
 
 /* Runs an operation that began, or holds it behind a fence. Home. */
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);
@@ -411,6 +421,8 @@ struct pl_endpoint {
  */
 struct pl_fabric_ops {
 	const char *name;
+	/* Whether it can be used for this peer, whose addresses are known. Before create(). Default: always. */
+	bool (*serves)(struct pl_peer *peer);
 	const char *reason; /* why bytes go the way they go, for receipts */
 	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
 	/* Acceptor: how the initiator reaches it.  Returns the blob's length. */

@@ -4,7 +4,7 @@
 
 #include "core/core.h"
 
-void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello)
+static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 {
 	struct pl_context *context = peer->context;
 
@@ -17,17 +17,12 @@ void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->window = PL_MESSAGE_WINDOW;
 	hello->flags = context->options.encrypt_data ? PL_HELLO_ENCRYPT_DATA : 0;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
-	hello->fabric_count = 1;
-	snprintf(hello->fabrics[0].name, sizeof(hello->fabrics[0].name), "%s", peer->ops->name);
 }
 
-/* What the other end says of our fabric; NULL if it does not have it. */
-static const struct pl_fabric_offer *offer_of(const struct pl_peer *peer, const struct pl_hello *hello)
+void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello)
 {
-	for (unsigned i = 0; i < hello->fabric_count; i++)
-		if (!strcmp(hello->fabrics[i].name, peer->ops->name))
-			return &hello->fabrics[i];
-	return NULL;
+	fill_hello(peer, hello);
+	pl_fabrics_offer(peer, hello);
 }
 
 /* The status that tells a refused initiator why. */
@@ -38,7 +33,8 @@ static enum pl_wire_status refusal_of(const struct pl_error *error)
 	return !strcmp(error->id, "PROTOCOL-VERSION") ? PL_WIRE_VERSION : PL_WIRE_INTERNAL;
 }
 
-int pl_peer_take_hello(struct pl_peer *peer, const struct pl_hello *hello, struct pl_error *error)
+static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const struct pl_fabric_offer **offer,
+		      struct pl_error *error)
 {
 	static const uint8_t unknown[16];
 	struct pl_context *context = peer->context;
@@ -47,10 +43,11 @@ int pl_peer_take_hello(struct pl_peer *peer, const struct pl_hello *hello, struc
 		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", "hello", NULL, "use releases of Peerlane that match",
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
-	if (!offer_of(peer, hello))
+	*offer = pl_fabrics_take(peer, hello);
+	if (!*offer)
 		return pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL,
 			       "leave the fabric to be chosen at both ends",
-			       "the other end does not offer the fabric %s", peer->ops->name);
+			       "the two ends have no fabric in common that reaches these addresses");
 	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->streams == 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits make no sense");
 	snprintf(peer->software, sizeof(peer->software), "%s", hello->software);
@@ -76,8 +73,10 @@ static void unexpected(struct pl_peer *peer)
 static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
 	struct pl_control answer = { .type = PL_CONTROL_HELLO };
+	const struct pl_fabric_offer *offer;
+	struct pl_fabric_offer *choice;
 	struct pl_error error;
-	int rc = pl_peer_take_hello(peer, hello, &error);
+	int rc = take_hello(peer, hello, &offer, &error);
 
 	if (rc < 0) {
 		answer.type = PL_CONTROL_REJECT;
@@ -96,9 +95,11 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	pthread_mutex_lock(&peer->context->lock);
 	peer->joinable = true;
 	pthread_mutex_unlock(&peer->context->lock);
-	pl_peer_hello(peer, &answer.hello);
-	answer.hello.fabrics[0].blob_length =
-		(uint16_t)peer->ops->describe(peer->endpoint, answer.hello.fabrics[0].blob);
+	fill_hello(peer, &answer.hello);
+	answer.hello.fabric_count = 1;
+	choice = &answer.hello.fabrics[0];
+	snprintf(choice->name, sizeof(choice->name), "%s", peer->ops->name);
+	choice->blob_length = (uint16_t)peer->ops->describe(peer->endpoint, choice->blob);
 	rc = pl_channel_send(&peer->channel, &answer);
 	if (rc < 0) {
 		pl_fail_errno(&error, rc, "CONNECT-FAILED", "hello", NULL);
@@ -109,9 +110,9 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 /* The acceptor's hello came: connect the endpoint. */
 static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
-	const struct pl_fabric_offer *offer = offer_of(peer, hello);
+	const struct pl_fabric_offer *offer;
 	struct pl_error error;
-	int rc = pl_peer_take_hello(peer, hello, &error);
+	int rc = take_hello(peer, hello, &offer, &error);
 
 	if (rc == 0)
 		rc = peer->ops->create(peer, &peer->endpoint, &error);

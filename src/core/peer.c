@@ -51,7 +51,8 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	peer->context = context;
 	peer->initiator = initiator;
 	peer->home = pl_context_pick_engine(context);
-	peer->ops = context->fabric;
+	/* Until one is agreed upon. */
+	peer->ops = context->fabrics[0];
 	peer->dialing.fd = peer->incoming.fd = -1;
 	pl_list_init(&peer->backlog_link);
 	pl_list_init(&peer->operations);
@@ -252,7 +253,6 @@ static void close_control(struct pl_peer *peer, int status, const struct pl_erro
 	if (atomic_load(&peer->state) == PL_PEER_UP)
 		atomic_store(&peer->state, PL_PEER_LOST);
 	stop_operations(peer, status, error);
-	pl_messages_drop(peer);
 }
 
 /* The last step: nothing refers to it any more. */
@@ -262,6 +262,8 @@ static void peer_free(struct pl_peer *peer)
 
 	pl_engine_withdraw(peer->home, &peer->task);
 	pl_engine_withdraw(peer->home, &peer->credit_task);
+	/* Messages may have come until the endpoint was closed. */
+	pl_messages_drop(peer);
 	pl_key_table_clear(peer);
 	pl_completions_forget_peer(context, peer);
 	pl_free(&context->allocator, peer->targets);
