@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/written.h"
 #include "control/tls.h"
 
 /* The most that one TLS record carries. */
@@ -241,6 +242,8 @@ static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t 
 	ssize_t copied = to_record ? process_vm_readv(getpid(), &own, 1, parts, (unsigned long)count, 0)
 				   : process_vm_writev(getpid(), &own, 1, parts, (unsigned long)count, 0);
 
+	for (int i = 0; i < count && !to_record && copied == (ssize_t)length; i++)
+		pl_mark_written(parts[i].iov_base, parts[i].iov_len);
 	if (copied >= 0 || errno == EFAULT)
 		return copied >= 0 ? copied : -EFAULT;
 	for (int i = 0; i < count; i++) {

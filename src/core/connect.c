@@ -113,7 +113,11 @@ static void shake_hands(struct pl_peer *peer, uint32_t events)
 	peer->channel.closed = pl_peer_channel_closed;
 	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, NULL, 0);
 	if (rc == 0) {
-		pl_peer_hello(peer, &hello.hello);
+		rc = pl_peer_hello(peer, &hello.hello, &error);
+		if (rc < 0) {
+			pl_peer_open_failed(peer, &error);
+			return;
+		}
 		rc = pl_channel_send(&peer->channel, &hello);
 	}
 	if (rc < 0)

@@ -112,7 +112,9 @@ static void init_lists(struct pl_context *context)
 	pl_list_init(&context->remotes);
 	pl_list_init(&context->completed);
 	pl_list_init(&context->handles);
+	pl_expiry_init(context);
 	pthread_mutex_init(&context->lock, NULL);
+	pthread_mutex_init(&context->fabric_lock, NULL);
 	pthread_mutex_init(&context->grant_lock, NULL);
 	pthread_mutex_init(&context->queue_lock, NULL);
 	pthread_mutex_init(&context->handle_lock, NULL);
@@ -253,6 +255,7 @@ void pl_close(struct pl_context *context)
 	pl_grants_clear(context);
 	while ((at = first_of(context, &context->regions)))
 		pl_region_destroy(pl_list_entry(at, struct pl_region, link));
+	pl_fabrics_close(context);
 	for (unsigned i = 0; i < context->engine_count; i++)
 		pl_engine_close(context->engines[i]);
 	if (context->event_fd >= 0)
@@ -261,6 +264,7 @@ void pl_close(struct pl_context *context)
 		close(context->poll_fd);
 	pl_tls_close(context->tls);
 	pthread_mutex_destroy(&context->lock);
+	pthread_mutex_destroy(&context->fabric_lock);
 	pthread_mutex_destroy(&context->grant_lock);
 	pthread_mutex_destroy(&context->queue_lock);
 	pthread_mutex_destroy(&context->handle_lock);

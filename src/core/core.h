@@ -48,6 +48,8 @@ struct pl_context {
 	atomic_uint next_engine;
 	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* those to choose from, the best first */
 	unsigned fabric_count;
+	pthread_mutex_t fabric_lock;         /* making the states */
+	void *fabric_states[PL_FABRICS_MAX]; /* what a fabric keeps for the context; in the order above */
 
 	pthread_mutex_t lock; /* the lists, and slots */
 	struct pl_list peers, listeners, regions, remotes;
@@ -57,6 +59,8 @@ struct pl_context {
 	pthread_mutex_t grant_lock; /* grants and every peer's keys */
 	struct pl_grant **grants;
 	size_t grant_count;
+	struct pl_task expiry_task; /* of grants, on the first engine */
+	struct pl_timer expiry_timer;
 
 	pthread_mutex_t queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
@@ -82,12 +86,27 @@ struct pl_engine *pl_context_pick_engine(struct pl_context *context);
 
 /* -- regions and grants ------------------------------------------------------------------------- */
 
+/*
+ * What a fabric made of memory, so that a device reaches it.  Hangs on a region, for use by this end,
+ * or on a grant or key, for use by the peer, and is released with it.  grant_lock
+ */
+struct pl_registration {
+	struct pl_list link;
+	const void *device;
+	void (*release)(struct pl_registration *registration);
+};
+
+/* The one for a device, or NULL. */
+struct pl_registration *pl_registration_find(const struct pl_list *registrations, const void *device);
+void pl_registrations_release(struct pl_list *registrations);
+
 struct pl_region {
 	struct pl_list link;
 	struct pl_context *context;
 	struct pl_memory memory;
 	unsigned access;
 	atomic_uint busy; /* operations of ours that use it */
+	struct pl_list registrations;
 };
 
 /* A token that was given out. Freed when revoked and no key refers to it. */
@@ -99,6 +118,7 @@ struct pl_grant {
 	unsigned rights;
 	uint64_t expires; /* CLOCK_REALTIME, 0 never */
 	struct pl_list keys;
+	struct pl_list registrations;
 };
 
 /* What one peer may reach: made when it imports a grant, or for the time of one large send. */
@@ -112,6 +132,7 @@ struct pl_key {
 	atomic_bool revoked;
 	unsigned references;            /* grant_lock */
 	struct pl_operation *operation; /* large send: one of its parts ends when nobody refers to the key */
+	struct pl_list registrations;   /* of a large send */
 };
 
 struct pl_key_table {
@@ -128,13 +149,17 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 			      enum pl_wire_status *status);
 void pl_key_release(struct pl_peer *peer, struct pl_key *key);
 /*
- * A key by which the peer reads the bytes of a large send: operation->source_key.  Adds a part to
- * the operation, which is done when the key was destroyed and the memory is used no more. 0 or -ENOMEM.
+ * A key by which the peer reads the bytes of a large send: operation->source_key; and, into blob, what
+ * the peer needs to use it.  Adds a part to the operation, which is done when the key was destroyed and
+ * the memory is used no more.  Length of the blob, or -ENOMEM, or why the fabric cannot.
  */
-int pl_key_create(struct pl_peer *peer, struct pl_operation *operation);
+int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX]);
 void pl_key_destroy(struct pl_peer *peer, uint64_t id);
 void pl_key_table_clear(struct pl_peer *peer);
 void pl_grants_clear(struct pl_context *context);
+/* expiry.c: takes registrations away when their grants expire.  Watch: a grant that expires has one now. */
+void pl_expiry_init(struct pl_context *context);
+void pl_expiry_watch(struct pl_context *context);
 void pl_region_destroy(struct pl_region *region);
 
 /* pl_token_decode() with the public errors. */
@@ -323,16 +348,19 @@ void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *e
 /* Opening failed: tells whoever waits, and frees the peer, later. Home. */
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
 /* Initiator: what to say first. */
-void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello);
+int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
 
 /* choice.c: which fabric a peer gets.  All fabrics of this build, the best first, NULL at the end. */
 extern const struct pl_fabric_ops *const pl_fabrics[];
 /* Sets the context's fabrics: all, or the one of that name. */
 int pl_fabrics_choose(struct pl_context *context, const char *name, struct pl_error *error);
-/* Initiator: what it could use to reach the peer, into its hello. */
-void pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello);
+/* Initiator: what it could use to reach the peer, into its hello.  Fails if there is nothing: why the last is not. */
+int pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
 /* Acceptor: takes the best that the initiator offers.  Initiator: takes what the acceptor chose.  NULL: nothing fits. */
 const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct pl_hello *hello);
+/* The place for a fabric's state; fabric_lock. */
+void **pl_fabric_state(struct pl_context *context, const struct pl_fabric_ops *fabric);
+void pl_fabrics_close(struct pl_context *context);
 
 /* Runs an operation that began, or holds it behind a fence. Home. */
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);
@@ -421,8 +449,8 @@ struct pl_endpoint {
  */
 struct pl_fabric_ops {
 	const char *name;
-	/* Whether it can be used for this peer, whose addresses are known. Before create(). Default: always. */
-	bool (*serves)(struct pl_peer *peer);
+	/* 0 if it can be used for this peer, whose addresses are known; or why not.  Before create(). Default: 0. */
+	int (*serves)(struct pl_peer *peer, struct pl_error *error);
 	const char *reason; /* why bytes go the way they go, for receipts */
 	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
 	/* Acceptor: how the initiator reaches it.  Returns the blob's length. */
@@ -450,10 +478,17 @@ struct pl_fabric_ops {
 	 * of the home engine, once it was abandoned.
 	 */
 	void (*close)(struct pl_endpoint *endpoint);
-	/* The remote key of a key of ours; returns its length. */
-	int (*export_key)(struct pl_endpoint *endpoint, const struct pl_key *key, uint8_t blob[PL_KEY_BLOB_MAX]);
+	/*
+	 * The remote key of a key of ours, which begins with its id; returns its length or a negative
+	 * errno.  What it registers for that hangs on the grant, or, if that is NULL, on the key.  grant_lock
+	 */
+	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+			  uint8_t blob[PL_KEY_BLOB_MAX]);
+	/* The context closes: peers, regions and threads are gone, engines are not. Default: there is no state. */
+	void (*close_state)(struct pl_context *context, void *state);
 };
 
 extern const struct pl_fabric_ops pl_tcp_fabric;
+extern const struct pl_fabric_ops pl_verbs_fabric;
 
 #endif

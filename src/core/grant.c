@@ -37,6 +37,27 @@ static ssize_t table_insert(const struct pl_allocator *allocator, void ***table,
 	return (ssize_t)index;
 }
 
+struct pl_registration *pl_registration_find(const struct pl_list *registrations, const void *device)
+{
+	pl_list_for_each(at, registrations) {
+		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
+
+		if (registration->device == device)
+			return registration;
+	}
+	return NULL;
+}
+
+void pl_registrations_release(struct pl_list *registrations)
+{
+	while (!pl_list_empty(registrations)) {
+		struct pl_registration *registration = pl_list_first(registrations, struct pl_registration, link);
+
+		pl_list_remove(&registration->link);
+		registration->release(registration);
+	}
+}
+
 /* -- keys: grant_lock is held ------------------------------------------------------------------- */
 
 /* Returns the operation that a part of ends with the key, for the caller to tell after unlocking. */
@@ -46,6 +67,7 @@ static struct pl_operation *key_unreference(struct pl_context *context, struct p
 
 	if (--key->references)
 		return NULL;
+	pl_registrations_release(&key->registrations);
 	pl_free(&context->allocator, key);
 	return operation;
 }
@@ -78,6 +100,7 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	}
 	peer->keys.used++;
 	pl_list_init(&key->grant_link);
+	pl_list_init(&key->registrations);
 	key->id = (uint64_t)random << 32 | (uint32_t)index;
 	key->memory = memory;
 	key->offset = offset;
@@ -90,6 +113,8 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 
 static struct pl_operation *key_remove(struct pl_peer *peer, struct pl_key *key)
 {
+	/* A device does not look whether the key was revoked. */
+	pl_registrations_release(&key->registrations);
 	peer->keys.keys[(uint32_t)key->id] = NULL;
 	peer->keys.used--;
 	pl_list_remove(&key->grant_link);
@@ -141,20 +166,25 @@ void pl_key_release(struct pl_peer *peer, struct pl_key *key)
 	tell(operation);
 }
 
-int pl_key_create(struct pl_peer *peer, struct pl_operation *operation)
+int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	const struct pl_segment *segment = operation->segments;
 	struct pl_key *key;
+	int rc = -ENOMEM;
 
 	pthread_mutex_lock(&peer->context->grant_lock);
 	key = key_insert(peer, &segment->region->memory, segment->offset, segment->length, PL_ACCESS_READ, 0);
-	if (key) {
+	if (key)
+		rc = peer->ops->export_key(peer->endpoint, NULL, key, blob);
+	if (key && rc < 0)
+		key_remove(peer, key);
+	if (rc >= 0) {
 		key->operation = operation;
 		operation->source_key = key->id;
 		atomic_fetch_add(&operation->pending, 1);
 	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
-	return key ? 0 : -ENOMEM;
+	return rc;
 }
 
 void pl_key_destroy(struct pl_peer *peer, uint64_t id)
@@ -203,6 +233,7 @@ static void grant_remove(struct pl_context *context, struct pl_grant *grant)
 		pl_list_remove(&key->grant_link);
 	}
 	context->grants[(uint32_t)grant->id] = NULL;
+	pl_registrations_release(&grant->registrations);
 	pl_free(&context->allocator, grant);
 }
 
@@ -245,6 +276,7 @@ static struct pl_grant *grant_new(struct pl_region *region, const struct pl_gran
 	if (!grant)
 		return NULL;
 	pl_list_init(&grant->keys);
+	pl_list_init(&grant->registrations);
 	grant->region = region;
 	grant->offset = options->offset;
 	grant->length = options->length;
@@ -343,11 +375,20 @@ int pl_token_inspect(const void *data, size_t length, struct pl_token_info *info
 	return 0;
 }
 
+/* Why the fabric could not make the memory reachable for its device. */
+static enum pl_wire_status refusal_of(int code)
+{
+	if (code == -EFAULT)
+		return PL_WIRE_MEMORY;
+	return code == -ENOMEM ? PL_WIRE_BUSY : PL_WIRE_UNSUPPORTED;
+}
+
 void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer)
 {
 	struct pl_context *context = peer->context;
 	struct pl_grant *grant;
 	struct pl_key *key = NULL;
+	bool watch = false;
 
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
 	pthread_mutex_lock(&context->grant_lock);
@@ -360,12 +401,21 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 		answer->status = key ? PL_WIRE_OK : PL_WIRE_BUSY;
 	}
 	if (key) {
+		int length = peer->ops->export_key(peer->endpoint, grant, key, answer->key);
+
 		pl_list_append(&grant->keys, &key->grant_link);
 		answer->length = key->length;
 		answer->rights = key->rights;
-		answer->key_length = (uint16_t)peer->ops->export_key(peer->endpoint, key, answer->key);
+		answer->key_length = (uint16_t)length;
+		if (length < 0) {
+			key_remove(peer, key);
+			*answer = (struct pl_imported){ .request = import->request, .status = refusal_of(length) };
+		}
+		watch = grant->expires && !pl_list_empty(&grant->registrations);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
+	if (watch)
+		pl_expiry_watch(context);
 }
 
 /* -- the end of a region ------------------------------------------------------------------------ */
@@ -377,6 +427,9 @@ void pl_region_destroy(struct pl_region *region)
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&region->link);
 	pthread_mutex_unlock(&context->lock);
+	pthread_mutex_lock(&context->grant_lock);
+	pl_registrations_release(&region->registrations);
+	pthread_mutex_unlock(&context->grant_lock);
 	pl_memory_release(&region->memory);
 	pl_free(&context->allocator, region);
 }

@@ -19,10 +19,10 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
 }
 
-void pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello)
+int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error)
 {
 	fill_hello(peer, hello);
-	pl_fabrics_offer(peer, hello);
+	return pl_fabrics_offer(peer, hello, error);
 }
 
 /* The status that tells a refused initiator why. */
@@ -43,6 +43,8 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", "hello", NULL, "use releases of Peerlane that match",
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
+	/* Not every fabric can. */
+	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
 	*offer = pl_fabrics_take(peer, hello);
 	if (!*offer)
 		return pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL,
@@ -56,7 +58,6 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 	peer->window = hello->window;
 	peer->eager_max = PL_EAGER_MAX;
 	peer->streams = PL_MIN(PL_MAX(hello->streams, context->options.streams), (unsigned)PL_STREAMS_MAX);
-	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
 	return 0;
 }
 

@@ -46,14 +46,12 @@ static int offer(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_frame frame = { .type = PL_FRAME_OFFER, .key = operation->tag, .offset = operation->total };
 	uint8_t blob[PL_KEY_BLOB_MAX];
-	struct pl_key key = { 0 };
-	int rc = pl_key_create(peer, operation);
+	int rc = pl_key_create(peer, operation, blob);
 
 	if (rc < 0)
 		return rc;
-	key.id = operation->source_key;
 	frame.cookie = operation->cookie = ++peer->next_cookie;
-	frame.length = (uint32_t)peer->ops->export_key(peer->endpoint, &key, blob);
+	frame.length = (uint32_t)rc;
 	pl_list_append(&peer->offered, &operation->queue_link);
 	/* The part that is left is done by the peer's FINISH. */
 	atomic_fetch_add(&operation->pending, 1);
@@ -61,8 +59,8 @@ static int offer(struct pl_peer *peer, struct pl_operation *operation)
 	if (rc < 0) {
 		pl_list_remove(&operation->queue_link);
 		pl_operation_part_done(operation);
+		pl_key_destroy(peer, operation->source_key);
 		operation->source_key = 0;
-		pl_key_destroy(peer, key.id);
 	}
 	return rc;
 }

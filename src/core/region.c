@@ -20,6 +20,7 @@ static struct pl_region *region_new(struct pl_context *context, unsigned access)
 	if (region) {
 		region->context = context;
 		region->access = access;
+		pl_list_init(&region->registrations);
 	}
 	return region;
 }

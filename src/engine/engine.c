@@ -285,8 +285,14 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 	struct epoll_event event;
 
 	pl_engine_lock(engine);
-	pl_list_for_each_safe(at, next, &engine->hot)
-		cool(engine, pl_list_entry(at, struct pl_source, hot));
+	while (!pl_list_empty(&engine->hot)) {
+		struct pl_source *source = pl_list_first(&engine->hot, struct pl_source, hot);
+
+		cool(engine, source);
+		/* It may have to be told before its descriptor tells anything. */
+		if (source->idle)
+			source->idle(source);
+	}
 	pl_engine_unlock(engine);
 	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
 	    errno == ENOSYS)

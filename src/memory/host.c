@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/written.h"
 #include "memory/memory.h"
 
 static uintptr_t page_mask(void)
@@ -108,8 +109,11 @@ static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_m
 	ssize_t copied = into_memory ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
 				     : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
 
-	if (copied == (ssize_t)length)
+	if (copied == (ssize_t)length) {
+		if (into_memory)
+			pl_mark_written(memory, length);
 		return 0;
+	}
 	if (copied >= 0 || errno == EFAULT)
 		return -EFAULT;
 	memcpy(into_memory ? memory : buffer, into_memory ? buffer : memory, length);

@@ -12,8 +12,8 @@
 #define SLOT 20000
 #define ADDITIONS 10
 
-static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false };
-static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false };
+static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false, false };
+static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false, false };
 
 /* What the server sends each client: its number, and the token of the region with all slots. */
 struct ticket {

@@ -16,8 +16,8 @@
 
 #define SIZE (32u << 20)
 
-static const struct setting wired = { "wired", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 4, true, false, false };
-static const struct setting sealed = { "sealed", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 2, true, true, false };
+static const struct setting wired = { "wired", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 4, true, false, false, false };
+static const struct setting sealed = { "sealed", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 2, true, true, false, false };
 
 /* Runs a command made of words; true if it succeeded. */
 static bool command(const char *words)

@@ -2,7 +2,7 @@
 /*
  * Runs the scenarios over a fabric in several settings, each in a process of its own.
  *
- *   test_scenarios [--fabric NAME] [--host ADDRESS] [--one-sided] [--setting NAME] [--here] [--list] [PATTERN]
+ *   test_scenarios [--fabric NAME] [--host ADDRESS] [--one-sided] [--slow] [--setting NAME] [--here] [--list] [PATTERN]
  *
  * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger.
  */
@@ -22,6 +22,7 @@
 #include "scenarios/scenario.h"
 
 #define DEADLINE 10
+#define DEADLINE_SLOW 50
 
 struct matrix_row {
 	struct setting setting;
@@ -29,13 +30,13 @@ struct matrix_row {
 };
 
 static const struct matrix_row matrix[] = {
-	{ { "thread", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false }, 0 },
-	{ { "manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 4, false, false, false }, 0 },
-	{ { "thread-key", "tcp", "[::1]", PL_PROGRESS_THREAD, 4, true, false, false },
+	{ { "thread", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false, false }, 0 },
+	{ { "manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 4, false, false, false, false }, 0 },
+	{ { "thread-key", "tcp", "[::1]", PL_PROGRESS_THREAD, 4, true, false, false, false },
 	  SCENARIO_HEAVY | SCENARIO_SETTING },
-	{ { "thread-encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 4, true, true, false },
+	{ { "thread-encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 4, true, true, false, false },
 	  SCENARIO_SETTING | SCENARIO_CONTROL },
-	{ { "manual-encrypted", "tcp", "[::1]", PL_PROGRESS_MANUAL, 1, true, true, false },
+	{ { "manual-encrypted", "tcp", "[::1]", PL_PROGRESS_MANUAL, 1, true, true, false, false },
 	  SCENARIO_HEAVY | SCENARIO_SETTING | SCENARIO_CONTROL },
 };
 #define ROWS (sizeof(matrix) / sizeof(matrix[0]))
@@ -49,7 +50,7 @@ struct run {
 
 struct selection {
 	const char *fabric, *host, *setting, *pattern;
-	bool one_sided, here, list;
+	bool one_sided, slow, here, list;
 };
 
 static bool has_ipv6(void)
@@ -80,7 +81,8 @@ static void scenario_test(void **state)
 	if (run->here)
 		run_here(run);
 	else
-		assert_int_equal(process_run(run->name, DEADLINE, run_here, run), 0);
+		assert_int_equal(process_run(run->name, run->setting.slow ? DEADLINE_SLOW : DEADLINE, run_here, run),
+				 0);
 }
 
 static bool selected(const struct selection *selection, const struct matrix_row *row, const struct scenario *scenario)
@@ -88,6 +90,9 @@ static bool selected(const struct selection *selection, const struct matrix_row 
 	if (selection->setting && strcmp(selection->setting, row->setting.name))
 		return false;
 	if (selection->pattern && fnmatch(selection->pattern, scenario->name, 0))
+		return false;
+	/* What is the same for every fabric is done with the first one. */
+	if (selection->fabric && strcmp(selection->fabric, "tcp") && (scenario->flags & SCENARIO_CONTROL))
 		return false;
 	return !(scenario->flags & row->skipped);
 }
@@ -113,6 +118,7 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 				if (selection->host)
 					run->setting.host = selection->host;
 				run->setting.one_sided = selection->one_sided;
+				run->setting.slow = selection->slow;
 				if (!ipv6 && run->setting.host[0] == '[')
 					continue;
 				snprintf(run->name, sizeof(run->name), "%s %s %s", run->setting.fabric,
@@ -127,13 +133,10 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 static int parse(int argc, char **argv, struct selection *selection)
 {
 	static const struct option options[] = {
-		{ "fabric", required_argument, NULL, 'f' },
-		{ "host", required_argument, NULL, 'a' },
-		{ "setting", required_argument, NULL, 's' },
-		{ "one-sided", no_argument, NULL, 'o' },
-		{ "here", no_argument, NULL, 'h' },
-		{ "list", no_argument, NULL, 'l' },
-		{ NULL, 0, NULL, 0 },
+		{ "fabric", required_argument, NULL, 'f' },  { "host", required_argument, NULL, 'a' },
+		{ "setting", required_argument, NULL, 's' }, { "one-sided", no_argument, NULL, 'o' },
+		{ "slow", no_argument, NULL, 'w' },          { "here", no_argument, NULL, 'h' },
+		{ "list", no_argument, NULL, 'l' },          { NULL, 0, NULL, 0 },
 	};
 	int option;
 
@@ -150,6 +153,9 @@ static int parse(int argc, char **argv, struct selection *selection)
 			break;
 		case 'o':
 			selection->one_sided = true;
+			break;
+		case 'w':
+			selection->slow = true;
 			break;
 		case 'h':
 			selection->here = true;

@@ -14,7 +14,7 @@
 #define ATTACKERS 4
 #define ROUNDS 150
 
-static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false };
+static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
 
 struct attacker {
 	const char *address;

@@ -353,7 +353,7 @@ const struct scenario connect_scenarios[] = {
 	{ "bad-addresses", bad_addresses, SCENARIO_CONTROL },
 	{ "listener-addresses", listener_addresses, 0 },
 	{ "peer-information", peer_information, 0 },
-	{ "cancel-connect", cancel_connect, SCENARIO_SETTING },
+	{ "cancel-connect", cancel_connect, SCENARIO_SETTING | SCENARIO_CONTROL },
 	{ "blocking-calls", blocking_calls, SCENARIO_SETTING },
 	{ NULL, NULL, 0 },
 };

@@ -5,6 +5,7 @@
 #include "scenarios/scenario.h"
 
 #define MESSAGES 100000
+#define MESSAGES_SLOW 6000
 #define MESSAGE 4096
 
 /* Takes the completions that are there; returns how many. */
@@ -29,6 +30,7 @@ static void message_flood(struct scenario_environment *environment)
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct buffer near, far;
 	struct pl_error error;
+	const unsigned count = environment->setting->slow ? MESSAGES_SLOW : MESSAGES;
 	uint64_t before;
 	unsigned sent = 0, received = 0;
 
@@ -37,7 +39,7 @@ static void message_flood(struct scenario_environment *environment)
 	buffer_open(&far, environment->far, MESSAGE, PL_ACCESS_LOCAL);
 	pattern_fill(near.bytes, near.length, 1, 0);
 	before = resident_memory();
-	for (unsigned i = 0; i < MESSAGES; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		check_ok(pl_send(environment->near_peer, i, near.region, i % 64 * MESSAGE, MESSAGE, &attributes, NULL,
 				 &error),
 			 &error);
@@ -48,8 +50,8 @@ static void message_flood(struct scenario_environment *environment)
 	/* All messages together would be 400 MB; the sender's own records are some hundred bytes each. */
 	check(resident_within(before, 160u << 20));
 	sent = drain(environment->near);
-	check(sent < MESSAGES / 4);
-	while (received < MESSAGES) {
+	check(sent < count / 4);
+	while (received < count) {
 		struct pl_operation *operation;
 		struct pl_receipt receipt;
 
@@ -63,7 +65,7 @@ static void message_flood(struct scenario_environment *environment)
 		if (++received % 1000 == 0)
 			sent += drain(environment->near);
 	}
-	while (sent < MESSAGES) {
+	while (sent < count) {
 		sent += drain(environment->near);
 		progress(environment);
 	}

@@ -85,8 +85,13 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const ui
 	return *(const volatile uint8_t *)byte;
 }
 
-#define LARGE (256u << 20)
 #define ATTEMPTS 4
+
+/* Long enough to be cut short. */
+static size_t large(const struct scenario_environment *environment)
+{
+	return environment->setting->slow ? 48u << 20 : 256u << 20;
+}
 
 /*
  * Revokes while a large write runs: what is in the target's memory when the call returns stays as it
@@ -94,6 +99,7 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const ui
  */
 static bool revoke_write_once(struct scenario_environment *environment, bool deregister)
 {
+	const size_t size = large(environment);
 	struct revocable revocable;
 	const uint8_t *first;
 	struct pl_operation *operation;
@@ -101,22 +107,22 @@ static bool revoke_write_once(struct scenario_environment *environment, bool der
 	uint64_t digest;
 	int status;
 
-	revocable_open(environment, &revocable, LARGE);
-	memset(revocable.near.bytes, 1, LARGE);
+	revocable_open(environment, &revocable, size);
+	memset(revocable.near.bytes, 1, size);
 	first = revocable.far.bytes;
-	check_ok(pl_write(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, LARGE, NULL,
-			  &operation, &error),
+	check_ok(pl_write(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL, &operation,
+			  &error),
 		 &error);
 	progress_until(environment, look_at(first) != POISON);
 	if (deregister)
 		check_number(pl_region_deregister(revocable.far.region), 0);
 	else
 		check_number(revoke(&revocable), 0);
-	digest = bytes_digest(revocable.far.bytes, LARGE);
+	digest = bytes_digest(revocable.far.bytes, size);
 	status = await(environment, operation, NULL, &error);
 	check_one_of(status, 0, -EACCES);
 	settle(environment, 20);
-	check(bytes_digest(revocable.far.bytes, LARGE) == digest);
+	check(bytes_digest(revocable.far.bytes, size) == digest);
 	if (deregister) {
 		revocable.far.region = NULL;
 		check_refused(environment, &revocable);
@@ -146,6 +152,7 @@ static void deregister_while_writing(struct scenario_environment *environment)
 /* What the owner writes to the memory after the call returned is not read by anybody. */
 static void revoke_while_reading(struct scenario_environment *environment)
 {
+	const size_t size = large(environment);
 	bool cut = false;
 
 	for (unsigned i = 0; i < ATTEMPTS && !cut; i++) {
@@ -155,20 +162,20 @@ static void revoke_while_reading(struct scenario_environment *environment)
 		struct pl_error error;
 		int status;
 
-		revocable_open(environment, &revocable, LARGE);
-		memset(revocable.far.bytes, 1, LARGE);
-		memset(revocable.near.bytes, 0, LARGE);
+		revocable_open(environment, &revocable, size);
+		memset(revocable.far.bytes, 1, size);
+		memset(revocable.near.bytes, 0, size);
 		first = revocable.near.bytes;
-		check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, LARGE, NULL,
+		check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL,
 				 &operation, &error),
 			 &error);
 		progress_until(environment, look_at(first) == 1);
 		check_number(revoke(&revocable), 0);
-		memset(revocable.far.bytes, POISON, LARGE);
+		memset(revocable.far.bytes, POISON, size);
 		status = await(environment, operation, NULL, &error);
 		check_one_of(status, 0, -EACCES);
 		cut = status == -EACCES;
-		check(!bytes_contain(revocable.near.bytes, LARGE, POISON));
+		check(!bytes_contain(revocable.near.bytes, size, POISON));
 		revocable_close(&revocable);
 	}
 	check(cut);

@@ -21,7 +21,8 @@ struct setting {
 	unsigned streams;
 	bool key;
 	bool encrypted;
-	bool one_sided; /* reads, writes and atomics need no progress at the target */
+	bool one_sided; /* reads, writes and atomics need no progress at the target, which keeps its pages locked */
+	bool slow;      /* an emulated processor: fewer rounds, more time */
 };
 
 #define ENVIRONMENT_CONTEXTS 8

@@ -11,6 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef PL_HAVE_VALGRIND
+#include <valgrind/valgrind.h>
+#endif
+
 #include "support/check.h"
 
 /* Instrumented code, on a machine that does other things too: time limits are for what hangs. */
@@ -19,6 +23,15 @@
 #else
 #define SLOWNESS 2u
 #endif
+
+static unsigned slowness(void)
+{
+#ifdef PL_HAVE_VALGRIND
+	if (RUNNING_ON_VALGRIND)
+		return 20;
+#endif
+	return SLOWNESS;
+}
 
 static uint64_t read_clock(clockid_t id)
 {
@@ -113,9 +126,9 @@ int process_run(const char *name, unsigned seconds, void (*test)(void *argument)
 		exit(0);
 	}
 	setpgid(pid, pid);
-	ended = ended_within(pid, seconds * SLOWNESS, &status);
+	ended = ended_within(pid, seconds * slowness(), &status);
 	if (!ended) {
-		fprintf(stderr, "%s: not done within %u s\n", name, seconds * SLOWNESS);
+		fprintf(stderr, "%s: not done within %u s\n", name, seconds * slowness());
 		kill(pid, SIGABRT);
 		if (!ended_within(pid, 2, &status))
 			process_kill(pid, SIGKILL);

@@ -282,11 +282,13 @@ static void tcp_close(struct pl_endpoint *base)
 	pl_free(&endpoint->context->allocator, endpoint);
 }
 
-static int tcp_export_key(struct pl_endpoint *base, const struct pl_key *key, uint8_t blob[PL_KEY_BLOB_MAX])
+static int tcp_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
+			  uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	struct pl_writer writer;
 
 	(void)base;
+	(void)grant;
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
 	return (int)(writer.at - writer.begin);

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A device knows no time: what it may reach for a peer is taken from it when the grant expires.  In
+ * contexts without threads that is when the program next drives it.
+ */
+#include "core/core.h"
+
+/* The wall clock may be set meanwhile. */
+#define LOOK_AGAIN PL_NS_PER_S
+
+/* Time until the next grant expires, UINT64_MAX if none does. */
+static uint64_t expire(struct pl_context *context)
+{
+	uint64_t now = pl_wall_clock(), left = UINT64_MAX;
+
+	pthread_mutex_lock(&context->grant_lock);
+	for (size_t i = 0; i < context->grant_count; i++) {
+		struct pl_grant *grant = context->grants[i];
+
+		if (!grant || !grant->expires || pl_list_empty(&grant->registrations))
+			continue;
+		if (grant->expires <= now)
+			pl_registrations_release(&grant->registrations);
+		else
+			left = PL_MIN(left, grant->expires - now);
+	}
+	pthread_mutex_unlock(&context->grant_lock);
+	return left;
+}
+
+static void look(struct pl_context *context)
+{
+	uint64_t left = expire(context);
+
+	if (left != UINT64_MAX)
+		pl_timer_set(context->engines[0], &context->expiry_timer, pl_now() + PL_MIN(left, LOOK_AGAIN));
+}
+
+static void timer_expired(struct pl_timer *timer)
+{
+	look(pl_container_of(timer, struct pl_context, expiry_timer));
+}
+
+static void grant_registered(struct pl_task *task)
+{
+	look(pl_container_of(task, struct pl_context, expiry_task));
+}
+
+void pl_expiry_init(struct pl_context *context)
+{
+	pl_timer_init(&context->expiry_timer, timer_expired);
+	pl_task_init(&context->expiry_task, grant_registered);
+}
+
+void pl_expiry_watch(struct pl_context *context)
+{
+	pl_engine_post(context->engines[0], &context->expiry_task);
+}

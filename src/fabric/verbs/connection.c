@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* From an address to a queue pair and back, again and again in the life of an endpoint. */
+#include "fabric/verbs/verbs.h"
+
+#define RESOLVE_MS 2000
+#define BACKLOG 256
+/* Soft-RoCE takes 7 for "for ever". */
+#define RETRIES 6
+/* For ever: the receiver may be busy, and every operation has its own time-out. */
+#define RECEIVER_RETRIES 7
+#define READS_MAX 16u
+/* Between two attempts to connect again. */
+#define PAUSE_FIRST (2 * PL_NS_PER_MS)
+#define PAUSE_MAX (500 * PL_NS_PER_MS)
+
+/* What a connection request said, on its way to the peer's engine. */
+struct verbs_join {
+	struct rdma_cm_id *id;
+	uint16_t generation;
+	uint8_t reads; /* that the initiator wants to have under way */
+};
+
+static const struct verbs_library *library_of(const struct verbs_endpoint *endpoint)
+{
+	return endpoint->state->library;
+}
+
+static bool finished(const struct verbs_endpoint *endpoint)
+{
+	return endpoint->closing || endpoint->base.peer->leaving ||
+	       atomic_load(&endpoint->base.peer->state) == PL_PEER_LOST;
+}
+
+/* -- listening ------------------------------------------------------------------------------------ */
+
+static bool same_host_part(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
+}
+
+static struct verbs_listener *listener_new(struct verbs_state *state, const struct sockaddr_storage *address)
+{
+	struct verbs_listener *listener = pl_zalloc(&state->context->allocator, sizeof(*listener));
+	struct sockaddr_storage any = *address;
+
+	if (!listener) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	listener->address = *address;
+	((struct sockaddr_in *)&any)->sin_port = 0;
+	if (!state->library->rdma_create_id(state->cms[0].channel, &listener->id, NULL, RDMA_PS_TCP)) {
+		if (!state->library->rdma_bind_addr(listener->id, (struct sockaddr *)&any) &&
+		    !state->library->rdma_listen(listener->id, BACKLOG)) {
+			pl_list_append(&state->listeners, &listener->link);
+			return listener;
+		}
+		state->library->rdma_destroy_id(listener->id);
+	}
+	pl_free(&state->context->allocator, listener);
+	return NULL;
+}
+
+int verbs_listen(struct verbs_state *state, const struct sockaddr_storage *address)
+{
+	struct verbs_listener *listener = NULL;
+	int rc;
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->listeners) {
+		listener = pl_list_entry(at, struct verbs_listener, link);
+		if (same_host_part(&listener->address, address))
+			break;
+		listener = NULL;
+	}
+	if (!listener)
+		listener = listener_new(state, address);
+	rc = listener ? ntohs(state->library->rdma_get_src_port(listener->id)) : -errno;
+	pthread_mutex_unlock(&state->lock);
+	return rc;
+}
+
+/* -- queue pairs ---------------------------------------------------------------------------------- */
+
+static int make_queue_pair(struct verbs_endpoint *endpoint)
+{
+	struct verbs_device *device = verbs_device_get(endpoint->state, endpoint->id->verbs);
+	struct ibv_qp_init_attr attributes = {
+		.cap = { .max_send_wr = VERBS_SEND_DEPTH, .max_send_sge = 1, .max_inline_data = VERBS_INLINE },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	endpoint->device = device;
+	endpoint->queue = device ? verbs_queue_get(endpoint->state, device, endpoint->base.peer->home) : NULL;
+	if (!endpoint->queue)
+		return -ENOMEM;
+	attributes.send_cq = attributes.recv_cq = endpoint->queue->cq;
+	attributes.srq = endpoint->queue->srq;
+	if (library_of(endpoint)->rdma_create_qp(endpoint->id, device->pd, &attributes))
+		return -errno;
+	endpoint->inline_max = attributes.cap.max_inline_data;
+	endpoint->unsignaled = 0;
+	pl_list_append(
+		&endpoint->queue->endpoints[endpoint->id->qp->qp_num % PL_ARRAY_SIZE(endpoint->queue->endpoints)],
+		&endpoint->queue_link);
+	return 0;
+}
+
+static uint8_t reads_of(const struct verbs_device *device)
+{
+	int most = PL_MIN(device->attributes.max_qp_rd_atom, device->attributes.max_qp_init_rd_atom);
+
+	return (uint8_t)PL_MIN((unsigned)PL_MAX(most, 1), READS_MAX);
+}
+
+static void drop_id(struct verbs_endpoint *endpoint)
+{
+	if (!endpoint->id)
+		return;
+	pl_list_remove(&endpoint->queue_link);
+	if (endpoint->id->qp)
+		library_of(endpoint)->rdma_destroy_qp(endpoint->id);
+	library_of(endpoint)->rdma_destroy_id(endpoint->id);
+	endpoint->id = NULL;
+	endpoint->queue = NULL;
+}
+
+/* -- both ends ------------------------------------------------------------------------------------ */
+
+static void dial_later(struct verbs_endpoint *endpoint)
+{
+	uint64_t pause = PAUSE_FIRST << PL_MIN(endpoint->attempts, 10u);
+
+	if (finished(endpoint) || !endpoint->base.peer->initiator)
+		return;
+	endpoint->attempts++;
+	pl_timer_set(endpoint->base.peer->home, &endpoint->retry, pl_now() + PL_MIN(pause, PAUSE_MAX));
+}
+
+/* This attempt came to nothing. */
+static void connect_failed(struct verbs_endpoint *endpoint, int code, const char *call)
+{
+	struct pl_peer *peer = endpoint->base.peer;
+	struct pl_error error;
+
+	drop_id(endpoint);
+	endpoint->link = VERBS_DOWN;
+	if (endpoint->opened) {
+		dial_later(endpoint);
+		return;
+	}
+	pl_fail_errno(&error, code, "RDMA-CONNECT", call, NULL);
+	pl_peer_lose(peer, &error);
+}
+
+/*
+ * The initiator's end is established first.  It must not speak of the peer before the acceptor's end
+ * is, so that one begins, with a frame that says nothing.
+ */
+static void open_first(struct verbs_endpoint *endpoint)
+{
+	struct pl_peer *peer = endpoint->base.peer;
+	const struct pl_frame frame = { .type = PL_FRAME_CREDIT };
+	struct pl_error error;
+
+	endpoint->opened = true;
+	if (verbs_message(&endpoint->base, &frame, NULL, NULL) == 0) {
+		pl_peer_up(peer);
+	} else {
+		pl_fail_memory(&error, "connect");
+		pl_peer_lose(peer, &error);
+	}
+}
+
+static void established(struct verbs_endpoint *endpoint)
+{
+	if (endpoint->link != VERBS_CONNECTING)
+		return;
+	endpoint->link = VERBS_UP;
+	endpoint->attempts = 0;
+	if (!endpoint->opened && !endpoint->base.peer->initiator)
+		open_first(endpoint);
+	verbs_flush(endpoint);
+}
+
+void verbs_fail(struct verbs_endpoint *endpoint)
+{
+	if (endpoint->link == VERBS_RESOLVING || endpoint->link == VERBS_CONNECTING) {
+		connect_failed(endpoint, -ECONNRESET, "rdma_connect");
+		return;
+	}
+	if (endpoint->link != VERBS_UP)
+		return;
+	endpoint->link = VERBS_DRAINING;
+	/* This also moves the queue pair into the error state, in which the card gives everything back. */
+	if (library_of(endpoint)->rdma_disconnect(endpoint->id)) {
+		struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
+
+		library_of(endpoint)->ibv_modify_qp(endpoint->id->qp, &attributes, IBV_QP_STATE);
+	}
+	if (pl_list_empty(&endpoint->posted))
+		pl_engine_post(endpoint->base.peer->home, &endpoint->drained_task);
+}
+
+static void accept_joined(struct verbs_endpoint *endpoint);
+
+void verbs_drained_run(struct pl_task *task)
+{
+	struct verbs_endpoint *endpoint = pl_container_of(task, struct verbs_endpoint, drained_task);
+
+	if (endpoint->link != VERBS_DRAINING)
+		return;
+	endpoint->link = VERBS_DOWN;
+	/* Frames that arrived before the end. */
+	while (verbs_queue_poll(endpoint->queue))
+		;
+	drop_id(endpoint);
+	if (endpoint->joined)
+		accept_joined(endpoint);
+	else
+		dial_later(endpoint);
+}
+
+/* -- initiator ------------------------------------------------------------------------------------ */
+
+void verbs_dial(struct verbs_endpoint *endpoint)
+{
+	struct pl_peer *peer = endpoint->base.peer;
+	struct sockaddr_storage from = peer->local_address, to = peer->address;
+
+	endpoint->generation++;
+	endpoint->link = VERBS_RESOLVING;
+	((struct sockaddr_in *)&from)->sin_port = 0;
+	((struct sockaddr_in *)&to)->sin_port = htons(endpoint->port);
+	if (library_of(endpoint)->rdma_create_id(endpoint->cm->channel, &endpoint->id, endpoint, RDMA_PS_TCP)) {
+		endpoint->id = NULL;
+		connect_failed(endpoint, -errno, "rdma_create_id");
+	} else if (library_of(endpoint)->rdma_resolve_addr(endpoint->id, (struct sockaddr *)&from,
+							   (struct sockaddr *)&to, RESOLVE_MS)) {
+		connect_failed(endpoint, -errno, "rdma_resolve_addr");
+	}
+}
+
+static void address_resolved(struct verbs_endpoint *endpoint)
+{
+	if (library_of(endpoint)->rdma_resolve_route(endpoint->id, RESOLVE_MS))
+		connect_failed(endpoint, -errno, "rdma_resolve_route");
+}
+
+static void route_resolved(struct verbs_endpoint *endpoint)
+{
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION,
+				       .lane = endpoint->generation,
+				       .ticket = endpoint->ticket };
+	uint8_t bytes[PL_LANE_HELLO];
+	struct rdma_conn_param parameters = {
+		.private_data = bytes,
+		.private_data_len = sizeof(bytes),
+		.retry_count = RETRIES,
+		.rnr_retry_count = RECEIVER_RETRIES,
+	};
+	int rc = make_queue_pair(endpoint);
+
+	if (rc < 0) {
+		connect_failed(endpoint, rc, "rdma_create_qp");
+		return;
+	}
+	memcpy(hello.secret, endpoint->ticket_secret, sizeof(hello.secret));
+	pl_lane_hello_encode(&hello, bytes);
+	parameters.responder_resources = parameters.initiator_depth = reads_of(endpoint->queue->device);
+	endpoint->link = VERBS_CONNECTING;
+	if (library_of(endpoint)->rdma_connect(endpoint->id, &parameters))
+		connect_failed(endpoint, -errno, "rdma_connect");
+}
+
+/* -- acceptor ------------------------------------------------------------------------------------- */
+
+static void refuse(const struct verbs_library *library, struct rdma_cm_id *id)
+{
+	library->rdma_reject(id, NULL, 0);
+	library->rdma_destroy_id(id);
+}
+
+static void join_free(struct verbs_endpoint *endpoint, struct verbs_join *join)
+{
+	if (!join)
+		return;
+	refuse(library_of(endpoint), join->id);
+	pl_free(&endpoint->state->context->allocator, join);
+}
+
+/* On the listener's engine; nothing of it is believed. */
+static void requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *bytes, uint8_t length, uint8_t reads)
+{
+	struct pl_context *context = cm->state->context;
+	struct verbs_join *join = NULL;
+	struct pl_lane_hello hello;
+	struct pl_peer *peer = NULL;
+
+	if (length >= PL_LANE_HELLO && pl_lane_hello_decode(bytes, &hello) == 0)
+		peer = pl_peer_by_ticket(context, hello.ticket, hello.secret);
+	if (peer && peer->ops == &pl_verbs_fabric)
+		join = pl_zalloc(&context->allocator, sizeof(*join));
+	if (join) {
+		struct verbs_endpoint *endpoint = verbs_endpoint_of(peer->endpoint);
+
+		*join = (struct verbs_join){ .id = id, .generation = hello.lane, .reads = reads };
+		id->context = endpoint;
+		if (endpoint->cm == cm || !cm->state->library->rdma_migrate_id(id, endpoint->cm->channel)) {
+			join_free(endpoint, atomic_exchange(&endpoint->joining, join));
+			pl_engine_post(peer->home, &endpoint->join_task);
+			id = NULL;
+		} else {
+			pl_free(&context->allocator, join);
+		}
+	}
+	if (peer)
+		pl_peer_unpin(peer);
+	if (id)
+		refuse(cm->state->library, id);
+}
+
+static void accept_joined(struct verbs_endpoint *endpoint)
+{
+	struct verbs_join *join = endpoint->joined;
+	struct rdma_conn_param parameters = { .rnr_retry_count = RECEIVER_RETRIES };
+	uint8_t wanted = join->reads;
+	int rc;
+
+	endpoint->joined = NULL;
+	if (finished(endpoint)) {
+		join_free(endpoint, join);
+		return;
+	}
+	endpoint->id = join->id;
+	pl_free(&endpoint->state->context->allocator, join);
+	endpoint->link = VERBS_CONNECTING;
+	rc = make_queue_pair(endpoint);
+	if (rc < 0) {
+		library_of(endpoint)->rdma_reject(endpoint->id, NULL, 0);
+		connect_failed(endpoint, rc, "rdma_create_qp");
+		return;
+	}
+	parameters.responder_resources = parameters.initiator_depth = PL_MIN(reads_of(endpoint->queue->device), wanted);
+	if (library_of(endpoint)->rdma_accept(endpoint->id, &parameters))
+		connect_failed(endpoint, -errno, "rdma_accept");
+}
+
+void verbs_join_run(struct pl_task *task)
+{
+	struct verbs_endpoint *endpoint = pl_container_of(task, struct verbs_endpoint, join_task);
+	struct verbs_join *join = atomic_exchange(&endpoint->joining, NULL);
+
+	if (!join)
+		return;
+	/* An attempt that the initiator gave up, overtaken by the next. */
+	if (finished(endpoint) || join->generation <= endpoint->generation) {
+		join_free(endpoint, join);
+		return;
+	}
+	endpoint->generation = join->generation;
+	join_free(endpoint, endpoint->joined);
+	endpoint->joined = join;
+	if (endpoint->link == VERBS_DOWN)
+		accept_joined(endpoint);
+	else if (endpoint->link == VERBS_UP)
+		verbs_fail(endpoint);
+	else if (endpoint->link == VERBS_CONNECTING) {
+		drop_id(endpoint);
+		endpoint->link = VERBS_DOWN;
+		accept_joined(endpoint);
+	}
+}
+
+void verbs_joins_drop(struct verbs_endpoint *endpoint)
+{
+	join_free(endpoint, atomic_exchange(&endpoint->joining, NULL));
+	join_free(endpoint, endpoint->joined);
+	endpoint->joined = NULL;
+}
+
+void verbs_links_drop(struct verbs_endpoint *endpoint)
+{
+	drop_id(endpoint);
+	endpoint->link = VERBS_DOWN;
+}
+
+/* -- events --------------------------------------------------------------------------------------- */
+
+static void happened(struct verbs_endpoint *endpoint, enum rdma_cm_event_type type, int status)
+{
+	switch (type) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		address_resolved(endpoint);
+		break;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		route_resolved(endpoint);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		established(endpoint);
+		break;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+		connect_failed(endpoint, status < 0 ? status : -EHOSTUNREACH,
+			       library_of(endpoint)->rdma_event_str(type));
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+		connect_failed(endpoint, -ECONNREFUSED, library_of(endpoint)->rdma_event_str(type));
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		verbs_fail(endpoint);
+		break;
+	default:
+		break;
+	}
+}
+
+/* One event; false if there is none. */
+static bool take_event(struct verbs_cm *cm)
+{
+	const struct verbs_library *library = cm->state->library;
+	uint8_t bytes[PL_LANE_HELLO] = { 0 };
+	struct verbs_endpoint *endpoint;
+	enum rdma_cm_event_type type;
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	uint8_t length, reads;
+	int status;
+
+	if (library->rdma_get_cm_event(cm->channel, &event))
+		return false;
+	type = event->event;
+	id = event->id;
+	status = event->status;
+	endpoint = id->context;
+	length = event->param.conn.private_data_len;
+	reads = event->param.conn.initiator_depth;
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST && event->param.conn.private_data)
+		memcpy(bytes, event->param.conn.private_data, PL_MIN(length, sizeof(bytes)));
+	/* Before anything else, as an id is destroyed only when its events are acknowledged. */
+	library->rdma_ack_cm_event(event);
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		requested(cm, id, bytes, length, reads);
+	else if (endpoint && endpoint->id == id)
+		happened(endpoint, type, status);
+	return true;
+}
+
+bool verbs_cm_ready(struct pl_source *source, uint32_t events)
+{
+	struct verbs_cm *cm = pl_container_of(source, struct verbs_cm, source);
+	bool any = false;
+
+	(void)events;
+	while (take_event(cm))
+		any = true;
+	return any;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * libibverbs and librdmacm, loaded when they are first asked for: one binary runs with and without them.
+ *
+ * Calls go through the table, `library->ibv_alloc_pd(context)`, with the types that the headers give
+ * them.  What the headers define inline without a call of libibverbs (ibv_post_send(), ibv_poll_cq(),
+ * ibv_req_notify_cq(), memory windows, ...) is used as it is.  What they define inline with one is
+ * below as a function.
+ */
+#ifndef PL_VERBS_LIBRARY_H
+#define PL_VERBS_LIBRARY_H
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "base/base.h"
+
+/* Macros in place of functions, which would also replace members of that name. */
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+
+/*
+ * The functions, and the versions that they had when their types became what they are.  The linker would have taken
+ * these; a plain dlsym(3) takes the default of the library that is found, which may be another one.
+ */
+#define VERBS_IBVERBS_FUNCTIONS(NEEDED, OPTIONAL) \
+	NEEDED(ibv_get_device_name, "IBVERBS_1.1") \
+	NEEDED(ibv_query_device, "IBVERBS_1.1") \
+	NEEDED(ibv_query_port, "IBVERBS_1.1") \
+	NEEDED(ibv_alloc_pd, "IBVERBS_1.1") \
+	NEEDED(ibv_dealloc_pd, "IBVERBS_1.1") \
+	NEEDED(ibv_reg_mr, "IBVERBS_1.1") \
+	NEEDED(ibv_dereg_mr, "IBVERBS_1.1") \
+	NEEDED(ibv_create_comp_channel, "IBVERBS_1.0") \
+	NEEDED(ibv_destroy_comp_channel, "IBVERBS_1.0") \
+	NEEDED(ibv_create_cq, "IBVERBS_1.1") \
+	NEEDED(ibv_destroy_cq, "IBVERBS_1.1") \
+	NEEDED(ibv_get_cq_event, "IBVERBS_1.1") \
+	NEEDED(ibv_ack_cq_events, "IBVERBS_1.1") \
+	NEEDED(ibv_create_srq, "IBVERBS_1.1") \
+	NEEDED(ibv_destroy_srq, "IBVERBS_1.1") \
+	NEEDED(ibv_modify_qp, "IBVERBS_1.1") \
+	NEEDED(ibv_wc_status_str, "IBVERBS_1.1") \
+	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8")
+
+#define VERBS_RDMACM_FUNCTIONS(NEEDED, OPTIONAL) \
+	NEEDED(rdma_create_event_channel, "RDMACM_1.0") \
+	NEEDED(rdma_destroy_event_channel, "RDMACM_1.0") \
+	NEEDED(rdma_create_id, "RDMACM_1.0") \
+	NEEDED(rdma_destroy_id, "RDMACM_1.0") \
+	NEEDED(rdma_migrate_id, "RDMACM_1.0") \
+	NEEDED(rdma_bind_addr, "RDMACM_1.0") \
+	NEEDED(rdma_resolve_addr, "RDMACM_1.0") \
+	NEEDED(rdma_resolve_route, "RDMACM_1.0") \
+	NEEDED(rdma_connect, "RDMACM_1.0") \
+	NEEDED(rdma_listen, "RDMACM_1.0") \
+	NEEDED(rdma_accept, "RDMACM_1.0") \
+	NEEDED(rdma_reject, "RDMACM_1.0") \
+	NEEDED(rdma_disconnect, "RDMACM_1.0") \
+	NEEDED(rdma_get_cm_event, "RDMACM_1.0") \
+	NEEDED(rdma_ack_cm_event, "RDMACM_1.0") \
+	NEEDED(rdma_event_str, "RDMACM_1.0") \
+	NEEDED(rdma_create_qp, "RDMACM_1.0") \
+	NEEDED(rdma_destroy_qp, "RDMACM_1.0") \
+	NEEDED(rdma_get_src_port, "RDMACM_1.0")
+
+/* The optional ones are NULL in a library that lacks them. */
+struct verbs_library {
+#define VERBS_MEMBER(name, version) __typeof__(name) *name;
+	VERBS_IBVERBS_FUNCTIONS(VERBS_MEMBER, VERBS_MEMBER)
+	VERBS_RDMACM_FUNCTIONS(VERBS_MEMBER, VERBS_MEMBER)
+#undef VERBS_MEMBER
+};
+
+/*
+ * The process's one, or NULL, and why: "RDMA-NO-LIBRARY", "RDMA-LIBRARY-OLD".  Thread-safe; the first
+ * call decides for all others.
+ *
+ * The libraries are never unloaded: the drivers that libibverbs loads may have threads and fork handlers, and other
+ * parts of the program may use the same libraries.
+ */
+const struct verbs_library *verbs_library_get(struct pl_error *error);
+
+/* Fills a table from two files, as dlopen(3) finds them. 0, -ELIBACC or -ELIBBAD. */
+int verbs_library_open(const char *ibverbs, const char *rdmacm, struct verbs_library *library, struct pl_error *error);
+
+/*
+ * The three ways in which these libraries report failures, converted to a negative errno.
+ *
+ * Of functions that return a pointer: NULL, and errno.
+ */
+static inline int verbs_made(const void *object)
+{
+	if (object)
+		return 0;
+	return errno > 0 ? -errno : -EIO;
+}
+
+/* Of functions that return an int: an errno, or -1 and errno.  What succeeds returns 0. */
+static inline int verbs_result(int result)
+{
+	if (result > 0)
+		return -result;
+	return result == 0 ? 0 : verbs_made(NULL);
+}
+
+/* ibv_query_port(3): 0 or a negative errno. */
+int verbs_query_port(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
+		     struct ibv_port_attr *attributes);
+/*
+ * ibv_reg_mr(3).  Optional access flags, such as relaxed ordering, are dropped where they are not known: they never
+ * make a registration fail.  0 or a negative errno.
+ */
+int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
+		 struct ibv_mr **mr);
+
+#endif

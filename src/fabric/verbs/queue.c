@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Posting work requests and taking completions. */
+#include <stdio.h>
+
+#include "fabric/verbs/verbs.h"
+
+#define BATCH 16
+/* Completions of a queue pair's requests come in order, so one of a few is enough. */
+#define SIGNAL_EVERY 16
+#define POLL_BATCH 32
+/* wr_id of received frames, whose buffers are aligned. */
+#define RECEIVED 1u
+
+static struct pl_list *bucket_of(struct verbs_queue *queue, uint32_t number)
+{
+	return &queue->endpoints[number % PL_ARRAY_SIZE(queue->endpoints)];
+}
+
+static struct verbs_endpoint *find_endpoint(struct verbs_queue *queue, uint32_t number)
+{
+	pl_list_for_each(at, bucket_of(queue, number)) {
+		struct verbs_endpoint *endpoint = pl_list_entry(at, struct verbs_endpoint, queue_link);
+
+		if (endpoint->id->qp->qp_num == number)
+			return endpoint;
+	}
+	return NULL;
+}
+
+/* -- receiving ------------------------------------------------------------------------------------ */
+
+int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer)
+{
+	struct ibv_sge element = { .addr = (uintptr_t)buffer->bytes, .length = VERBS_BUFFER, .lkey = queue->mr->lkey };
+	struct ibv_recv_wr request = { .wr_id = (uintptr_t)buffer | RECEIVED, .sg_list = &element, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+
+	return -ibv_post_srq_recv(queue->srq, &request, &bad);
+}
+
+static bool belongs(const struct pl_frame *frame)
+{
+	switch (frame->type) {
+	case PL_FRAME_EAGER:
+	case PL_FRAME_OFFER:
+	case PL_FRAME_FINISH:
+	case PL_FRAME_NOTIFY:
+	case PL_FRAME_CREDIT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int take_frame(struct verbs_endpoint *endpoint, const uint8_t *bytes, uint32_t length)
+{
+	struct pl_frame frame;
+
+	if (length < PL_FRAME_HEADER || pl_frame_decode(bytes, &frame) < 0 || !belongs(&frame) ||
+	    PL_FRAME_HEADER + pl_frame_payload(&frame) != length)
+		return -EPROTO;
+	/* Sent once more after a new connection, though it had arrived. */
+	if ((int32_t)(frame.ack - endpoint->received) <= 0)
+		return 0;
+	if (frame.ack != endpoint->received + 1)
+		return -EPROTO;
+	endpoint->received++;
+	if (!endpoint->opened) {
+		endpoint->opened = true;
+		pl_peer_up(endpoint->base.peer);
+	}
+	return pl_message_arrived(endpoint->base.peer, &frame, bytes + PL_FRAME_HEADER);
+}
+
+static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
+{
+	struct verbs_buffer *buffer = (struct verbs_buffer *)(uintptr_t)(completion->wr_id & ~(uint64_t)RECEIVED);
+	struct verbs_endpoint *endpoint = find_endpoint(queue, completion->qp_num);
+	struct pl_error error;
+	int rc = 0;
+
+	if (endpoint && completion->status == IBV_WC_SUCCESS)
+		rc = take_frame(endpoint, buffer->bytes, completion->byte_len);
+	verbs_receive_post(queue, buffer);
+	if (rc < 0) {
+		pl_fail(&error, rc, "PROTOCOL", "receive", NULL,
+			"check that both ends run the same release of Peerlane",
+			"a frame broke the protocol, or there was no memory to serve it");
+		pl_peer_lose(endpoint->base.peer, &error);
+	}
+}
+
+/* -- completions of ours -------------------------------------------------------------------------- */
+
+static void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	struct pl_operation *operation = work->operation;
+
+	if (operation && work->kind == VERBS_ATOMIC)
+		memcpy(&operation->receipt.value, work->buffer->bytes, sizeof(operation->receipt.value));
+	verbs_work_free(endpoint, work);
+	if (operation)
+		pl_operation_part_done(operation);
+}
+
+static void describe(struct pl_error *error, const struct verbs_endpoint *endpoint, const struct ibv_wc *completion)
+{
+	static const struct {
+		enum ibv_wc_status status;
+		int code;
+		const char *id, *hint;
+	} kinds[] = {
+		{ IBV_WC_REM_ACCESS_ERR, -EACCES, "RDMA-REMOTE-ACCESS",
+		  "import a new token: the peer revoked the grant, or it expired" },
+		{ IBV_WC_REM_INV_REQ_ERR, -EPROTO, "RDMA-REMOTE-REQUEST",
+		  "use the same release of Peerlane at both ends" },
+		{ IBV_WC_REM_OP_ERR, -EIO, "RDMA-REMOTE-OPERATION", "see the kernel log of the peer's host" },
+		{ IBV_WC_LOC_PROT_ERR, -EFAULT, "RDMA-LOCAL-PROTECTION",
+		  "keep the region mapped and writable while it is used" },
+		{ IBV_WC_LOC_QP_OP_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" }, /* and others */
+	};
+	const struct verbs_library *library = endpoint->state->library;
+	char object[48];
+	unsigned i = 0;
+
+	while (i + 1 < PL_ARRAY_SIZE(kinds) && kinds[i].status != completion->status)
+		i++;
+	snprintf(object, sizeof(object), "%s:%u", library->ibv_get_device_name(endpoint->queue->device->verbs->device),
+		 endpoint->id->port_num);
+	pl_fail(error, kinds[i].code, kinds[i].id, "ibv_poll_cq", object, kinds[i].hint, "%s (vendor error 0x%x)",
+		library->ibv_wc_status_str(completion->status), completion->vendor_err);
+}
+
+/* It failed because of what it is, not because of the connection: it would fail again. */
+static bool own_fault(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_WR_FLUSH_ERR:
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+	case IBV_WC_GENERAL_ERR:
+	case IBV_WC_FATAL_ERR:
+		return false;
+	default:
+		return true;
+	}
+}
+
+static void work_back(struct verbs_endpoint *endpoint, struct verbs_work *work, const struct ibv_wc *completion)
+{
+	struct pl_operation *operation = work->operation;
+	struct pl_error error;
+
+	if (operation && atomic_load(&operation->canceled)) {
+		; /* its status is known */
+	} else if (own_fault(completion->status) && operation) {
+		describe(&error, endpoint, completion);
+		pl_operation_fail(operation, error.code, &error);
+	} else if (work->kind == VERBS_ATOMIC) {
+		pl_fail(&error, -ECONNRESET, "ATOMIC-UNCERTAIN", "ibv_poll_cq", NULL,
+			"read the word to see whether it was done", "the connection broke before the answer came");
+		if (operation)
+			pl_operation_fail(operation, -ECONNRESET, &error);
+	} else if (operation || work->kind == VERBS_FRAME) {
+		pl_list_append(&endpoint->again, &work->link);
+		return;
+	}
+	verbs_work_free(endpoint, work);
+	if (operation)
+		pl_operation_part_done(operation);
+}
+
+/* Takes the oldest posted work off; the caller finishes it. */
+static struct verbs_work *take_posted(struct verbs_endpoint *endpoint)
+{
+	struct verbs_work *work = pl_list_first(&endpoint->posted, struct verbs_work, link);
+
+	pl_list_remove(&work->link);
+	endpoint->posted_count--;
+	endpoint->queue->posted--;
+	return work;
+}
+
+static void completed(struct verbs_queue *queue, const struct ibv_wc *completion)
+{
+	struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id, *work;
+	struct verbs_endpoint *endpoint = find_endpoint(queue, completion->qp_num);
+
+	if (!endpoint)
+		return;
+	/* All before it were done. */
+	while ((work = take_posted(endpoint)) != last)
+		work_done(endpoint, work);
+	if (completion->status == IBV_WC_SUCCESS)
+		work_done(endpoint, work);
+	else
+		work_back(endpoint, work, completion);
+	if (completion->status != IBV_WC_SUCCESS)
+		verbs_fail(endpoint);
+	if (endpoint->link == VERBS_DRAINING && pl_list_empty(&endpoint->posted))
+		pl_engine_post(queue->engine, &endpoint->drained_task);
+	else
+		verbs_flush(endpoint);
+}
+
+bool verbs_queue_poll(struct verbs_queue *queue)
+{
+	struct ibv_wc completions[POLL_BATCH];
+	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
+
+	for (int i = 0; i < count; i++) {
+		if (completions[i].wr_id & RECEIVED)
+			received(queue, &completions[i]);
+		else
+			completed(queue, &completions[i]);
+	}
+	return count > 0;
+}
+
+bool verbs_queue_ready(struct pl_source *source, uint32_t events)
+{
+	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, source);
+	struct ibv_cq *cq;
+	void *context;
+
+	(void)events;
+	if (queue->armed && !queue->state->library->ibv_get_cq_event(queue->channel, &cq, &context)) {
+		queue->state->library->ibv_ack_cq_events(cq, 1);
+		queue->armed = false;
+	}
+	return verbs_queue_poll(queue);
+}
+
+/* Somebody may sleep on the descriptor from now on. */
+void verbs_queue_idle(struct pl_source *source)
+{
+	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, source);
+
+	if (queue->armed || (!pl_list_empty(&source->hot) && !atomic_load(&queue->engine->eager_idle)))
+		return;
+	if (ibv_req_notify_cq(queue->cq, 0))
+		return;
+	queue->armed = true;
+	/* What came between the last look and now makes no event. */
+	while (verbs_queue_poll(queue))
+		;
+}
+
+/* -- posting -------------------------------------------------------------------------------------- */
+
+struct batch {
+	struct ibv_send_wr requests[BATCH];
+	struct ibv_sge elements[BATCH];
+	struct verbs_work *works[BATCH];
+	unsigned count;
+};
+
+static bool take_buffer(struct verbs_queue *queue, struct verbs_work *work)
+{
+	if (work->buffer)
+		return true;
+	if (pl_list_empty(&queue->sends))
+		return false;
+	work->buffer = pl_list_first(&queue->sends, struct verbs_buffer, link);
+	pl_list_remove(&work->buffer->link);
+	return true;
+}
+
+/* The bytes are copied, so the operation's buffer is free again: that part of it is done. */
+static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	struct pl_operation *operation = work->operation;
+
+	if (work->frame.ack)
+		return; /* it was posted before */
+	work->frame.ack = ++endpoint->sent;
+	pl_frame_encode(&work->frame, work->buffer->bytes);
+	if (work->frame.length && pl_frame_payload(&work->frame))
+		memcpy(work->buffer->bytes + PL_FRAME_HEADER, work->payload, work->frame.length);
+	work->payload = NULL;
+	work->operation = NULL;
+	work->length = PL_FRAME_HEADER + pl_frame_payload(&work->frame);
+	if (operation)
+		pl_operation_part_done(operation);
+}
+
+static void fill_request(struct verbs_endpoint *endpoint, struct verbs_work *work, struct ibv_send_wr *request,
+			 struct ibv_sge *element)
+{
+	struct verbs_queue *queue = endpoint->queue;
+	bool own = work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC;
+
+	memset(request, 0, sizeof(*request));
+	*element = (struct ibv_sge){ .addr = own ? (uintptr_t)work->buffer->bytes : (uintptr_t)work->local,
+				     .length = work->kind == VERBS_ATOMIC ? 8 : work->length,
+				     .lkey = own ? queue->mr->lkey : work->lkey };
+	request->wr_id = (uintptr_t)work;
+	request->sg_list = element;
+	request->num_sge = element->length ? 1 : 0;
+	request->wr.rdma.remote_addr = work->remote;
+	request->wr.rdma.rkey = work->rkey;
+	switch (work->kind) {
+	case VERBS_WRITE:
+		request->opcode = IBV_WR_RDMA_WRITE;
+		break;
+	case VERBS_READ:
+		request->opcode = IBV_WR_RDMA_READ;
+		break;
+	case VERBS_FRAME:
+		request->opcode = IBV_WR_SEND;
+		break;
+	case VERBS_ATOMIC: {
+		bool add = work->operation->receipt.kind == PL_KIND_FETCH_ADD;
+
+		request->opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
+		request->wr.atomic.remote_addr = work->remote;
+		request->wr.atomic.rkey = work->rkey;
+		request->wr.atomic.compare_add = add ? work->operation->operand : work->operation->compare;
+		request->wr.atomic.swap = work->operation->operand;
+		break;
+	}
+	}
+	if (element->length <= endpoint->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME))
+		request->send_flags |= IBV_SEND_INLINE;
+}
+
+/* Adds the first waiting work; false if there is none, or no room for it. */
+static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
+{
+	struct verbs_queue *queue = endpoint->queue;
+	struct verbs_work *work;
+	unsigned n = batch->count;
+
+	if (n == BATCH || pl_list_empty(&endpoint->waiting) || endpoint->posted_count + n >= VERBS_SEND_DEPTH ||
+	    queue->posted + n >= queue->room)
+		return false;
+	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
+	if ((work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC) && !take_buffer(queue, work))
+		return false;
+	pl_list_remove(&work->link);
+	if (work->kind == VERBS_FRAME)
+		copy_frame(endpoint, work);
+	fill_request(endpoint, work, &batch->requests[n], &batch->elements[n]);
+	if (n)
+		batch->requests[n - 1].next = &batch->requests[n];
+	batch->works[n] = work;
+	batch->count++;
+	return true;
+}
+
+/* Posts a batch as one list; false if the queue pair does not take it. */
+static bool post_batch(struct verbs_endpoint *endpoint, struct batch *batch)
+{
+	struct ibv_send_wr *bad = NULL;
+	unsigned taken = batch->count;
+
+	for (unsigned i = 0; i < batch->count; i++) {
+		if (++endpoint->unsignaled < SIGNAL_EVERY && i + 1 < batch->count)
+			continue;
+		batch->requests[i].send_flags |= IBV_SEND_SIGNALED;
+		endpoint->unsignaled = 0;
+	}
+	if (ibv_post_send(endpoint->id->qp, batch->requests, &bad))
+		taken = (unsigned)(bad - batch->requests);
+	for (unsigned i = 0; i < taken; i++)
+		pl_list_append(&endpoint->posted, &batch->works[i]->link);
+	for (unsigned i = taken; i < batch->count; i++)
+		pl_list_append(&endpoint->again, &batch->works[i]->link);
+	endpoint->posted_count += taken;
+	endpoint->queue->posted += taken;
+	return taken == batch->count;
+}
+
+void verbs_flush(struct verbs_endpoint *endpoint)
+{
+	struct batch batch;
+
+	if (endpoint->link != VERBS_UP || endpoint->flushing)
+		return;
+	/* What ends while frames are copied may bring more work. */
+	endpoint->flushing = true;
+	do {
+		/* Behind what came back from the last queue pair. */
+		if (!pl_list_empty(&endpoint->again)) {
+			pl_list_splice(&endpoint->again, &endpoint->waiting);
+			pl_list_splice(&endpoint->waiting, &endpoint->again);
+		}
+		batch.count = 0;
+		while (add_work(endpoint, &batch))
+			;
+		if (batch.count && !post_batch(endpoint, &batch))
+			verbs_fail(endpoint);
+	} while (batch.count && endpoint->link == VERBS_UP);
+	endpoint->flushing = false;
+}

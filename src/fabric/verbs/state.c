@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the fabric keeps for a context: the libraries, event channels, devices, and their queues. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fabric/verbs/verbs.h"
+
+#define CM_DEVICE "/dev/infiniband/rdma_cm"
+#define HINT_DEVICE \
+	"load the card's driver and rdma_ucm, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
+	"see what there is with: rdma link"
+#define HINT_ADDRESS \
+	"connect through an address of the card's network device, see: rdma link; or leave the fabric to be chosen"
+#define HINT_ENCRYPTION "do not demand it, and trust the network; or leave the fabric to be chosen"
+
+/* -- connection events --------------------------------------------------------------------------- */
+
+static int open_cm(struct verbs_state *state, unsigned index)
+{
+	struct pl_engine *engine = state->context->engines[index];
+	struct verbs_cm *cm = &state->cms[index];
+	int rc;
+
+	cm->state = state;
+	cm->channel = state->library->rdma_create_event_channel();
+	if (!cm->channel)
+		return -errno;
+	if (fcntl(cm->channel->fd, F_SETFL, O_NONBLOCK) < 0 || fcntl(cm->channel->fd, F_SETFD, FD_CLOEXEC) < 0)
+		return -errno;
+	cm->source.fd = cm->channel->fd;
+	cm->source.ready = verbs_cm_ready;
+	rc = pl_source_add(engine, &cm->source, EPOLLIN);
+	if (rc < 0)
+		cm->source.fd = -1;
+	return rc;
+}
+
+struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine)
+{
+	unsigned index = 0;
+
+	while (state->context->engines[index] != engine)
+		index++;
+	return &state->cms[index];
+}
+
+/* -- the state ------------------------------------------------------------------------------------ */
+
+static void state_free(struct verbs_state *state)
+{
+	const struct pl_allocator *allocator = &state->context->allocator;
+
+	for (unsigned i = 0; state->cms && i < state->context->engine_count; i++) {
+		if (!state->cms[i].channel)
+			continue;
+		if (state->cms[i].source.engine)
+			pl_source_remove(&state->cms[i].source);
+		state->library->rdma_destroy_event_channel(state->cms[i].channel);
+	}
+	pthread_mutex_destroy(&state->lock);
+	pl_free(allocator, state->cms);
+	pl_free(allocator, state);
+}
+
+static int state_open(struct pl_context *context, const struct verbs_library *library, struct verbs_state **result)
+{
+	struct verbs_state *state = pl_zalloc(&context->allocator, sizeof(*state));
+	int rc = 0;
+
+	if (!state)
+		return -ENOMEM;
+	state->context = context;
+	state->library = library;
+	pl_list_init(&state->devices);
+	pl_list_init(&state->queues);
+	pl_list_init(&state->listeners);
+	pthread_mutex_init(&state->lock, NULL);
+	state->cms = pl_zalloc(&context->allocator, context->engine_count * sizeof(*state->cms));
+	if (!state->cms)
+		rc = -ENOMEM;
+	for (unsigned i = 0; rc == 0 && i < context->engine_count; i++)
+		rc = open_cm(state, i);
+	if (rc < 0)
+		state_free(state);
+	else
+		*result = state;
+	return rc;
+}
+
+struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error)
+{
+	void **slot = pl_fabric_state(context, &pl_verbs_fabric);
+	const struct verbs_library *library;
+	struct verbs_state *state = NULL;
+	int rc;
+
+	pthread_mutex_lock(&context->fabric_lock);
+	state = *slot;
+	/* On most machines this is the end of it. */
+	if (!state && access(CM_DEVICE, R_OK | W_OK) < 0) {
+		pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "access", CM_DEVICE, HINT_DEVICE,
+			errno == ENOENT ? "there is no RDMA device, or its modules are not loaded"
+					: "this process may not use the RDMA connection manager");
+	} else if (!state) {
+		library = verbs_library_get(error);
+		rc = library ? state_open(context, library, &state) : 0;
+		if (rc < 0)
+			pl_fail_errno(error, rc, "RDMA-NO-DEVICE", "rdma_create_event_channel", CM_DEVICE);
+		*slot = state;
+	}
+	pthread_mutex_unlock(&context->fabric_lock);
+	return state;
+}
+
+int verbs_serves(struct pl_peer *peer, struct pl_error *error)
+{
+	struct verbs_state *state;
+	struct sockaddr_storage address = peer->local_address;
+	char object[PL_ADDRESS_FORMAT_MAX];
+	struct rdma_cm_id *id;
+	int rc = 0;
+
+	if (peer->encrypt || (peer->context->tls && peer->context->options.encrypt_data))
+		return pl_fail(error, -ENOTSUP, "RDMA-NO-ENCRYPTION", "connect", NULL, HINT_ENCRYPTION,
+			       "RDMA devices send data as it is, and encryption is demanded");
+	state = verbs_state_get(peer->context, error);
+	if (!state)
+		return -ENODEV;
+	/* The port of the socket is taken; any will do. */
+	((struct sockaddr_in *)&address)->sin_port = 0;
+	pl_address_format((struct sockaddr *)&address, object, sizeof(object));
+	if (state->library->rdma_create_id(verbs_cm_of(state, peer->home)->channel, &id, NULL, RDMA_PS_TCP))
+		return pl_fail_errno(error, -errno, "RDMA-NO-DEVICE", "rdma_create_id", CM_DEVICE);
+	if (state->library->rdma_bind_addr(id, (struct sockaddr *)&address) || !id->verbs)
+		rc = pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "rdma_bind_addr", object, HINT_ADDRESS,
+			     "the address belongs to no RDMA device");
+	state->library->rdma_destroy_id(id);
+	return rc;
+}
+
+/* -- devices -------------------------------------------------------------------------------------- */
+
+static uint32_t message_max_of(const struct verbs_library *library, struct ibv_context *verbs,
+			       const struct ibv_device_attr *attributes)
+{
+	uint32_t least = UINT32_MAX;
+	struct ibv_port_attr port;
+
+	for (unsigned i = 1; i <= attributes->phys_port_cnt; i++)
+		if (!verbs_query_port(library, verbs, (uint8_t)i, &port) && port.max_msg_sz)
+			least = PL_MIN(least, port.max_msg_sz);
+	return least;
+}
+
+static struct verbs_device *device_new(struct verbs_state *state, struct ibv_context *verbs)
+{
+	struct verbs_device *device = pl_zalloc(&state->context->allocator, sizeof(*device));
+
+	if (!device)
+		return NULL;
+	device->verbs = verbs;
+	device->pd = state->library->ibv_alloc_pd(verbs);
+	if (!device->pd || state->library->ibv_query_device(verbs, &device->attributes)) {
+		if (device->pd)
+			state->library->ibv_dealloc_pd(device->pd);
+		pl_free(&state->context->allocator, device);
+		return NULL;
+	}
+	device->message_max = message_max_of(state->library, verbs, &device->attributes);
+	pl_list_append(&state->devices, &device->link);
+	return device;
+}
+
+struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs)
+{
+	struct verbs_device *device = NULL;
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->devices) {
+		device = pl_list_entry(at, struct verbs_device, link);
+		if (device->verbs == verbs)
+			break;
+		device = NULL;
+	}
+	if (!device)
+		device = device_new(state, verbs);
+	pthread_mutex_unlock(&state->lock);
+	return device;
+}
+
+/* -- queues --------------------------------------------------------------------------------------- */
+
+static void queue_free(struct verbs_queue *queue)
+{
+	const struct verbs_library *library = queue->state->library;
+	const struct pl_allocator *allocator = &queue->state->context->allocator;
+
+	if (queue->source.engine)
+		pl_source_remove(&queue->source);
+	if (queue->srq)
+		library->ibv_destroy_srq(queue->srq);
+	if (queue->cq)
+		library->ibv_destroy_cq(queue->cq);
+	if (queue->channel)
+		library->ibv_destroy_comp_channel(queue->channel);
+	if (queue->mr)
+		library->ibv_dereg_mr(queue->mr);
+	pl_free(allocator, queue->slab);
+	pl_free(allocator, queue);
+}
+
+static int make_buffers(struct verbs_queue *queue)
+{
+	size_t count = PL_ARRAY_SIZE(queue->buffers), size = count * VERBS_BUFFER;
+
+	queue->slab = pl_zalloc(&queue->state->context->allocator, size);
+	if (!queue->slab)
+		return -ENOMEM;
+	queue->mr = queue->state->library->ibv_reg_mr(queue->device->pd, queue->slab, size, IBV_ACCESS_LOCAL_WRITE);
+	if (!queue->mr)
+		return -errno;
+	for (size_t i = 0; i < count; i++) {
+		struct verbs_buffer *buffer = &queue->buffers[i];
+		int rc = 0;
+
+		buffer->bytes = queue->slab + i * VERBS_BUFFER;
+		buffer->home = &queue->sends;
+		pl_list_init(&buffer->link);
+		if (i < VERBS_RECEIVES)
+			rc = verbs_receive_post(queue, buffer);
+		else
+			pl_list_append(&queue->sends, &buffer->link);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int queue_fill(struct verbs_queue *queue)
+{
+	const struct verbs_library *library = queue->state->library;
+	struct verbs_device *device = queue->device;
+	struct ibv_srq_init_attr attributes = { .attr = { .max_wr = VERBS_RECEIVES, .max_sge = 1 } };
+	int depth = PL_MIN(VERBS_COMPLETIONS, device->attributes.max_cqe);
+	int rc;
+
+	queue->channel = library->ibv_create_comp_channel(device->verbs);
+	if (!queue->channel || fcntl(queue->channel->fd, F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	queue->cq = library->ibv_create_cq(device->verbs, depth, NULL, queue->channel, 0);
+	if (!queue->cq)
+		return -errno;
+	queue->room = (unsigned)queue->cq->cqe - VERBS_RECEIVES;
+	queue->srq = library->ibv_create_srq(device->pd, &attributes);
+	if (!queue->srq)
+		return -errno;
+	rc = make_buffers(queue);
+	if (rc < 0)
+		return rc;
+	queue->source.fd = queue->channel->fd;
+	queue->source.ready = verbs_queue_ready;
+	queue->source.idle = verbs_queue_idle;
+	queue->source.pollable = true;
+	rc = pl_source_add(queue->engine, &queue->source, EPOLLIN);
+	if (rc == 0)
+		verbs_queue_idle(&queue->source);
+	return rc;
+}
+
+struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
+{
+	struct verbs_queue *queue;
+
+	/* Those of an engine are made under its lock, so the list is all that others see. */
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->queues) {
+		queue = pl_list_entry(at, struct verbs_queue, link);
+		if (queue->device == device && queue->engine == engine) {
+			pthread_mutex_unlock(&state->lock);
+			return queue;
+		}
+	}
+	pthread_mutex_unlock(&state->lock);
+	queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
+	if (!queue)
+		return NULL;
+	queue->state = state;
+	queue->device = device;
+	queue->engine = engine;
+	pl_list_init(&queue->sends);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->endpoints); i++)
+		pl_list_init(&queue->endpoints[i]);
+	if (queue_fill(queue) < 0) {
+		queue_free(queue);
+		return NULL;
+	}
+	pthread_mutex_lock(&state->lock);
+	pl_list_append(&state->queues, &queue->link);
+	pthread_mutex_unlock(&state->lock);
+	return queue;
+}
+
+/* -- the end -------------------------------------------------------------------------------------- */
+
+/* Peers, regions and threads are gone. */
+void verbs_state_close(struct pl_context *context, void *opaque)
+{
+	struct verbs_state *state = opaque;
+
+	while (!pl_list_empty(&state->listeners)) {
+		struct verbs_listener *listener = pl_list_first(&state->listeners, struct verbs_listener, link);
+
+		pl_list_remove(&listener->link);
+		state->library->rdma_destroy_id(listener->id);
+		pl_free(&context->allocator, listener);
+	}
+	while (!pl_list_empty(&state->queues)) {
+		struct verbs_queue *queue = pl_list_first(&state->queues, struct verbs_queue, link);
+
+		pl_list_remove(&queue->link);
+		queue_free(queue);
+	}
+	while (!pl_list_empty(&state->devices)) {
+		struct verbs_device *device = pl_list_first(&state->devices, struct verbs_device, link);
+
+		pl_list_remove(&device->link);
+		state->library->ibv_dealloc_pd(device->pd);
+		pl_free(&context->allocator, device);
+	}
+	state_free(state);
+}

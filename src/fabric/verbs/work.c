@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Operations and messages become work requests. */
+#include <endian.h>
+
+#include "fabric/verbs/verbs.h"
+
+static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+				   struct pl_operation *operation)
+{
+	struct verbs_work *work = pl_zalloc(&endpoint->state->context->allocator, sizeof(*work));
+
+	if (!work)
+		return NULL;
+	pl_list_init(&work->link);
+	work->kind = kind;
+	work->operation = operation;
+	if (operation) {
+		atomic_fetch_add(&operation->pending, 1);
+		atomic_fetch_or(&operation->rails, 1u);
+	}
+	return work;
+}
+
+void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	if (work->buffer)
+		pl_list_append(work->buffer->home, &work->buffer->link);
+	pl_free(&endpoint->state->context->allocator, work);
+}
+
+static void set_remote(struct verbs_work *work, const struct pl_remote *remote, uint64_t offset)
+{
+	struct pl_reader reader;
+
+	pl_reader_init(&reader, remote->key, remote->key_length);
+	pl_get_u64(&reader);
+	work->rkey = pl_get_u32(&reader);
+	work->remote = pl_get_u64(&reader) + offset;
+}
+
+static void cannot(struct pl_operation *operation, int code)
+{
+	struct pl_error error;
+
+	if (code == -ENOMEM)
+		pl_fail(&error, code, "RDMA-REGISTER", "ibv_reg_mr", NULL,
+			"raise the limit of locked memory (ulimit -l), or use smaller regions",
+			"there is no memory, or too much of it would be locked");
+	else
+		pl_fail_errno(&error, code, "RDMA-REGISTER", "ibv_reg_mr", NULL);
+	pl_operation_fail(operation, code, &error);
+}
+
+static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
+		     uint64_t at, uint32_t length)
+{
+	bool read = operation->receipt.kind == PL_KIND_READ;
+	struct verbs_work *work;
+	uint32_t lkey = 0;
+	int rc = length ? verbs_local_key(endpoint, segment->region, &lkey) : 0;
+
+	if (rc < 0)
+		return rc;
+	work = work_new(endpoint, read ? VERBS_READ : VERBS_WRITE, operation);
+	if (!work)
+		return -ENOMEM;
+	set_remote(work, segment->remote, segment->remote_offset + at);
+	work->local = (uint8_t *)segment->region->memory.address + segment->offset + at;
+	work->length = length;
+	work->lkey = lkey;
+	pl_list_append(&endpoint->waiting, &work->link);
+	return 0;
+}
+
+static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
+		       const struct pl_segment *segment, uint32_t chunk)
+{
+	uint64_t at = 0;
+	int rc = 0;
+
+	if (segment->length == 0 && operation->total)
+		return 0;
+	do {
+		uint32_t length = (uint32_t)PL_MIN(segment->length - at, (uint64_t)chunk);
+
+		rc = add_chunk(endpoint, operation, segment, at, length);
+		at += length;
+	} while (rc == 0 && at < segment->length);
+	return rc;
+}
+
+static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	struct verbs_work *work = work_new(endpoint, VERBS_ATOMIC, operation);
+
+	if (!work)
+		return -ENOMEM;
+	set_remote(work, segment->remote, segment->remote_offset);
+	if (work->remote % 8) {
+		struct pl_error error;
+
+		pl_wire_fail(&error, PL_WIRE_MISALIGNED, "post", NULL);
+		pl_operation_fail(operation, error.code, &error);
+		verbs_work_free(endpoint, work);
+		pl_operation_part_done(operation);
+		return 0;
+	}
+	pl_list_append(&endpoint->waiting, &work->link);
+	return 0;
+}
+
+void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	uint32_t chunk = endpoint->device ? PL_MIN(VERBS_CHUNK, endpoint->device->message_max) : VERBS_CHUNK;
+	bool transfer = operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
+	int rc = 0;
+
+	if (!transfer)
+		rc = add_atomic(endpoint, operation);
+	for (unsigned i = 0; transfer && rc == 0 && i < operation->segment_count; i++)
+		rc = add_segment(endpoint, operation, &operation->segments[i], chunk);
+	if (rc < 0)
+		cannot(operation, rc);
+	/* The part that it came with. */
+	pl_operation_part_done(operation);
+	verbs_flush(endpoint);
+}
+
+int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
+		  struct pl_operation *operation)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	struct verbs_work *work = work_new(endpoint, VERBS_FRAME, operation);
+
+	if (!work)
+		return -ENOMEM;
+	work->frame = *frame;
+	work->frame.ack = 0;
+	work->payload = payload;
+	if (frame->length <= sizeof(work->copy)) {
+		if (frame->length && payload)
+			memcpy(work->copy, payload, frame->length);
+		work->payload = work->copy;
+	}
+	pl_list_append(&endpoint->waiting, &work->link);
+	verbs_flush(endpoint);
+	return 0;
+}
