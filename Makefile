@@ -21,6 +21,7 @@ help:
 	@echo 'make tsan       tests with ThreadSanitizer'
 	@echo 'make clang      tests of a build with clang, in which a warning is an error'
 	@echo 'make valgrind   tests under valgrind'
+	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make bench      measure, next to other tools where they are installed'
 	@echo 'make format     apply .clang-format'
@@ -49,6 +50,12 @@ valgrind:
 	@tools/setup build test valgrind
 	@tools/run-tests valgrind
 
+vm-test:
+	@tools/setup build test vm
+	@tools/configure build
+	@ninja -C build --quiet
+	@tests/vm/run
+
 fuzz:
 	@tools/setup build test
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tools/run-tests fuzz
@@ -69,4 +76,4 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
-.PHONY: all help setup demo test asan tsan clang valgrind fuzz bench install format clean
+.PHONY: all help setup demo test asan tsan clang valgrind vm-test fuzz bench install format clean

@@ -12,6 +12,7 @@
 #define SPINS_BETWEEN_CHECKS 1024u
 #define ROUNDS_BEFORE_SLEEP 2000u
 #define SLEEP_US 200
+#define SLEEP_PASSIVE_US 5000
 #define POLL_MS 50
 #define FAREWELL (500 * CLI_NS_PER_MS)
 #define LINGER (2 * CLI_NS_PER_S)
@@ -391,10 +392,10 @@ int bench_idle(struct bench_end *end, uint64_t patience)
 {
 	struct pollfd ready = { .fd = end->fd, .events = POLLIN };
 
-	if (end->manual && (end->busy || end->rounds < ROUNDS_BEFORE_SLEEP))
+	if (end->manual && !end->passive && (end->busy || end->rounds < ROUNDS_BEFORE_SLEEP))
 		return bench_spin(end, patience);
 	if (end->manual)
-		usleep(SLEEP_US);
+		usleep(end->passive ? SLEEP_PASSIVE_US : SLEEP_US);
 	else
 		poll(&ready, 1, POLL_MS);
 	return check(end, patience);

@@ -70,6 +70,16 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 	return rc < 0 ? rc : bench_check(end, end->result.covered, &result->verified);
 }
 
+/* Whether the client's operations need nothing of this process. */
+static bool is_passive(struct bench_end *end)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	pl_peer_query(end->peer, &info);
+	return strcmp(info.fabric, "tcp") && end->plan.op != BENCH_SEND && !end->plan.both_ways &&
+	       !bench_plan_pingpong(&end->plan);
+}
+
 static int run(struct bench_end *end)
 {
 	struct bench_message answer = { .type = BENCH_FINISH };
@@ -82,11 +92,12 @@ static int run(struct bench_end *end)
 		return bench_fail(end, -EINVAL, "BENCH-PLAN", NULL, NULL, "the client wants to measure nothing");
 	rc = bench_prepare(end);
 	end->busy = true;
+	end->passive = is_passive(end);
 	if (rc == 0)
 		rc = bench_send_type(end, BENCH_PREPARE);
 	if (rc == 0)
 		rc = take_part(end, &answer.result);
-	end->busy = false;
+	end->busy = end->passive = false;
 	return rc < 0 ? rc : bench_send(end, &answer);
 }
 

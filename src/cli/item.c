@@ -54,7 +54,8 @@ static int map_file(struct items *items, struct item *item, const char *name, st
 {
 	if (item->source.size == 0)
 		return 0;
-	item->bytes = mmap(NULL, item->source.size, PROT_READ, MAP_SHARED, item->fd, 0);
+	/* Private: before Linux 6.2 no RDMA device gets at a mapping that is shared and read-only. */
+	item->bytes = mmap(NULL, item->source.size, PROT_READ, MAP_PRIVATE, item->fd, 0);
 	if (item->bytes == MAP_FAILED) {
 		item->bytes = NULL;
 		return cli_fail_errno(error, -errno, "mmap", name);

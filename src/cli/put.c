@@ -131,7 +131,8 @@ static int open_file(struct sending *sending, struct pl_error *error)
 	sending->transfer->size = (uint64_t)sending->status.st_size;
 	if (sending->status.st_size == 0)
 		return 0;
-	sending->bytes = mmap(NULL, (size_t)sending->status.st_size, PROT_READ, MAP_SHARED, sending->fd, 0);
+	/* Private: before Linux 6.2 no RDMA device gets at a mapping that is shared and read-only. */
+	sending->bytes = mmap(NULL, (size_t)sending->status.st_size, PROT_READ, MAP_PRIVATE, sending->fd, 0);
 	if (sending->bytes == MAP_FAILED) {
 		sending->bytes = NULL;
 		return cli_fail_errno(error, -errno, "mmap", path);

@@ -225,7 +225,9 @@ struct pl_operation {
 	struct pl_attributes attributes;
 	uint64_t deadline;
 	struct pl_receipt receipt;
-	atomic_uint rails; /* which carried a part, a bit each */
+	atomic_uint rails;    /* which carried a part, a bit each */
+	atomic_ullong staged; /* bytes that went through memory of the fabric's own, and why */
+	const char *_Atomic staged_reason;
 
 	struct pl_segment single;
 	struct pl_segment *segments;

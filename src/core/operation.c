@@ -244,9 +244,11 @@ static void fill_route(struct pl_operation *operation)
 		receipt->streams = (unsigned)__builtin_popcount(rails);
 	}
 	if (receipt->bytes) {
-		receipt->route = PL_ROUTE_DIRECT;
-		receipt->reason = operation->peer->ops->reason;
-		receipt->bytes_direct = receipt->bytes;
+		receipt->bytes_staged = PL_MIN((uint64_t)atomic_load(&operation->staged), receipt->bytes);
+		receipt->bytes_direct = receipt->bytes - receipt->bytes_staged;
+		receipt->route = receipt->bytes_staged ? PL_ROUTE_STAGED : PL_ROUTE_DIRECT;
+		receipt->reason =
+			receipt->bytes_staged ? atomic_load(&operation->staged_reason) : operation->peer->ops->reason;
 	}
 }
 

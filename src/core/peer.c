@@ -191,10 +191,12 @@ void pl_peer_ending(struct pl_peer *peer)
 				"see whether the other process still runs, and the network between",
 				"the connection broke without a goodbye");
 	}
-	if (peer->ops->drained(peer->endpoint))
+	if (peer->ops->drained(peer->endpoint)) {
 		pl_peer_lose(peer, &peer->loss);
-	else if (pl_list_empty(&peer->timer.link))
+	} else if (pl_list_empty(&peer->timer.link)) {
+		peer->timer.expire = grace_over;
 		pl_timer_set(peer->home, &peer->timer, pl_now() + GRACE);
+	}
 }
 
 void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error)

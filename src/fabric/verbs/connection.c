@@ -3,15 +3,23 @@
 #include "fabric/verbs/verbs.h"
 
 #define RESOLVE_MS 2000
+#define HINT_CONNECT \
+	"see with rping whether RDMA works between these hosts: routes, firewalls (UDP port 4791), partitions, cables"
 #define BACKLOG 256
 /* Soft-RoCE takes 7 for "for ever". */
 #define RETRIES 6
 /* For ever: the receiver may be busy, and every operation has its own time-out. */
 #define RECEIVER_RETRIES 7
 #define READS_MAX 16u
+/* A queue pair in the error state gives everything back at once. */
+#define DRAIN_LIMIT PL_NS_PER_S
 /* Between two attempts to connect again. */
 #define PAUSE_FIRST (2 * PL_NS_PER_MS)
 #define PAUSE_MAX (500 * PL_NS_PER_MS)
+/* For one attempt to connect again. */
+#define ATTEMPT_LIMIT (2 * PL_NS_PER_S)
+/* Between two looks at a port that is down. */
+#define PORT_PAUSE (50 * PL_NS_PER_MS)
 
 /* What a connection request said, on its way to the peer's engine. */
 struct verbs_join {
@@ -43,19 +51,17 @@ static bool same_host_part(const struct sockaddr_storage *a, const struct sockad
 	return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
 }
 
-static struct verbs_listener *listener_new(struct verbs_state *state, const struct sockaddr_storage *address)
+static struct verbs_listener *listener_new(struct verbs_state *state, struct sockaddr_storage *address)
 {
 	struct verbs_listener *listener = pl_zalloc(&state->context->allocator, sizeof(*listener));
-	struct sockaddr_storage any = *address;
 
 	if (!listener) {
 		errno = ENOMEM;
 		return NULL;
 	}
 	listener->address = *address;
-	((struct sockaddr_in *)&any)->sin_port = 0;
 	if (!state->library->rdma_create_id(state->cms[0].channel, &listener->id, NULL, RDMA_PS_TCP)) {
-		if (!state->library->rdma_bind_addr(listener->id, (struct sockaddr *)&any) &&
+		if (!state->library->rdma_bind_addr(listener->id, (struct sockaddr *)address) &&
 		    !state->library->rdma_listen(listener->id, BACKLOG)) {
 			pl_list_append(&state->listeners, &listener->link);
 			return listener;
@@ -66,20 +72,21 @@ static struct verbs_listener *listener_new(struct verbs_state *state, const stru
 	return NULL;
 }
 
-int verbs_listen(struct verbs_state *state, const struct sockaddr_storage *address)
+int verbs_listen(struct verbs_state *state, const struct sockaddr_storage *local)
 {
+	struct sockaddr_storage address = verbs_address(local, 0);
 	struct verbs_listener *listener = NULL;
 	int rc;
 
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->listeners) {
 		listener = pl_list_entry(at, struct verbs_listener, link);
-		if (same_host_part(&listener->address, address))
+		if (same_host_part(&listener->address, &address))
 			break;
 		listener = NULL;
 	}
 	if (!listener)
-		listener = listener_new(state, address);
+		listener = listener_new(state, &address);
 	rc = listener ? ntohs(state->library->rdma_get_src_port(listener->id)) : -errno;
 	pthread_mutex_unlock(&state->lock);
 	return rc;
@@ -123,6 +130,7 @@ static void drop_id(struct verbs_endpoint *endpoint)
 	if (!endpoint->id)
 		return;
 	pl_list_remove(&endpoint->queue_link);
+	pl_list_remove(&endpoint->starved_link);
 	if (endpoint->id->qp)
 		library_of(endpoint)->rdma_destroy_qp(endpoint->id);
 	library_of(endpoint)->rdma_destroy_id(endpoint->id);
@@ -138,23 +146,45 @@ static void dial_later(struct verbs_endpoint *endpoint)
 
 	if (finished(endpoint) || !endpoint->base.peer->initiator)
 		return;
-	endpoint->attempts++;
+	if (endpoint->attempts++ == 0)
+		endpoint->down_since = pl_now();
 	pl_timer_set(endpoint->base.peer->home, &endpoint->retry, pl_now() + PL_MIN(pause, PAUSE_MAX));
+}
+
+static bool given_up(const struct verbs_endpoint *endpoint)
+{
+	const struct pl_options *options = &endpoint->state->context->options;
+
+	return endpoint->attempts && pl_now() - endpoint->down_since >= options->connect_timeout;
+}
+
+/*
+ * Frames that arrived before the end, of which the sender knows.  Also before this end was established, as the other
+ * may be so before.
+ */
+static void take_rest(struct verbs_endpoint *endpoint)
+{
+	while (endpoint->queue && verbs_queue_poll(endpoint->queue))
+		;
 }
 
 /* This attempt came to nothing. */
 static void connect_failed(struct verbs_endpoint *endpoint, int code, const char *call)
 {
 	struct pl_peer *peer = endpoint->base.peer;
+	char object[PL_ADDRESS_FORMAT_MAX];
 	struct pl_error error;
 
+	take_rest(endpoint);
 	drop_id(endpoint);
 	endpoint->link = VERBS_DOWN;
-	if (endpoint->opened) {
+	if (endpoint->opened && !given_up(endpoint)) {
 		dial_later(endpoint);
 		return;
 	}
-	pl_fail_errno(&error, code, "RDMA-CONNECT", call, NULL);
+	pl_address_format((struct sockaddr *)&peer->address, object, sizeof(object));
+	pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT, "the devices do not reach each other (%s)",
+		strerrorname_np(-code) ? strerrorname_np(-code) : "unknown error");
 	pl_peer_lose(peer, &error);
 }
 
@@ -188,17 +218,31 @@ static void established(struct verbs_endpoint *endpoint)
 	verbs_flush(endpoint);
 }
 
+/*
+ * With its port down a device can do without being asked for anything; and soft-RoCE (Linux 6.1) makes
+ * no connection ever again if a message of the connection manager is sent then, such as the one that
+ * ends a connection.
+ */
+static bool port_is_down(const struct verbs_endpoint *endpoint)
+{
+	struct ibv_port_attr port;
+
+	return verbs_query_port(library_of(endpoint), endpoint->id->verbs, endpoint->id->port_num, &port) == 0 &&
+	       (port.state == IBV_PORT_DOWN || port.state == IBV_PORT_INIT);
+}
+
 void verbs_fail(struct verbs_endpoint *endpoint)
 {
 	if (endpoint->link == VERBS_RESOLVING || endpoint->link == VERBS_CONNECTING) {
-		connect_failed(endpoint, -ECONNRESET, "rdma_connect");
+		connect_failed(endpoint, -ETIMEDOUT, "rdma_connect");
 		return;
 	}
 	if (endpoint->link != VERBS_UP)
 		return;
 	endpoint->link = VERBS_DRAINING;
+	pl_timer_set(endpoint->base.peer->home, &endpoint->drain, pl_now() + DRAIN_LIMIT);
 	/* This also moves the queue pair into the error state, in which the card gives everything back. */
-	if (library_of(endpoint)->rdma_disconnect(endpoint->id)) {
+	if (port_is_down(endpoint) || library_of(endpoint)->rdma_disconnect(endpoint->id)) {
 		struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
 
 		library_of(endpoint)->ibv_modify_qp(endpoint->id->qp, &attributes, IBV_QP_STATE);
@@ -213,17 +257,40 @@ void verbs_drained_run(struct pl_task *task)
 {
 	struct verbs_endpoint *endpoint = pl_container_of(task, struct verbs_endpoint, drained_task);
 
-	if (endpoint->link != VERBS_DRAINING)
+	if (endpoint->link != VERBS_DRAINING || !pl_list_empty(&endpoint->posted))
 		return;
+	if (port_is_down(endpoint) && !finished(endpoint)) {
+		pl_timer_set(endpoint->base.peer->home, &endpoint->retry, pl_now() + PORT_PAUSE);
+		return;
+	}
 	endpoint->link = VERBS_DOWN;
-	/* Frames that arrived before the end. */
-	while (verbs_queue_poll(endpoint->queue))
-		;
+	pl_timer_clear(endpoint->base.peer->home, &endpoint->drain);
+	take_rest(endpoint);
 	drop_id(endpoint);
+	/* The control connection ended before: this was what there was still to come. */
+	if (endpoint->base.peer->loss.code)
+		pl_peer_ending(endpoint->base.peer);
 	if (endpoint->joined)
 		accept_joined(endpoint);
 	else
 		dial_later(endpoint);
+}
+
+/*
+ * Soft-RoCE can forget a request that it could not send.  Nothing is used any more, either, once the
+ * queue pair is destroyed (ibv_destroy_qp(3)).
+ */
+void verbs_drain_expired(struct pl_timer *timer)
+{
+	struct verbs_endpoint *endpoint = pl_container_of(timer, struct verbs_endpoint, drain);
+
+	if (endpoint->link != VERBS_DRAINING)
+		return;
+	take_rest(endpoint);
+	pl_list_remove(&endpoint->queue_link);
+	library_of(endpoint)->rdma_destroy_qp(endpoint->id);
+	verbs_take_back(endpoint);
+	pl_engine_post(endpoint->base.peer->home, &endpoint->drained_task);
 }
 
 /* -- initiator ------------------------------------------------------------------------------------ */
@@ -231,12 +298,12 @@ void verbs_drained_run(struct pl_task *task)
 void verbs_dial(struct verbs_endpoint *endpoint)
 {
 	struct pl_peer *peer = endpoint->base.peer;
-	struct sockaddr_storage from = peer->local_address, to = peer->address;
+	struct sockaddr_storage from = verbs_address(&peer->local_address, 0);
+	struct sockaddr_storage to = verbs_address(&peer->address, endpoint->port);
 
 	endpoint->generation++;
 	endpoint->link = VERBS_RESOLVING;
-	((struct sockaddr_in *)&from)->sin_port = 0;
-	((struct sockaddr_in *)&to)->sin_port = htons(endpoint->port);
+	pl_timer_set(peer->home, &endpoint->retry, pl_now() + ATTEMPT_LIMIT);
 	if (library_of(endpoint)->rdma_create_id(endpoint->cm->channel, &endpoint->id, endpoint, RDMA_PS_TCP)) {
 		endpoint->id = NULL;
 		connect_failed(endpoint, -errno, "rdma_create_id");
@@ -358,8 +425,8 @@ void verbs_join_run(struct pl_task *task)
 
 	if (!join)
 		return;
-	/* An attempt that the initiator gave up, overtaken by the next. */
-	if (finished(endpoint) || join->generation <= endpoint->generation) {
+	/* An attempt that the initiator gave up, overtaken by the next.  The numbers start again at some time. */
+	if (finished(endpoint) || (int16_t)(join->generation - endpoint->generation) <= 0) {
 		join_free(endpoint, join);
 		return;
 	}
@@ -371,6 +438,7 @@ void verbs_join_run(struct pl_task *task)
 	else if (endpoint->link == VERBS_UP)
 		verbs_fail(endpoint);
 	else if (endpoint->link == VERBS_CONNECTING) {
+		take_rest(endpoint);
 		drop_id(endpoint);
 		endpoint->link = VERBS_DOWN;
 		accept_joined(endpoint);

@@ -13,8 +13,23 @@ static void retry(struct pl_timer *timer)
 {
 	struct verbs_endpoint *endpoint = pl_container_of(timer, struct verbs_endpoint, retry);
 
-	if (endpoint->link == VERBS_DOWN && !endpoint->closing)
-		verbs_dial(endpoint);
+	switch (endpoint->link) {
+	case VERBS_DOWN:
+		if (!endpoint->closing)
+			verbs_dial(endpoint);
+		break;
+	case VERBS_RESOLVING:
+	case VERBS_CONNECTING:
+		/* The peer may have lost the request; the connection manager would ask again after seconds. */
+		if (endpoint->opened)
+			verbs_fail(endpoint);
+		break;
+	case VERBS_DRAINING:
+		verbs_drained_run(&endpoint->drained_task);
+		break;
+	case VERBS_UP:
+		break;
+	}
 }
 
 static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)
@@ -37,12 +52,14 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->cm = verbs_cm_of(state, peer->home);
 	endpoint->port = (uint16_t)port;
 	pl_list_init(&endpoint->queue_link);
+	pl_list_init(&endpoint->starved_link);
 	pl_list_init(&endpoint->waiting);
 	pl_list_init(&endpoint->posted);
 	pl_list_init(&endpoint->again);
 	pl_task_init(&endpoint->join_task, verbs_join_run);
 	pl_task_init(&endpoint->drained_task, verbs_drained_run);
 	pl_timer_init(&endpoint->retry, retry);
+	pl_timer_init(&endpoint->drain, verbs_drain_expired);
 	*result = &endpoint->base;
 	return 0;
 }
@@ -187,6 +204,7 @@ static void verbs_close(struct pl_endpoint *base)
 		pl_engine_lock(home);
 	end_link(endpoint);
 	pl_timer_clear(home, &endpoint->retry);
+	pl_timer_clear(home, &endpoint->drain);
 	pl_engine_withdraw(home, &endpoint->join_task);
 	pl_engine_withdraw(home, &endpoint->drained_task);
 	verbs_joins_drop(endpoint);

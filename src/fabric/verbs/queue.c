@@ -5,6 +5,7 @@
 #include "fabric/verbs/verbs.h"
 
 #define BATCH 16
+#define HINT_MAPPED "keep the region mapped and writable, and files behind it whole"
 /* Completions of a queue pair's requests come in order, so one of a few is enough. */
 #define SIGNAL_EVERY 16
 #define POLL_BATCH 32
@@ -31,7 +32,9 @@ static struct verbs_endpoint *find_endpoint(struct verbs_queue *queue, uint32_t 
 
 int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer)
 {
-	struct ibv_sge element = { .addr = (uintptr_t)buffer->bytes, .length = VERBS_BUFFER, .lkey = queue->mr->lkey };
+	struct ibv_sge element = { .addr = (uintptr_t)buffer->bytes,
+				   .length = VERBS_BUFFER,
+				   .lkey = buffer->pool->mr->lkey };
 	struct ibv_recv_wr request = { .wr_id = (uintptr_t)buffer | RECEIVED, .sg_list = &element, .num_sge = 1 };
 	struct ibv_recv_wr *bad;
 
@@ -92,12 +95,28 @@ static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 
 /* -- completions of ours -------------------------------------------------------------------------- */
 
+static void staged_done(struct verbs_work *work)
+{
+	struct pl_operation *operation = work->operation;
+	struct pl_error error;
+
+	if (work->kind == VERBS_READ && !atomic_load(&operation->canceled) &&
+	    pl_memory_copy_in(work->staged, work->staged_offset, work->buffer->bytes, work->length) < 0) {
+		pl_fail(&error, -EFAULT, "MEMORY-UNWRITABLE", "pl_read", NULL, HINT_MAPPED,
+			"the region's memory cannot be written");
+		pl_operation_fail(operation, -EFAULT, &error);
+	}
+	atomic_fetch_add(&operation->staged, work->length);
+}
+
 static void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
 
 	if (operation && work->kind == VERBS_ATOMIC)
 		memcpy(&operation->receipt.value, work->buffer->bytes, sizeof(operation->receipt.value));
+	if (operation && work->staged)
+		staged_done(work);
 	verbs_work_free(endpoint, work);
 	if (operation)
 		pl_operation_part_done(operation);
@@ -117,7 +136,7 @@ static void describe(struct pl_error *error, const struct verbs_endpoint *endpoi
 		{ IBV_WC_REM_OP_ERR, -EIO, "RDMA-REMOTE-OPERATION", "see the kernel log of the peer's host" },
 		{ IBV_WC_LOC_PROT_ERR, -EFAULT, "RDMA-LOCAL-PROTECTION",
 		  "keep the region mapped and writable while it is used" },
-		{ IBV_WC_LOC_QP_OP_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" }, /* and others */
+		{ IBV_WC_LOC_LEN_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" }, /* and others */
 	};
 	const struct verbs_library *library = endpoint->state->library;
 	char object[48];
@@ -140,6 +159,7 @@ static bool own_fault(enum ibv_wc_status status)
 	case IBV_WC_RNR_RETRY_EXC_ERR:
 	case IBV_WC_RESP_TIMEOUT_ERR:
 	case IBV_WC_REM_ABORT_ERR:
+	case IBV_WC_LOC_QP_OP_ERR: /* soft-RoCE without a route */
 	case IBV_WC_GENERAL_ERR:
 	case IBV_WC_FATAL_ERR:
 		return false;
@@ -183,6 +203,14 @@ static struct verbs_work *take_posted(struct verbs_endpoint *endpoint)
 	return work;
 }
 
+void verbs_take_back(struct verbs_endpoint *endpoint)
+{
+	const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };
+
+	while (!pl_list_empty(&endpoint->posted))
+		work_back(endpoint, take_posted(endpoint), &flushed);
+}
+
 static void completed(struct verbs_queue *queue, const struct ibv_wc *completion)
 {
 	struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id, *work;
@@ -205,6 +233,20 @@ static void completed(struct verbs_queue *queue, const struct ibv_wc *completion
 		verbs_flush(endpoint);
 }
 
+static void feed(struct verbs_queue *queue)
+{
+	struct pl_list starved;
+
+	pl_list_init(&starved);
+	pl_list_splice(&starved, &queue->starved);
+	while (!pl_list_empty(&starved)) {
+		struct verbs_endpoint *endpoint = pl_list_first(&starved, struct verbs_endpoint, starved_link);
+
+		pl_list_remove(&endpoint->starved_link);
+		verbs_flush(endpoint);
+	}
+}
+
 bool verbs_queue_poll(struct verbs_queue *queue)
 {
 	struct ibv_wc completions[POLL_BATCH];
@@ -216,6 +258,8 @@ bool verbs_queue_poll(struct verbs_queue *queue)
 		else
 			completed(queue, &completions[i]);
 	}
+	if (count > 0 && !pl_list_empty(&queue->starved))
+		feed(queue);
 	return count > 0;
 }
 
@@ -257,15 +301,44 @@ struct batch {
 	unsigned count;
 };
 
-static bool take_buffer(struct verbs_queue *queue, struct verbs_work *work)
+/* The buffer that a work request needs: 0, -EAGAIN if there is none now, or why there never is one. */
+static int take_buffer(struct verbs_queue *queue, struct verbs_work *work)
 {
-	if (work->buffer)
-		return true;
-	if (pl_list_empty(&queue->sends))
-		return false;
-	work->buffer = pl_list_first(&queue->sends, struct verbs_buffer, link);
-	pl_list_remove(&work->buffer->link);
-	return true;
+	struct verbs_pool *pool = &queue->sends;
+	int rc = 0;
+
+	if (work->buffer || (!work->staged && work->kind != VERBS_FRAME && work->kind != VERBS_ATOMIC))
+		return 0;
+	if (work->staged) {
+		pool = &queue->stages;
+		rc = pool->mr ? 0 : verbs_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
+	}
+	if (rc < 0)
+		return rc;
+	work->buffer = verbs_pool_take(pool);
+	return work->buffer ? 0 : -EAGAIN;
+}
+
+/* A waiting work request comes to nothing. */
+static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, const struct pl_error *error)
+{
+	struct pl_operation *operation = work->operation;
+
+	verbs_work_free(endpoint, work);
+	if (!operation)
+		return;
+	pl_operation_fail(operation, error->code, error);
+	pl_operation_part_done(operation);
+}
+
+/* Staged bytes that leave: 0, or -EFAULT if they cannot be read. */
+static int copy_out(struct verbs_work *work, struct pl_error *error)
+{
+	if (!work->staged || work->kind != VERBS_WRITE || !work->operation ||
+	    pl_memory_copy_out(work->staged, work->staged_offset, work->buffer->bytes, work->length) == 0)
+		return 0;
+	return pl_fail(error, -EFAULT, "MEMORY-UNREADABLE", "pl_write", NULL, HINT_MAPPED,
+		       "the region's memory cannot be read");
 }
 
 /* The bytes are copied, so the operation's buffer is free again: that part of it is done. */
@@ -289,13 +362,12 @@ static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 static void fill_request(struct verbs_endpoint *endpoint, struct verbs_work *work, struct ibv_send_wr *request,
 			 struct ibv_sge *element)
 {
-	struct verbs_queue *queue = endpoint->queue;
-	bool own = work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC;
+	const struct verbs_buffer *buffer = work->buffer;
 
 	memset(request, 0, sizeof(*request));
-	*element = (struct ibv_sge){ .addr = own ? (uintptr_t)work->buffer->bytes : (uintptr_t)work->local,
+	*element = (struct ibv_sge){ .addr = (uintptr_t)(buffer ? buffer->bytes : work->local),
 				     .length = work->kind == VERBS_ATOMIC ? 8 : work->length,
-				     .lkey = own ? queue->mr->lkey : work->lkey };
+				     .lkey = buffer ? buffer->pool->mr->lkey : work->lkey };
 	request->wr_id = (uintptr_t)work;
 	request->sg_list = element;
 	request->num_sge = element->length ? 1 : 0;
@@ -326,20 +398,39 @@ static void fill_request(struct verbs_endpoint *endpoint, struct verbs_work *wor
 		request->send_flags |= IBV_SEND_INLINE;
 }
 
+static void starve(struct verbs_endpoint *endpoint)
+{
+	if (pl_list_empty(&endpoint->starved_link))
+		pl_list_append(&endpoint->queue->starved, &endpoint->starved_link);
+}
+
 /* Adds the first waiting work; false if there is none, or no room for it. */
 static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 {
 	struct verbs_queue *queue = endpoint->queue;
 	struct verbs_work *work;
+	struct pl_error error;
 	unsigned n = batch->count;
+	int rc;
 
-	if (n == BATCH || pl_list_empty(&endpoint->waiting) || endpoint->posted_count + n >= VERBS_SEND_DEPTH ||
-	    queue->posted + n >= queue->room)
+	if (n == BATCH || pl_list_empty(&endpoint->waiting) || endpoint->posted_count + n >= VERBS_SEND_DEPTH)
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
-	if ((work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC) && !take_buffer(queue, work))
+	/* What others give back is not told to this endpoint's completions. */
+	rc = queue->posted + n < queue->room ? take_buffer(queue, work) : -EAGAIN;
+	if (rc == -EAGAIN) {
+		starve(endpoint);
 		return false;
+	}
 	pl_list_remove(&work->link);
+	if (rc < 0)
+		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
+	else
+		rc = copy_out(work, &error);
+	if (rc < 0) {
+		give_up(endpoint, work, &error);
+		return true;
+	}
 	if (work->kind == VERBS_FRAME)
 		copy_frame(endpoint, work);
 	fill_request(endpoint, work, &batch->requests[n], &batch->elements[n]);

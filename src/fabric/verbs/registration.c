@@ -10,62 +10,91 @@ struct verbs_registration {
 	struct pl_registration base;
 	const struct verbs_library *library;
 	const struct pl_allocator *allocator;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr; /* NULL: it cannot be registered, and why */
+	int failure;
+	unsigned access;
 };
 
 static void release(struct pl_registration *base)
 {
 	struct verbs_registration *registration = pl_container_of(base, struct verbs_registration, base);
 
-	registration->library->ibv_dereg_mr(registration->mr);
+	if (registration->mr)
+		registration->library->ibv_dereg_mr(registration->mr);
 	pl_free(registration->allocator, registration);
 }
 
-/* The device's registration in a list, made if need be: 0 or a negative errno. grant_lock */
-static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, void *address,
-			size_t length, unsigned access, struct ibv_mr **mr)
+static struct verbs_registration *find(const struct pl_list *list, const struct verbs_device *device)
 {
 	struct pl_registration *found = pl_registration_find(list, device);
-	struct verbs_registration *registration;
-	int rc;
 
-	if (found) {
-		*mr = pl_container_of(found, struct verbs_registration, base)->mr;
-		return 0;
-	}
-	registration = pl_zalloc(&state->context->allocator, sizeof(*registration));
-	if (!registration)
-		return -ENOMEM;
-	registration->base = (struct pl_registration){ .device = device, .release = release };
-	registration->library = state->library;
-	registration->allocator = &state->context->allocator;
-	rc = verbs_reg_mr(state->library, device->pd, address, length, access, mr);
-	if (rc < 0) {
-		pl_free(&state->context->allocator, registration);
-		return rc;
-	}
-	registration->mr = *mr;
-	pl_list_append(list, &registration->base.link);
-	return 0;
+	return found ? pl_container_of(found, struct verbs_registration, base) : NULL;
 }
 
-int verbs_local_key(struct verbs_endpoint *endpoint, struct pl_region *region, uint32_t *lkey)
+/* Adds a device's registration to a list: 0 or a negative errno. */
+static int make(struct verbs_endpoint *endpoint, struct pl_list *list, void *address, size_t length, unsigned access,
+		struct verbs_registration **result)
+{
+	const struct verbs_library *library = endpoint->state->library;
+	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
+	struct verbs_registration *registration = pl_zalloc(allocator, sizeof(*registration));
+
+	*result = registration;
+	if (!registration)
+		return -ENOMEM;
+	*registration = (struct verbs_registration){
+		.base = { .device = endpoint->device, .release = release },
+		.library = library,
+		.allocator = allocator,
+		.access = access,
+	};
+	registration->failure = verbs_reg_mr(library, endpoint->device->pd, address, length, access, &registration->mr);
+	pl_list_append(list, &registration->base.link);
+	return registration->failure;
+}
+
+static void forget(struct verbs_registration *registration)
+{
+	pl_list_remove(&registration->base.link);
+	release(&registration->base);
+}
+
+/* For this end's own use.  What was refused stays so, but for a lack of memory. */
+static int find_or_make(struct verbs_endpoint *endpoint, struct pl_region *region, struct verbs_registration **result)
+{
+	struct pl_list *list = &region->registrations;
+	struct pl_memory *memory = &region->memory;
+	const unsigned access = IBV_ACCESS_RELAXED_ORDERING;
+	int rc;
+
+	*result = find(list, endpoint->device);
+	if (*result)
+		return (*result)->failure;
+	rc = make(endpoint, list, memory->address, memory->length, access | IBV_ACCESS_LOCAL_WRITE, result);
+	/* Memory that cannot be written can still be sent from. */
+	if (rc == -EFAULT) {
+		forget(*result);
+		rc = make(endpoint, list, memory->address, memory->length, access, result);
+	}
+	if (rc == -ENOMEM && *result)
+		forget(*result);
+	return rc;
+}
+
+int verbs_local_key(struct verbs_endpoint *endpoint, struct pl_region *region, bool written, uint32_t *lkey)
 {
 	struct pl_context *context = endpoint->state->context;
-	struct ibv_mr *mr;
+	struct verbs_registration *registration = NULL;
 	int rc;
 
 	if (!endpoint->device)
 		return -ENOTCONN;
 	pthread_mutex_lock(&context->grant_lock);
-	rc = find_or_make(endpoint->state, endpoint->device, &region->registrations, region->memory.address,
-			  region->memory.length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING, &mr);
-	/* Memory that cannot be written can still be sent from. */
-	if (rc == -EFAULT)
-		rc = find_or_make(endpoint->state, endpoint->device, &region->registrations, region->memory.address,
-				  region->memory.length, IBV_ACCESS_RELAXED_ORDERING, &mr);
+	rc = find_or_make(endpoint, region, &registration);
+	if (rc == 0 && written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
+		rc = -EACCES;
 	if (rc == 0)
-		*lkey = mr->lkey;
+		*lkey = registration->mr->lkey;
 	pthread_mutex_unlock(&context->grant_lock);
 	return rc;
 }
@@ -93,19 +122,25 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	uint8_t *address = (uint8_t *)key->memory->address + key->offset;
+	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
+	struct verbs_registration *registration;
 	struct pl_writer writer;
-	struct ibv_mr *mr;
 	int rc;
 
 	if (!endpoint->device)
 		return -ENOTCONN;
-	rc = find_or_make(endpoint->state, endpoint->device, grant ? &grant->registrations : &key->registrations,
-			  address, key->length, access_of(key->rights), &mr);
-	if (rc < 0)
-		return rc;
+	registration = find(list, endpoint->device);
+	if (!registration) {
+		rc = make(endpoint, list, address, key->length, access_of(key->rights), &registration);
+		if (rc < 0) {
+			if (registration)
+				forget(registration);
+			return rc;
+		}
+	}
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
-	pl_put_u32(&writer, mr->rkey);
+	pl_put_u32(&writer, registration->mr->rkey);
 	pl_put_u64(&writer, (uintptr_t)address);
 	return (int)(writer.at - writer.begin);
 }

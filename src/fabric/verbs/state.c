@@ -112,10 +112,27 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 	return state;
 }
 
+struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port)
+{
+	struct sockaddr_storage result = *address;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
+	struct sockaddr_in *v4 = (struct sockaddr_in *)&result;
+
+	if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+		memset(&result, 0, sizeof(result));
+		v4->sin_family = AF_INET;
+		memcpy(&v4->sin_addr, v6->sin6_addr.s6_addr + 12, sizeof(v4->sin_addr));
+	}
+	/* It is at the same place in both. */
+	v4->sin_port = htons(port);
+	return result;
+}
+
 int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 {
+	/* The port of the socket is taken; any will do. */
+	struct sockaddr_storage address = verbs_address(&peer->local_address, 0);
 	struct verbs_state *state;
-	struct sockaddr_storage address = peer->local_address;
 	char object[PL_ADDRESS_FORMAT_MAX];
 	struct rdma_cm_id *id;
 	int rc = 0;
@@ -126,8 +143,6 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 	state = verbs_state_get(peer->context, error);
 	if (!state)
 		return -ENODEV;
-	/* The port of the socket is taken; any will do. */
-	((struct sockaddr_in *)&address)->sin_port = 0;
 	pl_address_format((struct sockaddr *)&address, object, sizeof(object));
 	if (state->library->rdma_create_id(verbs_cm_of(state, peer->home)->channel, &id, NULL, RDMA_PS_TCP))
 		return pl_fail_errno(error, -errno, "RDMA-NO-DEVICE", "rdma_create_id", CM_DEVICE);
@@ -203,37 +218,22 @@ static void queue_free(struct verbs_queue *queue)
 		library->ibv_destroy_cq(queue->cq);
 	if (queue->channel)
 		library->ibv_destroy_comp_channel(queue->channel);
-	if (queue->mr)
-		library->ibv_dereg_mr(queue->mr);
-	pl_free(allocator, queue->slab);
+	verbs_pool_close(&queue->receives, queue);
+	verbs_pool_close(&queue->sends, queue);
+	verbs_pool_close(&queue->stages, queue);
 	pl_free(allocator, queue);
 }
 
 static int make_buffers(struct verbs_queue *queue)
 {
-	size_t count = PL_ARRAY_SIZE(queue->buffers), size = count * VERBS_BUFFER;
+	struct verbs_buffer *buffer;
+	int rc = verbs_pool_open(&queue->sends, queue, VERBS_SENDS, VERBS_BUFFER);
 
-	queue->slab = pl_zalloc(&queue->state->context->allocator, size);
-	if (!queue->slab)
-		return -ENOMEM;
-	queue->mr = queue->state->library->ibv_reg_mr(queue->device->pd, queue->slab, size, IBV_ACCESS_LOCAL_WRITE);
-	if (!queue->mr)
-		return -errno;
-	for (size_t i = 0; i < count; i++) {
-		struct verbs_buffer *buffer = &queue->buffers[i];
-		int rc = 0;
-
-		buffer->bytes = queue->slab + i * VERBS_BUFFER;
-		buffer->home = &queue->sends;
-		pl_list_init(&buffer->link);
-		if (i < VERBS_RECEIVES)
-			rc = verbs_receive_post(queue, buffer);
-		else
-			pl_list_append(&queue->sends, &buffer->link);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+	if (rc == 0)
+		rc = verbs_pool_open(&queue->receives, queue, VERBS_RECEIVES, VERBS_BUFFER);
+	while (rc == 0 && (buffer = verbs_pool_take(&queue->receives)))
+		rc = verbs_receive_post(queue, buffer);
+	return rc;
 }
 
 static int queue_fill(struct verbs_queue *queue)
@@ -287,7 +287,7 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 	queue->state = state;
 	queue->device = device;
 	queue->engine = engine;
-	pl_list_init(&queue->sends);
+	pl_list_init(&queue->starved);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->endpoints); i++)
 		pl_list_init(&queue->endpoints[i]);
 	if (queue_fill(queue) < 0) {

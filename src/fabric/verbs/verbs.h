@@ -29,6 +29,9 @@
 #define VERBS_SENDS 256
 #define VERBS_BUFFER (PL_FRAME_HEADER + PL_EAGER_MAX)
 #define VERBS_INLINE 64
+/* Through which bytes go whose memory cannot be registered: so many buffers, made when the first is needed. */
+#define VERBS_STAGES 16
+#define VERBS_STAGE (256u << 10)
 /* A chunk of a large operation, if the device has no lower limit. */
 #define VERBS_CHUNK (8u << 20)
 /* A remote key: the key's id, rkey, address of the first byte. */
@@ -62,8 +65,16 @@ struct verbs_listener {
 
 struct verbs_buffer {
 	struct pl_list link;
-	struct pl_list *home; /* where it is kept when it is free */
-	uint8_t *bytes;       /* VERBS_BUFFER */
+	struct verbs_pool *pool;
+	uint8_t *bytes;
+};
+
+/* Buffers of one size, in memory that is registered. */
+struct verbs_pool {
+	struct verbs_buffer *buffers;
+	uint8_t *slab;
+	struct ibv_mr *mr;
+	struct pl_list free;
 };
 
 /* Completions, received frames and buffers of one engine and device. */
@@ -76,11 +87,10 @@ struct verbs_queue {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
-	struct ibv_mr *mr; /* of the slab */
-	uint8_t *slab;
-	struct verbs_buffer buffers[VERBS_RECEIVES + VERBS_SENDS];
-	struct pl_list sends;         /* free ones */
+	struct verbs_pool receives, sends;
+	struct verbs_pool stages;     /* empty until one is needed */
 	struct pl_list endpoints[64]; /* with a queue pair, by its number */
+	struct pl_list starved;       /* endpoints that wait for a buffer, or for room */
 	unsigned posted, room;        /* work requests of all queue pairs, and how many may be */
 	bool armed;
 };
@@ -102,7 +112,9 @@ struct verbs_work {
 	struct pl_operation *operation; /* has a part in it; NULL: nobody's (any more) */
 	enum verbs_work_kind kind;
 	bool signaled;
-	struct verbs_buffer *buffer; /* frame, or the result of an atomic operation */
+	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
+	struct pl_memory *staged;    /* whose bytes go through the buffer; NULL: they do not */
+	size_t staged_offset;
 	uint8_t *local;
 	uint64_t remote;
 	uint32_t length, lkey, rkey;
@@ -120,7 +132,7 @@ struct verbs_endpoint {
 	struct verbs_cm *cm;
 	struct verbs_device *device; /* of the last queue pair */
 	struct verbs_queue *queue;   /* of the current one; NULL: there is none */
-	struct pl_list queue_link;
+	struct pl_list queue_link, starved_link;
 	struct rdma_cm_id *id;
 	enum verbs_state_of_link link;
 	bool opened;  /* the peer was told that it is up */
@@ -130,8 +142,9 @@ struct verbs_endpoint {
 	struct pl_task join_task, drained_task;
 	struct verbs_join *_Atomic joining; /* handed over by the listener's engine */
 	struct verbs_join *joined;          /* to be accepted, once the old queue pair is drained */
-	struct pl_timer retry;
-	unsigned attempts;
+	struct pl_timer retry, drain;
+	unsigned attempts; /* to connect again, since `down_since` */
+	uint64_t down_since;
 
 	/* initiator: where the acceptor listens, and who we are there */
 	uint16_t port;
@@ -156,6 +169,8 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine);
 void verbs_state_close(struct pl_context *context, void *state);
 int verbs_serves(struct pl_peer *peer, struct pl_error *error);
+/* An address with that port, as the connection manager takes it: it knows no IPv4 addresses within IPv6 ones. */
+struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port);
 
 /* connection.c */
 bool verbs_cm_ready(struct pl_source *source, uint32_t events);
@@ -170,12 +185,23 @@ void verbs_links_drop(struct verbs_endpoint *endpoint);
 void verbs_fail(struct verbs_endpoint *endpoint);
 /* Everything posted has come back: the queue pair goes, the next one may come. */
 void verbs_drained_run(struct pl_task *task);
+/* It did not come back. */
+void verbs_drain_expired(struct pl_timer *timer);
+
+/* pool.c */
+int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size);
+void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue);
+/* NULL: all are in use. */
+struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool);
+void verbs_buffer_put(struct verbs_buffer *buffer);
 
 /* queue.c */
 bool verbs_queue_ready(struct pl_source *source, uint32_t events);
 void verbs_queue_idle(struct pl_source *source);
 bool verbs_queue_poll(struct verbs_queue *queue);
 int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer);
+/* All that is posted comes back as if the queue pair had been flushed. */
+void verbs_take_back(struct verbs_endpoint *endpoint);
 /* Posts what waits, as far as there is room. */
 void verbs_flush(struct verbs_endpoint *endpoint);
 
@@ -186,8 +212,11 @@ int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, co
 void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
 
 /* registration.c */
-/* The local key of a region's memory at a device, registering it if need be. 0 or a negative errno. */
-int verbs_local_key(struct verbs_endpoint *endpoint, struct pl_region *region, uint32_t *lkey);
+/*
+ * The local key of a region's memory at a device, registering it if need be. 0, -EACCES if it must not be
+ * written, or why the device cannot reach it.
+ */
+int verbs_local_key(struct verbs_endpoint *endpoint, struct pl_region *region, bool written, uint32_t *lkey);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 

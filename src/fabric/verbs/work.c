@@ -4,6 +4,11 @@
 
 #include "fabric/verbs/verbs.h"
 
+static const char reason_locked[] =
+	"verbs, through registered buffers: more memory would be locked than this process may (see ulimit -l)";
+static const char reason_refused[] =
+	"verbs, through registered buffers: the device's driver does not register the region's memory";
+
 static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				   struct pl_operation *operation)
 {
@@ -24,7 +29,7 @@ static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_w
 void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	if (work->buffer)
-		pl_list_append(work->buffer->home, &work->buffer->link);
+		verbs_buffer_put(work->buffer);
 	pl_free(&endpoint->state->context->allocator, work);
 }
 
@@ -38,52 +43,72 @@ static void set_remote(struct verbs_work *work, const struct pl_remote *remote, 
 	work->remote = pl_get_u64(&reader) + offset;
 }
 
-static void cannot(struct pl_operation *operation, int code)
-{
-	struct pl_error error;
+/* How the card reaches the bytes at this end. */
+struct local {
+	bool staged;
+	uint32_t lkey, chunk;
+};
 
-	if (code == -ENOMEM)
-		pl_fail(&error, code, "RDMA-REGISTER", "ibv_reg_mr", NULL,
-			"raise the limit of locked memory (ulimit -l), or use smaller regions",
-			"there is no memory, or too much of it would be locked");
-	else
-		pl_fail_errno(&error, code, "RDMA-REGISTER", "ibv_reg_mr", NULL);
-	pl_operation_fail(operation, code, &error);
+static int find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
+		      struct local *local)
+{
+	int rc;
+
+	*local = (struct local){ .chunk = endpoint->device ? PL_MIN(VERBS_CHUNK, endpoint->device->message_max)
+							   : VERBS_CHUNK };
+	rc = segment->length
+		     ? verbs_local_key(endpoint, segment->region, operation->receipt.kind == PL_KIND_READ, &local->lkey)
+		     : 0;
+	if (rc == 0 || rc == -EACCES)
+		return rc;
+	atomic_store(&operation->staged_reason, rc == -ENOMEM ? reason_locked : reason_refused);
+	local->staged = true;
+	local->chunk = VERBS_STAGE;
+	return 0;
 }
 
 static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
-		     uint64_t at, uint32_t length)
+		     const struct local *local, uint64_t at, uint32_t length)
 {
 	bool read = operation->receipt.kind == PL_KIND_READ;
 	struct verbs_work *work;
-	uint32_t lkey = 0;
-	int rc = length ? verbs_local_key(endpoint, segment->region, &lkey) : 0;
 
-	if (rc < 0)
-		return rc;
 	work = work_new(endpoint, read ? VERBS_READ : VERBS_WRITE, operation);
 	if (!work)
 		return -ENOMEM;
 	set_remote(work, segment->remote, segment->remote_offset + at);
-	work->local = (uint8_t *)segment->region->memory.address + segment->offset + at;
 	work->length = length;
-	work->lkey = lkey;
+	if (local->staged) {
+		work->staged = &segment->region->memory;
+		work->staged_offset = segment->offset + at;
+	} else {
+		work->local = (uint8_t *)segment->region->memory.address + segment->offset + at;
+		work->lkey = local->lkey;
+	}
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;
 }
 
 static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
-		       const struct pl_segment *segment, uint32_t chunk)
+		       const struct pl_segment *segment)
 {
+	struct pl_error error;
+	struct local local;
 	uint64_t at = 0;
-	int rc = 0;
+	int rc;
 
 	if (segment->length == 0 && operation->total)
 		return 0;
+	if (find_local(endpoint, operation, segment, &local) < 0) {
+		pl_fail(&error, -EFAULT, "MEMORY-UNWRITABLE", "pl_read", NULL, NULL,
+			"the region's memory cannot be written");
+		pl_operation_fail(operation, -EFAULT, &error);
+		return 0;
+	}
 	do {
-		uint32_t length = (uint32_t)PL_MIN(segment->length - at, (uint64_t)chunk);
+		uint32_t length = (uint32_t)PL_MIN(segment->length - at, (uint64_t)local.chunk);
 
-		rc = add_chunk(endpoint, operation, segment, at, length);
+		rc = add_chunk(endpoint, operation, segment, &local, at, length);
 		at += length;
 	} while (rc == 0 && at < segment->length);
 	return rc;
@@ -113,16 +138,18 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	uint32_t chunk = endpoint->device ? PL_MIN(VERBS_CHUNK, endpoint->device->message_max) : VERBS_CHUNK;
 	bool transfer = operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
+	struct pl_error error;
 	int rc = 0;
 
 	if (!transfer)
 		rc = add_atomic(endpoint, operation);
 	for (unsigned i = 0; transfer && rc == 0 && i < operation->segment_count; i++)
-		rc = add_segment(endpoint, operation, &operation->segments[i], chunk);
-	if (rc < 0)
-		cannot(operation, rc);
+		rc = add_segment(endpoint, operation, &operation->segments[i]);
+	if (rc < 0) {
+		pl_fail_memory(&error, "post");
+		pl_operation_fail(operation, rc, &error);
+	}
 	/* The part that it came with. */
 	pl_operation_part_done(operation);
 	verbs_flush(endpoint);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Buffers of one size in registered memory. */
+#include "fabric/verbs/verbs.h"
+
+static int fill(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size)
+{
+	const struct pl_allocator *allocator = &queue->state->context->allocator;
+
+	pool->buffers = pl_zalloc(allocator, count * sizeof(*pool->buffers));
+	pool->slab = pl_zalloc(allocator, count * size);
+	if (!pool->buffers || !pool->slab)
+		return -ENOMEM;
+	return verbs_reg_mr(queue->state->library, queue->device->pd, pool->slab, count * size, IBV_ACCESS_LOCAL_WRITE,
+			    &pool->mr);
+}
+
+int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size)
+{
+	int rc;
+
+	pl_list_init(&pool->free);
+	rc = fill(pool, queue, count, size);
+	if (rc < 0) {
+		verbs_pool_close(pool, queue);
+		return rc;
+	}
+	for (unsigned i = 0; i < count; i++) {
+		pool->buffers[i] = (struct verbs_buffer){ .pool = pool, .bytes = pool->slab + i * size };
+		pl_list_append(&pool->free, &pool->buffers[i].link);
+	}
+	return 0;
+}
+
+void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue)
+{
+	const struct pl_allocator *allocator = &queue->state->context->allocator;
+
+	if (pool->mr)
+		queue->state->library->ibv_dereg_mr(pool->mr);
+	pl_free(allocator, pool->slab);
+	pl_free(allocator, pool->buffers);
+	*pool = (struct verbs_pool){ 0 };
+}
+
+struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool)
+{
+	struct verbs_buffer *buffer;
+
+	if (pl_list_empty(&pool->free))
+		return NULL;
+	buffer = pl_list_first(&pool->free, struct verbs_buffer, link);
+	pl_list_remove(&buffer->link);
+	return buffer;
+}
+
+void verbs_buffer_put(struct verbs_buffer *buffer)
+{
+	pl_list_append(&buffer->pool->free, &buffer->link);
+}

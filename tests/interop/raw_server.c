@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Shares a part of its memory over the verbs fabric, with a program that is not Peerlane (raw_verbs.c),
+ * and then looks whether exactly those bytes changed that should.
+ *
+ * Usage: raw_server ADDRESS:PORT
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <peerlane/peerlane.h>
+
+#include "raw_plan.h"
+
+#define SECOND 1000000000ull
+#define LIMIT (40 * SECOND)
+
+struct server {
+	struct pl_context *context;
+	struct pl_listener *listener;
+	struct pl_region *region;
+	struct pl_peer *peer;
+	uint8_t *memory;
+	uint8_t tokens[2 * PLAN_TOKEN];
+	uint64_t told[8]; /* notifications */
+	unsigned told_count;
+};
+
+static void check(int rc, const char *what, const struct pl_error *error)
+{
+	if (rc >= 0)
+		return;
+	fprintf(stderr, "raw_server: %s: %s: %s [%s]\n", what, error ? error->call : "",
+		error ? error->message : "failed", error ? error->id : "");
+	exit(1);
+}
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
+}
+
+static void share(struct server *server, unsigned rights, uint8_t *token)
+{
+	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
+	size_t length = PLAN_TOKEN;
+	struct pl_error error;
+
+	options.offset = PLAN_GRANT;
+	options.length = PLAN_LENGTH;
+	options.rights = rights;
+	check(pl_region_share(server->region, &options, token, &length, &error), "share", &error);
+}
+
+static void prepare(struct server *server, const char *address)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_error error;
+
+	options.fabric = "verbs";
+	options.insecure = true;
+	check(pl_open(&server->context, &options, &error), "open", &error);
+	check(pl_region_allocate(server->context, PLAN_REGION, PL_ACCESS_ALL, &server->region, &error), "allocate",
+	      &error);
+	server->memory = pl_region_address(server->region);
+	for (size_t i = 0; i < PLAN_REGION; i++)
+		server->memory[i] = plan_before(i);
+	share(server, PL_ACCESS_ALL, server->tokens);
+	share(server, PL_ACCESS_READ, server->tokens + PLAN_TOKEN);
+	check(pl_listen(server->context, address, &server->listener, &error), "listen", &error);
+}
+
+static void meet(struct server *server)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check(pl_accept(server->listener, LIMIT, &server->peer, &error), "accept", &error);
+	pl_peer_query(server->peer, &info);
+	printf("%s from %s by %s\n", info.software, info.address, info.fabric);
+	check(pl_send_copy(server->peer, PLAN_TAG, server->tokens, sizeof(server->tokens), NULL, &operation, &error),
+	      "send", &error);
+	check(pl_wait(operation, UINT64_MAX, NULL, &error), "send", &error);
+}
+
+static void notified(struct server *server, uint64_t value)
+{
+	struct pl_error error;
+
+	if (server->told_count < sizeof(server->told) / sizeof(server->told[0]))
+		server->told[server->told_count++] = value;
+	if (value != PLAN_REVOKE)
+		return;
+	check(pl_region_revoke(server->region, server->tokens, PLAN_TOKEN), "revoke", NULL);
+	check(pl_notify(server->peer, PLAN_REVOKE, NULL, NULL, &error), "notify", &error);
+}
+
+/* Until the peer is gone. */
+static void serve(struct server *server)
+{
+	struct pollfd ready = { .fd = pl_fd(server->context), .events = POLLIN };
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	uint64_t end = now() + LIMIT;
+	struct pl_completion done;
+
+	do {
+		poll(&ready, 1, 100);
+		while (pl_poll(server->context, &done, 1) > 0) {
+			check(done.receipt.status, "operation", &done.error);
+			if (done.receipt.kind == PL_KIND_NOTIFIED)
+				notified(server, done.receipt.value);
+		}
+		pl_peer_query(server->peer, &info);
+	} while (info.connected && now() < end);
+	check(info.connected ? -1 : 0, "the peer does not go", NULL);
+}
+
+static void expect(uint8_t *expected)
+{
+	const uint64_t word = PLAN_SWAPPED;
+
+	for (size_t i = 0; i < PLAN_REGION; i++) {
+		bool block = i >= PLAN_GRANT + PLAN_BLOCK && i < PLAN_GRANT + PLAN_BLOCK + PLAN_BLOCK_LENGTH;
+		bool edge = i >= PLAN_GRANT + PLAN_EDGE && i < PLAN_GRANT + PLAN_LENGTH;
+
+		expected[i] = block || edge ? plan_after(i) : plan_before(i);
+	}
+	memcpy(expected + PLAN_GRANT + PLAN_WORD, &word, sizeof(word));
+}
+
+/* The number of things that are wrong. */
+static unsigned inspect(const struct server *server)
+{
+	static const uint64_t told[] = { PLAN_FIRST, PLAN_SECOND, PLAN_REVOKE };
+	uint8_t expected[PLAN_REGION];
+	unsigned wrong = 0;
+
+	expect(expected);
+	for (size_t i = 0; i < PLAN_REGION; i++) {
+		if (server->memory[i] == expected[i])
+			continue;
+		if (++wrong == 1)
+			fprintf(stderr, "raw_server: byte %zu is %02x, not %02x\n", i, server->memory[i], expected[i]);
+	}
+	printf("%u of %d bytes are wrong\n", wrong, PLAN_REGION);
+	if (server->told_count == sizeof(told) / sizeof(told[0]) && !memcmp(server->told, told, sizeof(told)))
+		return wrong;
+	fprintf(stderr, "raw_server: %u notifications came, or others than expected\n", server->told_count);
+	return wrong + 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct server server = { 0 };
+	unsigned wrong;
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: raw_server ADDRESS:PORT\n");
+		return 2;
+	}
+	prepare(&server, argv[1]);
+	meet(&server);
+	serve(&server);
+	wrong = inspect(&server);
+	pl_close(server.context);
+	return wrong ? 1 : 0;
+}

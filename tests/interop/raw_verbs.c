@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A stranger to Peerlane, made of sockets, libibverbs, librdmacm and what docs/protocol.md says, with
+ * nothing of the library.  It imports what raw_server shares, reaches that memory by plain work
+ * requests, and then does what it may not, which the other end's card must refuse.  raw_server looks
+ * at its memory afterwards.
+ *
+ * Usage: raw_verbs ADDRESS PORT
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "raw_link.h"
+
+enum frame { EAGER = 8, NOTIFY = 11, CREDIT = 12 };
+
+/* What an import gives. */
+struct key {
+	uint32_t rkey;
+	uint64_t address;
+};
+
+static struct key import(struct stranger *stranger, const uint8_t *token, unsigned rights)
+{
+	const uint64_t request = 0x7265717565737431;
+	uint8_t body[BODY_MAX];
+	size_t length;
+
+	if (memcmp(token, "PLT1", 4) || get(token + 48, 8) != PLAN_LENGTH)
+		fail("this is no token of the grant");
+	put(body, request, 8);
+	memcpy(body + 8, token + 24, 24); /* grant and secret */
+	say(stranger, IMPORT, body, 32);
+	length = hear(stranger, IMPORTED, body);
+	if (length != 26 + 20 || get(body, 8) != request || get(body + 8, 4) != 0 || get(body + 24, 2) != 20)
+		fail("import: status %u, %zu bytes", (unsigned)get(body + 8, 4), length);
+	if (get(body + 12, 8) != PLAN_LENGTH || get(body + 20, 4) != rights)
+		fail("import: another grant than the token's");
+	return (struct key){ .rkey = (uint32_t)get(body + 34, 4), .address = get(body + 38, 8) };
+}
+
+/* -- frames ---------------------------------------------------------------------------------------- */
+
+/* The payload of the next frame, which must be of that type, with the next number; the frame is left in place. */
+static size_t take_frame(struct stranger *stranger, enum frame type)
+{
+	struct ibv_wc done = completion(stranger->came);
+	uint8_t *frame = stranger->frame;
+
+	if (done.status != IBV_WC_SUCCESS || done.opcode != IBV_WC_RECV || done.byte_len < FRAME_HEADER)
+		fail("receiving a frame: %s, %u bytes", ibv_wc_status_str(done.status), done.byte_len);
+	memcpy(frame, stranger->receives[done.wr_id], done.byte_len);
+	post_receive(stranger, done.wr_id);
+	if (frame[0] != type || get(frame + 4, 4) != ++stranger->received)
+		fail("frame %u of type %u, not %u of type %u", (unsigned)get(frame + 4, 4), frame[0],
+		     stranger->received, type);
+	if (FRAME_HEADER + (type == EAGER ? get(frame + 8, 4) : 0) != done.byte_len)
+		fail("a frame of type %u in %u bytes", type, done.byte_len);
+	return done.byte_len - FRAME_HEADER;
+}
+
+/* A work request with `length` bytes of scratch, or an atomic one, and how it ends. */
+static enum ibv_wc_status work(struct stranger *stranger, struct ibv_send_wr request, size_t length)
+{
+	struct ibv_sge element = { (uintptr_t)stranger->scratch, (uint32_t)length, stranger->mr->lkey };
+	struct ibv_send_wr *bad;
+
+	request.sg_list = &element;
+	request.num_sge = 1;
+	request.send_flags = IBV_SEND_SIGNALED;
+	check(!ibv_post_send(stranger->id->qp, &request, &bad), "ibv_post_send");
+	return completion(stranger->sent).status;
+}
+
+static void must(enum ibv_wc_status status, enum ibv_wc_status wanted, const char *what)
+{
+	if (status != wanted)
+		fail("%s: %s, not %s", what, ibv_wc_status_str(status), ibv_wc_status_str(wanted));
+	printf("%s: %s\n", what, ibv_wc_status_str(status));
+}
+
+static void notify(struct stranger *stranger, uint32_t number, uint64_t value)
+{
+	struct ibv_send_wr request = { .opcode = IBV_WR_SEND };
+
+	memset(stranger->scratch, 0, FRAME_HEADER);
+	stranger->scratch[0] = NOTIFY;
+	put(stranger->scratch + 4, number, 4);
+	put(stranger->scratch + 24, value, 8);
+	must(work(stranger, request, FRAME_HEADER), IBV_WC_SUCCESS, "a notification");
+}
+
+/* -- one-sided ------------------------------------------------------------------------------------- */
+
+static enum ibv_wc_status transfer(struct stranger *stranger, enum ibv_wr_opcode opcode, const struct key *key,
+				   int64_t offset, size_t length)
+{
+	struct ibv_send_wr request = { .opcode = opcode };
+
+	request.wr.rdma.remote_addr = key->address + (uint64_t)offset;
+	request.wr.rdma.rkey = key->rkey;
+	return work(stranger, request, length);
+}
+
+static void write_block(struct stranger *stranger, const struct key *key, size_t offset, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		stranger->scratch[i] = plan_after(PLAN_GRANT + offset + i);
+	must(transfer(stranger, IBV_WR_RDMA_WRITE, key, (int64_t)offset, length), IBV_WC_SUCCESS, "write");
+}
+
+/* Reads the whole grant; `done` says whether the blocks were written. */
+static void compare(struct stranger *stranger, const struct key *key, int done)
+{
+	memset(stranger->scratch, 0, sizeof(stranger->scratch));
+	must(transfer(stranger, IBV_WR_RDMA_READ, key, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read");
+	for (size_t i = 0; i < PLAN_LENGTH; i++) {
+		int block = i >= PLAN_BLOCK && i < PLAN_BLOCK + PLAN_BLOCK_LENGTH;
+		uint8_t wanted =
+			done && (block || i >= PLAN_EDGE) ? plan_after(PLAN_GRANT + i) : plan_before(PLAN_GRANT + i);
+
+		if (stranger->scratch[i] != wanted)
+			fail("read: byte %zu is %02x, not %02x", i, stranger->scratch[i], wanted);
+	}
+}
+
+/* The old value of the word must be this. */
+static void change_word(struct stranger *stranger, const struct key *key, enum ibv_wr_opcode opcode,
+			uint64_t compare_add, uint64_t swap, uint64_t old)
+{
+	struct ibv_send_wr request = { .opcode = opcode };
+	uint64_t value;
+
+	request.wr.atomic.remote_addr = key->address + PLAN_WORD;
+	request.wr.atomic.rkey = key->rkey;
+	request.wr.atomic.compare_add = compare_add;
+	request.wr.atomic.swap = swap;
+	must(work(stranger, request, sizeof(value)), IBV_WC_SUCCESS, "atomic");
+	memcpy(&value, stranger->scratch, sizeof(value));
+	if (value != old)
+		fail("the word was %llx, not %llx", (unsigned long long)value, (unsigned long long)old);
+}
+
+static void use(struct stranger *stranger, const struct key *key)
+{
+	uint64_t word, sum;
+
+	compare(stranger, key, 0);
+	memcpy(&word, stranger->scratch + PLAN_WORD, sizeof(word));
+	sum = word + PLAN_ADDED;
+	write_block(stranger, key, PLAN_BLOCK, PLAN_BLOCK_LENGTH);
+	write_block(stranger, key, PLAN_EDGE, PLAN_EDGE_LENGTH);
+	compare(stranger, key, 1);
+	change_word(stranger, key, IBV_WR_ATOMIC_FETCH_AND_ADD, PLAN_ADDED, 0, word);
+	change_word(stranger, key, IBV_WR_ATOMIC_CMP_AND_SWP, word, 1, sum); /* does not match */
+	change_word(stranger, key, IBV_WR_ATOMIC_CMP_AND_SWP, sum, PLAN_SWAPPED, sum);
+}
+
+/* A write that the other card refuses, which ends the queue pair. */
+static void intrude(struct stranger *stranger, const struct key *key, int64_t offset, const char *what)
+{
+	memset(stranger->scratch, 0xee, 8);
+	must(transfer(stranger, IBV_WR_RDMA_WRITE, key, offset, 8), IBV_WC_REM_ACCESS_ERR, what);
+	close_link(stranger);
+}
+
+/* A lane hello that does not fit. */
+static void be_rejected(struct stranger *stranger, uint16_t generation, const char *what)
+{
+	open_link(stranger, generation, RDMA_CM_EVENT_REJECTED);
+	close_link(stranger);
+	printf("%s: rejected\n", what);
+}
+
+/* What the server sends first: its sign of life, and two tokens. */
+static void take_tokens(struct stranger *stranger, struct key *all, struct key *read)
+{
+	uint8_t tokens[2 * PLAN_TOKEN];
+
+	take_frame(stranger, CREDIT);
+	if (take_frame(stranger, EAGER) != sizeof(tokens) || get(stranger->frame + 16, 8) != PLAN_TAG)
+		fail("the first message is not the tokens");
+	memcpy(tokens, stranger->frame + FRAME_HEADER, sizeof(tokens));
+	*all = import(stranger, tokens, 7);
+	*read = import(stranger, tokens + PLAN_TOKEN, 1);
+}
+
+static void visit(struct stranger *stranger)
+{
+	struct key all, read;
+
+	stranger->who[WHO - 1] ^= 1;
+	be_rejected(stranger, 1, "a wrong secret");
+	stranger->who[WHO - 1] ^= 1;
+	open_link(stranger, 1, RDMA_CM_EVENT_ESTABLISHED);
+	take_tokens(stranger, &all, &read);
+	use(stranger, &all);
+	notify(stranger, 1, PLAN_FIRST);
+	intrude(stranger, &all, PLAN_LENGTH - 7, "one byte too far");
+	/* Generations may be left out. */
+	open_link(stranger, 30000, RDMA_CM_EVENT_ESTABLISHED);
+	/* As one that does not know whether it arrived. */
+	notify(stranger, 1, PLAN_FIRST);
+	notify(stranger, 2, PLAN_SECOND);
+	intrude(stranger, &all, -1, "one byte too early");
+	be_rejected(stranger, 29999, "an old generation");
+	open_link(stranger, 60000, RDMA_CM_EVENT_ESTABLISHED);
+	intrude(stranger, &read, 0, "for reading only");
+	/* After 65535 comes 0. */
+	open_link(stranger, 5000, RDMA_CM_EVENT_ESTABLISHED);
+	notify(stranger, 3, PLAN_REVOKE);
+	take_frame(stranger, NOTIFY);
+	intrude(stranger, &all, 0, "revoked");
+	open_link(stranger, 5001, RDMA_CM_EVENT_ESTABLISHED);
+	must(transfer(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read with the other key");
+	say(stranger, BYE, NULL, 0);
+	close(stranger->control);
+	close_link(stranger);
+}
+
+int main(int argc, char **argv)
+{
+	struct stranger *stranger = calloc(1, sizeof(*stranger));
+
+	if (argc != 3) {
+		fprintf(stderr, "usage: raw_verbs ADDRESS PORT\n");
+		return 2;
+	}
+	check(stranger != NULL, "calloc");
+	stranger->events = rdma_create_event_channel();
+	check(stranger->events != NULL, "rdma_create_event_channel");
+	greet(stranger, argv[1], argv[2]);
+	visit(stranger);
+	printf("all was as it must be\n");
+	return 0;
+}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The cases: what is run in which machines, and for how long.  Their code is shell, with the functions of
+guest/cases.sh and the programs that image.py names.
+"""
+import dataclasses
+
+
+@dataclasses.dataclass
+class Case:
+    """`client` runs on a suite's last machine; before it `server`, if there is one, on the first until it is ready.
+
+    Both must pass.  `fails` is for cases that show that failure is seen: they must fail, for a reason that has
+    this text in it.
+    """
+    name: str
+    seconds: int
+    client: str
+    server: str = ''
+    fails: str = ''
+
+
+@dataclasses.dataclass
+class Suite:
+    """Machines, one for each element of `setup`, joined by a cable if there are two; `setup` is run in them first."""
+    name: str
+    memory: str
+    processors: int
+    setup: list
+    cases: list
+
+
+FABRICS = ['tcp', 'verbs']
+
+
+def over(fabric, *cases):
+    """Cases of the command, with a fabric."""
+    return [dataclasses.replace(case, name=f'{fabric}: {case.name}', client=f'over {fabric}; {case.client}',
+                                server=case.server and f'over {fabric}; {case.server}') for case in cases]
+
+
+def over_all(*cases):
+    return [case for fabric in FABRICS for case in over(fabric, *cases)]
+
+
+WRITE_BW = 'ib_write_bw -d rxe0 -F -s 65536 -n'
+# Between two ends, on one machine or on two: first programs of others, to see that the rig is sound.
+FOREIGN = [
+    Case('ibv_rc_pingpong', 30, server='serving 18515 pingpong 200', client='pingpong 200 $server'),
+    Case('rping', 30, server='serving 7174 rping -s -C 10 -v', client='rping -c -a $server -C 10 -v'),
+    Case('ib_write_bw', 30, server=f'serving 18515 {WRITE_BW} 100', client=f'{WRITE_BW} 100 $server'),
+]
+COMMAND = [
+    Case('serve and get', 60, server='serve_file', client='get_file'),
+    Case('serve and put', 60, server='receive_file', client='put_file'),
+    Case('bench write', 60, server='bench_server', client='bench --op write --size 8,4K,256K --iterations 50 --warmup 10'),
+    Case('bench read', 60, server='bench_server', client='bench --op read --size 64K --iterations 100 --warmup 10'),
+    Case('bench send', 60, server='bench_server', client='bench --op send --latency --size 64 --iterations 100 --warmup 10'),
+    Case('bench fetch-add', 60, server='bench_server', client='bench --op fetch-add --size 8 --iterations 100 --warmup 10'),
+]
+# The card does not encrypt.
+ENCRYPTED = over('tcp', Case('bench encrypted', 60, server='bench_server',
+                             client='bench --op write --size 64K --iterations 100 --warmup 10 --encrypt'))
+# A program without the library reaches the memory of one with it.
+RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
+                         client='raw_verbs $server $port'))
+SCENARIOS = [
+    Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
+    Case('tcp: scenarios atomic', 100, "scenarios tcp --setting manual 'atomic-*'"),
+    Case('tcp: scenarios revoke', 100, "scenarios tcp --setting manual 'revoke-*'"),
+    # Some of those that move most would show nothing new the second time.
+    *over('verbs', *(Case(f'scenarios {setting}', 400, f"scenarios verbs --one-sided --setting {setting} '{pattern}'")
+                     for setting, pattern in (('thread', '*'), ('manual', '[!rl]*')))),
+]
+
+# What a cable can do.  With its own link down, soft-RoCE fails at once what is posted; the other machine first tries
+# again for a while, for ever if its queue pair has 7 tries.  Packets in another order it does not survive.
+QUALITIES = [('loss', 'loss 1%'), ('delay', 'delay 2ms')]
+REORDERING = 'with_netem "delay 1ms reorder 25%"'
+WRITE = 'bench --op write --size 16K --warmup 10 --duration'
+FOREIGN_FAULTS = [
+    *(Case(f'far link down {time} s: ib_write_bw', 60, client=f'{WRITE_BW} 400 $server',
+           server=f'wanted=18515 during "link_down {time}" {WRITE_BW} 400') for time in (0.3, 4)),
+    *(Case(f'{name}: ib_write_bw', 60, server=f'serving 18515 {WRITE_BW} 100',
+           client=f'with_netem "{setting}" {WRITE_BW} 100 $server') for name, setting in QUALITIES),
+    Case('killed server: rping', 30, server='wanted=7174 killed rping -s -C 100000',
+         client='says "DISCONNECT" rping -c -a $server -C 100000'),
+    Case('device deleted: rping', 30, server='serving 7174 rping -s -C 100000',
+         client='unplugged rping -c -a $server -C 100000'),
+]
+FAULTS = over_all(
+    *(Case(f'link down {time} s', 60, server='bench_server', client=f'during "link_down {time}" {WRITE} {seconds}')
+      for time, seconds in ((0.3, 2), (4, 6))),
+    *(Case(name, 60, server='bench_server', client=f'with_netem "{setting}" {WRITE} 2') for name, setting in QUALITIES),
+    Case('killed server', 60, server='bench_server killed', client=f'must_fail . {WRITE} 50'),
+    Case('killed client', 60, server='must_fail PEER-LOST bench_server',
+         client=f'killed peerlane {WRITE} 50 $options $server'),
+    Case('killed server, get again', 60, server='killed_file_server', client='get_file_again'),
+) + over(
+    'tcp',
+    Case('reordering', 60, server='bench_server', client=f'{REORDERING} {WRITE} 2'),
+) + over(
+    'verbs',
+    *(Case(f'far link down {time} s', 60, server=f'bench_server during "link_down {time}"', client=f'{WRITE} {seconds}')
+      for time, seconds in ((0.3, 2), (4, 6))),
+    Case('reordering', 60, server='bench_server || true', client=f'{REORDERING} {WRITE} 2 --timeout 5 || named_error'),
+    Case('device deleted', 60, server='must_fail PEER-LOST bench_server', client=f'unplugged {WRITE} 50'),
+)
+
+SUITES = [
+    Suite('one', '1G', 2, ['on_dummy $server'], [
+        Case('ibv_devinfo', 20, 'devinfo'), *FOREIGN, *over('verbs', *COMMAND), *RAW, *SCENARIOS]),
+    Suite('two', '512M', 1, ['on_cable 10.0.0.1', 'on_cable 10.0.0.2'], [
+        *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS]),
+    # What must be seen as failure.
+    Suite('control', '512M', 1, ['true'], [
+        Case('a case that fails', 10, 'echo text; exit 3', fails='status 3'),
+        Case('a server that fails', 10, 'true', server='ready; exit 4', fails='server: status 4'),
+        Case('a server that stays', 3, 'true', server='ready; sleep 100', fails='server: took more than 3 s'),
+        Case('a case that takes too long', 2, 'sleep 100', fails='took more than 2 s'),
+        Case('no scenario', 10, "scenarios tcp 'there-is-none'", fails='status 1'),
+        Case('a complaint of the kernel', 10, 'kernel_complains', fails='BUG: this is a test'),
+        Case('a panic of the kernel', 10, 'panic', fails='Kernel panic'),
+        Case('a machine that hangs', 3, 'hang', fails='it does not answer'),
+    ]),
+]

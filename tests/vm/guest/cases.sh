@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# What the cases in ../cases.py are made of, read by the shell of each job.  A job runs in an empty folder of its own;
+# it passes with status 0, is skipped with 77, and else fails; what it prints is shown when it fails.
+
+# Where the servers are, on the same machine or on the other.
+server=10.0.0.1
+port=19875
+interface=$(cat /sys/class/infiniband/rxe0/parent 2>/dev/null)
+
+# Says that the other end may begin.
+ready()
+{
+	echo "$0 ready" >&3
+}
+
+alive() # PID; a process that ended has no program any more
+{
+	[ -e "/proc/$1/exe" ]
+}
+
+listening() # PORT, of TCP or of the RDMA connection manager
+{
+	cat /proc/net/tcp /proc/net/tcp6 | grep -q ":$(printf %04X "$1") [0-9A-F:]* 0A " ||
+		rdma resource show cm_id 2>/dev/null | grep -q "LISTEN.*:$1 "
+}
+
+# Starts a command as $pid; says so once it listens, if there is a port that is $wanted.
+launch() # COMMAND...
+{
+	"$@" &
+	pid=$!
+	[ -n "$wanted" ] || return 0
+	until listening "$wanted"; do
+		alive $pid || return
+		sleep 0.1
+	done
+	ready
+}
+
+attended() # COMMAND...
+{
+	launch "$@"
+	wait $pid
+}
+
+serving() # PORT COMMAND..., which ends by itself after its client
+{
+	wanted=$1
+	shift
+	attended "$@"
+}
+
+# Setting up.
+
+soft_roce() # INTERFACE ADDRESS: a device rxe0 on it
+{
+	ip address add "$2/24" dev "$1" &&
+		ip link set "$1" up &&
+		modprobe rdma_rxe &&
+		modprobe rdma_ucm &&
+		add_device "$1"
+}
+
+add_device() # INTERFACE
+{
+	rdma link add rxe0 type rxe netdev "$1" || return
+	until gid_index >/dev/null; do
+		sleep 0.1
+	done
+}
+
+on_dummy() # ADDRESS
+{
+	modprobe dummy && ip link add d0 type dummy && soft_roce d0 "$1"
+}
+
+on_cable() # ADDRESS
+{
+	modprobe virtio_pci && modprobe virtio_net || return
+	until interface=$(ls /sys/class/net | grep -v '^lo$'); do
+		sleep 0.1
+	done
+	soft_roce "$interface" "$1"
+}
+
+# The entry with the IPv4 address: the way of RoCE that goes through routers.
+gid_index()
+{
+	for index in 0 1 2 3; do
+		if grep -q :ffff:0a00: "/sys/class/infiniband/rxe0/ports/1/gids/$index"; then
+			echo $index
+			return
+		fi
+	done
+	return 1
+}
+
+# Programs of others.
+
+devinfo()
+{
+	ibv_devinfo -v -d rxe0 >info || return
+	grep -E 'transport|state|active_mtu' info
+	grep -q 'state:.*PORT_ACTIVE' info
+}
+
+pingpong() # ROUNDS [ADDRESS]
+{
+	rounds=$1
+	shift
+	ibv_rc_pingpong -d rxe0 -g "$(gid_index)" -n "$rounds" -c "$@"
+}
+
+# Ours.
+
+over() # FABRIC: what the commands after this use
+{
+	options="--key /guest/key --fabric $1"
+	if peerlane bench $options 127.0.0.1:1 2>&1 | grep 'FABRIC-UNKNOWN'; then
+		exit 77
+	fi
+}
+
+scenarios() # FABRIC ARGUMENT...; shows what failed
+{
+	fabric=$1
+	shift
+	set -- --slow --fabric "$fabric" --host $server "$@"
+	if [ "$(test_scenarios --list "$@" | wc -l)" = 0 ]; then
+		echo "no scenario matches: $*"
+		return 1
+	fi
+	{
+		test_scenarios "$@"
+		echo $? >status
+	} 2>&1 | grep --line-buffered -v '^\[ RUN \|^\[       OK '
+	return "$(cat status)"
+}
+
+numbers()
+{
+	seq 1 1200000
+}
+
+serve_file()
+{
+	mkdir public && numbers >public/numbers && serving $port peerlane serve $options --once :$port public
+}
+
+get_file()
+{
+	peerlane get $options --verify $server numbers -o copy && numbers | cmp - copy
+}
+
+receive_file()
+{
+	mkdir inbox && serving $port peerlane serve $options --once --upload inbox :$port && numbers | cmp - inbox/numbers
+}
+
+put_file()
+{
+	numbers >numbers && peerlane put $options $server numbers
+}
+
+bench() # ARGUMENT...
+{
+	peerlane bench $options --json --validate "$@" $server >result
+	status=$?
+	cat result
+	[ $status = 0 ] && grep -q '"verified": *true' result && ! grep -q '"verified": *false' result
+}
+
+bench_server() # [WAY...]: during or killed
+{
+	wanted=$port
+	[ $# != 0 ] || set -- attended
+	"$@" peerlane bench $options --server --once :$port
+}
+
+# Faults.  Those that pass clean up; a case that fails gets its successor new machines.
+
+moved()
+{
+	cd "/sys/class/net/$interface/statistics" && echo $(($(cat tx_bytes) + $(cat rx_bytes)))
+}
+
+# Until there is traffic ($enough bytes of it): what is to be disturbed is then under way.
+await_traffic()
+{
+	goal=$(($(moved) + ${enough:-100000}))
+	until [ "$(moved)" -gt $goal ]; do
+		if ! alive $pid; then
+			echo "it ended before there was traffic"
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+
+# Does something to a command that then must go on, and pass.
+during() # FAULT COMMAND...
+{
+	fault=$1
+	shift
+	launch "$@" && await_traffic && $fault || return
+	if ! alive $pid; then
+		wait $pid
+		echo "status $?: it did not last as long as the fault"
+		return 1
+	fi
+	wait $pid
+}
+
+# Kills a command in the middle.
+killed() # COMMAND...
+{
+	launch "$@" && await_traffic && kill -KILL $pid || return
+	wait $pid
+	[ $? = 137 ]
+}
+
+link_down() # SECONDS
+{
+	ip link set "$interface" down && sleep "$1" && ip link set "$interface" up
+}
+
+# What goes out is treated as tc-netem(8) says.
+with_netem() # SETTING COMMAND...
+{
+	setting=$1
+	shift
+	tc qdisc add dev "$interface" root netem $setting || return
+	"$@"
+	status=$?
+	tc -s qdisc show dev "$interface" | tee discipline
+	tc qdisc del dev "$interface" root || return
+	case $setting in
+	loss*) grep -q 'dropped [1-9]' discipline || return ;;
+	esac
+	return $status
+}
+
+# Takes the device away from a command, which must let go of it and fail: until then the removal lasts.
+unplugged() # COMMAND...
+{
+	launch "$@" && await_traffic && rdma link delete rxe0 || return
+	wait $pid
+	[ $? != 0 ] && add_device "$interface"
+}
+
+says() # PATTERN COMMAND...: prints something that has the pattern; the status is the command's
+{
+	pattern=$1
+	shift
+	"$@" >said 2>&1
+	status=$?
+	cat said
+	if ! grep -q "$pattern" said; then
+		echo "it does not say $pattern"
+		return 1
+	fi
+	return $status
+}
+
+must_fail() # PATTERN COMMAND...: and say something that has the pattern
+{
+	says "$@"
+	[ $? != 0 ] && grep -q "$1" said
+}
+
+# After a benchmark that may fail, but in time and for a reason.
+named_error()
+{
+	grep -q '"id": ' result
+}
+
+# A server of a file that is killed in the middle, at a rate that has a middle, and then is there again.
+killed_file_server()
+{
+	wanted=$port
+	enough=3000000
+	mkdir public && numbers >public/numbers || return
+	with_netem 'rate 30mbit' killed peerlane serve $options :$port public &&
+		serving $port peerlane serve $options --once :$port public
+}
+
+get_file_again()
+{
+	must_fail 'kept: ' peerlane get $options $server numbers -o copy || return
+	while ! get_file; do
+		sleep 0.5
+	done
+}
+
+# For the cases that must fail.
+
+kernel_complains()
+{
+	echo '<3>BUG: this is a test' >/dev/kmsg
+}
+
+panic()
+{
+	sleep 1
+	echo c >/proc/sysrq-trigger
+}
+
+# Nothing but this gets the only processor.
+hang()
+{
+	echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+	exec chrt -f 99 sh -c 'while :; do :; done'
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The file system of the machines, in memory: an initramfs of the host's programs and a few modules."""
+import glob
+import os
+import pathlib
+import re
+import shutil
+import stat
+
+from kernel import Unavailable, output_of
+
+# Programs of the host, and the package that has what is not on every system.
+PROGRAMS = {
+    'sh': '', 'cat': '', 'chmod': '', 'chrt': '', 'cmp': '', 'cut': '', 'date': '', 'dd': '', 'dmesg': '', 'grep': '',
+    'head': '', 'ls': '', 'mkdir': '', 'mount': '', 'rm': '', 'sed': '', 'seq': '', 'sha256sum': '', 'sleep': '',
+    'stty': '', 'tail': '', 'tee': '', 'timeout': '', 'wc': '',
+    'modprobe': 'kmod', 'ip': 'iproute2', 'rdma': 'iproute2', 'tc': 'iproute2',
+    'ibv_devinfo': 'ibverbs-utils', 'ibv_rc_pingpong': 'ibverbs-utils', 'rping': 'rdmacm-utils',
+    'ib_write_bw': 'perftest',
+}
+
+# Ours, below the build folder.
+BUILT = ['peerlane', 'tests/test_scenarios']
+# Those that a build without the verbs fabric does not have.
+BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs']
+
+MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem']
+# rxe asks for its checksum by name where that is a module; newer kernels have it built in.
+OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul']
+
+
+class Image:
+    """Collects files and writes them as a cpio archive, the format of an initramfs."""
+
+    def __init__(self):
+        self.entries = {}   # path without the leading slash: (mode, content or the path of a file)
+        for path in ['dev', 'proc', 'sys', 'run', 'tmp', 'root', 'etc', 'usr/bin', 'usr/lib', 'usr/lib64']:
+            self.folder(path)
+        # One folder for all programs: the kernel looks for /sbin/modprobe.
+        for link, target in [('bin', 'usr/bin'), ('sbin', 'usr/bin'), ('usr/sbin', 'bin'), ('lib', 'usr/lib'),
+                             ('lib64', 'usr/lib64')]:
+            self.entries[link] = (stat.S_IFLNK | 0o777, target.encode())
+
+    def folder(self, path):
+        parent = os.path.dirname(path)
+        if parent and parent not in self.entries:
+            self.folder(parent)
+        self.entries.setdefault(path, (stat.S_IFDIR | 0o755, b''))
+
+    def add(self, path, content, mode=0o644):
+        """A file with the given bytes, or those of the file that a string or path names."""
+        path = re.sub(r'^(lib|lib64|bin|sbin)/', r'usr/\1/', str(path).lstrip('/'))
+        path = re.sub(r'^usr/sbin/', 'usr/bin/', path)
+        self.folder(os.path.dirname(path))
+        self.entries[path] = (stat.S_IFREG | mode, content)
+
+    def program(self, source):
+        """A program or library with the libraries that it needs."""
+        self.add(f'usr/bin/{os.path.basename(source)}', source, 0o755)
+        self.libraries(source)
+
+    def libraries(self, source):
+        shown = output_of('ldd', source) or ''      # fails for static programs
+        for line in shown.splitlines():
+            if 'not found' in line:
+                raise Unavailable(f'{source} needs a library that is missing: {line.strip()}')
+            found = re.search(r'(/\S+) \(0x', line)
+            if found:
+                self.add(found.group(1), found.group(1), 0o755)
+
+    def write(self, path):
+        with open(path, 'wb') as archive:
+            for number, (name, (mode, content)) in enumerate(sorted(self.entries.items()), 1):
+                if not isinstance(content, bytes):
+                    content = pathlib.Path(content).read_bytes()
+                write_entry(archive, number, name, mode, content)
+            write_entry(archive, 0, 'TRAILER!!!', 0, b'')
+
+
+def write_entry(archive, number, name, mode, content):
+    name = name.encode() + b'\0'
+    fields = [number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name), 0]
+    header = b'070701' + b''.join(b'%08X' % field for field in fields) + name
+    archive.write(header + bytes(-len(header) % 4) + content + bytes(-len(content) % 4))
+
+
+def add_programs(image, build, more):
+    for name, package in [*PROGRAMS.items(), *((name, '') for name in more)]:
+        path = shutil.which(name)
+        if not path:
+            raise Unavailable(f'there is no program {name}' + (f': install {package}' if package else ''))
+        image.add(f'usr/bin/{os.path.basename(name)}', os.path.realpath(path), 0o755)
+        image.libraries(path)
+    for name in BUILT:
+        if not (build / name).exists():
+            raise Unavailable(f'{build / name} is not there: build it first')
+        image.program(str(build / name))
+    for name in BUILT_WITH_VERBS:
+        if (build / name).exists():
+            image.program(str(build / name))
+
+
+def add_modules(image, kernel):
+    for module in MODULES + OPTIONAL_MODULES:
+        for path in kernel.closure(module):
+            image.add(os.path.relpath(path, kernel.root), path)
+    for path in kernel.modules.glob('modules.*'):
+        image.add(path.relative_to(kernel.root), path)
+
+
+def add_verbs(image):
+    """Only the provider of soft-RoCE: with all of them a program takes seconds to start on an emulated processor."""
+    drivers = glob.glob('/usr/lib/*/libibverbs/librxe-rdmav*.so')
+    settings = glob.glob('/etc/libibverbs.d/rxe.driver') + glob.glob('/usr/share/libibverbs.d/rxe.driver')
+    if not drivers or not settings:
+        raise Unavailable('there is no soft-RoCE driver for libibverbs: install ibverbs-providers')
+    for path in drivers + settings:
+        image.add(path, path)
+    image.libraries(drivers[0])
+    # glibc opens it by itself to cancel threads.
+    for path in glob.glob('/usr/lib/*/libgcc_s.so.1') + glob.glob('/lib/*/libgcc_s.so.1'):
+        image.add(path, path)
+
+
+def make(path, kernel, guest, build, more):
+    """Writes the initramfs with everything that any case needs, and more programs of the host."""
+    image = Image()
+    add_programs(image, build, more)
+    add_modules(image, kernel)
+    add_verbs(image)
+    image.add('etc/passwd', b'root:x:0:0:root:/root:/bin/sh\n')
+    image.add('etc/group', b'root:x:0:\n')
+    image.add('etc/hosts', b'127.0.0.1 localhost\n')
+    image.add('init', guest / 'init', 0o755)
+    image.add('guest/cases.sh', guest / 'cases.sh')
+    image.add('guest/key', b'only for the machines of the tests\n', 0o600)
+    image.write(path)

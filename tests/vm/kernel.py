@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel of the machines: the distribution's own package, unpacked and never installed."""
+import os
+import platform
+import re
+import shutil
+import subprocess
+
+# Packages that stand for the newest kernel: Debian's, then Ubuntu's.
+NEWEST = ['linux-image-amd64', 'linux-image-generic', 'linux-image-virtual']
+
+
+class Unavailable(Exception):
+    """This host lacks something that the machines need."""
+
+
+def output_of(*command, cwd=None):
+    """What a command prints; None if it fails or is not there."""
+    try:
+        done = subprocess.run(command, cwd=cwd, env={**os.environ, 'LC_ALL': 'C'}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout
+
+
+class Kernel:
+    """An unpacked kernel: its image and its modules."""
+
+    def __init__(self, root, version):
+        self.root = root
+        self.version = version
+        self.image = root / 'boot' / f'vmlinuz-{version}'
+        self.modules = root / 'usr/lib/modules' / version
+
+    def closure(self, name):
+        """The files that loading a module takes, in their order; nothing if it is built in or does not exist."""
+        shown = output_of('modprobe', '-d', str(self.root), '-S', self.version, '--show-depends', name) or ''
+        return re.findall(r'^insmod (.+\.ko\S*)', shown, re.MULTILINE)
+
+
+def newest_version():
+    """The version that the distribution now has, None if its lists of packages do not say."""
+    for package in NEWEST:
+        shown = output_of('apt-cache', 'depends', package) or ''
+        found = re.search(r'Depends: linux-image-(?:unsigned-)?(\d\S*)', shown)
+        if found:
+            return found.group(1)
+    return None
+
+
+def refresh_lists():
+    """Has apt read its sources again, where that can be done without asking anybody."""
+    as_root = [] if os.geteuid() == 0 else ['sudo', '-n']
+    output_of(*as_root, 'apt-get', 'update', '-q')
+
+
+def download(version, folder):
+    """Fetches the packages of a version into a folder; returns whether the kernel itself came."""
+    # Ubuntu has modules in packages of their own.
+    wanted = [f'linux-image-{version}', f'linux-modules-{version}', f'linux-modules-extra-{version}']
+    known = [package for package in wanted if output_of('apt-cache', 'show', package)]
+    return bool(known) and output_of('apt-get', 'download', '-q', *known, cwd=folder) is not None
+
+
+def unpack(version, folder):
+    """Makes a root folder with /lib in /usr/lib, as distributions have it, of the packages in a folder."""
+    for package in sorted(folder.glob('*.deb')):
+        if output_of('dpkg-deb', '-x', str(package), str(folder)) is None:
+            raise Unavailable(f'{package.name} cannot be unpacked')
+        package.unlink()
+    if (folder / 'lib').is_dir():
+        shutil.copytree(folder / 'lib', folder / 'usr/lib', symlinks=True, dirs_exist_ok=True, copy_function=os.rename)
+        shutil.rmtree(folder / 'lib')
+    (folder / 'lib').symlink_to('usr/lib')
+    if output_of('depmod', '-b', str(folder), version) is None:
+        raise Unavailable('depmod failed on the kernel package')
+
+
+def fetch(folder):
+    """The newest kernel that can be had, unpacked below a folder."""
+    if platform.machine() != 'x86_64':
+        raise Unavailable(f'the machines are x86-64, this host is {platform.machine()}')
+    if not shutil.which('apt-get') or not shutil.which('dpkg-deb'):
+        raise Unavailable('the kernel comes as a package of Debian or Ubuntu, and apt is not here')
+    version = newest_version()
+    if not version:
+        refresh_lists()
+        version = newest_version()
+    if version and not (folder / version).exists():
+        partial = folder / 'partial'
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        print(f'fetching linux-image-{version}', flush=True)
+        good = download(version, partial)
+        if not good:
+            refresh_lists()
+            version = newest_version() or version
+            good = download(version, partial)
+        if good:
+            unpack(version, partial)
+            shutil.rmtree(folder / version, ignore_errors=True)
+            partial.rename(folder / version)
+    there = sorted(path.name for path in folder.glob('[0-9]*'))
+    if not there:
+        raise Unavailable(f'apt-get cannot download {f"linux-image-{version}" if version else "a kernel package"}')
+    chosen = version if version in there else there[-1]
+    return Kernel(folder / chosen, chosen)
