@@ -24,6 +24,7 @@ help:
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make bench      measure, next to other tools where they are installed'
+	@echo 'make bench-verbs  the verbs fabric next to perftest, in a virtual machine'
 	@echo 'make format     apply .clang-format'
 	@echo
 	@echo 'WERROR=1 makes warnings errors.  One test: meson test -C build NAME'
@@ -39,7 +40,7 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test
+	@tools/setup build test vm
 	@tools/run-tests
 
 asan tsan clang:
@@ -64,6 +65,10 @@ bench: all
 	@tools/setup build bench
 	@bench/run
 
+bench-verbs: all
+	@tools/setup build vm bench-verbs
+	@bench/verbs
+
 install: all
 	@meson install -C build --no-rebuild
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
@@ -76,4 +81,4 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
-.PHONY: all help setup demo test asan tsan clang valgrind vm-test fuzz bench install format clean
+.PHONY: all help setup demo test asan tsan clang valgrind vm-test fuzz bench bench-verbs install format clean
