@@ -66,7 +66,7 @@ bench: all
 	@bench/run
 
 bench-verbs: all
-	@tools/setup build vm bench-verbs
+	@tools/setup build vm
 	@bench/verbs
 
 install: all

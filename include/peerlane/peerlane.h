@@ -63,7 +63,7 @@ struct pl_options {
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
 	unsigned workers;                     /**< progress threads, 1 to 64; default: half the cores, 1 to 8 */
 	unsigned streams;                     /**< sockets a peer for bulk data, 1 to 16; default: by cores */
-	const char *fabric;                   /**< "auto" (default) or a fabric's name: "tcp" */
+	const char *fabric;                   /**< "auto" (default), "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
 	bool encrypt_data;                    /**< encrypt the data sockets too; needs a key */
@@ -258,7 +258,7 @@ struct pl_peer_info {
 	size_t size;            /**< set by the caller: sizeof(struct pl_peer_info) */
 	char address[80];       /**< the other end, "host:port" */
 	char local_address[80]; /**< this end */
-	char fabric[16];        /**< "tcp" */
+	char fabric[16];        /**< "verbs" or "tcp" */
 	char software[32];      /**< the other end's library, "peerlane 0.1.0" */
 	unsigned streams;       /**< data sockets open now */
 	bool authenticated;     /**< both ends proved a common key */
@@ -367,7 +367,7 @@ struct pl_receipt {
 	enum pl_kind kind;
 	int status;               /**< 0 or a negative errno */
 	enum pl_route route;      /**< the way taken */
-	const char *fabric;       /**< "tcp"; static storage */
+	const char *fabric;       /**< "verbs" or "tcp"; static storage */
 	const char *reason;       /**< why this route; static storage */
 	unsigned rail;            /**< which card or socket carried most of it */
 	unsigned streams;         /**< how many carried a part */

@@ -160,6 +160,7 @@ struct bench_end {
 	struct pl_receipt sample; /* of one operation, for its route */
 	bool manual, server;
 	bool busy;        /* within a run: no sleeping without threads, as it would stop the bytes */
+	bool one_sided;   /* the fabric writes memory without the program's help */
 	bool passive;     /* but here nothing is to be done meanwhile: a card does it */
 	int fd;           /* with threads: tells of completions */
 	uint64_t timeout; /* how long the other end may be silent where it must answer */

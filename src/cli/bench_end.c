@@ -95,8 +95,11 @@ static int post_control(struct bench_end *end, uint32_t number)
 
 int bench_end_begin(struct bench_end *end)
 {
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	int rc = 0;
 
+	pl_peer_query(end->peer, &info);
+	end->one_sided = strcmp(info.fabric, "tcp") != 0;
 	for (uint32_t i = 0; rc == 0 && i < BENCH_POSTED_CONTROLS; i++)
 		rc = post_control(end, i);
 	bench_patience(end);

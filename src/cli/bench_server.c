@@ -73,10 +73,7 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 /* Whether the client's operations need nothing of this process. */
 static bool is_passive(struct bench_end *end)
 {
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	pl_peer_query(end->peer, &info);
-	return strcmp(info.fabric, "tcp") && end->plan.op != BENCH_SEND && !end->plan.both_ways &&
+	return end->one_sided && end->plan.op != BENCH_SEND && !end->plan.both_ways &&
 	       !bench_plan_pingpong(&end->plan);
 }
 

@@ -21,8 +21,10 @@ void pl_completion_push(struct pl_context *context, struct pl_operation *operati
 	pthread_mutex_lock(&context->queue_lock);
 	was_empty = pl_list_empty(&context->completed);
 	pl_list_append(&context->completed, &operation->queue_link);
-	if (was_empty)
+	if (was_empty) {
+		atomic_store(&context->any_completed, true);
 		signal_event(context->event_fd);
+	}
 	pthread_mutex_unlock(&context->queue_lock);
 }
 
@@ -67,10 +69,12 @@ static int take_completed(struct pl_context *context, struct pl_list *taken, int
 			operation->credit_due = true;
 		}
 	}
-	if (count && pl_list_empty(&context->completed) && context->event_fd >= 0) {
+	if (count && pl_list_empty(&context->completed)) {
 		uint64_t value;
 
-		(void)!read(context->event_fd, &value, sizeof(value));
+		atomic_store(&context->any_completed, false);
+		if (context->event_fd >= 0)
+			(void)!read(context->event_fd, &value, sizeof(value));
 	}
 	pthread_mutex_unlock(&context->queue_lock);
 	return count;
@@ -97,7 +101,7 @@ int pl_poll(struct pl_context *context, struct pl_completion *completions, int n
 
 	if (pl_context_manual(context))
 		pl_context_progress(context);
-	if (n <= 0)
+	if (n <= 0 || !atomic_load(&context->any_completed))
 		return 0;
 	pl_list_init(&taken);
 	count = take_completed(context, &taken, n);

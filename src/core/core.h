@@ -64,6 +64,7 @@ struct pl_context {
 
 	pthread_mutex_t queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
+	atomic_bool any_completed; /* it is not empty: to be asked without the lock */
 	int event_fd; /* readable while `completed` is not empty; -1 until pl_fd() */
 	int poll_fd;  /* what pl_fd() gave; -1 until then */
 
@@ -107,6 +108,7 @@ struct pl_region {
 	unsigned access;
 	atomic_uint busy; /* operations of ours that use it */
 	struct pl_list registrations;
+	struct pl_registration *_Atomic recent; /* one of these, which stays until the end, or NULL */
 };
 
 /* A token that was given out. Freed when revoked and no key refers to it. */

@@ -85,13 +85,25 @@ void pl_engine_unlock(struct pl_engine *engine)
 
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 {
+	bool held = pl_engine_held(engine);
+
 	if (atomic_exchange(&task->queued, true))
 		return false;
+	/* Nobody is there, and nobody was before it: without the detour. */
+	if (!held && engine_trylock(engine)) {
+		if (atomic_load(&engine->task_count) == 0) {
+			atomic_store(&task->queued, false);
+			task->run(task);
+			pl_engine_unlock(engine);
+			return true;
+		}
+		release_lock(engine);
+	}
 	pthread_mutex_lock(&engine->task_lock);
 	pl_list_append(&engine->tasks, &task->link);
 	atomic_fetch_add(&engine->task_count, 1);
 	pthread_mutex_unlock(&engine->task_lock);
-	if (!pl_engine_held(engine) && engine_trylock(engine))
+	if (!held && engine_trylock(engine))
 		pl_engine_unlock(engine);
 	return true;
 }

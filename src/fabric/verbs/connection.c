@@ -10,7 +10,7 @@
 #define RETRIES 6
 /* For ever: the receiver may be busy, and every operation has its own time-out. */
 #define RECEIVER_RETRIES 7
-#define READS_MAX 16u
+#define READS_MAX 128u
 /* A queue pair in the error state gives everything back at once. */
 #define DRAIN_LIMIT PL_NS_PER_S
 /* Between two attempts to connect again. */

@@ -56,6 +56,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	pl_list_init(&endpoint->waiting);
 	pl_list_init(&endpoint->posted);
 	pl_list_init(&endpoint->again);
+	pl_list_init(&endpoint->spare);
 	pl_task_init(&endpoint->join_task, verbs_join_run);
 	pl_task_init(&endpoint->drained_task, verbs_drained_run);
 	pl_timer_init(&endpoint->retry, retry);
@@ -212,6 +213,7 @@ static void verbs_close(struct pl_endpoint *base)
 	drop_list(endpoint, &endpoint->posted, true);
 	drop_list(endpoint, &endpoint->again, true);
 	drop_list(endpoint, &endpoint->waiting, true);
+	verbs_spare_drop(endpoint);
 	if (!held)
 		pl_engine_unlock(home);
 	pl_free(&endpoint->state->context->allocator, endpoint);

@@ -472,6 +472,7 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 		return;
 	/* What ends while frames are copied may bring more work. */
 	endpoint->flushing = true;
+	endpoint->waiting_count = 0;
 	do {
 		/* Behind what came back from the last queue pair. */
 		if (!pl_list_empty(&endpoint->again)) {

@@ -85,17 +85,25 @@ int verbs_local_key(struct verbs_endpoint *endpoint, struct pl_region *region, b
 {
 	struct pl_context *context = endpoint->state->context;
 	struct verbs_registration *registration = NULL;
-	int rc;
+	struct pl_registration *recent;
+	int rc = 0;
 
 	if (!endpoint->device)
 		return -ENOTCONN;
-	pthread_mutex_lock(&context->grant_lock);
-	rc = find_or_make(endpoint, region, &registration);
+	recent = atomic_load_explicit(&region->recent, memory_order_acquire);
+	if (recent && recent->device == endpoint->device) {
+		registration = pl_container_of(recent, struct verbs_registration, base);
+	} else {
+		pthread_mutex_lock(&context->grant_lock);
+		rc = find_or_make(endpoint, region, &registration);
+		if (rc == 0)
+			atomic_store(&region->recent, &registration->base);
+		pthread_mutex_unlock(&context->grant_lock);
+	}
 	if (rc == 0 && written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
 		rc = -EACCES;
 	if (rc == 0)
 		*lkey = registration->mr->lkey;
-	pthread_mutex_unlock(&context->grant_lock);
 	return rc;
 }
 

@@ -120,7 +120,7 @@ struct verbs_work {
 	uint32_t length, lkey, rkey;
 	struct pl_frame frame;
 	const uint8_t *payload; /* frame: until it was copied into a buffer */
-	uint8_t copy[PL_KEY_BLOB_MAX];
+	uint8_t copy[PL_KEY_BLOB_MAX]; /* not cleared */
 };
 
 /* DOWN: no queue pair; an initiator dials when there is a reason to.  DRAINING: the queue pair is being flushed. */
@@ -152,6 +152,9 @@ struct verbs_endpoint {
 	uint8_t ticket_secret[16];
 
 	struct pl_list waiting, posted; /* work */
+	unsigned waiting_count;         /* added since the last flush */
+	struct pl_list spare;           /* work that is not in use */
+	unsigned spare_count;
 	struct pl_list again;           /* came back unfinished: to be posted first on the next queue pair */
 	unsigned posted_count, unsignaled, inline_max;
 	uint32_t sent, received; /* numbers of the last frames */
@@ -210,6 +213,7 @@ void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation);
 void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
+void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
 /* registration.c */
 /*

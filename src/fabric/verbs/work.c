@@ -4,6 +4,12 @@
 
 #include "fabric/verbs/verbs.h"
 
+/* Kept for the next, at most. */
+#define SPARES 256
+/* With so many posted, others wait until there are so many of them. */
+#define BUSY 32
+#define TOGETHER 16
+
 static const char reason_locked[] =
 	"verbs, through registered buffers: more memory would be locked than this process may (see ulimit -l)";
 static const char reason_refused[] =
@@ -12,10 +18,18 @@ static const char reason_refused[] =
 static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				   struct pl_operation *operation)
 {
-	struct verbs_work *work = pl_zalloc(&endpoint->state->context->allocator, sizeof(*work));
+	struct verbs_work *work;
 
+	if (endpoint->spare_count) {
+		work = pl_list_first(&endpoint->spare, struct verbs_work, link);
+		pl_list_remove(&work->link);
+		endpoint->spare_count--;
+	} else {
+		work = pl_alloc(&endpoint->state->context->allocator, sizeof(*work));
+	}
 	if (!work)
 		return NULL;
+	memset(work, 0, offsetof(struct verbs_work, copy));
 	pl_list_init(&work->link);
 	work->kind = kind;
 	work->operation = operation;
@@ -30,7 +44,33 @@ void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
-	pl_free(&endpoint->state->context->allocator, work);
+	if (endpoint->spare_count < SPARES) {
+		pl_list_append(&endpoint->spare, &work->link);
+		endpoint->spare_count++;
+	} else {
+		pl_free(&endpoint->state->context->allocator, work);
+	}
+}
+
+void verbs_spare_drop(struct verbs_endpoint *endpoint)
+{
+	while (!pl_list_empty(&endpoint->spare)) {
+		struct verbs_work *work = pl_list_first(&endpoint->spare, struct verbs_work, link);
+
+		pl_list_remove(&work->link);
+		pl_free(&endpoint->state->context->allocator, work);
+	}
+	endpoint->spare_count = 0;
+}
+
+/*
+ * Posts what waits, unless much is posted and so a completion will come that does: the fewer lists, the
+ * fewer calls of the device's driver and completions.
+ */
+static void flush_soon(struct verbs_endpoint *endpoint)
+{
+	if (endpoint->posted_count < BUSY || ++endpoint->waiting_count >= TOGETHER)
+		verbs_flush(endpoint);
 }
 
 static void set_remote(struct verbs_work *work, const struct pl_remote *remote, uint64_t offset)
@@ -105,6 +145,13 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 		pl_operation_fail(operation, -EFAULT, &error);
 		return 0;
 	}
+	if (local.staged && (operation->attributes.flags & PL_REQUIRE_DIRECT)) {
+		pl_fail(&error, -ENOTSUP, "NOT-DIRECT", "ibv_reg_mr", NULL,
+			"use other memory, or do without PL_REQUIRE_DIRECT", "%s",
+			atomic_load(&operation->staged_reason));
+		pl_operation_fail(operation, -ENOTSUP, &error);
+		return 0;
+	}
 	do {
 		uint32_t length = (uint32_t)PL_MIN(segment->length - at, (uint64_t)local.chunk);
 
@@ -152,7 +199,7 @@ void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 	}
 	/* The part that it came with. */
 	pl_operation_part_done(operation);
-	verbs_flush(endpoint);
+	flush_soon(endpoint);
 }
 
 int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
@@ -172,6 +219,6 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 		work->payload = work->copy;
 	}
 	pl_list_append(&endpoint->waiting, &work->link);
-	verbs_flush(endpoint);
+	flush_soon(endpoint);
 	return 0;
 }
