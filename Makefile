@@ -24,7 +24,8 @@ help:
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make bench      measure, next to other tools where they are installed'
-	@echo 'make bench-verbs  the verbs fabric next to perftest, in a virtual machine'
+	@echo 'make bench-verbs'
+	@echo '                measure the verbs fabric next to perftest, in a virtual machine'
 	@echo 'make format     apply .clang-format'
 	@echo
 	@echo 'WERROR=1 makes warnings errors.  One test: meson test -C build NAME'

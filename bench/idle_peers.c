@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * idle_peers [PEERS [KEY]]: what connected peers cost that do nothing: time to connect them all,
- * resident memory of each end, processor time while idle.  KEY is a pre-shared key, for TLS.
+ * idle_peers [PEERS [KEY [HOST]]]: what connected peers cost that do nothing: time to connect them all,
+ * resident memory of each end, processor time while idle.  KEY is a pre-shared key, for TLS; "" for
+ * none.  HOST is an address of this host, 127.0.0.1 without it; that of an RDMA device gives queue pairs.
  * Prints one JSON object.
  */
 #include "support.h"
@@ -26,7 +27,7 @@ struct cost {
 
 struct run {
 	unsigned peers;
-	const char *key;
+	const char *key, *host;
 	int socket; /* to the other end */
 };
 
@@ -36,6 +37,7 @@ static struct pl_context *open_context(const struct run *run)
 	struct pl_context *context;
 	struct pl_error error;
 
+	options.insecure = true;
 	options.key = run->key;
 	options.key_length = run->key ? strlen(run->key) : 0;
 	MUST(pl_open(&context, &options, &error), &error);
@@ -73,7 +75,8 @@ static void serve(const struct run *run)
 	struct cost cost;
 	char address[80] = "";
 
-	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	snprintf(address, sizeof(address), "%s:0", run->host);
+	MUST(pl_listen(context, address, &listener, &error), &error);
 	pl_listener_address(listener, address, sizeof(address));
 	put(run->socket, address, sizeof(address));
 	for (unsigned i = 0; i < run->peers; i++)
@@ -82,17 +85,20 @@ static void serve(const struct run *run)
 	put(run->socket, &cost, sizeof(cost));
 }
 
-static uint64_t connect_all(const struct run *run, struct pl_context *context, const char *address)
+static uint64_t connect_all(const struct run *run, struct pl_context *context, const char *address,
+			    struct pl_peer_info *info)
 {
 	struct pl_operation **operations = calloc(run->peers, sizeof(struct pl_operation *));
 	uint64_t began = now_ns();
+	struct pl_receipt receipt = { 0 };
 	struct pl_error error;
 
 	for (unsigned i = 0; operations && i < run->peers; i++)
 		MUST(pl_connect_start(context, address, PATIENCE, i, &operations[i], &error), &error);
 	for (unsigned i = 0; operations && i < run->peers; i++)
-		MUST(pl_wait(operations[i], PATIENCE, NULL, &error), &error);
+		MUST(pl_wait(operations[i], PATIENCE, &receipt, &error), &error);
 	began = now_ns() - began;
+	pl_peer_query(receipt.peer, info);
 	free(operations);
 	return began;
 }
@@ -108,15 +114,16 @@ static void measure(const struct run *run)
 	struct pl_context *context = open_context(run);
 	long before = resident_bytes();
 	struct cost ours, theirs;
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	uint64_t connecting;
 	char address[80];
 
 	get(run->socket, address, sizeof(address));
-	connecting = connect_all(run, context, address);
+	connecting = connect_all(run, context, address, &info);
 	rest(run, context, before, &ours);
 	get(run->socket, &theirs, sizeof(theirs));
-	printf("{\"peers\": %u, \"key\": %s, \"connect_seconds\": %.3f, \"idle_seconds\": %d, ", run->peers,
-	       run->key ? "true" : "false", (double)connecting / NS_PER_S, IDLE_SECONDS);
+	printf("{\"peers\": %u, \"fabric\": \"%s\", \"key\": %s, \"connect_seconds\": %.3f, \"idle_seconds\": %d, ",
+	       run->peers, info.fabric, run->key ? "true" : "false", (double)connecting / NS_PER_S, IDLE_SECONDS);
 	print_cost("client", &ours);
 	printf(", ");
 	print_cost("server", &theirs);
@@ -125,13 +132,15 @@ static void measure(const struct run *run)
 
 int main(int argc, char **argv)
 {
-	struct run run = { .peers = argc > 1 ? (unsigned)atoi(argv[1]) : PEERS, .key = argc > 2 ? argv[2] : NULL };
+	struct run run = { .peers = argc > 1 ? (unsigned)atoi(argv[1]) : PEERS,
+			   .key = argc > 2 && *argv[2] ? argv[2] : NULL,
+			   .host = argc > 3 ? argv[3] : "127.0.0.1" };
 	struct rlimit limit;
 	int ends[2], status;
 	pid_t server;
 
-	if (argc > 3 || run.peers < 1 || run.peers > PEERS_MAX) {
-		fprintf(stderr, "usage: idle_peers [PEERS [KEY]], PEERS is 1 to %d\n", PEERS_MAX);
+	if (argc > 4 || run.peers < 1 || run.peers > PEERS_MAX) {
+		fprintf(stderr, "usage: idle_peers [PEERS [KEY [HOST]]], PEERS is 1 to %d\n", PEERS_MAX);
 		return 2;
 	}
 	getrlimit(RLIMIT_NOFILE, &limit);

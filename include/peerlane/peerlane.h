@@ -62,7 +62,7 @@ struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
 	unsigned workers;                     /**< progress threads, 1 to 64; default: half the cores, 1 to 8 */
-	unsigned streams;                     /**< sockets a peer for bulk data, 1 to 16; default: by cores */
+	unsigned streams;                     /**< tcp: sockets a peer for bulk data, 1 to 16; default: by cores */
 	const char *fabric;                   /**< "auto" (default), "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
@@ -155,7 +155,7 @@ struct pl_grant_options {
 	size_t offset;     /**< first byte of the region that is shared */
 	size_t length;     /**< bytes shared */
 	unsigned rights;   /**< PL_ACCESS_READ, _WRITE, _ATOMIC; 0: all that the region allows */
-	uint64_t lifetime; /**< the grant ends after this time; 0: when revoked */
+	uint64_t lifetime; /**< the grant ends after this time, see pl_region_share(3); 0: when revoked */
 };
 /* clang-format off */
 #define PL_GRANT_OPTIONS_INIT { sizeof(struct pl_grant_options), 0, 0, 0, 0 }
@@ -260,7 +260,7 @@ struct pl_peer_info {
 	char local_address[80]; /**< this end */
 	char fabric[16];        /**< "verbs" or "tcp" */
 	char software[32];      /**< the other end's library, "peerlane 0.1.0" */
-	unsigned streams;       /**< data sockets open now */
+	unsigned streams;       /**< data sockets, or queue pairs, open now */
 	bool authenticated;     /**< both ends proved a common key */
 	bool encrypted;         /**< the data sockets are encrypted */
 	bool same_host;         /**< the other end runs on this host */
@@ -475,7 +475,7 @@ int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *
  * Adds to a 64-bit word of a remote region, atomically with respect to all operations of this kind
  * through this library on that context; remote_offset must make the address a multiple of 8.
  * The old value comes in the receipt and, if `old` is not NULL, there (valid until completion).
- * The word is in the target's byte order.
+ * The word is in the target's byte order.  Over verbs, "all operations" are those through the same device.
  */
 int pl_fetch_add(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, uint64_t add, uint64_t *old,
 		 const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error);

@@ -29,7 +29,10 @@ static int host_recognise(const void *address, size_t length, struct pl_error *e
 	return msync((void *)begin, end - begin, MS_ASYNC) == 0;
 }
 
-/* Whether a file lies behind any part of the range.  If that cannot be found out: yes, to be safe. */
+/*
+ * Whether a file lies behind any part of the range, or it must not be written: touching it may be a signal.
+ * If that cannot be found out: yes, to be safe.
+ */
 static int host_attach(struct pl_memory *memory, struct pl_error *error)
 {
 	uintptr_t first = (uintptr_t)memory->address, last = first + memory->length - 1;
@@ -40,13 +43,14 @@ static int host_attach(struct pl_memory *memory, struct pl_error *error)
 	memory->fragile = !maps;
 	while (maps && !memory->fragile && fgets(line, sizeof(line), maps)) {
 		unsigned long begin, end, inode;
+		char access[8];
 
 		/* A name too long for the line leaves a rest that does not look like a mapping. */
-		if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &begin, &end, &inode) != 3)
+		if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &begin, &end, access, &inode) != 4)
 			continue;
 		if (begin > last)
 			break;
-		memory->fragile = end > first && inode != 0;
+		memory->fragile = end > first && (inode != 0 || access[1] != 'w');
 	}
 	if (maps)
 		fclose(maps);

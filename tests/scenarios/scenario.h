@@ -26,6 +26,7 @@ extern const struct scenario atomic_scenarios[];
 extern const struct scenario grant_scenarios[];
 extern const struct scenario revoke_scenarios[];
 extern const struct scenario cut_scenarios[];
+extern const struct scenario mapping_scenarios[];
 extern const struct scenario deadline_scenarios[];
 extern const struct scenario close_scenarios[];
 extern const struct scenario connect_scenarios[];

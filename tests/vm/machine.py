@@ -24,6 +24,8 @@ import time
 TROUBLE = re.compile(r'^.*(?:\bWARNING: |\bBUG: |\bOops\b|Kernel panic|general protection fault|INFO: task |'
                      r'self-detected stall|detected stalls|soft lockup|refcount_t: |KASAN: |UBSAN: |DMAR: .*fault).*$',
                      re.MULTILINE)
+# What it writes of a program that crashed.
+CRASH = re.compile(r'^.*\bsegfault at .*$', re.MULTILINE)
 # Of the reasons to be tainted those that mean that it went wrong: bad page, died, warned, soft lockup.
 TAINT = 1 << 5 | 1 << 7 | 1 << 9 | 1 << 14
 # How long a machine may take beyond a job's own limit until it counts as hung.
@@ -60,6 +62,7 @@ class Machine:
         self.booted = self.tainted = None
         self.lines = queue.Queue()
         self.seen = 0
+        self.crashes = []
         self.console = folder / f'{name}.console'
         self.console.write_bytes(b'')
         command = [
@@ -137,9 +140,10 @@ class Machine:
             self.hear(job.deadline)
 
     def trouble(self):
-        """What the kernel has complained about since the last time somebody asked."""
+        """What the kernel has complained about since the last time somebody asked; `crashes` is of that time too."""
         text = self.console.read_text(errors='replace')
         new, self.seen = text[self.seen:], len(text)
+        self.crashes = [line.strip() for line in CRASH.findall(new)]
         return [line.strip() for line in TROUBLE.findall(new)]
 
     def switch_off(self, seconds=GRACE):

@@ -5,12 +5,16 @@
 #define RESOLVE_MS 2000
 #define HINT_CONNECT \
 	"see with rping whether RDMA works between these hosts: routes, firewalls (UDP port 4791), partitions, cables"
-#define BACKLOG 256
+#define BACKLOG 1024
+/* Of a new peer: a listener with many requests before it may refuse some. */
+#define FIRST_ATTEMPTS 5
 /* Soft-RoCE takes 7 for "for ever". */
 #define RETRIES 6
 /* For ever: the receiver may be busy, and every operation has its own time-out. */
 #define RECEIVER_RETRIES 7
 #define READS_MAX 128u
+/* 4.096 us times 2 to this: 67 ms.  The connection manager's own choice is around a second. */
+#define ACK_TIMEOUT 14
 /* A queue pair in the error state gives everything back at once. */
 #define DRAIN_LIMIT PL_NS_PER_S
 /* Between two attempts to connect again. */
@@ -96,6 +100,7 @@ int verbs_listen(struct verbs_state *state, const struct sockaddr_storage *local
 
 static int make_queue_pair(struct verbs_endpoint *endpoint)
 {
+	uint8_t timeout = ACK_TIMEOUT;
 	struct verbs_device *device = verbs_device_get(endpoint->state, endpoint->id->verbs);
 	struct ibv_qp_init_attr attributes = {
 		.cap = { .max_send_wr = VERBS_SEND_DEPTH, .max_send_sge = 1, .max_inline_data = VERBS_INLINE },
@@ -106,6 +111,9 @@ static int make_queue_pair(struct verbs_endpoint *endpoint)
 	endpoint->queue = device ? verbs_queue_get(endpoint->state, device, endpoint->base.peer->home) : NULL;
 	if (!endpoint->queue)
 		return -ENOMEM;
+	/* Older kernels do not know of it. */
+	library_of(endpoint)->rdma_set_option(endpoint->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
+					      sizeof(timeout));
 	attributes.send_cq = attributes.recv_cq = endpoint->queue->cq;
 	attributes.srq = endpoint->queue->srq;
 	if (library_of(endpoint)->rdma_create_qp(endpoint->id, device->pd, &attributes))
@@ -151,10 +159,13 @@ static void dial_later(struct verbs_endpoint *endpoint)
 	pl_timer_set(endpoint->base.peer->home, &endpoint->retry, pl_now() + PL_MIN(pause, PAUSE_MAX));
 }
 
+/* Whether no further attempt is made.  An acceptor waits for the initiator's, as long as that has time. */
 static bool given_up(const struct verbs_endpoint *endpoint)
 {
 	const struct pl_options *options = &endpoint->state->context->options;
 
+	if (!endpoint->opened)
+		return endpoint->base.peer->initiator && endpoint->attempts >= FIRST_ATTEMPTS;
 	return endpoint->attempts && pl_now() - endpoint->down_since >= options->connect_timeout;
 }
 
@@ -178,7 +189,7 @@ static void connect_failed(struct verbs_endpoint *endpoint, int code, const char
 	take_rest(endpoint);
 	drop_id(endpoint);
 	endpoint->link = VERBS_DOWN;
-	if (endpoint->opened && !given_up(endpoint)) {
+	if (!given_up(endpoint)) {
 		dial_later(endpoint);
 		return;
 	}

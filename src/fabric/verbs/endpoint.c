@@ -50,6 +50,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->base.peer = peer;
 	endpoint->state = state;
 	endpoint->cm = verbs_cm_of(state, peer->home);
+	endpoint->chunk = VERBS_CHUNK;
 	endpoint->port = (uint16_t)port;
 	pl_list_init(&endpoint->queue_link);
 	pl_list_init(&endpoint->starved_link);

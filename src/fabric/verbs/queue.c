@@ -9,6 +9,7 @@
 /* Completions of a queue pair's requests come in order, so one of a few is enough. */
 #define SIGNAL_EVERY 16
 #define POLL_BATCH 32
+#define CHUNKS_UNTIL_GROWTH 256
 /* wr_id of received frames, whose buffers are aligned. */
 #define RECEIVED 1u
 
@@ -203,6 +204,22 @@ static struct verbs_work *take_posted(struct verbs_endpoint *endpoint)
 	return work;
 }
 
+/* The connection failed: if that was before anything was done, less is asked for at a time. */
+static void adapt_chunk(struct verbs_endpoint *endpoint)
+{
+	if (endpoint->done == 0 && endpoint->chunk > VERBS_CHUNK_LEAST)
+		endpoint->chunk = PL_MAX(endpoint->chunk / 4, VERBS_CHUNK_LEAST);
+	endpoint->done = 0;
+}
+
+static void count_done(struct verbs_endpoint *endpoint)
+{
+	if (++endpoint->done < CHUNKS_UNTIL_GROWTH || endpoint->chunk == VERBS_CHUNK)
+		return;
+	endpoint->chunk = PL_MIN(endpoint->chunk * 2, VERBS_CHUNK);
+	endpoint->done = 1;
+}
+
 void verbs_take_back(struct verbs_endpoint *endpoint)
 {
 	const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };
@@ -221,10 +238,14 @@ static void completed(struct verbs_queue *queue, const struct ibv_wc *completion
 	/* All before it were done. */
 	while ((work = take_posted(endpoint)) != last)
 		work_done(endpoint, work);
-	if (completion->status == IBV_WC_SUCCESS)
+	if (completion->status == IBV_WC_SUCCESS) {
+		count_done(endpoint);
 		work_done(endpoint, work);
-	else
+	} else {
+		if (!own_fault(completion->status) && completion->status != IBV_WC_WR_FLUSH_ERR)
+			adapt_chunk(endpoint);
 		work_back(endpoint, work, completion);
+	}
 	if (completion->status != IBV_WC_SUCCESS)
 		verbs_fail(endpoint);
 	if (endpoint->link == VERBS_DRAINING && pl_list_empty(&endpoint->posted))
@@ -416,6 +437,8 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (n == BATCH || pl_list_empty(&endpoint->waiting) || endpoint->posted_count + n >= VERBS_SEND_DEPTH)
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
+	if ((work->kind == VERBS_WRITE || work->kind == VERBS_READ) && work->length > endpoint->chunk)
+		verbs_work_cut(endpoint, work, endpoint->chunk);
 	/* What others give back is not told to this endpoint's completions. */
 	rc = queue->posted + n < queue->room ? take_buffer(queue, work) : -EAGAIN;
 	if (rc == -EAGAIN) {

@@ -34,6 +34,7 @@
 #define VERBS_STAGE (256u << 10)
 /* A chunk of a large operation, if the device has no lower limit. */
 #define VERBS_CHUNK (8u << 20)
+#define VERBS_CHUNK_LEAST 8192u
 /* A remote key: the key's id, rkey, address of the first byte. */
 #define VERBS_KEY 20
 
@@ -119,7 +120,7 @@ struct verbs_work {
 	uint64_t remote;
 	uint32_t length, lkey, rkey;
 	struct pl_frame frame;
-	const uint8_t *payload; /* frame: until it was copied into a buffer */
+	const uint8_t *payload;        /* frame: until it was copied into a buffer */
 	uint8_t copy[PL_KEY_BLOB_MAX]; /* not cleared */
 };
 
@@ -155,9 +156,11 @@ struct verbs_endpoint {
 	unsigned waiting_count;         /* added since the last flush */
 	struct pl_list spare;           /* work that is not in use */
 	unsigned spare_count;
-	struct pl_list again;           /* came back unfinished: to be posted first on the next queue pair */
+	struct pl_list again; /* came back unfinished: to be posted first on the next queue pair */
 	unsigned posted_count, unsignaled, inline_max;
 	uint32_t sent, received; /* numbers of the last frames */
+	uint32_t chunk;          /* bytes in a request: fewer while connections break before one is done */
+	unsigned done;           /* requests since the connection was made, or the chunk grew */
 };
 
 static inline struct verbs_endpoint *verbs_endpoint_of(struct pl_endpoint *endpoint)
@@ -213,6 +216,8 @@ void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation);
 void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* Leaves so many bytes in a write or read; the rest follows it in the list. */
+void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
 /* registration.c */

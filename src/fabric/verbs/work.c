@@ -52,6 +52,24 @@ void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 	}
 }
 
+void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length)
+{
+	struct verbs_work *rest = work_new(endpoint, work->kind, work->operation);
+
+	/* Then it stays as long as it is. */
+	if (!rest)
+		return;
+	rest->length = work->length - length;
+	rest->local = work->local ? work->local + length : NULL;
+	rest->staged = work->staged;
+	rest->staged_offset = work->staged_offset + length;
+	rest->lkey = work->lkey;
+	rest->rkey = work->rkey;
+	rest->remote = work->remote + length;
+	work->length = length;
+	pl_list_append(work->link.next, &rest->link);
+}
+
 void verbs_spare_drop(struct verbs_endpoint *endpoint)
 {
 	while (!pl_list_empty(&endpoint->spare)) {
@@ -89,8 +107,8 @@ struct local {
 	uint32_t lkey, chunk;
 };
 
-static int find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
-		      struct local *local)
+static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
+		       const struct pl_segment *segment, struct local *local)
 {
 	int rc;
 
@@ -99,12 +117,11 @@ static int find_local(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	rc = segment->length
 		     ? verbs_local_key(endpoint, segment->region, operation->receipt.kind == PL_KIND_READ, &local->lkey)
 		     : 0;
-	if (rc == 0 || rc == -EACCES)
-		return rc;
+	if (rc == 0)
+		return;
 	atomic_store(&operation->staged_reason, rc == -ENOMEM ? reason_locked : reason_refused);
 	local->staged = true;
 	local->chunk = VERBS_STAGE;
-	return 0;
 }
 
 static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
@@ -139,12 +156,7 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 
 	if (segment->length == 0 && operation->total)
 		return 0;
-	if (find_local(endpoint, operation, segment, &local) < 0) {
-		pl_fail(&error, -EFAULT, "MEMORY-UNWRITABLE", "pl_read", NULL, NULL,
-			"the region's memory cannot be written");
-		pl_operation_fail(operation, -EFAULT, &error);
-		return 0;
-	}
+	find_local(endpoint, operation, segment, &local);
 	if (local.staged && (operation->attributes.flags & PL_REQUIRE_DIRECT)) {
 		pl_fail(&error, -ENOTSUP, "NOT-DIRECT", "ibv_reg_mr", NULL,
 			"use other memory, or do without PL_REQUIRE_DIRECT", "%s",

@@ -164,7 +164,7 @@ put_file()
 
 bench() # ARGUMENT...
 {
-	peerlane bench $options --json --validate "$@" $server >result
+	peerlane bench $options --json --validate --warmup 10 "$@" $server >result
 	status=$?
 	cat result
 	[ $status = 0 ] && grep -q '"verified": *true' result && ! grep -q '"verified": *false' result
@@ -225,6 +225,13 @@ link_down() # SECONDS
 }
 
 # What goes out is treated as tc-netem(8) says.
+flaps() # TIMES
+{
+	for _ in $(seq "$1"); do
+		link_down 0.1 && sleep 0.4 || return
+	done
+}
+
 with_netem() # SETTING COMMAND...
 {
 	setting=$1
@@ -269,11 +276,6 @@ must_fail() # PATTERN COMMAND...: and say something that has the pattern
 }
 
 # After a benchmark that may fail, but in time and for a reason.
-named_error()
-{
-	grep -q '"id": ' result
-}
-
 # A server of a file that is killed in the middle, at a rate that has a middle, and then is there again.
 killed_file_server()
 {
