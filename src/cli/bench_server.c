@@ -73,8 +73,7 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 /* Whether the client's operations need nothing of this process. */
 static bool is_passive(struct bench_end *end)
 {
-	return end->one_sided && end->plan.op != BENCH_SEND && !end->plan.both_ways &&
-	       !bench_plan_pingpong(&end->plan);
+	return end->one_sided && end->plan.op != BENCH_SEND && !end->plan.both_ways && !bench_plan_pingpong(&end->plan);
 }
 
 static int run(struct bench_end *end)

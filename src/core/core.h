@@ -65,8 +65,8 @@ struct pl_context {
 	pthread_mutex_t queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
 	atomic_bool any_completed; /* it is not empty: to be asked without the lock */
-	int event_fd; /* readable while `completed` is not empty; -1 until pl_fd() */
-	int poll_fd;  /* what pl_fd() gave; -1 until then */
+	int event_fd;              /* readable while `completed` is not empty; -1 until pl_fd() */
+	int poll_fd;               /* what pl_fd() gave; -1 until then */
 
 	pthread_mutex_t handle_lock; /* operations that the program holds a handle of */
 	struct pl_list handles;

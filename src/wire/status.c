@@ -34,7 +34,8 @@ static const struct status_text texts[] = {
 	[PL_WIRE_INTERNAL] = { -EPROTO, "PEER-INTERNAL", "the peer failed in a way that it does not explain",
 			       "see the errors that the peer's program reports" },
 	[PL_WIRE_MEMORY] = { -EFAULT, "PEER-MEMORY", "the memory behind the peer's region cannot be read or written",
-			     "the peer must keep the region mapped, and files behind it whole; if its card refuses it, tcp will do" },
+			     "the peer must keep the region mapped, and files behind it whole; if its card refuses it, "
+			     "tcp will do" },
 };
 
 int pl_wire_errno(uint32_t status)

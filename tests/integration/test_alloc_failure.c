@@ -326,8 +326,14 @@ static const struct plan plans[] = {
 	{ { "near", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, false, false, false, false }, true, false, ONCE },
 	{ { "far", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, false, false, false, false }, false, true, ONCE },
 	{ { "near keyed", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 1, true, true, false, false }, true, false, ONCE },
-	{ { "near for good", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, false, false }, true, false, FOR_GOOD },
-	{ { "near threads", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false }, true, false, ONCE },
+	{ { "near for good", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, false, false },
+	  true,
+	  false,
+	  FOR_GOOD },
+	{ { "near threads", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false },
+	  true,
+	  false,
+	  ONCE },
 	{ { "far threads", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false }, false, true, ONCE },
 };
 

@@ -15,7 +15,8 @@
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
 static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false, false };
-static const struct setting encrypted = { "encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, true, false, false };
+static const struct setting encrypted = { "encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true,
+					  true,        false, false };
 
 /* The first bytes of attack number n: a hello or a lane's greeting, damaged in one of many ways, or noise. */
 static struct bytes damaged_greeting(unsigned n, uint64_t *state)

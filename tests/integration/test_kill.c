@@ -14,7 +14,9 @@
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
 static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false, false };
-static const struct setting manual = { "manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, false, false, false, false };
+static const struct setting manual = {
+	"manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, false, false, false, false
+};
 
 struct session {
 	const struct setting *setting;

@@ -69,7 +69,7 @@ struct tcp_lane {
 	struct pl_stream stream;
 	struct pl_task task;
 	struct pl_task end_task; /* of an abandoned endpoint */
-	atomic_uint sweep; /* asked for by another engine */
+	atomic_uint sweep;       /* asked for by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
 	bool joining, dialing; /* what the task is to do first */

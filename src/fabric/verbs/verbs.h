@@ -28,6 +28,7 @@
 #define VERBS_RECEIVES 256
 #define VERBS_SENDS 256
 #define VERBS_BUFFER (PL_FRAME_HEADER + PL_EAGER_MAX)
+#define VERBS_HINT_MAPPED "keep the region mapped and writable, and files behind it whole"
 #define VERBS_INLINE 64
 /* Through which bytes go whose memory cannot be registered: so many buffers, made when the first is needed. */
 #define VERBS_STAGES 16
@@ -178,10 +179,12 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error);
 /* An address with that port, as the connection manager takes it: it knows no IPv4 addresses within IPv6 ones. */
 struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port);
 
-/* connection.c */
-bool verbs_cm_ready(struct pl_source *source, uint32_t events);
+/* listen.c */
 /* The port at which a local address takes connections, or a negative errno. */
 int verbs_listen(struct verbs_state *state, const struct sockaddr_storage *address);
+
+/* connection.c */
+bool verbs_cm_ready(struct pl_source *source, uint32_t events);
 void verbs_dial(struct verbs_endpoint *endpoint);
 void verbs_join_run(struct pl_task *task);
 /* At the end: connections that nobody will accept; the queue pair, which is drained. */
@@ -208,6 +211,8 @@ bool verbs_queue_poll(struct verbs_queue *queue);
 int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer);
 /* All that is posted comes back as if the queue pair had been flushed. */
 void verbs_take_back(struct verbs_endpoint *endpoint);
+
+/* post.c */
 /* Posts what waits, as far as there is room. */
 void verbs_flush(struct verbs_endpoint *endpoint);
 

@@ -20,8 +20,9 @@ alive() # PID; a process that ended has no program any more
 
 listening() # PORT, of TCP or of the RDMA connection manager
 {
-	cat /proc/net/tcp /proc/net/tcp6 | grep -q ":$(printf %04X "$1") [0-9A-F:]* 0A " ||
-		rdma resource show cm_id 2>/dev/null | grep -q "LISTEN.*:$1 "
+	cat /proc/net/tcp /proc/net/tcp6 | grep -q ":$(printf %04X "$1") [0-9A-F:]* 0A " && return
+	# The connection manager says so a moment before it does.
+	rdma resource show cm_id 2>/dev/null | grep -q "LISTEN.*:$1 " && sleep 0.2
 }
 
 # Starts a command as $pid; says so once it listens, if there is a port that is $wanted.
