@@ -15,7 +15,7 @@ _peerlane_names() {
 	local i address='' options=()
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --output | -o | --fabric | -F | --streams | -S | --timeout | -t)
+		--key | -k | --output | -o | --fabric | -F | --streams | -S | --rails | --device | --timeout | -t)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
 			((i++))
 			;;
@@ -55,8 +55,12 @@ _peerlane() {
 		COMPREPLY=($(compgen -d -- "$current"))
 		return
 		;;
+	--device)
+		COMPREPLY=($(compgen -W "$(cd /sys/class/infiniband 2>/dev/null && printf '%s\n' *)" -- "$current"))
+		return
+		;;
 	--fabric | -F)
-		COMPREPLY=($(compgen -W $'auto\ntcp' -- "$current"))
+		COMPREPLY=($(compgen -W $'auto\nverbs\ntcp' -- "$current"))
 		return
 		;;
 	esac

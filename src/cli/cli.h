@@ -41,7 +41,9 @@ int pl_cli_version(int argc, char **argv);
 struct cli_options {
 	const char *key_file; /* NULL: no key */
 	const char *fabric;   /* NULL: "auto" */
-	unsigned streams;     /* 0: the library's default */
+	const char *devices;  /* NULL: all */
+	unsigned streams;     /* 0: the library's default; so are rails */
+	unsigned rails;
 	uint64_t timeout;     /* nanoseconds; 0: the library's defaults */
 	bool encrypt, insecure, json, quiet;
 };

@@ -42,7 +42,7 @@ static int make_key(struct demo_server *server, struct pl_error *error)
 
 /* The child's arguments; the strings are the caller's. */
 static char **make_arguments(const struct cli_options *options, const struct demo_files *files, char *memory,
-			     char *streams)
+			     char *streams, char *rails)
 {
 	char **arguments = calloc(OPTIONS_MAX + files->count + 1, sizeof(*arguments));
 	const char *fixed[] = {
@@ -60,6 +60,14 @@ static char **make_arguments(const struct cli_options *options, const struct dem
 	if (options->streams) {
 		arguments[count++] = (char *)(uintptr_t) "--streams";
 		arguments[count++] = streams;
+	}
+	if (options->rails) {
+		arguments[count++] = (char *)(uintptr_t) "--rails";
+		arguments[count++] = rails;
+	}
+	if (options->devices) {
+		arguments[count++] = (char *)(uintptr_t) "--device";
+		arguments[count++] = (char *)(uintptr_t)options->devices;
 	}
 	if (options->fabric) {
 		arguments[count++] = (char *)(uintptr_t) "--fabric";
@@ -84,13 +92,14 @@ static void become_server(int output, pid_t parent, char **arguments)
 static int spawn(struct demo_server *server, const struct cli_options *options, const struct demo_files *files,
 		 struct pl_error *error)
 {
-	char memory[64], streams[16], **arguments;
+	char memory[64], streams[16], rails[16], **arguments;
 	pid_t parent = getpid();
 	int output[2];
 
 	snprintf(memory, sizeof(memory), DEMO_MEMORY "=%llu", DEMO_SLOTS * DEMO_FRAME);
 	snprintf(streams, sizeof(streams), "%u", options->streams);
-	arguments = make_arguments(options, files, memory, streams);
+	snprintf(rails, sizeof(rails), "%u", options->rails);
+	arguments = make_arguments(options, files, memory, streams, rails);
 	if (!arguments)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	if (pipe2(output, O_CLOEXEC) < 0) {

@@ -12,7 +12,7 @@
 #define KEY_MIN 16
 #define KEY_MAX 1024
 
-enum { OPTION_INSECURE = 0x100 };
+enum { OPTION_INSECURE = 0x100, OPTION_RAILS, OPTION_DEVICE };
 
 static error_t parse_output(int key, char *argument, struct argp_state *state)
 {
@@ -67,6 +67,13 @@ static error_t parse_connection(int key, char *argument, struct argp_state *stat
 		if (cli_parse_number(argument, 1, 16, &options->streams))
 			argp_error(state, "--streams takes a number from 1 to 16, not '%s'", argument);
 		return 0;
+	case OPTION_RAILS:
+		if (cli_parse_number(argument, 1, 8, &options->rails))
+			argp_error(state, "--rails takes a number from 1 to 8, not '%s'", argument);
+		return 0;
+	case OPTION_DEVICE:
+		options->devices = argument;
+		return 0;
 	case 't':
 		if (cli_parse_seconds(argument, &options->timeout) || !options->timeout)
 			argp_error(state, "--timeout takes seconds, such as 30 or 0.5, not '%s'", argument);
@@ -84,6 +91,9 @@ static const struct argp_option connection_options[] = {
 	{ "insecure", OPTION_INSECURE, NULL, 0, "Allow addresses other than loopback without a key", 20 },
 	{ "fabric", 'F', "NAME", 0, "Move data with this fabric (default: auto)", 20 },
 	{ "streams", 'S', "N", 0, "Use up to N sockets for data, 1 to 16 (default: by cores)", 20 },
+	{ "rails", OPTION_RAILS, "N", 0,
+	  "Use N RDMA queue pairs, 1 to 8, over all cards that reach the peer (default: one for each of two cards)", 20 },
+	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use these RDMA devices only, such as mlx5_0 or mlx5_1:1", 20 },
 	{ "timeout", 't', "SECONDS", 0, "Give up on whatever takes longer than this (default: 30, to connect: 10)",
 	  20 },
 	{ 0 },
@@ -176,6 +186,8 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.progress = progress;
 	library.streams = options->streams;
 	library.fabric = options->fabric;
+	library.rails = options->rails;
+	library.devices = options->devices;
 	library.encrypt_data = options->encrypt;
 	library.insecure = options->insecure;
 	library.operation_timeout = library.connect_timeout = options->timeout;

@@ -41,6 +41,8 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "workers", "more than 64 workers");
 	if (options->streams > PL_STREAMS_MAX)
 		return bad_option(error, "streams", "more than 16 streams");
+	if (options->rails > PL_RAILS_MAX)
+		return bad_option(error, "rails", "more than 8 rails");
 	if (options->encrypt_data && !options->key)
 		return bad_option(error, "encrypt_data", "encryption needs a key");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
@@ -121,6 +123,20 @@ static void init_lists(struct pl_context *context)
 	context->event_fd = context->poll_fd = -1;
 }
 
+static int copy_devices(struct pl_context *context, const char *devices, struct pl_error *error)
+{
+	size_t size = devices ? strlen(devices) + 1 : 0;
+
+	/* An empty list asks for the default, as zero does elsewhere. */
+	if (size <= 1)
+		return 0;
+	context->devices = pl_alloc(&context->allocator, size);
+	if (!context->devices)
+		return pl_fail_memory(error, "pl_open");
+	memcpy(context->devices, devices, size);
+	return 0;
+}
+
 int pl_open(struct pl_context **result, const struct pl_options *given, struct pl_error *error)
 {
 	struct pl_options options;
@@ -144,9 +160,12 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->options.allocator = NULL;
 	context->options.key = NULL;
 	context->options.fabric = NULL;
+	context->options.devices = NULL;
 	init_lists(context);
 	read_boot_id(context->boot_id);
 	rc = pl_fabrics_choose(context, options.fabric, error);
+	if (rc == 0)
+		rc = copy_devices(context, options.devices, error);
 	if (rc == 0 && pl_random(context->id, sizeof(context->id)) < 0)
 		rc = pl_fail_errno(error, -EIO, "SYSTEM", "getrandom", NULL);
 	if (rc == 0 && options.key)
@@ -269,6 +288,7 @@ void pl_close(struct pl_context *context)
 	pthread_mutex_destroy(&context->queue_lock);
 	pthread_mutex_destroy(&context->handle_lock);
 	allocator = context->allocator;
+	pl_free(&allocator, context->devices);
 	pl_free(&allocator, context->slots);
 	pl_free(&allocator, context);
 }

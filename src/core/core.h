@@ -25,6 +25,7 @@
 
 #define PL_ENGINES_MAX 64
 #define PL_STREAMS_MAX 16
+#define PL_RAILS_MAX 8
 /* Messages a peer may have sent that the program here has not taken yet. */
 #define PL_MESSAGE_WINDOW 1024
 /* Larger messages wait at the sender until the receive is posted. */
@@ -41,6 +42,7 @@ struct pl_grant;
 struct pl_context {
 	struct pl_allocator allocator;
 	struct pl_options options; /* defaults filled in; pointers in it are not valid */
+	char *devices;             /* options.devices; NULL: all */
 	uint8_t id[16], boot_id[16];
 	struct pl_tls *tls; /* NULL: no key */
 	struct pl_engine *engines[PL_ENGINES_MAX];

@@ -183,6 +183,8 @@ enum pl_frame_type {
 	PL_FRAME_FINISH,    /* cookie, offset = enum pl_wire_status: the offered send was fetched */
 	PL_FRAME_NOTIFY,    /* offset = value */
 	PL_FRAME_CREDIT,    /* offset = messages consumed so far (cumulative) */
+	PL_FRAME_FENCE,     /* cookie = rail, offset = generation: take nothing of that any more */
+	PL_FRAME_FENCED,    /* the same: nothing of that is taken any more */
 	PL_FRAME_TYPE_END,
 };
 
@@ -228,7 +230,7 @@ static inline uint32_t pl_frame_limit(uint8_t type)
 
 /*
  * -EPROTO for an unknown type, a reserved field that is not 0 or an ATOMIC with too short a payload; -EMSGSIZE for a
- * length over the type's limit, which is 0 for VALUE, FAIL, ACK, FINISH, NOTIFY and CREDIT.  Flags are not looked at.
+ * length over the type's limit, which is 0 for those without payload.  Flags are not looked at.
  */
 static inline int pl_frame_decode(const uint8_t buffer[PL_FRAME_HEADER], struct pl_frame *frame)
 {
@@ -256,7 +258,7 @@ static inline int pl_frame_decode(const uint8_t buffer[PL_FRAME_HEADER], struct 
 	return 0;
 }
 
-/* Payload bytes that follow the header: 0 for READ, VALUE, FAIL, ACK, FINISH, NOTIFY, CREDIT. */
+/* Payload bytes that follow the header: 0 for READ, whose length means others, and types without payload. */
 static inline uint32_t pl_frame_payload(const struct pl_frame *frame)
 {
 	switch (frame->type) {

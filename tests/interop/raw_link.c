@@ -102,10 +102,12 @@ void greet(struct stranger *stranger, const char *address, const char *port)
 
 	length = hear(stranger, HELLO, body);
 	blob = 62 + get(body + 60, 2) + 2 + 2 + 5 + 2;
-	if (length != blob + 2 + WHO || get(body + blob - 11, 2) != 1 || memcmp(body + blob - 7, "verbs", 5))
+	/* Who we are there, how many rails there may be, and places: the first is where we are. */
+	if (length < blob + WHO + 2 + PLACE || get(body + blob + WHO + 1, 1) < 1 ||
+	    get(body + blob - 11, 2) != 1 || memcmp(body + blob - 7, "verbs", 5))
 		fail("the answer chooses no verbs fabric");
-	stranger->server.sin_port = htons((uint16_t)get(body + blob, 2));
-	memcpy(stranger->who, body + blob + 2, WHO);
+	stranger->server.sin_port = htons((uint16_t)get(body + blob + WHO + 2 + 17, 2));
+	memcpy(stranger->who, body + blob, WHO);
 }
 
 /* -- the queue pair -------------------------------------------------------------------------------- */
@@ -173,7 +175,7 @@ void close_link(struct stranger *stranger)
 
 void open_link(struct stranger *stranger, uint16_t generation, enum rdma_cm_event_type wanted)
 {
-	uint8_t hello[LANE_HELLO] = "PLL1";
+	uint8_t hello[LANE_HELLO + RAIL] = "PLL1";
 	struct rdma_conn_param parameters = {
 		.private_data = hello,
 		.private_data_len = sizeof(hello),
@@ -184,6 +186,7 @@ void open_link(struct stranger *stranger, uint16_t generation, enum rdma_cm_even
 	};
 
 	memcpy(put(put(hello + 4, 1, 2), generation, 2), stranger->who, WHO);
+	put(hello + LANE_HELLO, 0x0100, 2); /* the first rail of one, to the first place */
 	check(!rdma_create_id(stranger->events, &stranger->id, NULL, RDMA_PS_TCP), "rdma_create_id");
 	check(!rdma_resolve_addr(stranger->id, NULL, (struct sockaddr *)&stranger->server, LIMIT_MS),
 	      "rdma_resolve_addr");

@@ -15,7 +15,9 @@
 #define RECEIVES 16
 #define FRAME_HEADER 32
 #define FRAME_MAX (FRAME_HEADER + 8192)
-#define WHO 24 /* ticket and secret */
+#define WHO 24   /* ticket and secret */
+#define PLACE 19 /* a place that is offered: IP version, address, port */
+#define RAIL 10  /* of a connection request: number, count, the places of eight */
 #define BODY_MAX 4096
 
 enum control { HELLO = 1, IMPORT = 3, IMPORTED = 4, BYE = 7 };

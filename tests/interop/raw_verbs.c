@@ -34,11 +34,11 @@ static struct key import(struct stranger *stranger, const uint8_t *token, unsign
 	memcpy(body + 8, token + 24, 24); /* grant and secret */
 	say(stranger, IMPORT, body, 32);
 	length = hear(stranger, IMPORTED, body);
-	if (length != 26 + 20 || get(body, 8) != request || get(body + 8, 4) != 0 || get(body + 24, 2) != 20)
+	if (length != 26 + 21 || get(body, 8) != request || get(body + 8, 4) != 0 || get(body + 24, 2) != 21)
 		fail("import: status %u, %zu bytes", (unsigned)get(body + 8, 4), length);
 	if (get(body + 12, 8) != PLAN_LENGTH || get(body + 20, 4) != rights)
 		fail("import: another grant than the token's");
-	return (struct key){ .rkey = (uint32_t)get(body + 34, 4), .address = get(body + 38, 8) };
+	return (struct key){ .rkey = (uint32_t)get(body + 43, 4), .address = get(body + 34, 8) };
 }
 
 /* -- frames ---------------------------------------------------------------------------------------- */

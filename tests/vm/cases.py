@@ -21,12 +21,13 @@ class Case:
 
 @dataclasses.dataclass
 class Suite:
-    """Machines, one for each element of `setup`, joined by a cable if there are two; `setup` is run in them first."""
+    """Machines, one for each element of `setup`, joined by cables if there are two; `setup` is run in them first."""
     name: str
     memory: str
     processors: int
     setup: list
     cases: list
+    cables: int = 1
 
 
 FABRICS = ['tcp', 'verbs']
@@ -106,11 +107,31 @@ FAULTS = over_all(
     Case('device deleted', 60, server='must_fail PEER-LOST bench_server', client=f'unplugged {WRITE} 50'),
 )
 
+# Two cards in each machine, of which one may fail.
+SEND = 'bench --op send --size 4K --depth 16 --duration'
+RAILS = over(
+    'verbs',
+    Case('two rails', 60, server='bench_server', client='over_rails 2 bench --op write --size 1M --iterations 20'),
+    Case('one rail', 60, server='bench_server',
+         client='over_rails 1 bench --rails 1 --op write --size 1M --iterations 20'),
+    Case('two queue pairs of one card', 60, server='bench_server --rails 2 --device rxe1',
+         client='over_rails 2 bench --rails 2 --device rxe1 --op read --size 1M --iterations 20'),
+    Case('serve and get', 60, server='serve_file', client='get_file'),
+    Case('scenarios', 200, "server=10.0.0.2; scenarios verbs --one-sided --setting thread '*[!w]*-*'"),
+    *(Case(f'{name} while rails flap', 100, server='bench_server', client=f'during "rail_flaps 5" {command} 14')
+      for name, command in (('writes', WRITE), ('sends', SEND))),
+    Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 3" {WRITE} 12'),
+    Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 8'),
+    Case('a card less', 60, server='bench_server',
+         client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "pull_card rxe1" {WRITE} 5'),
+)
+
 SUITES = [
     Suite('one', '1G', 2, ['on_dummy $server'], [
         Case('ibv_devinfo', 20, 'devinfo'), *FOREIGN, *over('verbs', *COMMAND), *RAW, *SCENARIOS]),
-    Suite('two', '512M', 1, ['on_cable 10.0.0.1', 'on_cable 10.0.0.2'], [
+    Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS]),
+    Suite('rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], RAILS, cables=2),
     # What must be seen as failure.
     Suite('control', '512M', 1, ['true'], [
         Case('a case that fails', 10, 'echo text; exit 3', fails='status 3'),

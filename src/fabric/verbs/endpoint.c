@@ -4,6 +4,7 @@
 
 static const char reason[] = "verbs: the network card reads and writes the region itself";
 
+#define HINT_NETWORKS "connect to the address of one of its devices, see: rdma link"
 /* At the end, what was said last is given so long to arrive. */
 #define FAREWELL (500 * PL_NS_PER_MS)
 /* A queue pair in the error state gives back what it has; it waits for nobody. */
@@ -11,57 +12,71 @@ static const char reason[] = "verbs: the network card reads and writes the regio
 
 static void retry(struct pl_timer *timer)
 {
-	struct verbs_endpoint *endpoint = pl_container_of(timer, struct verbs_endpoint, retry);
+	struct verbs_rail *rail = pl_container_of(timer, struct verbs_rail, retry);
 
-	switch (endpoint->link) {
+	switch (rail->link) {
 	case VERBS_DOWN:
-		if (!endpoint->closing)
-			verbs_dial(endpoint);
+		if (!rail->endpoint->closing)
+			verbs_dial(rail);
 		break;
 	case VERBS_RESOLVING:
 	case VERBS_CONNECTING:
 		/* The peer may have lost the request; the connection manager would ask again after seconds. */
-		if (endpoint->opened)
-			verbs_fail(endpoint);
+		if (rail->endpoint->opened)
+			verbs_fail(rail);
 		break;
 	case VERBS_DRAINING:
-		verbs_drained_run(&endpoint->drained_task);
+		verbs_drained_run(&rail->drained_task);
 		break;
 	case VERBS_UP:
 		break;
 	}
 }
 
+static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
+{
+	struct verbs_rail *rail = &endpoint->rails[index];
+
+	rail->endpoint = endpoint;
+	rail->index = (uint8_t)index;
+	rail->chunk = VERBS_CHUNK;
+	pl_list_init(&rail->queue_link);
+	pl_list_init(&rail->starved_link);
+	pl_list_init(&rail->posted);
+	pl_list_init(&rail->held);
+	pl_task_init(&rail->join_task, verbs_join_run);
+	pl_task_init(&rail->drained_task, verbs_drained_run);
+	pl_task_init(&rail->fail_task, verbs_fail_run);
+	pl_timer_init(&rail->retry, retry);
+	pl_timer_init(&rail->drain, verbs_drain_expired);
+}
+
 static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)
 {
 	struct verbs_state *state = verbs_state_get(peer->context, error);
 	struct verbs_endpoint *endpoint;
-	int port = 0;
+	int rc = 0;
 
 	if (!state)
 		return -ENODEV;
-	if (!peer->initiator)
-		port = verbs_listen(state, &peer->local_address);
-	if (port < 0)
-		return pl_fail_errno(error, port, "RDMA-LISTEN", "rdma_listen", NULL);
 	endpoint = pl_zalloc(&peer->context->allocator, sizeof(*endpoint));
 	if (!endpoint)
 		return pl_fail_memory(error, "connect");
 	endpoint->base.peer = peer;
 	endpoint->state = state;
 	endpoint->cm = verbs_cm_of(state, peer->home);
-	endpoint->chunk = VERBS_CHUNK;
-	endpoint->port = (uint16_t)port;
-	pl_list_init(&endpoint->queue_link);
-	pl_list_init(&endpoint->starved_link);
 	pl_list_init(&endpoint->waiting);
-	pl_list_init(&endpoint->posted);
 	pl_list_init(&endpoint->again);
 	pl_list_init(&endpoint->spare);
-	pl_task_init(&endpoint->join_task, verbs_join_run);
-	pl_task_init(&endpoint->drained_task, verbs_drained_run);
-	pl_timer_init(&endpoint->retry, retry);
-	pl_timer_init(&endpoint->drain, verbs_drain_expired);
+	pl_list_init(&endpoint->early);
+	for (unsigned i = 0; i < VERBS_RAILS; i++)
+		init_rail(endpoint, i);
+	if (!peer->initiator)
+		rc = verbs_offer(endpoint);
+	if (rc < 0) {
+		pl_free(&peer->context->allocator, endpoint);
+		return pl_fail_errno(error, rc, "RDMA-LISTEN", "rdma_listen", NULL);
+	}
 	*result = &endpoint->base;
 	return 0;
 }
@@ -71,9 +86,9 @@ static int verbs_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_
 	struct pl_writer writer;
 
 	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
-	pl_put_u16(&writer, verbs_endpoint_of(base)->port);
 	pl_put_u64(&writer, base->peer->ticket);
 	pl_put_bytes(&writer, base->peer->ticket_secret, sizeof(base->peer->ticket_secret));
+	verbs_offer_write(verbs_endpoint_of(base), &writer);
 	return (int)(writer.at - writer.begin);
 }
 
@@ -81,15 +96,20 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	struct pl_reader reader;
+	int rc;
 
 	pl_reader_init(&reader, blob, length);
-	endpoint->port = pl_get_u16(&reader);
 	endpoint->ticket = pl_get_u64(&reader);
 	pl_get_bytes(&reader, endpoint->ticket_secret, sizeof(endpoint->ticket_secret));
-	if (reader.bad)
-		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
+	rc = verbs_offer_read(endpoint, &reader);
+	if (rc == -EPROTO)
+		return pl_fail(error, rc, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's description of the verbs fabric is malformed");
-	verbs_dial(endpoint);
+	if (rc < 0)
+		return pl_fail(error, rc, "RDMA-CONNECT", "connect", NULL, HINT_NETWORKS,
+			       "no RDMA device of this host has an address in a network of the peer's devices");
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		verbs_dial(&endpoint->rails[i]);
 	return 0;
 }
 
@@ -135,6 +155,14 @@ static void drop_list(struct verbs_endpoint *endpoint, struct pl_list *list, boo
 	}
 }
 
+static bool any_canceled(const struct pl_list *list)
+{
+	pl_list_for_each(at, list)
+		if (canceled(pl_list_entry(at, struct verbs_work, link)))
+			return true;
+	return false;
+}
+
 static void verbs_sweep(struct pl_endpoint *base)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
@@ -144,56 +172,63 @@ static void verbs_sweep(struct pl_endpoint *base)
 	endpoint->flushing = true;
 	drop_list(endpoint, &endpoint->waiting, false);
 	drop_list(endpoint, &endpoint->again, false);
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		drop_list(endpoint, &endpoint->rails[i].held, false);
 	endpoint->flushing = flushing;
-	pl_list_for_each(at, &endpoint->posted) {
-		if (canceled(pl_list_entry(at, struct verbs_work, link))) {
-			/* Only the card can say when it does not use a buffer any more. */
-			verbs_fail(endpoint);
-			break;
-		}
-	}
+	/* Only the card can say when it does not use a buffer any more. */
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (any_canceled(&endpoint->rails[i].posted))
+			verbs_fail(&endpoint->rails[i]);
 	verbs_flush(endpoint);
 }
 
 static bool verbs_is_drained(struct pl_endpoint *base)
 {
-	enum verbs_state_of_link link = verbs_endpoint_of(base)->link;
+	const struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 
-	return link != VERBS_UP && link != VERBS_DRAINING;
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].link == VERBS_UP || endpoint->rails[i].link == VERBS_DRAINING)
+			return false;
+	return true;
 }
 
 static unsigned verbs_streams(struct pl_endpoint *base)
 {
-	return verbs_endpoint_of(base)->link == VERBS_UP ? 1 : 0;
+	return verbs_rails_up(verbs_endpoint_of(base));
 }
 
 /* -- the end -------------------------------------------------------------------------------------- */
 
-static bool frames_under_way(const struct verbs_endpoint *endpoint)
-{
-	pl_list_for_each(at, &endpoint->posted)
-		if (pl_list_entry(at, struct verbs_work, link)->kind == VERBS_FRAME)
-			return true;
-	return false;
-}
-
-static void end_link(struct verbs_endpoint *endpoint)
+static void end_link(struct verbs_rail *rail)
 {
 	uint64_t deadline = pl_now() + FAREWELL;
 
-	while (endpoint->link == VERBS_UP && frames_under_way(endpoint) && pl_now() < deadline)
-		verbs_queue_poll(endpoint->queue);
-	endpoint->closing = true;
-	verbs_fail(endpoint);
+	while (rail->link == VERBS_UP && rail->frames && pl_now() < deadline)
+		verbs_queue_poll(rail->queue);
+	rail->endpoint->closing = true;
+	verbs_fail(rail);
 	deadline = pl_now() + FLUSH_LIMIT;
-	while (endpoint->link == VERBS_DRAINING && !pl_list_empty(&endpoint->posted) && pl_now() < deadline)
-		verbs_queue_poll(endpoint->queue);
+	while (rail->link == VERBS_DRAINING && !pl_list_empty(&rail->posted) && pl_now() < deadline)
+		verbs_queue_poll(rail->queue);
 }
 
 static void verbs_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
 	/* All of it lives on the home engine. */
 	pl_engine_post(base->peer->home, task);
+}
+
+static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
+{
+	pl_timer_clear(home, &rail->retry);
+	pl_timer_clear(home, &rail->drain);
+	pl_engine_withdraw(home, &rail->join_task);
+	pl_engine_withdraw(home, &rail->drained_task);
+	pl_engine_withdraw(home, &rail->fail_task);
+	verbs_joins_drop(rail);
+	verbs_link_drop(rail);
+	drop_list(rail->endpoint, &rail->posted, true);
+	drop_list(rail->endpoint, &rail->held, true);
 }
 
 static void verbs_close(struct pl_endpoint *base)
@@ -204,17 +239,19 @@ static void verbs_close(struct pl_endpoint *base)
 
 	if (!held)
 		pl_engine_lock(home);
-	end_link(endpoint);
-	pl_timer_clear(home, &endpoint->retry);
-	pl_timer_clear(home, &endpoint->drain);
-	pl_engine_withdraw(home, &endpoint->join_task);
-	pl_engine_withdraw(home, &endpoint->drained_task);
-	verbs_joins_drop(endpoint);
-	verbs_links_drop(endpoint);
-	drop_list(endpoint, &endpoint->posted, true);
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		end_link(&endpoint->rails[i]);
+	for (unsigned i = 0; i < VERBS_RAILS; i++)
+		close_rail(&endpoint->rails[i], home);
 	drop_list(endpoint, &endpoint->again, true);
 	drop_list(endpoint, &endpoint->waiting, true);
 	verbs_spare_drop(endpoint);
+	while (!pl_list_empty(&endpoint->early)) {
+		struct verbs_early *early = pl_list_first(&endpoint->early, struct verbs_early, link);
+
+		pl_list_remove(&early->link);
+		pl_free(&endpoint->state->context->allocator, early);
+	}
 	if (!held)
 		pl_engine_unlock(home);
 	pl_free(&endpoint->state->context->allocator, endpoint);

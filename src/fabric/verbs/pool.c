@@ -19,6 +19,7 @@ int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned
 	int rc;
 
 	pl_list_init(&pool->free);
+	pool->queue = queue;
 	rc = fill(pool, queue, count, size);
 	if (rc < 0) {
 		verbs_pool_close(pool, queue);

@@ -6,7 +6,9 @@
 /* Completions of a queue pair's requests come in order, so one of a few is enough. */
 #define SIGNAL_EVERY 16
 
+/* Work requests for one rail. */
 struct batch {
+	struct verbs_rail *rail;
 	struct ibv_send_wr requests[BATCH];
 	struct ibv_sge elements[BATCH];
 	struct verbs_work *works[BATCH];
@@ -16,19 +18,29 @@ struct batch {
 /* The buffer that a work request needs: 0, -EAGAIN if there is none now, or why there never is one. */
 static int take_buffer(struct verbs_queue *queue, struct verbs_work *work)
 {
-	struct verbs_pool *pool = &queue->sends;
+	struct verbs_pool *pool = work->staged ? &queue->stages : &queue->sends;
+	struct verbs_buffer *last = work->buffer;
 	int rc = 0;
 
-	if (work->buffer || (!work->staged && work->kind != VERBS_FRAME && work->kind != VERBS_ATOMIC))
+	if (!work->staged && work->kind != VERBS_FRAME && work->kind != VERBS_ATOMIC)
 		return 0;
-	if (work->staged) {
-		pool = &queue->stages;
-		rc = pool->mr ? 0 : verbs_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
-	}
+	/* Another device does not know the buffer that the last one had. */
+	if (last && last->pool == pool)
+		return 0;
+	if (!pool->mr)
+		rc = verbs_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
 	if (rc < 0)
 		return rc;
 	work->buffer = verbs_pool_take(pool);
-	return work->buffer ? 0 : -EAGAIN;
+	if (!work->buffer) {
+		work->buffer = last;
+		return -EAGAIN;
+	}
+	if (last) {
+		memcpy(work->buffer->bytes, last->bytes, work->length);
+		verbs_buffer_put(last);
+	}
+	return 0;
 }
 
 /* A waiting work request comes to nothing. */
@@ -47,7 +59,7 @@ static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, co
 static int copy_out(struct verbs_work *work, struct pl_error *error)
 {
 	if (!work->staged || work->kind != VERBS_WRITE || !work->operation ||
-	    pl_memory_copy_out(work->staged, work->staged_offset, work->buffer->bytes, work->length) == 0)
+	    pl_memory_copy_out(&work->region->memory, work->offset, work->buffer->bytes, work->length) == 0)
 		return 0;
 	return pl_fail(error, -EFAULT, "MEMORY-UNREADABLE", "pl_write", NULL, VERBS_HINT_MAPPED,
 		       "the region's memory cannot be read");
@@ -58,9 +70,10 @@ static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
 
-	if (work->frame.ack)
+	if (work->length)
 		return; /* it was posted before */
-	work->frame.ack = ++endpoint->sent;
+	if (!verbs_of_fence(work))
+		work->frame.ack = ++endpoint->sent;
 	pl_frame_encode(&work->frame, work->buffer->bytes);
 	if (work->frame.length && pl_frame_payload(&work->frame))
 		memcpy(work->buffer->bytes + PL_FRAME_HEADER, work->payload, work->frame.length);
@@ -71,26 +84,42 @@ static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 		pl_operation_part_done(operation);
 }
 
-static void fill_request(struct verbs_endpoint *endpoint, struct verbs_work *work, struct ibv_send_wr *request,
+/* What names the local bytes at the rail's device; the first rail's is known.  0, or why it does not reach them. */
+static int local_key(struct verbs_rail *rail, struct verbs_work *work)
+{
+	int rc = 0;
+
+	if (work->buffer || !work->length || work->lkey_device == rail->device)
+		return 0;
+	rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ, &work->lkey);
+	if (rc == 0)
+		work->lkey_device = rail->device;
+	return rc;
+}
+
+static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
 			 struct ibv_sge *element)
 {
 	const struct verbs_buffer *buffer = work->buffer;
 
 	memset(request, 0, sizeof(*request));
-	*element = (struct ibv_sge){ .addr = (uintptr_t)(buffer ? buffer->bytes : work->local),
-				     .length = work->kind == VERBS_ATOMIC ? 8 : work->length,
-				     .lkey = buffer ? buffer->pool->mr->lkey : work->lkey };
+	*element = (struct ibv_sge){ .length = work->kind == VERBS_ATOMIC ? 8 : work->length };
+	if (buffer) {
+		element->addr = (uintptr_t)buffer->bytes;
+		element->lkey = buffer->pool->mr->lkey;
+	} else {
+		element->addr = (uintptr_t)work->region->memory.address + work->offset;
+		element->lkey = work->lkey;
+	}
 	request->wr_id = (uintptr_t)work;
 	request->sg_list = element;
 	request->num_sge = element->length ? 1 : 0;
-	request->wr.rdma.remote_addr = work->remote;
-	request->wr.rdma.rkey = work->rkey;
 	switch (work->kind) {
 	case VERBS_WRITE:
-		request->opcode = IBV_WR_RDMA_WRITE;
-		break;
 	case VERBS_READ:
-		request->opcode = IBV_WR_RDMA_READ;
+		request->opcode = work->kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+		request->wr.rdma.remote_addr = work->remote;
+		verbs_remote_key(work->target, rail->index, &request->wr.rdma.rkey);
 		break;
 	case VERBS_FRAME:
 		request->opcode = IBV_WR_SEND;
@@ -100,43 +129,165 @@ static void fill_request(struct verbs_endpoint *endpoint, struct verbs_work *wor
 
 		request->opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
 		request->wr.atomic.remote_addr = work->remote;
-		request->wr.atomic.rkey = work->rkey;
+		verbs_remote_key(work->target, rail->index, &request->wr.atomic.rkey);
 		request->wr.atomic.compare_add = add ? work->operation->operand : work->operation->compare;
 		request->wr.atomic.swap = work->operation->operand;
 		break;
 	}
 	}
-	if (element->length <= endpoint->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME))
+	if (element->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME))
 		request->send_flags |= IBV_SEND_INLINE;
 }
 
-static void starve(struct verbs_endpoint *endpoint)
+/* -- which rail ----------------------------------------------------------------------------------- */
+
+static bool usable(const struct verbs_rail *rail)
 {
-	if (pl_list_empty(&endpoint->starved_link))
-		pl_list_append(&endpoint->queue->starved, &endpoint->starved_link);
+	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH;
 }
 
-/* Adds the first waiting work; false if there is none, or no room for it. */
+/* Numbered frames keep to one rail while it is up; another takes over once no older ones are anywhere else. */
+static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
+{
+	struct verbs_rail *framer = endpoint->framer;
+
+	if (framer && framer->link == VERBS_UP)
+		return usable(framer) ? framer : NULL;
+	framer = NULL;
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		if (endpoint->rails[i].frames)
+			return NULL;
+		if (!framer && endpoint->rails[i].link == VERBS_UP)
+			framer = &endpoint->rails[i];
+	}
+	endpoint->framer = framer;
+	return framer && usable(framer) ? framer : NULL;
+}
+
+static bool takes(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	uint32_t rkey;
+
+	return usable(rail) && (rail->index == 0 || !work->first_only) &&
+	       verbs_remote_key(work->target, rail->index, &rkey);
+}
+
+/* The one with the fewest bytes to go; but what is small stays with others, as lists of requests cost less. */
+static struct verbs_rail *transfer_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	struct verbs_rail *best = NULL, *latest = endpoint->latest;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+
+		if (takes(rail, work) && (!best || rail->posted_bytes < best->posted_bytes))
+			best = rail;
+	}
+	if (best && latest && latest->posted_bytes + work->length < best->posted_bytes + VERBS_SLICE &&
+	    takes(latest, work))
+		best = latest;
+	return best;
+}
+
+/* A word is atomic only among operations of one device, so as long as it is up the first one does them all. */
+static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	uint32_t rkey;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+
+		if (rail->link == VERBS_UP && verbs_remote_key(work->target, i, &rkey))
+			return usable(rail) ? rail : NULL;
+	}
+	return NULL;
+}
+
+/* NULL: none has room for it now. */
+static struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	/* By far the most have one. */
+	if (endpoint->rail_count == 1)
+		return usable(&endpoint->rails[0]) ? &endpoint->rails[0] : NULL;
+	if (work->kind == VERBS_ATOMIC)
+		return atomic_rail(endpoint, work);
+	if (work->kind != VERBS_FRAME)
+		return transfer_rail(endpoint, work);
+	if (!verbs_of_fence(work))
+		return frame_rail(endpoint);
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (usable(&endpoint->rails[i]))
+			return &endpoint->rails[i];
+	return NULL;
+}
+
+/*
+ * How much of a transfer one request takes.  Of what is worth it every rail gets a share, which ends
+ * where a line of 128 bytes does: what cards and memory write at once.
+ */
+static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max), share;
+	unsigned up = verbs_rails_up(rail->endpoint);
+
+	if (up < 2 || work->length < 2 * VERBS_SLICE)
+		return PL_MIN(work->length, most);
+	share = PL_MIN(PL_MAX(work->length / up, VERBS_SLICE), VERBS_SLICE_MAX);
+	share = PL_MIN(share, most);
+	if (work->length - share < VERBS_SLICE / 4)
+		return PL_MIN(work->length, most);
+	return share - (uint32_t)((work->remote + share) % 128);
+}
+
+static void starve(struct verbs_rail *rail)
+{
+	if (pl_list_empty(&rail->starved_link))
+		pl_list_append(&rail->queue->starved, &rail->starved_link);
+}
+
+/* Several rails share the work as it comes, so none takes much more than it has under way. */
+static bool has_enough(const struct verbs_rail *rail)
+{
+	return rail->posted_bytes >= VERBS_RAIL_BYTES && verbs_rails_up(rail->endpoint) > 1;
+}
+
+/* Adds the first waiting work; false if there is none, no room for it, or it is for another rail. */
 static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 {
-	struct verbs_queue *queue = endpoint->queue;
+	unsigned n = batch->count;
+	struct verbs_rail *rail;
 	struct verbs_work *work;
 	struct pl_error error;
-	unsigned n = batch->count;
-	int rc;
+	int rc = -EAGAIN;
 
-	if (n == BATCH || pl_list_empty(&endpoint->waiting) || endpoint->posted_count + n >= VERBS_SEND_DEPTH)
+	if (n == BATCH || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
-	if ((work->kind == VERBS_WRITE || work->kind == VERBS_READ) && work->length > endpoint->chunk)
-		verbs_work_cut(endpoint, work, endpoint->chunk);
+	rail = choose_rail(endpoint, work);
+	if (!rail || (batch->rail && rail != batch->rail) || (work->length >= VERBS_SLICE && has_enough(rail)))
+		return false;
+	if (work->kind == VERBS_WRITE || work->kind == VERBS_READ) {
+		uint32_t piece = piece_of(rail, work);
+
+		if (piece < work->length)
+			verbs_work_cut(endpoint, work, piece);
+	}
 	/* What others give back is not told to this endpoint's completions. */
-	rc = queue->posted + n < queue->room ? take_buffer(queue, work) : -EAGAIN;
+	if (rail->queue->posted < rail->queue->room)
+		rc = take_buffer(rail->queue, work);
 	if (rc == -EAGAIN) {
-		starve(endpoint);
+		starve(rail);
 		return false;
 	}
 	pl_list_remove(&work->link);
+	if (rc == 0)
+		rc = local_key(rail, work);
+	if (rc < 0 && rail->index) {
+		/* The first one's device reaches the memory. */
+		work->first_only = true;
+		pl_list_prepend(&endpoint->waiting, &work->link);
+		return true;
+	}
 	if (rc < 0)
 		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
 	else
@@ -145,36 +296,52 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		give_up(endpoint, work, &error);
 		return true;
 	}
+	if (work->operation)
+		atomic_fetch_or_explicit(&work->operation->rails, 1u << rail->index, memory_order_relaxed);
 	if (work->kind == VERBS_FRAME)
 		copy_frame(endpoint, work);
-	fill_request(endpoint, work, &batch->requests[n], &batch->elements[n]);
+	fill_request(rail, work, &batch->requests[n], &batch->elements[n]);
 	if (n)
 		batch->requests[n - 1].next = &batch->requests[n];
+	batch->rail = endpoint->latest = rail;
 	batch->works[n] = work;
 	batch->count++;
+	rail->posted_count++;
+	rail->posted_bytes += work->length;
+	rail->frames += work->kind == VERBS_FRAME && !verbs_of_fence(work);
+	rail->queue->posted++;
 	return true;
 }
 
-/* Posts a batch as one list; false if the queue pair does not take it. */
-static bool post_batch(struct verbs_endpoint *endpoint, struct batch *batch)
+/* What the queue pair did not take is for the next. */
+static void untake(struct verbs_rail *rail, struct verbs_work *work)
 {
+	pl_list_append(&rail->endpoint->again, &work->link);
+	rail->posted_count--;
+	rail->posted_bytes -= work->length;
+	rail->frames -= work->kind == VERBS_FRAME && !verbs_of_fence(work);
+	rail->queue->posted--;
+}
+
+/* Posts a batch as one list; false if the queue pair does not take it. */
+static bool post_batch(struct batch *batch)
+{
+	struct verbs_rail *rail = batch->rail;
 	struct ibv_send_wr *bad = NULL;
 	unsigned taken = batch->count;
 
 	for (unsigned i = 0; i < batch->count; i++) {
-		if (++endpoint->unsignaled < SIGNAL_EVERY && i + 1 < batch->count)
+		if (++rail->unsignaled < SIGNAL_EVERY && i + 1 < batch->count)
 			continue;
 		batch->requests[i].send_flags |= IBV_SEND_SIGNALED;
-		endpoint->unsignaled = 0;
+		rail->unsignaled = 0;
 	}
-	if (ibv_post_send(endpoint->id->qp, batch->requests, &bad))
+	if (ibv_post_send(rail->id->qp, batch->requests, &bad))
 		taken = (unsigned)(bad - batch->requests);
 	for (unsigned i = 0; i < taken; i++)
-		pl_list_append(&endpoint->posted, &batch->works[i]->link);
+		pl_list_append(&rail->posted, &batch->works[i]->link);
 	for (unsigned i = taken; i < batch->count; i++)
-		pl_list_append(&endpoint->again, &batch->works[i]->link);
-	endpoint->posted_count += taken;
-	endpoint->queue->posted += taken;
+		untake(rail, batch->works[i]);
 	return taken == batch->count;
 }
 
@@ -182,7 +349,7 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 {
 	struct batch batch;
 
-	if (endpoint->link != VERBS_UP || endpoint->flushing)
+	if (endpoint->flushing || !verbs_rails_up(endpoint))
 		return;
 	/* What ends while frames are copied may bring more work. */
 	endpoint->flushing = true;
@@ -193,11 +360,12 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 			pl_list_splice(&endpoint->again, &endpoint->waiting);
 			pl_list_splice(&endpoint->waiting, &endpoint->again);
 		}
+		batch.rail = NULL;
 		batch.count = 0;
 		while (add_work(endpoint, &batch))
 			;
-		if (batch.count && !post_batch(endpoint, &batch))
-			verbs_fail(endpoint);
-	} while (batch.count && endpoint->link == VERBS_UP);
+		if (batch.count && !post_batch(&batch))
+			verbs_fail(batch.rail);
+	} while (batch.count);
 	endpoint->flushing = false;
 }

@@ -9,18 +9,13 @@
 /* wr_id of received frames, whose buffers are aligned. */
 #define RECEIVED 1u
 
-static struct pl_list *bucket_of(struct verbs_queue *queue, uint32_t number)
+static struct verbs_rail *find_rail(struct verbs_queue *queue, uint32_t number)
 {
-	return &queue->endpoints[number % PL_ARRAY_SIZE(queue->endpoints)];
-}
+	pl_list_for_each(at, &queue->rails[number % PL_ARRAY_SIZE(queue->rails)]) {
+		struct verbs_rail *rail = pl_list_entry(at, struct verbs_rail, queue_link);
 
-static struct verbs_endpoint *find_endpoint(struct verbs_queue *queue, uint32_t number)
-{
-	pl_list_for_each(at, bucket_of(queue, number)) {
-		struct verbs_endpoint *endpoint = pl_list_entry(at, struct verbs_endpoint, queue_link);
-
-		if (endpoint->id->qp->qp_num == number)
-			return endpoint;
+		if (rail->id->qp->qp_num == number)
+			return rail;
 	}
 	return NULL;
 }
@@ -38,7 +33,7 @@ int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer)
 	return -ibv_post_srq_recv(queue->srq, &request, &bad);
 }
 
-static bool belongs(const struct pl_frame *frame)
+static bool numbered(const struct pl_frame *frame)
 {
 	switch (frame->type) {
 	case PL_FRAME_EAGER:
@@ -52,30 +47,88 @@ static bool belongs(const struct pl_frame *frame)
 	}
 }
 
-static int take_frame(struct verbs_endpoint *endpoint, const uint8_t *bytes, uint32_t length)
+static int next_frame(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
 {
-	struct pl_frame frame;
-
-	if (length < PL_FRAME_HEADER || pl_frame_decode(bytes, &frame) < 0 || !belongs(&frame) ||
-	    PL_FRAME_HEADER + pl_frame_payload(&frame) != length)
-		return -EPROTO;
-	/* Sent once more after a new connection, though it had arrived. */
-	if ((int32_t)(frame.ack - endpoint->received) <= 0)
-		return 0;
-	if (frame.ack != endpoint->received + 1)
-		return -EPROTO;
 	endpoint->received++;
 	if (!endpoint->opened) {
 		endpoint->opened = true;
 		pl_peer_up(endpoint->base.peer);
 	}
-	return pl_message_arrived(endpoint->base.peer, &frame, bytes + PL_FRAME_HEADER);
+	return pl_message_arrived(endpoint->base.peer, frame, payload);
+}
+
+/* Over this rail, before an older one of another rail was taken from that one's queue. */
+static int early_frame(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
+{
+	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
+	size_t length = pl_frame_payload(frame);
+	struct verbs_early *early;
+
+	if (endpoint->rail_count < 2 || endpoint->early_count == VERBS_RECEIVES)
+		return -EPROTO;
+	early = pl_alloc(allocator, sizeof(*early) + length);
+	if (!early)
+		return -ENOMEM;
+	early->frame = *frame;
+	memcpy(early->payload, payload, length);
+	pl_list_append(&endpoint->early, &early->link);
+	endpoint->early_count++;
+	return 0;
+}
+
+static struct verbs_early *find_early(struct verbs_endpoint *endpoint)
+{
+	pl_list_for_each(at, &endpoint->early) {
+		struct verbs_early *early = pl_list_entry(at, struct verbs_early, link);
+
+		if ((int32_t)(early->frame.ack - endpoint->received) <= 1)
+			return early;
+	}
+	return NULL;
+}
+
+/* Those that came too early and are next now, or came twice. */
+static int take_early(struct verbs_endpoint *endpoint)
+{
+	struct verbs_early *early;
+	int rc = 0;
+
+	while (rc == 0 && (early = find_early(endpoint))) {
+		pl_list_remove(&early->link);
+		endpoint->early_count--;
+		if (early->frame.ack == endpoint->received + 1)
+			rc = next_frame(endpoint, &early->frame, early->payload);
+		pl_free(&endpoint->state->context->allocator, early);
+	}
+	return rc;
+}
+
+static int take_frame(struct verbs_endpoint *endpoint, const uint8_t *bytes, uint32_t length)
+{
+	struct pl_frame frame;
+	int rc;
+
+	if (length < PL_FRAME_HEADER || pl_frame_decode(bytes, &frame) < 0 ||
+	    PL_FRAME_HEADER + pl_frame_payload(&frame) != length)
+		return -EPROTO;
+	if (frame.type == PL_FRAME_FENCE || frame.type == PL_FRAME_FENCED)
+		return verbs_fence_arrived(endpoint, &frame);
+	if (!numbered(&frame))
+		return -EPROTO;
+	/* Sent once more after a connection broke, though it had arrived. */
+	if ((int32_t)(frame.ack - endpoint->received) <= 0)
+		return 0;
+	if (frame.ack != endpoint->received + 1)
+		return early_frame(endpoint, &frame, bytes + PL_FRAME_HEADER);
+	rc = next_frame(endpoint, &frame, bytes + PL_FRAME_HEADER);
+	return rc == 0 && endpoint->early_count ? take_early(endpoint) : rc;
 }
 
 static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 {
 	struct verbs_buffer *buffer = (struct verbs_buffer *)(uintptr_t)(completion->wr_id & ~(uint64_t)RECEIVED);
-	struct verbs_endpoint *endpoint = find_endpoint(queue, completion->qp_num);
+	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
+	struct verbs_endpoint *endpoint = rail ? rail->endpoint : NULL;
 	struct pl_error error;
 	int rc = 0;
 
@@ -98,7 +151,7 @@ static void staged_done(struct verbs_work *work)
 	struct pl_error error;
 
 	if (work->kind == VERBS_READ && !atomic_load(&operation->canceled) &&
-	    pl_memory_copy_in(work->staged, work->staged_offset, work->buffer->bytes, work->length) < 0) {
+	    pl_memory_copy_in(&work->region->memory, work->offset, work->buffer->bytes, work->length) < 0) {
 		pl_fail(&error, -EFAULT, "MEMORY-UNWRITABLE", "pl_read", NULL, VERBS_HINT_MAPPED,
 			"the region's memory cannot be written");
 		pl_operation_fail(operation, -EFAULT, &error);
@@ -119,7 +172,7 @@ static void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
 		pl_operation_part_done(operation);
 }
 
-static void describe(struct pl_error *error, const struct verbs_endpoint *endpoint, const struct ibv_wc *completion)
+static void describe(struct pl_error *error, const struct verbs_rail *rail, const struct ibv_wc *completion)
 {
 	static const struct {
 		enum ibv_wc_status status;
@@ -135,14 +188,14 @@ static void describe(struct pl_error *error, const struct verbs_endpoint *endpoi
 		  "keep the region mapped and writable while it is used" },
 		{ IBV_WC_LOC_LEN_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" }, /* and others */
 	};
-	const struct verbs_library *library = endpoint->state->library;
+	const struct verbs_library *library = rail->endpoint->state->library;
 	char object[48];
 	unsigned i = 0;
 
 	while (i + 1 < PL_ARRAY_SIZE(kinds) && kinds[i].status != completion->status)
 		i++;
-	snprintf(object, sizeof(object), "%s:%u", library->ibv_get_device_name(endpoint->queue->device->verbs->device),
-		 endpoint->id->port_num);
+	snprintf(object, sizeof(object), "%s:%u", library->ibv_get_device_name(rail->device->verbs->device),
+		 rail->id->port_num);
 	pl_fail(error, kinds[i].code, kinds[i].id, "ibv_poll_cq", object, kinds[i].hint, "%s (vendor error 0x%x)",
 		library->ibv_wc_status_str(completion->status), completion->vendor_err);
 }
@@ -165,7 +218,7 @@ static bool own_fault(enum ibv_wc_status status)
 	}
 }
 
-static void work_back(struct verbs_endpoint *endpoint, struct verbs_work *work, const struct ibv_wc *completion)
+static void work_back(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
 {
 	struct pl_operation *operation = work->operation;
 	struct pl_error error;
@@ -173,81 +226,85 @@ static void work_back(struct verbs_endpoint *endpoint, struct verbs_work *work, 
 	if (operation && atomic_load(&operation->canceled)) {
 		; /* its status is known */
 	} else if (own_fault(completion->status) && operation) {
-		describe(&error, endpoint, completion);
+		describe(&error, rail, completion);
 		pl_operation_fail(operation, error.code, &error);
 	} else if (work->kind == VERBS_ATOMIC) {
 		pl_fail(&error, -ECONNRESET, "ATOMIC-UNCERTAIN", "ibv_poll_cq", NULL,
 			"read the word to see whether it was done", "the connection broke before the answer came");
 		if (operation)
 			pl_operation_fail(operation, -ECONNRESET, &error);
-	} else if (operation || work->kind == VERBS_FRAME) {
-		pl_list_append(&endpoint->again, &work->link);
+	} else if (operation || (work->kind == VERBS_FRAME && !verbs_of_fence(work))) {
+		rail->frames += work->kind == VERBS_FRAME;
+		rail->held_generation = rail->generation;
+		pl_list_append(&rail->held, &work->link);
 		return;
 	}
-	verbs_work_free(endpoint, work);
+	verbs_work_free(rail->endpoint, work);
 	if (operation)
 		pl_operation_part_done(operation);
 }
 
 /* Takes the oldest posted work off; the caller finishes it. */
-static struct verbs_work *take_posted(struct verbs_endpoint *endpoint)
+static struct verbs_work *take_posted(struct verbs_rail *rail)
 {
-	struct verbs_work *work = pl_list_first(&endpoint->posted, struct verbs_work, link);
+	struct verbs_work *work = pl_list_first(&rail->posted, struct verbs_work, link);
 
 	pl_list_remove(&work->link);
-	endpoint->posted_count--;
-	endpoint->queue->posted--;
+	rail->posted_count--;
+	rail->posted_bytes -= work->length;
+	rail->frames -= work->kind == VERBS_FRAME && !verbs_of_fence(work);
+	rail->queue->posted--;
 	return work;
 }
 
 /* The connection failed: if that was before anything was done, less is asked for at a time. */
-static void adapt_chunk(struct verbs_endpoint *endpoint)
+static void adapt_chunk(struct verbs_rail *rail)
 {
-	if (endpoint->done == 0 && endpoint->chunk > VERBS_CHUNK_LEAST)
-		endpoint->chunk = PL_MAX(endpoint->chunk / 4, VERBS_CHUNK_LEAST);
-	endpoint->done = 0;
+	if (rail->done == 0 && rail->chunk > VERBS_CHUNK_LEAST)
+		rail->chunk = PL_MAX(rail->chunk / 4, VERBS_CHUNK_LEAST);
+	rail->done = 0;
 }
 
-static void count_done(struct verbs_endpoint *endpoint)
+static void count_done(struct verbs_rail *rail)
 {
-	if (++endpoint->done < CHUNKS_UNTIL_GROWTH || endpoint->chunk == VERBS_CHUNK)
+	if (++rail->done < CHUNKS_UNTIL_GROWTH || rail->chunk == VERBS_CHUNK)
 		return;
-	endpoint->chunk = PL_MIN(endpoint->chunk * 2, VERBS_CHUNK);
-	endpoint->done = 1;
+	rail->chunk = PL_MIN(rail->chunk * 2, VERBS_CHUNK);
+	rail->done = 1;
 }
 
-void verbs_take_back(struct verbs_endpoint *endpoint)
+void verbs_take_back(struct verbs_rail *rail)
 {
 	const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };
 
-	while (!pl_list_empty(&endpoint->posted))
-		work_back(endpoint, take_posted(endpoint), &flushed);
+	while (!pl_list_empty(&rail->posted))
+		work_back(rail, take_posted(rail), &flushed);
 }
 
 static void completed(struct verbs_queue *queue, const struct ibv_wc *completion)
 {
 	struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id, *work;
-	struct verbs_endpoint *endpoint = find_endpoint(queue, completion->qp_num);
+	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
 
-	if (!endpoint)
+	if (!rail)
 		return;
 	/* All before it were done. */
-	while ((work = take_posted(endpoint)) != last)
-		work_done(endpoint, work);
+	while ((work = take_posted(rail)) != last)
+		work_done(rail->endpoint, work);
 	if (completion->status == IBV_WC_SUCCESS) {
-		count_done(endpoint);
-		work_done(endpoint, work);
+		count_done(rail);
+		work_done(rail->endpoint, work);
 	} else {
 		if (!own_fault(completion->status) && completion->status != IBV_WC_WR_FLUSH_ERR)
-			adapt_chunk(endpoint);
-		work_back(endpoint, work, completion);
+			adapt_chunk(rail);
+		work_back(rail, work, completion);
 	}
 	if (completion->status != IBV_WC_SUCCESS)
-		verbs_fail(endpoint);
-	if (endpoint->link == VERBS_DRAINING && pl_list_empty(&endpoint->posted))
-		pl_engine_post(queue->engine, &endpoint->drained_task);
+		verbs_fail(rail);
+	if (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted))
+		pl_engine_post(queue->engine, &rail->drained_task);
 	else
-		verbs_flush(endpoint);
+		verbs_flush(rail->endpoint);
 }
 
 static void feed(struct verbs_queue *queue)
@@ -257,10 +314,10 @@ static void feed(struct verbs_queue *queue)
 	pl_list_init(&starved);
 	pl_list_splice(&starved, &queue->starved);
 	while (!pl_list_empty(&starved)) {
-		struct verbs_endpoint *endpoint = pl_list_first(&starved, struct verbs_endpoint, starved_link);
+		struct verbs_rail *rail = pl_list_first(&starved, struct verbs_rail, starved_link);
 
-		pl_list_remove(&endpoint->starved_link);
-		verbs_flush(endpoint);
+		pl_list_remove(&rail->starved_link);
+		verbs_flush(rail->endpoint);
 	}
 }
 

@@ -4,6 +4,8 @@
  * operation needs it.  For peers every grant is registered by itself, with its own range and rights:
  * the card checks what a peer may do, and revoking takes the registration away.
  */
+#include <endian.h>
+
 #include "fabric/verbs/verbs.h"
 
 struct verbs_registration {
@@ -32,23 +34,23 @@ static struct verbs_registration *find(const struct pl_list *list, const struct 
 }
 
 /* Adds a device's registration to a list: 0 or a negative errno. */
-static int make(struct verbs_endpoint *endpoint, struct pl_list *list, void *address, size_t length, unsigned access,
+static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, void *address, size_t length, unsigned access,
 		struct verbs_registration **result)
 {
-	const struct verbs_library *library = endpoint->state->library;
-	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
+	const struct verbs_library *library = state->library;
+	const struct pl_allocator *allocator = &state->context->allocator;
 	struct verbs_registration *registration = pl_zalloc(allocator, sizeof(*registration));
 
 	*result = registration;
 	if (!registration)
 		return -ENOMEM;
 	*registration = (struct verbs_registration){
-		.base = { .device = endpoint->device, .release = release },
+		.base = { .device = device, .release = release },
 		.library = library,
 		.allocator = allocator,
 		.access = access,
 	};
-	registration->failure = verbs_reg_mr(library, endpoint->device->pd, address, length, access, &registration->mr);
+	registration->failure = verbs_reg_mr(library, device->pd, address, length, access, &registration->mr);
 	pl_list_append(list, &registration->base.link);
 	return registration->failure;
 }
@@ -60,45 +62,44 @@ static void forget(struct verbs_registration *registration)
 }
 
 /* For this end's own use.  What was refused stays so, but for a lack of memory. */
-static int find_or_make(struct verbs_endpoint *endpoint, struct pl_region *region, struct verbs_registration **result)
+static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+			struct verbs_registration **result)
 {
 	struct pl_list *list = &region->registrations;
 	struct pl_memory *memory = &region->memory;
 	const unsigned access = IBV_ACCESS_RELAXED_ORDERING;
 	int rc;
 
-	*result = find(list, endpoint->device);
+	*result = find(list, device);
 	if (*result)
 		return (*result)->failure;
-	rc = make(endpoint, list, memory->address, memory->length, access | IBV_ACCESS_LOCAL_WRITE, result);
+	rc = make(state, device, list, memory->address, memory->length, access | IBV_ACCESS_LOCAL_WRITE, result);
 	/* Memory that cannot be written can still be sent from. */
 	if (rc == -EFAULT) {
 		forget(*result);
-		rc = make(endpoint, list, memory->address, memory->length, access, result);
+		rc = make(state, device, list, memory->address, memory->length, access, result);
 	}
 	if (rc == -ENOMEM && *result)
 		forget(*result);
 	return rc;
 }
 
-int verbs_local_key(struct verbs_endpoint *endpoint, struct pl_region *region, bool written, uint32_t *lkey)
+int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
+		    uint32_t *lkey)
 {
-	struct pl_context *context = endpoint->state->context;
 	struct verbs_registration *registration = NULL;
 	struct pl_registration *recent;
 	int rc = 0;
 
-	if (!endpoint->device)
-		return -ENOTCONN;
 	recent = atomic_load_explicit(&region->recent, memory_order_acquire);
-	if (recent && recent->device == endpoint->device) {
+	if (recent && recent->device == device) {
 		registration = pl_container_of(recent, struct verbs_registration, base);
 	} else {
-		pthread_mutex_lock(&context->grant_lock);
-		rc = find_or_make(endpoint, region, &registration);
+		pthread_mutex_lock(&state->context->grant_lock);
+		rc = find_or_make(state, device, region, &registration);
 		if (rc == 0)
 			atomic_store(&region->recent, &registration->base);
-		pthread_mutex_unlock(&context->grant_lock);
+		pthread_mutex_unlock(&state->context->grant_lock);
 	}
 	if (rc == 0 && written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
 		rc = -EACCES;
@@ -125,30 +126,69 @@ static unsigned access_of(unsigned rights)
 	return access;
 }
 
+/* What a device's peers need to reach a key's memory. */
+static int export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+		     const struct pl_key *key, uint32_t *rkey)
+{
+	uint8_t *address = (uint8_t *)key->memory->address + key->offset;
+	struct verbs_registration *registration = find(list, device);
+	int rc = 0;
+
+	if (!registration)
+		rc = make(state, device, list, address, key->length, access_of(key->rights), &registration);
+	if (rc == 0)
+		*rkey = registration->mr->rkey;
+	else if (registration)
+		forget(registration);
+	return rc;
+}
+
+/* A device that does not reach the memory is left out; one must. */
 int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	uint8_t *address = (uint8_t *)key->memory->address + key->offset;
 	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
-	struct verbs_registration *registration;
+	uint32_t rkeys[VERBS_RAILS] = { 0 };
 	struct pl_writer writer;
-	int rc;
+	uint8_t present = 0;
+	int rc = -ENOTCONN;
 
-	if (!endpoint->device)
-		return -ENOTCONN;
-	registration = find(list, endpoint->device);
-	if (!registration) {
-		rc = make(endpoint, list, address, key->length, access_of(key->rights), &registration);
-		if (rc < 0) {
-			if (registration)
-				forget(registration);
-			return rc;
-		}
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		int failed = export_at(endpoint->state, endpoint->rails[i].device, list, key, &rkeys[i]);
+
+		if (failed == 0)
+			present |= (uint8_t)(1u << i);
+		else
+			rc = failed;
 	}
+	if (!present)
+		return rc;
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
-	pl_put_u32(&writer, registration->mr->rkey);
-	pl_put_u64(&writer, (uintptr_t)address);
+	pl_put_u64(&writer, (uintptr_t)key->memory->address + key->offset);
+	pl_put_u8(&writer, present);
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		pl_put_u32(&writer, rkeys[i]);
 	return (int)(writer.at - writer.begin);
+}
+
+bool verbs_remote_key(const struct pl_remote *remote, unsigned rail, uint32_t *rkey)
+{
+	size_t at = VERBS_KEY_RKEYS + rail * sizeof(*rkey);
+
+	if (remote->key_length < at + sizeof(*rkey) || !(remote->key[VERBS_KEY_RKEYS - 1] & 1u << rail))
+		return false;
+	memcpy(rkey, remote->key + at, sizeof(*rkey));
+	*rkey = le32toh(*rkey);
+	return true;
+}
+
+uint64_t verbs_remote_address(const struct pl_remote *remote)
+{
+	uint64_t address = 0;
+
+	if (remote->key_length >= VERBS_KEY_RKEYS)
+		memcpy(&address, remote->key + 8, sizeof(address));
+	return le64toh(address);
 }

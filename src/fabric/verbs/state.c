@@ -9,9 +9,6 @@
 #define HINT_DEVICE \
 	"load the card's driver and rdma_ucm, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
-#define HINT_ADDRESS \
-	"connect through an address of the card's network device, see: rdma link; or leave the fabric to be chosen"
-#define HINT_ENCRYPTION "do not demand it, and trust the network; or leave the fabric to be chosen"
 
 /* -- connection events --------------------------------------------------------------------------- */
 
@@ -73,7 +70,7 @@ static int state_open(struct pl_context *context, const struct verbs_library *li
 	state->library = library;
 	pl_list_init(&state->devices);
 	pl_list_init(&state->queues);
-	pl_list_init(&state->listeners);
+	pl_list_init(&state->places);
 	pthread_mutex_init(&state->lock, NULL);
 	state->cms = pl_zalloc(&context->allocator, context->engine_count * sizeof(*state->cms));
 	if (!state->cms)
@@ -112,47 +109,6 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 	return state;
 }
 
-struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port)
-{
-	struct sockaddr_storage result = *address;
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
-	struct sockaddr_in *v4 = (struct sockaddr_in *)&result;
-
-	if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-		memset(&result, 0, sizeof(result));
-		v4->sin_family = AF_INET;
-		memcpy(&v4->sin_addr, v6->sin6_addr.s6_addr + 12, sizeof(v4->sin_addr));
-	}
-	/* It is at the same place in both. */
-	v4->sin_port = htons(port);
-	return result;
-}
-
-int verbs_serves(struct pl_peer *peer, struct pl_error *error)
-{
-	/* The port of the socket is taken; any will do. */
-	struct sockaddr_storage address = verbs_address(&peer->local_address, 0);
-	struct verbs_state *state;
-	char object[PL_ADDRESS_FORMAT_MAX];
-	struct rdma_cm_id *id;
-	int rc = 0;
-
-	if (peer->encrypt || (peer->context->tls && peer->context->options.encrypt_data))
-		return pl_fail(error, -ENOTSUP, "RDMA-NO-ENCRYPTION", "connect", NULL, HINT_ENCRYPTION,
-			       "RDMA devices send data as it is, and encryption is demanded");
-	state = verbs_state_get(peer->context, error);
-	if (!state)
-		return -ENODEV;
-	pl_address_format((struct sockaddr *)&address, object, sizeof(object));
-	if (state->library->rdma_create_id(verbs_cm_of(state, peer->home)->channel, &id, NULL, RDMA_PS_TCP))
-		return pl_fail_errno(error, -errno, "RDMA-NO-DEVICE", "rdma_create_id", CM_DEVICE);
-	if (state->library->rdma_bind_addr(id, (struct sockaddr *)&address) || !id->verbs)
-		rc = pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "rdma_bind_addr", object, HINT_ADDRESS,
-			     "the address belongs to no RDMA device");
-	state->library->rdma_destroy_id(id);
-	return rc;
-}
-
 /* -- devices -------------------------------------------------------------------------------------- */
 
 static uint32_t message_max_of(const struct verbs_library *library, struct ibv_context *verbs,
@@ -188,19 +144,13 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 
 struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs)
 {
-	struct verbs_device *device = NULL;
-
-	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->devices) {
-		device = pl_list_entry(at, struct verbs_device, link);
+		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
+
 		if (device->verbs == verbs)
-			break;
-		device = NULL;
+			return device;
 	}
-	if (!device)
-		device = device_new(state, verbs);
-	pthread_mutex_unlock(&state->lock);
-	return device;
+	return device_new(state, verbs);
 }
 
 /* -- queues --------------------------------------------------------------------------------------- */
@@ -288,8 +238,8 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 	queue->device = device;
 	queue->engine = engine;
 	pl_list_init(&queue->starved);
-	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->endpoints); i++)
-		pl_list_init(&queue->endpoints[i]);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
+		pl_list_init(&queue->rails[i]);
 	if (queue_fill(queue) < 0) {
 		queue_free(queue);
 		return NULL;
@@ -307,13 +257,7 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 {
 	struct verbs_state *state = opaque;
 
-	while (!pl_list_empty(&state->listeners)) {
-		struct verbs_listener *listener = pl_list_first(&state->listeners, struct verbs_listener, link);
-
-		pl_list_remove(&listener->link);
-		state->library->rdma_destroy_id(listener->id);
-		pl_free(&context->allocator, listener);
-	}
+	verbs_places_close(state);
 	while (!pl_list_empty(&state->queues)) {
 		struct verbs_queue *queue = pl_list_first(&state->queues, struct verbs_queue, link);
 

@@ -2,15 +2,19 @@
 /*
  * The verbs fabric: one-sided operations by an RDMA card, over a reliable connection (RC) that rdma_cm makes.
  *
- * An endpoint has one queue pair at a time, on the peer's home engine.  Work that is posted stays in
- * a list until its completion; when the queue pair fails, or is failed on purpose because something
- * was cancelled, the list is flushed by the card, what was cancelled ends, and the rest goes back to
- * the front of the queue, to be posted again on the next queue pair:
+ * An endpoint has one or more rails, each with one queue pair at a time, all on the peer's home engine.
+ * Work that is posted stays in a rail's list until its completion; when the queue pair fails, or is
+ * failed on purpose because something was cancelled, the list is flushed by the card, what was
+ * cancelled ends, and the rest is held until the other end's queue pair is known to take nothing any
+ * more: as the rail is connected again, or as the peer says so over another one (fence.c).  Otherwise
+ * bytes that are still under way could overwrite later ones.  Then it is posted again:
  * - writes and reads can be done twice;
  * - frames (core's messages) carry a sequence number, by which the receiver drops what it has;
  * - an atomic operation whose fate is unknown fails: it must not be done twice.
  *
- * Frames travel by SEND into the shared receive queue of the engine and device; frame.ack is the number.
+ * Frames travel by SEND into the shared receive queue of the engine and device; frame.ack is the
+ * number, 0 for those between the two fabrics, which may come in any order.  Numbered ones take one
+ * rail until it fails.
  */
 #ifndef PL_VERBS_H
 #define PL_VERBS_H
@@ -36,8 +40,17 @@
 /* A chunk of a large operation, if the device has no lower limit. */
 #define VERBS_CHUNK (8u << 20)
 #define VERBS_CHUNK_LEAST 8192u
-/* A remote key: the key's id, rkey, address of the first byte. */
-#define VERBS_KEY 20
+/* Connections of an endpoint, at most; and cards that are used if the program does not say how many. */
+#define VERBS_RAILS PL_RAILS_MAX
+#define VERBS_RAILS_DEFAULT 2
+/* Local addresses that are offered to a peer. */
+#define VERBS_PLACES 8
+/* Of a remote key: the key's id, address of the first byte, and for each rail whether there is an rkey, and which. */
+#define VERBS_KEY_RKEYS 17
+/* Bytes of one operation that are worth a rail of their own; and what a rail may have posted beside others. */
+#define VERBS_SLICE (64u << 10)
+#define VERBS_SLICE_MAX (1u << 20)
+#define VERBS_RAIL_BYTES (4u << 20)
 
 struct verbs_endpoint;
 struct verbs_join;
@@ -58,11 +71,14 @@ struct verbs_cm {
 	struct verbs_state *state;
 };
 
-/* Where connections are awaited: one a local address. */
-struct verbs_listener {
+/* A local address of a device: where connections go out and are awaited. */
+struct verbs_place {
 	struct pl_list link;
-	struct sockaddr_storage address;
-	struct rdma_cm_id *id;
+	struct sockaddr_storage address; /* without a port */
+	unsigned prefix;                 /* bits of it that its neighbours share; 0: unknown */
+	struct verbs_device *device;
+	uint8_t port;
+	struct rdma_cm_id *listener; /* NULL: nobody asked for it */
 };
 
 struct verbs_buffer {
@@ -73,6 +89,7 @@ struct verbs_buffer {
 
 /* Buffers of one size, in memory that is registered. */
 struct verbs_pool {
+	struct verbs_queue *queue;
 	struct verbs_buffer *buffers;
 	uint8_t *slab;
 	struct ibv_mr *mr;
@@ -91,8 +108,8 @@ struct verbs_queue {
 	struct ibv_srq *srq;
 	struct verbs_pool receives, sends;
 	struct verbs_pool stages;     /* empty until one is needed */
-	struct pl_list endpoints[64]; /* with a queue pair, by its number */
-	struct pl_list starved;       /* endpoints that wait for a buffer, or for room */
+	struct pl_list rails[64];     /* with a queue pair, by its number */
+	struct pl_list starved;       /* rails that wait for a buffer, or for room */
 	unsigned posted, room;        /* work requests of all queue pairs, and how many may be */
 	bool armed;
 };
@@ -103,7 +120,8 @@ struct verbs_state {
 	const struct verbs_library *library;
 	struct verbs_cm *cms; /* by engine */
 	pthread_mutex_t lock;
-	struct pl_list devices, queues, listeners;
+	struct pl_list devices, queues, places;
+	bool surveyed; /* the places are known */
 };
 
 enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME };
@@ -113,55 +131,94 @@ struct verbs_work {
 	struct pl_list link;
 	struct pl_operation *operation; /* has a part in it; NULL: nobody's (any more) */
 	enum verbs_work_kind kind;
-	bool signaled;
+	bool staged;                 /* the bytes go through the buffer */
+	bool first_only;             /* other rails' devices do not reach the memory */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
-	struct pl_memory *staged;    /* whose bytes go through the buffer; NULL: they do not */
-	size_t staged_offset;
-	uint8_t *local;
-	uint64_t remote;
-	uint32_t length, lkey, rkey;
+	struct pl_region *region;    /* write, read */
+	uint64_t offset;
+	const struct pl_remote *target; /* write, read, atomic */
+	uint64_t remote;                /* address */
+	uint32_t length, lkey;
+	const struct verbs_device *lkey_device; /* whose key that is */
 	struct pl_frame frame;
 	const uint8_t *payload;        /* frame: until it was copied into a buffer */
 	uint8_t copy[PL_KEY_BLOB_MAX]; /* not cleared */
 };
 
+/* Frames of the fabric's own, which are not numbered. */
+static inline bool verbs_of_fence(const struct verbs_work *work)
+{
+	return work->kind == VERBS_FRAME &&
+	       (work->frame.type == PL_FRAME_FENCE || work->frame.type == PL_FRAME_FENCED);
+}
+
 /* DOWN: no queue pair; an initiator dials when there is a reason to.  DRAINING: the queue pair is being flushed. */
-enum verbs_state_of_link { VERBS_DOWN, VERBS_RESOLVING, VERBS_CONNECTING, VERBS_UP, VERBS_DRAINING };
+enum verbs_link { VERBS_DOWN, VERBS_RESOLVING, VERBS_CONNECTING, VERBS_UP, VERBS_DRAINING };
+
+/* One connection of an endpoint, made again whenever it breaks. */
+struct verbs_rail {
+	struct verbs_endpoint *endpoint;
+	struct verbs_device *device; /* NULL: not in use */
+	struct verbs_queue *queue;   /* of the current queue pair; NULL: there is none */
+	struct pl_list queue_link, starved_link;
+	struct rdma_cm_id *id;
+	enum verbs_link link;
+	uint16_t generation; /* of the queue pair */
+	uint8_t index;
+	struct pl_task join_task, drained_task, fail_task;
+	struct verbs_join *_Atomic joining; /* handed over by the listener's engine */
+	struct verbs_join *joined;          /* to be accepted, once the old queue pair is drained */
+	struct pl_timer retry, drain;
+	unsigned attempts;                 /* to connect, since it was up */
+	struct sockaddr_storage from, to; /* initiator */
+	uint8_t place;                    /* initiator: of the acceptor's, by number */
+
+	struct pl_list posted;
+	struct pl_list held;      /* came back unfinished; not yet to be posted again */
+	uint16_t held_generation; /* under which it was posted */
+	unsigned posted_count, unsignaled, inline_max;
+	unsigned frames; /* numbered ones among those posted and held */
+	uint64_t posted_bytes;
+	bool cut;            /* the peer wants to know when `generation` takes nothing any more */
+	uint16_t fail_generation; /* to be failed by fail_task */
+	uint32_t chunk;      /* bytes in a request: fewer while connections break before one is done */
+	unsigned done;       /* requests since the connection was made, or the chunk grew */
+};
+
+/* A numbered frame that overtook another one on another rail. */
+struct verbs_early {
+	struct pl_list link;
+	struct pl_frame frame;
+	uint8_t payload[];
+};
 
 struct verbs_endpoint {
 	struct pl_endpoint base;
 	struct verbs_state *state;
 	struct verbs_cm *cm;
-	struct verbs_device *device; /* of the last queue pair */
-	struct verbs_queue *queue;   /* of the current one; NULL: there is none */
-	struct pl_list queue_link, starved_link;
-	struct rdma_cm_id *id;
-	enum verbs_state_of_link link;
-	bool opened;  /* the peer was told that it is up */
-	bool closing; /* no more connections */
+	struct verbs_rail rails[VERBS_RAILS];
+	unsigned rail_count; /* 0: not known yet */
+	struct verbs_rail *framer; /* which takes the numbered frames; NULL: none did */
+	struct verbs_rail *latest; /* which got the last request */
+	bool opened;               /* the peer was told that it is up */
+	bool closing;              /* no more connections */
 	bool flushing;
-	uint16_t generation;
-	struct pl_task join_task, drained_task;
-	struct verbs_join *_Atomic joining; /* handed over by the listener's engine */
-	struct verbs_join *joined;          /* to be accepted, once the old queue pair is drained */
-	struct pl_timer retry, drain;
-	unsigned attempts; /* to connect again, since `down_since` */
-	uint64_t down_since;
+	uint64_t down_since; /* no rail is up; 0: one is, or none was ever */
 
-	/* initiator: where the acceptor listens, and who we are there */
-	uint16_t port;
+	struct verbs_place *places[VERBS_PLACES]; /* acceptor: what it offered */
+	unsigned place_count;
+	/* initiator: who we are at the acceptor's */
 	uint64_t ticket;
 	uint8_t ticket_secret[16];
 
-	struct pl_list waiting, posted; /* work */
-	unsigned waiting_count;         /* added since the last flush */
-	struct pl_list spare;           /* work that is not in use */
+	struct pl_list waiting; /* work */
+	unsigned waiting_count; /* added since the last flush */
+	struct pl_list again;   /* came back unfinished: to be posted first */
+	struct pl_list spare;   /* work that is not in use */
 	unsigned spare_count;
-	struct pl_list again; /* came back unfinished: to be posted first on the next queue pair */
-	unsigned posted_count, unsignaled, inline_max;
+	struct pl_list early; /* frames */
+	unsigned early_count;
 	uint32_t sent, received; /* numbers of the last frames */
-	uint32_t chunk;          /* bytes in a request: fewer while connections break before one is done */
-	unsigned done;           /* requests since the connection was made, or the chunk grew */
 };
 
 static inline struct verbs_endpoint *verbs_endpoint_of(struct pl_endpoint *endpoint)
@@ -169,33 +226,67 @@ static inline struct verbs_endpoint *verbs_endpoint_of(struct pl_endpoint *endpo
 	return pl_container_of(endpoint, struct verbs_endpoint, base);
 }
 
+/* Whether nothing more is to be connected. */
+static inline bool verbs_finished(const struct verbs_endpoint *endpoint)
+{
+	return endpoint->closing || endpoint->base.peer->leaving ||
+	       atomic_load(&endpoint->base.peer->state) == PL_PEER_LOST;
+}
+
+static inline unsigned verbs_rails_up(const struct verbs_endpoint *endpoint)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		count += endpoint->rails[i].link == VERBS_UP;
+	return count;
+}
+
 /* state.c: what belongs to a context */
 struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error);
+/* With the lock held. */
 struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs);
 struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine);
 struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine);
 void verbs_state_close(struct pl_context *context, void *state);
-int verbs_serves(struct pl_peer *peer, struct pl_error *error);
+
+/* place.c: local addresses */
 /* An address with that port, as the connection manager takes it: it knows no IPv4 addresses within IPv6 ones. */
 struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port);
-
-/* listen.c */
-/* The port at which a local address takes connections, or a negative errno. */
-int verbs_listen(struct verbs_state *state, const struct sockaddr_storage *address);
+int verbs_serves(struct pl_peer *peer, struct pl_error *error);
+/* Listens where the peer may connect to, at its own address first.  Fills endpoint->places; 0 or a negative errno. */
+int verbs_offer(struct verbs_endpoint *endpoint);
+void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer);
+/* Reads what the peer offers, and chooses rails among that; 0, -EPROTO, or -ENODEV: there is none. */
+int verbs_offer_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
+void verbs_places_close(struct verbs_state *state);
 
 /* connection.c */
 bool verbs_cm_ready(struct pl_source *source, uint32_t events);
-void verbs_dial(struct verbs_endpoint *endpoint);
+void verbs_dial(struct verbs_rail *rail);
 void verbs_join_run(struct pl_task *task);
 /* At the end: connections that nobody will accept; the queue pair, which is drained. */
-void verbs_joins_drop(struct verbs_endpoint *endpoint);
-void verbs_links_drop(struct verbs_endpoint *endpoint);
+void verbs_joins_drop(struct verbs_rail *rail);
+void verbs_link_drop(struct verbs_rail *rail);
 /* The queue pair is of no use any more, or must not touch some buffer any more: flush it. */
-void verbs_fail(struct verbs_endpoint *endpoint);
+void verbs_fail(struct verbs_rail *rail);
+/* Later: from where completions are taken, and by other engines' leave. */
+void verbs_fail_soon(struct verbs_rail *rail);
+void verbs_fail_run(struct pl_task *task);
 /* Everything posted has come back: the queue pair goes, the next one may come. */
 void verbs_drained_run(struct pl_task *task);
 /* It did not come back. */
 void verbs_drain_expired(struct pl_timer *timer);
+
+/* fence.c */
+/* No byte of the rail's generation is taken from the peer any more: say so if it asked; ask the peer likewise. */
+void verbs_fence_quiet(struct verbs_rail *rail);
+/* What the rail held may be posted again. */
+void verbs_fence_release(struct verbs_rail *rail);
+/* A frame of these came; -EPROTO. */
+int verbs_fence_arrived(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
+/* A rail is up, over which one can ask about others. */
+void verbs_fence_ask(struct verbs_endpoint *endpoint);
 
 /* pool.c */
 int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size);
@@ -210,7 +301,7 @@ void verbs_queue_idle(struct pl_source *source);
 bool verbs_queue_poll(struct verbs_queue *queue);
 int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer);
 /* All that is posted comes back as if the queue pair had been flushed. */
-void verbs_take_back(struct verbs_endpoint *endpoint);
+void verbs_take_back(struct verbs_rail *rail);
 
 /* post.c */
 /* Posts what waits, as far as there is room. */
@@ -220,6 +311,8 @@ void verbs_flush(struct verbs_endpoint *endpoint);
 void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation);
+/* A frame of the fabric's own, before all others. */
+void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
 void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
 /* Leaves so many bytes in a write or read; the rest follows it in the list. */
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
@@ -230,8 +323,12 @@ void verbs_spare_drop(struct verbs_endpoint *endpoint);
  * The local key of a region's memory at a device, registering it if need be. 0, -EACCES if it must not be
  * written, or why the device cannot reach it.
  */
-int verbs_local_key(struct verbs_endpoint *endpoint, struct pl_region *region, bool written, uint32_t *lkey);
+int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
+		    uint32_t *lkey);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
+/* Whether a rail's device at the other end has a key for the memory, and the key. */
+bool verbs_remote_key(const struct pl_remote *remote, unsigned rail, uint32_t *rkey);
+uint64_t verbs_remote_address(const struct pl_remote *remote);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Operations and messages become work requests. */
-#include <endian.h>
-
 #include "fabric/verbs/verbs.h"
 
 /* Kept for the next, at most. */
@@ -33,10 +31,8 @@ static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_w
 	pl_list_init(&work->link);
 	work->kind = kind;
 	work->operation = operation;
-	if (operation) {
+	if (operation)
 		atomic_fetch_add(&operation->pending, 1);
-		atomic_fetch_or(&operation->rails, 1u);
-	}
 	return work;
 }
 
@@ -60,11 +56,12 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	if (!rest)
 		return;
 	rest->length = work->length - length;
-	rest->local = work->local ? work->local + length : NULL;
 	rest->staged = work->staged;
-	rest->staged_offset = work->staged_offset + length;
+	rest->region = work->region;
+	rest->offset = work->offset + length;
 	rest->lkey = work->lkey;
-	rest->rkey = work->rkey;
+	rest->lkey_device = work->lkey_device;
+	rest->target = work->target;
 	rest->remote = work->remote + length;
 	work->length = length;
 	pl_list_append(work->link.next, &rest->link);
@@ -87,21 +84,11 @@ void verbs_spare_drop(struct verbs_endpoint *endpoint)
  */
 static void flush_soon(struct verbs_endpoint *endpoint)
 {
-	if (endpoint->posted_count < BUSY || ++endpoint->waiting_count >= TOGETHER)
+	if (!endpoint->latest || endpoint->latest->posted_count < BUSY || ++endpoint->waiting_count >= TOGETHER)
 		verbs_flush(endpoint);
 }
 
-static void set_remote(struct verbs_work *work, const struct pl_remote *remote, uint64_t offset)
-{
-	struct pl_reader reader;
-
-	pl_reader_init(&reader, remote->key, remote->key_length);
-	pl_get_u64(&reader);
-	work->rkey = pl_get_u32(&reader);
-	work->remote = pl_get_u64(&reader) + offset;
-}
-
-/* How the card reaches the bytes at this end. */
+/* How the cards reach the bytes at this end: as the first rail's does. */
 struct local {
 	bool staged;
 	uint32_t lkey, chunk;
@@ -110,13 +97,13 @@ struct local {
 static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
 		       const struct pl_segment *segment, struct local *local)
 {
-	int rc;
+	bool written = operation->receipt.kind == PL_KIND_READ;
+	int rc = 0;
 
-	*local = (struct local){ .chunk = endpoint->device ? PL_MIN(VERBS_CHUNK, endpoint->device->message_max)
-							   : VERBS_CHUNK };
-	rc = segment->length
-		     ? verbs_local_key(endpoint, segment->region, operation->receipt.kind == PL_KIND_READ, &local->lkey)
-		     : 0;
+	*local = (struct local){ .chunk = VERBS_CHUNK };
+	if (segment->length)
+		rc = verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, written,
+				     &local->lkey);
 	if (rc == 0)
 		return;
 	atomic_store(&operation->staged_reason, rc == -ENOMEM ? reason_locked : reason_refused);
@@ -133,17 +120,35 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	work = work_new(endpoint, read ? VERBS_READ : VERBS_WRITE, operation);
 	if (!work)
 		return -ENOMEM;
-	set_remote(work, segment->remote, segment->remote_offset + at);
+	work->target = segment->remote;
+	work->remote = verbs_remote_address(segment->remote) + segment->remote_offset + at;
 	work->length = length;
-	if (local->staged) {
-		work->staged = &segment->region->memory;
-		work->staged_offset = segment->offset + at;
-	} else {
-		work->local = (uint8_t *)segment->region->memory.address + segment->offset + at;
-		work->lkey = local->lkey;
-	}
+	work->staged = local->staged;
+	work->region = segment->region;
+	work->offset = segment->offset + at;
+	work->lkey = local->lkey;
+	work->lkey_device = endpoint->rails[0].device;
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;
+}
+
+/* Whether any rail's device has a key for the other end's memory. */
+static bool reachable(const struct verbs_endpoint *endpoint, const struct pl_segment *segment)
+{
+	uint32_t rkey;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (verbs_remote_key(segment->remote, i, &rkey))
+			return true;
+	return false;
+}
+
+static void refuse(struct pl_operation *operation, enum pl_wire_status status)
+{
+	struct pl_error error;
+
+	pl_wire_fail(&error, status, "post", NULL);
+	pl_operation_fail(operation, error.code, &error);
 }
 
 static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
@@ -156,6 +161,10 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 
 	if (segment->length == 0 && operation->total)
 		return 0;
+	if (!reachable(endpoint, segment)) {
+		refuse(operation, PL_WIRE_UNKNOWN_KEY);
+		return 0;
+	}
 	find_local(endpoint, operation, segment, &local);
 	if (local.staged && (operation->attributes.flags & PL_REQUIRE_DIRECT)) {
 		pl_fail(&error, -ENOTSUP, "NOT-DIRECT", "ibv_reg_mr", NULL,
@@ -176,20 +185,18 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
-	struct verbs_work *work = work_new(endpoint, VERBS_ATOMIC, operation);
+	uint64_t address = verbs_remote_address(segment->remote) + segment->remote_offset;
+	struct verbs_work *work;
 
-	if (!work)
-		return -ENOMEM;
-	set_remote(work, segment->remote, segment->remote_offset);
-	if (work->remote % 8) {
-		struct pl_error error;
-
-		pl_wire_fail(&error, PL_WIRE_MISALIGNED, "post", NULL);
-		pl_operation_fail(operation, error.code, &error);
-		verbs_work_free(endpoint, work);
-		pl_operation_part_done(operation);
+	if (!reachable(endpoint, segment) || address % 8) {
+		refuse(operation, address % 8 ? PL_WIRE_MISALIGNED : PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
+	work = work_new(endpoint, VERBS_ATOMIC, operation);
+	if (!work)
+		return -ENOMEM;
+	work->target = segment->remote;
+	work->remote = address;
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;
 }
@@ -233,4 +240,15 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 	pl_list_append(&endpoint->waiting, &work->link);
 	flush_soon(endpoint);
 	return 0;
+}
+
+void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
+{
+	struct verbs_work *work = work_new(endpoint, VERBS_FRAME, NULL);
+
+	/* Without memory, the next reason to ask or to answer comes with the next failure, or a deadline. */
+	if (!work)
+		return;
+	work->frame = *frame;
+	pl_list_prepend(&endpoint->again, &work->link);
 }

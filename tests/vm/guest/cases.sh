@@ -53,19 +53,19 @@ serving() # PORT COMMAND..., which ends by itself after its client
 
 # Setting up.
 
-soft_roce() # INTERFACE ADDRESS: a device rxe0 on it
+soft_roce() # INTERFACE ADDRESS [DEVICE]: a device on it, rxe0 if it has no name
 {
 	ip address add "$2/24" dev "$1" &&
 		ip link set "$1" up &&
 		modprobe rdma_rxe &&
 		modprobe rdma_ucm &&
-		add_device "$1"
+		add_device "$1" "${3:-rxe0}"
 }
 
-add_device() # INTERFACE
+add_device() # INTERFACE DEVICE
 {
-	rdma link add rxe0 type rxe netdev "$1" || return
-	until gid_index >/dev/null; do
+	rdma link add "$2" type rxe netdev "$1" || return
+	until gid_index "$2" >/dev/null; do
 		sleep 0.1
 	done
 }
@@ -75,20 +75,25 @@ on_dummy() # ADDRESS
 	modprobe dummy && ip link add d0 type dummy && soft_roce d0 "$1"
 }
 
-on_cable() # ADDRESS
+on_cables() # ADDRESS..., one each: rxe0 and so on
 {
 	modprobe virtio_pci && modprobe virtio_net || return
-	until interface=$(ls /sys/class/net | grep -v '^lo$'); do
+	until [ "$(ls /sys/class/net | grep -vc '^lo$')" = $# ]; do
 		sleep 0.1
 	done
-	soft_roce "$interface" "$1"
+	number=0
+	for interface in $(ls /sys/class/net | grep -v '^lo$'); do
+		soft_roce "$interface" "$1" rxe$number || return
+		number=$((number + 1))
+		shift
+	done
 }
 
 # The entry with the IPv4 address: the way of RoCE that goes through routers.
-gid_index()
+gid_index() # [DEVICE]
 {
 	for index in 0 1 2 3; do
-		if grep -q :ffff:0a00: "/sys/class/infiniband/rxe0/ports/1/gids/$index"; then
+		if grep -q :ffff:0a00: "/sys/class/infiniband/${1:-rxe0}/ports/1/gids/$index"; then
 			echo $index
 			return
 		fi
@@ -171,11 +176,13 @@ bench() # ARGUMENT...
 	[ $status = 0 ] && grep -q '"verified": *true' result && ! grep -q '"verified": *false' result
 }
 
-bench_server() # [WAY...]: during or killed
+bench_server() # [WAY...]: during or killed, or options
 {
 	wanted=$port
-	[ $# != 0 ] || set -- attended
-	"$@" peerlane bench $options --server --once :$port
+	case ${1:---} in
+	--*) attended peerlane bench $options --server --once "$@" :$port ;;
+	*) "$@" peerlane bench $options --server --once :$port ;;
+	esac
 }
 
 # Faults.  Those that pass clean up; a case that fails gets its successor new machines.
@@ -225,7 +232,6 @@ link_down() # SECONDS
 	ip link set "$interface" down && sleep "$1" && ip link set "$interface" up
 }
 
-# What goes out is treated as tc-netem(8) says.
 flaps() # TIMES
 {
 	for _ in $(seq "$1"); do
@@ -233,6 +239,7 @@ flaps() # TIMES
 	done
 }
 
+# What goes out is treated as tc-netem(8) says.
 with_netem() # SETTING COMMAND...
 {
 	setting=$1
@@ -248,12 +255,51 @@ with_netem() # SETTING COMMAND...
 	return $status
 }
 
+# Of two rails, first the one fails so many times and then the other.
+rail_flaps() # TIMES
+{
+	flaps "$1" || return
+	interface=$(cat /sys/class/infiniband/rxe1/parent)
+	flaps "$1"
+}
+
+# Both fail in turn, so that one is always up.
+crossing_flaps() # TIMES
+{
+	other=$(cat /sys/class/infiniband/rxe1/parent)
+	for _ in $(seq "$1"); do
+		link_down 0.2 && sleep 1 || return
+		ip link set "$other" down && sleep 0.2 && ip link set "$other" up && sleep 1 || return
+	done
+}
+
+# A card is pulled out that is one of two.
+pull_card() # DEVICE
+{
+	rdma link delete "$1" && sleep 1
+}
+
+put_card() # DEVICE INTERFACE COMMAND..., after a command that must pass
+{
+	device=$1
+	cable=$2
+	shift 2
+	"$@" && add_device "$cable" "$device"
+}
+
+over_rails() # COUNT COMMAND...: and all of them carried something
+{
+	rails=$1
+	shift
+	"$@" && grep -q "\"streams\": $rails" result
+}
+
 # Takes the device away from a command, which must let go of it and fail: until then the removal lasts.
 unplugged() # COMMAND...
 {
 	launch "$@" && await_traffic && rdma link delete rxe0 || return
 	wait $pid
-	[ $? != 0 ] && add_device "$interface"
+	[ $? != 0 ] && add_device "$interface" rxe0
 }
 
 says() # PATTERN COMMAND...: prints something that has the pattern; the status is the command's

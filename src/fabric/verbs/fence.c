@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What came back from a failed rail may go over another one only when the peer's queue pair takes
+ * nothing of that generation any more: a late packet could overwrite what was written since.  So the
+ * peer is asked over a rail that is up; it fails its queue pair if that lives on, and answers.  Asking
+ * twice does no harm, so whenever a rail breaks or comes up, all that is not answered is asked again.
+ */
+#include "fabric/verbs/verbs.h"
+
+static struct pl_frame frame_of(enum pl_frame_type type, unsigned rail, uint16_t generation)
+{
+	return (struct pl_frame){ .type = (uint8_t)type, .cookie = rail, .offset = generation };
+}
+
+/* The queue pair was never made, is gone, or is in the error state and was flushed. */
+static bool quiet(const struct verbs_rail *rail)
+{
+	return rail->link == VERBS_DOWN || rail->link == VERBS_RESOLVING ||
+	       (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted));
+}
+
+static void answer(struct verbs_rail *rail, uint16_t generation)
+{
+	const struct pl_frame frame = frame_of(PL_FRAME_FENCED, rail->index, generation);
+
+	verbs_message_first(rail->endpoint, &frame);
+}
+
+void verbs_fence_release(struct verbs_rail *rail)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+
+	/* Before what came back from elsewhere: it may have the older frames. */
+	pl_list_splice(&rail->held, &endpoint->again);
+	pl_list_splice(&endpoint->again, &rail->held);
+	rail->frames = 0;
+}
+
+void verbs_fence_ask(struct verbs_endpoint *endpoint)
+{
+	if (!verbs_rails_up(endpoint))
+		return;
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+		const struct pl_frame frame = frame_of(PL_FRAME_FENCE, i, rail->held_generation);
+
+		if (!pl_list_empty(&rail->held) && quiet(rail))
+			verbs_message_first(endpoint, &frame);
+	}
+}
+
+void verbs_fence_quiet(struct verbs_rail *rail)
+{
+	if (rail->cut)
+		answer(rail, rail->generation);
+	rail->cut = false;
+	verbs_fence_ask(rail->endpoint);
+	verbs_flush(rail->endpoint);
+}
+
+int verbs_fence_arrived(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
+{
+	uint16_t generation = (uint16_t)frame->offset;
+	struct verbs_rail *rail;
+
+	if (frame->cookie >= endpoint->rail_count || frame->offset > UINT16_MAX)
+		return -EPROTO;
+	rail = &endpoint->rails[frame->cookie];
+	if (frame->type == PL_FRAME_FENCED) {
+		if (quiet(rail) && generation == rail->held_generation)
+			verbs_fence_release(rail);
+	} else if (generation == rail->generation && !quiet(rail)) {
+		rail->cut = true;
+		verbs_fail_soon(rail);
+	} else {
+		answer(rail, generation);
+	}
+	verbs_flush(endpoint);
+	return 0;
+}
