@@ -103,8 +103,8 @@ void greet(struct stranger *stranger, const char *address, const char *port)
 	length = hear(stranger, HELLO, body);
 	blob = 62 + get(body + 60, 2) + 2 + 2 + 5 + 2;
 	/* Who we are there, how many rails there may be, and places: the first is where we are. */
-	if (length < blob + WHO + 2 + PLACE || get(body + blob + WHO + 1, 1) < 1 ||
-	    get(body + blob - 11, 2) != 1 || memcmp(body + blob - 7, "verbs", 5))
+	if (length < blob + WHO + 2 + PLACE || get(body + blob + WHO + 1, 1) < 1 || get(body + blob - 11, 2) != 1 ||
+	    memcmp(body + blob - 7, "verbs", 5))
 		fail("the answer chooses no verbs fabric");
 	stranger->server.sin_port = htons((uint16_t)get(body + blob + WHO + 2 + 17, 2));
 	memcpy(stranger->who, body + blob, WHO);

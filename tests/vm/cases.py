@@ -117,13 +117,13 @@ RAILS = over(
     Case('two queue pairs of one card', 60, server='bench_server --rails 2 --device rxe1',
          client='over_rails 2 bench --rails 2 --device rxe1 --op read --size 1M --iterations 20'),
     Case('serve and get', 60, server='serve_file', client='get_file'),
-    Case('scenarios', 200, "server=10.0.0.2; scenarios verbs --one-sided --setting thread '*[!w]*-*'"),
+    Case('scenarios', 200, "server=10.0.0.2; scenarios verbs --one-sided --setting thread '[mtvarf]*'"),
     *(Case(f'{name} while rails flap', 100, server='bench_server', client=f'during "rail_flaps 5" {command} 14')
       for name, command in (('writes', WRITE), ('sends', SEND))),
-    Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 3" {WRITE} 12'),
+    Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 2" {WRITE} 12'),
     Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 8'),
     Case('a card less', 60, server='bench_server',
-         client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "pull_card rxe1" {WRITE} 5'),
+         client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 8'),
 )
 
 SUITES = [

@@ -450,8 +450,8 @@ static int lay_rails(struct verbs_endpoint *endpoint, const struct rail_hello *h
 	for (unsigned i = 0; i < hello->count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (hello->places[i] >= endpoint->place_count || (endpoint->rail_count &&
-			(i >= endpoint->rail_count || rail->place != hello->places[i])))
+		if (hello->places[i] >= endpoint->place_count ||
+		    (endpoint->rail_count && (i >= endpoint->rail_count || rail->place != hello->places[i])))
 			return -EPROTO;
 	}
 	for (unsigned i = 0; i < hello->count && !endpoint->rail_count; i++) {
@@ -523,8 +523,7 @@ static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int 
 	case RDMA_CM_EVENT_ROUTE_ERROR:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-		connect_failed(rail, status < 0 ? status : -EHOSTUNREACH,
-			       library_of(rail)->rdma_event_str(type));
+		connect_failed(rail, status < 0 ? status : -EHOSTUNREACH, library_of(rail)->rdma_event_str(type));
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		connect_failed(rail, -ECONNREFUSED, library_of(rail)->rdma_event_str(type));

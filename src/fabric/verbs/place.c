@@ -67,7 +67,8 @@ static bool wanted(const struct verbs_state *state, const char *device, uint8_t 
 		size_t piece = strcspn(at, ",");
 
 		if (piece >= length && !strncmp(at, device, length) &&
-		    (piece == length || (at[length] == ':' && strtoul(at + length + 1, NULL, 10) == (unsigned long)port)))
+		    (piece == length ||
+		     (at[length] == ':' && strtoul(at + length + 1, NULL, 10) == (unsigned long)port)))
 			return true;
 		at += piece + (at[piece] == ',');
 	}
@@ -120,8 +121,7 @@ static unsigned prefix_of(const struct sockaddr *mask)
 
 	if (!mask)
 		return 0;
-	memcpy(&storage, mask,
-	       mask->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+	memcpy(&storage, mask, mask->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
 	bytes = bytes_of(&storage, &length);
 	while (bits < length * 8 && bytes[bits / 8] >> (7 - bits % 8) & 1)
 		bits++;
@@ -326,7 +326,8 @@ static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_sto
 		      struct paths *paths)
 {
 	struct pl_peer *peer = endpoint->base.peer;
-	struct sockaddr_storage there = verbs_address(&peer->address, ntohs(((const struct sockaddr_in *)to)->sin_port));
+	struct sockaddr_storage there =
+		verbs_address(&peer->address, ntohs(((const struct sockaddr_in *)to)->sin_port));
 	struct sockaddr_storage here = verbs_address(&peer->local_address, 0);
 	const struct verbs_place *place = place_of(endpoint->state, &here);
 

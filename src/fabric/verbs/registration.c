@@ -34,8 +34,8 @@ static struct verbs_registration *find(const struct pl_list *list, const struct 
 }
 
 /* Adds a device's registration to a list: 0 or a negative errno. */
-static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, void *address, size_t length, unsigned access,
-		struct verbs_registration **result)
+static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, void *address,
+		size_t length, unsigned access, struct verbs_registration **result)
 {
 	const struct verbs_library *library = state->library;
 	const struct pl_allocator *allocator = &state->context->allocator;

@@ -107,10 +107,10 @@ struct verbs_queue {
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct verbs_pool receives, sends;
-	struct verbs_pool stages;     /* empty until one is needed */
-	struct pl_list rails[64];     /* with a queue pair, by its number */
-	struct pl_list starved;       /* rails that wait for a buffer, or for room */
-	unsigned posted, room;        /* work requests of all queue pairs, and how many may be */
+	struct verbs_pool stages; /* empty until one is needed */
+	struct pl_list rails[64]; /* with a queue pair, by its number */
+	struct pl_list starved;   /* rails that wait for a buffer, or for room */
+	unsigned posted, room;    /* work requests of all queue pairs, and how many may be */
 	bool armed;
 };
 
@@ -148,8 +148,7 @@ struct verbs_work {
 /* Frames of the fabric's own, which are not numbered. */
 static inline bool verbs_of_fence(const struct verbs_work *work)
 {
-	return work->kind == VERBS_FRAME &&
-	       (work->frame.type == PL_FRAME_FENCE || work->frame.type == PL_FRAME_FENCED);
+	return work->kind == VERBS_FRAME && (work->frame.type == PL_FRAME_FENCE || work->frame.type == PL_FRAME_FENCED);
 }
 
 /* DOWN: no queue pair; an initiator dials when there is a reason to.  DRAINING: the queue pair is being flushed. */
@@ -169,7 +168,7 @@ struct verbs_rail {
 	struct verbs_join *_Atomic joining; /* handed over by the listener's engine */
 	struct verbs_join *joined;          /* to be accepted, once the old queue pair is drained */
 	struct pl_timer retry, drain;
-	unsigned attempts;                 /* to connect, since it was up */
+	unsigned attempts;                /* to connect, since it was up */
 	struct sockaddr_storage from, to; /* initiator */
 	uint8_t place;                    /* initiator: of the acceptor's, by number */
 
@@ -179,10 +178,10 @@ struct verbs_rail {
 	unsigned posted_count, unsignaled, inline_max;
 	unsigned frames; /* numbered ones among those posted and held */
 	uint64_t posted_bytes;
-	bool cut;            /* the peer wants to know when `generation` takes nothing any more */
+	bool cut;                 /* the peer wants to know when `generation` takes nothing any more */
 	uint16_t fail_generation; /* to be failed by fail_task */
-	uint32_t chunk;      /* bytes in a request: fewer while connections break before one is done */
-	unsigned done;       /* requests since the connection was made, or the chunk grew */
+	uint32_t chunk;           /* bytes in a request: fewer while connections break before one is done */
+	unsigned done;            /* requests since the connection was made, or the chunk grew */
 };
 
 /* A numbered frame that overtook another one on another rail. */
@@ -197,7 +196,7 @@ struct verbs_endpoint {
 	struct verbs_state *state;
 	struct verbs_cm *cm;
 	struct verbs_rail rails[VERBS_RAILS];
-	unsigned rail_count; /* 0: not known yet */
+	unsigned rail_count;       /* 0: not known yet */
 	struct verbs_rail *framer; /* which takes the numbered frames; NULL: none did */
 	struct verbs_rail *latest; /* which got the last request */
 	bool opened;               /* the peer was told that it is up */

@@ -273,13 +273,8 @@ crossing_flaps() # TIMES
 	done
 }
 
-# A card is pulled out that is one of two.
-pull_card() # DEVICE
-{
-	rdma link delete "$1" && sleep 1
-}
-
-put_card() # DEVICE INTERFACE COMMAND..., after a command that must pass
+# The card that the command loses, and after which it must pass, is put back.
+put_card() # DEVICE INTERFACE COMMAND...
 {
 	device=$1
 	cable=$2
