@@ -25,7 +25,6 @@
 
 #define PL_ENGINES_MAX 64
 #define PL_STREAMS_MAX 16
-#define PL_RAILS_MAX 8
 /* Messages a peer may have sent that the program here has not taken yet. */
 #define PL_MESSAGE_WINDOW 1024
 /* Larger messages wait at the sender until the receive is posted. */

@@ -28,6 +28,25 @@ int pl_lane_hello_decode(const uint8_t buffer[PL_LANE_HELLO], struct pl_lane_hel
 	return magic != PL_MAGIC_LANE || pl_get_u64(&reader) != 0 ? -EPROTO : 0;
 }
 
+void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO])
+{
+	pl_lane_hello_encode(&hello->lane, buffer);
+	buffer[PL_LANE_HELLO] = hello->index;
+	buffer[PL_LANE_HELLO + 1] = hello->count;
+	memcpy(buffer + PL_LANE_HELLO + 2, hello->places, PL_RAILS_MAX);
+}
+
+int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello)
+{
+	/* What a later release appends is not looked at. */
+	if (length < PL_RAIL_HELLO || pl_lane_hello_decode(buffer, &hello->lane) < 0)
+		return -EPROTO;
+	hello->index = buffer[PL_LANE_HELLO];
+	hello->count = buffer[PL_LANE_HELLO + 1];
+	memcpy(hello->places, buffer + PL_LANE_HELLO + 2, PL_RAILS_MAX);
+	return hello->count > PL_RAILS_MAX || hello->index >= hello->count ? -EPROTO : 0;
+}
+
 void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME])
 {
 	struct pl_writer writer;

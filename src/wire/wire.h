@@ -163,6 +163,19 @@ int pl_lane_hello_decode(const uint8_t buffer[PL_LANE_HELLO], struct pl_lane_hel
 void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME]);
 int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *status); /* -EPROTO */
 
+/* What a connection request of the verbs fabric says. */
+#define PL_RAIL_HELLO 50 /* lane hello, u8 index, u8 count, u8 places[8] */
+#define PL_RAILS_MAX 8
+
+struct pl_rail_hello {
+	struct pl_lane_hello lane; /* its number is the connection's generation */
+	uint8_t index, count;
+	uint8_t places[PL_RAILS_MAX]; /* of each rail at the acceptor's, as it numbered them */
+};
+
+void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO]);
+int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello); /* -EPROTO */
+
 /* -- frames: the unit on a lane ----------------------------------------------------------------- */
 
 #define PL_FRAME_HEADER 32 /* u8 type, u8 flags, u16 zero, u32 ack, u32 length, u32 cookie, u64 key, u64 offset */

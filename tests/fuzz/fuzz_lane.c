@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: the greeting or the welcome of a data socket, told apart by its length. */
+/* Input: the greeting or the welcome of a data socket, or the greeting of a rail, told apart by their length. */
 #include "fuzz.h"
 
 #include "wire/wire.h"
@@ -14,6 +14,18 @@ static void hello(const uint8_t *data)
 	if (rc)
 		return;
 	pl_lane_hello_encode(&decoded, again);
+	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
+}
+
+static void rail(const uint8_t *data, size_t size)
+{
+	uint8_t again[PL_RAIL_HELLO];
+	struct pl_rail_hello decoded;
+
+	if (pl_rail_hello_decode(data, size, &decoded) < 0)
+		return;
+	REQUIRE(decoded.index < decoded.count && decoded.count <= PL_RAILS_MAX);
+	pl_rail_hello_encode(&decoded, again);
 	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
 }
 
@@ -36,7 +48,9 @@ static void welcome(const uint8_t *data)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	if (size >= PL_LANE_HELLO)
+	if (size >= PL_RAIL_HELLO)
+		rail(data, size);
+	else if (size >= PL_LANE_HELLO)
 		hello(data);
 	else if (size >= PL_LANE_WELCOME)
 		welcome(data);

@@ -167,6 +167,8 @@ static void test_frame_limits(void **state)
 		{ PL_FRAME_FINISH, 0, 0 },
 		{ PL_FRAME_NOTIFY, 0, 0 },
 		{ PL_FRAME_CREDIT, 0, 0 },
+		{ PL_FRAME_FENCE, 0, 0 },
+		{ PL_FRAME_FENCED, 0, 0 },
 	};
 	uint8_t buffer[PL_FRAME_HEADER];
 

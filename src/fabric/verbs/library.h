@@ -41,6 +41,9 @@
 	NEEDED(ibv_create_srq, "IBVERBS_1.1") \
 	NEEDED(ibv_destroy_srq, "IBVERBS_1.1") \
 	NEEDED(ibv_modify_qp, "IBVERBS_1.1") \
+	NEEDED(ibv_query_qp, "IBVERBS_1.1") \
+	NEEDED(ibv_get_async_event, "IBVERBS_1.1") \
+	NEEDED(ibv_ack_async_event, "IBVERBS_1.1") \
 	NEEDED(ibv_wc_status_str, "IBVERBS_1.1") \
 	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8")
 

@@ -160,6 +160,7 @@ static void queue_free(struct verbs_queue *queue)
 	const struct verbs_library *library = queue->state->library;
 	const struct pl_allocator *allocator = &queue->state->context->allocator;
 
+	verbs_async_close(queue);
 	if (queue->source.engine)
 		pl_source_remove(&queue->source);
 	if (queue->srq)
@@ -194,6 +195,9 @@ static int queue_fill(struct verbs_queue *queue)
 	int depth = PL_MIN(VERBS_COMPLETIONS, device->attributes.max_cqe);
 	int rc;
 
+	rc = verbs_async_open(queue);
+	if (rc < 0)
+		return rc;
 	queue->channel = library->ibv_create_comp_channel(device->verbs);
 	if (!queue->channel || fcntl(queue->channel->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
@@ -225,7 +229,7 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->queues) {
 		queue = pl_list_entry(at, struct verbs_queue, link);
-		if (queue->device == device && queue->engine == engine) {
+		if (queue->device == device && queue->engine == engine && !queue->broken) {
 			pthread_mutex_unlock(&state->lock);
 			return queue;
 		}

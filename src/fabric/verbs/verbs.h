@@ -51,6 +51,8 @@
 #define VERBS_SLICE (64u << 10)
 #define VERBS_SLICE_MAX (1u << 20)
 #define VERBS_RAIL_BYTES (4u << 20)
+/* For ever: the receiver may be busy, and every operation has its own time-out. */
+#define VERBS_RECEIVER_RETRIES 7
 
 struct verbs_endpoint;
 struct verbs_join;
@@ -102,7 +104,10 @@ struct verbs_queue {
 	struct verbs_state *state;
 	struct verbs_device *device;
 	struct pl_engine *engine;
-	struct pl_source source;
+	struct pl_source source, async;
+	struct pl_task events_task; /* those that are in `events` */
+	atomic_uint events;
+	bool broken; /* takes no more connections */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
@@ -225,6 +230,11 @@ static inline struct verbs_endpoint *verbs_endpoint_of(struct pl_endpoint *endpo
 	return pl_container_of(endpoint, struct verbs_endpoint, base);
 }
 
+static inline const struct verbs_library *verbs_library_of(const struct verbs_rail *rail)
+{
+	return rail->endpoint->state->library;
+}
+
 /* Whether nothing more is to be connected. */
 static inline bool verbs_finished(const struct verbs_endpoint *endpoint)
 {
@@ -260,12 +270,38 @@ void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *
 int verbs_offer_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
 void verbs_places_close(struct verbs_state *state);
 
+/* pair.c */
+int verbs_pair_make(struct verbs_rail *rail);
+void verbs_pair_drop(struct verbs_rail *rail);
+/* How many reads a queue pair may have under way. */
+uint8_t verbs_pair_reads(const struct verbs_device *device);
+/*
+ * Takes frames that arrived before the end, of which the sender knows.  Also before this end was established, as the
+ * other may be so before.
+ */
+void verbs_take_rest(struct verbs_rail *rail);
+/*
+ * With its port down a device can do without being asked for anything; and soft-RoCE (Linux 6.1) makes
+ * no connection ever again if a message of the connection manager is sent then, such as the one that
+ * ends a connection.
+ */
+bool verbs_port_is_down(const struct verbs_rail *rail);
+
+/* accept.c */
+/* On the listener's engine; nothing of it is believed. */
+void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *bytes, uint8_t length, uint8_t reads);
+void verbs_join_run(struct pl_task *task);
+/* The rail is down, and a request waits for that. */
+void verbs_accept_joined(struct verbs_rail *rail);
+/* At the end: connections that nobody will accept. */
+void verbs_joins_drop(struct verbs_rail *rail);
+
 /* connection.c */
 bool verbs_cm_ready(struct pl_source *source, uint32_t events);
 void verbs_dial(struct verbs_rail *rail);
-void verbs_join_run(struct pl_task *task);
-/* At the end: connections that nobody will accept; the queue pair, which is drained. */
-void verbs_joins_drop(struct verbs_rail *rail);
+/* This attempt came to nothing: another one, or the peer is lost. */
+void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call);
+/* At the end: the queue pair, which is drained. */
 void verbs_link_drop(struct verbs_rail *rail);
 /* The queue pair is of no use any more, or must not touch some buffer any more: flush it. */
 void verbs_fail(struct verbs_rail *rail);
@@ -293,6 +329,11 @@ void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue);
 /* NULL: all are in use. */
 struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool);
 void verbs_buffer_put(struct verbs_buffer *buffer);
+
+/* async.c */
+/* Under the lock of the queue's engine. */
+int verbs_async_open(struct verbs_queue *queue);
+void verbs_async_close(struct verbs_queue *queue);
 
 /* queue.c */
 bool verbs_queue_ready(struct pl_source *source, uint32_t events);

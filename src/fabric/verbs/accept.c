@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* An acceptor's rails: connection requests, from the listener's engine to the peer's. */
+#include "fabric/verbs/verbs.h"
+
+/* A connection request. */
+struct verbs_join {
+	struct rdma_cm_id *id;
+	struct pl_rail_hello hello;
+	uint8_t reads; /* that the initiator wants to have under way */
+};
+
+static void refuse(const struct verbs_library *library, struct rdma_cm_id *id)
+{
+	library->rdma_reject(id, NULL, 0);
+	library->rdma_destroy_id(id);
+}
+
+static void join_free(struct verbs_rail *rail, struct verbs_join *join)
+{
+	if (!join)
+		return;
+	refuse(verbs_library_of(rail), join->id);
+	pl_free(&rail->endpoint->state->context->allocator, join);
+}
+
+void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *bytes, uint8_t length, uint8_t reads)
+{
+	struct pl_context *context = cm->state->context;
+	struct verbs_join *join = NULL;
+	struct pl_peer *peer = NULL;
+	struct pl_rail_hello hello;
+
+	if (pl_rail_hello_decode(bytes, length, &hello) == 0)
+		peer = pl_peer_by_ticket(context, hello.lane.ticket, hello.lane.secret);
+	if (peer && peer->ops == &pl_verbs_fabric && !peer->initiator)
+		join = pl_zalloc(&context->allocator, sizeof(*join));
+	if (join) {
+		struct verbs_endpoint *endpoint = verbs_endpoint_of(peer->endpoint);
+		struct verbs_rail *rail = &endpoint->rails[hello.index];
+
+		*join = (struct verbs_join){ .id = id, .hello = hello, .reads = reads };
+		id->context = rail;
+		if (endpoint->cm == cm || !cm->state->library->rdma_migrate_id(id, endpoint->cm->channel)) {
+			join_free(rail, atomic_exchange(&rail->joining, join));
+			pl_engine_post(peer->home, &rail->join_task);
+			id = NULL;
+		} else {
+			pl_free(&context->allocator, join);
+		}
+	}
+	if (peer)
+		pl_peer_unpin(peer);
+	if (id)
+		refuse(cm->state->library, id);
+}
+
+void verbs_accept_joined(struct verbs_rail *rail)
+{
+	struct verbs_join *join = rail->joined;
+	struct rdma_conn_param parameters = { .rnr_retry_count = VERBS_RECEIVER_RETRIES };
+	uint8_t wanted = join->reads;
+	int rc;
+
+	rail->joined = NULL;
+	if (verbs_finished(rail->endpoint)) {
+		join_free(rail, join);
+		return;
+	}
+	rail->id = join->id;
+	rail->generation = join->hello.lane.lane;
+	pl_free(&rail->endpoint->state->context->allocator, join);
+	rail->link = VERBS_CONNECTING;
+	rc = verbs_pair_make(rail);
+	if (rc < 0) {
+		verbs_library_of(rail)->rdma_reject(rail->id, NULL, 0);
+		verbs_connect_failed(rail, rc, "rdma_create_qp");
+		return;
+	}
+	parameters.responder_resources = parameters.initiator_depth = PL_MIN(verbs_pair_reads(rail->device), wanted);
+	if (verbs_library_of(rail)->rdma_accept(rail->id, &parameters))
+		verbs_connect_failed(rail, -errno, "rdma_accept");
+}
+
+/* The first request tells of all rails; later ones must agree.  -EPROTO */
+static int lay_rails(struct verbs_endpoint *endpoint, const struct pl_rail_hello *hello)
+{
+	for (unsigned i = 0; i < hello->count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+
+		if (hello->places[i] >= endpoint->place_count ||
+		    (endpoint->rail_count && (i >= endpoint->rail_count || rail->place != hello->places[i])))
+			return -EPROTO;
+	}
+	for (unsigned i = 0; i < hello->count && !endpoint->rail_count; i++) {
+		endpoint->rails[i].place = hello->places[i];
+		endpoint->rails[i].device = endpoint->places[hello->places[i]]->device;
+	}
+	endpoint->rail_count = hello->count;
+	return 0;
+}
+
+void verbs_join_run(struct pl_task *task)
+{
+	struct verbs_rail *rail = pl_container_of(task, struct verbs_rail, join_task);
+	struct verbs_join *join = atomic_exchange(&rail->joining, NULL);
+	uint16_t latest = rail->joined ? rail->joined->hello.lane.lane : rail->generation;
+
+	if (!join)
+		return;
+	/* An attempt that the initiator gave up, overtaken by the next.  The numbers start again at some time. */
+	if (verbs_finished(rail->endpoint) || (int16_t)(join->hello.lane.lane - latest) <= 0 ||
+	    lay_rails(rail->endpoint, &join->hello) < 0) {
+		join_free(rail, join);
+		return;
+	}
+	join_free(rail, rail->joined);
+	rail->joined = join;
+	if (rail->link == VERBS_CONNECTING) {
+		verbs_take_rest(rail);
+		verbs_pair_drop(rail);
+		rail->link = VERBS_DOWN;
+		verbs_fence_quiet(rail);
+	}
+	if (rail->link == VERBS_DOWN)
+		verbs_accept_joined(rail);
+	else
+		verbs_fail(rail);
+}
+
+void verbs_joins_drop(struct verbs_rail *rail)
+{
+	join_free(rail, atomic_exchange(&rail->joining, NULL));
+	join_free(rail, rail->joined);
+	rail->joined = NULL;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a device tells of itself (ibv_get_async_event(3)): a port that goes down, a queue pair or a queue that
+ * failed, a device that is of no use any more.  Each queue of the device watches for events, as each
+ * has an engine of its own; whoever reads one hands it to all of them.
+ *
+ * Events say early what completions and the connection manager say late or never, and nothing else: a
+ * port that comes up again is found by the next attempt, and changed addresses break a connection or do not.
+ */
+#include <fcntl.h>
+
+#include "fabric/verbs/verbs.h"
+
+/* struct verbs_queue.events: a bit for each port that went down, and these. */
+#define PORTS 0x00ffffffu
+#define QUEUE_PAIRS (1u << 24)
+#define QUEUE_BROKEN (1u << 25)
+
+static unsigned bits_of(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_PORT_ERR:
+		return event->element.port_num < 24 ? 1u << event->element.port_num : 0;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_PATH_MIG_ERR:
+		return QUEUE_PAIRS;
+	case IBV_EVENT_CQ_ERR:
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_DEVICE_FATAL:
+		return QUEUE_BROKEN;
+	default:
+		return 0;
+	}
+}
+
+static void tell_queues(struct verbs_state *state, const struct verbs_device *device, unsigned bits)
+{
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->queues) {
+		struct verbs_queue *queue = pl_list_entry(at, struct verbs_queue, link);
+
+		if (queue->device != device)
+			continue;
+		atomic_fetch_or(&queue->events, bits);
+		pl_engine_post(queue->engine, &queue->events_task);
+	}
+	pthread_mutex_unlock(&state->lock);
+}
+
+static bool ready(struct pl_source *source, uint32_t events)
+{
+	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, async);
+	const struct verbs_library *library = queue->state->library;
+	struct ibv_async_event event;
+	unsigned bits;
+
+	/* The device was taken away: there is nothing to read any more, and connections end by themselves. */
+	if (events & (EPOLLERR | EPOLLHUP)) {
+		pl_source_remove(source);
+		return true;
+	}
+	if (library->ibv_get_async_event(queue->device->verbs, &event))
+		return false;
+	bits = bits_of(&event);
+	library->ibv_ack_async_event(&event);
+	if (bits)
+		tell_queues(queue->state, queue->device, bits);
+	return true;
+}
+
+/* -- in each queue -------------------------------------------------------------------------------- */
+
+static bool in_error(const struct verbs_library *library, struct ibv_qp *pair)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attributes;
+
+	return library->ibv_query_qp(pair, &attributes, IBV_QP_STATE, &init) || attributes.qp_state == IBV_QPS_ERR;
+}
+
+/*
+ * The card would try for a while yet, for the port may come back; not worth it where another rail can
+ * do the work.
+ */
+static bool replaceable(const struct verbs_rail *rail, unsigned ports)
+{
+	return ports & 1u << rail->id->port_num && verbs_rails_up(rail->endpoint) > 1;
+}
+
+static void look_at(struct verbs_rail *rail, unsigned bits)
+{
+	const struct verbs_library *library = rail->endpoint->state->library;
+
+	if (rail->link != VERBS_UP)
+		return;
+	if (bits & QUEUE_BROKEN) {
+		/* Nothing will be heard of what is posted. */
+		verbs_fail(rail);
+		verbs_drain_expired(&rail->drain);
+	} else if (replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->id->qp))) {
+		verbs_fail(rail);
+	}
+}
+
+static void take_events(struct pl_task *task)
+{
+	struct verbs_queue *queue = pl_container_of(task, struct verbs_queue, events_task);
+	unsigned bits = atomic_exchange(&queue->events, 0);
+
+	/* The next connection gets a new one; this one stays for buffers that are still in use. */
+	if (bits & QUEUE_BROKEN)
+		queue->broken = true;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
+		pl_list_for_each_safe(at, next, &queue->rails[i])
+			look_at(pl_list_entry(at, struct verbs_rail, queue_link), bits);
+}
+
+int verbs_async_open(struct verbs_queue *queue)
+{
+	int fd = queue->device->verbs->async_fd;
+
+	pl_task_init(&queue->events_task, take_events);
+	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	queue->async.fd = fd;
+	queue->async.ready = ready;
+	return pl_source_add(queue->engine, &queue->async, EPOLLIN);
+}
+
+void verbs_async_close(struct verbs_queue *queue)
+{
+	if (queue->async.engine)
+		pl_source_remove(&queue->async);
+	pl_engine_withdraw(queue->engine, &queue->events_task);
+}

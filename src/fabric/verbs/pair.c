@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The queue pair of a rail. */
+#include "fabric/verbs/verbs.h"
+
+#define READS_MAX 128u
+/* 4.096 us times 2 to this: 67 ms.  The connection manager's own choice is around a second. */
+#define ACK_TIMEOUT 14
+
+int verbs_pair_make(struct verbs_rail *rail)
+{
+	uint8_t timeout = ACK_TIMEOUT;
+	struct ibv_qp_init_attr attributes = {
+		.cap = { .max_send_wr = VERBS_SEND_DEPTH, .max_send_sge = 1, .max_inline_data = VERBS_INLINE },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	/* Keys were given out for the device that the address belonged to. */
+	if (rail->id->verbs != rail->device->verbs)
+		return -ENODEV;
+	rail->queue = verbs_queue_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home);
+	if (!rail->queue)
+		return -ENOMEM;
+	/* Older kernels do not know of it. */
+	verbs_library_of(rail)->rdma_set_option(rail->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
+						sizeof(timeout));
+	attributes.send_cq = attributes.recv_cq = rail->queue->cq;
+	attributes.srq = rail->queue->srq;
+	if (verbs_library_of(rail)->rdma_create_qp(rail->id, rail->device->pd, &attributes))
+		return -errno;
+	rail->inline_max = attributes.cap.max_inline_data;
+	rail->unsignaled = 0;
+	pl_list_append(&rail->queue->rails[rail->id->qp->qp_num % PL_ARRAY_SIZE(rail->queue->rails)],
+		       &rail->queue_link);
+	return 0;
+}
+
+uint8_t verbs_pair_reads(const struct verbs_device *device)
+{
+	int most = PL_MIN(device->attributes.max_qp_rd_atom, device->attributes.max_qp_init_rd_atom);
+
+	return (uint8_t)PL_MIN((unsigned)PL_MAX(most, 1), READS_MAX);
+}
+
+void verbs_pair_drop(struct verbs_rail *rail)
+{
+	if (!rail->id)
+		return;
+	pl_list_remove(&rail->queue_link);
+	pl_list_remove(&rail->starved_link);
+	if (rail->id->qp)
+		verbs_library_of(rail)->rdma_destroy_qp(rail->id);
+	verbs_library_of(rail)->rdma_destroy_id(rail->id);
+	rail->id = NULL;
+	rail->queue = NULL;
+}
+
+void verbs_take_rest(struct verbs_rail *rail)
+{
+	while (rail->queue && verbs_queue_poll(rail->queue))
+		;
+}
+
+bool verbs_port_is_down(const struct verbs_rail *rail)
+{
+	struct ibv_port_attr port;
+
+	return verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0 &&
+	       (port.state == IBV_PORT_DOWN || port.state == IBV_PORT_INIT);
+}
