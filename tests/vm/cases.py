@@ -103,7 +103,7 @@ FAULTS = over_all(
     *(Case(f'{size} through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size {size}')
       for name, setting, size in (('loss', 'loss 1%', '16M'), ('corruption', 'corrupt 0.1%', '16M'),
                                   ('reordering', 'delay 1ms reorder 25%', '256K'))),
-    Case('10 flaps', 100, server='bench_server', client=f'during "flaps 10" {WRITE} 20'),
+    Case('flaps', 100, server='bench_server', client=f'during "flaps 8" {WRITE} 15'),
     Case('device deleted', 60, server='must_fail PEER-LOST bench_server', client=f'unplugged {WRITE} 50'),
 )
 
@@ -118,10 +118,10 @@ RAILS = over(
          client='over_rails 2 bench --rails 2 --device rxe1 --op read --size 1M --iterations 20'),
     Case('serve and get', 60, server='serve_file', client='get_file'),
     Case('scenarios', 200, "server=10.0.0.2; scenarios verbs --one-sided --setting thread '[mtvarf]*'"),
-    *(Case(f'{name} while rails flap', 100, server='bench_server', client=f'during "rail_flaps 5" {command} 14')
+    *(Case(f'{name} while rails flap', 100, server='bench_server', client=f'during "rail_flaps 4" {command} 15')
       for name, command in (('writes', WRITE), ('sends', SEND))),
-    Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 2" {WRITE} 12'),
-    Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 8'),
+    Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 6" {WRITE} 14'),
+    Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 12'),
     Case('a card less', 60, server='bench_server',
          client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 8'),
 )

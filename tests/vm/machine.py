@@ -56,7 +56,7 @@ class Job:
 class Machine:
     """A running QEMU."""
 
-    def __init__(self, name, folder, kernel, initramfs, arguments, descriptors):
+    def __init__(self, name, folder, kernel, initramfs, arguments, descriptors, khz):
         self.name = name
         self.jobs = {}
         self.booted = self.tainted = None
@@ -70,7 +70,8 @@ class Machine:
             'setpriv', '--pdeathsig', 'KILL', 'qemu-system-x86_64',
             '-M', 'q35', '-cpu', 'max', '-nodefaults', '-display', 'none', '-no-reboot',
             '-kernel', str(kernel.image), '-initrd', str(initramfs),
-            '-append', 'console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check',
+            '-append', 'console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check'
+            + (f' tsc_early_khz={khz}' if khz else ''),
             '-serial', f'file:{self.console}', '-serial', 'stdio', *arguments]
         with open(folder / f'{name}.qemu', 'wb') as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,

@@ -109,6 +109,7 @@ static void established(struct verbs_rail *rail)
 		return;
 	rail->link = VERBS_UP;
 	rail->attempts = 0;
+	rail->denied = NULL;
 	endpoint->down_since = 0;
 	/* The other end dropped its old queue pair before it took part in making this one. */
 	verbs_fence_release(rail);

@@ -218,14 +218,45 @@ static bool own_fault(enum ibv_wc_status status)
 	}
 }
 
+/*
+ * A responder takes a request for an invalid one, too, when packets of it were lost in a way that its
+ * state does not foresee (soft-RoCE, when its link comes up in the middle).  It is asked once more.
+ */
+static bool mistaken(struct verbs_work *work, enum ibv_wc_status status)
+{
+	bool first = !work->refused;
+
+	if (status != IBV_WC_REM_INV_REQ_ERR || work->kind == VERBS_ATOMIC)
+		return false;
+	work->refused = true;
+	return first;
+}
+
+/*
+ * A write or read that is refused costs a connection.  What is for the same remote region would be
+ * refused as well, as range and rights were checked before: the grant is gone.
+ */
+static struct ibv_wc verdict(struct verbs_rail *rail, const struct verbs_work *work, const struct ibv_wc *completion)
+{
+	struct ibv_wc result = *completion;
+
+	if (completion->status == IBV_WC_REM_ACCESS_ERR)
+		rail->denied = work->target;
+	else if (completion->status == IBV_WC_WR_FLUSH_ERR && work->target && work->target == rail->denied)
+		result.status = IBV_WC_REM_ACCESS_ERR;
+	return result;
+}
+
 static void work_back(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
 {
+	const struct ibv_wc result = verdict(rail, work, completion);
 	struct pl_operation *operation = work->operation;
 	struct pl_error error;
 
+	completion = &result;
 	if (operation && atomic_load(&operation->canceled)) {
 		; /* its status is known */
-	} else if (own_fault(completion->status) && operation) {
+	} else if (operation && own_fault(completion->status) && !mistaken(work, completion->status)) {
 		describe(&error, rail, completion);
 		pl_operation_fail(operation, error.code, &error);
 	} else if (work->kind == VERBS_ATOMIC) {

@@ -137,6 +137,7 @@ struct verbs_work {
 	struct pl_operation *operation; /* has a part in it; NULL: nobody's (any more) */
 	enum verbs_work_kind kind;
 	bool staged;                 /* the bytes go through the buffer */
+	bool refused;                /* by the other end, once */
 	bool first_only;             /* other rails' devices do not reach the memory */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
 	struct pl_region *region;    /* write, read */
@@ -183,10 +184,11 @@ struct verbs_rail {
 	unsigned posted_count, unsignaled, inline_max;
 	unsigned frames; /* numbered ones among those posted and held */
 	uint64_t posted_bytes;
-	bool cut;                 /* the peer wants to know when `generation` takes nothing any more */
-	uint16_t fail_generation; /* to be failed by fail_task */
-	uint32_t chunk;           /* bytes in a request: fewer while connections break before one is done */
-	unsigned done;            /* requests since the connection was made, or the chunk grew */
+	const struct pl_remote *denied; /* the queue pair failed as the peer's device let nothing through to it */
+	bool cut;                       /* the peer wants to know when `generation` takes nothing any more */
+	uint16_t fail_generation;       /* to be failed by fail_task */
+	uint32_t chunk;                 /* bytes in a request: fewer while connections break before one is done */
+	unsigned done;                  /* requests since the connection was made, or the chunk grew */
 };
 
 /* A numbered frame that overtook another one on another rail. */

@@ -232,9 +232,10 @@ link_down() # SECONDS
 	ip link set "$interface" down && sleep "$1" && ip link set "$interface" up
 }
 
-flaps() # TIMES
+flaps() # SECONDS
 {
-	for _ in $(seq "$1"); do
+	end=$(($(date +%s) + $1))
+	until [ "$(date +%s)" -ge $end ]; do
 		link_down 0.1 && sleep 0.4 || return
 	done
 }
@@ -255,8 +256,8 @@ with_netem() # SETTING COMMAND...
 	return $status
 }
 
-# Of two rails, first the one fails so many times and then the other.
-rail_flaps() # TIMES
+# Of two rails, first the one fails again and again and then the other.
+rail_flaps() # SECONDS, each
 {
 	flaps "$1" || return
 	interface=$(cat /sys/class/infiniband/rxe1/parent)
@@ -264,10 +265,11 @@ rail_flaps() # TIMES
 }
 
 # Both fail in turn, so that one is always up.
-crossing_flaps() # TIMES
+crossing_flaps() # SECONDS
 {
 	other=$(cat /sys/class/infiniband/rxe1/parent)
-	for _ in $(seq "$1"); do
+	end=$(($(date +%s) + $1))
+	until [ "$(date +%s)" -ge $end ]; do
 		link_down 0.2 && sleep 1 || return
 		ip link set "$other" down && sleep 0.2 && ip link set "$other" up && sleep 1 || return
 	done
