@@ -145,13 +145,15 @@ static ssize_t plain_result(struct pl_stream *stream, ssize_t result, uint32_t w
 	return -EAGAIN;
 }
 
+/* One buffer is most of it, and costs the kernel less without a vector. */
 static ssize_t plain_read(struct pl_stream *stream, const struct iovec *vector, int count)
 {
 	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
 	ssize_t got;
 
 	do
-		got = recvmsg(stream->fd, &message, MSG_DONTWAIT);
+		got = count == 1 ? recv(stream->fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
+				 : recvmsg(stream->fd, &message, MSG_DONTWAIT);
 	while (got < 0 && errno == EINTR);
 	return got == 0 ? -EPIPE : plain_result(stream, got, EPOLLIN);
 }
@@ -162,7 +164,8 @@ static ssize_t plain_write(struct pl_stream *stream, const struct iovec *vector,
 	ssize_t sent;
 
 	do
-		sent = sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+		sent = count == 1 ? send(stream->fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
+				  : sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
 	return plain_result(stream, sent, EPOLLOUT);
 }
