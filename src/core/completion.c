@@ -18,27 +18,27 @@ void pl_completion_push(struct pl_context *context, struct pl_operation *operati
 {
 	bool was_empty;
 
-	pthread_mutex_lock(&context->queue_lock);
+	pl_lock_take(&context->queue_lock);
 	was_empty = pl_list_empty(&context->completed);
 	pl_list_append(&context->completed, &operation->queue_link);
 	if (was_empty) {
-		atomic_store(&context->any_completed, true);
+		atomic_store_explicit(&context->any_completed, true, memory_order_release);
 		signal_event(context->event_fd);
 	}
-	pthread_mutex_unlock(&context->queue_lock);
+	pl_lock_release(&context->queue_lock);
 }
 
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
 {
-	pthread_mutex_lock(&context->queue_lock);
+	pl_lock_take(&context->queue_lock);
 	pl_list_for_each(at, &context->completed) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
 		if (operation->receipt.peer == peer)
 			operation->receipt.peer = operation->peer = NULL;
 	}
-	pthread_mutex_unlock(&context->queue_lock);
-	pthread_mutex_lock(&context->handle_lock);
+	pl_lock_release(&context->queue_lock);
+	pl_lock_take(&context->handle_lock);
 	pl_list_for_each(at, &context->handles) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
 
@@ -46,15 +46,15 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 		if (atomic_load(&operation->state) == PL_DONE && operation->receipt.peer == peer)
 			operation->receipt.peer = operation->peer = NULL;
 	}
-	pthread_mutex_unlock(&context->handle_lock);
+	pl_lock_release(&context->handle_lock);
 }
 
 /* Moves up to n finished operations to `taken`; consumes the event when the queue is empty. */
-static int take_completed(struct pl_context *context, struct pl_list *taken, int n)
+static void take_completed(struct pl_context *context, struct pl_list *taken, int n)
 {
 	int count = 0;
 
-	pthread_mutex_lock(&context->queue_lock);
+	pl_lock_take(&context->queue_lock);
 	while (count < n && !pl_list_empty(&context->completed)) {
 		struct pl_list *first = context->completed.next;
 		struct pl_operation *operation = pl_list_entry(first, struct pl_operation, queue_link);
@@ -72,12 +72,11 @@ static int take_completed(struct pl_context *context, struct pl_list *taken, int
 	if (count && pl_list_empty(&context->completed)) {
 		uint64_t value;
 
-		atomic_store(&context->any_completed, false);
+		atomic_store_explicit(&context->any_completed, false, memory_order_release);
 		if (context->event_fd >= 0)
 			(void)!read(context->event_fd, &value, sizeof(value));
 	}
-	pthread_mutex_unlock(&context->queue_lock);
-	return count;
+	pl_lock_release(&context->queue_lock);
 }
 
 static void hand_over(struct pl_operation *operation, struct pl_completion *completion)
@@ -97,20 +96,17 @@ static void hand_over(struct pl_operation *operation, struct pl_completion *comp
 int pl_poll(struct pl_context *context, struct pl_completion *completions, int n)
 {
 	struct pl_list taken;
-	int count;
+	int count = 0;
 
 	if (pl_context_manual(context))
 		pl_context_progress(context);
-	if (n <= 0 || !atomic_load(&context->any_completed))
+	if (n <= 0 || !atomic_load_explicit(&context->any_completed, memory_order_acquire))
 		return 0;
 	pl_list_init(&taken);
-	count = take_completed(context, &taken, n);
-	for (int i = 0; i < count; i++) {
-		struct pl_operation *operation = pl_list_first(&taken, struct pl_operation, queue_link);
-
-		pl_list_remove(&operation->queue_link);
-		hand_over(operation, &completions[i]);
-	}
+	take_completed(context, &taken, n);
+	/* None is taken off: the list goes with them. */
+	pl_list_for_each_safe(at, next, &taken)
+		hand_over(pl_list_entry(at, struct pl_operation, queue_link), &completions[count++]);
 	return count;
 }
 
@@ -137,7 +133,7 @@ int pl_fd(struct pl_context *context)
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&context->queue_lock);
+	pl_lock_take(&context->queue_lock);
 	if (context->event_fd < 0) {
 		context->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (context->event_fd < 0)
@@ -152,6 +148,6 @@ int pl_fd(struct pl_context *context)
 	} else if (rc == 0) {
 		rc = context->poll_fd;
 	}
-	pthread_mutex_unlock(&context->queue_lock);
+	pl_lock_release(&context->queue_lock);
 	return rc;
 }

@@ -118,8 +118,8 @@ static void init_lists(struct pl_context *context)
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->fabric_lock, NULL);
 	pthread_mutex_init(&context->grant_lock, NULL);
-	pthread_mutex_init(&context->queue_lock, NULL);
-	pthread_mutex_init(&context->handle_lock, NULL);
+	pl_lock_init(&context->queue_lock);
+	pl_lock_init(&context->handle_lock);
 	context->event_fd = context->poll_fd = -1;
 }
 
@@ -269,6 +269,7 @@ void pl_close(struct pl_context *context)
 	for (unsigned i = 0; i < context->engine_count; i++)
 		pl_engine_stop(context->engines[i]);
 	free_operations(context);
+	pl_pool_drain(&context->spare_operations, &context->allocator);
 	while ((at = first_of(context, &context->remotes)))
 		pl_remote_put(pl_list_entry(at, struct pl_remote, link));
 	pl_grants_clear(context);
@@ -285,8 +286,6 @@ void pl_close(struct pl_context *context)
 	pthread_mutex_destroy(&context->lock);
 	pthread_mutex_destroy(&context->fabric_lock);
 	pthread_mutex_destroy(&context->grant_lock);
-	pthread_mutex_destroy(&context->queue_lock);
-	pthread_mutex_destroy(&context->handle_lock);
 	allocator = context->allocator;
 	pl_free(&allocator, context->devices);
 	pl_free(&allocator, context->slots);

@@ -18,6 +18,8 @@
 
 #include "base/address.h"
 #include "base/base.h"
+#include "base/lock.h"
+#include "base/pool.h"
 #include "control/channel.h"
 #include "engine/engine.h"
 #include "memory/memory.h"
@@ -63,14 +65,15 @@ struct pl_context {
 	struct pl_task expiry_task; /* of grants, on the first engine */
 	struct pl_timer expiry_timer;
 
-	pthread_mutex_t queue_lock; /* completions for pl_poll() */
+	struct pl_lock queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
 	atomic_bool any_completed; /* it is not empty: to be asked without the lock */
 	int event_fd;              /* readable while `completed` is not empty; -1 until pl_fd() */
 	int poll_fd;               /* what pl_fd() gave; -1 until then */
 
-	pthread_mutex_t handle_lock; /* operations that the program holds a handle of */
+	struct pl_lock handle_lock; /* operations that the program holds a handle of */
 	struct pl_list handles;
+	struct pl_pool spare_operations;
 };
 
 static inline bool pl_context_manual(const struct pl_context *context)
@@ -198,20 +201,14 @@ struct pl_segment {
 enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE };
 
 struct pl_operation {
-	struct pl_context *context;
-	struct pl_peer *peer;         /* NULL for accept and connect */
-	struct pl_peer *connecting;   /* connect */
-	struct pl_listener *listener; /* accept */
-	struct pl_engine *home;
-	struct pl_task task; /* submission, later the finish */
-	struct pl_task cancel_task;
-	struct pl_timer timer;
-	struct pl_list peer_link;  /* peer->operations; home */
-	struct pl_list queue_link; /* whatever it waits in; home.  Later context->completed */
-	struct pl_list handle_link;
+	struct pl_peer *connecting;                       /* connect */
+	struct pl_listener *listener;                     /* accept */
 	bool has_handle;                                  /* pl_wait() collects it, not pl_poll() */
 	bool internal;                                    /* neither: finished() takes it */
 	bool counted;                                     /* in peer->running */
+	bool cancel_requested;                            /* pl_cancel() was called */
+	bool credit_due;                                  /* notification: collecting it makes a credit due */
+	atomic_bool canceled;                             /* parts must be dropped */
 	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
 	void (*before_delivery)(struct pl_operation *operation);
 	struct pl_operation *parent; /* internal: on whose behalf */
@@ -220,23 +217,14 @@ struct pl_operation {
 	atomic_int state;       /* enum pl_operation_state */
 	atomic_int pending;     /* parts not done, plus one while it is being split */
 	atomic_int status;      /* first failure wins */
+	atomic_uint rails;      /* which carried a part, a bit each */
 	struct pl_error *error; /* of that failure; may be NULL */
-	atomic_bool canceled;   /* parts must be dropped */
-	bool cancel_requested;  /* pl_cancel() was called */
-	bool credit_due;        /* notification: collecting it makes a credit due */
-
-	struct pl_attributes attributes;
-	uint64_t deadline;
 	struct pl_receipt receipt;
-	atomic_uint rails;    /* which carried a part, a bit each */
 	atomic_ullong staged; /* bytes that went through memory of the fabric's own, and why */
 	const char *_Atomic staged_reason;
 
-	struct pl_segment single;
-	struct pl_segment *segments;
 	unsigned segment_count;
 	uint64_t total;
-
 	/* messages */
 	uint64_t tag, mask;
 	uint64_t source_key; /* large send: the key that the peer reads through */
@@ -248,6 +236,20 @@ struct pl_operation {
 	/* connect, accept, import */
 	uint64_t request;
 
+	/* From here on set when it is made or used, and not cleared. */
+	struct pl_context *context;
+	struct pl_peer *peer; /* NULL for accept and connect */
+	struct pl_engine *home;
+	struct pl_attributes attributes;
+	uint64_t deadline;
+	struct pl_segment *segments; /* &single, or an array */
+	struct pl_segment single;
+	struct pl_task task; /* submission, later the finish */
+	struct pl_task cancel_task;
+	struct pl_timer timer;     /* of one without a peer */
+	struct pl_list peer_link;  /* peer->operations; home */
+	struct pl_list queue_link; /* whatever it waits in; home.  Later context->completed */
+	struct pl_list handle_link;
 	_Alignas(16) uint8_t fabric[PL_OPERATION_FABRIC_SPACE]; /* the fabric's own */
 };
 
@@ -259,6 +261,8 @@ void pl_operation_discard(struct pl_operation *operation);
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
 /* Puts it in the peer's list and starts its timer; false if it must not go on (it is finished then). Home. */
 bool pl_operation_begin(struct pl_operation *operation);
+/* A deadline of one of the peer's operations has come: stops those whose time is over. */
+void pl_operations_expire(struct pl_timer *timer);
 /* Records a failure; the first one wins. Any engine. `error` is copied. */
 void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error);
 /* One part is done (or was dropped). The last one finishes the operation. Any engine. */
@@ -318,6 +322,8 @@ struct pl_peer {
 	struct pl_endpoint *endpoint;
 
 	struct pl_list operations;     /* all that began and did not complete */
+	struct pl_timer deadline;      /* of the first of these that has one; it may have completed since */
+	uint64_t next_deadline;        /* when that timer is set */
 	struct pl_list fenced;         /* waiting for earlier ones */
 	unsigned running;              /* begun, not fenced, not complete */
 	bool releasing;                /* in pl_peer_fence_release() */

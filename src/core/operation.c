@@ -10,15 +10,51 @@
 /* Rounds of progress in vain after which a waiter sleeps. */
 #define ROUNDS_BEFORE_SLEEP 2000
 
-static void expire(struct pl_timer *timer)
+static void out_of_time(struct pl_operation *operation)
 {
-	struct pl_operation *operation = pl_container_of(timer, struct pl_operation, timer);
 	struct pl_error error;
 
 	pl_fail(&error, -ETIMEDOUT, "OPERATION-TIMEOUT", NULL, NULL,
 		"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
 		(double)(operation->deadline - operation->receipt.posted) / (double)PL_NS_PER_S);
 	pl_operation_stop(operation, -ETIMEDOUT, &error);
+}
+
+static void expire(struct pl_timer *timer)
+{
+	out_of_time(pl_container_of(timer, struct pl_operation, timer));
+}
+
+/* One timer for all operations of a peer, which is set only where a deadline is earlier than those before it. */
+static void watch_deadline(struct pl_peer *peer, uint64_t deadline)
+{
+	if (pl_list_empty(&peer->deadline.link) || deadline < peer->next_deadline) {
+		peer->next_deadline = deadline;
+		pl_timer_set(peer->home, &peer->deadline, deadline);
+	}
+}
+
+void pl_operations_expire(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, deadline);
+	uint64_t now = pl_now();
+	struct pl_list all;
+
+	/* What ends here may begin others: they come to the list, and set the timer, by themselves. */
+	pl_list_init(&all);
+	pl_list_splice(&all, &peer->operations);
+	while (!pl_list_empty(&all)) {
+		struct pl_operation *operation = pl_list_first(&all, struct pl_operation, peer_link);
+
+		pl_list_remove(&operation->peer_link);
+		pl_list_append(&peer->operations, &operation->peer_link);
+		if (atomic_load(&operation->canceled))
+			continue;
+		if (operation->deadline > now)
+			watch_deadline(peer, operation->deadline);
+		else
+			out_of_time(operation);
+	}
 }
 
 static void cancel_run(struct pl_task *task)
@@ -32,14 +68,15 @@ static void cancel_run(struct pl_task *task)
 struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 				      const struct pl_attributes *attributes, struct pl_error *error)
 {
-	struct pl_operation *operation = pl_zalloc(&context->allocator, sizeof(*operation));
+	struct pl_operation *operation =
+		pl_pool_take(&context->spare_operations, &context->allocator, sizeof(*operation));
 
 	if (!operation) {
 		pl_fail_memory(error, "operation");
 		return NULL;
 	}
-	if (attributes)
-		operation->attributes = *attributes;
+	memset(operation, 0, offsetof(struct pl_operation, context));
+	operation->attributes = attributes ? *attributes : (struct pl_attributes)PL_ATTRIBUTES_INIT;
 	if (operation->attributes.timeout == 0)
 		operation->attributes.timeout = context->options.operation_timeout;
 	operation->context = context;
@@ -83,15 +120,15 @@ void pl_operation_free(struct pl_operation *operation)
 		pl_engine_unlock(operation->home);
 	}
 	if (operation->has_handle) {
-		pthread_mutex_lock(&context->handle_lock);
+		pl_lock_take(&context->handle_lock);
 		pl_list_remove(&operation->handle_link);
-		pthread_mutex_unlock(&context->handle_lock);
+		pl_lock_release(&context->handle_lock);
 	}
 	if (operation->segments != &operation->single)
 		pl_free(&context->allocator, operation->segments);
 	pl_free(&context->allocator, operation->copy);
 	pl_free(&context->allocator, operation->error);
-	pl_free(&context->allocator, operation);
+	pl_pool_give(&context->spare_operations, &context->allocator, operation);
 }
 
 void pl_operation_discard(struct pl_operation *operation)
@@ -107,9 +144,9 @@ void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_t
 	pl_task_init(&operation->task, run);
 	if (handle) {
 		operation->has_handle = true;
-		pthread_mutex_lock(&operation->context->handle_lock);
+		pl_lock_take(&operation->context->handle_lock);
 		pl_list_append(&operation->context->handles, &operation->handle_link);
-		pthread_mutex_unlock(&operation->context->handle_lock);
+		pl_lock_release(&operation->context->handle_lock);
 		*handle = operation;
 	}
 	pl_engine_post(operation->home, &operation->task);
@@ -126,8 +163,10 @@ bool pl_operation_begin(struct pl_operation *operation)
 			pl_operation_part_done(operation);
 			return false;
 		}
+		watch_deadline(peer, operation->deadline);
+	} else {
+		pl_timer_set(operation->home, &operation->timer, operation->deadline);
 	}
-	pl_timer_set(operation->home, &operation->timer, operation->deadline);
 	return true;
 }
 
@@ -224,7 +263,7 @@ static void deliver(struct pl_operation *operation)
 			syscall(SYS_futex, &operation->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 		return;
 	}
-	atomic_store(&operation->state, PL_DONE);
+	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
 	pl_completion_push(operation->context, operation);
 }
 
@@ -239,9 +278,9 @@ static void fill_route(struct pl_operation *operation)
 		receipt->bytes = operation->total;
 	if (receipt->kind == PL_KIND_FETCH_ADD || receipt->kind == PL_KIND_COMPARE_SWAP)
 		receipt->bytes = sizeof(receipt->value);
-	if (rails) {
-		receipt->rail = (unsigned)__builtin_ctz(rails);
-		receipt->streams = (unsigned)__builtin_popcount(rails);
+	for (; rails; rails &= rails - 1) {
+		if (receipt->streams++ == 0)
+			receipt->rail = (unsigned)__builtin_ctz(rails);
 	}
 	if (receipt->bytes) {
 		receipt->bytes_staged = PL_MIN((uint64_t)atomic_load(&operation->staged), receipt->bytes);
@@ -264,10 +303,11 @@ void pl_operation_complete(struct pl_operation *operation)
 		pl_message_send(operation);
 		return;
 	}
-	pl_timer_clear(operation->home, &operation->timer);
+	if (!peer)
+		pl_timer_clear(operation->home, &operation->timer);
 	pl_list_remove(&operation->peer_link);
 	receipt->status = atomic_load(&operation->status);
-	receipt->completed = pl_now();
+	receipt->completed = pl_engine_now(operation->home);
 	fill_route(operation);
 	if (operation->old && receipt->status == 0)
 		*operation->old = receipt->value;

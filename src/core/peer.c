@@ -63,6 +63,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->offered);
 	pl_list_init(&peer->imports);
 	pl_timer_init(&peer->timer, grace_over);
+	pl_timer_init(&peer->deadline, pl_operations_expire);
 	pl_task_init(&peer->task, NULL);
 	pl_task_init(&peer->credit_task, pl_message_credit_run);
 	rc = pl_random(peer->ticket_secret, sizeof(peer->ticket_secret));
@@ -254,6 +255,7 @@ static void close_control(struct pl_peer *peer, int status, const struct pl_erro
 	pl_channel_close(&peer->channel);
 	if (atomic_load(&peer->state) == PL_PEER_UP)
 		atomic_store(&peer->state, PL_PEER_LOST);
+	pl_timer_clear(peer->home, &peer->deadline);
 	stop_operations(peer, status, error);
 }
 

@@ -12,7 +12,9 @@ static int read_attributes(struct pl_attributes *attributes, const struct pl_att
 {
 	unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0);
 
-	if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
+	if (given && given->size == sizeof(*given))
+		*attributes = *given;
+	else if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
 		return bad_flags(error, call, "attributes of a newer library, or not initialised");
 	if (attributes->flags & ~allowed)
 		return bad_flags(error, call, "flags that this operation does not have");

@@ -19,17 +19,23 @@ bool pl_engine_held(const struct pl_engine *engine)
 	return atomic_load_explicit(&engine->owner, memory_order_relaxed) == (unsigned long)pthread_self();
 }
 
+static void taken(struct pl_engine *engine)
+{
+	atomic_store_explicit(&engine->owner, (unsigned long)pthread_self(), memory_order_relaxed);
+	pl_engine_tick(engine);
+}
+
 void pl_engine_lock(struct pl_engine *engine)
 {
-	pthread_mutex_lock(&engine->lock);
-	atomic_store_explicit(&engine->owner, (unsigned long)pthread_self(), memory_order_relaxed);
+	pl_lock_take(&engine->lock);
+	taken(engine);
 }
 
 static bool engine_trylock(struct pl_engine *engine)
 {
-	if (pthread_mutex_trylock(&engine->lock))
+	if (!pl_lock_try(&engine->lock))
 		return false;
-	atomic_store_explicit(&engine->owner, (unsigned long)pthread_self(), memory_order_relaxed);
+	taken(engine);
 	return true;
 }
 
@@ -39,13 +45,13 @@ static struct pl_task *take_task(struct pl_engine *engine)
 
 	if (atomic_load(&engine->task_count) == 0)
 		return NULL;
-	pthread_mutex_lock(&engine->task_lock);
+	pl_lock_take(&engine->task_lock);
 	if (!pl_list_empty(&engine->tasks)) {
 		task = pl_list_first(&engine->tasks, struct pl_task, link);
 		pl_list_remove(&task->link);
 		atomic_fetch_sub(&engine->task_count, 1);
 	}
-	pthread_mutex_unlock(&engine->task_lock);
+	pl_lock_release(&engine->task_lock);
 	return task;
 }
 
@@ -57,6 +63,7 @@ static bool run_tasks(struct pl_engine *engine)
 	while ((task = take_task(engine))) {
 		/* From here on it may be posted again, or freed by what it does. */
 		atomic_store(&task->queued, false);
+		pl_engine_tick(engine);
 		task->run(task);
 		any = true;
 	}
@@ -66,7 +73,7 @@ static bool run_tasks(struct pl_engine *engine)
 static void release_lock(struct pl_engine *engine)
 {
 	atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
-	pthread_mutex_unlock(&engine->lock);
+	pl_lock_release(&engine->lock);
 }
 
 void pl_engine_unlock(struct pl_engine *engine)
@@ -87,22 +94,21 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 {
 	bool held = pl_engine_held(engine);
 
-	if (atomic_exchange(&task->queued, true))
-		return false;
 	/* Nobody is there, and nobody was before it: without the detour. */
 	if (!held && engine_trylock(engine)) {
 		if (atomic_load(&engine->task_count) == 0) {
-			atomic_store(&task->queued, false);
 			task->run(task);
 			pl_engine_unlock(engine);
 			return true;
 		}
 		release_lock(engine);
 	}
-	pthread_mutex_lock(&engine->task_lock);
+	if (atomic_exchange(&task->queued, true))
+		return false;
+	pl_lock_take(&engine->task_lock);
 	pl_list_append(&engine->tasks, &task->link);
 	atomic_fetch_add(&engine->task_count, 1);
-	pthread_mutex_unlock(&engine->task_lock);
+	pl_lock_release(&engine->task_lock);
 	if (!held && engine_trylock(engine))
 		pl_engine_unlock(engine);
 	return true;
@@ -110,13 +116,13 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
 {
-	pthread_mutex_lock(&engine->task_lock);
+	pl_lock_take(&engine->task_lock);
 	if (!pl_list_empty(&task->link)) {
 		pl_list_remove(&task->link);
 		atomic_fetch_sub(&engine->task_count, 1);
 		atomic_store(&task->queued, false);
 	}
-	pthread_mutex_unlock(&engine->task_lock);
+	pl_lock_release(&engine->task_lock);
 }
 
 int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events)
@@ -190,6 +196,7 @@ static void serve_timers(struct pl_engine *engine)
 	uint64_t value, next;
 
 	(void)!read(engine->timer_fd, &value, sizeof(value));
+	pl_engine_tick(engine);
 	engine->armed = UINT64_MAX;
 	pl_wheel_advance(&engine->wheel, pl_now());
 	next = pl_wheel_next(&engine->wheel);
@@ -224,6 +231,7 @@ static bool dispatch(struct pl_engine *engine, int count)
 				forget_wake(engine);
 			continue;
 		}
+		pl_engine_tick(engine);
 		did = source->ready(source, engine->events[i].events);
 		if (engine->removals != removals)
 			return true;
@@ -244,8 +252,10 @@ static bool poll_hot(struct pl_engine *engine)
 
 	pl_list_for_each_safe(at, next, &engine->hot) {
 		struct pl_source *source = pl_list_entry(at, struct pl_source, hot);
-		bool did = source->ready(source, EPOLLIN);
+		bool did;
 
+		pl_engine_tick(engine);
+		did = source->ready(source, EPOLLIN);
 		if (engine->removals != removals)
 			return true;
 		if (did) {
@@ -427,8 +437,8 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	engine->armed = UINT64_MAX;
 	engine->spin = spin;
-	pthread_mutex_init(&engine->lock, NULL);
-	pthread_mutex_init(&engine->task_lock, NULL);
+	pl_lock_init(&engine->lock);
+	pl_lock_init(&engine->task_lock);
 	pl_list_init(&engine->tasks);
 	pl_list_init(&engine->hot);
 	pl_wheel_init(&engine->wheel, pl_now());
@@ -470,8 +480,6 @@ void pl_engine_close(struct pl_engine *engine)
 		close(engine->wake_fd);
 	if (engine->timer_fd >= 0)
 		close(engine->timer_fd);
-	pthread_mutex_destroy(&engine->lock);
-	pthread_mutex_destroy(&engine->task_lock);
 	pl_free(engine->allocator, engine->scratch);
 	pl_free(engine->allocator, engine);
 }

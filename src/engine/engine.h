@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 
 #include "base/base.h"
+#include "base/lock.h"
 
 struct pl_engine;
 
@@ -60,10 +61,10 @@ struct pl_wheel {
 
 struct pl_engine {
 	const struct pl_allocator *allocator;
-	pthread_mutex_t lock;
+	struct pl_lock lock;
 	atomic_ulong owner; /* pthread_self() of the lock's holder, 0 if free */
 
-	pthread_mutex_t task_lock;
+	struct pl_lock task_lock;
 	struct pl_list tasks;
 	atomic_uint task_count;
 
@@ -79,6 +80,7 @@ struct pl_engine {
 	struct pl_list hot;
 	unsigned hot_count;
 	unsigned round;
+	uint64_t now;      /* pl_now() since pl_engine_tick(); 0: not asked for yet */
 	uint64_t removals; /* sources removed so far: events fetched before are stale */
 	struct epoll_event events[PL_ENGINE_EVENTS];
 	struct pl_wheel wheel;
@@ -103,6 +105,20 @@ void pl_engine_lock(struct pl_engine *engine);
 /* Runs tasks that came meanwhile, then unlocks. */
 void pl_engine_unlock(struct pl_engine *engine);
 bool pl_engine_held(const struct pl_engine *engine);
+
+/* Time has passed: other things happen now. Under the lock. */
+static inline void pl_engine_tick(struct pl_engine *engine)
+{
+	engine->now = 0;
+}
+
+/* The time, read once for all that one look at a socket or a queue brings. Under the lock. */
+static inline uint64_t pl_engine_now(struct pl_engine *engine)
+{
+	if (!engine->now)
+		engine->now = pl_now();
+	return engine->now;
+}
 
 /* Runs the task under the lock: now if the lock is free, else soon, by its holder. False if it was queued already. */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);

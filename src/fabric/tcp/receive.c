@@ -353,6 +353,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 
 	/* epoll does not know of bytes that TLS has decrypted already: those are taken in any case. */
 	while (lane->state == TCP_LANE_UP && (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
+		pl_engine_tick(lane->engine);
 		got = receive_once(lane);
 		if (got < 0)
 			break;

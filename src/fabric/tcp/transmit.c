@@ -14,7 +14,7 @@
 #define COMPANY_BYTES 16384
 /* A thread of the program sends no more than this itself; the engine's thread does the rest. */
 #define INLINE_BYTES (64u << 10)
-#define SPARE_MAX 64
+#define SPARE_MAX 256
 
 static const uint8_t zeros[64 << 10];
 

@@ -357,6 +357,7 @@ bool verbs_queue_poll(struct verbs_queue *queue)
 	struct ibv_wc completions[POLL_BATCH];
 	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
 
+	pl_engine_tick(queue->engine);
 	for (int i = 0; i < count; i++) {
 		if (completions[i].wr_id & RECEIVED)
 			received(queue, &completions[i]);

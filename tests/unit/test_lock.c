@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The lock keeps threads out, and wakes whoever sleeps; the pool gives a piece of memory to one thread at a time. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/lock.h"
+#include "base/pool.h"
+
+#define THREADS 4
+#define ROUNDS 50000
+#define HELD 8
+
+struct shared {
+	struct pl_lock lock;
+	uint64_t count; /* not atomic: ThreadSanitizer tells if the lock does not guard it */
+	struct pl_pool pool;
+	atomic_int outstanding; /* allocations */
+};
+
+static void *count_up(void *argument)
+{
+	struct shared *shared = argument;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		pl_lock_take(&shared->lock);
+		shared->count++;
+		pl_lock_release(&shared->lock);
+	}
+	return NULL;
+}
+
+static void run_threads(void *(*run)(void *), struct shared *shared)
+{
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, run, shared), 0);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+static void lock_excludes(void **state)
+{
+	struct shared shared = { 0 };
+
+	(void)state;
+	pl_lock_init(&shared.lock);
+	run_threads(count_up, &shared);
+	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
+}
+
+static void try_fails_while_taken(void **state)
+{
+	struct pl_lock lock;
+
+	(void)state;
+	pl_lock_init(&lock);
+	assert_true(pl_lock_try(&lock));
+	assert_false(pl_lock_try(&lock));
+	pl_lock_release(&lock);
+	assert_true(pl_lock_try(&lock));
+}
+
+/* All of them sleep, as the lock is held for long; each has to be woken. */
+static void sleepers_wake(void **state)
+{
+	const struct timespec pause = { .tv_nsec = 50000000 };
+	struct shared shared = { 0 };
+	pthread_t threads[THREADS];
+
+	(void)state;
+	pl_lock_init(&shared.lock);
+	pl_lock_take(&shared.lock);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count_up, &shared), 0);
+	nanosleep(&pause, NULL);
+	assert_int_equal(shared.count, 0);
+	pl_lock_release(&shared.lock);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
+}
+
+/* -- pool --------------------------------------------------------------------------------------- */
+
+static void *allocate(size_t size, void *user)
+{
+	atomic_fetch_add((atomic_int *)user, 1);
+	return pl_system_allocator.allocate(size, NULL);
+}
+
+static void release(void *pointer, void *user)
+{
+	atomic_fetch_sub((atomic_int *)user, 1);
+	pl_system_allocator.release(pointer, NULL);
+}
+
+static struct pl_allocator counting(struct shared *shared)
+{
+	return (struct pl_allocator){ .allocate = allocate, .release = release, .user = &shared->outstanding };
+}
+
+static void *take_and_give(void *argument)
+{
+	struct shared *shared = argument;
+	struct pl_allocator allocator = counting(shared);
+	uintptr_t *held[HELD];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		for (int j = 0; j < HELD; j++) {
+			held[j] = pl_pool_take(&shared->pool, &allocator, 2 * sizeof(uintptr_t));
+			assert_non_null(held[j]);
+			held[j][0] = held[j][1] = (uintptr_t)&held[j];
+		}
+		for (int j = 0; j < HELD; j++) {
+			/* Nobody else had it meanwhile. */
+			assert_true(held[j][0] == (uintptr_t)&held[j] && held[j][1] == (uintptr_t)&held[j]);
+			pl_pool_give(&shared->pool, &allocator, held[j]);
+		}
+	}
+	return NULL;
+}
+
+static void pool_is_shared(void **state)
+{
+	struct shared shared = { 0 };
+	struct pl_allocator allocator = counting(&shared);
+
+	(void)state;
+	run_threads(take_and_give, &shared);
+	assert_int_equal(shared.pool.count, atomic_load(&shared.outstanding));
+	pl_pool_drain(&shared.pool, &allocator);
+	assert_int_equal(atomic_load(&shared.outstanding), 0);
+}
+
+static void pool_has_a_limit(void **state)
+{
+	static void *held[PL_POOL_MAX + 1];
+	struct shared shared = { 0 };
+	struct pl_allocator allocator = counting(&shared);
+
+	(void)state;
+	for (int i = 0; i <= PL_POOL_MAX; i++)
+		held[i] = pl_pool_take(&shared.pool, &allocator, sizeof(void *));
+	for (int i = 0; i <= PL_POOL_MAX; i++)
+		pl_pool_give(&shared.pool, &allocator, held[i]);
+	assert_int_equal(shared.pool.count, PL_POOL_MAX);
+	assert_int_equal(atomic_load(&shared.outstanding), PL_POOL_MAX);
+	pl_pool_drain(&shared.pool, &allocator);
+	assert_int_equal(atomic_load(&shared.outstanding), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lock_excludes),    cmocka_unit_test(try_fails_while_taken),
+		cmocka_unit_test(sleepers_wake),    cmocka_unit_test(pool_is_shared),
+		cmocka_unit_test(pool_has_a_limit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
