@@ -50,7 +50,10 @@ void pl_operations_expire(struct pl_timer *timer)
 		pl_list_append(&peer->operations, &operation->peer_link);
 		if (atomic_load(&operation->canceled))
 			continue;
-		if (operation->deadline > now)
+		/* Lost on the way: whoever did it did not find those that were in the list here. */
+		if (atomic_load(&peer->state) == PL_PEER_LOST)
+			pl_operation_stop(operation, peer->loss.code, &peer->loss);
+		else if (operation->deadline > now)
 			watch_deadline(peer, operation->deadline);
 		else
 			out_of_time(operation);

@@ -121,6 +121,41 @@ static void deadline_others(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
+/* Each has a time of its own, whatever the order they come in and what of them completes before. */
+static void deadline_order(struct scenario_environment *environment)
+{
+	static const uint64_t timeouts[] = { 450 * MS, 150 * MS, 30 * SECOND, 300 * MS, UINT64_MAX, 100 * MS };
+	enum { COUNT = sizeof(timeouts) / sizeof(timeouts[0]) };
+	static const unsigned order[] = { 1, 3, 0 };
+	struct pl_operation *receives[COUNT], *send;
+	struct pl_error error;
+	struct buffer near;
+	uint64_t posted = clock_now();
+
+	buffer_open(&near, environment->near, 64 * COUNT, PL_ACCESS_LOCAL);
+	for (unsigned i = 0; i < COUNT; i++) {
+		struct pl_attributes attributes = within(timeouts[i]);
+
+		check_ok(pl_receive(environment->near_peer, i, UINT64_MAX, near.region, 64 * i, 64, &attributes,
+				    &receives[i], &error),
+			 &error);
+	}
+	/* The first to be due ends before. */
+	pl_cancel(receives[COUNT - 1]);
+	fail_with(environment, receives[COUNT - 1], -ECANCELED);
+	for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		check(pl_test(receives[2], NULL, NULL) == -EINPROGRESS);
+		check(pl_test(receives[4], NULL, NULL) == -EINPROGRESS);
+		check_times_out(environment, receives[order[i]], posted, timeouts[order[i]]);
+	}
+	for (unsigned tag = 2; tag <= 4; tag += 2) {
+		check_ok(pl_send_copy(environment->far_peer, tag, "late", 4, NULL, &send, &error), &error);
+		complete(environment, receives[tag], NULL);
+		complete(environment, send, NULL);
+	}
+	buffer_close(&near);
+}
+
 static void wait_timeout(struct scenario_environment *environment)
 {
 	static const uint64_t timeouts[] = { 0, 1, 30 * MS };
@@ -279,8 +314,13 @@ static void cancel_send(struct scenario_environment *environment)
 }
 
 const struct scenario deadline_scenarios[] = {
-	{ "deadline-write", deadline_write, 0 },   { "deadline-read", deadline_read, 0 },
-	{ "deadline-others", deadline_others, 0 }, { "wait-timeout", wait_timeout, SCENARIO_SETTING },
-	{ "cancel-running", cancel_running, 0 },   { "cancel-any-time", cancel_any_time, 0 },
-	{ "cancel-send", cancel_send, 0 },         { NULL, NULL, 0 },
+	{ "deadline-write", deadline_write, 0 },
+	{ "deadline-read", deadline_read, 0 },
+	{ "deadline-others", deadline_others, 0 },
+	{ "deadline-order", deadline_order, 0 },
+	{ "wait-timeout", wait_timeout, SCENARIO_SETTING },
+	{ "cancel-running", cancel_running, 0 },
+	{ "cancel-any-time", cancel_any_time, 0 },
+	{ "cancel-send", cancel_send, 0 },
+	{ NULL, NULL, 0 },
 };
