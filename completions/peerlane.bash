@@ -60,7 +60,7 @@ _peerlane() {
 		return
 		;;
 	--fabric | -F)
-		COMPREPLY=($(compgen -W $'auto\nverbs\ntcp' -- "$current"))
+		COMPREPLY=($(compgen -W $'auto\nlocal\nverbs\ntcp' -- "$current"))
 		return
 		;;
 	esac

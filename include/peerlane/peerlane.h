@@ -63,7 +63,7 @@ struct pl_options {
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
 	unsigned workers;                     /**< progress threads, 1 to 64; default: half the cores, 1 to 8 */
 	unsigned streams;                     /**< tcp: sockets a peer for bulk data, 1 to 16; default: by cores */
-	const char *fabric;                   /**< "auto" (default), "verbs" or "tcp" */
+	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
 	bool encrypt_data;                    /**< encrypt the data sockets too; needs a key */
@@ -124,7 +124,8 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 
 /**
  * Allocates zeroed, page-aligned host memory and registers it.  The memory belongs to the region
- * and goes with it.
+ * and goes with it.  Processes of this host to which all of it is granted map it, which is the
+ * fastest way there is.
  *
  * @return 0; -EINVAL; -ENOMEM
  */
@@ -260,7 +261,7 @@ struct pl_peer_info {
 	size_t size;            /**< set by the caller: sizeof(struct pl_peer_info) */
 	char address[80];       /**< the other end, "host:port" */
 	char local_address[80]; /**< this end */
-	char fabric[16];        /**< "verbs" or "tcp" */
+	char fabric[16];        /**< "local", "verbs" or "tcp" */
 	char software[32];      /**< the other end's library, "peerlane 0.1.0" */
 	unsigned streams;       /**< data sockets, or queue pairs, open now */
 	bool authenticated;     /**< both ends proved a common key */
@@ -369,7 +370,7 @@ struct pl_receipt {
 	enum pl_kind kind;
 	int status;               /**< 0 or a negative errno */
 	enum pl_route route;      /**< the way taken */
-	const char *fabric;       /**< "verbs" or "tcp"; static storage */
+	const char *fabric;       /**< "local", "verbs" or "tcp"; static storage */
 	const char *reason;       /**< why this route; static storage */
 	unsigned rail;            /**< which card or socket carried most of it */
 	unsigned streams;         /**< how many carried a part */

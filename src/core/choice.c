@@ -8,12 +8,29 @@
 #include "core/core.h"
 
 const struct pl_fabric_ops *const pl_fabrics[] = {
+	&pl_local_fabric,
 #ifdef PL_HAVE_VERBS
 	&pl_verbs_fabric,
 #endif
 	&pl_tcp_fabric,
 	NULL,
 };
+
+/* The reasons of peers on the same host that get sockets. */
+#define SOCKETS "tcp: the socket reads and writes the region itself; not the local fabric, as "
+static const char *const apart_reasons[PL_APART_END] = {
+	[PL_APART_USER] = SOCKETS "the other process belongs to another user",
+	[PL_APART_NAMESPACE] = SOCKETS "the other process is in another container (process or user namespace)",
+	[PL_APART_SOCKET] = SOCKETS "the other process cannot be reached by a local socket (network namespace)",
+};
+
+static void choose(struct pl_peer *peer, const struct pl_fabric_ops *fabric)
+{
+	peer->ops = fabric;
+	peer->reason = fabric->reason;
+	if (fabric == &pl_tcp_fabric && peer->same_host && apart_reasons[peer->apart])
+		peer->reason = apart_reasons[peer->apart];
+}
 
 static int unknown_fabric(const char *name, struct pl_error *error)
 {
@@ -56,6 +73,8 @@ int pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello, struct pl_err
 		if (rc < 0)
 			continue;
 		snprintf(offer->name, sizeof(offer->name), "%s", context->fabrics[i]->name);
+		if (context->fabrics[i]->invite)
+			offer->blob_length = (uint16_t)context->fabrics[i]->invite(peer, offer->blob);
 		hello->fabric_count++;
 	}
 	return hello->fabric_count ? 0 : rc;
@@ -69,18 +88,31 @@ static const struct pl_fabric_offer *find(const struct pl_hello *hello, const ch
 	return NULL;
 }
 
-const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct pl_hello *hello)
+static int suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer, const struct pl_fabric_offer *offer,
+		 struct pl_error *error)
+{
+	int rc = serves(fabric, peer, error);
+
+	return rc == 0 && !peer->initiator && fabric->suits ? fabric->suits(peer, offer, error) : rc;
+}
+
+const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct pl_hello *hello,
+					      struct pl_error *error)
 {
 	const struct pl_context *context = peer->context;
 
+	pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL, "leave the fabric to be chosen at both ends",
+		"the two ends have no fabric in common that reaches these addresses");
 	for (unsigned i = 0; i < context->fabric_count; i++) {
 		const struct pl_fabric_offer *offer = find(hello, context->fabrics[i]->name);
 
-		if (!offer || serves(context->fabrics[i], peer, NULL) < 0)
+		if (!offer || suits(context->fabrics[i], peer, offer, error) < 0)
 			continue;
-		peer->ops = context->fabrics[i];
+		choose(peer, context->fabrics[i]);
 		return offer;
 	}
+	error->code = -EPROTO;
+	snprintf(error->id, sizeof(error->id), "FABRIC-NONE");
 	return NULL;
 }
 

@@ -138,7 +138,7 @@ struct pl_key {
 	atomic_bool revoked;
 	unsigned references;            /* grant_lock */
 	struct pl_operation *operation; /* large send: one of its parts ends when nobody refers to the key */
-	struct pl_list registrations;   /* of a large send */
+	struct pl_list registrations;   /* of a large send; of this peer alone */
 };
 
 struct pl_key_table {
@@ -175,6 +175,8 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 
 struct pl_remote {
 	struct pl_list link; /* empty for the source of a large send */
+	void *way;           /* the fabric's own: how it is reached; home, or before the program has the handle */
+	void (*forget)(struct pl_remote *remote); /* releases `way`; NULL: there is nothing to release */
 	struct pl_task task;
 	struct pl_context *context;
 	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
@@ -186,6 +188,7 @@ struct pl_remote {
 };
 
 void pl_remote_put(struct pl_remote *remote);
+void pl_remote_free(struct pl_remote *remote);
 int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
 		   struct pl_operation **handle, struct pl_error *error);
 
@@ -220,6 +223,7 @@ struct pl_operation {
 	atomic_uint rails;      /* which carried a part, a bit each */
 	struct pl_error *error; /* of that failure; may be NULL */
 	struct pl_receipt receipt;
+	const char *way;      /* why its bytes went as they did; NULL: for the peer's reason */
 	atomic_ullong staged; /* bytes that went through memory of the fabric's own, and why */
 	const char *_Atomic staged_reason;
 
@@ -253,6 +257,12 @@ struct pl_operation {
 	_Alignas(16) uint8_t fabric[PL_OPERATION_FABRIC_SPACE]; /* the fabric's own */
 };
 
+/*
+ * immediate.c: does an operation of one segment at once, if the fabric can and nothing has to be waited for.
+ * True: it is done, and delivered.  The operation holds no references to its region and remote region yet.
+ */
+bool pl_immediate(struct pl_operation *operation, const struct pl_segment *segment, struct pl_operation **handle);
+
 struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 				      const struct pl_attributes *attributes, struct pl_error *error);
 /* Of an operation that was not submitted. */
@@ -282,6 +292,9 @@ void pl_completion_push(struct pl_context *context, struct pl_operation *operati
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer);
 
 /* -- peers -------------------------------------------------------------------------------------- */
+
+/* Why a peer of the same host is not reached by the local fabric.  Travels in hellos; see choice.c. */
+enum pl_apart { PL_APART_NOT, PL_APART_USER, PL_APART_NAMESPACE, PL_APART_SOCKET, PL_APART_END };
 
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
@@ -320,6 +333,10 @@ struct pl_peer {
 
 	const struct pl_fabric_ops *ops;
 	struct pl_endpoint *endpoint;
+	const char *reason;    /* why bytes go the way they go, for receipts */
+	enum pl_apart apart;   /* what the local fabric found at this end, or the other told */
+	atomic_uint fences;    /* operations with PL_FENCE that are not complete */
+	atomic_uint immediate; /* operations done at once: now and then the sockets must be looked at */
 
 	struct pl_list operations;     /* all that began and did not complete */
 	struct pl_timer deadline;      /* of the first of these that has one; it may have completed since */
@@ -368,7 +385,8 @@ int pl_fabrics_choose(struct pl_context *context, const char *name, struct pl_er
 /* Initiator: what it could use to reach the peer, into its hello.  Fails if there is nothing: why the last is not. */
 int pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
 /* Acceptor: takes the best that the initiator offers.  Initiator: takes what the acceptor chose.  NULL: nothing fits. */
-const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct pl_hello *hello);
+const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct pl_hello *hello,
+					      struct pl_error *error);
 /* The place for a fabric's state; fabric_lock. */
 void **pl_fabric_state(struct pl_context *context, const struct pl_fabric_ops *fabric);
 void pl_fabrics_close(struct pl_context *context);
@@ -396,12 +414,16 @@ struct pl_listener {
 	unsigned greeting_count;
 	struct pl_timer pause;  /* out of descriptors: accept again later */
 	atomic_uint references; /* peers that came through it, and the program */
+	bool lanes_only;        /* the local fabric's: takes data sockets of known peers, no new peers */
 	pthread_mutex_t lock;   /* what follows */
 	struct pl_list backlog; /* peers nobody accepted yet */
 	struct pl_list accepts; /* operations */
 	bool closed;
 };
 
+/* listen.c: listens on a socket, which is taken over in any case */
+int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct pl_listener **listener,
+		     struct pl_error *error);
 /* connect.c */
 bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address);
 int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error);
@@ -462,6 +484,10 @@ struct pl_fabric_ops {
 	const char *name;
 	/* 0 if it can be used for this peer, whose addresses are known; or why not.  Before create(). Default: 0. */
 	int (*serves)(struct pl_peer *peer, struct pl_error *error);
+	/* Initiator: what the acceptor needs to find out whether it serves.  Length.  Default: nothing. */
+	int (*invite)(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
+	/* Acceptor: 0 if it can be used, by what the initiator offers; or why not.  Default: 0. */
+	int (*suits)(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
 	const char *reason; /* why bytes go the way they go, for receipts */
 	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
 	/* Acceptor: how the initiator reaches it.  Returns the blob's length. */
@@ -495,10 +521,18 @@ struct pl_fabric_ops {
 	 */
 	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 			  uint8_t blob[PL_KEY_BLOB_MAX]);
+	/*
+	 * Does an operation of one segment before it returns, on the program's thread, if that is possible now.
+	 * Any thread, no lock.  False: nothing was done, post() it.  Default: false.
+	 */
+	bool (*immediate)(struct pl_endpoint *endpoint, struct pl_operation *operation);
+	/* A key came: find the way to the memory behind it.  Default: there is nothing to find. */
+	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
 	/* The context closes: peers, regions and threads are gone, engines are not. Default: there is no state. */
 	void (*close_state)(struct pl_context *context, void *state);
 };
 
+extern const struct pl_fabric_ops pl_local_fabric;
 extern const struct pl_fabric_ops pl_tcp_fabric;
 extern const struct pl_fabric_ops pl_verbs_fabric;
 

@@ -230,6 +230,7 @@ static void grant_remove(struct pl_context *context, struct pl_grant *grant)
 		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
 
 		atomic_store(&key->revoked, true);
+		pl_registrations_release(&key->registrations);
 		pl_list_remove(&key->grant_link);
 	}
 	context->grants[(uint32_t)grant->id] = NULL;

@@ -114,7 +114,7 @@ static void join_peer(struct greeting *greeting)
 	if (pl_lane_hello_decode(greeting->bytes, &hello) == 0)
 		peer = pl_peer_by_ticket(context, hello.ticket, hello.secret);
 	/* A data socket in the clear where the peer agreed on encryption is somebody else's. */
-	if (peer && peer->encrypt != (greeting->stream.ssl != NULL)) {
+	if (peer && hello.lane != PL_LANE_SIDE && peer->encrypt != (greeting->stream.ssl != NULL)) {
 		pl_peer_unpin(peer);
 		peer = NULL;
 	}
@@ -149,7 +149,7 @@ static int identified(struct greeting *greeting)
 			join_peer(greeting);
 		return rc == 0 ? 1 : rc;
 	}
-	if (magic != PL_MAGIC_CONTROL)
+	if (magic != PL_MAGIC_CONTROL || greeting->listener->lanes_only)
 		return -EPROTO;
 	if (context->tls && !greeting->stream.ssl) {
 		refuse(greeting, PL_WIRE_NEEDS_KEY);

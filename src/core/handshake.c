@@ -45,16 +45,16 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
 	/* Not every fabric can. */
 	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
-	*offer = pl_fabrics_take(peer, hello);
+	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
+	if (hello->capabilities % 256 < PL_APART_END)
+		peer->apart = (enum pl_apart)(hello->capabilities % 256);
+	*offer = pl_fabrics_take(peer, hello, error);
 	if (!*offer)
-		return pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL,
-			       "leave the fabric to be chosen at both ends",
-			       "the two ends have no fabric in common that reaches these addresses");
+		return error->code;
 	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->streams == 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits make no sense");
 	snprintf(peer->software, sizeof(peer->software), "%s", hello->software);
 	memcpy(peer->context_id, hello->context_id, sizeof(peer->context_id));
-	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
 	peer->window = hello->window;
 	peer->eager_max = PL_EAGER_MAX;
 	peer->streams = PL_MIN(PL_MAX(hello->streams, context->options.streams), (unsigned)PL_STREAMS_MAX);
@@ -97,6 +97,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	peer->joinable = true;
 	pthread_mutex_unlock(&peer->context->lock);
 	fill_hello(peer, &answer.hello);
+	answer.hello.capabilities = peer->apart;
 	answer.hello.fabric_count = 1;
 	choice = &answer.hello.fabrics[0];
 	snprintf(choice->name, sizeof(choice->name), "%s", peer->ops->name);
@@ -128,6 +129,9 @@ static void rejected(struct pl_peer *peer, const struct pl_reject *reject)
 	struct pl_error error;
 
 	pl_wire_fail(&error, (uint32_t)reject->code, "connect", NULL);
+	/* The other end knows why its fabrics do not suit; the bytes were made printable when they were decoded. */
+	if (reject->code == PL_WIRE_NO_FABRIC && reject->message[0])
+		snprintf(error.message, sizeof(error.message), "%s", reject->message);
 	pl_peer_open_failed(peer, &error);
 }
 

@@ -117,14 +117,21 @@ int pl_remote_import(struct pl_peer *peer, const void *data, size_t length, uint
 
 /* -- handles ------------------------------------------------------------------------------------ */
 
+void pl_remote_free(struct pl_remote *remote)
+{
+	if (remote->forget)
+		remote->forget(remote);
+	pl_free(&remote->context->allocator, remote);
+}
+
 static void release_run(struct pl_task *task)
 {
 	struct pl_remote *remote = pl_container_of(task, struct pl_remote, task);
 	struct pl_peer *peer = remote->peer;
 
 	give_back(peer, remote->key, remote->key_length);
+	pl_remote_free(remote);
 	pl_peer_unpin(peer);
-	pl_free(&remote->context->allocator, remote);
 }
 
 static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer)
@@ -142,6 +149,8 @@ static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_import
 	remote->key_length = answer->key_length;
 	memcpy(remote->key, answer->key, answer->key_length);
 	pl_task_init(&remote->task, release_run);
+	if (peer->ops->imported)
+		peer->ops->imported(peer->endpoint, remote);
 	pthread_mutex_lock(&context->lock);
 	pl_list_append(&context->remotes, &remote->link);
 	pthread_mutex_unlock(&context->lock);
@@ -164,7 +173,7 @@ void pl_remote_put(struct pl_remote *remote)
 	if (peer)
 		pl_engine_post(peer->home, &remote->task);
 	else
-		pl_free(&context->allocator, remote);
+		pl_remote_free(remote);
 }
 
 void pl_remote_release(struct pl_remote *remote)

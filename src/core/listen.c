@@ -104,19 +104,26 @@ static int start_listening(struct pl_listener *listener)
 
 int pl_listen(struct pl_context *context, const char *address, struct pl_listener **result, struct pl_error *error)
 {
-	struct pl_listener *listener;
-	socklen_t length = sizeof(listener->address);
-	int rc, fd = bind_address(context, address, error);
+	int fd = bind_address(context, address, error);
 
 	*result = NULL;
-	if (fd < 0)
-		return fd;
+	return fd < 0 ? fd : pl_listener_open(context, fd, false, result, error);
+}
+
+int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct pl_listener **result,
+		     struct pl_error *error)
+{
+	struct pl_listener *listener;
+	socklen_t length = sizeof(listener->address);
+	int rc;
+
 	listener = pl_zalloc(&context->allocator, sizeof(*listener));
 	if (!listener) {
 		close(fd);
 		return pl_fail_memory(error, "pl_listen");
 	}
 	listener->context = context;
+	listener->lanes_only = lanes_only;
 	listener->engine = context->engines[0];
 	listener->source.fd = fd;
 	listener->source.ready = ready;
@@ -128,7 +135,8 @@ int pl_listen(struct pl_context *context, const char *address, struct pl_listene
 	pthread_mutex_init(&listener->lock, NULL);
 	atomic_init(&listener->references, 1);
 	getsockname(fd, (struct sockaddr *)&listener->address, &length);
-	rc = start_listening(listener);
+	/* A fabric is called under an engine's lock already; what it adds is whole by now. */
+	rc = lanes_only ? pl_source_add(listener->engine, &listener->source, EPOLLIN) : start_listening(listener);
 	if (rc < 0) {
 		close(fd);
 		pl_listener_put(listener);

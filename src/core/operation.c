@@ -152,6 +152,8 @@ void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_t
 		pl_lock_release(&operation->context->handle_lock);
 		*handle = operation;
 	}
+	if (operation->attributes.flags & PL_FENCE)
+		atomic_fetch_add(&operation->peer->fences, 1);
 	pl_engine_post(operation->home, &operation->task);
 }
 
@@ -290,7 +292,9 @@ static void fill_route(struct pl_operation *operation)
 		receipt->bytes_direct = receipt->bytes - receipt->bytes_staged;
 		receipt->route = receipt->bytes_staged ? PL_ROUTE_STAGED : PL_ROUTE_DIRECT;
 		receipt->reason =
-			receipt->bytes_staged ? atomic_load(&operation->staged_reason) : operation->peer->ops->reason;
+			receipt->bytes_staged ? atomic_load(&operation->staged_reason) : operation->peer->reason;
+		if (operation->way && !receipt->bytes_staged)
+			receipt->reason = operation->way;
 	}
 }
 
@@ -306,6 +310,8 @@ void pl_operation_complete(struct pl_operation *operation)
 		pl_message_send(operation);
 		return;
 	}
+	if (operation->attributes.flags & PL_FENCE)
+		atomic_fetch_sub(&peer->fences, 1);
 	if (!peer)
 		pl_timer_clear(operation->home, &operation->timer);
 	pl_list_remove(&operation->peer_link);

@@ -53,6 +53,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	peer->home = pl_context_pick_engine(context);
 	/* Until one is agreed upon. */
 	peer->ops = context->fabrics[0];
+	peer->reason = peer->ops->reason;
 	peer->dialing.fd = peer->incoming.fd = -1;
 	pl_list_init(&peer->backlog_link);
 	pl_list_init(&peer->operations);

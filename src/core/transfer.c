@@ -123,6 +123,12 @@ static int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_tra
 			return pl_fail_memory(error, call);
 		}
 	}
+	if (count == 1 &&
+	    pl_immediate(operation,
+			 &(struct pl_segment){ transfers->remote, transfers->region, transfers->remote_offset,
+					       transfers->offset, transfers->length },
+			 handle))
+		return 0;
 	for (size_t i = 0; i < count; i++)
 		add_segment(operation,
 			    &(struct pl_segment){ transfers[i].remote, transfers[i].region, transfers[i].remote_offset,
@@ -180,10 +186,12 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 	operation = pl_operation_new(peer->context, peer, kind, &attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	add_segment(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 });
 	operation->operand = operand;
 	operation->compare = compare;
 	operation->old = old;
+	if (pl_immediate(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 }, handle))
+		return 0;
+	add_segment(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 });
 	pl_operation_submit(operation, run, handle);
 	return 0;
 }

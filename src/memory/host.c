@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -65,7 +66,7 @@ static int host_allocate(struct pl_memory *memory, size_t length, struct pl_erro
 
 	if (size < length)
 		return pl_fail_memory(error, "pl_region_allocate");
-	fd = memfd_create("peerlane", MFD_CLOEXEC);
+	fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "memfd_create", NULL);
 	/* Blocks now, so that running out is an error here and not a SIGBUS later. */
@@ -73,6 +74,13 @@ static int host_allocate(struct pl_memory *memory, size_t length, struct pl_erro
 		close(fd);
 		return pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL, "ask for less, or free memory",
 			       "there are no %zu bytes of memory", length);
+	}
+	/* Nobody who gets a descriptor can take the pages away, or open it again for more than it allows. */
+	if (fchmod(fd, S_IRUSR) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+		int rc = -errno;
+
+		close(fd);
+		return pl_fail_errno(error, rc, "SYSTEM", "memfd_create", NULL);
 	}
 	address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (address == MAP_FAILED) {
@@ -95,6 +103,23 @@ static void host_release(struct pl_memory *memory)
 		return;
 	munmap(memory->address, round_to_pages(memory->length));
 	close((int)(intptr_t)memory->handle);
+}
+
+/* Opened anew, as a descriptor's rights are those that it was opened with. */
+static int host_export_shared(const struct pl_memory *memory, bool writable)
+{
+	char path[32];
+	int fd;
+
+	if (!memory->owned)
+		return -ENOTSUP;
+	if (writable) {
+		fd = fcntl((int)(intptr_t)memory->handle, F_DUPFD_CLOEXEC, 0);
+	} else {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)(intptr_t)memory->handle);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	}
+	return fd < 0 ? -errno : fd;
 }
 
 static void *host_pointer(const struct pl_memory *memory, size_t offset)
@@ -150,6 +175,7 @@ const struct pl_memory_ops pl_host_memory = {
 	.attach = host_attach,
 	.allocate = host_allocate,
 	.release = host_release,
+	.export_shared = host_export_shared,
 	.host_pointer = host_pointer,
 	.copy_in = host_copy_in,
 	.copy_out = host_copy_out,

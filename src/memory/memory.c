@@ -45,6 +45,11 @@ int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t
 	return memory->ops->copy_out ? memory->ops->copy_out(memory, offset, to, length) : -ENOTSUP;
 }
 
+int pl_memory_export_shared(const struct pl_memory *memory, bool writable)
+{
+	return memory->ops->export_shared ? memory->ops->export_shared(memory, writable) : -ENOTSUP;
+}
+
 int pl_memory_flush(struct pl_memory *memory)
 {
 	return memory->ops->flush ? memory->ops->flush(memory) : 0;

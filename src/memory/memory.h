@@ -20,6 +20,7 @@ static inline void *pl_memory_host_pointer(const struct pl_memory *memory, size_
 }
 int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
+int pl_memory_export_shared(const struct pl_memory *memory, bool writable);
 int pl_memory_flush(struct pl_memory *memory);
 
 #endif

@@ -151,6 +151,9 @@ int pl_control_encode(const struct pl_control *message, void *buffer, size_t siz
 #define PL_LANE_HELLO 40  /* u32 magic, u16 version, u16 lane, u64 ticket, u8 secret[16], u64 zero */
 #define PL_LANE_WELCOME 8 /* u32 magic, u32 enum pl_wire_status */
 
+/* In place of a lane's number: the socket carries descriptors (local fabric), and no data. */
+#define PL_LANE_SIDE 0xffffu
+
 struct pl_lane_hello {
 	uint16_t version;
 	uint16_t lane;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "fabric/local/record.h"
 #include "wire/wire.h"
 
 /* The command is no part of the library. */
@@ -96,6 +97,28 @@ static void frames(void)
 		pl_frame_encode(&all[i], stream + i * PL_FRAME_HEADER);
 	save("frame", "write", stream, PL_FRAME_HEADER);
 	save("frame", "stream", stream, sizeof(stream));
+}
+
+static void local(void)
+{
+	struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = 0x1234567800000003, .size = 8192 };
+	struct local_invitation invitation = { .name = "sixteen letters", .process_namespace = 1, .user_namespace = 2 };
+	struct local_key key = { .id = 0x1234567800000003,
+				 .ways = LOCAL_WAY_MAPPED | LOCAL_WAY_PROCESS,
+				 .gate = 3,
+				 .number = 0x12345679,
+				 .address = 0x7f0012345000,
+				 .expires = 17 };
+	uint8_t buffer[PL_KEY_BLOB_MAX];
+
+	local_record_encode(&record, buffer);
+	save("local", "memory", buffer, LOCAL_RECORD);
+	record = (struct local_record){ .type = LOCAL_RECORD_GATES, .size = 262144 };
+	local_record_encode(&record, buffer);
+	save("local", "gates", buffer, LOCAL_RECORD);
+	local_invitation_encode(&invitation, buffer);
+	save("local", "invitation", buffer, LOCAL_INVITATION);
+	save("local", "key", buffer, (size_t)local_key_encode(&key, buffer));
 }
 
 static void lanes(void)
@@ -224,6 +247,7 @@ int main(int argc, char **argv)
 	control();
 	frames();
 	lanes();
+	local();
 	tokens();
 	addresses();
 	service();

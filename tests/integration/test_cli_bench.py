@@ -23,7 +23,7 @@ def rows(*arguments, **options):
 
 def check_row(row, operation, size, operations=None):
     assert set(row) == ROW
-    assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'tcp', 'direct')
+    assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'local', 'direct')
     assert row['reason'] and row['streams'] >= 1 and row['depth'] >= 1
     latency = row['latency_us']
     assert 0 < latency['p50'] <= latency['p99'] <= latency['p999'] <= latency['max']
@@ -77,7 +77,7 @@ def test_both_ways_is_the_sum_of_both():
 
 
 def test_threads_streams_vectors_depth_and_duration():
-    row, = rows('--progress', 'thread', '--streams', '4', '--size', '16M', '--validate', '--iterations', '30')
+    row, = rows('--fabric', 'tcp', '--progress', 'thread', '--streams', '4', '--size', '16M', '--validate', '--iterations', '30')
     assert row['streams'] > 1 and row['verified'] is True
     row, = rows('--vector', '16', '--depth', '3', '--size', '100', '--validate', *SHORT)
     assert (row['vector'], row['depth'], row['verified']) == (16, 3, True)
@@ -95,7 +95,7 @@ def test_with_a_key_and_encrypted(tmp_path):
 
 def test_shows_a_table_with_its_terms():
     done = run('bench', '--size', '8,1K', '--validate', *SHORT)
-    for word in ['write bandwidth over tcp, direct', 'SIZE', 'GB/s', 'p50 us', 'p99.9 us', 'CPU %', 'CONTENT', 'right',
+    for word in ['write bandwidth over local, direct', 'SIZE', 'GB/s', 'p50 us', 'p99.9 us', 'CPU %', 'CONTENT', 'right',
                  'the same host']:
         assert word in done.stdout
     assert len(done.stdout.splitlines()) == 5

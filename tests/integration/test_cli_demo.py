@@ -19,7 +19,7 @@ def test_moves_real_files_and_verifies_them():
     assert write['count'] == 10000 and write['bytes'] == write['bytes_verified'] == 80000
     assert 0 < write['latency_p50_ns'] <= write['latency_p99_ns']
     for step in result['steps']:
-        assert step['fabric'] == 'tcp' and step['route'] == 'direct' and step['reason']
+        assert step['fabric'] == 'local' and step['route'] == 'direct' and step['reason']
 
 
 def test_shows_a_table():

@@ -96,7 +96,7 @@ def test_completion_of_arguments(tmp_path):
     assert complete('serve', '--key', 'k', cwd=tmp_path) == {'key'}
     assert complete('serve', '--upload', '', cwd=tmp_path) == {'folder', 'pub'}
     assert complete('put', 'host', 'fol', cwd=tmp_path) == {'folder'}
-    assert complete('list', '--fabric', '') == {'auto', 'tcp'}
+    assert complete('list', '--fabric', '') == {'auto', 'local', 'tcp', 'verbs'}
     with serving(tmp_path / 'pub', '--key', key) as server:
         host, port = server.address.split(':')
         assert complete('get', '--key', key, host, ':', port, 'o') == {'one two', 'other'}

@@ -63,7 +63,7 @@ def test_get_json_tells_how_it_went(server, world):
     (one,) = result['files']
     assert one['name'] == 'sub/other' and one['size'] == one['bytes'] == 1000003
     assert one['resumed'] == 0 and one['verified'] and one['error'] is None
-    assert one['route'] == 'direct' and one['fabric'] == 'tcp' and one['reason'] and one['bytes_per_second'] > 0
+    assert one['route'] == 'direct' and one['fabric'] == 'local' and one['reason'] and one['bytes_per_second'] > 0
     assert re.fullmatch('[0-9a-f]{32}', one['xxh128'])
 
 

@@ -2,8 +2,10 @@
 /*
  * Runs the scenarios over a fabric in several settings, each in a process of its own.
  *
- *   test_scenarios [--fabric NAME] [--host ADDRESS] [--one-sided] [--slow] [--setting NAME] [--here] [--list] [PATTERN]
+ *   test_scenarios [--fabric NAME] [--host ADDRESS] [--one-sided] [--slow] [--allocated] [--setting NAME]
+ *                  [--here] [--list] [PATTERN]
  *
+ * --allocated has the library allocate the memory that is shared.
  * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger.
  */
 #include <fnmatch.h>
@@ -94,6 +96,8 @@ static bool selected(const struct selection *selection, const struct matrix_row 
 	/* What is the same for every fabric is done with the first one. */
 	if (selection->fabric && strcmp(selection->fabric, "tcp") && (scenario->flags & SCENARIO_CONTROL))
 		return false;
+	if (buffers_allocated && (scenario->flags & SCENARIO_OUTLIVES))
+		return false;
 	return !(scenario->flags & row->skipped);
 }
 
@@ -136,7 +140,8 @@ static int parse(int argc, char **argv, struct selection *selection)
 		{ "fabric", required_argument, NULL, 'f' },  { "host", required_argument, NULL, 'a' },
 		{ "setting", required_argument, NULL, 's' }, { "one-sided", no_argument, NULL, 'o' },
 		{ "slow", no_argument, NULL, 'w' },          { "here", no_argument, NULL, 'h' },
-		{ "list", no_argument, NULL, 'l' },          { NULL, 0, NULL, 0 },
+		{ "list", no_argument, NULL, 'l' },          { "allocated", no_argument, NULL, 'm' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int option;
 
@@ -159,6 +164,9 @@ static int parse(int argc, char **argv, struct selection *selection)
 			break;
 		case 'h':
 			selection->here = true;
+			break;
+		case 'm':
+			buffers_allocated = true;
 			break;
 		case 'l':
 			selection->list = true;

@@ -106,7 +106,7 @@ static void deadline_others(struct scenario_environment *environment)
 	check_ok(pl_fetch_add(silent.near_peer, silent.remote, 0, 1, &old, &attributes, &add, &error), &error);
 	check_times_out(environment, send, posted, 120 * MS);
 	check_times_out(environment, receive, posted, 120 * MS);
-	if (environment->setting->one_sided)
+	if (atomics_one_sided(environment))
 		complete(environment, add, NULL);
 	else
 		check_times_out(environment, add, posted, 120 * MS);

@@ -245,7 +245,7 @@ const struct scenario revoke_scenarios[] = {
 	{ "revoke-while-writing", revoke_while_writing, SCENARIO_HEAVY },
 	{ "revoke-while-reading", revoke_while_reading, SCENARIO_HEAVY },
 	{ "revoke-one-of-two", revoke_one_of_two, 0 },
-	{ "deregister-while-writing", deregister_while_writing, SCENARIO_HEAVY },
+	{ "deregister-while-writing", deregister_while_writing, SCENARIO_HEAVY | SCENARIO_OUTLIVES },
 	{ "deregister-busy", deregister_busy, SCENARIO_SETTING },
 	{ NULL, NULL, 0 },
 };

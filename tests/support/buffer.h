@@ -16,6 +16,12 @@ struct buffer {
 	uint8_t *memory;
 };
 
+/*
+ * Whether buffer_open() has the library allocate the memory, in whole pages, instead of registering what was
+ * allocated here.  It then goes with its region.  Set before anything is opened.
+ */
+extern bool buffers_allocated;
+
 /* Allocates, fills with POISON and registers. */
 void buffer_open(struct buffer *buffer, struct pl_context *context, size_t length, unsigned access);
 /* The same without a registration. */

@@ -108,6 +108,13 @@ bool environment_manual(const struct scenario_environment *environment)
 	return environment->setting->progress == PL_PROGRESS_MANUAL;
 }
 
+bool atomics_one_sided(const struct scenario_environment *environment)
+{
+	const struct setting *setting = environment->setting;
+
+	return setting->one_sided && (buffers_allocated || strcmp(setting->fabric, "local"));
+}
+
 void drive(struct scenario_environment *environment, struct pl_context *context)
 {
 	for (unsigned i = 0; i < ENVIRONMENT_CONTEXTS; i++) {

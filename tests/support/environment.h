@@ -43,6 +43,9 @@ void environment_open(struct scenario_environment *environment, const struct set
 void environment_close(struct scenario_environment *environment);
 bool environment_manual(const struct scenario_environment *environment);
 
+/* Whether atomic operations need no progress at the target: the local fabric does them itself where it can map. */
+bool atomics_one_sided(const struct scenario_environment *environment);
+
 /* The options of a setting, and further contexts and connections with them. */
 struct pl_options setting_options(const struct setting *setting);
 struct pl_context *context_open(const struct setting *setting);

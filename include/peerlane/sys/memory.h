@@ -57,6 +57,12 @@ struct pl_memory_ops {
 	 */
 	int (*export_dmabuf)(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
 
+	/**
+	 * A new descriptor by which another process of this host maps the whole range, from its first
+	 * byte; for reading only unless `writable`.  Default: -ENOTSUP.
+	 */
+	int (*export_shared)(const struct pl_memory *memory, bool writable);
+
 	/** Makes what a card wrote visible to the device's own kernels.  Default: nothing to do. */
 	int (*flush)(struct pl_memory *memory);
 };

@@ -45,6 +45,12 @@ struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index)
 	return lane;
 }
 
+static int dial(struct tcp_endpoint *endpoint)
+{
+	return pl_socket_connect((struct sockaddr *)&endpoint->base.peer->address,
+				 endpoint->context->options.keepalive);
+}
+
 static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)
 {
 	struct tcp_endpoint *endpoint = pl_zalloc(&peer->context->allocator, sizeof(*endpoint));
@@ -54,6 +60,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	endpoint->base.peer = peer;
 	endpoint->context = peer->context;
 	endpoint->wanted = 1;
+	endpoint->dial = dial;
 	pl_task_init(&endpoint->ended_task, ended_run);
 	pthread_mutex_init(&endpoint->lock, NULL);
 	pl_list_init(&endpoint->work);

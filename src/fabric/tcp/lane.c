@@ -55,8 +55,7 @@ static void lane_up(struct tcp_lane *lane)
 
 void tcp_lane_dial(struct tcp_lane *lane)
 {
-	struct pl_peer *peer = lane->endpoint->base.peer;
-	int fd = pl_socket_connect((struct sockaddr *)&peer->address, lane->endpoint->context->options.keepalive);
+	int fd = lane->endpoint->dial(lane->endpoint);
 
 	lane->state = TCP_LANE_CONNECTING;
 	if (fd < 0) {

@@ -111,6 +111,7 @@ struct tcp_endpoint {
 	struct pl_task ended_task;
 	atomic_bool violated; /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
+	int (*dial)(struct tcp_endpoint *endpoint); /* a socket that is being connected, or negative errno */
 	uint64_t ticket; /* the peer's, for initiators */
 	uint8_t ticket_secret[16];
 	unsigned wanted;       /* lanes asked for so far */

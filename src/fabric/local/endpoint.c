@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The fabric as core sees it: what the processor does not do itself is handed on to the lanes. */
+#include <sys/socket.h>
+
+#include "fabric/local/local.h"
+#include "fabric/tcp/tcp.h"
+
+/* For messages: their bytes go through the socket. */
+static const char reason[] = "local: through a socket of this host";
+
+static int dial(struct tcp_endpoint *lanes)
+{
+	return local_dial(local_endpoint_of(lanes->base.peer->endpoint)->there.name);
+}
+
+static void endpoint_free(struct local_endpoint *endpoint)
+{
+	local_gates_put(endpoint->own);
+	pl_free(&endpoint->state->context->allocator, endpoint);
+}
+
+static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)
+{
+	struct local_state *state = local_state_get(peer->context, error);
+	struct local_endpoint *endpoint;
+	int rc;
+
+	if (!state)
+		return -ENOMEM;
+	endpoint = pl_zalloc(&peer->context->allocator, sizeof(*endpoint));
+	if (!endpoint)
+		return pl_fail_memory(error, "connect");
+	endpoint->base.peer = peer;
+	endpoint->state = state;
+	local_side_init(endpoint);
+	endpoint->own = local_gates_new(&peer->context->allocator);
+	rc = endpoint->own ? pl_tcp_fabric.create(peer, &endpoint->lanes, error) : pl_fail_memory(error, "connect");
+	if (rc < 0) {
+		endpoint_free(endpoint);
+		return rc;
+	}
+	tcp_endpoint_of(endpoint->lanes)->dial = dial;
+	*result = &endpoint->base;
+	return 0;
+}
+
+static int local_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_MAX])
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+	uint8_t lanes[PL_FABRIC_BLOB_MAX];
+	int length = pl_tcp_fabric.describe(endpoint->lanes, lanes);
+	struct local_invitation here;
+
+	local_invitation(endpoint->state, &here);
+	local_invitation_encode(&here, blob);
+	memcpy(blob + LOCAL_INVITATION, lanes, (size_t)length);
+	return LOCAL_INVITATION + length;
+}
+
+static int local_connect(struct pl_endpoint *base, const uint8_t *blob, size_t length, struct pl_error *error)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+
+	if (local_invitation_decode(blob, length, &endpoint->there) < 0)
+		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
+			       "the other end's description of the local fabric is malformed");
+	endpoint->lanes_length = length - LOCAL_INVITATION;
+	memcpy(endpoint->lanes_blob, blob + LOCAL_INVITATION, endpoint->lanes_length);
+	return local_side_connect(endpoint, error);
+}
+
+/* Whoever has the ticket may still be a process of somebody else, if it was stolen; the kernel knows. */
+static bool is_ours(int fd)
+{
+	socklen_t length = sizeof(int);
+	enum pl_apart apart;
+	pid_t process;
+	int domain;
+
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX &&
+	       local_process_of(fd, &process, &apart) == 0;
+}
+
+static int local_join(struct pl_endpoint *base, struct pl_stream *stream, const uint8_t *bytes)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+	struct pl_lane_hello hello;
+
+	if (!is_ours(stream->fd) || pl_lane_hello_decode(bytes, &hello) < 0) {
+		pl_stream_close(stream);
+		return -EPERM;
+	}
+	if (hello.lane == PL_LANE_SIDE)
+		return local_side_join(endpoint, stream);
+	return pl_tcp_fabric.join(endpoint->lanes, stream, bytes);
+}
+
+static void local_widen(struct pl_endpoint *base, unsigned streams)
+{
+	pl_tcp_fabric.widen(local_endpoint_of(base)->lanes, streams);
+}
+
+static int local_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
+			 struct pl_operation *operation)
+{
+	return pl_tcp_fabric.message(local_endpoint_of(base)->lanes, frame, payload, operation);
+}
+
+static void local_sweep(struct pl_endpoint *base)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+
+	local_work_sweep(endpoint);
+	pl_tcp_fabric.sweep(endpoint->lanes);
+	/* Who is lost may still run. */
+	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
+		local_gates_shut(endpoint->own);
+}
+
+static bool local_drained(struct pl_endpoint *base)
+{
+	return pl_tcp_fabric.drained(local_endpoint_of(base)->lanes);
+}
+
+static unsigned local_streams(struct pl_endpoint *base)
+{
+	return pl_tcp_fabric.streams(local_endpoint_of(base)->lanes);
+}
+
+/* Of a peer that never opened: there are no operations. */
+static void local_abandon(struct pl_endpoint *base, struct pl_task *task)
+{
+	pl_tcp_fabric.abandon(local_endpoint_of(base)->lanes, task);
+}
+
+static void local_close(struct pl_endpoint *base)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+	struct pl_engine *home = base->peer->home;
+	bool held = pl_engine_held(home);
+
+	local_work_sweep(endpoint);
+	pl_tcp_fabric.close(endpoint->lanes);
+	if (!held) {
+		/* Chunks that engines are in the middle of. */
+		pl_context_barrier(endpoint->state->context);
+		pl_engine_lock(home);
+	}
+	local_side_close(endpoint);
+	local_gates_shut(endpoint->own);
+	if (!held)
+		pl_engine_unlock(home);
+	endpoint_free(endpoint);
+}
+
+const struct pl_fabric_ops pl_local_fabric = {
+	.name = "local",
+	.reason = reason,
+	.serves = local_serves,
+	.invite = local_invite,
+	.suits = local_suits,
+	.create = local_create,
+	.describe = local_describe,
+	.connect = local_connect,
+	.join = local_join,
+	.widen = local_widen,
+	.post = local_post,
+	.message = local_message,
+	.sweep = local_sweep,
+	.drained = local_drained,
+	.streams = local_streams,
+	.abandon = local_abandon,
+	.close = local_close,
+	.export_key = local_export_key,
+	.immediate = local_immediate,
+	.imported = local_imported,
+	.close_state = local_state_close,
+};

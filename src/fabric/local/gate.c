@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Gates.  The owner's order is: shut, then look for holders; the peer's: become a holder, then look whether it
+ * is open.  Both sequentially consistent, so that one of the two sees the other.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+
+#define SIZE (LOCAL_GATES * sizeof(struct local_gate))
+/* A process that holds a gate for so long was stopped in the middle of a copy, or means no good. */
+#define PATIENCE PL_NS_PER_S
+#define ROUNDS_BEFORE_SLEEP 1000
+#define PAUSE (50 * 1000)
+
+struct registration {
+	struct pl_registration base;
+	struct local_gates *gates;
+	unsigned index;
+};
+
+/* -- the peer's side ------------------------------------------------------------------------------ */
+
+bool local_gate_enter(struct local_gate *gate, uint32_t number)
+{
+	atomic_fetch_add(&gate->holders, 1);
+	if (atomic_load(&gate->open) == number)
+		return true;
+	local_gate_leave(gate);
+	return false;
+}
+
+void local_gate_leave(struct local_gate *gate)
+{
+	atomic_fetch_sub_explicit(&gate->holders, 1, memory_order_release);
+}
+
+/* -- the owner's side ----------------------------------------------------------------------------- */
+
+struct local_gates *local_gates_new(const struct pl_allocator *allocator)
+{
+	struct local_gates *gates = pl_zalloc(allocator, sizeof(*gates));
+
+	if (!gates)
+		return NULL;
+	gates->allocator = allocator;
+	atomic_init(&gates->references, 1);
+	atomic_init(&gates->process, -1);
+	gates->gates = MAP_FAILED;
+	gates->fd = memfd_create("peerlane-gates", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (gates->fd >= 0 && ftruncate(gates->fd, (off_t)SIZE) == 0 &&
+	    fcntl(gates->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+		gates->gates = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, gates->fd, 0);
+	if (gates->gates == MAP_FAILED) {
+		local_gates_put(gates);
+		return NULL;
+	}
+	return gates;
+}
+
+void local_gates_put(struct local_gates *gates)
+{
+	if (!gates || atomic_fetch_sub(&gates->references, 1) != 1)
+		return;
+	if (gates->gates != MAP_FAILED)
+		munmap(gates->gates, SIZE);
+	if (gates->fd >= 0)
+		close(gates->fd);
+	pl_free(gates->allocator, gates);
+}
+
+static bool is_dead(int process)
+{
+	struct pollfd poll_fd = { .fd = process, .events = POLLIN };
+
+	return process >= 0 && poll(&poll_fd, 1, 0) > 0;
+}
+
+static void await(struct local_gates *gates, struct local_gate *gate)
+{
+	struct timespec pause = { .tv_nsec = PAUSE };
+	uint64_t deadline = 0;
+
+	for (unsigned rounds = 0; atomic_load(&gate->holders) && !atomic_load(&gates->abandoned); rounds++) {
+		if (rounds < ROUNDS_BEFORE_SLEEP) {
+			sched_yield();
+			continue;
+		}
+		if (!deadline)
+			deadline = pl_now() + PATIENCE;
+		if (is_dead(atomic_load(&gates->process)) || pl_now() > deadline)
+			atomic_store(&gates->abandoned, true);
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void shut(struct local_gates *gates, unsigned index)
+{
+	if (!atomic_exchange(&gates->gates[index].open, 0))
+		return;
+	await(gates, &gates->gates[index]);
+}
+
+void local_gates_shut(struct local_gates *gates)
+{
+	for (unsigned i = 0; i < gates->used; i++)
+		shut(gates, i);
+}
+
+static void release(struct pl_registration *base)
+{
+	struct registration *registration = pl_container_of(base, struct registration, base);
+	struct local_gates *gates = registration->gates;
+
+	shut(gates, registration->index);
+	pl_free(gates->allocator, registration);
+	local_gates_put(gates);
+}
+
+int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number)
+{
+	struct registration *registration = pl_zalloc(gates->allocator, sizeof(*registration));
+	unsigned index = (uint32_t)key->id;
+
+	if (!registration)
+		return -ENOMEM;
+	/* A page now, so that there being none is an error here and not a SIGBUS later. */
+	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0) {
+		pl_free(gates->allocator, registration);
+		return -errno;
+	}
+	registration->gates = gates;
+	registration->index = index;
+	registration->base.device = gates;
+	registration->base.release = release;
+	atomic_fetch_add(&gates->references, 1);
+	pl_list_append(&key->registrations, &registration->base.link);
+	gates->used = PL_MAX(gates->used, index + 1);
+	atomic_store(&gates->gates[index].open, number);
+	return 0;
+}

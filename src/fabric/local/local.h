@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The local fabric: one-sided operations between two processes of one host, in one user and one process
+ * namespace, by the processor of whoever posts them.
+ *
+ * Memory is reached in one of several ways (struct local_way), found out when a key is imported:
+ * - mapped: the region was allocated by the library and granted as a whole.  Its owner sends a descriptor of
+ *   it, which is mapped here; operations are copies and the processor's atomic instructions.
+ * - process_vm: any other host memory; the kernel copies, by process_vm_readv(2) and process_vm_writev(2).
+ * - socket: what neither reaches goes through data sockets, by the code of the tcp fabric, as do messages.
+ *
+ * A further way, such as memory of a GPU (CUDA IPC for what cuMemAlloc gave, a descriptor of
+ * cuMemExportToShareableHandle for VMM), is: a bit in local_key.ways, with what the importer needs to open it
+ * sent as a record or within the key (local_export_key(), which asks key->memory->ops); a case in
+ * local_way_find() that opens it; and a struct local_way whose move() starts the device's copy and waits for
+ * it.  Gates, expiry, cancellation and the work list are the same for all ways.
+ *
+ * What keeps a peer from the memory when a grant ends is a gate: a word for each key, in memory that its
+ * owner shares with the peer.  Who copies holds the gate while it copies a chunk; the owner shuts it and
+ * waits until nobody holds it.  So the ends trust each other's library here, as processes of one user do.
+ */
+#ifndef PL_LOCAL_H
+#define PL_LOCAL_H
+
+#include "core/core.h"
+#include "fabric/local/record.h"
+
+/* Keys of a peer beyond this number get no gate, and so go through the sockets. */
+#define LOCAL_GATES 4096
+/* A gate is held for no longer than it takes to copy this. */
+#define LOCAL_CHUNK (1u << 20)
+/* Up to this size an operation is done by who posts it, larger ones by the engines. */
+#define LOCAL_NOW (1u << 20)
+/* Descriptors that came and whose import is not known yet. */
+#define LOCAL_PENDING 256
+
+struct local_endpoint;
+
+/* In shared memory. The owner of the key writes `open`, the peer counts itself in `holders`. */
+struct local_gate {
+	_Atomic uint32_t open; /* the key's number, 0: shut */
+	_Atomic uint32_t holders;
+	uint8_t rest[56];
+};
+
+/* The gates of the keys that one peer has of this end. */
+struct local_gates {
+	const struct pl_allocator *allocator;
+	atomic_uint references;
+	struct local_gate *gates;
+	unsigned used; /* the first so many were ever open; home */
+	int fd;
+	atomic_int process;    /* a pidfd of the peer; -1 until known */
+	atomic_bool abandoned; /* the peer held one for too long: it is waited for no more */
+};
+
+struct local_move {
+	struct pl_memory *memory; /* at this end */
+	size_t offset;
+	uint64_t remote_offset;
+	size_t length;
+	bool write;
+};
+
+struct local_access;
+
+struct local_way {
+	const char *reason;
+	/* Copies; the gate is held.  0 or a negative errno.  NULL: the sockets do it. */
+	int (*move)(const struct local_access *access, const struct local_move *move);
+};
+
+/* How a remote region is reached. */
+struct local_access {
+	const struct local_way *way;
+	struct local_endpoint *endpoint;
+	uint8_t *base; /* of the first byte: here if mapped, else as its owner knows it */
+	void *mapping;
+	size_t mapped;
+	struct local_gate *gate;
+	uint32_t number;
+	uint64_t expires;
+};
+
+/* A descriptor that came and was mapped, until the import that it is for is known. */
+struct local_pending {
+	struct pl_list link;
+	uint64_t key;
+	void *mapping;
+	size_t size;
+	bool writable;
+};
+
+/* Moves the large operations of a context's endpoints, one of these for each engine. */
+struct local_mover {
+	struct local_state *state;
+	struct pl_engine *engine;
+	struct pl_source source; /* an eventfd: readable while there is work */
+	bool told;               /* it is; state->lock */
+};
+
+struct local_state {
+	struct pl_context *context;
+	uint8_t name[LOCAL_NAME]; /* where the listener is */
+	uint64_t process_namespace, user_namespace;
+	pthread_mutex_t lock; /* what follows */
+	struct pl_list work;
+	struct local_mover movers[PL_ENGINES_MAX];
+	bool moving; /* the movers are there */
+};
+
+/* What is left of an operation; in operation->fabric. */
+struct local_work {
+	struct pl_list link;
+	struct local_endpoint *endpoint;
+	unsigned segment;
+	uint64_t done;
+};
+_Static_assert(sizeof(struct local_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
+
+struct local_endpoint {
+	struct pl_endpoint base;
+	struct local_state *state;
+	struct pl_endpoint *lanes; /* of the tcp fabric, over local sockets */
+	struct pl_task side_task;
+	_Atomic int joining; /* a side socket that was handed over by the listener's engine; -1: none */
+	struct pl_source side;
+	bool greeted; /* the peer's gates came */
+	struct local_invitation there;
+	uint8_t lanes_blob[PL_FABRIC_BLOB_MAX]; /* initiator: what the lanes need to connect */
+	size_t lanes_length;
+	pid_t process;
+	int process_fd;
+	struct local_gates *own;
+	struct local_gate *gates; /* the peer's */
+	struct pl_list pending;   /* struct local_pending */
+	unsigned pending_count;
+};
+
+static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)
+{
+	return pl_container_of(endpoint, struct local_endpoint, base);
+}
+
+/* state.c: who can be reached */
+struct local_state *local_state_get(struct pl_context *context, struct pl_error *error);
+void local_state_close(struct pl_context *context, void *state);
+int local_serves(struct pl_peer *peer, struct pl_error *error);
+int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
+int local_suits(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
+void local_invitation(const struct local_state *state, struct local_invitation *invitation);
+/* A socket connected to the listener of that name, or a negative errno. */
+int local_dial(const uint8_t name[LOCAL_NAME]);
+/* The process at the other end of a socket: 0 and its number if it is this user's and in this namespace. */
+int local_process_of(int fd, pid_t *process, enum pl_apart *apart);
+
+/* gate.c */
+struct local_gates *local_gates_new(const struct pl_allocator *allocator);
+void local_gates_put(struct local_gates *gates);
+/* Shuts all and waits until nobody holds any. */
+void local_gates_shut(struct local_gates *gates);
+/* Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno. */
+int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number);
+/* The peer's side: false if it is shut. */
+bool local_gate_enter(struct local_gate *gate, uint32_t number);
+void local_gate_leave(struct local_gate *gate);
+
+/* side.c: the socket that carries descriptors */
+void local_side_init(struct local_endpoint *endpoint);
+int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error);
+int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream);
+/* Sends a record with a descriptor, which stays the caller's. */
+int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
+/* Takes what came.  Home. */
+void local_side_drain(struct local_endpoint *endpoint);
+void local_side_close(struct local_endpoint *endpoint);
+
+/* way.c */
+int local_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+		     uint8_t blob[PL_KEY_BLOB_MAX]);
+void local_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
+
+/* move.c */
+extern const struct local_way local_mapped_way, local_process_way, local_socket_way, local_denied_way;
+/* Copies a chunk.  0, or a failure: a negative errno, and the error. */
+int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error);
+/* -EAGAIN: not this way. */
+int local_atomic(const struct local_access *access, struct pl_operation *operation, struct pl_error *error);
+
+/* work.c */
+void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
+bool local_immediate(struct pl_endpoint *endpoint, struct pl_operation *operation);
+void local_work_sweep(struct local_endpoint *endpoint);
+bool local_mover_ready(struct pl_source *source, uint32_t events);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the ends of the local fabric tell each other, as bytes.  Decoders take any bytes: -EPROTO. */
+#ifndef PL_LOCAL_RECORD_H
+#define PL_LOCAL_RECORD_H
+
+#include "wire/wire.h"
+
+#define LOCAL_NAME 16
+#define LOCAL_VERSION 1
+#define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
+#define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 zero, u64 key, u64 size, u64 zero */
+#define LOCAL_KEY 37        /* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 zero */
+
+/* Where an end listens, and where it lives: inode numbers of its namespaces. */
+struct local_invitation {
+	uint8_t name[LOCAL_NAME];
+	uint64_t process_namespace, user_namespace;
+};
+
+void local_invitation_encode(const struct local_invitation *invitation, uint8_t buffer[LOCAL_INVITATION]);
+int local_invitation_decode(const uint8_t *bytes, size_t length, struct local_invitation *invitation);
+
+enum local_record_type {
+	LOCAL_RECORD_GATES = 1, /* first, and once: the descriptor is of the sender's gates */
+	LOCAL_RECORD_MEMORY,    /* of the region that a key is for */
+	LOCAL_RECORD_END,
+};
+
+/* Comes with exactly one descriptor. */
+struct local_record {
+	enum local_record_type type;
+	uint64_t key;
+	uint64_t size;
+};
+
+void local_record_encode(const struct local_record *record, uint8_t buffer[LOCAL_RECORD]);
+int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record *record);
+
+/* Bits of local_key.ways; unknown ones are ignored. */
+#define LOCAL_WAY_MAPPED 1u  /* a record with the memory's descriptor was sent before the key */
+#define LOCAL_WAY_PROCESS 2u /* the address is one for process_vm_readv(2) */
+
+struct local_key {
+	uint64_t id; /* as the keys of all fabrics begin */
+	uint8_t ways;
+	uint32_t gate, number; /* number 0: there is none, only the sockets may be used */
+	uint64_t address;      /* of the first byte, in its owner */
+	uint64_t expires;      /* CLOCK_REALTIME, 0 never */
+};
+
+int local_key_encode(const struct local_key *key, uint8_t buffer[PL_KEY_BLOB_MAX]);
+int local_key_decode(const uint8_t *bytes, size_t length, struct local_key *key);
+
+#endif

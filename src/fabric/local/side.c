@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The side socket: records, each with a descriptor.  The initiator connects, says the ticket as a data socket
+ * does, and sends its gates; the acceptor answers with its own; then the initiator connects the lanes.
+ * A record that belongs to a key is sent before the key, which comes by the control channel: so it is there
+ * when the key is.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+
+/* Larger regions get their pages in the page table when they are first touched. */
+#define POPULATE_MAX (64u << 20)
+/* More than an honest peer has under way: of another, this is where others get their turn. */
+#define RECORDS_A_VISIT (2 * LOCAL_PENDING)
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+union control {
+	struct cmsghdr header;
+	char space[CMSG_SPACE(sizeof(int))];
+};
+
+/* Maps what came with a record; its pages must not be takable away.  NULL: it is not what it should be. */
+static void *map(int fd, uint64_t size, bool *writable)
+{
+	int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
+	int populate = size <= POPULATE_MAX ? MAP_POPULATE : 0;
+	struct stat status;
+	void *mapping;
+
+	if (seals < 0 || (seals & SEALS) != SEALS || flags < 0 || fstat(fd, &status) < 0 ||
+	    (uint64_t)status.st_size != size || size > SIZE_MAX)
+		return NULL;
+	*writable = (flags & O_ACCMODE) == O_RDWR;
+	mapping =
+		mmap(NULL, (size_t)size, *writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | populate, fd, 0);
+	return mapping == MAP_FAILED ? NULL : mapping;
+}
+
+static void pending_free(struct local_endpoint *endpoint, struct local_pending *pending)
+{
+	pl_list_remove(&pending->link);
+	endpoint->pending_count--;
+	munmap(pending->mapping, pending->size);
+	pl_free(&endpoint->state->context->allocator, pending);
+}
+
+static int take_memory(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+{
+	struct local_pending *pending = pl_zalloc(&endpoint->state->context->allocator, sizeof(*pending));
+
+	if (!pending)
+		return 0; /* there are other ways */
+	pending->mapping = map(fd, record->size, &pending->writable);
+	if (!pending->mapping) {
+		pl_free(&endpoint->state->context->allocator, pending);
+		return 0;
+	}
+	pending->key = record->key;
+	pending->size = (size_t)record->size;
+	/* Of imports that were given up. */
+	if (endpoint->pending_count == LOCAL_PENDING)
+		pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
+	pl_list_append(&endpoint->pending, &pending->link);
+	endpoint->pending_count++;
+	return 0;
+}
+
+static int send_gates(struct local_endpoint *endpoint)
+{
+	struct local_record record = { .type = LOCAL_RECORD_GATES, .size = LOCAL_GATES * sizeof(struct local_gate) };
+
+	return local_side_send(endpoint, &record, endpoint->own->fd);
+}
+
+static int take_gates(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+{
+	struct pl_error error;
+	bool writable = false;
+	int rc;
+
+	if (endpoint->greeted || record->size != LOCAL_GATES * sizeof(struct local_gate))
+		return -EPROTO;
+	endpoint->gates = map(fd, record->size, &writable);
+	if (endpoint->gates && !writable) {
+		munmap(endpoint->gates, (size_t)record->size);
+		endpoint->gates = NULL;
+	}
+	if (!endpoint->gates)
+		return -EPROTO;
+	endpoint->greeted = true;
+	if (!endpoint->base.peer->initiator)
+		return send_gates(endpoint);
+	rc = pl_tcp_fabric.connect(endpoint->lanes, endpoint->lanes_blob, endpoint->lanes_length, &error);
+	return rc;
+}
+
+/* One record and its descriptor. 1, 0 if there is none now, or a negative errno. */
+static int take_record(struct local_endpoint *endpoint)
+{
+	uint8_t bytes[LOCAL_RECORD];
+	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
+	union control control;
+	struct msghdr message = {
+		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
+	ssize_t got = recvmsg(endpoint->side.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+	struct local_record record;
+	int fd = -1, rc;
+
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+	    header->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+	rc = got == 0 ? -EPIPE : -EPROTO;
+	if (got == (ssize_t)sizeof(bytes) && fd >= 0 && !(message.msg_flags & MSG_CTRUNC))
+		rc = local_record_decode(bytes, &record);
+	if (rc == 0 && record.type == LOCAL_RECORD_GATES)
+		rc = take_gates(endpoint, &record, fd);
+	else if (rc == 0)
+		rc = endpoint->greeted ? take_memory(endpoint, &record, fd) : -EPROTO;
+	if (fd >= 0)
+		close(fd);
+	return rc < 0 ? rc : 1;
+}
+
+static void broken(struct local_endpoint *endpoint, int rc)
+{
+	struct pl_peer *peer = endpoint->base.peer;
+	struct pl_error error;
+
+	pl_source_remove(&endpoint->side);
+	/* An orderly end is told by the other connections, too. */
+	if (rc == -EPROTO || !endpoint->greeted) {
+		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",
+			NULL, "check that both ends run the same release of Peerlane",
+			"the local socket broke, or broke the protocol");
+		pl_peer_lose(peer, &error);
+	}
+}
+
+void local_side_drain(struct local_endpoint *endpoint)
+{
+	int rc = 1;
+
+	for (unsigned i = 0; endpoint->side.engine && rc > 0 && i < RECORDS_A_VISIT; i++) {
+		rc = take_record(endpoint);
+		if (rc < 0)
+			broken(endpoint, rc);
+	}
+}
+
+static bool ready(struct pl_source *source, uint32_t events)
+{
+	struct local_endpoint *endpoint = pl_container_of(source, struct local_endpoint, side);
+
+	(void)events;
+	local_side_drain(endpoint);
+	return true;
+}
+
+int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+{
+	uint8_t bytes[LOCAL_RECORD];
+	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
+	union control control = { 0 };
+	struct msghdr message = {
+		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
+
+	if (!endpoint->side.engine)
+		return -EPIPE;
+	local_record_encode(record, bytes);
+	control.header.cmsg_level = SOL_SOCKET;
+	control.header.cmsg_type = SCM_RIGHTS;
+	control.header.cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+	/* So little goes whole, or not at all. */
+	return sendmsg(endpoint->side.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* The kernel says who is there; the process is held on to by a descriptor, as numbers are used again. */
+static int identify(struct local_endpoint *endpoint, int fd)
+{
+	enum pl_apart apart;
+	int rc = local_process_of(fd, &endpoint->process, &apart);
+
+	if (rc < 0)
+		return rc;
+	endpoint->process_fd = (int)syscall(SYS_pidfd_open, endpoint->process, 0);
+	atomic_store(&endpoint->own->process, endpoint->process_fd);
+	return 0;
+}
+
+static int watch(struct local_endpoint *endpoint, int fd)
+{
+	int rc = identify(endpoint, fd);
+
+	endpoint->side.fd = fd;
+	endpoint->side.ready = ready;
+	return rc < 0 ? rc : pl_source_add(endpoint->base.peer->home, &endpoint->side, EPOLLIN);
+}
+
+/* -- initiator ------------------------------------------------------------------------------------ */
+
+int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error)
+{
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = PL_LANE_SIDE };
+	uint8_t bytes[PL_LANE_HELLO];
+	struct pl_reader reader;
+	int fd = local_dial(endpoint->there.name);
+	int rc = fd < 0 ? fd : watch(endpoint, fd);
+
+	/* As the lanes will say it. */
+	pl_reader_init(&reader, endpoint->lanes_blob, endpoint->lanes_length);
+	hello.ticket = pl_get_u64(&reader);
+	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
+	pl_lane_hello_encode(&hello, bytes);
+	if (rc == 0 && (reader.bad || send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != (ssize_t)sizeof(bytes)))
+		rc = -ECONNRESET;
+	if (rc == 0)
+		rc = send_gates(endpoint);
+	return rc < 0 ? pl_fail_errno(error, rc, "LOCAL-SOCKET", "connect", NULL) : 0;
+}
+
+/* -- acceptor ------------------------------------------------------------------------------------- */
+
+int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream)
+{
+	int none = -1;
+
+	if (stream->ssl || !atomic_compare_exchange_strong(&endpoint->joining, &none, stream->fd)) {
+		pl_stream_close(stream);
+		return -EPROTO;
+	}
+	stream->fd = -1;
+	pl_engine_post(endpoint->base.peer->home, &endpoint->side_task);
+	return 0;
+}
+
+static void joined(struct pl_task *task)
+{
+	struct local_endpoint *endpoint = pl_container_of(task, struct local_endpoint, side_task);
+	int fd = atomic_exchange(&endpoint->joining, -1);
+	int rc;
+
+	if (fd < 0)
+		return;
+	if (endpoint->side.fd >= 0) {
+		close(fd);
+		return;
+	}
+	rc = watch(endpoint, fd);
+	if (rc < 0)
+		broken(endpoint, rc);
+	else
+		local_side_drain(endpoint);
+}
+
+/* -- both ----------------------------------------------------------------------------------------- */
+
+void local_side_init(struct local_endpoint *endpoint)
+{
+	endpoint->side.fd = -1;
+	endpoint->process_fd = -1;
+	atomic_init(&endpoint->joining, -1);
+	pl_task_init(&endpoint->side_task, joined);
+	pl_list_init(&endpoint->pending);
+}
+
+void local_side_close(struct local_endpoint *endpoint)
+{
+	int fd = atomic_exchange(&endpoint->joining, -1);
+
+	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->side_task);
+	pl_source_remove(&endpoint->side);
+	if (fd >= 0)
+		close(fd);
+	if (endpoint->side.fd >= 0)
+		close(endpoint->side.fd);
+	while (!pl_list_empty(&endpoint->pending))
+		pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
+	if (endpoint->gates)
+		munmap(endpoint->gates, LOCAL_GATES * sizeof(struct local_gate));
+	if (endpoint->process_fd >= 0)
+		close(endpoint->process_fd);
+}

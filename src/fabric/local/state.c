@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Finding out that the other end is a process of this host, user and namespace.  Equal boot ids make it worth
+ * asking; the proof is a local socket: the acceptor connects to the initiator's, whose name came over the
+ * authenticated control channel, and the kernel says who listens there.
+ */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+
+#define BACKLOG 1024
+#define SOCKET_BUFFER (1 << 20)
+#define HINT_AUTO "leave the fabric to be chosen"
+
+static uint64_t namespace_of(const char *path)
+{
+	struct stat status;
+
+	return stat(path, &status) < 0 ? 0 : (uint64_t)status.st_ino;
+}
+
+/* In the abstract namespace: nothing is left in the file system when the process ends, however it does. */
+static socklen_t address_of(const uint8_t name[LOCAL_NAME], struct sockaddr_un *address)
+{
+	size_t used = (size_t)snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "peerlane-");
+
+	address->sun_family = AF_UNIX;
+	address->sun_path[0] = '\0';
+	for (unsigned i = 0; i < LOCAL_NAME; i++)
+		used += (size_t)snprintf(address->sun_path + 1 + used, 3, "%02x", name[i]);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
+}
+
+static int new_socket(void)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int local_dial(const uint8_t name[LOCAL_NAME])
+{
+	struct sockaddr_un address;
+	socklen_t length = address_of(name, &address);
+	int fd = new_socket(), size = SOCKET_BUFFER, rc;
+
+	if (fd < 0)
+		return fd;
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (connect(fd, (struct sockaddr *)&address, length) == 0)
+		return fd;
+	rc = -errno;
+	close(fd);
+	return rc;
+}
+
+int local_process_of(int fd, pid_t *process, enum pl_apart *apart)
+{
+	struct ucred peer;
+	socklen_t length = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+		return -errno;
+	*apart = PL_APART_NOT;
+	if (peer.uid != geteuid())
+		*apart = PL_APART_USER;
+	else if (peer.pid == 0)
+		*apart = PL_APART_NAMESPACE;
+	*process = peer.pid;
+	return *apart == PL_APART_NOT ? 0 : -EPERM;
+}
+
+/* -- the state ------------------------------------------------------------------------------------ */
+
+static int open_listener(struct local_state *state, struct pl_error *error)
+{
+	struct sockaddr_un address;
+	struct pl_listener *listener;
+	socklen_t length;
+	int fd, rc = pl_random(state->name, sizeof(state->name));
+
+	if (rc < 0)
+		return pl_fail_errno(error, rc, "SYSTEM", "getrandom", NULL);
+	length = address_of(state->name, &address);
+	fd = new_socket();
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0 && listen(fd, BACKLOG) == 0)
+		return pl_listener_open(state->context, fd, true, &listener, error);
+	rc = fd < 0 ? fd : -errno;
+	if (fd >= 0)
+		close(fd);
+	return pl_fail_errno(error, rc, "LOCAL-SOCKET", "bind", NULL);
+}
+
+/* Shared memory is a file to the kernel: beyond the limit of files' sizes there is a signal. */
+static bool may_share(const struct pl_allocator *allocator)
+{
+	struct local_gates *probe = NULL;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= LOCAL_GATES * sizeof(struct local_gate))
+		probe = local_gates_new(allocator);
+	local_gates_put(probe);
+	return probe;
+}
+
+static int state_open(struct pl_context *context, struct local_state **result, struct pl_error *error)
+{
+	struct local_state *state = pl_zalloc(&context->allocator, sizeof(*state));
+	int rc = 0;
+
+	if (!state)
+		return pl_fail_memory(error, "connect");
+	state->context = context;
+	state->process_namespace = namespace_of("/proc/self/ns/pid");
+	state->user_namespace = namespace_of("/proc/self/ns/user");
+	pl_list_init(&state->work);
+	if (!state->process_namespace || !state->user_namespace)
+		rc = pl_fail(error, -ENOENT, "LOCAL-SOCKET", "stat", "/proc/self/ns", "mount /proc",
+			     "it cannot be found out in which namespaces this process is");
+	if (rc == 0 && !may_share(&context->allocator))
+		rc = pl_fail(error, -ENOMEM, "LOCAL-LIMIT", "memfd_create", NULL,
+			     "allow files of 256 KiB (ulimit -f), and memfd_create(2)",
+			     "this process may not make shared memory, or there is none");
+	if (rc == 0)
+		rc = open_listener(state, error);
+	if (rc < 0) {
+		pl_free(&context->allocator, state);
+		return rc;
+	}
+	pthread_mutex_init(&state->lock, NULL);
+	*result = state;
+	return 0;
+}
+
+struct local_state *local_state_get(struct pl_context *context, struct pl_error *error)
+{
+	void **slot = pl_fabric_state(context, &pl_local_fabric);
+	struct local_state *state;
+
+	pthread_mutex_lock(&context->fabric_lock);
+	state = *slot;
+	if (!state && state_open(context, &state, error) == 0)
+		*slot = state;
+	pthread_mutex_unlock(&context->fabric_lock);
+	return state;
+}
+
+void local_state_close(struct pl_context *context, void *pointer)
+{
+	struct local_state *state = pointer;
+
+	for (unsigned i = 0; state->moving && i < context->engine_count; i++) {
+		pl_source_remove(&state->movers[i].source);
+		close(state->movers[i].source.fd);
+	}
+	pthread_mutex_destroy(&state->lock);
+	pl_free(&context->allocator, state);
+}
+
+/* -- who can be reached --------------------------------------------------------------------------- */
+
+/* A connection to this host itself comes, unless it was bound otherwise, from the address that it goes to. */
+static bool may_be_here(const struct pl_peer *peer)
+{
+	const struct sockaddr_in *a4 = (const void *)&peer->address, *b4 = (const void *)&peer->local_address;
+	const struct sockaddr_in6 *a6 = (const void *)&peer->address, *b6 = (const void *)&peer->local_address;
+
+	if (pl_address_is_loopback((const struct sockaddr *)&peer->address))
+		return true;
+	if (peer->address.ss_family != peer->local_address.ss_family)
+		return false;
+	if (peer->address.ss_family == AF_INET)
+		return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+	return !memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr));
+}
+
+int local_serves(struct pl_peer *peer, struct pl_error *error)
+{
+	if (!may_be_here(peer))
+		return pl_fail(error, -EHOSTUNREACH, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO,
+			       "the peer is not on this host");
+	return local_state_get(peer->context, error) ? 0 : -ENOMEM;
+}
+
+void local_invitation(const struct local_state *state, struct local_invitation *invitation)
+{
+	memcpy(invitation->name, state->name, sizeof(invitation->name));
+	invitation->process_namespace = state->process_namespace;
+	invitation->user_namespace = state->user_namespace;
+}
+
+int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX])
+{
+	struct local_state *state = local_state_get(peer->context, NULL);
+	struct local_invitation invitation;
+
+	if (!state)
+		return 0;
+	local_invitation(state, &invitation);
+	local_invitation_encode(&invitation, blob);
+	return LOCAL_INVITATION;
+}
+
+static enum pl_apart probe(const struct local_state *state, const struct local_invitation *there)
+{
+	enum pl_apart apart = PL_APART_SOCKET;
+	int fd = local_dial(there->name);
+	pid_t process;
+
+	if (fd < 0)
+		return PL_APART_SOCKET;
+	local_process_of(fd, &process, &apart);
+	close(fd);
+	if (apart == PL_APART_NOT &&
+	    (there->process_namespace != state->process_namespace || there->user_namespace != state->user_namespace))
+		return PL_APART_NAMESPACE;
+	return apart;
+}
+
+int local_suits(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error)
+{
+	static const char *const facts[PL_APART_END] = {
+		[PL_APART_USER] = "the other process belongs to another user",
+		[PL_APART_NAMESPACE] = "the other process is in another process or user namespace",
+		[PL_APART_SOCKET] = "the other process cannot be reached by a local socket",
+	};
+	struct local_state *state = local_state_get(peer->context, error);
+	struct local_invitation there;
+
+	if (!state)
+		return -ENOMEM;
+	if (!peer->same_host)
+		return pl_fail(error, -EHOSTUNREACH, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO,
+			       "the other process runs under another kernel");
+	if (local_invitation_decode(offer->blob, offer->blob_length, &there) < 0)
+		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
+			       "the other end's invitation to the local fabric is malformed");
+	peer->apart = probe(state, &there);
+	if (peer->apart == PL_APART_NOT)
+		return 0;
+	return pl_fail(error, -EPERM, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO, "%s", facts[peer->apart]);
+}

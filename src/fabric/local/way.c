@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* From a grant to a key, at its owner; from a key to a way, at the peer. */
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+
+/* -- the owner ------------------------------------------------------------------------------------ */
+
+/*
+ * The descriptor reaches all of the region, so it is given for a grant of all of it only; to who may only
+ * read, one that can only be read from.
+ */
+static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *key)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = key->id };
+	int fd, rc;
+
+	if (key->offset || key->length != key->memory->length)
+		return false;
+	fd = pl_memory_export_shared(key->memory, key->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC));
+	if (fd < 0)
+		return false;
+	record.size = (key->length + (size_t)page - 1) & ~((uint64_t)page - 1);
+	rc = local_side_send(endpoint, &record, fd);
+	close(fd);
+	return rc == 0;
+}
+
+int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
+		     uint8_t blob[PL_KEY_BLOB_MAX])
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+	struct local_key there = { .id = key->id, .gate = (uint32_t)key->id, .expires = key->expires };
+	const void *address = pl_memory_host_pointer(key->memory, key->offset);
+
+	if (there.gate < LOCAL_GATES && address && endpoint->own) {
+		there.number = (uint32_t)(key->id >> 32) | 1;
+		there.address = (uintptr_t)address;
+		there.ways = LOCAL_WAY_PROCESS;
+		if (grant && send_memory(endpoint, key))
+			there.ways |= LOCAL_WAY_MAPPED;
+		if (local_gate_open(endpoint->own, key, there.number) < 0)
+			there.ways = 0;
+	}
+	return local_key_encode(&there, blob);
+}
+
+/* -- the peer ------------------------------------------------------------------------------------- */
+
+static void forget(struct pl_remote *remote)
+{
+	struct local_access *access = remote->way;
+
+	if (access->mapping)
+		munmap(access->mapping, access->mapped);
+	pl_free(&remote->context->allocator, access);
+}
+
+static struct local_pending *find_pending(struct local_endpoint *endpoint, uint64_t key)
+{
+	pl_list_for_each(at, &endpoint->pending) {
+		struct local_pending *pending = pl_list_entry(at, struct local_pending, link);
+
+		if (pending->key == key)
+			return pending;
+	}
+	return NULL;
+}
+
+/* Takes the mapping that came for the key, if it is good for all that the remote region allows. */
+static bool take_mapping(struct local_endpoint *endpoint, const struct local_key *key, const struct pl_remote *remote,
+			 struct local_access *access)
+{
+	struct local_pending *pending = find_pending(endpoint, key->id);
+
+	if (!pending)
+		return false;
+	pl_list_remove(&pending->link);
+	endpoint->pending_count--;
+	access->mapping = pending->mapping;
+	access->mapped = pending->size;
+	access->base = pending->mapping;
+	if (remote->length > pending->size ||
+	    (!pending->writable && (remote->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC)))) {
+		munmap(access->mapping, access->mapped);
+		access->mapping = NULL;
+	}
+	pl_free(&endpoint->state->context->allocator, pending);
+	return access->mapping != NULL;
+}
+
+/* Whether the kernel lets this process copy; it asks for the same right for every access. */
+static bool may_copy(const struct local_endpoint *endpoint, const struct local_key *key)
+{
+	uint8_t byte;
+	struct iovec here = { .iov_base = &byte, .iov_len = 1 };
+	struct iovec there = { .iov_base = (void *)(uintptr_t)key->address, .iov_len = 1 };
+
+	/* What cannot be read may still be writable: that fails with EFAULT. */
+	return endpoint->process_fd >= 0 &&
+	       (process_vm_readv(endpoint->process, &here, 1, &there, 1, 0) >= 0 || errno == EFAULT);
+}
+
+static void find_way(struct local_endpoint *endpoint, const struct pl_remote *remote, struct local_access *access)
+{
+	struct local_key key;
+
+	access->way = &local_socket_way;
+	if (local_key_decode(remote->key, remote->key_length, &key) < 0 || !key.number || key.gate >= LOCAL_GATES ||
+	    !endpoint->gates || key.address + remote->length < key.address)
+		return;
+	access->gate = &endpoint->gates[key.gate];
+	access->number = key.number;
+	access->expires = key.expires;
+	if ((key.ways & LOCAL_WAY_MAPPED) && take_mapping(endpoint, &key, remote, access)) {
+		access->way = &local_mapped_way;
+	} else if ((key.ways & LOCAL_WAY_PROCESS) && may_copy(endpoint, &key)) {
+		access->base = (uint8_t *)(uintptr_t)key.address;
+		access->way = &local_process_way;
+	} else if (key.ways & LOCAL_WAY_PROCESS) {
+		access->way = &local_denied_way;
+	}
+}
+
+void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+	struct local_access *access = pl_zalloc(&endpoint->state->context->allocator, sizeof(*access));
+
+	if (!access)
+		return; /* the sockets need none */
+	access->endpoint = endpoint;
+	/* The descriptor was sent before the key that has come. */
+	local_side_drain(endpoint);
+	find_way(endpoint, remote, access);
+	remote->way = access;
+	remote->forget = forget;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations that this end's processor does: small ones at once, large ones in chunks by the engines, from a
+ * list that all endpoints of the context share, so that they end soon when they are cancelled.
+ */
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+
+/* One visit of an engine copies no more than this, so that sockets and timers get their turn. */
+#define VISIT (2 * LOCAL_CHUNK)
+/* An operation is worth waking one more engine for so many bytes of it. */
+#define BYTES_AN_ENGINE (4 * LOCAL_CHUNK)
+
+struct chunk {
+	struct pl_operation *operation;
+	const struct pl_segment *segment;
+	uint64_t at, length;
+};
+
+static struct local_work *work_of(struct pl_operation *operation)
+{
+	return (struct local_work *)operation->fabric;
+}
+
+static struct pl_operation *operation_of(struct pl_list *link)
+{
+	struct local_work *work = pl_list_entry(link, struct local_work, link);
+
+	return pl_container_of(work, struct pl_operation, fabric);
+}
+
+static bool moves(const struct pl_operation *operation)
+{
+	return operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
+}
+
+static int move(const struct pl_operation *operation, const struct pl_segment *segment, uint64_t at, uint64_t length,
+		struct pl_error *error)
+{
+	struct local_move request = { .memory = &segment->region->memory,
+				      .offset = segment->offset + at,
+				      .remote_offset = segment->remote_offset + at,
+				      .length = length,
+				      .write = operation->receipt.kind == PL_KIND_WRITE };
+
+	return local_move(segment->remote->way, &request, error);
+}
+
+/* Whether the processor reaches both ends of a segment. */
+static bool reaches(const struct pl_segment *segment)
+{
+	const struct local_access *access = segment->remote->way;
+
+	return access && access->way->move &&
+	       (!segment->region || pl_memory_host_pointer(&segment->region->memory, segment->offset));
+}
+
+/* -- at once -------------------------------------------------------------------------------------- */
+
+bool local_immediate(struct pl_endpoint *base, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	struct pl_error error;
+
+	(void)base;
+	/* Failures are left to post(), which finds them again. */
+	if (!reaches(segment) || segment->length > LOCAL_NOW)
+		return false;
+	operation->way = ((const struct local_access *)segment->remote->way)->way->reason;
+	if (!moves(operation))
+		return local_atomic(segment->remote->way, operation, &error) == 0;
+	return move(operation, segment, 0, segment->length, &error) == 0;
+}
+
+static void do_now(struct pl_operation *operation)
+{
+	struct pl_error error;
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
+		const struct pl_segment *segment = &operation->segments[i];
+
+		if (segment->length || operation->total == 0)
+			rc = move(operation, segment, 0, segment->length, &error);
+	}
+	if (rc < 0)
+		pl_operation_fail(operation, rc, &error);
+	pl_operation_part_done(operation);
+}
+
+/* -- by the engines ------------------------------------------------------------------------------- */
+
+/* Takes the next chunk; it keeps the operation alive by a part of its own. */
+static bool take_chunk(struct local_mover *mover, struct chunk *chunk)
+{
+	struct local_state *state = mover->state;
+	struct local_work *work;
+	uint64_t told;
+
+	pthread_mutex_lock(&state->lock);
+	if (pl_list_empty(&state->work)) {
+		mover->told = false;
+		(void)!read(mover->source.fd, &told, sizeof(told));
+		pthread_mutex_unlock(&state->lock);
+		return false;
+	}
+	work = pl_list_entry(state->work.next, struct local_work, link);
+	chunk->operation = operation_of(&work->link);
+	chunk->segment = &chunk->operation->segments[work->segment];
+	chunk->at = work->done;
+	chunk->length = PL_MIN(chunk->segment->length - work->done, (uint64_t)LOCAL_CHUNK);
+	work->done += chunk->length;
+	if (work->done == chunk->segment->length) {
+		work->segment++;
+		work->done = 0;
+	}
+	if (work->segment == chunk->operation->segment_count || atomic_load(&chunk->operation->status))
+		pl_list_remove(&work->link); /* with the list's part */
+	else
+		atomic_fetch_add(&chunk->operation->pending, 1);
+	pthread_mutex_unlock(&state->lock);
+	return true;
+}
+
+bool local_mover_ready(struct pl_source *source, uint32_t events)
+{
+	struct local_mover *mover = pl_container_of(source, struct local_mover, source);
+	struct chunk chunk;
+	uint64_t moved = 0;
+	bool any = false;
+
+	(void)events;
+	while (moved < VISIT && take_chunk(mover, &chunk)) {
+		struct pl_error error;
+		int rc = 0;
+
+		if (chunk.length && !atomic_load(&chunk.operation->status))
+			rc = move(chunk.operation, chunk.segment, chunk.at, chunk.length, &error);
+		if (rc < 0)
+			pl_operation_fail(chunk.operation, rc, &error);
+		pl_operation_part_done(chunk.operation);
+		moved += chunk.length;
+		any = true;
+	}
+	return any;
+}
+
+/* Makes the movers, when the first large operation comes.  state->lock */
+static int open_movers(struct local_state *state)
+{
+	struct pl_context *context = state->context;
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < context->engine_count; i++) {
+		struct local_mover *mover = &state->movers[i];
+
+		mover->state = state;
+		mover->engine = context->engines[i];
+		mover->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		mover->source.ready = local_mover_ready;
+		mover->source.pollable = true;
+		rc = mover->source.fd < 0 ? -errno : pl_source_add(mover->engine, &mover->source, EPOLLIN);
+	}
+	state->moving = rc == 0;
+	for (unsigned i = 0; rc < 0 && i < context->engine_count; i++) {
+		struct local_mover *mover = &state->movers[i];
+
+		if (mover->source.engine)
+			pl_source_remove(&mover->source);
+		if (mover->source.fd > 0)
+			close(mover->source.fd);
+		mover->source.fd = 0;
+	}
+	return rc;
+}
+
+/* Tells the home engine's mover, and others if it is much. */
+static void tell(struct local_state *state, const struct pl_engine *home, uint64_t total)
+{
+	struct pl_context *context = state->context;
+	uint64_t one = 1, count = PL_MAX(total / BYTES_AN_ENGINE, (uint64_t)1);
+	unsigned first = 0;
+
+	while (context->engines[first] != home)
+		first++;
+	for (unsigned i = 0; i < context->engine_count && i < count; i++) {
+		struct local_mover *mover = &state->movers[(first + i) % context->engine_count];
+
+		if (!mover->told)
+			(void)!write(mover->source.fd, &one, sizeof(one));
+		mover->told = true;
+	}
+}
+
+static void enlist(struct local_endpoint *endpoint, struct pl_operation *operation)
+{
+	struct local_state *state = endpoint->state;
+	struct local_work *work = work_of(operation);
+	struct pl_error error;
+	int rc = 0;
+
+	*work = (struct local_work){ .endpoint = endpoint };
+	pthread_mutex_lock(&state->lock);
+	if (!state->moving)
+		rc = open_movers(state);
+	if (rc == 0) {
+		pl_list_append(&state->work, &work->link);
+		tell(state, operation->home, operation->total);
+	}
+	pthread_mutex_unlock(&state->lock);
+	if (rc < 0) {
+		pl_fail_errno(&error, rc, "SYSTEM", "eventfd", NULL);
+		pl_operation_fail(operation, rc, &error);
+		pl_operation_part_done(operation);
+	}
+}
+
+void local_work_sweep(struct local_endpoint *endpoint)
+{
+	struct local_state *state = endpoint->state;
+	struct pl_list dropped;
+
+	pl_list_init(&dropped);
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each_safe(at, next, &state->work) {
+		struct local_work *work = pl_list_entry(at, struct local_work, link);
+
+		if (work->endpoint != endpoint || !atomic_load(&operation_of(at)->canceled))
+			continue;
+		pl_list_remove(at);
+		pl_list_append(&dropped, at);
+	}
+	pthread_mutex_unlock(&state->lock);
+	while (!pl_list_empty(&dropped)) {
+		struct pl_operation *operation = operation_of(dropped.next);
+
+		pl_list_remove(dropped.next);
+		pl_operation_part_done(operation);
+	}
+}
+
+/* -- posting -------------------------------------------------------------------------------------- */
+
+/* Whether all of the operation is for the processor of this end; says why in operation->way. */
+static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operation)
+{
+	const struct local_access *access = NULL;
+	bool ours = true;
+
+	for (unsigned i = 0; ours && i < operation->segment_count; i++) {
+		const struct pl_segment *segment = &operation->segments[i];
+
+		/* The source of a large message: nobody but this operation knows it. */
+		if (!segment->remote->way && pl_list_empty(&segment->remote->link))
+			local_imported(&endpoint->base, segment->remote);
+		access = segment->remote->way;
+		ours = reaches(segment);
+	}
+	operation->way = ours || (access && !access->way->move) ? access->way->reason : local_socket_way.reason;
+	return ours;
+}
+
+void local_post(struct pl_endpoint *base, struct pl_operation *operation)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+	bool ours = is_ours(endpoint, operation);
+	struct pl_error error;
+	int rc = -EAGAIN;
+
+	if (ours && !moves(operation))
+		rc = local_atomic(operation->segments->remote->way, operation, &error);
+	if (!ours || (!moves(operation) && rc == -EAGAIN)) {
+		operation->way = ours ? local_socket_way.reason : operation->way;
+		pl_tcp_fabric.post(endpoint->lanes, operation);
+		return;
+	}
+	atomic_fetch_or(&operation->rails, 1);
+	if (!moves(operation)) {
+		if (rc < 0)
+			pl_operation_fail(operation, rc, &error);
+		pl_operation_part_done(operation);
+	} else if (operation->total <= LOCAL_NOW) {
+		do_now(operation);
+	} else {
+		enlist(endpoint, operation);
+	}
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Input: what an end of the local fabric is told: a record of the side socket, an invitation and a key. */
+#include "fuzz.h"
+
+#include "fabric/local/record.h"
+
+static void record(const uint8_t *data)
+{
+	uint8_t again[LOCAL_RECORD];
+	struct local_record decoded;
+	int rc = local_record_decode(data, &decoded);
+
+	REQUIRE(rc == 0 || rc == -EPROTO);
+	if (rc)
+		return;
+	REQUIRE(decoded.type >= LOCAL_RECORD_GATES && decoded.type < LOCAL_RECORD_END && decoded.size > 0);
+	local_record_encode(&decoded, again);
+	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
+}
+
+static void invitation(const uint8_t *data, size_t size)
+{
+	uint8_t again[LOCAL_INVITATION];
+	struct local_invitation decoded;
+	int rc = local_invitation_decode(data, size, &decoded);
+
+	REQUIRE(rc == 0 || rc == -EPROTO);
+	REQUIRE(rc || size >= LOCAL_INVITATION);
+	if (rc)
+		return;
+	local_invitation_encode(&decoded, again);
+	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
+}
+
+static void key(const uint8_t *data, size_t size)
+{
+	uint8_t again[PL_KEY_BLOB_MAX];
+	struct local_key decoded;
+	int rc = local_key_decode(data, size, &decoded);
+
+	REQUIRE(rc == 0 || rc == -EPROTO);
+	REQUIRE((rc == 0) == (size == LOCAL_KEY));
+	if (rc)
+		return;
+	REQUIRE(local_key_encode(&decoded, again) == LOCAL_KEY);
+	REQUIRE(memcmp(again, data, LOCAL_KEY - 4) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size >= LOCAL_RECORD)
+		record(data);
+	invitation(data, size);
+	key(data, size);
+	return 0;
+}

@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The local fabric: the ways that it takes and what it says of them, the other process killed and stopped, other
+ * users and namespaces, and an end that sends, or leaves in shared memory, what it should not.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+#include "scenarios/scenario.h"
+#include "support/agent.h"
+#include "support/cases.h"
+
+#define LARGE (128u << 20)
+#define SIZE (64u << 10)
+/* A death is told by the kernel at once; this is for a busy machine. */
+#define SOON (3 * SECOND)
+
+static const struct setting threads = {
+	"threads", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, true, false
+};
+static const struct setting manual = {
+	"manual", "local", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
+};
+static const struct setting open_choice = { "auto", "auto", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
+					    false,  true,   false };
+
+/* -- ways ----------------------------------------------------------------------------------------- */
+
+static int write_some(struct scenario_environment *environment, struct pl_remote *remote, struct pl_region *region,
+		      uint64_t length, struct pl_receipt *receipt)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+	int status = pl_write(environment->near_peer, remote, 0, region, 0, length, NULL, &operation, &error);
+
+	return status ? status : await(environment, operation, receipt, &error);
+}
+
+static void check_reason(struct scenario_environment *environment, struct pl_remote *remote, struct pl_region *region,
+			 const char *word)
+{
+	struct pl_receipt receipt;
+
+	check_number(write_some(environment, remote, region, 100, &receipt), 0);
+	check_text(receipt.fabric, "local");
+	check_number(receipt.route, PL_ROUTE_DIRECT);
+	check_number(receipt.bytes_direct, 100);
+	check(strstr(receipt.reason, word));
+}
+
+static void ways(void *argument)
+{
+	struct pl_grant_options part = PL_GRANT_OPTIONS_INIT;
+	struct scenario_environment environment;
+	struct pl_region *allocated;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	buffer_open(&near, environment.near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	remote = share(&environment, allocated, environment.near_peer, NULL);
+	check_reason(&environment, remote, near.region, "mapped");
+	value_check(pl_region_address(allocated), 100, POISON);
+	pl_remote_release(remote);
+	/* A descriptor would reach more than was granted. */
+	part.length = 4096;
+	remote = share(&environment, allocated, environment.near_peer, &part);
+	check_reason(&environment, remote, near.region, "process_vm");
+	pl_remote_release(remote);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check_reason(&environment, remote, near.region, "process_vm");
+	value_check(far.bytes, 100, POISON);
+	pl_remote_release(remote);
+	check_number(pl_region_deregister(allocated), 0);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+/* The permissions that /proc/self/maps shows of the mapping that begins there, or "". */
+static void permissions(const void *address, char text[8])
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+
+	*text = '\0';
+	check(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		unsigned long begin;
+		char found[8];
+
+		if (sscanf(line, "%lx-%*x %7s", &begin, found) == 2 && begin == (unsigned long)address)
+			strcpy(text, found);
+	}
+	fclose(maps);
+}
+
+/* Who may only read gets a mapping that cannot be written, of a descriptor that cannot be made to be. */
+static void read_only(void *argument)
+{
+	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
+	struct scenario_environment environment;
+	const struct local_access *access;
+	struct pl_operation *operation;
+	struct pl_region *allocated;
+	struct pl_receipt receipt;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct buffer near;
+	void *mapping;
+	char text[8];
+
+	environment_open(&environment, argument);
+	buffer_open(&near, environment.near, SIZE, PL_ACCESS_LOCAL);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	options.rights = PL_ACCESS_READ;
+	remote = share(&environment, allocated, environment.near_peer, &options);
+	access = remote->way;
+	check(access->way == &local_mapped_way);
+	mapping = access->mapping;
+	permissions(mapping, text);
+	check_text(text, "r--s");
+	check(mprotect(mapping, SIZE, PROT_READ | PROT_WRITE) < 0);
+	check_number(write_some(&environment, remote, near.region, 8, NULL), -EACCES);
+	check_ok(pl_read(environment.near_peer, remote, 0, near.region, 0, SIZE, NULL, &operation, &error), &error);
+	complete(&environment, operation, &receipt);
+	check(strstr(receipt.reason, "mapped"));
+	value_check(near.bytes, SIZE, 0);
+	pl_remote_release(remote);
+	progress_until(&environment, (permissions(mapping, text), !*text));
+	check_number(pl_region_deregister(allocated), 0);
+	buffer_close(&near);
+	environment_close(&environment);
+}
+
+/* -- the other process dies, or stops ------------------------------------------------------------- */
+
+struct session {
+	struct agent agent;
+	struct scenario_environment environment; /* only near */
+	struct pl_peer *peer;
+	struct pl_remote *remote;
+	struct buffer buffer;
+	unsigned descriptors;
+};
+
+static void session_open(struct session *session, const struct setting *setting)
+{
+	struct pl_error error;
+
+	agent_start(&session->agent, &threads, LARGE);
+	session->environment = (struct scenario_environment){ .setting = setting };
+	/* The agent's goes with it. */
+	session->descriptors = open_descriptors() - 1;
+	session->environment.near = context_open(&threads);
+	check_ok(pl_connect(session->environment.near, session->agent.address, 0, &session->peer, &error), &error);
+	agent_accept(&session->agent);
+	check_ok(pl_remote_import(session->peer, session->agent.token, session->agent.token_length, 0, &session->remote,
+				  &error),
+		 &error);
+	buffer_open(&session->buffer, session->environment.near, LARGE, PL_ACCESS_ALL);
+}
+
+static void session_close(struct session *session)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	uint64_t until = clock_now() + SOON;
+
+	do {
+		check_number(pl_peer_query(session->peer, &info), 0);
+		check(clock_now() < until);
+	} while (info.connected);
+	pl_remote_release(session->remote);
+	pl_peer_close(session->peer);
+	buffer_close(&session->buffer);
+	pl_close(session->environment.near);
+	check_number(open_descriptors(), session->descriptors);
+}
+
+/* Writes until the other process is dead, and is known to be. */
+static void kill_target(void *argument)
+{
+	struct session session;
+	struct pl_operation *operation;
+	struct pl_error error;
+	uint64_t until;
+	int status = 0;
+
+	buffers_allocated = argument == &threads;
+	session_open(&session, &threads);
+	check_ok(pl_write(session.peer, session.remote, 0, session.buffer.region, 0, LARGE, NULL, &operation, &error),
+		 &error);
+	agent_kill(&session.agent);
+	until = clock_now() + SOON;
+	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -ECONNRESET);
+	while (status == 0) {
+		check(clock_now() < until);
+		status = pl_write(session.peer, session.remote, 0, session.buffer.region, 0, 8, NULL, &operation,
+				  &error);
+		if (status == 0)
+			status = pl_wait(operation, UINT64_MAX, NULL, &error);
+	}
+	check_one_of(status, -ECONNRESET, -ENOTCONN);
+	session_close(&session);
+}
+
+/* The agent writes to this process and is killed, or stopped, at that; then the region is revoked. */
+static void writer_ends(bool stopped, bool allocated)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct session session;
+	struct pl_error error;
+	uint64_t began;
+
+	buffers_allocated = allocated;
+	session_open(&session, &threads);
+	check_ok(pl_region_share(session.buffer.region, NULL, token, &length, &error), &error);
+	agent_write(&session.agent, token, length, LARGE);
+	usleep(3000);
+	if (stopped)
+		process_stop(session.agent.pid);
+	else
+		agent_kill(&session.agent);
+	began = clock_now();
+	check_number(pl_region_revoke(session.buffer.region, token, length), 0);
+	check(clock_now() - began < SOON);
+	if (stopped)
+		agent_kill(&session.agent);
+	session_close(&session);
+}
+
+static void kill_writer(void *argument)
+{
+	(void)argument;
+	writer_ends(false, false);
+	writer_ends(false, true);
+}
+
+static void stop_writer(void *argument)
+{
+	(void)argument;
+	writer_ends(true, false);
+	writer_ends(true, true);
+}
+
+/* Without threads, and with nothing but operations that are done at once, a death is noticed, too. */
+static void kill_unnoticed(void *argument)
+{
+	struct pl_options options = setting_options(&threads);
+	struct pl_operation *operation;
+	struct pl_context *context;
+	struct pl_remote *remote;
+	struct pl_region *region;
+	struct pl_error error;
+	struct pl_peer *peer;
+	struct agent agent;
+	uint64_t until;
+	int status = 0;
+
+	(void)argument;
+	buffers_allocated = true;
+	agent_start(&agent, &threads, SIZE);
+	options.progress = PL_PROGRESS_MANUAL;
+	context = context_open_with(&options);
+	check_ok(pl_connect(context, agent.address, 0, &peer, &error), &error);
+	agent_accept(&agent);
+	check_ok(pl_remote_import(peer, agent.token, agent.token_length, 0, &remote, &error), &error);
+	check_ok(pl_region_allocate(context, SIZE, PL_ACCESS_LOCAL, &region, &error), &error);
+	agent_kill(&agent);
+	until = clock_now() + SOON;
+	while (status == 0) {
+		check(clock_now() < until);
+		status = pl_write(peer, remote, 0, region, 0, 8, NULL, &operation, &error);
+		if (status == 0)
+			status = pl_wait(operation, UINT64_MAX, NULL, &error);
+	}
+	check_one_of(status, -ECONNRESET, -ENOTCONN);
+	pl_close(context);
+}
+
+/* -- who is not reached --------------------------------------------------------------------------- */
+
+static void become_another_user(int fd)
+{
+	(void)fd;
+	check(!setresgid(65534, 65534, 65534) && !setresuid(65534, 65534, 65534));
+}
+
+static void enter_user_namespace(int fd)
+{
+	(void)fd;
+	check(!unshare(CLONE_NEWUSER));
+}
+
+/* The ends find each other by sockets, and say why not otherwise; who insists is refused. */
+static void check_apart(void (*prepare)(int), const char *word)
+{
+	struct pl_options options = setting_options(&open_choice);
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_operation *operation;
+	struct pl_context *context;
+	struct pl_receipt receipt;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct buffer buffer;
+	struct pl_peer *peer;
+	struct agent agent;
+
+	agent_fork(&agent, &open_choice, SIZE, prepare);
+	agent_ready(&agent);
+	context = context_open_with(&options);
+	check_ok(pl_connect(context, agent.address, 0, &peer, &error), &error);
+	agent_accept(&agent);
+	check_number(pl_peer_query(peer, &info), 0);
+	check_text(info.fabric, "tcp");
+	check(info.same_host);
+	check_ok(pl_remote_import(peer, agent.token, agent.token_length, 0, &remote, &error), &error);
+	buffer_open(&buffer, context, SIZE, PL_ACCESS_LOCAL);
+	check_ok(pl_write(peer, remote, 0, buffer.region, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
+	check(strstr(receipt.reason, word));
+	pl_remote_release(remote);
+	pl_peer_close(peer);
+	buffer_close(&buffer);
+	pl_close(context);
+	options.fabric = "local";
+	context = context_open_with(&options);
+	check_status(pl_connect(context, agent.address, 0, &peer, &error), -EPROTO, &error);
+	check_text(error.id, "FABRIC-NONE");
+	check(strstr(error.message, word) || strstr(error.message, "user"));
+	pl_close(context);
+	agent_stop(&agent);
+}
+
+static void another_user(void *argument)
+{
+	(void)argument;
+	if (geteuid())
+		exit(SKIPPED);
+	check_apart(become_another_user, "another user");
+}
+
+static void another_namespace(void *argument)
+{
+	pid_t pid = process_fork();
+
+	(void)argument;
+	/* Some systems allow none. */
+	if (pid == 0)
+		_exit(unshare(CLONE_NEWUSER) ? SKIPPED : 0);
+	if (process_wait(pid))
+		exit(SKIPPED);
+	check_apart(enter_user_namespace, "namespace");
+}
+
+/* -- an end that does not keep to the rules ------------------------------------------------------- */
+
+static void send_bytes(struct scenario_environment *environment, const void *bytes, size_t length, int fd)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(environment->near_peer->endpoint);
+	struct iovec vector = { .iov_base = (void *)bytes, .iov_len = length };
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
+
+	if (fd >= 0) {
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+	}
+	check_number(sendmsg(endpoint->side.fd, &message, 0), length);
+}
+
+static void check_far_loses(struct scenario_environment *environment)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	uint64_t until = clock_now() + SOON;
+
+	do {
+		progress(environment);
+		check_number(pl_peer_query(environment->far_peer, &info), 0);
+		check(clock_now() < until);
+	} while (info.connected);
+}
+
+enum bad_record { BAD_MAGIC, BAD_NO_DESCRIPTOR, BAD_SHORT, BAD_GATES_TWICE, BAD_COUNT };
+
+static void bad_records(void *argument)
+{
+	for (enum bad_record bad = 0; bad < BAD_COUNT; bad++) {
+		struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = 1, .size = 4096 };
+		struct scenario_environment environment;
+		uint8_t bytes[LOCAL_RECORD];
+		int fd = memfd_create("bad", MFD_CLOEXEC);
+
+		environment_open(&environment, argument);
+		if (bad == BAD_GATES_TWICE)
+			record.type = LOCAL_RECORD_GATES;
+		local_record_encode(&record, bytes);
+		if (bad == BAD_MAGIC)
+			bytes[0] ^= 1;
+		send_bytes(&environment, bytes, bad == BAD_SHORT ? 7 : sizeof(bytes),
+			   bad == BAD_NO_DESCRIPTOR ? -1 : fd);
+		check_far_loses(&environment);
+		environment_close(&environment);
+		close(fd);
+	}
+}
+
+/* Descriptors of what could be taken away under the one who maps it: not mapped, and nothing worse. */
+static void bad_descriptors(void *argument)
+{
+	struct scenario_environment environment;
+	struct local_endpoint *far;
+	unsigned descriptors;
+
+	environment_open(&environment, argument);
+	far = local_endpoint_of(environment.far_peer->endpoint);
+	settle(&environment, 20);
+	descriptors = open_descriptors();
+	for (unsigned i = 0; i < 1000; i++) {
+		struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = i, .size = 8192 };
+		int fd = i % 3 ? memfd_create("bad", MFD_CLOEXEC | MFD_ALLOW_SEALING) : open("/dev/zero", O_RDWR);
+		uint8_t bytes[LOCAL_RECORD];
+
+		check(fd >= 0);
+		if (i % 3)
+			check(!ftruncate(fd, i % 3 == 1 ? 8192 : 4096));
+		if (i % 3 == 2)
+			check(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW));
+		local_record_encode(&record, bytes);
+		send_bytes(&environment, bytes, sizeof(bytes), fd);
+		close(fd);
+		if (i % 50 == 0)
+			settle(&environment, 5);
+	}
+	progress_until(&environment, open_descriptors() <= descriptors);
+	pl_engine_lock(environment.far_peer->home);
+	check_number(far->pending_count, 0);
+	pl_engine_unlock(environment.far_peer->home);
+	environment_close(&environment);
+}
+
+/* A peer that says for ever that it is copying: it is waited for once, and not for long. */
+static void gate_held(void *argument)
+{
+	struct scenario_environment environment;
+	struct local_endpoint *near;
+	uint8_t token[2][PL_TOKEN_MAX];
+	size_t length[2] = { PL_TOKEN_MAX, PL_TOKEN_MAX };
+	struct pl_remote *remotes[2];
+	struct pl_error error;
+	struct buffer far;
+
+	environment_open(&environment, argument);
+	near = local_endpoint_of(environment.near_peer->endpoint);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	for (unsigned i = 0; i < 2; i++) {
+		check_ok(pl_region_share(far.region, NULL, token[i], &length[i], &error), &error);
+		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
+	}
+	for (unsigned i = 0; i < LOCAL_GATES; i++) {
+		atomic_store(&near->gates[i].holders, UINT32_MAX - i);
+		if (i > 1)
+			atomic_store(&near->gates[i].open, i);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t began = clock_now();
+
+		check_number(pl_region_revoke(far.region, token[i], length[i]), 0);
+		check(clock_now() - began < (i ? SECOND / 2 : SOON));
+	}
+	pl_remote_release(remotes[0]);
+	pl_remote_release(remotes[1]);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		{ "ways", ways, &threads, 15 },
+		{ "ways, manual", ways, &manual, 15 },
+		{ "read only", read_only, &threads, 15 },
+		{ "read only, manual", read_only, &manual, 15 },
+		{ "kill target, mapped", kill_target, &threads, 15 },
+		{ "kill target, process_vm", kill_target, &manual, 15 },
+		{ "kill writer", kill_writer, NULL, 15 },
+		{ "stop writer", stop_writer, NULL, 15 },
+		{ "kill unnoticed", kill_unnoticed, NULL, 15 },
+		{ "another user", another_user, NULL, 15 },
+		{ "another namespace", another_namespace, NULL, 15 },
+		{ "bad records", bad_records, &threads, 15 },
+		{ "bad records, manual", bad_records, &manual, 15 },
+		{ "bad descriptors", bad_descriptors, &threads, 15 },
+		{ "gate held", gate_held, &threads, 15 },
+		{ "gate held, manual", gate_held, &manual, 15 },
+	};
+
+	return cases_run("local", cases, sizeof(cases) / sizeof(cases[0]));
+}
