@@ -86,6 +86,7 @@ static struct pl_context *open_context(const char *key)
 	struct pl_context *context;
 	struct pl_error error;
 
+	options.fabric = "tcp";
 	options.key = key;
 	options.key_length = key ? strlen(key) : 0;
 	options.operation_timeout = OPERATION_TIMEOUT;

@@ -59,9 +59,9 @@ bool pl_immediate(struct pl_operation *operation, const struct pl_segment *segme
 	atomic_store(&operation->state, PL_DONE);
 	if (handle) {
 		operation->has_handle = true;
-		pthread_mutex_lock(&context->handle_lock);
+		pl_lock_take(&context->handle_lock);
 		pl_list_append(&context->handles, &operation->handle_link);
-		pthread_mutex_unlock(&context->handle_lock);
+		pl_lock_release(&context->handle_lock);
 		*handle = operation;
 	} else {
 		pl_completion_push(context, operation);
