@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is plugged in where: GPUs, RDMA cards and NVMe drives, the PCI tree above them, and how good the
+ * way between any two of them is.  It is read once from files (sysroot.h) or from a topology file of
+ * NCCL's, and then only looked at: it needs no lock.
+ *
+ * Elements name each other by their index in the arrays; -1 is none.  Texts hold no control characters.
+ */
+#ifndef PL_TOPOLOGY_H
+#define PL_TOPOLOGY_H
+
+#include "base/base.h"
+#include "topology/sysroot.h"
+
+#define PL_PCI_ADDRESS_MAX 24 /* "0000:3b:00.0"; a host bridge is "pci0000:3a", a processor of a file "cpu0" */
+#define PL_PCI_BARS 6
+
+/* As nvidia-smi defines them; a smaller one is better. */
+enum pl_path_class {
+	PL_PATH_PIX,  /* one PCI bridge (switch) at most */
+	PL_PATH_PXB,  /* several bridges, no host bridge */
+	PL_PATH_PHB,  /* one host bridge */
+	PL_PATH_NODE, /* several host bridges of one NUMA node */
+	PL_PATH_SYS,  /* the link between NUMA nodes */
+};
+
+enum pl_pci_kind {
+	PL_PCI_HOST_BRIDGE, /* of sysfs' pciDDDD:BB; or a processor of a topology file */
+	PL_PCI_ROOT_PORT,
+	PL_PCI_UPSTREAM, /* of a switch; in a topology file it stands for the whole switch */
+	PL_PCI_DOWNSTREAM,
+	PL_PCI_BRIDGE, /* to conventional PCI, or from it */
+	PL_PCI_ENDPOINT,
+};
+
+/* A PCI Express link; 0 where it is not known. */
+struct pl_pci_link {
+	uint32_t speed; /* millions of transfers per second and lane */
+	uint32_t width; /* lanes */
+};
+
+struct pl_pci_bar {
+	uint64_t start, size; /* 0: not there; where it is there and start is 0, it has no address */
+	uint64_t sizes; /* those that it can be resized to: bit n stands for 2^n MiB; 0: not resizable, or not known */
+	bool prefetchable, is64;
+};
+
+/* What only a privileged reader sees of configuration space, as the kernel cuts it after 64 bytes for others. */
+struct pl_pci_config {
+	bool express;  /* the PCI Express capability was read; what follows is valid then */
+	bool extended; /* the extended capabilities were read; acs and ats are valid then */
+	bool acs, ats; /* the capability is there */
+	bool ats_enabled;
+	uint8_t port_type; /* of the Express capability */
+	uint16_t acs_capability, acs_control;
+	uint16_t payload, payload_supported, read_request; /* bytes */
+};
+
+#define PL_ACS_SOURCE_VALIDATION 0x01
+#define PL_ACS_REQUEST_REDIRECT 0x04
+#define PL_ACS_COMPLETION_REDIRECT 0x08
+#define PL_ACS_UPSTREAM_FORWARDING 0x10
+#define PL_ACS_DIRECT_TRANSLATED 0x40
+
+/* A device, or a bridge above one.  Others (memory controllers, sound, ...) are left out. */
+struct pl_pci_node {
+	char address[PL_PCI_ADDRESS_MAX];
+	enum pl_pci_kind kind;
+	int parent, child, next; /* the tree: first child, next of the same parent */
+	uint16_t vendor, device, subsystem_vendor, subsystem_device;
+	uint32_t class; /* 24 bits */
+	int numa;       /* -1: not known */
+	int iommu_group;
+	char iommu_type[16]; /* "DMA", "DMA-FQ", "identity"; empty if not known */
+	char driver[32];     /* empty if none is bound */
+	bool virtual_function;
+	/* The link towards the root: what it does now, and what both of its ends can. */
+	struct pl_pci_link now, best;
+	/* What this port itself says of the link below it. */
+	struct pl_pci_link below_now, below_best;
+	struct pl_pci_bar bars[PL_PCI_BARS];
+	struct pl_pci_config config;
+};
+
+enum pl_gpu_vendor { PL_GPU_NVIDIA, PL_GPU_AMD, PL_GPU_INTEL, PL_GPU_OTHER };
+
+struct pl_gpu {
+	int node; /* always there */
+	enum pl_gpu_vendor vendor;
+	char model[64]; /* as its driver calls it; may be empty */
+};
+
+struct pl_rdma_gid {
+	unsigned index;
+	char gid[40];
+	char type[20]; /* "IB/RoCE v1", "RoCE v2" */
+	char netdev[16];
+};
+
+struct pl_rdma_port {
+	unsigned number;
+	char state[24], physical[24]; /* "ACTIVE", "LinkUp" */
+	char link_layer[16];          /* "InfiniBand", "Ethernet" */
+	uint64_t rate;                /* bits per second; 0: not known */
+	uint32_t lid, sm_lid;
+	struct pl_rdma_gid *gids; /* those that are not zero */
+	size_t gid_count;
+};
+
+struct pl_netdev {
+	char name[16], state[16], address[24];
+	uint32_t mtu;
+	int64_t speed; /* Mbit/s; -1: not known */
+};
+
+/* An RDMA device; or a card that should be one, and is not: `name` is empty then. */
+struct pl_card {
+	int node;          /* -1: a device of software over a network device that has none */
+	char name[64];     /* "mlx5_0" */
+	char uverbs[16];   /* "uverbs0" */
+	char type[32];     /* hca_type */
+	char firmware[32]; /* fw_ver */
+	char board[32];    /* board_id */
+	char guid[24];     /* node_guid */
+	bool software;     /* soft-RoCE, soft-iWARP */
+	struct pl_rdma_port *ports;
+	size_t port_count;
+	struct pl_netdev *netdevs;
+	size_t netdev_count;
+};
+
+struct pl_nvme {
+	int node;
+	char name[16], model[48];
+};
+
+struct pl_numa_node {
+	int id;
+	char cpus[128];  /* "0-31,64-95" */
+	char cpu[64];    /* the model, from a topology file its vendor; may be empty */
+	uint64_t memory; /* bytes; 0: not known */
+};
+
+/* From a GPU to a card. */
+struct pl_path {
+	int gpu, card;
+	enum pl_path_class class;
+	uint64_t bandwidth; /* bytes per second that the narrowest link carries now; 0: not known */
+	uint64_t possible;  /* the same with all links at their best */
+	int narrowest;      /* the node above which that link is; -1: the card's port, or not known */
+	bool redirected;    /* ACS sends what could stay in a switch through the root */
+	bool usable;        /* the card is an RDMA device and has an active port */
+	bool best;
+};
+
+struct pl_topology {
+	struct pl_pci_node *nodes;
+	struct pl_gpu *gpus;
+	struct pl_card *cards;
+	struct pl_nvme *drives;
+	struct pl_numa_node *numa;
+	struct pl_path *paths; /* gpu_count times card_count: paths[gpu * card_count + card] */
+	size_t node_count, gpu_count, card_count, drive_count, numa_count, path_count;
+	bool is_virtual;    /* a virtual machine */
+	char platform[96];  /* manufacturer and product; may be empty */
+	char file[256];     /* the topology file that was followed; empty if none was */
+	bool file_foreign;  /* none of its devices is on this machine */
+	size_t file_absent; /* GPUs and cards of this machine that the file does not have */
+	char ignored[256];  /* a topology file that was named in the environment and not followed */
+};
+
+struct pl_topology_options {
+	const char *nccl_file;     /* NULL: in a virtual machine the one that it names itself */
+	const char *nccl_variable; /* what NCCL_TOPO_FILE says, NULL if it is not to count */
+};
+
+/* options may be NULL. What cannot be read is left out; only -ENOMEM and a bad topology file are failures. */
+int pl_topology_read(struct pl_topology **ret, struct pl_sysroot *root, const struct pl_topology_options *options,
+		     struct pl_error *error);
+void pl_topology_free(struct pl_topology *topology);
+
+/* The node with this address, -1 if there is none. */
+int pl_topology_find(const struct pl_topology *topology, const char *address);
+
+/* "PIX" ... "SYS". */
+const char *pl_path_class_name(enum pl_path_class class);
+/* The class of the way between any two nodes. */
+enum pl_path_class pl_topology_class(const struct pl_topology *topology, int a, int b);
+const struct pl_path *pl_topology_path(const struct pl_topology *topology, size_t gpu, size_t card);
+
+/* What a link carries after its line code, in bytes per second and direction; 0 if it is not known. */
+uint64_t pl_pci_link_rate(struct pl_pci_link link);
+/*
+ * Whether the link above a node is slower or narrower than both of its ends can be.  A GPU that is idle
+ * lowers its speed to save power, which is no defect: pl_topology_idle() then.
+ */
+bool pl_topology_degraded(const struct pl_topology *topology, int node);
+bool pl_topology_idle(const struct pl_topology *topology, int node);
+
+#define PL_REASON_MAX 200
+
+/* Why a path is as it is, one sentence each; how many there are. */
+size_t pl_topology_reasons(const struct pl_topology *topology, const struct pl_path *path,
+			   char (*reasons)[PL_REASON_MAX], size_t room);
+
+/* -- choosing a card ----------------------------------------------------------------------------- */
+
+struct pl_card_rank {
+	unsigned card;
+	enum pl_path_class class;
+	uint64_t bandwidth;
+	bool usable;
+};
+
+/*
+ * RDMA devices, best first, for the memory of a GPU or of a NUMA node of the host (-1: any).  ranks has
+ * room for card_count.  How many there are, or -ENOENT if there is no such GPU.
+ */
+int pl_topology_rank_gpu(const struct pl_topology *topology, const char *address, struct pl_card_rank *ranks);
+int pl_topology_rank_numa(const struct pl_topology *topology, int numa, struct pl_card_rank *ranks);
+
+#endif
