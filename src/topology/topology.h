@@ -123,6 +123,7 @@ struct pl_card {
 	char board[32];    /* board_id */
 	char guid[24];     /* node_guid */
 	bool software;     /* soft-RoCE, soft-iWARP */
+	bool described;    /* all that is known of it is in a topology file */
 	struct pl_rdma_port *ports;
 	size_t port_count;
 	struct pl_netdev *netdevs;
@@ -136,6 +137,7 @@ struct pl_nvme {
 
 struct pl_numa_node {
 	int id;
+	int socket;      /* -1: not known */
 	char cpus[128];  /* "0-31,64-95" */
 	char cpu[64];    /* the model, from a topology file its vendor; may be empty */
 	uint64_t memory; /* bytes; 0: not known */
@@ -196,6 +198,9 @@ uint64_t pl_pci_link_rate(struct pl_pci_link link);
  */
 bool pl_topology_degraded(const struct pl_topology *topology, int node);
 bool pl_topology_idle(const struct pl_topology *topology, int node);
+
+/* "16 GT/s x16", "unknown"; returns buffer. */
+char *pl_pci_link_text(char *buffer, size_t size, struct pl_pci_link link);
 
 #define PL_REASON_MAX 200
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* RDMA devices, from sysfs' class of them. */
+#include "topology/build.h"
+
+#include <stdlib.h>
+
+static void read_text(struct pl_sysroot *root, char *to, size_t size, const char *device, const char *file)
+{
+	char text[256];
+
+	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/%s", device, file) > 0)
+		topology_copy(to, size, text);
+}
+
+/* Where a device is in the PCI tree; one of software is where the network device below it is. */
+static int find_node(struct pl_topology *topology, struct pl_sysroot *root, const char *device, bool *software)
+{
+	char path[PL_SYSROOT_PATH_MAX], parent[64];
+
+	*software = false;
+	if (pl_sysroot_resolve(root, path, sizeof(path), "sys/class/infiniband/%s/device", device) == 0)
+		return topology_node_chain(topology, root, path);
+	*software = true;
+	if (pl_sysroot_text(root, parent, sizeof(parent), "sys/class/infiniband/%s/parent", device) > 0 &&
+	    !strchr(parent, '/') &&
+	    pl_sysroot_resolve(root, path, sizeof(path), "sys/class/net/%s/device", parent) == 0)
+		return topology_node_chain(topology, root, path);
+	return -ENOENT;
+}
+
+/* The one that user space opens, /dev/infiniband/uverbsN. */
+static void find_uverbs(struct pl_sysroot *root, const struct pl_sysroot_list *list, struct pl_card *card)
+{
+	char device[64];
+
+	for (size_t i = 0; i < list->count; i++)
+		if (pl_sysroot_text(root, device, sizeof(device), "sys/class/infiniband_verbs/%s/ibdev",
+				    list->names[i]) > 0 &&
+		    !strcmp(device, card->name))
+			TOPOLOGY_COPY(card->uverbs, list->names[i]);
+}
+
+/* The card that a topology file has there; what is here counts more than what it says. */
+static int find_described(struct pl_topology *topology, int node)
+{
+	for (size_t i = 0; i < topology->card_count && node >= 0; i++) {
+		struct pl_card *card = &topology->cards[i];
+
+		if (card->node != node || !card->described)
+			continue;
+		free(card->ports);
+		free(card->netdevs);
+		*card = (struct pl_card){ .node = node };
+		return (int)i;
+	}
+	return -1;
+}
+
+static int read_card(struct pl_topology *topology, struct pl_sysroot *root, const struct pl_sysroot_list *uverbs,
+		     const char *name)
+{
+	char parent[16] = "";
+	bool software;
+	int node = find_node(topology, root, name, &software), index, rc;
+	struct pl_card *card;
+
+	if (node < 0 && node != -ENOENT)
+		return node;
+	index = find_described(topology, node);
+	if (index < 0)
+		index = topology_card_add(topology, PL_MAX(node, -1), name);
+	if (index < 0)
+		return index;
+	card = &topology->cards[index];
+	TOPOLOGY_COPY(card->name, name);
+	card->software = software;
+	read_text(root, card->type, sizeof(card->type), name, "hca_type");
+	read_text(root, card->firmware, sizeof(card->firmware), name, "fw_ver");
+	read_text(root, card->board, sizeof(card->board), name, "board_id");
+	read_text(root, card->guid, sizeof(card->guid), name, "node_guid");
+	find_uverbs(root, uverbs, card);
+	rc = topology_read_ports(card, root);
+	if (rc == 0 && software) {
+		read_text(root, parent, sizeof(parent), name, "parent");
+		rc = topology_netdev_add(card, root, parent);
+	} else if (rc == 0 && node >= 0) {
+		rc = topology_read_netdevs(card, root, topology->nodes[node].address);
+	}
+	return PL_MIN(rc, 0);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
+int topology_read_cards(struct pl_topology *topology, struct pl_sysroot *root)
+{
+	struct pl_sysroot_list list, uverbs;
+	int rc = 0;
+
+	if (pl_sysroot_list(root, &list, "sys/class/infiniband") < 0)
+		return 0;
+	pl_sysroot_list(root, &uverbs, "sys/class/infiniband_verbs");
+	/* mlx5_2 is in front of mlx5_10. */
+	if (list.count)
+		qsort(list.names, list.count, sizeof(*list.names), compare_names);
+	for (size_t i = 0; i < list.count && rc != -ENOMEM; i++)
+		rc = read_card(topology, root, &uverbs, list.names[i]);
+	pl_sysroot_list_free(&uverbs);
+	pl_sysroot_list_free(&list);
+	return rc == -ENOMEM ? rc : 0;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which card is best for a GPU, or for memory of the host: one that works, that is not much slower than
+ * another one, that is near, and that no other GPU has already if there is as good a one that is free.
+ */
+#include "topology/build.h"
+
+#include <stdlib.h>
+
+struct candidate {
+	struct pl_card_rank rank;
+	bool software, slow, best;
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct candidate *left = a, *right = b;
+
+	if (left->best != right->best)
+		return left->best ? -1 : 1;
+	if (left->rank.usable != right->rank.usable)
+		return left->rank.usable ? -1 : 1;
+	if (left->software != right->software)
+		return left->software ? 1 : -1;
+	if (left->slow != right->slow)
+		return left->slow ? 1 : -1;
+	if (left->rank.class != right->rank.class)
+		return left->rank.class < right->rank.class ? -1 : 1;
+	if (left->rank.bandwidth != right->rank.bandwidth)
+		return left->rank.bandwidth > right->rank.bandwidth ? -1 : 1;
+	return left->rank.card < right->rank.card ? -1 : left->rank.card > right->rank.card;
+}
+
+/* As good as each other, but for their numbers. */
+static bool equal(const struct candidate *a, const struct candidate *b)
+{
+	return a->rank.usable == b->rank.usable && a->software == b->software && a->slow == b->slow &&
+	       a->rank.class == b->rank.class && a->rank.bandwidth == b->rank.bandwidth;
+}
+
+/* A way that carries less than half of what another one does is worth a longer one.  Then best first. */
+static void sort(struct candidate *candidates, size_t count)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (candidates[i].rank.usable && !candidates[i].software)
+			most = PL_MAX(most, candidates[i].rank.bandwidth);
+	for (size_t i = 0; i < count; i++)
+		candidates[i].slow = candidates[i].rank.bandwidth && candidates[i].rank.bandwidth < most / 2;
+	qsort(candidates, count, sizeof(*candidates), compare);
+}
+
+static void of_gpu(const struct pl_topology *topology, size_t gpu, struct candidate *candidates)
+{
+	for (size_t i = 0; i < topology->card_count; i++) {
+		const struct pl_path *path = pl_topology_path(topology, gpu, i);
+
+		candidates[i] = (struct candidate){
+			.rank = { (unsigned)i, path->class, path->bandwidth, path->usable },
+			.software = topology->cards[i].software,
+			.best = path->best,
+		};
+	}
+	sort(candidates, topology->card_count);
+}
+
+/* Gives each GPU a card of those that are best for it, as few GPUs a card as can be. */
+struct match {
+	size_t gpus, cards;
+	bool *good;     /* gpus times cards: as good as the best one */
+	bool *seen;     /* cards */
+	int *card;      /* of each GPU; -1: none yet */
+	unsigned *load; /* of each card */
+	unsigned limit; /* GPUs a card */
+};
+
+/* Finds room for a GPU, if need be by moving others. */
+static bool place(struct match *match, size_t gpu)
+{
+	for (size_t card = 0; card < match->cards; card++) {
+		bool free;
+
+		if (!match->good[gpu * match->cards + card] || match->seen[card])
+			continue;
+		match->seen[card] = true;
+		free = match->load[card] < match->limit;
+		for (size_t other = 0; other < match->gpus && !free; other++)
+			if (match->card[other] == (int)card && place(match, other)) {
+				match->load[card]--;
+				free = true;
+			}
+		if (!free)
+			continue;
+		match->card[gpu] = (int)card;
+		match->load[card]++;
+		return true;
+	}
+	return false;
+}
+
+static void match_all(struct match *match)
+{
+	size_t left = match->gpus;
+
+	for (match->limit = 1; left && match->limit <= match->gpus; match->limit++)
+		for (size_t gpu = 0; gpu < match->gpus; gpu++) {
+			if (match->card[gpu] >= 0)
+				continue;
+			memset(match->seen, 0, match->cards * sizeof(*match->seen));
+			left -= place(match, gpu);
+		}
+}
+
+int topology_choose(struct pl_topology *topology)
+{
+	size_t gpus = topology->gpu_count, cards = topology->card_count;
+	struct candidate *candidates = calloc(cards, sizeof(*candidates));
+	struct match match = {
+		.gpus = gpus,
+		.cards = cards,
+		.good = calloc(gpus * cards, sizeof(*match.good)),
+		.seen = calloc(cards, sizeof(*match.seen)),
+		.card = calloc(gpus, sizeof(*match.card)),
+		.load = calloc(cards, sizeof(*match.load)),
+	};
+	int rc = candidates && match.good && match.seen && match.card && match.load ? 0 : -ENOMEM;
+
+	for (size_t gpu = 0; gpu < gpus && rc == 0; gpu++) {
+		match.card[gpu] = -1;
+		of_gpu(topology, gpu, candidates);
+		for (size_t i = 0; i < cards && equal(&candidates[i], &candidates[0]); i++)
+			match.good[gpu * cards + candidates[i].rank.card] = true;
+	}
+	if (rc == 0)
+		match_all(&match);
+	for (size_t gpu = 0; gpu < gpus && rc == 0; gpu++)
+		if (match.card[gpu] >= 0)
+			topology->paths[gpu * cards + (size_t)match.card[gpu]].best = true;
+	free(candidates);
+	free(match.good);
+	free(match.seen);
+	free(match.card);
+	free(match.load);
+	return rc;
+}
+
+/* Only RDMA devices: what is none cannot be opened. */
+static int give(const struct pl_topology *topology, const struct candidate *candidates, struct pl_card_rank *ranks)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < topology->card_count; i++)
+		if (topology->cards[candidates[i].rank.card].name[0])
+			ranks[count++] = candidates[i].rank;
+	return count;
+}
+
+int pl_topology_rank_gpu(const struct pl_topology *topology, const char *address, struct pl_card_rank *ranks)
+{
+	struct candidate *candidates;
+	int node = pl_topology_find(topology, address), count;
+	size_t gpu = 0;
+
+	while (gpu < topology->gpu_count && topology->gpus[gpu].node != node)
+		gpu++;
+	if (node < 0 || gpu == topology->gpu_count)
+		return -ENOENT;
+	candidates = calloc(topology->card_count + 1, sizeof(*candidates));
+	if (!candidates)
+		return -ENOMEM;
+	of_gpu(topology, gpu, candidates);
+	count = give(topology, candidates, ranks);
+	free(candidates);
+	return count;
+}
+
+int pl_topology_rank_numa(const struct pl_topology *topology, int numa, struct pl_card_rank *ranks)
+{
+	struct candidate *candidates = calloc(topology->card_count + 1, sizeof(*candidates));
+	int count;
+
+	if (!candidates)
+		return -ENOMEM;
+	for (size_t i = 0; i < topology->card_count; i++) {
+		const struct pl_card *card = &topology->cards[i];
+		int place = topology_card_numa(topology, card);
+
+		candidates[i] = (struct candidate){
+			.rank = { (unsigned)i, numa < 0 || place == numa ? PL_PATH_NODE : PL_PATH_SYS,
+				  topology_card_rate(topology, card), topology_card_usable(topology, card) },
+			.software = card->software,
+		};
+	}
+	sort(candidates, topology->card_count);
+	count = give(topology, candidates, ranks);
+	free(candidates);
+	return count;
+}

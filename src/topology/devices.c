@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* GPUs, drives, and cards without an RDMA device, by PCI class and vendor. */
+#include "topology/build.h"
+
+#include <stdio.h>
+
+#define CLASS_DISPLAY 0x03
+#define CLASS_ACCELERATOR 0x12
+
+bool topology_is_gpu(const struct pl_pci_node *node, enum pl_gpu_vendor *vendor)
+{
+	uint32_t base = node->class >> 16;
+
+	if (node->virtual_function || (base != CLASS_DISPLAY && base != CLASS_ACCELERATOR))
+		return false;
+	switch (node->vendor) {
+	case PCI_VENDOR_NVIDIA:
+		*vendor = PL_GPU_NVIDIA;
+		return true;
+	case PCI_VENDOR_AMD:
+		*vendor = PL_GPU_AMD;
+		return true;
+	case PCI_VENDOR_INTEL:
+		*vendor = PL_GPU_INTEL;
+		/* Where the processor's own one always is. */
+		return strcmp(node->address, "0000:00:02.0") != 0;
+	default:
+		*vendor = PL_GPU_OTHER;
+		return base == CLASS_ACCELERATOR;
+	}
+}
+
+bool topology_is_rdma_card(const struct pl_pci_node *node)
+{
+	uint32_t class = node->class >> 8;
+
+	if (class == PCI_CLASS_INFINIBAND)
+		return true;
+	return class == PCI_CLASS_ETHERNET &&
+	       (node->vendor == PCI_VENDOR_MELLANOX ||
+		(node->vendor == PCI_VENDOR_AMAZON && (node->device & 0xfff0) == 0xefa0));
+}
+
+int topology_gpu_add(struct pl_topology *topology, int node, enum pl_gpu_vendor vendor)
+{
+	int index = TOPOLOGY_ADD(topology->gpus, topology->gpu_count, TOPOLOGY_GPUS_MAX);
+
+	if (index < 0)
+		return index;
+	topology->gpus[index].node = node;
+	topology->gpus[index].vendor = vendor;
+	return index;
+}
+
+int topology_card_add(struct pl_topology *topology, int node, const char *name)
+{
+	int index = TOPOLOGY_ADD(topology->cards, topology->card_count, TOPOLOGY_CARDS_MAX);
+
+	if (index < 0)
+		return index;
+	topology->cards[index].node = node;
+	TOPOLOGY_COPY(topology->cards[index].name, name);
+	return index;
+}
+
+/* The name that the driver of an NVIDIA GPU has for it. */
+static void name_gpu(struct pl_topology *topology, struct pl_sysroot *root, struct pl_gpu *gpu)
+{
+	char text[2048], *model;
+
+	if (gpu->vendor != PL_GPU_NVIDIA || gpu->model[0] ||
+	    pl_sysroot_text(root, text, sizeof(text), "proc/driver/nvidia/gpus/%s/information",
+			    topology->nodes[gpu->node].address) <= 0)
+		return;
+	model = strstr(text, "Model:");
+	if (!model)
+		return;
+	model += strlen("Model:");
+	model += strspn(model, " \t");
+	model[strcspn(model, "\n")] = '\0';
+	TOPOLOGY_COPY(gpu->model, model);
+}
+
+int topology_read_names(struct pl_topology *topology, struct pl_sysroot *root)
+{
+	for (size_t i = 0; i < topology->gpu_count; i++)
+		name_gpu(topology, root, &topology->gpus[i]);
+	return 0;
+}
+
+static int add_drive(struct pl_topology *topology, struct pl_sysroot *root, int node)
+{
+	int index = TOPOLOGY_ADD(topology->drives, topology->drive_count, TOPOLOGY_CARDS_MAX);
+	struct pl_nvme *drive;
+	struct pl_sysroot_list list;
+
+	if (index < 0)
+		return index;
+	drive = &topology->drives[index];
+	drive->node = node;
+	if (pl_sysroot_list(root, &list, "sys/bus/pci/devices/%s/nvme", topology->nodes[node].address) == 0 &&
+	    list.count) {
+		TOPOLOGY_COPY(drive->name, list.names[0]);
+		pl_sysroot_text(root, drive->model, sizeof(drive->model), "sys/bus/pci/devices/%s/nvme/%s/model",
+				topology->nodes[node].address, list.names[0]);
+	}
+	pl_sysroot_list_free(&list);
+	return 0;
+}
+
+static bool has_card(const struct pl_topology *topology, int node)
+{
+	for (size_t i = 0; i < topology->card_count; i++)
+		if (topology->cards[i].node == node)
+			return true;
+	return false;
+}
+
+/* Only what matters gets a node: a large machine has hundreds of functions that do not. */
+bool topology_is_of_interest(struct pl_sysroot *root, const char *address)
+{
+	uint64_t class, vendor;
+
+	if (pl_sysroot_number(root, 10, &class, "sys/bus/pci/devices/%s/class", address) < 0)
+		return false;
+	switch (class >> 8) {
+	case PCI_CLASS_NVME:
+	case PCI_CLASS_INFINIBAND:
+		return true;
+	case PCI_CLASS_ETHERNET:
+		return pl_sysroot_number(root, 10, &vendor, "sys/bus/pci/devices/%s/vendor", address) == 0 &&
+		       (vendor == PCI_VENDOR_MELLANOX || vendor == PCI_VENDOR_AMAZON);
+	default:
+		return class >> 16 == CLASS_DISPLAY || class >> 16 == CLASS_ACCELERATOR;
+	}
+}
+
+static int add_device(struct pl_topology *topology, struct pl_sysroot *root, const char *address)
+{
+	char path[PL_SYSROOT_PATH_MAX], bridge[PL_PCI_ADDRESS_MAX + 8];
+	enum pl_gpu_vendor vendor;
+	int node;
+
+	if (pl_sysroot_resolve(root, path, sizeof(path), "sys/bus/pci/devices/%s", address) < 0)
+		return 0;
+	if (!strncmp(path, "sys/bus/", 8)) {
+		/* No link, so nothing is known of where it is but its domain. */
+		snprintf(bridge, sizeof(bridge), "pci%.*s:00", (int)strcspn(address, ":"), address);
+		snprintf(path, sizeof(path), "%s/%s", bridge, address);
+	}
+	node = topology_node_chain(topology, root, path);
+	if (node < 0)
+		return node;
+	if (topology_is_gpu(&topology->nodes[node], &vendor))
+		node = topology_gpu_add(topology, node, vendor);
+	else if (topology->nodes[node].class >> 8 == PCI_CLASS_NVME)
+		node = add_drive(topology, root, node);
+	else if (topology_is_rdma_card(&topology->nodes[node]) && !topology->nodes[node].virtual_function &&
+		 !has_card(topology, node))
+		node = topology_card_add(topology, node, "");
+	return PL_MIN(node, 0);
+}
+
+int topology_read_devices(struct pl_topology *topology, struct pl_sysroot *root)
+{
+	struct pl_sysroot_list list;
+	int rc = 0;
+
+	if (pl_sysroot_list(root, &list, "sys/bus/pci/devices") < 0)
+		return 0;
+	for (size_t i = 0; i < list.count && rc != -ENOMEM; i++)
+		if (topology_is_pci_address(list.names[i], strlen(list.names[i])) &&
+		    topology_is_of_interest(root, list.names[i]))
+			rc = add_device(topology, root, list.names[i]);
+	pl_sysroot_list_free(&list);
+	return rc == -ENOMEM ? rc : 0;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Topology files of NCCL's: processors, below them what is plugged in.  A bridge in them is a whole switch.
+ */
+#include "topology/build.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DEPTH_MAX 64
+
+struct file {
+	struct topology_xml xml;
+	struct pl_topology *topology;
+	int stack[DEPTH_MAX + 1]; /* the node of each open element, -1 where it has none */
+	size_t depth;
+};
+
+static const char *attribute(const char *const *attributes, const char *name)
+{
+	for (; *attributes; attributes += 2)
+		if (!strcmp(attributes[0], name))
+			return attributes[1];
+	return "";
+}
+
+/* A number up to a limit, whatever follows it; otherwise 0. */
+static uint64_t number(const char *const *attributes, const char *name, int base, uint64_t limit)
+{
+	const char *text = attribute(attributes, name);
+	uint64_t value = isxdigit((unsigned char)text[0]) ? strtoull(text, NULL, base) : 0;
+
+	return value <= limit ? value : 0;
+}
+
+static bool mask_bit(const char *digits, size_t count, size_t bit)
+{
+	char digit;
+
+	if (bit / 4 >= count)
+		return false;
+	digit = digits[count - 1 - bit / 4];
+	return (isdigit((unsigned char)digit) ? digit - '0' : (digit | 32) - 'a' + 10) >> bit % 4 & 1;
+}
+
+/* "000000ff,ffff0000" as "16-39". */
+static void cpu_list(const char *mask, char *to, size_t size)
+{
+	char digits[1024];
+	size_t count = 0, used = 0;
+
+	for (; *mask && count < sizeof(digits); mask++)
+		if (isxdigit((unsigned char)*mask))
+			digits[count++] = *mask;
+	to[0] = '\0';
+	for (size_t bit = 0; bit < count * 4 && used + 24 < size; bit++) {
+		size_t last = bit;
+
+		if (!mask_bit(digits, count, bit))
+			continue;
+		while (mask_bit(digits, count, last + 1))
+			last++;
+		used += (size_t)snprintf(to + used, size - used, last > bit ? "%s%zu-%zu" : "%s%zu", used ? "," : "",
+					 bit, last);
+		bit = last;
+	}
+}
+
+static int begin_cpu(struct pl_topology *topology, const char *const *attributes)
+{
+	const char *vendor = attribute(attributes, "vendor"), *arch = attribute(attributes, "arch");
+	int id = (int)number(attributes, "numaid", 10, 65535), node, index;
+	char address[PL_PCI_ADDRESS_MAX], name[64];
+	struct pl_numa_node *numa;
+
+	snprintf(address, sizeof(address), "cpu%d", id);
+	node = topology_node_add(topology, address, PL_PCI_HOST_BRIDGE, -1);
+	if (node < 0)
+		return node;
+	topology->nodes[node].numa = id;
+	index = TOPOLOGY_ADD(topology->numa, topology->numa_count, 1024);
+	if (index < 0)
+		return index;
+	numa = &topology->numa[index];
+	numa->id = id;
+	numa->socket = -1;
+	cpu_list(attribute(attributes, "affinity"), numa->cpus, sizeof(numa->cpus));
+	snprintf(name, sizeof(name), "%s%s%s", vendor, vendor[0] && arch[0] ? " " : "", arch);
+	TOPOLOGY_COPY(numa->cpu, name);
+	return node;
+}
+
+static int begin_pci(struct pl_topology *topology, int parent, const char *const *attributes)
+{
+	const char *text = attribute(attributes, "busid");
+	char address[PL_PCI_ADDRESS_MAX];
+	size_t length = strlen(text);
+	struct pl_pci_node *node;
+	struct pl_pci_link link;
+	uint32_t class;
+	int index;
+
+	for (size_t i = 0; i <= length && length < sizeof(address); i++)
+		address[i] = (char)tolower((unsigned char)text[i]);
+	if (parent < 0 || length >= sizeof(address) || !topology_is_pci_address(address, length) ||
+	    pl_topology_find(topology, address) >= 0)
+		return -EINVAL;
+	class = (uint32_t)number(attributes, "class", 16, 0xffffff);
+	index = topology_node_add(topology, address, class >> 8 == PCI_CLASS_BRIDGE ? PL_PCI_UPSTREAM : PL_PCI_ENDPOINT,
+				  parent);
+	if (index < 0)
+		return index;
+	node = &topology->nodes[index];
+	node->class = class;
+	node->vendor = (uint16_t)number(attributes, "vendor", 16, 0xffff);
+	node->device = (uint16_t)number(attributes, "device", 16, 0xffff);
+	node->subsystem_vendor = (uint16_t)number(attributes, "subsystem_vendor", 16, 0xffff);
+	node->subsystem_device = (uint16_t)number(attributes, "subsystem_device", 16, 0xffff);
+	link.speed = topology_link_speed(attribute(attributes, "link_speed"));
+	link.width = topology_link_width(number(attributes, "link_width", 10, 32));
+	if (link.speed && link.width)
+		node->now = link;
+	return index;
+}
+
+static int begin_gpu(struct pl_topology *topology, int node, const char *const *attributes)
+{
+	enum pl_gpu_vendor vendor = PL_GPU_NVIDIA;
+
+	if (node < 0 || topology->nodes[node].kind != PL_PCI_ENDPOINT)
+		return 0;
+	/* Only AMD's have this. */
+	if (*attribute(attributes, "gcn"))
+		vendor = PL_GPU_AMD;
+	if (!topology->nodes[node].vendor)
+		topology->nodes[node].vendor = vendor == PL_GPU_AMD ? PCI_VENDOR_AMD : PCI_VENDOR_NVIDIA;
+	return topology_gpu_add(topology, node, vendor);
+}
+
+/* A port of a card.  What is no RDMA device has no GUID. */
+static int begin_net(struct pl_topology *topology, int node, const char *const *attributes)
+{
+	uint64_t guid = number(attributes, "guid", 16, UINT64_MAX);
+	const char *name = attribute(attributes, "name");
+	struct pl_rdma_port *port;
+	struct pl_card *card;
+	int index;
+
+	if (node < 0 || topology->nodes[node].kind != PL_PCI_ENDPOINT)
+		return 0;
+	index = topology_card_add(topology, node, guid ? name : "");
+	if (index < 0)
+		return index;
+	card = &topology->cards[index];
+	card->described = true;
+	if (!guid) {
+		index = TOPOLOGY_ADD(card->netdevs, card->netdev_count, 1);
+		if (index < 0)
+			return index;
+		TOPOLOGY_COPY(card->netdevs[index].name, name);
+		card->netdevs[index].speed = (int64_t)number(attributes, "speed", 10, INT32_MAX);
+		return 0;
+	}
+	index = TOPOLOGY_ADD(card->ports, card->port_count, 1);
+	if (index < 0)
+		return index;
+	port = &card->ports[index];
+	port->number = (unsigned)number(attributes, "port", 10, 255);
+	port->rate = number(attributes, "speed", 10, INT32_MAX) * 1000000;
+	return 0;
+}
+
+static int begin(struct topology_xml *xml, const char *element, const char *const *attributes)
+{
+	struct file *file = pl_container_of(xml, struct file, xml);
+	int above = file->depth ? file->stack[file->depth - 1] : -1, node = above, rc = 0;
+
+	if (!file->depth)
+		rc = strcmp(element, "system") ? -EINVAL : 0;
+	else if (!strcmp(element, "cpu"))
+		rc = node = file->depth == 1 ? begin_cpu(file->topology, attributes) : -EINVAL;
+	else if (!strcmp(element, "pci"))
+		rc = node = begin_pci(file->topology, above, attributes);
+	else if (!strcmp(element, "gpu"))
+		rc = begin_gpu(file->topology, above, attributes);
+	else if (!strcmp(element, "net"))
+		rc = begin_net(file->topology, above, attributes);
+	if (rc < 0)
+		return rc;
+	file->stack[file->depth++] = node;
+	return 0;
+}
+
+static void end(struct topology_xml *xml, const char *element)
+{
+	(void)element;
+	pl_container_of(xml, struct file, xml)->depth--;
+}
+
+int topology_read_nccl(struct pl_topology *topology, const char *name, const char *data, size_t length,
+		       struct pl_error *error)
+{
+	struct file file = { .xml = { begin, end }, .topology = topology };
+	int rc;
+
+	TOPOLOGY_COPY(topology->file, name);
+	rc = topology_parse_xml(&file.xml, name, data, length, error);
+	if (rc < 0)
+		return rc;
+	if (!topology->numa_count)
+		return pl_fail(error, -EINVAL, "NCCL-FILE-SYNTAX", NULL, name, NULL, "it has no processors");
+	return 0;
+}
