@@ -34,6 +34,7 @@ int pl_cli_get(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
+int pl_cli_topo(int argc, char **argv);
 int pl_cli_version(int argc, char **argv);
 
 /* -- common options (options.c) ------------------------------------------------------------------ */

@@ -15,6 +15,7 @@ static const struct command {
 	{ "list", pl_cli_list, "show what a host publishes" },
 	{ "get", pl_cli_get, "fetch files from a host" },
 	{ "put", pl_cli_put, "send files to a host" },
+	{ "topo", pl_cli_topo, "show which GPU is near which RDMA card" },
 	{ "bench", pl_cli_bench, "measure rate and latency between two hosts" },
 	{ "demo", pl_cli_demo, "show and verify all of it on this machine, with two processes" },
 	{ "version", pl_cli_version, "print the version" },

@@ -31,11 +31,14 @@ static int compare(const void *a, const void *b)
 	return left->rank.card < right->rank.card ? -1 : left->rank.card > right->rank.card;
 }
 
-/* As good as each other, but for their numbers. */
-static bool equal(const struct candidate *a, const struct candidate *b)
+/*
+ * Good enough for GPUs to be spread over them: what is not slow carries at least as much as half of the
+ * best one, which is what would be left of that if two had it.
+ */
+static bool alike(const struct candidate *a, const struct candidate *b)
 {
 	return a->rank.usable == b->rank.usable && a->software == b->software && a->slow == b->slow &&
-	       a->rank.class == b->rank.class && a->rank.bandwidth == b->rank.bandwidth;
+	       a->rank.class == b->rank.class;
 }
 
 /* A way that carries less than half of what another one does is worth a longer one.  Then best first. */
@@ -68,33 +71,41 @@ static void of_gpu(const struct pl_topology *topology, size_t gpu, struct candid
 /* Gives each GPU a card of those that are best for it, as few GPUs a card as can be. */
 struct match {
 	size_t gpus, cards;
-	bool *good;     /* gpus times cards: as good as the best one */
+	int *good;      /* of each GPU the cards that are alike, best first; -1 at the end of fewer than all */
 	bool *seen;     /* cards */
 	int *card;      /* of each GPU; -1: none yet */
 	unsigned *load; /* of each card */
 	unsigned limit; /* GPUs a card */
 };
 
-/* Finds room for a GPU, if need be by moving others. */
+static void give_card(struct match *match, size_t gpu, int card)
+{
+	match->card[gpu] = card;
+	match->load[card]++;
+}
+
+/* Finds room for a GPU: where there is some, otherwise by moving others. */
 static bool place(struct match *match, size_t gpu)
 {
-	for (size_t card = 0; card < match->cards; card++) {
-		bool free;
+	const int *good = &match->good[gpu * match->cards];
 
-		if (!match->good[gpu * match->cards + card] || match->seen[card])
+	for (size_t i = 0; i < match->cards && good[i] >= 0; i++) {
+		if (match->seen[good[i]] || match->load[good[i]] >= match->limit)
 			continue;
-		match->seen[card] = true;
-		free = match->load[card] < match->limit;
-		for (size_t other = 0; other < match->gpus && !free; other++)
-			if (match->card[other] == (int)card && place(match, other)) {
-				match->load[card]--;
-				free = true;
-			}
-		if (!free)
-			continue;
-		match->card[gpu] = (int)card;
-		match->load[card]++;
+		give_card(match, gpu, good[i]);
 		return true;
+	}
+	for (size_t i = 0; i < match->cards && good[i] >= 0; i++) {
+		if (match->seen[good[i]])
+			continue;
+		match->seen[good[i]] = true;
+		for (size_t other = 0; other < match->gpus; other++) {
+			if (match->card[other] != good[i] || !place(match, other))
+				continue;
+			match->load[good[i]]--;
+			give_card(match, gpu, good[i]);
+			return true;
+		}
 	}
 	return false;
 }
@@ -129,8 +140,9 @@ int topology_choose(struct pl_topology *topology)
 	for (size_t gpu = 0; gpu < gpus && rc == 0; gpu++) {
 		match.card[gpu] = -1;
 		of_gpu(topology, gpu, candidates);
-		for (size_t i = 0; i < cards && equal(&candidates[i], &candidates[0]); i++)
-			match.good[gpu * cards + candidates[i].rank.card] = true;
+		for (size_t i = 0; i < cards; i++)
+			match.good[gpu * cards + i] =
+				alike(&candidates[i], &candidates[0]) ? (int)candidates[i].rank.card : -1;
 	}
 	if (rc == 0)
 		match_all(&match);

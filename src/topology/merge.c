@@ -2,6 +2,8 @@
 /* A topology file says where things are; what they are, the machine knows better. */
 #include "topology/build.h"
 
+#include <stdlib.h>
+
 static bool has_owner(const struct pl_topology *topology, int node)
 {
 	for (size_t i = 0; i < topology->gpu_count; i++)
@@ -45,6 +47,22 @@ static int add_owner(struct pl_topology *topology, int index)
 	return rc;
 }
 
+/* Of what the file calls a network, only RDMA is of interest; it says so by a GUID. */
+static void drop_plain(struct pl_topology *topology)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < topology->card_count; i++) {
+		struct pl_card *card = &topology->cards[i];
+
+		if (card->described && !card->name[0] && card->netdev_count)
+			free(card->netdevs);
+		else
+			topology->cards[kept++] = *card;
+	}
+	topology->card_count = kept;
+}
+
 /* How many GPUs and cards there are that the file does not have. */
 static size_t count_absent(const struct pl_topology *topology, struct pl_sysroot *root)
 {
@@ -80,7 +98,13 @@ int topology_complete_file(struct pl_topology *topology, struct pl_sysroot *root
 		if (!has_owner(topology, (int)i) && add_owner(topology, (int)i) == -ENOMEM)
 			return -ENOMEM;
 	}
+	drop_plain(topology);
 	topology->file_foreign = devices && !here;
+	/* Then nothing of this machine is left but its name. */
+	if (topology->file_foreign) {
+		topology->is_virtual = false;
+		topology->platform[0] = '\0';
+	}
 	if (!topology->file_foreign)
 		topology->file_absent = count_absent(topology, root);
 	return 0;

@@ -170,7 +170,7 @@ static bool is_usable(const struct pl_topology *topology, const struct pl_card *
 {
 	/* Of a machine elsewhere all that is known is that the card is one of those that count. */
 	if (card->described)
-		return topology->file_foreign && (card->name[0] || !card->netdev_count);
+		return topology->file_foreign;
 	for (size_t i = 0; i < card->port_count; i++)
 		if (is_active(&card->ports[i]))
 			return true;

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/pci_names.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef PL_HAVE_PCI
+#include <pci/pci.h>
+
+#include "cli/cli.h"
+#endif
+
+struct pci_names {
+#ifdef PL_HAVE_PCI
+	struct pci_access *access;
+	__typeof__(&pci_cleanup) cleanup;
+	__typeof__(&pci_lookup_name) lookup;
+#endif
+	void *library;
+};
+
+#ifdef PL_HAVE_PCI
+/* Want of memory is all that it calls this for. */
+static void __attribute__((noreturn)) fail(char *format, ...)
+{
+	(void)format;
+	fputs("peerlane: libpci failed: try --numeric\n", stderr);
+	exit(CLI_FAILED);
+}
+
+static void ignore(char *format, ...)
+{
+	(void)format;
+}
+
+/*
+ * Only names are asked for, so the library needs no access to the bus: pci_init() is not called, which
+ * would set the functions for its messages.
+ */
+static void load(struct pci_names *names)
+{
+	void *library = dlopen("libpci.so.3", RTLD_NOW | RTLD_LOCAL);
+	__typeof__(&pci_alloc) alloc;
+
+	if (!library)
+		return;
+	*(void **)&alloc = dlsym(library, "pci_alloc");
+	*(void **)&names->cleanup = dlsym(library, "pci_cleanup");
+	*(void **)&names->lookup = dlsym(library, "pci_lookup_name");
+	if (alloc && names->cleanup && names->lookup)
+		names->access = alloc();
+	if (names->access) {
+		names->access->error = fail;
+		names->access->warning = names->access->debug = ignore;
+	}
+	names->library = library;
+}
+
+static bool look_up(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
+{
+	const char *found;
+
+	if (!names || !names->access)
+		return false;
+	found = names->lookup(names->access, buffer, (int)size, PCI_LOOKUP_DEVICE | PCI_LOOKUP_NO_NUMBERS, vendor,
+			      device);
+	if (!found || !*found)
+		return false;
+	if (found != buffer)
+		snprintf(buffer, size, "%s", found);
+	return true;
+}
+#else
+static void load(struct pci_names *names)
+{
+	(void)names;
+}
+
+static bool look_up(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
+{
+	(void)names, (void)vendor, (void)device, (void)buffer, (void)size;
+	return false;
+}
+#endif
+
+struct pci_names *pci_names_open(bool numeric)
+{
+	struct pci_names *names = calloc(1, sizeof(*names));
+
+	if (names && !numeric)
+		load(names);
+	return names;
+}
+
+void pci_names_close(struct pci_names *names)
+{
+	if (!names)
+		return;
+#ifdef PL_HAVE_PCI
+	if (names->access)
+		names->cleanup(names->access);
+#endif
+	if (names->library)
+		dlclose(names->library);
+	free(names);
+}
+
+static const char *maker(uint16_t vendor)
+{
+	switch (vendor) {
+	case 0x1002:
+		return "AMD ";
+	case 0x10de:
+		return "NVIDIA ";
+	case 0x14e4:
+		return "Broadcom ";
+	case 0x15b3:
+		return "Mellanox ";
+	case 0x1d0f:
+		return "Amazon ";
+	case 0x8086:
+		return "Intel ";
+	default:
+		return "";
+	}
+}
+
+/* "GH100 [H100 SXM5 80GB]" is known by what is in brackets. */
+static void keep_brackets(char *text)
+{
+	char *from = strchr(text, '['), *to = from ? strchr(from, ']') : NULL;
+
+	if (!to || to == from + 1)
+		return;
+	*to = '\0';
+	memmove(text, from + 1, strlen(from + 1) + 1);
+}
+
+const char *pci_names_device(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
+{
+	if (vendor && look_up(names, vendor, device, buffer, size))
+		keep_brackets(buffer);
+	else if (vendor)
+		snprintf(buffer, size, "%s%04x:%04x", maker(vendor), vendor, device);
+	else
+		snprintf(buffer, size, "unknown");
+	return buffer;
+}
