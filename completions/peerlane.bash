@@ -45,12 +45,12 @@ _peerlane() {
 		return
 	fi
 	case $previous in
-	--key | -k | --output | -o | --as | -a)
+	--key | -k | --output | -o | --as | -a | --svg | --html | --nccl-topology)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--upload | -u)
+	--upload | -u | --sysroot)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -d -- "$current"))
 		return

@@ -21,6 +21,8 @@ enum topo_what { TOPO_OTHER, TOPO_GPU, TOPO_CARD, TOPO_DRIVE };
 
 /* What a node is, and its index there. */
 enum topo_what topo_what(const struct pl_topology *topology, int node, size_t *index);
+/* The host bridges of a NUMA node, in the order of their addresses: the one after `previous` (-1: the first); -1 at the end. */
+int topo_next_top(const struct pl_topology *topology, int numa, int previous);
 /* "0000:3b:00.0" as "3b:00.0": all but other domains are 0000. */
 const char *topo_short(const char *address);
 /* "mlx5_0"; the address of a card that has no RDMA device. */

@@ -92,13 +92,12 @@ static int add_tops(const struct pl_topology *topology, struct drawing *drawing,
 {
 	int rc = 0;
 
-	for (size_t i = 0; i < topology->node_count && rc >= 0; i++) {
-		if (topology->nodes[i].parent >= 0 || topology->nodes[i].numa != numa)
-			continue;
-		if (matters(topology, (int)i))
-			rc = add_node(topology, drawing, (int)i, parent);
+	for (int node = topo_next_top(topology, numa, -1); node >= 0 && rc >= 0;
+	     node = topo_next_top(topology, numa, node)) {
+		if (matters(topology, node))
+			rc = add_node(topology, drawing, node, parent);
 		else
-			drawing->hidden += drives_below(topology, (int)i);
+			drawing->hidden += drives_below(topology, node);
 	}
 	return rc;
 }

@@ -218,7 +218,7 @@ static void draw_card(const struct picture *picture, const struct draw_box *at)
 {
 	const struct pl_card *card = &picture->topology->cards[at->which];
 	int hue = hue_of_card(picture->topology, at->which);
-	char name[TOPO_TEXT], line[TOPO_TEXT];
+	char name[TOPO_TEXT], line[TOPO_TEXT], link[32];
 	const char *ports = topo_ports(picture->topology, at->which, line);
 	bool off = !card->described && strpbrk(ports, "NDI") == ports;
 
@@ -229,7 +229,11 @@ static void draw_card(const struct picture *picture, const struct draw_box *at)
 	if (at->node >= 0)
 		text(picture, at->x + at->width - 12, at->y + 17, "s e", 16,
 		     topo_short(picture->topology->nodes[at->node].address));
-	text(picture, at->x + 10, at->y + 32, "t", 26, topo_card_name(picture->view, at->which, name));
+	topo_card_name(picture->view, at->which, name);
+	if (at->node >= 0 && picture->topology->nodes[at->node].now.speed && strlen(name) < 13)
+		snprintf(name + strlen(name), sizeof(name) - strlen(name), ", %s",
+			 pl_pci_link_text(link, sizeof(link), picture->topology->nodes[at->node].now));
+	text(picture, at->x + 10, at->y + 32, "t", 26, name);
 	if (off || (at->node >= 0 && !pl_topology_degraded(picture->topology, at->node)))
 		text(picture, at->x + 10, at->y + 46, off ? "r t" : "s", 27, ports);
 	else
@@ -265,12 +269,30 @@ static void draw_bridge(const struct picture *picture, const struct draw_box *at
 	text(picture, at->x + 10, at->y + 32, "s", (size_t)at->width / 7, line);
 }
 
+/* What connects the NUMA nodes: nothing tells how wide it is. */
+static void connect(const struct picture *picture, const struct draw_box *at)
+{
+	const struct draw_box *boxes = picture->drawing.boxes;
+
+	for (size_t i = (size_t)(at - boxes) + 1; i < picture->drawing.count; i++) {
+		if (boxes[i].parent >= 0 || boxes[i].numa < 0)
+			continue;
+		fprintf(picture->file,
+			"<path d=\"M%d %dH%d\" class=\"w\" stroke-width=\"6\" stroke-dasharray=\"3 3\">"
+			"<title>between the NUMA nodes</title></path>\n",
+			at->x + at->width, at->y + DRAW_HEAD / 2, boxes[i].x);
+		return;
+	}
+}
+
 static void draw_panel(const struct picture *picture, const struct draw_box *at)
 {
 	const struct pl_numa_node *numa = at->numa < 0 ? NULL : &picture->topology->numa[at->numa];
 	char line[TOPO_TEXT * 4];
 
 	box(picture, at, "panel", 10);
+	if (numa)
+		connect(picture, at);
 	if (!numa) {
 		text(picture, at->x + 18, at->y + 28, "h", 60, "NUMA node not known");
 		return;

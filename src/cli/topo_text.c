@@ -19,6 +19,19 @@ enum topo_what topo_what(const struct pl_topology *topology, int node, size_t *i
 	return TOPO_OTHER;
 }
 
+int topo_next_top(const struct pl_topology *topology, int numa, int previous)
+{
+	const struct pl_pci_node *nodes = topology->nodes;
+	int next = -1;
+
+	for (int i = 0; i < (int)topology->node_count; i++)
+		if (nodes[i].parent < 0 && nodes[i].numa == numa &&
+		    (previous < 0 || strcmp(nodes[i].address, nodes[previous].address) > 0) &&
+		    (next < 0 || strcmp(nodes[i].address, nodes[next].address) < 0))
+			next = i;
+	return next;
+}
+
 const char *topo_short(const char *address)
 {
 	return strncmp(address, "0000:", 5) ? address : address + 5;

@@ -102,17 +102,8 @@ static void add_tops(const struct tree *tree, struct libscols_line *line, int nu
 {
 	const struct pl_topology *topology = tree->view->topology;
 
-	for (size_t i = 0; i < topology->node_count; i++)
-		if (topology->nodes[i].parent < 0 && topology->nodes[i].numa == numa)
-			add(tree, line, (int)i);
-}
-
-static bool has_tops(const struct pl_topology *topology, int numa)
-{
-	for (size_t i = 0; i < topology->node_count; i++)
-		if (topology->nodes[i].parent < 0 && topology->nodes[i].numa == numa)
-			return true;
-	return false;
+	for (int node = topo_next_top(topology, numa, -1); node >= 0; node = topo_next_top(topology, numa, node))
+		add(tree, line, node);
 }
 
 static void add_numa(const struct tree *tree, const struct pl_numa_node *numa)
@@ -164,12 +155,13 @@ void topo_print_tree(const struct topo_view *view)
 	scols_table_enable_colors(tree.table, view->colour);
 	for (size_t i = 0; i < topology->numa_count; i++)
 		add_numa(&tree, &topology->numa[i]);
-	for (int i = -1; i < 65536; i++) {
+	/* Then those of NUMA nodes that are not there, or not known. */
+	for (int i = -1; i < 1024; i++) {
 		bool known = false;
 
 		for (size_t j = 0; j < topology->numa_count; j++)
 			known = known || topology->numa[j].id == i;
-		if (!known && has_tops(topology, i))
+		if (!known)
 			add_tops(&tree, NULL, i);
 	}
 	add_rest(&tree);

@@ -166,11 +166,19 @@ static uint64_t port_rate(const struct pl_card *card)
 	return (active ? active : any) / 8;
 }
 
+static bool has_names(const struct pl_topology *topology)
+{
+	for (size_t i = 0; i < topology->card_count; i++)
+		if (topology->cards[i].name[0])
+			return true;
+	return false;
+}
+
 static bool is_usable(const struct pl_topology *topology, const struct pl_card *card)
 {
-	/* Of a machine elsewhere all that is known is that the card is one of those that count. */
+	/* Of a machine elsewhere all that is known is that a card is one of those that count: those with names, if any. */
 	if (card->described)
-		return topology->file_foreign;
+		return topology->file_foreign && (card->name[0] || !has_names(topology));
 	for (size_t i = 0; i < card->port_count; i++)
 		if (is_active(&card->ports[i]))
 			return true;

@@ -219,6 +219,44 @@ def build(root, text):
     return pathlib.Path(root)
 
 
+# What QEMU has in place of GPUs and cards, by vendor and device; and what they are made to be: vendor, device, class.
+REPLACED = {('0x1234', '0x1111'): ('10de', '20b2', '030200'), ('0x8086', '0x10d3'): ('15b3', '101b', '020700')}
+
+
+def unpack(root, text):
+    """Makes the machine that tests/vm/capture wrote down, with GPUs and cards in it, below a folder."""
+    builder = Builder(root)
+    files = {}
+    for line in text.splitlines():
+        path, mark, content = re.match(r'([^=>]*?)([=>]|:(?=[0-9a-f]*$))(.*)', line).groups()
+        if mark == '>':
+            builder.link(path, content.lstrip('/'))
+        elif mark == ':':
+            builder.put(path, bytes.fromhex(content).ljust(4096, b'\0'))
+        else:
+            files[path] = content.replace('|', '\n')
+    for path, content in files.items():
+        builder.put(path, content)
+    cards = 0
+    for path in sorted(files):
+        folder, _, name = path.rpartition('/')
+        made = REPLACED.get((files[path], files.get(f'{folder}/device'))) if name == 'vendor' else None
+        if not made:
+            continue
+        for file, content in zip(['vendor', 'device', 'class'], made):
+            builder.put(f'{folder}/{file}', f'0x{content}')
+        if made[0] == '15b3':
+            builder.rdma(f'mlx5_{cards}', Thing('card rate=100', None), folder, None)
+            cards += 1
+    return pathlib.Path(root)
+
+
+def make(root, path):
+    """Either of both, by the name of the file."""
+    text = pathlib.Path(path).read_text(encoding='ascii')
+    return (unpack if str(path).endswith('.files') else build)(root, text)
+
+
 if __name__ == '__main__':
     import sys
-    build(sys.argv[2], pathlib.Path(sys.argv[1]).read_text(encoding='ascii'))
+    make(sys.argv[2], sys.argv[1])

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane topo` on machines that are described in tests/topology, and on topology files."""
+import json
+import os
+import pathlib
+import random
+import re
+import xml.etree.ElementTree as ElementTree
+
+import machines
+import pytest
+from cli_support import run, run_json
+
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'topology'
+SOURCES = {path.stem: path for path in [*FOLDER.glob('*.machine'), *FOLDER.glob('*.files')]}
+MACHINES = sorted(SOURCES)
+FILES = sorted(path.stem for path in FOLDER.glob('*.xml'))
+
+
+def machine(folder, name):
+    return machines.make(folder, SOURCES[name])
+
+
+def topo(root, *arguments, **options):
+    return run_json('topo', '--numeric', '--sysroot', root, *arguments, **options)
+
+
+def described(folder, text, *arguments):
+    return topo(machines.build(folder / str(random.random()), text), *arguments)
+
+
+def best(shown):
+    return {pair['gpu']: pair['nic'] for pair in shown['pairs'] if pair['best']}
+
+
+def pair(shown, gpu, nic):
+    return next(one for one in shown['pairs'] if one['gpu'] == gpu and one['nic'] == nic)
+
+
+def compare(name, text):
+    """With what is checked in; UPDATE_GOLDEN=1 writes that anew."""
+    path = FOLDER / name
+    if os.environ.get('UPDATE_GOLDEN'):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize('name', MACHINES)
+def test_golden_matrix(tmp_path, name):
+    compare(f'{name}.txt', run('topo', '--numeric', '--sysroot', machine(tmp_path, name)).stdout)
+
+
+@pytest.mark.parametrize('name', MACHINES)
+def test_golden_tree(tmp_path, name):
+    compare(f'{name}.tree', run('topo', '--tree', '--numeric', '--sysroot', machine(tmp_path, name)).stdout)
+
+
+@pytest.mark.parametrize('name', MACHINES)
+def test_every_pair_agrees_with_the_tree(tmp_path, name):
+    """The class anew, from the parents that the JSON has: what meets where, and how many switches are on the way."""
+    shown = topo(machine(tmp_path, name))
+    nodes = {node['id']: node for node in shown['pci']}
+
+    def above(node):
+        chain = [node]
+        while nodes[chain[-1]]['parent']:
+            chain.append(nodes[chain[-1]]['parent'])
+        return chain
+
+    only = len(shown['numa_nodes']) == 1
+    for one in shown['pairs']:
+        left, right = above(one['gpu']), above(one['nic'])
+        meeting = next((node for node in left if node in right), None)
+        way = set(left) ^ set(right) | {meeting}
+        switches = sum(nodes[node]['kind'] == 'upstream-port' for node in way if node)
+        numa = {nodes[left[0]]['numa_node'], nodes[right[0]]['numa_node']}
+        if meeting and nodes[meeting]['kind'] != 'host-bridge':
+            expected = 'PIX' if switches <= 1 else 'PXB'
+        elif meeting:
+            expected = 'PHB'
+        else:
+            expected = 'NODE' if only or len(numa) == 1 and None not in numa else 'SYS'
+        assert one['class'] == expected, one
+        assert one['reasons']
+    assert len(shown['pairs']) == len(shown['gpus']) * len(shown['nics'])
+
+
+def test_dgx(tmp_path):
+    shown = topo(machine(tmp_path, 'dgx-h100'))
+    names = {nic['id']: nic['rdma_device'] for nic in shown['nics']}
+    assert [names[best(shown)[gpu['id']]] for gpu in shown['gpus']] == \
+        ['mlx5_0', 'mlx5_3', 'mlx5_4', 'mlx5_5', 'mlx5_6', 'mlx5_9', 'mlx5_10', 'mlx5_11']
+    assert all(one['class'] == 'PIX' and one['bottleneck_bytes_per_second'] == 50_000_000_000
+               for one in shown['pairs'] if one['best'])
+    gpu = shown['gpus'][0]
+    assert gpu['name'] == 'NVIDIA H100 80GB HBM3' and gpu['numa_node'] == 0
+    assert gpu['link'] == {'speed_mts': 32000, 'width': 16, 'bytes_per_second': 63015384608}
+    assert gpu['bars'][1]['bytes'] == 128 << 30 and max(gpu['bars'][1]['resizable_to']) == 2 << 40
+    assert len(shown['drives']) == 8
+
+
+def test_slow_links_and_acs_and_a_port_that_is_down(tmp_path):
+    shown = topo(machine(tmp_path, 'hgx-a100-cascade'))
+    nodes = {node['id']: node for node in shown['pci']}
+    assert {name for name, node in nodes.items() if node['degraded']} == {'0000:88:00.0', '0000:93:00.0'}
+    narrow = pair(shown, '0000:85:00.0', '0000:88:00.0')
+    assert narrow['bottleneck_bytes_per_second'] < narrow['possible_bytes_per_second'] == 25_000_000_000
+    assert any('above 0000:88:00.0 runs at 16 GT/s x8' in reason for reason in narrow['reasons'])
+    # Between the two inner switches, not between those below the same one.
+    assert any('above 0000:93:00.0' in reason for reason in pair(shown, '0000:85:00.0', '0000:97:00.0')['reasons'])
+    assert not any('above 0000:93:00.0' in reason for reason in pair(shown, '0000:95:00.0', '0000:97:00.0')['reasons'])
+    assert any('ACS' in reason for reason in pair(shown, '0000:25:00.0', '0000:28:00.0')['reasons'])
+    assert not any('ACS' in reason for reason in pair(shown, '0000:15:00.0', '0000:17:00.0')['reasons'])
+    assert nodes['0000:23:00.0']['acs'] is None and nodes['0000:24:00.0']['acs']['control'] == '001d'
+    # Half of a good card is less than a whole narrow one; a port that is down leaves one card for two.
+    assert best(shown) == {
+        '0000:15:00.0': '0000:17:00.0', '0000:16:00.0': '0000:18:00.0', '0000:25:00.0': '0000:28:00.0',
+        '0000:26:00.0': '0000:28:00.0', '0000:85:00.0': '0000:87:00.0', '0000:86:00.0': '0000:88:00.0',
+        '0000:95:00.0': '0000:97:00.0', '0000:96:00.0': '0000:98:00.0'}
+    assert any('2 GPUs' in reason for reason in pair(shown, '0000:25:00.0', '0000:28:00.0')['reasons'])
+
+
+def test_flat_virtual_machine(tmp_path):
+    shown = topo(machine(tmp_path, 'h200-vm'))
+    assert shown['machine']['virtual'] and {one['class'] for one in shown['pairs']} == {'PHB'}
+    assert any('fiction' in note for note in shown['notes'])
+    assert sorted(best(shown).values()) == sorted(nic['id'] for nic in shown['nics'])
+
+
+def test_a_file_for_a_virtual_machine(tmp_path):
+    """The file says where, the machine says what; the daemon's file is found by itself."""
+    root = machine(tmp_path, 'h200-vm')
+    groups = ''
+    for cpu in range(2):
+        groups += f'<cpu numaid="{cpu}" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">'
+        for one in range(4 * cpu, 4 * cpu + 4):
+            groups += (f'<pci busid="ffff:ff:{one:02x}.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">'
+                       f'<pci busid="0000:00:{one + 4:02x}.0" class="0x030200" link_speed="" link_width="0"/>'
+                       f'<pci busid="0000:00:{0x17 - one:02x}.0" class="0x020700" link_speed="" link_width="0"/></pci>')
+        groups += '</cpu>'
+    daemon = root / 'var/run/nvidia-topologyd/virtualTopology.xml'
+    daemon.parent.mkdir(parents=True)
+    daemon.write_text(f'<system version="1">{groups}</system>')
+    shown = topo(root)
+    assert shown['machine']['topology_file'] == '/var/run/nvidia-topologyd/virtualTopology.xml'
+    assert best(shown) == {f'0000:00:{4 + one:02x}.0': f'0000:00:{0x17 - one:02x}.0' for one in range(8)}
+    assert [nic['rdma_device'] for nic in shown['nics']] == [f'mlx5_{7 - one}' for one in range(8)]
+    assert shown['gpus'][5]['driver'] == 'nvidia' and shown['gpus'][5]['numa_node'] == 1
+    assert not any('fiction' in note for note in shown['notes'])
+    daemon.write_text('<system><cpu numaid="0"><pci busid="0000:00:04.0" class="0x030200"/></cpu></system>')
+    assert any(note.startswith('15 GPUs or cards') for note in topo(root)['notes'])
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_files_of_others(tmp_path, name):
+    """The expected pairs are written at the head of each file: GPU CARD CLASS."""
+    (tmp_path / 'sys').mkdir()
+    path = FOLDER / f'{name}.xml'
+    shown = topo(tmp_path, '--nccl-topology', path)
+    wanted = re.findall(r'^ *best (\S+) (\S+) (\S+)$', path.read_text(), re.MULTILINE)
+    assert wanted and [(one['gpu'], one['nic'], one['class']) for one in shown['pairs'] if one['best']] == wanted
+    assert any('None of the devices' in note for note in shown['notes'])
+
+
+def test_the_variable_counts_in_virtual_machines_only(tmp_path):
+    """It is about this machine, so it has no say about another root."""
+    root = machine(tmp_path, 'dgx-h100')
+    assert run_json('topo', '--sysroot', root, NCCL_TOPO_FILE='/no/such/file')['machine']['topology_file'] is None
+
+
+@pytest.mark.parametrize('text, error', [
+    ('', 'NCCL-FILE-SYNTAX'), ('<system>', 'NCCL-FILE-SYNTAX'), ('<graphs/>', 'NCCL-FILE-SYNTAX'),
+    ('<system/>', 'NCCL-FILE-SYNTAX'), ('<system>' + '<a>' * 100, 'NCCL-FILE-SYNTAX'),
+    ('<!DOCTYPE a [<!ENTITY b "c">]><system/>', 'NCCL-FILE-SYNTAX'),
+    ('<system><pci busid="0000:00:00.0"/></system>', 'NCCL-FILE-SYNTAX'),
+    ('<system><cpu><pci busid="nonsense"/></cpu></system>', 'NCCL-FILE-SYNTAX')])
+def test_bad_files(tmp_path, text, error):
+    path = tmp_path / 'bad.xml'
+    path.write_text(text)
+    done = run('topo', '--nccl-topology', path, '--json', expect=1)
+    assert json.loads(done.stdout)['error']['id'] == error and str(path) in done.stderr
+
+
+def test_files_that_are_none(tmp_path):
+    os.mkfifo(tmp_path / 'fifo')
+    for path in [tmp_path, tmp_path / 'none', tmp_path / 'fifo']:
+        assert '[NCCL-FILE-OPEN]' in run('topo', '--nccl-topology', path, expect=1).stderr
+    assert '[SYSROOT-OPEN]' in run('topo', '--sysroot', tmp_path / 'none', expect=1).stderr
+
+
+BASIC = 'numa 0 cpus=0-7\npci0000:00 numa=0\n'
+GPU = '  0000:00:01.0 port link=16x16\n    0000:01:00.0 gpu id=10de:20b2 link=16x16\n'
+
+
+def test_machines_with_less(tmp_path):
+    nothing = described(tmp_path, BASIC)
+    assert not nothing['gpus'] and not nothing['nics'] and len(nothing['notes']) == 2
+    gpu_only = described(tmp_path, BASIC + GPU)
+    assert len(gpu_only['gpus']) == 1 and not gpu_only['pairs']
+    card_only = described(tmp_path, BASIC + '  0000:00:02.0 nic id=15b3:1003 rdma=mlx4_0 type=MT4099')
+    assert card_only['nics'][0]['rdma_device'] == 'mlx4_0' and not card_only['pairs']
+    empty = tmp_path / 'empty'
+    empty.mkdir()
+    assert not topo(empty)['pci']
+
+
+def test_what_is_no_gpu_and_no_card(tmp_path):
+    shown = described(tmp_path, BASIC + '''
+  0000:00:02.0 gpu id=8086:4680 class=030000
+  0000:00:03.0 port
+    0000:02:00.0 gpu id=1a03:2000 class=030000
+  0000:00:04.0 port
+    0000:03:00.0 gpu id=10de:22a3 class=068000
+  0000:00:05.0 nic id=8086:1521
+  0000:00:06.0 gpu id=1002:74a1 class=120000
+  0000:00:07.0 port
+    0000:04:00.0 nic id=15b3:1021 rdma=mlx5_0
+    0000:04:00.1 nic id=15b3:101e virtual=0000:04:00.0
+''')
+    assert [gpu['id'] for gpu in shown['gpus']] == ['0000:00:06.0'] and shown['gpus'][0]['vendor'] == 'amd'
+    assert [nic['id'] for nic in shown['nics']] == ['0000:04:00.0']
+
+
+def test_a_card_without_a_driver(tmp_path):
+    shown = described(tmp_path, BASIC + GPU + '  0000:00:02.0 port\n    0000:02:00.0 nic id=15b3:1017\n')
+    assert shown['nics'][0]['rdma_device'] is None and not shown['pairs'][0]['usable']
+    assert any('no driver is bound' in reason for reason in shown['pairs'][0]['reasons'])
+
+
+def test_a_far_card_that_works_is_better_than_a_near_one_that_does_not(tmp_path):
+    text = '''numa 0 cpus=0-7
+numa 1 cpus=8-15
+pci0000:00 numa=0
+  0000:00:01.0 port
+    0000:01:00.0 gpu id=10de:20b2 link=16x16
+  0000:00:02.0 port
+    0000:02:00.0 nic id=15b3:1021 rdma=mlx5_0 STATE link=NEAR
+pci0000:80 numa=1
+  0000:80:01.0 port
+    0000:81:00.0 nic id=15b3:1021 rdma=mlx5_1 rate=200 link=16x16
+'''
+    near, far = '0000:02:00.0', '0000:81:00.0'
+    for state, link, expected in [('state=ACTIVE', '16x16', near), ('state=DOWN', '16x16', far),
+                                  ('state=ACTIVE', '16x8/16x16', near), ('state=ACTIVE', '5x4/16x16', far)]:
+        shown = described(tmp_path, text.replace('STATE', state).replace('NEAR', link))
+        assert list(best(shown).values()) == [expected], (state, link)
+        assert pair(shown, '0000:01:00.0', far)['class'] == 'SYS'
+        if expected == far:
+            assert any(reason.startswith('mlx5_0 is nearer') for reason in
+                       pair(shown, '0000:01:00.0', far)['reasons'])
+
+
+def test_devices_of_software_are_the_last_resort(tmp_path):
+    text = BASIC + GPU + '  0000:00:02.0 nic id=8086:1521 net=eth0\nrdma rxe0 over=0000:00:02.0 layer=Ethernet rate=2.5\n'
+    alone = described(tmp_path, text)
+    assert alone['nics'][0]['software'] and alone['pairs'][0]['best'] and alone['pairs'][0]['class'] == 'PHB'
+    assert alone['nics'][0]['net_devices'][0]['name'] == 'eth0'
+    both = described(tmp_path, text + 'pci0000:80 numa=0\n  0000:80:01.0 nic id=15b3:1021 rdma=mlx5_0\n')
+    assert list(best(both).values()) == ['0000:80:01.0']
+
+
+def test_an_idle_gpu_is_no_defect(tmp_path):
+    shown = topo(machine(tmp_path, 'epyc'))
+    idle = next(gpu for gpu in shown['gpus'] if gpu['id'] == '0000:21:00.0')
+    assert idle['idle'] and not idle['degraded'] and not any('Slow' in note for note in shown['notes'])
+    assert pair(shown, '0000:21:00.0', '0000:41:00.0')['bottleneck_bytes_per_second'] == 12_500_000_000
+
+
+@pytest.mark.parametrize('name', MACHINES)
+def test_pictures_are_whole(tmp_path, name):
+    """All GPUs and cards are there, no two boxes lie over each other, and nothing is outside."""
+    root = machine(tmp_path / 'root', name)
+    shown = topo(root)
+    run('topo', '--sysroot', root, '--svg', tmp_path / 'a.svg', '--html', tmp_path / 'a.html')
+    svg = ElementTree.fromstring((tmp_path / 'a.svg').read_text())
+    space = '{http://www.w3.org/2000/svg}'
+    boxes = [[int(box.get(side)) for side in ('x', 'y', 'width', 'height')] for box in svg.iter(f'{space}rect')
+             if box.get('class') in ('gpu', 'card', 'card off', 'drive', 'bar')]
+    texts = [text.text for text in svg.iter(f'{space}text')]
+    for gpu in shown['gpus']:
+        assert f'GPU {gpu["index"]}' in texts
+    for nic in shown['nics']:
+        assert (nic['rdma_device'] or 'card') in texts
+    for number, (x, y, width, height) in enumerate(boxes):
+        assert x >= 0 and y >= 0 and x + width <= int(svg.get('width')) and y + height <= int(svg.get('height'))
+        for other_x, other_y, other_width, other_height in boxes[:number]:
+            assert x >= other_x + other_width or other_x >= x + width or y >= other_y + other_height or \
+                other_y >= y + height
+    page = (tmp_path / 'a.html').read_text()
+    assert '<svg' in page and not re.search(r'(src|href)=', page) and 'prefers-color-scheme:dark' in page
+
+
+def test_a_picture_cannot_be_written(tmp_path):
+    assert '[SYSTEM]' in run('topo', '--svg', tmp_path / 'no/such', expect=1).stderr
+    assert run('topo', '--svg', '-').stdout.startswith('<?xml')
+    run('topo', '--svg', '/dev/full', expect=1)
+
+
+def test_nothing_that_sysfs_holds_breaks_it(tmp_path):
+    """Files with nonsense in them, and folders where files should be."""
+    source = random.Random(1)
+    root = machine(tmp_path, 'hgx-a100-cascade')
+    files = sorted(path for path in root.rglob('*') if path.is_file() and not path.is_symlink())
+    for number in range(40):
+        for path in source.sample(files, 60):
+            if path.is_file():
+                path.write_bytes(source.choice([b'', b'\0' * 64, b'9' * 300, b'<&">\x1b[31m\xff', b'-1\n', b'0xffffffff\n',
+                                                source.randbytes(source.choice([1, 100, 5000]))]))
+        shown = topo(root)
+        assert len(shown['pairs']) == len(shown['gpus']) * len(shown['nics'])
+        if number % 10 == 0:
+            ElementTree.fromstring(run('topo', '--sysroot', root, '--svg', '-').stdout)
+            assert '\x1b' not in run('topo', '--sysroot', root).stdout
+            run('topo', '--tree', '--sysroot', root)
+
+
+def test_links_in_circles(tmp_path):
+    root = machine(tmp_path, 'epyc')
+    devices = root / 'sys/bus/pci/devices'
+    (devices / '0000:21:00.0').unlink()
+    (devices / '0000:21:00.0').symlink_to('0000:21:00.0')
+    (devices / '0000:41:00.0').unlink()
+    (devices / '0000:41:00.0').symlink_to('../../../../../../../../../../../../etc')
+    assert [gpu['id'] for gpu in topo(root)['gpus']] == ['0000:a1:00.0']

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the library asks of a topology: rates, configuration space, ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "topology/build.h"
+
+static void test_rates(void **state)
+{
+	static const struct {
+		uint32_t speed, width;
+		uint64_t rate;
+	} links[] = {
+		{ 2500, 1, 250000000 },
+		{ 5000, 4, 2000000000 },
+		{ 8000, 16, 15753846144 },
+		{ 16000, 8, 15753846144 },
+		{ 32000, 16, 63015384608 },
+		{ 64000, 16, 121000000000 },
+		{ 0, 16, 0 },
+		{ 8000, 0, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(links); i++)
+		assert_int_equal(pl_pci_link_rate((struct pl_pci_link){ links[i].speed, links[i].width }),
+				 links[i].rate);
+}
+
+static void test_speeds(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t speed;
+	} speeds[] = {
+		{ "2.5 GT/s PCIe", 2500 },
+		{ "8 GT/s", 8000 },
+		{ "16.0 GT/s PCIe", 16000 },
+		{ "64.0 GT/s PCIe", 64000 },
+		{ "Unknown", 0 },
+		{ "", 0 },
+		{ "16", 0 },
+		{ "99999999999 GT/s", 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(speeds); i++)
+		assert_int_equal(topology_link_speed(speeds[i].text), speeds[i].speed);
+	assert_int_equal(topology_link_width(16), 16);
+	assert_int_equal(topology_link_width(63), 0);
+	assert_int_equal(topology_link_width(255), 0);
+}
+
+static void test_addresses(void **state)
+{
+	static const char *const good[] = { "0000:00:1f.7", "10000:e1:00.0", "abcdef01:00:00.0" };
+	static const char *const bad[] = {
+		"", "0000:00:00.8", "000:00:00.0", "0000:00:0g.0", "0000-00:00.0", "0000:3B:00.0", "123456789:00:00.0"
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(good); i++)
+		assert_true(topology_is_pci_address(good[i], strlen(good[i])));
+	for (size_t i = 0; i < PL_ARRAY_SIZE(bad); i++)
+		assert_false(topology_is_pci_address(bad[i], strlen(bad[i])));
+}
+
+static void put(uint8_t *data, size_t at, uint32_t value)
+{
+	for (unsigned i = 0; i < 4; i++)
+		data[at + i] = (uint8_t)(value >> 8 * i);
+}
+
+/* A port of a switch with ACS and ATS, and a BAR that can be resized, as the specification lays them out. */
+static void test_configuration_space(void **state)
+{
+	struct pl_pci_node node = { .numa = -1 };
+	uint8_t data[4096] = { 0 };
+
+	(void)state;
+	data[0x06] = 0x10;
+	data[0x34] = 0x40;
+	put(data, 0x40, 0x00005001);
+	put(data, 0x50, 0x00620010);
+	put(data, 0x54, 2);
+	put(data, 0x58, 0x00005020);
+	put(data, 0x100, 0x1401000d);
+	put(data, 0x104, 0x001d005f);
+	put(data, 0x140, 0x1601000f);
+	put(data, 0x144, 0x80000000);
+	put(data, 0x160, 0x00010015);
+	put(data, 0x164, 0x0003fc00);
+	put(data, 0x168, 0x00000021);
+	topology_config_parse(&node, data, sizeof(data));
+	assert_true(node.config.express && node.config.extended);
+	assert_int_equal(node.config.port_type, 6);
+	assert_int_equal(node.config.payload_supported, 512);
+	assert_int_equal(node.config.payload, 256);
+	assert_int_equal(node.config.read_request, 4096);
+	assert_true(node.config.acs);
+	assert_int_equal(node.config.acs_control, 0x1d);
+	assert_true(node.config.ats && node.config.ats_enabled);
+	assert_int_equal(node.bars[1].sizes, 0x3fc0);
+	/* What others than root see. */
+	node = (struct pl_pci_node){ .numa = -1 };
+	topology_config_parse(&node, data, 64);
+	assert_false(node.config.express || node.config.extended);
+	/* A list in a circle, and a device that does not answer. */
+	put(data, 0x50, 0x00024001);
+	put(data, 0x100, 0x10010001);
+	topology_config_parse(&node, data, sizeof(data));
+	assert_false(node.config.express);
+	memset(data, 0xff, sizeof(data));
+	topology_config_parse(&node, data, sizeof(data));
+}
+
+static const char machine[] = "<system><cpu numaid='0'>"
+			      "<pci busid='ffff:00:00.0' class='0x060400' link_speed='16 GT/s' link_width='16'>"
+			      "<pci busid='0000:01:00.0' class='0x030200'/><pci busid='0000:02:00.0' class='0x030200'/>"
+			      "<pci busid='0000:03:00.0' class='0x020700'><nic><net name='near' speed='100000' "
+			      "port='1' guid='0x1'/></nic></pci>"
+			      "<pci busid='0000:04:00.0' class='0x020700'><nic><net name='slow' speed='10000' port='1' "
+			      "guid='0x2'/></nic></pci>"
+			      "</pci></cpu><cpu numaid='1'>"
+			      "<pci busid='0000:05:00.0' class='0x020700'><nic><net name='far' speed='100000' port='1' "
+			      "guid='0x3'/></nic></pci>"
+			      "<pci busid='0000:06:00.0' class='0x020700'/>"
+			      "</cpu></system>";
+
+static struct pl_topology *read_machine(void)
+{
+	char file[] = "/tmp/peerlane-topology-XXXXXX";
+	struct pl_topology_options options = { .nccl_file = file };
+	struct pl_topology *topology;
+	struct pl_sysroot *root;
+	int fd = mkstemp(file);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, machine, sizeof(machine) - 1), sizeof(machine) - 1);
+	close(fd);
+	/* Nothing of the machine that this runs on is there. */
+	assert_int_equal(pl_sysroot_open(&root, "/proc/self/fdinfo", NULL), 0);
+	assert_int_equal(pl_topology_read(&topology, root, &options, NULL), 0);
+	pl_sysroot_close(root);
+	unlink(file);
+	return topology;
+}
+
+static void assert_ranks(const struct pl_topology *topology, const struct pl_card_rank *ranks, int count,
+			 const char *const *names)
+{
+	for (int i = 0; i < count; i++)
+		assert_string_equal(topology->cards[ranks[i].card].name, names[i]);
+	assert_null(names[count]);
+}
+
+/* A card without an RDMA device has no rank; one with less than half of the rate is behind a far one. */
+static void test_ranks(void **state)
+{
+	struct pl_topology *topology = read_machine();
+	struct pl_card_rank ranks[8];
+
+	(void)state;
+	assert_int_equal(topology->card_count, 4);
+	assert_ranks(topology, ranks, pl_topology_rank_gpu(topology, "0000:01:00.0", ranks),
+		     (const char *const[]){ "near", "far", "slow", NULL });
+	assert_int_equal(ranks[0].class, PL_PATH_PIX);
+	assert_int_equal(ranks[0].bandwidth, 12500000000);
+	assert_true(ranks[0].usable);
+	assert_int_equal(ranks[1].class, PL_PATH_SYS);
+	assert_int_equal(pl_topology_rank_gpu(topology, "0000:03:00.0", ranks), -ENOENT);
+	assert_int_equal(pl_topology_rank_gpu(topology, "nonsense", ranks), -ENOENT);
+	assert_ranks(topology, ranks, pl_topology_rank_numa(topology, 0, ranks),
+		     (const char *const[]){ "near", "far", "slow", NULL });
+	assert_ranks(topology, ranks, pl_topology_rank_numa(topology, 1, ranks),
+		     (const char *const[]){ "far", "near", "slow", NULL });
+	assert_int_equal(ranks[1].class, PL_PATH_SYS);
+	pl_topology_free(topology);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rates),     cmocka_unit_test(test_speeds),
+		cmocka_unit_test(test_addresses), cmocka_unit_test(test_configuration_space),
+		cmocka_unit_test(test_ranks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
