@@ -241,7 +241,7 @@ static void note_acs(const struct pl_topology *topology, struct notes *notes)
 		redirected += topology->paths[i].redirected;
 	if (redirected)
 		note(notes,
-		     "ACS in switches sends %zu of the paths below through the root: peerlane check says what to do.",
+		     "ACS in switches sends %zu of these paths through the root: peerlane check says what to do.",
 		     redirected);
 }
 

@@ -4,6 +4,9 @@
 
 #include "cli/topo.h"
 
+/* More than the kernel has numbers for. */
+#define TREE_NUMA_MAX 1024
+
 enum { COLUMN_DEVICE, COLUMN_WHAT, COLUMN_LINK, COLUMN_MORE };
 
 struct tree {
@@ -156,7 +159,7 @@ void topo_print_tree(const struct topo_view *view)
 	for (size_t i = 0; i < topology->numa_count; i++)
 		add_numa(&tree, &topology->numa[i]);
 	/* Then those of NUMA nodes that are not there, or not known. */
-	for (int i = -1; i < 1024; i++) {
+	for (int i = -1; i < TREE_NUMA_MAX; i++) {
 		bool known = false;
 
 		for (size_t j = 0; j < topology->numa_count; j++)

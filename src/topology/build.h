@@ -9,6 +9,8 @@
 #define TOPOLOGY_NODES_MAX 16384
 #define TOPOLOGY_GPUS_MAX 256
 #define TOPOLOGY_CARDS_MAX 1024
+/* NUMA nodes, and what their numbers stay below: as in the kernel. */
+#define TOPOLOGY_NUMA_MAX 1024
 
 /* PCI classes, without the last byte. */
 #define PCI_CLASS_NVME 0x0108

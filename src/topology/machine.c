@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define NUMA_MAX 1024
 /* Enough for the first processor. */
 #define CPUINFO_SIZE 8192
 
@@ -47,9 +46,9 @@ static int add_node(struct pl_topology *topology, struct pl_sysroot *root, const
 	struct pl_numa_node *node;
 	int index;
 
-	if (strncmp(name, "node", 4) || end == name + 4 || *end || id < 0 || id > 65535)
+	if (strncmp(name, "node", 4) || end == name + 4 || *end || id < 0 || id >= TOPOLOGY_NUMA_MAX)
 		return 0;
-	index = TOPOLOGY_ADD(topology->numa, topology->numa_count, NUMA_MAX);
+	index = TOPOLOGY_ADD(topology->numa, topology->numa_count, TOPOLOGY_NUMA_MAX);
 	if (index < 0)
 		return index;
 	node = &topology->numa[index];

@@ -70,7 +70,7 @@ static void cpu_list(const char *mask, char *to, size_t size)
 static int begin_cpu(struct pl_topology *topology, const char *const *attributes)
 {
 	const char *vendor = attribute(attributes, "vendor"), *arch = attribute(attributes, "arch");
-	int id = (int)number(attributes, "numaid", 10, 65535), node, index;
+	int id = (int)number(attributes, "numaid", 10, TOPOLOGY_NUMA_MAX - 1), node, index;
 	char address[PL_PCI_ADDRESS_MAX], name[64];
 	struct pl_numa_node *numa;
 
@@ -79,7 +79,7 @@ static int begin_cpu(struct pl_topology *topology, const char *const *attributes
 	if (node < 0)
 		return node;
 	topology->nodes[node].numa = id;
-	index = TOPOLOGY_ADD(topology->numa, topology->numa_count, 1024);
+	index = TOPOLOGY_ADD(topology->numa, topology->numa_count, TOPOLOGY_NUMA_MAX);
 	if (index < 0)
 		return index;
 	numa = &topology->numa[index];

@@ -254,7 +254,7 @@ void topology_node_read(struct pl_pci_node *node, struct pl_sysroot *root)
 	read_number(root, address, "subsystem_device", 0xffff, &value);
 	node->subsystem_device = (uint16_t)value;
 	if (pl_sysroot_signed(root, &numa, "sys/bus/pci/devices/%s/numa_node", address) == 0 && numa >= 0 &&
-	    numa < 65536)
+	    numa < TOPOLOGY_NUMA_MAX)
 		node->numa = (int)numa;
 	node->virtual_function =
 		pl_sysroot_link(root, target, sizeof(target), "sys/bus/pci/devices/%s/physfn", address) > 0;
