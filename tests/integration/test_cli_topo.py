@@ -322,3 +322,10 @@ def test_links_in_circles(tmp_path):
     (devices / '0000:41:00.0').unlink()
     (devices / '0000:41:00.0').symlink_to('../../../../../../../../../../../../etc')
     assert [gpu['id'] for gpu in topo(root)['gpus']] == ['0000:a1:00.0']
+
+
+@pytest.mark.parametrize('name, grouped', [('qemu-iommu-off', False), ('qemu-iommu-on', True)])
+def test_groups_of_the_iommu(tmp_path, name, grouped):
+    shown = topo(machine(tmp_path, name))
+    for device in shown['gpus'] + shown['nics']:
+        assert (device['iommu_group'] is not None) == (device['iommu_type'] is not None) == grouped
