@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Loading and unloading: the module becomes a client, or two, of IB core's peer memory interface. */
+#include "peermem.h"
+
+#include <linux/err.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+
+#include "nvidia_p2p.h"
+
+/* The names and values of nvidia-peermem. */
+static int peerdirect_support;
+module_param(peerdirect_support, int, 0444);
+MODULE_PARM_DESC(peerdirect_support, "interface of IB core: 0 current (default), 1 that of MLNX_OFED LTS 4.9");
+
+static int persistent_api_support = 1;
+module_param(persistent_api_support, int, 0444);
+MODULE_PARM_DESC(persistent_api_support,
+		 "pins that outlive the memory: 1 where the driver has them (default), 0 never");
+
+static struct pm_client persistent;
+static struct pm_client revocable;
+
+static int acquire_persistent(unsigned long addr, size_t size, void *private, char *name, void **context)
+{
+	return pm_acquire(&persistent, addr, size, context);
+}
+
+static int acquire_revocable(unsigned long addr, size_t size, void *private, char *name, void **context)
+{
+	return pm_acquire(&revocable, addr, size, context);
+}
+
+static struct pm_client persistent = {
+	.ex.client.name = KBUILD_MODNAME "_persistent",
+	.ex.client.acquire = acquire_persistent,
+	.persistent = true,
+};
+
+/* Asked after the other: for what cannot be pinned that way, on GPUs with MIG for instance. */
+static struct pm_client revocable = {
+	.ex.client.name = KBUILD_MODNAME,
+	.ex.client.acquire = acquire_revocable,
+	.last = true,
+};
+
+static int client_register(struct pm_client *client)
+{
+	struct peer_memory_client *basic = &client->ex.client;
+	char name[IB_PEER_MEMORY_NAME_MAX];
+	int (*acquire)(unsigned long, size_t, void *, char *, void **) = basic->acquire;
+
+	strscpy(name, basic->name, sizeof(name));
+	*basic = pm_callbacks;
+	basic->acquire = acquire;
+	strscpy(basic->name, name, sizeof(basic->name));
+	strscpy(basic->version, PM_VERSION, sizeof(basic->version));
+	if (!peerdirect_support) {
+		basic->version[IB_PEER_MEMORY_VER_MAX - 1] = 1;
+		client->ex.ex_size = sizeof(client->ex);
+		client->ex.flags = PEER_MEM_INVALIDATE_UNMAPS;
+	}
+	client->handle = ib_register_peer_memory_client(basic, client->persistent ? NULL : &client->invalidate);
+	if (client->handle)
+		return 0;
+	pr_err("IB core refuses the client %s: is peerdirect_support=%d right for it?\n", basic->name,
+	       peerdirect_support);
+	return -EINVAL;
+}
+
+static void client_unregister(struct pm_client *client)
+{
+	if (client->handle)
+		ib_unregister_peer_memory_client(client->handle);
+	client->handle = NULL;
+}
+
+/* Functions that others lack are NULL: without this, loading would fail with a bare errno. */
+static int check_interfaces(void)
+{
+	if (peerdirect_support < 0 || peerdirect_support > 1) {
+		pr_err("peerdirect_support is 0 or 1, not %d\n", peerdirect_support);
+		return -EINVAL;
+	}
+	if (persistent_api_support < 0 || persistent_api_support > 1) {
+		pr_err("persistent_api_support is 0 or 1, not %d\n", persistent_api_support);
+		return -EINVAL;
+	}
+	if (!ib_register_peer_memory_client || !ib_unregister_peer_memory_client) {
+		pr_err("ib_core has no interface for peer memory: it comes with MLNX_OFED or DOCA-OFED; without it, "
+		       "use dma-buf\n");
+		return -EOPNOTSUPP;
+	}
+	if (!nvidia_p2p_get_pages || !nvidia_p2p_put_pages || !nvidia_p2p_dma_map_pages ||
+	    !nvidia_p2p_dma_unmap_pages || !nvidia_p2p_free_page_table || !nvidia_p2p_free_dma_mapping) {
+		pr_err("there is no NVIDIA driver, or one without nvidia_p2p functions: load nvidia, then this "
+		       "module\n");
+		return -ENODEV;
+	}
+	return 0;
+}
+
+static bool driver_has_persistent(void)
+{
+	return nvidia_p2p_get_pages_persistent && nvidia_p2p_put_pages_persistent;
+}
+
+static int __init peermem_init(void)
+{
+	int status = check_interfaces();
+
+	if (status)
+		return status;
+	status = pm_counters_create();
+	if (status) {
+		pr_err("cannot make /proc/driver/" KBUILD_MODNAME "\n");
+		return status;
+	}
+	if (persistent_api_support && driver_has_persistent())
+		status = client_register(&persistent);
+	if (!status)
+		status = client_register(&revocable);
+	if (status) {
+		client_unregister(&persistent);
+		pm_counters_destroy();
+		return status;
+	}
+	pr_info("version " PM_VERSION ", pins: %s, interface of IB core: %s\n",
+		persistent.handle ? "persistent, else revocable" : "revocable",
+		peerdirect_support ? "that of 4.9" : "current");
+	return 0;
+}
+
+static void __exit peermem_exit(void)
+{
+	client_unregister(&revocable);
+	client_unregister(&persistent);
+	pm_counters_destroy();
+}
+
+module_init(peermem_init);
+module_exit(peermem_exit);
+
+MODULE_DESCRIPTION("RDMA devices reach memory of NVIDIA GPUs: a client of IB core's peer memory interface");
+MODULE_AUTHOR("The Peerlane authors");
+MODULE_LICENSE("Dual BSD/GPL");
+MODULE_VERSION(PM_VERSION);
+MODULE_SOFTDEP("pre: ib_core nvidia");

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The interface between IB core and the owners of memory that it cannot pin by itself, of MLNX_OFED, DOCA and kernels
+ * that carry the patch: own declarations.  Where a header of theirs is there, interface.c compares.
+ */
+#ifndef PEERLANE_PEER_MEMORY_H
+#define PEERLANE_PEER_MEMORY_H
+
+#include <linux/types.h>
+
+struct device;
+struct sg_table;
+
+#define IB_PEER_MEMORY_NAME_MAX 64
+#define IB_PEER_MEMORY_VER_MAX 16
+
+struct peer_memory_client {
+	char name[IB_PEER_MEMORY_NAME_MAX];
+	char version[IB_PEER_MEMORY_VER_MAX];
+	/* 1 if the memory is this client's. */
+	int (*acquire)(unsigned long addr, size_t size, void *peer_mem_private_data, char *peer_mem_name,
+		       void **client_context);
+	int (*get_pages)(unsigned long addr, size_t size, int write, int force, struct sg_table *sg_head,
+			 void *client_context, u64 core_context);
+	int (*dma_map)(struct sg_table *sg_head, void *client_context, struct device *dma_device, int dmasync,
+		       int *nmap);
+	int (*dma_unmap)(struct sg_table *sg_head, void *client_context, struct device *dma_device);
+	void (*put_pages)(struct sg_table *sg_head, void *client_context);
+	unsigned long (*get_page_size)(void *client_context);
+	void (*release)(void *client_context);
+	void *(*get_context_private_data)(u64 peer_id);
+	void (*put_context_private_data)(void *context);
+};
+
+/* The client unmaps and unpins by itself what it has invalidated: IB core calls nothing while it invalidates. */
+#define PEER_MEM_INVALIDATE_UNMAPS (1 << 0)
+
+/* The last character of the version is 1 in a client that is followed by these. */
+struct peer_memory_client_ex {
+	struct peer_memory_client client;
+	size_t ex_size;
+	u32 flags;
+};
+
+/* Returns once no device uses the memory any more. */
+typedef int (*invalidate_peer_memory)(void *reg_handle, u64 core_context);
+
+void *__weak ib_register_peer_memory_client(const struct peer_memory_client *peer_client,
+					    invalidate_peer_memory *invalidate_callback);
+void __weak ib_unregister_peer_memory_client(void *reg_handle);
+
+#endif

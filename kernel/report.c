@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Says why memory was refused: user space gets an errno, which tells little. */
+#include "peermem.h"
+
+#include <linux/errno.h>
+#include <linux/printk.h>
+#include <linux/ratelimit.h>
+#include <linux/sched.h>
+
+struct meaning {
+	enum pm_step step;
+	int status;
+	const char *text;
+};
+
+static const struct meaning meanings[] = {
+	{ PM_STEP_PIN, -EINVAL,
+	  "not memory of a GPU of this process, or freed, or of a kind that cannot be pinned (managed)" },
+	{ PM_STEP_PIN, -ENOMEM, "no room in the GPU's BAR1 window, or no memory: see nvidia-smi -q -d MEMORY" },
+	{ PM_STEP_PIN, -EOPNOTSUPP,
+	  "the driver does not offer this for the GPU (MIG, vGPU, or a GPU without GPUDirect)" },
+	{ PM_STEP_PIN, -ENOTSUPP,
+	  "the driver does not offer this for the GPU (MIG, vGPU, or a GPU without GPUDirect)" },
+	{ PM_STEP_PIN, -EPERM, "the driver forbids it to this process" },
+	{ PM_STEP_PIN, -EIO, "the GPU is in trouble: look for Xid in the kernel's log" },
+	{ PM_STEP_PIN, -ENODEV, "the GPU is gone" },
+	{ PM_STEP_PIN, -EFAULT, "it was freed in that moment" },
+	{ PM_STEP_PIN, -EOVERFLOW, "the range goes beyond the address space" },
+	{ PM_STEP_PIN, -EBUSY, "the module is being unloaded" },
+	{ PM_STEP_TAKE, -EFAULT, "it was freed in that moment" },
+	{ PM_STEP_TAKE, -EINVAL, "IB core asks for another range than before" },
+	{ PM_STEP_MAP, -EFAULT, "it was freed in that moment" },
+	{ PM_STEP_MAP, -ENODEV, "the RDMA device is not a PCI device, which the GPU's driver needs" },
+	{ PM_STEP_MAP, -EINVAL, "the driver found no way from the device to the GPU" },
+	{ PM_STEP_MAP, -EIO, "the IOMMU gave no addresses: use iommu=pt, or turn it off" },
+	{ PM_STEP_MAP, -ENOMEM, "no memory, or no room for addresses in the IOMMU" },
+};
+
+static const char *const steps[] = {
+	[PM_STEP_PIN] = "pin",
+	[PM_STEP_TAKE] = "register",
+	[PM_STEP_MAP] = "map",
+};
+
+static const char *meaning(enum pm_step step, int status)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(meanings); i++) {
+		if (meanings[i].step == step && meanings[i].status == status)
+			return meanings[i].text;
+	}
+	return "the driver gives no other reason";
+}
+
+void pm_refuse(enum pm_step step, u64 addr, u64 size, int status)
+{
+	/* Any bad pointer that a program registers comes here. */
+	pm_add(step == PM_STEP_PIN && status == -EINVAL ? PM_NOT_OURS : PM_REFUSED, 1);
+	pr_info_ratelimited("%s[%d]: cannot %s %llu bytes at 0x%llx: %s (error %d)\n", current->comm, current->pid,
+			    steps[step], size, addr, meaning(step, status), status);
+}
+
+void pm_refuse_because(u64 addr, u64 size, const char *reason, u32 value)
+{
+	pm_add(PM_REFUSED, 1);
+	pr_warn_ratelimited("%s[%d]: cannot register %llu bytes at 0x%llx: %s (0x%x)\n", current->comm, current->pid,
+			    size, addr, reason, value);
+}
