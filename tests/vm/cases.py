@@ -3,6 +3,9 @@
 guest/cases.sh and the programs that image.py names.
 """
 import dataclasses
+import typing
+
+import peermem
 
 
 @dataclasses.dataclass
@@ -10,24 +13,30 @@ class Case:
     """`client` runs on a suite's last machine; before it `server`, if there is one, on the first until it is ready.
 
     Both must pass.  `fails` is for cases that show that failure is seen: they must fail, for a reason that has
-    this text in it.
+    this text in it.  `check` looks at what the case left outside of the machines, and returns what is wrong with it.
     """
     name: str
     seconds: int
     client: str
     server: str = ''
     fails: str = ''
+    check: typing.Callable[[], str] = lambda: ''
 
 
 @dataclasses.dataclass
 class Suite:
-    """Machines, one for each element of `setup`, joined by cables if there are two; `setup` is run in them first."""
+    """Machines, one for each element of `setup`, joined by cables if there are two; `setup` is run in them first.
+
+    `devices` has further arguments of QEMU for the machine of a number, and `options` are the kernel's.
+    """
     name: str
     memory: str
     processors: int
     setup: list
     cases: list
     cables: int = 1
+    devices: typing.Callable[[int], list] = lambda number: []
+    options: str = ''
 
 
 FABRICS = ['tcp', 'verbs']
@@ -126,12 +135,52 @@ RAILS = over(
          client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 8'),
 )
 
+# The kernel module with a GPU in the second machine.  Persistent pins stay when memory is freed, revocable ones do not;
+# an old core unmaps while it invalidates, and has a lock meanwhile.
+def module(standins, parameters, command):
+    return f'standins {standins} && with_module peerlane_peermem "{parameters}" {command}'
+
+
+REVOCABLE = 'persistent_api_support=0'
+OLD = 'peerdirect_support=1 persistent_api_support=0'
+PEERMEM = [
+    Case('interfaces that are missing', 20, 'missing_interfaces'),
+    Case('parameters', 20, 'parameters'),
+    Case('flavours', 30, 'flavours'),
+    Case('persistent', 60, module('open', '', 'peermem_cases'), check=peermem.after_third_party),
+    Case('revocable', 60, module('closed', REVOCABLE, 'peermem_cases')),
+    Case('old driver', 60, module('old', '', 'peermem_cases')),
+    Case('old core', 60, module('open old=1', REVOCABLE, 'peermem_cases')),
+    Case('oldest core', 60, module('open old=1', OLD, 'peermem_cases')),
+    Case('no leak', 60, module('open', REVOCABLE, 'cycles')),
+    Case('reasons', 20, module('open', '', 'logged "cannot pin 8192 bytes at .*address space" peermem_cases strangers')),
+    Case('walk', 60, module('open', REVOCABLE, 'peermem_walk')),
+    Case('walk, old core', 60, module('open old=1', REVOCABLE, 'peermem_walk')),
+    *(Case(f'broken: {name}', 60, f'broken {name} {parameter}') for name, parameter in (
+        ('unchecked', ''), ('impatient', ''), ('untold', ''), ('inverted', 'old=1'), ('forgetful', ''), ('hasty', ''))),
+]
+REMOTE = [
+    Case('RDMA from another machine', 60, server='serving 7471 peermem_verbs far $server 7471',
+         client=module('open', '', 'near keep'), check=peermem.after_verbs),
+    Case('RDMA to memory that was freed', 60, server='serving 7471 peermem_verbs far $server 7471',
+         client=module('open', REVOCABLE, 'near free'), check=peermem.after_verbs),
+    *(Case(f'{name}, {kind}', 30, module('open', parameter, command)) for kind, parameter in (
+        ('persistent', ''), ('revocable', REVOCABLE)) for name, command in (
+            ('killed', 'unload_in_use'), ('fork', 'peermem_verbs fork'))),
+]
+
 SUITES = [
     Suite('one', '1G', 2, ['on_dummy $server'], [
         Case('ibv_devinfo', 20, 'devinfo'), *FOREIGN, *over('verbs', *COMMAND), *RAW, *SCENARIOS]),
     Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS]),
     Suite('rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], RAILS, cables=2),
+
+    Suite('peermem', '512M', 2, ['on_cable 10.0.0.1', 'on_cable 10.0.0.2'], [
+        *REMOTE, *PEERMEM,
+        # The last of its machines.
+        Case('broken: unreferenced', 60, 'broken unreferenced', fails='the machine is gone')],
+          devices=peermem.devices, options='slub_debug=FZP'),
     # What must be seen as failure.
     Suite('control', '512M', 1, ['true'], [
         Case('a case that fails', 10, 'echo text; exit 3', fails='status 3'),

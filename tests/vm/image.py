@@ -14,7 +14,7 @@ PROGRAMS = {
     'sh': '', 'cat': '', 'chmod': '', 'chrt': '', 'cmp': '', 'cut': '', 'date': '', 'dd': '', 'dmesg': '', 'grep': '',
     'head': '', 'ls': '', 'mkdir': '', 'mount': '', 'rm': '', 'sed': '', 'seq': '', 'sha256sum': '', 'sleep': '',
     'stty': '', 'tail': '', 'tee': '', 'timeout': '', 'wc': '',
-    'modprobe': 'kmod', 'ip': 'iproute2', 'rdma': 'iproute2', 'tc': 'iproute2',
+    'insmod': 'kmod', 'modprobe': 'kmod', 'rmmod': 'kmod', 'ip': 'iproute2', 'rdma': 'iproute2', 'tc': 'iproute2',
     'ibv_devinfo': 'ibverbs-utils', 'ibv_rc_pingpong': 'ibverbs-utils', 'rping': 'rdmacm-utils',
     'ib_write_bw': 'perftest',
 }
@@ -22,7 +22,8 @@ PROGRAMS = {
 # Ours, below the build folder.
 BUILT = ['peerlane', 'tests/test_scenarios']
 # Those that a build without the verbs fabric does not have.
-BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs']
+BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
+                    'tests/peermem_walk']
 
 MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem']
 # rxe asks for its checksum by name where that is a module; newer kernels have it built in.
@@ -122,8 +123,8 @@ def add_verbs(image):
         image.add(path, path)
 
 
-def make(path, kernel, guest, build, more):
-    """Writes the initramfs with everything that any case needs, and more programs of the host."""
+def make(path, kernel, guest, build, more, built_modules):
+    """Writes the initramfs with everything that any case needs, more programs of the host, and modules."""
     image = Image()
     add_programs(image, build, more)
     add_modules(image, kernel)
@@ -132,6 +133,9 @@ def make(path, kernel, guest, build, more):
     image.add('etc/group', b'root:x:0:\n')
     image.add('etc/hosts', b'127.0.0.1 localhost\n')
     image.add('init', guest / 'init', 0o755)
-    image.add('guest/cases.sh', guest / 'cases.sh')
+    for name in ('cases.sh', 'peermem.sh'):
+        image.add(f'guest/{name}', guest / name)
+    for module in built_modules:
+        image.add(f'guest/modules/{module.name}', module)
     image.add('guest/key', b'only for the machines of the tests\n', 0o600)
     image.write(path)

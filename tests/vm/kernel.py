@@ -77,6 +77,39 @@ def unpack(version, folder):
         raise Unavailable('depmod failed on the kernel package')
 
 
+def fetch_headers(folder, version):
+    """What building modules for a kernel takes: the packages of its headers, unpacked below a folder.
+
+    Returns the folder that Kbuild is called in.
+    """
+    root = folder / version
+    if not root.exists():
+        partial = folder / 'partial'
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        wanted = header_packages(f'linux-headers-{version}')
+        print(f'fetching {" ".join(wanted)}', flush=True)
+        if output_of('apt-get', 'download', '-q', *wanted, cwd=partial) is None:
+            raise Unavailable(f'apt-get cannot download {" ".join(wanted)}')
+        for package in sorted(partial.glob('*.deb')):
+            if output_of('dpkg-deb', '-x', str(package), str(partial)) is None:
+                raise Unavailable(f'{package.name} cannot be unpacked')
+            package.unlink()
+        # Debian's says where the common part is by a path of the installed system.
+        for makefile in partial.glob('usr/src/linux-headers-*/Makefile'):
+            text = makefile.read_text(encoding='utf-8')
+            makefile.write_text(re.sub(r'^include /usr/src/', f'include {root}/usr/src/', text), encoding='utf-8')
+        partial.rename(root)
+    return root / 'usr/src' / f'linux-headers-{version}'
+
+
+def header_packages(package):
+    """A package of headers, and those of the same build that it depends on."""
+    shown = output_of('apt-cache', 'depends', package) or ''
+    others = re.findall(r'Depends: (linux-(?:headers|kbuild)-\S+)', shown)
+    return [package, *others]
+
+
 def fetch(folder):
     """The newest kernel that can be had, unpacked below a folder."""
     if platform.machine() != 'x86_64':

@@ -56,7 +56,7 @@ class Job:
 class Machine:
     """A running QEMU."""
 
-    def __init__(self, name, folder, kernel, initramfs, arguments, descriptors, khz):
+    def __init__(self, name, folder, kernel, initramfs, arguments, descriptors, khz, options=''):
         self.name = name
         self.jobs = {}
         self.booted = self.tainted = None
@@ -71,7 +71,7 @@ class Machine:
             '-M', 'q35', '-cpu', 'max', '-nodefaults', '-display', 'none', '-no-reboot',
             '-kernel', str(kernel.image), '-initrd', str(initramfs),
             '-append', 'console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check'
-            + (f' tsc_early_khz={khz}' if khz else ''),
+            + (f' tsc_early_khz={khz}' if khz else '') + f' {options}',
             '-serial', f'file:{self.console}', '-serial', 'stdio', *arguments]
         with open(folder / f'{name}.qemu', 'wb') as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,

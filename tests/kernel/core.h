@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What the parts of the stand-in for IB core know of each other. */
+#ifndef STANDIN_CORE_H
+#define STANDIN_CORE_H
+
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/scatterlist.h>
+#include <rdma/ib_umem.h>
+
+#include "../../kernel/peer_memory.h"
+#include "standin_internal.h"
+
+struct client;
+
+/* A registered region of a client's. */
+struct region {
+	struct ib_umem umem; /* what soft-RoCE gets; first */
+	struct list_head link;
+	refcount_t references;
+	struct mutex lock;
+	struct client *client;
+	void *context;
+	struct mm_struct *mm; /* only compared */
+	struct device *device;
+	struct sg_table table;
+	int entries;
+	u64 handle;
+	u64 address;
+	u64 length;
+	bool mapped;
+	bool access; /* the device may use it */
+	struct task_struct *registering;
+	struct ib_mr *mr; /* of soft-RoCE */
+	struct ib_pd *pd; /* that mr had until it was revoked */
+};
+
+/* core.c */
+int region_register(u64 address, u64 length, struct device *device, struct region **registered);
+void region_deregister(struct region *region);
+struct region *region_find(u64 handle);
+struct region *region_of_umem(const struct ib_umem *umem);
+struct region *region_of_task(const struct task_struct *task);
+struct region *region_of_mr(const struct ib_mr *mr);
+void region_put(struct region *region);
+
+/* edu.c */
+struct device *edu_device(void);
+int edu_init(void);
+void edu_exit(void);
+int edu_copy(struct region *region, const struct core_dma *dma);
+
+/* soft_roce.c */
+int soft_roce_init(void);
+void soft_roce_exit(void);
+void soft_roce_revoke(struct region *region);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* A GPU whose memory is BAR 2 of QEMU's ivshmem-plain: a file outside of the machine shows what is in it. */
+#include <linux/memremap.h>
+#include <linux/miscdevice.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/uaccess.h>
+#include <linux/version.h>
+
+#include "standin_internal.h"
+
+static struct {
+	struct dev_pagemap map;
+	phys_addr_t base;
+	resource_size_t size;
+} gpu;
+
+/* A function of this name is there since 6.3; before, the flags are nobody else's. */
+static void flags_set(struct vm_area_struct *area, unsigned long flags)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+	area->vm_flags |= flags;
+#else
+	vm_flags_set(area, flags);
+#endif
+}
+
+static void area_close(struct vm_area_struct *area)
+{
+	p2p_forget(area->vm_private_data);
+}
+
+static int area_may_split(struct vm_area_struct *area, unsigned long address)
+{
+	return -EINVAL;
+}
+
+static const struct vm_operations_struct area_operations = { .close = area_close, .may_split = area_may_split };
+
+/* Memory that cannot be pinned by ordinary means, at an offset of the GPU's memory. */
+static int gpu_mmap(struct file *file, struct vm_area_struct *area)
+{
+	u64 offset = (u64)area->vm_pgoff << PAGE_SHIFT;
+	u64 length = area->vm_end - area->vm_start;
+	int status;
+
+	if (offset % GPU_PAGE || area->vm_start % GPU_PAGE || offset > gpu.size || length > gpu.size - offset)
+		return -EINVAL;
+	status = remap_pfn_range(area, area->vm_start, PHYS_PFN(gpu.base + offset), length, area->vm_page_prot);
+	if (status)
+		return status;
+	area->vm_private_data = p2p_allocate(area->vm_mm, area->vm_start, length, offset);
+	if (!area->vm_private_data)
+		return -ENOMEM;
+	area->vm_ops = &area_operations;
+	flags_set(area, VM_DONTCOPY | VM_DONTDUMP | VM_DONTEXPAND);
+	return 0;
+}
+
+static long gpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	void __user *from = (void __user *)argument;
+	struct gpu_fault fault;
+	struct gpu_walk walk;
+	u64 address;
+
+	switch (command) {
+	case GPU_FREE:
+		return copy_from_user(&address, from, sizeof(address)) ? -EFAULT : p2p_free(current->mm, address);
+	case GPU_PINS:
+		return p2p_pins();
+	case GPU_VIOLATIONS:
+		return p2p_violations();
+	case GPU_FAULT:
+		return copy_from_user(&fault, from, sizeof(fault)) ? -EFAULT : p2p_fault(&fault);
+	case GPU_WALK:
+		if (copy_from_user(&walk, from, sizeof(walk)))
+			return -EFAULT;
+		standin_walk_set(&walk);
+		return 0;
+	case GPU_ROLE:
+		standin_walk_role(argument);
+		return 0;
+	case GPU_ROLE_DONE:
+		return standin_walk_done();
+	}
+	return -ENOTTY;
+}
+
+static const struct file_operations operations = {
+	.owner = THIS_MODULE,
+	.mmap = gpu_mmap,
+	.unlocked_ioctl = gpu_ioctl,
+};
+
+static struct miscdevice device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "standin_gpu",
+	.fops = &operations,
+};
+
+static int probe(struct pci_dev *pci, const struct pci_device_id *id)
+{
+	int status = pcim_enable_device(pci);
+
+	if (status)
+		return status;
+	pci_set_master(pci);
+	gpu.base = pci_resource_start(pci, 2);
+	gpu.size = pci_resource_len(pci, 2);
+	/* soft-RoCE copies with the processor, and wants pages with addresses in the kernel. */
+	gpu.map.type = MEMORY_DEVICE_GENERIC;
+	gpu.map.range.start = gpu.base;
+	gpu.map.range.end = gpu.base + gpu.size - 1;
+	gpu.map.nr_range = 1;
+	if (IS_ERR(devm_memremap_pages(&pci->dev, &gpu.map)))
+		return -ENOMEM;
+	p2p_init(gpu.base);
+	return misc_register(&device);
+}
+
+static void remove(struct pci_dev *pci)
+{
+	misc_deregister(&device);
+	p2p_exit();
+}
+
+static const struct pci_device_id ids[] = { { PCI_DEVICE(0x1af4, 0x1110) }, {} };
+
+static struct pci_driver gpu_driver = { .name = "standin_gpu", .id_table = ids, .probe = probe, .remove = remove };
+module_pci_driver(gpu_driver);
+
+MODULE_DEVICE_TABLE(pci, ids);
+MODULE_DESCRIPTION("Stand-in for an NVIDIA GPU and its driver, for tests");
+MODULE_AUTHOR("The Peerlane authors");
+MODULE_LICENSE("Dual BSD/GPL");

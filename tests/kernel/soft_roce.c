@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Brings soft-RoCE and clients together.  The kernel's own ib_core has no interface for peer memory, so ib_umem_get() is
+ * replaced: when it cannot pin, clients are asked, as MLNX_OFED's does.  soft-RoCE copies with the processor, so it gets
+ * the pages that the DMA addresses stand for.
+ */
+#include <linux/ftrace.h>
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/version.h>
+#include <rdma/ib_verbs.h>
+
+#include "core.h"
+
+static struct ib_device *roce;
+static struct ib_device_ops original;
+/* No queue pair is of this domain: what a region of it is asked for is denied. */
+static struct ib_pd nowhere;
+
+/* As a card does when a region is invalidated: from now on the key is wrong. */
+void soft_roce_revoke(struct region *region)
+{
+	if (!region->mr)
+		return;
+	region->pd = region->mr->pd;
+	WRITE_ONCE(region->mr->pd, &nowhere);
+	/* Whoever has looked it up meanwhile. */
+	synchronize_rcu();
+}
+
+static struct ib_mr *register_mr(struct ib_pd *pd, u64 start, u64 length, u64 address, int access,
+				 struct ib_udata *data)
+{
+	struct ib_mr *mr = original.reg_user_mr(pd, start, length, address, access, data);
+	struct region *region = region_of_task(current);
+
+	if (region) {
+		region->mr = IS_ERR(mr) ? NULL : mr;
+		region->registering = NULL;
+		region_put(region);
+	}
+	return mr;
+}
+
+static int deregister_mr(struct ib_mr *mr, struct ib_udata *data)
+{
+	struct region *region = region_of_mr(mr);
+	struct ib_pd *pd = region ? region->pd : NULL;
+	int status;
+
+	if (region) {
+		mutex_lock(&region->lock);
+		region->mr = NULL;
+		if (pd)
+			mr->pd = pd;
+		mutex_unlock(&region->lock);
+		region_put(region);
+	}
+	status = original.dereg_mr(mr, data);
+	/* The caller counts on the domain that it saw before. */
+	if (!status && pd)
+		atomic_dec(&pd->usecnt);
+	return status;
+}
+
+/* The pages of [address, + length), one entry each. */
+static int fill(struct region *region)
+{
+	u64 position = ALIGN_DOWN(region->address, GPU_PAGE);
+	u64 start = ALIGN_DOWN(region->address, PAGE_SIZE);
+	u64 end = ALIGN(region->address + region->length, PAGE_SIZE);
+	struct sg_table *pages = &region->umem.sgt_append.sgt;
+	struct scatterlist *entry, *page;
+	u64 offset;
+	int i;
+
+	if (sg_alloc_table(pages, (end - start) >> PAGE_SHIFT, GFP_KERNEL))
+		return -ENOMEM;
+	page = pages->sgl;
+	for_each_sgtable_dma_sg(&region->table, entry, i)
+	{
+		for (offset = 0; offset < sg_dma_len(entry); offset += PAGE_SIZE, position += PAGE_SIZE) {
+			if (position < start || position >= end)
+				continue;
+			sg_set_page(page, pfn_to_page(PHYS_PFN(sg_dma_address(entry) + offset)), PAGE_SIZE, 0);
+			page = sg_next(page);
+		}
+	}
+	return 0;
+}
+
+static struct ib_umem *replaced_get(struct ib_device *device, unsigned long address, size_t size, int access)
+{
+	struct ib_umem *umem = ib_umem_get(device, address, size, access);
+	struct region *region;
+
+	if (!IS_ERR(umem) || PTR_ERR(umem) != -EFAULT)
+		return umem;
+	if (region_register(address, size, edu_device(), &region))
+		return umem;
+	region->umem.ibdev = device;
+	region->umem.length = size;
+	region->umem.address = address;
+	region->umem.iova = address;
+	region->umem.writable = ib_access_writable(access);
+	region->umem.owning_mm = current->mm;
+	mmgrab(current->mm);
+	if (!fill(region))
+		return &region->umem;
+	mmdrop(current->mm);
+	region_deregister(region);
+	return ERR_PTR(-ENOMEM);
+}
+
+static void replaced_release(struct ib_umem *umem)
+{
+	struct region *region = region_of_umem(umem);
+
+	if (!region) {
+		ib_umem_release(umem);
+		return;
+	}
+	region_put(region);
+	sg_free_table(&umem->sgt_append.sgt);
+	mmdrop(umem->owning_mm);
+	region_deregister(region);
+}
+
+/* Calls of this module go to the original. */
+static void notrace redirect(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *regs)
+{
+	if (within_module(parent, THIS_MODULE))
+		return;
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+	ftrace_instruction_pointer_set(regs, (unsigned long)ops->private);
+#else
+	ftrace_regs_set_instruction_pointer(regs, (unsigned long)ops->private);
+#endif
+}
+
+#define REPLACE (FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION)
+static struct ftrace_ops get = { .func = redirect, .flags = REPLACE, .private = replaced_get };
+static struct ftrace_ops release = { .func = redirect, .flags = REPLACE, .private = replaced_release };
+
+int soft_roce_init(void)
+{
+	int status;
+
+	roce = ib_device_get_by_name("rxe0", RDMA_DRIVER_UNKNOWN);
+	if (!roce)
+		return 0;
+	original = roce->ops;
+	roce->ops.reg_user_mr = register_mr;
+	roce->ops.dereg_mr = deregister_mr;
+	status = ftrace_set_filter_ip(&get, (unsigned long)ib_umem_get, 0, 0);
+	status = status ?: ftrace_set_filter_ip(&release, (unsigned long)ib_umem_release, 0, 0);
+	status = status ?: register_ftrace_function(&get);
+	return status ?: register_ftrace_function(&release);
+}
+
+void soft_roce_exit(void)
+{
+	if (!roce)
+		return;
+	unregister_ftrace_function(&release);
+	unregister_ftrace_function(&get);
+	roce->ops.reg_user_mr = original.reg_user_mr;
+	roce->ops.dereg_mr = original.dereg_mr;
+	ib_device_put(roce);
+}

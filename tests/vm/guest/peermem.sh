@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# For cases of the kernel module: it, and the stand-ins for what it is used with, all in /guest/modules.
+
+module_file() # NAME
+{
+	echo "/guest/modules/$1.ko"
+}
+
+loaded() # MODULE
+{
+	[ -d "/sys/module/$1" ]
+}
+
+# In the order in which they may go.
+unload_all()
+{
+	for module in peerlane_peermem standin_core standin_nvidia_open standin_nvidia_closed standin_nvidia_old \
+		standin_gpu; do
+		! loaded $module || rmmod $module || return
+	done
+}
+
+standins() # FLAVOUR [PARAMETER]: of the driver, open, closed or old; of IB core
+{
+	unload_all && insmod "$(module_file standin_gpu)" && insmod "$(module_file "standin_nvidia_$1")" &&
+		insmod "$(module_file standin_core)" $2
+}
+
+# Loads the module, or another under its name, runs a command, and unloads it: that works if nobody uses it.
+with_module() # NAME 'PARAMETER...' COMMAND...
+{
+	insmod "$(module_file "$1")" $2 || return
+	shift 2
+	"$@"
+	status=$?
+	cat /proc/driver/peerlane_peermem
+	rmmod peerlane_peermem || return
+	return $status
+}
+
+# Loading it fails, and the log says why.
+refuses() # NAME 'PARAMETER...' PATTERN
+{
+	dmesg -C
+	if insmod "$(module_file "$1")" $2; then
+		echo "it is loaded all the same"
+		return 1
+	fi
+	dmesg | tee log
+	grep -q "$3" log
+}
+
+logged() # PATTERN COMMAND...
+{
+	pattern=$1
+	shift
+	dmesg -C
+	"$@" || return
+	dmesg >log
+	tail -n 5 log
+	grep -q "$pattern" log
+}
+
+missing_interfaces()
+{
+	unload_all && refuses unversioned '' 'ib_core has no interface for peer memory' &&
+		insmod "$(module_file standin_gpu)" && insmod "$(module_file standin_core)" &&
+		refuses peerlane_peermem '' 'there is no NVIDIA driver'
+}
+
+parameters()
+{
+	standins open && refuses peerlane_peermem peerdirect_support=2 'peerdirect_support is 0 or 1, not 2' &&
+		refuses peerlane_peermem persistent_api_support=-1 'persistent_api_support is 0 or 1' &&
+		with_module peerlane_peermem '' grep -q '^version [0-9]' /proc/driver/peerlane_peermem
+}
+
+# Both flavours of the driver, and modules that were built for either; and some that may not be used.
+flavours()
+{
+	for flavour in open closed; do
+		standins $flavour && with_module peerlane_peermem '' peermem_cases whole &&
+			with_module closed '' peermem_cases whole || return
+	done
+	refuses broken_gpl '' 'Unknown symbol synchronize_rcu' && refuses stale '' 'disagrees about version' &&
+		refuses unversioned '' 'no symbol version'
+}
+
+# A copy that must be found out by the walk.
+broken() # NAME PARAMETER
+{
+	standins open "$2" && insmod "$(module_file "broken_$1")" persistent_api_support=0 || return
+	peermem_walk broken
+}
+
+memory_used()
+{
+	sed -n 's/^SUnreclaim: *\([0-9]*\) .*/\1/p' /proc/meminfo
+}
+
+# 10000 regions, after some that fill caches, and less than 32 bytes for each of them are left.
+cycles()
+{
+	peermem_cases cycles || return
+	before=$(memory_used)
+	peermem_cases cycles || return
+	after=$(memory_used)
+	echo "kernel memory: $before kB, then $after kB"
+	[ $((after - before)) -lt 320 ]
+}
+
+unload_in_use()
+{
+	peermem_verbs hold 3 >held &
+	pid=$!
+	until grep -q holding held; do
+		alive $pid || return
+		sleep 0.1
+	done
+	grep -q '^regions 3' /proc/driver/peerlane_peermem || return
+	if rmmod peerlane_peermem; then
+		echo "it was unloaded while in use"
+		return 1
+	fi
+	kill -KILL $pid
+	wait $pid
+	until grep -q '^regions 0' /proc/driver/peerlane_peermem; do
+		sleep 0.1
+	done
+	grep -q '^bytes 0' /proc/driver/peerlane_peermem
+}
+
+near() # WAY
+{
+	peermem_verbs near $server 7471 "$1"
+}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel modules of the machines: ours, and the stand-ins for a GPU, its driver and IB core."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import kernel
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+class BuildFailed(Exception):
+    """A module does not build, or not without a warning; with what was printed."""
+
+
+def make(folder, *arguments):
+    """Runs Kbuild; a warning is a failure."""
+    command = ['make', '-s', f'-j{os.cpu_count()}', '-C', str(folder.parent / 'headers'), f'M={folder}', *arguments,
+               'modules']
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors='replace', check=False)
+    if done.returncode or 'warning:' in done.stdout or 'WARNING:' in done.stdout:
+        raise BuildFailed(f'{" ".join(command)}\n{done.stdout}')
+
+
+def copy(source, target, patch=None):
+    """A fresh copy of a folder's sources, with a patch."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    if patch:
+        done = subprocess.run(['patch', '-p1', '-s', '-F0', '-i', str(patch)], cwd=target, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            raise BuildFailed(f'{patch.name} does not fit any more\n{done.stdout}')
+
+
+def state():
+    """What the modules are made of: changes if they must be built anew."""
+    files = sorted(path for folder in ('kernel', 'tests/kernel') for path in (ROOT / folder).rglob('*')
+                   if path.is_file())
+    return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, pathlib.Path(__file__)])
+
+
+def build(folder, kernel_folder, version):
+    """Builds all of them for a kernel; returns their files."""
+    headers = kernel.fetch_headers(kernel_folder, version)
+    root = folder / version
+    stamp = root / 'stamp'
+    if not stamp.exists() or stamp.read_text(encoding='utf-8') != state():
+        print('building modules', flush=True)
+        shutil.rmtree(root, ignore_errors=True)
+        (root / 'out').mkdir(parents=True)
+        (root / 'headers').symlink_to(headers)
+        (root / 'tests').mkdir()
+        (root / 'tests/headers').symlink_to(headers)
+        build_all(root)
+        stamp.write_text(state(), encoding='utf-8')
+    return sorted((root / 'out').glob('*.ko'))
+
+
+def build_module(source, target, name, *arguments, patch=None):
+    """Builds a copy of our module as a file of that name."""
+    copy(source, target, patch)
+    make(target, *arguments)
+    (target / 'peerlane_peermem.ko').rename(target.parent / 'out' / name)
+
+
+def symbols_of(standins, flavour, target):
+    """Writes the symbol versions of the stand-ins of a flavour, and returns how Kbuild is told."""
+    lines = (standins / 'Module.symvers').read_text(encoding='utf-8').splitlines(keepends=True)
+    target.write_text(''.join(line for line in lines if f'standin_nvidia_{flavour}' in line or 'standin_core' in line),
+                      encoding='utf-8')
+    return f'KBUILD_EXTRA_SYMBOLS={target}'
+
+
+def build_all(root):
+    ours, standins = ROOT / 'kernel', root / 'tests/kernel'
+    check = ['W=1'] + (['C=1'] if shutil.which('sparse') else [])
+    # Without symbol versions, for a system that has neither interface; also where the stand-ins find our headers.
+    build_module(ours, root / 'kernel', 'unversioned.ko', *check)
+    copy(ROOT / 'tests/kernel', standins)
+    make(standins, *check)
+    for path in standins.glob('*.ko'):
+        path.rename(root / 'out' / path.name)
+    versions = {flavour: symbols_of(standins, flavour, root / f'{flavour}.symvers') for flavour in ('open', 'closed')}
+    build_module(ours, root / 'open', 'peerlane_peermem.ko', versions['open'])
+    build_module(ours, root / 'closed', 'closed.ko', versions['closed'])
+    # For a driver with another interface.
+    stale = root / 'stale.symvers'
+    stale.write_text(re.sub(r'^0x........(?=\tnvidia_p2p_get_pages\t)', '0x12345678',
+                            (root / 'open.symvers').read_text(encoding='utf-8'), flags=re.MULTILINE), encoding='utf-8')
+    build_module(ours, root / 'stale', 'stale.ko', f'KBUILD_EXTRA_SYMBOLS={stale}')
+    for patch in sorted((ROOT / 'tests/kernel/broken').glob('*.patch')):
+        build_module(ours, root / patch.stem, f'broken_{patch.stem}.ko', versions['closed'], patch=patch)
