@@ -26,6 +26,9 @@ help:
 	@echo 'make bench      measure, next to other tools where they are installed'
 	@echo 'make bench-verbs'
 	@echo '                measure the verbs fabric next to perftest, in a virtual machine'
+	@echo 'make packages   .deb and .rpm of what is committed, in build/packages'
+	@echo 'make packages-test'
+	@echo '                install, use and remove the .deb packages in a clean root'
 	@echo 'make format     apply .clang-format'
 	@echo
 	@echo 'WERROR=1 makes warnings errors.  One test: meson test -C build NAME'
@@ -70,6 +73,14 @@ bench-verbs: all
 	@tools/setup build vm
 	@bench/verbs
 
+packages:
+	@tools/setup build packages
+	@tools/packages
+
+packages-test: packages
+	@tools/setup packages-test
+	@tests/packages/run
+
 install: all
 	@meson install -C build --no-rebuild
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
@@ -77,9 +88,9 @@ install: all
 format:
 	@tools/setup format
 	@{ tools/sources src '*.[ch]'; tools/sources include '*.h'; tools/sources tests '*.[ch]'; \
-	tools/sources bench '*.[ch]'; tools/sources docs '*.[ch]'; } | xargs clang-format -i
+	tools/sources bench '*.[ch]'; tools/sources docs '*.[ch]'; tools/sources kernel '*.[ch]'; } | xargs clang-format -i
 
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
-.PHONY: all help setup demo test asan tsan clang valgrind vm-test fuzz bench bench-verbs install format clean
+.PHONY: all help setup demo test asan tsan clang valgrind vm-test fuzz bench bench-verbs packages packages-test install format clean

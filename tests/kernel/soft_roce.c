@@ -118,6 +118,8 @@ static void replaced_release(struct ib_umem *umem)
 
 	if (!region) {
 		ib_umem_release(umem);
+		/* As a jump it would seem to come from our caller, and come back here. */
+		barrier();
 		return;
 	}
 	region_put(region);
