@@ -116,6 +116,19 @@ static void far_end(char *address, char *port)
 	rdma_destroy_ep(listener);
 }
 
+/* Until the far end is through. */
+static void await_disconnect(struct rdma_cm_id *id)
+{
+	enum rdma_cm_event_type type;
+	struct rdma_cm_event *event;
+
+	do {
+		REQUIRE(rdma_get_cm_event(id->channel, &event) == 0);
+		type = event->event;
+		rdma_ack_cm_event(event);
+	} while (type != RDMA_CM_EVENT_DISCONNECTED);
+}
+
 static void near_end(const struct rig *rig, char *address, char *port, bool freeing)
 {
 	static uint8_t note[SENT];
@@ -156,15 +169,11 @@ static void near_end(const struct rig *rig, char *address, char *port, bool free
 	}
 	REQUIRE(rdma_post_send(id, NULL, note, SENT, noted, 0) == 0);
 	REQUIRE(sent(id) == IBV_WC_SUCCESS);
-	/* Until the far end is through. */
-	while (!rdma_get_cm_event(id->channel, &id->event) && id->event->event != RDMA_CM_EVENT_DISCONNECTED)
-		rdma_ack_cm_event(id->event);
+	await_disconnect(id);
 	if (freeing) {
 		for (i = 0; i < SENT; i++)
 			REQUIRE(memory[i] == rig_pattern(i));
 	}
-	rdma_ack_cm_event(id->event);
-	id->event = NULL;
 	REQUIRE(ibv_dereg_mr(region) == 0);
 	REQUIRE(ibv_dereg_mr(noted) == 0);
 	rdma_destroy_ep(id);
