@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The kernel modules of the machines: ours, and the stand-ins for a GPU, its driver and IB core."""
+import gzip
+import lzma
 import os
 import pathlib
 import re
@@ -75,6 +77,26 @@ def symbols_of(standins, flavour, target):
     return f'KBUILD_EXTRA_SYMBOLS={target}'
 
 
+def check_find_symbols(root, driver):
+    """What our build finds in compressed modules is what Kbuild wrote of them."""
+    shim, found = root / 'shim', root / 'found.symvers'
+    shim.mkdir()
+    for name, source, compress in (('ib_core', 'standin_core', lzma.compress), ('nvidia', driver, gzip.compress)):
+        suffix = 'xz' if compress is lzma.compress else 'gz'
+        packed = shim / f'{name}.ko.{suffix}'
+        packed.write_bytes(compress((root / f'out/{source}.ko').read_bytes()))
+        (shim / name).write_text(str(packed), encoding='utf-8')
+    modinfo = shim / 'modinfo'
+    modinfo.write_text(f'#!/bin/sh\nfor name; do :; done\ncat {shim}/"$name"\n', encoding='utf-8')
+    modinfo.chmod(0o755)
+    subprocess.run([ROOT / 'kernel/find-symbols', 'any', found], stdout=subprocess.DEVNULL, check=True,
+                   env={**os.environ, 'PATH': f'{shim}:{os.environ["PATH"]}'})
+    seen, wanted = ({tuple(line.split('\t')[:2]) for line in path.read_text(encoding='utf-8').splitlines()}
+                    for path in (found, root / 'open.symvers'))
+    if seen != wanted:
+        raise BuildFailed(f'find-symbols found {seen}, not {wanted}')
+
+
 def build_all(root):
     ours, standins = ROOT / 'kernel', root / 'tests/kernel'
     check = ['W=1'] + (['C=1'] if shutil.which('sparse') else [])
@@ -85,6 +107,7 @@ def build_all(root):
     for path in standins.glob('*.ko'):
         path.rename(root / 'out' / path.name)
     versions = {flavour: symbols_of(standins, flavour, root / f'{flavour}.symvers') for flavour in ('open', 'closed')}
+    check_find_symbols(root, 'standin_nvidia_open')
     build_module(ours, root / 'open', 'peerlane_peermem.ko', versions['open'])
     build_module(ours, root / 'closed', 'closed.ko', versions['closed'])
     # For a driver with another interface.
