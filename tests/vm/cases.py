@@ -175,12 +175,11 @@ SUITES = [
     Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS]),
     Suite('rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], RAILS, cables=2),
-
-    Suite('peermem', '512M', 2, ['on_cable 10.0.0.1', 'on_cable 10.0.0.2'], [
+    Suite('peermem', '512M', 2, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *REMOTE, *PEERMEM,
-        # The last of its machines.
-        Case('broken: unreferenced', 60, 'broken unreferenced', fails='the machine is gone')],
-          devices=peermem.devices, options='slub_debug=FZP'),
+        # Its last case, as it costs a machine.
+        Case('broken: unreferenced', 60, 'broken unreferenced', fails='the machine is gone'),
+    ], devices=peermem.devices, options='slub_debug=FZP'),
     # What must be seen as failure.
     Suite('control', '512M', 1, ['true'], [
         Case('a case that fails', 10, 'echo text; exit 3', fails='status 3'),
