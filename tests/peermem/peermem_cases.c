@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* peermem_cases CASE: what the module does when IB core calls it, one case after the other, seen from both sides. */
+/* peermem_cases [CASE...]: what the module does when IB core calls it, one case after the other, seen from both sides. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -371,6 +371,15 @@ static const struct {
 	{ "races", races },
 };
 
+static bool selected(const char *name, char **names)
+{
+	bool any = !*names;
+
+	for (; *names; names++)
+		any |= !strcmp(*names, name);
+	return any;
+}
+
 int main(int count, char **arguments)
 {
 	struct gpu_fault none = { 0 };
@@ -380,7 +389,7 @@ int main(int count, char **arguments)
 
 	rig_open(&rig);
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (count > 1 && strcmp(arguments[1], cases[i].name))
+		if (!count || !selected(cases[i].name, arguments + 1))
 			continue;
 		printf("%s\n", cases[i].name);
 		REQUIRE(ioctl(rig.gpu, GPU_FAULT, &none) == 0);
