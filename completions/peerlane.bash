@@ -45,12 +45,26 @@ _peerlane() {
 		return
 	fi
 	case $previous in
+	--explain)
+		COMPREPLY=($(compgen -W "$("$program" check --list 2>/dev/null </dev/null | sed -n 's/^  \([a-z0-9-]*\) .*/\1/p')" -- "$current"))
+		return
+		;;
+	--call)
+		COMPREPLY=($(compgen -W $'ibv_reg_mr\nibv_reg_dmabuf_mr\nibv_open_device\nibv_create_qp\nibv_modify_qp\nibv_poll_cq\nrdma_resolve_addr\nrdma_connect\nmmap\nmodprobe\ncuInit\ncuMemAlloc\ncuMemGetHandleForAddressRange' -- "$current"))
+		return
+		;;
+	--errno) return ;;
+	--sysroot | -r)
+		compopt -o filenames 2>/dev/null
+		COMPREPLY=($(compgen -f -- "$current"))
+		return
+		;;
 	--key | -k | --output | -o | --as | -a | --svg | --html | --nccl-topology)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--upload | -u | --sysroot)
+	--upload | -u)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -d -- "$current"))
 		return

@@ -29,7 +29,9 @@ enum cli_exit {
 
 /* One file a subcommand; argv[0] is "peerlane NAME".  Each returns an enum cli_exit. */
 int pl_cli_bench(int argc, char **argv);
+int pl_cli_check(int argc, char **argv);
 int pl_cli_demo(int argc, char **argv);
+int pl_cli_dump(int argc, char **argv);
 int pl_cli_get(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);

@@ -18,6 +18,8 @@ static const struct command {
 	{ "topo", pl_cli_topo, "show which GPU is near which RDMA card" },
 	{ "bench", pl_cli_bench, "measure rate and latency between two hosts" },
 	{ "demo", pl_cli_demo, "show and verify all of it on this machine, with two processes" },
+	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and what to do" },
+	{ "dump", pl_cli_dump, "capture what check and topo read, to study it elsewhere" },
 	{ "version", pl_cli_version, "print the version" },
 };
 

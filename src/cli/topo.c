@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check/snapshot.h"
 #include "cli/topo.h"
 
 enum { OPTION_SYSROOT = 0x100, OPTION_NCCL, OPTION_SVG, OPTION_HTML };
@@ -54,7 +55,8 @@ static const struct argp_option options[] = {
 	{ "html", OPTION_HTML, "FILE", 0, "The same as a page with all tables, in one file", 10 },
 	{ "numeric", 'n', NULL, 0, "Show numbers of devices in place of names", 10 },
 	{ NULL, 0, NULL, 0, "Which machine:", 20 },
-	{ "sysroot", OPTION_SYSROOT, "DIR", 0, "Read the files of the machine below DIR (default: /)", 20 },
+	{ "sysroot", OPTION_SYSROOT, "PATH", 0,
+	  "Read the files of the machine below the folder PATH, or in PATH, a file of `peerlane dump` (default: /)", 20 },
 	{ "nccl-topology", OPTION_NCCL, "FILE", 0, "Where things are is as NCCL's topology file FILE says", 20 },
 	{ 0 },
 };
@@ -125,7 +127,7 @@ static int read_topology(const struct topo *topo, struct pl_topology **topology,
 {
 	struct pl_topology_options how = { .nccl_file = topo->nccl_file };
 	struct pl_sysroot *root;
-	int rc = pl_sysroot_open(&root, topo->sysroot, error);
+	int rc = pl_archive_open_root(&root, topo->sysroot, error);
 
 	if (rc < 0)
 		return rc;

@@ -9,7 +9,7 @@ import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMANDS = ['serve', 'list', 'get', 'put', 'topo', 'bench', 'demo', 'version']
+COMMANDS = ['serve', 'list', 'get', 'put', 'topo', 'bench', 'demo', 'check', 'dump', 'version']
 COMMON = ['serve', 'list', 'get', 'put', 'demo']
 
 
@@ -80,7 +80,7 @@ def test_output_that_cannot_be_written_is_a_failure():
 def test_completion_of_commands():
     assert complete('') == {*COMMANDS, '--help', '--version'}
     assert complete('ge') == {'get'}
-    assert complete('help', 'd') == {'demo'}
+    assert complete('help', 'd') == {'demo', 'dump'}
 
 
 @pytest.mark.parametrize('command', COMMANDS)
@@ -97,6 +97,9 @@ def test_completion_of_arguments(tmp_path):
     assert complete('serve', '--upload', '', cwd=tmp_path) == {'folder', 'pub'}
     assert complete('put', 'host', 'fol', cwd=tmp_path) == {'folder'}
     assert complete('list', '--fabric', '') == {'auto', 'local', 'tcp', 'verbs'}
+    assert complete('check', '--sysroot', 'k', cwd=tmp_path) == {'key'}
+    assert complete('check', '--explain', 'peer-cl') == {'peer-client'}
+    assert 'ibv_reg_mr' in complete('check', '--call', '')
     with serving(tmp_path / 'pub', '--key', key) as server:
         host, port = server.address.split(':')
         assert complete('get', '--key', key, host, ':', port, 'o') == {'one two', 'other'}

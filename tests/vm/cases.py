@@ -59,6 +59,15 @@ FOREIGN = [
     Case('rping', 30, server='serving 7174 rping -s -C 10 -v', client='rping -c -a $server -C 10 -v'),
     Case('ib_write_bw', 30, server=f'serving 18515 {WRITE_BW} 100', client=f'{WRITE_BW} 100 $server'),
 ]
+# What `peerlane check` finds on a live device, and the remedies that it may apply by itself.
+CHECK = [
+    Case('check: a live device', 30, 'check_device'),
+    Case('check: a link that is down', 30, 'check_link'),
+    Case('check: modules are loaded', 30, 'check_modules'),
+    Case('check: the limit of locked memory', 30, 'check_limit'),
+    Case('check: a device is rescanned', 30, 'check_rescan'),
+    Case('check: a dump of the machine', 40, 'check_dump'),
+]
 COMMAND = [
     Case('serve and get', 60, server='serve_file', client='get_file'),
     Case('serve and put', 60, server='receive_file', client='put_file'),
@@ -171,7 +180,7 @@ REMOTE = [
 
 SUITES = [
     Suite('one', '1G', 2, ['on_dummy $server'], [
-        Case('ibv_devinfo', 20, 'devinfo'), *FOREIGN, *over('verbs', *COMMAND), *RAW, *SCENARIOS]),
+        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *RAW, *SCENARIOS]),
     Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS]),
     Suite('rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], RAILS, cables=2),

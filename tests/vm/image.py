@@ -12,15 +12,15 @@ from kernel import Unavailable, output_of
 # Programs of the host, and the package that has what is not on every system.
 PROGRAMS = {
     'sh': '', 'cat': '', 'chmod': '', 'chrt': '', 'cmp': '', 'cut': '', 'date': '', 'dd': '', 'dmesg': '', 'grep': '',
-    'head': '', 'ls': '', 'mkdir': '', 'mount': '', 'rm': '', 'sed': '', 'seq': '', 'sha256sum': '', 'sleep': '',
-    'stty': '', 'tail': '', 'tee': '', 'timeout': '', 'wc': '',
+    'head': '', 'ls': '', 'mkdir': '', 'mount': '', 'mv': '', 'rm': '', 'sed': '', 'seq': '', 'sha256sum': '', 'sleep': '',
+    'setpriv': 'util-linux', 'stty': '', 'tail': '', 'tee': '', 'timeout': '', 'wc': '',
     'insmod': 'kmod', 'modprobe': 'kmod', 'rmmod': 'kmod', 'ip': 'iproute2', 'rdma': 'iproute2', 'tc': 'iproute2',
     'ibv_devinfo': 'ibverbs-utils', 'ibv_rc_pingpong': 'ibverbs-utils', 'rping': 'rdmacm-utils',
     'ib_write_bw': 'perftest',
 }
 
 # Ours, below the build folder.
-BUILT = ['peerlane', 'tests/test_scenarios']
+BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
 # Those that a build without the verbs fabric does not have.
 BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
                     'tests/peermem_walk']

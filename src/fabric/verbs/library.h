@@ -45,7 +45,12 @@
 	NEEDED(ibv_get_async_event, "IBVERBS_1.1") \
 	NEEDED(ibv_ack_async_event, "IBVERBS_1.1") \
 	NEEDED(ibv_wc_status_str, "IBVERBS_1.1") \
-	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8")
+	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8") \
+	OPTIONAL(ibv_get_device_list, "IBVERBS_1.1") \
+	OPTIONAL(ibv_free_device_list, "IBVERBS_1.1") \
+	OPTIONAL(ibv_open_device, "IBVERBS_1.1") \
+	OPTIONAL(ibv_close_device, "IBVERBS_1.1") \
+	OPTIONAL(ibv_reg_dmabuf_mr, "IBVERBS_1.12")
 
 #define VERBS_RDMACM_FUNCTIONS(NEEDED, OPTIONAL) \
 	NEEDED(rdma_create_event_channel, "RDMACM_1.0") \

@@ -357,3 +357,86 @@ hang()
 	echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 	exec chrt -f 99 sh -c 'while :; do :; done'
 }
+
+# The check.
+
+# The status of a row, of the file `checked`.
+row() # ID
+{
+	sed -n "/\"id\": *\"$1\"/,/\"status\"/s/.*\"status\": *\"\([A-Za-z]*\)\".*/\1/p" checked
+}
+
+check() # STATUS; keeps the answer in `checked`
+{
+	peerlane check --json >checked
+	status=$?
+	[ $status = "$1" ] && return
+	echo "the exit status is $status, not $1"
+	cat checked
+	return 1
+}
+
+check_device()
+{
+	check 3 || return
+	[ "$(row card-driver)" = WARN ] && [ "$(row access-nodes)" = OK ] && [ "$(row port-state)" = OK ] &&
+		[ "$(row port-gid)" = OK ] && [ "$(row port-address)" = OK ] && [ "$(row access-memlock)" = OK ] &&
+		grep -q '"device": *"rxe0"' checked && grep -q 'made of software' checked && return
+	cat checked
+	return 1
+}
+
+# The device follows its interface, and recovers.
+check_link()
+{
+	ip link set "$interface" down && sleep 0.5 && check 1 && [ "$(row port-state)" = FAIL ] &&
+		ip link set "$interface" up && sleep 0.5 || return
+	until gid_index >/dev/null; do
+		sleep 0.1
+	done
+	check 3 && [ "$(row port-state)" = OK ]
+}
+
+# Without its node the device cannot be opened; one of the modules that make nodes is not loaded.
+check_modules()
+{
+	modprobe -r rdma_ucm && [ ! -e /sys/module/rdma_ucm ] || return
+	mv /dev/infiniband/uverbs0 /dev/uverbs0 && check 1 && [ "$(row access-nodes)" = FAIL ] &&
+		peerlane check --fix | grep -x 'modprobe rdma_ucm' && [ ! -e /sys/module/rdma_ucm ] &&
+		peerlane check --fix --yes && [ -e /sys/module/rdma_ucm ] &&
+		mv /dev/uverbs0 /dev/infiniband/uverbs0 && check 3
+}
+
+# Root who may not lock what he likes, with a low limit.
+check_limit()
+{
+	file=/etc/security/limits.d/90-peerlane.conf
+	limited='ulimit -l 64; exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock peerlane'
+	sh -c "$limited check --json" >checked
+	[ "$(row access-memlock)" = FAIL ] || {
+		cat checked
+		return 1
+	}
+	sh -c "$limited check --fix" && [ ! -e $file ] && sh -c "$limited check --fix --yes" && cat $file &&
+		grep -qx '[*] hard memlock unlimited' $file && rm $file
+}
+
+check_rescan()
+{
+	for device in /sys/bus/pci/devices/*; do
+		[ -e "$device/driver" ] || unbound=${device##*/}
+	done
+	[ -n "$unbound" ] || exit 77
+	before=$(ls -di "/sys/bus/pci/devices/$unbound/")
+	check_action rescan "$unbound" && [ -e "/sys/bus/pci/devices/$unbound/vendor" ] || return
+	# It is the same device, made anew.
+	[ "$before" != "$(ls -di "/sys/bus/pci/devices/$unbound/")" ] || return
+	! check_action rescan 0000:ff:1f.7
+}
+
+check_dump()
+{
+	peerlane dump -o live.tar && check 3 || return
+	peerlane check --json --sysroot live.tar >dumped
+	[ $? = 3 ] && cmp checked dumped
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What `peerlane check` found, for people. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/check.h"
+
+#define INDENT 11 /* of what belongs to a row */
+
+enum { COLUMN_GPU, COLUMN_MODEL, COLUMN_CARD, COLUMN_DEVICE, COLUMN_PATH, COLUMN_DMABUF, COLUMN_PEER, COLUMN_STAGED };
+
+static const struct cli_column columns[] = {
+	[COLUMN_GPU] = { "GPU", 0 },       [COLUMN_MODEL] = { "MODEL", SCOLS_FL_TRUNC },
+	[COLUMN_CARD] = { "CARD", 0 },     [COLUMN_DEVICE] = { "DEVICE", 0 },
+	[COLUMN_PATH] = { "PATH", 0 },     [COLUMN_DMABUF] = { "DMABUF", 0 },
+	[COLUMN_PEER] = { "PEER MEM", 0 }, [COLUMN_STAGED] = { "STAGED", 0 },
+};
+
+static bool in_colour(void)
+{
+	const char *terminal = getenv("TERM"), *never = getenv("NO_COLOR");
+
+	return isatty(STDOUT_FILENO) && (!never || !*never) && terminal && strcmp(terminal, "dumb");
+}
+
+static const char *colour_of(enum pl_check_status status)
+{
+	static const char *const colours[] = { "", "\033[32m", "\033[36m", "\033[33m", "\033[31m" };
+
+	return in_colour() ? colours[status] : "";
+}
+
+static const char *plain(void)
+{
+	return in_colour() ? "\033[0m" : "";
+}
+
+static const char *bold(void)
+{
+	return in_colour() ? "\033[1m" : "";
+}
+
+/* Each command of a remedy on a line of its own, unbroken, so that it can be copied. */
+static void print_remedy(const char *label, const char *remedy, int before)
+{
+	char copy[400], *rest = copy, *one;
+	int indent = before + (int)strlen(label);
+
+	snprintf(copy, sizeof(copy), "%s", remedy);
+	cli_printable(copy, false);
+	while (rest) {
+		one = rest;
+		rest = strstr(one, "; ");
+		if (rest) {
+			*rest = '\0';
+			rest += 2;
+		}
+		printf("%*s%s\n", indent, label, one);
+		label = "";
+	}
+}
+
+static void print_findings(const struct pl_check_result *result)
+{
+	for (size_t i = 0; i < result->count; i++) {
+		const struct pl_check_finding *finding = &result->findings[i];
+		char line[sizeof(finding->object) + sizeof(finding->text) + 4];
+
+		/* What is all right need not be read beside what is not. */
+		if (finding->status < result->status)
+			continue;
+		snprintf(line, sizeof(line), "%s%s%s", finding->object, *finding->object ? ": " : "", finding->text);
+		printf("%*s", INDENT, "");
+		wrap_print(line, INDENT, INDENT + 2);
+	}
+	if (result->left_out)
+		printf("%*s... and %zu more\n", INDENT, "", result->left_out);
+}
+
+/* OK rows take one line: what was found. */
+static void print_short(const struct pl_check_result *result)
+{
+	const struct pl_check_finding *first = &result->findings[0];
+	char line[400];
+
+	snprintf(line, sizeof(line), "%s", first->text);
+	if (result->count > 1)
+		snprintf(line, sizeof(line), "%s%s%s (and %zu more)", first->object, *first->object ? ": " : "",
+			 first->text, result->count - 1 + result->left_out);
+	printf("  %s%-7s%s  %-16s ", colour_of(result->status), pl_check_status_name(result->status), plain(),
+	       result->row->id);
+	wrap_print(line, INDENT + 17, INDENT + 17);
+}
+
+static void print_result(const struct pl_check_result *result)
+{
+	if (result->status <= PL_CHECK_OK) {
+		print_short(result);
+		return;
+	}
+	printf("  %s%-7s%s  %-16s %s\n", colour_of(result->status), pl_check_status_name(result->status), plain(),
+	       result->row->id, result->row->title);
+	print_findings(result);
+	if (result->status == PL_CHECK_UNKNOWN) {
+		print_remedy("ask: ", result->reveal, INDENT);
+		return;
+	}
+	printf("%*swhy: ", INDENT, "");
+	wrap_print(result->row->reason, INDENT + 5, INDENT + 5);
+	print_remedy("do:  ", result->remedy, INDENT);
+}
+
+static void print_routes(const struct pl_check_report *report, bool all)
+{
+	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
+	bool any = false, gpus = report->route_count && *report->routes[0].gpu;
+
+	for (size_t i = 0; i < report->route_count; i++) {
+		const struct pl_check_route *route = &report->routes[i];
+		struct libscols_line *line;
+		bool has_best = false;
+
+		for (size_t j = 0; j < report->route_count; j++)
+			has_best = has_best || (report->routes[j].best && !strcmp(report->routes[j].gpu, route->gpu));
+		if (has_best && !route->best && !all)
+			continue;
+		line = cli_table_line(table);
+		any = true;
+		cli_table_set(line, COLUMN_GPU, gpus ? route->gpu : "none");
+		cli_table_set(line, COLUMN_MODEL, gpus ? route->gpu_model : "-");
+		cli_table_set(line, COLUMN_CARD, route->card);
+		cli_table_set(line, COLUMN_DEVICE, route->device);
+		cli_table_set(line, COLUMN_PATH, *route->class ? route->class : "-");
+		cli_table_set(line, COLUMN_DMABUF, gpus ? pl_check_way_name(route->dmabuf) : "-");
+		cli_table_set(line, COLUMN_PEER, gpus ? pl_check_way_name(route->peer) : "-");
+		cli_table_set(line, COLUMN_STAGED, pl_check_way_name(route->staged));
+	}
+	if (any) {
+		cli_table_print(table);
+		putchar('\n');
+	} else {
+		scols_unref_table(table);
+	}
+}
+
+static void print_counts(const struct pl_check_report *report)
+{
+	size_t counts[PL_CHECK_FAIL + 1] = { 0 };
+
+	for (size_t i = 0; i < report->count; i++)
+		counts[report->results[i].status]++;
+	printf("\n%zu OK, %zu unknown, %zu to improve, %zu failed", counts[PL_CHECK_OK], counts[PL_CHECK_UNKNOWN],
+	       counts[PL_CHECK_WARN], counts[PL_CHECK_FAIL]);
+	printf(counts[PL_CHECK_NONE] ? "; %zu do not apply here\n" : "\n", counts[PL_CHECK_NONE]);
+	if (counts[PL_CHECK_WARN] + counts[PL_CHECK_FAIL])
+		puts("`peerlane check --explain ID` says more of one; `--fix`, what can be done.");
+}
+
+void render_check(const struct pl_check_report *report, const struct check *check)
+{
+	const char *group = "";
+
+	fputs(bold(), stdout);
+	wrap_print(report->summary, 0, 0);
+	fputs(plain(), stdout);
+	if (report->first) {
+		printf("\nFirst: %s%s%s, %s\n", colour_of(report->first->status), report->first->row->id, plain(),
+		       report->first->row->title);
+		print_remedy("  ", report->first->remedy, 0);
+	}
+	putchar('\n');
+	print_routes(report, check->all);
+	for (size_t i = 0; i < report->count; i++) {
+		const struct pl_check_result *result = &report->results[i];
+
+		if (result->status == PL_CHECK_NONE || (check->common.quiet && result->status <= PL_CHECK_UNKNOWN))
+			continue;
+		if (strcmp(group, result->row->group)) {
+			group = result->row->group;
+			printf("%s%s%s\n", bold(), group, plain());
+		}
+		print_result(result);
+	}
+	print_counts(report);
+}
+
+static void print_part(const char *label, const char *text)
+{
+	printf("  %-10s ", label);
+	wrap_print(text, 13, 13);
+}
+
+void render_row(const struct pl_check_row *row)
+{
+	printf("%s%s%s: %s (%s)\n\n", bold(), row->id, plain(), row->title, row->group);
+	print_part("must hold", row->requirement);
+	print_part("see it", row->how);
+	print_part("why", row->reason);
+	print_part("remedy", row->remedy);
+	if (row->plan)
+		puts("\n  `peerlane check --fix --yes` does what can be done about it without risk.");
+}
+
+void render_rows(void)
+{
+	const struct pl_check_row *row;
+	const char *group = "";
+
+	for (size_t i = 0; (row = pl_check_row_at(i)); i++) {
+		if (strcmp(group, row->group))
+			printf("%s%s%s\n", bold(), row->group, plain());
+		group = row->group;
+		printf("  %-16s %s\n", row->id, row->title);
+	}
+}
+
+static const struct pl_check_result *result_of(const struct pl_check_report *report, const char *id)
+{
+	for (size_t i = 0; report && id && i < report->count; i++)
+		if (!strcmp(report->results[i].row->id, id))
+			return &report->results[i];
+	return NULL;
+}
+
+void render_decoded(const struct decoded *decoded)
+{
+	const char *symbol = pl_decode_symbol(decoded->kind, decoded->number);
+	const struct pl_check_result *result;
+
+	printf("%s%s: %s%s%s%s (%d)\n\n", bold(), decoded->call, symbol ? symbol : "error", symbol ? ", " : "",
+	       symbol ? pl_decode_meaning(decoded->kind, decoded->number) : "", plain(), decoded->number);
+	for (size_t i = 0; i < PL_DECODE_CAUSES && decoded->entry->causes[i].text; i++) {
+		const struct pl_decode_cause *cause = &decoded->entry->causes[i];
+
+		printf("  %zu. ", i + 1);
+		wrap_print(cause->text, 5, 5);
+		if (cause->run)
+			printf("     run: %s\n", cause->run);
+		result = result_of(decoded->report, cause->row);
+		if (result && result->status != PL_CHECK_NONE && result->count) {
+			const struct pl_check_finding *finding = &result->findings[0];
+
+			for (size_t j = 0; j < result->count && finding->status != result->status; j++)
+				finding = &result->findings[j];
+			printf("     here: %s%s%s %s: ", colour_of(result->status),
+			       pl_check_status_name(result->status), plain(), cause->row);
+			wrap_print(finding->text, 12, 11);
+		} else if (cause->row) {
+			printf("     see: peerlane check --explain %s\n", cause->row);
+		}
+	}
+}
+
+void render_plan(const struct pl_check_plan *plan, const struct pl_check_report *report, bool quiet)
+{
+	for (size_t i = 0; i < plan->count; i++)
+		puts(plan->actions[i].command);
+	if (quiet)
+		return;
+	if (!plan->count)
+		puts("There is nothing that can be done without risk.");
+	else
+		puts("\nAdd --yes, as root, to do that.");
+	for (size_t i = 0; i < report->count; i++) {
+		const struct pl_check_result *result = &report->results[i];
+
+		if (result->status < PL_CHECK_WARN || result->row->plan)
+			continue;
+		printf("\nLeft to you: %s, %s\n", result->row->id, result->row->title);
+		print_remedy("  ", result->remedy, 0);
+	}
+}
