@@ -32,6 +32,28 @@ extern "C" {
 /** The version of the library in use at run time, for example "0.1.0".  Static storage. */
 const char *pl_version(void);
 
+/** What is known of a GPU. */
+struct pl_gpu_info {
+	size_t size;         /**< set by the caller: sizeof(struct pl_gpu_info) */
+	char name[64];       /**< "NVIDIA H200" */
+	char pci[16];        /**< "0000:3B:00.0" */
+	int driver;          /**< the CUDA version of the driver: 13000 is 13.0 */
+	int writes_ordering; /**< what a card wrote is in order for: 0 nobody, 100 this GPU, 200 all GPUs */
+	bool rdma;           /**< cards may reach its memory, says the driver */
+	bool dmabuf;         /**< and by dma-buf */
+};
+/* clang-format off */
+#define PL_GPU_INFO_INIT { sizeof(struct pl_gpu_info), "", "", 0, 0, false, false }
+/* clang-format on */
+
+/**
+ * Looks at a GPU of this host; loads the driver's library if the process has not.
+ *
+ * @param number  as CUDA counts them, from 0
+ * @return 0; -ENODEV if there is no such GPU, or no driver; -EINVAL if info->size is unknown
+ */
+int pl_gpu_query(unsigned number, struct pl_gpu_info *info, struct pl_error *error);
+
 struct pl_context;   /**< everything below lives in one; independent of any other context */
 struct pl_region;    /**< a registered buffer of this process (a memory region) */
 struct pl_listener;  /**< an address on which peers are accepted */
@@ -74,9 +96,10 @@ struct pl_options {
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
 	unsigned rails;      /**< verbs: queue pairs a peer, 1 to 8; default: one for each of two cards */
 	const char *devices; /**< verbs: use these only, such as "mlx5_0,mlx5_1:1"; NULL: those that fit */
+	size_t staging_bytes;                 /**< the most host memory to lock for GPUs' bytes; default 128 MiB */
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0 }
 /* clang-format on */
 
 /**
@@ -111,13 +134,13 @@ enum pl_access {
 };
 
 /**
- * Registers a buffer.  What kind of memory it is (host, GPU) is found out.
+ * Registers a buffer.  What kind of memory it is (host, GPU) is found out.  See docs/gpu.md for GPUs.
  *
  * @param pointer  first byte; the buffer stays the caller's and must outlive the region
  * @param length   bytes, at least 1
  * @param access   the most that a grant of this region may allow: `enum pl_access` flags
  * @return 0; -EINVAL for a NULL pointer, a zero length, a range that wraps, unknown flags;
- *         -EFAULT if the range is not mapped; -ENOMEM
+ *         -EFAULT if the range is not mapped; -ENOTSUP for managed memory of a GPU; -ENOMEM
  */
 int pl_region_register(struct pl_context *context, void *pointer, size_t length, unsigned access,
 		       struct pl_region **region, struct pl_error *error);
@@ -132,13 +155,30 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **region,
 		       struct pl_error *error);
 
+/**
+ * The same in memory of a kind: "host", "cuda" or "cuda:1" for a GPU by its number.  The processor cannot
+ * reach a GPU's memory: use pl_region_copy_in() and pl_region_copy_out(), or what CUDA offers.
+ *
+ * @return 0; -EINVAL, also for an unknown kind; -ENODEV if there is no such GPU, or no driver; -ENOMEM
+ */
+int pl_region_allocate_in(struct pl_context *context, const char *kind, size_t length, unsigned access,
+			  struct pl_region **region, struct pl_error *error);
+
+/**
+ * Copies between host memory and a region of any kind of memory, and waits for that.
+ *
+ * @return 0; -ERANGE outside the region; -EFAULT if the region's memory is there no more
+ */
+int pl_region_copy_in(struct pl_region *region, size_t offset, const void *from, size_t length, struct pl_error *error);
+int pl_region_copy_out(struct pl_region *region, size_t offset, void *to, size_t length, struct pl_error *error);
+
 /** The first byte of a region, as the program sees it. */
 void *pl_region_address(const struct pl_region *region);
 
 /** The length of a region in bytes. */
 size_t pl_region_length(const struct pl_region *region);
 
-/** The kind of memory a region is in: "host".  Static storage. */
+/** The kind of memory a region is in: "host" or "cuda".  Static storage. */
 const char *pl_region_memory(const struct pl_region *region);
 
 /**
@@ -376,7 +416,7 @@ struct pl_receipt {
 	unsigned streams;         /**< how many carried a part */
 	uint64_t bytes;           /**< payload bytes moved; 8 of an atomic operation */
 	uint64_t bytes_direct;    /**< of these, without staging */
-	uint64_t bytes_staged;    /**< of these, through staging at this end */
+	uint64_t bytes_staged;    /**< of these, through staging, at either end as far as this one knows */
 	uint64_t tag;             /**< receive: the message's tag */
 	uint64_t value;           /**< atomics: the old value; NOTIFIED: the peer's value */
 	uint64_t user_data;       /**< from the attributes */

@@ -23,6 +23,7 @@ enum {
 	OPTION_SERVER,
 	OPTION_ONCE,
 	OPTION_ANNOUNCE,
+	OPTION_MEMORY,
 };
 
 static const struct argp_option bench_options[] = {
@@ -44,6 +45,8 @@ static const struct argp_option bench_options[] = {
 	  2 },
 	{ "progress", OPTION_PROGRESS, "HOW", 0, "manual: this program polls (default); thread: the library's threads",
 	  2 },
+	{ "memory", OPTION_MEMORY, "KIND", 0,
+	  "Where this end's bytes are: host (default), cuda or cuda:1 for a GPU; the same for a server started here", 2 },
 	{ NULL, 0, NULL, 0, "The other end:", 3 },
 	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 3 },
 	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 3 },
@@ -176,6 +179,9 @@ static error_t parse_run(int key, char *argument, struct argp_state *state)
 	case OPTION_REPEAT:
 		options->repeat = parse_number("repeat", argument, 1, BENCH_REPEAT_MAX, state);
 		return 0;
+	case OPTION_MEMORY:
+		options->memory = argument;
+		return 0;
 	case OPTION_VALIDATE:
 		options->plan.validate = true;
 		return 0;
@@ -257,6 +263,7 @@ static const struct argp arguments = {
 	"Examples:\n"
 	"  peerlane bench\n"
 	"  peerlane bench --latency --op send --size 8\n"
+	"  peerlane bench --memory cuda --size 1G --progress thread\n"
 	"  peerlane bench --server --key key               on one host\n"
 	"  peerlane bench --key key --size 8-16M HOST      on the other\n",
 	children,
@@ -272,6 +279,7 @@ int pl_cli_bench(int argc, char **argv)
 		.step = 2,
 		.repeat = 1,
 		.manual = true,
+		.memory = "host",
 		.announce = -1,
 	};
 

@@ -145,12 +145,21 @@ struct bench_flow {
 	struct stats *stats;       /* NULL while warming up */
 };
 
+/* A region, and its bytes as the processor sees them (bench_memory.c). */
+struct bench_buffer {
+	struct pl_region *region;
+	uint8_t *bytes;
+};
+
+struct bench_options;
+
 struct bench_end {
 	struct pl_context *context;
 	struct pl_peer *peer;
 	struct pl_region *control; /* control messages arrive here */
-	struct pl_region *own;     /* where this end's operations take or put their bytes */
-	struct pl_region *exposed; /* what the other end reaches */
+	const char *memory;        /* the kind of what follows */
+	struct bench_buffer own;     /* where this end's operations take or put their bytes */
+	struct bench_buffer exposed; /* what the other end reaches */
 	struct pl_remote *remote;  /* the other end's `exposed` */
 	struct bench_plan plan;
 	struct bench_layout layout;
@@ -183,7 +192,7 @@ struct bench_end {
 };
 
 /* Opens a context; signals that end the process are looked for from here on. */
-int bench_end_open(struct bench_end *end, const struct cli_options *options, bool manual, struct pl_error *error);
+int bench_end_open(struct bench_end *end, const struct bench_options *options, struct pl_error *error);
 /* Begins with end->peer.  0 or a negative errno, as below, with the reason in end->error. */
 int bench_end_begin(struct bench_end *end);
 /* Closes the peer and gives everything back that belongs to this connection. */
@@ -194,6 +203,13 @@ void bench_end_close(struct bench_end *end);
 int bench_end_memory(struct bench_end *end, struct bench_message *message);
 int bench_end_import(struct bench_end *end, const struct bench_message *message);
 void bench_end_free_memory(struct bench_end *end);
+
+/* For end->layout. 0 or a negative errno, as above. */
+int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, unsigned access);
+void bench_buffer_close(struct bench_buffer *buffer);
+/* Has the region be as the bytes, and the bytes as the region. */
+int bench_buffer_bring(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
+int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
 
 /* Whether this end posts operations, and whether the other does. */
 bool bench_active(const struct bench_end *end);
@@ -280,6 +296,7 @@ int bench_check(struct bench_end *end, uint64_t covered, bool *verified);
 struct bench_options {
 	struct cli_options common;
 	const char *address;
+	const char *memory;
 	struct bench_plan plan;
 	struct bench_length length;
 	uint64_t sizes[BENCH_SIZES_MAX];

@@ -86,6 +86,8 @@ static void become_server(const struct bench_options *options, int announce, pid
 		arguments[count++] = "--timeout";
 		arguments[count++] = timeout;
 	}
+	arguments[count++] = "--memory";
+	arguments[count++] = options->memory;
 	arguments[count++] = "127.0.0.1:0";
 	execv("/proc/self/exe", (char **)(uintptr_t)arguments);
 	_exit(127);

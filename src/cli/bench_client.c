@@ -227,7 +227,7 @@ static void measure_with(struct bench_end *end, const struct bench_options *opti
 	int rc = cli_address(text, address, sizeof(address), &report->error);
 
 	if (rc == 0)
-		rc = bench_end_open(end, &options->common, options->manual, &report->error);
+		rc = bench_end_open(end, options, &report->error);
 	if (rc < 0) {
 		report->failed = true;
 		return;

@@ -46,8 +46,9 @@ static int protocol_error(struct bench_end *end, const char *fact)
 
 /* -- opening and closing -------------------------------------------------------------------------- */
 
-int bench_end_open(struct bench_end *end, const struct cli_options *options, bool manual, struct pl_error *error)
+int bench_end_open(struct bench_end *end, const struct bench_options *options, struct pl_error *error)
 {
+	bool manual = options->manual;
 	sigset_t set;
 	int rc;
 
@@ -58,8 +59,9 @@ int bench_end_open(struct bench_end *end, const struct cli_options *options, boo
 	sigaddset(&set, SIGTERM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	end->manual = manual;
-	end->timeout = options->timeout ? options->timeout : 30 * CLI_NS_PER_S;
-	rc = cli_open(&end->context, options, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
+	end->memory = options->memory;
+	end->timeout = options->common.timeout ? options->common.timeout : 30 * CLI_NS_PER_S;
+	rc = cli_open(&end->context, &options->common, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
 	if (rc == 0 && !manual) {
 		end->fd = pl_fd(end->context);
 		if (end->fd < 0)
@@ -75,6 +77,8 @@ int bench_end_open(struct bench_end *end, const struct cli_options *options, boo
 
 void bench_end_close(struct bench_end *end)
 {
+	if (end->context)
+		bench_end_free_memory(end);
 	pl_close(end->context);
 	end->context = NULL;
 	bench_flow_free(&end->flow);
@@ -143,22 +147,25 @@ int bench_end_memory(struct bench_end *end, struct bench_message *message)
 	int rc;
 
 	bench_plan_layout(&end->plan, &end->layout);
-	rc = pl_region_allocate(end->context, end->layout.window, PL_ACCESS_LOCAL, &end->own, &error);
+	rc = bench_buffer_open(end, &end->own, PL_ACCESS_LOCAL);
 	if (rc == 0)
-		rc = pl_region_allocate(end->context, end->layout.window, access, &end->exposed, &error);
+		rc = bench_buffer_open(end, &end->exposed, access);
+	if (rc < 0)
+		return rc;
 	message->token_length = 0;
-	if (rc == 0 && access) {
-		rc = pl_region_share(end->exposed, NULL, message->token, &length, &error);
+	if (access) {
+		rc = pl_region_share(end->exposed.region, NULL, message->token, &length, &error);
 		message->token_length = (uint16_t)length;
 	}
 	if (rc < 0)
 		return bench_fail_as(end, &error);
 	/* Not zeros, and present: pages that come into being would be measured too. */
 	if (bench_active(end))
-		memset(pl_region_address(end->own), 0x5a, end->layout.window);
+		memset(end->own.bytes, 0x5a, end->layout.window);
 	if (bench_passive(end))
-		memset(pl_region_address(end->exposed), 0, end->layout.window);
-	return bench_flow_allocate(end);
+		memset(end->exposed.bytes, 0, end->layout.window);
+	rc = bench_buffer_bring(end, &end->own, 0, end->layout.window);
+	return rc < 0 ? rc : bench_flow_allocate(end);
 }
 
 int bench_end_import(struct bench_end *end, const struct bench_message *message)
@@ -179,10 +186,9 @@ int bench_end_import(struct bench_end *end, const struct bench_message *message)
 void bench_end_free_memory(struct bench_end *end)
 {
 	pl_remote_release(end->remote);
-	pl_region_deregister(end->own);
-	pl_region_deregister(end->exposed);
+	bench_buffer_close(&end->own);
+	bench_buffer_close(&end->exposed);
 	end->remote = NULL;
-	end->own = end->exposed = NULL;
 	bench_flow_free(&end->flow);
 }
 

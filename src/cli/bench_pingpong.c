@@ -14,6 +14,7 @@ static int send_turn(struct bench_end *end, uint64_t value)
 {
 	struct bench_flow *flow = &end->flow;
 	uint32_t number;
+	size_t offset;
 
 	/* The answer can be here before the completion is; the message must not change until then. */
 	while (!flow->free_count) {
@@ -25,7 +26,10 @@ static int send_turn(struct bench_end *end, uint64_t value)
 			return rc;
 	}
 	number = flow->free[--flow->free_count];
-	bench_mark((uint8_t *)pl_region_address(end->own) + number * end->layout.stride, end->plan.size, value);
+	offset = number * end->layout.stride;
+	bench_mark(end->own.bytes + offset, end->plan.size, value);
+	if (bench_buffer_bring(end, &end->own, offset, end->plan.size) < 0)
+		return end->error.code;
 	return bench_post(end, number);
 }
 
@@ -41,11 +45,13 @@ static uint64_t look(const struct bench_end *end, const void *message, uint64_t 
 
 static int await_write(struct bench_end *end, uint64_t *value)
 {
-	const void *message = pl_region_address(end->exposed);
+	const void *message = end->exposed.bytes;
 
 	for (uint32_t looks = 1;; looks++) {
 		int rc = 0;
 
+		if (bench_buffer_fetch(end, &end->exposed, 0, end->plan.size) < 0)
+			return end->error.code;
 		*value = look(end, message, end->turn);
 		if (*value)
 			return 0;
@@ -65,7 +71,7 @@ static int await_write(struct bench_end *end, uint64_t *value)
 static int await_message(struct bench_end *end, uint64_t *value)
 {
 	uint64_t slot = (end->turn - 1) % end->layout.receives;
-	const uint8_t *message = (const uint8_t *)pl_region_address(end->exposed) + slot * end->layout.stride;
+	const uint8_t *message = end->exposed.bytes + slot * end->layout.stride;
 
 	while (end->received < end->turn) {
 		int rc = bench_pump(end);
@@ -75,6 +81,8 @@ static int await_message(struct bench_end *end, uint64_t *value)
 		if (rc < 0)
 			return rc;
 	}
+	if (bench_buffer_fetch(end, &end->exposed, slot * end->layout.stride, end->plan.size) < 0)
+		return end->error.code;
 	*value = look(end, message, end->turn);
 	if (!*value)
 		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "message %llu is not the one that is due",

@@ -23,11 +23,12 @@ static struct bench_pattern pattern_of(const struct bench_end *end, bool server)
 	};
 }
 
-static void prepare_content(struct bench_end *end)
+static int prepare_content(struct bench_end *end)
 {
 	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
 	bool read = end->plan.op == BENCH_READ;
-	void *own = pl_region_address(end->own), *exposed = pl_region_address(end->exposed);
+	void *own = end->own.bytes, *exposed = end->exposed.bytes;
+	int rc = 0;
 
 	if (bench_active(end) && read)
 		memset(own, 0, end->layout.window);
@@ -37,17 +38,28 @@ static void prepare_content(struct bench_end *end)
 		bench_pattern_fill(&theirs, exposed);
 	else if (bench_passive(end))
 		memset(exposed, 0, end->layout.window);
+	if (bench_active(end))
+		rc = bench_buffer_bring(end, &end->own, 0, end->layout.window);
+	if (rc == 0 && bench_passive(end))
+		rc = bench_buffer_bring(end, &end->exposed, 0, end->layout.window);
+	return rc;
 }
 
 int bench_prepare(struct bench_end *end)
 {
 	bool atomic = bench_plan_atomic(&end->plan), pingpong = bench_plan_pingpong(&end->plan);
+	size_t zeroed = atomic ? end->layout.window : end->plan.size;
+	int rc = 0;
 
 	if (end->plan.validate && !atomic)
-		prepare_content(end);
+		rc = prepare_content(end);
 	/* Words count from 0, and no message has come yet. */
-	if (atomic || pingpong)
-		memset(pl_region_address(end->exposed), 0, atomic ? end->layout.window : end->plan.size);
+	if (rc == 0 && (atomic || pingpong)) {
+		memset(end->exposed.bytes, 0, zeroed);
+		rc = bench_buffer_bring(end, &end->exposed, 0, zeroed);
+	}
+	if (rc < 0)
+		return rc;
 	memset(end->flow.expected, 0, end->plan.depth * sizeof(*end->flow.expected));
 	end->flow.used = 0;
 	end->flow.wrong = false;
@@ -118,8 +130,8 @@ static bool content_right(const struct bench_end *end, uint64_t covered)
 	if (bench_plan_atomic(&end->plan))
 		return !flow->wrong;
 	if (end->plan.op == BENCH_READ)
-		return !bench_active(end) || bench_pattern_equal(&ours, pl_region_address(end->own));
-	return !bench_passive(end) || bench_pattern_equal(&theirs, pl_region_address(end->exposed));
+		return !bench_active(end) || bench_pattern_equal(&ours, end->own.bytes);
+	return !bench_passive(end) || bench_pattern_equal(&theirs, end->exposed.bytes);
 }
 
 int bench_check(struct bench_end *end, uint64_t covered, bool *verified)
@@ -132,6 +144,15 @@ int bench_check(struct bench_end *end, uint64_t covered, bool *verified)
 		if (rc < 0)
 			return rc;
 	}
-	*verified = end->plan.validate && content_right(end, covered);
+	*verified = false;
+	if (end->plan.validate) {
+		int rc = bench_buffer_fetch(end, &end->own, 0, end->layout.window);
+
+		if (rc == 0)
+			rc = bench_buffer_fetch(end, &end->exposed, 0, end->layout.window);
+		if (rc < 0)
+			return rc;
+		*verified = content_right(end, covered);
+	}
 	return 0;
 }

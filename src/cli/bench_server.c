@@ -81,7 +81,7 @@ static int run(struct bench_end *end)
 	struct bench_message answer = { .type = BENCH_FINISH };
 	int rc;
 
-	if (!end->exposed)
+	if (!end->exposed.region)
 		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "the client did not say what to measure");
 	end->length = end->inbox.length;
 	if (!end->length.iterations && !end->length.duration)
@@ -207,7 +207,7 @@ int bench_serve(const struct bench_options *options)
 									    : "127.0.0.1:" CLI_DEFAULT_PORT;
 	rc = cli_address(text, address, sizeof(address), &error);
 	if (rc == 0)
-		rc = bench_end_open(end, &options->common, options->manual, &error);
+		rc = bench_end_open(end, options, &error);
 	if (rc < 0) {
 		free(end);
 		return cli_report_for(&options->common, &error);

@@ -23,13 +23,43 @@ static const struct argp_child children[] = {
 static const struct argp arguments = { NULL,
 				       parse,
 				       "",
-				       "Print the version of the command and of the library."
+				       "Print the version of the command and of the library, and the GPUs that it can use."
 				       "\v"
 				       "Example:\n"
 				       "  peerlane version --json | jq -r .library\n",
 				       children,
 				       cli_help_filter,
 				       NULL };
+
+static void print_gpus(void)
+{
+	struct pl_gpu_info info = PL_GPU_INFO_INIT;
+	struct pl_error error;
+	unsigned number = 0;
+
+	for (; pl_gpu_query(number, &info, &error) == 0; number++)
+		printf("cuda:%-3u %s, %s, driver for CUDA %d.%d%s\n", number, info.name, info.pci, info.driver / 1000,
+		       info.driver % 1000 / 10, info.dmabuf ? ", dma-buf" : "");
+	if (number == 0)
+		printf("cuda     no GPU: %s\n", error.message);
+}
+
+static struct json_object *gpus(void)
+{
+	struct json_object *list = json_object_new_array();
+	struct pl_gpu_info info = PL_GPU_INFO_INIT;
+
+	for (unsigned number = 0; pl_gpu_query(number, &info, NULL) == 0; number++) {
+		struct json_object *gpu = json_object_new_object();
+
+		cli_json_add(gpu, "name", cli_json_text(info.name));
+		cli_json_add(gpu, "pci", cli_json_text(info.pci));
+		cli_json_add(gpu, "driver", json_object_new_int(info.driver));
+		cli_json_add(gpu, "dmabuf", json_object_new_boolean(info.dmabuf));
+		json_object_array_add(list, gpu);
+	}
+	return list;
+}
 
 int pl_cli_version(int argc, char **argv)
 {
@@ -41,11 +71,14 @@ int pl_cli_version(int argc, char **argv)
 		printf("peerlane %s\n", COMMAND_VERSION);
 		if (!options.quiet)
 			printf("library  %s\n", pl_version());
+		if (!options.quiet)
+			print_gpus();
 		return CLI_OK;
 	}
 	object = json_object_new_object();
 	cli_json_add(object, "command", cli_json_text(COMMAND_VERSION));
 	cli_json_add(object, "library", cli_json_text(pl_version()));
+	cli_json_add(object, "gpus", gpus());
 	cli_json_print(object, true);
 	return CLI_OK;
 }

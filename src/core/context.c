@@ -8,6 +8,9 @@
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
 
+/* Enough for 8 engines with 4 chunks each way twice over, and well under what is usually allowed. */
+#define STAGING_DEFAULT ((size_t)128 << 20)
+
 const char *pl_version(void)
 {
 	return STRINGIFY(PL_VERSION_MAJOR) "." STRINGIFY(PL_VERSION_MINOR) "." STRINGIFY(PL_VERSION_PATCH);
@@ -62,6 +65,8 @@ static void fill_defaults(struct pl_options *options)
 		options->operation_timeout = 30 * PL_NS_PER_S;
 	if (!options->connect_timeout)
 		options->connect_timeout = 10 * PL_NS_PER_S;
+	if (!options->staging_bytes)
+		options->staging_bytes = STAGING_DEFAULT;
 	if (!options->keepalive)
 		options->keepalive = 15 * PL_NS_PER_S;
 }
@@ -162,6 +167,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->options.fabric = NULL;
 	context->options.devices = NULL;
 	init_lists(context);
+	pl_pool_open(&context->pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);
 	rc = pl_fabrics_choose(context, options.fabric, error);
 	if (rc == 0)
@@ -197,9 +203,24 @@ bool pl_context_progress(struct pl_context *context)
 void pl_context_barrier(struct pl_context *context)
 {
 	for (unsigned i = 0; i < context->engine_count; i++) {
-		pl_engine_lock(context->engines[i]);
-		pl_engine_unlock(context->engines[i]);
+		struct pl_engine *engine = context->engines[i];
+
+		pl_engine_lock(engine);
+		if (engine->poller)
+			engine->poller->drain(engine->poller);
+		pl_engine_unlock(engine);
 	}
+}
+
+struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine *engine)
+{
+	unsigned i = 0;
+
+	while (context->engines[i] != engine)
+		i++;
+	if (!context->copiers[i])
+		pl_copier_open(engine, &context->copiers[i]);
+	return context->copiers[i];
 }
 
 static struct pl_list *first_of(struct pl_context *context, struct pl_list *list)
@@ -276,8 +297,11 @@ void pl_close(struct pl_context *context)
 	while ((at = first_of(context, &context->regions)))
 		pl_region_destroy(pl_list_entry(at, struct pl_region, link));
 	pl_fabrics_close(context);
-	for (unsigned i = 0; i < context->engine_count; i++)
+	for (unsigned i = 0; i < context->engine_count; i++) {
+		pl_copier_close(context->copiers[i]);
 		pl_engine_close(context->engines[i]);
+	}
+	pl_pool_close(&context->pool);
 	if (context->event_fd >= 0)
 		close(context->event_fd);
 	if (context->poll_fd >= 0 && context->poll_fd != context->event_fd)

@@ -23,6 +23,7 @@
 #include "control/channel.h"
 #include "engine/engine.h"
 #include "memory/memory.h"
+#include "staging/staging.h"
 #include "wire/wire.h"
 
 #define PL_ENGINES_MAX 64
@@ -47,8 +48,10 @@ struct pl_context {
 	uint8_t id[16], boot_id[16];
 	struct pl_tls *tls; /* NULL: no key */
 	struct pl_engine *engines[PL_ENGINES_MAX];
+	struct pl_copier *copiers[PL_ENGINES_MAX]; /* of engines that needed one; the engine's lock */
 	unsigned engine_count;
 	atomic_uint next_engine;
+	struct pl_pool pool; /* of locked memory, for bytes that sockets and cards do not reach */
 	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* those to choose from, the best first */
 	unsigned fabric_count;
 	pthread_mutex_t fabric_lock;         /* making the states */
@@ -84,7 +87,13 @@ static inline bool pl_context_manual(const struct pl_context *context)
 /* Drives all engines once; for contexts without threads. Returns whether anything happened. */
 bool pl_context_progress(struct pl_context *context);
 
-/* Returns when no engine is in the middle of anything that began before the call. */
+/*
+ * The copier of an engine of the context's, made when it is first asked for; NULL: no memory.  Under the
+ * engine's lock.
+ */
+struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine *engine);
+
+/* Returns when no engine, and no copy of one, is in the middle of anything that began before the call. */
 void pl_context_barrier(struct pl_context *context);
 
 struct pl_engine *pl_context_pick_engine(struct pl_context *context);
@@ -263,6 +272,13 @@ struct pl_operation {
  */
 bool pl_immediate(struct pl_operation *operation, const struct pl_segment *segment, struct pl_operation **handle);
 
+/* Notes that bytes of an operation go through staging, and why (static storage). */
+static inline void pl_operation_staged(struct pl_operation *operation, uint64_t bytes, const char *why)
+{
+	atomic_fetch_add(&operation->staged, bytes);
+	atomic_store(&operation->staged_reason, why);
+}
+
 struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 				      const struct pl_attributes *attributes, struct pl_error *error);
 /* Of an operation that was not submitted. */
@@ -286,6 +302,9 @@ static inline struct pl_operation *pl_operation_of_task(struct pl_task *task)
 {
 	return pl_container_of(task, struct pl_operation, task);
 }
+
+/* Fails an operation that must not be staged, but would be, and why. */
+void pl_operation_not_direct(struct pl_operation *operation, const char *why);
 
 /* Adds to what pl_poll() delivers. */
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation);
@@ -457,6 +476,9 @@ void pl_message_credit_run(struct pl_task *task);
 
 void pl_message_credit(struct pl_peer *peer);
 
+/* Why small messages from or to memory that the processor does not reach are staged. */
+extern const char pl_message_staging_reason[];
+
 /* pl_receive()'s submission. */
 void pl_receive_run(struct pl_task *task);
 /* A message or notification arrived over the fabric; payload is valid during the call only. -EPROTO: violation. */
@@ -489,6 +511,8 @@ struct pl_fabric_ops {
 	/* Acceptor: 0 if it can be used, by what the initiator offers; or why not.  Default: 0. */
 	int (*suits)(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
 	const char *reason; /* why bytes go the way they go, for receipts */
+	/* Why large messages go through staging from memory that the processor does not reach; NULL: they do not. */
+	const char *staging_reason;
 	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
 	/* Acceptor: how the initiator reaches it.  Returns the blob's length. */
 	int (*describe)(struct pl_endpoint *endpoint, uint8_t blob[PL_FABRIC_BLOB_MAX]);

@@ -47,7 +47,11 @@ static void place_eager(struct pl_operation *receive, const struct pl_frame *fra
 	receive->receipt.tag = frame->key;
 	if (frame->length > receive->total) {
 		too_long(receive, frame->length);
+	} else if (frame->length && pl_memory_staged(memory) && (receive->attributes.flags & PL_REQUIRE_DIRECT)) {
+		pl_operation_not_direct(receive, pl_message_staging_reason);
 	} else {
+		if (pl_memory_staged(memory))
+			pl_operation_staged(receive, frame->length, pl_message_staging_reason);
 		if (frame->length && pl_memory_copy_in(memory, segment->offset, payload, frame->length) < 0)
 			fail_receive(receive, -EFAULT, "MEMORY-UNWRITABLE", "the region's memory cannot be written",
 				     "keep the region mapped and writable, and files behind it whole");
@@ -73,6 +77,8 @@ static void fetched(struct pl_operation *child)
 	else
 		receive->receipt.bytes = child->total;
 	atomic_store(&receive->rails, atomic_load(&child->rails));
+	if (atomic_load(&child->staged))
+		pl_operation_staged(receive, atomic_load(&child->staged), atomic_load(&child->staged_reason));
 	pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
 	pl_operation_part_done(receive);
 	pl_operation_free(child);
@@ -100,6 +106,7 @@ static void fetch(struct pl_peer *peer, struct pl_operation *receive, const stru
 	struct pl_operation *child = NULL;
 	struct pl_remote *source;
 
+	attributes.flags = receive->attributes.flags & PL_REQUIRE_DIRECT;
 	receive->receipt.tag = frame->key;
 	if (frame->offset > receive->total) {
 		too_long(receive, frame->offset);

@@ -5,6 +5,8 @@
  */
 #include "core/core.h"
 
+const char pl_message_staging_reason[] = "messages of up to 8 KiB go through host memory on their way from or to a GPU's";
+
 static bool window_open(const struct pl_peer *peer)
 {
 	return peer->sent - peer->consumed_there < peer->window;
@@ -87,11 +89,29 @@ static void transmit(struct pl_peer *peer, struct pl_operation *operation)
 	pl_operation_part_done(operation);
 }
 
+/* False if its bytes must not be staged, but would be. */
+static bool note_staging(struct pl_operation *operation)
+{
+	const struct pl_peer *peer = operation->peer;
+	const char *why = operation->total > peer->eager_max ? peer->ops->staging_reason : pl_message_staging_reason;
+
+	if (operation->receipt.kind != PL_KIND_SEND || operation->copy || !operation->total || !why ||
+	    !pl_memory_staged(&operation->segments->region->memory))
+		return true;
+	pl_operation_staged(operation, operation->total, why);
+	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT))
+		return true;
+	pl_operation_not_direct(operation, why);
+	return false;
+}
+
 void pl_message_send(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
 
-	if (pl_list_empty(&peer->unsent) && window_open(peer))
+	if (!note_staging(operation))
+		pl_operation_part_done(operation);
+	else if (pl_list_empty(&peer->unsent) && window_open(peer))
 		transmit(peer, operation);
 	else
 		pl_list_append(&peer->unsent, &operation->queue_link);

@@ -192,6 +192,15 @@ void pl_operation_fail(struct pl_operation *operation, int status, const struct 
 		pl_free(&operation->context->allocator, copy);
 }
 
+void pl_operation_not_direct(struct pl_operation *operation, const char *why)
+{
+	struct pl_error error;
+
+	pl_fail(&error, -ENOTSUP, "NOT-DIRECT", "post", NULL,
+		"allow staging: leave PL_REQUIRE_DIRECT out; or use RDMA cards", "%s", why);
+	pl_operation_fail(operation, -ENOTSUP, &error);
+}
+
 static void finish_run(struct pl_task *task)
 {
 	pl_operation_complete(pl_operation_of_task(task));

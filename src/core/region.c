@@ -62,6 +62,12 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **result,
 		       struct pl_error *error)
 {
+	return pl_region_allocate_in(context, "host", length, access, result, error);
+}
+
+int pl_region_allocate_in(struct pl_context *context, const char *kind, size_t length, unsigned access,
+			  struct pl_region **result, struct pl_error *error)
+{
 	struct pl_region *region;
 	int rc = check_arguments(length, access, error);
 
@@ -71,7 +77,7 @@ int pl_region_allocate(struct pl_context *context, size_t length, unsigned acces
 	region = region_new(context, access);
 	if (!region)
 		return pl_fail_memory(error, "pl_region_allocate");
-	return region_publish(region, pl_memory_allocate(&region->memory, length, error), result);
+	return region_publish(region, pl_memory_allocate(&region->memory, kind, length, error), result);
 }
 
 void *pl_region_address(const struct pl_region *region)
@@ -87,4 +93,33 @@ size_t pl_region_length(const struct pl_region *region)
 const char *pl_region_memory(const struct pl_region *region)
 {
 	return region->memory.ops->name;
+}
+
+static int copy(struct pl_region *region, size_t offset, void *bytes, size_t length, bool into, const char *call,
+		struct pl_error *error)
+{
+	int rc;
+
+	if (pl_outside(offset, length, region->memory.length))
+		return pl_fail(error, -ERANGE, "REGION-RANGE", call, NULL, "stay within the region",
+			       "%zu bytes at %zu of a region of %zu", length, offset, region->memory.length);
+	if (length == 0)
+		return 0;
+	rc = into ? pl_memory_copy_in(&region->memory, offset, bytes, length)
+		  : pl_memory_copy_out(&region->memory, offset, bytes, length);
+	if (rc < 0)
+		return pl_fail(error, rc, into ? "MEMORY-UNWRITABLE" : "MEMORY-UNREADABLE", call, NULL,
+			       "keep the memory allocated while it is registered", "the region's memory cannot be %s",
+			       into ? "written" : "read");
+	return 0;
+}
+
+int pl_region_copy_in(struct pl_region *region, size_t offset, const void *from, size_t length, struct pl_error *error)
+{
+	return copy(region, offset, (void *)from, length, true, "pl_region_copy_in", error);
+}
+
+int pl_region_copy_out(struct pl_region *region, size_t offset, void *to, size_t length, struct pl_error *error)
+{
+	return copy(region, offset, to, length, false, "pl_region_copy_out", error);
 }

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -227,7 +228,7 @@ static bool dispatch(struct pl_engine *engine, int count)
 		}
 		if (engine->events[i].data.ptr == engine) {
 			/* For who sleeps; if nobody does, a wake-up that came too late. */
-			if (!atomic_load(&engine->led))
+			if (!atomic_load(&engine->led) && !(atomic_load(&engine->polling) && !engine->threaded))
 				forget_wake(engine);
 			continue;
 		}
@@ -270,10 +271,26 @@ static bool poll_hot(struct pl_engine *engine)
 	return any;
 }
 
+void pl_engine_polling(struct pl_engine *engine, bool polling)
+{
+	uint64_t one = 1;
+
+	/* Who sleeps on the descriptors must not, now; and is told until it is over. */
+	if (atomic_exchange(&engine->polling, polling) != polling && polling &&
+	    !(engine->threaded && pthread_equal(engine->thread, pthread_self())))
+		(void)!write(engine->wake_fd, &one, sizeof(one));
+}
+
+static bool poll_device(struct pl_engine *engine)
+{
+	return atomic_load_explicit(&engine->polling, memory_order_relaxed) && engine->poller->poll(engine->poller);
+}
+
 static bool progress_locked(struct pl_engine *engine)
 {
 	bool any = run_tasks(engine);
 
+	any |= poll_device(engine);
 	if (engine->hot_count)
 		any |= poll_hot(engine);
 	if (!engine->hot_count || engine->round++ % ROUNDS_BETWEEN_EPOLL == 0) {
@@ -315,6 +332,8 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 		if (source->idle)
 			source->idle(source);
 	}
+	if (atomic_load(&engine->polling))
+		left = 0;
 	pl_engine_unlock(engine);
 	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
 	    errno == ENOSYS)
@@ -360,12 +379,14 @@ static int wait_for_events(struct pl_engine *engine)
 	uint64_t end;
 	int count;
 
+	if (atomic_load(&engine->polling))
+		return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
 	if (engine->spin == 0)
 		return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
 	end = pl_now() + engine->spin;
 	do {
 		count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
-		if (count != 0)
+		if (count != 0 || atomic_load(&engine->polling))
 			return count;
 	} while (pl_now() < end);
 	return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
@@ -390,7 +411,10 @@ static void *engine_thread(void *argument)
 		/* Events fetched without the lock may name sources that were removed since. */
 		if (engine->removals == removals)
 			dispatch(engine, count);
+		poll_device(engine);
 		pl_engine_unlock(engine);
+		if (!engine->spin && atomic_load(&engine->polling))
+			sched_yield(); /* the others need the core more than who only asks */
 	}
 	return NULL;
 }

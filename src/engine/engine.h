@@ -40,6 +40,17 @@ struct pl_task {
 	void (*run)(struct pl_task *task);
 };
 
+/*
+ * What goes on without a descriptor that would tell of its end, such as copies by a device.  While `active` is
+ * set the engine does not sleep, but asks.  Embedded in its owner.
+ */
+struct pl_poller {
+	/* Looks. Returns whether anything happened. Under the lock. */
+	bool (*poll)(struct pl_poller *poller);
+	/* Waits until nothing of what began is under way. Under the lock. */
+	void (*drain)(struct pl_poller *poller);
+};
+
 /* A deadline.  Embedded in its owner.  Expires up to 10 ms late, never early. */
 struct pl_timer {
 	struct pl_list link;
@@ -90,6 +101,9 @@ struct pl_engine {
 	atomic_bool led;
 	atomic_uint turn;
 
+	struct pl_poller *poller; /* NULL: none */
+	atomic_bool polling;      /* it has something under way */
+
 	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for whoever runs */
 };
 
@@ -136,6 +150,9 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 
 /* Ends the sleep of everybody in pl_engine_sleep(), or of the engine's thread. */
 void pl_engine_wake(struct pl_engine *engine);
+
+/* The poller has something under way now, or has not. Under the lock. */
+void pl_engine_polling(struct pl_engine *engine, bool polling);
 
 /* Under the lock. */
 int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events);

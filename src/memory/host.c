@@ -58,12 +58,13 @@ static int host_attach(struct pl_memory *memory, struct pl_error *error)
 	return 0;
 }
 
-static int host_allocate(struct pl_memory *memory, size_t length, struct pl_error *error)
+static int host_allocate(struct pl_memory *memory, unsigned device, size_t length, struct pl_error *error)
 {
 	size_t size = round_to_pages(length);
 	void *address;
 	int fd;
 
+	(void)device;
 	if (size < length)
 		return pl_fail_memory(error, "pl_region_allocate");
 	fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);

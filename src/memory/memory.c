@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "memory/memory.h"
 
+#include <stdlib.h>
+
 /* Asked in this order: a device's memory is also mapped, so host comes last. */
 static const struct pl_memory_ops *const backends[] = {
+	&pl_cuda_memory,
 	&pl_host_memory,
 };
 
@@ -23,9 +26,40 @@ int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, str
 		       "%zu bytes at %p are not mapped in this process", length, address);
 }
 
-int pl_memory_allocate(struct pl_memory *memory, size_t length, struct pl_error *error)
+/* "host", "cuda", "cuda:1". */
+static const struct pl_memory_ops *named(const char *name, unsigned *device)
 {
-	return pl_host_memory.allocate(memory, length, error);
+	*device = 0;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(backends); i++) {
+		size_t length = strlen(backends[i]->name);
+		unsigned long number;
+		char *end;
+
+		if (strncmp(name, backends[i]->name, length))
+			continue;
+		if (name[length] == 0)
+			return backends[i];
+		if (name[length] != ':' || name[length + 1] < '0' || name[length + 1] > '9')
+			continue;
+		errno = 0;
+		number = strtoul(name + length + 1, &end, 10);
+		if (*end || errno || number > UINT32_MAX)
+			continue;
+		*device = (unsigned)number;
+		return backends[i];
+	}
+	return NULL;
+}
+
+int pl_memory_allocate(struct pl_memory *memory, const char *kind, size_t length, struct pl_error *error)
+{
+	unsigned device;
+	const struct pl_memory_ops *ops = named(kind, &device);
+
+	if (!ops || (ops == &pl_host_memory && strcmp(kind, ops->name)))
+		return pl_fail(error, -EINVAL, "MEMORY-KIND", "pl_region_allocate_in", NULL,
+			       "say host, cuda or cuda:NUMBER", "there is no kind of memory \"%.40s\"", kind);
+	return ops->allocate(memory, device, length, error);
 }
 
 void pl_memory_release(struct pl_memory *memory)
@@ -37,17 +71,27 @@ void pl_memory_release(struct pl_memory *memory)
 
 int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
 {
+	if (length == 0)
+		return 0;
 	return memory->ops->copy_in ? memory->ops->copy_in(memory, offset, from, length) : -ENOTSUP;
 }
 
 int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length)
 {
+	if (length == 0)
+		return 0;
 	return memory->ops->copy_out ? memory->ops->copy_out(memory, offset, to, length) : -ENOTSUP;
 }
 
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable)
 {
 	return memory->ops->export_shared ? memory->ops->export_shared(memory, writable) : -ENOTSUP;
+}
+
+int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
+		     uint64_t *old)
+{
+	return memory->ops->atomic ? memory->ops->atomic(memory, offset, add, operand, compare, old) : -ENOTSUP;
 }
 
 int pl_memory_flush(struct pl_memory *memory)

@@ -8,19 +8,27 @@
 #include "base/base.h"
 
 extern const struct pl_memory_ops pl_host_memory;
+extern const struct pl_memory_ops pl_cuda_memory;
 
 /* Finds out what kind of memory it is, and attaches it. */
 int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error);
-/* Allocates host memory. */
-int pl_memory_allocate(struct pl_memory *memory, size_t length, struct pl_error *error);
+/* Allocates memory of a kind: "host", "cuda:1". */
+int pl_memory_allocate(struct pl_memory *memory, const char *kind, size_t length, struct pl_error *error);
 void pl_memory_release(struct pl_memory *memory);
 static inline void *pl_memory_host_pointer(const struct pl_memory *memory, size_t offset)
 {
 	return memory->ops->host_pointer ? memory->ops->host_pointer(memory, offset) : NULL;
 }
+/* Whether bytes must go through memory of the host that the kind's copies reach. */
+static inline bool pl_memory_staged(const struct pl_memory *memory)
+{
+	return !memory->ops->host_pointer;
+}
 int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable);
+int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
+		     uint64_t *old);
 int pl_memory_flush(struct pl_memory *memory);
 
 #endif

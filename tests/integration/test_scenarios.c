@@ -2,10 +2,11 @@
 /*
  * Runs the scenarios over a fabric in several settings, each in a process of its own.
  *
- *   test_scenarios [--fabric NAME] [--host ADDRESS] [--one-sided] [--slow] [--allocated] [--setting NAME]
- *                  [--here] [--list] [PATTERN]
+ *   test_scenarios [--fabric NAME] [--host ADDRESS] [--memory KIND] [--one-sided] [--slow] [--allocated]
+ *                  [--setting NAME] [--here] [--list] [PATTERN]
  *
  * --allocated has the library allocate the memory that is shared.
+ * --memory has the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped where there is no GPU.
  * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger.
  */
 #include <fnmatch.h>
@@ -22,6 +23,7 @@
 #include <cmocka.h>
 
 #include "scenarios/scenario.h"
+#include "support/gpu.h"
 
 #define DEADLINE 10
 #define DEADLINE_SLOW 50
@@ -45,13 +47,14 @@ static const struct matrix_row matrix[] = {
 
 struct run {
 	const struct scenario *scenario;
+	const char *memory;
 	struct setting setting;
 	char name[128];
 	bool here;
 };
 
 struct selection {
-	const char *fabric, *host, *setting, *pattern;
+	const char *fabric, *host, *memory, *setting, *pattern;
 	bool one_sided, slow, here, list;
 };
 
@@ -71,6 +74,9 @@ static void run_here(void *argument)
 	const struct run *run = argument;
 	struct scenario_environment environment;
 
+	/* In each process of its own, as a driver does not survive fork(2). */
+	if (run->memory)
+		check(gpu_open(run->memory));
 	environment_open(&environment, &run->setting);
 	run->scenario->run(&environment);
 	environment_close(&environment);
@@ -115,6 +121,7 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 				if (!selected(selection, &matrix[row], scenario) || count == size)
 					continue;
 				*run = (struct run){ .scenario = scenario,
+						     .memory = selection->memory,
 						     .setting = matrix[row].setting,
 						     .here = selection->here };
 				if (selection->fabric)
@@ -125,8 +132,9 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 				run->setting.slow = selection->slow;
 				if (!ipv6 && run->setting.host[0] == '[')
 					continue;
-				snprintf(run->name, sizeof(run->name), "%s %s %s", run->setting.fabric,
-					 run->setting.name, scenario->name);
+				snprintf(run->name, sizeof(run->name), "%s %s%s%s %s", run->setting.fabric,
+					 run->setting.name, run->memory ? "-gpu-" : "",
+					 run->memory ? run->memory : "", scenario->name);
 				count++;
 			}
 		}
@@ -141,6 +149,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 		{ "setting", required_argument, NULL, 's' }, { "one-sided", no_argument, NULL, 'o' },
 		{ "slow", no_argument, NULL, 'w' },          { "here", no_argument, NULL, 'h' },
 		{ "list", no_argument, NULL, 'l' },          { "allocated", no_argument, NULL, 'm' },
+		{ "memory", required_argument, NULL, 'g' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -149,6 +158,9 @@ static int parse(int argc, char **argv, struct selection *selection)
 		switch (option) {
 		case 'f':
 			selection->fabric = optarg;
+			break;
+		case 'g':
+			selection->memory = optarg;
 			break;
 		case 'a':
 			selection->host = optarg;

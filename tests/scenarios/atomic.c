@@ -8,13 +8,13 @@ static uint64_t word_at(const struct buffer *buffer, size_t offset)
 {
 	uint64_t word;
 
-	memcpy(&word, buffer->bytes + offset, 8);
+	bytes_get(buffer->bytes + offset, &word, 8);
 	return word;
 }
 
 static void put_word(struct buffer *buffer, size_t offset, uint64_t word)
 {
-	memcpy(buffer->bytes + offset, &word, 8);
+	bytes_put(buffer->bytes + offset, &word, 8);
 }
 
 static void atomic_values(struct scenario_environment *environment)
@@ -89,7 +89,7 @@ static void atomic_refusals(struct scenario_environment *environment)
 	struct buffer far;
 
 	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
-	memset(far.bytes, 0, 64);
+	bytes_set(far.bytes, 0, 64);
 	remote = share(environment, far.region, peer, NULL);
 	for (uint64_t offset = 1; offset < 8; offset++) {
 		check_refused(environment, remote, offset, true);
@@ -178,7 +178,7 @@ static void atomic_threads(struct scenario_environment *environment)
 	struct pump pump;
 
 	buffer_open(&far, environment->far, 16, PL_ACCESS_ATOMIC);
-	memset(far.bytes, 0, 16);
+	bytes_set(far.bytes, 0, 16);
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	pump_start(environment, &pump, environment->far);
 	for (unsigned i = 0; i < THREADS; i++) {

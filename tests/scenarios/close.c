@@ -41,8 +41,8 @@ static void peer_close_running(struct scenario_environment *environment)
 	uint64_t started;
 
 	silent_open(environment, &silent, LARGE);
-	memset(silent.target.bytes, 0, LARGE);
-	memset(silent.near.bytes, 1, LARGE);
+	bytes_set(silent.target.bytes, 0, LARGE);
+	bytes_set(silent.near.bytes, 1, LARGE);
 	post_unending(&silent);
 	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[0],
 			  &error),
@@ -58,7 +58,7 @@ static void peer_close_running(struct scenario_environment *environment)
 	silent.near_peer = NULL;
 	check(clock_now() - started < SLACK);
 	/* No buffer is in use any more, before anything was collected. */
-	memset(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, LARGE);
 	collect(environment, environment->near, completions, POSTED);
 	for (unsigned i = 0; i < POSTED; i++) {
 		check_status(completions[i].receipt.status, -ECANCELED, &completions[i].error);
@@ -138,7 +138,7 @@ static void close_after_send(struct scenario_environment *environment)
 	pl_peer_close(environment->near_peer);
 	environment->near_peer = NULL;
 	complete(environment, receive, NULL);
-	check(!memcmp(far.bytes, "farewell", 8));
+	check(bytes_equal(far.bytes, "farewell", 8));
 	buffer_close(&far);
 }
 
@@ -212,8 +212,8 @@ static void close_everything(struct scenario_environment *environment)
 	environment->near = context_open(environment->setting);
 	drive(environment, environment->near);
 	silent_open(environment, &silent, LARGE);
-	memset(silent.near.bytes, 1, LARGE);
-	memset(silent.target.bytes, 0, LARGE);
+	bytes_set(silent.near.bytes, 1, LARGE);
+	bytes_set(silent.target.bytes, 0, LARGE);
 	listener = listener_open(environment->setting, environment->near, address);
 	check_ok(pl_accept_start(listener, 0, &operations[0], &error), &error);
 	check_ok(pl_accept_start(listener, 0, NULL, &error), &error);
@@ -231,7 +231,7 @@ static void close_everything(struct scenario_environment *environment)
 	drive_no_more(environment, environment->near);
 	pl_close(environment->near);
 	environment->near = kept;
-	memset(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, LARGE);
 	silent_awake(environment, &silent, 50);
 	check(!bytes_contain(silent.target.bytes, LARGE, POISON));
 	value_check(silent.near.bytes, LARGE, POISON);

@@ -25,7 +25,7 @@ static void file_open(struct mapped_file *file, struct pl_context *context)
 	check(file->fd >= 0 && ftruncate(file->fd, WHOLE) == 0);
 	file->bytes = mmap(NULL, WHOLE, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
 	check(file->bytes != MAP_FAILED);
-	memset(file->bytes, 1, WHOLE);
+	bytes_set(file->bytes, 1, WHOLE);
 	check_ok(pl_region_register(context, file->bytes, WHOLE, PL_ACCESS_ALL, &file->region, &error), &error);
 }
 
@@ -111,7 +111,7 @@ static void write_cut(struct scenario_environment *environment)
 	buffer_open(&near, environment->near, WHOLE, PL_ACCESS_LOCAL);
 	remote = import_file(environment, &file);
 	check(ftruncate(file.fd, LEFT) == 0);
-	memset(near.bytes, 1, WHOLE);
+	bytes_set(near.bytes, 1, WHOLE);
 	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, WHOLE, NULL, &operation, &error), &error);
 	end_with(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);

@@ -44,8 +44,8 @@ static void deadline_write(struct scenario_environment *environment)
 	uint64_t posted;
 
 	silent_open(environment, &silent, LARGE);
-	memset(silent.near.bytes, 1, LARGE);
-	memset(silent.target.bytes, 0, LARGE);
+	bytes_set(silent.near.bytes, 1, LARGE);
+	bytes_set(silent.target.bytes, 0, LARGE);
 	posted = clock_now();
 	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, &attributes, &operation,
 			  &error),
@@ -54,7 +54,7 @@ static void deadline_write(struct scenario_environment *environment)
 		complete(environment, operation, NULL);
 	else
 		check_times_out(environment, operation, posted, 150 * MS);
-	memset(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, LARGE);
 	silent_awake(environment, &silent, 150);
 	check(!bytes_contain(silent.target.bytes, LARGE, POISON));
 	silent_close(&silent);
@@ -70,7 +70,7 @@ static void deadline_read(struct scenario_environment *environment)
 	uint64_t posted;
 
 	silent_open(environment, &silent, LARGE);
-	memset(silent.target.bytes, 1, LARGE);
+	bytes_set(silent.target.bytes, 1, LARGE);
 	posted = clock_now();
 	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE / 2, &attributes,
 			 &operations[0], &error),
@@ -84,7 +84,7 @@ static void deadline_read(struct scenario_environment *environment)
 		else
 			check_times_out(environment, operations[i], posted, 150 * MS);
 	}
-	memset(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, LARGE);
 	silent_awake(environment, &silent, 150);
 	value_check(silent.near.bytes, LARGE, POISON);
 	silent_close(&silent);
@@ -187,8 +187,8 @@ static void cancel_running(struct scenario_environment *environment)
 	uint64_t started;
 
 	silent_open(environment, &silent, LARGE);
-	memset(silent.near.bytes, 1, LARGE);
-	memset(silent.target.bytes, 0, LARGE);
+	bytes_set(silent.near.bytes, 1, LARGE);
+	bytes_set(silent.target.bytes, 0, LARGE);
 	check_ok(pl_receive(silent.near_peer, 1, 0, silent.near.region, 0, 64, NULL, &operations[0], &error), &error);
 	check_ok(pl_send(silent.near_peer, 1, silent.near.region, 0, LARGE, NULL, &operations[1], &error), &error);
 	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE / 2, NULL, &operations[2],
@@ -210,7 +210,7 @@ static void cancel_running(struct scenario_environment *environment)
 		check_one_of(status, -ECANCELED, may_be_done ? 0 : -ECANCELED);
 	}
 	check(clock_now() - started < SLACK);
-	memset(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, LARGE);
 	silent_awake(environment, &silent, 150);
 	value_check(silent.near.bytes, LARGE, POISON);
 	check(!bytes_contain(silent.target.bytes, LARGE, POISON));
@@ -246,7 +246,7 @@ static void cancel_any_time(struct scenario_environment *environment)
 	buffer_open(&near, environment->near, SIZE, PL_ACCESS_LOCAL);
 	buffer_open(&far, environment->far, SIZE, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
-	memset(far.bytes, 1, SIZE);
+	bytes_set(far.bytes, 1, SIZE);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		uint64_t length = random_next(&state) % (i % 5 ? 5000 : SIZE + 1);
 		struct pl_operation *operation;
@@ -254,7 +254,7 @@ static void cancel_any_time(struct scenario_environment *environment)
 		uint64_t until;
 		int status;
 
-		memset(near.bytes, 1, SIZE);
+		bytes_set(near.bytes, 1, SIZE);
 		operation = post_any(environment, remote, &near, i % 3, length);
 		until = clock_now() + (i % 4 ? delay : 0);
 		progress_until(environment, clock_now() >= until);
@@ -264,7 +264,7 @@ static void cancel_any_time(struct scenario_environment *environment)
 		if (status)
 			check_status(status, -ECANCELED, &error);
 		/* From here on nobody may read or write the buffer. */
-		memset(near.bytes, POISON, SIZE);
+		bytes_set(near.bytes, POISON, SIZE);
 		if (i % 10 == 9) {
 			settle(environment, 2);
 			value_check(near.bytes, SIZE, POISON);
@@ -296,7 +296,7 @@ static void cancel_send(struct scenario_environment *environment)
 	settle(environment, 5);
 	pl_cancel(send);
 	fail_with(environment, send, -ECANCELED);
-	memset(near.bytes, POISON, SIZE);
+	bytes_set(near.bytes, POISON, SIZE);
 	check_ok(pl_send_copy(environment->near_peer, 1, "next", 4, NULL, &send, &error), &error);
 	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, far.region, 0, SIZE, NULL, &receive, &error), &error);
 	if (await(environment, receive, &receipt, &error) == -ECANCELED) {
@@ -306,7 +306,7 @@ static void cancel_send(struct scenario_environment *environment)
 		complete(environment, receive, &receipt);
 	}
 	check_number(receipt.bytes, 4);
-	check(!memcmp(far.bytes, "next", 4));
+	check(bytes_equal(far.bytes, "next", 4));
 	value_check(far.bytes + 4, SIZE - 4, POISON);
 	complete(environment, send, NULL);
 	buffer_close(&near);

@@ -37,8 +37,8 @@ static void rights(struct scenario_environment *environment)
 
 	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
 	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
-	memset(near.bytes, 1, 64);
-	memset(far.bytes, 2, 64);
+	bytes_set(near.bytes, 1, 64);
+	bytes_set(far.bytes, 2, 64);
 	for (unsigned allowed = 1; allowed <= PL_ACCESS_ALL; allowed++) {
 		struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 		struct pl_remote *remote;
@@ -206,7 +206,7 @@ static void expiry(struct scenario_environment *environment)
 
 	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
 	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
-	memset(near.bytes, 3, 64);
+	bytes_set(near.bytes, 3, 64);
 	options.lifetime = 400 * MS;
 	token = make_token(far.region, &options);
 	check_ok(pl_token_inspect(token.bytes, token.length, &info, &error), &error);
@@ -215,9 +215,9 @@ static void expiry(struct scenario_environment *environment)
 	check(info.expires <= (uint64_t)wall.tv_sec * SECOND + (uint64_t)wall.tv_nsec + 400 * MS);
 	remote = import_token(environment, environment->near_peer, token.bytes, token.length);
 	check_ok(attempt(environment, remote, &near, true, &error), &error);
-	check_number(far.bytes[0], 3);
+	value_check(far.bytes, 1, 3);
 	settle(environment, 450);
-	memset(far.bytes, 4, 64);
+	bytes_set(far.bytes, 4, 64);
 	check_status(attempt(environment, remote, &near, true, &error), -EACCES, &error);
 	check_status(attempt(environment, remote, &near, false, &error), -EACCES, &error);
 	value_check(far.bytes, 64, 4);

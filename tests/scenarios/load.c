@@ -125,7 +125,7 @@ static void *worker_run(void *argument)
 				  &error),
 			 &error);
 		finish(operation);
-		memset(bytes, 0, length);
+		bytes_set(bytes, 0, length);
 		check_ok(pl_read(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
 				 &error),
 			 &error);
@@ -149,7 +149,7 @@ static void receive_all(struct scenario_environment *environment, struct pl_peer
 
 		check_ok(pl_receive(peer, number, UINT64_MAX, to.region, 0, 8, NULL, &operation, &error), &error);
 		complete(environment, operation, NULL);
-		memcpy(&value, to.bytes, 8);
+		bytes_get(to.bytes, &value, 8);
 		check_number(value, number * 1000u + i);
 	}
 	buffer_close(&to);
@@ -212,7 +212,7 @@ static void *connector_run(void *argument)
 		check_ok(pl_remote_import(peer, connector->token, connector->token_length, 0, &remote, &error), &error);
 		check_ok(pl_write(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
 		finish(operation);
-		memset(near.bytes, 0, WORKER_SLOT);
+		bytes_set(near.bytes, 0, WORKER_SLOT);
 		check_ok(pl_read(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
 		finish(operation);
 		pattern_check(near.bytes, WORKER_SLOT, connector->number, 0);

@@ -182,7 +182,7 @@ static void in_order_by_tag(struct scenario_environment *environment)
 			uint64_t got;
 
 			complete(environment, post_receive(environment, tag, EXACT, &to, 0, 8), NULL);
-			memcpy(&got, to.bytes, 8);
+			bytes_get(to.bytes, &got, 8);
 			check_number(got, i);
 		}
 	}

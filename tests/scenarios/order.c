@@ -56,7 +56,7 @@ static void fence_write_send(struct scenario_environment *environment)
 		complete(environment, receive, &receipt);
 		pattern_check(pair.far.bytes, SIZE, 100 + round, 0);
 		check_number(receipt.tag, round);
-		check(!memcmp(message.bytes, &round, 8));
+		check(bytes_equal(message.bytes, &round, 8));
 		complete(environment, send, NULL);
 		complete(environment, write, NULL);
 	}
@@ -196,7 +196,7 @@ static void notify_among_messages(struct scenario_environment *environment)
 		check_number(completions[0].receipt.user_data, i);
 		check_number(completions[0].receipt.tag, i);
 		check_number(completions[0].receipt.bytes, 8);
-		check(!memcmp(messages.bytes + i * 8, &i, 8));
+		check(bytes_equal(messages.bytes + i * 8, &i, 8));
 		check_number(completions[1].receipt.kind, PL_KIND_NOTIFIED);
 		check_number(completions[1].receipt.value, i);
 	}

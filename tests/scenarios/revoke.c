@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"
+#include "support/gpu.h"
 
 struct revocable {
 	struct buffer near, far;
@@ -68,7 +69,7 @@ static void revoke_before(struct scenario_environment *environment)
 	check_number(revoke(&one), 0);
 	check_number(revoke(&one), -ENOENT);
 	check_number(pl_region_revoke(one.far.region, "no token", 8), -EINVAL);
-	memset(one.near.bytes, 1, 64);
+	bytes_set(one.near.bytes, 1, 64);
 	check_refused(environment, &one);
 	value_check(one.far.bytes, 64, POISON);
 	value_check(one.near.bytes, 64, 1);
@@ -82,6 +83,7 @@ static void revoke_before(struct scenario_environment *environment)
 /* One-sided bytes arrive beside the program's own order, as from a card: ThreadSanitizer must not mind. */
 __attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const uint8_t *byte)
 {
+	mirror_fetch(byte, 1);
 	return *(const volatile uint8_t *)byte;
 }
 
@@ -108,7 +110,7 @@ static bool revoke_write_once(struct scenario_environment *environment, bool der
 	int status;
 
 	revocable_open(environment, &revocable, size);
-	memset(revocable.near.bytes, 1, size);
+	bytes_set(revocable.near.bytes, 1, size);
 	first = revocable.far.bytes;
 	check_ok(pl_write(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL, &operation,
 			  &error),
@@ -163,15 +165,15 @@ static void revoke_while_reading(struct scenario_environment *environment)
 		int status;
 
 		revocable_open(environment, &revocable, size);
-		memset(revocable.far.bytes, 1, size);
-		memset(revocable.near.bytes, 0, size);
+		bytes_set(revocable.far.bytes, 1, size);
+		bytes_set(revocable.near.bytes, 0, size);
 		first = revocable.near.bytes;
 		check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL,
 				 &operation, &error),
 			 &error);
 		progress_until(environment, look_at(first) == 1);
 		check_number(revoke(&revocable), 0);
-		memset(revocable.far.bytes, POISON, size);
+		bytes_set(revocable.far.bytes, POISON, size);
 		status = await(environment, operation, NULL, &error);
 		check_one_of(status, 0, -EACCES);
 		cut = status == -EACCES;

@@ -183,7 +183,7 @@ static void many_check(const struct many *many)
 {
 	uint64_t word;
 
-	memcpy(&word, many->far.bytes, 8);
+	bytes_get(many->far.bytes, &word, 8);
 	check_number(word, many->sum);
 	for (size_t i = 0; i < MANY; i++) {
 		size_t slot = i * MANY_SLOT;
@@ -210,7 +210,7 @@ static void many_concurrent(struct scenario_environment *environment)
 	buffer_open(&many.far, environment->far, 8 + MANY * MANY_SLOT, PL_ACCESS_ALL);
 	pattern_fill(many.from.bytes, many.from.length, 50, 0);
 	pattern_fill(many.far.bytes, many.far.length, 51, 0);
-	memset(many.far.bytes, 0, 8);
+	bytes_set(many.far.bytes, 0, 8);
 	many.remote = share(environment, many.far.region, environment->near_peer, NULL);
 	for (size_t i = 0; i < MANY; i++)
 		many_post(environment, &many, i);
@@ -259,7 +259,7 @@ static void visibility(struct scenario_environment *environment)
 		complete(environment, operation, &receipt);
 		receipt_check(environment, &receipt, PL_KIND_WRITE, SIZE);
 		if (levels[i] == PL_VISIBLE_ON_WIRE) {
-			memset(source.bytes, POISON, SIZE);
+			bytes_set(source.bytes, POISON, SIZE);
 			progress_until(environment, pattern_matches(target.bytes, SIZE, 60 + i, 0));
 		}
 		pattern_check(target.bytes, SIZE, 60 + i, 0);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"
+#include "support/gpu.h"
 
 #define SLOT 128
 #define REGIONS 3
@@ -58,7 +59,7 @@ static void vectors_fill(struct buffer *from, struct buffer *to)
 {
 	for (unsigned r = 0; r < REGIONS; r++) {
 		pattern_fill(from[r].bytes, from[r].length, 70 + r, 0);
-		memset(to[r].bytes, POISON, to[r].length);
+		bytes_set(to[r].bytes, POISON, to[r].length);
 	}
 }
 
@@ -80,6 +81,7 @@ static void vectors_check(const struct vectors *vectors, bool written)
 	}
 	/* No pattern byte equals POISON: what is not poison was written. */
 	for (unsigned r = 0; r < REGIONS; r++) {
+		mirror_fetch(to[r].bytes, to[r].length);
 		for (size_t i = 0; i < to[r].length; i++)
 			touched += to[r].bytes[i] != POISON;
 	}
@@ -200,7 +202,7 @@ static void vector_large(struct scenario_environment *environment)
 	receipt_check(environment, &receipt, PL_KIND_WRITE, COUNT * SIZE);
 	for (unsigned i = 0; i < COUNT; i++)
 		pattern_check(far.bytes + (COUNT - 1 - i) * (size_t)SIZE, SIZE, 80, i * (size_t)SIZE);
-	memset(near.bytes, POISON, near.length);
+	bytes_set(near.bytes, POISON, near.length);
 	check_ok(pl_readv(environment->near_peer, transfers, COUNT, NULL, &operation, &error), &error);
 	complete(environment, operation, &receipt);
 	receipt_check(environment, &receipt, PL_KIND_READ, COUNT * SIZE);

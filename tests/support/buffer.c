@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "support/gpu.h"
+
 #define GUARD_VALUE 0xc7
 
 /* Looks at memory that a transfer may be writing: that is what some tests are about. */
@@ -48,6 +50,7 @@ void pattern_fill(uint8_t *bytes, size_t length, uint64_t seed, uint64_t positio
 		store_word(bytes + i, pattern_word(seed, (position + i) / 8));
 	for (; i < length; i++)
 		bytes[i] = pattern_byte(seed, position + i);
+	mirror_bring(bytes, length);
 }
 
 LOOKS_AT_SHARED static uint64_t load_word(const uint8_t *from)
@@ -64,6 +67,7 @@ LOOKS_AT_SHARED static size_t pattern_mismatch(const uint8_t *bytes, size_t leng
 {
 	size_t i = 0;
 
+	mirror_fetch(bytes, length);
 	while (i < length) {
 		if ((position + i) % 8 == 0 && length - i >= 8 &&
 		    load_word(bytes + i) == pattern_word(seed, (position + i) / 8)) {
@@ -93,14 +97,40 @@ void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t l
 
 void value_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint8_t value)
 {
+	mirror_fetch(bytes, length);
 	for (size_t i = 0; i < length; i++) {
 		if (bytes[i] != value)
 			check_failed(file, line, "byte %zu of %zu is 0x%02x, not 0x%02x", i, length, bytes[i], value);
 	}
 }
 
+void bytes_set(uint8_t *bytes, uint8_t value, size_t length)
+{
+	memset(bytes, value, length);
+	mirror_bring(bytes, length);
+}
+
+void bytes_put(uint8_t *bytes, const void *from, size_t length)
+{
+	memcpy(bytes, from, length);
+	mirror_bring(bytes, length);
+}
+
+void bytes_get(const uint8_t *bytes, void *to, size_t length)
+{
+	mirror_fetch(bytes, length);
+	memcpy(to, bytes, length);
+}
+
+bool bytes_equal(const uint8_t *bytes, const void *with, size_t length)
+{
+	mirror_fetch(bytes, length);
+	return !memcmp(bytes, with, length);
+}
+
 LOOKS_AT_SHARED bool bytes_contain(const uint8_t *bytes, size_t length, uint8_t value)
 {
+	mirror_fetch(bytes, length);
 	for (size_t i = 0; i < length; i++) {
 		if (bytes[i] == value)
 			return true;
@@ -113,6 +143,7 @@ LOOKS_AT_SHARED uint64_t bytes_digest(const uint8_t *bytes, size_t length)
 	uint64_t digest = length;
 	size_t i = 0;
 
+	mirror_fetch(bytes, length);
 	for (; length - i >= 8; i += 8) {
 		digest = (digest ^ load_word(bytes + i)) * 0x9fb21c651e98df25ull;
 		digest ^= digest >> 32;
@@ -134,6 +165,14 @@ void buffer_open_bare(struct buffer *buffer, size_t length)
 	memset(buffer->memory, GUARD_VALUE, BUFFER_GUARD);
 	memset(buffer->bytes, POISON, length);
 	memset(buffer->bytes + length, GUARD_VALUE, BUFFER_GUARD);
+	buffer->address = buffer->bytes;
+	buffer->device = NULL;
+	if (!gpu_kind)
+		return;
+	buffer->device = gpu_allocate(length + 2 * BUFFER_GUARD);
+	gpu_copy_in(buffer->device, buffer->memory, length + 2 * BUFFER_GUARD);
+	mirror_add(buffer->memory, length + 2 * BUFFER_GUARD, buffer->device);
+	buffer->address = (uint8_t *)buffer->device + BUFFER_GUARD;
 }
 
 bool buffers_allocated;
@@ -157,7 +196,7 @@ void buffer_open(struct buffer *buffer, struct pl_context *context, size_t lengt
 		return;
 	}
 	buffer_open_bare(buffer, length);
-	check_ok(pl_region_register(context, buffer->bytes, length, access, &buffer->region, &error), &error);
+	check_ok(pl_region_register(context, buffer->address, length, access, &buffer->region, &error), &error);
 }
 
 void buffer_check_guards(const struct buffer *buffer)
@@ -177,6 +216,10 @@ void buffer_check_guards(const struct buffer *buffer)
 void buffer_close_bare(struct buffer *buffer)
 {
 	buffer_check_guards(buffer);
+	if (buffer->device) {
+		mirror_remove(buffer->memory);
+		gpu_free(buffer->device);
+	}
 	free(buffer->memory);
 	*buffer = (struct buffer){ 0 };
 }

@@ -10,10 +10,12 @@
 #define POISON 0xee
 
 struct buffer {
-	uint8_t *bytes; /* aligned to 64 */
+	uint8_t *bytes; /* aligned to 64; of a buffer on a GPU its mirror, which only the functions below may touch */
 	size_t length;
 	struct pl_region *region;
 	uint8_t *memory;
+	void *address; /* what is registered: bytes, or where they are on the GPU */
+	void *device;  /* GPU memory, or NULL */
 };
 
 /*
@@ -41,6 +43,12 @@ void value_check_at(const char *file, int line, const uint8_t *bytes, size_t len
 
 #define pattern_check(bytes, length, seed, position) pattern_check_at(__FILE__, __LINE__, bytes, length, seed, position)
 #define value_check(bytes, length, value) value_check_at(__FILE__, __LINE__, bytes, length, value)
+
+/* memset(3), memcpy(3) into and out of it, and memcmp(3), for buffers anywhere. */
+void bytes_set(uint8_t *bytes, uint8_t value, size_t length);
+void bytes_put(uint8_t *bytes, const void *from, size_t length);
+void bytes_get(const uint8_t *bytes, void *to, size_t length);
+bool bytes_equal(const uint8_t *bytes, const void *with, size_t length);
 
 /* Whether a byte has the value; memory that others write meanwhile may be looked at. */
 bool bytes_contain(const uint8_t *bytes, size_t length, uint8_t value);

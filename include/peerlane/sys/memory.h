@@ -10,6 +10,9 @@
 
 #include <peerlane/peerlane.h>
 
+/** A queue of copies, of the backend's. */
+struct pl_copy_queue;
+
 /** A range of memory of one kind, as the backend knows it. */
 struct pl_memory {
 	const struct pl_memory_ops *ops;
@@ -18,6 +21,8 @@ struct pl_memory {
 	bool owned;    /**< allocated by the backend: release() frees it */
 	bool fragile;  /**< a file is behind it, which may be cut: the CPU must not touch it directly */
 	void *handle;  /**< the backend's own */
+	void *device;  /**< the same for all memory that one queue of copies serves */
+	int node;      /**< of the host's memory near it; -1: it does not matter */
 };
 
 struct pl_memory_ops {
@@ -32,8 +37,8 @@ struct pl_memory_ops {
 	/** Fills memory->handle for a caller's range.  Default: nothing to do. */
 	int (*attach)(struct pl_memory *memory, struct pl_error *error);
 
-	/** Allocates zeroed memory and fills *memory.  Default: -ENOTSUP. */
-	int (*allocate)(struct pl_memory *memory, size_t length, struct pl_error *error);
+	/** Allocates zeroed memory on the backend's device of that number and fills *memory.  Default: -ENOTSUP. */
+	int (*allocate)(struct pl_memory *memory, unsigned device, size_t length, struct pl_error *error);
 
 	/** Undoes attach() or allocate().  Default: nothing to do. */
 	void (*release)(struct pl_memory *memory);
@@ -50,6 +55,34 @@ struct pl_memory_ops {
 	 */
 	int (*copy_in)(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 	int (*copy_out)(struct pl_memory *memory, size_t offset, void *to, size_t length);
+
+	/**
+	 * Copies that go on by themselves, for memory that has no host_pointer(); a queue is used by one thread
+	 * at a time.  queue_begin() gives a copy a number; those of a direction are done in the order of their
+	 * numbers.  queue_done(): 1 when it is, 0 when not, or -EFAULT when it failed.  With `wait` never 0.
+	 */
+	int (*queue_open)(const struct pl_memory *memory, struct pl_copy_queue **queue, struct pl_error *error);
+	void (*queue_close)(struct pl_copy_queue *queue);
+	int (*queue_begin)(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host,
+			   size_t length, bool into, uint64_t *ticket);
+	int (*queue_done)(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+
+	/**
+	 * Adds to, or compares and swaps, a word without host_pointer(), atomically with respect to other calls.
+	 * Default: -ENOTSUP.
+	 */
+	int (*atomic)(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
+		      uint64_t *old);
+
+	/**
+	 * Locks host memory so that the device's copies reach it; *holder is for unpin().  Default: -ENOTSUP,
+	 * and copies are made by copy_in() and copy_out() only.
+	 */
+	int (*pin)(const struct pl_memory *memory, void *address, size_t length, void **holder);
+	void (*unpin)(void *holder, void *address);
+
+	/** A number of what is allocated at the range now, which nothing else ever has.  Default: 0. */
+	uint64_t (*identity)(const struct pl_memory *memory);
 
 	/**
 	 * A dma-buf of the pages under [offset, offset + length): a new descriptor, and in *skew the

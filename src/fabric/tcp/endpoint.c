@@ -298,12 +298,15 @@ static int tcp_export_key(struct pl_endpoint *base, struct pl_grant *grant, stru
 	(void)grant;
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
+	if (pl_memory_staged(key->memory))
+		pl_put_u8(&writer, TCP_KEY_STAGED);
 	return (int)(writer.at - writer.begin);
 }
 
 const struct pl_fabric_ops pl_tcp_fabric = {
 	.name = "tcp",
 	.reason = reason,
+	.staging_reason = "tcp has no direct path to GPU memory: its bytes go through locked host memory",
 	.create = tcp_create,
 	.describe = tcp_describe,
 	.connect = tcp_connect,

@@ -21,6 +21,9 @@ void tcp_lane_init(struct tcp_lane *lane)
 	pl_task_init(&lane->task, lane_run);
 	pl_task_init(&lane->end_task, lane_end);
 	pl_list_init(&lane->queue);
+	pl_list_init(&lane->waiting);
+	pl_list_init(&lane->copying);
+	pl_list_init(&lane->landings);
 	pl_list_init(&lane->unacked);
 	pl_list_init(&lane->spare);
 }
@@ -219,6 +222,7 @@ static void lane_run(struct pl_task *task)
 		tcp_lane_dial(lane);
 	}
 	if (atomic_exchange(&lane->sweep, 0)) {
+		tcp_stage_sweep(lane, false);
 		tcp_transmit_sweep(lane, false);
 		tcp_request_sweep(lane, false);
 	}
@@ -261,6 +265,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		lane->state = TCP_LANE_ENDED;
 	}
 	pl_source_remove(&lane->source);
+	tcp_stage_sweep(lane, true);
 	tcp_transmit_sweep(lane, true);
 	tcp_request_sweep(lane, true);
 	tcp_receive_drop(lane);

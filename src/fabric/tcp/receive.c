@@ -75,7 +75,7 @@ static int message(struct tcp_lane *lane, const struct pl_frame *frame, const ui
 	if (lane->index != 0)
 		return -EPROTO;
 	if (tcp_counted(frame->type))
-		lane->placed++;
+		tcp_received(lane, PL_WIRE_OK);
 	return pl_message_arrived(peer_of(lane), frame, payload);
 }
 
@@ -99,7 +99,7 @@ static int handle(struct tcp_lane *lane, const struct pl_frame *frame, const uin
 
 /* -- bulk frames -------------------------------------------------------------------------------- */
 
-static int data_begins(struct tcp_lane *lane, const struct pl_frame *frame)
+static int data_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
 {
 	struct tcp_request *request = tcp_request_find(lane, frame->cookie);
 
@@ -107,6 +107,10 @@ static int data_begins(struct tcp_lane *lane, const struct pl_frame *frame)
 		return -EPROTO;
 	lane->request = request;
 	lane->destination = request->destination ? request->destination + request->received : NULL;
+	if (lane->destination && pl_memory_staged(request->memory) && frame->length &&
+	    tcp_land_begin(lane, request->memory, (size_t)(lane->destination - (uint8_t *)request->memory->address),
+			   whole) < 0)
+		return -ENOMEM;
 	return 0;
 }
 
@@ -115,6 +119,7 @@ static int data_ends(struct tcp_lane *lane)
 	struct tcp_request *request = lane->request;
 
 	lane->request = NULL;
+	tcp_land_end(lane, NULL, request->operation);
 	request->received += lane->current.length;
 	if (!(lane->current.flags & TCP_DATA_LAST))
 		return 0;
@@ -124,14 +129,14 @@ static int data_ends(struct tcp_lane *lane)
 	return 0;
 }
 
-static int bulk_begins(struct tcp_lane *lane, const struct pl_frame *frame)
+static int bulk_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
 {
 	lane->current = *frame;
 	lane->remaining = frame->length;
 	lane->bulky = frame->length >= BULKY_FROM;
 	if (frame->type == PL_FRAME_WRITE)
-		return tcp_serve_write(lane, frame);
-	return data_begins(lane, frame);
+		return tcp_serve_write(lane, frame, whole);
+	return data_begins(lane, frame, whole);
 }
 
 static int bulk_ends(struct tcp_lane *lane)
@@ -179,6 +184,10 @@ static int place(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
 {
 	struct pl_memory *memory = lane->current.type == PL_FRAME_WRITE ? lane->key->memory : lane->request->memory;
 
+	if (lane->landing) {
+		memcpy(lane->destination, bytes, length);
+		return 0;
+	}
 	return pl_memory_copy_in(memory, (size_t)(lane->destination - (uint8_t *)memory->address), bytes, length);
 }
 
@@ -251,7 +260,7 @@ static ssize_t take_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t le
 		return -EPROTO;
 	payload = pl_frame_payload(&frame);
 	if (is_bulk(&frame)) {
-		rc = bulk_begins(lane, &frame);
+		rc = bulk_begins(lane, &frame, length - used >= payload);
 		if (rc == 0) {
 			used += bulk_take(lane, bytes + used, length - used);
 			if (lane->remaining == 0)
@@ -351,6 +360,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	size_t total = 0;
 	ssize_t got = 0;
 
+	lane->receiving = true;
 	/* epoll does not know of bytes that TLS has decrypted already: those are taken in any case. */
 	while (lane->state == TCP_LANE_UP && (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
 		pl_engine_tick(lane->engine);
@@ -364,6 +374,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		if (!lane->bulky && lane->remaining == 0 && got < 16384 && !pl_stream_pending(&lane->stream))
 			break;
 	}
+	lane->receiving = false;
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);
 	return total > 0;
@@ -371,6 +382,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 
 void tcp_receive_drop(struct tcp_lane *lane)
 {
+	tcp_land_drop(lane);
 	pl_key_release(peer_of(lane), lane->key);
 	lane->key = NULL;
 	lane->request = NULL;

@@ -24,26 +24,36 @@ int tcp_refuse(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wir
 	return 0;
 }
 
-int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame)
+int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
 {
+	struct pl_memory *memory;
+	size_t offset;
+
 	lane->key = pl_key_acquire(peer_of(lane), frame->key, frame->offset, frame->length, PL_ACCESS_WRITE,
 				   &lane->refusal);
 	lane->destination = NULL;
-	if (lane->key) {
-		lane->destination = pl_memory_host_pointer(lane->key->memory, lane->key->offset + frame->offset);
-		if (!lane->destination)
-			lane->refusal = PL_WIRE_UNSUPPORTED;
-	}
+	if (!lane->key)
+		return 0;
+	memory = lane->key->memory;
+	offset = lane->key->offset + frame->offset;
+	if (!pl_memory_staged(memory))
+		lane->destination = pl_memory_host_pointer(memory, offset);
+	else if (frame->length > PL_SLOT_SIZE)
+		lane->refusal = PL_WIRE_UNSUPPORTED;
+	else if (frame->length && tcp_land_begin(lane, memory, offset, whole) < 0)
+		lane->refusal = PL_WIRE_BUSY;
 	return 0;
 }
 
 void tcp_serve_written(struct tcp_lane *lane)
 {
-	pl_key_release(peer_of(lane), lane->key);
+	struct pl_key *key = lane->key;
+
 	lane->key = NULL;
-	lane->placed++;
-	if (lane->refusal != PL_WIRE_OK && tcp_refuse(lane, PL_FRAME_WRITE, lane->placed, lane->refusal) < 0)
-		tcp_lane_fail(lane, -ENOMEM);
+	if (tcp_land_end(lane, key, NULL))
+		return;
+	pl_key_release(peer_of(lane), key);
+	tcp_received(lane, lane->refusal);
 }
 
 int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
@@ -51,19 +61,23 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	struct pl_frame answer = { .type = PL_FRAME_DATA, .cookie = frame->cookie, .length = frame->length };
 	enum pl_wire_status status;
 	struct tcp_piece *piece;
+	struct pl_memory *memory;
 	struct pl_key *key;
-	uint8_t *from;
 
 	if (lane->serving >= TCP_REQUESTS_MAX)
 		return -EPROTO;
 	key = pl_key_acquire(peer_of(lane), frame->key, frame->offset, frame->length, PL_ACCESS_READ, &status);
 	if (!key)
 		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, status);
-	from = pl_memory_host_pointer(key->memory, key->offset + frame->offset);
-	piece = from ? tcp_piece_new(lane, &answer) : NULL;
+	memory = key->memory;
+	if (pl_memory_staged(memory) && frame->length > PL_SLOT_SIZE) {
+		pl_key_release(peer_of(lane), key);
+		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
+	}
+	piece = tcp_piece_new(lane, &answer);
 	if (!piece) {
 		pl_key_release(peer_of(lane), key);
-		return from ? -ENOMEM : tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
+		return -ENOMEM;
 	}
 	lane->serving++;
 	piece->length = frame->length;
@@ -72,7 +86,8 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	 * fail half-way; so their end tells how it went.
 	 */
 	if (frame->length <= sizeof(piece->copy)) {
-		int rc = pl_memory_copy_out(key->memory, key->offset + frame->offset, piece->copy, frame->length);
+		int rc = frame->length ? pl_memory_copy_out(memory, key->offset + frame->offset, piece->copy, frame->length)
+				       : 0;
 
 		if (rc < 0) {
 			lane->serving--;
@@ -85,19 +100,35 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		piece->frame.flags = TCP_DATA_LAST;
 		pl_key_release(peer_of(lane), key);
 	} else {
-		piece->payload = from;
 		piece->key = key;
+		if (pl_memory_staged(memory)) {
+			tcp_stage_out(lane, piece, memory, key->offset + frame->offset);
+			return 0;
+		}
+		piece->payload = pl_memory_host_pointer(memory, key->offset + frame->offset);
 	}
 	tcp_queue(lane, piece);
 	return 0;
 }
 
-static uint64_t do_atomic(uint64_t *word, uint8_t kind, uint64_t operand, uint64_t compare)
+/* By the processor where it reaches the word. */
+static enum pl_wire_status do_atomic(struct pl_memory *memory, size_t offset, uint8_t kind, const uint64_t words[2],
+				     uint64_t *old)
 {
+	uint64_t *word = pl_memory_host_pointer(memory, offset);
+	uint64_t operand = le64toh(words[0]), compare = le64toh(words[1]);
+
+	if (!word) {
+		int rc = pl_memory_atomic(memory, offset, kind == PL_ATOMIC_ADD, operand, compare, old);
+
+		return rc == -ENOTSUP ? PL_WIRE_UNSUPPORTED : rc < 0 ? PL_WIRE_MEMORY : PL_WIRE_OK;
+	}
+	*old = compare;
 	if (kind == PL_ATOMIC_ADD)
-		return __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
-	__atomic_compare_exchange_n(word, &compare, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	return compare;
+		*old = __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
+	else
+		__atomic_compare_exchange_n(word, old, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return PL_WIRE_OK;
 }
 
 int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
@@ -106,21 +137,23 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 	enum pl_wire_status status;
 	struct tcp_piece *piece;
 	struct pl_key *key;
-	uint64_t words[2], probe;
-	uint8_t *at = NULL;
+	uint64_t words[2], probe, old = 0;
+	size_t offset;
 
 	if (frame->flags != PL_ATOMIC_ADD && frame->flags != PL_ATOMIC_SWAP)
 		return -EPROTO;
 	key = pl_key_acquire(peer_of(lane), frame->key, frame->offset, 8, PL_ACCESS_ATOMIC, &status);
 	if (key) {
-		at = pl_memory_host_pointer(key->memory, key->offset + frame->offset);
-		if (!at || atomic_load(&key->revoked))
-			status = at ? PL_WIRE_UNKNOWN_KEY : PL_WIRE_UNSUPPORTED;
-		else if ((uintptr_t)at % 8)
+		offset = key->offset + frame->offset;
+		memcpy(words, payload, sizeof(words));
+		if (atomic_load(&key->revoked))
+			status = PL_WIRE_UNKNOWN_KEY;
+		else if (((uintptr_t)key->memory->address + offset) % 8)
 			status = PL_WIRE_MISALIGNED;
-		else if (key->memory->fragile &&
-			 pl_memory_copy_out(key->memory, key->offset + frame->offset, &probe, sizeof(probe)) < 0)
+		else if (key->memory->fragile && pl_memory_copy_out(key->memory, offset, &probe, sizeof(probe)) < 0)
 			status = PL_WIRE_MEMORY;
+		else
+			status = do_atomic(key->memory, offset, frame->flags, words, &old);
 	}
 	if (status != PL_WIRE_OK) {
 		pl_key_release(peer_of(lane), key);
@@ -128,8 +161,7 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 	}
 	piece = tcp_piece_new(lane, &answer);
 	if (piece) {
-		memcpy(words, payload, sizeof(words));
-		piece->frame.offset = do_atomic((uint64_t *)at, frame->flags, le64toh(words[0]), le64toh(words[1]));
+		piece->frame.offset = old;
 		tcp_queue(lane, piece);
 	}
 	pl_key_release(peer_of(lane), key);

@@ -30,8 +30,14 @@
 #define TCP_LANE_READ_AHEAD (8u << 20)
 /* DATA frames with this flag are the whole answer; others are followed by VALUE or FAIL. */
 #define TCP_DATA_LAST 1u
+/* In a remote key: a socket at that end does not reach the memory. */
+#define TCP_KEY_STAGED 1u
+/* Slots of locked memory that a lane uses at a time, each way: some being copied, some on the wire. */
+#define TCP_SLOTS 4u
 
 struct tcp_endpoint;
+struct tcp_lane;
+struct tcp_landing;
 
 /* A frame to be sent, with where its payload is. */
 struct tcp_piece {
@@ -45,6 +51,15 @@ struct tcp_piece {
 	bool built;                     /* header is fixed: it may have been sent */
 	bool fragile;                   /* only the kernel may touch the payload */
 	enum pl_wire_status broken;     /* DATA: why the bytes are not the ones asked for */
+	struct pl_slot *slot; /* what the payload is in; NULL: nothing to give back */
+	bool ready;           /* the payload is there */
+	int failure;          /* or why it is not */
+	struct {
+		struct tcp_lane *lane;
+		struct pl_memory *memory;
+		size_t offset;
+		struct pl_copy copy;
+	} staging;
 	struct pl_frame frame;
 	uint8_t copy[PL_KEY_BLOB_MAX]; /* small payloads */
 };
@@ -78,6 +93,10 @@ struct tcp_lane {
 
 	struct pl_list queue;         /* pieces to send */
 	uint32_t queued;              /* their unsent bytes */
+	struct pl_list waiting;       /* pieces that need a slot, in order */
+	struct pl_list copying;       /* pieces whose bytes are being copied there, in order */
+	unsigned slots;               /* in use by pieces */
+	bool beginning;               /* in tcp_stage_begin() */
 	struct pl_list unacked;       /* WRITE pieces */
 	uint32_t sequence;            /* counted frames sent */
 	uint32_t acked;               /* and acknowledged by the peer */
@@ -89,7 +108,8 @@ struct tcp_lane {
 	struct pl_list spare; /* pieces for reuse */
 	unsigned spare_count;
 
-	uint32_t placed; /* counted frames received */
+	uint32_t received; /* counted frames */
+	uint32_t placed;   /* and these are where they belong */
 	uint32_t placed_told;
 	uint32_t unacked_bytes; /* received since the last ack */
 	uint8_t head[PL_FRAME_HEADER];
@@ -102,6 +122,10 @@ struct tcp_lane {
 	struct pl_key *key;          /* WRITE: where to */
 	struct tcp_request *request; /* DATA: what it answers */
 	uint8_t *destination;        /* next byte; NULL: drop */
+	struct tcp_landing *landing; /* the frame's bytes go to a slot first */
+	struct pl_list landings;     /* counted frames being copied from slots, and refused ones behind them */
+	unsigned landing_count;      /* frames being copied */
+	bool receiving;              /* in tcp_lane_receive() */
 	enum pl_wire_status refusal;
 };
 
@@ -180,8 +204,25 @@ void tcp_request_sweep(struct tcp_lane *lane, bool all);
 bool tcp_lane_receive(struct tcp_lane *lane);
 void tcp_receive_drop(struct tcp_lane *lane);
 
+/* stage.c: memory that the socket does not reach */
+/* Queues the piece once its bytes are in a slot; or drops it, with its part. */
+void tcp_stage_out(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
+/* Begins what waits, while there are slots for it. */
+void tcp_stage_begin(struct tcp_lane *lane);
+void tcp_stage_sweep(struct tcp_lane *lane, bool all);
+/* Gives the slot of a piece back that was sent. */
+void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece);
+/* The current frame is for such memory.  `whole`: it has arrived already.  0, or -ENOMEM: it is dropped. */
+int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole);
+/* It has arrived.  Takes a reference to the key over; false if there is nothing to be copied. */
+bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation *operation);
+void tcp_land_drop(struct tcp_lane *lane);
+/* A counted frame was placed, or refused, without a copy. */
+void tcp_received(struct tcp_lane *lane, enum pl_wire_status refusal);
+
 /* serve.c: what the peer asks of our memory */
-int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame);
+/* `whole`: its bytes have arrived. */
+int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool whole);
 void tcp_serve_written(struct tcp_lane *lane);
 int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame);
 int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);

@@ -34,6 +34,7 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 	}
 	piece->operation = NULL;
 	piece->key = NULL;
+	piece->slot = NULL;
 	piece->payload = NULL;
 	piece->length = piece->sent = 0;
 	piece->built = piece->fragile = false;
@@ -45,6 +46,7 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	pl_list_remove(&piece->link);
+	tcp_unstage(lane, piece);
 	if (piece->key)
 		pl_key_release(lane->endpoint->base.peer, piece->key);
 	if (lane->spare_count < SPARE_MAX) {
@@ -121,6 +123,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 	switch (piece->frame.type) {
 	case PL_FRAME_WRITE:
 		pl_list_remove(&piece->link);
+		tcp_unstage(lane, piece);
 		pl_list_append(&lane->unacked, &piece->link);
 		if (operation && operation->attributes.visible == PL_VISIBLE_ON_WIRE) {
 			piece->operation = NULL;
@@ -328,6 +331,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 	while (lane->state == TCP_LANE_UP) {
 		ssize_t sent;
 
+		if (!pl_list_empty(&lane->waiting))
+			tcp_stage_begin(lane);
 		if (pl_list_empty(&lane->queue) || lane->queued < COMPANY_BYTES)
 			tcp_lane_feed(lane);
 		if (pl_list_empty(&lane->queue))

@@ -45,16 +45,36 @@ static uint64_t key_of(const struct pl_remote *remote)
 	return le64toh(id);
 }
 
+static const char staged_there[] = "tcp has no direct path to the peer's GPU memory: it goes through host memory there";
+
 static void cannot(struct pl_operation *operation, int code)
 {
 	struct pl_error error;
 
-	if (code == -ENOMEM)
-		pl_fail_memory(&error, "post");
-	else
-		pl_fail(&error, code, "MEMORY-NOT-REACHABLE", "post", NULL, "use host memory with the tcp fabric",
-			"a socket cannot reach this memory");
+	pl_fail_memory(&error, "post");
 	pl_operation_fail(operation, code, &error);
+}
+
+static bool staged_by_peer(const struct pl_remote *remote)
+{
+	return remote->key_length > sizeof(uint64_t) && remote->key[sizeof(uint64_t)] & TCP_KEY_STAGED;
+}
+
+/* Notes the bytes that the socket does not reach.  False if the operation must not go on with them. */
+static bool note_staging(struct pl_operation *operation)
+{
+	for (unsigned i = 0; i < operation->segment_count; i++) {
+		const struct pl_segment *segment = &operation->segments[i];
+
+		if (segment->region && pl_memory_staged(&segment->region->memory))
+			pl_operation_staged(operation, segment->length, pl_tcp_fabric.staging_reason);
+		else if (staged_by_peer(segment->remote))
+			pl_operation_staged(operation, segment->length, staged_there);
+	}
+	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT) || !atomic_load(&operation->staged))
+		return true;
+	pl_operation_not_direct(operation, atomic_load(&operation->staged_reason));
+	return false;
 }
 
 /* Queues a WRITE; a part of the operation is added for it. */
@@ -65,17 +85,21 @@ static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, co
 				  .length = length,
 				  .key = key_of(segment->remote),
 				  .offset = segment->remote_offset + at };
-	const uint8_t *payload = pl_memory_host_pointer(&segment->region->memory, segment->offset + at);
-	struct tcp_piece *piece = payload ? tcp_piece_new(lane, &frame) : NULL;
+	struct pl_memory *memory = &segment->region->memory;
+	struct tcp_piece *piece = tcp_piece_new(lane, &frame);
 
 	if (!piece)
-		return payload ? -ENOMEM : -ENOTSUP;
+		return -ENOMEM;
 	piece->operation = operation;
-	piece->payload = payload;
-	piece->fragile = segment->region->memory.fragile;
+	piece->fragile = memory->fragile;
 	piece->length = length;
 	atomic_fetch_add(&operation->pending, 1);
 	atomic_fetch_or(&operation->rails, 1u << lane->index);
+	if (length && pl_memory_staged(memory)) {
+		tcp_stage_out(lane, piece, memory, segment->offset + at);
+		return 0;
+	}
+	piece->payload = pl_memory_host_pointer(memory, segment->offset + at);
 	tcp_queue(lane, piece);
 	return 0;
 }
@@ -92,11 +116,9 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 	struct tcp_request *request;
 	struct tcp_piece *piece;
 
-	if (!atomic) {
-		destination = pl_memory_host_pointer(&segment->region->memory, segment->offset + at);
-		if (!destination)
-			return -ENOTSUP;
-	}
+	/* Of memory that the socket does not reach only as a number. */
+	if (!atomic)
+		destination = (uint8_t *)segment->region->memory.address + segment->offset + at;
 	piece = tcp_piece_new(lane, &frame);
 	request = piece ? tcp_request_new(lane, &piece->frame.cookie) : NULL;
 	if (!request) {
@@ -158,7 +180,7 @@ static bool take_chunk(struct tcp_endpoint *endpoint, struct tcp_chunk *chunk)
 static bool has_room(const struct tcp_lane *lane)
 {
 	return lane->state == TCP_LANE_UP && lane->queued < TCP_LANE_BACKLOG && lane->requested < TCP_LANE_READ_AHEAD &&
-	       lane->request_count < TCP_REQUESTS_MAX;
+	       lane->request_count < TCP_REQUESTS_MAX && lane->slots < TCP_SLOTS && pl_list_empty(&lane->waiting);
 }
 
 void tcp_lane_feed(struct tcp_lane *lane)
@@ -250,6 +272,10 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	struct tcp_work *work = work_of(operation);
 	bool small = operation->total <= TCP_SMALL_MAX;
 
+	if (!note_staging(operation)) {
+		pl_operation_part_done(operation);
+		return;
+	}
 	if (small && operation->receipt.kind == PL_KIND_WRITE) {
 		post_small_write(endpoint->lanes[0], operation);
 		return;

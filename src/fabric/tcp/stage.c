@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory that the socket does not reach, a GPU's.  Outwards, a piece waits for a slot, then for the copy into it,
+ * then is queued like any other, in the order of the pieces.  Inwards, a frame is read into a slot, and counts
+ * as placed once it was copied on; meanwhile the lane goes on with the next.
+ */
+#include "fabric/tcp/tcp.h"
+
+/* Frames up to this size that have arrived as a whole are copied at once. */
+#define STRAIGHT_MAX (16u << 10)
+
+/* A frame on its way from a slot to its place, or behind one that is. */
+struct tcp_landing {
+	struct pl_list link;
+	struct pl_copy copy;
+	struct tcp_lane *lane;
+	struct pl_slot *slot;
+	struct pl_key *key;             /* WRITE */
+	struct pl_operation *operation; /* DATA: has a part in it */
+	struct pl_memory *memory;
+	size_t offset;
+	uint32_t length;
+	uint32_t sequence; /* WRITE: among the counted frames */
+	enum pl_wire_status refusal;
+	bool finished;
+};
+
+static struct pl_copier *copier_of(const struct tcp_lane *lane)
+{
+	return pl_context_copier(lane->endpoint->context, lane->engine);
+}
+
+static struct pl_pool *pool_of(const struct tcp_lane *lane)
+{
+	return &lane->endpoint->context->pool;
+}
+
+static void fail_copy(struct pl_operation *operation, const char *id, const char *fact)
+{
+	struct pl_error error;
+
+	pl_fail(&error, -EFAULT, id, "copy", NULL,
+		"keep the memory allocated, and its context alive, while it is registered", "%s", fact);
+	pl_operation_fail(operation, -EFAULT, &error);
+}
+
+/* -- outwards ------------------------------------------------------------------------------------- */
+
+void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	if (!piece->slot)
+		return;
+	pl_pool_give(pool_of(lane), piece->slot);
+	piece->slot = NULL;
+	lane->slots--;
+}
+
+/* Answers instead of giving the bytes. */
+static void refuse_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status status)
+{
+	lane->serving--;
+	tcp_unstage(lane, piece);
+	pl_key_release(lane->endpoint->base.peer, piece->key);
+	piece->key = NULL;
+	piece->payload = NULL;
+	piece->length = 0;
+	piece->frame = (struct pl_frame){ .type = PL_FRAME_FAIL,
+					  .flags = PL_FRAME_READ,
+					  .cookie = piece->frame.cookie,
+					  .offset = status };
+	tcp_queue(lane, piece);
+}
+
+static void drop_write(struct tcp_lane *lane, struct tcp_piece *piece, int failure)
+{
+	struct pl_operation *operation = piece->operation;
+
+	if (failure)
+		fail_copy(operation, "MEMORY-UNREADABLE", "the region's memory cannot be copied");
+	tcp_piece_free(lane, piece);
+	pl_operation_part_done(operation);
+}
+
+static void staged(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	pl_list_remove(&piece->link);
+	if (piece->frame.type == PL_FRAME_DATA && piece->failure)
+		refuse_data(lane, piece, PL_WIRE_MEMORY);
+	else if (piece->operation && (piece->failure || atomic_load(&piece->operation->canceled)))
+		drop_write(lane, piece, piece->failure);
+	else
+		tcp_queue(lane, piece);
+}
+
+static void copied_out(struct pl_copy *copy, int status)
+{
+	struct tcp_piece *piece = pl_container_of(copy, struct tcp_piece, staging.copy);
+	struct tcp_lane *lane = piece->staging.lane;
+
+	piece->ready = true;
+	piece->failure = status;
+	while (!pl_list_empty(&lane->copying)) {
+		struct tcp_piece *first = pl_list_first(&lane->copying, struct tcp_piece, link);
+
+		if (!first->ready)
+			break;
+		staged(lane, first);
+	}
+	/* Who begins copies sends what is there already. */
+	if (!lane->beginning)
+		tcp_lane_flush(lane);
+}
+
+static bool begin_first(struct tcp_lane *lane)
+{
+	struct tcp_piece *piece = pl_list_first(&lane->waiting, struct tcp_piece, link);
+	struct pl_copier *copier;
+
+	if (piece->key && atomic_load(&piece->key->revoked)) {
+		pl_list_remove(&piece->link);
+		refuse_data(lane, piece, PL_WIRE_UNKNOWN_KEY);
+		return true;
+	}
+	copier = copier_of(lane);
+	piece->slot = copier ? pl_pool_take(pool_of(lane), piece->staging.memory) : NULL;
+	if (!piece->slot)
+		return false;
+	lane->slots++;
+	piece->payload = piece->slot->bytes;
+	pl_list_remove(&piece->link);
+	pl_list_append(&lane->copying, &piece->link);
+	pl_copier_start(copier, &piece->staging.copy, piece->staging.memory, piece->staging.offset, piece->slot,
+			piece->length, false);
+	return true;
+}
+
+void tcp_stage_begin(struct tcp_lane *lane)
+{
+	if (lane->beginning)
+		return;
+	lane->beginning = true;
+	while (lane->state == TCP_LANE_UP && !pl_list_empty(&lane->waiting) && lane->slots < TCP_SLOTS) {
+		if (!begin_first(lane)) {
+			tcp_lane_fail(lane, -ENOMEM);
+			break;
+		}
+	}
+	lane->beginning = false;
+}
+
+void tcp_stage_out(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset)
+{
+	int rc;
+
+	if (piece->length <= sizeof(piece->copy)) {
+		/* Cheaper than to come back for them. */
+		rc = pl_memory_copy_out(memory, offset, piece->copy, piece->length);
+		piece->payload = piece->copy;
+		piece->failure = rc;
+		staged(lane, piece);
+		return;
+	}
+	piece->staging.lane = lane;
+	piece->staging.memory = memory;
+	piece->staging.offset = offset;
+	piece->staging.copy.done = copied_out;
+	pl_list_init(&piece->staging.copy.link);
+	piece->ready = false;
+	piece->failure = 0;
+	pl_list_append(&lane->waiting, &piece->link);
+	tcp_stage_begin(lane);
+}
+
+void tcp_stage_sweep(struct tcp_lane *lane, bool all)
+{
+	/* A copy under way is at the region's memory: what it belongs to ends with it. */
+	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
+		pl_copier_drain(copier_of(lane));
+	pl_list_for_each_safe(at, next, &lane->waiting) {
+		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+		struct pl_operation *operation = piece->operation;
+
+		if (!all && !(operation && atomic_load(&operation->canceled)))
+			continue;
+		tcp_piece_free(lane, piece);
+		if (operation)
+			pl_operation_part_done(operation);
+	}
+}
+
+/* -- inwards -------------------------------------------------------------------------------------- */
+
+static struct tcp_landing *landing_new(struct tcp_lane *lane)
+{
+	struct tcp_landing *landing = pl_zalloc(lane->engine->allocator, sizeof(*landing));
+
+	if (landing) {
+		landing->lane = lane;
+		pl_list_init(&landing->link);
+	}
+	return landing;
+}
+
+static void landing_free(struct tcp_landing *landing)
+{
+	struct tcp_lane *lane = landing->lane;
+
+	pl_list_remove(&landing->link);
+	pl_pool_give(pool_of(lane), landing->slot);
+	pl_key_release(lane->endpoint->base.peer, landing->key);
+	pl_free(lane->engine->allocator, landing);
+}
+
+/* Counted frames are placed in their order, as one number acknowledges them. */
+static void place_in_order(struct tcp_lane *lane)
+{
+	while (!pl_list_empty(&lane->landings)) {
+		struct tcp_landing *first = pl_list_first(&lane->landings, struct tcp_landing, link);
+		enum pl_wire_status refusal = first->refusal;
+
+		if (!first->finished) {
+			lane->placed = first->sequence - 1;
+			return;
+		}
+		lane->placed = first->sequence;
+		landing_free(first);
+		if (refusal != PL_WIRE_OK && tcp_refuse(lane, PL_FRAME_WRITE, lane->placed, refusal) < 0)
+			tcp_lane_fail(lane, -ENOMEM);
+	}
+	lane->placed = lane->received;
+}
+
+void tcp_received(struct tcp_lane *lane, enum pl_wire_status refusal)
+{
+	struct tcp_landing *behind;
+
+	lane->received++;
+	if (pl_list_empty(&lane->landings)) {
+		lane->placed = lane->received;
+		if (refusal != PL_WIRE_OK && tcp_refuse(lane, PL_FRAME_WRITE, lane->placed, refusal) < 0)
+			tcp_lane_fail(lane, -ENOMEM);
+		return;
+	}
+	if (refusal == PL_WIRE_OK)
+		return;
+	behind = landing_new(lane);
+	if (!behind) {
+		tcp_lane_fail(lane, -ENOMEM);
+		return;
+	}
+	behind->sequence = lane->received;
+	behind->refusal = refusal;
+	behind->finished = true;
+	pl_list_append(&lane->landings, &behind->link);
+}
+
+static void copied_in(struct pl_copy *copy, int status)
+{
+	struct tcp_landing *landing = pl_container_of(copy, struct tcp_landing, copy);
+	struct pl_operation *operation = landing->operation;
+	struct tcp_lane *lane = landing->lane;
+
+	lane->landing_count--;
+	if (operation) {
+		if (status < 0)
+			fail_copy(operation, "MEMORY-UNWRITABLE", "the region's memory cannot be copied to");
+		landing_free(landing);
+		pl_operation_part_done(operation);
+		return;
+	}
+	landing->finished = true;
+	if (status < 0)
+		landing->refusal = PL_WIRE_MEMORY;
+	place_in_order(lane);
+	/* Within receiving, what was received together is acknowledged together. */
+	if (lane->state == TCP_LANE_UP && !lane->receiving)
+		tcp_lane_ack(lane);
+}
+
+int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole)
+{
+	struct pl_copier *copier = copier_of(lane);
+	struct tcp_landing *landing;
+
+	lane->destination = (uint8_t *)memory->address + offset;
+	if (whole && lane->remaining <= STRAIGHT_MAX)
+		return 0;
+	lane->destination = NULL;
+	while (copier && lane->landing_count >= TCP_SLOTS)
+		pl_copier_wait_one(copier, true);
+	landing = copier ? landing_new(lane) : NULL;
+	if (!landing)
+		return -ENOMEM;
+	landing->slot = pl_pool_take(pool_of(lane), memory);
+	if (!landing->slot) {
+		landing_free(landing);
+		return -ENOMEM;
+	}
+	landing->memory = memory;
+	landing->offset = offset;
+	landing->length = lane->remaining;
+	lane->landing = landing;
+	lane->destination = landing->slot->bytes;
+	return 0;
+}
+
+bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation *operation)
+{
+	struct tcp_landing *landing = lane->landing;
+
+	lane->landing = NULL;
+	if (!landing)
+		return false;
+	if (!lane->destination) {
+		/* Not to be placed any more. */
+		landing_free(landing);
+		return false;
+	}
+	landing->key = key;
+	landing->operation = operation;
+	landing->copy.done = copied_in;
+	pl_list_init(&landing->copy.link);
+	if (operation) {
+		atomic_fetch_add(&operation->pending, 1);
+	} else {
+		landing->sequence = ++lane->received;
+		pl_list_append(&lane->landings, &landing->link);
+	}
+	lane->landing_count++;
+	pl_copier_start(copier_of(lane), &landing->copy, landing->memory, landing->offset, landing->slot,
+			landing->length, true);
+	return true;
+}
+
+void tcp_land_drop(struct tcp_lane *lane)
+{
+	if (lane->landing)
+		landing_free(lane->landing);
+	lane->landing = NULL;
+	while (!pl_list_empty(&lane->landings))
+		landing_free(pl_list_first(&lane->landings, struct tcp_landing, link));
+}

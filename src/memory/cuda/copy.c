@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Copies between host memory and a GPU's.  Those that are waited for are for small things; the others go
+ * by queues: a stream for each direction, and an event after each copy, asked whether it is done.
+ */
+#include <stdlib.h>
+
+#include "memory/cuda/cuda.h"
+
+/* Copies of one direction under way in a queue; a power of two. */
+#define DEPTH 64
+
+struct direction {
+	CUstream stream;
+	CUevent events[DEPTH];
+	uint64_t begun, done;
+};
+
+struct pl_copy_queue {
+	struct cuda_place *place;
+	struct direction directions[2]; /* out of the GPU's memory; into it */
+};
+
+static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, size_t length, bool into)
+{
+	const struct cuda_place *place = cuda_memory_of(memory)->place;
+	const struct cuda_driver *driver = place->driver;
+	CUresult result = cuda_enter(place);
+
+	if (result != CUDA_SUCCESS)
+		return -EFAULT;
+	if (into)
+		result = driver->cuMemcpyHtoDAsync(cuda_address(memory, offset), host, length, place->stream);
+	else
+		result = driver->cuMemcpyDtoHAsync(host, cuda_address(memory, offset), length, place->stream);
+	if (result == CUDA_SUCCESS)
+		result = driver->cuStreamSynchronize(place->stream);
+	cuda_leave(place);
+	return result == CUDA_SUCCESS ? 0 : -EFAULT;
+}
+
+int cuda_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
+{
+	return copy_and_wait(memory, offset, (void *)from, length, true);
+}
+
+int cuda_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length)
+{
+	return copy_and_wait(memory, offset, to, length, false);
+}
+
+static void close_direction(const struct cuda_driver *driver, struct direction *direction)
+{
+	for (unsigned i = 0; i < DEPTH && direction->events[i]; i++)
+		driver->cuEventDestroy(direction->events[i]);
+	if (direction->stream)
+		driver->cuStreamDestroy(direction->stream);
+}
+
+static CUresult open_direction(const struct cuda_driver *driver, struct direction *direction)
+{
+	CUresult result = driver->cuStreamCreate(&direction->stream, CU_STREAM_NON_BLOCKING);
+
+	for (unsigned i = 0; result == CUDA_SUCCESS && i < DEPTH; i++)
+		result = driver->cuEventCreate(&direction->events[i], CU_EVENT_DISABLE_TIMING);
+	return result;
+}
+
+int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **result, struct pl_error *error)
+{
+	const struct cuda_memory *own = cuda_memory_of(memory);
+	const struct cuda_driver *driver = own->place->driver;
+	struct pl_copy_queue *queue = calloc(1, sizeof(*queue));
+	CUresult rc;
+	int code;
+
+	if (!queue)
+		return pl_fail_memory(error, "copy");
+	code = cuda_place_get(driver, own->place->primary ? NULL : own->place->context, own->place->ordinal,
+			      &queue->place, error);
+	if (code < 0) {
+		free(queue);
+		return code;
+	}
+	rc = cuda_enter(queue->place);
+	if (rc == CUDA_SUCCESS) {
+		for (unsigned i = 0; rc == CUDA_SUCCESS && i < 2; i++)
+			rc = open_direction(driver, &queue->directions[i]);
+		cuda_leave(queue->place);
+	}
+	if (rc != CUDA_SUCCESS) {
+		cuda_queue_close(queue);
+		return cuda_fail(driver, rc, "cuStreamCreate", NULL, error);
+	}
+	*result = queue;
+	return 0;
+}
+
+void cuda_queue_close(struct pl_copy_queue *queue)
+{
+	if (cuda_enter(queue->place) == CUDA_SUCCESS) {
+		for (unsigned i = 0; i < 2; i++)
+			close_direction(queue->place->driver, &queue->directions[i]);
+		cuda_leave(queue->place);
+	}
+	cuda_place_put(queue->place);
+	free(queue);
+}
+
+int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
+		     bool into, uint64_t *ticket)
+{
+	const struct cuda_driver *driver = queue->place->driver;
+	struct direction *direction = &queue->directions[into];
+	CUdeviceptr device = cuda_address(memory, offset);
+	CUresult result;
+
+	if (direction->begun - direction->done >= DEPTH && cuda_queue_done(queue, into, direction->done + 1, true) < 0)
+		return -EFAULT;
+	result = cuda_enter(queue->place);
+	if (result != CUDA_SUCCESS)
+		return -EFAULT;
+	if (into)
+		result = driver->cuMemcpyHtoDAsync(device, host, length, direction->stream);
+	else
+		result = driver->cuMemcpyDtoHAsync(host, device, length, direction->stream);
+	if (result == CUDA_SUCCESS)
+		result = driver->cuEventRecord(direction->events[(direction->begun + 1) % DEPTH], direction->stream);
+	cuda_leave(queue->place);
+	if (result != CUDA_SUCCESS)
+		return -EFAULT;
+	*ticket = ++direction->begun;
+	return 0;
+}
+
+int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait)
+{
+	const struct cuda_driver *driver = queue->place->driver;
+	struct direction *direction = &queue->directions[into];
+	CUevent event = direction->events[ticket % DEPTH];
+	CUresult result;
+
+	if (ticket <= direction->done)
+		return 1;
+	result = cuda_enter(queue->place);
+	if (result == CUDA_SUCCESS) {
+		result = wait ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
+		cuda_leave(queue->place);
+	}
+	if (result == CUDA_ERROR_NOT_READY)
+		return 0;
+	direction->done = ticket;
+	return result == CUDA_SUCCESS ? 1 : -EFAULT;
+}

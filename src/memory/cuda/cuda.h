@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of this folder share: places (a GPU's context and what is needed to use it), pointers, copies. */
+#ifndef PL_CUDA_H
+#define PL_CUDA_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "memory/cuda/driver.h"
+#include "memory/memory.h"
+
+/* A context of the driver in which memory lives.  Shared by all regions there; counted. */
+struct cuda_place {
+	struct pl_list link;
+	const struct cuda_driver *driver;
+	CUcontext context;
+	CUdevice device;
+	int ordinal;
+	int node;     /* of the host's memory near the GPU; -1: unknown */
+	bool primary; /* the GPU's primary context, retained here */
+	unsigned references;
+	CUstream stream;        /* of copies that are waited for; does not wait for the program's kernels */
+	pthread_mutex_t atomic; /* the words of this GPU that peers change */
+	char name[16];          /* its PCI address */
+	int writes_ordering, flush_options;
+};
+
+/* place.c: of a context, or, if that is NULL, of the GPU's primary one. */
+int cuda_place_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_place **place,
+		   struct pl_error *error);
+void cuda_place_put(struct cuda_place *place);
+/* Makes the context current for a few calls, whatever the caller's is. */
+CUresult cuda_enter(const struct cuda_place *place);
+void cuda_leave(const struct cuda_place *place);
+
+/* What a range is.  (pointer.c) */
+struct cuda_pointer {
+	int ordinal;
+	CUcontext context; /* NULL: memory of a pool, or mapped from handles */
+	uint64_t buffer_id;
+	bool managed;
+	unsigned segments; /* allocations that it spans */
+};
+
+/* 1: the whole range is a GPU's; 0: none of it is; or a negative errno, and why it cannot be used. */
+int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, size_t length,
+			 struct cuda_pointer *pointer, struct pl_error *error);
+/* The allocation's number, which no other allocation of the process ever has; 0 if there is none any more. */
+uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
+
+struct cuda_memory {
+	struct cuda_place *place;
+	struct cuda_pointer pointer;
+};
+
+static inline struct cuda_memory *cuda_memory_of(const struct pl_memory *memory)
+{
+	return memory->handle;
+}
+
+static inline CUdeviceptr cuda_address(const struct pl_memory *memory, size_t offset)
+{
+	return (CUdeviceptr)(uintptr_t)memory->address + offset;
+}
+
+/* copy.c */
+int cuda_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
+int cuda_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
+int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **queue, struct pl_error *error);
+void cuda_queue_close(struct pl_copy_queue *queue);
+int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
+		     bool into, uint64_t *ticket);
+int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+
+/* export.c */
+int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
+int cuda_flush(struct pl_memory *memory);
+
+#endif

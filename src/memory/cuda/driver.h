@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The CUDA driver, as far as it is used here: own declarations, so that nothing of a toolkit is needed
+ * to build, and a table of functions that is filled from libcuda.so.1 at run time (CUDA 11.4 to 13).
+ */
+#ifndef PL_CUDA_DRIVER_H
+#define PL_CUDA_DRIVER_H
+
+#include "base/base.h"
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef uint64_t CUdeviceptr;
+
+/* Values of the driver's interface; they are part of its binary interface and never change. */
+enum {
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_INVALID_VALUE = 1,
+	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_DEINITIALIZED = 4,
+	CUDA_ERROR_NO_DEVICE = 100,
+	CUDA_ERROR_INVALID_DEVICE = 101,
+	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+	CUDA_ERROR_NOT_SUPPORTED = 801,
+
+	CU_POINTER_ATTRIBUTE_CONTEXT = 1,
+	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+	CU_POINTER_ATTRIBUTE_SYNC_MEMOPS = 6,
+	CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
+	CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+	CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+	CU_MEMORYTYPE_DEVICE = 2,
+
+	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED = 116,
+	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS = 117,
+	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING = 118,
+	CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
+	CU_FLUSH_WRITES_OPTION_HOST = 1,
+	CU_WRITES_ORDERING_OWNER = 100,
+
+	CU_STREAM_NON_BLOCKING = 1,
+	CU_EVENT_DISABLE_TIMING = 2,
+	CU_MEMHOSTREGISTER_PORTABLE = 1,
+	CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
+	CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_PCIE = 1,
+	CU_FLUSH_TARGET_CURRENT_DEVICE = 0,
+	CU_FLUSH_TO_OWNER = 100,
+};
+
+/* Name in the table, name in the library (with the version that the types here mean), arguments. */
+#define CUDA_FUNCTIONS(NEEDED, OPTIONAL) \
+	NEEDED(cuInit, "cuInit", (unsigned)) \
+	NEEDED(cuDriverGetVersion, "cuDriverGetVersion", (int *)) \
+	NEEDED(cuGetErrorName, "cuGetErrorName", (CUresult, const char **)) \
+	NEEDED(cuGetErrorString, "cuGetErrorString", (CUresult, const char **)) \
+	NEEDED(cuDeviceGetCount, "cuDeviceGetCount", (int *)) \
+	NEEDED(cuDeviceGet, "cuDeviceGet", (CUdevice *, int)) \
+	NEEDED(cuDeviceGetName, "cuDeviceGetName", (char *, int, CUdevice)) \
+	NEEDED(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *, int, CUdevice)) \
+	NEEDED(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char *, int, CUdevice)) \
+	NEEDED(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice)) \
+	NEEDED(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice)) \
+	NEEDED(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext)) \
+	NEEDED(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext *)) \
+	NEEDED(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr)) \
+	NEEDED(cuPointerGetAttributes, "cuPointerGetAttributes", (unsigned, int *, void **, CUdeviceptr)) \
+	NEEDED(cuPointerSetAttribute, "cuPointerSetAttribute", (const void *, int, CUdeviceptr)) \
+	NEEDED(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr)) \
+	NEEDED(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t)) \
+	NEEDED(cuMemFree, "cuMemFree_v2", (CUdeviceptr)) \
+	NEEDED(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned)) \
+	NEEDED(cuMemHostUnregister, "cuMemHostUnregister", (void *)) \
+	NEEDED(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream)) \
+	NEEDED(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream)) \
+	NEEDED(cuMemsetD8Async, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream)) \
+	NEEDED(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned)) \
+	NEEDED(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream)) \
+	NEEDED(cuStreamSynchronize, "cuStreamSynchronize", (CUstream)) \
+	NEEDED(cuEventCreate, "cuEventCreate", (CUevent *, unsigned)) \
+	NEEDED(cuEventDestroy, "cuEventDestroy_v2", (CUevent)) \
+	NEEDED(cuEventRecord, "cuEventRecord", (CUevent, CUstream)) \
+	NEEDED(cuEventQuery, "cuEventQuery", (CUevent)) \
+	NEEDED(cuEventSynchronize, "cuEventSynchronize", (CUevent)) \
+	OPTIONAL(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", \
+		 (void *, CUdeviceptr, size_t, int, unsigned long long)) \
+	OPTIONAL(cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites", (int, int))
+
+struct cuda_driver {
+#define CUDA_MEMBER(member, name, arguments) CUresult(*member) arguments;
+	CUDA_FUNCTIONS(CUDA_MEMBER, CUDA_MEMBER)
+#undef CUDA_MEMBER
+};
+
+/* Fills the table from a library; the public errors. */
+int cuda_driver_open(const char *file, int flags, struct cuda_driver *driver, struct pl_error *error);
+/*
+ * The process's driver.  NULL if the process has not loaded libcuda: then no pointer is CUDA's, and
+ * nothing is loaded to find that out.
+ */
+const struct cuda_driver *cuda_driver_loaded(void);
+/* The same, loaded and initialised for who wants to use a GPU; NULL and why not. */
+const struct cuda_driver *cuda_driver_get(struct pl_error *error);
+
+/* A driver's result as a negative errno, and as an error of this library's. */
+int cuda_errno(CUresult result);
+int cuda_fail(const struct cuda_driver *driver, CUresult result, const char *call, const char *object,
+	      struct pl_error *error);
+
+#endif

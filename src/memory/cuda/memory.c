@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* GPU memory as a kind of memory. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "memory/cuda/cuda.h"
+
+static int cuda_recognise(const void *address, size_t length, struct pl_error *error)
+{
+	const struct cuda_driver *driver = cuda_driver_loaded();
+	struct cuda_pointer pointer;
+
+	return driver ? cuda_pointer_inspect(driver, address, length, &pointer, error) : 0;
+}
+
+static struct cuda_memory *memory_new(struct pl_error *error)
+{
+	struct cuda_memory *own = calloc(1, sizeof(*own));
+
+	if (!own)
+		pl_fail_memory(error, "pl_region_register");
+	return own;
+}
+
+static void fill(struct pl_memory *memory, struct cuda_memory *own)
+{
+	memory->handle = own;
+	memory->device = own->place;
+	memory->node = own->place->node;
+}
+
+/*
+ * Operations of the program on this memory that the driver would only have begun when they return (a
+ * cudaMemset, a copy within the GPU) are done then: so the bytes that a transfer takes are those that the
+ * program sees.  Not for memory mapped from handles, where the driver has no such switch.
+ */
+static void order_operations(const struct cuda_driver *driver, const struct pl_memory *memory)
+{
+	int on = 1;
+
+	driver->cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, cuda_address(memory, 0));
+}
+
+static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
+{
+	const struct cuda_driver *driver = cuda_driver_loaded();
+	struct cuda_memory *own = memory_new(error);
+	int rc;
+
+	if (!own)
+		return -ENOMEM;
+	rc = cuda_pointer_inspect(driver, memory->address, memory->length, &own->pointer, error);
+	if (rc == 0)
+		rc = pl_fail(error, -EFAULT, "MEMORY-UNMAPPED", "pl_region_register", NULL,
+			     "keep the memory while it is being registered", "the memory at %p was just freed",
+			     memory->address);
+	if (rc > 0)
+		rc = cuda_place_get(driver, own->pointer.context, own->pointer.ordinal, &own->place, error);
+	if (rc < 0) {
+		free(own);
+		return rc;
+	}
+	fill(memory, own);
+	order_operations(driver, memory);
+	return 0;
+}
+
+static CUresult allocate(const struct cuda_place *place, size_t length, CUdeviceptr *address)
+{
+	const struct cuda_driver *driver = place->driver;
+	CUresult result = cuda_enter(place);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = driver->cuMemAlloc(address, length);
+	if (result == CUDA_SUCCESS) {
+		result = driver->cuMemsetD8Async(*address, 0, length, place->stream);
+		if (result == CUDA_SUCCESS)
+			result = driver->cuStreamSynchronize(place->stream);
+		if (result != CUDA_SUCCESS)
+			driver->cuMemFree(*address);
+	}
+	cuda_leave(place);
+	return result;
+}
+
+static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t length, struct pl_error *error)
+{
+	const struct cuda_driver *driver = cuda_driver_get(error);
+	struct cuda_memory *own;
+	CUdeviceptr address;
+	CUresult result;
+	char object[24];
+	int count = 0, rc;
+
+	if (!driver)
+		return -ENODEV;
+	snprintf(object, sizeof(object), "cuda:%u", device);
+	result = driver->cuDeviceGetCount(&count);
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(driver, result, "cuDeviceGetCount", object, error);
+	if (device >= (unsigned)count)
+		return pl_fail(error, -ENODEV, "GPU-NONE", "cuDeviceGet", object,
+			       "see what nvidia-smi shows, and CUDA_VISIBLE_DEVICES", "there are %d GPUs here", count);
+	own = memory_new(error);
+	if (!own)
+		return -ENOMEM;
+	rc = cuda_place_get(driver, NULL, (int)device, &own->place, error);
+	if (rc < 0) {
+		free(own);
+		return rc;
+	}
+	result = allocate(own->place, length, &address);
+	if (result != CUDA_SUCCESS) {
+		cuda_place_put(own->place);
+		free(own);
+		return cuda_fail(driver, result, "cuMemAlloc", object, error);
+	}
+	*memory = (struct pl_memory){
+		.ops = &pl_cuda_memory,
+		.address = (void *)(uintptr_t)address,
+		.length = length,
+		.owned = true,
+	};
+	cuda_pointer_inspect(driver, memory->address, length, &own->pointer, NULL);
+	fill(memory, own);
+	return 0;
+}
+
+static void cuda_release(struct pl_memory *memory)
+{
+	struct cuda_memory *own = cuda_memory_of(memory);
+
+	if (memory->owned && cuda_enter(own->place) == CUDA_SUCCESS) {
+		own->place->driver->cuMemFree(cuda_address(memory, 0));
+		cuda_leave(own->place);
+	}
+	cuda_place_put(own->place);
+	free(own);
+}
+
+/* Under a lock of the GPU's: the words are changed by this process alone, not by kernels at the same time. */
+static int cuda_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
+		       uint64_t *old)
+{
+	struct cuda_place *place = cuda_memory_of(memory)->place;
+	uint64_t changed;
+	int rc;
+
+	pthread_mutex_lock(&place->atomic);
+	rc = cuda_copy_out(memory, offset, old, sizeof(*old));
+	if (rc == 0 && (add || *old == compare)) {
+		changed = add ? *old + operand : operand;
+		rc = cuda_copy_in(memory, offset, &changed, sizeof(changed));
+	}
+	pthread_mutex_unlock(&place->atomic);
+	return rc;
+}
+
+/* For all GPUs of the process, by the context of one, which stays until it is undone. */
+static int cuda_pin(const struct pl_memory *memory, void *address, size_t length, void **holder)
+{
+	const struct cuda_place *own = cuda_memory_of(memory)->place;
+	struct cuda_place *place;
+	CUresult result;
+	int rc = cuda_place_get(own->driver, own->primary ? NULL : own->context, own->ordinal, &place, NULL);
+
+	if (rc < 0)
+		return rc;
+	result = cuda_enter(place);
+	if (result == CUDA_SUCCESS) {
+		result = place->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
+		cuda_leave(place);
+	}
+	if (result != CUDA_SUCCESS)
+		cuda_place_put(place);
+	*holder = place;
+	return cuda_errno(result);
+}
+
+static void cuda_unpin(void *holder, void *address)
+{
+	struct cuda_place *place = holder;
+
+	if (cuda_enter(place) == CUDA_SUCCESS) {
+		place->driver->cuMemHostUnregister(address);
+		cuda_leave(place);
+	}
+	cuda_place_put(place);
+}
+
+static uint64_t cuda_identity(const struct pl_memory *memory)
+{
+	return cuda_buffer_id(cuda_memory_of(memory)->place->driver, memory->address);
+}
+
+const struct pl_memory_ops pl_cuda_memory = {
+	.name = "cuda",
+	.recognise = cuda_recognise,
+	.attach = cuda_attach,
+	.allocate = cuda_allocate,
+	.release = cuda_release,
+	.copy_in = cuda_copy_in,
+	.copy_out = cuda_copy_out,
+	.queue_open = cuda_queue_open,
+	.queue_close = cuda_queue_close,
+	.queue_begin = cuda_queue_begin,
+	.queue_done = cuda_queue_done,
+	.atomic = cuda_atomic,
+	.pin = cuda_pin,
+	.unpin = cuda_unpin,
+	.identity = cuda_identity,
+	.export_dmabuf = cuda_export_dmabuf,
+	.flush = cuda_flush,
+};

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What is a pointer?  The driver knows; a range may span several allocations (mapped from handles side by side). */
+#include "memory/cuda/cuda.h"
+
+#define SEGMENTS_MAX 65536
+
+struct answer {
+	unsigned type;
+	unsigned managed;
+	int ordinal;
+	CUcontext context;
+	uint64_t buffer_id;
+};
+
+/* False where the driver knows nothing of the address. */
+static bool ask(const struct cuda_driver *driver, CUdeviceptr address, struct answer *answer)
+{
+	int names[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+			CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT,
+			CU_POINTER_ATTRIBUTE_BUFFER_ID };
+	void *values[] = { &answer->type, &answer->managed, &answer->ordinal, &answer->context, &answer->buffer_id };
+
+	memset(answer, 0, sizeof(*answer));
+	answer->ordinal = -1;
+	/* For an address that it does not know this call succeeds, and leaves zeros. */
+	return driver->cuPointerGetAttributes(PL_ARRAY_SIZE(names), names, values, address) == CUDA_SUCCESS &&
+	       answer->type != 0;
+}
+
+static int refuse_managed(struct pl_error *error)
+{
+	return pl_fail(error, -ENOTSUP, "GPU-MANAGED", "pl_region_register", NULL,
+		       "use memory of cudaMalloc(), cudaMallocAsync() or cuMemCreate()",
+		       "managed memory moves between host and GPU on its own, and cannot be registered");
+}
+
+static int refuse_hole(const void *address, size_t length, size_t at, struct pl_error *error)
+{
+	return pl_fail(error, -EFAULT, "MEMORY-UNMAPPED", "pl_region_register", NULL,
+		       "register memory that is allocated for its whole length",
+		       "of %zu bytes at %p on a GPU, those from %zu on are not allocated there", length, address, at);
+}
+
+/* Whether all allocations under the range follow each other, on one GPU. */
+static int walk(const struct cuda_driver *driver, const void *address, size_t length, struct cuda_pointer *pointer,
+		struct pl_error *error)
+{
+	CUdeviceptr begin = (uintptr_t)address, at = begin, base;
+	struct answer answer;
+	size_t size;
+
+	for (unsigned i = 0; i < SEGMENTS_MAX; i++) {
+		if (!ask(driver, at, &answer) || answer.type != CU_MEMORYTYPE_DEVICE ||
+		    answer.ordinal != pointer->ordinal ||
+		    driver->cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS || base + size <= at)
+			return refuse_hole(address, length, (size_t)(at - begin), error);
+		pointer->segments = i + 1;
+		if (base + size - begin >= length)
+			return 1;
+		at = base + size;
+	}
+	return refuse_hole(address, length, (size_t)(at - begin), error);
+}
+
+int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, size_t length,
+			 struct cuda_pointer *pointer, struct pl_error *error)
+{
+	struct answer answer;
+
+	if (!ask(driver, (uintptr_t)address, &answer))
+		return 0;
+	if (answer.managed)
+		return refuse_managed(error);
+	/* Pinned host memory is host memory. */
+	if (answer.type != CU_MEMORYTYPE_DEVICE)
+		return 0;
+	*pointer = (struct cuda_pointer){
+		.ordinal = answer.ordinal,
+		.context = answer.context,
+		.buffer_id = answer.buffer_id,
+	};
+	return walk(driver, address, length, pointer, error);
+}
+
+uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address)
+{
+	uint64_t id = 0;
+
+	if (driver->cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, (uintptr_t)address) != CUDA_SUCCESS)
+		return 0;
+	return id;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "staging/staging.h"
+
+struct device {
+	struct pl_list link;
+	const struct pl_memory_ops *ops;
+	const void *device;
+	struct pl_copy_queue *queue;
+	struct pl_list copies[2]; /* out of its memory and into it, each in order */
+};
+
+struct pl_copier {
+	struct pl_poller poller;
+	struct pl_engine *engine;
+	struct pl_list devices;
+	unsigned under_way;
+	uint64_t begun;
+};
+
+static struct pl_copier *copier_of(struct pl_poller *poller)
+{
+	return pl_container_of(poller, struct pl_copier, poller);
+}
+
+/* Takes the first copy off if it is done. Returns whether it was. */
+static bool finish_first(struct pl_copier *copier, struct device *device, bool into, bool wait)
+{
+	struct pl_list *copies = &device->copies[into];
+	struct pl_copy *copy;
+	int rc;
+
+	if (pl_list_empty(copies))
+		return false;
+	copy = pl_list_first(copies, struct pl_copy, link);
+	rc = device->ops->queue_done(device->queue, into, copy->ticket, wait);
+	if (rc == 0)
+		return false;
+	pl_list_remove(&copy->link);
+	copier->under_way--;
+	copy->done(copy, rc < 0 ? rc : 0);
+	return true;
+}
+
+/* The number of the oldest copy, or the highest there is if there is none. */
+static uint64_t first_number(const struct device *device, bool into)
+{
+	const struct pl_list *copies = &device->copies[into];
+
+	return pl_list_empty(copies) ? UINT64_MAX : pl_list_first(copies, struct pl_copy, link)->number;
+}
+
+static bool poll(struct pl_poller *poller)
+{
+	struct pl_copier *copier = copier_of(poller);
+	bool any = false;
+
+	pl_list_for_each(at, &copier->devices) {
+		struct device *device = pl_list_entry(at, struct device, link);
+
+		for (unsigned into = 0; into < 2; into++)
+			while (finish_first(copier, device, into, false))
+				any = true;
+	}
+	if (!copier->under_way)
+		pl_engine_polling(copier->engine, false);
+	return any;
+}
+
+void pl_copier_drain(struct pl_copier *copier)
+{
+	const uint64_t last = copier->begun;
+
+	/* What is done may begin more. */
+	pl_list_for_each(at, &copier->devices) {
+		struct device *device = pl_list_entry(at, struct device, link);
+
+		for (unsigned into = 0; into < 2; into++)
+			while (first_number(device, into) <= last)
+				finish_first(copier, device, into, true);
+	}
+}
+
+void pl_copier_wait_one(struct pl_copier *copier, bool into)
+{
+	pl_list_for_each(at, &copier->devices)
+		if (finish_first(copier, pl_list_entry(at, struct device, link), into, true))
+			return;
+}
+
+static void drain(struct pl_poller *poller)
+{
+	pl_copier_drain(copier_of(poller));
+}
+
+int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
+{
+	struct pl_copier *copier = pl_zalloc(engine->allocator, sizeof(*copier));
+
+	if (!copier)
+		return -ENOMEM;
+	copier->engine = engine;
+	copier->poller.poll = poll;
+	copier->poller.drain = drain;
+	pl_list_init(&copier->devices);
+	engine->poller = &copier->poller;
+	*result = copier;
+	return 0;
+}
+
+void pl_copier_close(struct pl_copier *copier)
+{
+	if (!copier)
+		return;
+	while (!pl_list_empty(&copier->devices)) {
+		struct device *device = pl_list_first(&copier->devices, struct device, link);
+
+		pl_list_remove(&device->link);
+		device->ops->queue_close(device->queue);
+		pl_free(copier->engine->allocator, device);
+	}
+	copier->engine->poller = NULL;
+	pl_free(copier->engine->allocator, copier);
+}
+
+static struct device *device_of(struct pl_copier *copier, const struct pl_memory *memory)
+{
+	struct device *device;
+
+	pl_list_for_each(at, &copier->devices) {
+		device = pl_list_entry(at, struct device, link);
+		if (device->device == memory->device && device->ops == memory->ops)
+			return device;
+	}
+	device = pl_zalloc(copier->engine->allocator, sizeof(*device));
+	if (!device)
+		return NULL;
+	if (!memory->ops->queue_open || memory->ops->queue_open(memory, &device->queue, NULL) < 0) {
+		pl_free(copier->engine->allocator, device);
+		return NULL;
+	}
+	device->ops = memory->ops;
+	device->device = memory->device;
+	pl_list_init(&device->copies[0]);
+	pl_list_init(&device->copies[1]);
+	pl_list_append(&copier->devices, &device->link);
+	return device;
+}
+
+void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
+		     struct pl_slot *slot, size_t length, bool into)
+{
+	struct device *device = slot->pinned ? device_of(copier, memory) : NULL;
+
+	if (!device) {
+		copy->done(copy, into ? pl_memory_copy_in(memory, offset, slot->bytes, length)
+				      : pl_memory_copy_out(memory, offset, slot->bytes, length));
+		return;
+	}
+	if (device->ops->queue_begin(device->queue, memory, offset, slot->bytes, length, into, &copy->ticket) < 0) {
+		copy->done(copy, -EFAULT);
+		return;
+	}
+	copy->number = ++copier->begun;
+	pl_list_append(&device->copies[into], &copy->link);
+	copier->under_way++;
+	pl_engine_polling(copier->engine, true);
+}

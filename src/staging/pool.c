@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "staging/staging.h"
+
+#define BLOCK_SIZE ((size_t)PL_SLOT_BLOCK * PL_SLOT_SIZE)
+#define RETRY_AFTER PL_NS_PER_S
+#define PREFER_NODE 1 /* MPOL_PREFERRED */
+
+struct block {
+	struct pl_list link;
+	const struct pl_memory_ops *ops;
+	void *bytes, *holder;
+	struct pl_slot slots[PL_SLOT_BLOCK];
+};
+
+void pl_pool_open(struct pl_pool *pool, const struct pl_allocator *allocator, size_t limit)
+{
+	pool->allocator = allocator;
+	pool->limit = limit;
+	pthread_mutex_init(&pool->lock, NULL);
+	pl_list_init(&pool->blocks);
+	pl_list_init(&pool->free);
+}
+
+void pl_pool_close(struct pl_pool *pool)
+{
+	while (!pl_list_empty(&pool->blocks)) {
+		struct block *block = pl_list_first(&pool->blocks, struct block, link);
+
+		pl_list_remove(&block->link);
+		block->ops->unpin(block->holder, block->bytes);
+		munmap(block->bytes, BLOCK_SIZE);
+		pl_free(pool->allocator, block);
+	}
+	pthread_mutex_destroy(&pool->lock);
+}
+
+static void *map_near(int node)
+{
+	void *bytes = mmap(NULL, BLOCK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned long mask[16] = { 0 };
+
+	if (bytes == MAP_FAILED)
+		return NULL;
+	madvise(bytes, BLOCK_SIZE, MADV_HUGEPAGE);
+	madvise(bytes, BLOCK_SIZE, MADV_DONTFORK);
+	if (node >= 0 && (size_t)node < sizeof(mask) * 8) {
+		mask[(size_t)node / (8 * sizeof(*mask))] = 1ul << ((size_t)node % (8 * sizeof(*mask)));
+		/* If it cannot be, elsewhere is slower, no more. */
+		syscall(SYS_mbind, bytes, BLOCK_SIZE, PREFER_NODE, mask, sizeof(mask) * 8, 0);
+	}
+	return bytes;
+}
+
+/* Locks a further block; false if there is none to be had. pool->lock */
+static bool grow(struct pl_pool *pool, const struct pl_memory *memory)
+{
+	struct block *block;
+
+	if (!memory->ops->pin || pool->limit - pool->used < BLOCK_SIZE || pl_now() < pool->retry)
+		return false;
+	block = pl_zalloc(pool->allocator, sizeof(*block));
+	if (block)
+		block->bytes = map_near(memory->node);
+	if (!block || !block->bytes || memory->ops->pin(memory, block->bytes, BLOCK_SIZE, &block->holder) < 0) {
+		pool->retry = pl_now() + RETRY_AFTER;
+		if (block && block->bytes)
+			munmap(block->bytes, BLOCK_SIZE);
+		pl_free(pool->allocator, block);
+		return false;
+	}
+	block->ops = memory->ops;
+	pl_list_append(&pool->blocks, &block->link);
+	for (unsigned i = 0; i < PL_SLOT_BLOCK; i++) {
+		struct pl_slot *slot = &block->slots[i];
+
+		*slot = (struct pl_slot){
+			.bytes = (uint8_t *)block->bytes + (size_t)i * PL_SLOT_SIZE,
+			.node = memory->node,
+			.pinned = true,
+		};
+		pl_list_append(&pool->free, &slot->link);
+	}
+	pool->used += BLOCK_SIZE;
+	return true;
+}
+
+/* The last one used is still in the processor's cache, so it is the first to be used again. */
+static struct pl_slot *find(const struct pl_pool *pool, int node)
+{
+	pl_list_for_each(at, &pool->free) {
+		struct pl_slot *slot = pl_list_entry(at, struct pl_slot, link);
+
+		if (slot->node == node || node < 0)
+			return slot;
+	}
+	return NULL;
+}
+
+static struct pl_slot *ordinary(struct pl_pool *pool)
+{
+	struct pl_slot *slot = pl_alloc(pool->allocator, sizeof(*slot) + PL_SLOT_SIZE);
+
+	if (slot) {
+		*slot = (struct pl_slot){ .bytes = (uint8_t *)(slot + 1) };
+		pl_list_init(&slot->link);
+	}
+	return slot;
+}
+
+struct pl_slot *pl_pool_take(struct pl_pool *pool, const struct pl_memory *memory)
+{
+	struct pl_slot *slot;
+
+	pthread_mutex_lock(&pool->lock);
+	slot = find(pool, memory->node);
+	if (!slot && grow(pool, memory))
+		slot = find(pool, memory->node);
+	if (!slot)
+		slot = find(pool, -1); /* far away is better than ordinary */
+	if (slot)
+		pl_list_remove(&slot->link);
+	pthread_mutex_unlock(&pool->lock);
+	return slot ? slot : ordinary(pool);
+}
+
+void pl_pool_give(struct pl_pool *pool, struct pl_slot *slot)
+{
+	if (!slot)
+		return;
+	if (!slot->pinned) {
+		pl_free(pool->allocator, slot);
+		return;
+	}
+	pthread_mutex_lock(&pool->lock);
+	pl_list_prepend(&pool->free, &slot->link);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+size_t pl_pool_locked(struct pl_pool *pool)
+{
+	size_t used;
+
+	pthread_mutex_lock(&pool->lock);
+	used = pool->used;
+	pthread_mutex_unlock(&pool->lock);
+	return used;
+}

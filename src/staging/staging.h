@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The way of bytes between memory that neither sockets nor cards reach and those: slots of locked host
+ * memory from a bounded pool, and copies that an engine begins and asks about.
+ */
+#ifndef PL_STAGING_H
+#define PL_STAGING_H
+
+#include "engine/engine.h"
+#include "memory/memory.h"
+
+/* A slot holds one chunk. */
+#define PL_SLOT_SIZE (1u << 20)
+/* The pool grows by this many at a time. */
+#define PL_SLOT_BLOCK 8u
+
+struct pl_slot {
+	struct pl_list link;
+	uint8_t *bytes;
+	int node;
+	bool pinned; /* copies go on by themselves; otherwise it is ordinary memory, and they are waited for */
+};
+
+/* A context's. */
+struct pl_pool {
+	const struct pl_allocator *allocator;
+	pthread_mutex_t lock;
+	struct pl_list blocks, free;
+	size_t limit, used; /* bytes locked, at most and now */
+	uint64_t retry;     /* locking failed: not again before */
+};
+
+void pl_pool_open(struct pl_pool *pool, const struct pl_allocator *allocator, size_t limit);
+/* All slots have been given back. */
+void pl_pool_close(struct pl_pool *pool);
+/* A slot for memory's bytes, near its device if there is one; an ordinary one if none can be locked; NULL: no memory. */
+struct pl_slot *pl_pool_take(struct pl_pool *pool, const struct pl_memory *memory);
+void pl_pool_give(struct pl_pool *pool, struct pl_slot *slot);
+size_t pl_pool_locked(struct pl_pool *pool);
+
+/* A copy under way.  Embedded in its owner, which must live until done() was called, under the engine's lock. */
+struct pl_copy {
+	struct pl_list link;
+	uint64_t ticket, number; /* of its queue's, and of the copier's */
+	void (*done)(struct pl_copy *copy, int status);
+};
+
+/* An engine's copies. */
+struct pl_copier;
+
+int pl_copier_open(struct pl_engine *engine, struct pl_copier **copier);
+/* Waits for what is under way. */
+void pl_copier_close(struct pl_copier *copier);
+/*
+ * Copies between memory and a slot: `done` is called later if the slot is locked, and before this returns
+ * otherwise.  Under the engine's lock.
+ */
+void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
+		     struct pl_slot *slot, size_t length, bool into);
+/* Waits for all copies that began before, the calls of `done` included. Under the engine's lock. */
+void pl_copier_drain(struct pl_copier *copier);
+/* Waits for the oldest copy in one direction. */
+void pl_copier_wait_one(struct pl_copier *copier, bool into);
+
+#endif

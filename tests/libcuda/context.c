@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Devices, contexts and failures on request. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libcuda/standin.h"
+
+#define STACK_MAX 16
+
+pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
+bool standin_initialized;
+
+static struct context primary[DEVICES] = { { 0, true, 0 }, { 1, true, 0 } };
+static __thread struct context *stack[STACK_MAX];
+static __thread unsigned depth;
+
+#define FAILURES 8
+static struct {
+	char call[40];
+	unsigned skip, count;
+	CUresult result;
+} failures[FAILURES];
+
+void standin_fail(const char *call, unsigned skip, unsigned count, CUresult result)
+{
+	pthread_mutex_lock(&standin_lock);
+	for (unsigned i = 0; i < FAILURES; i++) {
+		if (failures[i].call[0] && strcmp(failures[i].call, call))
+			continue;
+		snprintf(failures[i].call, sizeof(failures[i].call), "%s", call);
+		failures[i].skip = skip;
+		failures[i].count = count;
+		failures[i].result = result;
+		break;
+	}
+	pthread_mutex_unlock(&standin_lock);
+}
+
+CUresult standin_failure(const char *call)
+{
+	CUresult result = SUCCESS;
+
+	pthread_mutex_lock(&standin_lock);
+	for (unsigned i = 0; i < FAILURES; i++) {
+		if (strcmp(failures[i].call, call))
+			continue;
+		if (failures[i].skip) {
+			failures[i].skip--;
+		} else if (failures[i].count) {
+			failures[i].count--;
+			result = failures[i].result;
+		}
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+struct context *standin_current(void)
+{
+	return depth ? stack[depth - 1] : NULL;
+}
+
+unsigned standin_depth(void)
+{
+	return depth;
+}
+
+API CUresult cuInit(unsigned flags)
+{
+	CUresult result = standin_failure("cuInit");
+
+	if (flags || result)
+		return flags ? INVALID_VALUE : result;
+	standin_initialized = true;
+	return SUCCESS;
+}
+
+API CUresult cuDriverGetVersion(int *version)
+{
+	*version = 12040;
+	return SUCCESS;
+}
+
+API CUresult cuGetErrorName(CUresult result, const char **name)
+{
+	static const struct {
+		CUresult result;
+		const char *name;
+	} names[] = {
+		{ SUCCESS, "CUDA_SUCCESS" },
+		{ INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE" },
+		{ OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY" },
+		{ NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED" },
+		{ INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE" },
+		{ INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
+		{ ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
+		{ NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED" },
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (names[i].result == result) {
+			*name = names[i].name;
+			return SUCCESS;
+		}
+	}
+	*name = NULL;
+	return INVALID_VALUE;
+}
+
+API CUresult cuGetErrorString(CUresult result, const char **text)
+{
+	return cuGetErrorName(result, text);
+}
+
+API CUresult cuDeviceGetCount(int *count)
+{
+	*count = DEVICES;
+	return standin_initialized ? SUCCESS : NOT_INITIALIZED;
+}
+
+API CUresult cuDeviceGet(int *device, int ordinal)
+{
+	if (!standin_initialized)
+		return NOT_INITIALIZED;
+	if (ordinal < 0 || ordinal >= DEVICES)
+		return INVALID_DEVICE;
+	*device = ordinal;
+	return SUCCESS;
+}
+
+API CUresult cuDeviceGetName(char *name, int size, int device)
+{
+	snprintf(name, (size_t)size, "stand-in %d", device);
+	return SUCCESS;
+}
+
+API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+	(void)device;
+	switch (attribute) {
+	case 116: /* GPUDirect RDMA */
+	case 117: /* flush options: by the host */
+	case 124: /* dma-buf */
+		*value = 1;
+		return SUCCESS;
+	case 118: /* ordering: none, so that who needs it must flush */
+		*value = 0;
+		return SUCCESS;
+	default:
+		return INVALID_VALUE;
+	}
+}
+
+API CUresult cuDeviceGetPCIBusId(char *name, int size, int device)
+{
+	snprintf(name, (size_t)size, "0000:%02X:00.0", 0xf0 + device);
+	return SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxRetain(struct context **context, int device)
+{
+	if (!standin_initialized)
+		return NOT_INITIALIZED;
+	if (device < 0 || device >= DEVICES)
+		return INVALID_DEVICE;
+	pthread_mutex_lock(&standin_lock);
+	primary[device].references++;
+	pthread_mutex_unlock(&standin_lock);
+	*context = &primary[device];
+	return SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxRelease_v2(int device)
+{
+	CUresult result = SUCCESS;
+
+	pthread_mutex_lock(&standin_lock);
+	if (primary[device].references)
+		primary[device].references--;
+	else
+		result = INVALID_CONTEXT;
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, int device)
+{
+	struct context *made = calloc(1, sizeof(*made));
+
+	(void)flags;
+	if (!made)
+		return OUT_OF_MEMORY;
+	*made = (struct context){ device, false, 1 };
+	*context = made;
+	if (depth < STACK_MAX)
+		stack[depth++] = made;
+	return SUCCESS;
+}
+
+/* Its memory stays here, so that use after this is an error and not a crash. */
+API CUresult cuCtxDestroy_v2(struct context *context)
+{
+	pthread_mutex_lock(&standin_lock);
+	context->references = 0;
+	pthread_mutex_unlock(&standin_lock);
+	if (depth && stack[depth - 1] == context)
+		depth--;
+	return SUCCESS;
+}
+
+API CUresult cuCtxPushCurrent_v2(struct context *context)
+{
+	CUresult result = standin_failure("cuCtxPushCurrent");
+	bool good;
+
+	if (result)
+		return result;
+	pthread_mutex_lock(&standin_lock);
+	good = context && context->references;
+	pthread_mutex_unlock(&standin_lock);
+	if (!good || depth == STACK_MAX)
+		return INVALID_CONTEXT;
+	stack[depth++] = context;
+	return SUCCESS;
+}
+
+API CUresult cuCtxPopCurrent_v2(struct context **context)
+{
+	if (!depth)
+		return INVALID_CONTEXT;
+	*context = stack[--depth];
+	return SUCCESS;
+}
+
+API CUresult cuCtxGetCurrent(struct context **context)
+{
+	*context = standin_current();
+	return SUCCESS;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory: what is allocated, what is known of an address, what is registered. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "libcuda/standin.h"
+
+#define PAGE ((size_t)4096)
+#define DEVICE_TYPE 2
+
+/* The driver places small allocations next to each other; so do these, but each in pages of its own. */
+static struct allocation *allocations;
+static uint64_t last_id;
+
+struct registration {
+	struct registration *next;
+	const uint8_t *address;
+	size_t length;
+};
+static struct registration *registrations;
+static size_t pinned;
+
+/* A handle of memory without an address, and what is mapped of it. */
+struct handle {
+	size_t length;
+	int device;
+};
+
+static struct allocation *holding(CUdeviceptr address)
+{
+	for (struct allocation *at = allocations; at; at = at->next)
+		if (address >= at->address && address - at->address < at->length)
+			return at;
+	return NULL;
+}
+
+struct allocation *standin_find(CUdeviceptr address, size_t length)
+{
+	struct allocation *found = holding(address);
+
+	return found && length <= found->length - (address - found->address) ? found : NULL;
+}
+
+bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
+{
+	while (length) {
+		struct allocation *at = holding(address);
+		size_t skip, part;
+
+		if (!at)
+			return false;
+		skip = address - at->address;
+		part = at->length - skip < length ? at->length - skip : length;
+		if (into)
+			memcpy(at->bytes + skip, host, part);
+		else
+			memcpy(host, at->bytes + skip, part);
+		address += part;
+		host = (uint8_t *)host + part;
+		length -= part;
+	}
+	return true;
+}
+
+/* At an address that is reserved already, or 0. */
+static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct context *context, int device,
+		     CUdeviceptr *address)
+{
+	struct allocation *made = calloc(1, sizeof(*made));
+	void *place = (void *)(uintptr_t)wanted;
+
+	if (!made)
+		return OUT_OF_MEMORY;
+	*made = (struct allocation){
+		.length = length,
+		.reserved = (length + PAGE - 1) / PAGE * PAGE,
+		.kind = kind,
+		.device = device,
+		.context = context,
+	};
+	made->fd = memfd_create("device memory", MFD_CLOEXEC);
+	if (made->fd >= 0 && ftruncate(made->fd, (off_t)made->reserved) == 0)
+		made->bytes = mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
+	/* Managed memory is the one kind that the processor may touch. */
+	if (!wanted && made->bytes)
+		place = kind == KIND_MANAGED
+				? mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0)
+				: mmap(NULL, made->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (made->fd < 0 || !made->bytes || made->bytes == MAP_FAILED || place == MAP_FAILED) {
+		free(made);
+		return OUT_OF_MEMORY;
+	}
+	memset(made->bytes, 0xa5, length);
+	made->address = (uintptr_t)place;
+	pthread_mutex_lock(&standin_lock);
+	made->id = ++last_id;
+	made->next = allocations;
+	allocations = made;
+	pthread_mutex_unlock(&standin_lock);
+	*address = made->address;
+	return SUCCESS;
+}
+
+/* Takes it out of what is known; its addresses are given back unless they were reserved apart. */
+static CUresult forget(CUdeviceptr address, bool kept)
+{
+	struct allocation **at = &allocations, *gone;
+
+	pthread_mutex_lock(&standin_lock);
+	while (*at && (*at)->address != address)
+		at = &(*at)->next;
+	gone = *at;
+	if (gone)
+		*at = gone->next;
+	pthread_mutex_unlock(&standin_lock);
+	if (!gone)
+		return INVALID_VALUE;
+	munmap(gone->bytes, gone->reserved);
+	if (!kept)
+		munmap((void *)(uintptr_t)address, gone->reserved);
+	close(gone->fd);
+	free(gone);
+	return SUCCESS;
+}
+
+API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
+{
+	CUresult result = standin_failure("cuMemAlloc");
+	struct context *context = standin_current();
+
+	if (result)
+		return result;
+	if (!context || !length)
+		return context ? INVALID_VALUE : INVALID_CONTEXT;
+	return make(0, length, KIND_ALLOC, context, context->device, address);
+}
+
+API CUresult cuMemFree_v2(CUdeviceptr address)
+{
+	return forget(address, false);
+}
+
+API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t length, void *stream)
+{
+	struct context *context = standin_current();
+
+	(void)stream;
+	return context ? make(0, length, KIND_POOL, NULL, context->device, address) : INVALID_CONTEXT;
+}
+
+API CUresult cuMemFreeAsync(CUdeviceptr address, void *stream)
+{
+	(void)stream;
+	return forget(address, false);
+}
+
+API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned flags)
+{
+	struct context *context = standin_current();
+
+	(void)flags;
+	return context ? make(0, length, KIND_MANAGED, context, context->device, address) : INVALID_CONTEXT;
+}
+
+/* -- memory mapped from handles --------------------------------------------------------------------- */
+
+API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties, int option)
+{
+	(void)properties;
+	(void)option;
+	*size = 64 << 10;
+	return SUCCESS;
+}
+
+API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted, uint64_t flags)
+{
+	void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	(void)alignment;
+	(void)wanted;
+	(void)flags;
+	*address = (uintptr_t)place;
+	return place == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+}
+
+API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
+{
+	munmap((void *)(uintptr_t)address, size);
+	return SUCCESS;
+}
+
+/* The location in the properties: two words of types, then its type and number. */
+API CUresult cuMemCreate(struct handle **handle, size_t size, const int *properties, uint64_t flags)
+{
+	(void)flags;
+	*handle = calloc(1, sizeof(**handle));
+	if (!*handle)
+		return OUT_OF_MEMORY;
+	(*handle)->length = size;
+	(*handle)->device = properties[3];
+	return SUCCESS;
+}
+
+API CUresult cuMemRelease(struct handle *handle)
+{
+	free(handle);
+	return SUCCESS;
+}
+
+API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct handle *handle, uint64_t flags)
+{
+	(void)flags;
+	if (offset || size != handle->length)
+		return INVALID_VALUE;
+	return make(address, size, KIND_MAPPED, NULL, handle->device, &address);
+}
+
+API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
+{
+	(void)size;
+	return forget(address, true);
+}
+
+API CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const void *description, size_t count)
+{
+	(void)address;
+	(void)size;
+	(void)description;
+	(void)count;
+	return SUCCESS;
+}
+
+/* -- what is known of an address -------------------------------------------------------------------- */
+
+static CUresult tell(const struct allocation *of, bool host, int attribute, void *value)
+{
+	switch (attribute) {
+	case 1: /* context */
+		memcpy(value, &(struct context *){ of ? of->context : NULL }, sizeof(void *));
+		return SUCCESS;
+	case 2: /* type */
+		*(unsigned *)value = of ? DEVICE_TYPE : host ? 1 : 0;
+		return SUCCESS;
+	case 7: /* number of the allocation */
+		*(uint64_t *)value = of ? of->id : 0;
+		return SUCCESS;
+	case 8: /* managed */
+		*(unsigned *)value = of && of->kind == KIND_MANAGED;
+		return SUCCESS;
+	case 9: /* device */
+		*(int *)value = of ? of->device : 0;
+		return SUCCESS;
+	default:
+		return INVALID_VALUE;
+	}
+}
+
+API CUresult cuPointerGetAttributes(unsigned count, int *names, void **values, CUdeviceptr address)
+{
+	CUresult result = SUCCESS;
+
+	if (!standin_initialized)
+		return NOT_INITIALIZED;
+	pthread_mutex_lock(&standin_lock);
+	for (unsigned i = 0; i < count && result == SUCCESS; i++)
+		result = tell(holding(address), standin_is_pinned((void *)(uintptr_t)address, 1), names[i], values[i]);
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+API CUresult cuPointerGetAttribute(void *value, int name, CUdeviceptr address)
+{
+	CUresult result = INVALID_VALUE;
+	const struct allocation *of;
+	bool host;
+
+	if (!standin_initialized)
+		return NOT_INITIALIZED;
+	pthread_mutex_lock(&standin_lock);
+	of = holding(address);
+	host = standin_is_pinned((void *)(uintptr_t)address, 1);
+	if (of || host)
+		result = tell(of, host, name, value);
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+API CUresult cuPointerSetAttribute(const void *value, int name, CUdeviceptr address)
+{
+	CUresult result = INVALID_VALUE;
+	const struct allocation *of;
+
+	(void)value;
+	pthread_mutex_lock(&standin_lock);
+	of = holding(address);
+	if (of && name == 6)
+		result = of->kind == KIND_MAPPED ? NOT_SUPPORTED : SUCCESS;
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address)
+{
+	const struct allocation *of;
+
+	pthread_mutex_lock(&standin_lock);
+	of = holding(address);
+	if (of) {
+		*base = of->address;
+		*size = of->length;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return of ? SUCCESS : INVALID_VALUE;
+}
+
+API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, size_t length, int type,
+					   unsigned long long flags)
+{
+	const struct allocation *of;
+	int fd = -1;
+
+	if (flags)
+		return NOT_SUPPORTED;
+	pthread_mutex_lock(&standin_lock);
+	of = holding(address);
+	if (type == 1 && of && of->kind != KIND_MANAGED && address % PAGE == 0 && length % PAGE == 0 && length &&
+	    length <= of->reserved - (address - of->address))
+		fd = dup(of->fd);
+	pthread_mutex_unlock(&standin_lock);
+	if (fd < 0)
+		return INVALID_VALUE;
+	memcpy(result, &fd, sizeof(fd));
+	return SUCCESS;
+}
+
+API CUresult cuFlushGPUDirectRDMAWrites(int target, int scope)
+{
+	(void)target;
+	(void)scope;
+	return standin_current() ? SUCCESS : INVALID_CONTEXT;
+}
+
+/* -- host memory that is registered ----------------------------------------------------------------- */
+
+bool standin_is_pinned(const void *address, size_t length)
+{
+	for (struct registration *at = registrations; at; at = at->next)
+		if ((const uint8_t *)address >= at->address &&
+		    (size_t)((const uint8_t *)address - at->address) + length <= at->length)
+			return true;
+	return false;
+}
+
+size_t standin_pinned(void)
+{
+	size_t bytes;
+
+	pthread_mutex_lock(&standin_lock);
+	bytes = pinned;
+	pthread_mutex_unlock(&standin_lock);
+	return bytes;
+}
+
+API CUresult cuMemHostRegister_v2(void *address, size_t length, unsigned flags)
+{
+	CUresult result = standin_failure("cuMemHostRegister");
+	struct registration *made;
+
+	(void)flags;
+	if (result)
+		return result;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return OUT_OF_MEMORY;
+	*made = (struct registration){ .address = address, .length = length };
+	pthread_mutex_lock(&standin_lock);
+	if (standin_is_pinned(address, 1)) {
+		result = ALREADY_REGISTERED;
+		free(made);
+	} else {
+		made->next = registrations;
+		registrations = made;
+		pinned += length;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+API CUresult cuMemHostUnregister(void *address)
+{
+	struct registration **at = &registrations, *gone;
+
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&standin_lock);
+	while (*at && (*at)->address != address)
+		at = &(*at)->next;
+	gone = *at;
+	if (gone) {
+		*at = gone->next;
+		pinned -= gone->length;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	free(gone);
+	return gone ? SUCCESS : NOT_REGISTERED;
+}

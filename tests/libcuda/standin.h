@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A stand-in for NVIDIA's libcuda, over host memory, for tests where there is no GPU.  It is strict where the
+ * driver is: device memory cannot be touched by the processor (its addresses are mapped without any right),
+ * copies refuse addresses that are not allocated, everything wants a current context, and asynchronous copies
+ * are made later, by a thread of the stream's, so that who does not wait for them is found out.
+ */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define API __attribute__((visibility("default")))
+#define DEVICES 2
+
+typedef int CUresult;
+typedef uint64_t CUdeviceptr;
+
+enum {
+	SUCCESS = 0,
+	INVALID_VALUE = 1,
+	OUT_OF_MEMORY = 2,
+	NOT_INITIALIZED = 3,
+	INVALID_DEVICE = 101,
+	INVALID_CONTEXT = 201,
+	NOT_READY = 600,
+	ILLEGAL_ADDRESS = 700,
+	ALREADY_REGISTERED = 712,
+	NOT_REGISTERED = 713,
+	NOT_SUPPORTED = 801,
+};
+
+enum kind { KIND_ALLOC, KIND_POOL, KIND_MAPPED, KIND_MANAGED };
+
+struct context {
+	int device;
+	bool primary;
+	unsigned references; /* primary: retained; otherwise 1 until destroyed */
+};
+
+struct allocation {
+	struct allocation *next;
+	CUdeviceptr address;
+	size_t length;   /* as asked for */
+	size_t reserved; /* whole pages */
+	uint8_t *bytes;  /* where this library reads and writes it */
+	int fd;
+	uint64_t id;
+	enum kind kind;
+	int device;
+	struct context *context; /* NULL: of none */
+};
+
+/* One lock for all that is not a stream's. */
+extern pthread_mutex_t standin_lock;
+extern bool standin_initialized;
+
+/* What tests ask for: the call of that name fails, after `skip` calls that work, `count` times. */
+API void standin_fail(const char *call, unsigned skip, unsigned count, CUresult result);
+/* Microseconds that a copy takes at least. */
+API void standin_delay(unsigned microseconds);
+/* Bytes that are registered now, and calls that broke a rule of the driver's (a context left on the stack). */
+API size_t standin_pinned(void);
+API unsigned standin_depth(void);
+
+/* The result that a call is to fail with now, or 0. */
+CUresult standin_failure(const char *call);
+/* The current context, or NULL. (context.c) */
+struct context *standin_current(void);
+
+/* Under the lock. (memory.c) */
+struct allocation *standin_find(CUdeviceptr address, size_t length);
+/* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
+bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
+bool standin_is_pinned(const void *address, size_t length);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Streams and events.  A stream's thread does what was asked of it, in order, later. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libcuda/standin.h"
+
+struct event {
+	uint64_t recorded, reached; /* calls of cuEventRecord; those that the stream came to */
+	CUresult result;
+};
+
+struct job {
+	struct job *next;
+	CUdeviceptr device;
+	void *host;
+	size_t length;
+	bool into, set;
+	uint8_t value;
+	struct event *event;
+	uint64_t record;
+};
+
+struct stream {
+	pthread_t thread;
+	struct job *first, **last;
+	bool busy, ending;
+	CUresult failed; /* of copies since it was last asked */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static unsigned delay;
+
+void standin_delay(unsigned microseconds)
+{
+	pthread_mutex_lock(&lock);
+	delay = microseconds;
+	pthread_mutex_unlock(&lock);
+}
+
+static bool set(CUdeviceptr device, uint8_t value, size_t length)
+{
+	uint8_t block[4096];
+
+	memset(block, value, sizeof(block));
+	for (size_t done = 0; done < length; done += sizeof(block))
+		if (!standin_transfer(device + done, block, length - done < sizeof(block) ? length - done : sizeof(block),
+				      true))
+			return false;
+	return true;
+}
+
+static CUresult perform(const struct job *job)
+{
+	CUresult result = standin_failure("copy");
+	bool good;
+
+	if (result)
+		return result;
+	pthread_mutex_lock(&standin_lock);
+	good = job->set ? set(job->device, job->value, job->length)
+			: standin_transfer(job->device, job->host, job->length, job->into);
+	pthread_mutex_unlock(&standin_lock);
+	return good ? SUCCESS : ILLEGAL_ADDRESS;
+}
+
+static void *run(void *argument)
+{
+	struct stream *stream = argument;
+
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		struct job *job = stream->first;
+		CUresult result = SUCCESS;
+
+		if (!job && stream->ending)
+			break;
+		if (!job) {
+			pthread_cond_wait(&changed, &lock);
+			continue;
+		}
+		stream->first = job->next;
+		if (!stream->first)
+			stream->last = &stream->first;
+		stream->busy = true;
+		if (!job->event) {
+			unsigned pause = delay;
+
+			pthread_mutex_unlock(&lock);
+			if (pause)
+				usleep(pause);
+			result = perform(job);
+			pthread_mutex_lock(&lock);
+			if (result)
+				stream->failed = result;
+		} else {
+			job->event->reached = job->record;
+			job->event->result = stream->failed;
+			stream->failed = SUCCESS; /* so that one test's failure is not the next one's */
+		}
+		free(job);
+		stream->busy = false;
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+API CUresult cuStreamCreate(struct stream **stream, unsigned flags)
+{
+	struct stream *made;
+
+	(void)flags;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return OUT_OF_MEMORY;
+	made->last = &made->first;
+	if (pthread_create(&made->thread, NULL, run, made)) {
+		free(made);
+		return OUT_OF_MEMORY;
+	}
+	*stream = made;
+	return SUCCESS;
+}
+
+API CUresult cuStreamDestroy_v2(struct stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	stream->ending = true;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	pthread_join(stream->thread, NULL);
+	free(stream);
+	return SUCCESS;
+}
+
+static CUresult add(struct stream *stream, struct job job)
+{
+	struct job *added = malloc(sizeof(*added));
+
+	if (!added)
+		return OUT_OF_MEMORY;
+	*added = job;
+	pthread_mutex_lock(&lock);
+	if (job.event)
+		added->record = ++job.event->recorded;
+	*stream->last = added;
+	stream->last = &added->next;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	return SUCCESS;
+}
+
+API CUresult cuStreamSynchronize(struct stream *stream)
+{
+	CUresult result;
+
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&lock);
+	while (stream->first || stream->busy)
+		pthread_cond_wait(&changed, &lock);
+	result = stream->failed;
+	stream->failed = SUCCESS;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+/* With memory that is not registered the driver has copied when it returns. */
+static CUresult begin_copy(CUdeviceptr device, void *host, size_t length, bool into, struct stream *stream)
+{
+	CUresult result;
+	bool known, registered;
+
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	result = standin_failure(into ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync");
+	if (result)
+		return result;
+	pthread_mutex_lock(&standin_lock);
+	known = standin_find(device, 1) && standin_find(device + length - 1, 1);
+	registered = standin_is_pinned(host, length);
+	pthread_mutex_unlock(&standin_lock);
+	if (!known || !length)
+		return INVALID_VALUE;
+	result = add(stream, (struct job){ .device = device, .host = host, .length = length, .into = into });
+	return result || registered ? result : cuStreamSynchronize(stream);
+}
+
+API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t length, struct stream *stream)
+{
+	return begin_copy(to, (void *)from, length, true, stream);
+}
+
+API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, struct stream *stream)
+{
+	return begin_copy(from, to, length, false, stream);
+}
+
+API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length, struct stream *stream)
+{
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	return add(stream, (struct job){ .device = to, .length = length, .set = true, .value = value });
+}
+
+API CUresult cuEventCreate(struct event **event, unsigned flags)
+{
+	(void)flags;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	*event = calloc(1, sizeof(**event));
+	return *event ? SUCCESS : OUT_OF_MEMORY;
+}
+
+API CUresult cuEventDestroy_v2(struct event *event)
+{
+	free(event);
+	return SUCCESS;
+}
+
+API CUresult cuEventRecord(struct event *event, struct stream *stream)
+{
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	return add(stream, (struct job){ .event = event });
+}
+
+API CUresult cuEventQuery(struct event *event)
+{
+	CUresult result;
+
+	pthread_mutex_lock(&lock);
+	result = event->reached == event->recorded ? event->result : NOT_READY;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+API CUresult cuEventSynchronize(struct event *event)
+{
+	CUresult result;
+
+	pthread_mutex_lock(&lock);
+	while (event->reached != event->recorded)
+		pthread_cond_wait(&changed, &lock);
+	result = event->result;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
