@@ -210,6 +210,8 @@ void bench_buffer_close(struct bench_buffer *buffer);
 /* Has the region be as the bytes, and the bytes as the region. */
 int bench_buffer_bring(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
 int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
+/* The same for the beginning, again and again: leaves the GPU time for others' copies. */
+int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length);
 
 /* Whether this end posts operations, and whether the other does. */
 bool bench_active(const struct bench_end *end);

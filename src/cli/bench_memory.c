@@ -8,6 +8,8 @@
 
 #include "cli/bench.h"
 
+#define LOOK_EVERY 5000ull /* nanoseconds */
+
 static bool apart(const struct bench_buffer *buffer)
 {
 	return buffer->bytes != pl_region_address(buffer->region);
@@ -54,4 +56,13 @@ int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_
 	if (!apart(buffer) || pl_region_copy_out(buffer->region, offset, buffer->bytes + offset, length, &error) == 0)
 		return 0;
 	return bench_fail_as(end, &error);
+}
+
+int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length)
+{
+	uint64_t until = cli_now() + LOOK_EVERY;
+
+	while (apart(buffer) && cli_now() < until)
+		pl_poll(end->context, NULL, 0);
+	return bench_buffer_fetch(end, buffer, 0, length);
 }

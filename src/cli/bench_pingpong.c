@@ -50,7 +50,7 @@ static int await_write(struct bench_end *end, uint64_t *value)
 	for (uint32_t looks = 1;; looks++) {
 		int rc = 0;
 
-		if (bench_buffer_fetch(end, &end->exposed, 0, end->plan.size) < 0)
+		if (bench_buffer_look(end, &end->exposed, end->plan.size) < 0)
 			return end->error.code;
 		*value = look(end, message, end->turn);
 		if (*value)

@@ -305,6 +305,8 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 {
 	const struct allocation *of;
 
+	if (!standin_current())
+		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);
 	of = holding(address);
 	if (of) {

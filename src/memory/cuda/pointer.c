@@ -41,6 +41,28 @@ static int refuse_hole(const void *address, size_t length, size_t at, struct pl_
 		       "of %zu bytes at %p on a GPU, those from %zu on are not allocated there", length, address, at);
 }
 
+/* The allocation that holds an address; the driver tells only while a context is current. */
+static CUresult range_of(const struct cuda_driver *driver, const struct answer *answer, CUdeviceptr at,
+			 CUdeviceptr *base, size_t *size)
+{
+	CUcontext context = answer->context, popped;
+	CUdevice device;
+	CUresult result = driver->cuDeviceGet(&device, answer->ordinal);
+
+	if (result == CUDA_SUCCESS && !answer->context)
+		result = driver->cuDevicePrimaryCtxRetain(&context, device);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = driver->cuCtxPushCurrent(context);
+	if (result == CUDA_SUCCESS) {
+		result = driver->cuMemGetAddressRange(base, size, at);
+		driver->cuCtxPopCurrent(&popped);
+	}
+	if (!answer->context)
+		driver->cuDevicePrimaryCtxRelease(device);
+	return result;
+}
+
 /* Whether all allocations under the range follow each other, on one GPU. */
 static int walk(const struct cuda_driver *driver, const void *address, size_t length, struct cuda_pointer *pointer,
 		struct pl_error *error)
@@ -52,7 +74,7 @@ static int walk(const struct cuda_driver *driver, const void *address, size_t le
 	for (unsigned i = 0; i < SEGMENTS_MAX; i++) {
 		if (!ask(driver, at, &answer) || answer.type != CU_MEMORYTYPE_DEVICE ||
 		    answer.ordinal != pointer->ordinal ||
-		    driver->cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS || base + size <= at)
+		    range_of(driver, &answer, at, &base, &size) != CUDA_SUCCESS || base + size <= at)
 			return refuse_hole(address, length, (size_t)(at - begin), error);
 		pointer->segments = i + 1;
 		if (base + size - begin >= length)

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is about GPU memory alone: kinds of pointers, routes and their reasons, the bound on locked memory, and
+ * what happens when the driver refuses.  With the stand-in for the driver; what needs no failure, with a real one.
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memory/cuda/cuda.h"
+#include "support/cases.h"
+#include "support/environment.h"
+#include "support/gpu.h"
+
+#define LARGE ((size_t)24 << 20)
+
+static const struct setting setting = {
+	.name = "gpu", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .streams = 2,
+};
+
+/* The stand-in's own functions, or NULL with the real driver. */
+static struct {
+	void (*fail)(const char *call, unsigned skip, unsigned count, int result);
+	void (*delay)(unsigned microseconds);
+	size_t (*pinned)(void);
+	unsigned (*depth)(void);
+	CUresult (*create)(CUcontext *context, unsigned flags, CUdevice device);
+	CUresult (*destroy)(CUcontext context);
+	CUresult (*managed)(CUdeviceptr *address, size_t length, unsigned flags);
+} driver;
+
+static void find(void *function, const char *name)
+{
+	void *found = dlsym(RTLD_DEFAULT, name);
+
+	if (!found) {
+		void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+
+		found = library ? dlsym(library, name) : NULL;
+	}
+	memcpy(function, &found, sizeof(found));
+}
+
+static void begin(const char *kind)
+{
+	if (!gpu_open(kind))
+		exit(SKIPPED);
+	find(&driver.fail, "standin_fail");
+	find(&driver.delay, "standin_delay");
+	find(&driver.pinned, "standin_pinned");
+	find(&driver.depth, "standin_depth");
+	find(&driver.create, "cuCtxCreate_v2");
+	find(&driver.destroy, "cuCtxDestroy_v2");
+	find(&driver.managed, "cuMemAllocManaged");
+}
+
+static void begin_with_standin(void)
+{
+	begin("alloc");
+	if (!driver.fail)
+		exit(SKIPPED);
+}
+
+/* -- what is a pointer -------------------------------------------------------------------------------- */
+
+static void kind_of_pointer(void *kind)
+{
+	enum { SIZE = 5 << 20 };
+	struct pl_context *context;
+	struct pl_region *region;
+	struct pl_error error;
+	uint8_t *memory;
+	void *host;
+
+	begin(kind);
+	context = context_open(&setting);
+	memory = gpu_allocate(SIZE);
+	host = malloc(64);
+	check_ok(pl_region_register(context, memory, SIZE, PL_ACCESS_ALL, &region, &error), &error);
+	check_text(pl_region_memory(region), "cuda");
+	check(pl_region_address(region) == memory);
+	check_number(pl_region_deregister(region), 0);
+	/* From the middle of one allocation to the middle of another, where they lie side by side. */
+	check_ok(pl_region_register(context, memory + 4097, SIZE - 8191, PL_ACCESS_ALL, &region, &error), &error);
+	check_number(pl_region_deregister(region), 0);
+	check_status(pl_region_register(context, memory + 1, (size_t)1 << 40, 0, &region, &error), -EFAULT, &error);
+	check_text(error.id, "MEMORY-UNMAPPED");
+	gpu_free(memory);
+	check_ok(pl_region_register(context, host, 64, 0, &region, &error), &error);
+	check_text(pl_region_memory(region), "host");
+	free(host);
+	pl_close(context);
+}
+
+static void freed_pointer(void *unused)
+{
+	struct pl_context *context;
+	struct pl_region *region;
+	struct pl_error error;
+	void *memory;
+
+	(void)unused;
+	begin_with_standin();
+	context = context_open(&setting);
+	memory = gpu_allocate(4096);
+	gpu_free(memory);
+	check_status(pl_region_register(context, memory, 4096, 0, &region, &error), -EFAULT, &error);
+	check_text(error.id, "MEMORY-UNMAPPED");
+	pl_close(context);
+}
+
+static void managed_pointer(void *unused)
+{
+	struct pl_context *context;
+	struct pl_region *region;
+	struct cuda_place *place;
+	struct pl_error error;
+	CUdeviceptr address;
+
+	(void)unused;
+	begin("alloc");
+	context = context_open(&setting);
+	check_ok(cuda_place_get(cuda_driver_loaded(), NULL, 0, &place, &error), &error);
+	check_number(cuda_enter(place), CUDA_SUCCESS);
+	check_number(driver.managed(&address, 4096, 1), CUDA_SUCCESS);
+	cuda_leave(place);
+	check_status(pl_region_register(context, (void *)(uintptr_t)address, 4096, 0, &region, &error), -ENOTSUP,
+		     &error);
+	check_text(error.id, "GPU-MANAGED");
+	place->driver->cuMemFree(address);
+	cuda_place_put(place);
+	pl_close(context);
+}
+
+static void allocated_here(void *unused)
+{
+	uint8_t bytes[100], back[100];
+	struct pl_context *context;
+	struct pl_region *region;
+	struct pl_error error;
+
+	(void)unused;
+	begin("alloc");
+	context = context_open(&setting);
+	check_ok(pl_region_allocate_in(context, "cuda:0", 1000, PL_ACCESS_ALL, &region, &error), &error);
+	check_text(pl_region_memory(region), "cuda");
+	memset(bytes, 1, sizeof(bytes));
+	check_ok(pl_region_copy_out(region, 900, back, 100, &error), &error);
+	value_check(back, 100, 0);
+	check_ok(pl_region_copy_in(region, 900, bytes, 100, &error), &error);
+	check_ok(pl_region_copy_out(region, 900, back, 100, &error), &error);
+	value_check(back, 100, 1);
+	check_status(pl_region_copy_in(region, 901, bytes, 100, &error), -ERANGE, &error);
+	check_status(pl_region_copy_out(region, SIZE_MAX, bytes, 2, &error), -ERANGE, &error);
+	check_number(pl_region_deregister(region), 0);
+	check_status(pl_region_allocate_in(context, "cuda:99", 1000, 0, &region, &error), -ENODEV, &error);
+	check_text(error.id, "GPU-NONE");
+	check_status(pl_region_allocate_in(context, "cuda:", 1000, 0, &region, &error), -EINVAL, &error);
+	check_status(pl_region_allocate_in(context, "host:1", 1000, 0, &region, &error), -EINVAL, &error);
+	check_status(pl_region_allocate_in(context, "cuda:18446744073709551616", 1, 0, &region, &error), -EINVAL,
+		     &error);
+	check_status(pl_region_allocate_in(context, "", 1000, 0, &region, &error), -EINVAL, &error);
+	check_text(error.id, "MEMORY-KIND");
+	pl_close(context);
+}
+
+/* The range in the dma-buf is where it says. */
+static void dmabuf(void *kind)
+{
+	struct pl_context *context;
+	struct pl_memory memory;
+	struct pl_error error;
+	uint64_t skew = 99;
+	struct stat status;
+	uint8_t *address;
+	int fd;
+
+	begin(kind);
+	context = context_open(&setting);
+	address = gpu_allocate(1 << 20);
+	check_ok(pl_memory_attach(&memory, address + 5000, 100000, &error), &error);
+	fd = memory.ops->export_dmabuf(&memory, 3, 9000, &skew);
+	check(fd >= 0);
+	check_number(skew, ((uintptr_t)address + 5003) % 4096);
+	check_number(fstat(fd, &status), 0);
+	check(status.st_size >= 12288);
+	close(fd);
+	pl_memory_release(&memory);
+	gpu_free(address);
+	pl_close(context);
+}
+
+/* -- routes ------------------------------------------------------------------------------------------- */
+
+static void check_staged(const struct pl_receipt *receipt, uint64_t bytes)
+{
+	check_number(receipt->status, 0);
+	check_number(receipt->route, PL_ROUTE_STAGED);
+	check_number(receipt->bytes, bytes);
+	check_number(receipt->bytes_staged, bytes);
+	check_number(receipt->bytes_direct, 0);
+	check(strstr(receipt->reason, "GPU"));
+}
+
+static struct pl_receipt message(struct scenario_environment *environment, struct buffer *from, struct buffer *to,
+				 size_t length, struct pl_receipt *sent)
+{
+	struct pl_operation *sending, *receiving;
+	struct pl_receipt received;
+	struct pl_error error;
+
+	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, to->region, 0, length, NULL, &receiving, &error),
+		 &error);
+	check_ok(pl_send(environment->near_peer, 1, from->region, 0, length, NULL, &sending, &error), &error);
+	complete(environment, sending, sent);
+	complete(environment, receiving, &received);
+	return received;
+}
+
+static void receipts(void *unused)
+{
+	struct scenario_environment environment;
+	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
+	struct buffer near, far, host;
+	struct pl_remote *remote;
+	struct pl_operation *operation;
+	struct pl_receipt receipt, sent;
+	struct pl_error error;
+
+	(void)unused;
+	begin("alloc");
+	environment_open(&environment, &setting);
+	direct.flags = PL_REQUIRE_DIRECT;
+	buffer_open(&near, environment.near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, LARGE, PL_ACCESS_ALL);
+	gpu_kind = NULL;
+	buffer_open(&host, environment.near, LARGE, PL_ACCESS_LOCAL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check_ok(pl_write(environment.near_peer, remote, 0, near.region, 0, LARGE, NULL, &operation, &error), &error);
+	complete(&environment, operation, &receipt);
+	check_staged(&receipt, LARGE);
+	/* Only the other end's is a GPU's. */
+	check_ok(pl_read(environment.near_peer, remote, 0, host.region, 0, LARGE, NULL, &operation, &error), &error);
+	complete(&environment, operation, &receipt);
+	check_staged(&receipt, LARGE);
+	check_ok(pl_read(environment.near_peer, remote, 0, host.region, 0, 100, &direct, &operation, &error), &error);
+	fail_with(&environment, operation, -ENOTSUP);
+	check_ok(pl_write(environment.near_peer, remote, 0, near.region, 0, 8, &direct, &operation, &error), &error);
+	check_number(await(&environment, operation, &receipt, &error), -ENOTSUP);
+	check_text(error.id, "NOT-DIRECT");
+	check_ok(pl_send(environment.near_peer, 9, near.region, 0, 100, &direct, &operation, &error), &error);
+	fail_with(&environment, operation, -ENOTSUP);
+	check_ok(pl_send(environment.near_peer, 9, near.region, 0, LARGE, &direct, &operation, &error), &error);
+	fail_with(&environment, operation, -ENOTSUP);
+	receipt = message(&environment, &near, &far, 100, &sent);
+	check_staged(&receipt, 100);
+	check_staged(&sent, 100);
+	receipt = message(&environment, &near, &far, LARGE, &sent);
+	check_staged(&receipt, LARGE);
+	check_staged(&sent, LARGE);
+	pl_remote_release(remote);
+	gpu_kind = "alloc";
+	buffer_close(&near);
+	buffer_close(&far);
+	buffer_close(&host);
+	environment_close(&environment);
+}
+
+/* -- the driver refuses ------------------------------------------------------------------------------- */
+
+struct pair {
+	struct scenario_environment environment;
+	struct buffer near, far;
+	struct pl_remote *remote;
+};
+
+static void pair_open(struct pair *pair)
+{
+	environment_open(&pair->environment, &setting);
+	buffer_open(&pair->near, pair->environment.near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&pair->far, pair->environment.far, LARGE, PL_ACCESS_ALL);
+	pair->remote = share(&pair->environment, pair->far.region, pair->environment.near_peer, NULL);
+}
+
+static void pair_close(struct pair *pair)
+{
+	pl_remote_release(pair->remote);
+	buffer_close(&pair->near);
+	buffer_close(&pair->far);
+	environment_close(&pair->environment);
+	check_number(driver.pinned(), 0);
+}
+
+static int transfer(struct pair *pair, bool write, size_t length, struct pl_error *error)
+{
+	struct pl_peer *peer = pair->environment.near_peer;
+	struct pl_operation *operation;
+	int rc;
+
+	if (write)
+		rc = pl_write(peer, pair->remote, 0, pair->near.region, 0, length, NULL, &operation, error);
+	else
+		rc = pl_read(peer, pair->remote, 0, pair->near.region, 0, length, NULL, &operation, error);
+	check_ok(rc, error);
+	return await(&pair->environment, operation, NULL, error);
+}
+
+static void check_all_moves(struct pair *pair, uint64_t seed)
+{
+	struct pl_error error;
+
+	pattern_fill(pair->near.bytes, LARGE, seed, 0);
+	check_ok(transfer(pair, true, LARGE, &error), &error);
+	pattern_check(pair->far.bytes, LARGE, seed, 0);
+	bytes_set(pair->near.bytes, POISON, LARGE);
+	check_ok(transfer(pair, false, LARGE, &error), &error);
+	pattern_check(pair->near.bytes, LARGE, seed, 0);
+}
+
+static void no_locked_memory(void *unused)
+{
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	driver.fail("cuMemHostRegister", 0, UINT32_MAX, CUDA_ERROR_OUT_OF_MEMORY);
+	pair_open(&pair);
+	check_all_moves(&pair, 1);
+	check_number(driver.pinned(), 0);
+	pair_close(&pair);
+}
+
+static void slow_copies(void *unused)
+{
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair);
+	driver.delay(3000);
+	check_all_moves(&pair, 2);
+	check(driver.pinned() > 0 && driver.pinned() <= (size_t)256 << 20);
+	driver.delay(0);
+	check_number(driver.depth(), 0);
+	pair_close(&pair);
+}
+
+static void bounded(void *unused)
+{
+	struct pl_options options = setting_options(&setting);
+	struct scenario_environment environment = { .setting = &setting };
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	options.staging_bytes = (size_t)8 << 20;
+	environment.near = context_open_with(&options);
+	environment.far = context_open_with(&options);
+	drive(&environment, environment.near);
+	drive(&environment, environment.far);
+	environment.listener = listener_open(&setting, environment.far, environment.address);
+	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
+		     &environment.far_peer);
+	pair.environment = environment;
+	buffer_open(&pair.near, environment.near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&pair.far, environment.far, LARGE, PL_ACCESS_ALL);
+	pair.remote = share(&environment, pair.far.region, environment.near_peer, NULL);
+	driver.delay(500);
+	check_all_moves(&pair, 3);
+	check_number(driver.pinned(), 2 * options.staging_bytes);
+	driver.delay(0);
+	pair_close(&pair);
+}
+
+static void failing_copies(void *unused)
+{
+	struct pl_error error;
+	struct pair pair;
+	int status;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair);
+	check_all_moves(&pair, 4);
+	for (unsigned i = 0; i < 8; i++) {
+		driver.fail("copy", i, 1, 700);
+		status = transfer(&pair, i % 2, LARGE, &error);
+		check_status(status, -EFAULT, &error);
+		/* What was begun meanwhile ends before the next. */
+		driver.fail("copy", 0, 0, 0);
+	}
+	driver.fail("cuMemcpyDtoHAsync", 2, 1, 700);
+	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
+	check_text(error.id, "MEMORY-UNREADABLE");
+	driver.fail("cuCtxPushCurrent", 5, UINT32_MAX, 201);
+	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
+	driver.fail("cuCtxPushCurrent", 0, 0, 0);
+	check_all_moves(&pair, 5);
+	pair_close(&pair);
+}
+
+/* Freed while registered: an error with a name, and nothing else suffers. */
+static void freed_while_registered(void *unused)
+{
+	struct pl_error error;
+	struct pair pair;
+	uint8_t *again;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair);
+	mirror_remove(pair.near.memory);
+	gpu_free(pair.near.device);
+	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
+	check_text(error.id, "MEMORY-UNREADABLE");
+	check_status(transfer(&pair, false, LARGE, &error), -EFAULT, &error);
+	check_text(error.id, "MEMORY-UNWRITABLE");
+	check_status(transfer(&pair, true, 8, &error), -EFAULT, &error);
+	check_number(pl_region_deregister(pair.near.region), 0);
+	free(pair.near.memory);
+	buffer_open(&pair.near, pair.environment.near, LARGE, PL_ACCESS_LOCAL);
+	check_all_moves(&pair, 6);
+	again = pair.far.device;
+	mirror_remove(pair.far.memory);
+	gpu_free(again);
+	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
+	check_status(transfer(&pair, false, LARGE, &error), -EFAULT, &error);
+	pair.far.device = NULL;
+	pair_close(&pair);
+}
+
+/* Memory of a context of the program's own, which it destroys while the region is there. */
+static void context_gone(void *unused)
+{
+	struct scenario_environment environment;
+	const struct cuda_driver *library;
+	struct pl_operation *operation;
+	struct pl_region *region;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct buffer far;
+	CUcontext own, popped;
+	CUdeviceptr address;
+
+	(void)unused;
+	begin_with_standin();
+	environment_open(&environment, &setting);
+	library = cuda_driver_loaded();
+	check_number(driver.create(&own, 0, 1), CUDA_SUCCESS);
+	check_number(library->cuMemAlloc(&address, LARGE), CUDA_SUCCESS);
+	check_number(library->cuCtxPopCurrent(&popped), CUDA_SUCCESS);
+	buffer_open(&far, environment.far, LARGE, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check_ok(pl_region_register(environment.near, (void *)(uintptr_t)address, LARGE, 0, &region, &error), &error);
+	check_ok(pl_write(environment.near_peer, remote, 0, region, 0, LARGE, NULL, &operation, &error), &error);
+	complete(&environment, operation, NULL);
+	check_number(driver.destroy(own), CUDA_SUCCESS);
+	check_ok(pl_write(environment.near_peer, remote, 0, region, 0, LARGE, NULL, &operation, &error), &error);
+	fail_with(&environment, operation, -EFAULT);
+	check_number(pl_region_deregister(region), 0);
+	pl_remote_release(remote);
+	buffer_close(&far);
+	environment_close(&environment);
+	check_number(driver.depth(), 0);
+}
+
+static const struct test_case cases[] = {
+	{ "alloc", kind_of_pointer, "alloc", 20 },
+	{ "pool", kind_of_pointer, "pool", 20 },
+	{ "mapped", kind_of_pointer, "mapped", 20 },
+	{ "freed-pointer", freed_pointer, NULL, 20 },
+	{ "managed", managed_pointer, NULL, 20 },
+	{ "allocated-here", allocated_here, NULL, 20 },
+	{ "dmabuf-alloc", dmabuf, "alloc", 20 },
+	{ "dmabuf-pool", dmabuf, "pool", 20 },
+	{ "dmabuf-mapped", dmabuf, "mapped", 20 },
+	{ "receipts", receipts, NULL, 20 },
+	{ "no-locked-memory", no_locked_memory, NULL, 20 },
+	{ "slow-copies", slow_copies, NULL, 20 },
+	{ "bounded", bounded, NULL, 20 },
+	{ "failing-copies", failing_copies, NULL, 20 },
+	{ "freed-while-registered", freed_while_registered, NULL, 20 },
+	{ "context-gone", context_gone, NULL, 20 },
+};
+
+int main(void)
+{
+	return cases_run("gpu", cases, sizeof(cases) / sizeof(cases[0]));
+}
