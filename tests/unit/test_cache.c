@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The cache of registrations against a plain list that does the same, and by several threads. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "memory/cache.h"
+#include "support/buffer.h"
+
+struct entry {
+	struct pl_cached cached;
+	bool released;
+};
+
+static atomic_uint released;
+
+static void release(struct pl_cached *cached)
+{
+	struct entry *entry = pl_container_of(cached, struct entry, cached);
+
+	entry->released = true;
+	atomic_fetch_add(&released, 1);
+}
+
+static struct pl_cache *open_cache(size_t limit)
+{
+	struct pl_cache *cache = pl_cache_new(&pl_system_allocator, limit, release);
+
+	assert_non_null(cache);
+	atomic_store(&released, 0);
+	return cache;
+}
+
+static void add(struct pl_cache *cache, struct entry *entry, uintptr_t begin, size_t length, uint64_t identity)
+{
+	entry->released = false;
+	assert_int_equal(pl_cache_add(cache, &entry->cached, (void *)begin, length, identity), 0);
+}
+
+static void test_ranges(void **state)
+{
+	struct pl_cache *cache = open_cache(SIZE_MAX);
+	struct entry one, two;
+
+	(void)state;
+	assert_null(pl_cache_take(cache, (void *)0x1000, 1, 1));
+	add(cache, &one, 0x1000, 0x1000, 1);
+	add(cache, &two, 0x3000, 0x1000, 1);
+	assert_ptr_equal(pl_cache_take(cache, (void *)0x1000, 0x1000, 1), &one.cached);
+	assert_ptr_equal(pl_cache_take(cache, (void *)0x1fff, 1, 1), &one.cached);
+	assert_null(pl_cache_take(cache, (void *)0xfff, 2, 1));
+	assert_null(pl_cache_take(cache, (void *)0x1fff, 2, 1));
+	assert_null(pl_cache_take(cache, (void *)0x2fff, 2, 1));
+	assert_ptr_equal(pl_cache_take(cache, (void *)0x3001, 0xfff, 1), &two.cached);
+	for (int i = 0; i < 3; i++)
+		pl_cache_give(cache, &one.cached);
+	for (int i = 0; i < 2; i++)
+		pl_cache_give(cache, &two.cached);
+	assert_int_equal(pl_cache_idle_bytes(cache), 0x2000);
+	pl_cache_close(cache);
+	assert_int_equal(atomic_load(&released), 2);
+}
+
+/* Another allocation at the same address is not what was registered. */
+static void test_identity(void **state)
+{
+	struct pl_cache *cache = open_cache(SIZE_MAX);
+	struct entry used, unused, fresh;
+
+	(void)state;
+	add(cache, &used, 0x1000, 0x1000, 1);
+	add(cache, &unused, 0x1000, 0x800, 1);
+	pl_cache_give(cache, &unused.cached);
+	assert_null(pl_cache_take(cache, (void *)0x1000, 0x10, 2));
+	assert_true(unused.released);
+	assert_false(used.released);
+	assert_int_equal(pl_cache_count(cache), 0);
+	add(cache, &fresh, 0x1000, 0x1000, 2);
+	assert_ptr_equal(pl_cache_take(cache, (void *)0x1000, 0x10, 2), &fresh.cached);
+	pl_cache_give(cache, &used.cached);
+	assert_true(used.released);
+	pl_cache_give(cache, &fresh.cached);
+	pl_cache_give(cache, &fresh.cached);
+	assert_false(fresh.released);
+	pl_cache_close(cache);
+}
+
+static void test_limit(void **state)
+{
+	struct pl_cache *cache = open_cache(0x3000);
+	struct entry entries[5];
+
+	(void)state;
+	for (unsigned i = 0; i < 5; i++)
+		add(cache, &entries[i], (i + 1) * 0x10000, 0x1000, 1);
+	for (unsigned i = 0; i < 3; i++)
+		pl_cache_give(cache, &entries[i].cached);
+	/* The first is used again, so the second is the oldest. */
+	assert_non_null(pl_cache_take(cache, (void *)0x10000, 1, 1));
+	pl_cache_give(cache, &entries[0].cached);
+	assert_int_equal(atomic_load(&released), 0);
+	pl_cache_give(cache, &entries[3].cached);
+	assert_true(entries[1].released);
+	pl_cache_give(cache, &entries[4].cached);
+	assert_true(entries[2].released);
+	assert_false(entries[0].released);
+	assert_int_equal(pl_cache_idle_bytes(cache), 0x3000);
+	pl_cache_invalidate(cache, (void *)0x10fff, 1);
+	assert_true(entries[0].released);
+	assert_false(entries[3].released);
+	pl_cache_close(cache);
+}
+
+#define MANY 3000u
+
+/* Many overlapping ranges, small and very large ones, compared with looking at all. */
+static void test_against_list(void **state)
+{
+	struct pl_cache *cache = open_cache(SIZE_MAX);
+	struct entry *entries = calloc(MANY, sizeof(*entries));
+	bool *there = calloc(MANY, sizeof(*there));
+	uint64_t random = 7;
+
+	(void)state;
+	assert_non_null(entries);
+	assert_non_null(there);
+	for (unsigned round = 0; round < 20000; round++) {
+		unsigned i = (unsigned)(random_next(&random) % MANY);
+		uintptr_t begin = 1 + random_next(&random) % 1000000;
+		size_t length = 1 + random_next(&random) % (round % 50 ? 300 : 400000);
+
+		if (there[i] && random_next(&random) % 4 == 0) {
+			pl_cache_invalidate(cache, (void *)(entries[i].cached.begin), 1);
+			for (unsigned j = 0; j < MANY; j++)
+				there[j] = there[j] && !entries[j].released;
+		} else if (!there[i]) {
+			add(cache, &entries[i], begin, length, 1);
+			pl_cache_give(cache, &entries[i].cached);
+			there[i] = true;
+		} else {
+			struct pl_cached *found = pl_cache_take(cache, (void *)begin, length, 1);
+			bool expected = false;
+
+			for (unsigned j = 0; j < MANY && !expected; j++)
+				expected = there[j] && entries[j].cached.begin <= begin &&
+					   entries[j].cached.end >= begin + length;
+			assert_int_equal(found != NULL, expected);
+			if (found) {
+				assert_true(found->begin <= begin && found->end >= begin + length);
+				pl_cache_give(cache, found);
+			}
+		}
+	}
+	pl_cache_close(cache);
+	for (unsigned i = 0; i < MANY; i++)
+		assert_true(!there[i] || entries[i].released);
+	free(there);
+	free(entries);
+}
+
+#define THREADS 4u
+#define OWN 64u
+
+struct worker {
+	struct pl_cache *cache;
+	unsigned number;
+	struct entry *entries[2000];
+	unsigned count;
+};
+
+static void *work(void *argument)
+{
+	struct worker *worker = argument;
+	uint64_t random = worker->number;
+
+	for (unsigned i = 0; i < 2000; i++) {
+		uintptr_t begin = (1 + random_next(&random) % OWN) * 0x1000;
+		uint64_t identity = 1 + random_next(&random) % 3;
+		struct pl_cached *found = pl_cache_take(worker->cache, (void *)begin, 0x1000, identity);
+
+		if (!found) {
+			struct entry *made = calloc(1, sizeof(*made));
+
+			if (!made)
+				break;
+			worker->entries[worker->count++] = made;
+			if (pl_cache_add(worker->cache, &made->cached, (void *)begin, 0x1000, identity) < 0)
+				break;
+			found = &made->cached;
+		}
+		if (pl_container_of(found, struct entry, cached)->released || found->identity != identity)
+			abort();
+		pl_cache_give(worker->cache, found);
+	}
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	struct pl_cache *cache = open_cache(OWN * 0x1000 / 2);
+	struct worker *workers = calloc(THREADS, sizeof(*workers));
+	pthread_t threads[THREADS];
+	unsigned made = 0;
+
+	(void)state;
+	assert_non_null(workers);
+	for (unsigned i = 0; i < THREADS; i++) {
+		workers[i].cache = cache;
+		workers[i].number = i + 1;
+		assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	pl_cache_close(cache);
+	for (unsigned i = 0; i < THREADS; i++) {
+		made += workers[i].count;
+		for (unsigned j = 0; j < workers[i].count; j++)
+			free(workers[i].entries[j]);
+	}
+	assert_int_equal(atomic_load(&released), made);
+	free(workers);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ranges),	     cmocka_unit_test(test_identity), cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_against_list), cmocka_unit_test(test_threads),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
