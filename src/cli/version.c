@@ -20,16 +20,18 @@ static const struct argp_child children[] = {
 	{ 0 },
 };
 
-static const struct argp arguments = { NULL,
-				       parse,
-				       "",
-				       "Print the version of the command and of the library, and the GPUs that it can use."
-				       "\v"
-				       "Example:\n"
-				       "  peerlane version --json | jq -r .library\n",
-				       children,
-				       cli_help_filter,
-				       NULL };
+static const struct argp arguments = {
+	NULL,
+	parse,
+	"",
+	"Print the version of the command and of the library, and the GPUs that it can use."
+	"\v"
+	"Example:\n"
+	"  peerlane version --json | jq -r .library\n",
+	children,
+	cli_help_filter,
+	NULL
+};
 
 static void print_gpus(void)
 {

@@ -5,7 +5,8 @@
  */
 #include "core/core.h"
 
-const char pl_message_staging_reason[] = "messages of up to 8 KiB go through host memory on their way from or to a GPU's";
+const char pl_message_staging_reason[] =
+	"messages of up to 8 KiB go through host memory on their way from or to a GPU's";
 
 static bool window_open(const struct pl_peer *peer)
 {

@@ -16,7 +16,11 @@
 #define LARGE ((size_t)24 << 20)
 
 static const struct setting setting = {
-	.name = "gpu", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .streams = 2,
+	.name = "gpu",
+	.fabric = "tcp",
+	.host = "127.0.0.1",
+	.progress = PL_PROGRESS_THREAD,
+	.streams = 2,
 };
 
 /* The stand-in's own functions, or NULL with the real driver. */
@@ -181,8 +185,8 @@ static void dmabuf(void *kind)
 	address = gpu_allocate(1 << 20);
 	check_ok(pl_memory_attach(&memory, address + 5000, 100000, &error), &error);
 	fd = memory.ops->export_dmabuf(&memory, 3, 9000, &skew);
-	check(fd >= 0);
-	check_number(skew, ((uintptr_t)address + 5003) % 4096);
+	check_number(fd < 0 ? fd : 0, 0);
+	check_number((skew - ((uintptr_t)address + 5003)) % 4096, 0);
 	check_number(fstat(fd, &status), 0);
 	check(status.st_size >= 12288);
 	close(fd);

@@ -87,7 +87,8 @@ static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct c
 	if (!wanted && made->bytes)
 		place = kind == KIND_MANAGED
 				? mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0)
-				: mmap(NULL, made->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+				: mmap(NULL, made->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+				       0);
 	if (made->fd < 0 || !made->bytes || made->bytes == MAP_FAILED || place == MAP_FAILED) {
 		free(made);
 		return OUT_OF_MEMORY;
@@ -174,7 +175,8 @@ API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties,
 	return SUCCESS;
 }
 
-API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted, uint64_t flags)
+API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
+				 uint64_t flags)
 {
 	void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 

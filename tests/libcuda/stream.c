@@ -46,8 +46,8 @@ static bool set(CUdeviceptr device, uint8_t value, size_t length)
 
 	memset(block, value, sizeof(block));
 	for (size_t done = 0; done < length; done += sizeof(block))
-		if (!standin_transfer(device + done, block, length - done < sizeof(block) ? length - done : sizeof(block),
-				      true))
+		if (!standin_transfer(device + done, block,
+				      length - done < sizeof(block) ? length - done : sizeof(block), true))
 			return false;
 	return true;
 }

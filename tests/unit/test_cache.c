@@ -228,7 +228,7 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ranges),	     cmocka_unit_test(test_identity), cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_ranges),       cmocka_unit_test(test_identity), cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_against_list), cmocka_unit_test(test_threads),
 	};
 

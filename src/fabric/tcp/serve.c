@@ -86,8 +86,9 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	 * fail half-way; so their end tells how it went.
 	 */
 	if (frame->length <= sizeof(piece->copy)) {
-		int rc = frame->length ? pl_memory_copy_out(memory, key->offset + frame->offset, piece->copy, frame->length)
-				       : 0;
+		int rc = frame->length
+				 ? pl_memory_copy_out(memory, key->offset + frame->offset, piece->copy, frame->length)
+				 : 0;
 
 		if (rc < 0) {
 			lane->serving--;

@@ -64,10 +64,9 @@ static void refuse_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_
 	piece->key = NULL;
 	piece->payload = NULL;
 	piece->length = 0;
-	piece->frame = (struct pl_frame){ .type = PL_FRAME_FAIL,
-					  .flags = PL_FRAME_READ,
-					  .cookie = piece->frame.cookie,
-					  .offset = status };
+	piece->frame = (struct pl_frame){
+		.type = PL_FRAME_FAIL, .flags = PL_FRAME_READ, .cookie = piece->frame.cookie, .offset = status
+	};
 	tcp_queue(lane, piece);
 }
 

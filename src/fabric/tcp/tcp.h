@@ -51,9 +51,9 @@ struct tcp_piece {
 	bool built;                     /* header is fixed: it may have been sent */
 	bool fragile;                   /* only the kernel may touch the payload */
 	enum pl_wire_status broken;     /* DATA: why the bytes are not the ones asked for */
-	struct pl_slot *slot; /* what the payload is in; NULL: nothing to give back */
-	bool ready;           /* the payload is there */
-	int failure;          /* or why it is not */
+	struct pl_slot *slot;           /* what the payload is in; NULL: nothing to give back */
+	bool ready;                     /* the payload is there */
+	int failure;                    /* or why it is not */
 	struct {
 		struct tcp_lane *lane;
 		struct pl_memory *memory;

@@ -135,7 +135,9 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 		break;
 	}
 	}
-	if (element->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME))
+	/* The processor copies these bytes: not where it cannot reach them. */
+	if (element->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME) &&
+	    (buffer || !work->region || !pl_memory_staged(&work->region->memory)))
 		request->send_flags |= IBV_SEND_INLINE;
 }
 

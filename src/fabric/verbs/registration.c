@@ -14,6 +14,7 @@ struct verbs_registration {
 	const struct pl_allocator *allocator;
 	struct ibv_mr *mr; /* NULL: it cannot be registered, and why */
 	int failure;
+	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
 	unsigned access;
 };
 
@@ -34,8 +35,8 @@ static struct verbs_registration *find(const struct pl_list *list, const struct 
 }
 
 /* Adds a device's registration to a list: 0 or a negative errno. */
-static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, void *address,
-		size_t length, unsigned access, struct verbs_registration **result)
+static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
+		size_t offset, size_t length, unsigned access, struct verbs_registration **result)
 {
 	const struct verbs_library *library = state->library;
 	const struct pl_allocator *allocator = &state->context->allocator;
@@ -50,7 +51,12 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 		.allocator = allocator,
 		.access = access,
 	};
-	registration->failure = verbs_reg_mr(library, device->pd, address, length, access, &registration->mr);
+	if (pl_memory_staged(memory))
+		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
+								&registration->mr, &registration->reason);
+	else
+		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
+						     access, &registration->mr);
 	pl_list_append(list, &registration->base.link);
 	return registration->failure;
 }
@@ -73,11 +79,11 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	*result = find(list, device);
 	if (*result)
 		return (*result)->failure;
-	rc = make(state, device, list, memory->address, memory->length, access | IBV_ACCESS_LOCAL_WRITE, result);
+	rc = make(state, device, list, memory, 0, memory->length, access | IBV_ACCESS_LOCAL_WRITE, result);
 	/* Memory that cannot be written can still be sent from. */
-	if (rc == -EFAULT) {
+	if (rc == -EFAULT && !pl_memory_staged(memory)) {
 		forget(*result);
-		rc = make(state, device, list, memory->address, memory->length, access, result);
+		rc = make(state, device, list, memory, 0, memory->length, access, result);
 	}
 	if (rc == -ENOMEM && *result)
 		forget(*result);
@@ -108,6 +114,18 @@ int verbs_local_key(struct verbs_state *state, struct verbs_device *device, stru
 	return rc;
 }
 
+const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region)
+{
+	struct verbs_registration *registration;
+	const char *reason;
+
+	pthread_mutex_lock(&state->context->grant_lock);
+	registration = find(&region->registrations, device);
+	reason = registration ? registration->reason : NULL;
+	pthread_mutex_unlock(&state->context->grant_lock);
+	return reason;
+}
+
 /*
  * Relaxed ordering: the bytes of a write may become visible in any order, but before its completion and
  * before whatever is sent later, as these are ordered strictly (PCI Express Base Specification, 2.4.1:
@@ -130,12 +148,12 @@ static unsigned access_of(unsigned rights)
 static int export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		     const struct pl_key *key, uint32_t *rkey)
 {
-	uint8_t *address = (uint8_t *)key->memory->address + key->offset;
 	struct verbs_registration *registration = find(list, device);
 	int rc = 0;
 
 	if (!registration)
-		rc = make(state, device, list, address, key->length, access_of(key->rights), &registration);
+		rc = make(state, device, list, key->memory, key->offset, key->length, access_of(key->rights),
+			  &registration);
 	if (rc == 0)
 		*rkey = registration->mr->rkey;
 	else if (registration)

@@ -367,6 +367,11 @@ void verbs_spare_drop(struct verbs_endpoint *endpoint);
  */
 int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
 		    uint32_t *lkey);
+/* Why the device does not reach a region's memory, as far as it was tried; NULL: there is nothing special to say. */
+const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
+/* device_memory.c: registers memory that the processor does not reach. 0, or negative, and why (static storage). */
+int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
+			    size_t offset, size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 /* Whether a rail's device at the other end has a key for the memory, and the key. */

@@ -98,6 +98,7 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 		       const struct pl_segment *segment, struct local *local)
 {
 	bool written = operation->receipt.kind == PL_KIND_READ;
+	const char *refusal;
 	int rc = 0;
 
 	*local = (struct local){ .chunk = VERBS_CHUNK };
@@ -106,7 +107,10 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 				     &local->lkey);
 	if (rc == 0)
 		return;
-	atomic_store(&operation->staged_reason, rc == -ENOMEM ? reason_locked : reason_refused);
+	refusal = verbs_local_refusal(endpoint->state, endpoint->rails[0].device, segment->region);
+	if (!refusal)
+		refusal = rc == -ENOMEM ? reason_locked : reason_refused;
+	atomic_store(&operation->staged_reason, refusal);
 	local->staged = true;
 	local->chunk = VERBS_STAGE;
 }

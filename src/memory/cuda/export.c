@@ -4,8 +4,21 @@
 
 #include "memory/cuda/cuda.h"
 
+static CUresult export_range(const struct cuda_driver *driver, CUdeviceptr begin, size_t length, int *fd)
+{
+	CUresult result = driver->cuMemGetHandleForAddressRange(fd, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+								CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_PCIE);
+
+	if (result == CUDA_SUCCESS)
+		return result;
+	return driver->cuMemGetHandleForAddressRange(fd, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+}
+
+/* What a range's ends are rounded to: the host's pages; where that is not accepted, the GPU's of both sizes. */
+static const CUdeviceptr roundings[] = { 4096, 65536, 2097152 };
+
 /*
- * Whole pages of the host; what lies next to the range comes along, so whoever grants access to it must
+ * Whole pages; what lies next to the range comes along, so whoever grants access to it must
  * give bounds of its own.  Where the driver can map by PCI Express (on systems where that is a choice), that
  * is what a card wants.
  */
@@ -13,9 +26,7 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
 {
 	const struct cuda_place *place = cuda_memory_of(memory)->place;
 	const struct cuda_driver *driver = place->driver;
-	const CUdeviceptr mask = (CUdeviceptr)sysconf(_SC_PAGESIZE) - 1;
-	CUdeviceptr begin = cuda_address(memory, offset) & ~mask;
-	CUdeviceptr end = (cuda_address(memory, offset) + length + mask) & ~mask;
+	CUdeviceptr first = cuda_address(memory, offset), begin = first;
 	CUresult result;
 	int fd = -1;
 
@@ -24,15 +35,17 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
 	result = cuda_enter(place);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	result = driver->cuMemGetHandleForAddressRange(&fd, begin, end - begin, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-						       CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_PCIE);
-	if (result != CUDA_SUCCESS)
-		result = driver->cuMemGetHandleForAddressRange(&fd, begin, end - begin,
-							       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	result = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(roundings) && result == CUDA_ERROR_INVALID_VALUE; i++) {
+		CUdeviceptr mask = PL_MAX(roundings[i], (CUdeviceptr)sysconf(_SC_PAGESIZE)) - 1;
+
+		begin = first & ~mask;
+		result = export_range(driver, begin, ((first + length + mask) & ~mask) - begin, &fd);
+	}
 	cuda_leave(place);
 	if (result != CUDA_SUCCESS)
 		return cuda_errno(result);
-	*skew = cuda_address(memory, offset) - begin;
+	*skew = first - begin;
 	return fd;
 }
 

@@ -73,8 +73,8 @@ static int walk(const struct cuda_driver *driver, const void *address, size_t le
 
 	for (unsigned i = 0; i < SEGMENTS_MAX; i++) {
 		if (!ask(driver, at, &answer) || answer.type != CU_MEMORYTYPE_DEVICE ||
-		    answer.ordinal != pointer->ordinal ||
-		    range_of(driver, &answer, at, &base, &size) != CUDA_SUCCESS || base + size <= at)
+		    answer.ordinal != pointer->ordinal || range_of(driver, &answer, at, &base, &size) != CUDA_SUCCESS ||
+		    base + size <= at)
 			return refuse_hole(address, length, (size_t)(at - begin), error);
 		pointer->segments = i + 1;
 		if (base + size - begin >= length)
