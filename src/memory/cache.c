@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ranges in order of their first byte, in chunks of a few hundred: a search touches the chunks' first bytes, which
+ * Ranges in order of their first byte, in chunks of a few dozen: a search touches the chunks' first bytes, which
  * the processor has in its cache, and then one chunk.  Ranges may overlap; each chunk knows how far its ranges
  * reach, so that a range that begins long before is found, too.
  */
 #include "memory/cache.h"
 
-#define CHUNK_MAX 256u
+#define CHUNK_MAX 32u
 
 struct chunk {
 	unsigned count;
