@@ -167,7 +167,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->options.fabric = NULL;
 	context->options.devices = NULL;
 	init_lists(context);
-	pl_pool_open(&context->pool, &context->allocator, context->options.staging_bytes);
+	pl_slots_open(&context->slot_pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);
 	rc = pl_fabrics_choose(context, options.fabric, error);
 	if (rc == 0)
@@ -301,7 +301,7 @@ void pl_close(struct pl_context *context)
 		pl_copier_close(context->copiers[i]);
 		pl_engine_close(context->engines[i]);
 	}
-	pl_pool_close(&context->pool);
+	pl_slots_close(&context->slot_pool);
 	if (context->event_fd >= 0)
 		close(context->event_fd);
 	if (context->poll_fd >= 0 && context->poll_fd != context->event_fd)

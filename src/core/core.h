@@ -51,7 +51,7 @@ struct pl_context {
 	struct pl_copier *copiers[PL_ENGINES_MAX]; /* of engines that needed one; the engine's lock */
 	unsigned engine_count;
 	atomic_uint next_engine;
-	struct pl_pool pool; /* of locked memory, for bytes that sockets and cards do not reach */
+	struct pl_slots slot_pool; /* of locked memory, for bytes that sockets and cards do not reach */
 	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* those to choose from, the best first */
 	unsigned fabric_count;
 	pthread_mutex_t fabric_lock;         /* making the states */

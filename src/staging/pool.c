@@ -16,7 +16,7 @@ struct block {
 	struct pl_slot slots[PL_SLOT_BLOCK];
 };
 
-void pl_pool_open(struct pl_pool *pool, const struct pl_allocator *allocator, size_t limit)
+void pl_slots_open(struct pl_slots *pool, const struct pl_allocator *allocator, size_t limit)
 {
 	pool->allocator = allocator;
 	pool->limit = limit;
@@ -25,7 +25,7 @@ void pl_pool_open(struct pl_pool *pool, const struct pl_allocator *allocator, si
 	pl_list_init(&pool->free);
 }
 
-void pl_pool_close(struct pl_pool *pool)
+void pl_slots_close(struct pl_slots *pool)
 {
 	while (!pl_list_empty(&pool->blocks)) {
 		struct block *block = pl_list_first(&pool->blocks, struct block, link);
@@ -56,7 +56,7 @@ static void *map_near(int node)
 }
 
 /* Locks a further block; false if there is none to be had. pool->lock */
-static bool grow(struct pl_pool *pool, const struct pl_memory *memory)
+static bool grow(struct pl_slots *pool, const struct pl_memory *memory)
 {
 	struct block *block;
 
@@ -89,7 +89,7 @@ static bool grow(struct pl_pool *pool, const struct pl_memory *memory)
 }
 
 /* The last one used is still in the processor's cache, so it is the first to be used again. */
-static struct pl_slot *find(const struct pl_pool *pool, int node)
+static struct pl_slot *find(const struct pl_slots *pool, int node)
 {
 	pl_list_for_each(at, &pool->free) {
 		struct pl_slot *slot = pl_list_entry(at, struct pl_slot, link);
@@ -100,7 +100,7 @@ static struct pl_slot *find(const struct pl_pool *pool, int node)
 	return NULL;
 }
 
-static struct pl_slot *ordinary(struct pl_pool *pool)
+static struct pl_slot *ordinary(struct pl_slots *pool)
 {
 	struct pl_slot *slot = pl_alloc(pool->allocator, sizeof(*slot) + PL_SLOT_SIZE);
 
@@ -111,7 +111,7 @@ static struct pl_slot *ordinary(struct pl_pool *pool)
 	return slot;
 }
 
-struct pl_slot *pl_pool_take(struct pl_pool *pool, const struct pl_memory *memory)
+struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *memory)
 {
 	struct pl_slot *slot;
 
@@ -127,7 +127,7 @@ struct pl_slot *pl_pool_take(struct pl_pool *pool, const struct pl_memory *memor
 	return slot ? slot : ordinary(pool);
 }
 
-void pl_pool_give(struct pl_pool *pool, struct pl_slot *slot)
+void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot)
 {
 	if (!slot)
 		return;
@@ -140,7 +140,7 @@ void pl_pool_give(struct pl_pool *pool, struct pl_slot *slot)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-size_t pl_pool_locked(struct pl_pool *pool)
+size_t pl_slots_locked(struct pl_slots *pool)
 {
 	size_t used;
 

@@ -22,7 +22,7 @@ struct pl_slot {
 };
 
 /* A context's. */
-struct pl_pool {
+struct pl_slots {
 	const struct pl_allocator *allocator;
 	pthread_mutex_t lock;
 	struct pl_list blocks, free;
@@ -30,13 +30,13 @@ struct pl_pool {
 	uint64_t retry;     /* locking failed: not again before */
 };
 
-void pl_pool_open(struct pl_pool *pool, const struct pl_allocator *allocator, size_t limit);
+void pl_slots_open(struct pl_slots *pool, const struct pl_allocator *allocator, size_t limit);
 /* All slots have been given back. */
-void pl_pool_close(struct pl_pool *pool);
+void pl_slots_close(struct pl_slots *pool);
 /* A slot for memory's bytes, near its device if there is one; an ordinary one if none can be locked; NULL: no memory. */
-struct pl_slot *pl_pool_take(struct pl_pool *pool, const struct pl_memory *memory);
-void pl_pool_give(struct pl_pool *pool, struct pl_slot *slot);
-size_t pl_pool_locked(struct pl_pool *pool);
+struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *memory);
+void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot);
+size_t pl_slots_locked(struct pl_slots *pool);
 
 /* A copy under way.  Embedded in its owner, which must live until done() was called, under the engine's lock. */
 struct pl_copy {

@@ -30,9 +30,9 @@ static struct pl_copier *copier_of(const struct tcp_lane *lane)
 	return pl_context_copier(lane->endpoint->context, lane->engine);
 }
 
-static struct pl_pool *pool_of(const struct tcp_lane *lane)
+static struct pl_slots *pool_of(const struct tcp_lane *lane)
 {
-	return &lane->endpoint->context->pool;
+	return &lane->endpoint->context->slot_pool;
 }
 
 static void fail_copy(struct pl_operation *operation, const char *id, const char *fact)
@@ -50,7 +50,7 @@ void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	if (!piece->slot)
 		return;
-	pl_pool_give(pool_of(lane), piece->slot);
+	pl_slots_give(pool_of(lane), piece->slot);
 	piece->slot = NULL;
 	lane->slots--;
 }
@@ -121,7 +121,7 @@ static bool begin_first(struct tcp_lane *lane)
 		return true;
 	}
 	copier = copier_of(lane);
-	piece->slot = copier ? pl_pool_take(pool_of(lane), piece->staging.memory) : NULL;
+	piece->slot = copier ? pl_slots_take(pool_of(lane), piece->staging.memory) : NULL;
 	if (!piece->slot)
 		return false;
 	lane->slots++;
@@ -205,7 +205,7 @@ static void landing_free(struct tcp_landing *landing)
 	struct tcp_lane *lane = landing->lane;
 
 	pl_list_remove(&landing->link);
-	pl_pool_give(pool_of(lane), landing->slot);
+	pl_slots_give(pool_of(lane), landing->slot);
 	pl_key_release(lane->endpoint->base.peer, landing->key);
 	pl_free(lane->engine->allocator, landing);
 }
@@ -290,7 +290,7 @@ int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offse
 	landing = copier ? landing_new(lane) : NULL;
 	if (!landing)
 		return -ENOMEM;
-	landing->slot = pl_pool_take(pool_of(lane), memory);
+	landing->slot = pl_slots_take(pool_of(lane), memory);
 	if (!landing->slot) {
 		landing_free(landing);
 		return -ENOMEM;
