@@ -15,7 +15,7 @@ failed=0
 
 rate()
 {
-	timeout 120 ./peerlane bench --progress thread --duration 1 --repeat 5 --json "$@" 2>/dev/null |
+	timeout 120 ./peerlane bench --fabric tcp --progress thread --duration 1 --repeat 5 --json "$@" 2>/dev/null |
 		python3 -c 'import json, sys; print(json.load(sys.stdin)["results"][0]["bytes_per_second"] / 1e9)'
 }
 
@@ -62,8 +62,8 @@ for size in 64K 1M 16M; do
 done
 echo
 echo "Latency, 8 bytes sent, one way"
-timeout 60 ./peerlane bench --latency --op send --size 8 --duration 1 | tail -2
-timeout 60 ./peerlane bench --latency --op send --size 8 --duration 1 --memory cuda | tail -1
+timeout 60 ./peerlane bench --fabric tcp --latency --op send --size 8 --duration 1 | tail -2
+timeout 60 ./peerlane bench --fabric tcp --latency --op send --size 8 --duration 1 --memory cuda | tail -1
 
 if python3 -c 'import torch' 2>/dev/null; then
 	echo
