@@ -49,6 +49,7 @@ static int protocol_error(struct bench_end *end, const char *fact)
 int bench_end_open(struct bench_end *end, const struct bench_options *options, struct pl_error *error)
 {
 	bool manual = options->manual;
+	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
 	sigset_t set;
 	int rc;
 
@@ -60,6 +61,9 @@ int bench_end_open(struct bench_end *end, const struct bench_options *options, s
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	end->manual = manual;
 	end->memory = options->memory;
+	/* Loads the driver, so that the library knows what is to come when it chooses the fabric. */
+	if (strcmp(end->memory, "host"))
+		pl_gpu_query(0, &gpu, NULL);
 	end->timeout = options->common.timeout ? options->common.timeout : 30 * CLI_NS_PER_S;
 	rc = cli_open(&end->context, &options->common, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
 	if (rc == 0 && !manual) {

@@ -46,7 +46,7 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 	/* Not every fabric can. */
 	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
-	if (hello->capabilities % 256 < PL_APART_END)
+	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_APART_END)
 		peer->apart = (enum pl_apart)(hello->capabilities % 256);
 	*offer = pl_fabrics_take(peer, hello, error);
 	if (!*offer)

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "memory/memory.h"
-
 #include <stdlib.h>
+
+#include "memory/cuda/driver.h"
+#include "memory/memory.h"
 
 /* Asked in this order: a device's memory is also mapped, so host comes last. */
 static const struct pl_memory_ops *const backends[] = {
 	&pl_cuda_memory,
 	&pl_host_memory,
 };
+
+bool pl_memory_devices(void)
+{
+	return cuda_driver_loaded();
+}
 
 int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error)
 {

@@ -10,6 +10,8 @@
 extern const struct pl_memory_ops pl_host_memory;
 extern const struct pl_memory_ops pl_cuda_memory;
 
+/* Whether this process has loaded the driver of devices that have memory of their own. */
+bool pl_memory_devices(void);
 /* Finds out what kind of memory it is, and attaches it. */
 int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error);
 /* Allocates memory of a kind: "host", "cuda:1". */

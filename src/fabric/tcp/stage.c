@@ -271,9 +271,14 @@ static void copied_in(struct pl_copy *copy, int status)
 	if (status < 0)
 		landing->refusal = PL_WIRE_MEMORY;
 	place_in_order(lane);
-	/* Within receiving, what was received together is acknowledged together. */
-	if (lane->state == TCP_LANE_UP && !lane->receiving)
+	/*
+	 * Within receiving, what was received together is acknowledged together.  Else nobody else comes
+	 * by: refusals that were queued just now do the acknowledging, so they must go out, too.
+	 */
+	if (lane->state == TCP_LANE_UP && !lane->receiving) {
 		tcp_lane_ack(lane);
+		tcp_lane_flush(lane);
+	}
 }
 
 int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole)
