@@ -204,6 +204,8 @@ API CUresult cuCtxDestroy_v2(struct context *context)
 	pthread_mutex_lock(&standin_lock);
 	context->references = 0;
 	pthread_mutex_unlock(&standin_lock);
+	/* A context's events go with it. */
+	standin_forget_events(context);
 	if (depth && stack[depth - 1] == context)
 		depth--;
 	return SUCCESS;

@@ -70,6 +70,7 @@ API unsigned standin_depth(void);
 CUresult standin_failure(const char *call);
 /* The current context, or NULL. (context.c) */
 struct context *standin_current(void);
+void standin_forget_events(struct context *context);
 
 /* Under the lock. (memory.c) */
 struct allocation *standin_find(CUdeviceptr address, size_t length);

@@ -9,6 +9,8 @@
 struct event {
 	uint64_t recorded, reached; /* calls of cuEventRecord; those that the stream came to */
 	CUresult result;
+	struct context *context;
+	struct event *next, **link; /* among all there are */
 };
 
 struct job {
@@ -29,6 +31,7 @@ struct stream {
 	CUresult failed; /* of copies since it was last asked */
 };
 
+static struct event *events;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned delay;
@@ -208,19 +211,57 @@ API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length,
 	return add(stream, (struct job){ .device = to, .length = length, .set = true, .value = value });
 }
 
-API CUresult cuEventCreate(struct event **event, unsigned flags)
+API CUresult cuEventCreate(struct event **result, unsigned flags)
 {
+	struct event *event;
+
 	(void)flags;
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	*event = calloc(1, sizeof(**event));
-	return *event ? SUCCESS : OUT_OF_MEMORY;
+	event = *result = calloc(1, sizeof(*event));
+	if (!event)
+		return OUT_OF_MEMORY;
+	event->context = standin_current();
+	pthread_mutex_lock(&lock);
+	event->next = events;
+	event->link = &events;
+	if (events)
+		events->link = &event->next;
+	events = event;
+	pthread_mutex_unlock(&lock);
+	return SUCCESS;
+}
+
+/* With the lock held. */
+static void forget(struct event *event)
+{
+	*event->link = event->next;
+	if (event->next)
+		event->next->link = event->link;
+	free(event);
 }
 
 API CUresult cuEventDestroy_v2(struct event *event)
 {
-	free(event);
+	pthread_mutex_lock(&lock);
+	forget(event);
+	pthread_mutex_unlock(&lock);
 	return SUCCESS;
+}
+
+void standin_forget_events(struct context *context)
+{
+	struct event *next;
+
+	pthread_mutex_lock(&lock);
+	for (struct event *event = events; event; event = next) {
+		while (event->context == context && event->reached != event->recorded)
+			pthread_cond_wait(&changed, &lock);
+		next = event->next;
+		if (event->context == context)
+			forget(event);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 API CUresult cuEventRecord(struct event *event, struct stream *stream)
