@@ -8,7 +8,9 @@
 #define GROUP "Access"
 #define ENOUGH_MEMLOCK (64ll << 20)
 #define LIMITS_FILE "/etc/security/limits.d/90-peerlane.conf"
-#define HUGE_ENOUGH (64ll << 20)
+/* In KiB: what is enough for staging, and more than any page has. */
+#define HUGE_ENOUGH (64ll << 10)
+#define PAGE_MOST (1ll << 40)
 
 static void judge_node(const struct pl_check_machine *machine, const struct check_device *device,
 		       struct pl_check_result *result)
@@ -147,7 +149,7 @@ static bool stages(const struct pl_check_machine *machine)
 
 static void probe_huge(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
-	long long total = -1, unused = -1, size = 0;
+	long long total = -1, unused = -1, size = 0, enough;
 	char text[4096], *at;
 
 	if (check_text(machine, text, "proc/meminfo") < 0) {
@@ -159,15 +161,17 @@ static void probe_huge(const struct pl_check_machine *machine, struct pl_check_r
 	if ((at = strstr(text, "HugePages_Free:")))
 		unused = strtoll(at + 15, NULL, 10);
 	if ((at = strstr(text, "Hugepagesize:")))
-		size = strtoll(at + 13, NULL, 10) << 10;
-	if (total < 0 || unused < 0 || size <= 0 || total > INT64_MAX / size)
+		size = strtoll(at + 13, NULL, 10);
+	if (total < 0 || unused < 0 || size <= 0 || size > PAGE_MOST) {
 		pl_check_unknown(result, NULL, "grep Huge /proc/meminfo", "the kernel has no huge pages");
-	else if (unused * size >= HUGE_ENOUGH)
-		pl_check_note(result, PL_CHECK_OK, NULL, "%lld pages of %lld KiB, %lld free", total, size >> 10,
-			      unused);
+		return;
+	}
+	enough = (HUGE_ENOUGH + size - 1) / size;
+	if (unused >= enough)
+		pl_check_note(result, PL_CHECK_OK, NULL, "%lld pages of %lld KiB, %lld free", total, size, unused);
 	else
 		pl_check_note(result, stages(machine) ? PL_CHECK_WARN : PL_CHECK_OK, NULL,
-			      "%lld pages of %lld KiB, %lld free%s", total, size >> 10, unused,
+			      "%lld pages of %lld KiB, %lld free%s", total, size, unused,
 			      stages(machine) ? ": less than 64 MiB for staging" : ", and nothing needs to be staged");
 }
 
