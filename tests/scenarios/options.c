@@ -122,7 +122,9 @@ static void regions(struct scenario_environment *environment)
 	struct pl_region *region = NULL;
 	struct pl_error error;
 	uint8_t bytes[64] = { 0 };
-	void *gone = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* Where nothing else is put meanwhile: what looks for room of its own (ThreadSanitizer, dlopen) begins high up. */
+	void *gone = mmap((void *)0x20000000, 1 << 20, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
 	check(gone != MAP_FAILED);
 	munmap(gone, 1 << 20);
