@@ -150,13 +150,25 @@ static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_m
 	return 0;
 }
 
+/*
+ * A word is stored once.  memcpy(3) may store one twice, and undo what another process, which saw it
+ * arrive, has put there meanwhile.
+ */
+static void copy(void *to, const void *from, size_t length)
+{
+	if (length == sizeof(uint64_t))
+		memcpy(to, from, sizeof(uint64_t));
+	else
+		memcpy(to, from, length);
+}
+
 static int host_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
 {
 	char *at = (char *)memory->address + offset;
 
 	if (memory->fragile)
 		return copy_by_kernel(at, (void *)from, length, true);
-	memcpy(at, from, length);
+	copy(at, from, length);
 	return 0;
 }
 
@@ -166,7 +178,7 @@ static int host_copy_out(struct pl_memory *memory, size_t offset, void *to, size
 
 	if (memory->fragile)
 		return copy_by_kernel(at, to, length, false);
-	memcpy(to, at, length);
+	copy(to, at, length);
 	return 0;
 }
 
