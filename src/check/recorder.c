@@ -153,22 +153,6 @@ static int recorder_open(struct pl_sysroot *root, const char *path, struct pl_sy
 	return pl_snapshot_root(recorder->snapshot)->ops->open(pl_snapshot_root(recorder->snapshot), path, file);
 }
 
-static int recorder_read(struct pl_sysroot_file *file, void *buffer, size_t size)
-{
-	size_t length = PL_MIN(file->length, size);
-
-	if (length)
-		memcpy(buffer, file->data, length);
-	file->data += length;
-	file->length -= length;
-	return (int)length;
-}
-
-static void recorder_shut(struct pl_sysroot_file *file)
-{
-	file->data = NULL;
-}
-
 static int recorder_list(struct pl_sysroot *root, const char *path, struct pl_sysroot_list *list)
 {
 	struct recorder *recorder = of_root(root);
@@ -199,8 +183,8 @@ static const struct pl_sysroot_ops ops = {
 	.kind = recorder_kind,
 	.link = recorder_link,
 	.open = recorder_open,
-	.read = recorder_read,
-	.shut = recorder_shut,
+	.read = pl_snapshot_read,
+	.shut = pl_snapshot_shut,
 	.list = recorder_list,
 	.close = recorder_close,
 };

@@ -74,7 +74,7 @@ static int snapshot_open(struct pl_sysroot *root, const char *path, struct pl_sy
 	return 0;
 }
 
-static int snapshot_read(struct pl_sysroot_file *file, void *buffer, size_t size)
+int pl_snapshot_read(struct pl_sysroot_file *file, void *buffer, size_t size)
 {
 	size_t length = PL_MIN(file->length, size);
 
@@ -85,7 +85,7 @@ static int snapshot_read(struct pl_sysroot_file *file, void *buffer, size_t size
 	return (int)length;
 }
 
-static void snapshot_shut(struct pl_sysroot_file *file)
+void pl_snapshot_shut(struct pl_sysroot_file *file)
 {
 	file->data = NULL;
 }
@@ -117,8 +117,8 @@ static const struct pl_sysroot_ops ops = {
 	.kind = snapshot_kind,
 	.link = snapshot_link,
 	.open = snapshot_open,
-	.read = snapshot_read,
-	.shut = snapshot_shut,
+	.read = pl_snapshot_read,
+	.shut = pl_snapshot_shut,
 	.list = snapshot_list,
 	.close = snapshot_close,
 };

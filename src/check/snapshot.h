@@ -40,6 +40,10 @@ size_t pl_snapshot_count(const struct pl_snapshot *snapshot);
 /* A root that reads from it; closing the root frees the snapshot. */
 struct pl_sysroot *pl_snapshot_root(struct pl_snapshot *snapshot);
 
+/* Of files that such a root opened, whichever root gave them out. */
+int pl_snapshot_read(struct pl_sysroot_file *file, void *buffer, size_t size);
+void pl_snapshot_shut(struct pl_sysroot_file *file);
+
 /* A root that reads from `inner` and puts all that was read into the snapshot; it owns neither.  NULL without memory. */
 struct pl_sysroot *pl_snapshot_recorder(struct pl_snapshot *snapshot, struct pl_sysroot *inner);
 
