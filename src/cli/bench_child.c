@@ -44,7 +44,8 @@ static int make_key(struct bench_child *child, struct bench_options *options, st
 static void become_server(const struct bench_options *options, int announce, pid_t parent)
 {
 	const struct cli_options *common = &options->common;
-	char number[16], streams[16], rails[16], timeout[32];
+	struct cli_connection_arguments connection;
+	char number[16], timeout[32];
 	const char *arguments[24] = { "peerlane", "bench", "--server", "--once", "--quiet", "--announce", number };
 	size_t count = 7;
 	sigset_t none;
@@ -56,32 +57,11 @@ static void become_server(const struct bench_options *options, int announce, pid
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	snprintf(number, sizeof(number), "%d", announce);
-	snprintf(streams, sizeof(streams), "%u", common->streams);
-	snprintf(rails, sizeof(rails), "%u", common->rails);
 	snprintf(timeout, sizeof(timeout), "%.9f", (double)common->timeout / 1e9);
 	arguments[count++] = options->manual ? "--progress=manual" : "--progress=thread";
-	if (common->key_file) {
-		arguments[count++] = "--key";
-		arguments[count++] = common->key_file;
-	}
-	if (common->encrypt)
-		arguments[count++] = "--encrypt";
-	if (common->fabric) {
-		arguments[count++] = "--fabric";
-		arguments[count++] = common->fabric;
-	}
-	if (common->streams) {
-		arguments[count++] = "--streams";
-		arguments[count++] = streams;
-	}
-	if (common->rails) {
-		arguments[count++] = "--rails";
-		arguments[count++] = rails;
-	}
-	if (common->devices) {
-		arguments[count++] = "--device";
-		arguments[count++] = common->devices;
-	}
+	cli_connection_arguments(common, &connection);
+	for (size_t i = 0; i < connection.count; i++)
+		arguments[count++] = connection.list[i];
 	if (common->timeout) {
 		arguments[count++] = "--timeout";
 		arguments[count++] = timeout;

@@ -47,7 +47,7 @@ struct cli_options {
 	const char *devices;  /* NULL: all */
 	unsigned streams;     /* 0: the library's default; so are rails */
 	unsigned rails;
-	uint64_t timeout;     /* nanoseconds; 0: the library's defaults */
+	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
 	bool encrypt, insecure, json, quiet;
 };
 
@@ -67,6 +67,15 @@ void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 /* Opens a context as the options say; reads the key file. */
 int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
 	     struct pl_error *error);
+
+/* What these options say of the connection, for another process of the command.  `options` must outlive it. */
+struct cli_connection_arguments {
+	const char *list[11];
+	size_t count;
+	char streams[12], rails[12];
+};
+
+void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments);
 
 /* Copies an address, with the default port if it has none. -EINVAL if it is too long. */
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error);

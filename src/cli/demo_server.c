@@ -41,13 +41,12 @@ static int make_key(struct demo_server *server, struct pl_error *error)
 }
 
 /* The child's arguments; the strings are the caller's. */
-static char **make_arguments(const struct cli_options *options, const struct demo_files *files, char *memory,
-			     char *streams, char *rails)
+static char **make_arguments(const struct demo_files *files, char *memory,
+			     const struct cli_connection_arguments *connection)
 {
 	char **arguments = calloc(OPTIONS_MAX + files->count + 1, sizeof(*arguments));
 	const char *fixed[] = {
-		"peerlane",   "serve",    "127.0.0.1:0", "--quiet", "--writable",      "--for",
-		LIFE_SECONDS, "--memory", memory,        "--key",   options->key_file,
+		"peerlane", "serve", "127.0.0.1:0", "--quiet", "--writable", "--for", LIFE_SECONDS, "--memory", memory,
 	};
 	size_t count = 0;
 
@@ -55,24 +54,8 @@ static char **make_arguments(const struct cli_options *options, const struct dem
 		return NULL;
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(fixed); i++)
 		arguments[count++] = (char *)(uintptr_t)fixed[i];
-	if (options->encrypt)
-		arguments[count++] = (char *)(uintptr_t) "--encrypt";
-	if (options->streams) {
-		arguments[count++] = (char *)(uintptr_t) "--streams";
-		arguments[count++] = streams;
-	}
-	if (options->rails) {
-		arguments[count++] = (char *)(uintptr_t) "--rails";
-		arguments[count++] = rails;
-	}
-	if (options->devices) {
-		arguments[count++] = (char *)(uintptr_t) "--device";
-		arguments[count++] = (char *)(uintptr_t)options->devices;
-	}
-	if (options->fabric) {
-		arguments[count++] = (char *)(uintptr_t) "--fabric";
-		arguments[count++] = (char *)(uintptr_t)options->fabric;
-	}
+	for (size_t i = 0; i < connection->count; i++)
+		arguments[count++] = (char *)(uintptr_t)connection->list[i];
 	for (size_t i = 0; i < files->count; i++)
 		arguments[count++] = files->all[i].path;
 	return arguments;
@@ -92,14 +75,14 @@ static void become_server(int output, pid_t parent, char **arguments)
 static int spawn(struct demo_server *server, const struct cli_options *options, const struct demo_files *files,
 		 struct pl_error *error)
 {
-	char memory[64], streams[16], rails[16], **arguments;
+	struct cli_connection_arguments connection;
+	char memory[64], **arguments;
 	pid_t parent = getpid();
 	int output[2];
 
 	snprintf(memory, sizeof(memory), DEMO_MEMORY "=%llu", DEMO_SLOTS * DEMO_FRAME);
-	snprintf(streams, sizeof(streams), "%u", options->streams);
-	snprintf(rails, sizeof(rails), "%u", options->rails);
-	arguments = make_arguments(options, files, memory, streams, rails);
+	cli_connection_arguments(options, &connection);
+	arguments = make_arguments(files, memory, &connection);
 	if (!arguments)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	if (pipe2(output, O_CLOEXEC) < 0) {

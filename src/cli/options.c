@@ -198,6 +198,33 @@ out:
 	return rc;
 }
 
+static void pass(struct cli_connection_arguments *arguments, const char *option, const char *value)
+{
+	if (!value)
+		return;
+	arguments->list[arguments->count++] = option;
+	arguments->list[arguments->count++] = value;
+}
+
+/* The number as text; NULL for 0, which asks for the default. */
+static const char *number_or_none(unsigned number, char text[12])
+{
+	snprintf(text, 12, "%u", number);
+	return number ? text : NULL;
+}
+
+void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments)
+{
+	arguments->count = 0;
+	pass(arguments, "--key", options->key_file);
+	if (options->encrypt)
+		arguments->list[arguments->count++] = "--encrypt";
+	pass(arguments, "--fabric", options->fabric);
+	pass(arguments, "--streams", number_or_none(options->streams, arguments->streams));
+	pass(arguments, "--rails", number_or_none(options->rails, arguments->rails));
+	pass(arguments, "--device", options->devices);
+}
+
 /* Whether the text ends in a port.  A colon inside brackets, or one of several, belongs to an IPv6 address. */
 static bool has_port(const char *text)
 {
