@@ -46,7 +46,7 @@ static void become_server(const struct bench_options *options, int announce, pid
 	const struct cli_options *common = &options->common;
 	struct cli_connection_arguments connection;
 	char number[16], timeout[32];
-	const char *arguments[24] = { "peerlane", "bench", "--server", "--once", "--quiet", "--announce", number };
+	const char *arguments[32] = { "peerlane", "bench", "--server", "--once", "--quiet", "--announce", number };
 	size_t count = 7;
 	sigset_t none;
 
