@@ -4,36 +4,14 @@
  * rounds.  In a virtual machine this changes as the host moves virtual processors about, and with it
  * every latency between two processes, so figures are comparable only where it was the same.
  */
+#include "support.h"
+
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #define ROUNDS 2001u
 
 static _Alignas(128) atomic_uint word;
-
-static unsigned long now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (unsigned long)time.tv_sec * 1000000000ul + (unsigned long)time.tv_nsec;
-}
-
-static void go_to(int core)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(core, &set);
-	if (sched_setaffinity(0, sizeof(set), &set) < 0) {
-		perror("core_distance: sched_setaffinity");
-		exit(1);
-	}
-}
 
 static void pass(unsigned expected)
 {
@@ -44,7 +22,7 @@ static void pass(unsigned expected)
 
 static void *answer(void *core)
 {
-	go_to(*(int *)core);
+	stay_on_core(*(int *)core);
 	for (unsigned i = 0; i < ROUNDS; i++)
 		pass(2 * i + 1);
 	return NULL;
@@ -52,14 +30,14 @@ static void *answer(void *core)
 
 static int compare(const void *a, const void *b)
 {
-	unsigned long first = *(const unsigned long *)a, second = *(const unsigned long *)b;
+	uint64_t first = *(const uint64_t *)a, second = *(const uint64_t *)b;
 
 	return first < second ? -1 : first > second;
 }
 
 int main(int argc, char **argv)
 {
-	static unsigned long times[ROUNDS];
+	static uint64_t times[ROUNDS];
 	pthread_t thread;
 	int other;
 
@@ -68,19 +46,19 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	other = atoi(argv[2]);
-	go_to(atoi(argv[1]));
+	stay_on_core(atoi(argv[1]));
 	if (pthread_create(&thread, NULL, answer, &other))
 		return 1;
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		unsigned long before = now();
+		uint64_t before = now_ns();
 
 		pass(2 * i);
 		while (atomic_load_explicit(&word, memory_order_acquire) != 2 * i + 2)
 			;
-		times[i] = now() - before;
+		times[i] = now_ns() - before;
 	}
 	pthread_join(thread, NULL);
 	qsort(times, ROUNDS, sizeof(times[0]), compare);
-	printf("%lu\n", times[ROUNDS / 2]);
+	printf("%llu\n", (unsigned long long)times[ROUNDS / 2]);
 	return 0;
 }

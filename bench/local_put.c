@@ -39,16 +39,14 @@ struct end {
  */
 static void choose_core(bool first)
 {
-	cpu_set_t all, one;
+	cpu_set_t all;
 	int wanted = first ? 0 : 1;
 
 	if (sched_getaffinity(0, sizeof(all), &all) || CPU_COUNT(&all) < 2)
 		return;
-	CPU_ZERO(&one);
-	for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; core++)
+	for (int core = 0; core < CPU_SETSIZE && wanted >= 0; core++)
 		if (CPU_ISSET(core, &all) && wanted-- == 0)
-			CPU_SET(core, &one);
-	sched_setaffinity(0, sizeof(one), &one);
+			stay_on_core(core);
 }
 
 static void open_end(struct end *end)

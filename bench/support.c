@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -22,6 +23,16 @@ uint64_t processor_ns(void)
 
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
 	return (uint64_t)used.tv_sec * NS_PER_S + (uint64_t)used.tv_nsec;
+}
+
+void stay_on_core(int core)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(core, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) < 0)
+		give_up("sched_setaffinity", -errno, NULL);
 }
 
 static FILE *must_open(const char *path)

@@ -17,6 +17,9 @@ uint64_t now_ns(void);
 /* Processor time of this process so far. */
 uint64_t processor_ns(void);
 
+/* From here on the calling thread runs on this core only. */
+void stay_on_core(int core);
+
 /* Of this process, now. */
 long resident_bytes(void);
 unsigned open_descriptors(void);
