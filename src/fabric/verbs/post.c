@@ -230,9 +230,12 @@ static struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, const str
 static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work *work)
 {
 	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max), share;
-	unsigned up = verbs_rails_up(rail->endpoint);
+	unsigned up;
 
-	if (up < 2 || work->length < 2 * VERBS_SLICE)
+	if (work->length < 2 * VERBS_SLICE)
+		return PL_MIN(work->length, most);
+	up = verbs_rails_up(rail->endpoint);
+	if (up < 2)
 		return PL_MIN(work->length, most);
 	share = PL_MIN(PL_MAX(work->length / up, VERBS_SLICE), VERBS_SLICE_MAX);
 	share = PL_MIN(share, most);
