@@ -277,7 +277,7 @@ crossing_flaps() # SECONDS
 	end=$(($(date +%s) + $1))
 	until [ "$(date +%s)" -ge $end ]; do
 		link_down 0.2 && sleep 1 || return
-		ip link set "$other" down && sleep 0.2 && ip link set "$other" up && sleep 1 || return
+		(interface=$other && link_down 0.2) && sleep 1 || return
 	done
 }
 
