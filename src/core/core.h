@@ -381,6 +381,22 @@ struct pl_peer {
 	struct pl_error loss; /* why it is lost */
 };
 
+/*
+ * For going through a peer's operations while they end, or begin others: takes the first of `rest`, into
+ * which they were moved, back into the peer's list.  NULL: that was all.
+ */
+static inline struct pl_operation *pl_peer_operation_next(struct pl_peer *peer, struct pl_list *rest)
+{
+	struct pl_operation *operation;
+
+	if (pl_list_empty(rest))
+		return NULL;
+	operation = pl_list_first(rest, struct pl_operation, peer_link);
+	pl_list_remove(&operation->peer_link);
+	pl_list_append(&peer->operations, &operation->peer_link);
+	return operation;
+}
+
 struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error);
 /* The right to free a peer, given once; pl_close() and a failed opening may both want it. */
 bool pl_peer_claim(struct pl_peer *peer);

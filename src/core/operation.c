@@ -38,16 +38,13 @@ void pl_operations_expire(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, deadline);
 	uint64_t now = pl_now();
+	struct pl_operation *operation;
 	struct pl_list all;
 
 	/* What ends here may begin others: they come to the list, and set the timer, by themselves. */
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);
-	while (!pl_list_empty(&all)) {
-		struct pl_operation *operation = pl_list_first(&all, struct pl_operation, peer_link);
-
-		pl_list_remove(&operation->peer_link);
-		pl_list_append(&peer->operations, &operation->peer_link);
+	while ((operation = pl_peer_operation_next(peer, &all))) {
 		if (atomic_load(&operation->canceled))
 			continue;
 		/* Lost on the way: whoever did it did not find those that were in the list here. */

@@ -146,18 +146,14 @@ void pl_peer_fence_release(struct pl_peer *peer, struct pl_operation *done)
 
 static void stop_operations(struct pl_peer *peer, int status, const struct pl_error *error)
 {
+	struct pl_operation *operation;
 	struct pl_list all;
 
 	/* Those whose parts are elsewhere stay in the list a little longer. */
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);
-	while (!pl_list_empty(&all)) {
-		struct pl_operation *operation = pl_list_first(&all, struct pl_operation, peer_link);
-
-		pl_list_remove(&operation->peer_link);
-		pl_list_append(&peer->operations, &operation->peer_link);
+	while ((operation = pl_peer_operation_next(peer, &all)))
 		pl_operation_stop(operation, status, error);
-	}
 }
 
 void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
