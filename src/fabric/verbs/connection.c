@@ -60,6 +60,18 @@ static void dial_later(struct verbs_rail *rail)
 	pl_timer_set(home_of(rail), &rail->retry, pl_now() + PL_MIN(pause, most));
 }
 
+/*
+ * To give a connection up is to send a message about it.  Soft-RoCE with its link down then never makes
+ * one again, so that has to wait, in the hope that the port comes back.
+ */
+static bool must_wait(const struct verbs_rail *rail)
+{
+	const struct verbs_endpoint *endpoint = rail->endpoint;
+
+	return endpoint->opened && rail->id && rail->id->verbs && verbs_port_is_down(rail) &&
+	       !verbs_finished(endpoint) && !all_hopeless(endpoint);
+}
+
 /* This attempt came to nothing. */
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 {
@@ -68,6 +80,10 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	char object[PL_ADDRESS_FORMAT_MAX];
 	struct pl_error error;
 
+	if (must_wait(rail)) {
+		pl_timer_set(home_of(rail), &rail->retry, pl_now() + PORT_PAUSE);
+		return;
+	}
 	verbs_take_rest(rail);
 	verbs_pair_drop(rail);
 	rail->link = VERBS_DOWN;

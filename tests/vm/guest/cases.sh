@@ -290,6 +290,15 @@ put_card() # DEVICE INTERFACE COMMAND...
 	"$@" && add_device "$cable" "$device"
 }
 
+# New devices have new queue pairs for the connection manager, which get stuck.
+renew()
+{
+	for device in $(ls /sys/class/infiniband); do
+		cable=$(cat "/sys/class/infiniband/$device/parent") &&
+			rdma link delete "$device" && add_device "$cable" "$device" || return
+	done
+}
+
 over_rails() # COUNT COMMAND...: and all of them carried something
 {
 	rails=$1
