@@ -171,10 +171,19 @@ static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_m
  */
 static void copy(void *to, const void *from, size_t length)
 {
-	if (length == sizeof(uint64_t))
+	switch (length) {
+	case sizeof(uint64_t):
 		memcpy(to, from, sizeof(uint64_t));
-	else
+		break;
+	case sizeof(uint32_t):
+		memcpy(to, from, sizeof(uint32_t));
+		break;
+	case sizeof(uint16_t):
+		memcpy(to, from, sizeof(uint16_t));
+		break;
+	default:
 		memcpy(to, from, length);
+	}
 }
 
 static int host_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
