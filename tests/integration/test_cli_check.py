@@ -125,6 +125,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HPCX = 'opt/hpcx-2.18/ompi/lib/openmpi'
 MULTIARCH = 'usr/lib/x86_64-linux-gnu'
 
+# What a sandbox shows in place of addresses; and a BAR for which there was no room.
+HIDDEN = f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' * 13
+UNASSIGNED = (f'0x{1 << 40:016x} 0x{(1 << 40) + 0xffffff:016x} 0x{0x14220c:016x}\n'
+              f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' f'0x{0:016x} 0x{(128 << 30) - 1:016x} 0x{0x2014220c:016x}\n')
+
 # Row, machine, status, what is found (a regular expression).
 ROWS = [
     ('gpu-model', ideal, 'OK', 'can do GPUDirect RDMA'),
@@ -151,7 +156,11 @@ ROWS = [
     ('gpu-bar1', gpu_like(bar=256 << 20), 'WARN', 'only 256 MiB'),
     ('gpu-bar1', gpu_like(bar=64 << 30), 'WARN', 'not all of it'),
     ('gpu-bar1', gpu_like(bar=0), 'FAIL', 'no address'),
+    ('gpu-bar1', gpu_like(bar=64 << 30, device=0x20b2), 'WARN', '65536 MiB.*not all of it'),
+    ('gpu-bar1', old, 'OK', '32768 MiB'),
+    ('gpu-bar1', file(f'{GPU_FOLDER}/resource', UNASSIGNED), 'FAIL', 'no address'),
     ('gpu-bar1', remove(f'{GPU_FOLDER}/resource'), 'UNKNOWN', 'no address'),
+    ('gpu-bar1', file(f'{GPU_FOLDER}/resource', HIDDEN), 'UNKNOWN', 'no address'),
     ('driver-loaded', ideal, 'OK', 'driver 570.124.06, CUDA 12.8'),
     ('driver-loaded', lambda: gpu_like(driver=None, cuda=None)().remove('sys/module/nvidia', 'proc/driver'), 'FAIL',
      'not loaded'),
