@@ -6,6 +6,7 @@
 
 #define ATTRIBUTE_RDMA 116
 #define ATTRIBUTE_DMABUF 124
+#define CAPABILITY_KEPLER 30
 #define CAPABILITY_TURING 75
 
 bool check_has_nvidia(const struct pl_check_machine *machine)
@@ -79,7 +80,7 @@ enum pl_check_way check_gpu_capable(const struct pl_check_machine *machine, cons
 		snprintf(reason, size, "%s is a model for consumers, which have no GPUDirect RDMA", gpu->model);
 		return PL_CHECK_WAY_NO;
 	}
-	if (gpu->capability && gpu->capability < 35) {
+	if (gpu->capability && gpu->capability < CAPABILITY_KEPLER) {
 		snprintf(reason, size, "%s is older than Kepler", gpu->model);
 		return PL_CHECK_WAY_NO;
 	}

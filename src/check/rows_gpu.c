@@ -138,13 +138,17 @@ static void judge_bar(const struct pl_check_machine *machine, const struct check
 {
 	const struct pl_pci_bar *bar = pl_pci_nvidia_bar1(gpu->pci);
 	uint64_t size = bar->start ? bar->size : 0;
+	long long total = pl_facts_number(machine->facts, -1, "nvml.gpu.%s.bar1_total", gpu->pci->address);
+	bool hidden = !has_bars(gpu->pci);
 	long long memory = pl_facts_number(machine->facts, 0, "cuda.gpu.%s.memory", gpu->pci->address);
 	long long used = pl_facts_number(machine->facts, -1, "nvml.gpu.%s.bar1_used", gpu->pci->address);
 	char extra[64] = "";
 
 	if (used >= 0)
 		snprintf(extra, sizeof(extra), ", %lld MiB of it in use", used >> 20);
-	if (!has_bars(gpu->pci)) {
+	if (hidden && total > 0)
+		size = (uint64_t)total;
+	if (hidden && !size) {
 		/* A sandbox; a GPU without its registers would have no driver. */
 		pl_check_note(result, PL_CHECK_UNKNOWN, gpu->pci->address, "the kernel shows no addresses of its BARs");
 		pl_check_reveal(result, "lspci -v, on the host of this machine");

@@ -52,6 +52,11 @@ static void judge_state(const struct pl_check_machine *machine, const struct che
 {
 	if (!*port->state) {
 		pl_check_unknown(result, name, "ibv_devinfo", "its state cannot be read");
+	} else if (port->active && is_infiniband(port) && port->lanes == 1) {
+		pl_check_note(result, PL_CHECK_WARN, name, "active, but with 1 lane only: %.4g Gbit/s",
+			      (double)port->rate / 1e9);
+		pl_check_remedy(result, "clean or change the cable, then: ibportstate -D 0 %u reset; mlxlink -d %s -c",
+				port->number, device->name);
 	} else if (port->active) {
 		pl_check_note(result, PL_CHECK_OK, name, "active, %.4g Gbit/s", (double)port->rate / 1e9);
 	} else if (!strcmp(port->state, "INIT") || !strcmp(port->state, "ARMED")) {

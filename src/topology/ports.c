@@ -21,6 +21,14 @@ static void read_state(struct pl_sysroot *root, char *to, size_t size, const cha
 }
 
 /* "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)" */
+static unsigned parse_lanes(const char *text)
+{
+	const char *mark = strchr(text, '(');
+	unsigned long lanes = mark ? strtoul(mark + 1, NULL, 10) : 0;
+
+	return lanes <= 12 ? (unsigned)lanes : 0;
+}
+
 static uint64_t parse_rate(const char *text)
 {
 	uint64_t rate = 0, unit = 1000000000;
@@ -110,8 +118,11 @@ static int read_port(struct pl_card *card, struct pl_sysroot *root, unsigned num
 	port->active = !strcmp(port->state, "ACTIVE");
 	read_state(root, port->physical, sizeof(port->physical), card->name, number, "phys_state");
 	read_state(root, port->link_layer, sizeof(port->link_layer), card->name, number, "link_layer");
-	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/ports/%u/rate", card->name, number) > 0)
+	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/ports/%u/rate", card->name, number) >
+	    0) {
 		port->rate = parse_rate(text);
+		port->lanes = parse_lanes(text);
+	}
 	port->lid = read_lid(root, card->name, number, "lid");
 	port->sm_lid = read_lid(root, card->name, number, "sm_lid");
 	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/ports/%u/gid_attrs/ndevs/0", card->name,

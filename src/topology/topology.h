@@ -114,6 +114,7 @@ struct pl_rdma_port {
 	bool active;
 	char link_layer[16];      /* "InfiniBand", "Ethernet" */
 	uint64_t rate;            /* bits per second; 0: not known */
+	unsigned lanes;           /* of the cable; 0: not known */
 	int32_t lid, sm_lid;      /* -1: not known */
 	char netdev[16];          /* of its first GID, or the one of the card that says so; empty: none */
 	struct pl_rdma_gid *gids; /* those that are not zero */
