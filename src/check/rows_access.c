@@ -18,16 +18,17 @@ static void judge_node(const struct pl_check_machine *machine, const struct chec
 	int error = check_node_errno(machine, device);
 
 	if (error == 0) {
-		pl_check_note(result, PL_CHECK_OK, device->name, "/dev/infiniband/%s can be opened", device->node);
+		pl_check_note(result, PL_CHECK_OK, device->name, "/dev/infiniband/%s can be opened",
+			      device->rdma->uverbs);
 		return;
 	}
 	if (error < 0) {
 		pl_check_unknown(result, device->name, "ls -l /dev/infiniband", "/dev/infiniband/%s is there",
-				 device->node);
+				 device->rdma->uverbs);
 		return;
 	}
 	pl_check_note(result, PL_CHECK_FAIL, device->name, "%s%s: %s",
-		      *device->node ? "/dev/infiniband/" : "it has no device node", device->node,
+		      *device->rdma->uverbs ? "/dev/infiniband/" : "it has no device node", device->rdma->uverbs,
 		      strerrordesc_np(error));
 	if (machine->container)
 		pl_check_remedy(result, "docker run --device=/dev/infiniband --cap-add=IPC_LOCK ... "

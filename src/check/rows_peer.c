@@ -12,7 +12,7 @@ static bool is_candidate(const struct pl_check_machine *machine, const struct ch
 {
 	char reason[200];
 
-	return gpu->vendor == PL_VENDOR_NVIDIA &&
+	return gpu->pci->vendor == PL_PCI_VENDOR_NVIDIA &&
 	       check_gpu_capable(machine, gpu, reason, sizeof(reason)) != PL_CHECK_WAY_NO;
 }
 

@@ -42,7 +42,7 @@ static void probe_signing(const struct pl_check_machine *machine, struct pl_chec
 	bool waiting = check_has_nvidia(machine) && !check_module(machine, "nvidia");
 
 	for (size_t i = 0; i < machine->card_count; i++)
-		waiting = waiting || !*machine->cards[i].driver;
+		waiting = waiting || !*machine->cards[i].pci->driver;
 	if (rejected)
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "a module was refused: %s", rejected);
 	else if ((secure == 1 || locked) && waiting)

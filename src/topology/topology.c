@@ -48,6 +48,8 @@ static int find_file(struct pl_topology *topology, struct pl_sysroot *root, cons
 
 	*data = NULL;
 	*name = NULL;
+	if (options && options->no_file)
+		return 0;
 	if (options && options->nccl_file) {
 		*name = options->nccl_file;
 	} else if (*variable && topology->is_virtual) {

@@ -125,11 +125,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HPCX = 'opt/hpcx-2.18/ompi/lib/openmpi'
 MULTIARCH = 'usr/lib/x86_64-linux-gnu'
 
+# What a sandbox shows in place of addresses; and a BAR for which there was no room.
+HIDDEN = f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' * 13
+UNASSIGNED = (f'0x{1 << 40:016x} 0x{(1 << 40) + 0xffffff:016x} 0x{0x14220c:016x}\n'
+              f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' f'0x{0:016x} 0x{(128 << 30) - 1:016x} 0x{0x2014220c:016x}\n')
+
 # Row, machine, status, what is found (a regular expression).
 ROWS = [
     ('gpu-model', ideal, 'OK', 'can do GPUDirect RDMA'),
     ('gpu-model', gpu_like(model='NVIDIA GeForce RTX 4090', device=0x2684, cuda=None), 'FAIL', 'for consumers'),
     ('gpu-model', cuda(116, 0), 'FAIL', 'cannot do GPUDirect RDMA'),
+    ('gpu-model', gpu_like(model='Tesla M2090', device=0x1091, cuda=None), 'FAIL', 'older than Kepler'),
+    ('gpu-model', gpu_like(model='GRID K1', device=0x0ff2, cuda=None), 'OK', 'capability 3.0'),
     ('gpu-model', gpu_like(device=0x2330, driver=None, cuda=None), 'UNKNOWN', 'no driver is loaded'),
     ('gpu-dmabuf', ideal, 'OK', 'exports dma-bufs'),
     ('gpu-dmabuf', closed, 'WARN', 'closed kernel modules'),
@@ -151,7 +158,13 @@ ROWS = [
     ('gpu-bar1', gpu_like(bar=256 << 20), 'WARN', 'only 256 MiB'),
     ('gpu-bar1', gpu_like(bar=64 << 30), 'WARN', 'not all of it'),
     ('gpu-bar1', gpu_like(bar=0), 'FAIL', 'no address'),
+    ('gpu-bar1', gpu_like(bar=64 << 30, device=0x20b2), 'WARN', '65536 MiB.*not all of it'),
+    ('gpu-bar1', old, 'OK', '32768 MiB'),
+    ('gpu-bar1', file(f'{GPU_FOLDER}/resource', UNASSIGNED), 'FAIL', 'no address'),
     ('gpu-bar1', remove(f'{GPU_FOLDER}/resource'), 'UNKNOWN', 'no address'),
+    ('gpu-bar1', file(f'{GPU_FOLDER}/resource', HIDDEN), 'UNKNOWN', 'no address'),
+    ('gpu-bar1', lambda: file(f'{GPU_FOLDER}/resource', HIDDEN)().fact(f'nvml.gpu.{GPU}.bar1_total', 256 << 20), 'WARN',
+     'only 256 MiB'),
     ('driver-loaded', ideal, 'OK', 'driver 570.124.06, CUDA 12.8'),
     ('driver-loaded', lambda: gpu_like(driver=None, cuda=None)().remove('sys/module/nvidia', 'proc/driver'), 'FAIL',
      'not loaded'),
@@ -231,6 +244,7 @@ ROWS = [
     ('port-state', ideal, 'OK', 'active, 400 Gb'),
     ('port-state', file(f'{PORT}/state', '1: DOWN\n'), 'FAIL', 'DOWN .LinkUp'),
     ('port-state', file(f'{PORT}/state', '2: INIT\n'), 'FAIL', 'subnet manager'),
+    ('port-state', file(f'{PORT}/rate', '100 Gb/sec (1X NDR)\n'), 'WARN', '1 lane only: 100 Gbit'),
     ('port-state', remove(f'{PORT}/state'), 'UNKNOWN', 'cannot be read'),
     ('port-layer', ideal, 'OK', 'InfiniBand'),
     ('port-layer', lambda: ideal().rdma('mlx5_0', ideal().files['sys/class/infiniband/mlx5_0/device'], port=2), 'WARN',
@@ -292,6 +306,8 @@ ROWS = [
     ('bus-virtual', remove('proc/cpuinfo', 'sys/class/dmi'), 'UNKNOWN', 'neither'),
     ('bus-numa', ideal, 'OK', 'NUMA node 0'),
     ('bus-numa', file('sys/devices/system/cpu/cpu0/cpufreq/scaling_governor', 'powersave\n'), 'WARN', 'powersave'),
+    ('bus-numa', lambda: machines.cloud().set('sys/devices/system/node/node1/cpulist', '32-63\n'), 'WARN',
+     'does not say which NUMA node'),
     ('bus-numa', lambda: machines.cloud().remove('sys/devices/system/cpu'), 'UNKNOWN', 'neither'),
     ('kernel-signing', ideal, 'OK', 'any module'),
     ('kernel-signing', lambda: no_driver().set('sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c',
@@ -308,12 +324,24 @@ ROWS = [
     ('soft-mpi', chained(ideal, libraries(f'{MULTIARCH}/openmpi/lib/openmpi3/mca_pml_ob1.so')), 'WARN',
      'cannot take|no MPI here'),
     ('soft-mpi', chained(ideal, libraries('opt/mvapich2/gdr/2.3.7/lib64/libmpi.so')), 'OK', 'made for GPUs'),
-    ('soft-mpi', chained(ideal, libraries('opt/ibm/spectrum_mpi/lib/libmca_common_cuda.so')), 'OK', 'built with CUDA'),
+    ('soft-mpi', chained(ideal, libraries('opt/ibm/spectrum_mpi/lib/libpami_cudahook.so')), 'OK',
+     'Spectrum.*mpirun -gpu|mpirun -gpu'),
+    ('soft-mpi', chained(ideal, libraries('opt/ibm/spectrum_mpi/lib/libmpi_ibm.so.3')), 'WARN', 'no MPI here'),
+    # As MVAPICH2-GDR's packages install it.
+    ('soft-mpi', chained(ideal, libraries(
+        'opt/mvapich2/gdr/2.3.7/mcast/no-openacc/cuda11.3/mofed5.4/mpirun/gnu9.3.0/lib64/libmpi.so')), 'OK', 'made for GPUs'),
+    # HPC-X 2.18 has Open MPI 4.1, later ones 5.0.
+    ('soft-mpi', chained(ideal, libraries('opt/hpcx-v2.18-gcc-mlnx_ofed-ubuntu22.04-cuda12-x86_64/ompi/lib/openmpi/'
+                                          'mca_btl_smcuda.so')), 'OK', 'built with CUDA, without UCX'),
+    # Debian's and Ubuntu's.
+    ('soft-mpi', chained(ideal, libraries(f'{MULTIARCH}/openmpi/lib/openmpi3/mca_pml_ucx.so')), 'WARN', 'no MPI here'),
     ('soft-mpi', lambda: ideal().fact('search.path', '/sw/ompi/bin:/bin').set('sw/ompi/lib/openmpi/mca_coll_cuda.so'),
      'OK', '/sw/ompi: built with CUDA'),
     ('soft-mpi', ideal, 'none', 'no MPI'),
     ('soft-nccl', lambda: ideal().set(f'{MULTIARCH}/libnccl.so.2.27.3').set(f'{MULTIARCH}/libnccl.so.2',
                                                                         '-> libnccl.so.2.27.3'), 'OK', '2.27.3'),
+    ('soft-nccl', lambda: ideal().set('usr/local/cuda-13.0/lib64/libnccl.so.2').set('usr/local/cuda', '-> cuda-13.0'), 'OK',
+     '^/usr/local/cuda/lib64/libnccl.so.2: of unknown release$'),
     ('soft-nccl', lambda: ideal().remove(f'{MULTIARCH}/libibverbs.so.1').set(f'{MULTIARCH}/libnccl.so.2'), 'WARN',
      'falls back'),
     ('soft-nccl', ideal, 'none', 'no NCCL'),
@@ -417,6 +445,11 @@ def test_routes(tmp_path):
     ('ibv_poll_cq', 'IBV_WC_RETRY_EXC_ERR', 'does not answer', 'port-state'),
     ('ibv_poll_cq', '10', 'remote key', None),
     ('ibv_reg_mr', 'EXDEV', 'refused', 'kernel-health'),
+    ('ibv_reg_mr', 'Bad address', 'no peer memory client', 'peer-client'),
+    ('gdr_pin_buffer', 'EINVAL', 'multiple of 64 KiB', None),
+    ('nvidia_p2p_get_pages', '-524', 'MIG', 'gpu-partition'),
+    ('nvidia_p2p_get_pages', 'ENOMEM', 'BAR1', 'gpu-bar1'),
+    ('rdma_bind_addr', 'EADDRINUSE', 'another process', None),
 ])
 def test_errors_are_decoded(tmp_path, call, error, cause, row):
     old(loaded=False).write(tmp_path)
