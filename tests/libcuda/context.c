@@ -72,6 +72,8 @@ API CUresult cuInit(unsigned flags)
 
 	if (flags || result)
 		return flags ? INVALID_VALUE : result;
+	if (!backing_devices())
+		return NO_DEVICE;
 	standin_initialized = true;
 	return SUCCESS;
 }
@@ -92,6 +94,7 @@ API CUresult cuGetErrorName(CUresult result, const char **name)
 		{ INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE" },
 		{ OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY" },
 		{ NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED" },
+		{ NO_DEVICE, "CUDA_ERROR_NO_DEVICE" },
 		{ INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE" },
 		{ INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
 		{ ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
@@ -115,7 +118,7 @@ API CUresult cuGetErrorString(CUresult result, const char **text)
 
 API CUresult cuDeviceGetCount(int *count)
 {
-	*count = DEVICES;
+	*count = backing_devices();
 	return standin_initialized ? SUCCESS : NOT_INITIALIZED;
 }
 
@@ -123,7 +126,7 @@ API CUresult cuDeviceGet(int *device, int ordinal)
 {
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
-	if (ordinal < 0 || ordinal >= DEVICES)
+	if (ordinal < 0 || ordinal >= backing_devices())
 		return INVALID_DEVICE;
 	*device = ordinal;
 	return SUCCESS;
@@ -132,6 +135,13 @@ API CUresult cuDeviceGet(int *device, int ordinal)
 API CUresult cuDeviceGetName(char *name, int size, int device)
 {
 	snprintf(name, (size_t)size, "stand-in %d", device);
+	return SUCCESS;
+}
+
+API CUresult cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+	(void)device;
+	*bytes = (size_t)64 << 20;
 	return SUCCESS;
 }
 
@@ -154,7 +164,7 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 
 API CUresult cuDeviceGetPCIBusId(char *name, int size, int device)
 {
-	snprintf(name, (size_t)size, "0000:%02X:00.0", 0xf0 + device);
+	backing_name(device, name, (size_t)size);
 	return SUCCESS;
 }
 
@@ -162,7 +172,7 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, int device)
 {
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
-	if (device < 0 || device >= DEVICES)
+	if (device < 0 || device >= backing_devices())
 		return INVALID_DEVICE;
 	pthread_mutex_lock(&standin_lock);
 	primary[device].references++;

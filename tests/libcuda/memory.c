@@ -69,32 +69,22 @@ static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct c
 		     CUdeviceptr *address)
 {
 	struct allocation *made = calloc(1, sizeof(*made));
-	void *place = (void *)(uintptr_t)wanted;
 
 	if (!made)
 		return OUT_OF_MEMORY;
 	*made = (struct allocation){
 		.length = length,
 		.reserved = (length + PAGE - 1) / PAGE * PAGE,
+		.fd = -1,
 		.kind = kind,
 		.device = device,
 		.context = context,
 	};
-	made->fd = memfd_create("device memory", MFD_CLOEXEC);
-	if (made->fd >= 0 && ftruncate(made->fd, (off_t)made->reserved) == 0)
-		made->bytes = mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
-	/* Managed memory is the one kind that the processor may touch. */
-	if (!wanted && made->bytes)
-		place = kind == KIND_MANAGED
-				? mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0)
-				: mmap(NULL, made->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-				       0);
-	if (made->fd < 0 || !made->bytes || made->bytes == MAP_FAILED || place == MAP_FAILED) {
+	if (!backing_make(made, wanted)) {
 		free(made);
 		return OUT_OF_MEMORY;
 	}
 	memset(made->bytes, 0xa5, length);
-	made->address = (uintptr_t)place;
 	pthread_mutex_lock(&standin_lock);
 	made->id = ++last_id;
 	made->next = allocations;
@@ -118,10 +108,7 @@ static CUresult forget(CUdeviceptr address, bool kept)
 	pthread_mutex_unlock(&standin_lock);
 	if (!gone)
 		return INVALID_VALUE;
-	munmap(gone->bytes, gone->reserved);
-	if (!kept)
-		munmap((void *)(uintptr_t)address, gone->reserved);
-	close(gone->fd);
+	backing_undo(gone, kept);
 	free(gone);
 	return SUCCESS;
 }
@@ -165,6 +152,19 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned fla
 	return context ? make(0, length, KIND_MANAGED, context, context->device, address) : INVALID_CONTEXT;
 }
 
+void *standin_reserve(size_t size)
+{
+	uint8_t *room = mmap(NULL, size + DEVICE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *place = room + (DEVICE_PAGE - (uintptr_t)room % DEVICE_PAGE) % DEVICE_PAGE;
+
+	if (room == MAP_FAILED)
+		return NULL;
+	if (place > room)
+		munmap(room, (size_t)(place - room));
+	munmap(place + size, (size_t)(room + DEVICE_PAGE - place));
+	return place;
+}
+
 /* -- memory mapped from handles --------------------------------------------------------------------- */
 
 API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties, int option)
@@ -178,13 +178,13 @@ API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties,
 API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
 				 uint64_t flags)
 {
-	void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *place = standin_reserve(size);
 
 	(void)alignment;
 	(void)wanted;
 	(void)flags;
 	*address = (uintptr_t)place;
-	return place == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+	return place ? SUCCESS : OUT_OF_MEMORY;
 }
 
 API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
@@ -331,7 +331,7 @@ API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, si
 	of = holding(address);
 	if (type == 1 && of && of->kind != KIND_MANAGED && address % PAGE == 0 && length % PAGE == 0 && length &&
 	    length <= of->reserved - (address - of->address))
-		fd = dup(of->fd);
+		fd = backing_export(of, address, length);
 	pthread_mutex_unlock(&standin_lock);
 	if (fd < 0)
 		return INVALID_VALUE;

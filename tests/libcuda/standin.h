@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A stand-in for NVIDIA's libcuda, over host memory, for tests where there is no GPU.  It is strict where the
+ * A stand-in for NVIDIA's libcuda, over host memory or a PCI device's, for tests where there is no GPU.  It is strict where the
  * driver is: device memory cannot be touched by the processor (its addresses are mapped without any right),
  * copies refuse addresses that are not allocated, everything wants a current context, and asynchronous copies
  * are made later, by a thread of the stream's, so that who does not wait for them is found out.
  */
-#ifndef STANDIN_H
-#define STANDIN_H
+#ifndef LIBCUDA_STANDIN_H
+#define LIBCUDA_STANDIN_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,6 +15,7 @@
 
 #define API __attribute__((visibility("default")))
 #define DEVICES 2
+#define DEVICE_PAGE ((size_t)65536)
 
 typedef int CUresult;
 typedef uint64_t CUdeviceptr;
@@ -24,6 +25,7 @@ enum {
 	INVALID_VALUE = 1,
 	OUT_OF_MEMORY = 2,
 	NOT_INITIALIZED = 3,
+	NO_DEVICE = 100,
 	INVALID_DEVICE = 101,
 	INVALID_CONTEXT = 201,
 	NOT_READY = 600,
@@ -47,7 +49,7 @@ struct allocation {
 	size_t length;   /* as asked for */
 	size_t reserved; /* whole pages */
 	uint8_t *bytes;  /* where this library reads and writes it */
-	int fd;
+	int fd;          /* the backing's own */
 	uint64_t id;
 	enum kind kind;
 	int device;
@@ -65,6 +67,8 @@ API void standin_delay(unsigned microseconds);
 /* Bytes that are registered now, and calls that broke a rule of the driver's (a context left on the stack). */
 API size_t standin_pinned(void);
 API unsigned standin_depth(void);
+/* Bytes that were copied between the host and devices so far. */
+API size_t standin_copied(void);
 
 /* The result that a call is to fail with now, or 0. */
 CUresult standin_failure(const char *call);
@@ -77,5 +81,20 @@ struct allocation *standin_find(CUdeviceptr address, size_t length);
 /* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
 bool standin_is_pinned(const void *address, size_t length);
+
+/* Addresses that nothing is at, in whole pages of the device's. */
+void *standin_reserve(size_t size);
+
+/*
+ * Where the devices and their memory are: in backing.c the host's memory, in tests/emulated a PCI device's.  Of an
+ * allocation the length, the kind and whole pages as `reserved` are known; its address is one that was reserved, or
+ * chosen by the backing if `wanted` is 0.  Once it is gone a reserved address stays so (`kept`).
+ */
+int backing_devices(void);
+void backing_name(int device, char *pci, size_t size);
+bool backing_make(struct allocation *made, CUdeviceptr wanted);
+void backing_undo(struct allocation *gone, bool kept);
+/* A dma-buf, or as near as the backing comes to one; negative if there is none. */
+int backing_export(const struct allocation *of, CUdeviceptr address, size_t length);
 
 #endif

@@ -35,12 +35,23 @@ static struct event *events;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned delay;
+static size_t copied;
 
 void standin_delay(unsigned microseconds)
 {
 	pthread_mutex_lock(&lock);
 	delay = microseconds;
 	pthread_mutex_unlock(&lock);
+}
+
+size_t standin_copied(void)
+{
+	size_t bytes;
+
+	pthread_mutex_lock(&lock);
+	bytes = copied;
+	pthread_mutex_unlock(&lock);
+	return bytes;
 }
 
 static bool set(CUdeviceptr device, uint8_t value, size_t length)
@@ -98,6 +109,8 @@ static void *run(void *argument)
 			pthread_mutex_lock(&lock);
 			if (result)
 				stream->failed = result;
+			else if (!job->set)
+				copied += job->length;
 		} else {
 			job->event->reached = job->record;
 			job->event->result = stream->failed;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# For cases of the kernel module: it, and the stand-ins for what it is used with, all in /guest/modules.
+# For cases of the kernel module and of GPU memory: the module, and the stand-ins for what it is used with, all in
+# /guest/modules; the driver's libcuda, and what soft-RoCE lacks, in /guest/gpu.
 
 module_file() # NAME
 {
@@ -133,4 +134,24 @@ unload_in_use()
 near() # WAY
 {
 	peermem_verbs near $server 7471 "$1"
+}
+
+# With the emulated GPU, whose memory the card reaches by a dma-buf, by its address, or not at all.
+with_gpu() # dmabuf|address|staged 'PARAMETER OF THE MODULE...' COMMAND...
+{
+	way=$1
+	parameters=$2
+	shift 2
+	standins open || return
+	(
+		export LD_LIBRARY_PATH=/guest/gpu
+		case $way in
+		dmabuf)
+			export LD_PRELOAD=/guest/gpu/roce_dmabuf.so
+			"$@"
+			;;
+		address) with_module peerlane_peermem "$parameters" "$@" ;;
+		staged) "$@" ;;
+		esac
+	)
 }
