@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Completion of peerlane(1) for bash.  The options come from the command itself, so they always fit.
 
+# Of a command, which can have two words.
 _peerlane_options() {
-	"$1" "$2" --help 2>/dev/null </dev/null |
+	"$@" --help 2>/dev/null </dev/null |
 		sed -n 's/^  \(-., \|    \)\(--[a-z-]*\)\(\[\?=\)\?.*/\2\3/p' | tr -d '['
 }
 
 _peerlane_commands() {
 	"$1" --help 2>/dev/null </dev/null | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'
+}
+
+# What `peerlane bench` takes as its first word.
+_peerlane_parts() {
+	"$1" bench --help 2>/dev/null </dev/null | sed -n 's/^  peerlane bench \([a-z]*\)   *[a-z].*/\1/p' | tr '\n' ' '
 }
 
 # The names that a server publishes, for which the options given so far are needed: key, address.
@@ -78,14 +84,28 @@ _peerlane() {
 		return
 		;;
 	esac
+	# Commands of two words.
+	local words=("$command")
+	if [[ $command == bench && " $(_peerlane_parts "$program") " == *" ${COMP_WORDS[2]-} "* ]]; then
+		((COMP_CWORD > 2)) && words+=("${COMP_WORDS[2]}")
+	fi
 	if [[ $current == -* ]]; then
-		COMPREPLY=($(compgen -W "$(_peerlane_options "$program" "$command")" -- "$current"))
+		COMPREPLY=($(compgen -W "$(_peerlane_options "$program" "${words[@]}")" -- "$current"))
 		[[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
 		return
 	fi
 	case $command in
 	help)
 		COMPREPLY=($(compgen -W "$(_peerlane_commands "$program")" -- "$current"))
+		;;
+	bench)
+		if ((COMP_CWORD == 2)); then
+			IFS=' '
+			COMPREPLY=($(compgen -W "$(_peerlane_parts "$program")" -- "$current"))
+		elif ((${#words[@]} > 1)); then
+			compopt -o filenames 2>/dev/null
+			COMPREPLY=($(compgen -f -- "$current"))
+		fi
 		;;
 	serve | put)
 		compopt -o filenames 2>/dev/null

@@ -46,7 +46,8 @@ static const struct argp_option bench_options[] = {
 	{ "progress", OPTION_PROGRESS, "HOW", 0, "manual: this program polls (default); thread: the library's threads",
 	  2 },
 	{ "memory", OPTION_MEMORY, "KIND", 0,
-	  "Where this end's bytes are: host (default), cuda or cuda:1 for a GPU; the same for a server started here", 2 },
+	  "Where this end's bytes are: host (default), cuda or cuda:1 for a GPU; the same for a server started here",
+	  2 },
 	{ NULL, 0, NULL, 0, "The other end:", 3 },
 	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 3 },
 	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 3 },
@@ -265,11 +266,40 @@ static const struct argp arguments = {
 	"  peerlane bench --latency --op send --size 8\n"
 	"  peerlane bench --memory cuda --size 1G --progress thread\n"
 	"  peerlane bench --server --key key               on one host\n"
-	"  peerlane bench --key key --size 8-16M HOST      on the other\n",
+	"  peerlane bench --key key --size 8-16M HOST      on the other\n"
+	"\n"
+	"There are also, with options of their own (--help shows them):\n"
+	"  peerlane bench compare     tell what changed between two results\n",
 	children,
 	NULL,
 	NULL
 };
+
+/* Words in place of an ADDRESS that stand for something else to be done. */
+static const struct subcommand {
+	const char *name;
+	int (*run)(int argc, char **argv);
+} subcommands[] = {
+	{ "compare", bench_compare },
+};
+
+static const struct subcommand *find_subcommand(const char *name)
+{
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(subcommands); i++)
+		if (!strcmp(subcommands[i].name, name))
+			return &subcommands[i];
+	return NULL;
+}
+
+static int run_subcommand(const struct subcommand *subcommand, int argc, char **argv)
+{
+	char name[48];
+
+	/* argp shows it as the program's name. */
+	snprintf(name, sizeof(name), "peerlane bench %s", subcommand->name);
+	argv[1] = name;
+	return subcommand->run(argc - 1, argv + 1);
+}
 
 int pl_cli_bench(int argc, char **argv)
 {
@@ -282,7 +312,10 @@ int pl_cli_bench(int argc, char **argv)
 		.memory = "host",
 		.announce = -1,
 	};
+	const struct subcommand *subcommand;
 
+	if (argc > 1 && (subcommand = find_subcommand(argv[1])))
+		return run_subcommand(subcommand, argc, argv);
 	cli_parse(&arguments, argc, argv, &options);
 	return options.server ? bench_serve(&options) : bench_measure(&options);
 }

@@ -13,6 +13,8 @@
 #include "cli/stats.h"
 
 int pl_cli_bench(int argc, char **argv);
+/* `peerlane bench NAME`, one each; argv[0] is "peerlane bench NAME".  (bench_compare.c) */
+int bench_compare(int argc, char **argv);
 
 /* -- what to measure ----------------------------------------------------------------------------- */
 
@@ -156,11 +158,11 @@ struct bench_options;
 struct bench_end {
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct pl_region *control; /* control messages arrive here */
-	const char *memory;        /* the kind of what follows */
+	struct pl_region *control;   /* control messages arrive here */
+	const char *memory;          /* the kind of what follows */
 	struct bench_buffer own;     /* where this end's operations take or put their bytes */
 	struct bench_buffer exposed; /* what the other end reaches */
-	struct pl_remote *remote;  /* the other end's `exposed` */
+	struct pl_remote *remote;    /* the other end's `exposed` */
 	struct bench_plan plan;
 	struct bench_layout layout;
 	struct bench_length length;

@@ -44,7 +44,8 @@ static int post_vector(struct bench_end *end, uint32_t number, struct pl_error *
 	for (uint32_t i = 0; i < end->plan.vector; i++) {
 		uint64_t offset = slot * layout->stride;
 
-		flow->transfers[i] = (struct pl_transfer){ end->remote, offset, end->own.region, offset, end->plan.size };
+		flow->transfers[i] =
+			(struct pl_transfer){ end->remote, offset, end->own.region, offset, end->plan.size };
 		if (++slot == layout->slots)
 			slot = 0;
 	}
@@ -67,9 +68,11 @@ static int post_plain(struct bench_end *end, uint32_t number, struct pl_error *e
 		return pl_write(end->peer, end->remote, plan->latency ? 0 : offset, end->own.region, offset, plan->size,
 				attributes, NULL, error);
 	case BENCH_READ:
-		return pl_read(end->peer, end->remote, offset, end->own.region, offset, plan->size, attributes, NULL, error);
+		return pl_read(end->peer, end->remote, offset, end->own.region, offset, plan->size, attributes, NULL,
+			       error);
 	case BENCH_SEND:
-		return pl_send(end->peer, BENCH_MESSAGE_DATA, end->own.region, offset, plan->size, attributes, NULL, error);
+		return pl_send(end->peer, BENCH_MESSAGE_DATA, end->own.region, offset, plan->size, attributes, NULL,
+			       error);
 	case BENCH_FETCH_ADD:
 		return pl_fetch_add(end->peer, end->remote, offset, 1, NULL, attributes, NULL, error);
 	case BENCH_COMPARE_SWAP:
@@ -167,8 +170,8 @@ static int post_receive(struct bench_end *end, uint32_t number)
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_RECEIVE, number);
-	rc = pl_receive(end->peer, BENCH_MESSAGE_DATA, UINT64_MAX, end->exposed.region, offset, end->plan.size, &attributes,
-			NULL, &error);
+	rc = pl_receive(end->peer, BENCH_MESSAGE_DATA, UINT64_MAX, end->exposed.region, offset, end->plan.size,
+			&attributes, NULL, &error);
 	if (rc < 0)
 		return bench_fail_as(end, &error);
 	end->receives++;

@@ -88,6 +88,13 @@ def test_completion_of_options_agrees_with_the_command(command):
     assert {word.rstrip('=') for word in complete(command, '--')} == options(command)
 
 
+def test_completion_of_what_bench_has():
+    assert 'compare' in complete('bench', '')
+    assert complete('bench', 'comp') == {'compare'}
+    offered = {word.rstrip('=') for word in complete('bench', 'compare', '--')}
+    assert offered == {'--threshold', '--json', '--quiet', '--help', '--usage'}
+
+
 def test_completion_of_arguments(tmp_path):
     key = make_key(tmp_path)
     write(tmp_path / 'pub/one two', b'')
