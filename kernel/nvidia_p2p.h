@@ -8,6 +8,7 @@
 #ifndef PEERLANE_NVIDIA_P2P_H
 #define PEERLANE_NVIDIA_P2P_H
 
+#include <linux/stddef.h>
 #include <linux/types.h>
 
 struct pci_dev;
@@ -21,6 +22,7 @@ struct pci_dev;
 #define NV_DMA_MAPPING_OLDEST 1
 #define NV_DMA_MAPPING_NEWEST 2
 
+#ifndef PM_THEIR_P2P
 enum nvidia_p2p_page_size_type {
 	NVIDIA_P2P_PAGE_SIZE_4KB = 0,
 	NVIDIA_P2P_PAGE_SIZE_64KB,
@@ -45,6 +47,23 @@ struct nvidia_p2p_dma_mapping {
 	u32 entries;
 	u64 *dma_addresses;
 };
+
+#endif
+
+/* What this module counts on, of whichever declarations these are. */
+#define PM_LIES(type, member, offset, size) \
+	(offsetof(type, member) == (offset) && sizeof(((type *)0)->member) == (size))
+_Static_assert(NVIDIA_P2P_PAGE_SIZE_4KB == 0 && NVIDIA_P2P_PAGE_SIZE_64KB == 1 && NVIDIA_P2P_PAGE_SIZE_128KB == 2,
+	       "sizes of pages");
+_Static_assert(PM_LIES(struct nvidia_p2p_page_table, version, 0, 4) &&
+		       PM_LIES(struct nvidia_p2p_page_table, page_size, 4, 4) &&
+		       PM_LIES(struct nvidia_p2p_page_table, entries, 16, 4),
+	       "page tables");
+_Static_assert(PM_LIES(struct nvidia_p2p_dma_mapping, version, 0, 4) &&
+		       PM_LIES(struct nvidia_p2p_dma_mapping, page_size_type, 4, 4) &&
+		       PM_LIES(struct nvidia_p2p_dma_mapping, entries, 8, 4) &&
+		       PM_LIES(struct nvidia_p2p_dma_mapping, dma_addresses, 16, sizeof(u64 *)),
+	       "mappings");
 
 /* Pins [virtual_address, + length).  Once the memory is freed, the driver calls back, and has then unpinned it. */
 int __weak nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,

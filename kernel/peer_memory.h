@@ -6,11 +6,13 @@
 #ifndef PEERLANE_PEER_MEMORY_H
 #define PEERLANE_PEER_MEMORY_H
 
+#include <linux/stddef.h>
 #include <linux/types.h>
 
 struct device;
 struct sg_table;
 
+#ifndef PM_THEIR_PEER_MEMORY
 #define IB_PEER_MEMORY_NAME_MAX 64
 #define IB_PEER_MEMORY_VER_MAX 16
 
@@ -44,6 +46,27 @@ struct peer_memory_client_ex {
 
 /* Returns once no device uses the memory any more. */
 typedef int (*invalidate_peer_memory)(void *reg_handle, u64 core_context);
+
+#endif
+
+/* What this module counts on, of whichever declarations these are. */
+_Static_assert(IB_PEER_MEMORY_NAME_MAX == 64 && IB_PEER_MEMORY_VER_MAX == 16, "names and versions of clients");
+_Static_assert(offsetof(struct peer_memory_client, acquire) == 80 &&
+		       offsetof(struct peer_memory_client, get_pages) == 80 + sizeof(void *) &&
+		       offsetof(struct peer_memory_client, dma_map) == 80 + 2 * sizeof(void *) &&
+		       offsetof(struct peer_memory_client, dma_unmap) == 80 + 3 * sizeof(void *) &&
+		       offsetof(struct peer_memory_client, put_pages) == 80 + 4 * sizeof(void *) &&
+		       offsetof(struct peer_memory_client, get_page_size) == 80 + 5 * sizeof(void *) &&
+		       offsetof(struct peer_memory_client, release) == 80 + 6 * sizeof(void *),
+	       "calls of clients");
+/* That of 4.9 has no more. */
+#ifndef PM_THEIR_OLD_PEER_MEMORY
+_Static_assert(offsetof(struct peer_memory_client_ex, ex_size) == sizeof(struct peer_memory_client) &&
+		       offsetof(struct peer_memory_client_ex, flags) ==
+			       sizeof(struct peer_memory_client) + sizeof(size_t) &&
+		       PEER_MEM_INVALIDATE_UNMAPS == 1,
+	       "clients with flags");
+#endif
 
 void *__weak ib_register_peer_memory_client(const struct peer_memory_client *peer_client,
 					    invalidate_peer_memory *invalidate_callback);

@@ -155,3 +155,27 @@ with_gpu() # dmabuf|address|staged 'PARAMETER OF THE MODULE...' COMMAND...
 		esac
 	)
 }
+
+# For a kernel with kmemleak, which looks at what is older than five seconds, and twice at what changes.
+no_leaks()
+{
+	[ -e /sys/kernel/debug/kmemleak ] || mount -t debugfs debug /sys/kernel/debug || return
+	for pass in 1 2; do
+		sleep 6
+		echo scan >/sys/kernel/debug/kmemleak || return
+	done
+	cat /sys/kernel/debug/kmemleak | tee leaks
+	! grep -q 'unreferenced object' leaks
+}
+
+# A copy that forgets memory, which the walk does not see.
+forgets() # NAME
+{
+	broken "$1" ''
+	unload_all || return
+	if no_leaks; then
+		echo "nothing is missed"
+		return 1
+	fi
+	grep -q 'unreferenced object' leaks
+}
