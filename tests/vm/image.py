@@ -25,7 +25,7 @@ BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
 BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
                     'tests/peermem_walk']
 
-MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem']
+MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32']
 # rxe asks for its checksum by name where that is a module; newer kernels have it built in.
 OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul']
 
