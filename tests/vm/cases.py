@@ -135,6 +135,12 @@ FAULTS = over_all(
     *(Case(f'{size} through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size {size}')
       for name, setting, size in (('loss', 'loss 1%', '16M'), ('corruption', 'corrupt 0.1%', '16M'),
                                   ('reordering', 'delay 1ms reorder 25%', '256K'))),
+) + over(
+    'auto',
+    Case('packets of RoCE are dropped', 60, server='bench_server', client=f'without_roce insists_or_goes_on {WRITE} 1'),
+    Case('packets of RoCE arrive', 60, server='bench_server', client=f'by_fabric verbs {WRITE} 1'),
+) + over(
+    'verbs',
     *renewed(
         Case('flaps', 100, server='bench_server', client=f'during "flaps 8" {WRITE} 15'),
         Case('device deleted', 60, server='must_fail PEER-LOST bench_server', client=f'unplugged {WRITE} 50')),

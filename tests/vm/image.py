@@ -27,7 +27,7 @@ BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases'
 # Found by LD_LIBRARY_PATH and LD_PRELOAD only: the driver of the emulated GPU, and what soft-RoCE lacks.
 BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so']
 
-MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem']
+MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32']
 # rxe asks for its checksum by name where that is a module; newer kernels have it built in.
 OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul']
 
