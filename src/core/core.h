@@ -313,7 +313,7 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 /* -- peers -------------------------------------------------------------------------------------- */
 
 /* Why a peer of the same host is not reached by the local fabric.  Travels in hellos; see choice.c. */
-enum pl_apart { PL_APART_NOT, PL_APART_USER, PL_APART_NAMESPACE, PL_APART_SOCKET, PL_APART_DEVICE, PL_APART_END };
+enum pl_apart { PL_APART_NOT, PL_APART_USER, PL_APART_NAMESPACE, PL_APART_SOCKET, PL_APART_END };
 
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
