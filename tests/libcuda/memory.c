@@ -11,7 +11,7 @@
 #define DEVICE_TYPE 2
 
 /* The driver places small allocations next to each other; so do these, but each in pages of its own. */
-static struct allocation *allocations;
+struct allocation *standin_allocations;
 static uint64_t last_id;
 
 struct registration {
@@ -30,7 +30,7 @@ struct handle {
 
 static struct allocation *holding(CUdeviceptr address)
 {
-	for (struct allocation *at = allocations; at; at = at->next)
+	for (struct allocation *at = standin_allocations; at; at = at->next)
 		if (address >= at->address && address - at->address < at->length)
 			return at;
 	return NULL;
@@ -64,7 +64,38 @@ bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
 	return true;
 }
 
-/* At an address that is reserved already, or 0. */
+bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length)
+{
+	while (length) {
+		const struct allocation *source = holding(from);
+		size_t part;
+
+		if (!source)
+			return false;
+		part = source->length - (from - source->address) < length ? source->length - (from - source->address)
+									  : length;
+		if (!standin_transfer(to, source->bytes + (from - source->address), part, true))
+			return false;
+		to += part;
+		from += part;
+		length -= part;
+	}
+	return true;
+}
+
+/* Gives the allocation memory and an address, one that is reserved already or any (0).  NULL: there is none. */
+struct allocation *standin_add(struct allocation *made, CUdeviceptr wanted)
+{
+	if (!backing_make(made, wanted)) {
+		free(made);
+		return NULL;
+	}
+	made->id = ++last_id;
+	made->next = standin_allocations;
+	standin_allocations = made;
+	return made;
+}
+
 static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct context *context, int device,
 		     CUdeviceptr *address)
 {
@@ -80,37 +111,43 @@ static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct c
 		.device = device,
 		.context = context,
 	};
-	if (!backing_make(made, wanted)) {
-		free(made);
-		return OUT_OF_MEMORY;
-	}
-	memset(made->bytes, 0xa5, length);
 	pthread_mutex_lock(&standin_lock);
-	made->id = ++last_id;
-	made->next = allocations;
-	allocations = made;
+	made = standin_add(made, wanted);
+	if (made) {
+		memset(made->bytes, 0xa5, length);
+		*address = made->address;
+	}
 	pthread_mutex_unlock(&standin_lock);
-	*address = made->address;
-	return SUCCESS;
+	return made ? SUCCESS : OUT_OF_MEMORY;
 }
 
 /* Takes it out of what is known; its addresses are given back unless they were reserved apart. */
-static CUresult forget(CUdeviceptr address, bool kept)
+CUresult standin_forget(CUdeviceptr address, bool kept)
 {
-	struct allocation **at = &allocations, *gone;
+	struct allocation **at = &standin_allocations, *gone;
 
-	pthread_mutex_lock(&standin_lock);
 	while (*at && (*at)->address != address)
 		at = &(*at)->next;
 	gone = *at;
-	if (gone)
-		*at = gone->next;
-	pthread_mutex_unlock(&standin_lock);
 	if (!gone)
 		return INVALID_VALUE;
+	*at = gone->next;
 	backing_undo(gone, kept);
 	free(gone);
 	return SUCCESS;
+}
+
+static CUresult forget(CUdeviceptr address, bool kept)
+{
+	const struct allocation *of;
+	CUresult result = INVALID_VALUE;
+
+	pthread_mutex_lock(&standin_lock);
+	of = holding(address);
+	if (of && of->kind != KIND_OPENED)
+		result = standin_forget(address, kept);
+	pthread_mutex_unlock(&standin_lock);
+	return result;
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
@@ -152,19 +189,6 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned fla
 	return context ? make(0, length, KIND_MANAGED, context, context->device, address) : INVALID_CONTEXT;
 }
 
-void *standin_reserve(size_t size)
-{
-	uint8_t *room = mmap(NULL, size + DEVICE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	uint8_t *place = room + (DEVICE_PAGE - (uintptr_t)room % DEVICE_PAGE) % DEVICE_PAGE;
-
-	if (room == MAP_FAILED)
-		return NULL;
-	if (place > room)
-		munmap(room, (size_t)(place - room));
-	munmap(place + size, (size_t)(room + DEVICE_PAGE - place));
-	return place;
-}
-
 /* -- memory mapped from handles --------------------------------------------------------------------- */
 
 API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties, int option)
@@ -178,13 +202,13 @@ API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties,
 API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
 				 uint64_t flags)
 {
-	void *place = standin_reserve(size);
+	void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	(void)alignment;
 	(void)wanted;
 	(void)flags;
 	*address = (uintptr_t)place;
-	return place ? SUCCESS : OUT_OF_MEMORY;
+	return place == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
 }
 
 API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
