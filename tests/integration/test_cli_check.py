@@ -11,6 +11,7 @@ import check_machines as machines
 import pytest
 from check_machines import CARD, GPU, ideal, old
 from cli_support import DEADLINE, PEERLANE, run
+from machines import make as captured
 
 SWITCH = 'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0'
 GPU_FOLDER = f'{SWITCH}/0000:3c:00.0/{GPU}'
@@ -303,6 +304,8 @@ ROWS = [
     ('bus-platform', not_asked, 'UNKNOWN', 'not known'),
     ('bus-virtual', ideal, 'OK', 'not a virtual machine'),
     ('bus-virtual', machines.cloud, 'WARN', 'does not show'),
+    ('bus-virtual', lambda: machines.cloud().set('etc/nccl.conf', 'NCCL_TOPO_FILE=/opt/topo.xml\n').set('opt/topo.xml',
+     '<system><cpu numaid="0"><pci busid="0000:00:04.0" class="0x030200"/></cpu></system>'), 'OK', 'followed: /opt/topo.xml'),
     ('bus-virtual', remove('proc/cpuinfo', 'sys/class/dmi'), 'UNKNOWN', 'neither'),
     ('bus-numa', ideal, 'OK', 'NUMA node 0'),
     ('bus-numa', file('sys/devices/system/cpu/cpu0/cpufreq/scaling_governor', 'powersave\n'), 'WARN', 'powersave'),
@@ -410,6 +413,23 @@ def test_verdict(tmp_path, machine, status, verdict, summary, first, remedy):
     assert not first or f'First: {first}, ' in text
     assert '\033' not in text
     assert not re.search(r'\(null\)|nan', text)
+
+
+@pytest.mark.parametrize('name, row, status, found', [
+    ('qemu-iommu-off', 'bus-iommu', 'OK', 'no IOMMU'),
+    ('qemu-iommu-on', 'bus-iommu', 'FAIL', 'translates its addresses .group [0-9]+, DMA-FQ'),
+    ('qemu-iommu-passthrough', 'bus-iommu', 'OK', 'passes its addresses through'),
+    ('qemu-unbound', 'card-driver', 'FAIL', '^no driver is bound to it, it should be mlx5_core'),
+])
+def test_captured(tmp_path, name, row, status, found):
+    """Machines of tests/vm/capture."""
+    folder = captured(tmp_path, ROOT / f'tests/topology/{name}.files')
+    result = next(one for one in json.loads(run('check', '--sysroot', folder, '--json', expect=1).stdout)['checks']
+                  if one['id'] == row)
+    assert result['status'] == status
+    assert all(re.search(found, one['found']) for one in result['findings'] if one['status'] == status)
+    assert name != 'qemu-unbound' or \
+        [one['object'] for one in result['findings'] if one['status'] == 'FAIL'] == ['0000:87:00.0']
 
 
 def test_routes(tmp_path):
