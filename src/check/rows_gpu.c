@@ -198,8 +198,8 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement =
 			"The GPU's memory can be exported as a dma-buf, the way that needs no module but the driver's: "
 			"open kernel modules, Turing or newer, CUDA 11.7 or later, Linux 5.12 or later.",
-		.how = "CUDA device attribute 124; cuMemGetHandleForAddressRange() answers 801 where it is not "
-		       "supported",
+		.how = "CUDA device attribute 124, and exporting 2 MiB of one GPU: cuMemGetHandleForAddressRange() "
+		       "answers 801 where it is not supported",
 		.reason = "Without it only the peer memory client remains, which must fit the RDMA drivers.",
 		.remedy = "install the open kernel modules (package nvidia-open); or: modprobe nvidia-peermem",
 		.rank = 60,

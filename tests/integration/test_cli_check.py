@@ -140,6 +140,8 @@ ROWS = [
     ('gpu-model', gpu_like(model='GRID K1', device=0x0ff2, cuda=None), 'OK', 'capability 3.0'),
     ('gpu-model', gpu_like(device=0x2330, driver=None, cuda=None), 'UNKNOWN', 'no driver is loaded'),
     ('gpu-dmabuf', ideal, 'OK', 'exports dma-bufs'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 0), 'OK', 'was exported'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 801), 'WARN', 'failed, with CUDA.s error 801'),
     ('gpu-dmabuf', closed, 'WARN', 'closed kernel modules'),
     ('gpu-dmabuf', old, 'OK', 'peer memory takes its place'),
     ('gpu-dmabuf', lambda: not_asked().remove('proc/driver', 'sys/module/nvidia/taint'), 'UNKNOWN', 'neither'),
@@ -584,6 +586,19 @@ def test_this_machine():
     assert done.returncode in (0, 1, 3) and not done.stderr
     assert {one['status'] for one in json.loads(done.stdout)['checks']} <= {'none', 'OK', 'UNKNOWN', 'WARN', 'FAIL'}
     assert time.monotonic() - began < 10    # under load, with sanitizers; alone it is a fifth of a second
+
+
+def test_what_libcuda_is_asked(tmp_path):
+    """The stand-in's GPUs: all are described, and memory of the first one is exported."""
+    libcuda = pathlib.Path(PEERLANE).parent / 'tests/libcuda.so.1'
+    if not libcuda.exists():
+        pytest.skip(f'{libcuda} is not built')
+    run('dump', '--output', tmp_path / 'x.tar', LD_LIBRARY_PATH=str(libcuda.parent))
+    with tarfile.open(tmp_path / 'x.tar') as opened:
+        facts = dict(line.split(' ', 1) for line in opened.extractfile('peerlane/facts').read().decode().splitlines())
+    assert facts['cuda.library'] == 'ok' and facts['cuda.state'] == 'done' and facts['cuda.devices'] == '2'
+    assert facts['cuda.gpu.0000:f0:00.0.name'] == 'stand-in 0' and facts['cuda.gpu.0000:f1:00.0.attribute.124'] == '1'
+    assert facts.get('cuda.gpu.0000:f0:00.0.export', '0') == '0'    # not there where all is slow
 
 
 def test_fix_shows_and_does_not_do():
