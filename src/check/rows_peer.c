@@ -58,8 +58,9 @@ static void probe_client(const struct pl_check_machine *machine, struct pl_check
 	} else {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "no peer memory client is loaded");
 		if (check_peer_core(machine) == PL_CHECK_WAY_NO)
-			pl_check_remedy(result, "install MLNX_OFED or DOCA, then the driver of NVIDIA again, "
-						"then: modprobe nvidia-peermem");
+			pl_check_remedy(
+				result,
+				"install MLNX_OFED or DOCA; then the driver of NVIDIA again; modprobe nvidia-peermem");
 	}
 }
 
@@ -313,7 +314,7 @@ const struct pl_check_row pl_check_rows_peer[] = {
 			"kernels have.",
 		.how = "/sys/kernel/mm/memory_peers; /proc/kallsyms",
 		.reason = "Without it modprobe nvidia-peermem says \"Invalid argument\" or \"Unknown symbol\".",
-		.remedy = "install MLNX_OFED or DOCA, then the driver of NVIDIA again, so that it is built for it",
+		.remedy = "install MLNX_OFED or DOCA; then the driver of NVIDIA again, which is built for it",
 		.rank = 18,
 		.probe = probe_core,
 	},
@@ -324,7 +325,7 @@ const struct pl_check_row pl_check_rows_peer[] = {
 		.requirement = "MLNX_OFED, if it is used, is of 5.5 or later; with 4.9, nvidia-peermem is told so.",
 		.how = "ofed_info -n; /sys/module/mlx5_core/version (the kernel's own driver has none)",
 		.reason = "Before 5.5 ending a registration and freeing GPU memory can deadlock (reference 2696789).",
-		.remedy = "install DOCA-OFED or a later MLNX_OFED, then the driver of NVIDIA again",
+		.remedy = "install DOCA-OFED or a later MLNX_OFED; then the driver of NVIDIA again",
 		.rank = 64,
 		.probe = probe_ofed,
 	},

@@ -11,6 +11,7 @@ import check_machines as machines
 import pytest
 from check_machines import CARD, GPU, ideal, old
 from cli_support import DEADLINE, PEERLANE, run
+from machines import make as captured
 
 SWITCH = 'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0'
 GPU_FOLDER = f'{SWITCH}/0000:3c:00.0/{GPU}'
@@ -139,6 +140,8 @@ ROWS = [
     ('gpu-model', gpu_like(model='GRID K1', device=0x0ff2, cuda=None), 'OK', 'capability 3.0'),
     ('gpu-model', gpu_like(device=0x2330, driver=None, cuda=None), 'UNKNOWN', 'no driver is loaded'),
     ('gpu-dmabuf', ideal, 'OK', 'exports dma-bufs'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 0), 'OK', 'was exported'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 801), 'WARN', 'failed, with CUDA.s error 801'),
     ('gpu-dmabuf', closed, 'WARN', 'closed kernel modules'),
     ('gpu-dmabuf', old, 'OK', 'peer memory takes its place'),
     ('gpu-dmabuf', lambda: not_asked().remove('proc/driver', 'sys/module/nvidia/taint'), 'UNKNOWN', 'neither'),
@@ -303,6 +306,8 @@ ROWS = [
     ('bus-platform', not_asked, 'UNKNOWN', 'not known'),
     ('bus-virtual', ideal, 'OK', 'not a virtual machine'),
     ('bus-virtual', machines.cloud, 'WARN', 'does not show'),
+    ('bus-virtual', lambda: machines.cloud().set('etc/nccl.conf', 'NCCL_TOPO_FILE=/opt/topo.xml\n').set('opt/topo.xml',
+     '<system><cpu numaid="0"><pci busid="0000:00:04.0" class="0x030200"/></cpu></system>'), 'OK', 'followed: /opt/topo.xml'),
     ('bus-virtual', remove('proc/cpuinfo', 'sys/class/dmi'), 'UNKNOWN', 'neither'),
     ('bus-numa', ideal, 'OK', 'NUMA node 0'),
     ('bus-numa', file('sys/devices/system/cpu/cpu0/cpufreq/scaling_governor', 'powersave\n'), 'WARN', 'powersave'),
@@ -410,6 +415,23 @@ def test_verdict(tmp_path, machine, status, verdict, summary, first, remedy):
     assert not first or f'First: {first}, ' in text
     assert '\033' not in text
     assert not re.search(r'\(null\)|nan', text)
+
+
+@pytest.mark.parametrize('name, row, status, found', [
+    ('qemu-iommu-off', 'bus-iommu', 'OK', 'no IOMMU'),
+    ('qemu-iommu-on', 'bus-iommu', 'FAIL', 'translates its addresses .group [0-9]+, DMA-FQ'),
+    ('qemu-iommu-passthrough', 'bus-iommu', 'OK', 'passes its addresses through'),
+    ('qemu-unbound', 'card-driver', 'FAIL', '^no driver is bound to it, it should be mlx5_core'),
+])
+def test_captured(tmp_path, name, row, status, found):
+    """Machines of tests/vm/capture."""
+    folder = captured(tmp_path, ROOT / f'tests/topology/{name}.files')
+    result = next(one for one in json.loads(run('check', '--sysroot', folder, '--json', expect=1).stdout)['checks']
+                  if one['id'] == row)
+    assert result['status'] == status
+    assert all(re.search(found, one['found']) for one in result['findings'] if one['status'] == status)
+    assert name != 'qemu-unbound' or \
+        [one['object'] for one in result['findings'] if one['status'] == 'FAIL'] == ['0000:87:00.0']
 
 
 def test_routes(tmp_path):
@@ -564,6 +586,19 @@ def test_this_machine():
     assert done.returncode in (0, 1, 3) and not done.stderr
     assert {one['status'] for one in json.loads(done.stdout)['checks']} <= {'none', 'OK', 'UNKNOWN', 'WARN', 'FAIL'}
     assert time.monotonic() - began < 10    # under load, with sanitizers; alone it is a fifth of a second
+
+
+def test_what_libcuda_is_asked(tmp_path):
+    """The stand-in's GPUs: all are described, and memory of the first one is exported."""
+    libcuda = pathlib.Path(PEERLANE).parent / 'tests/libcuda.so.1'
+    if not libcuda.exists():
+        pytest.skip(f'{libcuda} is not built')
+    run('dump', '--output', tmp_path / 'x.tar', LD_LIBRARY_PATH=str(libcuda.parent))
+    with tarfile.open(tmp_path / 'x.tar') as opened:
+        facts = dict(line.split(' ', 1) for line in opened.extractfile('peerlane/facts').read().decode().splitlines())
+    assert facts['cuda.library'] == 'ok' and facts['cuda.state'] == 'done' and facts['cuda.devices'] == '2'
+    assert facts['cuda.gpu.0000:f0:00.0.name'] == 'stand-in 0' and facts['cuda.gpu.0000:f1:00.0.attribute.124'] == '1'
+    assert facts.get('cuda.gpu.0000:f0:00.0.export', '0') == '0'    # not there where all is slow
 
 
 def test_fix_shows_and_does_not_do():
