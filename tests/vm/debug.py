@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The cases of the kernel module for a kernel that checks itself (debug_kernel.py).
 
-There everything takes several times as long.  KASAN sees memory used after it was freed, lockdep locks that are taken in
-different orders, kmemleak what nobody knows any more.  Some copies of the module are broken so that they must see it;
+There everything takes several times as long.  KASAN sees memory used after it was freed, lockdep locks that are taken
+in different orders, kmemleak what nobody knows any more.  Some copies of the module are broken so that they must see it;
 what is wrong with the others, none of them can see: that IB core was not told, or is waited for.
 """
 import dataclasses

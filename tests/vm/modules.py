@@ -41,7 +41,8 @@ def state(headers):
     """What the modules are made of: changes if they must be built anew."""
     files = sorted(path for folder in ('kernel', 'tests/kernel') for path in (ROOT / folder).rglob('*')
                    if path.is_file())
-    return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, pathlib.Path(__file__), headers / '.config'])
+    others = [pathlib.Path(__file__), headers / '.config']
+    return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, *others])
 
 
 def build(folder, headers, version):
