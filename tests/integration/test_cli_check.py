@@ -39,6 +39,24 @@ def roce():
     return machine.card(CARD_PATH, layer='Ethernet', netdev='eth0', config=machines.express(0), group=11)
 
 
+def our_module(version='0.1.0', **counters):
+    """Peerlane's own kernel module with these counters; without a version, with none."""
+    def make():
+        machine = old(loaded=False).set('sys/module/peerlane_peermem', None)
+        text = ''.join(f'{name} {value}\n' for name, value in {
+            'version': version, 'regions': 3, 'bytes': 196608, 'registered': 9, 'refused': 0, **counters}.items())
+        return machine.set('proc/driver/peerlane_peermem', text) if version else machine
+    return make
+
+
+def our_service(onboot):
+    """Nothing but our service loads a client."""
+    def make():
+        machine = old().remove('etc/modules-load.d/gpu.conf').set('etc/peerlane/peermem.conf', f'# Boot\nONBOOT={onboot}\n')
+        return machine.set('etc/systemd/system/multi-user.target.wants/peerlane-peermem.service')
+    return make
+
+
 def no_driver():
     """The card is there and nothing is bound to it."""
     return ideal().remove(f'{CARD_FOLDER}/driver', 'sys/class/infiniband', f'{CARD_FOLDER}/infiniband',
@@ -193,6 +211,8 @@ ROWS = [
     ('peer-client', remove(PEERS + '/nv_mem', base=old), 'FAIL', 'not registered'),
     ('peer-boot', old, 'OK', 'when the machine starts'),
     ('peer-boot', file('etc/modules-load.d/gpu.conf', '# nvidia-peermem\n', base=old), 'WARN', 'nothing loads it'),
+    ('peer-boot', our_service('yes'), 'OK', 'when the machine starts'),
+    ('peer-boot', our_service('no'), 'WARN', 'nothing loads it'),
     ('peer-boot', remove('etc', base=old), 'UNKNOWN', 'no /etc'),
     ('peer-single', old, 'OK', 'only nvidia_peermem'),
     ('peer-single', file('sys/module/nv_peer_mem', None, base=old), 'FAIL', 'both'),
@@ -210,6 +230,11 @@ ROWS = [
     ('peer-pins', lambda: old().set(f'{PEERS}/nv_mem/num_alloc_mrs', '9\n').fact('pins.holders', 0), 'WARN',
      'no process'),
     ('peer-pins', lambda: old().set(f'{PEERS}/nv_mem/num_alloc_mrs', '9\n'), 'UNKNOWN', '2 regions'),
+    ('peer-module', our_module(), 'OK', 'version 0.1.0: 3 regions of 196608 bytes are registered, 9 were'),
+    ('peer-module', our_module(refused=2), 'WARN', 'refused 2'),
+    ('peer-module', our_module(driver_errors=1), 'WARN', 'contradicted itself'),
+    ('peer-module', our_module(old_core=4), 'WARN', 'inverted locks'),
+    ('peer-module', our_module(None), 'UNKNOWN', 'cannot be read'),
     ('card-driver', ideal, 'OK', 'driver mlx5_core'),
     ('card-driver', no_driver, 'FAIL', 'should be mlx5_core'),
     ('card-driver', remove('sys/class/infiniband', f'{CARD_FOLDER}/infiniband'), 'FAIL', 'no RDMA device'),
