@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command line of `peerlane bench`. */
 #include "cli/bench.h"
+#include "cli/matrix.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ enum {
 	OPTION_ONCE,
 	OPTION_ANNOUNCE,
 	OPTION_MEMORY,
+	OPTION_MPI,
 };
 
 static const struct argp_option bench_options[] = {
@@ -36,6 +38,7 @@ static const struct argp_option bench_options[] = {
 	{ "step", OPTION_STEP, "FACTOR", 0, "From one size of a range to the next (default: 2)", 1 },
 	{ "depth", 'd', "N", 0, "Operations under way (default: 128, fewer of large ones)", 1 },
 	{ "vector", OPTION_VECTOR, "N", 0, "Put N messages into each operation; write and read only", 1 },
+	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
 	{ NULL, 0, NULL, 0, "How long, and how:", 2 },
 	{ "duration", OPTION_DURATION, "SECONDS", 0, "Measure each size for so long (default: 2)", 2 },
 	{ "iterations", 'n', "N", 0, "Measure so many operations instead", 2 },
@@ -211,6 +214,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &options->common;
 		return 0;
+	case OPTION_MPI:
+		argp_error(state, "write --mpi in full");
+		return 0;
 	case ARGP_KEY_ARG:
 		if (options->address)
 			argp_error(state, "one ADDRESS only, not '%s' too", argument);
@@ -301,6 +307,15 @@ static int run_subcommand(const struct subcommand *subcommand, int argc, char **
 	return subcommand->run(argc - 1, argv + 1);
 }
 
+/* It has options of its own, and processes that something else started. */
+static bool asks_for_mpi(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strcmp(argv[i], "--mpi"))
+			return true;
+	return false;
+}
+
 int pl_cli_bench(int argc, char **argv)
 {
 	struct bench_options options = {
@@ -316,6 +331,8 @@ int pl_cli_bench(int argc, char **argv)
 
 	if (argc > 1 && (subcommand = find_subcommand(argv[1])))
 		return run_subcommand(subcommand, argc, argv);
+	if (asks_for_mpi(argc, argv))
+		return pl_cli_matrix(argc, argv);
 	cli_parse(&arguments, argc, argv, &options);
 	return options.server ? bench_serve(&options) : bench_measure(&options);
 }
