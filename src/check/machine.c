@@ -173,14 +173,23 @@ static void find_container(struct pl_check_machine *machine)
 static int read_topology(struct pl_check_machine *machine)
 {
 	struct pl_topology_options plain = { .no_file = true }, followed = { .nccl_file = NULL };
+	struct pl_error error;
 
 	if (pl_topology_read(&machine->here, machine->root, &plain, NULL) < 0)
 		return -ENOMEM;
 	machine->topology = machine->here;
 	followed.nccl_variable = pl_facts_get(machine->facts, "nccl.topo_file");
-	if (machine->here->is_virtual || followed.nccl_variable)
-		/* A bad file is no reason to say nothing at all. */
-		pl_topology_read(&machine->topology, machine->root, &followed, NULL);
+	if (!machine->here->is_virtual && !followed.nccl_variable)
+		return 0;
+	/* A bad file is no reason to say nothing at all. */
+	if (pl_topology_read(&machine->topology, machine->root, &followed, &error) < 0) {
+		snprintf(machine->file_trouble, sizeof(machine->file_trouble), "%s: %s", error.object, error.message);
+	} else if (machine->topology->file_foreign) {
+		snprintf(machine->file_trouble, sizeof(machine->file_trouble), "%s: none of its devices is here",
+			 machine->topology->file);
+		pl_topology_free(machine->topology);
+		machine->topology = machine->here;
+	}
 	return 0;
 }
 

@@ -30,6 +30,7 @@ struct pl_check_machine {
 	struct pl_facts *facts;
 	struct pl_topology *here;     /* what is plugged in, as the kernel shows it */
 	struct pl_topology *topology; /* what is near to what: `here`, or as a topology file says */
+	char file_trouble[320];       /* why such a file is not followed; empty: it is, or there is none */
 	bool live;
 	bool container;
 	bool virtual_machine;

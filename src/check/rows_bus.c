@@ -106,6 +106,11 @@ static void probe_virtual(const struct pl_check_machine *machine, struct pl_chec
 	} else if (!machine->gpu_count || !machine->card_count) {
 		pl_check_note(result, PL_CHECK_OK, NULL, "a virtual machine (%s)",
 			      *machine->product ? machine->product : "of unknown make");
+	} else if (topology->file[0] && topology->file_absent) {
+		pl_check_note(result, PL_CHECK_WARN, NULL,
+			      "%zu of the GPUs and cards here are not in the topology file %s", topology->file_absent,
+			      topology->file);
+		pl_check_remedy(result, "peerlane topo; the addresses in that file have to be those of lspci here");
 	} else if (topology->file[0]) {
 		pl_check_note(result, PL_CHECK_OK, NULL, "a virtual machine, whose topology file is followed: %s",
 			      topology->file);
@@ -113,9 +118,9 @@ static void probe_virtual(const struct pl_check_machine *machine, struct pl_chec
 		pl_check_note(result, PL_CHECK_WARN, NULL,
 			      "a virtual machine (%s): its PCI tree does not show what is near to what",
 			      *machine->product ? machine->product : "of unknown make");
-		if (topology->ignored[0])
-			pl_check_note(result, PL_CHECK_WARN, NULL, "the topology file named is not followed: %s",
-				      topology->ignored);
+		if (machine->file_trouble[0])
+			pl_check_note(result, PL_CHECK_WARN, NULL, "the topology file is of no use: %s",
+				      machine->file_trouble);
 	}
 }
 

@@ -197,7 +197,7 @@ void render_row(const struct pl_check_row *row)
 	print_part("must hold", row->requirement);
 	print_part("see it", row->how);
 	print_part("why", row->reason);
-	print_part("remedy", row->remedy);
+	print_remedy("remedy     ", row->remedy, 2);
 	if (row->plan)
 		puts("\n  `peerlane check --fix --yes` does what can be done about it without risk.");
 }

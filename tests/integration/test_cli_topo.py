@@ -298,6 +298,14 @@ def test_what_is_no_gpu_and_no_card(tmp_path):
     assert [nic['id'] for nic in shown['nics']] == ['0000:04:00.0']
 
 
+@pytest.mark.parametrize('number', ['14e4:1750', '8086:1592', '1dd8:1002', '1414:00ba'])
+def test_cards_that_could_do_rdma(tmp_path, number):
+    """Without a driver they are missed; with one, and content with Ethernet, they are none."""
+    text = BASIC + f'  0000:00:02.0 nic id={number}'
+    assert [nic['rdma_device'] for nic in described(tmp_path, text)['nics']] == [None]
+    assert not described(tmp_path, text + ' driver=some')['nics']
+
+
 def test_a_card_without_a_driver(tmp_path):
     shown = described(tmp_path, BASIC + GPU + '  0000:00:02.0 port\n    0000:02:00.0 nic id=15b3:1017\n')
     assert shown['nics'][0]['rdma_device'] is None and not shown['pairs'][0]['usable']
