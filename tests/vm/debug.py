@@ -8,7 +8,7 @@ what is wrong with the others, none of them can see: that IB core was not told, 
 import dataclasses
 
 import peermem
-from cases import PEERMEM, REMOTE, Case, Suite
+from cases import GPU, PEERMEM, REMOTE, Case, Suite
 
 SLOWER = 6
 
@@ -23,9 +23,9 @@ def broken(name, complaint, *parameters):
 
 SUITES = [
     Suite('peermem', '1G', 2, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
-        *(slower(case) for case in REMOTE + PEERMEM if not case.name.startswith('broken: ')),
+        *(slower(case) for case in REMOTE + GPU + PEERMEM if not case.name.startswith('broken: ')),
         slower(Case('nothing is left behind', 60, 'unload_all && no_leaks'))],
-          devices=peermem.devices, options='dma_debug=off'),
+          devices=peermem.devices),
     Suite('peermem-broken', '1G', 2, ['modprobe ib_uverbs'], [
         slower(Case('broken: crossed', 60, 'standins open && with_module broken_crossed persistent_api_support=0 '
                     'peermem_cases whole freed', fails='possible circular locking dependency')),
@@ -34,5 +34,5 @@ SUITES = [
         broken('unreferenced', 'KASAN: use-after-free'),
         # Follows a pointer that is NULL by then.
         broken('impatient', 'general protection fault')],
-          devices=lambda number: peermem.devices(2), options='kasan_multi_shot dma_debug=off'),
+          devices=lambda number: peermem.devices(2), options='kasan_multi_shot'),
 ]
