@@ -51,7 +51,9 @@ static int set_up(struct bench_end *end, const struct bench_plan *plan)
 
 	bench_end_free_memory(end);
 	end->plan = *plan;
-	rc = bench_end_memory(end, &request);
+	rc = bench_links_connect(end, plan->peers);
+	if (rc == 0)
+		rc = bench_end_memory(end, &request);
 	if (rc == 0)
 		rc = bench_send(end, &request);
 	if (rc == 0)

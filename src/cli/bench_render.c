@@ -79,6 +79,8 @@ static void print_header(const struct bench_options *options, const struct bench
 		printf("half of the time there and back, ");
 	else
 		printf("%u under way%s, ", plan->depth, plan->both_ways ? " each way" : "");
+	if (plan->peers > 1)
+		printf("%u connections, ", plan->peers);
 	if (plan->vector > 1)
 		printf("%u in each operation, ", plan->vector);
 	printf("%u stream%s, %s progress", row->streams, row->streams == 1 ? "" : "s",

@@ -98,6 +98,7 @@ static void add_plan(struct json_object *object, const struct bench_report *repo
 	cli_json_add(object, "streams", json_object_new_int64(row->streams));
 	cli_json_add(object, "depth", json_object_new_int64(plan->latency ? 1 : plan->depth));
 	cli_json_add(object, "vector", json_object_new_int64(plan->vector));
+	cli_json_add(object, "peers", json_object_new_int64(plan->peers));
 	cli_json_add(object, "post_list", json_object_new_int64(plan->post_list));
 }
 

@@ -22,7 +22,7 @@ static int write_from(struct bench_end *end, struct pl_region *region)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
-	int rc = pl_write(end->peer, end->remote, 0, region, 0, end->plan.size, NULL, &operation, &error);
+	int rc = pl_write(end->peer, end->links[0].remote, 0, region, 0, end->plan.size, NULL, &operation, &error);
 
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, &end->sample, &error);
