@@ -163,6 +163,7 @@ struct bench_flow {
 	struct pl_transfer *transfers;
 	struct pl_attributes attributes;
 	uint32_t free_count, used; /* `used`: the highest number so far, plus 1 */
+	bool atomic;               /* as the plan says */
 	bool ended;                /* posts no more */
 	bool wrong;                /* an atomic operation answered what it should not */
 	struct stats *stats;       /* NULL while warming up */
@@ -382,7 +383,7 @@ struct bench_options {
 	const char *memory, *peer_memory; /* peer_memory: NULL: the server's choice */
 	const char *cpus, *peer_cpus;     /* NULL: any */
 	int node;                         /* NUMA; -1: any */
-	bool huge, csv, perftest, gbits, all, verbose;
+	bool huge, csv, perftest, gbits, all, with_machine;
 	uint64_t sample_interval, rate_bytes;
 	int argc;
 	char **argv;

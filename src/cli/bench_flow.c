@@ -26,6 +26,7 @@ int bench_flow_allocate(struct bench_end *end)
 	for (uint32_t i = 0; i < plan->depth; i++)
 		flow->free[i] = plan->depth - 1 - i;
 	flow->free_count = plan->depth;
+	flow->atomic = bench_plan_atomic(plan);
 	return 0;
 }
 
@@ -140,7 +141,7 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 	if (flow->duration && flow->last - flow->first >= flow->duration)
 		flow->ended = true;
 	/* Each word has one operation at a time, so the old value is known. */
-	if (bench_plan_atomic(&end->plan) && receipt->value != flow->expected[number]++)
+	if (flow->atomic && receipt->value != flow->expected[number]++)
 		flow->wrong = true;
 	if (end->plan.touch && end->plan.op == BENCH_READ)
 		bench_buffer_touch(end, &end->own, number % end->layout.slots * end->layout.stride, end->plan.size);

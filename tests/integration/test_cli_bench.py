@@ -100,6 +100,7 @@ def test_a_document_says_what_was_run_and_where():
     assert re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ', report['time'])
     for machine in [report['machine'], report['peer_machine']]:
         assert machine['cores'] == os.sysconf('SC_NPROCESSORS_ONLN') and machine['kernel'] and machine['memory_bytes'] > 0
+    assert 'topology' not in report and 'check' not in report
     row, = report['results']
     assert len(row['runs']) == 3 and sorted(row['runs'])[1] == row['bytes_per_second']
     # What cannot be read is null, and why is said.
@@ -107,6 +108,13 @@ def test_a_document_says_what_was_run_and_where():
         assert value is not None or report['not_readable'][name]
     row, = rows('--latency', '--op', 'read', '--size', '8', '--repeat', '2', *SHORT)
     assert row['latency_us']['p50'] in row['runs']
+
+
+def test_a_document_with_the_machine():
+    report = run_json('bench', '--with-machine', '--size', '8', *SHORT)
+    assert set(report['topology']) == set(run_json('topo')) and 'error' not in report['topology']
+    assert isinstance(report['check'], dict) and report['results'][0]['size'] == 8
+    run('bench', '--with-machine', expect=2)
 
 
 def test_a_rate_is_kept():
