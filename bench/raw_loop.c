@@ -96,7 +96,8 @@ static void start(struct loop *loop, const struct setting *setting, int socket)
 static void post(struct loop *loop, const struct setting *setting, uint64_t number)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	uint64_t offset = number % setting->slots * setting->stride;
+	uint64_t slot = number < setting->slots ? number : number % setting->slots;
+	uint64_t offset = slot * setting->stride;
 	struct pl_error error;
 
 	attributes.user_data = number;
@@ -142,6 +143,7 @@ int main(int argc, char **argv)
 	struct setting setting;
 	struct loop loop = { 0 };
 	double seconds, rate;
+	uint64_t processor;
 	int sockets[2];
 	pid_t child;
 
@@ -170,13 +172,15 @@ int main(int argc, char **argv)
 		serve(&setting, sockets[1]);
 	start(&loop, &setting, sockets[0]);
 	run(&loop, &setting, WARMUP, 0);
+	processor = processor_ns();
 	run(&loop, &setting, UINT64_MAX, setting.duration);
+	processor = processor_ns() - processor;
 	seconds = (double)(loop.last - loop.first) / 1e9;
 	rate = (double)loop.completed / seconds;
 	printf("{ \"fabric\": \"%s\", \"size\": %llu, \"operations\": %llu, \"seconds\": %.6f, "
-	       "\"operations_per_second\": %.0f, \"bytes_per_second\": %.0f }\n",
+	       "\"operations_per_second\": %.0f, \"bytes_per_second\": %.0f, \"processor_ns_per_operation\": %.2f }\n",
 	       setting.fabric, (unsigned long long)setting.size, (unsigned long long)loop.completed, seconds, rate,
-	       rate * (double)setting.size);
+	       rate * (double)setting.size, (double)processor / (double)loop.completed);
 	pl_close(loop.context);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);

@@ -13,6 +13,7 @@ enum {
 	OPTION_STEP = 0x200,
 	OPTION_VECTOR,
 	OPTION_POST_LIST,
+	OPTION_PEERS,
 	OPTION_SERVER,
 	OPTION_ONCE,
 	OPTION_ANNOUNCE,
@@ -35,6 +36,7 @@ static const struct argp_option bench_options[] = {
 	{ "vector", OPTION_VECTOR, "N", 0, "Put N messages into each operation; write and read only", 1 },
 	{ "post-list", OPTION_POST_LIST, "N", 0, "Post N operations at a time, once N can be (default: 1)", 1 },
 	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
+	{ "peers", OPTION_PEERS, "N", 0, "Connect N times; operations take turns (default: 1)", 1 },
 	{ NULL, 0, NULL, 0, "The other end:", 5 },
 	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 5 },
 	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 5 },
@@ -96,6 +98,8 @@ static void finish(struct bench_options *options, struct argp_state *state)
 	if (plan->touch && plan->op != BENCH_READ && plan->op != BENCH_SEND && !bench_plan_pingpong(plan))
 		argp_error(state,
 			   "--touch is for who knows when bytes are there: it goes with read, send and --latency");
+	if (plan->peers > 1 && !bench_plan_spreads(plan))
+		argp_error(state, "--peers goes with the bandwidth of write, read and atomic operations, one way");
 	if (options->depth_given && plan->post_list > plan->depth)
 		argp_error(state, "--post-list takes no more than the depth");
 	bench_finish_how(options, state);
@@ -150,6 +154,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_POST_LIST:
 		options->plan.post_list = bench_parse_number("post-list", argument, 1, BENCH_DEPTH_MAX, state);
+		return 0;
+	case OPTION_PEERS:
+		options->plan.peers = bench_parse_number("peers", argument, 1, BENCH_PEERS_MAX, state);
 		return 0;
 	case OPTION_SERVER:
 		options->server = true;
@@ -235,7 +242,7 @@ static bool asks_for_mpi(int argc, char **argv)
 int pl_cli_bench(int argc, char **argv)
 {
 	struct bench_options options = {
-		.plan = { .op = BENCH_WRITE, .depth = BENCH_DEPTH_DEFAULT, .vector = 1, .post_list = 1 },
+		.plan = { .op = BENCH_WRITE, .depth = BENCH_DEPTH_DEFAULT, .vector = 1, .post_list = 1, .peers = 1 },
 		.length = { .duration = DURATION_DEFAULT },
 		.step = 2,
 		.repeat = 1,

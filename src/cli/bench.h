@@ -25,6 +25,7 @@ int bench_compare(int argc, char **argv);
 #define BENCH_DEPTH_MAX 16384u
 #define BENCH_DEPTH_DEFAULT 128u
 #define BENCH_SIZES_MAX 64u
+#define BENCH_PEERS_MAX 64u
 #define BENCH_REPEAT_MAX 1000u
 #define BENCH_SAMPLES_MAX 100000u
 #define BENCH_KIND 24 /* bytes for a kind of memory */
@@ -48,6 +49,7 @@ struct bench_plan {
 	uint64_t size;
 	uint32_t depth, vector;
 	uint32_t post_list; /* posts when so many can be, all of them */
+	uint32_t peers;     /* connections */
 };
 
 /* How long one run takes. */
@@ -70,6 +72,8 @@ bool bench_plan_valid(const struct bench_plan *plan);
 bool bench_plan_atomic(const struct bench_plan *plan);
 /* Operations that are done one after the other, and that only the client times. */
 bool bench_plan_single(const struct bench_plan *plan);
+/* Whether operations can take turns on several connections. */
+bool bench_plan_spreads(const struct bench_plan *plan);
 /* The smallest size there can be. */
 uint64_t bench_plan_least(const struct bench_plan *plan);
 /* Both ends write into each other's memory, or send, in turns. */
@@ -159,6 +163,7 @@ struct bench_flow {
 	struct pl_transfer *transfers;
 	struct pl_attributes attributes;
 	uint32_t free_count, used; /* `used`: the highest number so far, plus 1 */
+	bool atomic;               /* as the plan says */
 	bool ended;                /* posts no more */
 	bool wrong;                /* an atomic operation answered what it should not */
 	struct stats *stats;       /* NULL while warming up */
@@ -200,16 +205,21 @@ struct bench_spent {
 
 struct bench_options;
 
+struct bench_link {
+	struct pl_peer *peer;
+	struct pl_remote *remote; /* the other end's `exposed` */
+};
+
 struct bench_end {
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct pl_region *control;   /* control messages arrive here */
-	char memory[BENCH_KIND];     /* the kind of what follows */
-	bool huge;                   /* in huge pages, if it is the host's */
-	const char *pages;           /* which there were: "hugetlb", "transparent", NULL */
-	struct bench_buffer own;     /* where this end's operations take or put their bytes */
-	struct bench_buffer exposed; /* what the other end reaches */
-	struct pl_remote *remote;    /* the other end's `exposed` */
+	struct pl_region *control;                /* control messages arrive here */
+	char memory[BENCH_KIND];                  /* the kind of what follows */
+	bool huge;                                /* in huge pages, if it is the host's */
+	const char *pages;                        /* which there were: "hugetlb", "transparent", NULL */
+	struct bench_buffer own;                  /* where this end's operations take or put their bytes */
+	struct bench_buffer exposed;              /* what the other end reaches */
+	struct bench_link links[BENCH_PEERS_MAX]; /* the first is that of `peer` */
 	struct bench_plan plan;
 	struct bench_layout layout;
 	struct bench_length length;
@@ -270,6 +280,13 @@ int bench_buffer_bring(struct bench_end *end, struct bench_buffer *buffer, size_
 int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
 /* The same for the beginning, again and again: leaves the GPU time for others' copies. */
 int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length);
+
+/* Connections (bench_links.c): at the client, at the server; as many as there are more than so far. */
+int bench_links_connect(struct bench_end *end, uint32_t count);
+int bench_links_accept(struct bench_end *end, uint32_t count);
+int bench_links_import(struct bench_end *end, const void *token, size_t length);
+void bench_links_release(struct bench_end *end);
+void bench_links_close(struct bench_end *end);
 
 /* Whether this end posts operations, and whether the other does. */
 bool bench_active(const struct bench_end *end);
@@ -366,7 +383,7 @@ struct bench_options {
 	const char *memory, *peer_memory; /* peer_memory: NULL: the server's choice */
 	const char *cpus, *peer_cpus;     /* NULL: any */
 	int node;                         /* NUMA; -1: any */
-	bool huge, csv, perftest, gbits, all, verbose;
+	bool huge, csv, perftest, gbits, all, with_machine;
 	uint64_t sample_interval, rate_bytes;
 	int argc;
 	char **argv;

@@ -122,6 +122,7 @@ int bench_end_begin(struct bench_end *end)
 
 void bench_end_reset(struct bench_end *end)
 {
+	bench_links_close(end);
 	pl_peer_close(end->peer);
 	end->peer = NULL;
 	/* What was under way has ended; its completions must not meet the next connection. */
@@ -182,25 +183,23 @@ int bench_end_memory(struct bench_end *end, struct bench_message *message)
 
 int bench_end_import(struct bench_end *end, const struct bench_message *message)
 {
-	struct pl_error error;
 	int rc;
 
 	if (!access_of(end->plan.op))
 		return 0;
-	rc = pl_remote_import(end->peer, message->token, message->token_length, end->timeout, &end->remote, &error);
+	rc = bench_links_import(end, message->token, message->token_length);
 	if (rc < 0)
-		return bench_fail_as(end, &error);
-	if (pl_remote_length(end->remote) != end->layout.window)
+		return rc;
+	if (pl_remote_length(end->links[0].remote) != end->layout.window)
 		return protocol_error(end, "the other end's memory is not of the size agreed");
 	return 0;
 }
 
 void bench_end_free_memory(struct bench_end *end)
 {
-	pl_remote_release(end->remote);
+	bench_links_release(end);
 	bench_buffer_close(&end->own);
 	bench_buffer_close(&end->exposed);
-	end->remote = NULL;
 	bench_flow_free(&end->flow);
 }
 

@@ -26,6 +26,7 @@ int bench_flow_allocate(struct bench_end *end)
 	for (uint32_t i = 0; i < plan->depth; i++)
 		flow->free[i] = plan->depth - 1 - i;
 	flow->free_count = plan->depth;
+	flow->atomic = bench_plan_atomic(plan);
 	return 0;
 }
 
@@ -37,8 +38,14 @@ void bench_flow_free(struct bench_flow *flow)
 	memset(flow, 0, sizeof(*flow));
 }
 
+static const struct bench_link *link_of(const struct bench_end *end, uint32_t number)
+{
+	return &end->links[end->plan.peers > 1 ? number % end->plan.peers : 0];
+}
+
 static int post_vector(struct bench_end *end, uint32_t number, struct pl_error *error)
 {
+	const struct bench_link *link = link_of(end, number);
 	const struct bench_layout *layout = &end->layout;
 	struct bench_flow *flow = &end->flow;
 	uint64_t slot = (uint64_t)number * end->plan.vector % layout->slots;
@@ -47,17 +54,18 @@ static int post_vector(struct bench_end *end, uint32_t number, struct pl_error *
 		uint64_t offset = slot * layout->stride;
 
 		flow->transfers[i] =
-			(struct pl_transfer){ end->remote, offset, end->own.region, offset, end->plan.size };
+			(struct pl_transfer){ link->remote, offset, end->own.region, offset, end->plan.size };
 		if (++slot == layout->slots)
 			slot = 0;
 	}
 	if (end->plan.op == BENCH_WRITE)
-		return pl_writev(end->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
-	return pl_readv(end->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
+		return pl_writev(link->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
+	return pl_readv(link->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
 }
 
 static int post_plain(struct bench_end *end, uint32_t number, struct pl_error *error)
 {
+	const struct bench_link *link = link_of(end, number);
 	const struct bench_plan *plan = &end->plan;
 	const struct pl_attributes *attributes = &end->flow.attributes;
 	uint64_t slot = number < end->layout.slots ? number : number % end->layout.slots;
@@ -67,18 +75,19 @@ static int post_plain(struct bench_end *end, uint32_t number, struct pl_error *e
 	switch (plan->op) {
 	case BENCH_WRITE:
 		/* In turns, the other end looks at one place. */
-		return pl_write(end->peer, end->remote, plan->latency ? 0 : offset, end->own.region, offset, plan->size,
-				attributes, NULL, error);
+		return pl_write(link->peer, link->remote, plan->latency ? 0 : offset, end->own.region, offset,
+				plan->size, attributes, NULL, error);
 	case BENCH_READ:
-		return pl_read(end->peer, end->remote, offset, end->own.region, offset, plan->size, attributes, NULL,
+		return pl_read(link->peer, link->remote, offset, end->own.region, offset, plan->size, attributes, NULL,
 			       error);
 	case BENCH_SEND:
-		return pl_send(end->peer, BENCH_MESSAGE_DATA, end->own.region, offset, plan->size, attributes, NULL,
+		return pl_send(link->peer, BENCH_MESSAGE_DATA, end->own.region, offset, plan->size, attributes, NULL,
 			       error);
 	case BENCH_FETCH_ADD:
-		return pl_fetch_add(end->peer, end->remote, offset, 1, NULL, attributes, NULL, error);
+		return pl_fetch_add(link->peer, link->remote, offset, 1, NULL, attributes, NULL, error);
 	case BENCH_COMPARE_SWAP:
-		return pl_compare_swap(end->peer, end->remote, offset, value, value + 1, NULL, attributes, NULL, error);
+		return pl_compare_swap(link->peer, link->remote, offset, value, value + 1, NULL, attributes, NULL,
+				       error);
 	case BENCH_REGISTER:
 	case BENCH_CONNECT:
 		break;
@@ -132,7 +141,7 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 	if (flow->duration && flow->last - flow->first >= flow->duration)
 		flow->ended = true;
 	/* Each word has one operation at a time, so the old value is known. */
-	if (bench_plan_atomic(&end->plan) && receipt->value != flow->expected[number]++)
+	if (flow->atomic && receipt->value != flow->expected[number]++)
 		flow->wrong = true;
 	if (end->plan.touch && end->plan.op == BENCH_READ)
 		bench_buffer_touch(end, &end->own, number % end->layout.slots * end->layout.stride, end->plan.size);

@@ -32,6 +32,7 @@ enum {
 	OPTION_CSV,
 	OPTION_PERFTEST,
 	OPTION_GBITS,
+	OPTION_WITH_MACHINE,
 };
 
 static const struct argp_option how_options[] = {
@@ -57,6 +58,8 @@ static const struct argp_option how_options[] = {
 	{ "peer-cpu", OPTION_PEER_CPU, "LIST", 0, "The same for a server started here", 3 },
 	{ "numa", OPTION_NUMA, "NODE", 0, "Run on the cores of this node, with its memory", 3 },
 	{ NULL, 0, NULL, 0, "What is printed:", 4 },
+	{ "with-machine", OPTION_WITH_MACHINE, NULL, 0,
+	  "With --json: what `peerlane topo` and `peerlane check` say, too", 4 },
 	{ "csv", OPTION_CSV, NULL, 0, "Lines of values with commas, the first with their names", 4 },
 	{ "perftest", OPTION_PERFTEST, NULL, 0, "Columns as ib_write_bw and ib_write_lat have them, for their scripts",
 	  4 },
@@ -154,6 +157,9 @@ static error_t parse_where(int key, char *argument, struct argp_state *state)
 	case OPTION_PERFTEST:
 		options->perftest = true;
 		return 0;
+	case OPTION_WITH_MACHINE:
+		options->with_machine = true;
+		return 0;
 	case OPTION_GBITS:
 		options->gbits = true;
 		return 0;
@@ -208,6 +214,8 @@ void bench_finish_how(struct bench_options *options, struct argp_state *state)
 
 	if (options->csv + options->perftest + options->common.json > 1)
 		argp_error(state, "--json, --csv and --perftest: one of them");
+	if (options->with_machine && !options->common.json)
+		argp_error(state, "--with-machine goes with --json");
 	if (options->gbits && !options->perftest)
 		argp_error(state, "--gbits goes with --perftest");
 	if (options->peer_cpus && (options->address || options->server))

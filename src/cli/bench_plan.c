@@ -32,6 +32,11 @@ bool bench_plan_single(const struct bench_plan *plan)
 	return plan->op == BENCH_REGISTER || plan->op == BENCH_CONNECT;
 }
 
+bool bench_plan_spreads(const struct bench_plan *plan)
+{
+	return !plan->latency && !plan->both_ways && plan->op != BENCH_SEND;
+}
+
 uint64_t bench_plan_least(const struct bench_plan *plan)
 {
 	return bench_plan_pingpong(plan) ? BENCH_SIZE_MARKED : BENCH_SIZE_MIN;
@@ -58,6 +63,8 @@ bool bench_plan_valid(const struct bench_plan *plan)
 	if (plan->latency && (plan->both_ways || plan->vector > 1))
 		return false;
 	if (bench_plan_single(plan) && (!plan->latency || plan->depth != 1))
+		return false;
+	if (plan->peers < 1 || plan->peers > BENCH_PEERS_MAX || (plan->peers > 1 && !bench_plan_spreads(plan)))
 		return false;
 	if (plan->post_list < 1 || plan->post_list > plan->depth)
 		return false;

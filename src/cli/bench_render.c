@@ -79,6 +79,8 @@ static void print_header(const struct bench_options *options, const struct bench
 		printf("half of the time there and back, ");
 	else
 		printf("%u under way%s, ", plan->depth, plan->both_ways ? " each way" : "");
+	if (plan->peers > 1)
+		printf("%u connections, ", plan->peers);
 	if (plan->vector > 1)
 		printf("%u in each operation, ", plan->vector);
 	printf("%u stream%s, %s progress", row->streams, row->streams == 1 ? "" : "s",
@@ -127,6 +129,27 @@ static void render_single(const struct bench_report *report)
 	cli_table_print(table);
 }
 
+/* The rate that holds all the time, as far as intervals of that length tell. */
+static void print_samples(const struct bench_options *options, const struct bench_report *report)
+{
+	for (uint32_t i = 0; i < report->count; i++) {
+		const struct bench_row *row = &report->rows[i];
+		double least = 0, most = 0;
+		char text[32];
+
+		for (uint32_t j = 0; j < row->sample_count; j++) {
+			least = j == 0 || row->samples[j] < least ? row->samples[j] : least;
+			most = CLI_MAX(most, row->samples[j]);
+		}
+		printf("%s: ", bench_size_text(text, sizeof(text), row->plan.size));
+		if (row->sample_count)
+			printf("%.4g to %.4g GB/s in %u intervals of %g s\n", least / 1e9, most / 1e9,
+			       row->sample_count, (double)options->sample_interval / 1e9);
+		else
+			printf("shorter than an interval of %g s\n", (double)options->sample_interval / 1e9);
+	}
+}
+
 void bench_render_table(const struct bench_options *options, const struct bench_report *report)
 {
 	struct libscols_table *table = cli_table(columns, options->plan.validate ? COLUMNS : COLUMN_VERIFIED);
@@ -159,4 +182,6 @@ void bench_render_table(const struct bench_options *options, const struct bench_
 			cli_table_set(line, COLUMN_VERIFIED, row->verified ? "right" : "WRONG");
 	}
 	cli_table_print(table);
+	if (options->sample_interval)
+		print_samples(options, report);
 }

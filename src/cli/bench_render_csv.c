@@ -25,11 +25,11 @@ static void print_row(const struct bench_report *report, const struct bench_row 
 	const uint64_t times[] = { latency->minimum, latency->p50,  latency->p90,   latency->p95,
 				   latency->p99,     latency->p999, latency->p9999, latency->maximum };
 
-	printf("%s,%s,%llu,%s,%s,%s,%s,%u,%u,%u,%u,%d", bench_op_name(plan->op),
+	printf("%s,%s,%llu,%s,%s,%s,%s,%u,%u,%u,%u,%u,%d", bench_op_name(plan->op),
 	       plan->latency ? "latency" : "bandwidth", (unsigned long long)plan->size,
 	       row->sample.fabric ? row->sample.fabric : report->info.fabric, cli_route_name(row->sample.route),
 	       report->memory, report->peer_memory, row->streams, plan->latency ? 1 : plan->depth, plan->vector,
-	       plan->post_list, plan->both_ways);
+	       plan->post_list, plan->peers, plan->both_ways);
 	printf(",%llu,%.6f,%.0f,%.0f", (unsigned long long)row->operations, (double)row->elapsed / 1e9,
 	       row->bytes_per_second, row->operations_per_second);
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(times); i++)
@@ -42,7 +42,7 @@ static void print_row(const struct bench_report *report, const struct bench_row 
 void bench_render_csv(const struct bench_options *options, const struct bench_report *report)
 {
 	(void)options;
-	puts("operation,mode,size,fabric,route,memory,peer_memory,streams,depth,vector,post_list,both_ways,"
+	puts("operation,mode,size,fabric,route,memory,peer_memory,streams,depth,vector,post_list,peers,both_ways,"
 	     "operations,seconds,bytes_per_second,operations_per_second,"
 	     "min_us,p50_us,p90_us,p95_us,p99_us,p999_us,p9999_us,max_us,mean_us,stddev_us,"
 	     "cpu_percent,server_cpu_percent,cycles_per_operation,cycles_per_byte,joules,verified");

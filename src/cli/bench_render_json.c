@@ -98,6 +98,7 @@ static void add_plan(struct json_object *object, const struct bench_report *repo
 	cli_json_add(object, "streams", json_object_new_int64(row->streams));
 	cli_json_add(object, "depth", json_object_new_int64(plan->latency ? 1 : plan->depth));
 	cli_json_add(object, "vector", json_object_new_int64(plan->vector));
+	cli_json_add(object, "peers", json_object_new_int64(plan->peers));
 	cli_json_add(object, "post_list", json_object_new_int64(plan->post_list));
 }
 
@@ -167,6 +168,8 @@ void bench_render_json(const struct bench_options *options, const struct bench_r
 	result_head(object, "bench", options->argc, options->argv);
 	cli_json_add(object, "machine", machine_json(&machine));
 	cli_json_add(object, "peer_machine", report->peer_memory[0] ? machine_json(&report->peer_machine) : NULL);
+	if (options->with_machine)
+		result_attach_machine(object);
 	cli_json_add(object, "address", cli_json_text(report->info.address));
 	cli_json_add(object, "same_host", json_object_new_boolean(report->info.same_host));
 	cli_json_add(object, "authenticated", json_object_new_boolean(report->info.authenticated));

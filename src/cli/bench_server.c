@@ -19,7 +19,9 @@ static int set_up(struct bench_end *end)
 	if (!bench_plan_valid(&end->plan))
 		return bench_fail(end, -EINVAL, "BENCH-PLAN", NULL, "use the same version of Peerlane at both ends",
 				  "the server does not measure such operations");
-	rc = bench_end_memory(end, &answer);
+	rc = bench_links_accept(end, end->plan.peers);
+	if (rc == 0)
+		rc = bench_end_memory(end, &answer);
 	if (rc == 0)
 		rc = bench_end_import(end, &end->inbox);
 	return rc < 0 ? rc : bench_send(end, &answer);

@@ -22,7 +22,7 @@ static int write_from(struct bench_end *end, struct pl_region *region)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
-	int rc = pl_write(end->peer, end->remote, 0, region, 0, end->plan.size, NULL, &operation, &error);
+	int rc = pl_write(end->peer, end->links[0].remote, 0, region, 0, end->plan.size, NULL, &operation, &error);
 
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, &end->sample, &error);
@@ -143,7 +143,7 @@ int bench_single_lead(struct bench_end *end, struct bench_result *result)
 		rc = run(end, times);
 	bench_usage_end(end, result);
 	result->operations = end->stats.count;
-	result->elapsed = (uint64_t)end->stats.sum;
+	result->elapsed = end->stats.sum;
 	if (rc == 0 && end->plan.op == BENCH_REGISTER) {
 		result->cached = (double)stats_percentile(&times->cached, 50);
 		result->operation = (double)stats_percentile(&times->operation, 50);

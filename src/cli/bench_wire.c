@@ -77,6 +77,7 @@ static void put_setup(struct cursor *cursor, const struct bench_message *message
 	put(cursor, plan->depth, 4);
 	put(cursor, plan->vector, 4);
 	put(cursor, plan->post_list, 4);
+	put(cursor, plan->peers, 4);
 	put(cursor, message->token_length, 2);
 	memcpy(cursor->to, message->token, message->token_length);
 	cursor->to += message->token_length;
@@ -97,6 +98,7 @@ static void get_setup(struct cursor *cursor, struct bench_message *message)
 	plan->depth = (uint32_t)get(cursor, 4);
 	plan->vector = (uint32_t)get(cursor, 4);
 	plan->post_list = (uint32_t)get(cursor, 4);
+	plan->peers = (uint32_t)get(cursor, 4);
 	message->token_length = (uint16_t)get(cursor, 2);
 	if (message->token_length > sizeof(message->token) ||
 	    message->token_length > (size_t)(cursor->end - cursor->from)) {

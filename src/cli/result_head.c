@@ -2,13 +2,17 @@
 #include "cli/result_head.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define FORMAT 1
+#define OUTPUT_MAX (8u << 20)
 
 /* What follows "NAME :" or "NAME:" in the file's first line that begins so. */
 static void read_field(const char *path, const char *name, char *to, size_t size)
@@ -165,4 +169,66 @@ void result_head(struct json_object *object, const char *kind, int argc, char **
 	cli_json_add(object, "version", cli_json_text(pl_version()));
 	cli_json_add(object, "time", cli_json_text(text));
 	cli_json_add(object, "command", command_of(argc, argv));
+}
+
+/* Starts this program again, with its output going to the descriptor; 0: it cannot be. */
+static pid_t start_command(const char *name, int output)
+{
+	char program[] = "/proc/self/exe", peerlane[] = "peerlane", json[] = "--json", command[16];
+	char *arguments[] = { peerlane, command, json, NULL };
+	posix_spawn_file_actions_t actions;
+	pid_t pid = 0;
+
+	snprintf(command, sizeof(command), "%s", name);
+	if (posix_spawn_file_actions_init(&actions))
+		return 0;
+	if (posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO) ||
+	    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) ||
+	    posix_spawn(&pid, program, &actions, NULL, arguments, environ))
+		pid = 0;
+	posix_spawn_file_actions_destroy(&actions);
+	return pid;
+}
+
+/* All of it as JSON; NULL if it is none. */
+static struct json_object *parse_output(int fd)
+{
+	char *text = malloc(OUTPUT_MAX);
+	struct json_object *object = NULL;
+	size_t length = 0;
+	ssize_t got = 0;
+
+	while (text && length < OUTPUT_MAX - 1 && (got = read(fd, text + length, OUTPUT_MAX - 1 - length)) > 0)
+		length += (size_t)got;
+	if (text && length > 0 && got == 0) {
+		text[length] = '\0';
+		object = json_tokener_parse(text);
+	}
+	free(text);
+	return object;
+}
+
+static void attach(struct json_object *object, const char *name, const char *command)
+{
+	struct json_object *output = NULL;
+	int pipes[2];
+	pid_t pid;
+
+	if (pipe2(pipes, O_CLOEXEC) < 0)
+		return;
+	pid = start_command(command, pipes[1]);
+	close(pipes[1]);
+	if (pid)
+		output = parse_output(pipes[0]);
+	close(pipes[0]);
+	if (pid)
+		waitpid(pid, NULL, 0);
+	if (output)
+		cli_json_add(object, name, output);
+}
+
+void result_attach_machine(struct json_object *object)
+{
+	attach(object, "topology", "topo");
+	attach(object, "check", "check");
 }

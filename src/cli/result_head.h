@@ -23,4 +23,7 @@ struct json_object *machine_json(const struct machine *machine);
  */
 void result_head(struct json_object *object, const char *kind, int argc, char **argv);
 
+/* Adds "topology" and "check": what `peerlane topo --json` and `peerlane check --json` print; not what fails. */
+void result_attach_machine(struct json_object *object);
+
 #endif

@@ -49,7 +49,7 @@ uint64_t stats_percentile(const struct stats *stats, double percent)
 
 double stats_mean(const struct stats *stats)
 {
-	return stats->count ? stats->sum / (double)stats->count : 0;
+	return stats->count ? (double)stats->sum / (double)stats->count : 0;
 }
 
 double stats_deviation(const struct stats *stats)

@@ -14,8 +14,7 @@
 #define STATS_BUCKETS ((64 - STATS_BITS + 1) * STATS_PART)
 
 struct stats {
-	uint64_t count, minimum, maximum;
-	double sum;
+	uint64_t count, minimum, maximum, sum;
 	uint64_t buckets[STATS_BUCKETS];
 };
 
@@ -36,7 +35,7 @@ static inline void stats_record(struct stats *stats, uint64_t value)
 {
 	stats->buckets[stats_bucket(value)]++;
 	stats->count++;
-	stats->sum += (double)value;
+	stats->sum += value;
 	if (value < stats->minimum)
 		stats->minimum = value;
 	if (value > stats->maximum)

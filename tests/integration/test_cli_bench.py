@@ -16,7 +16,7 @@ from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, m
 
 SHORT = ['--iterations', '200', '--warmup', '10']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'streams', 'depth', 'vector',
-       'post_list', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
+       'post_list', 'peers', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
        'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
        'cycles_per_byte', 'joules', 'verified'}
 TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
@@ -100,6 +100,7 @@ def test_a_document_says_what_was_run_and_where():
     assert re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ', report['time'])
     for machine in [report['machine'], report['peer_machine']]:
         assert machine['cores'] == os.sysconf('SC_NPROCESSORS_ONLN') and machine['kernel'] and machine['memory_bytes'] > 0
+    assert 'topology' not in report and 'check' not in report
     row, = report['results']
     assert len(row['runs']) == 3 and sorted(row['runs'])[1] == row['bytes_per_second']
     # What cannot be read is null, and why is said.
@@ -107,6 +108,13 @@ def test_a_document_says_what_was_run_and_where():
         assert value is not None or report['not_readable'][name]
     row, = rows('--latency', '--op', 'read', '--size', '8', '--repeat', '2', *SHORT)
     assert row['latency_us']['p50'] in row['runs']
+
+
+def test_a_document_with_the_machine():
+    report = run_json('bench', '--with-machine', '--size', '8', *SHORT)
+    assert set(report['topology']) == set(run_json('topo')) and 'error' not in report['topology']
+    assert isinstance(report['check'], dict) and report['results'][0]['size'] == 8
+    run('bench', '--with-machine', expect=2)
 
 
 def test_a_rate_is_kept():
@@ -148,6 +156,13 @@ def test_places_and_pages_and_post_lists():
     assert 'BENCH-PLACE' in run('bench', '--cpu', '1023', expect=1).stderr
     if os.path.exists('/sys/devices/system/node/node0'):
         assert rows('--numa', '0', '--size', '4K', '--validate', *SHORT)[0]['verified'] is True
+
+
+def test_several_connections():
+    for arguments in [['--fabric', 'tcp'], ['--op', 'read'], ['--op', 'fetch-add'], ['--vector', '4', '--progress', 'thread']]:
+        row, = rows('--peers', '3', '--size', '8', '--validate', '--iterations', '100', *arguments)
+        assert row['verified'] is True and row['peers'] == 3 and row['operations'] % 100 == 0
+    assert [row['verified'] for row in rows('--peers', '5', '--size', '8,64K', '--validate', *SHORT)] == [True, True]
 
 
 def test_whoever_receives_touches():
@@ -302,7 +317,8 @@ def test_a_server_that_dies_is_an_error_soon():
     ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
     ['--csv', '--json'], ['--gbits'], ['--op', 'connect', '--size', '8'], ['--op', 'register', '--both-ways'], ['--touch'],
     ['--depth', '4', '--post-list', '5'], ['--latency', '--rate', '5op'], ['--perftest', '--op', 'connect'],
-    ['--peer-cpu', '0', 'host'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
+    ['--peer-cpu', '0', 'host'],
+    ['--peers', '2', '--op', 'send'], ['--peers', '2', '--both-ways'], ['--peers', '65'], ['--latency', '--peers', '2'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
 ])
 def test_wrong_usage(arguments):
     done = run('bench', *arguments, expect=2)

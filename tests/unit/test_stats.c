@@ -117,6 +117,29 @@ static void test_uniform(void **state)
 	free(values);
 }
 
+static void test_mean_and_deviation(void **state)
+{
+	uint64_t seed = 5, sum = 0;
+	struct stats stats;
+
+	(void)state;
+	stats_reset(&stats);
+	assert_true(stats_deviation(&stats) == 0);
+	for (size_t i = 0; i < VALUES; i++) {
+		uint64_t value = 500000 + next_random(&seed) % 1000000;
+
+		sum += value;
+		stats_record(&stats, value);
+	}
+	assert_true(stats_mean(&stats) == (double)sum / VALUES);
+	/* Of a uniform distribution it is the width by the root of 12. */
+	assert_close((uint64_t)stats_deviation(&stats), 288675);
+	stats_reset(&stats);
+	for (size_t i = 0; i < 1000; i++)
+		stats_record(&stats, i % 2 ? 50 : 100);
+	assert_true(stats_mean(&stats) == 75 && stats_deviation(&stats) == 25);
+}
+
 /* As latencies are: most are near each other, and a few are a thousand times longer. */
 static void test_long_tail(void **state)
 {
@@ -161,10 +184,10 @@ static void test_mean(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_empty),     cmocka_unit_test(test_one_value),
-		cmocka_unit_test(test_buckets),   cmocka_unit_test(test_uniform),
-		cmocka_unit_test(test_long_tail), cmocka_unit_test(test_every_magnitude),
-		cmocka_unit_test(test_mean),
+		cmocka_unit_test(test_empty),           cmocka_unit_test(test_one_value),
+		cmocka_unit_test(test_buckets),         cmocka_unit_test(test_mean_and_deviation),
+		cmocka_unit_test(test_uniform),         cmocka_unit_test(test_long_tail),
+		cmocka_unit_test(test_every_magnitude), cmocka_unit_test(test_mean),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
