@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/bench.h"
+#include "cli/output.h"
 #include "cli/units.h"
 
 #define SIZE_DEFAULT (1ull << 20)

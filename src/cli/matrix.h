@@ -4,7 +4,6 @@
 #define PL_CLI_MATRIX_H
 
 #include "cli/mpi.h"
-#include "cli/output.h"
 
 #define MATRIX_RANKS_MAX 1024
 #define MATRIX_HOST 64

@@ -5,6 +5,7 @@
 
 #include "cli/bench.h"
 #include "cli/matrix.h"
+#include "cli/output.h"
 
 #define COLUMNS_MAX 16 /* of a table in the terminal: more are for the report */
 

@@ -5,6 +5,7 @@
 #include "cli/report.h"
 
 #define CELLS_MAX 64
+#define TOLD_MAX 24 /* cells in a row that each say what they are; more would make the page large */
 #define LEFT 44
 #define TOP 46
 
@@ -25,6 +26,19 @@ static void draw_cell(const struct report_heat *heat, bool latency, size_t row, 
 		fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" class=\"m n%d\">%.3g</text>", x + side / 2, y + side / 2 + 4,
 			level > 2, latency ? value : value / 1e9);
 	fputs("</g>\n", file);
+}
+
+/* All cells of a level as one shape. */
+static void draw_dense(const struct report_heat *heat, bool latency, double side, double top, FILE *file)
+{
+	for (int level = -1; level < 10; level++) {
+		fprintf(file, level < 0 ? "<path class=\"n\" d=\"" : "<path class=\"v%d\" d=\"", level);
+		for (size_t i = 0; i < heat->cells * heat->cells; i++)
+			if (report_heat_level(heat, heat->values[i], latency) == level)
+				fprintf(file, "M%.1f %.1fh%.1fv%.1fh-%.1fz", LEFT + (double)(i % heat->cells) * side,
+					top + (double)(i / heat->cells) * side, side - 1, side - 1, side - 1);
+		fputs("\"/>\n", file);
+	}
 }
 
 static void draw_numbers(const struct report_heat *heat, double side, double top, FILE *file)
@@ -71,7 +85,9 @@ static int draw_one(const struct report_document *document, bool latency, int wi
 		fprintf(file, "<text x=\"%d\" y=\"%d\">to rank, from the rank at the left; %s</text>\n", LEFT, top + 14,
 			latency ? "us" : "GB/s");
 		draw_numbers(&heat, side, top + TOP, file);
-		for (size_t i = 0; i < heat.cells * heat.cells; i++)
+		if (heat.cells > TOLD_MAX)
+			draw_dense(&heat, latency, side, top + TOP, file);
+		for (size_t i = 0; i < heat.cells * heat.cells && heat.cells <= TOLD_MAX; i++)
 			draw_cell(&heat, latency, i / heat.cells, i % heat.cells, side, top + TOP, file);
 		draw_scale(&heat, latency, width, under + 12, file);
 	}

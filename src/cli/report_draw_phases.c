@@ -41,7 +41,7 @@ size_t report_phase_sizes(const struct report *report, double *sizes, size_t mos
 			all[unique++] = all[i];
 	/* Some of them, the first and the last too. */
 	for (size_t i = 0; i < CLI_MIN(unique, most); i++)
-		sizes[i] = unique <= most ? all[i] : all[i * (unique - 1) / (most - 1)];
+		sizes[i] = unique <= most || most < 2 ? all[i] : all[i * (unique - 1) / (most - 1)];
 	return CLI_MIN(unique, most);
 }
 

@@ -186,10 +186,10 @@ static void make_texts(struct report_lines *lines, const struct report *report, 
 		snprintf(lines->title, sizeof(lines->title), "Bandwidth over time, %s", size);
 	else if (plot == REPORT_PLOT_PERCENTILES)
 		snprintf(lines->title, sizeof(lines->title), "%s by percentile, %s",
-			 loaded ? "Time of an operation under load" : "Latency", size);
+			 loaded ? "Time under load" : "Latency", size);
 	else
 		snprintf(lines->title, sizeof(lines->title), lines->bars ? "%s with %s" : "%s over size",
-			 loaded ? "Time of an operation under load" : "Latency", size);
+			 loaded ? "Time under load" : "Latency", size);
 	span(lines, true, &least, &most);
 	snprintf(lines->text, sizeof(lines->text), "%zu line%s, from %s to %s.%s", lines->count,
 		 lines->count == 1 ? "" : "s", report_value(lines->y.unit, least, low),
@@ -278,15 +278,17 @@ static size_t decade_ticks(const struct report_axis *axis, double *values, size_
 	return count;
 }
 
+/* By 1, 2 or 5 of a decade. */
 static size_t plain_ticks(const struct report_axis *axis, double *values, size_t most)
 {
-	double step = pow(10, floor(log10((axis->high - axis->low) / (double)most)));
+	static const double parts[] = { 1, 2, 5, 10 };
+	double least = (axis->high - axis->low) / (double)most, decade = pow(10, floor(log10(least))), step = decade;
 	size_t count = 0;
 
-	while (step * (double)most < axis->high - axis->low)
-		step *= fmod(log10(step) + 100.0001, 1) < 0.2 ? 2 : fmod(log10(step) + 100.0001, 1) < 0.5 ? 2.5 : 2;
-	for (double value = ceil(axis->low / step - 1e-9) * step; value <= axis->high && count < most; value += step)
-		values[count++] = value;
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(parts) && step < least; i++)
+		step = decade * parts[i];
+	for (double at = ceil(axis->low / step - 1e-9); at * step <= axis->high && count < most; at++)
+		values[count++] = at * step;
 	return count;
 }
 

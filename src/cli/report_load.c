@@ -132,11 +132,16 @@ int report_load(struct report *report, const char *path, struct pl_error *error)
 
 /* -- names of series ----------------------------------------------------------------------------- */
 
+/* Among those that are in one picture: the depth of a latency is 1, which says nothing next to that of a rate. */
 static bool differs(const struct report *report, enum report_part part)
 {
-	for (size_t i = 1; i < report->series_count; i++)
-		if (strcmp(report->series[i].parts[part], report->series[0].parts[part]))
-			return true;
+	const struct report_series *series = report->series;
+
+	for (size_t i = 0; i < report->series_count; i++)
+		for (size_t j = 0; j < i; j++)
+			if (series[i].latency == series[j].latency &&
+			    strcmp(series[i].parts[part], series[j].parts[part]))
+				return true;
 	return false;
 }
 
@@ -197,7 +202,6 @@ int report_finish(struct report *report, struct pl_error *error)
 		return report_wrong(error, report->documents[0].path, "there is no result in it");
 	for (int part = 0; report->series_count && part < REPORT_FILE; part++)
 		shown[part] = differs(report, (enum report_part)part);
-	/* The depth of a latency is 1, which says nothing next to that of a rate. */
 	for (size_t i = 0; i < report->series_count; i++)
 		qsort(report->series[i].points, report->series[i].count, sizeof(*report->series[i].points), by_size);
 	if (name_all(report, shown) < 0)
