@@ -22,7 +22,8 @@
 #define REPORT_DEPTH_MAX 32
 #define REPORT_TEXT 64
 
-enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX };
+/* REPORT_MACHINE: what `peerlane topo` or `peerlane check` says, to be shown with the others. */
+enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX, REPORT_MACHINE };
 
 enum report_percentile {
 	REPORT_P50,

@@ -37,18 +37,46 @@ static int kind_of(struct json_object *root, enum report_kind *kind)
 	return -EPROTO;
 }
 
+/* What topo and check print becomes a document that has it where results have it. */
+static void wrap(struct report_document *document, const char *name)
+{
+	struct json_object *whole = json_object_new_object();
+
+	cli_json_add(whole, name, document->root);
+	document->root = whole;
+	document->kind = REPORT_MACHINE;
+}
+
+static int find_kind(struct report_document *document)
+{
+	struct json_object *root = document->root;
+
+	if (!json_object_is_type(root, json_type_object))
+		return -EPROTO;
+	if (report_member(root, "pci", json_type_array) && report_member(root, "gpus", json_type_array))
+		wrap(document, "topology");
+	else if (report_member(root, "checks", json_type_array) && report_text(root, "verdict"))
+		wrap(document, "check");
+	else
+		return kind_of(root, &document->kind);
+	return 0;
+}
+
 static int fill(struct report *report, struct report_document *document, struct pl_error *error)
 {
-	struct json_object *topology = report_member(document->root, "topology", json_type_object);
+	struct json_object *topology;
 	double format;
-	int rc;
+	int rc = find_kind(document);
 
-	if (!json_object_is_type(document->root, json_type_object) || kind_of(document->root, &document->kind) < 0)
+	if (rc < 0)
 		return report_wrong(error, document->path, "this JSON is not a result of peerlane bench");
 	if (report_number(document->root, "format", &format) < 0 || format > 1)
 		return report_wrong(error, document->path, "\"format\" is not 1: it is from a later release");
-	rc = document->kind == REPORT_MATRIX ? report_read_matrix(document, error)
-					     : report_read_results(report, document, error);
+	if (document->kind == REPORT_MATRIX)
+		rc = report_read_matrix(document, error);
+	else if (document->kind != REPORT_MACHINE)
+		rc = report_read_results(report, document, error);
+	topology = report_member(document->root, "topology", json_type_object);
 	if (rc == 0 && topology)
 		rc = report_read_topology(&document->topology, topology, document->path, error);
 	return rc;

@@ -120,15 +120,17 @@ void report_write_machines(const struct report *report, FILE *file)
 		struct json_object *machine = report_member(document->root, "machine", json_type_object);
 		struct json_object *peer = report_member(document->root, "peer_machine", json_type_object);
 
-		if (!any && (machine || document->topology))
+		struct json_object *check = report_member(document->root, "check", json_type_object);
+
+		if (!any && (machine || document->topology || check))
 			fputs("<h2>Machines</h2>\n<div class=\"grid\">\n", file);
-		any = any || machine || document->topology;
+		any = any || machine || document->topology || check;
 		if (!report_repeated(report, i, "machine"))
 			write_machine(file, "This end", machine);
 		if (!report_repeated(report, i, "peer_machine") && !same(peer, machine))
 			write_machine(file, "The other end", peer);
-		if (any && !report_repeated(report, i, "check"))
-			write_check(file, report_member(document->root, "check", json_type_object));
+		if (!report_repeated(report, i, "check"))
+			write_check(file, check);
 	}
 	if (any)
 		fputs("</div>\n", file);
@@ -170,6 +172,8 @@ void report_write_sources(const struct report *report, FILE *file)
 		const char *version = report_text(document->root, "version"),
 			   *time = report_text(document->root, "time");
 
+		if (document->kind == REPORT_MACHINE)
+			continue;
 		fputs("<h3>", file);
 		report_escape(file, document->name, 120);
 		fputs("</h3>\n<p class=\"soft\">", file);
