@@ -34,6 +34,7 @@ static const struct argp_option bench_options[] = {
 	{ "step", OPTION_STEP, "FACTOR", 0, "From one size of a range to the next (default: 2)", 1 },
 	{ "depth", 'd', "N", 0, "Operations under way (default: 128, fewer of large ones)", 1 },
 	{ "vector", OPTION_VECTOR, "N", 0, "Put N messages into each operation; write and read only", 1 },
+	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
 	{ "post-list", OPTION_POST_LIST, "N", 0, "Post N operations at a time, once N can be (default: 1)", 1 },
 	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
 	{ "peers", OPTION_PEERS, "N", 0, "Connect N times; operations take turns (default: 1)", 1 },

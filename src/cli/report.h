@@ -22,7 +22,8 @@
 #define REPORT_DEPTH_MAX 32
 #define REPORT_TEXT 64
 
-enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX };
+/* REPORT_MACHINE: what `peerlane topo` or `peerlane check` says, to be shown with the others. */
+enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX, REPORT_MACHINE };
 
 enum report_percentile {
 	REPORT_P50,
@@ -118,6 +119,9 @@ int report_read_matrix(struct report_document *document, struct pl_error *error)
 int report_read_topology(struct pl_topology **topology, struct json_object *from, const char *path,
 			 struct pl_error *error);
 
+/* Whether an earlier document has the same object under this name, as those of one machine do. */
+bool report_repeated(const struct report *report, size_t document, const char *name);
+
 /* -- values (report_json.c) ---------------------------------------------------------------------- */
 
 /* A member if it is there and of this type, else NULL. */
@@ -210,10 +214,11 @@ double report_phase_total(const struct report *report, const struct report_point
 struct report_heat {
 	size_t cells, step; /* in a row; ranks of a cell */
 	double *values, least, median, most;
+	double worst, best; /* where the colours begin and end */
 };
 int report_heat_make(struct report_heat *heat, const struct report_matrix *matrix, bool latency, size_t most);
 /* 0 (worst) to 9 (best); -1: nothing is known. */
-int report_heat_level(const struct report_heat *heat, double value, bool latency);
+int report_heat_level(const struct report_heat *heat, double value);
 
 int report_write_html(const struct report *report, FILE *file);
 void report_write_tables(const struct report *report, enum report_plot plot, FILE *file);

@@ -14,7 +14,7 @@ static void draw_cell(const struct report_heat *heat, bool latency, size_t row, 
 {
 	double value = heat->values[row * heat->cells + column];
 	double x = LEFT + (double)column * side, y = top + (double)row * side;
-	int level = report_heat_level(heat, value, latency);
+	int level = report_heat_level(heat, value);
 	char text[REPORT_TEXT];
 
 	fprintf(file,
@@ -29,12 +29,12 @@ static void draw_cell(const struct report_heat *heat, bool latency, size_t row, 
 }
 
 /* All cells of a level as one shape. */
-static void draw_dense(const struct report_heat *heat, bool latency, double side, double top, FILE *file)
+static void draw_dense(const struct report_heat *heat, double side, double top, FILE *file)
 {
 	for (int level = -1; level < 10; level++) {
 		fprintf(file, level < 0 ? "<path class=\"n\" d=\"" : "<path class=\"v%d\" d=\"", level);
 		for (size_t i = 0; i < heat->cells * heat->cells; i++)
-			if (report_heat_level(heat, heat->values[i], latency) == level)
+			if (report_heat_level(heat, heat->values[i]) == level)
 				fprintf(file, "M%.1f %.1fh%.1fv%.1fh-%.1fz", LEFT + (double)(i % heat->cells) * side,
 					top + (double)(i / heat->cells) * side, side - 1, side - 1, side - 1);
 		fputs("\"/>\n", file);
@@ -65,8 +65,8 @@ static void draw_scale(const struct report_heat *heat, bool latency, int width, 
 	for (int i = 0; i < 10; i++)
 		fprintf(file, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"10\" class=\"v%d\"/>",
 			LEFT + i * step, y, step, i);
-	report_value(unit, latency ? heat->most : heat->least, worst);
-	report_value(unit, latency ? heat->least : heat->most, best);
+	report_value(unit, heat->worst, worst);
+	report_value(unit, heat->best, best);
 	fprintf(file, "\n<text x=\"%d\" y=\"%.1f\">%s</text><text x=\"%.1f\" y=\"%.1f\" class=\"e\">%s</text>\n", LEFT,
 		y + 26, worst, LEFT + 10 * step, y + 26, best);
 }
@@ -86,7 +86,7 @@ static int draw_one(const struct report_document *document, bool latency, int wi
 			latency ? "us" : "GB/s");
 		draw_numbers(&heat, side, top + TOP, file);
 		if (heat.cells > TOLD_MAX)
-			draw_dense(&heat, latency, side, top + TOP, file);
+			draw_dense(&heat, side, top + TOP, file);
 		for (size_t i = 0; i < heat.cells * heat.cells && heat.cells <= TOLD_MAX; i++)
 			draw_cell(&heat, latency, i / heat.cells, i % heat.cells, side, top + TOP, file);
 		draw_scale(&heat, latency, width, under + 12, file);

@@ -155,7 +155,8 @@ static int write_summary(const struct report *report, FILE *file)
 	for (size_t i = 0; i < CLI_MIN(report->document_count, (size_t)TILES_MAX); i++)
 		write_ratio_tile(&report->documents[i], file);
 	for (size_t i = 0; i < CLI_MIN(report->document_count, (size_t)TILES_MAX); i++)
-		write_check_tile(&report->documents[i], file);
+		if (!report_repeated(report, i, "check"))
+			write_check_tile(&report->documents[i], file);
 	fputs("</div>\n", file);
 	for (int warning = 1; warning >= 0; warning--) {
 		if (!warning)

@@ -58,6 +58,18 @@ int report_wrong(struct pl_error *error, const char *path, const char *format, .
 			"give files that peerlane bench --json wrote, or the scripts in bench/", "%s", message);
 }
 
+bool report_repeated(const struct report *report, size_t document, const char *name)
+{
+	struct json_object *own = report_member(report->documents[document].root, name, json_type_object), *other;
+
+	for (size_t i = 0; i < document && own; i++) {
+		other = report_member(report->documents[i].root, name, json_type_object);
+		if (other && json_object_equal(own, other))
+			return true;
+	}
+	return false;
+}
+
 int report_no_memory(struct pl_error *error)
 {
 	return cli_fail_errno(error, -ENOMEM, "malloc", NULL);

@@ -288,7 +288,7 @@ static size_t plain_ticks(const struct report_axis *axis, double *values, size_t
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(parts) && step < least; i++)
 		step = decade * parts[i];
 	for (double at = ceil(axis->low / step - 1e-9); at * step <= axis->high && count < most; at++)
-		values[count++] = at * step;
+		values[count++] = at * step + 0.0; /* no minus before the zero */
 	return count;
 }
 

@@ -37,18 +37,46 @@ static int kind_of(struct json_object *root, enum report_kind *kind)
 	return -EPROTO;
 }
 
+/* What topo and check print becomes a document that has it where results have it. */
+static void wrap(struct report_document *document, const char *name)
+{
+	struct json_object *whole = json_object_new_object();
+
+	cli_json_add(whole, name, document->root);
+	document->root = whole;
+	document->kind = REPORT_MACHINE;
+}
+
+static int find_kind(struct report_document *document)
+{
+	struct json_object *root = document->root;
+
+	if (!json_object_is_type(root, json_type_object))
+		return -EPROTO;
+	if (report_member(root, "pci", json_type_array) && report_member(root, "gpus", json_type_array))
+		wrap(document, "topology");
+	else if (report_member(root, "checks", json_type_array) && report_text(root, "verdict"))
+		wrap(document, "check");
+	else
+		return kind_of(root, &document->kind);
+	return 0;
+}
+
 static int fill(struct report *report, struct report_document *document, struct pl_error *error)
 {
-	struct json_object *topology = report_member(document->root, "topology", json_type_object);
+	struct json_object *topology;
 	double format;
-	int rc;
+	int rc = find_kind(document);
 
-	if (!json_object_is_type(document->root, json_type_object) || kind_of(document->root, &document->kind) < 0)
+	if (rc < 0)
 		return report_wrong(error, document->path, "this JSON is not a result of peerlane bench");
 	if (report_number(document->root, "format", &format) < 0 || format > 1)
 		return report_wrong(error, document->path, "\"format\" is not 1: it is from a later release");
-	rc = document->kind == REPORT_MATRIX ? report_read_matrix(document, error)
-					     : report_read_results(report, document, error);
+	if (document->kind == REPORT_MATRIX)
+		rc = report_read_matrix(document, error);
+	else if (document->kind != REPORT_MACHINE)
+		rc = report_read_results(report, document, error);
+	topology = report_member(document->root, "topology", json_type_object);
 	if (rc == 0 && topology)
 		rc = report_read_topology(&document->topology, topology, document->path, error);
 	return rc;
@@ -132,20 +160,25 @@ int report_load(struct report *report, const char *path, struct pl_error *error)
 
 /* -- names of series ----------------------------------------------------------------------------- */
 
-/* Among those that are in one picture: the depth of a latency is 1, which says nothing next to that of a rate. */
-static bool differs(const struct report *report, enum report_part part)
+/* Whether the same picture compares them: times, arms of a workflow, or the rest. */
+static bool alike(const struct report_series *a, const struct report_series *b)
 {
-	const struct report_series *series = report->series;
+	return a->latency == b->latency && !a->parts[REPORT_ARM][0] == !b->parts[REPORT_ARM][0];
+}
 
+/*
+ * Among those that are compared with this one: the depth of a latency is 1, which says nothing next to that of a rate,
+ * and all arms are of one tool.
+ */
+static bool differs(const struct report *report, const struct report_series *from, enum report_part part)
+{
 	for (size_t i = 0; i < report->series_count; i++)
-		for (size_t j = 0; j < i; j++)
-			if (series[i].latency == series[j].latency &&
-			    strcmp(series[i].parts[part], series[j].parts[part]))
-				return true;
+		if (alike(&report->series[i], from) && strcmp(report->series[i].parts[part], from->parts[part]))
+			return true;
 	return false;
 }
 
-static char *name_of(const struct report_series *series, const bool *shown)
+static char *name_of(const struct report *report, const struct report_series *series, bool with_file)
 {
 	size_t length = 0;
 	char *name = NULL;
@@ -154,7 +187,8 @@ static char *name_of(const struct report_series *series, const bool *shown)
 	if (!file)
 		return NULL;
 	for (int part = 0; part < REPORT_PARTS; part++)
-		if (shown[part] && series->parts[part][0])
+		if (series->parts[part][0] &&
+		    (part == REPORT_FILE ? with_file : differs(report, series, (enum report_part)part)))
 			fprintf(file, ftell(file) ? ", %s" : "%s", series->parts[part]);
 	if (ftell(file) == 0)
 		fprintf(file, "%s %s", series->parts[REPORT_TOOL],
@@ -174,11 +208,11 @@ static bool is_unique(const struct report *report, size_t index)
 	return true;
 }
 
-static int name_all(struct report *report, const bool *shown)
+static int name_all(struct report *report, bool with_file)
 {
 	for (size_t i = 0; i < report->series_count; i++) {
 		free(report->series[i].name);
-		report->series[i].name = name_of(&report->series[i], shown);
+		report->series[i].name = name_of(report, &report->series[i], with_file);
 		if (!report->series[i].name)
 			return -ENOMEM;
 	}
@@ -194,21 +228,19 @@ static int by_size(const void *left, const void *right)
 
 int report_finish(struct report *report, struct pl_error *error)
 {
-	bool shown[REPORT_PARTS] = { false }, matrix = false;
+	bool matrix = false, with_file = false;
 
 	for (size_t i = 0; i < report->document_count; i++)
 		matrix = matrix || report->documents[i].kind == REPORT_MATRIX;
 	if (!matrix && !report->series_count)
 		return report_wrong(error, report->documents[0].path, "there is no result in it");
-	for (int part = 0; report->series_count && part < REPORT_FILE; part++)
-		shown[part] = differs(report, (enum report_part)part);
 	for (size_t i = 0; i < report->series_count; i++)
 		qsort(report->series[i].points, report->series[i].count, sizeof(*report->series[i].points), by_size);
-	if (name_all(report, shown) < 0)
+	if (name_all(report, false) < 0)
 		return report_no_memory(error);
-	for (size_t i = 0; i < report->series_count && !shown[REPORT_FILE]; i++)
-		shown[REPORT_FILE] = !is_unique(report, i);
-	return shown[REPORT_FILE] && name_all(report, shown) < 0 ? report_no_memory(error) : 0;
+	for (size_t i = 0; i < report->series_count && !with_file; i++)
+		with_file = !is_unique(report, i);
+	return with_file && name_all(report, true) < 0 ? report_no_memory(error) : 0;
 }
 
 static void free_series(struct report_series *series)

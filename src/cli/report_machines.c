@@ -111,17 +111,6 @@ static bool same(struct json_object *a, struct json_object *b)
 	return a && b && json_object_equal(a, b);
 }
 
-/* Whether an earlier document says the same. */
-static bool repeated(const struct report *report, size_t index, const char *name)
-{
-	struct json_object *own = report_member(report->documents[index].root, name, json_type_object);
-
-	for (size_t i = 0; i < index; i++)
-		if (same(own, report_member(report->documents[i].root, name, json_type_object)))
-			return true;
-	return false;
-}
-
 void report_write_machines(const struct report *report, FILE *file)
 {
 	bool any = false;
@@ -131,20 +120,22 @@ void report_write_machines(const struct report *report, FILE *file)
 		struct json_object *machine = report_member(document->root, "machine", json_type_object);
 		struct json_object *peer = report_member(document->root, "peer_machine", json_type_object);
 
-		if (!any && (machine || document->topology))
+		struct json_object *check = report_member(document->root, "check", json_type_object);
+
+		if (!any && (machine || document->topology || check))
 			fputs("<h2>Machines</h2>\n<div class=\"grid\">\n", file);
-		any = any || machine || document->topology;
-		if (!repeated(report, i, "machine"))
+		any = any || machine || document->topology || check;
+		if (!report_repeated(report, i, "machine"))
 			write_machine(file, "This end", machine);
-		if (!repeated(report, i, "peer_machine") && !same(peer, machine))
+		if (!report_repeated(report, i, "peer_machine") && !same(peer, machine))
 			write_machine(file, "The other end", peer);
-		if (any && !repeated(report, i, "check"))
-			write_check(file, report_member(document->root, "check", json_type_object));
+		if (!report_repeated(report, i, "check"))
+			write_check(file, check);
 	}
 	if (any)
 		fputs("</div>\n", file);
 	for (size_t i = 0; i < report->document_count; i++)
-		if (report->documents[i].topology && !repeated(report, i, "topology"))
+		if (report->documents[i].topology && !report_repeated(report, i, "topology"))
 			write_picture(file, report->documents[i].topology);
 }
 
@@ -181,6 +172,8 @@ void report_write_sources(const struct report *report, FILE *file)
 		const char *version = report_text(document->root, "version"),
 			   *time = report_text(document->root, "time");
 
+		if (document->kind == REPORT_MACHINE)
+			continue;
 		fputs("<h3>", file);
 		report_escape(file, document->name, 120);
 		fputs("</h3>\n<p class=\"soft\">", file);

@@ -109,19 +109,20 @@ int report_heat_make(struct report_heat *heat, const struct report_matrix *matri
 		heat->least = sorted[0];
 		heat->median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
 		heat->most = sorted[count - 1];
+		/* Colours span a factor of two at least, so that an even matrix looks even. */
+		heat->best = latency ? heat->least : heat->most;
+		heat->worst = latency ? fmax(heat->most, 2 * heat->median) : fmin(heat->least, heat->median / 2);
 	}
 	free(sorted);
 	return 0;
 }
 
-int report_heat_level(const struct report_heat *heat, double value, bool latency)
+int report_heat_level(const struct report_heat *heat, double value)
 {
 	double at;
 
 	if (isnan(value) || isnan(heat->least))
 		return -1;
-	if (heat->most <= heat->least)
-		return 9;
-	at = (value - heat->least) / (heat->most - heat->least);
-	return CLI_MIN((int)((latency ? 1 - at : at) * 10), 9);
+	at = heat->best == heat->worst ? 1 : (value - heat->worst) / (heat->best - heat->worst);
+	return CLI_MAX(CLI_MIN((int)(at * 10), 9), 0);
 }

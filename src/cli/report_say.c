@@ -7,6 +7,7 @@
 #include "cli/report.h"
 
 #define SENTENCES_MAX 64
+#define DIFFERENCE 1.01 /* less than that is none worth a sentence */
 
 static int __attribute__((format(printf, 3, 4))) say(struct report *report, bool warning, const char *format, ...)
 {
@@ -92,7 +93,7 @@ static struct extreme worst_beside(const struct report_lines *lines, const struc
 	return worst;
 }
 
-/* "2.1 times", "as much" where it is no difference that anybody should see. */
+/* "2.13", "35" */
 static const char *times(double ratio, char text[REPORT_TEXT])
 {
 	snprintf(text, REPORT_TEXT, ratio < 10 ? "%.2f" : "%.0f", ratio);
@@ -110,7 +111,7 @@ static int say_rate(struct report *report, const struct report_lines *lines)
 	report_value(REPORT_UNIT_SIZE, line->x[best.at], size);
 	rc = say(report, false, "Highest bandwidth: %s, %s (%.4g Gbit/s), with messages of %s.", line->series->name,
 		 report_value(REPORT_UNIT_RATE, value_of(&best), rate), value_of(&best) / 1.25e8, size);
-	if (rc == 0 && worst.line && value_of(&worst) > 0)
+	if (rc == 0 && worst.line && value_of(&worst) > 0 && value_of(&best) > value_of(&worst) * DIFFERENCE)
 		rc = say(report, false,
 			 "At the same size the slowest is %s with %s: the fastest moves %s times as much.",
 			 worst.line->series->name, report_value(REPORT_UNIT_RATE, value_of(&worst), other),
@@ -137,7 +138,7 @@ static int say_latency(struct report *report, const struct report_lines *lines)
 		 loaded ? "Shortest time of an operation, with others under way" : "Lowest latency",
 		 best.line->series->name, report_value(REPORT_UNIT_TIME, value_of(&best), time), size,
 		 isnan(high) ? "" : ", and 99 of 100 take at most ", isnan(high) ? "" : tail, "", "");
-	if (rc == 0 && worst.line)
+	if (rc == 0 && worst.line && value_of(&worst) > value_of(&best) * DIFFERENCE)
 		rc = say(report, false, "At the same size the slowest is %s with %s, %s times as long.",
 			 worst.line->series->name, report_value(REPORT_UNIT_TIME, value_of(&worst), other),
 			 times(value_of(&worst) / value_of(&best), ratio));
@@ -176,8 +177,9 @@ static int say_ratios(struct report *report, const struct report_document *docum
 		   text, report_text(best, "arm"), most, report_text(best, "over"), low, high);
 }
 
-static int say_document(struct report *report, const struct report_document *document)
+static int say_document(struct report *report, size_t index)
 {
+	const struct report_document *document = &report->documents[index];
 	const char *device = report_text(document->root, "device");
 	struct json_object *check = report_member(document->root, "check", json_type_object);
 	const char *message = report_text(report_member(document->root, "error", json_type_object), "message");
@@ -191,7 +193,7 @@ static int say_document(struct report *report, const struct report_document *doc
 			 device);
 	if (rc == 0)
 		rc = say_ratios(report, document);
-	if (rc == 0 && summary)
+	if (rc == 0 && summary && !report_repeated(report, index, "check"))
 		rc = say(report, verdict && strcmp(verdict, "ready"), "GPUDirect RDMA on this machine: %s", summary);
 	return rc;
 }
@@ -299,7 +301,7 @@ int report_say(struct report *report, struct pl_error *error)
 		if (rc == 0)
 			rc = say_slow(report, &report->documents[i]);
 		if (rc == 0)
-			rc = say_document(report, &report->documents[i]);
+			rc = say_document(report, i);
 	}
 	for (size_t i = 0; i < report->series_count && rc == 0; i++)
 		rc = say_series(report, &report->series[i]);

@@ -311,7 +311,7 @@ int report_print_phases(const struct report *report, const struct report_termina
 
 /* -- matrices ------------------------------------------------------------------------------------ */
 
-static void print_heat(const struct report_heat *heat, bool latency, const struct report_terminal *terminal)
+static void print_heat(const struct report_heat *heat, const struct report_terminal *terminal)
 {
 	/* From worst to best: little ink to much of it, as good is the usual. */
 	static const char *const blocks[] = { "  ", "\xe2\x96\x91\xe2\x96\x91", "\xe2\x96\x92\xe2\x96\x92",
@@ -321,7 +321,7 @@ static void print_heat(const struct report_heat *heat, bool latency, const struc
 	for (size_t i = 0; i < heat->cells; i++) {
 		printf("%6zu ", i * heat->step);
 		for (size_t j = 0; j < heat->cells; j++) {
-			int level = report_heat_level(heat, heat->values[i * heat->cells + j], latency);
+			int level = report_heat_level(heat, heat->values[i * heat->cells + j]);
 
 			if (level < 0)
 				fputs(i == j ? "- " : "? ", stdout);
@@ -375,10 +375,9 @@ int report_print_matrix(const struct report *report, enum report_plot plot, cons
 		if (heat.step == 1 && heat.cells * 8 + 8 <= terminal->width) {
 			print_numbers(&heat, latency, 8);
 		} else {
-			print_heat(&heat, latency, terminal);
-			printf("       empty is worst (%s), full is best (%s)\n",
-			       report_value(unit, latency ? heat.most : heat.least, low),
-			       report_value(unit, latency ? heat.least : heat.most, high));
+			print_heat(&heat, terminal);
+			printf("       empty is worst (%s), full is best (%s)\n", report_value(unit, heat.worst, low),
+			       report_value(unit, heat.best, high));
 		}
 		free(heat.values);
 	}

@@ -168,6 +168,16 @@ def test_machine_and_check(tmp_path):
         assert gpu['id'].replace('0000:', '') in shown
 
 
+def test_topology_and_check_as_files_of_their_own(tmp_path):
+    machine = machines.make(tmp_path / 'machine', next((ROOT / 'tests/topology').glob('*.machine')))
+    topology = run_json('topo', '--numeric', '--sysroot', machine)
+    check = {'verdict': 'ready', 'summary': 'It works.', 'checks': [{'title': 'the module', 'status': 'pass'}]}
+    text, tree = page(tmp_path, bench(point(64)), topology, check)
+    assert 'It works.' in text and topology['gpus'][0]['id'].replace('0000:', '') in ''.join(tree.itertext())
+    assert text.count('<pre>') == 0 and '2.json' not in text
+    assert 'no result' in run('report', save(tmp_path, check), expect=1).stderr
+
+
 def test_all_text_is_only_text(tmp_path):
     hostile = bench(point(8, tool=HOSTILE, reason=HOSTILE, route='staged', operation=HOSTILE, memory=HOSTILE),
                     point(8, tool='b'), machine={'host': HOSTILE, 'gpus': [HOSTILE], 'processor': HOSTILE},
