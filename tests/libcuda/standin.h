@@ -26,6 +26,8 @@ enum {
 	NOT_INITIALIZED = 3,
 	INVALID_DEVICE = 101,
 	INVALID_CONTEXT = 201,
+	INVALID_PTX = 218,
+	NOT_FOUND = 500,
 	NOT_READY = 600,
 	ILLEGAL_ADDRESS = 700,
 	ALREADY_REGISTERED = 712,
@@ -77,5 +79,13 @@ struct allocation *standin_find(CUdeviceptr address, size_t length);
 /* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
 bool standin_is_pinned(const void *address, size_t length);
+
+/* Words that are to be computed, once the stream comes to it. (stream.c) */
+struct standin_kernel {
+	CUdeviceptr to, from;
+	uint32_t words;
+};
+struct stream;
+CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);
 
 #endif

@@ -248,7 +248,10 @@ static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 	struct pl_peer *peer = endpoint->base.peer;
 	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->streams };
 
-	if (total < TCP_WIDEN_FROM || endpoint->wanted >= peer->streams)
+	if (total <= TCP_SMALL_MAX || endpoint->wanted >= peer->streams)
+		return;
+	endpoint->bulk += total;
+	if (total < TCP_WIDEN_FROM && endpoint->bulk < TCP_WIDEN_AFTER)
 		return;
 	if (peer->initiator) {
 		tcp_widen(&endpoint->base, peer->streams);

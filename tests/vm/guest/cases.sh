@@ -185,6 +185,21 @@ bench_server() # [WAY...]: during or killed, or options
 	esac
 }
 
+workflow() # ARGUMENT...: every arm has received by the card alone, and what it computed is right
+{
+	peerlane bench workflow $options --json --compute simulated --rounds 1 "$@" $server >result
+	status=$?
+	cat result
+	[ $status = 0 ] && [ "$(grep -c '"verified": *true' result)" = 5 ] &&
+		[ "$(grep -c '"route": *"direct"' result)" = 5 ] && [ "$(grep -c '"host_bytes_staged": *0,' result)" = 5 ]
+}
+
+workflow_server()
+{
+	wanted=$port
+	attended peerlane bench workflow $options --server --once :$port
+}
+
 # Faults.  Those that pass clean up; a case that fails gets its successor new machines.
 
 # Bytes over all cables: which of two rails carries messages is not known.
