@@ -257,6 +257,8 @@ static int run(const struct argp *arguments, bool proxy, int argc, char **argv)
 		.depth = DEPTH_DEFAULT,
 		.duration = DURATION_DEFAULT,
 		.announce = -1,
+		.argc = argc,
+		.argv = argv,
 	};
 	unsigned count;
 

@@ -131,6 +131,8 @@ struct flow_options {
 	uint64_t frames, duration; /* of each arm in each round; the first if not 0 */
 	enum flow_fault fault;
 	int announce; /* descriptor to which the server's address is written, or -1 */
+	int argc;     /* the command, for who reads the results */
+	char **argv;
 };
 
 /* Serves clients, one after the other. (workflow_serve.c) */

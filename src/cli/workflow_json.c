@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for programs. */
 #include <string.h>
-#include <time.h>
 
 #include "cli/output.h"
+#include "cli/result_head.h"
 #include "cli/workflow.h"
 
 /* With a fixed number of decimals: programs read it, people look at it. */
@@ -129,13 +129,15 @@ static struct json_object *json_arms(const struct flow_options *options)
 void flow_render_json(const struct flow_options *options, const struct flow_report *report)
 {
 	struct json_object *object = json_object_new_object(), *results = json_object_new_array();
+	struct machine machine;
 
 	for (uint32_t i = 0; i < report->count; i++)
 		if (report->results[i].rounds)
 			json_object_array_add(results, json_result(&report->results[i], options->proxy));
-	cli_json_add(object, "format", json_object_new_int(1));
-	cli_json_add(object, "kind", cli_json_text(options->proxy ? "proxy" : "workflow"));
-	cli_json_add(object, "version", cli_json_text(pl_version()));
+	machine_read(&machine);
+	result_head(object, options->proxy ? "proxy" : "workflow", options->argc, options->argv);
+	cli_json_add(object, "machine", machine_json(&machine));
+	cli_json_add(object, "peer_machine", report->source.same_host ? machine_json(&machine) : NULL);
 	cli_json_add(object, "device", report->compute ? cli_json_text(report->compute->name) : NULL);
 	cli_json_add(object, "fabric", cli_json_text(report->source.fabric));
 	cli_json_add(object, "address", cli_json_text(report->source.address));

@@ -12,9 +12,11 @@ from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, m
                          wait_gone)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
-ROW = {'operation', 'size', 'fabric', 'route', 'reason', 'streams', 'depth', 'vector', 'operations', 'seconds',
-       'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in', 'operations_per_second', 'latency_us',
-       'cpu_percent', 'server_cpu_percent', 'verified'}
+ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'streams', 'depth', 'vector',
+       'post_list', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
+       'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
+       'cycles_per_byte', 'joules', 'verified'}
+TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
 
 
 def rows(*arguments, **options):
@@ -26,7 +28,10 @@ def check_row(row, operation, size, operations=None):
     assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'local', 'direct')
     assert row['reason'] and row['streams'] >= 1 and row['depth'] >= 1
     latency = row['latency_us']
-    assert 0 < latency['p50'] <= latency['p99'] <= latency['p999'] <= latency['max']
+    assert list(latency) == [*TIMES, 'mean', 'stddev']
+    assert sorted(latency[name] for name in TIMES) == [latency[name] for name in TIMES] and latency['min'] > 0
+    assert latency['min'] <= latency['mean'] <= latency['max'] and latency['stddev'] <= latency['max']
+    assert row['tool'] == 'peerlane' and row['memory'] == row['peer_memory'] == 'host'
     assert operations is None or row['operations'] == operations
     assert row['operations_per_second'] > 0 and row['seconds'] > 0 and row['cpu_percent'] >= 0
     # perftest's arithmetic: bytes of the payload by the time from the first post to the last completion
@@ -166,10 +171,14 @@ def test_a_server_that_dies_is_an_error_soon():
 
 
 @pytest.mark.parametrize('arguments', [
-    ['--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
+    ['--size', '0'], ['--latency', '--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
     ['--streams', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
     ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
-    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['one', 'two'], ['--server', '--latency', '--once=1'],
+    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['one', 'two'], ['--rate', '0'],
+    ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
+    ['--csv', '--json'], ['--gbits'], ['--op', 'connect', '--size', '8'], ['--op', 'register', '--both-ways'], ['--touch'],
+    ['--depth', '4', '--post-list', '5'], ['--latency', '--rate', '5op'], ['--perftest', '--op', 'connect'],
+    ['--peer-cpu', '0', 'host'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
 ])
 def test_wrong_usage(arguments):
     done = run('bench', *arguments, expect=2)
