@@ -76,10 +76,10 @@ bool flow_result_equal(const uint32_t *words, uint64_t size, uint64_t seed, uint
 
 enum flow_type {
 	FLOW_SETUP = 1, /* client: role, size, depth; source: the token of its frames */
-	FLOW_RUN,       /* client: seed, fault, slots and token of where frames are pushed to, or results are; server: ready */
-	FLOW_CHECK,     /* client: frames so far; server: its tally and, the sink, whether all was right */
-	FLOW_BYE,       /* client: no more; server: the same */
-	FLOW_FAILED,    /* either: the error, and no more */
+	FLOW_RUN, /* client: seed, fault, slots and token of where frames are pushed to, or results are; server: ready */
+	FLOW_CHECK,  /* client: frames so far; server: its tally and, the sink, whether all was right */
+	FLOW_BYE,    /* client: no more; server: the same */
+	FLOW_FAILED, /* either: the error, and no more */
 };
 
 /* How bytes went. */
@@ -243,13 +243,13 @@ struct flow_run {
 	struct flow_link *source, *sink;
 	struct pl_remote *remote; /* the source's frames */
 	uint64_t seed;
-	uint32_t depth;  /* slots that this arm uses */
-	uint64_t next;   /* frames begun since the run began */
-	uint64_t first;  /* of what is measured, which is at least one frame */
-	uint64_t limit;  /* UINT64_MAX until the last one is known */
-	uint64_t deadline; /* no frame is begun after it; 0: none */
-	bool verify;     /* compare every word; nothing is measured */
-	bool damage;     /* the fault that is asked for is still to be made */
+	uint32_t depth;       /* slots that this arm uses */
+	uint64_t next;        /* frames begun since the run began */
+	uint64_t first;       /* of what is measured, which is at least one frame */
+	uint64_t limit;       /* UINT64_MAX until the last one is known */
+	uint64_t deadline;    /* no frame is begun after it; 0: none */
+	bool verify;          /* compare every word; nothing is measured */
+	bool damage;          /* the fault that is asked for is still to be made */
 	struct stats *phases; /* FLOW_PHASES of them */
 	struct flow_tally tally;
 	struct flow_difference difference;
