@@ -56,7 +56,7 @@ _peerlane() {
 		return
 		;;
 	--call)
-		COMPREPLY=($(compgen -W $'ibv_reg_mr\nibv_reg_dmabuf_mr\nibv_open_device\nibv_create_qp\nibv_modify_qp\nibv_poll_cq\nrdma_resolve_addr\nrdma_connect\nmmap\nmodprobe\ncuInit\ncuMemAlloc\ncuMemGetHandleForAddressRange' -- "$current"))
+		COMPREPLY=($(compgen -W $'ibv_reg_mr\nibv_reg_dmabuf_mr\nibv_open_device\nibv_create_qp\nibv_modify_qp\nibv_poll_cq\nrdma_resolve_addr\nrdma_connect\nnvidia_p2p_get_pages\nmmap\nmodprobe\ncuInit\ncuMemAlloc\ncuMemGetHandleForAddressRange' -- "$current"))
 		return
 		;;
 	--compute)

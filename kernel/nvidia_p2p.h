@@ -10,6 +10,8 @@
 
 #include <linux/types.h>
 
+#include "layout.h"
+
 struct pci_dev;
 
 /* Structures of the driver have a version: the major number in the upper half, the minor one in the lower. */
@@ -21,6 +23,7 @@ struct pci_dev;
 #define NV_DMA_MAPPING_OLDEST 1
 #define NV_DMA_MAPPING_NEWEST 2
 
+#ifndef PM_THEIR_P2P
 enum nvidia_p2p_page_size_type {
 	NVIDIA_P2P_PAGE_SIZE_4KB = 0,
 	NVIDIA_P2P_PAGE_SIZE_64KB,
@@ -45,6 +48,20 @@ struct nvidia_p2p_dma_mapping {
 	u32 entries;
 	u64 *dma_addresses;
 };
+
+#endif
+
+/* What this module counts on, of whichever declarations these are. */
+_Static_assert(NVIDIA_P2P_PAGE_SIZE_4KB == 0, "sizes of pages");
+_Static_assert(NVIDIA_P2P_PAGE_SIZE_64KB == 1, "sizes of pages");
+_Static_assert(NVIDIA_P2P_PAGE_SIZE_128KB == 2, "sizes of pages");
+PM_LAYOUT(struct nvidia_p2p_page_table, version, 0, 4);
+PM_LAYOUT(struct nvidia_p2p_page_table, page_size, 4, 4);
+PM_LAYOUT(struct nvidia_p2p_page_table, entries, 16, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, version, 0, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, page_size_type, 4, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, entries, 8, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, dma_addresses, 16, 8);
 
 /* Pins [virtual_address, + length).  Once the memory is freed, the driver calls back, and has then unpinned it. */
 int __weak nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,

@@ -8,9 +8,12 @@
 
 #include <linux/types.h>
 
+#include "layout.h"
+
 struct device;
 struct sg_table;
 
+#ifndef PM_THEIR_PEER_MEMORY
 #define IB_PEER_MEMORY_NAME_MAX 64
 #define IB_PEER_MEMORY_VER_MAX 16
 
@@ -33,7 +36,7 @@ struct peer_memory_client {
 };
 
 /* The client unmaps and unpins by itself what it has invalidated: IB core calls nothing while it invalidates. */
-#define PEER_MEM_INVALIDATE_UNMAPS (1 << 0)
+#define PEER_MEM_INVALIDATE_UNMAPS 1
 
 /* The last character of the version is 1 in a client that is followed by these. */
 struct peer_memory_client_ex {
@@ -45,7 +48,25 @@ struct peer_memory_client_ex {
 /* Returns once no device uses the memory any more. */
 typedef int (*invalidate_peer_memory)(void *reg_handle, u64 core_context);
 
-void *__weak ib_register_peer_memory_client(const struct peer_memory_client *peer_client,
+#endif
+
+/* What this module counts on, of whichever declarations these are. */
+_Static_assert(IB_PEER_MEMORY_NAME_MAX == 64 && IB_PEER_MEMORY_VER_MAX == 16, "names and versions of clients");
+PM_LAYOUT(struct peer_memory_client, acquire, 80, 8);
+PM_LAYOUT(struct peer_memory_client, get_pages, 88, 8);
+PM_LAYOUT(struct peer_memory_client, dma_map, 96, 8);
+PM_LAYOUT(struct peer_memory_client, dma_unmap, 104, 8);
+PM_LAYOUT(struct peer_memory_client, put_pages, 112, 8);
+PM_LAYOUT(struct peer_memory_client, get_page_size, 120, 8);
+PM_LAYOUT(struct peer_memory_client, release, 128, 8);
+/* That of 4.9 has no more. */
+#ifndef PM_THEIR_OLD_PEER_MEMORY
+_Static_assert(PEER_MEM_INVALIDATE_UNMAPS == 1, "flags of clients");
+PM_LAYOUT(struct peer_memory_client_ex, ex_size, sizeof(struct peer_memory_client), 8);
+PM_LAYOUT(struct peer_memory_client_ex, flags, sizeof(struct peer_memory_client) + 8, 4);
+#endif
+
+__weak void *ib_register_peer_memory_client(const struct peer_memory_client *peer_client,
 					    invalidate_peer_memory *invalidate_callback);
 void __weak ib_unregister_peer_memory_client(void *reg_handle);
 

@@ -48,7 +48,7 @@ void pm_add(enum pm_count count, s64 amount);
 int pm_counters_create(void);
 void pm_counters_destroy(void);
 
-/* region.c: the callbacks of a client, but for acquire, whose client nothing else tells. */
+/* client.c: the callbacks of a client, but for acquire, whose client nothing else tells. */
 int pm_acquire(struct pm_client *client, unsigned long addr, size_t size, void **context);
 extern const struct peer_memory_client pm_callbacks;
 

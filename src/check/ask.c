@@ -6,20 +6,15 @@
 
 #define ATTRIBUTE_RDMA 116
 #define ATTRIBUTE_DMABUF 124
+#define CAPABILITY_KEPLER 30
 #define CAPABILITY_TURING 75
 
 bool check_has_nvidia(const struct pl_check_machine *machine)
 {
 	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == PL_VENDOR_NVIDIA)
+		if (machine->gpus[i].pci->vendor == PL_PCI_VENDOR_NVIDIA)
 			return true;
 	return false;
-}
-
-bool check_device_is_soft(const struct check_device *device)
-{
-	return !strncmp(device->name, "rxe", 3) || !strncmp(device->name, "siw", 3) ||
-	       (!device->card && *device->parent);
 }
 
 int check_node_errno(const struct pl_check_machine *machine, const struct check_device *device)
@@ -28,19 +23,19 @@ int check_node_errno(const struct pl_check_machine *machine, const struct check_
 
 	if (open >= 0)
 		return (int)PL_MIN(open, 4096);
-	if (!*device->node)
+	if (!*device->rdma->uverbs)
 		return ENODEV;
-	if (!check_exists(machine, "dev/infiniband/%s", device->node))
+	if (!check_exists(machine, "dev/infiniband/%s", device->rdma->uverbs))
 		return ENOENT;
-	return (int)pl_facts_number(machine->facts, -1, "node.%s", device->node);
+	return (int)pl_facts_number(machine->facts, -1, "node.%s", device->rdma->uverbs);
 }
 
 bool check_device_usable(const struct pl_check_machine *machine, const struct check_device *device)
 {
 	bool active = false;
 
-	for (size_t i = 0; i < device->port_count; i++)
-		active = active || device->ports[i].active;
+	for (size_t i = 0; i < device->rdma->port_count; i++)
+		active = active || device->rdma->ports[i].active;
 	return active && check_node_errno(machine, device) <= 0;
 }
 
@@ -65,10 +60,10 @@ enum pl_check_way check_gpu_capable(const struct pl_check_machine *machine, cons
 				    size_t size)
 {
 	long long attribute =
-		pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", gpu->address, ATTRIBUTE_RDMA);
+		pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", gpu->pci->address, ATTRIBUTE_RDMA);
 	static const char *const consumer[] = { "GeForce", "TITAN", "GTX", "MX" };
 
-	if (gpu->vendor != PL_VENDOR_NVIDIA) {
+	if (gpu->pci->vendor != PL_PCI_VENDOR_NVIDIA) {
 		snprintf(reason, size,
 			 "%s is no NVIDIA GPU: its own driver exports dma-bufs, which is not looked at here",
 			 gpu->model);
@@ -85,13 +80,13 @@ enum pl_check_way check_gpu_capable(const struct pl_check_machine *machine, cons
 		snprintf(reason, size, "%s is a model for consumers, which have no GPUDirect RDMA", gpu->model);
 		return PL_CHECK_WAY_NO;
 	}
-	if (gpu->capability && gpu->capability < 35) {
+	if (gpu->capability && gpu->capability < CAPABILITY_KEPLER) {
 		snprintf(reason, size, "%s is older than Kepler", gpu->model);
 		return PL_CHECK_WAY_NO;
 	}
 	if (strncmp(gpu->model, "NVIDIA GPU ", 11) == 0) {
 		snprintf(reason, size, "the model is not known as long as no driver is loaded (number %04x)",
-			 gpu->device);
+			 gpu->pci->device);
 		return PL_CHECK_WAY_UNKNOWN;
 	}
 	snprintf(reason, size, "%s, compute capability %u.%u", gpu->model, gpu->capability / 10, gpu->capability % 10);
@@ -102,14 +97,23 @@ enum pl_check_way check_gpu_dmabuf(const struct pl_check_machine *machine, const
 				   size_t size)
 {
 	long long attribute =
-		pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", gpu->address, ATTRIBUTE_DMABUF);
+		pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", gpu->pci->address, ATTRIBUTE_DMABUF);
+	long long exported = pl_facts_number(machine->facts, -1, "cuda.gpu.%s.export", gpu->pci->address);
 
-	if (gpu->vendor != PL_VENDOR_NVIDIA) {
+	if (gpu->pci->vendor != PL_PCI_VENDOR_NVIDIA) {
 		snprintf(reason, size, "%s is no NVIDIA GPU: not looked at here", gpu->model);
 		return PL_CHECK_WAY_UNKNOWN;
 	}
-	if (!*gpu->driver && !check_module(machine, "nvidia")) {
+	if (!*gpu->pci->driver && !check_module(machine, "nvidia")) {
 		snprintf(reason, size, "the driver of NVIDIA is not loaded");
+		return PL_CHECK_WAY_NO;
+	}
+	if (exported == 0) {
+		snprintf(reason, size, "memory of it was exported as a dma-buf");
+		return PL_CHECK_WAY_YES;
+	}
+	if (exported > 0) {
+		snprintf(reason, size, "exporting memory of it as a dma-buf failed, with CUDA's error %lld", exported);
 		return PL_CHECK_WAY_NO;
 	}
 	if (attribute == 1) {
@@ -160,7 +164,7 @@ enum pl_check_way check_device_dmabuf(const struct pl_check_machine *machine, co
 	static const char *const with[] = { "mlx5", "efa", "irdma", "bnxt_re", "mana", "ionic" };
 	static const char *const without[] = { "mlx4", "rxe", "siw", "hns", "cxgb4", "qedr", "erdma", "rocep", "iwp" };
 	long long answer = pl_facts_number(machine->facts, -1, "verbs.device.%s.dmabuf", device->name);
-	const char *driver = device->card ? device->card->driver : "";
+	const char *driver = device->card ? device->card->pci->driver : "";
 
 	if (answer >= 0)
 		return by_answer(answer, reason, size);

@@ -95,7 +95,7 @@ const char *pl_check_way_name(enum pl_check_way way);
 
 /* From one GPU to one card. */
 struct pl_check_route {
-	char gpu[16]; /* PCI address; empty: memory of the host */
+	char gpu[24]; /* PCI address; empty: memory of the host */
 	char gpu_model[64];
 	char card[24];   /* PCI address, or the name of a device that has none; empty: no card */
 	char device[64]; /* of libibverbs, such as mlx5_0 */

@@ -6,6 +6,9 @@
 
 #include "check/decode_table.h"
 
+/* The kernel's own number, which user space has no name for. */
+#define KERNEL_ENOTSUPP 524
+
 struct symbol {
 	int number;
 	const char *name, *meaning;
@@ -63,6 +66,12 @@ static const struct {
 	{ "ibv_get_device_list", "ibv_open_device" },
 	{ "rdma_resolve_route", "rdma_resolve_addr" },
 	{ "rdma_bind_addr", "rdma_resolve_addr" },
+	{ "rdma_listen", "rdma_resolve_addr" },
+	{ "rdma_create_event_channel", "rdma_resolve_addr" },
+	{ "rdma_create_id", "rdma_resolve_addr" },
+	{ "nvidia_p2p_get_pages_persistent", "nvidia_p2p_get_pages" },
+	{ "nvidia_p2p_dma_map_pages", "nvidia_p2p_get_pages" },
+	{ "gdr_pin_buffer", "nvidia_p2p_get_pages" },
 	{ "rdma_accept", "rdma_connect" },
 	{ "cudaMemGetHandleForAddressRange", "cuMemGetHandleForAddressRange" },
 	{ "cudaMalloc", "cuMemAlloc" },
@@ -127,9 +136,9 @@ static int by_name(enum pl_decode_kind kind, const char *text)
 
 	if (kind == PL_DECODE_ERRNO) {
 		for (int i = 1; i < 4096; i++) {
-			const char *name = strerrorname_np(i);
+			const char *name = strerrorname_np(i), *meaning = strerrordesc_np(i);
 
-			if (name && !strcmp(name, text))
+			if (name && (!strcmp(name, text) || (meaning && !strcmp(meaning, text))))
 				return i;
 		}
 		/* Names that share a number with another, and the kernel's own, which it should not let out. */
@@ -152,7 +161,7 @@ int pl_decode_number(enum pl_decode_kind kind, const char *text)
 	errno = 0;
 	number = strtol(text, &end, 10);
 	if (end != text && !*end && !errno && number > -4096 && number < 4096)
-		return (int)labs(number);
+		return kind == PL_DECODE_ERRNO && labs(number) == KERNEL_ENOTSUPP ? EOPNOTSUPP : (int)labs(number);
 	return by_name(kind, text);
 }
 

@@ -169,11 +169,25 @@ static void find_container(struct pl_check_machine *machine)
 		machine->container = machine->container || check_exists(machine, "%s", signs[i]);
 }
 
+/* A topology file says what is near to what, if it is a good one; it may leave out what is here. */
+static int read_topology(struct pl_check_machine *machine)
+{
+	struct pl_topology_options plain = { .no_file = true }, followed = { .nccl_file = NULL };
+
+	if (pl_topology_read(&machine->here, machine->root, &plain, NULL) < 0)
+		return -ENOMEM;
+	machine->topology = machine->here;
+	followed.nccl_variable = pl_facts_get(machine->facts, "nccl.topo_file");
+	if (machine->here->is_virtual || followed.nccl_variable)
+		/* A bad file is no reason to say nothing at all. */
+		pl_topology_read(&machine->topology, machine->root, &followed, NULL);
+	return 0;
+}
+
 int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root,
 			  const struct pl_check_options *options, struct pl_error *error)
 {
 	struct pl_check_machine *machine = calloc(1, sizeof(*machine));
-	struct pl_topology_options topology = { .nccl_file = NULL };
 
 	if (!machine)
 		return pl_fail_memory(error, "pl_check_machine_open");
@@ -184,14 +198,11 @@ int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root
 		goto no_memory;
 	read_facts(machine, options);
 	find_container(machine);
-	topology.nccl_variable = pl_facts_get(machine->facts, "nccl.topo_file");
-	/* A bad topology file is no reason to say nothing at all. */
-	if (pl_topology_read(&machine->topology, root, &topology, NULL) < 0 &&
-	    pl_topology_read(&machine->topology, root, NULL, NULL) < 0)
+	if (read_topology(machine) < 0)
 		goto no_memory;
 	machine->virtual_machine = machine->topology->is_virtual;
 	machine->product = machine->topology->platform;
-	if (check_read_pci(machine) < 0 || check_read_rdma(machine) < 0)
+	if (check_find_devices(machine) < 0)
 		goto no_memory;
 	*ret = machine;
 	return 0;
@@ -205,7 +216,9 @@ void pl_check_machine_close(struct pl_check_machine *machine)
 	if (!machine)
 		return;
 	pl_facts_free(machine->facts);
-	pl_topology_free(machine->topology);
+	if (machine->topology != machine->here)
+		pl_topology_free(machine->topology);
+	pl_topology_free(machine->here);
 	free(machine->gpus);
 	free(machine->cards);
 	free(machine->devices);

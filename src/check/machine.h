@@ -7,52 +7,29 @@
 #include "check/facts.h"
 #include "topology/topology.h"
 
-#define PL_VENDOR_NVIDIA 0x10de
-#define PL_VENDOR_AMD 0x1002
-#define PL_VENDOR_INTEL 0x8086
-#define PL_VENDOR_MELLANOX 0x15b3
-#define PL_VENDOR_AMAZON 0x1d0f
-
 struct check_gpu {
-	char address[16];
-	unsigned vendor, device;
-	char driver[32]; /* empty: none bound */
+	const struct pl_pci_node *pci;
 	char model[64];
 	unsigned capability; /* NVIDIA: 90 for compute capability 9.0, as it or the device's number say; 0: not known */
 };
 
 struct check_card {
-	char address[16];
-	unsigned vendor, device;
-	char driver[32];
-	char wanted[16]; /* the driver it should have; empty: not known */
-	bool virtual_function;
+	const struct pl_pci_node *pci;
+	const char *wanted; /* the driver it should have; empty: not known */
 };
-
-struct check_port {
-	unsigned number;
-	char state[32], phys_state[32], rate[48], layer[16];
-	char netdev[32]; /* of its first GID; empty: none */
-	bool active;
-	long lid, manager_lid; /* -1: not known */
-};
-
-#define CHECK_PORTS 4
 
 /* What libibverbs calls a device. */
 struct check_device {
-	char name[64];
+	const char *name;
+	const struct pl_card *rdma;
 	const struct check_card *card; /* NULL: made of software */
-	char parent[32];               /* then: the net device below it */
-	char node[32];                 /* such as uverbs0; empty: none */
-	struct check_port ports[CHECK_PORTS];
-	size_t port_count;
 };
 
 struct pl_check_machine {
 	struct pl_sysroot *root;
 	struct pl_facts *facts;
-	struct pl_topology *topology;
+	struct pl_topology *here;     /* what is plugged in, as the kernel shows it */
+	struct pl_topology *topology; /* what is near to what: `here`, or as a topology file says */
 	bool live;
 	bool container;
 	bool virtual_machine;
@@ -65,9 +42,8 @@ struct pl_check_machine {
 	size_t device_count;
 };
 
-/* Fills the arrays (machine_pci.c, machine_rdma.c). */
-int check_read_pci(struct pl_check_machine *machine);
-int check_read_rdma(struct pl_check_machine *machine);
+/* Fills the arrays, from `here` (devices.c). */
+int check_find_devices(struct pl_check_machine *machine);
 
 /* -- files: as pl_sysroot_...(), with less to write ---------------------------------------------------- */
 
@@ -97,8 +73,6 @@ bool check_has_nvidia(const struct pl_check_machine *machine);
 bool check_device_usable(const struct pl_check_machine *machine, const struct check_device *device);
 /* errno of opening the device's node: 0 if it can be opened, -1 if that is not known. */
 int check_node_errno(const struct pl_check_machine *machine, const struct check_device *device);
-/* Whether it is only soft-RoCE or soft-iWARP. */
-bool check_device_is_soft(const struct check_device *device);
 
 enum check_flavour { CHECK_FLAVOUR_UNKNOWN, CHECK_FLAVOUR_OPEN, CHECK_FLAVOUR_CLOSED };
 /* Of NVIDIA's kernel modules. */
@@ -119,8 +93,6 @@ enum pl_check_way check_peer_core(const struct pl_check_machine *machine);
 /* Whether a GPU can be used for GPUDirect RDMA at all. */
 enum pl_check_way check_gpu_capable(const struct pl_check_machine *machine, const struct check_gpu *gpu, char *reason,
 				    size_t size);
-/* The class of the path between a GPU and a card, such as "PIX"; "" if not known. */
-const char *check_path_class(const struct pl_check_machine *machine, const char *gpu, const char *card);
 
 /* "numbers.of.a.version" compared as such: negative, 0 or positive. */
 int check_compare_versions(const char *a, const char *b);

@@ -14,26 +14,24 @@ static bool passes_through(const struct pl_check_machine *machine)
 }
 
 /* Whether the IOMMU translates for this device: its group's type. */
-static void judge_group(const struct pl_check_machine *machine, const char *address, struct pl_check_result *result,
-			size_t *groups)
+static void judge_group(const struct pl_check_machine *machine, const struct pl_pci_node *pci,
+			struct pl_check_result *result, size_t *groups)
 {
-	char group[32], type[32];
-
-	if (pl_sysroot_link_name(machine->root, group, sizeof(group), "sys/bus/pci/devices/%s/iommu_group", address) <
-	    0)
+	if (pci->iommu_group < 0)
 		return;
 	(*groups)++;
-	if (check_text(machine, type, "sys/kernel/iommu_groups/%s/type", group) <= 0 && passes_through(machine))
-		pl_check_note(result, PL_CHECK_OK, address,
-			      "the kernel was told to pass its addresses through (group %s)", group);
-	else if (!*type)
-		pl_check_unknown(result, address, "cat /sys/kernel/iommu_groups/*/type (Linux 5.11)",
-				 "it is in IOMMU group %s, of a type that is not known", group);
-	else if (!strcmp(type, "identity"))
-		pl_check_note(result, PL_CHECK_OK, address, "the IOMMU passes its addresses through (group %s)", group);
+	if (!*pci->iommu_type && passes_through(machine))
+		pl_check_note(result, PL_CHECK_OK, pci->address,
+			      "the kernel was told to pass its addresses through (group %d)", pci->iommu_group);
+	else if (!*pci->iommu_type)
+		pl_check_unknown(result, pci->address, "cat /sys/kernel/iommu_groups/*/type (Linux 5.11)",
+				 "it is in IOMMU group %d, of a type that is not known", pci->iommu_group);
+	else if (!strcmp(pci->iommu_type, "identity"))
+		pl_check_note(result, PL_CHECK_OK, pci->address, "the IOMMU passes its addresses through (group %d)",
+			      pci->iommu_group);
 	else
-		pl_check_note(result, PL_CHECK_FAIL, address, "the IOMMU translates its addresses (group %s, %s)",
-			      group, type);
+		pl_check_note(result, PL_CHECK_FAIL, pci->address, "the IOMMU translates its addresses (group %d, %s)",
+			      pci->iommu_group, pci->iommu_type);
 }
 
 static void probe_iommu(const struct pl_check_machine *machine, struct pl_check_result *result)
@@ -45,9 +43,9 @@ static void probe_iommu(const struct pl_check_machine *machine, struct pl_check_
 	if (!machine->gpu_count && !machine->card_count)
 		return;
 	for (size_t i = 0; i < machine->gpu_count; i++)
-		judge_group(machine, machine->gpus[i].address, result, &groups);
+		judge_group(machine, machine->gpus[i].pci, result, &groups);
 	for (size_t i = 0; i < machine->card_count; i++)
-		judge_group(machine, machine->cards[i].address, result, &groups);
+		judge_group(machine, machine->cards[i].pci, result, &groups);
 	if (fault)
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "the IOMMU stopped an access: %s", fault);
 	if (result->status == PL_CHECK_FAIL && machine->virtual_machine)
@@ -121,23 +119,18 @@ static void probe_virtual(const struct pl_check_machine *machine, struct pl_chec
 	}
 }
 
-static int64_t numa_of(const struct pl_check_machine *machine, const char *address)
-{
-	return check_number(machine, "sys/bus/pci/devices/%s/numa_node", address);
-}
-
 static void judge_numa(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	char cpus[128];
 
 	for (size_t i = 0; i < machine->card_count; i++) {
-		const char *address = machine->cards[i].address;
-		int64_t node = numa_of(machine, address);
+		const char *address = machine->cards[i].pci->address;
+		int node = machine->cards[i].pci->numa;
 
 		if (check_text(machine, cpus, "sys/bus/pci/devices/%s/local_cpulist", address) < 0)
 			cpus[0] = '\0';
 		if (node >= 0)
-			pl_check_note(result, PL_CHECK_OK, address, "NUMA node %d, processors %s", (int)node, cpus);
+			pl_check_note(result, PL_CHECK_OK, address, "NUMA node %d, processors %s", node, cpus);
 		else if (check_exists(machine, "sys/devices/system/node/node1")) {
 			pl_check_note(result, PL_CHECK_WARN, address,
 				      "the firmware does not say which NUMA node it is at");
@@ -175,7 +168,7 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.how = "/sys/kernel/iommu_groups/*/type is identity; iommu=pt in /proc/cmdline; DMAR in the kernel's "
 		       "log",
 		.reason = "Translated addresses of one device mean nothing to another: DMAR faults and lost writes.",
-		.remedy = "add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then: update-grub; reboot",
+		.remedy = "in /etc/default/grub add iommu=pt to GRUB_CMDLINE_LINUX; update-grub; reboot",
 		.rank = 32,
 		.probe = probe_iommu,
 	},
@@ -188,9 +181,8 @@ const struct pl_check_row pl_check_rows_bus[] = {
 			       "or Grace; not POWER8.",
 		.how = "uname -m; /sys/class/dmi/id/product_name; \"topology not supported\" in the kernel's log",
 		.reason = "Elsewhere the driver refuses to attach, or transfers between devices are lost.",
-		.remedy = "use slots below one switch; options nvidia NVreg_GrdmaPciTopoCheckOverride=1 where the "
-			  "maker says "
-			  "that it works (Ampere Altra); on Grace the C2C mapping",
+		.remedy = "use slots below one switch; Ampere Altra: options nvidia NVreg_GrdmaPciTopoCheckOverride=1; "
+			  "Grace: the C2C mapping",
 		.rank = 34,
 		.probe = probe_platform,
 	},
@@ -199,9 +191,10 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.group = GROUP,
 		.title = "true topology in virtual machines",
 		.requirement = "In a virtual machine the vendor's topology file says which card is near which GPU.",
-		.how = "the flag hypervisor in /proc/cpuinfo; NCCL_TOPO_FILE",
+		.how = "the flag hypervisor in /proc/cpuinfo; NCCL_TOPO_FILE, in the environment or in /etc/nccl.conf",
 		.reason = "The PCI tree of a virtual machine is a fiction, often flat: every pair looks alike.",
-		.remedy = "export NCCL_TOPO_FILE=/path/of/the/vendor's/topology.xml",
+		.remedy = "export NCCL_TOPO_FILE=/path/of/topology.xml   # of the machine's maker; "
+			  "to keep it: a line in /etc/nccl.conf",
 		.rank = 68,
 		.probe = probe_virtual,
 	},

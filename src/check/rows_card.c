@@ -21,30 +21,31 @@ static bool has_device(const struct pl_check_machine *machine, const struct chec
 static void judge_driver(const struct pl_check_machine *machine, const struct check_card *card,
 			 struct pl_check_result *result)
 {
-	const char *ib = !strcmp(card->driver, "mlx4_core")   ? "mlx4_ib"
-			 : !strcmp(card->driver, "mlx5_core") ? "mlx5_ib"
-			 : !strcmp(card->driver, "bnxt_en")   ? "bnxt_re"
-			 : !strcmp(card->driver, "ice")       ? "irdma"
-			 : !strcmp(card->driver, "mana")      ? "mana_ib"
-							      : "ib_uverbs";
+	const char *ib = !strcmp(card->pci->driver, "mlx4_core")   ? "mlx4_ib"
+			 : !strcmp(card->pci->driver, "mlx5_core") ? "mlx5_ib"
+			 : !strcmp(card->pci->driver, "bnxt_en")   ? "bnxt_re"
+			 : !strcmp(card->pci->driver, "ice")       ? "irdma"
+			 : !strcmp(card->pci->driver, "mana")      ? "mana_ib"
+								   : "ib_uverbs";
 
-	if (!strncmp(card->driver, "vfio", 4)) {
-		pl_check_note(result, PL_CHECK_WARN, card->address, "%s has it: it is given to a virtual machine",
-			      card->driver);
-		pl_check_remedy(result, "nothing, if that is meant; else: driverctl unset-override %s", card->address);
-	} else if (!*card->driver) {
-		pl_check_note(result, PL_CHECK_FAIL, card->address, "no driver is bound to it%s%s",
+	if (!strncmp(card->pci->driver, "vfio", 4)) {
+		pl_check_note(result, PL_CHECK_WARN, card->pci->address, "%s has it: it is given to a virtual machine",
+			      card->pci->driver);
+		pl_check_remedy(result, "nothing, if that is meant; else: driverctl unset-override %s",
+				card->pci->address);
+	} else if (!*card->pci->driver) {
+		pl_check_note(result, PL_CHECK_FAIL, card->pci->address, "no driver is bound to it%s%s",
 			      *card->wanted ? ", it should be " : "", card->wanted);
 		pl_check_remedy(result,
 				"modprobe %s; if it stays unbound: echo 1 > /sys/bus/pci/devices/%s/remove; "
 				"echo 1 > /sys/bus/pci/rescan; then: dmesg | tail",
-				*card->wanted ? card->wanted : "mlx5_core", card->address);
+				*card->wanted ? card->wanted : "mlx5_core", card->pci->address);
 	} else if (!has_device(machine, card)) {
-		pl_check_note(result, PL_CHECK_FAIL, card->address, "%s has it, but there is no RDMA device",
-			      card->driver);
+		pl_check_note(result, PL_CHECK_FAIL, card->pci->address, "%s has it, but there is no RDMA device",
+			      card->pci->driver);
 		pl_check_remedy(result, "modprobe %s", ib);
 	} else {
-		pl_check_note(result, PL_CHECK_OK, card->address, "driver %s", card->driver);
+		pl_check_note(result, PL_CHECK_OK, card->pci->address, "driver %s", card->pci->driver);
 	}
 }
 
@@ -68,28 +69,24 @@ static void plan_driver(const struct pl_check_machine *machine, struct pl_check_
 	for (size_t i = 0; i < machine->card_count; i++) {
 		const struct check_card *card = &machine->cards[i];
 
-		if (!*card->driver && *card->wanted && !check_module(machine, card->wanted))
+		if (!*card->pci->driver && *card->wanted && !check_module(machine, card->wanted))
 			pl_check_plan_module(plan, card->wanted);
-		if (!*card->driver)
-			pl_check_plan_rescan(plan, card->address);
-		else if (!has_device(machine, card) && !strncmp(card->driver, "mlx", 3))
-			pl_check_plan_module(plan, !strcmp(card->driver, "mlx4_core") ? "mlx4_ib" : "mlx5_ib");
+		if (!*card->pci->driver)
+			pl_check_plan_rescan(plan, card->pci->address);
+		else if (!has_device(machine, card) && !strncmp(card->pci->driver, "mlx", 3))
+			pl_check_plan_module(plan, !strcmp(card->pci->driver, "mlx4_core") ? "mlx4_ib" : "mlx5_ib");
 	}
 }
 
-static void describe(const struct pl_check_machine *machine, const struct check_device *device, char *text, size_t size)
+static void describe(const struct check_device *device, char *text, size_t size)
 {
-	static const char *const files[] = { "hca_type", "fw_ver", "board_id" };
-	static const char *const names[] = { "", ", firmware ", ", board " };
-	size_t length = 0;
-	char value[48];
+	const struct pl_card *rdma = device->rdma;
 
-	text[0] = '\0';
-	for (size_t i = 0; i < PL_ARRAY_SIZE(files) && length < size; i++)
-		if (check_text(machine, value, "sys/class/infiniband/%s/%s", device->name, files[i]) > 0)
-			length += (size_t)snprintf(text + length, size - length, "%s%s", names[i], value);
-	if (!text[0])
-		snprintf(text, size, "%s", device->card ? device->card->driver : "made of software");
+	if (!*rdma->type)
+		snprintf(text, size, "%s", device->card ? device->card->pci->driver : "made of software");
+	else
+		snprintf(text, size, "%s%s%s%s%s", rdma->type, *rdma->firmware ? ", firmware " : "", rdma->firmware,
+			 *rdma->board ? ", board " : "", rdma->board);
 }
 
 static void probe_model(const struct pl_check_machine *machine, struct pl_check_result *result)
@@ -99,9 +96,9 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 	for (size_t i = 0; i < machine->device_count; i++) {
 		const struct check_device *device = &machine->devices[i];
 		const struct check_card *card = device->card;
-		unsigned number = card && card->vendor == PL_VENDOR_MELLANOX ? card->device : 0;
+		unsigned number = card && card->pci->vendor == PL_PCI_VENDOR_MELLANOX ? card->pci->device : 0;
 
-		describe(machine, device, text, sizeof(text));
+		describe(device, text, sizeof(text));
 		if (number >= CONNECTX3_FIRST && number <= CONNECTX3_LAST)
 			pl_check_note(result, PL_CHECK_WARN, device->name,
 				      "ConnectX-3 (%s): GPU memory only by peer memory, with MLNX_OFED 4.9", text);
@@ -111,12 +108,15 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 		else
 			pl_check_note(result, PL_CHECK_OK, device->name, "%s", text);
 	}
+	if (result->status == PL_CHECK_WARN && !machine->gpu_count)
+		pl_check_remedy(result, "for memory of the host: nothing, it works; for GPUs: a newer card, "
+					"or MLNX_OFED 4.9");
 	for (size_t i = 0; i < machine->card_count; i++) {
 		const struct check_card *card = &machine->cards[i];
 
 		if (!has_device(machine, card))
-			pl_check_unknown(result, card->address, "bind its driver, then run it again",
-					 "model %04x:%04x, without a driver", card->vendor, card->device);
+			pl_check_unknown(result, card->pci->address, "bind its driver, then run it again",
+					 "model %04x:%04x, without a driver", card->pci->vendor, card->pci->device);
 	}
 }
 
@@ -149,7 +149,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 			"to it, and made an RDMA device.",
 		.how = "readlink /sys/bus/pci/devices/ADDRESS/driver; ls /sys/class/infiniband",
 		.reason = "Else ibv_get_device_list() does not have it.",
-		.remedy = "without a card: use the tcp fabric, or soft-RoCE to try things out: modprobe rdma_rxe; "
+		.remedy = "without a card: the tcp fabric; to try RDMA out by software: modprobe rdma_rxe; "
 			  "rdma link add rxe0 type rxe netdev INTERFACE",
 		.rank = 12,
 		.probe = probe_driver,
@@ -164,7 +164,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 			"of MLNX_OFED 4.9.",
 		.how = "/sys/class/infiniband/*/{hca_type,fw_ver,board_id}",
 		.reason = "Newer drivers have given these cards up; features are missing.",
-		.remedy = "use MLNX_OFED 4.9 with nvidia-peermem's peerdirect_support=1, or a newer card; "
+		.remedy = "use a newer card; or MLNX_OFED 4.9, and nvidia-peermem peerdirect_support=1; "
 			  "firmware: mlxfwmanager --online -u",
 		.rank = 66,
 		.probe = probe_model,

@@ -64,10 +64,11 @@ static void probe_driver(const struct pl_check_machine *machine, struct pl_check
 	for (size_t i = 0; i < machine->gpu_count; i++) {
 		const struct check_gpu *gpu = &machine->gpus[i];
 
-		if (gpu->vendor == PL_VENDOR_NVIDIA && *gpu->driver && strcmp(gpu->driver, "nvidia")) {
-			pl_check_note(result, PL_CHECK_FAIL, gpu->address, "driver %s has the GPU, not nvidia",
-				      gpu->driver);
-			if (!strcmp(gpu->driver, "nouveau"))
+		if (gpu->pci->vendor == PL_PCI_VENDOR_NVIDIA && *gpu->pci->driver &&
+		    strcmp(gpu->pci->driver, "nvidia")) {
+			pl_check_note(result, PL_CHECK_FAIL, gpu->pci->address, "driver %s has the GPU, not nvidia",
+				      gpu->pci->driver);
+			if (!strcmp(gpu->pci->driver, "nouveau"))
 				pl_check_remedy(result,
 						"echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, install "
 						"the driver of NVIDIA, reboot");
@@ -84,7 +85,7 @@ static void probe_driver(const struct pl_check_machine *machine, struct pl_check
 static void plan_driver(const struct pl_check_machine *machine, struct pl_check_plan *plan)
 {
 	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == PL_VENDOR_NVIDIA && *machine->gpus[i].driver)
+		if (machine->gpus[i].pci->vendor == PL_PCI_VENDOR_NVIDIA && *machine->gpus[i].pci->driver)
 			return;
 	if (!check_module(machine, "nvidia"))
 		pl_check_plan_module(plan, "nvidia");
@@ -95,7 +96,7 @@ static void probe_flavour(const struct pl_check_machine *machine, struct pl_chec
 	bool old = true;
 
 	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == PL_VENDOR_NVIDIA)
+		if (machine->gpus[i].pci->vendor == PL_PCI_VENDOR_NVIDIA)
 			old = old && machine->gpus[i].capability && machine->gpus[i].capability < 75;
 	if (!check_has_nvidia(machine) || !check_module(machine, "nvidia"))
 		return;
@@ -161,7 +162,7 @@ const struct pl_check_row pl_check_rows_driver[] = {
 		.requirement = "The module nvidia is loaded and has the GPUs, and libcuda is of the same release.",
 		.how = "/sys/module/nvidia/version against the name of libcuda's file, cuInit(), cuDriverGetVersion()",
 		.reason = "Else CUDA fails with 803 (mismatch), 100 (no device) or 999, and nothing can use the GPU.",
-		.remedy = "modprobe nvidia; if that fails: dmesg | grep -i nvidia, and install the driver again",
+		.remedy = "modprobe nvidia; if that fails: dmesg | grep -i nvidia; install the driver again",
 		.rank = 10,
 		.probe = probe_driver,
 		.plan = plan_driver,
@@ -174,7 +175,7 @@ const struct pl_check_row pl_check_rows_driver[] = {
 			"The kernel modules of NVIDIA are the open ones, which Turing and all later GPUs can use.",
 		.how = "/proc/driver/nvidia/version says \"Open\"; the closed ones taint the kernel with P",
 		.reason = "The closed ones export no dma-buf; only the peer memory client is left.",
-		.remedy = "apt install nvidia-open (or the .run file with --kernel-module-type=open), reboot",
+		.remedy = "apt install nvidia-open; or the .run file with --kernel-module-type=open; then reboot",
 		.rank = 62,
 		.probe = probe_flavour,
 	},

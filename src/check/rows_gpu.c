@@ -26,7 +26,7 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 		const struct check_gpu *gpu = &machine->gpus[i];
 		enum pl_check_way way = check_gpu_capable(machine, gpu, reason, sizeof(reason));
 
-		pl_check_note(result, of_way(way, PL_CHECK_FAIL), gpu->address, "%s", reason);
+		pl_check_note(result, of_way(way, PL_CHECK_FAIL), gpu->pci->address, "%s", reason);
 		if (way == PL_CHECK_WAY_UNKNOWN)
 			pl_check_reveal(result, "load the driver of NVIDIA, then run it again");
 	}
@@ -42,13 +42,15 @@ static void probe_dmabuf(const struct pl_check_machine *machine, struct pl_check
 		const struct check_gpu *gpu = &machine->gpus[i];
 		enum pl_check_way way;
 
-		if (gpu->vendor != PL_VENDOR_NVIDIA)
+		if (gpu->pci->vendor != PL_PCI_VENDOR_NVIDIA)
 			continue;
 		way = check_gpu_dmabuf(machine, gpu, reason, sizeof(reason));
-		pl_check_note(result, of_way(way, no), gpu->address, "%s%s", reason,
+		pl_check_note(result, of_way(way, no), gpu->pci->address, "%s%s", reason,
 			      way == PL_CHECK_WAY_NO && no == PL_CHECK_OK ? "; peer memory takes its place" : "");
 		if (way == PL_CHECK_WAY_UNKNOWN)
 			pl_check_reveal(result, ASK_LIBCUDA);
+		if (!*gpu->pci->driver && !check_module(machine, "nvidia"))
+			pl_check_remedy(result, "modprobe nvidia, then run it again");
 		if (way == PL_CHECK_WAY_NO && gpu->capability && gpu->capability < 75)
 			pl_check_remedy(result, "modprobe nvidia-peermem   # no open driver for this GPU");
 	}
@@ -57,11 +59,11 @@ static void probe_dmabuf(const struct pl_check_machine *machine, struct pl_check
 static void probe_vmm(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	for (size_t i = 0; i < machine->gpu_count; i++) {
-		const char *address = machine->gpus[i].address;
+		const char *address = machine->gpus[i].pci->address;
 		long long value =
 			pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", address, ATTRIBUTE_VMM);
 
-		if (machine->gpus[i].vendor != PL_VENDOR_NVIDIA)
+		if (machine->gpus[i].pci->vendor != PL_PCI_VENDOR_NVIDIA)
 			continue;
 		if (value < 0)
 			pl_check_unknown(result, address, ASK_LIBCUDA, "libcuda was not asked, or did not answer");
@@ -75,13 +77,13 @@ static void probe_vmm(const struct pl_check_machine *machine, struct pl_check_re
 static void probe_visibility(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	for (size_t i = 0; i < machine->gpu_count; i++) {
-		const char *address = machine->gpus[i].address;
+		const char *address = machine->gpus[i].pci->address;
 		long long order =
 			pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", address, ATTRIBUTE_ORDER);
 		long long flush =
 			pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", address, ATTRIBUTE_FLUSH);
 
-		if (machine->gpus[i].vendor != PL_VENDOR_NVIDIA)
+		if (machine->gpus[i].pci->vendor != PL_PCI_VENDOR_NVIDIA)
 			continue;
 		if (order < 0)
 			pl_check_unknown(result, address, ASK_LIBCUDA, "libcuda was not asked, or did not answer");
@@ -103,11 +105,11 @@ static void probe_partition(const struct pl_check_machine *machine, struct pl_ch
 	bool confidential = pl_facts_number(machine->facts, 0, "nvml.confidential") > 0;
 
 	for (size_t i = 0; i < machine->gpu_count; i++) {
-		const char *address = machine->gpus[i].address;
+		const char *address = machine->gpus[i].pci->address;
 		long long mig = pl_facts_number(machine->facts, -1, "nvml.gpu.%s.mig", address);
 		long long mode = pl_facts_number(machine->facts, -1, "nvml.gpu.%s.virtualization", address);
 
-		if (machine->gpus[i].vendor != PL_VENDOR_NVIDIA)
+		if (machine->gpus[i].pci->vendor != PL_PCI_VENDOR_NVIDIA)
 			continue;
 		if (confidential)
 			pl_check_note(result, PL_CHECK_FAIL, address,
@@ -125,56 +127,53 @@ static void probe_partition(const struct pl_check_machine *machine, struct pl_ch
 	}
 }
 
-/* Line `index` of D/resource is "0xBEGIN 0xEND 0xFLAGS". */
-static uint64_t bar_size(const struct pl_check_machine *machine, const char *address, unsigned index)
+static bool has_bars(const struct pl_pci_node *pci)
 {
-	uint64_t begin = 0, end = 0;
-	char text[2048], *line = text;
-
-	if (check_text(machine, text, "sys/bus/pci/devices/%s/resource", address) < 0)
-		return 0;
-	for (unsigned i = 0; line && i < index; i++) {
-		line = strchr(line, '\n');
-		line = line ? line + 1 : NULL;
-	}
-	if (!line || sscanf(line, "%" SCNx64 " %" SCNx64, &begin, &end) != 2 || end <= begin)
-		return 0;
-	return end - begin + 1;
+	for (size_t i = 0; i < PL_PCI_BARS; i++)
+		if (pci->bars[i].size)
+			return true;
+	return false;
 }
 
 static void judge_bar(const struct pl_check_machine *machine, const struct check_gpu *gpu,
 		      struct pl_check_result *result)
 {
-	uint64_t size = bar_size(machine, gpu->address, 1);
-	long long memory = pl_facts_number(machine->facts, 0, "cuda.gpu.%s.memory", gpu->address);
-	long long used = pl_facts_number(machine->facts, -1, "nvml.gpu.%s.bar1_used", gpu->address);
+	const struct pl_pci_bar *bar = pl_pci_nvidia_bar1(gpu->pci);
+	uint64_t size = bar->start ? bar->size : 0;
+	long long total = pl_facts_number(machine->facts, -1, "nvml.gpu.%s.bar1_total", gpu->pci->address);
+	bool hidden = !has_bars(gpu->pci);
+	long long memory = pl_facts_number(machine->facts, 0, "cuda.gpu.%s.memory", gpu->pci->address);
+	long long used = pl_facts_number(machine->facts, -1, "nvml.gpu.%s.bar1_used", gpu->pci->address);
 	char extra[64] = "";
 
 	if (used >= 0)
 		snprintf(extra, sizeof(extra), ", %lld MiB of it in use", used >> 20);
-	if (!size && !bar_size(machine, gpu->address, 0)) {
+	if (hidden && total > 0)
+		size = (uint64_t)total;
+	if (hidden && !size) {
 		/* A sandbox; a GPU without its registers would have no driver. */
-		pl_check_note(result, PL_CHECK_UNKNOWN, gpu->address, "the kernel shows no addresses of its BARs");
+		pl_check_note(result, PL_CHECK_UNKNOWN, gpu->pci->address, "the kernel shows no addresses of its BARs");
 		pl_check_reveal(result, "lspci -v, on the host of this machine");
 	} else if (!size) {
-		pl_check_note(result, PL_CHECK_FAIL, gpu->address, "BAR1 has no address: the firmware gave it none");
+		pl_check_note(result, PL_CHECK_FAIL, gpu->pci->address,
+			      "BAR1 has no address: the firmware gave it none");
 	} else if (size <= SMALL_BAR) {
-		pl_check_note(result, PL_CHECK_WARN, gpu->address,
+		pl_check_note(result, PL_CHECK_WARN, gpu->pci->address,
 			      "BAR1 has only %" PRIu64 " MiB%s: no more than that can be registered at a time",
 			      size >> 20, extra);
 	} else if (memory > 0 && size < (uint64_t)memory) {
-		pl_check_note(result, PL_CHECK_WARN, gpu->address,
+		pl_check_note(result, PL_CHECK_WARN, gpu->pci->address,
 			      "BAR1 has %" PRIu64 " MiB%s, the GPU %lld MiB: not all of it can be registered",
 			      size >> 20, extra, memory >> 20);
 	} else {
-		pl_check_note(result, PL_CHECK_OK, gpu->address, "BAR1 has %" PRIu64 " MiB%s", size >> 20, extra);
+		pl_check_note(result, PL_CHECK_OK, gpu->pci->address, "BAR1 has %" PRIu64 " MiB%s", size >> 20, extra);
 	}
 }
 
 static void probe_bar(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == PL_VENDOR_NVIDIA)
+		if (machine->gpus[i].pci->vendor == PL_PCI_VENDOR_NVIDIA)
 			judge_bar(machine, &machine->gpus[i], result);
 }
 
@@ -199,10 +198,10 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement =
 			"The GPU's memory can be exported as a dma-buf, the way that needs no module but the driver's: "
 			"open kernel modules, Turing or newer, CUDA 11.7 or later, Linux 5.12 or later.",
-		.how = "CUDA device attribute 124; cuMemGetHandleForAddressRange() answers 801 where it is not "
-		       "supported",
+		.how = "CUDA device attribute 124, and exporting 2 MiB of one GPU: cuMemGetHandleForAddressRange() "
+		       "answers 801 where it is not supported",
 		.reason = "Without it only the peer memory client remains, which must fit the RDMA drivers.",
-		.remedy = "install the open kernel modules (package nvidia-open), or: modprobe nvidia-peermem",
+		.remedy = "install the open kernel modules (package nvidia-open); or: modprobe nvidia-peermem",
 		.rank = 60,
 		.probe = probe_dmabuf,
 	},
@@ -214,8 +213,8 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 			"Memory of cuMemCreate(), which PyTorch's expandable segments and NCCL use, can be registered.",
 		.how = "CUDA device attribute 110",
 		.reason = "Else registering such pointers fails with EFAULT while those of cudaMalloc() work.",
-		.remedy = "create it with gpuDirectRDMACapable set, or use cuMemAlloc() (PyTorch: "
-			  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False)",
+		.remedy = "create it with gpuDirectRDMACapable set, or use cuMemAlloc(); PyTorch: "
+			  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
 		.rank = 80,
 		.probe = probe_vmm,
 	},
@@ -238,7 +237,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement = "The GPU is not divided, not virtual, and not in confidential mode.",
 		.how = "NVML: MIG mode, virtualisation mode, state of confidential computing",
 		.reason = "Persistent pins fail with ENOTSUPP under MIG and vGPU; confidential mode forbids all of it.",
-		.remedy = "nvidia-smi -mig 0, or load nvidia-peermem with persistent_api_support=0; "
+		.remedy = "nvidia-smi -mig 0; or: modprobe nvidia-peermem persistent_api_support=0; "
 			  "for confidential computing: switch it off, or stage",
 		.rank = 40,
 		.probe = probe_partition,
@@ -250,7 +249,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement =
 			"BAR1, the window through which cards see the GPU's memory, is as large as what is registered, "
 			"best as the memory itself.",
-		.how = "the second line of D/resource; NVML's BAR1 memory information",
+		.how = "D/resource: the second line, from Hopper on the third; NVML's BAR1 memory information",
 		.reason = "Large registrations fail with EFAULT or ENOMEM.",
 		.remedy = "in the firmware switch on \"Above 4G decoding\" and \"Resizable BAR\"; "
 			  "echo options nvidia NVreg_EnableResizableBar=1 > /etc/modprobe.d/nvidia-bar.conf; "

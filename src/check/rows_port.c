@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The ports: links, addresses, identifiers. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "check/row.h"
 
 #define GROUP "Network"
 #define CLASS "sys/class/infiniband/%s/ports/%u/"
-#define NO_GID "0000:0000:0000:0000:0000:0000:0000:0000"
+#define IPV4_GID "0000:0000:0000:0000:0000:ffff:"
 
 struct object {
 	char name[72];
 };
 
-static struct object name_of(const struct check_device *device, const struct check_port *port)
+static struct object name_of(const struct check_device *device, const struct pl_rdma_port *port)
 {
 	struct object object;
 
@@ -22,39 +21,44 @@ static struct object name_of(const struct check_device *device, const struct che
 }
 
 typedef void (*judgement)(const struct pl_check_machine *machine, const struct check_device *device,
-			  const struct check_port *port, const char *name, struct pl_check_result *result);
+			  const struct pl_rdma_port *port, const char *name, struct pl_check_result *result);
 
 static void each_port(const struct pl_check_machine *machine, struct pl_check_result *result, judgement judge)
 {
 	for (size_t i = 0; i < machine->device_count; i++)
-		for (size_t j = 0; j < machine->devices[i].port_count; j++) {
-			const struct check_port *port = &machine->devices[i].ports[j];
+		for (size_t j = 0; j < machine->devices[i].rdma->port_count; j++) {
+			const struct pl_rdma_port *port = &machine->devices[i].rdma->ports[j];
 
 			judge(machine, &machine->devices[i], port, name_of(&machine->devices[i], port).name, result);
 		}
 }
 
-static bool is_infiniband(const struct check_port *port)
+static bool is_infiniband(const struct pl_rdma_port *port)
 {
-	return !strcmp(port->layer, "InfiniBand");
+	return !strcmp(port->link_layer, "InfiniBand");
 }
 
 static bool any_active(const struct pl_check_machine *machine)
 {
 	for (size_t i = 0; i < machine->device_count; i++)
-		for (size_t j = 0; j < machine->devices[i].port_count; j++)
-			if (machine->devices[i].ports[j].active)
+		for (size_t j = 0; j < machine->devices[i].rdma->port_count; j++)
+			if (machine->devices[i].rdma->ports[j].active)
 				return true;
 	return false;
 }
 
 static void judge_state(const struct pl_check_machine *machine, const struct check_device *device,
-			const struct check_port *port, const char *name, struct pl_check_result *result)
+			const struct pl_rdma_port *port, const char *name, struct pl_check_result *result)
 {
 	if (!*port->state) {
 		pl_check_unknown(result, name, "ibv_devinfo", "its state cannot be read");
+	} else if (port->active && is_infiniband(port) && port->lanes == 1) {
+		pl_check_note(result, PL_CHECK_WARN, name, "active, but with 1 lane only: %.4g Gbit/s",
+			      (double)port->rate / 1e9);
+		pl_check_remedy(result, "clean or change the cable, then: ibportstate -D 0 %u reset; mlxlink -d %s -c",
+				port->number, device->name);
 	} else if (port->active) {
-		pl_check_note(result, PL_CHECK_OK, name, "active, %s", port->rate);
+		pl_check_note(result, PL_CHECK_OK, name, "active, %.4g Gbit/s", (double)port->rate / 1e9);
 	} else if (!strcmp(port->state, "INIT") || !strcmp(port->state, "ARMED")) {
 		pl_check_note(result, PL_CHECK_FAIL, name,
 			      "the link is up, but in state %s: no subnet manager set it up", port->state);
@@ -62,7 +66,7 @@ static void judge_state(const struct pl_check_machine *machine, const struct che
 	} else {
 		/* A second port that nobody uses is usual. */
 		pl_check_note(result, any_active(machine) ? PL_CHECK_WARN : PL_CHECK_FAIL, name, "%s (%s)", port->state,
-			      port->phys_state);
+			      port->physical);
 		if (*port->netdev && !is_infiniband(port))
 			pl_check_remedy(result,
 					"ip link set %s up; if that does not help: cable and switch port (ethtool %s)",
@@ -83,48 +87,47 @@ static void probe_layer(const struct pl_check_machine *machine, struct pl_check_
 	const char *first = NULL;
 
 	for (size_t i = 0; i < machine->device_count; i++) {
-		for (size_t j = 0; j < machine->devices[i].port_count; j++) {
-			const struct check_port *port = &machine->devices[i].ports[j];
+		for (size_t j = 0; j < machine->devices[i].rdma->port_count; j++) {
+			const struct pl_rdma_port *port = &machine->devices[i].rdma->ports[j];
 			struct object object = name_of(&machine->devices[i], port);
 
-			if (!*port->layer)
+			if (!*port->link_layer)
 				pl_check_unknown(result, object.name, "ibv_devinfo | grep link_layer",
 						 "it does not say");
-			else if (first && strcmp(first, port->layer) && port->active)
+			else if (first && strcmp(first, port->link_layer) && port->active)
 				pl_check_note(result, PL_CHECK_WARN, object.name, "%s, where others have %s",
-					      port->layer, first);
+					      port->link_layer, first);
 			else
-				pl_check_note(result, PL_CHECK_OK, object.name, "%s%s", port->layer,
+				pl_check_note(result, PL_CHECK_OK, object.name, "%s%s", port->link_layer,
 					      is_infiniband(port) ? "" : " (RoCE or iWARP)");
 			if (!first && port->active)
-				first = *port->layer ? port->layer : NULL;
+				first = *port->link_layer ? port->link_layer : NULL;
 		}
 	}
 }
 
 static void judge_manager(const struct pl_check_machine *machine, const struct check_device *device,
-			  const struct check_port *port, const char *name, struct pl_check_result *result)
+			  const struct pl_rdma_port *port, const char *name, struct pl_check_result *result)
 {
-	bool up = !strcmp(port->phys_state, "LinkUp");
+	bool up = !strcmp(port->physical, "LinkUp");
 	char description[64];
 
 	if (!is_infiniband(port) || !up)
 		return;
-	if (port->lid < 0 || port->manager_lid < 0) {
+	if (port->lid < 0 || port->sm_lid < 0) {
 		pl_check_unknown(result, name, "ibstat", "lid and sm_lid cannot be read");
-	} else if (!port->lid || !port->manager_lid) {
-		pl_check_note(result, PL_CHECK_FAIL, name, "lid %ld, subnet manager at %ld: there is none", port->lid,
-			      port->manager_lid);
+	} else if (!port->lid || !port->sm_lid) {
+		pl_check_note(result, PL_CHECK_FAIL, name, "lid %d, subnet manager at %d: there is none", port->lid,
+			      port->sm_lid);
 	} else if (check_text(machine, description, "sys/class/infiniband/%s/node_desc", device->name) >= 0 &&
 		   !*description) {
-		pl_check_note(result, PL_CHECK_WARN, name, "lid %ld, subnet manager at %ld; it has no node description",
-			      port->lid, port->manager_lid);
+		pl_check_note(result, PL_CHECK_WARN, name, "lid %d, subnet manager at %d; it has no node description",
+			      port->lid, port->sm_lid);
 		pl_check_remedy(result,
 				"echo \"$(hostname -s) %s\" > /sys/class/infiniband/%s/node_desc   # ibhosts shows it",
 				device->name, device->name);
 	} else {
-		pl_check_note(result, PL_CHECK_OK, name, "lid %ld, subnet manager at %ld", port->lid,
-			      port->manager_lid);
+		pl_check_note(result, PL_CHECK_OK, name, "lid %d, subnet manager at %d", port->lid, port->sm_lid);
 	}
 }
 
@@ -134,12 +137,12 @@ static void probe_manager(const struct pl_check_machine *machine, struct pl_chec
 }
 
 static void judge_address(const struct pl_check_machine *machine, const struct check_device *device,
-			  const struct check_port *port, const char *name, struct pl_check_result *result)
+			  const struct pl_rdma_port *port, const char *name, struct pl_check_result *result)
 {
 	const char *ipv4, *ipv6;
 
 	/* EFA has addresses of its own. */
-	if (!port->active || (device->card && !strcmp(device->card->driver, "efa")))
+	if (!port->active || (device->card && !strcmp(device->card->pci->driver, "efa")))
 		return;
 	if (!*port->netdev) {
 		pl_check_note(result, PL_CHECK_WARN, name, "there is no network device for it");
@@ -169,55 +172,41 @@ static void probe_address(const struct pl_check_machine *machine, struct pl_chec
 	each_port(machine, result, judge_address);
 }
 
-/* The first GID of RoCE v2 with an IPv4 address, else the first of v2; -1 if there is none. */
-static int best_gid(const struct pl_check_machine *machine, const char *device, unsigned port, bool *any)
+/* The first GID of RoCE v2 with an IPv4 address, else the first of v2; NULL if there is none. */
+static const struct pl_rdma_gid *best_gid(const struct pl_rdma_port *port)
 {
-	struct pl_sysroot_list list;
-	char gid[64], type[32];
-	int best = -1;
-	bool best_ipv4 = false;
+	const struct pl_rdma_gid *best = NULL;
 
-	*any = false;
-	if (pl_sysroot_list(machine->root, &list, CLASS "gid_attrs/types", device, port) < 0)
-		return -1;
-	for (size_t i = 0; i < list.count && i < 1024; i++) {
-		bool ipv4;
+	for (size_t i = 0; i < port->gid_count; i++) {
+		const struct pl_rdma_gid *gid = &port->gids[i];
 
-		if (check_text(machine, gid, CLASS "gids/%s", device, port, list.names[i]) <= 0 || !strcmp(gid, NO_GID))
+		if (strcmp(gid->type, "RoCE v2"))
 			continue;
-		*any = true;
-		if (check_text(machine, type, CLASS "gid_attrs/types/%s", device, port, list.names[i]) <= 0 ||
-		    strcmp(type, "RoCE v2"))
-			continue;
-		ipv4 = !strncmp(gid, "0000:0000:0000:0000:0000:ffff:", 30);
-		if (best < 0 || (ipv4 && !best_ipv4)) {
-			best = atoi(list.names[i]);
-			best_ipv4 = ipv4;
-		}
+		if (!strncmp(gid->gid, IPV4_GID, strlen(IPV4_GID)))
+			return gid;
+		best = best ? best : gid;
 	}
-	pl_sysroot_list_free(&list);
 	return best;
 }
 
 static void judge_gid(const struct pl_check_machine *machine, const struct check_device *device,
-		      const struct check_port *port, const char *name, struct pl_check_result *result)
+		      const struct pl_rdma_port *port, const char *name, struct pl_check_result *result)
 {
-	bool any, iwarp = device->card && !strncmp(device->card->driver, "cxgb", 4);
-	int best;
+	bool iwarp = device->card && !strncmp(device->card->pci->driver, "cxgb", 4);
+	const struct pl_rdma_gid *best = best_gid(port);
 
 	if (is_infiniband(port) || !port->active || iwarp || !strncmp(device->name, "siw", 3) ||
-	    !strncmp(device->name, "efa", 3) || (device->card && !strcmp(device->card->driver, "efa")))
+	    !strncmp(device->name, "efa", 3) || (device->card && !strcmp(device->card->pci->driver, "efa")))
 		return;
-	best = best_gid(machine, device->name, port->number, &any);
-	if (best >= 0)
-		pl_check_note(result, PL_CHECK_OK, name, "RoCE v2 is GID %d", best);
-	else if (any)
-		pl_check_note(result, PL_CHECK_WARN, name, "there are GIDs, but none of RoCE v2");
-	else if (check_exists(machine, CLASS "gid_attrs/types", device->name, port->number))
-		pl_check_note(result, PL_CHECK_FAIL, name, "there is no GID");
-	else
+	if (best)
+		pl_check_note(result, PL_CHECK_OK, name, "RoCE v2 is GID %u", best->index);
+	else if (!check_exists(machine, CLASS "gid_attrs/types", device->name, port->number))
 		pl_check_unknown(result, name, "show_gids, or rdma link show", "GIDs cannot be read");
-	if (!any && *port->netdev)
+	else if (port->gid_count)
+		pl_check_note(result, PL_CHECK_WARN, name, "there are GIDs, but none of RoCE v2");
+	else
+		pl_check_note(result, PL_CHECK_FAIL, name, "there is no GID");
+	if (!port->gid_count && *port->netdev)
 		pl_check_remedy(result, "ip link set %s up; ip addr add ADDRESS/BITS dev %s", port->netdev,
 				port->netdev);
 }

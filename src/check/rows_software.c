@@ -13,8 +13,13 @@ struct hunt {
 	size_t seen_count, aware;
 };
 
-static bool new_to(struct hunt *hunt, const char *path)
+/* Also under another name: /usr/local/cuda is a link. */
+static bool new_to(const struct pl_check_machine *machine, struct hunt *hunt, const char *name)
 {
+	char path[PL_SYSROOT_PATH_MAX];
+
+	if (pl_sysroot_resolve(machine->root, path, sizeof(path), "%s", name) < 0)
+		snprintf(path, sizeof(path), "%s", name);
 	for (size_t i = 0; i < hunt->seen_count; i++)
 		if (!strcmp(hunt->seen[i], path))
 			return false;
@@ -73,9 +78,17 @@ static const char *ompi_name(const char *prefix)
 {
 	if (strstr(prefix, "hpcx"))
 		return "NVIDIA HPC-X";
-	if (strstr(prefix, "spectrum_mpi"))
-		return "Spectrum MPI";
 	return "Open MPI";
+}
+
+/* Its own library catches the calls of CUDA, and is asked for by name. */
+static void visit_spectrum(const struct pl_check_machine *machine, const char *path, void *user)
+{
+	bool cuda = has(machine, path, "libpami_cudahook.so");
+
+	if (new_to(machine, user, path))
+		found(user, path, cuda, "Spectrum MPI",
+		      cuda ? "takes pointers of a GPU when it is told to: mpirun -gpu" : "without libpami_cudahook.so");
 }
 
 static void judge_ompi(const struct pl_check_machine *machine, const char *prefix, struct hunt *hunt)
@@ -87,7 +100,7 @@ static void judge_ompi(const struct pl_check_machine *machine, const char *prefi
 		    has(machine, prefix, "libmca_common_cuda.so");
 	bool ucx = ompi_has_component(machine, prefix, "mca_pml_ucx.so");
 
-	if (!new_to(hunt, prefix))
+	if (!new_to(machine, hunt, prefix))
 		return;
 	found(hunt, prefix, cuda, ompi_name(prefix),
 	      cuda ? ucx ? "built with CUDA, uses UCX" : "built with CUDA, without UCX"
@@ -103,8 +116,7 @@ static void visit_mvapich(const struct pl_check_machine *machine, const char *pa
 {
 	bool gdr = strstr(path, "gdr") || strstr(path, "GDR") || strstr(path, "plus");
 
-	(void)machine;
-	if (new_to(user, path))
+	if (new_to(machine, user, path))
 		found(user, path, gdr, gdr ? "MVAPICH2-GDR" : "MVAPICH2",
 		      gdr ? "made for GPUs" : "it cannot take pointers of a GPU; the GDR build can");
 }
@@ -114,21 +126,22 @@ static void visit_cray(const struct pl_check_machine *machine, const char *path,
 	bool gtl = any(machine, "opt/cray/pe/lib64/libmpi_gtl_cuda.so*") ||
 		   any(machine, "opt/cray/pe/mpich/*/gtl/lib/libmpi_gtl_cuda.so*");
 
-	if (new_to(user, path))
+	if (new_to(machine, user, path))
 		found(user, path, gtl, "Cray MPICH",
 		      gtl ? "has libmpi_gtl_cuda; needs MPICH_GPU_SUPPORT_ENABLED=1" : "without libmpi_gtl_cuda");
 }
 
 static void visit_mpich(const struct pl_check_machine *machine, const char *path, void *user)
 {
-	(void)machine;
-	if (new_to(user, path))
+	if (new_to(machine, user, path))
 		found(user, path, false, "MPICH", "distributions build it without CUDA; `mpichversion` tells");
 }
 
-/* Each folder in PATH and its like is PREFIX/bin or PREFIX/lib. */
-static void search(const struct pl_check_machine *machine, const char *below, check_visit visit, void *user)
+/* Each folder in PATH and its like is PREFIX/bin or PREFIX/lib.  Visits PREFIX/END where PREFIX/BELOW is there. */
+static void search(const struct pl_check_machine *machine, const char *below, const char *tail, check_visit visit,
+		   void *user)
 {
+	char found_at[PL_FACT_VALUE_MAX + 64];
 	const char *path = pl_facts_get(machine->facts, "search.path");
 	char copy[PL_FACT_VALUE_MAX], *one, *rest;
 
@@ -141,18 +154,19 @@ static void search(const struct pl_check_machine *machine, const char *below, ch
 		one += strspn(one, "/");
 		if (end && end > one && (!strcmp(end, "/bin") || !strcmp(end, "/lib") || !strcmp(end, "/lib64")))
 			*end = '\0';
-		if (*one && check_exists(machine, "%s/%s", one, below))
-			visit(machine, one, user);
+		if (!*one || !check_exists(machine, "%s/%s", one, below))
+			continue;
+		snprintf(found_at, sizeof(found_at), "%s%s%s", one, *tail ? "/" : "", tail);
+		visit(machine, found_at, user);
 	}
 }
 
 static void probe_mpi(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	static const char *const ompi[] = {
-		"usr/lib/*/openmpi",    "usr/lib64/openmpi", "usr/mpi/gcc/openmpi-*",
-		"opt/hpcx*/ompi",       "opt/*/hpcx*/ompi",  "opt/nvidia/hpc_sdk/*/*/comm_libs/*/hpcx/hpcx-*/ompi",
-		"opt/ibm/spectrum_mpi", "opt/openmpi*",      "usr/local/openmpi*",
-		"opt/amazon/openmpi*"
+		"usr/lib/*/openmpi", "usr/lib64/openmpi",  "usr/mpi/gcc/openmpi-*",
+		"opt/hpcx*/ompi",    "opt/*/hpcx*/ompi",   "opt/nvidia/hpc_sdk/*/*/comm_libs/*/hpcx/hpcx-*/ompi",
+		"opt/openmpi*",      "usr/local/openmpi*", "opt/amazon/openmpi*"
 	};
 	static const char *const mvapich[] = { "opt/mvapich2/gdr/*", "opt/mvapich2-gdr*", "opt/mvapich*",
 					       "usr/mpi/gcc/mvapich2-*", "usr/local/mvapich*" };
@@ -160,9 +174,10 @@ static void probe_mpi(const struct pl_check_machine *machine, struct pl_check_re
 
 	for (size_t i = 0; i < PL_ARRAY_SIZE(ompi); i++)
 		check_glob(machine, ompi[i], visit_ompi, &hunt);
-	search(machine, "lib/openmpi", visit_ompi, &hunt);
+	search(machine, "lib/openmpi", "", visit_ompi, &hunt);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(mvapich); i++)
 		check_glob(machine, mvapich[i], visit_mvapich, &hunt);
+	check_glob(machine, "opt/ibm/spectrum_mpi", visit_spectrum, &hunt);
 	check_glob(machine, "opt/cray/pe/mpich", visit_cray, &hunt);
 	check_glob(machine, "usr/lib/*/libmpich.so.12", visit_mpich, &hunt);
 	if (!hunt.seen_count)
@@ -181,15 +196,14 @@ static void visit_nccl(const struct pl_check_machine *machine, const char *path,
 	if (pl_sysroot_link_name(machine->root, target, sizeof(target), "%s", path) < 0)
 		snprintf(target, sizeof(target), "%s", strrchr(path, '/') + 1);
 	version = strstr(target, ".so.");
-	if (new_to(user, path))
+	if (new_to(machine, user, path))
 		found(user, path, true, "NCCL",
 		      version && strchr(version + 4, '.') ? version + 4 : "of unknown release");
 }
 
 static void visit_plugin(const struct pl_check_machine *machine, const char *path, void *user)
 {
-	(void)machine;
-	if (new_to(user, path))
+	if (new_to(machine, user, path))
 		found(user, path, true, "NCCL plugin", strstr(path, "ofi") ? "for libfabric (EFA)" : "for the network");
 }
 
@@ -213,7 +227,7 @@ static void probe_nccl(const struct pl_check_machine *machine, struct pl_check_r
 
 	for (size_t i = 0; i < PL_ARRAY_SIZE(nccl); i++)
 		check_glob(machine, nccl[i], visit_nccl, &hunt);
-	search(machine, "lib/libnccl.so.2", visit_nccl, &hunt);
+	search(machine, "lib/libnccl.so.2", "lib/libnccl.so.2", visit_nccl, &hunt);
 	if (!hunt.seen_count) {
 		pl_check_note(result, PL_CHECK_NONE, NULL, "no NCCL was found");
 		return;
@@ -239,7 +253,7 @@ static void judge_ucx(const struct pl_check_machine *machine, const char *folder
 	       check_exists(machine, "%s/ucx/libuct_cuda.so.0", where);
 	ib = check_exists(machine, "%s/ucx/libuct_ib.so", where) ||
 	     check_exists(machine, "%s/ucx/libuct_ib.so.0", where);
-	if (new_to(hunt, where))
+	if (new_to(machine, hunt, where))
 		found(hunt, where, cuda && ib, "UCX",
 		      cuda ? ib ? "with CUDA and RDMA" : "with CUDA, without RDMA (libuct_ib)"
 			   : "without CUDA (libuct_cuda): GPU memory goes through the host");
@@ -301,7 +315,7 @@ const struct pl_check_row pl_check_rows_software[] = {
 		.requirement = "UCX, where it is used, has its parts for CUDA and for RDMA.",
 		.how = "ucx_info -d | grep -E 'cuda|rc_'; libuct_cuda.so and libuct_ib.so in UCX's folder",
 		.reason = "Without them GPU memory goes through the host at a small part of the rate.",
-		.remedy = "apt install libucx0 of NVIDIA's repository, or HPC-X, or: ./configure --with-cuda "
+		.remedy = "use HPC-X, or libucx0 of NVIDIA's repository; or build it: ./configure --with-cuda "
 			  "--with-verbs",
 		.rank = 99,
 		.probe = probe_ucx,

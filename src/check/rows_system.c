@@ -42,7 +42,7 @@ static void probe_signing(const struct pl_check_machine *machine, struct pl_chec
 	bool waiting = check_has_nvidia(machine) && !check_module(machine, "nvidia");
 
 	for (size_t i = 0; i < machine->card_count; i++)
-		waiting = waiting || !*machine->cards[i].driver;
+		waiting = waiting || !*machine->cards[i].pci->driver;
 	if (rejected)
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "a module was refused: %s", rejected);
 	else if ((secure == 1 || locked) && waiting)
@@ -84,8 +84,8 @@ const struct pl_check_row pl_check_rows_system[] = {
 		.requirement = "With Secure Boot on, the modules are signed by a key that the machine knows.",
 		.how = "mokutil --sb-state; /sys/kernel/security/lockdown",
 		.reason = "Else modprobe says \"Key was rejected by service\" or \"Operation not permitted\".",
-		.remedy = "mokutil --import /var/lib/dkms/mok.pub (or /var/lib/shim-signed/mok/MOK.der), reboot, enrol "
-			  "it",
+		.remedy = "mokutil --import /var/lib/dkms/mok.pub; on Ubuntu /var/lib/shim-signed/mok/MOK.der; "
+			  "reboot, and enrol it there",
 		.rank = 8,
 		.probe = probe_signing,
 	},

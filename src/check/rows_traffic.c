@@ -14,12 +14,12 @@
 #define FEW_TROUBLES 100
 
 static void judge_mtu(const struct pl_check_machine *machine, const struct check_device *device,
-		      const struct check_port *port, const char *name, struct pl_check_result *result)
+		      const struct pl_rdma_port *port, const char *name, struct pl_check_result *result)
 {
 	long long active =
 		pl_facts_number(machine->facts, -1, "verbs.device.%s.port.%u.mtu", device->name, port->number);
 	int64_t netdev = *port->netdev ? check_number(machine, "sys/class/net/%s/mtu", port->netdev) : -1;
-	bool ethernet = !strcmp(port->layer, "Ethernet"), low;
+	bool ethernet = !strcmp(port->link_layer, "Ethernet"), low;
 
 	if (active < 0 && !(ethernet && netdev > 0)) {
 		pl_check_unknown(result, name, "ibv_devinfo | grep active_mtu, by a user who may open the device",
@@ -45,10 +45,11 @@ static void probe_mtu(const struct pl_check_machine *machine, struct pl_check_re
 	for (size_t i = 0; i < machine->device_count; i++) {
 		const struct check_device *device = &machine->devices[i];
 
-		for (size_t j = 0; j < device->port_count; j++) {
-			snprintf(name, sizeof(name), "%s/%u", device->name, device->ports[j].number);
-			if (device->ports[j].active && strcmp(device->card ? device->card->driver : "", "efa"))
-				judge_mtu(machine, device, &device->ports[j], name, result);
+		for (size_t j = 0; j < device->rdma->port_count; j++) {
+			snprintf(name, sizeof(name), "%s/%u", device->name, device->rdma->ports[j].number);
+			if (device->rdma->ports[j].active &&
+			    strcmp(device->card ? device->card->pci->driver : "", "efa"))
+				judge_mtu(machine, device, &device->rdma->ports[j], name, result);
 		}
 	}
 }
@@ -75,8 +76,8 @@ static int64_t count_troubles(const struct pl_check_machine *machine, const char
 	return all;
 }
 
-static void judge_congestion(const struct pl_check_machine *machine, const char *device, const struct check_port *port,
-			     const char *name, struct pl_check_result *result)
+static void judge_congestion(const struct pl_check_machine *machine, const char *device,
+			     const struct pl_rdma_port *port, const char *name, struct pl_check_result *result)
 {
 	int64_t packets = check_number(machine, PORT "counters/port_rcv_packets", device, port->number);
 	int64_t marked = check_number(machine, PORT "hw_counters/np_cnp_sent", device, port->number), troubles;
@@ -107,10 +108,10 @@ static void probe_congestion(const struct pl_check_machine *machine, struct pl_c
 	for (size_t i = 0; i < machine->device_count; i++) {
 		const struct check_device *device = &machine->devices[i];
 
-		for (size_t j = 0; j < device->port_count; j++) {
-			snprintf(name, sizeof(name), "%s/%u", device->name, device->ports[j].number);
-			if (device->ports[j].active && !check_device_is_soft(device))
-				judge_congestion(machine, device->name, &device->ports[j], name, result);
+		for (size_t j = 0; j < device->rdma->port_count; j++) {
+			snprintf(name, sizeof(name), "%s/%u", device->name, device->rdma->ports[j].number);
+			if (device->rdma->ports[j].active && !device->rdma->software)
+				judge_congestion(machine, device->name, &device->rdma->ports[j], name, result);
 		}
 	}
 }

@@ -15,8 +15,8 @@ static void find_obstacle(const struct pl_check_machine *machine, const struct c
 	int error = check_node_errno(machine, device);
 	bool active = false;
 
-	for (size_t i = 0; i < device->port_count; i++)
-		active = active || device->ports[i].active;
+	for (size_t i = 0; i < device->rdma->port_count; i++)
+		active = active || device->rdma->ports[i].active;
 	text[0] = '\0';
 	if (!active)
 		snprintf(text, size, "no port of %s is active", device->name);
@@ -46,11 +46,11 @@ static void judge_peer(const struct pl_check_machine *machine, const struct chec
 	const char *client = check_peer_client(machine);
 
 	route->peer = PL_CHECK_WAY_NO;
-	if (gpu->vendor != PL_VENDOR_NVIDIA) {
+	if (gpu->pci->vendor != PL_PCI_VENDOR_NVIDIA) {
 		route->peer = PL_CHECK_WAY_UNKNOWN;
 		snprintf(route->peer_reason, sizeof(route->peer_reason),
 			 "clients of other GPUs are not looked at here");
-	} else if (check_device_is_soft(device)) {
+	} else if (device->rdma->software) {
 		snprintf(route->peer_reason, sizeof(route->peer_reason),
 			 "%s is made of software, which needs the "
 			 "processor to reach memory",
@@ -103,7 +103,7 @@ static void fill_device(const struct pl_check_machine *machine, const struct che
 	char obstacle[200];
 
 	snprintf(route->device, sizeof(route->device), "%s", device->name);
-	snprintf(route->card, sizeof(route->card), "%.23s", device->card ? device->card->address : device->name);
+	snprintf(route->card, sizeof(route->card), "%.23s", device->card ? device->card->pci->address : device->name);
 	find_obstacle(machine, device, obstacle, sizeof(obstacle));
 	route->staged = *obstacle ? PL_CHECK_WAY_NO : PL_CHECK_WAY_YES;
 	snprintf(route->staged_reason, sizeof(route->staged_reason), "%s",
@@ -123,9 +123,10 @@ static void fill_class(const struct pl_check_machine *machine, struct pl_check_r
 		const struct pl_path *path = &topology->paths[i];
 		const struct pl_card *card = &topology->cards[path->card];
 
+		/* Two devices of one card have the same address; a card of a topology file may have no name. */
 		if (strcmp(topology->nodes[topology->gpus[path->gpu].node].address, route->gpu) ||
-		    (strcmp(card->name, route->device) &&
-		     (card->node < 0 || strcmp(topology->nodes[card->node].address, route->card))))
+		    (*card->name ? strcmp(card->name, route->device)
+				 : card->node < 0 || strcmp(topology->nodes[card->node].address, route->card)))
 			continue;
 		route->best = path->best;
 		snprintf(route->class, sizeof(route->class), "%s", pl_path_class_name(path->class));
@@ -148,7 +149,7 @@ static int add_routes(struct pl_check_report *report, const struct pl_check_mach
 			struct pl_check_route *route = &report->routes[report->route_count++];
 
 			if (gpu) {
-				snprintf(route->gpu, sizeof(route->gpu), "%s", gpu->address);
+				snprintf(route->gpu, sizeof(route->gpu), "%s", gpu->pci->address);
 				snprintf(route->gpu_model, sizeof(route->gpu_model), "%s", gpu->model);
 				judge_dmabuf(machine, gpu, &machine->devices[j], route);
 				judge_peer(machine, gpu, &machine->devices[j], route);

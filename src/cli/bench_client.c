@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The end that measures: leads the server through all sizes. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -387,6 +388,9 @@ int bench_measure(struct bench_options *options)
 	}
 	report->info = (struct pl_peer_info)PL_PEER_INFO_INIT;
 	measure_with(end, options, address ? address : child.address, report);
+	/* Nobody came, so nobody's going ends it. */
+	if (child.pid > 0 && !report->info.address[0])
+		kill(child.pid, SIGTERM);
 	bench_child_stop(&child);
 	show(options, report);
 	rc = report->failed ? cli_report(&report->error) : CLI_OK;

@@ -48,6 +48,8 @@ static int await_write(struct bench_end *end, uint64_t *value)
 	const void *message = end->exposed.bytes;
 
 	for (uint32_t looks = 1;; looks++) {
+		/* The completion of the own message is taken while it is the other end's turn. */
+		bool pump = looks % LOOKS_PER_PUMP == 0 || !end->flow.free_count;
 		int rc = 0;
 
 		if (bench_buffer_look(end, &end->exposed, end->plan.size) < 0)
@@ -55,12 +57,12 @@ static int await_write(struct bench_end *end, uint64_t *value)
 		*value = look(end, message, end->turn);
 		if (*value)
 			return 0;
-		if (looks % LOOKS_PER_PUMP && end->one_sided)
+		if (!pump && end->one_sided)
 			continue;
-		if (looks % LOOKS_PER_PUMP)
-			pl_poll(end->context, NULL, 0);
-		else
+		if (pump)
 			rc = bench_pump(end);
+		else
+			pl_poll(end->context, NULL, 0);
 		if (rc == 0)
 			rc = bench_spin(end, end->timeout);
 		if (rc < 0)

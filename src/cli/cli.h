@@ -97,4 +97,14 @@ void cli_printable(char *text, bool keep_newlines);
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t cli_now(void);
 
+/* -- text that fits the terminal (wrap.c) ----------------------------------------------------------- */
+
+/* Columns of the terminal, 100 where there is none, at least 40. */
+unsigned wrap_width(void);
+/*
+ * Prints words, of up to 1023 bytes, from column `at` on, with further lines from column `indent` on.  What could control
+ * the terminal is replaced.
+ */
+void wrap_print(const char *words, unsigned at, unsigned indent);
+
 #endif

@@ -124,8 +124,8 @@ static struct json_object *ports_json(const struct pl_card *card)
 		cli_json_add(object, "physical_state", text_or_null(port->physical));
 		cli_json_add(object, "link_layer", text_or_null(port->link_layer));
 		cli_json_add(object, "bits_per_second", rate_or_null(port->rate));
-		cli_json_add(object, "lid", json_object_new_int64(port->lid));
-		cli_json_add(object, "sm_lid", json_object_new_int64(port->sm_lid));
+		cli_json_add(object, "lid", number_or_null(port->lid));
+		cli_json_add(object, "sm_lid", number_or_null(port->sm_lid));
 		for (size_t j = 0; j < port->gid_count; j++) {
 			struct json_object *gid = json_object_new_object();
 

@@ -137,11 +137,11 @@ const char *topo_ports(const struct pl_topology *topology, size_t index, char bu
 		return buffer;
 	}
 	for (size_t i = 1; i < card->port_count; i++)
-		if (strcmp(port->state, "ACTIVE") && !strcmp(card->ports[i].state, "ACTIVE"))
+		if (!port->active && card->ports[i].active)
 			port = &card->ports[i];
 	if (port->rate)
 		snprintf(rate, sizeof(rate), "%.4g Gbit/s ", (double)port->rate / 1e9);
-	if (!strcmp(port->state, "ACTIVE"))
+	if (port->active)
 		snprintf(buffer, TOPO_TEXT, "%s%s", rate, port->link_layer);
 	else if (card->described)
 		snprintf(buffer, TOPO_TEXT, "%s", rate);
@@ -193,6 +193,14 @@ static void note_source(const struct pl_topology *topology, struct notes *notes)
 		note(notes, "Where things are is as %s says, not as the PCI tree does.", topology->file);
 	if (topology->file_foreign)
 		note(notes, "None of the devices of that file is on this machine: this is another one.");
+	if (topology->file_others)
+		note(notes, "That file is of several hosts: the first one is shown, the others are left out.");
+	if (topology->file_twice)
+		note(notes, "%zu device%s in two places of that file: the first one counts.", topology->file_twice,
+		     topology->file_twice == 1 ? " is" : "s are");
+	if (topology->file_vague)
+		note(notes, "That file does not say what %zu of its devices are, which only their own machine can.",
+		     topology->file_vague);
 	if (topology->file_absent)
 		note(notes, "%zu GPU%s or cards of this machine are not in that file.", topology->file_absent,
 		     plural(topology->file_absent));

@@ -16,20 +16,22 @@ const struct pl_fabric_ops *const pl_fabrics[] = {
 	NULL,
 };
 
-/* The reasons of peers on the same host that get sockets. */
-#define SOCKETS "tcp: the socket reads and writes the region itself; not the local fabric, as "
+/* The reasons of peers on the same host that get sockets, and of those that RDMA cards did not reach. */
+#define DIRECT "tcp: the socket reads and writes the region itself; not "
+#define SOCKETS DIRECT "the local fabric, as "
 static const char *const apart_reasons[PL_APART_END] = {
 	[PL_APART_USER] = SOCKETS "the other process belongs to another user",
 	[PL_APART_NAMESPACE] = SOCKETS "the other process is in another container (process or user namespace)",
 	[PL_APART_SOCKET] = SOCKETS "the other process cannot be reached by a local socket (network namespace)",
-	[PL_APART_DEVICE] = SOCKETS "a GPU is in use, whose memory goes faster so",
+	[PL_APART_CARDS] = DIRECT "verbs, as the RDMA devices of the two ends did not reach each other",
 };
 
 static void choose(struct pl_peer *peer, const struct pl_fabric_ops *fabric)
 {
 	peer->ops = fabric;
 	peer->reason = fabric->reason;
-	if (fabric == &pl_tcp_fabric && peer->same_host && apart_reasons[peer->apart])
+	if (fabric == &pl_tcp_fabric && (peer->same_host || peer->apart == PL_APART_CARDS) &&
+	    apart_reasons[peer->apart])
 		peer->reason = apart_reasons[peer->apart];
 }
 
@@ -70,6 +72,8 @@ int pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello, struct pl_err
 	for (unsigned i = 0; i < context->fabric_count; i++) {
 		struct pl_fabric_offer *offer = &hello->fabrics[hello->fabric_count];
 
+		if (context->fabrics[i] == peer->failed)
+			continue;
 		rc = serves(context->fabrics[i], peer, error);
 		if (rc < 0)
 			continue;

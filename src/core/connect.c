@@ -159,6 +159,73 @@ static void connect_run(struct pl_task *task)
 	try_next_target(peer, -EINVAL);
 }
 
+/* -- another fabric ------------------------------------------------------------------------------- */
+
+/* Parts of the time for connecting: for a fabric in place of which another one could be tried, and what others leave. */
+#define ATTEMPTS 3
+#define REMAINDER 16
+
+static bool replaceable(const struct pl_peer *peer)
+{
+	return peer->opening && !atomic_load(&peer->opening->canceled) && peer->ops->uncertain &&
+	       peer->context->fabric_count > 1;
+}
+
+static void attempt_over(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
+	struct pl_error error;
+
+	pl_fail(&error, -ETIMEDOUT, "CONNECT-TIMEOUT", "connect", NULL,
+		"see whether a firewall lets the fabric's packets through, or choose another one",
+		"the %s fabric did not connect in time", peer->ops->name);
+	pl_peer_lose(peer, &error);
+}
+
+void pl_peer_limit_attempt(struct pl_peer *peer)
+{
+	uint64_t now = pl_now(), left;
+
+	if (!peer->opening || !peer->ops->uncertain)
+		return;
+	left = peer->opening->deadline > now ? peer->opening->deadline - now : 0;
+	if (replaceable(peer))
+		left = PL_MIN(left, peer->context->options.connect_timeout) / ATTEMPTS;
+	else
+		left -= left / REMAINDER; /* so that what failed is told by its name */
+	peer->timer.expire = attempt_over;
+	pl_timer_set(peer->home, &peer->timer, pl_deadline(now, left));
+}
+
+bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
+{
+	struct pl_peer *next;
+
+	if (!replaceable(peer) || error->code == -EPROTO)
+		return false;
+	next = pl_peer_new(peer->context, true, NULL);
+	if (!next)
+		return false;
+	/* The operation's home, whose lock is held. */
+	next->home = peer->home;
+	next->failed = peer->ops;
+	next->loss = *error;
+	next->apart = PL_APART_CARDS;
+	next->targets = peer->targets;
+	next->target_count = peer->target_count;
+	/* The address that answered before. */
+	next->target_next = peer->target_next - 1;
+	peer->targets = NULL;
+	peer->target_count = peer->target_next = 0;
+	next->opening = peer->opening;
+	next->opening->connecting = next;
+	peer->opening = NULL;
+	try_next_target(next, -EINVAL);
+	return true;
+}
+
+/* -- what the program asks ------------------------------------------------------------------------ */
+
 static int keep_targets(struct pl_peer *peer, const struct addrinfo *addresses, struct pl_error *error)
 {
 	unsigned count = 0;

@@ -312,8 +312,15 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 
 /* -- peers -------------------------------------------------------------------------------------- */
 
-/* Why a peer of the same host is not reached by the local fabric.  Travels in hellos; see choice.c. */
-enum pl_apart { PL_APART_NOT, PL_APART_USER, PL_APART_NAMESPACE, PL_APART_SOCKET, PL_APART_DEVICE, PL_APART_END };
+/* Why a peer is not reached by the local fabric, or by RDMA cards.  Travels in hellos; see choice.c. */
+enum pl_apart {
+	PL_APART_NOT,
+	PL_APART_USER,
+	PL_APART_NAMESPACE,
+	PL_APART_SOCKET,
+	PL_APART_CARDS,
+	PL_APART_END,
+};
 
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
@@ -352,10 +359,11 @@ struct pl_peer {
 
 	const struct pl_fabric_ops *ops;
 	struct pl_endpoint *endpoint;
-	const char *reason;    /* why bytes go the way they go, for receipts */
-	enum pl_apart apart;   /* what the local fabric found at this end, or the other told */
-	atomic_uint fences;    /* operations with PL_FENCE that are not complete */
-	atomic_uint immediate; /* operations done at once: now and then the sockets must be looked at */
+	const char *reason;                 /* why bytes go the way they go, for receipts */
+	enum pl_apart apart;                /* what the local fabric found at this end, or the other told */
+	const struct pl_fabric_ops *failed; /* connect: by which it was tried before, in vain; `loss` says why */
+	atomic_uint fences;                 /* operations with PL_FENCE that are not complete */
+	atomic_uint immediate;              /* operations done at once: now and then the sockets must be looked at */
 
 	struct pl_list operations;     /* all that began and did not complete */
 	struct pl_timer deadline;      /* of the first of these that has one; it may have completed since */
@@ -410,6 +418,12 @@ void pl_peer_control(struct pl_channel *channel, const struct pl_control *messag
 void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
 /* Opening failed: tells whoever waits, and frees the peer, later. Home. */
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
+/*
+ * Initiator: limits the time of a fabric that may not come to connect, and, when it failed, has a new peer take over
+ * the connecting, without that fabric.  False: there is no other one.
+ */
+void pl_peer_limit_attempt(struct pl_peer *peer);
+bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error);
 /* Initiator: what to say first. */
 int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
 
@@ -527,6 +541,8 @@ struct pl_fabric_ops {
 	/* Acceptor: 0 if it can be used, by what the initiator offers; or why not.  Default: 0. */
 	int (*suits)(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
 	const char *reason; /* why bytes go the way they go, for receipts */
+	/* Both ends may think that it serves, and be wrong: then another one is tried.  Default: false. */
+	bool uncertain;
 	/* Why large messages go through staging from memory that the processor does not reach; NULL: they do not. */
 	const char *staging_reason;
 	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);

@@ -22,6 +22,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error)
 {
 	fill_hello(peer, hello);
+	hello->capabilities = peer->apart;
 	return pl_fabrics_offer(peer, hello, error);
 }
 
@@ -119,6 +120,8 @@ static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	if (rc == 0)
 		rc = peer->ops->create(peer, &peer->endpoint, &error);
 	if (rc == 0)
+		pl_peer_limit_attempt(peer);
+	if (rc == 0)
 		rc = peer->ops->connect(peer->endpoint, offer->blob, offer->blob_length, &error);
 	if (rc < 0)
 		pl_peer_open_failed(peer, &error);
@@ -132,7 +135,8 @@ static void rejected(struct pl_peer *peer, const struct pl_reject *reject)
 	/* The other end knows why its fabrics do not suit; the bytes were made printable when they were decoded. */
 	if (reject->code == PL_WIRE_NO_FABRIC && reject->message[0])
 		snprintf(error.message, sizeof(error.message), "%s", reject->message);
-	pl_peer_open_failed(peer, &error);
+	/* The other end insists on the fabric that failed. */
+	pl_peer_open_failed(peer, reject->code == PL_WIRE_NO_FABRIC && peer->failed ? &peer->loss : &error);
 }
 
 static void control_opening(struct pl_peer *peer, const struct pl_control *message)
@@ -218,10 +222,12 @@ void pl_peer_up(struct pl_peer *peer)
 		return;
 	atomic_store(&peer->state, PL_PEER_UP);
 	pl_timer_clear(peer->home, &peer->timer);
+	peer->loss = (struct pl_error){ 0 };
 	peer->opening = NULL;
 	if (opening) {
 		opening->connecting = NULL;
 		opening->receipt.peer = peer;
+		opening->receipt.fabric = peer->ops->name;
 		pl_operation_part_done(opening);
 	} else if (peer->listener && !pl_listener_offer(peer->listener, peer)) {
 		atomic_store(&peer->state, PL_PEER_OPENING);

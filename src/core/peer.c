@@ -357,7 +357,7 @@ static void retire(struct pl_task *task)
 
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 {
-	struct pl_operation *opening = peer->opening;
+	struct pl_operation *opening;
 	struct pl_error none;
 
 	if (peer->dead)
@@ -367,6 +367,8 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 		error = &none;
 	}
 	peer->dead = true;
+	pl_peer_replace(peer, error);
+	opening = peer->opening;
 	peer->opening = NULL;
 	close_control(peer, error->code, error);
 	if (opening) {

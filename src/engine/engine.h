@@ -24,6 +24,7 @@ struct pl_source {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT: what is watched for */
 	bool pollable;   /* worth polling without epoll while it is busy */
+	bool memory;     /* ready() makes no system call to find out that there is nothing */
 	unsigned idle_rounds;
 	struct pl_list hot;
 	struct pl_engine *engine;
@@ -89,7 +90,7 @@ struct pl_engine {
 	uint64_t spin; /* the thread polls this long before it sleeps */
 
 	struct pl_list hot;
-	unsigned hot_count;
+	unsigned hot_count, hot_memory; /* all, and those that only look at memory */
 	unsigned round;
 	uint64_t now;      /* pl_now() since pl_engine_tick(); 0: not asked for yet */
 	uint64_t removals; /* sources removed so far: events fetched before are stale */

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -58,6 +59,18 @@ static int host_attach(struct pl_memory *memory, struct pl_error *error)
 	return 0;
 }
 
+/* Beyond this limit the kernel would end the process by SIGXFSZ, as if for a file on a disk. */
+static int check_limit(size_t size, struct pl_error *error)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur)
+		return 0;
+	return pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL, "raise it: ulimit -f unlimited",
+		       "%zu bytes are more than the limit of file sizes allows, %llu", size,
+		       (unsigned long long)limit.rlim_cur);
+}
+
 static int host_allocate(struct pl_memory *memory, unsigned device, size_t length, struct pl_error *error)
 {
 	size_t size = round_to_pages(length);
@@ -67,6 +80,8 @@ static int host_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 	(void)device;
 	if (size < length)
 		return pl_fail_memory(error, "pl_region_allocate");
+	if (check_limit(size, error) < 0)
+		return -ENOMEM;
 	fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "memfd_create", NULL);
@@ -156,10 +171,19 @@ static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_m
  */
 static void copy(void *to, const void *from, size_t length)
 {
-	if (length == sizeof(uint64_t))
+	switch (length) {
+	case sizeof(uint64_t):
 		memcpy(to, from, sizeof(uint64_t));
-	else
+		break;
+	case sizeof(uint32_t):
+		memcpy(to, from, sizeof(uint32_t));
+		break;
+	case sizeof(uint16_t):
+		memcpy(to, from, sizeof(uint16_t));
+		break;
+	default:
 		memcpy(to, from, length);
+	}
 }
 
 static int host_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)

@@ -18,12 +18,6 @@
 #define PCI_CLASS_INFINIBAND 0x0207
 #define PCI_CLASS_BRIDGE 0x0604
 
-#define PCI_VENDOR_AMD 0x1002
-#define PCI_VENDOR_NVIDIA 0x10de
-#define PCI_VENDOR_MELLANOX 0x15b3
-#define PCI_VENDOR_AMAZON 0x1d0f
-#define PCI_VENDOR_INTEL 0x8086
-
 /*
  * Makes room for one more element of an array and clears it: its index, -ENOMEM, or -E2BIG at the limit.
  * What was there moves.
@@ -75,6 +69,7 @@ int topology_read_cards(struct pl_topology *topology, struct pl_sysroot *root); 
 int topology_read_ports(struct pl_card *card, struct pl_sysroot *root);            /* ports.c */
 int topology_netdev_add(struct pl_card *card, struct pl_sysroot *root, const char *name);
 int topology_read_netdevs(struct pl_card *card, struct pl_sysroot *root, const char *address);
+void topology_name_ports(struct pl_card *card);
 int topology_read_machine(struct pl_topology *topology, struct pl_sysroot *root); /* machine.c */
 int topology_read_names(struct pl_topology *topology, struct pl_sysroot *root);   /* devices.c */
 

@@ -12,12 +12,15 @@ static void read_text(struct pl_sysroot *root, char *to, size_t size, const char
 		topology_copy(to, size, text);
 }
 
-/* Where a device is in the PCI tree; one of software is where the network device below it is. */
+/*
+ * Where a device is in the PCI tree; one of software is where the network device below it is.  Some
+ * kernels give soft-RoCE and soft-iWARP the device below that; only they have a parent.
+ */
 static int find_node(struct pl_topology *topology, struct pl_sysroot *root, const char *device, bool *software)
 {
 	char path[PL_SYSROOT_PATH_MAX], parent[64];
 
-	*software = false;
+	*software = !strncmp(device, "siw", 3) || pl_sysroot_exists(root, "sys/class/infiniband/%s/parent", device);
 	if (pl_sysroot_resolve(root, path, sizeof(path), "sys/class/infiniband/%s/device", device) == 0)
 		return topology_node_chain(topology, root, path);
 	*software = true;
@@ -80,12 +83,13 @@ static int read_card(struct pl_topology *topology, struct pl_sysroot *root, cons
 	read_text(root, card->guid, sizeof(card->guid), name, "node_guid");
 	find_uverbs(root, uverbs, card);
 	rc = topology_read_ports(card, root);
-	if (rc == 0 && software) {
-		read_text(root, parent, sizeof(parent), name, "parent");
+	read_text(root, parent, sizeof(parent), name, "parent");
+	if (rc == 0 && parent[0]) {
 		rc = topology_netdev_add(card, root, parent);
 	} else if (rc == 0 && node >= 0) {
 		rc = topology_read_netdevs(card, root, topology->nodes[node].address);
 	}
+	topology_name_ports(card);
 	return PL_MIN(rc, 0);
 }
 

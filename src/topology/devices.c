@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#define CLASS_NETWORK 0x02
 #define CLASS_DISPLAY 0x03
 #define CLASS_ACCELERATOR 0x12
 
@@ -14,13 +15,13 @@ bool topology_is_gpu(const struct pl_pci_node *node, enum pl_gpu_vendor *vendor)
 	if (node->virtual_function || (base != CLASS_DISPLAY && base != CLASS_ACCELERATOR))
 		return false;
 	switch (node->vendor) {
-	case PCI_VENDOR_NVIDIA:
+	case PL_PCI_VENDOR_NVIDIA:
 		*vendor = PL_GPU_NVIDIA;
 		return true;
-	case PCI_VENDOR_AMD:
+	case PL_PCI_VENDOR_AMD:
 		*vendor = PL_GPU_AMD;
 		return true;
-	case PCI_VENDOR_INTEL:
+	case PL_PCI_VENDOR_INTEL:
 		*vendor = PL_GPU_INTEL;
 		/* Where the processor's own one always is. */
 		return strcmp(node->address, "0000:00:02.0") != 0;
@@ -30,15 +31,50 @@ bool topology_is_gpu(const struct pl_pci_node *node, enum pl_gpu_vendor *vendor)
 	}
 }
 
+const char *pl_pci_rdma_driver(uint16_t vendor, uint16_t device)
+{
+	static const struct {
+		uint16_t vendor, from, to;
+		const char *driver;
+	} numbers[] = {
+		{ PL_PCI_VENDOR_MELLANOX, 0x1002, 0x1010, "mlx4_core" },
+		{ PL_PCI_VENDOR_MELLANOX, 0x6340, 0x6778, "mlx4_core" },
+		{ PL_PCI_VENDOR_MELLANOX, 0x1011, 0x10ff, "mlx5_core" },
+		{ PL_PCI_VENDOR_MELLANOX, 0xa2d0, 0xa2df, "mlx5_core" },
+		{ PL_PCI_VENDOR_AMAZON, 0xefa0, 0xefaf, "efa" },
+		{ PL_PCI_VENDOR_BROADCOM, 0x16c0, 0x16ff, "bnxt_en" },
+		{ PL_PCI_VENDOR_BROADCOM, 0x1750, 0x1769, "bnxt_en" },
+		{ PL_PCI_VENDOR_INTEL, 0x1591, 0x159b, "ice" },
+		{ PL_PCI_VENDOR_INTEL, 0x579c, 0x579f, "ice" },
+		{ PL_PCI_VENDOR_PENSANDO, 0x1002, 0x1003, "ionic" },
+		{ PL_PCI_VENDOR_MICROSOFT, 0x00b9, 0x00bb, "mana" },
+	};
+
+	for (size_t i = 0; i < PL_ARRAY_SIZE(numbers); i++)
+		if (vendor == numbers[i].vendor && device >= numbers[i].from && device <= numbers[i].to)
+			return numbers[i].driver;
+	return NULL;
+}
+
+const struct pl_pci_bar *pl_pci_nvidia_bar1(const struct pl_pci_node *node)
+{
+	/* From Hopper on, the registers in BAR 0 have a wide address, which takes the place of two. */
+	return &node->bars[node->bars[0].is64 ? 2 : 1];
+}
+
 bool topology_is_rdma_card(const struct pl_pci_node *node)
 {
 	uint32_t class = node->class >> 8;
 
 	if (class == PCI_CLASS_INFINIBAND)
 		return true;
-	return class == PCI_CLASS_ETHERNET &&
-	       (node->vendor == PCI_VENDOR_MELLANOX ||
-		(node->vendor == PCI_VENDOR_AMAZON && (node->device & 0xfff0) == 0xefa0));
+	if (class >> 8 != CLASS_NETWORK)
+		return false;
+	if (node->vendor == PL_PCI_VENDOR_MELLANOX)
+		return class == PCI_CLASS_ETHERNET || pl_pci_rdma_driver(node->vendor, node->device);
+	/* Of other makers, a card that does Ethernet and is content with it is none. */
+	return pl_pci_rdma_driver(node->vendor, node->device) &&
+	       (node->vendor == PL_PCI_VENDOR_AMAZON || !node->driver[0]);
 }
 
 int topology_gpu_add(struct pl_topology *topology, int node, enum pl_gpu_vendor vendor)
@@ -119,20 +155,18 @@ static bool has_card(const struct pl_topology *topology, int node)
 /* Only what matters gets a node: a large machine has hundreds of functions that do not. */
 bool topology_is_of_interest(struct pl_sysroot *root, const char *address)
 {
-	uint64_t class, vendor;
+	uint64_t class, vendor, device;
 
 	if (pl_sysroot_number(root, 10, &class, "sys/bus/pci/devices/%s/class", address) < 0)
 		return false;
-	switch (class >> 8) {
-	case PCI_CLASS_NVME:
-	case PCI_CLASS_INFINIBAND:
+	if (class >> 8 == PCI_CLASS_NVME || class >> 8 == PCI_CLASS_INFINIBAND || class >> 16 == CLASS_DISPLAY ||
+	    class >> 16 == CLASS_ACCELERATOR)
 		return true;
-	case PCI_CLASS_ETHERNET:
-		return pl_sysroot_number(root, 10, &vendor, "sys/bus/pci/devices/%s/vendor", address) == 0 &&
-		       (vendor == PCI_VENDOR_MELLANOX || vendor == PCI_VENDOR_AMAZON);
-	default:
-		return class >> 16 == CLASS_DISPLAY || class >> 16 == CLASS_ACCELERATOR;
-	}
+	return class >> 16 == CLASS_NETWORK &&
+	       pl_sysroot_number(root, 10, &vendor, "sys/bus/pci/devices/%s/vendor", address) == 0 &&
+	       pl_sysroot_number(root, 10, &device, "sys/bus/pci/devices/%s/device", address) == 0 &&
+	       (vendor == PL_PCI_VENDOR_MELLANOX || (vendor <= UINT16_MAX && device <= UINT16_MAX &&
+						     pl_pci_rdma_driver((uint16_t)vendor, (uint16_t)device)));
 }
 
 static int add_device(struct pl_topology *topology, struct pl_sysroot *root, const char *address)

@@ -73,11 +73,12 @@ static void XMLCALL end(void *data, const char *element)
 /* Entities could make a small file large. */
 static void XMLCALL doctype(void *data, const char *name, const char *system, const char *public, int internal)
 {
-	(void)name;
 	(void)system;
 	(void)public;
 	(void)internal;
-	stop(data, -EINVAL, "it has a document type, which no topology file needs");
+	stop(data, -EINVAL,
+	     strcmp(name, "topology") ? "it has a document type, which no topology file needs"
+				      : "it is a topology of hwloc (lstopo), not of NCCL");
 }
 
 static int load_expat(struct expat *expat, const char *name, struct pl_error *error)

@@ -22,7 +22,7 @@ static bool merge(struct pl_pci_node *node, struct pl_sysroot *root)
 
 	memcpy(here.address, node->address, sizeof(here.address));
 	topology_node_read(&here, root);
-	if (!here.class || here.class >> 16 != node->class >> 16)
+	if (!here.class || (node->class && here.class >> 16 != node->class >> 16))
 		return false;
 	topology_node_merge(node, &here);
 	return true;
@@ -97,6 +97,7 @@ int topology_complete_file(struct pl_topology *topology, struct pl_sysroot *root
 		here += merge(&topology->nodes[i], root);
 		if (!has_owner(topology, (int)i) && add_owner(topology, (int)i) == -ENOMEM)
 			return -ENOMEM;
+		topology->file_vague += !topology->nodes[i].class && !has_owner(topology, (int)i);
 	}
 	drop_plain(topology);
 	topology->file_foreign = devices && !here;

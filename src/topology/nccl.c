@@ -14,7 +14,8 @@ struct file {
 	struct topology_xml xml;
 	struct pl_topology *topology;
 	int stack[DEPTH_MAX + 1]; /* the node of each open element, -1 where it has none */
-	size_t depth;
+	size_t depth, skipped;    /* open elements; those below one that is of another host */
+	char host[24];            /* the first one */
 };
 
 static const char *attribute(const char *const *attributes, const char *name)
@@ -91,22 +92,50 @@ static int begin_cpu(struct pl_topology *topology, const char *const *attributes
 	return node;
 }
 
+/* As sysfs writes it: in lower case, and a domain of 0 has four digits. */
+static int read_address(const char *text, char address[PL_PCI_ADDRESS_MAX])
+{
+	size_t length = strlen(text);
+
+	for (; length > 12 && *text == '0'; length--)
+		text++;
+	if (length >= PL_PCI_ADDRESS_MAX)
+		return -EINVAL;
+	for (size_t i = 0; i <= length; i++)
+		address[i] = (char)tolower((unsigned char)text[i]);
+	return topology_is_pci_address(address, length) ? 0 : -EINVAL;
+}
+
+/* What files name twice: switches of virtual machines, which are made up, are told apart by a number. */
+static int make_unique(const struct pl_topology *topology, char address[PL_PCI_ADDRESS_MAX], bool bridge)
+{
+	size_t length = strlen(address);
+
+	for (unsigned i = 2; pl_topology_find(topology, address) >= 0; i++) {
+		if (!bridge || i == 100)
+			return -EEXIST;
+		snprintf(address + length, PL_PCI_ADDRESS_MAX - length, "#%u", i);
+	}
+	return 0;
+}
+
 static int begin_pci(struct pl_topology *topology, int parent, const char *const *attributes)
 {
-	const char *text = attribute(attributes, "busid");
+	uint32_t class = (uint32_t)number(attributes, "class", 16, 0xffffff);
 	char address[PL_PCI_ADDRESS_MAX];
-	size_t length = strlen(text);
 	struct pl_pci_node *node;
 	struct pl_pci_link link;
-	uint32_t class;
 	int index;
 
-	for (size_t i = 0; i <= length && length < sizeof(address); i++)
-		address[i] = (char)tolower((unsigned char)text[i]);
-	if (parent < 0 || length >= sizeof(address) || !topology_is_pci_address(address, length) ||
-	    pl_topology_find(topology, address) >= 0)
+	if (parent < 0 || read_address(attribute(attributes, "busid"), address) < 0)
 		return -EINVAL;
-	class = (uint32_t)number(attributes, "class", 16, 0xffffff);
+	index = make_unique(topology, address, class >> 8 == PCI_CLASS_BRIDGE);
+	if (index < 0)
+		return index;
+	/* Some files do not say what is a switch; what has devices below it is one. */
+	node = &topology->nodes[parent];
+	if (node->kind == PL_PCI_ENDPOINT && (!node->class || node->class >> 16 == PCI_CLASS_BRIDGE >> 8))
+		node->kind = PL_PCI_UPSTREAM;
 	index = topology_node_add(topology, address, class >> 8 == PCI_CLASS_BRIDGE ? PL_PCI_UPSTREAM : PL_PCI_ENDPOINT,
 				  parent);
 	if (index < 0)
@@ -130,18 +159,31 @@ static int begin_gpu(struct pl_topology *topology, int node, const char *const *
 
 	if (node < 0 || topology->nodes[node].kind != PL_PCI_ENDPOINT)
 		return 0;
+	/* With several ranks on a GPU, it is there several times. */
+	for (size_t i = 0; i < topology->gpu_count; i++)
+		if (topology->gpus[i].node == node)
+			return 0;
 	/* Only AMD's have this. */
 	if (*attribute(attributes, "gcn"))
 		vendor = PL_GPU_AMD;
 	if (!topology->nodes[node].vendor)
-		topology->nodes[node].vendor = vendor == PL_GPU_AMD ? PCI_VENDOR_AMD : PCI_VENDOR_NVIDIA;
+		topology->nodes[node].vendor = vendor == PL_GPU_AMD ? PL_PCI_VENDOR_AMD : PL_PCI_VENDOR_NVIDIA;
 	return topology_gpu_add(topology, node, vendor);
 }
 
-/* A port of a card.  What is no RDMA device has no GUID. */
+/* NCCL numbers the ports of RDMA devices from 1, and has 0 for sockets. */
+static bool is_rdma(const char *const *attributes)
+{
+	if (*attribute(attributes, "port") && !number(attributes, "port", 10, 255))
+		return false;
+	return number(attributes, "port", 10, 255) || number(attributes, "guid", 16, UINT64_MAX) ||
+	       !strcmp(attribute(attributes, "gdr"), "1");
+}
+
+/* A port of a card. */
 static int begin_net(struct pl_topology *topology, int node, const char *const *attributes)
 {
-	uint64_t guid = number(attributes, "guid", 16, UINT64_MAX);
+	bool rdma = is_rdma(attributes);
 	const char *name = attribute(attributes, "name");
 	struct pl_rdma_port *port;
 	struct pl_card *card;
@@ -149,12 +191,12 @@ static int begin_net(struct pl_topology *topology, int node, const char *const *
 
 	if (node < 0 || topology->nodes[node].kind != PL_PCI_ENDPOINT)
 		return 0;
-	index = topology_card_add(topology, node, guid ? name : "");
+	index = topology_card_add(topology, node, rdma ? name : "");
 	if (index < 0)
 		return index;
 	card = &topology->cards[index];
 	card->described = true;
-	if (!guid) {
+	if (!rdma) {
 		index = TOPOLOGY_ADD(card->netdevs, card->netdev_count, 1);
 		if (index < 0)
 			return index;
@@ -167,8 +209,19 @@ static int begin_net(struct pl_topology *topology, int node, const char *const *
 		return index;
 	port = &card->ports[index];
 	port->number = (unsigned)number(attributes, "port", 10, 255);
+	port->lid = port->sm_lid = -1;
 	port->rate = number(attributes, "speed", 10, INT32_MAX) * 1000000;
 	return 0;
+}
+
+/* With NVLink between hosts, NCCL writes those of all into one file. */
+static bool is_of_another_host(struct file *file, const char *element, const char *const *attributes)
+{
+	const char *host = strcmp(element, "cpu") ? "" : attribute(attributes, "host_hash");
+
+	if (!file->host[0])
+		TOPOLOGY_COPY(file->host, host);
+	return host[0] && strncmp(file->host, host, sizeof(file->host) - 1) != 0;
 }
 
 static int begin(struct topology_xml *xml, const char *element, const char *const *attributes)
@@ -176,6 +229,11 @@ static int begin(struct topology_xml *xml, const char *element, const char *cons
 	struct file *file = pl_container_of(xml, struct file, xml);
 	int above = file->depth ? file->stack[file->depth - 1] : -1, node = above, rc = 0;
 
+	if (file->skipped || is_of_another_host(file, element, attributes)) {
+		file->topology->file_others = file->topology->file_others || !file->skipped;
+		file->skipped++;
+		return 0;
+	}
 	if (!file->depth)
 		rc = strcmp(element, "system") ? -EINVAL : 0;
 	else if (!strcmp(element, "cpu"))
@@ -186,6 +244,12 @@ static int begin(struct topology_xml *xml, const char *element, const char *cons
 		rc = begin_gpu(file->topology, above, attributes);
 	else if (!strcmp(element, "net"))
 		rc = begin_net(file->topology, above, attributes);
+	/* The first place counts. */
+	if (rc == -EEXIST) {
+		file->topology->file_twice++;
+		file->skipped++;
+		return 0;
+	}
 	if (rc < 0)
 		return rc;
 	file->stack[file->depth++] = node;
@@ -194,8 +258,13 @@ static int begin(struct topology_xml *xml, const char *element, const char *cons
 
 static void end(struct topology_xml *xml, const char *element)
 {
+	struct file *file = pl_container_of(xml, struct file, xml);
+
 	(void)element;
-	pl_container_of(xml, struct file, xml)->depth--;
+	if (file->skipped)
+		file->skipped--;
+	else
+		file->depth--;
 }
 
 int topology_read_nccl(struct pl_topology *topology, const char *name, const char *data, size_t length,

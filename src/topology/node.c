@@ -300,6 +300,17 @@ static struct pl_pci_link both(struct pl_pci_link a, struct pl_pci_link b)
 }
 
 /*
+ * Ports that QEMU makes up (its own, and the switch x3130) have no line; what they say of its speed, 2.5 GT/s
+ * x1 or 16 GT/s x32, has nothing to do with what the devices below are plugged into.
+ */
+static bool is_emulated(const struct pl_pci_node *node)
+{
+	return node->class >> 8 == PCI_CLASS_BRIDGE &&
+	       (node->vendor == PL_PCI_VENDOR_REDHAT ||
+		(node->vendor == PL_PCI_VENDOR_TI && (node->device == 0x8232 || node->device == 0x8233)));
+}
+
+/*
  * sysfs has one link for each device: below root ports and downstream ports, above all others.  The one
  * inside a switch, between its ports, is none.
  */
@@ -307,6 +318,8 @@ static void finish(struct pl_topology *topology, struct pl_pci_node *node)
 {
 	struct pl_pci_node *parent = node->parent < 0 ? NULL : &topology->nodes[node->parent];
 
+	if (is_emulated(node))
+		node->now = node->best = (struct pl_pci_link){ 0 };
 	if (node->kind == PL_PCI_BRIDGE)
 		node->kind = bridge_kind(node, parent);
 	if (node->numa < 0 && parent)

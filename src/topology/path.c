@@ -148,11 +148,6 @@ static void narrow_up(const struct pl_topology *topology, struct narrow *narrow,
 	}
 }
 
-static bool is_active(const struct pl_rdma_port *port)
-{
-	return !strcmp(port->state, "ACTIVE");
-}
-
 /* Of the fastest port that is up; of the fastest, if none is.  What soft-RoCE says of itself means nothing. */
 static uint64_t port_rate(const struct pl_card *card)
 {
@@ -160,7 +155,7 @@ static uint64_t port_rate(const struct pl_card *card)
 
 	for (size_t i = 0; i < card->port_count && !card->software; i++) {
 		any = PL_MAX(any, card->ports[i].rate);
-		if (is_active(&card->ports[i]))
+		if (card->ports[i].active)
 			active = PL_MAX(active, card->ports[i].rate);
 	}
 	return (active ? active : any) / 8;
@@ -180,7 +175,7 @@ static bool is_usable(const struct pl_topology *topology, const struct pl_card *
 	if (card->described)
 		return topology->file_foreign && (card->name[0] || !has_names(topology));
 	for (size_t i = 0; i < card->port_count; i++)
-		if (is_active(&card->ports[i]))
+		if (card->ports[i].active)
 			return true;
 	return false;
 }

@@ -21,6 +21,14 @@ static void read_state(struct pl_sysroot *root, char *to, size_t size, const cha
 }
 
 /* "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)" */
+static unsigned parse_lanes(const char *text)
+{
+	const char *mark = strchr(text, '(');
+	unsigned long lanes = mark ? strtoul(mark + 1, NULL, 10) : 0;
+
+	return lanes <= 12 ? (unsigned)lanes : 0;
+}
+
 static uint64_t parse_rate(const char *text)
 {
 	uint64_t rate = 0, unit = 1000000000;
@@ -86,11 +94,20 @@ static int read_gids(struct pl_rdma_port *port, struct pl_sysroot *root, const c
 	return rc == -ENOMEM ? rc : 0;
 }
 
+static int32_t read_lid(struct pl_sysroot *root, const char *device, unsigned port, const char *name)
+{
+	uint64_t value;
+
+	if (pl_sysroot_number(root, 10, &value, "sys/class/infiniband/%s/ports/%u/%s", device, port, name) < 0 ||
+	    value > UINT16_MAX)
+		return -1;
+	return (int32_t)value;
+}
+
 static int read_port(struct pl_card *card, struct pl_sysroot *root, unsigned number)
 {
 	int index = TOPOLOGY_ADD(card->ports, card->port_count, PORTS_MAX);
 	struct pl_rdma_port *port;
-	uint64_t value;
 	char text[64];
 
 	if (index < 0)
@@ -98,14 +115,19 @@ static int read_port(struct pl_card *card, struct pl_sysroot *root, unsigned num
 	port = &card->ports[index];
 	port->number = number;
 	read_state(root, port->state, sizeof(port->state), card->name, number, "state");
+	port->active = !strcmp(port->state, "ACTIVE");
 	read_state(root, port->physical, sizeof(port->physical), card->name, number, "phys_state");
 	read_state(root, port->link_layer, sizeof(port->link_layer), card->name, number, "link_layer");
-	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/ports/%u/rate", card->name, number) > 0)
+	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/ports/%u/rate", card->name, number) >
+	    0) {
 		port->rate = parse_rate(text);
-	if (pl_sysroot_number(root, 10, &value, "sys/class/infiniband/%s/ports/%u/lid", card->name, number) == 0)
-		port->lid = (uint32_t)value;
-	if (pl_sysroot_number(root, 10, &value, "sys/class/infiniband/%s/ports/%u/sm_lid", card->name, number) == 0)
-		port->sm_lid = (uint32_t)value;
+		port->lanes = parse_lanes(text);
+	}
+	port->lid = read_lid(root, card->name, number, "lid");
+	port->sm_lid = read_lid(root, card->name, number, "sm_lid");
+	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/ports/%u/gid_attrs/ndevs/0", card->name,
+			    number) > 0)
+		TOPOLOGY_COPY(port->netdev, text);
 	return read_gids(port, root, card->name);
 }
 
@@ -141,6 +163,7 @@ int topology_netdev_add(struct pl_card *card, struct pl_sysroot *root, const cha
 	int index;
 	struct pl_netdev *device;
 	uint64_t mtu;
+	int64_t number;
 	char text[64];
 
 	if (!name[0] || strchr(name, '/'))
@@ -150,6 +173,11 @@ int topology_netdev_add(struct pl_card *card, struct pl_sysroot *root, const cha
 		return index;
 	device = &card->netdevs[index];
 	TOPOLOGY_COPY(device->name, name);
+	if (pl_sysroot_signed(root, &number, "sys/class/net/%s/dev_port", name) == 0 && number >= 0 &&
+	    number < PORTS_MAX)
+		device->port = (int)number + 1;
+	else
+		device->port = -1;
 	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/net/%s/operstate", name) > 0)
 		TOPOLOGY_COPY(device->state, text);
 	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/net/%s/address", name) > 0)
@@ -159,6 +187,18 @@ int topology_netdev_add(struct pl_card *card, struct pl_sysroot *root, const cha
 	if (pl_sysroot_signed(root, &device->speed, "sys/class/net/%s/speed", name) < 0 || device->speed <= 0)
 		device->speed = -1;
 	return 0;
+}
+
+/* On InfiniBand no GID says which one it is. */
+void topology_name_ports(struct pl_card *card)
+{
+	for (size_t i = 0; i < card->port_count; i++) {
+		struct pl_rdma_port *port = &card->ports[i];
+
+		for (size_t j = 0; j < card->netdev_count && !port->netdev[0]; j++)
+			if (card->netdevs[j].port < 0 || card->netdevs[j].port == (int)port->number)
+				TOPOLOGY_COPY(port->netdev, card->netdevs[j].name);
+	}
 }
 
 int topology_read_netdevs(struct pl_card *card, struct pl_sysroot *root, const char *address)

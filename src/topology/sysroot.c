@@ -167,13 +167,14 @@ int pl_sysroot_load(struct pl_sysroot *root, size_t limit, char **data, size_t *
 	return rc;
 }
 
+#define NUMBER_SIZE 64
+
 int pl_sysroot_number(struct pl_sysroot *root, unsigned base, uint64_t *value, const char *format, ...)
 {
-	char path[PL_SYSROOT_PATH_MAX], text[64], *end;
+	char path[PL_SYSROOT_PATH_MAX], text[NUMBER_SIZE], *end;
 	int rc = PREPARE(root, path, true, format);
 
-	if (rc == 0)
-		rc = read_text(root, path, text, sizeof(text));
+	rc = rc < 0 ? rc : read_text(root, path, text, sizeof(text));
 	if (rc < 0)
 		return rc;
 	if (base != 16)
@@ -188,11 +189,10 @@ int pl_sysroot_number(struct pl_sysroot *root, unsigned base, uint64_t *value, c
 
 int pl_sysroot_signed(struct pl_sysroot *root, int64_t *value, const char *format, ...)
 {
-	char path[PL_SYSROOT_PATH_MAX], text[64], *end;
+	char path[PL_SYSROOT_PATH_MAX], text[NUMBER_SIZE], *end;
 	int rc = PREPARE(root, path, true, format);
 
-	if (rc == 0)
-		rc = read_text(root, path, text, sizeof(text));
+	rc = rc < 0 ? rc : read_text(root, path, text, sizeof(text));
 	if (rc < 0)
 		return rc;
 	errno = 0;

@@ -15,6 +15,17 @@
 #define PL_PCI_ADDRESS_MAX 24 /* "0000:3b:00.0"; a host bridge is "pci0000:3a", a processor of a file "cpu0" */
 #define PL_PCI_BARS 6
 
+#define PL_PCI_VENDOR_AMD 0x1002
+#define PL_PCI_VENDOR_NVIDIA 0x10de
+#define PL_PCI_VENDOR_MELLANOX 0x15b3
+#define PL_PCI_VENDOR_AMAZON 0x1d0f
+#define PL_PCI_VENDOR_INTEL 0x8086
+#define PL_PCI_VENDOR_TI 0x104c
+#define PL_PCI_VENDOR_REDHAT 0x1b36
+#define PL_PCI_VENDOR_BROADCOM 0x14e4
+#define PL_PCI_VENDOR_MICROSOFT 0x1414
+#define PL_PCI_VENDOR_PENSANDO 0x1dd8
+
 /* As nvidia-smi defines them; a smaller one is better. */
 enum pl_path_class {
 	PL_PATH_PIX,  /* one PCI bridge (switch) at most */
@@ -100,15 +111,19 @@ struct pl_rdma_gid {
 struct pl_rdma_port {
 	unsigned number;
 	char state[24], physical[24]; /* "ACTIVE", "LinkUp" */
-	char link_layer[16];          /* "InfiniBand", "Ethernet" */
-	uint64_t rate;                /* bits per second; 0: not known */
-	uint32_t lid, sm_lid;
+	bool active;
+	char link_layer[16];      /* "InfiniBand", "Ethernet" */
+	uint64_t rate;            /* bits per second; 0: not known */
+	unsigned lanes;           /* of the cable; 0: not known */
+	int32_t lid, sm_lid;      /* -1: not known */
+	char netdev[16];          /* of its first GID, or the one of the card that says so; empty: none */
 	struct pl_rdma_gid *gids; /* those that are not zero */
 	size_t gid_count;
 };
 
 struct pl_netdev {
 	char name[16], state[16], address[24];
+	int port; /* of the card, as the RDMA device counts them; -1: not known */
 	uint32_t mtu;
 	int64_t speed; /* Mbit/s; -1: not known */
 };
@@ -167,19 +182,28 @@ struct pl_topology {
 	char platform[96];  /* manufacturer and product; may be empty */
 	char file[256];     /* the topology file that was followed; empty if none was */
 	bool file_foreign;  /* none of its devices is on this machine */
+	bool file_others;   /* it has other hosts as well, which were left out */
+	size_t file_twice;  /* devices that it has in two places; the first one counts */
+	size_t file_vague;  /* devices of which it does not say what they are */
 	size_t file_absent; /* GPUs and cards of this machine that the file does not have */
 	char ignored[256];  /* a topology file that was named in the environment and not followed */
 };
 
 struct pl_topology_options {
-	const char *nccl_file;     /* NULL: in a virtual machine the one that it names itself */
+	const char *nccl_file;     /* NULL: in a virtual machine the one that it names itself (/etc/nccl.conf) */
 	const char *nccl_variable; /* what NCCL_TOPO_FILE says, NULL if it is not to count */
+	bool no_file;              /* follow none, not even that of a virtual machine: what the kernel shows */
 };
 
 /* options may be NULL. What cannot be read is left out; only -ENOMEM and a bad topology file are failures. */
 int pl_topology_read(struct pl_topology **ret, struct pl_sysroot *root, const struct pl_topology_options *options,
 		     struct pl_error *error);
 void pl_topology_free(struct pl_topology *topology);
+
+/* The kernel driver that such a device needs for RDMA; NULL if it is of no RDMA card that is known. */
+const char *pl_pci_rdma_driver(uint16_t vendor, uint16_t device);
+/* BAR1 of an NVIDIA GPU, through which cards reach its memory: never NULL. */
+const struct pl_pci_bar *pl_pci_nvidia_bar1(const struct pl_pci_node *node);
 
 /* The node with this address, -1 if there is none. */
 int pl_topology_find(const struct pl_topology *topology, const char *address);

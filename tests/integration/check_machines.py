@@ -108,9 +108,11 @@ class Machine:
             cuda=(9, 0, 1, 1, 1, 100, 1), memory=80 << 30, **more):
         """`cuda`: capability, then attributes 110, 116, 117, 118, 124; None: libcuda was not asked."""
         address = path.rsplit('/', 1)[-1]
-        bars = [(0x90000000, 16 << 20), (0x380000000000, bar), (0, 0)]
-        text = ''.join(f'0x{start:016x} 0x{start + size - 1:016x} 0x000000000014220c\n' if size else
-                       '0x0000000000000000 0x0000000000000000 0x0000000000000000\n' for start, size in bars)
+        # From Hopper on, BAR 0 has a 64-bit address, which takes the place of BAR 1.
+        bars = [(16 << 20, 0x14220c), None, (bar, 0x14220c), None, (32 << 20, 0x14220c)] if device >= 0x2300 else \
+            [(16 << 20, 0x40200), (bar, 0x14220c), None, (32 << 20, 0x14220c)]
+        text = ''.join(f'0x{0x380000000000:016x} 0x{0x380000000000 + one[0] - 1:016x} 0x{one[1]:016x}\n'
+                       if one and one[0] else f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' for one in bars)
         self.pci(path, 0x030200, 0x10de, device, driver, resource=text, **more)
         if driver == 'nvidia':
             self.set(f'proc/driver/nvidia/gpus/{address}/information', f'Model: \t\t {model}\nIRQ:   \t\t 100\n')
@@ -138,7 +140,8 @@ class Machine:
         self.set_all(f'sys/class/infiniband/{name}', hca_type=f'{type_}\n', fw_ver=f'{firmware}\n',
                      board_id='MT_0000000838\n', node_desc=f'host {name}\n')
         if netdev:
-            self.set(f'{real}/net/{netdev}/dev_port', '0\n')
+            self.set(f'{real}/net/{netdev}', None)
+            self.set(f'sys/class/net/{netdev}/dev_port', '0\n')
         assert address
         return self
 

@@ -11,6 +11,7 @@ import check_machines as machines
 import pytest
 from check_machines import CARD, GPU, ideal, old
 from cli_support import DEADLINE, PEERLANE, run
+from machines import make as captured
 
 SWITCH = 'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0'
 GPU_FOLDER = f'{SWITCH}/0000:3c:00.0/{GPU}'
@@ -36,6 +37,24 @@ def roce():
     """The ideal machine with Ethernet in place of InfiniBand."""
     machine = ideal().remove('sys/class/infiniband', f'{CARD_FOLDER}/net').forget('net.ib0')
     return machine.card(CARD_PATH, layer='Ethernet', netdev='eth0', config=machines.express(0), group=11)
+
+
+def our_module(version='0.1.0', **counters):
+    """Peerlane's own kernel module with these counters; without a version, with none."""
+    def make():
+        machine = old(loaded=False).set('sys/module/peerlane_peermem', None)
+        text = ''.join(f'{name} {value}\n' for name, value in {
+            'version': version, 'regions': 3, 'bytes': 196608, 'registered': 9, 'refused': 0, **counters}.items())
+        return machine.set('proc/driver/peerlane_peermem', text) if version else machine
+    return make
+
+
+def our_service(onboot):
+    """Nothing but our service loads a client."""
+    def make():
+        machine = old().remove('etc/modules-load.d/gpu.conf').set('etc/peerlane/peermem.conf', f'# Boot\nONBOOT={onboot}\n')
+        return machine.set('etc/systemd/system/multi-user.target.wants/peerlane-peermem.service')
+    return make
 
 
 def no_driver():
@@ -125,13 +144,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HPCX = 'opt/hpcx-2.18/ompi/lib/openmpi'
 MULTIARCH = 'usr/lib/x86_64-linux-gnu'
 
+# What a sandbox shows in place of addresses; and a BAR for which there was no room.
+HIDDEN = f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' * 13
+UNASSIGNED = (f'0x{1 << 40:016x} 0x{(1 << 40) + 0xffffff:016x} 0x{0x14220c:016x}\n'
+              f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' f'0x{0:016x} 0x{(128 << 30) - 1:016x} 0x{0x2014220c:016x}\n')
+
 # Row, machine, status, what is found (a regular expression).
 ROWS = [
     ('gpu-model', ideal, 'OK', 'can do GPUDirect RDMA'),
     ('gpu-model', gpu_like(model='NVIDIA GeForce RTX 4090', device=0x2684, cuda=None), 'FAIL', 'for consumers'),
     ('gpu-model', cuda(116, 0), 'FAIL', 'cannot do GPUDirect RDMA'),
+    ('gpu-model', gpu_like(model='Tesla M2090', device=0x1091, cuda=None), 'FAIL', 'older than Kepler'),
+    ('gpu-model', gpu_like(model='GRID K1', device=0x0ff2, cuda=None), 'OK', 'capability 3.0'),
     ('gpu-model', gpu_like(device=0x2330, driver=None, cuda=None), 'UNKNOWN', 'no driver is loaded'),
     ('gpu-dmabuf', ideal, 'OK', 'exports dma-bufs'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 0), 'OK', 'was exported'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 801), 'WARN', 'failed, with CUDA.s error 801'),
     ('gpu-dmabuf', closed, 'WARN', 'closed kernel modules'),
     ('gpu-dmabuf', old, 'OK', 'peer memory takes its place'),
     ('gpu-dmabuf', lambda: not_asked().remove('proc/driver', 'sys/module/nvidia/taint'), 'UNKNOWN', 'neither'),
@@ -151,7 +179,13 @@ ROWS = [
     ('gpu-bar1', gpu_like(bar=256 << 20), 'WARN', 'only 256 MiB'),
     ('gpu-bar1', gpu_like(bar=64 << 30), 'WARN', 'not all of it'),
     ('gpu-bar1', gpu_like(bar=0), 'FAIL', 'no address'),
+    ('gpu-bar1', gpu_like(bar=64 << 30, device=0x20b2), 'WARN', '65536 MiB.*not all of it'),
+    ('gpu-bar1', old, 'OK', '32768 MiB'),
+    ('gpu-bar1', file(f'{GPU_FOLDER}/resource', UNASSIGNED), 'FAIL', 'no address'),
     ('gpu-bar1', remove(f'{GPU_FOLDER}/resource'), 'UNKNOWN', 'no address'),
+    ('gpu-bar1', file(f'{GPU_FOLDER}/resource', HIDDEN), 'UNKNOWN', 'no address'),
+    ('gpu-bar1', lambda: file(f'{GPU_FOLDER}/resource', HIDDEN)().fact(f'nvml.gpu.{GPU}.bar1_total', 256 << 20), 'WARN',
+     'only 256 MiB'),
     ('driver-loaded', ideal, 'OK', 'driver 570.124.06, CUDA 12.8'),
     ('driver-loaded', lambda: gpu_like(driver=None, cuda=None)().remove('sys/module/nvidia', 'proc/driver'), 'FAIL',
      'not loaded'),
@@ -177,6 +211,8 @@ ROWS = [
     ('peer-client', remove(PEERS + '/nv_mem', base=old), 'FAIL', 'not registered'),
     ('peer-boot', old, 'OK', 'when the machine starts'),
     ('peer-boot', file('etc/modules-load.d/gpu.conf', '# nvidia-peermem\n', base=old), 'WARN', 'nothing loads it'),
+    ('peer-boot', our_service('yes'), 'OK', 'when the machine starts'),
+    ('peer-boot', our_service('no'), 'WARN', 'nothing loads it'),
     ('peer-boot', remove('etc', base=old), 'UNKNOWN', 'no /etc'),
     ('peer-single', old, 'OK', 'only nvidia_peermem'),
     ('peer-single', file('sys/module/nv_peer_mem', None, base=old), 'FAIL', 'both'),
@@ -194,6 +230,11 @@ ROWS = [
     ('peer-pins', lambda: old().set(f'{PEERS}/nv_mem/num_alloc_mrs', '9\n').fact('pins.holders', 0), 'WARN',
      'no process'),
     ('peer-pins', lambda: old().set(f'{PEERS}/nv_mem/num_alloc_mrs', '9\n'), 'UNKNOWN', '2 regions'),
+    ('peer-module', our_module(), 'OK', 'version 0.1.0: 3 regions of 196608 bytes are registered, 9 were'),
+    ('peer-module', our_module(refused=2), 'WARN', 'refused 2'),
+    ('peer-module', our_module(driver_errors=1), 'WARN', 'contradicted itself'),
+    ('peer-module', our_module(old_core=4), 'WARN', 'inverted locks'),
+    ('peer-module', our_module(None), 'UNKNOWN', 'cannot be read'),
     ('card-driver', ideal, 'OK', 'driver mlx5_core'),
     ('card-driver', no_driver, 'FAIL', 'should be mlx5_core'),
     ('card-driver', remove('sys/class/infiniband', f'{CARD_FOLDER}/infiniband'), 'FAIL', 'no RDMA device'),
@@ -231,6 +272,7 @@ ROWS = [
     ('port-state', ideal, 'OK', 'active, 400 Gb'),
     ('port-state', file(f'{PORT}/state', '1: DOWN\n'), 'FAIL', 'DOWN .LinkUp'),
     ('port-state', file(f'{PORT}/state', '2: INIT\n'), 'FAIL', 'subnet manager'),
+    ('port-state', file(f'{PORT}/rate', '100 Gb/sec (1X NDR)\n'), 'WARN', '1 lane only: 100 Gbit'),
     ('port-state', remove(f'{PORT}/state'), 'UNKNOWN', 'cannot be read'),
     ('port-layer', ideal, 'OK', 'InfiniBand'),
     ('port-layer', lambda: ideal().rdma('mlx5_0', ideal().files['sys/class/infiniband/mlx5_0/device'], port=2), 'WARN',
@@ -289,9 +331,13 @@ ROWS = [
     ('bus-platform', not_asked, 'UNKNOWN', 'not known'),
     ('bus-virtual', ideal, 'OK', 'not a virtual machine'),
     ('bus-virtual', machines.cloud, 'WARN', 'does not show'),
+    ('bus-virtual', lambda: machines.cloud().set('etc/nccl.conf', 'NCCL_TOPO_FILE=/opt/topo.xml\n').set('opt/topo.xml',
+     '<system><cpu numaid="0"><pci busid="0000:00:04.0" class="0x030200"/></cpu></system>'), 'OK', 'followed: /opt/topo.xml'),
     ('bus-virtual', remove('proc/cpuinfo', 'sys/class/dmi'), 'UNKNOWN', 'neither'),
     ('bus-numa', ideal, 'OK', 'NUMA node 0'),
     ('bus-numa', file('sys/devices/system/cpu/cpu0/cpufreq/scaling_governor', 'powersave\n'), 'WARN', 'powersave'),
+    ('bus-numa', lambda: machines.cloud().set('sys/devices/system/node/node1/cpulist', '32-63\n'), 'WARN',
+     'does not say which NUMA node'),
     ('bus-numa', lambda: machines.cloud().remove('sys/devices/system/cpu'), 'UNKNOWN', 'neither'),
     ('kernel-signing', ideal, 'OK', 'any module'),
     ('kernel-signing', lambda: no_driver().set('sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c',
@@ -308,12 +354,24 @@ ROWS = [
     ('soft-mpi', chained(ideal, libraries(f'{MULTIARCH}/openmpi/lib/openmpi3/mca_pml_ob1.so')), 'WARN',
      'cannot take|no MPI here'),
     ('soft-mpi', chained(ideal, libraries('opt/mvapich2/gdr/2.3.7/lib64/libmpi.so')), 'OK', 'made for GPUs'),
-    ('soft-mpi', chained(ideal, libraries('opt/ibm/spectrum_mpi/lib/libmca_common_cuda.so')), 'OK', 'built with CUDA'),
+    ('soft-mpi', chained(ideal, libraries('opt/ibm/spectrum_mpi/lib/libpami_cudahook.so')), 'OK',
+     'Spectrum.*mpirun -gpu|mpirun -gpu'),
+    ('soft-mpi', chained(ideal, libraries('opt/ibm/spectrum_mpi/lib/libmpi_ibm.so.3')), 'WARN', 'no MPI here'),
+    # As MVAPICH2-GDR's packages install it.
+    ('soft-mpi', chained(ideal, libraries(
+        'opt/mvapich2/gdr/2.3.7/mcast/no-openacc/cuda11.3/mofed5.4/mpirun/gnu9.3.0/lib64/libmpi.so')), 'OK', 'made for GPUs'),
+    # HPC-X 2.18 has Open MPI 4.1, later ones 5.0.
+    ('soft-mpi', chained(ideal, libraries('opt/hpcx-v2.18-gcc-mlnx_ofed-ubuntu22.04-cuda12-x86_64/ompi/lib/openmpi/'
+                                          'mca_btl_smcuda.so')), 'OK', 'built with CUDA, without UCX'),
+    # Debian's and Ubuntu's.
+    ('soft-mpi', chained(ideal, libraries(f'{MULTIARCH}/openmpi/lib/openmpi3/mca_pml_ucx.so')), 'WARN', 'no MPI here'),
     ('soft-mpi', lambda: ideal().fact('search.path', '/sw/ompi/bin:/bin').set('sw/ompi/lib/openmpi/mca_coll_cuda.so'),
      'OK', '/sw/ompi: built with CUDA'),
     ('soft-mpi', ideal, 'none', 'no MPI'),
     ('soft-nccl', lambda: ideal().set(f'{MULTIARCH}/libnccl.so.2.27.3').set(f'{MULTIARCH}/libnccl.so.2',
                                                                         '-> libnccl.so.2.27.3'), 'OK', '2.27.3'),
+    ('soft-nccl', lambda: ideal().set('usr/local/cuda-13.0/lib64/libnccl.so.2').set('usr/local/cuda', '-> cuda-13.0'), 'OK',
+     '^/usr/local/cuda/lib64/libnccl.so.2: of unknown release$'),
     ('soft-nccl', lambda: ideal().remove(f'{MULTIARCH}/libibverbs.so.1').set(f'{MULTIARCH}/libnccl.so.2'), 'WARN',
      'falls back'),
     ('soft-nccl', ideal, 'none', 'no NCCL'),
@@ -384,6 +442,23 @@ def test_verdict(tmp_path, machine, status, verdict, summary, first, remedy):
     assert not re.search(r'\(null\)|nan', text)
 
 
+@pytest.mark.parametrize('name, row, status, found', [
+    ('qemu-iommu-off', 'bus-iommu', 'OK', 'no IOMMU'),
+    ('qemu-iommu-on', 'bus-iommu', 'FAIL', 'translates its addresses .group [0-9]+, DMA-FQ'),
+    ('qemu-iommu-passthrough', 'bus-iommu', 'OK', 'passes its addresses through'),
+    ('qemu-unbound', 'card-driver', 'FAIL', '^no driver is bound to it, it should be mlx5_core'),
+])
+def test_captured(tmp_path, name, row, status, found):
+    """Machines of tests/vm/capture."""
+    folder = captured(tmp_path, ROOT / f'tests/topology/{name}.files')
+    result = next(one for one in json.loads(run('check', '--sysroot', folder, '--json', expect=1).stdout)['checks']
+                  if one['id'] == row)
+    assert result['status'] == status
+    assert all(re.search(found, one['found']) for one in result['findings'] if one['status'] == status)
+    assert name != 'qemu-unbound' or \
+        [one['object'] for one in result['findings'] if one['status'] == 'FAIL'] == ['0000:87:00.0']
+
+
 def test_routes(tmp_path):
     def route(machine, folder):
         one = check(machine, tmp_path / folder)['routes'][0]
@@ -417,6 +492,11 @@ def test_routes(tmp_path):
     ('ibv_poll_cq', 'IBV_WC_RETRY_EXC_ERR', 'does not answer', 'port-state'),
     ('ibv_poll_cq', '10', 'remote key', None),
     ('ibv_reg_mr', 'EXDEV', 'refused', 'kernel-health'),
+    ('ibv_reg_mr', 'Bad address', 'no peer memory client', 'peer-client'),
+    ('gdr_pin_buffer', 'EINVAL', 'multiple of 64 KiB', None),
+    ('nvidia_p2p_get_pages', '-524', 'MIG', 'gpu-partition'),
+    ('nvidia_p2p_get_pages', 'ENOMEM', 'BAR1', 'gpu-bar1'),
+    ('rdma_bind_addr', 'EADDRINUSE', 'another process', None),
 ])
 def test_errors_are_decoded(tmp_path, call, error, cause, row):
     old(loaded=False).write(tmp_path)
@@ -531,6 +611,19 @@ def test_this_machine():
     assert done.returncode in (0, 1, 3) and not done.stderr
     assert {one['status'] for one in json.loads(done.stdout)['checks']} <= {'none', 'OK', 'UNKNOWN', 'WARN', 'FAIL'}
     assert time.monotonic() - began < 10    # under load, with sanitizers; alone it is a fifth of a second
+
+
+def test_what_libcuda_is_asked(tmp_path):
+    """The stand-in's GPUs: all are described, and memory of the first one is exported."""
+    libcuda = pathlib.Path(PEERLANE).parent / 'tests/libcuda.so.1'
+    if not libcuda.exists():
+        pytest.skip(f'{libcuda} is not built')
+    run('dump', '--output', tmp_path / 'x.tar', LD_LIBRARY_PATH=str(libcuda.parent))
+    with tarfile.open(tmp_path / 'x.tar') as opened:
+        facts = dict(line.split(' ', 1) for line in opened.extractfile('peerlane/facts').read().decode().splitlines())
+    assert facts['cuda.library'] == 'ok' and facts['cuda.state'] == 'done' and facts['cuda.devices'] == '2'
+    assert facts['cuda.gpu.0000:f0:00.0.name'] == 'stand-in 0' and facts['cuda.gpu.0000:f1:00.0.attribute.124'] == '1'
+    assert facts.get('cuda.gpu.0000:f0:00.0.export', '0') == '0'    # not there where all is slow
 
 
 def test_fix_shows_and_does_not_do():

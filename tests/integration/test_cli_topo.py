@@ -149,6 +149,16 @@ def test_a_file_for_a_virtual_machine(tmp_path):
     assert not any('fiction' in note for note in shown['notes'])
     daemon.write_text('<system><cpu numaid="0"><pci busid="0000:00:04.0" class="0x030200"/></cpu></system>')
     assert any(note.startswith('15 GPUs or cards') for note in topo(root)['notes'])
+    # As on Azure: what NCCL itself would follow comes first.
+    (root / 'etc').mkdir()
+    (root / 'etc/nccl.conf').write_text('# NCCL\nNCCL_DEBUG=WARN\n NCCL_TOPO_FILE = /opt/maker/topo.xml # ours\n')
+    assert topo(root)['machine']['topology_file'] == '/var/run/nvidia-topologyd/virtualTopology.xml'
+    (root / 'opt/maker').mkdir(parents=True)
+    (root / 'opt/maker/topo.xml').write_text(f'<system version="1">{groups}</system>')
+    assert topo(root)['machine']['topology_file'] == '/opt/maker/topo.xml' and best(topo(root)) == best(shown)
+    dump = tmp_path / 'dump.tar'
+    run('dump', '--sysroot', root, '--output', dump)
+    assert best(topo(dump)) == best(shown)
 
 
 @pytest.mark.parametrize('name', FILES)
@@ -162,6 +172,72 @@ def test_files_of_others(tmp_path, name):
     assert any('None of the devices' in note for note in shown['notes'])
 
 
+def of_file(folder, content):
+    """What a topology file with this content shows, of a machine that is not here."""
+    (folder / 'sys').mkdir(exist_ok=True)
+    path = folder / 'file.xml'
+    path.write_text(f'<system version="1">{content}</system>')
+    return topo(folder, '--nccl-topology', path)
+
+
+def pci(address, inner='', class_='', link='16.0 GT/s PCIe', width=16, **more):
+    more = ''.join(f' {name}="{value}"' for name, value in more.items())
+    return (f'<pci busid="{address}" class="{class_}" link_speed="{link}" link_width="{width}"{more}>{inner}</pci>')
+
+
+NET = '<nic><net name="{}" dev="0" speed="100000" port="{}" guid="{}" gdr="{}"/></nic>'
+
+
+def test_files_count_what_can_rdma(tmp_path):
+    """AWS's files give EFA the GUID 0, and NCCL gives the second socket the GUID 1: ports tell the two apart."""
+    shown = of_file(tmp_path, '<cpu numaid="0">' + pci('0000:01:00.0', class_='0x060400', inner=(
+        pci('0000:02:00.0', '<gpu dev="0"/>', '0x030200') + pci('0000:03:00.0', NET.format('rdmap3s0', 1, 0, 1), '0x020000') +
+        pci('0000:04:00.0', NET.format('eth1', 0, '0x1', 0), '0x020000'))) + '</cpu>')
+    assert [nic['rdma_device'] for nic in shown['nics']] == ['rdmap3s0'] and shown['pairs'][0]['class'] == 'PIX'
+
+
+def test_files_that_say_little(tmp_path):
+    """Switches are known by what is below them, and GPUs and cards by what is in them."""
+    shown = of_file(tmp_path, '<cpu numaid="0">' + pci('00000000:01:00.0', (
+        pci('0000:02:00.0', '<gpu dev="0"/>') + pci('0000:03:00.0', NET.format('mlx5_0', 1, '0x5', 1)))) +
+        pci('0000:04:00.0') + '</cpu>')
+    assert [(one['gpu'], one['nic'], one['class']) for one in shown['pairs']] == [('0000:02:00.0', '0000:03:00.0', 'PIX')]
+    assert next(node['kind'] for node in shown['pci'] if node['id'] == '0000:01:00.0') == 'upstream-port'
+    assert any('what 1 of its devices' in note for note in shown['notes'])
+
+
+def test_files_of_several_hosts_and_ranks(tmp_path):
+    """With NVLink between hosts, a file has those of all; with several ranks on a GPU, that is there as often."""
+    ranks = '<gpu dev="0" rank="0"/><gpu dev="0" rank="1"/>'
+    host = '<cpu numaid="{}" host_hash="{}">' + pci('0009:06:00.0', ranks, '0x030200') + '</cpu>'
+    shown = of_file(tmp_path, host.format(0, '0x1') + host.format(0, '0x2'))
+    assert [gpu['id'] for gpu in shown['gpus']] == ['0009:06:00.0'] and len(shown['numa_nodes']) == 1
+    assert any('several hosts' in note for note in shown['notes'])
+
+
+def test_files_with_the_same_address_twice(tmp_path):
+    """AMD has some: for a switch it is only a name, a device counts where it is first."""
+    gpu = pci('0000:02:00.0', '<gpu dev="0"/>', '0x030200')
+    card = pci('0000:0{}:00.0', NET.format('mlx5_{}', 1, '0x5', 1), '0x020700')
+    one = pci('0000:01:00.0', gpu + card.format(3, 3), '0x060400')
+    other = pci('0000:01:00.0', card.format(4, 4) + gpu, '0x060400')
+    shown = of_file(tmp_path, f'<cpu numaid="0">{one}</cpu><cpu numaid="1">{other}</cpu>')
+    assert [(pair['nic'], pair['class']) for pair in shown['pairs']] == [('0000:03:00.0', 'PIX'), ('0000:04:00.0', 'SYS')]
+    assert any('1 device is in two places' in note for note in shown['notes'])
+
+
+def test_links_that_qemu_makes_up_are_no_bottleneck(tmp_path):
+    """IBM's file for H100 machines: below switches of QEMU, whose ports say 2.5 GT/s x1."""
+    def side(number):
+        below = (pci(f'0000:{number}3:00.0', NET.format(f'mlx5_{number}', 1, '0x5', 1), '0x020000', '32.0 GT/s PCIe', 0) +
+                 pci(f'0000:{number}4:00.0', f'<gpu dev="{number}"/>', '0x030200', '32.0 GT/s PCIe', 0))
+        return (f'<cpu numaid="{number}">' + pci(f'0000:{number}1:00.0', below, '0x060400', '2.5 GT/s PCIe', 1,
+                                                vendor='0x104c', device='0x8232') + '</cpu>')
+
+    shown = of_file(tmp_path, side(0) + side(1))
+    assert {one['bottleneck_bytes_per_second'] for one in shown['pairs']} == {12_500_000_000}
+
+
 def test_the_variable_counts_in_virtual_machines_only(tmp_path):
     """It is about this machine, so it has no say about another root."""
     root = machine(tmp_path, 'dgx-h100')
@@ -173,7 +249,8 @@ def test_the_variable_counts_in_virtual_machines_only(tmp_path):
     ('<system/>', 'NCCL-FILE-SYNTAX'), ('<system>' + '<a>' * 100, 'NCCL-FILE-SYNTAX'),
     ('<!DOCTYPE a [<!ENTITY b "c">]><system/>', 'NCCL-FILE-SYNTAX'),
     ('<system><pci busid="0000:00:00.0"/></system>', 'NCCL-FILE-SYNTAX'),
-    ('<system><cpu><pci busid="nonsense"/></cpu></system>', 'NCCL-FILE-SYNTAX')])
+    ('<system><cpu><pci busid="nonsense"/></cpu></system>', 'NCCL-FILE-SYNTAX'),
+    ('<!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology/>', 'NCCL-FILE-SYNTAX')])
 def test_bad_files(tmp_path, text, error):
     path = tmp_path / 'bad.xml'
     path.write_text(text)
@@ -324,7 +401,8 @@ def test_links_in_circles(tmp_path):
     assert [gpu['id'] for gpu in topo(root)['gpus']] == ['0000:a1:00.0']
 
 
-@pytest.mark.parametrize('name, grouped', [('qemu-iommu-off', False), ('qemu-iommu-on', True)])
+@pytest.mark.parametrize('name, grouped', [('qemu-iommu-off', False), ('qemu-iommu-on', True),
+                                           ('qemu-iommu-passthrough', True)])
 def test_groups_of_the_iommu(tmp_path, name, grouped):
     shown = topo(machine(tmp_path, name))
     for device in shown['gpus'] + shown['nics']:

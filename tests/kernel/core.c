@@ -12,6 +12,7 @@
 #include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/version.h>
 #include <linux/wait.h>
 
 #include "core.h"
@@ -483,6 +484,11 @@ static void __exit core_exit(void)
 module_init(core_init);
 module_exit(core_exit);
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+MODULE_IMPORT_NS(DMA_BUF);
+#else
+MODULE_IMPORT_NS("DMA_BUF");
+#endif
 MODULE_DESCRIPTION("Stand-in for the peer memory interface of IB core, for tests");
 MODULE_AUTHOR("The Peerlane authors");
 MODULE_LICENSE("Dual BSD/GPL");

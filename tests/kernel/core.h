@@ -51,6 +51,15 @@ int edu_init(void);
 void edu_exit(void);
 int edu_copy(struct region *region, const struct core_dma *dma);
 
+/*
+ * import.c: a dma-buf becomes the memory of the region that this task registers between begin and end; released along
+ * with it.
+ */
+int import_begin(int fd, u64 offset, u64 length, u64 address);
+void import_end(void);
+struct ib_umem *import_umem(struct ib_device *device, int access); /* NULL: none was begun */
+bool import_release(struct ib_umem *umem);                         /* whether it is of here */
+
 /* soft_roce.c */
 int soft_roce_init(void);
 void soft_roce_exit(void);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A GPU whose memory is BAR 2 of QEMU's ivshmem-plain: a file outside of the machine shows what is in it. */
+/*
+ * A GPU whose memory is BAR 2 of QEMU's ivshmem-plain: a file outside of the machine shows what is in it.  As long as this
+ * driver has the device, the kernel names it as NVIDIA's, so that programs which look for GPUs find it.
+ */
+#include <linux/genalloc.h>
 #include <linux/memremap.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
@@ -10,10 +14,21 @@
 
 #include "standin_internal.h"
 
+/* Memory below is named by tests, memory above is given out. */
+#define POOL SZ_64M
+
+/* An H200, in the words of PCI. */
+#define NVIDIA 0x10de
+#define NVIDIA_H200 0x2335
+#define CLASS_3D 0x030200
+
 static struct {
 	struct dev_pagemap map;
+	struct gen_pool *pool;
 	phys_addr_t base;
 	resource_size_t size;
+	u32 class;
+	u16 vendor, device;
 } gpu;
 
 /* A function of this name is there since 6.3; before, the flags are nobody else's. */
@@ -38,29 +53,76 @@ static int area_may_split(struct vm_area_struct *area, unsigned long address)
 
 static const struct vm_operations_struct area_operations = { .close = area_close, .may_split = area_may_split };
 
+/* As ordinary memory. */
+static int map_pages(struct vm_area_struct *area, u64 offset, u64 length)
+{
+	int status = offset > gpu.size || length > gpu.size - offset ? -EINVAL : 0;
+	u64 position;
+
+	flags_set(area, VM_MIXEDMAP | VM_DONTCOPY | VM_DONTDUMP | VM_DONTEXPAND);
+	for (position = 0; position < length && !status; position += PAGE_SIZE)
+		status = vm_insert_page(area, area->vm_start + position,
+					pfn_to_page(PHYS_PFN(gpu.base + offset + position)));
+	return status;
+}
+
+static void release_room(u64 offset, u64 length)
+{
+	gen_pool_free(gpu.pool, offset, length);
+}
+
 /* Memory that cannot be pinned by ordinary means, at an offset of the GPU's memory. */
 static int gpu_mmap(struct file *file, struct vm_area_struct *area)
 {
 	u64 offset = (u64)area->vm_pgoff << PAGE_SHIFT;
 	u64 length = area->vm_end - area->vm_start;
+	bool anywhere = offset == GPU_ANYWHERE;
 	int status;
 
-	if (offset % GPU_PAGE || area->vm_start % GPU_PAGE || offset > gpu.size || length > gpu.size - offset)
-		return -EINVAL;
-	status = remap_pfn_range(area, area->vm_start, PHYS_PFN(gpu.base + offset), length, area->vm_page_prot);
-	if (status)
-		return status;
-	area->vm_private_data = p2p_allocate(area->vm_mm, area->vm_start, length, offset);
-	if (!area->vm_private_data)
-		return -ENOMEM;
+	if (offset & GPU_PAGES)
+		return map_pages(area, offset & ~GPU_PAGES, length);
+	if (anywhere) {
+		offset = gen_pool_alloc(gpu.pool, length);
+		if (!offset)
+			return -ENOSPC;
+	}
+	status = offset % GPU_PAGE || area->vm_start % GPU_PAGE || offset > gpu.size || length > gpu.size - offset;
+	if (status || (!anywhere && offset + length > POOL))
+		status = -EINVAL;
+	status = status
+			 ?: remap_pfn_range(area, area->vm_start, PHYS_PFN(gpu.base + offset), length,
+					    area->vm_page_prot);
+	if (!status)
+		area->vm_private_data =
+			p2p_allocate(area->vm_mm, area->vm_start, length, offset, anywhere ? release_room : NULL);
+	if (status || !area->vm_private_data) {
+		if (anywhere)
+			release_room(offset, length);
+		return status ?: -ENOMEM;
+	}
 	area->vm_ops = &area_operations;
 	flags_set(area, VM_DONTCOPY | VM_DONTDUMP | VM_DONTEXPAND);
 	return 0;
 }
 
+static int where(u64 __user *to)
+{
+	struct gpu_allocation *allocation;
+	u64 address, offset;
+
+	if (copy_from_user(&address, to, sizeof(address)))
+		return -EFAULT;
+	allocation = p2p_take(current->mm, address, 1, &offset);
+	if (!allocation)
+		return -ENOENT;
+	p2p_put(allocation);
+	return copy_to_user(to, &offset, sizeof(offset)) ? -EFAULT : 0;
+}
+
 static long gpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	void __user *from = (void __user *)argument;
+	struct gpu_export export;
 	struct gpu_fault fault;
 	struct gpu_walk walk;
 	u64 address;
@@ -84,6 +146,12 @@ static long gpu_ioctl(struct file *file, unsigned int command, unsigned long arg
 		return 0;
 	case GPU_ROLE_DONE:
 		return standin_walk_done();
+	case GPU_EXPORT:
+		return copy_from_user(&export, from, sizeof(export)) ? -EFAULT : export_open(current->mm, &export);
+	case GPU_EXPORTS:
+		return exports();
+	case GPU_WHERE:
+		return where(from);
 	}
 	return -ENOTTY;
 }
@@ -100,6 +168,13 @@ static struct miscdevice device = {
 	.fops = &operations,
 };
 
+static void name(struct pci_dev *pci, u16 vendor, u16 device, u32 class)
+{
+	pci->vendor = vendor;
+	pci->device = device;
+	pci->class = class;
+}
+
 static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 {
 	int status = pcim_enable_device(pci);
@@ -109,6 +184,14 @@ static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 	pci_set_master(pci);
 	gpu.base = pci_resource_start(pci, 2);
 	gpu.size = pci_resource_len(pci, 2);
+	if (gpu.size <= POOL)
+		return -EINVAL;
+	gpu.pool = devm_gen_pool_create(&pci->dev, ilog2(GPU_PAGE), NUMA_NO_NODE, NULL);
+	if (IS_ERR(gpu.pool))
+		return PTR_ERR(gpu.pool);
+	status = gen_pool_add(gpu.pool, POOL, gpu.size - POOL, NUMA_NO_NODE);
+	if (status)
+		return status;
 	/* soft-RoCE copies with the processor, and wants pages with addresses in the kernel. */
 	gpu.map.type = MEMORY_DEVICE_GENERIC;
 	gpu.map.range.start = gpu.base;
@@ -117,21 +200,35 @@ static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 	if (IS_ERR(devm_memremap_pages(&pci->dev, &gpu.map)))
 		return -ENOMEM;
 	p2p_init(gpu.base);
-	return misc_register(&device);
+	export_init(gpu.base);
+	status = misc_register(&device);
+	if (status)
+		return status;
+	gpu.vendor = pci->vendor;
+	gpu.device = pci->device;
+	gpu.class = pci->class;
+	name(pci, NVIDIA, NVIDIA_H200, CLASS_3D);
+	return 0;
 }
 
 static void remove(struct pci_dev *pci)
 {
+	name(pci, gpu.vendor, gpu.device, gpu.class);
 	misc_deregister(&device);
 	p2p_exit();
 }
 
 static const struct pci_device_id ids[] = { { PCI_DEVICE(0x1af4, 0x1110) }, {} };
 
-static struct pci_driver gpu_driver = { .name = "standin_gpu", .id_table = ids, .probe = probe, .remove = remove };
+static struct pci_driver gpu_driver = { .name = "nvidia", .id_table = ids, .probe = probe, .remove = remove };
 module_pci_driver(gpu_driver);
 
 MODULE_DEVICE_TABLE(pci, ids);
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+MODULE_IMPORT_NS(DMA_BUF);
+#else
+MODULE_IMPORT_NS("DMA_BUF");
+#endif
 MODULE_DESCRIPTION("Stand-in for an NVIDIA GPU and its driver, for tests");
 MODULE_AUTHOR("The Peerlane authors");
 MODULE_LICENSE("Dual BSD/GPL");

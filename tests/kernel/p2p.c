@@ -23,6 +23,7 @@ struct gpu_allocation {
 	u64 address;
 	u64 length;
 	u64 offset;
+	void (*release)(u64 offset, u64 length);
 	bool freed;
 };
 
@@ -131,7 +132,11 @@ static bool known(const struct nvidia_p2p_page_table *table, const char *call)
 
 static void allocation_release(struct kref *references)
 {
-	kfree(container_of(references, struct gpu_allocation, references));
+	struct gpu_allocation *allocation = container_of(references, struct gpu_allocation, references);
+
+	if (allocation->release)
+		allocation->release(allocation->offset, allocation->length);
+	kfree(allocation);
 }
 
 static void unmap(struct gpu_mapping *mapping)
@@ -394,7 +399,8 @@ int standin_free_dma_mapping(struct nvidia_p2p_dma_mapping *mapping)
 }
 EXPORT_SYMBOL(standin_free_dma_mapping);
 
-struct gpu_allocation *p2p_allocate(struct mm_struct *mm, u64 address, u64 length, u64 offset)
+struct gpu_allocation *p2p_allocate(struct mm_struct *mm, u64 address, u64 length, u64 offset,
+				    void (*release)(u64 offset, u64 length))
 {
 	struct gpu_allocation *allocation = kzalloc(sizeof(*allocation), GFP_KERNEL);
 
@@ -405,10 +411,30 @@ struct gpu_allocation *p2p_allocate(struct mm_struct *mm, u64 address, u64 lengt
 	allocation->address = address;
 	allocation->length = length;
 	allocation->offset = offset;
+	allocation->release = release;
 	mutex_lock(&driver);
 	list_add(&allocation->link, &allocations);
 	mutex_unlock(&driver);
 	return allocation;
+}
+
+struct gpu_allocation *p2p_take(struct mm_struct *mm, u64 address, u64 length, u64 *offset)
+{
+	struct gpu_allocation *allocation;
+
+	mutex_lock(&driver);
+	allocation = find_allocation(mm, address, length);
+	if (allocation) {
+		kref_get(&allocation->references);
+		*offset = allocation->offset + (address - allocation->address);
+	}
+	mutex_unlock(&driver);
+	return allocation;
+}
+
+void p2p_put(struct gpu_allocation *allocation)
+{
+	kref_put(&allocation->references, allocation_release);
 }
 
 static struct gpu_pin *next_pin(struct gpu_allocation *allocation)

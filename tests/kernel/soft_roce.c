@@ -2,7 +2,7 @@
 /*
  * Brings soft-RoCE and clients together.  The kernel's own ib_core has no interface for peer memory, so ib_umem_get() is
  * replaced: when it cannot pin, clients are asked, as MLNX_OFED's does.  soft-RoCE copies with the processor, so it gets
- * the pages that the DMA addresses stand for.
+ * the pages that the DMA addresses stand for.  It also lacks regions of dma-bufs, which it gets here.
  */
 #include <linux/ftrace.h>
 #include <linux/module.h>
@@ -41,6 +41,34 @@ static struct ib_mr *register_mr(struct ib_pd *pd, u64 start, u64 length, u64 ad
 	}
 	return mr;
 }
+
+static struct ib_mr *register_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 address, int fd, int access,
+				     struct ib_udata *data)
+{
+	int status = import_begin(fd, offset, length, address);
+	struct ib_mr *mr;
+
+	if (status)
+		return ERR_PTR(status);
+	mr = original.reg_user_mr(pd, address, length, address, access, data);
+	import_end();
+	if (!IS_ERR(mr)) {
+		mr->iova = address;
+		mr->length = length;
+	}
+	return mr;
+}
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+#define REGISTER_DMABUF register_dmabuf
+#else
+static struct ib_mr *register_dmabuf_bundle(struct ib_pd *pd, u64 offset, u64 length, u64 address, int fd, int access,
+					    struct uverbs_attr_bundle *bundle)
+{
+	return register_dmabuf(pd, offset, length, address, fd, access, &bundle->driver_udata);
+}
+#define REGISTER_DMABUF register_dmabuf_bundle
+#endif
 
 static int deregister_mr(struct ib_mr *mr, struct ib_udata *data)
 {
@@ -91,9 +119,12 @@ static int fill(struct region *region)
 
 static struct ib_umem *replaced_get(struct ib_device *device, unsigned long address, size_t size, int access)
 {
-	struct ib_umem *umem = ib_umem_get(device, address, size, access);
+	struct ib_umem *umem = import_umem(device, access);
 	struct region *region;
 
+	if (umem)
+		return umem;
+	umem = ib_umem_get(device, address, size, access);
 	if (!IS_ERR(umem) || PTR_ERR(umem) != -EFAULT)
 		return umem;
 	if (region_register(address, size, edu_device(), &region))
@@ -114,8 +145,11 @@ static struct ib_umem *replaced_get(struct ib_device *device, unsigned long addr
 
 static void replaced_release(struct ib_umem *umem)
 {
-	struct region *region = region_of_umem(umem);
+	struct region *region;
 
+	if (import_release(umem))
+		return;
+	region = region_of_umem(umem);
 	if (!region) {
 		ib_umem_release(umem);
 		/* As a jump it would seem to come from our caller, and come back here. */
@@ -153,6 +187,7 @@ int soft_roce_init(void)
 		return 0;
 	original = roce->ops;
 	roce->ops.reg_user_mr = register_mr;
+	roce->ops.reg_user_mr_dmabuf = REGISTER_DMABUF;
 	roce->ops.dereg_mr = deregister_mr;
 	status = ftrace_set_filter_ip(&get, (unsigned long)ib_umem_get, 0, 0);
 	status = status ?: ftrace_set_filter_ip(&release, (unsigned long)ib_umem_release, 0, 0);
@@ -166,7 +201,10 @@ void soft_roce_exit(void)
 		return;
 	unregister_ftrace_function(&release);
 	unregister_ftrace_function(&get);
+	ftrace_free_filter(&release);
+	ftrace_free_filter(&get);
 	roce->ops.reg_user_mr = original.reg_user_mr;
+	roce->ops.reg_user_mr_dmabuf = original.reg_user_mr_dmabuf;
 	roce->ops.dereg_mr = original.dereg_mr;
 	ib_device_put(roce);
 }

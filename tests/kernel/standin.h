@@ -78,6 +78,20 @@ struct gpu_fault {
 #define GPU_ROLE _IO('G', 6)      /* enum standin_role: what the calling thread is from now on */
 #define GPU_ROLE_DONE _IO('G', 7) /* its part is over; returns whether it waited at its point */
 
+/* Offsets for mmap(2): below 64 MiB those of the GPU's memory. */
+#define GPU_ANYWHERE (1ull << 40) /* where there is room, above */
+#define GPU_PAGES (1ull << 41)    /* added to an offset: the same memory in a way that any program can pin */
+
+/* Of an allocation: whole pages of the host's. */
+struct gpu_export {
+	__u64 address;
+	__u64 length;
+};
+
+#define GPU_EXPORT _IOW('G', 8, struct gpu_export) /* returns a dma-buf */
+#define GPU_EXPORTS _IO('G', 9)                    /* dma-bufs that there are */
+#define GPU_WHERE _IOWR('G', 10, __u64)            /* an address in; its offset in the GPU's memory out */
+
 enum core_device { DEVICE_EDU, DEVICE_NOT_PCI };
 
 struct core_region {

@@ -40,11 +40,21 @@ int standin_walk_done(void);
 struct gpu_allocation;
 int p2p_init(phys_addr_t base);
 void p2p_exit(void);
-struct gpu_allocation *p2p_allocate(struct mm_struct *mm, u64 address, u64 length, u64 offset);
+/* `release` is called when nothing refers to the memory any more. */
+struct gpu_allocation *p2p_allocate(struct mm_struct *mm, u64 address, u64 length, u64 offset,
+				    void (*release)(u64 offset, u64 length));
+/* A reference to what holds the whole range, and the range's offset; NULL if nothing does. */
+struct gpu_allocation *p2p_take(struct mm_struct *mm, u64 address, u64 length, u64 *offset);
+void p2p_put(struct gpu_allocation *allocation);
 void p2p_forget(struct gpu_allocation *allocation); /* frees it, and ends its life */
 int p2p_free(struct mm_struct *mm, u64 address);    /* frees, as a program does */
 int p2p_pins(void);
 int p2p_violations(void);
 int p2p_fault(const struct gpu_fault *set);
+
+/* export.c: dma-bufs */
+void export_init(phys_addr_t base);
+int export_open(struct mm_struct *mm, const struct gpu_export *request);
+int exports(void);
 
 #endif

@@ -11,7 +11,7 @@
 pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
 bool standin_initialized;
 
-static struct context primary[DEVICES] = { { 0, true, 0 }, { 1, true, 0 } };
+static struct context primary[DEVICES] = { { 0, true, 0, 0 }, { 1, true, 0, 0 } };
 static __thread struct context *stack[STACK_MAX];
 static __thread unsigned depth;
 
@@ -72,6 +72,8 @@ API CUresult cuInit(unsigned flags)
 
 	if (flags || result)
 		return flags ? INVALID_VALUE : result;
+	if (!backing_devices())
+		return NO_DEVICE;
 	standin_initialized = true;
 	return SUCCESS;
 }
@@ -92,6 +94,7 @@ API CUresult cuGetErrorName(CUresult result, const char **name)
 		{ INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE" },
 		{ OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY" },
 		{ NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED" },
+		{ NO_DEVICE, "CUDA_ERROR_NO_DEVICE" },
 		{ INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE" },
 		{ INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
 		{ INVALID_PTX, "CUDA_ERROR_INVALID_PTX" },
@@ -117,7 +120,7 @@ API CUresult cuGetErrorString(CUresult result, const char **text)
 
 API CUresult cuDeviceGetCount(int *count)
 {
-	*count = DEVICES;
+	*count = backing_devices();
 	return standin_initialized ? SUCCESS : NOT_INITIALIZED;
 }
 
@@ -125,7 +128,7 @@ API CUresult cuDeviceGet(int *device, int ordinal)
 {
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
-	if (ordinal < 0 || ordinal >= DEVICES)
+	if (ordinal < 0 || ordinal >= backing_devices())
 		return INVALID_DEVICE;
 	*device = ordinal;
 	return SUCCESS;
@@ -134,6 +137,13 @@ API CUresult cuDeviceGet(int *device, int ordinal)
 API CUresult cuDeviceGetName(char *name, int size, int device)
 {
 	snprintf(name, (size_t)size, "stand-in %d", device);
+	return SUCCESS;
+}
+
+API CUresult cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+	(void)device;
+	*bytes = (size_t)64 << 20;
 	return SUCCESS;
 }
 
@@ -156,7 +166,7 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 
 API CUresult cuDeviceGetPCIBusId(char *name, int size, int device)
 {
-	snprintf(name, (size_t)size, "0000:%02X:00.0", 0xf0 + device);
+	backing_name(device, name, (size_t)size);
 	return SUCCESS;
 }
 
@@ -164,7 +174,7 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, int device)
 {
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
-	if (device < 0 || device >= DEVICES)
+	if (device < 0 || device >= backing_devices())
 		return INVALID_DEVICE;
 	pthread_mutex_lock(&standin_lock);
 	primary[device].references++;
@@ -186,6 +196,33 @@ API CUresult cuDevicePrimaryCtxRelease_v2(int device)
 	return result;
 }
 
+API CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+	if (device < 0 || device >= DEVICES)
+		return INVALID_DEVICE;
+	pthread_mutex_lock(&standin_lock);
+	*flags = 0;
+	*active = primary[device].references > 0;
+	pthread_mutex_unlock(&standin_lock);
+	return SUCCESS;
+}
+
+API CUresult cuCtxEnablePeerAccess(struct context *there, unsigned flags)
+{
+	struct context *here = standin_current();
+	CUresult result = INVALID_VALUE;
+
+	if (!here || !there)
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&standin_lock);
+	if (!flags && here->device != there->device && there->references) {
+		result = here->reaches & 1u << there->device ? PEER_ACCESS_ALREADY_ENABLED : SUCCESS;
+		here->reaches |= 1u << there->device;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
 API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, int device)
 {
 	struct context *made = calloc(1, sizeof(*made));
@@ -193,7 +230,7 @@ API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, int device
 	(void)flags;
 	if (!made)
 		return OUT_OF_MEMORY;
-	*made = (struct context){ device, false, 1 };
+	*made = (struct context){ device, false, 1, 0 };
 	*context = made;
 	if (depth < STACK_MAX)
 		stack[depth++] = made;

@@ -11,7 +11,7 @@
 #define DEVICE_TYPE 2
 
 /* The driver places small allocations next to each other; so do these, but each in pages of its own. */
-static struct allocation *allocations;
+struct allocation *standin_allocations;
 static uint64_t last_id;
 
 struct registration {
@@ -30,7 +30,7 @@ struct handle {
 
 static struct allocation *holding(CUdeviceptr address)
 {
-	for (struct allocation *at = allocations; at; at = at->next)
+	for (struct allocation *at = standin_allocations; at; at = at->next)
 		if (address >= at->address && address - at->address < at->length)
 			return at;
 	return NULL;
@@ -64,66 +64,90 @@ bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
 	return true;
 }
 
-/* At an address that is reserved already, or 0. */
+bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length)
+{
+	while (length) {
+		const struct allocation *source = holding(from);
+		size_t part;
+
+		if (!source)
+			return false;
+		part = source->length - (from - source->address) < length ? source->length - (from - source->address)
+									  : length;
+		if (!standin_transfer(to, source->bytes + (from - source->address), part, true))
+			return false;
+		to += part;
+		from += part;
+		length -= part;
+	}
+	return true;
+}
+
+/* Gives the allocation memory and an address, one that is reserved already or any (0).  NULL: there is none. */
+struct allocation *standin_add(struct allocation *made, CUdeviceptr wanted)
+{
+	if (!backing_make(made, wanted)) {
+		free(made);
+		return NULL;
+	}
+	made->id = ++last_id;
+	made->next = standin_allocations;
+	standin_allocations = made;
+	return made;
+}
+
 static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct context *context, int device,
 		     CUdeviceptr *address)
 {
 	struct allocation *made = calloc(1, sizeof(*made));
-	void *place = (void *)(uintptr_t)wanted;
 
 	if (!made)
 		return OUT_OF_MEMORY;
 	*made = (struct allocation){
 		.length = length,
 		.reserved = (length + PAGE - 1) / PAGE * PAGE,
+		.fd = -1,
 		.kind = kind,
 		.device = device,
 		.context = context,
 	};
-	made->fd = memfd_create("device memory", MFD_CLOEXEC);
-	if (made->fd >= 0 && ftruncate(made->fd, (off_t)made->reserved) == 0)
-		made->bytes = mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
-	/* Managed memory is the one kind that the processor may touch. */
-	if (!wanted && made->bytes)
-		place = kind == KIND_MANAGED
-				? mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0)
-				: mmap(NULL, made->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-				       0);
-	if (made->fd < 0 || !made->bytes || made->bytes == MAP_FAILED || place == MAP_FAILED) {
-		free(made);
-		return OUT_OF_MEMORY;
-	}
-	memset(made->bytes, 0xa5, length);
-	made->address = (uintptr_t)place;
 	pthread_mutex_lock(&standin_lock);
-	made->id = ++last_id;
-	made->next = allocations;
-	allocations = made;
+	made = standin_add(made, wanted);
+	if (made) {
+		memset(made->bytes, 0xa5, length);
+		*address = made->address;
+	}
 	pthread_mutex_unlock(&standin_lock);
-	*address = made->address;
-	return SUCCESS;
+	return made ? SUCCESS : OUT_OF_MEMORY;
 }
 
 /* Takes it out of what is known; its addresses are given back unless they were reserved apart. */
-static CUresult forget(CUdeviceptr address, bool kept)
+CUresult standin_forget(CUdeviceptr address, bool kept)
 {
-	struct allocation **at = &allocations, *gone;
+	struct allocation **at = &standin_allocations, *gone;
 
-	pthread_mutex_lock(&standin_lock);
 	while (*at && (*at)->address != address)
 		at = &(*at)->next;
 	gone = *at;
-	if (gone)
-		*at = gone->next;
-	pthread_mutex_unlock(&standin_lock);
 	if (!gone)
 		return INVALID_VALUE;
-	munmap(gone->bytes, gone->reserved);
-	if (!kept)
-		munmap((void *)(uintptr_t)address, gone->reserved);
-	close(gone->fd);
+	*at = gone->next;
+	backing_undo(gone, kept);
 	free(gone);
 	return SUCCESS;
+}
+
+static CUresult forget(CUdeviceptr address, bool kept)
+{
+	const struct allocation *of;
+	CUresult result = INVALID_VALUE;
+
+	pthread_mutex_lock(&standin_lock);
+	of = holding(address);
+	if (of && of->kind != KIND_OPENED)
+		result = standin_forget(address, kept);
+	pthread_mutex_unlock(&standin_lock);
+	return result;
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
@@ -331,7 +355,7 @@ API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, si
 	of = holding(address);
 	if (type == 1 && of && of->kind != KIND_MANAGED && address % PAGE == 0 && length % PAGE == 0 && length &&
 	    length <= of->reserved - (address - of->address))
-		fd = dup(of->fd);
+		fd = backing_export(of, address, length);
 	pthread_mutex_unlock(&standin_lock);
 	if (fd < 0)
 		return INVALID_VALUE;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A stand-in for NVIDIA's libcuda, over host memory, for tests where there is no GPU.  It is strict where the
+ * A stand-in for NVIDIA's libcuda, over host memory or a PCI device's, for tests where there is no GPU.  It is strict where the
  * driver is: device memory cannot be touched by the processor (its addresses are mapped without any right),
  * copies refuse addresses that are not allocated, everything wants a current context, and asynchronous copies
  * are made later, by a thread of the stream's, so that who does not wait for them is found out.
  */
-#ifndef STANDIN_H
-#define STANDIN_H
+#ifndef LIBCUDA_STANDIN_H
+#define LIBCUDA_STANDIN_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,6 +15,7 @@
 
 #define API __attribute__((visibility("default")))
 #define DEVICES 2
+#define DEVICE_PAGE ((size_t)65536)
 
 typedef int CUresult;
 typedef uint64_t CUdeviceptr;
@@ -24,23 +25,27 @@ enum {
 	INVALID_VALUE = 1,
 	OUT_OF_MEMORY = 2,
 	NOT_INITIALIZED = 3,
+	NO_DEVICE = 100,
 	INVALID_DEVICE = 101,
 	INVALID_CONTEXT = 201,
 	INVALID_PTX = 218,
 	NOT_FOUND = 500,
 	NOT_READY = 600,
+	PEER_ACCESS_UNSUPPORTED = 217,
 	ILLEGAL_ADDRESS = 700,
+	PEER_ACCESS_ALREADY_ENABLED = 704,
 	ALREADY_REGISTERED = 712,
 	NOT_REGISTERED = 713,
 	NOT_SUPPORTED = 801,
 };
 
-enum kind { KIND_ALLOC, KIND_POOL, KIND_MAPPED, KIND_MANAGED };
+enum kind { KIND_ALLOC, KIND_POOL, KIND_MAPPED, KIND_MANAGED, KIND_OPENED };
 
 struct context {
 	int device;
 	bool primary;
 	unsigned references; /* primary: retained; otherwise 1 until destroyed */
+	unsigned reaches;    /* other devices, a bit each */
 };
 
 struct allocation {
@@ -49,11 +54,13 @@ struct allocation {
 	size_t length;   /* as asked for */
 	size_t reserved; /* whole pages */
 	uint8_t *bytes;  /* where this library reads and writes it */
-	int fd;
+	int fd;          /* the backing's own */
 	uint64_t id;
 	enum kind kind;
 	int device;
 	struct context *context; /* NULL: of none */
+	unsigned openings;       /* of memory of another process */
+	uint64_t owner, there;   /* whose, and its number there */
 };
 
 /* One lock for all that is not a stream's. */
@@ -67,6 +74,10 @@ API void standin_delay(unsigned microseconds);
 /* Bytes that are registered now, and calls that broke a rule of the driver's (a context left on the stack). */
 API size_t standin_pinned(void);
 API unsigned standin_depth(void);
+/* Bytes that were copied between the host and devices so far. */
+API size_t standin_copied(void);
+/* Memory of other processes that is open now. */
+API size_t standin_opened(void);
 
 /* The result that a call is to fail with now, or 0. */
 CUresult standin_failure(const char *call);
@@ -75,6 +86,10 @@ struct context *standin_current(void);
 void standin_forget_events(struct context *context);
 
 /* Under the lock. (memory.c) */
+struct allocation *standin_add(struct allocation *made, CUdeviceptr wanted);
+CUresult standin_forget(CUdeviceptr address, bool kept);
+bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length);
+extern struct allocation *standin_allocations;
 struct allocation *standin_find(CUdeviceptr address, size_t length);
 /* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
@@ -87,5 +102,20 @@ struct standin_kernel {
 };
 struct stream;
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);
+
+/* Addresses that nothing is at, in whole pages of the device's. */
+void *standin_reserve(size_t size);
+
+/*
+ * Where the devices and their memory are: in backing.c the host's memory, in tests/emulated a PCI device's.  Of an
+ * allocation the length, the kind and whole pages as `reserved` are known; its address is one that was reserved, or
+ * chosen by the backing if `wanted` is 0.  Once it is gone a reserved address stays so (`kept`).
+ */
+int backing_devices(void);
+void backing_name(int device, char *pci, size_t size);
+bool backing_make(struct allocation *made, CUdeviceptr wanted);
+void backing_undo(struct allocation *gone, bool kept);
+/* A dma-buf, or as near as the backing comes to one; negative if there is none. */
+int backing_export(const struct allocation *of, CUdeviceptr address, size_t length);
 
 #endif

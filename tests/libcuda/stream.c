@@ -17,10 +17,10 @@ struct event {
 
 struct job {
 	struct job *next;
-	CUdeviceptr device;
+	CUdeviceptr device, from;
 	void *host;
 	size_t length;
-	bool into, set, launch;
+	bool into, set, across, launch;
 	struct standin_kernel kernel;
 	uint8_t value;
 	struct event *event;
@@ -38,12 +38,23 @@ static struct event *events;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned delay;
+static size_t copied;
 
 void standin_delay(unsigned microseconds)
 {
 	pthread_mutex_lock(&lock);
 	delay = microseconds;
 	pthread_mutex_unlock(&lock);
+}
+
+size_t standin_copied(void)
+{
+	size_t bytes;
+
+	pthread_mutex_lock(&lock);
+	bytes = copied;
+	pthread_mutex_unlock(&lock);
+	return bytes;
 }
 
 static bool set(CUdeviceptr device, uint8_t value, size_t length)
@@ -86,9 +97,12 @@ static CUresult perform(const struct job *job)
 	pthread_mutex_lock(&standin_lock);
 	if (job->launch)
 		good = compute(&job->kernel);
+	else if (job->across)
+		good = standin_across(job->device, job->from, job->length);
+	else if (job->set)
+		good = set(job->device, job->value, job->length);
 	else
-		good = job->set ? set(job->device, job->value, job->length)
-				: standin_transfer(job->device, job->host, job->length, job->into);
+		good = standin_transfer(job->device, job->host, job->length, job->into);
 	pthread_mutex_unlock(&standin_lock);
 	return good ? SUCCESS : ILLEGAL_ADDRESS;
 }
@@ -122,6 +136,8 @@ static void *run(void *argument)
 			pthread_mutex_lock(&lock);
 			if (result)
 				stream->failed = result;
+			else if (!job->set)
+				copied += job->length;
 		} else {
 			clock_gettime(CLOCK_MONOTONIC, &job->event->time);
 			job->event->reached = job->record;
@@ -227,6 +243,39 @@ API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t lengt
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, struct stream *stream)
 {
 	return begin_copy(from, to, length, false, stream);
+}
+
+static CUresult begin_across(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
+{
+	CUresult result = standin_failure("across");
+	bool known;
+
+	if (result)
+		return result;
+	pthread_mutex_lock(&standin_lock);
+	known = standin_find(to, 1) && standin_find(to + length - 1, 1) && standin_find(from, 1) &&
+		standin_find(from + length - 1, 1);
+	pthread_mutex_unlock(&standin_lock);
+	if (!known || !length)
+		return INVALID_VALUE;
+	return add(stream, (struct job){ .device = to, .from = from, .length = length, .across = true });
+}
+
+API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
+{
+	return standin_current() ? begin_across(to, from, length, stream) : INVALID_CONTEXT;
+}
+
+/* The contexts that are named must be there; the driver, too, looks the memory up itself. */
+API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *there, CUdeviceptr from, struct context *here,
+			       size_t length, struct stream *stream)
+{
+	bool good;
+
+	pthread_mutex_lock(&standin_lock);
+	good = there && there->references && here && here->references;
+	pthread_mutex_unlock(&standin_lock);
+	return good && standin_current() ? begin_across(to, from, length, stream) : INVALID_CONTEXT;
 }
 
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length, struct stream *stream)

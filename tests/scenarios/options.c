@@ -2,6 +2,7 @@
 /* Arguments: what is accepted, what is refused, and that structures of other versions are handled. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "scenarios/scenario.h"
 
@@ -117,6 +118,23 @@ static void attributes(struct scenario_environment *environment)
 	complete(environment, operation, NULL);
 }
 
+/* A limit that is about files says no as well, where it would end the program else. */
+static void allocate_beyond_limit(struct pl_context *context)
+{
+	struct rlimit before, low;
+	struct pl_region *region = NULL;
+	struct pl_error error;
+
+	check_number(getrlimit(RLIMIT_FSIZE, &before), 0);
+	low = (struct rlimit){ 1 << 20, before.rlim_max };
+	check_number(setrlimit(RLIMIT_FSIZE, &low), 0);
+	check_status(pl_region_allocate(context, (1 << 20) + 1, PL_ACCESS_LOCAL, &region, &error), -ENOMEM, &error);
+	check(!region);
+	check_ok(pl_region_allocate(context, 1 << 20, PL_ACCESS_LOCAL, &region, &error), &error);
+	check_number(pl_region_deregister(region), 0);
+	check_number(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
 static void regions(struct scenario_environment *environment)
 {
 	struct pl_region *region = NULL;
@@ -137,6 +155,7 @@ static void regions(struct scenario_environment *environment)
 	check_status(pl_region_allocate(environment->near, 64, 8, &region, &error), -EINVAL, &error);
 	check_status(pl_region_allocate(environment->near, SIZE_MAX / 2, 0, &region, &error), -ENOMEM, &error);
 	check(!region);
+	allocate_beyond_limit(environment->near);
 	check_ok(pl_region_register(environment->near, bytes, 64, PL_ACCESS_LOCAL, &region, &error), &error);
 	check(pl_region_address(region) == bytes);
 	check_number(pl_region_length(region), 64);

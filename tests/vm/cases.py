@@ -13,14 +13,15 @@ class Case:
     """`client` runs on a suite's last machine; before it `server`, if there is one, on the first until it is ready.
 
     Both must pass.  `fails` is for cases that show that failure is seen: they must fail, for a reason that has
-    this text in it.  `check` looks at what the case left outside of the machines, and returns what is wrong with it.
+    this text in it.  `check` looks at what the case left outside of the machines, and, given what `client` printed,
+    returns what is wrong with it.
     """
     name: str
     seconds: int
     client: str
     server: str = ''
     fails: str = ''
-    check: typing.Callable[[], str] = lambda: ''
+    check: typing.Callable[[list], str] = lambda output: ''
 
 
 @dataclasses.dataclass
@@ -136,6 +137,12 @@ FAULTS = over_all(
     *(Case(f'{size} through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size {size}')
       for name, setting, size in (('loss', 'loss 1%', '16M'), ('corruption', 'corrupt 0.1%', '16M'),
                                   ('reordering', 'delay 1ms reorder 25%', '256K'))),
+) + over(
+    'auto',
+    Case('packets of RoCE are dropped', 60, server='bench_server', client=f'without_roce insists_or_goes_on {WRITE} 1'),
+    Case('packets of RoCE arrive', 60, server='bench_server', client=f'by_fabric verbs {WRITE} 1'),
+) + over(
+    'verbs',
     *renewed(
         Case('flaps', 100, server='bench_server', client=f'during "flaps 8" {WRITE} 15'),
         Case('device deleted', 60, server='must_fail PEER-LOST bench_server', client=f'unplugged {WRITE} 50')),
@@ -172,6 +179,7 @@ OLD = 'peerdirect_support=1 persistent_api_support=0'
 PEERMEM = [
     Case('interfaces that are missing', 20, 'missing_interfaces'),
     Case('parameters', 20, 'parameters'),
+    Case('peerlane check', 40, 'known_to_check'),
     Case('flavours', 30, 'flavours'),
     Case('persistent', 60, module('open', '', 'peermem_cases'), check=peermem.after_third_party),
     Case('revocable', 60, module('closed', REVOCABLE, 'peermem_cases')),
@@ -195,6 +203,25 @@ REMOTE = [
             ('killed', 'unload_in_use'), ('fork', 'peermem_verbs fork'))),
 ]
 
+# The library, with the GPU's memory reached in each way.
+FAR = 'serving 19875 emulated_peer far $server:$port'
+
+
+def with_gpu(way, command, parameters=''):
+    return f'with_gpu {way} "{parameters}" {command}'
+
+
+GPU = [
+    *(Case(f'GPU memory, {way}', 60, server=FAR, client=with_gpu(way, f'emulated_peer near $server:$port {way}'),
+           check=peermem.after_library) for way in ('dmabuf', 'address', 'staged')),
+    Case('GPU memory freed, dmabuf', 60, server=FAR,
+         client=with_gpu('dmabuf', 'emulated_peer freed $server:$port dmabuf kept')),
+    Case('GPU memory freed, persistent', 60, server=FAR,
+         client=with_gpu('address', 'emulated_peer freed $server:$port address kept')),
+    Case('GPU memory freed, revocable', 60, server=FAR,
+         client=with_gpu('address', 'emulated_peer freed $server:$port address lost', REVOCABLE)),
+]
+
 SUITES = [
     Suite('one', '1G', 2, ['on_dummy $server'], [
         Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *WORKFLOW, *RAW,
@@ -204,7 +231,7 @@ SUITES = [
     Suite('rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], RAILS, cables=2,
           sound=SOUND),
     Suite('peermem', '512M', 2, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
-        *REMOTE, *PEERMEM,
+        *REMOTE, *GPU, *PEERMEM,
         # A task waits for ever for a lock that was freed.  The last case, as it costs a machine.
         Case('broken: unreferenced', 8, 'broken unreferenced', fails='the machine is gone'),
     ], devices=peermem.devices, options='slub_debug=FZP'),

@@ -23,9 +23,11 @@ PROGRAMS = {
 BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
 # Those that a build without the verbs fabric does not have.
 BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
-                    'tests/peermem_walk']
+                    'tests/peermem_walk', 'tests/emulated/emulated_peer']
+# Found by LD_LIBRARY_PATH and LD_PRELOAD only: the driver of the emulated GPU, and what soft-RoCE lacks.
+BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so']
 
-MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem']
+MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32']
 # rxe asks for its checksum by name where that is a module; newer kernels have it built in.
 OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul']
 
@@ -99,6 +101,9 @@ def add_programs(image, build, more):
     for name in BUILT_WITH_VERBS:
         if (build / name).exists():
             image.program(str(build / name))
+    for name in BUILT_LIBRARIES:
+        if (build / name).exists():
+            image.add(f'guest/gpu/{os.path.basename(name)}', build / name, 0o755)
 
 
 def add_modules(image, kernel):

@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 
-# Packages that stand for the newest kernel: Debian's, then Ubuntu's.
+# Packages that stand for the newest kernel: Debian's, then Ubuntu's; and those of the next series, in Debian 12.
 NEWEST = ['linux-image-amd64', 'linux-image-generic', 'linux-image-virtual']
+NEXT = ['linux-image-6.12-amd64']
 
 
 class Unavailable(Exception):
@@ -25,11 +26,12 @@ def output_of(*command, cwd=None):
 
 
 class Kernel:
-    """An unpacked kernel: its image and its modules."""
+    """An unpacked kernel: its image and its modules; `source` is what modules are built with, if that is here."""
 
-    def __init__(self, root, version):
+    def __init__(self, root, version, source=None):
         self.root = root
         self.version = version
+        self.source = source
         self.image = root / 'boot' / f'vmlinuz-{version}'
         self.modules = root / 'usr/lib/modules' / version
 
@@ -38,10 +40,14 @@ class Kernel:
         shown = output_of('modprobe', '-d', str(self.root), '-S', self.version, '--show-depends', name) or ''
         return re.findall(r'^insmod (.+\.ko\S*)', shown, re.MULTILINE)
 
+    def headers(self, folder):
+        """Where Kbuild is called, fetched below a folder if need be."""
+        return self.source or fetch_headers(folder, self.version)
 
-def newest_version():
+
+def newest_version(packages=NEWEST):
     """The version that the distribution now has, None if its lists of packages do not say."""
-    for package in NEWEST:
+    for package in packages:
         shown = output_of('apt-cache', 'depends', package) or ''
         found = re.search(r'Depends: linux-image-(?:unsigned-)?(\d\S*)', shown)
         if found:
@@ -110,16 +116,16 @@ def header_packages(package):
     return [package, *others]
 
 
-def fetch(folder):
-    """The newest kernel that can be had, unpacked below a folder."""
+def fetch(folder, packages=NEWEST):
+    """The newest kernel that can be had by one of these packages, unpacked below a folder."""
     if platform.machine() != 'x86_64':
         raise Unavailable(f'the machines are x86-64, this host is {platform.machine()}')
     if not shutil.which('apt-get') or not shutil.which('dpkg-deb'):
         raise Unavailable('the kernel comes as a package of Debian or Ubuntu, and apt is not here')
-    version = newest_version()
+    version = newest_version(packages)
     if not version:
         refresh_lists()
-        version = newest_version()
+        version = newest_version(packages)
     if version and not (folder / version).exists():
         partial = folder / 'partial'
         shutil.rmtree(partial, ignore_errors=True)
@@ -128,7 +134,7 @@ def fetch(folder):
         good = download(version, partial)
         if not good:
             refresh_lists()
-            version = newest_version() or version
+            version = newest_version(packages) or version
             good = download(version, partial)
         if good:
             unpack(version, partial)

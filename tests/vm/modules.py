@@ -8,8 +8,6 @@ import re
 import shutil
 import subprocess
 
-import kernel
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -39,19 +37,19 @@ def copy(source, target, patch=None):
             raise BuildFailed(f'{patch.name} does not fit any more\n{done.stdout}')
 
 
-def state():
+def state(headers):
     """What the modules are made of: changes if they must be built anew."""
     files = sorted(path for folder in ('kernel', 'tests/kernel') for path in (ROOT / folder).rglob('*')
                    if path.is_file())
-    return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, pathlib.Path(__file__)])
+    others = [pathlib.Path(__file__), headers / '.config']
+    return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, *others])
 
 
-def build(folder, kernel_folder, version):
-    """Builds all of them for a kernel; returns their files."""
-    headers = kernel.fetch_headers(kernel_folder, version)
+def build(folder, headers, version):
+    """Builds all of them with the headers of a kernel; returns their files."""
     root = folder / version
     stamp = root / 'stamp'
-    if not stamp.exists() or stamp.read_text(encoding='utf-8') != state():
+    if not stamp.exists() or stamp.read_text(encoding='utf-8') != state(headers):
         print('building modules', flush=True)
         shutil.rmtree(root, ignore_errors=True)
         (root / 'out').mkdir(parents=True)
@@ -59,7 +57,7 @@ def build(folder, kernel_folder, version):
         (root / 'tests').mkdir()
         (root / 'tests/headers').symlink_to(headers)
         build_all(root)
-        stamp.write_text(state(), encoding='utf-8')
+        stamp.write_text(state(headers), encoding='utf-8')
     return sorted((root / 'out').glob('*.ko'))
 
 
@@ -98,6 +96,23 @@ def check_find_symbols(root, driver):
         raise BuildFailed(f'find-symbols found {seen}, not {wanted}')
 
 
+def check_interfaces(root):
+    """Our declarations are those of the interfaces' headers; with others the module does not build."""
+    ours, theirs = ROOT / 'kernel', ROOT / 'tests/kernel/headers'
+    ofed, driver = theirs / 'peer_mem.h', theirs / 'nv-p2p.h'
+    build_module(ours, root / 'compared', 'compared.ko', f'OFED_HEADER={ofed}', f'DRIVER_HEADER={driver}')
+    other = root / 'other.h'
+    other.write_text(driver.read_text(encoding='utf-8').replace('uint32_t entries;', 'uint64_t entries;'),
+                     encoding='utf-8')
+    try:
+        make(root / 'compared', f'OFED_HEADER={ofed}', f'DRIVER_HEADER={other}')
+    except BuildFailed as failure:
+        if 'static assertion failed' in str(failure):
+            return
+        raise
+    raise BuildFailed('a driver with another interface goes unnoticed')
+
+
 def build_all(root):
     ours, standins = ROOT / 'kernel', root / 'tests/kernel'
     check = ['W=1'] + (['C=1'] if shutil.which('sparse') else [])
@@ -111,10 +126,14 @@ def build_all(root):
     check_find_symbols(root, 'standin_nvidia_open')
     build_module(ours, root / 'open', 'peerlane_peermem.ko', versions['open'])
     build_module(ours, root / 'closed', 'closed.ko', versions['closed'])
+    check_interfaces(root)
     # For a driver with another interface.
     stale = root / 'stale.symvers'
     stale.write_text(re.sub(r'^0x........(?=\tnvidia_p2p_get_pages\t)', '0x12345678',
                             (root / 'open.symvers').read_text(encoding='utf-8'), flags=re.MULTILINE), encoding='utf-8')
     build_module(ours, root / 'stale', 'stale.ko', f'KBUILD_EXTRA_SYMBOLS={stale}')
-    for patch in sorted((ROOT / 'tests/kernel/broken').glob('*.patch')):
+    broken = ROOT / 'tests/kernel/broken'
+    # Those that only a kernel which checks itself finds out.
+    more = broken.glob('debug/*.patch') if root.name.endswith('-debug') else []
+    for patch in sorted([*broken.glob('*.patch'), *more]):
         build_module(ours, root / patch.stem, f'broken_{patch.stem}.ko', versions['closed'], patch=patch)

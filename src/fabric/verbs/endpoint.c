@@ -261,6 +261,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.name = "verbs",
 	.serves = verbs_serves,
 	.reason = reason,
+	.uncertain = true,
 	.create = verbs_create,
 	.describe = verbs_describe,
 	.connect = verbs_connect,

@@ -102,7 +102,6 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 {
 	const struct verbs_buffer *buffer = work->buffer;
 
-	memset(request, 0, sizeof(*request));
 	*element = (struct ibv_sge){ .length = work->kind == VERBS_ATOMIC ? 8 : work->length };
 	if (buffer) {
 		element->addr = (uintptr_t)buffer->bytes;
@@ -111,6 +110,9 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 		element->addr = (uintptr_t)work->region->memory.address + work->offset;
 		element->lkey = work->lkey;
 	}
+	/* The rest of it is for other kinds of requests. */
+	request->next = NULL;
+	request->send_flags = 0;
 	request->wr_id = (uintptr_t)work;
 	request->sg_list = element;
 	request->num_sge = element->length ? 1 : 0;
@@ -119,7 +121,7 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 	case VERBS_READ:
 		request->opcode = work->kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
 		request->wr.rdma.remote_addr = work->remote;
-		verbs_remote_key(work->target, rail->index, &request->wr.rdma.rkey);
+		request->wr.rdma.rkey = work->target->rkeys[rail->index];
 		break;
 	case VERBS_FRAME:
 		request->opcode = IBV_WR_SEND;
@@ -129,7 +131,7 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 
 		request->opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
 		request->wr.atomic.remote_addr = work->remote;
-		verbs_remote_key(work->target, rail->index, &request->wr.atomic.rkey);
+		request->wr.atomic.rkey = work->target->rkeys[rail->index];
 		request->wr.atomic.compare_add = add ? work->operation->operand : work->operation->compare;
 		request->wr.atomic.swap = work->operation->operand;
 		break;
@@ -168,10 +170,7 @@ static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
 
 static bool takes(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	uint32_t rkey;
-
-	return usable(rail) && (rail->index == 0 || !work->first_only) &&
-	       verbs_remote_key(work->target, rail->index, &rkey);
+	return usable(rail) && (rail->index == 0 || !work->first_only) && verbs_reaches(work->target, rail->index);
 }
 
 /* The one with the fewest bytes to go; but what is small stays with others, as lists of requests cost less. */
@@ -194,12 +193,10 @@ static struct verbs_rail *transfer_rail(struct verbs_endpoint *endpoint, const s
 /* A word is atomic only among operations of one device, so as long as it is up the first one does them all. */
 static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
-	uint32_t rkey;
-
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (rail->link == VERBS_UP && verbs_remote_key(work->target, i, &rkey))
+		if (rail->link == VERBS_UP && verbs_reaches(work->target, i))
 			return usable(rail) ? rail : NULL;
 	}
 	return NULL;
@@ -371,6 +368,6 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 			;
 		if (batch.count && !post_batch(&batch))
 			verbs_fail(batch.rail);
-	} while (batch.count);
+	} while (batch.count && !(pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again)));
 	endpoint->flushing = false;
 }

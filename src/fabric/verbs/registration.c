@@ -190,23 +190,3 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 		pl_put_u32(&writer, rkeys[i]);
 	return (int)(writer.at - writer.begin);
 }
-
-bool verbs_remote_key(const struct pl_remote *remote, unsigned rail, uint32_t *rkey)
-{
-	size_t at = VERBS_KEY_RKEYS + rail * sizeof(*rkey);
-
-	if (remote->key_length < at + sizeof(*rkey) || !(remote->key[VERBS_KEY_RKEYS - 1] & 1u << rail))
-		return false;
-	memcpy(rkey, remote->key + at, sizeof(*rkey));
-	*rkey = le32toh(*rkey);
-	return true;
-}
-
-uint64_t verbs_remote_address(const struct pl_remote *remote)
-{
-	uint64_t address = 0;
-
-	if (remote->key_length >= VERBS_KEY_RKEYS)
-		memcpy(&address, remote->key + 8, sizeof(address));
-	return le64toh(address);
-}

@@ -214,7 +214,7 @@ static int queue_fill(struct verbs_queue *queue)
 	queue->source.fd = queue->channel->fd;
 	queue->source.ready = verbs_queue_ready;
 	queue->source.idle = verbs_queue_idle;
-	queue->source.pollable = true;
+	queue->source.pollable = queue->source.memory = true;
 	rc = pl_source_add(queue->engine, &queue->source, EPOLLIN);
 	if (rc == 0)
 		verbs_queue_idle(&queue->source);

@@ -45,8 +45,6 @@
 #define VERBS_RAILS_DEFAULT 2
 /* Local addresses that are offered to a peer. */
 #define VERBS_PLACES 8
-/* Of a remote key: the key's id, address of the first byte, and for each rail whether there is an rkey, and which. */
-#define VERBS_KEY_RKEYS 17
 /* Bytes of one operation that are worth a rail of their own; and what a rail may have posted beside others. */
 #define VERBS_SLICE (64u << 10)
 #define VERBS_SLICE_MAX (1u << 20)
@@ -131,6 +129,13 @@ struct verbs_state {
 
 enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME };
 
+/* Where a remote region is, as the peer's devices know it: decoded once; pl_remote.way. */
+struct verbs_target {
+	uint64_t address;
+	uint32_t rkeys[VERBS_RAILS];
+	uint8_t present; /* for which rails there is a key, a bit each */
+};
+
 /* A work request: waiting, or posted. */
 struct verbs_work {
 	struct pl_list link;
@@ -142,13 +147,15 @@ struct verbs_work {
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
 	struct pl_region *region;    /* write, read */
 	uint64_t offset;
-	const struct pl_remote *target; /* write, read, atomic */
-	uint64_t remote;                /* address */
+	const struct verbs_target *target; /* write, read, atomic */
+	uint64_t remote;                   /* address */
 	uint32_t length, lkey;
 	const struct verbs_device *lkey_device; /* whose key that is */
+	const uint8_t *payload;                 /* frame: until it was copied into a buffer */
+
+	/* Of frames; not cleared. */
 	struct pl_frame frame;
-	const uint8_t *payload;        /* frame: until it was copied into a buffer */
-	uint8_t copy[PL_KEY_BLOB_MAX]; /* not cleared */
+	uint8_t copy[PL_KEY_BLOB_MAX];
 };
 
 /* Frames of the fabric's own, which are not numbered. */
@@ -184,11 +191,11 @@ struct verbs_rail {
 	unsigned posted_count, unsignaled, inline_max;
 	unsigned frames; /* numbered ones among those posted and held */
 	uint64_t posted_bytes;
-	const struct pl_remote *denied; /* the queue pair failed as the peer's device let nothing through to it */
-	bool cut;                       /* the peer wants to know when `generation` takes nothing any more */
-	uint16_t fail_generation;       /* to be failed by fail_task */
-	uint32_t chunk;                 /* bytes in a request: fewer while connections break before one is done */
-	unsigned done;                  /* requests since the connection was made, or the chunk grew */
+	const struct verbs_target *denied; /* the queue pair failed as the peer's device let nothing through to it */
+	bool cut;                          /* the peer wants to know when `generation` takes nothing any more */
+	uint16_t fail_generation;          /* to be failed by fail_task */
+	uint32_t chunk;                    /* bytes in a request: fewer while connections break before one is done */
+	unsigned done;                     /* requests since the connection was made, or the chunk grew */
 };
 
 /* A numbered frame that overtook another one on another rail. */
@@ -374,8 +381,19 @@ int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *
 			    size_t offset, size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
-/* Whether a rail's device at the other end has a key for the memory, and the key. */
-bool verbs_remote_key(const struct pl_remote *remote, unsigned rail, uint32_t *rkey);
-uint64_t verbs_remote_address(const struct pl_remote *remote);
+
+/* target.c: where a remote region is; NULL: no memory.  Home. */
+const struct verbs_target *verbs_target_make(struct pl_remote *remote);
+
+static inline const struct verbs_target *verbs_target_of(struct pl_remote *remote)
+{
+	return remote->way ? remote->way : verbs_target_make(remote);
+}
+
+/* Whether a rail's device at the other end has a key for the memory. */
+static inline bool verbs_reaches(const struct verbs_target *target, unsigned rail)
+{
+	return target->present & 1u << rail;
+}
 
 #endif

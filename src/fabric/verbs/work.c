@@ -27,7 +27,7 @@ static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_w
 	}
 	if (!work)
 		return NULL;
-	memset(work, 0, offsetof(struct verbs_work, copy));
+	memset(work, 0, offsetof(struct verbs_work, frame));
 	pl_list_init(&work->link);
 	work->kind = kind;
 	work->operation = operation;
@@ -116,7 +116,7 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 }
 
 static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
-		     const struct local *local, uint64_t at, uint32_t length)
+		     const struct verbs_target *target, const struct local *local, uint64_t at, uint32_t length)
 {
 	bool read = operation->receipt.kind == PL_KIND_READ;
 	struct verbs_work *work;
@@ -124,8 +124,8 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	work = work_new(endpoint, read ? VERBS_READ : VERBS_WRITE, operation);
 	if (!work)
 		return -ENOMEM;
-	work->target = segment->remote;
-	work->remote = verbs_remote_address(segment->remote) + segment->remote_offset + at;
+	work->target = target;
+	work->remote = target->address + segment->remote_offset + at;
 	work->length = length;
 	work->staged = local->staged;
 	work->region = segment->region;
@@ -137,14 +137,9 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 }
 
 /* Whether any rail's device has a key for the other end's memory. */
-static bool reachable(const struct verbs_endpoint *endpoint, const struct pl_segment *segment)
+static bool reachable(const struct verbs_endpoint *endpoint, const struct verbs_target *target)
 {
-	uint32_t rkey;
-
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if (verbs_remote_key(segment->remote, i, &rkey))
-			return true;
-	return false;
+	return target->present & ((1u << endpoint->rail_count) - 1);
 }
 
 static void refuse(struct pl_operation *operation, enum pl_wire_status status)
@@ -158,14 +153,17 @@ static void refuse(struct pl_operation *operation, enum pl_wire_status status)
 static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
 		       const struct pl_segment *segment)
 {
+	const struct verbs_target *target = verbs_target_of(segment->remote);
 	struct pl_error error;
 	struct local local;
 	uint64_t at = 0;
 	int rc;
 
+	if (!target)
+		return -ENOMEM;
 	if (segment->length == 0 && operation->total)
 		return 0;
-	if (!reachable(endpoint, segment)) {
+	if (!reachable(endpoint, target)) {
 		refuse(operation, PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
@@ -180,7 +178,7 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	do {
 		uint32_t length = (uint32_t)PL_MIN(segment->length - at, (uint64_t)local.chunk);
 
-		rc = add_chunk(endpoint, operation, segment, &local, at, length);
+		rc = add_chunk(endpoint, operation, segment, target, &local, at, length);
 		at += length;
 	} while (rc == 0 && at < segment->length);
 	return rc;
@@ -189,17 +187,21 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
-	uint64_t address = verbs_remote_address(segment->remote) + segment->remote_offset;
+	const struct verbs_target *target = verbs_target_of(segment->remote);
 	struct verbs_work *work;
+	uint64_t address;
 
-	if (!reachable(endpoint, segment) || address % 8) {
+	if (!target)
+		return -ENOMEM;
+	address = target->address + segment->remote_offset;
+	if (!reachable(endpoint, target) || address % 8) {
 		refuse(operation, address % 8 ? PL_WIRE_MISALIGNED : PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
 	work = work_new(endpoint, VERBS_ATOMIC, operation);
 	if (!work)
 		return -ENOMEM;
-	work->target = segment->remote;
+	work->target = target;
 	work->remote = address;
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;

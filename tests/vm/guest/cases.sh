@@ -277,6 +277,19 @@ with_netem() # SETTING COMMAND...
 	return $status
 }
 
+# Whose packets of RoCE are dropped, and no others: devices that both ends have, and that do not reach each other.
+without_roce() # COMMAND...
+{
+	tc qdisc add dev "$interface" root handle 1: prio && tc qdisc add dev "$interface" parent 1:3 netem loss 100% &&
+		tc filter add dev "$interface" parent 1: protocol ip u32 match ip protocol 17 0xff \
+			match ip dport 4791 0xffff flowid 1:3 || return
+	"$@"
+	status=$?
+	tc -s qdisc show dev "$interface" | grep -A1 netem | tee dropped
+	tc qdisc del dev "$interface" root && grep -q 'dropped [1-9]' dropped || return
+	return $status
+}
+
 # Of two rails, first the one fails again and again and then the other.
 rail_flaps() # SECONDS, each
 {
@@ -312,6 +325,20 @@ renew()
 		cable=$(cat "/sys/class/infiniband/$device/parent") &&
 			rdma link delete "$device" && add_device "$cable" "$device" || return
 	done
+}
+
+by_fabric() # NAME COMMAND...: and that one was chosen
+{
+	name=$1
+	shift
+	"$@" && grep -q "\"fabric\": *\"$name\"" result
+}
+
+# Where devices do not reach each other: who names verbs does not get anything else.
+insists_or_goes_on() # COMMAND...
+{
+	must_fail 'CONNECT' peerlane bench --key /guest/key --fabric verbs --timeout 2 $server || return
+	by_fabric tcp "$@" && grep 'did not reach each other' result
 }
 
 over_rails() # COUNT COMMAND...: and all of them carried something

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# For cases of the kernel module: it, and the stand-ins for what it is used with, all in /guest/modules.
+# For cases of the kernel module and of GPU memory: the module, and the stand-ins for what it is used with, all in
+# /guest/modules; the driver's libcuda, and what soft-RoCE lacks, in /guest/gpu.
 
 module_file() # NAME
 {
@@ -130,7 +131,77 @@ unload_in_use()
 	grep -q '^bytes 0' /proc/driver/peerlane_peermem
 }
 
+says_of_module() # STATUS PATTERN
+{
+	peerlane check --json >checked
+	[ "$(row peer-module)" = "$1" ] && grep -q "$2" checked && return
+	echo "peer-module is $(row peer-module), not $1, or there is no \"$2\""
+	cat checked
+	return 1
+}
+
+# What `peerlane check` knows of it: that it is not there, what is registered, what it refused.
+known_to_check()
+{
+	unload_all && says_of_module none '' && standins open && insmod "$(module_file peerlane_peermem)" &&
+		says_of_module OK 'version [0-9.]*: 0 regions of 0 bytes are registered, 0 were' || return
+	peermem_verbs hold 3 >held &
+	pid=$!
+	until grep -q holding held; do
+		alive $pid || return
+		sleep 0.1
+	done
+	says_of_module OK ': 3 regions of [1-9][0-9]* bytes are registered, 3 were' || return
+	kill -KILL $pid
+	wait $pid
+	peermem_cases failures && says_of_module WARN 'it refused [1-9]' && rmmod peerlane_peermem
+}
+
 near() # WAY
 {
 	peermem_verbs near $server 7471 "$1"
+}
+
+# With the emulated GPU, whose memory the card reaches by a dma-buf, by its address, or not at all.
+with_gpu() # dmabuf|address|staged 'PARAMETER OF THE MODULE...' COMMAND...
+{
+	way=$1
+	parameters=$2
+	shift 2
+	standins open || return
+	(
+		export LD_LIBRARY_PATH=/guest/gpu
+		case $way in
+		dmabuf)
+			export LD_PRELOAD=/guest/gpu/roce_dmabuf.so
+			"$@"
+			;;
+		address) with_module peerlane_peermem "$parameters" "$@" ;;
+		staged) "$@" ;;
+		esac
+	)
+}
+
+# For a kernel with kmemleak, which looks at what is older than five seconds, and twice at what changes.
+no_leaks()
+{
+	[ -e /sys/kernel/debug/kmemleak ] || mount -t debugfs debug /sys/kernel/debug || return
+	for pass in 1 2; do
+		sleep 6
+		echo scan >/sys/kernel/debug/kmemleak || return
+	done
+	cat /sys/kernel/debug/kmemleak | tee leaks
+	! grep -q 'unreferenced object' leaks
+}
+
+# A copy that forgets memory, which the walk does not see.
+forgets() # NAME
+{
+	broken "$1" ''
+	unload_all || return
+	if no_leaks; then
+		echo "nothing is missed"
+		return 1
+	fi
+	grep -q 'unreferenced object' leaks
 }

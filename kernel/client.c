@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What IB core calls, in the order of a region's life (region.c). */
+#include "region.h"
+
+#include <linux/err.h>
+#include <linux/pci.h>
+#include <linux/sched.h>
+
+#include "nvidia_p2p.h"
+
+static u64 page_bytes(u32 type)
+{
+	static const u64 sizes[NVIDIA_P2P_PAGE_SIZE_COUNT] = {
+		[NVIDIA_P2P_PAGE_SIZE_4KB] = 4096,
+		[NVIDIA_P2P_PAGE_SIZE_64KB] = 65536,
+		[NVIDIA_P2P_PAGE_SIZE_128KB] = 131072,
+	};
+
+	return type < NVIDIA_P2P_PAGE_SIZE_COUNT ? sizes[type] : 0;
+}
+
+/* As the caller, not in the driver: why its page table cannot be used; NULL if it can. */
+static const char *unusable_pages(const struct pm_region *region, u32 *value)
+{
+	const struct nvidia_p2p_page_table *pages = region->pages;
+	u64 bytes = page_bytes(pages->page_size);
+
+	*value = pages->version;
+	if (NV_MAJOR(pages->version) < NV_PAGE_TABLE_OLDEST || NV_MAJOR(pages->version) > NV_PAGE_TABLE_NEWEST)
+		return "the driver's page tables have a version that this module does not know";
+	*value = pages->page_size;
+	if (!bytes || !IS_ALIGNED(region->start, bytes))
+		return "the driver's pages have a size that does not fit the range";
+	*value = pages->entries;
+	if (bytes * pages->entries < region->length)
+		return "the driver has pinned less than was asked for";
+	return NULL;
+}
+
+/* The same of its mapping. */
+static const char *unusable_mapping(const struct pm_region *region, u32 *value)
+{
+	const struct nvidia_p2p_dma_mapping *mapping = region->mapping;
+
+	*value = mapping->version;
+	if (NV_MAJOR(mapping->version) < NV_DMA_MAPPING_OLDEST || NV_MAJOR(mapping->version) > NV_DMA_MAPPING_NEWEST)
+		return "the driver's mappings have a version that this module does not know";
+	*value = mapping->entries;
+	if (page_bytes(mapping->page_size_type) * mapping->entries < region->length)
+		return "the driver has mapped less than was asked for";
+	return NULL;
+}
+
+/* As the caller: pins and looks at what came of it; returns whether the region can be used. */
+static bool pin_checked(struct pm_region *region)
+{
+	const char *reason = NULL;
+	u32 value = 0;
+	int status = pm_pin(region);
+	bool valid;
+
+	if (!status)
+		reason = unusable_pages(region, &value);
+	valid = pm_leave(region);
+	if (!status && !valid)
+		status = -EFAULT;
+	if (status) {
+		/* The client after this one asks again, in its own way. */
+		if (region->client->last)
+			pm_refuse(PM_STEP_PIN, region->addr, region->size, status);
+		return false;
+	}
+	if (reason) {
+		pm_refuse_because(region->addr, region->size, reason, value);
+		pm_unpin(region);
+	}
+	return !reason;
+}
+
+int pm_acquire(struct pm_client *client, unsigned long addr, size_t size, void **context)
+{
+	struct pm_region *region = pm_region_new(client, addr, size);
+
+	if (IS_ERR(region)) {
+		pm_refuse(PM_STEP_PIN, addr, size, PTR_ERR(region));
+		return 0;
+	}
+	/* Nobody else knows it yet.  The callback waits for pm_leave(), however long pinning takes: it needs pages. */
+	region->caller = current;
+	if (!pin_checked(region)) {
+		pm_region_put(region);
+		return 0;
+	}
+	pm_add(PM_REGIONS, 1);
+	pm_add(PM_REGISTERED, 1);
+	if (pm_persistent(region))
+		pm_add(PM_PERSISTENT, 1);
+	*context = region;
+	return 1;
+}
+
+static int get_pages(unsigned long addr, size_t size, int write, int force, struct sg_table *table, void *context,
+		     u64 core_context)
+{
+	struct pm_region *region = context;
+	int status = 0;
+
+	spin_lock(&region->lock);
+	if (addr != region->addr || size != region->size)
+		status = -EINVAL;
+	else if (region->revoked)
+		status = -EFAULT;
+	else
+		region->core_context = core_context;
+	spin_unlock(&region->lock);
+	if (status)
+		pm_refuse(PM_STEP_TAKE, addr, size, status);
+	return status;
+}
+
+/* As the caller, not in the driver: makes a table of the mapping. */
+static int describe(struct pm_region *region, struct device *device)
+{
+	u32 value;
+	const char *reason = unusable_mapping(region, &value);
+	int status;
+
+	if (reason) {
+		pm_refuse_because(region->addr, region->size, reason, value);
+		return -EOPNOTSUPP;
+	}
+	sg_free_table(&region->table);
+	status = pm_table_fill(&region->table, region->mapping, page_bytes(region->mapping->page_size_type), device);
+	if (status)
+		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
+	return status;
+}
+
+/* As the caller: maps, and describes it. */
+static int map(struct pm_region *region, struct device *device)
+{
+	int status = pm_driver_map(region, device);
+
+	if (status) {
+		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
+		return status;
+	}
+	status = describe(region, device);
+	if (status)
+		pm_driver_unmap(region);
+	return status;
+}
+
+static int dma_map(struct sg_table *table, void *context, struct device *device, int dmasync, int *entries)
+{
+	struct pm_region *region = context;
+	int status = dev_is_pci(device) ? 0 : -ENODEV;
+
+	if (!status && !pm_enter(region))
+		status = -EFAULT;
+	if (status) {
+		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
+		return status;
+	}
+	status = map(region, device);
+	if (!pm_leave(region) && !status) {
+		status = -EFAULT;
+		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
+	}
+	if (status)
+		return status;
+	*table = region->table;
+	*entries = region->table.nents;
+	pm_add(PM_MAPPED, 1);
+	return 0;
+}
+
+/* Before anything is undone.  Returns false in the callback's own task, where all that is to be done is done there. */
+static bool closing(struct pm_region *region)
+{
+	bool own;
+
+	spin_lock(&region->lock);
+	own = region->callback == current;
+	region->closing = true;
+	spin_unlock(&region->lock);
+	if (own) {
+		pm_add(PM_OLD_CORE, 1);
+		pr_info_once("IB core unmaps while it invalidates: it lacks the fix for inverted locks (2696789)\n");
+	}
+	return !own;
+}
+
+static int dma_unmap(struct sg_table *table, void *context, struct device *device)
+{
+	struct pm_region *region = context;
+
+	if (closing(region))
+		pm_unmap(region);
+	pm_add(PM_UNMAPPED, 1);
+	return 0;
+}
+
+static void put_pages(struct sg_table *table, void *context)
+{
+	struct pm_region *region = context;
+
+	if (closing(region)) {
+		pm_unmap(region);
+		pm_unpin(region);
+	}
+}
+
+/* Tables begin at a multiple of this. */
+static unsigned long get_page_size(void *context)
+{
+	return PM_GRANULE;
+}
+
+/* After a refusal of get_pages nothing else is called. */
+static void release(void *context)
+{
+	struct pm_region *region = context;
+
+	if (closing(region)) {
+		pm_unmap(region);
+		pm_unpin(region);
+	}
+	pm_add(PM_REGIONS, -1);
+	pm_region_put(region);
+}
+
+const struct peer_memory_client pm_callbacks = {
+	.get_pages = get_pages,
+	.dma_map = dma_map,
+	.dma_unmap = dma_unmap,
+	.put_pages = put_pages,
+	.get_page_size = get_page_size,
+	.release = release,
+};

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Compares the declarations of this module with those of OFED's and the driver's headers, as far as these are
+ * installed: other types, or another layout, and this file does not compile.  It has no code.
+ */
+#include <linux/compiler.h>
+#include <linux/scatterlist.h>
+#include <linux/types.h>
+
+#ifdef PM_OFED_HEADER
+#include PM_OFED_HEADER
+#define PM_THEIR_PEER_MEMORY
+#endif
+#include "peer_memory.h"
+
+#ifdef PM_DRIVER_HEADER
+#include PM_DRIVER_HEADER
+#define PM_THEIR_P2P
+#endif
+#include "nvidia_p2p.h"

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "emulated/emulated.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+
+#include "kernel/standin.h"
+#include "support/check.h"
+#include "support/gpu.h"
+#include "support/process.h"
+
+enum way emulated_way;
+
+static int gpu;
+static size_t (*copied)(void), (*pinned)(void);
+static size_t copied_before;
+
+static void find(const char *name, void *function)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, name) : NULL;
+
+	check(found);
+	memcpy(function, &found, sizeof(found));
+}
+
+void emulated_open(const char *way)
+{
+	static const char *const ways[] = { "dmabuf", "address", "staged" };
+	size_t i = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	while (i < sizeof(ways) / sizeof(ways[0]) && strcmp(way, ways[i]))
+		i++;
+	check(i < sizeof(ways) / sizeof(ways[0]));
+	emulated_way = (enum way)i;
+	gpu = open("/dev/standin_gpu", O_RDWR | O_CLOEXEC);
+	if (gpu < 0 || !gpu_open("alloc")) {
+		puts("there is no emulated GPU");
+		exit(SKIPPED);
+	}
+	find("standin_copied", &copied);
+	find("standin_pinned", &pinned);
+}
+
+int emulated_dmabufs(void)
+{
+	return ioctl(gpu, GPU_EXPORTS);
+}
+
+int emulated_pins(void)
+{
+	return ioctl(gpu, GPU_PINS);
+}
+
+void emulated_check_registered(int count)
+{
+	check_number(emulated_dmabufs(), emulated_way == WAY_DMABUF ? count : 0);
+	check_number(emulated_pins(), emulated_way == WAY_ADDRESS ? count : 0);
+	check_number(ioctl(gpu, GPU_VIOLATIONS), 0);
+}
+
+size_t emulated_copied(void)
+{
+	size_t now = copied(), since = now - copied_before;
+
+	copied_before = now;
+	return since;
+}
+
+size_t emulated_locked(void)
+{
+	return pinned();
+}
+
+void emulated_holds(const void *memory, uint64_t first, size_t length)
+{
+	uint64_t offset = (uintptr_t)memory;
+
+	check_number(ioctl(gpu, GPU_WHERE, &offset), 0);
+	printf("the GPU holds %llu+%zu at %llu\n", (unsigned long long)first, length, (unsigned long long)offset);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The library between two machines, one with the emulated GPU:
+ *
+ *     emulated_peer far ADDRESS               listens; writes, sends and reads what the other end shares
+ *     emulated_peer near ADDRESS WAY          registers GPU memory, which must go by that way: dmabuf, address, staged
+ *     emulated_peer freed ADDRESS WAY lost|kept
+ *                                             frees it while it is registered; then writes are denied, or go to
+ *                                             memory that nobody else has
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "emulated/emulated.h"
+#include "peermem/rig.h"
+#include "support/check.h"
+#include "support/gpu.h"
+
+#define MIB ((size_t)1 << 20)
+/* Of the GPU's region: what the far end writes, sends and later writes again; what this end reads. */
+#define LENGTH (4 * MIB)
+#define WRITTEN MIB
+#define SENT 4096
+#define SENT_LENGTH 200000 /* short messages go with their header, through buffers */
+#define SENT_AT (2 * MIB + 100)
+#define AGAIN 8192
+#define AGAIN_LENGTH 4096
+#define READ_AT (3 * MIB - 50)
+#define READ_LENGTH 300000
+
+enum { TAG_TOKEN = 1, TAG_SENT, TAG_WORD };
+
+struct end {
+	struct pl_context *context;
+	struct pl_peer *peer;
+	struct pl_region *words; /* where messages arrive */
+};
+
+static void open_end(struct end *end)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_error error;
+
+	options.fabric = "verbs";
+	options.insecure = true;
+	check_ok(pl_open(&end->context, &options, &error), &error);
+	check_ok(pl_region_allocate(end->context, 4096, PL_ACCESS_LOCAL, &end->words, &error), &error);
+}
+
+static struct pl_receipt completed(struct pl_operation *operation)
+{
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
+	return receipt;
+}
+
+static void say(struct end *end, uint64_t tag, const void *data, size_t length)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_send_copy(end->peer, tag, data, length, NULL, &operation, &error), &error);
+	completed(operation);
+}
+
+/* What arrives, with its end marked; returns its length. */
+static size_t hear(struct end *end, uint64_t tag)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	check_ok(pl_receive(end->peer, tag, UINT64_MAX, end->words, 0, 4000, NULL, &operation, &error), &error);
+	receipt = completed(operation);
+	((char *)pl_region_address(end->words))[receipt.bytes] = '\0';
+	return receipt.bytes;
+}
+
+static const char *hear_word(struct end *end)
+{
+	hear(end, TAG_WORD);
+	return pl_region_address(end->words);
+}
+
+static void say_word(struct end *end, const char *word)
+{
+	say(end, TAG_WORD, word, strlen(word));
+}
+
+static void give(struct end *end, struct pl_region *region)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+
+	check_ok(pl_region_share(region, NULL, token, &length, &error), &error);
+	say(end, TAG_TOKEN, token, length);
+}
+
+static int take(struct end *end, struct pl_remote **remote, struct pl_error *error)
+{
+	size_t length = hear(end, TAG_TOKEN);
+
+	return pl_remote_import(end->peer, pl_region_address(end->words), length, 0, remote, error);
+}
+
+/* -- the far end ---------------------------------------------------------------------------------------- */
+
+static void check_direct(const struct pl_receipt *receipt, uint64_t bytes)
+{
+	check_text(receipt->fabric, "verbs");
+	check_number(receipt->route, PL_ROUTE_DIRECT);
+	check_number(receipt->bytes_direct, bytes);
+	check_number(receipt->bytes_staged, 0);
+}
+
+static void write_send_read(struct end *end, struct pl_remote *remote, struct pl_region *from, struct pl_region *into)
+{
+	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	direct.flags = PL_REQUIRE_DIRECT;
+	check_ok(pl_write(end->peer, remote, 0, from, 0, WRITTEN, &direct, &operation, &error), &error);
+	receipt = completed(operation);
+	check_direct(&receipt, WRITTEN);
+	check_ok(pl_send(end->peer, TAG_SENT, from, SENT, SENT_LENGTH, NULL, &operation, &error), &error);
+	completed(operation);
+	check_ok(pl_read(end->peer, remote, 0, into, 0, WRITTEN, &direct, &operation, &error), &error);
+	receipt = completed(operation);
+	check_direct(&receipt, WRITTEN);
+	check(!memcmp(pl_region_address(into), pl_region_address(from), WRITTEN));
+}
+
+static int write_again(struct end *end, struct pl_remote *remote, struct pl_region *from, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	int rc = pl_write(end->peer, remote, 0, from, AGAIN, AGAIN_LENGTH, NULL, &operation, error);
+
+	return rc < 0 ? rc : pl_wait(operation, UINT64_MAX, NULL, error);
+}
+
+static void far_end(const char *address)
+{
+	struct pl_listener *listener;
+	struct pl_remote *remote = NULL;
+	struct pl_region *from, *into;
+	struct pl_error error;
+	struct end end;
+	uint8_t *bytes;
+
+	open_end(&end);
+	check_ok(pl_region_allocate(end.context, WRITTEN, PL_ACCESS_ALL, &from, &error), &error);
+	check_ok(pl_region_allocate(end.context, WRITTEN, PL_ACCESS_ALL, &into, &error), &error);
+	bytes = pl_region_address(from);
+	for (size_t i = 0; i < WRITTEN; i++)
+		bytes[i] = rig_pattern(i);
+	check_ok(pl_listen(end.context, address, &listener, &error), &error);
+	check_ok(pl_accept(listener, UINT64_MAX, &end.peer, &error), &error);
+	give(&end, from);
+	if (take(&end, &remote, &error) < 0) {
+		say_word(&end, error.id);
+	} else {
+		write_send_read(&end, remote, from, into);
+		say_word(&end, "done");
+	}
+	while (strcmp(hear_word(&end), "end")) {
+		int rc = write_again(&end, remote, from, &error);
+
+		printf("written again: %s\n", rc < 0 ? error.id : "it went");
+		say_word(&end, rc < 0 ? error.id : "went");
+	}
+	pl_close(end.context);
+}
+
+/* -- the end with the GPU ------------------------------------------------------------------------------- */
+
+static void connect_far(struct end *end, const char *address, struct pl_remote **remote)
+{
+	struct pl_error error;
+
+	open_end(end);
+	check_ok(pl_connect(end->context, address, 0, &end->peer, &error), &error);
+	check_ok(take(end, remote, &error), &error);
+}
+
+static void check_pattern(const uint8_t *memory, uint64_t first, size_t length)
+{
+	uint8_t *copy = malloc(length);
+
+	check(copy);
+	gpu_copy_out(memory, copy, length);
+	for (size_t i = 0; i < length; i++)
+		check_number(copy[i], rig_pattern(first + i));
+	free(copy);
+}
+
+/* Clears what the far end shared, so that it must come from the GPU again, and reads some of it into the GPU. */
+static void use_far(struct end *end, struct pl_remote *remote, struct pl_region *region, struct pl_receipt *receipts)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_write(end->peer, remote, 0, region, 0, WRITTEN, NULL, &operation, &error), &error);
+	receipts[0] = completed(operation);
+	check_ok(pl_read(end->peer, remote, 33, region, READ_AT, READ_LENGTH, NULL, &operation, &error), &error);
+	receipts[1] = completed(operation);
+	for (int i = 0; i < 2; i++)
+		printf("%s %llu bytes, %llu staged: %s\n", i ? "read" : "wrote", (unsigned long long)receipts[i].bytes,
+		       (unsigned long long)receipts[i].bytes_staged, receipts[i].reason);
+}
+
+static void near_direct(struct end *end, struct pl_remote *remote, struct pl_region *region, uint8_t *memory)
+{
+	struct pl_operation *operation;
+	struct pl_receipt receipts[2];
+	struct pl_error error;
+
+	check_ok(pl_receive(end->peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
+		 &error);
+	give(end, region);
+	receipts[0] = completed(operation);
+	check_direct(&receipts[0], SENT_LENGTH);
+	check_text(hear_word(end), "done");
+	use_far(end, remote, region, receipts);
+	check_direct(&receipts[0], WRITTEN);
+	check_direct(&receipts[1], READ_LENGTH);
+	/* For the far end's operations, and for this end's. */
+	emulated_check_registered(2);
+	/* Nothing of it was in this host's memory: no copy was made, and there is nothing to make one with. */
+	check_number(emulated_copied(), 0);
+	check_number(emulated_locked(), 0);
+	check_pattern(memory, 0, WRITTEN);
+	check_pattern(memory + SENT_AT, SENT, SENT_LENGTH);
+	check_pattern(memory + READ_AT, 33, READ_LENGTH);
+	emulated_holds(memory, 0, WRITTEN);
+	emulated_holds(memory + SENT_AT, SENT, SENT_LENGTH);
+	emulated_holds(memory + READ_AT, 33, READ_LENGTH);
+}
+
+/* The far end cannot reach it; this end's own operations go through buffers. */
+static void near_staged(struct end *end, struct pl_remote *remote, struct pl_region *region, uint8_t *memory)
+{
+	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct pl_receipt receipts[2];
+	struct pl_error error;
+	uint8_t *bytes = malloc(WRITTEN);
+
+	check(bytes);
+	for (size_t i = 0; i < WRITTEN; i++)
+		bytes[i] = rig_pattern(i);
+	gpu_copy_in(memory, bytes, WRITTEN);
+	free(bytes);
+	give(end, region);
+	printf("the far end's import: %s\n", hear_word(end));
+	check(strcmp(pl_region_address(end->words), "done"));
+	emulated_copied();
+	use_far(end, remote, region, receipts);
+	for (int i = 0; i < 2; i++) {
+		check_number(receipts[i].route, PL_ROUTE_STAGED);
+		check_number(receipts[i].bytes_staged, receipts[i].bytes);
+		check(strstr(receipts[i].reason, "no peer memory module is loaded"));
+	}
+	check_number(emulated_copied(), WRITTEN + READ_LENGTH);
+	check_pattern(memory + READ_AT, 33, READ_LENGTH);
+	emulated_holds(memory + READ_AT, 33, READ_LENGTH);
+	direct.flags = PL_REQUIRE_DIRECT;
+	check_ok(pl_write(end->peer, remote, 0, region, 0, WRITTEN, &direct, &operation, &error), &error);
+	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ENOTSUP, &error);
+	check_text(error.id, "NOT-DIRECT");
+}
+
+static void near_end(const char *address)
+{
+	uint8_t *memory = gpu_allocate(LENGTH);
+	struct pl_remote *remote;
+	struct pl_region *region;
+	struct pl_error error;
+	struct end end;
+
+	connect_far(&end, address, &remote);
+	check_ok(pl_region_register(end.context, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
+	check_text(pl_region_memory(region), "cuda");
+	emulated_copied();
+	if (emulated_way == WAY_STAGED)
+		near_staged(&end, remote, region, memory);
+	else
+		near_direct(&end, remote, region, memory);
+	say_word(&end, "end");
+	check_number(pl_region_deregister(region), 0);
+	emulated_check_registered(0);
+	pl_close(end.context);
+	gpu_free(memory);
+}
+
+/* Memory that is allocated after the other was freed; the far end must not get at it. */
+static void check_others(struct end *end, bool kept)
+{
+	static uint8_t copy[LENGTH];
+	uint8_t *other = gpu_allocate(LENGTH);
+
+	say_word(end, "again");
+	if (kept)
+		check_text(hear_word(end), "went");
+	else
+		check(strcmp(hear_word(end), "went"));
+	gpu_copy_out(other, copy, LENGTH);
+	for (size_t i = 0; i < LENGTH; i++)
+		check_number(copy[i], 0xa5);
+	gpu_free(other);
+}
+
+static void freed(const char *address, bool kept)
+{
+	uint8_t *memory = gpu_allocate(LENGTH);
+	struct pl_operation *operation;
+	struct pl_remote *remote;
+	struct pl_region *region;
+	struct pl_error error;
+	struct end end;
+
+	connect_far(&end, address, &remote);
+	check_ok(pl_region_register(end.context, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
+	check_ok(pl_receive(end.peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
+		 &error);
+	give(&end, region);
+	completed(operation);
+	check_text(hear_word(&end), "done");
+	emulated_check_registered(2);
+	gpu_free(memory);
+	emulated_check_registered(kept ? 2 : 0);
+	check_others(&end, kept);
+	say_word(&end, "end");
+	check_number(pl_region_deregister(region), 0);
+	emulated_check_registered(0);
+	pl_close(end.context);
+}
+
+int main(int count, char **arguments)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (count == 3 && !strcmp(arguments[1], "far")) {
+		far_end(arguments[2]);
+		return 0;
+	}
+	if (count < 4)
+		return 2;
+	emulated_open(arguments[3]);
+	if (!strcmp(arguments[1], "near"))
+		near_end(arguments[2]);
+	else if (!strcmp(arguments[1], "freed") && count == 5)
+		freed(arguments[2], !strcmp(arguments[4], "kept"));
+	else
+		return 2;
+	return 0;
+}

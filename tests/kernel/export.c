@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * dma-bufs of the GPU's memory.  As with NVIDIA's driver they keep what they are of: it can be freed, but is given to
+ * nobody else before the last of them is closed.
+ */
+#include <linux/dma-buf.h>
+#include <linux/dma-mapping.h>
+#include <linux/slab.h>
+
+#include "standin_internal.h"
+
+struct export
+{
+	struct gpu_allocation *allocation;
+	u64 offset;
+	u64 length;
+};
+
+static phys_addr_t memory;
+static atomic_t count = ATOMIC_INIT(0);
+
+/* Memory of a device, which only those get who know how to treat it. */
+static int attach(struct dma_buf *buffer, struct dma_buf_attachment *attachment)
+{
+	return attachment->peer2peer ? 0 : -EOPNOTSUPP;
+}
+
+static int pin(struct dma_buf_attachment *attachment)
+{
+	return 0;
+}
+
+static void unpin(struct dma_buf_attachment *attachment)
+{
+}
+
+static void unmap(struct dma_buf_attachment *attachment, struct sg_table *table, enum dma_data_direction direction)
+{
+	struct scatterlist *entry;
+	int i;
+
+	for_each_sgtable_dma_sg(table, entry, i)
+	{
+		if (sg_dma_len(entry))
+			dma_unmap_resource(attachment->dev, sg_dma_address(entry), sg_dma_len(entry), direction, 0);
+	}
+	sg_free_table(table);
+	kfree(table);
+}
+
+/* An entry for each page of the GPU's. */
+static struct sg_table *map(struct dma_buf_attachment *attachment, enum dma_data_direction direction)
+{
+	const struct export *export = attachment->dmabuf->priv;
+	struct sg_table *table = kzalloc(sizeof(*table), GFP_KERNEL);
+	struct scatterlist *entry;
+	u64 position = 0;
+	int i;
+
+	if (!table || sg_alloc_table(table, DIV_ROUND_UP(export->length, GPU_PAGE), GFP_KERNEL)) {
+		kfree(table);
+		return ERR_PTR(-ENOMEM);
+	}
+	for_each_sgtable_sg(table, entry, i)
+	{
+		u64 length = min_t(u64, GPU_PAGE, export->length - position);
+		dma_addr_t address =
+			dma_map_resource(attachment->dev, memory + export->offset + position, length, direction, 0);
+
+		if (dma_mapping_error(attachment->dev, address)) {
+			unmap(attachment, table, direction);
+			return ERR_PTR(-EIO);
+		}
+		sg_dma_address(entry) = address;
+		sg_dma_len(entry) = length;
+		position += length;
+	}
+	return table;
+}
+
+static void release(struct dma_buf *buffer)
+{
+	struct export *export = buffer->priv;
+
+	p2p_put(export->allocation);
+	kfree(export);
+	atomic_dec(&count);
+}
+
+static const struct dma_buf_ops operations = {
+	.attach = attach,
+	.pin = pin,
+	.unpin = unpin,
+	.map_dma_buf = map,
+	.unmap_dma_buf = unmap,
+	.release = release,
+};
+
+void export_init(phys_addr_t base)
+{
+	memory = base;
+}
+
+int exports(void)
+{
+	return atomic_read(&count);
+}
+
+int export_open(struct mm_struct *mm, const struct gpu_export *request)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(information);
+	struct dma_buf *buffer;
+	struct export *export;
+	int fd;
+
+	if (!request->length || !PAGE_ALIGNED(request->address | request->length))
+		return -EINVAL;
+	export = kzalloc(sizeof(*export), GFP_KERNEL);
+	if (!export)
+		return -ENOMEM;
+	export->length = request->length;
+	export->allocation = p2p_take(mm, request->address, request->length, &export->offset);
+	if (!export->allocation) {
+		kfree(export);
+		return -EINVAL;
+	}
+	information.ops = &operations;
+	information.size = request->length;
+	information.flags = O_RDWR | O_CLOEXEC;
+	information.priv = export;
+	buffer = dma_buf_export(&information);
+	if (IS_ERR(buffer)) {
+		p2p_put(export->allocation);
+		kfree(export);
+		return PTR_ERR(buffer);
+	}
+	atomic_inc(&count);
+	fd = dma_buf_fd(buffer, O_CLOEXEC);
+	if (fd < 0)
+		dma_buf_put(buffer);
+	return fd;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Devices' memory is the host's, in files, which are what is exported. */
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "libcuda/standin.h"
+
+int backing_devices(void)
+{
+	return DEVICES;
+}
+
+void backing_name(int device, char *pci, size_t size)
+{
+	snprintf(pci, size, "0000:%02X:00.0", 0xf0 + device);
+}
+
+/* Managed memory is the one kind that the processor may touch. */
+static void *place(const struct allocation *made)
+{
+	if (made->kind == KIND_MANAGED)
+		return mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
+	return mmap(NULL, made->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+bool backing_make(struct allocation *made, CUdeviceptr wanted)
+{
+	void *bytes = MAP_FAILED, *address = (void *)(uintptr_t)wanted;
+
+	/* What another process shared has its file already. */
+	if (made->fd < 0) {
+		made->fd = memfd_create("device memory", MFD_CLOEXEC);
+		if (made->fd >= 0 && ftruncate(made->fd, (off_t)made->reserved) < 0) {
+			close(made->fd);
+			made->fd = -1;
+		}
+	}
+	if (made->fd >= 0)
+		bytes = mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
+	if (bytes != MAP_FAILED && !wanted)
+		address = place(made);
+	if (bytes != MAP_FAILED && address != MAP_FAILED) {
+		made->bytes = bytes;
+		made->address = (uintptr_t)address;
+		return true;
+	}
+	if (bytes != MAP_FAILED)
+		munmap(bytes, made->reserved);
+	if (made->fd >= 0)
+		close(made->fd);
+	return false;
+}
+
+void backing_undo(struct allocation *gone, bool kept)
+{
+	munmap(gone->bytes, gone->reserved);
+	if (!kept)
+		munmap((void *)(uintptr_t)gone->address, gone->reserved);
+	close(gone->fd);
+}
+
+int backing_export(const struct allocation *of, CUdeviceptr address, size_t length)
+{
+	(void)address;
+	(void)length;
+	return dup(of->fd);
+}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A kernel that checks itself, built of the distribution's sources with the settings of debug.config.
+
+It takes a quarter of an hour of two processors; what was interrupted goes on where it was.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+from kernel import Kernel, Unavailable, newest_version, output_of
+
+SETTINGS = pathlib.Path(__file__).resolve().parent / 'debug.config'
+
+
+def fetch_source(folder):
+    """The sources of the distribution's kernel, unpacked below a folder."""
+    series = '.'.join((newest_version() or '').split('.')[:2])
+    package = f'linux-source-{series}'
+    source = folder / package
+    if source.exists():
+        return source
+    partial = folder / 'partial'
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    print(f'fetching {package}', flush=True)
+    if output_of('apt-get', 'download', '-q', package, cwd=partial) is None:
+        raise Unavailable(f'apt-get cannot download {package}')
+    for found in partial.glob('*.deb'):
+        output_of('dpkg-deb', '-x', str(found), str(partial))
+    archive = partial / 'usr/src' / f'{package}.tar.xz'
+    if output_of('tar', '-xf', str(archive), '-C', str(partial)) is None:
+        raise Unavailable(f'{archive.name} cannot be unpacked')
+    (partial / package).rename(source)
+    shutil.rmtree(partial)
+    return source
+
+
+def configure(source):
+    """Returns whether the settings are other ones than before."""
+    wanted = SETTINGS.read_text(encoding='utf-8')
+    copy = source / 'debug.config'
+    if copy.exists() and copy.read_text(encoding='utf-8') == wanted:
+        return False
+    make(source, 'allnoconfig', f'KCONFIG_ALLCONFIG={SETTINGS}')
+    made = (source / '.config').read_text(encoding='utf-8').splitlines()
+    for line in wanted.splitlines():
+        if line.startswith('CONFIG_') and line not in made:
+            raise Unavailable(f'{source.name} does not take the setting {line}')
+    copy.write_text(wanted, encoding='utf-8')
+    return True
+
+
+def make(source, *arguments):
+    done = subprocess.run(['nice', '-n', '19', 'make', '-s', f'-j{os.cpu_count()}', '-C', str(source), *arguments],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors='replace', check=False)
+    if done.returncode:
+        raise Unavailable(f'{source.name} does not build: {done.stdout[-2000:].strip()}')
+    return done.stdout.strip()
+
+
+def fetch(folder):
+    """The kernel, built if that is necessary; the sources serve as headers, too."""
+    source = fetch_source(folder)
+    root = folder / 'root'
+    if configure(source) or not root.exists():
+        print('building a kernel: a quarter of an hour', flush=True)
+        make(source, 'bzImage', 'modules')
+        version = re.split(r'\s', make(source, 'kernelrelease'))[-1]
+        partial = folder / 'partial'
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / 'boot').mkdir(parents=True)
+        make(source, 'modules_install', f'INSTALL_MOD_PATH={partial}/usr')
+        shutil.copy(source / 'arch/x86/boot/bzImage', partial / f'boot/vmlinuz-{version}')
+        (partial / 'lib').symlink_to('usr/lib')
+        shutil.rmtree(root, ignore_errors=True)
+        partial.rename(root)
+    version = next((root / 'usr/lib/modules').iterdir()).name
+    return Kernel(root, version, source)
