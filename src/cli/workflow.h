@@ -286,6 +286,8 @@ struct flow_result {
 	struct flow_tally tally;
 	struct stats *phases;
 	bool verified;
+	bool left_out; /* the source, or the sink, does not reach that memory */
+	struct pl_error reason;
 };
 
 struct flow_report {

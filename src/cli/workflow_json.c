@@ -75,6 +75,25 @@ static struct json_object *json_result(const struct flow_result *result, bool pr
 	return object;
 }
 
+static struct json_object *json_left_out(const struct flow_report *report)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (uint32_t i = 0; i < report->count; i++) {
+		const struct flow_result *result = &report->results[i];
+		struct json_object *object;
+
+		if (!result->left_out)
+			continue;
+		object = json_object_new_object();
+		cli_json_add(object, "arm", cli_json_text(result->arm->name));
+		cli_json_add(object, "size", json_object_new_uint64(result->size));
+		cli_json_add(object, "error", cli_json_error(&result->reason));
+		json_object_array_add(list, object);
+	}
+	return list;
+}
+
 static struct json_object *json_ratios(const struct flow_report *report)
 {
 	static const char *const pairs[][2] = {
@@ -148,6 +167,7 @@ void flow_render_json(const struct flow_options *options, const struct flow_repo
 	cli_json_add(object, "arms", json_arms(options));
 	cli_json_add(object, "results", results);
 	cli_json_add(object, "ratios", json_ratios(report));
+	cli_json_add(object, "left_out", json_left_out(report));
 	if (report->failed)
 		cli_json_add(object, "error", cli_json_error(&report->error));
 	cli_json_print(object, true);

@@ -165,9 +165,16 @@ static int run_arm(struct measurement *measurement, struct flow_result *result, 
 
 	if (rc == 0)
 		rc = flow_ask(run.source, &request, error);
-	request = served;
-	if (rc == 0 && run.sink)
+	if (rc == 0 && run.sink) {
+		request = served;
 		rc = flow_ask(run.sink, &request, error);
+	}
+	if (rc < 0 && request.type == FLOW_FAILED) {
+		result->left_out = true;
+		result->reason = *error;
+		withdraw(&run, &pushed, &served);
+		return 0;
+	}
 	if (rc == 0)
 		rc = run_frames(&run, error);
 	if (rc == 0 && options->fault == FLOW_FAULT_NONE)
@@ -295,6 +302,8 @@ static int measure_size(struct measurement *measurement, uint64_t size, struct p
 		for (uint32_t i = 0; rc == 0 && i < count; i++) {
 			struct flow_result *result = &report->results[measurement->first + (round + i) % count];
 
+			if (result->left_out)
+				continue;
 			show_progress(measurement, result, round);
 			rc = run_arm(measurement, result, error);
 		}

@@ -178,6 +178,10 @@ void flow_render_text(const struct flow_options *options, const struct flow_repo
 
 	for (uint32_t i = 0; i < report->count; i++)
 		any = any || report->results[i].rounds;
+	for (uint32_t i = 0; i < report->count; i++)
+		if (report->results[i].left_out)
+			printf("%s of %s is left out: %s\n", report->results[i].arm->name,
+			       size_text(text, report->results[i].size), report->results[i].reason.message);
 	if (!any)
 		return;
 	if (!options->common.quiet)

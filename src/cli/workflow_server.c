@@ -82,6 +82,14 @@ static void fill(struct flow_server *server)
 		flow_frame_damage(frame_of(server, 1), size, seed);
 }
 
+/* What cannot be reached from here is no failure of this end: the client leaves that arm out. */
+static int refuse_run(struct flow_server *server)
+{
+	struct flow_message refusal = { .type = FLOW_FAILED, .error = server->error };
+
+	return answer(server, &refusal);
+}
+
 static int begin_run(struct flow_server *server, const struct flow_message *message)
 {
 	const struct flow_message ready = { .type = FLOW_RUN };
@@ -100,7 +108,7 @@ static int begin_run(struct flow_server *server, const struct flow_message *mess
 					  &server->error);
 
 		if (rc < 0)
-			return rc;
+			return refuse_run(server);
 		if (pl_remote_length(server->remote) < slots)
 			return fail(server, "the client's memory is too small for its frames");
 	}

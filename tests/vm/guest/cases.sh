@@ -185,13 +185,17 @@ bench_server() # [WAY...]: during or killed, or options
 	esac
 }
 
-workflow() # ARGUMENT...: every arm has received by the card alone, and what it computed is right
+workflow() # DEVICE ARMS ARGUMENT...: all of so many arms have received by the card alone, and what they computed is right
 {
-	peerlane bench workflow $options --json --compute simulated --rounds 1 "$@" $server >result
+	device=$1
+	arms=$2
+	shift 2
+	peerlane bench workflow $options --json --compute "$device" --rounds 1 "$@" $server >result
 	status=$?
 	cat result
-	[ $status = 0 ] && [ "$(grep -c '"verified": *true' result)" = 5 ] &&
-		[ "$(grep -c '"route": *"direct"' result)" = 5 ] && [ "$(grep -c '"host_bytes_staged": *0,' result)" = 5 ]
+	[ $status = 0 ] && [ "$(grep -c '"verified": *true' result)" = "$arms" ] &&
+		[ "$(grep -c '"route": *"direct"' result)" = "$arms" ] &&
+		[ "$(grep -c '"host_bytes_staged": *0,' result)" = "$arms" ]
 }
 
 workflow_server()
