@@ -67,7 +67,11 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno) return ;;
+	--errno | --width) return ;;
+	--plot)
+		COMPREPLY=($(compgen -W $'bandwidth\nlatency\npercentiles\nphases\nsamples\nmatrix\nmatrix-latency' -- "$current"))
+		return
+		;;
 	--sysroot | -r)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
@@ -115,7 +119,7 @@ _peerlane() {
 			COMPREPLY=($(compgen -f -- "$current"))
 		fi
 		;;
-	serve | put)
+	serve | put | report)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		;;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command line of `peerlane bench`. */
 #include "cli/bench.h"
+#include "cli/matrix.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ enum {
 	OPTION_SERVER,
 	OPTION_ONCE,
 	OPTION_ANNOUNCE,
+	OPTION_MPI,
 };
 
 static const struct argp_option bench_options[] = {
@@ -34,6 +36,7 @@ static const struct argp_option bench_options[] = {
 	{ "depth", 'd', "N", 0, "Operations under way (default: 128, fewer of large ones)", 1 },
 	{ "vector", OPTION_VECTOR, "N", 0, "Put N messages into each operation; write and read only", 1 },
 	{ "post-list", OPTION_POST_LIST, "N", 0, "Post N operations at a time, once N can be (default: 1)", 1 },
+	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
 	{ NULL, 0, NULL, 0, "The other end:", 5 },
 	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 5 },
 	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 5 },
@@ -109,6 +112,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = options;
 		state->child_inputs[1] = &options->common;
+		return 0;
+	case OPTION_MPI:
+		argp_error(state, "write --mpi in full");
 		return 0;
 	case ARGP_KEY_ARG:
 		if (options->address)
@@ -223,6 +229,15 @@ static int run_subcommand(const struct subcommand *subcommand, int argc, char **
 	return subcommand->run(argc - 1, argv + 1);
 }
 
+/* It has options of its own, and processes that something else started. */
+static bool asks_for_mpi(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strcmp(argv[i], "--mpi"))
+			return true;
+	return false;
+}
+
 int pl_cli_bench(int argc, char **argv)
 {
 	struct bench_options options = {
@@ -241,6 +256,8 @@ int pl_cli_bench(int argc, char **argv)
 
 	if (argc > 1 && (subcommand = find_subcommand(argv[1])))
 		return run_subcommand(subcommand, argc, argv);
+	if (asks_for_mpi(argc, argv))
+		return pl_cli_matrix(argc, argv);
 	cli_parse(&arguments, argc, argv, &options);
 	return options.server ? bench_serve(&options) : bench_measure(&options);
 }

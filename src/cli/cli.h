@@ -35,6 +35,7 @@ int pl_cli_dump(int argc, char **argv);
 int pl_cli_get(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
+int pl_cli_report(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
 int pl_cli_topo(int argc, char **argv);
 int pl_cli_version(int argc, char **argv);
