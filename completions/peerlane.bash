@@ -59,6 +59,14 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'ibv_reg_mr\nibv_reg_dmabuf_mr\nibv_open_device\nibv_create_qp\nibv_modify_qp\nibv_poll_cq\nrdma_resolve_addr\nrdma_connect\nnvidia_p2p_get_pages\nmmap\nmodprobe\ncuInit\ncuMemAlloc\ncuMemGetHandleForAddressRange' -- "$current"))
 		return
 		;;
+	--compute)
+		COMPREPLY=($(compgen -W $'cuda\ncuda:0\nsimulated' -- "$current"))
+		return
+		;;
+	--inject)
+		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
+		return
+		;;
 	--errno | --width) return ;;
 	--plot)
 		COMPREPLY=($(compgen -W $'bandwidth\nlatency\npercentiles\nphases\nsamples\nmatrix\nmatrix-latency' -- "$current"))

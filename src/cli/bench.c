@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/workflow.h"
+
 #define DURATION_DEFAULT (2 * CLI_NS_PER_S)
 
 enum {
@@ -199,7 +201,9 @@ static const struct argp arguments = {
 	"  peerlane bench --key key --size 8-16M HOST      on the other\n"
 	"\n"
 	"There are also, with options of their own (--help shows them):\n"
-	"  peerlane bench compare     tell what changed between two results\n",
+	"  peerlane bench compare     tell what changed between two results\n"
+	"  peerlane bench proxy       frames through a GPU, and on to a third host\n"
+	"  peerlane bench workflow    frames through a GPU, in several ways\n",
 	children,
 	NULL,
 	NULL
@@ -211,6 +215,8 @@ static const struct subcommand {
 	int (*run)(int argc, char **argv);
 } subcommands[] = {
 	{ "compare", bench_compare },
+	{ "proxy", bench_proxy },
+	{ "workflow", bench_workflow },
 };
 
 static const struct subcommand *find_subcommand(const char *name)

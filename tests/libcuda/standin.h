@@ -28,6 +28,8 @@ enum {
 	NO_DEVICE = 100,
 	INVALID_DEVICE = 101,
 	INVALID_CONTEXT = 201,
+	INVALID_PTX = 218,
+	NOT_FOUND = 500,
 	NOT_READY = 600,
 	PEER_ACCESS_UNSUPPORTED = 217,
 	ILLEGAL_ADDRESS = 700,
@@ -92,6 +94,14 @@ struct allocation *standin_find(CUdeviceptr address, size_t length);
 /* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
 bool standin_is_pinned(const void *address, size_t length);
+
+/* Words that are to be computed, once the stream comes to it. (stream.c) */
+struct standin_kernel {
+	CUdeviceptr to, from;
+	uint32_t words;
+};
+struct stream;
+CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);
 
 /* Addresses that nothing is at, in whole pages of the device's. */
 void *standin_reserve(size_t size);

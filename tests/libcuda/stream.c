@@ -2,6 +2,7 @@
 /* Streams and events.  A stream's thread does what was asked of it, in order, later. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "libcuda/standin.h"
@@ -9,6 +10,7 @@
 struct event {
 	uint64_t recorded, reached; /* calls of cuEventRecord; those that the stream came to */
 	CUresult result;
+	struct timespec time; /* when it came to it */
 	struct context *context;
 	struct event *next, **link; /* among all there are */
 };
@@ -18,7 +20,8 @@ struct job {
 	CUdeviceptr device, from;
 	void *host;
 	size_t length;
-	bool into, set, across;
+	bool into, set, across, launch;
+	struct standin_kernel kernel;
 	uint8_t value;
 	struct event *event;
 	uint64_t record;
@@ -66,6 +69,24 @@ static bool set(CUdeviceptr device, uint8_t value, size_t length)
 	return true;
 }
 
+/* In pieces, each from one place to the other; a word is touched only where it is allocated. */
+static bool compute(const struct standin_kernel *kernel)
+{
+	uint32_t block[1024];
+	uint32_t piece;
+
+	for (uint32_t done = 0; done < kernel->words; done += piece) {
+		piece = kernel->words - done < 1024 ? kernel->words - done : 1024;
+		if (!standin_transfer(kernel->from + done * 4ull, block, piece * 4ull, false))
+			return false;
+		for (uint32_t i = 0; i < piece; i++)
+			block[i] = 3 * block[i] + done + i;
+		if (!standin_transfer(kernel->to + done * 4ull, block, piece * 4ull, true))
+			return false;
+	}
+	return true;
+}
+
 static CUresult perform(const struct job *job)
 {
 	CUresult result = standin_failure("copy");
@@ -74,7 +95,9 @@ static CUresult perform(const struct job *job)
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	if (job->across)
+	if (job->launch)
+		good = compute(&job->kernel);
+	else if (job->across)
 		good = standin_across(job->device, job->from, job->length);
 	else if (job->set)
 		good = set(job->device, job->value, job->length);
@@ -116,6 +139,7 @@ static void *run(void *argument)
 			else if (!job->set)
 				copied += job->length;
 		} else {
+			clock_gettime(CLOCK_MONOTONIC, &job->event->time);
 			job->event->reached = job->record;
 			job->event->result = stream->failed;
 			stream->failed = SUCCESS; /* so that one test's failure is not the next one's */
@@ -261,6 +285,11 @@ API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length,
 	return add(stream, (struct job){ .device = to, .length = length, .set = true, .value = value });
 }
 
+CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel)
+{
+	return add(stream, (struct job){ .launch = true, .kernel = *kernel });
+}
+
 API CUresult cuEventCreate(struct event **result, unsigned flags)
 {
 	struct event *event;
@@ -339,6 +368,19 @@ API CUresult cuEventSynchronize(struct event *event)
 	while (event->reached != event->recorded)
 		pthread_cond_wait(&changed, &lock);
 	result = event->result;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+API CUresult cuEventElapsedTime(float *milliseconds, struct event *begin, struct event *end)
+{
+	CUresult result = SUCCESS;
+
+	pthread_mutex_lock(&lock);
+	if (begin->reached != begin->recorded || end->reached != end->recorded)
+		result = NOT_READY;
+	*milliseconds = (float)((double)(end->time.tv_sec - begin->time.tv_sec) * 1e3 +
+				(double)(end->time.tv_nsec - begin->time.tv_nsec) / 1e6);
 	pthread_mutex_unlock(&lock);
 	return result;
 }

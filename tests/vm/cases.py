@@ -92,6 +92,8 @@ COMMAND = [
 # The card does not encrypt.
 ENCRYPTED = over('tcp', Case('bench encrypted', 60, server='bench_server',
                              client='bench --op write --size 64K --iterations 100 --encrypt'))
+# Frames through a device that is simulated, in all ways.
+WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 5 --size 64K --frames 10'))
 # A program without the library reaches the memory of one with it.
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
                          client='raw_verbs $server $port'))
@@ -221,11 +223,15 @@ GPU = [
          client=with_gpu('address', 'emulated_peer freed $server:$port address kept')),
     Case('GPU memory freed, revocable', 60, server=FAR,
          client=with_gpu('address', 'emulated_peer freed $server:$port address lost', REVOCABLE)),
+    # The founding experiment: received by the card in the GPU's memory, computed there, copied back.
+    *over('verbs', *(Case(f'frames through the GPU, {way}', 60, server='workflow_server',
+                          client=with_gpu(way, 'workflow cuda 7 --size 64K --frames 10')) for way in ('dmabuf', 'address'))),
 ]
 
 SUITES = [
     Suite('one', '1G', 2, ['on_dummy $server'], [
-        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *RAW, *SCENARIOS]),
+        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *WORKFLOW, *RAW,
+        *SCENARIOS]),
     Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS], sound=SOUND[:1]),
     Suite('rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], RAILS, cables=2,

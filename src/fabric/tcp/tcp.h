@@ -23,8 +23,9 @@
 #define TCP_CHUNK_MAX (1u << 20)
 /* Up to this size an operation stays on lane 0. */
 #define TCP_SMALL_MAX (64u << 10)
-/* Operations from this size on are worth opening more lanes. */
+/* Operations from this size on are worth opening more lanes; so are smaller ones that are bulk, once they sum up. */
 #define TCP_WIDEN_FROM (4u << 20)
+#define TCP_WIDEN_AFTER (16u << 20)
 /* A lane takes no more work while it has this much to send, or to be answered. */
 #define TCP_LANE_BACKLOG (1u << 20)
 #define TCP_LANE_READ_AHEAD (8u << 20)
@@ -139,6 +140,7 @@ struct tcp_endpoint {
 	uint64_t ticket; /* the peer's, for initiators */
 	uint8_t ticket_secret[16];
 	unsigned wanted;       /* lanes asked for so far */
+	uint64_t bulk;         /* bytes posted meanwhile, but for small operations */
 	struct pl_task *ended; /* abandoned: to post when all lanes have ended */
 	atomic_uint ending;    /* lanes that have not, plus one while they are being asked */
 

@@ -13,6 +13,7 @@ struct tcp_work {
 	unsigned segment;
 	uint64_t done; /* of that segment */
 	uint32_t chunk;
+	uint32_t fair; /* a lane that has so much to do leaves chunks to others */
 };
 _Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
@@ -148,17 +149,19 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 }
 
 /* Takes the next chunk of the first operation.  It stays alive: it still has the list's part. */
-static bool take_chunk(struct tcp_endpoint *endpoint, struct tcp_chunk *chunk)
+static bool take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 {
-	struct pl_operation *operation;
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	struct pl_operation *operation = NULL;
 	struct tcp_work *work;
 
 	pthread_mutex_lock(&endpoint->lock);
-	if (pl_list_empty(&endpoint->work)) {
+	if (!pl_list_empty(&endpoint->work))
+		operation = operation_of(endpoint->work.next);
+	if (!operation || PL_MAX(lane->queued, lane->requested) >= work_of(operation)->fair) {
 		pthread_mutex_unlock(&endpoint->lock);
 		return false;
 	}
-	operation = operation_of(endpoint->work.next);
 	work = work_of(operation);
 	chunk->operation = operation;
 	chunk->segment = &operation->segments[work->segment];
@@ -188,7 +191,7 @@ void tcp_lane_feed(struct tcp_lane *lane)
 {
 	struct tcp_chunk chunk;
 
-	while (has_room(lane) && take_chunk(lane->endpoint, &chunk)) {
+	while (has_room(lane) && take_chunk(lane, &chunk)) {
 		struct pl_operation *operation = chunk.operation;
 		int rc = 0;
 
@@ -249,7 +252,10 @@ static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 	struct pl_peer *peer = endpoint->base.peer;
 	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->streams };
 
-	if (total < TCP_WIDEN_FROM || endpoint->wanted >= peer->streams)
+	if (total <= TCP_SMALL_MAX || endpoint->wanted >= peer->streams)
+		return;
+	endpoint->bulk += total;
+	if (total < TCP_WIDEN_FROM && endpoint->bulk < TCP_WIDEN_AFTER)
 		return;
 	if (peer->initiator) {
 		tcp_widen(&endpoint->base, peer->streams);
@@ -265,6 +271,16 @@ static uint32_t chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
 
 	share = PL_MIN(PL_MAX(share, (uint64_t)TCP_CHUNK_MIN), (uint64_t)TCP_CHUNK_MAX);
 	return (uint32_t)((share + 127) & ~127ull);
+}
+
+/* The first lane that looks must not take all of an operation that several could do at once. */
+static uint32_t fair_share(const struct tcp_endpoint *endpoint, uint64_t total, uint32_t chunk)
+{
+	unsigned lanes = atomic_load(&endpoint->lanes_up);
+
+	if (lanes < 2)
+		return TCP_LANE_READ_AHEAD;
+	return (uint32_t)PL_MIN(PL_MAX(2 * total / lanes, 2ull * chunk), (uint64_t)TCP_LANE_READ_AHEAD);
 }
 
 void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
@@ -283,6 +299,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	}
 	widen_for(endpoint, operation->total);
 	*work = (struct tcp_work){ .chunk = chunk_size(endpoint, operation->total) };
+	work->fair = fair_share(endpoint, operation->total, work->chunk);
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_append(&endpoint->work, &work->link);
 	pthread_mutex_unlock(&endpoint->lock);

@@ -95,6 +95,13 @@ enum {
 	NEEDED(cuEventRecord, "cuEventRecord", (CUevent, CUstream)) \
 	NEEDED(cuEventQuery, "cuEventQuery", (CUevent)) \
 	NEEDED(cuEventSynchronize, "cuEventSynchronize", (CUevent)) \
+	NEEDED(cuEventElapsedTime, "cuEventElapsedTime", (float *, CUevent, CUevent)) \
+	NEEDED(cuModuleLoadData, "cuModuleLoadData", (CUmodule *, const void *)) \
+	NEEDED(cuModuleUnload, "cuModuleUnload", (CUmodule)) \
+	NEEDED(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *)) \
+	NEEDED(cuLaunchKernel, "cuLaunchKernel", \
+	       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, \
+		void **)) \
 	OPTIONAL(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", \
 		 (void *, CUdeviceptr, size_t, int, unsigned long long)) \
 	OPTIONAL(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \

@@ -185,6 +185,25 @@ bench_server() # [WAY...]: during or killed, or options
 	esac
 }
 
+workflow() # DEVICE ARMS ARGUMENT...: all of so many arms have received by the card alone, and what they computed is right
+{
+	device=$1
+	arms=$2
+	shift 2
+	peerlane bench workflow $options --json --compute "$device" --rounds 1 "$@" $server >result
+	status=$?
+	cat result
+	[ $status = 0 ] && [ "$(grep -c '"verified": *true' result)" = "$arms" ] &&
+		[ "$(grep -c '"route": *"direct"' result)" = "$arms" ] &&
+		[ "$(grep -c '"host_bytes_staged": *0,' result)" = "$arms" ]
+}
+
+workflow_server()
+{
+	wanted=$port
+	attended peerlane bench workflow $options --server --once :$port
+}
+
 # Faults.  Those that pass clean up; a case that fails gets its successor new machines.
 
 # Bytes over all cables: which of two rails carries messages is not known.

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/spawn.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define START_MS 20000
+#define STOP_MS 3000
+#define KEY_BYTES 32
+#define ARGUMENTS_MAX 48
+
+int cli_child_key(struct cli_options *options, char path[32], int *key, struct pl_error *error)
+{
+	uint8_t bytes[KEY_BYTES];
+	char text[2 * KEY_BYTES + 1];
+	int rc = 0;
+
+	*key = -1;
+	if (options->key_file || !options->encrypt)
+		return 0;
+	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+		return cli_fail_errno(error, -errno, "getrandom", NULL);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	*key = memfd_create("peerlane-key", 0);
+	if (*key < 0 || fchmod(*key, S_IRUSR | S_IWUSR) < 0 || write(*key, text, 2 * KEY_BYTES) != 2 * KEY_BYTES)
+		rc = cli_fail_errno(error, -errno, "memfd_create", NULL);
+	explicit_bzero(bytes, sizeof(bytes));
+	explicit_bzero(text, sizeof(text));
+	snprintf(path, 32, "/proc/self/fd/%d", *key);
+	options->key_file = path;
+	return rc;
+}
+
+/* In the child: never returns. */
+static void become(const char *const *given, const struct cli_options *options, int announce, pid_t parent)
+{
+	struct cli_connection_arguments connection;
+	const char *arguments[ARGUMENTS_MAX] = { "peerlane" };
+	char number[16], timeout[32];
+	size_t count = 1;
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* It may have died before that took effect. */
+	if (getppid() != parent)
+		_exit(127);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	snprintf(number, sizeof(number), "%d", announce);
+	snprintf(timeout, sizeof(timeout), "%.9f", (double)options->timeout / 1e9);
+	cli_connection_arguments(options, &connection);
+	while (*given && count < ARGUMENTS_MAX - CLI_ARRAY_SIZE(connection.list) - 5)
+		arguments[count++] = *given++;
+	for (size_t i = 0; i < connection.count; i++)
+		arguments[count++] = connection.list[i];
+	if (options->timeout) {
+		arguments[count++] = "--timeout";
+		arguments[count++] = timeout;
+	}
+	arguments[count++] = "--announce";
+	arguments[count++] = number;
+	execv("/proc/self/exe", (char **)(uintptr_t)arguments);
+	_exit(127);
+}
+
+/* The child's only line. */
+static int read_address(struct cli_child *child, int fd, struct pl_error *error)
+{
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
+	size_t length = 0;
+
+	while (length < sizeof(child->address) - 1) {
+		ssize_t got = 0;
+
+		if (poll(&ready, 1, START_MS) > 0)
+			got = read(fd, child->address + length, sizeof(child->address) - 1 - length);
+		if (got <= 0)
+			break;
+		length += (size_t)got;
+		child->address[length] = '\0';
+		if (child->address[length - 1] == '\n') {
+			child->address[length - 1] = '\0';
+			return 0;
+		}
+	}
+	return cli_fail(error, -ECHILD, "BENCH-SERVER-START", NULL, "see what it printed; --server starts it by hand",
+			"the server process did not start");
+}
+
+int cli_child_start(struct cli_child *child, const char *const *arguments, const struct cli_options *options,
+		    struct pl_error *error)
+{
+	pid_t parent = getpid();
+	int announce[2], rc;
+
+	*child = (struct cli_child){ 0 };
+	if (pipe(announce) < 0)
+		return cli_fail_errno(error, -errno, "pipe", NULL);
+	fflush(NULL);
+	child->pid = fork();
+	if (child->pid == 0) {
+		close(announce[0]);
+		become(arguments, options, announce[1], parent);
+	}
+	close(announce[1]);
+	if (child->pid < 0) {
+		child->pid = 0;
+		rc = cli_fail_errno(error, -errno, "fork", NULL);
+	} else {
+		rc = read_address(child, announce[0], error);
+	}
+	close(announce[0]);
+	if (rc < 0)
+		cli_child_stop(child);
+	return rc;
+}
+
+void cli_child_stop(struct cli_child *child)
+{
+	pid_t ended = 0;
+
+	if (!child->pid)
+		return;
+	for (int waited = 0; ended == 0 && waited < STOP_MS; waited += 5) {
+		ended = waitpid(child->pid, NULL, WNOHANG);
+		if (ended == 0)
+			usleep(5000);
+	}
+	if (ended == 0) {
+		kill(child->pid, SIGKILL);
+		waitpid(child->pid, NULL, 0);
+	}
+	child->pid = 0;
+}
