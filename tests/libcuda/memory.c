@@ -189,6 +189,19 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned fla
 	return context ? make(0, length, KIND_MANAGED, context, context->device, address) : INVALID_CONTEXT;
 }
 
+void *standin_reserve(size_t size)
+{
+	uint8_t *room = mmap(NULL, size + DEVICE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *place = room + (DEVICE_PAGE - (uintptr_t)room % DEVICE_PAGE) % DEVICE_PAGE;
+
+	if (room == MAP_FAILED)
+		return NULL;
+	if (place > room)
+		munmap(room, (size_t)(place - room));
+	munmap(place + size, (size_t)(room + DEVICE_PAGE - place));
+	return place;
+}
+
 /* -- memory mapped from handles --------------------------------------------------------------------- */
 
 API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties, int option)
@@ -202,13 +215,13 @@ API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties,
 API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
 				 uint64_t flags)
 {
-	void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *place = standin_reserve(size);
 
 	(void)alignment;
 	(void)wanted;
 	(void)flags;
 	*address = (uintptr_t)place;
-	return place == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+	return place ? SUCCESS : OUT_OF_MEMORY;
 }
 
 API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
