@@ -223,6 +223,10 @@ GPU = [
          client=with_gpu('address', 'emulated_peer freed $server:$port address kept')),
     Case('GPU memory freed, revocable', 60, server=FAR,
          client=with_gpu('address', 'emulated_peer freed $server:$port address lost', REVOCABLE)),
+    *(Case(f'GPU memory used, {way}', 60, with_gpu(way, f'emulated_gpu {way}', REVOCABLE))
+      for way in ('dmabuf', 'address')),
+    Case('check: a GPU', 30, 'check_gpu'),
+    Case('topo: a GPU', 30, 'topo_gpu'),
     # The founding experiment: received by the card in the GPU's memory, computed there, copied back.
     *over('verbs', *(Case(f'frames through the GPU, {way}', 60, server='workflow_server',
                           client=with_gpu(way, 'workflow cuda 7 --size 64K --frames 10')) for way in ('dmabuf', 'address'))),

@@ -23,7 +23,8 @@ PROGRAMS = {
 BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
 # Those that a build without the verbs fabric does not have.
 BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
-                    'tests/peermem_walk', 'tests/emulated/emulated_peer']
+                    'tests/peermem_walk', 'tests/emulated/emulated_gpu',
+                    'tests/emulated/emulated_peer']
 # Found by LD_LIBRARY_PATH and LD_PRELOAD only: the driver of the emulated GPU, and what soft-RoCE lacks.
 BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so']
 
@@ -123,6 +124,9 @@ def add_verbs(image):
     for path in drivers + settings:
         image.add(path, path)
     image.libraries(drivers[0])
+    # For topology files.
+    for path in glob.glob('/usr/lib/*/libexpat.so.1') + glob.glob('/lib/*/libexpat.so.1'):
+        image.add(path, path)
     # glibc opens it by itself to cancel threads.
     for path in glob.glob('/usr/lib/*/libgcc_s.so.1') + glob.glob('/lib/*/libgcc_s.so.1'):
         image.add(path, path)

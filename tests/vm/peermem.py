@@ -6,7 +6,7 @@ import re
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / 'build/vm'
 MEMORY = FOLDER / 'gpu'
-SIZE = 128 << 20
+SIZE = 256 << 20
 MIB = 1 << 20
 
 

@@ -205,3 +205,51 @@ forgets() # NAME
 	fi
 	grep -q 'unreferenced object' leaks
 }
+
+# What the check says of the GPU and the device, and of each way; with the driver gone, of neither.
+check_gpu()
+{
+	gpu=$(gpu_address) && with_gpu dmabuf '' peerlane check --json >checked
+	grep -A 20 '"routes"' checked
+	for wanted in "\"gpu\": \"$gpu\"" '"gpu_model": "stand-in 0"' '"device": "rxe0"' '"works": "yes"'; do
+		grep -q "$wanted" checked || return
+	done
+	[ "$(row gpu-model)" = OK ] && [ "$(row gpu-dmabuf)" = OK ] && [ "$(row card-dmabuf)" = OK ] || return
+	with_gpu staged '' peerlane check --json >checked
+	grep -q 'takes no dma-bufs (it was asked' checked && [ "$(row card-dmabuf)" != OK ] || return
+	unload_all && peerlane check --json >checked
+	grep -q 'There is no GPU' checked
+}
+
+# Loads the stand-ins, and prints where the GPU is.
+gpu_address()
+{
+	standins open || return
+	for device in /sys/bus/pci/drivers/nvidia/*:*; do
+		echo "${device##*/}"
+	done
+}
+
+# Where the GPU and the card are by the PCI tree, and by a file that knows better.
+topo_gpu()
+{
+	gpu=$(gpu_address) && peerlane topo && peerlane topo --json >found || return
+	card=$(sed -n '/"nics"/,$s/.*"id": "\(.*\)",/\1/p' found | head -n 1)
+	grep -q "\"id\": \"$gpu\"" found && grep -q '"class": "PHB"' found && grep -q '"topology_file": null' found || {
+		cat found
+		return 1
+	}
+	cat >machine.xml <<-END
+		<system version="1"><cpu numaid="0" affinity="1" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+		<pci busid="0000:f0:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+		<pci busid="$gpu" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
+		<gpu dev="0" sm="90" rank="0" gdr="1"/></pci>
+		<pci busid="$card" class="0x020000" link_speed="32.0 GT/s PCIe" link_width="16">
+		<nic><net name="rxe0" dev="0" speed="100000" port="1" guid="0x0" maxconn="100" gdr="1"/></nic></pci>
+		</pci></cpu></system>
+	END
+	export NCCL_TOPO_FILE=$PWD/machine.xml
+	peerlane topo >found && cat found && grep -q 'PIX[*]' found && grep -q "is as $NCCL_TOPO_FILE says" found || return
+	peerlane check >found
+	grep 'best card.*PIX' found
+}
