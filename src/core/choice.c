@@ -23,7 +23,6 @@ static const char *const apart_reasons[PL_APART_END] = {
 	[PL_APART_USER] = SOCKETS "the other process belongs to another user",
 	[PL_APART_NAMESPACE] = SOCKETS "the other process is in another container (process or user namespace)",
 	[PL_APART_SOCKET] = SOCKETS "the other process cannot be reached by a local socket (network namespace)",
-	[PL_APART_DEVICE] = SOCKETS "a GPU is in use, whose memory goes faster so",
 	[PL_APART_CARDS] = DIRECT "verbs, as the RDMA devices of the two ends did not reach each other",
 };
 

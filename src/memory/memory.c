@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
 
-#include "memory/cuda/driver.h"
 #include "memory/memory.h"
 
 /* Asked in this order: a device's memory is also mapped, so host comes last. */
@@ -9,11 +8,6 @@ static const struct pl_memory_ops *const backends[] = {
 	&pl_cuda_memory,
 	&pl_host_memory,
 };
-
-bool pl_memory_devices(void)
-{
-	return cuda_driver_loaded();
-}
 
 int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error)
 {
@@ -92,6 +86,29 @@ int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable)
 {
 	return memory->ops->export_shared ? memory->ops->export_shared(memory, writable) : -ENOTSUP;
+}
+
+int pl_memory_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX])
+{
+	return memory->ops->offer ? memory->ops->offer(memory, offset, length, ticket) : -ENOTSUP;
+}
+
+int pl_memory_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
+		   struct pl_memory *memory, const char **why)
+{
+	const struct pl_memory_ops *ops = pl_memory_staged(beside) ? beside->ops : NULL;
+
+	for (size_t i = 0; !ops && i < PL_ARRAY_SIZE(backends); i++)
+		if (backends[i]->take)
+			ops = backends[i];
+	*why = "local: by way of host memory and a socket, as the two kinds of memory have no other way to each other";
+	return ops && ops->take ? ops->take(ticket, ticket_length, length, own, beside, memory, why) : -ENOTSUP;
+}
+
+int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,
+			  size_t length)
+{
+	return from->ops->copy_across ? from->ops->copy_across(to, to_offset, from, from_offset, length) : -ENOTSUP;
 }
 
 int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,

@@ -10,8 +10,6 @@
 extern const struct pl_memory_ops pl_host_memory;
 extern const struct pl_memory_ops pl_cuda_memory;
 
-/* Whether this process has loaded the driver of devices that have memory of their own. */
-bool pl_memory_devices(void);
 /* Finds out what kind of memory it is, and attaches it. */
 int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error);
 /* Allocates memory of a kind: "host", "cuda:1". */
@@ -29,6 +27,12 @@ static inline bool pl_memory_staged(const struct pl_memory *memory)
 int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable);
+int pl_memory_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX]);
+/* Finds the kind of memory that the ticket is for: `beside`'s, or, if that is the processor's, a device's. */
+int pl_memory_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
+		   struct pl_memory *memory, const char **why);
+int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,
+			  size_t length);
 int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
 		     uint64_t *old);
 int pl_memory_flush(struct pl_memory *memory);

@@ -146,22 +146,48 @@ static struct device *device_of(struct pl_copier *copier, const struct pl_memory
 	return device;
 }
 
-void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
-		     struct pl_slot *slot, size_t length, bool into)
+static void begun(struct pl_copier *copier, struct device *device, struct pl_copy *copy, bool into)
 {
-	struct device *device = slot->pinned ? device_of(copier, memory) : NULL;
-
-	if (!device) {
-		copy->done(copy, into ? pl_memory_copy_in(memory, offset, slot->bytes, length)
-				      : pl_memory_copy_out(memory, offset, slot->bytes, length));
-		return;
-	}
-	if (device->ops->queue_begin(device->queue, memory, offset, slot->bytes, length, into, &copy->ticket) < 0) {
-		copy->done(copy, -EFAULT);
-		return;
-	}
 	copy->number = ++copier->begun;
 	pl_list_append(&device->copies[into], &copy->link);
 	copier->under_way++;
 	pl_engine_polling(copier->engine, true);
+}
+
+void pl_copier_host(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset, void *host,
+		    size_t length, bool into)
+{
+	struct device *device = device_of(copier, memory);
+
+	if (!device)
+		copy->done(copy, into ? pl_memory_copy_in(memory, offset, host, length)
+				      : pl_memory_copy_out(memory, offset, host, length));
+	else if (device->ops->queue_begin(device->queue, memory, offset, host, length, into, &copy->ticket) < 0)
+		copy->done(copy, -EFAULT);
+	else
+		begun(copier, device, copy, into);
+}
+
+void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across)
+{
+	struct device *device = device_of(copier, across->into ? across->to : across->from);
+
+	if (!device || !device->ops->queue_across)
+		copy->done(copy, pl_memory_copy_across(across->to, across->to_offset, across->from, across->from_offset,
+						       across->length));
+	else if (device->ops->queue_across(device->queue, across->to, across->to_offset, across->from,
+					   across->from_offset, across->length, across->into, &copy->ticket) < 0)
+		copy->done(copy, -EFAULT);
+	else
+		begun(copier, device, copy, across->into);
+}
+
+void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
+		     struct pl_slot *slot, size_t length, bool into)
+{
+	if (slot->pinned)
+		pl_copier_host(copier, copy, memory, offset, slot->bytes, length, into);
+	else
+		copy->done(copy, into ? pl_memory_copy_in(memory, offset, slot->bytes, length)
+				      : pl_memory_copy_out(memory, offset, slot->bytes, length));
 }

@@ -57,6 +57,15 @@ void pl_copier_close(struct pl_copier *copier);
  */
 void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
 		     struct pl_slot *slot, size_t length, bool into);
+/* The same with locked memory of anybody's, and between two ranges of the device's; done() is called later, or now. */
+void pl_copier_host(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset, void *host,
+		    size_t length, bool into);
+struct pl_across {
+	struct pl_memory *to, *from;
+	size_t to_offset, from_offset, length;
+	bool into; /* `to` is the device's own, else `from` */
+};
+void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across);
 /* Waits for all copies that began before, the calls of `done` included. Under the engine's lock. */
 void pl_copier_drain(struct pl_copier *copier);
 /* Waits for the oldest copy in one direction. */

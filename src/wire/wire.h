@@ -55,7 +55,7 @@ void pl_put_string(struct pl_writer *writer, const char *from);
 #define PL_FABRICS_MAX 4
 #define PL_FABRIC_NAME_MAX 16 /* with its NUL */
 #define PL_FABRIC_BLOB_MAX 256
-#define PL_KEY_BLOB_MAX 64
+#define PL_KEY_BLOB_MAX 160
 
 enum pl_control_type {
 	PL_CONTROL_HELLO = 1, /* both ways, first */

@@ -11,7 +11,7 @@
 pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
 bool standin_initialized;
 
-static struct context primary[DEVICES] = { { 0, true, 0 }, { 1, true, 0 } };
+static struct context primary[DEVICES] = { { 0, true, 0, 0 }, { 1, true, 0, 0 } };
 static __thread struct context *stack[STACK_MAX];
 static __thread unsigned depth;
 
@@ -194,6 +194,33 @@ API CUresult cuDevicePrimaryCtxRelease_v2(int device)
 	return result;
 }
 
+API CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+	if (device < 0 || device >= DEVICES)
+		return INVALID_DEVICE;
+	pthread_mutex_lock(&standin_lock);
+	*flags = 0;
+	*active = primary[device].references > 0;
+	pthread_mutex_unlock(&standin_lock);
+	return SUCCESS;
+}
+
+API CUresult cuCtxEnablePeerAccess(struct context *there, unsigned flags)
+{
+	struct context *here = standin_current();
+	CUresult result = INVALID_VALUE;
+
+	if (!here || !there)
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&standin_lock);
+	if (!flags && here->device != there->device && there->references) {
+		result = here->reaches & 1u << there->device ? PEER_ACCESS_ALREADY_ENABLED : SUCCESS;
+		here->reaches |= 1u << there->device;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
 API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, int device)
 {
 	struct context *made = calloc(1, sizeof(*made));
@@ -201,7 +228,7 @@ API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, int device
 	(void)flags;
 	if (!made)
 		return OUT_OF_MEMORY;
-	*made = (struct context){ device, false, 1 };
+	*made = (struct context){ device, false, 1, 0 };
 	*context = made;
 	if (depth < STACK_MAX)
 		stack[depth++] = made;

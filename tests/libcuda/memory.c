@@ -11,7 +11,7 @@
 #define DEVICE_TYPE 2
 
 /* The driver places small allocations next to each other; so do these, but each in pages of its own. */
-static struct allocation *allocations;
+struct allocation *standin_allocations;
 static uint64_t last_id;
 
 struct registration {
@@ -30,7 +30,7 @@ struct handle {
 
 static struct allocation *holding(CUdeviceptr address)
 {
-	for (struct allocation *at = allocations; at; at = at->next)
+	for (struct allocation *at = standin_allocations; at; at = at->next)
 		if (address >= at->address && address - at->address < at->length)
 			return at;
 	return NULL;
@@ -64,6 +64,44 @@ bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
 	return true;
 }
 
+bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length)
+{
+	while (length) {
+		const struct allocation *source = holding(from);
+		size_t part;
+
+		if (!source)
+			return false;
+		part = source->length - (from - source->address) < length ? source->length - (from - source->address)
+									  : length;
+		if (!standin_transfer(to, source->bytes + (from - source->address), part, true))
+			return false;
+		to += part;
+		from += part;
+		length -= part;
+	}
+	return true;
+}
+
+void standin_add(struct allocation *made)
+{
+	made->id = ++last_id;
+	made->next = standin_allocations;
+	standin_allocations = made;
+}
+
+struct allocation *standin_remove(CUdeviceptr address)
+{
+	struct allocation **at = &standin_allocations, *gone;
+
+	while (*at && (*at)->address != address)
+		at = &(*at)->next;
+	gone = *at;
+	if (gone)
+		*at = gone->next;
+	return gone;
+}
+
 /* At an address that is reserved already, or 0. */
 static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct context *context, int device,
 		     CUdeviceptr *address)
@@ -86,25 +124,22 @@ static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct c
 	}
 	memset(made->bytes, 0xa5, length);
 	pthread_mutex_lock(&standin_lock);
-	made->id = ++last_id;
-	made->next = allocations;
-	allocations = made;
-	pthread_mutex_unlock(&standin_lock);
+	standin_add(made);
 	*address = made->address;
+	pthread_mutex_unlock(&standin_lock);
 	return SUCCESS;
 }
 
 /* Takes it out of what is known; its addresses are given back unless they were reserved apart. */
 static CUresult forget(CUdeviceptr address, bool kept)
 {
-	struct allocation **at = &allocations, *gone;
+	struct allocation *gone = NULL;
+	const struct allocation *of;
 
 	pthread_mutex_lock(&standin_lock);
-	while (*at && (*at)->address != address)
-		at = &(*at)->next;
-	gone = *at;
-	if (gone)
-		*at = gone->next;
+	of = holding(address);
+	if (of && of->kind != KIND_OPENED)
+		gone = standin_remove(address);
 	pthread_mutex_unlock(&standin_lock);
 	if (!gone)
 		return INVALID_VALUE;

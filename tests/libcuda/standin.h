@@ -29,18 +29,21 @@ enum {
 	INVALID_DEVICE = 101,
 	INVALID_CONTEXT = 201,
 	NOT_READY = 600,
+	PEER_ACCESS_UNSUPPORTED = 217,
 	ILLEGAL_ADDRESS = 700,
+	PEER_ACCESS_ALREADY_ENABLED = 704,
 	ALREADY_REGISTERED = 712,
 	NOT_REGISTERED = 713,
 	NOT_SUPPORTED = 801,
 };
 
-enum kind { KIND_ALLOC, KIND_POOL, KIND_MAPPED, KIND_MANAGED };
+enum kind { KIND_ALLOC, KIND_POOL, KIND_MAPPED, KIND_MANAGED, KIND_OPENED };
 
 struct context {
 	int device;
 	bool primary;
 	unsigned references; /* primary: retained; otherwise 1 until destroyed */
+	unsigned reaches;    /* other devices, a bit each */
 };
 
 struct allocation {
@@ -54,6 +57,8 @@ struct allocation {
 	enum kind kind;
 	int device;
 	struct context *context; /* NULL: of none */
+	unsigned openings;       /* of memory of another process */
+	uint64_t owner, there;   /* whose, and its number there */
 };
 
 /* One lock for all that is not a stream's. */
@@ -69,6 +74,8 @@ API size_t standin_pinned(void);
 API unsigned standin_depth(void);
 /* Bytes that were copied between the host and devices so far. */
 API size_t standin_copied(void);
+/* Memory of other processes that is open now. */
+API size_t standin_opened(void);
 
 /* The result that a call is to fail with now, or 0. */
 CUresult standin_failure(const char *call);
@@ -77,6 +84,10 @@ struct context *standin_current(void);
 void standin_forget_events(struct context *context);
 
 /* Under the lock. (memory.c) */
+void standin_add(struct allocation *made);
+struct allocation *standin_remove(CUdeviceptr address);
+bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length);
+extern struct allocation *standin_allocations;
 struct allocation *standin_find(CUdeviceptr address, size_t length);
 /* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);

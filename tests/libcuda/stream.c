@@ -15,10 +15,10 @@ struct event {
 
 struct job {
 	struct job *next;
-	CUdeviceptr device;
+	CUdeviceptr device, from;
 	void *host;
 	size_t length;
-	bool into, set;
+	bool into, set, across;
 	uint8_t value;
 	struct event *event;
 	uint64_t record;
@@ -74,8 +74,12 @@ static CUresult perform(const struct job *job)
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	good = job->set ? set(job->device, job->value, job->length)
-			: standin_transfer(job->device, job->host, job->length, job->into);
+	if (job->across)
+		good = standin_across(job->device, job->from, job->length);
+	else if (job->set)
+		good = set(job->device, job->value, job->length);
+	else
+		good = standin_transfer(job->device, job->host, job->length, job->into);
 	pthread_mutex_unlock(&standin_lock);
 	return good ? SUCCESS : ILLEGAL_ADDRESS;
 }
@@ -215,6 +219,39 @@ API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t lengt
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, struct stream *stream)
 {
 	return begin_copy(from, to, length, false, stream);
+}
+
+static CUresult begin_across(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
+{
+	CUresult result = standin_failure("across");
+	bool known;
+
+	if (result)
+		return result;
+	pthread_mutex_lock(&standin_lock);
+	known = standin_find(to, 1) && standin_find(to + length - 1, 1) && standin_find(from, 1) &&
+		standin_find(from + length - 1, 1);
+	pthread_mutex_unlock(&standin_lock);
+	if (!known || !length)
+		return INVALID_VALUE;
+	return add(stream, (struct job){ .device = to, .from = from, .length = length, .across = true });
+}
+
+API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
+{
+	return standin_current() ? begin_across(to, from, length, stream) : INVALID_CONTEXT;
+}
+
+/* The contexts that are named must be there; the driver, too, looks the memory up itself. */
+API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *there, CUdeviceptr from, struct context *here,
+			       size_t length, struct stream *stream)
+{
+	bool good;
+
+	pthread_mutex_lock(&standin_lock);
+	good = there && there->references && here && here->references;
+	pthread_mutex_unlock(&standin_lock);
+	return good && standin_current() ? begin_across(to, from, length, stream) : INVALID_CONTEXT;
 }
 
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length, struct stream *stream)

@@ -14,6 +14,7 @@ enum command_type {
 	COMMAND_RECEIVE,
 	COMMAND_WAIT,
 	COMMAND_WRITE,
+	COMMAND_REWRITE,
 	COMMAND_STOP
 };
 
@@ -78,6 +79,8 @@ static int64_t obey(struct served *served, const struct command *command)
 		check_ok(pl_write(served->peer, served->remote, 0, region, 0, command->first, NULL, operation, &error),
 			 &error);
 		return 0;
+	case COMMAND_REWRITE:
+		return pl_write(served->peer, served->remote, 0, region, 0, command->first, NULL, operation, &error);
 	case COMMAND_STOP:
 		return 0;
 	}
@@ -200,4 +203,9 @@ void agent_write(struct agent *agent, const uint8_t *token, size_t token_length,
 
 	memcpy(command.token, token, token_length);
 	order(agent, &command);
+}
+
+void agent_rewrite(struct agent *agent, uint64_t length)
+{
+	check_number(order(agent, &(struct command){ .type = COMMAND_REWRITE, .first = length }), 0);
 }

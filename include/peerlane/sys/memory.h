@@ -10,6 +10,9 @@
 
 #include <peerlane/peerlane.h>
 
+/** Bytes that a ticket of offer() has at most. */
+#define PL_MEMORY_TICKET_MAX 120
+
 /** A queue of copies, of the backend's. */
 struct pl_copy_queue;
 
@@ -66,6 +69,29 @@ struct pl_memory_ops {
 	int (*queue_begin)(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host,
 			   size_t length, bool into, uint64_t *ticket);
 	int (*queue_done)(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+
+	/**
+	 * Copies between two ranges of this kind, synchronously, and in a queue of the one's device, in the order of
+	 * copies into it or out of it.  One of the two may be memory that take() made.  Default: -ENOTSUP.
+	 */
+	int (*copy_across)(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,
+			   size_t length);
+	int (*queue_across)(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
+			    size_t from_offset, size_t length, bool into, uint64_t *ticket);
+
+	/**
+	 * What another process of this host needs so that its device reaches the range: its length, written into
+	 * `ticket`.  Default: -ENOTSUP.
+	 */
+	int (*offer)(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX]);
+
+	/**
+	 * The range of `length` bytes behind a ticket, any bytes, for copies with `beside`: memory of this kind, or
+	 * memory that the processor reaches.  `own`: the ticket is of this process.  release() undoes it.  Not 0:
+	 * it is not reached, and *why (static storage) says why, as a receipt does.
+	 */
+	int (*take)(const uint8_t *ticket, size_t ticket_length, size_t length, bool own,
+		    const struct pl_memory *beside, struct pl_memory *memory, const char **why);
 
 	/**
 	 * Adds to, or compares and swaps, a word without host_pointer(), atomically with respect to other calls.

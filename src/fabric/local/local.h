@@ -7,13 +7,9 @@
  * - mapped: the region was allocated by the library and granted as a whole.  Its owner sends a descriptor of
  *   it, which is mapped here; operations are copies and the processor's atomic instructions.
  * - process_vm: any other host memory; the kernel copies, by process_vm_readv(2) and process_vm_writev(2).
- * - socket: what neither reaches goes through data sockets, by the code of the tcp fabric, as do messages.
- *
- * A further way, such as memory of a GPU (CUDA IPC for what cuMemAlloc gave, a descriptor of
- * cuMemExportToShareableHandle for VMM), is: a bit in local_key.ways, with what the importer needs to open it
- * sent as a record or within the key (local_export_key(), which asks key->memory->ops); a case in
- * local_way_find() that opens it; and a struct local_way whose move() starts the device's copy and waits for
- * it.  Gates, expiry, cancellation and the work list are the same for all ways.
+ * - device: memory of a GPU, which a GPU of this process reaches by what is in the key (CUDA IPC); it copies.
+ * - socket: what none of these reaches goes through data sockets, by the code of the tcp fabric, as do messages.
+ * Memory of a GPU at this end can be copied to and from what is mapped, and what a GPU reaches (device.c).
  *
  * What keeps a peer from the memory when a grant ends is a gate: a word for each key, in memory that its
  * owner shares with the peer.  Who copies holds the gate while it copies a chunk; the owner shuts it and
@@ -63,6 +59,7 @@ struct local_move {
 };
 
 struct local_access;
+struct local_device;
 
 struct local_way {
 	const char *reason;
@@ -80,6 +77,7 @@ struct local_access {
 	struct local_gate *gate;
 	uint32_t number;
 	uint64_t expires;
+	struct local_device *device; /* of local_device_way */
 };
 
 /* A descriptor that came and was mapped, until the import that it is for is known. */
@@ -109,12 +107,25 @@ struct local_state {
 	bool moving; /* the movers are there */
 };
 
+/* Copies of one operation that a device does at a time, so that it always has one to go on with. */
+#define LOCAL_COPIES 2
+
+/* A chunk that a device copies. */
+struct local_copy {
+	struct pl_copy copy;
+	struct pl_operation *operation;
+	struct local_access *access; /* whose gate is held; NULL: it is not under way */
+};
+
 /* What is left of an operation; in operation->fabric. */
 struct local_work {
 	struct pl_list link;
 	struct local_endpoint *endpoint;
 	unsigned segment;
 	uint64_t done;
+	struct local_copy copies[LOCAL_COPIES]; /* of a large one that a device does */
+	unsigned under_way;                     /* of these */
+	bool beginning;
 };
 _Static_assert(sizeof(struct local_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
@@ -182,10 +193,26 @@ void local_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
 
 /* move.c */
 extern const struct local_way local_mapped_way, local_process_way, local_socket_way, local_denied_way;
+/* Holds the gate, if the remote region may be used.  0, or a failure. */
+int local_enter(const struct local_access *access, struct pl_error *error);
+/* The error of a copy that failed with that code. */
+int local_move_fail(struct pl_error *error, int code, bool write);
 /* Copies a chunk.  0, or a failure: a negative errno, and the error. */
 int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error);
 /* -EAGAIN: not this way. */
 int local_atomic(const struct local_access *access, struct pl_operation *operation, struct pl_error *error);
+
+/* device.c: memory of GPUs, at either end */
+extern const struct local_way local_device_way;
+/* Of a key's ticket, for a remote region of that length.  NULL: no memory. */
+struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key, uint64_t length);
+void local_device_free(struct local_device *device);
+/* Whether a device takes part in a segment's copy, and why it goes as it goes. */
+bool local_device_takes_part(const struct pl_segment *segment);
+/* Whether a remote region is reached from that memory; if not, or if a device does it, *reason says why. */
+bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
+/* Does a large operation, in chunks, of which some are under way.  Home. */
+void local_device_post(struct local_endpoint *endpoint, struct pl_operation *operation);
 
 /* work.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);

@@ -79,14 +79,14 @@ static int refuse(struct pl_error *error, enum pl_wire_status status)
 	return pl_wire_fail(error, status, "transfer", NULL);
 }
 
-static int enter(const struct local_access *access, struct pl_error *error)
+int local_enter(const struct local_access *access, struct pl_error *error)
 {
 	if (access->expires && pl_wall_clock() >= access->expires)
 		return refuse(error, PL_WIRE_EXPIRED);
 	return local_gate_enter(access->gate, access->number) ? 0 : refuse(error, PL_WIRE_UNKNOWN_KEY);
 }
 
-static int describe(struct pl_error *error, int code, bool write)
+int local_move_fail(struct pl_error *error, int code, bool write)
 {
 	if (code == -EFAULT)
 		return pl_fail(error, code, write ? "MEMORY-UNREADABLE" : "MEMORY-UNWRITABLE", "transfer", NULL,
@@ -103,14 +103,14 @@ static int describe(struct pl_error *error, int code, bool write)
 
 int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error)
 {
-	int rc = enter(access, error);
+	int rc = local_enter(access, error);
 
 	if (rc < 0)
 		return rc;
 	if (move->length)
 		rc = access->way->move(access, move);
 	local_gate_leave(access->gate);
-	return rc < 0 ? describe(error, rc, move->write) : 0;
+	return rc < 0 ? local_move_fail(error, rc, move->write) : 0;
 }
 
 int local_atomic(const struct local_access *access, struct pl_operation *operation, struct pl_error *error)
@@ -124,7 +124,7 @@ int local_atomic(const struct local_access *access, struct pl_operation *operati
 	word = (uint64_t *)(void *)(access->base + operation->segments->remote_offset);
 	if ((uintptr_t)word % sizeof(*word))
 		return refuse(error, PL_WIRE_MISALIGNED);
-	rc = enter(access, error);
+	rc = local_enter(access, error);
 	if (rc < 0)
 		return rc;
 	if (operation->receipt.kind == PL_KIND_FETCH_ADD) {

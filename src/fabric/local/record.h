@@ -3,13 +3,16 @@
 #ifndef PL_LOCAL_RECORD_H
 #define PL_LOCAL_RECORD_H
 
+#include <peerlane/sys/memory.h>
+
 #include "wire/wire.h"
 
 #define LOCAL_NAME 16
-#define LOCAL_VERSION 1
+#define LOCAL_VERSION 2
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
 #define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 zero, u64 key, u64 size, u64 zero */
-#define LOCAL_KEY 37        /* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 zero */
+#define LOCAL_KEY \
+	37 /* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of a ticket that follow */
 
 /* Where an end listens, and where it lives: inode numbers of its namespaces. */
 struct local_invitation {
@@ -37,8 +40,10 @@ void local_record_encode(const struct local_record *record, uint8_t buffer[LOCAL
 int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record *record);
 
 /* Bits of local_key.ways; unknown ones are ignored. */
-#define LOCAL_WAY_MAPPED 1u  /* a record with the memory's descriptor was sent before the key */
-#define LOCAL_WAY_PROCESS 2u /* the address is one for process_vm_readv(2) */
+#define LOCAL_WAY_STAGED 1u  /* sockets do not reach the memory; in keys of the tcp fabric this bit says so, too */
+#define LOCAL_WAY_MAPPED 2u  /* a record with the memory's descriptor was sent before the key */
+#define LOCAL_WAY_PROCESS 4u /* the address is one for process_vm_readv(2) */
+#define LOCAL_WAY_DEVICE 8u  /* the ticket is for memory of a device */
 
 struct local_key {
 	uint64_t id; /* as the keys of all fabrics begin */
@@ -46,6 +51,8 @@ struct local_key {
 	uint32_t gate, number; /* number 0: there is none, only the sockets may be used */
 	uint64_t address;      /* of the first byte, in its owner */
 	uint64_t expires;      /* CLOCK_REALTIME, 0 never */
+	uint32_t ticket_length;
+	uint8_t ticket[PL_MEMORY_TICKET_MAX];
 };
 
 int local_key_encode(const struct local_key *key, uint8_t buffer[PL_KEY_BLOB_MAX]);

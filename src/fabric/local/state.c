@@ -184,12 +184,6 @@ int local_serves(struct pl_peer *peer, struct pl_error *error)
 	if (!may_be_here(peer))
 		return pl_fail(error, -EHOSTUNREACH, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO,
 			       "the peer is not on this host");
-	/* What the processor cannot copy takes one socket here, and several over tcp. */
-	if (peer->context->fabric_count > 1 && pl_memory_devices()) {
-		peer->apart = PL_APART_DEVICE;
-		return pl_fail(error, -ENOTSUP, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO,
-			       "this process uses a GPU, whose memory goes faster by sockets");
-	}
 	return local_state_get(peer->context, error) ? 0 : -ENOMEM;
 }
 

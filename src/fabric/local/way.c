@@ -29,22 +29,35 @@ static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *ke
 	return rc == 0;
 }
 
+/* A device's memory: what the peer's device needs. */
+static unsigned offer(const struct pl_key *key, struct local_key *there)
+{
+	int length = pl_memory_offer(key->memory, key->offset, key->length, there->ticket);
+
+	if (length < 0)
+		return 0;
+	there->ticket_length = (uint32_t)length;
+	return LOCAL_WAY_DEVICE;
+}
+
 int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
 	struct local_key there = { .id = key->id, .gate = (uint32_t)key->id, .expires = key->expires };
 	const void *address = pl_memory_host_pointer(key->memory, key->offset);
+	unsigned ways = 0;
 
-	if (there.gate < LOCAL_GATES && address && endpoint->own) {
+	if (there.gate < LOCAL_GATES && endpoint->own) {
 		there.number = (uint32_t)(key->id >> 32) | 1;
 		there.address = (uintptr_t)address;
-		there.ways = LOCAL_WAY_PROCESS;
-		if (grant && send_memory(endpoint, key))
-			there.ways |= LOCAL_WAY_MAPPED;
-		if (local_gate_open(endpoint->own, key, there.number) < 0)
-			there.ways = 0;
+		ways = address ? LOCAL_WAY_PROCESS : offer(key, &there);
+		if (address && grant && send_memory(endpoint, key))
+			ways |= LOCAL_WAY_MAPPED;
+		if (!ways || local_gate_open(endpoint->own, key, there.number) < 0)
+			ways = there.number = 0;
 	}
+	there.ways = (uint8_t)(ways | (address ? 0 : LOCAL_WAY_STAGED));
 	return local_key_encode(&there, blob);
 }
 
@@ -56,6 +69,7 @@ static void forget(struct pl_remote *remote)
 
 	if (access->mapping)
 		munmap(access->mapping, access->mapped);
+	local_device_free(access->device);
 	pl_free(&remote->context->allocator, access);
 }
 
@@ -122,6 +136,10 @@ static void find_way(struct local_endpoint *endpoint, const struct pl_remote *re
 		access->way = &local_process_way;
 	} else if (key.ways & LOCAL_WAY_PROCESS) {
 		access->way = &local_denied_way;
+	} else if (key.ways & LOCAL_WAY_DEVICE) {
+		access->device = local_device_new(endpoint, &key, remote->length);
+		if (access->device)
+			access->way = &local_device_way;
 	}
 }
 

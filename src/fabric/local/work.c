@@ -48,13 +48,15 @@ static int move(const struct pl_operation *operation, const struct pl_segment *s
 	return local_move(segment->remote->way, &request, error);
 }
 
-/* Whether the processor reaches both ends of a segment. */
-static bool reaches(const struct pl_segment *segment)
+/* Whether this end's processor, or a GPU, reaches both ends of a segment.  Why it goes as it goes. */
+static bool reaches(const struct pl_segment *segment, const char **reason)
 {
 	const struct local_access *access = segment->remote->way;
 
-	return access && access->way->move &&
-	       (!segment->region || pl_memory_host_pointer(&segment->region->memory, segment->offset));
+	*reason = access ? access->way->reason : local_socket_way.reason;
+	if (!access || !access->way->move)
+		return false;
+	return !local_device_takes_part(segment) || local_device_reaches(access, &segment->region->memory, reason);
 }
 
 /* -- at once -------------------------------------------------------------------------------------- */
@@ -66,9 +68,8 @@ bool local_immediate(struct pl_endpoint *base, struct pl_operation *operation)
 
 	(void)base;
 	/* Failures are left to post(), which finds them again. */
-	if (!reaches(segment) || segment->length > LOCAL_NOW)
+	if (segment->length > LOCAL_NOW || !reaches(segment, &operation->way))
 		return false;
-	operation->way = ((const struct local_access *)segment->remote->way)->way->reason;
 	if (!moves(operation))
 		return local_atomic(segment->remote->way, operation, &error) == 0;
 	return move(operation, segment, 0, segment->length, &error) == 0;
@@ -243,10 +244,9 @@ void local_work_sweep(struct local_endpoint *endpoint)
 
 /* -- posting -------------------------------------------------------------------------------------- */
 
-/* Whether all of the operation is for the processor of this end; says why in operation->way. */
+/* Whether all of the operation is for this end's processor or a GPU; says why in operation->way. */
 static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
-	const struct local_access *access = NULL;
 	bool ours = true;
 
 	for (unsigned i = 0; ours && i < operation->segment_count; i++) {
@@ -255,11 +255,17 @@ static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operat
 		/* The source of a large message: nobody but this operation knows it. */
 		if (!segment->remote->way && pl_list_empty(&segment->remote->link))
 			local_imported(&endpoint->base, segment->remote);
-		access = segment->remote->way;
-		ours = reaches(segment);
+		ours = reaches(segment, &operation->way);
 	}
-	operation->way = ours || (access && !access->way->move) ? access->way->reason : local_socket_way.reason;
 	return ours;
+}
+
+static bool is_for_device(const struct pl_operation *operation)
+{
+	for (unsigned i = 0; i < operation->segment_count; i++)
+		if (!local_device_takes_part(&operation->segments[i]))
+			return false;
+	return true;
 }
 
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
@@ -283,6 +289,8 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 		pl_operation_part_done(operation);
 	} else if (operation->total <= LOCAL_NOW) {
 		do_now(operation);
+	} else if (is_for_device(operation)) {
+		local_device_post(endpoint, operation);
 	} else {
 		enlist(endpoint, operation);
 	}

@@ -56,6 +56,20 @@ void tcp_serve_written(struct tcp_lane *lane)
 	tcp_received(lane, lane->refusal);
 }
 
+/* Of a large send, which may have been meant to go otherwise.  False if its bytes must not be staged. */
+static bool note_staging(const struct pl_key *key, uint32_t length)
+{
+	struct pl_operation *send = key->operation;
+
+	if (!send)
+		return true;
+	pl_operation_staged(send, length, pl_tcp_fabric.staging_reason);
+	if (!(send->attributes.flags & PL_REQUIRE_DIRECT))
+		return true;
+	pl_operation_not_direct(send, pl_tcp_fabric.staging_reason);
+	return false;
+}
+
 int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 {
 	struct pl_frame answer = { .type = PL_FRAME_DATA, .cookie = frame->cookie, .length = frame->length };
@@ -71,6 +85,10 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, status);
 	memory = key->memory;
 	if (pl_memory_staged(memory) && frame->length > PL_SLOT_SIZE) {
+		pl_key_release(peer_of(lane), key);
+		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
+	}
+	if (pl_memory_staged(memory) && !note_staging(key, frame->length)) {
 		pl_key_release(peer_of(lane), key);
 		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
 	}

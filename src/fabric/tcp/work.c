@@ -67,9 +67,10 @@ static bool note_staging(struct pl_operation *operation)
 		const struct pl_segment *segment = &operation->segments[i];
 
 		if (segment->region && pl_memory_staged(&segment->region->memory))
-			pl_operation_staged(operation, segment->length, pl_tcp_fabric.staging_reason);
+			pl_operation_staged(operation, segment->length,
+					    operation->way ? operation->way : pl_tcp_fabric.staging_reason);
 		else if (staged_by_peer(segment->remote))
-			pl_operation_staged(operation, segment->length, staged_there);
+			pl_operation_staged(operation, segment->length, operation->way ? operation->way : staged_there);
 	}
 	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT) || !atomic_load(&operation->staged))
 		return true;

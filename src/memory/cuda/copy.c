@@ -39,6 +39,34 @@ static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, si
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
+/* In the context of one of the two: it reaches the other's memory, or the driver knows a way between the GPUs. */
+static CUresult begin_across(const struct cuda_place *place, struct pl_memory *to, size_t to_offset,
+			     struct pl_memory *from, size_t from_offset, size_t length, CUstream stream)
+{
+	const struct cuda_driver *driver = place->driver;
+	CUcontext there = cuda_memory_of(to)->place->context, here = cuda_memory_of(from)->place->context;
+
+	if (there == here)
+		return driver->cuMemcpyDtoDAsync(cuda_address(to, to_offset), cuda_address(from, from_offset), length,
+						 stream);
+	return driver->cuMemcpyPeerAsync(cuda_address(to, to_offset), there, cuda_address(from, from_offset), here,
+					 length, stream);
+}
+
+int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length)
+{
+	const struct cuda_place *place = cuda_memory_of(from)->place;
+	CUresult result = cuda_enter(place);
+
+	if (result != CUDA_SUCCESS)
+		return -EFAULT;
+	result = begin_across(place, to, to_offset, from, from_offset, length, place->stream);
+	if (result == CUDA_SUCCESS)
+		result = place->driver->cuStreamSynchronize(place->stream);
+	cuda_leave(place);
+	return result == CUDA_SUCCESS ? 0 : -EFAULT;
+}
+
 int cuda_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
 {
 	return copy_and_wait(memory, offset, (void *)from, length, true);
@@ -107,30 +135,56 @@ void cuda_queue_close(struct pl_copy_queue *queue)
 	free(queue);
 }
 
-int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
-		     bool into, uint64_t *ticket)
+/* A copy of a queue's, before it is begun: room for its event, and the context. */
+static int queue_enter(struct pl_copy_queue *queue, bool into)
 {
-	const struct cuda_driver *driver = queue->place->driver;
 	struct direction *direction = &queue->directions[into];
-	CUdeviceptr device = cuda_address(memory, offset);
-	CUresult result;
 
 	if (direction->begun - direction->done >= DEPTH && cuda_queue_done(queue, into, direction->done + 1, true) < 0)
 		return -EFAULT;
-	result = cuda_enter(queue->place);
-	if (result != CUDA_SUCCESS)
-		return -EFAULT;
-	if (into)
-		result = driver->cuMemcpyHtoDAsync(device, host, length, direction->stream);
-	else
-		result = driver->cuMemcpyDtoHAsync(host, device, length, direction->stream);
+	return cuda_enter(queue->place) == CUDA_SUCCESS ? 0 : -EFAULT;
+}
+
+static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, uint64_t *ticket)
+{
+	struct direction *direction = &queue->directions[into];
+
 	if (result == CUDA_SUCCESS)
-		result = driver->cuEventRecord(direction->events[(direction->begun + 1) % DEPTH], direction->stream);
+		result = queue->place->driver->cuEventRecord(direction->events[(direction->begun + 1) % DEPTH],
+							     direction->stream);
 	cuda_leave(queue->place);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	*ticket = ++direction->begun;
 	return 0;
+}
+
+int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
+		     bool into, uint64_t *ticket)
+{
+	const struct cuda_driver *driver = queue->place->driver;
+	CUstream stream = queue->directions[into].stream;
+	CUdeviceptr device = cuda_address(memory, offset);
+	CUresult result;
+
+	if (queue_enter(queue, into) < 0)
+		return -EFAULT;
+	if (into)
+		result = driver->cuMemcpyHtoDAsync(device, host, length, stream);
+	else
+		result = driver->cuMemcpyDtoHAsync(host, device, length, stream);
+	return queue_leave(queue, into, result, ticket);
+}
+
+int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
+		      size_t from_offset, size_t length, bool into, uint64_t *ticket)
+{
+	if (queue_enter(queue, into) < 0)
+		return -EFAULT;
+	return queue_leave(
+		queue, into,
+		begin_across(queue->place, to, to_offset, from, from_offset, length, queue->directions[into].stream),
+		ticket);
 }
 
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait)

@@ -48,9 +48,12 @@ int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, 
 /* The allocation's number, which no other allocation of the process ever has; 0 if there is none any more. */
 uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
 
+struct cuda_opening;
+
 struct cuda_memory {
 	struct cuda_place *place;
 	struct cuda_pointer pointer;
+	struct cuda_opening *opening; /* memory of another process; NULL: of this one */
 };
 
 static inline struct cuda_memory *cuda_memory_of(const struct pl_memory *memory)
@@ -63,7 +66,13 @@ static inline CUdeviceptr cuda_address(const struct pl_memory *memory, size_t of
 	return (CUdeviceptr)(uintptr_t)memory->address + offset;
 }
 
+/* Of the GPU with that PCI address, or else any, that this process uses already; NULL: it uses none. */
+struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char *pci);
+
 /* copy.c */
+int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length);
+int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
+		      size_t from_offset, size_t length, bool into, uint64_t *ticket);
 int cuda_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 int cuda_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
 int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **queue, struct pl_error *error);
@@ -71,6 +80,12 @@ void cuda_queue_close(struct pl_copy_queue *queue);
 int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
 		     bool into, uint64_t *ticket);
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+
+/* share.c */
+int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX]);
+int cuda_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
+	      struct pl_memory *memory, const char **why);
+void cuda_opening_put(struct cuda_opening *opening);
 
 /* export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);

@@ -16,6 +16,10 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef uint64_t CUdeviceptr;
+/* Passed by value; what is in it is the driver's own. */
+typedef struct {
+	uint8_t bytes[64];
+} CUipcMemHandle;
 
 /* Values of the driver's interface; they are part of its binary interface and never change. */
 enum {
@@ -28,6 +32,7 @@ enum {
 	CUDA_ERROR_INVALID_DEVICE = 101,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
 	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 
@@ -49,6 +54,7 @@ enum {
 	CU_STREAM_NON_BLOCKING = 1,
 	CU_EVENT_DISABLE_TIMING = 2,
 	CU_MEMHOSTREGISTER_PORTABLE = 1,
+	CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1,
 	CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
 	CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_PCIE = 1,
 	CU_FLUSH_TARGET_CURRENT_DEVICE = 0,
@@ -91,6 +97,14 @@ enum {
 	NEEDED(cuEventSynchronize, "cuEventSynchronize", (CUevent)) \
 	OPTIONAL(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", \
 		 (void *, CUdeviceptr, size_t, int, unsigned long long)) \
+	OPTIONAL(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
+	OPTIONAL(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", \
+		 (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)) \
+	OPTIONAL(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", (CUcontext, unsigned)) \
+	OPTIONAL(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", (CUdevice, unsigned *, int *)) \
+	OPTIONAL(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr)) \
+	OPTIONAL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned)) \
+	OPTIONAL(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (CUdeviceptr)) \
 	OPTIONAL(cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites", (int, int))
 
 struct cuda_driver {

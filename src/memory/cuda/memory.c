@@ -135,6 +135,8 @@ static void cuda_release(struct pl_memory *memory)
 		own->place->driver->cuMemFree(cuda_address(memory, 0));
 		cuda_leave(own->place);
 	}
+	if (own->opening)
+		cuda_opening_put(own->opening);
 	cuda_place_put(own->place);
 	free(own);
 }
@@ -206,6 +208,10 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.queue_close = cuda_queue_close,
 	.queue_begin = cuda_queue_begin,
 	.queue_done = cuda_queue_done,
+	.copy_across = cuda_copy_across,
+	.queue_across = cuda_queue_across,
+	.offer = cuda_offer,
+	.take = cuda_take,
 	.atomic = cuda_atomic,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,

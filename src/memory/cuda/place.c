@@ -115,6 +115,52 @@ int cuda_place_get(const struct cuda_driver *driver, CUcontext context, int ordi
 	return rc;
 }
 
+/* Puts a place that fits in *result, counted; its GPU's name fits better than none. */
+static void find_used(const char *pci, struct cuda_place **result)
+{
+	struct cuda_place *found = NULL;
+
+	pthread_mutex_lock(&places.lock);
+	pl_list_for_each(at, &places.all) {
+		struct cuda_place *place = pl_list_entry(at, struct cuda_place, link);
+
+		if (!found || !strncmp(place->name, pci, sizeof(place->name)))
+			found = place;
+	}
+	if (found)
+		found->references++;
+	pthread_mutex_unlock(&places.lock);
+	*result = found;
+}
+
+struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char *pci)
+{
+	struct cuda_place *place = NULL;
+	int count = 0, active;
+	unsigned flags;
+	CUdevice device;
+
+	/* Of the GPU itself, if the program uses it by its primary context; but none is made only for this. */
+	if (driver->cuDevicePrimaryCtxGetState && driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
+		count = 0;
+	for (int i = 0; i < count && !place; i++) {
+		char name[sizeof(place->name)] = "";
+
+		if (driver->cuDeviceGet(&device, i) == CUDA_SUCCESS &&
+		    driver->cuDeviceGetPCIBusId(name, sizeof(name), device) == CUDA_SUCCESS &&
+		    !strncmp(name, pci, sizeof(name)) &&
+		    driver->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
+			cuda_place_get(driver, NULL, i, &place, NULL);
+	}
+	if (!place)
+		find_used(pci, &place);
+	for (int i = 0; i < count && !place; i++)
+		if (driver->cuDeviceGet(&device, i) == CUDA_SUCCESS &&
+		    driver->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
+			cuda_place_get(driver, NULL, i, &place, NULL);
+	return place;
+}
+
 void cuda_place_put(struct cuda_place *place)
 {
 	bool last;

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of GPUs.  The peer's is opened here when it is first used, once for each of this process's GPUs that bytes
+ * come from or go to.  Small operations are copied and waited for by who posts them; large ones in chunks, of which
+ * the GPU always has one to go on with, by the home engine, which asks for their end.
+ */
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+
+/* A gate is held for no longer than these take, from GPU to GPU and to or from the host. */
+#define CHUNK_ACROSS (32u << 20)
+#define CHUNK_HOST (4u << 20)
+
+/* The peer's memory as this process reaches it together with memory of its own. */
+struct reach {
+	struct reach *next;
+	const void *from;        /* the device of that memory; NULL: the processor's */
+	struct pl_memory memory; /* without ops: not reached */
+	const char *reason;
+};
+
+struct local_device {
+	const struct pl_allocator *allocator;
+	bool own; /* it is of this process */
+	uint64_t length;
+	uint32_t ticket_length;
+	uint8_t ticket[PL_MEMORY_TICKET_MAX];
+	pthread_mutex_t lock; /* adding to what follows */
+	struct reach *_Atomic reaches;
+};
+
+#define STAGED "local: by way of host memory and a socket, as "
+
+static const char reason_across[] = "local: the GPU copies from one process's memory to the other's";
+static const char reason_host[] =
+	"local: a GPU copies between the host memory of one process and the other's GPU memory";
+static const char reason_file[] =
+	STAGED "there is a file behind the host memory that the GPU's bytes come from or go to";
+static const char reason_memory[] = STAGED "there is no memory to do otherwise";
+static const char reason_process[] =
+	STAGED "the GPU does not reach the other process's host memory: the library did not allocate it, or not all of "
+	       "it was granted";
+
+/* -- the peer's memory -------------------------------------------------------------------------------- */
+
+struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key, uint64_t length)
+{
+	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
+	struct local_device *device = pl_zalloc(allocator, sizeof(*device));
+
+	if (!device)
+		return NULL;
+	device->allocator = allocator;
+	device->own = endpoint->process == getpid();
+	device->length = length;
+	device->ticket_length = key->ticket_length;
+	memcpy(device->ticket, key->ticket, key->ticket_length);
+	pthread_mutex_init(&device->lock, NULL);
+	return device;
+}
+
+void local_device_free(struct local_device *device)
+{
+	struct reach *reach, *next;
+
+	if (!device)
+		return;
+	for (reach = atomic_load(&device->reaches); reach; reach = next) {
+		next = reach->next;
+		pl_memory_release(&reach->memory);
+		pl_free(device->allocator, reach);
+	}
+	pthread_mutex_destroy(&device->lock);
+	pl_free(device->allocator, device);
+}
+
+static struct reach *find(const struct local_device *device, const void *from)
+{
+	struct reach *reach = atomic_load_explicit(&device->reaches, memory_order_acquire);
+
+	while (reach && reach->from != from)
+		reach = reach->next;
+	return reach;
+}
+
+static struct reach *reach_new(struct local_device *device, const struct pl_memory *beside, const void *from)
+{
+	struct reach *reach = pl_zalloc(device->allocator, sizeof(*reach));
+	const char *why;
+
+	if (!reach)
+		return NULL;
+	reach->from = from;
+	reach->reason = from ? reason_across : reason_host;
+	if (pl_memory_take(device->ticket, device->ticket_length, device->length, device->own, beside, &reach->memory,
+			   &why) < 0) {
+		reach->memory.ops = NULL;
+		reach->reason = why;
+	}
+	reach->next = atomic_load(&device->reaches);
+	atomic_store_explicit(&device->reaches, reach, memory_order_release);
+	return reach;
+}
+
+/* NULL: no memory. */
+static struct reach *reach_from(struct local_device *device, const struct pl_memory *beside)
+{
+	const void *from = pl_memory_staged(beside) ? beside->device : NULL;
+	struct reach *reach = find(device, from);
+
+	if (reach)
+		return reach;
+	pthread_mutex_lock(&device->lock);
+	reach = find(device, from);
+	if (!reach)
+		reach = reach_new(device, beside, from);
+	pthread_mutex_unlock(&device->lock);
+	return reach;
+}
+
+static const char *reach_remote(const struct local_access *access, const struct pl_memory *memory, bool *reached)
+{
+	const struct reach *reach;
+
+	/* The driver would touch what may be a signal. */
+	if (memory->fragile)
+		return reason_file;
+	reach = reach_from(access->device, memory);
+	*reached = reach && reach->memory.ops;
+	return reach ? reach->reason : reason_memory;
+}
+
+bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason)
+{
+	bool reached = false;
+
+	if (access->way == &local_device_way) {
+		*reason = reach_remote(access, memory, &reached);
+	} else if (access->way == &local_mapped_way) {
+		*reason = reason_host;
+		reached = true;
+	} else {
+		*reason = reason_process;
+	}
+	return reached;
+}
+
+bool local_device_takes_part(const struct pl_segment *segment)
+{
+	const struct local_access *access = segment->remote->way;
+
+	return segment->region && (access->way == &local_device_way || pl_memory_staged(&segment->region->memory));
+}
+
+/* -- small: waited for -------------------------------------------------------------------------------- */
+
+static int move_device(const struct local_access *access, const struct local_move *move)
+{
+	struct reach *reach = reach_from(access->device, move->memory);
+	void *host = pl_memory_host_pointer(move->memory, move->offset);
+
+	if (!reach || !reach->memory.ops)
+		return -ENOTSUP;
+	if (host)
+		return move->write ? pl_memory_copy_in(&reach->memory, move->remote_offset, host, move->length)
+				   : pl_memory_copy_out(&reach->memory, move->remote_offset, host, move->length);
+	if (move->write)
+		return pl_memory_copy_across(&reach->memory, move->remote_offset, move->memory, move->offset,
+					     move->length);
+	return pl_memory_copy_across(move->memory, move->offset, &reach->memory, move->remote_offset, move->length);
+}
+
+const struct local_way local_device_way = {
+	.reason = reason_across,
+	.move = move_device,
+};
+
+/* -- large: in chunks --------------------------------------------------------------------------------- */
+
+static struct local_work *work_of(struct pl_operation *operation)
+{
+	return (struct local_work *)operation->fabric;
+}
+
+static void go_on(struct pl_operation *operation);
+
+static void done(struct pl_copy *base, int status)
+{
+	struct local_copy *copy = pl_container_of(base, struct local_copy, copy);
+	struct pl_operation *operation = copy->operation;
+	struct local_work *work = work_of(operation);
+	struct pl_error error;
+
+	local_gate_leave(copy->access->gate);
+	copy->access = NULL;
+	work->under_way--;
+	if (status < 0) {
+		local_move_fail(&error, status, operation->receipt.kind == PL_KIND_WRITE);
+		pl_operation_fail(operation, status, &error);
+	}
+	if (!work->beginning)
+		go_on(operation);
+}
+
+/* The next chunk of an operation; of no bytes if a segment has none. */
+static const struct pl_segment *take_chunk(struct pl_operation *operation, uint64_t *at, uint64_t *length)
+{
+	struct local_work *work = work_of(operation);
+	const struct pl_segment *segment = &operation->segments[work->segment];
+	const struct local_access *access = segment->remote->way;
+	bool across = access->device && pl_memory_staged(&segment->region->memory);
+
+	*at = work->done;
+	*length = PL_MIN(segment->length - *at, (uint64_t)(across ? CHUNK_ACROSS : CHUNK_HOST));
+	work->done += *length;
+	if (work->done == segment->length) {
+		work->segment++;
+		work->done = 0;
+	}
+	return segment;
+}
+
+static void begin_copy(struct pl_copier *copier, struct local_copy *copy, const struct pl_segment *segment, uint64_t at,
+		       uint64_t length)
+{
+	bool write = copy->operation->receipt.kind == PL_KIND_WRITE;
+	const struct local_access *access = copy->access;
+	struct pl_memory *memory = &segment->region->memory;
+	uint64_t here = segment->offset + at, there = segment->remote_offset + at;
+	struct pl_memory *remote = access->device ? &reach_from(access->device, memory)->memory : NULL;
+
+	if (!remote)
+		pl_copier_host(copier, &copy->copy, memory, here, access->base + there, length, !write);
+	else if (!pl_memory_staged(memory))
+		pl_copier_host(copier, &copy->copy, remote, there, pl_memory_host_pointer(memory, here), length, write);
+	else if (write)
+		pl_copier_across(copier, &copy->copy,
+				 &(struct pl_across){ remote, memory, there, here, length, false });
+	else
+		pl_copier_across(copier, &copy->copy, &(struct pl_across){ memory, remote, here, there, length, true });
+}
+
+static void begin(struct pl_operation *operation, struct local_copy *copy)
+{
+	struct local_work *work = work_of(operation);
+	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
+	uint64_t at, length;
+	const struct pl_segment *segment = take_chunk(operation, &at, &length);
+	struct pl_error error;
+	int rc = copier ? 0 : pl_fail_memory(&error, "transfer");
+
+	if (length == 0)
+		return;
+	if (rc == 0)
+		rc = local_enter(segment->remote->way, &error);
+	if (rc < 0) {
+		pl_operation_fail(operation, rc, &error);
+		return;
+	}
+	copy->operation = operation;
+	copy->access = segment->remote->way;
+	copy->copy.done = done;
+	work->under_way++;
+	begin_copy(copier, copy, segment, at, length);
+}
+
+static bool is_left(struct pl_operation *operation)
+{
+	return work_of(operation)->segment < operation->segment_count && !atomic_load(&operation->status) &&
+	       !atomic_load(&operation->canceled);
+}
+
+static void go_on(struct pl_operation *operation)
+{
+	struct local_work *work = work_of(operation);
+
+	/* What ends at once does not begin the next by itself. */
+	work->beginning = true;
+	for (unsigned i = 0; i < LOCAL_COPIES; i++)
+		while (!work->copies[i].access && is_left(operation))
+			begin(operation, &work->copies[i]);
+	work->beginning = false;
+	if (!work->under_way)
+		pl_operation_part_done(operation);
+}
+
+void local_device_post(struct local_endpoint *endpoint, struct pl_operation *operation)
+{
+	struct local_work *work = work_of(operation);
+
+	*work = (struct local_work){ .endpoint = endpoint };
+	pl_list_init(&work->link);
+	go_on(operation);
+}

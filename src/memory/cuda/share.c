@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of another process's GPU: what its owner tells of it (a ticket), and opening it here.  The driver shares
+ * whole allocations of cuMemAlloc by handles that any process of the host may open.  What it opens lies in the
+ * context of the memory with which bytes are exchanged, so that this GPU's copy engines reach both.
+ */
+#include <stdlib.h>
+
+#include "memory/cuda/cuda.h"
+
+/* Receipts say it so. */
+#define STAGED "local: by way of host memory and a socket, as "
+#define TICKET_VERSION 1u
+#define TICKET_IPC 1u /* there is a handle; otherwise only its own process reaches the memory */
+
+/* Between processes of one host and, as both know the version, of one layout. */
+struct ticket {
+	uint32_t version, ways;
+	uint64_t address; /* in the owner */
+	uint64_t offset;  /* in the allocation */
+	uint64_t size;    /* of the allocation */
+	uint64_t id;      /* of the allocation: handles may be used again */
+	char pci[16];
+	CUipcMemHandle handle;
+};
+_Static_assert(sizeof(struct ticket) == PL_MEMORY_TICKET_MAX, "fits, without gaps");
+
+/* What was opened; used by all regions of the same allocation. */
+struct cuda_opening {
+	struct pl_list link;
+	struct cuda_place *place; /* its owners hold it */
+	CUipcMemHandle handle;
+	uint64_t id;
+	CUdeviceptr base;
+	unsigned references;
+};
+
+/* The driver opens an allocation once for each context; empty again when the regions are gone. */
+static struct {
+	pthread_mutex_t lock;
+	struct pl_list all;
+} openings = { PTHREAD_MUTEX_INITIALIZER, { &openings.all, &openings.all } };
+
+/* -- the owner ---------------------------------------------------------------------------------------- */
+
+static void add_handle(const struct cuda_place *place, size_t length, struct ticket *ticket)
+{
+	const struct cuda_driver *driver = place->driver;
+	CUdeviceptr base;
+	size_t size;
+
+	if (!driver->cuIpcGetMemHandle || cuda_enter(place) != CUDA_SUCCESS)
+		return;
+	if (driver->cuMemGetAddressRange(&base, &size, ticket->address) == CUDA_SUCCESS &&
+	    !pl_outside(ticket->address - base, length, size) &&
+	    driver->cuIpcGetMemHandle(&ticket->handle, base) == CUDA_SUCCESS) {
+		ticket->ways = TICKET_IPC;
+		ticket->offset = ticket->address - base;
+		ticket->size = size;
+	}
+	cuda_leave(place);
+}
+
+int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t bytes[PL_MEMORY_TICKET_MAX])
+{
+	const struct cuda_place *place = cuda_memory_of(memory)->place;
+	struct ticket ticket = { .version = TICKET_VERSION, .address = cuda_address(memory, offset) };
+
+	memcpy(ticket.pci, place->name, sizeof(ticket.pci));
+	ticket.id = cuda_buffer_id(place->driver, memory->address);
+	add_handle(place, length, &ticket);
+	memcpy(bytes, &ticket, sizeof(ticket));
+	return sizeof(ticket);
+}
+
+/* -- who reaches it ----------------------------------------------------------------------------------- */
+
+static struct cuda_opening *find(const struct cuda_place *place, const struct ticket *ticket)
+{
+	pl_list_for_each(at, &openings.all) {
+		struct cuda_opening *opening = pl_list_entry(at, struct cuda_opening, link);
+
+		if (opening->place == place && opening->id == ticket->id &&
+		    !memcmp(&opening->handle, &ticket->handle, sizeof(ticket->handle)))
+			return opening;
+	}
+	return NULL;
+}
+
+static CUresult open_handle(const struct cuda_place *place, const struct ticket *ticket, CUdeviceptr *base)
+{
+	CUresult result = cuda_enter(place);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = place->driver->cuIpcOpenMemHandle(base, ticket->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	cuda_leave(place);
+	return result;
+}
+
+static struct cuda_opening *opening_get(struct cuda_place *place, const struct ticket *ticket)
+{
+	struct cuda_opening *opening;
+
+	pthread_mutex_lock(&openings.lock);
+	opening = find(place, ticket);
+	if (!opening) {
+		opening = calloc(1, sizeof(*opening));
+		if (opening && open_handle(place, ticket, &opening->base) != CUDA_SUCCESS) {
+			free(opening);
+			opening = NULL;
+		}
+		if (opening) {
+			opening->place = place;
+			opening->handle = ticket->handle;
+			opening->id = ticket->id;
+			pl_list_append(&openings.all, &opening->link);
+		}
+	}
+	if (opening)
+		opening->references++;
+	pthread_mutex_unlock(&openings.lock);
+	return opening;
+}
+
+void cuda_opening_put(struct cuda_opening *opening)
+{
+	pthread_mutex_lock(&openings.lock);
+	if (--opening->references == 0) {
+		pl_list_remove(&opening->link);
+		if (cuda_enter(opening->place) == CUDA_SUCCESS) {
+			opening->place->driver->cuIpcCloseMemHandle(opening->base);
+			cuda_leave(opening->place);
+		}
+		free(opening);
+	}
+	pthread_mutex_unlock(&openings.lock);
+}
+
+/* Memory of this process needs no handle. */
+static int take_own(const struct cuda_driver *driver, const struct ticket *ticket, size_t length,
+		    const struct pl_memory *beside, struct cuda_memory *own)
+{
+	const struct cuda_place *place;
+	int rc = cuda_pointer_inspect(driver, (void *)(uintptr_t)ticket->address, length, &own->pointer, NULL);
+
+	if (rc == 1)
+		rc = cuda_place_get(driver, own->pointer.context, own->pointer.ordinal, &own->place, NULL);
+	if (rc < 0)
+		return rc;
+	if (!own->place)
+		return -EFAULT;
+	place = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->place : own->place;
+	/* Without it, or if it is not possible, the driver copies by way of the host. */
+	if (place->device != own->place->device && driver->cuCtxEnablePeerAccess && cuda_enter(place) == CUDA_SUCCESS) {
+		driver->cuCtxEnablePeerAccess(own->place->context, 0);
+		cuda_leave(place);
+	}
+	return 0;
+}
+
+/* What the other end says of its size must be so: copies beyond the end may break the context. */
+static bool holds(const struct cuda_memory *own, const struct ticket *ticket, size_t length)
+{
+	CUdeviceptr base;
+	size_t size;
+	CUresult result;
+
+	if (cuda_enter(own->place) != CUDA_SUCCESS)
+		return false;
+	result = own->place->driver->cuMemGetAddressRange(&base, &size, own->opening->base);
+	cuda_leave(own->place);
+	return result == CUDA_SUCCESS && !pl_outside(own->opening->base - base + ticket->offset, length, size);
+}
+
+static int take_other(const struct cuda_driver *driver, const struct ticket *ticket, size_t length,
+		      const struct pl_memory *beside, struct cuda_memory *own, const char **why)
+{
+	const struct cuda_place *here = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->place : NULL;
+
+	*why = STAGED "this process uses no GPU that could copy";
+	if (here)
+		cuda_place_get(driver, here->primary ? NULL : here->context, here->ordinal, &own->place, NULL);
+	else
+		own->place = cuda_place_used(driver, ticket->pci);
+	if (!own->place)
+		return -ENODEV;
+	*why = STAGED "the GPU's driver does not let this process open the other's memory";
+	own->opening = opening_get(own->place, ticket);
+	if (!own->opening)
+		return -EACCES;
+	*why = STAGED "the other end described more of its GPU memory than there is";
+	return holds(own, ticket, length) ? 0 : -EPROTO;
+}
+
+int cuda_take(const uint8_t *bytes, size_t ticket_length, size_t length, bool own_process,
+	      const struct pl_memory *beside, struct pl_memory *memory, const char **why)
+{
+	const struct cuda_driver *driver = cuda_driver_loaded();
+	struct cuda_memory *own;
+	struct ticket ticket;
+	uint64_t address;
+	int rc;
+
+	*why = STAGED "this process has not loaded the GPU's driver";
+	if (!driver || !driver->cuMemcpyDtoDAsync || !driver->cuMemcpyPeerAsync)
+		return -ENODEV;
+	*why = STAGED "the other end's description of its GPU memory is not known here";
+	if (ticket_length != sizeof(ticket))
+		return -EPROTO;
+	memcpy(&ticket, bytes, sizeof(ticket));
+	ticket.pci[sizeof(ticket.pci) - 1] = 0;
+	if (ticket.version != TICKET_VERSION)
+		return -EPROTO;
+	*why = STAGED "the driver shares only GPU memory of cudaMalloc(), and allocation by allocation";
+	if (!own_process && (!(ticket.ways & TICKET_IPC) || !driver->cuIpcOpenMemHandle ||
+			     !driver->cuIpcCloseMemHandle || pl_outside(ticket.offset, length, ticket.size)))
+		return -ENOTSUP;
+	own = calloc(1, sizeof(*own));
+	*why = STAGED "there is no memory";
+	if (!own)
+		return -ENOMEM;
+	if (own_process) {
+		*why = STAGED "the memory is not allocated any more";
+		rc = take_own(driver, &ticket, length, beside, own);
+	} else {
+		rc = take_other(driver, &ticket, length, beside, own, why);
+	}
+	if (rc < 0) {
+		if (own->opening)
+			cuda_opening_put(own->opening);
+		if (own->place)
+			cuda_place_put(own->place);
+		free(own);
+		return rc;
+	}
+	address = own->opening ? own->opening->base + ticket.offset : ticket.address;
+	*memory = (struct pl_memory){
+		.ops = &pl_cuda_memory,
+		.address = (void *)(uintptr_t)address,
+		.length = length,
+		.handle = own,
+		.device = own->place,
+		.node = own->place->node,
+	};
+	return 0;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of another process.  A handle says whose it is, and the number of its descriptor there; it is opened
+ * through /proc.  As strict as the driver: whole allocations of cuMemAlloc only, not in their own process, once for
+ * each context, and from another device only if peer access is asked for.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "libcuda/standin.h"
+
+struct handle {
+	uint64_t magic, owner, fd, id, length, device, rest[2];
+};
+_Static_assert(sizeof(struct handle) == 64, "as the driver's");
+#define MAGIC 0x6475636e69646e73ull
+#define LAZY_ENABLE_PEER_ACCESS 1u
+
+API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address)
+{
+	const struct allocation *of;
+	CUresult result = standin_failure("cuIpcGetMemHandle");
+
+	if (result)
+		return result;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&standin_lock);
+	of = standin_find(address, 1);
+	if (of && of->kind == KIND_ALLOC && of->address == address && of->fd >= 0)
+		*handle = (struct handle){ MAGIC,  (uint64_t)getpid(), (uint64_t)of->fd,
+					   of->id, of->length,         (uint64_t)of->device,
+					   { 0 } };
+	else
+		result = INVALID_VALUE;
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+/* The one that this context has already.  With the lock held. */
+static struct allocation *opened(const struct handle *handle, const struct context *context)
+{
+	for (struct allocation *at = standin_allocations; at; at = at->next)
+		if (at->kind == KIND_OPENED && at->owner == handle->owner && at->there == handle->id &&
+		    at->context == context)
+			return at;
+	return NULL;
+}
+
+static void *map(int fd, size_t size)
+{
+	if (fd < 0 || lseek(fd, 0, SEEK_END) != (off_t)size)
+		return MAP_FAILED;
+	return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+static struct allocation *open_memory(const struct handle *handle, struct context *context)
+{
+	struct allocation *made = calloc(1, sizeof(*made));
+	void *bytes, *place;
+	char path[64];
+
+	if (!made)
+		return NULL;
+	snprintf(path, sizeof(path), "/proc/%llu/fd/%llu", (unsigned long long)handle->owner,
+		 (unsigned long long)handle->fd);
+	*made = (struct allocation){
+		.length = handle->length,
+		.reserved = (handle->length + 4095) / 4096 * 4096,
+		.kind = KIND_OPENED,
+		.device = (int)handle->device,
+		.context = context,
+		.owner = handle->owner,
+		.there = handle->id,
+		.fd = open(path, O_RDWR | O_CLOEXEC),
+	};
+	bytes = map(made->fd, made->reserved);
+	if (made->fd >= 0)
+		close(made->fd);
+	place = bytes == MAP_FAILED ? MAP_FAILED : standin_reserve(made->reserved);
+	if (place == MAP_FAILED) {
+		if (bytes != MAP_FAILED)
+			munmap(bytes, made->reserved);
+		free(made);
+		return NULL;
+	}
+	made->fd = -1;
+	made->bytes = bytes;
+	made->address = (uintptr_t)place;
+	standin_add(made);
+	return made;
+}
+
+API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, unsigned flags)
+{
+	struct context *context = standin_current();
+	CUresult result = standin_failure("cuIpcOpenMemHandle");
+	struct allocation *found;
+
+	if (result)
+		return result;
+	if (!context || handle.owner == (uint64_t)getpid())
+		return INVALID_CONTEXT;
+	if (handle.magic != MAGIC || handle.device >= DEVICES || !handle.length)
+		return INVALID_VALUE;
+	if ((int)handle.device != context->device && !(flags & LAZY_ENABLE_PEER_ACCESS))
+		return PEER_ACCESS_UNSUPPORTED;
+	pthread_mutex_lock(&standin_lock);
+	found = opened(&handle, context);
+	if (!found)
+		found = open_memory(&handle, context);
+	if (found) {
+		found->openings++;
+		*address = found->address;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return found ? SUCCESS : INVALID_VALUE;
+}
+
+API CUresult cuIpcCloseMemHandle(CUdeviceptr address)
+{
+	struct allocation *found;
+	CUresult result = INVALID_VALUE;
+
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&standin_lock);
+	found = standin_find(address, 1);
+	if (found && found->kind == KIND_OPENED && found->address == address) {
+		result = SUCCESS;
+		if (--found->openings == 0) {
+			standin_remove(address);
+			munmap(found->bytes, found->reserved);
+			munmap((void *)(uintptr_t)address, found->reserved);
+			free(found);
+		}
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+size_t standin_opened(void)
+{
+	size_t count = 0;
+
+	pthread_mutex_lock(&standin_lock);
+	for (const struct allocation *at = standin_allocations; at; at = at->next)
+		count += at->kind == KIND_OPENED;
+	pthread_mutex_unlock(&standin_lock);
+	return count;
+}
