@@ -8,8 +8,11 @@
 
 #include "fabric/local/local.h"
 
-/* A gate is held for no longer than these take, from GPU to GPU and to or from the host. */
-#define CHUNK_ACROSS (32u << 20)
+/*
+ * A gate is held for no longer than these take, from GPU to GPU and to or from the host.  Between two copies over
+ * NVLink lie some microseconds, in which a megabyte would go.
+ */
+#define CHUNK_ACROSS (256u << 20)
 #define CHUNK_HOST (4u << 20)
 
 /* The peer's memory as this process reaches it together with memory of its own. */
