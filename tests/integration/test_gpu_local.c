@@ -287,27 +287,27 @@ static void driver_refuses(void *unused)
 	session_close(&session);
 }
 
-static void failing_copies(void *unused)
+/* From host memory there are many chunks: any of them may fail. */
+static void failing_copies(void *kind)
 {
 	struct session session;
 	struct pl_error error;
 
-	(void)unused;
-	session_open(&session, agent_has_gpu, "alloc", LARGE);
+	session_open(&session, agent_has_gpu, kind, LARGE);
 	need_standin();
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < (kind ? 1 : 5); i++) {
 		standin.fail("copy", i, 1, 700);
 		check_status(transfer(&session, true, 0, LARGE, NULL, NULL, &error), -EFAULT, &error);
 		check_text(error.id, "MEMORY-UNREADABLE");
 		standin.fail("copy", 0, 0, 0);
 	}
-	standin.fail("across", 0, 1, 700);
+	standin.fail(kind ? "across" : "cuMemcpyDtoHAsync", 0, 1, 700);
 	check_status(transfer(&session, false, 0, LARGE, NULL, NULL, &error), -EFAULT, &error);
 	check_text(error.id, "MEMORY-UNWRITABLE");
 	/* A small one that failed is tried again, and told of, by the engine. */
-	standin.fail("across", 0, 2, 700);
+	standin.fail(kind ? "across" : "cuMemcpyHtoDAsync", 0, 2, 700);
 	check_status(transfer(&session, true, 0, 8, NULL, NULL, &error), -EFAULT, &error);
-	check_moves(&session, LARGE, PL_ROUTE_DIRECT, "the GPU copies");
+	check_moves(&session, LARGE, PL_ROUTE_DIRECT, "GPU copies");
 	session_close(&session);
 }
 
@@ -490,7 +490,8 @@ static const struct test_case cases[] = {
 	{ "not-shared", not_shared, NULL, 30 },
 	{ "no-driver", no_driver, NULL, 30 },
 	{ "driver-refuses", driver_refuses, NULL, 20 },
-	{ "failing-copies", failing_copies, NULL, 30 },
+	{ "failing-copies", failing_copies, "alloc", 30 },
+	{ "failing-host-copies", failing_copies, NULL, 30 },
 	{ "bounds", bounds, NULL, 20 },
 	{ "revoked", revoked, NULL, 30 },
 	{ "expired", expired, NULL, 20 },
