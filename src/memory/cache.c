@@ -3,13 +3,7 @@
  * Ranges in order of their first byte, in chunks of a few dozen: a search touches the chunks' first bytes, which
  * the processor has in its cache, and then one chunk.  Ranges may overlap; each chunk knows how far its ranges
  * reach, so that a range that begins long before is found, too.
- *
- * Before that search a table is asked which range held a page when it was last found.  It forgets what falls out of
- * it; what is forgotten is found by the search.
  */
-#include <sys/mman.h>
-
-#include "base/lock.h"
 #include "memory/cache.h"
 
 #define CHUNK_MAX 32u
@@ -21,26 +15,11 @@ struct chunk {
 	struct pl_cached *entries[CHUNK_MAX];
 };
 
-/* Of pages, in buckets that fill a line of the processor's cache. */
-#define PAGE_SHIFT 12
-#define WAYS 4u
-#define BUCKETS_MIN 64u
-
-struct bucket {
-	struct {
-		uintptr_t page;
-		struct pl_cached *cached; /* NULL: none */
-	} ways[WAYS];
-} __attribute__((aligned(64)));
-
 struct pl_cache {
 	struct pl_allocator allocator;
 	void (*release)(struct pl_cached *);
 	size_t limit, idle, count;
-	struct pl_lock lock;
-	struct bucket *buckets; /* a power of two; NULL: none yet, or no memory */
-	void *bucket_memory;
-	size_t bucket_count;
+	pthread_mutex_t lock;
 	struct pl_list unused; /* the oldest first */
 	uintptr_t *firsts;     /* of each chunk: where its first range begins, */
 	uintptr_t *reaches;    /* and the highest end of a range in it or in a chunk before */
@@ -57,102 +36,9 @@ struct pl_cache *pl_cache_new(const struct pl_allocator *allocator, size_t limit
 	cache->allocator = *allocator;
 	cache->release = release;
 	cache->limit = limit;
-	pl_lock_init(&cache->lock);
+	pthread_mutex_init(&cache->lock, NULL);
 	pl_list_init(&cache->unused);
 	return cache;
-}
-
-/* -- pages of which it is known what held them; under the lock ------------------------------------------- */
-
-static size_t bucket_of(uintptr_t page, size_t count)
-{
-	return (size_t)((page * 0x9e3779b97f4a7c15ull) >> 32) & (count - 1);
-}
-
-/* What held the range the last time, if it does, and is of that allocation. */
-static struct pl_cached *recall(const struct pl_cache *cache, uintptr_t begin, uintptr_t end, uint64_t identity)
-{
-	uintptr_t page = begin >> PAGE_SHIFT;
-	const struct bucket *bucket;
-
-	if (!cache->buckets)
-		return NULL;
-	bucket = &cache->buckets[bucket_of(page, cache->bucket_count)];
-	for (unsigned i = 0; i < WAYS; i++) {
-		struct pl_cached *cached = bucket->ways[i].cached;
-
-		if (bucket->ways[i].page == page && cached && cached->begin <= begin && end <= cached->end &&
-		    cached->identity == identity)
-			return cached;
-	}
-	return NULL;
-}
-
-static void remember(struct pl_cache *cache, uintptr_t begin, struct pl_cached *cached)
-{
-	uintptr_t page = begin >> PAGE_SHIFT;
-	struct bucket *bucket;
-	unsigned way = 0;
-
-	if (!cache->buckets)
-		return;
-	bucket = &cache->buckets[bucket_of(page, cache->bucket_count)];
-	while (way < WAYS && bucket->ways[way].cached && bucket->ways[way].page != page)
-		way++;
-	if (way == WAYS)
-		way = page % WAYS;
-	bucket->ways[way].page = page;
-	bucket->ways[way].cached = cached;
-}
-
-static void forget_pages(struct pl_cache *cache, const struct pl_cached *cached)
-{
-	uintptr_t first = cached->begin >> PAGE_SHIFT, last = (cached->end - 1) >> PAGE_SHIFT;
-
-	if (!cache->buckets)
-		return;
-	if (last - first >= cache->bucket_count) {
-		memset(cache->buckets, 0, cache->bucket_count * sizeof(*cache->buckets));
-		return;
-	}
-	for (uintptr_t page = first; page <= last; page++) {
-		struct bucket *bucket = &cache->buckets[bucket_of(page, cache->bucket_count)];
-
-		for (unsigned i = 0; i < WAYS; i++)
-			if (bucket->ways[i].cached == cached)
-				bucket->ways[i].cached = NULL;
-	}
-}
-
-/* Where they are pages of the processor's: what is asked at random costs little only if the TLB has it. */
-static void use_large_pages(void *memory, size_t size)
-{
-	const uintptr_t large = (uintptr_t)2 << 20;
-	uintptr_t begin = ((uintptr_t)memory + large - 1) & ~(large - 1),
-		  end = ((uintptr_t)memory + size) & ~(large - 1);
-
-	if (end > begin)
-		madvise((void *)begin, end - begin, MADV_HUGEPAGE);
-}
-
-/* As many pages as there are ranges at least, or none if there is no memory. */
-static void grow_pages(struct pl_cache *cache)
-{
-	size_t count = PL_MAX(cache->bucket_count * 2, (size_t)BUCKETS_MIN);
-	void *memory;
-
-	if (cache->count * 2 < cache->bucket_count * WAYS)
-		return;
-	memory = pl_alloc(&cache->allocator, (count + 1) * sizeof(struct bucket));
-	if (!memory)
-		return;
-	use_large_pages(memory, (count + 1) * sizeof(struct bucket));
-	memset(memory, 0, (count + 1) * sizeof(struct bucket));
-	pl_free(&cache->allocator, cache->bucket_memory);
-	cache->bucket_memory = memory;
-	cache->buckets = (struct bucket *)(((uintptr_t)memory + sizeof(struct bucket) - 1) &
-					   ~(uintptr_t)(sizeof(struct bucket) - 1));
-	cache->bucket_count = count;
 }
 
 /* -- the ranges; under the lock ----------------------------------------------------------------------- */
@@ -283,7 +169,6 @@ static int insert(struct pl_cache *cache, struct pl_cached *cached)
 		cache->reaches[i] = cached->end;
 	cached->present = true;
 	cache->count++;
-	grow_pages(cache);
 	return 0;
 }
 
@@ -292,7 +177,6 @@ static void remove_at(struct pl_cache *cache, size_t place, unsigned at)
 	struct chunk *chunk = cache->chunks[place];
 
 	chunk->entries[at]->present = false;
-	forget_pages(cache, chunk->entries[at]);
 	cache->count--;
 	chunk->count--;
 	move_entries(chunk, at, chunk, at + 1, chunk->count - at);
@@ -378,19 +262,14 @@ struct pl_cached *pl_cache_take(struct pl_cache *cache, const void *address, siz
 	struct pl_list gone;
 
 	pl_list_init(&gone);
-	pl_lock_take(&cache->lock);
-	found = recall(cache, begin, end, identity);
-	if (!found) {
-		while ((found = find(cache, begin, end)) && found->identity != identity)
-			outdate(cache, found, &gone);
-		if (found)
-			remember(cache, begin, found);
-	}
+	pthread_mutex_lock(&cache->lock);
+	while ((found = find(cache, begin, end)) && found->identity != identity)
+		outdate(cache, found, &gone);
 	if (found && found->users++ == 0) {
 		pl_list_remove(&found->link);
 		cache->idle -= found->end - found->begin;
 	}
-	pl_lock_release(&cache->lock);
+	pthread_mutex_unlock(&cache->lock);
 	release_all(cache, &gone);
 	return found;
 }
@@ -407,9 +286,9 @@ int pl_cache_add(struct pl_cache *cache, struct pl_cached *cached, const void *a
 		.users = 1,
 	};
 	pl_list_init(&cached->link);
-	pl_lock_take(&cache->lock);
+	pthread_mutex_lock(&cache->lock);
 	rc = insert(cache, cached);
-	pl_lock_release(&cache->lock);
+	pthread_mutex_unlock(&cache->lock);
 	return rc;
 }
 
@@ -418,7 +297,7 @@ void pl_cache_give(struct pl_cache *cache, struct pl_cached *cached)
 	struct pl_list gone;
 
 	pl_list_init(&gone);
-	pl_lock_take(&cache->lock);
+	pthread_mutex_lock(&cache->lock);
 	if (--cached->users == 0) {
 		pl_list_append(&cache->unused, &cached->link);
 		cache->idle += cached->end - cached->begin;
@@ -427,7 +306,7 @@ void pl_cache_give(struct pl_cache *cache, struct pl_cached *cached)
 		while (cache->idle > cache->limit)
 			outdate(cache, pl_list_first(&cache->unused, struct pl_cached, link), &gone);
 	}
-	pl_lock_release(&cache->lock);
+	pthread_mutex_unlock(&cache->lock);
 	release_all(cache, &gone);
 }
 
@@ -444,10 +323,10 @@ void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t len
 	struct pl_list gone;
 
 	pl_list_init(&gone);
-	pl_lock_take(&cache->lock);
+	pthread_mutex_lock(&cache->lock);
 	while ((found = overlapping(cache, begin, begin + length)))
 		outdate(cache, found, &gone);
-	pl_lock_release(&cache->lock);
+	pthread_mutex_unlock(&cache->lock);
 	release_all(cache, &gone);
 }
 
@@ -455,9 +334,9 @@ size_t pl_cache_count(struct pl_cache *cache)
 {
 	size_t count;
 
-	pl_lock_take(&cache->lock);
+	pthread_mutex_lock(&cache->lock);
 	count = cache->count;
-	pl_lock_release(&cache->lock);
+	pthread_mutex_unlock(&cache->lock);
 	return count;
 }
 
@@ -465,9 +344,9 @@ size_t pl_cache_idle_bytes(struct pl_cache *cache)
 {
 	size_t bytes;
 
-	pl_lock_take(&cache->lock);
+	pthread_mutex_lock(&cache->lock);
 	bytes = cache->idle;
-	pl_lock_release(&cache->lock);
+	pthread_mutex_unlock(&cache->lock);
 	return bytes;
 }
 
@@ -476,7 +355,7 @@ void pl_cache_close(struct pl_cache *cache)
 	if (!cache)
 		return;
 	pl_cache_invalidate(cache, NULL, SIZE_MAX);
-	pl_free(&cache->allocator, cache->bucket_memory);
+	pthread_mutex_destroy(&cache->lock);
 	pl_free(&cache->allocator, cache->firsts);
 	pl_free(&cache->allocator, cache->reaches);
 	pl_free(&cache->allocator, cache->chunks);

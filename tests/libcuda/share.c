@@ -51,11 +51,14 @@ static struct allocation *opened(const struct handle *handle, const struct conte
 	return NULL;
 }
 
-static void *map(int fd, size_t size)
+static void *map(int fd, size_t length, size_t *size)
 {
-	if (fd < 0 || lseek(fd, 0, SEEK_END) != (off_t)size)
+	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+
+	if (end < (off_t)length)
 		return MAP_FAILED;
-	return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	*size = (size_t)end;
+	return mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
 
 static struct allocation *open_memory(const struct handle *handle, struct context *context)
@@ -70,7 +73,6 @@ static struct allocation *open_memory(const struct handle *handle, struct contex
 		 (unsigned long long)handle->fd);
 	*made = (struct allocation){
 		.length = handle->length,
-		.reserved = (handle->length + 4095) / 4096 * 4096,
 		.kind = KIND_OPENED,
 		.device = (int)handle->device,
 		.context = context,
@@ -78,11 +80,11 @@ static struct allocation *open_memory(const struct handle *handle, struct contex
 		.there = handle->id,
 		.fd = open(path, O_RDWR | O_CLOEXEC),
 	};
-	bytes = map(made->fd, made->reserved);
+	bytes = map(made->fd, made->length, &made->reserved);
 	if (made->fd >= 0)
 		close(made->fd);
-	place = bytes == MAP_FAILED ? MAP_FAILED : standin_reserve(made->reserved);
-	if (place == MAP_FAILED) {
+	place = bytes == MAP_FAILED ? NULL : standin_reserve(made->reserved);
+	if (!place) {
 		if (bytes != MAP_FAILED)
 			munmap(bytes, made->reserved);
 		free(made);
