@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * gpu_peer [FROM TO [MIB]]: writes from a GPU of this process to one of another process, over the local fabric, and next
- * to them cuMemcpyPeerAsync() between the same GPUs within this process; 0 and 1 unless told,
- * which may be equal, and 1024 MiB.
+ * gpu_peer [FROM TO [MIB]]: writes from a GPU of this process to one of another process, over the local fabric, and
+ * next to them cuMemcpyPeerAsync() between the same GPUs within this process; 0 and 1 unless told, which may be equal,
+ * and 1024 MiB.
  */
 #include "support.h"
 
