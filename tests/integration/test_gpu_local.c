@@ -405,6 +405,19 @@ static void messages(void *prepare)
 	check_number(receipt.route, route);
 	pattern_check(session.buffer.bytes, LARGE, 9, 0);
 	check_number(agent_wait(&session.agent), 0);
+	/* It stays open for the next, besides what was imported. */
+	if (standin.opened && !prepare) {
+		check_number(standin.opened(), 1);
+		standin.fail("cuIpcOpenMemHandle", 0, 1, 801);
+		agent_send(&session.agent, 1, LARGE);
+		check_ok(pl_receive(session.peer, 1, UINT64_MAX, session.buffer.region, 0, LARGE, NULL, &operation,
+				    &error),
+			 &error);
+		complete(&session.environment, operation, &receipt);
+		check_number(receipt.route, PL_ROUTE_DIRECT);
+		check_number(agent_wait(&session.agent), 0);
+		standin.fail("cuIpcOpenMemHandle", 0, 0, 0);
+	}
 	pattern_fill(session.buffer.bytes, LARGE, 10, 0);
 	agent_receive(&session.agent, 2, LARGE);
 	check_ok(pl_send(session.peer, 2, session.buffer.region, 0, LARGE, NULL, &operation, &error), &error);

@@ -25,7 +25,9 @@ struct reach {
 
 struct local_device {
 	const struct pl_allocator *allocator;
-	bool own; /* it is of this process */
+	struct local_state *state;
+	const struct local_endpoint *endpoint; /* it may be gone */
+	bool own;                              /* it is of this process */
 	uint64_t length;
 	uint32_t ticket_length;
 	uint8_t ticket[PL_MEMORY_TICKET_MAX];
@@ -55,6 +57,8 @@ struct local_device *local_device_new(struct local_endpoint *endpoint, const str
 	if (!device)
 		return NULL;
 	device->allocator = allocator;
+	device->state = endpoint->state;
+	device->endpoint = endpoint;
 	device->own = endpoint->process == getpid();
 	device->length = length;
 	device->ticket_length = key->ticket_length;
@@ -76,6 +80,37 @@ void local_device_free(struct local_device *device)
 	}
 	pthread_mutex_destroy(&device->lock);
 	pl_free(device->allocator, device);
+}
+
+/* Parts of operations end on several engines, so this may come when the endpoint is closed. */
+void local_device_park(struct local_device *device)
+{
+	struct local_state *state = device->state;
+	struct local_device *replaced;
+	unsigned place;
+
+	pthread_mutex_lock(&state->lock);
+	place = state->parked_next++ % LOCAL_PARKED;
+	replaced = state->parked[place];
+	state->parked[place] = device;
+	pthread_mutex_unlock(&state->lock);
+	local_device_free(replaced);
+}
+
+void local_device_unpark(struct local_state *state, const struct local_endpoint *endpoint)
+{
+	for (unsigned i = 0; i < LOCAL_PARKED; i++) {
+		struct local_device *device;
+
+		pthread_mutex_lock(&state->lock);
+		device = state->parked[i];
+		if (device && endpoint && device->endpoint != endpoint)
+			device = NULL;
+		if (device)
+			state->parked[i] = NULL;
+		pthread_mutex_unlock(&state->lock);
+		local_device_free(device);
+	}
 }
 
 static struct reach *find(const struct local_device *device, const void *from)
