@@ -10,9 +10,11 @@
 
 /*
  * A gate is held for no longer than these take, from GPU to GPU and to or from the host.  Between two copies over
- * NVLink lie some microseconds, in which a megabyte would go.
+ * NVLink lie some microseconds, in which a megabyte would go; but an operation must end soon when it is to.
  */
-#define CHUNK_ACROSS (256u << 20)
+#define CHUNK_ACROSS_MAX (256u << 20)
+#define CHUNK_ACROSS_MIN (16u << 20)
+#define CHUNKS_ACROSS 4u
 #define CHUNK_HOST (4u << 20)
 
 /* The peer's memory as this process reaches it together with memory of its own. */
@@ -241,16 +243,23 @@ static void done(struct pl_copy *base, int status)
 		go_on(operation);
 }
 
+static uint64_t chunk_size(const struct pl_operation *operation, const struct pl_segment *segment)
+{
+	const struct local_access *access = segment->remote->way;
+
+	if (!access->device || !pl_memory_staged(&segment->region->memory))
+		return CHUNK_HOST;
+	return PL_MIN(PL_MAX(operation->total / CHUNKS_ACROSS, (uint64_t)CHUNK_ACROSS_MIN), (uint64_t)CHUNK_ACROSS_MAX);
+}
+
 /* The next chunk of an operation; of no bytes if a segment has none. */
 static const struct pl_segment *take_chunk(struct pl_operation *operation, uint64_t *at, uint64_t *length)
 {
 	struct local_work *work = work_of(operation);
 	const struct pl_segment *segment = &operation->segments[work->segment];
-	const struct local_access *access = segment->remote->way;
-	bool across = access->device && pl_memory_staged(&segment->region->memory);
 
 	*at = work->done;
-	*length = PL_MIN(segment->length - *at, (uint64_t)(across ? CHUNK_ACROSS : CHUNK_HOST));
+	*length = PL_MIN(segment->length - *at, chunk_size(operation, segment));
 	work->done += *length;
 	if (work->done == segment->length) {
 		work->segment++;
