@@ -22,6 +22,11 @@ help:
 	@echo 'make clang      tests of a build with clang, in which a warning is an error'
 	@echo 'make valgrind   tests under valgrind'
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
+	@echo 'make vm-debug   tests of the kernel module in a kernel with KASAN, lockdep and kmemleak,'
+	@echo '                which is built first: a quarter of an hour'
+	@echo 'make vm-next    tests of the kernel module in the next series of the kernel'
+	@echo 'make vm-boot    a system starts with the package of the kernel module; make packages first'
+	@echo 'make kernels    the kernel module: its style, and builds for the kernels of several releases of Debian'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make bench      measure, next to other tools where they are installed'
 	@echo 'make bench-verbs'
@@ -61,6 +66,21 @@ vm-test:
 	@ninja -C build --quiet
 	@tests/vm/run
 
+vm-debug vm-next:
+	@tools/setup build test vm $@
+	@tools/configure build
+	@ninja -C build --quiet
+	@tests/vm/run --kernel $(@:vm-%=%) 'peermem*'
+
+vm-boot:
+	@tools/setup vm packages-test
+	@tests/vm/boot
+
+kernels:
+	@tools/setup kernels
+	@tests/kernels/style
+	@tests/kernels/run
+
 fuzz:
 	@tools/setup build test
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tools/run-tests fuzz
@@ -93,4 +113,5 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
-.PHONY: all help setup demo test asan tsan clang valgrind vm-test fuzz bench bench-verbs packages packages-test install format clean
+.PHONY: all help setup demo test asan tsan clang valgrind vm-test vm-debug vm-next vm-boot kernels fuzz bench bench-verbs \
+	packages packages-test install format clean

@@ -59,7 +59,11 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'ibv_reg_mr\nibv_reg_dmabuf_mr\nibv_open_device\nibv_create_qp\nibv_modify_qp\nibv_poll_cq\nrdma_resolve_addr\nrdma_connect\nnvidia_p2p_get_pages\nmmap\nmodprobe\ncuInit\ncuMemAlloc\ncuMemGetHandleForAddressRange' -- "$current"))
 		return
 		;;
-	--errno) return ;;
+	--errno | --width) return ;;
+	--plot)
+		COMPREPLY=($(compgen -W $'bandwidth\nlatency\npercentiles\nphases\nsamples\nmatrix\nmatrix-latency' -- "$current"))
+		return
+		;;
 	--sysroot | -r)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
@@ -107,7 +111,7 @@ _peerlane() {
 			COMPREPLY=($(compgen -f -- "$current"))
 		fi
 		;;
-	serve | put)
+	serve | put | report)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		;;

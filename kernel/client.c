@@ -85,7 +85,7 @@ int pm_acquire(struct pm_client *client, unsigned long addr, size_t size, void *
 		pm_refuse(PM_STEP_PIN, addr, size, PTR_ERR(region));
 		return 0;
 	}
-	/* Nobody else knows it yet.  The callback waits for pm_leave() however long pinning takes: it needs the pages. */
+	/* Nobody else knows it yet.  The callback waits for pm_leave(), however long pinning takes: it needs pages. */
 	region->caller = current;
 	if (!pin_checked(region)) {
 		pm_region_put(region);
@@ -186,8 +186,7 @@ static bool closing(struct pm_region *region)
 	spin_unlock(&region->lock);
 	if (own) {
 		pm_add(PM_OLD_CORE, 1);
-		pr_info_once("this IB core unmaps while it invalidates: it lacks its correction for inverted locks "
-			     "(2696789)\n");
+		pr_info_once("IB core unmaps while it invalidates: it lacks the fix for inverted locks (2696789)\n");
 	}
 	return !own;
 }

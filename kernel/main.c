@@ -87,14 +87,12 @@ static int check_interfaces(void)
 		return -EINVAL;
 	}
 	if (!ib_register_peer_memory_client || !ib_unregister_peer_memory_client) {
-		pr_err("ib_core has no interface for peer memory: it comes with MLNX_OFED or DOCA-OFED; without it, "
-		       "use dma-buf\n");
+		pr_err("ib_core has no interface for peer memory: install MLNX_OFED or DOCA-OFED, or use dma-buf\n");
 		return -EOPNOTSUPP;
 	}
 	if (!nvidia_p2p_get_pages || !nvidia_p2p_put_pages || !nvidia_p2p_dma_map_pages ||
 	    !nvidia_p2p_dma_unmap_pages || !nvidia_p2p_free_page_table || !nvidia_p2p_free_dma_mapping) {
-		pr_err("there is no NVIDIA driver, or one without nvidia_p2p functions: load nvidia, then this "
-		       "module\n");
+		pr_err("there is no NVIDIA driver, or one without nvidia_p2p functions: load nvidia first\n");
 		return -ENODEV;
 	}
 	return 0;

@@ -8,8 +8,9 @@
 #ifndef PEERLANE_NVIDIA_P2P_H
 #define PEERLANE_NVIDIA_P2P_H
 
-#include <linux/stddef.h>
 #include <linux/types.h>
+
+#include "layout.h"
 
 struct pci_dev;
 
@@ -51,19 +52,16 @@ struct nvidia_p2p_dma_mapping {
 #endif
 
 /* What this module counts on, of whichever declarations these are. */
-#define PM_LIES(type, member, offset, size) \
-	(offsetof(type, member) == (offset) && sizeof(((type *)0)->member) == (size))
-_Static_assert(NVIDIA_P2P_PAGE_SIZE_4KB == 0 && NVIDIA_P2P_PAGE_SIZE_64KB == 1 && NVIDIA_P2P_PAGE_SIZE_128KB == 2,
-	       "sizes of pages");
-_Static_assert(PM_LIES(struct nvidia_p2p_page_table, version, 0, 4) &&
-		       PM_LIES(struct nvidia_p2p_page_table, page_size, 4, 4) &&
-		       PM_LIES(struct nvidia_p2p_page_table, entries, 16, 4),
-	       "page tables");
-_Static_assert(PM_LIES(struct nvidia_p2p_dma_mapping, version, 0, 4) &&
-		       PM_LIES(struct nvidia_p2p_dma_mapping, page_size_type, 4, 4) &&
-		       PM_LIES(struct nvidia_p2p_dma_mapping, entries, 8, 4) &&
-		       PM_LIES(struct nvidia_p2p_dma_mapping, dma_addresses, 16, sizeof(u64 *)),
-	       "mappings");
+_Static_assert(NVIDIA_P2P_PAGE_SIZE_4KB == 0, "sizes of pages");
+_Static_assert(NVIDIA_P2P_PAGE_SIZE_64KB == 1, "sizes of pages");
+_Static_assert(NVIDIA_P2P_PAGE_SIZE_128KB == 2, "sizes of pages");
+PM_LAYOUT(struct nvidia_p2p_page_table, version, 0, 4);
+PM_LAYOUT(struct nvidia_p2p_page_table, page_size, 4, 4);
+PM_LAYOUT(struct nvidia_p2p_page_table, entries, 16, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, version, 0, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, page_size_type, 4, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, entries, 8, 4);
+PM_LAYOUT(struct nvidia_p2p_dma_mapping, dma_addresses, 16, 8);
 
 /* Pins [virtual_address, + length).  Once the memory is freed, the driver calls back, and has then unpinned it. */
 int __weak nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,

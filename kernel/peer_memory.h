@@ -6,8 +6,9 @@
 #ifndef PEERLANE_PEER_MEMORY_H
 #define PEERLANE_PEER_MEMORY_H
 
-#include <linux/stddef.h>
 #include <linux/types.h>
+
+#include "layout.h"
 
 struct device;
 struct sg_table;
@@ -35,7 +36,7 @@ struct peer_memory_client {
 };
 
 /* The client unmaps and unpins by itself what it has invalidated: IB core calls nothing while it invalidates. */
-#define PEER_MEM_INVALIDATE_UNMAPS (1 << 0)
+#define PEER_MEM_INVALIDATE_UNMAPS 1
 
 /* The last character of the version is 1 in a client that is followed by these. */
 struct peer_memory_client_ex {
@@ -51,24 +52,21 @@ typedef int (*invalidate_peer_memory)(void *reg_handle, u64 core_context);
 
 /* What this module counts on, of whichever declarations these are. */
 _Static_assert(IB_PEER_MEMORY_NAME_MAX == 64 && IB_PEER_MEMORY_VER_MAX == 16, "names and versions of clients");
-_Static_assert(offsetof(struct peer_memory_client, acquire) == 80 &&
-		       offsetof(struct peer_memory_client, get_pages) == 80 + sizeof(void *) &&
-		       offsetof(struct peer_memory_client, dma_map) == 80 + 2 * sizeof(void *) &&
-		       offsetof(struct peer_memory_client, dma_unmap) == 80 + 3 * sizeof(void *) &&
-		       offsetof(struct peer_memory_client, put_pages) == 80 + 4 * sizeof(void *) &&
-		       offsetof(struct peer_memory_client, get_page_size) == 80 + 5 * sizeof(void *) &&
-		       offsetof(struct peer_memory_client, release) == 80 + 6 * sizeof(void *),
-	       "calls of clients");
+PM_LAYOUT(struct peer_memory_client, acquire, 80, 8);
+PM_LAYOUT(struct peer_memory_client, get_pages, 88, 8);
+PM_LAYOUT(struct peer_memory_client, dma_map, 96, 8);
+PM_LAYOUT(struct peer_memory_client, dma_unmap, 104, 8);
+PM_LAYOUT(struct peer_memory_client, put_pages, 112, 8);
+PM_LAYOUT(struct peer_memory_client, get_page_size, 120, 8);
+PM_LAYOUT(struct peer_memory_client, release, 128, 8);
 /* That of 4.9 has no more. */
 #ifndef PM_THEIR_OLD_PEER_MEMORY
-_Static_assert(offsetof(struct peer_memory_client_ex, ex_size) == sizeof(struct peer_memory_client) &&
-		       offsetof(struct peer_memory_client_ex, flags) ==
-			       sizeof(struct peer_memory_client) + sizeof(size_t) &&
-		       PEER_MEM_INVALIDATE_UNMAPS == 1,
-	       "clients with flags");
+_Static_assert(PEER_MEM_INVALIDATE_UNMAPS == 1, "flags of clients");
+PM_LAYOUT(struct peer_memory_client_ex, ex_size, sizeof(struct peer_memory_client), 8);
+PM_LAYOUT(struct peer_memory_client_ex, flags, sizeof(struct peer_memory_client) + 8, 4);
 #endif
 
-void *__weak ib_register_peer_memory_client(const struct peer_memory_client *peer_client,
+__weak void *ib_register_peer_memory_client(const struct peer_memory_client *peer_client,
 					    invalidate_peer_memory *invalidate_callback);
 void __weak ib_unregister_peer_memory_client(void *reg_handle);
 

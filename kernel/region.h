@@ -15,7 +15,7 @@ struct pci_dev;
 struct task_struct;
 
 struct pm_region {
-	spinlock_t lock;
+	spinlock_t lock;        /* of all below that changes */
 	wait_queue_head_t left; /* the caller has left */
 	refcount_t references;
 	struct pm_client *client;

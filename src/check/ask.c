@@ -98,6 +98,7 @@ enum pl_check_way check_gpu_dmabuf(const struct pl_check_machine *machine, const
 {
 	long long attribute =
 		pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.%d", gpu->pci->address, ATTRIBUTE_DMABUF);
+	long long exported = pl_facts_number(machine->facts, -1, "cuda.gpu.%s.export", gpu->pci->address);
 
 	if (gpu->pci->vendor != PL_PCI_VENDOR_NVIDIA) {
 		snprintf(reason, size, "%s is no NVIDIA GPU: not looked at here", gpu->model);
@@ -105,6 +106,14 @@ enum pl_check_way check_gpu_dmabuf(const struct pl_check_machine *machine, const
 	}
 	if (!*gpu->pci->driver && !check_module(machine, "nvidia")) {
 		snprintf(reason, size, "the driver of NVIDIA is not loaded");
+		return PL_CHECK_WAY_NO;
+	}
+	if (exported == 0) {
+		snprintf(reason, size, "memory of it was exported as a dma-buf");
+		return PL_CHECK_WAY_YES;
+	}
+	if (exported > 0) {
+		snprintf(reason, size, "exporting memory of it as a dma-buf failed, with CUDA's error %lld", exported);
 		return PL_CHECK_WAY_NO;
 	}
 	if (attribute == 1) {

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef int (*function_init)(unsigned flags);
 typedef int (*function_get_int)(int *value);
@@ -12,6 +13,8 @@ typedef int (*function_device_get)(int *device, int ordinal);
 typedef int (*function_attribute)(int *value, int attribute, int device);
 typedef int (*function_text)(char *text, int length, int device);
 typedef int (*function_memory)(size_t *bytes, int device);
+
+#define ATTRIBUTE_DMABUF 124
 
 /* Of cuda.h's CUdevice_attribute. */
 static const int attributes[] = {
@@ -21,22 +24,43 @@ static const int attributes[] = {
 	116 /* GPUDirect RDMA */,
 	117 /* how to flush its writes */,
 	118 /* which order they have */,
-	124 /* dma-buf */,
+	ATTRIBUTE_DMABUF,
 };
+
+typedef int (*function_retain)(void **context, int device);
+typedef int (*function_release)(int device);
+typedef int (*function_push)(void *context);
+typedef int (*function_allocate)(unsigned long long *address, size_t bytes);
+typedef int (*function_free)(unsigned long long address);
+typedef int (*function_export)(void *handle, unsigned long long address, size_t bytes, int type,
+			       unsigned long long flags);
 
 static const struct {
 	const char *symbol;
 	size_t index;
+	bool optional;
 } symbols[] = {
-	{ "cuInit", 0 },
-	{ "cuDriverGetVersion", 1 },
-	{ "cuDeviceGetCount", 2 },
-	{ "cuDeviceGet", 3 },
-	{ "cuDeviceGetAttribute", 4 },
-	{ "cuDeviceGetName", 5 },
-	{ "cuDeviceGetPCIBusId", 6 },
-	{ "cuDeviceTotalMem_v2", 7 },
+	{ "cuInit", 0, false },
+	{ "cuDriverGetVersion", 1, false },
+	{ "cuDeviceGetCount", 2, false },
+	{ "cuDeviceGet", 3, false },
+	{ "cuDeviceGetAttribute", 4, false },
+	{ "cuDeviceGetName", 5, false },
+	{ "cuDeviceGetPCIBusId", 6, false },
+	{ "cuDeviceTotalMem_v2", 7, false },
+	{ "cuDevicePrimaryCtxRetain", 8, true },
+	{ "cuDevicePrimaryCtxRelease_v2", 9, true },
+	{ "cuCtxPushCurrent_v2", 10, true },
+	{ "cuMemAlloc_v2", 11, true },
+	{ "cuMemFree_v2", 12, true },
+	{ "cuMemGetHandleForAddressRange", 13, true },
 };
+
+/* What is exported for a proof: a large page, so that any rounding is right. */
+#define EXPORT_SIZE (2u << 20)
+#define DMA_BUF_FD 1
+/* A context takes some tenths of a second, so one GPU has to do, and only if the driver was quick so far. */
+#define EXPORT_PATIENCE (300 * PL_NS_PER_MS)
 
 struct cuda {
 	void *functions[PL_ARRAY_SIZE(symbols)];
@@ -53,7 +77,7 @@ static bool load(struct cuda *cuda, FILE *to)
 	}
 	for (size_t i = 0; i < PL_ARRAY_SIZE(symbols); i++) {
 		cuda->functions[symbols[i].index] = dlsym(handle, symbols[i].symbol);
-		if (!cuda->functions[symbols[i].index]) {
+		if (!cuda->functions[symbols[i].index] && !symbols[i].optional) {
 			fprintf(to, "cuda.library it has no %s\n", symbols[i].symbol);
 			return false;
 		}
@@ -102,8 +126,49 @@ static void tell_device(const struct cuda *cuda, int ordinal, FILE *to)
 			fprintf(to, "cuda.gpu.%s.attribute.%d %d\n", id, attributes[i], value);
 }
 
+/* The answer of exporting memory, where there is a context that is current. */
+static int try_export(const struct cuda *cuda, int *answer)
+{
+	unsigned long long address;
+	int fd = -1, rc = ((function_allocate)cuda->functions[11])(&address, EXPORT_SIZE);
+
+	if (rc)
+		return rc;
+	*answer = ((function_export)cuda->functions[13])(&fd, address, EXPORT_SIZE, DMA_BUF_FD, 0);
+	if (*answer == 0)
+		close(fd);
+	return ((function_free)cuda->functions[12])(address);
+}
+
+/* A real export, of the first GPU that says that it can. */
+static void prove_export(const struct cuda *cuda, int count, FILE *to)
+{
+	int device, value, answer = -1;
+	char id[48];
+	void *context;
+
+	for (size_t i = 0; i < PL_ARRAY_SIZE(symbols); i++)
+		if (!cuda->functions[symbols[i].index])
+			return;
+	for (int i = 0; i < count; i++) {
+		if (((function_device_get)cuda->functions[3])(&device, i) || !bus_id(cuda, device, id, sizeof(id)) ||
+		    ((function_attribute)cuda->functions[4])(&value, ATTRIBUTE_DMABUF, device) || !value)
+			continue;
+		/* One that is in use by another process alone gives no context, which says nothing. */
+		if (((function_retain)cuda->functions[8])(&context, device))
+			return;
+		if (((function_push)cuda->functions[10])(context) == 0)
+			try_export(cuda, &answer);
+		((function_release)cuda->functions[9])(device);
+		if (answer >= 0)
+			fprintf(to, "cuda.gpu.%s.export %d\n", id, answer);
+		return;
+	}
+}
+
 void pl_probe_cuda(FILE *to)
 {
+	uint64_t began = pl_now();
 	int version = 0, count = 0, rc;
 	struct cuda cuda;
 
@@ -119,4 +184,7 @@ void pl_probe_cuda(FILE *to)
 	fprintf(to, "cuda.devices %d\n", count);
 	for (int i = 0; i < count; i++)
 		tell_device(&cuda, i, to);
+	fflush(to);
+	if (pl_now() - began < EXPORT_PATIENCE)
+		prove_export(&cuda, count, to);
 }

@@ -11,6 +11,7 @@
 extern const struct pl_check_row pl_check_rows_gpu[];
 extern const struct pl_check_row pl_check_rows_driver[];
 extern const struct pl_check_row pl_check_rows_peer[];
+extern const struct pl_check_row pl_check_rows_module[];
 extern const struct pl_check_row pl_check_rows_card[];
 extern const struct pl_check_row pl_check_rows_access[];
 extern const struct pl_check_row pl_check_rows_port[];

@@ -31,8 +31,8 @@ static void judge_node(const struct pl_check_machine *machine, const struct chec
 		      *device->rdma->uverbs ? "/dev/infiniband/" : "it has no device node", device->rdma->uverbs,
 		      strerrordesc_np(error));
 	if (machine->container)
-		pl_check_remedy(result, "docker run --device=/dev/infiniband --cap-add=IPC_LOCK ... "
-					"(Kubernetes: the RDMA device plugin)");
+		pl_check_remedy(result, "docker run --device=/dev/infiniband --cap-add=IPC_LOCK ...; "
+					"Kubernetes: the RDMA device plugin");
 	else if (error == ENODEV || error == ENOENT)
 		pl_check_remedy(result, "modprobe ib_uverbs; modprobe rdma_ucm; udevadm trigger");
 	else if (error == EACCES || error == EPERM)
@@ -199,7 +199,7 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.how = "getrlimit(RLIMIT_MEMLOCK); ulimit -l",
 		.reason = "Else ibv_reg_mr() and ibv_create_qp() fail with ENOMEM, \"Cannot allocate memory\".",
 		.remedy = "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' > " LIMITS_FILE
-			  ", log in again; services: LimitMEMLOCK=infinity",
+			  "; log in again; services: LimitMEMLOCK=infinity",
 		.rank = 16,
 		.probe = probe_memlock,
 		.plan = plan_memlock,

@@ -168,7 +168,7 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.how = "/sys/kernel/iommu_groups/*/type is identity; iommu=pt in /proc/cmdline; DMAR in the kernel's "
 		       "log",
 		.reason = "Translated addresses of one device mean nothing to another: DMAR faults and lost writes.",
-		.remedy = "add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then: update-grub; reboot",
+		.remedy = "in /etc/default/grub add iommu=pt to GRUB_CMDLINE_LINUX; update-grub; reboot",
 		.rank = 32,
 		.probe = probe_iommu,
 	},
@@ -181,9 +181,8 @@ const struct pl_check_row pl_check_rows_bus[] = {
 			       "or Grace; not POWER8.",
 		.how = "uname -m; /sys/class/dmi/id/product_name; \"topology not supported\" in the kernel's log",
 		.reason = "Elsewhere the driver refuses to attach, or transfers between devices are lost.",
-		.remedy = "use slots below one switch; options nvidia NVreg_GrdmaPciTopoCheckOverride=1 where the "
-			  "maker says "
-			  "that it works (Ampere Altra); on Grace the C2C mapping",
+		.remedy = "use slots below one switch; Ampere Altra: options nvidia NVreg_GrdmaPciTopoCheckOverride=1; "
+			  "Grace: the C2C mapping",
 		.rank = 34,
 		.probe = probe_platform,
 	},
@@ -192,9 +191,10 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.group = GROUP,
 		.title = "true topology in virtual machines",
 		.requirement = "In a virtual machine the vendor's topology file says which card is near which GPU.",
-		.how = "the flag hypervisor in /proc/cpuinfo; NCCL_TOPO_FILE",
+		.how = "the flag hypervisor in /proc/cpuinfo; NCCL_TOPO_FILE, in the environment or in /etc/nccl.conf",
 		.reason = "The PCI tree of a virtual machine is a fiction, often flat: every pair looks alike.",
-		.remedy = "export NCCL_TOPO_FILE=/path/of/the/vendor's/topology.xml",
+		.remedy = "export NCCL_TOPO_FILE=/path/of/topology.xml   # of the machine's maker; "
+			  "to keep it: a line in /etc/nccl.conf",
 		.rank = 68,
 		.probe = probe_virtual,
 	},

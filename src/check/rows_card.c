@@ -108,6 +108,9 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 		else
 			pl_check_note(result, PL_CHECK_OK, device->name, "%s", text);
 	}
+	if (result->status == PL_CHECK_WARN && !machine->gpu_count)
+		pl_check_remedy(result, "for memory of the host: nothing, it works; for GPUs: a newer card, "
+					"or MLNX_OFED 4.9");
 	for (size_t i = 0; i < machine->card_count; i++) {
 		const struct check_card *card = &machine->cards[i];
 
@@ -146,7 +149,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 			"to it, and made an RDMA device.",
 		.how = "readlink /sys/bus/pci/devices/ADDRESS/driver; ls /sys/class/infiniband",
 		.reason = "Else ibv_get_device_list() does not have it.",
-		.remedy = "without a card: use the tcp fabric, or soft-RoCE to try things out: modprobe rdma_rxe; "
+		.remedy = "without a card: the tcp fabric; to try RDMA out by software: modprobe rdma_rxe; "
 			  "rdma link add rxe0 type rxe netdev INTERFACE",
 		.rank = 12,
 		.probe = probe_driver,
@@ -161,7 +164,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 			"of MLNX_OFED 4.9.",
 		.how = "/sys/class/infiniband/*/{hca_type,fw_ver,board_id}",
 		.reason = "Newer drivers have given these cards up; features are missing.",
-		.remedy = "use MLNX_OFED 4.9 with nvidia-peermem's peerdirect_support=1, or a newer card; "
+		.remedy = "use a newer card; or MLNX_OFED 4.9, and nvidia-peermem peerdirect_support=1; "
 			  "firmware: mlxfwmanager --online -u",
 		.rank = 66,
 		.probe = probe_model,

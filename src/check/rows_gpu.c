@@ -49,6 +49,8 @@ static void probe_dmabuf(const struct pl_check_machine *machine, struct pl_check
 			      way == PL_CHECK_WAY_NO && no == PL_CHECK_OK ? "; peer memory takes its place" : "");
 		if (way == PL_CHECK_WAY_UNKNOWN)
 			pl_check_reveal(result, ASK_LIBCUDA);
+		if (!*gpu->pci->driver && !check_module(machine, "nvidia"))
+			pl_check_remedy(result, "modprobe nvidia, then run it again");
 		if (way == PL_CHECK_WAY_NO && gpu->capability && gpu->capability < 75)
 			pl_check_remedy(result, "modprobe nvidia-peermem   # no open driver for this GPU");
 	}
@@ -196,10 +198,10 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement =
 			"The GPU's memory can be exported as a dma-buf, the way that needs no module but the driver's: "
 			"open kernel modules, Turing or newer, CUDA 11.7 or later, Linux 5.12 or later.",
-		.how = "CUDA device attribute 124; cuMemGetHandleForAddressRange() answers 801 where it is not "
-		       "supported",
+		.how = "CUDA device attribute 124, and exporting 2 MiB of one GPU: cuMemGetHandleForAddressRange() "
+		       "answers 801 where it is not supported",
 		.reason = "Without it only the peer memory client remains, which must fit the RDMA drivers.",
-		.remedy = "install the open kernel modules (package nvidia-open), or: modprobe nvidia-peermem",
+		.remedy = "install the open kernel modules (package nvidia-open); or: modprobe nvidia-peermem",
 		.rank = 60,
 		.probe = probe_dmabuf,
 	},
@@ -211,8 +213,8 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 			"Memory of cuMemCreate(), which PyTorch's expandable segments and NCCL use, can be registered.",
 		.how = "CUDA device attribute 110",
 		.reason = "Else registering such pointers fails with EFAULT while those of cudaMalloc() work.",
-		.remedy = "create it with gpuDirectRDMACapable set, or use cuMemAlloc() (PyTorch: "
-			  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False)",
+		.remedy = "create it with gpuDirectRDMACapable set, or use cuMemAlloc(); PyTorch: "
+			  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
 		.rank = 80,
 		.probe = probe_vmm,
 	},
@@ -235,7 +237,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement = "The GPU is not divided, not virtual, and not in confidential mode.",
 		.how = "NVML: MIG mode, virtualisation mode, state of confidential computing",
 		.reason = "Persistent pins fail with ENOTSUPP under MIG and vGPU; confidential mode forbids all of it.",
-		.remedy = "nvidia-smi -mig 0, or load nvidia-peermem with persistent_api_support=0; "
+		.remedy = "nvidia-smi -mig 0; or: modprobe nvidia-peermem persistent_api_support=0; "
 			  "for confidential computing: switch it off, or stage",
 		.rank = 40,
 		.probe = probe_partition,

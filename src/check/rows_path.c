@@ -174,8 +174,7 @@ const struct pl_check_row pl_check_rows_path[] = {
 		.how = "current_link_speed, current_link_width against max_link_* in /sys/bus/pci/devices, the whole "
 		       "way up",
 		.reason = "The narrowest link caps the rate: 5 GT/s x4 carries no more than 16 Gbit/s.",
-		.remedy =
-			"move the card to a wider slot, seat it anew, update its firmware; see `peerlane topo --tree`",
+		.remedy = "peerlane topo --tree; move the card to a wider slot, seat it anew, update its firmware",
 		.rank = 52,
 		.probe = probe_link,
 	},
@@ -186,7 +185,7 @@ const struct pl_check_row pl_check_rows_path[] = {
 		.requirement = "Each GPU has a card that is reached without the link between processors.",
 		.how = "the common parent in the PCI tree: PIX, PXB, PHB, NODE, SYS; `peerlane topo`",
 		.reason = "Across processors many machines carry half the rate or less, and some are not reliable.",
-		.remedy = "move the card to a slot of the GPU's processor, or choose another one: see `peerlane topo`",
+		.remedy = "move the card to a slot of the GPU's processor; or choose another one: peerlane topo",
 		.rank = 54,
 		.probe = probe_class,
 	},
@@ -209,7 +208,7 @@ const struct pl_check_row pl_check_rows_path[] = {
 			"Switches between GPU and card pass on what is for each other without a way through the root.",
 		.how = "root: the ACS control register in extended configuration space (lspci -vv: ACSCtl)",
 		.reason = "Redirection halves the rate, and hangs some machines.",
-		.remedy = "setpci -s ADDRESS_OF_PORT ECAP_ACS+6.w=0000, or switch ACS off in the firmware; "
+		.remedy = "setpci -s ADDRESS_OF_PORT ECAP_ACS+6.w=0000; or switch ACS off in the firmware; "
 			  "virtual machines need ATS instead",
 		.rank = 56,
 		.probe = probe_acs,

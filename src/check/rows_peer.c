@@ -58,8 +58,9 @@ static void probe_client(const struct pl_check_machine *machine, struct pl_check
 	} else {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "no peer memory client is loaded");
 		if (check_peer_core(machine) == PL_CHECK_WAY_NO)
-			pl_check_remedy(result, "install MLNX_OFED or DOCA, then the driver of NVIDIA again, "
-						"then: modprobe nvidia-peermem");
+			pl_check_remedy(
+				result,
+				"install MLNX_OFED or DOCA; then the driver of NVIDIA again; modprobe nvidia-peermem");
 	}
 }
 
@@ -102,13 +103,18 @@ static bool starts_at_boot(const struct pl_check_machine *machine)
 					      "etc/rc.modules",
 					      NULL };
 	static const char *const services[] = { "etc/init.d/nv_peer_mem", "etc/rc3.d/*nv_peer_mem", NULL };
+	static const char *const off[] = { "ONBOOT=no", "ONBOOT=No", "ONBOOT=NO", "ONBOOT=0", "ONBOOT=false", NULL };
+	struct search denied = { off, false };
 	struct search search = { words, false };
 
 	for (size_t i = 0; places[i]; i++)
 		check_glob(machine, places[i], look_into, &search);
 	for (size_t i = 0; services[i]; i++)
 		search.found = search.found || check_exists(machine, "%s", services[i]);
-	return search.found;
+	/* Ours has a service, and a setting for it. */
+	look_into(machine, "etc/peerlane/peermem.conf", &denied);
+	return search.found || (!denied.found && check_exists(machine, "etc/systemd/system/multi-user.target.wants/"
+								       "peerlane-peermem.service"));
 }
 
 static void probe_boot(const struct pl_check_machine *machine, struct pl_check_result *result)
@@ -208,7 +214,8 @@ static void find_ofed(const struct pl_check_machine *machine, struct version *ve
 
 static void probe_ofed(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
-	int64_t support = check_number(machine, "sys/module/nvidia_peermem/parameters/peerdirect_support");
+	const char *module = check_module(machine, "peerlane_peermem") ? "peerlane_peermem" : "nvidia_peermem";
+	int64_t support = check_number(machine, "sys/module/%s/parameters/peerdirect_support", module);
 	struct version version;
 
 	if (!applies(machine) || !check_module(machine, "ib_core"))
@@ -218,12 +225,12 @@ static void probe_ofed(const struct pl_check_machine *machine, struct pl_check_r
 		pl_check_note(result, PL_CHECK_OK, NULL, "the kernel's own RDMA drivers, no OFED");
 	} else if (!strncmp(version.text, "4.9", 3)) {
 		pl_check_note(result, support == 1 || !check_peer_client(machine) ? PL_CHECK_OK : PL_CHECK_FAIL, NULL,
-			      "OFED %s%s", version.text,
-			      support == 1 ? ", and nvidia-peermem set for it"
-					   : ", for which nvidia-peermem needs peerdirect_support=1");
+			      "OFED %s, %s %s%s", version.text, support == 1 ? "and" : "for which", module,
+			      support == 1 ? " is set for it" : " needs peerdirect_support=1");
 		pl_check_remedy(result,
-				"echo options nvidia-peermem peerdirect_support=1 > "
-				"/etc/modprobe.d/nvidia-peermem.conf; rmmod nvidia_peermem; modprobe nvidia-peermem");
+				"echo options %s peerdirect_support=1 > /etc/modprobe.d/peerdirect.conf; rmmod %s; "
+				"modprobe %s",
+				module, module, module);
 	} else if (check_compare_versions(version.text, "5.5") < 0) {
 		pl_check_note(result, PL_CHECK_WARN, NULL,
 			      "OFED %s: freeing GPU memory while a registration ends can deadlock before 5.5",
@@ -286,7 +293,7 @@ const struct pl_check_row pl_check_rows_peer[] = {
 		.group = GROUP,
 		.title = "peer memory client from the start",
 		.requirement = "The peer memory client is loaded when the machine starts.",
-		.how = "/etc/modules-load.d, /etc/modules, the init script nv_peer_mem",
+		.how = "/etc/modules-load.d, /etc/modules, the init script nv_peer_mem, peerlane-peermem.service",
 		.reason = "What works today is gone after the next reboot.",
 		.remedy = "echo nvidia-peermem > /etc/modules-load.d/peerlane.conf",
 		.rank = 90,
@@ -313,7 +320,7 @@ const struct pl_check_row pl_check_rows_peer[] = {
 			"kernels have.",
 		.how = "/sys/kernel/mm/memory_peers; /proc/kallsyms",
 		.reason = "Without it modprobe nvidia-peermem says \"Invalid argument\" or \"Unknown symbol\".",
-		.remedy = "install MLNX_OFED or DOCA, then the driver of NVIDIA again, so that it is built for it",
+		.remedy = "install MLNX_OFED or DOCA; then the driver of NVIDIA again, which is built for it",
 		.rank = 18,
 		.probe = probe_core,
 	},
@@ -324,7 +331,7 @@ const struct pl_check_row pl_check_rows_peer[] = {
 		.requirement = "MLNX_OFED, if it is used, is of 5.5 or later; with 4.9, nvidia-peermem is told so.",
 		.how = "ofed_info -n; /sys/module/mlx5_core/version (the kernel's own driver has none)",
 		.reason = "Before 5.5 ending a registration and freeing GPU memory can deadlock (reference 2696789).",
-		.remedy = "install DOCA-OFED or a later MLNX_OFED, then the driver of NVIDIA again",
+		.remedy = "install DOCA-OFED or a later MLNX_OFED; then the driver of NVIDIA again",
 		.rank = 64,
 		.probe = probe_ofed,
 	},

@@ -315,7 +315,7 @@ const struct pl_check_row pl_check_rows_software[] = {
 		.requirement = "UCX, where it is used, has its parts for CUDA and for RDMA.",
 		.how = "ucx_info -d | grep -E 'cuda|rc_'; libuct_cuda.so and libuct_ib.so in UCX's folder",
 		.reason = "Without them GPU memory goes through the host at a small part of the rate.",
-		.remedy = "apt install libucx0 of NVIDIA's repository, or HPC-X, or: ./configure --with-cuda "
+		.remedy = "use HPC-X, or libucx0 of NVIDIA's repository; or build it: ./configure --with-cuda "
 			  "--with-verbs",
 		.rank = 99,
 		.probe = probe_ucx,

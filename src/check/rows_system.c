@@ -84,8 +84,8 @@ const struct pl_check_row pl_check_rows_system[] = {
 		.requirement = "With Secure Boot on, the modules are signed by a key that the machine knows.",
 		.how = "mokutil --sb-state; /sys/kernel/security/lockdown",
 		.reason = "Else modprobe says \"Key was rejected by service\" or \"Operation not permitted\".",
-		.remedy = "mokutil --import /var/lib/dkms/mok.pub (or /var/lib/shim-signed/mok/MOK.der), reboot, enrol "
-			  "it",
+		.remedy = "mokutil --import /var/lib/dkms/mok.pub; on Ubuntu /var/lib/shim-signed/mok/MOK.der; "
+			  "reboot, and enrol it there",
 		.rank = 8,
 		.probe = probe_signing,
 	},

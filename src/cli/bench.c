@@ -1,127 +1,83 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command line of `peerlane bench`. */
 #include "cli/bench.h"
+#include "cli/matrix.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/units.h"
-
-#define BANDWIDTH_SIZES "8,4K,64K,1M,16M"
-#define LATENCY_SIZES "8,4K,64K"
 #define DURATION_DEFAULT (2 * CLI_NS_PER_S)
 
 enum {
 	OPTION_STEP = 0x200,
-	OPTION_DURATION,
-	OPTION_PROGRESS,
 	OPTION_VECTOR,
-	OPTION_WARMUP,
-	OPTION_VALIDATE,
-	OPTION_REPEAT,
+	OPTION_POST_LIST,
 	OPTION_SERVER,
 	OPTION_ONCE,
 	OPTION_ANNOUNCE,
-	OPTION_MEMORY,
+	OPTION_MPI,
 };
 
 static const struct argp_option bench_options[] = {
 	{ NULL, 0, NULL, 0, "What to measure:", 1 },
-	{ "op", 'o', "OPERATION", 0, "write (default), read, send, fetch-add or compare-swap", 1 },
+	{ "op", 'o', "OPERATION", 0,
+	  "write (default), read, send, fetch-add or compare-swap; register or connect: what it costs to register "
+	  "memory, or to connect",
+	  1 },
 	{ "bandwidth", 'b', NULL, 0, "Keep many operations under way (default)", 1 },
 	{ "latency", 'l', NULL, 0, "One at a time: how long it takes, one way for write and send", 1 },
 	{ "both-ways", 'B', NULL, 0, "Both ends at the same time; rates are the sum", 1 },
-	{ "size", 's', "SIZES", 0, "8 to 1G: one size, a list such as 8,4K,1M, or a range such as 8-16M", 1 },
+	{ "size", 's', "SIZES", 0, "1 to 1G: one size, a list such as 8,4K,1M, or a range such as 8-16M", 1 },
+	{ "all", 'a', NULL, 0, "All powers of two to 8M", 1 },
 	{ "step", OPTION_STEP, "FACTOR", 0, "From one size of a range to the next (default: 2)", 1 },
 	{ "depth", 'd', "N", 0, "Operations under way (default: 128, fewer of large ones)", 1 },
 	{ "vector", OPTION_VECTOR, "N", 0, "Put N messages into each operation; write and read only", 1 },
-	{ NULL, 0, NULL, 0, "How long, and how:", 2 },
-	{ "duration", OPTION_DURATION, "SECONDS", 0, "Measure each size for so long (default: 2)", 2 },
-	{ "iterations", 'n', "N", 0, "Measure so many operations instead", 2 },
-	{ "warmup", OPTION_WARMUP, "N", 0, "Operations before, not measured (default: up to 1000)", 2 },
-	{ "repeat", OPTION_REPEAT, "N", 0, "Run each size N times and take the median run", 2 },
-	{ "validate", OPTION_VALIDATE, NULL, 0, "Compare what arrived with what was sent, outside the time measured",
-	  2 },
-	{ "progress", OPTION_PROGRESS, "HOW", 0, "manual: this program polls (default); thread: the library's threads",
-	  2 },
-	{ "memory", OPTION_MEMORY, "KIND", 0,
-	  "Where this end's bytes are: host (default), cuda or cuda:1 for a GPU; the same for a server started here",
-	  2 },
-	{ NULL, 0, NULL, 0, "The other end:", 3 },
-	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 3 },
-	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 3 },
-	{ "announce", OPTION_ANNOUNCE, "FD", OPTION_HIDDEN, NULL, 3 },
+	{ "post-list", OPTION_POST_LIST, "N", 0, "Post N operations at a time, once N can be (default: 1)", 1 },
+	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
+	{ NULL, 0, NULL, 0, "The other end:", 5 },
+	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 5 },
+	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 5 },
+	{ "announce", OPTION_ANNOUNCE, "FD", OPTION_HIDDEN, NULL, 5 },
 	{ 0 },
 };
 
 static void parse_op(struct bench_options *options, const char *text, struct argp_state *state)
 {
-	for (int op = BENCH_WRITE; op <= BENCH_COMPARE_SWAP; op++) {
+	for (int op = BENCH_WRITE; op <= BENCH_CONNECT; op++) {
 		if (!strcmp(text, bench_op_name((enum bench_op)op))) {
 			options->plan.op = (enum bench_op)op;
 			return;
 		}
 	}
-	argp_error(state, "--op takes write, read, send, fetch-add or compare-swap, not '%s'", text);
+	argp_error(state, "--op takes write, read, send, fetch-add, compare-swap, register or connect, not '%s'", text);
 }
 
-static void add_size(struct bench_options *options, uint64_t size, struct argp_state *state)
+static void finish_single(struct bench_options *options, struct argp_state *state)
 {
-	if (size < BENCH_SIZE_MIN || size > BENCH_SIZE_MAX)
-		argp_error(state, "--size takes sizes from 8 to 1G");
-	if (options->size_count == BENCH_SIZES_MAX)
-		argp_error(state, "--size takes up to %u sizes", BENCH_SIZES_MAX);
-	options->sizes[options->size_count++] = size;
+	struct bench_plan *plan = &options->plan;
+
+	if (plan->both_ways || plan->vector > 1 || options->depth_given || plan->validate || plan->touch ||
+	    options->rate_bytes || options->length.rate || options->sample_interval)
+		argp_error(state, "--op %s is one at a time: it goes with sizes and iterations only",
+			   bench_op_name(plan->op));
+	if (plan->op == BENCH_CONNECT && (options->size_text || options->all))
+		argp_error(state, "--op connect has no sizes");
+	plan->latency = true;
 }
 
-static uint64_t parse_size(const char *text, struct argp_state *state)
+static void finish_latency(const struct bench_options *options, struct argp_state *state)
 {
-	uint64_t size = 0;
+	const struct bench_plan *plan = &options->plan;
 
-	if (cli_parse_size(text, &size))
-		argp_error(state, "--size takes sizes such as 8, 64K, 8-16M or 8,4K,1M, not '%s'", text);
-	return size;
-}
-
-/* One member of the list: a size, or a range. */
-static void parse_sizes(struct bench_options *options, char *text, struct argp_state *state)
-{
-	char *dash = strchr(text, '-');
-	uint64_t first, last;
-
-	if (dash)
-		*dash = '\0';
-	first = last = parse_size(text, state);
-	if (dash)
-		last = parse_size(dash + 1, state);
-	if (first > last)
-		argp_error(state, "--size: the range ends before it begins");
-	/* Before the loop, which would not end. */
-	if (first == 0)
-		argp_error(state, "--size takes sizes from 8 to 1G");
-	for (uint64_t size = first; size <= last; size *= options->step)
-		add_size(options, size, state);
-}
-
-static void finish_sizes(struct bench_options *options, struct argp_state *state)
-{
-	const char *text = options->size_text;
-	char *copy, *rest, *at;
-
-	if (!text)
-		text = bench_plan_atomic(&options->plan) ? "8"
-		       : options->plan.latency           ? LATENCY_SIZES
-							 : BANDWIDTH_SIZES;
-	rest = copy = strdup(text);
-	if (!copy)
-		argp_failure(state, CLI_FAILED, ENOMEM, "--size");
-	while ((at = strsep(&rest, ",")))
-		parse_sizes(options, at, state);
-	free(copy);
-	for (uint32_t i = 0; bench_plan_atomic(&options->plan) && i < options->size_count; i++)
-		if (options->sizes[i] != 8)
-			argp_error(state, "atomic operations have 8 bytes");
+	if (plan->both_ways)
+		argp_error(state, "--latency is one operation at a time: it does not go with --both-ways");
+	if (plan->vector > 1 || options->depth_given || plan->post_list > 1)
+		argp_error(state, "--latency is one operation at a time: it does not go with --depth, --vector or "
+				  "--post-list");
+	if (bench_plan_pingpong(plan) && (options->sample_interval || options->rate_bytes || options->length.rate))
+		argp_error(state, "messages to and fro go as fast as they can: --latency goes with --rate and "
+				  "--samples for reads and atomic operations only");
 }
 
 /* What goes together is known once all options are. */
@@ -131,76 +87,19 @@ static void finish(struct bench_options *options, struct argp_state *state)
 
 	if (options->once && !options->server)
 		argp_error(state, "--once goes with --server");
-	if (plan->latency && plan->both_ways)
-		argp_error(state, "--latency is one operation at a time: it does not go with --both-ways");
-	if (plan->latency && (plan->vector > 1 || options->depth_given))
-		argp_error(state, "--latency is one operation at a time: it does not go with --depth or --vector");
+	if (bench_plan_single(plan))
+		finish_single(options, state);
+	if (plan->latency)
+		finish_latency(options, state);
 	if (plan->vector > 1 && plan->op != BENCH_WRITE && plan->op != BENCH_READ)
 		argp_error(state, "--vector goes with write and read");
-	finish_sizes(options, state);
-}
-
-static uint32_t parse_number(const char *name, const char *text, unsigned min, unsigned max, struct argp_state *state)
-{
-	unsigned value = min;
-
-	if (cli_parse_number(text, min, max, &value))
-		argp_error(state, "--%s takes a number from %u to %u, not '%s'", name, min, max, text);
-	return value;
-}
-
-static void parse_progress(struct bench_options *options, const char *text, struct argp_state *state)
-{
-	if (strcmp(text, "manual") && strcmp(text, "thread"))
-		argp_error(state, "--progress takes manual or thread, not '%s'", text);
-	options->manual = !strcmp(text, "manual");
-}
-
-static void parse_duration(struct bench_options *options, const char *text, struct argp_state *state)
-{
-	if (cli_parse_seconds(text, &options->length.duration) || !options->length.duration)
-		argp_error(state, "--duration takes seconds, such as 5 or 0.5, not '%s'", text);
-}
-
-static error_t parse_run(int key, char *argument, struct argp_state *state)
-{
-	struct bench_options *options = state->input;
-
-	switch (key) {
-	case 'n':
-		options->length.iterations = parse_number("iterations", argument, 1, UINT_MAX, state);
-		return 0;
-	case OPTION_DURATION:
-		parse_duration(options, argument, state);
-		return 0;
-	case OPTION_WARMUP:
-		options->length.warmup = parse_number("warmup", argument, 0, UINT_MAX, state);
-		options->warmup_given = true;
-		return 0;
-	case OPTION_REPEAT:
-		options->repeat = parse_number("repeat", argument, 1, BENCH_REPEAT_MAX, state);
-		return 0;
-	case OPTION_MEMORY:
-		options->memory = argument;
-		return 0;
-	case OPTION_VALIDATE:
-		options->plan.validate = true;
-		return 0;
-	case OPTION_PROGRESS:
-		parse_progress(options, argument, state);
-		return 0;
-	case OPTION_SERVER:
-		options->server = true;
-		return 0;
-	case OPTION_ONCE:
-		options->once = true;
-		return 0;
-	case OPTION_ANNOUNCE:
-		options->announce = (int)parse_number("announce", argument, 0, INT_MAX, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	if (plan->touch && plan->op != BENCH_READ && plan->op != BENCH_SEND && !bench_plan_pingpong(plan))
+		argp_error(state,
+			   "--touch is for who knows when bytes are there: it goes with read, send and --latency");
+	if (options->depth_given && plan->post_list > plan->depth)
+		argp_error(state, "--post-list takes no more than the depth");
+	bench_finish_how(options, state);
+	bench_finish_sizes(options, state);
 }
 
 static error_t parse(int key, char *argument, struct argp_state *state)
@@ -209,7 +108,11 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->common;
+		state->child_inputs[0] = options;
+		state->child_inputs[1] = &options->common;
+		return 0;
+	case OPTION_MPI:
+		argp_error(state, "write --mpi in full");
 		return 0;
 	case ARGP_KEY_ARG:
 		if (options->address)
@@ -233,21 +136,37 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		options->size_text = argument;
 		return 0;
 	case OPTION_STEP:
-		options->step = parse_number("step", argument, 2, 1024, state);
+		options->step = bench_parse_number("step", argument, 2, 1024, state);
 		return 0;
 	case 'd':
-		options->plan.depth = parse_number("depth", argument, 1, BENCH_DEPTH_MAX, state);
+		options->plan.depth = bench_parse_number("depth", argument, 1, BENCH_DEPTH_MAX, state);
 		options->depth_given = true;
 		return 0;
 	case OPTION_VECTOR:
-		options->plan.vector = parse_number("vector", argument, 1, PL_TRANSFERS_MAX, state);
+		options->plan.vector = bench_parse_number("vector", argument, 1, PL_TRANSFERS_MAX, state);
+		return 0;
+	case 'a':
+		options->all = true;
+		return 0;
+	case OPTION_POST_LIST:
+		options->plan.post_list = bench_parse_number("post-list", argument, 1, BENCH_DEPTH_MAX, state);
+		return 0;
+	case OPTION_SERVER:
+		options->server = true;
+		return 0;
+	case OPTION_ONCE:
+		options->once = true;
+		return 0;
+	case OPTION_ANNOUNCE:
+		options->announce = (int)bench_parse_number("announce", argument, 0, INT_MAX, state);
 		return 0;
 	default:
-		return parse_run(key, argument, state);
+		return ARGP_ERR_UNKNOWN;
 	}
 }
 
 static const struct argp_child children[] = {
+	{ &bench_how_argp, 0, NULL, 0 },
 	{ &cli_connection_argp, 0, NULL, 0 },
 	{ 0 },
 };
@@ -265,6 +184,9 @@ static const struct argp arguments = {
 	"  peerlane bench\n"
 	"  peerlane bench --latency --op send --size 8\n"
 	"  peerlane bench --memory cuda --size 1G --progress thread\n"
+	"  peerlane bench --repeat 7 --json >results.json\n"
+	"  peerlane bench --op read --rate 1GB --samples 0.1 --duration 10\n"
+	"  peerlane bench --perftest --all\n"
 	"  peerlane bench --server --key key               on one host\n"
 	"  peerlane bench --key key --size 8-16M HOST      on the other\n"
 	"\n"
@@ -301,21 +223,35 @@ static int run_subcommand(const struct subcommand *subcommand, int argc, char **
 	return subcommand->run(argc - 1, argv + 1);
 }
 
+/* It has options of its own, and processes that something else started. */
+static bool asks_for_mpi(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strcmp(argv[i], "--mpi"))
+			return true;
+	return false;
+}
+
 int pl_cli_bench(int argc, char **argv)
 {
 	struct bench_options options = {
-		.plan = { .op = BENCH_WRITE, .depth = BENCH_DEPTH_DEFAULT, .vector = 1 },
+		.plan = { .op = BENCH_WRITE, .depth = BENCH_DEPTH_DEFAULT, .vector = 1, .post_list = 1 },
 		.length = { .duration = DURATION_DEFAULT },
 		.step = 2,
 		.repeat = 1,
 		.manual = true,
 		.memory = "host",
 		.announce = -1,
+		.node = -1,
+		.argc = argc,
+		.argv = argv,
 	};
 	const struct subcommand *subcommand;
 
 	if (argc > 1 && (subcommand = find_subcommand(argv[1])))
 		return run_subcommand(subcommand, argc, argv);
+	if (asks_for_mpi(argc, argv))
+		return pl_cli_matrix(argc, argv);
 	cli_parse(&arguments, argc, argv, &options);
 	return options.server ? bench_serve(&options) : bench_measure(&options);
 }

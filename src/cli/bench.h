@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "cli/cli.h"
+#include "cli/result_head.h"
 #include "cli/stats.h"
 
 int pl_cli_bench(int argc, char **argv);
@@ -18,12 +19,15 @@ int bench_compare(int argc, char **argv);
 
 /* -- what to measure ----------------------------------------------------------------------------- */
 
-#define BENCH_SIZE_MIN 8ull
+#define BENCH_SIZE_MIN 1ull
+#define BENCH_SIZE_MARKED 8ull /* of messages in turns, which have a marker */
 #define BENCH_SIZE_MAX (1ull << 30)
 #define BENCH_DEPTH_MAX 16384u
 #define BENCH_DEPTH_DEFAULT 128u
 #define BENCH_SIZES_MAX 64u
 #define BENCH_REPEAT_MAX 1000u
+#define BENCH_SAMPLES_MAX 100000u
+#define BENCH_KIND 24 /* bytes for a kind of memory */
 
 enum bench_op {
 	BENCH_WRITE = 1,
@@ -31,6 +35,8 @@ enum bench_op {
 	BENCH_SEND,
 	BENCH_FETCH_ADD,
 	BENCH_COMPARE_SWAP,
+	BENCH_REGISTER, /* memory, and a write from it */
+	BENCH_CONNECT,
 };
 
 const char *bench_op_name(enum bench_op op);
@@ -38,9 +44,10 @@ const char *bench_op_name(enum bench_op op);
 /* What one size is measured with; both ends have it. */
 struct bench_plan {
 	enum bench_op op;
-	bool latency, both_ways, validate;
+	bool latency, both_ways, validate, touch;
 	uint64_t size;
 	uint32_t depth, vector;
+	uint32_t post_list; /* posts when so many can be, all of them */
 };
 
 /* How long one run takes. */
@@ -49,6 +56,7 @@ struct bench_length {
 	uint64_t duration;   /* nanoseconds */
 	uint64_t warmup;     /* operations before, which are not measured */
 	uint64_t seed;       /* of the content */
+	uint64_t rate;       /* operations in 1,000 s; 0: as many as possible */
 };
 
 /* Follows from the plan: an operation uses the next of `slots` messages of `stride` bytes each. */
@@ -60,6 +68,10 @@ struct bench_layout {
 /* (bench_plan.c) */
 bool bench_plan_valid(const struct bench_plan *plan);
 bool bench_plan_atomic(const struct bench_plan *plan);
+/* Operations that are done one after the other, and that only the client times. */
+bool bench_plan_single(const struct bench_plan *plan);
+/* The smallest size there can be. */
+uint64_t bench_plan_least(const struct bench_plan *plan);
 /* Both ends write into each other's memory, or send, in turns. */
 bool bench_plan_pingpong(const struct bench_plan *plan);
 /*
@@ -71,7 +83,7 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 
 /* -- messages between the ends (bench_wire.c) ----------------------------------------------------- */
 
-#define BENCH_VERSION 1
+#define BENCH_VERSION 2
 #define BENCH_MESSAGE_MAX 1024
 
 enum bench_type {
@@ -81,6 +93,7 @@ enum bench_type {
 	BENCH_FINISH,    /* client: it has ended; server: so it has here; both: the result */
 	BENCH_BYE,       /* client: no more; server: the same */
 	BENCH_FAILED,    /* either: the error, and no more */
+	BENCH_HELLO,     /* client: the memory that it wants; server: its machine, and the memory that it takes */
 };
 
 /* What one end measured. */
@@ -89,6 +102,7 @@ struct bench_result {
 	uint64_t cpu, wall;           /* processor time used meanwhile, and the time that passed */
 	uint64_t covered;             /* messages' places in the window that this end's operations used */
 	bool verified;                /* all content that this end checked was as it should be */
+	double cached, operation;     /* registration, at the client: see struct bench_row */
 };
 
 struct bench_message {
@@ -96,6 +110,8 @@ struct bench_message {
 	struct bench_plan plan;
 	struct bench_length length;
 	struct bench_result result;
+	struct machine machine;
+	char memory[BENCH_KIND];
 	uint8_t token[PL_TOKEN_MAX];
 	uint16_t token_length;
 	struct pl_error error;
@@ -134,6 +150,7 @@ bool bench_marked(const void *message, uint64_t size, uint64_t value);
 /* What posts operations (bench_flow.c). */
 struct bench_flow {
 	uint64_t target, duration; /* ends after so many operations, or nanoseconds */
+	uint64_t begun;            /* with a rate: the first posting */
 	uint64_t posted, completed;
 	uint64_t first, last; /* posting of the first, completion of the last */
 	uint64_t measured;    /* operations of the last run */
@@ -151,6 +168,34 @@ struct bench_flow {
 struct bench_buffer {
 	struct pl_region *region;
 	uint8_t *bytes;
+	void *pages; /* huge ones, which are this program's; NULL: the library's */
+	size_t pages_length;
+	bool mapped; /* by mmap(2) */
+};
+
+/* Operations completed in one interval after the other. */
+struct bench_samples {
+	uint64_t interval; /* nanoseconds; 0: none are taken */
+	uint32_t *counts, used;
+};
+
+/* What processor time and energy a run takes, as far as this system tells (bench_cost.c). */
+#define BENCH_PACKAGES_MAX 16
+struct bench_cost {
+	int cycles; /* descriptor of the counter, or -1 */
+	bool user_only;
+	char no_cycles[120], no_joules[120]; /* why not */
+	unsigned packages;
+	struct bench_energy {
+		char path[80];
+		uint64_t range, begin;
+	} energy[BENCH_PACKAGES_MAX];
+	double begin; /* cycles */
+};
+
+struct bench_spent {
+	bool has_cycles, has_joules;
+	double cycles, joules;
 };
 
 struct bench_options;
@@ -159,7 +204,9 @@ struct bench_end {
 	struct pl_context *context;
 	struct pl_peer *peer;
 	struct pl_region *control;   /* control messages arrive here */
-	const char *memory;          /* the kind of what follows */
+	char memory[BENCH_KIND];     /* the kind of what follows */
+	bool huge;                   /* in huge pages, if it is the host's */
+	const char *pages;           /* which there were: "hugetlb", "transparent", NULL */
 	struct bench_buffer own;     /* where this end's operations take or put their bytes */
 	struct bench_buffer exposed; /* what the other end reaches */
 	struct pl_remote *remote;    /* the other end's `exposed` */
@@ -183,6 +230,13 @@ struct bench_end {
 	bool leaving, lost; /* the end of the connection is expected; has come */
 	uint32_t receives;  /* posted for data */
 	uint64_t received;  /* messages with data */
+	struct bench_samples samples;
+	struct bench_cost cost;
+	struct bench_spent spent;     /* of the last run */
+	struct pl_listener *listener; /* server */
+	const char *address;          /* client: the server's */
+	uint64_t due;                 /* with a rate: when there is something to be posted; 0: now */
+	uint64_t touched;             /* what touching found: it must not be left out */
 	uint64_t cpu_start, wall_start;
 	struct bench_result result; /* server: the usage until the client finished; client: the server's result */
 
@@ -209,6 +263,8 @@ void bench_end_free_memory(struct bench_end *end);
 /* For end->layout. 0 or a negative errno, as above. */
 int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, unsigned access);
 void bench_buffer_close(struct bench_buffer *buffer);
+/* Reads it all, as who uses it would; a GPU's goes to the host for that. */
+int bench_buffer_touch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
 /* Has the region be as the bytes, and the bytes as the region. */
 int bench_buffer_bring(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
 int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
@@ -241,6 +297,8 @@ int bench_idle(struct bench_end *end, uint64_t patience);
 int bench_spin(struct bench_end *end, uint64_t patience);
 void bench_patience(struct bench_end *end);
 bool bench_interrupted(struct bench_end *end);
+/* 1, or -EINTR if a signal asked to end. */
+int bench_signals(struct bench_end *end);
 
 /* Records an error unless there is one; returns the code of the first. */
 int bench_fail(struct bench_end *end, int code, const char *id, const char *object, const char *hint,
@@ -292,6 +350,11 @@ int bench_prepare(struct bench_end *end);
 int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), struct bench_result *result);
 void bench_usage_begin(struct bench_end *end);
 void bench_usage_end(struct bench_end *end, struct bench_result *result);
+/* (bench_cost.c) Before the library's threads are made, so that they are counted. */
+void bench_cost_open(struct bench_cost *cost);
+void bench_cost_close(struct bench_cost *cost);
+void bench_cost_begin(struct bench_cost *cost);
+void bench_cost_end(struct bench_cost *cost, struct bench_spent *spent);
 /* Waits for the end of the other's messages, then tells if all content is right; the other used `covered` places. */
 int bench_check(struct bench_end *end, uint64_t covered, bool *verified);
 
@@ -300,17 +363,38 @@ int bench_check(struct bench_end *end, uint64_t covered, bool *verified);
 struct bench_options {
 	struct cli_options common;
 	const char *address;
-	const char *memory;
+	const char *memory, *peer_memory; /* peer_memory: NULL: the server's choice */
+	const char *cpus, *peer_cpus;     /* NULL: any */
+	int node;                         /* NUMA; -1: any */
+	bool huge, csv, perftest, gbits, all, verbose;
+	uint64_t sample_interval, rate_bytes;
+	int argc;
+	char **argv;
 	struct bench_plan plan;
 	struct bench_length length;
 	uint64_t sizes[BENCH_SIZES_MAX];
 	uint32_t size_count, repeat, step;
 	const char *size_text;
-	bool depth_given, warmup_given, manual, server, once;
+	bool depth_given, warmup_given, duration_given, manual, server, once;
 	int announce; /* descriptor to which the server's address is written, or -1 */
 };
 
+/* The command line (bench.c, bench_how.c, bench_sizes.c).  The functions end the process where it is wrong. */
+extern const struct argp bench_how_argp;
+void bench_finish_how(struct bench_options *options, struct argp_state *state);
+void bench_finish_sizes(struct bench_options *options, struct argp_state *state);
+uint32_t bench_parse_number(const char *name, const char *text, unsigned min, unsigned max, struct argp_state *state);
+
 int bench_serve(const struct bench_options *options);
+
+/* Where this process runs, and has its memory (bench_place.c).  Before the library's threads are made. */
+int bench_place(const struct bench_options *options, struct pl_error *error);
+/* Whether it is a list of cores, such as 0-3,8. */
+bool bench_cpus_valid(const char *text);
+
+/* Operations that are done one at a time (bench_single.c): the client's part, and the server's. */
+int bench_single_lead(struct bench_end *end, struct bench_result *result);
+int bench_single_follow(struct bench_end *end);
 
 struct bench_child {
 	pid_t pid; /* 0: none */
@@ -326,6 +410,11 @@ void bench_child_stop(struct bench_child *child);
 
 /* -- the client (bench_client.c) and what it shows (bench_render.c) -------------------------------- */
 
+struct bench_latency {
+	uint64_t minimum, p50, p90, p95, p99, p999, p9999, maximum; /* nanoseconds */
+	double mean, deviation;
+};
+
 struct bench_row {
 	struct bench_plan plan;
 	struct pl_receipt sample;
@@ -333,15 +422,25 @@ struct bench_row {
 	double bytes_per_second, operations_per_second; /* both directions */
 	double bytes_out, bytes_in;                     /* each direction */
 	uint64_t operations, elapsed;
-	uint64_t p50, p99, p999, maximum; /* nanoseconds */
-	double cpu, server_cpu;           /* percent of one core */
+	struct bench_latency latency;
+	double cpu, server_cpu; /* percent of one core */
 	bool verified;
+	struct bench_spent spent;
+	double *runs; /* of the row: each run's rate, or with latency its p50 in microseconds; as they came */
+	uint32_t run_count;
+	double *samples; /* bytes per second in each whole interval */
+	uint32_t sample_count;
+	double cached, operation; /* registration: medians of the cached one, and of the write alone; nanoseconds */
 };
 
 struct bench_report {
 	struct bench_row rows[BENCH_SIZES_MAX];
 	uint32_t count;
 	struct pl_peer_info info;
+	struct machine peer_machine;
+	char memory[BENCH_KIND], peer_memory[BENCH_KIND];
+	const char *pages;
+	struct bench_cost cost; /* for its reasons */
 	bool failed;
 	struct pl_error error;
 };
@@ -351,6 +450,9 @@ int bench_measure(struct bench_options *options);
 /* "8", "64K", "1M", "1000". */
 const char *bench_size_text(char *buffer, size_t size, uint64_t bytes);
 void bench_render_table(const struct bench_options *options, const struct bench_report *report);
+/* (bench_render_json.c, bench_render_csv.c, bench_render_perftest.c) */
 void bench_render_json(const struct bench_options *options, const struct bench_report *report);
+void bench_render_csv(const struct bench_options *options, const struct bench_report *report);
+void bench_render_perftest(const struct bench_options *options, const struct bench_report *report);
 
 #endif

@@ -46,7 +46,7 @@ static void become_server(const struct bench_options *options, int announce, pid
 	const struct cli_options *common = &options->common;
 	struct cli_connection_arguments connection;
 	char number[16], timeout[32];
-	const char *arguments[32] = { "peerlane", "bench", "--server", "--once", "--quiet", "--announce", number };
+	const char *arguments[40] = { "peerlane", "bench", "--server", "--once", "--quiet", "--announce", number };
 	size_t count = 7;
 	sigset_t none;
 
@@ -67,7 +67,13 @@ static void become_server(const struct bench_options *options, int announce, pid
 		arguments[count++] = timeout;
 	}
 	arguments[count++] = "--memory";
-	arguments[count++] = options->memory;
+	arguments[count++] = options->peer_memory ? options->peer_memory : options->memory;
+	if (options->huge)
+		arguments[count++] = "--huge-pages";
+	if (options->peer_cpus) {
+		arguments[count++] = "--cpu";
+		arguments[count++] = options->peer_cpus;
+	}
 	arguments[count++] = "127.0.0.1:0";
 	execv("/proc/self/exe", (char **)(uintptr_t)arguments);
 	_exit(127);

@@ -127,8 +127,10 @@ static void read_key(const struct reader *reader, struct json_object *object, bo
 	char whole[sizeof(key->mode)];
 
 	copy_text(object, frames ? "arm" : "operation", "?", key->operation, sizeof(key->operation));
-	copy_text(reader->root, "mode", frames ? "frames" : "bandwidth", whole, sizeof(whole));
+	copy_text(reader->root, "mode", "bandwidth", whole, sizeof(whole));
 	copy_text(object, "mode", whole, key->mode, sizeof(key->mode));
+	if (frames)
+		snprintf(key->mode, sizeof(key->mode), "frames");
 	copy_text(reader->root, "fabric", "?", whole, sizeof(whole));
 	copy_text(object, "fabric", whole, key->fabric, sizeof(key->fabric));
 	copy_text(object, "memory", "host", key->memory, sizeof(key->memory));

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,7 +61,9 @@ int bench_end_open(struct bench_end *end, const struct bench_options *options, s
 	sigaddset(&set, SIGTERM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	end->manual = manual;
-	end->memory = options->memory;
+	end->huge = options->huge;
+	snprintf(end->memory, sizeof(end->memory), "%s", options->memory);
+	bench_cost_open(&end->cost);
 	/* Loads the driver, so that the library knows what is to come when it chooses the fabric. */
 	if (strcmp(end->memory, "host"))
 		pl_gpu_query(0, &gpu, NULL);
@@ -85,6 +88,9 @@ void bench_end_close(struct bench_end *end)
 		bench_end_free_memory(end);
 	pl_close(end->context);
 	end->context = NULL;
+	bench_cost_close(&end->cost);
+	free(end->samples.counts);
+	end->samples.counts = NULL;
 	bench_flow_free(&end->flow);
 }
 
@@ -133,10 +139,12 @@ static unsigned access_of(enum bench_op op)
 {
 	switch (op) {
 	case BENCH_WRITE:
+	case BENCH_REGISTER:
 		return PL_ACCESS_WRITE;
 	case BENCH_READ:
 		return PL_ACCESS_READ;
 	case BENCH_SEND:
+	case BENCH_CONNECT:
 		return PL_ACCESS_LOCAL;
 	default:
 		return PL_ACCESS_ATOMIC;
@@ -377,10 +385,19 @@ void bench_patience(struct bench_end *end)
 	end->events_seen = end->events;
 }
 
-static int check(struct bench_end *end, uint64_t patience)
+int bench_signals(struct bench_end *end)
 {
 	if (bench_interrupted(end))
 		return bench_fail(end, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
+	return 1;
+}
+
+static int check(struct bench_end *end, uint64_t patience)
+{
+	int rc = bench_signals(end);
+
+	if (rc < 0)
+		return rc;
 	if (end->events != end->events_seen) {
 		bench_patience(end);
 		return 0;
@@ -401,15 +418,26 @@ int bench_spin(struct bench_end *end, uint64_t patience)
 	return end->rounds % SPINS_BETWEEN_CHECKS ? 0 : check(end, patience);
 }
 
-int bench_idle(struct bench_end *end, uint64_t patience)
+/* Until something completed, or is to be posted. */
+static void await_completion(const struct bench_end *end)
 {
 	struct pollfd ready = { .fd = end->fd, .events = POLLIN };
+	uint64_t now = end->due ? cli_now() : 0, left = POLL_MS * CLI_NS_PER_MS;
+	struct timespec time;
 
+	if (end->due)
+		left = end->due <= now ? 0 : CLI_MIN(end->due - now, left);
+	time = (struct timespec){ .tv_nsec = (long)left };
+	ppoll(&ready, 1, &time, NULL);
+}
+
+int bench_idle(struct bench_end *end, uint64_t patience)
+{
 	if (end->manual && !end->passive && (end->busy || end->rounds < ROUNDS_BEFORE_SLEEP))
 		return bench_spin(end, patience);
 	if (end->manual)
 		usleep(end->passive ? SLEEP_PASSIVE_US : SLEEP_US);
 	else
-		poll(&ready, 1, POLL_MS);
+		await_completion(end);
 	return check(end, patience);
 }

@@ -8,6 +8,8 @@
 
 #include "cli/bench.h"
 
+#define ROUNDS_PER_CHECK 4096
+
 int bench_flow_allocate(struct bench_end *end)
 {
 	const struct bench_plan *plan = &end->plan;
@@ -77,6 +79,9 @@ static int post_plain(struct bench_end *end, uint32_t number, struct pl_error *e
 		return pl_fetch_add(end->peer, end->remote, offset, 1, NULL, attributes, NULL, error);
 	case BENCH_COMPARE_SWAP:
 		return pl_compare_swap(end->peer, end->remote, offset, value, value + 1, NULL, attributes, NULL, error);
+	case BENCH_REGISTER:
+	case BENCH_CONNECT:
+		break;
 	}
 	return -EINVAL;
 }
@@ -97,6 +102,17 @@ int bench_post(struct bench_end *end, uint32_t number)
 	return 0;
 }
 
+static void sample(struct bench_samples *samples, uint64_t since)
+{
+	uint64_t interval = since / samples->interval;
+
+	if (interval >= BENCH_SAMPLES_MAX)
+		return;
+	samples->counts[interval]++;
+	if (interval >= samples->used)
+		samples->used = (uint32_t)interval + 1;
+}
+
 void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt)
 {
 	struct bench_flow *flow = &end->flow;
@@ -108,25 +124,50 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 		flow->first = receipt->posted;
 	if (receipt->completed > flow->last)
 		flow->last = receipt->completed;
-	if (flow->stats)
+	if (flow->stats) {
 		stats_record(flow->stats, receipt->completed - receipt->posted);
+		if (end->samples.interval)
+			sample(&end->samples, receipt->completed - flow->first);
+	}
 	if (flow->duration && flow->last - flow->first >= flow->duration)
 		flow->ended = true;
 	/* Each word has one operation at a time, so the old value is known. */
 	if (bench_plan_atomic(&end->plan) && receipt->value != flow->expected[number]++)
 		flow->wrong = true;
+	if (end->plan.touch && end->plan.op == BENCH_READ)
+		bench_buffer_touch(end, &end->own, number % end->layout.slots * end->layout.stride, end->plan.size);
 	if (!end->sample.kind || receipt->streams > end->sample.streams)
 		end->sample = *receipt;
+}
+
+/* Whether the rate has the next operation wait; it counts from the first one, so that delays are made up for. */
+static bool is_early(struct bench_end *end)
+{
+	struct bench_flow *flow = &end->flow;
+	uint64_t now = cli_now();
+
+	if (flow->posted == 0)
+		flow->begun = now;
+	end->due = flow->begun + (uint64_t)((double)flow->posted * 1e12 / (double)end->length.rate);
+	if (now < end->due)
+		return true;
+	end->due = 0;
+	return false;
 }
 
 static int post_all(struct bench_end *end)
 {
 	struct bench_flow *flow = &end->flow;
+	bool paced = end->length.rate && flow->stats;
 	int rc = 0;
 
+	if (flow->free_count < end->plan.post_list)
+		return 0;
 	while (rc == 0 && flow->free_count && !flow->ended) {
 		if (flow->posted == flow->target)
 			flow->ended = true;
+		else if (paced && is_early(end))
+			break;
 		else
 			rc = bench_post(end, flow->free[--flow->free_count]);
 	}
@@ -136,6 +177,7 @@ static int post_all(struct bench_end *end)
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats)
 {
 	struct bench_flow *flow = &end->flow;
+	uint64_t rounds = 0;
 	int rc;
 
 	flow->target = iterations ? iterations : UINT64_MAX;
@@ -144,11 +186,19 @@ int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration
 	flow->posted = flow->completed = flow->last = 0;
 	flow->first = UINT64_MAX;
 	flow->ended = false;
+	end->due = 0;
+	if (stats && end->samples.interval) {
+		memset(end->samples.counts, 0, end->samples.used * sizeof(*end->samples.counts));
+		end->samples.used = 0;
+	}
 	bench_patience(end);
 	do {
 		rc = post_all(end);
 		if (rc == 0)
 			rc = bench_pump(end);
+		/* Where each round brings something, nobody else looks for signals. */
+		if (rc > 0 && ++rounds % ROUNDS_PER_CHECK == 0)
+			rc = bench_signals(end);
 		/* Operations have their own time-outs. */
 		if (rc == 0)
 			rc = bench_idle(end, 0);
@@ -197,6 +247,8 @@ int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes)
 	if (bytes != end->plan.size)
 		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "a message of %llu bytes, not %llu",
 				  (unsigned long long)bytes, (unsigned long long)end->plan.size);
+	if (end->plan.touch && !end->plan.latency)
+		bench_buffer_touch(end, &end->exposed, number % end->layout.slots * end->layout.stride, bytes);
 	return post_receive(end, number);
 }
 

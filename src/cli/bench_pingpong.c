@@ -94,7 +94,12 @@ static int await_message(struct bench_end *end, uint64_t *value)
 
 static int await_turn(struct bench_end *end, uint64_t *value)
 {
-	return end->plan.op == BENCH_WRITE ? await_write(end, value) : await_message(end, value);
+	uint64_t slot = end->plan.op == BENCH_WRITE ? 0 : (end->turn - 1) % CLI_MAX(end->layout.receives, 1);
+	int rc = end->plan.op == BENCH_WRITE ? await_write(end, value) : await_message(end, value);
+
+	if (rc == 0 && end->plan.touch)
+		rc = bench_buffer_touch(end, &end->exposed, slot * end->layout.stride, end->plan.size);
+	return rc;
 }
 
 int bench_pingpong_lead(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats)

@@ -15,6 +15,8 @@ const char *bench_op_name(enum bench_op op)
 		[BENCH_SEND] = "send",
 		[BENCH_FETCH_ADD] = "fetch-add",
 		[BENCH_COMPARE_SWAP] = "compare-swap",
+		[BENCH_REGISTER] = "register",
+		[BENCH_CONNECT] = "connect",
 	};
 
 	return op < CLI_ARRAY_SIZE(names) && names[op] ? names[op] : NULL;
@@ -23,6 +25,16 @@ const char *bench_op_name(enum bench_op op)
 bool bench_plan_atomic(const struct bench_plan *plan)
 {
 	return plan->op == BENCH_FETCH_ADD || plan->op == BENCH_COMPARE_SWAP;
+}
+
+bool bench_plan_single(const struct bench_plan *plan)
+{
+	return plan->op == BENCH_REGISTER || plan->op == BENCH_CONNECT;
+}
+
+uint64_t bench_plan_least(const struct bench_plan *plan)
+{
+	return bench_plan_pingpong(plan) ? BENCH_SIZE_MARKED : BENCH_SIZE_MIN;
 }
 
 bool bench_plan_pingpong(const struct bench_plan *plan)
@@ -37,13 +49,17 @@ uint32_t bench_plan_turns(uint64_t size)
 
 bool bench_plan_valid(const struct bench_plan *plan)
 {
-	if (!bench_op_name(plan->op) || plan->size < BENCH_SIZE_MIN || plan->size > BENCH_SIZE_MAX)
+	if (!bench_op_name(plan->op) || plan->size < bench_plan_least(plan) || plan->size > BENCH_SIZE_MAX)
 		return false;
 	if (plan->depth < 1 || plan->depth > BENCH_DEPTH_MAX || plan->vector < 1 || plan->vector > PL_TRANSFERS_MAX)
 		return false;
 	if (plan->vector > 1 && plan->op != BENCH_WRITE && plan->op != BENCH_READ)
 		return false;
 	if (plan->latency && (plan->both_ways || plan->vector > 1))
+		return false;
+	if (bench_plan_single(plan) && (!plan->latency || plan->depth != 1))
+		return false;
+	if (plan->post_list < 1 || plan->post_list > plan->depth)
 		return false;
 	if (bench_plan_pingpong(plan) && plan->depth != bench_plan_turns(plan->size))
 		return false;

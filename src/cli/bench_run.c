@@ -84,12 +84,14 @@ void bench_usage_begin(struct bench_end *end)
 {
 	end->cpu_start = processor_time();
 	end->wall_start = cli_now();
+	bench_cost_begin(&end->cost);
 }
 
 void bench_usage_end(struct bench_end *end, struct bench_result *result)
 {
 	result->cpu = processor_time() - end->cpu_start;
 	result->wall = cli_now() - end->wall_start;
+	bench_cost_end(&end->cost, &end->spent);
 }
 
 int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), struct bench_result *result)

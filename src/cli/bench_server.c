@@ -25,6 +25,18 @@ static int set_up(struct bench_end *end)
 	return rc < 0 ? rc : bench_send(end, &answer);
 }
 
+/* What the client asks for at first, of this connection. */
+static int answer_hello(struct bench_end *end)
+{
+	struct bench_message answer = { .type = BENCH_HELLO };
+
+	if (end->inbox.memory[0])
+		snprintf(end->memory, sizeof(end->memory), "%s", end->inbox.memory);
+	snprintf(answer.memory, sizeof(answer.memory), "%s", end->memory);
+	machine_read(&answer.machine);
+	return bench_send(end, &answer);
+}
+
 static int await_go(struct bench_end *end)
 {
 	while (!end->go) {
@@ -57,7 +69,9 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 	bool pingpong = bench_plan_pingpong(&end->plan);
 	int rc = 0;
 
-	if (pingpong)
+	if (bench_plan_single(&end->plan))
+		rc = bench_single_follow(end);
+	else if (pingpong)
 		rc = bench_pingpong_follow(end);
 	else if (end->plan.both_ways)
 		rc = bench_run(end, await_go, result);
@@ -73,7 +87,8 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 /* Whether the client's operations need nothing of this process. */
 static bool is_passive(struct bench_end *end)
 {
-	return end->one_sided && end->plan.op != BENCH_SEND && !end->plan.both_ways && !bench_plan_pingpong(&end->plan);
+	return end->one_sided && end->plan.op != BENCH_SEND && end->plan.op != BENCH_CONNECT && !end->plan.both_ways &&
+	       !bench_plan_pingpong(&end->plan);
 }
 
 static int run(struct bench_end *end)
@@ -106,6 +121,9 @@ static int serve_requests(struct bench_end *end)
 		if (rc < 0)
 			break;
 		switch (end->inbox.type) {
+		case BENCH_HELLO:
+			rc = answer_hello(end);
+			break;
 		case BENCH_SETUP:
 			rc = set_up(end);
 			break;
@@ -180,6 +198,7 @@ static int serve_all(struct bench_end *end, const struct bench_options *options,
 			continue;
 		if (rc < 0)
 			return cli_report_for(&options->common, &error);
+		snprintf(end->memory, sizeof(end->memory), "%s", options->memory);
 		status = serve_client(end, options);
 		fflush(stdout);
 		if (options->once)
@@ -207,6 +226,8 @@ int bench_serve(const struct bench_options *options)
 									    : "127.0.0.1:" CLI_DEFAULT_PORT;
 	rc = cli_address(text, address, sizeof(address), &error);
 	if (rc == 0)
+		rc = bench_place(options, &error);
+	if (rc == 0)
 		rc = bench_end_open(end, options, &error);
 	if (rc < 0) {
 		free(end);
@@ -215,6 +236,7 @@ int bench_serve(const struct bench_options *options)
 	end->server = true;
 	rc = pl_listen(end->context, address, &listener, &error);
 	if (rc == 0) {
+		end->listener = listener;
 		tell_address(options, listener);
 		rc = serve_all(end, options, listener);
 	} else {

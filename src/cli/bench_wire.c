@@ -13,6 +13,7 @@
 #define PLAN_LATENCY 1u
 #define PLAN_BOTH_WAYS 2u
 #define PLAN_VALIDATE 4u
+#define PLAN_TOUCH 8u
 
 struct cursor {
 	uint8_t *to;
@@ -48,7 +49,7 @@ static void put_text(struct cursor *cursor, const char *text)
 	cursor->to += length;
 }
 
-static void get_text(struct cursor *cursor, char *text, size_t size)
+static void get_text(struct cursor *cursor, char *text, size_t size, bool lines)
 {
 	size_t length = get(cursor, 2);
 
@@ -60,7 +61,7 @@ static void get_text(struct cursor *cursor, char *text, size_t size)
 	text[length] = '\0';
 	cursor->from += length;
 	/* It ends up on a terminal. */
-	cli_printable(text, false);
+	cli_printable(text, lines);
 }
 
 static void put_setup(struct cursor *cursor, const struct bench_message *message)
@@ -70,11 +71,12 @@ static void put_setup(struct cursor *cursor, const struct bench_message *message
 	put(cursor, plan->op, 1);
 	put(cursor,
 	    (plan->latency ? PLAN_LATENCY : 0) | (plan->both_ways ? PLAN_BOTH_WAYS : 0) |
-		    (plan->validate ? PLAN_VALIDATE : 0),
+		    (plan->validate ? PLAN_VALIDATE : 0) | (plan->touch ? PLAN_TOUCH : 0),
 	    1);
 	put(cursor, plan->size, 8);
 	put(cursor, plan->depth, 4);
 	put(cursor, plan->vector, 4);
+	put(cursor, plan->post_list, 4);
 	put(cursor, message->token_length, 2);
 	memcpy(cursor->to, message->token, message->token_length);
 	cursor->to += message->token_length;
@@ -90,9 +92,11 @@ static void get_setup(struct cursor *cursor, struct bench_message *message)
 	plan->latency = flags & PLAN_LATENCY;
 	plan->both_ways = flags & PLAN_BOTH_WAYS;
 	plan->validate = flags & PLAN_VALIDATE;
+	plan->touch = flags & PLAN_TOUCH;
 	plan->size = get(cursor, 8);
 	plan->depth = (uint32_t)get(cursor, 4);
 	plan->vector = (uint32_t)get(cursor, 4);
+	plan->post_list = (uint32_t)get(cursor, 4);
 	message->token_length = (uint16_t)get(cursor, 2);
 	if (message->token_length > sizeof(message->token) ||
 	    message->token_length > (size_t)(cursor->end - cursor->from)) {
@@ -101,6 +105,34 @@ static void get_setup(struct cursor *cursor, struct bench_message *message)
 	}
 	memcpy(message->token, cursor->from, message->token_length);
 	cursor->from += message->token_length;
+}
+
+static void put_hello(struct cursor *cursor, const struct bench_message *message)
+{
+	const struct machine *machine = &message->machine;
+
+	put_text(cursor, message->memory);
+	put_text(cursor, machine->host);
+	put_text(cursor, machine->kernel);
+	put_text(cursor, machine->processor);
+	put_text(cursor, machine->gpus);
+	put_text(cursor, machine->cards);
+	put(cursor, machine->cores, 4);
+	put(cursor, machine->memory, 8);
+}
+
+static void get_hello(struct cursor *cursor, struct bench_message *message)
+{
+	struct machine *machine = &message->machine;
+
+	get_text(cursor, message->memory, sizeof(message->memory), false);
+	get_text(cursor, machine->host, sizeof(machine->host), false);
+	get_text(cursor, machine->kernel, sizeof(machine->kernel), false);
+	get_text(cursor, machine->processor, sizeof(machine->processor), false);
+	get_text(cursor, machine->gpus, sizeof(machine->gpus), true);
+	get_text(cursor, machine->cards, sizeof(machine->cards), true);
+	machine->cores = (uint32_t)get(cursor, 4);
+	machine->memory = get(cursor, 8);
 }
 
 static void put_error(struct cursor *cursor, const struct pl_error *error)
@@ -119,11 +151,11 @@ static void get_error(struct cursor *cursor, struct pl_error *error)
 
 	/* Errno values end at 4095. */
 	error->code = code && code <= 4095 ? -(int)code : -EPROTO;
-	get_text(cursor, error->id, sizeof(error->id));
-	get_text(cursor, error->call, sizeof(error->call));
-	get_text(cursor, error->object, sizeof(error->object));
-	get_text(cursor, error->message, sizeof(error->message));
-	get_text(cursor, error->hint, sizeof(error->hint));
+	get_text(cursor, error->id, sizeof(error->id), false);
+	get_text(cursor, error->call, sizeof(error->call), false);
+	get_text(cursor, error->object, sizeof(error->object), false);
+	get_text(cursor, error->message, sizeof(error->message), false);
+	get_text(cursor, error->hint, sizeof(error->hint), false);
 }
 
 size_t bench_encode(const struct bench_message *message, uint8_t *buffer)
@@ -144,6 +176,7 @@ size_t bench_encode(const struct bench_message *message, uint8_t *buffer)
 		put(&cursor, length->duration, 8);
 		put(&cursor, length->warmup, 8);
 		put(&cursor, length->seed, 8);
+		put(&cursor, length->rate, 8);
 		break;
 	case BENCH_FINISH:
 		put(&cursor, result->operations, 8);
@@ -155,6 +188,9 @@ size_t bench_encode(const struct bench_message *message, uint8_t *buffer)
 		break;
 	case BENCH_FAILED:
 		put_error(&cursor, &message->error);
+		break;
+	case BENCH_HELLO:
+		put_hello(&cursor, message);
 		break;
 	case BENCH_GO:
 	case BENCH_BYE:
@@ -177,6 +213,7 @@ static int get_body(struct cursor *cursor, struct bench_message *message)
 		length->duration = get(cursor, 8);
 		length->warmup = get(cursor, 8);
 		length->seed = get(cursor, 8);
+		length->rate = get(cursor, 8);
 		return 0;
 	case BENCH_FINISH:
 		result->operations = get(cursor, 8);
@@ -188,6 +225,9 @@ static int get_body(struct cursor *cursor, struct bench_message *message)
 		return 0;
 	case BENCH_FAILED:
 		get_error(cursor, &message->error);
+		return 0;
+	case BENCH_HELLO:
+		get_hello(cursor, message);
 		return 0;
 	case BENCH_GO:
 	case BENCH_BYE:

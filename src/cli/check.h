@@ -37,14 +37,4 @@ void render_check_json(const struct pl_check_report *report);
 void render_rows_json(const struct pl_check_row *only);
 void render_decoded_json(const struct decoded *decoded);
 
-/* -- text that fits the terminal (wrap.c) ----------------------------------------------------------- */
-
-/* Columns of the terminal, 100 where there is none, at least 40. */
-unsigned wrap_width(void);
-/*
- * Prints words, of up to 1023 bytes, from column `at` on, with further lines from column `indent` on.  What could control
- * the terminal is replaced.
- */
-void wrap_print(const char *words, unsigned at, unsigned indent);
-
 #endif

@@ -35,6 +35,7 @@ int pl_cli_dump(int argc, char **argv);
 int pl_cli_get(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
+int pl_cli_report(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
 int pl_cli_topo(int argc, char **argv);
 int pl_cli_version(int argc, char **argv);
@@ -96,5 +97,15 @@ void cli_printable(char *text, bool keep_newlines);
 
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t cli_now(void);
+
+/* -- text that fits the terminal (wrap.c) ----------------------------------------------------------- */
+
+/* Columns of the terminal, 100 where there is none, at least 40. */
+unsigned wrap_width(void);
+/*
+ * Prints words, of up to 1023 bytes, from column `at` on, with further lines from column `indent` on.  What could control
+ * the terminal is replaced.
+ */
+void wrap_print(const char *words, unsigned at, unsigned indent);
 
 #endif

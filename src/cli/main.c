@@ -17,6 +17,7 @@ static const struct command {
 	{ "put", pl_cli_put, "send files to a host" },
 	{ "topo", pl_cli_topo, "show which GPU is near which RDMA card" },
 	{ "bench", pl_cli_bench, "measure rate and latency between two hosts" },
+	{ "report", pl_cli_report, "draw what was measured, as a page or in the terminal" },
 	{ "demo", pl_cli_demo, "show and verify all of it on this machine, with two processes" },
 	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and what to do" },
 	{ "dump", pl_cli_dump, "capture what check and topo read, to study it elsewhere" },

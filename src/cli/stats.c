@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cli/stats.h"
 
+#include <math.h>
 #include <string.h>
 
 void stats_reset(struct stats *stats)
@@ -49,4 +50,16 @@ uint64_t stats_percentile(const struct stats *stats, double percent)
 double stats_mean(const struct stats *stats)
 {
 	return stats->count ? stats->sum / (double)stats->count : 0;
+}
+
+double stats_deviation(const struct stats *stats)
+{
+	double mean = stats_mean(stats), squares = 0;
+
+	for (unsigned i = 0; stats->count && i < STATS_BUCKETS; i++) {
+		double distance = (double)value_of(i) - mean;
+
+		squares += distance * distance * (double)stats->buckets[i];
+	}
+	return stats->count ? sqrt(squares / (double)stats->count) : 0;
 }

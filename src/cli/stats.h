@@ -49,4 +49,7 @@ uint64_t stats_percentile(const struct stats *stats, double percent);
 /* The arithmetic mean; 0 if there are none. */
 double stats_mean(const struct stats *stats);
 
+/* The standard deviation, from the buckets, so within some percent; 0 if there are none. */
+double stats_deviation(const struct stats *stats);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* For the terminal: the matrix of GPUs by cards, then what each of them is. */
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/topo.h"
 
@@ -37,15 +38,41 @@ static void column(struct libscols_table **table, const char *name, int flags)
 	}
 }
 
+/* How much all names of cards have in common at their beginning, up to a '_': "mlx5_". */
+static size_t common_prefix(const struct pl_topology *topology)
+{
+	const char *first = topo_card_label(topology, 0), *end = strrchr(first, '_');
+	size_t length = end ? (size_t)(end + 1 - first) : 0;
+
+	for (size_t i = 1; i < topology->card_count; i++)
+		if (strncmp(topo_card_label(topology, i), first, length))
+			return 0;
+	return length;
+}
+
+/* What is left out of the heads for the matrix to fit a terminal. */
+static size_t too_much(const struct pl_topology *topology)
+{
+	size_t width = 3 + 12;
+
+	if (!isatty(STDOUT_FILENO))
+		return 0;
+	for (size_t i = 0; i < topology->card_count; i++)
+		width += 1 + CLI_MAX(strlen(topo_card_label(topology, i)), strlen("NODE*"));
+	return width > wrap_width() ? common_prefix(topology) : 0;
+}
+
 static void print_matrix(const struct topo_view *view)
 {
 	const struct pl_topology *topology = view->topology;
 	struct libscols_table *table = new_table(view);
+	size_t cut = too_much(topology);
 	char text[TOPO_TEXT];
 
-	column(&table, "GPU", 0);
+	snprintf(text, sizeof(text), cut ? "GPU, %.*s" : "GPU", (int)cut, topo_card_label(topology, 0));
+	column(&table, text, 0);
 	for (size_t i = 0; i < topology->card_count; i++)
-		column(&table, topo_card_label(topology, i), 0);
+		column(&table, topo_card_label(topology, i) + cut, 0);
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
 		struct libscols_line *line = cli_table_line(table);
 
@@ -94,7 +121,7 @@ static void print_gpus(const struct topo_view *view)
 	char text[TOPO_TEXT];
 
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(titles); i++)
-		column(&table, titles[i], i == 5 ? SCOLS_FL_RIGHT : 0);
+		column(&table, titles[i], i == 5 ? SCOLS_FL_RIGHT : i == 1 || i == 6 ? SCOLS_FL_TRUNC : 0);
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
 		struct libscols_line *line = cli_table_line(table);
 		const struct pl_path *best = topo_best(topology, gpu);
@@ -122,7 +149,7 @@ static void print_cards(const struct topo_view *view)
 	char text[TOPO_TEXT];
 
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(titles); i++)
-		column(&table, titles[i], 0);
+		column(&table, titles[i], i == 2 || i == 6 ? SCOLS_FL_TRUNC : 0);
 	for (size_t i = 0; i < topology->card_count; i++) {
 		const struct pl_card *card = &topology->cards[i];
 		struct libscols_line *line = cli_table_line(table);
@@ -149,7 +176,7 @@ static void print_notes(const struct topo_view *view)
 	if (count)
 		putchar('\n');
 	for (size_t i = 0; i < count; i++)
-		printf("%s\n", notes[i]);
+		wrap_print(notes[i], 0, 0);
 }
 
 void topo_print_matrix(const struct topo_view *view)
@@ -169,9 +196,13 @@ void topo_print_matrix(const struct topo_view *view)
 	}
 	if (view->quiet)
 		return;
-	if (topology->path_count)
-		puts("\n* best for that GPU; PIX one switch, PXB several, PHB a host bridge, NODE several of a NUMA\n"
-		     "node, SYS from one NUMA node to another");
+	if (topology->path_count) {
+		putchar('\n');
+		wrap_print(
+			"* best for that GPU; PIX one switch, PXB several, PHB a host bridge, NODE several of a NUMA "
+			"node, SYS from one NUMA node to another",
+			0, 0);
+	}
 	if (topology->gpu_count) {
 		putchar('\n');
 		print_gpus(view);

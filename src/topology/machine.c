@@ -41,12 +41,15 @@ static uint64_t read_memory(struct pl_sysroot *root, const char *node)
 static int add_node(struct pl_topology *topology, struct pl_sysroot *root, const char *name)
 {
 	char cpus[4096], *end;
-	long id = strtol(name + 4, &end, 10);
+	long id;
 	uint64_t socket;
 	struct pl_numa_node *node;
 	int index;
 
-	if (strncmp(name, "node", 4) || end == name + 4 || *end || id < 0 || id >= TOPOLOGY_NUMA_MAX)
+	if (strncmp(name, "node", 4))
+		return 0;
+	id = strtol(name + 4, &end, 10);
+	if (end == name + 4 || *end || id < 0 || id >= TOPOLOGY_NUMA_MAX)
 		return 0;
 	index = TOPOLOGY_ADD(topology->numa, topology->numa_count, TOPOLOGY_NUMA_MAX);
 	if (index < 0)

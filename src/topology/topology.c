@@ -10,6 +10,7 @@
 #include "topology/build.h"
 
 #define FILE_MAX (4u << 20)
+#define SETTING_MAX 256
 /* Where NVIDIA's daemon in virtual machines leaves one for NCCL. */
 #define VIRTUAL_TOPOLOGY "var/run/nvidia-topologyd/virtualTopology.xml"
 
@@ -40,9 +41,32 @@ static int load_file(const char *path, char **data, size_t *length, struct pl_er
 	return rc;
 }
 
+/* What NCCL's settings for the whole machine name, as images of clouds have it: "NCCL_TOPO_FILE=/path". */
+static bool find_setting(struct pl_sysroot *root, char path[SETTING_MAX])
+{
+	static const char name[] = "NCCL_TOPO_FILE";
+	char text[16384], *line, *rest, *value;
+
+	if (pl_sysroot_text(root, text, sizeof(text), "etc/nccl.conf") <= 0)
+		return false;
+	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		line += strspn(line, " \t");
+		if (strncmp(line, name, sizeof(name) - 1))
+			continue;
+		value = line + sizeof(name) - 1;
+		value += strspn(value, " \t=");
+		value[strcspn(value, " \t#")] = '\0';
+		if (!*value || strlen(value) >= SETTING_MAX)
+			continue;
+		strcpy(path, value);
+		return true;
+	}
+	return false;
+}
+
 /* The topology file that counts, if there is one: its name and content. */
 static int find_file(struct pl_topology *topology, struct pl_sysroot *root, const struct pl_topology_options *options,
-		     const char **name, char **data, size_t *length, struct pl_error *error)
+		     char setting[SETTING_MAX], const char **name, char **data, size_t *length, struct pl_error *error)
 {
 	const char *variable = options && options->nccl_variable ? options->nccl_variable : "";
 
@@ -54,6 +78,10 @@ static int find_file(struct pl_topology *topology, struct pl_sysroot *root, cons
 		*name = options->nccl_file;
 	} else if (*variable && topology->is_virtual) {
 		*name = variable;
+	} else if (topology->is_virtual && find_setting(root, setting) &&
+		   pl_sysroot_load(root, FILE_MAX, data, length, "%s", setting) == 0) {
+		*name = setting;
+		return 0;
 	} else if (topology->is_virtual && pl_sysroot_load(root, FILE_MAX, data, length, VIRTUAL_TOPOLOGY) == 0) {
 		*name = "/" VIRTUAL_TOPOLOGY;
 		return 0;
@@ -92,14 +120,14 @@ static int read_sysfs(struct pl_topology *topology, struct pl_sysroot *root, str
 static int read_all(struct pl_topology *topology, struct pl_sysroot *root, const struct pl_topology_options *options,
 		    struct pl_error *error)
 {
+	char setting[SETTING_MAX], *data;
 	const char *name;
-	char *data;
 	size_t length = 0;
 	int rc = topology_read_machine(topology, root);
 
 	if (rc < 0)
 		return pl_fail_memory(error, "pl_topology_read");
-	rc = find_file(topology, root, options, &name, &data, &length, error);
+	rc = find_file(topology, root, options, setting, &name, &data, &length, error);
 	if (rc == 0 && name)
 		rc = read_file(topology, root, name, data, length, error);
 	else if (rc == 0)

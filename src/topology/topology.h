@@ -190,7 +190,7 @@ struct pl_topology {
 };
 
 struct pl_topology_options {
-	const char *nccl_file;     /* NULL: in a virtual machine the one that it names itself */
+	const char *nccl_file;     /* NULL: in a virtual machine the one that it names itself (/etc/nccl.conf) */
 	const char *nccl_variable; /* what NCCL_TOPO_FILE says, NULL if it is not to count */
 	bool no_file;              /* follow none, not even that of a virtual machine: what the kernel shows */
 };

@@ -224,12 +224,17 @@ REPLACED = {('0x1234', '0x1111'): ('10de', '20b2', '030200'), ('0x8086', '0x10d3
 
 
 def unpack(root, text):
-    """Makes the machine that tests/vm/capture wrote down, with GPUs and cards in it, below a folder."""
+    """Makes the machine that tests/vm/capture wrote down, with GPUs and cards in it, below a folder.
+
+    Where cards have drivers, one without has no RDMA device."""
     builder = Builder(root)
-    files = {}
+    files, bound = {}, set()
     for line in text.splitlines():
         path, mark, content = re.match(r'([^=>]*?)([=>]|:(?=[0-9a-f]*$))(.*)', line).groups()
-        if mark == '>':
+        if mark == '>' and path.endswith('/driver') and content.endswith('/e1000e'):
+            bound.add(path.removesuffix('/driver'))
+            builder.link(path, 'sys/bus/pci/drivers/mlx5_core')
+        elif mark == '>':
             builder.link(path, content.lstrip('/'))
         elif mark == ':':
             builder.put(path, bytes.fromhex(content).ljust(4096, b'\0'))
@@ -245,7 +250,7 @@ def unpack(root, text):
             continue
         for file, content in zip(['vendor', 'device', 'class'], made):
             builder.put(f'{folder}/{file}', f'0x{content}')
-        if made[0] == '15b3':
+        if made[0] == '15b3' and (not bound or folder in bound):
             builder.rdma(f'mlx5_{cards}', Thing('card rate=100', None), folder, None)
             cards += 1
     return pathlib.Path(root)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane bench`.  How fast things are is nobody's business here; that they are counted right is."""
+import csv
 import json
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -12,9 +15,11 @@ from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, m
                          wait_gone)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
-ROW = {'operation', 'size', 'fabric', 'route', 'reason', 'streams', 'depth', 'vector', 'operations', 'seconds',
-       'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in', 'operations_per_second', 'latency_us',
-       'cpu_percent', 'server_cpu_percent', 'verified'}
+ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'streams', 'depth', 'vector',
+       'post_list', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
+       'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
+       'cycles_per_byte', 'joules', 'verified'}
+TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
 
 
 def rows(*arguments, **options):
@@ -26,7 +31,10 @@ def check_row(row, operation, size, operations=None):
     assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'local', 'direct')
     assert row['reason'] and row['streams'] >= 1 and row['depth'] >= 1
     latency = row['latency_us']
-    assert 0 < latency['p50'] <= latency['p99'] <= latency['p999'] <= latency['max']
+    assert list(latency) == [*TIMES, 'mean', 'stddev']
+    assert sorted(latency[name] for name in TIMES) == [latency[name] for name in TIMES] and latency['min'] > 0
+    assert latency['min'] <= latency['mean'] <= latency['max'] and latency['stddev'] <= latency['max']
+    assert row['tool'] == 'peerlane' and row['memory'] == row['peer_memory'] == 'host'
     assert operations is None or row['operations'] == operations
     assert row['operations_per_second'] > 0 and row['seconds'] > 0 and row['cpu_percent'] >= 0
     # perftest's arithmetic: bytes of the payload by the time from the first post to the last completion
@@ -83,6 +91,127 @@ def test_threads_streams_vectors_depth_and_duration():
     assert (row['vector'], row['depth'], row['verified']) == (16, 3, True)
     row, = rows('--duration', '0.3', '--size', '1K', '--repeat', '3')
     assert 0.2 < row['seconds'] < 5 and row['verified'] is None
+
+
+def test_a_document_says_what_was_run_and_where():
+    report = run_json('bench', '--size', '64', '--repeat', '3', '--memory', 'host', '--peer-memory', 'host', *SHORT)
+    assert (report['format'], report['kind'], report['mode']) == (1, 'bench', 'bandwidth')
+    assert report['command'][:4] == ['peerlane', 'bench', '--size', '64']
+    assert re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ', report['time'])
+    for machine in [report['machine'], report['peer_machine']]:
+        assert machine['cores'] == os.sysconf('SC_NPROCESSORS_ONLN') and machine['kernel'] and machine['memory_bytes'] > 0
+    row, = report['results']
+    assert len(row['runs']) == 3 and sorted(row['runs'])[1] == row['bytes_per_second']
+    # What cannot be read is null, and why is said.
+    for name, value in [('cycles', row['cycles_per_operation']), ('joules', row['joules'])]:
+        assert value is not None or report['not_readable'][name]
+    row, = rows('--latency', '--op', 'read', '--size', '8', '--repeat', '2', *SHORT)
+    assert row['latency_us']['p50'] in row['runs']
+
+
+def test_a_rate_is_kept():
+    for how in ['manual', 'thread']:
+        row, = rows('--op', 'read', '--rate', '1000op', '--size', '1K', '--iterations', '300', '--progress', how)
+        assert row['operations'] == 300 and 0.29 < row['seconds'] and row['operations_per_second'] < 1010
+    row, = rows('--rate', '10KB', '--size', '1000', '--iterations', '4')
+    assert row['bytes_per_second'] < 14000
+
+
+def test_samples_over_time():
+    row, = rows('--rate', '2000op', '--size', '500', '--samples', '0.05', '--iterations', '1000')
+    samples = row['samples']['bytes_per_second']
+    assert row['samples']['interval_seconds'] == 0.05 and len(samples) >= 9
+    assert min(samples) == row['minimum_bytes_per_second'] <= row['bytes_per_second'] * 1.01
+    # All that completed, but for the last interval's.
+    assert sum(samples) * 0.05 <= 1000 * 500 and sum(samples) * 0.05 >= 1000 * 500 * 0.5
+    assert 'samples' not in rows('--size', '8', *SHORT)[0]
+
+
+def test_what_registering_and_connecting_cost():
+    row, = rows('--op', 'register', '--size', '1M', '--iterations', '5')
+    assert row['operations'] == 5 and set(row['registration_us']) == {'cold', 'cached', 'operation'}
+    assert min(row['registration_us'].values()) > 0 and row['registration_us']['cold'] == row['latency_us']['p50']
+    for fabric in ['tcp', 'local']:
+        row, = rows('--op', 'connect', '--iterations', '4', '--fabric', fabric)
+        assert row['operations'] == 4 and row['fabric'] == fabric and row['connect_us'] == row['latency_us']['p50'] > 0
+    assert 'write alone' in run('bench', '--op', 'register', '--size', '4K', '--iterations', '3').stdout
+
+
+def test_places_and_pages_and_post_lists():
+    core = min(os.sched_getaffinity(0))
+    report = run_json('bench', '--cpu', core, '--peer-cpu', max(os.sched_getaffinity(0)), '--huge-pages', '--size', '64K',
+                      '--validate', '--post-list', '8', '--iterations', '40', '--progress', 'thread')
+    row, = report['results']
+    assert row['verified'] is True and row['post_list'] == 8 and report['cpus'] == str(core)
+    assert report['huge_pages'] in ['hugetlb', 'transparent', None]
+    assert 'BENCH-PLACE' in run('bench', '--numa', '1023', expect=1).stderr
+    assert 'BENCH-PLACE' in run('bench', '--cpu', '1023', expect=1).stderr
+    if os.path.exists('/sys/devices/system/node/node0'):
+        assert rows('--numa', '0', '--size', '4K', '--validate', *SHORT)[0]['verified'] is True
+
+
+def test_whoever_receives_touches():
+    for arguments in [['--op', 'read'], ['--op', 'send'], ['--latency']]:
+        row, = rows(*arguments, '--touch', '--size', '10000', '--validate', '--iterations', '50')
+        assert row['verified'] is True
+
+
+def test_a_kind_of_memory_that_there_is_not():
+    assert 'MEMORY-KIND' in run('bench', '--peer-memory', 'nonsense', '--size', '8', expect=1).stderr
+    assert 'MEMORY-KIND' in run('bench', '--memory', 'nonsense', '--size', '8', expect=1).stderr
+
+
+def test_csv_has_what_json_has():
+    lines = list(csv.DictReader(run('bench', '--size', '8,4K', '--csv', '--validate', *SHORT).stdout.splitlines()))
+    assert [(line['operation'], line['size'], line['verified']) for line in lines] == \
+        [('write', '8', 'true'), ('write', '4096', 'true')]
+    for line in lines:
+        assert None not in line and float(line['bytes_per_second']) > 0
+        assert 0 < float(line['min_us']) <= float(line['p50_us']) <= float(line['p9999_us']) <= float(line['max_us'])
+
+
+# What people have in their scripts for what perftest prints.
+AWK = [
+    r'$1 ~ /^[0-9]+$/ { print $1, $2, $4 }', r'/#bytes/ { getline; print $4 }', r'/#bytes/ { getline; print $6 }',
+    r'/^ #bytes/ { on = 1; next } /^---/ { on = 0 } on { print $1 "," $3 "," $NF }', r'NF == 5 && $1 + 0 > 0 { print $5 }',
+    r'NF == 9 && $1 + 0 > 0 { print $3, $4, $5, $8, $9 }', r'{ last = line; line = $0 } END { split(last, f); print f[1], f[5] }',
+    r'/^ *[0-9]+ +[0-9]+ / { print $1 }', r'/TX depth/ { print $4 }', r'/#bytes/ { print }',
+]
+
+
+def awk(program, text):
+    return subprocess.run(['awk', program], input=text, capture_output=True, text=True, check=True,
+                          timeout=DEADLINE).stdout
+
+
+def shape(text):
+    """Lines and fields, with a number as N."""
+    return [['N' if re.fullmatch(r'\d+(\.\d+)?', field) else field for field in re.split('[ ,]+', line.strip())]
+            for line in text.splitlines()]
+
+
+@pytest.mark.parametrize('recorded, arguments', [
+    ('write_bw', ['-n', '200']), ('write_bw_all', ['-n', '20', '-a']), ('write_lat', ['-n', '200', '--latency', '--size', '8']),
+    ('write_bw_gbits', ['-n', '200', '--report_gbits']), ('read_bw', ['-n', '100', '--op', 'read', '-s', '4096']),
+    ('atomic_bw', ['-n', '100', '--op', 'fetch-add']),
+    ('read_lat', ['-n', '100', '--op', 'read', '-l', '-s', '8']), ('send_lat', ['-n', '100', '--op', 'send', '-l', '-s', '64']),
+])
+def test_lines_for_perftest_take_ours_apart(recorded, arguments):
+    theirs = (pathlib.Path(__file__).parent / f'perftest/{recorded}.txt').read_text()
+    ours = run('bench', '--perftest', *arguments).stdout
+    for program in AWK:
+        if program == r'/TX depth/ { print $4 }' and 'lat' not in recorded:
+            assert awk(program, ours).strip().isdigit() and awk(program, theirs).strip().isdigit()
+            continue
+        assert shape(awk(program, ours)) == shape(awk(program, theirs)), program
+    sizes = r'$1 ~ /^[0-9]+$/ { print $1, $2 }'
+    if recorded != 'write_lat':
+        assert awk(sizes, ours) == awk(sizes, theirs)
+    if 'bw' in recorded:
+        factor = 1.25e8 if 'gbits' in recorded else 1 << 20
+        for line in awk(r'$1 ~ /^[0-9]+$/ { print $1, $3, $4, $5 }', ours).splitlines():
+            size, peak, average, rate = map(float, line.split())
+            assert average <= peak and average == pytest.approx(rate * 1e6 * size / factor, rel=0.01, abs=0.02)
 
 
 def test_with_a_key_and_encrypted(tmp_path):
@@ -166,10 +295,14 @@ def test_a_server_that_dies_is_an_error_soon():
 
 
 @pytest.mark.parametrize('arguments', [
-    ['--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
+    ['--size', '0'], ['--latency', '--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
     ['--streams', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
     ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
-    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['one', 'two'], ['--server', '--latency', '--once=1'],
+    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['one', 'two'], ['--rate', '0'],
+    ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
+    ['--csv', '--json'], ['--gbits'], ['--op', 'connect', '--size', '8'], ['--op', 'register', '--both-ways'], ['--touch'],
+    ['--depth', '4', '--post-list', '5'], ['--latency', '--rate', '5op'], ['--perftest', '--op', 'connect'],
+    ['--peer-cpu', '0', 'host'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
 ])
 def test_wrong_usage(arguments):
     done = run('bench', *arguments, expect=2)

@@ -11,6 +11,7 @@ import check_machines as machines
 import pytest
 from check_machines import CARD, GPU, ideal, old
 from cli_support import DEADLINE, PEERLANE, run
+from machines import make as captured
 
 SWITCH = 'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0'
 GPU_FOLDER = f'{SWITCH}/0000:3c:00.0/{GPU}'
@@ -36,6 +37,24 @@ def roce():
     """The ideal machine with Ethernet in place of InfiniBand."""
     machine = ideal().remove('sys/class/infiniband', f'{CARD_FOLDER}/net').forget('net.ib0')
     return machine.card(CARD_PATH, layer='Ethernet', netdev='eth0', config=machines.express(0), group=11)
+
+
+def our_module(version='0.1.0', **counters):
+    """Peerlane's own kernel module with these counters; without a version, with none."""
+    def make():
+        machine = old(loaded=False).set('sys/module/peerlane_peermem', None)
+        text = ''.join(f'{name} {value}\n' for name, value in {
+            'version': version, 'regions': 3, 'bytes': 196608, 'registered': 9, 'refused': 0, **counters}.items())
+        return machine.set('proc/driver/peerlane_peermem', text) if version else machine
+    return make
+
+
+def our_service(onboot):
+    """Nothing but our service loads a client."""
+    def make():
+        machine = old().remove('etc/modules-load.d/gpu.conf').set('etc/peerlane/peermem.conf', f'# Boot\nONBOOT={onboot}\n')
+        return machine.set('etc/systemd/system/multi-user.target.wants/peerlane-peermem.service')
+    return make
 
 
 def no_driver():
@@ -139,6 +158,8 @@ ROWS = [
     ('gpu-model', gpu_like(model='GRID K1', device=0x0ff2, cuda=None), 'OK', 'capability 3.0'),
     ('gpu-model', gpu_like(device=0x2330, driver=None, cuda=None), 'UNKNOWN', 'no driver is loaded'),
     ('gpu-dmabuf', ideal, 'OK', 'exports dma-bufs'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 0), 'OK', 'was exported'),
+    ('gpu-dmabuf', fact(f'cuda.gpu.{GPU}.export', 801), 'WARN', 'failed, with CUDA.s error 801'),
     ('gpu-dmabuf', closed, 'WARN', 'closed kernel modules'),
     ('gpu-dmabuf', old, 'OK', 'peer memory takes its place'),
     ('gpu-dmabuf', lambda: not_asked().remove('proc/driver', 'sys/module/nvidia/taint'), 'UNKNOWN', 'neither'),
@@ -190,6 +211,8 @@ ROWS = [
     ('peer-client', remove(PEERS + '/nv_mem', base=old), 'FAIL', 'not registered'),
     ('peer-boot', old, 'OK', 'when the machine starts'),
     ('peer-boot', file('etc/modules-load.d/gpu.conf', '# nvidia-peermem\n', base=old), 'WARN', 'nothing loads it'),
+    ('peer-boot', our_service('yes'), 'OK', 'when the machine starts'),
+    ('peer-boot', our_service('no'), 'WARN', 'nothing loads it'),
     ('peer-boot', remove('etc', base=old), 'UNKNOWN', 'no /etc'),
     ('peer-single', old, 'OK', 'only nvidia_peermem'),
     ('peer-single', file('sys/module/nv_peer_mem', None, base=old), 'FAIL', 'both'),
@@ -207,6 +230,11 @@ ROWS = [
     ('peer-pins', lambda: old().set(f'{PEERS}/nv_mem/num_alloc_mrs', '9\n').fact('pins.holders', 0), 'WARN',
      'no process'),
     ('peer-pins', lambda: old().set(f'{PEERS}/nv_mem/num_alloc_mrs', '9\n'), 'UNKNOWN', '2 regions'),
+    ('peer-module', our_module(), 'OK', 'version 0.1.0: 3 regions of 196608 bytes are registered, 9 were'),
+    ('peer-module', our_module(refused=2), 'WARN', 'refused 2'),
+    ('peer-module', our_module(driver_errors=1), 'WARN', 'contradicted itself'),
+    ('peer-module', our_module(old_core=4), 'WARN', 'inverted locks'),
+    ('peer-module', our_module(None), 'UNKNOWN', 'cannot be read'),
     ('card-driver', ideal, 'OK', 'driver mlx5_core'),
     ('card-driver', no_driver, 'FAIL', 'should be mlx5_core'),
     ('card-driver', remove('sys/class/infiniband', f'{CARD_FOLDER}/infiniband'), 'FAIL', 'no RDMA device'),
@@ -303,6 +331,8 @@ ROWS = [
     ('bus-platform', not_asked, 'UNKNOWN', 'not known'),
     ('bus-virtual', ideal, 'OK', 'not a virtual machine'),
     ('bus-virtual', machines.cloud, 'WARN', 'does not show'),
+    ('bus-virtual', lambda: machines.cloud().set('etc/nccl.conf', 'NCCL_TOPO_FILE=/opt/topo.xml\n').set('opt/topo.xml',
+     '<system><cpu numaid="0"><pci busid="0000:00:04.0" class="0x030200"/></cpu></system>'), 'OK', 'followed: /opt/topo.xml'),
     ('bus-virtual', remove('proc/cpuinfo', 'sys/class/dmi'), 'UNKNOWN', 'neither'),
     ('bus-numa', ideal, 'OK', 'NUMA node 0'),
     ('bus-numa', file('sys/devices/system/cpu/cpu0/cpufreq/scaling_governor', 'powersave\n'), 'WARN', 'powersave'),
@@ -410,6 +440,23 @@ def test_verdict(tmp_path, machine, status, verdict, summary, first, remedy):
     assert not first or f'First: {first}, ' in text
     assert '\033' not in text
     assert not re.search(r'\(null\)|nan', text)
+
+
+@pytest.mark.parametrize('name, row, status, found', [
+    ('qemu-iommu-off', 'bus-iommu', 'OK', 'no IOMMU'),
+    ('qemu-iommu-on', 'bus-iommu', 'FAIL', 'translates its addresses .group [0-9]+, DMA-FQ'),
+    ('qemu-iommu-passthrough', 'bus-iommu', 'OK', 'passes its addresses through'),
+    ('qemu-unbound', 'card-driver', 'FAIL', '^no driver is bound to it, it should be mlx5_core'),
+])
+def test_captured(tmp_path, name, row, status, found):
+    """Machines of tests/vm/capture."""
+    folder = captured(tmp_path, ROOT / f'tests/topology/{name}.files')
+    result = next(one for one in json.loads(run('check', '--sysroot', folder, '--json', expect=1).stdout)['checks']
+                  if one['id'] == row)
+    assert result['status'] == status
+    assert all(re.search(found, one['found']) for one in result['findings'] if one['status'] == status)
+    assert name != 'qemu-unbound' or \
+        [one['object'] for one in result['findings'] if one['status'] == 'FAIL'] == ['0000:87:00.0']
 
 
 def test_routes(tmp_path):
@@ -564,6 +611,19 @@ def test_this_machine():
     assert done.returncode in (0, 1, 3) and not done.stderr
     assert {one['status'] for one in json.loads(done.stdout)['checks']} <= {'none', 'OK', 'UNKNOWN', 'WARN', 'FAIL'}
     assert time.monotonic() - began < 10    # under load, with sanitizers; alone it is a fifth of a second
+
+
+def test_what_libcuda_is_asked(tmp_path):
+    """The stand-in's GPUs: all are described, and memory of the first one is exported."""
+    libcuda = pathlib.Path(PEERLANE).parent / 'tests/libcuda.so.1'
+    if not libcuda.exists():
+        pytest.skip(f'{libcuda} is not built')
+    run('dump', '--output', tmp_path / 'x.tar', LD_LIBRARY_PATH=str(libcuda.parent))
+    with tarfile.open(tmp_path / 'x.tar') as opened:
+        facts = dict(line.split(' ', 1) for line in opened.extractfile('peerlane/facts').read().decode().splitlines())
+    assert facts['cuda.library'] == 'ok' and facts['cuda.state'] == 'done' and facts['cuda.devices'] == '2'
+    assert facts['cuda.gpu.0000:f0:00.0.name'] == 'stand-in 0' and facts['cuda.gpu.0000:f1:00.0.attribute.124'] == '1'
+    assert facts.get('cuda.gpu.0000:f0:00.0.export', '0') == '0'    # not there where all is slow
 
 
 def test_fix_shows_and_does_not_do():

@@ -149,6 +149,16 @@ def test_a_file_for_a_virtual_machine(tmp_path):
     assert not any('fiction' in note for note in shown['notes'])
     daemon.write_text('<system><cpu numaid="0"><pci busid="0000:00:04.0" class="0x030200"/></cpu></system>')
     assert any(note.startswith('15 GPUs or cards') for note in topo(root)['notes'])
+    # As on Azure: what NCCL itself would follow comes first.
+    (root / 'etc').mkdir()
+    (root / 'etc/nccl.conf').write_text('# NCCL\nNCCL_DEBUG=WARN\n NCCL_TOPO_FILE = /opt/maker/topo.xml # ours\n')
+    assert topo(root)['machine']['topology_file'] == '/var/run/nvidia-topologyd/virtualTopology.xml'
+    (root / 'opt/maker').mkdir(parents=True)
+    (root / 'opt/maker/topo.xml').write_text(f'<system version="1">{groups}</system>')
+    assert topo(root)['machine']['topology_file'] == '/opt/maker/topo.xml' and best(topo(root)) == best(shown)
+    dump = tmp_path / 'dump.tar'
+    run('dump', '--sysroot', root, '--output', dump)
+    assert best(topo(dump)) == best(shown)
 
 
 @pytest.mark.parametrize('name', FILES)
@@ -391,7 +401,8 @@ def test_links_in_circles(tmp_path):
     assert [gpu['id'] for gpu in topo(root)['gpus']] == ['0000:a1:00.0']
 
 
-@pytest.mark.parametrize('name, grouped', [('qemu-iommu-off', False), ('qemu-iommu-on', True)])
+@pytest.mark.parametrize('name, grouped', [('qemu-iommu-off', False), ('qemu-iommu-on', True),
+                                           ('qemu-iommu-passthrough', True)])
 def test_groups_of_the_iommu(tmp_path, name, grouped):
     shown = topo(machine(tmp_path, name))
     for device in shown['gpus'] + shown['nics']:

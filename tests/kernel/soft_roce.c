@@ -201,6 +201,8 @@ void soft_roce_exit(void)
 		return;
 	unregister_ftrace_function(&release);
 	unregister_ftrace_function(&get);
+	ftrace_free_filter(&release);
+	ftrace_free_filter(&get);
 	roce->ops.reg_user_mr = original.reg_user_mr;
 	roce->ops.reg_user_mr_dmabuf = original.reg_user_mr_dmabuf;
 	roce->ops.dereg_mr = original.dereg_mr;

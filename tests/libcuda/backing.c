@@ -28,8 +28,15 @@ bool backing_make(struct allocation *made, CUdeviceptr wanted)
 {
 	void *bytes = MAP_FAILED, *address = (void *)(uintptr_t)wanted;
 
-	made->fd = memfd_create("device memory", MFD_CLOEXEC);
-	if (made->fd >= 0 && ftruncate(made->fd, (off_t)made->reserved) == 0)
+	/* What another process shared has its file already. */
+	if (made->fd < 0) {
+		made->fd = memfd_create("device memory", MFD_CLOEXEC);
+		if (made->fd >= 0 && ftruncate(made->fd, (off_t)made->reserved) < 0) {
+			close(made->fd);
+			made->fd = -1;
+		}
+	}
+	if (made->fd >= 0)
 		bytes = mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
 	if (bytes != MAP_FAILED && !wanted)
 		address = place(made);

@@ -177,6 +177,7 @@ OLD = 'peerdirect_support=1 persistent_api_support=0'
 PEERMEM = [
     Case('interfaces that are missing', 20, 'missing_interfaces'),
     Case('parameters', 20, 'parameters'),
+    Case('peerlane check', 40, 'known_to_check'),
     Case('flavours', 30, 'flavours'),
     Case('persistent', 60, module('open', '', 'peermem_cases'), check=peermem.after_third_party),
     Case('revocable', 60, module('closed', REVOCABLE, 'peermem_cases')),

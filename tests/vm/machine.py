@@ -95,7 +95,8 @@ class Machine:
     def last_words(self):
         trouble = self.trouble()
         if trouble:
-            return trouble[-1]
+            # What it began with, and what ended it.
+            return ', then '.join(dict.fromkeys((trouble[0], trouble[-1])))
         # QEMU's own complaint, if it never got as far as a kernel.
         complaint = self.log.read_text(errors='replace').strip().splitlines()
         return complaint[-1] if complaint else 'it ended without a word'

@@ -41,7 +41,8 @@ def state(headers):
     """What the modules are made of: changes if they must be built anew."""
     files = sorted(path for folder in ('kernel', 'tests/kernel') for path in (ROOT / folder).rglob('*')
                    if path.is_file())
-    return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, pathlib.Path(__file__), headers / '.config'])
+    others = [pathlib.Path(__file__), headers / '.config']
+    return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, *others])
 
 
 def build(folder, headers, version):
@@ -131,5 +132,8 @@ def build_all(root):
     stale.write_text(re.sub(r'^0x........(?=\tnvidia_p2p_get_pages\t)', '0x12345678',
                             (root / 'open.symvers').read_text(encoding='utf-8'), flags=re.MULTILINE), encoding='utf-8')
     build_module(ours, root / 'stale', 'stale.ko', f'KBUILD_EXTRA_SYMBOLS={stale}')
-    for patch in sorted((ROOT / 'tests/kernel/broken').glob('*.patch')):
+    broken = ROOT / 'tests/kernel/broken'
+    # Those that only a kernel which checks itself finds out.
+    more = broken.glob('debug/*.patch') if root.name.endswith('-debug') else []
+    for patch in sorted([*broken.glob('*.patch'), *more]):
         build_module(ours, root / patch.stem, f'broken_{patch.stem}.ko', versions['closed'], patch=patch)

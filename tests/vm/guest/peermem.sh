@@ -131,6 +131,32 @@ unload_in_use()
 	grep -q '^bytes 0' /proc/driver/peerlane_peermem
 }
 
+says_of_module() # STATUS PATTERN
+{
+	peerlane check --json >checked
+	[ "$(row peer-module)" = "$1" ] && grep -q "$2" checked && return
+	echo "peer-module is $(row peer-module), not $1, or there is no \"$2\""
+	cat checked
+	return 1
+}
+
+# What `peerlane check` knows of it: that it is not there, what is registered, what it refused.
+known_to_check()
+{
+	unload_all && says_of_module none '' && standins open && insmod "$(module_file peerlane_peermem)" &&
+		says_of_module OK 'version [0-9.]*: 0 regions of 0 bytes are registered, 0 were' || return
+	peermem_verbs hold 3 >held &
+	pid=$!
+	until grep -q holding held; do
+		alive $pid || return
+		sleep 0.1
+	done
+	says_of_module OK ': 3 regions of [1-9][0-9]* bytes are registered, 3 were' || return
+	kill -KILL $pid
+	wait $pid
+	peermem_cases failures && says_of_module WARN 'it refused [1-9]' && rmmod peerlane_peermem
+}
+
 near() # WAY
 {
 	peermem_verbs near $server 7471 "$1"

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * raw_loop FABRIC SIZE DEPTH SECONDS: writes between two processes of this host in the plainest loop that the public
+ * API allows: so many are kept under way, each completion is followed by the next post, and nothing is written down.
+ * It is what `peerlane bench` is measured against (bench/overhead).  Prints one JSON object.
+ */
+#include "support.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PATIENCE (10 * NS_PER_S)
+/* Small messages take turns in as much memory, as in `peerlane bench`. */
+#define WINDOW (4ull << 20)
+#define BATCH 64
+#define WARMUP 1000
+
+struct setting {
+	const char *fabric;
+	uint64_t size, stride, slots, duration;
+	unsigned depth;
+};
+
+struct loop {
+	struct pl_context *context;
+	struct pl_peer *peer;
+	struct pl_region *region;
+	struct pl_remote *remote;
+	uint64_t first, last, completed; /* as receipts have them */
+};
+
+static struct pl_context *open_context(const struct setting *setting)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_context *context;
+	struct pl_error error;
+
+	options.progress = PL_PROGRESS_MANUAL;
+	options.fabric = setting->fabric;
+	MUST(pl_open(&context, &options, &error), &error);
+	return context;
+}
+
+/* The other process: has memory, and sees to it that its bytes arrive, until it is killed. */
+static _Noreturn void serve(const struct setting *setting, int socket)
+{
+	struct pl_context *context = open_context(setting);
+	struct pl_listener *listener;
+	struct pl_region *region;
+	struct pl_error error;
+	struct pl_peer *peer;
+	char address[80] = "", token[PL_TOKEN_MAX] = "";
+	size_t length = sizeof(token);
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	MUST(pl_region_allocate(context, setting->slots * setting->stride, PL_ACCESS_WRITE, &region, &error), &error);
+	memset(pl_region_address(region), 0, pl_region_length(region));
+	MUST(pl_region_share(region, NULL, token, &length, &error), &error);
+	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	pl_listener_address(listener, address, sizeof(address));
+	put(socket, address, sizeof(address));
+	put(socket, &length, sizeof(length));
+	put(socket, token, sizeof(token));
+	MUST(pl_accept(listener, PATIENCE, &peer, &error), &error);
+	for (;;) {
+		pl_poll(context, NULL, 0);
+		/* There the other process copies. */
+		if (!strcmp(setting->fabric, "local"))
+			usleep(5000);
+	}
+}
+
+static void start(struct loop *loop, const struct setting *setting, int socket)
+{
+	char address[80], token[PL_TOKEN_MAX];
+	struct pl_error error;
+	size_t length;
+
+	get(socket, address, sizeof(address));
+	get(socket, &length, sizeof(length));
+	get(socket, token, sizeof(token));
+	loop->context = open_context(setting);
+	MUST(pl_connect(loop->context, address, PATIENCE, &loop->peer, &error), &error);
+	MUST(pl_remote_import(loop->peer, token, length, PATIENCE, &loop->remote, &error), &error);
+	MUST(pl_region_allocate(loop->context, setting->slots * setting->stride, PL_ACCESS_LOCAL, &loop->region,
+				&error),
+	     &error);
+	memset(pl_region_address(loop->region), 0x5a, pl_region_length(loop->region));
+}
+
+static void post(struct loop *loop, const struct setting *setting, uint64_t number)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	uint64_t offset = number % setting->slots * setting->stride;
+	struct pl_error error;
+
+	attributes.user_data = number;
+	MUST(pl_write(loop->peer, loop->remote, offset, loop->region, offset, setting->size, &attributes, NULL, &error),
+	     &error);
+}
+
+/* Until so many completed, or for so long; then all that is under way. */
+static void run(struct loop *loop, const struct setting *setting, uint64_t operations, uint64_t duration)
+{
+	struct pl_completion completions[BATCH];
+	uint64_t posted = 0;
+	bool ended = false;
+
+	loop->completed = loop->last = 0;
+	loop->first = UINT64_MAX;
+	for (; posted < setting->depth && posted < operations; posted++)
+		post(loop, setting, posted);
+	while (loop->completed < posted) {
+		int count = pl_poll(loop->context, completions, BATCH);
+
+		for (int i = 0; i < count; i++) {
+			const struct pl_receipt *receipt = &completions[i].receipt;
+
+			if (receipt->status < 0)
+				give_up("pl_write", receipt->status, &completions[i].error);
+			if (receipt->posted < loop->first)
+				loop->first = receipt->posted;
+			if (receipt->completed > loop->last)
+				loop->last = receipt->completed;
+			loop->completed++;
+			ended = ended || (duration && loop->last - loop->first >= duration) || posted == operations;
+		}
+		for (int i = 0; i < count && !ended; i++, posted++) {
+			post(loop, setting, completions[i].receipt.user_data);
+			ended = posted + 1 == operations;
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct setting setting;
+	struct loop loop = { 0 };
+	double seconds, rate;
+	int sockets[2];
+	pid_t child;
+
+	if (argc != 5) {
+		fprintf(stderr, "usage: %s FABRIC SIZE DEPTH SECONDS\n", argv[0]);
+		return 2;
+	}
+	setting = (struct setting){ .fabric = argv[1],
+				    .size = strtoull(argv[2], NULL, 10),
+				    .depth = (unsigned)strtoul(argv[3], NULL, 10),
+				    .duration = (uint64_t)(strtod(argv[4], NULL) * 1e9) };
+	if (!setting.size || !setting.depth || !setting.duration) {
+		fprintf(stderr, "%s: SIZE, DEPTH and SECONDS are numbers above 0\n", argv[0]);
+		return 2;
+	}
+	setting.stride = (setting.size + 63) & ~63ull;
+	setting.slots = WINDOW / setting.stride < setting.depth ? WINDOW / setting.stride : setting.depth;
+	if (setting.slots == 0)
+		setting.slots = 1;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)
+		give_up("socketpair", -errno, NULL);
+	child = fork();
+	if (child < 0)
+		give_up("fork", -errno, NULL);
+	if (child == 0)
+		serve(&setting, sockets[1]);
+	start(&loop, &setting, sockets[0]);
+	run(&loop, &setting, WARMUP, 0);
+	run(&loop, &setting, UINT64_MAX, setting.duration);
+	seconds = (double)(loop.last - loop.first) / 1e9;
+	rate = (double)loop.completed / seconds;
+	printf("{ \"fabric\": \"%s\", \"size\": %llu, \"operations\": %llu, \"seconds\": %.6f, "
+	       "\"operations_per_second\": %.0f, \"bytes_per_second\": %.0f }\n",
+	       setting.fabric, (unsigned long long)setting.size, (unsigned long long)loop.completed, seconds, rate,
+	       rate * (double)setting.size);
+	pl_close(loop.context);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return 0;
+}

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Documents as `peerlane bench --json` prints them, for what other tools measured.
+
+`peerlane bench compare`, `peerlane report` and whatever else reads such documents then takes all tools alike.
+"""
+import collections
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+
+# runs: bytes per second, or with mode latency microseconds.
+Measured = collections.namedtuple('Measured', 'tool mode operation size fabric runs')
+
+
+def processor():
+    try:
+        with open('/proc/cpuinfo', encoding='utf-8') as lines:
+            return next(line.split(':', 1)[1].strip() for line in lines if line.startswith('model name'))
+    except (OSError, StopIteration):
+        return None
+
+
+def result_of(measured):
+    result = {'tool': measured.tool, 'operation': measured.operation, 'size': measured.size, 'mode': measured.mode,
+              'fabric': measured.fabric, 'memory': 'host', 'peer_memory': 'host', 'runs': list(measured.runs)}
+    middle = statistics.median(measured.runs)
+    result.update({'latency_us': {'p50': middle}} if measured.mode == 'latency' else {'bytes_per_second': middle})
+    return result
+
+
+def document(mode, measured):
+    return {'format': 1, 'kind': 'bench', 'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
+            'command': [os.path.relpath(sys.argv[0]), *sys.argv[1:]],
+            'machine': {'host': platform.node() or None, 'kernel': f'{platform.system()} {platform.release()}',
+                        'processor': processor(), 'cores': os.cpu_count(),
+                        'memory_bytes': os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGESIZE'), 'gpus': [], 'cards': []},
+            'peer_machine': None, 'mode': mode, 'both_ways': False, 'results': [result_of(one) for one in measured]}
+
+
+def save(folder, measured):
+    """FOLDER/TOOL-MODE.json, for each tool and mode that there are."""
+    groups = collections.defaultdict(list)
+    for one in measured:
+        groups[one.tool, one.mode].append(one)
+    os.makedirs(folder, exist_ok=True)
+    for (tool, mode), ones in groups.items():
+        with open(os.path.join(folder, f'{tool}-{mode}.json'), 'w', encoding='utf-8') as out:
+            json.dump(document(mode, ones), out, indent=2)
+            out.write('\n')

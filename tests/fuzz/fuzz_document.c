@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Input: results, as `peerlane bench compare` reads them, which are then compared with themselves. */
+#include "fuzz.h"
+
+#include <string.h>
+
+#include "cli/bench_document.h"
+#include "cli/bench_ratio.h"
+
+/* So many runs of all rows together are compared: more would only be slow. */
+#define RUNS_COMPARED 200u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct document document;
+	struct pl_error error;
+	uint32_t runs = 0;
+
+	if (document_parse((const char *)data, size, "input", &document, &error) < 0) {
+		REQUIRE(error.code == -EINVAL && !strcmp(error.id, "BENCH-DOCUMENT") && error.message[0]);
+		REQUIRE(!document.rows && document.count == 0);
+		return 0;
+	}
+	REQUIRE(document.count <= DOCUMENT_ROWS_MAX);
+	for (uint32_t i = 0; i < document.count; i++) {
+		const struct document_row *row = &document.rows[i];
+		struct ratio ratio;
+
+		REQUIRE(row->run_count >= 1 && row->run_count <= DOCUMENT_RUNS_MAX &&
+			document_same(&row->key, &row->key));
+		for (uint32_t j = 1; j < row->run_count; j++)
+			REQUIRE(row->runs[j - 1] <= row->runs[j]);
+		runs += row->run_count;
+		if (runs > RUNS_COMPARED)
+			continue;
+		ratio_of(row->runs, row->run_count, row->runs, row->run_count, &ratio);
+		REQUIRE(ratio.low > 0 && ratio.low <= ratio.high && ratio.high < 1e31);
+	}
+	document_free(&document);
+	return 0;
+}

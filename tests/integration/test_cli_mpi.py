@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane bench --mpi`, started by Open MPI's mpirun, and without it."""
+import json
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from cli_support import PEERLANE, environment, make_key, run
+
+MPIRUN = shutil.which('mpirun')
+needs_mpi = pytest.mark.skipif(not MPIRUN, reason='mpirun is not installed (openmpi-bin)')
+FEW = ['--duration', '0.004', '--size', '4K']
+
+
+def mpi(ranks, *arguments, expect=0):
+    """More ranks than cores, and as whichever user the tests have."""
+    done = subprocess.run([MPIRUN, '--oversubscribe', '-n', str(ranks), PEERLANE, 'bench', '--mpi', *map(str, arguments)],
+                          capture_output=True, text=True, timeout=110,
+                          env=environment(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1'))
+    assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+@needs_mpi
+def test_eight_ranks(tmp_path):
+    document = json.loads(mpi(8, *FEW, '--json').stdout)
+    assert document['kind'] == 'matrix' and document['format'] == 1 and document['size'] == 4096
+    assert document['command'][:3] == ['peerlane', 'bench', '--mpi']
+    assert [rank['rank'] for rank in document['ranks']] == list(range(8)) and not document['failed']
+    for name in ['bytes_per_second', 'latency_us']:
+        for row, values in enumerate(document[name]):
+            assert [index for index, value in enumerate(values) if value is None] == [row]
+            assert all(value > 0 for index, value in enumerate(values) if index != row)
+    path = tmp_path / 'all.json'
+    path.write_text(json.dumps(document))
+    page = run('report', path, '-o', '-').stdout
+    ElementTree.fromstring(page.split('\n', 1)[1])
+    assert 'between 8 ranks' in page
+
+
+@needs_mpi
+def test_over_sockets_with_a_key_for_people(tmp_path):
+    shown = mpi(3, *FEW, '--fabric', 'tcp', '--key', make_key(tmp_path), '--network', 'lo').stdout
+    assert shown.startswith('3 ranks, messages of 4K') and 'median' in shown
+    rows = [line.split() for line in shown.splitlines() if line[:6].strip().isdigit() and len(line.split()) == 4]
+    assert [row[0] for row in rows if row[int(row[0]) + 1] == '-'] == ['0', '1', '2', '0', '1', '2']
+
+
+@needs_mpi
+def test_memory_that_is_not_there_ends_all_ranks():
+    """None of them may wait for another for ever."""
+    done = mpi(2, *FEW, '--memory', 'cuda:63', expect=1)
+    assert 'peerlane: ' in done.stderr and '[GPU-' in done.stderr
+
+
+@needs_mpi
+def test_alone_and_with_wrong_options():
+    assert '[MPI-RANKS]' in run('bench', '--mpi', expect=1, OMPI_ALLOW_RUN_AS_ROOT='1',
+                                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1').stderr
+    assert '[MPI-NETWORK]' in mpi(2, *FEW, '--network', 'nosuch0', expect=1).stderr
+
+
+@pytest.mark.skipif(bool(MPIRUN), reason='Open MPI is installed')
+def test_without_the_library():
+    assert '[MPI-NONE]' in run('bench', '--mpi', expect=1).stderr
+
+
+@pytest.mark.parametrize('arguments', [['host'], ['--size', '0'], ['--size', '8,16'], ['--duration', 'x'], ['--nonsense']])
+def test_wrong_usage(arguments):
+    run('bench', '--mpi', *arguments, expect=2)
+
+
+def test_help_teaches():
+    shown = run('bench', '--mpi', '--help').stdout
+    assert 'mpirun -n 8 peerlane bench --mpi' in shown and max(map(len, shown.splitlines())) < 80
+    assert '--mpi' in run('bench', '--help').stdout
+
+
+def test_another_mpi_is_refused_by_name(tmp_path):
+    """MPICH's kin has the functions, and numbers in place of the objects that Open MPI exports."""
+    source = tmp_path / 'other.c'
+    source.write_text('int MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n')
+    subprocess.run(['cc', '-shared', '-fPIC', '-o', tmp_path / 'libmpi.so.40', source], check=True, timeout=60)
+    done = run('bench', '--mpi', expect=1, LD_LIBRARY_PATH=str(tmp_path))
+    assert '[MPI-FOREIGN]' in done.stderr and 'ompi_mpi_comm_world' in done.stderr

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane report`: pages, pictures and the terminal, of real results and of hostile ones."""
+import json
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import machines
+import pytest
+from cli_support import run, run_json
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SVG = '{http://www.w3.org/2000/svg}'
+HOSTILE = '<script>alert("x")</script>&\'\x1b[31m\u0000\ufffe\u0085\U0001f600</style><img src=http://e.example/>'
+
+
+def point(size, rate=1e9, **more):
+    return {'operation': 'write', 'fabric': 'tcp', 'size': size, 'bytes_per_second': rate,
+            'latency_us': {'p50': 1 + size / 1e4, 'p99': 3 + size / 1e4, 'p999': 9 + size / 1e4, 'max': 20}, **more}
+
+
+def bench(*results, **more):
+    return {'format': 1, 'kind': 'bench', 'version': '0.1.0', 'mode': 'bandwidth', 'results': list(results), **more}
+
+
+def workflow(arms='AB', sizes=(4096, 1 << 20)):
+    return {'format': 1, 'kind': 'workflow', 'device': 'simulated', 'fabric': 'tcp',
+            'arms': [{'name': arm, 'title': f'the way {arm}'} for arm in arms],
+            'results': [{'arm': arm, 'size': size, 'frames_per_second': 100.0 * (2 if arm == 'B' else 1),
+                         'bytes_per_second': size * 100.0, 'runs': [90.0, 100.0, 110.0], 'verified': True,
+                         'phases_us': {'receive': 40.0, 'to_device': 0 if arm == 'B' else 30.0, 'compute': 10.0}}
+                        for arm in arms for size in sizes],
+            'ratios': [{'size': 1 << 20, 'arm': 'B', 'over': 'A', 'ratio': 2.0, 'low': 1.9, 'high': 2.1}]}
+
+
+def matrix(ranks):
+    return {'format': 1, 'kind': 'matrix', 'size': 1 << 20,
+            'ranks': [{'rank': i, 'host': f'h{i}', 'memory': 'host'} for i in range(ranks)],
+            'bytes_per_second': [[None if i == j else 5e9 + i * 1e8 + j for j in range(ranks)] for i in range(ranks)],
+            'latency_us': [[None if i == j else 2.0 + i / 10 for j in range(ranks)] for i in range(ranks)],
+            'slow': [{'from': 0, 'to': 1, 'what': 'bandwidth', 'value': 1e9, 'median': 5e9, 'reason': 'why not'}]}
+
+
+def save(folder, document, name='a.json'):
+    path = folder / name
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def page(folder, *documents, arguments=()):
+    """The page as text and as a tree; it is well-formed, and refers to nothing."""
+    files = [save(folder, document, f'{index}.json') for index, document in enumerate(documents)]
+    output = folder / 'page.html'
+    run('report', *files, '-o', output, *arguments)
+    text = output.read_text(encoding='utf-8')
+    assert text.startswith('<!DOCTYPE html>')
+    tree = ElementTree.fromstring(text.split('\n', 1)[1])
+    check_alone(text, tree)
+    return text, tree
+
+
+def check_alone(text, tree):
+    for element in tree.iter():
+        assert element.tag.replace(SVG, '') not in {'script', 'link', 'img', 'image', 'iframe', 'object', 'use', 'base'}
+        for name, value in element.attrib.items():
+            assert name not in {'href', 'src', 'action'} and not name.endswith('}href') and not name.startswith('on')
+            assert 'http' not in value and 'url(' not in value
+    for style in [element.text for element in tree.iter() if element.tag.replace(SVG, '') == 'style']:
+        assert '@import' not in style and 'url(' not in style
+    assert len(text.encode()) < 2 << 20
+
+
+@pytest.fixture(scope='module')
+def measured(tmp_path_factory):
+    """What peerlane bench says here, one after the other."""
+    folder = tmp_path_factory.mktemp('measured')
+    files = []
+    for fabric in ['tcp', 'local']:
+        for mode in [[], ['--latency']]:
+            done = run('bench', '--fabric', fabric, '--size', '64,4K,64K', '--iterations', 50, *mode, '--json')
+            files.append(save(folder, done.stdout, f'{fabric}{len(mode)}.json'))
+    return files
+
+
+def test_real_results_make_a_page(tmp_path, measured):
+    text, tree = page(tmp_path, *[path.read_text() for path in measured])
+    titles = [title.text for title in tree.iter(f'{SVG}title')]
+    assert 'Bandwidth over size' in titles and 'Latency over size' in titles
+    assert 'Highest bandwidth' in text and 'Lowest latency' in text and 'times as long' in text
+    # Each picture is told to those who do not see it, and has its figures below.
+    pictures = [svg for svg in tree.iter(f'{SVG}svg')]
+    ids = [element.get('id') for element in tree.iter() if element.get('id')]
+    assert len(set(ids)) == len(ids)
+    for svg in pictures:
+        assert svg.get('role') == 'img' and set(svg.get('aria-labelledby').split()) <= set(ids)
+    assert len(list(tree.iter('table'))) >= len(pictures) // 2
+    for name in ['prefers-color-scheme:dark', '@media print', 'max-width:599px']:
+        assert name in text
+
+
+def test_the_figures_are_those_of_the_file(tmp_path):
+    shown = run_json('report', save(tmp_path, bench(point(8, 1e9), point(65536, 4e9), point(1 << 20, 12345678901))))
+    points = shown['lines'][0]['points']
+    assert [one['size'] for one in points] == [8, 65536, 1 << 20]
+    assert points[2]['bytes_per_second'] == 12345678901 and points[0]['latency_us']['p50'] == 1.0008
+    assert any('12.3 GB/s' in one['text'] and '1 MiB' in one['text'] for one in shown['sentences'])
+    text, _ = page(tmp_path, bench(point(8, 1e9), point(65536, 4e9), point(1 << 20, 12345678901)))
+    assert text.count('12.3 GB/s') >= 3
+
+
+def test_lines_are_named_by_what_they_differ_in(tmp_path):
+    files = [save(tmp_path, bench(point(8), point(64)), 'a.json'),
+             save(tmp_path, bench(point(8, tool='iperf3'), point(64, 3e9, tool='iperf3')), 'b.json'),
+             save(tmp_path, bench(point(8), point(64)), 'c.json')]
+    names = [line['name'] for line in run_json('report', *files)['lines']]
+    assert names == ['peerlane, a.json', 'iperf3, b.json', 'peerlane, c.json']
+    assert [line['name'] for line in run_json('report', *files[:2])['lines']] == ['peerlane', 'iperf3']
+    assert run_json('report', files[0])['lines'][0]['name'] == 'peerlane write'
+
+
+def test_workflow(tmp_path):
+    text, tree = page(tmp_path, workflow())
+    assert '2.00 times as many per second as arm A (95% interval: 1.90 to 2.10)' in text
+    assert 'the GPU is simulated' in text and 'the way A' in text
+    assert any(title.text == 'Where the time of a frame goes' for title in tree.iter(f'{SVG}title'))
+    assert 'to_device' in run('report', save(tmp_path, workflow()), '--plot', 'phases').stdout
+
+
+def test_wrong_content_and_staging_are_said(tmp_path):
+    text, _ = page(tmp_path, bench(point(8, verified=False), point(64, verified=True, route='staged', reason='no card')))
+    assert 'the content was WRONG in 1 of 2 results' in text and 'staged in host memory (no card)' in text
+
+
+def test_samples(tmp_path):
+    samples = {'interval_seconds': 0.1, 'bytes_per_second': [1e9 + i for i in range(3000)]}
+    _, tree = page(tmp_path, bench(point(64, samples=samples)))
+    assert any('over time' in (title.text or '') for title in tree.iter(f'{SVG}title'))
+
+
+@pytest.mark.parametrize('ranks', [2, 8, 40, 200])
+def test_matrix(tmp_path, ranks):
+    text, tree = page(tmp_path, matrix(ranks))
+    assert 'Slow: rank 0 to rank 1, 1.00 GB/s, where 5.00 GB/s is usual: why not.' in text
+    wide = next(svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640')
+    if ranks <= 24:
+        cells = [rect for rect in wide.iter(f'{SVG}rect') if re.fullmatch('n|v[0-9]', rect.get('class') or '')]
+        assert len(cells) == ranks ** 2 + 10
+    else:
+        drawn = sum(path.get('d').count('M') for path in wide.iter(f'{SVG}path') if path.get('class')[0] in 'nv')
+        assert drawn == (ranks if ranks <= 64 else 50) ** 2
+    assert 'Bandwidth of all pairs' in run('report', save(tmp_path, matrix(ranks))).stdout
+
+
+def test_machine_and_check(tmp_path):
+    machine = machines.make(tmp_path / 'machine', next((ROOT / 'tests/topology').glob('*.machine')))
+    topology = run_json('topo', '--numeric', '--sysroot', machine)
+    check = {'verdict': 'degraded', 'summary': 'It works in part.', 'first_remedy': 'modprobe it',
+             'checks': [{'title': 'the module', 'status': 'fail'}]}
+    text, tree = page(tmp_path, bench(point(64), topology=topology, check=check, command=['peerlane', 'bench', "it's"],
+                                      machine={'host': 'node1', 'processor': 'a processor', 'cores': 2, 'gpus': ['G']}))
+    assert 'It works in part.' in text and 'modprobe it' in text and 'node1' in text and 'the module' in text
+    assert "peerlane bench 'it'\\''s'" in ''.join(tree.itertext())
+    shown = ''.join(tree.itertext())
+    for gpu in topology['gpus']:
+        assert gpu['id'].replace('0000:', '') in shown
+
+
+def test_all_text_is_only_text(tmp_path):
+    hostile = bench(point(8, tool=HOSTILE, reason=HOSTILE, route='staged', operation=HOSTILE, memory=HOSTILE),
+                    point(8, tool='b'), machine={'host': HOSTILE, 'gpus': [HOSTILE], 'processor': HOSTILE},
+                    command=[HOSTILE, "'"], version=HOSTILE, time=HOSTILE, error={'message': HOSTILE},
+                    check={'summary': HOSTILE, 'verdict': HOSTILE, 'checks': [{'title': HOSTILE}]})
+    frames = json.loads(json.dumps(workflow()).replace('receive', 'X').replace('the way', 'Y'))
+    frames['results'][0]['phases_us'] = {HOSTILE.replace('\0', ''): 5}
+    frames['arms'][0]['title'] = frames['ratios'][0]['arm'] = frames['ratios'][0]['over'] = HOSTILE * 3
+    square = matrix(3)
+    square['ranks'][0]['host'] = square['slow'][0]['reason'] = HOSTILE
+    text, _ = page(tmp_path, hostile, frames, square)
+    assert '<script' not in text and '\x1b' not in text
+    for plot in ['bandwidth', 'phases', 'matrix', 'percentiles', 'latency']:
+        files = [tmp_path / f'{index}.json' for index in range(3)]
+        drawn = run('report', *files, '--svg', '-', '--plot', plot).stdout
+        check_alone(drawn, ElementTree.fromstring(drawn.split('\n', 1)[1]))
+    for locale in ['C', 'C.UTF-8']:
+        shown = run('report', tmp_path / '0.json', tmp_path / '1.json', LC_ALL=locale).stdout
+        assert '\x1b' not in shown and '\x85' not in shown
+        assert locale != 'C' or shown.isascii()
+
+
+@pytest.mark.parametrize('text, fact', [
+    ('', 'empty'), ('{', 'too soon'), ('nonsense', 'not JSON'), ('[1]', 'not a result'), ('{}', 'not a result'),
+    ('null', 'not JSON|too soon|not a result'), ('{"results": 5}', 'not a result'), ('{"results": []}', 'no result'),
+    ('{"kind": "song", "results": []}', 'not a result'), ('{"kind": 7}', 'not a result'),
+    ('{"format": 2, "results": []}', 'later release'), ('{"results": [5]}', r'results\[0\] is not an object'),
+    ('{"results": [{}]}', r'results\[0\]: "size"'), ('{"results": [{"size": "8"}]}', r'results\[0\]: "size"'),
+    ('{"results": [{"size": 8, "bytes_per_second": NaN}]}', 'not JSON|bytes_per_second'),
+    ('{"results": [{"size": 8, "bytes_per_second": 1e999}]}', 'bytes_per_second'),
+    ('{"results": [{"size": 8, "bytes_per_second": -1}]}', 'bytes_per_second'),
+    ('{"results": [{"size": 8, "latency_us": []}]}', 'latency_us'),
+    ('{"results": [{"size": 8, "latency_us": {"p50": {}}}]}', 'p50'),
+    ('{"results": [{"size": 8, "runs": {}}]}', 'runs'), ('{"results": [{"size": 8, "runs": [true]}]}', 'runs'),
+    ('{"results": [{"size": 8, "samples": {"interval_seconds": 1, "bytes_per_second": [1, "2"]}}]}', 'samples'),
+    ('{"results": [{"size": 8, "phases_us": 4}]}', 'phases_us'),
+    ('{"kind": "matrix"}', 'ranks'), ('{"kind": "matrix", "ranks": [1]}', 'ranks'),
+    ('{"kind": "matrix", "ranks": [1, 2]}', 'no matrix'),
+    ('{"kind": "matrix", "ranks": [1, 2], "latency_us": [[1, 2]]}', '1 rows'),
+    ('{"kind": "matrix", "ranks": [1, 2], "latency_us": [[1, 2], [3]]}', 'not 2 numbers'),
+    ('{"results": [{"size": 8}], "topology": {"pci": [{"id": "a", "parent": "b"}]}}', 'topology'),
+    ('{"results": [{"size": 8}], "topology": {"gpus": [{"id": "a"}]}}', 'topology'),
+    ('{"a":' * 100000, 'not JSON'), ('[' * 100000, 'not JSON'), (b'{"results": "\xff\xfe"}', 'not JSON'),
+    ('{"results": [' + '{"size": 8},' * 3000 + '{"size": 8}]}', 'at most 2000 results'),
+], ids=lambda value: str(value)[:40])
+def test_bad_files_are_named(tmp_path, text, fact):
+    path = tmp_path / 'bad.json'
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = run('report', path, '-o', tmp_path / 'page.html', expect=1)
+    assert re.search(fact, done.stderr), done.stderr
+    assert 'bad.json' in done.stderr and '[REPORT-' in done.stderr and not (tmp_path / 'page.html').exists()
+
+
+def test_damaged_files_never_crash(tmp_path):
+    source = random.Random(7)
+    whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4)]]
+    for index in range(60):
+        text = bytearray(whole[index % 3].encode())
+        for _ in range(source.randrange(1, 4)):
+            text[source.randrange(len(text))] = source.choice(b'0"{}[]:,9e-x\\')
+        path = tmp_path / 'damaged.json'
+        path.write_bytes(text)
+        done = run('report', path, '-o', tmp_path / 'page.html') if accepts(path) else None
+        if done:
+            ElementTree.fromstring((tmp_path / 'page.html').read_text().split('\n', 1)[1])
+
+
+def accepts(path):
+    """Whether the command reads it; if not, it says why, and does not die."""
+    from cli_support import DEADLINE, PEERLANE, environment
+    done = subprocess.run([PEERLANE, 'report', path, '--json'], capture_output=True, timeout=DEADLINE, env=environment())
+    assert done.returncode in (0, 1), (done, path.read_bytes())
+    return done.returncode == 0
+
+
+def test_files_that_are_not_there_or_too_large(tmp_path):
+    assert 'No such file' in run('report', tmp_path / 'none.json', expect=1).stderr
+    large = tmp_path / 'large.json'
+    with open(large, 'wb') as file:
+        file.truncate(40 << 20)
+    assert '[REPORT-SIZE]' in run('report', large, expect=1).stderr
+    assert '[REPORT-SIZE]' in run('report', *[save(tmp_path, bench(point(8)))] * 65, expect=1).stderr
+    run('report', expect=2)
+    run('report', large, '--plot', 'nonsense', expect=2)
+    run('report', large, '--width', '5', expect=2)
+    assert '[REPORT-NO-PLOT]' in run('report', save(tmp_path, bench(point(8))), '--plot', 'matrix', expect=1).stderr
+
+
+def test_terminal(tmp_path):
+    path = save(tmp_path, bench(point(8, 1e6), point(4096, 1e9), point(1 << 20, 8e9)))
+    plain = run('report', path, LC_ALL='C').stdout
+    assert plain.isascii() and 'Bandwidth over size' in plain and '1 GB/s' in plain and 'Highest bandwidth' in plain
+    dots = run('report', path, LC_ALL='C.UTF-8').stdout
+    assert any('\u2800' < character <= '\u28ff' for character in dots) and '\x1b' not in dots
+    for width in [40, 80, 200]:
+        shown = run('report', path, '--width', width, '--quiet', LC_ALL='C.UTF-8').stdout
+        assert width - 2 <= max(map(len, shown.splitlines())) <= width
+    assert 'Highest' not in run('report', path, '--quiet').stdout
+    bars = run('report', save(tmp_path, bench(point(64, 2e9), point(64, 1e9, tool='other'))), '--plot', 'bandwidth',
+               LC_ALL='C').stdout
+    lengths = [line.count('#') for line in bars.splitlines() if line.startswith('  #')]
+    assert len(lengths) == 2 and abs(lengths[0] - 2 * lengths[1]) <= 1
+
+
+def test_the_widest_report_is_small(tmp_path):
+    results = [point(8 << (i % 20), tool=f'tool {i // 20}') for i in range(1180)]
+    text, _ = page(tmp_path, bench(*results), matrix(300), workflow('ABCDE', [4 << (2 * i) for i in range(12)]))
+    assert len(text) < 2 << 20
+
+
+@pytest.mark.skipif(not shutil.which('chromium'), reason='chromium is not installed')
+@pytest.mark.parametrize('width', [360, 800, 1400])
+def test_a_browser_shows_it_without_scrolling_sideways(tmp_path, width):
+    results = [point(8 << i, tool=tool) for i in range(12) for tool in ['peerlane', 'iperf3']]
+    page(tmp_path, bench(*results), workflow(), matrix(12))
+    # A frame as wide as the phone is, as a window has a least width of its own; the page itself has no script.
+    (tmp_path / 'frame.html').write_text(
+        f'<iframe src="page.html" style="width:{width}px;height:900px;border:0"></iframe><pre id="out"></pre><script>'
+        'onload = () => {const d = document.querySelector("iframe").contentDocument;'
+        'document.getElementById("out").textContent = `wide ${d.documentElement.scrollWidth} pictures ${'
+        '[...d.querySelectorAll("svg")].filter(s => s.getBoundingClientRect().width > 0).length}`}</script>')
+    done = subprocess.run(['chromium', '--headless', '--no-sandbox', '--disable-gpu', '--allow-file-access-from-files',
+                           f'--user-data-dir={tmp_path}/profile', '--virtual-time-budget=2000', '--dump-dom',
+                           f'file://{tmp_path}/frame.html'], capture_output=True, text=True, timeout=100)
+    shown = re.search(r'wide (\d+) pictures (\d+)', done.stdout)
+    assert shown and int(shown[1]) <= width and int(shown[2]) == 6, (done.stdout[-300:], done.stderr[-300:])

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Who meets whom in `peerlane bench --mpi`, and which pairs are called slow. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The command is no part of the library. */
+#include "cli/matrix_plan.c"
+
+static void test_everybody_meets_everybody_once(void **state)
+{
+	(void)state;
+	for (int size = 2; size <= 33; size++) {
+		int *met = calloc((size_t)(size * size), sizeof(*met));
+
+		assert_non_null(met);
+		for (int round = 0; round < matrix_rounds(size); round++)
+			for (int rank = 0; rank < size; rank++) {
+				int partner = matrix_partner(size, round, rank);
+
+				assert_true(partner != rank && partner < size);
+				if (partner < 0)
+					continue;
+				/* Both agree, so nobody is in two pairs. */
+				assert_int_equal(matrix_partner(size, round, partner), rank);
+				met[rank * size + partner]++;
+			}
+		for (int i = 0; i < size * size; i++)
+			assert_int_equal(met[i], i / size != i % size);
+		free(met);
+	}
+}
+
+static struct matrix make(int size, int a_host)
+{
+	struct matrix matrix = { .size = size };
+
+	matrix.ranks = calloc((size_t)size, sizeof(*matrix.ranks));
+	matrix.hosts = calloc((size_t)size, sizeof(*matrix.hosts));
+	matrix.cells = calloc((size_t)(size * size), sizeof(*matrix.cells));
+	assert_true(matrix.ranks && matrix.hosts && matrix.cells);
+	for (int i = 0; i < size; i++)
+		snprintf(matrix.ranks[i].host, sizeof(matrix.ranks[i].host), "host%d", i / a_host);
+	matrix_find_hosts(&matrix);
+	return matrix;
+}
+
+static void end(struct matrix *matrix)
+{
+	free(matrix->ranks);
+	free(matrix->hosts);
+	free(matrix->cells);
+	free(matrix->slow);
+}
+
+static void test_pairs_of_a_host_take_turns(void **state)
+{
+	static const struct {
+		int size, a_host, most;
+	} cases[] = { { 8, 8, 4 }, { 8, 1, 1 }, { 16, 4, 8 }, { 7, 2, 4 } };
+
+	(void)state;
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		struct matrix matrix = make(cases[c].size, cases[c].a_host);
+
+		for (int round = 0; round < matrix_rounds(matrix.size); round++)
+			for (int a = 0; a < matrix.size; a++) {
+				int turns, mine = matrix_turn(&matrix, round, a, &turns);
+				int partner = matrix_partner(matrix.size, round, a);
+
+				assert_true(turns >= 1 && turns <= cases[c].most);
+				assert_int_equal(partner < 0, mine == INT32_MAX);
+				for (int b = 0; b < matrix.size && partner >= 0; b++) {
+					int same, other = matrix_turn(&matrix, round, b, &same);
+
+					assert_int_equal(same, turns);
+					assert_true(b == a || b == partner || other != mine ||
+						    (matrix.hosts[b] != matrix.hosts[a] &&
+						     matrix.hosts[b] != matrix.hosts[partner]));
+				}
+			}
+		end(&matrix);
+	}
+}
+
+static void fill(struct matrix *matrix)
+{
+	for (int i = 0; i < matrix->size * matrix->size; i++) {
+		bool self = i / matrix->size == i % matrix->size;
+
+		matrix->cells[i].bytes_per_second = self ? NAN : 10e9 + 1e7 * (i % 7);
+		matrix->cells[i].latency_us = self ? NAN : 2 + 0.01 * (i % 5);
+	}
+}
+
+static void test_only_what_is_far_out_is_slow(void **state)
+{
+	struct matrix matrix = make(8, 1);
+
+	(void)state;
+	fill(&matrix);
+	matrix.cells[0 * 8 + 3].bytes_per_second = 3e9;
+	matrix.cells[5 * 8 + 2].latency_us = 9;
+	/* Beyond the deviations of so even a matrix, but by nothing that matters. */
+	matrix.cells[6 * 8 + 1].bytes_per_second = 9e9;
+	matrix.cells[7 * 8 + 4].bytes_per_second = NAN;
+	assert_int_equal(matrix_judge(&matrix), 0);
+	assert_int_equal(matrix.slow_count, 2);
+	assert_true(matrix.slow[0].from == 0 && matrix.slow[0].to == 3 && !matrix.slow[0].latency);
+	assert_true(matrix.slow[1].from == 5 && matrix.slow[1].to == 2 && matrix.slow[1].latency);
+	assert_true(matrix.slow[0].median > 10e9 && matrix.slow[0].median < 10.1e9 && matrix.slow[0].value < 3.1e9);
+	end(&matrix);
+}
+
+static void test_without_figures_nothing_is_slow(void **state)
+{
+	struct matrix matrix = make(3, 3);
+
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		matrix.cells[i].bytes_per_second = matrix.cells[i].latency_us = NAN;
+	assert_int_equal(matrix_judge(&matrix), 0);
+	assert_int_equal(matrix.slow_count, 0);
+	assert_true(isnan(matrix.median_rate));
+	end(&matrix);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_everybody_meets_everybody_once),
+		cmocka_unit_test(test_pairs_of_a_host_take_turns),
+		cmocka_unit_test(test_only_what_is_far_out_is_slow),
+		cmocka_unit_test(test_without_figures_nothing_is_slow),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
