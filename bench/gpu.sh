@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# gpu.sh [BUILD]: on a machine with a GPU, runs the scenarios on its memory and measures GPU to GPU over loopback tcp,
-# next to host to host and, where PyTorch is there, NCCL's socket transport.  BUILD is the folder with what was built
+# gpu.sh [BUILD]: on a machine with a GPU, runs the scenarios on its memory and measures GPU to GPU from process to
+# process over the local fabric, next to the driver's own copies, and over loopback tcp, next to host to host and, where PyTorch is there, NCCL's socket transport.  BUILD is the folder with what was built
 # (default: build, which is built if it is not there).
 set -u
 cd "$(dirname "$0")/.."
@@ -46,6 +46,26 @@ log=$(timeout 300 tests/test_gpu 2>&1) || failed=1
 line "  what is about GPUs alone: passed, skipped" \
 	"$(grep -c '\[       OK' <<<"$log"), $(grep -c '\[  SKIPPED \] [a-z]' <<<"$log")"
 grep -E 'check failed|ended by' <<<"$log"
+
+for run in "alloc thread" "alloc manual"; do
+	set -- $run
+	log=$(timeout 300 tests/test_scenarios --fabric local --one-sided --memory "$1" --setting "$2" 2>&1)
+	line "  local fabric, $1, $2: passed" "$(grep -c '\[       OK' <<<"$log")"
+	if grep -q 'FAILED' <<<"$log"; then
+		grep -vE 'RUN|  OK |LINE|ERROR' <<<"$log" | grep -v '^\[=' | head -${LINES_SHOWN:-12}
+		failed=1
+	fi
+done
+log=$(timeout 300 tests/test_gpu_local 2>&1) || failed=1
+line "  two processes, local fabric: passed, skipped" \
+	"$(grep -c '\[       OK' <<<"$log"), $(grep -c '\[  SKIPPED \] [a-z]' <<<"$log")"
+grep -E 'check failed|ended by' <<<"$log"
+
+echo
+if [ "$(./peerlane version --json | grep -c '"pci"')" -gt 1 ]; then
+	timeout 100 bench/gpu_peer 0 1 || failed=1
+fi
+timeout 100 bench/gpu_peer 0 0 || failed=1
 
 echo
 echo "Rates of one direction, GB/s, two processes, loopback tcp, median of 5 runs of a second"

@@ -326,7 +326,7 @@ enum pl_apart {
 	PL_APART_USER,
 	PL_APART_NAMESPACE,
 	PL_APART_SOCKET,
-	PL_APART_CARDS,
+	PL_APART_CARDS = 5, /* 4 was one of an earlier release */
 	PL_APART_END,
 };
 

@@ -119,6 +119,10 @@ static void local(void)
 	local_invitation_encode(&invitation, buffer);
 	save("local", "invitation", buffer, LOCAL_INVITATION);
 	save("local", "key", buffer, (size_t)local_key_encode(&key, buffer));
+	key.ways = LOCAL_WAY_STAGED | LOCAL_WAY_DEVICE;
+	key.ticket_length = sizeof(key.ticket);
+	memset(key.ticket, 0x5a, sizeof(key.ticket));
+	save("local", "key-device", buffer, (size_t)local_key_encode(&key, buffer));
 }
 
 static void lanes(void)

@@ -83,19 +83,26 @@ bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length)
 	return true;
 }
 
-/* Gives the allocation memory and an address, one that is reserved already or any (0).  NULL: there is none. */
-struct allocation *standin_add(struct allocation *made, CUdeviceptr wanted)
+void standin_add(struct allocation *made)
 {
-	if (!backing_make(made, wanted)) {
-		free(made);
-		return NULL;
-	}
 	made->id = ++last_id;
 	made->next = standin_allocations;
 	standin_allocations = made;
-	return made;
 }
 
+struct allocation *standin_remove(CUdeviceptr address)
+{
+	struct allocation **at = &standin_allocations, *gone;
+
+	while (*at && (*at)->address != address)
+		at = &(*at)->next;
+	gone = *at;
+	if (gone)
+		*at = gone->next;
+	return gone;
+}
+
+/* At an address that is reserved already, or 0. */
 static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct context *context, int device,
 		     CUdeviceptr *address)
 {
@@ -111,43 +118,34 @@ static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct c
 		.device = device,
 		.context = context,
 	};
-	pthread_mutex_lock(&standin_lock);
-	made = standin_add(made, wanted);
-	if (made) {
-		memset(made->bytes, 0xa5, length);
-		*address = made->address;
+	if (!backing_make(made, wanted)) {
+		free(made);
+		return OUT_OF_MEMORY;
 	}
+	memset(made->bytes, 0xa5, length);
+	pthread_mutex_lock(&standin_lock);
+	standin_add(made);
+	*address = made->address;
 	pthread_mutex_unlock(&standin_lock);
-	return made ? SUCCESS : OUT_OF_MEMORY;
-}
-
-/* Takes it out of what is known; its addresses are given back unless they were reserved apart. */
-CUresult standin_forget(CUdeviceptr address, bool kept)
-{
-	struct allocation **at = &standin_allocations, *gone;
-
-	while (*at && (*at)->address != address)
-		at = &(*at)->next;
-	gone = *at;
-	if (!gone)
-		return INVALID_VALUE;
-	*at = gone->next;
-	backing_undo(gone, kept);
-	free(gone);
 	return SUCCESS;
 }
 
+/* Takes it out of what is known; its addresses are given back unless they were reserved apart. */
 static CUresult forget(CUdeviceptr address, bool kept)
 {
+	struct allocation *gone = NULL;
 	const struct allocation *of;
-	CUresult result = INVALID_VALUE;
 
 	pthread_mutex_lock(&standin_lock);
 	of = holding(address);
 	if (of && of->kind != KIND_OPENED)
-		result = standin_forget(address, kept);
+		gone = standin_remove(address);
 	pthread_mutex_unlock(&standin_lock);
-	return result;
+	if (!gone)
+		return INVALID_VALUE;
+	backing_undo(gone, kept);
+	free(gone);
+	return SUCCESS;
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "libcuda/standin.h"
@@ -30,7 +31,7 @@ API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address)
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);
 	of = standin_find(address, 1);
-	if (of && of->kind == KIND_ALLOC && of->address == address)
+	if (of && of->kind == KIND_ALLOC && of->address == address && of->fd >= 0)
 		*handle = (struct handle){ MAGIC,  (uint64_t)getpid(), (uint64_t)of->fd,
 					   of->id, of->length,         (uint64_t)of->device,
 					   { 0 } };
@@ -50,9 +51,20 @@ static struct allocation *opened(const struct handle *handle, const struct conte
 	return NULL;
 }
 
+static void *map(int fd, size_t length, size_t *size)
+{
+	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+
+	if (end < (off_t)length)
+		return MAP_FAILED;
+	*size = (size_t)end;
+	return mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
 static struct allocation *open_memory(const struct handle *handle, struct context *context)
 {
 	struct allocation *made = calloc(1, sizeof(*made));
+	void *bytes, *place;
 	char path[64];
 
 	if (!made)
@@ -61,7 +73,6 @@ static struct allocation *open_memory(const struct handle *handle, struct contex
 		 (unsigned long long)handle->fd);
 	*made = (struct allocation){
 		.length = handle->length,
-		.reserved = (handle->length + 4095) / 4096 * 4096,
 		.kind = KIND_OPENED,
 		.device = (int)handle->device,
 		.context = context,
@@ -69,12 +80,21 @@ static struct allocation *open_memory(const struct handle *handle, struct contex
 		.there = handle->id,
 		.fd = open(path, O_RDWR | O_CLOEXEC),
 	};
-	if (made->fd >= 0 && lseek(made->fd, 0, SEEK_END) == (off_t)made->reserved)
-		return standin_add(made, 0);
+	bytes = map(made->fd, made->length, &made->reserved);
 	if (made->fd >= 0)
 		close(made->fd);
-	free(made);
-	return NULL;
+	place = bytes == MAP_FAILED ? NULL : standin_reserve(made->reserved);
+	if (!place) {
+		if (bytes != MAP_FAILED)
+			munmap(bytes, made->reserved);
+		free(made);
+		return NULL;
+	}
+	made->fd = -1;
+	made->bytes = bytes;
+	made->address = (uintptr_t)place;
+	standin_add(made);
+	return made;
 }
 
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, unsigned flags)
@@ -114,8 +134,12 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 	found = standin_find(address, 1);
 	if (found && found->kind == KIND_OPENED && found->address == address) {
 		result = SUCCESS;
-		if (--found->openings == 0)
-			standin_forget(address, false);
+		if (--found->openings == 0) {
+			standin_remove(address);
+			munmap(found->bytes, found->reserved);
+			munmap((void *)(uintptr_t)address, found->reserved);
+			free(found);
+		}
 	}
 	pthread_mutex_unlock(&standin_lock);
 	return result;

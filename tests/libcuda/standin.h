@@ -86,8 +86,8 @@ struct context *standin_current(void);
 void standin_forget_events(struct context *context);
 
 /* Under the lock. (memory.c) */
-struct allocation *standin_add(struct allocation *made, CUdeviceptr wanted);
-CUresult standin_forget(CUdeviceptr address, bool kept);
+void standin_add(struct allocation *made);
+struct allocation *standin_remove(CUdeviceptr address);
 bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length);
 extern struct allocation *standin_allocations;
 struct allocation *standin_find(CUdeviceptr address, size_t length);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -54,13 +55,25 @@ static void keys(void **state)
 	(void)state;
 	assert_int_equal(local_key_encode(&key, bytes), LOCAL_KEY);
 	/* As the keys of all fabrics, it begins with its id. */
-	assert_memory_equal(bytes, "\x88\x77\x66\x55\x44\x33\x22\x11\x02", 9);
+	assert_memory_equal(bytes, "\x88\x77\x66\x55\x44\x33\x22\x11\x04", 9);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY, &again), 0);
 	assert_true(again.id == key.id && again.ways == key.ways && again.gate == key.gate);
 	assert_true(again.number == key.number && again.address == key.address && again.expires == key.expires);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY - 1, &again), -EPROTO);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + 1, &again), -EPROTO);
 	assert_int_equal(local_key_decode(bytes, 0, &again), -EPROTO);
+	/* What a device needs follows. */
+	key.ways = LOCAL_WAY_STAGED | LOCAL_WAY_DEVICE;
+	key.ticket_length = sizeof(key.ticket);
+	memset(key.ticket, 7, sizeof(key.ticket));
+	assert_int_equal(local_key_encode(&key, bytes), LOCAL_KEY + sizeof(key.ticket));
+	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ticket), &again), 0);
+	assert_int_equal(again.ticket_length, sizeof(key.ticket));
+	assert_memory_equal(again.ticket, key.ticket, sizeof(key.ticket));
+	assert_int_equal(local_key_decode(bytes, LOCAL_KEY, &again), -EPROTO);
+	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ticket) - 1, &again), -EPROTO);
+	bytes[LOCAL_KEY - 4]++;
+	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ticket) + 1, &again), -EPROTO);
 }
 
 static void invitations(void **state)

@@ -8,8 +8,13 @@
 
 #include "fabric/local/local.h"
 
-/* A gate is held for no longer than these take, from GPU to GPU and to or from the host. */
-#define CHUNK_ACROSS (32u << 20)
+/*
+ * A gate is held for no longer than these take, from GPU to GPU and to or from the host.  Between two copies over
+ * NVLink lie some microseconds, in which a megabyte would go; but an operation must end soon when it is to.
+ */
+#define CHUNK_ACROSS_MAX (256u << 20)
+#define CHUNK_ACROSS_MIN (16u << 20)
+#define CHUNKS_ACROSS 4u
 #define CHUNK_HOST (4u << 20)
 
 /* The peer's memory as this process reaches it together with memory of its own. */
@@ -22,7 +27,9 @@ struct reach {
 
 struct local_device {
 	const struct pl_allocator *allocator;
-	bool own; /* it is of this process */
+	struct local_state *state;
+	const struct local_endpoint *endpoint; /* it may be gone */
+	bool own;                              /* it is of this process */
 	uint64_t length;
 	uint32_t ticket_length;
 	uint8_t ticket[PL_MEMORY_TICKET_MAX];
@@ -52,6 +59,8 @@ struct local_device *local_device_new(struct local_endpoint *endpoint, const str
 	if (!device)
 		return NULL;
 	device->allocator = allocator;
+	device->state = endpoint->state;
+	device->endpoint = endpoint;
 	device->own = endpoint->process == getpid();
 	device->length = length;
 	device->ticket_length = key->ticket_length;
@@ -73,6 +82,37 @@ void local_device_free(struct local_device *device)
 	}
 	pthread_mutex_destroy(&device->lock);
 	pl_free(device->allocator, device);
+}
+
+/* Parts of operations end on several engines, so this may come when the endpoint is closed. */
+void local_device_park(struct local_device *device)
+{
+	struct local_state *state = device->state;
+	struct local_device *replaced;
+	unsigned place;
+
+	pthread_mutex_lock(&state->lock);
+	place = state->parked_next++ % LOCAL_PARKED;
+	replaced = state->parked[place];
+	state->parked[place] = device;
+	pthread_mutex_unlock(&state->lock);
+	local_device_free(replaced);
+}
+
+void local_device_unpark(struct local_state *state, const struct local_endpoint *endpoint)
+{
+	for (unsigned i = 0; i < LOCAL_PARKED; i++) {
+		struct local_device *device;
+
+		pthread_mutex_lock(&state->lock);
+		device = state->parked[i];
+		if (device && endpoint && device->endpoint != endpoint)
+			device = NULL;
+		if (device)
+			state->parked[i] = NULL;
+		pthread_mutex_unlock(&state->lock);
+		local_device_free(device);
+	}
 }
 
 static struct reach *find(const struct local_device *device, const void *from)
@@ -203,16 +243,23 @@ static void done(struct pl_copy *base, int status)
 		go_on(operation);
 }
 
+static uint64_t chunk_size(const struct pl_operation *operation, const struct pl_segment *segment)
+{
+	const struct local_access *access = segment->remote->way;
+
+	if (!access->device || !pl_memory_staged(&segment->region->memory))
+		return CHUNK_HOST;
+	return PL_MIN(PL_MAX(operation->total / CHUNKS_ACROSS, (uint64_t)CHUNK_ACROSS_MIN), (uint64_t)CHUNK_ACROSS_MAX);
+}
+
 /* The next chunk of an operation; of no bytes if a segment has none. */
 static const struct pl_segment *take_chunk(struct pl_operation *operation, uint64_t *at, uint64_t *length)
 {
 	struct local_work *work = work_of(operation);
 	const struct pl_segment *segment = &operation->segments[work->segment];
-	const struct local_access *access = segment->remote->way;
-	bool across = access->device && pl_memory_staged(&segment->region->memory);
 
 	*at = work->done;
-	*length = PL_MIN(segment->length - *at, (uint64_t)(across ? CHUNK_ACROSS : CHUNK_HOST));
+	*length = PL_MIN(segment->length - *at, chunk_size(operation, segment));
 	work->done += *length;
 	if (work->done == segment->length) {
 		work->segment++;

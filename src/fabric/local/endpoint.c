@@ -15,6 +15,7 @@ static int dial(struct tcp_endpoint *lanes)
 
 static void endpoint_free(struct local_endpoint *endpoint)
 {
+	local_device_unpark(endpoint->state, endpoint);
 	local_gates_put(endpoint->own);
 	pl_free(&endpoint->state->context->allocator, endpoint);
 }

@@ -29,6 +29,8 @@
 #define LOCAL_NOW (1u << 20)
 /* Descriptors that came and whose import is not known yet. */
 #define LOCAL_PENDING 256
+/* GPU memory that large messages came from last: it stays open, as opening costs more than many copies. */
+#define LOCAL_PARKED 8
 
 struct local_endpoint;
 
@@ -78,6 +80,7 @@ struct local_access {
 	uint32_t number;
 	uint64_t expires;
 	struct local_device *device; /* of local_device_way */
+	bool source;                 /* of a large message: nobody but its receive knows it */
 };
 
 /* A descriptor that came and was mapped, until the import that it is for is known. */
@@ -105,6 +108,8 @@ struct local_state {
 	struct pl_list work;
 	struct local_mover movers[PL_ENGINES_MAX];
 	bool moving; /* the movers are there */
+	struct local_device *parked[LOCAL_PARKED];
+	unsigned parked_next;
 };
 
 /* Copies of one operation that a device does at a time, so that it always has one to go on with. */
@@ -207,6 +212,10 @@ extern const struct local_way local_device_way;
 /* Of a key's ticket, for a remote region of that length.  NULL: no memory. */
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key, uint64_t length);
 void local_device_free(struct local_device *device);
+/* Frees it later: when others came, or the endpoint, which may be gone already, or the state is closed. */
+void local_device_park(struct local_device *device);
+/* Of an endpoint, or all. */
+void local_device_unpark(struct local_state *state, const struct local_endpoint *endpoint);
 /* Whether a device takes part in a segment's copy, and why it goes as it goes. */
 bool local_device_takes_part(const struct pl_segment *segment);
 /* Whether a remote region is reached from that memory; if not, or if a device does it, *reason says why. */

@@ -158,6 +158,7 @@ void local_state_close(struct pl_context *context, void *pointer)
 		pl_source_remove(&state->movers[i].source);
 		close(state->movers[i].source.fd);
 	}
+	local_device_unpark(state, NULL);
 	pthread_mutex_destroy(&state->lock);
 	pl_free(&context->allocator, state);
 }

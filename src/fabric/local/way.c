@@ -69,7 +69,10 @@ static void forget(struct pl_remote *remote)
 
 	if (access->mapping)
 		munmap(access->mapping, access->mapped);
-	local_device_free(access->device);
+	if (access->device && access->source)
+		local_device_park(access->device);
+	else
+		local_device_free(access->device);
 	pl_free(&remote->context->allocator, access);
 }
 
@@ -151,6 +154,7 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	if (!access)
 		return; /* the sockets need none */
 	access->endpoint = endpoint;
+	access->source = pl_list_empty(&remote->link);
 	/* The descriptor was sent before the key that has come. */
 	local_side_drain(endpoint);
 	find_way(endpoint, remote, access);
