@@ -260,8 +260,14 @@ static void no_driver(void *unused)
 {
 	struct session session;
 	struct pl_error error;
+	pid_t probe;
 
 	(void)unused;
+	probe = process_fork();
+	if (!probe)
+		exit(gpu_open("alloc") ? 0 : SKIPPED);
+	if (process_wait(probe))
+		exit(SKIPPED);
 	session = (struct session){ .environment.setting = &setting };
 	agent_fork(&session.agent, &setting, LARGE, agent_has_gpu);
 	agent_ready(&session.agent);
