@@ -12,6 +12,8 @@
 
 #define REGISTRATIONS 50u
 #define CONNECTIONS 200u
+/* At the server, until the client closed them. */
+#define HELD_MAX 64u
 
 /* The three times of a registration, as far as there is one. */
 struct registration_times {
@@ -152,19 +154,38 @@ int bench_single_lead(struct bench_end *end, struct bench_result *result)
 	return rc;
 }
 
-/* Connections are accepted as soon as they come, and closed with the client's. */
+/* Takes the place of one that the client closed; else, where there are too many, of any. */
+static void hold(struct pl_peer **held, struct pl_peer *peer)
+{
+	unsigned place = 0;
+
+	for (unsigned i = 0; i < HELD_MAX; i++) {
+		struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+		if (held[i])
+			pl_peer_query(held[i], &info);
+		if (!info.connected)
+			place = i;
+	}
+	pl_peer_close(held[place]);
+	held[place] = peer;
+}
+
+/* Connections are accepted as soon as they come; the client is who closes them. */
 int bench_single_follow(struct bench_end *end)
 {
-	while (!end->finished) {
-		struct pl_peer *peer;
-		int rc = bench_pump(end);
+	struct pl_peer *held[HELD_MAX] = { NULL }, *peer;
+	int rc = 0;
 
+	while (rc == 0 && !end->finished) {
+		rc = bench_pump(end);
 		if (rc == 0)
 			rc = bench_idle(end, 0);
-		if (rc < 0)
-			return rc;
-		if (end->plan.op == BENCH_CONNECT && pl_accept(end->listener, 0, &peer, NULL) == 0)
-			pl_peer_close(peer);
+		if (rc >= 0 && end->plan.op == BENCH_CONNECT && pl_accept(end->listener, 0, &peer, NULL) == 0)
+			hold(held, peer);
+		rc = CLI_MIN(rc, 0);
 	}
-	return 0;
+	for (unsigned i = 0; i < HELD_MAX; i++)
+		pl_peer_close(held[i]);
+	return rc;
 }
