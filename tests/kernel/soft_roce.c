@@ -9,6 +9,7 @@
 #include <linux/sched/mm.h>
 #include <linux/version.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
 
 #include "core.h"
 
