@@ -225,6 +225,8 @@ GPU = [
          client=with_gpu('address', 'emulated_peer freed $server:$port address lost', REVOCABLE)),
     *(Case(f'GPU memory used, {way}', 60, with_gpu(way, f'emulated_gpu {way}', REVOCABLE))
       for way in ('dmabuf', 'address')),
+    *(Case(f'routes, {way}', 60, with_gpu(way, f'routes {name}'))
+      for way, name in (('dmabuf', 'dma-buf'), ('address', 'peer-memory'), ('staged', 'staged'))),
     Case('check: a GPU', 30, 'check_gpu'),
     Case('topo: a GPU', 30, 'topo_gpu'),
     # The founding experiment: received by the card in the GPU's memory, computed there, copied back.
