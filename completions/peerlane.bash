@@ -77,7 +77,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--key | -k | --output | -o | --as | -a | --svg | --html | --nccl-topology)
+	--key | -k | --output | -o | --as | -a | --svg | --html | --nccl-topology | --save | --replay)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

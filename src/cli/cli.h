@@ -36,6 +36,7 @@ int pl_cli_get(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
 int pl_cli_report(int argc, char **argv);
+int pl_cli_routes(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
 int pl_cli_topo(int argc, char **argv);
 int pl_cli_version(int argc, char **argv);

@@ -20,6 +20,7 @@ static const struct command {
 	{ "report", pl_cli_report, "draw what was measured, as a page or in the terminal" },
 	{ "demo", pl_cli_demo, "show and verify all of it on this machine, with two processes" },
 	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and what to do" },
+	{ "routes", pl_cli_routes, "prove and measure the ways between GPUs and RDMA cards" },
 	{ "dump", pl_cli_dump, "capture what check and topo read, to study it elsewhere" },
 	{ "version", pl_cli_version, "print the version" },
 };

@@ -9,7 +9,7 @@ import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMANDS = ['serve', 'list', 'get', 'put', 'topo', 'bench', 'report', 'demo', 'check', 'dump', 'version']
+COMMANDS = ['serve', 'list', 'get', 'put', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'dump', 'version']
 COMMON = ['serve', 'list', 'get', 'put', 'demo']
 
 

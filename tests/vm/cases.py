@@ -225,6 +225,12 @@ GPU = [
          client=with_gpu('address', 'emulated_peer freed $server:$port address lost', REVOCABLE)),
     *(Case(f'GPU memory used, {way}', 60, with_gpu(way, f'emulated_gpu {way}', REVOCABLE))
       for way in ('dmabuf', 'address')),
+    # What every fabric must do, with all buffers in the GPU.
+    *(Case(f'GPU memory, scenarios, {way}', 150, 'server=10.0.0.2; ' + with_gpu(
+        way, f"scenarios verbs --one-sided --setting thread --memory alloc '{pattern}'"))
+      for way, pattern in (('dmabuf', '[vaf]*'), ('address', 're[vg]*'))),
+    *(Case(f'routes, {way}', 60, with_gpu(way, f'routes {name}'))
+      for way, name in (('dmabuf', 'dma-buf'), ('address', 'peer-memory'), ('staged', 'staged'))),
     Case('check: a GPU', 30, 'check_gpu'),
     Case('topo: a GPU', 30, 'topo_gpu'),
     # The founding experiment: received by the card in the GPU's memory, computed there, copied back.

@@ -3,26 +3,30 @@
  * Memory of a GPU, as a card knows it: by a dma-buf that the GPU's driver exports, else by its address, where a
  * module of the kernel gives the card the pages (peer memory).  Why neither was possible is told by name.
  */
+#include "fabric/verbs/device_memory.h"
+
 #include <unistd.h>
 
-#include "fabric/verbs/verbs.h"
-
-#define STAGED "GPU memory is staged: "
+#define STAGED "GPU memory is staged: dma-buf: "
 #define NO_PEER "; by its address: no peer memory module is loaded"
 #define REFUSED "; by its address: the device's driver refuses"
 
 /* What became of the dma-buf. */
 enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, IMPORT_FAILED, OUTCOMES };
 
-static const char *const reasons[OUTCOMES][2] = {
-	[NOT_EXPORTED] = { STAGED "dma-buf: the GPU's driver exports none" NO_PEER,
-			   STAGED "dma-buf: the GPU's driver exports none" REFUSED },
-	[NO_CALL] = { STAGED "dma-buf: rdma-core is older than 34" NO_PEER,
-		      STAGED "dma-buf: rdma-core is older than 34" REFUSED },
-	[NOT_BY_DEVICE] = { STAGED "dma-buf: the network device's driver takes none" NO_PEER,
-			    STAGED "dma-buf: the network device's driver takes none" REFUSED },
-	[IMPORT_FAILED] = { STAGED "dma-buf: the network device could not import it" NO_PEER,
-			    STAGED "dma-buf: the network device could not import it" REFUSED },
+#define WORDS_NOT_EXPORTED "the GPU's driver exports none"
+#define WORDS_NO_CALL "rdma-core is older than 34"
+#define WORDS_NOT_BY_DEVICE "the network device's driver takes none"
+#define WORDS_IMPORT_FAILED "the network device could not import it"
+
+/* Of the dma-buf alone; with the two answers to a registration of the address. */
+static const char *const reasons[OUTCOMES][3] = {
+	[NOT_EXPORTED] = { WORDS_NOT_EXPORTED, STAGED WORDS_NOT_EXPORTED NO_PEER, STAGED WORDS_NOT_EXPORTED REFUSED },
+	[NO_CALL] = { WORDS_NO_CALL, STAGED WORDS_NO_CALL NO_PEER, STAGED WORDS_NO_CALL REFUSED },
+	[NOT_BY_DEVICE] = { WORDS_NOT_BY_DEVICE, STAGED WORDS_NOT_BY_DEVICE NO_PEER,
+			    STAGED WORDS_NOT_BY_DEVICE REFUSED },
+	[IMPORT_FAILED] = { WORDS_IMPORT_FAILED, STAGED WORDS_IMPORT_FAILED NO_PEER,
+			    STAGED WORDS_IMPORT_FAILED REFUSED },
 };
 
 static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
@@ -47,6 +51,16 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 	return rc;
 }
 
+int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
+		     size_t length, unsigned access, struct ibv_mr **mr, const char **reason)
+{
+	enum outcome outcome;
+	int rc = by_dmabuf(library, pd, memory, offset, length, access, mr, &outcome);
+
+	*reason = reasons[outcome][0];
+	return rc;
+}
+
 int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
 			    size_t offset, size_t length, unsigned access, struct ibv_mr **mr, const char **reason)
 {
@@ -57,6 +71,6 @@ int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *
 		return 0;
 	rc = verbs_reg_mr(library, pd, (uint8_t *)memory->address + offset, length, access, mr);
 	if (rc < 0)
-		*reason = reasons[outcome][rc != -EFAULT];
+		*reason = reasons[outcome][1 + (rc != -EFAULT)];
 	return rc;
 }

@@ -50,6 +50,9 @@
 	OPTIONAL(ibv_free_device_list, "IBVERBS_1.1") \
 	OPTIONAL(ibv_open_device, "IBVERBS_1.1") \
 	OPTIONAL(ibv_close_device, "IBVERBS_1.1") \
+	OPTIONAL(ibv_create_qp, "IBVERBS_1.1") \
+	OPTIONAL(ibv_destroy_qp, "IBVERBS_1.1") \
+	OPTIONAL(ibv_query_gid, "IBVERBS_1.1") \
 	OPTIONAL(ibv_reg_dmabuf_mr, "IBVERBS_1.12")
 
 #define VERBS_RDMACM_FUNCTIONS(NEEDED, OPTIONAL) \

@@ -22,6 +22,7 @@
 #include <netinet/in.h>
 
 #include "core/core.h"
+#include "fabric/verbs/device_memory.h"
 #include "fabric/verbs/library.h"
 
 /* Work requests that a queue pair takes. */
@@ -388,9 +389,6 @@ int verbs_local_key(struct verbs_state *state, struct verbs_device *device, stru
 		    uint32_t *lkey);
 /* Why the device does not reach a region's memory, as far as it was tried; NULL: there is nothing special to say. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
-/* device_memory.c: registers memory that the processor does not reach. 0, or negative, and why (static storage). */
-int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
-			    size_t offset, size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
 /* What a device's peers need to reach a key's memory; grant_lock. */
 int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		    const struct pl_key *key, uint32_t *rkey);

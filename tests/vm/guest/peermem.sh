@@ -206,6 +206,21 @@ forgets() # NAME
 	grep -q 'unreferenced object' leaks
 }
 
+# A way is proven; which one is to be taken depends on what was measured.  What is saved says the same.
+routes() # WAY
+{
+	peerlane routes --size 256K --save profile.json >shown
+	status=$?
+	cat shown
+	grep -q "rxe0 *$1 .*B/s.*B/s" shown || return
+	case $1 in
+	staged) [ $status = 3 ] ;;
+	*) [ $status = 0 ] || [ $status = 3 ] ;;
+	esac || return
+	peerlane routes --replay profile.json >again
+	[ $? = $status ] && cmp shown again
+}
+
 # What the check says of the GPU and the device, and of each way; with the driver gone, of neither.
 check_gpu()
 {

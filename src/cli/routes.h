@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Profiles of proven routes, as JSON and for people. */
+#ifndef PL_CLI_ROUTES_H
+#define PL_CLI_ROUTES_H
+
+#include "cli/output.h"
+#include "route/route.h"
+
+/* routes_file.c */
+struct json_object *routes_to_json(const struct pl_profile *profile);
+int routes_save(const struct pl_profile *profile, const char *file, struct pl_error *error);
+/* Reads what was saved; whatever is in the file, it is refused or understood. */
+int routes_load(struct pl_profile *profile, const char *file, struct pl_error *error);
+
+#endif

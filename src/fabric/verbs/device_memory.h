@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PL_VERBS_DEVICE_MEMORY_H
+#define PL_VERBS_DEVICE_MEMORY_H
+
+#include "fabric/verbs/library.h"
+#include "memory/memory.h"
+
+/* Registers memory that the processor does not reach, in any way. 0, or negative, and why (static storage). */
+int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
+			    size_t offset, size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
+/* By a dma-buf only. */
+int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
+		     size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
+
+#endif

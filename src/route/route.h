@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The ways between a GPU and a card, proven: for each GPU, card, way and direction bytes are sent through the card and
+ * back into this host, compared, and timed.  What came of it is a profile, from which the way to take follows.
+ */
+#ifndef PL_ROUTE_H
+#define PL_ROUTE_H
+
+#include "base/base.h"
+
+enum pl_way {
+	PL_WAY_DMABUF,  /* the card has the GPU's memory by a dma-buf */
+	PL_WAY_ADDRESS, /* by its address, from a peer memory module */
+	PL_WAY_STAGED,  /* through locked memory of the host */
+	PL_WAY_COUNT,
+};
+
+enum pl_direction { PL_INTO_GPU, PL_FROM_GPU, PL_DIRECTION_COUNT };
+
+/* Of one direction. */
+struct pl_proof_leg {
+	bool proven;
+	uint64_t rate;    /* bytes a second; 0 unless proven */
+	char reason[160]; /* why not, or what is to be said of it */
+};
+
+struct pl_proof {
+	char gpu[16];    /* PCI address */
+	char model[64];  /* of the GPU */
+	char device[64]; /* of libibverbs */
+	enum pl_way way;
+	struct pl_proof_leg legs[PL_DIRECTION_COUNT];
+};
+
+struct pl_profile {
+	struct pl_proof *proofs; /* those of a GPU and device in the order of enum pl_way */
+	size_t count;
+};
+
+/* "dma-buf", "peer-memory", "staged". */
+const char *pl_way_name(enum pl_way way);
+
+/*
+ * Proves all ways, with transfers of that length, of all devices or of one.  0, though ways may have failed;
+ * -ENODEV without a GPU or a device, and other errors.
+ */
+int pl_profile_prove(struct pl_profile *profile, const char *device, size_t length, struct pl_error *error);
+/* Adds a proof, zeroed.  NULL: no memory. */
+struct pl_proof *pl_profile_add(struct pl_profile *profile);
+void pl_profile_free(struct pl_profile *profile);
+
+/*
+ * Of the ways between a GPU and a device the one to take, and why (static storage): the faster of the direct ones, unless
+ * staging is clearly faster, as through sockets whose processors are slow to pass reads on.  NULL if none is proven.
+ */
+const struct pl_proof *pl_profile_choose(const struct pl_profile *profile, const char *gpu, const char *device,
+					 enum pl_direction direction, const char **reason);
+
+#endif

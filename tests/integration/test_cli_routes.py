@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane routes`, as far as no GPU is needed: tests/vm proves ways."""
+import copy
+import json
+
+import pytest
+
+from cli_support import run, run_json
+
+
+def leg(rate, reason='bytes verified'):
+    return {'proven': rate > 0, 'bytes_per_second': rate, 'reason': reason}
+
+
+def profile(*rates):
+    """Of one GPU and card, with rates of the three ways, into the GPU and from it."""
+    return {'version': 1, 'proofs': [
+        {'gpu': '0000:17:00.0', 'model': 'A GPU', 'device': 'mlx5_0', 'way': way, 'into': leg(into), 'from': leg(out)}
+        for way, (into, out) in zip(('dma-buf', 'peer-memory', 'staged'), rates)]}
+
+
+def saved(folder, content):
+    path = folder / 'profile.json'
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding='utf-8')
+    return path
+
+
+@pytest.mark.parametrize('rates, status, ways', [
+    (((40e9, 38e9), (0, 0), (20e9, 20e9)), 0, ['dma-buf', 'dma-buf']),
+    (((40e9, 4e9), (0, 0), (20e9, 20e9)), 3, ['dma-buf', 'staged']),
+    (((0, 0), (30e9, 30e9), (20e9, 20e9)), 0, ['peer-memory', 'peer-memory']),
+    (((0, 0), (0, 0), (20e9, 0)), 1, ['staged', None]),
+])
+def test_replay(tmp_path, rates, status, ways):
+    path = saved(tmp_path, profile(*(tuple(map(int, pair)) for pair in rates)))
+    found = run_json('routes', '--replay', path, expect=status)
+    assert [choice['way'] for choice in found['choices']] == ways
+    assert [choice['direction'] for choice in found['choices']] == ['into', 'from']
+    # What is printed can be replayed.
+    assert run_json('routes', '--replay', saved(tmp_path, found), expect=status) == found
+    shown = run('routes', '--replay', path, expect=status).stdout
+    assert 'mlx5_0' in shown and shown.count('*') == sum(way is not None for way in ways) + 1
+
+
+def broken():
+    good = profile((1, 1), (1, 1), (1, 1))
+    yield ''
+    yield '[]'
+    yield '{"version": 1'
+    yield {'version': 2, **{'proofs': good['proofs']}}
+    yield {**good, 'proofs': []}
+    yield {**good, 'proofs': {}}
+    yield {**good, 'proofs': [None]}
+    for name in ('gpu', 'model', 'device', 'way', 'into', 'from'):
+        for value in (None, 7, 'x' * 1000, {}, []):
+            one = copy.deepcopy(good)
+            one['proofs'][1][name] = value
+            yield one
+    for name, value in (('proven', 1), ('bytes_per_second', -1), ('bytes_per_second', 0.5), ('reason', 'x' * 1000)):
+        one = copy.deepcopy(good)
+        one['proofs'][2]['from'][name] = value
+        yield one
+
+
+def test_replay_of_something_else(tmp_path):
+    for content in broken():
+        done = run('routes', '--replay', saved(tmp_path, content), expect=1)
+        assert 'ROUTES-FILE' in done.stderr and not done.stdout, content
+    assert 'ROUTES-FILE' in run('routes', '--replay', tmp_path / 'none', expect=1).stderr
+
+
+def test_nothing_controls_the_terminal(tmp_path):
+    one = profile((1, 1), (1, 1), (1, 1))
+    one['proofs'][0]['device'] = 'mlx5\x1b[2J'
+    assert '\x1b' not in run('routes', '--replay', saved(tmp_path, one)).stdout
+
+
+def test_usage(tmp_path):
+    run('routes', 'argument', expect=2)
+    run('routes', '--size', '0', expect=2)
+    run('routes', '--size', '2G', expect=2)
+    run('routes', '--replay', tmp_path / 'a', '--save', tmp_path / 'b', expect=2)
+
+
+def test_without_a_gpu():
+    """Or without a card: the reason has a name."""
+    done = run('routes', expect=1, LD_LIBRARY_PATH='')
+    assert any(name in done.stderr for name in ('GPU-', 'RDMA-')), done.stderr
