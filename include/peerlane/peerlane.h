@@ -94,12 +94,13 @@ struct pl_options {
 	uint64_t connect_timeout;             /**< of connection attempts; default 10 s */
 	uint64_t keepalive;                   /**< a silent host is declared dead after this; default 15 s */
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
-	unsigned rails;      /**< verbs: queue pairs a peer, 1 to 8; default: one for each of two cards */
-	const char *devices; /**< verbs: use these only, such as "mlx5_0,mlx5_1:1"; NULL: those that fit */
-	size_t staging_bytes;                 /**< the most host memory to lock for GPUs' bytes; default 128 MiB */
+	unsigned rails;       /**< verbs: queue pairs a peer, 1 to 8; default: one for each of two cards */
+	const char *devices;  /**< verbs: use these only, such as "mlx5_0,mlx5_1:1"; NULL: those that fit */
+	size_t staging_bytes; /**< the most host memory to lock for GPUs' bytes; default 128 MiB */
+	bool narrow_grants;   /**< verbs: a grant is reached through its peer's connections only (memory windows) */
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0 }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0, false }
 /* clang-format on */
 
 /**

@@ -108,6 +108,7 @@ struct pl_registration {
 	struct pl_list link;
 	const void *device;
 	void (*release)(struct pl_registration *registration);
+	bool timeless; /* goes when the grant expires, as the device does not know when that is */
 };
 
 /* The one for a device, or NULL. */
@@ -163,6 +164,11 @@ struct pl_key_table {
 struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
 			      enum pl_wire_status *status);
 void pl_key_release(struct pl_peer *peer, struct pl_key *key);
+/* One that is neither revoked nor expired, or NULL.  grant_lock */
+struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id);
+/* Releases what is timeless in a list, or tells whether there is such.  grant_lock */
+void pl_registrations_expire(struct pl_list *registrations);
+bool pl_registrations_timeless(const struct pl_list *registrations);
 /*
  * A key by which the peer reads the bytes of a large send: operation->source_key; and, into blob, what
  * the peer needs to use it.  Adds a part to the operation, which is done when the key was destroyed and
@@ -172,6 +178,8 @@ int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t 
 void pl_key_destroy(struct pl_peer *peer, uint64_t id);
 void pl_key_table_clear(struct pl_peer *peer);
 void pl_grants_clear(struct pl_context *context);
+/* Whether there is something to take away when it expires; grant_lock. */
+bool pl_grant_timeless(const struct pl_grant *grant);
 /* expiry.c: takes registrations away when their grants expire.  Watch: a grant that expires has one now. */
 void pl_expiry_init(struct pl_context *context);
 void pl_expiry_watch(struct pl_context *context);
@@ -354,6 +362,7 @@ struct pl_peer {
 	char software[32];
 	uint8_t context_id[16];
 	bool same_host, encrypt;
+	bool asks; /* PL_CAPABILITY_ASKS */
 	uint32_t window, eager_max;
 	unsigned streams;
 

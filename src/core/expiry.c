@@ -8,6 +8,23 @@
 /* The wall clock may be set meanwhile. */
 #define LOOK_AGAIN PL_NS_PER_S
 
+bool pl_grant_timeless(const struct pl_grant *grant)
+{
+	if (!pl_list_empty(&grant->registrations))
+		return true;
+	pl_list_for_each(at, &grant->keys)
+		if (pl_registrations_timeless(&pl_list_entry(at, struct pl_key, grant_link)->registrations))
+			return true;
+	return false;
+}
+
+static void take_away(struct pl_grant *grant)
+{
+	pl_registrations_release(&grant->registrations);
+	pl_list_for_each(at, &grant->keys)
+		pl_registrations_expire(&pl_list_entry(at, struct pl_key, grant_link)->registrations);
+}
+
 /* Time until the next grant expires, UINT64_MAX if none does. */
 static uint64_t expire(struct pl_context *context)
 {
@@ -17,10 +34,10 @@ static uint64_t expire(struct pl_context *context)
 	for (size_t i = 0; i < context->grant_count; i++) {
 		struct pl_grant *grant = context->grants[i];
 
-		if (!grant || !grant->expires || pl_list_empty(&grant->registrations))
+		if (!grant || !grant->expires || !pl_grant_timeless(grant))
 			continue;
 		if (grant->expires <= now)
-			pl_registrations_release(&grant->registrations);
+			take_away(grant);
 		else
 			left = PL_MIN(left, grant->expires - now);
 	}

@@ -58,6 +58,26 @@ void pl_registrations_release(struct pl_list *registrations)
 	}
 }
 
+bool pl_registrations_timeless(const struct pl_list *registrations)
+{
+	pl_list_for_each(at, registrations)
+		if (pl_list_entry(at, struct pl_registration, link)->timeless)
+			return true;
+	return false;
+}
+
+void pl_registrations_expire(struct pl_list *registrations)
+{
+	pl_list_for_each_safe(at, next, registrations) {
+		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
+
+		if (!registration->timeless)
+			continue;
+		pl_list_remove(at);
+		registration->release(registration);
+	}
+}
+
 /* -- keys: grant_lock is held ------------------------------------------------------------------- */
 
 /* Returns the operation that a part of ends with the key, for the caller to tell after unlocking. */
@@ -78,6 +98,13 @@ static struct pl_key *key_find(struct pl_peer *peer, uint64_t id)
 	struct pl_key *key = index < peer->keys.count ? peer->keys.keys[index] : NULL;
 
 	return key && key->id == id ? key : NULL;
+}
+
+struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id)
+{
+	struct pl_key *key = key_find(peer, id);
+
+	return key && !atomic_load(&key->revoked) && !expired(key->expires) ? key : NULL;
 }
 
 static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
@@ -412,7 +439,7 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 			key_remove(peer, key);
 			*answer = (struct pl_imported){ .request = import->request, .status = refusal_of(length) };
 		}
-		watch = grant->expires && !pl_list_empty(&grant->registrations);
+		watch = grant->expires && pl_grant_timeless(grant);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
 	if (watch)

@@ -15,6 +15,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->streams = context->options.streams;
 	hello->eager_max = PL_EAGER_MAX;
 	hello->window = PL_MESSAGE_WINDOW;
+	hello->capabilities = PL_CAPABILITY_ASKS;
 	hello->flags = context->options.encrypt_data ? PL_HELLO_ENCRYPT_DATA : 0;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
 }
@@ -22,7 +23,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error)
 {
 	fill_hello(peer, hello);
-	hello->capabilities = peer->apart;
+	hello->capabilities |= peer->apart;
 	return pl_fabrics_offer(peer, hello, error);
 }
 
@@ -47,6 +48,7 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 	/* Not every fabric can. */
 	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
+	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;
 	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_APART_END)
 		peer->apart = (enum pl_apart)(hello->capabilities % 256);
 	*offer = pl_fabrics_take(peer, hello, error);
@@ -98,7 +100,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	peer->joinable = true;
 	pthread_mutex_unlock(&peer->context->lock);
 	fill_hello(peer, &answer.hello);
-	answer.hello.capabilities = peer->apart;
+	answer.hello.capabilities |= peer->apart;
 	answer.hello.fabric_count = 1;
 	choice = &answer.hello.fabrics[0];
 	snprintf(choice->name, sizeof(choice->name), "%s", peer->ops->name);

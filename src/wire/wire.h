@@ -87,6 +87,7 @@ struct pl_hello {
 	struct pl_fabric_offer fabrics[PL_FABRICS_MAX];
 };
 #define PL_HELLO_ENCRYPT_DATA 1u
+#define PL_CAPABILITY_ASKS 256u /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, over 0 */
@@ -201,6 +202,8 @@ enum pl_frame_type {
 	PL_FRAME_CREDIT,    /* offset = messages consumed so far (cumulative) */
 	PL_FRAME_FENCE,     /* cookie = rail, offset = generation: take nothing of that any more */
 	PL_FRAME_FENCED,    /* the same: nothing of that is taken any more */
+	PL_FRAME_ASK_KEY,   /* cookie = rail, key = key's id: what is it over this rail? */
+	PL_FRAME_KEY,       /* the same, offset = the device's key, or over 2^32: there is none */
 	PL_FRAME_TYPE_END,
 };
 

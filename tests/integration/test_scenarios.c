@@ -3,9 +3,10 @@
  * Runs the scenarios over a fabric in several settings, each in a process of its own.
  *
  *   test_scenarios [--fabric NAME] [--host ADDRESS] [--memory KIND] [--one-sided] [--slow] [--allocated]
- *                  [--setting NAME] [--here] [--list] [PATTERN]
+ *                  [--narrow] [--setting NAME] [--here] [--list] [PATTERN]
  *
  * --allocated has the library allocate the memory that is shared.
+ * --narrow has grants reached by memory windows, where the device has them.
  * --memory has the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped where there is no GPU.
  * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger.
  */
@@ -149,7 +150,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 		{ "setting", required_argument, NULL, 's' }, { "one-sided", no_argument, NULL, 'o' },
 		{ "slow", no_argument, NULL, 'w' },          { "here", no_argument, NULL, 'h' },
 		{ "list", no_argument, NULL, 'l' },          { "allocated", no_argument, NULL, 'm' },
-		{ "memory", required_argument, NULL, 'g' },
+		{ "memory", required_argument, NULL, 'g' },  { "narrow", no_argument, NULL, 'n' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -176,6 +177,9 @@ static int parse(int argc, char **argv, struct selection *selection)
 			break;
 		case 'h':
 			selection->here = true;
+			break;
+		case 'n':
+			narrow_grants = true;
 			break;
 		case 'm':
 			buffers_allocated = true;

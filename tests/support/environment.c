@@ -13,6 +13,8 @@ static bool is_loopback(const char *host)
 	return !strncmp(host, "127.", 4) || !strcmp(host, "[::1]");
 }
 
+bool narrow_grants;
+
 struct pl_options setting_options(const struct setting *setting)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
@@ -21,6 +23,7 @@ struct pl_options setting_options(const struct setting *setting)
 	options.workers = 2;
 	options.streams = setting->streams;
 	options.fabric = setting->fabric;
+	options.narrow_grants = narrow_grants;
 	if (setting->key) {
 		options.key = test_key;
 		options.key_length = sizeof(test_key);

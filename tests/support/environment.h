@@ -27,6 +27,9 @@ struct setting {
 
 #define ENVIRONMENT_CONTEXTS 8
 
+/* Of all contexts: grants are reached by memory windows, where the device has them. */
+extern bool narrow_grants;
+
 struct scenario_environment {
 	const struct setting *setting;
 	struct pl_context *near, *far;

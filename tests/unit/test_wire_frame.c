@@ -169,6 +169,8 @@ static void test_frame_limits(void **state)
 		{ PL_FRAME_CREDIT, 0, 0 },
 		{ PL_FRAME_FENCE, 0, 0 },
 		{ PL_FRAME_FENCED, 0, 0 },
+		{ PL_FRAME_ASK_KEY, 0, 0 },
+		{ PL_FRAME_KEY, 0, 0 },
 	};
 	uint8_t buffer[PL_FRAME_HEADER];
 

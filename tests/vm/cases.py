@@ -100,6 +100,9 @@ SCENARIOS = [
     Case('tcp: scenarios atomic', 100, "scenarios tcp --setting manual 'atomic-*'"),
     Case('tcp: scenarios revoke', 100, "scenarios tcp --setting manual 'revoke-*'"),
     # Some of those that move most would show nothing new the second time.
+    *over('verbs', *(Case(f'scenarios by windows, {pattern}', 100,
+                          f"scenarios verbs --one-sided --narrow --setting thread '{pattern}'")
+                     for pattern in ('revoke-*', 'deadline-*', 'expiry'))),
     *over('verbs', *(Case(f'scenarios {setting}', 400, f"scenarios verbs --one-sided --setting {setting} '{pattern}'")
                      for setting, pattern in (('thread', '*'), ('manual', '[!rl]*')))),
 ]

@@ -129,6 +129,7 @@ static void established(struct verbs_rail *rail)
 	endpoint->down_since = 0;
 	/* The other end dropped its old queue pair before it took part in making this one. */
 	verbs_fence_release(rail);
+	verbs_windows_up(rail);
 	if (!endpoint->opened && !endpoint->base.peer->initiator)
 		open_first(endpoint);
 	verbs_fence_ask(endpoint);
@@ -208,6 +209,7 @@ void verbs_drain_expired(struct pl_timer *timer)
 		return;
 	verbs_take_rest(rail);
 	pl_list_remove(&rail->queue_link);
+	verbs_windows_drop(rail);
 	if (rail->id->qp)
 		verbs_library_of(rail)->rdma_destroy_qp(rail->id);
 	verbs_take_back(rail);

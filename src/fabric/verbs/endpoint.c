@@ -44,6 +44,7 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	pl_list_init(&rail->starved_link);
 	pl_list_init(&rail->posted);
 	pl_list_init(&rail->held);
+	pl_list_init(&rail->asked);
 	pl_task_init(&rail->join_task, verbs_join_run);
 	pl_task_init(&rail->drained_task, verbs_drained_run);
 	pl_task_init(&rail->fail_task, verbs_fail_run);
@@ -69,6 +70,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	pl_list_init(&endpoint->again);
 	pl_list_init(&endpoint->spare);
 	pl_list_init(&endpoint->early);
+	pl_list_init(&endpoint->targets);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		init_rail(endpoint, i);
 	if (!peer->initiator)
@@ -231,6 +233,15 @@ static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
 	drop_list(rail->endpoint, &rail->held, true);
 }
 
+/* The program may still have them. */
+static void forget_targets(struct verbs_endpoint *endpoint)
+{
+	pthread_mutex_lock(&endpoint->state->lock);
+	while (!pl_list_empty(&endpoint->targets))
+		pl_list_remove(endpoint->targets.next);
+	pthread_mutex_unlock(&endpoint->state->lock);
+}
+
 static void verbs_close(struct pl_endpoint *base)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
@@ -246,6 +257,7 @@ static void verbs_close(struct pl_endpoint *base)
 	drop_list(endpoint, &endpoint->again, true);
 	drop_list(endpoint, &endpoint->waiting, true);
 	verbs_spare_drop(endpoint);
+	forget_targets(endpoint);
 	while (!pl_list_empty(&endpoint->early)) {
 		struct verbs_early *early = pl_list_first(&endpoint->early, struct verbs_early, link);
 
@@ -275,5 +287,6 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.abandon = verbs_abandon,
 	.close = verbs_close,
 	.export_key = verbs_export_key,
+	.imported = verbs_imported,
 	.close_state = verbs_state_close,
 };

@@ -41,12 +41,25 @@ uint8_t verbs_pair_reads(const struct verbs_device *device)
 	return (uint8_t)PL_MIN((unsigned)PL_MAX(most, 1), READS_MAX);
 }
 
+/* It will be asked again. */
+static void drop_asked(struct verbs_rail *rail)
+{
+	while (!pl_list_empty(&rail->asked)) {
+		struct verbs_work *work = pl_list_first(&rail->asked, struct verbs_work, link);
+
+		pl_list_remove(&work->link);
+		verbs_work_free(rail->endpoint, work);
+	}
+}
+
 void verbs_pair_drop(struct verbs_rail *rail)
 {
 	if (!rail->id)
 		return;
 	pl_list_remove(&rail->queue_link);
 	pl_list_remove(&rail->starved_link);
+	verbs_windows_drop(rail);
+	drop_asked(rail);
 	if (rail->id->qp)
 		verbs_library_of(rail)->rdma_destroy_qp(rail->id);
 	verbs_library_of(rail)->rdma_destroy_id(rail->id);

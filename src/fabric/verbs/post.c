@@ -72,7 +72,7 @@ static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 
 	if (work->length)
 		return; /* it was posted before */
-	if (!verbs_of_fence(work))
+	if (!verbs_unnumbered(work))
 		work->frame.ack = ++endpoint->sent;
 	pl_frame_encode(&work->frame, work->buffer->bytes);
 	if (work->frame.length && pl_frame_payload(&work->frame))
@@ -125,6 +125,8 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 		break;
 	case VERBS_FRAME:
 		request->opcode = IBV_WR_SEND;
+		break;
+	case VERBS_BIND: /* window.c */
 		break;
 	case VERBS_ATOMIC: {
 		bool add = work->operation->receipt.kind == PL_KIND_FETCH_ADD;
@@ -205,14 +207,18 @@ static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const str
 /* NULL: none has room for it now. */
 static struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
+	if (work->only)
+		return usable(work->only) ? work->only : NULL;
 	/* By far the most have one. */
 	if (endpoint->rail_count == 1)
-		return usable(&endpoint->rails[0]) ? &endpoint->rails[0] : NULL;
+		return usable(&endpoint->rails[0]) && (!work->target || verbs_reaches(work->target, 0))
+			       ? &endpoint->rails[0]
+			       : NULL;
 	if (work->kind == VERBS_ATOMIC)
 		return atomic_rail(endpoint, work);
 	if (work->kind != VERBS_FRAME)
 		return transfer_rail(endpoint, work);
-	if (!verbs_of_fence(work))
+	if (!verbs_unnumbered(work))
 		return frame_rail(endpoint);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if (usable(&endpoint->rails[i]))
@@ -253,21 +259,64 @@ static bool has_enough(const struct verbs_rail *rail)
 	return rail->posted_bytes >= VERBS_RAIL_BYTES && verbs_rails_up(rail->endpoint) > 1;
 }
 
+/* The other end revoked what it is for; or the connection is gone. */
+static bool nobody_takes(const struct verbs_work *work)
+{
+	return (work->target && !(work->target->present | work->target->windows)) ||
+	       (work->only && work->only->link != VERBS_UP);
+}
+
+static void enter(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
+{
+	unsigned n = batch->count++;
+
+	fill_request(rail, work, &batch->requests[n], &batch->elements[n]);
+	if (n)
+		batch->requests[n - 1].next = &batch->requests[n];
+	batch->rail = rail->endpoint->latest = rail;
+	batch->works[n] = work;
+	rail->posted_count++;
+	rail->posted_bytes += work->length;
+	rail->frames += work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->queue->posted++;
+}
+
+/* Not with others, as the keys must not change meanwhile. */
+static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const struct batch *batch)
+{
+	if (batch->count)
+		return false;
+	if (rail->queue->posted >= rail->queue->room) {
+		starve(rail);
+		return false;
+	}
+	pl_list_remove(&work->link);
+	verbs_bind(rail, work);
+	return true;
+}
+
 /* Adds the first waiting work; false if there is none, no room for it, or it is for another rail. */
 static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 {
-	unsigned n = batch->count;
 	struct verbs_rail *rail;
 	struct verbs_work *work;
 	struct pl_error error;
 	int rc = -EAGAIN;
 
-	if (n == BATCH || pl_list_empty(&endpoint->waiting))
+	if (batch->count == BATCH || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
+	if (nobody_takes(work)) {
+		pl_list_remove(&work->link);
+		pl_wire_fail(&error, PL_WIRE_UNKNOWN_KEY, "post", NULL);
+		give_up(endpoint, work, &error);
+		return true;
+	}
 	rail = choose_rail(endpoint, work);
 	if (!rail || (batch->rail && rail != batch->rail) || (work->length >= VERBS_SLICE && has_enough(rail)))
 		return false;
+	if (work->kind == VERBS_BIND)
+		return bind_alone(rail, work, batch);
 	if (work->kind == VERBS_WRITE || work->kind == VERBS_READ) {
 		uint32_t piece = piece_of(rail, work);
 
@@ -302,16 +351,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		atomic_fetch_or_explicit(&work->operation->rails, 1u << rail->index, memory_order_relaxed);
 	if (work->kind == VERBS_FRAME)
 		copy_frame(endpoint, work);
-	fill_request(rail, work, &batch->requests[n], &batch->elements[n]);
-	if (n)
-		batch->requests[n - 1].next = &batch->requests[n];
-	batch->rail = endpoint->latest = rail;
-	batch->works[n] = work;
-	batch->count++;
-	rail->posted_count++;
-	rail->posted_bytes += work->length;
-	rail->frames += work->kind == VERBS_FRAME && !verbs_of_fence(work);
-	rail->queue->posted++;
+	enter(batch, rail, work);
 	return true;
 }
 
@@ -321,7 +361,7 @@ static void untake(struct verbs_rail *rail, struct verbs_work *work)
 	pl_list_append(&rail->endpoint->again, &work->link);
 	rail->posted_count--;
 	rail->posted_bytes -= work->length;
-	rail->frames -= work->kind == VERBS_FRAME && !verbs_of_fence(work);
+	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
 	rail->queue->posted--;
 }
 

@@ -103,8 +103,9 @@ static int take_early(struct verbs_endpoint *endpoint)
 	return rc;
 }
 
-static int take_frame(struct verbs_endpoint *endpoint, const uint8_t *bytes, uint32_t length)
+static int take_frame(struct verbs_rail *rail, const uint8_t *bytes, uint32_t length)
 {
+	struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_frame frame;
 	int rc;
 
@@ -113,6 +114,8 @@ static int take_frame(struct verbs_endpoint *endpoint, const uint8_t *bytes, uin
 		return -EPROTO;
 	if (frame.type == PL_FRAME_FENCE || frame.type == PL_FRAME_FENCED)
 		return verbs_fence_arrived(endpoint, &frame);
+	if (frame.type == PL_FRAME_ASK_KEY || frame.type == PL_FRAME_KEY)
+		return verbs_key_arrived(rail, &frame);
 	if (!numbered(&frame))
 		return -EPROTO;
 	/* Sent once more after a connection broke, though it had arrived. */
@@ -133,7 +136,7 @@ static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 	int rc = 0;
 
 	if (endpoint && completion->status == IBV_WC_SUCCESS)
-		rc = take_frame(endpoint, buffer->bytes, completion->byte_len);
+		rc = take_frame(rail, buffer->bytes, completion->byte_len);
 	verbs_receive_post(queue, buffer);
 	if (rc < 0) {
 		pl_fail(&error, rc, "PROTOCOL", "receive", NULL,
@@ -264,7 +267,7 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 			"read the word to see whether it was done", "the connection broke before the answer came");
 		if (operation)
 			pl_operation_fail(operation, -ECONNRESET, &error);
-	} else if (operation || (work->kind == VERBS_FRAME && !verbs_of_fence(work))) {
+	} else if (operation || (work->kind == VERBS_FRAME && !verbs_unnumbered(work))) {
 		rail->frames += work->kind == VERBS_FRAME;
 		rail->held_generation = rail->generation;
 		pl_list_append(&rail->held, &work->link);
@@ -283,7 +286,7 @@ static struct verbs_work *take_posted(struct verbs_rail *rail)
 	pl_list_remove(&work->link);
 	rail->posted_count--;
 	rail->posted_bytes -= work->length;
-	rail->frames -= work->kind == VERBS_FRAME && !verbs_of_fence(work);
+	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
 	rail->queue->posted--;
 	return work;
 }
@@ -328,6 +331,8 @@ static void completed(struct verbs_queue *queue, const struct ibv_wc *completion
 	} else {
 		if (!own_fault(completion->status) && completion->status != IBV_WC_WR_FLUSH_ERR)
 			adapt_chunk(rail);
+		if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
+			verbs_bind_failed(rail, work);
 		work_back(rail, work, completion);
 	}
 	if (completion->status != IBV_WC_SUCCESS)

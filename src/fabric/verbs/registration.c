@@ -46,7 +46,7 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 	if (!registration)
 		return -ENOMEM;
 	*registration = (struct verbs_registration){
-		.base = { .device = device, .release = release },
+		.base = { .device = device, .release = release, .timeless = true },
 		.library = library,
 		.allocator = allocator,
 		.access = access,
@@ -73,7 +73,8 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 {
 	struct pl_list *list = &region->registrations;
 	struct pl_memory *memory = &region->memory;
-	const unsigned access = IBV_ACCESS_RELAXED_ORDERING;
+	bool windows = state->context->options.narrow_grants && atomic_load(&device->windows);
+	const unsigned access = IBV_ACCESS_RELAXED_ORDERING | (windows ? IBV_ACCESS_MW_BIND : 0u);
 	int rc;
 
 	*result = find(list, device);
@@ -144,9 +145,8 @@ static unsigned access_of(unsigned rights)
 	return access;
 }
 
-/* What a device's peers need to reach a key's memory. */
-static int export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
-		     const struct pl_key *key, uint32_t *rkey)
+int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+		    const struct pl_key *key, uint32_t *rkey)
 {
 	struct verbs_registration *registration = find(list, device);
 	int rc = 0;
@@ -161,6 +161,21 @@ static int export_at(struct verbs_state *state, struct verbs_device *device, str
 	return rc;
 }
 
+/* The window of a rail, if there is to be one and the region is registered so that it can be: 0 or a negative errno. */
+static int make_window(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+{
+	struct verbs_registration *whole;
+	unsigned needed = IBV_ACCESS_MW_BIND | (key->rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
+	int rc;
+
+	if (!verbs_windows_wanted(rail->endpoint, grant, rail->device))
+		return -ENOTSUP;
+	rc = find_or_make(rail->endpoint->state, rail->device, grant->region, &whole);
+	if (rc == 0 && (whole->access & needed) != needed)
+		rc = -EACCES;
+	return rc < 0 ? rc : verbs_window_make(rail, key, whole->mr);
+}
+
 /* A device that does not reach the memory is left out; one must. */
 int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX])
@@ -169,18 +184,24 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
 	uint32_t rkeys[VERBS_RAILS] = { 0 };
 	struct pl_writer writer;
-	uint8_t present = 0;
+	uint8_t present = 0, windows = 0;
 	int rc = -ENOTCONN;
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
-		int failed = export_at(endpoint->state, endpoint->rails[i].device, list, key, &rkeys[i]);
+		struct verbs_rail *rail = &endpoint->rails[i];
+		int failed = make_window(rail, grant, key);
 
+		if (failed == 0) {
+			windows |= (uint8_t)(1u << i);
+			continue;
+		}
+		failed = verbs_export_at(endpoint->state, rail->device, list, key, &rkeys[i]);
 		if (failed == 0)
 			present |= (uint8_t)(1u << i);
 		else
 			rc = failed;
 	}
-	if (!present)
+	if (!present && !windows)
 		return rc;
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
@@ -188,5 +209,7 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	pl_put_u8(&writer, present);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		pl_put_u32(&writer, rkeys[i]);
+	if (windows)
+		pl_put_u8(&writer, windows);
 	return (int)(writer.at - writer.begin);
 }

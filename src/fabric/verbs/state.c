@@ -137,6 +137,8 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 		pl_free(&state->context->allocator, device);
 		return NULL;
 	}
+	atomic_init(&device->windows, device->attributes.device_cap_flags &
+					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
 	device->message_max = message_max_of(state->library, verbs, &device->attributes);
 	pl_list_append(&state->devices, &device->link);
 	return device;

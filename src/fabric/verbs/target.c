@@ -4,33 +4,45 @@
 
 static void forget(struct pl_remote *remote)
 {
-	pl_free(&remote->context->allocator, remote->way);
+	struct verbs_target *target = remote->way;
+
+	/* The endpoint may be about to go. */
+	pthread_mutex_lock(&target->state->lock);
+	pl_list_remove(&target->link);
+	pthread_mutex_unlock(&target->state->lock);
+	pl_free(&remote->context->allocator, target);
 }
 
 /* A key that is cut short reaches as many rails as it has keys for: none, in the worst case. */
-static void decode(const struct pl_remote *remote, struct verbs_target *target)
+static void decode(const struct pl_remote *remote, unsigned rails, struct verbs_target *target)
 {
 	struct pl_reader reader;
 	uint8_t present;
 
 	pl_reader_init(&reader, remote->key, remote->key_length);
-	pl_get_u64(&reader); /* the key's id, which its owner wants back */
+	target->id = pl_get_u64(&reader);
 	target->address = pl_get_u64(&reader);
 	present = pl_get_u8(&reader);
-	for (unsigned i = 0; i < VERBS_RAILS; i++) {
+	for (unsigned i = 0; i < rails; i++) {
 		target->rkeys[i] = pl_get_u32(&reader);
 		if (!reader.bad)
 			target->present |= present & (uint8_t)(1u << i);
 	}
+	target->windows = pl_get_u8(&reader) & (uint8_t)((1u << rails) - 1);
+	if (reader.bad)
+		target->windows = 0;
+	target->present &= (uint8_t)~target->windows;
 }
 
-const struct verbs_target *verbs_target_make(struct pl_remote *remote)
+struct verbs_target *verbs_target_make(struct pl_remote *remote, const struct verbs_endpoint *endpoint)
 {
 	struct verbs_target *target = pl_zalloc(&remote->context->allocator, sizeof(*target));
 
 	if (!target)
 		return NULL;
-	decode(remote, target);
+	pl_list_init(&target->link);
+	target->state = endpoint->state;
+	decode(remote, endpoint->rail_count, target);
 	remote->way = target;
 	remote->forget = forget;
 	return target;

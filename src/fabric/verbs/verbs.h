@@ -62,6 +62,7 @@ struct verbs_device {
 	struct ibv_pd *pd;
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
+	atomic_bool windows; /* it has memory windows of type 2, as far as is known */
 };
 
 /* Of an engine: where connection events arrive. */
@@ -127,13 +128,17 @@ struct verbs_state {
 	bool surveyed; /* the places are known */
 };
 
-enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME };
+/* BIND: of a memory window; frame.key is what for. */
+enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME, VERBS_BIND };
 
 /* Where a remote region is, as the peer's devices know it: decoded once; pl_remote.way. */
 struct verbs_target {
-	uint64_t address;
+	struct pl_list link; /* in those of the endpoint, if it has windows; state->lock */
+	struct verbs_state *state;
+	uint64_t id, address;
 	uint32_t rkeys[VERBS_RAILS];
 	uint8_t present; /* for which rails there is a key, a bit each */
+	uint8_t windows; /* for which it is that of a window: it comes by itself, and again with each connection */
 };
 
 /* A work request: waiting, or posted. */
@@ -144,6 +149,7 @@ struct verbs_work {
 	bool staged;                 /* the bytes go through the buffer */
 	bool refused;                /* by the other end, once */
 	bool first_only;             /* other rails' devices do not reach the memory */
+	struct verbs_rail *only;     /* over this one, or not at all */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
 	struct pl_region *region;    /* write, read */
 	uint64_t offset;
@@ -159,9 +165,9 @@ struct verbs_work {
 };
 
 /* Frames of the fabric's own, which are not numbered. */
-static inline bool verbs_of_fence(const struct verbs_work *work)
+static inline bool verbs_unnumbered(const struct verbs_work *work)
 {
-	return work->kind == VERBS_FRAME && (work->frame.type == PL_FRAME_FENCE || work->frame.type == PL_FRAME_FENCED);
+	return work->kind == VERBS_FRAME && work->frame.type >= PL_FRAME_FENCE;
 }
 
 /* DOWN: no queue pair; an initiator dials when there is a reason to.  DRAINING: the queue pair is being flushed. */
@@ -187,6 +193,7 @@ struct verbs_rail {
 
 	struct pl_list posted;
 	struct pl_list held;      /* came back unfinished; not yet to be posted again */
+	struct pl_list asked;     /* work for the peer that came before this end was up */
 	uint16_t held_generation; /* under which it was posted */
 	unsigned posted_count, unsignaled, inline_max;
 	unsigned frames; /* numbered ones among those posted and held */
@@ -216,7 +223,10 @@ struct verbs_endpoint {
 	bool opened;               /* the peer was told that it is up */
 	bool closing;              /* no more connections */
 	bool flushing;
-	uint64_t down_since; /* no rail is up; 0: one is, or none was ever */
+	bool windowed;          /* the peer was given a window, once */
+	unsigned questions;     /* of the peer's for keys that were not answered */
+	struct pl_list targets; /* with windows; state->lock */
+	uint64_t down_since;    /* no rail is up; 0: one is, or none was ever */
 
 	struct verbs_place *places[VERBS_PLACES]; /* acceptor: what it offered */
 	unsigned place_count;
@@ -360,6 +370,8 @@ void verbs_flush(struct verbs_endpoint *endpoint);
 void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation);
+/* Of the fabric's own, and of no use on another connection than the rail's present one. */
+struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind);
 /* A frame of the fabric's own, before all others. */
 void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
 void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
@@ -379,16 +391,38 @@ const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *
 /* device_memory.c: registers memory that the processor does not reach. 0, or negative, and why (static storage). */
 int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
 			    size_t offset, size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
+/* What a device's peers need to reach a key's memory; grant_lock. */
+int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+		    const struct pl_key *key, uint32_t *rkey);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 
 /* target.c: where a remote region is; NULL: no memory.  Home. */
-const struct verbs_target *verbs_target_make(struct pl_remote *remote);
+struct verbs_target *verbs_target_make(struct pl_remote *remote, const struct verbs_endpoint *endpoint);
 
-static inline const struct verbs_target *verbs_target_of(struct pl_remote *remote)
+static inline const struct verbs_target *verbs_target_of(struct pl_remote *remote,
+							 const struct verbs_endpoint *endpoint)
 {
-	return remote->way ? remote->way : verbs_target_make(remote);
+	return remote->way ? remote->way : verbs_target_make(remote, endpoint);
 }
+
+/* window.c */
+/* Whether a grant is to be reached by windows. */
+bool verbs_windows_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
+			  const struct verbs_device *device);
+/* A window on a region's registration, to be bound when the peer asks for its key.  grant_lock */
+int verbs_window_make(struct verbs_rail *rail, struct pl_key *key, struct ibv_mr *mr);
+/* Before the queue pair goes to which they are bound. */
+void verbs_windows_drop(struct verbs_rail *rail);
+/* The rail is up: what was asked before is answered, and the peer is asked for all keys. */
+void verbs_windows_up(struct verbs_rail *rail);
+/* Answers a question for a key: posts what binds the window, or frees the work. */
+void verbs_bind(struct verbs_rail *rail, struct verbs_work *work);
+/* It was not done. */
+void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work);
+/* A question or an answer came over a rail; -EPROTO. */
+int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame);
+void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
 
 /* Whether a rail's device at the other end has a key for the memory. */
 static inline bool verbs_reaches(const struct verbs_target *target, unsigned rail)

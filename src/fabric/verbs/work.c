@@ -40,6 +40,7 @@ void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
+	endpoint->questions -= work->kind == VERBS_BIND;
 	if (endpoint->spare_count < SPARES) {
 		pl_list_append(&endpoint->spare, &work->link);
 		endpoint->spare_count++;
@@ -139,7 +140,7 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 /* Whether any rail's device has a key for the other end's memory. */
 static bool reachable(const struct verbs_endpoint *endpoint, const struct verbs_target *target)
 {
-	return target->present & ((1u << endpoint->rail_count) - 1);
+	return (target->present | target->windows) & ((1u << endpoint->rail_count) - 1);
 }
 
 static void refuse(struct pl_operation *operation, enum pl_wire_status status)
@@ -153,7 +154,7 @@ static void refuse(struct pl_operation *operation, enum pl_wire_status status)
 static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
 		       const struct pl_segment *segment)
 {
-	const struct verbs_target *target = verbs_target_of(segment->remote);
+	const struct verbs_target *target = verbs_target_of(segment->remote, endpoint);
 	struct pl_error error;
 	struct local local;
 	uint64_t at = 0;
@@ -187,7 +188,7 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
-	const struct verbs_target *target = verbs_target_of(segment->remote);
+	const struct verbs_target *target = verbs_target_of(segment->remote, endpoint);
 	struct verbs_work *work;
 	uint64_t address;
 
@@ -246,6 +247,15 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 	pl_list_append(&endpoint->waiting, &work->link);
 	flush_soon(endpoint);
 	return 0;
+}
+
+struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind)
+{
+	struct verbs_work *work = work_new(rail->endpoint, kind, NULL);
+
+	if (work)
+		work->only = rail;
+	return work;
 }
 
 void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame)

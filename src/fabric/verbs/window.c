@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory windows (type 2): a grant that one queue pair reaches, and no other.  The region is registered
+ * once; what a peer imports is a window on it for each rail, bound to that rail's queue pair, and
+ * revoking it takes the window away.  A window lives no longer than its queue pair, so its key is not part
+ * of the answer to an import: whoever imported asks for it over each rail that comes up, and is answered over
+ * the same one.  On the owner's queue pair the answer follows the request that binds the window, so the key
+ * is good when it arrives.
+ */
+#include "fabric/verbs/verbs.h"
+
+/* Questions of a peer that were not answered yet. */
+#define QUESTIONS_MAX 65536
+/* In place of a key: there is none. */
+#define NO_KEY UINT64_MAX
+
+struct verbs_window {
+	struct pl_registration base; /* device: the rail */
+	const struct pl_allocator *allocator;
+	struct ibv_mr *mr; /* the region's */
+	struct ibv_mw *mw; /* NULL: not bound to a queue pair */
+	uint16_t generation;
+	uint32_t rkey;
+};
+
+static uint8_t bit_of(const struct verbs_rail *rail)
+{
+	return (uint8_t)(1u << rail->index);
+}
+
+/* Over this rail, as it is now, or not at all; before all others, as the other end may wait for it. */
+static void send_frame(struct verbs_rail *rail, struct pl_list *list, enum pl_frame_type type, uint64_t key,
+		       uint64_t offset)
+{
+	struct verbs_work *work = verbs_work_only(rail, VERBS_FRAME);
+
+	/* Without memory who asks waits until the operation's time is over. */
+	if (!work)
+		return;
+	work->frame = (struct pl_frame){ .type = (uint8_t)type, .cookie = rail->index, .key = key, .offset = offset };
+	pl_list_prepend(list, &work->link);
+}
+
+/* -- the owner ------------------------------------------------------------------------------------ */
+
+static void unbind(struct verbs_window *window)
+{
+	if (window->mw)
+		ibv_dealloc_mw(window->mw);
+	window->mw = NULL;
+}
+
+static void release(struct pl_registration *base)
+{
+	struct verbs_window *window = pl_container_of(base, struct verbs_window, base);
+
+	unbind(window);
+	pl_free(window->allocator, window);
+}
+
+bool verbs_windows_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
+			  const struct verbs_device *device)
+{
+	const struct pl_peer *peer = endpoint->base.peer;
+
+	/* Words on which somebody synchronises are not reached through the region's relaxed registration. */
+	return grant && peer->context->options.narrow_grants && peer->asks && atomic_load(&device->windows) &&
+	       !(grant->rights & PL_ACCESS_ATOMIC);
+}
+
+int verbs_window_make(struct verbs_rail *rail, struct pl_key *key, struct ibv_mr *mr)
+{
+	const struct pl_allocator *allocator = &rail->endpoint->state->context->allocator;
+	struct verbs_window *window = pl_zalloc(allocator, sizeof(*window));
+
+	if (!window)
+		return -ENOMEM;
+	window->base = (struct pl_registration){ .device = rail, .release = release, .timeless = true };
+	window->allocator = allocator;
+	window->mr = mr;
+	pl_list_append(&key->registrations, &window->base.link);
+	rail->endpoint->windowed = true;
+	return 0;
+}
+
+void verbs_windows_drop(struct verbs_rail *rail)
+{
+	struct pl_peer *peer = rail->endpoint->base.peer;
+
+	if (!rail->endpoint->windowed)
+		return;
+	pthread_mutex_lock(&peer->context->grant_lock);
+	for (size_t i = 0; i < peer->keys.count; i++) {
+		struct pl_registration *found =
+			peer->keys.keys[i] ? pl_registration_find(&peer->keys.keys[i]->registrations, rail) : NULL;
+
+		if (found)
+			unbind(pl_container_of(found, struct verbs_window, base));
+	}
+	pthread_mutex_unlock(&peer->context->grant_lock);
+}
+
+/* Posts the request that binds a new window: 0 or a negative errno. */
+static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct verbs_window *window,
+		       struct verbs_work *work)
+{
+	struct ibv_send_wr *bad,
+		request = { .wr_id = (uintptr_t)work, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED };
+
+	unbind(window);
+	window->mw = ibv_alloc_mw(rail->device->pd, IBV_MW_TYPE_2);
+	if (!window->mw)
+		return verbs_made(NULL);
+	window->rkey = ibv_inc_rkey(window->mw->rkey);
+	window->generation = rail->generation;
+	request.bind_mw.mw = window->mw;
+	request.bind_mw.rkey = window->rkey;
+	request.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		.mr = window->mr,
+		.addr = (uintptr_t)key->memory->address + key->offset,
+		.length = key->length,
+		.mw_access_flags = (key->rights & PL_ACCESS_READ ? IBV_ACCESS_REMOTE_READ : 0u) |
+				   (key->rights & PL_ACCESS_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0u),
+	};
+	return -ibv_post_send(rail->id->qp, &request, &bad);
+}
+
+/* The key of a window over this rail: true if `work` was posted to bind it. */
+static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer)
+{
+	struct verbs_state *state = rail->endpoint->state;
+	struct pl_key *key = pl_key_alive(rail->endpoint->base.peer, work->frame.key);
+	struct pl_registration *found = key ? pl_registration_find(&key->registrations, rail) : NULL;
+	struct verbs_window *window = found ? pl_container_of(found, struct verbs_window, base) : NULL;
+	uint32_t rkey = 0;
+
+	*answer = NO_KEY;
+	if (!window)
+		return false;
+	if (window->mw && window->generation == rail->generation) {
+		*answer = window->rkey;
+		return false;
+	}
+	if (atomic_load(&rail->device->windows)) {
+		if (bind_window(rail, key, window, work) == 0) {
+			*answer = window->rkey;
+			return true;
+		}
+		/* As for lack of room in the device: then by registrations, from now on. */
+		unbind(window);
+		atomic_store(&rail->device->windows, false);
+	}
+	if (verbs_export_at(state, rail->device, &key->registrations, key, &rkey) == 0)
+		*answer = rkey;
+	return false;
+}
+
+void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	struct pl_context *context = endpoint->state->context;
+	uint64_t id = work->frame.key, answer;
+	bool posted;
+
+	/* Until it is posted nobody takes the window away. */
+	pthread_mutex_lock(&context->grant_lock);
+	posted = find_key(rail, work, &answer);
+	pthread_mutex_unlock(&context->grant_lock);
+	if (posted) {
+		rail->unsignaled = 0;
+		rail->posted_count++;
+		rail->queue->posted++;
+		pl_list_append(&rail->posted, &work->link);
+	} else {
+		verbs_work_free(endpoint, work);
+	}
+	send_frame(rail, &endpoint->waiting, PL_FRAME_KEY, id, answer);
+}
+
+void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work)
+{
+	struct pl_peer *peer = rail->endpoint->base.peer;
+
+	/* Unless it was taken away meanwhile, which is no fault of the device: registrations serve as well. */
+	pthread_mutex_lock(&peer->context->grant_lock);
+	if (pl_key_alive(peer, work->frame.key))
+		atomic_store(&rail->device->windows, false);
+	pthread_mutex_unlock(&peer->context->grant_lock);
+}
+
+static int asked(struct verbs_rail *rail, uint64_t id)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	struct verbs_work *work;
+
+	if (endpoint->questions >= QUESTIONS_MAX)
+		return -EPROTO;
+	/* The other end's may be established before this one. */
+	if (rail->link != VERBS_UP && rail->link != VERBS_CONNECTING)
+		return 0;
+	work = verbs_work_only(rail, VERBS_BIND);
+	if (!work)
+		return -ENOMEM;
+	endpoint->questions++;
+	work->frame.key = id;
+	pl_list_append(rail->link == VERBS_UP ? &endpoint->again : &rail->asked, &work->link);
+	return 0;
+}
+
+/* -- who imported --------------------------------------------------------------------------------- */
+
+static void ask(struct verbs_rail *rail, struct verbs_target *target)
+{
+	target->present &= (uint8_t)~bit_of(rail);
+	send_frame(rail, &rail->endpoint->again, PL_FRAME_ASK_KEY, target->id, 0);
+}
+
+void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	struct verbs_target *target = verbs_target_make(remote, endpoint);
+
+	if (!target || !target->windows)
+		return;
+	pthread_mutex_lock(&endpoint->state->lock);
+	pl_list_append(&endpoint->targets, &target->link);
+	pthread_mutex_unlock(&endpoint->state->lock);
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if ((target->windows & bit_of(&endpoint->rails[i])) && endpoint->rails[i].link == VERBS_UP)
+			ask(&endpoint->rails[i], target);
+	verbs_flush(endpoint);
+}
+
+static void told(struct verbs_rail *rail, uint64_t id, uint64_t answer)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+
+	pthread_mutex_lock(&endpoint->state->lock);
+	pl_list_for_each(at, &endpoint->targets) {
+		struct verbs_target *target = pl_list_entry(at, struct verbs_target, link);
+
+		if (target->id != id || !(target->windows & bit_of(rail)))
+			continue;
+		if (answer > UINT32_MAX) {
+			target->windows &= (uint8_t)~bit_of(rail);
+			break;
+		}
+		target->rkeys[rail->index] = (uint32_t)answer;
+		target->present |= bit_of(rail);
+		break;
+	}
+	pthread_mutex_unlock(&endpoint->state->lock);
+}
+
+/* -- both ----------------------------------------------------------------------------------------- */
+
+int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame)
+{
+	int rc = 0;
+
+	if (frame->cookie != rail->index)
+		return -EPROTO;
+	if (frame->type == PL_FRAME_ASK_KEY)
+		rc = asked(rail, frame->key);
+	else
+		told(rail, frame->key, frame->offset);
+	verbs_flush(rail->endpoint);
+	return rc;
+}
+
+void verbs_windows_up(struct verbs_rail *rail)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+
+	pl_list_splice(&endpoint->again, &rail->asked);
+	pthread_mutex_lock(&endpoint->state->lock);
+	pl_list_for_each(at, &endpoint->targets) {
+		struct verbs_target *target = pl_list_entry(at, struct verbs_target, link);
+
+		if (target->windows & bit_of(rail))
+			ask(rail, target);
+	}
+	pthread_mutex_unlock(&endpoint->state->lock);
+}
