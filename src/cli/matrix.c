@@ -135,8 +135,8 @@ int pl_cli_matrix(int argc, char **argv)
 	if (rc == 0)
 		rc = run(&matrix, &options, &error);
 	status = rc < 0 ? cli_report_for(&options.common, &error) : any_failed(&matrix) ? CLI_DEGRADED : CLI_OK;
-	/* The others would wait for this one. */
-	if (rc < 0 && matrix.mpi && matrix.size > 1) {
+	/* The others would wait for this one, if they do not know. */
+	if (rc < 0 && matrix.mpi && matrix.size > 1 && !matrix.unfit) {
 		fflush(stdout);
 		mpi_abort(matrix.mpi, status);
 	}

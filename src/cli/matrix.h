@@ -24,6 +24,7 @@ struct matrix_rank {
 	char host[MATRIX_HOST], memory[MATRIX_MEMORY], address[MATRIX_ADDRESS];
 	uint8_t token[PL_TOKEN_MAX];
 	uint32_t token_length;
+	uint32_t unfit; /* it cannot take part */
 };
 
 /* What a rank measured with one other; NAN if it could not. */
@@ -48,6 +49,7 @@ struct matrix {
 	struct matrix_slow *slow;
 	size_t slow_count;
 	double median_rate, median_latency, seconds;
+	bool unfit; /* some rank is, and all know */
 };
 
 /* -- who meets whom (matrix_plan.c) --------------------------------------------------------------- */

@@ -111,30 +111,49 @@ static int open_memory(struct runner *runner, struct matrix_rank *own, struct pl
 	return rc;
 }
 
+static int open_rank(struct runner *runner, bool one, struct matrix_rank *own, struct pl_error *error)
+{
+	int rc = 0;
+
+	if (one && !runner->options->network)
+		snprintf(own->address, sizeof(own->address), "127.0.0.1:0");
+	else
+		rc = find_address(runner->options->network, own->address, error);
+	if (rc == 0)
+		rc = cli_open(&runner->context, &runner->options->common, PL_PROGRESS_THREAD, error);
+	if (rc == 0)
+		rc = pl_listen(runner->context, own->address, &runner->listener, error);
+	if (rc == 0)
+		rc = open_memory(runner, own, error);
+	if (rc == 0)
+		pl_listener_address(runner->listener, own->address, sizeof(own->address));
+	return rc;
+}
+
+/* Who cannot take part says so to all, so that all can end in order. */
 static int begin(struct runner *runner, struct pl_error *error)
 {
 	struct matrix *matrix = runner->matrix;
 	struct matrix_rank own = { .host = "" };
+	struct pl_error other;
 	bool one;
-	int rc = one_host(runner, &one, error);
+	int rc = one_host(runner, &one, error), gathered;
 
 	if (rc < 0)
 		return rc;
 	memcpy(own.host, matrix->ranks[matrix->rank].host, sizeof(own.host));
-	if (one && !runner->options->network)
-		snprintf(own.address, sizeof(own.address), "127.0.0.1:0");
-	else
-		rc = find_address(runner->options->network, own.address, error);
-	if (rc == 0)
-		rc = cli_open(&runner->context, &runner->options->common, PL_PROGRESS_THREAD, error);
-	if (rc == 0)
-		rc = pl_listen(runner->context, own.address, &runner->listener, error);
-	if (rc == 0)
-		rc = open_memory(runner, &own, error);
-	if (rc < 0)
-		return rc;
-	pl_listener_address(runner->listener, own.address, sizeof(own.address));
-	return mpi_gather(matrix->mpi, &own, sizeof(own), matrix->ranks, error);
+	rc = open_rank(runner, one, &own, error);
+	own.unfit = rc < 0;
+	gathered = mpi_gather(matrix->mpi, &own, sizeof(own), matrix->ranks, rc < 0 ? &other : error);
+	for (int i = 0; gathered == 0 && i < matrix->size; i++) {
+		if (!matrix->ranks[i].unfit)
+			continue;
+		if (rc == 0)
+			rc = cli_fail(error, -ECANCELED, "MPI-RANK", matrix->ranks[i].host, "see what it said itself",
+				      "rank %d cannot take part", i);
+		matrix->unfit = true;
+	}
+	return rc < 0 ? rc : gathered;
 }
 
 /* -- one pair ------------------------------------------------------------------------------------ */
