@@ -559,6 +559,11 @@ struct pl_fabric_ops {
 	int (*describe)(struct pl_endpoint *endpoint, uint8_t blob[PL_FABRIC_BLOB_MAX]);
 	/* Initiator: begins to connect; ends in pl_peer_up() or pl_peer_lose(). */
 	int (*connect)(struct pl_endpoint *endpoint, const uint8_t *blob, size_t length, struct pl_error *error);
+	/*
+	 * Initiator: the acceptor speaks over the control connection, as its end is up, before what says so over
+	 * this fabric came.  Whether this end is, too.  Default: false, which is an error of the acceptor's.
+	 */
+	bool (*up)(struct pl_endpoint *endpoint);
 	/* A socket that presented itself at the listener of the peer's context. Any engine. Takes the stream over. */
 	int (*join)(struct pl_endpoint *endpoint, struct pl_stream *stream, const uint8_t *hello);
 	/* The peer asks for more streams. */

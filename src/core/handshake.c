@@ -141,20 +141,6 @@ static void rejected(struct pl_peer *peer, const struct pl_reject *reject)
 	pl_peer_open_failed(peer, reject->code == PL_WIRE_NO_FABRIC && peer->failed ? &peer->loss : &error);
 }
 
-static void control_opening(struct pl_peer *peer, const struct pl_control *message)
-{
-	if (message->type == PL_CONTROL_HELLO && !peer->endpoint) {
-		if (peer->initiator)
-			follow_hello(peer, &message->hello);
-		else
-			answer_hello(peer, &message->hello);
-	} else if (message->type == PL_CONTROL_REJECT && peer->initiator) {
-		rejected(peer, &message->reject);
-	} else {
-		unexpected(peer);
-	}
-}
-
 static void answer_import(struct pl_peer *peer, const struct pl_import *import)
 {
 	struct pl_control answer = { .type = PL_CONTROL_IMPORTED };
@@ -202,6 +188,23 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 		peer->leaving = true;
 		break;
 	default:
+		unexpected(peer);
+	}
+}
+
+static void control_opening(struct pl_peer *peer, const struct pl_control *message)
+{
+	if (message->type == PL_CONTROL_HELLO && !peer->endpoint) {
+		if (peer->initiator)
+			follow_hello(peer, &message->hello);
+		else
+			answer_hello(peer, &message->hello);
+	} else if (message->type == PL_CONTROL_REJECT && peer->initiator) {
+		rejected(peer, &message->reject);
+	} else if (peer->initiator && peer->endpoint && peer->ops->up && peer->ops->up(peer->endpoint)) {
+		pl_peer_up(peer);
+		control_running(peer, message);
+	} else {
 		unexpected(peer);
 	}
 }

@@ -346,6 +346,43 @@ static void blocking_calls(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
+/* Who accepted goes on at once; what it says may overtake what tells the other end that it is connected. */
+static void hasty_acceptor(struct scenario_environment *environment)
+{
+	struct pl_operation *connecting, *accepting, *importing;
+	struct pl_receipt near, far, imported;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+	struct buffer buffer;
+
+	buffer_open(&buffer, environment->near, 64, PL_ACCESS_ALL);
+	check_ok(pl_region_share(buffer.region, NULL, token, &length, &error), &error);
+	for (unsigned n = 0; n < 20; n++) {
+		bool leaves = n % 2;
+
+		check_ok(pl_accept_start(environment->listener, 0, &accepting, &error), &error);
+		check_ok(pl_connect_start(environment->near, environment->address, 0, 0, &connecting, &error), &error);
+		complete(environment, accepting, &far);
+		if (leaves)
+			pl_peer_close(far.peer);
+		else
+			check_ok(pl_remote_import_start(far.peer, token, length, 0, &importing, &error), &error);
+		/* It connects, or learns that nobody is there any more. */
+		if (!await(environment, connecting, &near, &error))
+			check(near.peer);
+		else
+			check(leaves && error.code != -EPROTO);
+		if (!leaves) {
+			complete(environment, importing, &imported);
+			pl_remote_release(imported.remote);
+			pl_peer_close(far.peer);
+		}
+		pl_peer_close(near.peer);
+	}
+	buffer_close(&buffer);
+}
+
 const struct scenario connect_scenarios[] = {
 	{ "dead-port", dead_port, SCENARIO_CONTROL },
 	{ "silent-server", silent_server, SCENARIO_CONTROL },
@@ -357,5 +394,6 @@ const struct scenario connect_scenarios[] = {
 	{ "peer-information", peer_information, 0 },
 	{ "cancel-connect", cancel_connect, SCENARIO_SETTING | SCENARIO_CONTROL },
 	{ "blocking-calls", blocking_calls, SCENARIO_SETTING },
+	{ "hasty-acceptor", hasty_acceptor, SCENARIO_SETTING },
 	{ NULL, NULL, 0 },
 };

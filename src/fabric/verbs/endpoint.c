@@ -115,6 +115,17 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	return 0;
 }
 
+/* The acceptor's end of a connection is established after this one, though that may not be known here yet. */
+static bool verbs_is_up(struct pl_endpoint *base)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].link == VERBS_UP || endpoint->rails[i].link == VERBS_CONNECTING)
+			endpoint->opened = true;
+	return endpoint->opened;
+}
+
 /* Sockets have no part in this. */
 static int verbs_join(struct pl_endpoint *base, struct pl_stream *stream, const uint8_t *hello)
 {
@@ -277,6 +288,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.create = verbs_create,
 	.describe = verbs_describe,
 	.connect = verbs_connect,
+	.up = verbs_is_up,
 	.join = verbs_join,
 	.widen = verbs_widen,
 	.post = verbs_post,
