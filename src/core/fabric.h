@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a fabric offers to the core. */
+#ifndef PL_CORE_FABRIC_H
+#define PL_CORE_FABRIC_H
+
+#include "core/core.h"
+
+/* The common part of every fabric's endpoint. */
+struct pl_endpoint {
+	struct pl_peer *peer;
+};
+
+/*
+ * One way to move bytes.  Everything but close is called under the home engine's lock.
+ *
+ * post() takes an operation of kind WRITE, READ, FETCH_ADD or COMPARE_SWAP: the fabric adds to
+ * `pending` for each part that it starts, calls pl_operation_part_done() for each, and drops what
+ * it can of operations that are `canceled` when sweep() is called, in bounded time.
+ * message() sends a small frame in order.  A payload of up to PL_KEY_BLOB_MAX bytes is copied, a
+ * larger one is kept by reference; `operation`, if any, has one part more until it is not used.
+ */
+struct pl_fabric_ops {
+	const char *name;
+	/* 0 if it can be used for this peer, whose addresses are known; or why not.  Before create(). Default: 0. */
+	int (*serves)(struct pl_peer *peer, struct pl_error *error);
+	/* Initiator: what the acceptor needs to find out whether it serves.  Length.  Default: nothing. */
+	int (*invite)(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
+	/* Acceptor: 0 if it can be used, by what the initiator offers; or why not.  Default: 0. */
+	int (*suits)(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
+	const char *reason; /* why bytes go the way they go, for receipts */
+	/* Both ends may think that it serves, and be wrong: then another one is tried.  Default: false. */
+	bool uncertain;
+	/* Why large messages go through staging from memory that the processor does not reach; NULL: they do not. */
+	const char *staging_reason;
+	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
+	/* Acceptor: how the initiator reaches it.  Returns the blob's length. */
+	int (*describe)(struct pl_endpoint *endpoint, uint8_t blob[PL_FABRIC_BLOB_MAX]);
+	/* Initiator: begins to connect; ends in pl_peer_up() or pl_peer_lose(). */
+	int (*connect)(struct pl_endpoint *endpoint, const uint8_t *blob, size_t length, struct pl_error *error);
+	/*
+	 * Initiator: the acceptor speaks over the control connection, as its end is up, before what says so over
+	 * this fabric came.  Whether this end is, too.  Default: false, which is an error of the acceptor's.
+	 */
+	bool (*up)(struct pl_endpoint *endpoint);
+	/* A socket that presented itself at the listener of the peer's context. Any engine. Takes the stream over. */
+	int (*join)(struct pl_endpoint *endpoint, struct pl_stream *stream, const uint8_t *hello);
+	/* The peer asks for more streams. */
+	void (*widen)(struct pl_endpoint *endpoint, unsigned streams);
+	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);
+	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
+		       struct pl_operation *operation);
+	void (*sweep)(struct pl_endpoint *endpoint);
+	/* Whether everything that the peer sent before it left was read. */
+	bool (*drained)(struct pl_endpoint *endpoint);
+	unsigned (*streams)(struct pl_endpoint *endpoint);
+	/*
+	 * Begins to end without waiting for anything, and takes no more streams.  Once nothing of the
+	 * endpoint is in use on other engines, posts the task to the peer's home engine.  Home.
+	 */
+	void (*abandon)(struct pl_endpoint *endpoint, struct pl_task *task);
+	/*
+	 * Flushes what can be, closes, drops all parts, frees.  Without an engine's lock; or, with that
+	 * of the home engine, once it was abandoned.
+	 */
+	void (*close)(struct pl_endpoint *endpoint);
+	/*
+	 * The remote key of a key of ours, which begins with its id; returns its length or a negative
+	 * errno.  What it registers for that hangs on the grant, or, if that is NULL, on the key.  grant_lock
+	 */
+	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+			  uint8_t blob[PL_KEY_BLOB_MAX]);
+	/*
+	 * Does an operation of one segment before it returns, on the program's thread, if that is possible now.
+	 * Any thread, no lock.  False: nothing was done, post() it.  Default: false.
+	 */
+	bool (*immediate)(struct pl_endpoint *endpoint, struct pl_operation *operation);
+	/* A key came: find the way to the memory behind it.  Default: there is nothing to find. */
+	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
+	/* The context closes: peers, regions and threads are gone, engines are not. Default: there is no state. */
+	void (*close_state)(struct pl_context *context, void *state);
+};
+
+extern const struct pl_fabric_ops pl_local_fabric;
+extern const struct pl_fabric_ops pl_tcp_fabric;
+extern const struct pl_fabric_ops pl_verbs_fabric;
+
+#endif
