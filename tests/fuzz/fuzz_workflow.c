@@ -7,7 +7,7 @@
 
 /* The command is no part of the library. */
 #include "cli/report.c"
-#include "cli/workflow_wire.c"
+#include "cli/bench/workflow_wire.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

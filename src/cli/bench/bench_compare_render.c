@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_compare.h"
+#include "cli/output.h"
+
+enum {
+	COLUMN_WHAT,
+	COLUMN_SIZE,
+	COLUMN_FABRIC,
+	COLUMN_MEMORY,
+	COLUMN_BEFORE,
+	COLUMN_AFTER,
+	COLUMN_UNIT,
+	COLUMN_CHANGE,
+	COLUMN_INTERVAL,
+	COLUMN_RUNS,
+	COLUMN_VERDICT,
+	COLUMNS,
+};
+
+static const struct cli_column columns[COLUMNS] = {
+	[COLUMN_WHAT] = { "WHAT", 0 },
+	[COLUMN_SIZE] = { "SIZE", SCOLS_FL_RIGHT },
+	[COLUMN_FABRIC] = { "FABRIC", 0 },
+	[COLUMN_MEMORY] = { "MEMORY", 0 },
+	[COLUMN_BEFORE] = { "BEFORE", SCOLS_FL_RIGHT },
+	[COLUMN_AFTER] = { "AFTER", SCOLS_FL_RIGHT },
+	[COLUMN_UNIT] = { "", 0 },
+	[COLUMN_CHANGE] = { "CHANGE", SCOLS_FL_RIGHT },
+	[COLUMN_INTERVAL] = { "95 %", SCOLS_FL_RIGHT },
+	[COLUMN_RUNS] = { "RUNS", SCOLS_FL_RIGHT },
+	[COLUMN_VERDICT] = { "VERDICT", 0 },
+};
+
+/* What the values of rows are shown in. */
+static void unit_of(const struct document_row *row, const char **unit, double *factor)
+{
+	*unit = row->less ? "us" : "GB/s";
+	*factor = row->less ? 1 : 1e-9;
+	if (!strcmp(row->key.mode, "frames")) {
+		*unit = "frames/s";
+		*factor = 1;
+	}
+}
+
+static void set(struct libscols_line *line, size_t column, const char *format, double value)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), format, value);
+	cli_table_set(line, column, text);
+}
+
+/* Four digits that count, as far as there are so many. */
+static void set_value(struct libscols_line *line, size_t column, double value)
+{
+	set(line, column, value < 1 ? "%.4f" : value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
+}
+
+static double percent(double ratio)
+{
+	return (ratio - 1) * 100;
+}
+
+static void set_comparison(struct libscols_line *line, const struct comparison *comparison)
+{
+	const struct ratio *ratio = &comparison->ratio;
+	const char *unit;
+	double factor;
+	char text[80];
+
+	unit_of(comparison->after, &unit, &factor);
+	set_value(line, COLUMN_BEFORE, ratio->before * factor);
+	set_value(line, COLUMN_AFTER, ratio->after * factor);
+	cli_table_set(line, COLUMN_UNIT, unit);
+	set(line, COLUMN_CHANGE, "%+.1f %%", percent(ratio->ratio));
+	snprintf(text, sizeof(text), "%+.1f to %+.1f%s", percent(ratio->low), percent(ratio->high),
+		 ratio->bootstrap ? "" : " *");
+	cli_table_set(line, COLUMN_INTERVAL, text);
+	snprintf(text, sizeof(text), "%u, %u", comparison->before->run_count, comparison->after->run_count);
+	cli_table_set(line, COLUMN_RUNS, text);
+}
+
+static void add_line(struct libscols_table *table, const struct comparison *comparison)
+{
+	const struct document_row *row = comparison->after ? comparison->after : comparison->before;
+	const struct document_key *key = &row->key;
+	struct libscols_line *line = cli_table_line(table);
+	char text[120];
+
+	snprintf(text, sizeof(text), "%s%s%s", key->operation, key->both_ways ? ", both ways" : "",
+		 row->less ? ", latency" : "");
+	cli_table_set(line, COLUMN_WHAT, text);
+	cli_table_set(line, COLUMN_SIZE, bench_size_text(text, sizeof(text), key->size));
+	cli_table_set(line, COLUMN_FABRIC, key->fabric);
+	snprintf(text, sizeof(text), "%s, %s", key->memory, key->peer_memory);
+	cli_table_set(line, COLUMN_MEMORY, text);
+	if (comparison->before && comparison->after)
+		set_comparison(line, comparison);
+	snprintf(text, sizeof(text), "%s%s", verdict_name(comparison->verdict), row->wrong ? ", content differs" : "");
+	cli_table_set(line, COLUMN_VERDICT, text);
+}
+
+void compare_render_table(const struct comparisons *comparisons)
+{
+	const uint32_t *verdicts = comparisons->verdicts;
+	struct libscols_table *table = cli_table(columns, COLUMNS);
+	bool few = false;
+
+	for (uint32_t i = 0; i < comparisons->count; i++) {
+		const struct comparison *comparison = &comparisons->list[i];
+
+		/* Quiet is about what needs attention. */
+		if (comparisons->common.quiet && comparison->verdict != VERDICT_WORSE)
+			continue;
+		few = few || (comparison->before && comparison->after && !comparison->ratio.bootstrap);
+		add_line(table, comparison);
+	}
+	if (!comparisons->common.quiet || verdicts[VERDICT_WORSE])
+		cli_table_print(table);
+	else
+		scols_unref_table(table);
+	if (comparisons->common.quiet)
+		return;
+	if (few)
+		printf("* fewer than %u runs: the extremes of what any two of them give; --repeat makes more\n",
+		       RATIO_RUNS_MIN);
+	printf("%u better, %u the same within %.3g %% or noise, %u worse", verdicts[VERDICT_BETTER],
+	       verdicts[VERDICT_SAME], comparisons->threshold, verdicts[VERDICT_WORSE]);
+	if (verdicts[VERDICT_ONLY_BEFORE] || verdicts[VERDICT_ONLY_AFTER])
+		printf("; %u only in %s, %u only in %s", verdicts[VERDICT_ONLY_BEFORE], comparisons->names[0],
+		       verdicts[VERDICT_ONLY_AFTER], comparisons->names[1]);
+	putchar('\n');
+}
+
+/* -- JSON ------------------------------------------------------------------------------------------- */
+
+static struct json_object *json_ratio(const struct comparison *comparison)
+{
+	struct json_object *object = json_object_new_object(), *interval = json_object_new_array();
+	const struct ratio *ratio = &comparison->ratio;
+
+	cli_json_add(object, "before", json_object_new_double(ratio->before));
+	cli_json_add(object, "after", json_object_new_double(ratio->after));
+	cli_json_add(object, "ratio", json_object_new_double(ratio->ratio));
+	json_object_array_add(interval, json_object_new_double(ratio->low));
+	json_object_array_add(interval, json_object_new_double(ratio->high));
+	cli_json_add(object, "interval", interval);
+	cli_json_add(object, "interval_by", cli_json_text(ratio->bootstrap ? "bootstrap" : "extremes"));
+	cli_json_add(object, "runs_before", json_object_new_int64(comparison->before->run_count));
+	cli_json_add(object, "runs_after", json_object_new_int64(comparison->after->run_count));
+	return object;
+}
+
+static struct json_object *json_comparison(const struct comparison *comparison)
+{
+	const struct document_row *row = comparison->after ? comparison->after : comparison->before;
+	const struct document_key *key = &row->key;
+	struct json_object *object = json_object_new_object();
+	const char *unit;
+	double factor;
+
+	unit_of(row, &unit, &factor);
+	cli_json_add(object, "operation", cli_json_text(key->operation));
+	cli_json_add(object, "size", json_object_new_uint64(key->size));
+	cli_json_add(object, "mode", cli_json_text(key->mode));
+	cli_json_add(object, "both_ways", json_object_new_boolean(key->both_ways));
+	cli_json_add(object, "fabric", cli_json_text(key->fabric));
+	cli_json_add(object, "memory", cli_json_text(key->memory));
+	cli_json_add(object, "peer_memory", cli_json_text(key->peer_memory));
+	cli_json_add(object, "unit", cli_json_text(factor == 1 ? unit : "bytes/s"));
+	cli_json_add(object, "verdict", cli_json_text(verdict_name(comparison->verdict)));
+	cli_json_add(object, "comparison", comparison->before && comparison->after ? json_ratio(comparison) : NULL);
+	return object;
+}
+
+void compare_render_json(const struct comparisons *comparisons)
+{
+	struct json_object *object = json_object_new_object(), *results = json_object_new_array();
+
+	cli_json_add(object, "format", json_object_new_int(1));
+	cli_json_add(object, "kind", cli_json_text("comparison"));
+	cli_json_add(object, "version", cli_json_text(pl_version()));
+	cli_json_add(object, "before", cli_json_text(comparisons->names[0]));
+	cli_json_add(object, "after", cli_json_text(comparisons->names[1]));
+	cli_json_add(object, "threshold_percent", json_object_new_double(comparisons->threshold));
+	cli_json_add(object, "better", json_object_new_int64(comparisons->verdicts[VERDICT_BETTER]));
+	cli_json_add(object, "same", json_object_new_int64(comparisons->verdicts[VERDICT_SAME]));
+	cli_json_add(object, "worse", json_object_new_int64(comparisons->verdicts[VERDICT_WORSE]));
+	for (uint32_t i = 0; i < comparisons->count; i++)
+		json_object_array_add(results, json_comparison(&comparisons->list[i]));
+	cli_json_add(object, "results", results);
+	cli_json_print(object, true);
+}

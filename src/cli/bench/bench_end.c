@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One end of the connection: its memory, its messages, and the loop that all completions go through. */
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/bench/bench.h"
+
+#define SPINS_BETWEEN_CHECKS 1024u
+#define ROUNDS_BEFORE_SLEEP 2000u
+#define SLEEP_US 200
+#define SLEEP_PASSIVE_US 5000
+#define POLL_MS 50
+#define FAREWELL (500 * CLI_NS_PER_MS)
+#define LINGER (2 * CLI_NS_PER_S)
+
+int bench_fail_as(struct bench_end *end, const struct pl_error *error)
+{
+	if (!end->error.code)
+		end->error = *error;
+	return end->error.code;
+}
+
+int bench_fail(struct bench_end *end, int code, const char *id, const char *object, const char *hint,
+	       const char *format, ...)
+{
+	struct pl_error error;
+	char text[sizeof(error.message)];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	cli_fail(&error, code, id, object, hint, "%s", text);
+	return bench_fail_as(end, &error);
+}
+
+static int protocol_error(struct bench_end *end, const char *fact)
+{
+	return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, "use the same version of Peerlane at both ends", "%s",
+			  fact);
+}
+
+/* -- opening and closing -------------------------------------------------------------------------- */
+
+int bench_end_open(struct bench_end *end, const struct bench_options *options, struct pl_error *error)
+{
+	bool manual = options->manual;
+	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
+	sigset_t set;
+	int rc;
+
+	memset(end, 0, sizeof(*end));
+	/* Blocked before the library makes its threads; bench_interrupted() looks for them. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	end->manual = manual;
+	end->huge = options->huge;
+	snprintf(end->memory, sizeof(end->memory), "%s", options->memory);
+	bench_cost_open(&end->cost);
+	/* Loads the driver, so that the library knows what is to come when it chooses the fabric. */
+	if (strcmp(end->memory, "host"))
+		pl_gpu_query(0, &gpu, NULL);
+	end->timeout = options->common.timeout ? options->common.timeout : 30 * CLI_NS_PER_S;
+	rc = cli_open(&end->context, &options->common, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
+	if (rc == 0 && !manual) {
+		end->fd = pl_fd(end->context);
+		if (end->fd < 0)
+			rc = cli_fail_errno(error, end->fd, "pl_fd", NULL);
+	}
+	if (rc == 0)
+		rc = pl_region_allocate(end->context, BENCH_POSTED_CONTROLS * BENCH_MESSAGE_MAX, PL_ACCESS_LOCAL,
+					&end->control, error);
+	if (rc < 0)
+		bench_end_close(end);
+	return rc;
+}
+
+void bench_end_close(struct bench_end *end)
+{
+	if (end->context)
+		bench_end_free_memory(end);
+	pl_close(end->context);
+	end->context = NULL;
+	bench_cost_close(&end->cost);
+	free(end->samples.counts);
+	end->samples.counts = NULL;
+	bench_flow_free(&end->flow);
+}
+
+static int post_control(struct bench_end *end, uint32_t number)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_error error;
+	int rc;
+
+	attributes.timeout = UINT64_MAX;
+	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_CONTROL, number);
+	rc = pl_receive(end->peer, BENCH_MESSAGE_CONTROL, UINT64_MAX, end->control, number * BENCH_MESSAGE_MAX,
+			BENCH_MESSAGE_MAX, &attributes, NULL, &error);
+	return rc < 0 ? bench_fail_as(end, &error) : 0;
+}
+
+int bench_end_begin(struct bench_end *end)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	int rc = 0;
+
+	pl_peer_query(end->peer, &info);
+	end->one_sided = strcmp(info.fabric, "tcp") != 0;
+	for (uint32_t i = 0; rc == 0 && i < BENCH_POSTED_CONTROLS; i++)
+		rc = post_control(end, i);
+	bench_patience(end);
+	return rc;
+}
+
+void bench_end_reset(struct bench_end *end)
+{
+	bench_links_close(end);
+	pl_peer_close(end->peer);
+	end->peer = NULL;
+	/* What was under way has ended; its completions must not meet the next connection. */
+	while (pl_poll(end->context, end->completions, BENCH_BATCH) > 0)
+		;
+	bench_end_free_memory(end);
+	end->error.code = 0;
+	end->arrived = end->go = end->finished = end->busy = end->leaving = end->lost = false;
+	end->receives = 0;
+}
+
+/* -- memory --------------------------------------------------------------------------------------- */
+
+static unsigned access_of(enum bench_op op)
+{
+	switch (op) {
+	case BENCH_WRITE:
+	case BENCH_REGISTER:
+		return PL_ACCESS_WRITE;
+	case BENCH_READ:
+		return PL_ACCESS_READ;
+	case BENCH_SEND:
+	case BENCH_CONNECT:
+		return PL_ACCESS_LOCAL;
+	default:
+		return PL_ACCESS_ATOMIC;
+	}
+}
+
+int bench_end_memory(struct bench_end *end, struct bench_message *message)
+{
+	unsigned access = access_of(end->plan.op);
+	size_t length = sizeof(message->token);
+	struct pl_error error;
+	int rc;
+
+	bench_plan_layout(&end->plan, &end->layout);
+	rc = bench_buffer_open(end, &end->own, PL_ACCESS_LOCAL);
+	if (rc == 0)
+		rc = bench_buffer_open(end, &end->exposed, access);
+	if (rc < 0)
+		return rc;
+	message->token_length = 0;
+	if (access) {
+		rc = pl_region_share(end->exposed.region, NULL, message->token, &length, &error);
+		message->token_length = (uint16_t)length;
+	}
+	if (rc < 0)
+		return bench_fail_as(end, &error);
+	/* Not zeros, and present: pages that come into being would be measured too. */
+	if (bench_active(end))
+		memset(end->own.bytes, 0x5a, end->layout.window);
+	if (bench_passive(end))
+		memset(end->exposed.bytes, 0, end->layout.window);
+	rc = bench_buffer_bring(end, &end->own, 0, end->layout.window);
+	return rc < 0 ? rc : bench_flow_allocate(end);
+}
+
+int bench_end_import(struct bench_end *end, const struct bench_message *message)
+{
+	int rc;
+
+	if (!access_of(end->plan.op))
+		return 0;
+	rc = bench_links_import(end, message->token, message->token_length);
+	if (rc < 0)
+		return rc;
+	if (pl_remote_length(end->links[0].remote) != end->layout.window)
+		return protocol_error(end, "the other end's memory is not of the size agreed");
+	return 0;
+}
+
+void bench_end_free_memory(struct bench_end *end)
+{
+	bench_links_release(end);
+	bench_buffer_close(&end->own);
+	bench_buffer_close(&end->exposed);
+	bench_flow_free(&end->flow);
+}
+
+bool bench_active(const struct bench_end *end)
+{
+	return !end->server || end->plan.both_ways || bench_plan_pingpong(&end->plan);
+}
+
+bool bench_passive(const struct bench_end *end)
+{
+	return end->server || end->plan.both_ways || bench_plan_pingpong(&end->plan);
+}
+
+/* -- messages ------------------------------------------------------------------------------------- */
+
+int bench_send(struct bench_end *end, const struct bench_message *message)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	uint8_t buffer[BENCH_MESSAGE_MAX];
+	size_t length = bench_encode(message, buffer);
+	struct pl_error error;
+	int rc;
+
+	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_OTHER, 0);
+	rc = pl_send_copy(end->peer, BENCH_MESSAGE_CONTROL, buffer, length, &attributes, NULL, &error);
+	bench_patience(end);
+	return rc < 0 ? bench_fail_as(end, &error) : 0;
+}
+
+int bench_send_type(struct bench_end *end, enum bench_type type)
+{
+	return bench_send(end, &(struct bench_message){ .type = type });
+}
+
+void bench_send_failure(struct bench_end *end)
+{
+	struct bench_message message = { .type = BENCH_FAILED, .error = end->error };
+	uint8_t buffer[BENCH_MESSAGE_MAX];
+	struct pl_operation *operation;
+	size_t length = bench_encode(&message, buffer);
+
+	if (!end->peer || end->lost)
+		return;
+	if (pl_send_copy(end->peer, BENCH_MESSAGE_CONTROL, buffer, length, NULL, &operation, NULL) == 0)
+		pl_wait(operation, FAREWELL, NULL, NULL);
+}
+
+/* What the server is told in the middle of a run. */
+static int take_in_run(struct bench_end *end, const struct bench_message *message)
+{
+	if (!end->busy || (message->type == BENCH_GO && end->go))
+		return protocol_error(end, "the other end tells of a run that it did not begin");
+	if (message->type == BENCH_GO) {
+		end->go = true;
+		bench_usage_begin(end);
+		return 0;
+	}
+	end->finished = true;
+	end->result = message->result;
+	return 0;
+}
+
+static int dispatch(struct bench_end *end, const struct bench_message *message)
+{
+	if (message->type == BENCH_FAILED)
+		return bench_fail_as(end, &message->error);
+	if (end->server && (message->type == BENCH_GO || message->type == BENCH_FINISH))
+		return take_in_run(end, message);
+	if (end->arrived)
+		return protocol_error(end, "the other end does not wait for answers");
+	end->inbox = *message;
+	end->arrived = true;
+	return 0;
+}
+
+static int take_control(struct bench_end *end, uint32_t number, uint64_t length)
+{
+	const uint8_t *bytes = (const uint8_t *)pl_region_address(end->control) + number * BENCH_MESSAGE_MAX;
+	struct bench_message message;
+	int rc = bench_decode(bytes, length, &message);
+
+	if (rc == -EPROTONOSUPPORT)
+		return protocol_error(end, "the other end's version of this benchmark is another");
+	if (rc < 0)
+		return protocol_error(end, "the other end is no Peerlane benchmark");
+	rc = dispatch(end, &message);
+	return rc < 0 ? rc : post_control(end, number);
+}
+
+int bench_next(struct bench_end *end, uint64_t patience)
+{
+	while (!end->arrived) {
+		int rc = bench_pump(end);
+
+		if (rc == 0)
+			rc = bench_idle(end, patience);
+		if (rc < 0)
+			return rc;
+	}
+	end->arrived = false;
+	return 0;
+}
+
+int bench_expect(struct bench_end *end, enum bench_type type, uint64_t patience)
+{
+	int rc = bench_next(end, patience);
+
+	if (rc == 0 && end->inbox.type != type)
+		return protocol_error(end, "the other end does not answer as agreed");
+	return rc;
+}
+
+/* -- progress ------------------------------------------------------------------------------------- */
+
+static void take(struct bench_end *end, const struct pl_completion *completion)
+{
+	const struct pl_receipt *receipt = &completion->receipt;
+	uint32_t number = (uint32_t)receipt->user_data;
+
+	if (receipt->status < 0) {
+		if (receipt->user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL)
+			end->lost = true;
+		if (!end->leaving)
+			bench_fail_as(end, &completion->error);
+		return;
+	}
+	switch (receipt->user_data >> BENCH_TAG_SHIFT) {
+	case BENCH_TAG_DATA:
+		bench_flow_completed(end, receipt);
+		break;
+	case BENCH_TAG_RECEIVE:
+		bench_received(end, number, receipt->bytes);
+		break;
+	case BENCH_TAG_CONTROL:
+		take_control(end, number, receipt->bytes);
+		break;
+	}
+}
+
+int bench_pump(struct bench_end *end)
+{
+	int count = pl_poll(end->context, end->completions, BENCH_BATCH);
+
+	for (int i = 0; i < count; i++)
+		take(end, &end->completions[i]);
+	end->events += (uint64_t)count;
+	if (count)
+		end->rounds = 0;
+	return end->error.code ? end->error.code : count;
+}
+
+void bench_linger(struct bench_end *end)
+{
+	uint64_t deadline = cli_now() + LINGER;
+
+	end->leaving = true;
+	while (end->peer && !end->lost && cli_now() < deadline) {
+		int count = pl_poll(end->context, end->completions, BENCH_BATCH);
+
+		for (int i = 0; i < count; i++)
+			if (end->completions[i].receipt.user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL &&
+			    end->completions[i].receipt.status < 0)
+				end->lost = true;
+		if (count == 0)
+			usleep(SLEEP_US);
+	}
+}
+
+bool bench_interrupted(struct bench_end *end)
+{
+	sigset_t set;
+
+	sigpending(&set);
+	if (sigismember(&set, SIGINT) || sigismember(&set, SIGTERM))
+		end->interrupted = true;
+	return end->interrupted;
+}
+
+void bench_patience(struct bench_end *end)
+{
+	end->last_event = cli_now();
+	end->events_seen = end->events;
+}
+
+int bench_signals(struct bench_end *end)
+{
+	if (bench_interrupted(end))
+		return bench_fail(end, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
+	return 1;
+}
+
+static int check(struct bench_end *end, uint64_t patience)
+{
+	int rc = bench_signals(end);
+
+	if (rc < 0)
+		return rc;
+	if (end->events != end->events_seen) {
+		bench_patience(end);
+		return 0;
+	}
+	if (!patience || cli_now() - end->last_event < patience)
+		return 0;
+	return bench_fail(end, -ETIMEDOUT, "BENCH-SILENT", NULL,
+			  "a server serves one client at a time: see what it does; --timeout allows more time",
+			  "nothing came from the other end for %.3g s", (double)patience / 1e9);
+}
+
+int bench_spin(struct bench_end *end, uint64_t patience)
+{
+	end->rounds++;
+	/* The library's threads need the processor. */
+	if (!end->manual)
+		sched_yield();
+	return end->rounds % SPINS_BETWEEN_CHECKS ? 0 : check(end, patience);
+}
+
+/* Until something completed, or is to be posted. */
+static void await_completion(const struct bench_end *end)
+{
+	struct pollfd ready = { .fd = end->fd, .events = POLLIN };
+	uint64_t now = end->due ? cli_now() : 0, left = POLL_MS * CLI_NS_PER_MS;
+	struct timespec time;
+
+	if (end->due)
+		left = end->due <= now ? 0 : CLI_MIN(end->due - now, left);
+	time = (struct timespec){ .tv_nsec = (long)left };
+	ppoll(&ready, 1, &time, NULL);
+}
+
+int bench_idle(struct bench_end *end, uint64_t patience)
+{
+	if (end->manual && !end->passive && (end->busy || end->rounds < ROUNDS_BEFORE_SLEEP))
+		return bench_spin(end, patience);
+	if (end->manual)
+		usleep(end->passive ? SLEEP_PASSIVE_US : SLEEP_US);
+	else
+		await_completion(end);
+	return check(end, patience);
+}

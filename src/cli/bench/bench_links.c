@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Several connections to one server, which operations take in turns.  The first has the messages between the ends,
+ * too; the others are the client's, and nothing more than kept by the server.
+ */
+#include "cli/bench/bench.h"
+
+#define ACCEPT_SLICE (200 * CLI_NS_PER_MS)
+
+int bench_links_connect(struct bench_end *end, uint32_t count)
+{
+	struct pl_error error;
+
+	end->links[0].peer = end->peer;
+	for (uint32_t i = 1; i < count; i++)
+		if (!end->links[i].peer &&
+		    pl_connect(end->context, end->address, end->timeout, &end->links[i].peer, &error) < 0)
+			return bench_fail_as(end, &error);
+	return 0;
+}
+
+/* They are on their way already: the client connected before it asked. */
+static int accept_one(struct bench_end *end, struct pl_peer **peer)
+{
+	uint64_t deadline = cli_now() + end->timeout;
+	struct pl_error error;
+	int rc;
+
+	do {
+		rc = pl_accept(end->listener, ACCEPT_SLICE, peer, &error);
+		if (rc == -ETIMEDOUT && bench_signals(end) < 0)
+			return end->error.code;
+	} while (rc == -ETIMEDOUT && cli_now() < deadline);
+	return rc < 0 ? bench_fail_as(end, &error) : 0;
+}
+
+int bench_links_accept(struct bench_end *end, uint32_t count)
+{
+	int rc = 0;
+
+	end->links[0].peer = end->peer;
+	for (uint32_t i = 1; rc == 0 && i < count; i++)
+		if (!end->links[i].peer)
+			rc = accept_one(end, &end->links[i].peer);
+	return rc;
+}
+
+int bench_links_import(struct bench_end *end, const void *token, size_t length)
+{
+	struct pl_error error;
+
+	for (uint32_t i = 0; i < end->plan.peers; i++)
+		if (pl_remote_import(end->links[i].peer, token, length, end->timeout, &end->links[i].remote, &error) <
+		    0)
+			return bench_fail_as(end, &error);
+	return 0;
+}
+
+void bench_links_release(struct bench_end *end)
+{
+	for (uint32_t i = 0; i < BENCH_PEERS_MAX; i++) {
+		pl_remote_release(end->links[i].remote);
+		end->links[i].remote = NULL;
+	}
+}
+
+void bench_links_close(struct bench_end *end)
+{
+	for (uint32_t i = 1; i < BENCH_PEERS_MAX; i++) {
+		pl_peer_close(end->links[i].peer);
+		end->links[i].peer = NULL;
+	}
+	end->links[0].peer = NULL;
+}

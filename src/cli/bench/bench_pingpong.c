@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Messages in turns.  Written ones are seen by looking at the memory that they are written to,
+ * as a program that waits for one-sided writes does; sent ones by their receive.  Each has its
+ * number, and the last of a run says so.
+ */
+#include "cli/bench/bench.h"
+
+#define LAST (1ull << 63)
+/* Looks at memory between two looks for completions, of which there are none in a hurry. */
+#define LOOKS_PER_PUMP 32
+
+static int send_turn(struct bench_end *end, uint64_t value)
+{
+	struct bench_flow *flow = &end->flow;
+	uint32_t number;
+	size_t offset;
+
+	/* The answer can be here before the completion is; the message must not change until then. */
+	while (!flow->free_count) {
+		int rc = bench_pump(end);
+
+		if (rc == 0)
+			rc = bench_spin(end, end->timeout);
+		if (rc < 0)
+			return rc;
+	}
+	number = flow->free[--flow->free_count];
+	offset = number * end->layout.stride;
+	bench_mark(end->own.bytes + offset, end->plan.size, value);
+	if (bench_buffer_bring(end, &end->own, offset, end->plan.size) < 0)
+		return end->error.code;
+	return bench_post(end, number);
+}
+
+/* The number of the message, if it is the one that is due. */
+static uint64_t look(const struct bench_end *end, const void *message, uint64_t turn)
+{
+	uint64_t value = bench_marker(message, end->plan.size);
+
+	if ((value & ~LAST) != turn || !bench_marked(message, end->plan.size, value))
+		return 0;
+	return value;
+}
+
+static int await_write(struct bench_end *end, uint64_t *value)
+{
+	const void *message = end->exposed.bytes;
+
+	for (uint32_t looks = 1;; looks++) {
+		/* The completion of the own message is taken while it is the other end's turn. */
+		bool pump = looks % LOOKS_PER_PUMP == 0 || !end->flow.free_count;
+		int rc = 0;
+
+		if (bench_buffer_look(end, &end->exposed, end->plan.size) < 0)
+			return end->error.code;
+		*value = look(end, message, end->turn);
+		if (*value)
+			return 0;
+		if (!pump && end->one_sided)
+			continue;
+		if (pump)
+			rc = bench_pump(end);
+		else
+			pl_poll(end->context, NULL, 0);
+		if (rc == 0)
+			rc = bench_spin(end, end->timeout);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+static int await_message(struct bench_end *end, uint64_t *value)
+{
+	uint64_t slot = (end->turn - 1) % end->layout.receives;
+	const uint8_t *message = end->exposed.bytes + slot * end->layout.stride;
+
+	while (end->received < end->turn) {
+		int rc = bench_pump(end);
+
+		if (rc == 0)
+			rc = bench_idle(end, end->timeout);
+		if (rc < 0)
+			return rc;
+	}
+	if (bench_buffer_fetch(end, &end->exposed, slot * end->layout.stride, end->plan.size) < 0)
+		return end->error.code;
+	*value = look(end, message, end->turn);
+	if (!*value)
+		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "message %llu is not the one that is due",
+				  (unsigned long long)end->turn);
+	return 0;
+}
+
+static int await_turn(struct bench_end *end, uint64_t *value)
+{
+	uint64_t slot = end->plan.op == BENCH_WRITE ? 0 : (end->turn - 1) % CLI_MAX(end->layout.receives, 1);
+	int rc = end->plan.op == BENCH_WRITE ? await_write(end, value) : await_message(end, value);
+
+	if (rc == 0 && end->plan.touch)
+		rc = bench_buffer_touch(end, &end->exposed, slot * end->layout.stride, end->plan.size);
+	return rc;
+}
+
+int bench_pingpong_lead(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats)
+{
+	struct bench_flow *flow = &end->flow;
+	uint64_t now = cli_now(), before, value, rounds = 0;
+	bool last;
+
+	flow->first = now;
+	flow->stats = NULL;
+	flow->duration = 0;
+	bench_patience(end);
+	do {
+		int rc;
+
+		rounds++;
+		last = iterations ? rounds == iterations : now - flow->first >= duration;
+		end->turn++;
+		before = now;
+		rc = send_turn(end, end->turn | (last && stats ? LAST : 0));
+		if (rc == 0)
+			rc = await_turn(end, &value);
+		if (rc < 0)
+			return rc;
+		now = cli_now();
+		if (stats)
+			stats_record(stats, (now - before) / 2);
+	} while (!last);
+	flow->last = now;
+	flow->measured = 2 * rounds;
+	return 0;
+}
+
+int bench_pingpong_follow(struct bench_end *end)
+{
+	uint64_t value;
+
+	bench_patience(end);
+	do {
+		int rc;
+
+		end->turn++;
+		rc = await_turn(end, &value);
+		if (rc == 0)
+			rc = send_turn(end, value);
+		if (rc < 0)
+			return rc;
+	} while (!(value & LAST));
+	return 0;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Results for programs: one document for all sizes. */
+#include "cli/bench/bench.h"
+#include "cli/output.h"
+
+/* With a fixed number of decimals: programs read it, people look at it. */
+static struct json_object *json_number(double value, int decimals)
+{
+	char text[48];
+
+	snprintf(text, sizeof(text), "%.*f", decimals, value);
+	return json_object_new_double_s(value, text);
+}
+
+static struct json_object *json_us(double nanoseconds)
+{
+	return json_number(nanoseconds / 1000, 3);
+}
+
+static struct json_object *json_latency(const struct bench_latency *from)
+{
+	struct json_object *latency = json_object_new_object();
+
+	cli_json_add(latency, "min", json_us((double)from->minimum));
+	cli_json_add(latency, "p50", json_us((double)from->p50));
+	cli_json_add(latency, "p90", json_us((double)from->p90));
+	cli_json_add(latency, "p95", json_us((double)from->p95));
+	cli_json_add(latency, "p99", json_us((double)from->p99));
+	cli_json_add(latency, "p999", json_us((double)from->p999));
+	cli_json_add(latency, "p9999", json_us((double)from->p9999));
+	cli_json_add(latency, "max", json_us((double)from->maximum));
+	cli_json_add(latency, "mean", json_us(from->mean));
+	cli_json_add(latency, "stddev", json_us(from->deviation));
+	return latency;
+}
+
+static struct json_object *json_numbers(const double *values, uint32_t count, int decimals)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (uint32_t i = 0; i < count; i++)
+		json_object_array_add(list, json_number(values[i], decimals));
+	return list;
+}
+
+static void add_samples(struct json_object *object, const struct bench_options *options, const struct bench_row *row)
+{
+	struct json_object *samples = json_object_new_object();
+	double least = row->sample_count ? row->samples[0] : 0;
+
+	for (uint32_t i = 1; i < row->sample_count; i++)
+		least = CLI_MIN(least, row->samples[i]);
+	cli_json_add(samples, "interval_seconds", json_number((double)options->sample_interval / 1e9, 6));
+	cli_json_add(samples, "bytes_per_second", json_numbers(row->samples, row->sample_count, 0));
+	cli_json_add(object, "samples", samples);
+	cli_json_add(object, "minimum_bytes_per_second", row->sample_count ? json_number(least, 0) : NULL);
+}
+
+/* Bytes in both directions, as this end's processor has to do with all of them. */
+static void add_spent(struct json_object *object, const struct bench_row *row)
+{
+	double operations = row->operations_per_second * (double)row->elapsed / 1e9;
+	double bytes = operations * (double)row->plan.size;
+	bool known = row->spent.has_cycles && operations > 0;
+
+	cli_json_add(object, "cycles_per_operation", known ? json_number(row->spent.cycles / operations, 1) : NULL);
+	cli_json_add(object, "cycles_per_byte", known ? json_number(row->spent.cycles / bytes, 4) : NULL);
+	cli_json_add(object, "joules", row->spent.has_joules ? json_number(row->spent.joules, 3) : NULL);
+}
+
+static void add_single(struct json_object *object, const struct bench_row *row)
+{
+	struct json_object *registration;
+
+	if (row->plan.op == BENCH_CONNECT)
+		cli_json_add(object, "connect_us", json_us((double)row->latency.p50));
+	if (row->plan.op != BENCH_REGISTER)
+		return;
+	registration = json_object_new_object();
+	cli_json_add(registration, "cold", json_us((double)row->latency.p50));
+	cli_json_add(registration, "cached", json_us(row->cached));
+	cli_json_add(registration, "operation", json_us(row->operation));
+	cli_json_add(object, "registration_us", registration);
+}
+
+static void add_plan(struct json_object *object, const struct bench_report *report, const struct bench_row *row)
+{
+	const struct bench_plan *plan = &row->plan;
+
+	cli_json_add(object, "tool", cli_json_text("peerlane"));
+	cli_json_add(object, "operation", cli_json_text(bench_op_name(plan->op)));
+	cli_json_add(object, "size", json_object_new_uint64(plan->size));
+	cli_json_add(object, "fabric", cli_json_text(row->sample.fabric ? row->sample.fabric : report->info.fabric));
+	cli_json_add(object, "route", cli_json_text(cli_route_name(row->sample.route)));
+	cli_json_add(object, "reason", cli_json_text(row->sample.reason));
+	cli_json_add(object, "memory", cli_json_text(report->memory));
+	cli_json_add(object, "peer_memory", cli_json_text(report->peer_memory));
+	cli_json_add(object, "streams", json_object_new_int64(row->streams));
+	cli_json_add(object, "depth", json_object_new_int64(plan->latency ? 1 : plan->depth));
+	cli_json_add(object, "vector", json_object_new_int64(plan->vector));
+	cli_json_add(object, "peers", json_object_new_int64(plan->peers));
+	cli_json_add(object, "post_list", json_object_new_int64(plan->post_list));
+}
+
+static struct json_object *json_row(const struct bench_options *options, const struct bench_report *report,
+				    const struct bench_row *row)
+{
+	struct json_object *object = json_object_new_object();
+
+	add_plan(object, report, row);
+	cli_json_add(object, "operations", json_object_new_uint64(row->operations));
+	cli_json_add(object, "seconds", json_number((double)row->elapsed / 1e9, 6));
+	cli_json_add(object, "bytes_per_second", json_number(row->bytes_per_second, 0));
+	cli_json_add(object, "bytes_per_second_out", json_number(row->bytes_out, 0));
+	cli_json_add(object, "bytes_per_second_in", json_number(row->bytes_in, 0));
+	cli_json_add(object, "operations_per_second", json_number(row->operations_per_second, 0));
+	cli_json_add(object, "runs", json_numbers(row->runs, row->run_count, row->plan.latency ? 3 : 0));
+	cli_json_add(object, "latency_us", json_latency(&row->latency));
+	if (options->sample_interval)
+		add_samples(object, options, row);
+	cli_json_add(object, "cpu_percent", json_number(row->cpu, 1));
+	cli_json_add(object, "server_cpu_percent", json_number(row->server_cpu, 1));
+	add_spent(object, row);
+	add_single(object, row);
+	cli_json_add(object, "verified", row->plan.validate ? json_object_new_boolean(row->verified) : NULL);
+	return object;
+}
+
+/* Why there are no cycles, or no joules; "cycles" also if they are not all. */
+static void add_unknown(struct json_object *object, const struct bench_cost *cost)
+{
+	struct json_object *unknown = json_object_new_object();
+
+	if (cost->no_cycles[0])
+		cli_json_add(unknown, "cycles", cli_json_text(cost->no_cycles));
+	else if (cost->user_only)
+		cli_json_add(unknown, "cycles", cli_json_text("without the kernel's: it lets this user see none"));
+	if (cost->no_joules[0])
+		cli_json_add(unknown, "joules", cli_json_text(cost->no_joules));
+	cli_json_add(object, "not_readable", unknown);
+}
+
+static void add_how(struct json_object *object, const struct bench_options *options, const struct bench_report *report)
+{
+	double rate = options->length.rate ? (double)options->length.rate / 1000 : 0;
+
+	cli_json_add(object, "mode", cli_json_text(options->plan.latency ? "latency" : "bandwidth"));
+	cli_json_add(object, "both_ways", json_object_new_boolean(options->plan.both_ways));
+	cli_json_add(object, "touch", json_object_new_boolean(options->plan.touch));
+	cli_json_add(object, "progress", cli_json_text(options->manual ? "manual" : "thread"));
+	cli_json_add(object, "repeat", json_object_new_int64(options->repeat));
+	cli_json_add(object, "rate_bytes_per_second",
+		     options->rate_bytes ? json_object_new_uint64(options->rate_bytes) : NULL);
+	cli_json_add(object, "rate_operations_per_second", rate > 0 ? json_number(rate, 0) : NULL);
+	cli_json_add(object, "cpus", cli_json_text(options->cpus));
+	cli_json_add(object, "numa_node", options->node >= 0 ? json_object_new_int(options->node) : NULL);
+	cli_json_add(object, "huge_pages", cli_json_text(report->pages));
+}
+
+void bench_render_json(const struct bench_options *options, const struct bench_report *report)
+{
+	struct json_object *object = json_object_new_object(), *results = json_object_new_array();
+	struct machine machine;
+
+	machine_read(&machine);
+	for (uint32_t i = 0; i < report->count; i++)
+		json_object_array_add(results, json_row(options, report, &report->rows[i]));
+	result_head(object, "bench", options->argc, options->argv);
+	cli_json_add(object, "machine", machine_json(&machine));
+	cli_json_add(object, "peer_machine", report->peer_memory[0] ? machine_json(&report->peer_machine) : NULL);
+	if (options->with_machine)
+		result_attach_machine(object);
+	cli_json_add(object, "address", cli_json_text(report->info.address));
+	cli_json_add(object, "same_host", json_object_new_boolean(report->info.same_host));
+	cli_json_add(object, "authenticated", json_object_new_boolean(report->info.authenticated));
+	cli_json_add(object, "encrypted", json_object_new_boolean(report->info.encrypted));
+	add_how(object, options, report);
+	add_unknown(object, &report->cost);
+	cli_json_add(object, "results", results);
+	if (report->failed)
+		cli_json_add(object, "error", cli_json_error(&report->error));
+	cli_json_print(object, true);
+}

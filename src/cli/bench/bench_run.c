@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One run, at either end: content before and after, and what lies between. */
+#include <string.h>
+#include <sys/resource.h>
+
+#include "cli/bench/bench.h"
+
+/* Content belongs to the end that posts the operations. */
+static uint64_t seed_of(const struct bench_end *end, bool server)
+{
+	return end->length.seed ^ (server ? UINT64_MAX : 0);
+}
+
+static struct bench_pattern pattern_of(const struct bench_end *end, bool server)
+{
+	return (struct bench_pattern){
+		.size = end->plan.size,
+		.stride = end->layout.stride,
+		.slots = end->layout.slots,
+		.seed = seed_of(end, server),
+		.same = end->plan.op == BENCH_SEND || bench_plan_pingpong(&end->plan),
+		.markers = bench_plan_pingpong(&end->plan),
+	};
+}
+
+static int prepare_content(struct bench_end *end)
+{
+	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
+	bool read = end->plan.op == BENCH_READ;
+	void *own = end->own.bytes, *exposed = end->exposed.bytes;
+	int rc = 0;
+
+	if (bench_active(end) && read)
+		memset(own, 0, end->layout.window);
+	else if (bench_active(end))
+		bench_pattern_fill(&ours, own);
+	if (bench_passive(end) && read)
+		bench_pattern_fill(&theirs, exposed);
+	else if (bench_passive(end))
+		memset(exposed, 0, end->layout.window);
+	if (bench_active(end))
+		rc = bench_buffer_bring(end, &end->own, 0, end->layout.window);
+	if (rc == 0 && bench_passive(end))
+		rc = bench_buffer_bring(end, &end->exposed, 0, end->layout.window);
+	return rc;
+}
+
+int bench_prepare(struct bench_end *end)
+{
+	bool atomic = bench_plan_atomic(&end->plan), pingpong = bench_plan_pingpong(&end->plan);
+	size_t zeroed = atomic ? end->layout.window : end->plan.size;
+	int rc = 0;
+
+	if (end->plan.validate && !atomic)
+		rc = prepare_content(end);
+	/* Words count from 0, and no message has come yet. */
+	if (rc == 0 && (atomic || pingpong)) {
+		memset(end->exposed.bytes, 0, zeroed);
+		rc = bench_buffer_bring(end, &end->exposed, 0, zeroed);
+	}
+	if (rc < 0)
+		return rc;
+	memset(end->flow.expected, 0, end->plan.depth * sizeof(*end->flow.expected));
+	end->flow.used = 0;
+	end->flow.wrong = false;
+	end->sample.kind = 0;
+	end->sample.streams = 0;
+	end->turn = 0;
+	end->received = 0;
+	end->go = end->finished = false;
+	return bench_passive(end) ? bench_receives_post(end) : 0;
+}
+
+static uint64_t processor_time(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return ((uint64_t)usage.ru_utime.tv_sec + (uint64_t)usage.ru_stime.tv_sec) * CLI_NS_PER_S +
+	       ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * 1000;
+}
+
+void bench_usage_begin(struct bench_end *end)
+{
+	end->cpu_start = processor_time();
+	end->wall_start = cli_now();
+	bench_cost_begin(&end->cost);
+}
+
+void bench_usage_end(struct bench_end *end, struct bench_result *result)
+{
+	result->cpu = processor_time() - end->cpu_start;
+	result->wall = cli_now() - end->wall_start;
+	bench_cost_end(&end->cost, &end->spent);
+}
+
+int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), struct bench_result *result)
+{
+	int (*run)(struct bench_end *, uint64_t, uint64_t, struct stats *) =
+		bench_plan_pingpong(&end->plan) ? bench_pingpong_lead : bench_flow_run;
+	const struct bench_length *length = &end->length;
+	struct bench_flow *flow = &end->flow;
+	int rc = 0;
+
+	if (length->warmup)
+		rc = run(end, length->warmup, 0, NULL);
+	if (rc == 0)
+		rc = started(end);
+	if (rc < 0)
+		return rc;
+	stats_reset(&end->stats);
+	bench_usage_begin(end);
+	rc = run(end, length->iterations, length->duration, &end->stats);
+	bench_usage_end(end, result);
+	result->operations = flow->measured;
+	result->elapsed = flow->last - flow->first;
+	result->covered = CLI_MIN((uint64_t)flow->used * end->plan.vector, end->layout.slots);
+	return rc;
+}
+
+static bool content_right(const struct bench_end *end, uint64_t covered)
+{
+	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
+	const struct bench_flow *flow = &end->flow;
+
+	ours.slots = CLI_MIN((uint64_t)flow->used * end->plan.vector, ours.slots);
+	theirs.slots = CLI_MIN(covered, theirs.slots);
+	if (end->plan.op == BENCH_SEND)
+		theirs.slots = CLI_MIN(CLI_MIN(end->received, end->layout.receives), end->layout.slots);
+	if (end->plan.op == BENCH_WRITE && end->plan.latency)
+		theirs.slots = 1;
+	if (bench_plan_atomic(&end->plan))
+		return !flow->wrong;
+	if (end->plan.op == BENCH_READ)
+		return !bench_active(end) || bench_pattern_equal(&ours, end->own.bytes);
+	return !bench_passive(end) || bench_pattern_equal(&theirs, end->exposed.bytes);
+}
+
+int bench_check(struct bench_end *end, uint64_t covered, bool *verified)
+{
+	while (end->receives) {
+		int rc = bench_pump(end);
+
+		if (rc == 0)
+			rc = bench_idle(end, end->timeout);
+		if (rc < 0)
+			return rc;
+	}
+	*verified = false;
+	if (end->plan.validate) {
+		int rc = bench_buffer_fetch(end, &end->own, 0, end->layout.window);
+
+		if (rc == 0)
+			rc = bench_buffer_fetch(end, &end->exposed, 0, end->layout.window);
+		if (rc < 0)
+			return rc;
+		*verified = content_right(end, covered);
+	}
+	return 0;
+}

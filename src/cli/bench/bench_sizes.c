@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* --size: one, a list, a range. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench/bench.h"
+#include "cli/units.h"
+
+#define BANDWIDTH_SIZES "8,4K,64K,1M,16M"
+#define LATENCY_SIZES "8,4K,64K"
+#define REGISTER_SIZES "4K,1M,64M"
+
+static void refuse_size(const struct bench_options *options, struct argp_state *state)
+{
+	argp_error(state, "--size takes sizes from %llu to 1G%s", (unsigned long long)bench_plan_least(&options->plan),
+		   bench_plan_pingpong(&options->plan) ? " for such latencies" : "");
+}
+
+static void add_size(struct bench_options *options, uint64_t size, struct argp_state *state)
+{
+	if (size < bench_plan_least(&options->plan) || size > BENCH_SIZE_MAX)
+		refuse_size(options, state);
+	if (options->size_count == BENCH_SIZES_MAX)
+		argp_error(state, "--size takes up to %u sizes", BENCH_SIZES_MAX);
+	options->sizes[options->size_count++] = size;
+}
+
+static uint64_t parse_size(const char *text, struct argp_state *state)
+{
+	uint64_t size = 0;
+
+	if (cli_parse_size(text, &size))
+		argp_error(state, "--size takes sizes such as 8, 64K, 8-16M or 8,4K,1M, not '%s'", text);
+	return size;
+}
+
+/* One member of the list: a size, or a range. */
+static void parse_sizes(struct bench_options *options, char *text, struct argp_state *state)
+{
+	char *dash = strchr(text, '-');
+	uint64_t first, last;
+
+	if (dash)
+		*dash = '\0';
+	first = last = parse_size(text, state);
+	if (dash)
+		last = parse_size(dash + 1, state);
+	if (first > last)
+		argp_error(state, "--size: the range ends before it begins");
+	/* Before the loop, which would not end. */
+	if (first == 0)
+		refuse_size(options, state);
+	for (uint64_t size = first; size <= last; size *= options->step)
+		add_size(options, size, state);
+}
+
+static const char *default_sizes(const struct bench_options *options)
+{
+	const struct bench_plan *plan = &options->plan;
+
+	if (bench_plan_atomic(plan) || plan->op == BENCH_CONNECT)
+		return "8";
+	if (options->all)
+		return bench_plan_pingpong(plan) ? "8-8M" : "2-8M";
+	if (plan->op == BENCH_REGISTER)
+		return REGISTER_SIZES;
+	if (options->perftest)
+		return !plan->latency ? "64K" : bench_plan_pingpong(plan) ? "8" : "2";
+	return plan->latency ? LATENCY_SIZES : BANDWIDTH_SIZES;
+}
+
+void bench_finish_sizes(struct bench_options *options, struct argp_state *state)
+{
+	const char *text = options->size_text ? options->size_text : default_sizes(options);
+	char *copy, *rest, *at;
+
+	rest = copy = strdup(text);
+	if (!copy)
+		argp_failure(state, CLI_FAILED, ENOMEM, "--size");
+	while ((at = strsep(&rest, ",")))
+		parse_sizes(options, at, state);
+	free(copy);
+	for (uint32_t i = 0; bench_plan_atomic(&options->plan) && i < options->size_count; i++)
+		if (options->sizes[i] != 8)
+			argp_error(state, "atomic operations have 8 bytes");
+}

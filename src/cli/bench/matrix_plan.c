@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench/matrix.h"
+
+/* How far out a pair is slow: deviations of the middle half, and not only a little in absolute terms. */
+#define DEVIATIONS 5
+#define DEVIATION_OF_NORMAL 1.4826
+#define RATE_FACTOR 0.8
+#define LATENCY_FACTOR 1.25
+
+int matrix_rounds(int size)
+{
+	return size % 2 ? size : size - 1;
+}
+
+/* The circle method: one stands still, the others go round. */
+int matrix_partner(int size, int round, int rank)
+{
+	int even = size + size % 2, last = even - 1, partner;
+
+	if (rank == last)
+		partner = round * (even / 2) % last;
+	else
+		partner = ((round - rank) % last + last) % last;
+	if (partner == rank)
+		partner = last;
+	return partner < size ? partner : -1;
+}
+
+void matrix_find_hosts(struct matrix *matrix)
+{
+	for (int i = 0; i < matrix->size; i++) {
+		int first = 0;
+
+		while (strcmp(matrix->ranks[first].host, matrix->ranks[i].host))
+			first++;
+		matrix->hosts[i] = first;
+	}
+}
+
+int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
+{
+	int *next = calloc((size_t)matrix->size, sizeof(*next)), mine = INT32_MAX;
+
+	if (!next)
+		return -ENOMEM;
+	*turns = 0;
+	/* A pair's turn is the first after all that its hosts have: every rank comes to the same. */
+	for (int i = 0; i < matrix->size; i++) {
+		int partner = matrix_partner(matrix->size, round, i), turn;
+
+		if (partner < i)
+			continue;
+		turn = CLI_MAX(next[matrix->hosts[i]], next[matrix->hosts[partner]]);
+		next[matrix->hosts[i]] = next[matrix->hosts[partner]] = turn + 1;
+		*turns = CLI_MAX(*turns, turn + 1);
+		if (i == rank || partner == rank)
+			mine = turn;
+	}
+	free(next);
+	return mine;
+}
+
+/* -- judging ------------------------------------------------------------------------------------- */
+
+static int by_value(const void *left, const void *right)
+{
+	double a = *(const double *)left, b = *(const double *)right;
+
+	return (a > b) - (a < b);
+}
+
+static double median_of(double *values, size_t count)
+{
+	if (!count)
+		return NAN;
+	qsort(values, count, sizeof(*values), by_value);
+	return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+static double value_of(const struct matrix *matrix, size_t index, bool latency)
+{
+	return latency ? matrix->cells[index].latency_us : matrix->cells[index].bytes_per_second;
+}
+
+static void judge(struct matrix *matrix, bool latency, double *values)
+{
+	size_t cells = (size_t)matrix->size * (size_t)matrix->size, count = 0;
+	double median, limit;
+
+	for (size_t i = 0; i < cells; i++)
+		if (!isnan(value_of(matrix, i, latency)))
+			values[count++] = value_of(matrix, i, latency);
+	median = median_of(values, count);
+	for (size_t i = 0; i < count; i++)
+		values[i] = fabs(values[i] - median);
+	limit = DEVIATIONS * DEVIATION_OF_NORMAL * median_of(values, count);
+	for (size_t i = 0; i < cells; i++) {
+		double value = value_of(matrix, i, latency);
+		bool slow = latency ? value > median + limit && value > median * LATENCY_FACTOR
+				    : value < median - limit && value < median * RATE_FACTOR;
+
+		if (slow)
+			matrix->slow[matrix->slow_count++] =
+				(struct matrix_slow){ (int)(i / (size_t)matrix->size), (int)(i % (size_t)matrix->size),
+						      latency, value, median };
+	}
+	*(latency ? &matrix->median_latency : &matrix->median_rate) = median;
+}
+
+int matrix_judge(struct matrix *matrix)
+{
+	size_t cells = (size_t)matrix->size * (size_t)matrix->size;
+	double *values = calloc(cells, sizeof(*values));
+
+	matrix->slow = calloc(2 * cells, sizeof(*matrix->slow));
+	if (values && matrix->slow) {
+		judge(matrix, false, values);
+		judge(matrix, true, values);
+	}
+	free(values);
+	return values && matrix->slow ? 0 : -ENOMEM;
+}

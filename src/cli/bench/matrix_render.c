@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The matrix for people and for programs. */
+#include <math.h>
+#include <time.h>
+
+#include "cli/bench/bench.h"
+#include "cli/bench/matrix.h"
+#include "cli/output.h"
+
+#define COLUMNS_MAX 16 /* of a table in the terminal: more are for the report */
+
+static const struct matrix_cell *cell_at(const struct matrix *matrix, int from, int to)
+{
+	return &matrix->cells[(size_t)from * (size_t)matrix->size + (size_t)to];
+}
+
+static bool is_slow(const struct matrix *matrix, int from, int to, bool latency)
+{
+	for (size_t i = 0; i < matrix->slow_count; i++)
+		if (matrix->slow[i].from == from && matrix->slow[i].to == to && matrix->slow[i].latency == latency)
+			return true;
+	return false;
+}
+
+static void print_square(const struct matrix *matrix, bool latency)
+{
+	printf("\n%s\n%6s",
+	       latency ? "us, half of all messages of 8 bytes; from row to column" : "GB/s, from row to column", "");
+	for (int to = 0; to < matrix->size; to++)
+		printf("%8d", to);
+	putchar('\n');
+	for (int from = 0; from < matrix->size; from++) {
+		printf("%6d", from);
+		for (int to = 0; to < matrix->size; to++) {
+			double value = latency ? cell_at(matrix, from, to)->latency_us
+					       : cell_at(matrix, from, to)->bytes_per_second / 1e9;
+			char text[32];
+
+			snprintf(text, sizeof(text), "%.3g%s", value, is_slow(matrix, from, to, latency) ? "*" : "");
+			printf("%8s", from == to ? "-" : isnan(value) ? "failed" : text);
+		}
+		putchar('\n');
+	}
+}
+
+static void print_slow(const struct matrix *matrix)
+{
+	for (size_t i = 0; i < matrix->slow_count; i++) {
+		const struct matrix_slow *slow = &matrix->slow[i];
+		const struct matrix_rank *from = &matrix->ranks[slow->from], *to = &matrix->ranks[slow->to];
+
+		printf("slow: rank %d (%s, %s) to rank %d (%s, %s): ", slow->from, from->host, from->memory, slow->to,
+		       to->host, to->memory);
+		if (slow->latency)
+			printf("%.3g us, where %.3g us is usual\n", slow->value, slow->median);
+		else
+			printf("%.3g GB/s, where %.3g GB/s is usual\n", slow->value / 1e9, slow->median / 1e9);
+	}
+}
+
+static void print_failed(const struct matrix *matrix)
+{
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < matrix->size; to++)
+			if (cell_at(matrix, from, to)->failed)
+				printf("failed: rank %d to rank %d: %s\n", from, to, cell_at(matrix, from, to)->reason);
+}
+
+void matrix_print(const struct matrix *matrix, const struct matrix_options *options)
+{
+	char size[32];
+
+	if (!options->common.quiet)
+		printf("%d ranks, messages of %s, pairs of a host one after the other, %.1f s\n", matrix->size,
+		       bench_size_text(size, sizeof(size), options->size), matrix->seconds);
+	if (matrix->size <= COLUMNS_MAX) {
+		print_square(matrix, false);
+		print_square(matrix, true);
+		putchar('\n');
+	} else {
+		printf("--json and peerlane report draw so many\n");
+	}
+	printf("median %.3g GB/s, %.3g us\n", matrix->median_rate / 1e9, matrix->median_latency);
+	print_slow(matrix);
+	print_failed(matrix);
+	if (!matrix->slow_count && !options->common.quiet)
+		puts("no pair is slow beside the others");
+}
+
+/* -- JSON ---------------------------------------------------------------------------------------- */
+
+static struct json_object *number(double value, int decimals)
+{
+	char text[48];
+
+	if (isnan(value))
+		return NULL;
+	snprintf(text, sizeof(text), "%.*f", decimals, value);
+	return json_object_new_double_s(value, text);
+}
+
+static struct json_object *ranks_json(const struct matrix *matrix)
+{
+	struct json_object *array = json_object_new_array();
+
+	for (int i = 0; i < matrix->size; i++) {
+		struct json_object *object = json_object_new_object();
+
+		cli_json_add(object, "rank", json_object_new_int(i));
+		cli_json_add(object, "host", cli_json_text(matrix->ranks[i].host));
+		cli_json_add(object, "memory", cli_json_text(matrix->ranks[i].memory));
+		json_object_array_add(array, object);
+	}
+	return array;
+}
+
+static struct json_object *square_json(const struct matrix *matrix, bool latency)
+{
+	struct json_object *rows = json_object_new_array();
+
+	for (int from = 0; from < matrix->size; from++) {
+		struct json_object *row = json_object_new_array();
+
+		for (int to = 0; to < matrix->size; to++)
+			json_object_array_add(row, latency ? number(cell_at(matrix, from, to)->latency_us, 3)
+							   : number(cell_at(matrix, from, to)->bytes_per_second, 0));
+		json_object_array_add(rows, row);
+	}
+	return rows;
+}
+
+static struct json_object *slow_json(const struct matrix *matrix)
+{
+	struct json_object *array = json_object_new_array();
+
+	for (size_t i = 0; i < matrix->slow_count; i++) {
+		const struct matrix_slow *slow = &matrix->slow[i];
+		struct json_object *object = json_object_new_object();
+
+		cli_json_add(object, "from", json_object_new_int(slow->from));
+		cli_json_add(object, "to", json_object_new_int(slow->to));
+		cli_json_add(object, "what", cli_json_text(slow->latency ? "latency" : "bandwidth"));
+		cli_json_add(object, "value", number(slow->value, 3));
+		cli_json_add(object, "median", number(slow->median, 3));
+		cli_json_add(object, "reason", cli_json_text(cell_at(matrix, slow->from, slow->to)->reason));
+		json_object_array_add(array, object);
+	}
+	return array;
+}
+
+static struct json_object *failed_json(const struct matrix *matrix)
+{
+	struct json_object *array = json_object_new_array();
+
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < matrix->size; to++) {
+			struct json_object *object;
+
+			if (!cell_at(matrix, from, to)->failed)
+				continue;
+			object = json_object_new_object();
+			cli_json_add(object, "from", json_object_new_int(from));
+			cli_json_add(object, "to", json_object_new_int(to));
+			cli_json_add(object, "reason", cli_json_text(cell_at(matrix, from, to)->reason));
+			json_object_array_add(array, object);
+		}
+	return array;
+}
+
+void matrix_print_json(const struct matrix *matrix, const struct matrix_options *options)
+{
+	struct json_object *object = json_object_new_object(), *command = json_object_new_array();
+	time_t now = time(NULL);
+	struct tm parts;
+	char text[32];
+
+	json_object_array_add(command, cli_json_text("peerlane"));
+	json_object_array_add(command, cli_json_text("bench"));
+	for (int i = 1; i < options->command_count; i++)
+		json_object_array_add(command, cli_json_text(options->command[i]));
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
+	cli_json_add(object, "format", json_object_new_int(1));
+	cli_json_add(object, "kind", cli_json_text("matrix"));
+	cli_json_add(object, "version", cli_json_text(pl_version()));
+	cli_json_add(object, "time", cli_json_text(text));
+	cli_json_add(object, "command", command);
+	cli_json_add(object, "ranks", ranks_json(matrix));
+	cli_json_add(object, "size", json_object_new_uint64(options->size));
+	cli_json_add(object, "seconds", number(matrix->seconds, 3));
+	cli_json_add(object, "median_bytes_per_second", number(matrix->median_rate, 0));
+	cli_json_add(object, "median_latency_us", number(matrix->median_latency, 3));
+	cli_json_add(object, "bytes_per_second", square_json(matrix, false));
+	cli_json_add(object, "latency_us", square_json(matrix, true));
+	cli_json_add(object, "slow", slow_json(matrix));
+	cli_json_add(object, "failed", failed_json(matrix));
+	cli_json_print(object, true);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Each pair in turn, by Peerlane's own transfers; MPI only says when. */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <math.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/bench/matrix.h"
+#include "cli/stats.h"
+
+#define DEPTH 8
+#define SMALL 8 /* bytes of a message whose time is measured */
+#define STEP_TIMEOUT (20 * CLI_NS_PER_S)
+#define LATENCY_PART 2 /* a half of the duration, and as much of warming up as that takes */
+
+struct runner {
+	struct matrix *matrix;
+	const struct matrix_options *options;
+	struct pl_context *context;
+	struct pl_listener *listener;
+	struct pl_region *region;
+	struct stats *stats;
+};
+
+/* The connection with the partner of the moment. */
+struct partner {
+	int rank;
+	struct pl_peer *peer;
+	struct pl_remote *remote;
+	struct pl_error error;
+	int rc;
+};
+
+/* -- addresses ----------------------------------------------------------------------------------- */
+
+/* The address of an interface, or one that begins so; NULL asks for the first that is up and not loopback. */
+static int find_address(const char *network, char address[MATRIX_ADDRESS], struct pl_error *error)
+{
+	struct ifaddrs *all, *at;
+	char text[INET_ADDRSTRLEN];
+	bool found = false;
+
+	if (getifaddrs(&all) < 0)
+		return cli_fail_errno(error, -errno, "getifaddrs", NULL);
+	for (at = all; at && !found; at = at->ifa_next) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)at->ifa_addr;
+
+		if (!in || in->sin_family != AF_INET || !(at->ifa_flags & IFF_UP))
+			continue;
+		inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
+		found = network ? !strcmp(at->ifa_name, network) || !strncmp(text, network, strlen(network))
+				: !(at->ifa_flags & IFF_LOOPBACK);
+	}
+	freeifaddrs(all);
+	if (!found)
+		return cli_fail(error, -EADDRNOTAVAIL, "MPI-NETWORK", network,
+				"name an interface such as ib0, or the beginning of an address such as 10.1.",
+				"no address of this host fits");
+	snprintf(address, MATRIX_ADDRESS, "%s:0", text);
+	return 0;
+}
+
+static int one_host(const struct runner *runner, bool *one, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	struct matrix_rank *own = calloc(1, sizeof(*own));
+	int rc = own ? 0 : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+
+	if (rc == 0) {
+		gethostname(own->host, sizeof(own->host) - 1);
+		rc = mpi_gather(matrix->mpi, own, sizeof(*own), matrix->ranks, error);
+	}
+	free(own);
+	if (rc < 0)
+		return rc;
+	matrix_find_hosts(matrix);
+	*one = true;
+	for (int i = 0; i < matrix->size; i++)
+		*one = *one && matrix->hosts[i] == 0;
+	return 0;
+}
+
+/* How many ranks of this host come before this one: "cuda" is another GPU for each. */
+static int rank_of_host(const struct matrix *matrix)
+{
+	int count = 0;
+
+	for (int i = 0; i < matrix->rank; i++)
+		count += matrix->hosts[i] == matrix->hosts[matrix->rank];
+	return count;
+}
+
+/* -- beginning ----------------------------------------------------------------------------------- */
+
+static int open_memory(struct runner *runner, struct matrix_rank *own, struct pl_error *error)
+{
+	size_t length = CLI_MAX(runner->options->size, (uint64_t)SMALL), token_length = sizeof(own->token);
+	int rc;
+
+	if (!strcmp(runner->options->memory, "cuda"))
+		snprintf(own->memory, sizeof(own->memory), "cuda:%d", rank_of_host(runner->matrix));
+	else
+		snprintf(own->memory, sizeof(own->memory), "%s", runner->options->memory);
+	rc = pl_region_allocate_in(runner->context, own->memory, length, PL_ACCESS_ALL, &runner->region, error);
+	if (rc == 0)
+		rc = pl_region_share(runner->region, NULL, own->token, &token_length, error);
+	own->token_length = (uint32_t)token_length;
+	return rc;
+}
+
+static int open_rank(struct runner *runner, bool one, struct matrix_rank *own, struct pl_error *error)
+{
+	int rc = 0;
+
+	if (one && !runner->options->network)
+		snprintf(own->address, sizeof(own->address), "127.0.0.1:0");
+	else
+		rc = find_address(runner->options->network, own->address, error);
+	if (rc == 0)
+		rc = cli_open(&runner->context, &runner->options->common, PL_PROGRESS_THREAD, error);
+	if (rc == 0)
+		rc = pl_listen(runner->context, own->address, &runner->listener, error);
+	if (rc == 0)
+		rc = open_memory(runner, own, error);
+	if (rc == 0)
+		pl_listener_address(runner->listener, own->address, sizeof(own->address));
+	return rc;
+}
+
+/* Who cannot take part says so to all, so that all can end in order. */
+static int begin(struct runner *runner, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	struct matrix_rank own = { .host = "" };
+	struct pl_error other;
+	bool one;
+	int rc = one_host(runner, &one, error), gathered;
+
+	if (rc < 0)
+		return rc;
+	memcpy(own.host, matrix->ranks[matrix->rank].host, sizeof(own.host));
+	rc = open_rank(runner, one, &own, error);
+	own.unfit = rc < 0;
+	gathered = mpi_gather(matrix->mpi, &own, sizeof(own), matrix->ranks, rc < 0 ? &other : error);
+	for (int i = 0; gathered == 0 && i < matrix->size; i++) {
+		if (!matrix->ranks[i].unfit)
+			continue;
+		if (rc == 0)
+			rc = cli_fail(error, -ECANCELED, "MPI-RANK", matrix->ranks[i].host, "see what it said itself",
+				      "rank %d cannot take part", i);
+		matrix->unfit = true;
+	}
+	return rc < 0 ? rc : gathered;
+}
+
+/* -- one pair ------------------------------------------------------------------------------------ */
+
+static void meet_partner(struct runner *runner, struct partner *partner)
+{
+	const struct matrix_rank *other = &runner->matrix->ranks[partner->rank];
+
+	if (runner->matrix->rank < partner->rank)
+		partner->rc =
+			pl_connect(runner->context, other->address, STEP_TIMEOUT, &partner->peer, &partner->error);
+	else
+		partner->rc = pl_accept(runner->listener, STEP_TIMEOUT, &partner->peer, &partner->error);
+	if (partner->rc == 0)
+		partner->rc = pl_remote_import(partner->peer, other->token, other->token_length, STEP_TIMEOUT,
+					       &partner->remote, &partner->error);
+}
+
+static int write_once(struct runner *runner, struct partner *partner, uint64_t length, struct pl_operation **operation)
+{
+	return pl_write(partner->peer, partner->remote, 0, runner->region, 0, length, NULL, operation, &partner->error);
+}
+
+/* Operations of `length`, `depth` under way, for a time; bytes per second, and times in runner->stats. */
+static int measure(struct runner *runner, struct partner *partner, uint64_t length, unsigned depth, uint64_t duration,
+		   double *rate, struct pl_receipt *last)
+{
+	struct pl_operation *operations[DEPTH];
+	uint64_t begun = cli_now(), posted = 0, done = 0, ended = begun;
+	struct pl_error later;
+	int rc = 0;
+
+	stats_reset(runner->stats);
+	while (rc == 0 && (posted == 0 || cli_now() - begun < duration)) {
+		while (rc == 0 && posted - done < depth) {
+			rc = write_once(runner, partner, length, &operations[posted % DEPTH]);
+			posted += rc == 0;
+		}
+		if (posted == done)
+			break;
+		rc = pl_wait(operations[done++ % DEPTH], STEP_TIMEOUT, last, &partner->error);
+		ended = cli_now();
+		if (rc == 0)
+			stats_record(runner->stats, last->completed - last->posted);
+	}
+	/* What has begun ends, whatever failed: the region stays until then. */
+	while (done < posted) {
+		int one = pl_wait(operations[done++ % DEPTH], STEP_TIMEOUT, last, rc == 0 ? &partner->error : &later);
+
+		ended = cli_now();
+		rc = rc == 0 ? one : rc;
+	}
+	*rate = (double)length * (double)posted * 1e9 / (double)CLI_MAX(ended - begun, 1ull);
+	return rc;
+}
+
+static void measure_cell(struct runner *runner, struct partner *partner, struct matrix_cell *cell)
+{
+	uint64_t duration = runner->options->duration, part = duration / LATENCY_PART;
+	struct pl_receipt last = { .status = 0 };
+	double rate;
+
+	if (partner->rc == 0)
+		partner->rc = measure(runner, partner, runner->options->size, DEPTH, duration / 8, &rate, &last);
+	if (partner->rc == 0)
+		partner->rc = measure(runner, partner, runner->options->size, DEPTH, duration, &rate, &last);
+	if (partner->rc == 0) {
+		cell->bytes_per_second = rate;
+		cell->staged = last.route == PL_ROUTE_STAGED;
+		snprintf(cell->fabric, sizeof(cell->fabric), "%s", last.fabric ? last.fabric : "");
+		snprintf(cell->reason, sizeof(cell->reason), "%s", last.reason ? last.reason : "");
+		partner->rc = measure(runner, partner, SMALL, 1, part / 4, &rate, &last);
+	}
+	if (partner->rc == 0)
+		partner->rc = measure(runner, partner, SMALL, 1, part, &rate, &last);
+	if (partner->rc == 0)
+		cell->latency_us = (double)stats_percentile(runner->stats, 50) / 1000;
+	if (partner->rc < 0) {
+		cell->failed = 1;
+		snprintf(cell->reason, sizeof(cell->reason), "%.80s [%.12s]", partner->error.message,
+			 partner->error.id);
+	}
+}
+
+static void part_from(struct partner *partner)
+{
+	pl_remote_release(partner->remote);
+	pl_peer_close(partner->peer);
+	partner->remote = NULL;
+	partner->peer = NULL;
+}
+
+/*
+ * One turn of a round.  All ranks meet as often, those that have nothing to do too; what goes wrong between two does
+ * not stop the others.
+ */
+static int take_turn(struct runner *runner, int rank, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	struct partner partner = { .rank = rank };
+	int rc = 0;
+
+	if (rank >= 0)
+		meet_partner(runner, &partner);
+	for (int direction = 0; direction < 2 && rc == 0; direction++) {
+		rc = mpi_meet(matrix->mpi, error);
+		if (rc == 0 && rank >= 0 && (matrix->rank < rank) == (direction == 0))
+			measure_cell(runner, &partner, &matrix->cells[rank]);
+	}
+	if (rc == 0)
+		rc = mpi_meet(matrix->mpi, error);
+	if (rank >= 0)
+		part_from(&partner);
+	return rc;
+}
+
+static int measure_all(struct runner *runner, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	int rc = 0, turns = 0;
+
+	for (int round = 0; round < matrix_rounds(matrix->size) && rc == 0; round++) {
+		int mine = matrix_turn(matrix, round, matrix->rank, &turns);
+		int partner = matrix_partner(matrix->size, round, matrix->rank);
+
+		if (mine < 0)
+			return cli_fail_errno(error, mine, "malloc", NULL);
+		for (int turn = 0; turn < turns && rc == 0; turn++)
+			rc = take_turn(runner, turn == mine ? partner : -1, error);
+	}
+	return rc;
+}
+
+/* Rank 0 has all rows in the end, as have the others. */
+static int collect(struct matrix *matrix, struct pl_error *error)
+{
+	size_t row = (size_t)matrix->size * sizeof(*matrix->cells);
+	struct matrix_cell *all = calloc((size_t)matrix->size, row);
+	int rc = all ? mpi_gather(matrix->mpi, matrix->cells, row, all, error)
+		     : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+
+	if (rc < 0) {
+		free(all);
+		return rc;
+	}
+	free(matrix->cells);
+	matrix->cells = all;
+	return matrix_judge(matrix) < 0 ? cli_fail_errno(error, -ENOMEM, "malloc", NULL) : 0;
+}
+
+int matrix_run(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
+{
+	struct runner runner = { .matrix = matrix, .options = options, .stats = malloc(sizeof(*runner.stats)) };
+	uint64_t begun = cli_now();
+	int rc;
+
+	matrix->ranks = calloc((size_t)matrix->size, sizeof(*matrix->ranks));
+	matrix->hosts = calloc((size_t)matrix->size, sizeof(*matrix->hosts));
+	matrix->cells = calloc((size_t)matrix->size, sizeof(*matrix->cells));
+	if (!runner.stats || !matrix->ranks || !matrix->hosts || !matrix->cells) {
+		free(runner.stats);
+		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	}
+	for (int i = 0; i < matrix->size; i++)
+		matrix->cells[i] = (struct matrix_cell){ .bytes_per_second = NAN, .latency_us = NAN };
+	rc = begin(&runner, error);
+	if (rc == 0)
+		rc = measure_all(&runner, error);
+	if (rc == 0)
+		rc = collect(matrix, error);
+	matrix->seconds = (double)(cli_now() - begun) / 1e9;
+	pl_listener_close(runner.listener);
+	if (runner.region)
+		pl_region_deregister(runner.region);
+	pl_close(runner.context);
+	free(runner.stats);
+	return rc;
+}

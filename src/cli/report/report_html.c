@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The page: one file that needs nothing from anywhere, well-formed as XML, too. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/report/report.h"
+
+#define WIDE 640
+#define NARROW 340
+#define TILES_MAX 6
+
+static const char style[] =
+	"*{box-sizing:border-box}"
+	":root{color-scheme:light dark;--panel:#f6f8fb;--warn:#fff4d6;--warnedge:#e0b83c;--accent:#3f62d4}"
+	"@media(prefers-color-scheme:dark){:root{--panel:#181e27;--warn:#3a3115;--warnedge:#a5842a;--accent:#86a2ff}}"
+	"html{-webkit-text-size-adjust:100%}"
+	"body{background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu "
+	"Sans',sans-serif;margin:0 auto;padding:32px 24px 48px;max-width:1400px}"
+	"h1{font-size:28px;line-height:1.2;margin:0;letter-spacing:-.01em}"
+	"h2{font-size:20px;margin:44px 0 14px;padding-top:14px;border-top:1px solid var(--edge)}"
+	"h3{font-size:16px;margin:0 0 8px}p{margin:6px 0}.soft{color:var(--soft)}"
+	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(210px,1fr));gap:14px;margin:24px 0 18px}"
+	".tile{background:var(--panel);border:1px solid var(--edge);border-radius:10px;padding:14px 16px}"
+	".tile b{display:block;font-size:26px;line-height:1.2;font-weight:650;font-variant-numeric:tabular-nums}"
+	".tile span{display:block;color:var(--soft);font-size:14px;overflow-wrap:anywhere}"
+	"ul.say{margin:0;padding-left:20px;max-width:80ch}ul.say li{margin:5px 0;overflow-wrap:anywhere}"
+	".note{background:var(--warn);border-left:4px solid var(--warnedge);padding:8px "
+	"14px;border-radius:6px;margin:8px "
+	"0;max-width:84ch;overflow-wrap:anywhere}"
+	".grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:20px;align-items:"
+	"start}"
+	".card{background:var(--bg);border:1px solid var(--edge);border-radius:12px;padding:18px 18px 14px;margin:0;"
+	"min-width:0}"
+	".card figcaption{font-size:16px;font-weight:600;margin-bottom:10px}"
+	".card svg{display:block;width:100%;height:auto}.narrow{display:none!important}"
+	"details{margin-top:10px}summary{cursor:pointer;color:var(--accent);font-size:14px;padding:4px 0}"
+	".wide{overflow-x:auto;-webkit-overflow-scrolling:touch}.wide:focus-visible{outline:2px solid var(--accent)}"
+	"table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;min-width:100%}"
+	"caption{text-align:left;color:var(--soft);padding:4px 0}"
+	"th,td{border-bottom:1px solid var(--edge);padding:5px 12px 5px 0;text-align:left;vertical-align:top;"
+	"white-space:nowrap}th{color:var(--soft);font-weight:600}td.r,th.r{text-align:right}td.t{white-space:normal}"
+	".machine svg{width:auto;max-width:100%;height:auto}"
+	"dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:0}dt{color:var(--soft)}"
+	"dd{margin:0;overflow-wrap:anywhere}"
+	"pre{background:var(--panel);border:1px solid var(--edge);border-radius:8px;padding:10px 14px;overflow-x:auto;"
+	"font-size:13px;margin:8px 0}footer{margin-top:44px;color:var(--soft);font-size:13px}"
+	"@media(max-width:599px){body{padding:20px 14px 32px}h1{font-size:23px}h2{font-size:18px;margin-top:32px}"
+	".grid{grid-template-columns:minmax(0,1fr)}.tiles{grid-template-columns:1fr 1fr;gap:10px}"
+	".tile{padding:10px 12px}.tile b{font-size:20px}.card{padding:14px 10px 10px}.narrow{display:block!important}"
+	".broad{display:none!important}dl{grid-template-columns:1fr}dt{margin-top:6px}.machine svg{max-width:none}}"
+	"@media print{:root{--bg:#fff!important;--ink:#000!important;--soft:#444!important;--edge:#bbb!important;"
+	"--grid:#ddd!important;--panel:#fff!important;--warn:#fff!important}"
+	"body{padding:0;font-size:11pt;max-width:none}.card,.tile,pre,tr{break-inside:avoid}h2{break-after:avoid}"
+	".grid{grid-template-columns:1fr}.card{padding:10px}details>summary{display:none}"
+	".narrow{display:none!important}.broad{display:block!important}pre{white-space:pre-wrap}}";
+
+/* Content of closed details is printed only if they are open. */
+static const char *const captions[REPORT_PLOTS] = {
+	[REPORT_PLOT_PHASES] = "Where the time of a frame goes",
+	[REPORT_PLOT_MATRIX] = "Bandwidth of all pairs",
+	[REPORT_PLOT_MATRIX_LATENCY] = "Latency of all pairs",
+};
+
+static const char *const explanations[REPORT_PLOTS] = {
+	[REPORT_PLOT_BANDWIDTH] = "Higher is better.",
+	[REPORT_PLOT_LATENCY] = "Lower is better. A line is the median; its shade reaches up to the 99th percentile.",
+	[REPORT_PLOT_PERCENTILES] = "Lower and flatter is better: at p99, 1 operation of 100 took longer.",
+	[REPORT_PLOT_PHASES] = "Medians of each phase. Bars of one size have the same scale, so shorter is better.",
+	[REPORT_PLOT_SAMPLES] = "Steady is better: a line that falls in between was disturbed.",
+	[REPORT_PLOT_MATRIX] = "A row for each rank that sends. Light is better.",
+	[REPORT_PLOT_MATRIX_LATENCY] = "A row for each rank that asks. Light is better.",
+};
+
+static void write_tile(FILE *file, const char *value, const char *label, const char *name)
+{
+	fprintf(file, "<div class=\"tile\"><span>%s</span><b>%s</b><span>", label, value);
+	report_escape(file, name, 60);
+	fputs("</span></div>\n", file);
+}
+
+static int write_line_tile(const struct report *report, enum report_plot plot, FILE *file)
+{
+	struct report_lines lines;
+	int rc = report_lines_make(&lines, report, plot);
+	bool high = plot == REPORT_PLOT_BANDWIDTH;
+	const struct report_line *best = NULL;
+	char value[REPORT_TEXT], size[REPORT_TEXT], label[160];
+	size_t at = 0;
+
+	for (size_t i = 0; rc == 0 && i < lines.count; i++)
+		for (size_t j = 0; j < lines.lines[i].count; j++)
+			if (!best || (high ? lines.lines[i].y[j] > best->y[at] : lines.lines[i].y[j] < best->y[at])) {
+				best = &lines.lines[i];
+				at = j;
+			}
+	if (best) {
+		snprintf(label, sizeof(label), "%s, %s",
+			 high                    ? "Highest bandwidth"
+			 : best->series->latency ? "Lowest latency"
+						 : "Shortest time under load",
+			 report_value(REPORT_UNIT_SIZE, best->x[at], size));
+		write_tile(file, report_value(lines.y.unit, best->y[at], value), label, best->series->name);
+	}
+	report_lines_free(&lines);
+	return rc;
+}
+
+static void write_ratio_tile(const struct report_document *document, FILE *file)
+{
+	struct json_object *ratios = report_member(document->root, "ratios", json_type_array), *best = NULL;
+	double ratio, most = 0, size = NAN;
+	char value[REPORT_TEXT], text[REPORT_TEXT], label[160], *name;
+
+	for (size_t i = 0; ratios && i < json_object_array_length(ratios); i++) {
+		struct json_object *one = json_object_array_get_idx(ratios, i);
+
+		if (report_text(one, "arm") && report_text(one, "over") && report_number(one, "ratio", &ratio) == 0 &&
+		    ratio > most) {
+			best = one;
+			most = ratio;
+		}
+	}
+	if (!best)
+		return;
+	report_number(best, "size", &size);
+	snprintf(value, sizeof(value), "%.2f times", most);
+	snprintf(label, sizeof(label), "Frames per second, %s", report_value(REPORT_UNIT_SIZE, size, text));
+	if (asprintf(&name, "%s over %s", report_text(best, "arm"), report_text(best, "over")) < 0)
+		return;
+	write_tile(file, value, label, name);
+	free(name);
+}
+
+static void write_check_tile(const struct report_document *document, FILE *file)
+{
+	const char *verdict = report_text(report_member(document->root, "check", json_type_object), "verdict");
+
+	if (!verdict)
+		return;
+	write_tile(file,
+		   !strcmp(verdict, "ready")      ? "ready"
+		   : !strcmp(verdict, "degraded") ? "degraded"
+						  : "not there",
+		   "GPUDirect RDMA", "verdict of peerlane check");
+}
+
+static int write_summary(const struct report *report, FILE *file)
+{
+	int rc;
+
+	fputs("<div class=\"tiles\">\n", file);
+	rc = write_line_tile(report, REPORT_PLOT_BANDWIDTH, file);
+	if (rc == 0)
+		rc = write_line_tile(report, REPORT_PLOT_LATENCY, file);
+	for (size_t i = 0; i < CLI_MIN(report->document_count, (size_t)TILES_MAX); i++)
+		write_ratio_tile(&report->documents[i], file);
+	for (size_t i = 0; i < CLI_MIN(report->document_count, (size_t)TILES_MAX); i++)
+		if (!report_repeated(report, i, "check"))
+			write_check_tile(&report->documents[i], file);
+	fputs("</div>\n", file);
+	for (int warning = 1; warning >= 0; warning--) {
+		if (!warning)
+			fputs("<ul class=\"say\">\n", file);
+		for (size_t i = 0; i < report->sentence_count; i++) {
+			if (report->sentences[i].warning != warning)
+				continue;
+			fputs(warning ? "<p class=\"note\">" : "<li>", file);
+			report_escape(file, report->sentences[i].text, 0);
+			fputs(warning ? "</p>\n" : "</li>\n", file);
+		}
+	}
+	/* A list is not empty, in HTML as in what is said of it. */
+	fprintf(file, "<li>%zu result%s of %zu file%s; the figures are below each picture.</li>\n</ul>\n",
+		report->point_count, report->point_count == 1 ? "" : "s", report->document_count,
+		report->document_count == 1 ? "" : "s");
+	return rc;
+}
+
+static int write_caption(const struct report *report, enum report_plot plot, FILE *file)
+{
+	struct report_lines lines;
+	int rc;
+
+	if (captions[plot]) {
+		fputs(captions[plot], file);
+		return 0;
+	}
+	rc = report_lines_make(&lines, report, plot);
+	report_escape(file, lines.title, 0);
+	if (lines.left_out)
+		fprintf(file, " (%zu more lines are in the figures only)", lines.left_out);
+	report_lines_free(&lines);
+	return rc;
+}
+
+static int write_plot(const struct report *report, enum report_plot plot, FILE *file)
+{
+	int rc;
+
+	fputs("<figure class=\"card\"><figcaption>", file);
+	rc = write_caption(report, plot, file);
+	fputs("</figcaption>\n<div class=\"broad\">", file);
+	if (rc == 0)
+		rc = report_draw(report, plot, WIDE, false, file);
+	fputs("</div>\n<div class=\"narrow\">", file);
+	if (rc == 0)
+		rc = report_draw(report, plot, NARROW, false, file);
+	fprintf(file, "</div>\n<p class=\"soft\">%s</p>\n<details><summary>Figures</summary>\n", explanations[plot]);
+	report_write_tables(report, plot, file);
+	fputs("</details></figure>\n", file);
+	return rc;
+}
+
+static void write_head(const struct report *report, FILE *file)
+{
+	const char *time = report_text(report->documents[0].root, "time");
+	struct json_object *machine = report_member(report->documents[0].root, "machine", json_type_object);
+	const char *host = report_text(machine, "host"), *processor = report_text(machine, "processor");
+
+	fprintf(file,
+		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+		"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+		"<meta name=\"generator\" content=\"peerlane %s\"/>\n<title>Peerlane: ",
+		pl_version());
+	report_escape(file, host ? host : report->documents[0].name, 60);
+	fprintf(file, "</title>\n<style>%s%s</style></head>\n<body>\n<header><h1>", report_style, style);
+	fputs("Measured with Peerlane</h1>\n<p class=\"soft\">", file);
+	if (host)
+		report_escape(file, host, 80);
+	if (host && (processor || time))
+		fputs(", ", file);
+	if (processor)
+		report_escape(file, processor, 80);
+	if (processor && time)
+		fputs(", ", file);
+	if (time)
+		report_escape(file, time, 40);
+	fputs("</p></header>\n<main>\n", file);
+}
+
+int report_write_html(const struct report *report, FILE *file)
+{
+	int rc;
+
+	write_head(report, file);
+	rc = write_summary(report, file);
+	fputs("<h2>Pictures</h2>\n<div class=\"grid\">\n", file);
+	for (int plot = 0; plot < REPORT_PLOTS && rc == 0; plot++)
+		if (report_has(report, (enum report_plot)plot))
+			rc = write_plot(report, (enum report_plot)plot, file);
+	fputs("</div>\n", file);
+	report_write_machines(report, file);
+	report_write_sources(report, file);
+	fprintf(file,
+		"</main>\n<footer>Written by peerlane %s. This page is one file and loads "
+		"nothing.</footer>\n</body></html>\n",
+		pl_version());
+	return rc;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Values of documents, none of which is trusted to be what it should. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli/report/report.h"
+
+#define NUMBER_MAX 1e18
+
+struct json_object *report_member(struct json_object *object, const char *name, enum json_type type)
+{
+	struct json_object *value;
+
+	if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value))
+		return NULL;
+	return value && json_object_is_type(value, type) ? value : NULL;
+}
+
+const char *report_text(struct json_object *object, const char *name)
+{
+	struct json_object *value = report_member(object, name, json_type_string);
+
+	return value ? json_object_get_string(value) : NULL;
+}
+
+int report_number_of(struct json_object *object, double *value)
+{
+	*value = NAN;
+	if (!object)
+		return 0;
+	if (!json_object_is_type(object, json_type_int) && !json_object_is_type(object, json_type_double))
+		return -EPROTO;
+	*value = json_object_get_double(object);
+	if (isfinite(*value) && *value >= 0 && *value <= NUMBER_MAX)
+		return 0;
+	*value = NAN;
+	return -EPROTO;
+}
+
+int report_number(struct json_object *object, const char *name, double *value)
+{
+	struct json_object *member = NULL;
+
+	if (json_object_is_type(object, json_type_object))
+		json_object_object_get_ex(object, name, &member);
+	return report_number_of(member, value);
+}
+
+int report_wrong(struct pl_error *error, const char *path, const char *format, ...)
+{
+	char message[160];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(message, sizeof(message), format, arguments);
+	va_end(arguments);
+	return cli_fail(error, -EPROTO, "REPORT-CONTENT", path,
+			"give files that peerlane bench --json wrote, or the scripts in bench/", "%s", message);
+}
+
+bool report_repeated(const struct report *report, size_t document, const char *name)
+{
+	struct json_object *own = report_member(report->documents[document].root, name, json_type_object), *other;
+
+	for (size_t i = 0; i < document && own; i++) {
+		other = report_member(report->documents[i].root, name, json_type_object);
+		if (other && json_object_equal(own, other))
+			return true;
+	}
+	return false;
+}
+
+int report_no_memory(struct pl_error *error)
+{
+	return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Matrices of all pairs: reading them, and what their cells are. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/report/report.h"
+
+static int read_row(struct json_object *row, size_t ranks, double *values)
+{
+	if (!json_object_is_type(row, json_type_array) || json_object_array_length(row) != ranks)
+		return -EPROTO;
+	for (size_t i = 0; i < ranks; i++)
+		if (report_number_of(json_object_array_get_idx(row, i), &values[i]) < 0)
+			return -EPROTO;
+	return 0;
+}
+
+static int read_square(struct report_document *document, const char *name, double **values, struct pl_error *error)
+{
+	struct json_object *rows = report_member(document->root, name, json_type_array);
+	size_t ranks = document->matrix.ranks;
+
+	if (!rows)
+		return 0;
+	if (json_object_array_length(rows) != ranks)
+		return report_wrong(error, document->path, "\"%s\" has %zu rows, not one for each of %zu ranks", name,
+				    json_object_array_length(rows), ranks);
+	*values = calloc(ranks * ranks, sizeof(**values));
+	if (!*values)
+		return report_no_memory(error);
+	for (size_t i = 0; i < ranks; i++)
+		if (read_row(json_object_array_get_idx(rows, i), ranks, *values + i * ranks) < 0)
+			return report_wrong(error, document->path, "\"%s\"[%zu] is not %zu numbers", name, i, ranks);
+	return 0;
+}
+
+int report_read_matrix(struct report_document *document, struct pl_error *error)
+{
+	struct json_object *ranks = report_member(document->root, "ranks", json_type_array);
+	struct report_matrix *matrix = &document->matrix;
+	int rc;
+
+	matrix->ranks = ranks ? json_object_array_length(ranks) : 0;
+	if (matrix->ranks < 2 || matrix->ranks > REPORT_RANKS_MAX)
+		return report_wrong(error, document->path, "\"ranks\" is not an array of 2 to %d", REPORT_RANKS_MAX);
+	matrix->labels = calloc(matrix->ranks, sizeof(*matrix->labels));
+	if (!matrix->labels)
+		return report_no_memory(error);
+	for (size_t i = 0; i < matrix->ranks; i++)
+		matrix->labels[i] = report_text(json_object_array_get_idx(ranks, i), "host");
+	if (report_number(document->root, "size", &matrix->size) < 0)
+		return report_wrong(error, document->path, "\"size\" is not a number from 0 to 1e18");
+	rc = read_square(document, "bytes_per_second", &matrix->rate, error);
+	if (rc == 0)
+		rc = read_square(document, "latency_us", &matrix->latency, error);
+	if (rc == 0 && !matrix->rate && !matrix->latency)
+		rc = report_wrong(error, document->path, "there is no matrix in it");
+	return rc;
+}
+
+static int by_value(const void *left, const void *right)
+{
+	double a = *(const double *)left, b = *(const double *)right;
+
+	return (a > b) - (a < b);
+}
+
+/* The worst of a block; NAN if nothing is known, and for the way from a rank to itself. */
+static double worst_of(const struct report_matrix *matrix, const double *from, bool latency, size_t row, size_t column,
+		       size_t step)
+{
+	double worst = NAN;
+
+	for (size_t i = row; i < CLI_MIN(row + step, matrix->ranks); i++)
+		for (size_t j = column; j < CLI_MIN(column + step, matrix->ranks); j++)
+			if (i != j)
+				worst = latency ? fmax(worst, from[i * matrix->ranks + j])
+						: fmin(worst, from[i * matrix->ranks + j]);
+	return worst;
+}
+
+int report_heat_make(struct report_heat *heat, const struct report_matrix *matrix, bool latency, size_t most)
+{
+	const double *from = latency ? matrix->latency : matrix->rate;
+	double *sorted;
+	size_t count = 0;
+
+	*heat = (struct report_heat){
+		.step = (matrix->ranks + most - 1) / most, .least = NAN, .median = NAN, .most = NAN
+	};
+	heat->cells = (matrix->ranks + heat->step - 1) / heat->step;
+	heat->values = calloc(heat->cells * heat->cells, sizeof(*heat->values));
+	sorted = calloc(matrix->ranks * matrix->ranks, sizeof(*sorted));
+	if (!heat->values || !sorted) {
+		free(heat->values);
+		free(sorted);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < heat->cells; i++)
+		for (size_t j = 0; j < heat->cells; j++)
+			heat->values[i * heat->cells + j] =
+				worst_of(matrix, from, latency, i * heat->step, j * heat->step, heat->step);
+	for (size_t i = 0; i < matrix->ranks; i++)
+		for (size_t j = 0; j < matrix->ranks; j++)
+			if (i != j && !isnan(from[i * matrix->ranks + j]))
+				sorted[count++] = from[i * matrix->ranks + j];
+	qsort(sorted, count, sizeof(*sorted), by_value);
+	if (count) {
+		heat->least = sorted[0];
+		heat->median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+		heat->most = sorted[count - 1];
+		/* Colours span a factor of two at least, so that an even matrix looks even. */
+		heat->best = latency ? heat->least : heat->most;
+		heat->worst = latency ? fmax(heat->most, 2 * heat->median) : fmin(heat->least, heat->median / 2);
+	}
+	free(sorted);
+	return 0;
+}
+
+int report_heat_level(const struct report_heat *heat, double value)
+{
+	double at;
+
+	if (isnan(value) || isnan(heat->least))
+		return -1;
+	at = heat->best == heat->worst ? 1 : (value - heat->worst) / (heat->best - heat->worst);
+	return CLI_MAX(CLI_MIN((int)(at * 10), 9), 0);
+}

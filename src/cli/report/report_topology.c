@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A machine's topology from the JSON of `peerlane topo`, so that its picture can be drawn elsewhere. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/report/report.h"
+#include "topology/build.h"
+
+#define NODES_MAX 4096
+#define LEVELS_MAX 64 /* far more than PCI has */
+#define DRIVES_MAX 1024
+#define PORTS_MAX 16
+
+/* The elements of an array that are objects; an array that is missing has none. */
+static struct json_object *element(struct json_object *from, const char *name, size_t index)
+{
+	struct json_object *array = report_member(from, name, json_type_array);
+	struct json_object *object = array ? json_object_array_get_idx(array, index) : NULL;
+
+	return json_object_is_type(object, json_type_object) ? object : NULL;
+}
+
+static size_t length_of(struct json_object *from, const char *name)
+{
+	struct json_object *array = report_member(from, name, json_type_array);
+
+	return array ? json_object_array_length(array) : 0;
+}
+
+static const char *text(struct json_object *from, const char *name)
+{
+	const char *value = report_text(from, name);
+
+	return value ? value : "";
+}
+
+/* A number that fits, else `absent`. */
+static int64_t integer(struct json_object *from, const char *name, int64_t most, int64_t absent)
+{
+	double value;
+
+	return report_number(from, name, &value) == 0 && value <= (double)most ? (int64_t)value : absent;
+}
+
+static bool flag(struct json_object *from, const char *name)
+{
+	struct json_object *value = report_member(from, name, json_type_boolean);
+
+	return value && json_object_get_boolean(value);
+}
+
+static struct pl_pci_link link_of(struct json_object *from, const char *name)
+{
+	struct json_object *link = report_member(from, name, json_type_object);
+
+	return (struct pl_pci_link){
+		.speed = (uint32_t)integer(link, "speed_mts", 1000000, 0),
+		.width = topology_link_width((uint64_t)integer(link, "width", 32, 0)),
+	};
+}
+
+static enum pl_pci_kind kind_of(struct json_object *from)
+{
+	static const char *const kinds[] = { "host-bridge",     "root-port", "upstream-port",
+					     "downstream-port", "bridge",    "endpoint" };
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(kinds); i++)
+		if (!strcmp(text(from, "kind"), kinds[i]))
+			return (enum pl_pci_kind)i;
+	return PL_PCI_ENDPOINT;
+}
+
+static unsigned level_of(const struct pl_topology *topology, int node)
+{
+	unsigned level = 0;
+
+	for (; node >= 0 && level <= LEVELS_MAX; node = topology->nodes[node].parent)
+		level++;
+	return level;
+}
+
+static int add_nodes(struct pl_topology *topology, struct json_object *from)
+{
+	if (length_of(from, "pci") > NODES_MAX)
+		return -E2BIG;
+	for (size_t i = 0; i < length_of(from, "pci"); i++) {
+		struct json_object *object = element(from, "pci", i);
+		int parent = pl_topology_find(topology, text(object, "parent")), index;
+		struct pl_pci_node *node;
+
+		/* A device is named once, and after what it hangs below. */
+		if (!*text(object, "id") || pl_topology_find(topology, text(object, "id")) >= 0 ||
+		    (*text(object, "parent") && parent < 0) || level_of(topology, parent) > LEVELS_MAX)
+			return -EPROTO;
+		index = topology_node_add(topology, text(object, "id"), kind_of(object), parent);
+		if (index < 0)
+			return index;
+		node = &topology->nodes[index];
+		node->numa = (int)integer(object, "numa_node", TOPOLOGY_NUMA_MAX, -1);
+		node->now = link_of(object, "link");
+		node->best = link_of(object, "link_best");
+		node->vendor = (uint16_t)strtoul(text(object, "vendor_id"), NULL, 16);
+		node->class = (uint32_t)strtoul(text(object, "class"), NULL, 16) & 0xffffff;
+		TOPOLOGY_COPY(node->driver, text(object, "driver"));
+	}
+	return 0;
+}
+
+static int add_gpus(struct pl_topology *topology, struct json_object *from)
+{
+	static const char *const vendors[] = { "nvidia", "amd", "intel" };
+
+	for (size_t i = 0; i < length_of(from, "gpus"); i++) {
+		struct json_object *object = element(from, "gpus", i);
+		int node = pl_topology_find(topology, text(object, "id")), index;
+		size_t vendor = 0;
+
+		while (vendor < CLI_ARRAY_SIZE(vendors) && strcmp(text(object, "vendor"), vendors[vendor]))
+			vendor++;
+		index = node < 0 ? -EPROTO : topology_gpu_add(topology, node, (enum pl_gpu_vendor)vendor);
+		if (index < 0)
+			return index;
+		TOPOLOGY_COPY(topology->gpus[index].model, text(object, "name"));
+	}
+	return 0;
+}
+
+static int add_ports(struct pl_card *card, struct json_object *from)
+{
+	for (size_t i = 0; i < length_of(from, "ports"); i++) {
+		struct json_object *object = element(from, "ports", i);
+		int index = TOPOLOGY_ADD(card->ports, card->port_count, PORTS_MAX);
+
+		if (index < 0)
+			return index;
+		card->ports[index].number = (unsigned)integer(object, "port", 255, 0);
+		card->ports[index].rate = (uint64_t)integer(object, "bits_per_second", INT64_MAX / 2, 0);
+		TOPOLOGY_COPY(card->ports[index].state, text(object, "state"));
+		TOPOLOGY_COPY(card->ports[index].link_layer, text(object, "link_layer"));
+	}
+	for (size_t i = 0; i < length_of(from, "net_devices"); i++) {
+		int index = TOPOLOGY_ADD(card->netdevs, card->netdev_count, PORTS_MAX);
+
+		if (index < 0)
+			return index;
+		TOPOLOGY_COPY(card->netdevs[index].name, text(element(from, "net_devices", i), "name"));
+	}
+	return 0;
+}
+
+static int add_cards(struct pl_topology *topology, struct json_object *from)
+{
+	for (size_t i = 0; i < length_of(from, "nics"); i++) {
+		struct json_object *object = element(from, "nics", i);
+		int node = pl_topology_find(topology, text(object, "id"));
+		int index = topology_card_add(topology, node, text(object, "rdma_device")), rc;
+
+		if (index < 0)
+			return index;
+		/* The name is as that machine's database had it, so it is not looked up here by numbers. */
+		TOPOLOGY_COPY(topology->cards[index].type, text(object, "name"));
+		TOPOLOGY_COPY(topology->cards[index].firmware, text(object, "firmware"));
+		topology->cards[index].software = flag(object, "software");
+		rc = add_ports(&topology->cards[index], object);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int add_rest(struct pl_topology *topology, struct json_object *from)
+{
+	struct json_object *machine = report_member(from, "machine", json_type_object);
+	int index;
+
+	for (size_t i = 0; i < length_of(from, "drives"); i++) {
+		struct json_object *object = element(from, "drives", i);
+
+		index = TOPOLOGY_ADD(topology->drives, topology->drive_count, DRIVES_MAX);
+		if (index < 0)
+			return index;
+		topology->drives[index].node = pl_topology_find(topology, text(object, "id"));
+		if (topology->drives[index].node < 0)
+			return -EPROTO;
+		TOPOLOGY_COPY(topology->drives[index].name, text(object, "device"));
+		TOPOLOGY_COPY(topology->drives[index].model, text(object, "model"));
+	}
+	for (size_t i = 0; i < length_of(from, "numa_nodes"); i++) {
+		struct json_object *object = element(from, "numa_nodes", i);
+
+		index = TOPOLOGY_ADD(topology->numa, topology->numa_count, TOPOLOGY_NUMA_MAX);
+		if (index < 0)
+			return index;
+		topology->numa[index].id = (int)integer(object, "id", TOPOLOGY_NUMA_MAX, (int64_t)i);
+		topology->numa[index].socket = (int)integer(object, "socket", TOPOLOGY_NUMA_MAX, -1);
+		TOPOLOGY_COPY(topology->numa[index].cpus, text(object, "cpus"));
+		TOPOLOGY_COPY(topology->numa[index].cpu, text(object, "cpu"));
+	}
+	TOPOLOGY_COPY(topology->platform, text(machine, "platform"));
+	TOPOLOGY_COPY(topology->file, text(machine, "topology_file"));
+	topology->is_virtual = flag(machine, "virtual");
+	return 0;
+}
+
+static int find_card(const struct pl_topology *topology, const char *id)
+{
+	for (size_t i = 0; i < topology->card_count; i++) {
+		const struct pl_card *card = &topology->cards[i];
+
+		if (!strcmp(card->node < 0 ? card->name : topology->nodes[card->node].address, id))
+			return (int)i;
+	}
+	return -1;
+}
+
+static int find_gpu(const struct pl_topology *topology, const char *id)
+{
+	for (size_t i = 0; i < topology->gpu_count; i++)
+		if (!strcmp(topology->nodes[topology->gpus[i].node].address, id))
+			return (int)i;
+	return -1;
+}
+
+static int add_paths(struct pl_topology *topology, struct json_object *from)
+{
+	size_t count = topology->gpu_count * topology->card_count;
+
+	if (!count)
+		return 0;
+	topology->paths = calloc(count, sizeof(*topology->paths));
+	if (!topology->paths)
+		return -ENOMEM;
+	topology->path_count = count;
+	for (size_t i = 0; i < count; i++)
+		topology->paths[i] = (struct pl_path){ .gpu = (int)(i / topology->card_count),
+						       .card = (int)(i % topology->card_count),
+						       .class = PL_PATH_SYS,
+						       .narrowest = -1 };
+	for (size_t i = 0; i < CLI_MIN(length_of(from, "pairs"), count); i++) {
+		struct json_object *object = element(from, "pairs", i);
+		int gpu = find_gpu(topology, text(object, "gpu")), card = find_card(topology, text(object, "nic"));
+		struct pl_path *path;
+
+		if (gpu < 0 || card < 0)
+			return -EPROTO;
+		path = &topology->paths[(size_t)gpu * topology->card_count + (size_t)card];
+		for (int class = PL_PATH_PIX; class < PL_PATH_SYS; class ++)
+			if (!strcmp(text(object, "class"), pl_path_class_name((enum pl_path_class) class)))
+				path->class = (enum pl_path_class) class;
+		path->best = flag(object, "best");
+		path->usable = flag(object, "usable");
+		path->bandwidth = (uint64_t)integer(object, "bottleneck_bytes_per_second", INT64_MAX / 2, 0);
+	}
+	return 0;
+}
+
+int report_read_topology(struct pl_topology **result, struct json_object *from, const char *path,
+			 struct pl_error *error)
+{
+	struct pl_topology *topology = calloc(1, sizeof(*topology));
+	int rc = topology ? add_nodes(topology, from) : -ENOMEM;
+
+	if (rc == 0)
+		rc = add_gpus(topology, from);
+	if (rc == 0)
+		rc = add_cards(topology, from);
+	if (rc == 0)
+		rc = add_rest(topology, from);
+	if (rc == 0)
+		rc = add_paths(topology, from);
+	if (rc == 0) {
+		*result = topology;
+		return 0;
+	}
+	pl_topology_free(topology);
+	if (rc == -ENOMEM)
+		return report_no_memory(error);
+	return report_wrong(error, path, "\"topology\" is not what peerlane topo --json prints%s",
+			    rc == -E2BIG ? ": it is too large" : "");
+}
