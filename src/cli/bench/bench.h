@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "cli/cli.h"
+#include "cli/spawn.h"
 #include "cli/bench/result_head.h"
 #include "cli/stats.h"
 
@@ -414,10 +415,9 @@ int bench_single_lead(struct bench_end *end, struct bench_result *result);
 int bench_single_follow(struct bench_end *end);
 
 struct bench_child {
-	pid_t pid; /* 0: none */
-	int key;   /* descriptor of a file in memory with the key, or -1 */
+	struct cli_child process;
+	int key; /* descriptor of a file in memory with the key, or -1 */
 	char key_path[32];
-	char address[80];
 };
 
 /* Starts it on a free port of loopback; makes a key where one is needed and none was given. */

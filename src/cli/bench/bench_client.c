@@ -394,10 +394,10 @@ int bench_measure(struct bench_options *options)
 		return cli_report_for(&options->common, &error);
 	}
 	report->info = (struct pl_peer_info)PL_PEER_INFO_INIT;
-	measure_with(end, options, address ? address : child.address, report);
+	measure_with(end, options, address ? address : child.process.address, report);
 	/* Nobody came, so nobody's going ends it. */
-	if (child.pid > 0 && !report->info.address[0])
-		kill(child.pid, SIGTERM);
+	if (child.process.pid > 0 && !report->info.address[0])
+		kill(child.process.pid, SIGTERM);
 	bench_child_stop(&child);
 	show(options, report);
 	rc = report->failed ? cli_report(&report->error) : CLI_OK;
