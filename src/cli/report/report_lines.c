@@ -8,6 +8,9 @@
 #include "cli/units.h"
 
 #define LINES_MAX 16
+/* Of an axis by powers of ten, below which it gets others; and about how many then. */
+#define FEW_TICKS 3
+#define EVEN_TICKS 5
 
 /* How far out a percentile is: each nine is a step. */
 static const double nines[REPORT_PERCENTILES] = { 0.301, 1, 1.301, 2, 3, 4 };
@@ -292,6 +295,14 @@ static size_t plain_ticks(const struct report_axis *axis, double *values, size_t
 	return count;
 }
 
+/* What is less than a decade has even steps, which the axis presses together a little. */
+static size_t even_ticks(const struct report_axis *axis, double *values, size_t most)
+{
+	const struct report_axis even = { .low = pow(10, axis->low), .high = pow(10, axis->high) };
+
+	return plain_ticks(&even, values, CLI_MIN(most, (size_t)EVEN_TICKS));
+}
+
 size_t report_ticks(const struct report_axis *axis, double *values, size_t most)
 {
 	size_t count = 0;
@@ -304,7 +315,10 @@ size_t report_ticks(const struct report_axis *axis, double *values, size_t most)
 	}
 	if (axis->unit == REPORT_UNIT_SIZE)
 		return size_ticks(axis, values, most);
-	return axis->log ? decade_ticks(axis, values, most) : plain_ticks(axis, values, most);
+	if (!axis->log)
+		return plain_ticks(axis, values, most);
+	count = decade_ticks(axis, values, most);
+	return count < FEW_TICKS && count < most ? even_ticks(axis, values, most) : count;
 }
 
 /* "64 KiB" */
