@@ -55,7 +55,8 @@ struct run {
 };
 
 struct selection {
-	const char *fabric, *host, *memory, *setting, *pattern;
+	const char *fabric, *host, *memory, *setting;
+	char **patterns; /* one of them must fit; NULL ends them */
 	bool one_sided, slow, here, list;
 };
 
@@ -94,11 +95,20 @@ static void scenario_test(void **state)
 				 0);
 }
 
+static bool named(const struct selection *selection, const char *name)
+{
+	char **at = selection->patterns;
+
+	while (*at && fnmatch(*at, name, 0))
+		at++;
+	return *at || !*selection->patterns;
+}
+
 static bool selected(const struct selection *selection, const struct matrix_row *row, const struct scenario *scenario)
 {
 	if (selection->setting && strcmp(selection->setting, row->setting.name))
 		return false;
-	if (selection->pattern && fnmatch(selection->pattern, scenario->name, 0))
+	if (!named(selection, scenario->name))
 		return false;
 	/* What is the same for every fabric is done with the first one. */
 	if (selection->fabric && strcmp(selection->fabric, "tcp") && (scenario->flags & SCENARIO_CONTROL))
@@ -134,8 +144,8 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 				if (!ipv6 && run->setting.host[0] == '[')
 					continue;
 				snprintf(run->name, sizeof(run->name), "%s %s%s%s %s", run->setting.fabric,
-					 run->setting.name, run->memory ? "-gpu-" : "",
-					 run->memory ? run->memory : "", scenario->name);
+					 run->setting.name, run->memory ? "-gpu-" : "", run->memory ? run->memory : "",
+					 scenario->name);
 				count++;
 			}
 		}
@@ -146,11 +156,16 @@ static size_t make_runs(const struct selection *selection, struct run *runs, siz
 static int parse(int argc, char **argv, struct selection *selection)
 {
 	static const struct option options[] = {
-		{ "fabric", required_argument, NULL, 'f' },  { "host", required_argument, NULL, 'a' },
-		{ "setting", required_argument, NULL, 's' }, { "one-sided", no_argument, NULL, 'o' },
-		{ "slow", no_argument, NULL, 'w' },          { "here", no_argument, NULL, 'h' },
-		{ "list", no_argument, NULL, 'l' },          { "allocated", no_argument, NULL, 'm' },
-		{ "memory", required_argument, NULL, 'g' },  { "narrow", no_argument, NULL, 'n' },
+		{ "fabric", required_argument, NULL, 'f' },
+		{ "host", required_argument, NULL, 'a' },
+		{ "setting", required_argument, NULL, 's' },
+		{ "one-sided", no_argument, NULL, 'o' },
+		{ "slow", no_argument, NULL, 'w' },
+		{ "here", no_argument, NULL, 'h' },
+		{ "list", no_argument, NULL, 'l' },
+		{ "allocated", no_argument, NULL, 'm' },
+		{ "memory", required_argument, NULL, 'g' },
+		{ "narrow", no_argument, NULL, 'n' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -191,7 +206,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 			return -1;
 		}
 	}
-	selection->pattern = argv[optind];
+	selection->patterns = argv + optind;
 	return 0;
 }
 
