@@ -13,14 +13,15 @@ class Case:
     """`client` runs on a suite's last machine; before it `server`, if there is one, on the first until it is ready.
 
     Both must pass.  `fails` is for cases that show that failure is seen: they must fail, for a reason that has
-    this text in it.  `check` looks at what the case left outside of the machines, and, given what `client` printed,
-    returns what is wrong with it.
+    this text in it.  `or_fails` is a pattern of reasons that are as good as passing.  `check` looks at what the case left
+    outside of the machines, and, given what `client` printed, returns what is wrong with it.
     """
     name: str
     seconds: int
     client: str
     server: str = ''
     fails: str = ''
+    or_fails: str = ''
     check: typing.Callable[[list], str] = lambda output: ''
 
 
@@ -194,7 +195,9 @@ PEERMEM = [
     Case('walk', 60, module('open', REVOCABLE, 'peermem_walk')),
     Case('walk, old core', 60, module('open old=1', REVOCABLE, 'peermem_walk')),
     *(Case(f'broken: {name}', 60, f'broken {name} {parameter}') for name, parameter in (
-        ('unchecked', ''), ('impatient', ''), ('untold', ''), ('inverted', 'old=1'), ('forgetful', ''), ('hasty', ''))),
+        ('unchecked', ''), ('untold', ''), ('inverted', 'old=1'), ('forgetful', ''))),
+    # These use memory that was freed: the walk finds that, if the kernel does not stumble over it before.
+    *(Case(f'broken: {name}', 60, f'broken {name}', or_fails='BUG: |Oops|general protection') for name in ('impatient', 'hasty')),
 ]
 REMOTE = [
     Case('RDMA from another machine', 60, server='serving 7471 peermem_verbs far $server 7471',
