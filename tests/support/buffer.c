@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "support/environment.h"
 #include "support/gpu.h"
 
 #define GUARD_VALUE 0xc7
@@ -191,6 +192,9 @@ void buffer_open(struct buffer *buffer, struct pl_context *context, size_t lengt
 {
 	struct pl_error error;
 
+	/* Windows are for grants without atomics. */
+	if (narrow_grants)
+		access &= ~(unsigned)PL_ACCESS_ATOMIC;
 	if (buffers_allocated) {
 		open_allocated(buffer, context, length, access);
 		return;

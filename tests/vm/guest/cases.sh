@@ -143,6 +143,23 @@ scenarios() # FABRIC ARGUMENT...; shows what failed
 	return "$(cat status)"
 }
 
+# A command that must have soft-RoCE bind windows: without them it would pass as well, and show nothing.
+by_windows() # COMMAND...
+{
+	tracing=/sys/kernel/tracing
+	[ -e $tracing/trace ] || mount -t tracefs tracing $tracing || return
+	echo 'p:bind rxe_bind_mw' >$tracing/kprobe_events && echo >$tracing/trace &&
+		echo 1 >$tracing/events/kprobes/bind/enable || return
+	"$@"
+	status=$?
+	echo 0 >$tracing/events/kprobes/bind/enable
+	if ! grep -q ' bind: ' $tracing/trace; then
+		echo 'no window was bound'
+		return 1
+	fi
+	return $status
+}
+
 numbers()
 {
 	seq 1 1200000
