@@ -162,7 +162,8 @@ static void print_legend(const struct canvas *canvas)
 	for (size_t i = 0; i < canvas->lines->count; i++) {
 		printf("%*s", LEFT, "");
 		colour(canvas->terminal, i + 1);
-		printf(canvas->lines->count > 1 ? "%c  " : "", (int)('a' + i));
+		if (canvas->lines->count > 1)
+			printf("%c  ", (int)('a' + i));
 		print_text(canvas->terminal, canvas->lines->lines[i].series->name);
 		colour(canvas->terminal, 0);
 		putchar('\n');
