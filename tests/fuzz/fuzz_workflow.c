@@ -5,9 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* The command is no part of the library. */
-#include "cli/report.c"
-#include "cli/bench/workflow_wire.c"
+#include "cli/bench/workflow.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A place in a message between processes of the bench: little-endian numbers, texts and errors, each length checked. */
+#ifndef PL_CLI_BENCH_CURSOR_H
+#define PL_CLI_BENCH_CURSOR_H
+
+#include "cli/cli.h"
+
+struct cursor {
+	uint8_t *to;               /* writing: there has to be room */
+	const uint8_t *from, *end; /* reading */
+	bool failed;               /* reading: what was wanted is not there; nothing that was read is of use */
+};
+
+void cursor_put(struct cursor *cursor, uint64_t value, unsigned bytes);
+void cursor_put_bytes(struct cursor *cursor, const void *bytes, size_t length);
+void cursor_put_text(struct cursor *cursor, const char *text);
+void cursor_put_error(struct cursor *cursor, const struct pl_error *error);
+
+uint64_t cursor_get(struct cursor *cursor, unsigned bytes);
+/* Bytes, at most `room`; their number. */
+size_t cursor_get_bytes(struct cursor *cursor, void *bytes, size_t room);
+/* A text that fits, without what could control a terminal; `lines`: it may have several. */
+void cursor_get_text(struct cursor *cursor, char *text, size_t size, bool lines);
+void cursor_get_error(struct cursor *cursor, struct pl_error *error);
+
+#endif
