@@ -295,6 +295,8 @@ bool bench_passive(const struct bench_end *end);
 
 int bench_send(struct bench_end *end, const struct bench_message *message);
 int bench_send_type(struct bench_end *end, enum bench_type type);
+/* Until one of end's members that messages set is; waits as long as `patience` (0: for ever). */
+int bench_await(struct bench_end *end, const bool *told, uint64_t patience);
 /* Takes the next message into end->inbox, waiting as long as `patience` (0: for ever). */
 int bench_next(struct bench_end *end, uint64_t patience);
 /* The same; it must be of this type. */

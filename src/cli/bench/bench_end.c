@@ -289,9 +289,9 @@ static int take_control(struct bench_end *end, uint32_t number, uint64_t length)
 	return rc < 0 ? rc : post_control(end, number);
 }
 
-int bench_next(struct bench_end *end, uint64_t patience)
+int bench_await(struct bench_end *end, const bool *told, uint64_t patience)
 {
-	while (!end->arrived) {
+	while (!*told) {
 		int rc = bench_pump(end);
 
 		if (rc == 0)
@@ -299,8 +299,16 @@ int bench_next(struct bench_end *end, uint64_t patience)
 		if (rc < 0)
 			return rc;
 	}
-	end->arrived = false;
 	return 0;
+}
+
+int bench_next(struct bench_end *end, uint64_t patience)
+{
+	int rc = bench_await(end, &end->arrived, patience);
+
+	if (rc == 0)
+		end->arrived = false;
+	return rc;
 }
 
 int bench_expect(struct bench_end *end, enum bench_type type, uint64_t patience)

@@ -41,28 +41,7 @@ static int answer_hello(struct bench_end *end)
 
 static int await_go(struct bench_end *end)
 {
-	while (!end->go) {
-		int rc = bench_pump(end);
-
-		if (rc == 0)
-			rc = bench_idle(end, 0);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
-static int await_finish(struct bench_end *end)
-{
-	while (!end->finished) {
-		int rc = bench_pump(end);
-
-		if (rc == 0)
-			rc = bench_idle(end, 0);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+	return bench_await(end, &end->go, 0);
 }
 
 /* What the client asks for, until it has finished; *result is this end's. */
@@ -80,7 +59,7 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 	if (rc == 0 && bench_active(end))
 		rc = bench_receives_release(end);
 	if (rc == 0)
-		rc = await_finish(end);
+		rc = bench_await(end, &end->finished, 0);
 	if (rc == 0 && !end->plan.both_ways)
 		bench_usage_end(end, result);
 	return rc < 0 ? rc : bench_check(end, end->result.covered, &result->verified);
