@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* JSON and tables on standard output. */
+/* JSON and tables on standard output, and files. */
 #ifndef PL_CLI_OUTPUT_H
 #define PL_CLI_OUTPUT_H
 
@@ -19,6 +19,11 @@ void cli_json_print(struct json_object *object, bool pretty);
 
 /* An error that ends the command: on standard error, and with --json as { "error" } too.  CLI_FAILED. */
 int cli_report_for(const struct cli_options *options, const struct pl_error *error);
+
+/* A file to write anew, or, with "-", standard output; NULL after an error. */
+FILE *cli_file_open(const char *path, struct pl_error *error);
+/* Its end: `status` is what came of writing so far; returned, with an error, is what came of all of it. */
+int cli_file_close(FILE *file, const char *path, int status, struct pl_error *error);
 
 /* "direct", "staged", "none". */
 const char *cli_route_name(enum pl_route route);

@@ -145,22 +145,18 @@ static int no_plot(const struct options *options, struct pl_error *error)
 static int write_to(const struct options *options, const struct report *report, bool page, struct pl_error *error)
 {
 	const char *path = page ? options->output : options->svg;
-	FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
+	FILE *file = cli_file_open(path, error);
 	int rc;
 
 	if (!file)
-		return cli_fail_errno(error, -errno, "open", path);
+		return error->code;
 	if (page) {
 		rc = report_write_html(report, file);
 	} else {
 		fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", file);
 		rc = report_draw(report, options->plot, SVG_WIDTH, true, file);
 	}
-	if (fflush(file) || ferror(file))
-		rc = rc < 0 ? rc : -EIO;
-	if (file != stdout && fclose(file) && rc == 0)
-		rc = -errno;
-	return rc < 0 ? cli_fail_errno(error, rc, "write", path) : 0;
+	return cli_file_close(file, path, rc, error);
 }
 
 static struct report_terminal find_terminal(const struct options *options)

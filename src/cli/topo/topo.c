@@ -90,19 +90,12 @@ static const struct argp arguments = {
 static int write_file(const struct topo_view *view, const char *path, void (*write)(const struct topo_view *, FILE *),
 		      struct pl_error *error)
 {
-	FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
-	int rc = 0;
+	FILE *file = cli_file_open(path, error);
 
 	if (!file)
-		return cli_fail_errno(error, -errno, "open", path);
+		return error->code;
 	write(view, file);
-	if (fflush(file) || ferror(file))
-		rc = -EIO;
-	if (file != stdout && fclose(file) && rc == 0)
-		rc = -errno;
-	if (rc < 0)
-		return cli_fail_errno(error, rc, "write", path);
-	return 0;
+	return cli_file_close(file, path, 0, error);
 }
 
 static int show(const struct topo *topo, const struct topo_view *view, struct pl_error *error)
