@@ -336,8 +336,8 @@ static struct timespec to_timespec(uint64_t time)
 /* Only looks: the next progress fetches and serves what there is. */
 static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 {
-	struct timespec timeout = to_timespec(left);
 	struct epoll_event event;
+	struct timespec timeout;
 
 	pl_engine_lock(engine);
 	while (!pl_list_empty(&engine->hot)) {
@@ -351,6 +351,7 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 	if (atomic_load(&engine->polling))
 		left = 0;
 	pl_engine_unlock(engine);
+	timeout = to_timespec(left);
 	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
 	    errno == ENOSYS)
 		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
