@@ -32,6 +32,7 @@ SUITES = [
         broken('hasty', 'KASAN: use-after-free'),
         slower(Case('broken: leaky', 60, 'forgets leaky')),
         broken('unreferenced', 'KASAN: use-after-free'),
+        broken('trusting', 'KASAN: use-after-free'),
         # Follows a pointer that is NULL by then.
         broken('impatient', 'general protection fault')],
           devices=lambda number: peermem.devices(2), options='kasan_multi_shot'),
