@@ -192,12 +192,16 @@ PEERMEM = [
     Case('oldest core', 60, module('open old=1', OLD, 'peermem_cases whole freed several races')),
     Case('no leak', 60, module('open', REVOCABLE, 'cycles')),
     Case('reasons', 20, module('open', '', 'logged "cannot pin 8192 bytes at .*address space" peermem_cases strangers')),
+    Case('many reasons', 20, module('open', '', 'limited')),
+    Case('a pin that stays', 20, module('open', '', 'logged "stay pinned: the driver refuses" peermem_cases stuck')),
     Case('walk', 60, module('open', REVOCABLE, 'peermem_walk')),
     Case('walk, old core', 60, module('open old=1', REVOCABLE, 'peermem_walk')),
+    Case('walk, old driver', 60, module('old', REVOCABLE, 'peermem_walk')),
     *(Case(f'broken: {name}', 60, f'broken {name} {parameter}') for name, parameter in (
         ('unchecked', ''), ('untold', ''), ('inverted', 'old=1'), ('forgetful', ''))),
     # These use memory that was freed: the walk finds that, if the kernel does not stumble over it before.
-    *(Case(f'broken: {name}', 60, f'broken {name}', or_fails='BUG: |Oops|general protection') for name in ('impatient', 'hasty')),
+    *(Case(f'broken: {name}', 60, f'broken {name}', or_fails='BUG: |Oops|general protection')
+      for name in ('impatient', 'hasty')),
 ]
 REMOTE = [
     Case('RDMA from another machine', 60, server='serving 7471 peermem_verbs far $server 7471',
