@@ -76,6 +76,10 @@ struct pl_fabric_ops {
 	bool (*immediate)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	/* A key came: find the way to the memory behind it.  Default: there is nothing to find. */
 	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
+	/* Adds what devices have registered for this end's own use.  Default: nothing. */
+	void (*count)(void *state, struct pl_registrations_info *info);
+	/* Nothing kept may be of that memory any more.  Default: nothing is kept. */
+	void (*freed)(void *state, const void *address, size_t length);
 	/* The context closes: peers, regions and threads are gone, engines are not. Default: there is no state. */
 	void (*close_state)(struct pl_context *context, void *state);
 };

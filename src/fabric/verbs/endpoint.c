@@ -300,5 +300,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.close = verbs_close,
 	.export_key = verbs_export_key,
 	.imported = verbs_imported,
+	.count = verbs_shared_count,
+	.freed = verbs_shared_freed,
 	.close_state = verbs_state_close,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory as a card knows it.  For this end's own use a region is registered once, when the first
- * operation needs it.  For peers every grant is registered by itself, with its own range and rights:
+ * operation needs it, and shares that with other regions of the same memory.  For peers every grant is registered by itself, with its own range and rights:
  * the card checks what a peer may do, and revoking takes the registration away.
  */
 #include <endian.h>
@@ -16,13 +16,19 @@ struct verbs_registration {
 	int failure;
 	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
 	unsigned access;
+	/* Of what is shared: its place in the cache, and whose memory it is. */
+	uint32_t cached;
+	const struct verbs_device *device;
+	const struct pl_memory *memory;
 };
 
 static void release(struct pl_registration *base)
 {
 	struct verbs_registration *registration = pl_container_of(base, struct verbs_registration, base);
 
-	if (registration->mr)
+	if (registration->cached)
+		verbs_shared_give(registration->device, registration->cached, registration->memory);
+	else if (registration->mr)
 		registration->library->ibv_dereg_mr(registration->mr);
 	pl_free(registration->allocator, registration);
 }
@@ -34,30 +40,42 @@ static struct verbs_registration *find(const struct pl_list *list, const struct 
 	return found ? pl_container_of(found, struct verbs_registration, base) : NULL;
 }
 
+/* Adds one to a list, without what it is for.  NULL: no memory. */
+static struct verbs_registration *add(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+				      unsigned access)
+{
+	const struct pl_allocator *allocator = &state->context->allocator;
+	struct verbs_registration *registration = pl_zalloc(allocator, sizeof(*registration));
+
+	if (!registration)
+		return NULL;
+	*registration = (struct verbs_registration){
+		.base = { .device = device, .release = release, .timeless = true },
+		.library = state->library,
+		.allocator = allocator,
+		.access = access,
+		.device = device,
+	};
+	pl_list_append(list, &registration->base.link);
+	return registration;
+}
+
 /* Adds a device's registration to a list: 0 or a negative errno. */
 static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
 		size_t offset, size_t length, unsigned access, struct verbs_registration **result)
 {
 	const struct verbs_library *library = state->library;
-	const struct pl_allocator *allocator = &state->context->allocator;
-	struct verbs_registration *registration = pl_zalloc(allocator, sizeof(*registration));
+	struct verbs_registration *registration = add(state, device, list, access);
 
 	*result = registration;
 	if (!registration)
 		return -ENOMEM;
-	*registration = (struct verbs_registration){
-		.base = { .device = device, .release = release, .timeless = true },
-		.library = library,
-		.allocator = allocator,
-		.access = access,
-	};
 	if (pl_memory_staged(memory))
 		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
 								&registration->mr, &registration->reason);
 	else
 		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
 						     access, &registration->mr);
-	pl_list_append(list, &registration->base.link);
 	return registration->failure;
 }
 
@@ -65,6 +83,34 @@ static void forget(struct verbs_registration *registration)
 {
 	pl_list_remove(&registration->base.link);
 	release(&registration->base);
+}
+
+/* What another region of the memory has, or a registration that others will find. */
+static int share_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+			 unsigned access, struct verbs_registration **result)
+{
+	struct pl_memory *memory = &region->memory;
+	struct ibv_mr *mr;
+	uint32_t cached = verbs_shared_take(device, memory, access, &mr);
+	int rc = 0;
+
+	if (cached) {
+		*result = add(state, device, &region->registrations, access);
+		if (!*result) {
+			verbs_shared_give(device, cached, memory);
+			return -ENOMEM;
+		}
+		(*result)->mr = mr;
+	} else {
+		rc = make(state, device, &region->registrations, memory, 0, memory->length, access, result);
+		if (rc == 0)
+			cached = verbs_shared_add(state, device, memory, access, (*result)->mr);
+	}
+	if (cached) {
+		(*result)->cached = cached;
+		(*result)->memory = memory;
+	}
+	return rc;
 }
 
 /* For this end's own use.  What was refused stays so, but for a lack of memory. */
@@ -80,8 +126,8 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	*result = find(list, device);
 	if (*result)
 		return (*result)->failure;
-	rc = make(state, device, list, memory, 0, memory->length, access | IBV_ACCESS_LOCAL_WRITE, result);
-	/* Memory that cannot be written can still be sent from. */
+	rc = share_or_make(state, device, region, access | IBV_ACCESS_LOCAL_WRITE, result);
+	/* Memory that cannot be written can still be sent from.  Not shared: others may be able to write it later. */
 	if (rc == -EFAULT && !pl_memory_staged(memory)) {
 		forget(*result);
 		rc = make(state, device, list, memory, 0, memory->length, access, result);

@@ -131,7 +131,9 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 		return NULL;
 	device->verbs = verbs;
 	device->pd = state->library->ibv_alloc_pd(verbs);
-	if (!device->pd || state->library->ibv_query_device(verbs, &device->attributes)) {
+	device->registrations = verbs_shared_open(state);
+	if (!device->pd || !device->registrations || state->library->ibv_query_device(verbs, &device->attributes)) {
+		pl_cache_close(device->registrations);
 		if (device->pd)
 			state->library->ibv_dealloc_pd(device->pd);
 		pl_free(&state->context->allocator, device);
@@ -274,6 +276,7 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 		struct verbs_device *device = pl_list_first(&state->devices, struct verbs_device, link);
 
 		pl_list_remove(&device->link);
+		pl_cache_close(device->registrations);
 		state->library->ibv_dealloc_pd(device->pd);
 		pl_free(&context->allocator, device);
 	}

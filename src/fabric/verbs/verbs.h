@@ -24,6 +24,7 @@
 #include "core/core.h"
 #include "fabric/verbs/device_memory.h"
 #include "fabric/verbs/library.h"
+#include "memory/cache.h"
 
 /* Work requests that a queue pair takes. */
 #define VERBS_SEND_DEPTH 128
@@ -63,7 +64,8 @@ struct verbs_device {
 	struct ibv_pd *pd;
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
-	atomic_bool windows; /* it has memory windows of type 2, as far as is known */
+	atomic_bool windows;            /* it has memory windows of type 2, as far as is known */
+	struct pl_cache *registrations; /* for this end's own use */
 };
 
 /* Of an engine: where connection events arrive. */
@@ -379,6 +381,20 @@ void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
 /* Leaves so many bytes in a write or read; the rest follows it in the list. */
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 void verbs_spare_drop(struct verbs_endpoint *endpoint);
+
+/* shared.c: registrations for this end's own use; grant_lock */
+struct pl_cache *verbs_shared_open(const struct verbs_state *state);
+/* The number of one that has all of the memory, and those rights; 0: there is none. */
+uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
+			   struct ibv_mr **mr);
+/* What was just made, from now on shared: its number, or 0: no memory, and it is not. */
+uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
+			  unsigned access, struct ibv_mr *mr);
+/* A region of that memory uses it no more. */
+void verbs_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory);
+/* Without a lock. */
+void verbs_shared_count(void *state, struct pl_registrations_info *info);
+void verbs_shared_freed(void *state, const void *address, size_t length);
 
 /* registration.c */
 /*
