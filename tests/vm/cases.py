@@ -168,6 +168,8 @@ RAILS = over(
           for name, command in (('writes', WRITE), ('sends', SEND))),
         Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 6" {WRITE} 14'),
         Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 12'),
+        Case('a card goes and comes', 60, server='bench_server', client=f'during "away_and_back rxe0 1" {WRITE} 14'),
+        Case('a far card goes and comes', 60, server='bench_server during "away_and_back rxe1 1"', client=f'{WRITE} 14'),
         Case('a card less', 60, server='bench_server',
              client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 8')),
 )

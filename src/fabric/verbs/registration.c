@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory as a card knows it.  For this end's own use a region is registered once, when the first
- * operation needs it, and shares that with other regions of the same memory.  For peers every grant is registered by itself, with its own range and rights:
- * the card checks what a peer may do, and revoking takes the registration away.
+ * Memory as a card knows it.  For this end's own use a region is registered once, when the first operation needs it,
+ * and shares that with other regions of the same memory.  For peers every grant is registered by itself, with its own
+ * range and rights: the card checks what a peer may do, and revoking takes the registration away.
  */
 #include <endian.h>
 
@@ -10,9 +10,11 @@
 
 struct verbs_registration {
 	struct pl_registration base;
+	struct pl_list device_link; /* grant_lock */
 	const struct verbs_library *library;
 	const struct pl_allocator *allocator;
-	struct ibv_mr *mr; /* NULL: it cannot be registered, and why */
+	struct ibv_mr *mr; /* NULL: it cannot be registered, and why; or the device is gone */
+	uint32_t lkey;     /* read without a lock */
 	int failure;
 	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
 	unsigned access;
@@ -30,6 +32,7 @@ static void release(struct pl_registration *base)
 		verbs_shared_give(registration->device, registration->cached, registration->memory);
 	else if (registration->mr)
 		registration->library->ibv_dereg_mr(registration->mr);
+	pl_list_remove(&registration->device_link);
 	pl_free(registration->allocator, registration);
 }
 
@@ -57,6 +60,7 @@ static struct verbs_registration *add(struct verbs_state *state, struct verbs_de
 		.device = device,
 	};
 	pl_list_append(list, &registration->base.link);
+	pl_list_append(&device->registrations, &registration->device_link);
 	return registration;
 }
 
@@ -70,12 +74,16 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 	*result = registration;
 	if (!registration)
 		return -ENOMEM;
-	if (pl_memory_staged(memory))
+	if (atomic_load(&device->gone))
+		registration->failure = -ENODEV;
+	else if (pl_memory_staged(memory))
 		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
 								&registration->mr, &registration->reason);
 	else
 		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
 						     access, &registration->mr);
+	if (registration->mr)
+		registration->lkey = registration->mr->lkey;
 	return registration->failure;
 }
 
@@ -101,6 +109,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 			return -ENOMEM;
 		}
 		(*result)->mr = mr;
+		(*result)->lkey = mr->lkey;
 	} else {
 		rc = make(state, device, &region->registrations, memory, 0, memory->length, access, result);
 		if (rc == 0)
@@ -157,7 +166,7 @@ int verbs_local_key(struct verbs_state *state, struct verbs_device *device, stru
 	if (rc == 0 && written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
 		rc = -EACCES;
 	if (rc == 0)
-		*lkey = registration->mr->lkey;
+		*lkey = registration->lkey;
 	return rc;
 }
 
@@ -200,6 +209,8 @@ int verbs_export_at(struct verbs_state *state, struct verbs_device *device, stru
 	if (!registration)
 		rc = make(state, device, list, key->memory, key->offset, key->length, access_of(key->rights),
 			  &registration);
+	else
+		rc = registration->failure;
 	if (rc == 0)
 		*rkey = registration->mr->rkey;
 	else if (registration)
@@ -207,19 +218,34 @@ int verbs_export_at(struct verbs_state *state, struct verbs_device *device, stru
 	return rc;
 }
 
-/* The window of a rail, if there is to be one and the region is registered so that it can be: 0 or a negative errno. */
-static int make_window(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+int verbs_window_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
+		      struct ibv_mr **mr)
 {
 	struct verbs_registration *whole;
-	unsigned needed = IBV_ACCESS_MW_BIND | (key->rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
-	int rc;
+	unsigned needed = IBV_ACCESS_MW_BIND | (rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
+	int rc = find_or_make(state, device, region, &whole);
 
-	if (!verbs_windows_wanted(rail->endpoint, grant, rail->device))
-		return -ENOTSUP;
-	rc = find_or_make(rail->endpoint->state, rail->device, grant->region, &whole);
 	if (rc == 0 && (whole->access & needed) != needed)
 		rc = -EACCES;
-	return rc < 0 ? rc : verbs_window_make(rail, key, whole->mr);
+	if (rc == 0)
+		*mr = whole->mr;
+	return rc;
+}
+
+void verbs_registrations_end(struct verbs_device *device)
+{
+	pl_list_for_each(at, &device->registrations) {
+		struct verbs_registration *registration = pl_list_entry(at, struct verbs_registration, device_link);
+
+		if (registration->cached)
+			verbs_shared_give(device, registration->cached, registration->memory);
+		else if (registration->mr)
+			registration->library->ibv_dereg_mr(registration->mr);
+		registration->cached = 0;
+		registration->mr = NULL;
+		registration->failure = -ENODEV;
+	}
+	verbs_shared_end(device);
 }
 
 /* A device that does not reach the memory is left out; one must. */
@@ -235,7 +261,8 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
-		int failed = make_window(rail, grant, key);
+		int failed = verbs_windows_wanted(endpoint, grant, rail->device) ? verbs_window_make(rail, grant, key)
+										 : -ENOTSUP;
 
 		if (failed == 0) {
 			windows |= (uint8_t)(1u << i);

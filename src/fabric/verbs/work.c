@@ -93,6 +93,7 @@ static void flush_soon(struct verbs_endpoint *endpoint)
 struct local {
 	bool staged;
 	uint32_t lkey, chunk;
+	const struct verbs_device *device; /* whose key that is; NULL: it is looked for later */
 };
 
 static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
@@ -107,6 +108,9 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 		rc = verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, written,
 				     &local->lkey);
 	if (rc == 0)
+		local->device = endpoint->rails[0].device;
+	/* Another rail's device may be there, or there is one again when it is needed. */
+	if (rc == 0 || rc == -ENODEV)
 		return;
 	refusal = verbs_local_refusal(endpoint->state, endpoint->rails[0].device, segment->region);
 	if (!refusal)
@@ -132,7 +136,7 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	work->region = segment->region;
 	work->offset = segment->offset + at;
 	work->lkey = local->lkey;
-	work->lkey_device = endpoint->rails[0].device;
+	work->lkey_device = local->device;
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;
 }

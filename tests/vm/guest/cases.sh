@@ -330,6 +330,21 @@ crossing_flaps() # SECONDS
 	done
 }
 
+# A card is taken away from a command, which must let go of it, is put back, and then carries something again.
+away_and_back() # DEVICE SECONDS
+{
+	cable=$(cat "/sys/class/infiniband/$1/parent") && timeout 10 rdma link delete "$1" && sleep "$2" &&
+		add_device "$cable" "$1" || return
+	goal=$(($(cat "/sys/class/net/$cable/statistics/tx_bytes") + $(cat "/sys/class/net/$cable/statistics/rx_bytes") + 300000))
+	until [ $(($(cat "/sys/class/net/$cable/statistics/tx_bytes") + $(cat "/sys/class/net/$cable/statistics/rx_bytes"))) -gt $goal ]; do
+		if ! alive $pid; then
+			echo 'the card was not used again'
+			return 1
+		fi
+		sleep 0.1
+	done
+}
+
 # The card that the command loses, and after which it must pass, is put back.
 put_card() # DEVICE INTERFACE COMMAND...
 {
