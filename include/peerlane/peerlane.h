@@ -400,6 +400,7 @@ enum pl_flag {
 	PL_REQUIRE_DIRECT = 1u << 0, /**< fail with -ENOTSUP rather than go through a staging buffer */
 	PL_FENCE = 1u << 1,          /**< begin only when all earlier operations with this peer completed */
 	PL_NOTIFY = 1u << 2,         /**< pl_write(): once the bytes are placed, notify the peer with `notify` */
+	PL_MORE = 1u << 3,           /**< another operation with this peer follows at once: begin with that one */
 };
 
 /** How an operation is done.  NULL means defaults. */

@@ -311,7 +311,7 @@ void pl_operation_complete(struct pl_operation *operation)
 
 	if ((operation->attributes.flags & PL_NOTIFY) && atomic_load(&operation->status) == 0) {
 		/* The bytes are placed; now say so. */
-		operation->attributes.flags &= ~(unsigned)PL_NOTIFY;
+		operation->attributes.flags &= ~(unsigned)(PL_NOTIFY | PL_MORE);
 		atomic_store(&operation->pending, 1);
 		pl_message_send(operation);
 		return;

@@ -10,7 +10,7 @@ static int bad_flags(struct pl_error *error, const char *call, const char *fact)
 static int read_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, enum pl_kind kind,
 			   const char *call, struct pl_error *error)
 {
-	unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0);
+	unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | PL_MORE | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0);
 
 	if (given && given->size == sizeof(*given))
 		*attributes = *given;

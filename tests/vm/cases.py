@@ -90,6 +90,11 @@ COMMAND = [
     Case('bench send', 60, server='bench_server', client='bench --op send --latency --size 64 --iterations 100'),
     Case('bench fetch-add', 60, server='bench_server', client='bench --op fetch-add --size 8 --iterations 100'),
 ]
+# One call of the driver for each list.
+POST_LISTS = over('verbs', *(Case(f'post lists of {length}: {operation}', 60, server='bench_server',
+                                  client=f'post_lists {length} {operation}')
+                             for length, operation in ((1, 'write'), (16, 'write'), (16, 'read'), (16, 'send'),
+                                                       (16, 'fetch-add'))))
 # The card does not encrypt.
 ENCRYPTED = over('tcp', Case('bench encrypted', 60, server='bench_server',
                              client='bench --op write --size 64K --iterations 100 --encrypt'))
@@ -249,7 +254,7 @@ GPU = [
 
 SUITES = [
     Suite('one', '1G', 2, ['on_dummy $server'], [
-        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *WORKFLOW, *RAW,
+        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *WORKFLOW, *RAW,
         *SCENARIOS]),
     Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS], sound=SOUND[:1]),

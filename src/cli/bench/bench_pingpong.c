@@ -13,11 +13,11 @@
 static int send_turn(struct bench_end *end, uint64_t value)
 {
 	struct bench_flow *flow = &end->flow;
-	uint32_t number;
+	struct bench_line *line = &flow->lines[0];
 	size_t offset;
 
 	/* The answer can be here before the completion is; the message must not change until then. */
-	while (!flow->free_count) {
+	while (!line->free_count) {
 		int rc = bench_pump(end);
 
 		if (rc == 0)
@@ -25,12 +25,11 @@ static int send_turn(struct bench_end *end, uint64_t value)
 		if (rc < 0)
 			return rc;
 	}
-	number = flow->free[--flow->free_count];
-	offset = number * end->layout.stride;
+	offset = line->free[line->free_count - 1] * end->layout.stride;
 	bench_mark(end->own.bytes + offset, end->plan.size, value);
 	if (bench_buffer_bring(end, &end->own, offset, end->plan.size) < 0)
 		return end->error.code;
-	return bench_post(end, number);
+	return bench_post(end, 0, false);
 }
 
 /* The number of the message, if it is the one that is due. */
@@ -49,7 +48,7 @@ static int await_write(struct bench_end *end, uint64_t *value)
 
 	for (uint32_t looks = 1;; looks++) {
 		/* The completion of the own message is taken while it is the other end's turn. */
-		bool pump = looks % LOOKS_PER_PUMP == 0 || !end->flow.free_count;
+		bool pump = looks % LOOKS_PER_PUMP == 0 || !end->flow.lines[0].free_count;
 		int rc = 0;
 
 		if (bench_buffer_look(end, &end->exposed, end->plan.size) < 0)

@@ -2,16 +2,15 @@
 /* Posting: waiting work becomes lists of work requests, with the buffers that they need. */
 #include "fabric/verbs/verbs.h"
 
-#define BATCH 16
 /* Completions of a queue pair's requests come in order, so one of a few is enough. */
 #define SIGNAL_EVERY 16
 
 /* Work requests for one rail. */
 struct batch {
 	struct verbs_rail *rail;
-	struct ibv_send_wr requests[BATCH];
-	struct ibv_sge elements[BATCH];
-	struct verbs_work *works[BATCH];
+	struct ibv_send_wr requests[VERBS_LIST];
+	struct ibv_sge elements[VERBS_LIST];
+	struct verbs_work *works[VERBS_LIST];
 	unsigned count;
 };
 
@@ -303,7 +302,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	struct pl_error error;
 	int rc = -EAGAIN;
 
-	if (batch->count == BATCH || pl_list_empty(&endpoint->waiting))
+	if (batch->count == VERBS_LIST || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
 	if (nobody_takes(work)) {
@@ -396,6 +395,7 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 	/* What ends while frames are copied may bring more work. */
 	endpoint->flushing = true;
 	endpoint->waiting_count = 0;
+	endpoint->listing = false;
 	do {
 		/* Behind what came back from the last queue pair. */
 		if (!pl_list_empty(&endpoint->again)) {

@@ -28,6 +28,8 @@
 
 /* Work requests that a queue pair takes. */
 #define VERBS_SEND_DEPTH 128
+/* Requests that a device is given with one call of its driver. */
+#define VERBS_LIST 64
 /* Completions that a queue has room for: bounds what its queue pairs have posted altogether. */
 #define VERBS_COMPLETIONS 16384
 /* Received frames that a queue has room for, and frames to be sent. */
@@ -238,6 +240,8 @@ struct verbs_endpoint {
 	bool opened;               /* the peer was told that it is up */
 	bool closing;              /* no more connections */
 	bool flushing;
+	bool listing;           /* what waits is for one list, whose last is to come */
+	struct pl_timer patience; /* or is not */
 	bool windowed;          /* the peer was given a window, once */
 	unsigned questions;     /* of the peer's for keys that were not answered */
 	struct pl_list targets; /* state->lock */

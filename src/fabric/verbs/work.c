@@ -4,6 +4,8 @@
 
 /* Kept for the next, at most. */
 #define SPARES 256
+/* For the next operation, after one that said that it comes at once. */
+#define PATIENCE (1 * PL_NS_PER_MS)
 /* With so many posted, others wait until there are so many of them. */
 #define BUSY 32
 #define TOGETHER 16
@@ -81,11 +83,19 @@ void verbs_spare_drop(struct verbs_endpoint *endpoint)
 
 /*
  * Posts what waits, unless much is posted and so a completion will come that does: the fewer lists, the
- * fewer calls of the device's driver and completions.
+ * fewer calls of the device's driver and completions.  With `more` it waits for the next.
  */
-static void flush_soon(struct verbs_endpoint *endpoint)
+static void flush_soon(struct verbs_endpoint *endpoint, bool more)
 {
-	if (!endpoint->latest || endpoint->latest->posted_count < BUSY || ++endpoint->waiting_count >= TOGETHER)
+	if (more && endpoint->waiting_count < VERBS_LIST - 1) {
+		endpoint->waiting_count++;
+		endpoint->listing = true;
+		if (pl_list_empty(&endpoint->patience.link))
+			pl_timer_set(endpoint->base.peer->home, &endpoint->patience, pl_now() + PATIENCE);
+		return;
+	}
+	if (endpoint->listing || !endpoint->latest || endpoint->latest->posted_count < BUSY ||
+	    ++endpoint->waiting_count >= TOGETHER)
 		verbs_flush(endpoint);
 }
 
@@ -216,6 +226,7 @@ void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	bool transfer = operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
+	bool more = operation->attributes.flags & PL_MORE;
 	struct pl_error error;
 	int rc = 0;
 
@@ -229,7 +240,7 @@ void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 	}
 	/* The part that it came with. */
 	pl_operation_part_done(operation);
-	flush_soon(endpoint);
+	flush_soon(endpoint, more);
 }
 
 int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
@@ -249,7 +260,7 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 		work->payload = work->copy;
 	}
 	pl_list_append(&endpoint->waiting, &work->link);
-	flush_soon(endpoint);
+	flush_soon(endpoint, operation && (operation->attributes.flags & PL_MORE));
 	return 0;
 }
 
