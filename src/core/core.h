@@ -363,6 +363,7 @@ struct pl_peer {
 	uint8_t context_id[16];
 	bool same_host, encrypt;
 	bool asks; /* PL_CAPABILITY_ASKS */
+	bool bare; /* PL_CAPABILITY_BARE */
 	uint32_t window, eager_max;
 	unsigned streams;
 
