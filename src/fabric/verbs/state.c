@@ -243,6 +243,7 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 	queue->state = state;
 	queue->device = device;
 	queue->engine = engine;
+	pl_list_init(&queue->spent);
 	pl_list_init(&queue->starved);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_init(&queue->rails[i]);
