@@ -87,7 +87,8 @@ struct pl_hello {
 	struct pl_fabric_offer fabrics[PL_FABRICS_MAX];
 };
 #define PL_HELLO_ENCRYPT_DATA 1u
-#define PL_CAPABILITY_ASKS 256u /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
+#define PL_CAPABILITY_ASKS 256u  /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
+#define PL_CAPABILITY_BARE 1024u /* takes over verbs small messages without a header */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, over 0 */

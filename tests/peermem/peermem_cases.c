@@ -389,10 +389,13 @@ static const struct {
 	void (*run)(const struct rig *rig);
 	bool last; /* only when it is named */
 } cases[] = {
-	{ "whole", whole },       { "scattered", scattered }, { "parts", parts },   { "strangers", strangers },
-	{ "freed", freed },       { "several", several },     { "lives", lives },   { "third-party", third_party },
-	{ "failures", failures }, { "cycles", cycles },       { "forked", forked }, { "threads", threads },
-	{ "races", races },       { "stuck", stuck, true },
+	{ "whole", whole, false },       { "scattered", scattered, false },
+	{ "parts", parts, false },       { "strangers", strangers, false },
+	{ "freed", freed, false },       { "several", several, false },
+	{ "lives", lives, false },       { "third-party", third_party, false },
+	{ "failures", failures, false }, { "cycles", cycles, false },
+	{ "forked", forked, false },     { "threads", threads, false },
+	{ "races", races, false },       { "stuck", stuck, true },
 };
 
 static bool selected(const char *name, bool last, char **names)

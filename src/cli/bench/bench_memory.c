@@ -128,9 +128,12 @@ int bench_buffer_touch(struct bench_end *end, struct bench_buffer *buffer, size_
 
 int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length)
 {
-	uint64_t until = cli_now() + LOOK_EVERY;
+	uint64_t until;
 
-	while (apart(buffer) && cli_now() < until)
+	if (!apart(buffer))
+		return 0;
+	until = cli_now() + LOOK_EVERY;
+	while (cli_now() < until)
 		pl_poll(end->context, NULL, 0);
 	return bench_buffer_fetch(end, buffer, 0, length);
 }

@@ -251,6 +251,7 @@ static struct verbs_queue *queue_new(struct verbs_state *state, struct verbs_dev
 	queue->state = state;
 	queue->device = device;
 	queue->engine = engine;
+	pl_list_init(&queue->spent);
 	pl_list_init(&queue->starved);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_init(&queue->rails[i]);

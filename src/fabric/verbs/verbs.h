@@ -14,7 +14,8 @@
  *
  * Frames travel by SEND into the shared receive queue of the engine and device; frame.ack is the
  * number, 0 for those between the two fabrics, which may come in any order.  Numbered ones take one
- * rail until it fails.
+ * rail until it fails.  A small message with a small tag goes without a header, so that one of a page
+ * does not take a packet more: tag and number are the immediate data of its SEND.
  */
 #ifndef PL_VERBS_H
 #define PL_VERBS_H
@@ -32,6 +33,8 @@
 #define VERBS_LIST 64
 /* Completions that a queue has room for: bounds what its queue pairs have posted altogether. */
 #define VERBS_COMPLETIONS 16384
+/* With so many posted, what comes waits for others to go with it. */
+#define VERBS_BUSY 32
 /* Received frames that a queue has room for, and frames to be sent. */
 #define VERBS_RECEIVES 256
 #define VERBS_SENDS 256
@@ -124,9 +127,11 @@ struct verbs_queue {
 	struct verbs_pool receives, sends;
 	struct verbs_pool stages; /* empty until one is needed */
 	struct pl_list rails[64]; /* with a queue pair, by its number */
-	struct pl_list starved;   /* rails that wait for a buffer, or for room */
-	unsigned rail_count;      /* that refer to it */
-	unsigned posted, room;    /* work requests of all queue pairs, and how many may be */
+	struct pl_list spent;     /* received frames' buffers, to be posted again */
+	unsigned spent_count;
+	struct pl_list starved; /* rails that wait for a buffer, or for room */
+	unsigned rail_count;    /* that refer to it */
+	unsigned posted, room;  /* work requests of all queue pairs, and how many may be */
 	bool armed;
 };
 
@@ -161,6 +166,9 @@ struct verbs_work {
 	struct pl_operation *operation; /* has a part in it; NULL: nobody's (any more) */
 	enum verbs_work_kind kind;
 	bool staged;                 /* the bytes go through the buffer */
+	bool built;                  /* frame: it is in the buffer, as it was or is to be posted */
+	bool bare;                   /* frame: without its header */
+	uint32_t immediate;          /* that in place of it */
 	bool refused;                /* by the other end, once */
 	bool first_only;             /* other rails' devices do not reach the memory */
 	struct verbs_rail *only;     /* over this one, or not at all */
@@ -240,12 +248,12 @@ struct verbs_endpoint {
 	bool opened;               /* the peer was told that it is up */
 	bool closing;              /* no more connections */
 	bool flushing;
-	bool listing;           /* what waits is for one list, whose last is to come */
+	bool listing;             /* what waits is for one list, whose last is to come */
 	struct pl_timer patience; /* or is not */
-	bool windowed;          /* the peer was given a window, once */
-	unsigned questions;     /* of the peer's for keys that were not answered */
-	struct pl_list targets; /* state->lock */
-	uint64_t down_since;    /* no rail is up; 0: one is, or none was ever */
+	bool windowed;            /* the peer was given a window, once */
+	unsigned questions;       /* of the peer's for keys that were not answered */
+	struct pl_list targets;   /* state->lock */
+	uint64_t down_since;      /* no rail is up; 0: one is, or none was ever */
 
 	struct verbs_place *places[VERBS_PLACES]; /* acceptor: what it offered */
 	unsigned place_count;
@@ -405,6 +413,17 @@ void verbs_take_back(struct verbs_rail *rail);
 /* post.c */
 /* Posts what waits, as far as there is room. */
 void verbs_flush(struct verbs_endpoint *endpoint);
+/*
+ * Posts one request that waits in no list, without the detours of a flush; its buffer, if it needs one, is
+ * filled.  False: it is still the caller's, as something is in the way.
+ */
+bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work);
+
+/* Whether nothing has to be posted before. */
+static inline bool verbs_may_post_now(const struct verbs_endpoint *endpoint)
+{
+	return !endpoint->flushing && pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again);
+}
 
 /* work.c */
 void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);

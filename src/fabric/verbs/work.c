@@ -6,8 +6,7 @@
 #define SPARES 256
 /* For the next operation, after one that said that it comes at once. */
 #define PATIENCE (1 * PL_NS_PER_MS)
-/* With so many posted, others wait until there are so many of them. */
-#define BUSY 32
+/* With many posted, others wait until there are so many of them. */
 #define TOGETHER 16
 
 static const char reason_locked[] =
@@ -15,8 +14,9 @@ static const char reason_locked[] =
 static const char reason_refused[] =
 	"verbs, through registered buffers: the device's driver does not register the region's memory";
 
-static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
-				   struct pl_operation *operation)
+/* Without a part of the operation's. */
+static struct verbs_work *work_take(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+				    struct pl_operation *operation)
 {
 	struct verbs_work *work;
 
@@ -33,7 +33,15 @@ static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_w
 	pl_list_init(&work->link);
 	work->kind = kind;
 	work->operation = operation;
-	if (operation)
+	return work;
+}
+
+static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+				   struct pl_operation *operation)
+{
+	struct verbs_work *work = work_take(endpoint, kind, operation);
+
+	if (work && operation)
 		atomic_fetch_add(&operation->pending, 1);
 	return work;
 }
@@ -94,7 +102,7 @@ static void flush_soon(struct verbs_endpoint *endpoint, bool more)
 			pl_timer_set(endpoint->base.peer->home, &endpoint->patience, pl_now() + PATIENCE);
 		return;
 	}
-	if (endpoint->listing || !endpoint->latest || endpoint->latest->posted_count < BUSY ||
+	if (endpoint->listing || !endpoint->latest || endpoint->latest->posted_count < VERBS_BUSY ||
 	    ++endpoint->waiting_count >= TOGETHER)
 		verbs_flush(endpoint);
 }
@@ -130,15 +138,21 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	local->chunk = VERBS_STAGE;
 }
 
-static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
-		     const struct verbs_target *target, const struct local *local, uint64_t at, uint32_t length)
+static enum verbs_work_kind kind_of(const struct pl_operation *operation)
 {
-	bool read = operation->receipt.kind == PL_KIND_READ;
-	struct verbs_work *work;
+	switch (operation->receipt.kind) {
+	case PL_KIND_WRITE:
+		return VERBS_WRITE;
+	case PL_KIND_READ:
+		return VERBS_READ;
+	default:
+		return VERBS_ATOMIC;
+	}
+}
 
-	work = work_new(endpoint, read ? VERBS_READ : VERBS_WRITE, operation);
-	if (!work)
-		return -ENOMEM;
+static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, const struct verbs_target *target,
+		       const struct local *local, uint64_t at, uint32_t length)
+{
 	work->target = target;
 	work->remote = target->address + segment->remote_offset + at;
 	work->length = length;
@@ -147,6 +161,16 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	work->offset = segment->offset + at;
 	work->lkey = local->lkey;
 	work->lkey_device = local->device;
+}
+
+static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
+		     const struct verbs_target *target, const struct local *local, uint64_t at, uint32_t length)
+{
+	struct verbs_work *work = work_new(endpoint, kind_of(operation), operation);
+
+	if (!work)
+		return -ENOMEM;
+	fill_chunk(work, segment, target, local, at, length);
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;
 }
@@ -222,6 +246,39 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	return 0;
 }
 
+/*
+ * What takes one request goes without a detour, if it can go now: its only part is the one that it came
+ * with.  False: nothing was done.
+ */
+static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	enum verbs_work_kind kind = kind_of(operation);
+	struct local local = { .device = endpoint->rails[0].device };
+	const struct verbs_target *target;
+	struct verbs_work *work;
+
+	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint))
+		return false;
+	target = verbs_target_of(segment->remote, endpoint);
+	if (!target || !target->present)
+		return false;
+	if (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8)
+		return false;
+	if (segment->region && segment->length &&
+	    verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, kind == VERBS_READ,
+			    &local.lkey) < 0)
+		return false;
+	work = work_take(endpoint, kind, operation);
+	if (!work)
+		return false;
+	fill_chunk(work, segment, target, &local, 0, kind == VERBS_ATOMIC ? 0 : (uint32_t)segment->length);
+	if (verbs_post_now(endpoint, work))
+		return true;
+	verbs_work_free(endpoint, work);
+	return false;
+}
+
 void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
@@ -230,6 +287,8 @@ void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 	struct pl_error error;
 	int rc = 0;
 
+	if (!more && post_single(endpoint, operation))
+		return;
 	if (!transfer)
 		rc = add_atomic(endpoint, operation);
 	for (unsigned i = 0; transfer && rc == 0 && i < operation->segment_count; i++)
@@ -247,20 +306,27 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 		  struct pl_operation *operation)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	struct verbs_work *work = work_new(endpoint, VERBS_FRAME, operation);
+	struct verbs_work *work = work_take(endpoint, VERBS_FRAME, NULL);
+	bool more = operation && (operation->attributes.flags & PL_MORE);
 
 	if (!work)
 		return -ENOMEM;
 	work->frame = *frame;
 	work->frame.ack = 0;
 	work->payload = payload;
+	/* Then the bytes are copied already, and no part of the operation's is left. */
+	if (!more && verbs_may_post_now(endpoint) && verbs_post_now(endpoint, work))
+		return 0;
+	work->operation = operation;
+	if (operation)
+		atomic_fetch_add(&operation->pending, 1);
 	if (frame->length <= sizeof(work->copy)) {
 		if (frame->length && payload)
 			memcpy(work->copy, payload, frame->length);
 		work->payload = work->copy;
 	}
 	pl_list_append(&endpoint->waiting, &work->link);
-	flush_soon(endpoint, operation && (operation->attributes.flags & PL_MORE));
+	flush_soon(endpoint, more);
 	return 0;
 }
 
