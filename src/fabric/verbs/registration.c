@@ -51,7 +51,7 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 		.allocator = allocator,
 		.access = access,
 	};
-	if (pl_memory_staged(memory))
+	if (pl_memory_staged(memory) || memory->dmabuf)
 		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
 								&registration->mr, &registration->reason);
 	else
@@ -184,7 +184,7 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
 	uint32_t rkeys[VERBS_RAILS] = { 0 };
 	struct pl_writer writer;
-	uint8_t present = 0, windows = 0;
+	uint8_t present = 0, windows = 0, order = (uint8_t)pl_memory_order(key->memory);
 	int rc = -ENOTCONN;
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
@@ -209,7 +209,9 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	pl_put_u8(&writer, present);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		pl_put_u32(&writer, rkeys[i]);
-	if (windows)
+	if (windows || order)
 		pl_put_u8(&writer, windows);
+	if (order)
+		pl_put_u8(&writer, order);
 	return (int)(writer.at - writer.begin);
 }
