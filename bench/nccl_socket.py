@@ -6,14 +6,13 @@ Prints the median rate of 1 GiB, in GB/s; with --json all sizes as a document th
 compare` read.
 """
 import argparse
-import datetime
 import json
 import os
-import platform
-import socket
 import statistics
 import sys
 import time
+
+import results
 
 LONG = 1 << 22  # bytes from which a message is measured alone, not among many
 
@@ -54,39 +53,13 @@ def measure(rank, size, rounds):
     return rates[1:], right
 
 
-def result(size, rates, right):
-    """One result, with the names that `peerlane bench --json` has."""
-    rate = statistics.median(rates)
-    return {
-        "tool": "nccl", "operation": "send", "size": size, "fabric": os.environ.get("NCCL_NET", "auto").lower(),
-        "memory": "cuda", "peer_memory": "cuda", "bytes_per_second": rate, "operations_per_second": rate / size,
-        "runs": rates, "verified": right,
-    }
-
-
-def processor():
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), None)
-    except OSError:
-        return None
-
-
-def machine(gpus):
-    return {
-        "host": socket.gethostname(), "kernel": platform.release(), "processor": processor(), "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "gpus": gpus, "cards": [],
-    }
-
-
-def document(results, version, gpus):
+def document(arguments, measured, version, gpus):
+    """All results in the terms of results.py: (size, rates, whether what arrived was right)."""
+    fabric = os.environ.get("NCCL_NET", "auto").lower()
     settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return {
-        "format": 1, "kind": "bench", "version": f"NCCL {version}", "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "command": [*settings, *sys.argv], "machine": machine(gpus), "peer_machine": None, "mode": "bandwidth",
-        "both_ways": False, "repeat": len(results[0]["runs"]), "results": results,
-    }
+    rows = [results.Measured("nccl", "bandwidth", "send", size, fabric, rates, "cuda", right)
+            for size, rates, right in measured]
+    return results.document("bandwidth", rows, f"NCCL {version}", [*settings, *arguments.command], gpus)
 
 
 def run(rank, arguments):
@@ -97,17 +70,15 @@ def run(rank, arguments):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=arguments.port, NCCL_HOSTID=f"host{rank}")
     torch.cuda.set_device(0)
     distributed.init_process_group("nccl", rank=rank, world_size=2)
-    results = [result(size, *measure(rank, size, arguments.rounds)) for size in arguments.sizes]
+    measured = [(size, *measure(rank, size, arguments.rounds)) for size in arguments.sizes]
     if rank == 1:
-        assert all(one["verified"] for one in results), "what arrived is not what was sent"
+        assert all(right for _, _, right in measured), "what arrived is not what was sent"
         version = ".".join(map(str, torch.cuda.nccl.version()))
-        names = [torch.cuda.get_device_name(0)]
-        # The parent's command line: that of a spawned process says nothing.
-        sys.argv = arguments.command
         if arguments.json:
-            print(json.dumps(document(results, version, names), indent=2), flush=True)
+            print(json.dumps(document(arguments, measured, version, [torch.cuda.get_device_name(0)]), indent=2),
+                  flush=True)
         else:
-            print(f"{results[-1]['bytes_per_second'] / 1e9:.2f}", flush=True)
+            print(f"{statistics.median(measured[-1][1]) / 1e9:.2f}", flush=True)
     distributed.destroy_process_group()
 
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * raw_loop FABRIC SIZE DEPTH SECONDS: writes between two processes of this host in the plainest loop that the public
- * API allows: so many are kept under way, each completion is followed by the next post, and nothing is written down.
- * It is what `peerlane bench` is measured against (bench/overhead).  Prints one JSON object.
+ * raw_loop FABRIC SIZE DEPTH SECONDS [OPERATION [ADDRESS]]: writes, or reads (OPERATION read), between two processes of
+ * this host in the plainest loop that the public API allows: so many are kept under way, each completion is followed by
+ * the next post, and nothing is written down.  It is what `peerlane bench` is measured against (bench/overhead).
+ * ADDRESS (default: 127.0.0.1) chooses an RDMA device, with FABRIC verbs.  Prints one JSON object.
  */
 #include "support.h"
 
@@ -21,7 +22,8 @@
 #define WARMUP 1000
 
 struct setting {
-	const char *fabric;
+	const char *fabric, *address;
+	bool read;
 	uint64_t size, stride, slots, duration;
 	unsigned depth;
 };
@@ -58,10 +60,13 @@ static _Noreturn void serve(const struct setting *setting, int socket)
 	size_t length = sizeof(token);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	MUST(pl_region_allocate(context, setting->slots * setting->stride, PL_ACCESS_WRITE, &region, &error), &error);
+	MUST(pl_region_allocate(context, setting->slots * setting->stride,
+				setting->read ? PL_ACCESS_READ : PL_ACCESS_WRITE, &region, &error),
+	     &error);
 	memset(pl_region_address(region), 0, pl_region_length(region));
 	MUST(pl_region_share(region, NULL, token, &length, &error), &error);
-	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	snprintf(address, sizeof(address), "%.60s:0", setting->address);
+	MUST(pl_listen(context, address, &listener, &error), &error);
 	pl_listener_address(listener, address, sizeof(address));
 	put(socket, address, sizeof(address));
 	put(socket, &length, sizeof(length));
@@ -69,8 +74,8 @@ static _Noreturn void serve(const struct setting *setting, int socket)
 	MUST(pl_accept(listener, PATIENCE, &peer, &error), &error);
 	for (;;) {
 		pl_poll(context, NULL, 0);
-		/* There the other process copies. */
-		if (!strcmp(setting->fabric, "local"))
+		/* There the other process copies, or a card does. */
+		if (strcmp(setting->fabric, "tcp"))
 			usleep(5000);
 	}
 }
@@ -101,8 +106,14 @@ static void post(struct loop *loop, const struct setting *setting, uint64_t numb
 	struct pl_error error;
 
 	attributes.user_data = number;
-	MUST(pl_write(loop->peer, loop->remote, offset, loop->region, offset, setting->size, &attributes, NULL, &error),
-	     &error);
+	if (setting->read)
+		MUST(pl_read(loop->peer, loop->remote, offset, loop->region, offset, setting->size, &attributes, NULL,
+			     &error),
+		     &error);
+	else
+		MUST(pl_write(loop->peer, loop->remote, offset, loop->region, offset, setting->size, &attributes, NULL,
+			      &error),
+		     &error);
 }
 
 /* Until so many completed, or for so long; then all that is under way. */
@@ -123,7 +134,7 @@ static void run(struct loop *loop, const struct setting *setting, uint64_t opera
 			const struct pl_receipt *receipt = &completions[i].receipt;
 
 			if (receipt->status < 0)
-				give_up("pl_write", receipt->status, &completions[i].error);
+				give_up(setting->read ? "pl_read" : "pl_write", receipt->status, &completions[i].error);
 			if (receipt->posted < loop->first)
 				loop->first = receipt->posted;
 			if (receipt->completed > loop->last)
@@ -147,11 +158,13 @@ int main(int argc, char **argv)
 	int sockets[2];
 	pid_t child;
 
-	if (argc != 5) {
-		fprintf(stderr, "usage: %s FABRIC SIZE DEPTH SECONDS\n", argv[0]);
+	if (argc < 5 || argc > 7 || (argc > 5 && strcmp(argv[5], "write") && strcmp(argv[5], "read"))) {
+		fprintf(stderr, "usage: %s FABRIC SIZE DEPTH SECONDS [write|read [ADDRESS]]\n", argv[0]);
 		return 2;
 	}
 	setting = (struct setting){ .fabric = argv[1],
+				    .address = argc > 6 ? argv[6] : "127.0.0.1",
+				    .read = argc > 5 && !strcmp(argv[5], "read"),
 				    .size = strtoull(argv[2], NULL, 10),
 				    .depth = (unsigned)strtoul(argv[3], NULL, 10),
 				    .duration = (uint64_t)(strtod(argv[4], NULL) * 1e9) };

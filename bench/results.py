@@ -11,8 +11,9 @@ import statistics
 import sys
 import time
 
-# runs: bytes per second, or with mode latency microseconds.
-Measured = collections.namedtuple('Measured', 'tool mode operation size fabric runs')
+# runs: bytes per second, or with mode latency microseconds.  verified: None where nobody looked.
+Measured = collections.namedtuple('Measured', 'tool mode operation size fabric runs memory verified',
+                                  defaults=['host', None])
 
 
 def processor():
@@ -25,18 +26,22 @@ def processor():
 
 def result_of(measured):
     result = {'tool': measured.tool, 'operation': measured.operation, 'size': measured.size, 'mode': measured.mode,
-              'fabric': measured.fabric, 'memory': 'host', 'peer_memory': 'host', 'runs': list(measured.runs)}
+              'fabric': measured.fabric, 'memory': measured.memory, 'peer_memory': measured.memory,
+              'runs': list(measured.runs), 'verified': measured.verified}
     middle = statistics.median(measured.runs)
     result.update({'latency_us': {'p50': middle}} if measured.mode == 'latency' else {'bytes_per_second': middle})
     return result
 
 
-def document(mode, measured):
-    return {'format': 1, 'kind': 'bench', 'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
-            'command': [os.path.relpath(sys.argv[0]), *sys.argv[1:]],
+def document(mode, measured, version=None, command=None, gpus=()):
+    """version: of the tool, if it is not Peerlane that was measured with it; command: what really ran."""
+    return {'format': 1, 'kind': 'bench', **({'version': version} if version else {}),
+            'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
+            'command': list(command or [os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
             'machine': {'host': platform.node() or None, 'kernel': f'{platform.system()} {platform.release()}',
                         'processor': processor(), 'cores': os.cpu_count(),
-                        'memory_bytes': os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGESIZE'), 'gpus': [], 'cards': []},
+                        'memory_bytes': os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGESIZE'), 'gpus': list(gpus),
+                        'cards': []},
             'peer_machine': None, 'mode': mode, 'both_ways': False, 'results': [result_of(one) for one in measured]}
 
 

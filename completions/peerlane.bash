@@ -21,7 +21,7 @@ _peerlane_names() {
 	local i address='' options=()
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --output | -o | --fabric | -F | --streams | -S | --rails | --device | --timeout | -t)
+		--key | -k | --output | -o | --memory | -m | --fabric | -F | --streams | -S | --rails | --device | --timeout | -t)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
 			((i++))
 			;;
@@ -61,6 +61,10 @@ _peerlane() {
 		;;
 	--compute)
 		COMPREPLY=($(compgen -W $'cuda\ncuda:0\nsimulated' -- "$current"))
+		return
+		;;
+	--memory | -m)
+		[[ $command == get || $command == put ]] && COMPREPLY=($(compgen -W $'cuda\ncuda:0' -- "$current"))
 		return
 		;;
 	--inject)

@@ -4,6 +4,8 @@
 
 #include <linux/err.h>
 #include <linux/pci.h>
+#include <linux/printk.h>
+#include <linux/ratelimit.h>
 #include <linux/sched.h>
 
 #include "nvidia_p2p.h"
@@ -79,10 +81,15 @@ static bool pin_checked(struct pm_region *region)
 
 int pm_acquire(struct pm_client *client, unsigned long addr, size_t size, void **context)
 {
-	struct pm_region *region = pm_region_new(client, addr, size);
+	struct pm_region *region;
 
+	/* IB core asks as soon as it knows the client, which may not know its handle yet. */
+	if (!smp_load_acquire(&client->handle))
+		return 0;
+	region = pm_region_new(client, addr, size);
 	if (IS_ERR(region)) {
-		pm_refuse(PM_STEP_PIN, addr, size, PTR_ERR(region));
+		if (client->last)
+			pm_refuse(PM_STEP_PIN, addr, size, PTR_ERR(region));
 		return 0;
 	}
 	/* Nobody else knows it yet.  The callback waits for pm_leave(), however long pinning takes: it needs pages. */
@@ -225,6 +232,12 @@ static void release(void *context)
 	if (closing(region)) {
 		pm_unmap(region);
 		pm_unpin(region);
+	}
+	/* A revocable pin is taken back when the memory is freed, at the latest. */
+	if (pm_persistent(region) && region->pages) {
+		pm_add(PM_DRIVER_ERRORS, 1);
+		pr_warn_ratelimited("%llu bytes at 0x%llx stay pinned: the driver refuses to unpin them\n",
+				    region->size, region->addr);
 	}
 	pm_add(PM_REGIONS, -1);
 	pm_region_put(region);

@@ -48,6 +48,7 @@ static int client_register(struct pm_client *client)
 {
 	struct peer_memory_client *basic = &client->ex.client;
 	char name[IB_PEER_MEMORY_NAME_MAX];
+	void *handle;
 	int (*acquire)(unsigned long, size_t, void *, char *, void **) = basic->acquire;
 
 	strscpy(name, basic->name, sizeof(name));
@@ -60,9 +61,12 @@ static int client_register(struct pm_client *client)
 		client->ex.ex_size = sizeof(client->ex);
 		client->ex.flags = PEER_MEM_INVALIDATE_UNMAPS;
 	}
-	client->handle = ib_register_peer_memory_client(basic, client->persistent ? NULL : &client->invalidate);
-	if (client->handle)
+	handle = ib_register_peer_memory_client(basic, client->persistent ? NULL : &client->invalidate);
+	if (handle) {
+		/* Not before can a region be revoked, of which pm_acquire() takes care. */
+		smp_store_release(&client->handle, handle);
 		return 0;
+	}
 	pr_err("IB core refuses the client %s: is peerdirect_support=%d right for it?\n", basic->name,
 	       peerdirect_support);
 	return -EINVAL;

@@ -8,6 +8,10 @@
 
 #include "peer_memory.h"
 
+#ifndef CONFIG_64BIT
+#error "NVIDIA's driver and OFED are for systems with 64 bits, and so is this module"
+#endif
+
 #define PM_VERSION "0.1.0"
 
 /* The driver pins in units of this. */
@@ -18,7 +22,7 @@ struct nvidia_p2p_dma_mapping;
 /* One way to pin, as IB core knows it. */
 struct pm_client {
 	struct peer_memory_client_ex ex;
-	void *handle; /* NULL: not registered */
+	void *handle; /* NULL: not registered, or not told yet */
 	invalidate_peer_memory invalidate;
 	bool persistent; /* freeing the memory does not revoke it */
 	bool last;       /* nobody of this module is asked after this one */

@@ -17,9 +17,11 @@
  * 1. Nothing is used after it was freed.  A call of the driver that uses the page table is made between pm_enter() and
  *    pm_leave(), and no call begins once the region is revoked, which the callback does first.  It frees nothing before
  *    the call that has begun has returned, or is asleep in the driver: there it waits for the lock that the callback's
- *    task has, and the driver looks for the page table anew when it gets it, and does not find it.
+ *    task has, so that to wait longer would be to wait for ever.  When it gets the lock, the driver looks for the page
+ *    table anew, and does not find it.  (To unpin; to map, NVIDIA's open driver goes on with the one that it has freed.
+ *    No client can keep it from that but by persistent pins.)
  * 2. The region is there as long as IB core or the driver may name it.  Each has a reference: IB core's goes with
- *    release(); the driver's with the callback, or with the pin when the driver says that it took it back.
+ *    release(); the driver's with the callback, or with the pin when the driver took it back.
  * 3. Nobody waits for the other in a circle.  IB core can have a lock of its own when it calls dma_map, dma_unmap and
  *    put_pages, which then wait for the driver's lock; and invalidate() waits for IB core's.  So the callback does not
  *    invalidate while such a call is under way, nor after the first that undoes: then the device has no access, or is
@@ -58,7 +60,7 @@ struct pm_region *pm_region_new(struct pm_client *client, u64 addr, u64 size)
 	/* Whoever loads, it is not unloaded while a region or a callback of the driver is under way. */
 	if (!try_module_get(THIS_MODULE)) {
 		kfree(region);
-		return ERR_PTR(-EBUSY);
+		return ERR_PTR(-ESHUTDOWN);
 	}
 	spin_lock_init(&region->lock);
 	init_waitqueue_head(&region->left);
@@ -208,19 +210,23 @@ int pm_pin(struct pm_region *region)
 
 void pm_unpin(struct pm_region *region)
 {
-	bool done;
+	bool done = false;
 
 	if (!pm_enter(region))
 		return;
-	done = region->pages && !driver_unpin(region);
-	if (done) {
+	if (region->pages && !driver_unpin(region)) {
 		spin_lock(&region->lock);
-		region->pages = NULL;
-		region->mapping = NULL;
+		/* A driver that is freeing the memory refuses this; newer ones do nothing, and say that they did. */
+		done = !region->revoked;
+		if (done) {
+			region->pages = NULL;
+			region->mapping = NULL;
+		}
 		spin_unlock(&region->lock);
-		pm_add(PM_BYTES, -(s64)region->length);
 	}
 	/* If not, the callback is on its way and does it. */
+	if (done)
+		pm_add(PM_BYTES, -(s64)region->length);
 	pm_leave(region);
 	if (done && !pm_persistent(region))
 		pm_region_put(region);

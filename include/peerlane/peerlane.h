@@ -98,9 +98,11 @@ struct pl_options {
 	const char *devices;  /**< verbs: use these only, such as "mlx5_0,mlx5_1:1"; NULL: those that fit */
 	size_t staging_bytes; /**< the most host memory to lock for GPUs' bytes; default 128 MiB */
 	bool narrow_grants;   /**< verbs: a grant is reached through its peer's connections only (memory windows) */
+	size_t keep_bytes;    /**< verbs: registrations that no region needs any more, kept for each card; default 0 */
+	bool keep_host;       /**< of host memory, too: the program promises to call pl_memory_freed() */
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0, false }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0, false, 0, false }
 /* clang-format on */
 
 /**
@@ -205,6 +207,35 @@ const char *pl_region_memory(const struct pl_region *region);
  * @return 0; -EBUSY while an operation of this process uses the region: wait for it or cancel it
  */
 int pl_region_deregister(struct pl_region *region);
+
+/** What RDMA cards have registered for this end's own use: all cards of a context together. */
+struct pl_registrations_info {
+	size_t size;            /**< set by the caller: sizeof(struct pl_registrations_info) */
+	uint64_t found;         /**< times that what a region needed was there already */
+	uint64_t made;          /**< times that it was not */
+	uint64_t evicted;       /**< kept ones that went, as there were more than keep_bytes */
+	uint64_t outdated;      /**< that were not used again, as the memory was freed */
+	uint64_t registrations; /**< there are now */
+	uint64_t bytes;         /**< of memory that these have locked */
+	uint64_t bytes_kept;    /**< of these, what no region needs */
+};
+/* clang-format off */
+#define PL_REGISTRATIONS_INFO_INIT { sizeof(struct pl_registrations_info), 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Fills info with what cards have registered.  Regions of the same memory share a registration; with
+ * pl_options.keep_bytes one is also found again after its regions have ended.
+ *
+ * @return 0; -EINVAL if info->size is unknown
+ */
+int pl_registrations_query(struct pl_context *context, struct pl_registrations_info *info, struct pl_error *error);
+
+/**
+ * Tells that memory is about to be freed or mapped anew, so that registrations that are kept of it go.  Needed with
+ * pl_options.keep_host, for host memory that was a region; regions of the range must have ended.
+ */
+void pl_memory_freed(struct pl_context *context, const void *pointer, size_t length);
 
 /** The largest token, in bytes. */
 #define PL_TOKEN_MAX 96
@@ -389,6 +420,7 @@ enum pl_flag {
 	PL_REQUIRE_DIRECT = 1u << 0, /**< fail with -ENOTSUP rather than go through a staging buffer */
 	PL_FENCE = 1u << 1,          /**< begin only when all earlier operations with this peer completed */
 	PL_NOTIFY = 1u << 2,         /**< pl_write(): once the bytes are placed, notify the peer with `notify` */
+	PL_MORE = 1u << 3,           /**< another operation with this peer follows at once: begin with that one */
 };
 
 /** How an operation is done.  NULL means defaults. */

@@ -34,8 +34,8 @@ static void judge(const char *text, struct pl_check_result *result)
 	if (refused > 0)
 		pl_check_note(result, PL_CHECK_WARN, NULL, "it refused %" PRId64 " registrations", refused);
 	if (errors > 0)
-		pl_check_note(result, PL_CHECK_WARN, NULL, "NVIDIA's driver contradicted itself %" PRId64 " times",
-			      errors);
+		pl_check_note(result, PL_CHECK_WARN, NULL,
+			      "NVIDIA's driver contradicted itself, or kept pins, %" PRId64 " times", errors);
 	if (old > 0) {
 		pl_check_note(result, PL_CHECK_WARN, NULL,
 			      "the RDMA core lacks its correction for inverted locks, which this module gets along "

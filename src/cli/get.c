@@ -12,7 +12,7 @@
 
 struct get {
 	struct cli_options common;
-	const char *address, *output;
+	const char *address, *output, *memory;
 	char **names;
 	int count;
 	bool verify;
@@ -29,6 +29,7 @@ struct fetch {
 	struct part_source source;
 	uint32_t handle;
 	bool opened, memory, hashing;
+	struct pl_region *arriving; /* where the bytes from `resumed` on arrive, if not in the file */
 	struct service_message answer;
 	struct hash_state *hash; /* of what is here */
 	struct call hash_call;   /* of what is there */
@@ -71,6 +72,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case 'o':
 		get->output = argument;
 		return 0;
+	case 'm':
+		get->memory = argument;
+		return 0;
 	case 'V':
 		get->verify = true;
 		return 0;
@@ -90,6 +94,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 
 static const struct argp_option options[] = {
 	{ "output", 'o', "PATH", 0, "Write to this file, or into this directory (default: the current directory)", 1 },
+	{ "memory", 'm', "KIND", 0, "Have the bytes arrive in memory of a GPU first: cuda, cuda:1", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
 	{ 0 },
 };
@@ -111,7 +116,8 @@ static const struct argp arguments = {
 	"Examples:\n"
 	"  peerlane get localhost model.safetensors\n"
 	"  peerlane get --key key gpu1 a.bin b.bin -o /data/\n"
-	"  peerlane get --key key --verify gpu1:19875 checkpoints/last.pt -o last.pt\n",
+	"  peerlane get --key key --verify gpu1:19875 checkpoints/last.pt -o last.pt\n"
+	"  peerlane get --key key --verify --memory cuda:0 gpu1 frames -o frames.raw\n",
 	children,
 	cli_help_filter,
 	NULL
@@ -158,6 +164,12 @@ static int advance(void *user, uint64_t done, struct pl_error *error)
 	uint64_t before = fetch->part.done, now = fetch->transfer->resumed + done;
 	int rc;
 
+	if (fetch->arriving) {
+		rc = pl_region_copy_out(fetch->arriving, before - fetch->transfer->resumed, fetch->part.bytes + before,
+					now - before, error);
+		if (rc < 0)
+			return rc;
+	}
 	/* While it is still in the cache. */
 	if (fetch->hash)
 		hash_add(fetch->hash, fetch->part.bytes + before, now - before);
@@ -170,6 +182,21 @@ static void idle(void *user)
 	struct fetch *fetch = user;
 
 	progress_update(&fetch->progress, fetch->part.done);
+}
+
+static int open_region(struct fetch *fetch, struct pipeline *pipeline, struct pl_error *error)
+{
+	struct pl_context *context = pipeline->session->context;
+	int rc;
+
+	if (!fetch->get->memory)
+		return pl_region_register(context, fetch->part.bytes, fetch->source.size, PL_ACCESS_LOCAL,
+					  &pipeline->region, error);
+	rc = pl_region_allocate_in(context, fetch->get->memory, pipeline->length, PL_ACCESS_LOCAL, &pipeline->region,
+				   error);
+	fetch->arriving = pipeline->region;
+	pipeline->offset = 0;
+	return rc;
 }
 
 static int move(struct fetch *fetch, struct pl_error *error)
@@ -191,8 +218,7 @@ static int move(struct fetch *fetch, struct pl_error *error)
 	rc = session_import(session, &fetch->answer, &pipeline.remote, error);
 	if (rc < 0)
 		return rc;
-	rc = pl_region_register(session->context, fetch->part.bytes, fetch->source.size, PL_ACCESS_LOCAL,
-				&pipeline.region, error);
+	rc = open_region(fetch, &pipeline, error);
 	if (rc == 0)
 		rc = pipeline_run(&pipeline, &fetch->transfer->result, error);
 	if (pipeline.region)

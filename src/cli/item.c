@@ -2,6 +2,7 @@
 #include "cli/item.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -92,7 +93,7 @@ int item_of_file(struct items *items, int fd, const struct stat *status, const c
 	return rc;
 }
 
-int item_of_memory(struct items *items, uint64_t size, struct item **result, struct pl_error *error)
+int item_of_memory(struct items *items, const char *kind, uint64_t size, struct item **result, struct pl_error *error)
 {
 	struct item *item = new_item(items, ITEM_MEMORY);
 	int rc;
@@ -100,12 +101,13 @@ int item_of_memory(struct items *items, uint64_t size, struct item **result, str
 	if (!item)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	item->source.size = size;
-	rc = pl_region_allocate(items->context, size, PL_ACCESS_ALL, &item->region, error);
+	rc = pl_region_allocate_in(items->context, kind, size, PL_ACCESS_ALL, &item->region, error);
 	if (rc < 0) {
 		item_release(items, item, false);
 		return rc;
 	}
-	item->bytes = pl_region_address(item->region);
+	if (!strcmp(pl_region_memory(item->region), "host"))
+		item->bytes = pl_region_address(item->region);
 	*result = item;
 	return 0;
 }
@@ -178,10 +180,29 @@ struct part_source item_source_now(const struct item *item)
 	return source_of(&status);
 }
 
+/* Memory that only the kind's copies reach. */
+static int hash_copied(const struct item *item, struct hash_state *state, uint64_t offset, uint64_t length)
+{
+	uint8_t piece[64 << 10];
+	int rc = 0;
+
+	while (length && rc == 0) {
+		size_t part = CLI_MIN(length, sizeof(piece));
+
+		rc = pl_region_copy_out(item->region, offset, piece, part, NULL);
+		hash_add(state, piece, part);
+		offset += part;
+		length -= part;
+	}
+	return rc;
+}
+
 int item_hash(const struct item *item, struct hash_state *state, uint64_t offset, uint64_t length)
 {
 	if (item->kind != ITEM_MEMORY)
 		return hash_add_file(state, item->kind == ITEM_PART ? item->part.fd : item->fd, offset, length);
+	if (!item->bytes)
+		return hash_copied(item, state, offset, length);
 	hash_add(state, item->bytes + offset, length);
 	return 0;
 }

@@ -19,7 +19,7 @@ struct item {
 	ino_t inode;
 	struct part_source source;
 	struct part part; /* ITEM_PART */
-	uint8_t *bytes;   /* NULL if there are none */
+	uint8_t *bytes;   /* NULL if there are none, or none that the processor reaches */
 	struct pl_region *region;
 };
 
@@ -34,7 +34,8 @@ int item_of_file(struct items *items, int fd, const struct stat *status, const c
 		 struct pl_error *error);
 int item_of_part(struct items *items, int folder, const char *name, const struct part_source *source,
 		 struct item **item, struct pl_error *error);
-int item_of_memory(struct items *items, uint64_t size, struct item **item, struct pl_error *error);
+/* A block of a kind of memory: "host", "cuda", "cuda:1". */
+int item_of_memory(struct items *items, const char *kind, uint64_t size, struct item **item, struct pl_error *error);
 
 void item_use(struct item *item);
 /* The last one to do so ends it; `discard` removes what was written. */

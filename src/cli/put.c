@@ -13,10 +13,11 @@
 
 /* How often the server is told how much it has. */
 #define EXTENT_EVERY (20 * CLI_NS_PER_MS)
+#define COPY_PIECE (8ull << 20)
 
 struct put {
 	struct cli_options common;
-	const char *address, *name;
+	const char *address, *name, *memory;
 	char **files;
 	int count;
 	bool verify;
@@ -72,6 +73,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case 'a':
 		put->name = argument;
 		return 0;
+	case 'm':
+		put->memory = argument;
+		return 0;
 	case 'V':
 		put->verify = true;
 		return 0;
@@ -92,6 +96,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 static const struct argp_option options[] = {
 	{ "as", 'a', "NAME", 0,
 	  "Give it this name at the server (default: its own), or write into the memory called NAME", 1 },
+	{ "memory", 'm', "KIND", 0, "Send the bytes from memory of a GPU, to which they are copied: cuda, cuda:1", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
 	{ 0 },
 };
@@ -112,7 +117,8 @@ static const struct argp arguments = { options,
 				       "\n"
 				       "Examples:\n"
 				       "  peerlane put --key key gpu1 results.tar\n"
-				       "  peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt\n",
+				       "  peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt\n"
+				       "  peerlane put --key key --memory cuda:0 gpu1 frames.raw --as frames\n",
 				       children,
 				       cli_help_filter,
 				       NULL };
@@ -186,6 +192,27 @@ static void idle(void *user)
 	progress_update(&sending->progress, sending->done);
 }
 
+static int open_region(const struct sending *sending, struct pipeline *pipeline, struct pl_error *error)
+{
+	struct pl_context *context = pipeline->session->context;
+	int rc;
+
+	if (!sending->put->memory)
+		return pl_region_register(context, sending->bytes, sending->transfer->size, PL_ACCESS_LOCAL,
+					  &pipeline->region, error);
+	pipeline->offset = 0;
+	rc = pl_region_allocate_in(context, sending->put->memory, pipeline->length, PL_ACCESS_LOCAL, &pipeline->region,
+				   error);
+	/* In pieces, so that a signal is not waited with for long. */
+	for (uint64_t at = 0; rc == 0 && at < pipeline->length; at += COPY_PIECE) {
+		rc = pl_region_copy_in(pipeline->region, at, sending->bytes + sending->done + at,
+				       CLI_MIN(pipeline->length - at, COPY_PIECE), error);
+		if (rc == 0)
+			rc = session_pump(pipeline->session, 0, error);
+	}
+	return rc;
+}
+
 static int move(struct sending *sending, struct pl_error *error)
 {
 	struct session *session = &sending->put->session;
@@ -206,8 +233,7 @@ static int move(struct sending *sending, struct pl_error *error)
 	rc = session_import(session, &sending->answer, &pipeline.remote, error);
 	if (rc < 0)
 		return rc;
-	rc = pl_region_register(session->context, sending->bytes, sending->transfer->size, PL_ACCESS_LOCAL,
-				&pipeline.region, error);
+	rc = open_region(sending, &pipeline, error);
 	if (rc == 0)
 		rc = pipeline_run(&pipeline, &sending->transfer->result, error);
 	if (pipeline.region)

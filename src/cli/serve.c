@@ -20,6 +20,7 @@ enum { OPTION_CLIENTS = 0x200, OPTION_FOR, OPTION_ONCE };
 
 struct memory_option {
 	char *name;
+	const char *kind;
 	uint64_t size;
 };
 
@@ -44,13 +45,17 @@ struct serve {
 
 static void add_memory(struct serve *serve, const char *text, struct argp_state *state)
 {
-	const char *equals = strrchr(text, '=');
+	const char *equals = strrchr(text, '='), *at = equals ? strchr(equals, '@') : NULL;
 	struct memory_option *memory = &serve->memory[serve->memory_count];
+	char size[32] = "";
 
 	if (serve->memory_count == MEMORY_MAX)
 		argp_error(state, "no more than %d blocks of memory", MEMORY_MAX);
-	if (!equals || equals == text || cli_parse_size(equals + 1, &memory->size) || !memory->size)
-		argp_error(state, "--memory takes NAME=SIZE, such as frames=64M, not '%s'", text);
+	memory->kind = at ? at + 1 : "host";
+	if (equals)
+		snprintf(size, sizeof(size), "%.*s", at ? (int)(at - equals - 1) : -1, equals + 1);
+	if (!equals || equals == text || cli_parse_size(size, &memory->size) || !memory->size)
+		argp_error(state, "--memory takes NAME=SIZE or NAME=SIZE@cuda:0, such as frames=64M, not '%s'", text);
 	memory->name = strndup(text, (size_t)(equals - text));
 	if (!memory->name || !service_name_valid(memory->name))
 		argp_error(state, "'%s' cannot be a name", memory->name);
@@ -129,7 +134,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option options[] = {
-	{ "memory", 'm', "NAME=SIZE", 0, "Publish a zeroed block of memory, such as frames=64M", 1 },
+	{ "memory", 'm', "NAME=SIZE[@KIND]", 0,
+	  "Publish a zeroed block of memory, such as frames=64M; with @cuda or @cuda:1, of that GPU's", 1 },
 	{ "upload", 'u', "DIRECTORY", 0, "Let clients put files into DIRECTORY, in place of older ones too", 1 },
 	{ "writable", 'w', NULL, 0, "Let clients write into the blocks of memory", 1 },
 	{ "follow", 'L', NULL, 0, "Publish what symbolic links lead to, also out of a directory", 1 },
@@ -155,7 +161,8 @@ static const char documentation[] =
 	"  (umask 077; openssl rand -hex 32 > key)          make a key for all hosts\n"
 	"  peerlane serve --key key :19875 /data/models     to all who have the key\n"
 	"  peerlane serve --key key :19875 --upload inbox   to receive files\n"
-	"  peerlane serve --memory frames=1G --writable     memory to write to\n";
+	"  peerlane serve --memory frames=1G --writable     memory to write to\n"
+	"  peerlane serve --memory frames=1G@cuda:0 -w      the same in a GPU\n";
 
 static const struct argp_child children[] = {
 	{ &cli_connection_argp, 0, NULL, 0 },
@@ -270,7 +277,7 @@ static int publish(struct serve *serve, struct pl_error *error)
 	for (int i = 0; i < serve->path_count && rc == 0; i++)
 		rc = catalogue_add_path(&server->catalogue, serve->paths[i], error);
 	for (size_t i = 0; i < serve->memory_count && rc == 0; i++) {
-		rc = item_of_memory(&server->items, serve->memory[i].size, &memory, error);
+		rc = item_of_memory(&server->items, serve->memory[i].kind, serve->memory[i].size, &memory, error);
 		if (rc == 0)
 			rc = catalogue_add_memory(&server->catalogue, serve->memory[i].name, serve->memory[i].size,
 						  memory, error);

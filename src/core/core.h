@@ -276,7 +276,7 @@ struct pl_operation {
 };
 
 /*
- * immediate.c: does an operation of one segment at once, if the fabric can and nothing has to be waited for.
+ * immediate.c: does an operation of one segment at once, over a fabric that may, if nothing has to be waited for.
  * True: it is done, and delivered.  The operation holds no references to its region and remote region yet.
  */
 bool pl_immediate(struct pl_operation *operation, const struct pl_segment *segment, struct pl_operation **handle);
@@ -365,6 +365,7 @@ struct pl_peer {
 	bool same_host, encrypt;
 	bool asks;    /* PL_CAPABILITY_ASKS */
 	bool flushes; /* PL_CAPABILITY_VISIBLE */
+	bool bare;    /* PL_CAPABILITY_BARE */
 	uint32_t window, eager_max;
 	unsigned streams;
 

@@ -87,6 +87,10 @@ struct pl_fabric_ops {
 	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
 	/* Whether devices are there that may reach memory that the processor does not.  Default: no. */
 	bool (*devices)(struct pl_context *context);
+	/* Adds what devices have registered for this end's own use.  Default: nothing. */
+	void (*count)(void *state, struct pl_registrations_info *info);
+	/* Nothing kept may be of that memory any more.  Default: nothing is kept. */
+	void (*freed)(void *state, const void *address, size_t length);
 	/* The context closes: peers, regions and threads are gone, engines are not. Default: there is no state. */
 	void (*close_state)(struct pl_context *context, void *state);
 };

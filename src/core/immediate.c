@@ -11,8 +11,7 @@
 /* Nothing that came before has to be waited for, and nothing is to follow. */
 static bool possible(const struct pl_operation *operation)
 {
-	return operation->peer->ops->immediate && !(operation->attributes.flags & (PL_FENCE | PL_NOTIFY)) &&
-	       atomic_load(&operation->peer->fences) == 0;
+	return !(operation->attributes.flags & (PL_FENCE | PL_NOTIFY)) && atomic_load(&operation->peer->fences) == 0;
 }
 
 static void look_at_sockets(struct pl_peer *peer)

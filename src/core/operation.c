@@ -151,7 +151,7 @@ void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_t
 	}
 	if (operation->attributes.flags & PL_FENCE)
 		atomic_fetch_add(&operation->peer->fences, 1);
-	pl_engine_post(operation->home, &operation->task);
+	pl_engine_post_at(operation->home, &operation->task, operation->receipt.posted);
 }
 
 bool pl_operation_begin(struct pl_operation *operation)
@@ -205,7 +205,10 @@ static void finish_run(struct pl_task *task)
 
 void pl_operation_part_done(struct pl_operation *operation)
 {
-	if (atomic_fetch_sub(&operation->pending, 1) != 1)
+	/* Only who has a part adds others, so that the last one needs no atomic instruction. */
+	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
+		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
+	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
 		return;
 	if (pl_engine_held(operation->home)) {
 		pl_operation_complete(operation);
@@ -349,7 +352,7 @@ void pl_operation_complete(struct pl_operation *operation)
 		return;
 	if ((operation->attributes.flags & PL_NOTIFY) && atomic_load(&operation->status) == 0) {
 		/* The bytes are placed; now say so. */
-		operation->attributes.flags &= ~(unsigned)PL_NOTIFY;
+		operation->attributes.flags &= ~(unsigned)(PL_NOTIFY | PL_MORE);
 		atomic_store(&operation->pending, 1);
 		pl_message_send(operation);
 		return;

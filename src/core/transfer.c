@@ -10,7 +10,7 @@ static int bad_flags(struct pl_error *error, const char *call, const char *fact)
 static int read_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, enum pl_kind kind,
 			   const char *call, struct pl_error *error)
 {
-	unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0);
+	unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | PL_MORE | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0);
 
 	if (given && given->size == sizeof(*given))
 		*attributes = *given;
@@ -79,14 +79,21 @@ void pl_operation_dispatch(struct pl_operation *operation)
 		operation->peer->ops->post(operation->peer->endpoint, operation);
 }
 
-static void add_segment(struct pl_operation *operation, const struct pl_segment *segment)
+static inline void add_segment(struct pl_operation *operation, struct pl_remote *remote, uint64_t remote_offset,
+			       struct pl_region *region, uint64_t offset, uint64_t length)
 {
-	operation->segments[operation->segment_count++] = *segment;
-	operation->total += segment->length;
-	if (segment->region)
-		atomic_fetch_add(&segment->region->busy, 1);
-	if (segment->remote)
-		atomic_fetch_add(&segment->remote->references, 1);
+	struct pl_segment *segment = &operation->segments[operation->segment_count++];
+
+	segment->remote = remote;
+	segment->region = region;
+	segment->remote_offset = remote_offset;
+	segment->offset = offset;
+	segment->length = length;
+	operation->total += length;
+	if (region)
+		atomic_fetch_add(&region->busy, 1);
+	if (remote)
+		atomic_fetch_add(&remote->references, 1);
 }
 
 static int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
@@ -123,16 +130,15 @@ static int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_tra
 			return pl_fail_memory(error, call);
 		}
 	}
-	if (count == 1 &&
+	if (count == 1 && peer->ops->immediate &&
 	    pl_immediate(operation,
 			 &(struct pl_segment){ transfers->remote, transfers->region, transfers->remote_offset,
 					       transfers->offset, transfers->length },
 			 handle))
 		return 0;
 	for (size_t i = 0; i < count; i++)
-		add_segment(operation,
-			    &(struct pl_segment){ transfers[i].remote, transfers[i].region, transfers[i].remote_offset,
-						  transfers[i].offset, transfers[i].length });
+		add_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
+			    transfers[i].offset, transfers[i].length);
 	pl_operation_submit(operation, run, handle);
 	return 0;
 }
@@ -189,9 +195,10 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 	operation->operand = operand;
 	operation->compare = compare;
 	operation->old = old;
-	if (pl_immediate(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 }, handle))
+	if (peer->ops->immediate &&
+	    pl_immediate(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 }, handle))
 		return 0;
-	add_segment(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 });
+	add_segment(operation, remote, remote_offset, NULL, 0, 8);
 	pl_operation_submit(operation, run, handle);
 	return 0;
 }
@@ -229,7 +236,7 @@ int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64
 	operation = pl_operation_new(peer->context, peer, PL_KIND_SEND, &attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	add_segment(operation, &(struct pl_segment){ NULL, region, 0, offset, length });
+	add_segment(operation, NULL, 0, region, offset, length);
 	operation->tag = operation->receipt.tag = tag;
 	pl_operation_submit(operation, run, handle);
 	return 0;
@@ -301,7 +308,7 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, struct pl_regi
 	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, &attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	add_segment(operation, &(struct pl_segment){ NULL, region, 0, offset, length });
+	add_segment(operation, NULL, 0, region, offset, length);
 	operation->tag = tag;
 	operation->mask = mask;
 	pl_operation_submit(operation, pl_receive_run, handle);

@@ -46,8 +46,6 @@ static struct pl_task *take_task(struct pl_engine *engine)
 {
 	struct pl_task *task = NULL;
 
-	if (atomic_load(&engine->task_count) == 0)
-		return NULL;
 	pl_lock_take(&engine->task_lock);
 	if (!pl_list_empty(&engine->tasks)) {
 		task = pl_list_first(&engine->tasks, struct pl_task, link);
@@ -58,12 +56,12 @@ static struct pl_task *take_task(struct pl_engine *engine)
 	return task;
 }
 
-static bool run_tasks(struct pl_engine *engine)
+static inline bool run_tasks(struct pl_engine *engine)
 {
 	struct pl_task *task;
 	bool any = false;
 
-	while ((task = take_task(engine))) {
+	while (atomic_load(&engine->task_count) && (task = take_task(engine))) {
 		/* From here on it may be posted again, or freed by what it does. */
 		atomic_store(&task->queued, false);
 		pl_engine_tick(engine);
@@ -93,13 +91,14 @@ void pl_engine_unlock(struct pl_engine *engine)
 	}
 }
 
-bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
+bool pl_engine_post_at(struct pl_engine *engine, struct pl_task *task, uint64_t now)
 {
 	bool held = pl_engine_held(engine);
 
 	/* Nobody is there, and nobody was before it: without the detour. */
 	if (!held && engine_trylock(engine)) {
 		if (atomic_load(&engine->task_count) == 0) {
+			engine->now = now;
 			task->run(task);
 			pl_engine_unlock(engine);
 			return true;
@@ -115,6 +114,11 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 	if (!held && engine_trylock(engine))
 		pl_engine_unlock(engine);
 	return true;
+}
+
+bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
+{
+	return pl_engine_post_at(engine, task, 0);
 }
 
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
@@ -336,8 +340,8 @@ static struct timespec to_timespec(uint64_t time)
 /* Only looks: the next progress fetches and serves what there is. */
 static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 {
-	struct timespec timeout = to_timespec(left);
 	struct epoll_event event;
+	struct timespec timeout;
 
 	pl_engine_lock(engine);
 	while (!pl_list_empty(&engine->hot)) {
@@ -351,6 +355,7 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 	if (atomic_load(&engine->polling))
 		left = 0;
 	pl_engine_unlock(engine);
+	timeout = to_timespec(left);
 	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
 	    errno == ENOSYS)
 		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));

@@ -137,6 +137,8 @@ static inline uint64_t pl_engine_now(struct pl_engine *engine)
 
 /* Runs the task under the lock: now if the lock is free, else soon, by its holder. False if it was queued already. */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
+/* For a caller that has just read the clock: what is run at once need not do so. */
+bool pl_engine_post_at(struct pl_engine *engine, struct pl_task *task, uint64_t now);
 /* Takes a task back that is queued and did not begin. Under the lock. */
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 

@@ -1,261 +1,455 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ranges in order of their first byte, in chunks of a few dozen: a search touches the chunks' first bytes, which
- * the processor has in its cache, and then one chunk.  Ranges may overlap; each chunk knows how far its ranges
- * reach, so that a range that begins long before is found, too.
+ * All entries are in a set of ranges, under a lock.  In front of it is a table of what was found lately, by page
+ * (recent.c): entries are never freed while the cache is there, so whatever the table says, right or long wrong, can be
+ * looked at without a lock, and an entry that was taken into use is compared with what was asked for.  Only a miss needs
+ * the set.
+ *
+ * A hundred thousand entries are found as fast as the memory that is touched for that stays in the processor's caches:
+ * a line that does not costs more than all else together.  So what a hit needs of an entry are twelve bytes, away from the
+ * rest: where it is, which is only read, and a word that is written.  Both are asked for at once.
  */
 #include "memory/cache.h"
 
-#define CHUNK_MAX 32u
+#include <limits.h>
+#include <pthread.h>
 
-struct chunk {
-	unsigned count;
-	uintptr_t begins[CHUNK_MAX];
-	uintptr_t ends[CHUNK_MAX];
-	struct pl_cached *entries[CHUNK_MAX];
+#include "memory/ranges.h"
+#include "memory/recent.h"
+
+/* Of a state. */
+#define USERS 0x0fffffffu
+#define PRESENT 0x10000000u  /* to be found */
+#define RECENT 0x20000000u   /* used since it was last considered for going */
+#define QUEUED 0x40000000u   /* in cache->unused */
+#define NUMBERED 0x80000000u /* it has an identity */
+
+/* Of a place: the address, and above that the length, rounded down to so many bits and shifted. */
+#define ADDRESS_BITS 48
+#define LENGTH_BITS 11
+#define LENGTH_SHIFT_MAX 31
+
+/* Entries from a number on, which is a power of two; as many as that is. */
+struct block {
+	atomic_uint *_Atomic states;
+	uint64_t *places; /* constant while they are used */
+	struct pl_cached *entries;
+	void *memory;
+};
+
+#define FIRST_BITS 6u
+#define BLOCKS (32 - FIRST_BITS)
+#define COUNTERS 8u
+
+struct counter {
+	_Alignas(PL_LINE) atomic_uint_fast64_t count;
 };
 
 struct pl_cache {
+	/* Written rarely, read for each hit. */
+	struct pl_recent recent;
+	size_t limit;
+	struct block blocks[BLOCKS];
+
+	struct counter hits[COUNTERS];       /* each of some threads */
+	_Alignas(PL_LINE) atomic_llong idle; /* bytes that nobody uses; below zero for moments */
+
+	_Alignas(PL_LINE) pthread_mutex_t lock; /* what follows */
 	struct pl_allocator allocator;
-	void (*release)(struct pl_cached *);
-	size_t limit, idle, count;
-	pthread_mutex_t lock;
-	struct pl_list unused; /* the oldest first */
-	uintptr_t *firsts;     /* of each chunk: where its first range begins, */
-	uintptr_t *reaches;    /* and the highest end of a range in it or in a chunk before */
-	struct chunk **chunks;
-	size_t chunk_count, chunk_room;
+	void *self;
+	void (*release)(void *owner);
+	struct pl_ranges ranges;
+	struct pl_list unused; /* and some that are used again; the next to go first */
+	size_t queued;
+	struct pl_list free;
+	uint32_t next; /* the number of the next new entry */
+	size_t bytes;
+	uint64_t misses, evictions, invalidations;
 };
 
-struct pl_cache *pl_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(struct pl_cached *))
+/* -- entries ------------------------------------------------------------------------------------------- */
+
+static unsigned block_of(uint32_t number)
 {
-	struct pl_cache *cache = pl_zalloc(allocator, sizeof(*cache));
+	return 31 - FIRST_BITS - (unsigned)__builtin_clz(number);
+}
+
+static uint32_t place_in(uint32_t number, unsigned block)
+{
+	return number - (1u << (FIRST_BITS + block));
+}
+
+static atomic_uint *state_of(struct pl_cache *cache, uint32_t number)
+{
+	unsigned block = block_of(number);
+
+	return atomic_load_explicit(&cache->blocks[block].states, memory_order_acquire) + place_in(number, block);
+}
+
+static uint64_t *place_of(struct pl_cache *cache, uint32_t number)
+{
+	unsigned block = block_of(number);
+
+	return cache->blocks[block].places + place_in(number, block);
+}
+
+static struct pl_cached *entry_of(struct pl_cache *cache, uint32_t number)
+{
+	unsigned block = block_of(number);
+
+	return cache->blocks[block].entries + place_in(number, block);
+}
+
+const struct pl_cached *pl_cache_entry(struct pl_cache *cache, uint32_t number)
+{
+	return entry_of(cache, number);
+}
+
+static int block_new(struct pl_cache *cache, struct block *block, size_t count)
+{
+	uint64_t *places =
+		pl_room_new(&cache->allocator, count * (sizeof(*places) + sizeof(atomic_uint)), &block->memory);
+
+	block->entries = pl_alloc(&cache->allocator, count * sizeof(*block->entries));
+	if (!block->entries || !places) {
+		pl_free(&cache->allocator, block->entries);
+		pl_free(&cache->allocator, block->memory);
+		block->memory = NULL;
+		return -ENOMEM;
+	}
+	block->places = places;
+	/* Nobody knows numbers of it yet; whoever does has them from the table, or from who was given them. */
+	atomic_store_explicit(&block->states, (atomic_uint *)(places + count), memory_order_release);
+	return 0;
+}
+
+static struct pl_cached *entry_new(struct pl_cache *cache)
+{
+	struct pl_cached *cached;
+	unsigned block = block_of(cache->next);
+
+	if (!pl_list_empty(&cache->free)) {
+		cached = pl_list_first(&cache->free, struct pl_cached, link);
+		pl_list_remove(&cached->link);
+		return cached;
+	}
+	if (place_in(cache->next, block) == 0 && block_new(cache, &cache->blocks[block], cache->next) < 0)
+		return NULL;
+	cached = entry_of(cache, cache->next);
+	cached->number = cache->next++;
+	atomic_init(state_of(cache, cached->number), 0);
+	pl_list_init(&cached->link);
+	return cached;
+}
+
+struct pl_cache *pl_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(void *owner))
+{
+	void *self;
+	struct pl_cache *cache = pl_room_new(allocator, sizeof(*cache), &self);
 
 	if (!cache)
 		return NULL;
+	memset(cache, 0, sizeof(*cache));
 	cache->allocator = *allocator;
+	cache->self = self;
 	cache->release = release;
-	cache->limit = limit;
+	cache->limit = PL_MIN(limit, (size_t)LLONG_MAX);
+	cache->next = 1u << FIRST_BITS;
+	pl_ranges_init(&cache->ranges, allocator);
 	pthread_mutex_init(&cache->lock, NULL);
 	pl_list_init(&cache->unused);
+	pl_list_init(&cache->free);
 	return cache;
 }
 
-/* -- the ranges; under the lock ----------------------------------------------------------------------- */
+/* -- the table ----------------------------------------------------------------------------------------- */
 
-/* How many of `count` sorted numbers are at most `value`; without branches that the processor would guess. */
-static size_t up_to(const uintptr_t *numbers, size_t count, uintptr_t value)
+static bool is_present(void *user, uint32_t number)
 {
-	const uintptr_t *base = numbers;
+	return atomic_load(state_of(user, number)) & PRESENT;
+}
 
-	if (!count)
+/* Has a page's next search begin with an entry. */
+static void note(struct pl_cache *cache, uintptr_t address, const struct pl_cached *cached)
+{
+	if (*place_of(cache, cached->number))
+		pl_recent_note(&cache->recent, address, cached->number, is_present, cache);
+}
+
+static void note_again(void *owner, void *user)
+{
+	const struct pl_cached *cached = owner;
+
+	note(user, cached->begin, cached);
+}
+
+/* -- uses ---------------------------------------------------------------------------------------------- */
+
+static long long length_of(const struct pl_cached *cached)
+{
+	return (long long)(cached->end - cached->begin);
+}
+
+/* 0: it cannot be told so. */
+static uint64_t place_from(uintptr_t address, uint64_t length)
+{
+	unsigned bits = length ? 64 - (unsigned)__builtin_clzll(length) : 0;
+	uint64_t shift = bits > LENGTH_BITS ? bits - LENGTH_BITS : 0;
+
+	if (address >> ADDRESS_BITS || shift > LENGTH_SHIFT_MAX)
 		return 0;
-	while (count > 1) {
-		size_t half = count / 2;
+	return address | (shift << LENGTH_BITS | length >> shift) << ADDRESS_BITS;
+}
 
-		base = base[half] <= value ? base + half : base;
-		count -= half;
+/* Whether it holds a range; not always true where the length was rounded. */
+static bool holds(uint64_t place, uintptr_t begin, uintptr_t end)
+{
+	uintptr_t from = place & (((uint64_t)1 << ADDRESS_BITS) - 1);
+	uint64_t length = place >> ADDRESS_BITS;
+
+	length = (length & ((1u << LENGTH_BITS) - 1)) << (length >> LENGTH_BITS);
+	return from <= begin && end <= from + length;
+}
+
+/* Takes an entry into use, whatever it is for; false if it is not there any more. */
+static bool hold(struct pl_cache *cache, uint32_t number, unsigned *found)
+{
+	atomic_uint *word = state_of(cache, number);
+	unsigned state;
+
+	__builtin_prefetch(place_of(cache, number));
+	state = atomic_load_explicit(word, memory_order_relaxed);
+	do {
+		if (!(state & PRESENT))
+			return false;
+	} while (!atomic_compare_exchange_weak(word, &state, (state + 1) | RECENT));
+	if (!(state & USERS))
+		atomic_fetch_sub(&cache->idle, length_of(entry_of(cache, number)));
+	*found = state;
+	return true;
+}
+
+static void hit(struct pl_cache *cache)
+{
+	atomic_uint_fast64_t *count = &cache->hits[(uintptr_t)pthread_self() >> 12 & (COUNTERS - 1)].count;
+
+	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+/* Of one in use. */
+static bool fits(struct pl_cache *cache, uint32_t number, unsigned state, uintptr_t begin, uintptr_t end,
+		 uint64_t identity)
+{
+	if (!holds(*place_of(cache, number), begin, end))
+		return false;
+	return state & NUMBERED ? entry_of(cache, number)->identity == identity : !identity;
+}
+
+/* -- going; under the lock ----------------------------------------------------------------------------- */
+
+/* What is not used will be considered for going. */
+static void queue(struct pl_cache *cache, struct pl_cached *cached)
+{
+	atomic_fetch_or(state_of(cache, cached->number), QUEUED);
+	pl_list_append(&cache->unused, &cached->link);
+	cache->queued++;
+}
+
+/* Out of the set, and into `gone` if nobody uses it; else the last who does will see to that. */
+static void outdate(struct pl_cache *cache, struct pl_cached *cached, struct pl_list *gone)
+{
+	unsigned state = atomic_fetch_and(state_of(cache, cached->number), USERS);
+
+	pl_ranges_remove(&cache->ranges, cached->begin, cached);
+	cache->bytes -= cached->end - cached->begin;
+	if (state & QUEUED) {
+		pl_list_remove(&cached->link);
+		cache->queued--;
 	}
-	return (size_t)(base - numbers) + (*base <= value);
-}
-
-/* The reaches of chunks from one on, after it changed. */
-static void reach_again(struct pl_cache *cache, size_t from)
-{
-	uintptr_t reach = from ? cache->reaches[from - 1] : 0;
-
-	for (size_t i = from; i < cache->chunk_count; i++) {
-		const struct chunk *chunk = cache->chunks[i];
-
-		for (unsigned j = 0; j < chunk->count; j++)
-			reach = PL_MAX(reach, chunk->ends[j]);
-		if (i > from && reach == cache->reaches[i])
-			return;
-		cache->reaches[i] = reach;
-	}
-}
-
-/* Makes room for one more chunk at a place. */
-static int insert_chunk(struct pl_cache *cache, size_t at)
-{
-	struct chunk *made;
-
-	if (cache->chunk_count == cache->chunk_room) {
-		size_t room = PL_MAX(cache->chunk_room * 2, (size_t)16);
-		uintptr_t *firsts = pl_realloc(&cache->allocator, cache->firsts, room * sizeof(*firsts));
-		uintptr_t *reaches;
-		struct chunk **chunks;
-
-		if (!firsts)
-			return -ENOMEM;
-		cache->firsts = firsts;
-		reaches = pl_realloc(&cache->allocator, cache->reaches, room * sizeof(*reaches));
-		if (!reaches)
-			return -ENOMEM;
-		cache->reaches = reaches;
-		chunks = pl_realloc(&cache->allocator, cache->chunks, room * sizeof(*chunks));
-		if (!chunks)
-			return -ENOMEM;
-		cache->chunks = chunks;
-		cache->chunk_room = room;
-	}
-	made = pl_zalloc(&cache->allocator, sizeof(*made));
-	if (!made)
-		return -ENOMEM;
-	memmove(cache->firsts + at + 1, cache->firsts + at, (cache->chunk_count - at) * sizeof(*cache->firsts));
-	memmove(cache->reaches + at + 1, cache->reaches + at, (cache->chunk_count - at) * sizeof(*cache->reaches));
-	memmove(cache->chunks + at + 1, cache->chunks + at, (cache->chunk_count - at) * sizeof(*cache->chunks));
-	cache->chunks[at] = made;
-	cache->firsts[at] = 0;
-	cache->reaches[at] = at ? cache->reaches[at - 1] : 0;
-	cache->chunk_count++;
-	return 0;
-}
-
-static void move_entries(struct chunk *to, unsigned to_at, const struct chunk *from, unsigned from_at, unsigned count)
-{
-	memmove(to->begins + to_at, from->begins + from_at, count * sizeof(*to->begins));
-	memmove(to->ends + to_at, from->ends + from_at, count * sizeof(*to->ends));
-	memmove(to->entries + to_at, from->entries + from_at, count * sizeof(*to->entries));
-}
-
-static int split(struct pl_cache *cache, size_t at)
-{
-	struct chunk *full = cache->chunks[at], *half;
-	int rc = insert_chunk(cache, at + 1);
-
-	if (rc < 0)
-		return rc;
-	half = cache->chunks[at + 1];
-	half->count = CHUNK_MAX / 2;
-	full->count = CHUNK_MAX - half->count;
-	move_entries(half, 0, full, full->count, half->count);
-	cache->firsts[at + 1] = half->begins[0];
-	reach_again(cache, at);
-	return 0;
-}
-
-/* The chunk that a range which begins there belongs into. */
-static size_t chunk_of(const struct pl_cache *cache, uintptr_t begin)
-{
-	size_t place = up_to(cache->firsts, cache->chunk_count, begin);
-
-	return place ? place - 1 : 0;
-}
-
-static int insert(struct pl_cache *cache, struct pl_cached *cached)
-{
-	size_t place = chunk_of(cache, cached->begin);
-	struct chunk *chunk;
-	unsigned at;
-	int rc = 0;
-
-	if (!cache->chunk_count)
-		rc = insert_chunk(cache, 0);
-	else if (cache->chunks[place]->count == CHUNK_MAX)
-		rc = split(cache, place);
-	if (rc < 0)
-		return rc;
-	place = chunk_of(cache, cached->begin);
-	chunk = cache->chunks[place];
-	at = (unsigned)up_to(chunk->begins, chunk->count, cached->begin);
-	move_entries(chunk, at + 1, chunk, at, chunk->count - at);
-	chunk->begins[at] = cached->begin;
-	chunk->ends[at] = cached->end;
-	chunk->entries[at] = cached;
-	chunk->count++;
-	cache->firsts[place] = chunk->begins[0];
-	for (size_t i = place; i < cache->chunk_count && cache->reaches[i] < cached->end; i++)
-		cache->reaches[i] = cached->end;
-	cached->present = true;
-	cache->count++;
-	return 0;
-}
-
-static void remove_at(struct pl_cache *cache, size_t place, unsigned at)
-{
-	struct chunk *chunk = cache->chunks[place];
-
-	chunk->entries[at]->present = false;
-	cache->count--;
-	chunk->count--;
-	move_entries(chunk, at, chunk, at + 1, chunk->count - at);
-	if (chunk->count) {
-		cache->firsts[place] = chunk->begins[0];
-	} else {
-		pl_free(&cache->allocator, chunk);
-		cache->chunk_count--;
-		memmove(cache->firsts + place, cache->firsts + place + 1,
-			(cache->chunk_count - place) * sizeof(*cache->firsts));
-		memmove(cache->reaches + place, cache->reaches + place + 1,
-			(cache->chunk_count - place) * sizeof(*cache->reaches));
-		memmove(cache->chunks + place, cache->chunks + place + 1,
-			(cache->chunk_count - place) * sizeof(*cache->chunks));
-	}
-	reach_again(cache, place);
-}
-
-static void forget(struct pl_cache *cache, struct pl_cached *cached)
-{
-	for (size_t place = chunk_of(cache, cached->begin);; place--) {
-		const struct chunk *chunk = cache->chunks[place];
-
-		for (unsigned at = 0; at < chunk->count; at++) {
-			if (chunk->entries[at] == cached) {
-				remove_at(cache, place, at);
-				return;
-			}
-		}
-		/* Equal beginnings may lie on both sides of a seam. */
-		if (place == 0)
-			return;
-	}
-}
-
-/* Takes an unused entry out, to be released. */
-static void evict(struct pl_cache *cache, struct pl_cached *cached, struct pl_list *gone)
-{
-	pl_list_remove(&cached->link);
-	cache->idle -= cached->end - cached->begin;
+	if (state & USERS)
+		return;
+	atomic_fetch_sub(&cache->idle, length_of(cached));
 	pl_list_append(gone, &cached->link);
 }
 
-/* Found no more; released now or by the last who uses it. */
-static void outdate(struct pl_cache *cache, struct pl_cached *cached, struct pl_list *gone)
+/* One that was used since gets another chance; one in use comes back when it is not. */
+static void consider(struct pl_cache *cache, struct pl_cached *cached, struct pl_list *gone)
 {
-	forget(cache, cached);
-	if (!cached->users)
-		evict(cache, cached, gone);
+	atomic_uint *word = state_of(cache, cached->number);
+	unsigned state = atomic_load(word);
+
+	if (!(state & USERS) && !(state & RECENT)) {
+		/* Whoever takes it now keeps it while it is used. */
+		cache->evictions++;
+		outdate(cache, cached, gone);
+		return;
+	}
+	pl_list_remove(&cached->link);
+	if (!(state & USERS)) {
+		atomic_fetch_and(word, ~RECENT);
+		pl_list_append(&cache->unused, &cached->link);
+		return;
+	}
+	cache->queued--;
+	state = atomic_fetch_and(word, ~QUEUED);
+	if (!(state & USERS))
+		queue(cache, cached);
 }
 
+static void shrink(struct pl_cache *cache, struct pl_list *gone)
+{
+	/* Twice round at most, as others may be using them meanwhile; those look here again when they are done. */
+	for (size_t rounds = 2 * cache->queued; rounds && !pl_list_empty(&cache->unused); rounds--) {
+		if (atomic_load(&cache->idle) <= (long long)cache->limit)
+			return;
+		consider(cache, pl_list_first(&cache->unused, struct pl_cached, link), gone);
+	}
+}
+
+/* Without the lock. */
 static void release_all(struct pl_cache *cache, struct pl_list *gone)
 {
 	while (!pl_list_empty(gone)) {
 		struct pl_cached *cached = pl_list_first(gone, struct pl_cached, link);
+		void *owner = cached->owner;
 
+		pthread_mutex_lock(&cache->lock);
 		pl_list_remove(&cached->link);
-		cache->release(cached);
+		pl_list_append(&cache->free, &cached->link);
+		pthread_mutex_unlock(&cache->lock);
+		cache->release(owner);
 	}
-}
-
-/* The last entry, in order, that ends after `end` of those that begin up to `begin`; NULL: there is none. */
-static struct pl_cached *find(const struct pl_cache *cache, uintptr_t begin, uintptr_t end)
-{
-	size_t place = up_to(cache->firsts, cache->chunk_count, begin);
-
-	while (place-- && cache->reaches[place] >= end) {
-		const struct chunk *chunk = cache->chunks[place];
-
-		for (size_t at = up_to(chunk->begins, chunk->count, begin); at--;)
-			if (chunk->ends[at] >= end)
-				return chunk->entries[at];
-	}
-	return NULL;
 }
 
 /* -- calls -------------------------------------------------------------------------------------------- */
 
-struct pl_cached *pl_cache_take(struct pl_cache *cache, const void *address, size_t length, uint64_t identity)
+static uint32_t search(struct pl_cache *cache, uintptr_t begin, uintptr_t end, uint64_t identity)
+{
+	struct pl_cached *found;
+	struct pl_list gone;
+	unsigned state;
+
+	pl_list_init(&gone);
+	pthread_mutex_lock(&cache->lock);
+	while ((found = pl_ranges_find(&cache->ranges, begin, end)) && found->identity != identity) {
+		cache->invalidations++;
+		outdate(cache, found, &gone);
+	}
+	if (found) {
+		hold(cache, found->number, &state);
+		hit(cache);
+		note(cache, begin, found);
+	} else {
+		cache->misses++;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	release_all(cache, &gone);
+	return found ? found->number : 0;
+}
+
+uint32_t pl_cache_take(struct pl_cache *cache, const void *address, size_t length, uint64_t identity)
+{
+	uintptr_t begin = (uintptr_t)address, end = begin + length;
+	struct pl_recent_search recent;
+	uint32_t number;
+	unsigned state;
+
+	pl_recent_search(&cache->recent, begin, &recent);
+	while ((number = pl_recent_next(&recent))) {
+		if (!hold(cache, number, &state))
+			continue;
+		if (fits(cache, number, state, begin, end, identity)) {
+			hit(cache);
+			return number;
+		}
+		pl_cache_give(cache, number);
+	}
+	return search(cache, begin, end, identity);
+}
+
+/* Into the set; with room in the table. */
+static int enter(struct pl_cache *cache, struct pl_cached *cached)
+{
+	int rc = pl_ranges_insert(&cache->ranges, cached->begin, cached->end, cached);
+
+	if (rc == 0 && pl_recent_grow(&cache->recent, &cache->allocator, cache->ranges.count))
+		pl_ranges_each(&cache->ranges, note_again, cache);
+	return rc;
+}
+
+uint32_t pl_cache_add(struct pl_cache *cache, void *owner, const void *address, size_t length, uint64_t identity)
+{
+	struct pl_cached *cached;
+
+	pthread_mutex_lock(&cache->lock);
+	cached = entry_new(cache);
+	if (cached) {
+		cached->owner = owner;
+		cached->begin = (uintptr_t)address;
+		cached->end = cached->begin + length;
+		cached->identity = identity;
+		*place_of(cache, cached->number) = place_from(cached->begin, length);
+		if (enter(cache, cached) < 0) {
+			pl_list_append(&cache->free, &cached->link);
+			cached = NULL;
+		} else {
+			atomic_store(state_of(cache, cached->number), PRESENT | (identity ? NUMBERED : 0u) | 1u);
+			cache->bytes += length;
+			note(cache, cached->begin, cached);
+		}
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return cached ? cached->number : 0;
+}
+
+/* The last use has ended. */
+static void unused(struct pl_cache *cache, struct pl_cached *cached, bool present)
+{
+	struct pl_list gone;
+
+	pl_list_init(&gone);
+	pthread_mutex_lock(&cache->lock);
+	if (!present)
+		pl_list_append(&gone, &cached->link);
+	else if ((atomic_load(state_of(cache, cached->number)) & (PRESENT | QUEUED)) == PRESENT)
+		queue(cache, cached);
+	shrink(cache, &gone);
+	pthread_mutex_unlock(&cache->lock);
+	release_all(cache, &gone);
+}
+
+void pl_cache_give(struct pl_cache *cache, uint32_t number)
+{
+	atomic_uint *word = state_of(cache, number);
+	unsigned state = atomic_load_explicit(word, memory_order_relaxed);
+	struct pl_cached *cached = entry_of(cache, number);
+	long long length = 0, idle;
+
+	do {
+		/* After that it may be another's. */
+		if ((state & USERS) == 1)
+			length = length_of(cached);
+	} while (!atomic_compare_exchange_weak(word, &state, state - 1));
+	if ((state & USERS) != 1)
+		return;
+	if (!(state & PRESENT)) {
+		unused(cache, cached, false);
+		return;
+	}
+	idle = atomic_fetch_add(&cache->idle, length) + length;
+	if (!(state & QUEUED) || idle > (long long)cache->limit)
+		unused(cache, cached, true);
+}
+
+void pl_cache_drop(struct pl_cache *cache, uint32_t number)
+{
+	pthread_mutex_lock(&cache->lock);
+	if (is_present(cache, number))
+		outdate(cache, entry_of(cache, number), NULL);
+	pthread_mutex_unlock(&cache->lock);
+}
+
+void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t length)
 {
 	uintptr_t begin = (uintptr_t)address, end = begin + length;
 	struct pl_cached *found;
@@ -263,91 +457,29 @@ struct pl_cached *pl_cache_take(struct pl_cache *cache, const void *address, siz
 
 	pl_list_init(&gone);
 	pthread_mutex_lock(&cache->lock);
-	while ((found = find(cache, begin, end)) && found->identity != identity)
+	/* One byte in common is enough. */
+	while (end > begin && (found = pl_ranges_find(&cache->ranges, end - 1, begin + 1))) {
+		cache->invalidations++;
 		outdate(cache, found, &gone);
-	if (found && found->users++ == 0) {
-		pl_list_remove(&found->link);
-		cache->idle -= found->end - found->begin;
 	}
 	pthread_mutex_unlock(&cache->lock);
 	release_all(cache, &gone);
-	return found;
 }
 
-int pl_cache_add(struct pl_cache *cache, struct pl_cached *cached, const void *address, size_t length,
-		 uint64_t identity)
+void pl_cache_count(struct pl_cache *cache, struct pl_cache_counts *counts)
 {
-	int rc;
-
-	*cached = (struct pl_cached){
-		.begin = (uintptr_t)address,
-		.end = (uintptr_t)address + length,
-		.identity = identity,
-		.users = 1,
+	pthread_mutex_lock(&cache->lock);
+	*counts = (struct pl_cache_counts){
+		.misses = cache->misses,
+		.evictions = cache->evictions,
+		.invalidations = cache->invalidations,
+		.entries = cache->ranges.count,
+		.bytes = cache->bytes,
+		.idle_bytes = (size_t)PL_MAX(atomic_load(&cache->idle), 0),
 	};
-	pl_list_init(&cached->link);
-	pthread_mutex_lock(&cache->lock);
-	rc = insert(cache, cached);
+	for (unsigned i = 0; i < COUNTERS; i++)
+		counts->hits += atomic_load_explicit(&cache->hits[i].count, memory_order_relaxed);
 	pthread_mutex_unlock(&cache->lock);
-	return rc;
-}
-
-void pl_cache_give(struct pl_cache *cache, struct pl_cached *cached)
-{
-	struct pl_list gone;
-
-	pl_list_init(&gone);
-	pthread_mutex_lock(&cache->lock);
-	if (--cached->users == 0) {
-		pl_list_append(&cache->unused, &cached->link);
-		cache->idle += cached->end - cached->begin;
-		if (!cached->present)
-			evict(cache, cached, &gone);
-		while (cache->idle > cache->limit)
-			outdate(cache, pl_list_first(&cache->unused, struct pl_cached, link), &gone);
-	}
-	pthread_mutex_unlock(&cache->lock);
-	release_all(cache, &gone);
-}
-
-/* An entry that has a byte in common with a range; NULL: none. */
-static struct pl_cached *overlapping(const struct pl_cache *cache, uintptr_t begin, uintptr_t end)
-{
-	return end > begin ? find(cache, end - 1, begin + 1) : NULL;
-}
-
-void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t length)
-{
-	uintptr_t begin = (uintptr_t)address;
-	struct pl_cached *found;
-	struct pl_list gone;
-
-	pl_list_init(&gone);
-	pthread_mutex_lock(&cache->lock);
-	while ((found = overlapping(cache, begin, begin + length)))
-		outdate(cache, found, &gone);
-	pthread_mutex_unlock(&cache->lock);
-	release_all(cache, &gone);
-}
-
-size_t pl_cache_count(struct pl_cache *cache)
-{
-	size_t count;
-
-	pthread_mutex_lock(&cache->lock);
-	count = cache->count;
-	pthread_mutex_unlock(&cache->lock);
-	return count;
-}
-
-size_t pl_cache_idle_bytes(struct pl_cache *cache)
-{
-	size_t bytes;
-
-	pthread_mutex_lock(&cache->lock);
-	bytes = cache->idle;
-	pthread_mutex_unlock(&cache->lock);
-	return bytes;
 }
 
 void pl_cache_close(struct pl_cache *cache)
@@ -356,8 +488,11 @@ void pl_cache_close(struct pl_cache *cache)
 		return;
 	pl_cache_invalidate(cache, NULL, SIZE_MAX);
 	pthread_mutex_destroy(&cache->lock);
-	pl_free(&cache->allocator, cache->firsts);
-	pl_free(&cache->allocator, cache->reaches);
-	pl_free(&cache->allocator, cache->chunks);
-	pl_free(&cache->allocator, cache);
+	pl_ranges_clear(&cache->ranges);
+	pl_recent_close(&cache->recent, &cache->allocator);
+	for (unsigned i = 0; i < BLOCKS && cache->blocks[i].memory; i++) {
+		pl_free(&cache->allocator, cache->blocks[i].entries);
+		pl_free(&cache->allocator, cache->blocks[i].memory);
+	}
+	pl_free(&cache->allocator, cache->self);
 }

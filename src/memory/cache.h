@@ -2,45 +2,55 @@
 /*
  * Registrations that are kept: what a device made of ranges of memory, found again by any range within.  An entry is
  * known by its range and the number of the allocation that it was made of, so that another allocation at the same
- * address is never taken for it.  Those that nobody uses stay until their bytes exceed a limit; the one unused for
- * longest goes first.
+ * address is never taken for it.  Those that nobody uses stay until their bytes exceed a limit; one that was not used
+ * again since it was last considered goes first.
+ *
+ * All calls may come from any thread at any time.  What is found again where it was found before costs no lock.  Who
+ * asks for an identity decides when that is worth it: for a GPU's memory it is a call of the driver, longer than all of
+ * this; memory whose end is told to pl_cache_invalidate() needs none.
  */
 #ifndef PL_CACHE_H
 #define PL_CACHE_H
-
-#include <pthread.h>
 
 #include "base/base.h"
 
 struct pl_cache;
 
-/* Embedded in its owner's registration. */
+/* What is known of an entry; constant while it is used. */
 struct pl_cached {
-	struct pl_list link; /* unused, by age */
+	void *owner; /* what the caller keeps there */
 	uintptr_t begin, end;
 	uint64_t identity;
-	unsigned users;
-	bool present; /* to be found */
+	/* The cache's own. */
+	struct pl_list link;
+	uint32_t number;
 };
 
-/* `release` is called, without a lock, for each entry that goes; nobody uses it then. */
-struct pl_cache *pl_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(struct pl_cached *));
+/* How often it was asked, and what there is.  Some hits are not counted when several threads hit at once. */
+struct pl_cache_counts {
+	uint64_t hits, misses, evictions, invalidations;
+	size_t entries, bytes, idle_bytes;
+};
+
+/* `release` is called, without a lock, for the owner of each entry that goes; nobody uses it then. */
+struct pl_cache *pl_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(void *owner));
 /* Nothing may be in use. */
 void pl_cache_close(struct pl_cache *cache);
 /*
- * An entry that holds the range, of that allocation, for use; NULL if there is none.  Entries of other
+ * The number of an entry that holds the range, of that allocation, for use; 0 if there is none.  Entries of other
  * allocations that are found there go.
  */
-struct pl_cached *pl_cache_take(struct pl_cache *cache, const void *address, size_t length, uint64_t identity);
-/* Enters what was just made, for use.  -ENOMEM: it is not in the cache, and goes when it is given back. */
-int pl_cache_add(struct pl_cache *cache, struct pl_cached *cached, const void *address, size_t length,
-		 uint64_t identity);
+uint32_t pl_cache_take(struct pl_cache *cache, const void *address, size_t length, uint64_t identity);
+/* Enters what was just made, for use: the number of the entry, which has the owner from now on, or 0: no memory. */
+uint32_t pl_cache_add(struct pl_cache *cache, void *owner, const void *address, size_t length, uint64_t identity);
+/* One that is in use. */
+const struct pl_cached *pl_cache_entry(struct pl_cache *cache, uint32_t number);
 /* Ends a use. */
-void pl_cache_give(struct pl_cache *cache, struct pl_cached *cached);
+void pl_cache_give(struct pl_cache *cache, uint32_t number);
+/* What the caller uses is found no more, and goes when it is not used. */
+void pl_cache_drop(struct pl_cache *cache, uint32_t number);
 /* The range is being freed: what was made of it is found no more, and goes when it is not used. */
 void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t length);
-/* Entries, and bytes of those that are not used. */
-size_t pl_cache_count(struct pl_cache *cache);
-size_t pl_cache_idle_bytes(struct pl_cache *cache);
+void pl_cache_count(struct pl_cache *cache, struct pl_cache_counts *counts);
 
 #endif

@@ -28,22 +28,42 @@ int pl_lane_hello_decode(const uint8_t buffer[PL_LANE_HELLO], struct pl_lane_hel
 	return magic != PL_MAGIC_LANE || pl_get_u64(&reader) != 0 ? -EPROTO : 0;
 }
 
+void pl_rail_welcome_encode(uint16_t renewals, uint8_t buffer[PL_RAIL_WELCOME])
+{
+	struct pl_writer writer;
+
+	pl_writer_init(&writer, buffer, PL_RAIL_WELCOME);
+	pl_put_u16(&writer, renewals);
+}
+
+uint16_t pl_rail_welcome_decode(const uint8_t *buffer, size_t length)
+{
+	struct pl_reader reader;
+
+	if (length < PL_RAIL_WELCOME)
+		return 0;
+	pl_reader_init(&reader, buffer, PL_RAIL_WELCOME);
+	return pl_get_u16(&reader);
+}
+
 void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO])
 {
 	pl_lane_hello_encode(&hello->lane, buffer);
 	buffer[PL_LANE_HELLO] = hello->index;
 	buffer[PL_LANE_HELLO + 1] = hello->count;
 	memcpy(buffer + PL_LANE_HELLO + 2, hello->places, PL_RAILS_MAX);
+	pl_rail_welcome_encode(hello->renewals, buffer + PL_RAIL_HELLO_LEAST);
 }
 
 int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello)
 {
 	/* What a later release appends is not looked at. */
-	if (length < PL_RAIL_HELLO || pl_lane_hello_decode(buffer, &hello->lane) < 0)
+	if (length < PL_RAIL_HELLO_LEAST || pl_lane_hello_decode(buffer, &hello->lane) < 0)
 		return -EPROTO;
 	hello->index = buffer[PL_LANE_HELLO];
 	hello->count = buffer[PL_LANE_HELLO + 1];
 	memcpy(hello->places, buffer + PL_LANE_HELLO + 2, PL_RAILS_MAX);
+	hello->renewals = pl_rail_welcome_decode(buffer + PL_RAIL_HELLO_LEAST, length - PL_RAIL_HELLO_LEAST);
 	return hello->count > PL_RAILS_MAX || hello->index >= hello->count ? -EPROTO : 0;
 }
 

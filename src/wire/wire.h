@@ -89,6 +89,7 @@ struct pl_hello {
 #define PL_HELLO_ENCRYPT_DATA 1u
 #define PL_CAPABILITY_ASKS 256u    /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
 #define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes when asked, takes notifications with writes, and skips */
+#define PL_CAPABILITY_BARE 1024u   /* takes over verbs small messages without a header */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, over 0 */
@@ -169,17 +170,23 @@ void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME]);
 int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *status); /* -EPROTO */
 
 /* What a connection request of the verbs fabric says. */
-#define PL_RAIL_HELLO 50 /* lane hello, u8 index, u8 count, u8 places[8] */
+#define PL_RAIL_HELLO 52       /* lane hello, u8 index, u8 count, u8 places[8], u16 renewals */
+#define PL_RAIL_HELLO_LEAST 50 /* of a release that never renews */
+#define PL_RAIL_WELCOME 2      /* u16 renewals: what the answer says */
 #define PL_RAILS_MAX 8
 
 struct pl_rail_hello {
 	struct pl_lane_hello lane; /* its number is the connection's generation */
 	uint8_t index, count;
 	uint8_t places[PL_RAILS_MAX]; /* of each rail at the acceptor's, as it numbered them */
+	uint16_t renewals;            /* how many devices the sender's end of the rail had before */
 };
 
 void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO]);
 int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello); /* -EPROTO */
+void pl_rail_welcome_encode(uint16_t renewals, uint8_t buffer[PL_RAIL_WELCOME]);
+/* 0 if there is none. */
+uint16_t pl_rail_welcome_decode(const uint8_t *buffer, size_t length);
 
 /* -- frames: the unit on a lane ----------------------------------------------------------------- */
 

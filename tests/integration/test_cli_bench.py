@@ -165,6 +165,45 @@ def test_several_connections():
     assert [row['verified'] for row in rows('--peers', '5', '--size', '8,64K', '--validate', *SHORT)] == [True, True]
 
 
+def test_several_servers_at_once():
+    servers = [start('bench', '--server', '--quiet', '--json', '127.0.0.1:0') for _ in range(3)]
+    try:
+        addresses = [json.loads(server.stdout.readline())['address'] for server in servers]
+        for arguments in [['--size', '8,64K'], ['--op', 'read', '--fabric', 'tcp', '--size', '4K', '--vector', '2'],
+                          ['--op', 'send', '--size', '100'], ['--op', 'fetch-add', '--post-list', '4', '--repeat', '2'],
+                          ['--peers', '2', '--post-list', '8', '--size', '64']]:
+            report = run_json('bench', *addresses, '--validate', '--iterations', '3000', '--warmup', '100', *arguments)
+            assert [server['address'] for server in report['servers']] == addresses
+            for machine in [report['peer_machine'], *(server['peer_machine'] for server in report['servers'])]:
+                assert machine['kernel'] and machine['cores']
+            for row in report['results']:
+                assert row['verified'] is True and [one['address'] for one in row['servers']] == addresses
+                assert sum(one['operations'] for one in row['servers']) == row['operations'] >= 3000
+                assert max(one['seconds'] for one in row['servers']) <= row['seconds'] * 1.001
+                assert all(one['latency_us']['max'] <= row['latency_us']['max'] for one in row['servers'])
+                assert row['bytes_per_second'] == pytest.approx(row['operations'] * row['size'] / row['seconds'], rel=0.01)
+        shown = run('bench', *addresses, '--size', '4K', *SHORT).stdout
+        assert 'SIZE, SERVER' in shown and all(f'\n{address}' in shown for address in addresses)
+        lines = list(csv.DictReader(run('bench', *addresses, '--size', '8', '--csv', *SHORT).stdout.splitlines()))
+        assert [line['server'] for line in lines] == ['', *addresses]
+        assert sum(int(line['operations']) for line in lines[1:]) == int(lines[0]['operations'])
+        # One that is not there ends all of it, by name.
+        nobody = f'127.0.0.1:{free_port()}'
+        assert nobody in run('bench', *addresses, nobody, *SHORT, expect=1).stderr
+        assert run_json('bench', addresses[0], '--size', '8', *SHORT)['results'][0]['operations'] == 200
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+
+def test_lists_of_posts():
+    for arguments in [['--op', 'write'], ['--op', 'read', '--fabric', 'tcp'], ['--op', 'send'], ['--op', 'compare-swap']]:
+        # The last list is what is left of the operations.
+        row, = rows('--post-list', '32', '--size', '8', '--validate', '--iterations', '1003', '--depth', '100', *arguments)
+        assert (row['verified'], row['post_list'], row['operations']) == (True, 32, 1003)
+
+
 def test_whoever_receives_touches():
     for arguments in [['--op', 'read'], ['--op', 'send'], ['--latency']]:
         row, = rows(*arguments, '--touch', '--size', '10000', '--validate', '--iterations', '50')
@@ -242,7 +281,9 @@ def test_shows_a_table_with_its_terms():
     for word in ['write bandwidth over local, direct', 'SIZE', 'GB/s', 'p50 us', 'p99.9 us', 'CPU %', 'CONTENT', 'right',
                  'the same host']:
         assert word in done.stdout
-    assert len(done.stdout.splitlines()) == 5
+    lines = done.stdout.splitlines()
+    assert len(lines) >= 6 and all(word in ' '.join(lines[5:]) for word in ['cycles', 'J' if ' J ' in done.stdout else 'joules'])
+    assert len(run('bench', '--quiet', '--size', '8,1K', *SHORT).stdout.splitlines()) == 3
     assert 'one way' not in run('bench', '--latency', '--op', 'read', '--size', '8', *SHORT).stdout
 
 
@@ -313,7 +354,8 @@ def test_a_server_that_dies_is_an_error_soon():
     ['--size', '0'], ['--latency', '--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
     ['--streams', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
     ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
-    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['one', 'two'], ['--rate', '0'],
+    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['--server', 'one', 'two'], ['one', 'two', '--latency'], ['one', 'two', '--both-ways'], ['one', 'two', '--peers', '33'],
+    ['--post-list', '4', '--peers', '3', '--depth', '11'], ['--rate', '0'],
     ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
     ['--csv', '--json'], ['--gbits'], ['--op', 'connect', '--size', '8'], ['--op', 'register', '--both-ways'], ['--touch'],
     ['--depth', '4', '--post-list', '5'], ['--latency', '--rate', '5op'], ['--perftest', '--op', 'connect'],

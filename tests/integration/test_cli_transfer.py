@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane get` and `peerlane put`."""
 import os
+import pathlib
 import pty
 import re
 import resource
@@ -14,6 +15,7 @@ from cli_support import DEADLINE, PEERLANE, Server, content, cut, environment, r
     write
 
 BIG = 256 << 20
+GPU = {'LD_LIBRARY_PATH': str(pathlib.Path(PEERLANE).parent / 'tests')}
 
 
 @pytest.fixture
@@ -147,6 +149,27 @@ def test_memory_is_written_and_read(server, world):
     assert result['files'][0]['verified'] and (world / 'out/frames').read_bytes() == data
     write(world / 'data', data + b'x')
     assert 'NO-SPACE' in run('put', server.address, world / 'data', '--as', 'frames', expect=1).stderr
+
+
+@pytest.mark.parametrize('here', [[], ['--memory', 'cuda'], ['--memory', 'cuda:1']])
+@pytest.mark.parametrize('there', ['', '@cuda:1'])
+def test_memory_of_gpus_is_written_and_read(world, here, there):
+    """With the stand-in's GPUs, at both ends or at one; the bytes are hashed where they are."""
+    data = content(3000001)
+    with serving('--memory', f'frames=3000001{there}', '--writable', **GPU) as server:
+        run('put', server.address, write(world / 'data', data), '--as', 'frames', '--verify', *here, **GPU)
+        (one,) = run_json('get', server.address, 'frames', '-o', world / 'out/frames', '--verify', *here, **GPU)['files']
+    assert one['verified'] and one['bytes'] == len(data) and (world / 'out/frames').read_bytes() == data
+
+
+def test_memory_that_there_is_not(server, world):
+    data = write(world / 'data', b'x')
+    for kind, error in [('cuda:99', 'GPU-NONE'), ('tape', 'MEMORY-KIND'), ('cuda:x', 'MEMORY-KIND')]:
+        failed = run('get', server.address, 'small', '--memory', kind, '-o', world / 'out', expect=1, **GPU)
+        assert error in failed.stderr
+        assert error in run('put', server.address, data, '--memory', kind, expect=1, **GPU).stderr
+        assert error in run('serve', '127.0.0.1:0', '--memory', f'x=1K@{kind}', expect=1, **GPU).stderr
+    assert not leftovers(world / 'out')
 
 
 def test_a_cut_get_goes_on(server, world):

@@ -93,6 +93,8 @@ def test_between_processes_of_the_users_with_a_key(tmp_path):
     address = server.stdout.readline().decode().split()[-1]
     report = run_json('bench', 'workflow', '--key', key, '--size', '4K', '--arms', 'BP', *SHORT, address)
     assert report['authenticated'] and report['results'][0]['verified']
+    # The other end tells its own, so it is known of another host, too.
+    assert report['peer_machine'] == report['machine'] and report['peer_machine']['cores'] >= 1
     output, errors = server.communicate(timeout=60)
     assert server.returncode == 0 and b'frames for' in output, errors
     server = start('bench', 'workflow', '--server', '127.0.0.1:0')

@@ -317,6 +317,29 @@ static void failing_copies(void *kind)
 	session_close(&session);
 }
 
+/* The peer's memory is not kept from being freed by who may not use it any more. */
+static void revoked_is_closed(void *unused)
+{
+	struct session session;
+	struct pl_error error;
+	uint64_t until;
+
+	(void)unused;
+	session_open(&session, agent_has_gpu, "alloc", SMALL);
+	need_standin();
+	check_ok(transfer(&session, true, 0, 8, NULL, NULL, &error), &error);
+	check_number(standin.opened(), 1);
+	agent_revoke(&session.agent);
+	until = clock_now() + 10 * PL_NS_PER_S;
+	while (standin.opened()) {
+		check(clock_now() < until);
+		settle(&session.environment, 1);
+	}
+	check_status(transfer(&session, true, 0, 8, NULL, NULL, &error), -EACCES, &error);
+	check_number(standin.opened(), 0);
+	session_close(&session);
+}
+
 /* -- grants ------------------------------------------------------------------------------------------- */
 
 static int agent_writes(struct session *session, const struct pl_grant_options *options, uint64_t length, bool revoke)
@@ -512,6 +535,7 @@ static const struct test_case cases[] = {
 	{ "failing-host-copies", failing_copies, NULL, 30 },
 	{ "bounds", bounds, NULL, 20 },
 	{ "revoked", revoked, NULL, 30 },
+	{ "revoked-is-closed", revoked_is_closed, NULL, 30 },
 	{ "expired", expired, NULL, 20 },
 	{ "message-direct", messages, NULL, 20 },
 	{ "message-staged", messages, "pool", 20 },

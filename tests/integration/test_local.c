@@ -143,6 +143,47 @@ static void read_only(void *argument)
 	environment_close(&environment);
 }
 
+/* What was mapped goes when the owner revokes it, though the remote region is still held. */
+static void revoked(void *argument)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct scenario_environment environment;
+	struct pl_region *allocated;
+	struct pl_remote *remotes[2];
+	struct pl_error error;
+	struct buffer near;
+	void *mappings[2];
+	char text[8];
+
+	environment_open(&environment, argument);
+	buffer_open(&near, environment.near, SIZE, PL_ACCESS_LOCAL);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	check_ok(pl_region_share(allocated, NULL, token, &length, &error), &error);
+	for (unsigned i = 0; i < 2; i++) {
+		const struct local_access *access;
+
+		remotes[i] = i ? share(&environment, allocated, environment.near_peer, NULL)
+			       : import_token(&environment, environment.near_peer, token, length);
+		access = remotes[i]->way;
+		mappings[i] = access->mapping;
+		check_reason(&environment, remotes[i], near.region, "mapped");
+	}
+	check_number(pl_region_revoke(allocated, token, length), 0);
+	progress_until(&environment, (permissions(mappings[0], text), !*text));
+	check_number(write_some(&environment, remotes[0], near.region, 8, NULL), -EACCES);
+	permissions(mappings[1], text);
+	check_text(text, "rw-s");
+	check_reason(&environment, remotes[1], near.region, "mapped");
+	check_number(pl_region_deregister(allocated), 0);
+	progress_until(&environment, (permissions(mappings[1], text), !*text));
+	check_number(write_some(&environment, remotes[1], near.region, 8, NULL), -EACCES);
+	pl_remote_release(remotes[0]);
+	pl_remote_release(remotes[1]);
+	buffer_close(&near);
+	environment_close(&environment);
+}
+
 /* -- the other process dies, or stops ------------------------------------------------------------- */
 
 struct session {
@@ -499,6 +540,8 @@ int main(void)
 		{ "ways, manual", ways, &manual, 15 },
 		{ "read only", read_only, &threads, 15 },
 		{ "read only, manual", read_only, &manual, 15 },
+		{ "revoked", revoked, &threads, 15 },
+		{ "revoked, manual", revoked, &manual, 15 },
 		{ "kill target, mapped", kill_target, &threads, 15 },
 		{ "kill target, process_vm", kill_target, &manual, 15 },
 		{ "kill writer", kill_writer, NULL, 15 },

@@ -23,6 +23,10 @@
 static bool old;
 module_param(old, bool, 0444);
 
+static int refuse;
+module_param(refuse, int, 0444);
+MODULE_PARM_DESC(refuse, "the number of a client that is not registered");
+
 struct client {
 	struct list_head link;
 	const struct peer_memory_client *calls;
@@ -166,9 +170,10 @@ static void check_freed(struct mm_struct *mm, u64 address, u64 length)
 void *ib_register_peer_memory_client(const struct peer_memory_client *calls, invalidate_peer_memory *callback)
 {
 	struct client *client;
+	void *context;
 
 	if (!calls->acquire || !calls->get_pages || !calls->dma_map || !calls->dma_unmap || !calls->put_pages ||
-	    !calls->get_page_size || !calls->release)
+	    !calls->get_page_size || !calls->release || !--refuse)
 		return NULL;
 	client = kzalloc(sizeof(*client), GFP_KERNEL);
 	if (!client)
@@ -187,6 +192,9 @@ void *ib_register_peer_memory_client(const struct peer_memory_client *calls, inv
 	mutex_lock(&clients_lock);
 	list_add_tail(&client->link, &clients);
 	mutex_unlock(&clients_lock);
+	/* From here on any program may ask for memory, and the client has not been told its handle. */
+	if (calls->acquire(GPU_PAGE, GPU_PAGE, NULL, NULL, &context) == 1)
+		standin_violation("a client took memory before it was registered");
 	return client;
 }
 EXPORT_SYMBOL(ib_register_peer_memory_client);
@@ -349,7 +357,7 @@ static void describe(struct region *region, struct core_region *request)
 		standin_violation("get_page_size is not that of the pages");
 }
 
-static int abandon(struct region *region)
+static int abandon(struct region *region, bool other)
 {
 	int status = acquire(region);
 
@@ -358,8 +366,11 @@ static int abandon(struct region *region)
 		return status;
 	}
 	list_region(region);
+	if (other)
+		status = region->client->calls->get_pages(region->address, region->length + 1, 1, 0, &region->table,
+							  region->context, region->handle);
 	release(region);
-	return 0;
+	return status;
 }
 
 static int map_again(struct region *region)
@@ -383,9 +394,14 @@ static int register_for(struct core_region *request, void __user *to)
 		return -ENODEV;
 	if (request->abandon) {
 		region = region_new(request->address, request->length, device);
-		return region ? abandon(region) : -ENOMEM;
+		return region ? abandon(region, request->abandon == 2) : -ENOMEM;
 	}
+	status = request->starve ? starve_begin() : 0;
+	if (status)
+		return status;
 	status = region_register(request->address, request->length, device, &region);
+	if (request->starve)
+		starve_end();
 	if (!status && request->again)
 		status = map_again(region);
 	if (status)

@@ -3,10 +3,12 @@
 #ifndef STANDIN_CORE_H
 #define STANDIN_CORE_H
 
+#include <linux/ftrace.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/scatterlist.h>
+#include <linux/version.h>
 #include <rdma/ib_umem.h>
 
 #include "../../kernel/peer_memory.h"
@@ -59,6 +61,21 @@ int import_begin(int fd, u64 offset, u64 length, u64 address);
 void import_end(void);
 struct ib_umem *import_umem(struct ib_device *device, int access); /* NULL: none was begun */
 bool import_release(struct ib_umem *umem);                         /* whether it is of here */
+
+/* starve.c: until the end, this task's scatter tables find no memory. */
+int starve_begin(void);
+void starve_end(void);
+
+/* What a function that is traced is replaced by. */
+#define CORE_REDIRECTS (FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION)
+static __always_inline void core_redirect(struct ftrace_regs *regs, void *function)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+	ftrace_instruction_pointer_set(regs, (unsigned long)function);
+#else
+	ftrace_regs_set_instruction_pointer(regs, (unsigned long)function);
+#endif
+}
 
 /* soft_roce.c */
 int soft_roce_init(void);

@@ -245,7 +245,7 @@ int standin_put_pages(struct nvidia_p2p_page_table *table, bool persistent)
 	mutex_lock(&driver);
 	standin_point(POINT_PUT_LOCKED);
 	pin = find_pin(table);
-	status = pin ? failure(CALL_PUT) : -EINVAL;
+	status = pin ? failure(CALL_PUT) : -ENOENT;
 	if (!status) {
 		if (persistent == !!pin->callback)
 			standin_violation("put_pages of the other kind");
@@ -335,10 +335,10 @@ int standin_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *tabl
 	mutex_lock(&driver);
 	standin_point(POINT_UNMAP_LOCKED);
 	pin = find_pin(table);
-	status = pin ? failure(CALL_UNMAP) : -EINVAL;
+	status = pin ? failure(CALL_UNMAP) : -ENOENT;
 	if (!status) {
 		found = find_mapping(pin, mapping);
-		status = found ? 0 : -EINVAL;
+		status = found ? 0 : -ENOENT;
 	}
 	if (found) {
 		if (found->peer != peer)

@@ -7,7 +7,6 @@
 #include <linux/ftrace.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
-#include <linux/version.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -166,18 +165,12 @@ static void replaced_release(struct ib_umem *umem)
 /* Calls of this module go to the original. */
 static void notrace redirect(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *regs)
 {
-	if (within_module(parent, THIS_MODULE))
-		return;
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
-	ftrace_instruction_pointer_set(regs, (unsigned long)ops->private);
-#else
-	ftrace_regs_set_instruction_pointer(regs, (unsigned long)ops->private);
-#endif
+	if (!within_module(parent, THIS_MODULE))
+		core_redirect(regs, ops->private);
 }
 
-#define REPLACE (FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION)
-static struct ftrace_ops get = { .func = redirect, .flags = REPLACE, .private = replaced_get };
-static struct ftrace_ops release = { .func = redirect, .flags = REPLACE, .private = replaced_release };
+static struct ftrace_ops get = { .func = redirect, .flags = CORE_REDIRECTS, .private = replaced_get };
+static struct ftrace_ops release = { .func = redirect, .flags = CORE_REDIRECTS, .private = replaced_release };
 
 int soft_roce_init(void)
 {

@@ -57,8 +57,7 @@ enum standin_role { ROLE_NONE, ROLE_REGION, ROLE_FREER };
 
 enum gpu_call { CALL_GET, CALL_GET_PERSISTENT, CALL_PUT, CALL_MAP, CALL_UNMAP, CALLS };
 
-/* What the driver does wrong until the next setting, 0m0.000s 0m0.000s
-0m0.000s 0m0.000s times at most. */
+/* What the driver does wrong until the next setting; a call fails so many `times` at most. */
 struct gpu_fault {
 	__u32 call;
 	__s32 status;        /* to fail with */
@@ -100,7 +99,9 @@ struct core_region {
 	__u64 length;
 	__u32 device;  /* enum core_device */
 	__u32 again;   /* map, unmap and map again */
-	__u32 abandon; /* release before get_pages */
+	__u32 abandon; /* release before get_pages; with 2, after get_pages was asked for another range */
+	__u32 starve;  /* without memory for a scatter table */
+	__u32 unused;
 	/* What came of it. */
 	__u32 entries;
 	__u64 handle;

@@ -166,6 +166,11 @@ static void lives(const struct rig *rig)
 	region = (struct core_region){ .abandon = 1 };
 	accepted(rig, memory, MIB, &region);
 	REQUIRE(ioctl(rig->gpu, GPU_PINS) == 0);
+	region = (struct core_region){ .abandon = 2 };
+	REQUIRE(rig_register(rig, memory, MIB, &region) == -EINVAL);
+	region = (struct core_region){ .starve = 1 };
+	REQUIRE(rig_register(rig, memory, MIB, &region) == -ENOMEM);
+	REQUIRE(ioctl(rig->gpu, GPU_PINS) == 0);
 	region = (struct core_region){ .device = DEVICE_NOT_PCI };
 	REQUIRE(rig_register(rig, memory, MIB, &region) == -ENODEV);
 	munmap(memory, MIB);
@@ -361,19 +366,41 @@ static void races(const struct rig *rig)
 	REQUIRE(registered && refused);
 }
 
+/* What a driver will not unpin stays, and is told. */
+static void stuck(const struct rig *rig)
+{
+	struct gpu_fault fault = { .call = CALL_PUT, .status = -EIO, .times = 2 };
+	char *memory = rig_map(rig, MIB, 0);
+	struct core_region region = { 0 };
+
+	accepted(rig, memory, MIB, &region);
+	REQUIRE(is_persistent(&region));
+	REQUIRE(ioctl(rig->gpu, GPU_FAULT, &fault) == 0);
+	REQUIRE(rig_deregister(rig, region.handle) == 0);
+	REQUIRE(ioctl(rig->gpu, GPU_PINS) == 1);
+	REQUIRE(rig_counter("regions") == 0 && rig_counter("bytes") == MIB && rig_counter("driver_errors") == 1);
+	munmap(memory, MIB);
+	/* Nobody can undo it: not to be followed by other cases. */
+	exit(0);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(const struct rig *rig);
+	bool last; /* only when it is named */
 } cases[] = {
-	{ "whole", whole },       { "scattered", scattered }, { "parts", parts },   { "strangers", strangers },
-	{ "freed", freed },       { "several", several },     { "lives", lives },   { "third-party", third_party },
-	{ "failures", failures }, { "cycles", cycles },       { "forked", forked }, { "threads", threads },
-	{ "races", races },
+	{ "whole", whole, false },       { "scattered", scattered, false },
+	{ "parts", parts, false },       { "strangers", strangers, false },
+	{ "freed", freed, false },       { "several", several, false },
+	{ "lives", lives, false },       { "third-party", third_party, false },
+	{ "failures", failures, false }, { "cycles", cycles, false },
+	{ "forked", forked, false },     { "threads", threads, false },
+	{ "races", races, false },       { "stuck", stuck, true },
 };
 
-static bool selected(const char *name, char **names)
+static bool selected(const char *name, bool last, char **names)
 {
-	bool any = !*names;
+	bool any = !*names && !last;
 
 	for (; *names; names++)
 		any |= !strcmp(*names, name);
@@ -389,7 +416,7 @@ int main(int count, char **arguments)
 
 	rig_open(&rig);
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (!count || !selected(cases[i].name, arguments + 1))
+		if (!count || !selected(cases[i].name, cases[i].last, arguments + 1))
 			continue;
 		printf("%s\n", cases[i].name);
 		REQUIRE(ioctl(rig.gpu, GPU_FAULT, &none) == 0);

@@ -271,6 +271,46 @@ static void notifications_that_fail(struct scenario_environment *environment)
 	pair_close(&pair);
 }
 
+/* Whoever says that more follows need not keep to it: all that was posted is done, and each by itself. */
+static void more_may_follow(struct scenario_environment *environment)
+{
+	enum { COUNT = 150, LENGTH = 100 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation, *receive;
+	struct pl_receipt receipt;
+	struct pl_error error;
+	struct pair pair;
+	uint64_t old;
+
+	attributes.flags = PL_MORE;
+	pair_open(environment, &pair);
+	pattern_fill(pair.near.bytes, COUNT * LENGTH, 500, 0);
+	for (uint64_t i = 0; i < COUNT; i++) {
+		attributes.user_data = i;
+		check_ok(pl_write(environment->near_peer, pair.remote, i * LENGTH, pair.near.region, i * LENGTH, LENGTH,
+				  &attributes, NULL, &error),
+			 &error);
+	}
+	for (uint64_t seen = 0; seen < COUNT; seen++) {
+		struct pl_completion completion;
+
+		collect(environment, environment->near, &completion, 1);
+		check_status(completion.receipt.status, 0, &completion.error);
+		check_number(completion.receipt.bytes, LENGTH);
+	}
+	pattern_check(pair.far.bytes, COUNT * LENGTH, 500, 0);
+	check_ok(pl_receive(environment->far_peer, 9, UINT64_MAX, pair.far.region, 0, 8, NULL, &receive, &error),
+		 &error);
+	check_ok(pl_send_copy(environment->near_peer, 9, "message", 8, &attributes, &operation, &error), &error);
+	complete(environment, receive, &receipt);
+	check(bytes_equal(pair.far.bytes, "message", 8));
+	complete(environment, operation, NULL);
+	check_ok(pl_fetch_add(environment->near_peer, pair.remote, 8, 5, &old, &attributes, &operation, &error),
+		 &error);
+	complete(environment, operation, NULL);
+	pair_close(&pair);
+}
+
 const struct scenario order_scenarios[] = {
 	{ "fence-write-send", fence_write_send, 0 },
 	{ "fence-write-notify", fence_write_notify, 0 },
@@ -278,5 +318,6 @@ const struct scenario order_scenarios[] = {
 	{ "notifications-that-fail", notifications_that_fail, 0 },
 	{ "fence-writes-and-read", fence_writes_and_read, 0 },
 	{ "notify-among-messages", notify_among_messages, 0 },
+	{ "more-may-follow", more_may_follow, 0 },
 	{ NULL, NULL, 0 },
 };

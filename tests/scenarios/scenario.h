@@ -34,6 +34,7 @@ extern const struct scenario connect_scenarios[];
 extern const struct scenario option_scenarios[];
 extern const struct scenario load_scenarios[];
 extern const struct scenario flood_scenarios[];
+extern const struct scenario registration_scenarios[];
 
 /* All lists, ended by NULL. */
 extern const struct scenario *const scenario_lists[];

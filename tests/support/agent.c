@@ -15,6 +15,7 @@ enum command_type {
 	COMMAND_WAIT,
 	COMMAND_WRITE,
 	COMMAND_REWRITE,
+	COMMAND_REVOKE,
 	COMMAND_STOP
 };
 
@@ -81,6 +82,8 @@ static int64_t obey(struct served *served, const struct command *command)
 		return 0;
 	case COMMAND_REWRITE:
 		return pl_write(served->peer, served->remote, 0, region, 0, command->first, NULL, operation, &error);
+	case COMMAND_REVOKE:
+		return pl_region_revoke(region, command->token, command->token_length);
 	case COMMAND_STOP:
 		return 0;
 	}
@@ -208,4 +211,12 @@ void agent_write(struct agent *agent, const uint8_t *token, size_t token_length,
 void agent_rewrite(struct agent *agent, uint64_t length)
 {
 	check_number(order(agent, &(struct command){ .type = COMMAND_REWRITE, .first = length }), 0);
+}
+
+void agent_revoke(struct agent *agent)
+{
+	struct command command = { .type = COMMAND_REVOKE, .token_length = agent->token_length };
+
+	memcpy(command.token, agent->token, agent->token_length);
+	check_number(order(agent, &command), 0);
 }

@@ -40,6 +40,8 @@ void agent_receive(struct agent *agent, uint64_t tag, uint64_t length);
 int agent_wait(struct agent *agent);
 /* A write of its region's first bytes into what the token names. */
 void agent_write(struct agent *agent, const uint8_t *token, size_t token_length, uint64_t length);
+/* Revokes its token. */
+void agent_revoke(struct agent *agent);
 /* The same again, into what was imported for that. */
 void agent_rewrite(struct agent *agent, uint64_t length);
 

@@ -12,15 +12,16 @@
 #include "support/buffer.h"
 
 struct entry {
-	struct pl_cached cached;
+	uint32_t cached;
+	uintptr_t begin, end;
 	bool released;
 };
 
 static atomic_uint released;
 
-static void release(struct pl_cached *cached)
+static void release(void *owner)
 {
-	struct entry *entry = pl_container_of(cached, struct entry, cached);
+	struct entry *entry = owner;
 
 	entry->released = true;
 	atomic_fetch_add(&released, 1);
@@ -38,29 +39,38 @@ static struct pl_cache *open_cache(size_t limit)
 static void add(struct pl_cache *cache, struct entry *entry, uintptr_t begin, size_t length, uint64_t identity)
 {
 	entry->released = false;
-	assert_int_equal(pl_cache_add(cache, &entry->cached, (void *)begin, length, identity), 0);
+	entry->begin = begin;
+	entry->end = begin + length;
+	entry->cached = pl_cache_add(cache, entry, (void *)begin, length, identity);
+	assert_int_not_equal(entry->cached, 0);
+	assert_ptr_equal(pl_cache_entry(cache, entry->cached)->owner, entry);
 }
 
 static void test_ranges(void **state)
 {
 	struct pl_cache *cache = open_cache(SIZE_MAX);
+	struct pl_cache_counts counts;
 	struct entry one, two;
 
 	(void)state;
-	assert_null(pl_cache_take(cache, (void *)0x1000, 1, 1));
+	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 1, 1), 0);
 	add(cache, &one, 0x1000, 0x1000, 1);
 	add(cache, &two, 0x3000, 0x1000, 1);
-	assert_ptr_equal(pl_cache_take(cache, (void *)0x1000, 0x1000, 1), &one.cached);
-	assert_ptr_equal(pl_cache_take(cache, (void *)0x1fff, 1, 1), &one.cached);
-	assert_null(pl_cache_take(cache, (void *)0xfff, 2, 1));
-	assert_null(pl_cache_take(cache, (void *)0x1fff, 2, 1));
-	assert_null(pl_cache_take(cache, (void *)0x2fff, 2, 1));
-	assert_ptr_equal(pl_cache_take(cache, (void *)0x3001, 0xfff, 1), &two.cached);
+	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 0x1000, 1), one.cached);
+	assert_int_equal(pl_cache_take(cache, (void *)0x1fff, 1, 1), one.cached);
+	assert_int_equal(pl_cache_take(cache, (void *)0xfff, 2, 1), 0);
+	assert_int_equal(pl_cache_take(cache, (void *)0x1fff, 2, 1), 0);
+	assert_int_equal(pl_cache_take(cache, (void *)0x2fff, 2, 1), 0);
+	assert_int_equal(pl_cache_take(cache, (void *)0x3001, 0xfff, 1), two.cached);
 	for (int i = 0; i < 3; i++)
-		pl_cache_give(cache, &one.cached);
+		pl_cache_give(cache, one.cached);
 	for (int i = 0; i < 2; i++)
-		pl_cache_give(cache, &two.cached);
-	assert_int_equal(pl_cache_idle_bytes(cache), 0x2000);
+		pl_cache_give(cache, two.cached);
+	pl_cache_count(cache, &counts);
+	assert_int_equal(counts.idle_bytes, 0x2000);
+	assert_int_equal(counts.bytes, 0x2000);
+	assert_int_equal(counts.hits, 3);
+	assert_int_equal(counts.misses, 4);
 	pl_cache_close(cache);
 	assert_int_equal(atomic_load(&released), 2);
 }
@@ -69,22 +79,25 @@ static void test_ranges(void **state)
 static void test_identity(void **state)
 {
 	struct pl_cache *cache = open_cache(SIZE_MAX);
+	struct pl_cache_counts counts;
 	struct entry used, unused, fresh;
 
 	(void)state;
 	add(cache, &used, 0x1000, 0x1000, 1);
 	add(cache, &unused, 0x1000, 0x800, 1);
-	pl_cache_give(cache, &unused.cached);
-	assert_null(pl_cache_take(cache, (void *)0x1000, 0x10, 2));
+	pl_cache_give(cache, unused.cached);
+	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 0x10, 2), 0);
 	assert_true(unused.released);
 	assert_false(used.released);
-	assert_int_equal(pl_cache_count(cache), 0);
+	pl_cache_count(cache, &counts);
+	assert_int_equal(counts.entries, 0);
+	assert_int_equal(counts.invalidations, 2);
 	add(cache, &fresh, 0x1000, 0x1000, 2);
-	assert_ptr_equal(pl_cache_take(cache, (void *)0x1000, 0x10, 2), &fresh.cached);
-	pl_cache_give(cache, &used.cached);
+	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 0x10, 2), fresh.cached);
+	pl_cache_give(cache, used.cached);
 	assert_true(used.released);
-	pl_cache_give(cache, &fresh.cached);
-	pl_cache_give(cache, &fresh.cached);
+	pl_cache_give(cache, fresh.cached);
+	pl_cache_give(cache, fresh.cached);
 	assert_false(fresh.released);
 	pl_cache_close(cache);
 }
@@ -92,23 +105,26 @@ static void test_identity(void **state)
 static void test_limit(void **state)
 {
 	struct pl_cache *cache = open_cache(0x3000);
+	struct pl_cache_counts counts;
 	struct entry entries[5];
 
 	(void)state;
 	for (unsigned i = 0; i < 5; i++)
 		add(cache, &entries[i], (i + 1) * 0x10000, 0x1000, 1);
 	for (unsigned i = 0; i < 3; i++)
-		pl_cache_give(cache, &entries[i].cached);
+		pl_cache_give(cache, entries[i].cached);
 	/* The first is used again, so the second is the oldest. */
-	assert_non_null(pl_cache_take(cache, (void *)0x10000, 1, 1));
-	pl_cache_give(cache, &entries[0].cached);
+	assert_int_not_equal(pl_cache_take(cache, (void *)0x10000, 1, 1), 0);
+	pl_cache_give(cache, entries[0].cached);
 	assert_int_equal(atomic_load(&released), 0);
-	pl_cache_give(cache, &entries[3].cached);
+	pl_cache_give(cache, entries[3].cached);
 	assert_true(entries[1].released);
-	pl_cache_give(cache, &entries[4].cached);
+	pl_cache_give(cache, entries[4].cached);
 	assert_true(entries[2].released);
 	assert_false(entries[0].released);
-	assert_int_equal(pl_cache_idle_bytes(cache), 0x3000);
+	pl_cache_count(cache, &counts);
+	assert_int_equal(counts.idle_bytes, 0x3000);
+	assert_int_equal(counts.evictions, 2);
 	pl_cache_invalidate(cache, (void *)0x10fff, 1);
 	assert_true(entries[0].released);
 	assert_false(entries[3].released);
@@ -134,23 +150,24 @@ static void test_against_list(void **state)
 		size_t length = 1 + random_next(&random) % (round % 50 ? 300 : 400000);
 
 		if (there[i] && random_next(&random) % 4 == 0) {
-			pl_cache_invalidate(cache, (void *)(entries[i].cached.begin), 1);
+			pl_cache_invalidate(cache, (void *)(entries[i].begin), 1);
 			for (unsigned j = 0; j < MANY; j++)
 				there[j] = there[j] && !entries[j].released;
 		} else if (!there[i]) {
 			add(cache, &entries[i], begin, length, 1);
-			pl_cache_give(cache, &entries[i].cached);
+			pl_cache_give(cache, entries[i].cached);
 			there[i] = true;
 		} else {
-			struct pl_cached *found = pl_cache_take(cache, (void *)begin, length, 1);
+			uint32_t found = pl_cache_take(cache, (void *)begin, length, 1);
 			bool expected = false;
 
 			for (unsigned j = 0; j < MANY && !expected; j++)
-				expected = there[j] && entries[j].cached.begin <= begin &&
-					   entries[j].cached.end >= begin + length;
-			assert_int_equal(found != NULL, expected);
+				expected = there[j] && entries[j].begin <= begin && entries[j].end >= begin + length;
+			assert_int_equal(found != 0, expected);
 			if (found) {
-				assert_true(found->begin <= begin && found->end >= begin + length);
+				const struct pl_cached *cached = pl_cache_entry(cache, found);
+
+				assert_true(cached->begin <= begin && cached->end >= begin + length);
 				pl_cache_give(cache, found);
 			}
 		}
@@ -180,7 +197,8 @@ static void *work(void *argument)
 	for (unsigned i = 0; i < 2000; i++) {
 		uintptr_t begin = (1 + random_next(&random) % OWN) * 0x1000;
 		uint64_t identity = 1 + random_next(&random) % 3;
-		struct pl_cached *found = pl_cache_take(worker->cache, (void *)begin, 0x1000, identity);
+		uint32_t found = pl_cache_take(worker->cache, (void *)begin, 0x1000, identity);
+		const struct pl_cached *cached;
 
 		if (!found) {
 			struct entry *made = calloc(1, sizeof(*made));
@@ -188,12 +206,15 @@ static void *work(void *argument)
 			if (!made)
 				break;
 			worker->entries[worker->count++] = made;
-			if (pl_cache_add(worker->cache, &made->cached, (void *)begin, 0x1000, identity) < 0)
+			found = pl_cache_add(worker->cache, made, (void *)begin, 0x1000, identity);
+			if (!found)
 				break;
-			found = &made->cached;
 		}
-		if (pl_container_of(found, struct entry, cached)->released || found->identity != identity)
+		cached = pl_cache_entry(worker->cache, found);
+		if (((struct entry *)cached->owner)->released || cached->identity != identity || cached->begin != begin)
 			abort();
+		if (i % 64 == 0)
+			pl_cache_invalidate(worker->cache, (void *)begin, 1);
 		pl_cache_give(worker->cache, found);
 	}
 	return NULL;
@@ -203,6 +224,7 @@ static void test_threads(void **state)
 {
 	struct pl_cache *cache = open_cache(OWN * 0x1000 / 2);
 	struct worker *workers = calloc(THREADS, sizeof(*workers));
+	struct pl_cache_counts counts;
 	pthread_t threads[THREADS];
 	unsigned made = 0;
 
@@ -215,6 +237,9 @@ static void test_threads(void **state)
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
+	pl_cache_count(cache, &counts);
+	assert_in_range(counts.idle_bytes, 0, OWN * 0x1000 / 2);
+	assert_int_equal(counts.idle_bytes, counts.bytes);
 	pl_cache_close(cache);
 	for (unsigned i = 0; i < THREADS; i++) {
 		made += workers[i].count;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "fabric/verbs/bare.h"
 #include "wire/wire.h"
 
 static void test_cursors(void **state)
@@ -258,6 +259,41 @@ static void test_status(void **state)
 	assert_string_equal(error.id, "PEER-INTERNAL");
 }
 
+static void test_bare(void **state)
+{
+	static const struct {
+		uint64_t tag;
+		uint32_t number, received;
+	} all[] = {
+		{ 0, 1, 0 },
+		{ 65535, 2, 1 },
+		{ 7, 0x10000, 0xffff },
+		{ 7, 0, 0xffffffff },
+		{ 7, 0xffffffff, 2 }, /* once more */
+		{ 7, 0x20005, 0x1fff0 },
+	};
+	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = VERBS_BARE_TAGS }, decoded;
+	uint32_t immediate;
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(all); i++) {
+		frame.key = all[i].tag;
+		frame.ack = all[i].number;
+		assert_true(verbs_bare_encode(&frame, &immediate));
+		assert_int_equal(verbs_bare_decode(immediate, all[i].received, 12, &decoded), 0);
+		assert_int_equal(decoded.type, PL_FRAME_EAGER);
+		assert_true(decoded.key == all[i].tag);
+		assert_int_equal(decoded.ack, all[i].number);
+		assert_int_equal(decoded.length, 12);
+	}
+	assert_int_equal(verbs_bare_decode(0, 0, PL_FRAME_SMALL_MAX, &decoded), 0);
+	assert_int_equal(verbs_bare_decode(0, 0, PL_FRAME_SMALL_MAX + 1, &decoded), -EPROTO);
+	frame.key = VERBS_BARE_TAGS;
+	assert_false(verbs_bare_encode(&frame, &immediate));
+	frame = (struct pl_frame){ .type = PL_FRAME_OFFER };
+	assert_false(verbs_bare_encode(&frame, &immediate));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -265,6 +301,7 @@ int main(void)
 		cmocka_unit_test(test_strings),       cmocka_unit_test(test_string_too_long_to_write),
 		cmocka_unit_test(test_frame_golden),  cmocka_unit_test(test_frame_limits),
 		cmocka_unit_test(test_frame_refuses), cmocka_unit_test(test_status),
+		cmocka_unit_test(test_bare),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

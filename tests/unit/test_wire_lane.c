@@ -57,16 +57,25 @@ static void test_lane_welcome(void **state)
 
 static void test_rail_hello(void **state)
 {
-	struct pl_rail_hello decoded, hello = {
-		.lane = { .version = 1, .lane = 7, .ticket = 9 }, .index = 1, .count = 3, .places = { 2, 0, 1 }
-	};
+	struct pl_rail_hello decoded, hello = { .lane = { .version = 1, .lane = 7, .ticket = 9 },
+						.index = 1,
+						.count = 3,
+						.places = { 2, 0, 1 },
+						.renewals = 0x0203 };
 	uint8_t buffer[PL_RAIL_HELLO + 6] = { 0 };
 
 	(void)state;
 	pl_rail_hello_encode(&hello, buffer);
 	/* The connection manager delivers more bytes than were sent. */
 	for (size_t length = 0; length <= sizeof(buffer); length++)
-		assert_int_equal(pl_rail_hello_decode(buffer, length, &decoded), length < PL_RAIL_HELLO ? -EPROTO : 0);
+		assert_int_equal(pl_rail_hello_decode(buffer, length, &decoded),
+				 length < PL_RAIL_HELLO_LEAST ? -EPROTO : 0);
+	assert_int_equal(decoded.renewals, 0x0203);
+	/* From a release that does not say it. */
+	assert_int_equal(pl_rail_hello_decode(buffer, PL_RAIL_HELLO_LEAST, &decoded), 0);
+	assert_int_equal(decoded.renewals, 0);
+	assert_int_equal(pl_rail_welcome_decode(buffer + PL_RAIL_HELLO_LEAST, PL_RAIL_WELCOME), 0x0203);
+	assert_int_equal(pl_rail_welcome_decode(buffer + PL_RAIL_HELLO_LEAST, PL_RAIL_WELCOME - 1), 0);
 	assert_int_equal(decoded.lane.lane, 7);
 	assert_int_equal(decoded.index, 1);
 	assert_int_equal(decoded.count, 3);

@@ -90,6 +90,11 @@ COMMAND = [
     Case('bench send', 60, server='bench_server', client='bench --op send --latency --size 64 --iterations 100'),
     Case('bench fetch-add', 60, server='bench_server', client='bench --op fetch-add --size 8 --iterations 100'),
 ]
+# One call of the driver for each list.
+POST_LISTS = over('verbs', *(Case(f'post lists of {length}: {operation}', 60, server='bench_server',
+                                  client=f'post_lists {length} {operation}')
+                             for length, operation in ((1, 'write'), (16, 'write'), (16, 'read'), (16, 'send'),
+                                                       (16, 'fetch-add'))))
 # The card does not encrypt.
 ENCRYPTED = over('tcp', Case('bench encrypted', 60, server='bench_server',
                              client='bench --op write --size 64K --iterations 100 --encrypt'))
@@ -168,6 +173,8 @@ RAILS = over(
           for name, command in (('writes', WRITE), ('sends', SEND))),
         Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 6" {WRITE} 14'),
         Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 12'),
+        Case('a card goes and comes', 60, server='bench_server', client=f'during "away_and_back rxe0 1" {WRITE} 14'),
+        Case('a far card goes and comes', 60, server='bench_server during "away_and_back rxe1 1"', client=f'{WRITE} 14'),
         Case('a card less', 60, server='bench_server',
              client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 8')),
 )
@@ -192,12 +199,16 @@ PEERMEM = [
     Case('oldest core', 60, module('open old=1', OLD, 'peermem_cases whole freed several races')),
     Case('no leak', 60, module('open', REVOCABLE, 'cycles')),
     Case('reasons', 20, module('open', '', 'logged "cannot pin 8192 bytes at .*address space" peermem_cases strangers')),
+    Case('many reasons', 20, module('open', '', 'limited')),
+    Case('a pin that stays', 20, module('open', '', 'logged "stay pinned: the driver refuses" peermem_cases stuck')),
     Case('walk', 60, module('open', REVOCABLE, 'peermem_walk')),
     Case('walk, old core', 60, module('open old=1', REVOCABLE, 'peermem_walk')),
+    Case('walk, old driver', 60, module('old', REVOCABLE, 'peermem_walk')),
     *(Case(f'broken: {name}', 60, f'broken {name} {parameter}') for name, parameter in (
         ('unchecked', ''), ('untold', ''), ('inverted', 'old=1'), ('forgetful', ''))),
     # These use memory that was freed: the walk finds that, if the kernel does not stumble over it before.
-    *(Case(f'broken: {name}', 60, f'broken {name}', or_fails='BUG: |Oops|general protection') for name in ('impatient', 'hasty')),
+    *(Case(f'broken: {name}', 60, f'broken {name}', or_fails='BUG: |Oops|general protection')
+      for name in ('impatient', 'hasty')),
 ]
 REMOTE = [
     Case('RDMA from another machine', 60, server='serving 7471 peermem_verbs far $server 7471',
@@ -243,7 +254,7 @@ GPU = [
 
 SUITES = [
     Suite('one', '1G', 2, ['on_dummy $server'], [
-        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *WORKFLOW, *RAW,
+        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *WORKFLOW, *RAW,
         *SCENARIOS]),
     Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS], sound=SOUND[:1]),

@@ -32,7 +32,8 @@ SUITES = [
         broken('hasty', 'KASAN: use-after-free'),
         slower(Case('broken: leaky', 60, 'forgets leaky')),
         broken('unreferenced', 'KASAN: use-after-free'),
-        # Follows a pointer that is NULL by then.
-        broken('impatient', 'general protection fault')],
+        broken('trusting', 'KASAN: use-after-free'),
+        # Follows a pointer to what is freed, or one that is NULL by then.
+        broken('impatient', 'KASAN')],
           devices=lambda number: peermem.devices(2), options='kasan_multi_shot'),
 ]

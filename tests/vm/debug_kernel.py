@@ -37,19 +37,22 @@ def fetch_source(folder):
     return source
 
 
+def has_settings(folder):
+    """Whether a folder's copy of the settings is like them."""
+    copy = folder / SETTINGS.name
+    return copy.exists() and copy.read_bytes() == SETTINGS.read_bytes()
+
+
 def configure(source):
-    """Returns whether the settings are other ones than before."""
     wanted = SETTINGS.read_text(encoding='utf-8')
-    copy = source / 'debug.config'
-    if copy.exists() and copy.read_text(encoding='utf-8') == wanted:
-        return False
+    if has_settings(source):
+        return
     make(source, 'allnoconfig', f'KCONFIG_ALLCONFIG={SETTINGS}')
     made = (source / '.config').read_text(encoding='utf-8').splitlines()
     for line in wanted.splitlines():
         if line.startswith('CONFIG_') and line not in made:
             raise Unavailable(f'{source.name} does not take the setting {line}')
-    copy.write_text(wanted, encoding='utf-8')
-    return True
+    (source / SETTINGS.name).write_text(wanted, encoding='utf-8')
 
 
 def make(source, *arguments):
@@ -65,7 +68,9 @@ def fetch(folder):
     """The kernel, built if that is necessary; the sources serve as headers, too."""
     source = fetch_source(folder)
     root = folder / 'root'
-    if configure(source) or not root.exists():
+    # Only what was built to the end has the settings with it.
+    if not has_settings(root):
+        configure(source)
         print('building a kernel: a quarter of an hour', flush=True)
         make(source, 'bzImage', 'modules')
         version = re.split(r'\s', make(source, 'kernelrelease'))[-1]
@@ -75,6 +80,7 @@ def fetch(folder):
         make(source, 'modules_install', f'INSTALL_MOD_PATH={partial}/usr')
         shutil.copy(source / 'arch/x86/boot/bzImage', partial / f'boot/vmlinuz-{version}')
         (partial / 'lib').symlink_to('usr/lib')
+        shutil.copy(SETTINGS, partial)
         shutil.rmtree(root, ignore_errors=True)
         partial.rename(root)
     version = next((root / 'usr/lib/modules').iterdir()).name

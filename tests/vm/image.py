@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 
+import checkers
 from kernel import Unavailable, output_of
 
 # Programs of the host, and the package that has what is not on every system.
@@ -132,8 +133,11 @@ def add_verbs(image):
         image.add(path, path)
 
 
-def make(path, kernel, guest, build, more, built_modules):
-    """Writes the initramfs with everything that any case needs, more programs of the host, and modules."""
+def make(path, kernel, guest, build, more, built_modules, checker=None):
+    """Writes the initramfs with everything that any case needs, more programs of the host, and modules.
+
+    The checker looks at our own programs.
+    """
     image = Image()
     add_programs(image, build, more)
     add_modules(image, kernel)
@@ -147,4 +151,7 @@ def make(path, kernel, guest, build, more, built_modules):
     for module in built_modules:
         image.add(f'guest/modules/{module.name}', module)
     image.add('guest/key', b'only for the machines of the tests\n', 0o600)
+    if checker:
+        checkers.add(checker, image, guest.parent.parent.parent,
+                     [os.path.basename(name) for name in BUILT + BUILT_WITH_VERBS])
     image.write(path)

@@ -26,15 +26,11 @@ def make(folder, *arguments):
         raise BuildFailed(f'{" ".join(command)}\n{done.stdout}')
 
 
-def copy(source, target, patch=None):
-    """A fresh copy of a folder's sources, with a patch."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
-    if patch:
-        done = subprocess.run(['patch', '-p1', '-s', '-F0', '-i', str(patch)], cwd=target, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            raise BuildFailed(f'{patch.name} does not fit any more\n{done.stdout}')
+def apply(patch, folder, *options):
+    done = subprocess.run(['patch', '-p1', '-s', '-F0', '-i', str(patch), *options], cwd=folder, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise BuildFailed(f'{patch.name} does not fit any more\n{done.stdout}')
 
 
 def state(headers):
@@ -61,11 +57,15 @@ def build(folder, headers, version):
     return sorted((root / 'out').glob('*.ko'))
 
 
-def build_module(source, target, name, *arguments, patch=None):
-    """Builds a copy of our module as a file of that name."""
-    copy(source, target, patch)
-    make(target, *arguments)
-    (target / 'peerlane_peermem.ko').rename(target.parent / 'out' / name)
+def build_module(root, name, *arguments, patch=None):
+    """Builds our module as a file of that name, in one folder for all: what does not differ is compiled once."""
+    folder = root / 'kernel'
+    if patch:
+        apply(patch, folder)
+    make(folder, 'W=1', *arguments)
+    (folder / 'peerlane_peermem.ko').rename(root / 'out' / name)
+    if patch:
+        apply(patch, folder, '-R')
 
 
 def symbols_of(standins, flavour, target):
@@ -98,14 +98,14 @@ def check_find_symbols(root, driver):
 
 def check_interfaces(root):
     """Our declarations are those of the interfaces' headers; with others the module does not build."""
-    ours, theirs = ROOT / 'kernel', ROOT / 'tests/kernel/headers'
+    theirs = ROOT / 'tests/kernel/headers'
     ofed, driver = theirs / 'peer_mem.h', theirs / 'nv-p2p.h'
-    build_module(ours, root / 'compared', 'compared.ko', f'OFED_HEADER={ofed}', f'DRIVER_HEADER={driver}')
+    build_module(root, 'compared.ko', f'OFED_HEADER={ofed}', f'DRIVER_HEADER={driver}')
     other = root / 'other.h'
     other.write_text(driver.read_text(encoding='utf-8').replace('uint32_t entries;', 'uint64_t entries;'),
                      encoding='utf-8')
     try:
-        make(root / 'compared', f'OFED_HEADER={ofed}', f'DRIVER_HEADER={other}')
+        make(root / 'kernel', 'W=1', f'OFED_HEADER={ofed}', f'DRIVER_HEADER={other}')
     except BuildFailed as failure:
         if 'static assertion failed' in str(failure):
             return
@@ -114,26 +114,27 @@ def check_interfaces(root):
 
 
 def build_all(root):
-    ours, standins = ROOT / 'kernel', root / 'tests/kernel'
-    check = ['W=1'] + (['C=1'] if shutil.which('sparse') else [])
-    # Without symbol versions, for a system that has neither interface; also where the stand-ins find our headers.
-    build_module(ours, root / 'kernel', 'unversioned.ko', *check)
-    copy(ROOT / 'tests/kernel', standins)
-    make(standins, *check)
+    standins = root / 'tests/kernel'
+    check = ['C=1'] if shutil.which('sparse') else []
+    # Without symbol versions, for a system that has neither interface.  The stand-ins find our headers there, too.
+    shutil.copytree(ROOT / 'kernel', root / 'kernel')
+    build_module(root, 'unversioned.ko', *check)
+    shutil.copytree(ROOT / 'tests/kernel', standins)
+    make(standins, 'W=1', *check)
     for path in standins.glob('*.ko'):
         path.rename(root / 'out' / path.name)
     versions = {flavour: symbols_of(standins, flavour, root / f'{flavour}.symvers') for flavour in ('open', 'closed')}
     check_find_symbols(root, 'standin_nvidia_open')
-    build_module(ours, root / 'open', 'peerlane_peermem.ko', versions['open'])
-    build_module(ours, root / 'closed', 'closed.ko', versions['closed'])
-    check_interfaces(root)
+    build_module(root, 'peerlane_peermem.ko', versions['open'])
     # For a driver with another interface.
     stale = root / 'stale.symvers'
     stale.write_text(re.sub(r'^0x........(?=\tnvidia_p2p_get_pages\t)', '0x12345678',
                             (root / 'open.symvers').read_text(encoding='utf-8'), flags=re.MULTILINE), encoding='utf-8')
-    build_module(ours, root / 'stale', 'stale.ko', f'KBUILD_EXTRA_SYMBOLS={stale}')
+    build_module(root, 'stale.ko', f'KBUILD_EXTRA_SYMBOLS={stale}')
+    build_module(root, 'closed.ko', versions['closed'])
     broken = ROOT / 'tests/kernel/broken'
     # Those that only a kernel which checks itself finds out.
     more = broken.glob('debug/*.patch') if root.name.endswith('-debug') else []
     for patch in sorted([*broken.glob('*.patch'), *more]):
-        build_module(ours, root / patch.stem, f'broken_{patch.stem}.ko', versions['closed'], patch=patch)
+        build_module(root, f'broken_{patch.stem}.ko', versions['closed'], patch=patch)
+    check_interfaces(root)

@@ -34,12 +34,12 @@ static const struct argp_option bench_options[] = {
 	{ "size", 's', "SIZES", 0, "1 to 1G: one size, a list such as 8,4K,1M, or a range such as 8-16M", 1 },
 	{ "all", 'a', NULL, 0, "All powers of two to 8M", 1 },
 	{ "step", OPTION_STEP, "FACTOR", 0, "From one size of a range to the next (default: 2)", 1 },
-	{ "depth", 'd', "N", 0, "Operations under way (default: 128, fewer of large ones)", 1 },
+	{ "depth", 'd', "N", 0, "Operations under way with each server (default: 128, fewer of large ones)", 1 },
 	{ "vector", OPTION_VECTOR, "N", 0, "Put N messages into each operation; write and read only", 1 },
+	{ "post-list", OPTION_POST_LIST, "N", 0, "Post N operations at once, as one list, once N can be (default: 1)",
+	  1 },
 	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
-	{ "post-list", OPTION_POST_LIST, "N", 0, "Post N operations at a time, once N can be (default: 1)", 1 },
-	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
-	{ "peers", OPTION_PEERS, "N", 0, "Connect N times; operations take turns (default: 1)", 1 },
+	{ "peers", OPTION_PEERS, "N", 0, "Connect N times with each server; operations take turns (default: 1)", 1 },
 	{ NULL, 0, NULL, 0, "The other end:", 5 },
 	{ "server", OPTION_SERVER, NULL, 0, "Be the server, at ADDRESS, until interrupted", 5 },
 	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 5 },
@@ -85,6 +85,19 @@ static void finish_latency(const struct bench_options *options, struct argp_stat
 				  "--samples for reads and atomic operations only");
 }
 
+static void finish_addresses(const struct bench_options *options, struct argp_state *state)
+{
+	const struct bench_plan *plan = &options->plan;
+
+	if (options->server && options->address_count > 1)
+		argp_error(state, "--server takes one ADDRESS");
+	if (options->address_count > 1 && (plan->latency || plan->both_ways))
+		argp_error(state, "several servers are measured together: for --latency, --both-ways, register and "
+				  "connect, one after the other");
+	if (CLI_MAX(options->address_count, 1u) * plan->peers > BENCH_PEERS_MAX)
+		argp_error(state, "at most %u connections: --peers for each ADDRESS", BENCH_PEERS_MAX);
+}
+
 /* What goes together is known once all options are. */
 static void finish(struct bench_options *options, struct argp_state *state)
 {
@@ -103,8 +116,9 @@ static void finish(struct bench_options *options, struct argp_state *state)
 			   "--touch is for who knows when bytes are there: it goes with read, send and --latency");
 	if (plan->peers > 1 && !bench_plan_spreads(plan))
 		argp_error(state, "--peers goes with the bandwidth of write, read and atomic operations, one way");
-	if (options->depth_given && plan->post_list > plan->depth)
-		argp_error(state, "--post-list takes no more than the depth");
+	if (plan->post_list * plan->peers > (options->depth_given ? plan->depth : BENCH_DEPTH_MAX))
+		argp_error(state, "--depth is less than a list for each connection: --post-list times --peers");
+	finish_addresses(options, state);
 	bench_finish_how(options, state);
 	bench_finish_sizes(options, state);
 }
@@ -122,9 +136,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		argp_error(state, "write --mpi in full");
 		return 0;
 	case ARGP_KEY_ARG:
-		if (options->address)
-			argp_error(state, "one ADDRESS only, not '%s' too", argument);
-		options->address = argument;
+		if (options->address_count == BENCH_PEERS_MAX)
+			argp_error(state, "at most %u addresses, not '%s' too", BENCH_PEERS_MAX, argument);
+		options->addresses[options->address_count++] = argument;
 		return 0;
 	case ARGP_KEY_END:
 		finish(options, state);
@@ -184,8 +198,9 @@ static const struct argp_child children[] = {
 static const struct argp arguments = {
 	bench_options,
 	parse,
-	"[ADDRESS]",
-	"Measure rate, latency and processor time of operations with the server at ADDRESS."
+	"[ADDRESS...]",
+	"Measure rate, latency and processor time of operations with the server at ADDRESS, or several at the same "
+	"time."
 	"\v"
 	"Without ADDRESS a server is started on this machine, for as long as it takes.  "
 	"ADDRESS is HOST, HOST:PORT or [IPv6]:PORT; the default port is " CLI_DEFAULT_PORT ".\n"
@@ -199,6 +214,7 @@ static const struct argp arguments = {
 	"  peerlane bench --perftest --all\n"
 	"  peerlane bench --server --key key               on one host\n"
 	"  peerlane bench --key key --size 8-16M HOST      on the other\n"
+	"  peerlane bench --key key HOST1 HOST2 HOST3      with three at once\n"
 	"\n"
 	"There are also, with options of their own (--help shows them):\n"
 	"  peerlane bench compare     tell what changed between two results\n"

@@ -49,8 +49,8 @@ struct bench_plan {
 	bool latency, both_ways, validate, touch;
 	uint64_t size;
 	uint32_t depth, vector;
-	uint32_t post_list; /* posts when so many can be, all of them */
-	uint32_t peers;     /* connections */
+	uint32_t post_list; /* posts when so many can be, so many at once */
+	uint32_t peers;     /* connections to one server */
 };
 
 /* How long one run takes. */
@@ -157,23 +157,28 @@ struct bench_flow {
 	uint64_t target, duration; /* ends after so many operations, or nanoseconds */
 	uint64_t begun;            /* with a rate: the first posting */
 	uint64_t posted, completed;
-	uint64_t first, last; /* posting of the first, completion of the last */
-	uint64_t measured;    /* operations of the last run */
-	uint32_t *free;       /* numbers of operations not under way, the next at the end */
-	uint64_t *expected;   /* atomics: by number, the value that its word has */
+	uint64_t first, last;   /* posting of the first, completion of the last */
+	uint64_t measured;      /* operations of the last run */
+	uint32_t *numbers;      /* of operations: memory for the lines' */
+	struct bench_line {     /* by connection */
+		uint32_t *free; /* those that are not under way, the next at the end */
+		uint32_t free_count;
+		uint32_t used; /* so many of its numbers were, the first ones */
+	} lines[BENCH_PEERS_MAX];
+	uint64_t *expected; /* atomics: by number, the value that its word has */
 	struct pl_transfer *transfers;
 	struct pl_attributes attributes;
-	uint32_t free_count, used; /* `used`: the highest number so far, plus 1 */
-	bool atomic;               /* as the plan says */
-	bool ended;                /* posts no more */
-	bool wrong;                /* an atomic operation answered what it should not */
-	struct stats *stats;       /* NULL while warming up */
+	bool atomic;         /* as the plan says */
+	bool ended;          /* posts no more */
+	bool wrong;          /* an atomic operation answered what it should not */
+	struct stats *stats; /* NULL while warming up */
 };
 
 /* A region, and its bytes as the processor sees them (bench_memory.c). */
 struct bench_buffer {
 	struct pl_region *region;
 	uint8_t *bytes;
+	size_t length;
 	void *pages; /* huge ones, which are this program's; NULL: the library's */
 	size_t pages_length;
 	bool mapped; /* by mmap(2) */
@@ -193,7 +198,7 @@ struct bench_cost {
 	char no_cycles[120], no_joules[120]; /* why not */
 	unsigned packages;
 	struct bench_energy {
-		char path[80];
+		char path[112];
 		uint64_t range, begin;
 	} energy[BENCH_PACKAGES_MAX];
 	double begin; /* cycles */
@@ -209,18 +214,33 @@ struct bench_options;
 struct bench_link {
 	struct pl_peer *peer;
 	struct pl_remote *remote; /* the other end's `exposed` */
+	bool further;             /* not the one that messages go by */
+};
+
+/* Who is at the other end: of a server one client, of a client one server or several. */
+struct bench_far {
+	struct pl_peer *peer;
+	char address[300]; /* client: the server's */
+	struct bench_message inbox;
+	bool arrived; /* inbox is to be taken */
+	bool lost;    /* the end of the connection has come */
+	struct bench_result result;
+	/* What this end's operations came to, if there are several. */
+	uint64_t completed, first, last;
+	struct stats *stats; /* NULL: the only one */
 };
 
 struct bench_end {
 	struct pl_context *context;
-	struct pl_peer *peer;
+	struct bench_far *fars, *far; /* far: who is spoken with */
+	uint32_t far_count;
 	struct pl_region *control;                /* control messages arrive here */
 	char memory[BENCH_KIND];                  /* the kind of what follows */
 	bool huge;                                /* in huge pages, if it is the host's */
 	const char *pages;                        /* which there were: "hugetlb", "transparent", NULL */
 	struct bench_buffer own;                  /* where this end's operations take or put their bytes */
 	struct bench_buffer exposed;              /* what the other end reaches */
-	struct bench_link links[BENCH_PEERS_MAX]; /* the first is that of `peer` */
+	struct bench_link links[BENCH_PEERS_MAX]; /* by `fars`, each with plan.peers */
 	struct bench_plan plan;
 	struct bench_layout layout;
 	struct bench_length length;
@@ -235,21 +255,17 @@ struct bench_end {
 	uint64_t timeout; /* how long the other end may be silent where it must answer */
 	uint64_t turn;    /* ping-pong: messages so far, in one direction */
 
-	struct bench_message inbox;
-	bool arrived;       /* inbox is to be taken */
-	bool go, finished;  /* server: told so by the client */
-	bool leaving, lost; /* the end of the connection is expected; has come */
-	uint32_t receives;  /* posted for data */
-	uint64_t received;  /* messages with data */
+	bool go, finished; /* server: told so by the client */
+	bool leaving;      /* the end of the connection is expected */
+	uint32_t receives; /* posted for data */
+	uint64_t received; /* messages with data */
 	struct bench_samples samples;
 	struct bench_cost cost;
 	struct bench_spent spent;     /* of the last run */
 	struct pl_listener *listener; /* server */
-	const char *address;          /* client: the server's */
 	uint64_t due;                 /* with a rate: when there is something to be posted; 0: now */
 	uint64_t touched;             /* what touching found: it must not be left out */
 	uint64_t cpu_start, wall_start;
-	struct bench_result result; /* server: the usage until the client finished; client: the server's result */
 
 	uint32_t rounds;                          /* without any completion */
 	uint64_t events, events_seen, last_event; /* to notice that nothing happens any more */
@@ -258,21 +274,22 @@ struct bench_end {
 	struct pl_completion completions[BENCH_BATCH];
 };
 
-/* Opens a context; signals that end the process are looked for from here on. */
-int bench_end_open(struct bench_end *end, const struct bench_options *options, struct pl_error *error);
-/* Begins with end->peer.  0 or a negative errno, as below, with the reason in end->error. */
+/* Opens a context, for so many others; signals that end the process are looked for from here on. */
+int bench_end_open(struct bench_end *end, const struct bench_options *options, uint32_t fars, struct pl_error *error);
+/* Begins with end->far.  0 or a negative errno, as below, with the reason in end->error. */
 int bench_end_begin(struct bench_end *end);
-/* Closes the peer and gives everything back that belongs to this connection. */
+/* Closes the peers and gives everything back that belongs to this connection. */
 void bench_end_reset(struct bench_end *end);
 void bench_end_close(struct bench_end *end);
 
 /* Allocates the regions for end->plan and makes a token of the exposed one. */
 int bench_end_memory(struct bench_end *end, struct bench_message *message);
+/* What end->far exposes. */
 int bench_end_import(struct bench_end *end, const struct bench_message *message);
 void bench_end_free_memory(struct bench_end *end);
 
-/* For end->layout. 0 or a negative errno, as above. */
-int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, unsigned access);
+/* 0 or a negative errno, as above. */
+int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, size_t length, unsigned access);
 void bench_buffer_close(struct bench_buffer *buffer);
 /* Reads it all, as who uses it would; a GPU's goes to the host for that. */
 int bench_buffer_touch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
@@ -282,7 +299,7 @@ int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_
 /* The same for the beginning, again and again: leaves the GPU time for others' copies. */
 int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length);
 
-/* Connections (bench_links.c): at the client, at the server; as many as there are more than so far. */
+/* Connections with end->far (bench_links.c): at the client, at the server; as many as there are more than so far. */
 int bench_links_connect(struct bench_end *end, uint32_t count);
 int bench_links_accept(struct bench_end *end, uint32_t count);
 int bench_links_import(struct bench_end *end, const void *token, size_t length);
@@ -293,15 +310,16 @@ void bench_links_close(struct bench_end *end);
 bool bench_active(const struct bench_end *end);
 bool bench_passive(const struct bench_end *end);
 
+/* Messages are to and from end->far. */
 int bench_send(struct bench_end *end, const struct bench_message *message);
 int bench_send_type(struct bench_end *end, enum bench_type type);
 /* Until one of end's members that messages set is; waits as long as `patience` (0: for ever). */
 int bench_await(struct bench_end *end, const bool *told, uint64_t patience);
-/* Takes the next message into end->inbox, waiting as long as `patience` (0: for ever). */
+/* Takes the next message into end->far->inbox, waiting as long as `patience` (0: for ever). */
 int bench_next(struct bench_end *end, uint64_t patience);
 /* The same; it must be of this type. */
 int bench_expect(struct bench_end *end, enum bench_type type, uint64_t patience);
-/* Tells the other end why this one gives up, if it can still be told. */
+/* Tells the other ends why this one gives up, if it can still be told. */
 void bench_send_failure(struct bench_end *end);
 /* Waits a little for the other end to close the connection, so that it has read what was sent. */
 void bench_linger(struct bench_end *end);
@@ -344,8 +362,8 @@ enum bench_tag {
 /* Memory for a plan's operations. */
 int bench_flow_allocate(struct bench_end *end);
 void bench_flow_free(struct bench_flow *flow);
-/* Posts one operation. */
-int bench_post(struct bench_end *end, uint32_t number);
+/* Posts the next operation of a connection; `more`: another follows at once. */
+int bench_post(struct bench_end *end, uint32_t line, bool more);
 void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt);
 /* Keeps operations under way, `iterations` (0: for `duration`), recording into stats unless NULL. */
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats);
@@ -368,10 +386,12 @@ int bench_pingpong_follow(struct bench_end *end);
 int bench_prepare(struct bench_end *end);
 /* The active part: warm-up, `started`, and what is measured, into *result and end->stats. */
 int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), struct bench_result *result);
+/* Messages' places in the window that operations with `far` used, from the first one on. */
+uint64_t bench_covered(const struct bench_end *end, const struct bench_far *far);
 void bench_usage_begin(struct bench_end *end);
 void bench_usage_end(struct bench_end *end, struct bench_result *result);
 /* (bench_cost.c) Before the library's threads are made, so that they are counted. */
-void bench_cost_open(struct bench_cost *cost);
+void bench_cost_open(struct bench_cost *cost, const char *sysfs);
 void bench_cost_close(struct bench_cost *cost);
 void bench_cost_begin(struct bench_cost *cost);
 void bench_cost_end(struct bench_cost *cost, struct bench_spent *spent);
@@ -382,7 +402,8 @@ int bench_check(struct bench_end *end, uint64_t covered, bool *verified);
 
 struct bench_options {
 	struct cli_options common;
-	const char *address;
+	const char *addresses[BENCH_PEERS_MAX];
+	uint32_t address_count;
 	const char *memory, *peer_memory; /* peer_memory: NULL: the server's choice */
 	const char *cpus, *peer_cpus;     /* NULL: any */
 	int node;                         /* NUMA; -1: any */
@@ -427,51 +448,11 @@ int bench_child_start(struct bench_child *child, struct bench_options *options, 
 /* Waits for its end, which the end of the connection causes; kills it if that does not come. */
 void bench_child_stop(struct bench_child *child);
 
-/* -- the client (bench_client.c) and what it shows (bench_render.c) -------------------------------- */
-
-struct bench_latency {
-	uint64_t minimum, p50, p90, p95, p99, p999, p9999, maximum; /* nanoseconds */
-	double mean, deviation;
-};
-
-struct bench_row {
-	struct bench_plan plan;
-	struct pl_receipt sample;
-	unsigned streams;
-	double bytes_per_second, operations_per_second; /* both directions */
-	double bytes_out, bytes_in;                     /* each direction */
-	uint64_t operations, elapsed;
-	struct bench_latency latency;
-	double cpu, server_cpu; /* percent of one core */
-	bool verified;
-	struct bench_spent spent;
-	double *runs; /* of the row: each run's rate, or with latency its p50 in microseconds; as they came */
-	uint32_t run_count;
-	double *samples; /* bytes per second in each whole interval */
-	uint32_t sample_count;
-	double cached, operation; /* registration: medians of the cached one, and of the write alone; nanoseconds */
-};
-
-struct bench_report {
-	struct bench_row rows[BENCH_SIZES_MAX];
-	uint32_t count;
-	struct pl_peer_info info;
-	struct machine peer_machine;
-	char memory[BENCH_KIND], peer_memory[BENCH_KIND];
-	const char *pages;
-	struct bench_cost cost; /* for its reasons */
-	bool failed;
-	struct pl_error error;
-};
+/* -- the client (bench_client.c), which shows what it measured (bench_report.h) ------------------------ */
 
 int bench_measure(struct bench_options *options);
 
 /* "8", "64K", "1M", "1000". */
 const char *bench_size_text(char *buffer, size_t size, uint64_t bytes);
-void bench_render_table(const struct bench_options *options, const struct bench_report *report);
-/* (bench_render_json.c, bench_render_csv.c, bench_render_perftest.c) */
-void bench_render_json(const struct bench_options *options, const struct bench_report *report);
-void bench_render_csv(const struct bench_options *options, const struct bench_report *report);
-void bench_render_perftest(const struct bench_options *options, const struct bench_report *report);
 
 #endif

@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_report.h"
 #include "cli/output.h"
 
 /* Bytes under way by default, and operations, of which a few are needed to keep the way busy. */
@@ -27,7 +27,9 @@ static struct bench_plan plan_for(const struct bench_options *options, uint64_t 
 		plan.depth = (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT, CLI_MAX(UNDER_WAY / bytes, UNDER_WAY_MIN));
 	if (plan.latency)
 		plan.depth = bench_plan_pingpong(&plan) ? bench_plan_turns(size) : 1;
-	plan.post_list = CLI_MIN(plan.post_list, plan.depth);
+	/* A list for each connection. */
+	if (!plan.latency && !options->depth_given)
+		plan.depth = CLI_MAX(plan.depth, plan.peers * plan.post_list);
 	return plan;
 }
 
@@ -45,6 +47,44 @@ static struct bench_length length_for(const struct bench_options *options, const
 	return length;
 }
 
+/* The same of each server. */
+static int each(struct bench_end *end, int (*one)(struct bench_end *end))
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < end->far_count; i++) {
+		end->far = &end->fars[i];
+		rc = one(end);
+	}
+	end->far = end->fars;
+	return rc;
+}
+
+static int connect_further(struct bench_end *end)
+{
+	return bench_links_connect(end, end->plan.peers);
+}
+
+static int import(struct bench_end *end)
+{
+	int rc = bench_expect(end, BENCH_SETUP, end->timeout);
+
+	return rc < 0 ? rc : bench_end_import(end, &end->far->inbox);
+}
+
+/* All servers get it before the first answers. */
+static int send_all(struct bench_end *end, const struct bench_message *message)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < end->far_count; i++) {
+		end->far = &end->fars[i];
+		rc = bench_send(end, message);
+	}
+	end->far = end->fars;
+	return rc;
+}
+
 static int set_up(struct bench_end *end, const struct bench_plan *plan)
 {
 	struct bench_message request = { .type = BENCH_SETUP, .plan = *plan };
@@ -52,43 +92,62 @@ static int set_up(struct bench_end *end, const struct bench_plan *plan)
 
 	bench_end_free_memory(end);
 	end->plan = *plan;
-	rc = bench_links_connect(end, plan->peers);
+	rc = each(end, connect_further);
 	if (rc == 0)
 		rc = bench_end_memory(end, &request);
 	if (rc == 0)
-		rc = bench_send(end, &request);
-	if (rc == 0)
-		rc = bench_expect(end, BENCH_SETUP, end->timeout);
-	return rc < 0 ? rc : bench_end_import(end, &end->inbox);
+		rc = send_all(end, &request);
+	return rc < 0 ? rc : each(end, import);
+}
+
+static int await_prepared(struct bench_end *end)
+{
+	return bench_expect(end, BENCH_PREPARE, end->timeout);
 }
 
 static int tell_go(struct bench_end *end)
 {
-	return bench_send_type(end, BENCH_GO);
+	return send_all(end, &(struct bench_message){ .type = BENCH_GO });
+}
+
+static int await_result(struct bench_end *end)
+{
+	/* With both ways the server may still be at it. */
+	uint64_t patience = end->timeout + (end->plan.both_ways ? end->length.duration : 0);
+	int rc = bench_expect(end, BENCH_FINISH, patience);
+
+	if (rc == 0)
+		end->far->result = end->far->inbox.result;
+	return rc;
 }
 
 static int finish(struct bench_end *end, struct bench_result *result)
 {
 	struct bench_message message = { .type = BENCH_FINISH, .result = *result };
-	/* With both ways the server may still be at it. */
-	uint64_t patience = end->timeout + (end->plan.both_ways ? end->length.duration : 0);
+	bool verified = true;
 	int rc = 0;
 
 	if (end->plan.op == BENCH_SEND)
-		rc = bench_receives_release(end);
-	if (rc == 0)
+		rc = each(end, bench_receives_release);
+	for (uint32_t i = 0; rc == 0 && i < end->far_count; i++) {
+		end->far = &end->fars[i];
+		message.result.covered = bench_covered(end, end->far);
 		rc = bench_send(end, &message);
+	}
 	if (rc == 0)
-		rc = bench_expect(end, BENCH_FINISH, patience);
-	if (rc < 0)
-		return rc;
-	end->result = end->inbox.result;
-	return bench_check(end, end->result.covered, &result->verified);
+		rc = each(end, await_result);
+	if (rc == 0)
+		rc = bench_check(end, end->far->result.covered, &result->verified);
+	for (uint32_t i = 0; i < end->far_count; i++)
+		verified = verified && end->fars[i].result.verified;
+	result->verified = result->verified && verified;
+	return rc;
 }
 
-static int say_hello(struct bench_end *end, const struct bench_options *options, struct bench_report *report)
+static int say_hello(struct bench_end *end, const struct bench_options *options, struct bench_peer *peer)
 {
 	struct bench_message hello = { .type = BENCH_HELLO };
+	char *memory = end->far->inbox.memory;
 	int rc;
 
 	if (options->peer_memory)
@@ -99,84 +158,12 @@ static int say_hello(struct bench_end *end, const struct bench_options *options,
 	if (rc < 0)
 		return rc;
 	/* A word in tables and lines, whatever the other end says. */
-	for (char *at = end->inbox.memory; *at; at++)
+	for (char *at = memory; *at; at++)
 		if (!isalnum((unsigned char)*at) && *at != ':')
 			*at = '?';
-	report->peer_machine = end->inbox.machine;
-	snprintf(report->memory, sizeof(report->memory), "%s", end->memory);
-	snprintf(report->peer_memory, sizeof(report->peer_memory), "%s", end->inbox.memory);
+	peer->machine = end->far->inbox.machine;
+	snprintf(peer->memory, sizeof(peer->memory), "%s", memory);
 	return 0;
-}
-
-static double per_second(uint64_t count, uint64_t nanoseconds)
-{
-	return nanoseconds ? (double)count * 1e9 / (double)nanoseconds : 0;
-}
-
-static double percent(uint64_t part, uint64_t whole)
-{
-	return whole ? 100 * (double)part / (double)whole : 0;
-}
-
-static struct bench_latency latency_of(const struct stats *stats)
-{
-	return (struct bench_latency){
-		.minimum = stats->count ? stats->minimum : 0,
-		.p50 = stats_percentile(stats, 50),
-		.p90 = stats_percentile(stats, 90),
-		.p95 = stats_percentile(stats, 95),
-		.p99 = stats_percentile(stats, 99),
-		.p999 = stats_percentile(stats, 99.9),
-		.p9999 = stats_percentile(stats, 99.99),
-		.maximum = stats->count ? stats->maximum : 0,
-		.mean = stats_mean(stats),
-		.deviation = stats_deviation(stats),
-	};
-}
-
-/* The last interval is not a whole one. */
-static int fill_samples(struct bench_end *end, struct bench_row *row)
-{
-	const struct bench_samples *samples = &end->samples;
-	double bytes = (double)(end->plan.size * end->plan.vector);
-
-	row->sample_count = samples->used ? samples->used - 1 : 0;
-	if (!samples->interval)
-		return 0;
-	row->samples = calloc(row->sample_count + 1, sizeof(*row->samples));
-	if (!row->samples)
-		return bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u samples", row->sample_count);
-	for (uint32_t i = 0; i < row->sample_count; i++)
-		row->samples[i] = (double)samples->counts[i] * bytes * 1e9 / (double)samples->interval;
-	return 0;
-}
-
-static void fill_row(const struct bench_end *end, const struct bench_result *ours, struct bench_row *row)
-{
-	const struct bench_result *theirs = &end->result;
-	double out = per_second(ours->operations, ours->elapsed), in = per_second(theirs->operations, theirs->elapsed);
-
-	if (!end->plan.both_ways)
-		in = 0;
-	free(row->samples);
-	*row = (struct bench_row){
-		.plan = end->plan,
-		.sample = end->sample,
-		.streams = end->sample.streams,
-		.operations = ours->operations,
-		.elapsed = ours->elapsed,
-		.operations_per_second = out + in,
-		.bytes_per_second = (out + in) * (double)end->plan.size,
-		.bytes_out = out * (double)end->plan.size,
-		.bytes_in = in * (double)end->plan.size,
-		.latency = latency_of(&end->stats),
-		.cpu = percent(ours->cpu, ours->wall),
-		.server_cpu = percent(theirs->cpu, theirs->wall),
-		.verified = ours->verified && theirs->verified,
-		.spent = end->spent,
-		.cached = ours->cached,
-		.operation = ours->operation,
-	};
 }
 
 static int run(struct bench_end *end, const struct bench_options *options, struct bench_row *row)
@@ -188,9 +175,9 @@ static int run(struct bench_end *end, const struct bench_options *options, struc
 	request.length = end->length = length_for(options, &end->plan);
 	rc = bench_prepare(end);
 	if (rc == 0)
-		rc = bench_send(end, &request);
+		rc = send_all(end, &request);
 	if (rc == 0)
-		rc = bench_expect(end, BENCH_PREPARE, end->timeout);
+		rc = each(end, await_prepared);
 	end->busy = true;
 	if (rc == 0 && bench_plan_single(&end->plan))
 		rc = bench_single_lead(end, &result);
@@ -201,8 +188,7 @@ static int run(struct bench_end *end, const struct bench_options *options, struc
 	end->busy = false;
 	if (rc < 0)
 		return rc;
-	fill_row(end, &result, row);
-	rc = fill_samples(end, row);
+	rc = bench_row_fill(end, &result, row);
 	if (rc < 0)
 		return rc;
 	if (end->plan.validate && !row->verified)
@@ -242,12 +228,13 @@ static void show_progress(const struct bench_options *options, uint32_t index, u
 			turn + 1, options->repeat);
 }
 
-/* The run's row, which has its samples now. */
+/* The run's row, which has now what belongs to it. */
 static struct bench_row keep(struct bench_row *runs, uint32_t index)
 {
 	struct bench_row row = runs[index];
 
 	runs[index].samples = NULL;
+	runs[index].shares = NULL;
 	return row;
 }
 
@@ -284,30 +271,45 @@ static int measure_size(struct bench_end *end, const struct bench_options *optio
 	return 0;
 }
 
+static int begin_all(struct bench_end *end, const struct bench_options *options, struct bench_report *report)
+{
+	int rc = 0;
+
+	snprintf(report->memory, sizeof(report->memory), "%s", end->memory);
+	for (uint32_t i = 0; rc == 0 && i < end->far_count; i++) {
+		end->far = &end->fars[i];
+		rc = bench_end_begin(end);
+		if (rc == 0)
+			rc = say_hello(end, options, &report->peers[i]);
+		pl_peer_query(end->far->peer, &report->peers[i].info);
+	}
+	end->far = end->fars;
+	return rc;
+}
+
 static int measure_all(struct bench_end *end, const struct bench_options *options, struct bench_report *report)
 {
 	struct bench_row *runs = calloc(options->repeat, sizeof(*runs));
-	int rc = bench_end_begin(end);
+	int rc = begin_all(end, options, report);
 
 	if (!runs)
 		rc = bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u runs", options->repeat);
-	if (rc == 0)
-		rc = say_hello(end, options, report);
 	while (rc == 0 && report->count < options->size_count)
 		rc = measure_size(end, options, report, runs);
 	show_progress(options, options->size_count, 0);
 	for (uint32_t i = 0; runs && i < options->repeat; i++)
-		free(runs[i].samples);
+		bench_row_free(&runs[i]);
 	free(runs);
 	return rc;
 }
 
-/* In order, so that the server does not see a lost connection. */
-static void say_goodbye(struct bench_end *end)
+/* In order, so that the servers do not see a lost connection. */
+static int say_goodbye(struct bench_end *end)
 {
 	end->leaving = true;
 	if (bench_send_type(end, BENCH_BYE) == 0)
 		bench_expect(end, BENCH_BYE, CLI_NS_PER_S);
+	return 0;
 }
 
 static int open_samples(struct bench_end *end, const struct bench_options *options, struct pl_error *error)
@@ -338,38 +340,57 @@ static void release(struct bench_report *report)
 {
 	for (uint32_t i = 0; report && i < report->count; i++) {
 		free(report->rows[i].runs);
-		free(report->rows[i].samples);
+		bench_row_free(&report->rows[i]);
 	}
 	free(report);
 }
 
-static void measure_with(struct bench_end *end, const struct bench_options *options, const char *text,
+/* One of several: its times are kept apart. */
+static int open_far(struct bench_end *end, const char *text, struct pl_error *error)
+{
+	int rc = cli_address(text, end->far->address, sizeof(end->far->address), error);
+
+	if (rc == 0 && end->far_count > 1) {
+		end->far->stats = malloc(sizeof(*end->far->stats));
+		if (!end->far->stats)
+			return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	}
+	return rc < 0 ? rc : pl_connect(end->context, end->far->address, end->timeout, &end->far->peer, error);
+}
+
+static int connect_all(struct bench_end *end, const char *const *addresses, struct pl_error *error)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < end->far_count; i++) {
+		end->far = &end->fars[i];
+		rc = open_far(end, addresses[i], error);
+	}
+	end->far = end->fars;
+	return rc;
+}
+
+static void measure_with(struct bench_end *end, const struct bench_options *options, const char *const *addresses,
 			 struct bench_report *report)
 {
-	char address[300];
-	int rc = cli_address(text, address, sizeof(address), &report->error);
+	int rc = bench_place(options, &report->error);
 
 	if (rc == 0)
-		rc = bench_place(options, &report->error);
-	if (rc == 0)
-		rc = bench_end_open(end, options, &report->error);
+		rc = bench_end_open(end, options, report->peer_count, &report->error);
 	if (rc == 0)
 		rc = open_samples(end, options, &report->error);
-	if (rc < 0) {
-		report->failed = true;
+	report->failed = rc < 0;
+	if (rc < 0)
 		return;
-	}
-	end->address = address;
-	rc = pl_connect(end->context, address, options->common.timeout, &end->peer, &report->error);
+	rc = connect_all(end, addresses, &report->error);
 	report->failed = rc < 0;
 	if (rc == 0) {
 		rc = measure_all(end, options, report);
-		pl_peer_query(end->peer, &report->info);
 		report->failed = rc < 0;
 		report->error = end->error;
 		report->cost = end->cost;
 		if (rc == 0)
-			say_goodbye(end);
+			each(end, say_goodbye);
 		else
 			bench_send_failure(end);
 	}
@@ -381,11 +402,11 @@ int bench_measure(struct bench_options *options)
 	struct bench_report *report = calloc(1, sizeof(*report));
 	struct bench_end *end = malloc(sizeof(*end));
 	struct bench_child child = { .key = -1 };
-	const char *address = options->address;
+	const char *own = child.process.address;
 	struct pl_error error;
 	int rc = report && end ? 0 : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 
-	if (rc == 0 && !address)
+	if (rc == 0 && !options->address_count)
 		rc = bench_child_start(&child, options, &error);
 	if (rc < 0) {
 		bench_child_stop(&child);
@@ -393,10 +414,12 @@ int bench_measure(struct bench_options *options)
 		free(report);
 		return cli_report_for(&options->common, &error);
 	}
-	report->info = (struct pl_peer_info)PL_PEER_INFO_INIT;
-	measure_with(end, options, address ? address : child.process.address, report);
+	report->peer_count = CLI_MAX(options->address_count, 1u);
+	for (uint32_t i = 0; i < report->peer_count; i++)
+		report->peers[i].info = (struct pl_peer_info)PL_PEER_INFO_INIT;
+	measure_with(end, options, options->address_count ? options->addresses : &own, report);
 	/* Nobody came, so nobody's going ends it. */
-	if (child.process.pid > 0 && !report->info.address[0])
+	if (child.process.pid > 0 && !report->peers[0].info.address[0])
 		kill(child.process.pid, SIGTERM);
 	bench_child_stop(&child);
 	show(options, report);

@@ -12,7 +12,7 @@
 
 #include "cli/bench/bench.h"
 
-#define POWERCAP "/sys/class/powercap"
+#define POWERCAP "class/powercap"
 
 /* -- cycles ------------------------------------------------------------------------------------------ */
 
@@ -93,17 +93,21 @@ static int is_package(const struct dirent *entry)
 	       strlen(entry->d_name) < 32;
 }
 
-static void open_energy(struct bench_cost *cost)
+static void open_energy(struct bench_cost *cost, const char *sysfs)
 {
+	char folder[64];
 	struct dirent **entries;
-	int count = scandir(POWERCAP, &entries, is_package, alphasort);
 	bool refused = false;
+	int count;
+
+	snprintf(folder, sizeof(folder), "%.40s/" POWERCAP, sysfs);
+	count = scandir(folder, &entries, is_package, alphasort);
 
 	for (int i = 0; i < count; i++) {
 		struct bench_energy *energy = &cost->energy[cost->packages];
 		uint64_t now;
 
-		snprintf(energy->path, sizeof(energy->path), POWERCAP "/%.32s", entries[i]->d_name);
+		snprintf(energy->path, sizeof(energy->path), "%s/%.32s", folder, entries[i]->d_name);
 		free(entries[i]);
 		if (cost->packages == BENCH_PACKAGES_MAX || refused)
 			continue;
@@ -119,9 +123,9 @@ static void open_energy(struct bench_cost *cost)
 	if (refused)
 		cost->packages = 0;
 	if (cost->packages == 0)
-		snprintf(cost->no_joules, sizeof(cost->no_joules), "%s",
-			 refused ? POWERCAP ": its energy_uj can be read by root only"
-				 : POWERCAP " has no package that tells its energy");
+		snprintf(cost->no_joules, sizeof(cost->no_joules), "%s%s", folder,
+			 refused ? ": its energy_uj can be read by root only"
+				 : " has no package that tells its energy");
 }
 
 static double energy_since(const struct bench_cost *cost)
@@ -143,11 +147,11 @@ static double energy_since(const struct bench_cost *cost)
 
 /* -- both --------------------------------------------------------------------------------------------- */
 
-void bench_cost_open(struct bench_cost *cost)
+void bench_cost_open(struct bench_cost *cost, const char *sysfs)
 {
 	memset(cost, 0, sizeof(*cost));
 	open_cycles(cost);
-	open_energy(cost);
+	open_energy(cost, sysfs);
 }
 
 void bench_cost_close(struct bench_cost *cost)

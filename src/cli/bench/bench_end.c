@@ -47,7 +47,7 @@ static int protocol_error(struct bench_end *end, const char *fact)
 
 /* -- opening and closing -------------------------------------------------------------------------- */
 
-int bench_end_open(struct bench_end *end, const struct bench_options *options, struct pl_error *error)
+int bench_end_open(struct bench_end *end, const struct bench_options *options, uint32_t fars, struct pl_error *error)
 {
 	bool manual = options->manual;
 	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
@@ -63,10 +63,15 @@ int bench_end_open(struct bench_end *end, const struct bench_options *options, s
 	end->manual = manual;
 	end->huge = options->huge;
 	snprintf(end->memory, sizeof(end->memory), "%s", options->memory);
-	bench_cost_open(&end->cost);
+	bench_cost_open(&end->cost, "/sys");
 	/* Loads the driver, so that the library knows what is to come when it chooses the fabric. */
 	if (strcmp(end->memory, "host"))
 		pl_gpu_query(0, &gpu, NULL);
+	end->fars = calloc(fars, sizeof(*end->fars));
+	if (!end->fars)
+		return cli_fail_errno(error, -ENOMEM, "calloc", NULL);
+	end->far = end->fars;
+	end->far_count = fars;
 	end->timeout = options->common.timeout ? options->common.timeout : 30 * CLI_NS_PER_S;
 	rc = cli_open(&end->context, &options->common, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
 	if (rc == 0 && !manual) {
@@ -75,8 +80,8 @@ int bench_end_open(struct bench_end *end, const struct bench_options *options, s
 			rc = cli_fail_errno(error, end->fd, "pl_fd", NULL);
 	}
 	if (rc == 0)
-		rc = pl_region_allocate(end->context, BENCH_POSTED_CONTROLS * BENCH_MESSAGE_MAX, PL_ACCESS_LOCAL,
-					&end->control, error);
+		rc = pl_region_allocate(end->context, (size_t)fars * BENCH_POSTED_CONTROLS * BENCH_MESSAGE_MAX,
+					PL_ACCESS_LOCAL, &end->control, error);
 	if (rc < 0)
 		bench_end_close(end);
 	return rc;
@@ -92,6 +97,15 @@ void bench_end_close(struct bench_end *end)
 	free(end->samples.counts);
 	end->samples.counts = NULL;
 	bench_flow_free(&end->flow);
+	for (uint32_t i = 0; end->fars && i < end->far_count; i++)
+		free(end->fars[i].stats);
+	free(end->fars);
+	end->fars = NULL;
+}
+
+static struct bench_far *far_of_control(const struct bench_end *end, uint32_t number)
+{
+	return &end->fars[number / BENCH_POSTED_CONTROLS];
 }
 
 static int post_control(struct bench_end *end, uint32_t number)
@@ -102,8 +116,8 @@ static int post_control(struct bench_end *end, uint32_t number)
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_CONTROL, number);
-	rc = pl_receive(end->peer, BENCH_MESSAGE_CONTROL, UINT64_MAX, end->control, number * BENCH_MESSAGE_MAX,
-			BENCH_MESSAGE_MAX, &attributes, NULL, &error);
+	rc = pl_receive(far_of_control(end, number)->peer, BENCH_MESSAGE_CONTROL, UINT64_MAX, end->control,
+			number * BENCH_MESSAGE_MAX, BENCH_MESSAGE_MAX, &attributes, NULL, &error);
 	return rc < 0 ? bench_fail_as(end, &error) : 0;
 }
 
@@ -112,10 +126,10 @@ int bench_end_begin(struct bench_end *end)
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	int rc = 0;
 
-	pl_peer_query(end->peer, &info);
+	pl_peer_query(end->far->peer, &info);
 	end->one_sided = strcmp(info.fabric, "tcp") != 0;
 	for (uint32_t i = 0; rc == 0 && i < BENCH_POSTED_CONTROLS; i++)
-		rc = post_control(end, i);
+		rc = post_control(end, (uint32_t)(end->far - end->fars) * BENCH_POSTED_CONTROLS + i);
 	bench_patience(end);
 	return rc;
 }
@@ -123,14 +137,16 @@ int bench_end_begin(struct bench_end *end)
 void bench_end_reset(struct bench_end *end)
 {
 	bench_links_close(end);
-	pl_peer_close(end->peer);
-	end->peer = NULL;
+	for (uint32_t i = 0; i < end->far_count; i++) {
+		pl_peer_close(end->fars[i].peer);
+		memset(&end->fars[i], 0, sizeof(end->fars[i]));
+	}
 	/* What was under way has ended; its completions must not meet the next connection. */
 	while (pl_poll(end->context, end->completions, BENCH_BATCH) > 0)
 		;
 	bench_end_free_memory(end);
 	end->error.code = 0;
-	end->arrived = end->go = end->finished = end->busy = end->leaving = end->lost = false;
+	end->go = end->finished = end->busy = end->leaving = false;
 	end->receives = 0;
 }
 
@@ -160,9 +176,9 @@ int bench_end_memory(struct bench_end *end, struct bench_message *message)
 	int rc;
 
 	bench_plan_layout(&end->plan, &end->layout);
-	rc = bench_buffer_open(end, &end->own, PL_ACCESS_LOCAL);
+	rc = bench_buffer_open(end, &end->own, end->layout.window * end->far_count, PL_ACCESS_LOCAL);
 	if (rc == 0)
-		rc = bench_buffer_open(end, &end->exposed, access);
+		rc = bench_buffer_open(end, &end->exposed, end->layout.window, access);
 	if (rc < 0)
 		return rc;
 	message->token_length = 0;
@@ -174,10 +190,10 @@ int bench_end_memory(struct bench_end *end, struct bench_message *message)
 		return bench_fail_as(end, &error);
 	/* Not zeros, and present: pages that come into being would be measured too. */
 	if (bench_active(end))
-		memset(end->own.bytes, 0x5a, end->layout.window);
+		memset(end->own.bytes, 0x5a, end->own.length);
 	if (bench_passive(end))
 		memset(end->exposed.bytes, 0, end->layout.window);
-	rc = bench_buffer_bring(end, &end->own, 0, end->layout.window);
+	rc = bench_buffer_bring(end, &end->own, 0, end->own.length);
 	return rc < 0 ? rc : bench_flow_allocate(end);
 }
 
@@ -190,7 +206,7 @@ int bench_end_import(struct bench_end *end, const struct bench_message *message)
 	rc = bench_links_import(end, message->token, message->token_length);
 	if (rc < 0)
 		return rc;
-	if (pl_remote_length(end->links[0].remote) != end->layout.window)
+	if (pl_remote_length(end->links[(end->far - end->fars) * end->plan.peers].remote) != end->layout.window)
 		return protocol_error(end, "the other end's memory is not of the size agreed");
 	return 0;
 }
@@ -224,7 +240,7 @@ int bench_send(struct bench_end *end, const struct bench_message *message)
 	int rc;
 
 	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_OTHER, 0);
-	rc = pl_send_copy(end->peer, BENCH_MESSAGE_CONTROL, buffer, length, &attributes, NULL, &error);
+	rc = pl_send_copy(end->far->peer, BENCH_MESSAGE_CONTROL, buffer, length, &attributes, NULL, &error);
 	bench_patience(end);
 	return rc < 0 ? bench_fail_as(end, &error) : 0;
 }
@@ -241,10 +257,13 @@ void bench_send_failure(struct bench_end *end)
 	struct pl_operation *operation;
 	size_t length = bench_encode(&message, buffer);
 
-	if (!end->peer || end->lost)
-		return;
-	if (pl_send_copy(end->peer, BENCH_MESSAGE_CONTROL, buffer, length, NULL, &operation, NULL) == 0)
-		pl_wait(operation, FAREWELL, NULL, NULL);
+	for (uint32_t i = 0; i < end->far_count; i++) {
+		const struct bench_far *far = &end->fars[i];
+
+		if (far->peer && !far->lost &&
+		    pl_send_copy(far->peer, BENCH_MESSAGE_CONTROL, buffer, length, NULL, &operation, NULL) == 0)
+			pl_wait(operation, FAREWELL, NULL, NULL);
+	}
 }
 
 /* What the server is told in the middle of a run. */
@@ -258,20 +277,20 @@ static int take_in_run(struct bench_end *end, const struct bench_message *messag
 		return 0;
 	}
 	end->finished = true;
-	end->result = message->result;
+	end->far->result = message->result;
 	return 0;
 }
 
-static int dispatch(struct bench_end *end, const struct bench_message *message)
+static int dispatch(struct bench_end *end, struct bench_far *far, const struct bench_message *message)
 {
 	if (message->type == BENCH_FAILED)
 		return bench_fail_as(end, &message->error);
 	if (end->server && (message->type == BENCH_GO || message->type == BENCH_FINISH))
 		return take_in_run(end, message);
-	if (end->arrived)
+	if (far->arrived)
 		return protocol_error(end, "the other end does not wait for answers");
-	end->inbox = *message;
-	end->arrived = true;
+	far->inbox = *message;
+	far->arrived = true;
 	return 0;
 }
 
@@ -285,7 +304,7 @@ static int take_control(struct bench_end *end, uint32_t number, uint64_t length)
 		return protocol_error(end, "the other end's version of this benchmark is another");
 	if (rc < 0)
 		return protocol_error(end, "the other end is no Peerlane benchmark");
-	rc = dispatch(end, &message);
+	rc = dispatch(end, far_of_control(end, number), &message);
 	return rc < 0 ? rc : post_control(end, number);
 }
 
@@ -304,10 +323,10 @@ int bench_await(struct bench_end *end, const bool *told, uint64_t patience)
 
 int bench_next(struct bench_end *end, uint64_t patience)
 {
-	int rc = bench_await(end, &end->arrived, patience);
+	int rc = bench_await(end, &end->far->arrived, patience);
 
 	if (rc == 0)
-		end->arrived = false;
+		end->far->arrived = false;
 	return rc;
 }
 
@@ -315,7 +334,7 @@ int bench_expect(struct bench_end *end, enum bench_type type, uint64_t patience)
 {
 	int rc = bench_next(end, patience);
 
-	if (rc == 0 && end->inbox.type != type)
+	if (rc == 0 && end->far->inbox.type != type)
 		return protocol_error(end, "the other end does not answer as agreed");
 	return rc;
 }
@@ -329,7 +348,7 @@ static void take(struct bench_end *end, const struct pl_completion *completion)
 
 	if (receipt->status < 0) {
 		if (receipt->user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL)
-			end->lost = true;
+			far_of_control(end, number)->lost = true;
 		if (!end->leaving)
 			bench_fail_as(end, &completion->error);
 		return;
@@ -364,13 +383,13 @@ void bench_linger(struct bench_end *end)
 	uint64_t deadline = cli_now() + LINGER;
 
 	end->leaving = true;
-	while (end->peer && !end->lost && cli_now() < deadline) {
+	while (end->far->peer && !end->far->lost && cli_now() < deadline) {
 		int count = pl_poll(end->context, end->completions, BENCH_BATCH);
 
 		for (int i = 0; i < count; i++)
 			if (end->completions[i].receipt.user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL &&
 			    end->completions[i].receipt.status < 0)
-				end->lost = true;
+				end->far->lost = true;
 		if (count == 0)
 			usleep(SLEEP_US);
 	}

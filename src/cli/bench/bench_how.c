@@ -218,7 +218,7 @@ void bench_finish_how(struct bench_options *options, struct argp_state *state)
 		argp_error(state, "--with-machine goes with --json");
 	if (options->gbits && !options->perftest)
 		argp_error(state, "--gbits goes with --perftest");
-	if (options->peer_cpus && (options->address || options->server))
+	if (options->peer_cpus && (options->address_count || options->server))
 		argp_error(state, "--peer-cpu is for a server that is started here: give --cpu to yours");
 	if (options->peer_memory && options->server)
 		argp_error(state, "--peer-memory is for the client; this server's own is --memory");

@@ -40,7 +40,7 @@ static void *map_huge(struct bench_end *end, size_t length, bool *mapped)
 
 static int open_huge(struct bench_end *end, struct bench_buffer *buffer, unsigned access)
 {
-	size_t length = (end->layout.window + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	size_t length = (buffer->length + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
 	struct pl_error error;
 	int rc;
 
@@ -49,7 +49,7 @@ static int open_huge(struct bench_end *end, struct bench_buffer *buffer, unsigne
 	if (!buffer->pages)
 		return bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, "measure smaller messages", "no %zu bytes of memory",
 				  length);
-	rc = pl_region_register(end->context, buffer->pages, end->layout.window, access, &buffer->region, &error);
+	rc = pl_region_register(end->context, buffer->pages, buffer->length, access, &buffer->region, &error);
 	buffer->bytes = buffer->pages;
 	return rc < 0 ? bench_fail_as(end, &error) : 0;
 }
@@ -62,12 +62,12 @@ static void unmap_huge(const struct bench_buffer *buffer)
 		free(buffer->pages);
 }
 
-int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, unsigned access)
+int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, size_t length, unsigned access)
 {
-	size_t length = end->layout.window;
 	struct pl_error error;
 	int rc;
 
+	buffer->length = length;
 	if (end->huge && !strcmp(end->memory, "host"))
 		return open_huge(end, buffer, access);
 	rc = pl_region_allocate_in(end->context, end->memory, length, access, &buffer->region, &error);
@@ -128,9 +128,12 @@ int bench_buffer_touch(struct bench_end *end, struct bench_buffer *buffer, size_
 
 int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length)
 {
-	uint64_t until = cli_now() + LOOK_EVERY;
+	uint64_t until;
 
-	while (apart(buffer) && cli_now() < until)
+	if (!apart(buffer))
+		return 0;
+	until = cli_now() + LOOK_EVERY;
+	while (cli_now() < until)
 		pl_poll(end->context, NULL, 0);
 	return bench_buffer_fetch(end, buffer, 0, length);
 }

@@ -66,7 +66,8 @@ bool bench_plan_valid(const struct bench_plan *plan)
 		return false;
 	if (plan->peers < 1 || plan->peers > BENCH_PEERS_MAX || (plan->peers > 1 && !bench_plan_spreads(plan)))
 		return false;
-	if (plan->post_list < 1 || plan->post_list > plan->depth)
+	/* Each connection can have a whole list. */
+	if (plan->post_list < 1 || (uint64_t)plan->post_list * plan->peers > plan->depth)
 		return false;
 	if (bench_plan_pingpong(plan) && plan->depth != bench_plan_turns(plan->size))
 		return false;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for people. */
-#include "cli/bench/bench.h"
+#include <string.h>
+
+#include "cli/bench/bench_report.h"
 #include "cli/output.h"
 
 enum {
@@ -64,23 +66,31 @@ static void print_header(const struct bench_options *options, const struct bench
 	const struct bench_plan *plan = &row->plan;
 
 	printf("%s %s over %s", bench_op_name(plan->op), plan->latency ? "latency" : "bandwidth",
-	       row->sample.fabric ? row->sample.fabric : report->info.fabric);
+	       row->sample.fabric ? row->sample.fabric : report->peers[0].info.fabric);
 	if (row->sample.kind)
 		printf(", %s", cli_route_name(row->sample.route));
 	if (row->sample.reason && row->sample.reason[0])
 		printf(" (%s)", row->sample.reason);
-	printf("\nwith %s%s%s, ", report->info.address, report->info.same_host ? ", the same host" : "",
-	       report->info.encrypted       ? ", encrypted"
-	       : report->info.authenticated ? ", authenticated"
-					    : "");
+	printf("\nwith %s", report->peers[0].info.address);
+	for (uint32_t i = 1; i < report->peer_count; i++)
+		printf(", %s", report->peers[i].info.address);
+	printf("%s%s, ", report->peers[0].info.same_host ? ", the same host" : "",
+	       report->peers[0].info.encrypted       ? ", encrypted"
+	       : report->peers[0].info.authenticated ? ", authenticated"
+						     : "");
 	if (bench_plan_single(plan))
 		printf("one at a time, ");
 	else if (bench_plan_pingpong(plan))
 		printf("half of the time there and back, ");
 	else
-		printf("%u under way%s, ", plan->depth, plan->both_ways ? " each way" : "");
+		printf("%u under way%s, ", plan->depth,
+		       plan->both_ways          ? " each way"
+		       : report->peer_count > 1 ? " with each"
+						: "");
 	if (plan->peers > 1)
-		printf("%u connections, ", plan->peers);
+		printf("%u connections%s, ", plan->peers, report->peer_count > 1 ? " each" : "");
+	if (plan->post_list > 1)
+		printf("posted in lists of %u, ", plan->post_list);
 	if (plan->vector > 1)
 		printf("%u in each operation, ", plan->vector);
 	printf("%u stream%s, %s progress", row->streams, row->streams == 1 ? "" : "s",
@@ -150,11 +160,84 @@ static void print_samples(const struct bench_options *options, const struct benc
 	}
 }
 
-void bench_render_table(const struct bench_options *options, const struct bench_report *report)
+static void set_figures(struct libscols_line *line, double bytes, double operations,
+			const struct bench_latency *latency)
 {
-	struct libscols_table *table = cli_table(columns, options->plan.validate ? COLUMNS : COLUMN_VERIFIED);
+	set_number(line, COLUMN_GBYTES, bytes / 1e9);
+	set_number(line, COLUMN_GBITS, bytes / 1.25e8);
+	set_number(line, COLUMN_MOPS, operations / 1e6);
+	set_time(line, COLUMN_P50, latency->p50);
+	set_time(line, COLUMN_P99, latency->p99);
+	set_time(line, COLUMN_P999, latency->p999);
+	set_time(line, COLUMN_MAX, latency->maximum);
+}
+
+static void set_percent(struct libscols_line *line, size_t column, double percent)
+{
 	char text[32];
 
+	snprintf(text, sizeof(text), "%.0f", percent);
+	cli_table_set(line, column, text);
+}
+
+/* All servers together, then each of several. */
+static void add_row(struct libscols_table *table, const struct bench_report *report, const struct bench_row *row)
+{
+	struct libscols_line *line = cli_table_line(table);
+	char text[32];
+
+	cli_table_set(line, COLUMN_SIZE, bench_size_text(text, sizeof(text), row->plan.size));
+	set_figures(line, row->bytes_per_second, row->operations_per_second, &row->latency);
+	set_percent(line, COLUMN_CPU, row->cpu);
+	set_percent(line, COLUMN_SERVER_CPU, row->server_cpu);
+	if (row->plan.validate)
+		cli_table_set(line, COLUMN_VERIFIED, row->verified ? "right" : "WRONG");
+	for (uint32_t i = 0; row->shares && i < report->peer_count; i++) {
+		const struct bench_share *share = &row->shares[i];
+
+		line = cli_table_line(table);
+		cli_table_set(line, COLUMN_SIZE, report->peers[i].info.address);
+		set_figures(line, share->bytes_per_second, share->operations_per_second, &share->latency);
+		set_percent(line, COLUMN_SERVER_CPU, share->server_cpu);
+	}
+}
+
+/* Of this end.  What is not known is said, and why. */
+static void print_cost(const struct bench_report *report)
+{
+	const struct bench_cost *cost = &report->cost;
+	char text[32];
+
+	for (uint32_t i = 0; i < report->count; i++) {
+		const struct bench_row *row = &report->rows[i];
+		double operations = row->operations_per_second * (double)row->elapsed / 1e9;
+
+		if (operations <= 0 || (!row->spent.has_cycles && !row->spent.has_joules))
+			continue;
+		printf("%s:", bench_size_text(text, sizeof(text), row->plan.size));
+		if (row->spent.has_cycles)
+			printf(" %.4g cycles an operation, %.3g a byte%s", row->spent.cycles / operations,
+			       row->spent.cycles / (operations * (double)row->plan.size),
+			       cost->user_only ? ", without the kernel's" : "");
+		if (row->spent.has_joules)
+			printf("%s %.4g J of this machine", row->spent.has_cycles ? ";" : "", row->spent.joules);
+		putchar('\n');
+	}
+	if (cost->no_cycles[0])
+		printf("cycles UNKNOWN: %s\n", cost->no_cycles);
+	if (cost->no_joules[0])
+		printf("joules UNKNOWN: %s\n", cost->no_joules);
+}
+
+void bench_render_table(const struct bench_options *options, const struct bench_report *report)
+{
+	struct cli_column shown[COLUMNS];
+	struct libscols_table *table;
+
+	memcpy(shown, columns, sizeof(shown));
+	if (report->peer_count > 1)
+		shown[COLUMN_SIZE].name = "SIZE, SERVER";
+	table = cli_table(shown, options->plan.validate ? COLUMNS : COLUMN_VERIFIED);
 	if (!options->common.quiet)
 		print_header(options, report);
 	if (bench_plan_single(&options->plan)) {
@@ -162,26 +245,11 @@ void bench_render_table(const struct bench_options *options, const struct bench_
 		scols_unref_table(table);
 		return;
 	}
-	for (uint32_t i = 0; i < report->count; i++) {
-		const struct bench_row *row = &report->rows[i];
-		struct libscols_line *line = cli_table_line(table);
-
-		cli_table_set(line, COLUMN_SIZE, bench_size_text(text, sizeof(text), row->plan.size));
-		set_number(line, COLUMN_GBYTES, row->bytes_per_second / 1e9);
-		set_number(line, COLUMN_GBITS, row->bytes_per_second / 1.25e8);
-		set_number(line, COLUMN_MOPS, row->operations_per_second / 1e6);
-		set_time(line, COLUMN_P50, row->latency.p50);
-		set_time(line, COLUMN_P99, row->latency.p99);
-		set_time(line, COLUMN_P999, row->latency.p999);
-		set_time(line, COLUMN_MAX, row->latency.maximum);
-		snprintf(text, sizeof(text), "%.0f", row->cpu);
-		cli_table_set(line, COLUMN_CPU, text);
-		snprintf(text, sizeof(text), "%.0f", row->server_cpu);
-		cli_table_set(line, COLUMN_SERVER_CPU, text);
-		if (options->plan.validate)
-			cli_table_set(line, COLUMN_VERIFIED, row->verified ? "right" : "WRONG");
-	}
+	for (uint32_t i = 0; i < report->count; i++)
+		add_row(table, report, &report->rows[i]);
 	cli_table_print(table);
 	if (options->sample_interval)
 		print_samples(options, report);
+	if (!options->common.quiet)
+		print_cost(report);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for programs: one document for all sizes. */
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_report.h"
 #include "cli/output.h"
 
 /* With a fixed number of decimals: programs read it, people look at it. */
@@ -90,16 +90,37 @@ static void add_plan(struct json_object *object, const struct bench_report *repo
 	cli_json_add(object, "tool", cli_json_text("peerlane"));
 	cli_json_add(object, "operation", cli_json_text(bench_op_name(plan->op)));
 	cli_json_add(object, "size", json_object_new_uint64(plan->size));
-	cli_json_add(object, "fabric", cli_json_text(row->sample.fabric ? row->sample.fabric : report->info.fabric));
+	cli_json_add(object, "fabric",
+		     cli_json_text(row->sample.fabric ? row->sample.fabric : report->peers[0].info.fabric));
 	cli_json_add(object, "route", cli_json_text(cli_route_name(row->sample.route)));
 	cli_json_add(object, "reason", cli_json_text(row->sample.reason));
 	cli_json_add(object, "memory", cli_json_text(report->memory));
-	cli_json_add(object, "peer_memory", cli_json_text(report->peer_memory));
+	cli_json_add(object, "peer_memory", cli_json_text(report->peers[0].memory));
 	cli_json_add(object, "streams", json_object_new_int64(row->streams));
 	cli_json_add(object, "depth", json_object_new_int64(plan->latency ? 1 : plan->depth));
 	cli_json_add(object, "vector", json_object_new_int64(plan->vector));
 	cli_json_add(object, "peers", json_object_new_int64(plan->peers));
 	cli_json_add(object, "post_list", json_object_new_int64(plan->post_list));
+}
+
+static void add_shares(struct json_object *object, const struct bench_report *report, const struct bench_row *row)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (uint32_t i = 0; i < report->peer_count; i++) {
+		const struct bench_share *share = &row->shares[i];
+		struct json_object *one = json_object_new_object();
+
+		cli_json_add(one, "address", cli_json_text(report->peers[i].info.address));
+		cli_json_add(one, "operations", json_object_new_uint64(share->operations));
+		cli_json_add(one, "seconds", json_number((double)share->elapsed / 1e9, 6));
+		cli_json_add(one, "bytes_per_second", json_number(share->bytes_per_second, 0));
+		cli_json_add(one, "operations_per_second", json_number(share->operations_per_second, 0));
+		cli_json_add(one, "latency_us", json_latency(&share->latency));
+		cli_json_add(one, "server_cpu_percent", json_number(share->server_cpu, 1));
+		json_object_array_add(list, one);
+	}
+	cli_json_add(object, "servers", list);
 }
 
 static struct json_object *json_row(const struct bench_options *options, const struct bench_report *report,
@@ -122,6 +143,8 @@ static struct json_object *json_row(const struct bench_options *options, const s
 	cli_json_add(object, "server_cpu_percent", json_number(row->server_cpu, 1));
 	add_spent(object, row);
 	add_single(object, row);
+	if (row->shares)
+		add_shares(object, report, row);
 	cli_json_add(object, "verified", row->plan.validate ? json_object_new_boolean(row->verified) : NULL);
 	return object;
 }
@@ -157,6 +180,32 @@ static void add_how(struct json_object *object, const struct bench_options *opti
 	cli_json_add(object, "huge_pages", cli_json_text(report->pages));
 }
 
+static void add_peer(struct json_object *object, const struct bench_peer *peer)
+{
+	cli_json_add(object, "peer_machine", peer->memory[0] ? machine_json(&peer->machine) : NULL);
+	cli_json_add(object, "address", cli_json_text(peer->info.address));
+	cli_json_add(object, "same_host", json_object_new_boolean(peer->info.same_host));
+	cli_json_add(object, "authenticated", json_object_new_boolean(peer->info.authenticated));
+	cli_json_add(object, "encrypted", json_object_new_boolean(peer->info.encrypted));
+}
+
+/* Of several, the first is where the only one would be, and all are in a list. */
+static void add_peers(struct json_object *object, const struct bench_report *report)
+{
+	struct json_object *list = json_object_new_array();
+
+	add_peer(object, &report->peers[0]);
+	for (uint32_t i = 0; report->peer_count > 1 && i < report->peer_count; i++) {
+		struct json_object *one = json_object_new_object();
+
+		cli_json_add(one, "fabric", cli_json_text(report->peers[i].info.fabric));
+		cli_json_add(one, "memory", cli_json_text(report->peers[i].memory));
+		add_peer(one, &report->peers[i]);
+		json_object_array_add(list, one);
+	}
+	cli_json_add(object, "servers", list);
+}
+
 void bench_render_json(const struct bench_options *options, const struct bench_report *report)
 {
 	struct json_object *object = json_object_new_object(), *results = json_object_new_array();
@@ -167,13 +216,9 @@ void bench_render_json(const struct bench_options *options, const struct bench_r
 		json_object_array_add(results, json_row(options, report, &report->rows[i]));
 	result_head(object, "bench", options->argc, options->argv);
 	cli_json_add(object, "machine", machine_json(&machine));
-	cli_json_add(object, "peer_machine", report->peer_memory[0] ? machine_json(&report->peer_machine) : NULL);
 	if (options->with_machine)
 		result_attach_machine(object);
-	cli_json_add(object, "address", cli_json_text(report->info.address));
-	cli_json_add(object, "same_host", json_object_new_boolean(report->info.same_host));
-	cli_json_add(object, "authenticated", json_object_new_boolean(report->info.authenticated));
-	cli_json_add(object, "encrypted", json_object_new_boolean(report->info.encrypted));
+	add_peers(object, report);
 	add_how(object, options, report);
 	add_unknown(object, &report->cost);
 	cli_json_add(object, "results", results);

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_report.h"
 #include "cli/output.h"
 
 #define LINE "---------------------------------------------------------------------------------------"
@@ -33,12 +33,15 @@ static void print_head(const struct bench_options *options, const struct bench_r
 	printf("                    %s %s%s Test\n", title_of(plan->op), plan->both_ways ? "Bidirectional " : "",
 	       plan->latency ? "Latency" : "BW");
 	printf(" Tool            : peerlane %s\n", pl_version());
-	printf(" Fabric          : %s\t\tRoute          : %s\n", report->info.fabric,
+	printf(" Fabric          : %s\t\tRoute          : %s\n", report->peers[0].info.fabric,
 	       cli_route_name(report->rows[0].sample.route));
 	printf(" Number of qps   : %u\n", report->rows[0].streams);
 	printf(" TX depth        : %u\n", plan->latency ? 1 : plan->depth);
-	printf(" Memory          : %s\t\tPeer's memory  : %s\n", report->memory, report->peer_memory);
-	printf(" Server          : %s%s\n", report->info.address, options->address ? "" : ", started here");
+	printf(" Memory          : %s\t\tPeer's memory  : %s\n", report->memory, report->peers[0].memory);
+	printf(" Server          : %s%s\n", report->peers[0].info.address,
+	       options->address_count ? "" : ", started here");
+	for (uint32_t i = 1; i < report->peer_count; i++)
+		printf(" Server          : %s\n", report->peers[i].info.address);
 	puts(LINE);
 }
 

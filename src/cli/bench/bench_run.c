@@ -27,19 +27,19 @@ static int prepare_content(struct bench_end *end)
 {
 	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
 	bool read = end->plan.op == BENCH_READ;
-	void *own = end->own.bytes, *exposed = end->exposed.bytes;
+	void *exposed = end->exposed.bytes;
 	int rc = 0;
 
 	if (bench_active(end) && read)
-		memset(own, 0, end->layout.window);
-	else if (bench_active(end))
-		bench_pattern_fill(&ours, own);
+		memset(end->own.bytes, 0, end->own.length);
+	for (uint64_t at = 0; bench_active(end) && !read && at < end->own.length; at += end->layout.window)
+		bench_pattern_fill(&ours, end->own.bytes + at);
 	if (bench_passive(end) && read)
 		bench_pattern_fill(&theirs, exposed);
 	else if (bench_passive(end))
 		memset(exposed, 0, end->layout.window);
 	if (bench_active(end))
-		rc = bench_buffer_bring(end, &end->own, 0, end->layout.window);
+		rc = bench_buffer_bring(end, &end->own, 0, end->own.length);
 	if (rc == 0 && bench_passive(end))
 		rc = bench_buffer_bring(end, &end->exposed, 0, end->layout.window);
 	return rc;
@@ -60,8 +60,9 @@ int bench_prepare(struct bench_end *end)
 	}
 	if (rc < 0)
 		return rc;
-	memset(end->flow.expected, 0, end->plan.depth * sizeof(*end->flow.expected));
-	end->flow.used = 0;
+	memset(end->flow.expected, 0, end->plan.depth * end->far_count * sizeof(*end->flow.expected));
+	for (uint32_t i = 0; i < BENCH_PEERS_MAX; i++)
+		end->flow.lines[i].used = 0;
 	end->flow.wrong = false;
 	end->sample.kind = 0;
 	end->sample.streams = 0;
@@ -94,6 +95,18 @@ void bench_usage_end(struct bench_end *end, struct bench_result *result)
 	bench_cost_end(&end->cost, &end->spent);
 }
 
+uint64_t bench_covered(const struct bench_end *end, const struct bench_far *far)
+{
+	uint32_t peers = end->plan.peers;
+	const struct bench_line *lines = &end->flow.lines[(far - end->fars) * peers];
+	uint64_t used = UINT64_MAX;
+
+	/* Up to the first number that its connection did not use. */
+	for (uint32_t i = 0; i < peers; i++)
+		used = CLI_MIN(used, (uint64_t)lines[i].used * peers + i);
+	return CLI_MIN(used * end->plan.vector, end->layout.slots);
+}
+
 int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), struct bench_result *result)
 {
 	int (*run)(struct bench_end *, uint64_t, uint64_t, struct stats *) =
@@ -114,25 +127,36 @@ int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), stru
 	bench_usage_end(end, result);
 	result->operations = flow->measured;
 	result->elapsed = flow->last - flow->first;
-	result->covered = CLI_MIN((uint64_t)flow->used * end->plan.vector, end->layout.slots);
+	result->covered = bench_covered(end, end->far);
 	return rc;
+}
+
+/* What was read, of each server. */
+static bool read_right(const struct bench_end *end)
+{
+	struct bench_pattern pattern = pattern_of(end, end->server);
+
+	for (uint32_t i = 0; i < end->far_count; i++) {
+		pattern.slots = bench_covered(end, &end->fars[i]);
+		if (!bench_pattern_equal(&pattern, end->own.bytes + i * end->layout.window))
+			return false;
+	}
+	return true;
 }
 
 static bool content_right(const struct bench_end *end, uint64_t covered)
 {
-	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
-	const struct bench_flow *flow = &end->flow;
+	struct bench_pattern theirs = pattern_of(end, !end->server);
 
-	ours.slots = CLI_MIN((uint64_t)flow->used * end->plan.vector, ours.slots);
 	theirs.slots = CLI_MIN(covered, theirs.slots);
 	if (end->plan.op == BENCH_SEND)
 		theirs.slots = CLI_MIN(CLI_MIN(end->received, end->layout.receives), end->layout.slots);
 	if (end->plan.op == BENCH_WRITE && end->plan.latency)
 		theirs.slots = 1;
 	if (bench_plan_atomic(&end->plan))
-		return !flow->wrong;
+		return !end->flow.wrong;
 	if (end->plan.op == BENCH_READ)
-		return !bench_active(end) || bench_pattern_equal(&ours, end->own.bytes);
+		return !bench_active(end) || read_right(end);
 	return !bench_passive(end) || bench_pattern_equal(&theirs, end->exposed.bytes);
 }
 
@@ -148,7 +172,7 @@ int bench_check(struct bench_end *end, uint64_t covered, bool *verified)
 	}
 	*verified = false;
 	if (end->plan.validate) {
-		int rc = bench_buffer_fetch(end, &end->own, 0, end->layout.window);
+		int rc = bench_buffer_fetch(end, &end->own, 0, end->own.length);
 
 		if (rc == 0)
 			rc = bench_buffer_fetch(end, &end->exposed, 0, end->layout.window);

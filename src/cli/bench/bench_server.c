@@ -15,7 +15,7 @@ static int set_up(struct bench_end *end)
 	int rc;
 
 	bench_end_free_memory(end);
-	end->plan = end->inbox.plan;
+	end->plan = end->far->inbox.plan;
 	if (!bench_plan_valid(&end->plan))
 		return bench_fail(end, -EINVAL, "BENCH-PLAN", NULL, "use the same version of Peerlane at both ends",
 				  "the server does not measure such operations");
@@ -23,7 +23,7 @@ static int set_up(struct bench_end *end)
 	if (rc == 0)
 		rc = bench_end_memory(end, &answer);
 	if (rc == 0)
-		rc = bench_end_import(end, &end->inbox);
+		rc = bench_end_import(end, &end->far->inbox);
 	return rc < 0 ? rc : bench_send(end, &answer);
 }
 
@@ -32,8 +32,8 @@ static int answer_hello(struct bench_end *end)
 {
 	struct bench_message answer = { .type = BENCH_HELLO };
 
-	if (end->inbox.memory[0])
-		snprintf(end->memory, sizeof(end->memory), "%s", end->inbox.memory);
+	if (end->far->inbox.memory[0])
+		snprintf(end->memory, sizeof(end->memory), "%s", end->far->inbox.memory);
 	snprintf(answer.memory, sizeof(answer.memory), "%s", end->memory);
 	machine_read(&answer.machine);
 	return bench_send(end, &answer);
@@ -62,7 +62,7 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 		rc = bench_await(end, &end->finished, 0);
 	if (rc == 0 && !end->plan.both_ways)
 		bench_usage_end(end, result);
-	return rc < 0 ? rc : bench_check(end, end->result.covered, &result->verified);
+	return rc < 0 ? rc : bench_check(end, end->far->result.covered, &result->verified);
 }
 
 /* Whether the client's operations need nothing of this process. */
@@ -79,7 +79,7 @@ static int run(struct bench_end *end)
 
 	if (!end->exposed.region)
 		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "the client did not say what to measure");
-	end->length = end->inbox.length;
+	end->length = end->far->inbox.length;
 	if (!end->length.iterations && !end->length.duration)
 		return bench_fail(end, -EINVAL, "BENCH-PLAN", NULL, NULL, "the client wants to measure nothing");
 	rc = bench_prepare(end);
@@ -101,7 +101,7 @@ static int serve_requests(struct bench_end *end)
 		rc = bench_next(end, 0);
 		if (rc < 0)
 			break;
-		switch (end->inbox.type) {
+		switch (end->far->inbox.type) {
 		case BENCH_HELLO:
 			rc = answer_hello(end);
 			break;
@@ -130,7 +130,7 @@ static int serve_client(struct bench_end *end, const struct bench_options *optio
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	int rc;
 
-	pl_peer_query(end->peer, &info);
+	pl_peer_query(end->far->peer, &info);
 	if (!options->common.quiet)
 		printf("measuring with %s\n", info.address);
 	rc = serve_requests(end);
@@ -173,7 +173,7 @@ static int serve_all(struct bench_end *end, const struct bench_options *options,
 	int status = CLI_OK;
 
 	while (!bench_interrupted(end)) {
-		int rc = pl_accept(listener, ACCEPT_WAIT, &end->peer, &error);
+		int rc = pl_accept(listener, ACCEPT_WAIT, &end->far->peer, &error);
 
 		if (rc == -ETIMEDOUT)
 			continue;
@@ -190,7 +190,7 @@ static int serve_all(struct bench_end *end, const struct bench_options *options,
 
 int bench_serve(const struct bench_options *options)
 {
-	const char *text = options->address;
+	const char *text = options->addresses[0];
 	struct bench_end *end = malloc(sizeof(*end));
 	struct pl_listener *listener;
 	struct pl_error error;
@@ -209,7 +209,7 @@ int bench_serve(const struct bench_options *options)
 	if (rc == 0)
 		rc = bench_place(options, &error);
 	if (rc == 0)
-		rc = bench_end_open(end, options, &error);
+		rc = bench_end_open(end, options, 1, &error);
 	if (rc < 0) {
 		free(end);
 		return cli_report_for(&options->common, &error);

@@ -24,7 +24,7 @@ static int write_from(struct bench_end *end, struct pl_region *region)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
-	int rc = pl_write(end->peer, end->links[0].remote, 0, region, 0, end->plan.size, NULL, &operation, &error);
+	int rc = pl_write(end->far->peer, end->links[0].remote, 0, region, 0, end->plan.size, NULL, &operation, &error);
 
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, &end->sample, &error);
@@ -90,7 +90,7 @@ static int connect_once(struct bench_end *end, struct stats *stats)
 	uint64_t before = cli_now();
 	struct pl_error error;
 	struct pl_peer *peer;
-	int rc = pl_connect(end->context, end->address, end->timeout, &peer, &error);
+	int rc = pl_connect(end->context, end->far->address, end->timeout, &peer, &error);
 
 	if (rc < 0)
 		return bench_fail_as(end, &error);

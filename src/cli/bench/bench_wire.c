@@ -51,34 +51,6 @@ static void get_setup(struct cursor *cursor, struct bench_message *message)
 	message->token_length = (uint16_t)cursor_get_bytes(cursor, message->token, sizeof(message->token));
 }
 
-static void put_hello(struct cursor *cursor, const struct bench_message *message)
-{
-	const struct machine *machine = &message->machine;
-
-	cursor_put_text(cursor, message->memory);
-	cursor_put_text(cursor, machine->host);
-	cursor_put_text(cursor, machine->kernel);
-	cursor_put_text(cursor, machine->processor);
-	cursor_put_text(cursor, machine->gpus);
-	cursor_put_text(cursor, machine->cards);
-	cursor_put(cursor, machine->cores, 4);
-	cursor_put(cursor, machine->memory, 8);
-}
-
-static void get_hello(struct cursor *cursor, struct bench_message *message)
-{
-	struct machine *machine = &message->machine;
-
-	cursor_get_text(cursor, message->memory, sizeof(message->memory), false);
-	cursor_get_text(cursor, machine->host, sizeof(machine->host), false);
-	cursor_get_text(cursor, machine->kernel, sizeof(machine->kernel), false);
-	cursor_get_text(cursor, machine->processor, sizeof(machine->processor), false);
-	cursor_get_text(cursor, machine->gpus, sizeof(machine->gpus), true);
-	cursor_get_text(cursor, machine->cards, sizeof(machine->cards), true);
-	machine->cores = (uint32_t)cursor_get(cursor, 4);
-	machine->memory = cursor_get(cursor, 8);
-}
-
 size_t bench_encode(const struct bench_message *message, uint8_t *buffer)
 {
 	struct cursor cursor = { .to = buffer };
@@ -111,7 +83,8 @@ size_t bench_encode(const struct bench_message *message, uint8_t *buffer)
 		cursor_put_error(&cursor, &message->error);
 		break;
 	case BENCH_HELLO:
-		put_hello(&cursor, message);
+		cursor_put_text(&cursor, message->memory);
+		cursor_put_machine(&cursor, &message->machine);
 		break;
 	case BENCH_GO:
 	case BENCH_BYE:
@@ -148,7 +121,8 @@ static int get_body(struct cursor *cursor, struct bench_message *message)
 		cursor_get_error(cursor, &message->error);
 		return 0;
 	case BENCH_HELLO:
-		get_hello(cursor, message);
+		cursor_get_text(cursor, message->memory, sizeof(message->memory), false);
+		cursor_get_machine(cursor, &message->machine);
 		return 0;
 	case BENCH_GO:
 	case BENCH_BYE:

@@ -78,3 +78,25 @@ void cursor_get_error(struct cursor *cursor, struct pl_error *error)
 	cursor_get_text(cursor, error->message, sizeof(error->message), false);
 	cursor_get_text(cursor, error->hint, sizeof(error->hint), false);
 }
+
+void cursor_put_machine(struct cursor *cursor, const struct machine *machine)
+{
+	cursor_put_text(cursor, machine->host);
+	cursor_put_text(cursor, machine->kernel);
+	cursor_put_text(cursor, machine->processor);
+	cursor_put_text(cursor, machine->gpus);
+	cursor_put_text(cursor, machine->cards);
+	cursor_put(cursor, machine->cores, 4);
+	cursor_put(cursor, machine->memory, 8);
+}
+
+void cursor_get_machine(struct cursor *cursor, struct machine *machine)
+{
+	cursor_get_text(cursor, machine->host, sizeof(machine->host), false);
+	cursor_get_text(cursor, machine->kernel, sizeof(machine->kernel), false);
+	cursor_get_text(cursor, machine->processor, sizeof(machine->processor), false);
+	cursor_get_text(cursor, machine->gpus, sizeof(machine->gpus), true);
+	cursor_get_text(cursor, machine->cards, sizeof(machine->cards), true);
+	machine->cores = (uint32_t)cursor_get(cursor, 4);
+	machine->memory = cursor_get(cursor, 8);
+}

@@ -3,7 +3,7 @@
 #ifndef PL_CLI_BENCH_CURSOR_H
 #define PL_CLI_BENCH_CURSOR_H
 
-#include "cli/cli.h"
+#include "cli/bench/result_head.h"
 
 struct cursor {
 	uint8_t *to;               /* writing: there has to be room */
@@ -14,6 +14,7 @@ struct cursor {
 void cursor_put(struct cursor *cursor, uint64_t value, unsigned bytes);
 void cursor_put_bytes(struct cursor *cursor, const void *bytes, size_t length);
 void cursor_put_text(struct cursor *cursor, const char *text);
+void cursor_put_machine(struct cursor *cursor, const struct machine *machine);
 void cursor_put_error(struct cursor *cursor, const struct pl_error *error);
 
 uint64_t cursor_get(struct cursor *cursor, unsigned bytes);
@@ -21,6 +22,7 @@ uint64_t cursor_get(struct cursor *cursor, unsigned bytes);
 size_t cursor_get_bytes(struct cursor *cursor, void *bytes, size_t room);
 /* A text that fits, without what could control a terminal; `lines`: it may have several. */
 void cursor_get_text(struct cursor *cursor, char *text, size_t size, bool lines);
+void cursor_get_machine(struct cursor *cursor, struct machine *machine);
 void cursor_get_error(struct cursor *cursor, struct pl_error *error);
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef PL_CLI_WORKFLOW_H
 #define PL_CLI_WORKFLOW_H
 
+#include "cli/bench/result_head.h"
 #include "cli/cli.h"
 #include "cli/spawn.h"
 #include "cli/stats.h"
@@ -69,7 +70,7 @@ bool flow_result_equal(const uint32_t *words, uint64_t size, uint64_t seed, uint
 
 /* -- messages (workflow_wire.c) -------------------------------------------------------------------- */
 
-#define FLOW_VERSION 1
+#define FLOW_VERSION 2
 #define FLOW_MESSAGE_MAX 1024
 #define FLOW_MESSAGE_TAG 3ull
 #define FLOW_POLL_MS 100
@@ -97,6 +98,7 @@ struct flow_message {
 	enum flow_fault fault;
 	uint8_t token[PL_TOKEN_MAX];
 	uint16_t token_length;
+	struct machine machine; /* setup: the server's */
 	struct flow_tally tally;
 	bool right;
 	struct flow_difference difference;
@@ -293,6 +295,7 @@ struct flow_result {
 struct flow_report {
 	struct pl_compute *compute;
 	struct pl_peer_info source, sink;
+	struct machine source_machine, sink_machine;
 	struct flow_result *results;
 	uint32_t count;
 	bool failed;

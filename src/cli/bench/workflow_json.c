@@ -145,6 +145,12 @@ static struct json_object *json_arms(const struct flow_options *options)
 	return list;
 }
 
+/* As that end told it; NULL if it did not come to that. */
+static struct json_object *json_machine(const struct machine *machine)
+{
+	return machine->cores ? machine_json(machine) : NULL;
+}
+
 void flow_render_json(const struct flow_options *options, const struct flow_report *report)
 {
 	struct json_object *object = json_object_new_object(), *results = json_object_new_array();
@@ -156,7 +162,9 @@ void flow_render_json(const struct flow_options *options, const struct flow_repo
 	machine_read(&machine);
 	result_head(object, options->proxy ? "proxy" : "workflow", options->argc, options->argv);
 	cli_json_add(object, "machine", machine_json(&machine));
-	cli_json_add(object, "peer_machine", report->source.same_host ? machine_json(&machine) : NULL);
+	cli_json_add(object, "peer_machine", json_machine(&report->source_machine));
+	if (options->proxy)
+		cli_json_add(object, "sink_machine", json_machine(&report->sink_machine));
 	cli_json_add(object, "device", report->compute ? cli_json_text(report->compute->name) : NULL);
 	cli_json_add(object, "fabric", cli_json_text(report->source.fabric));
 	cli_json_add(object, "address", cli_json_text(report->source.address));

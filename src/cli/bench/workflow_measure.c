@@ -214,12 +214,14 @@ static int set_up(struct measurement *measurement, uint64_t size, struct pl_erro
 	struct flow_message for_sink = message;
 	int rc = flow_ask(&measurement->source, &message, error);
 
+	measurement->report->source_machine = message.machine;
 	if (rc == 0)
 		rc = pl_remote_import(measurement->source.peer, message.token, message.token_length, 0,
 				      &measurement->frames, error);
 	for_sink.sink = true;
 	if (rc == 0 && measurement->options->proxy)
 		rc = flow_ask(&measurement->sink, &for_sink, error);
+	measurement->report->sink_machine = for_sink.machine;
 	return rc;
 }
 

@@ -68,6 +68,7 @@ static int set_up(struct flow_server *server, const struct flow_message *message
 		rc = pl_region_share(server->ring, NULL, reply.token, &length, &server->error);
 	if (rc < 0)
 		return rc;
+	machine_read(&reply.machine);
 	reply.token_length = message->sink ? 0 : (uint16_t)length;
 	return answer(server, &reply);
 }

@@ -71,6 +71,7 @@ size_t flow_encode(const struct flow_message *message, uint8_t *buffer)
 		cursor_put(&cursor, message->size, 8);
 		cursor_put(&cursor, message->depth, 4);
 		cursor_put_bytes(&cursor, message->token, message->token_length);
+		cursor_put_machine(&cursor, &message->machine);
 		break;
 	case FLOW_RUN:
 		cursor_put(&cursor, message->seed, 8);
@@ -99,6 +100,7 @@ static int get_body(struct cursor *cursor, struct flow_message *message)
 		message->size = cursor_get(cursor, 8);
 		message->depth = (uint32_t)cursor_get(cursor, 4);
 		message->token_length = (uint16_t)cursor_get_bytes(cursor, message->token, sizeof(message->token));
+		cursor_get_machine(cursor, &message->machine);
 		return 0;
 	case FLOW_RUN:
 		message->seed = cursor_get(cursor, 8);

@@ -20,8 +20,9 @@
 /* The peer's memory as this process reaches it together with memory of its own. */
 struct reach {
 	struct reach *next;
-	const void *from;        /* the device of that memory; NULL: the processor's */
-	struct pl_memory memory; /* without ops: not reached */
+	const void *from; /* the device of that memory; NULL: the processor's */
+	bool reached;
+	struct pl_memory memory; /* if so, until the device is shut; used with the gate held */
 	const char *reason;
 };
 
@@ -33,7 +34,8 @@ struct local_device {
 	uint64_t length;
 	uint32_t ticket_length;
 	uint8_t ticket[PL_MEMORY_TICKET_MAX];
-	pthread_mutex_t lock; /* adding to what follows */
+	pthread_mutex_t lock; /* what follows, but for reading `reaches` */
+	bool shut;
 	struct reach *_Atomic reaches;
 };
 
@@ -82,6 +84,15 @@ void local_device_free(struct local_device *device)
 	}
 	pthread_mutex_destroy(&device->lock);
 	pl_free(device->allocator, device);
+}
+
+void local_device_shut(struct local_device *device)
+{
+	pthread_mutex_lock(&device->lock);
+	device->shut = true;
+	for (struct reach *reach = atomic_load(&device->reaches); reach; reach = reach->next)
+		pl_memory_release(&reach->memory);
+	pthread_mutex_unlock(&device->lock);
 }
 
 /* Parts of operations end on several engines, so this may come when the endpoint is closed. */
@@ -133,8 +144,10 @@ static struct reach *reach_new(struct local_device *device, const struct pl_memo
 		return NULL;
 	reach->from = from;
 	reach->reason = from ? reason_across : reason_host;
-	if (pl_memory_take(device->ticket, device->ticket_length, device->length, device->own, beside, &reach->memory,
-			   &why) < 0) {
+	/* Of a gate that is shut nothing is needed: the operation ends there. */
+	reach->reached = device->shut || pl_memory_take(device->ticket, device->ticket_length, device->length,
+							device->own, beside, &reach->memory, &why) == 0;
+	if (!reach->reached) {
 		reach->memory.ops = NULL;
 		reach->reason = why;
 	}
@@ -167,7 +180,7 @@ static const char *reach_remote(const struct local_access *access, const struct 
 	if (memory->fragile)
 		return reason_file;
 	reach = reach_from(access->device, memory);
-	*reached = reach && reach->memory.ops;
+	*reached = reach && reach->reached;
 	return reach ? reach->reason : reason_memory;
 }
 
@@ -200,7 +213,7 @@ static int move_device(const struct local_access *access, const struct local_mov
 	struct reach *reach = reach_from(access->device, move->memory);
 	void *host = pl_memory_host_pointer(move->memory, move->offset);
 
-	if (!reach || !reach->memory.ops)
+	if (!reach || !reach->reached)
 		return -ENOTSUP;
 	if (host)
 		return move->write ? pl_memory_copy_in(&reach->memory, move->remote_offset, host, move->length)

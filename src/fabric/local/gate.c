@@ -22,6 +22,7 @@ struct registration {
 	struct pl_registration base;
 	struct local_gates *gates;
 	unsigned index;
+	const struct pl_key *key; /* it lives longer; NULL: the peer has nothing to close */
 };
 
 /* -- the peer's side ------------------------------------------------------------------------------ */
@@ -51,6 +52,8 @@ struct local_gates *local_gates_new(const struct pl_allocator *allocator)
 	gates->allocator = allocator;
 	atomic_init(&gates->references, 1);
 	atomic_init(&gates->process, -1);
+	pthread_mutex_init(&gates->lock, NULL);
+	gates->side = -1;
 	gates->gates = MAP_FAILED;
 	gates->fd = memfd_create("peerlane-gates", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (gates->fd >= 0 && ftruncate(gates->fd, (off_t)SIZE) == 0 &&
@@ -71,6 +74,7 @@ void local_gates_put(struct local_gates *gates)
 		munmap(gates->gates, SIZE);
 	if (gates->fd >= 0)
 		close(gates->fd);
+	pthread_mutex_destroy(&gates->lock);
 	pl_free(gates->allocator, gates);
 }
 
@@ -112,17 +116,38 @@ void local_gates_shut(struct local_gates *gates)
 		shut(gates, i);
 }
 
+void local_gates_tell(struct local_gates *gates, int side)
+{
+	pthread_mutex_lock(&gates->lock);
+	gates->side = side;
+	pthread_mutex_unlock(&gates->lock);
+}
+
+/* The peer cannot use it any more; it is told, so that it does not keep the memory from being freed.  It may be busy. */
+static void tell_revoked(struct local_gates *gates, const struct pl_key *key)
+{
+	struct local_record record = { .type = LOCAL_RECORD_REVOKED, .key = key->id, .size = key->length };
+
+	pthread_mutex_lock(&gates->lock);
+	if (gates->side >= 0)
+		local_record_send(gates->side, &record, gates->fd);
+	pthread_mutex_unlock(&gates->lock);
+}
+
 static void release(struct pl_registration *base)
 {
 	struct registration *registration = pl_container_of(base, struct registration, base);
 	struct local_gates *gates = registration->gates;
 
 	shut(gates, registration->index);
+	/* One that the peer gave back is not revoked. */
+	if (registration->key && atomic_load(&registration->key->revoked))
+		tell_revoked(gates, registration->key);
 	pl_free(gates->allocator, registration);
 	local_gates_put(gates);
 }
 
-int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number)
+int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told)
 {
 	struct registration *registration = pl_zalloc(gates->allocator, sizeof(*registration));
 	unsigned index = (uint32_t)key->id;
@@ -136,6 +161,7 @@ int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t numb
 	}
 	registration->gates = gates;
 	registration->index = index;
+	registration->key = told ? key : NULL;
 	registration->base.device = gates;
 	registration->base.release = release;
 	atomic_fetch_add(&gates->references, 1);

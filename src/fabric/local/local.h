@@ -48,6 +48,9 @@ struct local_gates {
 	struct local_gate *gates;
 	unsigned used; /* the first so many were ever open; home */
 	int fd;
+	pthread_mutex_t lock; /* what follows */
+	int side;             /* where the peer is told of keys that were revoked; -1: nowhere */
+	/* Without it. */
 	atomic_int process;    /* a pidfd of the peer; -1 until known */
 	atomic_bool abandoned; /* the peer held one for too long: it is waited for no more */
 };
@@ -73,12 +76,15 @@ struct local_way {
 struct local_access {
 	const struct local_way *way;
 	struct local_endpoint *endpoint;
+	struct local_state *state;
 	uint8_t *base; /* of the first byte: here if mapped, else as its owner knows it */
 	void *mapping;
 	size_t mapped;
 	struct local_gate *gate;
 	uint32_t number;
 	uint64_t expires;
+	struct pl_list link; /* endpoint->accesses */
+	uint64_t key;
 	struct local_device *device; /* of local_device_way */
 	bool source;                 /* of a large message: nobody but its receive knows it */
 };
@@ -149,6 +155,7 @@ struct local_endpoint {
 	int process_fd;
 	struct local_gates *own;
 	struct local_gate *gates; /* the peer's */
+	struct pl_list accesses;  /* struct local_access; state->lock */
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
 };
@@ -175,8 +182,13 @@ struct local_gates *local_gates_new(const struct pl_allocator *allocator);
 void local_gates_put(struct local_gates *gates);
 /* Shuts all and waits until nobody holds any. */
 void local_gates_shut(struct local_gates *gates);
-/* Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno. */
-int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number);
+/*
+ * Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno.  `told`:
+ * the peer is to know when the key is revoked, as it holds something for it.
+ */
+int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told);
+/* The socket by which the peer is told; -1: there is none any more.  Any thread. */
+void local_gates_tell(struct local_gates *gates, int side);
 /* The peer's side: false if it is shut. */
 bool local_gate_enter(struct local_gate *gate, uint32_t number);
 void local_gate_leave(struct local_gate *gate);
@@ -187,6 +199,8 @@ int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error);
 int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream);
 /* Sends a record with a descriptor, which stays the caller's. */
 int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
+int local_record_send(int socket, const struct local_record *record, int fd);
+void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending);
 /* Takes what came.  Home. */
 void local_side_drain(struct local_endpoint *endpoint);
 void local_side_close(struct local_endpoint *endpoint);
@@ -195,6 +209,10 @@ void local_side_close(struct local_endpoint *endpoint);
 int local_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 void local_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
+/* A key was revoked: closes what is there for it.  Home. */
+void local_revoked(struct local_endpoint *endpoint, uint64_t key);
+/* The endpoint goes before its remote regions. */
+void local_accesses_leave(struct local_endpoint *endpoint);
 
 /* move.c */
 extern const struct local_way local_mapped_way, local_process_way, local_socket_way, local_denied_way;
@@ -212,6 +230,8 @@ extern const struct local_way local_device_way;
 /* Of a key's ticket, for a remote region of that length.  NULL: no memory. */
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key, uint64_t length);
 void local_device_free(struct local_device *device);
+/* Closes the peer's memory, which nobody uses, nor will, as its gate is shut. */
+void local_device_shut(struct local_device *device);
 /* Frees it later: when others came, or the endpoint, which may be gone already, or the state is closed. */
 void local_device_park(struct local_device *device);
 /* Of an endpoint, or all. */

@@ -8,7 +8,7 @@
 #include "wire/wire.h"
 
 #define LOCAL_NAME 16
-#define LOCAL_VERSION 2
+#define LOCAL_VERSION 3
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
 #define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 zero, u64 key, u64 size, u64 zero */
 #define LOCAL_KEY \
@@ -26,6 +26,7 @@ int local_invitation_decode(const uint8_t *bytes, size_t length, struct local_in
 enum local_record_type {
 	LOCAL_RECORD_GATES = 1, /* first, and once: the descriptor is of the sender's gates */
 	LOCAL_RECORD_MEMORY,    /* of the region that a key is for */
+	LOCAL_RECORD_REVOKED,   /* a key, whose gate is shut: what was mapped or opened for it can be closed */
 	LOCAL_RECORD_END,
 };
 

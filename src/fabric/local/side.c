@@ -41,7 +41,7 @@ static void *map(int fd, uint64_t size, bool *writable)
 	return mapping == MAP_FAILED ? NULL : mapping;
 }
 
-static void pending_free(struct local_endpoint *endpoint, struct local_pending *pending)
+void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending)
 {
 	pl_list_remove(&pending->link);
 	endpoint->pending_count--;
@@ -64,7 +64,7 @@ static int take_memory(struct local_endpoint *endpoint, const struct local_recor
 	pending->size = (size_t)record->size;
 	/* Of imports that were given up. */
 	if (endpoint->pending_count == LOCAL_PENDING)
-		pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
+		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	pl_list_append(&endpoint->pending, &pending->link);
 	endpoint->pending_count++;
 	return 0;
@@ -123,6 +123,8 @@ static int take_record(struct local_endpoint *endpoint)
 		rc = local_record_decode(bytes, &record);
 	if (rc == 0 && record.type == LOCAL_RECORD_GATES)
 		rc = take_gates(endpoint, &record, fd);
+	else if (rc == 0 && record.type == LOCAL_RECORD_REVOKED)
+		local_revoked(endpoint, record.key);
 	else if (rc == 0)
 		rc = endpoint->greeted ? take_memory(endpoint, &record, fd) : -EPROTO;
 	if (fd >= 0)
@@ -165,7 +167,7 @@ static bool ready(struct pl_source *source, uint32_t events)
 	return true;
 }
 
-int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+int local_record_send(int socket, const struct local_record *record, int fd)
 {
 	uint8_t bytes[LOCAL_RECORD];
 	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
@@ -174,15 +176,18 @@ int local_side_send(struct local_endpoint *endpoint, const struct local_record *
 		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
 	};
 
-	if (!endpoint->side.engine)
-		return -EPIPE;
 	local_record_encode(record, bytes);
 	control.header.cmsg_level = SOL_SOCKET;
 	control.header.cmsg_type = SCM_RIGHTS;
 	control.header.cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
 	/* So little goes whole, or not at all. */
-	return sendmsg(endpoint->side.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+	return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+{
+	return endpoint->side.engine ? local_record_send(endpoint->side.fd, record, fd) : -EPIPE;
 }
 
 /* The kernel says who is there; the process is held on to by a descriptor, as numbers are used again. */
@@ -204,7 +209,11 @@ static int watch(struct local_endpoint *endpoint, int fd)
 
 	endpoint->side.fd = fd;
 	endpoint->side.ready = ready;
-	return rc < 0 ? rc : pl_source_add(endpoint->base.peer->home, &endpoint->side, EPOLLIN);
+	if (rc == 0)
+		rc = pl_source_add(endpoint->base.peer->home, &endpoint->side, EPOLLIN);
+	if (rc == 0)
+		local_gates_tell(endpoint->own, fd);
+	return rc;
 }
 
 /* -- initiator ------------------------------------------------------------------------------------ */
@@ -272,12 +281,15 @@ void local_side_init(struct local_endpoint *endpoint)
 	atomic_init(&endpoint->joining, -1);
 	pl_task_init(&endpoint->side_task, joined);
 	pl_list_init(&endpoint->pending);
+	pl_list_init(&endpoint->accesses);
 }
 
 void local_side_close(struct local_endpoint *endpoint)
 {
 	int fd = atomic_exchange(&endpoint->joining, -1);
 
+	local_accesses_leave(endpoint);
+	local_gates_tell(endpoint->own, -1);
 	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->side_task);
 	pl_source_remove(&endpoint->side);
 	if (fd >= 0)
@@ -285,7 +297,7 @@ void local_side_close(struct local_endpoint *endpoint)
 	if (endpoint->side.fd >= 0)
 		close(endpoint->side.fd);
 	while (!pl_list_empty(&endpoint->pending))
-		pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
+		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	if (endpoint->gates)
 		munmap(endpoint->gates, LOCAL_GATES * sizeof(struct local_gate));
 	if (endpoint->process_fd >= 0)

@@ -54,7 +54,7 @@ int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 		ways = address ? LOCAL_WAY_PROCESS : offer(key, &there);
 		if (address && grant && send_memory(endpoint, key))
 			ways |= LOCAL_WAY_MAPPED;
-		if (!ways || local_gate_open(endpoint->own, key, there.number) < 0)
+		if (!ways || local_gate_open(endpoint->own, key, there.number, ways & ~LOCAL_WAY_PROCESS) < 0)
 			ways = there.number = 0;
 	}
 	there.ways = (uint8_t)(ways | (address ? 0 : LOCAL_WAY_STAGED));
@@ -67,6 +67,9 @@ static void forget(struct pl_remote *remote)
 {
 	struct local_access *access = remote->way;
 
+	pthread_mutex_lock(&access->state->lock);
+	pl_list_remove(&access->link);
+	pthread_mutex_unlock(&access->state->lock);
 	if (access->mapping)
 		munmap(access->mapping, access->mapped);
 	if (access->device && access->source)
@@ -85,6 +88,46 @@ static struct local_pending *find_pending(struct local_endpoint *endpoint, uint6
 			return pending;
 	}
 	return NULL;
+}
+
+/* Whoever is in the middle of a copy, though the owner waited, keeps the memory until the remote region is released. */
+static bool is_left(const struct local_access *access)
+{
+	return access->gate && atomic_load(&access->gate->open) != access->number &&
+	       !atomic_load(&access->gate->holders);
+}
+
+static void close_access(struct local_access *access)
+{
+	if (access->mapping)
+		munmap(access->mapping, access->mapped);
+	access->mapping = NULL;
+	if (access->device)
+		local_device_shut(access->device);
+}
+
+void local_revoked(struct local_endpoint *endpoint, uint64_t key)
+{
+	struct local_pending *pending = find_pending(endpoint, key);
+
+	if (pending)
+		local_pending_free(endpoint, pending);
+	pthread_mutex_lock(&endpoint->state->lock);
+	pl_list_for_each(at, &endpoint->accesses) {
+		struct local_access *access = pl_list_entry(at, struct local_access, link);
+
+		if (access->key == key && is_left(access))
+			close_access(access);
+	}
+	pthread_mutex_unlock(&endpoint->state->lock);
+}
+
+void local_accesses_leave(struct local_endpoint *endpoint)
+{
+	pthread_mutex_lock(&endpoint->state->lock);
+	while (!pl_list_empty(&endpoint->accesses))
+		pl_list_remove(endpoint->accesses.next);
+	pthread_mutex_unlock(&endpoint->state->lock);
 }
 
 /* Takes the mapping that came for the key, if it is good for all that the remote region allows. */
@@ -131,6 +174,7 @@ static void find_way(struct local_endpoint *endpoint, const struct pl_remote *re
 		return;
 	access->gate = &endpoint->gates[key.gate];
 	access->number = key.number;
+	access->key = key.id;
 	access->expires = key.expires;
 	if ((key.ways & LOCAL_WAY_MAPPED) && take_mapping(endpoint, &key, remote, access)) {
 		access->way = &local_mapped_way;
@@ -154,10 +198,15 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	if (!access)
 		return; /* the sockets need none */
 	access->endpoint = endpoint;
+	access->state = endpoint->state;
+	pl_list_init(&access->link);
 	access->source = pl_list_empty(&remote->link);
 	/* The descriptor was sent before the key that has come. */
 	local_side_drain(endpoint);
 	find_way(endpoint, remote, access);
+	pthread_mutex_lock(&endpoint->state->lock);
+	pl_list_append(&endpoint->accesses, &access->link);
+	pthread_mutex_unlock(&endpoint->state->lock);
 	remote->way = access;
 	remote->forget = forget;
 }

@@ -57,8 +57,10 @@ void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *
 void verbs_accept_joined(struct verbs_rail *rail)
 {
 	struct verbs_join *join = rail->joined;
-	struct rdma_conn_param parameters = { .rnr_retry_count = VERBS_RECEIVER_RETRIES };
-	uint8_t wanted = join->reads;
+	uint8_t wanted = join->reads, bytes[PL_RAIL_WELCOME];
+	struct rdma_conn_param parameters = { .rnr_retry_count = VERBS_RECEIVER_RETRIES,
+					      .private_data = bytes,
+					      .private_data_len = sizeof(bytes) };
 	int rc;
 
 	rail->joined = NULL;
@@ -68,6 +70,7 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	}
 	rail->id = join->id;
 	rail->generation = join->hello.lane.lane;
+	rail->far_told = join->hello.renewals;
 	pl_free(&rail->endpoint->state->context->allocator, join);
 	rail->link = VERBS_CONNECTING;
 	rc = verbs_pair_make(rail);
@@ -77,6 +80,7 @@ void verbs_accept_joined(struct verbs_rail *rail)
 		return;
 	}
 	parameters.responder_resources = parameters.initiator_depth = PL_MIN(verbs_pair_reads(rail->device), wanted);
+	pl_rail_welcome_encode(rail->renewals, bytes);
 	if (verbs_library_of(rail)->rdma_accept(rail->id, &parameters))
 		verbs_connect_failed(rail, -errno, "rdma_accept");
 }
@@ -91,10 +95,12 @@ static int lay_rails(struct verbs_endpoint *endpoint, const struct pl_rail_hello
 		    (endpoint->rail_count && (i >= endpoint->rail_count || rail->place != hello->places[i])))
 			return -EPROTO;
 	}
+	pthread_mutex_lock(&endpoint->state->lock);
 	for (unsigned i = 0; i < hello->count && !endpoint->rail_count; i++) {
 		endpoint->rails[i].place = hello->places[i];
 		endpoint->rails[i].device = endpoint->places[hello->places[i]]->device;
 	}
+	pthread_mutex_unlock(&endpoint->state->lock);
 	endpoint->rail_count = hello->count;
 	return 0;
 }

@@ -15,6 +15,7 @@
 #define PORTS 0x00ffffffu
 #define QUEUE_PAIRS (1u << 24)
 #define QUEUE_BROKEN (1u << 25)
+#define DEVICE_LOST (1u << 26)
 
 static unsigned bits_of(const struct ibv_async_event *event)
 {
@@ -28,14 +29,15 @@ static unsigned bits_of(const struct ibv_async_event *event)
 		return QUEUE_PAIRS;
 	case IBV_EVENT_CQ_ERR:
 	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_DEVICE_FATAL:
 		return QUEUE_BROKEN;
+	case IBV_EVENT_DEVICE_FATAL:
+		return DEVICE_LOST;
 	default:
 		return 0;
 	}
 }
 
-static void tell_queues(struct verbs_state *state, const struct verbs_device *device, unsigned bits)
+void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits)
 {
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->queues) {
@@ -56,17 +58,20 @@ static bool ready(struct pl_source *source, uint32_t events)
 	struct ibv_async_event event;
 	unsigned bits;
 
-	/* The device was taken away: there is nothing to read any more, and connections end by themselves. */
+	/* The device was taken away: there is nothing to read any more. */
 	if (events & (EPOLLERR | EPOLLHUP)) {
 		pl_source_remove(source);
+		verbs_device_lost(queue->state, queue->device);
 		return true;
 	}
 	if (library->ibv_get_async_event(queue->device->verbs, &event))
 		return false;
 	bits = bits_of(&event);
 	library->ibv_ack_async_event(&event);
-	if (bits)
-		tell_queues(queue->state, queue->device, bits);
+	if (bits & DEVICE_LOST)
+		verbs_device_lost(queue->state, queue->device);
+	else if (bits)
+		verbs_async_tell(queue->state, queue->device, bits);
 	return true;
 }
 
@@ -93,6 +98,11 @@ static void look_at(struct verbs_rail *rail, unsigned bits)
 {
 	const struct verbs_library *library = rail->endpoint->state->library;
 
+	if (atomic_load(&rail->device->gone)) {
+		verbs_fail(rail);
+		verbs_drain_expired(&rail->drain);
+		return;
+	}
 	if (rail->link != VERBS_UP)
 		return;
 	if (bits & QUEUE_BROKEN) {
@@ -109,12 +119,15 @@ static void take_events(struct pl_task *task)
 	struct verbs_queue *queue = pl_container_of(task, struct verbs_queue, events_task);
 	unsigned bits = atomic_exchange(&queue->events, 0);
 
+	if (queue->shut)
+		return;
 	/* The next connection gets a new one; this one stays for buffers that are still in use. */
 	if (bits & QUEUE_BROKEN)
 		queue->broken = true;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_for_each_safe(at, next, &queue->rails[i])
 			look_at(pl_list_entry(at, struct verbs_rail, queue_link), bits);
+	verbs_queue_left(queue);
 }
 
 int verbs_async_open(struct verbs_queue *queue)

@@ -259,6 +259,7 @@ static void route_resolved(struct verbs_rail *rail)
 		verbs_connect_failed(rail, rc, "rdma_create_qp");
 		return;
 	}
+	hello.renewals = rail->renewals;
 	memcpy(hello.lane.secret, endpoint->ticket_secret, sizeof(hello.lane.secret));
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		hello.places[i] = endpoint->rails[i].place;
@@ -278,6 +279,30 @@ void verbs_link_drop(struct verbs_rail *rail)
 }
 
 /* -- events --------------------------------------------------------------------------------------- */
+
+static void device_lost(struct verbs_rail *rail)
+{
+	if (rail->id->verbs == rail->device->verbs)
+		verbs_device_lost(rail->endpoint->state, rail->device);
+	verbs_fail(rail);
+}
+
+/* The device of a listener was taken away. */
+static void listener_lost(struct verbs_state *state, const struct rdma_cm_id *id)
+{
+	struct verbs_device *device = NULL;
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->places) {
+		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+
+		if (place->listener == id)
+			device = place->device;
+	}
+	pthread_mutex_unlock(&state->lock);
+	if (device)
+		verbs_device_lost(state, device);
+}
 
 static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int status)
 {
@@ -301,8 +326,10 @@ static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int 
 	case RDMA_CM_EVENT_REJECTED:
 		verbs_connect_failed(rail, -ECONNREFUSED, verbs_library_of(rail)->rdma_event_str(type));
 		break;
-	case RDMA_CM_EVENT_DISCONNECTED:
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		device_lost(rail);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
 		verbs_fail(rail);
 		break;
 	default:
@@ -330,14 +357,20 @@ static bool take_event(struct verbs_cm *cm)
 	rail = id->context;
 	length = event->param.conn.private_data_len;
 	reads = event->param.conn.initiator_depth;
-	if (type == RDMA_CM_EVENT_CONNECT_REQUEST && event->param.conn.private_data)
+	if ((type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_ESTABLISHED) &&
+	    event->param.conn.private_data)
 		memcpy(bytes, event->param.conn.private_data, PL_MIN(length, sizeof(bytes)));
 	/* Before anything else, as an id is destroyed only when its events are acknowledged. */
 	library->rdma_ack_cm_event(event);
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		verbs_requested(cm, id, bytes, length, reads);
-	else if (rail && rail->id == id)
-		happened(rail, type, status);
+	else if (!rail && type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+		listener_lost(cm->state, id);
+	if (!rail || rail->id != id || type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		return true;
+	if (type == RDMA_CM_EVENT_ESTABLISHED && rail->endpoint->base.peer->initiator)
+		rail->far_told = pl_rail_welcome_decode(bytes, length);
+	happened(rail, type, status);
 	return true;
 }
 

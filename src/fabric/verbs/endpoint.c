@@ -54,6 +54,12 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	pl_timer_init(&rail->drain, verbs_drain_expired);
 }
 
+/* The last operation said that another would come at once. */
+static void nothing_followed(struct pl_timer *timer)
+{
+	verbs_flush(pl_container_of(timer, struct verbs_endpoint, patience));
+}
+
 static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)
 {
 	struct verbs_state *state = verbs_state_get(peer->context, error);
@@ -68,6 +74,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->base.peer = peer;
 	endpoint->state = state;
 	endpoint->cm = verbs_cm_of(state, peer->home);
+	pl_timer_init(&endpoint->patience, nothing_followed);
 	pl_list_init(&endpoint->waiting);
 	pl_list_init(&endpoint->again);
 	pl_list_init(&endpoint->spare);
@@ -275,6 +282,7 @@ static void verbs_close(struct pl_endpoint *base)
 		pl_engine_lock(home);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		end_link(&endpoint->rails[i]);
+	pl_timer_clear(home, &endpoint->patience);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		close_rail(&endpoint->rails[i], home);
 	drop_list(endpoint, &endpoint->again, true);
@@ -317,5 +325,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.export_key = verbs_export_key,
 	.imported = verbs_imported,
 	.devices = verbs_devices,
+	.count = verbs_shared_count,
+	.freed = verbs_shared_freed,
 	.close_state = verbs_state_close,
 };

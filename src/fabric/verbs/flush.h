@@ -59,5 +59,7 @@ void verbs_flush_done(struct verbs_flush *flush);
 int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush);
 void verbs_loop_done(struct verbs_queue *queue, const struct ibv_wc *completion);
 void verbs_loop_close(struct verbs_queue *queue);
+/* The device goes: nothing of these queue pairs is left on it.  grant_lock */
+void verbs_loops_end(const struct verbs_library *library, struct verbs_device *device);
 
 #endif

@@ -75,7 +75,9 @@
 	NEEDED(rdma_create_qp, "RDMACM_1.0") \
 	NEEDED(rdma_destroy_qp, "RDMACM_1.0") \
 	NEEDED(rdma_get_src_port, "RDMACM_1.0") \
-	NEEDED(rdma_set_option, "RDMACM_1.0")
+	NEEDED(rdma_set_option, "RDMACM_1.0") \
+	OPTIONAL(rdma_get_devices, "RDMACM_1.0") \
+	OPTIONAL(rdma_free_devices, "RDMACM_1.0")
 
 /* The optional ones are NULL in a library that lacks them. */
 struct verbs_library {

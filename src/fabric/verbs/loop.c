@@ -31,25 +31,45 @@ struct read {
 /* -- what is read ---------------------------------------------------------------------------------- */
 
 struct registration {
-	struct pl_registration base; /* device: the protection domain */
+	struct pl_registration base; /* device: where it keeps its protection domain, as its other registrations have it */
+	struct pl_list device_link;
 	const struct verbs_library *library;
 	const struct pl_allocator *allocator;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr; /* NULL: the device is gone */
 };
 
 static void release(struct pl_registration *base)
 {
 	struct registration *registration = pl_container_of(base, struct registration, base);
 
-	registration->library->ibv_dereg_mr(registration->mr);
+	if (registration->mr)
+		registration->library->ibv_dereg_mr(registration->mr);
+	pl_list_remove(&registration->device_link);
 	pl_free(registration->allocator, registration);
 }
 
-/* grant_lock */
-static int find_or_make(struct verbs_state *state, struct ibv_pd *pd, struct pl_region *region, struct ibv_mr **mr)
+void verbs_loops_end(const struct verbs_library *library, struct verbs_device *device)
 {
+	while (!pl_list_empty(&device->loop_registrations)) {
+		struct registration *registration =
+			pl_list_first(&device->loop_registrations, struct registration, device_link);
+
+		pl_list_remove(&registration->device_link);
+		library->ibv_dereg_mr(registration->mr);
+		registration->mr = NULL;
+	}
+	if (device->loop_pd)
+		library->ibv_dealloc_pd(device->loop_pd);
+	device->loop_pd = NULL;
+}
+
+/* grant_lock */
+static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+			struct ibv_mr **mr)
+{
+	struct ibv_pd *pd = device->loop_pd;
 	const struct pl_allocator *allocator = &state->context->allocator;
-	struct pl_registration *found = pl_registration_find(&region->registrations, pd);
+	struct pl_registration *found = pl_registration_find(&region->registrations, &device->loop_pd);
 	size_t length = PL_MIN(region->memory.length, (size_t)READ_LENGTH);
 	struct registration *registration;
 	const char *reason;
@@ -57,8 +77,10 @@ static int find_or_make(struct verbs_state *state, struct ibv_pd *pd, struct pl_
 
 	if (found) {
 		*mr = pl_container_of(found, struct registration, base)->mr;
-		return 0;
+		return *mr ? 0 : -ENODEV;
 	}
+	if (!pd || atomic_load(&device->gone))
+		return -ENODEV;
 	if (pl_memory_staged(&region->memory) || region->memory.dmabuf)
 		rc = verbs_reg_device_memory(state->library, pd, &region->memory, 0, length, IBV_ACCESS_REMOTE_READ, mr,
 					     &reason);
@@ -72,12 +94,13 @@ static int find_or_make(struct verbs_state *state, struct ibv_pd *pd, struct pl_
 	if (rc < 0)
 		return rc;
 	*registration = (struct registration){
-		.base = { .device = pd, .release = release },
+		.base = { .device = &device->loop_pd, .release = release },
 		.library = state->library,
 		.allocator = allocator,
 		.mr = *mr,
 	};
 	pl_list_append(&region->registrations, &registration->base.link);
+	pl_list_append(&device->loop_registrations, &registration->device_link);
 	return 0;
 }
 
@@ -206,7 +229,7 @@ int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct ve
 		return rc;
 	pthread_mutex_lock(&state->context->grant_lock);
 	/* With the key its region may go, though not before this engine's lock was free. */
-	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES : find_or_make(state, loop->pd, region, &mr);
+	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES : find_or_make(state, queue->device, region, &mr);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	read = rc == 0 ? pl_alloc(flush->allocator, sizeof(*read)) : NULL;
 	if (rc < 0 || !read)

@@ -14,12 +14,15 @@ int verbs_pair_make(struct verbs_rail *rail)
 		.qp_type = IBV_QPT_RC,
 	};
 
+	if (atomic_load(&rail->device->gone))
+		verbs_rail_renew(rail);
 	/* Keys were given out for the device that the address belonged to. */
 	if (rail->id->verbs != rail->device->verbs)
 		return -ENODEV;
 	rail->queue = verbs_queue_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home);
 	if (!rail->queue)
 		return -ENOMEM;
+	rail->queue->rail_count++;
 	/* Older kernels do not know of it. */
 	verbs_library_of(rail)->rdma_set_option(rail->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
 						sizeof(timeout));
@@ -54,6 +57,8 @@ static void drop_asked(struct verbs_rail *rail)
 
 void verbs_pair_drop(struct verbs_rail *rail)
 {
+	struct verbs_queue *queue = rail->queue;
+
 	if (!rail->id)
 		return;
 	pl_list_remove(&rail->queue_link);
@@ -65,6 +70,11 @@ void verbs_pair_drop(struct verbs_rail *rail)
 	verbs_library_of(rail)->rdma_destroy_id(rail->id);
 	rail->id = NULL;
 	rail->queue = NULL;
+	if (queue)
+		queue->rail_count--;
+	/* Not here, as its completions may be gone through. */
+	if (queue && atomic_load(&queue->device->gone))
+		pl_engine_post(queue->engine, &queue->events_task);
 }
 
 void verbs_take_rest(struct verbs_rail *rail)
@@ -77,6 +87,9 @@ bool verbs_port_is_down(const struct verbs_rail *rail)
 {
 	struct ibv_port_attr port;
 
+	/* It does not come back, but another one. */
+	if (atomic_load(&rail->device->gone))
+		return false;
 	return verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0 &&
 	       (port.state == IBV_PORT_DOWN || port.state == IBV_PORT_INIT);
 }

@@ -198,8 +198,11 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 
 /* -- acceptor ------------------------------------------------------------------------------------- */
 
+/* With the same port again at a device that came in place of another one, as peers know it. */
 static int listen_at(struct verbs_state *state, struct verbs_place *place)
 {
+	struct sockaddr_storage address = verbs_address(&place->address, place->listens);
+	struct verbs_device *device = place->device;
 	int rc = 0;
 
 	if (place->listener)
@@ -208,13 +211,47 @@ static int listen_at(struct verbs_state *state, struct verbs_place *place)
 		place->listener = NULL;
 		return -errno;
 	}
-	if (state->library->rdma_bind_addr(place->listener, (struct sockaddr *)&place->address) ||
+	if (state->library->rdma_bind_addr(place->listener, (struct sockaddr *)&address) ||
 	    state->library->rdma_listen(place->listener, BACKLOG)) {
 		rc = -errno;
+	} else if (atomic_load(&device->gone)) {
+		device = place->listener->verbs ? verbs_device_get(state, place->listener->verbs) : NULL;
+		if (!device || atomic_load(&device->gone))
+			rc = -ENODEV;
+	}
+	if (rc < 0) {
+		state->library->rdma_destroy_id(place->listener);
+		place->listener = NULL;
+		return rc;
+	}
+	place->device = device;
+	place->listens = ntohs(state->library->rdma_get_src_port(place->listener));
+	return 0;
+}
+
+void verbs_places_leave(struct verbs_state *state, const struct verbs_device *device)
+{
+	pl_list_for_each(at, &state->places) {
+		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+
+		if (place->device != device || !place->listener)
+			continue;
 		state->library->rdma_destroy_id(place->listener);
 		place->listener = NULL;
 	}
-	return rc;
+}
+
+bool verbs_places_return(struct verbs_state *state)
+{
+	bool complete = true;
+
+	pl_list_for_each(at, &state->places) {
+		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+
+		if (place->listens && listen_at(state, place) < 0)
+			complete = false;
+	}
+	return complete;
 }
 
 static bool offered(const struct verbs_endpoint *endpoint, const struct verbs_place *place)
@@ -260,7 +297,6 @@ int verbs_offer(struct verbs_endpoint *endpoint)
 
 void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer)
 {
-	const struct verbs_library *library = endpoint->state->library;
 	unsigned rails = endpoint->state->context->options.rails;
 
 	pl_put_u8(writer, (uint8_t)(rails ? rails : VERBS_RAILS));
@@ -274,7 +310,7 @@ void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *
 		memcpy(address, bytes, length);
 		pl_put_u8(writer, place->address.ss_family == AF_INET ? 4 : 6);
 		pl_put_bytes(writer, address, sizeof(address));
-		pl_put_u16(writer, ntohs(library->rdma_get_src_port(place->listener)));
+		pl_put_u16(writer, place->listens);
 	}
 }
 

@@ -32,12 +32,18 @@ int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned
 	return 0;
 }
 
+void verbs_pool_shut(struct verbs_pool *pool, struct verbs_queue *queue)
+{
+	if (pool->mr)
+		queue->state->library->ibv_dereg_mr(pool->mr);
+	pool->mr = NULL;
+}
+
 void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue)
 {
 	const struct pl_allocator *allocator = &queue->state->context->allocator;
 
-	if (pool->mr)
-		queue->state->library->ibv_dereg_mr(pool->mr);
+	verbs_pool_shut(pool, queue);
 	pl_free(allocator, pool->slab);
 	pl_free(allocator, pool->buffers);
 	*pool = (struct verbs_pool){ 0 };
@@ -51,10 +57,12 @@ struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool)
 		return NULL;
 	buffer = pl_list_first(&pool->free, struct verbs_buffer, link);
 	pl_list_remove(&buffer->link);
+	pool->taken++;
 	return buffer;
 }
 
 void verbs_buffer_put(struct verbs_buffer *buffer)
 {
 	pl_list_append(&buffer->pool->free, &buffer->link);
+	buffer->pool->taken--;
 }

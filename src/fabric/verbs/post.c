@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting: waiting work becomes lists of work requests, with the buffers that they need. */
+#include <endian.h>
+
+#include "fabric/verbs/bare.h"
 #include "fabric/verbs/verbs.h"
 
-#define BATCH 16
 /* Completions of a queue pair's requests come in order, so one of a few is enough. */
 #define SIGNAL_EVERY 16
 
 /* Work requests for one rail. */
 struct batch {
 	struct verbs_rail *rail;
-	struct ibv_send_wr requests[BATCH];
-	struct ibv_sge elements[BATCH];
-	struct verbs_work *works[BATCH];
+	struct ibv_send_wr requests[VERBS_LIST];
+	struct ibv_sge elements[VERBS_LIST];
+	struct verbs_work *works[VERBS_LIST];
 	unsigned count;
 };
 
@@ -72,17 +74,25 @@ static int copy_out(struct verbs_work *work, struct pl_error *error)
 static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
+	uint32_t length = pl_frame_payload(&work->frame);
+	uint8_t *bytes = work->buffer->bytes;
 
-	if (work->length)
-		return; /* it was posted before */
+	if (work->built)
+		return;
 	if (!verbs_unnumbered(work) && !work->counted)
 		work->frame.ack = ++endpoint->sent;
-	pl_frame_encode(&work->frame, work->buffer->bytes);
-	if (work->frame.length && pl_frame_payload(&work->frame))
-		memcpy(work->buffer->bytes + PL_FRAME_HEADER, work->payload, work->frame.length);
+	work->built = true;
+	work->length = length;
+	work->bare = endpoint->base.peer->bare && verbs_bare_encode(&work->frame, &work->immediate);
+	if (!work->bare) {
+		pl_frame_encode(&work->frame, bytes);
+		bytes += PL_FRAME_HEADER;
+		work->length += PL_FRAME_HEADER;
+	}
+	if (length)
+		memcpy(bytes, work->payload, length);
 	work->payload = NULL;
 	work->operation = NULL;
-	work->length = PL_FRAME_HEADER + pl_frame_payload(&work->frame);
 	if (operation)
 		pl_operation_part_done(operation);
 }
@@ -132,7 +142,8 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 		}
 		break;
 	case VERBS_FRAME:
-		request->opcode = IBV_WR_SEND;
+		request->opcode = work->bare ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+		request->imm_data = htobe32(work->immediate);
 		break;
 	case VERBS_BIND: /* window.c */
 		break;
@@ -274,6 +285,23 @@ static bool nobody_takes(const struct verbs_work *work)
 	       (work->only && work->only->link != VERBS_UP);
 }
 
+/* Only the home engine posts, so that nobody else changes it meanwhile. */
+static void carried_by(struct pl_operation *operation, const struct verbs_rail *rail)
+{
+	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
+
+	atomic_store_explicit(&operation->rails, rails | 1u << rail->index, memory_order_relaxed);
+}
+
+static void account(struct verbs_rail *rail, const struct verbs_work *work)
+{
+	rail->endpoint->latest = rail;
+	rail->posted_count++;
+	rail->posted_bytes += work->length;
+	rail->frames += work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->queue->posted++;
+}
+
 static void enter(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
 {
 	unsigned n = batch->count++;
@@ -281,12 +309,9 @@ static void enter(struct batch *batch, struct verbs_rail *rail, struct verbs_wor
 	fill_request(rail, work, &batch->requests[n], &batch->elements[n]);
 	if (n)
 		batch->requests[n - 1].next = &batch->requests[n];
-	batch->rail = rail->endpoint->latest = rail;
+	batch->rail = rail;
 	batch->works[n] = work;
-	rail->posted_count++;
-	rail->posted_bytes += work->length;
-	rail->frames += work->kind == VERBS_FRAME && !verbs_unnumbered(work);
-	rail->queue->posted++;
+	account(rail, work);
 }
 
 /* Not with others, as the keys must not change meanwhile. */
@@ -311,7 +336,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	struct pl_error error;
 	int rc = -EAGAIN;
 
-	if (batch->count == BATCH || pl_list_empty(&endpoint->waiting))
+	if (batch->count == VERBS_LIST || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
 	if (nobody_takes(work)) {
@@ -356,7 +381,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		return true;
 	}
 	if (work->operation)
-		atomic_fetch_or_explicit(&work->operation->rails, 1u << rail->index, memory_order_relaxed);
+		carried_by(work->operation, rail);
 	if (work->kind == VERBS_FRAME)
 		copy_frame(endpoint, work);
 	if (work->notify && !work->counted) {
@@ -399,6 +424,33 @@ static bool post_batch(struct batch *batch)
 	return taken == batch->count;
 }
 
+bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	struct verbs_rail *rail = choose_rail(endpoint, work);
+	struct ibv_send_wr request, *bad;
+	struct ibv_sge element;
+
+	if (!rail || rail->posted_count >= VERBS_BUSY || rail->queue->posted >= rail->queue->room ||
+	    work->length > PL_MIN(rail->chunk, rail->device->message_max) || take_buffer(rail->queue, work) < 0 ||
+	    local_key(rail, work) < 0)
+		return false;
+	if (work->kind == VERBS_FRAME)
+		copy_frame(endpoint, work);
+	else
+		carried_by(work->operation, rail);
+	fill_request(rail, work, &request, &element);
+	request.send_flags |= IBV_SEND_SIGNALED;
+	rail->unsignaled = 0;
+	account(rail, work);
+	pl_list_append(&rail->posted, &work->link);
+	if (ibv_post_send(rail->id->qp, &request, &bad)) {
+		pl_list_remove(&work->link);
+		untake(rail, work);
+		verbs_fail(rail);
+	}
+	return true;
+}
+
 void verbs_flush(struct verbs_endpoint *endpoint)
 {
 	struct batch batch;
@@ -408,6 +460,7 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 	/* What ends while frames are copied may bring more work. */
 	endpoint->flushing = true;
 	endpoint->waiting_count = 0;
+	endpoint->listing = false;
 	do {
 		/* Behind what came back from the last queue pair. */
 		if (!pl_list_empty(&endpoint->again)) {

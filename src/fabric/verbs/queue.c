@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completions: received frames, and work requests that are done or come back. */
+#include <endian.h>
 #include <stdio.h>
 
+#include "fabric/verbs/bare.h"
 #include "fabric/verbs/flush.h"
 
 #define POLL_BATCH 32
 #define CHUNKS_UNTIL_GROWTH 256
+/* Buffers are given back to the card by so many. */
+#define RECEIVES_TOGETHER 16
 /* wr_id of received frames, whose buffers are aligned. */
 #define RECEIVED 1u
 
@@ -22,16 +26,43 @@ static struct verbs_rail *find_rail(struct verbs_queue *queue, uint32_t number)
 
 /* -- receiving ------------------------------------------------------------------------------------ */
 
+static int post_spent(struct verbs_queue *queue)
+{
+	struct ibv_recv_wr requests[RECEIVES_TOGETHER], *bad;
+	struct ibv_sge elements[RECEIVES_TOGETHER];
+	unsigned count = 0;
+	int rc;
+
+	pl_list_for_each(at, &queue->spent) {
+		struct verbs_buffer *buffer = pl_list_entry(at, struct verbs_buffer, link);
+
+		elements[count] = (struct ibv_sge){ .addr = (uintptr_t)buffer->bytes,
+						    .length = VERBS_BUFFER,
+						    .lkey = buffer->pool->mr->lkey };
+		requests[count] = (struct ibv_recv_wr){ .wr_id = (uintptr_t)buffer | RECEIVED,
+							.sg_list = &elements[count],
+							.num_sge = 1 };
+		if (count)
+			requests[count - 1].next = &requests[count];
+		if (++count == RECEIVES_TOGETHER)
+			break;
+	}
+	rc = ibv_post_srq_recv(queue->srq, requests, &bad);
+	if (rc)
+		count = (unsigned)(bad - requests);
+	for (; count; count--, queue->spent_count--)
+		pl_list_remove(queue->spent.next);
+	return -rc;
+}
+
+/* A list of some costs little more than one, and there are many more. */
 int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer)
 {
-	struct ibv_sge element = { .addr = (uintptr_t)buffer->bytes,
-				   .length = VERBS_BUFFER,
-				   .lkey = buffer->pool->mr->lkey };
-	struct ibv_recv_wr request = { .wr_id = (uintptr_t)buffer | RECEIVED, .sg_list = &element, .num_sge = 1 };
-	struct ibv_recv_wr *bad;
-
-	return -ibv_post_srq_recv(queue->srq, &request, &bad);
+	pl_list_append(&queue->spent, &buffer->link);
+	return ++queue->spent_count < RECEIVES_TOGETHER ? 0 : post_spent(queue);
 }
+
+_Static_assert(VERBS_RECEIVES % RECEIVES_TOGETHER == 0, "all buffers are posted at first");
 
 static bool numbered(const struct pl_frame *frame)
 {
@@ -108,15 +139,31 @@ static int take_early(struct verbs_endpoint *endpoint)
 	return rc;
 }
 
-static int take_frame(struct verbs_rail *rail, const uint8_t *bytes, uint32_t length)
+/* Reads a frame's header, and moves *bytes to what follows it. */
+static int read_header(const struct verbs_endpoint *endpoint, const struct ibv_wc *completion, const uint8_t **bytes,
+		       struct pl_frame *frame)
+{
+	uint32_t length = completion->byte_len;
+
+	if (completion->opcode != IBV_WC_RECV)
+		return -EPROTO;
+	if (completion->wc_flags & IBV_WC_WITH_IMM)
+		return verbs_bare_decode(be32toh(completion->imm_data), endpoint->received, length, frame);
+	if (length < PL_FRAME_HEADER || pl_frame_decode(*bytes, frame) < 0 ||
+	    PL_FRAME_HEADER + pl_frame_payload(frame) != length)
+		return -EPROTO;
+	*bytes += PL_FRAME_HEADER;
+	return 0;
+}
+
+static int take_frame(struct verbs_rail *rail, const struct ibv_wc *completion, const uint8_t *bytes)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_frame frame;
-	int rc;
+	int rc = read_header(endpoint, completion, &bytes, &frame);
 
-	if (length < PL_FRAME_HEADER || pl_frame_decode(bytes, &frame) < 0 ||
-	    PL_FRAME_HEADER + pl_frame_payload(&frame) != length)
-		return -EPROTO;
+	if (rc < 0)
+		return rc;
 	if (frame.type == PL_FRAME_FENCE || frame.type == PL_FRAME_FENCED)
 		return verbs_fence_arrived(endpoint, &frame);
 	if (frame.type == PL_FRAME_ASK_KEY || frame.type == PL_FRAME_KEY)
@@ -127,8 +174,8 @@ static int take_frame(struct verbs_rail *rail, const uint8_t *bytes, uint32_t le
 	if ((int32_t)(frame.ack - endpoint->received) <= 0)
 		return 0;
 	if (frame.ack != endpoint->received + 1)
-		return early_frame(endpoint, &frame, bytes + PL_FRAME_HEADER);
-	rc = next_frame(endpoint, &frame, bytes + PL_FRAME_HEADER);
+		return early_frame(endpoint, &frame, bytes);
+	rc = next_frame(endpoint, &frame, bytes);
 	return rc == 0 && endpoint->early_count ? take_early(endpoint) : rc;
 }
 
@@ -160,7 +207,7 @@ static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 	if (endpoint && completion->status == IBV_WC_SUCCESS)
 		rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
 			     ? take_notification(rail, be32toh(completion->imm_data))
-			     : take_frame(rail, buffer->bytes, completion->byte_len);
+			     : take_frame(rail, completion, buffer->bytes);
 	verbs_receive_post(queue, buffer);
 	if (rc < 0) {
 		pl_fail(&error, rc, "PROTOCOL", "receive", NULL,
@@ -369,7 +416,7 @@ static void completed(struct verbs_queue *queue, const struct ibv_wc *completion
 		verbs_fail(rail);
 	if (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted))
 		pl_engine_post(queue->engine, &rail->drained_task);
-	else
+	else if (!verbs_may_post_now(rail->endpoint))
 		verbs_flush(rail->endpoint);
 }
 

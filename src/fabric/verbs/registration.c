@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory as a card knows it.  For this end's own use a region is registered once, when the first
- * operation needs it.  For peers every grant is registered by itself, with its own range and rights:
- * the card checks what a peer may do, and revoking takes the registration away.
+ * Memory as a card knows it.  For this end's own use a region is registered once, when the first operation needs it,
+ * and shares that with other regions of the same memory.  For peers every grant is registered by itself, with its own
+ * range and rights: the card checks what a peer may do, and revoking takes the registration away.
  */
 #include <endian.h>
 
@@ -10,20 +10,29 @@
 
 struct verbs_registration {
 	struct pl_registration base;
+	struct pl_list device_link; /* grant_lock */
 	const struct verbs_library *library;
 	const struct pl_allocator *allocator;
-	struct ibv_mr *mr; /* NULL: it cannot be registered, and why */
+	struct ibv_mr *mr; /* NULL: it cannot be registered, and why; or the device is gone */
+	uint32_t lkey;     /* read without a lock */
 	int failure;
 	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
 	unsigned access;
+	/* Of what is shared: its place in the cache, and whose memory it is. */
+	uint32_t cached;
+	const struct verbs_device *device;
+	const struct pl_memory *memory;
 };
 
 static void release(struct pl_registration *base)
 {
 	struct verbs_registration *registration = pl_container_of(base, struct verbs_registration, base);
 
-	if (registration->mr)
+	if (registration->cached)
+		verbs_shared_give(registration->device, registration->cached, registration->memory);
+	else if (registration->mr)
 		registration->library->ibv_dereg_mr(registration->mr);
+	pl_list_remove(&registration->device_link);
 	pl_free(registration->allocator, registration);
 }
 
@@ -34,30 +43,47 @@ static struct verbs_registration *find(const struct pl_list *list, const struct 
 	return found ? pl_container_of(found, struct verbs_registration, base) : NULL;
 }
 
+/* Adds one to a list, without what it is for.  NULL: no memory. */
+static struct verbs_registration *add(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+				      unsigned access)
+{
+	const struct pl_allocator *allocator = &state->context->allocator;
+	struct verbs_registration *registration = pl_zalloc(allocator, sizeof(*registration));
+
+	if (!registration)
+		return NULL;
+	*registration = (struct verbs_registration){
+		.base = { .device = device, .release = release, .timeless = true },
+		.library = state->library,
+		.allocator = allocator,
+		.access = access,
+		.device = device,
+	};
+	pl_list_append(list, &registration->base.link);
+	pl_list_append(&device->registrations, &registration->device_link);
+	return registration;
+}
+
 /* Adds a device's registration to a list: 0 or a negative errno. */
 static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
 		size_t offset, size_t length, unsigned access, struct verbs_registration **result)
 {
 	const struct verbs_library *library = state->library;
-	const struct pl_allocator *allocator = &state->context->allocator;
-	struct verbs_registration *registration = pl_zalloc(allocator, sizeof(*registration));
+	struct verbs_registration *registration = add(state, device, list, access);
 
 	*result = registration;
 	if (!registration)
 		return -ENOMEM;
-	*registration = (struct verbs_registration){
-		.base = { .device = device, .release = release, .timeless = true },
-		.library = library,
-		.allocator = allocator,
-		.access = access,
-	};
-	if (pl_memory_staged(memory) || memory->dmabuf)
+	if (atomic_load(&device->gone))
+		registration->failure = -ENODEV;
+	else if (pl_memory_staged(memory) || memory->dmabuf)
 		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
 								&registration->mr, &registration->reason);
 	else
 		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
 						     access, &registration->mr);
-	pl_list_append(list, &registration->base.link);
+	if (registration->mr)
+		registration->lkey = registration->mr->lkey;
 	return registration->failure;
 }
 
@@ -65,6 +91,39 @@ static void forget(struct verbs_registration *registration)
 {
 	pl_list_remove(&registration->base.link);
 	release(&registration->base);
+}
+
+/* What another region of the memory has, or a registration that others will find. */
+static int share_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+			 unsigned access, struct verbs_registration **result)
+{
+	struct pl_memory *memory = &region->memory;
+	struct ibv_mr *mr;
+	uint32_t cached;
+	int rc = 0;
+
+	/* The address of a dma-buf need not be one of this process. */
+	if (memory->dmabuf)
+		return make(state, device, &region->registrations, memory, 0, memory->length, access, result);
+	cached = verbs_shared_take(device, memory, access, &mr);
+	if (cached) {
+		*result = add(state, device, &region->registrations, access);
+		if (!*result) {
+			verbs_shared_give(device, cached, memory);
+			return -ENOMEM;
+		}
+		(*result)->mr = mr;
+		(*result)->lkey = mr->lkey;
+	} else {
+		rc = make(state, device, &region->registrations, memory, 0, memory->length, access, result);
+		if (rc == 0)
+			cached = verbs_shared_add(state, device, memory, access, (*result)->mr);
+	}
+	if (cached) {
+		(*result)->cached = cached;
+		(*result)->memory = memory;
+	}
+	return rc;
 }
 
 /* For this end's own use.  What was refused stays so, but for a lack of memory. */
@@ -80,8 +139,8 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	*result = find(list, device);
 	if (*result)
 		return (*result)->failure;
-	rc = make(state, device, list, memory, 0, memory->length, access | IBV_ACCESS_LOCAL_WRITE, result);
-	/* Memory that cannot be written can still be sent from. */
+	rc = share_or_make(state, device, region, access | IBV_ACCESS_LOCAL_WRITE, result);
+	/* Memory that cannot be written can still be sent from.  Not shared: others may be able to write it later. */
 	if (rc == -EFAULT && !pl_memory_staged(memory)) {
 		forget(*result);
 		rc = make(state, device, list, memory, 0, memory->length, access, result);
@@ -111,7 +170,7 @@ int verbs_local_key(struct verbs_state *state, struct verbs_device *device, stru
 	if (rc == 0 && written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
 		rc = -EACCES;
 	if (rc == 0)
-		*lkey = registration->mr->lkey;
+		*lkey = registration->lkey;
 	return rc;
 }
 
@@ -154,6 +213,8 @@ int verbs_export_at(struct verbs_state *state, struct verbs_device *device, stru
 	if (!registration)
 		rc = make(state, device, list, key->memory, key->offset, key->length, access_of(key->rights),
 			  &registration);
+	else
+		rc = registration->failure;
 	if (rc == 0)
 		*rkey = registration->mr->rkey;
 	else if (registration)
@@ -161,19 +222,34 @@ int verbs_export_at(struct verbs_state *state, struct verbs_device *device, stru
 	return rc;
 }
 
-/* The window of a rail, if there is to be one and the region is registered so that it can be: 0 or a negative errno. */
-static int make_window(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+int verbs_window_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
+		      struct ibv_mr **mr)
 {
 	struct verbs_registration *whole;
-	unsigned needed = IBV_ACCESS_MW_BIND | (key->rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
-	int rc;
+	unsigned needed = IBV_ACCESS_MW_BIND | (rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
+	int rc = find_or_make(state, device, region, &whole);
 
-	if (!verbs_windows_wanted(rail->endpoint, grant, rail->device))
-		return -ENOTSUP;
-	rc = find_or_make(rail->endpoint->state, rail->device, grant->region, &whole);
 	if (rc == 0 && (whole->access & needed) != needed)
 		rc = -EACCES;
-	return rc < 0 ? rc : verbs_window_make(rail, key, whole->mr);
+	if (rc == 0)
+		*mr = whole->mr;
+	return rc;
+}
+
+void verbs_registrations_end(struct verbs_device *device)
+{
+	pl_list_for_each(at, &device->registrations) {
+		struct verbs_registration *registration = pl_list_entry(at, struct verbs_registration, device_link);
+
+		if (registration->cached)
+			verbs_shared_give(device, registration->cached, registration->memory);
+		else if (registration->mr)
+			registration->library->ibv_dereg_mr(registration->mr);
+		registration->cached = 0;
+		registration->mr = NULL;
+		registration->failure = -ENODEV;
+	}
+	verbs_shared_end(device);
 }
 
 /* A device that does not reach the memory is left out; one must. */
@@ -189,7 +265,8 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
-		int failed = make_window(rail, grant, key);
+		int failed = verbs_windows_wanted(endpoint, grant, rail->device) ? verbs_window_make(rail, grant, key)
+										 : -ENOTSUP;
 
 		if (failed == 0) {
 			windows |= (uint8_t)(1u << i);

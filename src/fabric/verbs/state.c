@@ -47,6 +47,8 @@ static void state_free(struct verbs_state *state)
 {
 	const struct pl_allocator *allocator = &state->context->allocator;
 
+	verbs_removal_close(state);
+
 	for (unsigned i = 0; state->cms && i < state->context->engine_count; i++) {
 		if (!state->cms[i].channel)
 			continue;
@@ -71,6 +73,7 @@ static int state_open(struct pl_context *context, const struct verbs_library *li
 	pl_list_init(&state->devices);
 	pl_list_init(&state->queues);
 	pl_list_init(&state->places);
+	verbs_removal_open(state);
 	pthread_mutex_init(&state->lock, NULL);
 	state->cms = pl_zalloc(&context->allocator, context->engine_count * sizeof(*state->cms));
 	if (!state->cms)
@@ -131,7 +134,9 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 		return NULL;
 	device->verbs = verbs;
 	device->pd = state->library->ibv_alloc_pd(verbs);
-	if (!device->pd || state->library->ibv_query_device(verbs, &device->attributes)) {
+	device->shared = verbs_shared_open(state);
+	if (!device->pd || !device->shared || state->library->ibv_query_device(verbs, &device->attributes)) {
+		pl_cache_close(device->shared);
 		if (device->pd)
 			state->library->ibv_dealloc_pd(device->pd);
 		pl_free(&state->context->allocator, device);
@@ -140,6 +145,8 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
 	device->loop_pd = state->library->ibv_alloc_pd(verbs);
+	pl_list_init(&device->loop_registrations);
+	pl_list_init(&device->registrations);
 	device->message_max = message_max_of(state->library, verbs, &device->attributes);
 	pl_list_append(&state->devices, &device->link);
 	return device;
@@ -158,10 +165,9 @@ struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_cont
 
 /* -- queues --------------------------------------------------------------------------------------- */
 
-static void queue_free(struct verbs_queue *queue)
+void verbs_queue_shut(struct verbs_queue *queue)
 {
 	const struct verbs_library *library = queue->state->library;
-	const struct pl_allocator *allocator = &queue->state->context->allocator;
 
 	verbs_async_close(queue);
 	verbs_loop_close(queue);
@@ -173,10 +179,24 @@ static void queue_free(struct verbs_queue *queue)
 		library->ibv_destroy_cq(queue->cq);
 	if (queue->channel)
 		library->ibv_destroy_comp_channel(queue->channel);
+	queue->srq = NULL;
+	queue->cq = NULL;
+	queue->channel = NULL;
+	verbs_pool_shut(&queue->receives, queue);
+	verbs_pool_shut(&queue->sends, queue);
+	verbs_pool_shut(&queue->stages, queue);
+	queue->broken = queue->shut = true;
+}
+
+/* Under its engine's lock, or at the end. */
+static void queue_free(struct verbs_queue *queue)
+{
+	if (!queue->shut)
+		verbs_queue_shut(queue);
 	verbs_pool_close(&queue->receives, queue);
 	verbs_pool_close(&queue->sends, queue);
 	verbs_pool_close(&queue->stages, queue);
-	pl_free(allocator, queue);
+	pl_free(&queue->state->context->allocator, queue);
 }
 
 static int make_buffers(struct verbs_queue *queue)
@@ -225,26 +245,16 @@ static int queue_fill(struct verbs_queue *queue)
 	return rc;
 }
 
-struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
+static struct verbs_queue *queue_new(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
 {
-	struct verbs_queue *queue;
+	struct verbs_queue *queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
 
-	/* Those of an engine are made under its lock, so the list is all that others see. */
-	pthread_mutex_lock(&state->lock);
-	pl_list_for_each(at, &state->queues) {
-		queue = pl_list_entry(at, struct verbs_queue, link);
-		if (queue->device == device && queue->engine == engine && !queue->broken) {
-			pthread_mutex_unlock(&state->lock);
-			return queue;
-		}
-	}
-	pthread_mutex_unlock(&state->lock);
-	queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
 	if (!queue)
 		return NULL;
 	queue->state = state;
 	queue->device = device;
 	queue->engine = engine;
+	pl_list_init(&queue->spent);
 	pl_list_init(&queue->starved);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_init(&queue->rails[i]);
@@ -252,9 +262,53 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 		queue_free(queue);
 		return NULL;
 	}
+	return queue;
+}
+
+/* Of an engine, those that were shut and whose buffers all came back.  With the lock held. */
+static void sweep_queues(struct verbs_state *state, const struct pl_engine *engine)
+{
+	pl_list_for_each_safe(at, next, &state->queues) {
+		struct verbs_queue *queue = pl_list_entry(at, struct verbs_queue, link);
+
+		if (queue->engine != engine || !queue->shut || queue->sends.taken || queue->stages.taken)
+			continue;
+		pl_list_remove(&queue->link);
+		queue_free(queue);
+	}
+}
+
+struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
+{
+	struct verbs_queue *queue = NULL;
+	bool gone;
+
+	/* Those of an engine are made under its lock, so the list is all that others see. */
 	pthread_mutex_lock(&state->lock);
-	pl_list_append(&state->queues, &queue->link);
+	sweep_queues(state, engine);
+	pl_list_for_each(at, &state->queues) {
+		queue = pl_list_entry(at, struct verbs_queue, link);
+		if (queue->device == device && queue->engine == engine && !queue->broken) {
+			pthread_mutex_unlock(&state->lock);
+			return queue;
+		}
+	}
+	/* From now on the device stays, even if it is taken away meanwhile. */
+	gone = atomic_load(&device->gone);
+	device->queues += !gone;
 	pthread_mutex_unlock(&state->lock);
+	if (gone)
+		return NULL;
+	queue = queue_new(state, device, engine);
+	pthread_mutex_lock(&state->lock);
+	if (queue)
+		pl_list_append(&state->queues, &queue->link);
+	else
+		device->queues--;
+	gone = atomic_load(&device->gone);
+	pthread_mutex_unlock(&state->lock);
+	if (gone && queue)
+		pl_engine_post(engine, &queue->events_task);
 	return queue;
 }
 
@@ -276,9 +330,11 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 		struct verbs_device *device = pl_list_first(&state->devices, struct verbs_device, link);
 
 		pl_list_remove(&device->link);
+		pl_cache_close(device->shared);
 		if (device->loop_pd)
 			state->library->ibv_dealloc_pd(device->loop_pd);
-		state->library->ibv_dealloc_pd(device->pd);
+		if (device->pd)
+			state->library->ibv_dealloc_pd(device->pd);
 		pl_free(&context->allocator, device);
 	}
 	state_free(state);

@@ -37,7 +37,7 @@ static void decode(const struct pl_remote *remote, unsigned rails, struct verbs_
 	target->order = reader.bad ? PL_ORDER_HOST : (enum pl_memory_order)PL_MIN(order, PL_ORDER_READ);
 }
 
-struct verbs_target *verbs_target_make(struct pl_remote *remote, const struct verbs_endpoint *endpoint)
+struct verbs_target *verbs_target_make(struct pl_remote *remote, struct verbs_endpoint *endpoint)
 {
 	struct verbs_target *target = pl_zalloc(&remote->context->allocator, sizeof(*target));
 
@@ -46,6 +46,9 @@ struct verbs_target *verbs_target_make(struct pl_remote *remote, const struct ve
 	pl_list_init(&target->link);
 	target->state = endpoint->state;
 	decode(remote, endpoint->rail_count, target);
+	pthread_mutex_lock(&endpoint->state->lock);
+	pl_list_append(&endpoint->targets, &target->link);
+	pthread_mutex_unlock(&endpoint->state->lock);
 	remote->way = target;
 	remote->forget = forget;
 	return target;

@@ -14,7 +14,8 @@
  *
  * Frames travel by SEND into the shared receive queue of the engine and device; frame.ack is the
  * number, 0 for those between the two fabrics, which may come in any order.  Numbered ones take one
- * rail until it fails.
+ * rail until it fails.  A small message with a small tag goes without a header, so that one of a page
+ * does not take a packet more: tag and number are the immediate data of its SEND.
  */
 #ifndef PL_VERBS_H
 #define PL_VERBS_H
@@ -24,11 +25,16 @@
 #include "core/core.h"
 #include "fabric/verbs/device_memory.h"
 #include "fabric/verbs/library.h"
+#include "memory/cache.h"
 
 /* Work requests that a queue pair takes. */
 #define VERBS_SEND_DEPTH 128
+/* Requests that a device is given with one call of its driver. */
+#define VERBS_LIST 64
 /* Completions that a queue has room for: bounds what its queue pairs have posted altogether. */
 #define VERBS_COMPLETIONS 16384
+/* With so many posted, what comes waits for others to go with it. */
+#define VERBS_BUSY 32
 /* Received frames that a queue has room for, and frames to be sent. */
 #define VERBS_RECEIVES 256
 #define VERBS_SENDS 256
@@ -63,12 +69,17 @@ struct verbs_join;
 /* What hangs on one device; made when the first connection comes to it, kept until the context closes. */
 struct verbs_device {
 	struct pl_list link;
-	struct ibv_context *verbs; /* librdmacm's */
+	struct ibv_context *verbs; /* librdmacm's; NULL: it was closed */
 	struct ibv_pd *pd;
-	struct ibv_pd *loop_pd; /* of the queue pairs that are connected to themselves; NULL: it could not be made */
+	struct ibv_pd *loop_pd; /* of the queue pairs that are connected to themselves; NULL: there is none */
+	struct pl_list loop_registrations; /* grant_lock */
+	atomic_bool gone;             /* it was taken away: nothing new comes to it, and what it has is to end */
+	unsigned queues;              /* that are open; state->lock */
+	struct pl_list registrations; /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
-	atomic_bool windows; /* it has memory windows of type 2, as far as is known */
+	atomic_bool windows;     /* it has memory windows of type 2, as far as is known */
+	struct pl_cache *shared; /* registrations for this end's own use */
 };
 
 /* Of an engine: where connection events arrive. */
@@ -85,7 +96,8 @@ struct verbs_place {
 	unsigned prefix;                 /* bits of it that its neighbours share; 0: unknown */
 	struct verbs_device *device;
 	uint8_t port;
-	struct rdma_cm_id *listener; /* NULL: nobody asked for it */
+	struct rdma_cm_id *listener; /* NULL: nobody asked for it, or the device is gone */
+	uint16_t listens;            /* at this port, as peers know it; 0: none ever did */
 };
 
 struct verbs_buffer {
@@ -101,6 +113,7 @@ struct verbs_pool {
 	uint8_t *slab;
 	struct ibv_mr *mr;
 	struct pl_list free;
+	unsigned taken;
 };
 
 /* Completions, received frames and buffers of one engine and device. */
@@ -113,15 +126,19 @@ struct verbs_queue {
 	struct pl_task events_task; /* those that are in `events` */
 	atomic_uint events;
 	bool broken; /* takes no more connections */
+	bool shut;   /* only buffers are left, as long as somebody has one */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct verbs_pool receives, sends;
 	struct verbs_pool stages; /* empty until one is needed */
 	struct pl_list rails[64]; /* with a queue pair, by its number */
-	struct pl_list starved;   /* rails that wait for a buffer, or for room */
-	unsigned posted, room;    /* work requests of all queue pairs, and how many may be */
-	struct verbs_loop *loop;  /* the queue pair that is connected to itself; NULL: nobody needed it */
+	struct pl_list spent;     /* received frames' buffers, to be posted again */
+	unsigned spent_count;
+	struct pl_list starved; /* rails that wait for a buffer, or for room */
+	unsigned rail_count;    /* that refer to it */
+	unsigned posted, room;  /* work requests of all queue pairs, and how many may be */
+	struct verbs_loop *loop; /* the queue pair that is connected to itself; NULL: nobody needed it */
 	bool armed;
 };
 
@@ -133,6 +150,8 @@ struct verbs_state {
 	pthread_mutex_t lock;
 	struct pl_list devices, queues, places;
 	bool surveyed; /* the places are known */
+	struct pl_task tend_task;
+	struct pl_timer tend_timer;
 };
 
 /* BIND: of a memory window; frame.key is what for. */
@@ -140,12 +159,12 @@ enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME, VERBS
 
 /* Where a remote region is, as the peer's devices know it: decoded once; pl_remote.way. */
 struct verbs_target {
-	struct pl_list link; /* in those of the endpoint, if it has windows; state->lock */
+	struct pl_list link; /* in those of the endpoint; state->lock */
 	struct verbs_state *state;
 	uint64_t id, address;
 	uint32_t rkeys[VERBS_RAILS];
 	uint8_t present; /* for which rails there is a key, a bit each */
-	uint8_t windows; /* for which it is that of a window: it comes by itself, and again with each connection */
+	uint8_t windows; /* for which it is asked for when the rail is up: of a window each time, or of a new device */
 	enum pl_memory_order order;
 };
 
@@ -158,6 +177,9 @@ struct verbs_work {
 	bool back;                   /* a read for no other sake than that what was written there is there then */
 	bool notify;                 /* a write that notifies: frame.offset is the number */
 	bool counted;                /* it has the number of a frame, frame.ack */
+	bool built;                  /* frame: it is in the buffer, as it was or is to be posted */
+	bool bare;                   /* frame: without its header */
+	uint32_t immediate;          /* that in place of it */
 	bool refused;                /* by the other end, once */
 	bool first_only;             /* other rails' devices do not reach the memory */
 	struct verbs_rail *only;     /* over this one, or not at all */
@@ -188,6 +210,9 @@ enum verbs_link { VERBS_DOWN, VERBS_RESOLVING, VERBS_CONNECTING, VERBS_UP, VERBS
 struct verbs_rail {
 	struct verbs_endpoint *endpoint;
 	struct verbs_device *device; /* NULL: not in use */
+	uint16_t renewals;           /* how many devices this end had before that */
+	uint16_t far_renewals;       /* and the other end; as known, */
+	uint16_t far_told;           /* and as it says for the next connection */
 	struct verbs_queue *queue;   /* of the current queue pair; NULL: there is none */
 	struct pl_list queue_link, starved_link;
 	struct rdma_cm_id *id;
@@ -234,10 +259,12 @@ struct verbs_endpoint {
 	bool opened;               /* the peer was told that it is up */
 	bool closing;              /* no more connections */
 	bool flushing;
-	bool windowed;          /* the peer was given a window, once */
-	unsigned questions;     /* of the peer's for keys that were not answered */
-	struct pl_list targets; /* with windows; state->lock */
-	uint64_t down_since;    /* no rail is up; 0: one is, or none was ever */
+	bool listing;             /* what waits is for one list, whose last is to come */
+	struct pl_timer patience; /* or is not */
+	bool windowed;            /* the peer was given a window, once */
+	unsigned questions;       /* of the peer's for keys that were not answered */
+	struct pl_list targets;   /* state->lock */
+	uint64_t down_since;      /* no rail is up; 0: one is, or none was ever */
 
 	struct verbs_place *places[VERBS_PLACES]; /* acceptor: what it offered */
 	unsigned place_count;
@@ -291,6 +318,8 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs);
 struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine);
 struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine);
+/* On its engine: destroys all that the device has of it. */
+void verbs_queue_shut(struct verbs_queue *queue);
 void verbs_state_close(struct pl_context *context, void *state);
 
 /* place.c: local addresses */
@@ -303,6 +332,10 @@ void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *
 /* Reads what the peer offers, and chooses rails among that; 0, -EPROTO, or -ENODEV: there is none. */
 int verbs_offer_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
 void verbs_places_close(struct verbs_state *state);
+/* With the lock held, on the first engine: stops listening at devices that are gone, and at their successors begins. */
+void verbs_places_leave(struct verbs_state *state, const struct verbs_device *device);
+/* Whether all listen that should. */
+bool verbs_places_return(struct verbs_state *state);
 
 /* pair.c */
 int verbs_pair_make(struct verbs_rail *rail);
@@ -359,6 +392,8 @@ void verbs_fence_ask(struct verbs_endpoint *endpoint);
 
 /* pool.c */
 int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size);
+/* The device does not know the buffers any more; they stay. */
+void verbs_pool_shut(struct verbs_pool *pool, struct verbs_queue *queue);
 void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue);
 /* NULL: all are in use. */
 struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool);
@@ -368,6 +403,19 @@ void verbs_buffer_put(struct verbs_buffer *buffer);
 /* Under the lock of the queue's engine. */
 int verbs_async_open(struct verbs_queue *queue);
 void verbs_async_close(struct verbs_queue *queue);
+
+/* Has all queues of a device look at what happened to it. */
+void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits);
+
+/* removal.c */
+void verbs_removal_open(struct verbs_state *state);
+void verbs_removal_close(struct verbs_state *state);
+/* A device was taken away. */
+void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
+/* A rail left its queue, or the queue was told: if the device is gone and this was the last of it, more ends. */
+void verbs_queue_left(struct verbs_queue *queue);
+/* The connection comes to another device than the last one, which is gone. */
+void verbs_rail_renew(struct verbs_rail *rail);
 
 /* queue.c */
 bool verbs_queue_ready(struct pl_source *source, uint32_t events);
@@ -380,6 +428,17 @@ void verbs_take_back(struct verbs_rail *rail);
 /* post.c */
 /* Posts what waits, as far as there is room. */
 void verbs_flush(struct verbs_endpoint *endpoint);
+/*
+ * Posts one request that waits in no list, without the detours of a flush; its buffer, if it needs one, is
+ * filled.  False: it is still the caller's, as something is in the way.
+ */
+bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work);
+
+/* Whether nothing has to be posted before. */
+static inline bool verbs_may_post_now(const struct verbs_endpoint *endpoint)
+{
+	return !endpoint->flushing && pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again);
+}
 
 /* work.c */
 void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
@@ -401,6 +460,22 @@ bool verbs_work_skip(struct verbs_work *work);
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
+/* shared.c: registrations for this end's own use; grant_lock */
+struct pl_cache *verbs_shared_open(const struct verbs_state *state);
+/* The number of one that has all of the memory, and those rights; 0: there is none. */
+uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
+			   struct ibv_mr **mr);
+/* What was just made, from now on shared: its number, or 0: no memory, and it is not. */
+uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
+			  unsigned access, struct ibv_mr *mr);
+/* A region of that memory uses it no more. */
+void verbs_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory);
+/* All that is kept goes, and nobody uses any. */
+void verbs_shared_end(struct verbs_device *device);
+/* Without a lock. */
+void verbs_shared_count(void *state, struct pl_registrations_info *info);
+void verbs_shared_freed(void *state, const void *address, size_t length);
+
 /* registration.c */
 /*
  * The local key of a region's memory at a device, registering it if need be. 0, -EACCES if it must not be
@@ -410,6 +485,11 @@ int verbs_local_key(struct verbs_state *state, struct verbs_device *device, stru
 		    uint32_t *lkey);
 /* Why the device does not reach a region's memory, as far as it was tried; NULL: there is nothing special to say. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
+/* grant_lock: the device's registrations end, whoever has them. */
+void verbs_registrations_end(struct verbs_device *device);
+/* A region's registration on which windows with these rights can be made; grant_lock. 0 or a negative errno. */
+int verbs_window_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
+		      struct ibv_mr **mr);
 /* What a device's peers need to reach a key's memory; grant_lock. */
 int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		    const struct pl_key *key, uint32_t *rkey);
@@ -417,10 +497,9 @@ int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struc
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 
 /* target.c: where a remote region is; NULL: no memory.  Home. */
-struct verbs_target *verbs_target_make(struct pl_remote *remote, const struct verbs_endpoint *endpoint);
+struct verbs_target *verbs_target_make(struct pl_remote *remote, struct verbs_endpoint *endpoint);
 
-static inline const struct verbs_target *verbs_target_of(struct pl_remote *remote,
-							 const struct verbs_endpoint *endpoint)
+static inline const struct verbs_target *verbs_target_of(struct pl_remote *remote, struct verbs_endpoint *endpoint)
 {
 	return remote->way ? remote->way : verbs_target_make(remote, endpoint);
 }
@@ -429,8 +508,8 @@ static inline const struct verbs_target *verbs_target_of(struct pl_remote *remot
 /* Whether a grant is to be reached by windows. */
 bool verbs_windows_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
 			  const struct verbs_device *device);
-/* A window on a region's registration, to be bound when the peer asks for its key.  grant_lock */
-int verbs_window_make(struct verbs_rail *rail, struct pl_key *key, struct ibv_mr *mr);
+/* A window on a grant's region, to be bound when the peer asks for its key.  grant_lock */
+int verbs_window_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key);
 /* Before the queue pair goes to which they are bound. */
 void verbs_windows_drop(struct verbs_rail *rail);
 /* The rail is up: what was asked before is answered, and the peer is asked for all keys. */

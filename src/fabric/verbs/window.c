@@ -17,8 +17,8 @@
 struct verbs_window {
 	struct pl_registration base; /* device: the rail */
 	const struct pl_allocator *allocator;
-	struct ibv_mr *mr; /* the region's */
-	struct ibv_mw *mw; /* NULL: not bound to a queue pair */
+	struct pl_region *region; /* which outlives it */
+	struct ibv_mw *mw;        /* NULL: not bound to a queue pair */
 	uint16_t generation;
 	uint32_t rkey;
 };
@@ -68,16 +68,22 @@ bool verbs_windows_wanted(const struct verbs_endpoint *endpoint, const struct pl
 	       !(grant->rights & PL_ACCESS_ATOMIC);
 }
 
-int verbs_window_make(struct verbs_rail *rail, struct pl_key *key, struct ibv_mr *mr)
+int verbs_window_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
 {
-	const struct pl_allocator *allocator = &rail->endpoint->state->context->allocator;
-	struct verbs_window *window = pl_zalloc(allocator, sizeof(*window));
+	struct verbs_state *state = rail->endpoint->state;
+	const struct pl_allocator *allocator = &state->context->allocator;
+	struct verbs_window *window;
+	struct ibv_mr *mr;
+	int rc = verbs_window_base(state, rail->device, grant->region, key->rights, &mr);
 
+	if (rc < 0)
+		return rc;
+	window = pl_zalloc(allocator, sizeof(*window));
 	if (!window)
 		return -ENOMEM;
 	window->base = (struct pl_registration){ .device = rail, .release = release, .timeless = true };
 	window->allocator = allocator;
-	window->mr = mr;
+	window->region = grant->region;
 	pl_list_append(&key->registrations, &window->base.link);
 	rail->endpoint->windowed = true;
 	return 0;
@@ -106,8 +112,13 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 {
 	struct ibv_send_wr *bad,
 		request = { .wr_id = (uintptr_t)work, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_mr *mr;
+	int rc;
 
 	unbind(window);
+	rc = verbs_window_base(rail->endpoint->state, rail->device, window->region, key->rights, &mr);
+	if (rc < 0)
+		return rc;
 	window->mw = ibv_alloc_mw(rail->device->pd, IBV_MW_TYPE_2);
 	if (!window->mw)
 		return verbs_made(NULL);
@@ -116,7 +127,7 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	request.bind_mw.mw = window->mw;
 	request.bind_mw.rkey = window->rkey;
 	request.bind_mw.bind_info = (struct ibv_mw_bind_info){
-		.mr = window->mr,
+		.mr = mr,
 		.addr = (uintptr_t)key->memory->address + key->offset,
 		.length = key->length,
 		.mw_access_flags = (key->rights & PL_ACCESS_READ ? IBV_ACCESS_REMOTE_READ : 0u) |
@@ -135,13 +146,13 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 	uint32_t rkey = 0;
 
 	*answer = NO_KEY;
-	if (!window)
+	if (!key)
 		return false;
-	if (window->mw && window->generation == rail->generation) {
+	if (window && window->mw && window->generation == rail->generation) {
 		*answer = window->rkey;
 		return false;
 	}
-	if (atomic_load(&rail->device->windows)) {
+	if (window && atomic_load(&rail->device->windows)) {
 		if (bind_window(rail, key, window, work) == 0) {
 			*answer = window->rkey;
 			return true;
@@ -222,9 +233,6 @@ void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
 
 	if (!target || !target->windows)
 		return;
-	pthread_mutex_lock(&endpoint->state->lock);
-	pl_list_append(&endpoint->targets, &target->link);
-	pthread_mutex_unlock(&endpoint->state->lock);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if ((target->windows & bit_of(&endpoint->rails[i])) && endpoint->rails[i].link == VERBS_UP)
 			ask(&endpoint->rails[i], target);
@@ -271,12 +279,16 @@ int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame)
 void verbs_windows_up(struct verbs_rail *rail)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
+	bool renewed = rail->far_renewals != rail->far_told && endpoint->base.peer->asks;
 
+	rail->far_renewals = rail->far_told;
 	pl_list_splice(&endpoint->again, &rail->asked);
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_for_each(at, &endpoint->targets) {
 		struct verbs_target *target = pl_list_entry(at, struct verbs_target, link);
 
+		if (renewed)
+			target->windows |= bit_of(rail);
 		if (target->windows & bit_of(rail))
 			ask(rail, target);
 	}

@@ -4,8 +4,9 @@
 
 /* Kept for the next, at most. */
 #define SPARES 256
-/* With so many posted, others wait until there are so many of them. */
-#define BUSY 32
+/* For the next operation, after one that said that it comes at once. */
+#define PATIENCE (1 * PL_NS_PER_MS)
+/* With many posted, others wait until there are so many of them. */
 #define TOGETHER 16
 
 static const char reason_locked[] =
@@ -13,8 +14,9 @@ static const char reason_locked[] =
 static const char reason_refused[] =
 	"verbs, through registered buffers: the device's driver does not register the region's memory";
 
-static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
-				   struct pl_operation *operation)
+/* Without a part of the operation's. */
+static struct verbs_work *work_take(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+				    struct pl_operation *operation)
 {
 	struct verbs_work *work;
 
@@ -31,7 +33,15 @@ static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_w
 	pl_list_init(&work->link);
 	work->kind = kind;
 	work->operation = operation;
-	if (operation)
+	return work;
+}
+
+static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+				   struct pl_operation *operation)
+{
+	struct verbs_work *work = work_take(endpoint, kind, operation);
+
+	if (work && operation)
 		atomic_fetch_add(&operation->pending, 1);
 	return work;
 }
@@ -107,11 +117,19 @@ void verbs_spare_drop(struct verbs_endpoint *endpoint)
 
 /*
  * Posts what waits, unless much is posted and so a completion will come that does: the fewer lists, the
- * fewer calls of the device's driver and completions.
+ * fewer calls of the device's driver and completions.  With `more` it waits for the next.
  */
-static void flush_soon(struct verbs_endpoint *endpoint)
+static void flush_soon(struct verbs_endpoint *endpoint, bool more)
 {
-	if (!endpoint->latest || endpoint->latest->posted_count < BUSY || ++endpoint->waiting_count >= TOGETHER)
+	if (more && endpoint->waiting_count < VERBS_LIST - 1) {
+		endpoint->waiting_count++;
+		endpoint->listing = true;
+		if (pl_list_empty(&endpoint->patience.link))
+			pl_timer_set(endpoint->base.peer->home, &endpoint->patience, pl_now() + PATIENCE);
+		return;
+	}
+	if (endpoint->listing || !endpoint->latest || endpoint->latest->posted_count < VERBS_BUSY ||
+	    ++endpoint->waiting_count >= TOGETHER)
 		verbs_flush(endpoint);
 }
 
@@ -119,6 +137,7 @@ static void flush_soon(struct verbs_endpoint *endpoint)
 struct local {
 	bool staged;
 	uint32_t lkey, chunk;
+	const struct verbs_device *device; /* whose key that is; NULL: it is looked for later */
 };
 
 static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
@@ -133,6 +152,9 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 		rc = verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, written,
 				     &local->lkey);
 	if (rc == 0)
+		local->device = endpoint->rails[0].device;
+	/* Another rail's device may be there, or there is one again when it is needed. */
+	if (rc == 0 || rc == -ENODEV)
 		return;
 	refusal = verbs_local_refusal(endpoint->state, endpoint->rails[0].device, segment->region);
 	if (!refusal)
@@ -142,15 +164,21 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	local->chunk = VERBS_STAGE;
 }
 
-static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
-		     const struct verbs_target *target, const struct local *local, uint64_t at, uint32_t length)
+static enum verbs_work_kind kind_of(const struct pl_operation *operation)
 {
-	bool read = operation->receipt.kind == PL_KIND_READ;
-	struct verbs_work *work;
+	switch (operation->receipt.kind) {
+	case PL_KIND_WRITE:
+		return VERBS_WRITE;
+	case PL_KIND_READ:
+		return VERBS_READ;
+	default:
+		return VERBS_ATOMIC;
+	}
+}
 
-	work = work_new(endpoint, read ? VERBS_READ : VERBS_WRITE, operation);
-	if (!work)
-		return -ENOMEM;
+static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, const struct verbs_target *target,
+		       const struct local *local, uint64_t at, uint32_t length)
+{
 	work->target = target;
 	work->remote = target->address + segment->remote_offset + at;
 	work->length = length;
@@ -158,7 +186,17 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	work->region = segment->region;
 	work->offset = segment->offset + at;
 	work->lkey = local->lkey;
-	work->lkey_device = endpoint->rails[0].device;
+	work->lkey_device = local->device;
+}
+
+static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
+		     const struct verbs_target *target, const struct local *local, uint64_t at, uint32_t length)
+{
+	struct verbs_work *work = work_new(endpoint, kind_of(operation), operation);
+
+	if (!work)
+		return -ENOMEM;
+	fill_chunk(work, segment, target, local, at, length);
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;
 }
@@ -223,7 +261,7 @@ int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operat
 	work->length = (uint32_t)PL_MIN(segment->length, sizeof(uint64_t));
 	work->remote = target->address + segment->remote_offset + segment->length - work->length;
 	pl_list_append(&endpoint->waiting, &work->link);
-	flush_soon(endpoint);
+	flush_soon(endpoint, false);
 	return 0;
 }
 
@@ -270,13 +308,51 @@ static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *op
 	last->frame = (struct pl_frame){ .type = PL_FRAME_NOTIFY, .offset = operation->attributes.notify };
 }
 
+/*
+ * What takes one request goes without a detour, if it can go now: its only part is the one that it came
+ * with.  False: nothing was done.
+ */
+static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	enum verbs_work_kind kind = kind_of(operation);
+	struct local local = { .device = endpoint->rails[0].device };
+	const struct verbs_target *target;
+	struct verbs_work *work;
+
+	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint))
+		return false;
+	if ((operation->attributes.flags & PL_NOTIFY) || operation->attributes.visible >= PL_VISIBLE_GPU_VISIBLE)
+		return false;
+	target = verbs_target_of(segment->remote, endpoint);
+	if (!target || !target->present)
+		return false;
+	if (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8)
+		return false;
+	if (segment->region && segment->length &&
+	    verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, kind == VERBS_READ,
+			    &local.lkey) < 0)
+		return false;
+	work = work_take(endpoint, kind, operation);
+	if (!work)
+		return false;
+	fill_chunk(work, segment, target, &local, 0, kind == VERBS_ATOMIC ? 0 : (uint32_t)segment->length);
+	if (verbs_post_now(endpoint, work))
+		return true;
+	verbs_work_free(endpoint, work);
+	return false;
+}
+
 void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	bool transfer = operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
+	bool more = operation->attributes.flags & PL_MORE;
 	struct pl_error error;
 	int rc = 0;
 
+	if (!more && post_single(endpoint, operation))
+		return;
 	if (!transfer)
 		rc = add_atomic(endpoint, operation);
 	for (unsigned i = 0; transfer && rc == 0 && i < operation->segment_count; i++)
@@ -291,27 +367,34 @@ void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 	}
 	/* The part that it came with. */
 	pl_operation_part_done(operation);
-	flush_soon(endpoint);
+	flush_soon(endpoint, more);
 }
 
 int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	struct verbs_work *work = work_new(endpoint, VERBS_FRAME, operation);
+	struct verbs_work *work = work_take(endpoint, VERBS_FRAME, NULL);
+	bool more = operation && (operation->attributes.flags & PL_MORE);
 
 	if (!work)
 		return -ENOMEM;
 	work->frame = *frame;
 	work->frame.ack = 0;
 	work->payload = payload;
+	/* Then the bytes are copied already, and no part of the operation's is left. */
+	if (!more && verbs_may_post_now(endpoint) && verbs_post_now(endpoint, work))
+		return 0;
+	work->operation = operation;
+	if (operation)
+		atomic_fetch_add(&operation->pending, 1);
 	if (frame->length <= sizeof(work->copy)) {
 		if (frame->length && payload)
 			memcpy(work->copy, payload, frame->length);
 		work->payload = work->copy;
 	}
 	pl_list_append(&endpoint->waiting, &work->link);
-	flush_soon(endpoint);
+	flush_soon(endpoint, more);
 	return 0;
 }
 

@@ -193,6 +193,31 @@ bench() # ARGUMENT...
 	[ $status = 0 ] && grep -q '"verified": *true' result && ! grep -q '"verified": *false' result
 }
 
+posts() # so often soft-RoCE was told of something to send, since the probe is there
+{
+	sed -n 's/^ *posts  *\([0-9]*\).*/\1/p' /sys/kernel/tracing/kprobe_profile
+}
+
+# 320 operations, 16 under way, in lists of so many: one call of the driver a list, and few for all else.
+post_lists() # LENGTH OPERATION
+{
+	[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs tracefs /sys/kernel/tracing || return 77
+	echo p:posts rxe_post_send >/sys/kernel/tracing/kprobe_events || return 77
+	echo 1 >/sys/kernel/tracing/events/kprobes/posts/enable
+	bench --op "$2" --size 8 --iterations 320 --warmup 0 --depth 16 --post-list "$1"
+	status=$?
+	calls=$(posts)
+	echo 0 >/sys/kernel/tracing/events/kprobes/posts/enable
+	echo >/sys/kernel/tracing/kprobe_events
+	echo "$calls calls for 320 operations"
+	[ $status = 0 ] || return
+	if [ "$1" = 1 ]; then
+		[ "$calls" -ge 320 ]
+	else
+		[ "$calls" -ge $((320 / $1)) ] && [ "$calls" -le $((320 / $1 + 60)) ]
+	fi
+}
+
 bench_server() # [WAY...]: during or killed, or options
 {
 	wanted=$port
@@ -327,6 +352,21 @@ crossing_flaps() # SECONDS
 	until [ "$(date +%s)" -ge $end ]; do
 		link_down 0.2 && sleep 1 || return
 		(interface=$other && link_down 0.2) && sleep 1 || return
+	done
+}
+
+# A card is taken away from a command, which must let go of it, is put back, and then carries something again.
+away_and_back() # DEVICE SECONDS
+{
+	cable=$(cat "/sys/class/infiniband/$1/parent") && timeout 10 rdma link delete "$1" && sleep "$2" &&
+		add_device "$cable" "$1" || return
+	goal=$(($(cat "/sys/class/net/$cable/statistics/tx_bytes") + $(cat "/sys/class/net/$cable/statistics/rx_bytes") + 300000))
+	until [ $(($(cat "/sys/class/net/$cable/statistics/tx_bytes") + $(cat "/sys/class/net/$cable/statistics/rx_bytes"))) -gt $goal ]; do
+		if ! alive $pid; then
+			echo 'the card was not used again'
+			return 1
+		fi
+		sleep 0.1
 	done
 }
 

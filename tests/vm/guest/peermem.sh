@@ -62,6 +62,19 @@ logged() # PATTERN COMMAND...
 	grep -q "$pattern" log
 }
 
+# Many refusals in a row: what is logged is limited, what is counted is not.
+limited()
+{
+	dmesg -C
+	for run in 1 2 3 4; do
+		peermem_cases strangers || return
+	done
+	lines=$(dmesg | grep -c 'peerlane_peermem: .*cannot pin')
+	cat /proc/driver/peerlane_peermem
+	echo "$lines lines"
+	[ "$lines" -gt 0 ] && [ "$lines" -lt 30 ] && grep -qx 'not_ours 28' /proc/driver/peerlane_peermem
+}
+
 missing_interfaces()
 {
 	unload_all && refuses unversioned '' 'ib_core has no interface for peer memory' &&
@@ -69,11 +82,22 @@ missing_interfaces()
 		refuses peerlane_peermem '' 'there is no NVIDIA driver'
 }
 
+# IB core asked it for memory while it was registering; it did not go to the driver with that.
+is_new()
+{
+	grep -q '^version [0-9]' /proc/driver/peerlane_peermem && grep -qx 'not_ours 0' /proc/driver/peerlane_peermem
+}
+
 parameters()
 {
 	standins open && refuses peerlane_peermem peerdirect_support=2 'peerdirect_support is 0 or 1, not 2' &&
 		refuses peerlane_peermem persistent_api_support=-1 'persistent_api_support is 0 or 1' &&
-		with_module peerlane_peermem '' grep -q '^version [0-9]' /proc/driver/peerlane_peermem
+		with_module peerlane_peermem '' is_new || return
+	# The first client and the second; with the second, the first goes as well, and so may IB core.
+	for number in 1 2; do
+		standins open refuse=$number && refuses peerlane_peermem '' 'IB core refuses the client' &&
+			[ ! -e /proc/driver/peerlane_peermem ] || return
+	done
 }
 
 # Both flavours of the driver, and modules that were built for either; and some that may not be used.

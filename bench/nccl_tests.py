@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""nccl_tests.py [FILE]: what sendrecv_perf of nccl-tests printed, as documents that `peerlane report` and `peerlane bench
+compare` read.
+
+Reads FILE, or standard input; several runs one after the other are as many repeats.  A rate is the size by the time
+out of place: that of one direction, while both are under way.
+"""
+import argparse
+import json
+import re
+import sys
+
+import results
+
+DEVICE = re.compile(r'^#\s+Rank\s+\d+ .* device +\d+ \[[^]]*\] (?P<name>.+?)\s*$')
+HOST = re.compile(r'^#\s+Rank\s+\d+ .*Pid +\d+ on +(?P<host>\S+) device')
+UNITS = 1e-6    # seconds, of the column "time"
+
+
+def rows_of(text):
+    """Of each line with figures: size, time, and whether the content was right (None if nobody looked)."""
+    for line in text.splitlines():
+        fields = line.split()
+        # size count type redop root, then out of place and in place: time algbw busbw #wrong
+        if len(fields) < 9 or not fields[0].isdigit() or not fields[1].isdigit():
+            continue
+        try:
+            time = float(fields[5])
+        except ValueError:
+            sys.exit(f'nccl_tests: no time in this line: {line.strip()}')
+        wrong = fields[8]
+        yield int(fields[0]), time * UNITS, None if wrong == 'N/A' else float(wrong) == 0
+
+
+def document(text, command):
+    rates, right = {}, {}
+    for size, time, content in rows_of(text):
+        if size and time > 0:
+            rates.setdefault(size, []).append(size / time)
+            right[size] = content if content is not True else right.get(size, True)
+    if not rates:
+        sys.exit('nccl_tests: no line with a size and a time: is it what sendrecv_perf printed?')
+    measured = [results.Measured('nccl', 'bandwidth', 'send', size, 'nccl', rates[size], 'cuda', right[size])
+                for size in sorted(rates)]
+    made = results.document('bandwidth', measured, 'nccl-tests', command,
+                            [match['name'] for match in map(DEVICE.match, text.splitlines()) if match])
+    made['both_ways'] = True
+    hosts = list(dict.fromkeys(match['host'] for match in map(HOST.match, text.splitlines()) if match))
+    # It ran there, which need not be here: of that machine nothing else is known.
+    if hosts:
+        made['machine'] = {**dict.fromkeys(made['machine']), 'host': ', '.join(hosts), 'gpus': made['machine']['gpus'],
+                           'cards': []}
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('file', nargs='?', type=argparse.FileType(encoding='utf-8'), default=sys.stdin)
+    text = parser.parse_args().file.read()
+    print(json.dumps(document(text, ['sendrecv_perf']), indent=2))
+
+
+if __name__ == '__main__':
+    main()

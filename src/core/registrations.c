@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the program can ask and tell of what fabrics made of its memory. */
+#include "core/core.h"
+
+static void *state_of(struct pl_context *context, unsigned fabric)
+{
+	void *state;
+
+	pthread_mutex_lock(&context->fabric_lock);
+	state = context->fabric_states[fabric];
+	pthread_mutex_unlock(&context->fabric_lock);
+	return state;
+}
+
+int pl_registrations_query(struct pl_context *context, struct pl_registrations_info *info, struct pl_error *error)
+{
+	size_t size = info->size;
+
+	if (size != sizeof(*info))
+		return pl_fail(error, -EINVAL, "OPTION", "pl_registrations_query", "size",
+			       "initialise with PL_REGISTRATIONS_INFO_INIT", "this library knows no such structure");
+	*info = (struct pl_registrations_info)PL_REGISTRATIONS_INFO_INIT;
+	for (unsigned i = 0; i < context->fabric_count; i++) {
+		void *state = state_of(context, i);
+
+		if (state && context->fabrics[i]->count)
+			context->fabrics[i]->count(state, info);
+	}
+	return 0;
+}
+
+void pl_memory_freed(struct pl_context *context, const void *pointer, size_t length)
+{
+	for (unsigned i = 0; i < context->fabric_count; i++) {
+		void *state = state_of(context, i);
+
+		if (state && context->fabrics[i]->freed)
+			context->fabrics[i]->freed(state, pointer, length);
+	}
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A device that is taken away, as drivers do to reset a card, and comes back as another one.
+ *
+ * All that hangs on it ends, in this order: queue pairs, queues, listeners and registrations, the
+ * context: some drivers, such as soft-RoCE's, wait for that.  What refers to the device meanwhile keeps
+ * an empty one.  Rails go on trying to connect.  When there is a device at the address again they take
+ * that, local keys are made as they are needed, and the other end, which is told, asks for its keys once more.
+ */
+#include "fabric/verbs/flush.h"
+
+/* Between two looks whether there is a device again at which to listen. */
+#define TEND_PAUSE (500 * PL_NS_PER_MS)
+
+static struct pl_engine *first_engine(const struct verbs_state *state)
+{
+	return state->context->engines[0];
+}
+
+/* With the lock held. */
+static void let_go(struct verbs_state *state, struct verbs_device *device)
+{
+	verbs_places_leave(state, device);
+	pthread_mutex_lock(&state->context->grant_lock);
+	verbs_registrations_end(device);
+	verbs_loops_end(state->library, device);
+	pthread_mutex_unlock(&state->context->grant_lock);
+	state->library->ibv_dealloc_pd(device->pd);
+	device->pd = NULL;
+	device->verbs = NULL;
+}
+
+/* librdmacm looks which of its devices there still are only when it is asked which there are, and closes the others. */
+static void close_contexts(const struct verbs_library *library)
+{
+	struct ibv_context **devices;
+
+	if (!library->rdma_get_devices || !library->rdma_free_devices)
+		return;
+	devices = library->rdma_get_devices(NULL);
+	if (devices)
+		library->rdma_free_devices(devices);
+}
+
+static void tend(struct verbs_state *state)
+{
+	bool any = false, complete;
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->devices) {
+		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
+
+		if (!atomic_load(&device->gone) || !device->verbs || device->queues)
+			continue;
+		let_go(state, device);
+		any = true;
+	}
+	if (any)
+		close_contexts(state->library);
+	complete = verbs_places_return(state);
+	pthread_mutex_unlock(&state->lock);
+	if (!complete)
+		pl_timer_set(first_engine(state), &state->tend_timer, pl_now() + TEND_PAUSE);
+}
+
+static void run(struct pl_task *task)
+{
+	tend(pl_container_of(task, struct verbs_state, tend_task));
+}
+
+static void expire(struct pl_timer *timer)
+{
+	tend(pl_container_of(timer, struct verbs_state, tend_timer));
+}
+
+void verbs_removal_open(struct verbs_state *state)
+{
+	pl_task_init(&state->tend_task, run);
+	pl_timer_init(&state->tend_timer, expire);
+}
+
+void verbs_removal_close(struct verbs_state *state)
+{
+	pl_engine_withdraw(first_engine(state), &state->tend_task);
+	pl_timer_clear(first_engine(state), &state->tend_timer);
+}
+
+void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)
+{
+	if (atomic_exchange(&device->gone, true))
+		return;
+	verbs_async_tell(state, device, 0);
+	pl_engine_post(first_engine(state), &state->tend_task);
+}
+
+void verbs_queue_left(struct verbs_queue *queue)
+{
+	struct verbs_state *state = queue->state;
+
+	if (queue->shut || queue->rail_count || !atomic_load(&queue->device->gone))
+		return;
+	verbs_queue_shut(queue);
+	pthread_mutex_lock(&state->lock);
+	queue->device->queues--;
+	pthread_mutex_unlock(&state->lock);
+	pl_engine_post(first_engine(state), &state->tend_task);
+}
+
+void verbs_rail_renew(struct verbs_rail *rail)
+{
+	struct verbs_state *state = rail->endpoint->state;
+	struct verbs_device *device;
+
+	pthread_mutex_lock(&state->lock);
+	device = rail->id->verbs ? verbs_device_get(state, rail->id->verbs) : NULL;
+	pthread_mutex_unlock(&state->lock);
+	if (!device || atomic_load(&device->gone))
+		return;
+	rail->device = device;
+	rail->renewals++;
+}

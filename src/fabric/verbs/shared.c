@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registrations for this end's own use, which regions of the same memory share.  What peers use is never shared, nor
+ * kept: revoking takes it away.
+ *
+ * As long as a region is all of what was registered, that memory is there, so any region within can use it.  After
+ * that it is kept only if it can be known whether it is still that memory: by the number of a GPU's allocation, or as
+ * the program promises to tell.  Else a card would write into pages that the process has no more.
+ */
+#include "fabric/verbs/verbs.h"
+
+struct verbs_shared {
+	const struct verbs_library *library;
+	const struct pl_allocator *allocator;
+	struct ibv_mr *mr;
+	unsigned access;
+	unsigned regions; /* that are all of it; grant_lock */
+	bool kept;
+};
+
+static void release(void *owner)
+{
+	struct verbs_shared *shared = owner;
+
+	shared->library->ibv_dereg_mr(shared->mr);
+	pl_free(shared->allocator, shared);
+}
+
+struct pl_cache *verbs_shared_open(const struct verbs_state *state)
+{
+	return pl_cache_new(&state->context->allocator, state->context->options.keep_bytes, release);
+}
+
+/* The allocation's, if one holds all of the memory; 0: it is not known.  A GPU's virtual range can be of several. */
+static uint64_t identity_of(const struct pl_memory *memory)
+{
+	struct pl_memory last = *memory;
+	uint64_t first;
+
+	if (!memory->ops->identity)
+		return 0;
+	first = memory->ops->identity(memory);
+	last.address = (uint8_t *)memory->address + memory->length - 1;
+	last.length = 1;
+	return memory->ops->identity(&last) == first ? first : 0;
+}
+
+static bool is_whole(const struct pl_cached *cached, const struct pl_memory *memory)
+{
+	return cached->begin == (uintptr_t)memory->address && cached->end == cached->begin + memory->length;
+}
+
+uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
+			   struct ibv_mr **mr)
+{
+	uint32_t number = pl_cache_take(device->shared, memory->address, memory->length, identity_of(memory));
+	const struct pl_cached *cached;
+	struct verbs_shared *shared;
+
+	if (!number)
+		return 0;
+	cached = pl_cache_entry(device->shared, number);
+	shared = cached->owner;
+	/* Memory windows may have been given up meanwhile. */
+	if ((shared->access & access) != access) {
+		pl_cache_drop(device->shared, number);
+		pl_cache_give(device->shared, number);
+		return 0;
+	}
+	shared->regions += is_whole(cached, memory);
+	*mr = shared->mr;
+	return number;
+}
+
+uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
+			  unsigned access, struct ibv_mr *mr)
+{
+	const struct pl_options *options = &state->context->options;
+	const struct pl_allocator *allocator = &state->context->allocator;
+	struct verbs_shared *shared = pl_zalloc(allocator, sizeof(*shared));
+	uint64_t identity = identity_of(memory);
+	uint32_t number;
+
+	if (!shared)
+		return 0;
+	*shared = (struct verbs_shared){
+		.library = state->library,
+		.allocator = allocator,
+		.mr = mr,
+		.access = access,
+		.regions = 1,
+		/* The library's own memory goes with its region; a file's may be cut. */
+		.kept = options->keep_bytes && !memory->owned && !memory->fragile &&
+			(pl_memory_staged(memory) ? identity != 0 : options->keep_host),
+	};
+	number = pl_cache_add(device->shared, shared, memory->address, memory->length, identity);
+	if (!number)
+		pl_free(allocator, shared);
+	return number;
+}
+
+void verbs_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory)
+{
+	const struct pl_cached *cached = pl_cache_entry(device->shared, number);
+	struct verbs_shared *shared = cached->owner;
+
+	shared->regions -= is_whole(cached, memory);
+	if (!shared->regions && !shared->kept)
+		pl_cache_drop(device->shared, number);
+	pl_cache_give(device->shared, number);
+}
+
+void verbs_shared_end(struct verbs_device *device)
+{
+	pl_cache_invalidate(device->shared, NULL, SIZE_MAX);
+}
+
+void verbs_shared_count(void *opaque, struct pl_registrations_info *info)
+{
+	struct verbs_state *state = opaque;
+	struct pl_cache_counts counts;
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->devices) {
+		pl_cache_count(pl_list_entry(at, struct verbs_device, link)->shared, &counts);
+		info->found += counts.hits;
+		info->made += counts.misses;
+		info->evicted += counts.evictions;
+		info->outdated += counts.invalidations;
+		info->registrations += counts.entries;
+		info->bytes += counts.bytes;
+		info->bytes_kept += counts.idle_bytes;
+	}
+	pthread_mutex_unlock(&state->lock);
+}
+
+void verbs_shared_freed(void *opaque, const void *address, size_t length)
+{
+	struct verbs_state *state = opaque;
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->devices)
+		pl_cache_invalidate(pl_list_entry(at, struct verbs_device, link)->shared, address, length);
+	pthread_mutex_unlock(&state->lock);
+}

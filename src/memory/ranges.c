@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ranges in order of their first byte, in chunks of a few dozen: a search touches the chunks' first bytes, which
+ * the processor has in its cache, and then one chunk.  Each chunk knows how far its ranges reach, so that a range that
+ * begins long before is found, too.
+ */
+#include "memory/ranges.h"
+
+#define CHUNK_MAX 32u
+
+struct pl_ranges_chunk {
+	unsigned count;
+	uintptr_t begins[CHUNK_MAX];
+	uintptr_t ends[CHUNK_MAX];
+	void *owners[CHUNK_MAX];
+};
+
+void pl_ranges_init(struct pl_ranges *ranges, const struct pl_allocator *allocator)
+{
+	*ranges = (struct pl_ranges){ .allocator = *allocator };
+}
+
+void pl_ranges_clear(struct pl_ranges *ranges)
+{
+	for (size_t i = 0; i < ranges->chunk_count; i++)
+		pl_free(&ranges->allocator, ranges->chunks[i]);
+	pl_free(&ranges->allocator, ranges->firsts);
+	pl_free(&ranges->allocator, ranges->reaches);
+	pl_free(&ranges->allocator, ranges->chunks);
+	*ranges = (struct pl_ranges){ .allocator = ranges->allocator };
+}
+
+/* How many of `count` sorted numbers are at most `value`; without branches that the processor would guess. */
+static size_t up_to(const uintptr_t *numbers, size_t count, uintptr_t value)
+{
+	const uintptr_t *base = numbers;
+
+	if (!count)
+		return 0;
+	while (count > 1) {
+		size_t half = count / 2;
+
+		base = base[half] <= value ? base + half : base;
+		count -= half;
+	}
+	return (size_t)(base - numbers) + (*base <= value);
+}
+
+/* The reaches of chunks from one on, after it changed. */
+static void reach_again(struct pl_ranges *ranges, size_t from)
+{
+	uintptr_t reach = from ? ranges->reaches[from - 1] : 0;
+
+	for (size_t i = from; i < ranges->chunk_count; i++) {
+		const struct pl_ranges_chunk *chunk = ranges->chunks[i];
+
+		for (unsigned j = 0; j < chunk->count; j++)
+			reach = PL_MAX(reach, chunk->ends[j]);
+		if (i > from && reach == ranges->reaches[i])
+			return;
+		ranges->reaches[i] = reach;
+	}
+}
+
+/* Makes room for one more chunk at a place. */
+static int insert_chunk(struct pl_ranges *ranges, size_t at)
+{
+	struct pl_ranges_chunk *made;
+
+	if (ranges->chunk_count == ranges->chunk_room) {
+		size_t room = PL_MAX(ranges->chunk_room * 2, (size_t)16);
+		uintptr_t *firsts = pl_realloc(&ranges->allocator, ranges->firsts, room * sizeof(*firsts));
+		uintptr_t *reaches;
+		struct pl_ranges_chunk **chunks;
+
+		if (!firsts)
+			return -ENOMEM;
+		ranges->firsts = firsts;
+		reaches = pl_realloc(&ranges->allocator, ranges->reaches, room * sizeof(*reaches));
+		if (!reaches)
+			return -ENOMEM;
+		ranges->reaches = reaches;
+		chunks = pl_realloc(&ranges->allocator, ranges->chunks, room * sizeof(*chunks));
+		if (!chunks)
+			return -ENOMEM;
+		ranges->chunks = chunks;
+		ranges->chunk_room = room;
+	}
+	made = pl_zalloc(&ranges->allocator, sizeof(*made));
+	if (!made)
+		return -ENOMEM;
+	memmove(ranges->firsts + at + 1, ranges->firsts + at, (ranges->chunk_count - at) * sizeof(*ranges->firsts));
+	memmove(ranges->reaches + at + 1, ranges->reaches + at, (ranges->chunk_count - at) * sizeof(*ranges->reaches));
+	memmove(ranges->chunks + at + 1, ranges->chunks + at, (ranges->chunk_count - at) * sizeof(*ranges->chunks));
+	ranges->chunks[at] = made;
+	ranges->firsts[at] = 0;
+	ranges->reaches[at] = at ? ranges->reaches[at - 1] : 0;
+	ranges->chunk_count++;
+	return 0;
+}
+
+static void move_ranges(struct pl_ranges_chunk *to, unsigned to_at, const struct pl_ranges_chunk *from,
+			unsigned from_at, unsigned count)
+{
+	memmove(to->begins + to_at, from->begins + from_at, count * sizeof(*to->begins));
+	memmove(to->ends + to_at, from->ends + from_at, count * sizeof(*to->ends));
+	memmove(to->owners + to_at, from->owners + from_at, count * sizeof(*to->owners));
+}
+
+static int split(struct pl_ranges *ranges, size_t at)
+{
+	struct pl_ranges_chunk *full = ranges->chunks[at], *half;
+	int rc = insert_chunk(ranges, at + 1);
+
+	if (rc < 0)
+		return rc;
+	half = ranges->chunks[at + 1];
+	half->count = CHUNK_MAX / 2;
+	full->count = CHUNK_MAX - half->count;
+	move_ranges(half, 0, full, full->count, half->count);
+	ranges->firsts[at + 1] = half->begins[0];
+	reach_again(ranges, at);
+	return 0;
+}
+
+/* The chunk that a range which begins there belongs into. */
+static size_t chunk_of(const struct pl_ranges *ranges, uintptr_t begin)
+{
+	size_t place = up_to(ranges->firsts, ranges->chunk_count, begin);
+
+	return place ? place - 1 : 0;
+}
+
+int pl_ranges_insert(struct pl_ranges *ranges, uintptr_t begin, uintptr_t end, void *owner)
+{
+	size_t place = chunk_of(ranges, begin);
+	struct pl_ranges_chunk *chunk;
+	unsigned at;
+	int rc = 0;
+
+	if (!ranges->chunk_count)
+		rc = insert_chunk(ranges, 0);
+	else if (ranges->chunks[place]->count == CHUNK_MAX)
+		rc = split(ranges, place);
+	if (rc < 0)
+		return rc;
+	place = chunk_of(ranges, begin);
+	chunk = ranges->chunks[place];
+	at = (unsigned)up_to(chunk->begins, chunk->count, begin);
+	move_ranges(chunk, at + 1, chunk, at, chunk->count - at);
+	chunk->begins[at] = begin;
+	chunk->ends[at] = end;
+	chunk->owners[at] = owner;
+	chunk->count++;
+	ranges->firsts[place] = chunk->begins[0];
+	for (size_t i = place; i < ranges->chunk_count && ranges->reaches[i] < end; i++)
+		ranges->reaches[i] = end;
+	ranges->count++;
+	return 0;
+}
+
+static void remove_at(struct pl_ranges *ranges, size_t place, unsigned at)
+{
+	struct pl_ranges_chunk *chunk = ranges->chunks[place];
+
+	ranges->count--;
+	chunk->count--;
+	move_ranges(chunk, at, chunk, at + 1, chunk->count - at);
+	if (chunk->count) {
+		ranges->firsts[place] = chunk->begins[0];
+	} else {
+		pl_free(&ranges->allocator, chunk);
+		ranges->chunk_count--;
+		memmove(ranges->firsts + place, ranges->firsts + place + 1,
+			(ranges->chunk_count - place) * sizeof(*ranges->firsts));
+		memmove(ranges->reaches + place, ranges->reaches + place + 1,
+			(ranges->chunk_count - place) * sizeof(*ranges->reaches));
+		memmove(ranges->chunks + place, ranges->chunks + place + 1,
+			(ranges->chunk_count - place) * sizeof(*ranges->chunks));
+	}
+	reach_again(ranges, place);
+}
+
+void pl_ranges_remove(struct pl_ranges *ranges, uintptr_t begin, const void *owner)
+{
+	for (size_t place = chunk_of(ranges, begin);; place--) {
+		const struct pl_ranges_chunk *chunk = ranges->chunks[place];
+
+		for (unsigned at = 0; at < chunk->count; at++) {
+			if (chunk->owners[at] == owner) {
+				remove_at(ranges, place, at);
+				return;
+			}
+		}
+		/* Equal beginnings may lie on both sides of a seam. */
+		if (place == 0)
+			return;
+	}
+}
+
+void *pl_ranges_find(const struct pl_ranges *ranges, uintptr_t begin, uintptr_t end)
+{
+	size_t place = up_to(ranges->firsts, ranges->chunk_count, begin);
+
+	while (place-- && ranges->reaches[place] >= end) {
+		const struct pl_ranges_chunk *chunk = ranges->chunks[place];
+
+		for (size_t at = up_to(chunk->begins, chunk->count, begin); at--;)
+			if (chunk->ends[at] >= end)
+				return chunk->owners[at];
+	}
+	return NULL;
+}
+
+void pl_ranges_each(const struct pl_ranges *ranges, void (*call)(void *owner, void *user), void *user)
+{
+	for (size_t i = 0; i < ranges->chunk_count; i++)
+		for (unsigned at = 0; at < ranges->chunks[i]->count; at++)
+			call(ranges->chunks[i]->owners[at], user);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "memory/recent.h"
+
+#include <sys/mman.h>
+
+#define LARGE_PAGE ((size_t)2 << 20)
+#define PAGE_SHIFT 12
+#define BUCKETS_FIRST 16u
+#define LOAD 9u /* numbers a bucket, at most on average: of 12, and its neighbour's */
+#define EACH_BYTE 0x0101010101010101ull
+
+struct pl_recent_table {
+	struct pl_recent_table *before; /* smaller ones, which may still be read */
+	size_t count;                   /* a power of two */
+	struct pl_recent_bucket *buckets;
+	void *memory;
+};
+
+void *pl_room_new(const struct pl_allocator *allocator, size_t size, void **all)
+{
+	size_t align = size >= LARGE_PAGE ? LARGE_PAGE : 2 * PL_LINE;
+	void *room;
+
+	*all = pl_alloc(allocator, size + align);
+	if (!*all)
+		return NULL;
+	room = (void *)(((uintptr_t)*all + align - 1) & ~(uintptr_t)(align - 1));
+	/* Where it is refused, the processor walks through its tables more often. */
+	if (align == LARGE_PAGE)
+		madvise(room, size & ~(LARGE_PAGE - 1), MADV_HUGEPAGE);
+	return room;
+}
+
+static uint64_t hash_of(uintptr_t address)
+{
+	return (uint64_t)(address >> PAGE_SHIFT) * 0x9e3779b97f4a7c15u;
+}
+
+/* 0 is for an empty place, and 1 would be taken for others by next_match(). */
+static uint64_t tag_of(uint64_t hash)
+{
+	return 2 + (hash >> 24 & 0xff) * 253 / 255;
+}
+
+static struct pl_recent_bucket *bucket_of(const struct pl_recent_table *table, uint64_t hash)
+{
+	return table->buckets + (hash >> 32 & (table->count - 1));
+}
+
+/* What does not fit into a bucket is in its neighbour, the other half of a pair of lines. */
+static struct pl_recent_bucket *neighbour(const struct pl_recent_table *table, const struct pl_recent_bucket *bucket)
+{
+	return table->buckets + ((size_t)(bucket - table->buckets) ^ 1);
+}
+
+/* The upper bits of those bytes of a word that are equal to the tag, and maybe of some above these. */
+static uint64_t matching(const struct pl_recent_bucket *bucket, unsigned word, uint64_t tags)
+{
+	uint64_t differ = atomic_load_explicit(&bucket->tags[word], memory_order_acquire) ^ tags;
+
+	return (differ - EACH_BYTE) & ~differ & EACH_BYTE << 7;
+}
+
+static void look_at(struct pl_recent_search *search, const struct pl_recent_bucket *bucket)
+{
+	search->bucket = bucket;
+	search->matches[0] = matching(bucket, 0, search->tags);
+	search->matches[1] = matching(bucket, 1, search->tags);
+}
+
+void pl_recent_search(struct pl_recent *recent, uintptr_t address, struct pl_recent_search *search)
+{
+	const struct pl_recent_table *table = atomic_load_explicit(&recent->table, memory_order_acquire);
+	uint64_t hash = hash_of(address);
+
+	*search = (struct pl_recent_search){ .tags = tag_of(hash) * EACH_BYTE };
+	if (!table)
+		return;
+	search->left = 1;
+	look_at(search, bucket_of(table, hash));
+}
+
+uint32_t pl_recent_next(struct pl_recent_search *search)
+{
+	for (;;) {
+		for (unsigned word = 0; word < 2; word++) {
+			uint64_t matches = search->matches[word];
+			unsigned place = word * 8 + (unsigned)(matches ? __builtin_ctzll(matches) / 8 : 0);
+
+			if (!matches)
+				continue;
+			search->matches[word] = matches & (matches - 1);
+			if (place < PL_RECENT_NUMBERS)
+				return atomic_load_explicit(&search->bucket->numbers[place], memory_order_acquire);
+		}
+		if (!search->left)
+			return 0;
+		search->left--;
+		look_at(search, (const struct pl_recent_bucket *)((uintptr_t)search->bucket ^ PL_LINE));
+	}
+}
+
+/* -- noting ------------------------------------------------------------------------------------------------ */
+
+static unsigned tag_at(const struct pl_recent_bucket *bucket, unsigned place)
+{
+	return atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed) >> place % 8 * 8 & 0xff;
+}
+
+static void put(struct pl_recent_bucket *bucket, unsigned place, uint64_t tag, uint32_t number)
+{
+	uint64_t tags = atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed);
+	unsigned shift = place % 8 * 8;
+
+	atomic_store_explicit(&bucket->numbers[place], number, memory_order_release);
+	atomic_store_explicit(&bucket->tags[place / 8], (tags & ~((uint64_t)0xff << shift)) | tag << shift,
+			      memory_order_release);
+}
+
+/* A place for a number, which may be there already; PL_RECENT_NUMBERS: there is none. */
+static unsigned place_for(const struct pl_recent_bucket *bucket, uint64_t tag, uint32_t number,
+			  bool (*is_good)(void *user, uint32_t number), void *user)
+{
+	unsigned place = PL_RECENT_NUMBERS;
+
+	for (unsigned i = PL_RECENT_NUMBERS; i--;) {
+		unsigned there = tag_at(bucket, i);
+		uint32_t other = atomic_load_explicit(&bucket->numbers[i], memory_order_relaxed);
+
+		if (there == tag && other == number)
+			return i;
+		if (!there || !is_good(user, other))
+			place = i;
+	}
+	return place;
+}
+
+void pl_recent_note(struct pl_recent *recent, uintptr_t address, uint32_t number,
+		    bool (*is_good)(void *user, uint32_t number), void *user)
+{
+	struct pl_recent_table *table = atomic_load(&recent->table);
+	uint64_t hash = hash_of(address), tag = tag_of(hash);
+	struct pl_recent_bucket *bucket;
+	unsigned place;
+
+	if (!table)
+		return;
+	bucket = bucket_of(table, hash);
+	place = place_for(bucket, tag, number, is_good, user);
+	if (place == PL_RECENT_NUMBERS) {
+		bucket = neighbour(table, bucket);
+		place = place_for(bucket, tag, number, is_good, user);
+	}
+	if (place == PL_RECENT_NUMBERS)
+		place = recent->turn++ % PL_RECENT_NUMBERS;
+	put(bucket, place, tag, number);
+}
+
+bool pl_recent_grow(struct pl_recent *recent, const struct pl_allocator *allocator, size_t count)
+{
+	struct pl_recent_table *old = atomic_load(&recent->table), *table;
+
+	if (old && count <= old->count * LOAD)
+		return false;
+	/* Without memory the smaller one serves. */
+	table = pl_zalloc(allocator, sizeof(*table));
+	if (!table)
+		return false;
+	table->before = old;
+	table->count = old ? old->count * 2 : BUCKETS_FIRST;
+	table->buckets = pl_room_new(allocator, table->count * sizeof(*table->buckets), &table->memory);
+	if (!table->buckets) {
+		pl_free(allocator, table);
+		return false;
+	}
+	memset(table->buckets, 0, table->count * sizeof(*table->buckets));
+	atomic_store_explicit(&recent->table, table, memory_order_release);
+	return true;
+}
+
+void pl_recent_close(struct pl_recent *recent, const struct pl_allocator *allocator)
+{
+	struct pl_recent_table *table = atomic_load(&recent->table);
+
+	while (table) {
+		struct pl_recent_table *before = table->before;
+
+		pl_free(allocator, table->memory);
+		pl_free(allocator, table);
+		table = before;
+	}
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What cards have registered: shared by regions of the same memory, kept if asked for, never of other memory. */
+#include <sys/mman.h>
+
+#include "scenarios/scenario.h"
+
+#define LENGTH ((size_t)16 << 10)
+
+struct pair {
+	struct scenario_environment *environment;
+	struct pl_context *context;
+	struct pl_peer *peer, *far_peer;
+	struct buffer far;
+	struct pl_remote *remote;
+	bool counts; /* by one card, so it is known what is registered */
+};
+
+static void open_pair(struct pair *pair, struct scenario_environment *environment, size_t keep_bytes, bool keep_host)
+{
+	struct pl_options options = setting_options(environment->setting);
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	*pair = (struct pair){ .environment = environment };
+	options.keep_bytes = keep_bytes;
+	options.keep_host = keep_host;
+	pair->context = context_open_with(&options);
+	drive(environment, pair->context);
+	connect_pair(environment, pair->context, environment->listener, &pair->peer, &pair->far_peer);
+	buffer_open(&pair->far, environment->far, LENGTH, PL_ACCESS_WRITE);
+	pair->remote = share(environment, pair->far.region, pair->peer, NULL);
+	check_number(pl_peer_query(pair->peer, &info), 0);
+	pair->counts = !strcmp(info.fabric, "verbs") && info.streams == 1;
+}
+
+static void close_pair(struct pair *pair)
+{
+	pl_remote_release(pair->remote);
+	pl_peer_close(pair->peer);
+	pl_peer_close(pair->far_peer);
+	drive_no_more(pair->environment, pair->context);
+	pl_close(pair->context);
+	buffer_close(&pair->far);
+}
+
+static struct pl_registrations_info query(const struct pair *pair)
+{
+	struct pl_registrations_info info = PL_REGISTRATIONS_INFO_INIT;
+	struct pl_error error;
+
+	check_ok(pl_registrations_query(pair->context, &info, &error), &error);
+	return info;
+}
+
+static void expect(const struct pair *pair, uint64_t found, uint64_t made, uint64_t bytes, uint64_t kept)
+{
+	struct pl_registrations_info info = query(pair);
+
+	if (!pair->counts)
+		return;
+	check_number(info.found, found);
+	check_number(info.made, made);
+	check_number(info.bytes, bytes);
+	check_number(info.bytes_kept, kept);
+}
+
+static struct pl_region *reg(const struct pair *pair, uint8_t *bytes, size_t length)
+{
+	struct pl_region *region = NULL;
+	struct pl_error error;
+
+	check_ok(pl_region_register(pair->context, bytes, length, PL_ACCESS_LOCAL, &region, &error), &error);
+	return region;
+}
+
+static uint8_t *map(void *at)
+{
+	uint8_t *bytes =
+		mmap(at, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+
+	check(bytes != MAP_FAILED);
+	return bytes;
+}
+
+/* Writes all of a region, and looks at what arrived. */
+static void use(struct pair *pair, struct pl_region *region, uint64_t seed)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+	size_t length = pl_region_length(region);
+
+	pattern_fill(pl_region_address(region), length, seed, 0);
+	check_ok(pl_write(pair->peer, pair->remote, 0, region, 0, length, NULL, &operation, &error), &error);
+	complete(pair->environment, operation, NULL);
+	pattern_check(pair->far.bytes, length, seed, 0);
+}
+
+static void use_once(struct pair *pair, uint8_t *bytes, size_t length, uint64_t seed)
+{
+	struct pl_region *region = reg(pair, bytes, length);
+
+	use(pair, region, seed);
+	check_number(pl_region_deregister(region), 0);
+}
+
+static void shared(struct scenario_environment *environment)
+{
+	struct pl_region *whole, *again, *within;
+	struct pair pair;
+	uint8_t *bytes = map(NULL);
+
+	open_pair(&pair, environment, 0, false);
+	whole = reg(&pair, bytes, LENGTH);
+	again = reg(&pair, bytes, LENGTH);
+	within = reg(&pair, bytes + 100, 5000);
+	use(&pair, whole, 1);
+	use(&pair, again, 2);
+	use(&pair, within, 3);
+	expect(&pair, 2, 1, LENGTH, 0);
+	check_number(pl_region_deregister(whole), 0);
+	use(&pair, again, 4);
+	use_once(&pair, bytes, LENGTH, 5);
+	expect(&pair, 3, 1, LENGTH, 0);
+	/* The rest of the memory may be freed now, so the registration is for what uses it only. */
+	check_number(pl_region_deregister(again), 0);
+	expect(&pair, 3, 1, 0, 0);
+	use(&pair, within, 6);
+	use_once(&pair, bytes, LENGTH, 7);
+	expect(&pair, 3, 2, 0, 0);
+	check_number(pl_region_deregister(within), 0);
+	close_pair(&pair);
+	munmap(bytes, LENGTH);
+}
+
+/* Other memory at the same address: what was registered before is not used for it. */
+static void freed(struct scenario_environment *environment)
+{
+	uint8_t *bytes = map(NULL);
+	struct pair pair;
+
+	for (int asked = 0; asked < 3; asked++) {
+		open_pair(&pair, environment, asked ? 4 * LENGTH : 0, asked == 2);
+		for (uint64_t round = 0; round < 3; round++) {
+			use_once(&pair, bytes, LENGTH, round);
+			expect(&pair, 0, round + 1, asked == 2 ? LENGTH : 0, asked == 2 ? LENGTH : 0);
+			if (asked == 2)
+				pl_memory_freed(pair.context, bytes + LENGTH - 1, 1);
+			expect(&pair, 0, round + 1, 0, 0);
+			check_number(munmap(bytes, LENGTH), 0);
+			map(bytes);
+		}
+		close_pair(&pair);
+	}
+	munmap(bytes, LENGTH);
+}
+
+#define KEPT 3
+
+static void kept(struct scenario_environment *environment)
+{
+	struct pl_registrations_info info;
+	struct pl_region *allocated = NULL;
+	struct pl_error error;
+	uint8_t *bytes[KEPT + 2];
+	struct pair pair;
+
+	open_pair(&pair, environment, KEPT * LENGTH, true);
+	for (unsigned i = 0; i < KEPT + 2; i++) {
+		bytes[i] = map(NULL);
+		use_once(&pair, bytes[i], LENGTH, i);
+	}
+	expect(&pair, 0, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
+	info = query(&pair);
+	check_number(info.evicted, pair.counts ? 2 : 0);
+	use_once(&pair, bytes[KEPT + 1], LENGTH, 20);
+	use_once(&pair, bytes[KEPT + 1] + 8, 4000, 21);
+	expect(&pair, 2, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
+	/* The library's own memory goes with its region. */
+	check_ok(pl_region_allocate(pair.context, LENGTH, PL_ACCESS_LOCAL, &allocated, &error), &error);
+	use(&pair, allocated, 30);
+	check_number(pl_region_deregister(allocated), 0);
+	expect(&pair, 2, KEPT + 3, KEPT * LENGTH, KEPT * LENGTH);
+	pl_memory_freed(pair.context, NULL, SIZE_MAX);
+	expect(&pair, 2, KEPT + 3, 0, 0);
+	close_pair(&pair);
+	for (unsigned i = 0; i < KEPT + 2; i++)
+		munmap(bytes[i], LENGTH);
+}
+
+static void asking(struct scenario_environment *environment)
+{
+	struct pl_registrations_info info = { .size = 1 };
+	struct pl_error error;
+
+	check_status(pl_registrations_query(environment->near, &info, &error), -EINVAL, &error);
+}
+
+const struct scenario registration_scenarios[] = {
+	{ "registrations-shared", shared, 0 },
+	{ "registrations-of-freed-memory", freed, 0 },
+	{ "registrations-kept", kept, 0 },
+	{ "registrations-asked-for", asking, SCENARIO_SETTING },
+	{ 0 },
+};

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Joules of the processor packages, from a folder that stands for /sys. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+/* The command is no part of the library. */
+#include "cli/bench/bench_cost.c"
+
+#define ROOT_MAX 64
+
+static void write_file(const char *root, const char *zone, const char *name, const char *text)
+{
+	char path[256];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/class", root);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/class/powercap", root);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/class/powercap/%s", root, zone);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/class/powercap/%s/%s", root, zone, name);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fputs(text, file);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void zone(const char *root, const char *name, const char *energy)
+{
+	write_file(root, name, "energy_uj", energy);
+	write_file(root, name, "max_energy_range_uj", "262143328850\n");
+}
+
+static int make_root(void **state)
+{
+	char *root = strdup("/tmp/bench_cost.XXXXXX");
+
+	*state = root;
+	return root && mkdtemp(root) ? 0 : -1;
+}
+
+static int drop_root(void **state)
+{
+	char command[ROOT_MAX + 16];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", (char *)*state);
+	free(*state);
+	return system(command);
+}
+
+static void test_packages_are_added_and_their_parts_are_not(void **state)
+{
+	struct bench_cost cost;
+	struct bench_spent spent;
+
+	zone(*state, "intel-rapl:0", "1000000\n");
+	zone(*state, "intel-rapl:0:0", "500\n");
+	zone(*state, "intel-rapl:1", "262143000000\n");
+	zone(*state, "intel-rapl-mmio:0", "700\n");
+	write_file(*state, "intel-rapl", "enabled", "1\n");
+	bench_cost_open(&cost, *state);
+	assert_int_equal(cost.packages, 2);
+	assert_string_equal(cost.no_joules, "");
+	bench_cost_begin(&cost);
+	zone(*state, "intel-rapl:0", "3500000\n");
+	zone(*state, "intel-rapl:0:0", "900000000\n");
+	/* It began again from 0. */
+	zone(*state, "intel-rapl:1", "671150\n");
+	bench_cost_end(&cost, &spent);
+	assert_true(spent.has_joules);
+	assert_true(spent.joules > 2.5 + 0.999999 && spent.joules < 2.5 + 1.000001);
+	bench_cost_close(&cost);
+}
+
+static void check_unknown(const char *root, const char *why)
+{
+	struct bench_cost cost;
+	struct bench_spent spent;
+
+	bench_cost_open(&cost, root);
+	assert_int_equal(cost.packages, 0);
+	assert_non_null(strstr(cost.no_joules, why));
+	bench_cost_begin(&cost);
+	bench_cost_end(&cost, &spent);
+	assert_false(spent.has_joules);
+	/* Of cycles either the number or the reason is there. */
+	assert_int_equal(spent.has_cycles, cost.no_cycles[0] == '\0');
+	bench_cost_close(&cost);
+}
+
+static void test_what_is_not_there_is_not_known(void **state)
+{
+	check_unknown(*state, "no package");
+	zone(*state, "intel-rapl-mmio:0", "700\n");
+	check_unknown(*state, "no package");
+}
+
+static void test_a_part_of_the_packages_is_no_answer(void **state)
+{
+	zone(*state, "intel-rapl:0", "1000000\n");
+	write_file(*state, "intel-rapl:1", "max_energy_range_uj", "262143328850\n");
+	check_unknown(*state, "root only");
+	write_file(*state, "intel-rapl:1", "energy_uj", "a lot\n");
+	check_unknown(*state, "root only");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_packages_are_added_and_their_parts_are_not, make_root, drop_root),
+		cmocka_unit_test_setup_teardown(test_what_is_not_there_is_not_known, make_root, drop_root),
+		cmocka_unit_test_setup_teardown(test_a_part_of_the_packages_is_no_answer, make_root, drop_root),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
