@@ -149,6 +149,22 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 		       struct pl_region **region, struct pl_error *error);
 
 /**
+ * Registers (a part of) a dma-buf that the program has: memory of a GPU or another device whose exporter gave it, or
+ * of the host.  RDMA devices reach it by the dma-buf.  For all else the library uses the address, if one is given and
+ * memory of a kind that it knows is there; or maps the dma-buf, if its exporter lets it.
+ *
+ * @param fd       the dma-buf; the library keeps a descriptor of its own, and so the memory, until the region ends
+ * @param offset   of the first byte in the dma-buf
+ * @param length   bytes, at least 1
+ * @param address  where the program has that byte: a GPU's address, or a mapping; NULL: nowhere
+ * @param access   as for pl_region_register()
+ * @return 0; -EBADF, -EINVAL if it is no dma-buf; -ERANGE for a range outside; -ENOTSUP if it cannot be mapped and
+ *         there is no RDMA device; -EINVAL for a zero length, a range that wraps, unknown flags; -ENOMEM
+ */
+int pl_region_register_dmabuf(struct pl_context *context, int fd, uint64_t offset, size_t length, void *address,
+			      unsigned access, struct pl_region **region, struct pl_error *error);
+
+/**
  * Allocates zeroed, page-aligned host memory and registers it.  The memory belongs to the region
  * and goes with it.  Processes of this host to which all of it is granted map it, which is the
  * fastest way there is.
@@ -175,13 +191,13 @@ int pl_region_allocate_in(struct pl_context *context, const char *kind, size_t l
 int pl_region_copy_in(struct pl_region *region, size_t offset, const void *from, size_t length, struct pl_error *error);
 int pl_region_copy_out(struct pl_region *region, size_t offset, void *to, size_t length, struct pl_error *error);
 
-/** The first byte of a region, as the program sees it. */
+/** The first byte of a region, as the program sees it; of a dma-buf without one, as the library maps it, or NULL. */
 void *pl_region_address(const struct pl_region *region);
 
 /** The length of a region in bytes. */
 size_t pl_region_length(const struct pl_region *region);
 
-/** The kind of memory a region is in: "host" or "cuda".  Static storage. */
+/** The kind of memory a region is in: "host", "cuda" or "dma-buf".  Static storage. */
 const char *pl_region_memory(const struct pl_region *region);
 
 /**
@@ -388,11 +404,15 @@ void pl_remote_release(struct pl_remote *remote);
  * Operations
  */
 
-/** What a completed operation promises of the bytes at their destination. */
+/**
+ * What a completed operation promises of the bytes at their destination; from the least to the most: ON_WIRE,
+ * ACKNOWLEDGED, PLACED, GPU_VISIBLE.  See pl_write(3) for what each costs and on what it rests.
+ */
 enum pl_visible {
-	PL_VISIBLE_PLACED = 0,      /**< in the destination's memory (default) */
-	PL_VISIBLE_ON_WIRE = 1,     /**< the source buffer can be reused; no more */
-	PL_VISIBLE_GPU_VISIBLE = 2, /**< kernels that start now see them: flushed where the device needs it */
+	PL_VISIBLE_ACKNOWLEDGED = 0, /**< the other end has them: what it is told later finds them (default) */
+	PL_VISIBLE_ON_WIRE = 1,      /**< the source buffer can be reused; no more */
+	PL_VISIBLE_GPU_VISIBLE = 2,  /**< kernels that start now see them: flushed where the device needs it */
+	PL_VISIBLE_PLACED = 3,       /**< in the destination's memory, for whoever looks, however it is told */
 };
 
 /** Flags of an operation. */
@@ -406,14 +426,14 @@ enum pl_flag {
 /** How an operation is done.  NULL means defaults. */
 struct pl_attributes {
 	size_t size;
-	enum pl_visible visible; /**< default PL_VISIBLE_PLACED */
+	enum pl_visible visible; /**< default PL_VISIBLE_ACKNOWLEDGED */
 	unsigned flags;          /**< `enum pl_flag` */
 	uint64_t timeout;        /**< nanoseconds; 0: the context's; UINT64_MAX: none */
 	uint64_t user_data;      /**< handed back in the completion */
 	uint64_t notify;         /**< value for PL_NOTIFY */
 };
 /* clang-format off */
-#define PL_ATTRIBUTES_INIT { sizeof(struct pl_attributes), PL_VISIBLE_PLACED, 0, 0, 0, 0 }
+#define PL_ATTRIBUTES_INIT { sizeof(struct pl_attributes), PL_VISIBLE_ACKNOWLEDGED, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Kinds of operations. */
@@ -457,6 +477,8 @@ struct pl_receipt {
 	struct pl_remote *remote; /**< import: the new handle */
 	uint64_t posted;          /**< CLOCK_MONOTONIC nanoseconds when it was posted */
 	uint64_t completed;       /**< and when it completed */
+	enum pl_visible visible;  /**< how visible the bytes are: at least what was asked for, if status is 0 */
+	const char *visibility;   /**< and what made them so; static storage; NULL if no bytes moved */
 };
 
 /**

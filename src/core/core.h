@@ -227,6 +227,7 @@ struct pl_operation {
 	bool internal;                                    /* neither: finished() takes it */
 	bool counted;                                     /* in peer->running */
 	bool cancel_requested;                            /* pl_cancel() was called */
+	bool settled;                                     /* as visible as asked for, or the fabric sees to that */
 	bool credit_due;                                  /* notification: collecting it makes a credit due */
 	atomic_bool canceled;                             /* parts must be dropped */
 	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
@@ -362,8 +363,9 @@ struct pl_peer {
 	char software[32];
 	uint8_t context_id[16];
 	bool same_host, encrypt;
-	bool asks; /* PL_CAPABILITY_ASKS */
-	bool bare; /* PL_CAPABILITY_BARE */
+	bool asks;    /* PL_CAPABILITY_ASKS */
+	bool flushes; /* PL_CAPABILITY_VISIBLE */
+	bool bare;    /* PL_CAPABILITY_BARE */
 	uint32_t window, eager_max;
 	unsigned streams;
 
@@ -505,6 +507,11 @@ void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *strea
 
 /* Sends, or holds until the peer's window opens: a send, a notification, or the end of a PL_NOTIFY write. */
 void pl_message_send(struct pl_operation *operation);
+/*
+ * A fabric has a notification of its own to send, with the bytes that it tells of: true if that may be now, as all before
+ * it are sent and the window is open.  Then something that counts must be sent.
+ */
+bool pl_message_take_turn(struct pl_peer *peer);
 /* The peer took some of our messages; the peer fetched, or refused, a large one. -EPROTO: violation. */
 int pl_message_credited(struct pl_peer *peer, uint64_t consumed);
 int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status);

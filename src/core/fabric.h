@@ -28,6 +28,9 @@ struct pl_fabric_ops {
 	/* Acceptor: 0 if it can be used, by what the initiator offers; or why not.  Default: 0. */
 	int (*suits)(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
 	const char *reason; /* why bytes go the way they go, for receipts */
+	/* How visible bytes are that were moved with the default, and what makes them so; static storage. */
+	enum pl_visible visible;
+	const char *visibility;
 	/* Both ends may think that it serves, and be wrong: then another one is tried.  Default: false. */
 	bool uncertain;
 	/* Why large messages go through staging from memory that the processor does not reach; NULL: they do not. */
@@ -74,8 +77,16 @@ struct pl_fabric_ops {
 	 * Any thread, no lock.  False: nothing was done, post() it.  Default: false.
 	 */
 	bool (*immediate)(struct pl_endpoint *endpoint, struct pl_operation *operation);
+	/*
+	 * The bytes of an operation were moved: makes them as visible as it asks for, and tells in its receipt.  True:
+	 * that takes parts of it, which it added.  Called once, if more is asked for than the default, or it is to
+	 * notify.  Default: there is nothing to do.
+	 */
+	bool (*settle)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	/* A key came: find the way to the memory behind it.  Default: there is nothing to find. */
 	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
+	/* Whether devices are there that may reach memory that the processor does not.  Default: no. */
+	bool (*devices)(struct pl_context *context);
 	/* Adds what devices have registered for this end's own use.  Default: nothing. */
 	void (*count)(void *state, struct pl_registrations_info *info);
 	/* Nothing kept may be of that memory any more.  Default: nothing is kept. */

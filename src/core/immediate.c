@@ -31,6 +31,8 @@ static void fill_receipt(struct pl_operation *operation)
 		receipt->streams = 1;
 		receipt->route = PL_ROUTE_DIRECT;
 		receipt->reason = operation->way;
+		receipt->visible = operation->peer->ops->visible;
+		receipt->visibility = operation->peer->ops->visibility;
 	}
 	if (operation->old)
 		*operation->old = receipt->value;

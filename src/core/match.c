@@ -77,6 +77,8 @@ static void fetched(struct pl_operation *child)
 	else
 		receive->receipt.bytes = child->total;
 	atomic_store(&receive->rails, atomic_load(&child->rails));
+	receive->receipt.visible = child->receipt.visible;
+	receive->receipt.visibility = child->receipt.visibility;
 	if (atomic_load(&child->staged))
 		pl_operation_staged(receive, atomic_load(&child->staged), atomic_load(&child->staged_reason));
 	pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
@@ -107,6 +109,7 @@ static void fetch(struct pl_peer *peer, struct pl_operation *receive, const stru
 	struct pl_remote *source;
 
 	attributes.flags = receive->attributes.flags & PL_REQUIRE_DIRECT;
+	attributes.visible = receive->attributes.visible;
 	receive->receipt.tag = frame->key;
 	if (frame->offset > receive->total) {
 		too_long(receive, frame->offset);
@@ -198,13 +201,22 @@ int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const
 		return pl_message_finished(peer, frame->cookie, frame->offset);
 	case PL_FRAME_CREDIT:
 		return pl_message_credited(peer, frame->offset);
-	default:
+	case PL_FRAME_SKIP:
+		if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
+			return -EPROTO;
+		consume(peer);
+		return 0;
+	case PL_FRAME_EAGER:
+	case PL_FRAME_OFFER:
+	case PL_FRAME_NOTIFY:
 		/* The sender keeps to the window that our hello named. */
 		if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
 			return -EPROTO;
 		if (frame->type == PL_FRAME_NOTIFY)
 			return notified(peer, frame->offset);
 		return message_arrived(peer, frame, payload);
+	default:
+		return -EPROTO;
 	}
 }
 

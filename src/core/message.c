@@ -106,6 +106,14 @@ static bool note_staging(struct pl_operation *operation)
 	return false;
 }
 
+bool pl_message_take_turn(struct pl_peer *peer)
+{
+	if (!pl_list_empty(&peer->unsent) || !window_open(peer))
+		return false;
+	peer->sent++;
+	return true;
+}
+
 void pl_message_send(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;

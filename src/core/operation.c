@@ -281,6 +281,26 @@ static void deliver(struct pl_operation *operation)
 	pl_completion_push(operation->context, operation);
 }
 
+/* What was moved by a copy of one end's is there when that end says so, which is what ends the operation. */
+static void fill_visible(struct pl_operation *operation)
+{
+	struct pl_receipt *receipt = &operation->receipt;
+
+	if (receipt->visibility || !receipt->bytes)
+		return;
+	if (receipt->kind == PL_KIND_SEND ||
+	    (operation->attributes.visible == PL_VISIBLE_ON_WIRE && receipt->kind == PL_KIND_WRITE)) {
+		receipt->visible = PL_VISIBLE_ON_WIRE;
+		receipt->visibility = receipt->kind == PL_KIND_SEND ? "the receive tells" : "not asked for";
+	} else if (receipt->kind == PL_KIND_RECEIVE) {
+		receipt->visible = PL_VISIBLE_GPU_VISIBLE;
+		receipt->visibility = "copied to their place by the processor or the GPU's own engine";
+	} else {
+		receipt->visible = operation->peer->ops->visible;
+		receipt->visibility = operation->peer->ops->visibility;
+	}
+}
+
 static void fill_route(struct pl_operation *operation)
 {
 	struct pl_receipt *receipt = &operation->receipt;
@@ -305,6 +325,22 @@ static void fill_route(struct pl_operation *operation)
 		if (operation->way && !receipt->bytes_staged)
 			receipt->reason = operation->way;
 	}
+	fill_visible(operation);
+}
+
+/* Whether the fabric makes the bytes as visible as they are to be now, before the operation goes on. */
+static bool settle(struct pl_operation *operation)
+{
+	struct pl_peer *peer = operation->peer;
+	bool more = operation->attributes.visible == PL_VISIBLE_PLACED ||
+		    operation->attributes.visible == PL_VISIBLE_GPU_VISIBLE ||
+		    (operation->attributes.flags & PL_NOTIFY);
+
+	if (!more || operation->settled || !operation->segment_count || atomic_load(&operation->status) ||
+	    !peer->ops->settle || operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_RECEIVE)
+		return false;
+	operation->settled = true;
+	return peer->ops->settle(peer->endpoint, operation);
 }
 
 void pl_operation_complete(struct pl_operation *operation)
@@ -312,6 +348,8 @@ void pl_operation_complete(struct pl_operation *operation)
 	struct pl_peer *peer = operation->peer;
 	struct pl_receipt *receipt = &operation->receipt;
 
+	if (settle(operation))
+		return;
 	if ((operation->attributes.flags & PL_NOTIFY) && atomic_load(&operation->status) == 0) {
 		/* The bytes are placed; now say so. */
 		operation->attributes.flags &= ~(unsigned)(PL_NOTIFY | PL_MORE);

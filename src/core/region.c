@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "core/core.h"
+#include "memory/dmabuf.h"
 
 static int check_arguments(size_t length, unsigned access, struct pl_error *error)
 {
@@ -59,6 +60,47 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 	return region_publish(region, pl_memory_attach(&region->memory, pointer, length, error), result);
 }
 
+/* Whether anything can come to it, or from it. */
+static int check_reached(struct pl_context *context, const struct pl_memory *memory, struct pl_error *error)
+{
+	int why;
+
+	if (pl_dmabuf_reached(memory, &why))
+		return 0;
+	for (unsigned i = 0; i < context->fabric_count; i++)
+		if (context->fabrics[i]->devices && context->fabrics[i]->devices(context))
+			return 0;
+	return pl_fail(error, -ENOTSUP, "DMABUF-UNREACHABLE", "mmap", NULL,
+		       "use an RDMA device, or tell the address at which the program has the memory",
+		       "the dma-buf's exporter does not map it for the processor (%s), and there is no RDMA device",
+		       strerrordesc_np(why) ? strerrordesc_np(why) : "unknown error");
+}
+
+int pl_region_register_dmabuf(struct pl_context *context, int fd, uint64_t offset, size_t length, void *address,
+			      unsigned access, struct pl_region **result, struct pl_error *error)
+{
+	struct pl_region *region;
+	int rc = check_arguments(length, access, error);
+
+	*result = NULL;
+	if (rc < 0)
+		return rc;
+	if (offset + length < offset || (uintptr_t)address + length < (uintptr_t)address)
+		return pl_fail(error, -EINVAL, "REGION-ADDRESS", "pl_region_register_dmabuf", NULL,
+			       "pass the range's first byte", "%zu bytes at %llu, or at %p, are no range of memory",
+			       length, (unsigned long long)offset, address);
+	region = region_new(context, access);
+	if (!region)
+		return pl_fail_memory(error, "pl_region_register_dmabuf");
+	rc = pl_memory_attach_dmabuf(&region->memory, fd, offset, length, address, error);
+	if (rc == 0) {
+		rc = check_reached(context, &region->memory, error);
+		if (rc < 0)
+			pl_memory_release(&region->memory);
+	}
+	return region_publish(region, rc, result);
+}
+
 int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **result,
 		       struct pl_error *error)
 {
@@ -82,7 +124,7 @@ int pl_region_allocate_in(struct pl_context *context, const char *kind, size_t l
 
 void *pl_region_address(const struct pl_region *region)
 {
-	return region->memory.address;
+	return pl_dmabuf_nowhere(&region->memory) ? NULL : region->memory.address;
 }
 
 size_t pl_region_length(const struct pl_region *region)

@@ -18,11 +18,11 @@ static int read_attributes(struct pl_attributes *attributes, const struct pl_att
 		return bad_flags(error, call, "attributes of a newer library, or not initialised");
 	if (attributes->flags & ~allowed)
 		return bad_flags(error, call, "flags that this operation does not have");
-	if (attributes->visible > PL_VISIBLE_GPU_VISIBLE)
+	if (attributes->visible > PL_VISIBLE_PLACED)
 		return bad_flags(error, call, "unknown visibility");
 	/* What is told of must be there. */
 	if ((attributes->flags & PL_NOTIFY) && attributes->visible == PL_VISIBLE_ON_WIRE)
-		attributes->visible = PL_VISIBLE_PLACED;
+		attributes->visible = PL_VISIBLE_ACKNOWLEDGED;
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
 
-#include "memory/memory.h"
+#include "memory/dmabuf.h"
 
 /* Asked in this order: a device's memory is also mapped, so host comes last. */
 static const struct pl_memory_ops *const backends[] = {
@@ -67,6 +67,8 @@ void pl_memory_release(struct pl_memory *memory)
 	if (memory->ops && memory->ops->release)
 		memory->ops->release(memory);
 	memory->ops = NULL;
+	pl_dmabuf_free(memory->dmabuf);
+	memory->dmabuf = NULL;
 }
 
 int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
@@ -115,6 +117,11 @@ int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t
 		     uint64_t *old)
 {
 	return memory->ops->atomic ? memory->ops->atomic(memory, offset, add, operand, compare, old) : -ENOTSUP;
+}
+
+enum pl_memory_order pl_memory_order(const struct pl_memory *memory)
+{
+	return memory->ops->order ? memory->ops->order(memory) : PL_ORDER_HOST;
 }
 
 int pl_memory_flush(struct pl_memory *memory)

@@ -35,6 +35,7 @@ int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memo
 			  size_t length);
 int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
 		     uint64_t *old);
+enum pl_memory_order pl_memory_order(const struct pl_memory *memory);
 int pl_memory_flush(struct pl_memory *memory);
 
 #endif

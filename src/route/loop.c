@@ -1,100 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifdef PL_HAVE_VERBS
 
+#include "fabric/verbs/self.h"
 #include "route/loop.h"
 
 #define DEPTH 8u
-#define GIDS 256
 #define LIMIT (10 * PL_NS_PER_S) /* of one series of writes */
-#define ACK_TIMEOUT 14
-#define TRIES 6 /* with 7, soft-RoCE tries for ever */
-
-static int find_port(struct route_loop *loop, struct ibv_port_attr *port)
-{
-	struct ibv_device_attr attributes;
-	int rc = verbs_result(loop->library->ibv_query_device(loop->context, &attributes));
-
-	for (unsigned i = 1; rc == 0 && i <= attributes.phys_port_cnt; i++) {
-		loop->port = (uint8_t)i;
-		if (verbs_query_port(loop->library, loop->context, loop->port, port) == 0 &&
-		    port->state == IBV_PORT_ACTIVE)
-			return 0;
-	}
-	return rc ? rc : -ENETDOWN;
-}
-
-/* The entry of an IPv4 address, which is that of RoCE over routers; else the first that there is. */
-static int find_gid(struct route_loop *loop, const struct ibv_port_attr *port, union ibv_gid *gid)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-	union ibv_gid one, none = { 0 };
-	int found = -ENOENT;
-
-	for (int i = 0; i < PL_MIN(port->gid_tbl_len, GIDS); i++) {
-		if (loop->library->ibv_query_gid(loop->context, loop->port, i, &one) ||
-		    !memcmp(&one, &none, sizeof(none)))
-			continue;
-		if (found < 0 || !memcmp(one.raw, mapped, sizeof(mapped))) {
-			found = i;
-			*gid = one;
-		}
-	}
-	return found;
-}
-
-static int to_init(struct route_loop *loop)
-{
-	struct ibv_qp_attr attributes = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = loop->port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-	};
-
-	return verbs_result(loop->library->ibv_modify_qp(
-		loop->qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-}
-
-static int to_receive(struct route_loop *loop, const struct ibv_port_attr *port)
-{
-	struct ibv_qp_attr attributes = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = port->active_mtu,
-		.dest_qp_num = loop->qp->qp_num,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = { .dlid = port->lid, .port_num = loop->port },
-	};
-	struct ibv_global_route *route = &attributes.ah_attr.grh;
-	int index = find_gid(loop, port, &route->dgid);
-
-	if (port->link_layer == IBV_LINK_LAYER_ETHERNET) {
-		if (index < 0)
-			return index;
-		attributes.ah_attr.is_global = 1;
-		route->sgid_index = (uint8_t)index;
-		route->hop_limit = 64;
-	}
-	return verbs_result(loop->library->ibv_modify_qp(loop->qp, &attributes,
-							 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-								 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-								 IBV_QP_MIN_RNR_TIMER));
-}
-
-static int to_send(struct route_loop *loop)
-{
-	struct ibv_qp_attr attributes = {
-		.qp_state = IBV_QPS_RTS,
-		.timeout = ACK_TIMEOUT,
-		.retry_cnt = TRIES,
-		.rnr_retry = TRIES,
-		.max_rd_atomic = 1,
-	};
-
-	return verbs_result(loop->library->ibv_modify_qp(loop->qp, &attributes,
-							 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-								 IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-								 IBV_QP_MAX_QP_RD_ATOMIC));
-}
 
 static int connect_loop(struct route_loop *loop, const char **what)
 {
@@ -105,21 +16,12 @@ static int connect_loop(struct route_loop *loop, const char **what)
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
-	struct ibv_port_attr port;
-	int rc = find_port(loop, &port);
+	int rc;
 
-	*what = "no port is active";
-	if (rc < 0)
-		return rc;
 	*what = "ibv_create_qp";
 	loop->qp = loop->library->ibv_create_qp(loop->pd, &attributes);
 	rc = verbs_made(loop->qp);
-	*what = "ibv_modify_qp";
-	if (rc == 0)
-		rc = to_init(loop);
-	if (rc == 0)
-		rc = to_receive(loop, &port);
-	return rc ? rc : to_send(loop);
+	return rc ? rc : verbs_self_connect(loop->library, loop->qp, 0, IBV_ACCESS_REMOTE_WRITE, what);
 }
 
 int route_loop_open(struct route_loop *loop, const struct verbs_library *library, struct ibv_device *device,

@@ -11,7 +11,6 @@ struct route_loop {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	uint8_t port;
 };
 
 /* 0, or a negative errno and the call that failed, or what is missing (static storage). */

@@ -87,8 +87,9 @@ struct pl_hello {
 	struct pl_fabric_offer fabrics[PL_FABRICS_MAX];
 };
 #define PL_HELLO_ENCRYPT_DATA 1u
-#define PL_CAPABILITY_ASKS 256u  /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
-#define PL_CAPABILITY_BARE 1024u /* takes over verbs small messages without a header */
+#define PL_CAPABILITY_ASKS 256u    /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
+#define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes when asked, takes notifications with writes, and skips */
+#define PL_CAPABILITY_BARE 1024u   /* takes over verbs small messages without a header */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, over 0 */
@@ -211,8 +212,15 @@ enum pl_frame_type {
 	PL_FRAME_FENCED,    /* the same: nothing of that is taken any more */
 	PL_FRAME_ASK_KEY,   /* cookie = rail, key = key's id: what is it over this rail? */
 	PL_FRAME_KEY,       /* the same, offset = the device's key, or over 2^32: there is none */
+	PL_FRAME_FLUSH,     /* cookie, key = key's id, flags = level: make what was written there visible */
+	PL_FRAME_FLUSHED,   /* cookie, offset = enum pl_wire_status, flags = enum pl_wire_flush: answers FLUSH */
+	PL_FRAME_SKIP,      /* in place of a notification whose write failed; counts as consumed */
 	PL_FRAME_TYPE_END,
 };
+
+/* What a FLUSH asks for, and how its answer says that it was reached. */
+enum pl_wire_level { PL_LEVEL_PLACED = 1, PL_LEVEL_GPU = 2 };
+enum pl_wire_flush { PL_FLUSH_READ = 1, PL_FLUSH_DRIVER, PL_FLUSH_NATIVE, PL_FLUSH_ORDER, PL_FLUSH_END };
 
 enum pl_atomic { PL_ATOMIC_ADD = 1, PL_ATOMIC_SWAP = 2 };
 

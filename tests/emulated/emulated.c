@@ -16,6 +16,8 @@ enum way emulated_way;
 
 static int gpu;
 static size_t (*copied)(void), (*pinned)(void);
+static void (*order)(int, int);
+static unsigned (*flushes)(void);
 static size_t copied_before;
 
 static void find(const char *name, void *function)
@@ -43,6 +45,8 @@ void emulated_open(const char *way)
 	}
 	find("standin_copied", &copied);
 	find("standin_pinned", &pinned);
+	find("standin_order", &order);
+	find("standin_flushes", &flushes);
 }
 
 int emulated_dmabufs(void)
@@ -73,6 +77,39 @@ size_t emulated_copied(void)
 size_t emulated_locked(void)
 {
 	return pinned();
+}
+
+void emulated_order(int ordering, int options)
+{
+	order(ordering, options);
+}
+
+unsigned emulated_flushes(void)
+{
+	return flushes();
+}
+
+int emulated_export(const void *memory, size_t length, bool mappable)
+{
+	struct gpu_export request = { .address = (uintptr_t)memory, .length = length };
+	int fd = ioctl(gpu, mappable ? GPU_EXPORT_MAPPABLE : GPU_EXPORT, &request);
+
+	check(fd >= 0);
+	return fd;
+}
+
+uint64_t emulated_packets(void)
+{
+	unsigned long long packets;
+	FILE *file;
+
+	/* The kernel counts anew after ten milliseconds. */
+	sleep_ms(30);
+	file = fopen("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "re");
+
+	check(file && fscanf(file, "%llu", &packets) == 1);
+	fclose(file);
+	return packets;
 }
 
 void emulated_holds(const void *memory, uint64_t first, size_t length)

@@ -3,6 +3,7 @@
 #ifndef EMULATED_H
 #define EMULATED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,14 @@ void emulated_check_registered(int count);
 /* Bytes that the GPU's copy engine moved from or to the host since this was last asked, and those locked for it now. */
 size_t emulated_copied(void);
 size_t emulated_locked(void);
+
+/* What the GPU says of the order of cards' writes, for regions that are registered from now on; how often it flushed. */
+void emulated_order(int ordering, int options);
+unsigned emulated_flushes(void);
+/* A dma-buf of GPU memory, in whole pages, as a program gets it from the driver or, if it may be mapped, another's. */
+int emulated_export(const void *memory, size_t length, bool mappable);
+/* Packets that the device sent so far. */
+uint64_t emulated_packets(void);
 
 /* Says, for whoever looks at the GPU's memory from outside, that it has bytes of rig_pattern() at an address. */
 void emulated_holds(const void *memory, uint64_t first, size_t length);

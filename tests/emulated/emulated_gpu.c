@@ -4,6 +4,8 @@
  * memory reached in that way, dmabuf or address.  After each case nothing is registered and nothing was done to the
  * driver that may not be.  Much of it is what gdrcopy, which maps GPU memory for the processor, has as its sanity tests.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -345,6 +347,297 @@ static void mapped(struct ends *ends)
 	gpu_kind = "alloc";
 }
 
+/* -- visibility ------------------------------------------------------------------------------------ */
+
+/* What one operation of 4 KiB takes: packets, both ends being here, and calls of the driver. */
+struct cost {
+	uint64_t packets;
+	unsigned flushes;
+	struct pl_receipt receipt;
+};
+
+static struct cost visible_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible,
+				    unsigned flags)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	unsigned flushes = emulated_flushes();
+	uint64_t packets = emulated_packets();
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct cost cost;
+
+	attributes.visible = visible;
+	attributes.flags = PL_REQUIRE_DIRECT | flags;
+	check_ok((write ? pl_write : pl_read)(ends->environment.near_peer, remote, 0, ends->host.region, 0, 4096,
+					      &attributes, &operation, &error),
+		 &error);
+	check_number(await(&ends->environment, operation, &cost.receipt, &error), 0);
+	check_number(cost.receipt.visible, visible);
+	check(cost.receipt.visibility);
+	cost.packets = emulated_packets() - packets;
+	cost.flushes = emulated_flushes() - flushes;
+	return cost;
+}
+
+/* Two packets, a request and its answer, more than without; or those of question, answer and the read between them. */
+#define READ_PACKETS 2
+#define ASKED_PACKETS 6
+#define DRIVER_PACKETS 4
+
+/* The library asks a GPU once, as long as anything there is of use. */
+static void order_anew(struct ends *ends, int ordering, int options)
+{
+	close_ends(ends);
+	emulated_order(ordering, options);
+	open_ends(ends);
+}
+
+static void visible_with(struct ends *ends, int ordering, int options, unsigned rights, enum pl_visible visible,
+			 uint64_t packets, unsigned flushes)
+{
+	struct pl_grant_options grant = PL_GRANT_OPTIONS_INIT;
+	struct cost plain, cost;
+	struct pl_region *region;
+	struct pl_remote *remote;
+	uint8_t *memory;
+
+	order_anew(ends, ordering, options);
+	memory = gpu_allocate(MIB);
+	region = registered(ends, memory, MIB);
+	grant.rights = rights;
+	remote = share(&ends->environment, region, ends->environment.near_peer, &grant);
+	/* What has to be made for it the first time is no part of it. */
+	visible_transfer(ends, true, remote, visible, 0);
+	pattern_fill(ends->host.bytes, MIB, 9, 0);
+	plain = visible_transfer(ends, true, remote, PL_VISIBLE_ACKNOWLEDGED, 0);
+	check_number(plain.flushes, 0);
+	pattern_fill(ends->host.bytes, MIB, 1, 0);
+	cost = visible_transfer(ends, true, remote, visible, 0);
+	check_memory(memory, 4096, 0);
+	printf("order %d, options %d, rights %u: %s: %llu packets, %llu without\n", ordering, options, rights,
+	       cost.receipt.visibility, (unsigned long long)cost.packets, (unsigned long long)plain.packets);
+	check_number(cost.packets - plain.packets, packets);
+	check_number(cost.flushes, flushes);
+	pl_remote_release(remote);
+	check_number(pl_region_deregister(region), 0);
+	gpu_free(memory);
+	emulated_order(0, 1);
+	emulated_check_registered(0);
+}
+
+/* Nothing more than what the GPU, the grant and the promise need; and then the bytes are there. */
+static void visible(struct ends *ends)
+{
+	const unsigned both = PL_ACCESS_READ | PL_ACCESS_WRITE;
+
+	visible_with(ends, 0, 0, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
+	visible_with(ends, 0, 0, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
+	visible_with(ends, 0, 1, both, PL_VISIBLE_GPU_VISIBLE, DRIVER_PACKETS, 1);
+	visible_with(ends, 0, 1, both, PL_VISIBLE_PLACED, READ_PACKETS, 0);
+	visible_with(ends, 0, 1, PL_ACCESS_WRITE, PL_VISIBLE_PLACED, ASKED_PACKETS, 0);
+	visible_with(ends, 100, 1, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
+	visible_with(ends, 100, 1, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
+}
+
+/* A read into this end's own GPU: its device reads there over a queue pair of its own. */
+static void visible_here(struct ends *ends)
+{
+	static const struct {
+		int ordering, options;
+		uint64_t packets;
+		unsigned flushes;
+	} orders[] = { { 0, 0, READ_PACKETS, 0 }, { 0, 1, 0, 1 }, { 100, 1, 0, 0 } };
+
+	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+		uint8_t *memory = gpu_allocate(MIB);
+		struct pl_region *host, *region;
+		struct cost plain, cost;
+		struct buffer source;
+		struct pl_remote *remote;
+		struct pl_error error;
+
+		order_anew(ends, orders[i].ordering, orders[i].options);
+		host = ends->host.region;
+		gpu_kind = NULL;
+		buffer_open(&source, ends->environment.far, MIB, PL_ACCESS_ALL);
+		gpu_kind = "alloc";
+		pattern_fill(source.bytes, MIB, 1, 0);
+		remote = share(&ends->environment, source.region, ends->environment.near_peer, NULL);
+		check_ok(pl_region_register(ends->environment.near, memory, MIB, PL_ACCESS_ALL, &region, &error),
+			 &error);
+		ends->host.region = region;
+		visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, 0);
+		plain = visible_transfer(ends, false, remote, PL_VISIBLE_ACKNOWLEDGED, 0);
+		cost = visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, 0);
+		check_memory(memory, 4096, 0);
+		printf("order %d, options %d: %s\n", orders[i].ordering, orders[i].options, cost.receipt.visibility);
+		check_number(cost.packets - plain.packets, orders[i].packets);
+		check_number(cost.flushes, orders[i].flushes);
+		ends->host.region = host;
+		check_number(pl_region_deregister(region), 0);
+		gpu_free(memory);
+		pl_remote_release(remote);
+		buffer_close(&source);
+	}
+	emulated_order(0, 1);
+}
+
+static uint64_t notifying(struct ends *ends, struct pl_remote *remote, uint64_t value, size_t length)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	uint64_t packets = emulated_packets();
+	struct pl_completion completion;
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	attributes.flags = PL_NOTIFY;
+	attributes.notify = value;
+	check_ok(pl_write(ends->environment.near_peer, remote, 0, ends->host.region, 0, length, &attributes, &operation,
+			  &error),
+		 &error);
+	complete(&ends->environment, operation, &receipt);
+	collect(&ends->environment, ends->environment.far, &completion, 1);
+	check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
+	check_number(completion.receipt.value, value);
+	return emulated_packets() - packets;
+}
+
+/* A notification travels with its write: that saves a message, and its acknowledgement; if its value is small. */
+static void notified(struct ends *ends)
+{
+	struct pl_remote *remote;
+	struct buffer target;
+
+	gpu_kind = NULL;
+	buffer_open(&target, ends->environment.far, MIB, PL_ACCESS_ALL);
+	gpu_kind = "alloc";
+	remote = share(&ends->environment, target.region, ends->environment.near_peer, NULL);
+	pattern_fill(ends->host.bytes, MIB, 1, 0);
+	notifying(ends, remote, 1, 4096);
+	for (unsigned i = 0; i < 5; i++) {
+		const uint64_t small = notifying(ends, remote, (1u << 22) - 1 - i, 1000),
+			       large = notifying(ends, remote, (1u << 22) + i, 1000);
+
+		check_number(large - small, 2);
+	}
+	pattern_check(target.bytes, 4096, 1, 0);
+	pl_remote_release(remote);
+	buffer_close(&target);
+}
+
+/* -- a dma-buf of the program's -------------------------------------------------------------------- */
+
+#define PLACE ((size_t)8192 + 100)
+
+static struct pl_region *register_dmabuf(struct pl_context *context, uint8_t *memory, bool mappable, void *address)
+{
+	int fd = emulated_export(memory, MIB, mappable);
+	struct pl_region *region;
+	struct pl_error error;
+
+	check_ok(pl_region_register_dmabuf(context, fd, PLACE, MIB - PLACE, address, PL_ACCESS_ALL, &region, &error),
+		 &error);
+	close(fd);
+	check_number(pl_region_length(region), MIB - PLACE);
+	return region;
+}
+
+/* Written, read and changed by a peer, over any fabric; and copied by the processor, if it can. */
+static void use_dmabuf(struct scenario_environment *environment, struct buffer *host, bool mappable, bool address)
+{
+	static const char word[8] = { 1 };
+	uint8_t *memory = gpu_allocate(MIB), bytes[1000];
+	struct pl_region *region = register_dmabuf(environment->far, memory, mappable, address ? memory + PLACE : NULL);
+	bool reached = mappable || address;
+	struct pl_operation *operation;
+	struct pl_remote *remote;
+	struct pl_receipt receipt;
+	struct pl_error error;
+	uint64_t old = 0;
+
+	check_text(pl_region_memory(region), address ? "cuda" : "dma-buf");
+	check(!pl_region_address(region) == !reached);
+	remote = share(environment, region, environment->near_peer, NULL);
+	pattern_fill(host->bytes, MIB, 1, 0);
+	check_ok(pl_write(environment->near_peer, remote, 0, host->region, 0, MIB - PLACE, NULL, &operation, &error),
+		 &error);
+	complete(environment, operation, &receipt);
+	check_memory(memory + PLACE, MIB - PLACE, 0);
+	check_untouched(memory, PLACE);
+	check_ok(pl_read(environment->near_peer, remote, 1, host->region, MIB, 70000, NULL, &operation, &error),
+		 &error);
+	complete(environment, operation, &receipt);
+	pattern_check(host->bytes + MIB, 70000, 1, 1);
+	check_number(pl_region_copy_out(region, 5, bytes, sizeof(bytes), NULL), reached ? 0 : -EFAULT);
+	if (reached) {
+		pattern_check(bytes, sizeof(bytes), 1, 5);
+		check_ok(pl_region_copy_in(region, 4, word, sizeof(word), &error), &error);
+		check_ok(pl_fetch_add(environment->near_peer, remote, 4, 41, &old, NULL, &operation, &error), &error);
+		complete(environment, operation, &receipt);
+		check_number(old, 1);
+	}
+	pl_remote_release(remote);
+	check_number(pl_region_deregister(region), 0);
+	gpu_free(memory);
+	emulated_check_registered(0);
+}
+
+static void dmabufs_refused(struct ends *ends)
+{
+	struct pl_options options = setting_options(&setting);
+	uint8_t *memory = gpu_allocate(MIB);
+	int fd = emulated_export(memory, MIB, false), none = open("/dev/null", O_RDWR | O_CLOEXEC);
+	struct pl_context *tcp;
+	struct pl_region *region;
+	struct pl_error error;
+
+	check_status(pl_region_register_dmabuf(ends->environment.far, fd, MIB - 10, 11, NULL, 0, &region, &error),
+		     -ERANGE, &error);
+	check_text(error.id, "DMABUF-RANGE");
+	check_status(pl_region_register_dmabuf(ends->environment.far, none, 0, 10, NULL, 0, &region, &error), -EINVAL,
+		     &error);
+	check_text(error.id, "DMABUF-FD");
+	close(none);
+	check_status(pl_region_register_dmabuf(ends->environment.far, none, 0, 10, NULL, 0, &region, &error), -EBADF,
+		     &error);
+	/* Nobody would reach it. */
+	options.fabric = "tcp";
+	tcp = context_open_with(&options);
+	check_status(pl_region_register_dmabuf(tcp, fd, 0, MIB, NULL, 0, &region, &error), -ENOTSUP, &error);
+	check_text(error.id, "DMABUF-UNREACHABLE");
+	pl_close(tcp);
+	close(fd);
+	gpu_free(memory);
+	emulated_check_registered(0);
+}
+
+static void dmabuf(struct ends *ends)
+{
+	static const struct setting others[] = {
+		{ .name = "tcp", .fabric = "tcp", .host = "127.0.0.1", .streams = 1, .slow = true },
+		{ .name = "local", .fabric = "local", .host = "127.0.0.1", .streams = 1, .slow = true },
+	};
+
+	/* The device of the other way does not import it. */
+	for (unsigned way = emulated_way == WAY_DMABUF ? 0 : 2; way < 4; way++)
+		use_dmabuf(&ends->environment, &ends->host, way % 2, way / 2);
+	dmabufs_refused(ends);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		struct scenario_environment environment;
+		struct buffer host;
+
+		environment_open(&environment, &others[i]);
+		gpu_kind = NULL;
+		buffer_open(&host, environment.near, 2 * MIB, PL_ACCESS_ALL);
+		gpu_kind = "alloc";
+		use_dmabuf(&environment, &host, true, false);
+		use_dmabuf(&environment, &host, false, true);
+		buffer_close(&host);
+		environment_close(&environment);
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*run)(struct ends *ends);
@@ -360,6 +653,10 @@ static const struct {
 	{ "killed", killed },
 	{ "left open", left_open },
 	{ "mapped", mapped },
+	{ "visible", visible },
+	{ "visible here", visible_here },
+	{ "notified", notified },
+	{ "dma-buf", dmabuf },
 };
 
 int main(int count, char **arguments)

@@ -5,6 +5,8 @@
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
+#include <linux/mm.h>
+#include <linux/pfn.h>
 #include <linux/slab.h>
 
 #include "standin_internal.h"
@@ -96,6 +98,25 @@ static const struct dma_buf_ops operations = {
 	.release = release,
 };
 
+/* Within the buffer, as the kernel made sure of. */
+static int map_area(struct dma_buf *buffer, struct vm_area_struct *area)
+{
+	const struct export *export = buffer->priv;
+
+	return remap_pfn_range(area, area->vm_start, PHYS_PFN(memory + export->offset) + area->vm_pgoff,
+			       area->vm_end - area->vm_start, area->vm_page_prot);
+}
+
+static const struct dma_buf_ops mappable_operations = {
+	.attach = attach,
+	.pin = pin,
+	.unpin = unpin,
+	.map_dma_buf = map,
+	.unmap_dma_buf = unmap,
+	.mmap = map_area,
+	.release = release,
+};
+
 void export_init(phys_addr_t base)
 {
 	memory = base;
@@ -106,7 +127,7 @@ int exports(void)
 	return atomic_read(&count);
 }
 
-int export_open(struct mm_struct *mm, const struct gpu_export *request)
+int export_open(struct mm_struct *mm, const struct gpu_export *request, bool mappable)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(information);
 	struct dma_buf *buffer;
@@ -124,7 +145,7 @@ int export_open(struct mm_struct *mm, const struct gpu_export *request)
 		kfree(export);
 		return -EINVAL;
 	}
-	information.ops = &operations;
+	information.ops = mappable ? &mappable_operations : &operations;
 	information.size = request->length;
 	information.flags = O_RDWR | O_CLOEXEC;
 	information.priv = export;

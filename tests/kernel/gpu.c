@@ -147,7 +147,10 @@ static long gpu_ioctl(struct file *file, unsigned int command, unsigned long arg
 	case GPU_ROLE_DONE:
 		return standin_walk_done();
 	case GPU_EXPORT:
-		return copy_from_user(&export, from, sizeof(export)) ? -EFAULT : export_open(current->mm, &export);
+	case GPU_EXPORT_MAPPABLE:
+		return copy_from_user(&export, from, sizeof(export)) ?
+			       -EFAULT :
+			       export_open(current->mm, &export, command == GPU_EXPORT_MAPPABLE);
 	case GPU_EXPORTS:
 		return exports();
 	case GPU_WHERE:

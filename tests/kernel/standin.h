@@ -90,6 +90,7 @@ struct gpu_export {
 #define GPU_EXPORT _IOW('G', 8, struct gpu_export) /* returns a dma-buf */
 #define GPU_EXPORTS _IO('G', 9)                    /* dma-bufs that there are */
 #define GPU_WHERE _IOWR('G', 10, __u64)            /* an address in; its offset in the GPU's memory out */
+#define GPU_EXPORT_MAPPABLE _IOW('G', 11, struct gpu_export) /* returns a dma-buf that the processor may map */
 
 enum core_device { DEVICE_EDU, DEVICE_NOT_PCI };
 

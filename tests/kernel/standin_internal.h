@@ -54,7 +54,7 @@ int p2p_fault(const struct gpu_fault *set);
 
 /* export.c: dma-bufs */
 void export_init(phys_addr_t base);
-int export_open(struct mm_struct *mm, const struct gpu_export *request);
+int export_open(struct mm_struct *mm, const struct gpu_export *request, bool mappable);
 int exports(void);
 
 #endif

@@ -147,17 +147,27 @@ API CUresult cuDeviceTotalMem_v2(size_t *bytes, int device)
 	return SUCCESS;
 }
 
+static int flush_options = 1, writes_ordering;
+
+void standin_order(int ordering, int options)
+{
+	writes_ordering = ordering;
+	flush_options = options;
+}
+
 API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	(void)device;
 	switch (attribute) {
 	case 116: /* GPUDirect RDMA */
-	case 117: /* flush options: by the host */
 	case 124: /* dma-buf */
 		*value = 1;
 		return SUCCESS;
+	case 117: /* flush options: by the host, unless a test says otherwise */
+		*value = flush_options;
+		return SUCCESS;
 	case 118: /* ordering: none, so that who needs it must flush */
-		*value = 0;
+		*value = writes_ordering;
 		return SUCCESS;
 	default:
 		return INVALID_VALUE;

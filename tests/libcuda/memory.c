@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory: what is allocated, what is known of an address, what is registered. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -374,11 +375,21 @@ API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, si
 	return SUCCESS;
 }
 
+static atomic_uint flushes;
+
 API CUresult cuFlushGPUDirectRDMAWrites(int target, int scope)
 {
 	(void)target;
 	(void)scope;
-	return standin_current() ? SUCCESS : INVALID_CONTEXT;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	atomic_fetch_add(&flushes, 1);
+	return SUCCESS;
+}
+
+unsigned standin_flushes(void)
+{
+	return atomic_load(&flushes);
 }
 
 /* -- host memory that is registered ----------------------------------------------------------------- */

@@ -76,6 +76,10 @@ API size_t standin_pinned(void);
 API unsigned standin_depth(void);
 /* Bytes that were copied between the host and devices so far. */
 API size_t standin_copied(void);
+/* What a device says of the order of cards' writes, from the next question on: (0, 1) to begin with. */
+API void standin_order(int ordering, int options);
+/* Calls of cuFlushGPUDirectRDMAWrites() so far. */
+API unsigned standin_flushes(void);
 /* Memory of other processes that is open now. */
 API size_t standin_opened(void);
 

@@ -209,6 +209,68 @@ static void notify_among_messages(struct scenario_environment *environment)
 	buffer_close(&messages);
 }
 
+/* Posts `count` writes that notify, with values that fit into a request and some that do not; their sum. */
+static uint64_t post_notifying(struct scenario_environment *environment, struct pair *pair, uint64_t first,
+			       unsigned count)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_error error;
+	uint64_t sum = 0;
+
+	attributes.flags = PL_NOTIFY;
+	for (unsigned i = 0; i < count; i++) {
+		attributes.notify = first + i + (i % 7 ? 0 : (uint64_t)1 << 40);
+		sum += attributes.notify;
+		check_ok(pl_write(environment->near_peer, pair->remote, i, pair->near.region, i, i % 5 * 1000,
+				  &attributes, NULL, &error),
+			 &error);
+	}
+	return sum;
+}
+
+/* Writes that notify and fail: nobody hears of them, the others arrive, and the window of messages stays as wide. */
+static void notifications_that_fail(struct scenario_environment *environment)
+{
+	enum { ROUNDS_HERE = 3, BEFORE = 10, GONE = 5, AFTER = 400 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_completion completion;
+	struct pair pair;
+	struct pl_error error;
+
+	attributes.flags = PL_NOTIFY;
+	attributes.notify = 77;
+	pair_open(environment, &pair);
+	for (unsigned round = 0; round < ROUNDS_HERE; round++) {
+		struct buffer revoked;
+		uint64_t sum, heard = 0, denied = 0;
+		struct pl_remote *remote;
+
+		buffer_open(&revoked, environment->far, 4096, PL_ACCESS_ALL);
+		remote = share(environment, revoked.region, environment->near_peer, NULL);
+		sum = post_notifying(environment, &pair, 100, BEFORE);
+		buffer_close(&revoked);
+		for (unsigned i = 0; i < GONE; i++)
+			check_ok(pl_write(environment->near_peer, remote, 0, pair.near.region, 0, 1000, &attributes,
+					  NULL, &error),
+				 &error);
+		sum += post_notifying(environment, &pair, 100000, AFTER);
+		for (unsigned i = 0; i < BEFORE + AFTER; i++) {
+			collect(environment, environment->far, &completion, 1);
+			check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
+			heard += completion.receipt.value;
+		}
+		for (unsigned i = 0; i < BEFORE + GONE + AFTER; i++) {
+			collect(environment, environment->near, &completion, 1);
+			denied += completion.receipt.status == -EACCES;
+		}
+		check_number(heard, sum);
+		check_number(denied, GONE);
+		pl_remote_release(remote);
+	}
+	check_number(pl_poll(environment->far, &completion, 1), 0);
+	pair_close(&pair);
+}
+
 /* Whoever says that more follows need not keep to it: all that was posted is done, and each by itself. */
 static void more_may_follow(struct scenario_environment *environment)
 {
@@ -253,6 +315,7 @@ const struct scenario order_scenarios[] = {
 	{ "fence-write-send", fence_write_send, 0 },
 	{ "fence-write-notify", fence_write_notify, 0 },
 	{ "write-with-notification", write_with_notification, 0 },
+	{ "notifications-that-fail", notifications_that_fail, 0 },
 	{ "fence-writes-and-read", fence_writes_and_read, 0 },
 	{ "notify-among-messages", notify_among_messages, 0 },
 	{ "more-may-follow", more_may_follow, 0 },

@@ -234,10 +234,83 @@ static void many_concurrent(struct scenario_environment *environment)
 	free(completions);
 }
 
+/* From the least to the most. */
+static unsigned rank(enum pl_visible visible)
+{
+	static const unsigned ranks[] = { [PL_VISIBLE_ON_WIRE] = 0,
+					  [PL_VISIBLE_ACKNOWLEDGED] = 1,
+					  [PL_VISIBLE_PLACED] = 2,
+					  [PL_VISIBLE_GPU_VISIBLE] = 3 };
+
+	check(visible < sizeof(ranks) / sizeof(ranks[0]));
+	return ranks[visible];
+}
+
+static void check_visible(const struct pl_receipt *receipt, enum pl_visible wanted)
+{
+	check(rank(receipt->visible) >= rank(wanted));
+	check(receipt->visibility && *receipt->visibility);
+}
+
+/* With grants that let it be read back or not, to one region or to several, and the other way round. */
+static void visibility_of_all(struct scenario_environment *environment)
+{
+	static const unsigned rights[] = { PL_ACCESS_WRITE | PL_ACCESS_READ, PL_ACCESS_WRITE };
+	enum { SIZE = 100000, ROUNDS = 6 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct buffer near, far[2];
+	struct pl_error error;
+
+	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
+	buffer_open(&near, environment->near, 2 * SIZE, PL_ACCESS_ALL);
+	for (unsigned i = 0; i < 2; i++)
+		buffer_open(&far[i], environment->far, SIZE, PL_ACCESS_ALL);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct pl_grant_options grant = PL_GRANT_OPTIONS_INIT;
+		struct pl_operation *operations[8];
+		struct pl_transfer transfers[3];
+		struct pl_remote *remotes[2];
+		struct pl_receipt receipt;
+
+		attributes.visible = round % 3 ? PL_VISIBLE_PLACED : PL_VISIBLE_GPU_VISIBLE;
+		grant.rights = rights[round % 2];
+		for (unsigned i = 0; i < 2; i++)
+			remotes[i] = share(environment, far[i].region, environment->near_peer, &grant);
+		pattern_fill(near.bytes, 2 * SIZE, 70 + round, 0);
+		transfers[0] = (struct pl_transfer){ remotes[0], 0, near.region, 0, SIZE - 10 };
+		transfers[1] = (struct pl_transfer){ remotes[0], SIZE - 10, near.region, SIZE - 10, 10 };
+		transfers[2] = (struct pl_transfer){ remotes[1], 0, near.region, SIZE, SIZE };
+		for (unsigned i = 0; i < 8; i++)
+			check_ok(pl_writev(environment->near_peer, transfers, 3, &attributes, &operations[i], &error),
+				 &error);
+		for (unsigned i = 0; i < 8; i++) {
+			complete(environment, operations[i], &receipt);
+			receipt_check(environment, &receipt, PL_KIND_WRITE, 2 * SIZE);
+			check_visible(&receipt, attributes.visible);
+		}
+		for (unsigned i = 0; i < 2; i++)
+			pattern_check(far[i].bytes, SIZE, 70 + round, i * SIZE);
+		if (round % 2 == 0) {
+			check_ok(pl_read(environment->near_peer, remotes[1], 0, near.region, 0, SIZE, &attributes,
+					 &operations[0], &error),
+				 &error);
+			complete(environment, operations[0], &receipt);
+			check_visible(&receipt, attributes.visible);
+			pattern_check(near.bytes, SIZE, 70 + round, SIZE);
+		}
+		for (unsigned i = 0; i < 2; i++)
+			pl_remote_release(remotes[i]);
+	}
+	buffer_close(&near);
+	for (unsigned i = 0; i < 2; i++)
+		buffer_close(&far[i]);
+}
+
 /* What is promised less or more of a completion changes nothing about the bytes that arrive. */
 static void visibility(struct scenario_environment *environment)
 {
-	static const enum pl_visible levels[] = { PL_VISIBLE_ON_WIRE, PL_VISIBLE_PLACED, PL_VISIBLE_GPU_VISIBLE };
+	static const enum pl_visible levels[] = { PL_VISIBLE_ON_WIRE, PL_VISIBLE_ACKNOWLEDGED, PL_VISIBLE_PLACED,
+						  PL_VISIBLE_GPU_VISIBLE };
 	enum { SIZE = 300000 };
 	struct buffer source, target;
 	struct pl_remote *remote;
@@ -246,7 +319,7 @@ static void visibility(struct scenario_environment *environment)
 	buffer_open(&source, environment->near, SIZE, PL_ACCESS_LOCAL);
 	buffer_open(&target, environment->far, SIZE, PL_ACCESS_ALL);
 	remote = share(environment, target.region, environment->near_peer, NULL);
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
 		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 		struct pl_operation *operation;
 		struct pl_receipt receipt;
@@ -258,6 +331,7 @@ static void visibility(struct scenario_environment *environment)
 			 &error);
 		complete(environment, operation, &receipt);
 		receipt_check(environment, &receipt, PL_KIND_WRITE, SIZE);
+		check_visible(&receipt, levels[i]);
 		if (levels[i] == PL_VISIBLE_ON_WIRE) {
 			bytes_set(source.bytes, POISON, SIZE);
 			progress_until(environment, pattern_matches(target.bytes, SIZE, 60 + i, 0));
@@ -270,11 +344,8 @@ static void visibility(struct scenario_environment *environment)
 }
 
 const struct scenario transfer_scenarios[] = {
-	{ "write-sizes", write_sizes, SCENARIO_HEAVY },
-	{ "read-sizes", read_sizes, SCENARIO_HEAVY },
-	{ "both-directions", both_directions, 0 },
-	{ "allocated-regions", allocated_regions, 0 },
-	{ "many-concurrent", many_concurrent, 0 },
-	{ "visibility", visibility, 0 },
-	{ NULL, NULL, 0 },
+	{ "write-sizes", write_sizes, SCENARIO_HEAVY }, { "read-sizes", read_sizes, SCENARIO_HEAVY },
+	{ "both-directions", both_directions, 0 },      { "allocated-regions", allocated_regions, 0 },
+	{ "many-concurrent", many_concurrent, 0 },      { "visibility", visibility, 0 },
+	{ "visibility-of-all", visibility_of_all, 0 },  { NULL, NULL, 0 },
 };

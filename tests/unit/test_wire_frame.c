@@ -172,6 +172,9 @@ static void test_frame_limits(void **state)
 		{ PL_FRAME_FENCED, 0, 0 },
 		{ PL_FRAME_ASK_KEY, 0, 0 },
 		{ PL_FRAME_KEY, 0, 0 },
+		{ PL_FRAME_FLUSH, 0, 0 },
+		{ PL_FRAME_FLUSHED, 0, 0 },
+		{ PL_FRAME_SKIP, 0, 0 },
 	};
 	uint8_t buffer[PL_FRAME_HEADER];
 

@@ -16,16 +16,28 @@
 /** A queue of copies, of the backend's. */
 struct pl_copy_queue;
 
+/** When the device's own kernels see what a card wrote into the memory. */
+enum pl_memory_order {
+	PL_ORDER_HOST = 0, /**< memory of the host: there is no such device */
+	PL_ORDER_NATIVE,   /**< as soon as it is there */
+	PL_ORDER_DRIVER,   /**< after flush() */
+	PL_ORDER_READ,     /**< after the card read any of the memory */
+};
+
+/** A dma-buf that the program gave, with what the library keeps of it. */
+struct pl_dmabuf;
+
 /** A range of memory of one kind, as the backend knows it. */
 struct pl_memory {
 	const struct pl_memory_ops *ops;
-	void *address; /**< as the program sees it */
-	size_t length; /**< bytes */
-	bool owned;    /**< allocated by the backend: release() frees it */
-	bool fragile;  /**< a file is behind it, which may be cut: the CPU must not touch it directly */
-	void *handle;  /**< the backend's own */
-	void *device;  /**< the same for all memory that one queue of copies serves */
-	int node;      /**< of the host's memory near it; -1: it does not matter */
+	void *address;            /**< as the program sees it */
+	size_t length;            /**< bytes */
+	bool owned;               /**< allocated by the backend: release() frees it */
+	bool fragile;             /**< a file is behind it, which may be cut: the CPU must not touch it directly */
+	void *handle;             /**< the backend's own */
+	void *device;             /**< the same for all memory that one queue of copies serves */
+	int node;                 /**< of the host's memory near it; -1: it does not matter */
+	struct pl_dmabuf *dmabuf; /**< by which cards reach it before any other way; NULL: the program gave none */
 };
 
 struct pl_memory_ops {
@@ -121,6 +133,9 @@ struct pl_memory_ops {
 	 * byte; for reading only unless `writable`.  Default: -ENOTSUP.
 	 */
 	int (*export_shared)(const struct pl_memory *memory, bool writable);
+
+	/** What it takes until the device's own kernels see what a card wrote.  Default: PL_ORDER_HOST. */
+	enum pl_memory_order (*order)(const struct pl_memory *memory);
 
 	/** Makes what a card wrote visible to the device's own kernels.  Default: nothing to do. */
 	int (*flush)(struct pl_memory *memory);

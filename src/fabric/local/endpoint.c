@@ -6,6 +6,7 @@
 #include "fabric/tcp/tcp.h"
 
 /* For messages: their bytes go through the socket. */
+static const char visibility[] = "local: copied to their place, which was waited for";
 static const char reason[] = "local: through a socket of this host";
 
 static int dial(struct tcp_endpoint *lanes)
@@ -157,6 +158,8 @@ static void local_close(struct pl_endpoint *base)
 const struct pl_fabric_ops pl_local_fabric = {
 	.name = "local",
 	.reason = reason,
+	.visible = PL_VISIBLE_GPU_VISIBLE,
+	.visibility = visibility,
 	.serves = local_serves,
 	.invite = local_invite,
 	.suits = local_suits,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabric/tcp/tcp.h"
 
+static const char visibility[] = "tcp: the receiving process copied them to their place and then said so";
 static const char reason[] = "tcp: the socket reads and writes the region itself; no RDMA device is used";
 
 static void ended_run(struct pl_task *task)
@@ -306,6 +307,8 @@ static int tcp_export_key(struct pl_endpoint *base, struct pl_grant *grant, stru
 const struct pl_fabric_ops pl_tcp_fabric = {
 	.name = "tcp",
 	.reason = reason,
+	.visible = PL_VISIBLE_GPU_VISIBLE,
+	.visibility = visibility,
 	.staging_reason = "tcp has no direct path to GPU memory: its bytes go through locked host memory",
 	.create = tcp_create,
 	.describe = tcp_describe,

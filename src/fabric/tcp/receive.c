@@ -72,7 +72,7 @@ static int refused(struct tcp_lane *lane, const struct pl_frame *frame)
 
 static int message(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
 {
-	if (lane->index != 0)
+	if (lane->index != 0 || frame->type > PL_FRAME_CREDIT)
 		return -EPROTO;
 	if (tcp_counted(frame->type))
 		tcp_received(lane, PL_WIRE_OK);

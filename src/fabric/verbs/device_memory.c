@@ -7,7 +7,9 @@
 
 #include <unistd.h>
 
-#define STAGED "GPU memory is staged: dma-buf: "
+#include "memory/dmabuf.h"
+
+#define STAGED "memory of a device is staged: dma-buf: "
 #define NO_PEER "; by its address: no peer memory module is loaded"
 #define REFUSED "; by its address: the device's driver refuses"
 
@@ -40,7 +42,10 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 	if (!library->ibv_reg_dmabuf_mr)
 		return -ENOSYS;
 	*outcome = NOT_EXPORTED;
-	fd = memory->ops->export_dmabuf(memory, offset, length, &skew);
+	if (memory->dmabuf)
+		fd = pl_dmabuf_export(memory, offset, &skew);
+	else
+		fd = memory->ops->export_dmabuf ? memory->ops->export_dmabuf(memory, offset, length, &skew) : -ENOTSUP;
 	if (fd < 0)
 		return fd;
 	*mr = library->ibv_reg_dmabuf_mr(pd, skew, length, address, fd, (int)access);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The fabric as core sees it. */
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/flush.h"
 
 static const char reason[] = "verbs: the network card reads and writes the region itself";
+
+static const char visibility[] = "verbs: the receiving device acknowledged them";
 
 #define HINT_NETWORKS "connect to the address of one of its devices, see: rdma link"
 /* At the end, what was said last is given so long to arrive. */
@@ -77,6 +79,8 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	pl_list_init(&endpoint->again);
 	pl_list_init(&endpoint->spare);
 	pl_list_init(&endpoint->early);
+	pl_list_init(&endpoint->settling);
+	pl_list_init(&endpoint->flushes);
 	pl_list_init(&endpoint->targets);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		init_rail(endpoint, i);
@@ -142,6 +146,11 @@ static int verbs_join(struct pl_endpoint *base, struct pl_stream *stream, const 
 	return -EPROTO;
 }
 
+static bool verbs_devices(struct pl_context *context)
+{
+	return verbs_state_get(context, NULL);
+}
+
 static void verbs_widen(struct pl_endpoint *base, unsigned streams)
 {
 	(void)base;
@@ -155,12 +164,15 @@ static bool canceled(const struct verbs_work *work)
 	return work->operation && atomic_load(&work->operation->canceled);
 }
 
-static void drop(struct verbs_endpoint *endpoint, struct verbs_work *work)
+static void drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool last)
 {
 	struct pl_operation *operation = work->operation;
 
-	pl_list_remove(&work->link);
-	verbs_work_free(endpoint, work);
+	/* Where it is. */
+	if (last || !verbs_work_skip(work)) {
+		pl_list_remove(&work->link);
+		verbs_work_free(endpoint, work);
+	}
 	if (operation)
 		pl_operation_part_done(operation);
 }
@@ -171,7 +183,7 @@ static void drop_list(struct verbs_endpoint *endpoint, struct pl_list *list, boo
 		struct verbs_work *work = pl_list_entry(at, struct verbs_work, link);
 
 		if (all || canceled(work))
-			drop(endpoint, work);
+			drop(endpoint, work, all);
 	}
 }
 
@@ -277,6 +289,7 @@ static void verbs_close(struct pl_endpoint *base)
 	drop_list(endpoint, &endpoint->waiting, true);
 	verbs_spare_drop(endpoint);
 	forget_targets(endpoint);
+	verbs_flushes_forget(endpoint);
 	while (!pl_list_empty(&endpoint->early)) {
 		struct verbs_early *early = pl_list_first(&endpoint->early, struct verbs_early, link);
 
@@ -292,6 +305,8 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.name = "verbs",
 	.serves = verbs_serves,
 	.reason = reason,
+	.visible = PL_VISIBLE_ACKNOWLEDGED,
+	.visibility = visibility,
 	.uncertain = true,
 	.create = verbs_create,
 	.describe = verbs_describe,
@@ -301,6 +316,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.widen = verbs_widen,
 	.post = verbs_post,
 	.message = verbs_message,
+	.settle = verbs_settle,
 	.sweep = verbs_sweep,
 	.drained = verbs_is_drained,
 	.streams = verbs_streams,
@@ -308,6 +324,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.close = verbs_close,
 	.export_key = verbs_export_key,
 	.imported = verbs_imported,
+	.devices = verbs_devices,
 	.count = verbs_shared_count,
 	.freed = verbs_shared_freed,
 	.close_state = verbs_state_close,

@@ -24,7 +24,7 @@ static int take_buffer(struct verbs_queue *queue, struct verbs_work *work)
 	struct verbs_buffer *last = work->buffer;
 	int rc = 0;
 
-	if (!work->staged && work->kind != VERBS_FRAME && work->kind != VERBS_ATOMIC)
+	if (!work->staged && !work->back && work->kind != VERBS_FRAME && work->kind != VERBS_ATOMIC)
 		return 0;
 	/* Another device does not know the buffer that the last one had. */
 	if (last && last->pool == pool)
@@ -50,7 +50,10 @@ static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, co
 {
 	struct pl_operation *operation = work->operation;
 
-	verbs_work_free(endpoint, work);
+	if (verbs_work_skip(work))
+		pl_list_prepend(&endpoint->waiting, &work->link);
+	else
+		verbs_work_free(endpoint, work);
 	if (!operation)
 		return;
 	pl_operation_fail(operation, error->code, error);
@@ -76,7 +79,7 @@ static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 
 	if (work->built)
 		return;
-	if (!verbs_unnumbered(work))
+	if (!verbs_unnumbered(work) && !work->counted)
 		work->frame.ack = ++endpoint->sent;
 	work->built = true;
 	work->length = length;
@@ -132,6 +135,11 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 		request->opcode = work->kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
 		request->wr.rdma.remote_addr = work->remote;
 		request->wr.rdma.rkey = work->target->rkeys[rail->index];
+		if (work->notify) {
+			request->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+			request->imm_data =
+				htobe32(work->frame.ack << VERBS_NOTIFY_BITS | (uint32_t)work->frame.offset);
+		}
 		break;
 	case VERBS_FRAME:
 		request->opcode = work->bare ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
@@ -376,6 +384,10 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		carried_by(work->operation, rail);
 	if (work->kind == VERBS_FRAME)
 		copy_frame(endpoint, work);
+	if (work->notify && !work->counted) {
+		work->frame.ack = ++endpoint->sent;
+		work->counted = true;
+	}
 	enter(batch, rail, work);
 	return true;
 }

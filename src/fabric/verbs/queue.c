@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "fabric/verbs/bare.h"
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/flush.h"
 
 #define POLL_BATCH 32
 #define CHUNKS_UNTIL_GROWTH 256
@@ -72,6 +72,9 @@ static bool numbered(const struct pl_frame *frame)
 	case PL_FRAME_FINISH:
 	case PL_FRAME_NOTIFY:
 	case PL_FRAME_CREDIT:
+	case PL_FRAME_FLUSH:
+	case PL_FRAME_FLUSHED:
+	case PL_FRAME_SKIP:
 		return true;
 	default:
 		return false;
@@ -85,6 +88,8 @@ static int next_frame(struct verbs_endpoint *endpoint, const struct pl_frame *fr
 		endpoint->opened = true;
 		pl_peer_up(endpoint->base.peer);
 	}
+	if (frame->type == PL_FRAME_FLUSH || frame->type == PL_FRAME_FLUSHED)
+		return verbs_flush_arrived(endpoint, frame);
 	return pl_message_arrived(endpoint->base.peer, frame, payload);
 }
 
@@ -174,6 +179,23 @@ static int take_frame(struct verbs_rail *rail, const struct ibv_wc *completion, 
 	return rc == 0 && endpoint->early_count ? take_early(endpoint) : rc;
 }
 
+/*
+ * One that came with a write, over the only rail, so after all frames before it.  Its number is cut, as the value
+ * needs room.
+ */
+static int take_notification(struct verbs_rail *rail, uint32_t immediate)
+{
+	const uint32_t numbers = 1u << (32 - VERBS_NOTIFY_BITS);
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	uint32_t ahead = ((immediate >> VERBS_NOTIFY_BITS) - endpoint->received) % numbers;
+	struct pl_frame frame = { .type = PL_FRAME_NOTIFY, .offset = immediate & VERBS_NOTIFY_MAX };
+
+	/* It was done once more. */
+	if (ahead == 0 || ahead > numbers / 2)
+		return 0;
+	return ahead == 1 ? next_frame(endpoint, &frame, NULL) : -EPROTO;
+}
+
 static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 {
 	struct verbs_buffer *buffer = (struct verbs_buffer *)(uintptr_t)(completion->wr_id & ~(uint64_t)RECEIVED);
@@ -183,7 +205,9 @@ static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 	int rc = 0;
 
 	if (endpoint && completion->status == IBV_WC_SUCCESS)
-		rc = take_frame(rail, completion, buffer->bytes);
+		rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
+			     ? take_notification(rail, be32toh(completion->imm_data))
+			     : take_frame(rail, completion, buffer->bytes);
 	verbs_receive_post(queue, buffer);
 	if (rc < 0) {
 		pl_fail(&error, rc, "PROTOCOL", "receive", NULL,
@@ -320,7 +344,13 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 		pl_list_append(&rail->held, &work->link);
 		return;
 	}
-	verbs_work_free(rail->endpoint, work);
+	if (verbs_work_skip(work)) {
+		rail->frames++;
+		rail->held_generation = rail->generation;
+		pl_list_append(&rail->held, &work->link);
+	} else {
+		verbs_work_free(rail->endpoint, work);
+	}
 	if (operation)
 		pl_operation_part_done(operation);
 }
@@ -413,6 +443,8 @@ bool verbs_queue_poll(struct verbs_queue *queue)
 	for (int i = 0; i < count; i++) {
 		if (completions[i].wr_id & RECEIVED)
 			received(queue, &completions[i]);
+		else if (completions[i].wr_id & VERBS_LOOPED)
+			verbs_loop_done(queue, &completions[i]);
 		else
 			completed(queue, &completions[i]);
 	}

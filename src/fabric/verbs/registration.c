@@ -76,7 +76,7 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 		return -ENOMEM;
 	if (atomic_load(&device->gone))
 		registration->failure = -ENODEV;
-	else if (pl_memory_staged(memory))
+	else if (pl_memory_staged(memory) || memory->dmabuf)
 		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
 								&registration->mr, &registration->reason);
 	else
@@ -99,9 +99,13 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 {
 	struct pl_memory *memory = &region->memory;
 	struct ibv_mr *mr;
-	uint32_t cached = verbs_shared_take(device, memory, access, &mr);
+	uint32_t cached;
 	int rc = 0;
 
+	/* The address of a dma-buf need not be one of this process. */
+	if (memory->dmabuf)
+		return make(state, device, &region->registrations, memory, 0, memory->length, access, result);
+	cached = verbs_shared_take(device, memory, access, &mr);
 	if (cached) {
 		*result = add(state, device, &region->registrations, access);
 		if (!*result) {
@@ -256,7 +260,7 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
 	uint32_t rkeys[VERBS_RAILS] = { 0 };
 	struct pl_writer writer;
-	uint8_t present = 0, windows = 0;
+	uint8_t present = 0, windows = 0, order = (uint8_t)pl_memory_order(key->memory);
 	int rc = -ENOTCONN;
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
@@ -282,7 +286,9 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	pl_put_u8(&writer, present);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		pl_put_u32(&writer, rkeys[i]);
-	if (windows)
+	if (windows || order)
 		pl_put_u8(&writer, windows);
+	if (order)
+		pl_put_u8(&writer, order);
 	return (int)(writer.at - writer.begin);
 }

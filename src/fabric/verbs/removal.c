@@ -7,7 +7,7 @@
  * an empty one.  Rails go on trying to connect.  When there is a device at the address again they take
  * that, local keys are made as they are needed, and the other end, which is told, asks for its keys once more.
  */
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/flush.h"
 
 /* Between two looks whether there is a device again at which to listen. */
 #define TEND_PAUSE (500 * PL_NS_PER_MS)
@@ -23,6 +23,7 @@ static void let_go(struct verbs_state *state, struct verbs_device *device)
 	verbs_places_leave(state, device);
 	pthread_mutex_lock(&state->context->grant_lock);
 	verbs_registrations_end(device);
+	verbs_loops_end(state->library, device);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	state->library->ibv_dealloc_pd(device->pd);
 	device->pd = NULL;

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/flush.h"
 
 #define CM_DEVICE "/dev/infiniband/rdma_cm"
 #define HINT_DEVICE \
@@ -144,6 +144,8 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 	}
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
+	device->loop_pd = state->library->ibv_alloc_pd(verbs);
+	pl_list_init(&device->loop_registrations);
 	pl_list_init(&device->registrations);
 	device->message_max = message_max_of(state->library, verbs, &device->attributes);
 	pl_list_append(&state->devices, &device->link);
@@ -168,6 +170,7 @@ void verbs_queue_shut(struct verbs_queue *queue)
 	const struct verbs_library *library = queue->state->library;
 
 	verbs_async_close(queue);
+	verbs_loop_close(queue);
 	if (queue->source.engine)
 		pl_source_remove(&queue->source);
 	if (queue->srq)
@@ -225,7 +228,7 @@ static int queue_fill(struct verbs_queue *queue)
 	queue->cq = library->ibv_create_cq(device->verbs, depth, NULL, queue->channel, 0);
 	if (!queue->cq)
 		return -errno;
-	queue->room = (unsigned)queue->cq->cqe - VERBS_RECEIVES;
+	queue->room = (unsigned)queue->cq->cqe - VERBS_RECEIVES - VERBS_LOOP_DEPTH;
 	queue->srq = library->ibv_create_srq(device->pd, &attributes);
 	if (!queue->srq)
 		return -errno;
@@ -328,6 +331,8 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 
 		pl_list_remove(&device->link);
 		pl_cache_close(device->shared);
+		if (device->loop_pd)
+			state->library->ibv_dealloc_pd(device->loop_pd);
 		if (device->pd)
 			state->library->ibv_dealloc_pd(device->pd);
 		pl_free(&context->allocator, device);

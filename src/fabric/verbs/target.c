@@ -17,7 +17,7 @@ static void forget(struct pl_remote *remote)
 static void decode(const struct pl_remote *remote, unsigned rails, struct verbs_target *target)
 {
 	struct pl_reader reader;
-	uint8_t present;
+	uint8_t present, order;
 
 	pl_reader_init(&reader, remote->key, remote->key_length);
 	target->id = pl_get_u64(&reader);
@@ -32,6 +32,9 @@ static void decode(const struct pl_remote *remote, unsigned rails, struct verbs_
 	if (reader.bad)
 		target->windows = 0;
 	target->present &= (uint8_t)~target->windows;
+	/* What this release does not know, the card's read is for. */
+	order = pl_get_u8(&reader);
+	target->order = reader.bad ? PL_ORDER_HOST : (enum pl_memory_order)PL_MIN(order, PL_ORDER_READ);
 }
 
 struct verbs_target *verbs_target_make(struct pl_remote *remote, struct verbs_endpoint *endpoint)

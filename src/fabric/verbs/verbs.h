@@ -59,6 +59,10 @@
 /* For ever: the receiver may be busy, and every operation has its own time-out. */
 #define VERBS_RECEIVER_RETRIES 7
 
+/* A notification that comes with a write: so many bits for its value, and the rest for the number of the frame. */
+#define VERBS_NOTIFY_BITS 22
+#define VERBS_NOTIFY_MAX ((1u << VERBS_NOTIFY_BITS) - 1)
+
 struct verbs_endpoint;
 struct verbs_join;
 
@@ -67,6 +71,8 @@ struct verbs_device {
 	struct pl_list link;
 	struct ibv_context *verbs; /* librdmacm's; NULL: it was closed */
 	struct ibv_pd *pd;
+	struct ibv_pd *loop_pd; /* of the queue pairs that are connected to themselves; NULL: there is none */
+	struct pl_list loop_registrations; /* grant_lock */
 	atomic_bool gone;             /* it was taken away: nothing new comes to it, and what it has is to end */
 	unsigned queues;              /* that are open; state->lock */
 	struct pl_list registrations; /* grant_lock */
@@ -132,6 +138,7 @@ struct verbs_queue {
 	struct pl_list starved; /* rails that wait for a buffer, or for room */
 	unsigned rail_count;    /* that refer to it */
 	unsigned posted, room;  /* work requests of all queue pairs, and how many may be */
+	struct verbs_loop *loop; /* the queue pair that is connected to itself; NULL: nobody needed it */
 	bool armed;
 };
 
@@ -158,6 +165,7 @@ struct verbs_target {
 	uint32_t rkeys[VERBS_RAILS];
 	uint8_t present; /* for which rails there is a key, a bit each */
 	uint8_t windows; /* for which it is asked for when the rail is up: of a window each time, or of a new device */
+	enum pl_memory_order order;
 };
 
 /* A work request: waiting, or posted. */
@@ -166,6 +174,9 @@ struct verbs_work {
 	struct pl_operation *operation; /* has a part in it; NULL: nobody's (any more) */
 	enum verbs_work_kind kind;
 	bool staged;                 /* the bytes go through the buffer */
+	bool back;                   /* a read for no other sake than that what was written there is there then */
+	bool notify;                 /* a write that notifies: frame.offset is the number */
+	bool counted;                /* it has the number of a frame, frame.ack */
 	bool built;                  /* frame: it is in the buffer, as it was or is to be posted */
 	bool bare;                   /* frame: without its header */
 	uint32_t immediate;          /* that in place of it */
@@ -189,7 +200,7 @@ struct verbs_work {
 /* Frames of the fabric's own, which are not numbered. */
 static inline bool verbs_unnumbered(const struct verbs_work *work)
 {
-	return work->kind == VERBS_FRAME && work->frame.type >= PL_FRAME_FENCE;
+	return work->kind == VERBS_FRAME && work->frame.type >= PL_FRAME_FENCE && work->frame.type <= PL_FRAME_KEY;
 }
 
 /* DOWN: no queue pair; an initiator dials when there is a reason to.  DRAINING: the queue pair is being flushed. */
@@ -266,6 +277,10 @@ struct verbs_endpoint {
 	struct pl_list again;   /* came back unfinished: to be posted first */
 	struct pl_list spare;   /* work that is not in use */
 	unsigned spare_count;
+	struct pl_list settling; /* operations that wait for answers to FLUSH, and for reads by this end */
+	struct pl_list flushes;  /* for the peer, and for those operations */
+	unsigned flush_count;
+	uint32_t next_cookie;
 	struct pl_list early; /* frames */
 	unsigned early_count;
 	uint32_t sent, received; /* numbers of the last frames */
@@ -431,9 +446,16 @@ int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, co
 		  struct pl_operation *operation);
 /* Of the fabric's own, and of no use on another connection than the rail's present one. */
 struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind);
+/* Reads the last bytes of a segment that were written, into nothing: 0 or -ENOMEM. */
+int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment);
 /* A frame of the fabric's own, before all others. */
 void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
 void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/*
+ * The operation of a work request ends without it.  Of a notification the peer must be told that it does not come:
+ * true, the work now does that, and is to be posted yet.
+ */
+bool verbs_work_skip(struct verbs_work *work);
 /* Leaves so many bytes in a write or read; the rest follows it in the list. */
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 void verbs_spare_drop(struct verbs_endpoint *endpoint);

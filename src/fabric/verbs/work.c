@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Operations and messages become work requests. */
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/flush.h"
 
 /* Kept for the next, at most. */
 #define SPARES 256
@@ -59,6 +59,26 @@ void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 	}
 }
 
+bool verbs_work_skip(struct verbs_work *work)
+{
+	const uint32_t number = work->frame.ack;
+
+	if (!work->notify)
+		return false;
+	if (work->buffer)
+		verbs_buffer_put(work->buffer);
+	work->kind = VERBS_FRAME;
+	work->notify = work->staged = false;
+	work->operation = NULL;
+	work->buffer = NULL;
+	work->region = NULL;
+	work->target = NULL;
+	work->payload = NULL;
+	work->length = 0;
+	work->frame = (struct pl_frame){ .type = PL_FRAME_SKIP, .ack = number };
+	return true;
+}
+
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length)
 {
 	struct verbs_work *rest = work_new(endpoint, work->kind, work->operation);
@@ -74,6 +94,12 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	rest->lkey_device = work->lkey_device;
 	rest->target = work->target;
 	rest->remote = work->remote + length;
+	if (work->notify) {
+		rest->notify = true;
+		rest->counted = work->counted;
+		rest->frame = work->frame;
+		work->notify = work->counted = false;
+	}
 	work->length = length;
 	pl_list_append(work->link.next, &rest->link);
 }
@@ -223,6 +249,22 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	return rc;
 }
 
+int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment)
+{
+	const struct verbs_target *target = verbs_target_of(segment->remote, endpoint);
+	struct verbs_work *work = target ? work_new(endpoint, VERBS_READ, operation) : NULL;
+
+	if (!work)
+		return -ENOMEM;
+	work->back = true;
+	work->target = target;
+	work->length = (uint32_t)PL_MIN(segment->length, sizeof(uint64_t));
+	work->remote = target->address + segment->remote_offset + segment->length - work->length;
+	pl_list_append(&endpoint->waiting, &work->link);
+	flush_soon(endpoint, false);
+	return 0;
+}
+
 static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
@@ -247,6 +289,26 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 }
 
 /*
+ * The last request of a write also notifies, which saves a message: the notification is part of it, takes a receive at
+ * the peer, and comes after the bytes (InfiniBand, o9-20).  With several rails nobody would know which request is last.
+ */
+static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *operation)
+{
+	struct verbs_work *last;
+
+	if (!(operation->attributes.flags & PL_NOTIFY) || operation->settled || endpoint->rail_count != 1 ||
+	    operation->attributes.notify > VERBS_NOTIFY_MAX || pl_list_empty(&endpoint->waiting) ||
+	    atomic_load(&operation->status) || verbs_needs_more(operation))
+		return;
+	last = pl_list_entry(endpoint->waiting.prev, struct verbs_work, link);
+	if (last->operation != operation || last->kind != VERBS_WRITE || !pl_message_take_turn(endpoint->base.peer))
+		return;
+	operation->attributes.flags &= ~(unsigned)PL_NOTIFY;
+	last->notify = true;
+	last->frame = (struct pl_frame){ .type = PL_FRAME_NOTIFY, .offset = operation->attributes.notify };
+}
+
+/*
  * What takes one request goes without a detour, if it can go now: its only part is the one that it came
  * with.  False: nothing was done.
  */
@@ -259,6 +321,8 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 	struct verbs_work *work;
 
 	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint))
+		return false;
+	if ((operation->attributes.flags & PL_NOTIFY) || operation->attributes.visible >= PL_VISIBLE_GPU_VISIBLE)
 		return false;
 	target = verbs_target_of(segment->remote, endpoint);
 	if (!target || !target->present)
@@ -293,6 +357,10 @@ void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 		rc = add_atomic(endpoint, operation);
 	for (unsigned i = 0; transfer && rc == 0 && i < operation->segment_count; i++)
 		rc = add_segment(endpoint, operation, &operation->segments[i]);
+	if (rc == 0 && transfer)
+		rc = verbs_read_behind(endpoint, operation);
+	if (rc == 0 && transfer)
+		notify_with(endpoint, operation);
 	if (rc < 0) {
 		pl_fail_memory(&error, "post");
 		pl_operation_fail(operation, rc, &error);

@@ -89,6 +89,7 @@ void cuda_opening_put(struct cuda_opening *opening);
 
 /* export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
+enum pl_memory_order cuda_order(const struct pl_memory *memory);
 int cuda_flush(struct pl_memory *memory);
 
 #endif

@@ -49,16 +49,27 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
 	return fd;
 }
 
+/* By the device's attributes, as the driver's interface defines them (CUflushGPUDirectRDMAWritesOptions and others). */
+enum pl_memory_order cuda_order(const struct pl_memory *memory)
+{
+	const struct cuda_place *place = cuda_memory_of(memory)->place;
+
+	if (place->writes_ordering >= CU_WRITES_ORDERING_OWNER)
+		return PL_ORDER_NATIVE;
+	if (place->driver->cuFlushGPUDirectRDMAWrites && (place->flush_options & CU_FLUSH_WRITES_OPTION_HOST))
+		return PL_ORDER_DRIVER;
+	return PL_ORDER_READ;
+}
+
 int cuda_flush(struct pl_memory *memory)
 {
 	const struct cuda_place *place = cuda_memory_of(memory)->place;
 	const struct cuda_driver *driver = place->driver;
+	enum pl_memory_order order = cuda_order(memory);
 	CUresult result;
 
-	if (place->writes_ordering >= CU_WRITES_ORDERING_OWNER)
-		return 0;
-	if (!driver->cuFlushGPUDirectRDMAWrites || !(place->flush_options & CU_FLUSH_WRITES_OPTION_HOST))
-		return -ENOTSUP;
+	if (order != PL_ORDER_DRIVER)
+		return order == PL_ORDER_NATIVE ? 0 : -ENOTSUP;
 	result = cuda_enter(place);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;

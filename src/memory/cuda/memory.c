@@ -217,5 +217,6 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.unpin = cuda_unpin,
 	.identity = cuda_identity,
 	.export_dmabuf = cuda_export_dmabuf,
+	.order = cuda_order,
 	.flush = cuda_flush,
 };

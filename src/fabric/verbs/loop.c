@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A queue pair that is connected to itself: with it a device reads memory of its own host, for no other sake than that
+ * what it wrote there before is there then.  It has a protection domain of its own, as what is registered for that can
+ * be read by whoever has a queue pair in the same one.
+ */
+#include "fabric/verbs/flush.h"
+#include "fabric/verbs/self.h"
+
+/* Any byte does. */
+#define READ_LENGTH 8
+
+struct verbs_loop {
+	struct ibv_pd *pd;
+	struct ibv_qp *qp; /* NULL: there is none now */
+	struct ibv_mr *mr; /* of the scratch */
+	uint64_t scratch[READ_LENGTH / sizeof(uint64_t)];
+	unsigned posted;
+	bool broken; /* the queue pair is in the error state */
+	uint8_t port;
+	struct pl_list reads, waiting;
+};
+
+struct read {
+	struct pl_list link;
+	struct verbs_flush *flush;
+	uint64_t address;
+	uint32_t length, rkey;
+};
+
+/* -- what is read ---------------------------------------------------------------------------------- */
+
+struct registration {
+	struct pl_registration base; /* device: where it keeps its protection domain, as its other registrations have it */
+	struct pl_list device_link;
+	const struct verbs_library *library;
+	const struct pl_allocator *allocator;
+	struct ibv_mr *mr; /* NULL: the device is gone */
+};
+
+static void release(struct pl_registration *base)
+{
+	struct registration *registration = pl_container_of(base, struct registration, base);
+
+	if (registration->mr)
+		registration->library->ibv_dereg_mr(registration->mr);
+	pl_list_remove(&registration->device_link);
+	pl_free(registration->allocator, registration);
+}
+
+void verbs_loops_end(const struct verbs_library *library, struct verbs_device *device)
+{
+	while (!pl_list_empty(&device->loop_registrations)) {
+		struct registration *registration =
+			pl_list_first(&device->loop_registrations, struct registration, device_link);
+
+		pl_list_remove(&registration->device_link);
+		library->ibv_dereg_mr(registration->mr);
+		registration->mr = NULL;
+	}
+	if (device->loop_pd)
+		library->ibv_dealloc_pd(device->loop_pd);
+	device->loop_pd = NULL;
+}
+
+/* grant_lock */
+static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+			struct ibv_mr **mr)
+{
+	struct ibv_pd *pd = device->loop_pd;
+	const struct pl_allocator *allocator = &state->context->allocator;
+	struct pl_registration *found = pl_registration_find(&region->registrations, &device->loop_pd);
+	size_t length = PL_MIN(region->memory.length, (size_t)READ_LENGTH);
+	struct registration *registration;
+	const char *reason;
+	int rc;
+
+	if (found) {
+		*mr = pl_container_of(found, struct registration, base)->mr;
+		return *mr ? 0 : -ENODEV;
+	}
+	if (!pd || atomic_load(&device->gone))
+		return -ENODEV;
+	if (pl_memory_staged(&region->memory) || region->memory.dmabuf)
+		rc = verbs_reg_device_memory(state->library, pd, &region->memory, 0, length, IBV_ACCESS_REMOTE_READ, mr,
+					     &reason);
+	else
+		rc = verbs_reg_mr(state->library, pd, region->memory.address, length, IBV_ACCESS_REMOTE_READ, mr);
+	registration = rc == 0 ? pl_alloc(allocator, sizeof(*registration)) : NULL;
+	if (rc == 0 && !registration) {
+		state->library->ibv_dereg_mr(*mr);
+		rc = -ENOMEM;
+	}
+	if (rc < 0)
+		return rc;
+	*registration = (struct registration){
+		.base = { .device = &device->loop_pd, .release = release },
+		.library = state->library,
+		.allocator = allocator,
+		.mr = *mr,
+	};
+	pl_list_append(&region->registrations, &registration->base.link);
+	pl_list_append(&device->loop_registrations, &registration->device_link);
+	return 0;
+}
+
+/* -- the queue pair -------------------------------------------------------------------------------- */
+
+static void drop_pair(const struct verbs_library *library, struct verbs_loop *loop)
+{
+	if (loop->qp)
+		library->ibv_destroy_qp(loop->qp);
+	loop->qp = NULL;
+	loop->broken = false;
+}
+
+static int make_pair(struct verbs_queue *queue, struct verbs_loop *loop)
+{
+	const struct verbs_library *library = queue->state->library;
+	struct ibv_qp_init_attr attributes = {
+		.send_cq = queue->cq,
+		.recv_cq = queue->cq,
+		.cap = { .max_send_wr = VERBS_LOOP_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+	};
+	const char *what;
+	int rc;
+
+	loop->qp = library->ibv_create_qp(loop->pd, &attributes);
+	rc = verbs_made(loop->qp);
+	if (rc == 0)
+		rc = verbs_self_connect(library, loop->qp, loop->port, IBV_ACCESS_REMOTE_READ, &what);
+	if (rc < 0)
+		drop_pair(library, loop);
+	return rc;
+}
+
+static void loop_free(struct verbs_queue *queue, struct verbs_loop *loop)
+{
+	const struct verbs_library *library = queue->state->library;
+
+	drop_pair(library, loop);
+	if (loop->mr)
+		library->ibv_dereg_mr(loop->mr);
+	pl_free(&queue->state->context->allocator, loop);
+}
+
+static int loop_get(struct verbs_queue *queue, uint8_t port, struct verbs_loop **result)
+{
+	const struct verbs_library *library = queue->state->library;
+	struct verbs_loop *loop = queue->loop;
+	int rc = 0;
+
+	if (!queue->device->loop_pd || !library->ibv_create_qp || !library->ibv_destroy_qp || !library->ibv_query_gid)
+		return -ENOTSUP;
+	if (!loop) {
+		loop = pl_zalloc(&queue->state->context->allocator, sizeof(*loop));
+		if (!loop)
+			return -ENOMEM;
+		loop->pd = queue->device->loop_pd;
+		loop->port = port;
+		pl_list_init(&loop->reads);
+		pl_list_init(&loop->waiting);
+		rc = verbs_reg_mr(library, loop->pd, loop->scratch, sizeof(loop->scratch), IBV_ACCESS_LOCAL_WRITE,
+				  &loop->mr);
+	}
+	if (rc == 0 && !loop->qp)
+		rc = make_pair(queue, loop);
+	if (rc < 0 && loop != queue->loop)
+		loop_free(queue, loop);
+	else
+		*result = queue->loop = loop;
+	return rc;
+}
+
+/* -- reads ----------------------------------------------------------------------------------------- */
+
+static void read_done(struct read *read, bool failed)
+{
+	struct verbs_flush *flush = read->flush;
+
+	pl_list_remove(&read->link);
+	pl_free(flush->allocator, read);
+	flush->failed |= failed;
+	if (--flush->reads == 0)
+		verbs_flush_done(flush);
+}
+
+static int post(struct verbs_loop *loop, struct read *read)
+{
+	struct ibv_sge piece = { .addr = (uintptr_t)loop->scratch, .length = read->length, .lkey = loop->mr->lkey };
+	struct ibv_send_wr *bad, request = {
+		.wr_id = (uintptr_t)read | VERBS_LOOPED,
+		.sg_list = &piece,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_READ,
+		.wr.rdma = { .remote_addr = read->address, .rkey = read->rkey },
+	};
+
+	return verbs_result(ibv_post_send(loop->qp, &request, &bad));
+}
+
+static void pump(struct verbs_queue *queue, struct verbs_loop *loop)
+{
+	while (!pl_list_empty(&loop->waiting) && loop->posted < VERBS_LOOP_DEPTH && !loop->broken) {
+		struct read *read = pl_list_first(&loop->waiting, struct read, link);
+
+		if ((!loop->qp && make_pair(queue, loop) < 0) || post(loop, read) < 0) {
+			read_done(read, true);
+			continue;
+		}
+		pl_list_remove(&read->link);
+		pl_list_append(&loop->reads, &read->link);
+		loop->posted++;
+	}
+}
+
+int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush)
+{
+	struct verbs_queue *queue = rail->queue;
+	struct verbs_state *state = queue->state;
+	struct verbs_loop *loop;
+	struct read *read;
+	struct ibv_mr *mr;
+	int rc = loop_get(queue, rail->id->port_num, &loop);
+
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&state->context->grant_lock);
+	/* With the key its region may go, though not before this engine's lock was free. */
+	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES : find_or_make(state, queue->device, region, &mr);
+	pthread_mutex_unlock(&state->context->grant_lock);
+	read = rc == 0 ? pl_alloc(flush->allocator, sizeof(*read)) : NULL;
+	if (rc < 0 || !read)
+		return rc < 0 ? rc : -ENOMEM;
+	*read = (struct read){
+		.flush = flush,
+		.address = (uintptr_t)region->memory.address,
+		.length = (uint32_t)PL_MIN(region->memory.length, (size_t)READ_LENGTH),
+		.rkey = mr->rkey,
+	};
+	flush->reads++;
+	pl_list_append(&loop->waiting, &read->link);
+	pump(queue, loop);
+	return 0;
+}
+
+void verbs_loop_done(struct verbs_queue *queue, const struct ibv_wc *completion)
+{
+	struct read *read = (struct read *)(uintptr_t)(completion->wr_id & ~(uint64_t)VERBS_LOOPED);
+	struct verbs_loop *loop = queue->loop;
+	bool failed = completion->status != IBV_WC_SUCCESS;
+
+	loop->posted--;
+	loop->broken |= failed;
+	if (loop->broken && !loop->posted)
+		drop_pair(queue->state->library, loop);
+	read_done(read, failed);
+	pump(queue, loop);
+}
+
+static void forget(struct pl_list *reads)
+{
+	while (!pl_list_empty(reads))
+		read_done(pl_list_first(reads, struct read, link), true);
+}
+
+/* Endpoints are gone, so nobody is told. */
+void verbs_loop_close(struct verbs_queue *queue)
+{
+	if (!queue->loop)
+		return;
+	forget(&queue->loop->reads);
+	forget(&queue->loop->waiting);
+	loop_free(queue, queue->loop);
+	queue->loop = NULL;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabric/verbs/self.h"
+
+#define GIDS 256
+#define ACK_TIMEOUT 14
+#define TRIES 6 /* with 7, soft-RoCE tries for ever */
+
+struct self {
+	const struct verbs_library *library;
+	struct ibv_qp *qp;
+	uint8_t port;
+};
+
+static int find_port(struct self *self, struct ibv_port_attr *port)
+{
+	struct ibv_context *context = self->qp->context;
+	struct ibv_device_attr attributes;
+	int rc;
+
+	if (self->port)
+		return verbs_query_port(self->library, context, self->port, port);
+	rc = verbs_result(self->library->ibv_query_device(context, &attributes));
+	for (unsigned i = 1; rc == 0 && i <= attributes.phys_port_cnt; i++) {
+		self->port = (uint8_t)i;
+		if (verbs_query_port(self->library, context, self->port, port) == 0 && port->state == IBV_PORT_ACTIVE)
+			return 0;
+	}
+	return rc ? rc : -ENETDOWN;
+}
+
+/* The entry of an IPv4 address, which is that of RoCE over routers; else the first that there is. */
+static int find_gid(struct self *self, const struct ibv_port_attr *port, union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	union ibv_gid one, none = { 0 };
+	int found = -ENOENT;
+
+	for (int i = 0; i < PL_MIN(port->gid_tbl_len, GIDS); i++) {
+		if (self->library->ibv_query_gid(self->qp->context, self->port, i, &one) ||
+		    !memcmp(&one, &none, sizeof(none)))
+			continue;
+		if (found < 0 || !memcmp(one.raw, mapped, sizeof(mapped))) {
+			found = i;
+			*gid = one;
+		}
+	}
+	return found;
+}
+
+static int to_init(const struct self *self, unsigned access)
+{
+	struct ibv_qp_attr attributes = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = self->port,
+		.qp_access_flags = access,
+	};
+
+	return verbs_result(self->library->ibv_modify_qp(
+		self->qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+static int to_receive(struct self *self, const struct ibv_port_attr *port)
+{
+	struct ibv_qp_attr attributes = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = port->active_mtu,
+		.dest_qp_num = self->qp->qp_num,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = { .dlid = port->lid, .port_num = self->port },
+	};
+	struct ibv_global_route *route = &attributes.ah_attr.grh;
+	int index = find_gid(self, port, &route->dgid);
+
+	if (port->link_layer == IBV_LINK_LAYER_ETHERNET) {
+		if (index < 0)
+			return index;
+		attributes.ah_attr.is_global = 1;
+		route->sgid_index = (uint8_t)index;
+		route->hop_limit = 64;
+	}
+	return verbs_result(self->library->ibv_modify_qp(self->qp, &attributes,
+							 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+								 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+								 IBV_QP_MIN_RNR_TIMER));
+}
+
+static int to_send(const struct self *self)
+{
+	struct ibv_qp_attr attributes = {
+		.qp_state = IBV_QPS_RTS,
+		.timeout = ACK_TIMEOUT,
+		.retry_cnt = TRIES,
+		.rnr_retry = TRIES,
+		.max_rd_atomic = 1,
+	};
+
+	return verbs_result(self->library->ibv_modify_qp(self->qp, &attributes,
+							 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+								 IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+								 IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+int verbs_self_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t number, unsigned access,
+		       const char **what)
+{
+	struct self self = { .library = library, .qp = qp, .port = number };
+	struct ibv_port_attr port;
+	int rc = find_port(&self, &port);
+
+	*what = "no port is active";
+	if (rc < 0)
+		return rc;
+	*what = "ibv_modify_qp";
+	rc = to_init(&self, access);
+	if (rc == 0)
+		rc = to_receive(&self, &port);
+	return rc ? rc : to_send(&self);
+}
