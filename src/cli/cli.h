@@ -50,6 +50,7 @@ struct cli_options {
 	unsigned streams;     /* 0: the library's default; so are rails */
 	unsigned rails;
 	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
+	size_t keep;      /* no option: bytes of registrations to keep, of host memory, too */
 	bool encrypt, insecure, json, quiet;
 };
 

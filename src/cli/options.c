@@ -191,6 +191,8 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.devices = options->devices;
 	library.encrypt_data = options->encrypt;
 	library.insecure = options->insecure;
+	library.keep_bytes = options->keep;
+	library.keep_host = options->keep > 0;
 	library.operation_timeout = library.connect_timeout = options->timeout;
 	rc = pl_open(context, &library, error);
 out:

@@ -245,6 +245,12 @@ GPU = [
       for way, pattern in (('dmabuf', '[vaf]*'), ('address', 're[vg]*'))),
     *(Case(f'routes, {way}', 60, with_gpu(way, f'routes {name}'))
       for way, name in (('dmabuf', 'dma-buf'), ('address', 'peer-memory'), ('staged', 'staged'))),
+    *over('verbs', *(Case(f'routes are gone by, {name}', 60, server='bench_server',
+                          client=with_gpu(way, f"by_profile '{text}' '{change}'")) for name, way, text, change in (
+        ('dmabuf', 'dmabuf', 'by dma-buf, from profile', ''),
+        ('address', 'address', 'by peer memory, from profile', ''),
+        ('another machine', 'dmabuf', 'it is of another machine', '/"machine"/y/0123456789/1234567890/'),
+        ('another firmware', 'dmabuf', 'another firmware', 's/"firmware": *"/&x/')))),
     Case('check: a GPU', 30, 'check_gpu'),
     Case('topo: a GPU', 30, 'topo_gpu'),
     # The founding experiment: received by the card in the GPU's memory, computed there, copied back.

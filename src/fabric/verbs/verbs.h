@@ -460,6 +460,21 @@ bool verbs_work_skip(struct verbs_work *work);
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
+/* advice.c */
+struct verbs_advised {
+	bool staged;        /* whatever the device could do */
+	const char *reason; /* of operations that go as advised, or why there is no advice; NULL: there is no profile */
+};
+
+struct verbs_advice {
+	enum pl_way first; /* to be tried */
+	struct verbs_advised directions[PL_DIRECTION_COUNT];
+};
+
+/* Of memory that the processor does not reach; grant_lock. */
+void verbs_advise(struct verbs_state *state, const struct verbs_device *device, const struct pl_memory *memory,
+		  struct verbs_advice *advice);
+
 /* shared.c: registrations for this end's own use; grant_lock */
 struct pl_cache *verbs_shared_open(const struct verbs_state *state);
 /* The number of one that has all of the memory, and those rights; 0: there is none. */
@@ -490,6 +505,9 @@ void verbs_registrations_end(struct verbs_device *device);
 /* A region's registration on which windows with these rights can be made; grant_lock. 0 or a negative errno. */
 int verbs_window_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
 		      struct ibv_mr **mr);
+/* What the profile of routes says of a GPU's memory that verbs_local_key() just gave the key of. */
+const struct verbs_advised *verbs_local_advice(const struct verbs_device *device, struct pl_region *region,
+					       bool written);
 /* What a device's peers need to reach a key's memory; grant_lock. */
 int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		    const struct pl_key *key, uint32_t *rkey);
