@@ -50,7 +50,7 @@ struct cli_options {
 	unsigned streams;     /* 0: the library's default; so are rails */
 	unsigned rails;
 	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
-	bool encrypt, insecure, json, quiet;
+	bool encrypt, insecure, json, quiet, narrow;
 };
 
 /*
@@ -72,7 +72,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 
 /* What these options say of the connection, for another process of the command.  `options` must outlive it. */
 struct cli_connection_arguments {
-	const char *list[11];
+	const char *list[12];
 	size_t count;
 	char streams[12], rails[12];
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What the fabric keeps for a context: the libraries, event channels, devices, and their queues. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "fabric/verbs/verbs.h"
@@ -133,6 +134,7 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 	if (!device)
 		return NULL;
 	device->verbs = verbs;
+	snprintf(device->name, sizeof(device->name), "%s", state->library->ibv_get_device_name(verbs->device));
 	device->pd = state->library->ibv_alloc_pd(verbs);
 	if (!device->pd || state->library->ibv_query_device(verbs, &device->attributes)) {
 		if (device->pd)
