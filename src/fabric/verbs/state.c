@@ -190,6 +190,7 @@ static void queue_free(struct verbs_queue *queue)
 {
 	if (!queue->shut)
 		verbs_queue_shut(queue);
+	pl_engine_withdraw(queue->engine, &queue->events_task);
 	verbs_pool_close(&queue->receives, queue);
 	verbs_pool_close(&queue->sends, queue);
 	verbs_pool_close(&queue->stages, queue);
@@ -264,6 +265,8 @@ static struct verbs_queue *queue_new(struct verbs_state *state, struct verbs_dev
 /* Of an engine, those that were shut and whose buffers all came back.  With the lock held. */
 static void sweep_queues(struct verbs_state *state, const struct pl_engine *engine)
 {
+	if (state->tellers)
+		return;
 	pl_list_for_each_safe(at, next, &state->queues) {
 		struct verbs_queue *queue = pl_list_entry(at, struct verbs_queue, link);
 

@@ -134,7 +134,8 @@ struct verbs_state {
 	struct verbs_cm *cms; /* by engine */
 	pthread_mutex_t lock;
 	struct pl_list devices, queues, places;
-	bool surveyed; /* the places are known */
+	bool surveyed;    /* the places are known */
+	unsigned tellers; /* who go through the queues without the lock: none of them may go */
 	struct pl_task tend_task;
 	struct pl_timer tend_timer;
 };
