@@ -21,9 +21,9 @@
 #define RATE_POOR (512u << 10)
 #define PACKET_DEFAULT 1024u
 
-static void begin_spell(struct verbs_pace *pace)
+static void begin_spell(struct verbs_pace *pace, uint64_t now)
 {
-	pace->began = pl_now();
+	pace->began = now;
 	pace->bytes = 0;
 }
 
@@ -44,12 +44,12 @@ void verbs_pace_connect(struct verbs_pace *pace, enum ibv_mtu mtu)
 		pace->packet = 128u << mtu;
 }
 
-void verbs_pace_broke(struct verbs_pace *pace)
+void verbs_pace_broke(struct verbs_pace *pace, uint64_t now)
 {
 	if (pace->limit != VERBS_UNLIMITED)
 		return;
 	limit(pace, LIMIT_FIRST);
-	begin_spell(pace);
+	begin_spell(pace, now);
 }
 
 static void grow(struct verbs_pace *pace)
@@ -63,19 +63,19 @@ static void grow(struct verbs_pace *pace)
 	pace->patience = PATIENCE_FIRST;
 }
 
-void verbs_pace_done(struct verbs_pace *pace, uint32_t bytes, bool idle)
+void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now)
 {
-	uint64_t now = pl_now(), rate;
+	uint64_t rate;
 
 	pace->bytes += bytes;
 	if (now - pace->began < SPELL) {
 		/* What nobody asked for does not make it slow. */
 		if (idle)
-			begin_spell(pace);
+			begin_spell(pace, now);
 		return;
 	}
 	rate = pace->bytes * PL_NS_PER_S / (now - pace->began);
-	begin_spell(pace);
+	begin_spell(pace, now);
 	if (pace->limit == pace->packet) {
 		pace->rate = rate;
 		if (++pace->spells >= pace->patience)

@@ -304,7 +304,7 @@ static void broke(struct verbs_rail *rail, const struct ibv_wc *completion)
 	rail->broke.vendor_error = completion->vendor_err;
 	rail->broke.port = rail->id->port_num;
 	adapt_chunk(rail);
-	verbs_pace_broke(&rail->pace);
+	verbs_pace_broke(&rail->pace, pl_now());
 }
 
 static void count_done(struct verbs_rail *rail)
@@ -320,7 +320,7 @@ static void look_at_pace(struct verbs_rail *rail, uint64_t bytes)
 	const struct verbs_endpoint *endpoint = rail->endpoint;
 	bool idle = !rail->posted_bytes && pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again);
 
-	verbs_pace_done(&rail->pace, (uint32_t)bytes, idle);
+	verbs_pace_done(&rail->pace, bytes, idle, pl_now());
 }
 
 void verbs_take_back(struct verbs_rail *rail)

@@ -419,9 +419,9 @@ void verbs_pace_open(struct verbs_pace *pace);
 /* A connection is about to be made. */
 void verbs_pace_connect(struct verbs_pace *pace, enum ibv_mtu mtu);
 /* The device gave it up. */
-void verbs_pace_broke(struct verbs_pace *pace);
+void verbs_pace_broke(struct verbs_pace *pace, uint64_t now);
 /* While there is a limit: so many bytes were done; idle: there is nothing more to do. */
-void verbs_pace_done(struct verbs_pace *pace, uint32_t bytes, bool idle);
+void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now);
 
 /* post.c */
 /* Posts what waits, as far as there is room. */
