@@ -335,9 +335,11 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 {
 	const struct pl_segment *segment = operation->segments;
 	enum verbs_work_kind kind = kind_of(operation);
-	struct local local = { .device = endpoint->rails[0].device };
+	struct verbs_device *device = endpoint->rails[0].device;
+	struct local local = { .device = device };
 	const struct verbs_target *target;
 	struct verbs_work *work;
+	const char *refusal;
 
 	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint))
 		return false;
@@ -349,8 +351,8 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 	if (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8)
 		return false;
 	if (segment->region && segment->length &&
-	    verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, kind == VERBS_READ,
-			    &local.lkey) < 0)
+	    (verbs_local_key(endpoint->state, device, segment->region, kind == VERBS_READ, &local.lkey) < 0 ||
+	     !is_advised(device, operation, segment, kind == VERBS_READ, &refusal)))
 		return false;
 	work = work_take(endpoint, kind, operation);
 	if (!work)
