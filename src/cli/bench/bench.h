@@ -240,7 +240,9 @@ struct bench_end {
 	bool go, finished;  /* server: told so by the client */
 	bool leaving, lost; /* the end of the connection is expected; has come */
 	uint32_t receives;  /* posted for data */
-	uint64_t received;  /* messages with data */
+	uint32_t renewed;   /* number of a receive that is to be posted again, and whether there is one */
+	bool renewing;
+	uint64_t received; /* messages with data */
 	struct bench_samples samples;
 	struct bench_cost cost;
 	struct bench_spent spent;     /* of the last run */
@@ -351,6 +353,8 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats);
 
 int bench_receives_post(struct bench_end *end);
+/* In turns: the receive that brought a message is posted again once that was answered. */
+int bench_receives_renew(struct bench_end *end);
 int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes);
 /* Asks the other end's receives back, with messages that have no bytes. */
 int bench_receives_release(struct bench_end *end);

@@ -400,12 +400,38 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
 /* registration.c */
+struct verbs_registration {
+	struct pl_registration base;
+	const struct verbs_library *library;
+	const struct pl_allocator *allocator;
+	struct ibv_mr *mr; /* NULL: it cannot be registered, and why */
+	int failure;
+	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
+	unsigned access;
+};
+
+int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
+			 uint32_t *lkey);
+
 /*
  * The local key of a region's memory at a device, registering it if need be. 0, -EACCES if it must not be
  * written, or why the device cannot reach it.
  */
-int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
-		    uint32_t *lkey);
+static inline int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+				  bool written, uint32_t *lkey)
+{
+	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
+	const struct verbs_registration *registration;
+
+	/* Another fabric's has another device. */
+	if (!recent || recent->device != device)
+		return verbs_local_key_find(state, device, region, written, lkey);
+	registration = pl_container_of(recent, struct verbs_registration, base);
+	if (written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
+		return -EACCES;
+	*lkey = registration->mr->lkey;
+	return 0;
+}
 /* Why the device does not reach a region's memory, as far as it was tried; NULL: there is nothing special to say. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
 /* What a device's peers need to reach a key's memory; grant_lock. */
