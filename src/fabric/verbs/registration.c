@@ -62,9 +62,10 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 		registration->failure = -ENODEV;
 	} else if (pl_memory_staged(memory) || memory->dmabuf) {
 		verbs_advise(state, device, memory, &registration->advice);
-		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
-								registration->advice.first == PL_WAY_ADDRESS,
-								&registration->mr, &registration->reason);
+		registration->failure =
+			verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
+						registration->advice.first == PL_WAY_ADDRESS && !memory->dmabuf,
+						&registration->mr, &registration->reason);
 	} else {
 		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
 						     access, &registration->mr);

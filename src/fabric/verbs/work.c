@@ -355,6 +355,8 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 	    (verbs_local_key(endpoint->state, device, segment->region, kind == VERBS_READ, &local.lkey) < 0 ||
 	     !is_advised(device, operation, segment, kind == VERBS_READ, &refusal)))
 		return false;
+	if (segment->region && !is_advised(endpoint->rails[0].device, operation, segment, kind == VERBS_READ, &refusal))
+		return false;
 	work = work_take(endpoint, kind, operation);
 	if (!work)
 		return false;
