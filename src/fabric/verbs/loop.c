@@ -31,7 +31,8 @@ struct read {
 /* -- what is read ---------------------------------------------------------------------------------- */
 
 struct registration {
-	struct pl_registration base; /* device: where it keeps its protection domain, as its other registrations have it */
+	struct pl_registration
+		base; /* device: where it keeps its protection domain, as its other registrations have it */
 	struct pl_list device_link;
 	const struct verbs_library *library;
 	const struct pl_allocator *allocator;
@@ -229,7 +230,8 @@ int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct ve
 		return rc;
 	pthread_mutex_lock(&state->context->grant_lock);
 	/* With the key its region may go, though not before this engine's lock was free. */
-	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES : find_or_make(state, queue->device, region, &mr);
+	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES
+							     : find_or_make(state, queue->device, region, &mr);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	read = rc == 0 ? pl_alloc(flush->allocator, sizeof(*read)) : NULL;
 	if (rc < 0 || !read)

@@ -73,9 +73,9 @@ struct verbs_device {
 	struct ibv_pd *pd;
 	struct ibv_pd *loop_pd; /* of the queue pairs that are connected to themselves; NULL: there is none */
 	struct pl_list loop_registrations; /* grant_lock */
-	atomic_bool gone;             /* it was taken away: nothing new comes to it, and what it has is to end */
-	unsigned queues;              /* that are open; state->lock */
-	struct pl_list registrations; /* grant_lock */
+	atomic_bool gone;                  /* it was taken away: nothing new comes to it, and what it has is to end */
+	unsigned queues;                   /* that are open; state->lock */
+	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
 	atomic_bool windows;     /* it has memory windows of type 2, as far as is known */
@@ -135,9 +135,9 @@ struct verbs_queue {
 	struct pl_list rails[64]; /* with a queue pair, by its number */
 	struct pl_list spent;     /* received frames' buffers, to be posted again */
 	unsigned spent_count;
-	struct pl_list starved; /* rails that wait for a buffer, or for room */
-	unsigned rail_count;    /* that refer to it */
-	unsigned posted, room;  /* work requests of all queue pairs, and how many may be */
+	struct pl_list starved;  /* rails that wait for a buffer, or for room */
+	unsigned rail_count;     /* that refer to it */
+	unsigned posted, room;   /* work requests of all queue pairs, and how many may be */
 	struct verbs_loop *loop; /* the queue pair that is connected to itself; NULL: nobody needed it */
 	bool armed;
 };
