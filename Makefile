@@ -22,6 +22,11 @@ help:
 	@echo 'make clang      tests of a build with clang, in which a warning is an error'
 	@echo 'make valgrind   tests under valgrind'
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
+	@echo 'make vm-asan    the verbs fabric in virtual machines, with AddressSanitizer'
+	@echo 'make vm-valgrind'
+	@echo '                the same under valgrind: an hour'
+	@echo 'make vm-endurance'
+	@echo '                50 link flaps, and much through bad cables, in virtual machines'
 	@echo 'make vm-debug   tests of the kernel module in a kernel with KASAN, lockdep and kmemleak,'
 	@echo '                which is built first: a quarter of an hour'
 	@echo 'make vm-next    tests of the kernel module in the next series of the kernel'
@@ -65,6 +70,24 @@ vm-test:
 	@tools/configure build
 	@ninja -C build --quiet
 	@tests/vm/run
+
+vm-asan:
+	@tools/setup build test vm
+	@tools/configure build-asan
+	@ninja -C build-asan --quiet
+	@tests/vm/run --under asan
+
+vm-valgrind:
+	@tools/setup build test vm valgrind
+	@tools/configure build
+	@ninja -C build --quiet
+	@tests/vm/run --under valgrind
+
+vm-endurance:
+	@tools/setup build test vm
+	@tools/configure build
+	@ninja -C build --quiet
+	@tests/vm/run 'endurance*'
 
 vm-debug vm-next:
 	@tools/setup build test vm $@
@@ -113,5 +136,5 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
-.PHONY: all help setup demo test asan tsan clang valgrind vm-test vm-debug vm-next vm-boot kernels fuzz bench bench-verbs \
-	packages packages-test install format clean
+.PHONY: all help setup demo test asan tsan clang valgrind vm-test vm-asan vm-valgrind vm-endurance vm-debug vm-next \
+	vm-boot kernels fuzz bench bench-verbs packages packages-test install format clean

@@ -100,9 +100,10 @@ struct pl_options {
 	bool narrow_grants;   /**< verbs: a grant is reached through its peer's connections only (memory windows) */
 	size_t keep_bytes;    /**< verbs: registrations that no region needs any more, kept for each card; default 0 */
 	bool keep_host;       /**< of host memory, too: the program promises to call pl_memory_freed() */
+	const char *routes;   /**< verbs: a file of `peerlane routes --save`; NULL: that of the machine; "": none */
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0, false, 0, false }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0, false, 0, false, NULL }
 /* clang-format on */
 
 /**

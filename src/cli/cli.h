@@ -50,7 +50,8 @@ struct cli_options {
 	unsigned streams;     /* 0: the library's default; so are rails */
 	unsigned rails;
 	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
-	bool encrypt, insecure, json, quiet;
+	size_t keep;      /* no option: bytes of registrations to keep, of host memory, too */
+	bool encrypt, insecure, json, quiet, narrow;
 };
 
 /*
@@ -72,7 +73,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 
 /* What these options say of the connection, for another process of the command.  `options` must outlive it. */
 struct cli_connection_arguments {
-	const char *list[11];
+	const char *list[12];
 	size_t count;
 	char streams[12], rails[12];
 };

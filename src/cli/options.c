@@ -12,7 +12,7 @@
 #define KEY_MIN 16
 #define KEY_MAX 1024
 
-enum { OPTION_INSECURE = 0x100, OPTION_RAILS, OPTION_DEVICE };
+enum { OPTION_INSECURE = 0x100, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW };
 
 static error_t parse_output(int key, char *argument, struct argp_state *state)
 {
@@ -74,6 +74,9 @@ static error_t parse_connection(int key, char *argument, struct argp_state *stat
 	case OPTION_DEVICE:
 		options->devices = argument;
 		return 0;
+	case OPTION_NARROW:
+		options->narrow = true;
+		return 0;
 	case 't':
 		if (cli_parse_seconds(argument, &options->timeout) || !options->timeout)
 			argp_error(state, "--timeout takes seconds, such as 30 or 0.5, not '%s'", argument);
@@ -95,6 +98,8 @@ static const struct argp_option connection_options[] = {
 	  "Use N RDMA queue pairs, 1 to 8, over all cards that reach the peer (default: one for each of two cards)",
 	  20 },
 	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use these RDMA devices only, such as mlx5_0 or mlx5_1:1", 20 },
+	{ "narrow-grants", OPTION_NARROW, NULL, 0,
+	  "Have RDMA devices let each peer's own connections alone to what it is granted (memory windows)", 20 },
 	{ "timeout", 't', "SECONDS", 0, "Give up on whatever takes longer than this (default: 30, to connect: 10)",
 	  20 },
 	{ 0 },
@@ -188,9 +193,12 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.streams = options->streams;
 	library.fabric = options->fabric;
 	library.rails = options->rails;
+	library.narrow_grants = options->narrow;
 	library.devices = options->devices;
 	library.encrypt_data = options->encrypt;
 	library.insecure = options->insecure;
+	library.keep_bytes = options->keep;
+	library.keep_host = options->keep > 0;
 	library.operation_timeout = library.connect_timeout = options->timeout;
 	rc = pl_open(context, &library, error);
 out:
@@ -223,6 +231,8 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	pass(arguments, "--streams", number_or_none(options->streams, arguments->streams));
 	pass(arguments, "--rails", number_or_none(options->rails, arguments->rails));
 	pass(arguments, "--device", options->devices);
+	if (options->narrow)
+		arguments->list[arguments->count++] = "--narrow-grants";
 }
 
 /* Whether the text ends in a port.  A colon inside brackets, or one of several, belongs to an IPv6 address. */

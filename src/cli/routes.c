@@ -159,7 +159,7 @@ int pl_cli_routes(int argc, char **argv)
 	int rc;
 
 	cli_parse(&arguments, argc, argv, &routes);
-	rc = routes.replay ? routes_load(&profile, routes.replay, &error)
+	rc = routes.replay ? pl_profile_load(&profile, routes.replay, &error)
 			   : pl_profile_prove(&profile, routes.device, (size_t)routes.size, &error);
 	if (rc < 0)
 		return cli_report_for(&routes.common, &error);

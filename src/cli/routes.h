@@ -9,7 +9,5 @@
 /* routes_file.c */
 struct json_object *routes_to_json(const struct pl_profile *profile);
 int routes_save(const struct pl_profile *profile, const char *file, struct pl_error *error);
-/* Reads what was saved; whatever is in the file, it is refused or understood. */
-int routes_load(struct pl_profile *profile, const char *file, struct pl_error *error);
 
 #endif

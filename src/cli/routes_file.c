@@ -3,9 +3,6 @@
 
 #include "cli/routes.h"
 
-#define VERSION 1
-#define HINT "take a file that `peerlane routes --save` wrote"
-
 static const char *const directions[PL_DIRECTION_COUNT] = { "into", "from" };
 
 static struct json_object *leg_to_json(const struct pl_proof_leg *leg)
@@ -44,6 +41,10 @@ struct json_object *routes_to_json(const struct pl_profile *profile)
 		cli_json_add(one, "gpu", cli_json_text(proof->gpu));
 		cli_json_add(one, "model", cli_json_text(proof->model));
 		cli_json_add(one, "device", cli_json_text(proof->device));
+		if (proof->driver[0])
+			cli_json_add(one, "driver", cli_json_text(proof->driver));
+		if (proof->firmware[0])
+			cli_json_add(one, "firmware", cli_json_text(proof->firmware));
 		cli_json_add(one, "way", cli_json_text(pl_way_name(proof->way)));
 		for (int j = 0; j < PL_DIRECTION_COUNT; j++)
 			cli_json_add(one, directions[j], leg_to_json(&proof->legs[j]));
@@ -51,7 +52,9 @@ struct json_object *routes_to_json(const struct pl_profile *profile)
 		for (int j = 0; proof->way == PL_WAY_STAGED && j < PL_DIRECTION_COUNT; j++)
 			json_object_array_add(choices, choice_to_json(profile, proof, j));
 	}
-	cli_json_add(object, "version", json_object_new_int(VERSION));
+	cli_json_add(object, "version", json_object_new_int(PL_PROFILE_VERSION));
+	if (profile->machine[0])
+		cli_json_add(object, "machine", cli_json_text(profile->machine));
 	cli_json_add(object, "proofs", proofs);
 	cli_json_add(object, "choices", choices);
 	return object;
@@ -65,99 +68,5 @@ int routes_save(const struct pl_profile *profile, const char *file, struct pl_er
 	if (json_object_to_file_ext(file, object, JSON_C_TO_STRING_PRETTY) < 0)
 		rc = cli_fail_errno(error, errno ? -errno : -EIO, "open", file);
 	json_object_put(object);
-	return rc;
-}
-
-static int refuse(struct pl_error *error, const char *file, const char *fact)
-{
-	return cli_fail(error, -EINVAL, "ROUTES-FILE", file, HINT, "%s", fact);
-}
-
-/* False unless it is a text that fits. */
-static bool get_text(struct json_object *object, const char *name, char *text, size_t size)
-{
-	struct json_object *value;
-
-	if (!json_object_object_get_ex(object, name, &value) || !json_object_is_type(value, json_type_string) ||
-	    (size_t)json_object_get_string_len(value) >= size)
-		return false;
-	snprintf(text, size, "%s", json_object_get_string(value));
-	cli_printable(text, false);
-	return true;
-}
-
-static bool get_leg(struct json_object *object, const char *name, struct pl_proof_leg *leg)
-{
-	struct json_object *value, *proven, *rate;
-
-	if (!json_object_object_get_ex(object, name, &value) || !json_object_is_type(value, json_type_object) ||
-	    !json_object_object_get_ex(value, "proven", &proven) || !json_object_is_type(proven, json_type_boolean) ||
-	    !json_object_object_get_ex(value, "bytes_per_second", &rate) || !json_object_is_type(rate, json_type_int) ||
-	    json_object_get_int64(rate) < 0)
-		return false;
-	leg->proven = json_object_get_boolean(proven);
-	leg->rate = json_object_get_uint64(rate);
-	return get_text(value, "reason", leg->reason, sizeof(leg->reason));
-}
-
-static bool get_way(struct json_object *object, enum pl_way *way)
-{
-	char name[16];
-
-	if (!get_text(object, "way", name, sizeof(name)))
-		return false;
-	for (*way = 0; *way < PL_WAY_COUNT; (*way)++)
-		if (!strcmp(name, pl_way_name(*way)))
-			return true;
-	return false;
-}
-
-static bool get_proof(struct json_object *object, struct pl_proof *proof)
-{
-	if (!json_object_is_type(object, json_type_object) ||
-	    !get_text(object, "gpu", proof->gpu, sizeof(proof->gpu)) ||
-	    !get_text(object, "model", proof->model, sizeof(proof->model)) ||
-	    !get_text(object, "device", proof->device, sizeof(proof->device)) || !get_way(object, &proof->way))
-		return false;
-	for (int i = 0; i < PL_DIRECTION_COUNT; i++)
-		if (!get_leg(object, directions[i], &proof->legs[i]))
-			return false;
-	return true;
-}
-
-static int get_profile(struct pl_profile *profile, struct json_object *object, const char *file, struct pl_error *error)
-{
-	struct json_object *version, *proofs;
-
-	if (!json_object_object_get_ex(object, "version", &version) || json_object_get_int(version) != VERSION)
-		return refuse(error, file, "it is no profile of routes, or one of another version");
-	if (!json_object_object_get_ex(object, "proofs", &proofs) || !json_object_is_type(proofs, json_type_array) ||
-	    json_object_array_length(proofs) == 0)
-		return refuse(error, file, "there is no proof in it");
-	for (size_t i = 0; i < json_object_array_length(proofs); i++) {
-		struct pl_proof *proof = pl_profile_add(profile);
-
-		if (!proof)
-			return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-		if (!get_proof(json_object_array_get_idx(proofs, i), proof))
-			return refuse(error, file, "one of its proofs is not understood");
-	}
-	return 0;
-}
-
-int routes_load(struct pl_profile *profile, const char *file, struct pl_error *error)
-{
-	struct json_object *object = json_object_from_file(file);
-	int rc;
-
-	*profile = (struct pl_profile){ 0 };
-	if (!object)
-		return refuse(error, file, "it cannot be read, or is no JSON");
-	rc = json_object_is_type(object, json_type_object)
-		     ? get_profile(profile, object, file, error)
-		     : refuse(error, file, "it is no profile of routes, or one of another version");
-	json_object_put(object);
-	if (rc < 0)
-		pl_profile_free(profile);
 	return rc;
 }

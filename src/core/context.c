@@ -166,12 +166,15 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->options.key = NULL;
 	context->options.fabric = NULL;
 	context->options.devices = NULL;
+	context->options.routes = NULL;
 	init_lists(context);
 	pl_slots_open(&context->slot_pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);
 	rc = pl_fabrics_choose(context, options.fabric, error);
 	if (rc == 0)
 		rc = copy_devices(context, options.devices, error);
+	if (rc == 0)
+		rc = pl_routes_open(context, options.routes, error);
 	if (rc == 0 && pl_random(context->id, sizeof(context->id)) < 0)
 		rc = pl_fail_errno(error, -EIO, "SYSTEM", "getrandom", NULL);
 	if (rc == 0 && options.key)
@@ -311,6 +314,7 @@ void pl_close(struct pl_context *context)
 	pthread_mutex_destroy(&context->fabric_lock);
 	pthread_mutex_destroy(&context->grant_lock);
 	allocator = context->allocator;
+	pl_routes_close(context);
 	pl_free(&allocator, context->devices);
 	pl_free(&allocator, context->slots);
 	pl_free(&allocator, context);

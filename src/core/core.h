@@ -23,6 +23,7 @@
 #include "control/channel.h"
 #include "engine/engine.h"
 #include "memory/memory.h"
+#include "route/route.h"
 #include "staging/staging.h"
 #include "wire/wire.h"
 
@@ -45,6 +46,8 @@ struct pl_context {
 	struct pl_allocator allocator;
 	struct pl_options options; /* defaults filled in; pointers in it are not valid */
 	char *devices;             /* options.devices; NULL: all */
+	struct pl_profile routes;  /* grant_lock, but for pl_routes_open() */
+	bool routes_known;
 	uint8_t id[16], boot_id[16];
 	struct pl_tls *tls; /* NULL: no key */
 	struct pl_engine *engines[PL_ENGINES_MAX];
@@ -97,6 +100,12 @@ struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine
 void pl_context_barrier(struct pl_context *context);
 
 struct pl_engine *pl_context_pick_engine(struct pl_context *context);
+
+/* routes.c: the profile that says how to reach GPUs' memory; read when it is first asked for, if it has no name. */
+int pl_routes_open(struct pl_context *context, const char *file, struct pl_error *error);
+/* NULL: there is none. grant_lock */
+const struct pl_profile *pl_routes_get(struct pl_context *context);
+void pl_routes_close(struct pl_context *context);
 
 /* -- regions and grants ------------------------------------------------------------------------- */
 

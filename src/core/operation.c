@@ -364,6 +364,11 @@ void pl_operation_complete(struct pl_operation *operation)
 	pl_list_remove(&operation->peer_link);
 	receipt->status = atomic_load(&operation->status);
 	receipt->completed = pl_engine_now(operation->home);
+	/* What was done at once took its time as well. */
+	if (receipt->completed <= receipt->posted) {
+		pl_engine_tick(operation->home);
+		receipt->completed = pl_engine_now(operation->home);
+	}
 	fill_route(operation);
 	if (operation->old && receipt->status == 0)
 		*operation->old = receipt->value;

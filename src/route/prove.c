@@ -226,6 +226,14 @@ static int open_bench(struct bench *bench, struct route_loop *loop, struct pl_me
 }
 
 /* A queue pair of its own for each way: one that failed is of no use for the next. */
+static void tell_firmware(struct pl_proof *proof, struct route_loop *loop)
+{
+	struct ibv_device_attr attributes;
+
+	if (!loop->library->ibv_query_device(loop->context, &attributes))
+		snprintf(proof->firmware, sizeof(proof->firmware), "%.63s", attributes.fw_ver);
+}
+
 static int prove_with(struct pl_profile *profile, const struct verbs_library *library, struct ibv_device *device,
 		      const struct pl_gpu_info *gpu, struct pl_memory *memory)
 {
@@ -241,9 +249,11 @@ static int prove_with(struct pl_profile *profile, const struct verbs_library *li
 		snprintf(proof->gpu, sizeof(proof->gpu), "%s", gpu->pci);
 		snprintf(proof->model, sizeof(proof->model), "%s", gpu->name);
 		snprintf(proof->device, sizeof(proof->device), "%s", library->ibv_get_device_name(device));
+		snprintf(proof->driver, sizeof(proof->driver), "CUDA %d", gpu->driver);
 		proof->way = way;
 		rc = route_loop_open(&loop, library, device, &what);
 		if (rc == 0) {
+			tell_firmware(proof, &loop);
 			rc = open_bench(&bench, &loop, memory, memory->length, &what);
 			if (rc == 0) {
 				prove_way(&bench, proof);
@@ -301,6 +311,7 @@ int pl_profile_prove(struct pl_profile *profile, const char *device, size_t leng
 	int rc;
 
 	*profile = (struct pl_profile){ 0 };
+	pl_profile_machine(profile->machine);
 	if (!library)
 		return -ELIBACC;
 	if (!library->ibv_get_device_list || !library->ibv_free_device_list || !library->ibv_open_device ||

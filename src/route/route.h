@@ -28,13 +28,21 @@ struct pl_proof {
 	char gpu[16];    /* PCI address */
 	char model[64];  /* of the GPU */
 	char device[64]; /* of libibverbs */
+	char driver[16]; /* of the GPU: "CUDA 13000" */
+	char firmware[64];
 	enum pl_way way;
 	struct pl_proof_leg legs[PL_DIRECTION_COUNT];
 };
 
+/* With its end: what tells a machine from others. */
+#define PL_PROFILE_MACHINE 33
+#define PL_PROFILE_VERSION 1
+
 struct pl_profile {
 	struct pl_proof *proofs; /* those of a GPU and device in the order of enum pl_way */
 	size_t count;
+	char machine[PL_PROFILE_MACHINE]; /* where it was proven; "": it is not known */
+	char here[PL_PROFILE_MACHINE];    /* for pl_profile_advise() */
 };
 
 /* "dma-buf", "peer-memory", "staged". */
@@ -48,6 +56,20 @@ int pl_profile_prove(struct pl_profile *profile, const char *device, size_t leng
 /* Adds a proof, zeroed.  NULL: no memory. */
 struct pl_proof *pl_profile_add(struct pl_profile *profile);
 void pl_profile_free(struct pl_profile *profile);
+
+/* load.c: what was saved. 0, or why not. */
+int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_error *error);
+
+/* here.c: what this machine is called in profiles; "" if it has no number. */
+void pl_profile_machine(char machine[PL_PROFILE_MACHINE]);
+/* The file that is read if the program names none: $PEERLANE_ROUTES, or the user's, or the system's.  False: none. */
+bool pl_profile_path(char *path, size_t size);
+/*
+ * The way to take according to a profile that was proven earlier: `here` has the GPU, its model and driver, the device
+ * and its firmware, as they are now.  NULL, and why (static storage), if they are not what was proven.
+ */
+const struct pl_proof *pl_profile_advise(const struct pl_profile *profile, const struct pl_proof *here,
+					 enum pl_direction direction, const char **reason);
 
 /*
  * Of the ways between a GPU and a device the one to take, and why (static storage): the faster of the direct ones, unless

@@ -7,7 +7,7 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from cli_support import PEERLANE, environment, make_key, run
+from cli_support import DEADLINE, PEERLANE, environment, make_key, run
 
 MPIRUN = shutil.which('mpirun')
 needs_mpi = pytest.mark.skipif(not MPIRUN, reason='mpirun is not installed (openmpi-bin)')
@@ -41,6 +41,71 @@ def test_eight_ranks(tmp_path):
     page = run('report', path, '-o', '-').stdout
     ElementTree.fromstring(page.split('\n', 1)[1])
     assert 'between 8 ranks' in page
+
+
+HOSTS = 4
+# What mpirun calls in place of ssh: HOST COMMAND...; a "host" has a network and a name of its own.
+AGENT = """#!/bin/sh
+number=${1##*.}
+shift
+exec ip netns exec "$PREFIX$number" unshare --uts sh -c 'hostname "node$1"; shift; exec sh -c "$*"' sh "$number" "$@"
+"""
+
+
+def quietly(command):
+    return subprocess.run(command.split(), capture_output=True, timeout=DEADLINE).returncode == 0
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Hosts on one switch, 10.77.0.1 and on; what goes to the last one passes through 30 Mbit/s."""
+    prefix = f'pl{os.getpid() % 100000}-'
+    bridge = f'{prefix}b'
+    if os.geteuid() or not shutil.which('ip') or not quietly(f'ip link add {bridge} type bridge'):
+        pytest.skip('no root, or no networks of one\'s own here')
+    try:
+        assert quietly(f'ip address add 10.77.0.100/24 dev {bridge}') and quietly(f'ip link set {bridge} up')
+        for number in range(1, HOSTS + 1):
+            if not quietly(f'ip netns add {prefix}{number}'):
+                pytest.skip('no network namespaces here')
+            for command in [f'link add {prefix}v{number} type veth peer name eth0 netns {prefix}{number}',
+                            f'link set {prefix}v{number} master {bridge} up',
+                            f'-n {prefix}{number} address add 10.77.0.{number}/24 dev eth0',
+                            f'-n {prefix}{number} link set eth0 up', f'-n {prefix}{number} link set lo up']:
+                assert quietly(f'ip {command}'), command
+        slow = quietly(f'tc qdisc add dev {prefix}v{HOSTS} root tbf rate 30mbit burst 32k latency 50ms')
+        agent = tmp_path / 'agent'
+        agent.write_text(AGENT.replace('$PREFIX', prefix))
+        agent.chmod(0o755)
+        (tmp_path / 'hosts').write_text(''.join(f'10.77.0.{number} slots=2\n' for number in range(1, HOSTS + 1)))
+        yield tmp_path, slow
+    finally:
+        for number in range(1, HOSTS + 1):
+            quietly(f'ip netns delete {prefix}{number}')
+        quietly(f'ip link delete {bridge}')
+
+
+@needs_mpi
+def test_between_hosts(hosts):
+    folder, slow = hosts
+    network = '10.77.0.0/24'
+    done = subprocess.run([MPIRUN, '--hostfile', folder / 'hosts', '-n', str(2 * HOSTS), '--mca', 'plm_rsh_agent',
+                           folder / 'agent', '--mca', 'oob_tcp_if_include', network, '--mca', 'btl_tcp_if_include', network,
+                           '--mca', 'btl', 'tcp,self', '--mca', 'pml', 'ob1', PEERLANE, 'bench', '--mpi', '--insecure',
+                           '--network', '10.77.', '--size', '64K', '--duration', '0.01', '--json'],
+                          capture_output=True, text=True, timeout=110, env=environment(**MPI))
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    document = json.loads(done.stdout)
+    assert [rank['host'] for rank in document['ranks']] == [f'node{rank // 2 + 1}' for rank in range(2 * HOSTS)]
+    assert not document['failed'] and document['median_between_hosts'] and document['median_within_hosts']
+    named = {(one['from'], one['to']) for one in document['slow'] if one['what'] == 'bandwidth'}
+    last = {2 * HOSTS - 2, 2 * HOSTS - 1}
+    # Those that go to the slow one from another host, all of them, and no others in their place.
+    assert not slow or {(i, j) for i in range(2 * HOSTS - 2) for j in last} <= named
+    path = folder / 'hosts.json'
+    path.write_text(done.stdout)
+    page = run('report', path, '-o', '-').stdout
+    assert 'node1' in page and f'node{HOSTS}' in page and ('slow' in page.lower() or not slow)
 
 
 @needs_mpi

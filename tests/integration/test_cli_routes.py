@@ -36,7 +36,10 @@ def test_replay(tmp_path, rates, status, ways):
     found = run_json('routes', '--replay', path, expect=status)
     assert [choice['way'] for choice in found['choices']] == ways
     assert [choice['direction'] for choice in found['choices']] == ['into', 'from']
-    # What is printed can be replayed.
+    # What is printed can be replayed, with what it was proven on.
+    found['machine'] = '0' * 32
+    for proof in found['proofs']:
+        proof.update(driver='CUDA 13000', firmware='28.39')
     assert run_json('routes', '--replay', saved(tmp_path, found), expect=status) == found
     shown = run('routes', '--replay', path, expect=status).stdout
     assert 'mlx5_0' in shown and shown.count('*') == sum(way is not None for way in ways) + 1
@@ -51,6 +54,12 @@ def broken():
     yield {**good, 'proofs': []}
     yield {**good, 'proofs': {}}
     yield {**good, 'proofs': [None]}
+    yield {**good, 'machine': 'x' * 33}
+    for name in ('driver', 'firmware'):
+        for value in (None, 7, 'x' * 1000, {}, []):
+            one = copy.deepcopy(good)
+            one['proofs'][1][name] = value
+            yield one
     for name in ('gpu', 'model', 'device', 'way', 'into', 'from'):
         for value in (None, 7, 'x' * 1000, {}, []):
             one = copy.deepcopy(good)

@@ -156,9 +156,12 @@ def test_memory_is_written_and_read(server, world):
 def test_memory_of_gpus_is_written_and_read(world, here, there):
     """With the stand-in's GPUs, at both ends or at one; the bytes are hashed where they are."""
     data = content(3000001)
+    # A GPU does not reach a file, so the bytes are staged, which is told.
+    expect = 3 if there and not here else 0
     with serving('--memory', f'frames=3000001{there}', '--writable', **GPU) as server:
-        run('put', server.address, write(world / 'data', data), '--as', 'frames', '--verify', *here, **GPU)
-        (one,) = run_json('get', server.address, 'frames', '-o', world / 'out/frames', '--verify', *here, **GPU)['files']
+        run('put', server.address, write(world / 'data', data), '--as', 'frames', '--verify', *here, expect=expect, **GPU)
+        (one,) = run_json('get', server.address, 'frames', '-o', world / 'out/frames', '--verify', *here, expect=expect,
+                          **GPU)['files']
     assert one['verified'] and one['bytes'] == len(data) and (world / 'out/frames').read_bytes() == data
 
 

@@ -35,6 +35,9 @@ static void context_options(struct scenario_environment *environment)
 	pl_close(context_open_with(&options));
 	options = good, options.key = key, options.key_length = 1024, options.workers = options.streams = 1;
 	pl_close(context_open_with(&options));
+	options = good, options.routes = "/nonexistent", refused(&options, -EINVAL);
+	options = good, options.routes = "";
+	pl_close(context_open_with(&options));
 	options = good, options.fabric = "auto";
 	pl_close(context_open_with(&options));
 	check_ok(pl_open(&context, NULL, &error), &error);

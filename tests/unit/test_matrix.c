@@ -125,7 +125,36 @@ static void test_without_figures_nothing_is_slow(void **state)
 		matrix.cells[i].bytes_per_second = matrix.cells[i].latency_us = NAN;
 	assert_int_equal(matrix_judge(&matrix), 0);
 	assert_int_equal(matrix.slow_count, 0);
-	assert_true(isnan(matrix.median_rate));
+	assert_true(isnan(matrix.medians[0].bytes_per_second) && isnan(matrix.medians[1].bytes_per_second));
+	end(&matrix);
+}
+
+/* Two hosts of four ranks each: what goes between them is slower than within, and that is as it should be. */
+static void test_pairs_of_a_host_are_judged_among_themselves(void **state)
+{
+	struct matrix matrix = make(8, 4);
+
+	(void)state;
+	for (int i = 0; i < 64; i++) {
+		bool one = matrix.hosts[i / 8] == matrix.hosts[i % 8], self = i / 8 == i % 8;
+
+		/* Rates that vary by a factor of two, as on a machine that has other things to do. */
+		matrix.cells[i].bytes_per_second = self ? NAN : (one ? 20e9 : 1e9) * (1 + (i * 7 % 10) / 10.0);
+		matrix.cells[i].latency_us = self ? NAN : (one ? 0.1 : 20) * (1 + (i * 3 % 10) / 10.0);
+	}
+	assert_int_equal(matrix_judge(&matrix), 0);
+	assert_int_equal(matrix.slow_count, 0);
+	assert_true(matrix.medians[1].bytes_per_second > 15 * matrix.medians[0].bytes_per_second);
+	free(matrix.slow);
+	matrix.cells[1 * 8 + 6].bytes_per_second = 0.02e9;
+	matrix.cells[1 * 8 + 2].bytes_per_second = 1e9;
+	matrix.cells[7 * 8 + 5].latency_us = 20;
+	matrix.slow_count = 0;
+	assert_int_equal(matrix_judge(&matrix), 0);
+	assert_int_equal(matrix.slow_count, 3);
+	assert_true(matrix.slow[0].from == 1 && matrix.slow[0].to == 6 && matrix.slow[0].median < 3e9);
+	assert_true(matrix.slow[1].from == 1 && matrix.slow[1].to == 2 && matrix.slow[1].median > 20e9);
+	assert_true(matrix.slow[2].from == 7 && matrix.slow[2].to == 5 && matrix.slow[2].latency);
 	end(&matrix);
 }
 
@@ -136,6 +165,7 @@ int main(void)
 		cmocka_unit_test(test_pairs_of_a_host_take_turns),
 		cmocka_unit_test(test_only_what_is_far_out_is_slow),
 		cmocka_unit_test(test_without_figures_nothing_is_slow),
+		cmocka_unit_test(test_pairs_of_a_host_are_judged_among_themselves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

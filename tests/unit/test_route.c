@@ -4,7 +4,10 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -62,9 +65,85 @@ static void chosen(void **state)
 	}
 }
 
+/* What was proven on another machine, or with something else in it, is not gone by, and why is told. */
+static void advised(void **state)
+{
+	static const char *const here = "0123456789abcdef0123456789abcdef";
+	static const struct {
+		size_t offset;
+		const char *why;
+	} differences[] = {
+		{ offsetof(struct pl_proof, gpu), "no proof" },      { offsetof(struct pl_proof, device), "no proof" },
+		{ offsetof(struct pl_proof, model), "another GPU" }, { offsetof(struct pl_proof, driver), "driver" },
+		{ offsetof(struct pl_proof, firmware), "firmware" },
+	};
+	struct pl_profile profile = { 0 };
+	struct pl_proof now = { .gpu = "0000:17:00.0", .device = "mlx5_0", .driver = "CUDA 1", .firmware = "2.3" };
+	const char *why;
+
+	(void)state;
+	fill(&profile, "mlx5_0", (const uint64_t[]){ 1, 2, 1 });
+	for (size_t i = 0; i < profile.count; i++) {
+		strcpy(profile.proofs[i].driver, now.driver);
+		strcpy(profile.proofs[i].firmware, now.firmware);
+	}
+	/* As one of an earlier release, which does not say where it is from. */
+	assert_null(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why));
+	assert_non_null(strstr(why, "another machine"));
+	strcpy(profile.machine, here);
+	assert_null(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why));
+	strcpy(profile.here, here);
+	assert_int_equal(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why)->way, PL_WAY_ADDRESS);
+	assert_null(why);
+	assert_int_equal(pl_profile_advise(&profile, &now, PL_FROM_GPU, &why)->way, PL_WAY_DMABUF);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(differences); i++) {
+		struct pl_proof other = now;
+
+		((char *)&other)[differences[i].offset] ^= 1;
+		assert_null(pl_profile_advise(&profile, &other, PL_INTO_GPU, &why));
+		assert_non_null(strstr(why, differences[i].why));
+	}
+	profile.here[0] ^= 1;
+	assert_null(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why));
+	pl_profile_free(&profile);
+}
+
+static void places(void **state)
+{
+	char folder[] = "/tmp/routes-XXXXXX", path[256], file[256], made[PL_PROFILE_MACHINE], again[PL_PROFILE_MACHINE];
+	FILE *stream;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	setenv("PEERLANE_ROUTES", "", 1);
+	assert_false(pl_profile_path(path, sizeof(path)));
+	setenv("PEERLANE_ROUTES", "/somewhere/else", 1);
+	assert_true(pl_profile_path(path, sizeof(path)));
+	assert_string_equal(path, "/somewhere/else");
+	unsetenv("PEERLANE_ROUTES");
+	setenv("XDG_CONFIG_HOME", folder, 1);
+	snprintf(file, sizeof(file), "%s/peerlane", folder);
+	assert_int_equal(mkdir(file, 0700), 0);
+	snprintf(file, sizeof(file), "%s/peerlane/routes.json", folder);
+	stream = fopen(file, "w");
+	assert_non_null(stream);
+	fclose(stream);
+	assert_true(pl_profile_path(path, sizeof(path)));
+	assert_string_equal(path, file);
+	unlink(file);
+	snprintf(file, sizeof(file), "%s/peerlane", folder);
+	rmdir(file);
+	rmdir(folder);
+	pl_profile_machine(made);
+	pl_profile_machine(again);
+	assert_string_equal(made, again);
+	assert_true(!made[0] || strlen(made) == PL_PROFILE_MACHINE - 1);
+}
+
 int main(void)
 {
-	static const struct CMUnitTest tests[] = { cmocka_unit_test(chosen) };
+	static const struct CMUnitTest tests[] = { cmocka_unit_test(chosen), cmocka_unit_test(advised),
+						   cmocka_unit_test(places) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,7 @@ class Suite:
     devices: typing.Callable[[int], list] = lambda number: []
     options: str = ''
     sound: list = dataclasses.field(default_factory=list)
+    asked: bool = False     # run only when it is named
 
 
 FABRICS = ['tcp', 'verbs']
@@ -154,6 +155,8 @@ FAULTS = over_all(
     'verbs',
     *renewed(
         Case('flaps', 100, server='bench_server', client=f'during "flaps 8" {WRITE} 15'),
+        Case('RoCE stops', 60, server='must_fail PEER-LOST bench_server',
+             client=f'roce_starts must_fail "port 1 of rxe0 gave up: .* (vendor error 0x" during roce_stops {WRITE} 50'),
         Case('device deleted', 60, server='must_fail PEER-LOST bench_server', client=f'unplugged {WRITE} 50')),
 )
 
@@ -166,17 +169,42 @@ RAILS = over(
          client='over_rails 1 bench --rails 1 --op write --size 1M --iterations 20'),
     Case('two queue pairs of one card', 60, server='bench_server --rails 2 --device rxe1',
          client='over_rails 2 bench --rails 2 --device rxe1 --op read --size 1M --iterations 20'),
+    Case('windows over two rails', 60, server='by_windows bench_server --narrow-grants',
+         client='over_rails 2 bench --op write --size 1M --iterations 20'),
     Case('serve and get', 60, server='serve_file', client='get_file'),
     Case('scenarios', 200, "server=10.0.0.2; scenarios verbs --one-sided --setting thread '[mtvarf]*'"),
     *renewed(
         *(Case(f'{name} while rails flap', 100, server='bench_server', client=f'during "rail_flaps 4" {command} 15')
           for name, command in (('writes', WRITE), ('sends', SEND))),
+        Case('windows while rails flap', 100, server='by_windows bench_server --narrow-grants',
+             client=f'during "rail_flaps 2" {WRITE} 9'),
         Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 6" {WRITE} 14'),
         Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 12'),
         Case('a card goes and comes', 60, server='bench_server', client=f'during "away_and_back rxe0 1" {WRITE} 14'),
         Case('a far card goes and comes', 60, server='bench_server during "away_and_back rxe1 1"', client=f'{WRITE} 14'),
         Case('a card less', 60, server='bench_server',
              client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 8')),
+)
+
+# What takes long: many faults, and much through bad cables.
+ENDURANCE = over(
+    'verbs',
+    *renewed(
+        *(Case(f'{name}, 50 flaps', 300, server='bench_server', client=f'during "flap_times 50" {command} 90')
+          for name, command in (('writes', WRITE), ('sends', SEND)))),
+    *(Case(f'64M through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size 64M')
+      for name, setting in (('loss', 'loss 1%'), ('corruption', 'corrupt 0.1%'))),
+    # There packets go one at a time, in each queue pair.
+    Case('64M through reordering', 100, server='bench_server --rails 8',
+         client=f'{REORDERING} {WHOLE} --size 64M --rails 8'),
+)
+ENDURANCE_RAILS = over(
+    'verbs',
+    *renewed(
+        *(Case(f'{name}, 50 flaps in turn', 300, server='bench_server', client=f'during "crossing_times 50" {command} 120')
+          for name, command in (('writes', WRITE), ('sends', SEND))),
+        Case('windows, 50 flaps in turn', 300, server='by_windows bench_server --narrow-grants',
+             client=f'during "crossing_times 50" {WRITE} 120')),
 )
 
 # The kernel module with a GPU in the second machine.  Persistent pins stay when memory is freed, revocable ones do not;
@@ -245,6 +273,12 @@ GPU = [
       for way, pattern in (('dmabuf', '[vaf]*'), ('address', 're[vg]*'))),
     *(Case(f'routes, {way}', 60, with_gpu(way, f'routes {name}'))
       for way, name in (('dmabuf', 'dma-buf'), ('address', 'peer-memory'), ('staged', 'staged'))),
+    *over('verbs', *(Case(f'routes are gone by, {name}', 60, server='bench_server',
+                          client=with_gpu(way, f"by_profile '{text}' '{change}'")) for name, way, text, change in (
+        ('dmabuf', 'dmabuf', 'by dma-buf, from profile', ''),
+        ('address', 'address', 'by peer memory, from profile', ''),
+        ('another machine', 'dmabuf', 'it is of another machine', '/"machine"/y/0123456789/1234567890/'),
+        ('another firmware', 'dmabuf', 'another firmware', 's/"firmware": *"/&x/')))),
     Case('check: a GPU', 30, 'check_gpu'),
     Case('topo: a GPU', 30, 'topo_gpu'),
     # The founding experiment: received by the card in the GPU's memory, computed there, copied back.
@@ -265,6 +299,9 @@ SUITES = [
         # A task waits for ever for a lock that was freed.  The last case, as it costs a machine.
         Case('broken: unreferenced', 8, 'broken unreferenced', fails='the machine is gone'),
     ], devices=peermem.devices, options='slub_debug=FZP'),
+    Suite('endurance', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], ENDURANCE, sound=SOUND[:1], asked=True),
+    Suite('endurance-rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], ENDURANCE_RAILS,
+          cables=2, sound=SOUND, asked=True),
     # What must be seen as failure.
     Suite('control', '512M', 1, ['true'], [
         Case('a case that fails', 10, 'echo text; exit 3', fails='status 3'),

@@ -91,6 +91,11 @@ def write_entry(archive, number, name, mode, content):
 
 def add_programs(image, build, more):
     for name, package in [*PROGRAMS.items(), *((name, '') for name in more)]:
+        if '.so' in os.path.basename(name) and os.path.exists(name):
+            # What a program of the host loads by itself, from its own place.
+            image.add(name, os.path.realpath(name), 0o755)
+            image.libraries(name)
+            continue
         path = shutil.which(name)
         if not path:
             raise Unavailable(f'there is no program {name}' + (f': install {package}' if package else ''))

@@ -119,6 +119,9 @@ struct pl_memory_ops {
 	int (*pin)(const struct pl_memory *memory, void *address, size_t length, void **holder);
 	void (*unpin)(void *holder, void *address);
 
+	/** Which of the kind's devices it is in, as pl_gpu_query() counts them.  Default: -1, none. */
+	int (*number)(const struct pl_memory *memory);
+
 	/** A number of what is allocated at the range now, which nothing else ever has.  Default: 0. */
 	uint64_t (*identity)(const struct pl_memory *memory);
 

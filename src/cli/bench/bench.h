@@ -152,16 +152,24 @@ bool bench_marked(const void *message, uint64_t size, uint64_t value);
 #define BENCH_BATCH 64
 #define BENCH_POSTED_CONTROLS 4
 
+/* Where an operation has its bytes, and who takes them. */
+struct bench_place {
+	uint64_t remote, own; /* offsets at either end */
+	uint32_t nth;         /* of its connection's numbers */
+	uint16_t line, far;
+};
+
 /* What posts operations (bench_flow.c). */
 struct bench_flow {
 	uint64_t target, duration; /* ends after so many operations, or nanoseconds */
 	uint64_t begun;            /* with a rate: the first posting */
 	uint64_t posted, completed;
-	uint64_t first, last;   /* posting of the first, completion of the last */
-	uint64_t measured;      /* operations of the last run */
-	uint32_t *numbers;      /* of operations: memory for the lines' */
-	struct bench_line {     /* by connection */
-		uint32_t *free; /* those that are not under way, the next at the end */
+	uint64_t first, last;       /* posting of the first, completion of the last */
+	uint64_t measured;          /* operations of the last run */
+	uint32_t *numbers;          /* of operations: memory for the lines' */
+	struct bench_place *places; /* by number */
+	struct bench_line {         /* by connection */
+		uint32_t *free;     /* those that are not under way, the next at the end */
 		uint32_t free_count;
 		uint32_t used; /* so many of its numbers were, the first ones */
 	} lines[BENCH_PEERS_MAX];

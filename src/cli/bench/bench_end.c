@@ -52,6 +52,7 @@ int bench_end_open(struct bench_end *end, const struct bench_options *options, u
 	bool manual = options->manual;
 	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
 	sigset_t set;
+	struct cli_options common = options->common;
 	int rc;
 
 	memset(end, 0, sizeof(*end));
@@ -73,7 +74,9 @@ int bench_end_open(struct bench_end *end, const struct bench_options *options, u
 	end->far = end->fars;
 	end->far_count = fars;
 	end->timeout = options->common.timeout ? options->common.timeout : 30 * CLI_NS_PER_S;
-	rc = cli_open(&end->context, &options->common, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
+	/* So that there is a difference between memory that is registered anew and memory that is new. */
+	common.keep = options->plan.op == BENCH_REGISTER ? BENCH_SIZE_MAX : 0;
+	rc = cli_open(&end->context, &common, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
 	if (rc == 0 && !manual) {
 		end->fd = pl_fd(end->context);
 		if (end->fd < 0)

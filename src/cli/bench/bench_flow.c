@@ -10,17 +10,23 @@
 
 #define ROUNDS_PER_CHECK 4096
 
-/* Numbers of operations are a server's, one server's after the other's; its connections have them in turns. */
-static uint32_t far_of(const struct bench_end *end, uint32_t number)
+/*
+ * Numbers of operations are a server's, one server's after the other's; its connections have them in turns.  Each
+ * server's bytes have a window of their own at this end.
+ */
+static struct bench_place place_of(const struct bench_end *end, uint32_t number)
 {
-	return end->far_count > 1 ? number / end->plan.depth : 0;
-}
+	const struct bench_layout *layout = &end->layout;
+	uint32_t depth = end->plan.depth, peers = end->plan.peers, far = number / depth, of_far = number % depth;
+	uint64_t slot = (uint64_t)of_far * end->plan.vector % layout->slots;
 
-static uint32_t line_of(const struct bench_end *end, uint32_t number)
-{
-	uint32_t peers = end->plan.peers, far = far_of(end, number);
-
-	return peers > 1 ? far * peers + (number - far * end->plan.depth) % peers : far;
+	return (struct bench_place){
+		.remote = slot * layout->stride,
+		.own = far * layout->window + slot * layout->stride,
+		.nth = of_far / peers,
+		.line = (uint16_t)(far * peers + of_far % peers),
+		.far = (uint16_t)far,
+	};
 }
 
 int bench_flow_allocate(struct bench_end *end)
@@ -32,17 +38,19 @@ int bench_flow_allocate(struct bench_end *end)
 	memset(flow, 0, sizeof(*flow));
 	flow->attributes = (struct pl_attributes)PL_ATTRIBUTES_INIT;
 	flow->numbers = calloc(total, sizeof(*flow->numbers));
+	flow->places = calloc(total, sizeof(*flow->places));
 	flow->expected = calloc(total, sizeof(*flow->expected));
 	flow->transfers = calloc(plan->vector, sizeof(*flow->transfers));
-	if (!flow->numbers || !flow->expected || !flow->transfers)
+	if (!flow->numbers || !flow->places || !flow->expected || !flow->transfers)
 		return bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u operations", total);
+	for (uint32_t number = 0; number < total; number++)
+		flow->places[number] = place_of(end, number);
 	next = flow->numbers;
 	for (uint32_t line = 0; line < end->far_count * plan->peers; line++) {
 		flow->lines[line].free = next;
 		/* Low numbers come first, so that those used are the first ones. */
-		for (uint32_t number = (line / plan->peers + 1) * plan->depth;
-		     number-- > line / plan->peers * plan->depth;)
-			if (line_of(end, number) == line)
+		for (uint32_t far = line / plan->peers, number = (far + 1) * plan->depth; number-- > far * plan->depth;)
+			if (flow->places[number].line == line)
 				*next++ = number;
 		flow->lines[line].free_count = (uint32_t)(next - flow->lines[line].free);
 	}
@@ -53,70 +61,56 @@ int bench_flow_allocate(struct bench_end *end)
 void bench_flow_free(struct bench_flow *flow)
 {
 	free(flow->numbers);
+	free(flow->places);
 	free(flow->expected);
 	free(flow->transfers);
 	memset(flow, 0, sizeof(*flow));
 }
 
-/* Where an operation has its bytes: each server's have a window of their own here. */
-struct place {
-	const struct bench_link *link;
-	uint64_t slot, base;
-};
-
-static struct place place_of(const struct bench_end *end, uint32_t line, uint32_t number)
+static int post_vector(struct bench_end *end, const struct bench_place *place, struct pl_error *error)
 {
-	uint32_t far = far_of(end, number);
-	uint64_t slot = number - far * end->plan.depth;
-
-	return (struct place){ &end->links[line], slot, far * end->layout.window };
-}
-
-static int post_vector(struct bench_end *end, const struct place *place, struct pl_error *error)
-{
+	const struct bench_link *link = &end->links[place->line];
 	const struct bench_layout *layout = &end->layout;
-	const struct bench_link *link = place->link;
+	uint64_t offset = place->remote, base = place->own - place->remote;
 	struct bench_flow *flow = &end->flow;
-	uint64_t slot = place->slot * end->plan.vector % layout->slots;
 
 	for (uint32_t i = 0; i < end->plan.vector; i++) {
-		uint64_t offset = slot * layout->stride;
-
-		flow->transfers[i] = (struct pl_transfer){ link->remote, offset, end->own.region, place->base + offset,
-							   end->plan.size };
-		if (++slot == layout->slots)
-			slot = 0;
+		flow->transfers[i] =
+			(struct pl_transfer){ link->remote, offset, end->own.region, base + offset, end->plan.size };
+		offset += layout->stride;
+		if (offset == layout->window)
+			offset = 0;
 	}
 	if (end->plan.op == BENCH_WRITE)
 		return pl_writev(link->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
 	return pl_readv(link->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
 }
 
-static int post_plain(struct bench_end *end, const struct place *place, uint32_t number, struct pl_error *error)
+static inline int post_plain(struct bench_end *end, const struct bench_place *place, uint32_t number,
+			     struct pl_error *error)
 {
 	const struct bench_plan *plan = &end->plan;
-	const struct bench_link *link = place->link;
+	const struct bench_link *link = &end->links[place->line];
 	const struct pl_attributes *attributes = &end->flow.attributes;
-	uint64_t slot = place->slot < end->layout.slots ? place->slot : place->slot % end->layout.slots;
-	uint64_t offset = slot * end->layout.stride, own = place->base + offset;
-	uint64_t value = end->flow.expected[number];
+	uint64_t value;
 
 	switch (plan->op) {
 	case BENCH_WRITE:
 		/* In turns, the other end looks at one place. */
-		return pl_write(link->peer, link->remote, plan->latency ? 0 : offset, end->own.region, own, plan->size,
-				attributes, NULL, error);
+		return pl_write(link->peer, link->remote, plan->latency ? 0 : place->remote, end->own.region,
+				place->own, plan->size, attributes, NULL, error);
 	case BENCH_READ:
-		return pl_read(link->peer, link->remote, offset, end->own.region, own, plan->size, attributes, NULL,
-			       error);
+		return pl_read(link->peer, link->remote, place->remote, end->own.region, place->own, plan->size,
+			       attributes, NULL, error);
 	case BENCH_SEND:
-		return pl_send(link->peer, BENCH_MESSAGE_DATA, end->own.region, own, plan->size, attributes, NULL,
-			       error);
+		return pl_send(link->peer, BENCH_MESSAGE_DATA, end->own.region, place->own, plan->size, attributes,
+			       NULL, error);
 	case BENCH_FETCH_ADD:
-		return pl_fetch_add(link->peer, link->remote, offset, 1, NULL, attributes, NULL, error);
+		return pl_fetch_add(link->peer, link->remote, place->remote, 1, NULL, attributes, NULL, error);
 	case BENCH_COMPARE_SWAP:
-		return pl_compare_swap(link->peer, link->remote, offset, value, value + 1, NULL, attributes, NULL,
-				       error);
+		value = end->flow.expected[number];
+		return pl_compare_swap(link->peer, link->remote, place->remote, value, value + 1, NULL, attributes,
+				       NULL, error);
 	case BENCH_REGISTER:
 	case BENCH_CONNECT:
 		break;
@@ -124,24 +118,29 @@ static int post_plain(struct bench_end *end, const struct place *place, uint32_t
 	return -EINVAL;
 }
 
-int bench_post(struct bench_end *end, uint32_t line, bool more)
+/* Part of what is measured, so there are as few calls on the way as can be. */
+static inline int post(struct bench_end *end, struct bench_line *line, bool more)
 {
 	struct bench_flow *flow = &end->flow;
-	uint32_t number = flow->lines[line].free[--flow->lines[line].free_count];
-	struct place place = place_of(end, line, number);
-	uint32_t nth = end->plan.peers > 1 ? (uint32_t)place.slot / end->plan.peers : (uint32_t)place.slot;
+	uint32_t number = line->free[--line->free_count];
+	const struct bench_place *place = &flow->places[number];
 	struct pl_error error;
 	int rc;
 
 	flow->attributes.user_data = BENCH_USER_DATA(BENCH_TAG_DATA, number);
 	flow->attributes.flags = more ? PL_MORE : 0;
-	rc = end->plan.vector > 1 ? post_vector(end, &place, &error) : post_plain(end, &place, number, &error);
+	rc = end->plan.vector > 1 ? post_vector(end, place, &error) : post_plain(end, place, number, &error);
 	if (rc < 0)
 		return bench_fail_as(end, &error);
 	flow->posted++;
-	if (nth >= flow->lines[line].used)
-		flow->lines[line].used = nth + 1;
+	if (place->nth >= line->used)
+		line->used = place->nth + 1;
 	return 0;
+}
+
+int bench_post(struct bench_end *end, uint32_t line, bool more)
+{
+	return post(end, &end->flow.lines[line], more);
 }
 
 static void sample(struct bench_samples *samples, uint64_t since)
@@ -168,7 +167,8 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 {
 	struct bench_flow *flow = &end->flow;
 	uint32_t number = (uint32_t)receipt->user_data;
-	struct bench_line *line = &flow->lines[line_of(end, number)];
+	const struct bench_place *place = &flow->places[number];
+	struct bench_line *line = &flow->lines[place->line];
 
 	line->free[line->free_count++] = number;
 	flow->completed++;
@@ -179,7 +179,7 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 	if (flow->stats) {
 		stats_record(flow->stats, receipt->completed - receipt->posted);
 		if (end->far_count > 1)
-			share(&end->fars[far_of(end, number)], receipt);
+			share(&end->fars[place->far], receipt);
 		if (end->samples.interval)
 			sample(&end->samples, receipt->completed - flow->first);
 	}
@@ -188,12 +188,8 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 	/* Each word has one operation at a time, so the old value is known. */
 	if (flow->atomic && receipt->value != flow->expected[number]++)
 		flow->wrong = true;
-	if (end->plan.touch && end->plan.op == BENCH_READ) {
-		struct place place = place_of(end, 0, number);
-
-		bench_buffer_touch(end, &end->own, place.base + place.slot % end->layout.slots * end->layout.stride,
-				   end->plan.size);
-	}
+	if (end->plan.touch && end->plan.op == BENCH_READ)
+		bench_buffer_touch(end, &end->own, place->own, end->plan.size);
 	if (!end->sample.kind || receipt->streams > end->sample.streams)
 		end->sample = *receipt;
 }
@@ -214,19 +210,19 @@ static bool is_early(struct bench_end *end)
 }
 
 /* A list for one connection, if so many can be; at the end of a run, what is left of one. */
-static int post_list(struct bench_end *end, uint32_t line)
+static inline int post_list(struct bench_end *end, struct bench_line *line)
 {
-	struct bench_flow *flow = &end->flow;
+	const struct bench_flow *flow = &end->flow;
 	uint64_t left = flow->target - flow->posted;
 	uint32_t count = end->plan.post_list;
 	int rc = 0;
 
 	if (left < count)
 		count = (uint32_t)left;
-	if (flow->lines[line].free_count < count)
+	if (line->free_count < count)
 		return 0;
 	for (uint32_t i = 1; rc == 0 && i <= count; i++)
-		rc = bench_post(end, line, i < count);
+		rc = post(end, line, i < count);
 	return rc < 0 ? rc : 1;
 }
 
@@ -244,7 +240,7 @@ static int post_all(struct bench_end *end)
 		else if (paced && is_early(end))
 			break;
 		else
-			rc = post_list(end, line);
+			rc = post_list(end, &flow->lines[line]);
 		idle = rc > 0 ? 0 : idle + 1;
 	}
 	return CLI_MIN(rc, 0);

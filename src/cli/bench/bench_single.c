@@ -80,6 +80,7 @@ static int register_once(struct bench_end *end, struct stats *cold, struct regis
 				  length);
 	memset(memory, 0x5a, length);
 	rc = register_turn(end, memory, cold, times);
+	pl_memory_freed(end->context, memory, length);
 	munmap(memory, length);
 	return rc;
 }

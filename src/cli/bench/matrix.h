@@ -48,7 +48,10 @@ struct matrix {
 	struct matrix_cell *cells; /* rank 0 in the end: all rows; before: the own one */
 	struct matrix_slow *slow;
 	size_t slow_count;
-	double median_rate, median_latency, seconds;
+	struct matrix_medians {
+		double bytes_per_second, latency_us; /* NAN: there are no such pairs */
+	} medians[2];                                /* of pairs on two hosts, and on one */
+	double seconds;
 	bool unfit; /* some rank is, and all know */
 };
 

@@ -8,7 +8,7 @@
 /* How far out a pair is slow: deviations of the middle half, and not only a little in absolute terms. */
 #define DEVIATIONS 5
 #define DEVIATION_OF_NORMAL 1.4826
-#define RATE_FACTOR 0.8
+#define RATE_FACTOR 1.25
 #define LATENCY_FACTOR 1.25
 
 int matrix_rounds(int size)
@@ -81,34 +81,52 @@ static double median_of(double *values, size_t count)
 	return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
+static bool on_one_host(const struct matrix *matrix, size_t index)
+{
+	size_t ranks = (size_t)matrix->size;
+
+	return matrix->hosts[index / ranks] == matrix->hosts[index % ranks];
+}
+
 static double value_of(const struct matrix *matrix, size_t index, bool latency)
 {
 	return latency ? matrix->cells[index].latency_us : matrix->cells[index].bytes_per_second;
 }
 
-static void judge(struct matrix *matrix, bool latency, double *values)
+/* How many times as bad as the median, as a logarithm: what is slow by much is far out however the others vary. */
+static double excess(double value, double median, bool latency)
+{
+	return latency ? log(value / median) : log(median / value);
+}
+
+static bool has_value(const struct matrix *matrix, size_t index, bool latency, bool one_host)
+{
+	return on_one_host(matrix, index) == one_host && value_of(matrix, index, latency) > 0;
+}
+
+/* Pairs of one host among themselves, and those of two: they have ways of their own. */
+static void judge(struct matrix *matrix, bool latency, bool one_host, double *values)
 {
 	size_t cells = (size_t)matrix->size * (size_t)matrix->size, count = 0;
 	double median, limit;
 
 	for (size_t i = 0; i < cells; i++)
-		if (!isnan(value_of(matrix, i, latency)))
+		if (has_value(matrix, i, latency, one_host))
 			values[count++] = value_of(matrix, i, latency);
 	median = median_of(values, count);
 	for (size_t i = 0; i < count; i++)
-		values[i] = fabs(values[i] - median);
+		values[i] = fabs(excess(values[i], median, latency));
 	limit = DEVIATIONS * DEVIATION_OF_NORMAL * median_of(values, count);
+	limit = fmax(limit, log(latency ? LATENCY_FACTOR : RATE_FACTOR));
 	for (size_t i = 0; i < cells; i++) {
 		double value = value_of(matrix, i, latency);
-		bool slow = latency ? value > median + limit && value > median * LATENCY_FACTOR
-				    : value < median - limit && value < median * RATE_FACTOR;
 
-		if (slow)
+		if (has_value(matrix, i, latency, one_host) && excess(value, median, latency) > limit)
 			matrix->slow[matrix->slow_count++] =
 				(struct matrix_slow){ (int)(i / (size_t)matrix->size), (int)(i % (size_t)matrix->size),
 						      latency, value, median };
 	}
-	*(latency ? &matrix->median_latency : &matrix->median_rate) = median;
+	*(latency ? &matrix->medians[one_host].latency_us : &matrix->medians[one_host].bytes_per_second) = median;
 }
 
 int matrix_judge(struct matrix *matrix)
@@ -118,8 +136,8 @@ int matrix_judge(struct matrix *matrix)
 
 	matrix->slow = calloc(2 * cells, sizeof(*matrix->slow));
 	if (values && matrix->slow) {
-		judge(matrix, false, values);
-		judge(matrix, true, values);
+		for (int kind = 0; kind < 4; kind++)
+			judge(matrix, kind & 1, kind & 2, values);
 	}
 	free(values);
 	return values && matrix->slow ? 0 : -ENOMEM;

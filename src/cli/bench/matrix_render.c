@@ -80,11 +80,14 @@ void matrix_print(const struct matrix *matrix, const struct matrix_options *opti
 	} else {
 		printf("--json and peerlane report draw so many\n");
 	}
-	printf("median %.3g GB/s, %.3g us\n", matrix->median_rate / 1e9, matrix->median_latency);
+	for (int one_host = 0; one_host < 2; one_host++)
+		if (!isnan(matrix->medians[one_host].bytes_per_second))
+			printf("median %s: %.3g GB/s, %.3g us\n", one_host ? "within a host" : "between hosts",
+			       matrix->medians[one_host].bytes_per_second / 1e9, matrix->medians[one_host].latency_us);
 	print_slow(matrix);
 	print_failed(matrix);
 	if (!matrix->slow_count && !options->common.quiet)
-		puts("no pair is slow beside the others");
+		puts("no pair is slow beside those like it");
 }
 
 /* -- JSON ---------------------------------------------------------------------------------------- */
@@ -97,6 +100,18 @@ static struct json_object *number(double value, int decimals)
 		return NULL;
 	snprintf(text, sizeof(text), "%.*f", decimals, value);
 	return json_object_new_double_s(value, text);
+}
+
+static struct json_object *medians_json(const struct matrix_medians *medians)
+{
+	struct json_object *object;
+
+	if (isnan(medians->bytes_per_second))
+		return NULL;
+	object = json_object_new_object();
+	cli_json_add(object, "bytes_per_second", number(medians->bytes_per_second, 0));
+	cli_json_add(object, "latency_us", number(medians->latency_us, 3));
+	return object;
 }
 
 static struct json_object *ranks_json(const struct matrix *matrix)
@@ -187,8 +202,8 @@ void matrix_print_json(const struct matrix *matrix, const struct matrix_options 
 	cli_json_add(object, "ranks", ranks_json(matrix));
 	cli_json_add(object, "size", json_object_new_uint64(options->size));
 	cli_json_add(object, "seconds", number(matrix->seconds, 3));
-	cli_json_add(object, "median_bytes_per_second", number(matrix->median_rate, 0));
-	cli_json_add(object, "median_latency_us", number(matrix->median_latency, 3));
+	cli_json_add(object, "median_between_hosts", medians_json(&matrix->medians[0]));
+	cli_json_add(object, "median_within_hosts", medians_json(&matrix->medians[1]));
 	cli_json_add(object, "bytes_per_second", square_json(matrix, false));
 	cli_json_add(object, "latency_us", square_json(matrix, true));
 	cli_json_add(object, "slow", slow_json(matrix));

@@ -19,7 +19,8 @@ const char report_style[] =
 	".pr .c5{--c:#8a7a00}.pr .c6{--c:#3f62d4}.pr .c7{--c:#a05a3c}"
 	"@media(prefers-color-scheme:dark){.pr .c0{--c:#3ecb8a}.pr .c1{--c:#a98cf0}.pr .c2{--c:#f58b4b}"
 	".pr .c3{--c:#3fb9da}.pr .c4{--c:#ee77b6}.pr .c5{--c:#cfbc3a}.pr .c6{--c:#86a2ff}.pr .c7{--c:#d39478}}"
-	".pr .b1 .l{stroke-dasharray:7 3}"
+	/* The hues a second time: dashed, and with hollow marks, which a legend shows better. */
+	".pr .b1 .l{stroke-dasharray:7 3}.pr .b1 .d{fill:var(--bg);stroke:var(--c);stroke-width:1.5}"
 	/* From bad to good: readable without colours, too, as it goes from dark to light. */
 	".pr .n{fill:var(--grid)}.pr .v0{fill:#8c1d40}.pr .v1{fill:#b0413a}.pr .v2{fill:#cb6338}.pr .v3{fill:#dd8843}"
 	".pr .v4{fill:#e8ac5c}.pr .v5{fill:#d9c77a}.pr .v6{fill:#b5d08f}.pr .v7{fill:#97d3a1}.pr .v8{fill:#a7e0bd}"

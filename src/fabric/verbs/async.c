@@ -40,14 +40,19 @@ static unsigned bits_of(const struct ibv_async_event *event)
 void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits)
 {
 	pthread_mutex_lock(&state->lock);
+	state->tellers++;
 	pl_list_for_each(at, &state->queues) {
 		struct verbs_queue *queue = pl_list_entry(at, struct verbs_queue, link);
 
 		if (queue->device != device)
 			continue;
+		/* Where its engine is free it looks at once, and may want the lock. */
+		pthread_mutex_unlock(&state->lock);
 		atomic_fetch_or(&queue->events, bits);
 		pl_engine_post(queue->engine, &queue->events_task);
+		pthread_mutex_lock(&state->lock);
 	}
+	state->tellers--;
 	pthread_mutex_unlock(&state->lock);
 }
 

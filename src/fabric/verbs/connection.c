@@ -72,13 +72,30 @@ static bool must_wait(const struct verbs_rail *rail)
 	       !verbs_finished(endpoint) && !all_hopeless(endpoint);
 }
 
+/* The peer is not reached any more, or never was. */
+static void give_up(struct verbs_rail *rail, int code, const char *call)
+{
+	const struct verbs_library *library = verbs_library_of(rail);
+	const char *name = strerrorname_np(-code) ? strerrorname_np(-code) : "unknown error";
+	char object[PL_ADDRESS_FORMAT_MAX];
+	struct pl_error error;
+
+	pl_address_format((struct sockaddr *)&rail->to, object, sizeof(object));
+	if (rail->endpoint->opened && rail->broke.status != IBV_WC_SUCCESS)
+		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
+			"port %u of %s gave up: %s (vendor error 0x%x), and no connection could be made since (%s)",
+			rail->broke.port, rail->device->name, library->ibv_wc_status_str(rail->broke.status),
+			rail->broke.vendor_error, name);
+	else
+		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
+			"the devices do not reach each other (%s)", name);
+	pl_peer_lose(rail->endpoint->base.peer, &error);
+}
+
 /* This attempt came to nothing. */
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
-	struct pl_peer *peer = endpoint->base.peer;
-	char object[PL_ADDRESS_FORMAT_MAX];
-	struct pl_error error;
 
 	if (must_wait(rail)) {
 		pl_timer_set(home_of(rail), &rail->retry, pl_now() + PORT_PAUSE);
@@ -88,14 +105,10 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	verbs_pair_drop(rail);
 	rail->link = VERBS_DOWN;
 	verbs_fence_quiet(rail);
-	if (!all_hopeless(endpoint)) {
+	if (all_hopeless(endpoint))
+		give_up(rail, code, call);
+	else
 		dial_later(rail);
-		return;
-	}
-	pl_address_format((struct sockaddr *)&rail->to, object, sizeof(object));
-	pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT, "the devices do not reach each other (%s)",
-		strerrorname_np(-code) ? strerrorname_np(-code) : "unknown error");
-	pl_peer_lose(peer, &error);
 }
 
 /*

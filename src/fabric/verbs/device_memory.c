@@ -67,14 +67,19 @@ int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 }
 
 int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
-			    size_t offset, size_t length, unsigned access, struct ibv_mr **mr, const char **reason)
+			    size_t offset, size_t length, unsigned access, bool address_first, struct ibv_mr **mr,
+			    const char **reason)
 {
+	void *address = (uint8_t *)memory->address + offset;
 	enum outcome outcome;
-	int rc = by_dmabuf(library, pd, memory, offset, length, access, mr, &outcome);
+	int rc, by_address = address_first ? verbs_reg_mr(library, pd, address, length, access, mr) : 0;
 
+	if (address_first && by_address == 0)
+		return 0;
+	rc = by_dmabuf(library, pd, memory, offset, length, access, mr, &outcome);
 	if (rc == 0)
 		return 0;
-	rc = verbs_reg_mr(library, pd, (uint8_t *)memory->address + offset, length, access, mr);
+	rc = address_first ? by_address : verbs_reg_mr(library, pd, address, length, access, mr);
 	if (rc < 0)
 		*reason = reasons[outcome][1 + (rc != -EFAULT)];
 	return rc;

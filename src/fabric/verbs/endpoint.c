@@ -42,6 +42,7 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	rail->endpoint = endpoint;
 	rail->index = (uint8_t)index;
 	rail->chunk = VERBS_CHUNK;
+	verbs_pace_open(&rail->pace);
 	pl_list_init(&rail->queue_link);
 	pl_list_init(&rail->starved_link);
 	pl_list_init(&rail->posted);

@@ -9,6 +9,7 @@
 int verbs_pair_make(struct verbs_rail *rail)
 {
 	uint8_t timeout = ACK_TIMEOUT;
+	struct ibv_port_attr port;
 	struct ibv_qp_init_attr attributes = {
 		.cap = { .max_send_wr = VERBS_SEND_DEPTH, .max_send_sge = 1, .max_inline_data = VERBS_INLINE },
 		.qp_type = IBV_QPT_RC,
@@ -23,6 +24,8 @@ int verbs_pair_make(struct verbs_rail *rail)
 	if (!rail->queue)
 		return -ENOMEM;
 	rail->queue->rail_count++;
+	if (verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0)
+		verbs_pace_connect(&rail->pace, port.active_mtu);
 	/* Older kernels do not know of it. */
 	verbs_library_of(rail)->rdma_set_option(rail->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
 						sizeof(timeout));

@@ -168,7 +168,7 @@ static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struc
 
 static bool usable(const struct verbs_rail *rail)
 {
-	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH;
+	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH && rail->posted_bytes < rail->pace.limit;
 }
 
 /* Numbered frames keep to one rail while it is up; another takes over once no older ones are anywhere else. */
@@ -254,7 +254,8 @@ static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work 
 	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max), share;
 	unsigned up;
 
-	if (work->length < 2 * VERBS_SLICE)
+	most = (uint32_t)PL_MIN(most, rail->pace.limit - rail->posted_bytes);
+	if (work->length < 2 * VERBS_SLICE || most < VERBS_SLICE)
 		return PL_MIN(work->length, most);
 	up = verbs_rails_up(rail->endpoint);
 	if (up < 2)

@@ -263,13 +263,12 @@ static void describe(struct pl_error *error, const struct verbs_rail *rail, cons
 		{ IBV_WC_LOC_LEN_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" }, /* and others */
 	};
 	const struct verbs_library *library = rail->endpoint->state->library;
-	char object[48];
+	char object[IBV_SYSFS_NAME_MAX + 4];
 	unsigned i = 0;
 
 	while (i + 1 < PL_ARRAY_SIZE(kinds) && kinds[i].status != completion->status)
 		i++;
-	snprintf(object, sizeof(object), "%s:%u", library->ibv_get_device_name(rail->device->verbs->device),
-		 rail->id->port_num);
+	snprintf(object, sizeof(object), "%s:%u", rail->device->name, rail->id->port_num);
 	pl_fail(error, kinds[i].code, kinds[i].id, "ibv_poll_cq", object, kinds[i].hint, "%s (vendor error 0x%x)",
 		library->ibv_wc_status_str(completion->status), completion->vendor_err);
 }
@@ -376,12 +375,29 @@ static void adapt_chunk(struct verbs_rail *rail)
 	rail->done = 0;
 }
 
+static void broke(struct verbs_rail *rail, const struct ibv_wc *completion)
+{
+	rail->broke.status = completion->status;
+	rail->broke.vendor_error = completion->vendor_err;
+	rail->broke.port = rail->id->port_num;
+	adapt_chunk(rail);
+	verbs_pace_broke(&rail->pace, pl_now());
+}
+
 static void count_done(struct verbs_rail *rail)
 {
 	if (++rail->done < CHUNKS_UNTIL_GROWTH || rail->chunk == VERBS_CHUNK)
 		return;
 	rail->chunk = PL_MIN(rail->chunk * 2, VERBS_CHUNK);
 	rail->done = 1;
+}
+
+static void look_at_pace(struct verbs_rail *rail, uint64_t bytes)
+{
+	const struct verbs_endpoint *endpoint = rail->endpoint;
+	bool idle = !rail->posted_bytes && pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again);
+
+	verbs_pace_done(&rail->pace, bytes, idle, pl_now());
 }
 
 void verbs_take_back(struct verbs_rail *rail)
@@ -396,18 +412,22 @@ static void completed(struct verbs_queue *queue, const struct ibv_wc *completion
 {
 	struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id, *work;
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
+	uint64_t bytes;
 
 	if (!rail)
 		return;
+	bytes = rail->posted_bytes;
 	/* All before it were done. */
 	while ((work = take_posted(rail)) != last)
 		work_done(rail->endpoint, work);
 	if (completion->status == IBV_WC_SUCCESS) {
 		count_done(rail);
 		work_done(rail->endpoint, work);
+		if (rail->pace.limit != VERBS_UNLIMITED)
+			look_at_pace(rail, bytes - rail->posted_bytes);
 	} else {
 		if (!own_fault(completion->status) && completion->status != IBV_WC_WR_FLUSH_ERR)
-			adapt_chunk(rail);
+			broke(rail, completion);
 		if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
 			verbs_bind_failed(rail, work);
 		work_back(rail, work, completion);

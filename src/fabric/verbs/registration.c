@@ -18,6 +18,7 @@ struct verbs_registration {
 	int failure;
 	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
 	unsigned access;
+	struct verbs_advice advice; /* of a GPU's memory */
 	/* Of what is shared: its place in the cache, and whose memory it is. */
 	uint32_t cached;
 	const struct verbs_device *device;
@@ -74,14 +75,17 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 	*result = registration;
 	if (!registration)
 		return -ENOMEM;
-	if (atomic_load(&device->gone))
+	if (atomic_load(&device->gone)) {
 		registration->failure = -ENODEV;
-	else if (pl_memory_staged(memory) || memory->dmabuf)
+	} else if (pl_memory_staged(memory) || memory->dmabuf) {
+		verbs_advise(state, device, memory, &registration->advice);
 		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
+								registration->advice.first == PL_WAY_ADDRESS,
 								&registration->mr, &registration->reason);
-	else
+	} else {
 		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
 						     access, &registration->mr);
+	}
 	if (registration->mr)
 		registration->lkey = registration->mr->lkey;
 	return registration->failure;
@@ -114,6 +118,8 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 		}
 		(*result)->mr = mr;
 		(*result)->lkey = mr->lkey;
+		if (pl_memory_staged(memory))
+			verbs_advise(state, device, memory, &(*result)->advice);
 	} else {
 		rc = make(state, device, &region->registrations, memory, 0, memory->length, access, result);
 		if (rc == 0)
@@ -184,6 +190,19 @@ const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *
 	reason = registration ? registration->reason : NULL;
 	pthread_mutex_unlock(&state->context->grant_lock);
 	return reason;
+}
+
+const struct verbs_advised *verbs_local_advice(const struct verbs_device *device, struct pl_region *region,
+					       bool written)
+{
+	static const struct verbs_advised none;
+	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
+	const struct verbs_registration *registration;
+
+	if (!recent || recent->device != device)
+		return &none;
+	registration = pl_container_of(recent, struct verbs_registration, base);
+	return &registration->advice.directions[written ? PL_INTO_GPU : PL_FROM_GPU];
 }
 
 /*

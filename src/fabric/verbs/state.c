@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What the fabric keeps for a context: the libraries, event channels, devices, and their queues. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "fabric/verbs/flush.h"
@@ -133,6 +134,7 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 	if (!device)
 		return NULL;
 	device->verbs = verbs;
+	snprintf(device->name, sizeof(device->name), "%s", state->library->ibv_get_device_name(verbs->device));
 	device->pd = state->library->ibv_alloc_pd(verbs);
 	device->shared = verbs_shared_open(state);
 	if (!device->pd || !device->shared || state->library->ibv_query_device(verbs, &device->attributes)) {
@@ -193,6 +195,7 @@ static void queue_free(struct verbs_queue *queue)
 {
 	if (!queue->shut)
 		verbs_queue_shut(queue);
+	pl_engine_withdraw(queue->engine, &queue->events_task);
 	verbs_pool_close(&queue->receives, queue);
 	verbs_pool_close(&queue->sends, queue);
 	verbs_pool_close(&queue->stages, queue);
@@ -268,6 +271,8 @@ static struct verbs_queue *queue_new(struct verbs_state *state, struct verbs_dev
 /* Of an engine, those that were shut and whose buffers all came back.  With the lock held. */
 static void sweep_queues(struct verbs_state *state, const struct pl_engine *engine)
 {
+	if (state->tellers)
+		return;
 	pl_list_for_each_safe(at, next, &state->queues) {
 		struct verbs_queue *queue = pl_list_entry(at, struct verbs_queue, link);
 

@@ -69,6 +69,7 @@ struct verbs_join;
 /* What hangs on one device; made when the first connection comes to it, kept until the context closes. */
 struct verbs_device {
 	struct pl_list link;
+	char name[IBV_SYSFS_NAME_MAX];
 	struct ibv_context *verbs; /* librdmacm's; NULL: it was closed */
 	struct ibv_pd *pd;
 	struct ibv_pd *loop_pd; /* of the queue pairs that are connected to themselves; NULL: there is none */
@@ -149,7 +150,8 @@ struct verbs_state {
 	struct verbs_cm *cms; /* by engine */
 	pthread_mutex_t lock;
 	struct pl_list devices, queues, places;
-	bool surveyed; /* the places are known */
+	bool surveyed;    /* the places are known */
+	unsigned tellers; /* who go through the queues without the lock: none of them may go */
 	struct pl_task tend_task;
 	struct pl_timer tend_timer;
 };
@@ -206,6 +208,16 @@ static inline bool verbs_unnumbered(const struct verbs_work *work)
 /* DOWN: no queue pair; an initiator dials when there is a reason to.  DRAINING: the queue pair is being flushed. */
 enum verbs_link { VERBS_DOWN, VERBS_RESOLVING, VERBS_CONNECTING, VERBS_UP, VERBS_DRAINING };
 
+/* How much a rail has under way; pace.c. */
+#define VERBS_UNLIMITED UINT32_MAX
+
+struct verbs_pace {
+	uint32_t limit, packet; /* bytes */
+	uint64_t began, bytes;  /* what is measured: since when, and how many were done */
+	uint64_t rate;          /* with a packet at a time, bytes per second; 0: not known */
+	uint8_t spells, patience;
+};
+
 /* One connection of an endpoint, made again whenever it breaks. */
 struct verbs_rail {
 	struct verbs_endpoint *endpoint;
@@ -234,11 +246,17 @@ struct verbs_rail {
 	unsigned posted_count, unsignaled, inline_max;
 	unsigned frames; /* numbered ones among those posted and held */
 	uint64_t posted_bytes;
+	struct {
+		enum ibv_wc_status status; /* why the device ended the last connection; success: it did not */
+		uint32_t vendor_error;
+		uint8_t port;
+	} broke;
 	const struct verbs_target *denied; /* the queue pair failed as the peer's device let nothing through to it */
 	bool cut;                          /* the peer wants to know when `generation` takes nothing any more */
 	uint16_t fail_generation;          /* to be failed by fail_task */
 	uint32_t chunk;                    /* bytes in a request: fewer while connections break before one is done */
-	unsigned done;                     /* requests since the connection was made, or the chunk grew */
+	unsigned done;                     /* completions since the connection was made, or the chunk grew */
+	struct verbs_pace pace;
 };
 
 /* A numbered frame that overtook another one on another rail. */
@@ -425,6 +443,15 @@ int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer);
 /* All that is posted comes back as if the queue pair had been flushed. */
 void verbs_take_back(struct verbs_rail *rail);
 
+/* pace.c */
+void verbs_pace_open(struct verbs_pace *pace);
+/* A connection is about to be made. */
+void verbs_pace_connect(struct verbs_pace *pace, enum ibv_mtu mtu);
+/* The device gave it up. */
+void verbs_pace_broke(struct verbs_pace *pace, uint64_t now);
+/* While there is a limit: so many bytes were done; idle: there is nothing more to do. */
+void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now);
+
 /* post.c */
 /* Posts what waits, as far as there is room. */
 void verbs_flush(struct verbs_endpoint *endpoint);
@@ -460,6 +487,21 @@ bool verbs_work_skip(struct verbs_work *work);
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
+/* advice.c */
+struct verbs_advised {
+	bool staged;        /* whatever the device could do */
+	const char *reason; /* of operations that go as advised, or why there is no advice; NULL: there is no profile */
+};
+
+struct verbs_advice {
+	enum pl_way first; /* to be tried */
+	struct verbs_advised directions[PL_DIRECTION_COUNT];
+};
+
+/* Of memory that the processor does not reach; grant_lock. */
+void verbs_advise(struct verbs_state *state, const struct verbs_device *device, const struct pl_memory *memory,
+		  struct verbs_advice *advice);
+
 /* shared.c: registrations for this end's own use; grant_lock */
 struct pl_cache *verbs_shared_open(const struct verbs_state *state);
 /* The number of one that has all of the memory, and those rights; 0: there is none. */
@@ -490,6 +532,9 @@ void verbs_registrations_end(struct verbs_device *device);
 /* A region's registration on which windows with these rights can be made; grant_lock. 0 or a negative errno. */
 int verbs_window_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
 		      struct ibv_mr **mr);
+/* What the profile of routes says of a GPU's memory that verbs_local_key() just gave the key of. */
+const struct verbs_advised *verbs_local_advice(const struct verbs_device *device, struct pl_region *region,
+					       bool written);
 /* What a device's peers need to reach a key's memory; grant_lock. */
 int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		    const struct pl_key *key, uint32_t *rkey);

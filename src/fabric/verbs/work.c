@@ -140,23 +140,42 @@ struct local {
 	const struct verbs_device *device; /* whose key that is; NULL: it is looked for later */
 };
 
+/* False: the profile of routes says that staging is better, and the program does not insist. */
+static bool is_advised(const struct verbs_device *device, struct pl_operation *operation,
+		       const struct pl_segment *segment, bool written, const char **refusal)
+{
+	const struct verbs_advised *advised;
+
+	if (!segment->length || !pl_memory_staged(&segment->region->memory))
+		return true;
+	advised = verbs_local_advice(device, segment->region, written);
+	*refusal = advised->reason;
+	if (advised->staged)
+		return operation->attributes.flags & PL_REQUIRE_DIRECT;
+	operation->way = advised->reason;
+	return true;
+}
+
 static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
 		       const struct pl_segment *segment, struct local *local)
 {
+	struct verbs_device *device = endpoint->rails[0].device;
 	bool written = operation->receipt.kind == PL_KIND_READ;
-	const char *refusal;
+	const char *refusal = NULL;
 	int rc = 0;
 
 	*local = (struct local){ .chunk = VERBS_CHUNK };
 	if (segment->length)
-		rc = verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, written,
-				     &local->lkey);
-	if (rc == 0)
-		local->device = endpoint->rails[0].device;
+		rc = verbs_local_key(endpoint->state, device, segment->region, written, &local->lkey);
 	/* Another rail's device may be there, or there is one again when it is needed. */
-	if (rc == 0 || rc == -ENODEV)
+	if (rc == -ENODEV)
 		return;
-	refusal = verbs_local_refusal(endpoint->state, endpoint->rails[0].device, segment->region);
+	if (rc == 0 && is_advised(device, operation, segment, written, &refusal)) {
+		local->device = device;
+		return;
+	}
+	if (rc < 0)
+		refusal = verbs_local_refusal(endpoint->state, device, segment->region);
 	if (!refusal)
 		refusal = rc == -ENOMEM ? reason_locked : reason_refused;
 	atomic_store(&operation->staged_reason, refusal);
@@ -316,9 +335,11 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 {
 	const struct pl_segment *segment = operation->segments;
 	enum verbs_work_kind kind = kind_of(operation);
-	struct local local = { .device = endpoint->rails[0].device };
+	struct verbs_device *device = endpoint->rails[0].device;
+	struct local local = { .device = device };
 	const struct verbs_target *target;
 	struct verbs_work *work;
+	const char *refusal;
 
 	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint))
 		return false;
@@ -330,8 +351,8 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 	if (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8)
 		return false;
 	if (segment->region && segment->length &&
-	    verbs_local_key(endpoint->state, endpoint->rails[0].device, segment->region, kind == VERBS_READ,
-			    &local.lkey) < 0)
+	    (verbs_local_key(endpoint->state, device, segment->region, kind == VERBS_READ, &local.lkey) < 0 ||
+	     !is_advised(device, operation, segment, kind == VERBS_READ, &refusal)))
 		return false;
 	work = work_take(endpoint, kind, operation);
 	if (!work)

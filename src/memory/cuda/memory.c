@@ -191,6 +191,11 @@ static void cuda_unpin(void *holder, void *address)
 	cuda_place_put(place);
 }
 
+static int cuda_number(const struct pl_memory *memory)
+{
+	return cuda_memory_of(memory)->place->ordinal;
+}
+
 static uint64_t cuda_identity(const struct pl_memory *memory)
 {
 	return cuda_buffer_id(cuda_memory_of(memory)->place->driver, memory->address);
@@ -215,6 +220,7 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.atomic = cuda_atomic,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,
+	.number = cuda_number,
 	.identity = cuda_identity,
 	.export_dmabuf = cuda_export_dmabuf,
 	.order = cuda_order,

@@ -307,6 +307,14 @@ flaps() # SECONDS
 	done
 }
 
+flap_times() # COUNT
+{
+	for flap in $(seq "$1"); do
+		link_down 0.1 && sleep 0.4 || return
+	done
+	echo "$flap flaps"
+}
+
 # What goes out is treated as tc-netem(8) says.
 with_netem() # SETTING COMMAND...
 {
@@ -353,6 +361,33 @@ crossing_flaps() # SECONDS
 		link_down 0.2 && sleep 1 || return
 		(interface=$other && link_down 0.2) && sleep 1 || return
 	done
+}
+
+# Both in turn, so many times altogether.
+crossing_times() # COUNT
+{
+	other=$(cat /sys/class/infiniband/rxe1/parent)
+	for flap in $(seq $(($1 / 2))); do
+		link_down 0.1 && sleep 0.7 || return
+		(interface=$other && link_down 0.1) && sleep 0.7 || return
+	done
+	echo "$flap flaps of each"
+}
+
+# From now on packets of RoCE are lost, which the control connection does not notice.
+roce_stops()
+{
+	tc qdisc add dev "$interface" root handle 1: prio && tc qdisc add dev "$interface" parent 1:3 netem loss 100% &&
+		tc filter add dev "$interface" parent 1: protocol ip u32 match ip protocol 17 0xff \
+			match ip dport 4791 0xffff flowid 1:3
+}
+
+# Ends it, whatever the command did.
+roce_starts() # COMMAND...
+{
+	"$@"
+	status=$?
+	tc qdisc del dev "$interface" root && return $status
 }
 
 # A card is taken away from a command, which must let go of it, is put back, and then carries something again.

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a profile of routes says of a GPU's memory and a device: which way to try first, and where to stage at once. */
+#include <stdio.h>
+
+#include "fabric/verbs/verbs.h"
+
+static const char *const direct[PL_WAY_STAGED] = {
+	[PL_WAY_DMABUF] = "verbs: the network card reads and writes the GPU's memory itself, by dma-buf, from profile",
+	[PL_WAY_ADDRESS] =
+		"verbs: the network card reads and writes the GPU's memory itself, by peer memory, from profile",
+};
+
+static const char staged[] = "verbs, through registered buffers, from profile: that is faster than the direct way, or "
+			     "no direct way was proven";
+
+static bool identify(const struct verbs_device *device, const struct pl_memory *memory, struct pl_proof *here)
+{
+	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
+	int number = memory->ops->number ? memory->ops->number(memory) : -1;
+
+	if (number < 0 || pl_gpu_query((unsigned)number, &gpu, NULL) < 0)
+		return false;
+	snprintf(here->gpu, sizeof(here->gpu), "%s", gpu.pci);
+	snprintf(here->model, sizeof(here->model), "%s", gpu.name);
+	snprintf(here->driver, sizeof(here->driver), "CUDA %d", gpu.driver);
+	snprintf(here->firmware, sizeof(here->firmware), "%.63s", device->attributes.fw_ver);
+	return true;
+}
+
+void verbs_advise(struct verbs_state *state, const struct verbs_device *device, const struct pl_memory *memory,
+		  struct verbs_advice *advice)
+{
+	const struct pl_profile *profile = pl_routes_get(state->context);
+	struct pl_proof here = { .way = PL_WAY_DMABUF };
+
+	*advice = (struct verbs_advice){ .first = PL_WAY_DMABUF };
+	if (!profile || !device->verbs || !identify(device, memory, &here))
+		return;
+	snprintf(here.device, sizeof(here.device), "%s", state->library->ibv_get_device_name(device->verbs->device));
+	for (enum pl_direction direction = 0; direction < PL_DIRECTION_COUNT; direction++) {
+		struct verbs_advised *advised = &advice->directions[direction];
+		const struct pl_proof *chosen = pl_profile_advise(profile, &here, direction, &advised->reason);
+
+		if (!chosen)
+			continue;
+		advised->staged = chosen->way == PL_WAY_STAGED;
+		advised->reason = advised->staged ? staged : direct[chosen->way];
+		if (!advised->staged)
+			advice->first = chosen->way;
+	}
+}

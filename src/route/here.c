@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Whether a profile is of this machine, as it is now, and where it is kept. */
+#include "route/route.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* As receipts of what went directly all the same have it. */
+#define NOT_USED "verbs: the network card reads and writes the region itself; the profile of routes is not used: "
+#define SYSTEM_FILE "/etc/peerlane/routes.json"
+
+/* The machine's own number is not for others to know (machine-id(5)), so this is made of it. */
+void pl_profile_machine(char machine[PL_PROFILE_MACHINE])
+{
+	char id[128];
+	int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? -1 : read(fd, id, sizeof(id));
+	XXH128_hash_t hash;
+
+	if (fd >= 0)
+		close(fd);
+	machine[0] = '\0';
+	if (length <= 0)
+		return;
+	hash = XXH3_128bits_withSeed(id, (size_t)length, 0x7065656c616e6572ull);
+	snprintf(machine, PL_PROFILE_MACHINE, "%016llx%016llx", (unsigned long long)hash.high64,
+		 (unsigned long long)hash.low64);
+}
+
+bool pl_profile_path(char *path, size_t size)
+{
+	const char *named = secure_getenv("PEERLANE_ROUTES"), *config = secure_getenv("XDG_CONFIG_HOME"),
+		   *home = secure_getenv("HOME");
+
+	if (named) {
+		snprintf(path, size, "%s", named);
+		return *named;
+	}
+	if (config && *config == '/')
+		snprintf(path, size, "%s/peerlane/routes.json", config);
+	else
+		snprintf(path, size, "%s/.config/peerlane/routes.json", home ? home : "");
+	if (access(path, R_OK) == 0)
+		return true;
+	snprintf(path, size, "%s", SYSTEM_FILE);
+	return access(path, R_OK) == 0;
+}
+
+const struct pl_proof *pl_profile_advise(const struct pl_profile *profile, const struct pl_proof *here,
+					 enum pl_direction direction, const char **reason)
+{
+	const struct pl_proof *chosen = pl_profile_choose(profile, here->gpu, here->device, direction, reason);
+
+	*reason = NULL;
+	if (!chosen)
+		*reason = NOT_USED "it has no proof of this GPU and device";
+	else if (!profile->machine[0] || strcmp(profile->machine, profile->here))
+		*reason = NOT_USED "it is of another machine";
+	else if (strcmp(chosen->model, here->model))
+		*reason = NOT_USED "it is of another GPU at this address";
+	else if (strcmp(chosen->driver, here->driver))
+		*reason = NOT_USED "it is of another version of the GPU's driver";
+	else if (strcmp(chosen->firmware, here->firmware))
+		*reason = NOT_USED "it is of another firmware of the device";
+	return *reason ? NULL : chosen;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* json-c, loaded when there is a profile to be read: programs that have none do without it. */
+#ifndef PL_ROUTE_JSON_H
+#define PL_ROUTE_JSON_H
+
+#include <json-c/json.h>
+
+#include "base/base.h"
+
+#define ROUTE_JSON_FUNCTIONS(ENTRY) \
+	ENTRY(json_object_from_file) \
+	ENTRY(json_object_put) \
+	ENTRY(json_object_is_type) \
+	ENTRY(json_object_object_get_ex) \
+	ENTRY(json_object_array_length) \
+	ENTRY(json_object_array_get_idx) \
+	ENTRY(json_object_get_boolean) \
+	ENTRY(json_object_get_int64) \
+	ENTRY(json_object_get_string) \
+	ENTRY(json_object_get_string_len)
+
+struct route_json {
+#define ENTRY(function) __typeof__(&function) function;
+	ROUTE_JSON_FUNCTIONS(ENTRY)
+#undef ENTRY
+};
+
+/* It stays loaded. */
+int route_json_load(struct route_json *json, const char *file, struct pl_error *error);
+
+#endif
