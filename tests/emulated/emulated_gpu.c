@@ -356,8 +356,7 @@ struct cost {
 	struct pl_receipt receipt;
 };
 
-static struct cost visible_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible,
-				    unsigned flags)
+static struct cost visible_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	unsigned flushes = emulated_flushes();
@@ -367,7 +366,7 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 	struct cost cost;
 
 	attributes.visible = visible;
-	attributes.flags = PL_REQUIRE_DIRECT | flags;
+	attributes.flags = PL_REQUIRE_DIRECT;
 	check_ok((write ? pl_write : pl_read)(ends->environment.near_peer, remote, 0, ends->host.region, 0, 4096,
 					      &attributes, &operation, &error),
 		 &error);
@@ -384,10 +383,10 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 
 static struct cost least_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible)
 {
-	struct cost least = visible_transfer(ends, write, remote, visible, 0);
+	struct cost least = visible_transfer(ends, write, remote, visible);
 
 	for (unsigned i = 1; i < TRIES; i++) {
-		struct cost cost = visible_transfer(ends, write, remote, visible, 0);
+		struct cost cost = visible_transfer(ends, write, remote, visible);
 
 		check_number(cost.flushes, least.flushes);
 		if (cost.packets < least.packets)
@@ -424,12 +423,12 @@ static void visible_with(struct ends *ends, int ordering, int options, unsigned 
 	grant.rights = rights;
 	remote = share(&ends->environment, region, ends->environment.near_peer, &grant);
 	/* What has to be made for it the first time is no part of it. */
-	visible_transfer(ends, true, remote, visible, 0);
+	visible_transfer(ends, true, remote, visible);
 	pattern_fill(ends->host.bytes, MIB, 9, 0);
 	plain = least_transfer(ends, true, remote, PL_VISIBLE_ACKNOWLEDGED);
 	check_number(plain.flushes, 0);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
-	visible_transfer(ends, true, remote, visible, 0);
+	visible_transfer(ends, true, remote, visible);
 	check_memory(memory, 4096, 0);
 	cost = least_transfer(ends, true, remote, visible);
 	printf("order %d, options %d, rights %u: %s: %llu packets, %llu without\n", ordering, options, rights,
@@ -484,7 +483,7 @@ static void visible_here(struct ends *ends)
 		check_ok(pl_region_register(ends->environment.near, memory, MIB, PL_ACCESS_ALL, &region, &error),
 			 &error);
 		ends->host.region = region;
-		visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, 0);
+		visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE);
 		plain = least_transfer(ends, false, remote, PL_VISIBLE_ACKNOWLEDGED);
 		cost = least_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE);
 		check_memory(memory, 4096, 0);
