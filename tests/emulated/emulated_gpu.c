@@ -356,8 +356,7 @@ struct cost {
 	struct pl_receipt receipt;
 };
 
-static struct cost visible_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible,
-				    unsigned flags)
+static struct cost visible_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	unsigned flushes = emulated_flushes();
@@ -367,7 +366,7 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 	struct cost cost;
 
 	attributes.visible = visible;
-	attributes.flags = PL_REQUIRE_DIRECT | flags;
+	attributes.flags = PL_REQUIRE_DIRECT;
 	check_ok((write ? pl_write : pl_read)(ends->environment.near_peer, remote, 0, ends->host.region, 0, 4096,
 					      &attributes, &operation, &error),
 		 &error);
@@ -377,6 +376,23 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 	cost.packets = emulated_packets() - packets;
 	cost.flushes = emulated_flushes() - flushes;
 	return cost;
+}
+
+/* The fewest of so many count: some are sent twice on a busy machine. */
+#define TRIES 4
+
+static struct cost least_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible)
+{
+	struct cost least = visible_transfer(ends, write, remote, visible);
+
+	for (unsigned i = 1; i < TRIES; i++) {
+		struct cost cost = visible_transfer(ends, write, remote, visible);
+
+		check_number(cost.flushes, least.flushes);
+		if (cost.packets < least.packets)
+			least = cost;
+	}
+	return least;
 }
 
 /* Two packets, a request and its answer, more than without; or those of question, answer and the read between them. */
@@ -407,13 +423,14 @@ static void visible_with(struct ends *ends, int ordering, int options, unsigned 
 	grant.rights = rights;
 	remote = share(&ends->environment, region, ends->environment.near_peer, &grant);
 	/* What has to be made for it the first time is no part of it. */
-	visible_transfer(ends, true, remote, visible, 0);
+	visible_transfer(ends, true, remote, visible);
 	pattern_fill(ends->host.bytes, MIB, 9, 0);
-	plain = visible_transfer(ends, true, remote, PL_VISIBLE_ACKNOWLEDGED, 0);
+	plain = least_transfer(ends, true, remote, PL_VISIBLE_ACKNOWLEDGED);
 	check_number(plain.flushes, 0);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
-	cost = visible_transfer(ends, true, remote, visible, 0);
+	visible_transfer(ends, true, remote, visible);
 	check_memory(memory, 4096, 0);
+	cost = least_transfer(ends, true, remote, visible);
 	printf("order %d, options %d, rights %u: %s: %llu packets, %llu without\n", ordering, options, rights,
 	       cost.receipt.visibility, (unsigned long long)cost.packets, (unsigned long long)plain.packets);
 	check_number(cost.packets - plain.packets, packets);
@@ -466,9 +483,9 @@ static void visible_here(struct ends *ends)
 		check_ok(pl_region_register(ends->environment.near, memory, MIB, PL_ACCESS_ALL, &region, &error),
 			 &error);
 		ends->host.region = region;
-		visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, 0);
-		plain = visible_transfer(ends, false, remote, PL_VISIBLE_ACKNOWLEDGED, 0);
-		cost = visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, 0);
+		visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE);
+		plain = least_transfer(ends, false, remote, PL_VISIBLE_ACKNOWLEDGED);
+		cost = least_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE);
 		check_memory(memory, 4096, 0);
 		printf("order %d, options %d: %s\n", orders[i].ordering, orders[i].options, cost.receipt.visibility);
 		check_number(cost.packets - plain.packets, orders[i].packets);
@@ -506,6 +523,7 @@ static uint64_t notifying(struct ends *ends, struct pl_remote *remote, uint64_t 
 /* A notification travels with its write: that saves a message, and its acknowledgement; if its value is small. */
 static void notified(struct ends *ends)
 {
+	uint64_t small = UINT64_MAX, large = UINT64_MAX;
 	struct pl_remote *remote;
 	struct buffer target;
 
@@ -515,12 +533,14 @@ static void notified(struct ends *ends)
 	remote = share(&ends->environment, target.region, ends->environment.near_peer, NULL);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
 	notifying(ends, remote, 1, 4096);
-	for (unsigned i = 0; i < 5; i++) {
-		const uint64_t small = notifying(ends, remote, (1u << 22) - 1 - i, 1000),
-			       large = notifying(ends, remote, (1u << 22) + i, 1000);
+	for (unsigned i = 0; i < TRIES; i++) {
+		const uint64_t packets = notifying(ends, remote, (1u << 22) - 1 - i, 1000),
+			       more = notifying(ends, remote, (1u << 22) + i, 1000);
 
-		check_number(large - small, 2);
+		small = packets < small ? packets : small;
+		large = more < large ? more : large;
 	}
+	check_number(large - small, 2);
 	pattern_check(target.bytes, 4096, 1, 0);
 	pl_remote_release(remote);
 	buffer_close(&target);

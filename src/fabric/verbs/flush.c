@@ -258,7 +258,12 @@ static void read_by_all(struct verbs_endpoint *endpoint, struct pl_region *regio
 static bool settle_region(struct verbs_endpoint *endpoint, struct pl_operation *operation, struct pl_region *region,
 			  struct verbs_flush **flush)
 {
-	switch (pl_memory_order(&region->memory)) {
+	enum pl_memory_order order = pl_memory_order(&region->memory);
+
+	/* What its own kernels see, others need not. */
+	if (order == PL_ORDER_NATIVE && operation->attributes.visible == PL_VISIBLE_PLACED)
+		order = PL_ORDER_READ;
+	switch (order) {
 	case PL_ORDER_HOST:
 		settled(operation, operation->attributes.visible, own_host);
 		return true;
