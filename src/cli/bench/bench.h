@@ -178,6 +178,7 @@ struct bench_flow {
 	struct pl_attributes attributes;
 	bool atomic;         /* as the plan says */
 	bool ended;          /* posts no more */
+	bool special;        /* completions are to be looked at for more than times */
 	bool wrong;          /* an atomic operation answered what it should not */
 	struct stats *stats; /* NULL while warming up */
 };
