@@ -319,6 +319,7 @@ int bench_receives_post(struct bench_end *end)
 	int rc = 0;
 
 	end->received = 0;
+	end->renewing = false;
 	for (uint32_t i = 0; rc == 0 && i < end->layout.receives; i++)
 		rc = post_receive(end, i);
 	return rc;
@@ -335,7 +336,21 @@ int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes)
 				  (unsigned long long)bytes, (unsigned long long)end->plan.size);
 	if (end->plan.touch && !end->plan.latency)
 		bench_buffer_touch(end, &end->exposed, number % end->layout.slots * end->layout.stride, bytes);
-	return post_receive(end, number);
+	if (!end->plan.latency)
+		return post_receive(end, number);
+	if (bench_receives_renew(end) < 0)
+		return end->error.code;
+	end->renewed = number;
+	end->renewing = true;
+	return 0;
+}
+
+int bench_receives_renew(struct bench_end *end)
+{
+	if (!end->renewing)
+		return 0;
+	end->renewing = false;
+	return post_receive(end, end->renewed);
 }
 
 int bench_receives_release(struct bench_end *end)

@@ -52,7 +52,8 @@ void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 		verbs_buffer_put(work->buffer);
 	endpoint->questions -= work->kind == VERBS_BIND;
 	if (endpoint->spare_count < SPARES) {
-		pl_list_append(&endpoint->spare, &work->link);
+		/* The first to be used again, as it is still in the processor's cache. */
+		pl_list_prepend(&endpoint->spare, &work->link);
 		endpoint->spare_count++;
 	} else {
 		pl_free(&endpoint->state->context->allocator, work);
