@@ -60,10 +60,3 @@ struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool)
 	pool->taken++;
 	return buffer;
 }
-
-void verbs_buffer_put(struct verbs_buffer *buffer)
-{
-	/* The first to be used again, as it is still in the processor's cache. */
-	pl_list_prepend(&buffer->pool->free, &buffer->link);
-	buffer->pool->taken--;
-}

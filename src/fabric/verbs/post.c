@@ -439,7 +439,7 @@ static bool post_batch(struct batch *batch)
 bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct verbs_rail *rail = choose_rail(endpoint, work);
-	struct ibv_send_wr request, *bad;
+	struct ibv_send_wr request, *bad = NULL;
 	struct ibv_sge element;
 
 	if (!rail || rail->posted_count >= VERBS_BUSY || rail->queue->posted >= rail->queue->room ||

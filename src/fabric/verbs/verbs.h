@@ -415,7 +415,12 @@ void verbs_pool_shut(struct verbs_pool *pool, struct verbs_queue *queue);
 void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue);
 /* NULL: all are in use. */
 struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool);
-void verbs_buffer_put(struct verbs_buffer *buffer);
+/* The first to be used again, as it is still in the processor's cache. */
+static inline void verbs_buffer_put(struct verbs_buffer *buffer)
+{
+	pl_list_prepend(&buffer->pool->free, &buffer->link);
+	buffer->pool->taken--;
+}
 
 /* async.c */
 /* Under the lock of the queue's engine. */
