@@ -2,6 +2,7 @@
 /* How much a rail has under way, on links of several kinds. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>

@@ -256,16 +256,23 @@ static inline struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, co
 	return choose_of_many(endpoint, work);
 }
 
+/* The bytes of a request, of a rail that is usable. */
+static inline uint32_t most_of(const struct verbs_rail *rail)
+{
+	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max);
+
+	return (uint32_t)PL_MIN(most, rail->pace.limit - rail->posted_bytes);
+}
+
 /*
  * How much of a transfer one request takes.  Of what is worth it every rail gets a share, which ends
  * where a line of 128 bytes does: what cards and memory write at once.
  */
 static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max), share;
+	uint32_t most = most_of(rail), share;
 	unsigned up;
 
-	most = (uint32_t)PL_MIN(most, rail->pace.limit - rail->posted_bytes);
 	if (work->length < 2 * VERBS_SLICE || most < VERBS_SLICE)
 		return PL_MIN(work->length, most);
 	up = verbs_rails_up(rail->endpoint);
@@ -443,7 +450,7 @@ bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
 	struct ibv_sge element;
 
 	if (!rail || rail->posted_count >= VERBS_BUSY || rail->queue->posted >= rail->queue->room ||
-	    work->length > PL_MIN(rail->chunk, rail->device->message_max))
+	    work->length > most_of(rail))
 		return false;
 	if (needs_buffer(work) && take_buffer(rail->queue, work) < 0)
 		return false;
