@@ -24,7 +24,7 @@
 
 struct pl_pool {
 	atomic_bool busy;
-	unsigned count;
+	int count;    /* signed, as the most may be none */
 	void **first; /* each begins with the address of the next */
 };
 

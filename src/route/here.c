@@ -47,7 +47,9 @@ bool pl_profile_path(char *path, size_t size)
 		snprintf(path, size, "%s/.config/peerlane/routes.json", home ? home : "");
 	if (access(path, R_OK) == 0)
 		return true;
-	snprintf(path, size, "%s", SYSTEM_FILE);
+	if (size < sizeof(SYSTEM_FILE))
+		return false;
+	memcpy(path, SYSTEM_FILE, sizeof(SYSTEM_FILE));
 	return access(path, R_OK) == 0;
 }
 
