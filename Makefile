@@ -113,7 +113,7 @@ bench: all
 	@bench/run
 
 bench-verbs: all
-	@tools/setup build vm
+	@tools/setup build vm bench
 	@bench/verbs
 
 packages:

@@ -48,12 +48,6 @@ void *pl_realloc(const struct pl_allocator *allocator, void *pointer, size_t siz
 	return allocator->reallocate(pointer, size, allocator->user);
 }
 
-void pl_free(const struct pl_allocator *allocator, void *pointer)
-{
-	if (pointer)
-		allocator->release(pointer, allocator->user);
-}
-
 static uint64_t read_clock(clockid_t id)
 {
 	struct timespec time;

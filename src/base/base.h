@@ -37,7 +37,11 @@ int pl_fail_memory(struct pl_error *error, const char *call);
 void *pl_alloc(const struct pl_allocator *allocator, size_t size);
 void *pl_zalloc(const struct pl_allocator *allocator, size_t size);
 void *pl_realloc(const struct pl_allocator *allocator, void *pointer, size_t size);
-void pl_free(const struct pl_allocator *allocator, void *pointer);
+static inline void pl_free(const struct pl_allocator *allocator, void *pointer)
+{
+	if (pointer)
+		allocator->release(pointer, allocator->user);
+}
 
 /* malloc(3), realloc(3), free(3). */
 extern const struct pl_allocator pl_system_allocator;

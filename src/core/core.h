@@ -213,7 +213,13 @@ struct pl_remote {
 	uint8_t key[PL_KEY_BLOB_MAX];
 };
 
-void pl_remote_put(struct pl_remote *remote);
+/* Nobody uses it any more. */
+void pl_remote_unused(struct pl_remote *remote);
+static inline void pl_remote_put(struct pl_remote *remote)
+{
+	if (atomic_fetch_sub(&remote->references, 1) == 1)
+		pl_remote_unused(remote);
+}
 void pl_remote_free(struct pl_remote *remote);
 int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
 		   struct pl_operation **handle, struct pl_error *error);
@@ -464,8 +470,6 @@ void pl_fabrics_close(struct pl_context *context);
 /* Runs an operation that began, or holds it behind a fence. Home. */
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);
 void pl_peer_fence_release(struct pl_peer *peer, struct pl_operation *operation);
-/* Gives an operation to the fabric, or to the message layer (transfer.c). */
-void pl_operation_dispatch(struct pl_operation *operation);
 void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer);
 
 /* Calls of fabrics.  Home. */

@@ -157,13 +157,11 @@ static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_import
 	return remote;
 }
 
-void pl_remote_put(struct pl_remote *remote)
+void pl_remote_unused(struct pl_remote *remote)
 {
 	struct pl_context *context = remote->context;
 	struct pl_peer *peer;
 
-	if (atomic_fetch_sub(&remote->references, 1) != 1)
-		return;
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&remote->link);
 	peer = remote->peer;

@@ -151,7 +151,7 @@ void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_t
 	}
 	if (operation->attributes.flags & PL_FENCE)
 		atomic_fetch_add(&operation->peer->fences, 1);
-	pl_engine_post_at(operation->home, &operation->task, operation->receipt.posted);
+	pl_engine_post(operation->home, &operation->task);
 }
 
 bool pl_operation_begin(struct pl_operation *operation)

@@ -104,11 +104,15 @@ void pl_peer_unpin(struct pl_peer *peer)
 
 /* -- fences ------------------------------------------------------------------------------------- */
 
+/* Gives an operation to the fabric, or to the message layer. */
 static void run_operation(struct pl_peer *peer, struct pl_operation *operation)
 {
 	operation->counted = true;
 	peer->running++;
-	pl_operation_dispatch(operation);
+	if (operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_NOTIFY)
+		pl_message_send(operation);
+	else
+		peer->ops->post(peer->endpoint, operation);
 }
 
 static bool must_wait(const struct pl_peer *peer, const struct pl_operation *operation)

@@ -71,14 +71,6 @@ static void run(struct pl_task *task)
 		pl_peer_start(operation->peer, operation);
 }
 
-void pl_operation_dispatch(struct pl_operation *operation)
-{
-	if (operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_NOTIFY)
-		pl_message_send(operation);
-	else
-		operation->peer->ops->post(operation->peer->endpoint, operation);
-}
-
 static inline void add_segment(struct pl_operation *operation, struct pl_remote *remote, uint64_t remote_offset,
 			       struct pl_region *region, uint64_t offset, uint64_t length)
 {

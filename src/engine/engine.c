@@ -17,14 +17,9 @@
 /* If these only look at memory: so many take less time than as many of the others, and a system call more of it. */
 #define ROUNDS_OF_MEMORY 256
 
-bool pl_engine_held(const struct pl_engine *engine)
-{
-	return atomic_load_explicit(&engine->owner, memory_order_relaxed) == (unsigned long)pthread_self();
-}
-
 static void taken(struct pl_engine *engine)
 {
-	atomic_store_explicit(&engine->owner, (unsigned long)pthread_self(), memory_order_relaxed);
+	atomic_store_explicit(&engine->owner, pl_thread_self(), memory_order_relaxed);
 	pl_engine_tick(engine);
 }
 
@@ -91,14 +86,13 @@ void pl_engine_unlock(struct pl_engine *engine)
 	}
 }
 
-bool pl_engine_post_at(struct pl_engine *engine, struct pl_task *task, uint64_t now)
+bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 {
 	bool held = pl_engine_held(engine);
 
 	/* Nobody is there, and nobody was before it: without the detour. */
 	if (!held && engine_trylock(engine)) {
 		if (atomic_load(&engine->task_count) == 0) {
-			engine->now = now;
 			task->run(task);
 			pl_engine_unlock(engine);
 			return true;
@@ -114,11 +108,6 @@ bool pl_engine_post_at(struct pl_engine *engine, struct pl_task *task, uint64_t 
 	if (!held && engine_trylock(engine))
 		pl_engine_unlock(engine);
 	return true;
-}
-
-bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
-{
-	return pl_engine_post_at(engine, task, 0);
 }
 
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)

@@ -74,7 +74,7 @@ struct pl_wheel {
 struct pl_engine {
 	const struct pl_allocator *allocator;
 	struct pl_lock lock;
-	atomic_ulong owner; /* pthread_self() of the lock's holder, 0 if free */
+	atomic_ulong owner; /* pl_thread_self() of the lock's holder, 0 if free */
 
 	struct pl_lock task_lock;
 	struct pl_list tasks;
@@ -119,7 +119,26 @@ void pl_engine_close(struct pl_engine *engine);
 void pl_engine_lock(struct pl_engine *engine);
 /* Runs tasks that came meanwhile, then unlocks. */
 void pl_engine_unlock(struct pl_engine *engine);
-bool pl_engine_held(const struct pl_engine *engine);
+
+/* A number that no other thread has, not 0: pthread_self(), where possible without a call. */
+static inline unsigned long pl_thread_self(void)
+{
+#ifdef __has_builtin
+#if __has_builtin(__builtin_thread_pointer)
+#define PL_THREAD_POINTER 1
+#endif
+#endif
+#ifdef PL_THREAD_POINTER
+	return (unsigned long)__builtin_thread_pointer();
+#else
+	return (unsigned long)pthread_self();
+#endif
+}
+
+static inline bool pl_engine_held(const struct pl_engine *engine)
+{
+	return atomic_load_explicit(&engine->owner, memory_order_relaxed) == pl_thread_self();
+}
 
 /* Time has passed: other things happen now. Under the lock. */
 static inline void pl_engine_tick(struct pl_engine *engine)
@@ -137,8 +156,6 @@ static inline uint64_t pl_engine_now(struct pl_engine *engine)
 
 /* Runs the task under the lock: now if the lock is free, else soon, by its holder. False if it was queued already. */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
-/* For a caller that has just read the clock: what is run at once need not do so. */
-bool pl_engine_post_at(struct pl_engine *engine, struct pl_task *task, uint64_t now);
 /* Takes a task back that is queued and did not begin. Under the lock. */
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 

@@ -170,7 +170,7 @@ RAILS = over(
     Case('two queue pairs of one card', 60, server='bench_server --rails 2 --device rxe1',
          client='over_rails 2 bench --rails 2 --device rxe1 --op read --size 1M --iterations 20'),
     Case('windows over two rails', 60, server='by_windows bench_server --narrow-grants',
-         client='over_rails 2 bench --op write --size 1M --iterations 20'),
+         client='all_carry bench --op write --size 1M --iterations 40'),
     Case('serve and get', 60, server='serve_file', client='get_file'),
     Case('scenarios', 200, "server=10.0.0.2; scenarios verbs --one-sided --setting thread '[mtvarf]*'"),
     *renewed(
@@ -194,9 +194,8 @@ ENDURANCE = over(
           for name, command in (('writes', WRITE), ('sends', SEND)))),
     *(Case(f'64M through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size 64M')
       for name, setting in (('loss', 'loss 1%'), ('corruption', 'corrupt 0.1%'))),
-    # There packets go one at a time, in each queue pair.
-    Case('64M through reordering', 100, server='bench_server --rails 8',
-         client=f'{REORDERING} {WHOLE} --size 64M --rails 8'),
+    # There packets go one at a time.
+    Case('64M through reordering', 260, server='bench_server', client=f'{REORDERING} {WHOLE} --size 64M --timeout 240'),
 )
 ENDURANCE_RAILS = over(
     'verbs',

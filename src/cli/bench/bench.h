@@ -178,6 +178,7 @@ struct bench_flow {
 	struct pl_attributes attributes;
 	bool atomic;         /* as the plan says */
 	bool ended;          /* posts no more */
+	bool special;        /* completions are to be looked at for more than times */
 	bool wrong;          /* an atomic operation answered what it should not */
 	struct stats *stats; /* NULL while warming up */
 };
@@ -266,6 +267,8 @@ struct bench_end {
 	bool go, finished; /* server: told so by the client */
 	bool leaving;      /* the end of the connection is expected */
 	uint32_t receives; /* posted for data */
+	uint32_t renewed;  /* number of a receive that is to be posted again, and whether there is one */
+	bool renewing;
 	uint64_t received; /* messages with data */
 	struct bench_samples samples;
 	struct bench_cost cost;
@@ -377,6 +380,8 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats);
 
 int bench_receives_post(struct bench_end *end);
+/* In turns: the receive that brought a message is posted again once that was answered. */
+int bench_receives_renew(struct bench_end *end);
 int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes);
 /* Asks the other end's receives back, with messages that have no bytes. */
 int bench_receives_release(struct bench_end *end);

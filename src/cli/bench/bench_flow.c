@@ -154,21 +154,33 @@ static void sample(struct bench_samples *samples, uint64_t since)
 		samples->used = (uint32_t)interval + 1;
 }
 
-/* What belongs to one of several servers. */
-static void share(struct bench_far *far, const struct pl_receipt *receipt)
+/* What few runs ask for. */
+static void completed_specially(struct bench_end *end, const struct pl_receipt *receipt, uint32_t number)
 {
-	far->completed++;
-	far->first = CLI_MIN(far->first, receipt->posted);
-	far->last = CLI_MAX(far->last, receipt->completed);
-	stats_record(far->stats, receipt->completed - receipt->posted);
+	struct bench_flow *flow = &end->flow;
+	const struct bench_place *place = &flow->places[number];
+	struct bench_far *far = &end->fars[place->far];
+
+	if (far->stats && flow->stats) {
+		far->completed++;
+		far->first = CLI_MIN(far->first, receipt->posted);
+		far->last = CLI_MAX(far->last, receipt->completed);
+		stats_record(far->stats, receipt->completed - receipt->posted);
+	}
+	if (end->samples.interval && flow->stats)
+		sample(&end->samples, receipt->completed - flow->first);
+	/* Each word has one operation at a time, so the old value is known. */
+	if (flow->atomic && receipt->value != flow->expected[number]++)
+		flow->wrong = true;
+	if (end->plan.touch && end->plan.op == BENCH_READ)
+		bench_buffer_touch(end, &end->own, place->own, end->plan.size);
 }
 
 void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt)
 {
 	struct bench_flow *flow = &end->flow;
 	uint32_t number = (uint32_t)receipt->user_data;
-	const struct bench_place *place = &flow->places[number];
-	struct bench_line *line = &flow->lines[place->line];
+	struct bench_line *line = &flow->lines[flow->places[number].line];
 
 	line->free[line->free_count++] = number;
 	flow->completed++;
@@ -176,20 +188,12 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 		flow->first = receipt->posted;
 	if (receipt->completed > flow->last)
 		flow->last = receipt->completed;
-	if (flow->stats) {
+	if (flow->stats)
 		stats_record(flow->stats, receipt->completed - receipt->posted);
-		if (end->far_count > 1)
-			share(&end->fars[place->far], receipt);
-		if (end->samples.interval)
-			sample(&end->samples, receipt->completed - flow->first);
-	}
-	if (flow->duration && flow->last - flow->first >= flow->duration)
+	if (flow->last - flow->first >= flow->duration)
 		flow->ended = true;
-	/* Each word has one operation at a time, so the old value is known. */
-	if (flow->atomic && receipt->value != flow->expected[number]++)
-		flow->wrong = true;
-	if (end->plan.touch && end->plan.op == BENCH_READ)
-		bench_buffer_touch(end, &end->own, place->own, end->plan.size);
+	if (flow->special)
+		completed_specially(end, receipt, number);
 	if (!end->sample.kind || receipt->streams > end->sample.streams)
 		end->sample = *receipt;
 }
@@ -209,40 +213,59 @@ static bool is_early(struct bench_end *end)
 	return false;
 }
 
-/* A list for one connection, if so many can be; at the end of a run, what is left of one. */
-static inline int post_list(struct bench_end *end, struct bench_line *line)
-{
-	const struct bench_flow *flow = &end->flow;
-	uint64_t left = flow->target - flow->posted;
-	uint32_t count = end->plan.post_list;
-	int rc = 0;
-
-	if (left < count)
-		count = (uint32_t)left;
-	if (line->free_count < count)
-		return 0;
-	for (uint32_t i = 1; rc == 0 && i <= count; i++)
-		rc = post(end, line, i < count);
-	return rc < 0 ? rc : 1;
-}
-
-static int post_all(struct bench_end *end)
+/* Lists for one connection, `most` operations at most; at the end of a run, what is left of one.  Their number. */
+static inline int post_lists(struct bench_end *end, struct bench_line *line, uint32_t most)
 {
 	struct bench_flow *flow = &end->flow;
-	bool paced = end->length.rate && flow->stats;
-	uint32_t lines = end->far_count * end->plan.peers, idle = 0;
+	uint32_t list = end->plan.post_list, count = CLI_MIN(line->free_count, most), in_list = 0;
+	uint64_t left = flow->target - flow->posted;
 	int rc = 0;
 
-	/* Each connection in turn, until none of them takes any more. */
-	for (uint32_t line = 0; rc >= 0 && idle < lines && !flow->ended; line = line + 1 == lines ? 0 : line + 1) {
-		if (flow->posted == flow->target)
-			flow->ended = true;
-		else if (paced && is_early(end))
-			break;
-		else
-			rc = post_list(end, &flow->lines[line]);
-		idle = rc > 0 ? 0 : idle + 1;
+	if (left <= count)
+		count = (uint32_t)left;
+	else if (list > 1)
+		count -= count % list;
+	for (uint32_t i = 1; i <= count && rc == 0; i++) {
+		bool more = ++in_list < list && i < count;
+
+		rc = post(end, line, more);
+		if (!more)
+			in_list = 0;
 	}
+	flow->ended = flow->posted == flow->target;
+	return rc < 0 ? rc : (int)count;
+}
+
+/* Each connection in turn has a list, until none of them takes any more, or the rate wants to wait. */
+static int post_in_turns(struct bench_end *end, uint32_t lines, bool paced)
+{
+	struct bench_flow *flow = &end->flow;
+	uint32_t idle = 0;
+
+	for (uint32_t line = 0; idle < lines && !flow->ended; line = line + 1 == lines ? 0 : line + 1) {
+		int count;
+
+		if (paced && is_early(end))
+			break;
+		count = post_lists(end, &flow->lines[line], end->plan.post_list);
+		if (count < 0)
+			return count;
+		idle = count ? 0 : idle + 1;
+	}
+	return 0;
+}
+
+static inline int post_all(struct bench_end *end)
+{
+	uint32_t lines = end->far_count * end->plan.peers;
+	bool paced = end->length.rate && end->flow.stats;
+	int rc = 0;
+
+	if (end->flow.ended)
+		return 0;
+	if (lines > 1 || paced)
+		return post_in_turns(end, lines, paced);
+	rc = post_lists(end, &end->flow.lines[0], UINT32_MAX);
 	return CLI_MIN(rc, 0);
 }
 
@@ -255,6 +278,7 @@ static void begin_counting(struct bench_end *end, struct stats *stats)
 	flow->posted = flow->completed = flow->last = 0;
 	flow->first = UINT64_MAX;
 	flow->ended = false;
+	flow->special = end->far_count > 1 || samples->interval || flow->atomic || end->plan.touch;
 	end->due = 0;
 	for (uint32_t i = 0; i < end->far_count; i++) {
 		end->fars[i].completed = end->fars[i].last = 0;
@@ -275,7 +299,7 @@ int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration
 	int rc;
 
 	flow->target = iterations ? iterations : UINT64_MAX;
-	flow->duration = iterations ? 0 : duration;
+	flow->duration = iterations ? UINT64_MAX : duration;
 	begin_counting(end, stats);
 	bench_patience(end);
 	do {
@@ -319,6 +343,7 @@ int bench_receives_post(struct bench_end *end)
 	int rc = 0;
 
 	end->received = 0;
+	end->renewing = false;
 	for (uint32_t i = 0; rc == 0 && i < end->layout.receives; i++)
 		rc = post_receive(end, i);
 	return rc;
@@ -335,7 +360,21 @@ int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes)
 				  (unsigned long long)bytes, (unsigned long long)end->plan.size);
 	if (end->plan.touch && !end->plan.latency)
 		bench_buffer_touch(end, &end->exposed, number % end->layout.slots * end->layout.stride, bytes);
-	return post_receive(end, number);
+	if (!end->plan.latency)
+		return post_receive(end, number);
+	if (bench_receives_renew(end) < 0)
+		return end->error.code;
+	end->renewed = number;
+	end->renewing = true;
+	return 0;
+}
+
+int bench_receives_renew(struct bench_end *end)
+{
+	if (!end->renewing)
+		return 0;
+	end->renewing = false;
+	return post_receive(end, end->renewed);
 }
 
 int bench_receives_release(struct bench_end *end)

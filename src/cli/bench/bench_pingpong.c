@@ -75,10 +75,12 @@ static int await_message(struct bench_end *end, uint64_t *value)
 {
 	uint64_t slot = (end->turn - 1) % end->layout.receives;
 	const uint8_t *message = end->exposed.bytes + slot * end->layout.stride;
+	int rc = bench_receives_renew(end);
 
+	if (rc < 0)
+		return rc;
 	while (end->received < end->turn) {
-		int rc = bench_pump(end);
-
+		rc = bench_pump(end);
 		if (rc == 0)
 			rc = bench_idle(end, end->timeout);
 		if (rc < 0)
@@ -131,7 +133,7 @@ int bench_pingpong_lead(struct bench_end *end, uint64_t iterations, uint64_t dur
 	} while (!last);
 	flow->last = now;
 	flow->measured = 2 * rounds;
-	return 0;
+	return bench_receives_renew(end);
 }
 
 int bench_pingpong_follow(struct bench_end *end)
@@ -149,5 +151,5 @@ int bench_pingpong_follow(struct bench_end *end)
 		if (rc < 0)
 			return rc;
 	} while (!(value & LAST));
-	return 0;
+	return bench_receives_renew(end);
 }

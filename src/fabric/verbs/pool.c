@@ -60,9 +60,3 @@ struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool)
 	pool->taken++;
 	return buffer;
 }
-
-void verbs_buffer_put(struct verbs_buffer *buffer)
-{
-	pl_list_append(&buffer->pool->free, &buffer->link);
-	buffer->pool->taken--;
-}

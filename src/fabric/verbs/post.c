@@ -17,6 +17,11 @@ struct batch {
 	unsigned count;
 };
 
+static inline bool needs_buffer(const struct verbs_work *work)
+{
+	return work->staged || work->back || work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC;
+}
+
 /* The buffer that a work request needs: 0, -EAGAIN if there is none now, or why there never is one. */
 static int take_buffer(struct verbs_queue *queue, struct verbs_work *work)
 {
@@ -24,8 +29,6 @@ static int take_buffer(struct verbs_queue *queue, struct verbs_work *work)
 	struct verbs_buffer *last = work->buffer;
 	int rc = 0;
 
-	if (!work->staged && !work->back && work->kind != VERBS_FRAME && work->kind != VERBS_ATOMIC)
-		return 0;
 	/* Another device does not know the buffer that the last one had. */
 	if (last && last->pool == pool)
 		return 0;
@@ -97,14 +100,17 @@ static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 		pl_operation_part_done(operation);
 }
 
+static inline bool needs_local_key(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	return !work->buffer && work->length && work->lkey_device != rail->device;
+}
+
 /* What names the local bytes at the rail's device; the first rail's is known.  0, or why it does not reach them. */
 static int local_key(struct verbs_rail *rail, struct verbs_work *work)
 {
-	int rc = 0;
+	int rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ,
+				 &work->lkey);
 
-	if (work->buffer || !work->length || work->lkey_device == rail->device)
-		return 0;
-	rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ, &work->lkey);
 	if (rc == 0)
 		work->lkey_device = rail->device;
 	return rc;
@@ -223,16 +229,10 @@ static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const str
 	return NULL;
 }
 
-/* NULL: none has room for it now. */
-static struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+static struct verbs_rail *choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	if (work->only)
 		return usable(work->only) ? work->only : NULL;
-	/* By far the most have one. */
-	if (endpoint->rail_count == 1)
-		return usable(&endpoint->rails[0]) && (!work->target || verbs_reaches(work->target, 0))
-			       ? &endpoint->rails[0]
-			       : NULL;
 	if (work->kind == VERBS_ATOMIC)
 		return atomic_rail(endpoint, work);
 	if (work->kind != VERBS_FRAME)
@@ -243,6 +243,17 @@ static struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, const str
 		if (usable(&endpoint->rails[i]))
 			return &endpoint->rails[i];
 	return NULL;
+}
+
+/* NULL: none has room for it now. */
+static inline struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	/* By far the most have one. */
+	if (endpoint->rail_count == 1 && !work->only)
+		return usable(&endpoint->rails[0]) && (!work->target || verbs_reaches(work->target, 0))
+			       ? &endpoint->rails[0]
+			       : NULL;
+	return choose_of_many(endpoint, work);
 }
 
 /*
@@ -359,13 +370,13 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	}
 	/* What others give back is not told to this endpoint's completions. */
 	if (rail->queue->posted < rail->queue->room)
-		rc = take_buffer(rail->queue, work);
+		rc = needs_buffer(work) ? take_buffer(rail->queue, work) : 0;
 	if (rc == -EAGAIN) {
 		starve(rail);
 		return false;
 	}
 	pl_list_remove(&work->link);
-	if (rc == 0)
+	if (rc == 0 && needs_local_key(rail, work))
 		rc = local_key(rail, work);
 	if (rc < 0 && rail->index) {
 		/* The first one's device reaches the memory. */
@@ -428,12 +439,15 @@ static bool post_batch(struct batch *batch)
 bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct verbs_rail *rail = choose_rail(endpoint, work);
-	struct ibv_send_wr request, *bad;
+	struct ibv_send_wr request, *bad = NULL;
 	struct ibv_sge element;
 
 	if (!rail || rail->posted_count >= VERBS_BUSY || rail->queue->posted >= rail->queue->room ||
-	    work->length > PL_MIN(rail->chunk, rail->device->message_max) || take_buffer(rail->queue, work) < 0 ||
-	    local_key(rail, work) < 0)
+	    work->length > PL_MIN(rail->chunk, rail->device->message_max))
+		return false;
+	if (needs_buffer(work) && take_buffer(rail->queue, work) < 0)
+		return false;
+	if (needs_local_key(rail, work) && local_key(rail, work) < 0)
 		return false;
 	if (work->kind == VERBS_FRAME)
 		copy_frame(endpoint, work);

@@ -28,7 +28,7 @@ static struct verbs_rail *find_rail(struct verbs_queue *queue, uint32_t number)
 
 static int post_spent(struct verbs_queue *queue)
 {
-	struct ibv_recv_wr requests[RECEIVES_TOGETHER], *bad;
+	struct ibv_recv_wr requests[RECEIVES_TOGETHER], *bad = requests;
 	struct ibv_sge elements[RECEIVES_TOGETHER];
 	unsigned count = 0;
 	int rc;

@@ -8,23 +8,6 @@
 
 #include "fabric/verbs/verbs.h"
 
-struct verbs_registration {
-	struct pl_registration base;
-	struct pl_list device_link; /* grant_lock */
-	const struct verbs_library *library;
-	const struct pl_allocator *allocator;
-	struct ibv_mr *mr; /* NULL: it cannot be registered, and why; or the device is gone */
-	uint32_t lkey;     /* read without a lock */
-	int failure;
-	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
-	unsigned access;
-	struct verbs_advice advice; /* of a GPU's memory */
-	/* Of what is shared: its place in the cache, and whose memory it is. */
-	uint32_t cached;
-	const struct verbs_device *device;
-	const struct pl_memory *memory;
-};
-
 static void release(struct pl_registration *base)
 {
 	struct verbs_registration *registration = pl_container_of(base, struct verbs_registration, base);
@@ -79,9 +62,10 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 		registration->failure = -ENODEV;
 	} else if (pl_memory_staged(memory) || memory->dmabuf) {
 		verbs_advise(state, device, memory, &registration->advice);
-		registration->failure = verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
-								registration->advice.first == PL_WAY_ADDRESS,
-								&registration->mr, &registration->reason);
+		registration->failure =
+			verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
+						registration->advice.first == PL_WAY_ADDRESS && !memory->dmabuf,
+						&registration->mr, &registration->reason);
 	} else {
 		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
 						     access, &registration->mr);
@@ -156,23 +140,17 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	return rc;
 }
 
-int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
-		    uint32_t *lkey)
+int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
+			 uint32_t *lkey)
 {
 	struct verbs_registration *registration = NULL;
-	struct pl_registration *recent;
-	int rc = 0;
+	int rc;
 
-	recent = atomic_load_explicit(&region->recent, memory_order_acquire);
-	if (recent && recent->device == device) {
-		registration = pl_container_of(recent, struct verbs_registration, base);
-	} else {
-		pthread_mutex_lock(&state->context->grant_lock);
-		rc = find_or_make(state, device, region, &registration);
-		if (rc == 0)
-			atomic_store(&region->recent, &registration->base);
-		pthread_mutex_unlock(&state->context->grant_lock);
-	}
+	pthread_mutex_lock(&state->context->grant_lock);
+	rc = find_or_make(state, device, region, &registration);
+	if (rc == 0)
+		atomic_store(&region->recent, &registration->base);
+	pthread_mutex_unlock(&state->context->grant_lock);
 	if (rc == 0 && written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
 		rc = -EACCES;
 	if (rc == 0)

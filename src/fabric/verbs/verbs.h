@@ -415,7 +415,12 @@ void verbs_pool_shut(struct verbs_pool *pool, struct verbs_queue *queue);
 void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue);
 /* NULL: all are in use. */
 struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool);
-void verbs_buffer_put(struct verbs_buffer *buffer);
+/* The first to be used again, as it is still in the processor's cache. */
+static inline void verbs_buffer_put(struct verbs_buffer *buffer)
+{
+	pl_list_prepend(&buffer->pool->free, &buffer->link);
+	buffer->pool->taken--;
+}
 
 /* async.c */
 /* Under the lock of the queue's engine. */
@@ -519,12 +524,45 @@ void verbs_shared_count(void *state, struct pl_registrations_info *info);
 void verbs_shared_freed(void *state, const void *address, size_t length);
 
 /* registration.c */
+struct verbs_registration {
+	struct pl_registration base;
+	struct pl_list device_link; /* grant_lock */
+	const struct verbs_library *library;
+	const struct pl_allocator *allocator;
+	struct ibv_mr *mr; /* NULL: it cannot be registered, and why; or the device is gone */
+	uint32_t lkey;     /* read without a lock */
+	int failure;
+	const char *reason; /* of a GPU's memory: what was tried, and what came of it */
+	unsigned access;
+	struct verbs_advice advice; /* of a GPU's memory */
+	/* Of what is shared: its place in the cache, and whose memory it is. */
+	uint32_t cached;
+	const struct verbs_device *device;
+	const struct pl_memory *memory;
+};
+
+int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
+			 uint32_t *lkey);
+
 /*
  * The local key of a region's memory at a device, registering it if need be. 0, -EACCES if it must not be
  * written, or why the device cannot reach it.
  */
-int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
-		    uint32_t *lkey);
+static inline int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+				  bool written, uint32_t *lkey)
+{
+	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
+	const struct verbs_registration *registration;
+
+	/* Another fabric's has another device. */
+	if (!recent || recent->device != device)
+		return verbs_local_key_find(state, device, region, written, lkey);
+	registration = pl_container_of(recent, struct verbs_registration, base);
+	if (written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
+		return -EACCES;
+	*lkey = registration->lkey;
+	return 0;
+}
 /* Why the device does not reach a region's memory, as far as it was tried; NULL: there is nothing special to say. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
 /* grant_lock: the device's registrations end, whoever has them. */

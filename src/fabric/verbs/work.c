@@ -52,7 +52,8 @@ void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 		verbs_buffer_put(work->buffer);
 	endpoint->questions -= work->kind == VERBS_BIND;
 	if (endpoint->spare_count < SPARES) {
-		pl_list_append(&endpoint->spare, &work->link);
+		/* The first to be used again, as it is still in the processor's cache. */
+		pl_list_prepend(&endpoint->spare, &work->link);
 		endpoint->spare_count++;
 	} else {
 		pl_free(&endpoint->state->context->allocator, work);
@@ -353,6 +354,8 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 	if (segment->region && segment->length &&
 	    (verbs_local_key(endpoint->state, device, segment->region, kind == VERBS_READ, &local.lkey) < 0 ||
 	     !is_advised(device, operation, segment, kind == VERBS_READ, &refusal)))
+		return false;
+	if (segment->region && !is_advised(endpoint->rails[0].device, operation, segment, kind == VERBS_READ, &refusal))
 		return false;
 	work = work_take(endpoint, kind, operation);
 	if (!work)

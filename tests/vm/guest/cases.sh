@@ -444,6 +444,20 @@ over_rails() # COUNT COMMAND...: and all of them carried something
 	"$@" && grep -q "\"streams\": $rails" result
 }
 
+all_carry() # COMMAND...: each cable has some of it
+{
+	for card in /sys/class/net/*; do
+		[ "$card" = /sys/class/net/lo ] || echo "$card $(cat "$card/statistics/tx_bytes")"
+	done >before
+	"$@" || return
+	while read -r card bytes; do
+		if [ $(($(cat "$card/statistics/tx_bytes") - bytes)) -lt 1000000 ]; then
+			echo "$card carried next to nothing"
+			return 1
+		fi
+	done <before
+}
+
 # Takes the device away from a command, which must let go of it and fail: until then the removal lasts.
 unplugged() # COMMAND...
 {
