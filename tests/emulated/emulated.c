@@ -112,6 +112,16 @@ uint64_t emulated_packets(void)
 	return packets;
 }
 
+uint64_t emulated_packets_since(uint64_t before)
+{
+	uint64_t packets;
+
+	do
+		packets = emulated_packets();
+	while (packets == before);
+	return packets - before;
+}
+
 void emulated_holds(const void *memory, uint64_t first, size_t length)
 {
 	uint64_t offset = (uintptr_t)memory;

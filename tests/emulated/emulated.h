@@ -31,6 +31,8 @@ unsigned emulated_flushes(void);
 int emulated_export(const void *memory, size_t length, bool mappable);
 /* Packets that the device sent so far. */
 uint64_t emulated_packets(void);
+/* Since there were so many: at least one, so it is waited until a busy kernel has counted. */
+uint64_t emulated_packets_since(uint64_t before);
 
 /* Says, for whoever looks at the GPU's memory from outside, that it has bytes of rig_pattern() at an address. */
 void emulated_holds(const void *memory, uint64_t first, size_t length);

@@ -373,7 +373,7 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 	check_number(await(&ends->environment, operation, &cost.receipt, &error), 0);
 	check_number(cost.receipt.visible, visible);
 	check(cost.receipt.visibility);
-	cost.packets = emulated_packets() - packets;
+	cost.packets = emulated_packets_since(packets);
 	cost.flushes = emulated_flushes() - flushes;
 	return cost;
 }
@@ -517,7 +517,7 @@ static uint64_t notifying(struct ends *ends, struct pl_remote *remote, uint64_t 
 	collect(&ends->environment, ends->environment.far, &completion, 1);
 	check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
 	check_number(completion.receipt.value, value);
-	return emulated_packets() - packets;
+	return emulated_packets_since(packets);
 }
 
 /* A notification travels with its write: that saves a message, and its acknowledgement; if its value is small. */
