@@ -25,7 +25,7 @@ SUITES = [
     Suite('peermem', '1G', 2, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
         *(slower(case) for case in REMOTE + GPU + PEERMEM if not case.name.startswith('broken: ')),
         slower(Case('nothing is left behind', 60, 'unload_all && no_leaks'))],
-          devices=peermem.devices),
+          devices=peermem.devices, options='kasan_multi_shot'),
     Suite('peermem-broken', '1G', 2, ['modprobe ib_uverbs'], [
         slower(Case('broken: crossed', 60, 'standins open && with_module broken_crossed persistent_api_support=0 '
                     'peermem_cases whole freed', fails='possible circular locking dependency')),

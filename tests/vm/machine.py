@@ -24,6 +24,10 @@ import time
 TROUBLE = re.compile(r'^.*(?:\bWARNING: |\bBUG: |\bOops\b|Kernel panic|general protection fault|INFO: task |'
                      r'self-detected stall|detected stalls|soft lockup|refcount_t: |KASAN: |UBSAN: |DMAR: .*fault).*$',
                      re.MULTILINE)
+# A mistake of soft-RoCE's: at the end of a region of whole MiB it reads the entry after the last one of its table, and
+# does not use it (Linux before 6.3, rxe_mr_copy).  Only KASAN sees that.
+KNOWN = 'KASAN: slab-out-of-bounds in rxe_mr_copy'
+KASAN_TAINT = 1 << 5
 # What it writes of a program that crashed.
 CRASH = re.compile(r'^.*\bsegfault at .*$', re.MULTILINE)
 # Of the reasons to be tainted those that mean that it went wrong: bad page, died, warned, soft lockup.
@@ -60,6 +64,7 @@ class Machine:
         self.name = name
         self.jobs = {}
         self.booted = self.tainted = None
+        self.excused = 0  # reasons to be tainted that do not count
         self.lines = queue.Queue()
         self.seen = 0
         self.crashes = []
@@ -146,7 +151,10 @@ class Machine:
         text = self.console.read_text(errors='replace')
         new, self.seen = text[self.seen:], len(text)
         self.crashes = [line.strip() for line in CRASH.findall(new)]
-        return [line.strip() for line in TROUBLE.findall(new)]
+        lines = [line.strip() for line in TROUBLE.findall(new)]
+        if any(KNOWN in line for line in lines):
+            self.excused = KASAN_TAINT
+        return [line for line in lines if KNOWN not in line]
 
     def switch_off(self, seconds=GRACE):
         """Ends the machine in order; raises Lost if it does not."""
