@@ -290,6 +290,12 @@ struct pl_operation {
 	_Alignas(16) uint8_t fabric[PL_OPERATION_FABRIC_SPACE]; /* the fabric's own */
 };
 
+/* Whether that is more than an acknowledgement promises. */
+static inline bool pl_visible_more(enum pl_visible visible)
+{
+	return visible == PL_VISIBLE_PLACED || visible == PL_VISIBLE_GPU_VISIBLE;
+}
+
 /*
  * immediate.c: does an operation of one segment at once, over a fabric that may, if nothing has to be waited for.
  * True: it is done, and delivered.  The operation holds no references to its region and remote region yet.

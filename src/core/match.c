@@ -202,16 +202,16 @@ int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const
 	case PL_FRAME_CREDIT:
 		return pl_message_credited(peer, frame->offset);
 	case PL_FRAME_SKIP:
-		if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
-			return -EPROTO;
-		consume(peer);
-		return 0;
 	case PL_FRAME_EAGER:
 	case PL_FRAME_OFFER:
 	case PL_FRAME_NOTIFY:
 		/* The sender keeps to the window that our hello named. */
 		if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
 			return -EPROTO;
+		if (frame->type == PL_FRAME_SKIP) {
+			consume(peer);
+			return 0;
+		}
 		if (frame->type == PL_FRAME_NOTIFY)
 			return notified(peer, frame->offset);
 		return message_arrived(peer, frame, payload);

@@ -332,9 +332,7 @@ static void fill_route(struct pl_operation *operation)
 static bool settle(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
-	bool more = operation->attributes.visible == PL_VISIBLE_PLACED ||
-		    operation->attributes.visible == PL_VISIBLE_GPU_VISIBLE ||
-		    (operation->attributes.flags & PL_NOTIFY);
+	bool more = pl_visible_more(operation->attributes.visible) || (operation->attributes.flags & PL_NOTIFY);
 
 	if (!more || operation->settled || !operation->segment_count || atomic_load(&operation->status) ||
 	    !peer->ops->settle || operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_RECEIVE)

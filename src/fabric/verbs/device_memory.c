@@ -66,14 +66,16 @@ int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 	return rc;
 }
 
-int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
-			    size_t offset, size_t length, unsigned access, bool address_first, struct ibv_mr **mr,
-			    const char **reason)
+int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
+		     size_t length, unsigned access, bool address_first, struct ibv_mr **mr, const char **reason)
 {
+	bool host = !pl_memory_staged(memory) && !memory->dmabuf;
 	void *address = (uint8_t *)memory->address + offset;
 	enum outcome outcome;
-	int rc, by_address = address_first ? verbs_reg_mr(library, pd, address, length, access, mr) : 0;
+	int rc, by_address = host || address_first ? verbs_reg_mr(library, pd, address, length, access, mr) : 0;
 
+	if (host)
+		return by_address;
 	if (address_first && by_address == 0)
 		return 0;
 	rc = by_dmabuf(library, pd, memory, offset, length, access, mr, &outcome);

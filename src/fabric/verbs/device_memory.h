@@ -5,10 +5,12 @@
 #include "fabric/verbs/library.h"
 #include "memory/memory.h"
 
-/* Registers memory that the processor does not reach, in any way. 0, or negative, and why (static storage). */
-int verbs_reg_device_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory,
-			    size_t offset, size_t length, unsigned access, bool address_first, struct ibv_mr **mr,
-			    const char **reason);
+/*
+ * Registers memory: the host's by its address, other memory in any way. 0, or negative, and why other memory is not
+ * reached (static storage).
+ */
+int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
+		     size_t length, unsigned access, bool address_first, struct ibv_mr **mr, const char **reason);
 /* By a dma-buf only. */
 int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
 		     size_t length, unsigned access, struct ibv_mr **mr, const char **reason);

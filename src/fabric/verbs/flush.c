@@ -94,14 +94,9 @@ static struct need need_of(const struct pl_operation *operation)
 	return need;
 }
 
-static bool more_than_default(enum pl_visible visible)
-{
-	return visible == PL_VISIBLE_PLACED || visible == PL_VISIBLE_GPU_VISIBLE;
-}
-
 bool verbs_needs_more(const struct pl_operation *operation)
 {
-	return more_than_default(need_of(operation).visible);
+	return pl_visible_more(need_of(operation).visible);
 }
 
 /* One place in each remote region: what it wrote last there. */
@@ -137,11 +132,11 @@ int verbs_read_behind(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	struct need need;
 
 	if (endpoint->rail_count != 1 || operation->receipt.kind != PL_KIND_WRITE ||
-	    (!more_than_default(operation->attributes.visible) && !(operation->attributes.flags & PL_NOTIFY)) ||
+	    (!pl_visible_more(operation->attributes.visible) && !(operation->attributes.flags & PL_NOTIFY)) ||
 	    atomic_load(&operation->status))
 		return 0;
 	need = need_of(operation);
-	if (!more_than_default(need.visible) || !need.readable || need.driver)
+	if (!pl_visible_more(need.visible) || !need.readable || need.driver)
 		return 0;
 	operation->settled = true;
 	return read_back(endpoint, operation, need.visible);
@@ -187,7 +182,7 @@ static bool settle_there(struct verbs_endpoint *endpoint, struct pl_operation *o
 	struct pl_error error;
 	int rc;
 
-	if (!more_than_default(need.visible) || !operation->total)
+	if (!pl_visible_more(need.visible) || !operation->total)
 		return false;
 	atomic_store(&operation->pending, 1);
 	if (need.readable && !need.driver && one_rail(endpoint, atomic_load(&operation->rails))) {
@@ -291,7 +286,7 @@ static bool settle_here(struct verbs_endpoint *endpoint, struct pl_operation *op
 	struct pl_error error;
 	bool fine = true;
 
-	if (!more_than_default(operation->attributes.visible) || !operation->total)
+	if (!pl_visible_more(operation->attributes.visible) || !operation->total)
 		return false;
 	if (atomic_load(&operation->staged)) {
 		settled(operation, operation->attributes.visible, copied);

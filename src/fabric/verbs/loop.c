@@ -82,11 +82,8 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	}
 	if (!pd || atomic_load(&device->gone))
 		return -ENODEV;
-	if (pl_memory_staged(&region->memory) || region->memory.dmabuf)
-		rc = verbs_reg_device_memory(state->library, pd, &region->memory, 0, length, IBV_ACCESS_REMOTE_READ,
-					     false, mr, &reason);
-	else
-		rc = verbs_reg_mr(state->library, pd, region->memory.address, length, IBV_ACCESS_REMOTE_READ, mr);
+	rc = verbs_reg_memory(state->library, pd, &region->memory, 0, length, IBV_ACCESS_REMOTE_READ, false, mr,
+			      &reason);
 	registration = rc == 0 ? pl_alloc(allocator, sizeof(*registration)) : NULL;
 	if (rc == 0 && !registration) {
 		state->library->ibv_dereg_mr(*mr);

@@ -13,7 +13,7 @@ static void release(struct pl_registration *base)
 	struct verbs_registration *registration = pl_container_of(base, struct verbs_registration, base);
 
 	if (registration->cached)
-		verbs_shared_give(registration->device, registration->cached, registration->memory);
+		verbs_shared_give(base->device, registration->cached, registration->memory);
 	else if (registration->mr)
 		registration->library->ibv_dereg_mr(registration->mr);
 	pl_list_remove(&registration->device_link);
@@ -41,7 +41,6 @@ static struct verbs_registration *add(struct verbs_state *state, struct verbs_de
 		.library = state->library,
 		.allocator = allocator,
 		.access = access,
-		.device = device,
 	};
 	pl_list_append(list, &registration->base.link);
 	pl_list_append(&device->registrations, &registration->device_link);
@@ -52,24 +51,20 @@ static struct verbs_registration *add(struct verbs_state *state, struct verbs_de
 static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
 		size_t offset, size_t length, unsigned access, struct verbs_registration **result)
 {
-	const struct verbs_library *library = state->library;
 	struct verbs_registration *registration = add(state, device, list, access);
 
 	*result = registration;
 	if (!registration)
 		return -ENOMEM;
-	if (atomic_load(&device->gone)) {
-		registration->failure = -ENODEV;
-	} else if (pl_memory_staged(memory) || memory->dmabuf) {
+	if (pl_memory_staged(memory))
 		verbs_advise(state, device, memory, &registration->advice);
+	if (atomic_load(&device->gone))
+		registration->failure = -ENODEV;
+	else
 		registration->failure =
-			verbs_reg_device_memory(library, device->pd, memory, offset, length, access,
-						registration->advice.first == PL_WAY_ADDRESS && !memory->dmabuf,
-						&registration->mr, &registration->reason);
-	} else {
-		registration->failure = verbs_reg_mr(library, device->pd, (uint8_t *)memory->address + offset, length,
-						     access, &registration->mr);
-	}
+			verbs_reg_memory(state->library, device->pd, memory, offset, length, access,
+					 registration->advice.first == PL_WAY_ADDRESS && !memory->dmabuf,
+					 &registration->mr, &registration->reason);
 	if (registration->mr)
 		registration->lkey = registration->mr->lkey;
 	return registration->failure;

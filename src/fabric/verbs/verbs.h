@@ -537,7 +537,6 @@ struct verbs_registration {
 	struct verbs_advice advice; /* of a GPU's memory */
 	/* Of what is shared: its place in the cache, and whose memory it is. */
 	uint32_t cached;
-	const struct verbs_device *device;
 	const struct pl_memory *memory;
 };
 
@@ -563,6 +562,7 @@ static inline int verbs_local_key(struct verbs_state *state, struct verbs_device
 	*lkey = registration->lkey;
 	return 0;
 }
+
 /* Why the device does not reach a region's memory, as far as it was tried; NULL: there is nothing special to say. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
 /* grant_lock: the device's registrations end, whoever has them. */

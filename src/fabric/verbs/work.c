@@ -344,7 +344,7 @@ static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *op
 
 	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint))
 		return false;
-	if ((operation->attributes.flags & PL_NOTIFY) || operation->attributes.visible >= PL_VISIBLE_GPU_VISIBLE)
+	if ((operation->attributes.flags & PL_NOTIFY) || pl_visible_more(operation->attributes.visible))
 		return false;
 	target = verbs_target_of(segment->remote, endpoint);
 	if (!target || !target->present)
