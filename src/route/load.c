@@ -6,8 +6,7 @@
 
 #ifdef PL_HAVE_JSON
 
-#include <dlfcn.h>
-
+#include "base/library.h"
 #include "route/json.h"
 
 #define LIBRARY "libjson-c.so.5"
@@ -16,26 +15,17 @@ static const char *const directions[PL_DIRECTION_COUNT] = { "into", "from" };
 
 int route_json_load(struct route_json *json, const char *file, struct pl_error *error)
 {
-	static const struct {
-		const char *name;
-		size_t offset;
-	} functions[] = {
+	static const struct pl_symbol functions[] = {
 #define ENTRY(function) { #function, offsetof(struct route_json, function) },
 		ROUTE_JSON_FUNCTIONS(ENTRY)
 #undef ENTRY
 	};
-	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	const char *trouble = pl_library_load(LIBRARY, functions, PL_ARRAY_SIZE(functions), json);
 
-	for (size_t i = 0; i < PL_ARRAY_SIZE(functions); i++) {
-		void *function = library ? dlsym(library, functions[i].name) : NULL;
-
-		if (!function)
-			return pl_fail(error, -ELIBACC, "ROUTES-READER", "dlopen", file,
-				       "install it, on Debian and Ubuntu: libjson-c5",
-				       "profiles of routes are read by " LIBRARY ", which %s",
-				       library ? "is too old here" : "is not here");
-		memcpy((char *)json + functions[i].offset, &function, sizeof(function));
-	}
+	if (trouble)
+		return pl_fail(error, -ELIBACC, "ROUTES-READER", "dlopen", file,
+			       "install it, on Debian and Ubuntu: libjson-c5",
+			       "profiles of routes are read by " LIBRARY ", which %s", trouble);
 	return 0;
 }
 

@@ -4,8 +4,9 @@
 
 #ifdef PL_HAVE_EXPAT
 
-#include <dlfcn.h>
 #include <expat.h>
+
+#include "base/library.h"
 
 #define EXPAT "libexpat.so.1"
 #define DEPTH_MAX 64
@@ -83,26 +84,17 @@ static void XMLCALL doctype(void *data, const char *name, const char *system, co
 
 static int load_expat(struct expat *expat, const char *name, struct pl_error *error)
 {
-	static const struct {
-		const char *name;
-		size_t offset;
-	} functions[] = {
+	static const struct pl_symbol functions[] = {
 #define ENTRY(function) { #function, offsetof(struct expat, function) },
 		EXPAT_FUNCTIONS(ENTRY)
 #undef ENTRY
 	};
-	void *library = dlopen(EXPAT, RTLD_NOW | RTLD_LOCAL);
+	const char *trouble = pl_library_load(EXPAT, functions, PL_ARRAY_SIZE(functions), expat);
 
-	for (size_t i = 0; i < PL_ARRAY_SIZE(functions); i++) {
-		void *function = library ? dlsym(library, functions[i].name) : NULL;
-
-		if (!function)
-			return pl_fail(error, -ELIBACC, "NCCL-FILE-READER", "dlopen", name,
-				       "install it, on Debian and Ubuntu: libexpat1",
-				       "topology files are read by " EXPAT ", which %s",
-				       library ? "is too old here" : "is not here");
-		memcpy((char *)expat + functions[i].offset, &function, sizeof(function));
-	}
+	if (trouble)
+		return pl_fail(error, -ELIBACC, "NCCL-FILE-READER", "dlopen", name,
+			       "install it, on Debian and Ubuntu: libexpat1",
+			       "topology files are read by " EXPAT ", which %s", trouble);
 	return 0;
 }
 
