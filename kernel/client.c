@@ -21,20 +21,27 @@ static u64 page_bytes(u32 type)
 	return type < NVIDIA_P2P_PAGE_SIZE_COUNT ? sizes[type] : 0;
 }
 
+/* IB core is told that entries begin and end at granules, so pages are as large, and begin with the range. */
+static bool fits(const struct pm_region *region, u32 type)
+{
+	u64 bytes = page_bytes(type);
+
+	return bytes >= PM_GRANULE && IS_ALIGNED(region->start, bytes);
+}
+
 /* As the caller, not in the driver: why its page table cannot be used; NULL if it can. */
 static const char *unusable_pages(const struct pm_region *region, u32 *value)
 {
 	const struct nvidia_p2p_page_table *pages = region->pages;
-	u64 bytes = page_bytes(pages->page_size);
 
 	*value = pages->version;
 	if (NV_MAJOR(pages->version) < NV_PAGE_TABLE_OLDEST || NV_MAJOR(pages->version) > NV_PAGE_TABLE_NEWEST)
 		return "the driver's page tables have a version that this module does not know";
 	*value = pages->page_size;
-	if (!bytes || !IS_ALIGNED(region->start, bytes))
+	if (!fits(region, pages->page_size))
 		return "the driver's pages have a size that does not fit the range";
 	*value = pages->entries;
-	if (bytes * pages->entries < region->length)
+	if (page_bytes(pages->page_size) * pages->entries < region->length)
 		return "the driver has pinned less than was asked for";
 	return NULL;
 }
@@ -47,6 +54,9 @@ static const char *unusable_mapping(const struct pm_region *region, u32 *value)
 	*value = mapping->version;
 	if (NV_MAJOR(mapping->version) < NV_DMA_MAPPING_OLDEST || NV_MAJOR(mapping->version) > NV_DMA_MAPPING_NEWEST)
 		return "the driver's mappings have a version that this module does not know";
+	*value = mapping->page_size_type;
+	if (!fits(region, mapping->page_size_type))
+		return "the driver's mapping has pages of a size that does not fit the range";
 	*value = mapping->entries;
 	if (page_bytes(mapping->page_size_type) * mapping->entries < region->length)
 		return "the driver has mapped less than was asked for";
@@ -137,7 +147,8 @@ static int describe(struct pm_region *region, struct device *device)
 		return -EOPNOTSUPP;
 	}
 	sg_free_table(&region->table);
-	status = pm_table_fill(&region->table, region->mapping, page_bytes(region->mapping->page_size_type), device);
+	status = pm_table_fill(&region->table, region->mapping, page_bytes(region->mapping->page_size_type),
+			       region->length, device);
 	if (status)
 		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
 	return status;

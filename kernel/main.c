@@ -5,6 +5,7 @@
 #include <linux/err.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/string.h>
 
 #include "nvidia_p2p.h"
 
@@ -18,28 +19,33 @@ module_param(persistent_api_support, int, 0444);
 MODULE_PARM_DESC(persistent_api_support,
 		 "pins that outlive the memory: 1 where the driver has them (default), 0 never");
 
+static char *name = "nv_mem";
+module_param(name, charp, 0444);
+MODULE_PARM_DESC(name, "of the clients: programs look for the one that nvidia-peermem's have, nv_mem (default)");
+
+/* Behind the name, of the client whose pins are persistent: they take no callback. */
+#define NO_CALLBACK "_nc"
+
 static struct pm_client persistent;
 static struct pm_client revocable;
 
-static int acquire_persistent(unsigned long addr, size_t size, void *private, char *name, void **context)
+static int acquire_persistent(unsigned long addr, size_t size, void *private, char *peer, void **context)
 {
 	return pm_acquire(&persistent, addr, size, context);
 }
 
-static int acquire_revocable(unsigned long addr, size_t size, void *private, char *name, void **context)
+static int acquire_revocable(unsigned long addr, size_t size, void *private, char *peer, void **context)
 {
 	return pm_acquire(&revocable, addr, size, context);
 }
 
 static struct pm_client persistent = {
-	.ex.client.name = KBUILD_MODNAME "_persistent",
 	.ex.client.acquire = acquire_persistent,
 	.persistent = true,
 };
 
 /* Asked after the other: for what cannot be pinned that way, on GPUs with MIG for instance. */
 static struct pm_client revocable = {
-	.ex.client.name = KBUILD_MODNAME,
 	.ex.client.acquire = acquire_revocable,
 	.last = true,
 };
@@ -47,14 +53,12 @@ static struct pm_client revocable = {
 static int client_register(struct pm_client *client)
 {
 	struct peer_memory_client *basic = &client->ex.client;
-	char name[IB_PEER_MEMORY_NAME_MAX];
 	void *handle;
 	int (*acquire)(unsigned long, size_t, void *, char *, void **) = basic->acquire;
 
-	strscpy(name, basic->name, sizeof(name));
 	*basic = pm_callbacks;
 	basic->acquire = acquire;
-	strscpy(basic->name, name, sizeof(basic->name));
+	snprintf(basic->name, sizeof(basic->name), "%s%s", name, client->persistent ? NO_CALLBACK : "");
 	strscpy(basic->version, PM_VERSION, sizeof(basic->version));
 	if (!peerdirect_support) {
 		basic->version[IB_PEER_MEMORY_VER_MAX - 1] = 1;
@@ -67,8 +71,8 @@ static int client_register(struct pm_client *client)
 		smp_store_release(&client->handle, handle);
 		return 0;
 	}
-	pr_err("IB core refuses the client %s: is peerdirect_support=%d right for it?\n", basic->name,
-	       peerdirect_support);
+	pr_err("IB core refuses the client %s: is nvidia_peermem loaded, or peerdirect_support=%d wrong?\n",
+	       basic->name, peerdirect_support);
 	return -EINVAL;
 }
 
@@ -88,6 +92,10 @@ static int check_interfaces(void)
 	}
 	if (persistent_api_support < 0 || persistent_api_support > 1) {
 		pr_err("persistent_api_support is 0 or 1, not %d\n", persistent_api_support);
+		return -EINVAL;
+	}
+	if (!*name || strchr(name, '/') || strlen(name) >= IB_PEER_MEMORY_NAME_MAX - strlen(NO_CALLBACK)) {
+		pr_err("name is that of a folder in /sys/kernel/mm/memory_peers, which \"%s\" cannot be\n", name);
 		return -EINVAL;
 	}
 	if (!ib_register_peer_memory_client || !ib_unregister_peer_memory_client) {

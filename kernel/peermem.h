@@ -56,8 +56,11 @@ void pm_counters_destroy(void);
 int pm_acquire(struct pm_client *client, unsigned long addr, size_t size, void **context);
 extern const struct peer_memory_client pm_callbacks;
 
-/* table.c: fills a table with the addresses of a mapping, neighbours as one; on failure the table is as it was. */
-int pm_table_fill(struct sg_table *table, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size,
+/*
+ * table.c: fills a table with the addresses of that many bytes of a mapping, neighbours as one; on failure the table is
+ * as it was.
+ */
+int pm_table_fill(struct sg_table *table, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size, u64 bytes,
 		  struct device *device);
 
 /* report.c: counts and logs why memory is not registered. */

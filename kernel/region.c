@@ -22,6 +22,8 @@
  *    No client can keep it from that but by persistent pins.)
  * 2. The region is there as long as IB core or the driver may name it.  Each has a reference: IB core's goes with
  *    release(); the driver's with the callback, or with the pin when the driver took it back.
+ *    A pin that is not persistent is the process's that made it.  Told by another to unpin, NVIDIA's driver says that
+ *    it did, and does not; so it is not told, and calls back once the memory is freed, with its process at the latest.
  * 3. Nobody waits for the other in a circle.  IB core can have a lock of its own when it calls dma_map, dma_unmap and
  *    put_pages, which then wait for the driver's lock; and invalidate() waits for IB core's.  So the callback does not
  *    invalidate while such a call is under way, nor after the first that undoes: then the device has no access, or is
@@ -35,6 +37,7 @@
 #include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/printk.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 
@@ -44,8 +47,12 @@
 #define task_is_running(task) (READ_ONCE((task)->state) == TASK_RUNNING)
 #endif
 
-/* How long a task has to be in the driver until being asleep there means that it waits for the callback's end. */
+/*
+ * A task that sleeps in the driver, and is not woken for so long, waits for the callback's end.  Others wake now and
+ * then; should the driver wait in that way, a task which is found asleep after a much longer time counts as well.
+ */
 #define PATIENCE (HZ / 20)
+#define MUCH_LONGER (5 * HZ)
 
 struct pm_region *pm_region_new(struct pm_client *client, u64 addr, u64 size)
 {
@@ -66,6 +73,7 @@ struct pm_region *pm_region_new(struct pm_client *client, u64 addr, u64 size)
 	init_waitqueue_head(&region->left);
 	refcount_set(&region->references, 1);
 	region->client = client;
+	region->owner = current->tgid;
 	region->addr = addr;
 	region->size = size;
 	region->start = ALIGN_DOWN(addr, PM_GRANULE);
@@ -80,7 +88,10 @@ void pm_region_put(struct pm_region *region)
 		return;
 	sg_free_table(&region->table);
 	kfree(region);
-	/* Last, as a jump: the callback is on the driver's stack from here on. */
+	/*
+	 * Last.  Whoever unloads waits for RCU before the code goes, and thus for the few instructions that are left,
+	 * unless the kernel preempts in them, and unloads meanwhile.
+	 */
 	module_put(THIS_MODULE);
 }
 
@@ -116,19 +127,36 @@ bool pm_leave(struct pm_region *region)
 	return valid;
 }
 
-/* With the lock: the caller has left, or is asleep in the driver. */
-static bool out_of_the_way(const struct pm_region *region, unsigned long began)
+/* What is known of the caller's sleep. */
+struct sleep {
+	unsigned long began;    /* to wait for it */
+	unsigned long since;    /* seen in this one */
+	unsigned long switches; /* the number that a task has of each */
+};
+
+/* With the lock: the caller has left, or is asleep in the driver, and will be. */
+static bool out_of_the_way(const struct pm_region *region, struct sleep *sleep)
 {
-	return !region->caller ||
-	       (region->in_driver && time_after(jiffies, began + PATIENCE) && !task_is_running(region->caller));
+	unsigned long switches;
+
+	if (!region->caller)
+		return true;
+	switches = READ_ONCE(region->caller->nvcsw);
+	if (!region->in_driver || task_is_running(region->caller) || switches != sleep->switches) {
+		sleep->switches = switches;
+		sleep->since = jiffies;
+	}
+	return time_after(jiffies, sleep->since + PATIENCE) ||
+	       (region->in_driver && time_after(jiffies, sleep->began + MUCH_LONGER) &&
+		!task_is_running(region->caller));
 }
 
 static void await_caller(struct pm_region *region)
 {
-	unsigned long began = jiffies;
+	struct sleep sleep = { .began = jiffies, .since = jiffies };
 
 	spin_lock(&region->lock);
-	while (!out_of_the_way(region, began)) {
+	while (!out_of_the_way(region, &sleep)) {
 		spin_unlock(&region->lock);
 		wait_event_timeout(region->left, !READ_ONCE(region->caller), 1 + HZ / 200);
 		spin_lock(&region->lock);
@@ -208,13 +236,21 @@ int pm_pin(struct pm_region *region)
 	return status;
 }
 
+static bool others_pin(const struct pm_region *region)
+{
+	return !pm_persistent(region) && region->owner != current->tgid;
+}
+
 void pm_unpin(struct pm_region *region)
 {
 	bool done = false;
 
 	if (!pm_enter(region))
 		return;
-	if (region->pages && !driver_unpin(region)) {
+	if (region->pages && others_pin(region))
+		pr_info_once("%s[%d] deregisters what process %d has pinned: it stays pinned until it is freed\n",
+			     current->comm, current->pid, region->owner);
+	else if (region->pages && !driver_unpin(region)) {
 		spin_lock(&region->lock);
 		/* A driver that is freeing the memory refuses this; newer ones do nothing, and say that they did. */
 		done = !region->revoked;

@@ -19,7 +19,8 @@ struct pm_region {
 	wait_queue_head_t left; /* the caller has left */
 	refcount_t references;
 	struct pm_client *client;
-	u64 addr; /* what was asked for */
+	pid_t owner; /* the process that pinned it */
+	u64 addr;    /* what was asked for */
 	u64 size;
 	u64 start; /* and what is pinned for it, whole granules */
 	u64 length;

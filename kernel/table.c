@@ -16,18 +16,22 @@ static u64 entry_limit(struct device *device, u64 page_size)
 	return max_t(u64, round_down(limit, page_size), page_size);
 }
 
-/* Joins pages that lie one behind the other; returns the number of entries, and writes them if there are some. */
+/*
+ * Joins pages that lie one behind the other; returns the number of entries, and writes them if there are some.  Of the
+ * last page there is no more than was asked for: IB core counts on it.
+ */
 static unsigned int join(struct scatterlist *entry, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size,
-			 u64 limit)
+			 u64 bytes, u64 limit)
 {
 	unsigned int entries = 0;
 	u64 length = 0;
 	u32 i;
 
-	for (i = 0; i < mapping->entries; i++) {
+	for (i = 0; bytes; i++) {
+		u64 piece = min(page_size, bytes);
 		bool neighbour = i && mapping->dma_addresses[i] == mapping->dma_addresses[i - 1] + page_size;
 
-		if (!neighbour || length + page_size > limit) {
+		if (!neighbour || length + piece > limit) {
 			if (entry && i)
 				entry = sg_next(entry);
 			if (entry)
@@ -35,7 +39,8 @@ static unsigned int join(struct scatterlist *entry, const struct nvidia_p2p_dma_
 			entries++;
 			length = 0;
 		}
-		length += page_size;
+		length += piece;
+		bytes -= piece;
 		if (entry) {
 			/* There is no struct page: IB core uses nothing but DMA addresses. */
 			sg_set_page(entry, NULL, length, 0);
@@ -45,22 +50,20 @@ static unsigned int join(struct scatterlist *entry, const struct nvidia_p2p_dma_
 	return entries;
 }
 
-int pm_table_fill(struct sg_table *table, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size,
+int pm_table_fill(struct sg_table *table, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size, u64 bytes,
 		  struct device *device)
 {
 	u64 limit = entry_limit(device, page_size);
-	unsigned int entries = join(NULL, mapping, page_size, limit);
+	unsigned int entries = join(NULL, mapping, page_size, bytes, limit);
 	struct sg_table filled;
 	int status;
 
-	if (!entries)
-		return -EINVAL;
 	status = sg_alloc_table(&filled, entries, GFP_KERNEL);
 	if (status)
 		return status;
-	join(filled.sgl, mapping, page_size, limit);
+	join(filled.sgl, mapping, page_size, bytes, limit);
 	*table = filled;
-	pm_add(PM_PAGES, mapping->entries);
+	pm_add(PM_PAGES, DIV_ROUND_UP(bytes, page_size));
 	pm_add(PM_ENTRIES, entries);
 	return 0;
 }

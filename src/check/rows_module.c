@@ -22,17 +22,22 @@ static int64_t counter(const char *text, const char *name)
 static void judge(const char *text, struct pl_check_result *result)
 {
 	int64_t refused = counter(text, "refused"), errors = counter(text, "driver_errors"),
-		old = counter(text, "old_core");
+		old = counter(text, "old_core"), bytes = counter(text, "bytes");
 	char version[32] = "";
 
 	sscanf(text, "version %31[0-9A-Za-z.-]", version);
 	pl_check_note(result, PL_CHECK_OK, NULL,
 		      "version %s: %" PRId64 " regions of %" PRId64 " bytes are registered, %" PRId64
 		      " were since it was loaded",
-		      version[0] ? version : "unknown", counter(text, "regions"), counter(text, "bytes"),
-		      counter(text, "registered"));
+		      version[0] ? version : "unknown", counter(text, "regions"), bytes, counter(text, "registered"));
 	if (refused > 0)
 		pl_check_note(result, PL_CHECK_WARN, NULL, "it refused %" PRId64 " registrations", refused);
+	if (bytes > 0 && counter(text, "regions") == 0)
+		pl_check_note(result, PL_CHECK_WARN, NULL,
+			      "%" PRId64
+			      " bytes without a region stay pinned until the process that registered them frees "
+			      "them, or ends",
+			      bytes);
 	if (errors > 0)
 		pl_check_note(result, PL_CHECK_WARN, NULL,
 			      "NVIDIA's driver contradicted itself, or kept pins, %" PRId64 " times", errors);

@@ -40,6 +40,12 @@ static bool applies(const struct pl_check_machine *machine)
 	return false;
 }
 
+/* Peerlane's module, with its package. */
+static bool is_installed(const struct pl_check_machine *machine)
+{
+	return check_exists(machine, "usr/sbin/peerlane-peermem");
+}
+
 static void probe_client(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	const char *client = check_peer_client(machine);
@@ -57,6 +63,8 @@ static void probe_client(const struct pl_check_machine *machine, struct pl_check
 					"# after the RDMA drivers, and built for them");
 	} else {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "no peer memory client is loaded");
+		if (is_installed(machine))
+			pl_check_remedy(result, "peerlane-peermem start");
 		if (check_peer_core(machine) == PL_CHECK_WAY_NO)
 			pl_check_remedy(
 				result,
@@ -68,7 +76,7 @@ static void plan_client(const struct pl_check_machine *machine, struct pl_check_
 {
 	if (check_module(machine, "nvidia") && check_peer_core(machine) != PL_CHECK_WAY_NO &&
 	    !check_module(machine, "nvidia_peermem"))
-		pl_check_plan_module(plan, "nvidia-peermem");
+		pl_check_plan_module(plan, is_installed(machine) ? "peerlane_peermem" : "nvidia-peermem");
 }
 
 struct search {
@@ -128,11 +136,13 @@ static void probe_boot(const struct pl_check_machine *machine, struct pl_check_r
 		pl_check_note(result, PL_CHECK_OK, NULL, "it is loaded when the machine starts");
 	else
 		pl_check_note(result, PL_CHECK_WARN, NULL, "nothing loads it when the machine starts");
+	if (is_installed(machine))
+		pl_check_remedy(result, "ONBOOT=yes in /etc/peerlane/peermem.conf; systemctl enable peerlane-peermem");
 }
 
 static void plan_boot(const struct pl_check_machine *machine, struct pl_check_plan *plan)
 {
-	if (!check_exists(machine, "etc/modules-load.d/peerlane.conf"))
+	if (!is_installed(machine) && !check_exists(machine, "etc/modules-load.d/peerlane.conf"))
 		pl_check_plan_file(plan, "/etc/modules-load.d/peerlane.conf", "nvidia-peermem\n");
 }
 
@@ -231,6 +241,10 @@ static void probe_ofed(const struct pl_check_machine *machine, struct pl_check_r
 				"echo options %s peerdirect_support=1 > /etc/modprobe.d/peerdirect.conf; rmmod %s; "
 				"modprobe %s",
 				module, module, module);
+	} else if (check_compare_versions(version.text, "5.5") < 0 && check_module(machine, "peerlane_peermem")) {
+		pl_check_note(result, PL_CHECK_OK, NULL,
+			      "OFED %s: without the correction of 5.5, which peerlane_peermem gets along without",
+			      version.text);
 	} else if (check_compare_versions(version.text, "5.5") < 0) {
 		pl_check_note(result, PL_CHECK_WARN, NULL,
 			      "OFED %s: freeing GPU memory while a registration ends can deadlock before 5.5",

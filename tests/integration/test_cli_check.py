@@ -232,6 +232,8 @@ ROWS = [
     ('peer-ofed', ideal, 'OK', 'own RDMA drivers'),
     ('peer-ofed', old, 'OK', '5.8'),
     ('peer-ofed', file('sys/module/mlx5_core/version', '5.4-1.0.3\n', base=old), 'WARN', 'deadlock'),
+    ('peer-ofed', lambda: old().set('sys/module/mlx5_core/version', '5.4-1.0.3\n').set('sys/module/peerlane_peermem', None),
+     'OK', 'gets along without'),
     ('peer-ofed', file('usr/bin/ofed_info', '#!/bin/sh\necho MLNX_OFED_LINUX-4.9-7.1.0.0 (OFED)\n', base=old), 'FAIL',
      'peerdirect_support'),
     ('peer-pins', old, 'OK', 'nothing is pinned'),
@@ -241,6 +243,7 @@ ROWS = [
     ('peer-pins', lambda: old().set(f'{PEERS}/nv_mem/num_alloc_mrs', '9\n'), 'UNKNOWN', '2 regions'),
     ('peer-module', our_module(), 'OK', 'version 0.1.0: 3 regions of 196608 bytes are registered, 9 were'),
     ('peer-module', our_module(refused=2), 'WARN', 'refused 2'),
+    ('peer-module', our_module(regions=0), 'WARN', '196608 bytes without a region stay pinned'),
     ('peer-module', our_module(driver_errors=1), 'WARN', 'contradicted itself'),
     ('peer-module', our_module(old_core=4), 'WARN', 'inverted locks'),
     ('peer-module', our_module(None), 'UNKNOWN', 'cannot be read'),
@@ -412,6 +415,16 @@ def test_row(tmp_path, row, machine, status, found):
     assert re.search(found, worst), result
     assert bool(result['remedy']) == (status in ('WARN', 'FAIL'))
     assert bool(result['reveal']) == (status == 'UNKNOWN')
+
+
+@pytest.mark.parametrize('row, loaded, remedy', [
+    ('peer-client', False, 'peerlane-peermem start'),
+    ('peer-boot', True, 'ONBOOT=yes in /etc/peerlane/peermem.conf; systemctl enable peerlane-peermem'),
+])
+def test_our_module_is_the_remedy_where_it_is_installed(tmp_path, row, loaded, remedy):
+    machine = old(loaded=loaded).remove('etc/modules-load.d/gpu.conf').set('usr/sbin/peerlane-peermem', '')
+    results = {one['id']: one for one in check(machine, tmp_path)['checks']}
+    assert results[row]['remedy'] == remedy
 
 
 def test_every_row_is_tested_in_every_state():

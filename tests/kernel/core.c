@@ -189,6 +189,7 @@ void *ib_register_peer_memory_client(const struct peer_memory_client *calls, inv
 		*callback = invalidate;
 		client->invalidates = true;
 	}
+	pr_info("standin: client %s\n", calls->name);
 	mutex_lock(&clients_lock);
 	list_add_tail(&client->link, &clients);
 	mutex_unlock(&clients_lock);

@@ -134,6 +134,8 @@ static long gpu_ioctl(struct file *file, unsigned int command, unsigned long arg
 		return p2p_pins();
 	case GPU_VIOLATIONS:
 		return p2p_violations();
+	case GPU_OVERSLEPT:
+		return p2p_overslept();
 	case GPU_FAULT:
 		return copy_from_user(&fault, from, sizeof(fault)) ? -EFAULT : p2p_fault(&fault);
 	case GPU_WALK:

@@ -36,6 +36,7 @@ struct gpu_pin {
 	void *data;
 	u64 offset;
 	u64 length;
+	pid_t owner;               /* the process that pinned */
 	struct task_struct *freer; /* is called back, and by whom */
 	bool table_freed;
 };
@@ -44,6 +45,7 @@ struct gpu_mapping {
 	struct list_head link;
 	struct nvidia_p2p_dma_mapping mapping;
 	struct pci_dev *peer;
+	u64 page; /* bytes */
 	u32 pages;
 };
 
@@ -53,6 +55,7 @@ static LIST_HEAD(allocations);
 static LIST_HEAD(pins);
 static phys_addr_t memory;
 static atomic_t violations = ATOMIC_INIT(0);
+static atomic_t overslept = ATOMIC_INIT(0);
 static struct gpu_fault fault;
 static void (*on_freed)(struct mm_struct *mm, u64 address, u64 length);
 
@@ -74,6 +77,11 @@ EXPORT_SYMBOL(standin_on_freed);
 int p2p_violations(void)
 {
 	return atomic_read(&violations);
+}
+
+int p2p_overslept(void)
+{
+	return atomic_read(&overslept);
 }
 
 int p2p_fault(const struct gpu_fault *set)
@@ -130,6 +138,27 @@ static bool known(const struct nvidia_p2p_page_table *table, const char *call)
 	return found;
 }
 
+/*
+ * A call that goes to sleep for other reasons than the lock, often and for a moment each.  Returns whether the page table
+ * was freed meanwhile.
+ */
+static bool nap(const struct nvidia_p2p_page_table *table, enum gpu_call call)
+{
+	u32 naps = fault.call == call ? fault.naps : 0;
+	bool found;
+
+	if (!naps)
+		return false;
+	while (naps--)
+		schedule_timeout_uninterruptible(1);
+	spin_lock(&lists);
+	found = find_pin(table);
+	spin_unlock(&lists);
+	if (!found)
+		atomic_inc(&overslept);
+	return !found;
+}
+
 static void allocation_release(struct kref *references)
 {
 	struct gpu_allocation *allocation = container_of(references, struct gpu_allocation, references);
@@ -144,8 +173,8 @@ static void unmap(struct gpu_mapping *mapping)
 	u32 i;
 
 	for (i = 0; i < mapping->pages; i++)
-		dma_unmap_resource(&mapping->peer->dev, mapping->mapping.dma_addresses[i], GPU_PAGE, DMA_BIDIRECTIONAL,
-				   0);
+		dma_unmap_resource(&mapping->peer->dev, mapping->mapping.dma_addresses[i], mapping->page,
+				   DMA_BIDIRECTIONAL, 0);
 	kfree(mapping->mapping.dma_addresses);
 	kfree(mapping);
 }
@@ -178,6 +207,12 @@ static struct gpu_allocation *find_allocation(struct mm_struct *mm, u64 address,
 	return NULL;
 }
 
+/* Larger pages than usual, if that is asked for. */
+static u64 page_bytes(void)
+{
+	return fault.page_size == NVIDIA_P2P_PAGE_SIZE_128KB + 1 ? 2 * GPU_PAGE : GPU_PAGE;
+}
+
 static int make_pin(u64 address, u64 length, struct gpu_pin **made)
 {
 	struct gpu_allocation *allocation = find_allocation(current->mm, address, length);
@@ -196,9 +231,10 @@ static int make_pin(u64 address, u64 length, struct gpu_pin **made)
 	INIT_LIST_HEAD(&pin->mappings);
 	pin->table->version = fault.table_version ?: NV_PAGE_TABLE_VERSION;
 	pin->table->page_size = fault.page_size ? fault.page_size - 1 : NVIDIA_P2P_PAGE_SIZE_64KB;
-	pin->table->entries = length / GPU_PAGE - fault.missing;
+	pin->table->entries = DIV_ROUND_UP(length, page_bytes()) - fault.missing;
 	pin->offset = allocation->offset + (address - allocation->address);
 	pin->length = length;
+	pin->owner = current->tgid;
 	pin->allocation = allocation;
 	kref_get(&allocation->references);
 	*made = pin;
@@ -245,7 +281,8 @@ int standin_put_pages(struct nvidia_p2p_page_table *table, bool persistent)
 	mutex_lock(&driver);
 	standin_point(POINT_PUT_LOCKED);
 	pin = find_pin(table);
-	status = pin ? failure(CALL_PUT) : -ENOENT;
+	/* NVIDIA's driver looks for it among what the calling process has. */
+	status = pin && (persistent || pin->owner == current->tgid) ? failure(CALL_PUT) : -ENOENT;
 	if (!status) {
 		if (persistent == !!pin->callback)
 			standin_violation("put_pages of the other kind");
@@ -265,8 +302,8 @@ static int map_all(struct gpu_mapping *mapping, u64 offset)
 
 	for (i = 0; i < count; i++) {
 		u32 page = fault.scattered ? count - 1 - i : i;
-		u64 address = dma_map_resource(&mapping->peer->dev, memory + offset + (u64)page * GPU_PAGE, GPU_PAGE,
-					       DMA_BIDIRECTIONAL, 0);
+		u64 address = dma_map_resource(&mapping->peer->dev, memory + offset + page * mapping->page,
+					       mapping->page, DMA_BIDIRECTIONAL, 0);
 
 		if (dma_mapping_error(&mapping->peer->dev, address))
 			return -EIO;
@@ -285,8 +322,10 @@ static int make_mapping(struct gpu_pin *pin, struct pci_dev *peer, struct nvidia
 		return -ENOMEM;
 	mapping->peer = peer;
 	mapping->mapping.version = fault.mapping_version ?: NV_DMA_MAPPING_VERSION;
-	mapping->mapping.page_size_type = NVIDIA_P2P_PAGE_SIZE_64KB;
-	mapping->mapping.entries = pin->length / GPU_PAGE;
+	mapping->page = page_bytes();
+	mapping->mapping.page_size_type =
+		mapping->page == GPU_PAGE ? NVIDIA_P2P_PAGE_SIZE_64KB : NVIDIA_P2P_PAGE_SIZE_128KB;
+	mapping->mapping.entries = DIV_ROUND_UP(pin->length, mapping->page);
 	mapping->mapping.dma_addresses = kcalloc(mapping->mapping.entries, sizeof(u64), GFP_KERNEL);
 	status = mapping->mapping.dma_addresses ? map_all(mapping, pin->offset) : -ENOMEM;
 	if (status) {
@@ -330,6 +369,8 @@ int standin_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *tabl
 	int status;
 
 	standin_point(POINT_UNMAP_ENTER);
+	if (nap(table, CALL_UNMAP))
+		return -EINVAL;
 	if (!known(table, "dma_unmap_pages of a page table that is no more"))
 		return -EINVAL;
 	mutex_lock(&driver);

@@ -67,6 +67,7 @@ struct gpu_fault {
 	__u32 missing;   /* entries of tables and mappings that are left out */
 	__u32 scattered; /* no two pages are neighbours */
 	__u32 times;
+	__u32 naps; /* that the call takes before it does anything */
 };
 
 #define GPU_FREE _IOW('G', 1, __u64) /* the allocation at an address, like cudaFree() */
@@ -90,6 +91,7 @@ struct gpu_export {
 #define GPU_EXPORT _IOW('G', 8, struct gpu_export) /* returns a dma-buf */
 #define GPU_EXPORTS _IO('G', 9)                    /* dma-bufs that there are */
 #define GPU_WHERE _IOWR('G', 10, __u64)            /* an address in; its offset in the GPU's memory out */
+#define GPU_OVERSLEPT _IO('G', 12) /* calls during whose naps the page table was freed, which is not theirs to see */
 #define GPU_EXPORT_MAPPABLE _IOW('G', 11, struct gpu_export) /* returns a dma-buf that the processor may map */
 
 enum core_device { DEVICE_EDU, DEVICE_NOT_PCI };

@@ -50,6 +50,7 @@ void p2p_forget(struct gpu_allocation *allocation); /* frees it, and ends its li
 int p2p_free(struct mm_struct *mm, u64 address);    /* frees, as a program does */
 int p2p_pins(void);
 int p2p_violations(void);
+int p2p_overslept(void);
 int p2p_fault(const struct gpu_fault *set);
 
 /* export.c: dma-bufs */

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* peermem_cases [CASE...]: what the module does when IB core calls it, one case after the other, seen from both sides. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "rig.h"
 
 #define MIB (1 << 20)
-#define CLIENT "peerlane_peermem"
 
 static bool is_persistent(const struct core_region *region)
 {
-	return !strcmp(region->client, CLIENT "_persistent");
+	return !strcmp(region->client, "nv_mem_nc");
 }
 
 /* Registers memory that must be accepted. */
@@ -63,6 +64,26 @@ static void scattered(const struct rig *rig)
 	REQUIRE(region.entries == 4 * MIB / GPU_PAGE && region.total == 4 * MIB && region.first_length == GPU_PAGE);
 	REQUIRE(rig_deregister(rig, region.handle) == 0);
 	munmap(memory, 4 * MIB);
+}
+
+/* Of a last page that is larger than what is left of the range, no more is told than that; all begin with the range. */
+static void large_pages(const struct rig *rig)
+{
+	struct gpu_fault fault = { .page_size = 3 };
+	char *memory = rig_map(rig, MIB, 0), *aligned = memory + (uintptr_t)memory % (2 * GPU_PAGE);
+	struct core_region region = { 0 };
+
+	REQUIRE(ioctl(rig->gpu, GPU_FAULT, &fault) == 0);
+	accepted(rig, aligned, 3 * GPU_PAGE, &region);
+	REQUIRE(region.entries == 1 && region.total == 3 * GPU_PAGE);
+	REQUIRE(rig_deregister(rig, region.handle) == 0);
+	REQUIRE(rig_register(rig, aligned + GPU_PAGE, 2 * GPU_PAGE, &region) == -EFAULT);
+	fault.scattered = 1;
+	REQUIRE(ioctl(rig->gpu, GPU_FAULT, &fault) == 0);
+	accepted(rig, aligned, 5 * GPU_PAGE - 1, &region);
+	REQUIRE(region.entries == 3 && region.total == 5 * GPU_PAGE && region.first_length == 2 * GPU_PAGE);
+	REQUIRE(rig_deregister(rig, region.handle) == 0);
+	munmap(memory, MIB);
 }
 
 /* Any part of an allocation: whole pages are pinned, and the table begins with the first of them. */
@@ -292,6 +313,29 @@ static void forked(const struct rig *rig)
 	munmap(memory, MIB);
 }
 
+/* By another process: what it cannot unpin stays pinned, and the module loaded, until the memory is freed. */
+static void elsewhere(const struct rig *rig)
+{
+	char *memory = rig_map(rig, MIB, 0);
+	struct core_region region = { 0 };
+	bool stays;
+	int status;
+	pid_t child;
+
+	accepted(rig, memory, MIB, &region);
+	stays = !is_persistent(&region);
+	child = fork();
+	if (!child)
+		_exit(rig_deregister(rig, region.handle) != 0);
+	REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+	REQUIRE(rig_counter("regions") == 0 && ioctl(rig->core, CORE_REGIONS) == 0);
+	REQUIRE(ioctl(rig->gpu, GPU_PINS) == stays && rig_counter("bytes") == stays * MIB);
+	REQUIRE(!stays || (syscall(SYS_delete_module, "peerlane_peermem", O_NONBLOCK) < 0 && errno == EWOULDBLOCK));
+	REQUIRE(rig_free(rig, memory) == 0);
+	REQUIRE(ioctl(rig->gpu, GPU_PINS) == 0 && rig_counter("bytes") == 0);
+	munmap(memory, MIB);
+}
+
 static void *register_some(void *argument)
 {
 	const struct rig *rig = argument;
@@ -313,6 +357,49 @@ static void threads(const struct rig *rig)
 	REQUIRE(pthread_create(&thread, NULL, register_some, (void *)rig) == 0);
 	REQUIRE(pthread_join(thread, &handle) == 0);
 	REQUIRE(rig_deregister(rig, (uintptr_t)handle) == 0);
+}
+
+struct drowsy {
+	const struct rig *rig;
+	uint64_t handle;
+	volatile bool began;
+};
+
+static void *deregister(void *argument)
+{
+	struct drowsy *drowsy = argument;
+
+	drowsy->began = true;
+	REQUIRE(rig_deregister(drowsy->rig, drowsy->handle) == 0);
+	return NULL;
+}
+
+/* A call of the driver that sleeps now and then is still under way: what it uses is not freed, however long it takes. */
+static void drowsy(const struct rig *rig)
+{
+	struct gpu_fault fault = { .call = CALL_UNMAP, .naps = 50 };
+	int tries = 0, before;
+
+	/* A machine that stands still looks like a task that is not woken. */
+	do {
+		char *memory = rig_map(rig, MIB, 0);
+		struct core_region region = { 0 };
+		struct drowsy drowsy = { .rig = rig };
+		pthread_t thread;
+
+		before = ioctl(rig->gpu, GPU_OVERSLEPT);
+		accepted(rig, memory, MIB, &region);
+		drowsy.handle = region.handle;
+		REQUIRE(ioctl(rig->gpu, GPU_FAULT, &fault) == 0);
+		REQUIRE(pthread_create(&thread, NULL, deregister, &drowsy) == 0);
+		while (!drowsy.began)
+			usleep(1000);
+		usleep(20000);
+		REQUIRE(rig_free(rig, memory) == 0);
+		REQUIRE(pthread_join(thread, NULL) == 0);
+		munmap(memory, MIB);
+	} while (ioctl(rig->gpu, GPU_OVERSLEPT) != before && ++tries < 4);
+	REQUIRE(tries < 4);
 }
 
 struct race {
@@ -389,13 +476,23 @@ static const struct {
 	void (*run)(const struct rig *rig);
 	bool last; /* only when it is named */
 } cases[] = {
-	{ "whole", whole, false },       { "scattered", scattered, false },
-	{ "parts", parts, false },       { "strangers", strangers, false },
-	{ "freed", freed, false },       { "several", several, false },
-	{ "lives", lives, false },       { "third-party", third_party, false },
-	{ "failures", failures, false }, { "cycles", cycles, false },
-	{ "forked", forked, false },     { "threads", threads, false },
-	{ "races", races, false },       { "stuck", stuck, true },
+	{ "whole", whole, false },
+	{ "scattered", scattered, false },
+	{ "parts", parts, false },
+	{ "large-pages", large_pages, false },
+	{ "strangers", strangers, false },
+	{ "freed", freed, false },
+	{ "several", several, false },
+	{ "lives", lives, false },
+	{ "third-party", third_party, false },
+	{ "failures", failures, false },
+	{ "cycles", cycles, false },
+	{ "forked", forked, false },
+	{ "threads", threads, false },
+	{ "elsewhere", elsewhere, false },
+	{ "drowsy", drowsy, false },
+	{ "races", races, false },
+	{ "stuck", stuck, true },
 };
 
 static bool selected(const char *name, bool last, char **names)
