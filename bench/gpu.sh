@@ -1,22 +1,42 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 # gpu.sh [BUILD]: on a machine with a GPU, runs the scenarios on its memory and measures GPU to GPU from process to
-# process over the local fabric, next to the driver's own copies, and over loopback tcp, next to host to host and, where PyTorch is there, NCCL's socket transport.  BUILD is the folder with what was built
-# (default: build, which is built if it is not there).
+# process over the local fabric, next to the driver's own copies, and over loopback tcp, next to host to host and, where
+# PyTorch is there, NCCL's socket transport.  BUILD is the folder with what was built (default: build, which is built if
+# it is not there).  KINDS are the kinds of memory to use, of alloc (cuMemAlloc), pool, mapped and managed; all, without
+# it.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
 bench=$PWD/bench
 if [ ! -x "$build/peerlane" ]; then
 	tools/configure "$build" && ninja -C "$build" || exit 1
 fi
 cd "$build" || exit 1
+kinds=${KINDS:-alloc pool mapped managed}
+for kind in alloc pool mapped managed; do
+	[[ " $kinds " == *" $kind "* ]] || left_out+="${left_out:+|}*$kind*"
+done
+[ -n "${left_out:-}" ] && export TEST_CASES="!($left_out)"
 failed=0
 
 rate()
 {
-	timeout 120 ./peerlane bench --fabric tcp --progress thread --duration 1 --repeat 5 --json "$@" 2>/dev/null |
+	timeout 120 ./peerlane bench --fabric tcp --progress thread --duration 0.5 --repeat 5 --json "$@" 2>/dev/null |
 		python3 -c 'import json, sys; print(json.load(sys.stdin)["results"][0]["bytes_per_second"] / 1e9)'
+}
+
+latency()
+{
+	timeout 60 ./peerlane bench --fabric tcp --latency --op send --size 8 --duration 1 --json "$@" 2>/dev/null |
+		python3 -c 'import json, sys; l = json.load(sys.stdin)["results"][0]["latency_us"]; print(l["p50"], l["p99"])'
+}
+
+# counts LOG: how many cases passed and how many were skipped; the summary names the latter once more.
+counts()
+{
+	sed '/^\[  PASSED  \]/,$d' <<<"$1" | awk '/^\[       OK/ { ok++ } /^\[  SKIPPED \]/ { skipped++ }
+		END { print ok + 0 ", " skipped + 0 }'
 }
 
 line()
@@ -25,7 +45,8 @@ line()
 }
 
 ./peerlane version
-if ! ./peerlane version --json | grep -q '"pci"'; then
+gpus=$(./peerlane version --json | grep -c '"pci"')
+if [ "$gpus" -eq 0 ]; then
 	echo "no GPU: nothing to measure"
 	exit 77
 fi
@@ -34,6 +55,7 @@ echo
 echo "Scenarios over tcp, with buffers in GPU memory"
 for run in "alloc thread" "alloc manual" "pool thread-key" "mapped manual-encrypted" "mapped thread"; do
 	set -- $run
+	[[ " $kinds " == *" $1 "* ]] || continue
 	log=$(timeout 300 tests/test_scenarios --memory "$1" --setting "$2" 2>&1)
 	passed=$(grep -c '\[       OK' <<<"$log")
 	line "  $1, $2: passed" "$passed"
@@ -44,11 +66,12 @@ for run in "alloc thread" "alloc manual" "pool thread-key" "mapped manual-encryp
 done
 log=$(timeout 300 tests/test_gpu 2>&1) || failed=1
 line "  what is about GPUs alone: passed, skipped" \
-	"$(grep -c '\[       OK' <<<"$log"), $(grep -c '\[  SKIPPED \] [a-z]' <<<"$log")"
+	"$(counts "$log")"
 grep -E 'check failed|ended by' <<<"$log"
 
-for run in "alloc thread" "alloc manual"; do
+for run in "alloc thread" "alloc manual" "mapped thread"; do
 	set -- $run
+	[[ " $kinds " == *" $1 "* ]] || continue
 	log=$(timeout 300 tests/test_scenarios --fabric local --one-sided --memory "$1" --setting "$2" 2>&1)
 	line "  local fabric, $1, $2: passed" "$(grep -c '\[       OK' <<<"$log")"
 	if grep -q 'FAILED' <<<"$log"; then
@@ -56,24 +79,36 @@ for run in "alloc thread" "alloc manual"; do
 		failed=1
 	fi
 done
-log=$(timeout 300 tests/test_gpu_local 2>&1) || failed=1
-line "  two processes, local fabric: passed, skipped" \
-	"$(grep -c '\[       OK' <<<"$log"), $(grep -c '\[  SKIPPED \] [a-z]' <<<"$log")"
-grep -E 'check failed|ended by' <<<"$log"
+programs=test_gpu_local
+[[ " $kinds " == *" mapped "* ]] && programs="$programs test_gpu_share"
+for program in $programs; do
+	log=$(timeout 300 "tests/$program" 2>&1) || failed=1
+	line "  two processes, local fabric, $program: passed, skipped" "$(counts "$log")"
+	grep -E 'check failed|ended by' <<<"$log"
+done
 
 echo
-if [ "$(./peerlane version --json | grep -c '"pci"')" -gt 1 ]; then
+if [ "$gpus" -gt 1 ]; then
 	timeout 100 bench/gpu_peer 0 1 || failed=1
 fi
 timeout 100 bench/gpu_peer 0 0 || failed=1
+if [[ " $kinds " == *" mapped "* ]]; then
+	timeout 100 bench/gpu_peer 0 0 1024 mapped || failed=1
+fi
 
 echo
-echo "Rates of one direction, GB/s, two processes, loopback tcp, median of 5 runs of a second"
+echo "Rates of one direction, GB/s, two processes, loopback tcp, median of 5 runs of half a second"
 host=$(rate --size 1G)
 gpu=$(rate --size 1G --memory cuda --validate)
+locked=$(timeout 60 ./peerlane bench --fabric tcp --progress thread --duration 1 --size 1G --memory cuda --json 2>/dev/null |
+	python3 -c 'import json, sys; print(json.load(sys.stdin)["staging_locked"] >> 20)')
 line "  write 1 GiB, host to host" "$host"
 line "  write 1 GiB, GPU to GPU (at least 25)" "$gpu"
+if [ "$gpus" -gt 1 ]; then
+	line "  write 1 GiB, GPU 0 to GPU 1" "$(rate --size 1G --memory cuda:0 --peer-memory cuda:1 --validate)"
+fi
 line "  ratio (at least 0.85)" "$(python3 -c "print('%.2f' % ($gpu / $host))")"
+line "  host memory locked for it, MiB at each end (both below 256)" "$locked"
 line "  read 1 GiB, host to host" "$(rate --size 1G --op read)"
 line "  read 1 GiB, GPU to GPU" "$(rate --size 1G --op read --memory cuda)"
 line "  send 256 MiB, GPU to GPU" "$(rate --size 256M --op send --memory cuda)"
@@ -81,16 +116,35 @@ for size in 64K 1M 16M; do
 	line "  write $size, host to host; GPU to GPU" "$(rate --size $size); $(rate --size $size --memory cuda)"
 done
 echo
-echo "Latency, 8 bytes sent, one way"
-timeout 60 ./peerlane bench --fabric tcp --latency --op send --size 8 --duration 1 | tail -2
-timeout 60 ./peerlane bench --fabric tcp --latency --op send --size 8 --duration 1 --memory cuda | tail -1
+echo "Latency, 8 bytes sent, one way, us: median, 99 %"
+line "  host to host" "$(latency)"
+line "  GPU to GPU" "$(latency --memory cuda)"
+if [ "$gpus" -gt 1 ]; then
+	line "  GPU 0 to GPU 1" "$(latency --memory cuda:0 --peer-memory cuda:1)"
+fi
 
+# A figure of NCCL's, or the last that it said instead.
+nccl()
+{
+	local said figure
+
+	said=$(python3 "$bench/nccl_socket.py" --timeout 90 2>&1)
+	figure=$(awk '$3 == "GB/s" { print $2 }' <<<"$said")
+	if [ -n "$figure" ]; then
+		printf '%s; Peerlane has %s times that' "$figure" "$(python3 -c "print('%.2f' % ($gpu / $figure))")"
+	else
+		printf 'none: %s' "$(grep -v '^ *$' <<<"$said" | tail -1)"
+	fi
+}
+
+echo
 if python3 -c 'import torch' 2>/dev/null; then
-	echo
 	echo "NCCL's socket transport, send and receive of 1 GiB, GB/s (both ends on one GPU, taken for two hosts)"
 	export NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1
-	line "  as it comes" "$(timeout 90 python3 "$bench/nccl_socket.py" 29555 2>/dev/null | tail -1)"
-	line "  4 threads of 4 sockets" "$(NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=4 \
-		timeout 90 python3 "$bench/nccl_socket.py" 29556 2>/dev/null | tail -1)"
+	line "  as it comes" "$(nccl)"
+	line "  4 threads of 4 sockets" "$(NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=4 nccl)"
+	line "  16 threads of 4 sockets" "$(NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=16 nccl)"
+else
+	echo "No PyTorch: NCCL is not measured"
 fi
 exit $failed

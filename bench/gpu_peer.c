@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * gpu_peer [FROM TO [MIB]]: writes from a GPU of this process to one of another process, over the local fabric, and
- * next to them cuMemcpyPeerAsync() between the same GPUs within this process; 0 and 1 unless told, which may be equal,
- * and 1024 MiB.
+ * gpu_peer [FROM TO [MIB [mapped]]]: writes from a GPU of this process to one of another process, over the local
+ * fabric, and next to them cuMemcpyPeerAsync() between the same GPUs within this process; 0 and 1 unless told, which may
+ * be equal, and 1024 MiB.  "mapped": the other process's memory is not cuMemAlloc()'s, but mapped from handles.
  */
 #include "support.h"
 
@@ -16,6 +16,7 @@
 #define LARGE_ROUNDS 40u
 #define SMALL_ROUNDS 5000u
 #define WARM 10u
+#define HANDLE ((size_t)32 << 20)
 
 struct told {
 	char address[96];
@@ -49,8 +50,48 @@ static struct pl_context *open_context(enum pl_progress progress)
 	return context;
 }
 
+static void need(CUresult result, const char *call)
+{
+	if (result != CUDA_SUCCESS) {
+		fprintf(stderr, "%s: %d\n", call, result);
+		exit(1);
+	}
+}
+
+/* As much as is asked for, side by side, of handles that can be shared. */
+static void *map_handles(int gpu)
+{
+	CUmemAllocationProp properties = { .type = 1,
+					   .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					   .location = { CU_MEM_LOCATION_TYPE_DEVICE, gpu } };
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, gpu }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, uint64_t);
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, "cuMemCreate") : NULL;
+	size_t size = (largest + HANDLE - 1) / HANDLE * HANDLE;
+	CUmemGenericAllocationHandle handle;
+	struct cuda_driver driver;
+	struct pl_error error;
+	CUdeviceptr address;
+	CUcontext context;
+	CUdevice device;
+
+	memcpy(&create, &found, sizeof(create));
+	MUST(cuda_driver_open("libcuda.so.1", RTLD_NOW, &driver, &error), &error);
+	need(driver.cuInit(0), "cuInit");
+	need(driver.cuDeviceGet(&device, gpu), "cuDeviceGet");
+	need(driver.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+	need(driver.cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
+	for (size_t done = 0; done < size; done += HANDLE) {
+		need(create(&handle, HANDLE, &properties, 0), "cuMemCreate");
+		need(driver.cuMemMap(address + done, HANDLE, 0, handle, 0), "cuMemMap");
+		need(driver.cuMemRelease(handle), "cuMemRelease");
+	}
+	need(driver.cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
+	return (void *)(uintptr_t)address;
+}
+
 /* The other process: has memory, and takes connections. */
-static void serve(int fd, int gpu)
+static void serve(int fd, int gpu, bool mapped)
 {
 	struct told told = { .token_length = PL_TOKEN_MAX };
 	struct pl_context *context = open_context(PL_PROGRESS_THREAD);
@@ -62,7 +103,10 @@ static void serve(int fd, int gpu)
 	char byte;
 
 	snprintf(kind, sizeof(kind), "cuda:%d", gpu);
-	MUST(pl_region_allocate_in(context, kind, largest, PL_ACCESS_ALL, &region, &error), &error);
+	if (mapped)
+		MUST(pl_region_register(context, map_handles(gpu), largest, PL_ACCESS_ALL, &region, &error), &error);
+	else
+		MUST(pl_region_allocate_in(context, kind, largest, PL_ACCESS_ALL, &region, &error), &error);
 	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
 	pl_listener_address(listener, told.address, sizeof(told.address));
 	MUST(pl_region_share(region, NULL, told.token, &told.token_length, &error), &error);
@@ -134,14 +178,6 @@ struct raw {
 	CUstream stream;
 };
 
-static void need(CUresult result, const char *call)
-{
-	if (result != CUDA_SUCCESS) {
-		fprintf(stderr, "%s: %d\n", call, result);
-		exit(1);
-	}
-}
-
 static void raw_open(struct raw *raw, const int gpus[2])
 {
 	struct pl_error error;
@@ -211,6 +247,7 @@ static void report(struct session *session, struct raw *raw, const char *how)
 
 int main(int argc, char **argv)
 {
+	bool mapped = argc > 4 && !strcmp(argv[4], "mapped");
 	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 }, pair[2];
 	struct session session;
 	struct told told;
@@ -223,10 +260,10 @@ int main(int argc, char **argv)
 		return 1;
 	child = fork();
 	if (child == 0)
-		serve(pair[1], gpus[1]);
+		serve(pair[1], gpus[1], mapped);
 	get(pair[0], &told, sizeof(told));
 	raw_open(&raw, gpus);
-	printf("GPU %d to GPU %d of another process\n", gpus[0], gpus[1]);
+	printf("GPU %d to GPU %d of another process%s\n", gpus[0], gpus[1], mapped ? ", mapped from handles" : "");
 	session_open(&session, &told, PL_PROGRESS_MANUAL, gpus[0]);
 	report(&session, &raw, "manual progress");
 	pl_close(session.context);

@@ -1,90 +1,171 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""nccl_socket.py PORT [--json] [--size BYTES,...] [--rounds N]: how fast NCCL sends between two processes on one GPU.
+"""nccl_socket.py [PORT] [--json] [--latency] [--gpus A,B] [--size BYTES,...]: how fast NCCL sends between two processes.
 
-Prints the median rate of 1 GiB, in GB/s; with --json all sizes as a document that `peerlane report` and `peerlane bench
-compare` read.
+Both are on one GPU, which NCCL allows only if they seem to be on two hosts, so it goes by sockets; or, with --gpus 0,1, on
+two, and goes as NCCL chooses.  Prints a line for each size; with --json a document that `peerlane report` and `peerlane
+bench compare` read.  Exit status 77: there is no PyTorch, or no such GPU.
 """
 import argparse
+import datetime
 import json
 import os
+import socket
 import statistics
 import sys
 import time
 
 import results
 
-LONG = 1 << 22  # bytes from which a message is measured alone, not among many
+LONG = 1 << 22      # bytes from which a message is measured alone, not among many
+MANY = 64
+SKIPPED = 77
+FAREWELL = 5        # seconds for processes to end when told to
 
 
-def parse():
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument("port")
+    parser.add_argument("port", nargs="?", type=int, default=0, help="of 127.0.0.1, to meet at (default: a free one)")
     parser.add_argument("--json", action="store_true", help="print a document of results")
-    parser.add_argument("--size", default=str(1 << 30), help="sizes in bytes, separated by commas (default: 1 GiB)")
+    parser.add_argument("--latency", action="store_true", help="to and fro, one at a time, and half of that time")
+    parser.add_argument("--gpus", type=numbers, default=[0, 0], metavar="A,B", help="of sender, receiver (default: 0,0)")
+    parser.add_argument("--size", dest="sizes", type=numbers, default=[1 << 30],
+                        help="sizes in bytes, separated by commas (default: 1 GiB)")
     parser.add_argument("--rounds", type=int, default=7, help="runs of each size, of which the first is not counted")
-    arguments = parser.parse_args()
-    arguments.sizes = [int(size) for size in arguments.size.split(",")]
-    if arguments.rounds < 2 or min(arguments.sizes) < 1:
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for all of it (default: 120)")
+    given = parser.parse_args(arguments)
+    if given.rounds < 2 or min(given.sizes) < 1:
         parser.error("at least 2 rounds, and sizes from 1 byte on")
-    return arguments
+    if len(given.gpus) != 2 or min(given.gpus) < 0:
+        parser.error("--gpus takes two numbers, such as 0,1")
+    if given.timeout <= 0 or not 0 <= given.port < 65536:
+        parser.error("--timeout takes seconds, and PORT is below 65536")
+    return given
 
 
-def measure(rank, size, rounds):
-    """Bytes per second of each round but the first; what arrived is looked at."""
-    import torch
-    import torch.distributed as distributed
+def stream(distributed, rank, data, count):
+    """Messages one after the other; what arrives is rank 0's."""
+    for _ in range(count):
+        if rank == 0:
+            distributed.send(data, 1)
+        else:
+            distributed.recv(data, 0)
 
-    data = torch.full((size,), rank + 1, dtype=torch.uint8, device="cuda")
-    count = 1 if size >= LONG else 64
-    rates = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        distributed.barrier()
-        start = time.monotonic()
-        for _ in range(count):
-            if rank == 0:
-                distributed.send(data, 1)
+
+def to_and_fro(distributed, rank, data, count):
+    for _ in range(count):
+        for sender in (0, 1):
+            if rank == sender:
+                distributed.send(data, 1 - rank)
             else:
-                distributed.recv(data, 0)
+                distributed.recv(data, sender)
+
+
+def measure(torch, distributed, rank, size, given):
+    """Bytes per second, or microseconds one way, of each round but the first; and whether the right bytes arrived."""
+    data = torch.full((size,), rank + 1, dtype=torch.uint8, device="cuda")
+    count = MANY if given.latency or size < LONG else 1
+    go = to_and_fro if given.latency else stream
+    values = []
+    for _ in range(given.rounds):
         torch.cuda.synchronize()
-        rates.append(size * count / (time.monotonic() - start))
-    right = rank == 0 or bool((data == 1).all())
-    return rates[1:], right
+        distributed.barrier(device_ids=[given.gpus[rank]])
+        start = time.monotonic()
+        go(distributed, rank, data, count)
+        torch.cuda.synchronize()
+        taken = time.monotonic() - start
+        values.append(taken / count / 2 * 1e6 if given.latency else size * count / taken)
+    return values[1:], bool((data == 1).all())
 
 
-def document(arguments, measured, version, gpus):
-    """All results in the terms of results.py: (size, rates, whether what arrived was right)."""
+def document(given, measured, version, gpus):
+    """All results in the terms of results.py: (size, values, whether what arrived was right)."""
     fabric = os.environ.get("NCCL_NET", "auto").lower()
     settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
-    rows = [results.Measured("nccl", "bandwidth", "send", size, fabric, rates, "cuda", right)
-            for size, rates, right in measured]
-    return results.document("bandwidth", rows, f"NCCL {version}", [*settings, *arguments.command], gpus)
+    mode = "latency" if given.latency else "bandwidth"
+    rows = [results.Measured("nccl", mode, "send", size, fabric, values, "cuda", right)
+            for size, values, right in measured]
+    return results.document(mode, rows, f"NCCL {version}", [*settings, *given.command], gpus)
 
 
-def run(rank, arguments):
+def show(given, measured, version, gpus):
+    if given.json:
+        print(json.dumps(document(given, measured, version, gpus), indent=2), flush=True)
+        return
+    for size, values, _ in measured:
+        middle = statistics.median(values)
+        print(f"{size} {middle:.2f} us" if given.latency else f"{size} {middle / 1e9:.2f} GB/s", flush=True)
+
+
+def run(rank, given):
     import torch
     import torch.distributed as distributed
 
-    # One GPU twice in a communicator is allowed only if its ends seem to be different hosts.
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=arguments.port, NCCL_HOSTID=f"host{rank}")
-    torch.cuda.set_device(0)
-    distributed.init_process_group("nccl", rank=rank, world_size=2)
-    measured = [(size, *measure(rank, size, arguments.rounds)) for size in arguments.sizes]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(given.port))
+    if given.gpus[0] == given.gpus[1]:
+        os.environ["NCCL_HOSTID"] = f"host{rank}"
+    torch.cuda.set_device(given.gpus[rank])
+    distributed.init_process_group("nccl", rank=rank, world_size=2,
+                                   timeout=datetime.timedelta(seconds=given.timeout))
+    measured = [(size, *measure(torch, distributed, rank, size, given)) for size in given.sizes]
+    wrong = [size for size, _, right in measured if not right]
     if rank == 1:
-        assert all(right for _, _, right in measured), "what arrived is not what was sent"
-        version = ".".join(map(str, torch.cuda.nccl.version()))
-        if arguments.json:
-            print(json.dumps(document(arguments, measured, version, [torch.cuda.get_device_name(0)]), indent=2),
-                  flush=True)
-        else:
-            print(f"{statistics.median(measured[-1][1]) / 1e9:.2f}", flush=True)
+        show(given, measured, ".".join(map(str, torch.cuda.nccl.version())),
+             [torch.cuda.get_device_name(gpu) for gpu in dict.fromkeys(given.gpus)])
+        if wrong:
+            sys.exit(f"nccl_socket: of {wrong[0]} bytes, what arrived is not what was sent")
     distributed.destroy_process_group()
 
 
-if __name__ == "__main__":
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def skip(why):
+    print(f"nccl_socket: {why}: nothing to measure", file=sys.stderr)
+    sys.exit(SKIPPED)
+
+
+def start(given):
+    """Both processes; they end with this one, whatever becomes of NCCL."""
     import torch.multiprocessing
 
+    deadline = time.monotonic() + given.timeout
+    started = torch.multiprocessing.spawn(run, nprocs=2, args=(given,), join=False)
+    try:
+        while not started.join(timeout=1):
+            if time.monotonic() > deadline:
+                sys.exit(f"nccl_socket: not done after {given.timeout:.0f} s (--timeout): NCCL_DEBUG=INFO tells more")
+    except torch.multiprocessing.ProcessExitedException as error:
+        sys.exit(f"nccl_socket: process {error.error_index} ended with status {error.exit_code}: see above")
+    except torch.multiprocessing.ProcessRaisedException as error:
+        sys.exit(f"nccl_socket: {error}")
+    finally:
+        for process in started.processes:
+            process.terminate()
+        for process in started.processes:
+            process.join(FAREWELL)
+            process.kill()
+
+
+def main():
     given = parse()
     given.command = ["nccl_socket.py", *sys.argv[1:]]
-    torch.multiprocessing.spawn(run, nprocs=2, args=(given,))
+    try:
+        import torch
+    except ImportError:
+        skip("Python has no PyTorch")
+    if torch.cuda.device_count() <= max(given.gpus):
+        skip(f"PyTorch sees {torch.cuda.device_count()} GPUs, not GPU {max(given.gpus)}")
+    given.port = given.port or free_port()
+    start(given)
+
+
+if __name__ == "__main__":
+    main()

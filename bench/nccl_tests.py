@@ -27,10 +27,10 @@ def rows_of(text):
             continue
         try:
             time = float(fields[5])
+            wrong = None if fields[8] == 'N/A' else float(fields[8])
         except ValueError:
-            sys.exit(f'nccl_tests: no time in this line: {line.strip()}')
-        wrong = fields[8]
-        yield int(fields[0]), time * UNITS, None if wrong == 'N/A' else float(wrong) == 0
+            sys.exit(f'nccl_tests: time and errors are no numbers in this line: {line.strip()}')
+        yield int(fields[0]), time * UNITS, None if wrong is None else wrong == 0
 
 
 def document(text, command):
@@ -56,8 +56,8 @@ def document(text, command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('file', nargs='?', type=argparse.FileType(encoding='utf-8'), default=sys.stdin)
-    text = parser.parse_args().file.read()
+    parser.add_argument('file', nargs='?', type=argparse.FileType('rb'), default=sys.stdin.buffer)
+    text = parser.parse_args().file.read().decode(errors='replace')
     print(json.dumps(document(text, ['sendrecv_perf']), indent=2))
 
 

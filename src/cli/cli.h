@@ -47,8 +47,9 @@ struct cli_options {
 	const char *key_file; /* NULL: no key */
 	const char *fabric;   /* NULL: "auto" */
 	const char *devices;  /* NULL: all */
-	unsigned streams;     /* 0: the library's default; so are rails */
+	unsigned streams;     /* 0: the library's default; so are the next two */
 	unsigned rails;
+	unsigned traffic_class;
 	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
 	size_t keep;      /* no option: bytes of registrations to keep, of host memory, too */
 	bool encrypt, insecure, json, quiet, narrow;
@@ -73,9 +74,9 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 
 /* What these options say of the connection, for another process of the command.  `options` must outlive it. */
 struct cli_connection_arguments {
-	const char *list[12];
+	const char *list[14];
 	size_t count;
-	char streams[12], rails[12];
+	char streams[12], rails[12], traffic_class[12];
 };
 
 void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments);

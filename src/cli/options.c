@@ -12,7 +12,7 @@
 #define KEY_MIN 16
 #define KEY_MAX 1024
 
-enum { OPTION_INSECURE = 0x100, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW };
+enum { OPTION_INSECURE = 0x100, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW, OPTION_CLASS };
 
 static error_t parse_output(int key, char *argument, struct argp_state *state)
 {
@@ -74,6 +74,10 @@ static error_t parse_connection(int key, char *argument, struct argp_state *stat
 	case OPTION_DEVICE:
 		options->devices = argument;
 		return 0;
+	case OPTION_CLASS:
+		if (cli_parse_number(argument, 1, 255, &options->traffic_class))
+			argp_error(state, "--traffic-class takes a number from 1 to 255, not '%s'", argument);
+		return 0;
 	case OPTION_NARROW:
 		options->narrow = true;
 		return 0;
@@ -98,6 +102,8 @@ static const struct argp_option connection_options[] = {
 	  "Use N RDMA queue pairs, 1 to 8, over all cards that reach the peer (default: one for each of two cards)",
 	  20 },
 	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use these RDMA devices only, such as mlx5_0 or mlx5_1:1", 20 },
+	{ "traffic-class", OPTION_CLASS, "N", 0,
+	  "Mark packets with this traffic class, 1 to 255, as switches are set up for (default: the system's)", 20 },
 	{ "narrow-grants", OPTION_NARROW, NULL, 0,
 	  "Have RDMA devices let each peer's own connections alone to what it is granted (memory windows)", 20 },
 	{ "timeout", 't', "SECONDS", 0, "Give up on whatever takes longer than this (default: 30, to connect: 10)",
@@ -194,6 +200,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.fabric = options->fabric;
 	library.rails = options->rails;
 	library.narrow_grants = options->narrow;
+	library.traffic_class = options->traffic_class;
 	library.devices = options->devices;
 	library.encrypt_data = options->encrypt;
 	library.insecure = options->insecure;
@@ -231,6 +238,7 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	pass(arguments, "--streams", number_or_none(options->streams, arguments->streams));
 	pass(arguments, "--rails", number_or_none(options->rails, arguments->rails));
 	pass(arguments, "--device", options->devices);
+	pass(arguments, "--traffic-class", number_or_none(options->traffic_class, arguments->traffic_class));
 	if (options->narrow)
 		arguments->list[arguments->count++] = "--narrow-grants";
 }

@@ -20,14 +20,14 @@ struct stats {
 
 void stats_reset(struct stats *stats);
 
-/* Values below 2 x STATS_PART have a bucket each; above, the leading STATS_BITS + 1 bits choose it. */
+/*
+ * Values below 2 x STATS_PART have a bucket each; above, the leading STATS_BITS + 1 bits choose it.  The low bits that are
+ * set make the shift of the former 0, without a branch.
+ */
 static inline unsigned stats_bucket(uint64_t value)
 {
-	unsigned shift;
+	unsigned shift = 63 - STATS_BITS - (unsigned)__builtin_clzll(value | (2 * STATS_PART - 1));
 
-	if (value < 2 * STATS_PART)
-		return (unsigned)value;
-	shift = 63 - STATS_BITS - (unsigned)__builtin_clzll(value);
 	return (shift << STATS_BITS) + (unsigned)(value >> shift);
 }
 

@@ -26,8 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		const struct document_row *row = &document.rows[i];
 		struct ratio ratio;
 
-		REQUIRE(row->run_count >= 1 && row->run_count <= DOCUMENT_RUNS_MAX &&
-			document_same(&row->key, &row->key));
+		REQUIRE(row->run_count >= 1 && row->run_count <= DOCUMENT_RUNS_MAX && document_same(row, row));
 		for (uint32_t j = 1; j < row->run_count; j++)
 			REQUIRE(row->runs[j - 1] <= row->runs[j]);
 		runs += row->run_count;

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The documents that the scripts in bench/ make of other tools' results, without those tools."""
-import argparse
 import json
 import os
 import pathlib
@@ -65,7 +64,8 @@ def test_repeats_wrong_content_and_nonsense():
     assert [row['verified'] for row in wrong] == [True, False, True]
     unseen = json.loads(convert(SENDRECV.replace('0.01      0', '0.01    N/A')).stdout)['results']
     assert unseen[0]['verified'] is None
-    for text in ['', 'bash: sendrecv_perf: command not found', SENDRECV.replace('34.24', 'none')]:
+    for text in ['', 'bash: sendrecv_perf: command not found', SENDRECV.replace('34.24', 'none'),
+                 SENDRECV.replace('0.01      0', '0.01      x')]:
         done = convert(text)
         assert done.returncode == 1 and done.stderr.startswith('nccl_tests: ') and not done.stdout
 
@@ -75,7 +75,8 @@ def test_what_nccl_socket_writes(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     monkeypatch.setitem(os.environ, 'NCCL_NET', 'Socket')
     import nccl_socket
-    arguments = argparse.Namespace(command=['nccl_socket.py', '29555', '--json'])
+    arguments = nccl_socket.parse(['29555', '--json'])
+    arguments.command = ['nccl_socket.py', '29555', '--json']
     document = nccl_socket.document(arguments, [(1 << 20, [1e9, 2e9, 3e9], True), (1 << 30, [5e9] * 6, True)], '2.21.5',
                                     ['NVIDIA H200'])
     assert document['command'] == ['NCCL_NET=Socket', 'nccl_socket.py', '29555', '--json']
@@ -83,3 +84,17 @@ def test_what_nccl_socket_writes(tmp_path, monkeypatch):
     assert document['version'] == 'NCCL 2.21.5' and document['results'][0]['verified'] is True
     page, compared = accepted(tmp_path, document)
     assert 'NVIDIA H200' in page and 'NCCL 2.21.5' in page and compared
+    arguments.latency = True
+    document = nccl_socket.document(arguments, [(8, [30.0, 10.0, 20.0], True)], '2.21.5', ['NVIDIA H200'] * 2)
+    assert document['mode'] == 'latency' and document['results'][0]['latency_us'] == {'p50': 20.0}
+    accepted(tmp_path, document)
+
+
+@pytest.mark.parametrize('arguments', [['--gpus', '0'], ['--gpus', '0,-1'], ['--rounds', '1'], ['--size', '0'],
+                                       ['--timeout', '0'], ['70000']])
+def test_nccl_socket_is_told_nonsense(arguments, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import nccl_socket
+    with pytest.raises(SystemExit) as ended:
+        nccl_socket.parse(arguments)
+    assert ended.value.code == 2

@@ -89,6 +89,11 @@ def test_only_what_is_alike_is_compared(tmp_path):
     assert 'BENCH-COMPARE-NOTHING' in nothing.stderr
 
 
+def test_each_tool_has_its_own_names_for_fabrics(tmp_path):
+    result = compare(tmp_path, row(runs=BEFORE, tool='nccl', fabric='socket'), row(runs=scaled(2), fabric='tcp'))
+    assert result['verdict'] == 'better'
+
+
 def test_workflows_are_compared_arm_by_arm(tmp_path):
     arms = [{'arm': arm, 'size': 1 << 20, 'runs': BEFORE} for arm in 'AB']
     before = document(tmp_path / 'a.json', *arms, kind='workflow', fabric='tcp')

@@ -116,7 +116,7 @@ def test_lines_are_named_by_what_they_differ_in(tmp_path):
              save(tmp_path, bench(point(8, tool='iperf3'), point(64, 3e9, tool='iperf3')), 'b.json'),
              save(tmp_path, bench(point(8), point(64)), 'c.json')]
     names = [line['name'] for line in run_json('report', *files)['lines']]
-    assert names == ['peerlane, a.json', 'iperf3, b.json', 'peerlane, c.json']
+    assert names == ['peerlane, a.json', 'iperf3', 'peerlane, c.json']
     assert [line['name'] for line in run_json('report', *files[:2])['lines']] == ['peerlane', 'iperf3']
     assert run_json('report', files[0])['lines'][0]['name'] == 'peerlane write'
 
@@ -126,12 +126,39 @@ def test_workflow(tmp_path):
     assert '2.00 times as many per second as arm A (95% interval: 1.90 to 2.10)' in text
     assert 'the GPU is simulated' in text and 'the way A' in text
     assert any(title.text == 'Where the time of a frame goes' for title in tree.iter(f'{SVG}title'))
-    assert 'to_device' in run('report', save(tmp_path, workflow()), '--plot', 'phases').stdout
+    shown = run('report', save(tmp_path, workflow()), '--plot', 'phases').stdout
+    # Without colours the bars are of letters.
+    assert 'b to device' in shown and re.search(r'a{2,}b{2,}c', shown)
+
+
+def test_arms_have_a_picture_of_their_own_next_to_messages(tmp_path):
+    text, tree = page(tmp_path, bench(point(8), point(64)), workflow(), workflow('ABC'))
+    titles = [title.text for title in tree.iter(f'{SVG}title')]
+    assert 'Bandwidth over size' in titles and 'Frames through a GPU: bandwidth over size' in titles
+    # Bars of each file have a scale of their own; of two files with ratios, each is named.
+    assert '4 KiB frames, 1.json' in text and '4 KiB frames, 2.json' in text and '2.json: with frames of 1 MiB' in text
+    # Of five arms not every one has a sentence.
+    assert 'A: the way A, 1.json: with frames' in text and 'C: the way C: with frames' not in text
+    names = {line['name']: line['points'] for line in run_json('report', tmp_path / '0.json', tmp_path / '1.json')['lines']}
+    assert 'frames' in run_json('report', tmp_path / '0.json', tmp_path / '1.json')['plots'] and len(names) == 3
+    assert 'frames' not in run_json('report', tmp_path / '1.json')['plots']
+    run('report', '--plot', 'frames', tmp_path / '1.json', expect=1)
 
 
 def test_wrong_content_and_staging_are_said(tmp_path):
     text, _ = page(tmp_path, bench(point(8, verified=False), point(64, verified=True, route='staged', reason='no card')))
     assert 'the content was WRONG in 1 of 2 results' in text and 'staged in host memory (no card)' in text
+    staged = bench(point(8, route='staged', reason='no card'))
+    text, _ = page(tmp_path, staged, staged)
+    assert text.count('staged in host memory (no card)') == 1
+
+
+def test_registration_is_no_latency_of_messages(tmp_path):
+    message, register = bench(point(8), mode='latency'), bench(point(8, operation='register', latency_us={'p50': 0.5}),
+                                                                mode='latency')
+    text, _ = page(tmp_path, message, register)
+    assert re.search('Lowest latency: [^.]*write', text)
+    assert 'register' in page(tmp_path, register)[0]
 
 
 def test_samples(tmp_path):
@@ -303,4 +330,4 @@ def test_a_browser_shows_it_without_scrolling_sideways(tmp_path, width):
                            f'--user-data-dir={tmp_path}/profile', '--virtual-time-budget=2000', '--dump-dom',
                            f'file://{tmp_path}/frame.html'], capture_output=True, text=True, timeout=100)
     shown = re.search(r'wide (\d+) pictures (\d+)', done.stdout)
-    assert shown and int(shown[1]) <= width and int(shown[2]) == 6, (done.stdout[-300:], done.stderr[-300:])
+    assert shown and int(shown[1]) <= width and int(shown[2]) == 7, (done.stdout[-300:], done.stderr[-300:])

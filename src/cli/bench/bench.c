@@ -91,9 +91,12 @@ static void finish_addresses(const struct bench_options *options, struct argp_st
 
 	if (options->server && options->address_count > 1)
 		argp_error(state, "--server takes one ADDRESS");
-	if (options->address_count > 1 && (plan->latency || plan->both_ways))
-		argp_error(state, "several servers are measured together: for --latency, --both-ways, register and "
-				  "connect, one after the other");
+	if (options->address_count > 1 && bench_plan_single(plan))
+		argp_error(state, "--op %s is measured with one server: give one ADDRESS after the other",
+			   bench_op_name(plan->op));
+	if (options->address_count > 1 && bench_plan_pingpong(plan))
+		argp_error(state, "messages to and fro have one server: give one ADDRESS after the other, or take "
+				  "--op read, which has one under way with each");
 	if (CLI_MAX(options->address_count, 1u) * plan->peers > BENCH_PEERS_MAX)
 		argp_error(state, "at most %u connections: --peers for each ADDRESS", BENCH_PEERS_MAX);
 }
@@ -115,7 +118,7 @@ static void finish(struct bench_options *options, struct argp_state *state)
 		argp_error(state,
 			   "--touch is for who knows when bytes are there: it goes with read, send and --latency");
 	if (plan->peers > 1 && !bench_plan_spreads(plan))
-		argp_error(state, "--peers goes with the bandwidth of write, read and atomic operations, one way");
+		argp_error(state, "--peers goes with the bandwidth of write, read and atomic operations");
 	if (plan->post_list * plan->peers > (options->depth_given ? plan->depth : BENCH_DEPTH_MAX))
 		argp_error(state, "--depth is less than a list for each connection: --post-list times --peers");
 	finish_addresses(options, state);

@@ -142,9 +142,20 @@ struct bench_pattern {
 void bench_pattern_fill(const struct bench_pattern *pattern, void *memory);
 bool bench_pattern_equal(const struct bench_pattern *pattern, const void *memory);
 
+/* Markers are where the message's size puts them, on any address. */
+typedef uint64_t __attribute__((aligned(1), may_alias)) bench_word;
+
+static inline volatile bench_word *bench_end_marker(const void *message, uint64_t size)
+{
+	return (volatile bench_word *)((uintptr_t)message + size - sizeof(bench_word));
+}
+
 void bench_mark(void *message, uint64_t size, uint64_t value);
 /* The marker at the end of a message, and whether all others are the same. */
-uint64_t bench_marker(const void *message, uint64_t size);
+static inline uint64_t bench_marker(const void *message, uint64_t size)
+{
+	return *bench_end_marker(message, size);
+}
 bool bench_marked(const void *message, uint64_t size, uint64_t value);
 
 /* -- one end of the connection (bench_end.c) ------------------------------------------------------ */
@@ -237,6 +248,7 @@ struct bench_far {
 	/* What this end's operations came to, if there are several. */
 	uint64_t completed, first, last;
 	struct stats *stats; /* NULL: the only one */
+	uint64_t received;   /* messages with data */
 };
 
 struct bench_end {
@@ -269,7 +281,7 @@ struct bench_end {
 	uint32_t receives; /* posted for data */
 	uint32_t renewed;  /* number of a receive that is to be posted again, and whether there is one */
 	bool renewing;
-	uint64_t received; /* messages with data */
+	uint64_t received; /* messages with data, from all of them */
 	struct bench_samples samples;
 	struct bench_cost cost;
 	struct bench_spent spent;     /* of the last run */
@@ -293,8 +305,11 @@ int bench_end_begin(struct bench_end *end);
 void bench_end_reset(struct bench_end *end);
 void bench_end_close(struct bench_end *end);
 
-/* Allocates the regions for end->plan and makes a token of the exposed one. */
-int bench_end_memory(struct bench_end *end, struct bench_message *message);
+/* Allocates the regions for end->plan. */
+int bench_end_memory(struct bench_end *end);
+/* Makes a token of what end->far is to reach: of several, each has a window of its own, from that offset on. */
+int bench_end_share(struct bench_end *end, struct bench_message *message);
+uint64_t bench_exposed_offset(const struct bench_end *end, const struct bench_far *far);
 /* What end->far exposes. */
 int bench_end_import(struct bench_end *end, const struct bench_message *message);
 void bench_end_free_memory(struct bench_end *end);
@@ -337,6 +352,8 @@ void bench_linger(struct bench_end *end);
 
 /* Makes progress, takes completions.  Their number, or a negative errno once anything failed. */
 int bench_pump(struct bench_end *end);
+/* One completion; end->error tells if it was a bad one. */
+void bench_take(struct bench_end *end, const struct pl_completion *completion);
 /*
  * For rounds that brought nothing.  A negative errno if a signal asked to end, or if no completion
  * came for `patience` nanoseconds (0: no limit) since bench_patience().
@@ -378,6 +395,12 @@ int bench_post(struct bench_end *end, uint32_t line, bool more);
 void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt);
 /* Keeps operations under way, `iterations` (0: for `duration`), recording into stats unless NULL. */
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats);
+/*
+ * Part of it, once all places are taken and if nothing special is asked for: until no more is to be posted
+ * (bench_steady.c).
+ */
+bool bench_steady_fits(const struct bench_end *end);
+int bench_steady_run(struct bench_end *end);
 
 int bench_receives_post(struct bench_end *end);
 /* In turns: the receive that brought a message is posted again once that was answered. */
@@ -408,8 +431,8 @@ void bench_cost_open(struct bench_cost *cost, const char *sysfs);
 void bench_cost_close(struct bench_cost *cost);
 void bench_cost_begin(struct bench_cost *cost);
 void bench_cost_end(struct bench_cost *cost, struct bench_spent *spent);
-/* Waits for the end of the other's messages, then tells if all content is right; the other used `covered` places. */
-int bench_check(struct bench_end *end, uint64_t covered, bool *verified);
+/* Waits for the end of the others' messages, then tells if all content is right; far->result is there. */
+int bench_check(struct bench_end *end, bool *verified);
 
 /* -- the server (bench_server.c), and one of the client's own (bench_child.c) ---------------------- */
 

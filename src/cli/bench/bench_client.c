@@ -85,18 +85,26 @@ static int send_all(struct bench_end *end, const struct bench_message *message)
 	return rc;
 }
 
+/* Each with a token of its own. */
+static int ask_for_memory(struct bench_end *end)
+{
+	struct bench_message request = { .type = BENCH_SETUP, .plan = end->plan };
+	int rc = bench_end_share(end, &request);
+
+	return rc < 0 ? rc : bench_send(end, &request);
+}
+
 static int set_up(struct bench_end *end, const struct bench_plan *plan)
 {
-	struct bench_message request = { .type = BENCH_SETUP, .plan = *plan };
 	int rc;
 
 	bench_end_free_memory(end);
 	end->plan = *plan;
 	rc = each(end, connect_further);
 	if (rc == 0)
-		rc = bench_end_memory(end, &request);
+		rc = bench_end_memory(end);
 	if (rc == 0)
-		rc = send_all(end, &request);
+		rc = each(end, ask_for_memory);
 	return rc < 0 ? rc : each(end, import);
 }
 
@@ -137,7 +145,7 @@ static int finish(struct bench_end *end, struct bench_result *result)
 	if (rc == 0)
 		rc = each(end, await_result);
 	if (rc == 0)
-		rc = bench_check(end, end->far->result.covered, &result->verified);
+		rc = bench_check(end, &result->verified);
 	for (uint32_t i = 0; i < end->far_count; i++)
 		verified = verified && end->fars[i].result.verified;
 	result->verified = result->verified && verified;
@@ -373,6 +381,7 @@ static int connect_all(struct bench_end *end, const char *const *addresses, stru
 static void measure_with(struct bench_end *end, const struct bench_options *options, const char *const *addresses,
 			 struct bench_report *report)
 {
+	struct pl_staging_info staging = PL_STAGING_INFO_INIT;
 	int rc = bench_place(options, &report->error);
 
 	if (rc == 0)
@@ -389,6 +398,8 @@ static void measure_with(struct bench_end *end, const struct bench_options *opti
 		report->failed = rc < 0;
 		report->error = end->error;
 		report->cost = end->cost;
+		pl_staging_query(end->context, &staging, NULL);
+		report->staging = staging.locked;
 		if (rc == 0)
 			each(end, say_goodbye);
 		else

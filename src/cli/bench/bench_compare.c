@@ -114,11 +114,11 @@ static enum verdict judge(const struct comparison *comparison, double threshold)
 	return more == comparison->after->less ? VERDICT_WORSE : VERDICT_BETTER;
 }
 
-/* The first row with that key which has no partner yet, as a document can have one twice. */
-static const struct document_row *partner(const struct document *document, const struct document_key *key, bool *taken)
+/* The first row of the same which has no partner yet, as a document can have one twice. */
+static const struct document_row *partner(const struct document *document, const struct document_row *row, bool *taken)
 {
 	for (uint32_t i = 0; i < document->count; i++) {
-		if (!taken[i] && document_same(&document->rows[i].key, key)) {
+		if (!taken[i] && document_same(&document->rows[i], row)) {
 			taken[i] = true;
 			return &document->rows[i];
 		}
@@ -154,7 +154,7 @@ static int match(struct comparisons *comparisons, struct pl_error *error)
 		return cli_fail_errno(error, -ENOMEM, "calloc", NULL);
 	}
 	for (uint32_t i = 0; i < before->count; i++)
-		add(comparisons, &before->rows[i], partner(after, &before->rows[i].key, taken));
+		add(comparisons, &before->rows[i], partner(after, &before->rows[i], taken));
 	for (uint32_t i = 0; i < after->count; i++)
 		if (!taken[i])
 			add(comparisons, NULL, &after->rows[i]);

@@ -274,9 +274,11 @@ void document_free(struct document *document)
 	document->count = 0;
 }
 
-bool document_same(const struct document_key *a, const struct document_key *b)
+bool document_same(const struct document_row *one, const struct document_row *other)
 {
-	return a->size == b->size && a->both_ways == b->both_ways && !strcmp(a->operation, b->operation) &&
-	       !strcmp(a->mode, b->mode) && !strcmp(a->fabric, b->fabric) && !strcmp(a->memory, b->memory) &&
-	       !strcmp(a->peer_memory, b->peer_memory);
+	const struct document_key *a = &one->key, *b = &other->key;
+	bool fabric = strcmp(one->tool, other->tool) || !strcmp(a->fabric, b->fabric);
+
+	return fabric && a->size == b->size && a->both_ways == b->both_ways && !strcmp(a->operation, b->operation) &&
+	       !strcmp(a->mode, b->mode) && !strcmp(a->memory, b->memory) && !strcmp(a->peer_memory, b->peer_memory);
 }

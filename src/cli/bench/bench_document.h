@@ -45,6 +45,7 @@ int document_parse(const char *text, size_t length, const char *name, struct doc
 int document_read(const char *path, struct document *document, struct pl_error *error);
 void document_free(struct document *document);
 
-bool document_same(const struct document_key *a, const struct document_key *b);
+/* Whether they measured the same; tools have names of their own for their fabrics, so there these need not agree. */
+bool document_same(const struct document_row *a, const struct document_row *b);
 
 #endif

@@ -171,33 +171,47 @@ static unsigned access_of(enum bench_op op)
 	}
 }
 
-int bench_end_memory(struct bench_end *end, struct bench_message *message)
+int bench_end_memory(struct bench_end *end)
 {
-	unsigned access = access_of(end->plan.op);
-	size_t length = sizeof(message->token);
-	struct pl_error error;
 	int rc;
 
 	bench_plan_layout(&end->plan, &end->layout);
 	rc = bench_buffer_open(end, &end->own, end->layout.window * end->far_count, PL_ACCESS_LOCAL);
 	if (rc == 0)
-		rc = bench_buffer_open(end, &end->exposed, end->layout.window, access);
+		rc = bench_buffer_open(end, &end->exposed,
+				       end->layout.window * (bench_passive(end) ? end->far_count : 1),
+				       access_of(end->plan.op));
 	if (rc < 0)
 		return rc;
-	message->token_length = 0;
-	if (access) {
-		rc = pl_region_share(end->exposed.region, NULL, message->token, &length, &error);
-		message->token_length = (uint16_t)length;
-	}
-	if (rc < 0)
-		return bench_fail_as(end, &error);
 	/* Not zeros, and present: pages that come into being would be measured too. */
 	if (bench_active(end))
 		memset(end->own.bytes, 0x5a, end->own.length);
 	if (bench_passive(end))
-		memset(end->exposed.bytes, 0, end->layout.window);
+		memset(end->exposed.bytes, 0, end->exposed.length);
 	rc = bench_buffer_bring(end, &end->own, 0, end->own.length);
 	return rc < 0 ? rc : bench_flow_allocate(end);
+}
+
+int bench_end_share(struct bench_end *end, struct bench_message *message)
+{
+	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
+	size_t length = sizeof(message->token);
+	struct pl_error error;
+
+	message->token_length = 0;
+	if (!access_of(end->plan.op))
+		return 0;
+	options.offset = bench_exposed_offset(end, end->far);
+	options.length = end->layout.window;
+	if (pl_region_share(end->exposed.region, &options, message->token, &length, &error) < 0)
+		return bench_fail_as(end, &error);
+	message->token_length = (uint16_t)length;
+	return 0;
+}
+
+uint64_t bench_exposed_offset(const struct bench_end *end, const struct bench_far *far)
+{
+	return bench_passive(end) ? (uint64_t)(far - end->fars) * end->layout.window : 0;
 }
 
 int bench_end_import(struct bench_end *end, const struct bench_message *message)
@@ -344,7 +358,7 @@ int bench_expect(struct bench_end *end, enum bench_type type, uint64_t patience)
 
 /* -- progress ------------------------------------------------------------------------------------- */
 
-static void take(struct bench_end *end, const struct pl_completion *completion)
+void bench_take(struct bench_end *end, const struct pl_completion *completion)
 {
 	const struct pl_receipt *receipt = &completion->receipt;
 	uint32_t number = (uint32_t)receipt->user_data;
@@ -374,7 +388,7 @@ int bench_pump(struct bench_end *end)
 	int count = pl_poll(end->context, end->completions, BENCH_BATCH);
 
 	for (int i = 0; i < count; i++)
-		take(end, &end->completions[i]);
+		bench_take(end, &end->completions[i]);
 	end->events += (uint64_t)count;
 	if (count)
 		end->rounds = 0;

@@ -302,6 +302,11 @@ int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration
 	flow->duration = iterations ? UINT64_MAX : duration;
 	begin_counting(end, stats);
 	bench_patience(end);
+	rc = post_all(end);
+	if (rc == 0 && bench_steady_fits(end))
+		rc = bench_steady_run(end);
+	if (rc < 0)
+		return rc;
 	do {
 		rc = post_all(end);
 		if (rc == 0)
@@ -321,17 +326,29 @@ int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration
 
 /* -- receives ------------------------------------------------------------------------------------- */
 
+/* Numbers of receives are one of the others', then the next one's. */
+static struct bench_far *far_of_receive(const struct bench_end *end, uint32_t number)
+{
+	return &end->fars[number / end->layout.receives];
+}
+
+static uint64_t offset_of_receive(const struct bench_end *end, uint32_t number)
+{
+	return bench_exposed_offset(end, far_of_receive(end, number)) +
+	       number % end->layout.receives % end->layout.slots * end->layout.stride;
+}
+
 static int post_receive(struct bench_end *end, uint32_t number)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	uint64_t offset = number % end->layout.slots * end->layout.stride;
+	uint64_t offset = offset_of_receive(end, number);
 	struct pl_error error;
 	int rc;
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_RECEIVE, number);
-	rc = pl_receive(end->far->peer, BENCH_MESSAGE_DATA, UINT64_MAX, end->exposed.region, offset, end->plan.size,
-			&attributes, NULL, &error);
+	rc = pl_receive(far_of_receive(end, number)->peer, BENCH_MESSAGE_DATA, UINT64_MAX, end->exposed.region, offset,
+			end->plan.size, &attributes, NULL, &error);
 	if (rc < 0)
 		return bench_fail_as(end, &error);
 	end->receives++;
@@ -344,7 +361,9 @@ int bench_receives_post(struct bench_end *end)
 
 	end->received = 0;
 	end->renewing = false;
-	for (uint32_t i = 0; rc == 0 && i < end->layout.receives; i++)
+	for (uint32_t i = 0; i < end->far_count; i++)
+		end->fars[i].received = 0;
+	for (uint32_t i = 0; rc == 0 && i < end->layout.receives * end->far_count; i++)
 		rc = post_receive(end, i);
 	return rc;
 }
@@ -355,11 +374,12 @@ int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes)
 	if (bytes == 0)
 		return 0;
 	end->received++;
+	far_of_receive(end, number)->received++;
 	if (bytes != end->plan.size)
 		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "a message of %llu bytes, not %llu",
 				  (unsigned long long)bytes, (unsigned long long)end->plan.size);
 	if (end->plan.touch && !end->plan.latency)
-		bench_buffer_touch(end, &end->exposed, number % end->layout.slots * end->layout.stride, bytes);
+		bench_buffer_touch(end, &end->exposed, offset_of_receive(end, number), bytes);
 	if (!end->plan.latency)
 		return post_receive(end, number);
 	if (bench_receives_renew(end) < 0)

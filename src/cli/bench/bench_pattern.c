@@ -4,9 +4,6 @@
 
 #include "cli/bench/bench.h"
 
-/* Markers are where the message's size puts them, on any address. */
-typedef uint64_t __attribute__((aligned(1), may_alias)) unaligned_word;
-
 /* Each word follows from its place, so that bytes in the wrong place are wrong (splitmix64). */
 static uint64_t word_at(uint64_t seed, uint64_t index)
 {
@@ -75,28 +72,18 @@ bool bench_pattern_equal(const struct bench_pattern *pattern, const void *memory
 	return true;
 }
 
-static volatile unaligned_word *end_marker(const void *message, uint64_t size)
-{
-	return (volatile unaligned_word *)((uintptr_t)message + size - 8);
-}
-
 void bench_mark(void *message, uint64_t size, uint64_t value)
 {
 	for (uint64_t end = BENCH_BLOCK; end < size; end += BENCH_BLOCK)
-		*end_marker(message, end) = value;
-	*end_marker(message, size) = value;
-}
-
-uint64_t bench_marker(const void *message, uint64_t size)
-{
-	return *end_marker(message, size);
+		*bench_end_marker(message, end) = value;
+	*bench_end_marker(message, size) = value;
 }
 
 bool bench_marked(const void *message, uint64_t size, uint64_t value)
 {
 	/* The last one may overlap the one before, which then is not compared. */
 	for (uint64_t end = BENCH_BLOCK; end + 8 <= size; end += BENCH_BLOCK)
-		if (*end_marker(message, end) != value)
+		if (*bench_end_marker(message, end) != value)
 			return false;
-	return *end_marker(message, size) == value;
+	return *bench_end_marker(message, size) == value;
 }

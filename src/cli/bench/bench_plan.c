@@ -34,7 +34,7 @@ bool bench_plan_single(const struct bench_plan *plan)
 
 bool bench_plan_spreads(const struct bench_plan *plan)
 {
-	return !plan->latency && !plan->both_ways && plan->op != BENCH_SEND;
+	return !plan->latency && plan->op != BENCH_SEND;
 }
 
 uint64_t bench_plan_least(const struct bench_plan *plan)

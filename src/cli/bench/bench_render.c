@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for people. */
+#include <math.h>
 #include <string.h>
 
 #include "cli/bench/bench_report.h"
 #include "cli/output.h"
+#include "cli/units.h"
 
 enum {
 	COLUMN_SIZE,
@@ -48,6 +50,9 @@ static void set_number(struct libscols_line *line, size_t column, double value)
 	char text[32];
 	int decimals = value < 1 ? 4 : value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0;
 
+	/* With --rate, or few slow operations: three digits that are not zeros. */
+	if (value > 0 && value < 0.01)
+		decimals = (int)CLI_MIN(2 - floor(log10(value)), 12);
 	snprintf(text, sizeof(text), "%.*f", decimals, value);
 	cli_table_set(line, column, text);
 }
@@ -145,7 +150,7 @@ static void print_samples(const struct bench_options *options, const struct benc
 	for (uint32_t i = 0; i < report->count; i++) {
 		const struct bench_row *row = &report->rows[i];
 		double least = 0, most = 0;
-		char text[32];
+		char text[32], low[CLI_UNIT_MAX], high[CLI_UNIT_MAX];
 
 		for (uint32_t j = 0; j < row->sample_count; j++) {
 			least = j == 0 || row->samples[j] < least ? row->samples[j] : least;
@@ -153,8 +158,9 @@ static void print_samples(const struct bench_options *options, const struct benc
 		}
 		printf("%s: ", bench_size_text(text, sizeof(text), row->plan.size));
 		if (row->sample_count)
-			printf("%.4g to %.4g GB/s in %u intervals of %g s\n", least / 1e9, most / 1e9,
-			       row->sample_count, (double)options->sample_interval / 1e9);
+			printf("%s/s to %s/s in %u intervals of %g s\n", cli_format_bytes(low, (uint64_t)least),
+			       cli_format_bytes(high, (uint64_t)most), row->sample_count,
+			       (double)options->sample_interval / 1e9);
 		else
 			printf("shorter than an interval of %g s\n", (double)options->sample_interval / 1e9);
 	}
@@ -202,7 +208,7 @@ static void add_row(struct libscols_table *table, const struct bench_report *rep
 	}
 }
 
-/* Of this end.  What is not known is said, and why. */
+/* Of this end. */
 static void print_cost(const struct bench_report *report)
 {
 	const struct bench_cost *cost = &report->cost;
@@ -223,6 +229,11 @@ static void print_cost(const struct bench_report *report)
 			printf("%s %.4g J of this machine", row->spent.has_cycles ? ";" : "", row->spent.joules);
 		putchar('\n');
 	}
+}
+
+/* Before the figures, which scripts take from the end. */
+static void print_unreadable(const struct bench_cost *cost)
+{
 	if (cost->no_cycles[0])
 		printf("cycles UNKNOWN: %s\n", cost->no_cycles);
 	if (cost->no_joules[0])
@@ -238,8 +249,10 @@ void bench_render_table(const struct bench_options *options, const struct bench_
 	if (report->peer_count > 1)
 		shown[COLUMN_SIZE].name = "SIZE, SERVER";
 	table = cli_table(shown, options->plan.validate ? COLUMNS : COLUMN_VERIFIED);
-	if (!options->common.quiet)
+	if (!options->common.quiet) {
 		print_header(options, report);
+		print_unreadable(&report->cost);
+	}
 	if (bench_plan_single(&options->plan)) {
 		render_single(report);
 		scols_unref_table(table);

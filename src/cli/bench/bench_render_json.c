@@ -115,6 +115,8 @@ static void add_shares(struct json_object *object, const struct bench_report *re
 		cli_json_add(one, "operations", json_object_new_uint64(share->operations));
 		cli_json_add(one, "seconds", json_number((double)share->elapsed / 1e9, 6));
 		cli_json_add(one, "bytes_per_second", json_number(share->bytes_per_second, 0));
+		cli_json_add(one, "bytes_per_second_out", json_number(share->bytes_out, 0));
+		cli_json_add(one, "bytes_per_second_in", json_number(share->bytes_in, 0));
 		cli_json_add(one, "operations_per_second", json_number(share->operations_per_second, 0));
 		cli_json_add(one, "latency_us", json_latency(&share->latency));
 		cli_json_add(one, "server_cpu_percent", json_number(share->server_cpu, 1));
@@ -178,6 +180,7 @@ static void add_how(struct json_object *object, const struct bench_options *opti
 	cli_json_add(object, "cpus", cli_json_text(options->cpus));
 	cli_json_add(object, "numa_node", options->node >= 0 ? json_object_new_int(options->node) : NULL);
 	cli_json_add(object, "huge_pages", cli_json_text(report->pages));
+	cli_json_add(object, "staging_locked", json_object_new_uint64(report->staging));
 }
 
 static void add_peer(struct json_object *object, const struct bench_peer *peer)

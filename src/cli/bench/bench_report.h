@@ -12,7 +12,8 @@ struct bench_latency {
 
 /* What one server of several had of a row. */
 struct bench_share {
-	double bytes_per_second, operations_per_second;
+	double bytes_per_second, operations_per_second; /* both directions */
+	double bytes_out, bytes_in;                     /* each direction */
 	uint64_t operations, elapsed;
 	struct bench_latency latency;
 	double server_cpu;
@@ -49,6 +50,7 @@ struct bench_report {
 	char memory[BENCH_KIND];
 	const char *pages;
 	struct bench_cost cost; /* for its reasons */
+	uint64_t staging;       /* bytes that this end locked for those of GPUs */
 	bool failed;
 	struct pl_error error;
 };

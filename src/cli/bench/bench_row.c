@@ -57,6 +57,12 @@ static double servers_percent(const struct bench_end *end)
 	return sum;
 }
 
+/* What one of them did at the same time. */
+static double rate_in(const struct bench_end *end, const struct bench_far *far)
+{
+	return end->plan.both_ways ? per_second(far->result.operations, far->result.elapsed) : 0;
+}
+
 static int fill_shares(struct bench_end *end, struct bench_row *row)
 {
 	if (end->far_count < 2)
@@ -68,13 +74,15 @@ static int fill_shares(struct bench_end *end, struct bench_row *row)
 		const struct bench_far *far = &end->fars[i];
 		uint64_t operations = far->completed * end->plan.vector,
 			 elapsed = far->completed ? far->last - far->first : 0;
-		double rate = per_second(operations, elapsed);
+		double out = per_second(operations, elapsed), in = rate_in(end, far);
 
 		row->shares[i] = (struct bench_share){
 			.operations = operations,
 			.elapsed = elapsed,
-			.operations_per_second = rate,
-			.bytes_per_second = rate * (double)end->plan.size,
+			.operations_per_second = out + in,
+			.bytes_per_second = (out + in) * (double)end->plan.size,
+			.bytes_out = out * (double)end->plan.size,
+			.bytes_in = in * (double)end->plan.size,
 			.server_cpu = percent(far->result.cpu, far->result.wall),
 		};
 		bench_latency_fill(&row->shares[i].latency, far->stats);
@@ -92,12 +100,11 @@ void bench_row_free(struct bench_row *row)
 
 int bench_row_fill(struct bench_end *end, const struct bench_result *ours, struct bench_row *row)
 {
-	const struct bench_result *theirs = &end->fars[0].result;
-	double out = per_second(ours->operations, ours->elapsed), in = per_second(theirs->operations, theirs->elapsed);
+	double out = per_second(ours->operations, ours->elapsed), in = 0;
 	int rc;
 
-	if (!end->plan.both_ways)
-		in = 0;
+	for (uint32_t i = 0; i < end->far_count; i++)
+		in += rate_in(end, &end->fars[i]);
 	bench_row_free(row);
 	*row = (struct bench_row){
 		.plan = end->plan,

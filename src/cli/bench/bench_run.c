@@ -27,28 +27,27 @@ static int prepare_content(struct bench_end *end)
 {
 	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
 	bool read = end->plan.op == BENCH_READ;
-	void *exposed = end->exposed.bytes;
 	int rc = 0;
 
 	if (bench_active(end) && read)
 		memset(end->own.bytes, 0, end->own.length);
 	for (uint64_t at = 0; bench_active(end) && !read && at < end->own.length; at += end->layout.window)
 		bench_pattern_fill(&ours, end->own.bytes + at);
-	if (bench_passive(end) && read)
-		bench_pattern_fill(&theirs, exposed);
-	else if (bench_passive(end))
-		memset(exposed, 0, end->layout.window);
+	for (uint64_t at = 0; bench_passive(end) && read && at < end->exposed.length; at += end->layout.window)
+		bench_pattern_fill(&theirs, end->exposed.bytes + at);
+	if (bench_passive(end) && !read)
+		memset(end->exposed.bytes, 0, end->exposed.length);
 	if (bench_active(end))
 		rc = bench_buffer_bring(end, &end->own, 0, end->own.length);
 	if (rc == 0 && bench_passive(end))
-		rc = bench_buffer_bring(end, &end->exposed, 0, end->layout.window);
+		rc = bench_buffer_bring(end, &end->exposed, 0, end->exposed.length);
 	return rc;
 }
 
 int bench_prepare(struct bench_end *end)
 {
 	bool atomic = bench_plan_atomic(&end->plan), pingpong = bench_plan_pingpong(&end->plan);
-	size_t zeroed = atomic ? end->layout.window : end->plan.size;
+	size_t zeroed = atomic ? end->exposed.length : end->plan.size;
 	int rc = 0;
 
 	if (end->plan.validate && !atomic)
@@ -144,23 +143,33 @@ static bool read_right(const struct bench_end *end)
 	return true;
 }
 
-static bool content_right(const struct bench_end *end, uint64_t covered)
+/* What one of the others wrote or sent. */
+static bool arrived_right(const struct bench_end *end, const struct bench_far *far)
 {
 	struct bench_pattern theirs = pattern_of(end, !end->server);
 
-	theirs.slots = CLI_MIN(covered, theirs.slots);
+	theirs.slots = CLI_MIN(far->result.covered, theirs.slots);
 	if (end->plan.op == BENCH_SEND)
-		theirs.slots = CLI_MIN(CLI_MIN(end->received, end->layout.receives), end->layout.slots);
+		theirs.slots = CLI_MIN(CLI_MIN(far->received, end->layout.receives), end->layout.slots);
 	if (end->plan.op == BENCH_WRITE && end->plan.latency)
 		theirs.slots = 1;
+	return bench_pattern_equal(&theirs, end->exposed.bytes + bench_exposed_offset(end, far));
+}
+
+static bool content_right(const struct bench_end *end)
+{
+	bool right = true;
+
 	if (bench_plan_atomic(&end->plan))
 		return !end->flow.wrong;
 	if (end->plan.op == BENCH_READ)
 		return !bench_active(end) || read_right(end);
-	return !bench_passive(end) || bench_pattern_equal(&theirs, end->exposed.bytes);
+	for (uint32_t i = 0; bench_passive(end) && i < end->far_count; i++)
+		right = right && arrived_right(end, &end->fars[i]);
+	return right;
 }
 
-int bench_check(struct bench_end *end, uint64_t covered, bool *verified)
+int bench_check(struct bench_end *end, bool *verified)
 {
 	while (end->receives) {
 		int rc = bench_pump(end);
@@ -175,10 +184,10 @@ int bench_check(struct bench_end *end, uint64_t covered, bool *verified)
 		int rc = bench_buffer_fetch(end, &end->own, 0, end->own.length);
 
 		if (rc == 0)
-			rc = bench_buffer_fetch(end, &end->exposed, 0, end->layout.window);
+			rc = bench_buffer_fetch(end, &end->exposed, 0, end->exposed.length);
 		if (rc < 0)
 			return rc;
-		*verified = content_right(end, covered);
+		*verified = content_right(end);
 	}
 	return 0;
 }

@@ -21,7 +21,9 @@ static int set_up(struct bench_end *end)
 				  "the server does not measure such operations");
 	rc = bench_links_accept(end, end->plan.peers);
 	if (rc == 0)
-		rc = bench_end_memory(end, &answer);
+		rc = bench_end_memory(end);
+	if (rc == 0)
+		rc = bench_end_share(end, &answer);
 	if (rc == 0)
 		rc = bench_end_import(end, &end->far->inbox);
 	return rc < 0 ? rc : bench_send(end, &answer);
@@ -62,7 +64,7 @@ static int take_part(struct bench_end *end, struct bench_result *result)
 		rc = bench_await(end, &end->finished, 0);
 	if (rc == 0 && !end->plan.both_ways)
 		bench_usage_end(end, result);
-	return rc < 0 ? rc : bench_check(end, end->far->result.covered, &result->verified);
+	return rc < 0 ? rc : bench_check(end, &result->verified);
 }
 
 /* Whether the client's operations need nothing of this process. */

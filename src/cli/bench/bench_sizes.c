@@ -10,27 +10,28 @@
 #define LATENCY_SIZES "8,4K,64K"
 #define REGISTER_SIZES "4K,1M,64M"
 
-static void refuse_size(const struct bench_options *options, struct argp_state *state)
+static void refuse_size(const struct bench_options *options, uint64_t size, struct argp_state *state)
 {
-	argp_error(state, "--size takes sizes from %llu to 1G%s", (unsigned long long)bench_plan_least(&options->plan),
-		   bench_plan_pingpong(&options->plan) ? " for such latencies" : "");
+	argp_error(state, "--size takes sizes from %llu to 1G%s, not %llu",
+		   (unsigned long long)bench_plan_least(&options->plan),
+		   bench_plan_pingpong(&options->plan) ? " for such latencies" : "", (unsigned long long)size);
 }
 
 static void add_size(struct bench_options *options, uint64_t size, struct argp_state *state)
 {
 	if (size < bench_plan_least(&options->plan) || size > BENCH_SIZE_MAX)
-		refuse_size(options, state);
+		refuse_size(options, size, state);
 	if (options->size_count == BENCH_SIZES_MAX)
 		argp_error(state, "--size takes up to %u sizes", BENCH_SIZES_MAX);
 	options->sizes[options->size_count++] = size;
 }
 
-static uint64_t parse_size(const char *text, struct argp_state *state)
+static uint64_t parse_size(const char *text, const char *whole, struct argp_state *state)
 {
 	uint64_t size = 0;
 
 	if (cli_parse_size(text, &size))
-		argp_error(state, "--size takes sizes such as 8, 64K, 8-16M or 8,4K,1M, not '%s'", text);
+		argp_error(state, "--size takes sizes such as 8, 64K, 8-16M or 8,4K,1M, not '%s' in '%s'", text, whole);
 	return size;
 }
 
@@ -38,18 +39,19 @@ static uint64_t parse_size(const char *text, struct argp_state *state)
 static void parse_sizes(struct bench_options *options, char *text, struct argp_state *state)
 {
 	char *dash = strchr(text, '-');
+	const char *whole = options->size_text ? options->size_text : text;
 	uint64_t first, last;
 
 	if (dash)
 		*dash = '\0';
-	first = last = parse_size(text, state);
+	first = last = parse_size(text, whole, state);
 	if (dash)
-		last = parse_size(dash + 1, state);
+		last = parse_size(dash + 1, whole, state);
 	if (first > last)
 		argp_error(state, "--size: the range ends before it begins");
 	/* Before the loop, which would not end. */
 	if (first == 0)
-		refuse_size(options, state);
+		refuse_size(options, first, state);
 	for (uint64_t size = first; size <= last; size *= options->step)
 		add_size(options, size, state);
 }

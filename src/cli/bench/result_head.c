@@ -100,7 +100,10 @@ void machine_read(struct machine *machine)
 
 	memset(machine, 0, sizeof(*machine));
 	if (uname(&name) == 0) {
-		snprintf(machine->host, sizeof(machine->host), "%.*s", (int)sizeof(machine->host) - 1, name.nodename);
+		/* What the kernel says as long as nobody has named it. */
+		if (strcmp(name.nodename, "(none)"))
+			snprintf(machine->host, sizeof(machine->host), "%.*s", (int)sizeof(machine->host) - 1,
+				 name.nodename);
 		snprintf(machine->kernel, sizeof(machine->kernel), "%.20s %.40s", name.sysname, name.release);
 	}
 	read_field("/proc/cpuinfo", "model name", machine->processor, sizeof(machine->processor));

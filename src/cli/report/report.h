@@ -141,6 +141,7 @@ int report_say(struct report *report, struct pl_error *error);
 /* Which plots there is something for. */
 enum report_plot {
 	REPORT_PLOT_BANDWIDTH,
+	REPORT_PLOT_FRAMES, /* bandwidth of arms, where there are other results as well */
 	REPORT_PLOT_LATENCY,
 	REPORT_PLOT_PERCENTILES,
 	REPORT_PLOT_PHASES,
@@ -150,6 +151,10 @@ enum report_plot {
 	REPORT_PLOTS,
 };
 const char *report_plot_name(enum report_plot plot);
+/* Rates over sizes. */
+bool report_plot_of_rates(enum report_plot plot);
+/* Whether it shows the series, if that has something for it. */
+bool report_plot_takes(const struct report *report, enum report_plot plot, const struct report_series *series);
 bool report_has(const struct report *report, enum report_plot plot);
 
 /* -- lines (report_lines.c) ---------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Where the time of a frame goes, as bars of stacked phases; an arm each, side by side for some sizes. */
+/* Where the time of a frame goes, as bars of stacked phases; an arm each, those of one file and size by one scale. */
 #include <stdlib.h>
 
 #include "cli/report/report.h"
@@ -77,7 +77,8 @@ static void draw_bar(const struct report *report, const struct report_series *se
 	char text[REPORT_TEXT], share[REPORT_TEXT];
 
 	fprintf(file, "<text x=\"16\" y=\"%d\" class=\"k\">", y + 11);
-	report_escape(file, series->name, (size_t)((width - 32) / CHARACTER));
+	report_escape(file, series->parts[REPORT_ARM][0] ? series->parts[REPORT_ARM] : series->name,
+		      (size_t)((width - 32) / CHARACTER));
 	fputs("</text>\n", file);
 	for (size_t i = 0; i < report->phase_count; i++) {
 		double part = point->phases[i] > 0 ? point->phases[i] * scale : 0;
@@ -96,32 +97,63 @@ static void draw_bar(const struct report *report, const struct report_series *se
 		report_value(REPORT_UNIT_TIME, total, text));
 }
 
-/* The point of a series that is of this size and has phases. */
+/* The point of a series that is of this document and size, and has phases. */
 static const struct report_point *find_point(const struct report *report, const struct report_series *series,
-					     double size)
+					     size_t document, double size)
 {
-	for (size_t i = 0; i < series->count; i++)
+	for (size_t i = 0; i < series->count && series->document == document; i++)
 		if (series->points[i].size == size && report_phase_total(report, &series->points[i]) > 0)
 			return &series->points[i];
 	return NULL;
 }
 
-static int draw_size(const struct report *report, double size, int width, int y, FILE *file)
+/* Whether there are several files with phases, which have to be told apart. */
+static bool several(const struct report *report)
 {
-	double longest = 0;
-	char text[REPORT_TEXT];
+	size_t first = SIZE_MAX;
 
 	for (size_t i = 0; i < report->series_count; i++) {
-		const struct report_point *point = find_point(report, &report->series[i], size);
+		const struct report_series *series = &report->series[i];
+
+		for (size_t j = 0; j < series->count; j++)
+			if (report_phase_total(report, &series->points[j]) > 0) {
+				if (first != SIZE_MAX && series->document != first)
+					return true;
+				first = series->document;
+			}
+	}
+	return false;
+}
+
+static void draw_heading(const struct report *report, size_t document, double size, int width, int y, FILE *file)
+{
+	char text[REPORT_TEXT];
+
+	fprintf(file, "<text x=\"16\" y=\"%d\" class=\"h\">%s frames", y + 14,
+		report_value(REPORT_UNIT_SIZE, size, text));
+	if (several(report)) {
+		fputs(", ", file);
+		report_escape(file, report->documents[document].name, (size_t)width / 14);
+	}
+	fputs("</text>\n", file);
+}
+
+static int draw_group(const struct report *report, size_t document, double size, int width, int y, FILE *file)
+{
+	double longest = 0;
+
+	for (size_t i = 0; i < report->series_count; i++) {
+		const struct report_point *point = find_point(report, &report->series[i], document, size);
 
 		longest = point ? fmax(longest, report_phase_total(report, point)) : longest;
 	}
+	if (!(longest > 0))
+		return y;
 	if (file)
-		fprintf(file, "<text x=\"16\" y=\"%d\" class=\"h\">%s frames</text>\n", y + 14,
-			report_value(REPORT_UNIT_SIZE, size, text));
+		draw_heading(report, document, size, width, y, file);
 	y += 24;
 	for (size_t i = 0; i < report->series_count; i++) {
-		const struct report_point *point = find_point(report, &report->series[i], size);
+		const struct report_point *point = find_point(report, &report->series[i], document, size);
 
 		if (!point)
 			continue;
@@ -132,19 +164,24 @@ static int draw_size(const struct report *report, double size, int width, int y,
 	return y + 10;
 }
 
-int report_draw_phases(const struct report *report, int width, bool alone, FILE *file)
+static int draw_groups(const struct report *report, int width, int y, FILE *file)
 {
 	double sizes[SIZES_MAX];
 	size_t count = report_phase_sizes(report, sizes, SIZES_MAX);
-	int top = alone ? 40 : 8, y = top + legend(report, width, top, NULL);
 
-	for (size_t i = 0; i < count; i++)
-		y = draw_size(report, sizes[i], width, y, NULL);
+	for (size_t document = 0; document < report->document_count; document++)
+		for (size_t i = 0; i < count; i++)
+			y = draw_group(report, document, sizes[i], width, y, file);
+	return y;
+}
+
+int report_draw_phases(const struct report *report, int width, bool alone, FILE *file)
+{
+	int top = alone ? 40 : 8, y = draw_groups(report, width, top + legend(report, width, top, NULL), NULL);
+
 	report_svg_begin(file, REPORT_PLOT_PHASES, width, y, alone, "Where the time of a frame goes",
-			 "Bars of stacked phases, one for each arm; those of one size have the same scale.");
-	y = top + legend(report, width, top, file);
-	for (size_t i = 0; i < count; i++)
-		y = draw_size(report, sizes[i], width, y, file);
+			 "Bars of stacked phases, one for each arm; those under one heading have the same scale.");
+	draw_groups(report, width, top + legend(report, width, top, file), file);
 	fputs("</svg>\n", file);
 	return 0;
 }

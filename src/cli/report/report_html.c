@@ -27,10 +27,9 @@ static const char style[] =
 	".note{background:var(--warn);border-left:4px solid var(--warnedge);padding:8px "
 	"14px;border-radius:6px;margin:8px "
 	"0;max-width:84ch;overflow-wrap:anywhere}"
-	".grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:20px;align-items:"
-	"start}"
-	".card{background:var(--bg);border:1px solid var(--edge);border-radius:12px;padding:18px 18px 14px;margin:0;"
-	"min-width:0}"
+	".grid{columns:560px auto;column-gap:20px}"
+	".card{background:var(--bg);border:1px solid var(--edge);border-radius:12px;padding:18px 18px 14px;margin:0 "
+	"0 20px;break-inside:avoid;min-width:0}"
 	".card figcaption{font-size:16px;font-weight:600;margin-bottom:10px}"
 	".card svg{display:block;width:100%;height:auto}.narrow{display:none!important}"
 	"details{margin-top:10px}summary{cursor:pointer;color:var(--accent);font-size:14px;padding:4px 0}"
@@ -42,17 +41,18 @@ static const char style[] =
 	".machine svg{width:auto;max-width:100%;height:auto}"
 	"dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:0}dt{color:var(--soft)}"
 	"dd{margin:0;overflow-wrap:anywhere}"
-	"pre{background:var(--panel);border:1px solid var(--edge);border-radius:8px;padding:10px 14px;overflow-x:auto;"
-	"font-size:13px;margin:8px 0}footer{margin-top:44px;color:var(--soft);font-size:13px}"
+	"pre{background:var(--panel);border:1px solid var(--edge);border-radius:8px;padding:10px 14px;"
+	"white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px;margin:8px "
+	"0}footer{margin-top:44px;color:var(--soft);font-size:13px}"
 	"@media(max-width:599px){body{padding:20px 14px 32px}h1{font-size:23px}h2{font-size:18px;margin-top:32px}"
-	".grid{grid-template-columns:minmax(0,1fr)}.tiles{grid-template-columns:1fr 1fr;gap:10px}"
+	".grid{columns:auto}.tiles{grid-template-columns:1fr 1fr;gap:10px}"
 	".tile{padding:10px 12px}.tile b{font-size:20px}.card{padding:14px 10px 10px}.narrow{display:block!important}"
 	".broad{display:none!important}dl{grid-template-columns:1fr}dt{margin-top:6px}.machine svg{max-width:none}}"
 	"@media print{:root{--bg:#fff!important;--ink:#000!important;--soft:#444!important;--edge:#bbb!important;"
 	"--grid:#ddd!important;--panel:#fff!important;--warn:#fff!important}"
 	"body{padding:0;font-size:11pt;max-width:none}.card,.tile,pre,tr{break-inside:avoid}h2{break-after:avoid}"
-	".grid{grid-template-columns:1fr}.card{padding:10px}details>summary{display:none}"
-	".narrow{display:none!important}.broad{display:block!important}pre{white-space:pre-wrap}}";
+	".grid{columns:auto}.card{padding:10px}details>summary{display:none}"
+	".narrow{display:none!important}.broad{display:block!important}}";
 
 /* Content of closed details is printed only if they are open. */
 static const char *const captions[REPORT_PLOTS] = {
@@ -63,9 +63,12 @@ static const char *const captions[REPORT_PLOTS] = {
 
 static const char *const explanations[REPORT_PLOTS] = {
 	[REPORT_PLOT_BANDWIDTH] = "Higher is better.",
+	[REPORT_PLOT_FRAMES] = "Higher is better. Frames that are received, computed on and looked at.",
 	[REPORT_PLOT_LATENCY] = "Lower is better. A line is the median; its shade reaches up to the 99th percentile.",
 	[REPORT_PLOT_PERCENTILES] = "Lower and flatter is better: at p99, 1 operation of 100 took longer.",
-	[REPORT_PLOT_PHASES] = "Medians of each phase. Bars of one size have the same scale, so shorter is better.",
+	[REPORT_PLOT_PHASES] =
+		("Medians of each phase. Bars under one heading have the same scale: shorter is better. With "
+		 "several frames at once, frames end more often than they take."),
 	[REPORT_PLOT_SAMPLES] = "Steady is better: a line that falls in between was disturbed.",
 	[REPORT_PLOT_MATRIX] = "A row for each rank that sends. Light is better.",
 	[REPORT_PLOT_MATRIX_LATENCY] = "A row for each rank that asks. Light is better.",

@@ -25,16 +25,56 @@ static bool only_loaded(const struct report *report)
 	return true;
 }
 
+bool report_plot_of_rates(enum report_plot plot)
+{
+	return plot == REPORT_PLOT_BANDWIDTH || plot == REPORT_PLOT_FRAMES;
+}
+
+static bool is_arm(const struct report_series *series)
+{
+	return series->parts[REPORT_ARM][0];
+}
+
+/* Frames through a GPU are another thing than messages: arms have a picture of their own next to those. */
+bool report_plot_takes(const struct report *report, enum report_plot plot, const struct report_series *series)
+{
+	bool others = false;
+
+	if (!report_plot_of_rates(plot))
+		return true;
+	for (size_t i = 0; i < report->series_count; i++)
+		others = others || (!is_arm(&report->series[i]) && !report->series[i].latency);
+	return (plot == REPORT_PLOT_FRAMES) == (others && is_arm(series));
+}
+
+static bool is_message(const struct report_series *series)
+{
+	const char *operation = series->parts[REPORT_OPERATION];
+
+	return strcmp(operation, "register") && strcmp(operation, "connect");
+}
+
+/* What it takes to register memory, or to connect, is not compared with the latency of messages. */
+static bool beside_messages(const struct report *report, const struct report_series *series)
+{
+	bool messages = false;
+
+	for (size_t i = 0; i < report->series_count; i++)
+		messages = messages || (report->series[i].latency && is_message(&report->series[i]));
+	return messages && !is_message(series);
+}
+
 static bool shown(const struct report *report, const struct report_series *series, enum report_plot plot)
 {
-	bool bandwidth = plot == REPORT_PLOT_BANDWIDTH || plot == REPORT_PLOT_SAMPLES;
+	bool bandwidth = report_plot_of_rates(plot) || plot == REPORT_PLOT_SAMPLES;
 	/* In a latency run one message is under way: its rate says how long that took, once more. */
 	bool fits = bandwidth ? !series->latency : series->latency || only_loaded(report);
 
+	fits = fits && report_plot_takes(report, plot, series) && (bandwidth || !beside_messages(report, series));
 	for (size_t i = 0; i < series->count && fits; i++) {
 		const struct report_point *point = &series->points[i];
 
-		if (plot == REPORT_PLOT_BANDWIDTH ? point->rate > 0
+		if (report_plot_of_rates(plot)    ? point->rate > 0
 		    : plot == REPORT_PLOT_SAMPLES ? point->sample_count > 0
 						  : point->latency[REPORT_P50] > 0)
 			return true;
@@ -53,10 +93,10 @@ static void fill_sizes(struct report_line *line, const struct report_series *ser
 {
 	for (size_t i = 0; i < series->count; i++) {
 		const struct report_point *point = &series->points[i];
-		double y = plot == REPORT_PLOT_BANDWIDTH ? point->rate : point->latency[REPORT_P50];
+		double y = report_plot_of_rates(plot) ? point->rate : point->latency[REPORT_P50];
 
 		if (y > 0)
-			push(line, point->size, y, plot == REPORT_PLOT_BANDWIDTH ? NAN : point->latency[REPORT_P99]);
+			push(line, point->size, y, report_plot_of_rates(plot) ? NAN : point->latency[REPORT_P99]);
 	}
 }
 
@@ -148,7 +188,7 @@ static void make_axes(struct report_lines *lines, enum report_plot plot)
 	else
 		/* Some room, so that no point lies on the frame. */
 		lines->y = (struct report_axis){ log10(low) - 0.08, log10(high) + 0.08, true,
-						 plot == REPORT_PLOT_BANDWIDTH ? REPORT_UNIT_RATE : REPORT_UNIT_TIME };
+						 report_plot_of_rates(plot) ? REPORT_UNIT_RATE : REPORT_UNIT_TIME };
 	/* A bar begins at nothing, where its length is to say something. */
 	if (lines->bars)
 		lines->y = (struct report_axis){ 0, high, false, lines->y.unit };
@@ -174,7 +214,7 @@ static void name_sizes(const struct report_lines *lines, enum report_plot plot, 
 
 static void make_texts(struct report_lines *lines, const struct report *report, enum report_plot plot)
 {
-	bool loaded = plot != REPORT_PLOT_BANDWIDTH && plot != REPORT_PLOT_SAMPLES && only_loaded(report);
+	bool loaded = !report_plot_of_rates(plot) && plot != REPORT_PLOT_SAMPLES && only_loaded(report);
 	char size[REPORT_TEXT], low[REPORT_TEXT], high[REPORT_TEXT];
 	double least, most;
 
@@ -184,6 +224,10 @@ static void make_texts(struct report_lines *lines, const struct report *report, 
 		report_value(REPORT_UNIT_SIZE, lines->lines[0].x[0], size);
 	if (plot == REPORT_PLOT_BANDWIDTH)
 		snprintf(lines->title, sizeof(lines->title), lines->bars ? "Bandwidth with %s" : "Bandwidth over size",
+			 size);
+	else if (plot == REPORT_PLOT_FRAMES)
+		snprintf(lines->title, sizeof(lines->title),
+			 lines->bars ? "Frames through a GPU, of %s" : "Frames through a GPU: bandwidth over size",
 			 size);
 	else if (plot == REPORT_PLOT_SAMPLES)
 		snprintf(lines->title, sizeof(lines->title), "Bandwidth over time, %s", size);

@@ -208,11 +208,23 @@ static bool is_unique(const struct report *report, size_t index)
 	return true;
 }
 
-static int name_all(struct report *report, bool with_file)
+/* Those that would have the same name have that of their file, too. */
+static int name_all(struct report *report)
 {
+	bool twice[REPORT_SERIES_MAX] = { false };
+
 	for (size_t i = 0; i < report->series_count; i++) {
+		report->series[i].name = name_of(report, &report->series[i], false);
+		if (!report->series[i].name)
+			return -ENOMEM;
+	}
+	for (size_t i = 0; i < report->series_count; i++)
+		twice[i] = !is_unique(report, i);
+	for (size_t i = 0; i < report->series_count; i++) {
+		if (!twice[i])
+			continue;
 		free(report->series[i].name);
-		report->series[i].name = name_of(report, &report->series[i], with_file);
+		report->series[i].name = name_of(report, &report->series[i], true);
 		if (!report->series[i].name)
 			return -ENOMEM;
 	}
@@ -228,7 +240,7 @@ static int by_size(const void *left, const void *right)
 
 int report_finish(struct report *report, struct pl_error *error)
 {
-	bool matrix = false, with_file = false;
+	bool matrix = false;
 
 	for (size_t i = 0; i < report->document_count; i++)
 		matrix = matrix || report->documents[i].kind == REPORT_MATRIX;
@@ -236,11 +248,7 @@ int report_finish(struct report *report, struct pl_error *error)
 		return report_wrong(error, report->documents[0].path, "there is no result in it");
 	for (size_t i = 0; i < report->series_count; i++)
 		qsort(report->series[i].points, report->series[i].count, sizeof(*report->series[i].points), by_size);
-	if (name_all(report, false) < 0)
-		return report_no_memory(error);
-	for (size_t i = 0; i < report->series_count && !with_file; i++)
-		with_file = !is_unique(report, i);
-	return with_file && name_all(report, true) < 0 ? report_no_memory(error) : 0;
+	return name_all(report) < 0 ? report_no_memory(error) : 0;
 }
 
 static void free_series(struct report_series *series)

@@ -41,10 +41,10 @@ static void parse_plot(struct options *options, const char *name, struct argp_st
 			options->plot_given = true;
 			return;
 		}
-	argp_error(
-		state,
-		"--plot is one of bandwidth, latency, percentiles, phases, samples, matrix, matrix-latency, not '%s'",
-		name);
+	argp_error(state,
+		   "--plot is one of bandwidth, frames, latency, percentiles, phases, samples, matrix, matrix-latency, "
+		   "not '%s'",
+		   name);
 }
 
 static error_t parse(int key, char *argument, struct argp_state *state)
@@ -93,9 +93,8 @@ static const struct argp_option options_known[] = {
 	{ "output", 'o', "FILE", 0, "Write a page, one file that loads nothing, into FILE (-: standard output)", 10 },
 	{ "svg", OPTION_SVG, "FILE", 0, "Write one plot, that of --plot, as a picture into FILE", 10 },
 	{ "plot", OPTION_PLOT, "NAME", 0,
-	  "bandwidth, latency, percentiles, phases, samples, matrix or matrix-latency (default: the first that there "
-	  "is "
-	  "something for)",
+	  "bandwidth, frames, latency, percentiles, phases, samples, matrix or matrix-latency (default: the first that "
+	  "there is something for)",
 	  10 },
 	{ "terminal", OPTION_TERMINAL, NULL, 0, "Draw in the terminal (default without the options above)", 10 },
 	{ "width", OPTION_WIDTH, "N", 0, "Draw N characters wide (default: as the terminal is)", 10 },

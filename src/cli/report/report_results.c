@@ -113,15 +113,24 @@ static int read_samples(const struct place *place, struct json_object *result, s
 	return 0;
 }
 
+/* They are shown as words: "to_device" as "to device". */
 static int phase_index(struct report *report, const char *name)
 {
-	for (size_t i = 0; i < report->phase_count; i++)
-		if (!strcmp(report->phases[i], name))
-			return (int)i;
-	if (report->phase_count == REPORT_PHASES_MAX)
-		return -E2BIG;
-	report->phases[report->phase_count] = strdup(name);
-	return report->phases[report->phase_count] ? (int)report->phase_count++ : -ENOMEM;
+	char *words = strdup(name);
+	size_t index = 0;
+
+	if (!words)
+		return -ENOMEM;
+	for (char *at = words; *at; at++)
+		*at = *at == '_' ? ' ' : *at;
+	while (index < report->phase_count && strcmp(report->phases[index], words))
+		index++;
+	if (index == REPORT_PHASES_MAX || index < report->phase_count) {
+		free(words);
+		return index == REPORT_PHASES_MAX ? -E2BIG : (int)index;
+	}
+	report->phases[report->phase_count++] = words;
+	return (int)index;
 }
 
 static int read_phases(struct report *report, const struct place *place, struct json_object *result,

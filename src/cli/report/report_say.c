@@ -7,6 +7,7 @@
 #include "cli/report/report.h"
 
 #define SENTENCES_MAX 64
+#define PHASES_SAID 4
 #define DIFFERENCE 1.01 /* less than that is none worth a sentence */
 
 static int __attribute__((format(printf, 3, 4))) say(struct report *report, bool warning, const char *format, ...)
@@ -103,14 +104,15 @@ static const char *times(double ratio, char text[REPORT_TEXT])
 static int say_rate(struct report *report, const struct report_lines *lines)
 {
 	struct extreme best = best_of(lines, true), worst = worst_beside(lines, &best, true);
-	char rate[REPORT_TEXT], size[REPORT_TEXT], other[REPORT_TEXT], ratio[REPORT_TEXT];
+	char rate[REPORT_TEXT], size[REPORT_TEXT], other[REPORT_TEXT], ratio[REPORT_TEXT], gbits[REPORT_TEXT];
 	const struct report_line *line = best.line;
 	size_t half = 0;
 	int rc;
 
 	report_value(REPORT_UNIT_SIZE, line->x[best.at], size);
-	rc = say(report, false, "Highest bandwidth: %s, %s (%.4g Gbit/s), with messages of %s.", line->series->name,
-		 report_value(REPORT_UNIT_RATE, value_of(&best), rate), value_of(&best) / 1.25e8, size);
+	snprintf(gbits, sizeof(gbits), value_of(&best) < 1.25e11 ? "%.4g" : "%.0f", value_of(&best) / 1.25e8);
+	rc = say(report, false, "Highest bandwidth: %s, %s (%s Gbit/s), with messages of %s.", line->series->name,
+		 report_value(REPORT_UNIT_RATE, value_of(&best), rate), gbits, size);
 	if (rc == 0 && worst.line && value_of(&worst) > 0 && value_of(&best) > value_of(&worst) * DIFFERENCE)
 		rc = say(report, false,
 			 "At the same size the slowest is %s with %s: the fastest moves %s times as much.",
@@ -147,11 +149,22 @@ static int say_latency(struct report *report, const struct report_lines *lines)
 
 /* -- documents ----------------------------------------------------------------------------------- */
 
+/* "FILE: with", where there are ratios of other files, too. */
+static const char *with_file(const struct report *report, const struct report_document *document, char text[160])
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < report->document_count; i++)
+		count += report_member(report->documents[i].root, "ratios", json_type_array) != NULL;
+	snprintf(text, 160, count > 1 ? "%.140s: with" : "With", document->name);
+	return text;
+}
+
 static int say_ratios(struct report *report, const struct report_document *document)
 {
 	struct json_object *ratios = report_member(document->root, "ratios", json_type_array), *best = NULL;
 	double most = 0, ratio, size, low, high;
-	char text[REPORT_TEXT];
+	char text[REPORT_TEXT], with[160];
 
 	/* The one that the figures support best: the highest. */
 	for (size_t i = 0; ratios && i < json_object_array_length(ratios); i++) {
@@ -169,12 +182,14 @@ static int say_ratios(struct report *report, const struct report_document *docum
 	report_number(best, "high", &high);
 	report_value(REPORT_UNIT_SIZE, size, text);
 	if (isnan(low) || isnan(high))
-		return say(report, false, "With frames of %s, arm %s does %.2f times as many per second as arm %s.",
-			   text, report_text(best, "arm"), most, report_text(best, "over"));
+		return say(report, false, "%s frames of %s, arm %s does %.2f times as many per second as arm %s.",
+			   with_file(report, document, with), text, report_text(best, "arm"), most,
+			   report_text(best, "over"));
 	return say(report, false,
-		   "With frames of %s, arm %s does %.2f times as many per second as arm %s (95%% interval: %.2f to "
+		   "%s frames of %s, arm %s does %.2f times as many per second as arm %s (95%% interval: %.2f to "
 		   "%.2f).",
-		   text, report_text(best, "arm"), most, report_text(best, "over"), low, high);
+		   with_file(report, document, with), text, report_text(best, "arm"), most, report_text(best, "over"),
+		   low, high);
 }
 
 static int say_document(struct report *report, size_t index)
@@ -250,14 +265,37 @@ static int say_phase(struct report *report, const struct report_series *series)
 	size_t longest = 0;
 	char size[REPORT_TEXT];
 
-	if (!(total > 0))
-		return 0;
 	for (size_t i = 1; i < report->phase_count; i++)
 		if (point->phases[i] > 0 && !(point->phases[longest] >= point->phases[i]))
 			longest = i;
-	return say(report, false, "%s: with frames of %s, %.0f%% of the time goes into %s.", series->name,
+	return say(report, false, "%s: with frames of %s, %.0f%% of the time is \"%s\".", series->name,
 		   report_value(REPORT_UNIT_SIZE, point->size, size), 100 * point->phases[longest] / total,
 		   report->phases[longest]);
+}
+
+static bool has_phases(const struct report *report, const struct report_series *series)
+{
+	return series->count && report_phase_total(report, &series->points[series->count - 1]) > 0;
+}
+
+/* Of many arms, those that the others are measured by. */
+static bool worth_a_phase(const struct report *report, const struct report_series *series)
+{
+	const char *arm = series->parts[REPORT_ARM];
+	size_t count = 0;
+
+	for (size_t i = 0; i < report->series_count; i++)
+		count += has_phases(report, &report->series[i]);
+	return has_phases(report, series) && (count <= PHASES_SAID || !strncmp(arm, "A:", 2) || !strncmp(arm, "B:", 2));
+}
+
+/* The figures have the route of each. */
+static bool is_said(const struct report *report, const char *reason)
+{
+	for (size_t i = 0; i < report->sentence_count; i++)
+		if (strstr(report->sentences[i].text, reason))
+			return true;
+	return false;
 }
 
 static int say_series(struct report *report, const struct report_series *series)
@@ -274,9 +312,9 @@ static int say_series(struct report *report, const struct report_series *series)
 	if (wrong)
 		rc = say(report, true, "%s: the content was WRONG in %zu of %zu results.", series->name, wrong,
 			 series->count);
-	if (rc == 0 && staged)
+	if (rc == 0 && staged && !is_said(report, staged))
 		rc = say(report, false, "%s: the bytes were staged in host memory (%s).", series->name, staged);
-	return rc < 0 ? rc : say_phase(report, series);
+	return rc < 0 || !worth_a_phase(report, series) ? rc : say_phase(report, series);
 }
 
 int report_say(struct report *report, struct pl_error *error)

@@ -29,8 +29,8 @@ const char report_style[] =
 
 const char *report_plot_name(enum report_plot plot)
 {
-	static const char *const names[REPORT_PLOTS] = { "bandwidth", "latency", "percentiles",   "phases",
-							 "samples",   "matrix",  "matrix-latency" };
+	static const char *const names[REPORT_PLOTS] = { "bandwidth", "frames",  "latency", "percentiles",
+							 "phases",    "samples", "matrix",  "matrix-latency" };
 
 	return names[plot];
 }

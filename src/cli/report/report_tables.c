@@ -106,7 +106,7 @@ static void sample_row(FILE *file, const struct report_series *series, const str
 static void write_head(FILE *file, const struct report *report, enum report_plot plot)
 {
 	fputs("<tr><th scope=\"col\">Line</th><th scope=\"col\" class=\"r\">Size</th>", file);
-	if (plot == REPORT_PLOT_BANDWIDTH)
+	if (report_plot_of_rates(plot))
 		fputs("<th class=\"r\" scope=\"col\">Bandwidth</th><th class=\"r\" scope=\"col\">Gbit/s</th><th "
 		      "class=\"r\" "
 		      "scope=\"col\">per second</th><th class=\"r\" scope=\"col\">runs</th><th class=\"r\" "
@@ -145,13 +145,15 @@ static void write_rows(FILE *file, const struct report *report, enum report_plot
 		for (size_t j = 0; j < series->count; j++) {
 			const struct report_point *point = &series->points[j];
 
-			if (plot == REPORT_PLOT_BANDWIDTH && !series->latency)
+			if (!report_plot_takes(report, plot, series))
+				continue;
+			if (report_plot_of_rates(plot) && !series->latency)
 				rate_row(file, series, point);
 			else if (plot == REPORT_PLOT_PHASES)
 				phase_row(file, report, series, point);
 			else if (plot == REPORT_PLOT_SAMPLES)
 				sample_row(file, series, point);
-			else if (plot != REPORT_PLOT_BANDWIDTH && point->latency[REPORT_P50] > 0)
+			else if (!report_plot_of_rates(plot) && point->latency[REPORT_P50] > 0)
 				time_row(file, series, point);
 		}
 	}

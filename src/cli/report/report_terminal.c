@@ -239,11 +239,10 @@ int report_print(const struct report *report, enum report_plot plot, const struc
 
 /* -- phases -------------------------------------------------------------------------------------- */
 
-/* In ASCII, letters stand for the phases. */
+/* Without colours, letters stand for the phases. */
 static void print_phase_bar(const struct report *report, const struct report_point *point, double longest,
 			    const struct report_terminal *terminal)
 {
-	static const char *const shades[] = { "\xe2\x96\x88", "\xe2\x96\x93", "\xe2\x96\x92", "\xe2\x96\x91" };
 	double total = report_phase_total(report, point), at = 0, scale = (terminal->width - 16) / longest;
 	char text[REPORT_TEXT];
 	int done = 0;
@@ -255,8 +254,8 @@ static void print_phase_bar(const struct report *report, const struct report_poi
 		at += point->phases[i];
 		colour(terminal, i + 1);
 		for (; done < (int)lround(at * scale); done++)
-			if (terminal->unicode)
-				fputs(terminal->colour ? shades[0] : shades[i % CLI_ARRAY_SIZE(shades)], stdout);
+			if (terminal->unicode && terminal->colour)
+				fputs("\xe2\x96\x88", stdout);
 			else
 				putchar((int)('a' + i));
 		colour(terminal, 0);

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The loop of most measurements: one connection, single operations, as fast as they go.  It counts what bench_flow.c
+ * counts for all others; but whatever stays the same is decided before it, and an operation that completed is posted
+ * again at once, at its place, as all places are taken.  Whatever is spent here is measured along with the library.
+ */
+#include "cli/bench/bench.h"
+
+#define ROUNDS_PER_CHECK 4096
+#define FIRST_NUMBER BENCH_USER_DATA(BENCH_TAG_DATA, 0)
+
+/* What changes: a copy, which no call reaches. */
+struct steady {
+	uint64_t first, last, minimum, maximum, sum;
+	uint64_t done, left; /* operations that completed and were posted again; that are to be */
+	int from, count;     /* completions that are still to be taken, when the end has come */
+};
+
+bool bench_steady_fits(const struct bench_end *end)
+{
+	const struct bench_flow *flow = &end->flow;
+	const struct bench_plan *plan = &end->plan;
+
+	return flow->stats && !flow->special && !flow->ended && !flow->lines[0].free_count && !end->length.rate &&
+	       plan->peers == 1 && plan->vector == 1 && plan->post_list == 1 &&
+	       (plan->op == BENCH_WRITE || plan->op == BENCH_READ || plan->op == BENCH_SEND);
+}
+
+static inline __attribute__((always_inline)) int post(struct bench_end *end, enum bench_op op, uint64_t number,
+						      struct pl_error *error)
+{
+	const struct bench_place *place = &end->flow.places[number];
+	const struct pl_attributes *attributes = &end->flow.attributes;
+	const struct bench_link *link = &end->links[0];
+
+	if (op == BENCH_WRITE)
+		return pl_write(link->peer, link->remote, place->remote, end->own.region, place->own, end->plan.size,
+				attributes, NULL, error);
+	if (op == BENCH_READ)
+		return pl_read(link->peer, link->remote, place->remote, end->own.region, place->own, end->plan.size,
+			       attributes, NULL, error);
+	return pl_send(link->peer, BENCH_MESSAGE_DATA, end->own.region, place->own, end->plan.size, attributes, NULL,
+		       error);
+}
+
+/* The time of one more; the sums are in *steady until the end. */
+static inline void record(struct stats *stats, struct steady *steady, uint64_t value)
+{
+	stats->buckets[stats_bucket(value)]++;
+	steady->sum += value;
+	if (value < steady->minimum)
+		steady->minimum = value;
+	if (value > steady->maximum)
+		steady->maximum = value;
+}
+
+/* 0: go on; 1: the end has come. */
+static inline __attribute__((always_inline)) int take(struct bench_end *end, enum bench_op op, struct steady *steady,
+						      int count)
+{
+	uint64_t depth = end->plan.depth, duration = end->flow.duration;
+	struct stats *stats = end->flow.stats;
+	struct pl_error error;
+
+	for (int i = 0; i < count; i++) {
+		const struct pl_receipt *receipt = &end->completions[i].receipt;
+		uint64_t number = receipt->user_data - FIRST_NUMBER;
+
+		if (number >= depth || receipt->status < 0) {
+			bench_take(end, &end->completions[i]);
+			if (end->error.code)
+				return end->error.code;
+			continue;
+		}
+		if (receipt->posted < steady->first)
+			steady->first = receipt->posted;
+		if (receipt->completed > steady->last)
+			steady->last = receipt->completed;
+		if (steady->last - steady->first >= duration || steady->done == steady->left) {
+			steady->from = i;
+			steady->count = count;
+			return 1;
+		}
+		record(stats, steady, receipt->completed - receipt->posted);
+		steady->done++;
+		end->flow.attributes.user_data = receipt->user_data;
+		if (post(end, op, number, &error) < 0)
+			return bench_fail_as(end, &error);
+	}
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int loop(struct bench_end *end, enum bench_op op, struct steady *steady)
+{
+	uint32_t rounds = 0;
+
+	for (;;) {
+		int count = pl_poll(end->context, end->completions, BENCH_BATCH);
+		int rc = take(end, op, steady, count);
+
+		if (rc)
+			return CLI_MIN(rc, 0);
+		if (count == 0)
+			rc = bench_idle(end, 0);
+		else if (++rounds % ROUNDS_PER_CHECK == 0)
+			rc = bench_signals(end);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+/* One loop for each, so that none of them chooses. */
+static int loop_of(struct bench_end *end, struct steady *steady)
+{
+	switch (end->plan.op) {
+	case BENCH_WRITE:
+		return loop(end, BENCH_WRITE, steady);
+	case BENCH_READ:
+		return loop(end, BENCH_READ, steady);
+	default:
+		return loop(end, BENCH_SEND, steady);
+	}
+}
+
+int bench_steady_run(struct bench_end *end)
+{
+	struct bench_flow *flow = &end->flow;
+	struct steady steady = { .first = flow->first,
+				 .last = flow->last,
+				 .minimum = flow->stats->minimum,
+				 .maximum = flow->stats->maximum,
+				 .sum = flow->stats->sum,
+				 .left = flow->target - flow->posted };
+	int rc;
+
+	flow->attributes.flags = 0;
+	rc = loop_of(end, &steady);
+	flow->first = steady.first;
+	flow->last = steady.last;
+	flow->posted += steady.done;
+	flow->completed += steady.done;
+	flow->stats->minimum = steady.minimum;
+	flow->stats->maximum = steady.maximum;
+	flow->stats->sum = steady.sum;
+	flow->stats->count += steady.done;
+	end->events += steady.done;
+	flow->ended = true;
+	/* The rest of what was polled is not posted again, and takes the way of all others. */
+	for (int i = steady.from; i < steady.count; i++)
+		bench_take(end, &end->completions[i]);
+	return rc < 0 ? rc : end->error.code;
+}
