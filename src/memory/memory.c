@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "memory/dmabuf.h"
 
@@ -90,13 +91,14 @@ int pl_memory_export_shared(const struct pl_memory *memory, bool writable)
 	return memory->ops->export_shared ? memory->ops->export_shared(memory, writable) : -ENOTSUP;
 }
 
-int pl_memory_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX])
+int pl_memory_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],
+		    struct pl_memory_parts *parts)
 {
-	return memory->ops->offer ? memory->ops->offer(memory, offset, length, ticket) : -ENOTSUP;
+	return memory->ops->offer ? memory->ops->offer(memory, offset, length, ticket, parts) : -ENOTSUP;
 }
 
 int pl_memory_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
-		   struct pl_memory *memory, const char **why)
+		   struct pl_memory_parts *parts, struct pl_memory *memory, const char **why)
 {
 	const struct pl_memory_ops *ops = pl_memory_staged(beside) ? beside->ops : NULL;
 
@@ -104,7 +106,42 @@ int pl_memory_take(const uint8_t *ticket, size_t ticket_length, size_t length, b
 		if (backends[i]->take)
 			ops = backends[i];
 	*why = "local: by way of host memory and a socket, as the two kinds of memory have no other way to each other";
-	return ops && ops->take ? ops->take(ticket, ticket_length, length, own, beside, memory, why) : -ENOTSUP;
+	if (!ops || !ops->take)
+		return -ENOTSUP;
+	/* What one kind opened is nothing to another. */
+	if (parts && parts->ops && parts->ops != ops)
+		return -ENOTSUP;
+	if (parts)
+		parts->ops = ops;
+	return ops->take(ticket, ticket_length, length, own, beside, parts, memory, why);
+}
+
+struct pl_memory_parts *pl_memory_parts_new(const struct pl_allocator *allocator, unsigned room)
+{
+	struct pl_memory_parts *parts = pl_zalloc(allocator, sizeof(*parts) + room * sizeof(struct pl_memory_part));
+
+	if (parts)
+		*parts = (struct pl_memory_parts){ .room = room, .part = (struct pl_memory_part *)(parts + 1) };
+	return parts;
+}
+
+void pl_memory_parts_close(struct pl_memory_parts *parts)
+{
+	for (unsigned i = 0; i < parts->count; i++) {
+		if (parts->part[i].fd >= 0)
+			close(parts->part[i].fd);
+		if (parts->part[i].handle && parts->ops->close_part)
+			parts->ops->close_part(&parts->part[i]);
+	}
+	parts->count = 0;
+}
+
+void pl_memory_parts_free(const struct pl_allocator *allocator, struct pl_memory_parts *parts)
+{
+	if (!parts)
+		return;
+	pl_memory_parts_close(parts);
+	pl_free(allocator, parts);
 }
 
 int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,

@@ -2,7 +2,6 @@
 /* Whether a profile is of this machine, as it is now, and where it is kept. */
 #include "route/route.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,17 +16,14 @@
 /* The machine's own number is not for others to know (machine-id(5)), so this is made of it. */
 void pl_profile_machine(char machine[PL_PROFILE_MACHINE])
 {
-	char id[128];
-	int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
-	ssize_t length = fd < 0 ? -1 : read(fd, id, sizeof(id));
+	char id[129];
+	size_t length = pl_read_head("/etc/machine-id", id, sizeof(id));
 	XXH128_hash_t hash;
 
-	if (fd >= 0)
-		close(fd);
 	machine[0] = '\0';
-	if (length <= 0)
+	if (!length)
 		return;
-	hash = XXH3_128bits_withSeed(id, (size_t)length, 0x7065656c616e6572ull);
+	hash = XXH3_128bits_withSeed(id, length, 0x7065656c616e6572ull);
 	snprintf(machine, PL_PROFILE_MACHINE, "%016llx%016llx", (unsigned long long)hash.high64,
 		 (unsigned long long)hash.low64);
 }

@@ -121,8 +121,11 @@ struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *mem
 		slot = find(pool, memory->node);
 	if (!slot)
 		slot = find(pool, -1); /* far away is better than ordinary */
-	if (slot)
+	if (slot) {
 		pl_list_remove(&slot->link);
+		pool->taken++;
+		pool->taken_max = PL_MAX(pool->taken_max, pool->taken);
+	}
 	pthread_mutex_unlock(&pool->lock);
 	return slot ? slot : ordinary(pool);
 }
@@ -137,15 +140,35 @@ void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot)
 	}
 	pthread_mutex_lock(&pool->lock);
 	pl_list_prepend(&pool->free, &slot->link);
+	pool->taken--;
 	pthread_mutex_unlock(&pool->lock);
 }
 
-size_t pl_slots_locked(struct pl_slots *pool)
+void pl_slots_count(struct pl_slots *pool, struct pl_staging_info *info)
 {
-	size_t used;
+	pthread_mutex_lock(&pool->lock);
+	info->limit = pool->limit;
+	info->locked = pool->used;
+	info->in_use = (uint64_t)pool->taken * PL_SLOT_SIZE;
+	info->in_use_max = (uint64_t)pool->taken_max * PL_SLOT_SIZE;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+bool pl_slots_reserve(struct pl_slots *pool, size_t bytes)
+{
+	bool room;
 
 	pthread_mutex_lock(&pool->lock);
-	used = pool->used;
+	room = pool->limit - pool->used >= bytes;
+	if (room)
+		pool->used += bytes;
 	pthread_mutex_unlock(&pool->lock);
-	return used;
+	return room;
+}
+
+void pl_slots_return(struct pl_slots *pool, size_t bytes)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->used -= bytes;
+	pthread_mutex_unlock(&pool->lock);
 }

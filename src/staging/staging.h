@@ -26,8 +26,9 @@ struct pl_slots {
 	const struct pl_allocator *allocator;
 	pthread_mutex_t lock;
 	struct pl_list blocks, free;
-	size_t limit, used; /* bytes locked, at most and now */
-	uint64_t retry;     /* locking failed: not again before */
+	size_t limit, used;      /* bytes locked, at most and now */
+	size_t taken, taken_max; /* locked slots that are in use, now and at most ever */
+	uint64_t retry;          /* locking failed: not again before */
 };
 
 void pl_slots_open(struct pl_slots *pool, const struct pl_allocator *allocator, size_t limit);
@@ -36,7 +37,10 @@ void pl_slots_close(struct pl_slots *pool);
 /* A slot for memory's bytes, near its device if there is one; an ordinary one if none can be locked; NULL: no memory. */
 struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *memory);
 void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot);
-size_t pl_slots_locked(struct pl_slots *pool);
+/* Memory that somebody else locks for a device's copies counts as the pool's own.  false: it would be too much. */
+bool pl_slots_reserve(struct pl_slots *pool, size_t bytes);
+void pl_slots_return(struct pl_slots *pool, size_t bytes);
+void pl_slots_count(struct pl_slots *pool, struct pl_staging_info *info);
 
 /* A copy under way.  Embedded in its owner, which must live until done() was called, under the engine's lock. */
 struct pl_copy {

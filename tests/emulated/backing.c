@@ -46,6 +46,12 @@ void backing_name(int device, char *pci, size_t size)
 		closedir(driver);
 }
 
+int backing_file(size_t size)
+{
+	(void)size;
+	return -1;
+}
+
 bool backing_make(struct allocation *made, CUdeviceptr wanted)
 {
 	void *address = wanted ? (void *)(uintptr_t)wanted : standin_reserve(made->reserved), *bytes;

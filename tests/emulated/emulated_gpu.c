@@ -328,14 +328,14 @@ static void left_open(struct ends *ends)
 	gpu_free(memory);
 }
 
-/* Several handles side by side, as PyTorch has it: a dma-buf or a pin is of one. */
+/* Several handles side by side, as PyTorch has it: a dma-buf or a pin is of one.  This driver shares none. */
 static void mapped(struct ends *ends)
 {
 	struct pl_region *region;
 	struct pl_remote *remote;
 	uint8_t *memory;
 
-	gpu_kind = "mapped";
+	gpu_kind = "private";
 	memory = gpu_allocate(MIB);
 	region = registered(ends, memory + 33, MIB - 33);
 	remote = share(&ends->environment, region, ends->environment.near_peer, NULL);
@@ -378,21 +378,30 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 	return cost;
 }
 
-/* The fewest of so many count: some are sent twice on a busy machine. */
+/* Some packets are sent twice on a busy machine: the fewest of so many transfers count. */
 #define TRIES 4
 
-static struct cost least_transfer(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible)
+static void keep_least(struct cost *least, struct cost cost)
 {
-	struct cost least = visible_transfer(ends, write, remote, visible);
+	check_number(cost.flushes, least->flushes);
+	if (cost.packets < least->packets)
+		*least = cost;
+}
 
-	for (unsigned i = 1; i < TRIES; i++) {
-		struct cost cost = visible_transfer(ends, write, remote, visible);
+/* What a promise costs, as far as that is more packets than it must be. */
+static struct cost cost_of(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible,
+			   uint64_t packets)
+{
+	struct cost plain = visible_transfer(ends, write, remote, PL_VISIBLE_ACKNOWLEDGED),
+		    cost = visible_transfer(ends, write, remote, visible);
 
-		check_number(cost.flushes, least.flushes);
-		if (cost.packets < least.packets)
-			least = cost;
+	check_number(plain.flushes, 0);
+	for (unsigned i = 1; i < TRIES && cost.packets != plain.packets + packets; i++) {
+		keep_least(&plain, visible_transfer(ends, write, remote, PL_VISIBLE_ACKNOWLEDGED));
+		keep_least(&cost, visible_transfer(ends, write, remote, visible));
 	}
-	return least;
+	check_number(cost.packets, plain.packets + packets);
+	return cost;
 }
 
 /* Two packets, a request and its answer, more than without; or those of question, answer and the read between them. */
@@ -408,37 +417,31 @@ static void order_anew(struct ends *ends, int ordering, int options)
 	open_ends(ends);
 }
 
-static void visible_with(struct ends *ends, int ordering, int options, unsigned rights, enum pl_visible visible,
-			 uint64_t packets, unsigned flushes)
+static void visible_with(struct ends *ends, unsigned rights, enum pl_visible visible, uint64_t packets,
+			 unsigned flushes)
 {
 	struct pl_grant_options grant = PL_GRANT_OPTIONS_INIT;
-	struct cost plain, cost;
+	uint8_t *memory = gpu_allocate(MIB);
 	struct pl_region *region;
 	struct pl_remote *remote;
-	uint8_t *memory;
+	struct cost cost;
 
-	order_anew(ends, ordering, options);
-	memory = gpu_allocate(MIB);
 	region = registered(ends, memory, MIB);
 	grant.rights = rights;
 	remote = share(&ends->environment, region, ends->environment.near_peer, &grant);
 	/* What has to be made for it the first time is no part of it. */
 	visible_transfer(ends, true, remote, visible);
 	pattern_fill(ends->host.bytes, MIB, 9, 0);
-	plain = least_transfer(ends, true, remote, PL_VISIBLE_ACKNOWLEDGED);
-	check_number(plain.flushes, 0);
+	cost = cost_of(ends, true, remote, visible, packets);
+	check_number(cost.flushes, flushes);
+	printf("rights %u: %s: %llu packets, %llu of them for that\n", rights, cost.receipt.visibility,
+	       (unsigned long long)cost.packets, (unsigned long long)packets);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
 	visible_transfer(ends, true, remote, visible);
 	check_memory(memory, 4096, 0);
-	cost = least_transfer(ends, true, remote, visible);
-	printf("order %d, options %d, rights %u: %s: %llu packets, %llu without\n", ordering, options, rights,
-	       cost.receipt.visibility, (unsigned long long)cost.packets, (unsigned long long)plain.packets);
-	check_number(cost.packets - plain.packets, packets);
-	check_number(cost.flushes, flushes);
 	pl_remote_release(remote);
 	check_number(pl_region_deregister(region), 0);
 	gpu_free(memory);
-	emulated_order(0, 1);
 	emulated_check_registered(0);
 }
 
@@ -447,13 +450,17 @@ static void visible(struct ends *ends)
 {
 	const unsigned both = PL_ACCESS_READ | PL_ACCESS_WRITE;
 
-	visible_with(ends, 0, 0, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
-	visible_with(ends, 0, 0, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
-	visible_with(ends, 0, 1, both, PL_VISIBLE_GPU_VISIBLE, DRIVER_PACKETS, 1);
-	visible_with(ends, 0, 1, both, PL_VISIBLE_PLACED, READ_PACKETS, 0);
-	visible_with(ends, 0, 1, PL_ACCESS_WRITE, PL_VISIBLE_PLACED, ASKED_PACKETS, 0);
-	visible_with(ends, 100, 1, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
-	visible_with(ends, 100, 1, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
+	order_anew(ends, 0, 0);
+	visible_with(ends, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
+	visible_with(ends, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
+	order_anew(ends, 0, 1);
+	visible_with(ends, both, PL_VISIBLE_GPU_VISIBLE, DRIVER_PACKETS, 1);
+	visible_with(ends, both, PL_VISIBLE_PLACED, READ_PACKETS, 0);
+	visible_with(ends, PL_ACCESS_WRITE, PL_VISIBLE_PLACED, ASKED_PACKETS, 0);
+	order_anew(ends, 100, 1);
+	visible_with(ends, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
+	visible_with(ends, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
+	emulated_order(0, 1);
 }
 
 /* A read into this end's own GPU: its device reads there over a queue pair of its own. */
@@ -468,10 +475,10 @@ static void visible_here(struct ends *ends)
 	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
 		uint8_t *memory = gpu_allocate(MIB);
 		struct pl_region *host, *region;
-		struct cost plain, cost;
 		struct buffer source;
 		struct pl_remote *remote;
 		struct pl_error error;
+		struct cost cost;
 
 		order_anew(ends, orders[i].ordering, orders[i].options);
 		host = ends->host.region;
@@ -484,11 +491,9 @@ static void visible_here(struct ends *ends)
 			 &error);
 		ends->host.region = region;
 		visible_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE);
-		plain = least_transfer(ends, false, remote, PL_VISIBLE_ACKNOWLEDGED);
-		cost = least_transfer(ends, false, remote, PL_VISIBLE_GPU_VISIBLE);
+		cost = cost_of(ends, false, remote, PL_VISIBLE_GPU_VISIBLE, orders[i].packets);
 		check_memory(memory, 4096, 0);
 		printf("order %d, options %d: %s\n", orders[i].ordering, orders[i].options, cost.receipt.visibility);
-		check_number(cost.packets - plain.packets, orders[i].packets);
 		check_number(cost.flushes, orders[i].flushes);
 		ends->host.region = host;
 		check_number(pl_region_deregister(region), 0);
@@ -533,7 +538,7 @@ static void notified(struct ends *ends)
 	remote = share(&ends->environment, target.region, ends->environment.near_peer, NULL);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
 	notifying(ends, remote, 1, 4096);
-	for (unsigned i = 0; i < TRIES; i++) {
+	for (unsigned i = 0; i < TRIES && (!i || large != small + 2); i++) {
 		const uint64_t packets = notifying(ends, remote, (1u << 22) - 1 - i, 1000),
 			       more = notifying(ends, remote, (1u << 22) + i, 1000);
 

@@ -350,6 +350,22 @@ static void slow_copies(void *unused)
 	pair_close(&pair);
 }
 
+/* What is locked is what the driver was asked to lock, most of it was in use, and nothing is when all is done. */
+static void check_staging(struct pl_context *context, size_t limit)
+{
+	struct pl_staging_info info = PL_STAGING_INFO_INIT;
+	struct pl_error error;
+
+	check_ok(pl_staging_query(context, &info, &error), &error);
+	check_number(info.limit, limit);
+	check_number(info.locked, limit);
+	check_number(info.in_use, 0);
+	check(info.in_use_max > 0 && info.in_use_max <= limit);
+	info.size--;
+	check_status(pl_staging_query(context, &info, &error), -EINVAL, &error);
+	check_text(error.id, "OPTION");
+}
+
 static void bounded(void *unused)
 {
 	struct pl_options options = setting_options(&setting);
@@ -373,6 +389,8 @@ static void bounded(void *unused)
 	driver.delay(500);
 	check_all_moves(&pair, 3);
 	check_number(driver.pinned(), 2 * options.staging_bytes);
+	check_staging(environment.near, options.staging_bytes);
+	check_staging(environment.far, options.staging_bytes);
 	driver.delay(0);
 	pair_close(&pair);
 }

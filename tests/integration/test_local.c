@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -405,27 +406,79 @@ static void another_namespace(void *argument)
 	check_apart(enter_user_namespace, "namespace");
 }
 
+/* A kernel without such namespaces has no files of theirs, and all processes are in one; without /proc nobody knows. */
+static void no_namespaces(void *argument)
+{
+	struct scenario_environment environment;
+	struct local_state *state;
+	struct pl_context *context;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_error error;
+
+	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", "/proc/self/ns", "tmpfs", 0, NULL))
+		exit(SKIPPED);
+	environment_open(&environment, argument);
+	buffer_open(&near, environment.near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check_reason(&environment, remote, near.region, "");
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+	check(!mount("none", "/proc", "tmpfs", 0, NULL));
+	context = context_open(argument);
+	state = local_state_get(context, &error);
+	check(!state);
+	check_text(error.id, "LOCAL-SOCKET");
+	check(strstr(error.message, "namespaces"));
+	pl_close(context);
+	/* Who looks for leaks at the end reads there. */
+	check(!umount2("/proc", MNT_DETACH));
+}
+
 /* -- an end that does not keep to the rules ------------------------------------------------------- */
 
-static void send_bytes(struct scenario_environment *environment, const void *bytes, size_t length, int fd)
+static void send_all(struct scenario_environment *environment, const void *bytes, size_t length, const int *fds,
+		     unsigned count)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(environment->near_peer->endpoint);
 	struct iovec vector = { .iov_base = (void *)bytes, .iov_len = length };
 	union {
 		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int))];
+		char space[CMSG_SPACE(LOCAL_PARTS_A_RECORD * sizeof(int))];
 	} control = { 0 };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
 
-	if (fd >= 0) {
+	if (count) {
 		control.header.cmsg_level = SOL_SOCKET;
 		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+		control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
 		message.msg_control = &control;
-		message.msg_controllen = sizeof(control);
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
 	}
 	check_number(sendmsg(endpoint->side.fd, &message, 0), length);
+}
+
+static void send_bytes(struct scenario_environment *environment, const void *bytes, size_t length, int fd)
+{
+	send_all(environment, bytes, length, &fd, fd >= 0);
+}
+
+static void send_parts(struct scenario_environment *environment, uint64_t key, unsigned parts, unsigned count)
+{
+	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)parts, .key = key, .size = 4096 };
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC), fds[LOCAL_PARTS_A_RECORD];
+	uint8_t bytes[LOCAL_RECORD];
+
+	for (unsigned i = 0; i < count; i++)
+		fds[i] = fd;
+	local_record_encode(&record, bytes);
+	send_all(environment, bytes, sizeof(bytes), fds, count);
+	close(fd);
 }
 
 static void check_far_loses(struct scenario_environment *environment)
@@ -440,7 +493,7 @@ static void check_far_loses(struct scenario_environment *environment)
 	} while (info.connected);
 }
 
-enum bad_record { BAD_MAGIC, BAD_NO_DESCRIPTOR, BAD_SHORT, BAD_GATES_TWICE, BAD_COUNT };
+enum bad_record { BAD_MAGIC, BAD_NO_DESCRIPTOR, BAD_SHORT, BAD_GATES_TWICE, BAD_TWO_DESCRIPTORS, BAD_COUNT };
 
 static void bad_records(void *argument)
 {
@@ -456,12 +509,58 @@ static void bad_records(void *argument)
 		local_record_encode(&record, bytes);
 		if (bad == BAD_MAGIC)
 			bytes[0] ^= 1;
-		send_bytes(&environment, bytes, bad == BAD_SHORT ? 7 : sizeof(bytes),
-			   bad == BAD_NO_DESCRIPTOR ? -1 : fd);
+		send_all(&environment, bytes, bad == BAD_SHORT ? 7 : sizeof(bytes), (int[]){ fd, fd },
+			 bad == BAD_NO_DESCRIPTOR     ? 0
+			 : bad == BAD_TWO_DESCRIPTORS ? 2
+						      : 1);
 		check_far_loses(&environment);
 		environment_close(&environment);
 		close(fd);
 	}
+}
+
+/* Parts of a device's memory: more than there are, none, and of as many in all as was said before. */
+static void bad_parts(void *argument)
+{
+	const unsigned plan[][4] = { { 2, 3, 0, 0 }, { 2, 0, 0, 0 }, { 2, 1, 3, 1 }, { 2, 1, 2, 2 } };
+
+	for (unsigned i = 0; i < sizeof(plan) / sizeof(plan[0]); i++) {
+		struct scenario_environment environment;
+		unsigned descriptors = open_descriptors();
+
+		environment_open(&environment, argument);
+		send_parts(&environment, 1, plan[i][0], plan[i][1]);
+		if (plan[i][2])
+			send_parts(&environment, 1, plan[i][2], plan[i][3]);
+		check_far_loses(&environment);
+		environment_close(&environment);
+		check_number(open_descriptors(), descriptors);
+	}
+}
+
+/* Of keys that nobody imports: some wait, for some time. */
+static void many_parts(void *argument)
+{
+	struct scenario_environment environment;
+	struct local_endpoint *far;
+	unsigned descriptors = open_descriptors(), here;
+
+	environment_open(&environment, argument);
+	far = local_endpoint_of(environment.far_peer->endpoint);
+	settle(&environment, 20);
+	here = open_descriptors();
+	for (unsigned i = 0; i < 300; i++) {
+		send_parts(&environment, i, 1 + i % LOCAL_PARTS, 1 + i % LOCAL_PARTS_A_RECORD % (1 + i % LOCAL_PARTS));
+		if (i % 10 == 0)
+			settle(&environment, 5);
+	}
+	settle(&environment, 50);
+	pl_engine_lock(environment.far_peer->home);
+	check(far->pending_count > 0 && far->pending_parts <= LOCAL_PARTS);
+	check(open_descriptors() <= here + LOCAL_PARTS);
+	pl_engine_unlock(environment.far_peer->home);
+	environment_close(&environment);
+	check_number(open_descriptors(), descriptors);
 }
 
 /* Descriptors of what could be taken away under the one who maps it: not mapped, and nothing worse. */
@@ -549,9 +648,12 @@ int main(void)
 		{ "kill unnoticed", kill_unnoticed, NULL, 15 },
 		{ "another user", another_user, NULL, 15 },
 		{ "another namespace", another_namespace, NULL, 15 },
+		{ "no namespaces", no_namespaces, &threads, 15 },
 		{ "bad records", bad_records, &threads, 15 },
 		{ "bad records, manual", bad_records, &manual, 15 },
 		{ "bad descriptors", bad_descriptors, &threads, 15 },
+		{ "bad parts", bad_parts, &threads, 15 },
+		{ "many parts", many_parts, &threads, 15 },
 		{ "gate held", gate_held, &threads, 15 },
 		{ "gate held, manual", gate_held, &manual, 15 },
 	};

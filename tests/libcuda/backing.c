@@ -24,18 +24,24 @@ static void *place(const struct allocation *made)
 	return mmap(NULL, made->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
+int backing_file(size_t size)
+{
+	int fd = memfd_create("device memory", MFD_CLOEXEC);
+
+	if (fd >= 0 && ftruncate(fd, (off_t)size) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
 bool backing_make(struct allocation *made, CUdeviceptr wanted)
 {
 	void *bytes = MAP_FAILED, *address = (void *)(uintptr_t)wanted;
 
 	/* What another process shared has its file already. */
-	if (made->fd < 0) {
-		made->fd = memfd_create("device memory", MFD_CLOEXEC);
-		if (made->fd >= 0 && ftruncate(made->fd, (off_t)made->reserved) < 0) {
-			close(made->fd);
-			made->fd = -1;
-		}
-	}
+	if (made->fd < 0)
+		made->fd = backing_file(made->reserved);
 	if (made->fd >= 0)
 		bytes = mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
 	if (bytes != MAP_FAILED && !wanted)

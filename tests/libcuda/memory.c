@@ -23,17 +23,12 @@ struct registration {
 static struct registration *registrations;
 static size_t pinned;
 
-/* A handle of memory without an address, and what is mapped of it. */
-struct handle {
-	size_t length;
-	int device;
-};
-
+/* What is mapped from a handle is there once somebody was given access to it. */
 static struct allocation *holding(CUdeviceptr address)
 {
 	for (struct allocation *at = standin_allocations; at; at = at->next)
 		if (address >= at->address && address - at->address < at->length)
-			return at;
+			return at->kind == KIND_MAPPED && !at->reached ? NULL : at;
 	return NULL;
 }
 
@@ -42,6 +37,13 @@ struct allocation *standin_find(CUdeviceptr address, size_t length)
 	struct allocation *found = holding(address);
 
 	return found && length <= found->length - (address - found->address) ? found : NULL;
+}
+
+bool standin_reaches(const struct context *context, CUdeviceptr address)
+{
+	const struct allocation *found = holding(address);
+
+	return found && (found->kind != KIND_MAPPED || (found->reached & (1u << context->device)));
 }
 
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
@@ -103,27 +105,34 @@ struct allocation *standin_remove(CUdeviceptr address)
 	return gone;
 }
 
-/* At an address that is reserved already, or 0. */
-static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct context *context, int device,
-		     CUdeviceptr *address)
+struct allocation *standin_make(struct allocation wanted, CUdeviceptr at)
 {
 	struct allocation *made = calloc(1, sizeof(*made));
 
 	if (!made)
-		return OUT_OF_MEMORY;
-	*made = (struct allocation){
-		.length = length,
-		.reserved = (length + PAGE - 1) / PAGE * PAGE,
-		.fd = -1,
-		.kind = kind,
-		.device = device,
-		.context = context,
-	};
-	if (!backing_make(made, wanted)) {
+		return NULL;
+	*made = wanted;
+	made->reserved = (made->length + PAGE - 1) / PAGE * PAGE;
+	if (!backing_make(made, at)) {
 		free(made);
-		return OUT_OF_MEMORY;
+		return NULL;
 	}
-	memset(made->bytes, 0xa5, length);
+	/* What has a file has its bytes. */
+	if (wanted.fd < 0)
+		memset(made->bytes, 0xa5, made->length);
+	return made;
+}
+
+static CUresult make(size_t length, enum kind kind, struct context *context, int device, struct pool *pool,
+		     CUdeviceptr *address)
+{
+	struct allocation *made = standin_make(
+		(struct allocation){
+			.length = length, .fd = -1, .kind = kind, .device = device, .context = context, .pool = pool },
+		0);
+
+	if (!made)
+		return OUT_OF_MEMORY;
 	pthread_mutex_lock(&standin_lock);
 	standin_add(made);
 	*address = made->address;
@@ -131,20 +140,25 @@ static CUresult make(CUdeviceptr wanted, size_t length, enum kind kind, struct c
 	return SUCCESS;
 }
 
-/* Takes it out of what is known; its addresses are given back unless they were reserved apart. */
-static CUresult forget(CUdeviceptr address, bool kept)
+/* Takes it out of what is known. */
+static CUresult forget(CUdeviceptr address)
 {
-	struct allocation *gone = NULL;
-	const struct allocation *of;
+	struct allocation *gone = NULL, *of;
+	bool imported;
 
 	pthread_mutex_lock(&standin_lock);
 	of = holding(address);
-	if (of && of->kind != KIND_OPENED)
+	imported = of && of->kind == KIND_OPENED && of->pool && of->address == address;
+	if (imported)
+		standin_close(of);
+	else if (of && of->kind != KIND_OPENED && of->kind != KIND_MAPPED)
 		gone = standin_remove(address);
 	pthread_mutex_unlock(&standin_lock);
+	if (imported)
+		return SUCCESS;
 	if (!gone)
 		return INVALID_VALUE;
-	backing_undo(gone, kept);
+	backing_undo(gone, false);
 	free(gone);
 	return SUCCESS;
 }
@@ -158,26 +172,38 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
 		return result;
 	if (!context || !length)
 		return context ? INVALID_VALUE : INVALID_CONTEXT;
-	return make(0, length, KIND_ALLOC, context, context->device, address);
+	return make(length, KIND_ALLOC, context, context->device, NULL, address);
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr address)
 {
-	return forget(address, false);
+	return forget(address);
 }
 
-API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t length, void *stream)
+static CUresult make_in_pool(struct pool *pool, size_t length, CUdeviceptr *address)
 {
 	struct context *context = standin_current();
 
+	return context ? make(length, KIND_POOL, NULL, context->device, pool, address) : INVALID_CONTEXT;
+}
+
+/* Of the device's own pool, which shares nothing. */
+API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t length, void *stream)
+{
 	(void)stream;
-	return context ? make(0, length, KIND_POOL, NULL, context->device, address) : INVALID_CONTEXT;
+	return make_in_pool(&standin_pool, length, address);
+}
+
+API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t length, struct pool *pool, void *stream)
+{
+	(void)stream;
+	return make_in_pool(pool, length, address);
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, void *stream)
 {
 	(void)stream;
-	return forget(address, false);
+	return forget(address);
 }
 
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned flags)
@@ -185,7 +211,7 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned fla
 	struct context *context = standin_current();
 
 	(void)flags;
-	return context ? make(0, length, KIND_MANAGED, context, context->device, address) : INVALID_CONTEXT;
+	return context ? make(length, KIND_MANAGED, context, context->device, NULL, address) : INVALID_CONTEXT;
 }
 
 void *standin_reserve(size_t size)
@@ -199,75 +225,6 @@ void *standin_reserve(size_t size)
 		munmap(room, (size_t)(place - room));
 	munmap(place + size, (size_t)(room + DEVICE_PAGE - place));
 	return place;
-}
-
-/* -- memory mapped from handles --------------------------------------------------------------------- */
-
-API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties, int option)
-{
-	(void)properties;
-	(void)option;
-	*size = 64 << 10;
-	return SUCCESS;
-}
-
-API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
-				 uint64_t flags)
-{
-	void *place = standin_reserve(size);
-
-	(void)alignment;
-	(void)wanted;
-	(void)flags;
-	*address = (uintptr_t)place;
-	return place ? SUCCESS : OUT_OF_MEMORY;
-}
-
-API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
-{
-	munmap((void *)(uintptr_t)address, size);
-	return SUCCESS;
-}
-
-/* The location in the properties: two words of types, then its type and number. */
-API CUresult cuMemCreate(struct handle **handle, size_t size, const int *properties, uint64_t flags)
-{
-	(void)flags;
-	*handle = calloc(1, sizeof(**handle));
-	if (!*handle)
-		return OUT_OF_MEMORY;
-	(*handle)->length = size;
-	(*handle)->device = properties[3];
-	return SUCCESS;
-}
-
-API CUresult cuMemRelease(struct handle *handle)
-{
-	free(handle);
-	return SUCCESS;
-}
-
-API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct handle *handle, uint64_t flags)
-{
-	(void)flags;
-	if (offset || size != handle->length)
-		return INVALID_VALUE;
-	return make(address, size, KIND_MAPPED, NULL, handle->device, &address);
-}
-
-API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
-{
-	(void)size;
-	return forget(address, true);
-}
-
-API CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const void *description, size_t count)
-{
-	(void)address;
-	(void)size;
-	(void)description;
-	(void)count;
-	return SUCCESS;
 }
 
 /* -- what is known of an address -------------------------------------------------------------------- */
@@ -289,6 +246,9 @@ static CUresult tell(const struct allocation *of, bool host, int attribute, void
 		return SUCCESS;
 	case 9: /* device */
 		*(int *)value = of ? of->device : 0;
+		return SUCCESS;
+	case 17: /* pool */
+		memcpy(value, &(struct pool *){ of ? of->pool : NULL }, sizeof(void *));
 		return SUCCESS;
 	default:
 		return INVALID_VALUE;

@@ -61,7 +61,7 @@ static void *map(int fd, size_t length, size_t *size)
 	return mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
 
-static struct allocation *open_memory(const struct handle *handle, struct context *context)
+struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation wanted)
 {
 	struct allocation *made = calloc(1, sizeof(*made));
 	void *bytes, *place;
@@ -69,17 +69,11 @@ static struct allocation *open_memory(const struct handle *handle, struct contex
 
 	if (!made)
 		return NULL;
-	snprintf(path, sizeof(path), "/proc/%llu/fd/%llu", (unsigned long long)handle->owner,
-		 (unsigned long long)handle->fd);
-	*made = (struct allocation){
-		.length = handle->length,
-		.kind = KIND_OPENED,
-		.device = (int)handle->device,
-		.context = context,
-		.owner = handle->owner,
-		.there = handle->id,
-		.fd = open(path, O_RDWR | O_CLOEXEC),
-	};
+	snprintf(path, sizeof(path), "/proc/%llu/fd/%llu", (unsigned long long)owner, (unsigned long long)fd);
+	*made = wanted;
+	made->kind = KIND_OPENED;
+	made->owner = owner;
+	made->fd = open(path, O_RDWR | O_CLOEXEC);
 	bytes = map(made->fd, made->length, &made->reserved);
 	if (made->fd >= 0)
 		close(made->fd);
@@ -95,6 +89,14 @@ static struct allocation *open_memory(const struct handle *handle, struct contex
 	made->address = (uintptr_t)place;
 	standin_add(made);
 	return made;
+}
+
+void standin_close(struct allocation *opened)
+{
+	standin_remove(opened->address);
+	munmap(opened->bytes, opened->reserved);
+	munmap((void *)(uintptr_t)opened->address, opened->reserved);
+	free(opened);
 }
 
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, unsigned flags)
@@ -114,7 +116,11 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, u
 	pthread_mutex_lock(&standin_lock);
 	found = opened(&handle, context);
 	if (!found)
-		found = open_memory(&handle, context);
+		found = standin_open(handle.owner, handle.fd,
+				     (struct allocation){ .length = handle.length,
+							  .device = (int)handle.device,
+							  .context = context,
+							  .there = handle.id });
 	if (found) {
 		found->openings++;
 		*address = found->address;
@@ -132,14 +138,10 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);
 	found = standin_find(address, 1);
-	if (found && found->kind == KIND_OPENED && found->address == address) {
+	if (found && found->kind == KIND_OPENED && !found->pool && found->address == address) {
 		result = SUCCESS;
-		if (--found->openings == 0) {
-			standin_remove(address);
-			munmap(found->bytes, found->reserved);
-			munmap((void *)(uintptr_t)address, found->reserved);
-			free(found);
-		}
+		if (--found->openings == 0)
+			standin_close(found);
 	}
 	pthread_mutex_unlock(&standin_lock);
 	return result;
@@ -151,7 +153,7 @@ size_t standin_opened(void)
 
 	pthread_mutex_lock(&standin_lock);
 	for (const struct allocation *at = standin_allocations; at; at = at->next)
-		count += at->kind == KIND_OPENED;
+		count += at->kind == KIND_OPENED || (at->kind == KIND_MAPPED && standin_imported(at->handle));
 	pthread_mutex_unlock(&standin_lock);
 	return count;
 }

@@ -39,6 +39,23 @@ enum {
 	NOT_SUPPORTED = 801,
 };
 
+#define SHAREABLE 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+
+/* As the driver's interface has them. */
+struct location {
+	int type, number;
+};
+struct properties {
+	int type, handle_types;
+	struct location location;
+	void *windows;
+	uint8_t flags[8];
+};
+struct access {
+	struct location location;
+	int flags;
+};
+
 enum kind { KIND_ALLOC, KIND_POOL, KIND_MAPPED, KIND_MANAGED, KIND_OPENED };
 
 struct context {
@@ -47,6 +64,9 @@ struct context {
 	unsigned references; /* primary: retained; otherwise 1 until destroyed */
 	unsigned reaches;    /* other devices, a bit each */
 };
+
+struct pool;
+struct handle;
 
 struct allocation {
 	struct allocation *next;
@@ -61,6 +81,9 @@ struct allocation {
 	struct context *context; /* NULL: of none */
 	unsigned openings;       /* of memory of another process */
 	uint64_t owner, there;   /* whose, and its number there */
+	struct pool *pool;       /* of KIND_POOL */
+	struct handle *handle;   /* of KIND_MAPPED */
+	unsigned reached;        /* devices that were given access, a bit each; of KIND_MAPPED */
 };
 
 /* One lock for all that is not a stream's. */
@@ -80,8 +103,9 @@ API size_t standin_copied(void);
 API void standin_order(int ordering, int options);
 /* Calls of cuFlushGPUDirectRDMAWrites() so far. */
 API unsigned standin_flushes(void);
-/* Memory of other processes that is open now. */
+/* Memory of other processes that is open now; handles, of whichever process, that nobody released yet. */
 API size_t standin_opened(void);
+API size_t standin_handles(void);
 
 /* The result that a call is to fail with now, or 0. */
 CUresult standin_failure(const char *call);
@@ -89,15 +113,33 @@ CUresult standin_failure(const char *call);
 struct context *standin_current(void);
 void standin_forget_events(struct context *context);
 
+/* The memory of a device's own pool is of this one. (pool.c) */
+extern struct pool standin_pool;
+
+/*
+ * Memory in its place, not yet among all there is: its length, kind and device are known, and its file, if it has one,
+ * which becomes its own.  `at`: an address that is reserved, or 0.  NULL: there is no memory.
+ */
+struct allocation *standin_make(struct allocation wanted, CUdeviceptr at);
+
 /* Under the lock. (memory.c) */
 void standin_add(struct allocation *made);
 struct allocation *standin_remove(CUdeviceptr address);
 bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length);
 extern struct allocation *standin_allocations;
 struct allocation *standin_find(CUdeviceptr address, size_t length);
+/* Whether a context's copies reach an address. */
+bool standin_reaches(const struct context *context, CUdeviceptr address);
 /* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
 bool standin_is_pinned(const void *address, size_t length);
+
+/* Memory of another process, in place, of which the length, the device and more are known. (share.c) */
+struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation wanted);
+void standin_close(struct allocation *opened);
+
+/* Whether a handle came from another process.  (handles.c) */
+bool standin_imported(const struct handle *handle);
 
 /* Words that are to be computed, once the stream comes to it. (stream.c) */
 struct standin_kernel {
@@ -119,6 +161,8 @@ int backing_devices(void);
 void backing_name(int device, char *pci, size_t size);
 bool backing_make(struct allocation *made, CUdeviceptr wanted);
 void backing_undo(struct allocation *gone, bool kept);
+/* A file for memory of handles; negative if the backing keeps its memory otherwise: such is not shared. */
+int backing_file(size_t size);
 /* A dma-buf, or as near as the backing comes to one; negative if there is none. */
 int backing_export(const struct allocation *of, CUdeviceptr address, size_t length);
 

@@ -217,16 +217,17 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 /* With memory that is not registered the driver has copied when it returns. */
 static CUresult begin_copy(CUdeviceptr device, void *host, size_t length, bool into, struct stream *stream)
 {
+	const struct context *here = standin_current();
 	CUresult result;
 	bool known, registered;
 
-	if (!standin_current())
+	if (!here)
 		return INVALID_CONTEXT;
 	result = standin_failure(into ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync");
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	known = standin_find(device, 1) && standin_find(device + length - 1, 1);
+	known = standin_reaches(here, device) && standin_reaches(here, device + length - 1);
 	registered = standin_is_pinned(host, length);
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
@@ -245,7 +246,8 @@ API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, str
 	return begin_copy(from, to, length, false, stream);
 }
 
-static CUresult begin_across(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
+static CUresult begin_across(CUdeviceptr to, const struct context *there, CUdeviceptr from, const struct context *here,
+			     size_t length, struct stream *stream)
 {
 	CUresult result = standin_failure("across");
 	bool known;
@@ -253,8 +255,8 @@ static CUresult begin_across(CUdeviceptr to, CUdeviceptr from, size_t length, st
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	known = standin_find(to, 1) && standin_find(to + length - 1, 1) && standin_find(from, 1) &&
-		standin_find(from + length - 1, 1);
+	known = standin_reaches(there, to) && standin_reaches(there, to + length - 1) && standin_reaches(here, from) &&
+		standin_reaches(here, from + length - 1);
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
 		return INVALID_VALUE;
@@ -263,7 +265,9 @@ static CUresult begin_across(CUdeviceptr to, CUdeviceptr from, size_t length, st
 
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
 {
-	return standin_current() ? begin_across(to, from, length, stream) : INVALID_CONTEXT;
+	const struct context *here = standin_current();
+
+	return here ? begin_across(to, here, from, here, length, stream) : INVALID_CONTEXT;
 }
 
 /* The contexts that are named must be there; the driver, too, looks the memory up itself. */
@@ -275,7 +279,7 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *there, CUdevicept
 	pthread_mutex_lock(&standin_lock);
 	good = there && there->references && here && here->references;
 	pthread_mutex_unlock(&standin_lock);
-	return good && standin_current() ? begin_across(to, from, length, stream) : INVALID_CONTEXT;
+	return good && standin_current() ? begin_across(to, there, from, here, length, stream) : INVALID_CONTEXT;
 }
 
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length, struct stream *stream)

@@ -54,6 +54,9 @@ void pattern_fill(uint8_t *bytes, size_t length, uint64_t seed, uint64_t positio
 	mirror_bring(bytes, length);
 }
 
+/* A word of which each byte is one. */
+#define ONES (UINT64_MAX / 255)
+
 LOOKS_AT_SHARED static uint64_t load_word(const uint8_t *from)
 {
 	uint64_t word = 0;
@@ -98,8 +101,12 @@ void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t l
 
 void value_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint8_t value)
 {
+	size_t i = 0;
+
 	mirror_fetch(bytes, length);
-	for (size_t i = 0; i < length; i++) {
+	while (length - i >= 8 && load_word(bytes + i) == ONES * value)
+		i += 8;
+	for (; i < length; i++) {
 		if (bytes[i] != value)
 			check_failed(file, line, "byte %zu of %zu is 0x%02x, not 0x%02x", i, length, bytes[i], value);
 	}
@@ -131,8 +138,17 @@ bool bytes_equal(const uint8_t *bytes, const void *with, size_t length)
 
 LOOKS_AT_SHARED bool bytes_contain(const uint8_t *bytes, size_t length, uint8_t value)
 {
+	size_t i = 0;
+
 	mirror_fetch(bytes, length);
-	for (size_t i = 0; i < length; i++) {
+	for (; length - i >= 8; i += 8) {
+		uint64_t difference = load_word(bytes + i) ^ ONES * value;
+
+		/* Only what is below its lowest bit borrows from a byte's highest one. */
+		if ((difference - ONES) & ~difference & ONES << 7)
+			return true;
+	}
+	for (; i < length; i++) {
 		if (bytes[i] == value)
 			return true;
 	}

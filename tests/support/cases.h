@@ -12,7 +12,8 @@ struct test_case {
 	unsigned seconds;
 };
 
-/* Returns what main() shall return. */
+/* Runs those that the environment's TEST_CASES names, an extended pattern as of fnmatch(3); without it, all.  Returns what
+   main() shall return. */
 int cases_run(const char *group, const struct test_case *cases, size_t count);
 
 #endif

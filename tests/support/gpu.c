@@ -13,20 +13,18 @@
 const char *gpu_kind;
 
 static struct cuda_driver driver;
+static CUdevice device;
 static CUcontext context;
 static CUstream stream;
+static CUmemoryPool pool; /* one that can be shared */
 
 /* What only tests use. */
 static struct {
 	CUresult (*allocate_async)(CUdeviceptr *, size_t, CUstream);
 	CUresult (*free_async)(CUdeviceptr, CUstream);
-	CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, uint64_t);
-	CUresult (*unreserve)(CUdeviceptr, size_t);
-	CUresult (*create)(void **, size_t, const void *, uint64_t);
-	CUresult (*map)(CUdeviceptr, size_t, size_t, void *, uint64_t);
-	CUresult (*unmap)(CUdeviceptr, size_t);
-	CUresult (*release)(void *);
-	CUresult (*set_access)(CUdeviceptr, size_t, const void *, size_t);
+	CUresult (*allocate_from)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+	CUresult (*create_pool)(CUmemoryPool *, const void *);
+	CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, uint64_t);
 } more;
 
 struct mirror {
@@ -52,18 +50,19 @@ static bool find_more(void)
 
 	return library && find(library, "cuMemAllocAsync", &more.allocate_async) &&
 	       find(library, "cuMemFreeAsync", &more.free_async) &&
-	       find(library, "cuMemAddressReserve", &more.reserve) &&
-	       find(library, "cuMemAddressFree", &more.unreserve) && find(library, "cuMemCreate", &more.create) &&
-	       find(library, "cuMemMap", &more.map) && find(library, "cuMemUnmap", &more.unmap) &&
-	       find(library, "cuMemRelease", &more.release) && find(library, "cuMemSetAccess", &more.set_access);
+	       find(library, "cuMemAllocFromPoolAsync", &more.allocate_from) &&
+	       find(library, "cuMemPoolCreate", &more.create_pool) && find(library, "cuMemCreate", &more.create);
 }
 
 bool gpu_open(const char *kind)
 {
-	CUdevice device;
+	return gpu_open_on(kind, 0);
+}
 
+bool gpu_open_on(const char *kind, int number)
+{
 	if (cuda_driver_open("libcuda.so.1", RTLD_NOW, &driver, NULL) < 0 || !find_more() || driver.cuInit(0) ||
-	    driver.cuDeviceGet(&device, 0) || driver.cuDevicePrimaryCtxRetain(&context, device) ||
+	    driver.cuDeviceGet(&device, number) || driver.cuDevicePrimaryCtxRetain(&context, device) ||
 	    driver.cuCtxPushCurrent(context) || driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
 		return false;
 	driver.cuCtxPopCurrent(&context);
@@ -85,24 +84,6 @@ static void leave(void)
 
 /* -- memory mapped from several handles, side by side -------------------------------------------------- */
 
-struct location {
-	int type, number;
-};
-struct properties {
-	int type, handle_types;
-	struct location location;
-	void *windows;
-	struct {
-		unsigned char compression, rdma;
-		unsigned short usage;
-		unsigned char reserved[4];
-	} flags;
-};
-struct access {
-	struct location location;
-	int flags;
-};
-
 static size_t mapped_size(size_t length)
 {
 	return (length + SEGMENT - 1) / SEGMENT * SEGMENT;
@@ -110,30 +91,35 @@ static size_t mapped_size(size_t length)
 
 static CUresult map_segments(CUdeviceptr at, size_t size)
 {
-	struct properties properties = { .type = 1, .location = { 1, 0 }, .flags = { .rdma = 1 } };
+	CUmemAllocationProp properties = {
+		.type = 1,
+		.requestedHandleTypes = strcmp(gpu_kind, "private") ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, device },
+		.allocFlags = { [1] = 1 }, /* gpuDirectRDMACapable */
+	};
 	CUresult result = CUDA_SUCCESS;
 
 	for (size_t done = 0; done < size && result == CUDA_SUCCESS; done += SEGMENT) {
-		void *handle;
+		CUmemGenericAllocationHandle handle;
 
 		result = more.create(&handle, SEGMENT, &properties, 0);
 		if (result == CUDA_SUCCESS)
-			result = more.map(at + done, SEGMENT, 0, handle, 0);
+			result = driver.cuMemMap(at + done, SEGMENT, 0, handle, 0);
 		if (result == CUDA_SUCCESS)
-			result = more.release(handle);
+			result = driver.cuMemRelease(handle);
 	}
 	return result;
 }
 
 static CUresult allocate_mapped(CUdeviceptr *address, size_t length)
 {
-	struct access access = { .location = { 1, 0 }, .flags = 3 };
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, device }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	size_t size = mapped_size(length);
-	CUresult result = more.reserve(address, size, 0, 0, 0);
+	CUresult result = driver.cuMemAddressReserve(address, size, 0, 0, 0);
 
 	if (result == CUDA_SUCCESS)
 		result = map_segments(*address, size);
-	return result == CUDA_SUCCESS ? more.set_access(*address, size, &access, 1) : result;
+	return result == CUDA_SUCCESS ? driver.cuMemSetAccess(*address, size, &access, 1) : result;
 }
 
 /* How long the mappings are must be remembered until they are undone. */
@@ -175,6 +161,30 @@ static size_t recall(CUdeviceptr address)
 
 /* -- allocation and copies ---------------------------------------------------------------------------- */
 
+static bool is_pool(void)
+{
+	return !strncmp(gpu_kind, "pool", 4);
+}
+
+static bool is_mapped(void)
+{
+	return !strcmp(gpu_kind, "mapped") || !strcmp(gpu_kind, "private");
+}
+
+static CUresult allocate_shared(CUdeviceptr *address, size_t length)
+{
+	/* The beginning of CUmemPoolProps is that of a handle's properties. */
+	union {
+		CUmemAllocationProp properties;
+		char space[256];
+	} of = { .properties = { .type = 1,
+				 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				 .location = { CU_MEM_LOCATION_TYPE_DEVICE, device } } };
+	CUresult result = pool ? CUDA_SUCCESS : more.create_pool(&pool, &of);
+
+	return result == CUDA_SUCCESS ? more.allocate_from(address, length, pool, stream) : result;
+}
+
 void *gpu_allocate(size_t length)
 {
 	CUdeviceptr address = 0;
@@ -182,11 +192,12 @@ void *gpu_allocate(size_t length)
 
 	length = length ? length : 1;
 	enter();
-	if (!strcmp(gpu_kind, "pool")) {
-		result = more.allocate_async(&address, length, stream);
+	if (is_pool()) {
+		result = strcmp(gpu_kind, "pool") ? allocate_shared(&address, length)
+						  : more.allocate_async(&address, length, stream);
 		if (result == CUDA_SUCCESS)
 			result = driver.cuStreamSynchronize(stream);
-	} else if (!strcmp(gpu_kind, "mapped")) {
+	} else if (is_mapped()) {
 		result = allocate_mapped(&address, length);
 		remember(address, mapped_size(length));
 	} else {
@@ -203,16 +214,16 @@ void gpu_free(void *memory)
 	CUresult result;
 
 	enter();
-	if (!strcmp(gpu_kind, "pool")) {
+	if (is_pool()) {
 		result = more.free_async(address, stream);
 		driver.cuStreamSynchronize(stream);
-	} else if (!strcmp(gpu_kind, "mapped")) {
+	} else if (is_mapped()) {
 		size_t size = recall(address);
 
 		result = CUDA_SUCCESS;
 		for (size_t done = 0; done < size && result == CUDA_SUCCESS; done += SEGMENT)
-			result = more.unmap(address + done, SEGMENT);
-		more.unreserve(address, size);
+			result = driver.cuMemUnmap(address + done, SEGMENT);
+		driver.cuMemAddressFree(address, size);
 	} else {
 		result = driver.cuMemFree(address);
 	}

@@ -14,10 +14,12 @@
 #include "memory/cuda/driver.h"
 
 /*
- * From now on buffers are in GPU memory: "alloc" (cuMemAlloc), "pool" (cuMemAllocAsync), "mapped" (several handles).
- * False if there is no driver or no GPU.
+ * From now on buffers are in GPU memory: "alloc" (cuMemAlloc), "pool" (cuMemAllocAsync), "mapped" (several handles);
+ * "pool-shared", "private": of a pool that can be shared with other processes, of handles that cannot.  False if there
+ * is no driver or no such GPU.
  */
 bool gpu_open(const char *kind);
+bool gpu_open_on(const char *kind, int number);
 /* The kind; NULL: buffers are in host memory. */
 extern const char *gpu_kind;
 

@@ -41,6 +41,24 @@ static void records(void **state)
 	assert_int_equal(local_record_decode(bytes, &record), -EPROTO);
 }
 
+/* Only those of parts say how many; at least one, and no more than are allowed. */
+static void parts(void **state)
+{
+	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = LOCAL_PARTS, .key = 1, .size = 2 << 20 };
+	uint8_t bytes[LOCAL_RECORD];
+
+	(void)state;
+	local_record_encode(&record, bytes);
+	record = (struct local_record){ 0 };
+	assert_int_equal(local_record_decode(bytes, &record), 0);
+	assert_true(record.type == LOCAL_RECORD_PARTS && record.parts == LOCAL_PARTS && record.size == 2 << 20);
+	for (unsigned count = 0; count <= UINT16_MAX; count += 1 + count / 64) {
+		record.parts = (uint16_t)count;
+		local_record_encode(&record, bytes);
+		assert_int_equal(local_record_decode(bytes, &record), count && count <= LOCAL_PARTS ? 0 : -EPROTO);
+	}
+}
+
 static void keys(void **state)
 {
 	struct local_key key = { .id = 0x1122334455667788,
@@ -98,6 +116,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(records),
+		cmocka_unit_test(parts),
 		cmocka_unit_test(keys),
 		cmocka_unit_test(invitations),
 	};

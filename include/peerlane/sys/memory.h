@@ -40,6 +40,22 @@ struct pl_memory {
 	struct pl_dmabuf *dmabuf; /**< by which cards reach it before any other way; NULL: the program gave none */
 };
 
+/** A descriptor of a piece of a device's memory, which one process of a host gives to another. */
+struct pl_memory_part {
+	int fd;          /**< -1: it was opened already */
+	unsigned type;   /**< of what take() made of it; the backend's own */
+	uint64_t handle; /**< 0: nothing */
+	uint64_t size;   /**< bytes that it stands for */
+};
+
+/** The pieces that a range lies in, in order. */
+struct pl_memory_parts {
+	unsigned count;                  /**< how many there are */
+	unsigned room;                   /**< and may be */
+	const struct pl_memory_ops *ops; /**< the backend that opened them; NULL: none did */
+	struct pl_memory_part *part;     /**< in the same block of memory */
+};
+
 struct pl_memory_ops {
 	const char *name; /**< "host", "cuda" */
 
@@ -93,17 +109,25 @@ struct pl_memory_ops {
 
 	/**
 	 * What another process of this host needs so that its device reaches the range: its length, written into
-	 * `ticket`.  Default: -ENOTSUP.
+	 * `ticket`, and new descriptors, if any, that go with it, into `parts` (NULL: none can be sent).
+	 * Default: -ENOTSUP.
 	 */
-	int (*offer)(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX]);
+	int (*offer)(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],
+		     struct pl_memory_parts *parts);
 
 	/**
 	 * The range of `length` bytes behind a ticket, any bytes, for copies with `beside`: memory of this kind, or
-	 * memory that the processor reaches.  `own`: the ticket is of this process.  release() undoes it.  Not 0:
-	 * it is not reached, and *why (static storage) says why, as a receipt does.
+	 * memory that the processor reaches.  `own`: the ticket is of this process.  `parts`: the descriptors that
+	 * came with it, any as well, or NULL; they may be opened, and kept so for the next call with another
+	 * `beside`.  release() undoes it.  Not 0: it is not reached, and *why (static storage) says why, as a
+	 * receipt does.
 	 */
 	int (*take)(const uint8_t *ticket, size_t ticket_length, size_t length, bool own,
-		    const struct pl_memory *beside, struct pl_memory *memory, const char **why);
+		    const struct pl_memory *beside, struct pl_memory_parts *parts, struct pl_memory *memory,
+		    const char **why);
+
+	/** Closes what take() opened of a part.  Default: nothing to do. */
+	void (*close_part)(struct pl_memory_part *part);
 
 	/**
 	 * Adds to, or compares and swaps, a word without host_pointer(), atomically with respect to other calls.

@@ -35,6 +35,7 @@ struct local_device {
 	uint32_t ticket_length;
 	uint8_t ticket[PL_MEMORY_TICKET_MAX];
 	pthread_mutex_t lock; /* what follows, but for reading `reaches` */
+	struct pl_memory_parts *parts;
 	bool shut;
 	struct reach *_Atomic reaches;
 };
@@ -53,14 +54,18 @@ static const char reason_process[] =
 
 /* -- the peer's memory -------------------------------------------------------------------------------- */
 
-struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key, uint64_t length)
+struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
+				      struct pl_memory_parts *parts, uint64_t length)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 	struct local_device *device = pl_zalloc(allocator, sizeof(*device));
 
-	if (!device)
+	if (!device) {
+		pl_memory_parts_free(allocator, parts);
 		return NULL;
+	}
 	device->allocator = allocator;
+	device->parts = parts;
 	device->state = endpoint->state;
 	device->endpoint = endpoint;
 	device->own = endpoint->process == getpid();
@@ -82,6 +87,7 @@ void local_device_free(struct local_device *device)
 		pl_memory_release(&reach->memory);
 		pl_free(device->allocator, reach);
 	}
+	pl_memory_parts_free(device->allocator, device->parts);
 	pthread_mutex_destroy(&device->lock);
 	pl_free(device->allocator, device);
 }
@@ -92,6 +98,8 @@ void local_device_shut(struct local_device *device)
 	device->shut = true;
 	for (struct reach *reach = atomic_load(&device->reaches); reach; reach = reach->next)
 		pl_memory_release(&reach->memory);
+	if (device->parts)
+		pl_memory_parts_close(device->parts);
 	pthread_mutex_unlock(&device->lock);
 }
 
@@ -102,6 +110,10 @@ void local_device_park(struct local_device *device)
 	struct local_device *replaced;
 	unsigned place;
 
+	if (device->parts) {
+		local_device_free(device);
+		return;
+	}
 	pthread_mutex_lock(&state->lock);
 	place = state->parked_next++ % LOCAL_PARKED;
 	replaced = state->parked[place];
@@ -146,7 +158,7 @@ static struct reach *reach_new(struct local_device *device, const struct pl_memo
 	reach->reason = from ? reason_across : reason_host;
 	/* Of a gate that is shut nothing is needed: the operation ends there. */
 	reach->reached = device->shut || pl_memory_take(device->ticket, device->ticket_length, device->length,
-							device->own, beside, &reach->memory, &why) == 0;
+							device->own, beside, device->parts, &reach->memory, &why) == 0;
 	if (!reach->reached) {
 		reach->memory.ops = NULL;
 		reach->reason = why;
@@ -290,15 +302,17 @@ static void begin_copy(struct pl_copier *copier, struct local_copy *copy, const 
 	uint64_t here = segment->offset + at, there = segment->remote_offset + at;
 	struct pl_memory *remote = access->device ? &reach_from(access->device, memory)->memory : NULL;
 
-	if (!remote)
+	if (!remote) {
+		local_lock_copies(access->lock, memory, length);
 		pl_copier_host(copier, &copy->copy, memory, here, access->base + there, length, !write);
-	else if (!pl_memory_staged(memory))
+	} else if (!pl_memory_staged(memory)) {
 		pl_copier_host(copier, &copy->copy, remote, there, pl_memory_host_pointer(memory, here), length, write);
-	else if (write)
+	} else if (write) {
 		pl_copier_across(copier, &copy->copy,
 				 &(struct pl_across){ remote, memory, there, here, length, false });
-	else
+	} else {
 		pl_copier_across(copier, &copy->copy, &(struct pl_across){ memory, remote, here, there, length, true });
+	}
 }
 
 static void begin(struct pl_operation *operation, struct local_copy *copy)

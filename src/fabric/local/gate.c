@@ -130,7 +130,7 @@ static void tell_revoked(struct local_gates *gates, const struct pl_key *key)
 
 	pthread_mutex_lock(&gates->lock);
 	if (gates->side >= 0)
-		local_record_send(gates->side, &record, gates->fd);
+		local_record_send(gates->side, &record, &gates->fd, 1);
 	pthread_mutex_unlock(&gates->lock);
 }
 

@@ -7,7 +7,8 @@
  * - mapped: the region was allocated by the library and granted as a whole.  Its owner sends a descriptor of
  *   it, which is mapped here; operations are copies and the processor's atomic instructions.
  * - process_vm: any other host memory; the kernel copies, by process_vm_readv(2) and process_vm_writev(2).
- * - device: memory of a GPU, which a GPU of this process reaches by what is in the key (CUDA IPC); it copies.
+ * - device: memory of a GPU, which a GPU of this process reaches by what is in the key (CUDA IPC), or by that and
+ *   descriptors that came with it (memory mapped from handles, or of a pool); it copies.
  * - socket: what none of these reaches goes through data sockets, by the code of the tcp fabric, as do messages.
  * Memory of a GPU at this end can be copied to and from what is mapped, and what a GPU reaches (device.c).
  *
@@ -29,6 +30,8 @@
 #define LOCAL_NOW (1u << 20)
 /* Descriptors that came and whose import is not known yet. */
 #define LOCAL_PENDING 256
+/* Parts that the memory of a large message may have: they are sent, opened and closed with each. */
+#define LOCAL_MESSAGE_PARTS 16
 /* GPU memory that large messages came from last: it stays open, as opening costs more than many copies. */
 #define LOCAL_PARKED 8
 
@@ -65,6 +68,7 @@ struct local_move {
 
 struct local_access;
 struct local_device;
+struct local_lock;
 
 struct local_way {
 	const char *reason;
@@ -80,6 +84,7 @@ struct local_access {
 	uint8_t *base; /* of the first byte: here if mapped, else as its owner knows it */
 	void *mapping;
 	size_t mapped;
+	struct local_lock *lock; /* of the mapping; NULL: it is not worth it */
 	struct local_gate *gate;
 	uint32_t number;
 	uint64_t expires;
@@ -89,10 +94,11 @@ struct local_access {
 	bool source;                 /* of a large message: nobody but its receive knows it */
 };
 
-/* A descriptor that came and was mapped, until the import that it is for is known. */
+/* What came for a key, until its import is known: a descriptor that was mapped, or those of a device's memory. */
 struct local_pending {
 	struct pl_list link;
 	uint64_t key;
+	struct pl_memory_parts *parts; /* NULL: it is a mapping */
 	void *mapping;
 	size_t size;
 	bool writable;
@@ -158,6 +164,7 @@ struct local_endpoint {
 	struct pl_list accesses;  /* struct local_access; state->lock */
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
+	unsigned pending_parts; /* descriptors that these hold */
 };
 
 static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)
@@ -197,10 +204,22 @@ void local_gate_leave(struct local_gate *gate);
 void local_side_init(struct local_endpoint *endpoint);
 int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error);
 int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream);
-/* Sends a record with a descriptor, which stays the caller's. */
+/* Sends a record with a descriptor, or with several, which stay the caller's. */
 int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
-int local_record_send(int socket, const struct local_record *record, int fd);
+int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_memory_parts *parts);
+int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count);
+/* pending.c: what came before the import that it is for; home */
+/* What came with a record; the descriptor stays the caller's, those of parts (-1 then) do not.  0, or -EPROTO. */
+int local_pending_memory(struct local_endpoint *endpoint, const struct local_record *record, int fd);
+int local_pending_add(struct local_endpoint *endpoint, const struct local_record *record, int *fds, unsigned count,
+		      bool whole);
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending);
+struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key);
+/* All of a key's parts, which are the caller's then; NULL: they did not come. */
+struct pl_memory_parts *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
+/* Maps a file whose pages cannot be taken away; NULL: it is not what it should be. */
+void *local_map(int fd, uint64_t size, bool *writable);
+
 /* Takes what came.  Home. */
 void local_side_drain(struct local_endpoint *endpoint);
 void local_side_close(struct local_endpoint *endpoint);
@@ -225,14 +244,23 @@ int local_move(const struct local_access *access, const struct local_move *move,
 /* -EAGAIN: not this way. */
 int local_atomic(const struct local_access *access, struct pl_operation *operation, struct pl_error *error);
 
+/* lock.c. The mapping outlives the lock; with the gate held, told before copies to or from memory. */
+struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length);
+void local_lock_free(struct local_lock *lock);
+void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, size_t length);
+
 /* device.c: memory of GPUs, at either end */
 extern const struct local_way local_device_way;
-/* Of a key's ticket, for a remote region of that length.  NULL: no memory. */
-struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key, uint64_t length);
+/* Of a key's ticket and parts, which become its own, for a remote region of that length.  NULL: no memory. */
+struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
+				      struct pl_memory_parts *parts, uint64_t length);
 void local_device_free(struct local_device *device);
 /* Closes the peer's memory, which nobody uses, nor will, as its gate is shut. */
 void local_device_shut(struct local_device *device);
-/* Frees it later: when others came, or the endpoint, which may be gone already, or the state is closed. */
+/*
+ * Frees it later: when others came, or the endpoint, which may be gone already, or the state is closed.  At once, if
+ * descriptors came with it, as they come again with the next.
+ */
 void local_device_park(struct local_device *device);
 /* Of an endpoint, or all. */
 void local_device_unpark(struct local_state *state, const struct local_endpoint *endpoint);

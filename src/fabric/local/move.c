@@ -12,6 +12,7 @@ static int move_mapped(const struct local_access *access, const struct local_mov
 {
 	uint8_t *there = access->base + move->remote_offset;
 
+	local_lock_copies(access->lock, move->memory, move->length);
 	return move->write ? pl_memory_copy_out(move->memory, move->offset, there, move->length)
 			   : pl_memory_copy_in(move->memory, move->offset, there, move->length);
 }

@@ -34,7 +34,7 @@ void local_record_encode(const struct local_record *record, uint8_t buffer[LOCAL
 	pl_writer_init(&writer, buffer, LOCAL_RECORD);
 	pl_put_u32(&writer, MAGIC);
 	pl_put_u16(&writer, (uint16_t)record->type);
-	pl_put_u16(&writer, 0);
+	pl_put_u16(&writer, record->parts);
 	pl_put_u64(&writer, record->key);
 	pl_put_u64(&writer, record->size);
 	pl_put_u64(&writer, 0);
@@ -44,16 +44,18 @@ int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record 
 {
 	struct pl_reader reader;
 	uint32_t magic;
-	uint16_t type, zero;
+	uint16_t type;
 
 	pl_reader_init(&reader, buffer, LOCAL_RECORD);
 	magic = pl_get_u32(&reader);
 	type = pl_get_u16(&reader);
-	zero = pl_get_u16(&reader);
+	record->parts = pl_get_u16(&reader);
 	record->key = pl_get_u64(&reader);
 	record->size = pl_get_u64(&reader);
 	record->type = (enum local_record_type)type;
-	if (magic != MAGIC || type == 0 || type >= LOCAL_RECORD_END || zero || pl_get_u64(&reader))
+	if (magic != MAGIC || type == 0 || type >= LOCAL_RECORD_END || pl_get_u64(&reader))
+		return -EPROTO;
+	if (record->parts > LOCAL_PARTS || (record->parts != 0) != (type == LOCAL_RECORD_PARTS))
 		return -EPROTO;
 	/* Sizes of files are signed. */
 	return record->size == 0 || record->size > INT64_MAX ? -EPROTO : 0;

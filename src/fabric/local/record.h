@@ -8,9 +8,9 @@
 #include "wire/wire.h"
 
 #define LOCAL_NAME 16
-#define LOCAL_VERSION 3
+#define LOCAL_VERSION 4
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
-#define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 zero, u64 key, u64 size, u64 zero */
+#define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 parts, u64 key, u64 size, u64 zero */
 #define LOCAL_KEY \
 	37 /* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of a ticket that follow */
 
@@ -27,14 +27,19 @@ enum local_record_type {
 	LOCAL_RECORD_GATES = 1, /* first, and once: the descriptor is of the sender's gates */
 	LOCAL_RECORD_MEMORY,    /* of the region that a key is for */
 	LOCAL_RECORD_REVOKED,   /* a key, whose gate is shut: what was mapped or opened for it can be closed */
+	LOCAL_RECORD_PARTS, /* of a device's memory that a key is for: those that follow each other and are of one size */
 	LOCAL_RECORD_END,
 };
 
-/* Comes with exactly one descriptor. */
+/* Descriptors of parts that a key has, and that a record comes with; any other record comes with exactly one. */
+#define LOCAL_PARTS 512
+#define LOCAL_PARTS_A_RECORD 64
+
 struct local_record {
 	enum local_record_type type;
+	uint16_t parts; /* of the key, in all its records; 0 in records of other types */
 	uint64_t key;
-	uint64_t size;
+	uint64_t size; /* of each part */
 };
 
 void local_record_encode(const struct local_record *record, uint8_t buffer[LOCAL_RECORD]);

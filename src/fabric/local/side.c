@@ -1,74 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The side socket: records, each with a descriptor.  The initiator connects, says the ticket as a data socket
+ * The side socket: records, each with a descriptor, or several.  The initiator connects, says the ticket as a data socket
  * does, and sends its gates; the acceptor answers with its own; then the initiator connects the lanes.
  * A record that belongs to a key is sent before the key, which comes by the control channel: so it is there
  * when the key is.
  */
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "fabric/local/local.h"
 
-/* Larger regions get their pages in the page table when they are first touched. */
-#define POPULATE_MAX (64u << 20)
 /* More than an honest peer has under way: of another, this is where others get their turn. */
 #define RECORDS_A_VISIT (2 * LOCAL_PENDING)
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 union control {
 	struct cmsghdr header;
-	char space[CMSG_SPACE(sizeof(int))];
+	char space[CMSG_SPACE(LOCAL_PARTS_A_RECORD * sizeof(int))];
 };
 
-/* Maps what came with a record; its pages must not be takable away.  NULL: it is not what it should be. */
-static void *map(int fd, uint64_t size, bool *writable)
-{
-	int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
-	int populate = size <= POPULATE_MAX ? MAP_POPULATE : 0;
-	struct stat status;
-	void *mapping;
-
-	if (seals < 0 || (seals & SEALS) != SEALS || flags < 0 || fstat(fd, &status) < 0 ||
-	    (uint64_t)status.st_size != size || size > SIZE_MAX)
-		return NULL;
-	*writable = (flags & O_ACCMODE) == O_RDWR;
-	mapping =
-		mmap(NULL, (size_t)size, *writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | populate, fd, 0);
-	return mapping == MAP_FAILED ? NULL : mapping;
-}
-
-void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending)
-{
-	pl_list_remove(&pending->link);
-	endpoint->pending_count--;
-	munmap(pending->mapping, pending->size);
-	pl_free(&endpoint->state->context->allocator, pending);
-}
-
-static int take_memory(struct local_endpoint *endpoint, const struct local_record *record, int fd)
-{
-	struct local_pending *pending = pl_zalloc(&endpoint->state->context->allocator, sizeof(*pending));
-
-	if (!pending)
-		return 0; /* there are other ways */
-	pending->mapping = map(fd, record->size, &pending->writable);
-	if (!pending->mapping) {
-		pl_free(&endpoint->state->context->allocator, pending);
-		return 0;
-	}
-	pending->key = record->key;
-	pending->size = (size_t)record->size;
-	/* Of imports that were given up. */
-	if (endpoint->pending_count == LOCAL_PENDING)
-		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
-	pl_list_append(&endpoint->pending, &pending->link);
-	endpoint->pending_count++;
-	return 0;
-}
+/* A record and what came with it. */
+struct received {
+	struct local_record record;
+	int fds[LOCAL_PARTS_A_RECORD];
+	unsigned count;
+	bool whole; /* this process had room for all descriptors */
+};
 
 static int send_gates(struct local_endpoint *endpoint)
 {
@@ -85,7 +42,7 @@ static int take_gates(struct local_endpoint *endpoint, const struct local_record
 
 	if (endpoint->greeted || record->size != LOCAL_GATES * sizeof(struct local_gate))
 		return -EPROTO;
-	endpoint->gates = map(fd, record->size, &writable);
+	endpoint->gates = local_map(fd, record->size, &writable);
 	if (endpoint->gates && !writable) {
 		munmap(endpoint->gates, (size_t)record->size);
 		endpoint->gates = NULL;
@@ -99,7 +56,40 @@ static int take_gates(struct local_endpoint *endpoint, const struct local_record
 	return rc;
 }
 
-/* One record and its descriptor. 1, 0 if there is none now, or a negative errno. */
+/* Whatever the other end put there, nothing stays open that nobody closes. */
+static void collect(struct msghdr *message, struct received *received)
+{
+	struct cmsghdr *header = CMSG_FIRSTHDR(message);
+
+	received->whole = !(message->msg_flags & MSG_CTRUNC);
+	received->count = 0;
+	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+		return;
+	received->count = (unsigned)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+	memcpy(received->fds, CMSG_DATA(header), received->count * sizeof(int));
+}
+
+static int take(struct local_endpoint *endpoint, struct received *received)
+{
+	const struct local_record *record = &received->record;
+
+	if (record->type == LOCAL_RECORD_PARTS) {
+		if (!endpoint->greeted)
+			return -EPROTO;
+		return local_pending_add(endpoint, record, received->fds, received->count, received->whole);
+	}
+	if (received->count != 1 || !received->whole)
+		return -EPROTO;
+	if (record->type == LOCAL_RECORD_GATES)
+		return take_gates(endpoint, record, received->fds[0]);
+	if (record->type == LOCAL_RECORD_REVOKED)
+		local_revoked(endpoint, record->key);
+	else
+		return endpoint->greeted ? local_pending_memory(endpoint, record, received->fds[0]) : -EPROTO;
+	return 0;
+}
+
+/* One record and its descriptors. 1, 0 if there is none now, or a negative errno. */
 static int take_record(struct local_endpoint *endpoint)
 {
 	uint8_t bytes[LOCAL_RECORD];
@@ -109,26 +99,20 @@ static int take_record(struct local_endpoint *endpoint)
 		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
 	};
 	ssize_t got = recvmsg(endpoint->side.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	struct cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-	struct local_record record;
-	int fd = -1, rc;
+	struct received received;
+	int rc;
 
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-	if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-	    header->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+	collect(&message, &received);
 	rc = got == 0 ? -EPIPE : -EPROTO;
-	if (got == (ssize_t)sizeof(bytes) && fd >= 0 && !(message.msg_flags & MSG_CTRUNC))
-		rc = local_record_decode(bytes, &record);
-	if (rc == 0 && record.type == LOCAL_RECORD_GATES)
-		rc = take_gates(endpoint, &record, fd);
-	else if (rc == 0 && record.type == LOCAL_RECORD_REVOKED)
-		local_revoked(endpoint, record.key);
-	else if (rc == 0)
-		rc = endpoint->greeted ? take_memory(endpoint, &record, fd) : -EPROTO;
-	if (fd >= 0)
-		close(fd);
+	if (got == (ssize_t)sizeof(bytes))
+		rc = local_record_decode(bytes, &received.record);
+	if (rc == 0)
+		rc = take(endpoint, &received);
+	for (unsigned i = 0; i < received.count; i++)
+		if (received.fds[i] >= 0)
+			close(received.fds[i]);
 	return rc < 0 ? rc : 1;
 }
 
@@ -167,27 +151,47 @@ static bool ready(struct pl_source *source, uint32_t events)
 	return true;
 }
 
-int local_record_send(int socket, const struct local_record *record, int fd)
+int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count)
 {
 	uint8_t bytes[LOCAL_RECORD];
 	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
 	union control control = { 0 };
 	struct msghdr message = {
-		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+		.msg_iov = &vector,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = CMSG_SPACE(count * sizeof(int)),
 	};
 
 	local_record_encode(record, bytes);
 	control.header.cmsg_level = SOL_SOCKET;
 	control.header.cmsg_type = SCM_RIGHTS;
-	control.header.cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+	control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
 	/* So little goes whole, or not at all. */
 	return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
 int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd)
 {
-	return endpoint->side.engine ? local_record_send(endpoint->side.fd, record, fd) : -EPIPE;
+	return endpoint->side.engine ? local_record_send(endpoint->side.fd, record, &fd, 1) : -EPIPE;
+}
+
+int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_memory_parts *parts)
+{
+	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)parts->count, .key = key };
+	int fds[LOCAL_PARTS_A_RECORD], rc = 0;
+	unsigned count;
+
+	for (unsigned done = 0; done < parts->count && rc == 0; done += count) {
+		record.size = parts->part[done].size;
+		for (count = 0; count < LOCAL_PARTS_A_RECORD && done + count < parts->count &&
+				parts->part[done + count].size == record.size;
+		     count++)
+			fds[count] = parts->part[done + count].fd;
+		rc = endpoint->side.engine ? local_record_send(endpoint->side.fd, &record, fds, count) : -EPIPE;
+	}
+	return rc;
 }
 
 /* The kernel says who is there; the process is held on to by a descriptor, as numbers are used again. */

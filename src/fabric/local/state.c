@@ -17,11 +17,13 @@
 #define SOCKET_BUFFER (1 << 20)
 #define HINT_AUTO "leave the fabric to be chosen"
 
-static uint64_t namespace_of(const char *path)
+/* 0 in a kernel that has none of that kind: there all processes are in the same. */
+static bool namespace_of(const char *path, uint64_t *number)
 {
 	struct stat status;
 
-	return stat(path, &status) < 0 ? 0 : (uint64_t)status.st_ino;
+	*number = stat(path, &status) == 0 ? (uint64_t)status.st_ino : 0;
+	return *number || (errno == ENOENT && stat("/proc/self/ns", &status) == 0);
 }
 
 /* In the abstract namespace: nothing is left in the file system when the process ends, however it does. */
@@ -116,10 +118,9 @@ static int state_open(struct pl_context *context, struct local_state **result, s
 	if (!state)
 		return pl_fail_memory(error, "connect");
 	state->context = context;
-	state->process_namespace = namespace_of("/proc/self/ns/pid");
-	state->user_namespace = namespace_of("/proc/self/ns/user");
 	pl_list_init(&state->work);
-	if (!state->process_namespace || !state->user_namespace)
+	if (!namespace_of("/proc/self/ns/pid", &state->process_namespace) ||
+	    !namespace_of("/proc/self/ns/user", &state->user_namespace))
 		rc = pl_fail(error, -ENOENT, "LOCAL-SOCKET", "stat", "/proc/self/ns", "mount /proc",
 			     "it cannot be found out in which namespaces this process is");
 	if (rc == 0 && !may_share(&context->allocator))

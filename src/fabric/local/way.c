@@ -29,11 +29,17 @@ static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *ke
 	return rc == 0;
 }
 
-/* A device's memory: what the peer's device needs. */
-static unsigned offer(const struct pl_key *key, struct local_key *there)
+/* A device's memory: what the peer's device needs.  A process needs no descriptors of its own memory. */
+static unsigned offer(struct local_endpoint *endpoint, const struct pl_key *key, unsigned room, struct local_key *there)
 {
-	int length = pl_memory_offer(key->memory, key->offset, key->length, there->ticket);
+	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
+	struct pl_memory_parts *parts = endpoint->process == getpid() ? NULL : pl_memory_parts_new(allocator, room);
+	int length = pl_memory_offer(key->memory, key->offset, key->length, there->ticket, parts);
 
+	/* Those that do not come are missed there. */
+	if (length >= 0 && parts && parts->count)
+		local_side_send_parts(endpoint, key->id, parts);
+	pl_memory_parts_free(allocator, parts);
 	if (length < 0)
 		return 0;
 	there->ticket_length = (uint32_t)length;
@@ -51,7 +57,8 @@ int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	if (there.gate < LOCAL_GATES && endpoint->own) {
 		there.number = (uint32_t)(key->id >> 32) | 1;
 		there.address = (uintptr_t)address;
-		ways = address ? LOCAL_WAY_PROCESS : offer(key, &there);
+		ways = address ? LOCAL_WAY_PROCESS
+			       : offer(endpoint, key, grant ? LOCAL_PARTS : LOCAL_MESSAGE_PARTS, &there);
 		if (address && grant && send_memory(endpoint, key))
 			ways |= LOCAL_WAY_MAPPED;
 		if (!ways || local_gate_open(endpoint->own, key, there.number, ways & ~LOCAL_WAY_PROCESS) < 0)
@@ -63,6 +70,15 @@ int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 
 /* -- the peer ------------------------------------------------------------------------------------- */
 
+static void unmap(struct local_access *access)
+{
+	local_lock_free(access->lock);
+	access->lock = NULL;
+	if (access->mapping)
+		munmap(access->mapping, access->mapped);
+	access->mapping = NULL;
+}
+
 static void forget(struct pl_remote *remote)
 {
 	struct local_access *access = remote->way;
@@ -70,24 +86,12 @@ static void forget(struct pl_remote *remote)
 	pthread_mutex_lock(&access->state->lock);
 	pl_list_remove(&access->link);
 	pthread_mutex_unlock(&access->state->lock);
-	if (access->mapping)
-		munmap(access->mapping, access->mapped);
+	unmap(access);
 	if (access->device && access->source)
 		local_device_park(access->device);
 	else
 		local_device_free(access->device);
 	pl_free(&remote->context->allocator, access);
-}
-
-static struct local_pending *find_pending(struct local_endpoint *endpoint, uint64_t key)
-{
-	pl_list_for_each(at, &endpoint->pending) {
-		struct local_pending *pending = pl_list_entry(at, struct local_pending, link);
-
-		if (pending->key == key)
-			return pending;
-	}
-	return NULL;
 }
 
 /* Whoever is in the middle of a copy, though the owner waited, keeps the memory until the remote region is released. */
@@ -99,16 +103,14 @@ static bool is_left(const struct local_access *access)
 
 static void close_access(struct local_access *access)
 {
-	if (access->mapping)
-		munmap(access->mapping, access->mapped);
-	access->mapping = NULL;
+	unmap(access);
 	if (access->device)
 		local_device_shut(access->device);
 }
 
 void local_revoked(struct local_endpoint *endpoint, uint64_t key)
 {
-	struct local_pending *pending = find_pending(endpoint, key);
+	struct local_pending *pending = local_pending_find(endpoint, key);
 
 	if (pending)
 		local_pending_free(endpoint, pending);
@@ -134,9 +136,9 @@ void local_accesses_leave(struct local_endpoint *endpoint)
 static bool take_mapping(struct local_endpoint *endpoint, const struct local_key *key, const struct pl_remote *remote,
 			 struct local_access *access)
 {
-	struct local_pending *pending = find_pending(endpoint, key->id);
+	struct local_pending *pending = local_pending_find(endpoint, key->id);
 
-	if (!pending)
+	if (!pending || !pending->mapping)
 		return false;
 	pl_list_remove(&pending->link);
 	endpoint->pending_count--;
@@ -178,13 +180,14 @@ static void find_way(struct local_endpoint *endpoint, const struct pl_remote *re
 	access->expires = key.expires;
 	if ((key.ways & LOCAL_WAY_MAPPED) && take_mapping(endpoint, &key, remote, access)) {
 		access->way = &local_mapped_way;
+		access->lock = local_lock_new(access->state->context, access->mapping, access->mapped);
 	} else if ((key.ways & LOCAL_WAY_PROCESS) && may_copy(endpoint, &key)) {
 		access->base = (uint8_t *)(uintptr_t)key.address;
 		access->way = &local_process_way;
 	} else if (key.ways & LOCAL_WAY_PROCESS) {
 		access->way = &local_denied_way;
 	} else if (key.ways & LOCAL_WAY_DEVICE) {
-		access->device = local_device_new(endpoint, &key, remote->length);
+		access->device = local_device_new(endpoint, &key, local_pending_take(endpoint, key.id), remote->length);
 		if (access->device)
 			access->way = &local_device_way;
 	}

@@ -53,7 +53,11 @@ struct cuda_opening;
 struct cuda_memory {
 	struct cuda_place *place;
 	struct cuda_pointer pointer;
-	struct cuda_opening *opening; /* memory of another process; NULL: of this one */
+	/* Of another process's memory; nothing of this one's. */
+	struct cuda_opening *opening; /* by IPC */
+	CUdeviceptr base;             /* where what was opened lies here */
+	size_t mapped;                /* there, from handles */
+	bool imported;                /* from a pool */
 };
 
 static inline struct cuda_memory *cuda_memory_of(const struct pl_memory *memory)
@@ -82,10 +86,12 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
 
 /* share.c */
-int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX]);
+int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],
+	       struct pl_memory_parts *parts);
 int cuda_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
-	      struct pl_memory *memory, const char **why);
-void cuda_opening_put(struct cuda_opening *opening);
+	      struct pl_memory_parts *parts, struct pl_memory *memory, const char **why);
+void cuda_close_other(struct cuda_memory *own);
+void cuda_close_part(struct pl_memory_part *part);
 
 /* export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);

@@ -15,11 +15,29 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef uint64_t CUdeviceptr;
+typedef uint64_t CUmemGenericAllocationHandle;
 /* Passed by value; what is in it is the driver's own. */
 typedef struct {
 	uint8_t bytes[64];
 } CUipcMemHandle;
+typedef struct {
+	uint8_t bytes[64];
+} CUmemPoolPtrExportData;
+typedef struct {
+	int type, id;
+} CUmemLocation;
+typedef struct {
+	int type, requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	uint8_t allocFlags[8];
+} CUmemAllocationProp;
+typedef struct {
+	CUmemLocation location;
+	int flags;
+} CUmemAccessDesc;
 
 /* Values of the driver's interface; they are part of its binary interface and never change. */
 enum {
@@ -42,6 +60,7 @@ enum {
 	CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
 	CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
 	CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+	CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
 	CU_MEMORYTYPE_DEVICE = 2,
 
 	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED = 116,
@@ -54,7 +73,11 @@ enum {
 	CU_STREAM_NON_BLOCKING = 1,
 	CU_EVENT_DISABLE_TIMING = 2,
 	CU_MEMHOSTREGISTER_PORTABLE = 1,
+	CU_MEMHOSTREGISTER_READ_ONLY = 8,
 	CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1,
+	CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+	CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
 	CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
 	CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_PCIE = 1,
 	CU_FLUSH_TARGET_CURRENT_DEVICE = 0,
@@ -112,6 +135,30 @@ enum {
 	OPTIONAL(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr)) \
 	OPTIONAL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned)) \
 	OPTIONAL(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (CUdeviceptr)) \
+	OPTIONAL(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", (CUmemGenericAllocationHandle *, void *)) \
+	OPTIONAL(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", \
+		 (CUmemAllocationProp *, CUmemGenericAllocationHandle)) \
+	OPTIONAL(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", \
+		 (void *, CUmemGenericAllocationHandle, int, unsigned long long)) \
+	OPTIONAL(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", \
+		 (CUmemGenericAllocationHandle *, void *, int)) \
+	OPTIONAL(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle)) \
+	OPTIONAL(cuMemAddressReserve, "cuMemAddressReserve", \
+		 (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
+	OPTIONAL(cuMemAddressFree, "cuMemAddressFree", (CUdeviceptr, size_t)) \
+	OPTIONAL(cuMemMap, "cuMemMap", \
+		 (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) \
+	OPTIONAL(cuMemUnmap, "cuMemUnmap", (CUdeviceptr, size_t)) \
+	OPTIONAL(cuMemSetAccess, "cuMemSetAccess", (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)) \
+	OPTIONAL(cuMemPoolExportToShareableHandle, "cuMemPoolExportToShareableHandle", \
+		 (void *, CUmemoryPool, int, unsigned long long)) \
+	OPTIONAL(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle", \
+		 (CUmemoryPool *, void *, int, unsigned long long)) \
+	OPTIONAL(cuMemPoolExportPointer, "cuMemPoolExportPointer", (CUmemPoolPtrExportData *, CUdeviceptr)) \
+	OPTIONAL(cuMemPoolImportPointer, "cuMemPoolImportPointer", \
+		 (CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *)) \
+	OPTIONAL(cuMemPoolSetAccess, "cuMemPoolSetAccess", (CUmemoryPool, const CUmemAccessDesc *, size_t)) \
+	OPTIONAL(cuMemPoolDestroy, "cuMemPoolDestroy", (CUmemoryPool)) \
 	OPTIONAL(cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites", (int, int))
 
 struct cuda_driver {

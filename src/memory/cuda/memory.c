@@ -135,8 +135,7 @@ static void cuda_release(struct pl_memory *memory)
 		own->place->driver->cuMemFree(cuda_address(memory, 0));
 		cuda_leave(own->place);
 	}
-	if (own->opening)
-		cuda_opening_put(own->opening);
+	cuda_close_other(own);
 	cuda_place_put(own->place);
 	free(own);
 }
@@ -172,6 +171,10 @@ static int cuda_pin(const struct pl_memory *memory, void *address, size_t length
 	result = cuda_enter(place);
 	if (result == CUDA_SUCCESS) {
 		result = place->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
+		/* What another process gave may be for reading only, which has to be said; since CUDA 11.1. */
+		if (result != CUDA_SUCCESS)
+			result = place->driver->cuMemHostRegister(
+				address, length, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
 		cuda_leave(place);
 	}
 	if (result != CUDA_SUCCESS)
@@ -217,6 +220,7 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.queue_across = cuda_queue_across,
 	.offer = cuda_offer,
 	.take = cuda_take,
+	.close_part = cuda_close_part,
 	.atomic = cuda_atomic,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <ctype.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "memory/cuda/cuda.h"
 
@@ -16,20 +14,13 @@ static struct {
 /* -1: one node, or the firmware does not tell. */
 static int node_of(const char *pci)
 {
-	char path[64], text[16] = "";
+	char path[64], text[16];
 	char name[16];
-	int fd;
 
 	for (size_t i = 0; i < sizeof(name); i++)
 		name[i] = (char)tolower((unsigned char)pci[i]);
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.15s/numa_node", name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	if (read(fd, text, sizeof(text) - 1) <= 0)
-		text[0] = 0;
-	close(fd);
-	return text[0] ? atoi(text) : -1;
+	return pl_read_head(path, text, sizeof(text)) ? atoi(text) : -1;
 }
 
 static void ask(struct cuda_place *place)

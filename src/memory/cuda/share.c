@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory of another process's GPU: what its owner tells of it (a ticket), and opening it here.  The driver shares
- * whole allocations of cuMemAlloc by handles that any process of the host may open.  What it opens lies in the
- * context of the memory with which bytes are exchanged, so that this GPU's copy engines reach both.
+ * whole allocations of cuMemAlloc by handles that any process of the host may open; for what else it shares see
+ * handles.c and pool.c.  What is opened lies in the context of the memory with which bytes are exchanged, so that this
+ * GPU's copy engines reach both.
  */
 #include <stdlib.h>
 
-#include "memory/cuda/cuda.h"
-
-/* Receipts say it so. */
-#define STAGED "local: by way of host memory and a socket, as "
-#define TICKET_VERSION 1u
-#define TICKET_IPC 1u /* there is a handle; otherwise only its own process reaches the memory */
-
-/* Between processes of one host and, as both know the version, of one layout. */
-struct ticket {
-	uint32_t version, ways;
-	uint64_t address; /* in the owner */
-	uint64_t offset;  /* in the allocation */
-	uint64_t size;    /* of the allocation */
-	uint64_t id;      /* of the allocation: handles may be used again */
-	char pci[16];
-	CUipcMemHandle handle;
-};
-_Static_assert(sizeof(struct ticket) == PL_MEMORY_TICKET_MAX, "fits, without gaps");
+#include "memory/cuda/ticket.h"
 
 /* What was opened; used by all regions of the same allocation. */
 struct cuda_opening {
@@ -43,39 +27,43 @@ static struct {
 
 /* -- the owner ---------------------------------------------------------------------------------------- */
 
-static void add_handle(const struct cuda_place *place, size_t length, struct ticket *ticket)
+static bool add_handle(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket)
 {
 	const struct cuda_driver *driver = place->driver;
 	CUdeviceptr base;
 	size_t size;
 
-	if (!driver->cuIpcGetMemHandle || cuda_enter(place) != CUDA_SUCCESS)
-		return;
-	if (driver->cuMemGetAddressRange(&base, &size, ticket->address) == CUDA_SUCCESS &&
-	    !pl_outside(ticket->address - base, length, size) &&
-	    driver->cuIpcGetMemHandle(&ticket->handle, base) == CUDA_SUCCESS) {
-		ticket->ways = TICKET_IPC;
-		ticket->offset = ticket->address - base;
-		ticket->size = size;
-	}
-	cuda_leave(place);
+	if (!driver->cuIpcGetMemHandle || driver->cuMemGetAddressRange(&base, &size, ticket->address) != CUDA_SUCCESS ||
+	    pl_outside(ticket->address - base, length, size) ||
+	    driver->cuIpcGetMemHandle(&ticket->handle, base) != CUDA_SUCCESS)
+		return false;
+	ticket->way = CUDA_TICKET_IPC;
+	ticket->offset = ticket->address - base;
+	ticket->size = size;
+	return true;
 }
 
-int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t bytes[PL_MEMORY_TICKET_MAX])
+int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t bytes[PL_MEMORY_TICKET_MAX],
+	       struct pl_memory_parts *parts)
 {
 	const struct cuda_place *place = cuda_memory_of(memory)->place;
-	struct ticket ticket = { .version = TICKET_VERSION, .address = cuda_address(memory, offset) };
+	struct cuda_ticket ticket = { .version = CUDA_TICKET_VERSION, .address = cuda_address(memory, offset) };
 
 	memcpy(ticket.pci, place->name, sizeof(ticket.pci));
 	ticket.id = cuda_buffer_id(place->driver, memory->address);
-	add_handle(place, length, &ticket);
+	if (cuda_enter(place) == CUDA_SUCCESS) {
+		if (!add_handle(place, length, &ticket) && parts && !cuda_pool_offer(place, length, &ticket, parts) &&
+		    ticket.why == CUDA_WHY_REFUSED)
+			cuda_handles_offer(place, length, &ticket, parts);
+		cuda_leave(place);
+	}
 	memcpy(bytes, &ticket, sizeof(ticket));
 	return sizeof(ticket);
 }
 
 /* -- who reaches it ----------------------------------------------------------------------------------- */
 
-static struct cuda_opening *find(const struct cuda_place *place, const struct ticket *ticket)
+static struct cuda_opening *find(const struct cuda_place *place, const struct cuda_ticket *ticket)
 {
 	pl_list_for_each(at, &openings.all) {
 		struct cuda_opening *opening = pl_list_entry(at, struct cuda_opening, link);
@@ -87,7 +75,7 @@ static struct cuda_opening *find(const struct cuda_place *place, const struct ti
 	return NULL;
 }
 
-static CUresult open_handle(const struct cuda_place *place, const struct ticket *ticket, CUdeviceptr *base)
+static CUresult open_handle(const struct cuda_place *place, const struct cuda_ticket *ticket, CUdeviceptr *base)
 {
 	CUresult result = cuda_enter(place);
 
@@ -98,7 +86,7 @@ static CUresult open_handle(const struct cuda_place *place, const struct ticket 
 	return result;
 }
 
-static struct cuda_opening *opening_get(struct cuda_place *place, const struct ticket *ticket)
+static struct cuda_opening *opening_get(struct cuda_place *place, const struct cuda_ticket *ticket)
 {
 	struct cuda_opening *opening;
 
@@ -123,7 +111,7 @@ static struct cuda_opening *opening_get(struct cuda_place *place, const struct t
 	return opening;
 }
 
-void cuda_opening_put(struct cuda_opening *opening)
+static void opening_put(struct cuda_opening *opening)
 {
 	pthread_mutex_lock(&openings.lock);
 	if (--opening->references == 0) {
@@ -138,7 +126,7 @@ void cuda_opening_put(struct cuda_opening *opening)
 }
 
 /* Memory of this process needs no handle. */
-static int take_own(const struct cuda_driver *driver, const struct ticket *ticket, size_t length,
+static int take_own(const struct cuda_driver *driver, const struct cuda_ticket *ticket, size_t length,
 		    const struct pl_memory *beside, struct cuda_memory *own)
 {
 	const struct cuda_place *place;
@@ -160,7 +148,7 @@ static int take_own(const struct cuda_driver *driver, const struct ticket *ticke
 }
 
 /* What the other end says of its size must be so: copies beyond the end may break the context. */
-static bool holds(const struct cuda_memory *own, const struct ticket *ticket, size_t length)
+static bool holds(const struct cuda_memory *own, const struct cuda_ticket *ticket, size_t length)
 {
 	CUdeviceptr base;
 	size_t size;
@@ -173,71 +161,146 @@ static bool holds(const struct cuda_memory *own, const struct ticket *ticket, si
 	return result == CUDA_SUCCESS && !pl_outside(own->opening->base - base + ticket->offset, length, size);
 }
 
-static int take_other(const struct cuda_driver *driver, const struct ticket *ticket, size_t length,
-		      const struct pl_memory *beside, struct cuda_memory *own, const char **why)
+static int open_ipc(const struct cuda_ticket *ticket, size_t length, struct cuda_memory *own, const char **why)
+{
+	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
+	if (!own->place->driver->cuIpcOpenMemHandle || !own->place->driver->cuIpcCloseMemHandle)
+		return -ENOTSUP;
+	own->opening = opening_get(own->place, ticket);
+	if (!own->opening)
+		return -EACCES;
+	own->base = own->opening->base;
+	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";
+	return holds(own, ticket, length) ? 0 : -EPROTO;
+}
+
+static int open_parts(const struct cuda_ticket *ticket, struct pl_memory_parts *parts, struct cuda_memory *own,
+		      const char **why)
+{
+	bool pool = ticket->way == CUDA_TICKET_POOL;
+	int rc;
+
+	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
+	if (cuda_enter(own->place) != CUDA_SUCCESS)
+		return -EACCES;
+	rc = (pool ? cuda_pool_take : cuda_handles_take)(own->place, ticket, parts, &own->base, why);
+	cuda_leave(own->place);
+	if (rc == 0) {
+		own->imported = pool;
+		own->mapped = pool ? 0 : ticket->size;
+	}
+	return rc;
+}
+
+static const char *reason_of(enum cuda_ticket_why why)
+{
+	switch (why) {
+	case CUDA_WHY_HANDLES:
+		return CUDA_STAGED "the GPU memory's handles were not created to be shared by a descriptor "
+				   "(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)";
+	case CUDA_WHY_POOL:
+		return CUDA_STAGED "the GPU memory's pool was not created to be shared by a descriptor "
+				   "(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)";
+	case CUDA_WHY_MANY:
+		return CUDA_STAGED "the GPU memory is mapped from more handles than can be sent for it";
+	default:
+		return CUDA_STAGED "the GPU's driver does not share such memory with other processes";
+	}
+}
+
+static int take_other(const struct cuda_driver *driver, const struct cuda_ticket *ticket, size_t length,
+		      const struct pl_memory *beside, struct pl_memory_parts *parts, struct cuda_memory *own,
+		      const char **why)
 {
 	const struct cuda_place *here = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->place : NULL;
 
-	*why = STAGED "this process uses no GPU that could copy";
+	*why = reason_of(ticket->why);
+	if (ticket->way == CUDA_TICKET_NONE || ticket->way > CUDA_TICKET_POOL ||
+	    pl_outside(ticket->offset, length, ticket->size))
+		return -ENOTSUP;
+	*why = CUDA_STAGED "this process uses no GPU that could copy";
 	if (here)
 		cuda_place_get(driver, here->primary ? NULL : here->context, here->ordinal, &own->place, NULL);
 	else
 		own->place = cuda_place_used(driver, ticket->pci);
 	if (!own->place)
 		return -ENODEV;
-	*why = STAGED "the GPU's driver does not let this process open the other's memory";
-	own->opening = opening_get(own->place, ticket);
-	if (!own->opening)
-		return -EACCES;
-	*why = STAGED "the other end described more of its GPU memory than there is";
-	return holds(own, ticket, length) ? 0 : -EPROTO;
+	return ticket->way == CUDA_TICKET_IPC ? open_ipc(ticket, length, own, why)
+					      : open_parts(ticket, parts, own, why);
+}
+
+/* Undoes what was opened; of memory of this process, nothing was. */
+void cuda_close_other(struct cuda_memory *own)
+{
+	const struct cuda_driver *driver = own->place->driver;
+
+	if (own->opening)
+		opening_put(own->opening);
+	if ((!own->mapped && !own->imported) || cuda_enter(own->place) != CUDA_SUCCESS)
+		return;
+	if (own->imported)
+		driver->cuMemFree(own->base);
+	else
+		cuda_handles_leave(driver, own->base, own->mapped);
+	cuda_leave(own->place);
+}
+
+void cuda_close_part(struct pl_memory_part *part)
+{
+	const struct cuda_driver *driver = cuda_driver_loaded();
+
+	if (part->type == CUDA_PART_POOL)
+		driver->cuMemPoolDestroy((CUmemoryPool)(uintptr_t)part->handle);
+	else
+		driver->cuMemRelease(part->handle);
+}
+
+static int decode(const uint8_t *bytes, size_t length, struct cuda_ticket *ticket)
+{
+	if (length != sizeof(*ticket))
+		return -EPROTO;
+	memcpy(ticket, bytes, sizeof(*ticket));
+	ticket->pci[sizeof(ticket->pci) - 1] = 0;
+	return ticket->version == CUDA_TICKET_VERSION ? 0 : -EPROTO;
 }
 
 int cuda_take(const uint8_t *bytes, size_t ticket_length, size_t length, bool own_process,
-	      const struct pl_memory *beside, struct pl_memory *memory, const char **why)
+	      const struct pl_memory *beside, struct pl_memory_parts *parts, struct pl_memory *memory, const char **why)
 {
 	const struct cuda_driver *driver = cuda_driver_loaded();
 	struct cuda_memory *own;
-	struct ticket ticket;
-	uint64_t address;
+	struct cuda_ticket ticket;
 	int rc;
 
-	*why = STAGED "this process has not loaded the GPU's driver";
+	*why = CUDA_STAGED "this process has not loaded the GPU's driver";
 	if (!driver || !driver->cuMemcpyDtoDAsync || !driver->cuMemcpyPeerAsync)
 		return -ENODEV;
-	*why = STAGED "the other end's description of its GPU memory is not known here";
-	if (ticket_length != sizeof(ticket))
+	*why = CUDA_STAGED "the other end's description of its GPU memory is not known here";
+	if (decode(bytes, ticket_length, &ticket) < 0)
 		return -EPROTO;
-	memcpy(&ticket, bytes, sizeof(ticket));
-	ticket.pci[sizeof(ticket.pci) - 1] = 0;
-	if (ticket.version != TICKET_VERSION)
-		return -EPROTO;
-	*why = STAGED "the driver shares only GPU memory of cudaMalloc(), and allocation by allocation";
-	if (!own_process && (!(ticket.ways & TICKET_IPC) || !driver->cuIpcOpenMemHandle ||
-			     !driver->cuIpcCloseMemHandle || pl_outside(ticket.offset, length, ticket.size)))
-		return -ENOTSUP;
 	own = calloc(1, sizeof(*own));
-	*why = STAGED "there is no memory";
+	*why = CUDA_STAGED "there is no memory";
 	if (!own)
 		return -ENOMEM;
 	if (own_process) {
-		*why = STAGED "the memory is not allocated any more";
+		*why = CUDA_STAGED "the memory is not allocated any more";
+		own->base = ticket.address;
+		ticket.offset = 0;
 		rc = take_own(driver, &ticket, length, beside, own);
 	} else {
-		rc = take_other(driver, &ticket, length, beside, own, why);
+		rc = take_other(driver, &ticket, length, beside, parts, own, why);
 	}
 	if (rc < 0) {
 		if (own->opening)
-			cuda_opening_put(own->opening);
+			opening_put(own->opening);
 		if (own->place)
 			cuda_place_put(own->place);
 		free(own);
 		return rc;
 	}
-	address = own->opening ? own->opening->base + ticket.offset : ticket.address;
 	*memory = (struct pl_memory){
 		.ops = &pl_cuda_memory,
-		.address = (void *)(uintptr_t)address,
+		.address = (void *)(uintptr_t)(own->base + ticket.offset),
 		.length = length,
 		.handle = own,
 		.device = own->place,

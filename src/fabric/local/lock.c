@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory that the peer allocated and that is mapped here, locked for the copies of this process's GPUs: these go at the
+ * rate of the bus then, and at a fraction of it through the driver's own buffers else.  Locking takes about as long as
+ * copying does once, so it is done when as much as there is was copied before, as with frames that go through a ring.
+ */
+#include "fabric/local/local.h"
+
+/* The driver's own way is as fast below this. */
+#define WORTHWHILE (256u << 10)
+
+enum { UNTRIED, TRIED, LOCKED };
+
+struct local_lock {
+	struct pl_context *context;
+	void *address;
+	size_t length;
+	atomic_uint_fast64_t copied;
+	atomic_int state;
+	const struct pl_memory_ops *ops; /* if it is locked */
+	void *holder;
+};
+
+struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length)
+{
+	struct local_lock *lock = length >= WORTHWHILE ? pl_zalloc(&context->allocator, sizeof(*lock)) : NULL;
+
+	if (!lock)
+		return NULL;
+	lock->context = context;
+	lock->address = address;
+	lock->length = length;
+	return lock;
+}
+
+void local_lock_free(struct local_lock *lock)
+{
+	if (!lock)
+		return;
+	if (atomic_load(&lock->state) == LOCKED) {
+		lock->ops->unpin(lock->holder, lock->address);
+		pl_slots_return(&lock->context->slot_pool, lock->length);
+	}
+	pl_free(&lock->context->allocator, lock);
+}
+
+/* Once, by whoever comes first; what others copy meanwhile goes the slow way. */
+static void try(struct local_lock *lock, const struct pl_memory *memory)
+{
+	int untried = UNTRIED;
+
+	if (!atomic_compare_exchange_strong(&lock->state, &untried, TRIED) ||
+	    !pl_slots_reserve(&lock->context->slot_pool, lock->length))
+		return;
+	if (memory->ops->pin(memory, lock->address, lock->length, &lock->holder) < 0) {
+		pl_slots_return(&lock->context->slot_pool, lock->length);
+		return;
+	}
+	lock->ops = memory->ops;
+	atomic_store(&lock->state, LOCKED);
+}
+
+void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, size_t length)
+{
+	if (!lock || !memory->ops->pin || atomic_load_explicit(&lock->state, memory_order_relaxed) != UNTRIED)
+		return;
+	if (atomic_fetch_add_explicit(&lock->copied, length, memory_order_relaxed) >= lock->length)
+		try(lock, memory);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Descriptors that came for a key that is not imported yet.  Imports that were given up leave theirs here, and so may
+ * another end that means no good: there is room for so many, and the oldest make it.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fabric/local/local.h"
+
+/* Larger regions get their pages in the page table when they are first touched. */
+#define POPULATE_MAX (64u << 20)
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+void *local_map(int fd, uint64_t size, bool *writable)
+{
+	int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
+	int populate = size <= POPULATE_MAX ? MAP_POPULATE : 0;
+	struct stat status;
+	void *mapping;
+
+	if (seals < 0 || (seals & SEALS) != SEALS || flags < 0 || fstat(fd, &status) < 0 ||
+	    (uint64_t)status.st_size != size || size > SIZE_MAX)
+		return NULL;
+	*writable = (flags & O_ACCMODE) == O_RDWR;
+	mapping =
+		mmap(NULL, (size_t)size, *writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | populate, fd, 0);
+	return mapping == MAP_FAILED ? NULL : mapping;
+}
+
+static void leave(struct local_endpoint *endpoint, struct local_pending *pending)
+{
+	pl_list_remove(&pending->link);
+	endpoint->pending_count--;
+	if (pending->parts)
+		endpoint->pending_parts -= pending->parts->room;
+}
+
+void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending)
+{
+	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
+
+	leave(endpoint, pending);
+	if (pending->parts)
+		pl_memory_parts_free(allocator, pending->parts);
+	else
+		munmap(pending->mapping, pending->size);
+	pl_free(allocator, pending);
+}
+
+static void enter(struct local_endpoint *endpoint, struct local_pending *pending)
+{
+	unsigned parts = pending->parts ? pending->parts->room : 0;
+
+	while (endpoint->pending_count == LOCAL_PENDING || endpoint->pending_parts + parts > LOCAL_PARTS)
+		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
+	pl_list_append(&endpoint->pending, &pending->link);
+	endpoint->pending_count++;
+	endpoint->pending_parts += parts;
+}
+
+struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key)
+{
+	pl_list_for_each(at, &endpoint->pending) {
+		struct local_pending *pending = pl_list_entry(at, struct local_pending, link);
+
+		if (pending->key == key)
+			return pending;
+	}
+	return NULL;
+}
+
+int local_pending_memory(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+{
+	struct local_pending *pending = pl_zalloc(&endpoint->state->context->allocator, sizeof(*pending));
+
+	if (!pending)
+		return 0; /* there are other ways */
+	pending->mapping = local_map(fd, record->size, &pending->writable);
+	if (!pending->mapping) {
+		pl_free(&endpoint->state->context->allocator, pending);
+		return 0;
+	}
+	pending->key = record->key;
+	pending->size = (size_t)record->size;
+	enter(endpoint, pending);
+	return 0;
+}
+
+static struct local_pending *begin_parts(struct local_endpoint *endpoint, const struct local_record *record)
+{
+	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
+	struct local_pending *pending = pl_zalloc(allocator, sizeof(*pending));
+
+	if (!pending)
+		return NULL;
+	pending->parts = pl_memory_parts_new(allocator, record->parts);
+	if (!pending->parts) {
+		pl_free(allocator, pending);
+		return NULL;
+	}
+	pending->key = record->key;
+	enter(endpoint, pending);
+	return pending;
+}
+
+int local_pending_add(struct local_endpoint *endpoint, const struct local_record *record, int *fds, unsigned count,
+		      bool whole)
+{
+	struct local_pending *pending = local_pending_find(endpoint, record->key);
+
+	if (!count && whole)
+		return -EPROTO;
+	if (!pending)
+		pending = begin_parts(endpoint, record);
+	if (!pending)
+		return 0;
+	if (!pending->parts || pending->parts->room != record->parts || count > record->parts - pending->parts->count)
+		return -EPROTO;
+	for (unsigned i = 0; i < count && pl_memory_parts_add(pending->parts, fds[i], record->size); i++)
+		fds[i] = -1;
+	/* This process has as many descriptors as it may: then they never are complete. */
+	if (!whole)
+		pl_memory_parts_close(pending->parts);
+	return 0;
+}
+
+struct pl_memory_parts *local_pending_take(struct local_endpoint *endpoint, uint64_t key)
+{
+	struct local_pending *pending = local_pending_find(endpoint, key);
+	struct pl_memory_parts *parts = pending ? pending->parts : NULL;
+
+	if (!parts)
+		return NULL;
+	leave(endpoint, pending);
+	pl_free(&endpoint->state->context->allocator, pending);
+	if (parts->count == parts->room)
+		return parts;
+	pl_memory_parts_free(&endpoint->state->context->allocator, parts);
+	return NULL;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory that is mapped from handles (cuMemCreate), in another process: the driver gives a descriptor of a handle that
+ * was created for that, and takes it back in the other process, which maps the handles side by side as the owner has
+ * them.  A mapping is of all that the handles hold; its place is this process's own for each GPU that copies.
+ */
+#include <unistd.h>
+
+#include "memory/cuda/ticket.h"
+
+/* -- the owner ---------------------------------------------------------------------------------------- */
+
+static CUresult export_handle(const struct cuda_driver *driver, CUdeviceptr at, int *fd, enum cuda_ticket_why *why)
+{
+	CUmemAllocationProp properties = { 0 };
+	CUmemGenericAllocationHandle handle;
+	CUresult result = driver->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)at);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = driver->cuMemGetAllocationPropertiesFromHandle(&properties, handle);
+	if (result == CUDA_SUCCESS && !(properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
+		*why = CUDA_WHY_HANDLES;
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (result == CUDA_SUCCESS)
+		result = driver->cuMemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	driver->cuMemRelease(handle);
+	return result;
+}
+
+static bool offer_all(const struct cuda_driver *driver, size_t length, struct cuda_ticket *ticket,
+		      struct pl_memory_parts *parts, enum cuda_ticket_why *why)
+{
+	CUdeviceptr at = ticket->address, end = at + length, base;
+	size_t size;
+	int fd;
+
+	while (at < end) {
+		*why = CUDA_WHY_REFUSED;
+		if (driver->cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS || base + size <= at ||
+		    export_handle(driver, at, &fd, why) != CUDA_SUCCESS)
+			return false;
+		if (!pl_memory_parts_add(parts, fd, size)) {
+			close(fd);
+			*why = CUDA_WHY_MANY;
+			return false;
+		}
+		if (at == ticket->address)
+			ticket->offset = at - base;
+		ticket->size += size;
+		at = base + size;
+	}
+	return true;
+}
+
+static bool has_all(const struct cuda_driver *driver)
+{
+	return driver->cuMemRetainAllocationHandle && driver->cuMemGetAllocationPropertiesFromHandle &&
+	       driver->cuMemExportToShareableHandle && driver->cuMemImportFromShareableHandle && driver->cuMemRelease &&
+	       driver->cuMemAddressReserve && driver->cuMemAddressFree && driver->cuMemMap && driver->cuMemUnmap &&
+	       driver->cuMemSetAccess;
+}
+
+bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
+			struct pl_memory_parts *parts)
+{
+	enum cuda_ticket_why why = CUDA_WHY_REFUSED;
+
+	if (has_all(place->driver) && offer_all(place->driver, length, ticket, parts, &why)) {
+		ticket->way = CUDA_TICKET_HANDLES;
+		return true;
+	}
+	pl_memory_parts_close(parts);
+	ticket->offset = ticket->size = 0;
+	ticket->why = (uint16_t)why;
+	return false;
+}
+
+/* -- who reaches it ----------------------------------------------------------------------------------- */
+
+/* What the other end says must hang together; how large a handle is the driver knows, and maps no more of it. */
+static bool adds_up(const struct cuda_ticket *ticket, const struct pl_memory_parts *parts)
+{
+	uint64_t rest = ticket->size;
+
+	for (unsigned i = 0; i < parts->count; i++) {
+		if (!parts->part[i].size || parts->part[i].size > rest)
+			return false;
+		rest -= parts->part[i].size;
+	}
+	return rest == 0;
+}
+
+static CUresult open_part(const struct cuda_driver *driver, struct pl_memory_part *part)
+{
+	CUmemAllocationProp properties = { 0 };
+	CUresult result;
+
+	if (part->handle)
+		return part->type == CUDA_PART_HANDLE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (part->fd < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = driver->cuMemImportFromShareableHandle(&part->handle, (void *)(intptr_t)part->fd,
+							CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	close(part->fd);
+	part->fd = -1;
+	if (result != CUDA_SUCCESS) {
+		part->handle = 0;
+		return result;
+	}
+	part->type = CUDA_PART_HANDLE;
+	result = driver->cuMemGetAllocationPropertiesFromHandle(&properties, part->handle);
+	if (result == CUDA_SUCCESS && properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+static CUresult map_parts(const struct cuda_place *place, const struct pl_memory_parts *parts, CUdeviceptr base,
+			  size_t size)
+{
+	const struct cuda_driver *driver = place->driver;
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, place->device }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUresult result = CUDA_SUCCESS;
+	size_t done = 0;
+
+	for (unsigned i = 0; i < parts->count && result == CUDA_SUCCESS; i++) {
+		result = driver->cuMemMap(base + done, parts->part[i].size, 0, parts->part[i].handle, 0);
+		if (result == CUDA_SUCCESS)
+			done += parts->part[i].size;
+	}
+	if (result == CUDA_SUCCESS)
+		result = driver->cuMemSetAccess(base, size, &access, 1);
+	if (result != CUDA_SUCCESS && done)
+		driver->cuMemUnmap(base, done);
+	return result;
+}
+
+int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_memory_parts *parts,
+		      CUdeviceptr *base, const char **why)
+{
+	const struct cuda_driver *driver = place->driver;
+	CUresult result = CUDA_SUCCESS;
+
+	*why = CUDA_STAGED "the descriptors of the other end's GPU memory did not come";
+	if (!parts || !parts->count)
+		return -ENOENT;
+	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";
+	if (!adds_up(ticket, parts))
+		return -EPROTO;
+	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
+	for (unsigned i = 0; i < parts->count && result == CUDA_SUCCESS; i++)
+		result = has_all(driver) ? open_part(driver, &parts->part[i]) : CUDA_ERROR_NOT_SUPPORTED;
+	if (result != CUDA_SUCCESS)
+		return -EACCES;
+	*why = CUDA_STAGED "the GPU that would copy does not reach the other process's GPU memory";
+	if (driver->cuMemAddressReserve(base, ticket->size, 0, 0, 0) != CUDA_SUCCESS)
+		return -ENOMEM;
+	if (map_parts(place, parts, *base, ticket->size) == CUDA_SUCCESS)
+		return 0;
+	driver->cuMemAddressFree(*base, ticket->size);
+	return -EACCES;
+}
+
+void cuda_handles_leave(const struct cuda_driver *driver, CUdeviceptr base, size_t size)
+{
+	driver->cuMemUnmap(base, size);
+	driver->cuMemAddressFree(base, size);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of a pool (cudaMallocAsync), in another process: of a pool that was created for that the driver gives a
+ * descriptor, and with it some bytes that stand for an allocation.
+ */
+#include <unistd.h>
+
+#include "memory/cuda/ticket.h"
+
+static bool has_all(const struct cuda_driver *driver)
+{
+	return driver->cuMemPoolExportToShareableHandle && driver->cuMemPoolImportFromShareableHandle &&
+	       driver->cuMemPoolExportPointer && driver->cuMemPoolImportPointer && driver->cuMemPoolSetAccess &&
+	       driver->cuMemPoolDestroy;
+}
+
+bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
+		     struct pl_memory_parts *parts)
+{
+	const struct cuda_driver *driver = place->driver;
+	CUmemoryPool pool = NULL;
+	CUdeviceptr base;
+	size_t size;
+	int fd;
+
+	if (driver->cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ticket->address) !=
+		    CUDA_SUCCESS ||
+	    !pool)
+		return false;
+	ticket->why = CUDA_WHY_POOL;
+	if (!has_all(driver) || driver->cuMemGetAddressRange(&base, &size, ticket->address) != CUDA_SUCCESS ||
+	    pl_outside(ticket->address - base, length, size) ||
+	    driver->cuMemPoolExportPointer(&ticket->pointer, base) != CUDA_SUCCESS ||
+	    driver->cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
+		    CUDA_SUCCESS)
+		return false;
+	if (!pl_memory_parts_add(parts, fd, size)) {
+		close(fd);
+		return false;
+	}
+	ticket->offset = ticket->address - base;
+	ticket->size = size;
+	ticket->way = CUDA_TICKET_POOL;
+	return true;
+}
+
+static CUresult open_pool(const struct cuda_driver *driver, struct pl_memory_part *part)
+{
+	CUmemoryPool pool = NULL;
+	CUresult result;
+
+	if (part->handle)
+		return part->type == CUDA_PART_POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (part->fd < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = driver->cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)part->fd,
+							    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	close(part->fd);
+	part->fd = -1;
+	if (result != CUDA_SUCCESS)
+		return result;
+	part->type = CUDA_PART_POOL;
+	part->handle = (uintptr_t)pool;
+	return CUDA_SUCCESS;
+}
+
+int cuda_pool_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_memory_parts *parts,
+		   CUdeviceptr *base, const char **why)
+{
+	const struct cuda_driver *driver = place->driver;
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, place->device }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemPoolPtrExportData pointer = ticket->pointer;
+	CUmemoryPool pool;
+
+	*why = CUDA_STAGED "the descriptors of the other end's GPU memory did not come";
+	if (!parts || parts->count != 1)
+		return -ENOENT;
+	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
+	if (!has_all(driver) || open_pool(driver, &parts->part[0]) != CUDA_SUCCESS)
+		return -EACCES;
+	pool = (CUmemoryPool)(uintptr_t)parts->part[0].handle;
+	/* The pool's own GPU has the access already, and may not be asked for it. */
+	driver->cuMemPoolSetAccess(pool, &access, 1);
+	return driver->cuMemPoolImportPointer(base, pool, &pointer) == CUDA_SUCCESS ? 0 : -EACCES;
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of another process's GPU, of each kind that there is: opened by what the driver gives for it, or refused with
+ * a reason, and closed when it is revoked or its owner is killed; and what another end may send that is none of these.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory/cuda/cuda.h"
+#include "support/cases.h"
+#include "support/gpu.h"
+#include "support/gpu_session.h"
+
+#define LARGE ((size_t)80 << 20)
+#define SMALL 1000
+
+static void agent_has_shared_pool(int fd)
+{
+	(void)fd;
+	if (!gpu_open("pool-shared"))
+		exit(SKIPPED);
+}
+
+static void agent_has_mapped(int fd)
+{
+	(void)fd;
+	if (!gpu_open("mapped"))
+		exit(SKIPPED);
+}
+
+static void agent_has_private(int fd)
+{
+	(void)fd;
+	if (!gpu_open("private"))
+		exit(SKIPPED);
+}
+
+static void agent_has_other(int fd)
+{
+	(void)fd;
+	if (!gpu_open_on("mapped", 1))
+		exit(SKIPPED);
+}
+
+static void agent_cannot_export(int fd)
+{
+	agent_has_mapped(fd);
+	gpu_standin_find();
+	gpu_standin.fail("cuMemExportToShareableHandle", 2, UINT32_MAX, 801);
+}
+
+/* Memory for which a descriptor is sent: of several handles, of another GPU's handles, of a pool. */
+static void by_descriptor(void *prepare)
+{
+	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
+	struct gpu_session session;
+	struct pl_error error;
+	pid_t probe;
+
+	/* What the agent needs must be there, as it is missed if it ends. */
+	probe = process_fork();
+	if (!probe) {
+		(*(void (**)(int))prepare)(-1);
+		exit(0);
+	}
+	if (process_wait(probe))
+		exit(SKIPPED);
+	gpu_session_open(&session, *(void (**)(int))prepare, "mapped", LARGE);
+	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "the GPU copies");
+	direct.flags = PL_REQUIRE_DIRECT;
+	check_ok(gpu_session_transfer(&session, true, 0, LARGE, &direct, NULL, &error), &error);
+	/* Another remote region of the same memory is opened by itself. */
+	pl_remote_release(session.remote);
+	session.remote =
+		import_token(&session.environment, session.peer, session.agent.token, session.agent.token_length);
+	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "the GPU copies");
+	gpu_session_close(&session);
+}
+
+static void host_to_mapped(void *unused)
+{
+	struct gpu_session session;
+
+	(void)unused;
+	gpu_session_open(&session, agent_has_mapped, NULL, LARGE);
+	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "host memory of one process");
+	gpu_session_close(&session);
+}
+
+/* The same memory is opened for each GPU that bytes come from. */
+static void two_gpus(void *unused)
+{
+	struct gpu_session session;
+	struct buffer here;
+
+	(void)unused;
+	gpu_session_open(&session, agent_has_mapped, "mapped", LARGE);
+	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "the GPU copies");
+	here = session.buffer;
+	if (gpu_open_on("mapped", 1)) {
+		buffer_open(&session.buffer, session.environment.near, LARGE, PL_ACCESS_ALL);
+		gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "the GPU copies");
+		buffer_close(&session.buffer);
+		session.buffer = here;
+	}
+	check(gpu_open_on("mapped", 0));
+	gpu_session_close(&session);
+}
+
+/* Memory that the driver does not share goes by the socket, and the receipt says so. */
+struct refusal {
+	void (*prepare)(int);
+	const char *reason;
+	bool standin; /* a real driver does not do that on request */
+};
+
+static void not_shared(void *argument)
+{
+	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
+	const struct refusal *refusal = argument;
+	struct gpu_session session;
+	struct pl_error error;
+
+	gpu_standin_find();
+	if (refusal->standin)
+		gpu_standin_need();
+	gpu_session_open(&session, refusal->prepare, "alloc", LARGE);
+	gpu_session_check(&session, LARGE, PL_ROUTE_STAGED, refusal->reason);
+	direct.flags = PL_REQUIRE_DIRECT;
+	check_status(gpu_session_transfer(&session, true, 0, LARGE, &direct, NULL, &error), -ENOTSUP, &error);
+	check_text(error.id, "NOT-DIRECT");
+	gpu_session_close(&session);
+}
+
+static void driver_refuses(void *call)
+{
+	bool mapped = strncmp(call, "cuIpc", 5);
+	struct gpu_session session;
+
+	gpu_session_open(&session, mapped ? agent_has_mapped : gpu_agent_alloc, "alloc", LARGE);
+	gpu_standin_need();
+	gpu_standin.fail(call, mapped ? 1 : 0, UINT32_MAX, 801);
+	gpu_session_check(&session, LARGE, PL_ROUTE_STAGED,
+			  !strcmp(call, "cuMemMap") ? "does not reach the other" : "does not let this process open");
+	check_number(gpu_standin.opened(), 0);
+	gpu_session_close(&session);
+}
+
+/* The peer's memory is not kept from being freed by who may not use it any more. */
+static void revoked_is_closed(void *prepare)
+{
+	struct gpu_session session;
+	struct pl_error error;
+	uint64_t until;
+
+	gpu_session_open(&session, *(void (**)(int))prepare, "alloc", SMALL);
+	gpu_standin_need();
+	check_ok(gpu_session_transfer(&session, true, 0, 8, NULL, NULL, &error), &error);
+	check_number(gpu_standin.opened(), 1);
+	agent_revoke(&session.agent);
+	until = clock_now() + 10 * PL_NS_PER_S;
+	while (gpu_standin.opened() || gpu_standin.handles()) {
+		check(clock_now() < until);
+		settle(&session.environment, 1);
+	}
+	check_status(gpu_session_transfer(&session, true, 0, 8, NULL, NULL, &error), -EACCES, &error);
+	check_number(gpu_standin.opened(), 0);
+	gpu_session_close(&session);
+}
+
+/* Each brings its descriptors, and nothing stays open after it; memory of many handles is not worth them. */
+static void message_by_descriptor(void *unused)
+{
+	const size_t few = (size_t)8 << 20;
+	struct pl_operation *operation;
+	struct gpu_session session;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	(void)unused;
+	gpu_session_open(&session, agent_has_mapped, "mapped", LARGE);
+	agent_fill(&session.agent, 9);
+	for (unsigned i = 0; i < 12; i++) {
+		size_t length = i ? few : LARGE;
+
+		bytes_set(session.buffer.bytes, POISON, LARGE);
+		agent_send(&session.agent, 1, length);
+		check_ok(pl_receive(session.peer, 1, UINT64_MAX, session.buffer.region, 0, LARGE, NULL, &operation,
+				    &error),
+			 &error);
+		complete(&session.environment, operation, &receipt);
+		check_number(receipt.route, i ? PL_ROUTE_DIRECT : PL_ROUTE_STAGED);
+		check(i || strstr(receipt.reason, "more handles"));
+		pattern_check(session.buffer.bytes, length, 9, 0);
+		check_number(agent_wait(&session.agent), 0);
+	}
+	gpu_session_close(&session);
+}
+
+static void killed(void *prepare)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_operation *operation;
+	struct gpu_session session;
+	struct pl_error error;
+
+	gpu_session_open(&session, *(void (**)(int))prepare, "alloc", LARGE);
+	check_ok(pl_write(session.peer, session.remote, 0, session.buffer.region, 0, LARGE, NULL, &operation, &error),
+		 &error);
+	agent_kill(&session.agent);
+	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -ECONNRESET);
+	do
+		check_number(pl_peer_query(session.peer, &info), 0);
+	while (info.connected);
+	pl_remote_release(session.remote);
+	pl_peer_close(session.peer);
+	buffer_close(&session.buffer);
+	pl_close(session.environment.near);
+	if (gpu_standin.opened)
+		check_number(gpu_standin.opened(), 0);
+	if (gpu_standin.handles)
+		check_number(gpu_standin.handles(), 0);
+}
+
+/* -- what another end may have put into a key ----------------------------------------------------------- */
+
+static void bad_tickets(void *unused)
+{
+	uint8_t ticket[PL_MEMORY_TICKET_MAX], bad[PL_MEMORY_TICKET_MAX];
+	struct pl_memory memory, taken;
+	const char *why = NULL;
+	struct pl_error error;
+	uint64_t state = 1;
+	void *address;
+	int length;
+
+	(void)unused;
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	address = gpu_allocate(4096);
+	check_ok(pl_memory_attach(&memory, address, 4096, &error), &error);
+	length = pl_memory_offer(&memory, 0, 4096, ticket, NULL);
+	check_number(length, sizeof(ticket));
+	check_number(pl_memory_take(ticket, sizeof(ticket), 4096, true, &memory, NULL, &taken, &why), 0);
+	pl_memory_release(&taken);
+	check(pl_memory_take(ticket, sizeof(ticket), 1 << 30, true, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_take(ticket, sizeof(ticket) - 1, 4096, true, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_take(ticket, sizeof(ticket), 4097, false, &memory, NULL, &taken, &why) < 0);
+	check(why && strstr(why, "as "));
+	for (unsigned i = 0; i < 2000; i++) {
+		memcpy(bad, ticket, sizeof(bad));
+		for (unsigned j = 0; j < 1 + i % 3; j++)
+			bad[random_next(&state) % sizeof(bad)] ^= (uint8_t)(1 + random_next(&state) % 255);
+		/* The driver may find something that was not meant. */
+		if (pl_memory_take(bad, sizeof(bad), 4096, false, &memory, NULL, &taken, &why) == 0)
+			pl_memory_release(&taken);
+		else
+			check(why && strstr(why, "as "));
+	}
+	pl_memory_release(&memory);
+	gpu_free(address);
+}
+
+/* Descriptors of anything, sizes of anything, and tickets that fit neither. */
+static int bad_descriptor(uint64_t *state, int good)
+{
+	int ends[2];
+
+	switch (random_next(state) % 5) {
+	case 0:
+		return open("/dev/null", O_RDWR | O_CLOEXEC);
+	case 1:
+		return memfd_create("bad", MFD_CLOEXEC);
+	case 2:
+		check_number(pipe2(ends, O_CLOEXEC), 0);
+		close(ends[1]);
+		return ends[0];
+	default:
+		return dup(good);
+	}
+}
+
+static void bad_parts(void *kind)
+{
+	const size_t size = (size_t)6 << 20;
+	struct pl_memory_parts *parts = pl_memory_parts_new(&pl_system_allocator, 8), *bad;
+	uint8_t ticket[PL_MEMORY_TICKET_MAX], other[PL_MEMORY_TICKET_MAX];
+	struct pl_memory memory, taken;
+	struct pl_error error;
+	uint64_t state = 2;
+	const char *why;
+	void *address;
+
+	if (!gpu_open(kind))
+		exit(SKIPPED);
+	gpu_standin_find();
+	address = gpu_allocate(size);
+	check_ok(pl_memory_attach(&memory, address, size, &error), &error);
+	check_number(pl_memory_offer(&memory, 0, size, ticket, parts), sizeof(ticket));
+	check(parts->count >= 1);
+	for (unsigned i = 0; i < 400; i++) {
+		bad = pl_memory_parts_new(&pl_system_allocator, 8);
+		memcpy(other, ticket, sizeof(other));
+		for (unsigned j = 0; j < parts->count; j++) {
+			uint64_t length = parts->part[j].size;
+
+			if (random_next(&state) % 4 == 0)
+				length = random_next(&state) >> (random_next(&state) % 64);
+			bad->part[bad->count++] = (struct pl_memory_part){
+				.fd = bad_descriptor(&state, parts->part[j].fd),
+				.size = length,
+			};
+		}
+		if (i % 4 == 0)
+			other[random_next(&state) % sizeof(other)] ^= (uint8_t)(1 + random_next(&state) % 255);
+		/* What hangs together is opened: the driver allows that in the process itself, too. */
+		why = NULL;
+		if (pl_memory_take(other, sizeof(other), size, false, &memory, bad, &taken, &why) == 0)
+			pl_memory_release(&taken);
+		else
+			check(why && strstr(why, "as "));
+		pl_memory_parts_free(&pl_system_allocator, bad);
+	}
+	pl_memory_parts_free(&pl_system_allocator, parts);
+	pl_memory_release(&memory);
+	gpu_free(address);
+	if (gpu_standin.handles)
+		check_number(gpu_standin.handles(), 0);
+	if (gpu_standin.opened)
+		check_number(gpu_standin.opened(), 0);
+}
+
+static void (*alloc)(int) = gpu_agent_alloc;
+static void (*mapped)(int) = agent_has_mapped;
+static void (*other_gpu)(int) = agent_has_other;
+static void (*shared_pool)(int) = agent_has_shared_pool;
+static const struct refusal of_pool = { gpu_agent_pool, "pool was not created to be shared", false };
+static const struct refusal of_handles = { agent_has_private, "handles were not created to be shared", false };
+static const struct refusal of_driver = { agent_cannot_export, "driver does not share", true };
+
+static const struct test_case cases[] = {
+	{ "mapped", by_descriptor, &mapped, 30 },
+	{ "mapped-other-gpu", by_descriptor, &other_gpu, 30 },
+	{ "pool", by_descriptor, &shared_pool, 30 },
+	{ "host-to-mapped-gpu", host_to_mapped, NULL, 30 },
+	{ "two-gpus", two_gpus, NULL, 30 },
+	{ "pool-not-shared", not_shared, (void *)&of_pool, 30 },
+	{ "handles-not-shared", not_shared, (void *)&of_handles, 30 },
+	{ "driver-does-not-share", not_shared, (void *)&of_driver, 30 },
+	{ "driver-refuses", driver_refuses, "cuIpcOpenMemHandle", 20 },
+	{ "driver-refuses-import", driver_refuses, "cuMemImportFromShareableHandle", 20 },
+	{ "driver-refuses-mapping", driver_refuses, "cuMemMap", 20 },
+	{ "revoked-is-closed", revoked_is_closed, &alloc, 30 },
+	{ "revoked-is-unmapped", revoked_is_closed, &mapped, 30 },
+	{ "revoked-pool-is-closed", revoked_is_closed, &shared_pool, 30 },
+	{ "message-by-descriptor", message_by_descriptor, NULL, 30 },
+	{ "killed", killed, &alloc, 20 },
+	{ "killed-mapped", killed, &mapped, 20 },
+	{ "bad-tickets", bad_tickets, NULL, 20 },
+	{ "bad-parts", bad_parts, "mapped", 20 },
+	{ "bad-parts-of-a-pool", bad_parts, "pool-shared", 20 },
+};
+
+int main(void)
+{
+	return cases_run("gpu-share", cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pools.  One that was created for it is shared by a descriptor, and an allocation in it by some bytes: as strict as the
+ * driver, which imports a pool from nothing else, a pointer only into the pool that it is of, and exports neither of a
+ * device's own pool.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "libcuda/standin.h"
+
+#define MAGIC 0x706f6f6c30303031ull
+
+struct pool {
+	int device;
+	bool shareable, imported;
+	uint64_t owner, number;
+};
+
+struct pool standin_pool;
+static uint64_t last_number;
+
+/* In the file behind a descriptor. */
+struct description {
+	uint64_t magic, owner, number, device;
+};
+
+struct pointer {
+	uint64_t magic, owner, fd, id, length, device, pool, rest;
+};
+_Static_assert(sizeof(struct pointer) == 64, "as the driver's");
+
+/* The properties begin as those of handles do. */
+API CUresult cuMemPoolCreate(struct pool **result, const struct properties *properties)
+{
+	struct pool *made;
+
+	if (properties->type != 1 || properties->location.type != 1 || (properties->handle_types & ~SHAREABLE))
+		return INVALID_VALUE;
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return OUT_OF_MEMORY;
+	pthread_mutex_lock(&standin_lock);
+	*made = (struct pool){
+		.device = properties->location.number,
+		.shareable = properties->handle_types & SHAREABLE,
+		.owner = (uint64_t)getpid(),
+		.number = ++last_number,
+	};
+	pthread_mutex_unlock(&standin_lock);
+	*result = made;
+	return SUCCESS;
+}
+
+API CUresult cuMemPoolDestroy(struct pool *pool)
+{
+	if (pool == &standin_pool)
+		return INVALID_VALUE;
+	free(pool);
+	return SUCCESS;
+}
+
+API CUresult cuMemPoolExportToShareableHandle(int *fd, const struct pool *pool, int type, uint64_t flags)
+{
+	struct description description = { MAGIC, pool->owner, pool->number, (uint64_t)pool->device };
+
+	if (type != SHAREABLE || !pool->shareable || pool->imported || flags)
+		return INVALID_VALUE;
+	*fd = memfd_create("pool", MFD_CLOEXEC);
+	if (*fd < 0 || write(*fd, &description, sizeof(description)) != (ssize_t)sizeof(description))
+		return OUT_OF_MEMORY;
+	return SUCCESS;
+}
+
+API CUresult cuMemPoolImportFromShareableHandle(struct pool **result, void *shared, int type, uint64_t flags)
+{
+	int fd = (int)(intptr_t)shared;
+	struct description description;
+	struct stat status;
+	struct pool *made;
+
+	if (type != SHAREABLE || flags || fstat(fd, &status) || !S_ISREG(status.st_mode) ||
+	    pread(fd, &description, sizeof(description), 0) != (ssize_t)sizeof(description) ||
+	    description.magic != MAGIC || description.device >= DEVICES)
+		return INVALID_VALUE;
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return OUT_OF_MEMORY;
+	*made = (struct pool){
+		.device = (int)description.device,
+		.imported = true,
+		.owner = description.owner,
+		.number = description.number,
+	};
+	*result = made;
+	return SUCCESS;
+}
+
+API CUresult cuMemPoolExportPointer(struct pointer *pointer, CUdeviceptr address)
+{
+	const struct allocation *of;
+	CUresult result = INVALID_VALUE;
+
+	pthread_mutex_lock(&standin_lock);
+	of = standin_find(address, 1);
+	if (of && of->kind == KIND_POOL && of->address == address && of->pool->shareable) {
+		*pointer = (struct pointer){ MAGIC,      (uint64_t)getpid(),   (uint64_t)of->fd, of->id,
+					     of->length, (uint64_t)of->device, of->pool->number, 0 };
+		result = SUCCESS;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
+API CUresult cuMemPoolImportPointer(CUdeviceptr *address, struct pool *pool, const struct pointer *pointer)
+{
+	CUresult result = standin_failure("cuMemPoolImportPointer");
+	struct allocation *made;
+
+	if (result)
+		return result;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	if (pointer->magic != MAGIC || !pool->imported || pointer->owner != pool->owner ||
+	    pointer->pool != pool->number || !pointer->length)
+		return INVALID_VALUE;
+	pthread_mutex_lock(&standin_lock);
+	made = standin_open(
+		pointer->owner, pointer->fd,
+		(struct allocation){
+			.length = pointer->length, .device = pool->device, .there = pointer->id, .pool = pool });
+	if (made)
+		*address = made->address;
+	pthread_mutex_unlock(&standin_lock);
+	return made ? SUCCESS : INVALID_VALUE;
+}
+
+API CUresult cuMemPoolSetAccess(struct pool *pool, const struct access *access, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (access[i].location.type != 1 || access[i].location.number == pool->device)
+			return INVALID_VALUE;
+	return SUCCESS;
+}
