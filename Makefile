@@ -22,6 +22,7 @@ help:
 	@echo 'make clang      tests of a build with clang, in which a warning is an error'
 	@echo 'make valgrind   tests under valgrind'
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
+	@echo 'make vm-all     those, others that show less, and make vm-endurance'
 	@echo 'make vm-asan    the verbs fabric in virtual machines, with AddressSanitizer'
 	@echo 'make vm-valgrind'
 	@echo '                the same under valgrind: an hour'
@@ -70,6 +71,12 @@ vm-test:
 	@tools/configure build
 	@ninja -C build --quiet
 	@tests/vm/run
+
+vm-all:
+	@tools/setup build test vm
+	@tools/configure build
+	@ninja -C build --quiet
+	@tests/vm/run '*'
 
 vm-asan:
 	@tools/setup build test vm
@@ -136,5 +143,5 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
-.PHONY: all help setup demo test asan tsan clang valgrind vm-test vm-asan vm-valgrind vm-endurance vm-debug vm-next \
-	vm-boot kernels fuzz bench bench-verbs packages packages-test install format clean
+.PHONY: all help setup demo test asan tsan clang valgrind vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
+	vm-next vm-boot kernels fuzz bench bench-verbs packages packages-test install format clean

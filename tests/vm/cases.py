@@ -3,6 +3,7 @@
 guest/cases.sh and the programs that image.py names.
 """
 import dataclasses
+import fnmatch
 import typing
 
 import peermem
@@ -64,6 +65,13 @@ def over_all(*cases):
     return [case for fabric in FABRICS for case in over(fabric, *cases)]
 
 
+def split(cases, *patterns):
+    """Those whose names fit a pattern, and the others, which show little that is new: they are run on demand."""
+    chosen = [case for case in cases if not case.name.endswith(', more') and
+              any(fnmatch.fnmatchcase(case.name, pattern) for pattern in patterns)]
+    return chosen, [case for case in cases if case not in chosen]
+
+
 WRITE_BW = 'ib_write_bw -d rxe0 -F -s 65536 -n'
 # Between two ends, on one machine or on two: first programs of others, to see that the rig is sound.
 FOREIGN = [
@@ -99,6 +107,9 @@ POST_LISTS = over('verbs', *(Case(f'post lists of {length}: {operation}', 60, se
 # The card does not encrypt.
 ENCRYPTED = over('tcp', Case('bench encrypted', 60, server='bench_server',
                              client='bench --op write --size 64K --iterations 100 --encrypt'))
+# What switches tell it by; the accepting end takes the connecting one's.
+CLASS = over('verbs', Case('traffic class', 60, server='marked 104 bench_server',
+                           client='marked 104 bench --op write --size 64K --iterations 100 --traffic-class 104'))
 # Frames through a device that is simulated, in all ways.
 WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 5 --size 64K --frames 10'))
 # A program without the library reaches the memory of one with it.
@@ -108,12 +119,15 @@ SCENARIOS = [
     Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
     Case('tcp: scenarios atomic', 100, "scenarios tcp --setting manual 'atomic-*'"),
     Case('tcp: scenarios revoke', 100, "scenarios tcp --setting manual 'revoke-*'"),
+    Case('verbs: what is revoked is not asked for again', 60,
+         'few_messages scenarios verbs --one-sided --setting thread revoke-while-reading'),
     # Some of those that move most would show nothing new the second time.
     *over('verbs', *(Case(f'scenarios by windows, {pattern}', 100,
                           f"by_windows scenarios verbs --one-sided --narrow --setting thread '{pattern}'")
                      for pattern in ('revoke-*', 'deadline-[!o]*', 'expiry'))),
-    *over('verbs', *(Case(f'scenarios {setting}', 400, f"scenarios verbs --one-sided --setting {setting} '{pattern}'")
-                     for setting, pattern in (('thread', '*'), ('manual', '[!rl]*')))),
+    *over('verbs', *(Case(f'scenarios {name}', 400, f"scenarios verbs --one-sided --setting {setting} '{pattern}'")
+                     for name, setting, pattern in (('thread', 'thread', '*'), ('manual', 'manual', '[!lmrtw]*'),
+                                                    ('manual, more', 'manual', '[lmrtw]*')))),
 ]
 
 # What a cable can do.  With its own link down, soft-RoCE fails at once what is posted; the other machine first tries
@@ -154,7 +168,7 @@ FAULTS = over_all(
 ) + over(
     'verbs',
     *renewed(
-        Case('flaps', 100, server='bench_server', client=f'during "flaps 8" {WRITE} 15'),
+        Case('flaps', 100, server='bench_server', client=f'during "flaps 5" {WRITE} 10'),
         Case('RoCE stops', 60, server='must_fail PEER-LOST bench_server',
              client=f'roce_starts must_fail "port 1 of rxe0 gave up: .* (vendor error 0x" during roce_stops {WRITE} 50'),
         Case('device deleted', 60, server='must_fail PEER-LOST bench_server', client=f'unplugged {WRITE} 50')),
@@ -172,38 +186,44 @@ RAILS = over(
     Case('windows over two rails', 60, server='by_windows bench_server --narrow-grants',
          client='all_carry bench --op write --size 1M --iterations 40'),
     Case('serve and get', 60, server='serve_file', client='get_file'),
-    Case('scenarios', 200, "server=10.0.0.2; scenarios verbs --one-sided --setting thread '[mtvarf]*'"),
+    *(Case(name, 200, f"server=10.0.0.2; scenarios verbs --one-sided --setting thread '{pattern}'")
+      for name, pattern in (('scenarios', '[afvw]*'), ('scenarios, more', '[mtr]*'))),
     *renewed(
-        *(Case(f'{name} while rails flap', 100, server='bench_server', client=f'during "rail_flaps 4" {command} 15')
+        *(Case(f'{name} while rails flap', 100, server='bench_server', client=f'during "rail_flaps 2" {command} 10')
           for name, command in (('writes', WRITE), ('sends', SEND))),
         Case('windows while rails flap', 100, server='by_windows bench_server --narrow-grants',
-             client=f'during "rail_flaps 2" {WRITE} 9'),
-        Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 6" {WRITE} 14'),
-        Case('far rails flap', 100, server='bench_server during "rail_flaps 3"', client=f'{WRITE} 12'),
+             client=f'during "rail_flaps 1" {WRITE} 7'),
+        Case('rails flap in turn', 100, server='bench_server', client=f'during "crossing_flaps 4" {WRITE} 10'),
+        Case('far rails flap', 100, server='bench_server during "rail_flaps 2"', client=f'{WRITE} 10'),
         Case('a card goes and comes', 60, server='bench_server', client=f'during "away_and_back rxe0 1" {WRITE} 14'),
         Case('a far card goes and comes', 60, server='bench_server during "away_and_back rxe1 1"', client=f'{WRITE} 14'),
         Case('a card less', 60, server='bench_server',
-             client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 8')),
+             client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) during "rdma link delete rxe1" {WRITE} 6')),
 )
 
 # What takes long: many faults, and much through bad cables.
 ENDURANCE = over(
     'verbs',
     *renewed(
-        *(Case(f'{name}, 50 flaps', 300, server='bench_server', client=f'during "flap_times 50" {command} 90')
-          for name, command in (('writes', WRITE), ('sends', SEND)))),
+        *(Case(f'{name}, 10 flaps of 50: {chunk}', 100, server='bench_server', client=f'during "flap_times 10" {command} 25')
+          for name, command in (('writes', WRITE), ('sends', SEND)) for chunk in range(1, 6))),
     *(Case(f'64M through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size 64M')
       for name, setting in (('loss', 'loss 1%'), ('corruption', 'corrupt 0.1%'))),
     # There packets go one at a time.
-    Case('64M through reordering', 260, server='bench_server', client=f'{REORDERING} {WHOLE} --size 64M --timeout 240'),
+    Case('64M through reordering', 620, server='bench_server', client=f'{REORDERING} {WHOLE} --size 64M --timeout 600'),
 )
 ENDURANCE_RAILS = over(
     'verbs',
     *renewed(
-        *(Case(f'{name}, 50 flaps in turn', 300, server='bench_server', client=f'during "crossing_times 50" {command} 120')
-          for name, command in (('writes', WRITE), ('sends', SEND))),
-        Case('windows, 50 flaps in turn', 300, server='by_windows bench_server --narrow-grants',
-             client=f'during "crossing_times 50" {WRITE} 120')),
+        *(Case(f'{name}, 10 flaps of 50 in turn: {chunk}', 100, server='bench_server',
+               client=f'during "crossing_times 10" {command} 25')
+          for name, command in (('writes', WRITE), ('sends', SEND)) for chunk in range(1, 6)),
+        Case('sends while a card goes and comes', 60, server='bench_server',
+             client=f'during "away_and_back rxe0 1" {SEND} 14'),
+        Case("the only rail's card goes and comes", 60, server='bench_server',
+             client=f'during "away_and_back rxe0 1" {WRITE} 14 --rails 1'),
+        Case('windows, 10 flaps in turn', 100, server='by_windows bench_server --narrow-grants',
+             client=f'during "crossing_times 10" {WRITE} 25')),
 )
 
 # The kernel module with a GPU in the second machine.  Persistent pins stay when memory is freed, revocable ones do not;
@@ -233,6 +253,7 @@ PEERMEM = [
     Case('walk, old driver', 60, module('old', REVOCABLE, 'peermem_walk')),
     *(Case(f'broken: {name}', 60, f'broken {name} {parameter}') for name, parameter in (
         ('unchecked', ''), ('untold', ''), ('inverted', 'old=1'), ('forgetful', ''))),
+    Case('broken: hurried', 60, 'broken_case hurried drowsy'),
     # These use memory that was freed: the walk finds that, if the kernel does not stumble over it before.
     *(Case(f'broken: {name}', 60, f'broken {name}', or_fails='BUG: |Oops|general protection')
       for name in ('impatient', 'hasty')),
@@ -285,23 +306,37 @@ GPU = [
                           client=with_gpu(way, 'workflow cuda 7 --size 64K --frames 10')) for way in ('dmabuf', 'address'))),
 ]
 
+ONE, ONE_MORE = split(
+    [Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *WORKFLOW, *RAW,
+     *SCENARIOS],
+    'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: bench workflow', 'verbs: raw verbs',
+    'tcp: scenarios atomic', 'verbs: scenarios thread', 'verbs: scenarios manual', 'verbs: scenarios by*',
+    'verbs: what is *')
+# What happens to tcp does so between network namespaces, too (tests/integration/test_netns.c).
+TWO, TWO_MORE = split(
+    [*FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *CLASS, *RAW, *FOREIGN_FAULTS, *FAULTS],
+    'ibv*', 'rping', 'ib_write_bw', 'verbs: *', 'auto: *', 'killed server: rping', 'tcp: serve and get',
+    'tcp: bench encrypted', 'tcp: link down 4 s', 'tcp: reordering', 'tcp: killed server, get again')
+RAILS, RAILS_MORE = split(RAILS, '*')
+ON_TWO = ['on_cables 10.0.0.1', 'on_cables 10.0.0.2']
+WITH_TWO_CARDS = ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2']
+
 SUITES = [
-    Suite('one', '1G', 2, ['on_dummy $server'], [
-        Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *WORKFLOW, *RAW,
-        *SCENARIOS]),
-    Suite('two', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
-        *FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *RAW, *FOREIGN_FAULTS, *FAULTS], sound=SOUND[:1]),
-    Suite('rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], RAILS, cables=2,
-          sound=SOUND),
-    Suite('peermem', '512M', 2, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], [
+    # The longest first, as the others find their places beside it.
+    Suite('peermem', '512M', 2, ON_TWO, [
         *REMOTE, *GPU, *PEERMEM,
         # A task waits for ever for a lock that was freed, and the machine with it or not.  The last case, as it costs one.
         Case('broken: unreferenced', 15, 'broken unreferenced',
              or_fails='took more than|the machine is gone|BUG: |Oops|general protection'),
     ], devices=peermem.devices, options='slub_debug=FZP'),
-    Suite('endurance', '512M', 1, ['on_cables 10.0.0.1', 'on_cables 10.0.0.2'], ENDURANCE, sound=SOUND[:1], asked=True),
-    Suite('endurance-rails', '512M', 1, ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2'], ENDURANCE_RAILS,
-          cables=2, sound=SOUND, asked=True),
+    Suite('one', '1G', 2, ['on_dummy $server'], ONE),
+    Suite('two', '512M', 1, ON_TWO, TWO, sound=SOUND[:1]),
+    Suite('rails', '512M', 1, WITH_TWO_CARDS, RAILS, cables=2, sound=SOUND),
+    Suite('more-one', '1G', 2, ['on_dummy $server'], ONE_MORE, asked=True),
+    Suite('more-two', '512M', 1, ON_TWO, TWO_MORE, sound=SOUND[:1], asked=True),
+    Suite('more-rails', '512M', 1, WITH_TWO_CARDS, RAILS_MORE, cables=2, sound=SOUND, asked=True),
+    Suite('endurance', '512M', 1, ON_TWO, ENDURANCE, sound=SOUND[:1], asked=True),
+    Suite('endurance-rails', '512M', 1, WITH_TWO_CARDS, ENDURANCE_RAILS, cables=2, sound=SOUND, asked=True),
     # What must be seen as failure.
     Suite('control', '512M', 1, ['true'], [
         Case('a case that fails', 10, 'echo text; exit 3', fails='status 3'),

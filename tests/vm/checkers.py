@@ -31,8 +31,8 @@ class Checker:
 
 
 CHECKERS = {
-    'asan': Checker('build-asan', 4, '1500M', ['one:*verbs*', 'two:verbs: *', 'rails:*'], SANITIZED),
-    'valgrind': Checker('build', 12, '1500M', ['one:verbs: scenarios*', 'rails:verbs: scenarios'],
+    'asan': Checker('build-asan', 4, '1500M', ['*one:*verbs*', '*two:verbs: *', 'rails:*', 'more-rails:*'], SANITIZED),
+    'valgrind': Checker('build', 12, '1500M', ['*one:verbs: scenarios*', '*rails:verbs: scenarios*'],
                         {'VALGRIND_LIB': VALGRIND}, MEMCHECKED),
 }
 

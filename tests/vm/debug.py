@@ -31,8 +31,11 @@ SUITES = [
                     'peermem_cases whole freed', fails='possible circular locking dependency')),
         broken('hasty', 'KASAN: use-after-free'),
         slower(Case('broken: leaky', 60, 'forgets leaky')),
+        slower(Case('broken: leaky, many times', 60, 'cycles_of_leaky')),
         broken('unreferenced', 'KASAN: use-after-free'),
         broken('trusting', 'KASAN: use-after-free'),
+        # What the callback would find of it.
+        slower(Case('broken: disowned', 60, 'broken_case disowned elsewhere', fails='KASAN: use-after-free')),
         # Follows a pointer to what is freed, or one that is NULL by then; unless the walk finds it before.
         slower(Case('broken: impatient', 60, 'broken impatient', or_fails='KASAN')),
     ],

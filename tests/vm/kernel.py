@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The kernel of the machines: the distribution's own package, unpacked and never installed."""
+import functools
+import lzma
 import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
+import zlib
 
 # Packages that stand for the newest kernel: Debian's, then Ubuntu's; and those of the next series, in Debian 12.
 NEWEST = ['linux-image-amd64', 'linux-image-generic', 'linux-image-virtual']
@@ -25,6 +29,36 @@ def output_of(*command, cwd=None):
     return None if done.returncode else done.stdout
 
 
+# A note of a kernel that says where it begins, for those who start it as it is: XEN_ELFNOTE_PHYS32_ENTRY.
+ENTRY = re.compile(rb'\x04\0\0\0[\x04\x08]\0\0\0\x12\0\0\0Xen\0')
+
+
+def uncompressed(image):
+    """The kernel in a compressed image, as a file that QEMU starts at once; the image itself if there is none such.
+
+    An emulated processor would take seconds to decompress it.
+    """
+    path = image.with_name(image.name.replace('vmlinuz', 'vmlinux'))
+    if path.exists():
+        return path
+    content = image.read_bytes()
+    # Linux' Documentation/arch/x86/boot.rst: setup_sects, payload_offset, payload_length.
+    offset, length = struct.unpack_from('<II', content, 0x248)
+    payload = content[(content[0x1f1] + 1) * 512 + offset:][:length]
+    if payload.startswith(b'\xfd7zXZ'):
+        unpacked = lzma.LZMADecompressor().decompress(payload)
+    elif payload.startswith(b'\x1f\x8b'):
+        unpacked = zlib.decompressobj(31).decompress(payload)
+    else:
+        return image
+    if not ENTRY.search(unpacked):
+        return image
+    partial = path.with_name(f'{path.name}.partial')
+    partial.write_bytes(unpacked)
+    partial.rename(path)
+    return path
+
+
 class Kernel:
     """An unpacked kernel: its image and its modules; `source` is what modules are built with, if that is here."""
 
@@ -32,8 +66,11 @@ class Kernel:
         self.root = root
         self.version = version
         self.source = source
-        self.image = root / 'boot' / f'vmlinuz-{version}'
         self.modules = root / 'usr/lib/modules' / version
+
+    @functools.cached_property
+    def image(self):
+        return uncompressed(self.root / 'boot' / f'vmlinuz-{self.version}')
 
     def closure(self, name):
         """The files that loading a module takes, in their order; nothing if it is built in or does not exist."""

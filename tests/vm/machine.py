@@ -32,6 +32,11 @@ KASAN_TAINT = 1 << 5
 CRASH = re.compile(r'^.*\bsegfault at .*$', re.MULTILINE)
 # Of the reasons to be tainted those that mean that it went wrong: bad page, died, warned, soft lockup.
 TAINT = 1 << 5 | 1 << 7 | 1 << 9 | 1 << 14
+# Emulated, string instructions go byte by byte: better not have the kernel and the C library prefer them.
+PROCESSOR = 'max,-erms,-fsrm'
+# What costs time there and shows nothing here is off; to wait for all processors is made short.
+PARAMETERS = ('console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check no5lvl '
+              'init_on_alloc=0 randomize_kstack_offset=off audit=0 apparmor=0 rcupdate.rcu_expedited=1')
 # How long a machine may take beyond a job's own limit until it counts as hung.
 GRACE = 10
 
@@ -73,10 +78,9 @@ class Machine:
         command = [
             # However the runner ends, the machine goes with it.
             'setpriv', '--pdeathsig', 'KILL', 'qemu-system-x86_64',
-            '-M', 'q35', '-cpu', 'max', '-nodefaults', '-display', 'none', '-no-reboot',
+            '-M', 'q35', '-cpu', PROCESSOR, '-nodefaults', '-display', 'none', '-no-reboot',
             '-kernel', str(kernel.image), '-initrd', str(initramfs),
-            '-append', 'console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check'
-            + (f' tsc_early_khz={khz}' if khz else '') + f' {options}',
+            '-append', PARAMETERS + (f' tsc_early_khz={khz}' if khz else '') + f' {options}',
             '-serial', f'file:{self.console}', '-serial', 'stdio', *arguments]
         with open(folder / f'{name}.qemu', 'wb') as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,

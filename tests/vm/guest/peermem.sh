@@ -94,6 +94,10 @@ parameters()
 		refuses peerlane_peermem persistent_api_support=-1 'persistent_api_support is 0 or 1' &&
 		with_module peerlane_peermem '' is_new || return
 	# The first client and the second; with the second, the first goes as well, and so may IB core.
+	standins open && refuses peerlane_peermem name=/ 'cannot be' && refuses peerlane_peermem name= 'cannot be' &&
+		refuses peerlane_peermem name=$(printf %061d 0) 'cannot be' &&
+		logged 'client other_nc$' with_module peerlane_peermem name=other true && grep -q 'client other$' log &&
+		logged 'client nv_mem_nc$' with_module peerlane_peermem '' true && grep -q 'client nv_mem$' log || return
 	for number in 1 2; do
 		standins open refuse=$number && refuses peerlane_peermem '' 'IB core refuses the client' &&
 			[ ! -e /proc/driver/peerlane_peermem ] || return
@@ -118,12 +122,23 @@ broken() # NAME PARAMETER
 	peermem_walk broken
 }
 
+# The same, by a case.
+broken_case() # NAME CASE
+{
+	standins open && insmod "$(module_file "broken_$1")" persistent_api_support=0 || return
+	if peermem_cases "$2"; then
+		echo "nothing is found"
+		return 1
+	fi
+	unload_all
+}
+
 memory_used()
 {
 	sed -n 's/^SUnreclaim: *\([0-9]*\) .*/\1/p' /proc/meminfo
 }
 
-# 10000 regions, after some that fill caches, and less than 32 bytes for each of them are left.
+# 10000 regions, after some that fill caches, and less than 16 bytes for each of them are left.
 cycles()
 {
 	peermem_cases cycles || return
@@ -131,7 +146,18 @@ cycles()
 	peermem_cases cycles || return
 	after=$(memory_used)
 	echo "kernel memory: $before kB, then $after kB"
-	[ $((after - before)) -lt 320 ]
+	[ $((after - before)) -lt 160 ]
+}
+
+# A copy that leaves a table of each of them.
+cycles_of_leaky()
+{
+	standins open && insmod "$(module_file broken_leaky)" persistent_api_support=0 || return
+	if cycles; then
+		echo "nothing is missed"
+		return 1
+	fi
+	unload_all
 }
 
 unload_in_use()
