@@ -101,9 +101,11 @@ struct pl_options {
 	size_t keep_bytes;    /**< verbs: registrations that no region needs any more, kept for each card; default 0 */
 	bool keep_host;       /**< of host memory, too: the program promises to call pl_memory_freed() */
 	const char *routes;   /**< verbs: a file of `peerlane routes --save`; NULL: that of the machine; "": none */
+	/** Eight bits, DSCP and ECN, as NCCL_IB_TC; over verbs the connecting end's count; default 0: the system's. */
+	unsigned traffic_class;
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0, false, 0, false, NULL }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, false, false, 0, 0, 0, NULL, 0, NULL, 0, false, 0, false, NULL, 0 }
 /* clang-format on */
 
 /**
@@ -231,6 +233,25 @@ struct pl_registrations_info {
  * @return 0; -EINVAL if info->size is unknown
  */
 int pl_registrations_query(struct pl_context *context, struct pl_registrations_info *info, struct pl_error *error);
+
+/** The host memory through which bytes of GPUs go where they must (staging). */
+struct pl_staging_info {
+	size_t size;         /**< set by the caller: sizeof(struct pl_staging_info) */
+	uint64_t limit;      /**< the most bytes that the context locks: pl_options.staging_bytes */
+	uint64_t locked;     /**< that it has locked, with those of peers' memory that GPUs copy from again and again */
+	uint64_t in_use;     /**< of its own, by transfers under way */
+	uint64_t in_use_max; /**< the most that ever were */
+};
+/* clang-format off */
+#define PL_STAGING_INFO_INIT { sizeof(struct pl_staging_info), 0, 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Fills info with what a context has locked of the host's memory for the bytes of GPUs.
+ *
+ * @return 0; -EINVAL if info->size is unknown
+ */
+int pl_staging_query(struct pl_context *context, struct pl_staging_info *info, struct pl_error *error);
 
 /**
  * Tells that memory is about to be freed or mapped anew, so that registrations that are kept of it go.  Needed with

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/base.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 static void *system_allocate(size_t size, void *user)
 {
@@ -99,4 +101,17 @@ int pl_copy_versioned(void *to, size_t known, const void *from)
 			return -EINVAL;
 	memcpy(to, from, PL_MIN(given, known));
 	return 0;
+}
+
+size_t pl_read_head(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? 0 : read(fd, text, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (length < 0)
+		length = 0;
+	text[length] = '\0';
+	return (size_t)length;
 }

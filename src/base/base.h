@@ -12,6 +12,9 @@
 #include <peerlane/peerlane.h>
 
 #define PL_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+/* Of what every operation passes, and is longer than compilers inline by themselves. */
+#define PL_ALWAYS_INLINE static inline __attribute__((always_inline))
+
 #define PL_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define PL_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define PL_NS_PER_S 1000000000ull
@@ -64,6 +67,9 @@ static inline bool pl_outside(uint64_t offset, uint64_t length, uint64_t size)
 
 /* Fills memory with random bytes of the kernel's; 0 or a negative errno. */
 int pl_random(void *buffer, size_t length);
+
+/* The beginning of a file, such as the kernel tells of itself in, with a 0 behind it.  Its length; 0: there is nothing. */
+size_t pl_read_head(const char *path, char *text, size_t size);
 
 /*
  * Copies an option structure that begins with its size, from a program that may know fewer or more

@@ -133,7 +133,7 @@ static void try_next_target(struct pl_peer *peer, int last)
 	peer->dialing.fd = -1;
 	while (peer->target_next < peer->target_count) {
 		const struct sockaddr *target = (struct sockaddr *)&peer->targets[peer->target_next++];
-		int fd = pl_socket_connect(target, peer->context->options.keepalive);
+		int fd = pl_socket_connect(target, &peer->context->options);
 
 		if (fd < 0) {
 			last = fd;

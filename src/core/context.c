@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -46,6 +45,8 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "streams", "more than 16 streams");
 	if (options->rails > PL_RAILS_MAX)
 		return bad_option(error, "rails", "more than 8 rails");
+	if (options->traffic_class > UINT8_MAX)
+		return bad_option(error, "traffic_class", "a traffic class has eight bits");
 	if (options->encrypt_data && !options->key)
 		return bad_option(error, "encrypt_data", "encryption needs a key");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
@@ -74,24 +75,20 @@ static void fill_defaults(struct pl_options *options)
 /* The kernel's boot id tells whether two processes share a host; all zero means unknown. */
 static void read_boot_id(uint8_t id[16])
 {
-	char text[40] = "";
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	static const char hexadecimal[] = "0123456789abcdef";
+	char text[40];
 	size_t digits = 0;
 
 	memset(id, 0, 16);
-	if (fd < 0)
-		return;
-	if (read(fd, text, sizeof(text) - 1) > 0) {
-		for (const char *at = text; *at && digits < 32; at++) {
-			const char *place = strchr("0123456789abcdef", *at);
+	pl_read_head("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+	for (const char *at = text; *at && digits < 32; at++) {
+		const char *place = strchr(hexadecimal, *at);
 
-			if (!place)
-				continue;
-			id[digits / 2] = (uint8_t)(id[digits / 2] << 4 | (place - "0123456789abcdef"));
-			digits++;
-		}
+		if (!place)
+			continue;
+		id[digits / 2] = (uint8_t)(id[digits / 2] << 4 | (place - hexadecimal));
+		digits++;
 	}
-	close(fd);
 }
 
 static int open_engines(struct pl_context *context, struct pl_error *error)

@@ -42,6 +42,12 @@ struct pl_grant;
 
 /* -- context ------------------------------------------------------------------------------------ */
 
+/* Where pl_poll() wants what completes while it makes progress. */
+struct pl_sink {
+	struct pl_completion *completions;
+	int count, most;
+};
+
 struct pl_context {
 	struct pl_allocator allocator;
 	struct pl_options options; /* defaults filled in; pointers in it are not valid */
@@ -74,6 +80,7 @@ struct pl_context {
 	struct pl_lock queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
 	atomic_bool any_completed; /* it is not empty: to be asked without the lock */
+	struct pl_sink *sink;      /* NULL: the list; of the only engine of a context without threads, its lock */
 	int event_fd;              /* readable while `completed` is not empty; -1 until pl_fd() */
 	int poll_fd;               /* what pl_fd() gave; -1 until then */
 
@@ -236,44 +243,39 @@ struct pl_segment {
 enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE };
 
 struct pl_operation {
-	struct pl_peer *connecting;                       /* connect */
-	struct pl_listener *listener;                     /* accept */
-	bool has_handle;                                  /* pl_wait() collects it, not pl_poll() */
-	bool internal;                                    /* neither: finished() takes it */
-	bool counted;                                     /* in peer->running */
-	bool cancel_requested;                            /* pl_cancel() was called */
-	bool settled;                                     /* as visible as asked for, or the fabric sees to that */
-	bool credit_due;                                  /* notification: collecting it makes a credit due */
-	atomic_bool canceled;                             /* parts must be dropped */
-	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
+	struct pl_peer *connecting;   /* connect */
+	struct pl_listener *listener; /* accept */
+	struct pl_operation *parent;  /* internal: on whose behalf */
+	struct pl_operation *child;   /* receive: the read that fetches a large message */
 	void (*before_delivery)(struct pl_operation *operation);
-	struct pl_operation *parent; /* internal: on whose behalf */
-	struct pl_operation *child;  /* receive: the read that fetches a large message */
-
-	atomic_int state;       /* enum pl_operation_state */
-	atomic_int pending;     /* parts not done, plus one while it is being split */
-	atomic_int status;      /* first failure wins */
-	atomic_uint rails;      /* which carried a part, a bit each */
-	struct pl_error *error; /* of that failure; may be NULL */
-	struct pl_receipt receipt;
-	const char *way;      /* why its bytes went as they did; NULL: for the peer's reason */
-	atomic_ullong staged; /* bytes that went through memory of the fabric's own, and why */
+	struct pl_error *error; /* of the first failure; may be NULL */
+	const char *way;        /* why its bytes went as they did; NULL: for the peer's reason */
+	atomic_ullong staged;   /* bytes that went through memory of the fabric's own, and why */
 	const char *_Atomic staged_reason;
-
-	unsigned segment_count;
 	uint64_t total;
-	/* messages */
-	uint64_t tag, mask;
-	uint64_t source_key; /* large send: the key that the peer reads through */
-	uint32_t cookie;     /* large send: names it in FINISH */
 	uint8_t *copy;       /* pl_send_copy(): the message */
-	/* atomics */
-	uint64_t operand, compare;
-	uint64_t *old;
-	/* connect, accept, import */
-	uint64_t request;
+	uint64_t source_key; /* large send: the key that the peer reads through */
+	atomic_int state;    /* enum pl_operation_state */
+	atomic_int pending;  /* parts not done, plus one while it is being split */
+	atomic_int status;   /* first failure wins */
+	atomic_uint rails;   /* which carried a part, a bit each */
+	unsigned segment_count;
+	atomic_bool canceled;  /* parts must be dropped */
+	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
+	bool internal;         /* neither: finished() takes it */
+	bool counted;          /* in peer->running */
+	bool cancel_requested; /* pl_cancel() was called */
+	bool settled;          /* as visible as asked for, or the fabric sees to that */
+	bool credit_due;       /* notification: collecting it makes a credit due */
 
 	/* From here on set when it is made or used, and not cleared. */
+	struct pl_receipt receipt;
+	uint64_t *old; /* atomics */
+	uint64_t operand, compare;
+	uint64_t tag, mask;                               /* messages */
+	uint32_t cookie;                                  /* large send: names it in FINISH */
+	uint64_t request;                                 /* connect, accept, import */
+	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
 	struct pl_context *context;
 	struct pl_peer *peer; /* NULL for accept and connect */
 	struct pl_engine *home;
@@ -313,21 +315,38 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 				      const struct pl_attributes *attributes, struct pl_error *error);
 /* Of an operation that was not submitted. */
 void pl_operation_discard(struct pl_operation *operation);
+/* The program gets a handle of it. */
+void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle);
 /* Hands it to its home engine, which calls `run`; gives the program its handle if it wants one. */
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
 /* Puts it in the peer's list and starts its timer; false if it must not go on (it is finished then). Home. */
 bool pl_operation_begin(struct pl_operation *operation);
+/* The peer is lost, which it did not know when it began. */
+void pl_operation_lost(struct pl_operation *operation);
 /* A deadline of one of the peer's operations has come: stops those whose time is over. */
 void pl_operations_expire(struct pl_timer *timer);
 /* Records a failure; the first one wins. Any engine. `error` is copied. */
 void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error);
+/* Delivers: to its waiter, to pl_poll(), to finished(). Home. */
+void pl_operation_complete(struct pl_operation *operation);
+/* Has its home do so. */
+void pl_operation_finish(struct pl_operation *operation);
 /* One part is done (or was dropped). The last one finishes the operation. Any engine. */
-void pl_operation_part_done(struct pl_operation *operation);
+static inline void pl_operation_part_done(struct pl_operation *operation)
+{
+	/* Only who has a part adds others, so that the last one needs no atomic instruction. */
+	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
+		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
+	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
+		return;
+	if (pl_engine_held(operation->home))
+		pl_operation_complete(operation);
+	else
+		pl_operation_finish(operation);
+}
 /* Stops an operation: records the status, takes it from the queue it waits in. Home. */
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error);
 void pl_operation_free(struct pl_operation *operation);
-/* Delivers: to its waiter, to pl_poll(), to finished(). Home. */
-void pl_operation_complete(struct pl_operation *operation);
 static inline struct pl_operation *pl_operation_of_task(struct pl_task *task)
 {
 	return pl_container_of(task, struct pl_operation, task);
@@ -475,7 +494,8 @@ void pl_fabrics_close(struct pl_context *context);
 
 /* Runs an operation that began, or holds it behind a fence. Home. */
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);
-void pl_peer_fence_release(struct pl_peer *peer, struct pl_operation *operation);
+/* One of those that ran is complete: what waits for that goes on. */
+void pl_peer_fence_release(struct pl_peer *peer);
 void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer);
 
 /* Calls of fabrics.  Home. */
@@ -507,9 +527,10 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 /* connect.c */
 bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address);
 int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error);
-/* socket.c: no delay, keepalive after `keepalive` ns */
-void pl_socket_tune(int fd, uint64_t keepalive);
-int pl_socket_connect(const struct sockaddr *address, uint64_t keepalive); /* a descriptor, or negative errno */
+/* socket.c: no delay, keepalive and traffic class as the options say */
+void pl_socket_tune(int fd, const struct pl_options *options);
+int pl_socket_connect(const struct sockaddr *address,
+		      const struct pl_options *options); /* a descriptor, or negative errno */
 
 /* A peer is up: gives it to an accept, or keeps it for one. False if the listener was closed. */
 bool pl_listener_offer(struct pl_listener *listener, struct pl_peer *peer);

@@ -43,7 +43,6 @@ static void fill_receipt(struct pl_operation *operation)
 bool pl_immediate(struct pl_operation *operation, const struct pl_segment *segment, struct pl_operation **handle)
 {
 	struct pl_peer *peer = operation->peer;
-	struct pl_context *context = operation->context;
 
 	if (!possible(operation))
 		return false;
@@ -58,15 +57,10 @@ bool pl_immediate(struct pl_operation *operation, const struct pl_segment *segme
 	}
 	fill_receipt(operation);
 	atomic_store(&operation->state, PL_DONE);
-	if (handle) {
-		operation->has_handle = true;
-		pl_lock_take(&context->handle_lock);
-		pl_list_append(&context->handles, &operation->handle_link);
-		pl_lock_release(&context->handle_lock);
-		*handle = operation;
-	} else {
-		pl_completion_push(context, operation);
-	}
+	if (handle)
+		pl_operation_hold(operation, handle);
+	else
+		pl_completion_push(operation->context, operation);
 	look_at_sockets(peer);
 	return true;
 }

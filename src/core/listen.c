@@ -20,7 +20,7 @@ static bool ready(struct pl_source *source, uint32_t events)
 		int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
-			pl_socket_tune(fd, listener->context->options.keepalive);
+			pl_socket_tune(fd, &listener->context->options);
 			pl_greeting_new(listener, fd);
 			continue;
 		}

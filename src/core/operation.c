@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/quick.h"
 
 /* Rounds of progress in vain after which a waiter sleeps. */
 #define ROUNDS_BEFORE_SLEEP 2000
@@ -25,15 +25,6 @@ static void expire(struct pl_timer *timer)
 	out_of_time(pl_container_of(timer, struct pl_operation, timer));
 }
 
-/* One timer for all operations of a peer, which is set only where a deadline is earlier than those before it. */
-static void watch_deadline(struct pl_peer *peer, uint64_t deadline)
-{
-	if (pl_list_empty(&peer->deadline.link) || deadline < peer->next_deadline) {
-		peer->next_deadline = deadline;
-		pl_timer_set(peer->home, &peer->deadline, deadline);
-	}
-}
-
 void pl_operations_expire(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, deadline);
@@ -51,7 +42,7 @@ void pl_operations_expire(struct pl_timer *timer)
 		if (atomic_load(&peer->state) == PL_PEER_LOST)
 			pl_operation_stop(operation, peer->loss.code, &peer->loss);
 		else if (operation->deadline > now)
-			watch_deadline(peer, operation->deadline);
+			pl_quick_watch(peer, operation->deadline);
 		else
 			out_of_time(operation);
 	}
@@ -68,46 +59,16 @@ static void cancel_run(struct pl_task *task)
 struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 				      const struct pl_attributes *attributes, struct pl_error *error)
 {
-	struct pl_operation *operation =
-		pl_pool_take(&context->spare_operations, &context->allocator, sizeof(*operation));
+	const struct pl_attributes usual = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation = pl_quick_new(context, peer, kind, attributes ? attributes : &usual);
 
 	if (!operation) {
 		pl_fail_memory(error, "operation");
 		return NULL;
 	}
-	memset(operation, 0, offsetof(struct pl_operation, context));
-	operation->attributes = attributes ? *attributes : (struct pl_attributes)PL_ATTRIBUTES_INIT;
-	if (operation->attributes.timeout == 0)
-		operation->attributes.timeout = context->options.operation_timeout;
-	operation->context = context;
-	operation->peer = peer;
-	operation->home = peer ? peer->home : NULL;
-	operation->segments = &operation->single;
-	pl_task_init(&operation->cancel_task, cancel_run);
-	pl_timer_init(&operation->timer, expire);
-	pl_list_init(&operation->peer_link);
-	pl_list_init(&operation->queue_link);
-	pl_list_init(&operation->handle_link);
-	atomic_init(&operation->pending, 1);
-	operation->receipt.kind = kind;
-	operation->receipt.fabric = peer ? peer->ops->name : "";
-	operation->receipt.reason = "";
-	operation->receipt.user_data = operation->attributes.user_data;
-	operation->receipt.peer = peer;
+	if (!peer)
+		pl_timer_init(&operation->timer, expire);
 	return operation;
-}
-
-static void release_segments(struct pl_operation *operation)
-{
-	for (unsigned i = 0; i < operation->segment_count; i++) {
-		struct pl_segment *segment = &operation->segments[i];
-
-		if (segment->region)
-			atomic_fetch_sub(&segment->region->busy, 1);
-		if (segment->remote)
-			pl_remote_put(segment->remote);
-	}
-	operation->segment_count = 0;
 }
 
 void pl_operation_free(struct pl_operation *operation)
@@ -124,52 +85,48 @@ void pl_operation_free(struct pl_operation *operation)
 		pl_list_remove(&operation->handle_link);
 		pl_lock_release(&context->handle_lock);
 	}
-	if (operation->segments != &operation->single)
-		pl_free(&context->allocator, operation->segments);
-	pl_free(&context->allocator, operation->copy);
-	pl_free(&context->allocator, operation->error);
-	pl_pool_give(&context->spare_operations, &context->allocator, operation);
+	pl_quick_free(operation);
 }
 
 void pl_operation_discard(struct pl_operation *operation)
 {
-	release_segments(operation);
+	pl_quick_release(operation);
 	pl_operation_free(operation);
+}
+
+void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle)
+{
+	struct pl_context *context = operation->context;
+
+	operation->has_handle = true;
+	pl_task_init(&operation->cancel_task, cancel_run);
+	pl_lock_take(&context->handle_lock);
+	pl_list_append(&context->handles, &operation->handle_link);
+	pl_lock_release(&context->handle_lock);
+	*handle = operation;
 }
 
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
 {
-	operation->receipt.posted = pl_now();
-	operation->deadline = pl_deadline(operation->receipt.posted, operation->attributes.timeout);
+	pl_quick_prepare(operation, pl_now(), handle);
 	pl_task_init(&operation->task, run);
-	if (handle) {
-		operation->has_handle = true;
-		pl_lock_take(&operation->context->handle_lock);
-		pl_list_append(&operation->context->handles, &operation->handle_link);
-		pl_lock_release(&operation->context->handle_lock);
-		*handle = operation;
-	}
-	if (operation->attributes.flags & PL_FENCE)
-		atomic_fetch_add(&operation->peer->fences, 1);
 	pl_engine_post(operation->home, &operation->task);
 }
 
 bool pl_operation_begin(struct pl_operation *operation)
 {
-	struct pl_peer *peer = operation->peer;
-
-	if (peer) {
-		pl_list_append(&peer->operations, &operation->peer_link);
-		if (atomic_load(&peer->state) == PL_PEER_LOST) {
-			pl_operation_fail(operation, peer->loss.code, &peer->loss);
-			pl_operation_part_done(operation);
-			return false;
-		}
-		watch_deadline(peer, operation->deadline);
-	} else {
-		pl_timer_set(operation->home, &operation->timer, operation->deadline);
-	}
+	if (operation->peer)
+		return pl_quick_begin(operation->peer, operation);
+	pl_timer_set(operation->home, &operation->timer, operation->deadline);
 	return true;
+}
+
+void pl_operation_lost(struct pl_operation *operation)
+{
+	const struct pl_error *loss = &operation->peer->loss;
+
+	pl_operation_fail(operation, loss->code, loss);
+	pl_operation_part_done(operation);
 }
 
 void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error)
@@ -203,17 +160,8 @@ static void finish_run(struct pl_task *task)
 	pl_operation_complete(pl_operation_of_task(task));
 }
 
-void pl_operation_part_done(struct pl_operation *operation)
+void pl_operation_finish(struct pl_operation *operation)
 {
-	/* Only who has a part adds others, so that the last one needs no atomic instruction. */
-	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
-		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
-	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
-		return;
-	if (pl_engine_held(operation->home)) {
-		pl_operation_complete(operation);
-		return;
-	}
 	pl_task_init(&operation->task, finish_run);
 	pl_engine_post(operation->home, &operation->task);
 }
@@ -277,6 +225,8 @@ static void deliver(struct pl_operation *operation)
 			syscall(SYS_futex, &operation->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 		return;
 	}
+	if (pl_quick_deliver(operation->context, operation))
+		return;
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
 	pl_completion_push(operation->context, operation);
 }
@@ -365,14 +315,14 @@ void pl_operation_complete(struct pl_operation *operation)
 	/* What was done at once took its time as well. */
 	if (receipt->completed <= receipt->posted) {
 		pl_engine_tick(operation->home);
-		receipt->completed = pl_engine_now(operation->home);
+		receipt->completed = PL_MAX(pl_engine_now(operation->home), receipt->posted);
 	}
 	fill_route(operation);
 	if (operation->old && receipt->status == 0)
 		*operation->old = receipt->value;
-	release_segments(operation);
+	pl_quick_release(operation);
 	if (operation->counted)
-		pl_peer_fence_release(peer, operation);
+		pl_quick_ended(peer, operation);
 	if (operation->before_delivery)
 		operation->before_delivery(operation);
 	deliver(operation);

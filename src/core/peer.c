@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 
-#include "core/core.h"
+#include "core/quick.h"
 
 /* How long after the end of one of its connections a peer may still have bytes to read on others. */
 #define GRACE (500 * PL_NS_PER_MS)
@@ -104,44 +104,23 @@ void pl_peer_unpin(struct pl_peer *peer)
 
 /* -- fences ------------------------------------------------------------------------------------- */
 
-/* Gives an operation to the fabric, or to the message layer. */
-static void run_operation(struct pl_peer *peer, struct pl_operation *operation)
-{
-	operation->counted = true;
-	peer->running++;
-	if (operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_NOTIFY)
-		pl_message_send(operation);
-	else
-		peer->ops->post(peer->endpoint, operation);
-}
-
-static bool must_wait(const struct pl_peer *peer, const struct pl_operation *operation)
-{
-	return (operation->attributes.flags & PL_FENCE) && peer->running;
-}
-
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation)
 {
-	if (!pl_list_empty(&peer->fenced) || must_wait(peer, operation))
-		pl_list_append(&peer->fenced, &operation->queue_link);
-	else
-		run_operation(peer, operation);
+	pl_quick_start(peer, operation);
 }
 
-void pl_peer_fence_release(struct pl_peer *peer, struct pl_operation *done)
+void pl_peer_fence_release(struct pl_peer *peer)
 {
-	done->counted = false;
-	peer->running--;
 	if (peer->releasing)
 		return; /* the loop below, further up the stack, goes on */
 	peer->releasing = true;
 	while (!pl_list_empty(&peer->fenced)) {
 		struct pl_operation *next = pl_list_first(&peer->fenced, struct pl_operation, queue_link);
 
-		if (must_wait(peer, next))
+		if (pl_quick_must_wait(peer, next))
 			break;
 		pl_list_remove(&next->queue_link);
-		run_operation(peer, next);
+		pl_quick_run(peer, next);
 	}
 	peer->releasing = false;
 }

@@ -29,6 +29,18 @@ int pl_registrations_query(struct pl_context *context, struct pl_registrations_i
 	return 0;
 }
 
+int pl_staging_query(struct pl_context *context, struct pl_staging_info *info, struct pl_error *error)
+{
+	size_t size = info->size;
+
+	if (size != sizeof(*info))
+		return pl_fail(error, -EINVAL, "OPTION", "pl_staging_query", "size",
+			       "initialise with PL_STAGING_INFO_INIT", "this library knows no such structure");
+	*info = (struct pl_staging_info)PL_STAGING_INFO_INIT;
+	pl_slots_count(&context->slot_pool, info);
+	return 0;
+}
+
 void pl_memory_freed(struct pl_context *context, const void *pointer, size_t length)
 {
 	for (unsigned i = 0; i < context->fabric_count; i++) {

@@ -8,9 +8,17 @@
 /* Seconds; the kernel takes no more in one of its options. */
 #define KEEPALIVE_MAX 32767
 
-/* The kernel asks a silent host for signs of life, so that an idle peer costs no work of ours. */
-void pl_socket_tune(int fd, uint64_t keepalive)
+/* An IPv6 socket that carries IPv4 needs the one, all others of IPv6 the other; what does not fit is refused. */
+static void classify(int fd, int class)
 {
+	setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof(class));
+}
+
+/* The kernel asks a silent host for signs of life, so that an idle peer costs no work of ours. */
+void pl_socket_tune(int fd, const struct pl_options *options)
+{
+	uint64_t keepalive = options->keepalive;
 	unsigned milliseconds = (unsigned)PL_MIN(keepalive / PL_NS_PER_MS, (uint64_t)INT32_MAX);
 	int seconds = (int)PL_MIN(PL_MAX(keepalive / PL_NS_PER_S, (uint64_t)4), (uint64_t)2 * KEEPALIVE_MAX);
 	int one = 1, idle = seconds / 2, probes = 3, interval = PL_MAX(seconds / 6, 1);
@@ -22,6 +30,8 @@ void pl_socket_tune(int fd, uint64_t keepalive)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 	/* The same limit for a host that vanishes while bytes are under way. */
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+	if (options->traffic_class)
+		classify(fd, (int)options->traffic_class);
 }
 
 static socklen_t length_of(const struct sockaddr *address)
@@ -29,14 +39,14 @@ static socklen_t length_of(const struct sockaddr *address)
 	return address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-int pl_socket_connect(const struct sockaddr *address, uint64_t keepalive)
+int pl_socket_connect(const struct sockaddr *address, const struct pl_options *options)
 {
 	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int rc;
 
 	if (fd < 0)
 		return -errno;
-	pl_socket_tune(fd, keepalive);
+	pl_socket_tune(fd, options);
 	if (connect(fd, address, length_of(address)) < 0 && errno != EINPROGRESS) {
 		rc = -errno;
 		close(fd);

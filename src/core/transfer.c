@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The calls that move bytes: checked here, then handed to the peer's home engine. */
-#include "core/core.h"
+#include "core/quick.h"
 
 static int bad_flags(struct pl_error *error, const char *call, const char *fact)
 {
 	return pl_fail(error, -EINVAL, "OPTION", call, "attributes", "start from PL_ATTRIBUTES_INIT", "%s", fact);
 }
 
-static int read_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, enum pl_kind kind,
+static int copy_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, unsigned allowed,
 			   const char *call, struct pl_error *error)
 {
-	unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | PL_MORE | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0);
-
-	if (given && given->size == sizeof(*given))
-		*attributes = *given;
-	else if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
+	if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
 		return bad_flags(error, call, "attributes of a newer library, or not initialised");
 	if (attributes->flags & ~allowed)
 		return bad_flags(error, call, "flags that this operation does not have");
@@ -26,9 +22,44 @@ static int read_attributes(struct pl_attributes *attributes, const struct pl_att
 	return 0;
 }
 
-static int check_peer(struct pl_peer *peer, const char *call, struct pl_error *error)
+/* Most are as they should be, and need not be copied. */
+PL_ALWAYS_INLINE int read_attributes(const struct pl_attributes **attributes, struct pl_attributes *copy,
+				     const struct pl_attributes *given, enum pl_kind kind, const char *call,
+				     struct pl_error *error)
 {
-	if (atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_UP)
+	static const struct pl_attributes usual = PL_ATTRIBUTES_INIT;
+	const unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | PL_MORE;
+
+	*attributes = given ? given : &usual;
+	if (!given ||
+	    (given->size == sizeof(*given) && !(given->flags & ~allowed) && given->visible <= PL_VISIBLE_PLACED))
+		return 0;
+	*attributes = copy;
+	return copy_attributes(copy, given, allowed | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0), call, error);
+}
+
+static inline bool peer_fits(const struct pl_peer *peer)
+{
+	return atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_UP;
+}
+
+static inline bool local_fits(const struct pl_peer *peer, const struct pl_region *region, uint64_t offset,
+			      uint64_t length)
+{
+	return region && region->context == peer->context && !pl_outside(offset, length, region->memory.length);
+}
+
+static inline bool remote_fits(const struct pl_peer *peer, const struct pl_remote *remote, uint64_t offset,
+			       uint64_t length, unsigned right)
+{
+	return remote && remote->peer == peer && !pl_outside(offset, length, remote->length) &&
+	       (remote->rights & right);
+}
+
+/* Why they do not. */
+static int check_peer(const struct pl_peer *peer, const char *call, struct pl_error *error)
+{
+	if (peer_fits(peer))
 		return 0;
 	return pl_fail(error, -ENOTCONN, "PEER-LOST", call, NULL, "connect again", "the connection is lost");
 }
@@ -71,66 +102,79 @@ static void run(struct pl_task *task)
 		pl_peer_start(operation->peer, operation);
 }
 
-static inline void add_segment(struct pl_operation *operation, struct pl_remote *remote, uint64_t remote_offset,
-			       struct pl_region *region, uint64_t offset, uint64_t length)
+static inline unsigned right_of(enum pl_kind kind)
 {
-	struct pl_segment *segment = &operation->segments[operation->segment_count++];
-
-	segment->remote = remote;
-	segment->region = region;
-	segment->remote_offset = remote_offset;
-	segment->offset = offset;
-	segment->length = length;
-	operation->total += length;
-	if (region)
-		atomic_fetch_add(&region->busy, 1);
-	if (remote)
-		atomic_fetch_add(&remote->references, 1);
+	return kind == PL_KIND_WRITE ? PL_ACCESS_WRITE : PL_ACCESS_READ;
 }
 
-static int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
-		    const struct pl_attributes *given, struct pl_operation **handle, const char *call,
-		    struct pl_error *error)
+static int check_transfer(const struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at, const char *call,
+			  struct pl_error *error)
 {
-	unsigned right = kind == PL_KIND_WRITE ? PL_ACCESS_WRITE : PL_ACCESS_READ;
-	struct pl_attributes attributes;
+	int rc = check_remote(peer, at->remote, at->remote_offset, at->length, right_of(kind), call, error);
+
+	return rc < 0 ? rc : check_local(peer, at->region, at->offset, at->length, call, error);
+}
+
+/* Of one contiguous part. */
+PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at,
+			      const struct pl_attributes *given, struct pl_operation **handle, const char *call,
+			      struct pl_error *error)
+{
+	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
-	int rc = read_attributes(&attributes, given, kind, call, error);
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
+
+	if (rc == 0 && !peer_fits(peer))
+		rc = check_peer(peer, call, error);
+	if (rc == 0 && !(remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
+			 local_fits(peer, at->region, at->offset, at->length)))
+		rc = check_transfer(peer, kind, at, call, error);
+	if (rc < 0)
+		return rc;
+	operation = pl_quick_new(peer->context, peer, kind, attributes);
+	if (!operation)
+		return pl_fail_memory(error, "operation");
+	if (peer->ops->immediate &&
+	    pl_immediate(operation,
+			 &(struct pl_segment){ at->remote, at->region, at->remote_offset, at->offset, at->length },
+			 handle))
+		return 0;
+	pl_quick_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
+	pl_quick_submit(peer, operation, run, handle);
+	return 0;
+}
+
+static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
+			 const struct pl_attributes *given, struct pl_operation **handle, const char *call,
+			 struct pl_error *error)
+{
+	const struct pl_attributes *attributes;
+	struct pl_operation *operation;
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
 
 	if (rc == 0)
 		rc = check_peer(peer, call, error);
 	if (rc == 0 && (count == 0 || count > PL_TRANSFERS_MAX))
 		rc = pl_fail(error, -EINVAL, "TRANSFER-COUNT", call, NULL, "pass 1 to 4096 elements", "%zu elements",
 			     count);
-	for (size_t i = 0; rc == 0 && i < count; i++) {
-		const struct pl_transfer *at = &transfers[i];
-
-		rc = check_remote(peer, at->remote, at->remote_offset, at->length, right, call, error);
-		if (rc == 0)
-			rc = check_local(peer, at->region, at->offset, at->length, call, error);
-	}
+	for (size_t i = 0; rc == 0 && i < count; i++)
+		rc = check_transfer(peer, kind, &transfers[i], call, error);
 	if (rc < 0)
 		return rc;
-	operation = pl_operation_new(peer->context, peer, kind, &attributes, error);
+	operation = pl_operation_new(peer->context, peer, kind, attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	if (count > 1) {
-		operation->segments = pl_alloc(&peer->context->allocator, count * sizeof(struct pl_segment));
-		if (!operation->segments) {
-			operation->segments = &operation->single;
-			pl_operation_discard(operation);
-			return pl_fail_memory(error, call);
-		}
+	operation->segments = pl_alloc(&peer->context->allocator, count * sizeof(struct pl_segment));
+	if (!operation->segments) {
+		operation->segments = &operation->single;
+		pl_operation_discard(operation);
+		return pl_fail_memory(error, call);
 	}
-	if (count == 1 && peer->ops->immediate &&
-	    pl_immediate(operation,
-			 &(struct pl_segment){ transfers->remote, transfers->region, transfers->remote_offset,
-					       transfers->offset, transfers->length },
-			 handle))
-		return 0;
 	for (size_t i = 0; i < count; i++)
-		add_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
-			    transfers[i].offset, transfers[i].length);
+		pl_quick_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
+				 transfers[i].offset, transfers[i].length);
 	pl_operation_submit(operation, run, handle);
 	return 0;
 }
@@ -139,30 +183,34 @@ int pl_write(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_off
 	     uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
 	     struct pl_error *error)
 {
-	struct pl_transfer one = { remote, remote_offset, region, offset, length };
+	const struct pl_transfer one = { remote, remote_offset, region, offset, length };
 
-	return transfer(peer, PL_KIND_WRITE, &one, 1, attributes, operation, "pl_write", error);
+	return transfer(peer, PL_KIND_WRITE, &one, attributes, operation, "pl_write", error);
 }
 
 int pl_read(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
 	    uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
 	    struct pl_error *error)
 {
-	struct pl_transfer one = { remote, remote_offset, region, offset, length };
+	const struct pl_transfer one = { remote, remote_offset, region, offset, length };
 
-	return transfer(peer, PL_KIND_READ, &one, 1, attributes, operation, "pl_read", error);
+	return transfer(peer, PL_KIND_READ, &one, attributes, operation, "pl_read", error);
 }
 
 int pl_writev(struct pl_peer *peer, const struct pl_transfer *transfers, size_t count,
 	      const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
 {
-	return transfer(peer, PL_KIND_WRITE, transfers, count, attributes, operation, "pl_writev", error);
+	if (count == 1)
+		return transfer(peer, PL_KIND_WRITE, transfers, attributes, operation, "pl_writev", error);
+	return transfer_many(peer, PL_KIND_WRITE, transfers, count, attributes, operation, "pl_writev", error);
 }
 
 int pl_readv(struct pl_peer *peer, const struct pl_transfer *transfers, size_t count,
 	     const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
 {
-	return transfer(peer, PL_KIND_READ, transfers, count, attributes, operation, "pl_readv", error);
+	if (count == 1)
+		return transfer(peer, PL_KIND_READ, transfers, attributes, operation, "pl_readv", error);
+	return transfer_many(peer, PL_KIND_READ, transfers, count, attributes, operation, "pl_readv", error);
 }
 
 /* -- atomics ------------------------------------------------------------------------------------ */
@@ -171,27 +219,28 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 		  uint64_t operand, uint64_t compare, uint64_t *old, const struct pl_attributes *given,
 		  struct pl_operation **handle, const char *call, struct pl_error *error)
 {
-	struct pl_attributes attributes;
+	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
-	int rc = read_attributes(&attributes, given, kind, call, error);
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
 
-	if (rc == 0)
+	if (rc == 0 && !peer_fits(peer))
 		rc = check_peer(peer, call, error);
-	if (rc == 0)
+	if (rc == 0 && !remote_fits(peer, remote, remote_offset, 8, PL_ACCESS_ATOMIC))
 		rc = check_remote(peer, remote, remote_offset, 8, PL_ACCESS_ATOMIC, call, error);
 	if (rc < 0)
 		return rc;
-	operation = pl_operation_new(peer->context, peer, kind, &attributes, error);
+	operation = pl_quick_new(peer->context, peer, kind, attributes);
 	if (!operation)
-		return -ENOMEM;
+		return pl_fail_memory(error, "operation");
 	operation->operand = operand;
 	operation->compare = compare;
 	operation->old = old;
 	if (peer->ops->immediate &&
 	    pl_immediate(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 }, handle))
 		return 0;
-	add_segment(operation, remote, remote_offset, NULL, 0, 8);
-	pl_operation_submit(operation, run, handle);
+	pl_quick_segment(operation, remote, remote_offset, NULL, 0, 8);
+	pl_quick_submit(peer, operation, run, handle);
 	return 0;
 }
 
@@ -215,31 +264,33 @@ int pl_compare_swap(struct pl_peer *peer, struct pl_remote *remote, uint64_t rem
 int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64_t offset, uint64_t length,
 	    const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
 {
-	struct pl_attributes attributes;
+	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
-	int rc = read_attributes(&attributes, given, PL_KIND_SEND, "pl_send", error);
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send", error);
 
-	if (rc == 0)
+	if (rc == 0 && !peer_fits(peer))
 		rc = check_peer(peer, "pl_send", error);
-	if (rc == 0)
+	if (rc == 0 && !local_fits(peer, region, offset, length))
 		rc = check_local(peer, region, offset, length, "pl_send", error);
 	if (rc < 0)
 		return rc;
-	operation = pl_operation_new(peer->context, peer, PL_KIND_SEND, &attributes, error);
+	operation = pl_quick_new(peer->context, peer, PL_KIND_SEND, attributes);
 	if (!operation)
-		return -ENOMEM;
-	add_segment(operation, NULL, 0, region, offset, length);
+		return pl_fail_memory(error, "operation");
+	pl_quick_segment(operation, NULL, 0, region, offset, length);
 	operation->tag = operation->receipt.tag = tag;
-	pl_operation_submit(operation, run, handle);
+	pl_quick_submit(peer, operation, run, handle);
 	return 0;
 }
 
 int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t length, const struct pl_attributes *given,
 		 struct pl_operation **handle, struct pl_error *error)
 {
-	struct pl_attributes attributes;
+	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
-	int rc = read_attributes(&attributes, given, PL_KIND_SEND, "pl_send_copy", error);
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send_copy", error);
 
 	if (rc == 0)
 		rc = check_peer(peer, "pl_send_copy", error);
@@ -249,7 +300,7 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
 			     PL_SEND_COPY_MAX);
 	if (rc < 0)
 		return rc;
-	operation = pl_operation_new(peer->context, peer, PL_KIND_SEND, &attributes, error);
+	operation = pl_operation_new(peer->context, peer, PL_KIND_SEND, attributes, error);
 	if (!operation)
 		return -ENOMEM;
 	operation->copy = pl_alloc(&peer->context->allocator, length ? length : 1);
@@ -268,18 +319,19 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
 int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *given, struct pl_operation **handle,
 	      struct pl_error *error)
 {
-	struct pl_attributes attributes;
+	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
-	int rc = read_attributes(&attributes, given, PL_KIND_NOTIFY, "pl_notify", error);
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, PL_KIND_NOTIFY, "pl_notify", error);
 
 	if (rc == 0)
 		rc = check_peer(peer, "pl_notify", error);
 	if (rc < 0)
 		return rc;
-	attributes.notify = value;
-	operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFY, &attributes, error);
+	operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFY, attributes, error);
 	if (!operation)
 		return -ENOMEM;
+	operation->attributes.notify = value;
 	operation->receipt.value = value;
 	pl_operation_submit(operation, run, handle);
 	return 0;
@@ -288,19 +340,20 @@ int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *
 int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, struct pl_region *region, uint64_t offset,
 	       uint64_t length, const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
 {
-	struct pl_attributes attributes;
+	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
-	int rc = read_attributes(&attributes, given, PL_KIND_RECEIVE, "pl_receive", error);
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, PL_KIND_RECEIVE, "pl_receive", error);
 
 	/* What arrived before the loss can still be received, so no check_peer() here. */
 	if (rc == 0)
 		rc = check_local(peer, region, offset, length, "pl_receive", error);
 	if (rc < 0)
 		return rc;
-	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, &attributes, error);
+	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	add_segment(operation, NULL, 0, region, offset, length);
+	pl_quick_segment(operation, NULL, 0, region, offset, length);
 	operation->tag = tag;
 	operation->mask = mask;
 	pl_operation_submit(operation, pl_receive_run, handle);

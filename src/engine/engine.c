@@ -17,24 +17,11 @@
 /* If these only look at memory: so many take less time than as many of the others, and a system call more of it. */
 #define ROUNDS_OF_MEMORY 256
 
-static void taken(struct pl_engine *engine)
-{
-	atomic_store_explicit(&engine->owner, pl_thread_self(), memory_order_relaxed);
-	pl_engine_tick(engine);
-}
-
 void pl_engine_lock(struct pl_engine *engine)
 {
 	pl_lock_take(&engine->lock);
-	taken(engine);
-}
-
-static bool engine_trylock(struct pl_engine *engine)
-{
-	if (!pl_lock_try(&engine->lock))
-		return false;
-	taken(engine);
-	return true;
+	atomic_store_explicit(&engine->owner, pl_thread_self(), memory_order_relaxed);
+	pl_engine_tick(engine);
 }
 
 static struct pl_task *take_task(struct pl_engine *engine)
@@ -76,11 +63,16 @@ void pl_engine_unlock(struct pl_engine *engine)
 {
 	run_tasks(engine);
 	release_lock(engine);
-	/*
-	 * A task posted after run_tasks() looked, and before the lock was free, has nobody else to
-	 * run it: its poster saw the lock taken and left.
-	 */
-	while (atomic_load(&engine->task_count) && engine_trylock(engine)) {
+	pl_engine_serve(engine);
+}
+
+/*
+ * A task posted after run_tasks() looked, and before the lock was free, has nobody else to run it: its
+ * poster saw the lock taken and left.
+ */
+void pl_engine_serve(struct pl_engine *engine)
+{
+	while (atomic_load(&engine->task_count) && pl_engine_try(engine)) {
 		run_tasks(engine);
 		release_lock(engine);
 	}
@@ -91,10 +83,10 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 	bool held = pl_engine_held(engine);
 
 	/* Nobody is there, and nobody was before it: without the detour. */
-	if (!held && engine_trylock(engine)) {
+	if (!held && pl_engine_try(engine)) {
 		if (atomic_load(&engine->task_count) == 0) {
 			task->run(task);
-			pl_engine_unlock(engine);
+			pl_engine_leave(engine);
 			return true;
 		}
 		release_lock(engine);
@@ -105,7 +97,7 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 	pl_list_append(&engine->tasks, &task->link);
 	atomic_fetch_add(&engine->task_count, 1);
 	pl_lock_release(&engine->task_lock);
-	if (!held && engine_trylock(engine))
+	if (!held && pl_engine_try(engine))
 		pl_engine_unlock(engine);
 	return true;
 }
@@ -245,6 +237,7 @@ static bool dispatch(struct pl_engine *engine, int count)
 
 static bool poll_hot(struct pl_engine *engine)
 {
+	bool eager = atomic_load_explicit(&engine->eager_idle, memory_order_relaxed);
 	uint64_t removals = engine->removals;
 	bool any = false;
 
@@ -262,7 +255,7 @@ static bool poll_hot(struct pl_engine *engine)
 		} else if (++source->idle_rounds > HOT_IDLE_ROUNDS) {
 			cool(engine, source);
 		}
-		if (source->idle && (!did || atomic_load(&engine->eager_idle)))
+		if (source->idle && (!did || eager) && (!source->memory || eager || pl_list_empty(&source->hot)))
 			source->idle(source);
 	}
 	return any;
@@ -295,9 +288,9 @@ static bool epoll_due(struct pl_engine *engine)
 	return rounds % ROUNDS_BETWEEN_EPOLL == 0;
 }
 
-static bool progress_locked(struct pl_engine *engine)
+bool pl_engine_progress_held(struct pl_engine *engine)
 {
-	bool any = run_tasks(engine);
+	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && run_tasks(engine);
 
 	any |= poll_device(engine);
 	if (engine->hot_count)
@@ -314,10 +307,10 @@ bool pl_engine_progress(struct pl_engine *engine)
 {
 	bool any;
 
-	if (!engine_trylock(engine))
+	if (!pl_engine_try(engine))
 		return false; /* somebody else does it */
-	any = progress_locked(engine);
-	pl_engine_unlock(engine);
+	any = pl_engine_progress_held(engine);
+	pl_engine_leave(engine);
 	return any;
 }
 
@@ -475,6 +468,7 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	pl_lock_init(&engine->task_lock);
 	pl_list_init(&engine->tasks);
 	pl_list_init(&engine->hot);
+	pl_clock_open(&engine->clock);
 	pl_wheel_init(&engine->wheel, pl_now());
 	rc = engine_set_up(engine, error);
 	if (rc == 0 && threaded) {

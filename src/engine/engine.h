@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/lock.h"
 
 struct pl_engine;
@@ -24,7 +25,8 @@ struct pl_source {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT: what is watched for */
 	bool pollable;   /* worth polling without epoll while it is busy */
-	bool memory;     /* ready() makes no system call to find out that there is nothing */
+	/* ready() makes no system call to find that there is nothing; idle() does nothing while it is hot, unless eager_idle */
+	bool memory;
 	unsigned idle_rounds;
 	struct pl_list hot;
 	struct pl_engine *engine;
@@ -92,7 +94,8 @@ struct pl_engine {
 	struct pl_list hot;
 	unsigned hot_count, hot_memory; /* all, and those that only look at memory */
 	unsigned round;
-	uint64_t now;      /* pl_now() since pl_engine_tick(); 0: not asked for yet */
+	uint64_t now; /* the time since pl_engine_tick(); 0: not asked for yet */
+	struct pl_clock clock;
 	uint64_t removals; /* sources removed so far: events fetched before are stale */
 	struct epoll_event events[PL_ENGINE_EVENTS];
 	struct pl_wheel wheel;
@@ -119,6 +122,8 @@ void pl_engine_close(struct pl_engine *engine);
 void pl_engine_lock(struct pl_engine *engine);
 /* Runs tasks that came meanwhile, then unlocks. */
 void pl_engine_unlock(struct pl_engine *engine);
+/* Runs tasks whose posters saw the lock taken and left, unless its next holder does. */
+void pl_engine_serve(struct pl_engine *engine);
 
 /* A number that no other thread has, not 0: pthread_self(), where possible without a call. */
 static inline unsigned long pl_thread_self(void)
@@ -150,8 +155,33 @@ static inline void pl_engine_tick(struct pl_engine *engine)
 static inline uint64_t pl_engine_now(struct pl_engine *engine)
 {
 	if (!engine->now)
-		engine->now = pl_now();
+		engine->now = pl_clock_now(&engine->clock);
 	return engine->now;
+}
+
+/*
+ * pl_engine_lock() if that is possible without waiting, and pl_engine_unlock(): without calls where nobody else is
+ * at the engine, as an operation passes here twice.
+ */
+static inline bool pl_engine_try(struct pl_engine *engine)
+{
+	if (!pl_lock_try(&engine->lock))
+		return false;
+	atomic_store_explicit(&engine->owner, pl_thread_self(), memory_order_relaxed);
+	pl_engine_tick(engine);
+	return true;
+}
+
+static inline void pl_engine_leave(struct pl_engine *engine)
+{
+	if (atomic_load_explicit(&engine->task_count, memory_order_relaxed)) {
+		pl_engine_unlock(engine);
+		return;
+	}
+	atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
+	pl_lock_release(&engine->lock);
+	if (atomic_load(&engine->task_count))
+		pl_engine_serve(engine);
 }
 
 /* Runs the task under the lock: now if the lock is free, else soon, by its holder. False if it was queued already. */
@@ -161,6 +191,8 @@ void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 
 /* One round of work without sleeping (for engines without a thread). Returns whether anything happened. */
 bool pl_engine_progress(struct pl_engine *engine);
+/* The same, under the lock. */
+bool pl_engine_progress_held(struct pl_engine *engine);
 
 /*
  * Sleeps, in an engine without a thread, until there may be work or pl_engine_wake() was called after

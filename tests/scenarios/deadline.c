@@ -4,9 +4,14 @@
 
 #include "scenarios/silent.h"
 
-#define LARGE (64u << 20)
 /* What an operation may take longer than its time-out on a busy machine. */
 #define SLACK (2 * SECOND)
+
+/* More than sockets hold; and a card takes its time. */
+static size_t large(const struct scenario_environment *environment)
+{
+	return environment->setting->slow ? 16u << 20 : 64u << 20;
+}
 
 static struct pl_attributes within(uint64_t timeout)
 {
@@ -37,45 +42,47 @@ static void check_times_out(struct scenario_environment *environment, struct pl_
 /* The source of a write that ended by its deadline is not read again: nothing of POISON arrives. */
 static void deadline_write(struct scenario_environment *environment)
 {
+	const size_t size = large(environment);
 	struct pl_attributes attributes = within_or_done(environment, 150 * MS);
 	struct pl_operation *operation;
 	struct silent silent;
 	struct pl_error error;
 	uint64_t posted;
 
-	silent_open(environment, &silent, LARGE);
-	bytes_set(silent.near.bytes, 1, LARGE);
-	bytes_set(silent.target.bytes, 0, LARGE);
+	silent_open(environment, &silent, size);
+	bytes_set(silent.near.bytes, 1, size);
+	bytes_set(silent.target.bytes, 0, size);
 	posted = clock_now();
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, &attributes, &operation,
+	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, size, &attributes, &operation,
 			  &error),
 		 &error);
 	if (environment->setting->one_sided)
 		complete(environment, operation, NULL);
 	else
 		check_times_out(environment, operation, posted, 150 * MS);
-	bytes_set(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, size);
 	silent_awake(environment, &silent, 150);
-	check(!bytes_contain(silent.target.bytes, LARGE, POISON));
+	check(!bytes_contain(silent.target.bytes, size, POISON));
 	silent_close(&silent);
 }
 
 /* The destination of a read that ended by its deadline is not written again. */
 static void deadline_read(struct scenario_environment *environment)
 {
+	const size_t size = large(environment);
 	struct pl_attributes attributes = within_or_done(environment, 150 * MS);
 	struct pl_operation *operations[2];
 	struct silent silent;
 	struct pl_error error;
 	uint64_t posted;
 
-	silent_open(environment, &silent, LARGE);
-	bytes_set(silent.target.bytes, 1, LARGE);
+	silent_open(environment, &silent, size);
+	bytes_set(silent.target.bytes, 1, size);
 	posted = clock_now();
-	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE / 2, &attributes,
+	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, size / 2, &attributes,
 			 &operations[0], &error),
 		 &error);
-	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, LARGE / 2, 100, &attributes,
+	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, size / 2, 100, &attributes,
 			 &operations[1], &error),
 		 &error);
 	for (unsigned i = 0; i < 2; i++) {
@@ -84,9 +91,9 @@ static void deadline_read(struct scenario_environment *environment)
 		else
 			check_times_out(environment, operations[i], posted, 150 * MS);
 	}
-	bytes_set(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, size);
 	silent_awake(environment, &silent, 150);
-	value_check(silent.near.bytes, LARGE, POISON);
+	value_check(silent.near.bytes, size, POISON);
 	silent_close(&silent);
 }
 
@@ -181,20 +188,21 @@ static void wait_timeout(struct scenario_environment *environment)
 /* Write, read, large send and receive that cannot go on, cancelled. */
 static void cancel_running(struct scenario_environment *environment)
 {
+	const size_t size = large(environment);
 	struct pl_operation *operations[5];
 	struct silent silent;
 	struct pl_error error;
 	uint64_t started;
 
-	silent_open(environment, &silent, LARGE);
-	bytes_set(silent.near.bytes, 1, LARGE);
-	bytes_set(silent.target.bytes, 0, LARGE);
+	silent_open(environment, &silent, size);
+	bytes_set(silent.near.bytes, 1, size);
+	bytes_set(silent.target.bytes, 0, size);
 	check_ok(pl_receive(silent.near_peer, 1, 0, silent.near.region, 0, 64, NULL, &operations[0], &error), &error);
-	check_ok(pl_send(silent.near_peer, 1, silent.near.region, 0, LARGE, NULL, &operations[1], &error), &error);
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE / 2, NULL, &operations[2],
+	check_ok(pl_send(silent.near_peer, 1, silent.near.region, 0, size, NULL, &operations[1], &error), &error);
+	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, size / 2, NULL, &operations[2],
 			  &error),
 		 &error);
-	check_ok(pl_read(silent.near_peer, silent.remote, LARGE / 2, silent.near.region, LARGE / 2, LARGE / 2, NULL,
+	check_ok(pl_read(silent.near_peer, silent.remote, size / 2, silent.near.region, size / 2, size / 2, NULL,
 			 &operations[3], &error),
 		 &error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[4], &error),
@@ -210,10 +218,10 @@ static void cancel_running(struct scenario_environment *environment)
 		check_one_of(status, -ECANCELED, may_be_done ? 0 : -ECANCELED);
 	}
 	check(clock_now() - started < SLACK);
-	bytes_set(silent.near.bytes, POISON, LARGE);
+	bytes_set(silent.near.bytes, POISON, size);
 	silent_awake(environment, &silent, 150);
-	value_check(silent.near.bytes, LARGE, POISON);
-	check(!bytes_contain(silent.target.bytes, LARGE, POISON));
+	value_check(silent.near.bytes, size, POISON);
+	check(!bytes_contain(silent.target.bytes, size, POISON));
 	silent_close(&silent);
 }
 

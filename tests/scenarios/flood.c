@@ -76,7 +76,8 @@ static void message_flood(struct scenario_environment *environment)
 /* Large messages that nobody receives take no memory at the receiver, either. */
 static void large_message_flood(struct scenario_environment *environment)
 {
-	enum { COUNT = 400, SIZE = 1 << 20 };
+	enum { SIZE = 1 << 20 };
+	const unsigned count = environment->setting->slow ? 100 : 400;
 	struct buffer near, far;
 	struct pl_error error;
 	uint64_t before;
@@ -86,12 +87,12 @@ static void large_message_flood(struct scenario_environment *environment)
 	buffer_open(&far, environment->far, SIZE, PL_ACCESS_LOCAL);
 	pattern_fill(near.bytes, SIZE, 2, 0);
 	before = resident_memory();
-	for (unsigned i = 0; i < COUNT; i++)
+	for (unsigned i = 0; i < count; i++)
 		check_ok(pl_send(environment->near_peer, i, near.region, 0, SIZE, NULL, NULL, &error), &error);
 	settle(environment, 100);
 	check(resident_within(before, 64u << 20));
 	check_number(drain(environment->near), 0);
-	for (unsigned i = 0; i < COUNT; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		struct pl_operation *operation;
 		struct pl_receipt receipt;
 
@@ -102,7 +103,7 @@ static void large_message_flood(struct scenario_environment *environment)
 		check_number(receipt.bytes, SIZE);
 	}
 	pattern_check(far.bytes, SIZE, 2, 0);
-	while (sent < COUNT) {
+	while (sent < count) {
 		sent += drain(environment->near);
 		progress(environment);
 	}
@@ -113,7 +114,8 @@ static void large_message_flood(struct scenario_environment *environment)
 /* Thousands of reads at once: the answers do not pile up in memory. */
 static void read_flood(struct scenario_environment *environment)
 {
-	enum { COUNT = 5000, SIZE = 64 << 10, SLOTS = 64 };
+	enum { SIZE = 64 << 10, SLOTS = 64 };
+	const unsigned count = environment->setting->slow ? 1100 : 5000;
 	struct buffer near, far;
 	struct pl_remote *remote;
 	struct pl_error error;
@@ -125,13 +127,13 @@ static void read_flood(struct scenario_environment *environment)
 	pattern_fill(far.bytes, far.length, 3, 0);
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	before = resident_memory();
-	for (unsigned i = 0; i < COUNT; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		uint64_t slot = i % SLOTS * (uint64_t)SIZE;
 
 		check_ok(pl_read(environment->near_peer, remote, slot, near.region, slot, SIZE, NULL, NULL, &error),
 			 &error);
 	}
-	while (done < COUNT) {
+	while (done < count) {
 		check(resident_within(before, 64u << 20));
 		done += drain(environment->near);
 		progress(environment);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Arguments: what is accepted, what is refused, and that structures of other versions are handled. */
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -44,6 +45,52 @@ static void context_options(struct scenario_environment *environment)
 	pl_close(context);
 	/* Nobody has to want the detail. */
 	check_number(pl_open(&context, &(struct pl_options){ .size = 1 }, NULL), -EINVAL);
+}
+
+/* Of this process's TCP connections. */
+static size_t marked(int class)
+{
+	size_t count = 0;
+
+	for (int fd = 0; fd < 1024; fd++) {
+		struct sockaddr_storage address;
+		socklen_t length = sizeof(address), size = sizeof(int);
+		int four = 0, six = 0;
+
+		if (getpeername(fd, (struct sockaddr *)&address, &length) < 0 || address.ss_family == AF_UNIX)
+			continue;
+		getsockopt(fd, IPPROTO_IP, IP_TOS, &four, &size);
+		size = sizeof(six);
+		getsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &six, &size);
+		count += (address.ss_family == AF_INET6 ? six : four) == class;
+	}
+	return count;
+}
+
+/* Both ends of a connection are marked, and nothing else is. */
+static void traffic_class(struct scenario_environment *environment)
+{
+	struct pl_options options = setting_options(environment->setting);
+	struct pl_context *near, *far;
+	struct pl_peer *near_peer, *far_peer;
+	struct pl_listener *listener;
+	char address[96];
+
+	options.traffic_class = 256, refused(&options, -EINVAL);
+	check_number(marked(104), 0);
+	options.traffic_class = 104;
+	near = context_open_with(&options);
+	far = context_open_with(&options);
+	drive(environment, near);
+	drive(environment, far);
+	listener = listener_open(environment->setting, far, address);
+	connect_pair(environment, near, listener, &near_peer, &far_peer);
+	check(marked(104) >= 2);
+	drive_no_more(environment, near);
+	drive_no_more(environment, far);
+	pl_close(near);
+	pl_close(far);
+	check_number(marked(104), 0);
 }
 
 /* A structure as a later header might have it. */
@@ -208,6 +255,7 @@ static void mixed_handles(struct scenario_environment *environment)
 
 const struct scenario option_scenarios[] = {
 	{ "context-options", context_options, SCENARIO_CONTROL },
+	{ "traffic-class", traffic_class, SCENARIO_SETTING },
 	{ "sizes-of-structures", sizes_of_structures, SCENARIO_CONTROL },
 	{ "attributes", attributes, SCENARIO_SETTING },
 	{ "regions", regions, SCENARIO_SETTING },

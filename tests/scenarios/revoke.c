@@ -92,7 +92,7 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const ui
 /* Long enough to be cut short. */
 static size_t large(const struct scenario_environment *environment)
 {
-	return environment->setting->slow ? 48u << 20 : gpu_kind ? 64u << 20 : 256u << 20;
+	return environment->setting->slow ? 24u << 20 : gpu_kind ? 64u << 20 : 256u << 20;
 }
 
 /*

@@ -6,10 +6,10 @@
 #include "support/environment.h"
 
 enum scenario_flag {
-	SCENARIO_HEAVY = 1u << 0,   /* moves or holds hundreds of megabytes, or takes seconds */
-	SCENARIO_SETTING = 1u << 1, /* the same whatever the streams and the address family */
+	SCENARIO_HEAVY = 1u << 0,    /* moves or holds hundreds of megabytes, or takes seconds */
+	SCENARIO_SETTING = 1u << 1,  /* the same whatever the streams and the address family */
 	SCENARIO_OUTLIVES = 1u << 3, /* looks at memory after its region is gone */
-	SCENARIO_CONTROL = 1u << 2, /* about addresses, keys or options: the same for every fabric */
+	SCENARIO_CONTROL = 1u << 2,  /* about addresses, keys or options: the same for every fabric */
 };
 
 struct scenario {

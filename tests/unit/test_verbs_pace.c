@@ -13,10 +13,11 @@
 /* Bytes per second. */
 #define FAST (100ull << 20)
 #define SLOW (100ull << 10)
+#define FEW 4
 
-/* A link that carries so much as a rule, and so much if a packet goes at a time; and the time there. */
+/* A link that carries so much as a rule, and so much if a packet goes at a time, or a few; and the time there. */
 struct link {
-	uint64_t rate, single, now;
+	uint64_t rate, single, few, now;
 };
 
 static void open_pace(struct verbs_pace *pace)
@@ -33,7 +34,9 @@ static uint64_t carry(struct verbs_pace *pace, struct link *link)
 	uint64_t end = link->now + PL_NS_PER_S / 2, done = 0;
 
 	while (link->now < end && pace->limit != VERBS_UNLIMITED) {
-		uint64_t rate = pace->limit == pace->packet ? link->single : link->rate;
+		uint64_t rate = pace->limit == pace->packet                ? link->single
+				: link->few && pace->limit <= FEW * PACKET ? link->few
+									   : link->rate;
 
 		link->now += pace->limit * PL_NS_PER_S / rate;
 		done += pace->limit;
@@ -81,6 +84,31 @@ static void test_overtaken(void **state)
 	for (unsigned i = 0; i < 50 && pace.limit != VERBS_UNLIMITED; i++)
 		carry(&pace, &link);
 	assert_int_equal(pace.limit, VERBS_UNLIMITED);
+}
+
+/* A few do better than one at a time, and many do not: it stays with a few, until these do badly, too. */
+static void test_few(void **state)
+{
+	struct link link = { .rate = SLOW, .single = 8 * SLOW, .few = 16 * SLOW, .now = PL_NS_PER_S };
+	struct verbs_pace pace;
+	uint64_t done = 0, began;
+
+	(void)state;
+	open_pace(&pace);
+	verbs_pace_broke(&pace, link.now);
+	for (unsigned i = 0; i < 8; i++)
+		carry(&pace, &link);
+	began = link.now;
+	for (unsigned i = 0; i < 120; i++)
+		done += carry(&pace, &link);
+	assert_true(done * PL_NS_PER_S / (link.now - began) > 16 * SLOW * 5 / 6);
+	link.few = SLOW;
+	for (unsigned i = 0; i < 80; i++)
+		carry(&pace, &link);
+	began = link.now;
+	for (done = 0; link.now < began + 20 * PL_NS_PER_S;)
+		done += carry(&pace, &link);
+	assert_true(done * PL_NS_PER_S / (link.now - began) > 8 * SLOW * 5 / 6);
 }
 
 /* A link that carries little, and less of single packets, is not kept to these. */
@@ -134,8 +162,8 @@ static void test_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fast), cmocka_unit_test(test_overtaken), cmocka_unit_test(test_thin),
-		cmocka_unit_test(test_idle), cmocka_unit_test(test_again),
+		cmocka_unit_test(test_fast), cmocka_unit_test(test_overtaken), cmocka_unit_test(test_few),
+		cmocka_unit_test(test_thin), cmocka_unit_test(test_idle),      cmocka_unit_test(test_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

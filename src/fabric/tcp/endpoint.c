@@ -48,8 +48,7 @@ struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index)
 
 static int dial(struct tcp_endpoint *endpoint)
 {
-	return pl_socket_connect((struct sockaddr *)&endpoint->base.peer->address,
-				 endpoint->context->options.keepalive);
+	return pl_socket_connect((struct sockaddr *)&endpoint->base.peer->address, &endpoint->context->options);
 }
 
 static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)

@@ -137,7 +137,7 @@ struct tcp_endpoint {
 	atomic_bool violated; /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
 	int (*dial)(struct tcp_endpoint *endpoint); /* a socket that is being connected, or negative errno */
-	uint64_t ticket; /* the peer's, for initiators */
+	uint64_t ticket;                            /* the peer's, for initiators */
 	uint8_t ticket_secret[16];
 	unsigned wanted;       /* lanes asked for so far */
 	uint64_t bulk;         /* bytes posted meanwhile, but for small operations */

@@ -231,6 +231,16 @@ void verbs_drain_expired(struct pl_timer *timer)
 
 /* -- initiator ------------------------------------------------------------------------------------ */
 
+/* Before the route is resolved, which takes it; the other end has it from the request. */
+static void classify(struct verbs_rail *rail)
+{
+	uint8_t class = (uint8_t)rail->endpoint->base.peer->context->options.traffic_class;
+
+	if (class)
+		verbs_library_of(rail)->rdma_set_option(rail->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &class,
+							sizeof(class));
+}
+
 void verbs_dial(struct verbs_rail *rail)
 {
 	rail->generation++;
@@ -247,6 +257,7 @@ void verbs_dial(struct verbs_rail *rail)
 
 static void address_resolved(struct verbs_rail *rail)
 {
+	classify(rail);
 	if (verbs_library_of(rail)->rdma_resolve_route(rail->id, RESOLVE_MS))
 		verbs_connect_failed(rail, -errno, "rdma_resolve_route");
 }

@@ -53,6 +53,7 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	pl_task_init(&rail->fail_task, verbs_fail_run);
 	pl_timer_init(&rail->retry, retry);
 	pl_timer_init(&rail->drain, verbs_drain_expired);
+	pl_timer_init(&rail->watch, verbs_watch_look);
 }
 
 /* The last operation said that another would come at once. */
@@ -255,6 +256,7 @@ static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
 {
 	pl_timer_clear(home, &rail->retry);
 	pl_timer_clear(home, &rail->drain);
+	pl_timer_clear(home, &rail->watch);
 	pl_engine_withdraw(home, &rail->join_task);
 	pl_engine_withdraw(home, &rail->drained_task);
 	pl_engine_withdraw(home, &rail->fail_task);

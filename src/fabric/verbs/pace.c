@@ -5,8 +5,8 @@
  * As a rule there is no limit.  But devices send again all that follows a packet that is lost or overtaken,
  * some wait for a time-out before they do, and after a few times in vain the connection breaks.  So after one broke,
  * less is under way, and its rate is looked at.  If that is poor, packets go one at a time: nothing can overtake
- * anything then.  Now and then more is tried again, rarer each time it comes to nothing, and whatever goes at least
- * as fast may have still more.
+ * anything then.  Now and then some more are tried, rarer each time it comes to nothing; what goes at least as
+ * fast is kept, and still more is tried.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -17,7 +17,7 @@
 #define SPELL (250 * PL_NS_PER_MS)
 #define PATIENCE_FIRST 4
 #define PATIENCE_MAX 64
-/* Bytes per second that are few, before it is known what packets one at a time come to. */
+/* Bytes per second that are few, before it is known what goes well. */
 #define RATE_POOR (512u << 10)
 #define PACKET_DEFAULT 1024u
 
@@ -25,6 +25,14 @@ static void begin_spell(struct verbs_pace *pace, uint64_t now)
 {
 	pace->began = now;
 	pace->bytes = 0;
+}
+
+/* The most that is known to go well; its rate is not known yet. */
+static void settle(struct verbs_pace *pace, uint32_t bytes)
+{
+	pace->base = bytes;
+	pace->rate = 0;
+	pace->patience = PATIENCE_FIRST;
 }
 
 static void limit(struct verbs_pace *pace, uint32_t bytes)
@@ -35,19 +43,22 @@ static void limit(struct verbs_pace *pace, uint32_t bytes)
 
 void verbs_pace_open(struct verbs_pace *pace)
 {
-	*pace = (struct verbs_pace){ .limit = VERBS_UNLIMITED, .packet = PACKET_DEFAULT, .patience = PATIENCE_FIRST };
+	*pace = (struct verbs_pace){ .limit = VERBS_UNLIMITED, .packet = PACKET_DEFAULT };
+	settle(pace, PACKET_DEFAULT);
 }
 
 void verbs_pace_connect(struct verbs_pace *pace, enum ibv_mtu mtu)
 {
 	if (mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096)
 		pace->packet = 128u << mtu;
+	pace->base = PL_MAX(pace->base, pace->packet);
 }
 
 void verbs_pace_broke(struct verbs_pace *pace, uint64_t now)
 {
 	if (pace->limit != VERBS_UNLIMITED)
 		return;
+	settle(pace, pace->packet);
 	limit(pace, LIMIT_FIRST);
 	begin_spell(pace, now);
 }
@@ -59,8 +70,35 @@ static void grow(struct verbs_pace *pace)
 		return;
 	}
 	limit(pace, VERBS_UNLIMITED);
-	pace->rate = 0;
-	pace->patience = PATIENCE_FIRST;
+}
+
+/* At what went well: how well it does now, and whether it is time to try more. */
+static void keep(struct verbs_pace *pace, uint64_t rate)
+{
+	if (pace->base > pace->packet && rate < pace->rate / 2) {
+		settle(pace, pace->packet);
+		limit(pace, pace->packet);
+		return;
+	}
+	pace->rate = rate;
+	if (++pace->spells >= pace->patience)
+		limit(pace, pace->base * LIMIT_GROWTH);
+}
+
+/* More than that was tried.  An eighth less may be chance. */
+static void judge(struct verbs_pace *pace, uint64_t rate)
+{
+	if (rate >= (pace->rate ? pace->rate - pace->rate / 8 : RATE_POOR)) {
+		if (pace->rate) {
+			settle(pace, pace->limit);
+			pace->rate = rate;
+		}
+		grow(pace);
+		return;
+	}
+	if (pace->rate)
+		pace->patience = (uint8_t)PL_MIN(2u * pace->patience, PATIENCE_MAX);
+	limit(pace, pace->base);
 }
 
 void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now)
@@ -76,15 +114,8 @@ void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_
 	}
 	rate = pace->bytes * PL_NS_PER_S / (now - pace->began);
 	begin_spell(pace, now);
-	if (pace->limit == pace->packet) {
-		pace->rate = rate;
-		if (++pace->spells >= pace->patience)
-			limit(pace, LIMIT_FIRST);
-	} else if (rate >= (pace->rate ? pace->rate : RATE_POOR)) {
-		grow(pace);
-	} else {
-		if (pace->rate)
-			pace->patience = (uint8_t)PL_MIN(2u * pace->patience, PATIENCE_MAX);
-		limit(pace, pace->packet);
-	}
+	if (pace->limit == pace->base)
+		keep(pace, rate);
+	else
+		judge(pace, rate);
 }

@@ -48,15 +48,3 @@ void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue)
 	pl_free(allocator, pool->buffers);
 	*pool = (struct verbs_pool){ 0 };
 }
-
-struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool)
-{
-	struct verbs_buffer *buffer;
-
-	if (pl_list_empty(&pool->free))
-		return NULL;
-	buffer = pl_list_first(&pool->free, struct verbs_buffer, link);
-	pl_list_remove(&buffer->link);
-	pool->taken++;
-	return buffer;
-}

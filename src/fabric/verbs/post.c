@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting: waiting work becomes lists of work requests, with the buffers that they need. */
-#include <endian.h>
-
-#include "fabric/verbs/bare.h"
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/request.h"
 
 /* Completions of a queue pair's requests come in order, so one of a few is enough. */
 #define SIGNAL_EVERY 16
@@ -17,38 +14,7 @@ struct batch {
 	unsigned count;
 };
 
-static inline bool needs_buffer(const struct verbs_work *work)
-{
-	return work->staged || work->back || work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC;
-}
-
-/* The buffer that a work request needs: 0, -EAGAIN if there is none now, or why there never is one. */
-static int take_buffer(struct verbs_queue *queue, struct verbs_work *work)
-{
-	struct verbs_pool *pool = work->staged ? &queue->stages : &queue->sends;
-	struct verbs_buffer *last = work->buffer;
-	int rc = 0;
-
-	/* Another device does not know the buffer that the last one had. */
-	if (last && last->pool == pool)
-		return 0;
-	if (!pool->mr)
-		rc = verbs_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
-	if (rc < 0)
-		return rc;
-	work->buffer = verbs_pool_take(pool);
-	if (!work->buffer) {
-		work->buffer = last;
-		return -EAGAIN;
-	}
-	if (last) {
-		memcpy(work->buffer->bytes, last->bytes, work->length);
-		verbs_buffer_put(last);
-	}
-	return 0;
-}
-
-/* A waiting work request comes to nothing. */
+/* A waiting work request comes to nothing; without an error its operation has failed before. */
 static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, const struct pl_error *error)
 {
 	struct pl_operation *operation = work->operation;
@@ -59,8 +25,15 @@ static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, co
 		verbs_work_free(endpoint, work);
 	if (!operation)
 		return;
-	pl_operation_fail(operation, error->code, error);
+	if (error)
+		pl_operation_fail(operation, error->code, error);
 	pl_operation_part_done(operation);
+}
+
+/* Its operation failed by another part.  Whoever refused that would refuse this as well, at a connection each. */
+static bool is_over(const struct verbs_work *work)
+{
+	return work->kind != VERBS_FRAME && work->operation && atomic_load(&work->operation->status);
 }
 
 /* Staged bytes that leave: 0, or -EFAULT if they cannot be read. */
@@ -73,109 +46,7 @@ static int copy_out(struct verbs_work *work, struct pl_error *error)
 		       "the region's memory cannot be read");
 }
 
-/* The bytes are copied, so the operation's buffer is free again: that part of it is done. */
-static void copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
-{
-	struct pl_operation *operation = work->operation;
-	uint32_t length = pl_frame_payload(&work->frame);
-	uint8_t *bytes = work->buffer->bytes;
-
-	if (work->built)
-		return;
-	if (!verbs_unnumbered(work) && !work->counted)
-		work->frame.ack = ++endpoint->sent;
-	work->built = true;
-	work->length = length;
-	work->bare = endpoint->base.peer->bare && verbs_bare_encode(&work->frame, &work->immediate);
-	if (!work->bare) {
-		pl_frame_encode(&work->frame, bytes);
-		bytes += PL_FRAME_HEADER;
-		work->length += PL_FRAME_HEADER;
-	}
-	if (length)
-		memcpy(bytes, work->payload, length);
-	work->payload = NULL;
-	work->operation = NULL;
-	if (operation)
-		pl_operation_part_done(operation);
-}
-
-static inline bool needs_local_key(const struct verbs_rail *rail, const struct verbs_work *work)
-{
-	return !work->buffer && work->length && work->lkey_device != rail->device;
-}
-
-/* What names the local bytes at the rail's device; the first rail's is known.  0, or why it does not reach them. */
-static int local_key(struct verbs_rail *rail, struct verbs_work *work)
-{
-	int rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ,
-				 &work->lkey);
-
-	if (rc == 0)
-		work->lkey_device = rail->device;
-	return rc;
-}
-
-static void fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
-			 struct ibv_sge *element)
-{
-	const struct verbs_buffer *buffer = work->buffer;
-
-	*element = (struct ibv_sge){ .length = work->kind == VERBS_ATOMIC ? 8 : work->length };
-	if (buffer) {
-		element->addr = (uintptr_t)buffer->bytes;
-		element->lkey = buffer->pool->mr->lkey;
-	} else {
-		element->addr = (uintptr_t)work->region->memory.address + work->offset;
-		element->lkey = work->lkey;
-	}
-	/* The rest of it is for other kinds of requests. */
-	request->next = NULL;
-	request->send_flags = 0;
-	request->wr_id = (uintptr_t)work;
-	request->sg_list = element;
-	request->num_sge = element->length ? 1 : 0;
-	switch (work->kind) {
-	case VERBS_WRITE:
-	case VERBS_READ:
-		request->opcode = work->kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
-		request->wr.rdma.remote_addr = work->remote;
-		request->wr.rdma.rkey = work->target->rkeys[rail->index];
-		if (work->notify) {
-			request->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-			request->imm_data =
-				htobe32(work->frame.ack << VERBS_NOTIFY_BITS | (uint32_t)work->frame.offset);
-		}
-		break;
-	case VERBS_FRAME:
-		request->opcode = work->bare ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-		request->imm_data = htobe32(work->immediate);
-		break;
-	case VERBS_BIND: /* window.c */
-		break;
-	case VERBS_ATOMIC: {
-		bool add = work->operation->receipt.kind == PL_KIND_FETCH_ADD;
-
-		request->opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
-		request->wr.atomic.remote_addr = work->remote;
-		request->wr.atomic.rkey = work->target->rkeys[rail->index];
-		request->wr.atomic.compare_add = add ? work->operation->operand : work->operation->compare;
-		request->wr.atomic.swap = work->operation->operand;
-		break;
-	}
-	}
-	/* The processor copies these bytes: not where it cannot reach them. */
-	if (element->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME) &&
-	    (buffer || !work->region || !pl_memory_staged(&work->region->memory)))
-		request->send_flags |= IBV_SEND_INLINE;
-}
-
 /* -- which rail ----------------------------------------------------------------------------------- */
-
-static bool usable(const struct verbs_rail *rail)
-{
-	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH && rail->posted_bytes < rail->pace.limit;
-}
 
 /* Numbered frames keep to one rail while it is up; another takes over once no older ones are anywhere else. */
 static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
@@ -183,7 +54,7 @@ static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
 	struct verbs_rail *framer = endpoint->framer;
 
 	if (framer && framer->link == VERBS_UP)
-		return usable(framer) ? framer : NULL;
+		return verbs_usable(framer) ? framer : NULL;
 	framer = NULL;
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		if (endpoint->rails[i].frames)
@@ -192,12 +63,13 @@ static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
 			framer = &endpoint->rails[i];
 	}
 	endpoint->framer = framer;
-	return framer && usable(framer) ? framer : NULL;
+	return framer && verbs_usable(framer) ? framer : NULL;
 }
 
 static bool takes(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	return usable(rail) && (rail->index == 0 || !work->first_only) && verbs_reaches(work->target, rail->index);
+	return verbs_usable(rail) && (rail->index == 0 || !work->first_only) &&
+	       verbs_reaches(work->target, rail->index);
 }
 
 /* The one with the fewest bytes to go; but what is small stays with others, as lists of requests cost less. */
@@ -224,15 +96,15 @@ static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const str
 		struct verbs_rail *rail = &endpoint->rails[i];
 
 		if (rail->link == VERBS_UP && verbs_reaches(work->target, i))
-			return usable(rail) ? rail : NULL;
+			return verbs_usable(rail) ? rail : NULL;
 	}
 	return NULL;
 }
 
-static struct verbs_rail *choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	if (work->only)
-		return usable(work->only) ? work->only : NULL;
+		return verbs_usable(work->only) ? work->only : NULL;
 	if (work->kind == VERBS_ATOMIC)
 		return atomic_rail(endpoint, work);
 	if (work->kind != VERBS_FRAME)
@@ -240,28 +112,9 @@ static struct verbs_rail *choose_of_many(struct verbs_endpoint *endpoint, const 
 	if (!verbs_unnumbered(work))
 		return frame_rail(endpoint);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if (usable(&endpoint->rails[i]))
+		if (verbs_usable(&endpoint->rails[i]))
 			return &endpoint->rails[i];
 	return NULL;
-}
-
-/* NULL: none has room for it now. */
-static inline struct verbs_rail *choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
-{
-	/* By far the most have one. */
-	if (endpoint->rail_count == 1 && !work->only)
-		return usable(&endpoint->rails[0]) && (!work->target || verbs_reaches(work->target, 0))
-			       ? &endpoint->rails[0]
-			       : NULL;
-	return choose_of_many(endpoint, work);
-}
-
-/* The bytes of a request, of a rail that is usable. */
-static inline uint32_t most_of(const struct verbs_rail *rail)
-{
-	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max);
-
-	return (uint32_t)PL_MIN(most, rail->pace.limit - rail->posted_bytes);
 }
 
 /*
@@ -270,7 +123,7 @@ static inline uint32_t most_of(const struct verbs_rail *rail)
  */
 static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	uint32_t most = most_of(rail), share;
+	uint32_t most = verbs_most_of(rail), share;
 	unsigned up;
 
 	if (work->length < 2 * VERBS_SLICE || most < VERBS_SLICE)
@@ -304,33 +157,16 @@ static bool nobody_takes(const struct verbs_work *work)
 	       (work->only && work->only->link != VERBS_UP);
 }
 
-/* Only the home engine posts, so that nobody else changes it meanwhile. */
-static void carried_by(struct pl_operation *operation, const struct verbs_rail *rail)
-{
-	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
-
-	atomic_store_explicit(&operation->rails, rails | 1u << rail->index, memory_order_relaxed);
-}
-
-static void account(struct verbs_rail *rail, const struct verbs_work *work)
-{
-	rail->endpoint->latest = rail;
-	rail->posted_count++;
-	rail->posted_bytes += work->length;
-	rail->frames += work->kind == VERBS_FRAME && !verbs_unnumbered(work);
-	rail->queue->posted++;
-}
-
 static void enter(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
 {
 	unsigned n = batch->count++;
 
-	fill_request(rail, work, &batch->requests[n], &batch->elements[n]);
+	verbs_fill_request(rail, work, &batch->requests[n], &batch->elements[n]);
 	if (n)
 		batch->requests[n - 1].next = &batch->requests[n];
 	batch->rail = rail;
 	batch->works[n] = work;
-	account(rail, work);
+	verbs_account(rail, work);
 }
 
 /* Not with others, as the keys must not change meanwhile. */
@@ -358,13 +194,18 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (batch->count == VERBS_LIST || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
+	if (is_over(work)) {
+		pl_list_remove(&work->link);
+		give_up(endpoint, work, NULL);
+		return true;
+	}
 	if (nobody_takes(work)) {
 		pl_list_remove(&work->link);
 		pl_wire_fail(&error, PL_WIRE_UNKNOWN_KEY, "post", NULL);
 		give_up(endpoint, work, &error);
 		return true;
 	}
-	rail = choose_rail(endpoint, work);
+	rail = verbs_choose_rail(endpoint, work);
 	if (!rail || (batch->rail && rail != batch->rail) || (work->length >= VERBS_SLICE && has_enough(rail)))
 		return false;
 	if (work->kind == VERBS_BIND)
@@ -377,14 +218,14 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	}
 	/* What others give back is not told to this endpoint's completions. */
 	if (rail->queue->posted < rail->queue->room)
-		rc = needs_buffer(work) ? take_buffer(rail->queue, work) : 0;
+		rc = verbs_needs_buffer(work) ? verbs_take_buffer(rail->queue, work) : 0;
 	if (rc == -EAGAIN) {
 		starve(rail);
 		return false;
 	}
 	pl_list_remove(&work->link);
-	if (rc == 0 && needs_local_key(rail, work))
-		rc = local_key(rail, work);
+	if (rc == 0 && verbs_needs_local_key(rail, work))
+		rc = verbs_rail_key(rail, work);
 	if (rc < 0 && rail->index) {
 		/* The first one's device reaches the memory. */
 		work->first_only = true;
@@ -400,25 +241,15 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		return true;
 	}
 	if (work->operation)
-		carried_by(work->operation, rail);
+		verbs_carried_by(work->operation, rail);
 	if (work->kind == VERBS_FRAME)
-		copy_frame(endpoint, work);
+		verbs_copy_frame(endpoint, work);
 	if (work->notify && !work->counted) {
 		work->frame.ack = ++endpoint->sent;
 		work->counted = true;
 	}
 	enter(batch, rail, work);
 	return true;
-}
-
-/* What the queue pair did not take is for the next. */
-static void untake(struct verbs_rail *rail, struct verbs_work *work)
-{
-	pl_list_append(&rail->endpoint->again, &work->link);
-	rail->posted_count--;
-	rail->posted_bytes -= work->length;
-	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
-	rail->queue->posted--;
 }
 
 /* Posts a batch as one list; false if the queue pair does not take it. */
@@ -439,38 +270,10 @@ static bool post_batch(struct batch *batch)
 	for (unsigned i = 0; i < taken; i++)
 		pl_list_append(&rail->posted, &batch->works[i]->link);
 	for (unsigned i = taken; i < batch->count; i++)
-		untake(rail, batch->works[i]);
+		verbs_untake(rail, batch->works[i]);
+	if (rail->posted_bytes >= VERBS_WATCH_BYTES && pl_list_empty(&rail->watch.link))
+		verbs_watch_begin(rail);
 	return taken == batch->count;
-}
-
-bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
-{
-	struct verbs_rail *rail = choose_rail(endpoint, work);
-	struct ibv_send_wr request, *bad = NULL;
-	struct ibv_sge element;
-
-	if (!rail || rail->posted_count >= VERBS_BUSY || rail->queue->posted >= rail->queue->room ||
-	    work->length > most_of(rail))
-		return false;
-	if (needs_buffer(work) && take_buffer(rail->queue, work) < 0)
-		return false;
-	if (needs_local_key(rail, work) && local_key(rail, work) < 0)
-		return false;
-	if (work->kind == VERBS_FRAME)
-		copy_frame(endpoint, work);
-	else
-		carried_by(work->operation, rail);
-	fill_request(rail, work, &request, &element);
-	request.send_flags |= IBV_SEND_SIGNALED;
-	rail->unsignaled = 0;
-	account(rail, work);
-	pl_list_append(&rail->posted, &work->link);
-	if (ibv_post_send(rail->id->qp, &request, &bad)) {
-		pl_list_remove(&work->link);
-		untake(rail, work);
-		verbs_fail(rail);
-	}
-	return true;
 }
 
 void verbs_flush(struct verbs_endpoint *endpoint)

@@ -233,7 +233,7 @@ static void staged_done(struct verbs_work *work)
 	atomic_fetch_add(&operation->staged, work->length);
 }
 
-static void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
+static inline void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
 
@@ -421,6 +421,7 @@ static void completed(struct verbs_queue *queue, const struct ibv_wc *completion
 	while ((work = take_posted(rail)) != last)
 		work_done(rail->endpoint, work);
 	if (completion->status == IBV_WC_SUCCESS) {
+		rail->completed++;
 		count_done(rail);
 		work_done(rail->endpoint, work);
 		if (rail->pace.limit != VERBS_UNLIMITED)
@@ -454,12 +455,8 @@ static void feed(struct verbs_queue *queue)
 	}
 }
 
-bool verbs_queue_poll(struct verbs_queue *queue)
+static void take(struct verbs_queue *queue, const struct ibv_wc *completions, int count)
 {
-	struct ibv_wc completions[POLL_BATCH];
-	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
-
-	pl_engine_tick(queue->engine);
 	for (int i = 0; i < count; i++) {
 		if (completions[i].wr_id & RECEIVED)
 			received(queue, &completions[i]);
@@ -468,9 +465,24 @@ bool verbs_queue_poll(struct verbs_queue *queue)
 		else
 			completed(queue, &completions[i]);
 	}
-	if (count > 0 && !pl_list_empty(&queue->starved))
+	if (!pl_list_empty(&queue->starved))
 		feed(queue);
+}
+
+PL_ALWAYS_INLINE bool poll_queue(struct verbs_queue *queue)
+{
+	struct ibv_wc completions[POLL_BATCH];
+	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
+
+	pl_engine_tick(queue->engine);
+	if (count > 0)
+		take(queue, completions, count);
 	return count > 0;
+}
+
+bool verbs_queue_poll(struct verbs_queue *queue)
+{
+	return poll_queue(queue);
 }
 
 bool verbs_queue_ready(struct pl_source *source, uint32_t events)
@@ -484,7 +496,7 @@ bool verbs_queue_ready(struct pl_source *source, uint32_t events)
 		queue->state->library->ibv_ack_cq_events(cq, 1);
 		queue->armed = false;
 	}
-	return verbs_queue_poll(queue);
+	return poll_queue(queue);
 }
 
 /* Somebody may sleep on the descriptor from now on. */

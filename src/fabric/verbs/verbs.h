@@ -56,6 +56,8 @@
 #define VERBS_SLICE (64u << 10)
 #define VERBS_SLICE_MAX (1u << 20)
 #define VERBS_RAIL_BYTES (4u << 20)
+/* Under way, so many are looked after. */
+#define VERBS_WATCH_BYTES (128u << 10)
 /* For ever: the receiver may be busy, and every operation has its own time-out. */
 #define VERBS_RECEIVER_RETRIES 7
 
@@ -214,7 +216,8 @@ enum verbs_link { VERBS_DOWN, VERBS_RESOLVING, VERBS_CONNECTING, VERBS_UP, VERBS
 struct verbs_pace {
 	uint32_t limit, packet; /* bytes */
 	uint64_t began, bytes;  /* what is measured: since when, and how many were done */
-	uint64_t rate;          /* with a packet at a time, bytes per second; 0: not known */
+	uint32_t base;          /* the most that is known to go well, at least a packet */
+	uint64_t rate;          /* of that, bytes per second; 0: not known */
 	uint8_t spells, patience;
 };
 
@@ -234,7 +237,7 @@ struct verbs_rail {
 	struct pl_task join_task, drained_task, fail_task;
 	struct verbs_join *_Atomic joining; /* handed over by the listener's engine */
 	struct verbs_join *joined;          /* to be accepted, once the old queue pair is drained */
-	struct pl_timer retry, drain;
+	struct pl_timer retry, drain, watch;
 	unsigned attempts;                /* to connect, since it was up */
 	struct sockaddr_storage from, to; /* initiator */
 	uint8_t place;                    /* initiator: of the acceptor's, by number */
@@ -257,6 +260,10 @@ struct verbs_rail {
 	uint32_t chunk;                    /* bytes in a request: fewer while connections break before one is done */
 	unsigned done;                     /* completions since the connection was made, or the chunk grew */
 	struct verbs_pace pace;
+	unsigned completed;  /* completions, ever; watch.c: at the last look, */
+	unsigned watch_done; /* and that there were no more by the one before it, */
+	bool watch_stalled;  /* and what the device had sent again by then */
+	uint64_t watch_again;
 };
 
 /* A numbered frame that overtook another one on another rail. */
@@ -414,7 +421,17 @@ int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned
 void verbs_pool_shut(struct verbs_pool *pool, struct verbs_queue *queue);
 void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue);
 /* NULL: all are in use. */
-struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool);
+static inline struct verbs_buffer *verbs_pool_take(struct verbs_pool *pool)
+{
+	struct verbs_buffer *buffer;
+
+	if (pl_list_empty(&pool->free))
+		return NULL;
+	buffer = pl_list_first(&pool->free, struct verbs_buffer, link);
+	pl_list_remove(&buffer->link);
+	pool->taken++;
+	return buffer;
+}
 /* The first to be used again, as it is still in the processor's cache. */
 static inline void verbs_buffer_put(struct verbs_buffer *buffer)
 {
@@ -457,14 +474,13 @@ void verbs_pace_broke(struct verbs_pace *pace, uint64_t now);
 /* While there is a limit: so many bytes were done; idle: there is nothing more to do. */
 void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now);
 
+/* watch.c: whether what is under way gets anywhere; from now on, as long as there is so much of it */
+void verbs_watch_begin(struct verbs_rail *rail);
+void verbs_watch_look(struct pl_timer *timer);
+
 /* post.c */
 /* Posts what waits, as far as there is room. */
 void verbs_flush(struct verbs_endpoint *endpoint);
-/*
- * Posts one request that waits in no list, without the detours of a flush; its buffer, if it needs one, is
- * filled.  False: it is still the caller's, as something is in the way.
- */
-bool verbs_post_now(struct verbs_endpoint *endpoint, struct verbs_work *work);
 
 /* Whether nothing has to be posted before. */
 static inline bool verbs_may_post_now(const struct verbs_endpoint *endpoint)
@@ -472,17 +488,38 @@ static inline bool verbs_may_post_now(const struct verbs_endpoint *endpoint)
 	return !endpoint->flushing && pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again);
 }
 
-/* work.c */
+/* single.c: what takes one request, which can go now; work.c has the rest */
 void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation);
+
+/* Kept for the next, at most. */
+#define VERBS_SPARES 256
+
+static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	if (work->buffer)
+		verbs_buffer_put(work->buffer);
+	endpoint->questions -= work->kind == VERBS_BIND;
+	if (endpoint->spare_count < VERBS_SPARES) {
+		/* The first to be used again, as it is still in the processor's cache. */
+		pl_list_prepend(&endpoint->spare, &work->link);
+		endpoint->spare_count++;
+	} else {
+		pl_free(&endpoint->state->context->allocator, work);
+	}
+}
+
+/* work.c */
+void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation);
+/* A frame that cannot go now. */
+void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation);
 /* Of the fabric's own, and of no use on another connection than the rail's present one. */
 struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind);
 /* Reads the last bytes of a segment that were written, into nothing: 0 or -ENOMEM. */
 int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment);
 /* A frame of the fabric's own, before all others. */
 void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
-void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work);
 /*
  * The operation of a work request ends without it.  Of a notification the peer must be told that it does not come:
  * true, the work now does that, and is to be posted yet.
@@ -547,8 +584,8 @@ int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device,
  * The local key of a region's memory at a device, registering it if need be. 0, -EACCES if it must not be
  * written, or why the device cannot reach it.
  */
-static inline int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
-				  bool written, uint32_t *lkey)
+PL_ALWAYS_INLINE int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+				     bool written, uint32_t *lkey)
 {
 	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
 	const struct verbs_registration *registration;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Operations and messages become work requests. */
 #include "fabric/verbs/flush.h"
+#include "fabric/verbs/request.h"
 
-/* Kept for the next, at most. */
-#define SPARES 256
 /* For the next operation, after one that said that it comes at once. */
 #define PATIENCE (1 * PL_NS_PER_MS)
 /* With many posted, others wait until there are so many of them. */
@@ -14,50 +13,14 @@ static const char reason_locked[] =
 static const char reason_refused[] =
 	"verbs, through registered buffers: the device's driver does not register the region's memory";
 
-/* Without a part of the operation's. */
-static struct verbs_work *work_take(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
-				    struct pl_operation *operation)
-{
-	struct verbs_work *work;
-
-	if (endpoint->spare_count) {
-		work = pl_list_first(&endpoint->spare, struct verbs_work, link);
-		pl_list_remove(&work->link);
-		endpoint->spare_count--;
-	} else {
-		work = pl_alloc(&endpoint->state->context->allocator, sizeof(*work));
-	}
-	if (!work)
-		return NULL;
-	memset(work, 0, offsetof(struct verbs_work, frame));
-	pl_list_init(&work->link);
-	work->kind = kind;
-	work->operation = operation;
-	return work;
-}
-
 static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				   struct pl_operation *operation)
 {
-	struct verbs_work *work = work_take(endpoint, kind, operation);
+	struct verbs_work *work = verbs_work_take(endpoint, kind, operation);
 
 	if (work && operation)
 		atomic_fetch_add(&operation->pending, 1);
 	return work;
-}
-
-void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
-{
-	if (work->buffer)
-		verbs_buffer_put(work->buffer);
-	endpoint->questions -= work->kind == VERBS_BIND;
-	if (endpoint->spare_count < SPARES) {
-		/* The first to be used again, as it is still in the processor's cache. */
-		pl_list_prepend(&endpoint->spare, &work->link);
-		endpoint->spare_count++;
-	} else {
-		pl_free(&endpoint->state->context->allocator, work);
-	}
 }
 
 bool verbs_work_skip(struct verbs_work *work)
@@ -141,9 +104,8 @@ struct local {
 	const struct verbs_device *device; /* whose key that is; NULL: it is looked for later */
 };
 
-/* False: the profile of routes says that staging is better, and the program does not insist. */
-static bool is_advised(const struct verbs_device *device, struct pl_operation *operation,
-		       const struct pl_segment *segment, bool written, const char **refusal)
+bool verbs_is_advised(const struct verbs_device *device, struct pl_operation *operation,
+		      const struct pl_segment *segment, bool written, const char **refusal)
 {
 	const struct verbs_advised *advised;
 
@@ -171,7 +133,7 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	/* Another rail's device may be there, or there is one again when it is needed. */
 	if (rc == -ENODEV)
 		return;
-	if (rc == 0 && is_advised(device, operation, segment, written, &refusal)) {
+	if (rc == 0 && verbs_is_advised(device, operation, segment, written, &refusal)) {
 		local->device = device;
 		return;
 	}
@@ -182,18 +144,6 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	atomic_store(&operation->staged_reason, refusal);
 	local->staged = true;
 	local->chunk = VERBS_STAGE;
-}
-
-static enum verbs_work_kind kind_of(const struct pl_operation *operation)
-{
-	switch (operation->receipt.kind) {
-	case PL_KIND_WRITE:
-		return VERBS_WRITE;
-	case PL_KIND_READ:
-		return VERBS_READ;
-	default:
-		return VERBS_ATOMIC;
-	}
 }
 
 static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, const struct verbs_target *target,
@@ -212,7 +162,7 @@ static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment
 static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
 		     const struct verbs_target *target, const struct local *local, uint64_t at, uint32_t length)
 {
-	struct verbs_work *work = work_new(endpoint, kind_of(operation), operation);
+	struct verbs_work *work = work_new(endpoint, verbs_kind_of(operation), operation);
 
 	if (!work)
 		return -ENOMEM;
@@ -328,55 +278,13 @@ static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *op
 	last->frame = (struct pl_frame){ .type = PL_FRAME_NOTIFY, .offset = operation->attributes.notify };
 }
 
-/*
- * What takes one request goes without a detour, if it can go now: its only part is the one that it came
- * with.  False: nothing was done.
- */
-static bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *operation)
+void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
-	const struct pl_segment *segment = operation->segments;
-	enum verbs_work_kind kind = kind_of(operation);
-	struct verbs_device *device = endpoint->rails[0].device;
-	struct local local = { .device = device };
-	const struct verbs_target *target;
-	struct verbs_work *work;
-	const char *refusal;
-
-	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint))
-		return false;
-	if ((operation->attributes.flags & PL_NOTIFY) || pl_visible_more(operation->attributes.visible))
-		return false;
-	target = verbs_target_of(segment->remote, endpoint);
-	if (!target || !target->present)
-		return false;
-	if (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8)
-		return false;
-	if (segment->region && segment->length &&
-	    (verbs_local_key(endpoint->state, device, segment->region, kind == VERBS_READ, &local.lkey) < 0 ||
-	     !is_advised(device, operation, segment, kind == VERBS_READ, &refusal)))
-		return false;
-	if (segment->region && !is_advised(endpoint->rails[0].device, operation, segment, kind == VERBS_READ, &refusal))
-		return false;
-	work = work_take(endpoint, kind, operation);
-	if (!work)
-		return false;
-	fill_chunk(work, segment, target, &local, 0, kind == VERBS_ATOMIC ? 0 : (uint32_t)segment->length);
-	if (verbs_post_now(endpoint, work))
-		return true;
-	verbs_work_free(endpoint, work);
-	return false;
-}
-
-void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
-{
-	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	bool transfer = operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
 	bool more = operation->attributes.flags & PL_MORE;
 	struct pl_error error;
 	int rc = 0;
 
-	if (!more && post_single(endpoint, operation))
-		return;
 	if (!transfer)
 		rc = add_atomic(endpoint, operation);
 	for (unsigned i = 0; transfer && rc == 0 && i < operation->segment_count; i++)
@@ -394,32 +302,20 @@ void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
 	flush_soon(endpoint, more);
 }
 
-int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
-		  struct pl_operation *operation)
+void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation)
 {
-	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	struct verbs_work *work = work_take(endpoint, VERBS_FRAME, NULL);
-	bool more = operation && (operation->attributes.flags & PL_MORE);
+	uint32_t length = work->frame.length;
 
-	if (!work)
-		return -ENOMEM;
-	work->frame = *frame;
-	work->frame.ack = 0;
-	work->payload = payload;
-	/* Then the bytes are copied already, and no part of the operation's is left. */
-	if (!more && verbs_may_post_now(endpoint) && verbs_post_now(endpoint, work))
-		return 0;
 	work->operation = operation;
 	if (operation)
 		atomic_fetch_add(&operation->pending, 1);
-	if (frame->length <= sizeof(work->copy)) {
-		if (frame->length && payload)
-			memcpy(work->copy, payload, frame->length);
+	if (length <= sizeof(work->copy)) {
+		if (length && work->payload)
+			memcpy(work->copy, work->payload, length);
 		work->payload = work->copy;
 	}
 	pl_list_append(&endpoint->waiting, &work->link);
-	flush_soon(endpoint, more);
-	return 0;
+	flush_soon(endpoint, operation && (operation->attributes.flags & PL_MORE));
 }
 
 struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind)

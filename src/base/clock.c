@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/clock.h"
+
+#include <string.h>
+
+#define SOURCE "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+
+/*
+ * For how long the counter is believed; from how long a time the rate is taken, at least and at most; and so much ahead
+ * of the kernel it is wrong.
+ */
+#define VALID PL_NS_PER_MS
+#define MEASURE_LEAST (10 * PL_NS_PER_MS)
+#define MEASURE_MOST PL_NS_PER_S
+#define DOUBT 10000
+/* What is measured must be as exact, and the rate is by as much too low, so that the time does not run ahead. */
+#define EXACT_SHIFT 14
+
+void pl_clock_open(struct pl_clock *clock)
+{
+	char name[5];
+
+	memset(clock, 0, sizeof(*clock));
+	pl_read_head(SOURCE, name, sizeof(name));
+	clock->steady = !strcmp(name, "tsc\n");
+}
+
+static void begin(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
+{
+	clock->since_ticks = after;
+	clock->since_time = time;
+	clock->since_unsure = unsure;
+}
+
+static void measure(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
+{
+	uint64_t ticks = after - clock->since_ticks, took = time - clock->since_time;
+
+	/* Or the counter was set back. */
+	if (!clock->since_time || took > 2 * MEASURE_MOST || ticks >> 62) {
+		begin(clock, unsure, time, after);
+		return;
+	}
+	if (took < MEASURE_LEAST)
+		return;
+	if (unsure + clock->since_unsure > ticks >> EXACT_SHIFT) {
+		if (unsure < clock->since_unsure)
+			begin(clock, unsure, time, after);
+		return;
+	}
+	clock->rate = (took << 32) / ticks;
+	clock->rate -= clock->rate >> EXACT_SHIFT;
+	if (took > MEASURE_MOST)
+		begin(clock, unsure, time, after);
+}
+
+uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, uint64_t after)
+{
+	uint64_t past = after - clock->ticks, unsure = after - before;
+	uint64_t told = clock->valid && past < 2 * clock->valid ? pl_clock_at(clock, past) : 0;
+
+	measure(clock, unsure, time, after);
+	if (!clock->rate)
+		return time;
+	/* What was told last, a moment ago, is not later than what is told next; unless the rate is another now. */
+	if (told > time && told - time < DOUBT)
+		time = told;
+	clock->valid = ((uint64_t)VALID << 32) / clock->rate;
+	/* Interrupted in between: the moment is not known. */
+	if (unsure > clock->valid >> 10) {
+		clock->valid = 0;
+		return time;
+	}
+	clock->ticks = after;
+	clock->time = time;
+	return time;
+}
+
+uint64_t pl_clock_ask(struct pl_clock *clock)
+{
+#ifdef PL_CLOCK_COUNTER
+	if (clock->steady) {
+		uint64_t before = __rdtsc(), time = pl_now();
+
+		return pl_clock_learn(clock, before, time, __rdtsc());
+	}
+#endif
+	return pl_now();
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The way of an operation that nothing holds up: from the call to the fabric, and from there to who waits for it.
+ * Inline, as most of its steps take less time than a call does.
+ */
+#ifndef PL_CORE_QUICK_H
+#define PL_CORE_QUICK_H
+
+#include "core/core.h"
+
+/* NULL: no memory.  `attributes` are of this release. */
+PL_ALWAYS_INLINE struct pl_operation *pl_quick_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
+						   const struct pl_attributes *attributes)
+{
+	struct pl_operation *operation =
+		pl_pool_take(&context->spare_operations, &context->allocator, sizeof(*operation));
+
+	if (!operation)
+		return NULL;
+	memset(operation, 0, offsetof(struct pl_operation, receipt));
+	operation->attributes = *attributes;
+	if (attributes->timeout == 0)
+		operation->attributes.timeout = context->options.operation_timeout;
+	operation->context = context;
+	operation->peer = peer;
+	operation->home = peer ? peer->home : NULL;
+	operation->segments = &operation->single;
+	operation->old = NULL;
+	pl_list_init(&operation->peer_link);
+	pl_list_init(&operation->queue_link);
+	atomic_init(&operation->pending, 1);
+	operation->receipt = (struct pl_receipt){
+		.kind = kind,
+		.fabric = peer ? peer->ops->name : "",
+		.reason = "",
+		.user_data = attributes->user_data,
+		.peer = peer,
+	};
+	return operation;
+}
+
+PL_ALWAYS_INLINE void pl_quick_segment(struct pl_operation *operation, struct pl_remote *remote, uint64_t remote_offset,
+				       struct pl_region *region, uint64_t offset, uint64_t length)
+{
+	struct pl_segment *segment = &operation->segments[operation->segment_count++];
+
+	segment->remote = remote;
+	segment->region = region;
+	segment->remote_offset = remote_offset;
+	segment->offset = offset;
+	segment->length = length;
+	operation->total += length;
+	if (region)
+		atomic_fetch_add(&region->busy, 1);
+	if (remote)
+		atomic_fetch_add(&remote->references, 1);
+}
+
+PL_ALWAYS_INLINE void pl_quick_prepare(struct pl_operation *operation, uint64_t now, struct pl_operation **handle)
+{
+	operation->receipt.posted = now;
+	operation->deadline = pl_deadline(now, operation->attributes.timeout);
+	if (handle)
+		pl_operation_hold(operation, handle);
+	if (operation->attributes.flags & PL_FENCE)
+		atomic_fetch_add(&operation->peer->fences, 1);
+}
+
+/* One timer for all operations of a peer, which is set only where a deadline is earlier than those before it.  Home. */
+PL_ALWAYS_INLINE void pl_quick_watch(struct pl_peer *peer, uint64_t deadline)
+{
+	if (pl_list_empty(&peer->deadline.link) || deadline < peer->next_deadline) {
+		peer->next_deadline = deadline;
+		pl_timer_set(peer->home, &peer->deadline, deadline);
+	}
+}
+
+/* pl_operation_begin(), of one that has a peer. */
+PL_ALWAYS_INLINE bool pl_quick_begin(struct pl_peer *peer, struct pl_operation *operation)
+{
+	pl_list_append(&peer->operations, &operation->peer_link);
+	if (atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_LOST) {
+		pl_operation_lost(operation);
+		return false;
+	}
+	pl_quick_watch(peer, operation->deadline);
+	return true;
+}
+
+/* Gives an operation to the fabric, or to the message layer.  Home. */
+PL_ALWAYS_INLINE void pl_quick_run(struct pl_peer *peer, struct pl_operation *operation)
+{
+	operation->counted = true;
+	peer->running++;
+	if (operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_NOTIFY)
+		pl_message_send(operation);
+	else
+		peer->ops->post(peer->endpoint, operation);
+}
+
+PL_ALWAYS_INLINE bool pl_quick_must_wait(const struct pl_peer *peer, const struct pl_operation *operation)
+{
+	return (operation->attributes.flags & PL_FENCE) && peer->running;
+}
+
+/* Runs an operation that began, or holds it behind a fence.  Home. */
+PL_ALWAYS_INLINE void pl_quick_start(struct pl_peer *peer, struct pl_operation *operation)
+{
+	if (!pl_list_empty(&peer->fenced) || pl_quick_must_wait(peer, operation))
+		pl_list_append(&peer->fenced, &operation->queue_link);
+	else
+		pl_quick_run(peer, operation);
+}
+
+/* pl_operation_submit(), whose task it is to begin and start it: does so where nobody else is at the engine. */
+PL_ALWAYS_INLINE void pl_quick_submit(struct pl_peer *peer, struct pl_operation *operation,
+				      void (*run)(struct pl_task *), struct pl_operation **handle)
+{
+	struct pl_engine *home = peer->home;
+
+	if (!pl_engine_held(home) && pl_engine_try(home)) {
+		/* After those who were here before. */
+		if (atomic_load_explicit(&home->task_count, memory_order_relaxed) == 0) {
+			pl_quick_prepare(operation, pl_clock_now(&home->clock), handle);
+			if (pl_quick_begin(peer, operation))
+				pl_quick_start(peer, operation);
+			pl_engine_leave(home);
+			return;
+		}
+		pl_engine_leave(home);
+	}
+	pl_quick_prepare(operation, pl_now(), handle);
+	pl_task_init(&operation->task, run);
+	pl_engine_post(home, &operation->task);
+}
+
+/* It ran, and is complete.  Home. */
+PL_ALWAYS_INLINE void pl_quick_ended(struct pl_peer *peer, struct pl_operation *operation)
+{
+	operation->counted = false;
+	peer->running--;
+	if (!pl_list_empty(&peer->fenced))
+		pl_peer_fence_release(peer);
+}
+
+/* Its memory is no longer used. */
+PL_ALWAYS_INLINE void pl_quick_release(struct pl_operation *operation)
+{
+	for (unsigned i = 0; i < operation->segment_count; i++) {
+		struct pl_segment *segment = &operation->segments[i];
+
+		if (segment->region)
+			atomic_fetch_sub(&segment->region->busy, 1);
+		if (segment->remote)
+			pl_remote_put(segment->remote);
+	}
+	operation->segment_count = 0;
+}
+
+/* One that nobody holds a handle of, and nobody cancelled. */
+PL_ALWAYS_INLINE void pl_quick_free(struct pl_operation *operation)
+{
+	const struct pl_allocator *allocator = &operation->context->allocator;
+
+	if (operation->segments != &operation->single)
+		pl_free(allocator, operation->segments);
+	if (operation->copy)
+		pl_free(allocator, operation->copy);
+	if (operation->error)
+		pl_free(allocator, operation->error);
+	pl_pool_give(&operation->context->spare_operations, allocator, operation);
+}
+
+/*
+ * To the one who is in pl_poll() now, if there is room and nothing that completed before is still to be taken.
+ * Home.
+ */
+PL_ALWAYS_INLINE bool pl_quick_deliver(struct pl_context *context, struct pl_operation *operation)
+{
+	struct pl_sink *sink = context->sink;
+
+	if (!sink || sink->count == sink->most || operation->receipt.status < 0 ||
+	    atomic_load_explicit(&context->any_completed, memory_order_relaxed))
+		return false;
+	sink->completions[sink->count++].receipt = operation->receipt;
+	pl_quick_free(operation);
+	return true;
+}
+
+#endif

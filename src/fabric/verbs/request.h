@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How work becomes a work request: what lists of them and single ones have in common.  Inline, for the sake of those
+ * that are posted alone.
+ */
+#ifndef PL_VERBS_REQUEST_H
+#define PL_VERBS_REQUEST_H
+
+#include <endian.h>
+
+#include "fabric/verbs/bare.h"
+#include "fabric/verbs/verbs.h"
+
+/* Without a part of the operation's. */
+PL_ALWAYS_INLINE struct verbs_work *verbs_work_take(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+						    struct pl_operation *operation)
+{
+	struct verbs_work *work;
+
+	if (endpoint->spare_count) {
+		work = pl_list_first(&endpoint->spare, struct verbs_work, link);
+		pl_list_remove(&work->link);
+		endpoint->spare_count--;
+	} else {
+		work = pl_alloc(&endpoint->state->context->allocator, sizeof(*work));
+	}
+	if (!work)
+		return NULL;
+	memset(work, 0, offsetof(struct verbs_work, frame));
+	pl_list_init(&work->link);
+	work->kind = kind;
+	work->operation = operation;
+	return work;
+}
+
+PL_ALWAYS_INLINE enum verbs_work_kind verbs_kind_of(const struct pl_operation *operation)
+{
+	switch (operation->receipt.kind) {
+	case PL_KIND_WRITE:
+		return VERBS_WRITE;
+	case PL_KIND_READ:
+		return VERBS_READ;
+	default:
+		return VERBS_ATOMIC;
+	}
+}
+
+/* work.c.  False: the profile of routes says that staging is better, and the program does not insist. */
+bool verbs_is_advised(const struct verbs_device *device, struct pl_operation *operation,
+		      const struct pl_segment *segment, bool written, const char **refusal);
+
+PL_ALWAYS_INLINE bool verbs_needs_buffer(const struct verbs_work *work)
+{
+	return work->staged || work->back || work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC;
+}
+
+/* The buffer that a work request needs: 0, -EAGAIN if there is none now, or why there never is one. */
+PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_queue *queue, struct verbs_work *work)
+{
+	struct verbs_pool *pool = work->staged ? &queue->stages : &queue->sends;
+	struct verbs_buffer *last = work->buffer;
+	int rc = 0;
+
+	/* Another device does not know the buffer that the last one had. */
+	if (last && last->pool == pool)
+		return 0;
+	if (!pool->mr)
+		rc = verbs_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
+	if (rc < 0)
+		return rc;
+	work->buffer = verbs_pool_take(pool);
+	if (!work->buffer) {
+		work->buffer = last;
+		return -EAGAIN;
+	}
+	if (last) {
+		memcpy(work->buffer->bytes, last->bytes, work->length);
+		verbs_buffer_put(last);
+	}
+	return 0;
+}
+
+/* The bytes are copied, so the operation's buffer is free again: that part of it is done. */
+PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	struct pl_operation *operation = work->operation;
+	uint32_t length = pl_frame_payload(&work->frame);
+	uint8_t *bytes = work->buffer->bytes;
+
+	if (work->built)
+		return;
+	if (!verbs_unnumbered(work) && !work->counted)
+		work->frame.ack = ++endpoint->sent;
+	work->built = true;
+	work->length = length;
+	work->bare = endpoint->base.peer->bare && verbs_bare_encode(&work->frame, &work->immediate);
+	if (!work->bare) {
+		pl_frame_encode(&work->frame, bytes);
+		bytes += PL_FRAME_HEADER;
+		work->length += PL_FRAME_HEADER;
+	}
+	if (length)
+		memcpy(bytes, work->payload, length);
+	work->payload = NULL;
+	work->operation = NULL;
+	if (operation)
+		pl_operation_part_done(operation);
+}
+
+PL_ALWAYS_INLINE bool verbs_needs_local_key(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	return !work->buffer && work->length && work->lkey_device != rail->device;
+}
+
+/* What names the local bytes at the rail's device; the first rail's is known.  0, or why it does not reach them. */
+PL_ALWAYS_INLINE int verbs_rail_key(struct verbs_rail *rail, struct verbs_work *work)
+{
+	int rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ,
+				 &work->lkey);
+
+	if (rc == 0)
+		work->lkey_device = rail->device;
+	return rc;
+}
+
+PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
+					 struct ibv_sge *element)
+{
+	const struct verbs_buffer *buffer = work->buffer;
+
+	*element = (struct ibv_sge){ .length = work->kind == VERBS_ATOMIC ? 8 : work->length };
+	if (buffer) {
+		element->addr = (uintptr_t)buffer->bytes;
+		element->lkey = buffer->pool->mr->lkey;
+	} else {
+		element->addr = (uintptr_t)work->region->memory.address + work->offset;
+		element->lkey = work->lkey;
+	}
+	/* The rest of it is for other kinds of requests. */
+	request->next = NULL;
+	request->send_flags = 0;
+	request->wr_id = (uintptr_t)work;
+	request->sg_list = element;
+	request->num_sge = element->length ? 1 : 0;
+	switch (work->kind) {
+	case VERBS_WRITE:
+	case VERBS_READ:
+		request->opcode = work->kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+		request->wr.rdma.remote_addr = work->remote;
+		request->wr.rdma.rkey = work->target->rkeys[rail->index];
+		if (work->notify) {
+			request->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+			request->imm_data =
+				htobe32(work->frame.ack << VERBS_NOTIFY_BITS | (uint32_t)work->frame.offset);
+		}
+		break;
+	case VERBS_FRAME:
+		request->opcode = work->bare ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+		request->imm_data = htobe32(work->immediate);
+		break;
+	case VERBS_BIND: /* window.c */
+		break;
+	case VERBS_ATOMIC: {
+		bool add = work->operation->receipt.kind == PL_KIND_FETCH_ADD;
+
+		request->opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
+		request->wr.atomic.remote_addr = work->remote;
+		request->wr.atomic.rkey = work->target->rkeys[rail->index];
+		request->wr.atomic.compare_add = add ? work->operation->operand : work->operation->compare;
+		request->wr.atomic.swap = work->operation->operand;
+		break;
+	}
+	}
+	/* The processor copies these bytes: not where it cannot reach them. */
+	if (element->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME) &&
+	    (buffer || !work->region || !pl_memory_staged(&work->region->memory)))
+		request->send_flags |= IBV_SEND_INLINE;
+}
+
+/* post.c: where there is a choice */
+struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work);
+
+PL_ALWAYS_INLINE bool verbs_usable(const struct verbs_rail *rail)
+{
+	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH && rail->posted_bytes < rail->pace.limit;
+}
+
+/* NULL: none has room for it now. */
+PL_ALWAYS_INLINE struct verbs_rail *verbs_choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	/* By far the most have one. */
+	if (endpoint->rail_count == 1 && !work->only)
+		return verbs_usable(&endpoint->rails[0]) && (!work->target || verbs_reaches(work->target, 0))
+			       ? &endpoint->rails[0]
+			       : NULL;
+	return verbs_choose_of_many(endpoint, work);
+}
+
+/* The bytes of a request, of a rail that is usable. */
+PL_ALWAYS_INLINE uint32_t verbs_most_of(const struct verbs_rail *rail)
+{
+	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max);
+
+	return (uint32_t)PL_MIN(most, rail->pace.limit - rail->posted_bytes);
+}
+
+/* Only the home engine posts, so that nobody else changes it meanwhile. */
+PL_ALWAYS_INLINE void verbs_carried_by(struct pl_operation *operation, const struct verbs_rail *rail)
+{
+	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
+
+	atomic_store_explicit(&operation->rails, rails | 1u << rail->index, memory_order_relaxed);
+}
+
+PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_work *work)
+{
+	rail->endpoint->latest = rail;
+	rail->posted_count++;
+	rail->posted_bytes += work->length;
+	rail->frames += work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->queue->posted++;
+}
+
+/* What the queue pair did not take is for the next. */
+PL_ALWAYS_INLINE void verbs_untake(struct verbs_rail *rail, struct verbs_work *work)
+{
+	pl_list_append(&rail->endpoint->again, &work->link);
+	rail->posted_count--;
+	rail->posted_bytes -= work->length;
+	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->queue->posted--;
+}
+
+#endif

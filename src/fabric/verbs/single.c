@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The usual case of small operations: what takes one request is posted before the call returns, if nothing is before
+ * it, and there is room.  It waits in no list on the way.
+ */
+#include "fabric/verbs/request.h"
+
+/* Its buffer, if it needs one, is filled.  False: it is still the caller's, as something is in the way. */
+PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	struct verbs_rail *rail = verbs_choose_rail(endpoint, work);
+	struct ibv_send_wr request, *bad = NULL;
+	struct ibv_sge element;
+
+	if (!rail || rail->posted_count >= VERBS_BUSY || rail->queue->posted >= rail->queue->room ||
+	    work->length > verbs_most_of(rail))
+		return false;
+	if (verbs_needs_buffer(work) && verbs_take_buffer(rail->queue, work) < 0)
+		return false;
+	if (verbs_needs_local_key(rail, work) && verbs_rail_key(rail, work) < 0)
+		return false;
+	if (work->kind == VERBS_FRAME)
+		verbs_copy_frame(endpoint, work);
+	else
+		verbs_carried_by(work->operation, rail);
+	verbs_fill_request(rail, work, &request, &element);
+	request.send_flags |= IBV_SEND_SIGNALED;
+	rail->unsignaled = 0;
+	verbs_account(rail, work);
+	pl_list_append(&rail->posted, &work->link);
+	if (ibv_post_send(rail->id->qp, &request, &bad)) {
+		pl_list_remove(&work->link);
+		verbs_untake(rail, work);
+		verbs_fail(rail);
+	}
+	return true;
+}
+
+/* False: nothing was done.  Else the only part of the operation is the one that it came with. */
+PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	struct verbs_device *device = endpoint->rails[0].device;
+	enum verbs_work_kind kind = verbs_kind_of(operation);
+	bool written = kind == VERBS_READ;
+	const struct verbs_target *target;
+	const char *refusal;
+	struct verbs_work *work;
+	uint32_t lkey = 0;
+
+	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint) ||
+	    (operation->attributes.flags & (PL_MORE | PL_NOTIFY)) || pl_visible_more(operation->attributes.visible))
+		return false;
+	target = verbs_target_of(segment->remote, endpoint);
+	if (!target || !target->present || (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8))
+		return false;
+	if (segment->region && segment->length &&
+	    (verbs_local_key(endpoint->state, device, segment->region, written, &lkey) < 0 ||
+	     (pl_memory_staged(&segment->region->memory) &&
+	      !verbs_is_advised(device, operation, segment, written, &refusal))))
+		return false;
+	work = verbs_work_take(endpoint, kind, operation);
+	if (!work)
+		return false;
+	work->target = target;
+	work->remote = target->address + segment->remote_offset;
+	work->length = kind == VERBS_ATOMIC ? 0 : (uint32_t)segment->length;
+	work->region = segment->region;
+	work->offset = segment->offset;
+	work->lkey = lkey;
+	work->lkey_device = device;
+	if (post_now(endpoint, work))
+		return true;
+	verbs_work_free(endpoint, work);
+	return false;
+}
+
+void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+
+	if (!post_single(endpoint, operation))
+		verbs_post_parts(endpoint, operation);
+}
+
+int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
+		  struct pl_operation *operation)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	struct verbs_work *work = verbs_work_take(endpoint, VERBS_FRAME, NULL);
+	bool more = operation && (operation->attributes.flags & PL_MORE);
+
+	if (!work)
+		return -ENOMEM;
+	work->frame = *frame;
+	work->frame.ack = 0;
+	work->payload = payload;
+	/* Then the bytes are copied already, and no part of the operation's is left. */
+	if (more || !verbs_may_post_now(endpoint) || !post_now(endpoint, work))
+		verbs_message_wait(endpoint, work, operation);
+	return 0;
+}

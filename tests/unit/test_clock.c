@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The clock that goes by the processor's counter: with counters of many kinds, and with the machine's own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+
+#define SOON 100 /* ticks between which the kernel tells the time */
+
+/* Nanoseconds at a counter's ticks, which began at some. */
+static uint64_t true_time(double rate, uint64_t ticks)
+{
+	return 1000000000ull + (uint64_t)((double)ticks * rate);
+}
+
+/* As pl_clock_now(), with a counter of ours. */
+static uint64_t look(struct pl_clock *clock, double rate, uint64_t ticks, bool *asked)
+{
+	*asked = ticks - clock->ticks >= clock->valid;
+	return *asked ? pl_clock_learn(clock, ticks - SOON, true_time(rate, ticks), ticks)
+		      : pl_clock_at(clock, ticks - clock->ticks);
+}
+
+static void check_counter(double gigahertz)
+{
+	const double rate = 1 / gigahertz;
+	const uint64_t step = (uint64_t)(7000 * gigahertz), begin = 1ull << 40;
+	struct pl_clock clock = { .steady = true };
+	uint64_t last = 0, asked_late = 0, looks = 0;
+
+	for (uint64_t ticks = begin; true_time(rate, ticks - begin) < 4 * PL_NS_PER_S; ticks += step) {
+		uint64_t real = true_time(rate, ticks - begin), told;
+		bool asked;
+
+		asked = ticks - clock.ticks >= clock.valid;
+		told = asked ? pl_clock_learn(&clock, ticks - SOON, real, ticks)
+			     : pl_clock_at(&clock, ticks - clock.ticks);
+		assert_true(told >= last);
+		assert_true(told <= real + 1);
+		assert_true(real - PL_MIN(real, told) <= 150);
+		last = told;
+		/* Once it knows the rate the kernel is asked a thousand times a second, not for each look. */
+		if (real > 2 * PL_NS_PER_S) {
+			looks++;
+			asked_late += asked;
+		}
+	}
+	assert_true(asked_late * 50 < looks);
+}
+
+static void test_counters(void **state)
+{
+	(void)state;
+	check_counter(0.9);
+	check_counter(1.0);
+	check_counter(2.4);
+	check_counter(5.7);
+}
+
+/* The rate is another all of a sudden, as when a virtual machine moves: it is found, and errors do not add up till then. */
+static void test_other_rate(void **state)
+{
+	struct pl_clock clock = { .steady = true };
+	uint64_t ticks = 1000000, time = PL_NS_PER_S, told, wrong = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 2000000; i++) {
+		uint64_t past = 3000;
+
+		if (i < 50000)
+			past = 2000;
+		ticks += past;
+		time += 1000;
+		past = ticks - clock.ticks;
+		told = past < clock.valid ? pl_clock_at(&clock, past)
+					  : pl_clock_learn(&clock, ticks - SOON, time, ticks);
+		assert_true(told <= time + PL_NS_PER_MS);
+		if (told > time + 1 || told + 200 < time)
+			wrong = time;
+	}
+	assert_true(wrong > PL_NS_PER_S + 50 * PL_NS_PER_MS);
+	assert_true(wrong < 2 * PL_NS_PER_S + 50 * PL_NS_PER_MS);
+}
+
+/* A look that was interrupted says nothing; the kernel is asked until one was not. */
+static void test_interrupted(void **state)
+{
+	struct pl_clock clock = { .steady = true };
+	uint64_t ticks = 1 << 20;
+	bool asked;
+
+	(void)state;
+	while (!clock.valid) {
+		look(&clock, 0.5, ticks, &asked);
+		ticks += 20000;
+		assert_true(ticks < 1ull << 32);
+	}
+	ticks += 2 * clock.valid;
+	assert_int_equal(pl_clock_learn(&clock, ticks - 50000, true_time(0.5, ticks - 50000), ticks),
+			 true_time(0.5, ticks - 50000));
+	assert_int_equal(clock.valid, 0);
+	assert_int_equal(look(&clock, 0.5, ticks + 1000, &asked), true_time(0.5, ticks + 1000));
+	assert_true(asked && clock.valid);
+}
+
+/* A counter that begins anew, as after a suspension. */
+static void test_set_back(void **state)
+{
+	struct pl_clock clock = { .steady = true };
+	bool asked;
+
+	(void)state;
+	for (uint64_t ticks = 1ull << 50; !clock.valid; ticks += 10000)
+		look(&clock, 0.4, ticks, &asked);
+	assert_int_equal(pl_clock_learn(&clock, 400, 1ull << 52, 500), 1ull << 52);
+}
+
+/* The machine's own: between two readings of the kernel's clock, but for what is left to the counter. */
+static void test_real(void **state)
+{
+	struct pl_clock clock;
+	uint64_t end = pl_now() + 60 * PL_NS_PER_MS, last = 0;
+
+	(void)state;
+	pl_clock_open(&clock);
+	while (last < end) {
+		uint64_t before = pl_now(), told = pl_clock_now(&clock), after = pl_now();
+
+		assert_true(told >= last);
+		assert_true(told <= after);
+		assert_true(told + 20 * 1000 >= before);
+		last = told;
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_counters), cmocka_unit_test(test_other_rate), cmocka_unit_test(test_interrupted),
+		cmocka_unit_test(test_set_back), cmocka_unit_test(test_real),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
