@@ -521,7 +521,9 @@ struct pl_receipt {
  * The source must not be changed until the operation completed.  Operations are not ordered with
  * respect to each other (see PL_FENCE), except messages and notifications among themselves.
  * Completion statuses: -EACCES (revoked, expired or out of the grant at the peer), -ECONNRESET
- * (peer lost), -EFAULT (the memory at either end is mapped no more), -ETIMEDOUT, -ECANCELED; then an unknown part of the destination was written.
+ * (peer lost), -EFAULT (the memory at either end is mapped no more), -ETIMEDOUT, -ECANCELED; then an
+ * unknown part of the destination was written, or will be: but not after anything that is posted
+ * once this has completed.
  */
 int pl_write(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
 	     uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,

@@ -150,9 +150,9 @@ static long gpu_ioctl(struct file *file, unsigned int command, unsigned long arg
 		return standin_walk_done();
 	case GPU_EXPORT:
 	case GPU_EXPORT_MAPPABLE:
-		return copy_from_user(&export, from, sizeof(export)) ?
-			       -EFAULT :
-			       export_open(current->mm, &export, command == GPU_EXPORT_MAPPABLE);
+		if (copy_from_user(&export, from, sizeof(export)))
+			return -EFAULT;
+		return export_open(current->mm, &export, command == GPU_EXPORT_MAPPABLE);
 	case GPU_EXPORTS:
 		return exports();
 	case GPU_WHERE:

@@ -122,17 +122,15 @@ static void write_cut(struct scenario_environment *environment)
 
 static void cut_at_source(struct scenario_environment *environment)
 {
-	struct pl_remote *remote, *untouched;
+	struct pl_remote *remote;
 	struct pl_operation *operation;
 	struct mapped_file file;
-	struct buffer far, other;
+	struct buffer far;
 	struct pl_error error;
 
 	file_open(&file, environment->near);
 	buffer_open(&far, environment->far, WHOLE, PL_ACCESS_ALL);
-	buffer_open(&other, environment->far, WHOLE, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
-	untouched = share(environment, other.region, environment->near_peer, NULL);
 	check(ftruncate(file.fd, LEFT) == 0);
 	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
 	end_with(environment, operation, -EFAULT);
@@ -140,15 +138,11 @@ static void cut_at_source(struct scenario_environment *environment)
 	end_with(environment, operation, 0);
 	if (!environment->setting->one_sided)
 		value_check(far.bytes, LEFT, 1);
-	/* Of the write that failed some may still arrive. */
-	check_ok(pl_read(environment->near_peer, untouched, 0, file.region, 0, WHOLE, NULL, &operation, &error),
-		 &error);
+	check_ok(pl_read(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
 	end_with(environment, operation, -EFAULT);
 	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
 	end_with(environment, operation, 0);
-	pl_remote_release(untouched);
 	pl_remote_release(remote);
-	buffer_close(&other);
 	buffer_close(&far);
 	file_close(&file);
 }

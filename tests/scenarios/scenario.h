@@ -29,6 +29,7 @@ extern const struct scenario revoke_scenarios[];
 extern const struct scenario cut_scenarios[];
 extern const struct scenario mapping_scenarios[];
 extern const struct scenario deadline_scenarios[];
+extern const struct scenario cancel_scenarios[];
 extern const struct scenario close_scenarios[];
 extern const struct scenario connect_scenarios[];
 extern const struct scenario option_scenarios[];

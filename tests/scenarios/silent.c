@@ -14,6 +14,11 @@ static void finish(struct scenario_environment *environment, struct silent *sile
 	check_status(status, 0, &error);
 }
 
+size_t silent_size(const struct scenario_environment *environment)
+{
+	return environment->setting->slow ? 16u << 20 : 64u << 20;
+}
+
 void silent_open(struct scenario_environment *environment, struct silent *silent, size_t size)
 {
 	struct pl_options options = setting_options(environment->setting);

@@ -5,6 +5,9 @@
 
 #include "scenarios/scenario.h"
 
+/* What an operation may take longer than its time-out on a busy machine. */
+#define SLACK (2 * SECOND)
+
 struct silent {
 	struct pl_context *context;
 	struct pl_listener *listener;
@@ -16,6 +19,8 @@ struct silent {
 	size_t token_length;
 };
 
+/* More than sockets hold; and a card takes its time. */
+size_t silent_size(const struct scenario_environment *environment);
 void silent_open(struct scenario_environment *environment, struct silent *silent, size_t size);
 void silent_close(struct silent *silent);
 /* Lets it make progress for that long. */

@@ -23,6 +23,21 @@ static void ended_run(struct pl_task *task)
 	}
 }
 
+/* Home, as is giving the endpoint up: the lanes are there, or closed. */
+static void settled_run(struct pl_task *task)
+{
+	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, settled_task);
+
+	if (!endpoint->closed)
+		tcp_for_each_lane(endpoint, tcp_kick);
+}
+
+void tcp_settled(struct tcp_endpoint *endpoint)
+{
+	if (atomic_fetch_sub(&endpoint->late, 1) == 1)
+		pl_engine_post(endpoint->base.peer->home, &endpoint->settled_task);
+}
+
 static struct pl_engine *engine_of_lane(const struct tcp_endpoint *endpoint, unsigned index)
 {
 	struct pl_context *context = endpoint->context;
@@ -62,6 +77,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	endpoint->wanted = 1;
 	endpoint->dial = dial;
 	pl_task_init(&endpoint->ended_task, ended_run);
+	pl_task_init(&endpoint->settled_task, settled_run);
 	pthread_mutex_init(&endpoint->lock, NULL);
 	pl_list_init(&endpoint->work);
 	*result = &endpoint->base;
@@ -281,6 +297,7 @@ static void tcp_close(struct pl_endpoint *base)
 	}
 	/* What the lanes posted home. */
 	pl_engine_withdraw(home, &endpoint->ended_task);
+	pl_engine_withdraw(home, &endpoint->settled_task);
 	if (!held)
 		pl_engine_unlock(home);
 	for (unsigned i = 0; i < PL_STREAMS_MAX; i++)

@@ -40,6 +40,8 @@ void tcp_request_done(struct tcp_lane *lane, struct tcp_request *request)
 {
 	struct pl_operation *operation = request->operation;
 
+	if (request->late)
+		tcp_settled(lane->endpoint);
 	request->used = false;
 	request->operation = NULL;
 	lane->request_count--;
@@ -60,6 +62,10 @@ void tcp_request_sweep(struct tcp_lane *lane, bool all)
 		/* The answer may still come, and finds its place taken but nobody there. */
 		request->operation = NULL;
 		request->destination = NULL;
+		if (request->atomic) {
+			request->late = true;
+			atomic_fetch_add(&lane->endpoint->late, 1);
+		}
 		pl_operation_part_done(operation);
 	}
 }

@@ -46,11 +46,13 @@ struct tcp_piece {
 	struct pl_operation *operation; /* has a part in this piece; NULL: nobody's (any more) */
 	struct pl_key *key;             /* DATA: what is read; holds a reference */
 	const uint8_t *payload;         /* NULL: zeros, in place of bytes that must not be touched any more */
+	uint8_t *kept;                  /* a copy of the payload, whose owner has left; NULL: none */
 	uint32_t length;                /* payload bytes */
 	uint32_t sent;                  /* of header and payload */
 	uint32_t sequence;              /* of counted frames */
 	bool built;                     /* header is fixed: it may have been sent */
 	bool fragile;                   /* only the kernel may touch the payload */
+	bool late;                      /* WRITE: counted in endpoint->late */
 	enum pl_wire_status broken;     /* DATA: why the bytes are not the ones asked for */
 	struct pl_slot *slot;           /* what the payload is in; NULL: nothing to give back */
 	bool ready;                     /* the payload is there */
@@ -74,6 +76,7 @@ struct tcp_request {
 	uint32_t received;
 	uint16_t generation;
 	bool used, atomic;
+	bool late; /* ATOMIC: counted in endpoint->late */
 };
 
 enum tcp_lane_state { TCP_LANE_CONNECTING, TCP_LANE_SHAKING, TCP_LANE_GREETING, TCP_LANE_UP, TCP_LANE_ENDED };
@@ -134,8 +137,11 @@ struct tcp_endpoint {
 	struct pl_endpoint base;
 	struct pl_context *context;
 	struct pl_task ended_task;
-	atomic_bool violated; /* a lane ended by a protocol error */
+	struct pl_task settled_task; /* nothing is late any more */
+	atomic_bool violated;        /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
+	/* What may still change the peer's memory for operations that have ended: what is posted later waits for it. */
+	atomic_uint late;
 	int (*dial)(struct tcp_endpoint *endpoint); /* a socket that is being connected, or negative errno */
 	uint64_t ticket;                            /* the peer's, for initiators */
 	uint8_t ticket_secret[16];
@@ -168,6 +174,8 @@ void tcp_lane_dial(struct tcp_lane *lane);
 /* Has the lane's engine look for work. */
 void tcp_kick(struct tcp_lane *lane);
 void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *));
+/* Something late is at its place. */
+void tcp_settled(struct tcp_endpoint *endpoint);
 /* A lane of an abandoned endpoint has ended; it must not be touched any more. */
 void tcp_lane_gone(struct tcp_endpoint *endpoint);
 

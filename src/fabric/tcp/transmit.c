@@ -36,8 +36,9 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 	piece->key = NULL;
 	piece->slot = NULL;
 	piece->payload = NULL;
+	piece->kept = NULL;
 	piece->length = piece->sent = 0;
-	piece->built = piece->fragile = false;
+	piece->built = piece->fragile = piece->late = false;
 	piece->broken = PL_WIRE_OK;
 	piece->frame = *frame;
 	return piece;
@@ -47,6 +48,7 @@ void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	pl_list_remove(&piece->link);
 	tcp_unstage(lane, piece);
+	pl_free(lane->engine->allocator, piece->kept);
 	if (piece->key)
 		pl_key_release(lane->endpoint->base.peer, piece->key);
 	if (lane->spare_count < SPARE_MAX) {
@@ -160,6 +162,8 @@ void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
 
 		if ((int32_t)(piece->sequence - count) > 0)
 			break;
+		if (piece->late)
+			tcp_settled(lane->endpoint);
 		tcp_piece_free(lane, piece);
 		if (operation)
 			pl_operation_part_done(operation);
@@ -298,11 +302,12 @@ static void source_unreadable(struct tcp_lane *lane)
 			"keep the region mapped, and files behind it whole, while it is used",
 			"the region's memory cannot be read");
 		pl_operation_fail(operation, -EFAULT, &error);
-		piece->operation = NULL;
 	}
+	/* The operation has its part until this is at its place: what comes after it must find that done. */
 	hollow(lane, piece, PL_WIRE_MEMORY);
-	if (operation)
-		pl_operation_part_done(operation);
+	/* Nothing can take a message back, and zeros in its place would be taken for it. */
+	if (piece->frame.type != PL_FRAME_WRITE && piece->frame.type != PL_FRAME_DATA)
+		tcp_lane_fail(lane, -EFAULT);
 }
 
 /* Sends once. Bytes, 0 if there was nothing, or a negative errno. */
@@ -396,6 +401,31 @@ void tcp_lane_ack(struct tcp_lane *lane)
 
 /* -- cancellation ------------------------------------------------------------------------------- */
 
+/* The operation ends, but what was sent of it may still arrive: over another lane after what is posted next. */
+static void leave(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	piece->operation = NULL;
+	if (piece->frame.type != PL_FRAME_WRITE)
+		return;
+	piece->late = true;
+	atomic_fetch_add(&lane->endpoint->late, 1);
+}
+
+/* Who receives a message takes its bytes for good, so these have to be. */
+static void keep_message(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	if (piece->length == 0 || piece->payload == piece->copy)
+		return;
+	piece->kept = pl_alloc(lane->engine->allocator, piece->length);
+	if (!piece->kept) {
+		piece->payload = NULL;
+		tcp_lane_fail(lane, -ENOMEM);
+		return;
+	}
+	memcpy(piece->kept, piece->payload, piece->length);
+	piece->payload = piece->kept;
+}
+
 static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all)
 {
 	struct pl_operation *operation = piece->operation;
@@ -405,9 +435,12 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 		withdraw_data(lane, piece);
 	if (!drop)
 		return;
-	piece->operation = NULL;
 	if (piece->built) {
-		hollow(lane, piece, PL_WIRE_CANCELED);
+		leave(lane, piece);
+		if (all || piece->frame.type == PL_FRAME_WRITE)
+			hollow(lane, piece, PL_WIRE_CANCELED);
+		else
+			keep_message(lane, piece);
 	} else {
 		lane->queued -= piece_size(piece);
 		tcp_piece_free(lane, piece);
@@ -429,7 +462,7 @@ void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
 
 		if (!operation || !(all || atomic_load(&operation->canceled)))
 			continue;
-		piece->operation = NULL;
+		leave(lane, piece);
 		pl_operation_part_done(operation);
 	}
 	lane->flushing = flushing;

@@ -155,6 +155,8 @@ static bool take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 	struct pl_operation *operation = NULL;
 	struct tcp_work *work;
 
+	if (atomic_load(&endpoint->late))
+		return false;
 	pthread_mutex_lock(&endpoint->lock);
 	if (!pl_list_empty(&endpoint->work))
 		operation = operation_of(endpoint->work.next);
@@ -293,7 +295,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		pl_operation_part_done(operation);
 		return;
 	}
-	if (small && operation->receipt.kind == PL_KIND_WRITE) {
+	if (small && operation->receipt.kind == PL_KIND_WRITE && !atomic_load(&endpoint->late)) {
 		post_small_write(endpoint->lanes[0], operation);
 		return;
 	}
