@@ -15,6 +15,7 @@
 /* Of what every operation passes, and is longer than compilers inline by themselves. */
 #define PL_ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* The one that is chosen is evaluated twice: of what may change meanwhile, take a copy first. */
 #define PL_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define PL_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define PL_NS_PER_S 1000000000ull

@@ -468,6 +468,8 @@ void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t len
 
 void pl_cache_count(struct pl_cache *cache, struct pl_cache_counts *counts)
 {
+	ptrdiff_t idle = atomic_load(&cache->idle);
+
 	pthread_mutex_lock(&cache->lock);
 	*counts = (struct pl_cache_counts){
 		.misses = cache->misses,
@@ -475,7 +477,7 @@ void pl_cache_count(struct pl_cache *cache, struct pl_cache_counts *counts)
 		.invalidations = cache->invalidations,
 		.entries = cache->ranges.count,
 		.bytes = cache->bytes,
-		.idle_bytes = (size_t)PL_MAX(atomic_load(&cache->idle), 0),
+		.idle_bytes = (size_t)PL_MAX(idle, 0),
 	};
 	for (unsigned i = 0; i < COUNTERS; i++)
 		counts->hits += atomic_load_explicit(&cache->hits[i].count, memory_order_relaxed);

@@ -269,7 +269,8 @@ static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 
 static uint32_t chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
 {
-	uint64_t share = total / (4 * PL_MAX(atomic_load(&endpoint->lanes_up), 1u));
+	unsigned lanes = atomic_load(&endpoint->lanes_up);
+	uint64_t share = total / (4 * PL_MAX(lanes, 1u));
 
 	share = PL_MIN(PL_MAX(share, (uint64_t)TCP_CHUNK_MIN), (uint64_t)TCP_CHUNK_MAX);
 	return (uint32_t)((share + 127) & ~127ull);
