@@ -468,7 +468,7 @@ void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t len
 
 void pl_cache_count(struct pl_cache *cache, struct pl_cache_counts *counts)
 {
-	ptrdiff_t idle = atomic_load(&cache->idle);
+	long long idle = atomic_load(&cache->idle);
 
 	pthread_mutex_lock(&cache->lock);
 	*counts = (struct pl_cache_counts){
