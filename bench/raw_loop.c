@@ -119,7 +119,7 @@ static void post(struct loop *loop, const struct setting *setting, uint64_t numb
 /* Until so many completed, or for so long; then all that is under way. */
 static void run(struct loop *loop, const struct setting *setting, uint64_t operations, uint64_t duration)
 {
-	struct pl_completion completions[BATCH];
+	_Alignas(64) struct pl_completion completions[BATCH];
 	uint64_t posted = 0;
 	bool ended = false;
 

@@ -97,8 +97,15 @@ def test_real_results_make_a_page(tmp_path, measured):
     for svg in pictures:
         assert svg.get('role') == 'img' and set(svg.get('aria-labelledby').split()) <= set(ids)
     assert len(list(tree.iter('table'))) >= len(pictures) // 2
-    for name in ['prefers-color-scheme:dark', '@media print', 'max-width:599px']:
+    for name in ['prefers-color-scheme:dark', '@media print', 'max-width:599px', 'details::details-content']:
         assert name in text
+    # Paper repeats the head of a table on each page.
+    for table in tree.iter('table'):
+        head = table[0]
+        assert head.tag == 'thead' and {cell.get('scope') for cell in head.iter('th')} == {'col'}
+        assert 'col' not in {cell.get('scope') for row in table[1:] for cell in row.iter('th')}
+    # Percentiles are those of the latencies: on paper once.
+    assert [figure.get('class') for figure in tree.iter('figure')].count('card again') == 1
 
 
 def test_the_figures_are_those_of_the_file(tmp_path):

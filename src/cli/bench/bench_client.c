@@ -324,9 +324,7 @@ static int open_samples(struct bench_end *end, const struct bench_options *optio
 {
 	if (!options->sample_interval)
 		return 0;
-	end->samples.interval = options->sample_interval;
-	end->samples.counts = calloc(BENCH_SAMPLES_MAX, sizeof(*end->samples.counts));
-	if (end->samples.counts)
+	if (bench_samples_open(&end->samples, options->sample_interval) == 0)
 		return 0;
 	bench_end_close(end);
 	return cli_fail_errno(error, -ENOMEM, "calloc", NULL);
@@ -411,7 +409,7 @@ static void measure_with(struct bench_end *end, const struct bench_options *opti
 int bench_measure(struct bench_options *options)
 {
 	struct bench_report *report = calloc(1, sizeof(*report));
-	struct bench_end *end = malloc(sizeof(*end));
+	struct bench_end *end = bench_end_new();
 	struct bench_child child = { .key = -1 };
 	const char *own = child.process.address;
 	struct pl_error error;

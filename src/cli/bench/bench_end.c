@@ -47,6 +47,11 @@ static int protocol_error(struct bench_end *end, const char *fact)
 
 /* -- opening and closing -------------------------------------------------------------------------- */
 
+struct bench_end *bench_end_new(void)
+{
+	return aligned_alloc(_Alignof(struct bench_end), sizeof(struct bench_end));
+}
+
 int bench_end_open(struct bench_end *end, const struct bench_options *options, uint32_t fars, struct pl_error *error)
 {
 	bool manual = options->manual;
@@ -97,8 +102,7 @@ void bench_end_close(struct bench_end *end)
 	pl_close(end->context);
 	end->context = NULL;
 	bench_cost_close(&end->cost);
-	free(end->samples.counts);
-	end->samples.counts = NULL;
+	bench_samples_close(&end->samples);
 	bench_flow_free(&end->flow);
 	for (uint32_t i = 0; end->fars && i < end->far_count; i++)
 		free(end->fars[i].stats);

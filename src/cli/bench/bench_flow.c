@@ -143,17 +143,6 @@ int bench_post(struct bench_end *end, uint32_t line, bool more)
 	return post(end, &end->flow.lines[line], more);
 }
 
-static void sample(struct bench_samples *samples, uint64_t since)
-{
-	uint64_t interval = since / samples->interval;
-
-	if (interval >= BENCH_SAMPLES_MAX)
-		return;
-	samples->counts[interval]++;
-	if (interval >= samples->used)
-		samples->used = (uint32_t)interval + 1;
-}
-
 /* What few runs ask for. */
 static void completed_specially(struct bench_end *end, const struct pl_receipt *receipt, uint32_t number)
 {
@@ -167,8 +156,6 @@ static void completed_specially(struct bench_end *end, const struct pl_receipt *
 		far->last = CLI_MAX(far->last, receipt->completed);
 		stats_record(far->stats, receipt->completed - receipt->posted);
 	}
-	if (end->samples.interval && flow->stats)
-		sample(&end->samples, receipt->completed - flow->first);
 	/* Each word has one operation at a time, so the old value is known. */
 	if (flow->atomic && receipt->value != flow->expected[number]++)
 		flow->wrong = true;
@@ -190,6 +177,8 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 		flow->last = receipt->completed;
 	if (flow->stats)
 		stats_record(flow->stats, receipt->completed - receipt->posted);
+	if (flow->sampled)
+		bench_sample(&end->samples, receipt->completed - flow->first);
 	if (flow->last - flow->first >= flow->duration)
 		flow->ended = true;
 	if (flow->special)
@@ -278,7 +267,8 @@ static void begin_counting(struct bench_end *end, struct stats *stats)
 	flow->posted = flow->completed = flow->last = 0;
 	flow->first = UINT64_MAX;
 	flow->ended = false;
-	flow->special = end->far_count > 1 || samples->interval || flow->atomic || end->plan.touch;
+	flow->special = end->far_count > 1 || flow->atomic || end->plan.touch;
+	flow->sampled = stats && samples->interval;
 	end->due = 0;
 	for (uint32_t i = 0; i < end->far_count; i++) {
 		end->fars[i].completed = end->fars[i].last = 0;
@@ -286,10 +276,8 @@ static void begin_counting(struct bench_end *end, struct stats *stats)
 		if (end->fars[i].stats)
 			stats_reset(end->fars[i].stats);
 	}
-	if (stats && samples->interval) {
-		memset(samples->counts, 0, samples->used * sizeof(*samples->counts));
-		samples->used = 0;
-	}
+	if (flow->sampled)
+		bench_samples_begin(samples);
 }
 
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats)

@@ -193,7 +193,7 @@ static int serve_all(struct bench_end *end, const struct bench_options *options,
 int bench_serve(const struct bench_options *options)
 {
 	const char *text = options->addresses[0];
-	struct bench_end *end = malloc(sizeof(*end));
+	struct bench_end *end = bench_end_new();
 	struct pl_listener *listener;
 	struct pl_error error;
 	char address[300];

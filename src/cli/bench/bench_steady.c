@@ -55,8 +55,8 @@ static inline void record(struct stats *stats, struct steady *steady, uint64_t v
 }
 
 /* 0: go on; 1: the end has come. */
-static inline __attribute__((always_inline)) int take(struct bench_end *end, enum bench_op op, struct steady *steady,
-						      int count)
+static inline __attribute__((always_inline)) int take(struct bench_end *end, enum bench_op op, bool sampled,
+						      struct steady *steady, int count)
 {
 	uint64_t depth = end->plan.depth, duration = end->flow.duration;
 	struct stats *stats = end->flow.stats;
@@ -82,6 +82,8 @@ static inline __attribute__((always_inline)) int take(struct bench_end *end, enu
 			return 1;
 		}
 		record(stats, steady, receipt->completed - receipt->posted);
+		if (sampled)
+			bench_sample(&end->samples, receipt->completed - steady->first);
 		steady->done++;
 		end->flow.attributes.user_data = receipt->user_data;
 		if (post(end, op, number, &error) < 0)
@@ -90,13 +92,14 @@ static inline __attribute__((always_inline)) int take(struct bench_end *end, enu
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int loop(struct bench_end *end, enum bench_op op, struct steady *steady)
+static inline __attribute__((always_inline)) int loop(struct bench_end *end, enum bench_op op, bool sampled,
+						      struct steady *steady)
 {
 	uint32_t rounds = 0;
 
 	for (;;) {
 		int count = pl_poll(end->context, end->completions, BENCH_BATCH);
-		int rc = take(end, op, steady, count);
+		int rc = take(end, op, sampled, steady, count);
 
 		if (rc)
 			return CLI_MIN(rc, 0);
@@ -112,13 +115,15 @@ static inline __attribute__((always_inline)) int loop(struct bench_end *end, enu
 /* One loop for each, so that none of them chooses. */
 static int loop_of(struct bench_end *end, struct steady *steady)
 {
+	bool sampled = end->flow.sampled;
+
 	switch (end->plan.op) {
 	case BENCH_WRITE:
-		return loop(end, BENCH_WRITE, steady);
+		return sampled ? loop(end, BENCH_WRITE, true, steady) : loop(end, BENCH_WRITE, false, steady);
 	case BENCH_READ:
-		return loop(end, BENCH_READ, steady);
+		return sampled ? loop(end, BENCH_READ, true, steady) : loop(end, BENCH_READ, false, steady);
 	default:
-		return loop(end, BENCH_SEND, steady);
+		return sampled ? loop(end, BENCH_SEND, true, steady) : loop(end, BENCH_SEND, false, steady);
 	}
 }
 

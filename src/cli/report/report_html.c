@@ -50,11 +50,17 @@ static const char style[] =
 	".broad{display:none!important}dl{grid-template-columns:1fr}dt{margin-top:6px}.machine svg{max-width:none}}"
 	"@media print{:root{--bg:#fff!important;--ink:#000!important;--soft:#444!important;--edge:#bbb!important;"
 	"--grid:#ddd!important;--panel:#fff!important;--warn:#fff!important}"
-	"body{padding:0;font-size:11pt;max-width:none}.card,.tile,pre,tr{break-inside:avoid}h2{break-after:avoid}"
-	".grid{columns:auto}.card{padding:10px}details>summary{display:none}"
-	".narrow{display:none!important}.broad{display:block!important}}";
+	"body{padding:0;font-size:10pt;max-width:none}.tile,.note,li,pre,tr,.broad,.machine,dl{break-inside:avoid}"
+	"h2,h3,figcaption,.keep{break-after:avoid}h2{margin-top:24px}"
+	".grid{columns:auto}.card{padding:10px;break-inside:auto}.card svg{max-height:88mm;margin:0 auto}"
+	".tall svg,.machine svg{max-height:none}.tall details,.again details{display:none}"
+	/* What is folded up on a screen is there on paper: the figures. */
+	"details>summary{display:none}details::details-content{content-visibility:visible;display:block}"
+	".card p.soft{break-before:avoid}.wide{overflow:visible}"
+	"table{font-size:7.5pt;break-before:auto}th,td{padding:2px 6px 2px 0;white-space:normal}"
+	".machine{page:across;border:0;padding:0}.narrow{display:none!important}.broad{display:block!important}}"
+	"@page{margin:14mm}@page across{size:landscape}";
 
-/* Content of closed details is printed only if they are open. */
 static const char *const captions[REPORT_PLOTS] = {
 	[REPORT_PLOT_PHASES] = "Where the time of a frame goes",
 	[REPORT_PLOT_MATRIX] = "Bandwidth of all pairs",
@@ -198,9 +204,12 @@ static int write_caption(const struct report *report, enum report_plot plot, FIL
 
 static int write_plot(const struct report *report, enum report_plot plot, FILE *file)
 {
+	bool tall = plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY;
+	bool again = plot == REPORT_PLOT_PERCENTILES && report_has(report, REPORT_PLOT_LATENCY);
 	int rc;
 
-	fputs("<figure class=\"card\"><figcaption>", file);
+	/* On paper a square has its figures in it, and percentiles have the same as the line of latencies. */
+	fprintf(file, "<figure class=\"card%s%s\"><figcaption>", tall ? " tall" : "", again ? " again" : "");
 	rc = write_caption(report, plot, file);
 	fputs("</figcaption>\n<div class=\"broad\">", file);
 	if (rc == 0)

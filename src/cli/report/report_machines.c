@@ -91,7 +91,8 @@ static void write_check(FILE *file, struct json_object *check)
 		fputs("</pre>\n", file);
 	}
 	fputs("<details><summary>All checks</summary><div class=\"wide\" tabindex=\"0\" role=\"region\" "
-	      "aria-label=\"checks\"><table><tr><th scope=\"col\">Check</th><th scope=\"col\">Status</th></tr>\n",
+	      "aria-label=\"checks\"><table><thead><tr><th scope=\"col\">Check</th><th "
+	      "scope=\"col\">Status</th></tr></thead>\n",
 	      file);
 	for (size_t i = 0; rows && i < CLI_MIN(json_object_array_length(rows), 200u); i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
@@ -176,7 +177,7 @@ void report_write_sources(const struct report *report, FILE *file)
 			continue;
 		fputs("<h3>", file);
 		report_escape(file, document->name, 120);
-		fputs("</h3>\n<p class=\"soft\">", file);
+		fputs("</h3>\n<p class=\"soft keep\">", file);
 		report_escape(file, version ? "version " : "", 0);
 		report_escape(file, version ? version : "version not known", 40);
 		if (time) {

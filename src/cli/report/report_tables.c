@@ -105,7 +105,7 @@ static void sample_row(FILE *file, const struct report_series *series, const str
 
 static void write_head(FILE *file, const struct report *report, enum report_plot plot)
 {
-	fputs("<tr><th scope=\"col\">Line</th><th scope=\"col\" class=\"r\">Size</th>", file);
+	fputs("<thead><tr><th scope=\"col\">Line</th><th scope=\"col\" class=\"r\">Size</th>", file);
 	if (report_plot_of_rates(plot))
 		fputs("<th class=\"r\" scope=\"col\">Bandwidth</th><th class=\"r\" scope=\"col\">Gbit/s</th><th "
 		      "class=\"r\" "
@@ -134,7 +134,7 @@ static void write_head(FILE *file, const struct report *report, enum report_plot
 		      "scope=\"col\">max</th>",
 		      file);
 	}
-	fputs("</tr>\n", file);
+	fputs("</tr></thead>\n", file);
 }
 
 static void write_rows(FILE *file, const struct report *report, enum report_plot plot)
@@ -170,10 +170,10 @@ static void write_matrix(FILE *file, const struct report_matrix *matrix, bool la
 		return;
 	}
 	begin(file, "all pairs");
-	fputs("<tr><th scope=\"col\">from, to</th>", file);
+	fputs("<thead><tr><th scope=\"col\">from, to</th>", file);
 	for (size_t i = 0; i < matrix->ranks; i++)
 		fprintf(file, "<th class=\"r\" scope=\"col\">%zu</th>", i);
-	fputs("</tr>\n", file);
+	fputs("</tr></thead>\n", file);
 	for (size_t i = 0; i < matrix->ranks; i++) {
 		fprintf(file, "<tr><th scope=\"row\">%zu ", i);
 		report_escape(file, matrix->labels[i] ? matrix->labels[i] : "", 40);
