@@ -364,6 +364,8 @@ bool verbs_places_return(struct verbs_state *state);
 
 /* pair.c */
 int verbs_pair_make(struct verbs_rail *rail);
+/* It is connected. */
+void verbs_pair_up(struct verbs_rail *rail);
 void verbs_pair_drop(struct verbs_rail *rail);
 /* How many reads a queue pair may have under way. */
 uint8_t verbs_pair_reads(const struct verbs_device *device);
