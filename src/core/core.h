@@ -266,6 +266,7 @@ struct pl_operation {
 	bool counted;          /* in peer->running */
 	bool cancel_requested; /* pl_cancel() was called */
 	bool settled;          /* as visible as asked for, or the fabric sees to that */
+	bool gathered;         /* send: the fabric takes the bytes from where they are */
 	bool credit_due;       /* notification: collecting it makes a credit due */
 
 	/* From here on set when it is made or used, and not cleared. */

@@ -18,6 +18,7 @@ struct pl_endpoint {
  * it can of operations that are `canceled` when sweep() is called, in bounded time.
  * message() sends a small frame in order.  A payload of up to PL_KEY_BLOB_MAX bytes is copied, a
  * larger one is kept by reference; `operation`, if any, has one part more until it is not used.
+ * Without a payload, those of gathers() are where the operation's segment is.
  */
 struct pl_fabric_ops {
 	const char *name;
@@ -52,6 +53,11 @@ struct pl_fabric_ops {
 	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation);
+	/*
+	 * Whether message() takes the bytes of a small send from where they are, in memory that the processor does not
+	 * reach.  Default: no, they are copied.
+	 */
+	bool (*gathers)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	void (*sweep)(struct pl_endpoint *endpoint);
 	/* Whether everything that the peer sent before it left was read. */
 	bool (*drained)(struct pl_endpoint *endpoint);

@@ -37,8 +37,8 @@ static int find_bytes(struct pl_operation *operation, const void **bytes)
 static int send_eager(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = operation->tag, .length = (uint32_t)operation->total };
-	const void *bytes;
-	int rc = find_bytes(operation, &bytes);
+	const void *bytes = NULL;
+	int rc = operation->gathered ? 0 : find_bytes(operation, &bytes);
 
 	operation->receipt.bytes = operation->total;
 	atomic_store(&operation->rails, 1);
@@ -94,10 +94,14 @@ static void transmit(struct pl_peer *peer, struct pl_operation *operation)
 static bool note_staging(struct pl_operation *operation)
 {
 	const struct pl_peer *peer = operation->peer;
-	const char *why = operation->total > peer->eager_max ? peer->ops->staging_reason : pl_message_staging_reason;
+	bool large = operation->total > peer->eager_max;
+	const char *why = large ? peer->ops->staging_reason : pl_message_staging_reason;
 
 	if (operation->receipt.kind != PL_KIND_SEND || operation->copy || !operation->total || !why ||
 	    !pl_memory_staged(&operation->segments->region->memory))
+		return true;
+	operation->gathered = !large && peer->ops->gathers && peer->ops->gathers(peer->endpoint, operation);
+	if (operation->gathered)
 		return true;
 	pl_operation_staged(operation, operation->total, why);
 	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT))

@@ -111,6 +111,10 @@ ENCRYPTED = over('tcp', Case('bench encrypted', 60, server='bench_server',
 CLASS = over('verbs', Case('traffic class', 60, server='marked 104 bench_server',
                            client='marked 104 bench --op write --size 64K --iterations 100 --traffic-class 104'))
 # Frames through a device that is simulated, in all ways.
+# 40 pauses, which with the connection manager's own were 26 s.
+NO_ROOM = over('verbs', Case('a receiver without room', 20, server='bench_server during stopped',
+                             client='bench --op send --size 8 --duration 3'))
+
 WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 5 --size 64K --frames 10'))
 # A program without the library reaches the memory of one with it.
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
@@ -314,7 +318,7 @@ ONE, ONE_MORE = split(
     'verbs: what is *')
 # What happens to tcp does so between network namespaces, too (tests/integration/test_netns.c).
 TWO, TWO_MORE = split(
-    [*FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *CLASS, *RAW, *FOREIGN_FAULTS, *FAULTS],
+    [*FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *CLASS, *NO_ROOM, *RAW, *FOREIGN_FAULTS, *FAULTS],
     'ibv*', 'rping', 'ib_write_bw', 'verbs: *', 'auto: *', 'killed server: rping', 'tcp: serve and get',
     'tcp: bench encrypted', 'tcp: link down 4 s', 'tcp: reordering', 'tcp: killed server, get again')
 RAILS, RAILS_MORE = split(RAILS, '*')

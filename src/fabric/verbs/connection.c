@@ -137,6 +137,7 @@ static void established(struct verbs_rail *rail)
 	if (rail->link != VERBS_CONNECTING)
 		return;
 	rail->link = VERBS_UP;
+	verbs_pair_up(rail);
 	rail->attempts = 0;
 	rail->denied = NULL;
 	endpoint->down_since = 0;

@@ -319,6 +319,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.widen = verbs_widen,
 	.post = verbs_post,
 	.message = verbs_message,
+	.gathers = verbs_gathers,
 	.settle = verbs_settle,
 	.sweep = verbs_sweep,
 	.drained = verbs_is_drained,

@@ -6,12 +6,15 @@
 /* 4.096 us times 2 to this: 67 ms.  The connection manager's own choice is around a second. */
 #define ACK_TIMEOUT 14
 
+/* 0.64 ms, as InfiniBand encodes it. */
+#define RECEIVER_PAUSE 12
+
 int verbs_pair_make(struct verbs_rail *rail)
 {
 	uint8_t timeout = ACK_TIMEOUT;
 	struct ibv_port_attr port;
 	struct ibv_qp_init_attr attributes = {
-		.cap = { .max_send_wr = VERBS_SEND_DEPTH, .max_send_sge = 1, .max_inline_data = VERBS_INLINE },
+		.cap = { .max_send_wr = VERBS_SEND_DEPTH, .max_send_sge = VERBS_PIECES, .max_inline_data = VERBS_INLINE },
 		.qp_type = IBV_QPT_RC,
 	};
 
@@ -38,6 +41,14 @@ int verbs_pair_make(struct verbs_rail *rail)
 	pl_list_append(&rail->queue->rails[rail->id->qp->qp_num % PL_ARRAY_SIZE(rail->queue->rails)],
 		       &rail->queue_link);
 	return 0;
+}
+
+void verbs_pair_up(struct verbs_rail *rail)
+{
+	struct ibv_qp_attr attributes = { .min_rnr_timer = RECEIVER_PAUSE };
+
+	/* The connection manager leaves it at zero, which stands for 655 ms: how long a peer pauses that finds no room. */
+	verbs_library_of(rail)->ibv_modify_qp(rail->id->qp, &attributes, IBV_QP_MIN_RNR_TIMER);
 }
 
 uint8_t verbs_pair_reads(const struct verbs_device *device)

@@ -9,7 +9,7 @@
 struct batch {
 	struct verbs_rail *rail;
 	struct ibv_send_wr requests[VERBS_LIST];
-	struct ibv_sge elements[VERBS_LIST];
+	struct ibv_sge pieces[VERBS_LIST][VERBS_PIECES];
 	struct verbs_work *works[VERBS_LIST];
 	unsigned count;
 };
@@ -161,7 +161,7 @@ static void enter(struct batch *batch, struct verbs_rail *rail, struct verbs_wor
 {
 	unsigned n = batch->count++;
 
-	verbs_fill_request(rail, work, &batch->requests[n], &batch->elements[n]);
+	verbs_fill_request(rail, work, &batch->requests[n], batch->pieces[n]);
 	if (n)
 		batch->requests[n - 1].next = &batch->requests[n];
 	batch->rail = rail;
@@ -226,7 +226,9 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	pl_list_remove(&work->link);
 	if (rc == 0 && verbs_needs_local_key(rail, work))
 		rc = verbs_rail_key(rail, work);
-	if (rc < 0 && rail->index) {
+	if (rc < 0 && work->gathered)
+		rc = verbs_gather_not(work);
+	if (rc < 0 && rail->index && work->kind != VERBS_FRAME) {
 		/* The first one's device reaches the memory. */
 		work->first_only = true;
 		pl_list_prepend(&endpoint->waiting, &work->link);

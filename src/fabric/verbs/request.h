@@ -74,13 +74,16 @@ PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_queue *queue, struct verbs_w
 		return -EAGAIN;
 	}
 	if (last) {
-		memcpy(work->buffer->bytes, last->bytes, work->length);
+		memcpy(work->buffer->bytes, last->bytes, work->gathered ? PL_FRAME_HEADER : work->length);
 		verbs_buffer_put(last);
 	}
 	return 0;
 }
 
-/* The bytes are copied, so the operation's buffer is free again: that part of it is done. */
+/*
+ * The bytes are copied, so the operation's buffer is free again: that part of it is done.  Those that are gathered are
+ * the device's until it is done with them.
+ */
 PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
@@ -99,6 +102,8 @@ PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct v
 		bytes += PL_FRAME_HEADER;
 		work->length += PL_FRAME_HEADER;
 	}
+	if (work->gathered)
+		return;
 	if (length)
 		memcpy(bytes, work->payload, length);
 	work->payload = NULL;
@@ -109,7 +114,7 @@ PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct v
 
 PL_ALWAYS_INLINE bool verbs_needs_local_key(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	return !work->buffer && work->length && work->lkey_device != rail->device;
+	return work->lkey_device != rail->device && (work->gathered || (!work->buffer && work->length));
 }
 
 /* What names the local bytes at the rail's device; the first rail's is known.  0, or why it does not reach them. */
@@ -123,25 +128,43 @@ PL_ALWAYS_INLINE int verbs_rail_key(struct verbs_rail *rail, struct verbs_work *
 	return rc;
 }
 
-PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
-					 struct ibv_sge *element)
+/* Where the bytes are: in so many pieces. */
+PL_ALWAYS_INLINE int verbs_fill_pieces(const struct verbs_work *work, struct ibv_sge pieces[VERBS_PIECES])
 {
 	const struct verbs_buffer *buffer = work->buffer;
+	uint32_t length = work->kind == VERBS_ATOMIC ? 8 : work->length, buffered = buffer ? length : 0;
+	int count = 0;
 
-	*element = (struct ibv_sge){ .length = work->kind == VERBS_ATOMIC ? 8 : work->length };
-	if (buffer) {
-		element->addr = (uintptr_t)buffer->bytes;
-		element->lkey = buffer->pool->mr->lkey;
-	} else {
-		element->addr = (uintptr_t)work->region->memory.address + work->offset;
-		element->lkey = work->lkey;
-	}
+	if (work->gathered)
+		buffered = work->bare ? 0 : PL_FRAME_HEADER;
+	if (buffered)
+		pieces[count++] = (struct ibv_sge){ .addr = (uintptr_t)buffer->bytes,
+						    .length = buffered,
+						    .lkey = buffer->pool->mr->lkey };
+	if (length > buffered)
+		pieces[count++] = (struct ibv_sge){ .addr = (uintptr_t)work->region->memory.address + work->offset,
+						    .length = length - buffered,
+						    .lkey = work->lkey };
+	return count;
+}
+
+/* Whether the device's driver takes the bytes when it is posted. */
+PL_ALWAYS_INLINE bool verbs_is_inline(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	/* The processor copies them: not where it cannot reach them. */
+	return work->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME) &&
+	       !work->gathered && (work->buffer || !work->region || !pl_memory_staged(&work->region->memory));
+}
+
+PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
+					 struct ibv_sge pieces[VERBS_PIECES])
+{
 	/* The rest of it is for other kinds of requests. */
 	request->next = NULL;
 	request->send_flags = 0;
 	request->wr_id = (uintptr_t)work;
-	request->sg_list = element;
-	request->num_sge = element->length ? 1 : 0;
+	request->sg_list = pieces;
+	request->num_sge = verbs_fill_pieces(work, pieces);
 	switch (work->kind) {
 	case VERBS_WRITE:
 	case VERBS_READ:
@@ -171,9 +194,7 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 		break;
 	}
 	}
-	/* The processor copies these bytes: not where it cannot reach them. */
-	if (element->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME) &&
-	    (buffer || !work->region || !pl_memory_staged(&work->region->memory)))
+	if (verbs_is_inline(rail, work))
 		request->send_flags |= IBV_SEND_INLINE;
 }
 

@@ -10,7 +10,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 {
 	struct verbs_rail *rail = verbs_choose_rail(endpoint, work);
 	struct ibv_send_wr request, *bad = NULL;
-	struct ibv_sge element;
+	struct ibv_sge pieces[VERBS_PIECES];
 
 	if (!rail || rail->posted_count >= VERBS_BUSY || rail->queue->posted >= rail->queue->room ||
 	    work->length > verbs_most_of(rail))
@@ -23,7 +23,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 		verbs_copy_frame(endpoint, work);
 	else
 		verbs_carried_by(work->operation, rail);
-	verbs_fill_request(rail, work, &request, &element);
+	verbs_fill_request(rail, work, &request, pieces);
 	request.send_flags |= IBV_SEND_SIGNALED;
 	rail->unsignaled = 0;
 	verbs_account(rail, work);
@@ -95,7 +95,9 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 	work->frame = *frame;
 	work->frame.ack = 0;
 	work->payload = payload;
-	/* Then the bytes are copied already, and no part of the operation's is left. */
+	if (frame->length && !payload)
+		verbs_gather(endpoint, work, operation);
+	/* Then the bytes are copied already, and no part of the operation's is left; unless they are gathered. */
 	if (more || !verbs_may_post_now(endpoint) || !post_now(endpoint, work))
 		verbs_message_wait(endpoint, work, operation);
 	return 0;

@@ -41,6 +41,8 @@
 #define VERBS_BUFFER (PL_FRAME_HEADER + PL_EAGER_MAX)
 #define VERBS_HINT_MAPPED "keep the region mapped and writable, and files behind it whole"
 #define VERBS_INLINE 64
+/* Pieces of a request: the header of a frame, and bytes that are elsewhere. */
+#define VERBS_PIECES 2
 /* Through which bytes go whose memory cannot be registered: so many buffers, made when the first is needed. */
 #define VERBS_STAGES 16
 #define VERBS_STAGE (256u << 10)
@@ -183,12 +185,13 @@ struct verbs_work {
 	bool counted;                /* it has the number of a frame, frame.ack */
 	bool built;                  /* frame: it is in the buffer, as it was or is to be posted */
 	bool bare;                   /* frame: without its header */
+	bool gathered;               /* frame: the payload is where the region is, and stays there until it was sent */
 	uint32_t immediate;          /* that in place of it */
 	bool refused;                /* by the other end, once */
 	bool first_only;             /* other rails' devices do not reach the memory */
 	struct verbs_rail *only;     /* over this one, or not at all */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
-	struct pl_region *region;    /* write, read */
+	struct pl_region *region;    /* write, read; frame, if it is gathered */
 	uint64_t offset;
 	const struct verbs_target *target; /* write, read, atomic */
 	uint64_t remote;                   /* address */
@@ -364,6 +367,8 @@ bool verbs_places_return(struct verbs_state *state);
 
 /* pair.c */
 int verbs_pair_make(struct verbs_rail *rail);
+/* It is connected. */
+void verbs_pair_up(struct verbs_rail *rail);
 void verbs_pair_drop(struct verbs_rail *rail);
 /* How many reads a queue pair may have under way. */
 uint8_t verbs_pair_reads(const struct verbs_device *device);
@@ -513,6 +518,13 @@ static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs
 /* work.c */
 void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation);
 /* A frame that cannot go now. */
+/*
+ * A message whose bytes the device takes from memory that the processor does not reach, and a part of its operation.
+ * gathers: whether that is so; gather_not: where another rail's device does not reach them they are copied after all.
+ */
+bool verbs_gathers(struct pl_endpoint *endpoint, struct pl_operation *operation);
+void verbs_gather(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation);
+int verbs_gather_not(struct verbs_work *work);
 void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation);
 /* Of the fabric's own, and of no use on another connection than the rail's present one. */
 struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind);

@@ -27,12 +27,14 @@ bool verbs_work_skip(struct verbs_work *work)
 {
 	const uint32_t number = work->frame.ack;
 
-	if (!work->notify)
+	if (!work->notify && !work->gathered)
 		return false;
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
 	work->kind = VERBS_FRAME;
-	work->notify = work->staged = false;
+	/* The number that it has stays in use. */
+	work->counted |= work->built;
+	work->notify = work->staged = work->gathered = work->built = work->bare = false;
 	work->operation = NULL;
 	work->buffer = NULL;
 	work->region = NULL;
@@ -302,14 +304,68 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	flush_soon(endpoint, more);
 }
 
+/* -- small messages from memory that the processor does not reach ---------------------------------- */
+
+bool verbs_gathers(struct pl_endpoint *base, struct pl_operation *operation)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	const struct pl_segment *segment = operation->segments;
+	struct verbs_device *device = endpoint->rails[0].device;
+	const char *refusal;
+	uint32_t lkey;
+
+	return device && verbs_local_key(endpoint->state, device, segment->region, false, &lkey) == 0 &&
+	       verbs_is_advised(device, operation, segment, false, &refusal);
+}
+
+void verbs_gather(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	struct verbs_device *device = endpoint->rails[0].device;
+
+	work->gathered = true;
+	work->region = segment->region;
+	work->offset = segment->offset;
+	if (device && verbs_local_key(endpoint->state, device, segment->region, false, &work->lkey) == 0)
+		work->lkey_device = device;
+	work->operation = operation;
+	atomic_fetch_add(&operation->pending, 1);
+}
+
+int verbs_gather_not(struct verbs_work *work)
+{
+	struct pl_operation *operation = work->operation;
+	const struct pl_segment *segment = operation->segments;
+	uint8_t *copy;
+	int rc;
+
+	if (operation->attributes.flags & PL_REQUIRE_DIRECT) {
+		pl_operation_not_direct(operation, pl_message_staging_reason);
+		return -ENOTSUP;
+	}
+	copy = pl_alloc(&operation->context->allocator, operation->total);
+	rc = copy ? pl_memory_copy_out(&segment->region->memory, segment->offset, copy, operation->total) : -ENOMEM;
+	if (rc < 0) {
+		pl_free(&operation->context->allocator, copy);
+		return rc;
+	}
+	work->payload = operation->copy = copy;
+	pl_operation_staged(operation, operation->total, pl_message_staging_reason);
+	/* It is built once more, and keeps its number. */
+	work->counted |= work->built;
+	work->gathered = work->built = false;
+	return 0;
+}
+
 void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation)
 {
 	uint32_t length = work->frame.length;
 
-	work->operation = operation;
-	if (operation)
+	if (operation && !work->gathered) {
+		work->operation = operation;
 		atomic_fetch_add(&operation->pending, 1);
-	if (length <= sizeof(work->copy)) {
+	}
+	if (length <= sizeof(work->copy) && !work->gathered) {
 		if (length && work->payload)
 			memcpy(work->copy, work->payload, length);
 		work->payload = work->copy;

@@ -334,6 +334,16 @@ killed() # COMMAND...
 	[ $? = 137 ]
 }
 
+# Its device soon has no room for what comes, and says so whenever it is asked; the sender asks again after a moment.
+stopped()
+{
+	counter=/sys/class/infiniband/rxe0/ports/1/hw_counters/send_rnr_err
+	kill -STOP $pid || return
+	read -r before <$counter
+	until read -r now <$counter && [ $((now - before)) -ge 40 ]; do sleep 0.05; done
+	kill -CONT $pid
+}
+
 link_down() # SECONDS
 {
 	ip link set "$interface" down && sleep "$1" && ip link set "$interface" up
