@@ -517,7 +517,6 @@ static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs
 
 /* work.c */
 void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation);
-/* A frame that cannot go now. */
 /*
  * A message whose bytes the device takes from memory that the processor does not reach, and a part of its operation.
  * gathers: whether that is so; gather_not: where another rail's device does not reach them they are copied after all.
@@ -525,6 +524,7 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 bool verbs_gathers(struct pl_endpoint *endpoint, struct pl_operation *operation);
 void verbs_gather(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation);
 int verbs_gather_not(struct verbs_work *work);
+/* A frame that cannot go now. */
 void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation);
 /* Of the fabric's own, and of no use on another connection than the rail's present one. */
 struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind);
