@@ -46,6 +46,14 @@ static int disconnect(struct rdma_cm_id *id)
 	return 0;
 }
 
+static int modify_pair(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int mask)
+{
+	(void)pair;
+	assert_int_equal(mask, IBV_QP_STATE);
+	device_said.state = attributes->qp_state;
+	return 0;
+}
+
 static int query_pair(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int mask, struct ibv_qp_init_attr *init)
 {
 	(void)pair;
@@ -140,6 +148,7 @@ static void add_rail(struct rig *rig, unsigned index)
 	pl_task_init(&rail->drained_task, nothing);
 	pl_task_init(&rail->fail_task, nothing);
 	pl_timer_init(&rail->drain, never);
+	pl_timer_init(&rail->watch, never);
 	pl_timer_init(&rail->retry, never);
 	pl_list_append(&rig->queue.rails[7 + index], &rail->queue_link);
 	rig->queue.rail_count++;
@@ -233,6 +242,8 @@ static void rig_free(struct rig *rig)
 			verbs_work_free(&rig->endpoint, work);
 		}
 		pl_timer_clear(rig->peer.home, &rails[i].drain);
+		pl_timer_clear(rig->peer.home, &rails[i].retry);
+		pl_timer_clear(rig->peer.home, &rails[i].watch);
 		pl_engine_withdraw(rig->peer.home, &rails[i].drained_task);
 	}
 	/* The other rail may have been asked about the one that failed. */
@@ -251,6 +262,12 @@ static void rig_free(struct rig *rig)
 	pl_engine_stop(rig->peer.home);
 	pl_engine_close(rig->peer.home);
 	pl_free(&pl_system_allocator, rig);
+}
+
+static void expect_links(const struct rig *rig, enum verbs_link first, enum verbs_link second)
+{
+	assert_int_equal(rig->endpoint.rails[0].link, first);
+	assert_int_equal(rig->endpoint.rails[1].link, second);
 }
 
 /* -- completions ---------------------------------------------------------------------------------- */
@@ -380,6 +397,133 @@ static void test_atomic(void **state)
 	rig_free(rig);
 }
 
+/* With no port's fault: one more look at the link, after a while, before anything is said over it. */
+static void test_no_route(void **state)
+{
+	struct rig *rig = rig_new();
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+	struct ibv_wc *completion = &device_said.completion;
+
+	(void)state;
+	rig->endpoint.flushing = true;
+	rig->library.ibv_modify_qp = modify_pair;
+	*completion =
+		(struct ibv_wc){ .wr_id = (uintptr_t)rig->work, .status = IBV_WC_LOC_QP_OP_ERR, .qp_num = 7 };
+	device_said.completed = true;
+	assert_true(verbs_queue_poll(&rig->queue));
+	assert_int_equal(rail->link, VERBS_DRAINING);
+	assert_int_equal(device_said.state, IBV_QPS_ERR);
+	/* The other end was not told. */
+	assert_int_equal(device_said.failed, 0);
+	verbs_drained_run(&rail->drained_task);
+	assert_int_equal(rail->link, VERBS_DRAINING);
+	assert_int_equal(device_said.destroyed, 0);
+	assert_false(pl_list_empty(&rail->retry.link));
+	assert_ptr_equal(rail->held.next, &rig->work->link);
+	rig_free(rig);
+}
+
+/* -- devices that do nothing ---------------------------------------------------------------------- */
+
+/* So many looks at the first rail. */
+static void look(struct rig *rig, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		/* As the engine does before it calls. */
+		pl_timer_clear(rig->peer.home, &rig->endpoint.rails[0].watch);
+		verbs_watch_look(&rig->endpoint.rails[0].watch);
+	}
+}
+
+static bool watched(const struct rig *rig)
+{
+	return !pl_list_empty(&rig->endpoint.rails[0].watch.link);
+}
+
+/* Nothing is done, nothing fails: in the end the connection is broken, and the next one has less under way. */
+static void test_stuck(void **state)
+{
+	struct rig *rig = rig_new();
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	(void)state;
+	verbs_watch_begin(rail);
+	look(rig, 3);
+	assert_true(watched(rig));
+	assert_int_equal(rail->link, VERBS_UP);
+	look(rig, 1);
+	assert_false(watched(rig));
+	assert_int_equal(rail->link, VERBS_DRAINING);
+	assert_int_equal(rig->endpoint.rails[1].link, VERBS_UP);
+	assert_int_equal(device_said.failed, 1);
+	assert_true(rail->chunk < VERBS_CHUNK);
+	assert_true(rail->pace.limit < VERBS_CHUNK);
+	/* The operation lives on. */
+	assert_int_equal(atomic_load(&rig->operation.status), 0);
+	rig_free(rig);
+}
+
+/* One completion in a while is enough. */
+static void test_slow(void **state)
+{
+	struct rig *rig = rig_new();
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	(void)state;
+	verbs_watch_begin(rail);
+	for (unsigned i = 0; i < 10; i++) {
+		look(rig, 3);
+		rail->completed++;
+	}
+	assert_true(watched(rig));
+	assert_int_equal(rail->link, VERBS_UP);
+	assert_int_equal(rail->pace.limit, VERBS_UNLIMITED);
+	rig_free(rig);
+}
+
+/* A message may wait for the receiver, for longer; but not if it can take another way. */
+static void test_message_waits(void **state)
+{
+	struct rig *rig = rig_new();
+
+	(void)state;
+	rig->work->kind = VERBS_FRAME;
+	rig->endpoint.rails[1].link = VERBS_DOWN;
+	verbs_watch_begin(&rig->endpoint.rails[0]);
+	look(rig, 7);
+	expect_links(rig, VERBS_UP, VERBS_DOWN);
+	look(rig, 1);
+	expect_links(rig, VERBS_DRAINING, VERBS_DOWN);
+	rig_free(rig);
+	rig = rig_new();
+	rig->work->kind = VERBS_FRAME;
+	verbs_watch_begin(&rig->endpoint.rails[0]);
+	look(rig, 4);
+	expect_links(rig, VERBS_DRAINING, VERBS_UP);
+	rig_free(rig);
+}
+
+/* Nobody looks at a rail that has nothing to do, or has failed already. */
+static void test_nothing_to_watch(void **state)
+{
+	struct rig *rig = rig_new();
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	(void)state;
+	verbs_watch_begin(rail);
+	rail->link = VERBS_DRAINING;
+	look(rig, 1);
+	assert_false(watched(rig));
+	rail->link = VERBS_UP;
+	verbs_watch_begin(rail);
+	pl_list_remove(&rig->work->link);
+	look(rig, 1);
+	assert_false(watched(rig));
+	pl_list_append(&rail->posted, &rig->work->link);
+	assert_int_equal(device_said.failed, 0);
+	rig_free(rig);
+}
+
 /* -- events --------------------------------------------------------------------------------------- */
 
 static void happen(struct rig *rig, enum ibv_event_type event)
@@ -399,12 +543,6 @@ static void happen(struct rig *rig, enum ibv_event_type event)
 	rig->queue.events_task.run(&rig->queue.events_task);
 	verbs_async_close(&rig->queue);
 	close(fd);
-}
-
-static void expect_links(const struct rig *rig, enum verbs_link first, enum verbs_link second)
-{
-	assert_int_equal(rig->endpoint.rails[0].link, first);
-	assert_int_equal(rig->endpoint.rails[1].link, second);
 }
 
 /* A port that is down is left to the other rail; the only one there is waits. */
@@ -502,7 +640,9 @@ int main(void)
 		cmocka_unit_test(test_refused),  cmocka_unit_test(test_broken), cmocka_unit_test(test_flushed),
 		cmocka_unit_test(test_mistaken), cmocka_unit_test(test_atomic), cmocka_unit_test(test_port),
 		cmocka_unit_test(test_pair),     cmocka_unit_test(test_queue),  cmocka_unit_test(test_device),
-		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_others),   cmocka_unit_test(test_no_route),
+		cmocka_unit_test(test_stuck),    cmocka_unit_test(test_slow),   cmocka_unit_test(test_message_waits),
+		cmocka_unit_test(test_nothing_to_watch),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

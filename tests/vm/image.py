@@ -23,7 +23,7 @@ PROGRAMS = {
 # Ours, below the build folder.
 BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
 # Those that a build without the verbs fabric does not have.
-BUILT_WITH_VERBS = ['tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
+BUILT_WITH_VERBS = ['tests/ledger', 'tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
                     'tests/peermem_walk', 'tests/emulated/emulated_gpu',
                     'tests/emulated/emulated_peer']
 # Found by LD_LIBRARY_PATH and LD_PRELOAD only: the driver of the emulated GPU, and what soft-RoCE lacks.

@@ -28,6 +28,9 @@ TROUBLE = re.compile(r'^.*(?:\bWARNING: |\bBUG: |\bOops\b|Kernel panic|general p
 # does not use it (Linux before 6.3, rxe_mr_copy).  Only KASAN sees that.
 KNOWN = 'KASAN: slab-out-of-bounds in rxe_mr_copy'
 KASAN_TAINT = 1 << 5
+# Another one: a response that it does not expect ends a read as if it had succeeded, without the bytes (Linux 6.1,
+# rxe_completer).
+UNSOUND = re.compile(r'^.*WARNING: .* rxe_completer.*$', re.MULTILINE)
 # What it writes of a program that crashed.
 CRASH = re.compile(r'^.*\bsegfault at .*$', re.MULTILINE)
 # Of the reasons to be tainted those that mean that it went wrong: bad page, died, warned, soft lockup.
@@ -159,6 +162,11 @@ class Machine:
         if any(KNOWN in line for line in lines):
             self.excused = KASAN_TAINT
         return [line for line in lines if KNOWN not in line]
+
+    def unsound(self):
+        """What the driver did, so that no program could do right; '' if nothing is known of that."""
+        found = UNSOUND.search(self.console.read_text(errors='replace'))
+        return found.group(0).strip() if found else ''
 
     def switch_off(self, seconds=GRACE):
         """Ends the machine in order; raises Lost if it does not."""

@@ -163,7 +163,7 @@ void verbs_fail(struct verbs_rail *rail)
 		rail->endpoint->down_since = pl_now();
 	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
 	/* This also moves the queue pair into the error state, in which the card gives everything back. */
-	if (verbs_port_is_down(rail) || verbs_library_of(rail)->rdma_disconnect(rail->id)) {
+	if (rail->broke.here || verbs_port_is_down(rail) || verbs_library_of(rail)->rdma_disconnect(rail->id)) {
 		struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
 
 		verbs_library_of(rail)->ibv_modify_qp(rail->id->qp, &attributes, IBV_QP_STATE);
@@ -195,7 +195,9 @@ void verbs_drained_run(struct pl_task *task)
 		return;
 	verbs_take_rest(rail);
 	verbs_fence_quiet(rail);
-	if (verbs_port_is_down(rail) && !verbs_finished(endpoint)) {
+	/* A link that goes down is noticed by what is sent before it is by its port. */
+	if ((rail->broke.here || verbs_port_is_down(rail)) && !verbs_finished(endpoint)) {
+		rail->broke.here = false;
 		pl_timer_set(home_of(rail), &rail->retry, pl_now() + PORT_PAUSE);
 		return;
 	}

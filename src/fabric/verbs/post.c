@@ -273,8 +273,6 @@ static bool post_batch(struct batch *batch)
 		pl_list_append(&rail->posted, &batch->works[i]->link);
 	for (unsigned i = taken; i < batch->count; i++)
 		verbs_untake(rail, batch->works[i]);
-	if (rail->posted_bytes >= VERBS_WATCH_BYTES && pl_list_empty(&rail->watch.link))
-		verbs_watch_begin(rail);
 	return taken == batch->count;
 }
 

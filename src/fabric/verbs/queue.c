@@ -380,6 +380,7 @@ static void broke(struct verbs_rail *rail, const struct ibv_wc *completion)
 	rail->broke.status = completion->status;
 	rail->broke.vendor_error = completion->vendor_err;
 	rail->broke.port = rail->id->port_num;
+	rail->broke.here = completion->status == IBV_WC_LOC_QP_OP_ERR;
 	adapt_chunk(rail);
 	verbs_pace_broke(&rail->pace, pl_now());
 }

@@ -240,6 +240,8 @@ PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_
 	rail->posted_bytes += work->length;
 	rail->frames += work->kind == VERBS_FRAME && !verbs_unnumbered(work);
 	rail->queue->posted++;
+	if (pl_list_empty(&rail->watch.link))
+		verbs_watch_begin(rail);
 }
 
 /* What the queue pair did not take is for the next. */

@@ -58,8 +58,6 @@
 #define VERBS_SLICE (64u << 10)
 #define VERBS_SLICE_MAX (1u << 20)
 #define VERBS_RAIL_BYTES (4u << 20)
-/* Under way, so many are looked after. */
-#define VERBS_WATCH_BYTES (128u << 10)
 /* For ever: the receiver may be busy, and every operation has its own time-out. */
 #define VERBS_RECEIVER_RETRIES 7
 
@@ -256,6 +254,7 @@ struct verbs_rail {
 		enum ibv_wc_status status; /* why the device ended the last connection; success: it did not */
 		uint32_t vendor_error;
 		uint8_t port;
+		bool here; /* this end could not send, and how its port is may not be known yet */
 	} broke;
 	const struct verbs_target *denied; /* the queue pair failed as the peer's device let nothing through to it */
 	bool cut;                          /* the peer wants to know when `generation` takes nothing any more */
@@ -263,10 +262,9 @@ struct verbs_rail {
 	uint32_t chunk;                    /* bytes in a request: fewer while connections break before one is done */
 	unsigned done;                     /* completions since the connection was made, or the chunk grew */
 	struct verbs_pace pace;
-	unsigned completed;  /* completions, ever; watch.c: at the last look, */
-	unsigned watch_done; /* and that there were no more by the one before it, */
-	bool watch_stalled;  /* and what the device had sent again by then */
-	uint64_t watch_again;
+	unsigned completed;   /* completions, ever; watch.c: */
+	unsigned watch_done;  /* how many there were when it began to be looked whether there are more, */
+	unsigned watch_looks; /* and how often that was since */
 };
 
 /* A numbered frame that overtook another one on another rail. */
@@ -479,7 +477,7 @@ void verbs_pace_broke(struct verbs_pace *pace, uint64_t now);
 /* While there is a limit: so many bytes were done; idle: there is nothing more to do. */
 void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now);
 
-/* watch.c: whether what is under way gets anywhere; from now on, as long as there is so much of it */
+/* watch.c: whether anything is done of what is under way; from now on, as long as there is any */
 void verbs_watch_begin(struct verbs_rail *rail);
 void verbs_watch_look(struct pl_timer *timer);
 

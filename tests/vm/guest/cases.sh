@@ -134,7 +134,8 @@ pingpong() # ROUNDS [ADDRESS]
 
 over() # FABRIC: what the commands after this use
 {
-	options="--key /guest/key --fabric $1"
+	fabric=$1
+	options="--key /guest/key --fabric $fabric"
 	# One answer is enough for a machine.
 	[ ! -e "/run/over-$1" ] || return 0
 	if peerlane bench $options 127.0.0.1:1 2>&1 | grep 'FABRIC-UNKNOWN'; then
@@ -349,6 +350,7 @@ link_down() # SECONDS
 	ip link set "$interface" down && sleep "$1" && ip link set "$interface" up
 }
 
+# Whether or not the link was in use again.
 flaps() # SECONDS
 {
 	end=$(($(date +%s) + $1))
@@ -357,12 +359,72 @@ flaps() # SECONDS
 	done
 }
 
-flap_times() # COUNT
+# Until each device has a connected queue pair again, and $enough bytes went over them.
+await_recovery()
 {
-	for flap in $(seq "$1"); do
-		link_down 0.1 && sleep 0.4 || return
+	set -- /sys/class/infiniband/*
+	limit=$(($(date +%s) + 20))
+	until pairs=$(rdma resource show qp | grep -c 'type RC state RTS') && [ "$pairs" -ge $# ]; do
+		if ! alive $pid; then
+			echo 'it ended instead of connecting again'
+			return 1
+		fi
+		if [ "$(date +%s)" -gt $limit ]; then
+			echo "of $# queue pairs there are $pairs"
+			return 1
+		fi
+		sleep 0.05
 	done
-	echo "$flap flaps"
+	await_traffic
+}
+
+# The links in turn, so many times altogether, each once the last one is in use again.
+flap_times() # COUNT INTERFACE...
+{
+	count=$1
+	shift
+	for flap in $(seq "$count"); do
+		interface=$1
+		shift
+		set -- "$@" "$interface"
+		if ! link_down 0.1 || ! await_recovery; then
+			echo "at flap $flap of $count"
+			return 1
+		fi
+	done
+	echo "$count flaps"
+}
+
+interfaces()
+{
+	cat /sys/class/infiniband/*/parent
+}
+
+# Does something to a command that goes on until it is told to end, and then must pass.
+until_after() # FAULT COMMAND...
+{
+	fault=$1
+	shift
+	launch "$@" && await_traffic && $fault || return
+	kill -TERM $pid
+	wait $pid
+}
+
+# The accounts of what arrives, at a server; and with faults at its end until it has had enough.
+keep_ledger() # [narrow]
+{
+	serving $port ledger "$fabric" "${1:-serve}" $server:$port
+}
+
+keep_ledger_until_after() # FAULT
+{
+	wanted=$port
+	until_after "$1" ledger "$fabric" serve $server:$port
+}
+
+lose_card() # DEVICE, and go on without
+{
+	rdma link delete "$1" && await_traffic
 }
 
 # What goes out is treated as tc-netem(8) says.
@@ -418,34 +480,12 @@ marked() # CLASS COMMAND...
 	return $status
 }
 
-# Of two rails, first the one fails again and again and then the other.
-rail_flaps() # SECONDS, each
+# Of several rails, first the one fails again and again and then the next.
+rail_flaps() # COUNT, each
 {
-	flaps "$1" || return
-	interface=$(cat /sys/class/infiniband/rxe1/parent)
-	flaps "$1"
-}
-
-# Both fail in turn, so that one is always up.
-crossing_flaps() # SECONDS
-{
-	other=$(cat /sys/class/infiniband/rxe1/parent)
-	end=$(($(date +%s) + $1))
-	until [ "$(date +%s)" -ge $end ]; do
-		link_down 0.2 && sleep 1 || return
-		(interface=$other && link_down 0.2) && sleep 1 || return
+	for cable in $(interfaces); do
+		flap_times "$1" "$cable" || return
 	done
-}
-
-# Both in turn, so many times altogether.
-crossing_times() # COUNT
-{
-	other=$(cat /sys/class/infiniband/rxe1/parent)
-	for flap in $(seq $(($1 / 2))); do
-		link_down 0.1 && sleep 0.7 || return
-		(interface=$other && link_down 0.1) && sleep 0.7 || return
-	done
-	echo "$flap flaps of each"
 }
 
 # From now on packets of RoCE are lost, which the control connection does not notice.
