@@ -266,6 +266,7 @@ struct pl_operation {
 	bool counted;          /* in peer->running */
 	bool cancel_requested; /* pl_cancel() was called */
 	bool settled;          /* as visible as asked for, or the fabric sees to that */
+	bool landing;          /* in peer->landing */
 	bool gathered;         /* send: the fabric takes the bytes from where they are */
 	bool credit_due;       /* notification: collecting it makes a credit due */
 
@@ -426,6 +427,7 @@ struct pl_peer {
 	bool releasing;                /* in pl_peer_fence_release() */
 	struct pl_list receives;       /* posted, unmatched */
 	struct pl_list unexpected;     /* arrived, unmatched: struct pl_arrival */
+	struct pl_list landing;        /* operations whose message came, being copied to its place, or behind such */
 	struct pl_list unsent;         /* messages that wait for the peer's window */
 	struct pl_list offered;        /* large sends that the peer has not fetched */
 	struct pl_list imports;        /* waiting for an answer */

@@ -39,6 +39,84 @@ static void too_long(struct pl_operation *receive, uint64_t length)
 	pl_operation_fail(receive, -EMSGSIZE, &error);
 }
 
+static void unwritable(struct pl_operation *receive)
+{
+	fail_receive(receive, -EFAULT, "MEMORY-UNWRITABLE", "the region's memory cannot be written",
+		     "keep the region mapped and writable, and files behind it whole");
+}
+
+/* -- what came, in its order: small messages into a device's memory are copied together, while others come -- */
+
+struct landing {
+	struct pl_small small;
+	struct pl_operation *receive;
+	bool placed;
+};
+
+static struct landing *landing_of(struct pl_operation *operation)
+{
+	_Static_assert(sizeof(struct landing) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
+	return (struct landing *)operation->fabric;
+}
+
+static void hand_over(struct pl_operation *operation)
+{
+	operation->landing = false;
+	if (operation->receipt.kind == PL_KIND_NOTIFIED)
+		pl_completion_push(operation->context, operation);
+	else
+		pl_operation_part_done(operation);
+}
+
+static void wait_in_line(struct pl_operation *operation, bool placed)
+{
+	operation->landing = true;
+	landing_of(operation)->placed = placed;
+	pl_list_append(&operation->peer->landing, &operation->queue_link);
+}
+
+/* After those that came before. */
+static void arrived(struct pl_operation *operation)
+{
+	if (pl_list_empty(&operation->peer->landing))
+		hand_over(operation);
+	else
+		wait_in_line(operation, true);
+}
+
+static void landed(struct pl_small *small, int status)
+{
+	struct pl_operation *receive = pl_container_of(small, struct landing, small)->receive;
+	struct pl_list *line = &receive->peer->landing;
+
+	landing_of(receive)->placed = true;
+	if (status < 0)
+		unwritable(receive);
+	while (!pl_list_empty(line)) {
+		struct pl_operation *first = pl_list_first(line, struct pl_operation, queue_link);
+
+		if (!landing_of(first)->placed)
+			break;
+		pl_list_remove(&first->queue_link);
+		hand_over(first);
+	}
+}
+
+/* False: it is to be copied at once. */
+static bool land(struct pl_operation *receive, struct pl_memory *memory, const void *payload, size_t length)
+{
+	struct pl_copier *copier = pl_context_copier(receive->context, receive->home);
+	struct landing *landing = landing_of(receive);
+
+	_Static_assert(PL_SMALL_MAX >= PL_EAGER_MAX, "no message is longer");
+	*landing = (struct landing){ .small.done = landed, .receive = receive };
+	if (!copier || !pl_copier_small(copier, &receive->context->slot_pool, &landing->small, memory,
+					receive->segments->offset, payload, length))
+		return false;
+	wait_in_line(receive, false);
+	return true;
+}
+
 static void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
 {
 	const struct pl_segment *segment = receive->segments;
@@ -52,13 +130,14 @@ static void place_eager(struct pl_operation *receive, const struct pl_frame *fra
 	} else {
 		if (pl_memory_staged(memory))
 			pl_operation_staged(receive, frame->length, pl_message_staging_reason);
-		if (frame->length && pl_memory_copy_in(memory, segment->offset, payload, frame->length) < 0)
-			fail_receive(receive, -EFAULT, "MEMORY-UNWRITABLE", "the region's memory cannot be written",
-				     "keep the region mapped and writable, and files behind it whole");
 		receive->receipt.bytes = frame->length;
 		atomic_store(&receive->rails, 1);
+		if (frame->length && pl_memory_staged(memory) && land(receive, memory, payload, frame->length))
+			return;
+		if (frame->length && pl_memory_copy_in(memory, segment->offset, payload, frame->length) < 0)
+			unwritable(receive);
 	}
-	pl_operation_part_done(receive);
+	arrived(receive);
 }
 
 /* -- large messages: fetched by a read ---------------------------------------------------------- */
@@ -190,7 +269,7 @@ static int notified(struct pl_peer *peer, uint64_t value)
 		return -ENOMEM;
 	operation->receipt.value = value;
 	operation->receipt.posted = operation->receipt.completed = pl_now();
-	pl_completion_push(peer->context, operation);
+	arrived(operation);
 	return 0;
 }
 

@@ -170,6 +170,9 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 {
 	struct pl_error canceled;
 
+	/* What it waited for is here. */
+	if (operation->landing)
+		return;
 	if (!error && status == -ECANCELED) {
 		pl_fail(&canceled, status, "OPERATION-CANCELED", NULL, NULL, NULL, "the operation was cancelled");
 		error = &canceled;

@@ -60,6 +60,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->fenced);
 	pl_list_init(&peer->receives);
 	pl_list_init(&peer->unexpected);
+	pl_list_init(&peer->landing);
 	pl_list_init(&peer->unsent);
 	pl_list_init(&peer->offered);
 	pl_list_init(&peer->imports);
@@ -273,8 +274,10 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	pl_engine_unlock(peer->home);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
-	/* What the last parts on other engines posted to the home engine. */
+	/* What the last parts on other engines posted to the home engine; and messages that are being copied. */
 	pl_engine_lock(peer->home);
+	if (peer->home->poller)
+		peer->home->poller->drain(peer->home->poller);
 	peer->endpoint = NULL;
 	pl_engine_unlock(peer->home);
 	if (peer->listener)

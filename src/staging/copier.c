@@ -1,12 +1,34 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "staging/staging.h"
 
+/* Lists of small copies of a device's, each with its part of a slot. */
+#define BATCHES 4u
+#define BATCH_COPIES (PL_SLOT_SIZE / BATCHES / PL_SMALL_MAX)
+
+struct batch {
+	struct pl_copy copy;
+	struct smalls *smalls;
+	struct pl_memory_piece pieces[BATCH_COPIES];
+	struct pl_small *owners[BATCH_COPIES];
+	unsigned count;
+	bool begun;
+};
+
+struct smalls {
+	struct pl_slots *pool;
+	struct pl_slot *slot; /* NULL: there are no copies now */
+	unsigned used;        /* batches that have copies */
+	unsigned latest;      /* to which they are added */
+	struct batch batches[BATCHES];
+};
+
 struct device {
 	struct pl_list link;
 	const struct pl_memory_ops *ops;
 	const void *device;
 	struct pl_copy_queue *queue;
 	struct pl_list copies[2]; /* out of its memory and into it, each in order */
+	struct smalls *smalls;    /* NULL: there were none yet */
 };
 
 struct pl_copier {
@@ -15,6 +37,7 @@ struct pl_copier {
 	struct pl_list devices;
 	unsigned under_way;
 	uint64_t begun;
+	bool waiting; /* small copies are to be begun */
 };
 
 static struct pl_copier *copier_of(struct pl_poller *poller)
@@ -49,11 +72,152 @@ static uint64_t first_number(const struct device *device, bool into)
 	return pl_list_empty(copies) ? UINT64_MAX : pl_list_first(copies, struct pl_copy, link)->number;
 }
 
+static struct device *device_of(struct pl_copier *copier, const struct pl_memory *memory)
+{
+	struct device *device;
+
+	pl_list_for_each(at, &copier->devices) {
+		device = pl_list_entry(at, struct device, link);
+		if (device->device == memory->device && device->ops == memory->ops)
+			return device;
+	}
+	device = pl_zalloc(copier->engine->allocator, sizeof(*device));
+	if (!device)
+		return NULL;
+	if (!memory->ops->queue_open || memory->ops->queue_open(memory, &device->queue, NULL) < 0) {
+		pl_free(copier->engine->allocator, device);
+		return NULL;
+	}
+	device->ops = memory->ops;
+	device->device = memory->device;
+	pl_list_init(&device->copies[0]);
+	pl_list_init(&device->copies[1]);
+	pl_list_append(&copier->devices, &device->link);
+	return device;
+}
+
+static void begin_copy(struct pl_copier *copier, struct device *device, struct pl_copy *copy, bool into)
+{
+	copy->number = ++copier->begun;
+	pl_list_append(&device->copies[into], &copy->link);
+	copier->under_way++;
+	pl_engine_polling(copier->engine, true);
+}
+
+/* -- small copies --------------------------------------------------------------------------------- */
+
+static void batch_done(struct pl_copy *copy, int status)
+{
+	struct batch *batch = pl_container_of(copy, struct batch, copy);
+	struct smalls *smalls = batch->smalls;
+
+	/* Whoever is told may begin others, which are not added to this one yet. */
+	for (unsigned i = 0; i < batch->count; i++)
+		batch->owners[i]->done(batch->owners[i], batch->pieces[i].status ? batch->pieces[i].status : status);
+	batch->count = 0;
+	batch->begun = false;
+	if (--smalls->used == 0) {
+		pl_slots_give(smalls->pool, smalls->slot);
+		smalls->slot = NULL;
+	}
+}
+
+static void batch_begin(struct pl_copier *copier, struct device *device, struct batch *batch)
+{
+	batch->begun = true;
+	if (device->ops->queue_list(device->queue, batch->pieces, batch->count, true, &batch->copy.ticket) < 0)
+		batch_done(&batch->copy, -EFAULT);
+	else
+		begin_copy(copier, device, &batch->copy, true);
+}
+
+static void begin_waiting(struct pl_copier *copier)
+{
+	if (!copier->waiting)
+		return;
+	copier->waiting = false;
+	pl_list_for_each(at, &copier->devices) {
+		struct device *device = pl_list_entry(at, struct device, link);
+		struct batch *batch = device->smalls ? &device->smalls->batches[device->smalls->latest] : NULL;
+		bool alone = pl_list_empty(&device->copies[true]);
+
+		if (!batch || !batch->count || batch->begun)
+			continue;
+		batch_begin(copier, device, batch);
+		/* They take no longer than it does to ask a few times; and whoever waits leaves the processor to others. */
+		if (alone)
+			finish_first(copier, device, true, true);
+	}
+}
+
+/* The batch that has room for one more, with a slot; NULL: there is none. */
+static struct batch *batch_find(struct pl_copier *copier, struct device *device, struct pl_slots *pool,
+				const struct pl_memory *memory)
+{
+	struct smalls *smalls = device->smalls;
+	struct batch *batch = &smalls->batches[smalls->latest];
+
+	if (batch->count == BATCH_COPIES && !batch->begun)
+		batch_begin(copier, device, batch);
+	if (batch->begun) {
+		smalls->latest = (smalls->latest + 1) % BATCHES;
+		batch = &smalls->batches[smalls->latest];
+	}
+	while (batch->begun)
+		if (!finish_first(copier, device, true, true))
+			return NULL;
+	if (!smalls->slot) {
+		smalls->pool = pool;
+		smalls->slot = pl_slots_take(pool, memory);
+	}
+	/* Bytes in ordinary memory are waited for anyway. */
+	if (smalls->slot && !smalls->slot->pinned) {
+		pl_slots_give(pool, smalls->slot);
+		smalls->slot = NULL;
+	}
+	return smalls->slot && batch->count < BATCH_COPIES ? batch : NULL;
+}
+
+bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_small *small, struct pl_memory *memory,
+		     size_t offset, const void *bytes, size_t length)
+{
+	struct device *device;
+	struct batch *batch;
+	uint8_t *host;
+
+	if (!memory->ops->queue_list || length > PL_SMALL_MAX)
+		return false;
+	device = device_of(copier, memory);
+	if (!device)
+		return false;
+	if (!device->smalls)
+		device->smalls = pl_zalloc(copier->engine->allocator, sizeof(*device->smalls));
+	batch = device->smalls ? batch_find(copier, device, pool, memory) : NULL;
+	if (!batch)
+		return false;
+	if (batch->count == 0) {
+		*batch = (struct batch){ .smalls = device->smalls, .copy.done = batch_done };
+		device->smalls->used++;
+	}
+	host = device->smalls->slot->bytes +
+	       ((size_t)(batch - device->smalls->batches) * BATCH_COPIES + batch->count) * PL_SMALL_MAX;
+	memcpy(host, bytes, length);
+	batch->pieces[batch->count] =
+		(struct pl_memory_piece){ .memory = memory, .offset = offset, .host = host, .length = length };
+	batch->owners[batch->count++] = small;
+	copier->waiting = true;
+	pl_engine_polling(copier->engine, true);
+	return true;
+}
+
+/* -- all ------------------------------------------------------------------------------------------ */
+
 static bool poll(struct pl_poller *poller)
 {
 	struct pl_copier *copier = copier_of(poller);
 	bool any = false;
 
+	begin_waiting(copier);
 	pl_list_for_each(at, &copier->devices) {
 		struct device *device = pl_list_entry(at, struct device, link);
 
@@ -61,15 +225,17 @@ static bool poll(struct pl_poller *poller)
 			while (finish_first(copier, device, into, false))
 				any = true;
 	}
-	if (!copier->under_way)
+	if (!copier->under_way && !copier->waiting)
 		pl_engine_polling(copier->engine, false);
 	return any;
 }
 
 void pl_copier_drain(struct pl_copier *copier)
 {
-	const uint64_t last = copier->begun;
+	uint64_t last;
 
+	begin_waiting(copier);
+	last = copier->begun;
 	/* What is done may begin more. */
 	pl_list_for_each(at, &copier->devices) {
 		struct device *device = pl_list_entry(at, struct device, link);
@@ -116,42 +282,11 @@ void pl_copier_close(struct pl_copier *copier)
 
 		pl_list_remove(&device->link);
 		device->ops->queue_close(device->queue);
+		pl_free(copier->engine->allocator, device->smalls);
 		pl_free(copier->engine->allocator, device);
 	}
 	copier->engine->poller = NULL;
 	pl_free(copier->engine->allocator, copier);
-}
-
-static struct device *device_of(struct pl_copier *copier, const struct pl_memory *memory)
-{
-	struct device *device;
-
-	pl_list_for_each(at, &copier->devices) {
-		device = pl_list_entry(at, struct device, link);
-		if (device->device == memory->device && device->ops == memory->ops)
-			return device;
-	}
-	device = pl_zalloc(copier->engine->allocator, sizeof(*device));
-	if (!device)
-		return NULL;
-	if (!memory->ops->queue_open || memory->ops->queue_open(memory, &device->queue, NULL) < 0) {
-		pl_free(copier->engine->allocator, device);
-		return NULL;
-	}
-	device->ops = memory->ops;
-	device->device = memory->device;
-	pl_list_init(&device->copies[0]);
-	pl_list_init(&device->copies[1]);
-	pl_list_append(&copier->devices, &device->link);
-	return device;
-}
-
-static void begun(struct pl_copier *copier, struct device *device, struct pl_copy *copy, bool into)
-{
-	copy->number = ++copier->begun;
-	pl_list_append(&device->copies[into], &copy->link);
-	copier->under_way++;
-	pl_engine_polling(copier->engine, true);
 }
 
 void pl_copier_host(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset, void *host,
@@ -165,7 +300,7 @@ void pl_copier_host(struct pl_copier *copier, struct pl_copy *copy, struct pl_me
 	else if (device->ops->queue_begin(device->queue, memory, offset, host, length, into, &copy->ticket) < 0)
 		copy->done(copy, -EFAULT);
 	else
-		begun(copier, device, copy, into);
+		begin_copy(copier, device, copy, into);
 }
 
 void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across)
@@ -179,7 +314,7 @@ void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const stru
 					   across->from_offset, across->length, across->into, &copy->ticket) < 0)
 		copy->done(copy, -EFAULT);
 	else
-		begun(copier, device, copy, across->into);
+		begin_copy(copier, device, copy, across->into);
 }
 
 void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,

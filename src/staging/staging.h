@@ -49,6 +49,11 @@ struct pl_copy {
 	void (*done)(struct pl_copy *copy, int status);
 };
 
+/* A copy of a few bytes, which goes with others.  Embedded in its owner, which must live as long. */
+struct pl_small {
+	void (*done)(struct pl_small *small, int status);
+};
+
 /* An engine's copies. */
 struct pl_copier;
 
@@ -70,6 +75,14 @@ struct pl_across {
 	bool into; /* `to` is the device's own, else `from` */
 };
 void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across);
+/*
+ * Copies up to PL_SMALL_MAX bytes into a device's memory.  They are the caller's again at once, and are in their place when
+ * done() is called, which is later: all that come in one round of the engine's go together.  False: it must be copied in
+ * another way.
+ */
+#define PL_SMALL_MAX 8192u
+bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_small *small, struct pl_memory *memory,
+		     size_t offset, const void *bytes, size_t length);
 /* Waits for all copies that began before, the calls of `done` included. Under the engine's lock. */
 void pl_copier_drain(struct pl_copier *copier);
 /* Waits for the oldest copy in one direction. */

@@ -422,6 +422,98 @@ static void failing_copies(void *unused)
 	pair_close(&pair);
 }
 
+enum { SMALL_COUNT = 100, SMALL_STRIDE = 64 };
+
+/* Messages into the far end's GPU memory, whose copies are slow, so that many come meanwhile; how many receives fail. */
+static unsigned receive_small(struct pair *pair, uint64_t seed)
+{
+	struct pl_operation *operations[SMALL_COUNT];
+	uint8_t bytes[SMALL_COUNT + 40];
+	struct pl_completion completion;
+	struct pl_error error;
+	unsigned failed = 0;
+
+	pattern_fill(bytes, sizeof(bytes), seed, 0);
+	for (size_t i = 0; i < SMALL_COUNT; i++)
+		check_ok(pl_receive(pair->environment.far_peer, i, UINT64_MAX, pair->far.region, i * SMALL_STRIDE,
+				    SMALL_STRIDE, NULL, &operations[i], &error),
+			 &error);
+	for (size_t i = 0; i < SMALL_COUNT; i++)
+		check_ok(pl_send_copy(pair->environment.near_peer, i, bytes + i, 40, NULL, NULL, &error), &error);
+	for (size_t i = 0; i < SMALL_COUNT; i++) {
+		struct pl_receipt receipt;
+		int rc = await(&pair->environment, operations[i], &receipt, &error);
+
+		if (rc < 0) {
+			check_text(error.id, "MEMORY-UNWRITABLE");
+			failed++;
+			continue;
+		}
+		check_staged(&receipt, 40);
+		pattern_check(pair->far.bytes + i * SMALL_STRIDE, 40, seed, i);
+		value_check(pair->far.bytes + i * SMALL_STRIDE + 40, SMALL_STRIDE - 40, POISON);
+	}
+	for (size_t i = 0; i < SMALL_COUNT; i++)
+		collect(&pair->environment, pair->environment.near, &completion, 1);
+	return failed;
+}
+
+/* Copied in lists; one by one where the driver does not take lists; and at once, where no memory can be locked. */
+static void small_messages(void *unused)
+{
+	static const char *const refused[] = { "none", "cuMemcpyBatchAsync", "cuMemHostRegister" };
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		driver.fail(refused[i], 0, UINT32_MAX, 801);
+		pair_open(&pair);
+		driver.delay(1000);
+		bytes_set(pair.far.bytes, POISON, LARGE);
+		check_number(receive_small(&pair, 20 + i), 0);
+		check_number(driver.depth(), 0);
+		if (!i) {
+			driver.fail("copy", 0, 1, 700);
+			check(receive_small(&pair, 30) > 0);
+			driver.fail("copy", 0, 0, 0);
+			check_number(receive_small(&pair, 31), 0);
+		} else if (i == 1) {
+			driver.fail("cuMemcpyHtoDAsync", 50, 1, 700);
+			check_number(receive_small(&pair, 32), 1);
+		}
+		driver.delay(0);
+		pair_close(&pair);
+		driver.fail(refused[i], 0, 0, 0);
+	}
+}
+
+/* What came is being copied while its receiver is closed, which waits for that. */
+static void closed_meanwhile(void *unused)
+{
+	struct pair pair;
+	struct pl_error error;
+	uint64_t word = 77;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair);
+	driver.delay(20000);
+	for (size_t i = 0; i < 200; i++) {
+		check_ok(pl_receive(pair.environment.far_peer, i, UINT64_MAX, pair.far.region, i * 8, 8, NULL, NULL,
+				    &error),
+			 &error);
+		check_ok(pl_send_copy(pair.environment.near_peer, i, &word, 8, NULL, NULL, &error), &error);
+	}
+	while (!driver.pinned())
+		settle(&pair.environment, 1);
+	pl_peer_close(pair.environment.far_peer);
+	pair.environment.far_peer = NULL;
+	check_number(driver.depth(), 0);
+	driver.delay(0);
+	pair_close(&pair);
+}
+
 /* Freed while registered: an error with a name, and nothing else suffers. */
 static void freed_while_registered(void *unused)
 {
@@ -502,6 +594,8 @@ static const struct test_case cases[] = {
 	{ "slow-copies", slow_copies, NULL, 20 },
 	{ "bounded", bounded, NULL, 20 },
 	{ "failing-copies", failing_copies, NULL, 20 },
+	{ "small-messages", small_messages, NULL, 20 },
+	{ "closed-meanwhile", closed_meanwhile, NULL, 20 },
 	{ "freed-while-registered", freed_while_registered, NULL, 20 },
 	{ "context-gone", context_gone, NULL, 20 },
 };

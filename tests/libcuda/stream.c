@@ -15,8 +15,18 @@ struct event {
 	struct event *next, **link; /* among all there are */
 };
 
+/* One of several copies that are asked for together. */
+struct piece {
+	CUdeviceptr device;
+	void *host;
+	size_t length;
+	bool into;
+};
+
 struct job {
 	struct job *next;
+	struct piece *pieces; /* NULL: it is a copy of its own, or no copy */
+	size_t piece_count;
 	CUdeviceptr device, from;
 	void *host;
 	size_t length;
@@ -29,6 +39,7 @@ struct job {
 
 struct stream {
 	pthread_t thread;
+	pthread_cond_t asked; /* there is a job, or the end */
 	struct job *first, **last;
 	bool busy, ending;
 	CUresult failed; /* of copies since it was last asked */
@@ -87,6 +98,16 @@ static bool compute(const struct standin_kernel *kernel)
 	return true;
 }
 
+static bool transfer_all(const struct job *job)
+{
+	bool good = true;
+
+	for (size_t i = 0; i < job->piece_count; i++)
+		good &= standin_transfer(job->pieces[i].device, job->pieces[i].host, job->pieces[i].length,
+					 job->pieces[i].into);
+	return good;
+}
+
 static CUresult perform(const struct job *job)
 {
 	CUresult result = standin_failure("copy");
@@ -95,7 +116,9 @@ static CUresult perform(const struct job *job)
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	if (job->launch)
+	if (job->pieces)
+		good = transfer_all(job);
+	else if (job->launch)
 		good = compute(&job->kernel);
 	else if (job->across)
 		good = standin_across(job->device, job->from, job->length);
@@ -119,7 +142,7 @@ static void *run(void *argument)
 		if (!job && stream->ending)
 			break;
 		if (!job) {
-			pthread_cond_wait(&changed, &lock);
+			pthread_cond_wait(&stream->asked, &lock);
 			continue;
 		}
 		stream->first = job->next;
@@ -144,9 +167,12 @@ static void *run(void *argument)
 			job->event->result = stream->failed;
 			stream->failed = SUCCESS; /* so that one test's failure is not the next one's */
 		}
-		free(job);
 		stream->busy = false;
-		pthread_cond_broadcast(&changed);
+		/* Nobody waits for anything else. */
+		if (job->event || !stream->first)
+			pthread_cond_broadcast(&changed);
+		free(job->pieces);
+		free(job);
 	}
 	pthread_mutex_unlock(&lock);
 	return NULL;
@@ -163,6 +189,7 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags)
 	if (!made)
 		return OUT_OF_MEMORY;
 	made->last = &made->first;
+	pthread_cond_init(&made->asked, NULL);
 	if (pthread_create(&made->thread, NULL, run, made)) {
 		free(made);
 		return OUT_OF_MEMORY;
@@ -175,9 +202,10 @@ API CUresult cuStreamDestroy_v2(struct stream *stream)
 {
 	pthread_mutex_lock(&lock);
 	stream->ending = true;
-	pthread_cond_broadcast(&changed);
+	pthread_cond_signal(&stream->asked);
 	pthread_mutex_unlock(&lock);
 	pthread_join(stream->thread, NULL);
+	pthread_cond_destroy(&stream->asked);
 	free(stream);
 	return SUCCESS;
 }
@@ -194,7 +222,7 @@ static CUresult add(struct stream *stream, struct job job)
 		added->record = ++job.event->recorded;
 	*stream->last = added;
 	stream->last = &added->next;
-	pthread_cond_broadcast(&changed);
+	pthread_cond_signal(&stream->asked);
 	pthread_mutex_unlock(&lock);
 	return SUCCESS;
 }
@@ -244,6 +272,49 @@ API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t lengt
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, struct stream *stream)
 {
 	return begin_copy(from, to, length, false, stream);
+}
+
+/* Whether it is a copy between registered memory and a device's. */
+static bool is_piece(const struct context *here, CUdeviceptr to, CUdeviceptr from, size_t length, struct piece *piece)
+{
+	bool into = standin_is_pinned((void *)(uintptr_t)from, length);
+	CUdeviceptr device = into ? to : from;
+	void *host = (void *)(uintptr_t)(into ? from : to);
+
+	*piece = (struct piece){ .device = device, .host = host, .length = length, .into = into };
+	return length && standin_is_pinned(host, length) && standin_reaches(here, device) &&
+	       standin_reaches(here, device + length - 1);
+}
+
+/* The attributes are for all of them, in the order of the stream. */
+API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *lengths, size_t count,
+				   const int *attributes, const size_t *first, size_t attribute_count,
+				   struct stream *stream)
+{
+	const struct context *here = standin_current();
+	CUresult result = standin_failure("cuMemcpyBatchAsync");
+	struct piece *pieces;
+	size_t total = 0;
+	bool good = true;
+
+	if (!here || result)
+		return here ? result : INVALID_CONTEXT;
+	if (!count || attribute_count != 1 || *first || *attributes != 1)
+		return INVALID_VALUE;
+	pieces = calloc(count, sizeof(*pieces));
+	if (!pieces)
+		return OUT_OF_MEMORY;
+	pthread_mutex_lock(&standin_lock);
+	for (size_t i = 0; i < count; i++) {
+		good = good && is_piece(here, to[i], from[i], lengths[i], &pieces[i]);
+		total += lengths[i];
+	}
+	pthread_mutex_unlock(&standin_lock);
+	result = good ? add(stream, (struct job){ .pieces = pieces, .piece_count = count, .length = total })
+		      : INVALID_VALUE;
+	if (result)
+		free(pieces);
+	return result;
 }
 
 static CUresult begin_across(CUdeviceptr to, const struct context *there, CUdeviceptr from, const struct context *here,

@@ -56,6 +56,15 @@ struct pl_memory_parts {
 	struct pl_memory_part *part;     /**< in the same block of memory */
 };
 
+/** One of several small copies between host memory and a device's. */
+struct pl_memory_piece {
+	struct pl_memory *memory;
+	size_t offset;
+	void *host;
+	size_t length;
+	int status; /**< 0, or why it could not be begun */
+};
+
 struct pl_memory_ops {
 	const char *name; /**< "host", "cuda" */
 
@@ -97,6 +106,13 @@ struct pl_memory_ops {
 	int (*queue_begin)(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host,
 			   size_t length, bool into, uint64_t *ticket);
 	int (*queue_done)(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+
+	/**
+	 * queue_begin() of several pieces, which have one number.  What could not be begun is told in its status; the
+	 * host's memory is locked by pin().  Default: there are no such lists, and small copies are waited for.
+	 */
+	int (*queue_list)(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
+			  uint64_t *ticket);
 
 	/**
 	 * Copies between two ranges of this kind, synchronously, and in a queue of the one's device, in the order of

@@ -9,6 +9,8 @@
 
 /* Copies of one direction under way in a queue; a power of two. */
 #define DEPTH 64
+/* Pieces that the driver is given with one call. */
+#define TOGETHER 32
 
 struct direction {
 	CUstream stream;
@@ -159,21 +161,68 @@ static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, 
 	return 0;
 }
 
+static CUresult begin(const struct cuda_driver *driver, CUdeviceptr device, void *host, size_t length, bool into,
+		      CUstream stream)
+{
+	return into ? driver->cuMemcpyHtoDAsync(device, host, length, stream)
+		    : driver->cuMemcpyDtoHAsync(host, device, length, stream);
+}
+
 int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
 		     bool into, uint64_t *ticket)
 {
-	const struct cuda_driver *driver = queue->place->driver;
-	CUstream stream = queue->directions[into].stream;
-	CUdeviceptr device = cuda_address(memory, offset);
 	CUresult result;
 
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
-	if (into)
-		result = driver->cuMemcpyHtoDAsync(device, host, length, stream);
-	else
-		result = driver->cuMemcpyDtoHAsync(host, device, length, stream);
+	result = begin(queue->place->driver, cuda_address(memory, offset), host, length, into,
+		       queue->directions[into].stream);
 	return queue_leave(queue, into, result, ticket);
+}
+
+/* By one call of the driver, since CUDA 13.0; each call of its own costs more than the copy. */
+static bool begin_together(const struct cuda_driver *driver, const struct pl_memory_piece *pieces, unsigned count,
+			   bool into, CUstream stream)
+{
+	CUmemcpyAttributes attributes = { .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM };
+	CUdeviceptr hosts[TOGETHER], devices[TOGETHER];
+	size_t lengths[TOGETHER], first = 0;
+
+	if (!driver->cuMemcpyBatchAsync || count == 1)
+		return false;
+	for (unsigned i = 0; i < count; i++) {
+		hosts[i] = (CUdeviceptr)(uintptr_t)pieces[i].host;
+		devices[i] = cuda_address(pieces[i].memory, pieces[i].offset);
+		lengths[i] = pieces[i].length;
+	}
+	return driver->cuMemcpyBatchAsync(into ? devices : hosts, into ? hosts : devices, lengths, count, &attributes,
+					  &first, 1, stream) == CUDA_SUCCESS;
+}
+
+/* Where one of them is refused, each is asked for by itself; to copy one twice does no harm. */
+int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
+		    uint64_t *ticket)
+{
+	const struct cuda_driver *driver = queue->place->driver;
+	CUstream stream = queue->directions[into].stream;
+
+	if (queue_enter(queue, into) < 0)
+		return -EFAULT;
+	for (unsigned at = 0; at < count;) {
+		unsigned end = PL_MIN(at + TOGETHER, count);
+		bool together = begin_together(driver, pieces + at, end - at, into, stream);
+
+		for (; at < end; at++) {
+			struct pl_memory_piece *piece = &pieces[at];
+			CUdeviceptr device = cuda_address(piece->memory, piece->offset);
+
+			piece->status = 0;
+			if (!together &&
+			    begin(driver, device, piece->host, piece->length, into, stream) != CUDA_SUCCESS)
+				piece->status = -EFAULT;
+		}
+	}
+	return queue_leave(queue, into, CUDA_SUCCESS, ticket);
 }
 
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,

@@ -83,6 +83,8 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **queue
 void cuda_queue_close(struct pl_copy_queue *queue);
 int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
 		     bool into, uint64_t *ticket);
+int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
+		    uint64_t *ticket);
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
 
 /* share.c */

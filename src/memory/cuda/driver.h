@@ -39,6 +39,12 @@ typedef struct {
 	int flags;
 } CUmemAccessDesc;
 
+typedef struct {
+	int srcAccessOrder;
+	CUmemLocation srcLocHint, dstLocHint;
+	unsigned flags;
+} CUmemcpyAttributes;
+
 /* Values of the driver's interface; they are part of its binary interface and never change. */
 enum {
 	CUDA_SUCCESS = 0,
@@ -71,6 +77,7 @@ enum {
 	CU_WRITES_ORDERING_OWNER = 100,
 
 	CU_STREAM_NON_BLOCKING = 1,
+	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
 	CU_EVENT_DISABLE_TIMING = 2,
 	CU_MEMHOSTREGISTER_PORTABLE = 1,
 	CU_MEMHOSTREGISTER_READ_ONLY = 8,
@@ -128,6 +135,8 @@ enum {
 	OPTIONAL(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", \
 		 (void *, CUdeviceptr, size_t, int, unsigned long long)) \
 	OPTIONAL(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
+	OPTIONAL(cuMemcpyBatchAsync, "cuMemcpyBatchAsync_v2", \
+		 (CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, CUstream)) \
 	OPTIONAL(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", \
 		 (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)) \
 	OPTIONAL(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", (CUcontext, unsigned)) \

@@ -215,6 +215,7 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.queue_open = cuda_queue_open,
 	.queue_close = cuda_queue_close,
 	.queue_begin = cuda_queue_begin,
+	.queue_list = cuda_queue_list,
 	.queue_done = cuda_queue_done,
 	.copy_across = cuda_copy_across,
 	.queue_across = cuda_queue_across,
