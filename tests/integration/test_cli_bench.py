@@ -296,6 +296,9 @@ def test_shows_a_table_with_its_terms():
     assert not any('UNKNOWN' in line for line in lines[table:])
     assert len(run('bench', '--quiet', '--size', '8,1K', *SHORT).stdout.splitlines()) == 3
     assert 'one way' not in run('bench', '--latency', '--op', 'read', '--size', '8', *SHORT).stdout
+    # As many as there really were, of each size.
+    assert ' 128 to 4 under way, ' in run('bench', '--size', '8,1M,16M', *SHORT).stdout
+    assert ' 32 under way, ' in run('bench', '--size', '8,16M', '--depth', '32', *SHORT).stdout
 
 
 def test_a_server_of_the_users_serves_clients_one_after_the_other():

@@ -65,6 +65,9 @@ def test_few_runs_have_to_be_apart(tmp_path):
     assert apart['verdict'] == 'worse' and apart['comparison']['interval_by'] == 'extremes'
     assert apart['comparison']['interval'] == pytest.approx([90 / 104, 95 / 100])
     assert compare(tmp_path, row(runs=[100, 104]), row(runs=[80, 101]))['verdict'] == 'same'
+    # Who reads the table sees that the medians differ by more than the same do.
+    assert run('bench', 'compare', tmp_path / 'a.json', tmp_path / 'b.json').stdout.splitlines()[1].endswith(' noise')
+    assert run('bench', 'compare', tmp_path / 'a.json', tmp_path / 'a.json').stdout.splitlines()[1].endswith(' same')
     single = row(bytes_per_second=50.0)
     assert compare(tmp_path, row(bytes_per_second=100), single, expect=1)['comparison']['runs_after'] == 1
     slower = compare(tmp_path, row(latency_us={'p50': 1.5}), row(latency_us={'p50': 3}), mode='latency', expect=1)

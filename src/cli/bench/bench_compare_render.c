@@ -83,7 +83,17 @@ static void set_comparison(struct libscols_line *line, const struct comparison *
 	cli_table_set(line, COLUMN_RUNS, text);
 }
 
-static void add_line(struct libscols_table *table, const struct comparison *comparison)
+/* Medians further apart than the threshold are not "the same" to who reads it: their runs just do not tell. */
+static const char *shown_verdict(const struct comparison *comparison, double threshold)
+{
+	double ratio = comparison->ratio.ratio, least = 1 + threshold / 100;
+
+	if (comparison->verdict == VERDICT_SAME && (ratio > least || ratio < 1 / least))
+		return "noise";
+	return verdict_name(comparison->verdict);
+}
+
+static void add_line(struct libscols_table *table, const struct comparison *comparison, double threshold)
 {
 	const struct document_row *row = comparison->after ? comparison->after : comparison->before;
 	const struct document_key *key = &row->key;
@@ -99,7 +109,8 @@ static void add_line(struct libscols_table *table, const struct comparison *comp
 	cli_table_set(line, COLUMN_MEMORY, text);
 	if (comparison->before && comparison->after)
 		set_comparison(line, comparison);
-	snprintf(text, sizeof(text), "%s%s", verdict_name(comparison->verdict), row->wrong ? ", content differs" : "");
+	snprintf(text, sizeof(text), "%s%s", shown_verdict(comparison, threshold),
+		 row->wrong ? ", content differs" : "");
 	cli_table_set(line, COLUMN_VERDICT, text);
 }
 
@@ -116,7 +127,7 @@ void compare_render_table(const struct comparisons *comparisons)
 		if (comparisons->common.quiet && comparison->verdict != VERDICT_WORSE)
 			continue;
 		few = few || (comparison->before && comparison->after && !comparison->ratio.bootstrap);
-		add_line(table, comparison);
+		add_line(table, comparison, comparisons->threshold);
 	}
 	if (!comparisons->common.quiet || verdicts[VERDICT_WORSE])
 		cli_table_print(table);

@@ -55,7 +55,7 @@ static const struct argp_option how_options[] = {
 	{ "peer-memory", OPTION_PEER_MEMORY, "KIND", 0, "Where the server's bytes are (default: as it was told)", 3 },
 	{ "huge-pages", OPTION_HUGE, NULL, 0, "Host memory in huge pages; the same for a server started here", 3 },
 	{ "cpu", OPTION_CPU, "LIST", 0, "Run on these cores only, such as 0-3,8", 3 },
-	{ "peer-cpu", OPTION_PEER_CPU, "LIST", 0, "The same for a server started here", 3 },
+	{ "peer-cpu", OPTION_PEER_CPU, "LIST", 0, "Cores of a server that is started here", 3 },
 	{ "numa", OPTION_NUMA, "NODE", 0, "Run on the cores of this node, with its memory", 3 },
 	{ NULL, 0, NULL, 0, "What is printed:", 4 },
 	{ "with-machine", OPTION_WITH_MACHINE, NULL, 0,

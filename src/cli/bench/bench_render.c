@@ -65,6 +65,23 @@ static void set_time(struct libscols_line *line, size_t column, uint64_t nanosec
 	cli_table_set(line, column, text);
 }
 
+/* By default it depends on the size, so that it may differ from row to row. */
+static void print_depth(const struct bench_report *report)
+{
+	uint32_t least = UINT32_MAX, most = 0;
+
+	for (uint32_t i = 0; i < report->count; i++) {
+		least = CLI_MIN(least, report->rows[i].plan.depth);
+		most = CLI_MAX(most, report->rows[i].plan.depth);
+	}
+	printf("%u", most);
+	if (least < most)
+		printf(" to %u", least);
+	printf(" under way%s, ", report->rows[0].plan.both_ways ? " each way"
+				 : report->peer_count > 1       ? " with each"
+								: "");
+}
+
 static void print_header(const struct bench_options *options, const struct bench_report *report)
 {
 	const struct bench_row *row = &report->rows[report->count - 1];
@@ -88,10 +105,7 @@ static void print_header(const struct bench_options *options, const struct bench
 	else if (bench_plan_pingpong(plan))
 		printf("half of the time there and back, ");
 	else
-		printf("%u under way%s, ", plan->depth,
-		       plan->both_ways          ? " each way"
-		       : report->peer_count > 1 ? " with each"
-						: "");
+		print_depth(report);
 	if (plan->peers > 1)
 		printf("%u connections%s, ", plan->peers, report->peer_count > 1 ? " each" : "");
 	if (plan->post_list > 1)

@@ -266,6 +266,8 @@ int flow_run_overlapped(struct flow_run *run, struct pl_error *error);
 
 /* Steps of one frame. */
 int flow_receive_begin(struct flow_run *run, uint64_t number, struct pl_error *error);
+/* Tells a source that pushes: so many frames have room. */
+int flow_receive_allow(struct flow_run *run, uint64_t frames, struct pl_error *error);
 int flow_receive_end(struct flow_run *run, uint64_t number, struct pl_error *error);
 int flow_device_begin(struct flow_run *run, uint64_t number, unsigned steps, struct pl_error *error);
 int flow_device_end(struct flow_run *run, uint64_t number, struct pl_error *error);

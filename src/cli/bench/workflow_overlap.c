@@ -57,7 +57,7 @@ static bool await_frame(struct overlap *overlap, const uint64_t *before, uint64_
 static int receive_ahead(struct overlap *overlap, struct pl_error *error)
 {
 	struct flow_run *run = overlap->run;
-	uint64_t released;
+	uint64_t released, before = overlap->begun;
 	int rc = 0;
 
 	pthread_mutex_lock(&overlap->lock);
@@ -68,6 +68,9 @@ static int receive_ahead(struct overlap *overlap, struct pl_error *error)
 		if (rc == 0)
 			overlap->begun = ++run->next;
 	}
+	/* One message for all of them. */
+	if (rc == 0 && overlap->begun > before)
+		rc = flow_receive_allow(run, overlap->begun, error);
 	return rc;
 }
 

@@ -90,10 +90,15 @@ int flow_receive_begin(struct flow_run *run, uint64_t number, struct pl_error *e
 	memset(frame, 0, sizeof(*frame));
 	frame->begun = cli_now();
 	if (run->arm->push)
-		return tell(run->source, number + 1, error);
+		return 0;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	return pl_read(run->source->peer, run->remote, theirs, ring->region, slot_of(run, number) * ring->stride,
 		       run->memory->size, &attributes, &frame->read, error);
+}
+
+int flow_receive_allow(struct flow_run *run, uint64_t frames, struct pl_error *error)
+{
+	return run->arm->push ? tell(run->source, frames, error) : 0;
 }
 
 int flow_receive_end(struct flow_run *run, uint64_t number, struct pl_error *error)
