@@ -215,7 +215,7 @@ static void visit(struct stranger *stranger)
 	intrude(stranger, &all, 0, "revoked");
 	open_link(stranger, 5001, RDMA_CM_EVENT_ESTABLISHED);
 	must(transfer(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read with the other key");
-	say(stranger, BYE, NULL, 0);
+	say(stranger, BYE, (const uint8_t *)"", 0);
 	close(stranger->control);
 	close_link(stranger);
 }
@@ -233,6 +233,9 @@ int main(int argc, char **argv)
 	check(stranger->events != NULL, "rdma_create_event_channel");
 	greet(stranger, argv[1], argv[2]);
 	visit(stranger);
+	check(!ibv_dereg_mr(stranger->mr) && !ibv_dealloc_pd(stranger->pd), "ibv_dealloc_pd");
+	rdma_destroy_event_channel(stranger->events);
+	free(stranger);
 	printf("all was as it must be\n");
 	return 0;
 }
