@@ -233,6 +233,9 @@ int main(int argc, char **argv)
 	check(stranger->events != NULL, "rdma_create_event_channel");
 	greet(stranger, argv[1], argv[2]);
 	visit(stranger);
+	check(!ibv_dereg_mr(stranger->mr) && !ibv_dealloc_pd(stranger->pd), "ibv_dealloc_pd");
+	rdma_destroy_event_channel(stranger->events);
+	free(stranger);
 	printf("all was as it must be\n");
 	return 0;
 }

@@ -211,7 +211,7 @@ RAILS = over(
 
 # What takes long: many faults, and much through bad cables.
 FLAPS = over('verbs', *renewed(*(
-    Case(f'{name}, 50 flaps', 200, server=LEDGER, client=f'until_after "flap_times 50 $(interfaces)" {command}')
+    Case(f'{name}, 50 flaps', 280, server=LEDGER, client=f'until_after "flap_times 50 $(interfaces)" {command}')
     for name, command in (('writes', WRITES), ('sends', SENDS)))))
 ENDURANCE = [*FLAPS, *over(
     'verbs',
