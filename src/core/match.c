@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving messages: arrivals meet posted receives by tag, both in order. */
-#include "core/core.h"
+#include "core/quick.h"
 
 /* A message that came before its receive. */
 struct pl_arrival {
@@ -39,7 +39,7 @@ static void too_long(struct pl_operation *receive, uint64_t length)
 	pl_operation_fail(receive, -EMSGSIZE, &error);
 }
 
-static void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
+PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
 {
 	const struct pl_segment *segment = receive->segments;
 	struct pl_memory *memory = &segment->region->memory;
@@ -56,9 +56,9 @@ static void place_eager(struct pl_operation *receive, const struct pl_frame *fra
 			fail_receive(receive, -EFAULT, "MEMORY-UNWRITABLE", "the region's memory cannot be written",
 				     "keep the region mapped and writable, and files behind it whole");
 		receive->receipt.bytes = frame->length;
-		atomic_store(&receive->rails, 1);
+		atomic_store_explicit(&receive->rails, 1, memory_order_relaxed);
 	}
-	pl_operation_part_done(receive);
+	pl_quick_part_done(receive);
 }
 
 /* -- large messages: fetched by a read ---------------------------------------------------------- */
@@ -143,8 +143,8 @@ static void fetch(struct pl_peer *peer, struct pl_operation *receive, const stru
 		peer->ops->post(peer->endpoint, child);
 }
 
-static void deliver(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
-		    const void *payload)
+PL_ALWAYS_INLINE void deliver(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
+			      const void *payload)
 {
 	if (frame->type == PL_FRAME_EAGER)
 		place_eager(receive, frame, payload);
@@ -166,7 +166,7 @@ static int keep(struct pl_peer *peer, const struct pl_frame *frame, const void *
 	return 0;
 }
 
-static int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
 	if (frame->type == PL_FRAME_OFFER && frame->length > PL_KEY_BLOB_MAX)
 		return -EPROTO;
@@ -194,30 +194,30 @@ static int notified(struct pl_peer *peer, uint64_t value)
 	return 0;
 }
 
+static int told(struct pl_peer *peer, const struct pl_frame *frame)
+{
+	if (frame->type == PL_FRAME_FINISH)
+		return pl_message_finished(peer, frame->cookie, frame->offset);
+	if (frame->type == PL_FRAME_CREDIT)
+		return pl_message_credited(peer, frame->offset);
+	return -EPROTO;
+}
+
 int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
-	switch (frame->type) {
-	case PL_FRAME_FINISH:
-		return pl_message_finished(peer, frame->cookie, frame->offset);
-	case PL_FRAME_CREDIT:
-		return pl_message_credited(peer, frame->offset);
-	case PL_FRAME_SKIP:
-	case PL_FRAME_EAGER:
-	case PL_FRAME_OFFER:
-	case PL_FRAME_NOTIFY:
-		/* The sender keeps to the window that our hello named. */
-		if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
-			return -EPROTO;
-		if (frame->type == PL_FRAME_SKIP) {
-			consume(peer);
-			return 0;
-		}
-		if (frame->type == PL_FRAME_NOTIFY)
-			return notified(peer, frame->offset);
-		return message_arrived(peer, frame, payload);
-	default:
+	bool message = frame->type == PL_FRAME_EAGER || frame->type == PL_FRAME_OFFER;
+
+	if (!message && frame->type != PL_FRAME_NOTIFY && frame->type != PL_FRAME_SKIP)
+		return told(peer, frame);
+	/* The sender keeps to the window that our hello named. */
+	if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
 		return -EPROTO;
-	}
+	if (message)
+		return message_arrived(peer, frame, payload);
+	if (frame->type == PL_FRAME_NOTIFY)
+		return notified(peer, frame->offset);
+	consume(peer);
+	return 0;
 }
 
 void pl_receive_run(struct pl_task *task)
