@@ -28,18 +28,18 @@ struct pl_pool {
 	void **first; /* each begins with the address of the next */
 };
 
-static inline bool pl_pool_enter(struct pl_pool *pool)
+PL_ALWAYS_INLINE bool pl_pool_enter(struct pl_pool *pool)
 {
 	return !atomic_exchange_explicit(&pool->busy, true, memory_order_acquire);
 }
 
-static inline void pl_pool_leave(struct pl_pool *pool)
+PL_ALWAYS_INLINE void pl_pool_leave(struct pl_pool *pool)
 {
 	atomic_store_explicit(&pool->busy, false, memory_order_release);
 }
 
 /* Not zeroed; NULL if there is no memory. */
-static inline void *pl_pool_take(struct pl_pool *pool, const struct pl_allocator *allocator, size_t size)
+PL_ALWAYS_INLINE void *pl_pool_take(struct pl_pool *pool, const struct pl_allocator *allocator, size_t size)
 {
 	void **taken = NULL;
 
@@ -54,7 +54,7 @@ static inline void *pl_pool_take(struct pl_pool *pool, const struct pl_allocator
 	return taken ? taken : pl_alloc(allocator, size);
 }
 
-static inline void pl_pool_give(struct pl_pool *pool, const struct pl_allocator *allocator, void *memory)
+PL_ALWAYS_INLINE void pl_pool_give(struct pl_pool *pool, const struct pl_allocator *allocator, void *memory)
 {
 	void **given = memory;
 

@@ -264,6 +264,7 @@ struct pl_operation {
 	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
 	bool internal;         /* neither: finished() takes it */
 	bool counted;          /* in peer->running */
+	bool plain;            /* one segment, for pl_poll(), and nothing is asked for but that its bytes move */
 	bool cancel_requested; /* pl_cancel() was called */
 	bool settled;          /* as visible as asked for, or the fabric sees to that */
 	bool landing;          /* in peer->landing */
@@ -561,7 +562,12 @@ int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status);
 /* Tells the sender of a large message how it ended here. */
 void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_status status);
 /* One was taken by the program; returns whether the peer should be told. Any thread. */
-bool pl_message_consumed(struct pl_peer *peer);
+static inline bool pl_message_consumed(struct pl_peer *peer)
+{
+	uint64_t consumed = atomic_fetch_add(&peer->consumed, 1) + 1;
+
+	return consumed - atomic_load(&peer->consumed_told) >= PL_MESSAGE_WINDOW / 4;
+}
 void pl_message_credit_run(struct pl_task *task);
 
 void pl_message_credit(struct pl_peer *peer);

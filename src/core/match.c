@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving messages: arrivals meet posted receives by tag, both in order. */
-#include "core/core.h"
+#include "core/quick.h"
 
 /* A message that came before its receive. */
 struct pl_arrival {
@@ -59,13 +59,13 @@ static struct landing *landing_of(struct pl_operation *operation)
 	return (struct landing *)operation->fabric;
 }
 
-static void hand_over(struct pl_operation *operation)
+PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
 {
 	operation->landing = false;
 	if (operation->receipt.kind == PL_KIND_NOTIFIED)
 		pl_completion_push(operation->context, operation);
 	else
-		pl_operation_part_done(operation);
+		pl_quick_part_done(operation);
 }
 
 static void wait_in_line(struct pl_operation *operation, bool placed)
@@ -76,7 +76,7 @@ static void wait_in_line(struct pl_operation *operation, bool placed)
 }
 
 /* After those that came before. */
-static void arrived(struct pl_operation *operation)
+PL_ALWAYS_INLINE void arrived(struct pl_operation *operation)
 {
 	if (pl_list_empty(&operation->peer->landing))
 		hand_over(operation);
@@ -117,7 +117,7 @@ static bool land(struct pl_operation *receive, struct pl_memory *memory, const v
 	return true;
 }
 
-static void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
+PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
 {
 	const struct pl_segment *segment = receive->segments;
 	struct pl_memory *memory = &segment->region->memory;
@@ -131,7 +131,7 @@ static void place_eager(struct pl_operation *receive, const struct pl_frame *fra
 		if (pl_memory_staged(memory))
 			pl_operation_staged(receive, frame->length, pl_message_staging_reason);
 		receive->receipt.bytes = frame->length;
-		atomic_store(&receive->rails, 1);
+		atomic_store_explicit(&receive->rails, 1, memory_order_relaxed);
 		if (frame->length && pl_memory_staged(memory) && land(receive, memory, payload, frame->length))
 			return;
 		if (frame->length && pl_memory_copy_in(memory, segment->offset, payload, frame->length) < 0)
@@ -222,8 +222,8 @@ static void fetch(struct pl_peer *peer, struct pl_operation *receive, const stru
 		peer->ops->post(peer->endpoint, child);
 }
 
-static void deliver(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
-		    const void *payload)
+PL_ALWAYS_INLINE void deliver(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
+			      const void *payload)
 {
 	if (frame->type == PL_FRAME_EAGER)
 		place_eager(receive, frame, payload);
@@ -245,7 +245,7 @@ static int keep(struct pl_peer *peer, const struct pl_frame *frame, const void *
 	return 0;
 }
 
-static int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
 	if (frame->type == PL_FRAME_OFFER && frame->length > PL_KEY_BLOB_MAX)
 		return -EPROTO;
@@ -273,30 +273,30 @@ static int notified(struct pl_peer *peer, uint64_t value)
 	return 0;
 }
 
+static int told(struct pl_peer *peer, const struct pl_frame *frame)
+{
+	if (frame->type == PL_FRAME_FINISH)
+		return pl_message_finished(peer, frame->cookie, frame->offset);
+	if (frame->type == PL_FRAME_CREDIT)
+		return pl_message_credited(peer, frame->offset);
+	return -EPROTO;
+}
+
 int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
-	switch (frame->type) {
-	case PL_FRAME_FINISH:
-		return pl_message_finished(peer, frame->cookie, frame->offset);
-	case PL_FRAME_CREDIT:
-		return pl_message_credited(peer, frame->offset);
-	case PL_FRAME_SKIP:
-	case PL_FRAME_EAGER:
-	case PL_FRAME_OFFER:
-	case PL_FRAME_NOTIFY:
-		/* The sender keeps to the window that our hello named. */
-		if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
-			return -EPROTO;
-		if (frame->type == PL_FRAME_SKIP) {
-			consume(peer);
-			return 0;
-		}
-		if (frame->type == PL_FRAME_NOTIFY)
-			return notified(peer, frame->offset);
-		return message_arrived(peer, frame, payload);
-	default:
+	bool message = frame->type == PL_FRAME_EAGER || frame->type == PL_FRAME_OFFER;
+
+	if (!message && frame->type != PL_FRAME_NOTIFY && frame->type != PL_FRAME_SKIP)
+		return told(peer, frame);
+	/* The sender keeps to the window that our hello named. */
+	if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
 		return -EPROTO;
-	}
+	if (message)
+		return message_arrived(peer, frame, payload);
+	if (frame->type == PL_FRAME_NOTIFY)
+		return notified(peer, frame->offset);
+	consume(peer);
+	return 0;
 }
 
 void pl_receive_run(struct pl_task *task)

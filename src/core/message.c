@@ -14,7 +14,7 @@ static bool window_open(const struct pl_peer *peer)
 }
 
 /* The bytes of a small message, copied first where the memory must not be touched later. 0, -ENOMEM, -EFAULT. */
-static int find_bytes(struct pl_operation *operation, const void **bytes)
+PL_ALWAYS_INLINE int find_bytes(struct pl_operation *operation, const void **bytes)
 {
 	const struct pl_segment *segment = operation->segments;
 	struct pl_memory *memory;
@@ -34,14 +34,14 @@ static int find_bytes(struct pl_operation *operation, const void **bytes)
 	return rc;
 }
 
-static int send_eager(struct pl_peer *peer, struct pl_operation *operation)
+PL_ALWAYS_INLINE int send_eager(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = operation->tag, .length = (uint32_t)operation->total };
 	const void *bytes = NULL;
 	int rc = operation->gathered ? 0 : find_bytes(operation, &bytes);
 
 	operation->receipt.bytes = operation->total;
-	atomic_store(&operation->rails, 1);
+	atomic_store_explicit(&operation->rails, 1, memory_order_relaxed);
 	return rc < 0 ? rc : peer->ops->message(peer->endpoint, &frame, bytes, operation);
 }
 
@@ -68,25 +68,35 @@ static int offer(struct pl_peer *peer, struct pl_operation *operation)
 	return rc;
 }
 
-static void transmit(struct pl_peer *peer, struct pl_operation *operation)
+static int notify(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_frame frame = { .type = PL_FRAME_NOTIFY, .offset = operation->attributes.notify };
+
+	return peer->ops->message(peer->endpoint, &frame, NULL, operation);
+}
+
+static void not_sent(struct pl_peer *peer, struct pl_operation *operation, int rc)
+{
 	struct pl_error error;
+
+	peer->sent--;
+	pl_fail_errno(&error, rc, "SEND-FAILED", "message", NULL);
+	pl_operation_fail(operation, rc, &error);
+}
+
+PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operation)
+{
 	int rc;
 
 	peer->sent++;
-	if (operation->receipt.kind != PL_KIND_SEND) {
-		rc = peer->ops->message(peer->endpoint, &frame, NULL, operation);
-	} else if (operation->total > peer->eager_max) {
+	if (operation->receipt.kind != PL_KIND_SEND)
+		rc = notify(peer, operation);
+	else if (operation->total > peer->eager_max)
 		rc = offer(peer, operation);
-	} else {
+	else
 		rc = send_eager(peer, operation);
-	}
-	if (rc < 0) {
-		peer->sent--;
-		pl_fail_errno(&error, rc, "SEND-FAILED", "message", NULL);
-		pl_operation_fail(operation, rc, &error);
-	}
+	if (rc < 0)
+		not_sent(peer, operation, rc);
 	pl_operation_part_done(operation);
 }
 
@@ -97,8 +107,7 @@ static bool note_staging(struct pl_operation *operation)
 	bool large = operation->total > peer->eager_max;
 	const char *why = large ? peer->ops->staging_reason : pl_message_staging_reason;
 
-	if (operation->receipt.kind != PL_KIND_SEND || operation->copy || !operation->total || !why ||
-	    !pl_memory_staged(&operation->segments->region->memory))
+	if (!why)
 		return true;
 	operation->gathered = !large && peer->ops->gathers && peer->ops->gathers(peer->endpoint, operation);
 	if (operation->gathered)
@@ -108,6 +117,12 @@ static bool note_staging(struct pl_operation *operation)
 		return true;
 	pl_operation_not_direct(operation, why);
 	return false;
+}
+
+PL_ALWAYS_INLINE bool is_staged(const struct pl_operation *operation)
+{
+	return operation->receipt.kind == PL_KIND_SEND && !operation->copy && operation->total &&
+	       pl_memory_staged(&operation->segments->region->memory);
 }
 
 bool pl_message_take_turn(struct pl_peer *peer)
@@ -122,7 +137,7 @@ void pl_message_send(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
 
-	if (!note_staging(operation))
+	if (is_staged(operation) && !note_staging(operation))
 		pl_operation_part_done(operation);
 	else if (pl_list_empty(&peer->unsent) && window_open(peer))
 		transmit(peer, operation);
@@ -184,13 +199,6 @@ void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_statu
 }
 
 /* -- the other direction of the window ---------------------------------------------------------- */
-
-bool pl_message_consumed(struct pl_peer *peer)
-{
-	uint64_t consumed = atomic_fetch_add(&peer->consumed, 1) + 1;
-
-	return consumed - atomic_load(&peer->consumed_told) >= PL_MESSAGE_WINDOW / 4;
-}
 
 void pl_message_credit(struct pl_peer *peer)
 {

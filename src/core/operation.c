@@ -211,6 +211,8 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 
 static void deliver(struct pl_operation *operation)
 {
+	struct pl_sink *sink;
+
 	if (operation->internal) {
 		operation->finished(operation);
 		return;
@@ -228,30 +230,13 @@ static void deliver(struct pl_operation *operation)
 			syscall(SYS_futex, &operation->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 		return;
 	}
-	if (pl_quick_deliver(operation->context, operation))
+	sink = operation->receipt.status < 0 ? NULL : pl_quick_sink(operation->context);
+	if (sink) {
+		pl_quick_deliver(sink, operation);
 		return;
+	}
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
 	pl_completion_push(operation->context, operation);
-}
-
-/* What was moved by a copy of one end's is there when that end says so, which is what ends the operation. */
-static void fill_visible(struct pl_operation *operation)
-{
-	struct pl_receipt *receipt = &operation->receipt;
-
-	if (receipt->visibility || !receipt->bytes)
-		return;
-	if (receipt->kind == PL_KIND_SEND ||
-	    (operation->attributes.visible == PL_VISIBLE_ON_WIRE && receipt->kind == PL_KIND_WRITE)) {
-		receipt->visible = PL_VISIBLE_ON_WIRE;
-		receipt->visibility = receipt->kind == PL_KIND_SEND ? "the receive tells" : "not asked for";
-	} else if (receipt->kind == PL_KIND_RECEIVE) {
-		receipt->visible = PL_VISIBLE_GPU_VISIBLE;
-		receipt->visibility = "copied to their place by the processor or the GPU's own engine";
-	} else {
-		receipt->visible = operation->peer->ops->visible;
-		receipt->visibility = operation->peer->ops->visibility;
-	}
 }
 
 static void fill_route(struct pl_operation *operation)
@@ -278,7 +263,7 @@ static void fill_route(struct pl_operation *operation)
 		if (operation->way && !receipt->bytes_staged)
 			receipt->reason = operation->way;
 	}
-	fill_visible(operation);
+	pl_quick_visible(operation);
 }
 
 /* Whether the fabric makes the bytes as visible as they are to be now, before the operation goes on. */

@@ -64,6 +64,9 @@ PL_ALWAYS_INLINE void pl_quick_prepare(struct pl_operation *operation, uint64_t 
 		pl_operation_hold(operation, handle);
 	if (operation->attributes.flags & PL_FENCE)
 		atomic_fetch_add(&operation->peer->fences, 1);
+	operation->plain = !handle && operation->segment_count == 1 &&
+			   !(operation->attributes.flags & ~(unsigned)PL_MORE) &&
+			   !pl_visible_more(operation->attributes.visible);
 }
 
 /* One timer for all operations of a peer, which is set only where a deadline is earlier than those before it.  Home. */
@@ -171,20 +174,93 @@ PL_ALWAYS_INLINE void pl_quick_free(struct pl_operation *operation)
 	pl_pool_give(&operation->context->spare_operations, allocator, operation);
 }
 
-/*
- * To the one who is in pl_poll() now, if there is room and nothing that completed before is still to be taken.
- * Home.
- */
-PL_ALWAYS_INLINE bool pl_quick_deliver(struct pl_context *context, struct pl_operation *operation)
+/* Who is in pl_poll() now, if there is room and nothing that completed before is still to be taken; or NULL.  Home. */
+PL_ALWAYS_INLINE struct pl_sink *pl_quick_sink(const struct pl_context *context)
 {
 	struct pl_sink *sink = context->sink;
 
-	if (!sink || sink->count == sink->most || operation->receipt.status < 0 ||
-	    atomic_load_explicit(&context->any_completed, memory_order_relaxed))
-		return false;
+	if (!sink || sink->count == sink->most || atomic_load_explicit(&context->any_completed, memory_order_relaxed))
+		return NULL;
+	return sink;
+}
+
+PL_ALWAYS_INLINE void pl_quick_deliver(struct pl_sink *sink, struct pl_operation *operation)
+{
 	sink->completions[sink->count++].receipt = operation->receipt;
 	pl_quick_free(operation);
-	return true;
+}
+
+/* What was moved by a copy of one end's is there when that end says so, which is what ends the operation. */
+PL_ALWAYS_INLINE void pl_quick_visible(struct pl_operation *operation)
+{
+	struct pl_receipt *receipt = &operation->receipt;
+
+	if (receipt->visibility || !receipt->bytes)
+		return;
+	if (receipt->kind == PL_KIND_SEND ||
+	    (operation->attributes.visible == PL_VISIBLE_ON_WIRE && receipt->kind == PL_KIND_WRITE)) {
+		receipt->visible = PL_VISIBLE_ON_WIRE;
+		receipt->visibility = receipt->kind == PL_KIND_SEND ? "the receive tells" : "not asked for";
+	} else if (receipt->kind == PL_KIND_RECEIVE) {
+		receipt->visible = PL_VISIBLE_GPU_VISIBLE;
+		receipt->visibility = "copied to their place by the processor or the GPU's own engine";
+	} else {
+		receipt->visible = operation->peer->ops->visible;
+		receipt->visibility = operation->peer->ops->visibility;
+	}
+}
+
+/* Whether the receipt of a plain one has nothing special to tell: one rail carried all of its bytes. */
+PL_ALWAYS_INLINE bool pl_quick_usual(struct pl_operation *operation)
+{
+	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
+
+	return operation->plain && rails && !(rails & (rails - 1)) && !operation->way &&
+	       !atomic_load_explicit(&operation->status, memory_order_relaxed) &&
+	       !atomic_load_explicit(&operation->staged, memory_order_relaxed) &&
+	       pl_engine_now(operation->home) > operation->receipt.posted;
+}
+
+/* pl_operation_complete(), without looking for what most operations do not have.  Home. */
+PL_ALWAYS_INLINE void pl_quick_complete(struct pl_operation *operation)
+{
+	struct pl_sink *sink = pl_quick_sink(operation->context);
+	struct pl_receipt *receipt = &operation->receipt;
+	struct pl_peer *peer = operation->peer;
+
+	if (!sink || !pl_quick_usual(operation)) {
+		pl_operation_complete(operation);
+		return;
+	}
+	pl_list_remove(&operation->peer_link);
+	receipt->completed = pl_engine_now(operation->home);
+	/* Of messages they are known. */
+	if (receipt->kind != PL_KIND_SEND && receipt->kind != PL_KIND_RECEIVE)
+		receipt->bytes = operation->total;
+	receipt->streams = 1;
+	receipt->rail = (unsigned)__builtin_ctz(atomic_load_explicit(&operation->rails, memory_order_relaxed));
+	if (receipt->bytes) {
+		receipt->bytes_direct = receipt->bytes;
+		receipt->route = PL_ROUTE_DIRECT;
+		receipt->reason = peer->reason;
+	}
+	pl_quick_visible(operation);
+	if (operation->old)
+		*operation->old = receipt->value;
+	pl_quick_release(operation);
+	if (operation->counted)
+		pl_quick_ended(peer, operation);
+	pl_quick_deliver(sink, operation);
+}
+
+/* pl_operation_part_done().  Home. */
+PL_ALWAYS_INLINE void pl_quick_part_done(struct pl_operation *operation)
+{
+	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
+		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
+	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
+		return;
+	pl_quick_complete(operation);
 }
 
 #endif

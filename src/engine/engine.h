@@ -152,7 +152,7 @@ static inline void pl_engine_tick(struct pl_engine *engine)
 }
 
 /* The time, read once for all that one look at a socket or a queue brings. Under the lock. */
-static inline uint64_t pl_engine_now(struct pl_engine *engine)
+PL_ALWAYS_INLINE uint64_t pl_engine_now(struct pl_engine *engine)
 {
 	if (!engine->now)
 		engine->now = pl_clock_now(&engine->clock);
@@ -163,7 +163,7 @@ static inline uint64_t pl_engine_now(struct pl_engine *engine)
  * pl_engine_lock() if that is possible without waiting, and pl_engine_unlock(): without calls where nobody else is
  * at the engine, as an operation passes here twice.
  */
-static inline bool pl_engine_try(struct pl_engine *engine)
+PL_ALWAYS_INLINE bool pl_engine_try(struct pl_engine *engine)
 {
 	if (!pl_lock_try(&engine->lock))
 		return false;
@@ -172,7 +172,7 @@ static inline bool pl_engine_try(struct pl_engine *engine)
 	return true;
 }
 
-static inline void pl_engine_leave(struct pl_engine *engine)
+PL_ALWAYS_INLINE void pl_engine_leave(struct pl_engine *engine)
 {
 	if (atomic_load_explicit(&engine->task_count, memory_order_relaxed)) {
 		pl_engine_unlock(engine);

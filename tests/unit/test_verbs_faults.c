@@ -407,8 +407,7 @@ static void test_no_route(void **state)
 	(void)state;
 	rig->endpoint.flushing = true;
 	rig->library.ibv_modify_qp = modify_pair;
-	*completion =
-		(struct ibv_wc){ .wr_id = (uintptr_t)rig->work, .status = IBV_WC_LOC_QP_OP_ERR, .qp_num = 7 };
+	*completion = (struct ibv_wc){ .wr_id = (uintptr_t)rig->work, .status = IBV_WC_LOC_QP_OP_ERR, .qp_num = 7 };
 	device_said.completed = true;
 	assert_true(verbs_queue_poll(&rig->queue));
 	assert_int_equal(rail->link, VERBS_DRAINING);
@@ -637,11 +636,20 @@ static void test_others(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused),  cmocka_unit_test(test_broken), cmocka_unit_test(test_flushed),
-		cmocka_unit_test(test_mistaken), cmocka_unit_test(test_atomic), cmocka_unit_test(test_port),
-		cmocka_unit_test(test_pair),     cmocka_unit_test(test_queue),  cmocka_unit_test(test_device),
-		cmocka_unit_test(test_others),   cmocka_unit_test(test_no_route),
-		cmocka_unit_test(test_stuck),    cmocka_unit_test(test_slow),   cmocka_unit_test(test_message_waits),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_broken),
+		cmocka_unit_test(test_flushed),
+		cmocka_unit_test(test_mistaken),
+		cmocka_unit_test(test_atomic),
+		cmocka_unit_test(test_port),
+		cmocka_unit_test(test_pair),
+		cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_no_route),
+		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_message_waits),
 		cmocka_unit_test(test_nothing_to_watch),
 	};
 

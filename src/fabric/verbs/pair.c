@@ -14,7 +14,9 @@ int verbs_pair_make(struct verbs_rail *rail)
 	uint8_t timeout = ACK_TIMEOUT;
 	struct ibv_port_attr port;
 	struct ibv_qp_init_attr attributes = {
-		.cap = { .max_send_wr = VERBS_SEND_DEPTH, .max_send_sge = VERBS_PIECES, .max_inline_data = VERBS_INLINE },
+		.cap = { .max_send_wr = VERBS_SEND_DEPTH,
+			 .max_send_sge = VERBS_PIECES,
+			 .max_inline_data = VERBS_INLINE },
 		.qp_type = IBV_QPT_RC,
 	};
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completions: received frames, and work requests that are done or come back. */
+/* Completions: received frames, and work requests that are done. */
 #include <endian.h>
-#include <stdio.h>
 
-#include "fabric/verbs/bare.h"
+#include "core/quick.h"
 #include "fabric/verbs/flush.h"
+#include "fabric/verbs/request.h"
 
 #define POLL_BATCH 32
 #define CHUNKS_UNTIL_GROWTH 256
@@ -81,7 +81,7 @@ static bool numbered(const struct pl_frame *frame)
 	}
 }
 
-static int next_frame(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
+PL_ALWAYS_INLINE int next_frame(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
 {
 	endpoint->received++;
 	if (!endpoint->opened) {
@@ -196,12 +196,20 @@ static int take_notification(struct verbs_rail *rail, uint32_t immediate)
 	return ahead == 1 ? next_frame(endpoint, &frame, NULL) : -EPROTO;
 }
 
-static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
+static void broke_protocol(struct verbs_endpoint *endpoint, int rc)
+{
+	struct pl_error error;
+
+	pl_fail(&error, rc, "PROTOCOL", "receive", NULL, "check that both ends run the same release of Peerlane",
+		"a frame broke the protocol, or there was no memory to serve it");
+	pl_peer_lose(endpoint->base.peer, &error);
+}
+
+PL_ALWAYS_INLINE void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 {
 	struct verbs_buffer *buffer = (struct verbs_buffer *)(uintptr_t)(completion->wr_id & ~(uint64_t)RECEIVED);
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
 	struct verbs_endpoint *endpoint = rail ? rail->endpoint : NULL;
-	struct pl_error error;
 	int rc = 0;
 
 	if (endpoint && completion->status == IBV_WC_SUCCESS)
@@ -209,12 +217,8 @@ static void received(struct verbs_queue *queue, const struct ibv_wc *completion)
 			     ? take_notification(rail, be32toh(completion->imm_data))
 			     : take_frame(rail, completion, buffer->bytes);
 	verbs_receive_post(queue, buffer);
-	if (rc < 0) {
-		pl_fail(&error, rc, "PROTOCOL", "receive", NULL,
-			"check that both ends run the same release of Peerlane",
-			"a frame broke the protocol, or there was no memory to serve it");
-		pl_peer_lose(endpoint->base.peer, &error);
-	}
+	if (rc < 0)
+		broke_protocol(endpoint, rc);
 }
 
 /* -- completions of ours -------------------------------------------------------------------------- */
@@ -233,7 +237,7 @@ static void staged_done(struct verbs_work *work)
 	atomic_fetch_add(&operation->staged, work->length);
 }
 
-static inline void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
+PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
 
@@ -243,150 +247,12 @@ static inline void work_done(struct verbs_endpoint *endpoint, struct verbs_work 
 		staged_done(work);
 	verbs_work_free(endpoint, work);
 	if (operation)
-		pl_operation_part_done(operation);
-}
-
-static void describe(struct pl_error *error, const struct verbs_rail *rail, const struct ibv_wc *completion)
-{
-	static const struct {
-		enum ibv_wc_status status;
-		int code;
-		const char *id, *hint;
-	} kinds[] = {
-		{ IBV_WC_REM_ACCESS_ERR, -EACCES, "RDMA-REMOTE-ACCESS",
-		  "import a new token: the peer revoked the grant, or it expired" },
-		{ IBV_WC_REM_INV_REQ_ERR, -EPROTO, "RDMA-REMOTE-REQUEST",
-		  "use the same release of Peerlane at both ends" },
-		{ IBV_WC_REM_OP_ERR, -EIO, "RDMA-REMOTE-OPERATION", "see the kernel log of the peer's host" },
-		{ IBV_WC_LOC_PROT_ERR, -EFAULT, "RDMA-LOCAL-PROTECTION",
-		  "keep the region mapped and writable while it is used" },
-		{ IBV_WC_LOC_LEN_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" }, /* and others */
-	};
-	const struct verbs_library *library = rail->endpoint->state->library;
-	char object[IBV_SYSFS_NAME_MAX + 4];
-	unsigned i = 0;
-
-	while (i + 1 < PL_ARRAY_SIZE(kinds) && kinds[i].status != completion->status)
-		i++;
-	snprintf(object, sizeof(object), "%s:%u", rail->device->name, rail->id->port_num);
-	pl_fail(error, kinds[i].code, kinds[i].id, "ibv_poll_cq", object, kinds[i].hint, "%s (vendor error 0x%x)",
-		library->ibv_wc_status_str(completion->status), completion->vendor_err);
-}
-
-/* It failed because of what it is, not because of the connection: it would fail again. */
-static bool own_fault(enum ibv_wc_status status)
-{
-	switch (status) {
-	case IBV_WC_WR_FLUSH_ERR:
-	case IBV_WC_RETRY_EXC_ERR:
-	case IBV_WC_RNR_RETRY_EXC_ERR:
-	case IBV_WC_RESP_TIMEOUT_ERR:
-	case IBV_WC_REM_ABORT_ERR:
-	case IBV_WC_LOC_QP_OP_ERR: /* soft-RoCE without a route */
-	case IBV_WC_GENERAL_ERR:
-	case IBV_WC_FATAL_ERR:
-		return false;
-	default:
-		return true;
-	}
-}
-
-/*
- * A responder takes a request for an invalid one, too, when packets of it were lost in a way that its
- * state does not foresee (soft-RoCE, when its link comes up in the middle).  It is asked once more.
- */
-static bool mistaken(struct verbs_work *work, enum ibv_wc_status status)
-{
-	bool first = !work->refused;
-
-	if (status != IBV_WC_REM_INV_REQ_ERR || work->kind == VERBS_ATOMIC)
-		return false;
-	work->refused = true;
-	return first;
-}
-
-/*
- * A write or read that is refused costs a connection.  What is for the same remote region would be
- * refused as well, as range and rights were checked before: the grant is gone.
- */
-static struct ibv_wc verdict(struct verbs_rail *rail, const struct verbs_work *work, const struct ibv_wc *completion)
-{
-	struct ibv_wc result = *completion;
-
-	if (completion->status == IBV_WC_REM_ACCESS_ERR)
-		rail->denied = work->target;
-	else if (completion->status == IBV_WC_WR_FLUSH_ERR && work->target && work->target == rail->denied)
-		result.status = IBV_WC_REM_ACCESS_ERR;
-	return result;
-}
-
-static void work_back(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
-{
-	const struct ibv_wc result = verdict(rail, work, completion);
-	struct pl_operation *operation = work->operation;
-	struct pl_error error;
-
-	completion = &result;
-	if (operation && atomic_load(&operation->canceled)) {
-		; /* its status is known */
-	} else if (operation && own_fault(completion->status) && !mistaken(work, completion->status)) {
-		describe(&error, rail, completion);
-		pl_operation_fail(operation, error.code, &error);
-	} else if (work->kind == VERBS_ATOMIC) {
-		pl_fail(&error, -ECONNRESET, "ATOMIC-UNCERTAIN", "ibv_poll_cq", NULL,
-			"read the word to see whether it was done", "the connection broke before the answer came");
-		if (operation)
-			pl_operation_fail(operation, -ECONNRESET, &error);
-	} else if (operation || (work->kind == VERBS_FRAME && !verbs_unnumbered(work))) {
-		rail->frames += work->kind == VERBS_FRAME;
-		rail->held_generation = rail->generation;
-		pl_list_append(&rail->held, &work->link);
-		return;
-	}
-	if (verbs_work_skip(work)) {
-		rail->frames++;
-		rail->held_generation = rail->generation;
-		pl_list_append(&rail->held, &work->link);
-	} else {
-		verbs_work_free(rail->endpoint, work);
-	}
-	if (operation)
-		pl_operation_part_done(operation);
-}
-
-/* Takes the oldest posted work off; the caller finishes it. */
-static struct verbs_work *take_posted(struct verbs_rail *rail)
-{
-	struct verbs_work *work = pl_list_first(&rail->posted, struct verbs_work, link);
-
-	pl_list_remove(&work->link);
-	rail->posted_count--;
-	rail->posted_bytes -= work->length;
-	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
-	rail->queue->posted--;
-	return work;
-}
-
-/* The connection failed: if that was before anything was done, less is asked for at a time. */
-static void adapt_chunk(struct verbs_rail *rail)
-{
-	if (rail->done == 0 && rail->chunk > VERBS_CHUNK_LEAST)
-		rail->chunk = PL_MAX(rail->chunk / 4, VERBS_CHUNK_LEAST);
-	rail->done = 0;
-}
-
-static void broke(struct verbs_rail *rail, const struct ibv_wc *completion)
-{
-	rail->broke.status = completion->status;
-	rail->broke.vendor_error = completion->vendor_err;
-	rail->broke.port = rail->id->port_num;
-	rail->broke.here = completion->status == IBV_WC_LOC_QP_OP_ERR;
-	adapt_chunk(rail);
-	verbs_pace_broke(&rail->pace, pl_now());
+		pl_quick_part_done(operation);
 }
 
 static void count_done(struct verbs_rail *rail)
 {
+	rail->completed++;
 	if (++rail->done < CHUNKS_UNTIL_GROWTH || rail->chunk == VERBS_CHUNK)
 		return;
 	rail->chunk = PL_MIN(rail->chunk * 2, VERBS_CHUNK);
@@ -401,41 +267,31 @@ static void look_at_pace(struct verbs_rail *rail, uint64_t bytes)
 	verbs_pace_done(&rail->pace, bytes, idle, pl_now());
 }
 
-void verbs_take_back(struct verbs_rail *rail)
+PL_ALWAYS_INLINE void completed(struct verbs_queue *queue, const struct ibv_wc *completion)
 {
-	const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };
-
-	while (!pl_list_empty(&rail->posted))
-		work_back(rail, take_posted(rail), &flushed);
-}
-
-static void completed(struct verbs_queue *queue, const struct ibv_wc *completion)
-{
-	struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id, *work;
+	const struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id;
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
+	bool fine = completion->status == IBV_WC_SUCCESS, end;
 	uint64_t bytes;
 
 	if (!rail)
 		return;
 	bytes = rail->posted_bytes;
-	/* All before it were done. */
-	while ((work = take_posted(rail)) != last)
+	/* All before the last were done. */
+	do {
+		struct verbs_work *work = verbs_take_posted(rail);
+
+		end = work == last;
+		if (end && !fine) {
+			verbs_work_failed(rail, work, completion);
+			break;
+		}
+		if (end)
+			count_done(rail);
 		work_done(rail->endpoint, work);
-	if (completion->status == IBV_WC_SUCCESS) {
-		rail->completed++;
-		count_done(rail);
-		work_done(rail->endpoint, work);
-		if (rail->pace.limit != VERBS_UNLIMITED)
-			look_at_pace(rail, bytes - rail->posted_bytes);
-	} else {
-		if (!own_fault(completion->status) && completion->status != IBV_WC_WR_FLUSH_ERR)
-			broke(rail, completion);
-		if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
-			verbs_bind_failed(rail, work);
-		work_back(rail, work, completion);
-	}
-	if (completion->status != IBV_WC_SUCCESS)
-		verbs_fail(rail);
+	} while (!end);
+	if (fine && rail->pace.limit != VERBS_UNLIMITED)
+		look_at_pace(rail, bytes - rail->posted_bytes);
 	if (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted))
 		pl_engine_post(queue->engine, &rail->drained_task);
 	else if (!verbs_may_post_now(rail->endpoint))

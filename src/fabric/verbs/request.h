@@ -244,6 +244,19 @@ PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_
 		verbs_watch_begin(rail);
 }
 
+/* Takes the oldest posted work off; the caller finishes it. */
+PL_ALWAYS_INLINE struct verbs_work *verbs_take_posted(struct verbs_rail *rail)
+{
+	struct verbs_work *work = pl_list_first(&rail->posted, struct verbs_work, link);
+
+	pl_list_remove(&work->link);
+	rail->posted_count--;
+	rail->posted_bytes -= work->length;
+	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->queue->posted--;
+	return work;
+}
+
 /* What the queue pair did not take is for the next. */
 PL_ALWAYS_INLINE void verbs_untake(struct verbs_rail *rail, struct verbs_work *work)
 {

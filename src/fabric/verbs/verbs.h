@@ -465,6 +465,10 @@ bool verbs_queue_ready(struct pl_source *source, uint32_t events);
 void verbs_queue_idle(struct pl_source *source);
 bool verbs_queue_poll(struct verbs_queue *queue);
 int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer);
+
+/* failure.c */
+/* The queue pair did not do it: the end of its operation, or to be posted again.  The rail fails. */
+void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion);
 /* All that is posted comes back as if the queue pair had been flushed. */
 void verbs_take_back(struct verbs_rail *rail);
 
