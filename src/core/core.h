@@ -558,6 +558,8 @@ void pl_message_send(struct pl_operation *operation);
 bool pl_message_take_turn(struct pl_peer *peer);
 /* The peer took some of our messages; the peer fetched, or refused, a large one. -EPROTO: violation. */
 int pl_message_credited(struct pl_peer *peer, uint64_t consumed);
+/* A frame of this type was given to message(), and not a byte of it goes: if it is a message, another one may. */
+void pl_message_dropped(struct pl_peer *peer, uint8_t type);
 int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status);
 /* Tells the sender of a large message how it ended here. */
 void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_status status);

@@ -145,18 +145,31 @@ void pl_message_send(struct pl_operation *operation)
 		pl_list_append(&peer->unsent, &operation->queue_link);
 }
 
-int pl_message_credited(struct pl_peer *peer, uint64_t consumed)
+static void transmit_waiting(struct pl_peer *peer)
 {
-	if (consumed > peer->sent || consumed < peer->consumed_there)
-		return -EPROTO;
-	peer->consumed_there = consumed;
 	while (!pl_list_empty(&peer->unsent) && window_open(peer)) {
 		struct pl_operation *operation = pl_list_first(&peer->unsent, struct pl_operation, queue_link);
 
 		pl_list_remove(&operation->queue_link);
 		transmit(peer, operation);
 	}
+}
+
+int pl_message_credited(struct pl_peer *peer, uint64_t consumed)
+{
+	if (consumed > peer->sent || consumed < peer->consumed_there)
+		return -EPROTO;
+	peer->consumed_there = consumed;
+	transmit_waiting(peer);
 	return 0;
+}
+
+void pl_message_dropped(struct pl_peer *peer, uint8_t type)
+{
+	if (type != PL_FRAME_EAGER && type != PL_FRAME_OFFER && type != PL_FRAME_NOTIFY)
+		return;
+	peer->sent--;
+	transmit_waiting(peer);
 }
 
 int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)

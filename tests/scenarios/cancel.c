@@ -200,6 +200,25 @@ static unsigned whole_messages(struct pl_operation **receives, unsigned count, c
 	return done;
 }
 
+/* The window of messages is as large as before: so many are sent though none of them is received. */
+static void check_window(struct scenario_environment *environment, struct silent *silent)
+{
+	/* A card has a buffer for each that waits there; of what was received the last 255 need not be known yet. */
+	const unsigned count = environment->setting->one_sided ? 200 : 700;
+	struct pl_operation *sends[700];
+	struct pl_error error;
+
+	for (unsigned i = 0; i < count; i++)
+		check_ok(pl_send_copy(silent->near_peer, 1, "", 0, NULL, &sends[i], &error), &error);
+	for (unsigned i = 0; i < count; i++) {
+		int status;
+
+		while ((status = pl_test(sends[i], NULL, &error)) == -EINPROGRESS)
+			silent_awake(environment, silent, 1);
+		check_status(status, 0, &error);
+	}
+}
+
 /* Small messages that are cancelled while the first bytes of some are on their way arrive whole, or not at all. */
 static void cancel_messages(struct scenario_environment *environment)
 {
@@ -255,6 +274,7 @@ static void cancel_messages(struct scenario_environment *environment)
 	}
 	for (unsigned i = 0; i < FILLERS; i++)
 		complete(environment, fillers[i], NULL);
+	check_window(environment, &silent);
 	buffer_close(&received);
 	silent_close(&silent);
 }

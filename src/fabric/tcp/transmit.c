@@ -442,8 +442,12 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 		else
 			keep_message(lane, piece);
 	} else {
+		uint8_t type = piece->frame.type;
+
 		lane->queued -= piece_size(piece);
 		tcp_piece_free(lane, piece);
+		if (!all)
+			pl_message_dropped(lane->endpoint->base.peer, type);
 	}
 	pl_operation_part_done(operation);
 }

@@ -170,10 +170,13 @@ static void drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool 
 {
 	struct pl_operation *operation = work->operation;
 
-	/* Where it is. */
 	if (last || !verbs_work_skip(work)) {
+		uint8_t type = work->kind == VERBS_FRAME ? work->frame.type : 0;
+
 		pl_list_remove(&work->link);
 		verbs_work_free(endpoint, work);
+		if (!last)
+			pl_message_dropped(endpoint->base.peer, type);
 	}
 	if (operation)
 		pl_operation_part_done(operation);
