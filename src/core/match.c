@@ -61,7 +61,6 @@ static struct landing *landing_of(struct pl_operation *operation)
 
 PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
 {
-	operation->landing = false;
 	if (operation->receipt.kind == PL_KIND_NOTIFIED)
 		pl_completion_push(operation->context, operation);
 	else
@@ -98,6 +97,7 @@ static void landed(struct pl_small *small, int status)
 		if (!landing_of(first)->placed)
 			break;
 		pl_list_remove(&first->queue_link);
+		first->landing = false;
 		hand_over(first);
 	}
 }
