@@ -27,6 +27,8 @@ static const struct setting setting = {
 static struct {
 	void (*fail)(const char *call, unsigned skip, unsigned count, int result);
 	void (*delay)(unsigned microseconds);
+	void (*share)(unsigned microseconds);
+	size_t (*waited)(void);
 	size_t (*pinned)(void);
 	unsigned (*depth)(void);
 	CUresult (*create)(CUcontext *context, unsigned flags, CUdevice device);
@@ -52,6 +54,8 @@ static void begin(const char *kind)
 		exit(SKIPPED);
 	find(&driver.fail, "standin_fail");
 	find(&driver.delay, "standin_delay");
+	find(&driver.share, "standin_share");
+	find(&driver.waited, "standin_waited");
 	find(&driver.pinned, "standin_pinned");
 	find(&driver.depth, "standin_depth");
 	find(&driver.create, "cuCtxCreate_v2");
@@ -466,6 +470,7 @@ static void small_messages(void *unused)
 
 	(void)unused;
 	begin_with_standin();
+	driver.fail("cuMemcpy2DAsync", 0, UINT32_MAX, 801);
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		driver.fail(refused[i], 0, UINT32_MAX, 801);
 		pair_open(&pair);
@@ -486,6 +491,41 @@ static void small_messages(void *unused)
 		pair_close(&pair);
 		driver.fail(refused[i], 0, 0, 0);
 	}
+}
+
+/* Copies that waited for another process's kernels are made in rows from then on, of whichever length. */
+static void shared_gpu(void *unused)
+{
+	enum { LENGTH = 40, ROOM = 2 * LENGTH };
+	uint8_t bytes[ROOM], seen[ROOM];
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair);
+	bytes_set(pair.far.bytes, POISON, LARGE);
+	driver.share(1000);
+	for (size_t length = 1; length <= LENGTH; length++) {
+		size_t offset = SMALL_COUNT * SMALL_STRIDE + length * ROOM;
+
+		for (size_t i = 0; i < length; i++)
+			bytes[i] = (uint8_t)(length + i);
+		memset(bytes + length, POISON, ROOM - length);
+		check_ok(pl_region_copy_in(pair.far.region, offset, bytes, length, &error), &error);
+		check_ok(pl_region_copy_out(pair.far.region, offset, seen, ROOM, &error), &error);
+		check(!memcmp(bytes, seen, ROOM));
+	}
+	/* One byte is no two rows; the first copy of all was to find out. */
+	check_number(driver.waited(), 1);
+	check_number(receive_small(&pair, 3), 0);
+	check_number(driver.waited(), 1);
+	driver.fail("cuMemcpy2DAsync", 0, UINT32_MAX, 801);
+	check_number(receive_small(&pair, 4), 0);
+	check(driver.waited() > 1);
+	driver.share(0);
+	pair_close(&pair);
+	driver.fail("cuMemcpy2DAsync", 0, 0, 0);
 }
 
 /* What came is being copied while its receiver is closed, which waits for that. */
@@ -595,6 +635,7 @@ static const struct test_case cases[] = {
 	{ "bounded", bounded, NULL, 20 },
 	{ "failing-copies", failing_copies, NULL, 20 },
 	{ "small-messages", small_messages, NULL, 20 },
+	{ "shared-gpu", shared_gpu, NULL, 20 },
 	{ "closed-meanwhile", closed_meanwhile, NULL, 20 },
 	{ "freed-while-registered", freed_while_registered, NULL, 20 },
 	{ "context-gone", context_gone, NULL, 20 },

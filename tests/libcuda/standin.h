@@ -94,6 +94,12 @@ extern bool standin_initialized;
 API void standin_fail(const char *call, unsigned skip, unsigned count, CUresult result);
 /* Microseconds that a copy takes at least. */
 API void standin_delay(unsigned microseconds);
+/*
+ * Microseconds that the compute engine makes a copy wait, as one does that works for another process, and the copies that
+ * waited for it so far.
+ */
+API void standin_share(unsigned microseconds);
+API size_t standin_waited(void);
 /* Bytes that are registered now, and calls that broke a rule of the driver's (a context left on the stack). */
 API size_t standin_pinned(void);
 API unsigned standin_depth(void);

@@ -31,6 +31,7 @@ struct job {
 	void *host;
 	size_t length;
 	bool into, set, across, launch;
+	bool computes; /* by the compute engine */
 	struct standin_kernel kernel;
 	uint8_t value;
 	struct event *event;
@@ -45,10 +46,31 @@ struct stream {
 	CUresult failed; /* of copies since it was last asked */
 };
 
+/* As the driver's interface has it. */
+struct rows {
+	size_t from_x, from_y;
+	int from_type;
+	void *from;
+	CUdeviceptr from_device;
+	void *from_array;
+	size_t from_pitch;
+	size_t to_x, to_y;
+	int to_type;
+	void *to_host;
+	CUdeviceptr to;
+	void *to_array;
+	size_t to_pitch;
+	size_t width, height;
+};
+
+/* Bytes up to which the compute engine copies into a device's memory, where they are not in rows. */
+#define COMPUTED 16384
+
 static struct event *events;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static unsigned delay;
+static unsigned delay, shared;
+static size_t waited;
 static size_t copied;
 
 void standin_delay(unsigned microseconds)
@@ -56,6 +78,23 @@ void standin_delay(unsigned microseconds)
 	pthread_mutex_lock(&lock);
 	delay = microseconds;
 	pthread_mutex_unlock(&lock);
+}
+
+void standin_share(unsigned microseconds)
+{
+	pthread_mutex_lock(&lock);
+	shared = microseconds;
+	pthread_mutex_unlock(&lock);
+}
+
+size_t standin_waited(void)
+{
+	size_t count;
+
+	pthread_mutex_lock(&lock);
+	count = waited;
+	pthread_mutex_unlock(&lock);
+	return count;
 }
 
 size_t standin_copied(void)
@@ -150,8 +189,9 @@ static void *run(void *argument)
 			stream->last = &stream->first;
 		stream->busy = true;
 		if (!job->event) {
-			unsigned pause = delay;
+			unsigned pause = delay + (job->computes ? shared : 0);
 
+			waited += job->computes && shared;
 			pthread_mutex_unlock(&lock);
 			if (pause)
 				usleep(pause);
@@ -260,7 +300,11 @@ static CUresult begin_copy(CUdeviceptr device, void *host, size_t length, bool i
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
 		return INVALID_VALUE;
-	result = add(stream, (struct job){ .device = device, .host = host, .length = length, .into = into });
+	result = add(stream, (struct job){ .device = device,
+					   .host = host,
+					   .length = length,
+					   .into = into,
+					   .computes = into && length <= COMPUTED });
 	return result || registered ? result : cuStreamSynchronize(stream);
 }
 
@@ -310,11 +354,48 @@ API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *l
 		total += lengths[i];
 	}
 	pthread_mutex_unlock(&standin_lock);
-	result = good ? add(stream, (struct job){ .pieces = pieces, .piece_count = count, .length = total })
+	result = good ? add(stream, (struct job){ .pieces = pieces,
+						  .piece_count = count,
+						  .length = total,
+						  .computes = pieces[0].into && lengths[0] <= COMPUTED })
 		      : INVALID_VALUE;
 	if (result)
 		free(pieces);
 	return result;
+}
+
+/* Rows of the host's into a device's memory, as far as they are used here: from the beginning of both. */
+API CUresult cuMemcpy2DAsync_v2(const struct rows *rows, struct stream *stream)
+{
+	const struct context *here = standin_current();
+	CUresult result = standin_failure("cuMemcpy2DAsync");
+	size_t last = (rows->height - 1) * rows->to_pitch + rows->width - 1;
+	struct piece *pieces;
+	bool known, registered;
+
+	if (!here || result)
+		return here ? result : INVALID_CONTEXT;
+	if (!rows->width || rows->height < 2 || rows->from_pitch < rows->width || rows->to_pitch < rows->width ||
+	    rows->from_type != 1 || rows->to_type != 2 || rows->from_x || rows->from_y || rows->to_x || rows->to_y)
+		return INVALID_VALUE;
+	pthread_mutex_lock(&standin_lock);
+	known = standin_reaches(here, rows->to) && standin_reaches(here, rows->to + last);
+	registered = standin_is_pinned(rows->from, (rows->height - 1) * rows->from_pitch + rows->width);
+	pthread_mutex_unlock(&standin_lock);
+	pieces = known ? calloc(rows->height, sizeof(*pieces)) : NULL;
+	if (!pieces)
+		return known ? OUT_OF_MEMORY : INVALID_VALUE;
+	for (size_t i = 0; i < rows->height; i++)
+		pieces[i] = (struct piece){ .device = rows->to + i * rows->to_pitch,
+					    .host = (uint8_t *)rows->from + i * rows->from_pitch,
+					    .length = rows->width,
+					    .into = true };
+	result = add(
+		stream,
+		(struct job){ .pieces = pieces, .piece_count = rows->height, .length = rows->width * rows->height });
+	if (result)
+		free(pieces);
+	return result || registered ? result : cuStreamSynchronize(stream);
 }
 
 static CUresult begin_across(CUdeviceptr to, const struct context *there, CUdeviceptr from, const struct context *here,

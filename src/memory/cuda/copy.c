@@ -15,6 +15,7 @@
 struct direction {
 	CUstream stream;
 	CUevent events[DEPTH];
+	uint64_t clocks[DEPTH]; /* what cuda_ended() is told */
 	uint64_t begun, done;
 };
 
@@ -23,20 +24,26 @@ struct pl_copy_queue {
 	struct direction directions[2]; /* out of the GPU's memory; into it */
 };
 
+static CUresult begin(struct cuda_place *place, CUdeviceptr device, void *host, size_t length, bool into,
+		      CUstream stream, uint64_t *clock)
+{
+	*clock = 0;
+	return into ? cuda_begin_into(place, device, host, length, stream, clock)
+		    : place->driver->cuMemcpyDtoHAsync(host, device, length, stream);
+}
+
 static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, size_t length, bool into)
 {
-	const struct cuda_place *place = cuda_memory_of(memory)->place;
-	const struct cuda_driver *driver = place->driver;
+	struct cuda_place *place = cuda_memory_of(memory)->place;
 	CUresult result = cuda_enter(place);
+	uint64_t clock;
 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	if (into)
-		result = driver->cuMemcpyHtoDAsync(cuda_address(memory, offset), host, length, place->stream);
-	else
-		result = driver->cuMemcpyDtoHAsync(host, cuda_address(memory, offset), length, place->stream);
+	result = begin(place, cuda_address(memory, offset), host, length, into, place->stream, &clock);
 	if (result == CUDA_SUCCESS)
-		result = driver->cuStreamSynchronize(place->stream);
+		result = place->driver->cuStreamSynchronize(place->stream);
+	cuda_ended(place, clock);
 	cuda_leave(place);
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
 }
@@ -147,13 +154,14 @@ static int queue_enter(struct pl_copy_queue *queue, bool into)
 	return cuda_enter(queue->place) == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
-static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, uint64_t *ticket)
+static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, uint64_t clock, uint64_t *ticket)
 {
 	struct direction *direction = &queue->directions[into];
+	size_t at = (direction->begun + 1) % DEPTH;
 
+	direction->clocks[at] = clock;
 	if (result == CUDA_SUCCESS)
-		result = queue->place->driver->cuEventRecord(direction->events[(direction->begun + 1) % DEPTH],
-							     direction->stream);
+		result = queue->place->driver->cuEventRecord(direction->events[at], direction->stream);
 	cuda_leave(queue->place);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
@@ -161,35 +169,32 @@ static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, 
 	return 0;
 }
 
-static CUresult begin(const struct cuda_driver *driver, CUdeviceptr device, void *host, size_t length, bool into,
-		      CUstream stream)
-{
-	return into ? driver->cuMemcpyHtoDAsync(device, host, length, stream)
-		    : driver->cuMemcpyDtoHAsync(host, device, length, stream);
-}
-
 int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
 		     bool into, uint64_t *ticket)
 {
 	CUresult result;
+	uint64_t clock;
 
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
-	result = begin(queue->place->driver, cuda_address(memory, offset), host, length, into,
-		       queue->directions[into].stream);
-	return queue_leave(queue, into, result, ticket);
+	result = begin(queue->place, cuda_address(memory, offset), host, length, into, queue->directions[into].stream,
+		       &clock);
+	return queue_leave(queue, into, result, clock, ticket);
 }
 
 /* By one call of the driver, since CUDA 13.0; each call of its own costs more than the copy. */
-static bool begin_together(const struct cuda_driver *driver, const struct pl_memory_piece *pieces, unsigned count,
-			   bool into, CUstream stream)
+static bool begin_together(struct cuda_place *place, const struct pl_memory_piece *pieces, unsigned count, bool into,
+			   CUstream stream, uint64_t *clock)
 {
+	const struct cuda_driver *driver = place->driver;
 	CUmemcpyAttributes attributes = { .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM };
 	CUdeviceptr hosts[TOGETHER], devices[TOGETHER];
 	size_t lengths[TOGETHER], first = 0;
 
-	if (!driver->cuMemcpyBatchAsync || count == 1)
+	if (!driver->cuMemcpyBatchAsync || count == 1 || (into && cuda_shared(place)))
 		return false;
+	if (into)
+		*clock = pl_now();
 	for (unsigned i = 0; i < count; i++) {
 		hosts[i] = (CUdeviceptr)(uintptr_t)pieces[i].host;
 		devices[i] = cuda_address(pieces[i].memory, pieces[i].offset);
@@ -203,26 +208,27 @@ static bool begin_together(const struct cuda_driver *driver, const struct pl_mem
 int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
 		    uint64_t *ticket)
 {
-	const struct cuda_driver *driver = queue->place->driver;
 	CUstream stream = queue->directions[into].stream;
+	uint64_t first = 0;
 
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
 	for (unsigned at = 0; at < count;) {
 		unsigned end = PL_MIN(at + TOGETHER, count);
-		bool together = begin_together(driver, pieces + at, end - at, into, stream);
+		uint64_t clock = 0;
+		bool together = begin_together(queue->place, pieces + at, end - at, into, stream, &clock);
 
 		for (; at < end; at++) {
 			struct pl_memory_piece *piece = &pieces[at];
 			CUdeviceptr device = cuda_address(piece->memory, piece->offset);
 
 			piece->status = 0;
-			if (!together &&
-			    begin(driver, device, piece->host, piece->length, into, stream) != CUDA_SUCCESS)
+			if (!together && begin(queue->place, device, piece->host, piece->length, into, stream, &clock))
 				piece->status = -EFAULT;
 		}
+		first = first ? first : clock;
 	}
-	return queue_leave(queue, into, CUDA_SUCCESS, ticket);
+	return queue_leave(queue, into, CUDA_SUCCESS, first, ticket);
 }
 
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
@@ -232,7 +238,7 @@ int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t 
 		return -EFAULT;
 	return queue_leave(
 		queue, into,
-		begin_across(queue->place, to, to_offset, from, from_offset, length, queue->directions[into].stream),
+		begin_across(queue->place, to, to_offset, from, from_offset, length, queue->directions[into].stream), 0,
 		ticket);
 }
 
@@ -252,6 +258,7 @@ int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, boo
 	}
 	if (result == CUDA_ERROR_NOT_READY)
 		return 0;
+	cuda_ended(queue->place, direction->clocks[ticket % DEPTH]);
 	direction->done = ticket;
 	return result == CUDA_SUCCESS ? 1 : -EFAULT;
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "memory/cuda/driver.h"
 #include "memory/memory.h"
 
@@ -19,9 +20,10 @@ struct cuda_place {
 	int node;     /* of the host's memory near the GPU; -1: unknown */
 	bool primary; /* the GPU's primary context, retained here */
 	unsigned references;
-	CUstream stream;        /* of copies that are waited for; does not wait for the program's kernels */
-	pthread_mutex_t atomic; /* the words of this GPU that peers change */
-	char name[16];          /* its PCI address */
+	CUstream stream;               /* of copies that are waited for; does not wait for the program's kernels */
+	_Atomic uint64_t shared_until; /* as far as is known (shared.c); 0: it is not shared */
+	pthread_mutex_t atomic;        /* the words of this GPU that peers change */
+	char name[16];                 /* its PCI address */
 	int writes_ordering, flush_options;
 };
 
@@ -86,6 +88,16 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
 		    uint64_t *ticket);
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+
+/*
+ * shared.c: begins a copy of the host's bytes, by the way that does not wait for other processes of the GPU's if one
+ * did.  cuda_ended() is told *clock when the copy is found to be done, to see whether it waited; 0: that says nothing.
+ */
+CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *from, size_t length, CUstream stream,
+			 uint64_t *clock);
+void cuda_ended(struct cuda_place *place, uint64_t clock);
+/* Whether copies waited for other processes lately. */
+bool cuda_shared(struct cuda_place *place);
 
 /* share.c */
 int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],

@@ -45,6 +45,22 @@ typedef struct {
 	unsigned flags;
 } CUmemcpyAttributes;
 
+typedef struct {
+	size_t srcXInBytes, srcY;
+	int srcMemoryType;
+	const void *srcHost;
+	CUdeviceptr srcDevice;
+	void *srcArray;
+	size_t srcPitch;
+	size_t dstXInBytes, dstY;
+	int dstMemoryType;
+	void *dstHost;
+	CUdeviceptr dstDevice;
+	void *dstArray;
+	size_t dstPitch;
+	size_t WidthInBytes, Height;
+} CUmemcpy2D;
+
 /* Values of the driver's interface; they are part of its binary interface and never change. */
 enum {
 	CUDA_SUCCESS = 0,
@@ -67,6 +83,7 @@ enum {
 	CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
 	CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
 	CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
+	CU_MEMORYTYPE_HOST = 1,
 	CU_MEMORYTYPE_DEVICE = 2,
 
 	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED = 116,
@@ -116,6 +133,7 @@ enum {
 	NEEDED(cuMemHostUnregister, "cuMemHostUnregister", (void *)) \
 	NEEDED(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream)) \
 	NEEDED(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream)) \
+	NEEDED(cuMemcpy2DAsync, "cuMemcpy2DAsync_v2", (const CUmemcpy2D *, CUstream)) \
 	NEEDED(cuMemsetD8Async, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream)) \
 	NEEDED(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned)) \
 	NEEDED(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream)) \
