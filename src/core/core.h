@@ -267,7 +267,8 @@ struct pl_operation {
 	bool plain;            /* one segment, for pl_poll(), and nothing is asked for but that its bytes move */
 	bool cancel_requested; /* pl_cancel() was called */
 	bool settled;          /* as visible as asked for, or the fabric sees to that */
-	bool landing;          /* in peer->landing */
+	bool landing, placed;  /* in peer->landing; and where it belongs */
+	bool leaving;          /* in peer->unsent, while its bytes are copied out of a device's memory */
 	bool gathered;         /* send: the fabric takes the bytes from where they are */
 	bool credit_due;       /* notification: collecting it makes a credit due */
 
@@ -288,6 +289,7 @@ struct pl_operation {
 	struct pl_segment single;
 	struct pl_task task; /* submission, later the finish */
 	struct pl_task cancel_task;
+	struct pl_small small;     /* copy of a message from or into a device's memory */
 	struct pl_timer timer;     /* of one without a peer */
 	struct pl_list peer_link;  /* peer->operations; home */
 	struct pl_list queue_link; /* whatever it waits in; home.  Later context->completed */
@@ -420,18 +422,18 @@ struct pl_peer {
 	atomic_uint fences;                 /* operations with PL_FENCE that are not complete */
 	atomic_uint immediate;              /* operations done at once: now and then the sockets must be looked at */
 
-	struct pl_list operations;     /* all that began and did not complete */
-	struct pl_timer deadline;      /* of the first of these that has one; it may have completed since */
-	uint64_t next_deadline;        /* when that timer is set */
-	struct pl_list fenced;         /* waiting for earlier ones */
-	unsigned running;              /* begun, not fenced, not complete */
-	bool releasing;                /* in pl_peer_fence_release() */
-	struct pl_list receives;       /* posted, unmatched */
-	struct pl_list unexpected;     /* arrived, unmatched: struct pl_arrival */
-	struct pl_list landing;        /* operations whose message came, being copied to its place, or behind such */
-	struct pl_list unsent;         /* messages that wait for the peer's window */
-	struct pl_list offered;        /* large sends that the peer has not fetched */
-	struct pl_list imports;        /* waiting for an answer */
+	struct pl_list operations; /* all that began and did not complete */
+	struct pl_timer deadline;  /* of the first of these that has one; it may have completed since */
+	uint64_t next_deadline;    /* when that timer is set */
+	struct pl_list fenced;     /* waiting for earlier ones */
+	unsigned running;          /* begun, not fenced, not complete */
+	bool releasing;            /* in pl_peer_fence_release() */
+	struct pl_list receives;   /* posted, unmatched */
+	struct pl_list unexpected; /* arrived, unmatched: struct pl_arrival */
+	struct pl_list landing;    /* operations whose message came, being copied to its place, or behind such */
+	struct pl_list unsent;     /* messages that wait for the peer's window, or for their bytes, or behind such */
+	struct pl_list offered;    /* large sends that the peer has not fetched */
+	struct pl_list imports;    /* waiting for an answer */
 	uint64_t sent, consumed_there; /* messages; the window is between them */
 	_Atomic uint64_t consumed;
 	uint64_t arrived;

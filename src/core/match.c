@@ -47,18 +47,6 @@ static void unwritable(struct pl_operation *receive)
 
 /* -- what came, in its order: small messages into a device's memory are copied together, while others come -- */
 
-struct landing {
-	struct pl_small small;
-	struct pl_operation *receive;
-	bool placed;
-};
-
-static struct landing *landing_of(struct pl_operation *operation)
-{
-	_Static_assert(sizeof(struct landing) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
-	return (struct landing *)operation->fabric;
-}
-
 PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
 {
 	if (operation->receipt.kind == PL_KIND_NOTIFIED)
@@ -70,7 +58,7 @@ PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
 static void wait_in_line(struct pl_operation *operation, bool placed)
 {
 	operation->landing = true;
-	landing_of(operation)->placed = placed;
+	operation->placed = placed;
 	pl_list_append(&operation->peer->landing, &operation->queue_link);
 }
 
@@ -85,16 +73,16 @@ PL_ALWAYS_INLINE void arrived(struct pl_operation *operation)
 
 static void landed(struct pl_small *small, int status)
 {
-	struct pl_operation *receive = pl_container_of(small, struct landing, small)->receive;
+	struct pl_operation *receive = pl_container_of(small, struct pl_operation, small);
 	struct pl_list *line = &receive->peer->landing;
 
-	landing_of(receive)->placed = true;
+	receive->placed = true;
 	if (status < 0)
 		unwritable(receive);
 	while (!pl_list_empty(line)) {
 		struct pl_operation *first = pl_list_first(line, struct pl_operation, queue_link);
 
-		if (!landing_of(first)->placed)
+		if (!first->placed)
 			break;
 		pl_list_remove(&first->queue_link);
 		first->landing = false;
@@ -106,12 +94,11 @@ static void landed(struct pl_small *small, int status)
 static bool land(struct pl_operation *receive, struct pl_memory *memory, const void *payload, size_t length)
 {
 	struct pl_copier *copier = pl_context_copier(receive->context, receive->home);
-	struct landing *landing = landing_of(receive);
 
 	_Static_assert(PL_SMALL_MAX >= PL_EAGER_MAX, "no message is longer");
-	*landing = (struct landing){ .small.done = landed, .receive = receive };
-	if (!copier || !pl_copier_small(copier, &receive->context->slot_pool, &landing->small, memory,
-					receive->segments->offset, payload, length))
+	receive->small.done = landed;
+	if (!copier || !pl_copier_small(copier, &receive->context->slot_pool, &receive->small, memory,
+					receive->segments->offset, (void *)payload, length, true))
 		return false;
 	wait_in_line(receive, false);
 	return true;

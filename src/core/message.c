@@ -75,11 +75,10 @@ static int notify(struct pl_peer *peer, struct pl_operation *operation)
 	return peer->ops->message(peer->endpoint, &frame, NULL, operation);
 }
 
-static void not_sent(struct pl_peer *peer, struct pl_operation *operation, int rc)
+static void fail_to_send(struct pl_operation *operation, int rc)
 {
 	struct pl_error error;
 
-	peer->sent--;
 	pl_fail_errno(&error, rc, "SEND-FAILED", "message", NULL);
 	pl_operation_fail(operation, rc, &error);
 }
@@ -95,8 +94,10 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 		rc = offer(peer, operation);
 	else
 		rc = send_eager(peer, operation);
-	if (rc < 0)
-		not_sent(peer, operation, rc);
+	if (rc < 0) {
+		peer->sent--;
+		fail_to_send(operation, rc);
+	}
 	pl_operation_part_done(operation);
 }
 
@@ -133,26 +134,81 @@ bool pl_message_take_turn(struct pl_peer *peer)
 	return true;
 }
 
-void pl_message_send(struct pl_operation *operation)
-{
-	struct pl_peer *peer = operation->peer;
-
-	if (is_staged(operation) && !note_staging(operation))
-		pl_operation_part_done(operation);
-	else if (pl_list_empty(&peer->unsent) && window_open(peer))
-		transmit(peer, operation);
-	else
-		pl_list_append(&peer->unsent, &operation->queue_link);
-}
-
 static void transmit_waiting(struct pl_peer *peer)
 {
 	while (!pl_list_empty(&peer->unsent) && window_open(peer)) {
 		struct pl_operation *operation = pl_list_first(&peer->unsent, struct pl_operation, queue_link);
 
+		if (operation->leaving)
+			break;
 		pl_list_remove(&operation->queue_link);
 		transmit(peer, operation);
 	}
+}
+
+/* -- small ones out of a device's memory, which are copied together while others are sent ----------- */
+
+static void copied(struct pl_small *small, int status)
+{
+	struct pl_operation *operation = pl_container_of(small, struct pl_operation, small);
+	struct pl_peer *peer = operation->peer;
+
+	operation->leaving = false;
+	if (status < 0)
+		fail_to_send(operation, status);
+	if (status < 0 || atomic_load(&operation->canceled)) {
+		pl_list_remove(&operation->queue_link);
+		pl_operation_part_done(operation);
+	}
+	transmit_waiting(peer);
+}
+
+/* False: it can go as any other, with its bytes, or they are to be copied when its turn comes. */
+static bool copy_ahead(struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	struct pl_memory *memory = &segment->region->memory;
+	struct pl_context *context = operation->context;
+	struct pl_copier *copier = pl_context_copier(context, operation->home);
+	struct pl_peer *peer = operation->peer;
+	int rc;
+
+	if (operation->gathered || operation->total > PL_SMALL_MAX || !copier || !window_open(peer))
+		return false;
+	operation->copy = pl_alloc(&context->allocator, operation->total);
+	if (!operation->copy)
+		return false;
+	rc = pl_copier_alone(copier, memory, segment->offset, operation->copy, operation->total);
+	if (rc == 1)
+		return false;
+	operation->small.done = copied;
+	if (rc == 0 && pl_copier_small(copier, &context->slot_pool, &operation->small, memory, segment->offset,
+				       operation->copy, operation->total, false)) {
+		operation->leaving = true;
+		pl_list_append(&peer->unsent, &operation->queue_link);
+		return true;
+	}
+	pl_free(&context->allocator, operation->copy);
+	operation->copy = NULL;
+	return false;
+}
+
+void pl_message_send(struct pl_operation *operation)
+{
+	struct pl_peer *peer = operation->peer;
+
+	if (is_staged(operation)) {
+		if (!note_staging(operation)) {
+			pl_operation_part_done(operation);
+			return;
+		}
+		if (copy_ahead(operation))
+			return;
+	}
+	if (pl_list_empty(&peer->unsent) && window_open(peer))
+		transmit(peer, operation);
+	else
+		pl_list_append(&peer->unsent, &operation->queue_link);
 }
 
 int pl_message_credited(struct pl_peer *peer, uint64_t consumed)

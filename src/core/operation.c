@@ -194,6 +194,9 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		pl_operation_part_done(operation);
 		/* No return: it is in peer->offered, unless it had not been offered yet. */
 	}
+	/* The end of the copy finds it so. */
+	if (operation->leaving)
+		return;
 	if (operation->child) {
 		pl_operation_stop(operation->child, status, error);
 	} else if (operation->listener) {

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "staging/staging.h"
 
-/* Lists of small copies of a device's, each with its part of a slot. */
+/* Lists of small copies of a device's in one direction, each with its part of a slot. */
 #define BATCHES 4u
 #define BATCH_COPIES (PL_SLOT_SIZE / BATCHES / PL_SMALL_MAX)
+/* Who asks for one this soon after another one may well go on so: three copies take as long. */
+#define SOON (PL_NS_PER_MS / 50)
 
 struct batch {
 	struct pl_copy copy;
 	struct smalls *smalls;
 	struct pl_memory_piece pieces[BATCH_COPIES];
 	struct pl_small *owners[BATCH_COPIES];
+	void *ends[BATCH_COPIES]; /* where bytes out of the device's memory are wanted */
 	unsigned count;
 	bool begun;
 };
 
 struct smalls {
 	struct pl_slots *pool;
+	bool into;
 	struct pl_slot *slot; /* NULL: there are no copies now */
 	unsigned used;        /* batches that have copies */
 	unsigned latest;      /* to which they are added */
@@ -28,7 +32,7 @@ struct device {
 	const void *device;
 	struct pl_copy_queue *queue;
 	struct pl_list copies[2]; /* out of its memory and into it, each in order */
-	struct smalls *smalls;    /* NULL: there were none yet */
+	struct smalls *smalls[2]; /* NULL: there were none yet */
 };
 
 struct pl_copier {
@@ -37,7 +41,8 @@ struct pl_copier {
 	struct pl_list devices;
 	unsigned under_way;
 	uint64_t begun;
-	bool waiting; /* small copies are to be begun */
+	uint64_t alone; /* when a small copy was made by itself */
+	bool waiting;   /* small copies are to be begun */
 };
 
 static struct pl_copier *copier_of(struct pl_poller *poller)
@@ -112,8 +117,14 @@ static void batch_done(struct pl_copy *copy, int status)
 	struct smalls *smalls = batch->smalls;
 
 	/* Whoever is told may begin others, which are not added to this one yet. */
-	for (unsigned i = 0; i < batch->count; i++)
-		batch->owners[i]->done(batch->owners[i], batch->pieces[i].status ? batch->pieces[i].status : status);
+	for (unsigned i = 0; i < batch->count; i++) {
+		const struct pl_memory_piece *piece = &batch->pieces[i];
+		int failed = piece->status ? piece->status : status;
+
+		if (!smalls->into && !failed)
+			memcpy(batch->ends[i], piece->host, piece->length);
+		batch->owners[i]->done(batch->owners[i], failed);
+	}
 	batch->count = 0;
 	batch->begun = false;
 	if (--smalls->used == 0) {
@@ -124,11 +135,27 @@ static void batch_done(struct pl_copy *copy, int status)
 
 static void batch_begin(struct pl_copier *copier, struct device *device, struct batch *batch)
 {
+	bool into = batch->smalls->into;
+
 	batch->begun = true;
-	if (device->ops->queue_list(device->queue, batch->pieces, batch->count, true, &batch->copy.ticket) < 0)
+	if (device->ops->queue_list(device->queue, batch->pieces, batch->count, into, &batch->copy.ticket) < 0)
 		batch_done(&batch->copy, -EFAULT);
 	else
-		begin_copy(copier, device, &batch->copy, true);
+		begin_copy(copier, device, &batch->copy, into);
+}
+
+static void begin_latest(struct pl_copier *copier, struct device *device, bool into)
+{
+	struct smalls *smalls = device->smalls[into];
+	struct batch *batch = smalls ? &smalls->batches[smalls->latest] : NULL;
+	bool alone = pl_list_empty(&device->copies[into]);
+
+	if (!batch || !batch->count || batch->begun)
+		return;
+	batch_begin(copier, device, batch);
+	/* They take no longer than it does to ask a few times; and whoever waits leaves the processor to others. */
+	if (alone)
+		finish_first(copier, device, into, true);
 }
 
 static void begin_waiting(struct pl_copier *copier)
@@ -136,25 +163,16 @@ static void begin_waiting(struct pl_copier *copier)
 	if (!copier->waiting)
 		return;
 	copier->waiting = false;
-	pl_list_for_each(at, &copier->devices) {
-		struct device *device = pl_list_entry(at, struct device, link);
-		struct batch *batch = device->smalls ? &device->smalls->batches[device->smalls->latest] : NULL;
-		bool alone = pl_list_empty(&device->copies[true]);
-
-		if (!batch || !batch->count || batch->begun)
-			continue;
-		batch_begin(copier, device, batch);
-		/* They take no longer than it does to ask a few times; and whoever waits leaves the processor to others. */
-		if (alone)
-			finish_first(copier, device, true, true);
-	}
+	pl_list_for_each(at, &copier->devices)
+		for (unsigned into = 0; into < 2; into++)
+			begin_latest(copier, pl_list_entry(at, struct device, link), into);
 }
 
 /* The batch that has room for one more, with a slot; NULL: there is none. */
-static struct batch *batch_find(struct pl_copier *copier, struct device *device, struct pl_slots *pool,
+static struct batch *batch_find(struct pl_copier *copier, struct device *device, bool into, struct pl_slots *pool,
 				const struct pl_memory *memory)
 {
-	struct smalls *smalls = device->smalls;
+	struct smalls *smalls = device->smalls[into];
 	struct batch *batch = &smalls->batches[smalls->latest];
 
 	if (batch->count == BATCH_COPIES && !batch->begun)
@@ -164,7 +182,7 @@ static struct batch *batch_find(struct pl_copier *copier, struct device *device,
 		batch = &smalls->batches[smalls->latest];
 	}
 	while (batch->begun)
-		if (!finish_first(copier, device, true, true))
+		if (!finish_first(copier, device, into, true))
 			return NULL;
 	if (!smalls->slot) {
 		smalls->pool = pool;
@@ -178,36 +196,59 @@ static struct batch *batch_find(struct pl_copier *copier, struct device *device,
 	return smalls->slot && batch->count < BATCH_COPIES ? batch : NULL;
 }
 
+static struct smalls *smalls_of(struct pl_copier *copier, struct device *device, bool into)
+{
+	struct smalls **smalls = &device->smalls[into];
+
+	if (!*smalls) {
+		*smalls = pl_zalloc(copier->engine->allocator, sizeof(**smalls));
+		if (*smalls)
+			(*smalls)->into = into;
+	}
+	return *smalls;
+}
+
 bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_small *small, struct pl_memory *memory,
-		     size_t offset, const void *bytes, size_t length)
+		     size_t offset, void *bytes, size_t length, bool into)
 {
 	struct device *device;
+	struct smalls *smalls;
 	struct batch *batch;
 	uint8_t *host;
 
 	if (!memory->ops->queue_list || length > PL_SMALL_MAX)
 		return false;
 	device = device_of(copier, memory);
-	if (!device)
-		return false;
-	if (!device->smalls)
-		device->smalls = pl_zalloc(copier->engine->allocator, sizeof(*device->smalls));
-	batch = device->smalls ? batch_find(copier, device, pool, memory) : NULL;
+	smalls = device ? smalls_of(copier, device, into) : NULL;
+	batch = smalls ? batch_find(copier, device, into, pool, memory) : NULL;
 	if (!batch)
 		return false;
 	if (batch->count == 0) {
-		*batch = (struct batch){ .smalls = device->smalls, .copy.done = batch_done };
-		device->smalls->used++;
+		batch->smalls = smalls;
+		batch->copy.done = batch_done;
+		smalls->used++;
 	}
-	host = device->smalls->slot->bytes +
-	       ((size_t)(batch - device->smalls->batches) * BATCH_COPIES + batch->count) * PL_SMALL_MAX;
-	memcpy(host, bytes, length);
+	host = smalls->slot->bytes + ((size_t)(batch - smalls->batches) * BATCH_COPIES + batch->count) * PL_SMALL_MAX;
+	if (into)
+		memcpy(host, bytes, length);
 	batch->pieces[batch->count] =
 		(struct pl_memory_piece){ .memory = memory, .offset = offset, .host = host, .length = length };
+	batch->ends[batch->count] = bytes;
 	batch->owners[batch->count++] = small;
 	copier->waiting = true;
 	pl_engine_polling(copier->engine, true);
 	return true;
+}
+
+int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t offset, void *bytes, size_t length)
+{
+	int rc;
+
+	if (copier->waiting || pl_now() - copier->alone < SOON)
+		return 0;
+	rc = pl_memory_copy_out(memory, offset, bytes, length);
+	copier->alone = pl_now();
+	return rc < 0 ? rc : 1;
 }
 
 /* -- all ------------------------------------------------------------------------------------------ */
@@ -282,7 +323,8 @@ void pl_copier_close(struct pl_copier *copier)
 
 		pl_list_remove(&device->link);
 		device->ops->queue_close(device->queue);
-		pl_free(copier->engine->allocator, device->smalls);
+		pl_free(copier->engine->allocator, device->smalls[0]);
+		pl_free(copier->engine->allocator, device->smalls[1]);
 		pl_free(copier->engine->allocator, device);
 	}
 	copier->engine->poller = NULL;

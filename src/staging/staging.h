@@ -76,13 +76,18 @@ struct pl_across {
 };
 void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across);
 /*
- * Copies up to PL_SMALL_MAX bytes into a device's memory.  They are the caller's again at once, and are in their place when
- * done() is called, which is later: all that come in one round of the engine's go together.  False: it must be copied in
- * another way.
+ * Copies up to PL_SMALL_MAX bytes into a device's memory, or out of it: all that are asked for in one round of the engine's
+ * go together.  Bytes that go into it are the caller's again at once; they are in their place, those that come out of it in
+ * `bytes`, when done() is called, which is later.  False: it must be copied in another way.
  */
 #define PL_SMALL_MAX 8192u
 bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_small *small, struct pl_memory *memory,
-		     size_t offset, const void *bytes, size_t length);
+		     size_t offset, void *bytes, size_t length, bool into);
+/*
+ * Copies out of a device's memory at once if nobody else did so lately, as a copy that is waited for is done sooner than one
+ * that waits for company: 1; 0: others did; or a negative errno.
+ */
+int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t offset, void *bytes, size_t length);
 /* Waits for all copies that began before, the calls of `done` included. Under the engine's lock. */
 void pl_copier_drain(struct pl_copier *copier);
 /* Waits for the oldest copy in one direction. */

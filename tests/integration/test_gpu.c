@@ -3,7 +3,6 @@
  * What is about GPU memory alone: kinds of pointers, routes and their reasons, the bound on locked memory, and
  * what happens when the driver refuses.  With the stand-in for the driver; what needs no failure, with a real one.
  */
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/gpu.h"
+#include "support/gpu_standin.h"
 
 #define LARGE ((size_t)24 << 20)
 
@@ -23,51 +23,17 @@ static const struct setting setting = {
 	.streams = 2,
 };
 
-/* The stand-in's own functions, or NULL with the real driver. */
-static struct {
-	void (*fail)(const char *call, unsigned skip, unsigned count, int result);
-	void (*delay)(unsigned microseconds);
-	void (*share)(unsigned microseconds);
-	size_t (*waited)(void);
-	size_t (*pinned)(void);
-	unsigned (*depth)(void);
-	CUresult (*create)(CUcontext *context, unsigned flags, CUdevice device);
-	CUresult (*destroy)(CUcontext context);
-	CUresult (*managed)(CUdeviceptr *address, size_t length, unsigned flags);
-} driver;
-
-static void find(void *function, const char *name)
-{
-	void *found = dlsym(RTLD_DEFAULT, name);
-
-	if (!found) {
-		void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-
-		found = library ? dlsym(library, name) : NULL;
-	}
-	memcpy(function, &found, sizeof(found));
-}
-
 static void begin(const char *kind)
 {
 	if (!gpu_open(kind))
 		exit(SKIPPED);
-	find(&driver.fail, "standin_fail");
-	find(&driver.delay, "standin_delay");
-	find(&driver.share, "standin_share");
-	find(&driver.waited, "standin_waited");
-	find(&driver.pinned, "standin_pinned");
-	find(&driver.depth, "standin_depth");
-	find(&driver.create, "cuCtxCreate_v2");
-	find(&driver.destroy, "cuCtxDestroy_v2");
-	find(&driver.managed, "cuMemAllocManaged");
+	gpu_standin_find();
 }
 
 static void begin_with_standin(void)
 {
 	begin("alloc");
-	if (!driver.fail)
-		exit(SKIPPED);
+	gpu_standin_need();
 }
 
 /* -- what is a pointer -------------------------------------------------------------------------------- */
@@ -124,14 +90,16 @@ static void managed_pointer(void *unused)
 	struct pl_region *region;
 	struct cuda_place *place;
 	struct pl_error error;
+	CUresult (*managed)(CUdeviceptr * address, size_t length, unsigned flags);
 	CUdeviceptr address;
 
 	(void)unused;
 	begin("alloc");
+	gpu_driver_find(&managed, "cuMemAllocManaged");
 	context = context_open(&setting);
 	check_ok(cuda_place_get(cuda_driver_loaded(), NULL, 0, &place, &error), &error);
 	check_number(cuda_enter(place), CUDA_SUCCESS);
-	check_number(driver.managed(&address, 4096, 1), CUDA_SUCCESS);
+	check_number(managed(&address, 4096, 1), CUDA_SUCCESS);
 	cuda_leave(place);
 	check_status(pl_region_register(context, (void *)(uintptr_t)address, 4096, 0, &region, &error), -ENOTSUP,
 		     &error);
@@ -297,7 +265,7 @@ static void pair_close(struct pair *pair)
 	buffer_close(&pair->near);
 	buffer_close(&pair->far);
 	environment_close(&pair->environment);
-	check_number(driver.pinned(), 0);
+	check_number(gpu_standin.pinned(), 0);
 }
 
 static int transfer(struct pair *pair, bool write, size_t length, struct pl_error *error)
@@ -332,10 +300,10 @@ static void no_locked_memory(void *unused)
 
 	(void)unused;
 	begin_with_standin();
-	driver.fail("cuMemHostRegister", 0, UINT32_MAX, CUDA_ERROR_OUT_OF_MEMORY);
+	gpu_standin.fail("cuMemHostRegister", 0, UINT32_MAX, CUDA_ERROR_OUT_OF_MEMORY);
 	pair_open(&pair);
 	check_all_moves(&pair, 1);
-	check_number(driver.pinned(), 0);
+	check_number(gpu_standin.pinned(), 0);
 	pair_close(&pair);
 }
 
@@ -346,11 +314,11 @@ static void slow_copies(void *unused)
 	(void)unused;
 	begin_with_standin();
 	pair_open(&pair);
-	driver.delay(3000);
+	gpu_standin.delay(3000);
 	check_all_moves(&pair, 2);
-	check(driver.pinned() > 0 && driver.pinned() <= (size_t)256 << 20);
-	driver.delay(0);
-	check_number(driver.depth(), 0);
+	check(gpu_standin.pinned() > 0 && gpu_standin.pinned() <= (size_t)256 << 20);
+	gpu_standin.delay(0);
+	check_number(gpu_standin.depth(), 0);
 	pair_close(&pair);
 }
 
@@ -390,12 +358,12 @@ static void bounded(void *unused)
 	buffer_open(&pair.near, environment.near, LARGE, PL_ACCESS_LOCAL);
 	buffer_open(&pair.far, environment.far, LARGE, PL_ACCESS_ALL);
 	pair.remote = share(&environment, pair.far.region, environment.near_peer, NULL);
-	driver.delay(500);
+	gpu_standin.delay(500);
 	check_all_moves(&pair, 3);
-	check_number(driver.pinned(), 2 * options.staging_bytes);
+	check_number(gpu_standin.pinned(), 2 * options.staging_bytes);
 	check_staging(environment.near, options.staging_bytes);
 	check_staging(environment.far, options.staging_bytes);
-	driver.delay(0);
+	gpu_standin.delay(0);
 	pair_close(&pair);
 }
 
@@ -410,147 +378,19 @@ static void failing_copies(void *unused)
 	pair_open(&pair);
 	check_all_moves(&pair, 4);
 	for (unsigned i = 0; i < 8; i++) {
-		driver.fail("copy", i, 1, 700);
+		gpu_standin.fail("copy", i, 1, 700);
 		status = transfer(&pair, i % 2, LARGE, &error);
 		check_status(status, -EFAULT, &error);
 		/* What was begun meanwhile ends before the next. */
-		driver.fail("copy", 0, 0, 0);
+		gpu_standin.fail("copy", 0, 0, 0);
 	}
-	driver.fail("cuMemcpyDtoHAsync", 2, 1, 700);
+	gpu_standin.fail("cuMemcpyDtoHAsync", 2, 1, 700);
 	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
 	check_text(error.id, "MEMORY-UNREADABLE");
-	driver.fail("cuCtxPushCurrent", 5, UINT32_MAX, 201);
+	gpu_standin.fail("cuCtxPushCurrent", 5, UINT32_MAX, 201);
 	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
-	driver.fail("cuCtxPushCurrent", 0, 0, 0);
+	gpu_standin.fail("cuCtxPushCurrent", 0, 0, 0);
 	check_all_moves(&pair, 5);
-	pair_close(&pair);
-}
-
-enum { SMALL_COUNT = 100, SMALL_STRIDE = 64 };
-
-/* Messages into the far end's GPU memory, whose copies are slow, so that many come meanwhile; how many receives fail. */
-static unsigned receive_small(struct pair *pair, uint64_t seed)
-{
-	struct pl_operation *operations[SMALL_COUNT];
-	uint8_t bytes[SMALL_COUNT + 40];
-	struct pl_completion completion;
-	struct pl_error error;
-	unsigned failed = 0;
-
-	pattern_fill(bytes, sizeof(bytes), seed, 0);
-	for (size_t i = 0; i < SMALL_COUNT; i++)
-		check_ok(pl_receive(pair->environment.far_peer, i, UINT64_MAX, pair->far.region, i * SMALL_STRIDE,
-				    SMALL_STRIDE, NULL, &operations[i], &error),
-			 &error);
-	for (size_t i = 0; i < SMALL_COUNT; i++)
-		check_ok(pl_send_copy(pair->environment.near_peer, i, bytes + i, 40, NULL, NULL, &error), &error);
-	for (size_t i = 0; i < SMALL_COUNT; i++) {
-		struct pl_receipt receipt;
-		int rc = await(&pair->environment, operations[i], &receipt, &error);
-
-		if (rc < 0) {
-			check_text(error.id, "MEMORY-UNWRITABLE");
-			failed++;
-			continue;
-		}
-		check_staged(&receipt, 40);
-		pattern_check(pair->far.bytes + i * SMALL_STRIDE, 40, seed, i);
-		value_check(pair->far.bytes + i * SMALL_STRIDE + 40, SMALL_STRIDE - 40, POISON);
-	}
-	for (size_t i = 0; i < SMALL_COUNT; i++)
-		collect(&pair->environment, pair->environment.near, &completion, 1);
-	return failed;
-}
-
-/* Copied in lists; one by one where the driver does not take lists; and at once, where no memory can be locked. */
-static void small_messages(void *unused)
-{
-	static const char *const refused[] = { "none", "cuMemcpyBatchAsync", "cuMemHostRegister" };
-	struct pair pair;
-
-	(void)unused;
-	begin_with_standin();
-	driver.fail("cuMemcpy2DAsync", 0, UINT32_MAX, 801);
-	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-		driver.fail(refused[i], 0, UINT32_MAX, 801);
-		pair_open(&pair);
-		driver.delay(1000);
-		bytes_set(pair.far.bytes, POISON, LARGE);
-		check_number(receive_small(&pair, 20 + i), 0);
-		check_number(driver.depth(), 0);
-		if (!i) {
-			driver.fail("copy", 0, 1, 700);
-			check(receive_small(&pair, 30) > 0);
-			driver.fail("copy", 0, 0, 0);
-			check_number(receive_small(&pair, 31), 0);
-		} else if (i == 1) {
-			driver.fail("cuMemcpyHtoDAsync", 50, 1, 700);
-			check_number(receive_small(&pair, 32), 1);
-		}
-		driver.delay(0);
-		pair_close(&pair);
-		driver.fail(refused[i], 0, 0, 0);
-	}
-}
-
-/* Copies that waited for another process's kernels are made in rows from then on, of whichever length. */
-static void shared_gpu(void *unused)
-{
-	enum { LENGTH = 40, ROOM = 2 * LENGTH };
-	uint8_t bytes[ROOM], seen[ROOM];
-	struct pl_error error;
-	struct pair pair;
-
-	(void)unused;
-	begin_with_standin();
-	pair_open(&pair);
-	bytes_set(pair.far.bytes, POISON, LARGE);
-	driver.share(1000);
-	for (size_t length = 1; length <= LENGTH; length++) {
-		size_t offset = SMALL_COUNT * SMALL_STRIDE + length * ROOM;
-
-		for (size_t i = 0; i < length; i++)
-			bytes[i] = (uint8_t)(length + i);
-		memset(bytes + length, POISON, ROOM - length);
-		check_ok(pl_region_copy_in(pair.far.region, offset, bytes, length, &error), &error);
-		check_ok(pl_region_copy_out(pair.far.region, offset, seen, ROOM, &error), &error);
-		check(!memcmp(bytes, seen, ROOM));
-	}
-	/* One byte is no two rows; the first copy of all was to find out. */
-	check_number(driver.waited(), 1);
-	check_number(receive_small(&pair, 3), 0);
-	check_number(driver.waited(), 1);
-	driver.fail("cuMemcpy2DAsync", 0, UINT32_MAX, 801);
-	check_number(receive_small(&pair, 4), 0);
-	check(driver.waited() > 1);
-	driver.share(0);
-	pair_close(&pair);
-	driver.fail("cuMemcpy2DAsync", 0, 0, 0);
-}
-
-/* What came is being copied while its receiver is closed, which waits for that. */
-static void closed_meanwhile(void *unused)
-{
-	struct pair pair;
-	struct pl_error error;
-	uint64_t word = 77;
-
-	(void)unused;
-	begin_with_standin();
-	pair_open(&pair);
-	driver.delay(20000);
-	for (size_t i = 0; i < 200; i++) {
-		check_ok(pl_receive(pair.environment.far_peer, i, UINT64_MAX, pair.far.region, i * 8, 8, NULL, NULL,
-				    &error),
-			 &error);
-		check_ok(pl_send_copy(pair.environment.near_peer, i, &word, 8, NULL, NULL, &error), &error);
-	}
-	while (!driver.pinned())
-		settle(&pair.environment, 1);
-	pl_peer_close(pair.environment.far_peer);
-	pair.environment.far_peer = NULL;
-	check_number(driver.depth(), 0);
-	driver.delay(0);
 	pair_close(&pair);
 }
 
@@ -588,6 +428,8 @@ static void freed_while_registered(void *unused)
 static void context_gone(void *unused)
 {
 	struct scenario_environment environment;
+	CUresult (*create)(CUcontext * context, unsigned flags, CUdevice device);
+	CUresult (*destroy)(CUcontext context);
 	const struct cuda_driver *library;
 	struct pl_operation *operation;
 	struct pl_region *region;
@@ -599,9 +441,11 @@ static void context_gone(void *unused)
 
 	(void)unused;
 	begin_with_standin();
+	gpu_driver_find(&create, "cuCtxCreate_v2");
+	gpu_driver_find(&destroy, "cuCtxDestroy_v2");
 	environment_open(&environment, &setting);
 	library = cuda_driver_loaded();
-	check_number(driver.create(&own, 0, 1), CUDA_SUCCESS);
+	check_number(create(&own, 0, 1), CUDA_SUCCESS);
 	check_number(library->cuMemAlloc(&address, LARGE), CUDA_SUCCESS);
 	check_number(library->cuCtxPopCurrent(&popped), CUDA_SUCCESS);
 	buffer_open(&far, environment.far, LARGE, PL_ACCESS_ALL);
@@ -609,14 +453,14 @@ static void context_gone(void *unused)
 	check_ok(pl_region_register(environment.near, (void *)(uintptr_t)address, LARGE, 0, &region, &error), &error);
 	check_ok(pl_write(environment.near_peer, remote, 0, region, 0, LARGE, NULL, &operation, &error), &error);
 	complete(&environment, operation, NULL);
-	check_number(driver.destroy(own), CUDA_SUCCESS);
+	check_number(destroy(own), CUDA_SUCCESS);
 	check_ok(pl_write(environment.near_peer, remote, 0, region, 0, LARGE, NULL, &operation, &error), &error);
 	fail_with(&environment, operation, -EFAULT);
 	check_number(pl_region_deregister(region), 0);
 	pl_remote_release(remote);
 	buffer_close(&far);
 	environment_close(&environment);
-	check_number(driver.depth(), 0);
+	check_number(gpu_standin.depth(), 0);
 }
 
 static const struct test_case cases[] = {
@@ -634,9 +478,6 @@ static const struct test_case cases[] = {
 	{ "slow-copies", slow_copies, NULL, 20 },
 	{ "bounded", bounded, NULL, 20 },
 	{ "failing-copies", failing_copies, NULL, 20 },
-	{ "small-messages", small_messages, NULL, 20 },
-	{ "shared-gpu", shared_gpu, NULL, 20 },
-	{ "closed-meanwhile", closed_meanwhile, NULL, 20 },
 	{ "freed-while-registered", freed_while_registered, NULL, 20 },
 	{ "context-gone", context_gone, NULL, 20 },
 };

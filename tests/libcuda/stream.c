@@ -149,9 +149,12 @@ static bool transfer_all(const struct job *job)
 
 static CUresult perform(const struct job *job)
 {
+	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
 	CUresult result = standin_failure("copy");
 	bool good;
 
+	if (!result && !inside)
+		result = standin_failure("copy-out");
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "support/gpu_session.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "support/gpu.h"
@@ -14,28 +13,6 @@ const struct setting gpu_setting = {
 	.streams = 2,
 	.one_sided = true,
 };
-
-struct gpu_standin gpu_standin;
-
-void gpu_standin_find(void)
-{
-	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found;
-
-	found = library ? dlsym(library, "standin_fail") : NULL;
-	memcpy(&gpu_standin.fail, &found, sizeof(found));
-	found = library ? dlsym(library, "standin_opened") : NULL;
-	memcpy(&gpu_standin.opened, &found, sizeof(found));
-	found = library ? dlsym(library, "standin_handles") : NULL;
-	memcpy(&gpu_standin.handles, &found, sizeof(found));
-	found = library ? dlsym(library, "standin_depth") : NULL;
-	memcpy(&gpu_standin.depth, &found, sizeof(found));
-}
-
-void gpu_standin_need(void)
-{
-	if (!gpu_standin.fail)
-		exit(SKIPPED);
-}
 
 void gpu_agent_alloc(int fd)
 {

@@ -5,19 +5,9 @@
 
 #include "support/agent.h"
 #include "support/environment.h"
+#include "support/gpu_standin.h"
 
-/* What the stand-in for the driver has more than the driver; NULL with a real one. */
-struct gpu_standin {
-	void (*fail)(const char *call, unsigned skip, unsigned count, int result);
-	size_t (*opened)(void);
-	size_t (*handles)(void);
-	unsigned (*depth)(void);
-};
 extern const struct setting gpu_setting;
-extern struct gpu_standin gpu_standin;
-void gpu_standin_find(void);
-/* Ends the test as skipped without one. */
-void gpu_standin_need(void);
 
 struct gpu_session {
 	struct agent agent;

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/gpu_standin.h"
+#include "support/process.h"
+
+struct gpu_standin gpu_standin;
+
+void gpu_driver_find(void *function, const char *name)
+{
+	void *found = dlsym(RTLD_DEFAULT, name);
+
+	if (!found) {
+		void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+
+		found = library ? dlsym(library, name) : NULL;
+	}
+	memcpy(function, &found, sizeof(found));
+}
+
+void gpu_standin_find(void)
+{
+	gpu_driver_find(&gpu_standin.fail, "standin_fail");
+	gpu_driver_find(&gpu_standin.delay, "standin_delay");
+	gpu_driver_find(&gpu_standin.share, "standin_share");
+	gpu_driver_find(&gpu_standin.waited, "standin_waited");
+	gpu_driver_find(&gpu_standin.pinned, "standin_pinned");
+	gpu_driver_find(&gpu_standin.opened, "standin_opened");
+	gpu_driver_find(&gpu_standin.handles, "standin_handles");
+	gpu_driver_find(&gpu_standin.depth, "standin_depth");
+}
+
+void gpu_standin_need(void)
+{
+	if (!gpu_standin.fail)
+		exit(SKIPPED);
+}
