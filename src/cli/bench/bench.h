@@ -88,7 +88,7 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 
 /* -- messages between the ends (bench_wire.c) ----------------------------------------------------- */
 
-#define BENCH_VERSION 2
+#define BENCH_VERSION 3
 #define BENCH_MESSAGE_MAX 1024
 
 enum bench_type {
@@ -270,6 +270,8 @@ struct bench_end {
 	int fd;           /* with threads: tells of completions */
 	uint64_t timeout; /* how long the other end may be silent where it must answer */
 	uint64_t turn;    /* ping-pong: messages so far, in one direction */
+	uint64_t tag;     /* of messages from here on, and of the latest that came */
+	uint64_t tag_arrived;
 
 	bool go, finished; /* server: told so by the client */
 	bool leaving;      /* the end of the connection is expected */
@@ -381,9 +383,12 @@ enum bench_tag {
 #define BENCH_TAG_SHIFT 56
 #define BENCH_USER_DATA(tag, number) ((uint64_t)(tag) << BENCH_TAG_SHIFT | (number))
 
-/* Tags of messages. */
+/* Tags of messages.  Data's is one of two, and, in turns, above that the message's number. */
 #define BENCH_MESSAGE_CONTROL 1ull
 #define BENCH_MESSAGE_DATA 2ull
+#define BENCH_MESSAGE_LAST 3ull /* of a run in turns */
+#define BENCH_MESSAGE_SHIFT 8
+#define BENCH_MESSAGE_KINDS 0xfeull /* of these two, and not of the first */
 
 /* Memory for a plan's operations. */
 int bench_flow_allocate(struct bench_end *end);
@@ -403,7 +408,7 @@ int bench_steady_run(struct bench_end *end);
 int bench_receives_post(struct bench_end *end);
 /* In turns: the receive that brought a message is posted again once that was answered. */
 int bench_receives_renew(struct bench_end *end);
-int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes);
+int bench_received(struct bench_end *end, uint32_t number, const struct pl_receipt *receipt);
 /* Asks the other end's receives back, with messages that have no bytes. */
 int bench_receives_release(struct bench_end *end);
 

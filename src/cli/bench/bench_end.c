@@ -379,7 +379,7 @@ void bench_take(struct bench_end *end, const struct pl_completion *completion)
 		bench_flow_completed(end, receipt);
 		break;
 	case BENCH_TAG_RECEIVE:
-		bench_received(end, number, receipt->bytes);
+		bench_received(end, number, receipt);
 		break;
 	case BENCH_TAG_CONTROL:
 		take_control(end, number, receipt->bytes);

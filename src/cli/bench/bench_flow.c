@@ -103,8 +103,7 @@ static inline int post_plain(struct bench_end *end, const struct bench_place *pl
 		return pl_read(link->peer, link->remote, place->remote, end->own.region, place->own, plan->size,
 			       attributes, NULL, error);
 	case BENCH_SEND:
-		return pl_send(link->peer, BENCH_MESSAGE_DATA, end->own.region, place->own, plan->size, attributes,
-			       NULL, error);
+		return pl_send(link->peer, end->tag, end->own.region, place->own, plan->size, attributes, NULL, error);
 	case BENCH_FETCH_ADD:
 		return pl_fetch_add(link->peer, link->remote, place->remote, 1, NULL, attributes, NULL, error);
 	case BENCH_COMPARE_SWAP:
@@ -335,8 +334,8 @@ static int post_receive(struct bench_end *end, uint32_t number)
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_RECEIVE, number);
-	rc = pl_receive(far_of_receive(end, number)->peer, BENCH_MESSAGE_DATA, UINT64_MAX, end->exposed.region, offset,
-			end->plan.size, &attributes, NULL, &error);
+	rc = pl_receive(far_of_receive(end, number)->peer, BENCH_MESSAGE_DATA, BENCH_MESSAGE_KINDS, end->exposed.region,
+			offset, end->plan.size, &attributes, NULL, &error);
 	if (rc < 0)
 		return bench_fail_as(end, &error);
 	end->receives++;
@@ -356,12 +355,15 @@ int bench_receives_post(struct bench_end *end)
 	return rc;
 }
 
-int bench_received(struct bench_end *end, uint32_t number, uint64_t bytes)
+int bench_received(struct bench_end *end, uint32_t number, const struct pl_receipt *receipt)
 {
+	uint64_t bytes = receipt->bytes;
+
 	end->receives--;
 	if (bytes == 0)
 		return 0;
 	end->received++;
+	end->tag_arrived = receipt->tag;
 	far_of_receive(end, number)->received++;
 	if (bytes != end->plan.size)
 		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "a message of %llu bytes, not %llu",

@@ -19,7 +19,7 @@ static struct bench_pattern pattern_of(const struct bench_end *end, bool server)
 		.slots = end->layout.slots,
 		.seed = seed_of(end, server),
 		.same = end->plan.op == BENCH_SEND || bench_plan_pingpong(&end->plan),
-		.markers = bench_plan_pingpong(&end->plan),
+		.markers = end->plan.op == BENCH_WRITE && bench_plan_pingpong(&end->plan),
 	};
 }
 
@@ -66,6 +66,7 @@ int bench_prepare(struct bench_end *end)
 	end->sample.kind = 0;
 	end->sample.streams = 0;
 	end->turn = 0;
+	end->tag = BENCH_MESSAGE_DATA;
 	end->received = 0;
 	end->go = end->finished = false;
 	return bench_passive(end) ? bench_receives_post(end) : 0;

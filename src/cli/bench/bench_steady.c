@@ -39,8 +39,7 @@ static inline __attribute__((always_inline)) int post(struct bench_end *end, enu
 	if (op == BENCH_READ)
 		return pl_read(link->peer, link->remote, place->remote, end->own.region, place->own, end->plan.size,
 			       attributes, NULL, error);
-	return pl_send(link->peer, BENCH_MESSAGE_DATA, end->own.region, place->own, end->plan.size, attributes, NULL,
-		       error);
+	return pl_send(link->peer, end->tag, end->own.region, place->own, end->plan.size, attributes, NULL, error);
 }
 
 /* The time of one more; the sums are in *steady until the end. */
