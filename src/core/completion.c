@@ -112,21 +112,31 @@ static int progress_into(struct pl_context *context, struct pl_completion *compl
 	return sink.count;
 }
 
-int pl_poll(struct pl_context *context, struct pl_completion *completions, int n)
+/* Those that completed while nobody was in pl_poll(). */
+static int collect(struct pl_context *context, struct pl_completion *completions, int n)
 {
 	struct pl_list taken;
 	int count = 0;
 
-	if (pl_context_manual(context))
-		count = progress_into(context, completions, n);
-	if (n <= count || !atomic_load_explicit(&context->any_completed, memory_order_acquire))
-		return count;
+	if (n <= 0 || !atomic_load_explicit(&context->any_completed, memory_order_acquire))
+		return 0;
 	pl_list_init(&taken);
-	take_completed(context, &taken, n - count);
+	take_completed(context, &taken, n);
 	/* None is taken off: the list goes with them. */
 	pl_list_for_each_safe(at, next, &taken)
 		hand_over(pl_list_entry(at, struct pl_operation, queue_link), &completions[count++]);
 	return count;
+}
+
+int pl_poll(struct pl_context *context, struct pl_completion *completions, int n)
+{
+	/* First, as what completes after them is handed over at once only if nothing waits before it. */
+	int count = collect(context, completions, n);
+
+	if (!pl_context_manual(context))
+		return count;
+	count += progress_into(context, completions + count, n - count);
+	return count + collect(context, completions + count, n - count);
 }
 
 /* Without threads there are two things to wake for: sockets, and completions not yet collected. */

@@ -3,7 +3,7 @@
  * Sending messages.  Small ones travel with their bytes; large ones are offered, with a key by
  * which the peer fetches them once a receive is posted.  A window bounds what the peer must hold.
  */
-#include "core/core.h"
+#include "core/quick.h"
 
 const char pl_message_staging_reason[] =
 	"messages of up to 8 KiB go through host memory on their way from or to a GPU's";
@@ -98,7 +98,7 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 		peer->sent--;
 		fail_to_send(operation, rc);
 	}
-	pl_operation_part_done(operation);
+	pl_quick_part_done(operation);
 }
 
 /* False if its bytes must not be staged, but would be. */

@@ -214,8 +214,6 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 
 static void deliver(struct pl_operation *operation)
 {
-	struct pl_sink *sink;
-
 	if (operation->internal) {
 		operation->finished(operation);
 		return;
@@ -233,9 +231,8 @@ static void deliver(struct pl_operation *operation)
 			syscall(SYS_futex, &operation->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 		return;
 	}
-	sink = operation->receipt.status < 0 ? NULL : pl_quick_sink(operation->context);
-	if (sink) {
-		pl_quick_deliver(sink, operation);
+	if (operation->receipt.status >= 0) {
+		pl_quick_deliver(operation);
 		return;
 	}
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);

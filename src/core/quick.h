@@ -184,10 +184,18 @@ PL_ALWAYS_INLINE struct pl_sink *pl_quick_sink(const struct pl_context *context)
 	return sink;
 }
 
-PL_ALWAYS_INLINE void pl_quick_deliver(struct pl_sink *sink, struct pl_operation *operation)
+/* One that succeeded, and nobody holds a handle of: to who is in pl_poll() now, or to who comes there next.  Home. */
+PL_ALWAYS_INLINE void pl_quick_deliver(struct pl_operation *operation)
 {
-	sink->completions[sink->count++].receipt = operation->receipt;
-	pl_quick_free(operation);
+	struct pl_sink *sink = pl_quick_sink(operation->context);
+
+	if (sink) {
+		sink->completions[sink->count++].receipt = operation->receipt;
+		pl_quick_free(operation);
+		return;
+	}
+	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
+	pl_completion_push(operation->context, operation);
 }
 
 /* What was moved by a copy of one end's is there when that end says so, which is what ends the operation. */
@@ -224,11 +232,10 @@ PL_ALWAYS_INLINE bool pl_quick_usual(struct pl_operation *operation)
 /* pl_operation_complete(), without looking for what most operations do not have.  Home. */
 PL_ALWAYS_INLINE void pl_quick_complete(struct pl_operation *operation)
 {
-	struct pl_sink *sink = pl_quick_sink(operation->context);
 	struct pl_receipt *receipt = &operation->receipt;
 	struct pl_peer *peer = operation->peer;
 
-	if (!sink || !pl_quick_usual(operation)) {
+	if (!pl_quick_usual(operation)) {
 		pl_operation_complete(operation);
 		return;
 	}
@@ -250,7 +257,7 @@ PL_ALWAYS_INLINE void pl_quick_complete(struct pl_operation *operation)
 	pl_quick_release(operation);
 	if (operation->counted)
 		pl_quick_ended(peer, operation);
-	pl_quick_deliver(sink, operation);
+	pl_quick_deliver(operation);
 }
 
 /* pl_operation_part_done().  Home. */

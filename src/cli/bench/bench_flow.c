@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_post.h"
 
 #define ROUNDS_PER_CHECK 4096
 
@@ -86,37 +86,6 @@ static int post_vector(struct bench_end *end, const struct bench_place *place, s
 	return pl_readv(link->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
 }
 
-static inline int post_plain(struct bench_end *end, const struct bench_place *place, uint32_t number,
-			     struct pl_error *error)
-{
-	const struct bench_plan *plan = &end->plan;
-	const struct bench_link *link = &end->links[place->line];
-	const struct pl_attributes *attributes = &end->flow.attributes;
-	uint64_t value;
-
-	switch (plan->op) {
-	case BENCH_WRITE:
-		/* In turns, the other end looks at one place. */
-		return pl_write(link->peer, link->remote, plan->latency ? 0 : place->remote, end->own.region,
-				place->own, plan->size, attributes, NULL, error);
-	case BENCH_READ:
-		return pl_read(link->peer, link->remote, place->remote, end->own.region, place->own, plan->size,
-			       attributes, NULL, error);
-	case BENCH_SEND:
-		return pl_send(link->peer, end->tag, end->own.region, place->own, plan->size, attributes, NULL, error);
-	case BENCH_FETCH_ADD:
-		return pl_fetch_add(link->peer, link->remote, place->remote, 1, NULL, attributes, NULL, error);
-	case BENCH_COMPARE_SWAP:
-		value = end->flow.expected[number];
-		return pl_compare_swap(link->peer, link->remote, place->remote, value, value + 1, NULL, attributes,
-				       NULL, error);
-	case BENCH_REGISTER:
-	case BENCH_CONNECT:
-		break;
-	}
-	return -EINVAL;
-}
-
 /* Part of what is measured, so there are as few calls on the way as can be. */
 static inline int post(struct bench_end *end, struct bench_line *line, bool more)
 {
@@ -128,7 +97,8 @@ static inline int post(struct bench_end *end, struct bench_line *line, bool more
 
 	flow->attributes.user_data = BENCH_USER_DATA(BENCH_TAG_DATA, number);
 	flow->attributes.flags = more ? PL_MORE : 0;
-	rc = end->plan.vector > 1 ? post_vector(end, place, &error) : post_plain(end, place, number, &error);
+	rc = end->plan.vector > 1 ? post_vector(end, place, &error)
+				  : bench_post_plain(end, end->plan.op, place, number, &error);
 	if (rc < 0)
 		return bench_fail_as(end, &error);
 	flow->posted++;
@@ -155,9 +125,8 @@ static void completed_specially(struct bench_end *end, const struct pl_receipt *
 		far->last = CLI_MAX(far->last, receipt->completed);
 		stats_record(far->stats, receipt->completed - receipt->posted);
 	}
-	/* Each word has one operation at a time, so the old value is known. */
-	if (flow->atomic && receipt->value != flow->expected[number]++)
-		flow->wrong = true;
+	if (flow->atomic)
+		bench_check_old(flow, receipt, number);
 	if (end->plan.touch && end->plan.op == BENCH_READ)
 		bench_buffer_touch(end, &end->own, place->own, end->plan.size);
 }

@@ -4,7 +4,7 @@
  * counts for all others; but whatever stays the same is decided before it, and an operation that completed is posted
  * again at once, at its place, as all places are taken.  Whatever is spent here is measured along with the library.
  */
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_post.h"
 
 #define ROUNDS_PER_CHECK 4096
 #define FIRST_NUMBER BENCH_USER_DATA(BENCH_TAG_DATA, 0)
@@ -21,25 +21,8 @@ bool bench_steady_fits(const struct bench_end *end)
 	const struct bench_flow *flow = &end->flow;
 	const struct bench_plan *plan = &end->plan;
 
-	return flow->stats && !flow->special && !flow->ended && !flow->lines[0].free_count && !end->length.rate &&
-	       plan->peers == 1 && plan->vector == 1 && plan->post_list == 1 &&
-	       (plan->op == BENCH_WRITE || plan->op == BENCH_READ || plan->op == BENCH_SEND);
-}
-
-static inline __attribute__((always_inline)) int post(struct bench_end *end, enum bench_op op, uint64_t number,
-						      struct pl_error *error)
-{
-	const struct bench_place *place = &end->flow.places[number];
-	const struct pl_attributes *attributes = &end->flow.attributes;
-	const struct bench_link *link = &end->links[0];
-
-	if (op == BENCH_WRITE)
-		return pl_write(link->peer, link->remote, place->remote, end->own.region, place->own, end->plan.size,
-				attributes, NULL, error);
-	if (op == BENCH_READ)
-		return pl_read(link->peer, link->remote, place->remote, end->own.region, place->own, end->plan.size,
-			       attributes, NULL, error);
-	return pl_send(link->peer, end->tag, end->own.region, place->own, end->plan.size, attributes, NULL, error);
+	return flow->stats && !flow->ended && !flow->lines[0].free_count && !end->length.rate && !plan->touch &&
+	       end->far_count == 1 && plan->peers == 1 && plan->vector == 1 && plan->post_list == 1;
 }
 
 /* The time of one more; the sums are in *steady until the end. */
@@ -57,6 +40,7 @@ static inline void record(struct stats *stats, struct steady *steady, uint64_t v
 static inline __attribute__((always_inline)) int take(struct bench_end *end, enum bench_op op, bool sampled,
 						      struct steady *steady, int count)
 {
+	bool atomic = op == BENCH_FETCH_ADD || op == BENCH_COMPARE_SWAP;
 	uint64_t depth = end->plan.depth, duration = end->flow.duration;
 	struct stats *stats = end->flow.stats;
 	struct pl_error error;
@@ -83,9 +67,11 @@ static inline __attribute__((always_inline)) int take(struct bench_end *end, enu
 		record(stats, steady, receipt->completed - receipt->posted);
 		if (sampled)
 			bench_sample(&end->samples, receipt->completed - steady->first);
+		if (atomic)
+			bench_check_old(&end->flow, receipt, number);
 		steady->done++;
 		end->flow.attributes.user_data = receipt->user_data;
-		if (post(end, op, number, &error) < 0)
+		if (bench_post_plain(end, op, &end->flow.places[number], number, &error) < 0)
 			return bench_fail_as(end, &error);
 	}
 	return 0;
@@ -121,6 +107,11 @@ static int loop_of(struct bench_end *end, struct steady *steady)
 		return sampled ? loop(end, BENCH_WRITE, true, steady) : loop(end, BENCH_WRITE, false, steady);
 	case BENCH_READ:
 		return sampled ? loop(end, BENCH_READ, true, steady) : loop(end, BENCH_READ, false, steady);
+	case BENCH_FETCH_ADD:
+		return sampled ? loop(end, BENCH_FETCH_ADD, true, steady) : loop(end, BENCH_FETCH_ADD, false, steady);
+	case BENCH_COMPARE_SWAP:
+		return sampled ? loop(end, BENCH_COMPARE_SWAP, true, steady)
+			       : loop(end, BENCH_COMPARE_SWAP, false, steady);
 	default:
 		return sampled ? loop(end, BENCH_SEND, true, steady) : loop(end, BENCH_SEND, false, steady);
 	}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One operation of a measurement.  Inline, as whatever is spent here is measured along with the library. */
+#ifndef PL_CLI_BENCH_POST_H
+#define PL_CLI_BENCH_POST_H
+
+#include "cli/bench/bench.h"
+
+static inline __attribute__((always_inline)) int bench_post_plain(struct bench_end *end, enum bench_op op,
+								  const struct bench_place *place, uint64_t number,
+								  struct pl_error *error)
+{
+	const struct bench_plan *plan = &end->plan;
+	const struct bench_link *link = &end->links[place->line];
+	const struct pl_attributes *attributes = &end->flow.attributes;
+	uint64_t value;
+
+	switch (op) {
+	case BENCH_WRITE:
+		/* In turns, the other end looks at one place. */
+		return pl_write(link->peer, link->remote, plan->latency ? 0 : place->remote, end->own.region,
+				place->own, plan->size, attributes, NULL, error);
+	case BENCH_READ:
+		return pl_read(link->peer, link->remote, place->remote, end->own.region, place->own, plan->size,
+			       attributes, NULL, error);
+	case BENCH_SEND:
+		return pl_send(link->peer, end->tag, end->own.region, place->own, plan->size, attributes, NULL, error);
+	case BENCH_FETCH_ADD:
+		return pl_fetch_add(link->peer, link->remote, place->remote, 1, NULL, attributes, NULL, error);
+	case BENCH_COMPARE_SWAP:
+		value = end->flow.expected[number];
+		return pl_compare_swap(link->peer, link->remote, place->remote, value, value + 1, NULL, attributes,
+				       NULL, error);
+	case BENCH_REGISTER:
+	case BENCH_CONNECT:
+		break;
+	}
+	return -EINVAL;
+}
+
+/* Each word has one operation at a time, so the old value is known. */
+static inline void bench_check_old(struct bench_flow *flow, const struct pl_receipt *receipt, uint64_t number)
+{
+	if (receipt->value != flow->expected[number]++)
+		flow->wrong = true;
+}
+
+#endif
