@@ -25,7 +25,7 @@ help:
 	@echo 'make vm-all     those, others that show less, and make vm-endurance'
 	@echo 'make vm-asan    the verbs fabric in virtual machines, with AddressSanitizer'
 	@echo 'make vm-valgrind'
-	@echo '                the same under valgrind: an hour'
+	@echo '                the same under valgrind: 20 minutes'
 	@echo 'make vm-endurance'
 	@echo '                50 link flaps, and much through bad cables, in virtual machines'
 	@echo 'make vm-debug   tests of the kernel module in a kernel with KASAN, lockdep and kmemleak,'

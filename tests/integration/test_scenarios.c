@@ -8,7 +8,8 @@
  * --allocated has the library allocate the memory that is shared.
  * --narrow has grants reached by memory windows, where the device has them.
  * --memory has the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped where there is no GPU.
- * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger.
+ * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger or valgrind: the first one
+ * that fails ends it.
  */
 #include <fnmatch.h>
 #include <getopt.h>
@@ -222,6 +223,9 @@ int main(int argc, char **argv)
 
 	if (!runs || !tests || parse(argc, argv, &selection))
 		return 2;
+	/* It may not come to the end, and must have said how far it came. */
+	if (selection.here)
+		setvbuf(stdout, NULL, _IOLBF, 0);
 	count = make_runs(&selection, runs, RUNS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		tests[i] = (struct CMUnitTest){ runs[i].name, scenario_test, NULL, NULL, &runs[i] };

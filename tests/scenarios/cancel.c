@@ -257,7 +257,7 @@ static void cancel_messages(struct scenario_environment *environment)
 		check_ok(pl_receive(silent.peer, i, UINT64_MAX, received.region, i * MESSAGE, MESSAGE, NULL,
 				    &receives[i], &error),
 			 &error);
-	until = clock_now() + 20 * SECOND;
+	until = clock_now() + 2 * AMPLE_TIME;
 	while (arrived < delivered && clock_now() < until) {
 		silent_awake(environment, &silent, 10);
 		arrived += whole_messages(receives, COUNT, received.bytes);

@@ -7,8 +7,6 @@
 #include "scenarios/scenario.h"
 #include "support/socket.h"
 
-#define SLACK (2 * SECOND)
-
 static int connect_status(struct scenario_environment *environment, struct pl_context *from, const char *address,
 			  uint64_t timeout, struct pl_error *error)
 {
@@ -311,10 +309,11 @@ static void cancel_connect(struct scenario_environment *environment)
 /* The blocking calls, as most programs use them. */
 static void *serve_blocking(void *argument)
 {
+	const struct scenario_environment *environment = argument;
 	struct pl_peer *peer = NULL;
 	struct pl_error error;
 
-	check_ok(pl_accept(argument, 5 * SECOND, &peer, &error), &error);
+	check_ok(pl_accept(environment->listener, AMPLE_TIME, &peer, &error), &error);
 	check(peer);
 	return peer;
 }
@@ -332,8 +331,8 @@ static void blocking_calls(struct scenario_environment *environment)
 	void *served;
 
 	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
-	check_number(pthread_create(&thread, NULL, serve_blocking, environment->listener), 0);
-	check_ok(pl_connect(environment->near, environment->address, 5 * SECOND, &near, &error), &error);
+	check_number(pthread_create(&thread, NULL, serve_blocking, environment), 0);
+	check_ok(pl_connect(environment->near, environment->address, 0, &near, &error), &error);
 	pthread_join(thread, &served);
 	pump_start(environment, &pump, environment->far);
 	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);

@@ -242,7 +242,7 @@ static void threads_own_peers(struct scenario_environment *environment)
 		check_number(pthread_create(&connector->thread, NULL, connector_run, connector), 0);
 	}
 	for (unsigned i = 0; i < CONNECTORS * CONNECTIONS; i++)
-		check_ok(pl_accept(environment->listener, 10 * SECOND, &accepted[i], &error), &error);
+		check_ok(pl_accept(environment->listener, AMPLE_TIME, &accepted[i], &error), &error);
 	for (unsigned i = 0; i < CONNECTORS; i++)
 		pthread_join(connectors[i].thread, NULL);
 	pump_stop(&pump);

@@ -5,9 +5,6 @@
 
 #include "scenarios/scenario.h"
 
-/* What an operation may take longer than its time-out on a busy machine. */
-#define SLACK (2 * SECOND)
-
 struct silent {
 	struct pl_context *context;
 	struct pl_listener *listener;

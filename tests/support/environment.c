@@ -24,6 +24,7 @@ struct pl_options setting_options(const struct setting *setting)
 	options.streams = setting->streams;
 	options.fabric = setting->fabric;
 	options.narrow_grants = narrow_grants;
+	options.connect_timeout = AMPLE_TIME;
 	if (setting->key) {
 		options.key = test_key;
 		options.key_length = sizeof(test_key);

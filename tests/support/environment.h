@@ -27,6 +27,10 @@ struct setting {
 
 #define ENVIRONMENT_CONTEXTS 8
 
+/* How much later than at its time something may happen, and how long what has no time of its own may take. */
+#define SLACK (slowness() * SECOND)
+#define AMPLE_TIME (5 * slowness() * SECOND)
+
 /* Of all contexts: grants are reached by memory windows, where the device has them. */
 extern bool narrow_grants;
 

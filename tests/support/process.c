@@ -17,14 +17,14 @@
 
 #include "support/check.h"
 
-/* Instrumented code, on a machine that does other things too: time limits are for what hangs. */
+/* Instrumented code, on a machine that does other things too. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SLOWNESS 6u
 #else
 #define SLOWNESS 2u
 #endif
 
-static unsigned slowness(void)
+unsigned slowness(void)
 {
 #ifdef PL_HAVE_VALGRIND
 	if (RUNNING_ON_VALGRIND)

@@ -8,12 +8,15 @@
 #include <sys/types.h>
 
 /*
- * Runs a test in a child process of its own.  It passes if it exits with 0 within the time;
+ * Runs a test in a child process of its own.  It passes if it exits with 0 within slowness() times as many seconds;
  * otherwise the reason is printed under the test's name, the child and all its children are ended,
  * and -1 is returned.  A child that exits with SKIPPED could not be run here: that is returned.
  */
 #define SKIPPED 77
 int process_run(const char *name, unsigned seconds, void (*test)(void *argument), void *argument);
+
+/* Time limits are for what hangs: how many times as long all may take, in this build and under this program. */
+unsigned slowness(void);
 
 /* Forks a child that dies with this process; 0 in the child. */
 pid_t process_fork(void);

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Who sleeps in an engine without a thread is woken: by a call, by the deadline, and by what only polling shows. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include "engine/engine.h"
 #include "support/cases.h"
 #include "support/check.h"
+#include "support/process.h"
 
 static struct pl_engine *engine_open(void)
 {
@@ -30,6 +38,22 @@ static void until_deadline(void *unused)
 	pl_engine_sleep(engine, atomic_load(&engine->turn), deadline);
 	check(pl_now() >= deadline);
 	engine_close(engine);
+}
+
+/* As a kernel, or a container's filter, that does not know of the call with nanoseconds. */
+static void without_nanoseconds(void *argument)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_pwait2, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | *(const unsigned *)argument),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		exit(SKIPPED);
+	until_deadline(NULL);
 }
 
 static void *wake(void *engine)
@@ -66,8 +90,11 @@ static void while_polling(void *unused)
 	engine_close(engine);
 }
 
+static const unsigned missing = ENOSYS, forbidden = EPERM;
 static const struct test_case cases[] = {
 	{ "sleep-until-deadline", until_deadline, NULL, 10 },
+	{ "sleep-call-missing", without_nanoseconds, &missing, 10 },
+	{ "sleep-call-forbidden", without_nanoseconds, &forbidden, 10 },
 	{ "sleep-until-woken", until_woken, NULL, 10 },
 	{ "sleep-while-polling", while_polling, NULL, 10 },
 };

@@ -148,6 +148,12 @@ scenarios() # FABRIC ARGUMENT...; shows what failed
 {
 	fabric=$1
 	shift
+	hidden='^\[ RUN \|^\[       OK '
+	if [ -n "$scenarios_here" ]; then
+		# The last one that ran may be the one that ended the program.
+		hidden='^\[       OK '
+		set -- --here "$@"
+	fi
 	set -- --slow --fabric "$fabric" --host $server "$@"
 	if [ "$(test_scenarios --list "$@" | wc -l)" = 0 ]; then
 		echo "no scenario matches: $*"
@@ -156,7 +162,7 @@ scenarios() # FABRIC ARGUMENT...; shows what failed
 	{
 		test_scenarios "$@"
 		echo $? >status
-	} 2>&1 | grep --line-buffered -v '^\[ RUN \|^\[       OK '
+	} 2>&1 | grep --line-buffered -v "$hidden"
 	return "$(cat status)"
 }
 
