@@ -2,7 +2,14 @@
 /* From an address to a queue pair and back, again and again in the life of a rail. */
 #include "fabric/verbs/verbs.h"
 
-#define RESOLVE_MS 2000
+#define ROUTE_MS 2000
+/*
+ * The kernel can miss a neighbour's answer (ARP, NDP) that comes before it is set to wait for it (Linux, rdma_resolve_ip()):
+ * it then finds the address only once its time is over.  So the first try has little, each further one twice as much, and
+ * all together as long as one attempt to connect.
+ */
+#define RESOLVE_MS 30
+#define RESOLVES 6
 #define HINT_CONNECT \
 	"see with rping whether RDMA works between these hosts: routes, firewalls (UDP port 4791), partitions, cables"
 /* Of a new peer: a listener with many requests before it may refuse some. */
@@ -244,24 +251,43 @@ static void classify(struct verbs_rail *rail)
 							sizeof(class));
 }
 
-void verbs_dial(struct verbs_rail *rail)
+static void resolve(struct verbs_rail *rail)
 {
-	rail->generation++;
-	rail->link = VERBS_RESOLVING;
-	pl_timer_set(home_of(rail), &rail->retry, pl_now() + ATTEMPT_LIMIT);
+	int limit = RESOLVE_MS << rail->resolves++;
+
 	if (verbs_library_of(rail)->rdma_create_id(rail->endpoint->cm->channel, &rail->id, rail, RDMA_PS_TCP)) {
 		rail->id = NULL;
 		verbs_connect_failed(rail, -errno, "rdma_create_id");
 	} else if (verbs_library_of(rail)->rdma_resolve_addr(rail->id, (struct sockaddr *)&rail->from,
-							     (struct sockaddr *)&rail->to, RESOLVE_MS)) {
+							     (struct sockaddr *)&rail->to, limit)) {
 		verbs_connect_failed(rail, -errno, "rdma_resolve_addr");
+	}
+}
+
+void verbs_dial(struct verbs_rail *rail)
+{
+	rail->generation++;
+	rail->resolves = 0;
+	rail->link = VERBS_RESOLVING;
+	pl_timer_set(home_of(rail), &rail->retry, pl_now() + ATTEMPT_LIMIT);
+	resolve(rail);
+}
+
+/* An id may not resolve twice: before Linux 5.15 its first request could still be under way. */
+static void address_failed(struct verbs_rail *rail, int code)
+{
+	if (code == -ETIMEDOUT && rail->resolves < RESOLVES && !verbs_finished(rail->endpoint)) {
+		verbs_pair_drop(rail);
+		resolve(rail);
+	} else {
+		verbs_connect_failed(rail, code, verbs_library_of(rail)->rdma_event_str(RDMA_CM_EVENT_ADDR_ERROR));
 	}
 }
 
 static void address_resolved(struct verbs_rail *rail)
 {
 	classify(rail);
-	if (verbs_library_of(rail)->rdma_resolve_route(rail->id, RESOLVE_MS))
+	if (verbs_library_of(rail)->rdma_resolve_route(rail->id, ROUTE_MS))
 		verbs_connect_failed(rail, -errno, "rdma_resolve_route");
 }
 
@@ -333,6 +359,8 @@ static void listener_lost(struct verbs_state *state, const struct rdma_cm_id *id
 
 static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int status)
 {
+	int code = status < 0 ? status : -EHOSTUNREACH;
+
 	switch (type) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 		address_resolved(rail);
@@ -344,11 +372,12 @@ static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int 
 		established(rail);
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
+		address_failed(rail, code);
+		break;
 	case RDMA_CM_EVENT_ROUTE_ERROR:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-		verbs_connect_failed(rail, status < 0 ? status : -EHOSTUNREACH,
-				     verbs_library_of(rail)->rdma_event_str(type));
+		verbs_connect_failed(rail, code, verbs_library_of(rail)->rdma_event_str(type));
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		verbs_connect_failed(rail, -ECONNREFUSED, verbs_library_of(rail)->rdma_event_str(type));

@@ -240,6 +240,7 @@ struct verbs_rail {
 	struct verbs_join *joined;          /* to be accepted, once the old queue pair is drained */
 	struct pl_timer retry, drain, watch;
 	unsigned attempts;                /* to connect, since it was up */
+	unsigned resolves;                /* of the address, in this attempt */
 	struct sockaddr_storage from, to; /* initiator */
 	uint8_t place;                    /* initiator: of the acceptor's, by number */
 
