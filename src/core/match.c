@@ -232,10 +232,8 @@ static int keep(struct pl_peer *peer, const struct pl_frame *frame, const void *
 	return 0;
 }
 
-PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+PL_ALWAYS_INLINE bool match(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
-	if (frame->type == PL_FRAME_OFFER && frame->length > PL_KEY_BLOB_MAX)
-		return -EPROTO;
 	pl_list_for_each(at, &peer->receives) {
 		struct pl_operation *receive = pl_list_entry(at, struct pl_operation, queue_link);
 
@@ -243,8 +241,20 @@ PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame
 			continue;
 		pl_list_remove(at);
 		deliver(peer, receive, frame, payload);
-		return 0;
+		return true;
 	}
+	return false;
+}
+
+PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+{
+	if (frame->type == PL_FRAME_OFFER && frame->length > PL_KEY_BLOB_MAX)
+		return -EPROTO;
+	if (match(peer, frame, payload))
+		return 0;
+	/* Posted while the engine was busy, but before this was sent: what comes behind it must not be told before it. */
+	if (pl_engine_run_early(peer->home, pl_receive_run) && match(peer, frame, payload))
+		return 0;
 	return keep(peer, frame, payload);
 }
 

@@ -24,26 +24,32 @@ void pl_engine_lock(struct pl_engine *engine)
 	pl_engine_tick(engine);
 }
 
-static struct pl_task *take_task(struct pl_engine *engine)
+/* The first, or the first of a kind. */
+static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct pl_task *))
 {
-	struct pl_task *task = NULL;
+	struct pl_task *found = NULL;
 
 	pl_lock_take(&engine->task_lock);
-	if (!pl_list_empty(&engine->tasks)) {
-		task = pl_list_first(&engine->tasks, struct pl_task, link);
+	pl_list_for_each(at, &engine->tasks) {
+		struct pl_task *task = pl_list_entry(at, struct pl_task, link);
+
+		if (kind && task->run != kind)
+			continue;
 		pl_list_remove(&task->link);
 		atomic_fetch_sub(&engine->task_count, 1);
+		found = task;
+		break;
 	}
 	pl_lock_release(&engine->task_lock);
-	return task;
+	return found;
 }
 
-static inline bool run_tasks(struct pl_engine *engine)
+static inline bool run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *))
 {
 	struct pl_task *task;
 	bool any = false;
 
-	while (atomic_load(&engine->task_count) && (task = take_task(engine))) {
+	while (atomic_load(&engine->task_count) && (task = take_task(engine, kind))) {
 		/* From here on it may be posted again, or freed by what it does. */
 		atomic_store(&task->queued, false);
 		pl_engine_tick(engine);
@@ -61,7 +67,7 @@ static void release_lock(struct pl_engine *engine)
 
 void pl_engine_unlock(struct pl_engine *engine)
 {
-	run_tasks(engine);
+	run_tasks(engine, NULL);
 	release_lock(engine);
 	pl_engine_serve(engine);
 }
@@ -73,7 +79,7 @@ void pl_engine_unlock(struct pl_engine *engine)
 void pl_engine_serve(struct pl_engine *engine)
 {
 	while (atomic_load(&engine->task_count) && pl_engine_try(engine)) {
-		run_tasks(engine);
+		run_tasks(engine, NULL);
 		release_lock(engine);
 	}
 }
@@ -100,6 +106,11 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 	if (!held && pl_engine_try(engine))
 		pl_engine_unlock(engine);
 	return true;
+}
+
+bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *))
+{
+	return run_tasks(engine, kind);
 }
 
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
@@ -290,7 +301,7 @@ static bool epoll_due(struct pl_engine *engine)
 
 bool pl_engine_progress_held(struct pl_engine *engine)
 {
-	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && run_tasks(engine);
+	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && run_tasks(engine, NULL);
 
 	any |= poll_device(engine);
 	if (engine->hot_count)
