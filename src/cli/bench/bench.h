@@ -383,11 +383,15 @@ enum bench_tag {
 #define BENCH_TAG_SHIFT 56
 #define BENCH_USER_DATA(tag, number) ((uint64_t)(tag) << BENCH_TAG_SHIFT | (number))
 
-/* Tags of messages.  Data's is one of two, and, in turns, above that the message's number. */
+/*
+ * Tags of messages.  Data's is one of two, and, in turns, above that a part of the message's number: tags of 16 bits go
+ * without a header, over verbs.
+ */
 #define BENCH_MESSAGE_CONTROL 1ull
 #define BENCH_MESSAGE_DATA 2ull
 #define BENCH_MESSAGE_LAST 3ull /* of a run in turns */
 #define BENCH_MESSAGE_SHIFT 8
+#define BENCH_MESSAGE_TURN(turn) ((turn) << BENCH_MESSAGE_SHIFT & 0xff00ull)
 #define BENCH_MESSAGE_KINDS 0xfeull /* of these two, and not of the first */
 
 /* Memory for a plan's operations. */

@@ -27,8 +27,7 @@ static int send_turn(struct bench_end *end, uint64_t value)
 			return rc;
 	}
 	if (end->plan.op == BENCH_SEND) {
-		end->tag = (value & ~LAST) << BENCH_MESSAGE_SHIFT |
-			   (value & LAST ? BENCH_MESSAGE_LAST : BENCH_MESSAGE_DATA);
+		end->tag = BENCH_MESSAGE_TURN(value) | (value & LAST ? BENCH_MESSAGE_LAST : BENCH_MESSAGE_DATA);
 		return bench_post(end, 0, false);
 	}
 	offset = line->free[line->free_count - 1] * end->layout.stride;
@@ -92,7 +91,7 @@ static int await_message(struct bench_end *end, uint64_t *value)
 			return rc;
 	}
 	*value = end->turn | ((end->tag_arrived & BENCH_MESSAGE_LAST) == BENCH_MESSAGE_LAST ? LAST : 0);
-	if (end->tag_arrived >> BENCH_MESSAGE_SHIFT != end->turn)
+	if (end->tag_arrived >> BENCH_MESSAGE_SHIFT << BENCH_MESSAGE_SHIFT != BENCH_MESSAGE_TURN(end->turn))
 		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "message %llu is not the one that is due",
 				  (unsigned long long)end->turn);
 	return 0;
