@@ -131,7 +131,7 @@ static void shared_gpu(void *unused)
 	(void)unused;
 	begin();
 	pair_open(&pair);
-	gpu_standin.share(1000);
+	gpu_standin.share(50000);
 	for (size_t length = 1; length <= LENGTH; length++) {
 		size_t offset = SMALL_COUNT * SMALL_STRIDE + length * ROOM;
 
@@ -146,12 +146,33 @@ static void shared_gpu(void *unused)
 	check_number(gpu_standin.waited(), 1);
 	check_number(receive_small(&pair, 3), 0);
 	check_number(gpu_standin.waited(), 1);
+	gpu_standin.share(1000);
 	gpu_standin.fail("cuMemcpy2DAsync", 0, UINT32_MAX, 801);
 	check_number(receive_small(&pair, 4), 0);
 	check(gpu_standin.waited() > 1);
 	gpu_standin.share(0);
 	pair_close(&pair);
 	gpu_standin.fail("cuMemcpy2DAsync", 0, 0, 0);
+}
+
+/* Where all copies are slow, rows are left again. */
+static void slow_gpu(void *unused)
+{
+	struct pl_error error;
+	uint64_t word = 5;
+	struct pair pair;
+
+	(void)unused;
+	begin();
+	pair_open(&pair);
+	gpu_standin.delay(2000);
+	gpu_standin.share(1); /* has those counted that are not in rows */
+	for (size_t i = 0; i < 12; i++)
+		check_ok(pl_region_copy_in(pair.far.region, i * 8, &word, 8, &error), &error);
+	check_number(gpu_standin.waited(), 12 - 4);
+	gpu_standin.share(0);
+	gpu_standin.delay(0);
+	pair_close(&pair);
 }
 
 /* What came is being copied while its receiver is closed, which waits for that. */
@@ -296,6 +317,7 @@ static const struct test_case cases[] = {
 	{ "small-messages", small_messages, NULL, 20 },
 	{ "small-sends", small_sends, NULL, 60 },
 	{ "shared-gpu", shared_gpu, NULL, 20 },
+	{ "slow-gpu", slow_gpu, NULL, 20 },
 	{ "closed-meanwhile", closed_meanwhile, NULL, 20 },
 	{ "closed-before-they-left", closed_before_they_left, NULL, 20 },
 };

@@ -15,7 +15,7 @@
 struct direction {
 	CUstream stream;
 	CUevent events[DEPTH];
-	uint64_t clocks[DEPTH]; /* what cuda_ended() is told */
+	struct cuda_clock clocks[DEPTH]; /* what cuda_ended() is told */
 	uint64_t begun, done;
 };
 
@@ -25,9 +25,9 @@ struct pl_copy_queue {
 };
 
 static CUresult begin(struct cuda_place *place, CUdeviceptr device, void *host, size_t length, bool into,
-		      CUstream stream, uint64_t *clock)
+		      CUstream stream, struct cuda_clock *clock)
 {
-	*clock = 0;
+	*clock = (struct cuda_clock){ 0 };
 	return into ? cuda_begin_into(place, device, host, length, stream, clock)
 		    : place->driver->cuMemcpyDtoHAsync(host, device, length, stream);
 }
@@ -36,7 +36,7 @@ static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, si
 {
 	struct cuda_place *place = cuda_memory_of(memory)->place;
 	CUresult result = cuda_enter(place);
-	uint64_t clock;
+	struct cuda_clock clock;
 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
@@ -154,7 +154,8 @@ static int queue_enter(struct pl_copy_queue *queue, bool into)
 	return cuda_enter(queue->place) == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
-static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, uint64_t clock, uint64_t *ticket)
+static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, struct cuda_clock clock,
+		       uint64_t *ticket)
 {
 	struct direction *direction = &queue->directions[into];
 	size_t at = (direction->begun + 1) % DEPTH;
@@ -173,7 +174,7 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 		     bool into, uint64_t *ticket)
 {
 	CUresult result;
-	uint64_t clock;
+	struct cuda_clock clock;
 
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
@@ -184,7 +185,7 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 
 /* By one call of the driver, since CUDA 13.0; each call of its own costs more than the copy. */
 static bool begin_together(struct cuda_place *place, const struct pl_memory_piece *pieces, unsigned count, bool into,
-			   CUstream stream, uint64_t *clock)
+			   CUstream stream, struct cuda_clock *clock)
 {
 	const struct cuda_driver *driver = place->driver;
 	CUmemcpyAttributes attributes = { .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM };
@@ -194,7 +195,7 @@ static bool begin_together(struct cuda_place *place, const struct pl_memory_piec
 	if (!driver->cuMemcpyBatchAsync || count == 1 || (into && cuda_shared(place)))
 		return false;
 	if (into)
-		*clock = pl_now();
+		clock->begun = pl_now();
 	for (unsigned i = 0; i < count; i++) {
 		hosts[i] = (CUdeviceptr)(uintptr_t)pieces[i].host;
 		devices[i] = cuda_address(pieces[i].memory, pieces[i].offset);
@@ -209,13 +210,13 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 		    uint64_t *ticket)
 {
 	CUstream stream = queue->directions[into].stream;
-	uint64_t first = 0;
+	struct cuda_clock first = { 0 };
 
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
 	for (unsigned at = 0; at < count;) {
 		unsigned end = PL_MIN(at + TOGETHER, count);
-		uint64_t clock = 0;
+		struct cuda_clock clock = { 0 };
 		bool together = begin_together(queue->place, pieces + at, end - at, into, stream, &clock);
 
 		for (; at < end; at++) {
@@ -226,7 +227,8 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 			if (!together && begin(queue->place, device, piece->host, piece->length, into, stream, &clock))
 				piece->status = -EFAULT;
 		}
-		first = first ? first : clock;
+		if (!first.begun)
+			first = clock;
 	}
 	return queue_leave(queue, into, CUDA_SUCCESS, first, ticket);
 }
@@ -238,8 +240,8 @@ int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t 
 		return -EFAULT;
 	return queue_leave(
 		queue, into,
-		begin_across(queue->place, to, to_offset, from, from_offset, length, queue->directions[into].stream), 0,
-		ticket);
+		begin_across(queue->place, to, to_offset, from, from_offset, length, queue->directions[into].stream),
+		(struct cuda_clock){ 0 }, ticket);
 }
 
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait)

@@ -20,10 +20,12 @@ struct cuda_place {
 	int node;     /* of the host's memory near the GPU; -1: unknown */
 	bool primary; /* the GPU's primary context, retained here */
 	unsigned references;
-	CUstream stream;               /* of copies that are waited for; does not wait for the program's kernels */
-	_Atomic uint64_t shared_until; /* as far as is known (shared.c); 0: it is not shared */
-	pthread_mutex_t atomic;        /* the words of this GPU that peers change */
-	char name[16];                 /* its PCI address */
+	CUstream stream; /* of copies that are waited for; does not wait for the program's kernels */
+	/* shared.c: until when copies are made in rows, and then not; the time that the copy took which told so */
+	_Atomic uint64_t rows_until, plain_until, waited;
+	atomic_uint slow_rows;  /* since the last that was quicker */
+	pthread_mutex_t atomic; /* the words of this GPU that peers change */
+	char name[16];          /* its PCI address */
 	int writes_ordering, flush_options;
 };
 
@@ -89,13 +91,19 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 		    uint64_t *ticket);
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
 
+/* When a copy began, and in which way; 0: its time tells nothing. */
+struct cuda_clock {
+	uint64_t begun;
+	bool rows;
+};
+
 /*
  * shared.c: begins a copy of the host's bytes, by the way that does not wait for other processes of the GPU's if one
- * did.  cuda_ended() is told *clock when the copy is found to be done, to see whether it waited; 0: that says nothing.
+ * did.  cuda_ended() is told *clock when the copy is found to be done, to see whether it waited.
  */
 CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *from, size_t length, CUstream stream,
-			 uint64_t *clock);
-void cuda_ended(struct cuda_place *place, uint64_t clock);
+			 struct cuda_clock *clock);
+void cuda_ended(struct cuda_place *place, struct cuda_clock clock);
 /* Whether copies waited for other processes lately. */
 bool cuda_shared(struct cuda_place *place);
 

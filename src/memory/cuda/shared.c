@@ -3,19 +3,22 @@
  * Small copies into the memory of a GPU that other processes use, too.  The driver passes the bytes of up to some 24 KiB
  * within its commands, to the GPU's compute engine, which works for one process at a time: on an H200 (driver 580) such a
  * copy takes 5.5 us, but 140 us if another process copied last, and 2.3 ms while another process runs kernels.  Rows are
- * copied by a copy engine, which waits for nobody, in 7 us.  So one copy that takes long has the next ones be rows.
+ * copied by a copy engine, which waits for nobody, in 7 us.  So one copy that takes long has the next ones be rows, unless
+ * those take as long, too.
  */
 #include "memory/cuda/cuda.h"
 
 /* From this size on the driver takes a copy engine by itself. */
 #define WITHIN_COMMANDS (32u << 10)
 #define LONG (PL_NS_PER_MS / 10)
-/* Then it is tried again. */
-#define SHARED_FOR (10 * PL_NS_PER_S)
+/* Then the other way is tried again. */
+#define KEPT_FOR (10 * PL_NS_PER_S)
+/* So many one after the other that were not twice as quick: one may have been looked at late. */
+#define SLOW_ROWS 4
 
 bool cuda_shared(struct cuda_place *place)
 {
-	uint64_t until = atomic_load_explicit(&place->shared_until, memory_order_relaxed);
+	uint64_t until = atomic_load_explicit(&place->rows_until, memory_order_relaxed);
 
 	return until && pl_now() < until;
 }
@@ -50,26 +53,42 @@ static bool copy_by_rows(const struct cuda_driver *driver, CUdeviceptr to, const
 }
 
 CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *from, size_t length, CUstream stream,
-			 uint64_t *clock)
+			 struct cuda_clock *clock)
 {
 	const struct cuda_driver *driver = place->driver;
 	bool small = length < WITHIN_COMMANDS;
 
-	*clock = 0;
-	/* Where rows are refused, the usual way does; to copy some bytes twice does no harm. */
-	if (small && cuda_shared(place) && copy_by_rows(driver, to, from, length, stream))
+	*clock = (struct cuda_clock){ .begun = small ? pl_now() : 0, .rows = small && cuda_shared(place) };
+	if (clock->rows && copy_by_rows(driver, to, from, length, stream))
 		return CUDA_SUCCESS;
-	*clock = small ? pl_now() : 0;
+	/* Where rows are refused, the usual way does; to copy some bytes twice does no harm. */
+	clock->rows = false;
 	return driver->cuMemcpyHtoDAsync(to, from, length, stream);
 }
 
-void cuda_ended(struct cuda_place *place, uint64_t clock)
+static void rows_ended(struct cuda_place *place, uint64_t took, uint64_t now)
 {
-	uint64_t now;
+	if (took < atomic_load_explicit(&place->waited, memory_order_relaxed) / 2) {
+		atomic_store_explicit(&place->slow_rows, 0, memory_order_relaxed);
+	} else if (atomic_fetch_add(&place->slow_rows, 1) + 1 == SLOW_ROWS) {
+		atomic_store_explicit(&place->plain_until, now + KEPT_FOR, memory_order_relaxed);
+		atomic_store_explicit(&place->rows_until, 0, memory_order_relaxed);
+	}
+}
 
-	if (!clock)
+void cuda_ended(struct cuda_place *place, struct cuda_clock clock)
+{
+	uint64_t now, took;
+
+	if (!clock.begun)
 		return;
 	now = pl_now();
-	if (now - clock > LONG)
-		atomic_store_explicit(&place->shared_until, now + SHARED_FOR, memory_order_relaxed);
+	took = now - clock.begun;
+	if (clock.rows) {
+		rows_ended(place, took, now);
+	} else if (took > LONG && now >= atomic_load_explicit(&place->plain_until, memory_order_relaxed)) {
+		atomic_store_explicit(&place->waited, took, memory_order_relaxed);
+		atomic_store_explicit(&place->slow_rows, 0, memory_order_relaxed);
+		atomic_store_explicit(&place->rows_until, now + KEPT_FOR, memory_order_relaxed);
+	}
 }
