@@ -186,7 +186,7 @@ PL_ALWAYS_INLINE void pl_engine_leave(struct pl_engine *engine)
 
 /* Runs the task under the lock: now if the lock is free, else soon, by its holder. False if it was queued already. */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
-/* Runs queued tasks of one kind, which `run` tells, before all others.  Whether there were any.  Under the lock. */
+/* Runs queued tasks of one kind, those whose `run` is that function, before all others.  Whether there were any.  Under the lock. */
 bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *));
 /* Takes a task back that is queued and did not begin. Under the lock. */
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Small copies into the memory of a GPU that other processes use, too.  The driver passes the bytes of up to some 24 KiB
- * within its commands, to the GPU's compute engine, which works for one process at a time: on an H200 (driver 580) such a
- * copy takes 5.5 us, but 140 us if another process copied last, and 2.3 ms while another process runs kernels.  Rows are
- * copied by a copy engine, which waits for nobody, in 7 us.  So one copy that takes long has the next ones be rows, unless
- * those take as long, too.
+ * Small copies into the memory of a GPU that other processes use, too.  The driver passes the bytes of small ones within
+ * its commands, to the GPU's compute engine, which works for one process at a time: on an H200 (driver 580) such a copy
+ * takes 5.5 us, but 140 us if another process copied last, and 2.3 ms while another process runs kernels.  Rows are copied
+ * by a copy engine, which waits for nobody, in 7 us.  So one copy that takes long has the next ones be rows, unless those
+ * take as long, too.
  */
 #include "memory/cuda/cuda.h"
 
-/* From this size on the driver takes a copy engine by itself. */
+/* Of this size the driver takes a copy engine by itself; of 16 KiB it does not.  In between nobody looked. */
 #define WITHIN_COMMANDS (32u << 10)
 #define LONG (PL_NS_PER_MS / 10)
 /* Then the other way is tried again. */
