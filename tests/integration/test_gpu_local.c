@@ -214,6 +214,51 @@ static void expired(void *unused)
 	gpu_session_close(&session);
 }
 
+/* A write that is under way in a process that does not look after it: revoking waits for its copies each time. */
+static void revoke_from_idle(struct scenario_environment *environment)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_operation *operation;
+	struct pl_remote *remote;
+	struct buffer near, far;
+	struct pl_error error;
+	uint64_t digest;
+
+	buffer_open(&near, environment->near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, LARGE, PL_ACCESS_ALL);
+	bytes_set(near.bytes, 1, LARGE);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	remote = import_token(environment, environment->near_peer, token, length);
+	gpu_standin.delay(100 * 1000);
+	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, LARGE, NULL, &operation, &error), &error);
+	settle(environment, 1);
+	check_number(pl_region_revoke(far.region, token, length), 0);
+	gpu_standin.delay(0);
+	digest = bytes_digest(far.bytes, LARGE);
+	fail_with(environment, operation, -EACCES);
+	check(bytes_digest(far.bytes, LARGE) == digest);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+static void idle_writer(void *unused)
+{
+	static const struct setting manual = { "manual", "local", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false,
+					       false,    true,    false };
+	struct scenario_environment environment;
+
+	(void)unused;
+	gpu_standin_find();
+	gpu_standin_need();
+	check(gpu_open("alloc"));
+	environment_open(&environment, &manual);
+	revoke_from_idle(&environment);
+	revoke_from_idle(&environment);
+	environment_close(&environment);
+}
+
 /* -- messages, and the end of the other process -------------------------------------------------------- */
 
 static void messages(void *prepare)
@@ -271,6 +316,7 @@ static const struct test_case cases[] = {
 	{ "bounds", bounds, NULL, 20 },
 	{ "revoked", revoked, NULL, 30 },
 	{ "expired", expired, NULL, 20 },
+	{ "idle-writer", idle_writer, NULL, 30 },
 	{ "message-direct", messages, NULL, 20 },
 	{ "message-staged", messages, "pool", 20 },
 };

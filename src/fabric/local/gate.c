@@ -85,35 +85,44 @@ static bool is_dead(int process)
 	return process >= 0 && poll(&poll_fd, 1, 0) > 0;
 }
 
-static void await(struct local_gates *gates, struct local_gate *gate)
+/* Whose patience ends, does so for this revocation: the copies of a GPU end even if the peer does not look after them. */
+static bool is_over(struct local_gates *gates, uint64_t *deadline)
+{
+	if (!*deadline)
+		*deadline = pl_now() + PATIENCE;
+	if (is_dead(atomic_load(&gates->process)))
+		atomic_store(&gates->dead, true);
+	return pl_now() > *deadline;
+}
+
+/* The deadline, 0 if there is none yet, is set when it is needed. */
+static void await(struct local_gates *gates, struct local_gate *gate, uint64_t *deadline)
 {
 	struct timespec pause = { .tv_nsec = PAUSE };
-	uint64_t deadline = 0;
 
-	for (unsigned rounds = 0; atomic_load(&gate->holders) && !atomic_load(&gates->abandoned); rounds++) {
+	for (unsigned rounds = 0; atomic_load(&gate->holders) && !atomic_load(&gates->dead); rounds++) {
 		if (rounds < ROUNDS_BEFORE_SLEEP) {
 			sched_yield();
 			continue;
 		}
-		if (!deadline)
-			deadline = pl_now() + PATIENCE;
-		if (is_dead(atomic_load(&gates->process)) || pl_now() > deadline)
-			atomic_store(&gates->abandoned, true);
+		if (is_over(gates, deadline))
+			break;
 		nanosleep(&pause, NULL);
 	}
 }
 
-static void shut(struct local_gates *gates, unsigned index)
+static void shut(struct local_gates *gates, unsigned index, uint64_t *deadline)
 {
-	if (!atomic_exchange(&gates->gates[index].open, 0))
-		return;
-	await(gates, &gates->gates[index]);
+	if (atomic_exchange(&gates->gates[index].open, 0))
+		await(gates, &gates->gates[index], deadline);
 }
 
 void local_gates_shut(struct local_gates *gates)
 {
+	uint64_t deadline = 0;
+
 	for (unsigned i = 0; i < gates->used; i++)
-		shut(gates, i);
+		shut(gates, i, &deadline);
 }
 
 void local_gates_tell(struct local_gates *gates, int side)
@@ -138,8 +147,9 @@ static void release(struct pl_registration *base)
 {
 	struct registration *registration = pl_container_of(base, struct registration, base);
 	struct local_gates *gates = registration->gates;
+	uint64_t deadline = 0;
 
-	shut(gates, registration->index);
+	shut(gates, registration->index, &deadline);
 	/* One that the peer gave back is not revoked. */
 	if (registration->key && atomic_load(&registration->key->revoked))
 		tell_revoked(gates, registration->key);

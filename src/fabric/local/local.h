@@ -54,8 +54,8 @@ struct local_gates {
 	pthread_mutex_t lock; /* what follows */
 	int side;             /* where the peer is told of keys that were revoked; -1: nowhere */
 	/* Without it. */
-	atomic_int process;    /* a pidfd of the peer; -1 until known */
-	atomic_bool abandoned; /* the peer held one for too long: it is waited for no more */
+	atomic_int process; /* a pidfd of the peer; -1 until known */
+	atomic_bool dead;   /* the peer: it is waited for no more */
 };
 
 struct local_move {
