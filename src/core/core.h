@@ -411,6 +411,7 @@ struct pl_peer {
 	bool asks;    /* PL_CAPABILITY_ASKS */
 	bool flushes; /* PL_CAPABILITY_VISIBLE */
 	bool bare;    /* PL_CAPABILITY_BARE */
+	bool packs;   /* PL_CAPABILITY_PACKED */
 	uint32_t window, eager_max;
 	unsigned streams;
 

@@ -15,7 +15,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->streams = context->options.streams;
 	hello->eager_max = PL_EAGER_MAX;
 	hello->window = PL_MESSAGE_WINDOW;
-	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_BARE;
+	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_BARE | PL_CAPABILITY_PACKED;
 	hello->flags = context->options.encrypt_data ? PL_HELLO_ENCRYPT_DATA : 0;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
 }
@@ -51,6 +51,7 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;
 	peer->flushes = hello->capabilities & PL_CAPABILITY_VISIBLE;
 	peer->bare = hello->capabilities & PL_CAPABILITY_BARE;
+	peer->packs = hello->capabilities & PL_CAPABILITY_PACKED;
 	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_APART_END)
 		peer->apart = (enum pl_apart)(hello->capabilities % 256);
 	*offer = pl_fabrics_take(peer, hello, error);

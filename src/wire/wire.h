@@ -90,6 +90,7 @@ struct pl_hello {
 #define PL_CAPABILITY_ASKS 256u    /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
 #define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes when asked, takes notifications with writes, and skips */
 #define PL_CAPABILITY_BARE 1024u   /* takes over verbs small messages without a header */
+#define PL_CAPABILITY_PACKED 2048u /* takes over verbs several frames in one SEND */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, over 0 */

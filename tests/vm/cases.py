@@ -115,6 +115,10 @@ CLASS = over('verbs', Case('traffic class', 60, server='marked 104 bench_server'
 NO_ROOM = over('verbs', Case('a receiver without room', 20, server='bench_server during stopped',
                              client='bench --op send --size 8 --duration 3'))
 
+# Those that wait go together.
+PACKED = over('verbs', Case('small messages in few SENDs', 60, server='bench_server',
+                            client='fewer_sends 1000 bench --op send --size 8,100 --depth 128 --iterations 2000'))
+
 WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 5 --size 64K --frames 10'))
 # A program without the library reaches the memory of one with it.
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
@@ -123,8 +127,9 @@ SCENARIOS = [
     Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
     Case('tcp: scenarios atomic', 100, "scenarios tcp --setting manual 'atomic-*'"),
     Case('tcp: scenarios revoke', 100, "scenarios tcp --setting manual 'revoke-*'"),
+    # Whoever breaks a connection for each part of what is refused sends hundreds of messages.
     Case('verbs: what is revoked is not asked for again', 60,
-         'few_messages scenarios verbs --one-sided --setting thread revoke-while-reading'),
+         'fewer_sends 100 scenarios verbs --one-sided --setting thread revoke-while-reading'),
     # Some of those that move most would show nothing new the second time.
     *over('verbs', *(Case(f'scenarios by windows, {pattern}', 100,
                           f"by_windows scenarios verbs --one-sided --narrow --setting thread '{pattern}'")
@@ -313,9 +318,9 @@ GPU = [
 ]
 
 ONE, ONE_MORE = split(
-    [Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *WORKFLOW, *RAW,
+    [Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *PACKED, *WORKFLOW, *RAW,
      *SCENARIOS],
-    'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: bench workflow', 'verbs: raw verbs',
+    'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: small *', 'verbs: bench workflow', 'verbs: raw verbs',
     'tcp: scenarios atomic', 'verbs: scenarios thread', 'verbs: scenarios manual', 'verbs: scenarios by*',
     'verbs: what is *')
 # What happens to tcp does so between network namespaces, too (tests/integration/test_netns.c).

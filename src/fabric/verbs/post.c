@@ -183,6 +183,16 @@ static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const s
 	return true;
 }
 
+static void build(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	if (work->built)
+		return;
+	work->packed = verbs_packs(endpoint, work);
+	verbs_copy_frame(endpoint, work);
+	if (work->packed)
+		verbs_pack(endpoint, work);
+}
+
 /* Adds the first waiting work; false if there is none, no room for it, or it is for another rail. */
 static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 {
@@ -245,7 +255,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (work->operation)
 		verbs_carried_by(work->operation, rail);
 	if (work->kind == VERBS_FRAME)
-		verbs_copy_frame(endpoint, work);
+		build(endpoint, work);
 	if (work->notify && !work->counted) {
 		work->frame.ack = ++endpoint->sent;
 		work->counted = true;

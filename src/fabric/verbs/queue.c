@@ -100,7 +100,7 @@ static int early_frame(struct verbs_endpoint *endpoint, const struct pl_frame *f
 	size_t length = pl_frame_payload(frame);
 	struct verbs_early *early;
 
-	if (endpoint->rail_count < 2 || endpoint->early_count == VERBS_RECEIVES)
+	if (endpoint->rail_count < 2 || endpoint->early_count == VERBS_EARLY)
 		return -EPROTO;
 	early = pl_alloc(allocator, sizeof(*early) + length);
 	if (!early)
@@ -139,44 +139,55 @@ static int take_early(struct verbs_endpoint *endpoint)
 	return rc;
 }
 
-/* Reads a frame's header, and moves *bytes to what follows it. */
-static int read_header(const struct verbs_endpoint *endpoint, const struct ibv_wc *completion, const uint8_t **bytes,
-		       struct pl_frame *frame)
+/* Of the peer's, whose payload is at `bytes`. */
+static int take_frame(struct verbs_rail *rail, const struct pl_frame *frame, const uint8_t *bytes)
 {
-	uint32_t length = completion->byte_len;
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	int rc;
+
+	if (frame->type == PL_FRAME_FENCE || frame->type == PL_FRAME_FENCED)
+		return verbs_fence_arrived(endpoint, frame);
+	if (frame->type == PL_FRAME_ASK_KEY || frame->type == PL_FRAME_KEY)
+		return verbs_key_arrived(rail, frame);
+	if (!numbered(frame))
+		return -EPROTO;
+	/* Sent once more after a connection broke, though it had arrived. */
+	if ((int32_t)(frame->ack - endpoint->received) <= 0)
+		return 0;
+	if (frame->ack != endpoint->received + 1)
+		return early_frame(endpoint, frame, bytes);
+	rc = next_frame(endpoint, frame, bytes);
+	return rc == 0 && endpoint->early_count ? take_early(endpoint) : rc;
+}
+
+/* One or several, each with its header. */
+static int take_headed(struct verbs_rail *rail, const uint8_t *bytes, uint32_t left)
+{
+	struct pl_frame frame;
+	int rc;
+
+	do {
+		if (left < PL_FRAME_HEADER || pl_frame_decode(bytes, &frame) < 0 ||
+		    pl_frame_payload(&frame) > left - PL_FRAME_HEADER)
+			return -EPROTO;
+		rc = take_frame(rail, &frame, bytes + PL_FRAME_HEADER);
+		left -= PL_FRAME_HEADER + pl_frame_payload(&frame);
+		bytes += PL_FRAME_HEADER + pl_frame_payload(&frame);
+	} while (rc == 0 && left);
+	return rc;
+}
+
+static int take_frames(struct verbs_rail *rail, const struct ibv_wc *completion, const uint8_t *bytes)
+{
+	struct pl_frame frame;
+	int rc;
 
 	if (completion->opcode != IBV_WC_RECV)
 		return -EPROTO;
-	if (completion->wc_flags & IBV_WC_WITH_IMM)
-		return verbs_bare_decode(be32toh(completion->imm_data), endpoint->received, length, frame);
-	if (length < PL_FRAME_HEADER || pl_frame_decode(*bytes, frame) < 0 ||
-	    PL_FRAME_HEADER + pl_frame_payload(frame) != length)
-		return -EPROTO;
-	*bytes += PL_FRAME_HEADER;
-	return 0;
-}
-
-static int take_frame(struct verbs_rail *rail, const struct ibv_wc *completion, const uint8_t *bytes)
-{
-	struct verbs_endpoint *endpoint = rail->endpoint;
-	struct pl_frame frame;
-	int rc = read_header(endpoint, completion, &bytes, &frame);
-
-	if (rc < 0)
-		return rc;
-	if (frame.type == PL_FRAME_FENCE || frame.type == PL_FRAME_FENCED)
-		return verbs_fence_arrived(endpoint, &frame);
-	if (frame.type == PL_FRAME_ASK_KEY || frame.type == PL_FRAME_KEY)
-		return verbs_key_arrived(rail, &frame);
-	if (!numbered(&frame))
-		return -EPROTO;
-	/* Sent once more after a connection broke, though it had arrived. */
-	if ((int32_t)(frame.ack - endpoint->received) <= 0)
-		return 0;
-	if (frame.ack != endpoint->received + 1)
-		return early_frame(endpoint, &frame, bytes);
-	rc = next_frame(endpoint, &frame, bytes);
-	return rc == 0 && endpoint->early_count ? take_early(endpoint) : rc;
+	if (!(completion->wc_flags & IBV_WC_WITH_IMM))
+		return take_headed(rail, bytes, completion->byte_len);
+	rc = verbs_bare_decode(be32toh(completion->imm_data), rail->endpoint->received, completion->byte_len, &frame);
+	return rc < 0 ? rc : take_frame(rail, &frame, bytes);
 }
 
 /*
@@ -215,7 +226,7 @@ PL_ALWAYS_INLINE void received(struct verbs_queue *queue, const struct ibv_wc *c
 	if (endpoint && completion->status == IBV_WC_SUCCESS)
 		rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
 			     ? take_notification(rail, be32toh(completion->imm_data))
-			     : take_frame(rail, completion, buffer->bytes);
+			     : take_frames(rail, completion, buffer->bytes);
 	verbs_receive_post(queue, buffer);
 	if (rc < 0)
 		broke_protocol(endpoint, rc);

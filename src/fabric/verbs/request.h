@@ -80,6 +80,23 @@ PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_queue *queue, struct verbs_w
 	return 0;
 }
 
+PL_ALWAYS_INLINE void verbs_number(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	if (!verbs_unnumbered(work) && !work->counted)
+		work->frame.ack = ++endpoint->sent;
+}
+
+/* Header and payload: how many bytes. */
+PL_ALWAYS_INLINE uint32_t verbs_put_frame(const struct verbs_work *work, uint8_t *bytes)
+{
+	uint32_t length = pl_frame_payload(&work->frame);
+
+	pl_frame_encode(&work->frame, bytes);
+	if (length && !work->gathered)
+		memcpy(bytes + PL_FRAME_HEADER, work->payload, length);
+	return PL_FRAME_HEADER + length;
+}
+
 /*
  * The bytes are copied, so the operation's buffer is free again: that part of it is done.  Those that are gathered are
  * the device's until it is done with them.
@@ -87,25 +104,20 @@ PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_queue *queue, struct verbs_w
 PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
-	uint32_t length = pl_frame_payload(&work->frame);
-	uint8_t *bytes = work->buffer->bytes;
 
 	if (work->built)
 		return;
-	if (!verbs_unnumbered(work) && !work->counted)
-		work->frame.ack = ++endpoint->sent;
+	verbs_number(endpoint, work);
 	work->built = true;
-	work->length = length;
-	work->bare = endpoint->base.peer->bare && verbs_bare_encode(&work->frame, &work->immediate);
-	if (!work->bare) {
-		pl_frame_encode(&work->frame, bytes);
-		bytes += PL_FRAME_HEADER;
-		work->length += PL_FRAME_HEADER;
-	}
+	work->bare = endpoint->base.peer->bare && !work->packed && verbs_bare_encode(&work->frame, &work->immediate);
+	if (!work->bare)
+		work->length = verbs_put_frame(work, work->buffer->bytes);
+	else
+		work->length = work->frame.length;
 	if (work->gathered)
 		return;
-	if (length)
-		memcpy(bytes, work->payload, length);
+	if (work->bare && work->length)
+		memcpy(work->buffer->bytes, work->payload, work->length);
 	work->payload = NULL;
 	work->operation = NULL;
 	if (operation)
@@ -204,6 +216,15 @@ struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const s
 PL_ALWAYS_INLINE bool verbs_usable(const struct verbs_rail *rail)
 {
 	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH && rail->posted_bytes < rail->pace.limit;
+}
+
+/* With how many posted it waits. */
+PL_ALWAYS_INLINE unsigned verbs_busy(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	return work->kind == VERBS_FRAME && endpoint->base.peer->packs && !work->gathered &&
+			       work->frame.length <= VERBS_PACK_BYTES
+		       ? VERBS_BUSY_PACKING
+		       : VERBS_BUSY;
 }
 
 /* NULL: none has room for it now. */

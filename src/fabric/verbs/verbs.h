@@ -15,7 +15,8 @@
  * Frames travel by SEND into the shared receive queue of the engine and device; frame.ack is the
  * number, 0 for those between the two fabrics, which may come in any order.  Numbered ones take one
  * rail until it fails.  A small message with a small tag goes without a header, so that one of a page
- * does not take a packet more: tag and number are the immediate data of its SEND.
+ * does not take a packet more: tag and number are the immediate data of its SEND.  Those that wait
+ * anyway go several in one (pack.c).
  */
 #ifndef PL_VERBS_H
 #define PL_VERBS_H
@@ -33,12 +34,18 @@
 #define VERBS_LIST 64
 /* Completions that a queue has room for: bounds what its queue pairs have posted altogether. */
 #define VERBS_COMPLETIONS 16384
-/* With so many posted, what comes waits for others to go with it. */
+/* With so many posted, what comes waits for others to go with it: in one list, or small frames in one SEND. */
 #define VERBS_BUSY 32
+#define VERBS_BUSY_PACKING 4
 /* Received frames that a queue has room for, and frames to be sent. */
 #define VERBS_RECEIVES 256
 #define VERBS_SENDS 256
 #define VERBS_BUFFER (PL_FRAME_HEADER + PL_EAGER_MAX)
+/* Frames of one SEND, and those that a queue pair may have under way so. */
+#define VERBS_PACK 32
+/* Bytes of a frame up to which it is worth waiting for others. */
+#define VERBS_PACK_BYTES (VERBS_BUFFER / 8)
+#define VERBS_EARLY (VERBS_SEND_DEPTH * VERBS_PACK)
 #define VERBS_HINT_MAPPED "keep the region mapped and writable, and files behind it whole"
 #define VERBS_INLINE 64
 /* Pieces of a request: the header of a frame, and bytes that are elsewhere. */
@@ -183,6 +190,7 @@ struct verbs_work {
 	bool counted;                /* it has the number of a frame, frame.ack */
 	bool built;                  /* frame: it is in the buffer, as it was or is to be posted */
 	bool bare;                   /* frame: without its header */
+	bool packed;                 /* frame: with others behind it, which are nobody's any more */
 	bool gathered;               /* frame: the payload is where the region is, and stays there until it was sent */
 	uint32_t immediate;          /* that in place of it */
 	bool refused;                /* by the other end, once */
@@ -485,6 +493,12 @@ void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_
 /* watch.c: whether anything is done of what is under way; from now on, as long as there is any */
 void verbs_watch_begin(struct verbs_rail *rail);
 void verbs_watch_look(struct pl_timer *timer);
+
+/* pack.c */
+/* Whether what waits behind a frame, which was taken off, can go with it. */
+bool verbs_packs(struct verbs_endpoint *endpoint, const struct verbs_work *work);
+/* Puts it into the frame's buffer, as much as fits. */
+void verbs_pack(struct verbs_endpoint *endpoint, struct verbs_work *work);
 
 /* post.c */
 /* Posts what waits, as far as there is room. */
