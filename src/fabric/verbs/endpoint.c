@@ -192,11 +192,14 @@ static void drop_list(struct verbs_endpoint *endpoint, struct pl_list *list, boo
 	}
 }
 
+/* Of what is posted, in chains or not. */
 static bool any_canceled(const struct pl_list *list)
 {
 	pl_list_for_each(at, list)
-		if (canceled(pl_list_entry(at, struct verbs_work, link)))
-			return true;
+		for (const struct verbs_work *work = pl_list_entry(at, struct verbs_work, link); work;
+		     work = work->also)
+			if (canceled(work))
+				return true;
 	return false;
 }
 
@@ -265,6 +268,7 @@ static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
 	pl_engine_withdraw(home, &rail->fail_task);
 	verbs_joins_drop(rail);
 	verbs_link_drop(rail);
+	verbs_unpack(&rail->posted);
 	drop_list(rail->endpoint, &rail->posted, true);
 	drop_list(rail->endpoint, &rail->held, true);
 }

@@ -112,12 +112,35 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 		pl_operation_part_done(operation);
 }
 
+static const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };
+
+/* Of several that were one request nobody knows whose fault it is: the one that is posted alone then. */
+static void several_back(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
+{
+	struct pl_list works;
+
+	pl_list_init(&works);
+	pl_list_append(&works, &work->link);
+	verbs_unpack(&works);
+	while (!pl_list_empty(&works)) {
+		work = pl_list_first(&works, struct verbs_work, link);
+		pl_list_remove(&work->link);
+		work_back(rail, work, own_fault(completion->status) ? &flushed : completion);
+	}
+}
+
+static void request_back(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
+{
+	if (work->also)
+		several_back(rail, work, completion);
+	else
+		work_back(rail, work, completion);
+}
+
 void verbs_take_back(struct verbs_rail *rail)
 {
-	const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };
-
 	while (!pl_list_empty(&rail->posted))
-		work_back(rail, verbs_take_posted(rail), &flushed);
+		request_back(rail, verbs_take_posted(rail), &flushed);
 }
 
 /* The connection failed: if that was before anything was done, less is asked for at a time. */
@@ -144,6 +167,6 @@ void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const s
 		broke(rail, completion);
 	if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
 		verbs_bind_failed(rail, work);
-	work_back(rail, work, completion);
+	request_back(rail, work, completion);
 	verbs_fail(rail);
 }

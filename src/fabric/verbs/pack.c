@@ -2,37 +2,42 @@
 /*
  * Several frames in one SEND.  Small messages that come faster than the device takes them wait for each other (work.c);
  * together they cost the device, its driver and the receiver little more than one does.  Each keeps its header, and so
- * its number: what arrives twice after a connection broke is dropped one by one.
+ * its number: what arrives twice after a connection broke is dropped one by one.  Those whose bytes the device takes
+ * from where they are (gathered) stay until it did, in a chain behind the first; what comes back goes one by one then.
  */
 #include "fabric/verbs/request.h"
 
-/* Whether a frame can be among others: not where its bytes stay in a device's memory, or it was posted before. */
+/* Whether a frame can be among others. */
 static bool joins(const struct verbs_work *work)
 {
-	return work->kind == VERBS_FRAME && !verbs_unnumbered(work) && !work->only && !work->gathered && !work->built;
+	return work->kind == VERBS_FRAME && !verbs_unnumbered(work) && !work->only && !work->built && !work->alone;
 }
 
-static struct verbs_work *next_of(struct verbs_endpoint *endpoint, uint32_t length)
+/* What waits next, if it can go with a frame that has so many bytes until now. */
+static struct verbs_work *next_of(struct verbs_endpoint *endpoint, const struct verbs_work *work, uint32_t length)
 {
 	struct verbs_work *next;
 
 	if (pl_list_empty(&endpoint->waiting))
 		return NULL;
 	next = pl_list_first(&endpoint->waiting, struct verbs_work, link);
-	return joins(next) && length + PL_FRAME_HEADER + pl_frame_payload(&next->frame) <= VERBS_BUFFER ? next : NULL;
+	return joins(next) && next->gathered == work->gathered &&
+			       length + PL_FRAME_HEADER + pl_frame_payload(&next->frame) <= VERBS_BUFFER
+		       ? next
+		       : NULL;
 }
 
 bool verbs_packs(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	return endpoint->base.peer->packs && joins(work) &&
-	       next_of(endpoint, PL_FRAME_HEADER + pl_frame_payload(&work->frame));
+	       next_of(endpoint, work, PL_FRAME_HEADER + pl_frame_payload(&work->frame));
 }
 
-void verbs_pack(struct verbs_endpoint *endpoint, struct verbs_work *work)
+static void pack_copied(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct verbs_work *next;
 
-	for (unsigned count = 1; count < VERBS_PACK && (next = next_of(endpoint, work->length)); count++) {
+	for (unsigned count = 1; count < VERBS_PACK && (next = next_of(endpoint, work, work->length)); count++) {
 		struct pl_operation *operation = next->operation;
 
 		pl_list_remove(&next->link);
@@ -41,5 +46,47 @@ void verbs_pack(struct verbs_endpoint *endpoint, struct verbs_work *work)
 		verbs_work_free(endpoint, next);
 		if (operation)
 			pl_operation_part_done(operation);
+	}
+}
+
+/* The headers are in the buffer, one behind the other. */
+static void pack_gathered(struct verbs_rail *rail, struct verbs_work *work)
+{
+	unsigned most = PL_MIN(VERBS_PIECES, (unsigned)rail->device->attributes.max_sge) / 2;
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	struct verbs_work *last = work, *next;
+
+	for (unsigned count = 1; count < most && (next = next_of(endpoint, work, work->length)); count++) {
+		if (verbs_needs_local_key(rail, next) && verbs_rail_key(rail, next) < 0)
+			return;
+		pl_list_remove(&next->link);
+		verbs_number(endpoint, next);
+		work->length += verbs_put_frame(next, work->buffer->bytes + count * PL_FRAME_HEADER);
+		next->counted = true;
+		last = last->also = next;
+	}
+}
+
+void verbs_pack(struct verbs_rail *rail, struct verbs_work *work)
+{
+	if (work->gathered)
+		pack_gathered(rail, work);
+	else
+		pack_copied(rail->endpoint, work);
+}
+
+void verbs_unpack(struct pl_list *list)
+{
+	pl_list_for_each(at, list) {
+		struct verbs_work *work = pl_list_entry(at, struct verbs_work, link), *next = work->also;
+
+		if (!next)
+			continue;
+		work->also = NULL;
+		/* It keeps its number. */
+		work->counted = work->alone = true;
+		work->built = work->packed = false;
+		next->alone = true;
+		pl_list_append(at->next, &next->link);
 	}
 }

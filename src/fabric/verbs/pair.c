@@ -15,7 +15,7 @@ int verbs_pair_make(struct verbs_rail *rail)
 	struct ibv_port_attr port;
 	struct ibv_qp_init_attr attributes = {
 		.cap = { .max_send_wr = VERBS_SEND_DEPTH,
-			 .max_send_sge = VERBS_PIECES,
+			 .max_send_sge = PL_MIN(VERBS_PIECES, (uint32_t)rail->device->attributes.max_sge),
 			 .max_inline_data = VERBS_INLINE },
 		.qp_type = IBV_QPT_RC,
 	};

@@ -183,14 +183,16 @@ static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const s
 	return true;
 }
 
-static void build(struct verbs_endpoint *endpoint, struct verbs_work *work)
+static void build(struct verbs_rail *rail, struct verbs_work *work)
 {
+	struct verbs_endpoint *endpoint = rail->endpoint;
+
 	if (work->built)
 		return;
 	work->packed = verbs_packs(endpoint, work);
 	verbs_copy_frame(endpoint, work);
 	if (work->packed)
-		verbs_pack(endpoint, work);
+		verbs_pack(rail, work);
 }
 
 /* Adds the first waiting work; false if there is none, no room for it, or it is for another rail. */
@@ -255,7 +257,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (work->operation)
 		verbs_carried_by(work->operation, rail);
 	if (work->kind == VERBS_FRAME)
-		build(endpoint, work);
+		build(rail, work);
 	if (work->notify && !work->counted) {
 		work->frame.ack = ++endpoint->sent;
 		work->counted = true;
@@ -283,6 +285,7 @@ static bool post_batch(struct batch *batch)
 		pl_list_append(&rail->posted, &batch->works[i]->link);
 	for (unsigned i = taken; i < batch->count; i++)
 		verbs_untake(rail, batch->works[i]);
+	verbs_unpack(&rail->endpoint->again);
 	return taken == batch->count;
 }
 

@@ -248,9 +248,26 @@ static void staged_done(struct verbs_work *work)
 	atomic_fetch_add(&operation->staged, work->length);
 }
 
+static void chain_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	while (work) {
+		struct verbs_work *next = work->also;
+		struct pl_operation *operation = work->operation;
+
+		verbs_work_free(endpoint, work);
+		pl_operation_part_done(operation);
+		work = next;
+	}
+}
+
 PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct pl_operation *operation = work->operation;
+
+	if (work->also) {
+		chain_done(endpoint, work);
+		return;
+	}
 
 	if (operation && work->kind == VERBS_ATOMIC)
 		memcpy(&operation->receipt.value, work->buffer->bytes, sizeof(operation->receipt.value));

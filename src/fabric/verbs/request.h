@@ -140,24 +140,45 @@ PL_ALWAYS_INLINE int verbs_rail_key(struct verbs_rail *rail, struct verbs_work *
 	return rc;
 }
 
+PL_ALWAYS_INLINE struct ibv_sge verbs_piece(uintptr_t address, uint32_t length, uint32_t lkey)
+{
+	return (struct ibv_sge){ .addr = address, .length = length, .lkey = lkey };
+}
+
+PL_ALWAYS_INLINE struct ibv_sge verbs_local_piece(const struct verbs_work *work, uint32_t length)
+{
+	return verbs_piece((uintptr_t)work->region->memory.address + work->offset, length, work->lkey);
+}
+
+/* Of a frame, or several: headers from the buffer, payloads from where they are. */
+static inline int verbs_gathered_pieces(const struct verbs_work *work, struct ibv_sge pieces[VERBS_PIECES])
+{
+	const struct verbs_buffer *buffer = work->buffer;
+	uintptr_t header = (uintptr_t)buffer->bytes;
+	bool bare = work->bare;
+	int count = 0;
+
+	for (; work; work = work->also, header += PL_FRAME_HEADER) {
+		if (!bare)
+			pieces[count++] = verbs_piece(header, PL_FRAME_HEADER, buffer->pool->mr->lkey);
+		pieces[count++] = verbs_local_piece(work, work->frame.length);
+	}
+	return count;
+}
+
 /* Where the bytes are: in so many pieces. */
 PL_ALWAYS_INLINE int verbs_fill_pieces(const struct verbs_work *work, struct ibv_sge pieces[VERBS_PIECES])
 {
 	const struct verbs_buffer *buffer = work->buffer;
-	uint32_t length = work->kind == VERBS_ATOMIC ? 8 : work->length, buffered = buffer ? length : 0;
-	int count = 0;
+	uint32_t length = work->kind == VERBS_ATOMIC ? 8 : work->length;
 
 	if (work->gathered)
-		buffered = work->bare ? 0 : PL_FRAME_HEADER;
-	if (buffered)
-		pieces[count++] = (struct ibv_sge){ .addr = (uintptr_t)buffer->bytes,
-						    .length = buffered,
-						    .lkey = buffer->pool->mr->lkey };
-	if (length > buffered)
-		pieces[count++] = (struct ibv_sge){ .addr = (uintptr_t)work->region->memory.address + work->offset,
-						    .length = length - buffered,
-						    .lkey = work->lkey };
-	return count;
+		return verbs_gathered_pieces(work, pieces);
+	if (length == 0)
+		return 0;
+	pieces[0] = buffer ? verbs_piece((uintptr_t)buffer->bytes, length, buffer->pool->mr->lkey)
+			   : verbs_local_piece(work, length);
+	return 1;
 }
 
 /* Whether the device's driver takes the bytes when it is posted. */
@@ -221,8 +242,7 @@ PL_ALWAYS_INLINE bool verbs_usable(const struct verbs_rail *rail)
 /* With how many posted it waits. */
 PL_ALWAYS_INLINE unsigned verbs_busy(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
-	return work->kind == VERBS_FRAME && endpoint->base.peer->packs && !work->gathered &&
-			       work->frame.length <= VERBS_PACK_BYTES
+	return work->kind == VERBS_FRAME && endpoint->base.peer->packs && work->frame.length <= VERBS_PACK_BYTES
 		       ? VERBS_BUSY_PACKING
 		       : VERBS_BUSY;
 }

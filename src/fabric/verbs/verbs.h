@@ -48,8 +48,8 @@
 #define VERBS_EARLY (VERBS_SEND_DEPTH * VERBS_PACK)
 #define VERBS_HINT_MAPPED "keep the region mapped and writable, and files behind it whole"
 #define VERBS_INLINE 64
-/* Pieces of a request: the header of a frame, and bytes that are elsewhere. */
-#define VERBS_PIECES 2
+/* Pieces of a request: the header of a frame, and bytes that are elsewhere; for several frames. */
+#define VERBS_PIECES 8
 /* Through which bytes go whose memory cannot be registered: so many buffers, made when the first is needed. */
 #define VERBS_STAGES 16
 #define VERBS_STAGE (256u << 10)
@@ -190,7 +190,9 @@ struct verbs_work {
 	bool counted;                /* it has the number of a frame, frame.ack */
 	bool built;                  /* frame: it is in the buffer, as it was or is to be posted */
 	bool bare;                   /* frame: without its header */
-	bool packed;                 /* frame: with others behind it, which are nobody's any more */
+	bool packed;                 /* frame: with others behind it, which are nobody's any more, */
+	struct verbs_work *also;     /* or, gathered, in a chain */
+	bool alone;                  /* frame: not with others (any more) */
 	bool gathered;               /* frame: the payload is where the region is, and stays there until it was sent */
 	uint32_t immediate;          /* that in place of it */
 	bool refused;                /* by the other end, once */
@@ -497,8 +499,10 @@ void verbs_watch_look(struct pl_timer *timer);
 /* pack.c */
 /* Whether what waits behind a frame, which was taken off, can go with it. */
 bool verbs_packs(struct verbs_endpoint *endpoint, const struct verbs_work *work);
-/* Puts it into the frame's buffer, as much as fits. */
-void verbs_pack(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* Puts it there, as much as fits. */
+void verbs_pack(struct verbs_rail *rail, struct verbs_work *work);
+/* Of a list's work that came back: what was in a chain is in the list from now on. */
+void verbs_unpack(struct pl_list *list);
 
 /* post.c */
 /* Posts what waits, as far as there is room. */
