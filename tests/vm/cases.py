@@ -187,7 +187,6 @@ FAULTS = over_all(
 )
 
 # Two cards in each machine, of which one may fail.
-SEND = 'bench --op send --size 4K --depth 16 --duration'
 RAILS = over(
     'verbs',
     # One at a time, as each is cut for both rails then: of several each may be done by one, that which has less to do.
@@ -229,8 +228,9 @@ ENDURANCE = [*FLAPS, *over(
 ENDURANCE_RAILS = [*FLAPS, *over(
     'verbs',
     *renewed(
+        # Large ones: small ones would stay with the other card, in their order.
         Case('sends while a card goes and comes', 60, server='bench_server',
-             client=f'during "away_and_back rxe0 1" {SEND} 14'),
+             client='during "away_and_back rxe0 1" bench --op send --size 128K --depth 16 --duration 14'),
         Case("the only rail's card goes and comes", 60, server='bench_server',
              client=f'during "away_and_back rxe0 1" {WRITE} 14 --rails 1'),
         Case('windows, 10 flaps in turn', 100, server='by_windows keep_ledger narrow',
