@@ -14,6 +14,7 @@ The runner and the machine's first process talk in lines over the second serial 
     JOB done STATUS             it ended
     end TAINTED                 the answer to `quit`, with the kernel's number of that name
 """
+import itertools
 import queue
 import re
 import subprocess
@@ -65,6 +66,23 @@ class Job:
             self.output.append(line)
 
 
+def new_console(folder, name):
+    """A file of its own for each start: what the kernel wrote before it died stays when the next machine follows."""
+    for number in itertools.count(1):
+        path = folder / (f'{name}.console' if number == 1 else f'{name}.console.{number}')
+        try:
+            path.touch(exist_ok=False)
+            return path
+        except FileExistsError:
+            pass
+
+
+def forget_consoles(folder):
+    """Those of runs before."""
+    for path in folder.glob('*.console*'):
+        path.unlink()
+
+
 class Machine:
     """A running QEMU."""
 
@@ -76,8 +94,7 @@ class Machine:
         self.lines = queue.Queue()
         self.seen = 0
         self.crashes = []
-        self.console = folder / f'{name}.console'
-        self.console.write_bytes(b'')
+        self.console = new_console(folder, name)
         command = [
             # However the runner ends, the machine goes with it.
             'setpriv', '--pdeathsig', 'KILL', 'qemu-system-x86_64',
@@ -102,7 +119,10 @@ class Machine:
             self.process.stdin.write(line.encode() + b'\n')
             self.process.stdin.flush()
         except OSError as error:
-            raise Lost(self.last_words()) from error
+            raise self.lost(self.last_words()) from error
+
+    def lost(self, reason):
+        return Lost(f'{reason} (its console: {self.console})')
 
     def last_words(self):
         trouble = self.trouble()
@@ -118,9 +138,9 @@ class Machine:
         try:
             line = self.lines.get(timeout=max(0, deadline - time.monotonic()))
         except queue.Empty:
-            raise Lost('it does not answer') from None
+            raise self.lost('it does not answer') from None
         if line is None:
-            raise Lost(self.last_words())
+            raise self.lost(self.last_words())
         word, _, rest = line.partition(' ')
         if word == 'booted':
             self.booted = rest
@@ -177,9 +197,9 @@ class Machine:
         try:
             status = self.process.wait(max(0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Lost('it does not switch off') from None
+            raise self.lost('it does not switch off') from None
         if status:
-            raise Lost(f'QEMU ended with status {status}')
+            raise self.lost(f'QEMU ended with status {status}')
 
     def kill(self):
         self.process.kill()
