@@ -150,7 +150,12 @@ static inline volatile bench_word *bench_end_marker(const void *message, uint64_
 	return (volatile bench_word *)((uintptr_t)message + size - sizeof(bench_word));
 }
 
-void bench_mark(void *message, uint64_t size, uint64_t value);
+static inline void bench_mark(void *message, uint64_t size, uint64_t value)
+{
+	for (uint64_t end = BENCH_BLOCK; end < size; end += BENCH_BLOCK)
+		*bench_end_marker(message, end) = value;
+	*bench_end_marker(message, size) = value;
+}
 /* The marker at the end of a message, and whether all others are the same. */
 static inline uint64_t bench_marker(const void *message, uint64_t size)
 {
@@ -193,6 +198,8 @@ struct bench_flow {
 	bool sampled;        /* and counted by when they were */
 	bool wrong;          /* an atomic operation answered what it should not */
 	struct stats *stats; /* NULL while warming up */
+	bool in_turns;       /* messages to and fro, */
+	uint64_t turn;       /* and when the last one that completed was posted; 0: none did */
 };
 
 /* A region, and its bytes as the processor sees them (bench_memory.c). */
@@ -200,6 +207,7 @@ struct bench_buffer {
 	struct pl_region *region;
 	uint8_t *bytes;
 	size_t length;
+	bool apart;  /* the bytes are a copy of the region's */
 	void *pages; /* huge ones, which are this program's; NULL: the library's */
 	size_t pages_length;
 	bool mapped; /* by mmap(2) */
@@ -320,9 +328,13 @@ void bench_buffer_close(struct bench_buffer *buffer);
 /* Reads it all, as who uses it would; a GPU's goes to the host for that. */
 int bench_buffer_touch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
 /* Has the region be as the bytes, and the bytes as the region. */
-int bench_buffer_bring(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
+int bench_buffer_copy_in(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
+static inline int bench_buffer_bring(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length)
+{
+	return buffer->apart ? bench_buffer_copy_in(end, buffer, offset, length) : 0;
+}
 int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length);
-/* The same for the beginning, again and again: leaves the GPU time for others' copies. */
+/* The latter for the beginning of one apart, again and again: leaves the GPU time for others' copies. */
 int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length);
 
 /* Connections with end->far (bench_links.c): at the client, at the server; as many as there are more than so far. */
@@ -397,8 +409,6 @@ enum bench_tag {
 /* Memory for a plan's operations. */
 int bench_flow_allocate(struct bench_end *end);
 void bench_flow_free(struct bench_flow *flow);
-/* Posts the next operation of a connection; `more`: another follows at once. */
-int bench_post(struct bench_end *end, uint32_t line, bool more);
 void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt);
 /* Keeps operations under way, `iterations` (0: for `duration`), recording into stats unless NULL. */
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats);

@@ -67,7 +67,7 @@ void bench_flow_free(struct bench_flow *flow)
 	memset(flow, 0, sizeof(*flow));
 }
 
-static int post_vector(struct bench_end *end, const struct bench_place *place, struct pl_error *error)
+int bench_post_vector(struct bench_end *end, const struct bench_place *place, struct pl_error *error)
 {
 	const struct bench_link *link = &end->links[place->line];
 	const struct bench_layout *layout = &end->layout;
@@ -86,32 +86,6 @@ static int post_vector(struct bench_end *end, const struct bench_place *place, s
 	return pl_readv(link->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
 }
 
-/* Part of what is measured, so there are as few calls on the way as can be. */
-static inline int post(struct bench_end *end, struct bench_line *line, bool more)
-{
-	struct bench_flow *flow = &end->flow;
-	uint32_t number = line->free[--line->free_count];
-	const struct bench_place *place = &flow->places[number];
-	struct pl_error error;
-	int rc;
-
-	flow->attributes.user_data = BENCH_USER_DATA(BENCH_TAG_DATA, number);
-	flow->attributes.flags = more ? PL_MORE : 0;
-	rc = end->plan.vector > 1 ? post_vector(end, place, &error)
-				  : bench_post_plain(end, end->plan.op, place, number, &error);
-	if (rc < 0)
-		return bench_fail_as(end, &error);
-	flow->posted++;
-	if (place->nth >= line->used)
-		line->used = place->nth + 1;
-	return 0;
-}
-
-int bench_post(struct bench_end *end, uint32_t line, bool more)
-{
-	return post(end, &end->flow.lines[line], more);
-}
-
 /* What few runs ask for. */
 static void completed_specially(struct bench_end *end, const struct pl_receipt *receipt, uint32_t number)
 {
@@ -124,6 +98,11 @@ static void completed_specially(struct bench_end *end, const struct pl_receipt *
 		far->first = CLI_MIN(far->first, receipt->posted);
 		far->last = CLI_MAX(far->last, receipt->completed);
 		stats_record(far->stats, receipt->completed - receipt->posted);
+	}
+	if (flow->in_turns) {
+		if (flow->turn && flow->stats && receipt->posted > flow->turn)
+			stats_record(flow->stats, (receipt->posted - flow->turn) / 2);
+		flow->turn = CLI_MAX(flow->turn, receipt->posted);
 	}
 	if (flow->atomic)
 		bench_check_old(flow, receipt, number);
@@ -143,7 +122,7 @@ void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receip
 		flow->first = receipt->posted;
 	if (receipt->completed > flow->last)
 		flow->last = receipt->completed;
-	if (flow->stats)
+	if (flow->stats && !flow->in_turns)
 		stats_record(flow->stats, receipt->completed - receipt->posted);
 	if (flow->sampled)
 		bench_sample(&end->samples, receipt->completed - flow->first);
@@ -185,7 +164,7 @@ static inline int post_lists(struct bench_end *end, struct bench_line *line, uin
 	for (uint32_t i = 1; i <= count && rc == 0; i++) {
 		bool more = ++in_list < list && i < count;
 
-		rc = post(end, line, more);
+		rc = bench_post(end, line, more);
 		if (!more)
 			in_list = 0;
 	}
@@ -234,7 +213,7 @@ static void begin_counting(struct bench_end *end, struct stats *stats)
 	flow->stats = stats;
 	flow->posted = flow->completed = flow->last = 0;
 	flow->first = UINT64_MAX;
-	flow->ended = false;
+	flow->ended = flow->in_turns = false;
 	flow->special = end->far_count > 1 || flow->atomic || end->plan.touch;
 	flow->sampled = stats && samples->interval;
 	end->due = 0;

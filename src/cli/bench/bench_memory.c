@@ -12,11 +12,6 @@
 #define LOOK_EVERY 5000ull /* nanoseconds */
 #define HUGE_PAGE (2ul << 20)
 
-static bool apart(const struct bench_buffer *buffer)
-{
-	return buffer->bytes != pl_region_address(buffer->region);
-}
-
 /* Huge pages that are set aside, or else memory that the kernel is asked to make of such. */
 static void *map_huge(struct bench_end *end, size_t length, bool *mapped)
 {
@@ -74,7 +69,8 @@ int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, size_t
 	if (rc < 0)
 		return bench_fail_as(end, &error);
 	buffer->bytes = pl_region_address(buffer->region);
-	if (strcmp(pl_region_memory(buffer->region), "host"))
+	buffer->apart = strcmp(pl_region_memory(buffer->region), "host") != 0;
+	if (buffer->apart)
 		buffer->bytes = calloc(1, length);
 	if (!buffer->bytes)
 		return bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, "measure smaller messages", "no %zu bytes of memory",
@@ -84,18 +80,18 @@ int bench_buffer_open(struct bench_end *end, struct bench_buffer *buffer, size_t
 
 void bench_buffer_close(struct bench_buffer *buffer)
 {
-	if (buffer->region && apart(buffer))
+	if (buffer->apart)
 		free(buffer->bytes);
 	pl_region_deregister(buffer->region);
 	unmap_huge(buffer);
 	*buffer = (struct bench_buffer){ 0 };
 }
 
-int bench_buffer_bring(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length)
+int bench_buffer_copy_in(struct bench_end *end, struct bench_buffer *buffer, size_t offset, size_t length)
 {
 	struct pl_error error;
 
-	if (!apart(buffer) || pl_region_copy_in(buffer->region, offset, buffer->bytes + offset, length, &error) == 0)
+	if (pl_region_copy_in(buffer->region, offset, buffer->bytes + offset, length, &error) == 0)
 		return 0;
 	return bench_fail_as(end, &error);
 }
@@ -104,7 +100,7 @@ int bench_buffer_fetch(struct bench_end *end, struct bench_buffer *buffer, size_
 {
 	struct pl_error error;
 
-	if (!apart(buffer) || pl_region_copy_out(buffer->region, offset, buffer->bytes + offset, length, &error) == 0)
+	if (!buffer->apart || pl_region_copy_out(buffer->region, offset, buffer->bytes + offset, length, &error) == 0)
 		return 0;
 	return bench_fail_as(end, &error);
 }
@@ -128,11 +124,8 @@ int bench_buffer_touch(struct bench_end *end, struct bench_buffer *buffer, size_
 
 int bench_buffer_look(struct bench_end *end, struct bench_buffer *buffer, size_t length)
 {
-	uint64_t until;
+	uint64_t until = cli_now() + LOOK_EVERY;
 
-	if (!apart(buffer))
-		return 0;
-	until = cli_now() + LOOK_EVERY;
 	while (cli_now() < until)
 		pl_poll(end->context, NULL, 0);
 	return bench_buffer_fetch(end, buffer, 0, length);

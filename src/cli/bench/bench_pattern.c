@@ -72,13 +72,6 @@ bool bench_pattern_equal(const struct bench_pattern *pattern, const void *memory
 	return true;
 }
 
-void bench_mark(void *message, uint64_t size, uint64_t value)
-{
-	for (uint64_t end = BENCH_BLOCK; end < size; end += BENCH_BLOCK)
-		*bench_end_marker(message, end) = value;
-	*bench_end_marker(message, size) = value;
-}
-
 bool bench_marked(const void *message, uint64_t size, uint64_t value)
 {
 	/* The last one may overlap the one before, which then is not compared. */

@@ -4,21 +4,17 @@
  * as a program that waits for one-sided writes does; sent ones by their receive.  Each has its
  * number, and the last of a run says so: written ones in their bytes, sent ones by their tag.
  */
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_post.h"
 
 #define LAST (1ull << 63)
 /* Looks at memory between two looks for completions: while one is to come, and else for bad news. */
 #define LOOKS_PER_PUMP 32
 #define LOOKS_PER_CHECK 1024
 
-static int send_turn(struct bench_end *end, uint64_t value)
+/* Until so many of the own messages are under way at most. */
+static int await_own(struct bench_end *end, uint64_t most)
 {
-	struct bench_flow *flow = &end->flow;
-	struct bench_line *line = &flow->lines[0];
-	size_t offset;
-
-	/* The answer can be here before the completion is; the message must not change until then. */
-	while (!line->free_count) {
+	while (end->flow.posted - end->flow.completed > most) {
 		int rc = bench_pump(end);
 
 		if (rc == 0)
@@ -26,15 +22,26 @@ static int send_turn(struct bench_end *end, uint64_t value)
 		if (rc < 0)
 			return rc;
 	}
+	return 0;
+}
+
+static inline int send_turn(struct bench_end *end, uint64_t value)
+{
+	struct bench_line *line = &end->flow.lines[0];
+	size_t offset;
+
+	/* The answer can be here before the completion is; the message must not change until then. */
+	if (!line->free_count && await_own(end, end->plan.depth - 1) < 0)
+		return end->error.code;
 	if (end->plan.op == BENCH_SEND) {
 		end->tag = BENCH_MESSAGE_TURN(value) | (value & LAST ? BENCH_MESSAGE_LAST : BENCH_MESSAGE_DATA);
-		return bench_post(end, 0, false);
+		return bench_post(end, line, false);
 	}
 	offset = line->free[line->free_count - 1] * end->layout.stride;
 	bench_mark(end->own.bytes + offset, end->plan.size, value);
 	if (bench_buffer_bring(end, &end->own, offset, end->plan.size) < 0)
 		return end->error.code;
-	return bench_post(end, 0, false);
+	return bench_post(end, line, false);
 }
 
 /* The number of the message, if it is the one that is due. */
@@ -50,7 +57,6 @@ static inline uint64_t look(const struct bench_end *end, const void *message, ui
 
 static int await_write(struct bench_end *end, uint64_t *value)
 {
-	bool apart = end->exposed.bytes != pl_region_address(end->exposed.region);
 	const void *message = end->exposed.bytes;
 
 	for (uint32_t looks = 1;; looks++) {
@@ -59,7 +65,7 @@ static int await_write(struct bench_end *end, uint64_t *value)
 		bool pump = looks % between == 1;
 		int rc = 0;
 
-		if (apart && bench_buffer_look(end, &end->exposed, end->plan.size) < 0)
+		if (end->exposed.apart && bench_buffer_look(end, &end->exposed, end->plan.size) < 0)
 			return end->error.code;
 		*value = look(end, message, end->turn);
 		if (*value)
@@ -107,36 +113,45 @@ static int await_turn(struct bench_end *end, uint64_t *value)
 	return rc;
 }
 
-/* The time of a turn is that between two messages of this end; no clock is looked at while the other one waits. */
+static void begin(struct bench_end *end, struct stats *stats)
+{
+	struct bench_flow *flow = &end->flow;
+
+	flow->stats = stats;
+	flow->in_turns = flow->special = true;
+	flow->first = UINT64_MAX;
+	flow->turn = flow->duration = 0;
+	bench_patience(end);
+}
+
+/*
+ * The time of a turn is that between two messages of this end, of which the receipts tell, as they are looked at while it
+ * is the other one's turn: no clock is read between a message and the answer to it.
+ */
 int bench_pingpong_lead(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats)
 {
 	struct bench_flow *flow = &end->flow;
-	uint64_t now = cli_now(), before, value, rounds = 0;
+	uint64_t value, rounds = 0, ended;
 	bool last;
+	int rc;
 
-	flow->first = before = now;
-	flow->stats = NULL;
-	flow->duration = 0;
-	bench_patience(end);
+	begin(end, stats);
 	do {
-		int rc;
-
 		rounds++;
-		last = iterations ? rounds == iterations : now - flow->first >= duration;
+		last = iterations ? rounds == iterations : flow->turn && flow->turn - flow->first >= duration;
 		end->turn++;
 		rc = send_turn(end, end->turn | (last && stats ? LAST : 0));
-		now = cli_now();
-		if (stats && rounds > 1)
-			stats_record(stats, (now - before) / 2);
-		before = now;
 		if (rc == 0)
 			rc = await_turn(end, &value);
 		if (rc < 0)
 			return rc;
 	} while (!last);
-	flow->last = cli_now();
+	ended = cli_now();
+	if (await_own(end, 0) < 0)
+		return end->error.code;
+	flow->last = ended;
 	if (stats)
-		stats_record(stats, (flow->last - before) / 2);
+		stats_record(stats, (flow->last - flow->turn) / 2);
 	flow->measured = 2 * rounds;
 	return bench_receives_renew(end);
 }
@@ -145,7 +160,7 @@ int bench_pingpong_follow(struct bench_end *end)
 {
 	uint64_t value;
 
-	bench_patience(end);
+	begin(end, NULL);
 	do {
 		int rc;
 

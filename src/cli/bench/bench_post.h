@@ -37,6 +37,29 @@ static inline __attribute__((always_inline)) int bench_post_plain(struct bench_e
 	return -EINVAL;
 }
 
+int bench_post_vector(struct bench_end *end, const struct bench_place *place, struct pl_error *error);
+
+/* The next operation of a connection; `more`: another follows at once. */
+static inline int bench_post(struct bench_end *end, struct bench_line *line, bool more)
+{
+	struct bench_flow *flow = &end->flow;
+	uint32_t number = line->free[--line->free_count];
+	const struct bench_place *place = &flow->places[number];
+	struct pl_error error;
+	int rc;
+
+	flow->attributes.user_data = BENCH_USER_DATA(BENCH_TAG_DATA, number);
+	flow->attributes.flags = more ? PL_MORE : 0;
+	rc = end->plan.vector > 1 ? bench_post_vector(end, place, &error)
+				  : bench_post_plain(end, end->plan.op, place, number, &error);
+	if (rc < 0)
+		return bench_fail_as(end, &error);
+	flow->posted++;
+	if (place->nth >= line->used)
+		line->used = place->nth + 1;
+	return 0;
+}
+
 /* Each word has one operation at a time, so the old value is known. */
 static inline void bench_check_old(struct bench_flow *flow, const struct pl_receipt *receipt, uint64_t number)
 {
