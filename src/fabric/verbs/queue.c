@@ -340,7 +340,7 @@ static void feed(struct verbs_queue *queue)
 	}
 }
 
-static void take(struct verbs_queue *queue, const struct ibv_wc *completions, int count)
+PL_ALWAYS_INLINE void take(struct verbs_queue *queue, const struct ibv_wc *completions, int count)
 {
 	for (int i = 0; i < count; i++) {
 		if (completions[i].wr_id & RECEIVED)
@@ -354,7 +354,7 @@ static void take(struct verbs_queue *queue, const struct ibv_wc *completions, in
 		feed(queue);
 }
 
-PL_ALWAYS_INLINE bool poll_queue(struct verbs_queue *queue)
+bool verbs_queue_poll(struct verbs_queue *queue)
 {
 	struct ibv_wc completions[POLL_BATCH];
 	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
@@ -363,11 +363,6 @@ PL_ALWAYS_INLINE bool poll_queue(struct verbs_queue *queue)
 	if (count > 0)
 		take(queue, completions, count);
 	return count > 0;
-}
-
-bool verbs_queue_poll(struct verbs_queue *queue)
-{
-	return poll_queue(queue);
 }
 
 bool verbs_queue_ready(struct pl_source *source, uint32_t events)
@@ -381,7 +376,7 @@ bool verbs_queue_ready(struct pl_source *source, uint32_t events)
 		queue->state->library->ibv_ack_cq_events(cq, 1);
 		queue->armed = false;
 	}
-	return poll_queue(queue);
+	return verbs_queue_poll(queue);
 }
 
 /* Somebody may sleep on the descriptor from now on. */

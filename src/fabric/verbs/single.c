@@ -21,18 +21,19 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 		return false;
 	if (work->kind == VERBS_FRAME)
 		verbs_copy_frame(endpoint, work);
-	else
-		verbs_carried_by(work->operation, rail);
 	verbs_fill_request(rail, work, &request, pieces);
 	request.send_flags |= IBV_SEND_SIGNALED;
+	if (ibv_post_send(rail->id->qp, &request, &bad)) {
+		pl_list_append(&endpoint->again, &work->link);
+		verbs_fail(rail);
+		return true;
+	}
+	/* While the device is at work: who looks for completions needs the engine, so none is taken before this. */
+	if (work->kind != VERBS_FRAME)
+		verbs_carried_by(work->operation, rail);
 	rail->unsignaled = 0;
 	verbs_account(rail, work);
 	pl_list_append(&rail->posted, &work->link);
-	if (ibv_post_send(rail->id->qp, &request, &bad)) {
-		pl_list_remove(&work->link);
-		verbs_untake(rail, work);
-		verbs_fail(rail);
-	}
 	return true;
 }
 
