@@ -409,7 +409,6 @@ enum bench_tag {
 /* Memory for a plan's operations. */
 int bench_flow_allocate(struct bench_end *end);
 void bench_flow_free(struct bench_flow *flow);
-void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt);
 /* Keeps operations under way, `iterations` (0: for `duration`), recording into stats unless NULL. */
 int bench_flow_run(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats);
 /*

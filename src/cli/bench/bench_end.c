@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_post.h"
 
 #define SPINS_BETWEEN_CHECKS 1024u
 #define ROUNDS_BEFORE_SLEEP 2000u
@@ -362,7 +362,7 @@ int bench_expect(struct bench_end *end, enum bench_type type, uint64_t patience)
 
 /* -- progress ------------------------------------------------------------------------------------- */
 
-void bench_take(struct bench_end *end, const struct pl_completion *completion)
+static inline void take(struct bench_end *end, const struct pl_completion *completion)
 {
 	const struct pl_receipt *receipt = &completion->receipt;
 	uint32_t number = (uint32_t)receipt->user_data;
@@ -387,12 +387,17 @@ void bench_take(struct bench_end *end, const struct pl_completion *completion)
 	}
 }
 
+void bench_take(struct bench_end *end, const struct pl_completion *completion)
+{
+	take(end, completion);
+}
+
 int bench_pump(struct bench_end *end)
 {
 	int count = pl_poll(end->context, end->completions, BENCH_BATCH);
 
 	for (int i = 0; i < count; i++)
-		bench_take(end, &end->completions[i]);
+		take(end, &end->completions[i]);
 	end->events += (uint64_t)count;
 	if (count)
 		end->rounds = 0;

@@ -86,8 +86,7 @@ int bench_post_vector(struct bench_end *end, const struct bench_place *place, st
 	return pl_readv(link->peer, flow->transfers, end->plan.vector, &flow->attributes, NULL, error);
 }
 
-/* What few runs ask for. */
-static void completed_specially(struct bench_end *end, const struct pl_receipt *receipt, uint32_t number)
+void bench_flow_special(struct bench_end *end, const struct pl_receipt *receipt, uint32_t number)
 {
 	struct bench_flow *flow = &end->flow;
 	const struct bench_place *place = &flow->places[number];
@@ -108,30 +107,6 @@ static void completed_specially(struct bench_end *end, const struct pl_receipt *
 		bench_check_old(flow, receipt, number);
 	if (end->plan.touch && end->plan.op == BENCH_READ)
 		bench_buffer_touch(end, &end->own, place->own, end->plan.size);
-}
-
-void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt)
-{
-	struct bench_flow *flow = &end->flow;
-	uint32_t number = (uint32_t)receipt->user_data;
-	struct bench_line *line = &flow->lines[flow->places[number].line];
-
-	line->free[line->free_count++] = number;
-	flow->completed++;
-	if (receipt->posted < flow->first)
-		flow->first = receipt->posted;
-	if (receipt->completed > flow->last)
-		flow->last = receipt->completed;
-	if (flow->stats && !flow->in_turns)
-		stats_record(flow->stats, receipt->completed - receipt->posted);
-	if (flow->sampled)
-		bench_sample(&end->samples, receipt->completed - flow->first);
-	if (flow->last - flow->first >= flow->duration)
-		flow->ended = true;
-	if (flow->special)
-		completed_specially(end, receipt, number);
-	if (!end->sample.kind || receipt->streams > end->sample.streams)
-		end->sample = *receipt;
 }
 
 /* Whether the rate has the next operation wait; it counts from the first one, so that delays are made up for. */

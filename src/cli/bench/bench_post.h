@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) int bench_post_plain(struct bench_e
 int bench_post_vector(struct bench_end *end, const struct bench_place *place, struct pl_error *error);
 
 /* The next operation of a connection; `more`: another follows at once. */
-static inline int bench_post(struct bench_end *end, struct bench_line *line, bool more)
+static inline __attribute__((always_inline)) int bench_post(struct bench_end *end, struct bench_line *line, bool more)
 {
 	struct bench_flow *flow = &end->flow;
 	uint32_t number = line->free[--line->free_count];
@@ -65,6 +65,33 @@ static inline void bench_check_old(struct bench_flow *flow, const struct pl_rece
 {
 	if (receipt->value != flow->expected[number]++)
 		flow->wrong = true;
+}
+
+/* What few runs ask for of a completion. */
+void bench_flow_special(struct bench_end *end, const struct pl_receipt *receipt, uint32_t number);
+
+static inline void bench_flow_completed(struct bench_end *end, const struct pl_receipt *receipt)
+{
+	struct bench_flow *flow = &end->flow;
+	uint32_t number = (uint32_t)receipt->user_data;
+	struct bench_line *line = &flow->lines[flow->places[number].line];
+
+	line->free[line->free_count++] = number;
+	flow->completed++;
+	if (receipt->posted < flow->first)
+		flow->first = receipt->posted;
+	if (receipt->completed > flow->last)
+		flow->last = receipt->completed;
+	if (flow->stats && !flow->in_turns)
+		stats_record(flow->stats, receipt->completed - receipt->posted);
+	if (flow->sampled)
+		bench_sample(&end->samples, receipt->completed - flow->first);
+	if (flow->last - flow->first >= flow->duration)
+		flow->ended = true;
+	if (flow->special)
+		bench_flow_special(end, receipt, number);
+	if (!end->sample.kind || receipt->streams > end->sample.streams)
+		end->sample = *receipt;
 }
 
 #endif
