@@ -198,6 +198,7 @@ struct bench_flow {
 	bool sampled;        /* and counted by when they were */
 	bool wrong;          /* an atomic operation answered what it should not */
 	struct stats *stats; /* NULL while warming up */
+	bool alone;          /* one at a time: the next is posted when the one before completed */
 	bool in_turns;       /* messages to and fro, */
 	uint64_t turn;       /* and when the last one that completed was posted; 0: none did */
 };

@@ -189,6 +189,9 @@ static void begin_counting(struct bench_end *end, struct stats *stats)
 	flow->posted = flow->completed = flow->last = 0;
 	flow->first = UINT64_MAX;
 	flow->ended = flow->in_turns = false;
+	flow->alone = end->plan.latency && end->far_count == 1;
+	if (flow->alone)
+		flow->last = cli_now();
 	flow->special = end->far_count > 1 || flow->atomic || end->plan.touch;
 	flow->sampled = stats && samples->interval;
 	end->due = 0;

@@ -41,7 +41,8 @@ static inline __attribute__((always_inline)) int take(struct bench_end *end, enu
 						      struct steady *steady, int count)
 {
 	bool atomic = op == BENCH_FETCH_ADD || op == BENCH_COMPARE_SWAP;
-	uint64_t depth = end->plan.depth, duration = end->flow.duration;
+	uint64_t depth = end->plan.depth, duration = end->flow.duration, since, last;
+	bool alone = end->flow.alone;
 	struct stats *stats = end->flow.stats;
 	struct pl_error error;
 
@@ -55,16 +56,17 @@ static inline __attribute__((always_inline)) int take(struct bench_end *end, enu
 				return end->error.code;
 			continue;
 		}
+		since = bench_since(alone, steady->last, receipt);
 		if (receipt->posted < steady->first)
 			steady->first = receipt->posted;
-		if (receipt->completed > steady->last)
-			steady->last = receipt->completed;
-		if (steady->last - steady->first >= duration || steady->done == steady->left) {
+		last = CLI_MAX(steady->last, receipt->completed);
+		if (last - steady->first >= duration || steady->done == steady->left) {
 			steady->from = i;
 			steady->count = count;
 			return 1;
 		}
-		record(stats, steady, receipt->completed - receipt->posted);
+		steady->last = last;
+		record(stats, steady, receipt->completed - since);
 		if (sampled)
 			bench_sample(&end->samples, receipt->completed - steady->first);
 		if (atomic)
