@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The end of grants and regions, before and in the middle of transfers. */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"
@@ -37,35 +35,6 @@ static void revocable_close(struct revocable *revocable)
 static int revoke(struct revocable *revocable)
 {
 	return pl_region_revoke(revocable->far.region, revocable->token, revocable->token_length);
-}
-
-/* The end of a grant by one thread, while another goes on with transfers, as the other process does. */
-struct ending {
-	struct revocable *revocable;
-	bool deregister;
-	int status;
-	atomic_bool ended;
-};
-
-static void *end_grant(void *argument)
-{
-	struct ending *ending = argument;
-
-	ending->status =
-		ending->deregister ? pl_region_deregister(ending->revocable->far.region) : revoke(ending->revocable);
-	atomic_store(&ending->ended, true);
-	return NULL;
-}
-
-static void end_meanwhile(struct scenario_environment *environment, struct revocable *revocable, bool deregister)
-{
-	struct ending ending = { .revocable = revocable, .deregister = deregister };
-	pthread_t thread;
-
-	check_number(pthread_create(&thread, NULL, end_grant, &ending), 0);
-	progress_until(environment, atomic_load(&ending.ended));
-	check_number(pthread_join(thread, NULL), 0);
-	check_number(ending.status, 0);
 }
 
 static void check_refused(struct scenario_environment *environment, struct revocable *revocable)
@@ -119,7 +88,7 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const ui
 }
 
 /* On a busy machine a transfer may end before this thread comes to look at it. */
-#define ATTEMPTS 32
+#define ATTEMPTS 8
 
 /* Long enough to be cut short. */
 static size_t large(const struct scenario_environment *environment)
@@ -148,7 +117,10 @@ static bool revoke_write_once(struct scenario_environment *environment, bool der
 			  &error),
 		 &error);
 	progress_until(environment, look_at(first) != POISON);
-	end_meanwhile(environment, &revocable, deregister);
+	if (deregister)
+		check_number(pl_region_deregister(revocable.far.region), 0);
+	else
+		check_number(revoke(&revocable), 0);
 	digest = bytes_digest(revocable.far.bytes, size);
 	status = await(environment, operation, NULL, &error);
 	check_one_of(status, 0, -EACCES);
@@ -201,7 +173,7 @@ static void revoke_while_reading(struct scenario_environment *environment)
 				 &operation, &error),
 			 &error);
 		progress_until(environment, look_at(first) == 1);
-		end_meanwhile(environment, &revocable, false);
+		check_number(revoke(&revocable), 0);
 		bytes_set(revocable.far.bytes, POISON, size);
 		status = await(environment, operation, NULL, &error);
 		check_one_of(status, 0, -EACCES);
