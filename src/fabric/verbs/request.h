@@ -239,12 +239,16 @@ PL_ALWAYS_INLINE bool verbs_usable(const struct verbs_rail *rail)
 	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH && rail->posted_bytes < rail->pace.limit;
 }
 
-/* With how many posted it waits. */
-PL_ALWAYS_INLINE unsigned verbs_busy(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
+/* Whether it is worth waiting for others, to go with them in one SEND. */
+PL_ALWAYS_INLINE bool verbs_is_small(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
-	return work->kind == VERBS_FRAME && endpoint->base.peer->packs && work->frame.length <= VERBS_PACK_BYTES
-		       ? VERBS_BUSY_PACKING
-		       : VERBS_BUSY;
+	return work->kind == VERBS_FRAME && endpoint->base.peer->packs && work->frame.length <= VERBS_PACK_BYTES;
+}
+
+/* Whether what comes waits.  What is small does not wait for transfers, which may take long. */
+PL_ALWAYS_INLINE bool verbs_is_busy(const struct verbs_rail *rail, bool small)
+{
+	return rail->posted_count >= VERBS_BUSY || (small && rail->frames >= VERBS_BUSY_FRAMES);
 }
 
 /* NULL: none has room for it now. */

@@ -12,7 +12,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 	struct ibv_send_wr request, *bad = NULL;
 	struct ibv_sge pieces[VERBS_PIECES];
 
-	if (!rail || rail->posted_count >= verbs_busy(endpoint, work) || rail->queue->posted >= rail->queue->room ||
+	if (!rail || verbs_is_busy(rail, verbs_is_small(endpoint, work)) || rail->queue->posted >= rail->queue->room ||
 	    work->length > verbs_most_of(rail))
 		return false;
 	if (verbs_needs_buffer(work) && verbs_take_buffer(rail->queue, work) < 0)

@@ -34,9 +34,9 @@
 #define VERBS_LIST 64
 /* Completions that a queue has room for: bounds what its queue pairs have posted altogether. */
 #define VERBS_COMPLETIONS 16384
-/* With so many posted, what comes waits for others to go with it: in one list, or small frames in one SEND. */
+/* With so many posted, what comes waits for others to go with it in one list; small frames in one SEND. */
 #define VERBS_BUSY 32
-#define VERBS_BUSY_PACKING 4
+#define VERBS_BUSY_FRAMES 4
 /* Received frames that a queue has room for, and frames to be sent. */
 #define VERBS_RECEIVES 256
 #define VERBS_SENDS 256

@@ -85,7 +85,7 @@ void verbs_spare_drop(struct verbs_endpoint *endpoint)
  * Posts what waits, unless much is posted and so a completion will come that does: the fewer lists, the
  * fewer calls of the device's driver and completions.  With `more` it waits for the next.
  */
-static void flush_soon(struct verbs_endpoint *endpoint, bool more, unsigned busy)
+static void flush_soon(struct verbs_endpoint *endpoint, bool more, bool small)
 {
 	if (more && endpoint->waiting_count < VERBS_LIST - 1) {
 		endpoint->waiting_count++;
@@ -94,8 +94,8 @@ static void flush_soon(struct verbs_endpoint *endpoint, bool more, unsigned busy
 			pl_timer_set(endpoint->base.peer->home, &endpoint->patience, pl_now() + PATIENCE);
 		return;
 	}
-	if (endpoint->listing || !endpoint->latest || endpoint->latest->posted_count < busy ||
-	    ++endpoint->waiting_count >= (busy == VERBS_BUSY ? TOGETHER : VERBS_PACK))
+	if (endpoint->listing || !endpoint->latest || !verbs_is_busy(endpoint->latest, small) ||
+	    ++endpoint->waiting_count >= (small ? VERBS_PACK : TOGETHER))
 		verbs_flush(endpoint);
 }
 
@@ -233,7 +233,7 @@ int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operat
 	work->length = (uint32_t)PL_MIN(segment->length, sizeof(uint64_t));
 	work->remote = target->address + segment->remote_offset + segment->length - work->length;
 	pl_list_append(&endpoint->waiting, &work->link);
-	flush_soon(endpoint, false, VERBS_BUSY);
+	flush_soon(endpoint, false, false);
 	return 0;
 }
 
@@ -301,7 +301,7 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	}
 	/* The part that it came with. */
 	pl_operation_part_done(operation);
-	flush_soon(endpoint, more, VERBS_BUSY);
+	flush_soon(endpoint, more, false);
 }
 
 /* -- small messages from memory that the processor does not reach ---------------------------------- */
@@ -371,7 +371,7 @@ void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work
 		work->payload = work->copy;
 	}
 	pl_list_append(&endpoint->waiting, &work->link);
-	flush_soon(endpoint, operation && (operation->attributes.flags & PL_MORE), verbs_busy(endpoint, work));
+	flush_soon(endpoint, operation && (operation->attributes.flags & PL_MORE), verbs_is_small(endpoint, work));
 }
 
 struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind)
