@@ -259,6 +259,8 @@ int main(int argc, char **argv)
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		return 1;
 	child = fork();
+	/* Each has one end only, so that it learns when the other one is gone. */
+	close(pair[child != 0]);
 	if (child == 0)
 		serve(pair[1], gpus[1], mapped);
 	get(pair[0], &told, sizeof(told));
