@@ -279,8 +279,67 @@ static void cancel_messages(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
+enum { SMALL_COUNT = 64, SMALL = 24 };
+
+/* The first of each three is cancelled; which are sent. */
+static void send_and_cancel(struct scenario_environment *environment, struct buffer *near, uint64_t tag,
+			    bool sent[SMALL_COUNT])
+{
+	struct pl_operation *sends[SMALL_COUNT];
+	struct pl_error error;
+
+	for (unsigned i = 0; i < SMALL_COUNT; i++)
+		check_ok(pl_send(environment->near_peer, tag + i, near->region, i * SMALL, SMALL, NULL, &sends[i],
+				 &error),
+			 &error);
+	for (unsigned i = 0; i < SMALL_COUNT; i += 3)
+		pl_cancel(sends[i]);
+	for (unsigned i = 0; i < SMALL_COUNT; i++) {
+		int status = await(environment, sends[i], NULL, &error);
+
+		check_one_of(status, 0, i % 3 ? 0 : -ECANCELED);
+		sent[i] = status == 0;
+	}
+}
+
+/* Some of several that may go together: the others arrive, each once. */
+static void cancel_some(struct scenario_environment *environment)
+{
+	enum { ROUNDS = 12 };
+	bool sent[SMALL_COUNT];
+	struct buffer near, far;
+	struct pl_error error;
+
+	buffer_open(&near, environment->near, SMALL_COUNT * SMALL, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, SMALL_COUNT * SMALL, PL_ACCESS_LOCAL);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		uint64_t tag = round * SMALL_COUNT;
+
+		pattern_fill(near.bytes, SMALL_COUNT * SMALL, round, 0);
+		send_and_cancel(environment, &near, tag, sent);
+		bytes_set(near.bytes, POISON, SMALL_COUNT * SMALL);
+		for (unsigned i = 0; i < SMALL_COUNT; i++) {
+			struct pl_operation *receive;
+
+			if (!sent[i])
+				continue;
+			check_ok(pl_receive(environment->far_peer, tag + i, UINT64_MAX, far.region, i * SMALL, SMALL,
+					    NULL, &receive, &error),
+				 &error);
+			complete(environment, receive, NULL);
+			pattern_check(far.bytes + i * SMALL, SMALL, round, i * SMALL);
+		}
+	}
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
 const struct scenario cancel_scenarios[] = {
-	{ "cancel-running", cancel_running, 0 },   { "cancel-any-time", cancel_any_time, 0 },
-	{ "cancel-send", cancel_send, 0 },         { "cancel-then-write", cancel_then_write, 0 },
-	{ "cancel-messages", cancel_messages, 0 }, { NULL, NULL, 0 },
+	{ "cancel-running", cancel_running, 0 },
+	{ "cancel-any-time", cancel_any_time, 0 },
+	{ "cancel-send", cancel_send, 0 },
+	{ "cancel-then-write", cancel_then_write, 0 },
+	{ "cancel-messages", cancel_messages, 0 },
+	{ "cancel-some", cancel_some, 0 },
+	{ NULL, NULL, 0 },
 };

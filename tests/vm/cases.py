@@ -304,8 +304,11 @@ GPU = [
         way, f"scenarios verbs --one-sided --setting thread --memory alloc '{pattern}'"))
       for way, pattern in (('dmabuf', '[vaf]*'), ('address', 're[vg]*'))),
     # The card takes the bytes of several messages at a time from the GPU's memory, and once more after a fault.
-    *over('verbs', Case('GPU messages while the link flaps', 60, server='bench_server', client=with_gpu(
-        'dmabuf', 'during "flap_times 2 $interface" bench --memory cuda --op send --size 8 --duration 6'))),
+    *over('verbs', Case('GPU messages while the link flaps', 60, server='must_fail INTERRUPTED bench_server', client=with_gpu(
+        'dmabuf', 'must_fail INTERRUPTED until_after "flap_times 2 $interface" '
+        'peerlane bench $options --memory cuda --op send --size 8 --duration 50 $server'))),
+    Case('GPU messages that are cancelled', 60, 'server=10.0.0.2; ' + with_gpu(
+        'dmabuf', "scenarios verbs --one-sided --setting manual --memory alloc cancel-some")),
     *(Case(f'routes, {way}', 60, with_gpu(way, f'routes {name}'))
       for way, name in (('dmabuf', 'dma-buf'), ('address', 'peer-memory'), ('staged', 'staged'))),
     *over('verbs', *(Case(f'routes are gone by, {name}', 60, server='bench_server',
