@@ -25,6 +25,7 @@ struct rig {
 	struct pl_region region;
 	struct pl_operation operations[WORKS];
 	struct verbs_rail *rail;
+	bool packed; /* what was packed last: more than one */
 	uint8_t bytes[VERBS_BUFFER];
 	uint8_t payload[PL_EAGER_MAX];
 	uint8_t memory[4096];
@@ -113,9 +114,9 @@ static struct verbs_work *pack(struct rig *rig)
 
 	pl_list_remove(&first->link);
 	first->buffer = &rig->buffer;
-	first->packed = verbs_packs(&rig->endpoint, first);
-	verbs_copy_frame(&rig->endpoint, first);
-	if (first->packed)
+	rig->packed = verbs_packs(&rig->endpoint, first);
+	verbs_copy_frame(&rig->endpoint, first, rig->packed);
+	if (rig->packed)
 		verbs_pack(rig->rail, first);
 	return first;
 }
@@ -197,7 +198,7 @@ static void test_alone(void **state)
 		}
 		rig->peer.packs = kind != 1;
 		first = pack(rig);
-		assert_false(first->packed);
+		assert_false(rig->packed);
 		assert_true(first->bare);
 		assert_int_equal(first->length, 8);
 		assert_int_equal(waiting(rig), kind > 0);
@@ -301,7 +302,7 @@ static void test_back(void **state)
 	for (unsigned i = 0; i < VERBS_PIECES / 2; i++) {
 		struct verbs_work *work = pack(rig);
 
-		assert_false(work->packed);
+		assert_false(rig->packed);
 		work->buffer = NULL;
 		verbs_work_free(&rig->endpoint, work);
 	}

@@ -85,7 +85,7 @@ void verbs_unpack(struct pl_list *list)
 		work->also = NULL;
 		/* It keeps its number. */
 		work->counted = work->alone = true;
-		work->built = work->packed = false;
+		work->built = false;
 		next->alone = true;
 		pl_list_append(at->next, &next->link);
 	}

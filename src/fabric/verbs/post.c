@@ -186,12 +186,13 @@ static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const s
 static void build(struct verbs_rail *rail, struct verbs_work *work)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
+	bool packed;
 
 	if (work->built)
 		return;
-	work->packed = verbs_packs(endpoint, work);
-	verbs_copy_frame(endpoint, work);
-	if (work->packed)
+	packed = verbs_packs(endpoint, work);
+	verbs_copy_frame(endpoint, work, packed);
+	if (packed)
 		verbs_pack(rail, work);
 }
 
@@ -266,6 +267,18 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	return true;
 }
 
+/* What the queue pair did not take, from a number on, is for the next. */
+static void untake(struct batch *batch, unsigned taken)
+{
+	struct verbs_rail *rail = batch->rail;
+
+	for (unsigned i = taken; i < batch->count; i++) {
+		pl_list_append(&rail->endpoint->again, &batch->works[i]->link);
+		verbs_unaccount(rail, batch->works[i]);
+	}
+	verbs_unpack(&rail->endpoint->again);
+}
+
 /* Posts a batch as one list; false if the queue pair does not take it. */
 static bool post_batch(struct batch *batch)
 {
@@ -283,10 +296,10 @@ static bool post_batch(struct batch *batch)
 		taken = (unsigned)(bad - batch->requests);
 	for (unsigned i = 0; i < taken; i++)
 		pl_list_append(&rail->posted, &batch->works[i]->link);
-	for (unsigned i = taken; i < batch->count; i++)
-		verbs_untake(rail, batch->works[i]);
-	verbs_unpack(&rail->endpoint->again);
-	return taken == batch->count;
+	if (taken == batch->count)
+		return true;
+	untake(batch, taken);
+	return false;
 }
 
 void verbs_flush(struct verbs_endpoint *endpoint)

@@ -86,22 +86,28 @@ PL_ALWAYS_INLINE void verbs_number(struct verbs_endpoint *endpoint, struct verbs
 		work->frame.ack = ++endpoint->sent;
 }
 
-/* Header and payload: how many bytes. */
-PL_ALWAYS_INLINE uint32_t verbs_put_frame(const struct verbs_work *work, uint8_t *bytes)
+/* How many bytes; those that are gathered are not copied. */
+PL_ALWAYS_INLINE uint32_t verbs_put_payload(const struct verbs_work *work, uint8_t *bytes)
 {
 	uint32_t length = pl_frame_payload(&work->frame);
 
-	pl_frame_encode(&work->frame, bytes);
 	if (length && !work->gathered)
-		memcpy(bytes + PL_FRAME_HEADER, work->payload, length);
-	return PL_FRAME_HEADER + length;
+		memcpy(bytes, work->payload, length);
+	return length;
+}
+
+/* Header and payload. */
+PL_ALWAYS_INLINE uint32_t verbs_put_frame(const struct verbs_work *work, uint8_t *bytes)
+{
+	pl_frame_encode(&work->frame, bytes);
+	return PL_FRAME_HEADER + verbs_put_payload(work, bytes + PL_FRAME_HEADER);
 }
 
 /*
  * The bytes are copied, so the operation's buffer is free again: that part of it is done.  Those that are gathered are
- * the device's until it is done with them.
+ * the device's until it is done with them.  `packed`: others come behind it, so that it needs its header.
  */
-PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work)
+PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work, bool packed)
 {
 	struct pl_operation *operation = work->operation;
 
@@ -109,15 +115,11 @@ PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct v
 		return;
 	verbs_number(endpoint, work);
 	work->built = true;
-	work->bare = endpoint->base.peer->bare && !work->packed && verbs_bare_encode(&work->frame, &work->immediate);
-	if (!work->bare)
-		work->length = verbs_put_frame(work, work->buffer->bytes);
-	else
-		work->length = work->frame.length;
+	work->bare = endpoint->base.peer->bare && !packed && verbs_bare_encode(&work->frame, &work->immediate);
+	work->length =
+		work->bare ? verbs_put_payload(work, work->buffer->bytes) : verbs_put_frame(work, work->buffer->bytes);
 	if (work->gathered)
 		return;
-	if (work->bare && work->length)
-		memcpy(work->buffer->bytes, work->payload, work->length);
 	work->payload = NULL;
 	work->operation = NULL;
 	if (operation)
@@ -289,27 +291,23 @@ PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_
 		verbs_watch_begin(rail);
 }
 
+/* It is not posted (any more). */
+PL_ALWAYS_INLINE void verbs_unaccount(struct verbs_rail *rail, const struct verbs_work *work)
+{
+	rail->posted_count--;
+	rail->posted_bytes -= work->length;
+	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->queue->posted--;
+}
+
 /* Takes the oldest posted work off; the caller finishes it. */
 PL_ALWAYS_INLINE struct verbs_work *verbs_take_posted(struct verbs_rail *rail)
 {
 	struct verbs_work *work = pl_list_first(&rail->posted, struct verbs_work, link);
 
 	pl_list_remove(&work->link);
-	rail->posted_count--;
-	rail->posted_bytes -= work->length;
-	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
-	rail->queue->posted--;
+	verbs_unaccount(rail, work);
 	return work;
-}
-
-/* What the queue pair did not take is for the next. */
-PL_ALWAYS_INLINE void verbs_untake(struct verbs_rail *rail, struct verbs_work *work)
-{
-	pl_list_append(&rail->endpoint->again, &work->link);
-	rail->posted_count--;
-	rail->posted_bytes -= work->length;
-	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
-	rail->queue->posted--;
 }
 
 #endif

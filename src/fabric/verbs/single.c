@@ -20,7 +20,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 	if (verbs_needs_local_key(rail, work) && verbs_rail_key(rail, work) < 0)
 		return false;
 	if (work->kind == VERBS_FRAME)
-		verbs_copy_frame(endpoint, work);
+		verbs_copy_frame(endpoint, work, false);
 	verbs_fill_request(rail, work, &request, pieces);
 	request.send_flags |= IBV_SEND_SIGNALED;
 	if (ibv_post_send(rail->id->qp, &request, &bad)) {

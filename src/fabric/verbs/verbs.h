@@ -190,8 +190,7 @@ struct verbs_work {
 	bool counted;                /* it has the number of a frame, frame.ack */
 	bool built;                  /* frame: it is in the buffer, as it was or is to be posted */
 	bool bare;                   /* frame: without its header */
-	bool packed;                 /* frame: with others behind it, which are nobody's any more, */
-	struct verbs_work *also;     /* or, gathered, in a chain */
+	struct verbs_work *also;     /* frame: gathered ones that go with it, in a chain */
 	bool alone;                  /* frame: not with others (any more) */
 	bool gathered;               /* frame: the payload is where the region is, and stays there until it was sent */
 	uint32_t immediate;          /* that in place of it */
