@@ -25,7 +25,8 @@ struct end {
 	struct pl_context *context;
 	struct pl_listener *listener;
 	struct pl_peer *peer;
-	struct pl_region *region;
+	struct pl_region *region; /* where the other end writes to */
+	struct pl_region *source;
 	struct pl_remote *remote;
 	int socket; /* to the other process */
 	size_t size;
@@ -49,6 +50,16 @@ static void choose_core(bool first)
 			stay_on_core(core);
 }
 
+static struct pl_region *allocate(struct end *end)
+{
+	struct pl_region *region;
+	struct pl_error error;
+
+	MUST(pl_region_allocate(end->context, end->size, PL_ACCESS_ALL, &region, &error), &error);
+	memset(pl_region_address(region), 0, end->size);
+	return region;
+}
+
 static void open_end(struct end *end)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
@@ -57,8 +68,8 @@ static void open_end(struct end *end)
 	options.progress = PL_PROGRESS_MANUAL;
 	options.fabric = "local";
 	MUST(pl_open(&end->context, &options, &error), &error);
-	MUST(pl_region_allocate(end->context, end->size, PL_ACCESS_ALL, &end->region, &error), &error);
-	memset(pl_region_address(end->region), 0, end->size);
+	end->region = allocate(end);
+	end->source = allocate(end);
 }
 
 /* Both ends want a token of the other's region; neither drives the other, so they take turns. */
@@ -110,34 +121,34 @@ static void write_once(struct end *end)
 	struct pl_receipt receipt;
 	struct pl_error error;
 
-	MUST(pl_write(end->peer, end->remote, 0, end->region, 0, end->size, NULL, &operation, &error), &error);
+	MUST(pl_write(end->peer, end->remote, 0, end->source, 0, end->size, NULL, &operation, &error), &error);
 	MUST(pl_wait(operation, PATIENCE, end->reason[0] ? NULL : &receipt, &error), &error);
 	if (!end->reason[0])
 		snprintf(end->reason, sizeof(end->reason), "%s", receipt.reason);
 }
 
-static volatile uint8_t *last_byte(const struct end *end)
+static volatile uint8_t *last_byte(const struct end *end, struct pl_region *region)
 {
-	return (volatile uint8_t *)pl_region_address(end->region) + end->size - 1;
+	return (volatile uint8_t *)pl_region_address(region) + end->size - 1;
 }
 
-/* The source is the region that the other end writes to: what came is sent back, one more. */
+/* The last byte of what came is sent back, one more. */
 static void ping_pong(struct end *end, bool first, uint64_t rounds)
 {
-	volatile uint8_t *last = last_byte(end);
+	volatile uint8_t *last = last_byte(end, end->region), *next = last_byte(end, end->source);
 
 	for (uint64_t i = 0; i < rounds; i++) {
 		uint8_t now = (uint8_t)(2 * end->rounds++);
 
 		if (first) {
-			*last = (uint8_t)(now + 1);
+			*next = (uint8_t)(now + 1);
 			write_once(end);
 			while (*last != (uint8_t)(now + 2))
 				;
 		} else {
 			while (*last != (uint8_t)(now + 1))
 				;
-			*last = (uint8_t)(now + 2);
+			*next = (uint8_t)(now + 2);
 			write_once(end);
 		}
 	}

@@ -45,4 +45,39 @@ PL_ALWAYS_INLINE uint64_t pl_clock_now(struct pl_clock *clock)
 	return pl_clock_ask(clock);
 }
 
+/* A moment by a clock, from which any thread goes on without it. */
+struct pl_moment {
+	uint64_t time, ticks, rate, valid;
+};
+
+/* The counter, for pl_clock_moment(); 0: there is none. */
+PL_ALWAYS_INLINE uint64_t pl_clock_ticks(void)
+{
+#ifdef PL_CLOCK_COUNTER
+	return __rdtsc();
+#else
+	return 0;
+#endif
+}
+
+/* The moment when the counter was read, or a later one. */
+PL_ALWAYS_INLINE struct pl_moment pl_clock_moment(struct pl_clock *clock, uint64_t ticks)
+{
+	uint64_t past = ticks - clock->ticks;
+
+	if (past < clock->valid)
+		return (struct pl_moment){ pl_clock_at(clock, past), ticks, clock->rate, clock->valid - past };
+	return (struct pl_moment){ .time = pl_clock_ask(clock) };
+}
+
+/* The time now, which is not before that moment. */
+PL_ALWAYS_INLINE uint64_t pl_moment_now(const struct pl_moment *moment)
+{
+	uint64_t past = pl_clock_ticks() - moment->ticks;
+
+	if (past < moment->valid)
+		return moment->time + (past * moment->rate >> 32);
+	return PL_MAX(pl_now(), moment->time);
+}
+
 #endif

@@ -3,7 +3,12 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Looks at a latch before its holder must be one that does not run; then it is given time, in nanoseconds. */
+#define LOOKS 200
+#define PAUSE 20000
 
 void pl_lock_await(struct pl_lock *lock)
 {
@@ -15,4 +20,16 @@ void pl_lock_await(struct pl_lock *lock)
 void pl_lock_wake(struct pl_lock *lock)
 {
 	syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void pl_latch_await(struct pl_latch *latch)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE };
+
+	for (unsigned looks = 1;; looks++) {
+		if (!atomic_load_explicit(&latch->taken, memory_order_relaxed) && pl_latch_try(latch))
+			return;
+		if (looks % LOOKS == 0)
+			nanosleep(&pause, NULL);
+	}
 }

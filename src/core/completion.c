@@ -38,7 +38,7 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 			operation->receipt.peer = operation->peer = NULL;
 	}
 	pl_lock_release(&context->queue_lock);
-	pl_lock_take(&context->handle_lock);
+	pl_latch_take(&context->spare_operations.latch);
 	pl_list_for_each(at, &context->handles) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
 
@@ -46,7 +46,7 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 		if (atomic_load(&operation->state) == PL_DONE && operation->receipt.peer == peer)
 			operation->receipt.peer = operation->peer = NULL;
 	}
-	pl_lock_release(&context->handle_lock);
+	pl_latch_release(&context->spare_operations.latch);
 }
 
 /* Moves up to n finished operations to `taken`; consumes the event when the queue is empty. */

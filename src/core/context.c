@@ -121,7 +121,7 @@ static void init_lists(struct pl_context *context)
 	pthread_mutex_init(&context->fabric_lock, NULL);
 	pthread_mutex_init(&context->grant_lock, NULL);
 	pl_lock_init(&context->queue_lock);
-	pl_lock_init(&context->handle_lock);
+	pl_clock_open(&context->clock);
 	context->event_fd = context->poll_fd = -1;
 }
 
@@ -167,7 +167,11 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	init_lists(context);
 	pl_slots_open(&context->slot_pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);
-	rc = pl_fabrics_choose(context, options.fabric, error);
+	rc = pl_instant_open(context);
+	if (rc < 0)
+		pl_fail_memory(error, "pl_open");
+	if (rc == 0)
+		rc = pl_fabrics_choose(context, options.fabric, error);
 	if (rc == 0)
 		rc = copy_devices(context, options.devices, error);
 	if (rc == 0)
@@ -265,6 +269,7 @@ static void destroy_peers(struct pl_context *context)
 /* What the program did not collect goes with the context. */
 static void free_operations(struct pl_context *context)
 {
+	pl_instant_close(context);
 	while (!pl_list_empty(&context->handles))
 		pl_operation_free(pl_list_first(&context->handles, struct pl_operation, handle_link));
 	while (!pl_list_empty(&context->completed)) {

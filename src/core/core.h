@@ -84,9 +84,16 @@ struct pl_context {
 	int event_fd;              /* readable while `completed` is not empty; -1 until pl_fd() */
 	int poll_fd;               /* what pl_fd() gave; -1 until then */
 
-	struct pl_lock handle_lock; /* operations that the program holds a handle of */
-	struct pl_list handles;
 	struct pl_pool spare_operations;
+	struct pl_list handles; /* operations that the program holds a handle of; the pool's latch */
+	/* For operations that are done at once; the pool's latch. */
+	struct pl_clock clock;
+	/*
+	 * For one of which the program has a handle.  It stays in the list of these, and is spare by a plain store, as an
+	 * atomic instruction would wait until all that the operation copied is out of the processor's buffers.
+	 * NULL: there is none.
+	 */
+	struct pl_operation *instant;
 };
 
 static inline bool pl_context_manual(const struct pl_context *context)
@@ -207,15 +214,16 @@ int pl_token_read(const void *data, size_t length, struct pl_token *token, struc
 void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
 
 struct pl_remote {
-	struct pl_list link; /* empty for the source of a large send */
-	void *way;           /* the fabric's own: how it is reached; home, or before the program has the handle */
-	void (*forget)(struct pl_remote *remote); /* releases `way`; NULL: there is nothing to release */
-	struct pl_task task;
-	struct pl_context *context;
+	/* First, side by side, what each operation looks at. */
+	void *way;            /* the fabric's own: how it is reached; home, or before the program has the handle */
 	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
-	atomic_uint references;
 	uint64_t length;
 	unsigned rights;
+	atomic_uint references;
+	void (*forget)(struct pl_remote *remote); /* releases `way`; NULL: there is nothing to release */
+	struct pl_list link;                      /* empty for the source of a large send */
+	struct pl_task task;
+	struct pl_context *context;
 	uint16_t key_length;
 	uint8_t key[PL_KEY_BLOB_MAX];
 };
@@ -240,7 +248,18 @@ struct pl_segment {
 	uint64_t remote_offset, offset, length;
 };
 
-enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE };
+/* An operation of one segment that a fabric does at once. */
+struct pl_instant {
+	enum pl_kind kind;
+	struct pl_segment segment;
+	uint64_t operand, compare; /* atomics */
+	uint64_t *old;             /* where what was there is wanted, too; or NULL */
+	/* From the fabric: */
+	uint64_t value;  /* atomics: what was there */
+	const char *way; /* why its bytes went as they did */
+};
+
+enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* context->instant only */ };
 
 struct pl_operation {
 	struct pl_peer *connecting;   /* connect */
@@ -255,7 +274,6 @@ struct pl_operation {
 	uint64_t total;
 	uint8_t *copy;       /* pl_send_copy(): the message */
 	uint64_t source_key; /* large send: the key that the peer reads through */
-	atomic_int state;    /* enum pl_operation_state */
 	atomic_int pending;  /* parts not done, plus one while it is being split */
 	atomic_int status;   /* first failure wins */
 	atomic_uint rails;   /* which carried a part, a bit each */
@@ -272,28 +290,29 @@ struct pl_operation {
 	bool gathered;         /* send: the fabric takes the bytes from where they are */
 	bool credit_due;       /* notification: collecting it makes a credit due */
 
-	/* From here on set when it is made or used, and not cleared. */
+	/* From here on set when it is made or used, and not cleared; first, side by side, what is set in each. */
 	struct pl_receipt receipt;
-	uint64_t *old; /* atomics */
-	uint64_t operand, compare;
+	atomic_int state; /* enum pl_operation_state */
+	struct pl_context *context;
+	struct pl_peer *peer; /* NULL for accept and connect */
+	struct pl_engine *home;
+	struct pl_segment *segments; /* &single, or an array */
+	uint64_t *old;               /* atomics */
+	struct pl_attributes attributes;
+	struct pl_list peer_link;  /* peer->operations; home */
+	struct pl_list queue_link; /* whatever it waits in; home.  Later context->completed */
+	struct pl_list handle_link;
+	uint64_t deadline;
+	struct pl_segment single;
+	uint64_t operand, compare;                        /* atomics */
 	uint64_t tag, mask;                               /* messages */
 	uint32_t cookie;                                  /* large send: names it in FINISH */
 	uint64_t request;                                 /* connect, accept, import */
 	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
-	struct pl_context *context;
-	struct pl_peer *peer; /* NULL for accept and connect */
-	struct pl_engine *home;
-	struct pl_attributes attributes;
-	uint64_t deadline;
-	struct pl_segment *segments; /* &single, or an array */
-	struct pl_segment single;
-	struct pl_task task; /* submission, later the finish */
+	struct pl_task task;                              /* submission, later the finish */
 	struct pl_task cancel_task;
-	struct pl_small small;     /* copy of a message from or into a device's memory */
-	struct pl_timer timer;     /* of one without a peer */
-	struct pl_list peer_link;  /* peer->operations; home */
-	struct pl_list queue_link; /* whatever it waits in; home.  Later context->completed */
-	struct pl_list handle_link;
+	struct pl_small small;                                  /* copy of a message from or into a device's memory */
+	struct pl_timer timer;                                  /* of one without a peer */
 	_Alignas(16) uint8_t fabric[PL_OPERATION_FABRIC_SPACE]; /* the fabric's own */
 };
 
@@ -303,11 +322,16 @@ static inline bool pl_visible_more(enum pl_visible visible)
 	return visible == PL_VISIBLE_PLACED || visible == PL_VISIBLE_GPU_VISIBLE;
 }
 
+/* immediate.c: the context's own operation.  0, or -ENOMEM. */
+int pl_instant_open(struct pl_context *context);
+/* Before what the program did not collect is freed. */
+void pl_instant_close(struct pl_context *context);
 /*
  * immediate.c: does an operation of one segment at once, over a fabric that may, if nothing has to be waited for.
- * True: it is done, and delivered.  The operation holds no references to its region and remote region yet.
+ * True: it is done, and delivered.
  */
-bool pl_immediate(struct pl_operation *operation, const struct pl_segment *segment, struct pl_operation **handle);
+bool pl_immediate(struct pl_peer *peer, struct pl_instant *instant, const struct pl_attributes *attributes,
+		  struct pl_operation **handle);
 
 /* Notes that bytes of an operation go through staging, and why (static storage). */
 static inline void pl_operation_staged(struct pl_operation *operation, uint64_t bytes, const char *why)
@@ -379,15 +403,21 @@ enum pl_apart {
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
 struct pl_peer {
-	struct pl_list link;
+	/* First, side by side, what each operation looks at. */
 	struct pl_context *context;
 	struct pl_engine *home;
+	const struct pl_fabric_ops *ops;
+	struct pl_endpoint *endpoint;
+	atomic_int state;      /* enum pl_peer_state; written at home */
+	atomic_uint fences;    /* operations with PL_FENCE that are not complete */
+	atomic_uint immediate; /* operations done at once: now and then the sockets must be looked at */
+
+	struct pl_list link;
 	size_t ticket;             /* its place in context->slots */
 	uint8_t ticket_secret[16]; /* what a socket must know to join */
 	atomic_uint pins;          /* sockets on their way to join it, and others that must find it */
 	bool joinable;             /* its endpoint takes sockets; context->lock */
 	bool initiator;
-	atomic_int state; /* enum pl_peer_state; written at home */
 	_Atomic uint64_t user_data;
 	bool dead;    /* opening failed; freed soon */
 	bool claimed; /* by whoever frees it; context->lock */
@@ -415,13 +445,9 @@ struct pl_peer {
 	uint32_t window, eager_max;
 	unsigned streams;
 
-	const struct pl_fabric_ops *ops;
-	struct pl_endpoint *endpoint;
 	const char *reason;                 /* why bytes go the way they go, for receipts */
 	enum pl_apart apart;                /* what the local fabric found at this end, or the other told */
 	const struct pl_fabric_ops *failed; /* connect: by which it was tried before, in vain; `loss` says why */
-	atomic_uint fences;                 /* operations with PL_FENCE that are not complete */
-	atomic_uint immediate;              /* operations done at once: now and then the sockets must be looked at */
 
 	struct pl_list operations; /* all that began and did not complete */
 	struct pl_timer deadline;  /* of the first of these that has one; it may have completed since */

@@ -82,7 +82,7 @@ struct pl_fabric_ops {
 	 * Does an operation of one segment before it returns, on the program's thread, if that is possible now.
 	 * Any thread, no lock.  False: nothing was done, post() it.  Default: false.
 	 */
-	bool (*immediate)(struct pl_endpoint *endpoint, struct pl_operation *operation);
+	bool (*immediate)(struct pl_endpoint *endpoint, struct pl_instant *instant);
 	/*
 	 * The bytes of an operation were moved: makes them as visible as it asks for, and tells in its receipt.  True:
 	 * that takes parts of it, which it added.  Called once, if more is asked for than the default, or it is to

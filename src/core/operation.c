@@ -71,21 +71,37 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 	return operation;
 }
 
-void pl_operation_free(struct pl_operation *operation)
+/* Takes the program's handle from it. */
+static void free_held(struct pl_operation *operation)
 {
 	struct pl_context *context = operation->context;
+	struct pl_pool *spare = &context->spare_operations;
+	bool kept;
 
+	if (operation == context->instant) {
+		atomic_store_explicit(&operation->state, PL_SPARE, memory_order_release);
+		return;
+	}
+	pl_quick_strip(operation);
+	pl_latch_take(&spare->latch);
+	pl_list_remove(&operation->handle_link);
+	kept = pl_pool_keep(spare, operation);
+	pl_latch_release(&spare->latch);
+	if (!kept)
+		pl_free(&context->allocator, operation);
+}
+
+void pl_operation_free(struct pl_operation *operation)
+{
 	/* A cancellation that came too late may still be queued, or running. */
 	if (operation->cancel_requested) {
 		pl_engine_lock(operation->home);
 		pl_engine_unlock(operation->home);
 	}
-	if (operation->has_handle) {
-		pl_lock_take(&context->handle_lock);
-		pl_list_remove(&operation->handle_link);
-		pl_lock_release(&context->handle_lock);
-	}
-	pl_quick_free(operation);
+	if (operation->has_handle)
+		free_held(operation);
+	else
+		pl_quick_free(operation);
 }
 
 void pl_operation_discard(struct pl_operation *operation)
@@ -100,9 +116,9 @@ void pl_operation_hold(struct pl_operation *operation, struct pl_operation **han
 
 	operation->has_handle = true;
 	pl_task_init(&operation->cancel_task, cancel_run);
-	pl_lock_take(&context->handle_lock);
+	pl_latch_take(&context->spare_operations.latch);
 	pl_list_append(&context->handles, &operation->handle_link);
-	pl_lock_release(&context->handle_lock);
+	pl_latch_release(&context->spare_operations.latch);
 	*handle = operation;
 }
 
@@ -412,6 +428,8 @@ int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_receipt 
 {
 	struct pl_error late;
 
+	if (atomic_load_explicit(&operation->state, memory_order_acquire) == PL_DONE)
+		return collect(operation, receipt, error);
 	if (!wait_until(operation, pl_deadline(pl_now(), timeout))) {
 		pl_fail(&late, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_wait", NULL,
 			"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",

@@ -8,15 +8,16 @@
 
 #include "core/core.h"
 
-/* NULL: no memory.  `attributes` are of this release. */
-PL_ALWAYS_INLINE struct pl_operation *pl_quick_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
-						   const struct pl_attributes *attributes)
+/* Memory for one; NULL: there is none. */
+PL_ALWAYS_INLINE struct pl_operation *pl_quick_take(struct pl_context *context)
 {
-	struct pl_operation *operation =
-		pl_pool_take(&context->spare_operations, &context->allocator, sizeof(*operation));
+	return pl_pool_take(&context->spare_operations, &context->allocator, sizeof(struct pl_operation));
+}
 
-	if (!operation)
-		return NULL;
+/* `attributes` are of this release. */
+PL_ALWAYS_INLINE void pl_quick_init(struct pl_operation *operation, struct pl_context *context, struct pl_peer *peer,
+				    enum pl_kind kind, const struct pl_attributes *attributes)
+{
 	memset(operation, 0, offsetof(struct pl_operation, receipt));
 	operation->attributes = *attributes;
 	if (attributes->timeout == 0)
@@ -25,6 +26,7 @@ PL_ALWAYS_INLINE struct pl_operation *pl_quick_new(struct pl_context *context, s
 	operation->peer = peer;
 	operation->home = peer ? peer->home : NULL;
 	operation->segments = &operation->single;
+	atomic_store_explicit(&operation->state, PL_RUNNING, memory_order_relaxed);
 	operation->old = NULL;
 	pl_list_init(&operation->peer_link);
 	pl_list_init(&operation->queue_link);
@@ -36,6 +38,16 @@ PL_ALWAYS_INLINE struct pl_operation *pl_quick_new(struct pl_context *context, s
 		.user_data = attributes->user_data,
 		.peer = peer,
 	};
+}
+
+/* NULL: no memory. */
+PL_ALWAYS_INLINE struct pl_operation *pl_quick_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
+						   const struct pl_attributes *attributes)
+{
+	struct pl_operation *operation = pl_quick_take(context);
+
+	if (operation)
+		pl_quick_init(operation, context, peer, kind, attributes);
 	return operation;
 }
 
@@ -160,8 +172,8 @@ PL_ALWAYS_INLINE void pl_quick_release(struct pl_operation *operation)
 	operation->segment_count = 0;
 }
 
-/* One that nobody holds a handle of, and nobody cancelled. */
-PL_ALWAYS_INLINE void pl_quick_free(struct pl_operation *operation)
+/* What hangs on it. */
+PL_ALWAYS_INLINE void pl_quick_strip(struct pl_operation *operation)
 {
 	const struct pl_allocator *allocator = &operation->context->allocator;
 
@@ -171,7 +183,15 @@ PL_ALWAYS_INLINE void pl_quick_free(struct pl_operation *operation)
 		pl_free(allocator, operation->copy);
 	if (operation->error)
 		pl_free(allocator, operation->error);
-	pl_pool_give(&operation->context->spare_operations, allocator, operation);
+}
+
+/* One that nobody holds a handle of, and nobody cancelled. */
+PL_ALWAYS_INLINE void pl_quick_free(struct pl_operation *operation)
+{
+	struct pl_context *context = operation->context;
+
+	pl_quick_strip(operation);
+	pl_pool_give(&context->spare_operations, &context->allocator, operation);
 }
 
 /* Who is in pl_poll() now, if there is room and nothing that completed before is still to be taken; or NULL.  Home. */

@@ -132,14 +132,16 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 		rc = check_transfer(peer, kind, at, call, error);
 	if (rc < 0)
 		return rc;
+	if (peer->ops->immediate &&
+	    pl_immediate(peer,
+			 &(struct pl_instant){
+				 .kind = kind,
+				 .segment = { at->remote, at->region, at->remote_offset, at->offset, at->length } },
+			 attributes, handle))
+		return 0;
 	operation = pl_quick_new(peer->context, peer, kind, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
-	if (peer->ops->immediate &&
-	    pl_immediate(operation,
-			 &(struct pl_segment){ at->remote, at->region, at->remote_offset, at->offset, at->length },
-			 handle))
-		return 0;
 	pl_quick_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
 	pl_quick_submit(peer, operation, run, handle);
 	return 0;
@@ -219,6 +221,11 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 		  uint64_t operand, uint64_t compare, uint64_t *old, const struct pl_attributes *given,
 		  struct pl_operation **handle, const char *call, struct pl_error *error)
 {
+	struct pl_instant instant = { .kind = kind,
+				      .segment = { .remote = remote, .remote_offset = remote_offset, .length = 8 },
+				      .operand = operand,
+				      .compare = compare,
+				      .old = old };
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
@@ -230,15 +237,14 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 		rc = check_remote(peer, remote, remote_offset, 8, PL_ACCESS_ATOMIC, call, error);
 	if (rc < 0)
 		return rc;
+	if (peer->ops->immediate && pl_immediate(peer, &instant, attributes, handle))
+		return 0;
 	operation = pl_quick_new(peer->context, peer, kind, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
 	operation->operand = operand;
 	operation->compare = compare;
 	operation->old = old;
-	if (peer->ops->immediate &&
-	    pl_immediate(operation, &(struct pl_segment){ remote, NULL, remote_offset, 0, 8 }, handle))
-		return 0;
 	pl_quick_segment(operation, remote, remote_offset, NULL, 0, 8);
 	pl_quick_submit(peer, operation, run, handle);
 	return 0;

@@ -234,6 +234,54 @@ static void many_concurrent(struct scenario_environment *environment)
 	free(completions);
 }
 
+#define HELD 5
+#define HELD_SIZE 64
+
+/* Handles are collected in any order, and each is of its own operation, however many there are at a time. */
+static void handles_in_any_order(struct scenario_environment *environment)
+{
+	struct pl_operation *operations[HELD];
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_remote *remote;
+	struct pl_receipt receipt;
+	struct pl_error error;
+	struct buffer near, far;
+
+	buffer_open(&near, environment->near, HELD * HELD_SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, HELD * HELD_SIZE, PL_ACCESS_ALL);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	for (unsigned round = 0; round < 60; round++) {
+		unsigned count = 1 + round % HELD, first = round % 7;
+
+		pattern_fill(near.bytes, near.length, round, 0);
+		for (unsigned i = 0; i < count; i++) {
+			attributes.user_data = i;
+			check_ok(pl_write(environment->near_peer, remote, i * HELD_SIZE, near.region, i * HELD_SIZE,
+					  i + 1, &attributes, &operations[i], &error),
+				 &error);
+			for (unsigned j = 0; j < i; j++)
+				check(operations[j] != operations[i]);
+		}
+		for (unsigned i = 0; i < count; i++) {
+			unsigned turn = (first + i) % count;
+
+			complete(environment, operations[turn], &receipt);
+			receipt_check(environment, &receipt, PL_KIND_WRITE, turn + 1);
+			check_number(receipt.user_data, turn);
+			check(receipt.peer == environment->near_peer);
+			pattern_check(far.bytes + turn * HELD_SIZE, turn + 1, round, turn * HELD_SIZE);
+		}
+	}
+	/* Some are never collected. */
+	for (unsigned i = 0; i < HELD; i++)
+		check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &operations[i], &error),
+			 &error);
+	complete(environment, operations[1], NULL);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
 /* From the least to the most. */
 static unsigned rank(enum pl_visible visible)
 {
@@ -344,8 +392,13 @@ static void visibility(struct scenario_environment *environment)
 }
 
 const struct scenario transfer_scenarios[] = {
-	{ "write-sizes", write_sizes, SCENARIO_HEAVY }, { "read-sizes", read_sizes, SCENARIO_HEAVY },
-	{ "both-directions", both_directions, 0 },      { "allocated-regions", allocated_regions, 0 },
-	{ "many-concurrent", many_concurrent, 0 },      { "visibility", visibility, 0 },
-	{ "visibility-of-all", visibility_of_all, 0 },  { NULL, NULL, 0 },
+	{ "write-sizes", write_sizes, SCENARIO_HEAVY },
+	{ "read-sizes", read_sizes, SCENARIO_HEAVY },
+	{ "both-directions", both_directions, 0 },
+	{ "allocated-regions", allocated_regions, 0 },
+	{ "many-concurrent", many_concurrent, 0 },
+	{ "handles-in-any-order", handles_in_any_order, 0 },
+	{ "visibility", visibility, 0 },
+	{ "visibility-of-all", visibility_of_all, 0 },
+	{ NULL, NULL, 0 },
 };

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -137,11 +138,43 @@ static void test_real(void **state)
 	}
 }
 
+/* A moment of it, from which another reckons on: while the counter is believed, and later. */
+static void test_moment(void **state)
+{
+	const struct timespec pause = { .tv_nsec = 3000000 };
+	struct pl_clock clock;
+	uint64_t end = pl_now() + 60 * PL_NS_PER_MS, reckoned = 0, last = 0;
+
+	(void)state;
+	pl_clock_open(&clock);
+	while (last < end) {
+		uint64_t before = pl_now(), ticks = pl_clock_ticks();
+		struct pl_moment moment = pl_clock_moment(&clock, ticks);
+		uint64_t now = pl_moment_now(&moment), after = pl_now();
+
+		assert_true(moment.time >= last && moment.time + 20 * 1000 >= before);
+		assert_true(now >= moment.time && now <= after);
+		reckoned += moment.valid > 0;
+		last = moment.time;
+	}
+	if (clock.steady)
+		assert_true(reckoned > 100);
+	for (unsigned i = 0; i < 2; i++) {
+		struct pl_moment moment = pl_clock_moment(&clock, pl_clock_ticks());
+		uint64_t before = pl_now();
+
+		nanosleep(&pause, NULL);
+		assert_true(pl_moment_now(&moment) >= before + 3 * PL_NS_PER_MS);
+	}
+	/* Somebody else looked meanwhile: the counter was read before. */
+	assert_int_equal(pl_clock_moment(&clock, clock.ticks - 1).valid, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counters), cmocka_unit_test(test_other_rate), cmocka_unit_test(test_interrupted),
-		cmocka_unit_test(test_set_back), cmocka_unit_test(test_real),
+		cmocka_unit_test(test_set_back), cmocka_unit_test(test_real),       cmocka_unit_test(test_moment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,47 @@ static void sleepers_wake(void **state)
 	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
 }
 
+static void *count_up_by_latch(void *argument)
+{
+	struct shared *shared = argument;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		pl_latch_take(&shared->pool.latch);
+		shared->count++;
+		pl_latch_release(&shared->pool.latch);
+	}
+	return NULL;
+}
+
+static void latch_excludes(void **state)
+{
+	struct shared shared = { 0 };
+
+	(void)state;
+	run_threads(count_up_by_latch, &shared);
+	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
+}
+
+/* Its holder does not run for a while: the others sleep now and then, and go on after it. */
+static void latch_awaits(void **state)
+{
+	const struct timespec pause = { .tv_nsec = 50000000 };
+	struct shared shared = { 0 };
+	pthread_t threads[THREADS];
+
+	(void)state;
+	pl_latch_take(&shared.pool.latch);
+	assert_false(pl_latch_try(&shared.pool.latch));
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count_up_by_latch, &shared), 0);
+	nanosleep(&pause, NULL);
+	assert_int_equal(shared.count, 0);
+	pl_latch_release(&shared.pool.latch);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
+}
+
 /* -- pool --------------------------------------------------------------------------------------- */
 
 static void *allocate(size_t size, void *user)
@@ -160,7 +201,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lock_excludes),    cmocka_unit_test(try_fails_while_taken),
-		cmocka_unit_test(sleepers_wake),    cmocka_unit_test(pool_is_shared),
+		cmocka_unit_test(sleepers_wake),    cmocka_unit_test(latch_excludes),
+		cmocka_unit_test(latch_awaits),     cmocka_unit_test(pool_is_shared),
 		cmocka_unit_test(pool_has_a_limit),
 	};
 

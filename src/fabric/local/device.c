@@ -257,7 +257,7 @@ static void done(struct pl_copy *base, int status)
 	struct local_work *work = work_of(operation);
 	struct pl_error error;
 
-	local_gate_leave(copy->access->gate);
+	local_gate_release(copy->access->gate);
 	copy->access = NULL;
 	work->under_way--;
 	if (status < 0) {
@@ -327,7 +327,7 @@ static void begin(struct pl_operation *operation, struct local_copy *copy)
 	if (length == 0)
 		return;
 	if (rc == 0)
-		rc = local_enter(segment->remote->way, &error);
+		rc = local_hold(segment->remote->way, &error);
 	if (rc < 0) {
 		pl_operation_fail(operation, rc, &error);
 		return;

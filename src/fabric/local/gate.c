@@ -27,16 +27,46 @@ struct registration {
 
 /* -- the peer's side ------------------------------------------------------------------------------ */
 
-bool local_gate_enter(struct local_gate *gate, uint32_t number)
+static _Atomic uint32_t *take_place(struct local_gate *gate)
+{
+	for (unsigned i = 0; i < LOCAL_PLACES; i++) {
+		_Atomic uint32_t *place = &gate->places[i];
+
+		if (!atomic_load_explicit(place, memory_order_relaxed) && !atomic_exchange(place, 1))
+			return place;
+	}
+	atomic_fetch_add(&gate->holders, 1);
+	return &gate->holders;
+}
+
+_Atomic uint32_t *local_gate_enter(struct local_gate *gate, uint32_t number)
+{
+	_Atomic uint32_t *place = take_place(gate);
+
+	if (atomic_load(&gate->open) == number)
+		return place;
+	local_gate_leave(gate, place);
+	return NULL;
+}
+
+void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *place)
+{
+	if (place == &gate->holders)
+		local_gate_release(gate);
+	else
+		atomic_store_explicit(place, 0, memory_order_release);
+}
+
+bool local_gate_hold(struct local_gate *gate, uint32_t number)
 {
 	atomic_fetch_add(&gate->holders, 1);
 	if (atomic_load(&gate->open) == number)
 		return true;
-	local_gate_leave(gate);
+	local_gate_release(gate);
 	return false;
 }
 
-void local_gate_leave(struct local_gate *gate)
+void local_gate_release(struct local_gate *gate)
 {
 	atomic_fetch_sub_explicit(&gate->holders, 1, memory_order_release);
 }
@@ -95,12 +125,21 @@ static bool is_over(struct local_gates *gates, uint64_t *deadline)
 	return pl_now() > *deadline;
 }
 
+static bool is_held(struct local_gate *gate)
+{
+	uint32_t held = atomic_load(&gate->holders);
+
+	for (unsigned i = 0; i < LOCAL_PLACES; i++)
+		held |= atomic_load(&gate->places[i]);
+	return held;
+}
+
 /* The deadline, 0 if there is none yet, is set when it is needed. */
 static void await(struct local_gates *gates, struct local_gate *gate, uint64_t *deadline)
 {
 	struct timespec pause = { .tv_nsec = PAUSE };
 
-	for (unsigned rounds = 0; atomic_load(&gate->holders) && !atomic_load(&gates->dead); rounds++) {
+	for (unsigned rounds = 0; is_held(gate) && !atomic_load(&gates->dead); rounds++) {
 		if (rounds < ROUNDS_BEFORE_SLEEP) {
 			sched_yield();
 			continue;

@@ -24,6 +24,8 @@
 
 /* Keys of a peer beyond this number get no gate, and so go through the sockets. */
 #define LOCAL_GATES 4096
+/* So many threads can hold a gate without counting themselves. */
+#define LOCAL_PLACES 8
 /* A gate is held for no longer than it takes to copy this. */
 #define LOCAL_CHUNK (1u << 20)
 /* Up to this size an operation is done by who posts it, larger ones by the engines. */
@@ -37,12 +39,18 @@
 
 struct local_endpoint;
 
-/* In shared memory. The owner of the key writes `open`, the peer counts itself in `holders`. */
+/*
+ * In shared memory.  The owner of the key writes `open`.  Who holds it stands in one of the places, which is left by a
+ * plain store, that does not wait until what was copied is out of the processor's buffers; or is counted in `holders`,
+ * if the places are taken, or it is held for long.
+ */
 struct local_gate {
 	_Atomic uint32_t open; /* the key's number, 0: shut */
 	_Atomic uint32_t holders;
-	uint8_t rest[56];
+	_Atomic uint32_t places[LOCAL_PLACES]; /* 1: taken */
+	uint8_t rest[24];
 };
+_Static_assert(sizeof(struct local_gate) == 64, "a line of the cache");
 
 /* The gates of the keys that one peer has of this end. */
 struct local_gates {
@@ -78,20 +86,22 @@ struct local_way {
 
 /* How a remote region is reached. */
 struct local_access {
+	/* First, side by side, what each operation looks at. */
 	const struct local_way *way;
+	uint8_t *base; /* of the first byte: here if mapped, else as its owner knows it */
+	struct local_gate *gate;
+	uint64_t expires;
+	uint32_t number;
+	bool source;                 /* of a large message: nobody but its receive knows it */
+	struct local_lock *lock;     /* of the mapping; NULL: it is not worth it */
+	struct local_device *device; /* of local_device_way */
+
 	struct local_endpoint *endpoint;
 	struct local_state *state;
-	uint8_t *base; /* of the first byte: here if mapped, else as its owner knows it */
 	void *mapping;
 	size_t mapped;
-	struct local_lock *lock; /* of the mapping; NULL: it is not worth it */
-	struct local_gate *gate;
-	uint32_t number;
-	uint64_t expires;
 	struct pl_list link; /* endpoint->accesses */
 	uint64_t key;
-	struct local_device *device; /* of local_device_way */
-	bool source;                 /* of a large message: nobody but its receive knows it */
 };
 
 /* What came for a key, until its import is known: a descriptor that was mapped, or those of a device's memory. */
@@ -196,9 +206,12 @@ void local_gates_shut(struct local_gates *gates);
 int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told);
 /* The socket by which the peer is told; -1: there is none any more.  Any thread. */
 void local_gates_tell(struct local_gates *gates, int side);
-/* The peer's side: false if it is shut. */
-bool local_gate_enter(struct local_gate *gate, uint32_t number);
-void local_gate_leave(struct local_gate *gate);
+/* The peer's side: takes a place, by any thread that soon leaves it.  NULL: it is shut. */
+_Atomic uint32_t *local_gate_enter(struct local_gate *gate, uint32_t number);
+void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *place);
+/* The same for as long as it takes.  False: it is shut. */
+bool local_gate_hold(struct local_gate *gate, uint32_t number);
+void local_gate_release(struct local_gate *gate);
 
 /* side.c: the socket that carries descriptors */
 void local_side_init(struct local_endpoint *endpoint);
@@ -235,14 +248,14 @@ void local_accesses_leave(struct local_endpoint *endpoint);
 
 /* move.c */
 extern const struct local_way local_mapped_way, local_process_way, local_socket_way, local_denied_way;
-/* Holds the gate, if the remote region may be used.  0, or a failure. */
-int local_enter(const struct local_access *access, struct pl_error *error);
+/* Holds the gate, if the remote region may be used, until local_gate_release().  0, or a failure. */
+int local_hold(const struct local_access *access, struct pl_error *error);
 /* The error of a copy that failed with that code. */
 int local_move_fail(struct pl_error *error, int code, bool write);
 /* Copies a chunk.  0, or a failure: a negative errno, and the error. */
 int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error);
 /* -EAGAIN: not this way. */
-int local_atomic(const struct local_access *access, struct pl_operation *operation, struct pl_error *error);
+int local_atomic(struct pl_instant *instant, struct pl_error *error);
 
 /* lock.c. The mapping outlives the lock; with the gate held, told before copies to or from memory. */
 struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length);
@@ -273,7 +286,7 @@ void local_device_post(struct local_endpoint *endpoint, struct pl_operation *ope
 
 /* work.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
-bool local_immediate(struct pl_endpoint *endpoint, struct pl_operation *operation);
+bool local_immediate(struct pl_endpoint *endpoint, struct pl_instant *instant);
 void local_work_sweep(struct local_endpoint *endpoint);
 bool local_mover_ready(struct pl_source *source, uint32_t events);
 

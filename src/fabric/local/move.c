@@ -80,11 +80,27 @@ static int refuse(struct pl_error *error, enum pl_wire_status status)
 	return pl_wire_fail(error, status, "transfer", NULL);
 }
 
-int local_enter(const struct local_access *access, struct pl_error *error)
+static bool has_expired(const struct local_access *access)
 {
-	if (access->expires && pl_wall_clock() >= access->expires)
-		return refuse(error, PL_WIRE_EXPIRED);
-	return local_gate_enter(access->gate, access->number) ? 0 : refuse(error, PL_WIRE_UNKNOWN_KEY);
+	return access->expires && pl_wall_clock() >= access->expires;
+}
+
+static int why_not(const struct local_access *access, struct pl_error *error)
+{
+	return refuse(error, has_expired(access) ? PL_WIRE_EXPIRED : PL_WIRE_UNKNOWN_KEY);
+}
+
+/* For the time of a copy, if the remote region may be used; or NULL. */
+static _Atomic uint32_t *enter(const struct local_access *access)
+{
+	return has_expired(access) ? NULL : local_gate_enter(access->gate, access->number);
+}
+
+int local_hold(const struct local_access *access, struct pl_error *error)
+{
+	if (!has_expired(access) && local_gate_hold(access->gate, access->number))
+		return 0;
+	return why_not(access, error);
 }
 
 int local_move_fail(struct pl_error *error, int code, bool write)
@@ -104,37 +120,38 @@ int local_move_fail(struct pl_error *error, int code, bool write)
 
 int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error)
 {
-	int rc = local_enter(access, error);
+	_Atomic uint32_t *place = enter(access);
+	int rc = 0;
 
-	if (rc < 0)
-		return rc;
+	if (!place)
+		return why_not(access, error);
 	if (move->length)
 		rc = access->way->move(access, move);
-	local_gate_leave(access->gate);
+	local_gate_leave(access->gate, place);
 	return rc < 0 ? local_move_fail(error, rc, move->write) : 0;
 }
 
-int local_atomic(const struct local_access *access, struct pl_operation *operation, struct pl_error *error)
+int local_atomic(struct pl_instant *instant, struct pl_error *error)
 {
-	uint64_t compare = operation->compare;
+	const struct local_access *access = instant->segment.remote->way;
+	_Atomic uint32_t *place;
 	uint64_t *word;
-	int rc;
 
 	if (access->way != &local_mapped_way)
 		return -EAGAIN;
-	word = (uint64_t *)(void *)(access->base + operation->segments->remote_offset);
+	word = (uint64_t *)(void *)(access->base + instant->segment.remote_offset);
 	if ((uintptr_t)word % sizeof(*word))
 		return refuse(error, PL_WIRE_MISALIGNED);
-	rc = local_enter(access, error);
-	if (rc < 0)
-		return rc;
-	if (operation->receipt.kind == PL_KIND_FETCH_ADD) {
-		operation->receipt.value = __atomic_fetch_add(word, operation->operand, __ATOMIC_SEQ_CST);
+	place = enter(access);
+	if (!place)
+		return why_not(access, error);
+	if (instant->kind == PL_KIND_FETCH_ADD) {
+		instant->value = __atomic_fetch_add(word, instant->operand, __ATOMIC_SEQ_CST);
 	} else {
-		__atomic_compare_exchange_n(word, &compare, operation->operand, false, __ATOMIC_SEQ_CST,
+		instant->value = instant->compare;
+		__atomic_compare_exchange_n(word, &instant->value, instant->operand, false, __ATOMIC_SEQ_CST,
 					    __ATOMIC_SEQ_CST);
-		operation->receipt.value = compare;
 	}
-	local_gate_leave(access->gate);
+	local_gate_leave(access->gate, place);
 	return 0;
 }

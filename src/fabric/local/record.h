@@ -8,7 +8,7 @@
 #include "wire/wire.h"
 
 #define LOCAL_NAME 16
-#define LOCAL_VERSION 4
+#define LOCAL_VERSION 5
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
 #define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 parts, u64 key, u64 size, u64 zero */
 #define LOCAL_KEY \

@@ -31,19 +31,19 @@ static struct pl_operation *operation_of(struct pl_list *link)
 	return pl_container_of(work, struct pl_operation, fabric);
 }
 
-static bool moves(const struct pl_operation *operation)
+static bool moves(enum pl_kind kind)
 {
-	return operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
+	return kind == PL_KIND_WRITE || kind == PL_KIND_READ;
 }
 
-static int move(const struct pl_operation *operation, const struct pl_segment *segment, uint64_t at, uint64_t length,
+static int move(enum pl_kind kind, const struct pl_segment *segment, uint64_t at, uint64_t length,
 		struct pl_error *error)
 {
 	struct local_move request = { .memory = &segment->region->memory,
 				      .offset = segment->offset + at,
 				      .remote_offset = segment->remote_offset + at,
 				      .length = length,
-				      .write = operation->receipt.kind == PL_KIND_WRITE };
+				      .write = kind == PL_KIND_WRITE };
 
 	return local_move(segment->remote->way, &request, error);
 }
@@ -61,18 +61,17 @@ static bool reaches(const struct pl_segment *segment, const char **reason)
 
 /* -- at once -------------------------------------------------------------------------------------- */
 
-bool local_immediate(struct pl_endpoint *base, struct pl_operation *operation)
+bool local_immediate(struct pl_endpoint *base, struct pl_instant *instant)
 {
-	const struct pl_segment *segment = operation->segments;
-	struct pl_error error;
+	const struct pl_segment *segment = &instant->segment;
 
 	(void)base;
 	/* Failures are left to post(), which finds them again. */
-	if (segment->length > LOCAL_NOW || !reaches(segment, &operation->way))
+	if (segment->length > LOCAL_NOW || !reaches(segment, &instant->way))
 		return false;
-	if (!moves(operation))
-		return local_atomic(segment->remote->way, operation, &error) == 0;
-	return move(operation, segment, 0, segment->length, &error) == 0;
+	if (!moves(instant->kind))
+		return local_atomic(instant, NULL) == 0;
+	return move(instant->kind, segment, 0, segment->length, NULL) == 0;
 }
 
 static void do_now(struct pl_operation *operation)
@@ -84,7 +83,7 @@ static void do_now(struct pl_operation *operation)
 		const struct pl_segment *segment = &operation->segments[i];
 
 		if (segment->length || operation->total == 0)
-			rc = move(operation, segment, 0, segment->length, &error);
+			rc = move(operation->receipt.kind, segment, 0, segment->length, &error);
 	}
 	if (rc < 0)
 		pl_operation_fail(operation, rc, &error);
@@ -138,7 +137,7 @@ bool local_mover_ready(struct pl_source *source, uint32_t events)
 		int rc = 0;
 
 		if (chunk.length && !atomic_load(&chunk.operation->status))
-			rc = move(chunk.operation, chunk.segment, chunk.at, chunk.length, &error);
+			rc = move(chunk.operation->receipt.kind, chunk.segment, chunk.at, chunk.length, &error);
 		if (rc < 0)
 			pl_operation_fail(chunk.operation, rc, &error);
 		pl_operation_part_done(chunk.operation);
@@ -268,22 +267,35 @@ static bool is_for_device(const struct pl_operation *operation)
 	return true;
 }
 
+/* As local_atomic(). */
+static int do_atomic(struct pl_operation *operation, struct pl_error *error)
+{
+	struct pl_instant instant = { .kind = operation->receipt.kind,
+				      .segment = *operation->segments,
+				      .operand = operation->operand,
+				      .compare = operation->compare };
+	int rc = local_atomic(&instant, error);
+
+	operation->receipt.value = instant.value;
+	return rc;
+}
+
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
-	bool ours = is_ours(endpoint, operation);
+	bool ours = is_ours(endpoint, operation), atomic = !moves(operation->receipt.kind);
 	struct pl_error error;
 	int rc = -EAGAIN;
 
-	if (ours && !moves(operation))
-		rc = local_atomic(operation->segments->remote->way, operation, &error);
-	if (!ours || (!moves(operation) && rc == -EAGAIN)) {
+	if (ours && atomic)
+		rc = do_atomic(operation, &error);
+	if (!ours || (atomic && rc == -EAGAIN)) {
 		operation->way = ours ? local_socket_way.reason : operation->way;
 		pl_tcp_fabric.post(endpoint->lanes, operation);
 		return;
 	}
 	atomic_fetch_or(&operation->rails, 1);
-	if (!moves(operation)) {
+	if (atomic) {
 		if (rc < 0)
 			pl_operation_fail(operation, rc, &error);
 		pl_operation_part_done(operation);
