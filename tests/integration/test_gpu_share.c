@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "memory/cuda/cuda.h"
+#include "memory/cuda/ticket.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_session.h"
@@ -226,6 +226,23 @@ static void killed(void *prepare)
 
 /* -- what another end may have put into a key ----------------------------------------------------------- */
 
+/* Damages a ticket.  Half of the time as if its owner had meant it so, but for what only the driver can know. */
+static void damage(uint8_t *bytes, unsigned count, uint64_t *state)
+{
+	const size_t opaque = offsetof(struct cuda_ticket, handle);
+	struct cuda_ticket ticket;
+	bool meant = random_next(state) % 2;
+
+	for (unsigned i = 0; i < count; i++)
+		bytes[random_next(state) % (meant ? opaque : sizeof(ticket))] ^=
+			(uint8_t)(1 + random_next(state) % 255);
+	if (!meant)
+		return;
+	memcpy(&ticket, bytes, sizeof(ticket));
+	ticket.check = cuda_ticket_check(&ticket);
+	memcpy(bytes, &ticket, sizeof(ticket));
+}
+
 static void bad_tickets(void *unused)
 {
 	uint8_t ticket[PL_MEMORY_TICKET_MAX], bad[PL_MEMORY_TICKET_MAX];
@@ -251,8 +268,7 @@ static void bad_tickets(void *unused)
 	check(why && strstr(why, "as "));
 	for (unsigned i = 0; i < 2000; i++) {
 		memcpy(bad, ticket, sizeof(bad));
-		for (unsigned j = 0; j < 1 + i % 3; j++)
-			bad[random_next(&state) % sizeof(bad)] ^= (uint8_t)(1 + random_next(&state) % 255);
+		damage(bad, 1 + i % 3, &state);
 		/* The driver may find something that was not meant. */
 		if (pl_memory_take(bad, sizeof(bad), 4096, false, &memory, NULL, &taken, &why) == 0)
 			pl_memory_release(&taken);
@@ -314,7 +330,7 @@ static void bad_parts(void *kind)
 			};
 		}
 		if (i % 4 == 0)
-			other[random_next(&state) % sizeof(other)] ^= (uint8_t)(1 + random_next(&state) % 255);
+			damage(other, 1, &state);
 		/* What hangs together is opened: the driver allows that in the process itself, too. */
 		why = NULL;
 		if (pl_memory_take(other, sizeof(other), size, false, &memory, bad, &taken, &why) == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pools.  One that was created for it is shared by a descriptor, and an allocation in it by some bytes: as strict as the
- * driver, which imports a pool from nothing else, a pointer only into the pool that it is of, and exports neither of a
- * device's own pool.
+ * driver, which imports a pool from nothing else, a pointer only into the pool that it is of, exports neither of a
+ * device's own pool, and no pointer before its pool.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 
 struct pool {
 	int device;
-	bool shareable, imported;
+	bool shareable, imported, exported;
 	uint64_t owner, number;
 };
 
@@ -62,7 +62,7 @@ API CUresult cuMemPoolDestroy(struct pool *pool)
 	return SUCCESS;
 }
 
-API CUresult cuMemPoolExportToShareableHandle(int *fd, const struct pool *pool, int type, uint64_t flags)
+API CUresult cuMemPoolExportToShareableHandle(int *fd, struct pool *pool, int type, uint64_t flags)
 {
 	struct description description = { MAGIC, pool->owner, pool->number, (uint64_t)pool->device };
 
@@ -71,6 +71,9 @@ API CUresult cuMemPoolExportToShareableHandle(int *fd, const struct pool *pool, 
 	*fd = memfd_create("pool", MFD_CLOEXEC);
 	if (*fd < 0 || write(*fd, &description, sizeof(description)) != (ssize_t)sizeof(description))
 		return OUT_OF_MEMORY;
+	pthread_mutex_lock(&standin_lock);
+	pool->exported = true;
+	pthread_mutex_unlock(&standin_lock);
 	return SUCCESS;
 }
 
@@ -105,7 +108,7 @@ API CUresult cuMemPoolExportPointer(struct pointer *pointer, CUdeviceptr address
 
 	pthread_mutex_lock(&standin_lock);
 	of = standin_find(address, 1);
-	if (of && of->kind == KIND_POOL && of->address == address && of->pool->shareable) {
+	if (of && of->kind == KIND_POOL && of->address == address && of->pool->exported) {
 		*pointer = (struct pointer){ MAGIC,      (uint64_t)getpid(),   (uint64_t)of->fd, of->id,
 					     of->length, (uint64_t)of->device, of->pool->number, 0 };
 		result = SUCCESS;
@@ -123,8 +126,10 @@ API CUresult cuMemPoolImportPointer(CUdeviceptr *address, struct pool *pool, con
 		return result;
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	if (pointer->magic != MAGIC || !pool->imported || pointer->owner != pool->owner ||
-	    pointer->pool != pool->number || !pointer->length)
+	/* The driver follows what it finds there. */
+	if (pointer->magic != MAGIC || pointer->rest)
+		abort();
+	if (!pool->imported || pointer->owner != pool->owner || pointer->pool != pool->number || !pointer->length)
 		return INVALID_VALUE;
 	pthread_mutex_lock(&standin_lock);
 	made = standin_open(

@@ -272,11 +272,14 @@ static void handles_in_any_order(struct scenario_environment *environment)
 			pattern_check(far.bytes + turn * HELD_SIZE, turn + 1, round, turn * HELD_SIZE);
 		}
 	}
-	/* Some are never collected. */
-	for (unsigned i = 0; i < HELD; i++)
-		check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &operations[i], &error),
+	/* Some are never collected.  The last waits for them. */
+	for (unsigned i = 0; i < HELD; i++) {
+		attributes.flags = i == HELD - 1 ? PL_FENCE : 0;
+		check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, &attributes, &operations[i],
+				  &error),
 			 &error);
-	complete(environment, operations[1], NULL);
+	}
+	complete(environment, operations[HELD - 1], NULL);
 	pl_remote_release(remote);
 	buffer_close(&near);
 	buffer_close(&far);

@@ -73,7 +73,7 @@ bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cu
 	}
 	pl_memory_parts_close(parts);
 	ticket->offset = ticket->size = 0;
-	ticket->why = (uint16_t)why;
+	ticket->why = (uint8_t)why;
 	return false;
 }
 

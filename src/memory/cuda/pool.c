@@ -30,11 +30,12 @@ bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_
 	ticket->why = CUDA_WHY_POOL;
 	if (!has_all(driver) || driver->cuMemGetAddressRange(&base, &size, ticket->address) != CUDA_SUCCESS ||
 	    pl_outside(ticket->address - base, length, size) ||
-	    driver->cuMemPoolExportPointer(&ticket->pointer, base) != CUDA_SUCCESS ||
 	    driver->cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
 		    CUDA_SUCCESS)
 		return false;
-	if (!pl_memory_parts_add(parts, fd, size)) {
+	/* Not before: the driver refuses pointers into a pool that was never exported. */
+	if (driver->cuMemPoolExportPointer(&ticket->pointer, base) != CUDA_SUCCESS ||
+	    !pl_memory_parts_add(parts, fd, size)) {
 		close(fd);
 		return false;
 	}

@@ -7,6 +7,9 @@
  */
 #include <stdlib.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "memory/cuda/ticket.h"
 
 /* What was opened; used by all regions of the same allocation. */
@@ -24,6 +27,14 @@ static struct {
 	pthread_mutex_t lock;
 	struct pl_list all;
 } openings = { PTHREAD_MUTEX_INITIALIZER, { &openings.all, &openings.all } };
+
+uint32_t cuda_ticket_check(const struct cuda_ticket *ticket)
+{
+	struct cuda_ticket checked = *ticket;
+
+	checked.check = 0;
+	return XXH32(&checked, sizeof(checked), 0);
+}
 
 /* -- the owner ---------------------------------------------------------------------------------------- */
 
@@ -57,6 +68,7 @@ int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t b
 			cuda_handles_offer(place, length, &ticket, parts);
 		cuda_leave(place);
 	}
+	ticket.check = cuda_ticket_check(&ticket);
 	memcpy(bytes, &ticket, sizeof(ticket));
 	return sizeof(ticket);
 }
@@ -260,8 +272,10 @@ static int decode(const uint8_t *bytes, size_t length, struct cuda_ticket *ticke
 	if (length != sizeof(*ticket))
 		return -EPROTO;
 	memcpy(ticket, bytes, sizeof(*ticket));
+	if (ticket->version != CUDA_TICKET_VERSION || ticket->check != cuda_ticket_check(ticket))
+		return -EPROTO;
 	ticket->pci[sizeof(ticket->pci) - 1] = 0;
-	return ticket->version == CUDA_TICKET_VERSION ? 0 : -EPROTO;
+	return 0;
 }
 
 int cuda_take(const uint8_t *bytes, size_t ticket_length, size_t length, bool own_process,

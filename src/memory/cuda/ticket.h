@@ -7,7 +7,7 @@
 
 /* Receipts say it so. */
 #define CUDA_STAGED "local: by way of host memory and a socket, as "
-#define CUDA_TICKET_VERSION 2u
+#define CUDA_TICKET_VERSION 3u
 
 enum cuda_ticket_way {
 	CUDA_TICKET_NONE, /* only its own process reaches the memory */
@@ -26,8 +26,9 @@ enum cuda_ticket_why {
 
 /* Between processes of one host and, as both know the version, of one layout. */
 struct cuda_ticket {
-	uint32_t version;
-	uint16_t way, why;
+	uint16_t version;
+	uint8_t way, why;
+	uint32_t check;   /* cuda_ticket_check() */
 	uint64_t address; /* in the owner */
 	uint64_t offset;  /* in what is shared */
 	uint64_t size;    /* of that */
@@ -39,6 +40,12 @@ struct cuda_ticket {
 	};
 };
 _Static_assert(sizeof(struct cuda_ticket) == PL_MEMORY_TICKET_MAX, "fits, without gaps");
+
+/*
+ * Of everything else in it.  The driver believes what it once gave: cuIpcOpenMemHandle() and cuMemPoolImportPointer() of
+ * CUDA 13.0 crash when a bit of that is another.
+ */
+uint32_t cuda_ticket_check(const struct cuda_ticket *ticket);
 
 /* Types of parts that were opened. */
 enum { CUDA_PART_HANDLE = 1, CUDA_PART_POOL };
