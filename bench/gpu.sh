@@ -92,9 +92,10 @@ if [ "$gpus" -gt 1 ]; then
 	timeout 100 bench/gpu_peer 0 1 || failed=1
 fi
 timeout 100 bench/gpu_peer 0 0 || failed=1
-if [[ " $kinds " == *" mapped "* ]]; then
-	timeout 100 bench/gpu_peer 0 0 1024 mapped || failed=1
-fi
+for kind in mapped pool; do
+	[[ " $kinds " == *" $kind "* ]] || continue
+	timeout 100 bench/gpu_peer 0 0 1024 $kind || failed=1
+done
 
 echo
 echo "Rates of one direction, GB/s, two processes, loopback tcp, median of 5 runs of half a second"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * gpu_peer [FROM TO [MIB [mapped]]]: writes from a GPU of this process to one of another process, over the local
+ * gpu_peer [FROM TO [MIB [mapped|pool]]]: writes from a GPU of this process to one of another process, over the local
  * fabric, and next to them cuMemcpyPeerAsync() between the same GPUs within this process; 0 and 1 unless told, which may
- * be equal, and 1024 MiB.  "mapped": the other process's memory is not cuMemAlloc()'s, but mapped from handles.
+ * be equal, and 1024 MiB.  The other process's memory is cuMemAlloc()'s, mapped from handles, or of a pool.
  */
 #include "support.h"
 
@@ -58,6 +58,31 @@ static void need(CUresult result, const char *call)
 	}
 }
 
+/* A function that the library does not use.  The driver stays loaded. */
+static void find(const char *name, void *function)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, name) : NULL;
+
+	if (!found) {
+		fprintf(stderr, "%s: the driver has none\n", name);
+		exit(1);
+	}
+	memcpy(function, &found, sizeof(found));
+}
+
+static void open_driver(struct cuda_driver *driver, int gpu)
+{
+	struct pl_error error;
+	CUcontext context;
+	CUdevice device;
+
+	MUST(cuda_driver_open("libcuda.so.1", RTLD_NOW, driver, &error), &error);
+	need(driver->cuInit(0), "cuInit");
+	need(driver->cuDeviceGet(&device, gpu), "cuDeviceGet");
+	need(driver->cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+	need(driver->cuCtxPushCurrent(context), "cuCtxPushCurrent");
+}
+
 /* As much as is asked for, side by side, of handles that can be shared. */
 static void *map_handles(int gpu)
 {
@@ -66,20 +91,13 @@ static void *map_handles(int gpu)
 					   .location = { CU_MEM_LOCATION_TYPE_DEVICE, gpu } };
 	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, gpu }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, uint64_t);
-	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, "cuMemCreate") : NULL;
 	size_t size = (largest + HANDLE - 1) / HANDLE * HANDLE;
 	CUmemGenericAllocationHandle handle;
 	struct cuda_driver driver;
-	struct pl_error error;
 	CUdeviceptr address;
-	CUcontext context;
-	CUdevice device;
 
-	memcpy(&create, &found, sizeof(create));
-	MUST(cuda_driver_open("libcuda.so.1", RTLD_NOW, &driver, &error), &error);
-	need(driver.cuInit(0), "cuInit");
-	need(driver.cuDeviceGet(&device, gpu), "cuDeviceGet");
-	need(driver.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+	find("cuMemCreate", &create);
+	open_driver(&driver, gpu);
 	need(driver.cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
 	for (size_t done = 0; done < size; done += HANDLE) {
 		need(create(&handle, HANDLE, &properties, 0), "cuMemCreate");
@@ -90,8 +108,52 @@ static void *map_handles(int gpu)
 	return (void *)(uintptr_t)address;
 }
 
+/* Of a pool that can be shared. */
+static void *take_from_pool(int gpu)
+{
+	/* The beginning of CUmemPoolProps is that of a handle's properties. */
+	union {
+		CUmemAllocationProp properties;
+		char space[256];
+	} of = { .properties = { .type = 1,
+				 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				 .location = { CU_MEM_LOCATION_TYPE_DEVICE, gpu } } };
+	CUresult (*create)(CUmemoryPool *, const void *);
+	CUresult (*allocate)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+	struct cuda_driver driver;
+	CUdeviceptr address;
+	CUmemoryPool pool;
+
+	find("cuMemPoolCreate", &create);
+	find("cuMemAllocFromPoolAsync", &allocate);
+	open_driver(&driver, gpu);
+	need(create(&pool, &of), "cuMemPoolCreate");
+	need(allocate(&address, largest, pool, NULL), "cuMemAllocFromPoolAsync");
+	need(driver.cuStreamSynchronize(NULL), "cuStreamSynchronize");
+	return (void *)(uintptr_t)address;
+}
+
+/* The kinds of memory, in words; the first is the library's own. */
+static const struct kind {
+	const char *name, *told;
+	void *(*allocate)(int gpu);
+} kinds[] = {
+	{ "alloc", "", NULL },
+	{ "mapped", ", mapped from handles", map_handles },
+	{ "pool", ", of a pool", take_from_pool },
+};
+
+static const struct kind *kind_of(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (!strcmp(name, kinds[i].name))
+			return &kinds[i];
+	fprintf(stderr, "%s: no such kind of memory\n", name);
+	exit(2);
+}
+
 /* The other process: has memory, and takes connections. */
-static void serve(int fd, int gpu, bool mapped)
+static void serve(int fd, int gpu, const struct kind *of)
 {
 	struct told told = { .token_length = PL_TOKEN_MAX };
 	struct pl_context *context = open_context(PL_PROGRESS_THREAD);
@@ -99,14 +161,14 @@ static void serve(int fd, int gpu, bool mapped)
 	struct pl_region *region;
 	struct pl_error error;
 	struct pl_peer *peer;
-	char kind[24];
+	char device[24];
 	char byte;
 
-	snprintf(kind, sizeof(kind), "cuda:%d", gpu);
-	if (mapped)
-		MUST(pl_region_register(context, map_handles(gpu), largest, PL_ACCESS_ALL, &region, &error), &error);
+	snprintf(device, sizeof(device), "cuda:%d", gpu);
+	if (of->allocate)
+		MUST(pl_region_register(context, of->allocate(gpu), largest, PL_ACCESS_ALL, &region, &error), &error);
 	else
-		MUST(pl_region_allocate_in(context, kind, largest, PL_ACCESS_ALL, &region, &error), &error);
+		MUST(pl_region_allocate_in(context, device, largest, PL_ACCESS_ALL, &region, &error), &error);
 	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
 	pl_listener_address(listener, told.address, sizeof(told.address));
 	MUST(pl_region_share(region, NULL, told.token, &told.token_length, &error), &error);
@@ -247,7 +309,7 @@ static void report(struct session *session, struct raw *raw, const char *how)
 
 int main(int argc, char **argv)
 {
-	bool mapped = argc > 4 && !strcmp(argv[4], "mapped");
+	const struct kind *of = kind_of(argc > 4 ? argv[4] : "alloc");
 	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 }, pair[2];
 	struct session session;
 	struct told told;
@@ -262,10 +324,10 @@ int main(int argc, char **argv)
 	/* Each has one end only, so that it learns when the other one is gone. */
 	close(pair[child != 0]);
 	if (child == 0)
-		serve(pair[1], gpus[1], mapped);
+		serve(pair[1], gpus[1], of);
 	get(pair[0], &told, sizeof(told));
 	raw_open(&raw, gpus);
-	printf("GPU %d to GPU %d of another process%s\n", gpus[0], gpus[1], mapped ? ", mapped from handles" : "");
+	printf("GPU %d to GPU %d of another process%s\n", gpus[0], gpus[1], of->told);
 	session_open(&session, &told, PL_PROGRESS_MANUAL, gpus[0]);
 	report(&session, &raw, "manual progress");
 	pl_close(session.context);
