@@ -28,29 +28,7 @@ uint64_t pl_clock_ask(struct pl_clock *clock);
 /* The kernel told the time between two readings of the counter.  Returns what the time is. */
 uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, uint64_t after);
 
-/* The time at a reading of the counter that is valid. */
-static inline uint64_t pl_clock_at(const struct pl_clock *clock, uint64_t past)
-{
-	return clock->time + (past * clock->rate >> 32);
-}
-
-PL_ALWAYS_INLINE uint64_t pl_clock_now(struct pl_clock *clock)
-{
-#ifdef PL_CLOCK_COUNTER
-	uint64_t past = __rdtsc() - clock->ticks;
-
-	if (past < clock->valid)
-		return pl_clock_at(clock, past);
-#endif
-	return pl_clock_ask(clock);
-}
-
-/* A moment by a clock, from which any thread goes on without it. */
-struct pl_moment {
-	uint64_t time, ticks, rate, valid;
-};
-
-/* The counter, for pl_clock_moment(); 0: there is none. */
+/* The counter; 0: there is none. */
 PL_ALWAYS_INLINE uint64_t pl_clock_ticks(void)
 {
 #ifdef PL_CLOCK_COUNTER
@@ -59,6 +37,24 @@ PL_ALWAYS_INLINE uint64_t pl_clock_ticks(void)
 	return 0;
 #endif
 }
+
+/* The time at a reading of the counter that is valid. */
+static inline uint64_t pl_clock_at(const struct pl_clock *clock, uint64_t past)
+{
+	return clock->time + (past * clock->rate >> 32);
+}
+
+PL_ALWAYS_INLINE uint64_t pl_clock_now(struct pl_clock *clock)
+{
+	uint64_t past = pl_clock_ticks() - clock->ticks;
+
+	return past < clock->valid ? pl_clock_at(clock, past) : pl_clock_ask(clock);
+}
+
+/* A moment by a clock, from which any thread goes on without it. */
+struct pl_moment {
+	uint64_t time, ticks, rate, valid;
+};
 
 /* The moment when the counter was read, or a later one. */
 PL_ALWAYS_INLINE struct pl_moment pl_clock_moment(struct pl_clock *clock, uint64_t ticks)

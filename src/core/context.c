@@ -167,9 +167,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	init_lists(context);
 	pl_slots_open(&context->slot_pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);
-	rc = pl_instant_open(context);
-	if (rc < 0)
-		pl_fail_memory(error, "pl_open");
+	rc = pl_instant_open(context, error);
 	if (rc == 0)
 		rc = pl_fabrics_choose(context, options.fabric, error);
 	if (rc == 0)

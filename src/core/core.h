@@ -322,8 +322,8 @@ static inline bool pl_visible_more(enum pl_visible visible)
 	return visible == PL_VISIBLE_PLACED || visible == PL_VISIBLE_GPU_VISIBLE;
 }
 
-/* immediate.c: the context's own operation.  0, or -ENOMEM. */
-int pl_instant_open(struct pl_context *context);
+/* immediate.c: the context's own operation. */
+int pl_instant_open(struct pl_context *context, struct pl_error *error);
 /* Before what the program did not collect is freed. */
 void pl_instant_close(struct pl_context *context);
 /*
@@ -346,6 +346,8 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 void pl_operation_discard(struct pl_operation *operation);
 /* The program gets a handle of it. */
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle);
+/* Takes it from those of which the program has a handle, and its memory back; nothing hangs on it. */
+void pl_operation_unhold(struct pl_context *context, struct pl_operation *operation);
 /* Hands it to its home engine, which calls `run`; gives the program its handle if it wants one. */
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
 /* Puts it in the peer's list and starts its timer; false if it must not go on (it is finished then). Home. */

@@ -83,28 +83,20 @@ static void start(struct start *start, struct pl_context *context, bool held)
 
 static void give_back(struct pl_context *context, struct pl_operation *operation, bool held)
 {
-	struct pl_pool *spare = &context->spare_operations;
-
-	if (operation == context->instant) {
-		atomic_store_explicit(&operation->state, PL_SPARE, memory_order_release);
-		return;
-	}
-	if (held) {
-		pl_latch_take(&spare->latch);
-		pl_list_remove(&operation->handle_link);
-		pl_latch_release(&spare->latch);
-	}
-	pl_pool_give(spare, &context->allocator, operation);
+	if (held)
+		pl_operation_unhold(context, operation);
+	else
+		pl_pool_give(&context->spare_operations, &context->allocator, operation);
 }
 
-int pl_instant_open(struct pl_context *context)
+int pl_instant_open(struct pl_context *context, struct pl_error *error)
 {
 	/* Where freed memory is to stay so, so is this. */
 	if (PL_POOL_MAX == 0)
 		return 0;
 	context->instant = pl_zalloc(&context->allocator, sizeof(*context->instant));
 	if (!context->instant)
-		return -ENOMEM;
+		return pl_fail_memory(error, "pl_open");
 	add_handle(context, context->instant);
 	atomic_store(&context->instant->state, PL_SPARE);
 	return 0;

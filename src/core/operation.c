@@ -71,10 +71,8 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 	return operation;
 }
 
-/* Takes the program's handle from it. */
-static void free_held(struct pl_operation *operation)
+void pl_operation_unhold(struct pl_context *context, struct pl_operation *operation)
 {
-	struct pl_context *context = operation->context;
 	struct pl_pool *spare = &context->spare_operations;
 	bool kept;
 
@@ -82,7 +80,6 @@ static void free_held(struct pl_operation *operation)
 		atomic_store_explicit(&operation->state, PL_SPARE, memory_order_release);
 		return;
 	}
-	pl_quick_strip(operation);
 	pl_latch_take(&spare->latch);
 	pl_list_remove(&operation->handle_link);
 	kept = pl_pool_keep(spare, operation);
@@ -98,10 +95,12 @@ void pl_operation_free(struct pl_operation *operation)
 		pl_engine_lock(operation->home);
 		pl_engine_unlock(operation->home);
 	}
-	if (operation->has_handle)
-		free_held(operation);
-	else
+	if (!operation->has_handle) {
 		pl_quick_free(operation);
+		return;
+	}
+	pl_quick_strip(operation);
+	pl_operation_unhold(operation->context, operation);
 }
 
 void pl_operation_discard(struct pl_operation *operation)
