@@ -185,6 +185,49 @@ static void revoked(void *argument)
 	environment_close(&environment);
 }
 
+/* What somebody still copies to, though the owner waited, stays mapped until the remote region is released. */
+static void revoked_while_copying(void *argument)
+{
+	struct scenario_environment environment;
+	uint8_t token[3][PL_TOKEN_MAX];
+	size_t length[3] = { PL_TOKEN_MAX, PL_TOKEN_MAX, PL_TOKEN_MAX };
+	const struct local_access *accesses[3];
+	struct pl_region *allocated;
+	struct pl_remote *remotes[3];
+	_Atomic uint32_t *place;
+	struct pl_error error;
+	void *mappings[3];
+	char text[8];
+
+	environment_open(&environment, argument);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	for (unsigned i = 0; i < 3; i++) {
+		check_ok(pl_region_share(allocated, NULL, token[i], &length[i], &error), &error);
+		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
+		accesses[i] = remotes[i]->way;
+		mappings[i] = accesses[i]->mapping;
+	}
+	place = local_gate_enter(accesses[0]->gate, accesses[0]->number);
+	check(place && place != &accesses[0]->gate->holders);
+	check(local_gate_hold(accesses[1]->gate, accesses[1]->number));
+	for (unsigned i = 0; i < 3; i++)
+		check_number(pl_region_revoke(allocated, token[i], length[i]), 0);
+	/* It is told of the last one last. */
+	progress_until(&environment, (permissions(mappings[2], text), !*text));
+	for (unsigned i = 0; i < 2; i++) {
+		permissions(mappings[i], text);
+		check_text(text, "rw-s");
+	}
+	local_gate_leave(accesses[0]->gate, place);
+	local_gate_release(accesses[1]->gate);
+	for (unsigned i = 0; i < 3; i++) {
+		pl_remote_release(remotes[i]);
+		progress_until(&environment, (permissions(mappings[i], text), !*text));
+	}
+	check_number(pl_region_deregister(allocated), 0);
+	environment_close(&environment);
+}
+
 /* -- the other process dies, or stops ------------------------------------------------------------- */
 
 struct session {
@@ -683,6 +726,8 @@ int main(void)
 		{ "read only, manual", read_only, &manual, 15 },
 		{ "revoked", revoked, &threads, 15 },
 		{ "revoked, manual", revoked, &manual, 15 },
+		{ "revoked while copying", revoked_while_copying, &threads, 15 },
+		{ "revoked while copying, manual", revoked_while_copying, &manual, 15 },
 		{ "kill target, mapped", kill_target, &threads, 15 },
 		{ "kill target, process_vm", kill_target, &manual, 15 },
 		{ "kill writer", kill_writer, NULL, 15 },

@@ -71,6 +71,17 @@ void local_gate_release(struct local_gate *gate)
 	atomic_fetch_sub_explicit(&gate->holders, 1, memory_order_release);
 }
 
+/* -- either side ---------------------------------------------------------------------------------- */
+
+bool local_gate_is_held(const struct local_gate *gate)
+{
+	uint32_t held = atomic_load(&gate->holders);
+
+	for (unsigned i = 0; i < LOCAL_PLACES; i++)
+		held |= atomic_load(&gate->places[i]);
+	return held;
+}
+
 /* -- the owner's side ----------------------------------------------------------------------------- */
 
 struct local_gates *local_gates_new(const struct pl_allocator *allocator)
@@ -125,21 +136,12 @@ static bool is_over(struct local_gates *gates, uint64_t *deadline)
 	return pl_now() > *deadline;
 }
 
-static bool is_held(struct local_gate *gate)
-{
-	uint32_t held = atomic_load(&gate->holders);
-
-	for (unsigned i = 0; i < LOCAL_PLACES; i++)
-		held |= atomic_load(&gate->places[i]);
-	return held;
-}
-
 /* The deadline, 0 if there is none yet, is set when it is needed. */
 static void await(struct local_gates *gates, struct local_gate *gate, uint64_t *deadline)
 {
 	struct timespec pause = { .tv_nsec = PAUSE };
 
-	for (unsigned rounds = 0; is_held(gate) && !atomic_load(&gates->dead); rounds++) {
+	for (unsigned rounds = 0; local_gate_is_held(gate) && !atomic_load(&gates->dead); rounds++) {
 		if (rounds < ROUNDS_BEFORE_SLEEP) {
 			sched_yield();
 			continue;

@@ -212,6 +212,8 @@ void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *place);
 /* The same for as long as it takes.  False: it is shut. */
 bool local_gate_hold(struct local_gate *gate, uint32_t number);
 void local_gate_release(struct local_gate *gate);
+/* Whether anybody holds it in one way or the other; of one that was shut nobody does any more, once nobody did. */
+bool local_gate_is_held(const struct local_gate *gate);
 
 /* side.c: the socket that carries descriptors */
 void local_side_init(struct local_endpoint *endpoint);

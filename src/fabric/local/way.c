@@ -98,7 +98,7 @@ static void forget(struct pl_remote *remote)
 static bool is_left(const struct local_access *access)
 {
 	return access->gate && atomic_load(&access->gate->open) != access->number &&
-	       !atomic_load(&access->gate->holders);
+	       !local_gate_is_held(access->gate);
 }
 
 static void close_access(struct local_access *access)
