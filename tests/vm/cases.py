@@ -76,12 +76,13 @@ WRITE_BW = 'ib_write_bw -d rxe0 -F -s 65536 -n'
 # Between two ends, on one machine or on two: first programs of others, to see that the rig is sound.
 FOREIGN = [
     Case('ibv_rc_pingpong', 30, server='serving 18515 pingpong 200', client='pingpong 200 $server'),
-    Case('rping', 30, server='serving 7174 rping -s -C 10 -v', client='rping -c -a $server -C 10 -v'),
+    Case('rping', 30, server='serving 7174 pings 25 -s -v',
+         client='says rdma-ping-9 pings 25 -c -a $server -C 10 -v'),
     Case('ib_write_bw', 30, server=f'serving 18515 {WRITE_BW} 100', client=f'{WRITE_BW} 100 $server'),
 ]
 # With its link down at the wrong moment, soft-RoCE's queue pair for the connection manager's messages gets stuck.
-SOUND = [Case(f'rping to {address}', 15, server=f'serving 7174 timeout 12 rping -s -a {address} -C 2',
-              client=f'timeout 8 rping -c -a {address} -C 2') for address in ('10.0.0.1', '10.0.1.1')]
+SOUND = [Case(f'rping to {address}', 15, server=f'serving 7174 pings 12 -s -a {address}',
+              client=f'says rdma-ping-1 pings 8 -c -a {address} -C 2 -v') for address in ('10.0.0.1', '10.0.1.1')]
 # What `peerlane check` finds on a live device, and the remedies that it may apply by itself.
 CHECK = [
     Case('check: a live device', 30, 'check_device'),
@@ -152,7 +153,7 @@ FOREIGN_FAULTS = [
     *(Case(f'{name}: ib_write_bw', 60, server=f'serving 18515 {WRITE_BW} 100',
            client=f'with_netem "{setting}" {WRITE_BW} 100 $server') for name, setting in QUALITIES),
     Case('killed server: rping', 30, server='wanted=7174 killed rping -s -C 100000',
-         client='says "DISCONNECT" rping -c -a $server -C 100000'),
+         client='says "DISCONNECT" pings 25 -c -a $server -C 100000'),
 ]
 FAULTS = over_all(
     *(Case(f'link down {time} s', 60, server=LEDGER, client=f'until_after "link_down {time}" {WRITES}')
