@@ -87,9 +87,6 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const ui
 	return *(const volatile uint8_t *)byte;
 }
 
-/* On a busy machine a transfer may end before this thread comes to look at it. */
-#define ATTEMPTS 8
-
 /* Long enough to be cut short. */
 static size_t large(const struct scenario_environment *environment)
 {
@@ -110,7 +107,7 @@ static void await_packet(struct scenario_environment *environment)
  * Revokes while a large write runs: what is in the target's memory when the call returns stays as it
  * is.  Returns whether the write had been cut short.
  */
-static bool revoke_write_once(struct scenario_environment *environment, bool deregister)
+static bool cut_write(struct scenario_environment *environment, bool deregister)
 {
 	const size_t size = large(environment);
 	struct revocable revocable;
@@ -145,55 +142,71 @@ static bool revoke_write_once(struct scenario_environment *environment, bool der
 	return status == -EACCES;
 }
 
+static bool revoke_write_once(struct scenario_environment *environment)
+{
+	return cut_write(environment, false);
+}
+
+static bool deregister_write_once(struct scenario_environment *environment)
+{
+	return cut_write(environment, true);
+}
+
+/* What the owner writes to the memory after the call returned is not read by anybody. */
+static bool revoke_read_once(struct scenario_environment *environment)
+{
+	const size_t size = large(environment);
+	struct revocable revocable;
+	const uint8_t *first;
+	struct pl_operation *operation;
+	struct pl_error error;
+	int status;
+
+	revocable_open(environment, &revocable, size);
+	bytes_set(revocable.far.bytes, 1, size);
+	bytes_set(revocable.near.bytes, 0, size);
+	first = revocable.near.bytes;
+	check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL, &operation,
+			 &error),
+		 &error);
+	progress_until(environment, look_at(first) == 1);
+	check_number(revoke(&revocable), 0);
+	await_packet(environment);
+	bytes_set(revocable.far.bytes, POISON, size);
+	status = await(environment, operation, NULL, &error);
+	check_one_of(status, 0, -EACCES);
+	check(!bytes_contain(revocable.near.bytes, size, POISON));
+	revocable_close(&revocable);
+	return status == -EACCES;
+}
+
+/* On a busy machine a transfer may end before this thread comes to look at it, and that many times. */
+#define PATIENCE (5 * SECOND)
+
+static void until_cut(struct scenario_environment *environment, bool (*once)(struct scenario_environment *environment))
+{
+	const uint64_t end = clock_now() + slowness() * PATIENCE;
+	bool cut;
+
+	do
+		cut = once(environment);
+	while (!cut && clock_now() < end);
+	check(cut);
+}
+
 static void revoke_while_writing(struct scenario_environment *environment)
 {
-	bool cut = false;
-
-	for (unsigned i = 0; i < ATTEMPTS && !cut; i++)
-		cut = revoke_write_once(environment, false);
-	check(cut);
+	until_cut(environment, revoke_write_once);
 }
 
 static void deregister_while_writing(struct scenario_environment *environment)
 {
-	bool cut = false;
-
-	for (unsigned i = 0; i < ATTEMPTS && !cut; i++)
-		cut = revoke_write_once(environment, true);
-	check(cut);
+	until_cut(environment, deregister_write_once);
 }
 
-/* What the owner writes to the memory after the call returned is not read by anybody. */
 static void revoke_while_reading(struct scenario_environment *environment)
 {
-	const size_t size = large(environment);
-	bool cut = false;
-
-	for (unsigned i = 0; i < ATTEMPTS && !cut; i++) {
-		struct revocable revocable;
-		const uint8_t *first;
-		struct pl_operation *operation;
-		struct pl_error error;
-		int status;
-
-		revocable_open(environment, &revocable, size);
-		bytes_set(revocable.far.bytes, 1, size);
-		bytes_set(revocable.near.bytes, 0, size);
-		first = revocable.near.bytes;
-		check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL,
-				 &operation, &error),
-			 &error);
-		progress_until(environment, look_at(first) == 1);
-		check_number(revoke(&revocable), 0);
-		await_packet(environment);
-		bytes_set(revocable.far.bytes, POISON, size);
-		status = await(environment, operation, NULL, &error);
-		check_one_of(status, 0, -EACCES);
-		cut = status == -EACCES;
-		check(!bytes_contain(revocable.near.bytes, size, POISON));
-		revocable_close(&revocable);
-	}
-	check(cut);
+	until_cut(environment, revoke_read_once);
 }
 
 /* Two streams of small writes through two grants: revoking one leaves the other alone. */
