@@ -4,6 +4,7 @@
  * users and namespaces, and an end that sends, or leaves in shared memory, what it should not.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -225,6 +226,52 @@ static void revoked_while_copying(void *argument)
 		progress_until(&environment, (permissions(mappings[i], text), !*text));
 	}
 	check_number(pl_region_deregister(allocated), 0);
+	environment_close(&environment);
+}
+
+/* Who copies is waited for by an end that closes the connection, too. */
+struct copying {
+	struct local_gate *gate;
+	_Atomic uint32_t *place;
+	atomic_bool ended;
+};
+
+static void *copy_on(void *argument)
+{
+	struct copying *copying = argument;
+
+	sleep_ms(50);
+	atomic_store(&copying->ended, true);
+	local_gate_leave(copying->gate, copying->place);
+	return NULL;
+}
+
+static void closed_while_copying(void *argument)
+{
+	struct scenario_environment environment;
+	const struct local_access *access;
+	struct copying copying = { 0 };
+	struct pl_remote *remote;
+	struct buffer far;
+	pthread_t thread;
+	uint64_t began;
+
+	environment_open(&environment, argument);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	access = remote->way;
+	copying.gate = access->gate;
+	copying.place = local_gate_enter(access->gate, access->number);
+	check(copying.place);
+	began = clock_now();
+	check(!pthread_create(&thread, NULL, copy_on, &copying));
+	pl_peer_close(environment.far_peer);
+	environment.far_peer = NULL;
+	/* If not so soon, then not before patience is over. */
+	check(atomic_load(&copying.ended) || clock_now() - began >= SECOND);
+	check(!pthread_join(thread, NULL));
+	pl_remote_release(remote);
+	buffer_close(&far);
 	environment_close(&environment);
 }
 
@@ -728,6 +775,8 @@ int main(void)
 		{ "revoked, manual", revoked, &manual, 15 },
 		{ "revoked while copying", revoked_while_copying, &threads, 15 },
 		{ "revoked while copying, manual", revoked_while_copying, &manual, 15 },
+		{ "closed while copying", closed_while_copying, &threads, 15 },
+		{ "closed while copying, manual", closed_while_copying, &manual, 15 },
 		{ "kill target, mapped", kill_target, &threads, 15 },
 		{ "kill target, process_vm", kill_target, &manual, 15 },
 		{ "kill writer", kill_writer, NULL, 15 },

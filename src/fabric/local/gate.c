@@ -115,6 +115,8 @@ void local_gates_put(struct local_gates *gates)
 		munmap(gates->gates, SIZE);
 	if (gates->fd >= 0)
 		close(gates->fd);
+	if (atomic_load(&gates->process) >= 0)
+		close(atomic_load(&gates->process));
 	pthread_mutex_destroy(&gates->lock);
 	pl_free(gates->allocator, gates);
 }

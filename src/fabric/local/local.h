@@ -62,7 +62,7 @@ struct local_gates {
 	pthread_mutex_t lock; /* what follows */
 	int side;             /* where the peer is told of keys that were revoked; -1: nowhere */
 	/* Without it. */
-	atomic_int process; /* a pidfd of the peer; -1 until known */
+	atomic_int process; /* a pidfd of the peer, which goes with the gates; -1 until known */
 	atomic_bool dead;   /* the peer: it is waited for no more */
 };
 
@@ -168,7 +168,7 @@ struct local_endpoint {
 	uint8_t lanes_blob[PL_FABRIC_BLOB_MAX]; /* initiator: what the lanes need to connect */
 	size_t lanes_length;
 	pid_t process;
-	int process_fd;
+	int process_fd; /* own->process */
 	struct local_gates *own;
 	struct local_gate *gates; /* the peer's */
 	struct pl_list accesses;  /* struct local_access; state->lock */

@@ -97,8 +97,7 @@ static void forget(struct pl_remote *remote)
 /* Whoever is in the middle of a copy, though the owner waited, keeps the memory until the remote region is released. */
 static bool is_left(const struct local_access *access)
 {
-	return access->gate && atomic_load(&access->gate->open) != access->number &&
-	       !local_gate_is_held(access->gate);
+	return access->gate && atomic_load(&access->gate->open) != access->number && !local_gate_is_held(access->gate);
 }
 
 static void close_access(struct local_access *access)
