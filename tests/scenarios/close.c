@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Closing things that are in use. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "scenarios/silent.h"
@@ -120,6 +121,61 @@ static void other_end_closes(struct scenario_environment *environment)
 	pl_remote_release(remote);
 	buffer_close(&near);
 	buffer_close(&far);
+}
+
+struct waiting {
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	atomic_bool here;
+	int status;
+};
+
+static void *wait_for(void *argument)
+{
+	struct waiting *waiting = argument;
+	struct pl_error error;
+
+	atomic_store(&waiting->here, true);
+	waiting->status = pl_wait(waiting->operation, UINT64_MAX, &waiting->receipt, &error);
+	return NULL;
+}
+
+/* Who waits for an operation gets all of its receipt, while another thread closes the peer, and after that. */
+static void close_while_waiting(struct scenario_environment *environment)
+{
+	struct buffer near;
+
+	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
+	for (unsigned round = 0; round < 12; round++) {
+		struct waiting waiting[3] = { 0 };
+		struct pl_peer *here, *there;
+		pthread_t threads[3];
+		struct pl_error error;
+
+		connect_pair(environment, environment->near, environment->listener, &here, &there);
+		for (unsigned i = 0; i < 3; i++) {
+			struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+
+			attributes.user_data = i;
+			check_ok(pl_receive(here, i, 0, near.region, 0, 64, &attributes, &waiting[i].operation, &error),
+				 &error);
+			check(!pthread_create(&threads[i], NULL, wait_for, &waiting[i]));
+		}
+		while (round % 2 && !atomic_load(&waiting[2].here))
+			sched_yield();
+		pl_peer_close(here);
+		for (unsigned i = 0; i < 3; i++) {
+			check(!pthread_join(threads[i], NULL));
+			check_number(waiting[i].status, -ECANCELED);
+			check_number(waiting[i].receipt.status, -ECANCELED);
+			check_number(waiting[i].receipt.kind, PL_KIND_RECEIVE);
+			check_number(waiting[i].receipt.user_data, i);
+			check(waiting[i].receipt.completed >= waiting[i].receipt.posted);
+			check(waiting[i].receipt.peer == here || !waiting[i].receipt.peer);
+		}
+		pl_peer_close(there);
+	}
+	buffer_close(&near);
 }
 
 /* Messages that were sent before the orderly end can still be received after it. */
@@ -283,6 +339,7 @@ static void open_and_close(struct scenario_environment *environment)
 const struct scenario close_scenarios[] = {
 	{ "peer-close-running", peer_close_running, 0 },
 	{ "other-end-closes", other_end_closes, 0 },
+	{ "close-while-waiting", close_while_waiting, SCENARIO_SETTING },
 	{ "close-after-send", close_after_send, SCENARIO_SETTING },
 	{ "listener-close", listener_close, SCENARIO_SETTING },
 	{ "accept-timeouts", accept_timeouts, SCENARIO_SETTING },
