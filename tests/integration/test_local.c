@@ -764,6 +764,45 @@ static void gate_held(void *argument)
 	environment_close(&environment);
 }
 
+/* Of one that is held for ever, by a thread that ended in the middle of a copy, the next key makes no use. */
+static void gate_left_held(void *argument)
+{
+	struct scenario_environment environment;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	const struct local_access *access;
+	struct buffer source, far;
+	struct pl_remote *remote;
+	_Atomic uint32_t *place;
+	struct local_gate *gate;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	buffer_open(&source, environment.near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	remote = import_token(&environment, environment.near_peer, token, length);
+	access = remote->way;
+	gate = access->gate;
+	place = local_gate_enter(gate, access->number);
+	check(place);
+	check_number(pl_region_revoke(far.region, token, length), 0);
+	check_number(write_some(&environment, remote, source.region, 8, NULL), -EACCES);
+	pl_remote_release(remote);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check_number(atomic_load(&gate->open), 0);
+	check_reason(&environment, remote, source.region, "socket");
+	pl_remote_release(remote);
+	local_gate_leave(gate, place);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check(atomic_load(&gate->open));
+	check_reason(&environment, remote, source.region, "process_vm");
+	pl_remote_release(remote);
+	buffer_close(&source);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -794,6 +833,8 @@ int main(void)
 		{ "gate crowded, manual", gate_crowded, &manual, 15 },
 		{ "gate held", gate_held, &threads, 15 },
 		{ "gate held, manual", gate_held, &manual, 15 },
+		{ "gate left held", gate_left_held, &threads, 15 },
+		{ "gate left held, manual", gate_left_held, &manual, 15 },
 	};
 
 	return cases_run("local", cases, sizeof(cases) / sizeof(cases[0]));

@@ -200,18 +200,26 @@ static void release(struct pl_registration *base)
 	local_gates_put(gates);
 }
 
+static int make_ready(struct local_gates *gates, unsigned index)
+{
+	/* A page now, so that there being none is an error here and not a SIGBUS later. */
+	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0)
+		return -errno;
+	/* Whoever was waited for in vain at the key before, a thread that ended in the middle perhaps, would be again. */
+	return local_gate_is_held(&gates->gates[index]) ? -EBUSY : 0;
+}
+
 int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told)
 {
-	struct registration *registration = pl_zalloc(gates->allocator, sizeof(*registration));
 	unsigned index = (uint32_t)key->id;
+	struct registration *registration;
+	int rc = make_ready(gates, index);
 
+	if (rc < 0)
+		return rc;
+	registration = pl_zalloc(gates->allocator, sizeof(*registration));
 	if (!registration)
 		return -ENOMEM;
-	/* A page now, so that there being none is an error here and not a SIGBUS later. */
-	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0) {
-		pl_free(gates->allocator, registration);
-		return -errno;
-	}
 	registration->gates = gates;
 	registration->index = index;
 	registration->key = told ? key : NULL;

@@ -200,8 +200,9 @@ void local_gates_put(struct local_gates *gates);
 /* Shuts all and waits until nobody holds any. */
 void local_gates_shut(struct local_gates *gates);
 /*
- * Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno.  `told`:
- * the peer is to know when the key is revoked, as it holds something for it.
+ * Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno; -EBUSY:
+ * somebody still holds it for a key that was there before.  `told`: the peer is to know when the key is revoked, as it
+ * holds something for it.
  */
 int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told);
 /* The socket by which the peer is told; -1: there is none any more.  Any thread. */
