@@ -764,6 +764,46 @@ static void gate_held(void *argument)
 	environment_close(&environment);
 }
 
+#define GATES 9
+
+/* Of several that are held at a time each has its second, which is the same for all. */
+static void gates_held(void *argument)
+{
+	struct scenario_environment environment;
+	uint8_t token[3][PL_TOKEN_MAX];
+	size_t length[3] = { PL_TOKEN_MAX, PL_TOKEN_MAX, PL_TOKEN_MAX };
+	struct pl_remote *remotes[GATES];
+	_Atomic uint32_t *places[GATES];
+	struct pl_region *allocated;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	for (unsigned i = 0; i < 3; i++)
+		check_ok(pl_region_share(allocated, NULL, token[i], &length[i], &error), &error);
+	for (unsigned i = 0; i < GATES; i++) {
+		const struct local_access *access;
+
+		remotes[i] = import_token(&environment, environment.near_peer, token[i % 3], length[i % 3]);
+		access = remotes[i]->way;
+		places[i] = local_gate_enter(access->gate, access->number);
+		check(places[i]);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t began = clock_now();
+
+		check_number(i ? pl_region_deregister(allocated) : pl_region_revoke(allocated, token[0], length[0]), 0);
+		check(clock_now() - began > SECOND / 2 && clock_now() - began < SOON);
+	}
+	for (unsigned i = 0; i < GATES; i++) {
+		const struct local_access *access = remotes[i]->way;
+
+		local_gate_leave(access->gate, places[i]);
+		pl_remote_release(remotes[i]);
+	}
+	environment_close(&environment);
+}
+
 /* Of one that is held for ever, by a thread that ended in the middle of a copy, the next key makes no use. */
 static void gate_left_held(void *argument)
 {
@@ -833,6 +873,8 @@ int main(void)
 		{ "gate crowded, manual", gate_crowded, &manual, 15 },
 		{ "gate held", gate_held, &threads, 15 },
 		{ "gate held, manual", gate_held, &manual, 15 },
+		{ "gates held", gates_held, &threads, 15 },
+		{ "gates held, manual", gates_held, &manual, 15 },
 		{ "gate left held", gate_left_held, &threads, 15 },
 		{ "gate left held, manual", gate_left_held, &manual, 15 },
 	};
