@@ -178,6 +178,51 @@ static void close_while_waiting(struct scenario_environment *environment)
 	buffer_close(&near);
 }
 
+struct posting {
+	struct pl_peer *peer;
+	struct pl_remote *remote;
+	struct pl_region *region;
+};
+
+static void *post_two(void *argument)
+{
+	struct posting *posting = argument;
+	struct pl_error error;
+
+	check_ok(pl_send_copy(posting->peer, 1, "x", 1, NULL, NULL, &error), &error);
+	check_ok(pl_write(posting->peer, posting->remote, 0, posting->region, 0, 64, NULL, NULL, &error), &error);
+	return NULL;
+}
+
+/* Who gets the completions may close the peer, though the calls that posted the operations did not return yet. */
+static void close_by_completion(struct scenario_environment *environment)
+{
+	struct posting posting;
+	struct buffer near, far;
+
+	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
+	for (unsigned round = 0; round < 12; round++) {
+		struct pl_completion completions[2];
+		struct pl_peer *there;
+		pthread_t thread;
+
+		connect_pair(environment, environment->near, environment->listener, &posting.peer, &there);
+		posting.remote = share(environment, far.region, posting.peer, NULL);
+		posting.region = near.region;
+		check(!pthread_create(&thread, NULL, post_two, &posting));
+		collect(environment, environment->near, completions, 2);
+		check_number(completions[0].receipt.status, 0);
+		check_number(completions[1].receipt.status, 0);
+		pl_peer_close(posting.peer);
+		check(!pthread_join(thread, NULL));
+		pl_remote_release(posting.remote);
+		pl_peer_close(there);
+	}
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
 /* Messages that were sent before the orderly end can still be received after it. */
 static void close_after_send(struct scenario_environment *environment)
 {
@@ -340,6 +385,7 @@ const struct scenario close_scenarios[] = {
 	{ "peer-close-running", peer_close_running, 0 },
 	{ "other-end-closes", other_end_closes, 0 },
 	{ "close-while-waiting", close_while_waiting, SCENARIO_SETTING },
+	{ "close-by-completion", close_by_completion, SCENARIO_SETTING },
 	{ "close-after-send", close_after_send, SCENARIO_SETTING },
 	{ "listener-close", listener_close, SCENARIO_SETTING },
 	{ "accept-timeouts", accept_timeouts, SCENARIO_SETTING },
