@@ -145,6 +145,15 @@ static void read_only(void *argument)
 	environment_close(&environment);
 }
 
+/* Whether it is the owner's memory. */
+static bool is_shared(const void *mapping)
+{
+	char text[8];
+
+	permissions(mapping, text);
+	return strchr(text, 's');
+}
+
 /* What was mapped goes when the owner revokes it, though the remote region is still held. */
 static void revoked(void *argument)
 {
@@ -172,13 +181,13 @@ static void revoked(void *argument)
 		check_reason(&environment, remotes[i], near.region, "mapped");
 	}
 	check_number(pl_region_revoke(allocated, token, length), 0);
-	progress_until(&environment, (permissions(mappings[0], text), !*text));
+	progress_until(&environment, !is_shared(mappings[0]));
 	check_number(write_some(&environment, remotes[0], near.region, 8, NULL), -EACCES);
 	permissions(mappings[1], text);
 	check_text(text, "rw-s");
 	check_reason(&environment, remotes[1], near.region, "mapped");
 	check_number(pl_region_deregister(allocated), 0);
-	progress_until(&environment, (permissions(mappings[1], text), !*text));
+	progress_until(&environment, !is_shared(mappings[1]));
 	check_number(write_some(&environment, remotes[1], near.region, 8, NULL), -EACCES);
 	pl_remote_release(remotes[0]);
 	pl_remote_release(remotes[1]);
@@ -214,7 +223,7 @@ static void revoked_while_copying(void *argument)
 	for (unsigned i = 0; i < 3; i++)
 		check_number(pl_region_revoke(allocated, token[i], length[i]), 0);
 	/* It is told of the last one last. */
-	progress_until(&environment, (permissions(mappings[2], text), !*text));
+	progress_until(&environment, !is_shared(mappings[2]));
 	for (unsigned i = 0; i < 2; i++) {
 		permissions(mappings[i], text);
 		check_text(text, "rw-s");
@@ -843,6 +852,42 @@ static void gate_left_held(void *argument)
 	environment_close(&environment);
 }
 
+/*
+ * An owner that revokes, and says that nobody copies, though somebody does: that goes on, into memory that nobody else
+ * has.
+ */
+static void gate_emptied(void *argument)
+{
+	struct scenario_environment environment;
+	struct local_endpoint *far;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_region *allocated;
+	struct pl_remote *remote;
+	struct local_access *access;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	far = local_endpoint_of(environment.far_peer->endpoint);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	check_ok(pl_region_share(allocated, NULL, token, &length, &error), &error);
+	remote = import_token(&environment, environment.near_peer, token, length);
+	access = remote->way;
+	check(access->way == &local_mapped_way);
+	memset(access->base, 1, SIZE / 2);
+	check(local_gate_enter(access->gate, access->number) == &access->gate->places[0]);
+	for (unsigned i = 0; i < LOCAL_GATES; i++)
+		atomic_store(&far->own->gates[i].places[0], 0);
+	check_number(pl_region_revoke(allocated, token, length), 0);
+	progress_until(&environment, !is_shared(access->mapping));
+	memset(access->base + SIZE / 2, 2, SIZE / 2);
+	value_check(pl_region_address(allocated), SIZE / 2, 1);
+	value_check((uint8_t *)pl_region_address(allocated) + SIZE / 2, SIZE / 2, 0);
+	pl_remote_release(remote);
+	check_number(pl_region_deregister(allocated), 0);
+	environment_close(&environment);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -875,6 +920,8 @@ int main(void)
 		{ "gate held, manual", gate_held, &manual, 15 },
 		{ "gates held", gates_held, &threads, 15 },
 		{ "gates held, manual", gates_held, &manual, 15 },
+		{ "gate emptied", gate_emptied, &threads, 15 },
+		{ "gate emptied, manual", gate_emptied, &manual, 15 },
 		{ "gate left held", gate_left_held, &threads, 15 },
 		{ "gate left held, manual", gate_left_held, &manual, 15 },
 	};

@@ -263,6 +263,8 @@ int local_atomic(struct pl_instant *instant, struct pl_error *error);
 /* lock.c. The mapping outlives the lock; with the gate held, told before copies to or from memory. */
 struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length);
 void local_lock_free(struct local_lock *lock);
+/* The memory is locked no more. */
+void local_lock_shut(struct local_lock *lock);
 void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, size_t length);
 
 /* device.c: memory of GPUs, at either end */
