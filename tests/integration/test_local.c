@@ -89,24 +89,6 @@ static void ways(void *argument)
 	environment_close(&environment);
 }
 
-/* The permissions that /proc/self/maps shows of the mapping that begins there, or "". */
-static void permissions(const void *address, char text[8])
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
-
-	*text = '\0';
-	check(maps);
-	while (fgets(line, sizeof(line), maps)) {
-		unsigned long begin;
-		char found[8];
-
-		if (sscanf(line, "%lx-%*x %7s", &begin, found) == 2 && begin == (unsigned long)address)
-			strcpy(text, found);
-	}
-	fclose(maps);
-}
-
 /* Who may only read gets a mapping that cannot be written, of a descriptor that cannot be made to be. */
 static void read_only(void *argument)
 {
@@ -130,7 +112,7 @@ static void read_only(void *argument)
 	access = remote->way;
 	check(access->way == &local_mapped_way);
 	mapping = access->mapping;
-	permissions(mapping, text);
+	mapping_permissions(mapping, text);
 	check_text(text, "r--s");
 	check(mprotect(mapping, SIZE, PROT_READ | PROT_WRITE) < 0);
 	check_number(write_some(&environment, remote, near.region, 8, NULL), -EACCES);
@@ -139,19 +121,10 @@ static void read_only(void *argument)
 	check(strstr(receipt.reason, "mapped"));
 	value_check(near.bytes, SIZE, 0);
 	pl_remote_release(remote);
-	progress_until(&environment, (permissions(mapping, text), !*text));
+	progress_until(&environment, (mapping_permissions(mapping, text), !*text));
 	check_number(pl_region_deregister(allocated), 0);
 	buffer_close(&near);
 	environment_close(&environment);
-}
-
-/* Whether it is the owner's memory. */
-static bool is_shared(const void *mapping)
-{
-	char text[8];
-
-	permissions(mapping, text);
-	return strchr(text, 's');
 }
 
 /* What was mapped goes when the owner revokes it, though the remote region is still held. */
@@ -181,13 +154,13 @@ static void revoked(void *argument)
 		check_reason(&environment, remotes[i], near.region, "mapped");
 	}
 	check_number(pl_region_revoke(allocated, token, length), 0);
-	progress_until(&environment, !is_shared(mappings[0]));
+	progress_until(&environment, !mapping_shared(mappings[0]));
 	check_number(write_some(&environment, remotes[0], near.region, 8, NULL), -EACCES);
-	permissions(mappings[1], text);
+	mapping_permissions(mappings[1], text);
 	check_text(text, "rw-s");
 	check_reason(&environment, remotes[1], near.region, "mapped");
 	check_number(pl_region_deregister(allocated), 0);
-	progress_until(&environment, !is_shared(mappings[1]));
+	progress_until(&environment, !mapping_shared(mappings[1]));
 	check_number(write_some(&environment, remotes[1], near.region, 8, NULL), -EACCES);
 	pl_remote_release(remotes[0]);
 	pl_remote_release(remotes[1]);
@@ -223,16 +196,16 @@ static void revoked_while_copying(void *argument)
 	for (unsigned i = 0; i < 3; i++)
 		check_number(pl_region_revoke(allocated, token[i], length[i]), 0);
 	/* It is told of the last one last. */
-	progress_until(&environment, !is_shared(mappings[2]));
+	progress_until(&environment, !mapping_shared(mappings[2]));
 	for (unsigned i = 0; i < 2; i++) {
-		permissions(mappings[i], text);
+		mapping_permissions(mappings[i], text);
 		check_text(text, "rw-s");
 	}
 	local_gate_leave(accesses[0]->gate, place);
 	local_gate_release(accesses[1]->gate);
 	for (unsigned i = 0; i < 3; i++) {
 		pl_remote_release(remotes[i]);
-		progress_until(&environment, (permissions(mappings[i], text), !*text));
+		progress_until(&environment, (mapping_permissions(mappings[i], text), !*text));
 	}
 	check_number(pl_region_deregister(allocated), 0);
 	environment_close(&environment);
@@ -879,7 +852,7 @@ static void gate_emptied(void *argument)
 	for (unsigned i = 0; i < LOCAL_GATES; i++)
 		atomic_store(&far->own->gates[i].places[0], 0);
 	check_number(pl_region_revoke(allocated, token, length), 0);
-	progress_until(&environment, !is_shared(access->mapping));
+	progress_until(&environment, !mapping_shared(access->mapping));
 	memset(access->base + SIZE / 2, 2, SIZE / 2);
 	value_check(pl_region_address(allocated), SIZE / 2, 1);
 	value_check((uint8_t *)pl_region_address(allocated) + SIZE / 2, SIZE / 2, 0);
