@@ -42,9 +42,11 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 	pl_list_for_each(at, &context->handles) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
 
-		/* Those of this peer are all done; of others even the receipt may be changing. */
-		if (atomic_load(&operation->state) == PL_DONE && operation->receipt.peer == peer)
-			operation->receipt.peer = operation->peer = NULL;
+		/* Those of this peer are all done, and may be collected now; of others even the receipt may be changing. */
+		if (atomic_load(&operation->state) != PL_DONE || operation->receipt.peer != peer)
+			continue;
+		__atomic_store_n(&operation->receipt.peer, NULL, __ATOMIC_RELAXED);
+		operation->peer = NULL;
 	}
 	pl_latch_release(&context->spare_operations.latch);
 }

@@ -130,6 +130,9 @@ void pl_routes_close(struct pl_context *context);
 struct pl_registration {
 	struct pl_list link;
 	const void *device;
+	/* The peer begins nothing more with it: so that what several are in the middle of is waited for together.  Or NULL */
+	void (*shut)(struct pl_registration *registration);
+	/* Returns when it is not used any more. */
 	void (*release)(struct pl_registration *registration);
 	bool timeless; /* goes when the grant expires, as the device does not know when that is */
 };

@@ -48,6 +48,16 @@ struct pl_registration *pl_registration_find(const struct pl_list *registrations
 	return NULL;
 }
 
+static void registrations_shut(const struct pl_list *registrations)
+{
+	pl_list_for_each(at, registrations) {
+		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
+
+		if (registration->shut)
+			registration->shut(registration);
+	}
+}
+
 void pl_registrations_release(struct pl_list *registrations)
 {
 	while (!pl_list_empty(registrations)) {
@@ -250,13 +260,23 @@ static struct pl_grant *grant_find(struct pl_context *context, uint64_t id, cons
 	return grant;
 }
 
-/* Peers' tables keep the dead keys until they release them, so that an id is not reused meanwhile. */
-static void grant_remove(struct pl_context *context, struct pl_grant *grant)
+static void grant_shut(struct pl_grant *grant)
 {
-	pl_list_for_each_safe(at, next, &grant->keys) {
+	pl_list_for_each(at, &grant->keys) {
 		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
 
 		atomic_store(&key->revoked, true);
+		registrations_shut(&key->registrations);
+	}
+}
+
+/* Peers' tables keep the dead keys until they release them, so that an id is not reused meanwhile. */
+static void grant_remove(struct pl_context *context, struct pl_grant *grant)
+{
+	grant_shut(grant);
+	pl_list_for_each_safe(at, next, &grant->keys) {
+		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
+
 		pl_registrations_release(&key->registrations);
 		pl_list_remove(&key->grant_link);
 	}
@@ -462,6 +482,11 @@ void pl_region_destroy(struct pl_region *region)
 	pl_free(&context->allocator, region);
 }
 
+static bool is_of(const struct pl_grant *grant, const struct pl_region *region)
+{
+	return grant && grant->region == region;
+}
+
 int pl_region_deregister(struct pl_region *region)
 {
 	struct pl_context *context;
@@ -473,7 +498,10 @@ int pl_region_deregister(struct pl_region *region)
 		return -EBUSY;
 	pthread_mutex_lock(&context->grant_lock);
 	for (size_t i = 0; i < context->grant_count; i++)
-		if (context->grants[i] && context->grants[i]->region == region)
+		if (is_of(context->grants[i], region))
+			grant_shut(context->grants[i]);
+	for (size_t i = 0; i < context->grant_count; i++)
+		if (is_of(context->grants[i], region))
 			grant_remove(context, context->grants[i]);
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_context_barrier(context);

@@ -152,11 +152,12 @@ bool pl_immediate(struct pl_peer *peer, struct pl_instant *instant, const struct
 	if (instant->old)
 		*instant->old = instant->value;
 	operation->has_handle = handle;
+	/* Now, as the thread that gets the completion may close the peer. */
+	look_at_sockets(peer);
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
 	if (handle)
 		*handle = operation;
 	else
 		pl_completion_push(context, operation);
-	look_at_sockets(peer);
 	return true;
 }

@@ -331,12 +331,22 @@ void pl_operation_complete(struct pl_operation *operation)
 	deliver(operation);
 }
 
+/* All of it, though another thread closes the peer. */
+static void copy_receipt(struct pl_receipt *to, const struct pl_receipt *from)
+{
+	const size_t rest = offsetof(struct pl_receipt, remote);
+
+	memcpy(to, from, offsetof(struct pl_receipt, peer));
+	to->peer = __atomic_load_n(&from->peer, __ATOMIC_RELAXED);
+	memcpy((uint8_t *)to + rest, (const uint8_t *)from + rest, sizeof(*to) - rest);
+}
+
 static void fill(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
 {
 	int status = operation->receipt.status;
 
 	if (receipt)
-		*receipt = operation->receipt;
+		copy_receipt(receipt, &operation->receipt);
 	if (status >= 0 || !error)
 		return;
 	if (operation->error)

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "fabric/local/local.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_session.h"
@@ -259,6 +260,55 @@ static void idle_writer(void *unused)
 	environment_close(&environment);
 }
 
+/* An owner that revokes, and then opens the gate again: what was closed here is not used. */
+static void opened_again(void *unused)
+{
+	static const struct setting threads = { "threads", "local", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
+						false,     true,    false };
+	struct scenario_environment environment;
+	uint8_t token[2][PL_TOKEN_MAX];
+	size_t length[2] = { PL_TOKEN_MAX, PL_TOKEN_MAX };
+	const struct local_access *access, *last;
+	struct pl_operation *operation;
+	struct pl_remote *remotes[2];
+	struct pl_region *marker;
+	struct buffer near, far;
+	struct pl_error error;
+
+	(void)unused;
+	gpu_standin_find();
+	check(gpu_open("alloc"));
+	environment_open(&environment, &threads);
+	buffer_open(&near, environment.near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, LARGE, PL_ACCESS_ALL);
+	check_ok(pl_region_allocate(environment.far, 4096, PL_ACCESS_ALL, &marker, &error), &error);
+	for (unsigned i = 0; i < 2; i++) {
+		check_ok(pl_region_share(i ? marker : far.region, NULL, token[i], &length[i], &error), &error);
+		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
+	}
+	access = remotes[0]->way;
+	last = remotes[1]->way;
+	check_ok(pl_write(environment.near_peer, remotes[0], 0, near.region, 0, 8, NULL, &operation, &error), &error);
+	complete(&environment, operation, NULL);
+	check_number(pl_region_revoke(far.region, token[0], length[0]), 0);
+	check_number(pl_region_revoke(marker, token[1], length[1]), 0);
+	/* This one, which it is told of last, is given back. */
+	progress_until(&environment, !mapping_shared(last->base));
+	atomic_store(&access->gate->open, access->number);
+	for (unsigned i = 0; i < 2; i++) {
+		check_ok(pl_write(environment.near_peer, remotes[0], 0, near.region, 0, i ? LARGE : 8, NULL, &operation,
+				  &error),
+			 &error);
+		fail_with(&environment, operation, -EFAULT);
+	}
+	pl_remote_release(remotes[0]);
+	pl_remote_release(remotes[1]);
+	check_number(pl_region_deregister(marker), 0);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
 /* -- messages, and the end of the other process -------------------------------------------------------- */
 
 static void messages(void *prepare)
@@ -317,6 +367,7 @@ static const struct test_case cases[] = {
 	{ "revoked", revoked, NULL, 30 },
 	{ "expired", expired, NULL, 20 },
 	{ "idle-writer", idle_writer, NULL, 30 },
+	{ "opened-again", opened_again, NULL, 30 },
 	{ "message-direct", messages, NULL, 20 },
 	{ "message-staged", messages, "pool", 20 },
 };

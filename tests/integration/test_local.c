@@ -4,6 +4,7 @@
  * users and namespaces, and an end that sends, or leaves in shared memory, what it should not.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -88,24 +89,6 @@ static void ways(void *argument)
 	environment_close(&environment);
 }
 
-/* The permissions that /proc/self/maps shows of the mapping that begins there, or "". */
-static void permissions(const void *address, char text[8])
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
-
-	*text = '\0';
-	check(maps);
-	while (fgets(line, sizeof(line), maps)) {
-		unsigned long begin;
-		char found[8];
-
-		if (sscanf(line, "%lx-%*x %7s", &begin, found) == 2 && begin == (unsigned long)address)
-			strcpy(text, found);
-	}
-	fclose(maps);
-}
-
 /* Who may only read gets a mapping that cannot be written, of a descriptor that cannot be made to be. */
 static void read_only(void *argument)
 {
@@ -129,7 +112,7 @@ static void read_only(void *argument)
 	access = remote->way;
 	check(access->way == &local_mapped_way);
 	mapping = access->mapping;
-	permissions(mapping, text);
+	mapping_permissions(mapping, text);
 	check_text(text, "r--s");
 	check(mprotect(mapping, SIZE, PROT_READ | PROT_WRITE) < 0);
 	check_number(write_some(&environment, remote, near.region, 8, NULL), -EACCES);
@@ -138,7 +121,7 @@ static void read_only(void *argument)
 	check(strstr(receipt.reason, "mapped"));
 	value_check(near.bytes, SIZE, 0);
 	pl_remote_release(remote);
-	progress_until(&environment, (permissions(mapping, text), !*text));
+	progress_until(&environment, (mapping_permissions(mapping, text), !*text));
 	check_number(pl_region_deregister(allocated), 0);
 	buffer_close(&near);
 	environment_close(&environment);
@@ -171,13 +154,13 @@ static void revoked(void *argument)
 		check_reason(&environment, remotes[i], near.region, "mapped");
 	}
 	check_number(pl_region_revoke(allocated, token, length), 0);
-	progress_until(&environment, (permissions(mappings[0], text), !*text));
+	progress_until(&environment, !mapping_shared(mappings[0]));
 	check_number(write_some(&environment, remotes[0], near.region, 8, NULL), -EACCES);
-	permissions(mappings[1], text);
+	mapping_permissions(mappings[1], text);
 	check_text(text, "rw-s");
 	check_reason(&environment, remotes[1], near.region, "mapped");
 	check_number(pl_region_deregister(allocated), 0);
-	progress_until(&environment, (permissions(mappings[1], text), !*text));
+	progress_until(&environment, !mapping_shared(mappings[1]));
 	check_number(write_some(&environment, remotes[1], near.region, 8, NULL), -EACCES);
 	pl_remote_release(remotes[0]);
 	pl_remote_release(remotes[1]);
@@ -213,18 +196,64 @@ static void revoked_while_copying(void *argument)
 	for (unsigned i = 0; i < 3; i++)
 		check_number(pl_region_revoke(allocated, token[i], length[i]), 0);
 	/* It is told of the last one last. */
-	progress_until(&environment, (permissions(mappings[2], text), !*text));
+	progress_until(&environment, !mapping_shared(mappings[2]));
 	for (unsigned i = 0; i < 2; i++) {
-		permissions(mappings[i], text);
+		mapping_permissions(mappings[i], text);
 		check_text(text, "rw-s");
 	}
 	local_gate_leave(accesses[0]->gate, place);
 	local_gate_release(accesses[1]->gate);
 	for (unsigned i = 0; i < 3; i++) {
 		pl_remote_release(remotes[i]);
-		progress_until(&environment, (permissions(mappings[i], text), !*text));
+		progress_until(&environment, (mapping_permissions(mappings[i], text), !*text));
 	}
 	check_number(pl_region_deregister(allocated), 0);
+	environment_close(&environment);
+}
+
+/* Who copies is waited for by an end that closes the connection, too. */
+struct copying {
+	struct local_gate *gate;
+	_Atomic uint32_t *place;
+	atomic_bool ended;
+};
+
+static void *copy_on(void *argument)
+{
+	struct copying *copying = argument;
+
+	sleep_ms(50);
+	atomic_store(&copying->ended, true);
+	local_gate_leave(copying->gate, copying->place);
+	return NULL;
+}
+
+static void closed_while_copying(void *argument)
+{
+	struct scenario_environment environment;
+	const struct local_access *access;
+	struct copying copying = { 0 };
+	struct pl_remote *remote;
+	struct buffer far;
+	pthread_t thread;
+	uint64_t began;
+
+	environment_open(&environment, argument);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	access = remote->way;
+	copying.gate = access->gate;
+	copying.place = local_gate_enter(access->gate, access->number);
+	check(copying.place);
+	began = clock_now();
+	check(!pthread_create(&thread, NULL, copy_on, &copying));
+	pl_peer_close(environment.far_peer);
+	environment.far_peer = NULL;
+	/* If not so soon, then not before patience is over. */
+	check(atomic_load(&copying.ended) || clock_now() - began >= SECOND);
+	check(!pthread_join(thread, NULL));
+	pl_remote_release(remote);
+	buffer_close(&far);
 	environment_close(&environment);
 }
 
@@ -717,6 +746,121 @@ static void gate_held(void *argument)
 	environment_close(&environment);
 }
 
+#define GATES 9
+
+/* Of several that are held at a time each has its second, which is the same for all. */
+static void gates_held(void *argument)
+{
+	struct scenario_environment environment;
+	uint8_t token[3][PL_TOKEN_MAX];
+	size_t length[3] = { PL_TOKEN_MAX, PL_TOKEN_MAX, PL_TOKEN_MAX };
+	struct pl_remote *remotes[GATES];
+	_Atomic uint32_t *places[GATES];
+	struct pl_region *allocated;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	for (unsigned i = 0; i < 3; i++)
+		check_ok(pl_region_share(allocated, NULL, token[i], &length[i], &error), &error);
+	for (unsigned i = 0; i < GATES; i++) {
+		const struct local_access *access;
+
+		remotes[i] = import_token(&environment, environment.near_peer, token[i % 3], length[i % 3]);
+		access = remotes[i]->way;
+		places[i] = local_gate_enter(access->gate, access->number);
+		check(places[i]);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t began = clock_now();
+
+		check_number(i ? pl_region_deregister(allocated) : pl_region_revoke(allocated, token[0], length[0]), 0);
+		check(clock_now() - began > SECOND / 2 && clock_now() - began < SOON);
+	}
+	for (unsigned i = 0; i < GATES; i++) {
+		const struct local_access *access = remotes[i]->way;
+
+		local_gate_leave(access->gate, places[i]);
+		pl_remote_release(remotes[i]);
+	}
+	environment_close(&environment);
+}
+
+/* Of one that is held for ever, by a thread that ended in the middle of a copy, the next key makes no use. */
+static void gate_left_held(void *argument)
+{
+	struct scenario_environment environment;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	const struct local_access *access;
+	struct buffer source, far;
+	struct pl_remote *remote;
+	_Atomic uint32_t *place;
+	struct local_gate *gate;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	buffer_open(&source, environment.near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	remote = import_token(&environment, environment.near_peer, token, length);
+	access = remote->way;
+	gate = access->gate;
+	place = local_gate_enter(gate, access->number);
+	check(place);
+	check_number(pl_region_revoke(far.region, token, length), 0);
+	check_number(write_some(&environment, remote, source.region, 8, NULL), -EACCES);
+	pl_remote_release(remote);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check_number(atomic_load(&gate->open), 0);
+	check_reason(&environment, remote, source.region, "socket");
+	pl_remote_release(remote);
+	local_gate_leave(gate, place);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	check(atomic_load(&gate->open));
+	check_reason(&environment, remote, source.region, "process_vm");
+	pl_remote_release(remote);
+	buffer_close(&source);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+/*
+ * An owner that revokes, and says that nobody copies, though somebody does: that goes on, into memory that nobody else
+ * has.
+ */
+static void gate_emptied(void *argument)
+{
+	struct scenario_environment environment;
+	struct local_endpoint *far;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_region *allocated;
+	struct pl_remote *remote;
+	struct local_access *access;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	far = local_endpoint_of(environment.far_peer->endpoint);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
+	check_ok(pl_region_share(allocated, NULL, token, &length, &error), &error);
+	remote = import_token(&environment, environment.near_peer, token, length);
+	access = remote->way;
+	check(access->way == &local_mapped_way);
+	memset(access->base, 1, SIZE / 2);
+	check(local_gate_enter(access->gate, access->number) == &access->gate->places[0]);
+	for (unsigned i = 0; i < LOCAL_GATES; i++)
+		atomic_store(&far->own->gates[i].places[0], 0);
+	check_number(pl_region_revoke(allocated, token, length), 0);
+	progress_until(&environment, !mapping_shared(access->mapping));
+	memset(access->base + SIZE / 2, 2, SIZE / 2);
+	value_check(pl_region_address(allocated), SIZE / 2, 1);
+	value_check((uint8_t *)pl_region_address(allocated) + SIZE / 2, SIZE / 2, 0);
+	pl_remote_release(remote);
+	check_number(pl_region_deregister(allocated), 0);
+	environment_close(&environment);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -728,6 +872,8 @@ int main(void)
 		{ "revoked, manual", revoked, &manual, 15 },
 		{ "revoked while copying", revoked_while_copying, &threads, 15 },
 		{ "revoked while copying, manual", revoked_while_copying, &manual, 15 },
+		{ "closed while copying", closed_while_copying, &threads, 15 },
+		{ "closed while copying, manual", closed_while_copying, &manual, 15 },
 		{ "kill target, mapped", kill_target, &threads, 15 },
 		{ "kill target, process_vm", kill_target, &manual, 15 },
 		{ "kill writer", kill_writer, NULL, 15 },
@@ -745,6 +891,12 @@ int main(void)
 		{ "gate crowded, manual", gate_crowded, &manual, 15 },
 		{ "gate held", gate_held, &threads, 15 },
 		{ "gate held, manual", gate_held, &manual, 15 },
+		{ "gates held", gates_held, &threads, 15 },
+		{ "gates held, manual", gates_held, &manual, 15 },
+		{ "gate emptied", gate_emptied, &threads, 15 },
+		{ "gate emptied, manual", gate_emptied, &manual, 15 },
+		{ "gate left held", gate_left_held, &threads, 15 },
+		{ "gate left held, manual", gate_left_held, &manual, 15 },
 	};
 
 	return cases_run("local", cases, sizeof(cases) / sizeof(cases[0]));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Closing things that are in use. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "scenarios/silent.h"
@@ -118,6 +119,106 @@ static void other_end_closes(struct scenario_environment *environment)
 	status = import_status(environment, environment->near_peer, (uint8_t[PL_TOKEN_MAX]){ 0 }, 68);
 	check_one_of(status, -ENOTCONN, -ECONNRESET, -EINVAL);
 	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+struct waiting {
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	atomic_bool here;
+	int status;
+};
+
+static void *wait_for(void *argument)
+{
+	struct waiting *waiting = argument;
+	struct pl_error error;
+
+	atomic_store(&waiting->here, true);
+	waiting->status = pl_wait(waiting->operation, UINT64_MAX, &waiting->receipt, &error);
+	return NULL;
+}
+
+/* Who waits for an operation gets all of its receipt, while another thread closes the peer, and after that. */
+static void close_while_waiting(struct scenario_environment *environment)
+{
+	struct buffer near;
+
+	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
+	for (unsigned round = 0; round < 12; round++) {
+		struct waiting waiting[3] = { 0 };
+		struct pl_peer *here, *there;
+		pthread_t threads[3];
+		struct pl_error error;
+
+		connect_pair(environment, environment->near, environment->listener, &here, &there);
+		for (unsigned i = 0; i < 3; i++) {
+			struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+
+			attributes.user_data = i;
+			check_ok(pl_receive(here, i, 0, near.region, 0, 64, &attributes, &waiting[i].operation, &error),
+				 &error);
+			check(!pthread_create(&threads[i], NULL, wait_for, &waiting[i]));
+		}
+		while (round % 2 && !atomic_load(&waiting[2].here))
+			sched_yield();
+		pl_peer_close(here);
+		for (unsigned i = 0; i < 3; i++) {
+			check(!pthread_join(threads[i], NULL));
+			check_number(waiting[i].status, -ECANCELED);
+			check_number(waiting[i].receipt.status, -ECANCELED);
+			check_number(waiting[i].receipt.kind, PL_KIND_RECEIVE);
+			check_number(waiting[i].receipt.user_data, i);
+			check(waiting[i].receipt.completed >= waiting[i].receipt.posted);
+			check(waiting[i].receipt.peer == here || !waiting[i].receipt.peer);
+		}
+		pl_peer_close(there);
+	}
+	buffer_close(&near);
+}
+
+struct posting {
+	struct pl_peer *peer;
+	struct pl_remote *remote;
+	struct pl_region *region;
+};
+
+static void *post_two(void *argument)
+{
+	struct posting *posting = argument;
+	struct pl_error error;
+
+	check_ok(pl_send_copy(posting->peer, 1, "x", 1, NULL, NULL, &error), &error);
+	check_ok(pl_write(posting->peer, posting->remote, 0, posting->region, 0, 64, NULL, NULL, &error), &error);
+	return NULL;
+}
+
+/* Who gets the completions may close the peer, though the calls that posted the operations did not return yet. */
+static void close_by_completion(struct scenario_environment *environment)
+{
+	struct posting posting;
+	struct buffer near, far;
+
+	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
+	for (unsigned round = 0; round < 12; round++) {
+		struct pl_completion completions[2];
+		struct pl_peer *there;
+		pthread_t thread;
+
+		connect_pair(environment, environment->near, environment->listener, &posting.peer, &there);
+		posting.remote = share(environment, far.region, posting.peer, NULL);
+		posting.region = near.region;
+		check(!pthread_create(&thread, NULL, post_two, &posting));
+		collect(environment, environment->near, completions, 2);
+		check_number(completions[0].receipt.status, 0);
+		check_number(completions[1].receipt.status, 0);
+		pl_peer_close(posting.peer);
+		check(!pthread_join(thread, NULL));
+		pl_remote_release(posting.remote);
+		pl_peer_close(there);
+	}
 	buffer_close(&near);
 	buffer_close(&far);
 }
@@ -283,6 +384,8 @@ static void open_and_close(struct scenario_environment *environment)
 const struct scenario close_scenarios[] = {
 	{ "peer-close-running", peer_close_running, 0 },
 	{ "other-end-closes", other_end_closes, 0 },
+	{ "close-while-waiting", close_while_waiting, SCENARIO_SETTING },
+	{ "close-by-completion", close_by_completion, SCENARIO_SETTING },
 	{ "close-after-send", close_after_send, SCENARIO_SETTING },
 	{ "listener-close", listener_close, SCENARIO_SETTING },
 	{ "accept-timeouts", accept_timeouts, SCENARIO_SETTING },

@@ -162,6 +162,31 @@ unsigned open_descriptors(void)
 	return directory_entries("/proc/self/fd") - 1;
 }
 
+void mapping_permissions(const void *address, char text[8])
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+
+	*text = '\0';
+	check(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		unsigned long begin;
+		char found[8];
+
+		if (sscanf(line, "%lx-%*x %7s", &begin, found) == 2 && begin == (unsigned long)address)
+			strcpy(text, found);
+	}
+	fclose(maps);
+}
+
+bool mapping_shared(const void *address)
+{
+	char text[8];
+
+	mapping_permissions(address, text);
+	return strchr(text, 's');
+}
+
 static void *no_work(void *argument)
 {
 	return argument;

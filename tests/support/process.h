@@ -28,6 +28,10 @@ int process_wait(pid_t pid);
 void process_stop(pid_t pid);
 
 unsigned open_descriptors(void);
+/* The permissions that /proc/self/maps shows of the mapping that begins there, or "". */
+void mapping_permissions(const void *address, char text[8]);
+/* Whether one does, of memory that others may have, too. */
+bool mapping_shared(const void *address);
 unsigned running_threads(void);
 /* A thread that was joined is counted by the kernel for a moment longer: waits for that number. */
 void check_threads(unsigned expected);

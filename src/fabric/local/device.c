@@ -22,7 +22,7 @@ struct reach {
 	struct reach *next;
 	const void *from; /* the device of that memory; NULL: the processor's */
 	bool reached;
-	struct pl_memory memory; /* if so, until the device is shut; used with the gate held */
+	struct pl_memory memory; /* if so, until the device is shut; by who uses the device, with the gate held */
 	const char *reason;
 };
 
@@ -34,9 +34,11 @@ struct local_device {
 	uint64_t length;
 	uint32_t ticket_length;
 	uint8_t ticket[PL_MEMORY_TICKET_MAX];
+	/* Who copies counts itself here, too, as the gate is in the hands of the other end. */
+	atomic_uint users;
+	atomic_bool shut;     /* nobody begins to use it */
 	pthread_mutex_t lock; /* what follows, but for reading `reaches` */
 	struct pl_memory_parts *parts;
-	bool shut;
 	struct reach *_Atomic reaches;
 };
 
@@ -95,12 +97,29 @@ void local_device_free(struct local_device *device)
 void local_device_shut(struct local_device *device)
 {
 	pthread_mutex_lock(&device->lock);
-	device->shut = true;
-	for (struct reach *reach = atomic_load(&device->reaches); reach; reach = reach->next)
-		pl_memory_release(&reach->memory);
-	if (device->parts)
-		pl_memory_parts_close(device->parts);
+	atomic_store(&device->shut, true);
+	if (atomic_load(&device->users) == 0) {
+		for (struct reach *reach = atomic_load(&device->reaches); reach; reach = reach->next)
+			pl_memory_release(&reach->memory);
+		if (device->parts)
+			pl_memory_parts_close(device->parts);
+	}
 	pthread_mutex_unlock(&device->lock);
+}
+
+static void use_no_more(struct local_device *device)
+{
+	atomic_fetch_sub(&device->users, 1);
+}
+
+/* Until use_no_more().  False: it was shut. */
+static bool use(struct local_device *device)
+{
+	atomic_fetch_add(&device->users, 1);
+	if (!atomic_load(&device->shut))
+		return true;
+	use_no_more(device);
+	return false;
 }
 
 /* Parts of operations end on several engines, so this may come when the endpoint is closed. */
@@ -157,8 +176,9 @@ static struct reach *reach_new(struct local_device *device, const struct pl_memo
 	reach->from = from;
 	reach->reason = from ? reason_across : reason_host;
 	/* Of a gate that is shut nothing is needed: the operation ends there. */
-	reach->reached = device->shut || pl_memory_take(device->ticket, device->ticket_length, device->length,
-							device->own, beside, device->parts, &reach->memory, &why) == 0;
+	reach->reached = atomic_load(&device->shut) ||
+			 pl_memory_take(device->ticket, device->ticket_length, device->length, device->own, beside,
+					device->parts, &reach->memory, &why) == 0;
 	if (!reach->reached) {
 		reach->memory.ops = NULL;
 		reach->reason = why;
@@ -220,13 +240,10 @@ bool local_device_takes_part(const struct pl_segment *segment)
 
 /* -- small: waited for -------------------------------------------------------------------------------- */
 
-static int move_device(const struct local_access *access, const struct local_move *move)
+static int copy_device(struct reach *reach, const struct local_move *move)
 {
-	struct reach *reach = reach_from(access->device, move->memory);
 	void *host = pl_memory_host_pointer(move->memory, move->offset);
 
-	if (!reach || !reach->reached)
-		return -ENOTSUP;
 	if (host)
 		return move->write ? pl_memory_copy_in(&reach->memory, move->remote_offset, host, move->length)
 				   : pl_memory_copy_out(&reach->memory, move->remote_offset, host, move->length);
@@ -234,6 +251,20 @@ static int move_device(const struct local_access *access, const struct local_mov
 		return pl_memory_copy_across(&reach->memory, move->remote_offset, move->memory, move->offset,
 					     move->length);
 	return pl_memory_copy_across(move->memory, move->offset, &reach->memory, move->remote_offset, move->length);
+}
+
+static int move_device(const struct local_access *access, const struct local_move *move)
+{
+	struct reach *reach = reach_from(access->device, move->memory);
+	int rc;
+
+	if (!reach || !reach->reached)
+		return -ENOTSUP;
+	if (!use(access->device))
+		return -EFAULT;
+	rc = copy_device(reach, move);
+	use_no_more(access->device);
+	return rc;
 }
 
 const struct local_way local_device_way = {
@@ -250,6 +281,24 @@ static struct local_work *work_of(struct pl_operation *operation)
 
 static void go_on(struct pl_operation *operation);
 
+/* The gate, and the device if there is one. */
+static int hold(const struct local_access *access, const struct pl_operation *operation, struct pl_error *error)
+{
+	int rc = local_hold(access, error);
+
+	if (rc < 0 || !access->device || use(access->device))
+		return rc;
+	local_gate_release(access->gate);
+	return local_move_fail(error, -EFAULT, operation->receipt.kind == PL_KIND_WRITE);
+}
+
+static void release(const struct local_access *access)
+{
+	if (access->device)
+		use_no_more(access->device);
+	local_gate_release(access->gate);
+}
+
 static void done(struct pl_copy *base, int status)
 {
 	struct local_copy *copy = pl_container_of(base, struct local_copy, copy);
@@ -257,7 +306,7 @@ static void done(struct pl_copy *base, int status)
 	struct local_work *work = work_of(operation);
 	struct pl_error error;
 
-	local_gate_release(copy->access->gate);
+	release(copy->access);
 	copy->access = NULL;
 	work->under_way--;
 	if (status < 0) {
@@ -327,7 +376,7 @@ static void begin(struct pl_operation *operation, struct local_copy *copy)
 	if (length == 0)
 		return;
 	if (rc == 0)
-		rc = local_hold(segment->remote->way, &error);
+		rc = hold(segment->remote->way, operation, &error);
 	if (rc < 0) {
 		pl_operation_fail(operation, rc, &error);
 		return;

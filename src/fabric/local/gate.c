@@ -23,6 +23,8 @@ struct registration {
 	struct local_gates *gates;
 	unsigned index;
 	const struct pl_key *key; /* it lives longer; NULL: the peer has nothing to close */
+	bool was_open;            /* when it was shut */
+	uint64_t deadline;        /* of what is under way then; 0: it was not shut yet */
 };
 
 /* -- the peer's side ------------------------------------------------------------------------------ */
@@ -115,6 +117,8 @@ void local_gates_put(struct local_gates *gates)
 		munmap(gates->gates, SIZE);
 	if (gates->fd >= 0)
 		close(gates->fd);
+	if (atomic_load(&gates->process) >= 0)
+		close(atomic_load(&gates->process));
 	pthread_mutex_destroy(&gates->lock);
 	pl_free(gates->allocator, gates);
 }
@@ -127,17 +131,14 @@ static bool is_dead(int process)
 }
 
 /* Whose patience ends, does so for this revocation: the copies of a GPU end even if the peer does not look after them. */
-static bool is_over(struct local_gates *gates, uint64_t *deadline)
+static bool is_over(struct local_gates *gates, uint64_t deadline)
 {
-	if (!*deadline)
-		*deadline = pl_now() + PATIENCE;
 	if (is_dead(atomic_load(&gates->process)))
 		atomic_store(&gates->dead, true);
-	return pl_now() > *deadline;
+	return pl_now() > deadline;
 }
 
-/* The deadline, 0 if there is none yet, is set when it is needed. */
-static void await(struct local_gates *gates, struct local_gate *gate, uint64_t *deadline)
+static void await(struct local_gates *gates, struct local_gate *gate, uint64_t deadline)
 {
 	struct timespec pause = { .tv_nsec = PAUSE };
 
@@ -152,18 +153,17 @@ static void await(struct local_gates *gates, struct local_gate *gate, uint64_t *
 	}
 }
 
-static void shut(struct local_gates *gates, unsigned index, uint64_t *deadline)
-{
-	if (atomic_exchange(&gates->gates[index].open, 0))
-		await(gates, &gates->gates[index], deadline);
-}
-
 void local_gates_shut(struct local_gates *gates)
 {
-	uint64_t deadline = 0;
+	uint64_t deadline = pl_now() + PATIENCE;
+	bool was_open[LOCAL_GATES];
 
+	/* All at first, so that each has as much time for what is under way. */
 	for (unsigned i = 0; i < gates->used; i++)
-		shut(gates, i, &deadline);
+		was_open[i] = atomic_exchange(&gates->gates[i].open, 0);
+	for (unsigned i = 0; i < gates->used; i++)
+		if (was_open[i])
+			await(gates, &gates->gates[i], deadline);
 }
 
 void local_gates_tell(struct local_gates *gates, int side)
@@ -184,13 +184,24 @@ static void tell_revoked(struct local_gates *gates, const struct pl_key *key)
 	pthread_mutex_unlock(&gates->lock);
 }
 
+static void shut(struct pl_registration *base)
+{
+	struct registration *registration = pl_container_of(base, struct registration, base);
+
+	if (registration->deadline)
+		return;
+	registration->deadline = pl_now() + PATIENCE;
+	registration->was_open = atomic_exchange(&registration->gates->gates[registration->index].open, 0);
+}
+
 static void release(struct pl_registration *base)
 {
 	struct registration *registration = pl_container_of(base, struct registration, base);
 	struct local_gates *gates = registration->gates;
-	uint64_t deadline = 0;
 
-	shut(gates, registration->index, &deadline);
+	shut(base);
+	if (registration->was_open)
+		await(gates, &gates->gates[registration->index], registration->deadline);
 	/* One that the peer gave back is not revoked. */
 	if (registration->key && atomic_load(&registration->key->revoked))
 		tell_revoked(gates, registration->key);
@@ -198,22 +209,31 @@ static void release(struct pl_registration *base)
 	local_gates_put(gates);
 }
 
+static int make_ready(struct local_gates *gates, unsigned index)
+{
+	/* A page now, so that there being none is an error here and not a SIGBUS later. */
+	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0)
+		return -errno;
+	/* Whoever was waited for in vain at the key before, a thread that ended in the middle perhaps, would be again. */
+	return local_gate_is_held(&gates->gates[index]) ? -EBUSY : 0;
+}
+
 int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told)
 {
-	struct registration *registration = pl_zalloc(gates->allocator, sizeof(*registration));
 	unsigned index = (uint32_t)key->id;
+	struct registration *registration;
+	int rc = make_ready(gates, index);
 
+	if (rc < 0)
+		return rc;
+	registration = pl_zalloc(gates->allocator, sizeof(*registration));
 	if (!registration)
 		return -ENOMEM;
-	/* A page now, so that there being none is an error here and not a SIGBUS later. */
-	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0) {
-		pl_free(gates->allocator, registration);
-		return -errno;
-	}
 	registration->gates = gates;
 	registration->index = index;
 	registration->key = told ? key : NULL;
 	registration->base.device = gates;
+	registration->base.shut = shut;
 	registration->base.release = release;
 	atomic_fetch_add(&gates->references, 1);
 	pl_list_append(&key->registrations, &registration->base.link);

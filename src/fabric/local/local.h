@@ -62,7 +62,7 @@ struct local_gates {
 	pthread_mutex_t lock; /* what follows */
 	int side;             /* where the peer is told of keys that were revoked; -1: nowhere */
 	/* Without it. */
-	atomic_int process; /* a pidfd of the peer; -1 until known */
+	atomic_int process; /* a pidfd of the peer, which goes with the gates; -1 until known */
 	atomic_bool dead;   /* the peer: it is waited for no more */
 };
 
@@ -168,7 +168,7 @@ struct local_endpoint {
 	uint8_t lanes_blob[PL_FABRIC_BLOB_MAX]; /* initiator: what the lanes need to connect */
 	size_t lanes_length;
 	pid_t process;
-	int process_fd;
+	int process_fd; /* own->process */
 	struct local_gates *own;
 	struct local_gate *gates; /* the peer's */
 	struct pl_list accesses;  /* struct local_access; state->lock */
@@ -200,8 +200,9 @@ void local_gates_put(struct local_gates *gates);
 /* Shuts all and waits until nobody holds any. */
 void local_gates_shut(struct local_gates *gates);
 /*
- * Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno.  `told`:
- * the peer is to know when the key is revoked, as it holds something for it.
+ * Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno; -EBUSY:
+ * somebody still holds it for a key that was there before.  `told`: the peer is to know when the key is revoked, as it
+ * holds something for it.
  */
 int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told);
 /* The socket by which the peer is told; -1: there is none any more.  Any thread. */
@@ -262,6 +263,8 @@ int local_atomic(struct pl_instant *instant, struct pl_error *error);
 /* lock.c. The mapping outlives the lock; with the gate held, told before copies to or from memory. */
 struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length);
 void local_lock_free(struct local_lock *lock);
+/* The memory is locked no more. */
+void local_lock_shut(struct local_lock *lock);
 void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, size_t length);
 
 /* device.c: memory of GPUs, at either end */

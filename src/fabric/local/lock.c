@@ -33,14 +33,21 @@ struct local_lock *local_lock_new(struct pl_context *context, void *address, siz
 	return lock;
 }
 
+void local_lock_shut(struct local_lock *lock)
+{
+	int locked = LOCKED;
+
+	if (!lock || !atomic_compare_exchange_strong(&lock->state, &locked, TRIED))
+		return;
+	lock->ops->unpin(lock->holder, lock->address);
+	pl_slots_return(&lock->context->slot_pool, lock->length);
+}
+
 void local_lock_free(struct local_lock *lock)
 {
 	if (!lock)
 		return;
-	if (atomic_load(&lock->state) == LOCKED) {
-		lock->ops->unpin(lock->holder, lock->address);
-		pl_slots_return(&lock->context->slot_pool, lock->length);
-	}
+	local_lock_shut(lock);
 	pl_free(&lock->context->allocator, lock);
 }
 

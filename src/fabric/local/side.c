@@ -203,6 +203,7 @@ static int identify(struct local_endpoint *endpoint, int fd)
 	if (rc < 0)
 		return rc;
 	endpoint->process_fd = (int)syscall(SYS_pidfd_open, endpoint->process, 0);
+	/* Whoever waits for the peer looks whether it is alive, and may do so when the connection is closed already. */
 	atomic_store(&endpoint->own->process, endpoint->process_fd);
 	return 0;
 }
@@ -304,6 +305,4 @@ void local_side_close(struct local_endpoint *endpoint)
 		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	if (endpoint->gates)
 		munmap(endpoint->gates, LOCAL_GATES * sizeof(struct local_gate));
-	if (endpoint->process_fd >= 0)
-		close(endpoint->process_fd);
 }

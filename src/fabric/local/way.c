@@ -97,13 +97,24 @@ static void forget(struct pl_remote *remote)
 /* Whoever is in the middle of a copy, though the owner waited, keeps the memory until the remote region is released. */
 static bool is_left(const struct local_access *access)
 {
-	return access->gate && atomic_load(&access->gate->open) != access->number &&
-	       !local_gate_is_held(access->gate);
+	return access->gate && atomic_load(&access->gate->open) != access->number && !local_gate_is_held(access->gate);
+}
+
+/*
+ * The owner gets its memory back, and the place is kept: an owner that means no good, which has the gate in its hands,
+ * may say that nobody copies.  Who does, goes on in pages that are this process's own.
+ */
+static void give_back(struct local_access *access)
+{
+	local_lock_shut(access->lock);
+	if (access->mapping && mmap(access->mapping, access->mapped, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		unmap(access);
 }
 
 static void close_access(struct local_access *access)
 {
-	unmap(access);
+	give_back(access);
 	if (access->device)
 		local_device_shut(access->device);
 }
