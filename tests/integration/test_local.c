@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The local fabric: the ways that it takes and what it says of them, the other process killed and stopped, other
- * users and namespaces, and an end that sends, or leaves in shared memory, what it should not.
+ * users and namespaces, and an end that sends what it should not.
  */
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,44 +17,17 @@
 #include "scenarios/scenario.h"
 #include "support/agent.h"
 #include "support/cases.h"
+#include "support/local.h"
 
 #define LARGE (128u << 20)
 #define SIZE (64u << 10)
 /* A death is told by the kernel at once; this is for a busy machine. */
 #define SOON (3 * SECOND)
 
-static const struct setting threads = {
-	"threads", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, true, false
-};
-static const struct setting manual = {
-	"manual", "local", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 static const struct setting open_choice = { "auto", "auto", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
 					    false,  true,   false };
 
 /* -- ways ----------------------------------------------------------------------------------------- */
-
-static int write_some(struct scenario_environment *environment, struct pl_remote *remote, struct pl_region *region,
-		      uint64_t length, struct pl_receipt *receipt)
-{
-	struct pl_operation *operation;
-	struct pl_error error;
-	int status = pl_write(environment->near_peer, remote, 0, region, 0, length, NULL, &operation, &error);
-
-	return status ? status : await(environment, operation, receipt, &error);
-}
-
-static void check_reason(struct scenario_environment *environment, struct pl_remote *remote, struct pl_region *region,
-			 const char *word)
-{
-	struct pl_receipt receipt;
-
-	check_number(write_some(environment, remote, region, 100, &receipt), 0);
-	check_text(receipt.fabric, "local");
-	check_number(receipt.route, PL_ROUTE_DIRECT);
-	check_number(receipt.bytes_direct, 100);
-	check(strstr(receipt.reason, word));
-}
 
 static void ways(void *argument)
 {
@@ -168,95 +140,6 @@ static void revoked(void *argument)
 	environment_close(&environment);
 }
 
-/* What somebody still copies to, though the owner waited, stays mapped until the remote region is released. */
-static void revoked_while_copying(void *argument)
-{
-	struct scenario_environment environment;
-	uint8_t token[3][PL_TOKEN_MAX];
-	size_t length[3] = { PL_TOKEN_MAX, PL_TOKEN_MAX, PL_TOKEN_MAX };
-	const struct local_access *accesses[3];
-	struct pl_region *allocated;
-	struct pl_remote *remotes[3];
-	_Atomic uint32_t *place;
-	struct pl_error error;
-	void *mappings[3];
-	char text[8];
-
-	environment_open(&environment, argument);
-	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
-	for (unsigned i = 0; i < 3; i++) {
-		check_ok(pl_region_share(allocated, NULL, token[i], &length[i], &error), &error);
-		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
-		accesses[i] = remotes[i]->way;
-		mappings[i] = accesses[i]->mapping;
-	}
-	place = local_gate_enter(accesses[0]->gate, accesses[0]->number);
-	check(place && place != &accesses[0]->gate->holders);
-	check(local_gate_hold(accesses[1]->gate, accesses[1]->number));
-	for (unsigned i = 0; i < 3; i++)
-		check_number(pl_region_revoke(allocated, token[i], length[i]), 0);
-	/* It is told of the last one last. */
-	progress_until(&environment, !mapping_shared(mappings[2]));
-	for (unsigned i = 0; i < 2; i++) {
-		mapping_permissions(mappings[i], text);
-		check_text(text, "rw-s");
-	}
-	local_gate_leave(accesses[0]->gate, place);
-	local_gate_release(accesses[1]->gate);
-	for (unsigned i = 0; i < 3; i++) {
-		pl_remote_release(remotes[i]);
-		progress_until(&environment, (mapping_permissions(mappings[i], text), !*text));
-	}
-	check_number(pl_region_deregister(allocated), 0);
-	environment_close(&environment);
-}
-
-/* Who copies is waited for by an end that closes the connection, too. */
-struct copying {
-	struct local_gate *gate;
-	_Atomic uint32_t *place;
-	atomic_bool ended;
-};
-
-static void *copy_on(void *argument)
-{
-	struct copying *copying = argument;
-
-	sleep_ms(50);
-	atomic_store(&copying->ended, true);
-	local_gate_leave(copying->gate, copying->place);
-	return NULL;
-}
-
-static void closed_while_copying(void *argument)
-{
-	struct scenario_environment environment;
-	const struct local_access *access;
-	struct copying copying = { 0 };
-	struct pl_remote *remote;
-	struct buffer far;
-	pthread_t thread;
-	uint64_t began;
-
-	environment_open(&environment, argument);
-	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
-	remote = share(&environment, far.region, environment.near_peer, NULL);
-	access = remote->way;
-	copying.gate = access->gate;
-	copying.place = local_gate_enter(access->gate, access->number);
-	check(copying.place);
-	began = clock_now();
-	check(!pthread_create(&thread, NULL, copy_on, &copying));
-	pl_peer_close(environment.far_peer);
-	environment.far_peer = NULL;
-	/* If not so soon, then not before patience is over. */
-	check(atomic_load(&copying.ended) || clock_now() - began >= SECOND);
-	check(!pthread_join(thread, NULL));
-	pl_remote_release(remote);
-	buffer_close(&far);
-	environment_close(&environment);
-}
-
 /* -- the other process dies, or stops ------------------------------------------------------------- */
 
 struct session {
@@ -272,11 +155,11 @@ static void session_open(struct session *session, const struct setting *setting)
 {
 	struct pl_error error;
 
-	agent_start(&session->agent, &threads, LARGE);
+	agent_start(&session->agent, &local_threads, LARGE);
 	session->environment = (struct scenario_environment){ .setting = setting };
 	/* The agent's goes with it. */
 	session->descriptors = open_descriptors() - 1;
-	session->environment.near = context_open(&threads);
+	session->environment.near = context_open(&local_threads);
 	check_ok(pl_connect(session->environment.near, session->agent.address, 0, &session->peer, &error), &error);
 	agent_accept(&session->agent);
 	check_ok(pl_remote_import(session->peer, session->agent.token, session->agent.token_length, 0, &session->remote,
@@ -310,8 +193,8 @@ static void kill_target(void *argument)
 	uint64_t until;
 	int status = 0;
 
-	buffers_allocated = argument == &threads;
-	session_open(&session, &threads);
+	buffers_allocated = argument == &local_threads;
+	session_open(&session, &local_threads);
 	check_ok(pl_write(session.peer, session.remote, 0, session.buffer.region, 0, LARGE, NULL, &operation, &error),
 		 &error);
 	agent_kill(&session.agent);
@@ -338,7 +221,7 @@ static void writer_ends(bool stopped, bool allocated)
 	uint64_t began;
 
 	buffers_allocated = allocated;
-	session_open(&session, &threads);
+	session_open(&session, &local_threads);
 	check_ok(pl_region_share(session.buffer.region, NULL, token, &length, &error), &error);
 	agent_write(&session.agent, token, length, LARGE);
 	usleep(3000);
@@ -371,7 +254,7 @@ static void stop_writer(void *argument)
 /* Without threads, and with nothing but operations that are done at once, a death is noticed, too. */
 static void kill_unnoticed(void *argument)
 {
-	struct pl_options options = setting_options(&threads);
+	struct pl_options options = setting_options(&local_threads);
 	struct pl_operation *operation;
 	struct pl_context *context;
 	struct pl_remote *remote;
@@ -384,7 +267,7 @@ static void kill_unnoticed(void *argument)
 
 	(void)argument;
 	buffers_allocated = true;
-	agent_start(&agent, &threads, SIZE);
+	agent_start(&agent, &local_threads, SIZE);
 	options.progress = PL_PROGRESS_MANUAL;
 	context = context_open_with(&options);
 	check_ok(pl_connect(context, agent.address, 0, &peer, &error), &error);
@@ -669,234 +552,28 @@ static void bad_descriptors(void *argument)
 	environment_close(&environment);
 }
 
-/* More threads than there are places count themselves. */
-static void gate_crowded(void *argument)
-{
-	struct scenario_environment environment;
-	struct local_endpoint *near;
-	struct pl_operation *operation;
-	struct pl_remote *remote;
-	struct buffer source, far;
-	struct pl_error error;
-
-	environment_open(&environment, argument);
-	near = local_endpoint_of(environment.near_peer->endpoint);
-	buffer_open(&source, environment.near, SIZE, PL_ACCESS_LOCAL);
-	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
-	remote = share(&environment, far.region, environment.near_peer, NULL);
-	for (unsigned taken = 0; taken <= LOCAL_PLACES; taken++) {
-		for (unsigned i = 0; i < LOCAL_GATES; i++)
-			for (unsigned j = 0; j < taken; j++)
-				atomic_store(&near->gates[i].places[j], 1);
-		pattern_fill(source.bytes, SIZE, taken, 0);
-		check_ok(pl_write(environment.near_peer, remote, 0, source.region, 0, SIZE, NULL, &operation, &error),
-			 &error);
-		complete(&environment, operation, NULL);
-		pattern_check(far.bytes, SIZE, taken, 0);
-	}
-	for (unsigned i = 0; i < LOCAL_GATES; i++) {
-		check_number(atomic_load(&near->gates[i].holders), 0);
-		for (unsigned j = 0; j < LOCAL_PLACES; j++)
-			check_number(atomic_exchange(&near->gates[i].places[j], 0), 1);
-	}
-	pl_remote_release(remote);
-	buffer_close(&source);
-	buffer_close(&far);
-	environment_close(&environment);
-}
-
-/* A peer that says for ever that it is copying: it is not waited for long. */
-static void gate_held(void *argument)
-{
-	struct scenario_environment environment;
-	struct local_endpoint *near;
-	uint8_t token[2][PL_TOKEN_MAX];
-	size_t length[2] = { PL_TOKEN_MAX, PL_TOKEN_MAX };
-	struct pl_remote *remotes[2];
-	struct pl_error error;
-	struct buffer far;
-
-	environment_open(&environment, argument);
-	near = local_endpoint_of(environment.near_peer->endpoint);
-	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
-	for (unsigned i = 0; i < 2; i++) {
-		check_ok(pl_region_share(far.region, NULL, token[i], &length[i], &error), &error);
-		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
-	}
-	for (unsigned i = 0; i < LOCAL_GATES; i++) {
-		struct local_gate *gate = &near->gates[i];
-
-		/* Of two keys that follow each other one is held in each way. */
-		if (i % 2)
-			atomic_store(&gate->places[LOCAL_PLACES - 1], 1);
-		else
-			atomic_store(&gate->holders, UINT32_MAX - i);
-		if (i > 1)
-			atomic_store(&gate->open, i);
-	}
-	for (unsigned i = 0; i < 2; i++) {
-		uint64_t began = clock_now();
-
-		check_number(pl_region_revoke(far.region, token[i], length[i]), 0);
-		check(clock_now() - began > SECOND / 2 && clock_now() - began < SOON);
-	}
-	pl_remote_release(remotes[0]);
-	pl_remote_release(remotes[1]);
-	buffer_close(&far);
-	environment_close(&environment);
-}
-
-#define GATES 9
-
-/* Of several that are held at a time each has its second, which is the same for all. */
-static void gates_held(void *argument)
-{
-	struct scenario_environment environment;
-	uint8_t token[3][PL_TOKEN_MAX];
-	size_t length[3] = { PL_TOKEN_MAX, PL_TOKEN_MAX, PL_TOKEN_MAX };
-	struct pl_remote *remotes[GATES];
-	_Atomic uint32_t *places[GATES];
-	struct pl_region *allocated;
-	struct pl_error error;
-
-	environment_open(&environment, argument);
-	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
-	for (unsigned i = 0; i < 3; i++)
-		check_ok(pl_region_share(allocated, NULL, token[i], &length[i], &error), &error);
-	for (unsigned i = 0; i < GATES; i++) {
-		const struct local_access *access;
-
-		remotes[i] = import_token(&environment, environment.near_peer, token[i % 3], length[i % 3]);
-		access = remotes[i]->way;
-		places[i] = local_gate_enter(access->gate, access->number);
-		check(places[i]);
-	}
-	for (unsigned i = 0; i < 2; i++) {
-		uint64_t began = clock_now();
-
-		check_number(i ? pl_region_deregister(allocated) : pl_region_revoke(allocated, token[0], length[0]), 0);
-		check(clock_now() - began > SECOND / 2 && clock_now() - began < SOON);
-	}
-	for (unsigned i = 0; i < GATES; i++) {
-		const struct local_access *access = remotes[i]->way;
-
-		local_gate_leave(access->gate, places[i]);
-		pl_remote_release(remotes[i]);
-	}
-	environment_close(&environment);
-}
-
-/* Of one that is held for ever, by a thread that ended in the middle of a copy, the next key makes no use. */
-static void gate_left_held(void *argument)
-{
-	struct scenario_environment environment;
-	uint8_t token[PL_TOKEN_MAX];
-	size_t length = sizeof(token);
-	const struct local_access *access;
-	struct buffer source, far;
-	struct pl_remote *remote;
-	_Atomic uint32_t *place;
-	struct local_gate *gate;
-	struct pl_error error;
-
-	environment_open(&environment, argument);
-	buffer_open(&source, environment.near, SIZE, PL_ACCESS_LOCAL);
-	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
-	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
-	remote = import_token(&environment, environment.near_peer, token, length);
-	access = remote->way;
-	gate = access->gate;
-	place = local_gate_enter(gate, access->number);
-	check(place);
-	check_number(pl_region_revoke(far.region, token, length), 0);
-	check_number(write_some(&environment, remote, source.region, 8, NULL), -EACCES);
-	pl_remote_release(remote);
-	remote = share(&environment, far.region, environment.near_peer, NULL);
-	check_number(atomic_load(&gate->open), 0);
-	check_reason(&environment, remote, source.region, "socket");
-	pl_remote_release(remote);
-	local_gate_leave(gate, place);
-	remote = share(&environment, far.region, environment.near_peer, NULL);
-	check(atomic_load(&gate->open));
-	check_reason(&environment, remote, source.region, "process_vm");
-	pl_remote_release(remote);
-	buffer_close(&source);
-	buffer_close(&far);
-	environment_close(&environment);
-}
-
-/*
- * An owner that revokes, and says that nobody copies, though somebody does: that goes on, into memory that nobody else
- * has.
- */
-static void gate_emptied(void *argument)
-{
-	struct scenario_environment environment;
-	struct local_endpoint *far;
-	uint8_t token[PL_TOKEN_MAX];
-	size_t length = sizeof(token);
-	struct pl_region *allocated;
-	struct pl_remote *remote;
-	struct local_access *access;
-	struct pl_error error;
-
-	environment_open(&environment, argument);
-	far = local_endpoint_of(environment.far_peer->endpoint);
-	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
-	check_ok(pl_region_share(allocated, NULL, token, &length, &error), &error);
-	remote = import_token(&environment, environment.near_peer, token, length);
-	access = remote->way;
-	check(access->way == &local_mapped_way);
-	memset(access->base, 1, SIZE / 2);
-	check(local_gate_enter(access->gate, access->number) == &access->gate->places[0]);
-	for (unsigned i = 0; i < LOCAL_GATES; i++)
-		atomic_store(&far->own->gates[i].places[0], 0);
-	check_number(pl_region_revoke(allocated, token, length), 0);
-	progress_until(&environment, !mapping_shared(access->mapping));
-	memset(access->base + SIZE / 2, 2, SIZE / 2);
-	value_check(pl_region_address(allocated), SIZE / 2, 1);
-	value_check((uint8_t *)pl_region_address(allocated) + SIZE / 2, SIZE / 2, 0);
-	pl_remote_release(remote);
-	check_number(pl_region_deregister(allocated), 0);
-	environment_close(&environment);
-}
-
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "ways", ways, &threads, 15 },
-		{ "ways, manual", ways, &manual, 15 },
-		{ "read only", read_only, &threads, 15 },
-		{ "read only, manual", read_only, &manual, 15 },
-		{ "revoked", revoked, &threads, 15 },
-		{ "revoked, manual", revoked, &manual, 15 },
-		{ "revoked while copying", revoked_while_copying, &threads, 15 },
-		{ "revoked while copying, manual", revoked_while_copying, &manual, 15 },
-		{ "closed while copying", closed_while_copying, &threads, 15 },
-		{ "closed while copying, manual", closed_while_copying, &manual, 15 },
-		{ "kill target, mapped", kill_target, &threads, 15 },
-		{ "kill target, process_vm", kill_target, &manual, 15 },
+		{ "ways", ways, &local_threads, 15 },
+		{ "ways, manual", ways, &local_manual, 15 },
+		{ "read only", read_only, &local_threads, 15 },
+		{ "read only, manual", read_only, &local_manual, 15 },
+		{ "revoked", revoked, &local_threads, 15 },
+		{ "revoked, manual", revoked, &local_manual, 15 },
+		{ "kill target, mapped", kill_target, &local_threads, 15 },
+		{ "kill target, process_vm", kill_target, &local_manual, 15 },
 		{ "kill writer", kill_writer, NULL, 15 },
 		{ "stop writer", stop_writer, NULL, 15 },
 		{ "kill unnoticed", kill_unnoticed, NULL, 15 },
 		{ "another user", another_user, NULL, 15 },
 		{ "another namespace", another_namespace, NULL, 15 },
-		{ "no namespaces", no_namespaces, &threads, 15 },
-		{ "bad records", bad_records, &threads, 15 },
-		{ "bad records, manual", bad_records, &manual, 15 },
-		{ "bad descriptors", bad_descriptors, &threads, 15 },
-		{ "bad parts", bad_parts, &threads, 15 },
-		{ "many parts", many_parts, &threads, 15 },
-		{ "gate crowded", gate_crowded, &threads, 15 },
-		{ "gate crowded, manual", gate_crowded, &manual, 15 },
-		{ "gate held", gate_held, &threads, 15 },
-		{ "gate held, manual", gate_held, &manual, 15 },
-		{ "gates held", gates_held, &threads, 15 },
-		{ "gates held, manual", gates_held, &manual, 15 },
-		{ "gate emptied", gate_emptied, &threads, 15 },
-		{ "gate emptied, manual", gate_emptied, &manual, 15 },
-		{ "gate left held", gate_left_held, &threads, 15 },
-		{ "gate left held, manual", gate_left_held, &manual, 15 },
+		{ "no namespaces", no_namespaces, &local_threads, 15 },
+		{ "bad records", bad_records, &local_threads, 15 },
+		{ "bad records, manual", bad_records, &local_manual, 15 },
+		{ "bad descriptors", bad_descriptors, &local_threads, 15 },
+		{ "bad parts", bad_parts, &local_threads, 15 },
+		{ "many parts", many_parts, &local_threads, 15 },
 	};
 
 	return cases_run("local", cases, sizeof(cases) / sizeof(cases[0]));
