@@ -122,15 +122,17 @@ static void write_cut(struct scenario_environment *environment)
 
 static void cut_at_source(struct scenario_environment *environment)
 {
-	struct pl_remote *remote;
+	struct pl_remote *remote, *other;
 	struct pl_operation *operation;
 	struct mapped_file file;
-	struct buffer far;
+	struct buffer far, last;
 	struct pl_error error;
 
 	file_open(&file, environment->near);
 	buffer_open(&far, environment->far, WHOLE, PL_ACCESS_ALL);
+	buffer_open(&last, environment->far, LEFT, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
+	other = share(environment, last.region, environment->near_peer, NULL);
 	check(ftruncate(file.fd, LEFT) == 0);
 	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
 	end_with(environment, operation, -EFAULT);
@@ -140,10 +142,13 @@ static void cut_at_source(struct scenario_environment *environment)
 		value_check(far.bytes, LEFT, 1);
 	check_ok(pl_read(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
 	end_with(environment, operation, -EFAULT);
-	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
+	/* Elsewhere, as the target may still be sending what was to be read. */
+	check_ok(pl_write(environment->near_peer, other, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
 	end_with(environment, operation, 0);
 	pl_remote_release(remote);
+	pl_remote_release(other);
 	buffer_close(&far);
+	buffer_close(&last);
 	file_close(&file);
 }
 
