@@ -10,6 +10,7 @@
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_session.h"
+#include "support/local.h"
 
 #define LARGE ((size_t)80 << 20)
 /* Such allocations lie next to each other. */
@@ -263,8 +264,6 @@ static void idle_writer(void *unused)
 /* An owner that revokes, and then opens the gate again: what was closed here is not used. */
 static void opened_again(void *unused)
 {
-	static const struct setting threads = { "threads", "local", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
-						false,     true,    false };
 	struct scenario_environment environment;
 	uint8_t token[2][PL_TOKEN_MAX];
 	size_t length[2] = { PL_TOKEN_MAX, PL_TOKEN_MAX };
@@ -278,7 +277,7 @@ static void opened_again(void *unused)
 	(void)unused;
 	gpu_standin_find();
 	check(gpu_open("alloc"));
-	environment_open(&environment, &threads);
+	environment_open(&environment, &local_threads);
 	buffer_open(&near, environment.near, LARGE, PL_ACCESS_LOCAL);
 	buffer_open(&far, environment.far, LARGE, PL_ACCESS_ALL);
 	check_ok(pl_region_allocate(environment.far, 4096, PL_ACCESS_ALL, &marker, &error), &error);

@@ -130,8 +130,8 @@ pingpong() # ROUNDS [ADDRESS]
 	ibv_rc_pingpong -d rxe0 -g "$(gid_index)" -n "$rounds" -c "$@"
 }
 
-# When all is done rping closes what its own thread listens on; if that looks once more meanwhile, it ends the program with an
-# error.  So what it says shows whether it did its work.
+# When all is done rping closes what its own thread listens on; if that looks once more meanwhile, it ends the program
+# with an error.  So what it says shows whether it did its work.
 pings() # SECONDS ARGUMENTS...
 {
 	seconds=$1
