@@ -117,11 +117,11 @@ fuzz:
 
 bench: all
 	@tools/setup build bench
-	@bench/run
+	@benchmarks/run
 
 bench-verbs: all
 	@tools/setup build vm bench
-	@bench/verbs
+	@benchmarks/verbs
 
 packages:
 	@tools/setup build packages

@@ -300,7 +300,7 @@ struct bench_end {
 	uint64_t events, events_seen, last_event; /* to notice that nothing happens any more */
 	bool interrupted;
 	struct pl_error error; /* of whatever failed first */
-	/* From the start of a cache line on, as in bench/raw_loop.c: elsewhere a turn takes up to 1.5 % longer, or less. */
+	/* From the start of a cache line on, as in benchmarks/raw_loop.c: elsewhere a turn takes up to 1.5 % longer, or less. */
 	_Alignas(64) struct pl_completion completions[BENCH_BATCH];
 };
 

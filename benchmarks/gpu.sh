@@ -129,7 +129,7 @@ nccl()
 {
 	local said figure
 
-	said=$(python3 "$bench/nccl_socket.py" --timeout 90 2>&1)
+	said=$(python3 "$benchmarks/nccl_socket.py" --timeout 90 2>&1)
 	figure=$(awk '$3 == "GB/s" { print $2 }' <<<"$said")
 	if [ -n "$figure" ]; then
 		printf '%s; Peerlane has %s times that' "$figure" "$(python3 -c "print('%.2f' % ($gpu / $figure))")"

@@ -2,7 +2,7 @@
 /*
  * raw_loop FABRIC SIZE DEPTH SECONDS [OPERATION [ADDRESS]]: writes, or reads (OPERATION read), between two processes of
  * this host in the plainest loop that the public API allows: so many are kept under way, each completion is followed by
- * the next post, and nothing is written down.  It is what `peerlane bench` is measured against (bench/overhead).
+ * the next post, and nothing is written down.  It is what `peerlane bench` is measured against (benchmarks/overhead).
  * ADDRESS (default: 127.0.0.1) chooses an RDMA device, with FABRIC verbs.  Prints one JSON object.
  */
 #include "support.h"
