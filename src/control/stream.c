@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/written.h"
+#include "base/memcheck.h"
 #include "control/tls.h"
 
 /* The most that one TLS record carries. */

@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/written.h"
+#include "base/memcheck.h"
 #include "memory/memory.h"
 
 static uintptr_t page_mask(void)

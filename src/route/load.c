@@ -6,7 +6,7 @@
 
 #ifdef PL_HAVE_JSON
 
-#include "base/library.h"
+#include "base/dynamic_library.h"
 #include "route/json.h"
 
 #define LIBRARY "libjson-c.so.5"

@@ -6,7 +6,7 @@
 
 #include <expat.h>
 
-#include "base/library.h"
+#include "base/dynamic_library.h"
 
 #define EXPAT "libexpat.so.1"
 #define DEPTH_MAX 64

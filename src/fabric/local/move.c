@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <sys/uio.h>
 
-#include "base/written.h"
+#include "base/memcheck.h"
 #include "fabric/local/local.h"
 
 /* -- mapped --------------------------------------------------------------------------------------- */

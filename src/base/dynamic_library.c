@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "base/library.h"
+#include "base/dynamic_library.h"
 
 #include <dlfcn.h>
 #include <string.h>
