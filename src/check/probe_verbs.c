@@ -4,7 +4,7 @@
 
 #ifdef PL_HAVE_VERBS
 
-#include "fabric/verbs/library.h"
+#include "rdma/library.h"
 
 /* A registration of a descriptor that there is not: EBADF comes from a driver that can, everything else before. */
 static int ask_dmabuf(const struct verbs_library *library, struct ibv_pd *pd)

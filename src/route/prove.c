@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fabric/verbs/device_memory.h"
-#include "route/loop.h"
+#include "rdma/device_memory.h"
+#include "rdma/loopback_write.h"
 
 #define WRITES_MIN 4
 #define WRITES_MAX 1024

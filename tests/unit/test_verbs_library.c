@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "fabric/verbs/library.h"
+#include "rdma/library.h"
 
 static void test_missing(void **state)
 {

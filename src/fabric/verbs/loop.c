@@ -5,7 +5,7 @@
  * be read by whoever has a queue pair in the same one.
  */
 #include "fabric/verbs/flush.h"
-#include "fabric/verbs/self.h"
+#include "rdma/loopback_qp.h"
 
 /* Any byte does. */
 #define READ_LENGTH 8

@@ -24,8 +24,8 @@
 #include <netinet/in.h>
 
 #include "core/core.h"
-#include "fabric/verbs/device_memory.h"
-#include "fabric/verbs/library.h"
+#include "rdma/device_memory.h"
+#include "rdma/library.h"
 #include "memory/cache.h"
 
 /* Work requests that a queue pair takes. */

@@ -3,7 +3,7 @@
 #ifndef PL_ROUTE_LOOP_H
 #define PL_ROUTE_LOOP_H
 
-#include "fabric/verbs/library.h"
+#include "rdma/library.h"
 
 struct route_loop {
 	const struct verbs_library *library;

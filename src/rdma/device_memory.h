@@ -2,7 +2,7 @@
 #ifndef PL_VERBS_DEVICE_MEMORY_H
 #define PL_VERBS_DEVICE_MEMORY_H
 
-#include "fabric/verbs/library.h"
+#include "rdma/library.h"
 #include "memory/memory.h"
 
 /*

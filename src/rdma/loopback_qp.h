@@ -3,7 +3,7 @@
 #ifndef PL_VERBS_SELF_H
 #define PL_VERBS_SELF_H
 
-#include "fabric/verbs/library.h"
+#include "rdma/library.h"
 
 /*
  * Makes a new RC queue pair ready.  port: 0 is the first that is active.  access: what it may do to itself.  0, or a

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "fabric/verbs/self.h"
+#include "rdma/loopback_qp.h"
 
 #define GIDS 256
 #define ACK_TIMEOUT 14

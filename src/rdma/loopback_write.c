@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifdef PL_HAVE_VERBS
 
-#include "fabric/verbs/self.h"
-#include "route/loop.h"
+#include "rdma/loopback_qp.h"
+#include "rdma/loopback_write.h"
 
 #define DEPTH 8u
 #define LIMIT (10 * PL_NS_PER_S) /* of one series of writes */

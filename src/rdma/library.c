@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "fabric/verbs/library.h"
+#include "rdma/library.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

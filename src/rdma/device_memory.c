@@ -3,7 +3,7 @@
  * Memory of a GPU, as a card knows it: by a dma-buf that the GPU's driver exports, else by its address, where a
  * module of the kernel gives the card the pages (peer memory).  Why neither was possible is told by name.
  */
-#include "fabric/verbs/device_memory.h"
+#include "rdma/device_memory.h"
 
 #include <unistd.h>
 
