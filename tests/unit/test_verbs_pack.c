@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "fabric/verbs/request.h"
+#include "fabric/verbs/data/request.h"
 
 #define HOST_KEY 7
 #define GPU_KEY 8

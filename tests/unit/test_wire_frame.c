@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "fabric/verbs/bare.h"
+#include "fabric/verbs/data/imm_tag.h"
 #include "wire/wire.h"
 
 static void test_cursors(void **state)

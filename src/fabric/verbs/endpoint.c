@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The fabric as core sees it. */
-#include "fabric/verbs/flush.h"
+#include "fabric/verbs/data/flush.h"
 
 static const char reason[] = "verbs: the network card reads and writes the region itself";
 

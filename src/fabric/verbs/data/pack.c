@@ -5,7 +5,7 @@
  * its number: what arrives twice after a connection broke is dropped one by one.  Those whose bytes the device takes
  * from where they are (gathered) stay until it did, in a chain behind the first; what comes back goes one by one then.
  */
-#include "fabric/verbs/request.h"
+#include "fabric/verbs/data/request.h"
 
 /* Whether a frame can be among others. */
 static bool joins(const struct verbs_work *work)

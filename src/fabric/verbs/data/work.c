@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Operations and messages become work requests. */
-#include "fabric/verbs/flush.h"
-#include "fabric/verbs/request.h"
+#include "fabric/verbs/data/flush.h"
+#include "fabric/verbs/data/request.h"
 
 /* For the next operation, after one that said that it comes at once. */
 #define PATIENCE (1 * PL_NS_PER_MS)

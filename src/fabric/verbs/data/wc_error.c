@@ -2,7 +2,7 @@
 /* Work requests that come back: some fail with their operation, the others wait for the next connection. */
 #include <stdio.h>
 
-#include "fabric/verbs/request.h"
+#include "fabric/verbs/data/request.h"
 
 static void describe(struct pl_error *error, const struct verbs_rail *rail, const struct ibv_wc *completion)
 {

@@ -7,7 +7,7 @@
  * an empty one.  Rails go on trying to connect.  When there is a device at the address again they take
  * that, local keys are made as they are needed, and the other end, which is told, asks for its keys once more.
  */
-#include "fabric/verbs/flush.h"
+#include "fabric/verbs/data/flush.h"
 
 /* Between two looks whether there is a device again at which to listen. */
 #define TEND_PAUSE (500 * PL_NS_PER_MS)

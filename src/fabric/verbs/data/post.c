@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting: waiting work becomes lists of work requests, with the buffers that they need. */
-#include "fabric/verbs/request.h"
+#include "fabric/verbs/data/request.h"
 
 /* Completions of a queue pair's requests come in order, so one of a few is enough. */
 #define SIGNAL_EVERY 16

@@ -8,7 +8,7 @@
 
 #include <endian.h>
 
-#include "fabric/verbs/bare.h"
+#include "fabric/verbs/data/imm_tag.h"
 #include "fabric/verbs/verbs.h"
 
 /* Without a part of the operation's. */

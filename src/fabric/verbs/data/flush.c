@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "fabric/verbs/flush.h"
+#include "fabric/verbs/data/flush.h"
 
 /* Of the peer's, not answered yet. */
 #define FLUSHES_MAX 65536

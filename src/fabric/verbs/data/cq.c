@@ -3,8 +3,8 @@
 #include <endian.h>
 
 #include "core/quick.h"
-#include "fabric/verbs/flush.h"
-#include "fabric/verbs/request.h"
+#include "fabric/verbs/data/flush.h"
+#include "fabric/verbs/data/request.h"
 
 #define POLL_BATCH 32
 #define CHUNKS_UNTIL_GROWTH 256

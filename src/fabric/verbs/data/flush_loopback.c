@@ -4,7 +4,7 @@
  * what it wrote there before is there then.  It has a protection domain of its own, as what is registered for that can
  * be read by whoever has a queue pair in the same one.
  */
-#include "fabric/verbs/flush.h"
+#include "fabric/verbs/data/flush.h"
 #include "rdma/loopback_qp.h"
 
 /* Any byte does. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "fabric/verbs/flush.h"
+#include "fabric/verbs/data/flush.h"
 
 #define CM_DEVICE "/dev/infiniband/rdma_cm"
 #define HINT_DEVICE \

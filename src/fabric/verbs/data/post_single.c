@@ -3,7 +3,7 @@
  * The usual case of small operations: what takes one request is posted before the call returns, if nothing is before
  * it, and there is room.  It waits in no list on the way.
  */
-#include "fabric/verbs/request.h"
+#include "fabric/verbs/data/request.h"
 
 /* Its buffer, if it needs one, is filled.  False: it is still the caller's, as something is in the way. */
 PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
