@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "memory/cache.h"
+#include "memory/registration_cache.h"
 
 #define LOOKUPS 2000000u
 #define ROUNDS 9u

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "memory/cache.h"
+#include "memory/registration_cache.h"
 #include "support/buffer.h"
 
 struct entry {

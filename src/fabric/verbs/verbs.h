@@ -26,7 +26,7 @@
 #include "core/core.h"
 #include "rdma/device_memory.h"
 #include "rdma/library.h"
-#include "memory/cache.h"
+#include "memory/registration_cache.h"
 
 /* Work requests that a queue pair takes. */
 #define VERBS_SEND_DEPTH 128

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "memory/recent.h"
+#include "memory/page_hints.h"
 
 #include <sys/mman.h>
 

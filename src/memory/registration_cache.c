@@ -9,13 +9,13 @@
  * a line that does not costs more than all else together.  So what a hit needs of an entry are twelve bytes, away from the
  * rest: where it is, which is only read, and a word that is written.  Both are asked for at once.
  */
-#include "memory/cache.h"
+#include "memory/registration_cache.h"
 
 #include <limits.h>
 #include <pthread.h>
 
-#include "memory/ranges.h"
-#include "memory/recent.h"
+#include "memory/range_set.h"
+#include "memory/page_hints.h"
 
 /* Of a state. */
 #define USERS 0x0fffffffu

@@ -4,7 +4,7 @@
  * the processor has in its cache, and then one chunk.  Each chunk knows how far its ranges reach, so that a range that
  * begins long before is found, too.
  */
-#include "memory/ranges.h"
+#include "memory/range_set.h"
 
 #define CHUNK_MAX 32u
 
