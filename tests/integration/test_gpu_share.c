@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "memory/cuda/ticket.h"
+#include "memory/cuda/ipc_handle.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_session.h"

@@ -5,7 +5,7 @@
  */
 #include <unistd.h>
 
-#include "memory/cuda/ticket.h"
+#include "memory/cuda/ipc_handle.h"
 
 static bool has_all(const struct cuda_driver *driver)
 {

@@ -6,7 +6,7 @@
  */
 #include <unistd.h>
 
-#include "memory/cuda/ticket.h"
+#include "memory/cuda/ipc_handle.h"
 
 /* -- the owner ---------------------------------------------------------------------------------------- */
 

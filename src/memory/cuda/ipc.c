@@ -10,7 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "memory/cuda/ticket.h"
+#include "memory/cuda/ipc_handle.h"
 
 /* What was opened; used by all regions of the same allocation. */
 struct cuda_opening {
