@@ -4,7 +4,7 @@
 #define PL_CLI_ROUTES_H
 
 #include "cli/output.h"
-#include "route/route.h"
+#include "profile/profile.h"
 
 /* routes_file.c */
 struct json_object *routes_to_json(const struct pl_profile *profile);

@@ -23,7 +23,7 @@
 #include "control/channel.h"
 #include "engine/engine.h"
 #include "memory/memory.h"
-#include "route/route.h"
+#include "profile/profile.h"
 #include "staging/staging.h"
 #include "wire/wire.h"
 

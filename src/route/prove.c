@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "route/route.h"
+#include "profile/profile.h"
 
 #ifdef PL_HAVE_VERBS
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "route/route.h"
+#include "profile/profile.h"
 
 /* Rates of the ways in one direction, 0: not proven; in the other direction all are the same. */
 static void fill(struct pl_profile *profile, const char *device, const uint64_t into[PL_WAY_COUNT])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Whether a profile is of this machine, as it is now, and where it is kept. */
-#include "route/route.h"
+#include "profile/profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>

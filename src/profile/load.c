@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads what `peerlane routes --save` wrote; whatever is in the file, it is refused or understood. */
-#include "route/route.h"
+#include "profile/profile.h"
 
 #define HINT "take a file that `peerlane routes --save` wrote"
 
 #ifdef PL_HAVE_JSON
 
 #include "base/dynamic_library.h"
-#include "route/json.h"
+#include "profile/json.h"
 
 #define LIBRARY "libjson-c.so.5"
 
