@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check/snapshot.h"
+#include "diag/check/snapshot.h"
 
 /* For each library that is asked; a GPU that sleeps takes a moment to answer. */
 #define ASK_TIME (3 * CLI_NS_PER_S)

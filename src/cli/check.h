@@ -3,8 +3,8 @@
 #ifndef PL_CLI_CHECK_H
 #define PL_CLI_CHECK_H
 
-#include "check/check.h"
-#include "check/decode.h"
+#include "diag/check/check.h"
+#include "diag/check/decode.h"
 #include "cli/output.h"
 
 struct check {

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/check.h"
-#include "check/facts.h"
-#include "check/snapshot.h"
+#include "diag/check/check.h"
+#include "diag/check/facts.h"
+#include "diag/check/snapshot.h"
 #include "cli/output.h"
 #include "topology/topology.h"
 

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "check/check.h"
-#include "check/snapshot.h"
+#include "diag/check/check.h"
+#include "diag/check/snapshot.h"
 
 static void examine(struct pl_sysroot *root)
 {

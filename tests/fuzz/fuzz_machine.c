@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "check/check.h"
-#include "check/snapshot.h"
+#include "diag/check/check.h"
+#include "diag/check/snapshot.h"
 
 static void add(struct pl_snapshot *snapshot, char *block, size_t length)
 {

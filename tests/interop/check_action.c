@@ -2,7 +2,7 @@
 /* check_action rescan ADDRESS: what `peerlane check --fix --yes` does about a card, with any PCI device. */
 #include <stdio.h>
 
-#include "check/check.h"
+#include "diag/check/check.h"
 
 int main(int argc, char **argv)
 {

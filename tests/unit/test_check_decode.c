@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "check/check.h"
-#include "check/decode.h"
-#include "check/decode_table.h"
+#include "diag/check/check.h"
+#include "diag/check/decode.h"
+#include "diag/check/decode_table.h"
 
 static void test_rows(void **state)
 {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "check/probe.h"
+#include "diag/check/probe.h"
 
 static void answers(FILE *to)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check/snapshot.h"
+#include "diag/check/snapshot.h"
 #include "cli/topo/topo.h"
 
 enum { OPTION_SYSROOT = 0x100, OPTION_NCCL, OPTION_SVG, OPTION_HTML };

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PL_CHECK_DECODE_TABLE_H
+#define PL_CHECK_DECODE_TABLE_H
+
+#include "diag/check/decode.h"
+
+/* Entries of one call are together; the one with error 0 stands for all others of its call. */
+extern const struct pl_decode_entry pl_decode_entries[];
+extern const size_t pl_decode_entry_count;
+
+#endif

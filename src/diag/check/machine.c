@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "diag/check/machine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "diag/check/probe.h"
+
+#define FACTS_LIMIT (1u << 20)
+#define GLOB_NAMES 512
+#define GLOB_PATHS 4096
+
+int64_t check_number_at(struct pl_sysroot *root, const char *format, ...)
+{
+	char path[PL_SYSROOT_PATH_MAX];
+	va_list arguments;
+	int64_t value;
+
+	va_start(arguments, format);
+	vsnprintf(path, sizeof(path), format, arguments);
+	va_end(arguments);
+	return pl_sysroot_signed(root, &value, "%s", path) < 0 ? -1 : value;
+}
+
+bool check_module(const struct pl_check_machine *machine, const char *name)
+{
+	return check_exists(machine, "sys/module/%s", name);
+}
+
+const char *check_kernel_release(const struct pl_check_machine *machine)
+{
+	const char *release = pl_facts_get(machine->facts, "system.release");
+
+	return release ? release : "";
+}
+
+bool check_kernel_at_least(const struct pl_check_machine *machine, unsigned major, unsigned minor)
+{
+	unsigned has_major, has_minor;
+
+	if (sscanf(check_kernel_release(machine), "%u.%u", &has_major, &has_minor) != 2)
+		return true;
+	return has_major > major || (has_major == major && has_minor >= minor);
+}
+
+bool check_command_line(const struct pl_check_machine *machine, const char *word)
+{
+	char text[4096], *rest, *one;
+
+	if (check_text(machine, text, "proc/cmdline") < 0)
+		return false;
+	for (one = strtok_r(text, " \t\n", &rest); one; one = strtok_r(NULL, " \t\n", &rest))
+		if (!strcmp(one, word))
+			return true;
+	return false;
+}
+
+/* -- names with '*' -------------------------------------------------------------------------------- */
+
+struct glob {
+	const struct pl_check_machine *machine;
+	check_visit visit;
+	void *user;
+	unsigned left; /* paths that may still be looked at */
+};
+
+static bool fits(const char *pattern, size_t length, const char *name)
+{
+	const char *end = pattern + length;
+
+	while (pattern < end && *pattern != '*') {
+		if (*pattern++ != *name++)
+			return false;
+	}
+	if (pattern == end)
+		return !*name;
+	while (pattern < end && *pattern == '*')
+		pattern++;
+	for (;; name++) {
+		if (fits(pattern, (size_t)(end - pattern), name))
+			return true;
+		if (!*name)
+			return false;
+	}
+}
+
+static void expand(struct glob *glob, const char *before, const char *pattern)
+{
+	const char *star = strchr(pattern, '*');
+	struct pl_sysroot_list list;
+	const char *begin, *after;
+	char path[512];
+
+	if (!glob->left)
+		return;
+	glob->left--;
+	if (!star) {
+		if ((size_t)snprintf(path, sizeof(path), "%s%s", before, pattern) < sizeof(path) &&
+		    check_exists(glob->machine, "%s", path))
+			glob->visit(glob->machine, path, glob->user);
+		return;
+	}
+	for (begin = star; begin > pattern && begin[-1] != '/'; begin--)
+		;
+	after = star + strcspn(star, "/");
+	if ((size_t)snprintf(path, sizeof(path), "%s%.*s", before, (int)(begin - pattern), pattern) >= sizeof(path) ||
+	    pl_sysroot_list(glob->machine->root, &list, "%s", path) < 0)
+		return;
+	for (size_t i = 0; i < list.count && i < GLOB_NAMES; i++) {
+		/* As in a shell, '*' is no hidden name. */
+		if (list.names[i][0] == '.' || !fits(begin, (size_t)(after - begin), list.names[i]))
+			continue;
+		if ((size_t)snprintf(path, sizeof(path), "%s%.*s%s", before, (int)(begin - pattern), pattern,
+				     list.names[i]) < sizeof(path))
+			expand(glob, path, after);
+	}
+	pl_sysroot_list_free(&list);
+}
+
+void check_glob(const struct pl_check_machine *machine, const char *pattern, check_visit visit, void *user)
+{
+	struct glob glob = { machine, visit, user, GLOB_PATHS };
+
+	expand(&glob, "", pattern);
+}
+
+int check_compare_versions(const char *a, const char *b)
+{
+	while (*a || *b) {
+		unsigned long x, y;
+		char *end_a, *end_b;
+
+		x = strtoul(a, &end_a, 10);
+		y = strtoul(b, &end_b, 10);
+		if (x != y)
+			return x < y ? -1 : 1;
+		if (end_a == a && end_b == b)
+			return 0;
+		a = end_a + (strchr(".-", *end_a) && *end_a);
+		b = end_b + (strchr(".-", *end_b) && *end_b);
+	}
+	return 0;
+}
+
+/* -- opening --------------------------------------------------------------------------------------- */
+
+static void read_facts(struct pl_check_machine *machine, const struct pl_check_options *options)
+{
+	char *text, release[128];
+	size_t length;
+
+	if (machine->live && options->ask)
+		pl_probe_all(machine->facts, options->timeout);
+	else if (pl_sysroot_load(machine->root, FACTS_LIMIT, &text, &length, PL_FACTS_PATH) == 0) {
+		pl_facts_parse(machine->facts, text, length);
+		free(text);
+	}
+	/* What is in a file as well need not be asked. */
+	if (check_text(machine, release, "proc/sys/kernel/osrelease") > 0)
+		pl_facts_set(machine->facts, "system.release", "%s", release);
+}
+
+static void find_container(struct pl_check_machine *machine)
+{
+	static const char *const signs[] = { ".dockerenv", "run/.containerenv", "run/systemd/container" };
+
+	for (size_t i = 0; i < PL_ARRAY_SIZE(signs); i++)
+		machine->container = machine->container || check_exists(machine, "%s", signs[i]);
+}
+
+/* A topology file says what is near to what, if it is a good one; it may leave out what is here. */
+static int read_topology(struct pl_check_machine *machine)
+{
+	struct pl_topology_options plain = { .no_file = true }, followed = { .nccl_file = NULL };
+	struct pl_error error;
+
+	if (pl_topology_read(&machine->here, machine->root, &plain, NULL) < 0)
+		return -ENOMEM;
+	machine->topology = machine->here;
+	followed.nccl_variable = pl_facts_get(machine->facts, "nccl.topo_file");
+	if (!machine->here->is_virtual && !followed.nccl_variable)
+		return 0;
+	/* A bad file is no reason to say nothing at all. */
+	if (pl_topology_read(&machine->topology, machine->root, &followed, &error) < 0) {
+		snprintf(machine->file_trouble, sizeof(machine->file_trouble), "%s: %s", error.object, error.message);
+	} else if (machine->topology->file_foreign) {
+		snprintf(machine->file_trouble, sizeof(machine->file_trouble), "%s: none of its devices is here",
+			 machine->topology->file);
+		pl_topology_free(machine->topology);
+		machine->topology = machine->here;
+	}
+	return 0;
+}
+
+int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root,
+			  const struct pl_check_options *options, struct pl_error *error)
+{
+	struct pl_check_machine *machine = calloc(1, sizeof(*machine));
+
+	if (!machine)
+		return pl_fail_memory(error, "pl_check_machine_open");
+	machine->root = root;
+	machine->live = pl_sysroot_is_live(root);
+	machine->facts = pl_facts_new();
+	if (!machine->facts)
+		goto no_memory;
+	read_facts(machine, options);
+	find_container(machine);
+	if (read_topology(machine) < 0)
+		goto no_memory;
+	machine->virtual_machine = machine->topology->is_virtual;
+	machine->product = machine->topology->platform;
+	if (check_find_devices(machine) < 0)
+		goto no_memory;
+	*ret = machine;
+	return 0;
+no_memory:
+	pl_check_machine_close(machine);
+	return pl_fail_memory(error, "pl_check_machine_open");
+}
+
+void pl_check_machine_close(struct pl_check_machine *machine)
+{
+	if (!machine)
+		return;
+	pl_facts_free(machine->facts);
+	if (machine->topology != machine->here)
+		pl_topology_free(machine->topology);
+	pl_topology_free(machine->here);
+	free(machine->gpus);
+	free(machine->cards);
+	free(machine->devices);
+	free(machine);
+}
+
+const struct pl_facts *pl_check_machine_facts(const struct pl_check_machine *machine)
+{
+	return machine->facts;
+}

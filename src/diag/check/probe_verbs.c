@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What libibverbs says of each device: the answer of the driver counts more than its version. */
+#include "diag/check/probe.h"
+
+#ifdef PL_HAVE_VERBS
+
+#include "rdma/library.h"
+
+/* A registration of a descriptor that there is not: EBADF comes from a driver that can, everything else before. */
+static int ask_dmabuf(const struct verbs_library *library, struct ibv_pd *pd)
+{
+	struct ibv_mr *mr;
+
+	if (!library->ibv_reg_dmabuf_mr)
+		return ENOSYS;
+	mr = library->ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
+	if (!mr)
+		return errno;
+	library->ibv_dereg_mr(mr);
+	return 0;
+}
+
+/* An ordinary page of memory: fails where limits or containers forbid it. */
+static int ask_registration(const struct verbs_library *library, struct ibv_pd *pd)
+{
+	static char page[4096] __attribute__((aligned(4096)));
+	struct ibv_mr *mr = NULL;
+	int rc = verbs_reg_mr(library, pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE, &mr);
+
+	if (mr)
+		library->ibv_dereg_mr(mr);
+	return -rc;
+}
+
+/* The kernel shows the MTU in no file. */
+static void tell_ports(const struct verbs_library *library, struct ibv_context *context, const char *name,
+		       unsigned count, FILE *to)
+{
+	struct ibv_port_attr port;
+
+	for (unsigned i = 1; i <= count; i++)
+		if (verbs_query_port(library, context, (uint8_t)i, &port) == 0 && port.active_mtu >= IBV_MTU_256 &&
+		    port.active_mtu <= IBV_MTU_4096) {
+			fprintf(to, "verbs.device.%s.port.%u.mtu %u\n", name, i, 128u << port.active_mtu);
+			fprintf(to, "verbs.device.%s.port.%u.max_mtu %u\n", name, i, 128u << port.max_mtu);
+		}
+}
+
+static void ask_device(const struct verbs_library *library, struct ibv_device *device, FILE *to)
+{
+	const char *name = library->ibv_get_device_name(device);
+	struct ibv_context *context = library->ibv_open_device(device);
+	struct ibv_device_attr attributes;
+	struct ibv_pd *pd;
+
+	fprintf(to, "verbs.device.%s.open %d\n", name, context ? 0 : errno);
+	if (!context)
+		return;
+	if (library->ibv_query_device(context, &attributes) == 0)
+		tell_ports(library, context, name, attributes.phys_port_cnt, to);
+	pd = library->ibv_alloc_pd(context);
+	if (pd) {
+		fprintf(to, "verbs.device.%s.register %d\n", name, ask_registration(library, pd));
+		fprintf(to, "verbs.device.%s.dmabuf %d\n", name, ask_dmabuf(library, pd));
+		library->ibv_dealloc_pd(pd);
+	}
+	library->ibv_close_device(context);
+}
+
+void pl_probe_verbs(FILE *to)
+{
+	struct pl_error error;
+	const struct verbs_library *library = verbs_library_get(&error);
+	struct ibv_device **devices;
+	int count = 0;
+
+	if (!library || !library->ibv_get_device_list || !library->ibv_free_device_list || !library->ibv_open_device ||
+	    !library->ibv_close_device) {
+		fprintf(to, "verbs.library %s\n", library ? "it is too old" : error.message);
+		return;
+	}
+	fputs("verbs.library ok\n", to);
+	devices = library->ibv_get_device_list(&count);
+	fprintf(to, "verbs.devices %d\n", devices ? count : -errno);
+	for (int i = 0; devices && i < count; i++)
+		ask_device(library, devices[i], to);
+	if (devices)
+		library->ibv_free_device_list(devices);
+}
+
+#else
+
+void pl_probe_verbs(FILE *to)
+{
+	fputs("verbs.library this build is without libibverbs\n", to);
+}
+
+#endif

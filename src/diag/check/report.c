@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* All rows, and running them. */
+#include <stdlib.h>
+
+#include "diag/check/row.h"
+#include "diag/check/verdict.h"
+
+static const struct pl_check_row *const files[] = {
+	pl_check_rows_gpu,  pl_check_rows_driver, pl_check_rows_peer,   pl_check_rows_module,
+	pl_check_rows_card, pl_check_rows_access, pl_check_rows_port,   pl_check_rows_traffic,
+	pl_check_rows_path, pl_check_rows_bus,    pl_check_rows_system, pl_check_rows_software,
+};
+
+const struct pl_check_row *pl_check_row_at(size_t index)
+{
+	for (size_t i = 0; i < PL_ARRAY_SIZE(files); i++)
+		for (const struct pl_check_row *row = files[i]; row->id; row++)
+			if (!index--)
+				return row;
+	return NULL;
+}
+
+const struct pl_check_row *pl_check_row_find(const char *id)
+{
+	const struct pl_check_row *row;
+
+	for (size_t i = 0; (row = pl_check_row_at(i)); i++)
+		if (!strcmp(row->id, id))
+			return row;
+	return NULL;
+}
+
+static void run_row(const struct pl_check_machine *machine, const struct pl_check_row *row,
+		    struct pl_check_result *result)
+{
+	result->row = row;
+	row->probe(machine, result);
+	if (result->status == PL_CHECK_WARN || result->status == PL_CHECK_FAIL)
+		pl_check_remedy(result, "%s", row->remedy);
+	else
+		result->remedy[0] = '\0';
+}
+
+static bool more_urgent(const struct pl_check_result *a, const struct pl_check_result *b)
+{
+	if (a->status != b->status)
+		return a->status > b->status;
+	return a->row->rank < b->row->rank;
+}
+
+int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *machine, struct pl_error *error)
+{
+	const struct pl_check_row *row;
+	size_t count = 0;
+	int rc;
+
+	*report = (struct pl_check_report){ .count = 0 };
+	while (pl_check_row_at(count))
+		count++;
+	report->results = calloc(count, sizeof(*report->results));
+	if (!report->results)
+		return pl_fail_memory(error, "pl_check_run");
+	for (; (row = pl_check_row_at(report->count)); report->count++) {
+		struct pl_check_result *result = &report->results[report->count];
+
+		run_row(machine, row, result);
+		if (result->status >= PL_CHECK_WARN && (!report->first || more_urgent(result, report->first)))
+			report->first = result;
+	}
+	rc = pl_check_judge(report, machine);
+	if (rc < 0) {
+		pl_check_report_free(report);
+		return pl_fail_memory(error, "pl_check_run");
+	}
+	return 0;
+}
+
+void pl_check_report_free(struct pl_check_report *report)
+{
+	free(report->results);
+	free(report->routes);
+	*report = (struct pl_check_report){ .count = 0 };
+}
+
+void pl_check_plan(const struct pl_check_machine *machine, const struct pl_check_report *report,
+		   struct pl_check_plan *plan)
+{
+	*plan = (struct pl_check_plan){ .count = 0 };
+	for (size_t i = 0; i < report->count; i++)
+		if (report->results[i].status >= PL_CHECK_WARN && report->results[i].row->plan)
+			report->results[i].row->plan(machine, plan);
+}

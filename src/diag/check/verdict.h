@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PL_CHECK_VERDICT_H
+#define PL_CHECK_VERDICT_H
+
+#include "diag/check/check.h"
+
+/* Fills in routes, verdict and summary, from the machine and the results. 0 or -ENOMEM. */
+int pl_check_judge(struct pl_check_report *report, const struct pl_check_machine *machine);
+
+#endif
