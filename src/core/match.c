@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving messages: arrivals meet posted receives by tag, both in order. */
-#include "core/quick.h"
+#include "core/fastpath.h"
 
 /* A message that came before its receive. */
 struct pl_arrival {

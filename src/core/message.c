@@ -3,7 +3,7 @@
  * Sending messages.  Small ones travel with their bytes; large ones are offered, with a key by
  * which the peer fetches them once a receive is posted.  A window bounds what the peer must hold.
  */
-#include "core/quick.h"
+#include "core/fastpath.h"
 
 const char pl_message_staging_reason[] =
 	"messages of up to 8 KiB go through host memory on their way from or to a GPU's";

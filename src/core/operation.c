@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/quick.h"
+#include "core/fastpath.h"
 
 /* Rounds of progress in vain after which a waiter sleeps. */
 #define ROUNDS_BEFORE_SLEEP 2000

@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 
-#include "core/quick.h"
+#include "core/fastpath.h"
 
 /* How long after the end of one of its connections a peer may still have bytes to read on others. */
 #define GRACE (500 * PL_NS_PER_MS)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The calls that move bytes: checked here, then handed to the peer's home engine. */
-#include "core/quick.h"
+#include "core/fastpath.h"
 
 static int bad_flags(struct pl_error *error, const char *call, const char *fact)
 {

@@ -2,7 +2,7 @@
 /* Completions: received frames, and work requests that are done. */
 #include <endian.h>
 
-#include "core/quick.h"
+#include "core/fastpath.h"
 #include "fabric/verbs/data/flush.h"
 #include "fabric/verbs/data/request.h"
 

@@ -3,7 +3,7 @@
  * Operations that are done before the call returns, on the program's thread: where the fabric reaches the
  * peer's memory itself, posting one to an engine would cost more than doing it.
  */
-#include "core/quick.h"
+#include "core/fastpath.h"
 
 /* Without threads nobody looks at the sockets if no operation ever waits; so once in so many. */
 #define LOOK_EVERY 256
