@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 static void draw(const struct report *report)
 {

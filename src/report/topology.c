@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 #include "topology/build.h"
 
 #define NODES_MAX 4096

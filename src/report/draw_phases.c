@@ -2,7 +2,7 @@
 /* Where the time of a frame goes, as bars of stacked phases; an arm each, those of one file and size by one scale. */
 #include <stdlib.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define SIZES_MAX 5
 #define ROW 40

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define NUMBER_MAX 1e18
 

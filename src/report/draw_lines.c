@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Lines, or bars where there is one size only, as SVG. */
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define LEGEND_ROW 20
 #define BAR 40

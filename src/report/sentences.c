@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define SENTENCES_MAX 64
 #define PHASES_SAID 4

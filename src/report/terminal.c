@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define LEFT 11 /* for the numbers of the axis */
 #define TICKS_MAX 12

@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define WIDTH_DEFAULT 80
 #define WIDTH_MAX 400

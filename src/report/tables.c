@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The figures behind each picture, as tables of the page. */
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define RANKS_MAX 32 /* of a table: more are a picture only */
 

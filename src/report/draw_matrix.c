@@ -2,7 +2,7 @@
 /* All pairs as a heat map. */
 #include <stdlib.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define CELLS_MAX 64
 #define TOLD_MAX 24 /* cells in a row that each say what they are; more would make the page large */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/bench/bench.h"
-#include "cli/report/report.h"
+#include "report/report.h"
 #include "cli/units.h"
 
 #define LINES_MAX 16

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 static const char *const percentiles[REPORT_PERCENTILES] = {
 	[REPORT_P50] = "p50", [REPORT_P90] = "p90",   [REPORT_P95] = "p95",

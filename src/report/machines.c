@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 #include "cli/topo/topo.h"
 #include "cli/units.h"
 

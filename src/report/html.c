@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 #define WIDE 640
 #define NARROW 340

@@ -2,7 +2,7 @@
 /* What all plots have in common: style, frame, texts. */
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 /* Colours are the topology's; beyond eight lines they come again, broken. */
 const char report_style[] =

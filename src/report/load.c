@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 static const char hint[] = "write it with: peerlane bench --json > FILE";
 

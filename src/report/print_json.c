@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What a report shows, for programs. */
-#include "cli/report/report.h"
+#include "report/report.h"
 
 static struct json_object *number(double value)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+#include "report/report.h"
 
 static int read_row(struct json_object *row, size_t ranks, double *values)
 {
