@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "cli/spawn.h"
 #include "cli/bench/bench_samples.h"
-#include "cli/bench/result_head.h"
+#include "bench/common/result_head.h"
 #include "cli/stats.h"
 
 int pl_cli_bench(int argc, char **argv);

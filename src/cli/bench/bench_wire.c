@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/bench/bench.h"
-#include "cli/bench/cursor.h"
+#include "bench/common/cursor.h"
 
 #define MAGIC 0x484e4250u /* "PBNH" */
 

@@ -7,7 +7,7 @@
 #ifndef PL_CLI_WORKFLOW_H
 #define PL_CLI_WORKFLOW_H
 
-#include "cli/bench/result_head.h"
+#include "bench/common/result_head.h"
 #include "cli/cli.h"
 #include "cli/spawn.h"
 #include "cli/stats.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/output.h"
-#include "cli/bench/result_head.h"
+#include "bench/common/result_head.h"
 #include "cli/bench/workflow.h"
 
 /* With a fixed number of decimals: programs read it, people look at it. */

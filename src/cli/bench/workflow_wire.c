@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "cli/bench/cursor.h"
+#include "bench/common/cursor.h"
 #include "cli/bench/workflow.h"
 
 #define MAGIC 0x574c4650u /* "PFLW" */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/bench/result_head.h"
+#include "bench/common/result_head.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef PL_CLI_BENCH_CURSOR_H
 #define PL_CLI_BENCH_CURSOR_H
 
-#include "cli/bench/result_head.h"
+#include "bench/common/result_head.h"
 
 struct cursor {
 	uint8_t *to;               /* writing: there has to be room */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/bench/cursor.h"
+#include "bench/common/cursor.h"
 
 #include <string.h>
 
