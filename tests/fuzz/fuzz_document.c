@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "cli/bench/bench_document.h"
-#include "cli/bench/bench_ratio.h"
+#include "bench/compare/document.h"
+#include "bench/compare/ratio.h"
 
 /* So many runs of all rows together are compared: more would only be slow. */
 #define RUNS_COMPARED 200u

@@ -3,8 +3,8 @@
 #ifndef PL_CLI_BENCH_COMPARE_H
 #define PL_CLI_BENCH_COMPARE_H
 
-#include "cli/bench/bench_document.h"
-#include "cli/bench/bench_ratio.h"
+#include "bench/compare/document.h"
+#include "bench/compare/ratio.h"
 
 enum verdict {
 	VERDICT_SAME,

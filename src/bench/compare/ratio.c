@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/bench/bench_ratio.h"
+#include "bench/compare/ratio.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench/bench_document.h"
+#include "bench/compare/document.h"
 
 #define DRAWS_MAX 10000u
 #define DRAWS_MIN 1000u

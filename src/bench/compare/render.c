@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli/bench/bench.h"
-#include "cli/bench/bench_compare.h"
+#include "bench/compare/compare.h"
 #include "cli/output.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/bench/bench_document.h"
+#include "bench/compare/document.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

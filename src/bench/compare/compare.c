@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/bench/bench_compare.h"
+#include "bench/compare/compare.h"
 
 #include <stdlib.h>
 #include <string.h>
