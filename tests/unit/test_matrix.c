@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 /* The command is no part of the library. */
-#include "cli/bench/matrix_plan.c"
+#include "bench/matrix/plan.c"
 
 static void test_everybody_meets_everybody_once(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command line of `peerlane bench`. */
 #include "cli/bench/bench.h"
-#include "cli/bench/matrix.h"
+#include "bench/matrix/matrix.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef PL_CLI_MATRIX_H
 #define PL_CLI_MATRIX_H
 
-#include "cli/bench/mpi.h"
+#include "bench/matrix/mpi.h"
 
 #define MATRIX_RANKS_MAX 1024
 #define MATRIX_HOST 64

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/bench/matrix.h"
+#include "bench/matrix/matrix.h"
 #include "cli/stats.h"
 
 #define DEPTH 8

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "cli/bench/bench.h"
-#include "cli/bench/matrix.h"
+#include "bench/matrix/matrix.h"
 #include "cli/output.h"
 
 #define COLUMNS_MAX 16 /* of a table in the terminal: more are for the report */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench/matrix.h"
+#include "bench/matrix/matrix.h"
 
 /* How far out a pair is slow: deviations of the middle half, and not only a little in absolute terms. */
 #define DEVIATIONS 5

@@ -4,7 +4,7 @@
  * handles are the addresses of objects that the library exports: MPI_COMM_WORLD is that of ompi_mpi_comm_world.  In
  * MPICH's interface, and that of its kin, they are numbers: such a library is refused by name.
  */
-#include "cli/bench/mpi.h"
+#include "bench/matrix/mpi.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/bench/matrix.h"
+#include "bench/matrix/matrix.h"
 
 #include <stdlib.h>
 #include <string.h>
