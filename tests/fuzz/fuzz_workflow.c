@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

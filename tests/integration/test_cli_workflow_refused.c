@@ -9,7 +9,7 @@
 
 #include "support/check.h"
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 #define PATIENCE (60 * CLI_NS_PER_S)
 #define REASON "this source has no way to that memory"

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 #define BATCH 32
 

@@ -6,7 +6,7 @@
  */
 #include <pthread.h>
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 struct overlap {
 	struct flow_run *run;

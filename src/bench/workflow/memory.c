@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 #define POISON 0xa5
 

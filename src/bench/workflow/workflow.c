@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command lines of `peerlane bench workflow` and `peerlane bench proxy`. */
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What frames have in them, what is computed on them, and whether that came out. */
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 /*
  * y = 3x + i for word number i, modulo 2^32: as 3 is odd no bit of x is lost, so that one that is wrong shows.  (Twice x

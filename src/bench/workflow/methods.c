@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The ways to get frames through a device. */
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 static const struct flow_arm workflow_arms[] = {
 	{ .name = "A", .title = "through host memory" },

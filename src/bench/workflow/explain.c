@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 static const char *const words[FLOW_PHASES] = {
 	[FLOW_RECEIVE] = "receiving",  [FLOW_TO_DEVICE] = "copying to the device",

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "cli/output.h"
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 #define ACCEPT_WAIT (200 * CLI_NS_PER_MS)
 #define LINGER_MS 2000

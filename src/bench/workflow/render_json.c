@@ -4,7 +4,7 @@
 
 #include "cli/output.h"
 #include "bench/common/result_head.h"
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 /* With a fixed number of decimals: programs read it, people look at it. */
 static struct json_object *json_number(double value, int decimals)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "bench/common/cursor.h"
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 #define MAGIC 0x574c4650u /* "PFLW" */
 

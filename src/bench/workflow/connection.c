@@ -2,7 +2,7 @@
 /* The connection of the process that measures with one of its servers. */
 #include <string.h>
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 static int start(struct flow_link *link, const struct flow_options *options, struct pl_error *error)
 {

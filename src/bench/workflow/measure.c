@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/output.h"
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 /* The most that a ring of frames takes of each memory, where that allows two. */
 #define RING_BYTES (256ull << 20)

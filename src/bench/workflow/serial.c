@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* One frame after the other, each step waited for: the seed of all other ways, and what they are compared with. */
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 /* By this program's clock, from the call to its end, as a program that waits sees it. */
 static int compute(struct flow_run *run, uint64_t number, struct pl_error *error)

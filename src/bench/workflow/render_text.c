@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "cli/output.h"
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 enum {
 	RATE_SIZE,

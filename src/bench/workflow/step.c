@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <string.h>
 
-#include "cli/bench/workflow.h"
+#include "bench/workflow/workflow.h"
 
 #define BATCH 32
 
