@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 #include "report/report.h"
 #include "cli/units.h"
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 /* The command is no part of the library. */
-#include "cli/bench/bench_cost.c"
+#include "bench/perf/cost.c"
 
 #define ROOT_MAX 64
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 #include "bench/matrix/matrix.h"
 #include "cli/output.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench/bench_post.h"
+#include "bench/perf/post.h"
 
 #define ROUNDS_PER_CHECK 4096
 

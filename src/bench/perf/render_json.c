@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for programs: one document for all sizes. */
-#include "cli/bench/bench_report.h"
+#include "bench/perf/results.h"
 #include "cli/output.h"
 
 /* With a fixed number of decimals: programs read it, people look at it. */

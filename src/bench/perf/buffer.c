@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 #define LOOK_EVERY 5000ull /* nanoseconds */
 #define HUGE_PAGE (2ul << 20)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What can be measured, and what follows from it for memory and receives. */
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 /* Small messages take turns in as much memory, so that caches hold it, as they would in most programs. */
 #define WINDOW (4ull << 20)

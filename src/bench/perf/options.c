@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command line of `peerlane bench`. */
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 #include "bench/matrix/matrix.h"
 
 #include <limits.h>

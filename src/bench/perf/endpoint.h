@@ -11,7 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/spawn.h"
-#include "cli/bench/bench_samples.h"
+#include "bench/perf/samples.h"
 #include "bench/common/result_head.h"
 #include "cli/stats.h"
 

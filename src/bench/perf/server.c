@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 #include "cli/output.h"
 
 #define ACCEPT_WAIT (200 * CLI_NS_PER_MS)

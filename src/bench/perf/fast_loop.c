@@ -4,7 +4,7 @@
  * counts for all others; but whatever stays the same is decided before it, and an operation that completed is posted
  * again at once, at its place, as all places are taken.  Whatever is spent here is measured along with the library.
  */
-#include "cli/bench/bench_post.h"
+#include "bench/perf/post.h"
 
 #define ROUNDS_PER_CHECK 4096
 #define FIRST_NUMBER BENCH_USER_DATA(BENCH_TAG_DATA, 0)

@@ -2,7 +2,7 @@
 /* What both ends measured in a run becomes a row of figures. */
 #include <stdlib.h>
 
-#include "cli/bench/bench_report.h"
+#include "bench/perf/results.h"
 
 static double per_second(uint64_t count, uint64_t nanoseconds)
 {

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 #define REGISTRATIONS 50u
 #define CONNECTIONS 200u

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 #define POWERCAP "class/powercap"
 

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 #include "cli/units.h"
 
 #define RATE_MAX (1ull << 50)

@@ -3,7 +3,7 @@
  * Several connections to one server, which operations take in turns.  The first has the messages between the ends,
  * too; the others are the client's, and nothing more than kept by the server.
  */
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 #define ACCEPT_SLICE (200 * CLI_NS_PER_MS)
 

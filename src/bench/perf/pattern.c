@@ -2,7 +2,7 @@
 /* What the messages contain, so that every byte that arrives can be told right from wrong. */
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 /* Each word follows from its place, so that bytes in the wrong place are wrong (splitmix64). */
 static uint64_t word_at(uint64_t seed, uint64_t index)

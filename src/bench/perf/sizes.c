@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 #include "cli/units.h"
 
 #define BANDWIDTH_SIZES "8,4K,64K,1M,16M"

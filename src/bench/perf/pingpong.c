@@ -4,7 +4,7 @@
  * as a program that waits for one-sided writes does; sent ones by their receive.  Each has its
  * number, and the last of a run says so: written ones in their bytes, sent ones by their tag.
  */
-#include "cli/bench/bench_post.h"
+#include "bench/perf/post.h"
 
 #define LAST (1ull << 63)
 /* Looks at memory between two looks for completions: while one is to come, and else for bad news. */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/bench/bench_report.h"
+#include "bench/perf/results.h"
 #include "cli/output.h"
 #include "cli/units.h"
 

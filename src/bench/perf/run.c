@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 /* Content belongs to the end that posts the operations. */
 static uint64_t seed_of(const struct bench_end *end, bool server)

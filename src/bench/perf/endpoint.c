@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/bench/bench_post.h"
+#include "bench/perf/post.h"
 
 #define SPINS_BETWEEN_CHECKS 1024u
 #define ROUNDS_BEFORE_SLEEP 2000u

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/bench/bench_samples.h"
+#include "bench/perf/samples.h"
 
 int bench_samples_open(struct bench_samples *samples, uint64_t interval)
 {

@@ -2,7 +2,7 @@
 /* A server of the client's own, for measuring on one machine. */
 #include <unistd.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 int bench_child_start(struct bench_child *child, struct bench_options *options, struct pl_error *error)
 {

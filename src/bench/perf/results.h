@@ -3,7 +3,7 @@
 #ifndef PL_CLI_BENCH_REPORT_H
 #define PL_CLI_BENCH_REPORT_H
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 struct bench_latency {
 	uint64_t minimum, p50, p90, p95, p99, p999, p9999, maximum; /* nanoseconds */

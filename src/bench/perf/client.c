@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "cli/bench/bench_report.h"
+#include "bench/perf/results.h"
 #include "cli/output.h"
 
 /* Bytes under way by default, and operations, of which a few are needed to keep the way busy. */

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "cli/bench/bench_report.h"
+#include "bench/perf/results.h"
 #include "cli/output.h"
 
 #define LINE "---------------------------------------------------------------------------------------"

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 #include "bench/common/cursor.h"
 
 #define MAGIC 0x484e4250u /* "PBNH" */

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 #define NODES_MAX 1024
 

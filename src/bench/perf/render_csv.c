@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for spreadsheets: a line of names, then one for each size, and for each of several servers.  No value has a comma in it. */
-#include "cli/bench/bench_report.h"
+#include "bench/perf/results.h"
 #include "cli/output.h"
 
 static void print_spent(const struct bench_row *row)

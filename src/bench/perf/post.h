@@ -3,7 +3,7 @@
 #ifndef PL_CLI_BENCH_POST_H
 #define PL_CLI_BENCH_POST_H
 
-#include "cli/bench/bench.h"
+#include "bench/perf/endpoint.h"
 
 static inline __attribute__((always_inline)) int bench_post_plain(struct bench_end *end, enum bench_op op,
 								  const struct bench_place *place, uint64_t number,
