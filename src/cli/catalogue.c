@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 #include "cli/part.h"
 
 /* Neither a device that blocks nor a terminal can be opened by asking for it. */

@@ -5,7 +5,7 @@
 
 #include "diag/check/check.h"
 #include "diag/check/decode.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 struct check {
 	struct cli_options common;

@@ -3,7 +3,7 @@
 
 #include "cli/demo.h"
 #include "cli/render.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define SIZE_DEFAULT (256ull << 20)
 #define FRAMES_DEFAULT 64

@@ -6,7 +6,7 @@
 #include "diag/check/check.h"
 #include "diag/check/facts.h"
 #include "diag/check/snapshot.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "topology/topology.h"
 
 #define ASK_TIME (10 * CLI_NS_PER_S)

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/catalogue.h"
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 static struct part_source source_of(const struct stat *status)
 {

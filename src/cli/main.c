@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 static const struct command {
 	const char *name;

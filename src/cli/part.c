@@ -13,7 +13,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 #include "cli/guard.h"
 #include "cli/hash.h"
 

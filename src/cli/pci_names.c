@@ -9,7 +9,7 @@
 #ifdef PL_HAVE_PCI
 #include <pci/pci.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 #endif
 
 struct pci_names {

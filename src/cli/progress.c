@@ -7,8 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "cli/units.h"
+#include "cmd/common/cli.h"
+#include "cmd/common/units.h"
 
 #define REDRAW (100 * CLI_NS_PER_MS)
 #define RATE_SPAN (250 * CLI_NS_PER_MS)

@@ -4,7 +4,7 @@
 #define PL_CLI_RENDER_H
 
 #include "cli/hash.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "cli/pipeline.h"
 
 /* -- list (render_list.c) ------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cli/demo.h"
 #include "cli/render.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 enum { COLUMN_STEP, COLUMN_BYTES, COLUMN_RATE, COLUMN_LATENCY, COLUMN_FABRIC, COLUMN_ROUTE, COLUMN_VERIFIED };
 

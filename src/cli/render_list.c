@@ -2,7 +2,7 @@
 #include <time.h>
 
 #include "cli/render.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 enum { COLUMN_NAME, COLUMN_SIZE, COLUMN_MODIFIED };
 

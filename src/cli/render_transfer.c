@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cli/render.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 void render_result_json(struct json_object *object, const struct pipeline_result *result)
 {

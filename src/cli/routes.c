@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli/routes.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define OPTION_DEVICE 0x100
 #define OPTION_SAVE 0x101

@@ -3,7 +3,7 @@
 #ifndef PL_CLI_ROUTES_H
 #define PL_CLI_ROUTES_H
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "profile/profile.h"
 
 /* routes_file.c */

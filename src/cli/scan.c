@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli/catalogue.h"
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 #include "cli/part.h"
 
 /* A chain of the folders that one is in, to notice links that lead back into one of them. */

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "cli/guard.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "cli/server.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
 #define CLIENTS_DEFAULT 1024

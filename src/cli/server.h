@@ -7,7 +7,7 @@
 #define PL_CLI_SERVER_H
 
 #include "cli/catalogue.h"
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 #include "cli/item.h"
 #include "cli/service.h"
 

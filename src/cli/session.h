@@ -6,7 +6,7 @@
 #ifndef PL_CLI_SESSION_H
 #define PL_CLI_SESSION_H
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 #include "cli/service.h"
 
 struct session {

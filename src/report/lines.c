@@ -5,7 +5,7 @@
 
 #include "bench/perf/endpoint.h"
 #include "report/report.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define LINES_MAX 16
 /* Of an axis by powers of ten, below which it gets others; and about how many then. */

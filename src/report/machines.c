@@ -5,7 +5,7 @@
 
 #include "report/report.h"
 #include "cli/topo/topo.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define LIST_MAX 64
 

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "topology/topology.h"
 
 /* What a page can show and still be small, and read by somebody. */

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 /* The command is no library: its source is taken in. */
-#include "cli/stats.c"
+#include "cmd/common/stats.c"
 
 #define VALUES 20000
 

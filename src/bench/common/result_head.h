@@ -3,7 +3,7 @@
 #ifndef PL_CLI_RESULT_HEAD_H
 #define PL_CLI_RESULT_HEAD_H
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 /* Lists have a newline after each member. */
 struct machine {

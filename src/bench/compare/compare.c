@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bench/perf/endpoint.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 #define THRESHOLD_DEFAULT 3.0
 #define THRESHOLD_MAX 1000.0

@@ -6,7 +6,7 @@
 #ifndef PL_CLI_BENCH_DOCUMENT_H
 #define PL_CLI_BENCH_DOCUMENT_H
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 #define DOCUMENT_BYTES_MAX (16u << 20)
 #define DOCUMENT_ROWS_MAX 1024u

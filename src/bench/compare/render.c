@@ -3,7 +3,7 @@
 
 #include "bench/perf/endpoint.h"
 #include "bench/compare/compare.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 enum {
 	COLUMN_WHAT,

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "bench/perf/endpoint.h"
-#include "cli/output.h"
-#include "cli/units.h"
+#include "cmd/common/output.h"
+#include "cmd/common/units.h"
 
 #define SIZE_DEFAULT (1ull << 20)
 #define DURATION_DEFAULT (100 * CLI_NS_PER_MS)

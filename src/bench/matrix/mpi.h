@@ -3,7 +3,7 @@
 #ifndef PL_CLI_MPI_H
 #define PL_CLI_MPI_H
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 struct mpi;
 

@@ -5,7 +5,7 @@
 
 #include "bench/perf/endpoint.h"
 #include "bench/matrix/matrix.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 #define COLUMNS_MAX 16 /* of a table in the terminal: more are for the report */
 

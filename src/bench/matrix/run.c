@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "bench/matrix/matrix.h"
-#include "cli/stats.h"
+#include "cmd/common/stats.h"
 
 #define DEPTH 8
 #define SMALL 8 /* bytes of a message whose time is measured */

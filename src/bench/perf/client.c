@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "bench/perf/results.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 /* Bytes under way by default, and operations, of which a few are needed to keep the way busy. */
 #define UNDER_WAY (64ull << 20)

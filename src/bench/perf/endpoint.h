@@ -9,11 +9,11 @@
 
 #include <sys/types.h>
 
-#include "cli/cli.h"
-#include "cli/spawn.h"
+#include "cmd/common/cli.h"
+#include "cmd/common/spawn.h"
 #include "bench/perf/samples.h"
 #include "bench/common/result_head.h"
-#include "cli/stats.h"
+#include "cmd/common/stats.h"
 
 int pl_cli_bench(int argc, char **argv);
 /* `peerlane bench NAME`, one each; argv[0] is "peerlane bench NAME".  (bench_compare.c) */

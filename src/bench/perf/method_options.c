@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench/perf/endpoint.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define RATE_MAX (1ull << 50)
 #define NODE_MAX 1023

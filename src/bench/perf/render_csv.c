@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for spreadsheets: a line of names, then one for each size, and for each of several servers.  No value has a comma in it. */
 #include "bench/perf/results.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 static void print_spent(const struct bench_row *row)
 {

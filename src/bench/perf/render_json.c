@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results for programs: one document for all sizes. */
 #include "bench/perf/results.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 /* With a fixed number of decimals: programs read it, people look at it. */
 static struct json_object *json_number(double value, int decimals)

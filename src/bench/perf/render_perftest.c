@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "bench/perf/results.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 #define LINE "---------------------------------------------------------------------------------------"
 #define MIB (1024.0 * 1024.0)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "bench/perf/results.h"
-#include "cli/output.h"
-#include "cli/units.h"
+#include "cmd/common/output.h"
+#include "cmd/common/units.h"
 
 enum {
 	COLUMN_SIZE,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 #include "bench/perf/samples.h"
 
 int bench_samples_open(struct bench_samples *samples, uint64_t interval)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "bench/perf/endpoint.h"
-#include "cli/output.h"
+#include "cmd/common/output.h"
 
 #define ACCEPT_WAIT (200 * CLI_NS_PER_MS)
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench/perf/endpoint.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define BANDWIDTH_SIZES "8,4K,64K,1M,16M"
 #define LATENCY_SIZES "8,4K,64K"

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "bench/workflow/workflow.h"
 
 /* The most that a ring of frames takes of each memory, where that allows two. */

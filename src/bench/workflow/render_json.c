@@ -2,7 +2,7 @@
 /* Results for programs. */
 #include <string.h>
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "bench/common/result_head.h"
 #include "bench/workflow/workflow.h"
 

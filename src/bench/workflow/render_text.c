@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "bench/workflow/workflow.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "bench/workflow/workflow.h"
 
 #define ACCEPT_WAIT (200 * CLI_NS_PER_MS)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #define SIZES_DEFAULT "64K,1M,16M"
 #define ROUNDS_DEFAULT 5u

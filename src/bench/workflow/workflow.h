@@ -8,9 +8,9 @@
 #define PL_CLI_WORKFLOW_H
 
 #include "bench/common/result_head.h"
-#include "cli/cli.h"
-#include "cli/spawn.h"
-#include "cli/stats.h"
+#include "cmd/common/cli.h"
+#include "cmd/common/spawn.h"
+#include "cmd/common/stats.h"
 #include "memory/compute.h"
 
 #define FLOW_SIZE_MIN 4096ull

@@ -3,7 +3,7 @@
 #ifndef PL_CLI_TOPO_H
 #define PL_CLI_TOPO_H
 
-#include "cli/output.h"
+#include "cmd/common/output.h"
 #include "cli/pci_names.h"
 #include "topology/topology.h"
 

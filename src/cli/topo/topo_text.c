@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/topo/topo.h"
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 enum topo_what topo_what(const struct pl_topology *topology, int node, size_t *index)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/stats.h"
+#include "cmd/common/stats.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 static void copy_text(char *to, size_t size, const char *from)
 {

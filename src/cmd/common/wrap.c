@@ -4,7 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 #define WIDTH_WITHOUT_TERMINAL 100
 #define WIDTH_MIN 40

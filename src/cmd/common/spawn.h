@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 struct cli_child {
 	pid_t pid; /* 0: none */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/spawn.h"
+#include "cmd/common/spawn.h"
 
 #include <poll.h>
 #include <signal.h>

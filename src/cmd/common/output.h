@@ -6,7 +6,7 @@
 #include <json-c/json.h>
 #include <libsmartcols.h>
 
-#include "cli/cli.h"
+#include "cmd/common/cli.h"
 
 /* Any bytes as a JSON string: what is no UTF-8 becomes U+FFFD.  NULL becomes null. */
 struct json_object *cli_json_text(const char *text);

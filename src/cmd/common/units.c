@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/units.h"
+#include "cmd/common/units.h"
 
 #include <ctype.h>
 #include <errno.h>

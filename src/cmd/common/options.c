@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "cli/units.h"
+#include "cmd/common/cli.h"
+#include "cmd/common/units.h"
 
 #define KEY_MIN 16
 #define KEY_MAX 1024
