@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report/report.h"
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 #include "cmd/common/units.h"
 
 #define LIST_MAX 64

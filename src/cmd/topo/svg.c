@@ -2,7 +2,7 @@
 /* The picture of a machine as SVG, for light and dark. */
 #include <string.h>
 
-#include "cli/topo/topo_draw.h"
+#include "cmd/topo/draw.h"
 
 #define LEGEND 74
 #define HUES 8

@@ -2,7 +2,7 @@
 /* For the terminal: the PCI tree.  A port with one thing below it is shown with that. */
 #include <string.h>
 
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 
 /* More than the kernel has numbers for. */
 #define TREE_NUMA_MAX 1024

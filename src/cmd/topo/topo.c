@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "diag/check/snapshot.h"
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 
 enum { OPTION_SYSROOT = 0x100, OPTION_NCCL, OPTION_SVG, OPTION_HTML };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 
 #define GREEN "green"
 #define RED "red"

@@ -3,7 +3,7 @@
 #ifndef PL_CLI_TOPO_DRAW_H
 #define PL_CLI_TOPO_DRAW_H
 
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 
 /* A box of the picture: a NUMA node, a bridge, a device. */
 struct draw_box {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/topo/topo_draw.h"
+#include "cmd/topo/draw.h"
 
 #define GAP 18
 #define DEVICE_GAP 12

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* One page with the picture and all tables; it needs nothing from anywhere. */
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 
 #define REASONS_MAX 16
 

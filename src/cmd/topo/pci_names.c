@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/pci_names.h"
+#include "cmd/topo/pci_names.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* For programs.  Ids are PCI addresses; an RDMA device without one has its name. */
 #include <string.h>
 
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 
 #define REASONS_MAX 16
 

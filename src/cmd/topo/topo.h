@@ -4,7 +4,7 @@
 #define PL_CLI_TOPO_H
 
 #include "cmd/common/output.h"
-#include "cli/pci_names.h"
+#include "cmd/topo/pci_names.h"
 #include "topology/topology.h"
 
 #define TOPO_TEXT 96

@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "cli/topo/topo.h"
+#include "cmd/topo/topo.h"
 #include "cmd/common/units.h"
 
 enum topo_what topo_what(const struct pl_topology *topology, int node, size_t *index)
