@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/demo.h"
+#include "cmd/demo/demo.h"
 
 /* No larger ones, as all of them are to be in memory at once. */
 #define FILE_MAX (48ull << 20)

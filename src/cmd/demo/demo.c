@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
-#include "cli/demo.h"
+#include "cmd/demo/demo.h"
 #include "cli/render.h"
 #include "cmd/common/units.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/demo.h"
+#include "cmd/demo/demo.h"
 #include "cli/hash.h"
 #include "cli/progress.h"
 

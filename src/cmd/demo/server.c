@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/demo.h"
+#include "cmd/demo/demo.h"
 
 #define KEY_BYTES 32
 #define START_MS 20000

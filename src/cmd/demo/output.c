@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/demo.h"
+#include "cmd/demo/demo.h"
 #include "cli/render.h"
 #include "cmd/common/units.h"
 
