@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/check.h"
+#include "cmd/check/check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
-#include "cli/routes.h"
+#include "cmd/check/routes.h"
 #include "cmd/common/units.h"
 
 #define OPTION_DEVICE 0x100

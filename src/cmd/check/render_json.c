@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
-#include "cli/check.h"
+#include "cmd/check/check.h"
 
 static struct json_object *text_or_null(const char *text)
 {

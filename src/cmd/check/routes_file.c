@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
-#include "cli/routes.h"
+#include "cmd/check/routes.h"
 
 static const char *const directions[PL_DIRECTION_COUNT] = { "into", "from" };
 

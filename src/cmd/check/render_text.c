@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/check.h"
+#include "cmd/check/check.h"
 
 #define INDENT 11 /* of what belongs to a row */
 
