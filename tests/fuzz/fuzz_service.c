@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The command is no part of the library. */
-#include "cli/service.c"
+#include "cmd/transfer/service.c"
 
 static void check_entries(const struct service_message *message)
 {

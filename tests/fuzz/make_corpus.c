@@ -8,7 +8,7 @@
 #include "wire/wire.h"
 
 /* The command is no part of the library. */
-#include "cli/service.c"
+#include "cmd/transfer/service.c"
 
 static const char *root;
 

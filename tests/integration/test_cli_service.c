@@ -12,7 +12,7 @@
 #include "support/process.h"
 
 /* The command is no part of the library. */
-#include "cli/service.c"
+#include "cmd/transfer/service.c"
 
 #define MEMORY_SIZE (1u << 20)
 #define LARGE (1u << 20)

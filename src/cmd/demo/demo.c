@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cmd/demo/demo.h"
-#include "cli/render.h"
+#include "cmd/transfer/transfer.h"
 #include "cmd/common/units.h"
 
 #define SIZE_DEFAULT (256ull << 20)

@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "cli/pipeline.h"
+#include "cmd/transfer/pipeline.h"
 
 #define DEMO_MEMORY "frames"
 #define DEMO_FRAME (8ull << 20)

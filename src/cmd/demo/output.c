@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/demo/demo.h"
-#include "cli/render.h"
+#include "cmd/transfer/transfer.h"
 #include "cmd/common/units.h"
 
 enum { COLUMN_STEP, COLUMN_BYTES, COLUMN_RATE, COLUMN_LATENCY, COLUMN_FABRIC, COLUMN_ROUTE, COLUMN_VERIFIED };

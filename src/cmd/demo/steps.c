@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "cmd/demo/demo.h"
-#include "cli/hash.h"
-#include "cli/progress.h"
+#include "cmd/transfer/hash.h"
+#include "cmd/transfer/progress.h"
 
 #define PULL_PIECE (4ull << 20)
 #define FRAMES_AT_ONCE 4

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/render.h"
+#include "cmd/transfer/transfer.h"
 
 struct list {
 	struct cli_options common;

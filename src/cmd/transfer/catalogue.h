@@ -10,7 +10,7 @@
 
 #include <peerlane/peerlane.h>
 
-#include "cli/service.h"
+#include "cmd/transfer/service.h"
 
 struct item;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/session.h"
+#include "cmd/transfer/session.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "cli/guard.h"
+#include "cmd/transfer/sigbus_guard.h"
 
 #define BATCH 16
 

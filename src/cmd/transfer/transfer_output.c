@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/render.h"
+#include "cmd/transfer/transfer.h"
 #include "cmd/common/units.h"
 
 void render_result_json(struct json_object *object, const struct pipeline_result *result)

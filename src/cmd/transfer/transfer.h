@@ -3,9 +3,9 @@
 #ifndef PL_CLI_RENDER_H
 #define PL_CLI_RENDER_H
 
-#include "cli/hash.h"
+#include "cmd/transfer/hash.h"
 #include "cmd/common/output.h"
-#include "cli/pipeline.h"
+#include "cmd/transfer/pipeline.h"
 
 /* -- list (render_list.c) ------------------------------------------------------------------------ */
 

@@ -6,10 +6,10 @@
 #ifndef PL_CLI_SERVER_H
 #define PL_CLI_SERVER_H
 
-#include "cli/catalogue.h"
+#include "cmd/transfer/catalogue.h"
 #include "cmd/common/cli.h"
-#include "cli/item.h"
-#include "cli/service.h"
+#include "cmd/transfer/item.h"
+#include "cmd/transfer/service.h"
 
 #define SERVER_HANDLES_MAX 64
 

@@ -5,8 +5,8 @@
 
 #include <sys/stat.h>
 
-#include "cli/hash.h"
-#include "cli/part.h"
+#include "cmd/transfer/hash.h"
+#include "cmd/transfer/partial_file.h"
 
 enum item_kind { ITEM_FILE, ITEM_MEMORY, ITEM_PART };
 

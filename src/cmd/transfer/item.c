@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/item.h"
+#include "cmd/transfer/item.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/catalogue.h"
+#include "cmd/transfer/catalogue.h"
 #include "cmd/common/cli.h"
 
 static struct part_source source_of(const struct stat *status)

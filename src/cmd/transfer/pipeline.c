@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/pipeline.h"
+#include "cmd/transfer/pipeline.h"
 
 #define DEPTH 6
 #define PIECE_FIRST (256ull << 10)

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/catalogue.h"
+#include "cmd/transfer/catalogue.h"
 #include "cmd/common/cli.h"
-#include "cli/part.h"
+#include "cmd/transfer/partial_file.h"
 
 /* A chain of the folders that one is in, to notice links that lead back into one of them. */
 struct level {

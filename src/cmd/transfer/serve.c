@@ -7,9 +7,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "cli/guard.h"
+#include "cmd/transfer/sigbus_guard.h"
 #include "cmd/common/output.h"
-#include "cli/server.h"
+#include "cmd/transfer/server.h"
 #include "cmd/common/units.h"
 
 #define DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT

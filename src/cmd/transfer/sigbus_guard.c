@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/guard.h"
+#include "cmd/transfer/sigbus_guard.h"
 
 #include <errno.h>
 #include <signal.h>

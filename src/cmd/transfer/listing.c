@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <time.h>
 
-#include "cli/render.h"
+#include "cmd/transfer/transfer.h"
 #include "cmd/common/units.h"
 
 enum { COLUMN_NAME, COLUMN_SIZE, COLUMN_MODIFIED };

@@ -3,7 +3,7 @@
 #ifndef PL_CLI_PIPELINE_H
 #define PL_CLI_PIPELINE_H
 
-#include "cli/session.h"
+#include "cmd/transfer/session.h"
 
 #define PIPELINE_DEPTH_MAX 16
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/server.h"
+#include "cmd/transfer/server.h"
 
 /* A listing that a client begins sees what changed since; one that goes on keeps to what it saw. */
 #define CATALOGUE_AGE (2 * CLI_NS_PER_S)

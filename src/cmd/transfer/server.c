@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A server's clients: they come, ask, are answered, and leave. */
-#include "cli/server.h"
+#include "cmd/transfer/server.h"
 
 #include <poll.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/part.h"
+#include "cmd/transfer/partial_file.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "cmd/common/cli.h"
-#include "cli/guard.h"
-#include "cli/hash.h"
+#include "cmd/transfer/sigbus_guard.h"
+#include "cmd/transfer/hash.h"
 
 #define MAGIC 0x31545241504c50ull
 #define ALIGNMENT 4096ull

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/catalogue.h"
+#include "cmd/transfer/catalogue.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cmd/common/cli.h"
-#include "cli/part.h"
+#include "cmd/transfer/partial_file.h"
 
 /* Neither a device that blocks nor a terminal can be opened by asking for it. */
 #define OPEN_FLAGS (O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/hash.h"
+#include "cmd/transfer/hash.h"
 
 #include <errno.h>
 #include <inttypes.h>

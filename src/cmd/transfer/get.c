@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/part.h"
-#include "cli/progress.h"
-#include "cli/render.h"
+#include "cmd/transfer/partial_file.h"
+#include "cmd/transfer/progress.h"
+#include "cmd/transfer/transfer.h"
 
 struct get {
 	struct cli_options common;

@@ -7,7 +7,7 @@
 #define PL_CLI_SESSION_H
 
 #include "cmd/common/cli.h"
-#include "cli/service.h"
+#include "cmd/transfer/service.h"
 
 struct session {
 	struct pl_context *context;

@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/catalogue.h"
-#include "cli/progress.h"
-#include "cli/render.h"
+#include "cmd/transfer/catalogue.h"
+#include "cmd/transfer/progress.h"
+#include "cmd/transfer/transfer.h"
 
 /* How often the server is told how much it has. */
 #define EXTENT_EVERY (20 * CLI_NS_PER_MS)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/progress.h"
+#include "cmd/transfer/progress.h"
 
 #include <langinfo.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cli/service.h"
+#include "cmd/transfer/service.h"
 
 #include <endian.h>
 #include <errno.h>
