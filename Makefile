@@ -21,6 +21,7 @@ help:
 	@echo 'make tsan       tests with ThreadSanitizer'
 	@echo 'make clang      tests of a build with clang, in which a warning is an error'
 	@echo 'make valgrind   tests under valgrind'
+	@echo 'make fresh      demo, unit tests and tests of the command in a clean system, as root and as a user'
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
 	@echo 'make vm-all     those, others that show less, and make vm-endurance'
 	@echo 'make vm-asan    the verbs fabric in virtual machines, with AddressSanitizer'
@@ -40,6 +41,7 @@ help:
 	@echo 'make packages   .deb and .rpm of what is committed, in build/packages'
 	@echo 'make packages-test'
 	@echo '                install, use and remove the .deb packages in a clean root'
+	@echo 'make style      check words, names, includes and lengths; tools/style --list names each place'
 	@echo 'make format     apply .clang-format'
 	@echo
 	@echo 'WERROR=1 makes warnings errors.  One test: meson test -C build NAME'
@@ -55,7 +57,7 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test vm
+	@tools/setup build test vm fresh
 	@tools/run-tests
 
 asan tsan clang:
@@ -65,6 +67,10 @@ asan tsan clang:
 valgrind:
 	@tools/setup build test valgrind
 	@tools/run-tests valgrind
+
+fresh:
+	@tools/setup fresh
+	@tests/fresh/run
 
 vm-test:
 	@tools/setup build test vm
@@ -135,13 +141,16 @@ install: all
 	@meson install -C build --no-rebuild
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
+style:
+	@tools/style
+
 format:
 	@tools/setup format
 	@{ tools/sources src '*.[ch]'; tools/sources include '*.h'; tools/sources tests '*.[ch]'; \
-	tools/sources bench '*.[ch]'; tools/sources docs '*.[ch]'; tools/sources kernel '*.[ch]'; } | xargs clang-format -i
+	tools/sources benchmarks '*.[ch]'; tools/sources docs '*.[ch]'; tools/sources kernel '*.[ch]'; } | xargs clang-format -i
 
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
-.PHONY: all help setup demo test asan tsan clang valgrind vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
-	vm-next vm-boot kernels fuzz bench bench-verbs packages packages-test install format clean
+.PHONY: all help setup demo test asan tsan clang valgrind fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
+	vm-next vm-boot kernels fuzz bench bench-verbs packages packages-test install style format clean

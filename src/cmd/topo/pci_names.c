@@ -22,24 +22,24 @@ struct pci_names {
 };
 
 #ifdef PL_HAVE_PCI
-/* Want of memory is all that it calls this for. */
-static void __attribute__((noreturn)) fail(char *format, ...)
+/* Error callback.  pci_alloc() and pci_lookup_name() call it only if out of memory. */
+static void __attribute__((noreturn)) exit_on_libpci_error(char *format, ...)
 {
 	(void)format;
 	fputs("peerlane: libpci failed: try --numeric\n", stderr);
 	exit(CLI_FAILED);
 }
 
-static void ignore(char *format, ...)
+static void ignore_libpci_message(char *format, ...)
 {
 	(void)format;
 }
 
 /*
- * Only names are asked for, so the library needs no access to the bus: pci_init() is not called, which
- * would set the functions for its messages.
+ * Loads libpci for its names only.  Names need no access to the bus, so pci_init() is not called, and the callbacks for
+ * messages are set here instead.
  */
-static void load(struct pci_names *names)
+static void load_libpci(struct pci_names *names)
 {
 	void *library = dlopen("libpci.so.3", RTLD_NOW | RTLD_LOCAL);
 	__typeof__(&pci_alloc) alloc;
@@ -52,20 +52,21 @@ static void load(struct pci_names *names)
 	if (alloc && names->cleanup && names->lookup)
 		names->access = alloc();
 	if (names->access) {
-		names->access->error = fail;
-		names->access->warning = names->access->debug = ignore;
+		names->access->error = exit_on_libpci_error;
+		names->access->warning = names->access->debug = ignore_libpci_message;
 	}
 	names->library = library;
 }
 
-static bool look_up(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
+static bool look_up_pci_name(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
 {
 	const char *found;
 
 	if (!names || !names->access)
 		return false;
-	found = names->lookup(names->access, buffer, (int)size, PCI_LOOKUP_DEVICE | PCI_LOOKUP_NO_NUMBERS, vendor,
-			      device);
+	/* Each lookup through libudev leaks 16 bytes on hosts without an hwdb file; pci.ids has the same names. */
+	found = names->lookup(names->access, buffer, (int)size,
+			      PCI_LOOKUP_DEVICE | PCI_LOOKUP_NO_NUMBERS | PCI_LOOKUP_NO_HWDB, vendor, device);
 	if (!found || !*found)
 		return false;
 	if (found != buffer)
@@ -73,12 +74,12 @@ static bool look_up(struct pci_names *names, uint16_t vendor, uint16_t device, c
 	return true;
 }
 #else
-static void load(struct pci_names *names)
+static void load_libpci(struct pci_names *names)
 {
 	(void)names;
 }
 
-static bool look_up(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
+static bool look_up_pci_name(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
 {
 	(void)names, (void)vendor, (void)device, (void)buffer, (void)size;
 	return false;
@@ -90,7 +91,7 @@ struct pci_names *pci_names_open(bool numeric)
 	struct pci_names *names = calloc(1, sizeof(*names));
 
 	if (names && !numeric)
-		load(names);
+		load_libpci(names);
 	return names;
 }
 
@@ -107,7 +108,7 @@ void pci_names_close(struct pci_names *names)
 	free(names);
 }
 
-static const char *maker(uint16_t vendor)
+static const char *pci_vendor_prefix(uint16_t vendor)
 {
 	switch (vendor) {
 	case 0x1002:
@@ -127,23 +128,23 @@ static const char *maker(uint16_t vendor)
 	}
 }
 
-/* "GH100 [H100 SXM5 80GB]" is known by what is in brackets. */
-static void keep_brackets(char *text)
+/* Shortens "GH100 [H100 SXM5 80GB]" to the product name in the brackets. */
+static void keep_bracketed_name(char *text)
 {
-	char *from = strchr(text, '['), *to = from ? strchr(from, ']') : NULL;
+	char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;
 
-	if (!to || to == from + 1)
+	if (!close || close == open + 1)
 		return;
-	*to = '\0';
-	memmove(text, from + 1, strlen(from + 1) + 1);
+	*close = '\0';
+	memmove(text, open + 1, strlen(open + 1) + 1);
 }
 
 const char *pci_names_device(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size)
 {
-	if (vendor && look_up(names, vendor, device, buffer, size))
-		keep_brackets(buffer);
+	if (vendor && look_up_pci_name(names, vendor, device, buffer, size))
+		keep_bracketed_name(buffer);
 	else if (vendor)
-		snprintf(buffer, size, "%s%04x:%04x", maker(vendor), vendor, device);
+		snprintf(buffer, size, "%s%04x:%04x", pci_vendor_prefix(vendor), vendor, device);
 	else
 		snprintf(buffer, size, "unknown");
 	return buffer;
