@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How long a cache line takes from one core to another and back, in nanoseconds: the median of many
- * rounds.  In a virtual machine this changes as the host moves virtual processors about, and with it
- * every latency between two processes, so figures are comparable only where it was the same.
+ * Prints the time, in nanoseconds, that a cache line takes from one core to another and back: the median of many
+ * rounds.  In a virtual machine it changes when the host moves virtual processors, and so does every latency between
+ * two processes.  Latencies are comparable only if this time was the same.
  */
 #include "support.h"
 
@@ -13,22 +13,22 @@
 
 static _Alignas(128) atomic_uint word;
 
-static void pass(unsigned expected)
+static void pass_cache_line(unsigned expected)
 {
 	while (atomic_load_explicit(&word, memory_order_acquire) != expected)
 		;
 	atomic_store_explicit(&word, expected + 1, memory_order_release);
 }
 
-static void *answer(void *core)
+static void *answer_rounds(void *core)
 {
 	stay_on_core(*(int *)core);
 	for (unsigned i = 0; i < ROUNDS; i++)
-		pass(2 * i + 1);
+		pass_cache_line(2 * i + 1);
 	return NULL;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	uint64_t first = *(const uint64_t *)a, second = *(const uint64_t *)b;
 
@@ -47,18 +47,18 @@ int main(int argc, char **argv)
 	}
 	other = atoi(argv[2]);
 	stay_on_core(atoi(argv[1]));
-	if (pthread_create(&thread, NULL, answer, &other))
+	if (pthread_create(&thread, NULL, answer_rounds, &other))
 		return 1;
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		uint64_t before = now_ns();
 
-		pass(2 * i);
+		pass_cache_line(2 * i);
 		while (atomic_load_explicit(&word, memory_order_acquire) != 2 * i + 2)
 			;
 		times[i] = now_ns() - before;
 	}
 	pthread_join(thread, NULL);
-	qsort(times, ROUNDS, sizeof(times[0]), compare);
+	qsort(times, ROUNDS, sizeof(times[0]), compare_times);
 	printf("%llu\n", (unsigned long long)times[ROUNDS / 2]);
 	return 0;
 }

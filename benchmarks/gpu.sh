@@ -1,14 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# gpu.sh [BUILD]: on a machine with a GPU, runs the scenarios on its memory and measures GPU to GPU from process to
-# process over the local fabric, next to the driver's own copies, and over loopback tcp, next to host to host and, where
-# PyTorch is there, NCCL's socket transport.  BUILD is the folder with what was built (default: build, which is built if
-# it is not there).  KINDS are the kinds of memory to use, of alloc (cuMemAlloc), pool, mapped and managed; all, without
-# it.
+# gpu.sh [BUILD]: runs the scenarios on GPU memory, and measures transfers from GPU to GPU between two processes.  Over the
+# local fabric it compares them with the driver's own copies; over loopback tcp with transfers from host to host and, if
+# PyTorch is installed, with NCCL's socket transport.  BUILD is the build folder (default: build); it is built if it does not
+# exist.  The variable KINDS lists the kinds of memory to use, of alloc (cuMemAlloc), pool, mapped and managed (default: all).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
-bench=$PWD/bench
+benchmarks=$PWD/benchmarks
 if [ ! -x "$build/peerlane" ]; then
 	tools/configure "$build" && ninja -C "$build" || exit 1
 fi
@@ -20,19 +19,21 @@ done
 [ -n "${left_out:-}" ] && export TEST_CASES="!($left_out)"
 failed=0
 
+# rate OPTION...: median rate of a write in GB/s
 rate()
 {
 	timeout 120 ./peerlane bench --fabric tcp --progress thread --duration 0.5 --repeat 5 --json "$@" 2>/dev/null |
 		python3 -c 'import json, sys; print(json.load(sys.stdin)["results"][0]["bytes_per_second"] / 1e9)'
 }
 
+# latency OPTION...: median and 99th percentile in us
 latency()
 {
 	timeout 60 ./peerlane bench --fabric tcp --latency --op send --size 8 --duration 1 --json "$@" 2>/dev/null |
 		python3 -c 'import json, sys; l = json.load(sys.stdin)["results"][0]["latency_us"]; print(l["p50"], l["p99"])'
 }
 
-# counts LOG: how many cases passed and how many were skipped; the summary names the latter once more.
+# counts LOG: numbers of passed and of skipped cases.  The summary, which lists skipped cases again, is ignored.
 counts()
 {
 	sed '/^\[  PASSED  \]/,$d' <<<"$1" | awk '/^\[       OK/ { ok++ } /^\[  SKIPPED \]/ { skipped++ }
@@ -65,7 +66,7 @@ for run in "alloc thread" "alloc manual" "pool thread-key" "mapped manual-encryp
 	fi
 done
 log=$(timeout 300 tests/test_gpu 2>&1) || failed=1
-line "  what is about GPUs alone: passed, skipped" \
+line "  tests of GPUs only: passed, skipped" \
 	"$(counts "$log")"
 grep -E 'check failed|ended by' <<<"$log"
 
@@ -89,16 +90,16 @@ done
 
 echo
 if [ "$gpus" -gt 1 ]; then
-	timeout 100 bench/gpu_peer 0 1 || failed=1
+	timeout 100 benchmarks/gpu_peer 0 1 || failed=1
 fi
-timeout 100 bench/gpu_peer 0 0 || failed=1
+timeout 100 benchmarks/gpu_peer 0 0 || failed=1
 for kind in mapped pool; do
 	[[ " $kinds " == *" $kind "* ]] || continue
-	timeout 100 bench/gpu_peer 0 0 1024 $kind || failed=1
+	timeout 100 benchmarks/gpu_peer 0 0 1024 $kind || failed=1
 done
 
 echo
-echo "Rates of one direction, GB/s, two processes, loopback tcp, median of 5 runs of half a second"
+echo "Rates in one direction, GB/s, two processes, loopback tcp, median of 5 runs of 0.5 s"
 host=$(rate --size 1G)
 gpu=$(rate --size 1G --memory cuda --validate)
 locked=$(timeout 60 ./peerlane bench --fabric tcp --progress thread --duration 1 --size 1G --memory cuda --json 2>/dev/null |
@@ -109,7 +110,7 @@ if [ "$gpus" -gt 1 ]; then
 	line "  write 1 GiB, GPU 0 to GPU 1" "$(rate --size 1G --memory cuda:0 --peer-memory cuda:1 --validate)"
 fi
 line "  ratio (at least 0.85)" "$(python3 -c "print('%.2f' % ($gpu / $host))")"
-line "  host memory locked for it, MiB at each end (both below 256)" "$locked"
+line "  host memory locked for staging, MiB in each process (below 256)" "$locked"
 line "  read 1 GiB, host to host" "$(rate --size 1G --op read)"
 line "  read 1 GiB, GPU to GPU" "$(rate --size 1G --op read --memory cuda)"
 line "  send 256 MiB, GPU to GPU" "$(rate --size 256M --op send --memory cuda)"
@@ -124,28 +125,28 @@ if [ "$gpus" -gt 1 ]; then
 	line "  GPU 0 to GPU 1" "$(latency --memory cuda:0 --peer-memory cuda:1)"
 fi
 
-# A figure of NCCL's, or the last that it said instead.
+# Rate of NCCL and its ratio, or the last line of its output.
 nccl()
 {
-	local said figure
+	local output figure
 
-	said=$(python3 "$benchmarks/nccl_socket.py" --timeout 90 2>&1)
-	figure=$(awk '$3 == "GB/s" { print $2 }' <<<"$said")
+	output=$(python3 "$benchmarks/nccl_socket.py" --timeout 90 2>&1)
+	figure=$(awk '$3 == "GB/s" { print $2 }' <<<"$output")
 	if [ -n "$figure" ]; then
-		printf '%s; Peerlane has %s times that' "$figure" "$(python3 -c "print('%.2f' % ($gpu / $figure))")"
+		printf '%s; Peerlane: %s times that' "$figure" "$(python3 -c "print('%.2f' % ($gpu / $figure))")"
 	else
-		printf 'none: %s' "$(grep -v '^ *$' <<<"$said" | tail -1)"
+		printf 'none: %s' "$(grep -v '^ *$' <<<"$output" | tail -1)"
 	fi
 }
 
 echo
 if python3 -c 'import torch' 2>/dev/null; then
-	echo "NCCL's socket transport, send and receive of 1 GiB, GB/s (both ends on one GPU, taken for two hosts)"
+	echo "NCCL's socket transport, send and receive of 1 GiB, GB/s (both processes on one GPU, which NCCL takes for two hosts)"
 	export NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1
-	line "  as it comes" "$(nccl)"
+	line "  default settings" "$(nccl)"
 	line "  4 threads of 4 sockets" "$(NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=4 nccl)"
 	line "  16 threads of 4 sockets" "$(NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=16 nccl)"
 else
-	echo "No PyTorch: NCCL is not measured"
+	echo "PyTorch is not installed: NCCL is not measured"
 fi
 exit $failed

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * gpu_peer [FROM TO [MIB [mapped|pool]]]: writes from a GPU of this process to one of another process, over the local
- * fabric, and next to them cuMemcpyPeerAsync() between the same GPUs within this process; 0 and 1 unless told, which may
- * be equal, and 1024 MiB.  The other process's memory is cuMemAlloc()'s, mapped from handles, or of a pool.
+ * gpu_peer [FROM TO [MIB [mapped|pool]]]: rates of writes from a GPU of this process to a GPU of another process, over
+ * the local fabric.  Compares them with cuMemcpyPeerAsync() between the same GPUs within this process.  FROM and TO
+ * (default: 0 and 1) may be equal; MIB is 1024 by default.  The other process's memory is of cuMemAlloc(), mapped from
+ * handles, or from a pool.
  */
 #include "support.h"
 
@@ -18,7 +19,7 @@
 #define WARM 10u
 #define HANDLE ((size_t)32 << 20)
 
-struct told {
+struct server_info {
 	char address[96];
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length;
@@ -26,16 +27,16 @@ struct told {
 
 static size_t largest;
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	const uint64_t *one = a, *other = b;
 
 	return *one < *other ? -1 : *one > *other;
 }
 
-static uint64_t at_share(uint64_t *samples, unsigned count, double share)
+static uint64_t percentile_of(uint64_t *samples, unsigned count, double share)
 {
-	qsort(samples, count, sizeof(*samples), compare);
+	qsort(samples, count, sizeof(*samples), compare_times);
 	return samples[(unsigned)(share * (count - 1))];
 }
 
@@ -50,7 +51,7 @@ static struct pl_context *open_context(enum pl_progress progress)
 	return context;
 }
 
-static void need(CUresult result, const char *call)
+static void must_cuda(CUresult result, const char *call)
 {
 	if (result != CUDA_SUCCESS) {
 		fprintf(stderr, "%s: %d\n", call, result);
@@ -58,13 +59,13 @@ static void need(CUresult result, const char *call)
 	}
 }
 
-/* A function that the library does not use.  The driver stays loaded. */
-static void find(const char *name, void *function)
+/* Finds a function of the driver that the library does not use.  The driver stays loaded. */
+static void find_driver_function(const char *name, void *function)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, name) : NULL;
 
 	if (!found) {
-		fprintf(stderr, "%s: the driver has none\n", name);
+		fprintf(stderr, "%s: not a function of the driver\n", name);
 		exit(1);
 	}
 	memcpy(function, &found, sizeof(found));
@@ -77,13 +78,13 @@ static void open_driver(struct cuda_driver *driver, int gpu)
 	CUdevice device;
 
 	MUST(cuda_driver_open("libcuda.so.1", RTLD_NOW, driver, &error), &error);
-	need(driver->cuInit(0), "cuInit");
-	need(driver->cuDeviceGet(&device, gpu), "cuDeviceGet");
-	need(driver->cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-	need(driver->cuCtxPushCurrent(context), "cuCtxPushCurrent");
+	must_cuda(driver->cuInit(0), "cuInit");
+	must_cuda(driver->cuDeviceGet(&device, gpu), "cuDeviceGet");
+	must_cuda(driver->cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+	must_cuda(driver->cuCtxPushCurrent(context), "cuCtxPushCurrent");
 }
 
-/* As much as is asked for, side by side, of handles that can be shared. */
+/* Maps handles that can be shared into one range of at least `largest` bytes. */
 static void *map_handles(int gpu)
 {
 	CUmemAllocationProp properties = { .type = 1,
@@ -96,22 +97,22 @@ static void *map_handles(int gpu)
 	struct cuda_driver driver;
 	CUdeviceptr address;
 
-	find("cuMemCreate", &create);
+	find_driver_function("cuMemCreate", &create);
 	open_driver(&driver, gpu);
-	need(driver.cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
+	must_cuda(driver.cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
 	for (size_t done = 0; done < size; done += HANDLE) {
-		need(create(&handle, HANDLE, &properties, 0), "cuMemCreate");
-		need(driver.cuMemMap(address + done, HANDLE, 0, handle, 0), "cuMemMap");
-		need(driver.cuMemRelease(handle), "cuMemRelease");
+		must_cuda(create(&handle, HANDLE, &properties, 0), "cuMemCreate");
+		must_cuda(driver.cuMemMap(address + done, HANDLE, 0, handle, 0), "cuMemMap");
+		must_cuda(driver.cuMemRelease(handle), "cuMemRelease");
 	}
-	need(driver.cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
+	must_cuda(driver.cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
 	return (void *)(uintptr_t)address;
 }
 
-/* Of a pool that can be shared. */
-static void *take_from_pool(int gpu)
+/* Allocates memory from a pool that can be shared. */
+static void *allocate_from_pool(int gpu)
 {
-	/* The beginning of CUmemPoolProps is that of a handle's properties. */
+	/* CUmemPoolProps begins like the properties of a handle. */
 	union {
 		CUmemAllocationProp properties;
 		char space[256];
@@ -124,26 +125,26 @@ static void *take_from_pool(int gpu)
 	CUdeviceptr address;
 	CUmemoryPool pool;
 
-	find("cuMemPoolCreate", &create);
-	find("cuMemAllocFromPoolAsync", &allocate);
+	find_driver_function("cuMemPoolCreate", &create);
+	find_driver_function("cuMemAllocFromPoolAsync", &allocate);
 	open_driver(&driver, gpu);
-	need(create(&pool, &of), "cuMemPoolCreate");
-	need(allocate(&address, largest, pool, NULL), "cuMemAllocFromPoolAsync");
-	need(driver.cuStreamSynchronize(NULL), "cuStreamSynchronize");
+	must_cuda(create(&pool, &of), "cuMemPoolCreate");
+	must_cuda(allocate(&address, largest, pool, NULL), "cuMemAllocFromPoolAsync");
+	must_cuda(driver.cuStreamSynchronize(NULL), "cuStreamSynchronize");
 	return (void *)(uintptr_t)address;
 }
 
-/* The kinds of memory, in words; the first is the library's own. */
+/* Kinds of memory and their description; NULL: the library allocates it. */
 static const struct kind {
-	const char *name, *told;
+	const char *name, *description;
 	void *(*allocate)(int gpu);
 } kinds[] = {
 	{ "alloc", "", NULL },
 	{ "mapped", ", mapped from handles", map_handles },
-	{ "pool", ", of a pool", take_from_pool },
+	{ "pool", ", from a pool", allocate_from_pool },
 };
 
-static const struct kind *kind_of(const char *name)
+static const struct kind *find_kind(const char *name)
 {
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (!strcmp(name, kinds[i].name))
@@ -152,10 +153,10 @@ static const struct kind *kind_of(const char *name)
 	exit(2);
 }
 
-/* The other process: has memory, and takes connections. */
-static void serve(int fd, int gpu, const struct kind *of)
+/* Process that owns the remote memory and accepts connections. */
+static void serve_memory(int fd, int gpu, const struct kind *of)
 {
-	struct told told = { .token_length = PL_TOKEN_MAX };
+	struct server_info server_info = { .token_length = PL_TOKEN_MAX };
 	struct pl_context *context = open_context(PL_PROGRESS_THREAD);
 	struct pl_listener *listener;
 	struct pl_region *region;
@@ -170,9 +171,9 @@ static void serve(int fd, int gpu, const struct kind *of)
 	else
 		MUST(pl_region_allocate_in(context, device, largest, PL_ACCESS_ALL, &region, &error), &error);
 	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
-	pl_listener_address(listener, told.address, sizeof(told.address));
-	MUST(pl_region_share(region, NULL, told.token, &told.token_length, &error), &error);
-	put(fd, &told, sizeof(told));
+	pl_listener_address(listener, server_info.address, sizeof(server_info.address));
+	MUST(pl_region_share(region, NULL, server_info.token, &server_info.token_length, &error), &error);
+	put(fd, &server_info, sizeof(server_info));
 	for (unsigned i = 0; i < 2; i++)
 		MUST(pl_accept(listener, 60 * NS_PER_S, &peer, &error), &error);
 	get(fd, &byte, 1);
@@ -188,7 +189,8 @@ struct session {
 	char reason[256];
 };
 
-static void session_open(struct session *session, const struct told *told, enum pl_progress progress, int gpu)
+static void session_open(struct session *session, const struct server_info *server_info, enum pl_progress progress,
+			 int gpu)
 {
 	struct pl_error error;
 	char kind[24];
@@ -196,12 +198,13 @@ static void session_open(struct session *session, const struct told *told, enum 
 	session->context = open_context(progress);
 	snprintf(kind, sizeof(kind), "cuda:%d", gpu);
 	MUST(pl_region_allocate_in(session->context, kind, largest, PL_ACCESS_LOCAL, &session->region, &error), &error);
-	MUST(pl_connect(session->context, told->address, 60 * NS_PER_S, &session->peer, &error), &error);
-	MUST(pl_remote_import(session->peer, told->token, told->token_length, 60 * NS_PER_S, &session->remote, &error),
+	MUST(pl_connect(session->context, server_info->address, 60 * NS_PER_S, &session->peer, &error), &error);
+	MUST(pl_remote_import(session->peer, server_info->token, server_info->token_length, 60 * NS_PER_S,
+			      &session->remote, &error),
 	     &error);
 }
 
-static uint64_t move(struct session *session, bool write, size_t length)
+static uint64_t transfer_once(struct session *session, bool write, size_t length)
 {
 	struct pl_operation *operation;
 	struct pl_receipt receipt;
@@ -220,100 +223,102 @@ static uint64_t move(struct session *session, bool write, size_t length)
 	return start;
 }
 
-static uint64_t middle(struct session *session, bool write, size_t length, unsigned rounds)
+static uint64_t median_time(struct session *session, bool write, size_t length, unsigned rounds)
 {
 	uint64_t samples[SMALL_ROUNDS];
 
 	for (unsigned i = 0; i < WARM; i++)
-		move(session, write, length);
+		transfer_once(session, write, length);
 	for (unsigned i = 0; i < rounds; i++)
-		samples[i] = move(session, write, length);
-	return at_share(samples, rounds, 0.5);
+		samples[i] = transfer_once(session, write, length);
+	return percentile_of(samples, rounds, 0.5);
 }
 
 /* -- the driver itself -------------------------------------------------------------------------------- */
 
-struct raw {
+struct driver_copy {
 	struct cuda_driver driver;
 	CUcontext contexts[2];
 	CUdeviceptr memory[2];
 	CUstream stream;
 };
 
-static void raw_open(struct raw *raw, const int gpus[2])
+static void driver_copy_open(struct driver_copy *driver_copy, const int gpus[2])
 {
 	struct pl_error error;
 	CUcontext popped;
 	CUdevice device;
 
-	MUST(cuda_driver_open("libcuda.so.1", RTLD_NOW, &raw->driver, &error), &error);
-	need(raw->driver.cuInit(0), "cuInit");
+	MUST(cuda_driver_open("libcuda.so.1", RTLD_NOW, &driver_copy->driver, &error), &error);
+	must_cuda(driver_copy->driver.cuInit(0), "cuInit");
 	for (int i = 1; i >= 0; i--) {
-		need(raw->driver.cuDeviceGet(&device, gpus[i]), "cuDeviceGet");
-		need(raw->driver.cuDevicePrimaryCtxRetain(&raw->contexts[i], device), "cuDevicePrimaryCtxRetain");
-		need(raw->driver.cuCtxPushCurrent(raw->contexts[i]), "cuCtxPushCurrent");
-		need(raw->driver.cuMemAlloc(&raw->memory[i], largest), "cuMemAlloc");
+		must_cuda(driver_copy->driver.cuDeviceGet(&device, gpus[i]), "cuDeviceGet");
+		must_cuda(driver_copy->driver.cuDevicePrimaryCtxRetain(&driver_copy->contexts[i], device),
+			  "cuDevicePrimaryCtxRetain");
+		must_cuda(driver_copy->driver.cuCtxPushCurrent(driver_copy->contexts[i]), "cuCtxPushCurrent");
+		must_cuda(driver_copy->driver.cuMemAlloc(&driver_copy->memory[i], largest), "cuMemAlloc");
 		if (i)
-			need(raw->driver.cuCtxPopCurrent(&popped), "cuCtxPopCurrent");
+			must_cuda(driver_copy->driver.cuCtxPopCurrent(&popped), "cuCtxPopCurrent");
 	}
-	if (raw->contexts[0] != raw->contexts[1])
-		raw->driver.cuCtxEnablePeerAccess(raw->contexts[1], 0);
-	need(raw->driver.cuStreamCreate(&raw->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+	if (driver_copy->contexts[0] != driver_copy->contexts[1])
+		driver_copy->driver.cuCtxEnablePeerAccess(driver_copy->contexts[1], 0);
+	must_cuda(driver_copy->driver.cuStreamCreate(&driver_copy->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
-static uint64_t raw_middle(struct raw *raw, size_t length, unsigned rounds)
+static uint64_t driver_median_time(struct driver_copy *driver_copy, size_t length, unsigned rounds)
 {
 	uint64_t samples[SMALL_ROUNDS];
 
 	for (unsigned i = 0; i < rounds + WARM; i++) {
 		uint64_t start = now_ns();
 
-		need(raw->driver.cuMemcpyPeerAsync(raw->memory[1], raw->contexts[1], raw->memory[0], raw->contexts[0],
-						   length, raw->stream),
-		     "cuMemcpyPeerAsync");
-		need(raw->driver.cuStreamSynchronize(raw->stream), "cuStreamSynchronize");
+		must_cuda(driver_copy->driver.cuMemcpyPeerAsync(driver_copy->memory[1], driver_copy->contexts[1],
+								driver_copy->memory[0], driver_copy->contexts[0],
+								length, driver_copy->stream),
+			  "cuMemcpyPeerAsync");
+		must_cuda(driver_copy->driver.cuStreamSynchronize(driver_copy->stream), "cuStreamSynchronize");
 		samples[i < WARM ? 0 : i - WARM] = now_ns() - start;
 	}
-	return at_share(samples, rounds, 0.5);
+	return percentile_of(samples, rounds, 0.5);
 }
 
-/* -- */
-
-static double rate(size_t length, uint64_t time)
+static double gigabytes_per_second(size_t length, uint64_t time)
 {
 	return (double)length / (double)time;
 }
 
-static void report(struct session *session, struct raw *raw, const char *how)
+static void print_rates(struct session *session, struct driver_copy *driver_copy, const char *how)
 {
 	static const size_t sizes[] = { 64 << 10, 1 << 20, 16 << 20 };
 	uint64_t samples[SMALL_ROUNDS];
-	double own = rate(largest, middle(session, true, largest, LARGE_ROUNDS));
-	double driver = rate(largest, raw_middle(raw, largest, LARGE_ROUNDS));
+	double own = gigabytes_per_second(largest, median_time(session, true, largest, LARGE_ROUNDS));
+	double driver = gigabytes_per_second(largest, driver_median_time(driver_copy, largest, LARGE_ROUNDS));
 
 	printf("%s: write %zu MiB %.1f GB/s, cuMemcpyPeerAsync %.1f, ratio %.3f; read %.1f GB/s\n", how, largest >> 20,
-	       own, driver, own / driver, rate(largest, middle(session, false, largest, LARGE_ROUNDS)));
+	       own, driver, own / driver,
+	       gigabytes_per_second(largest, median_time(session, false, largest, LARGE_ROUNDS)));
 	printf("  %s\n", session->reason);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] <= largest; i++)
 		printf("%s: write %zu KiB, one at a time %.2f GB/s, cuMemcpyPeerAsync %.2f\n", how, sizes[i] >> 10,
-		       rate(sizes[i], middle(session, true, sizes[i], 500)),
-		       rate(sizes[i], raw_middle(raw, sizes[i], 500)));
+		       gigabytes_per_second(sizes[i], median_time(session, true, sizes[i], 500)),
+		       gigabytes_per_second(sizes[i], driver_median_time(driver_copy, sizes[i], 500)));
 	for (unsigned i = 0; i < WARM; i++)
-		move(session, true, 8);
+		transfer_once(session, true, 8);
 	for (unsigned i = 0; i < SMALL_ROUNDS; i++)
-		samples[i] = move(session, true, 8);
+		samples[i] = transfer_once(session, true, 8);
 	printf("%s: write 8 bytes p50 %.2f us, p99 %.2f us; cuMemcpyPeerAsync and cuStreamSynchronize p50 %.2f us\n",
-	       how, (double)at_share(samples, SMALL_ROUNDS, 0.5) / 1e3,
-	       (double)at_share(samples, SMALL_ROUNDS, 0.99) / 1e3, (double)raw_middle(raw, 8, SMALL_ROUNDS) / 1e3);
+	       how, (double)percentile_of(samples, SMALL_ROUNDS, 0.5) / 1e3,
+	       (double)percentile_of(samples, SMALL_ROUNDS, 0.99) / 1e3,
+	       (double)driver_median_time(driver_copy, 8, SMALL_ROUNDS) / 1e3);
 }
 
 int main(int argc, char **argv)
 {
-	const struct kind *of = kind_of(argc > 4 ? argv[4] : "alloc");
+	const struct kind *of = find_kind(argc > 4 ? argv[4] : "alloc");
 	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 }, pair[2];
 	struct session session;
-	struct told told;
-	struct raw raw;
+	struct server_info server_info;
+	struct driver_copy driver_copy;
 	pid_t child;
 
 	largest = (size_t)(argc > 3 ? atoi(argv[3]) : 1024) << 20;
@@ -321,18 +326,18 @@ int main(int argc, char **argv)
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		return 1;
 	child = fork();
-	/* Each has one end only, so that it learns when the other one is gone. */
+	/* Each process keeps one end only, so that it notices the exit of the other process. */
 	close(pair[child != 0]);
 	if (child == 0)
-		serve(pair[1], gpus[1], of);
-	get(pair[0], &told, sizeof(told));
-	raw_open(&raw, gpus);
-	printf("GPU %d to GPU %d of another process%s\n", gpus[0], gpus[1], of->told);
-	session_open(&session, &told, PL_PROGRESS_MANUAL, gpus[0]);
-	report(&session, &raw, "manual progress");
+		serve_memory(pair[1], gpus[1], of);
+	get(pair[0], &server_info, sizeof(server_info));
+	driver_copy_open(&driver_copy, gpus);
+	printf("GPU %d to GPU %d of another process%s\n", gpus[0], gpus[1], of->description);
+	session_open(&session, &server_info, PL_PROGRESS_MANUAL, gpus[0]);
+	print_rates(&session, &driver_copy, "manual progress");
 	pl_close(session.context);
-	session_open(&session, &told, PL_PROGRESS_THREAD, gpus[0]);
-	report(&session, &raw, "threads");
+	session_open(&session, &server_info, PL_PROGRESS_THREAD, gpus[0]);
+	print_rates(&session, &driver_copy, "threads");
 	pl_close(session.context);
 	put(pair[0], "", 1);
 	waitpid(child, NULL, 0);

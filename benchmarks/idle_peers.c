@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * idle_peers [PEERS [KEY [HOST]]]: what connected peers cost that do nothing: time to connect them all,
- * resident memory of each end, processor time while idle.  KEY is a pre-shared key, for TLS; "" for
- * none.  HOST is an address of this host, 127.0.0.1 without it; that of an RDMA device gives queue pairs.
- * Prints one JSON object.
+ * idle_peers [PEERS [KEY [HOST]]]: cost of idle connected peers: time to connect all, resident memory of each end,
+ * processor time while idle.  KEY is a pre-shared key for TLS, "" for none.  HOST is an address of this host (default:
+ * 127.0.0.1); that of an RDMA device gives queue pairs.  Prints one JSON object.
  */
 #include "support.h"
 
@@ -16,11 +15,11 @@
 #define PEERS 1000
 #define PEERS_MAX 10000
 #define IDLE_SECONDS 5
-#define PATIENCE (30 * NS_PER_S)
+#define TIMEOUT (30 * NS_PER_S)
 
-/* What one end found. */
+/* Cost at one end. */
 struct cost {
-	long memory;        /* bytes a peer */
+	long memory;        /* bytes for each peer */
 	uint64_t processor; /* nanoseconds, while idle */
 	uint64_t close;     /* nanoseconds to close all */
 };
@@ -28,7 +27,7 @@ struct cost {
 struct run {
 	unsigned peers;
 	const char *key, *host;
-	int socket; /* to the other end */
+	int socket; /* to the other process */
 };
 
 static struct pl_context *open_context(const struct run *run)
@@ -38,7 +37,7 @@ static struct pl_context *open_context(const struct run *run)
 	struct pl_error error;
 
 	options.insecure = true;
-	/* Both ends are here, which is not what is measured. */
+	/* Both processes are on this host; the local fabric is not measured. */
 	options.fabric = strncmp(run->host, "127.", 4) ? "verbs" : "tcp";
 	options.key = run->key;
 	options.key_length = run->key ? strlen(run->key) : 0;
@@ -46,8 +45,8 @@ static struct pl_context *open_context(const struct run *run)
 	return context;
 }
 
-/* Both ends are idle at the same time, as the pipe between them says. */
-static void rest(const struct run *run, struct pl_context *context, long before, struct cost *cost)
+/* Measures both processes while both are idle; they synchronise by a socket. */
+static void measure_idle(const struct run *run, struct pl_context *context, long before, struct cost *cost)
 {
 	char ready = 0;
 	uint64_t used, began;
@@ -55,7 +54,7 @@ static void rest(const struct run *run, struct pl_context *context, long before,
 	cost->memory = (resident_bytes() - before) / (long)run->peers;
 	put(run->socket, &ready, 1);
 	get(run->socket, &ready, 1);
-	/* What connecting has left to do. */
+	/* Work that remains from connecting ends within a second. */
 	sleep(1);
 	used = processor_ns();
 	sleep(IDLE_SECONDS);
@@ -67,7 +66,7 @@ static void rest(const struct run *run, struct pl_context *context, long before,
 	cost->close = now_ns() - began;
 }
 
-static void serve(const struct run *run)
+static void accept_peers(const struct run *run)
 {
 	struct pl_context *context = open_context(run);
 	long before = resident_bytes();
@@ -82,8 +81,8 @@ static void serve(const struct run *run)
 	pl_listener_address(listener, address, sizeof(address));
 	put(run->socket, address, sizeof(address));
 	for (unsigned i = 0; i < run->peers; i++)
-		MUST(pl_accept(listener, PATIENCE, &peer, &error), &error);
-	rest(run, context, before, &cost);
+		MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
+	measure_idle(run, context, before, &cost);
 	put(run->socket, &cost, sizeof(cost));
 }
 
@@ -96,9 +95,9 @@ static uint64_t connect_all(const struct run *run, struct pl_context *context, c
 	struct pl_error error;
 
 	for (unsigned i = 0; operations && i < run->peers; i++)
-		MUST(pl_connect_start(context, address, PATIENCE, i, &operations[i], &error), &error);
+		MUST(pl_connect_start(context, address, TIMEOUT, i, &operations[i], &error), &error);
 	for (unsigned i = 0; operations && i < run->peers; i++)
-		MUST(pl_wait(operations[i], PATIENCE, &receipt, &error), &error);
+		MUST(pl_wait(operations[i], TIMEOUT, &receipt, &error), &error);
 	began = now_ns() - began;
 	pl_peer_query(receipt.peer, info);
 	free(operations);
@@ -111,21 +110,21 @@ static void print_cost(const char *end, const struct cost *cost)
 	       cost->memory, (double)cost->processor / NS_PER_S, (double)cost->close / NS_PER_S);
 }
 
-static void measure(const struct run *run)
+static void measure_client(const struct run *run)
 {
 	struct pl_context *context = open_context(run);
 	long before = resident_bytes();
 	struct cost ours, theirs;
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
-	uint64_t connecting;
+	uint64_t connect_time;
 	char address[80];
 
 	get(run->socket, address, sizeof(address));
-	connecting = connect_all(run, context, address, &info);
-	rest(run, context, before, &ours);
+	connect_time = connect_all(run, context, address, &info);
+	measure_idle(run, context, before, &ours);
 	get(run->socket, &theirs, sizeof(theirs));
 	printf("{\"peers\": %u, \"fabric\": \"%s\", \"key\": %s, \"connect_seconds\": %.3f, \"idle_seconds\": %d, ",
-	       run->peers, info.fabric, run->key ? "true" : "false", (double)connecting / NS_PER_S, IDLE_SECONDS);
+	       run->peers, info.fabric, run->key ? "true" : "false", (double)connect_time / NS_PER_S, IDLE_SECONDS);
 	print_cost("client", &ours);
 	printf(", ");
 	print_cost("server", &theirs);
@@ -138,7 +137,7 @@ int main(int argc, char **argv)
 			   .key = argc > 2 && *argv[2] ? argv[2] : NULL,
 			   .host = argc > 3 ? argv[3] : "127.0.0.1" };
 	struct rlimit limit;
-	int ends[2], status;
+	int sockets[2], status;
 	pid_t server;
 
 	if (argc > 4 || run.peers < 1 || run.peers > PEERS_MAX) {
@@ -148,17 +147,17 @@ int main(int argc, char **argv)
 	getrlimit(RLIMIT_NOFILE, &limit);
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0) {
 		perror("socketpair");
 		return 1;
 	}
 	server = fork();
-	run.socket = ends[server == 0];
-	close(ends[server != 0]);
+	run.socket = sockets[server == 0];
+	close(sockets[server != 0]);
 	if (server == 0) {
-		serve(&run);
+		accept_peers(&run);
 		return 0;
 	}
-	measure(&run);
+	measure_client(&run);
 	return waitpid(server, &status, 0) == server && status == 0 ? 0 : 1;
 }

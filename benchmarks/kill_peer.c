@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * kill_peer [ROUNDS [MIB [KEY]]]: in each round a new process transfers MIB mebibytes with this one
- * and is killed (SIGKILL) at a random moment of it.  Every operation of this process must then end
- * with a named error well before its time-out; memory next to the regions, at both ends, must be as
- * it was; and after all rounds this process must have no more descriptors, threads, mappings and
- * memory than before.  Prints one JSON object; the exit status is 1 if anything of this did not hold.
+ * kill_peer [ROUNDS [MIB [KEY]]]: in each round a new process transfers MIB mebibytes with this one and is killed
+ * (SIGKILL) at a random moment.  Every operation of this process must then end with a named error well before its
+ * time-out.  Memory next to the regions of both processes must be unchanged.  After all rounds this process must not
+ * have more descriptors, threads, mappings and memory than before.  Prints one JSON object; the exit status is 1 if any
+ * of these conditions failed.
  */
 #include "support.h"
 
@@ -16,48 +16,48 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MARGIN (64ul << 10) /* bytes before and after each region, which nothing may touch */
+#define MARGIN (64ul << 10) /* bytes before and after each region, which no transfer may change */
 #define MARGIN_BYTE 0xA5
 #define OPERATION_TIMEOUT (10 * NS_PER_S)
-#define PATIENCE (30 * NS_PER_S)
+#define WAIT_TIMEOUT (30 * NS_PER_S)
 #define TAG 7
 #define KINDS 5
 #define IDS_MAX 16
 
-/* What happens when the peer dies: ours are operations here, theirs are operations of the peer. */
+/* Operation in flight when the peer dies: of this process (OUR) or of the peer (THEIR). */
 enum kind { OUR_WRITE, OUR_READ, OUR_SEND, OUR_RECEIVE, THEIR_WRITE };
 
 static const char *const kind_names[KINDS] = { "write", "read", "send", "receive", "write by the peer" };
 
 struct memory {
-	uint8_t *all; /* with its margins */
+	uint8_t *all; /* including the margins */
 	size_t length;
 };
 
-struct killing {
+struct kill_test {
 	struct pl_context *context;
-	struct memory ours, theirs; /* `theirs` is shared with the processes that are killed */
+	struct memory ours, theirs; /* `theirs` is shared with the killed processes */
 	struct pl_region *region;
 	const char *key;
-	uint64_t whole[KINDS]; /* nanoseconds that a whole transfer takes */
+	uint64_t complete_time[KINDS]; /* nanoseconds of a complete transfer */
 
 	unsigned rounds, interrupted, completed;
-	unsigned late, unnamed, touched;
-	uint64_t slowest; /* from the kill to the end of the operation */
+	unsigned late, without_id, margins_changed;
+	uint64_t slowest; /* time from the kill to the end of the operation */
 	struct {
 		char id[32];
 		unsigned count;
 	} ids[IDS_MAX];
 };
 
-/* What the two ends tell each other. */
+/* Data that both processes exchange. */
 struct hello {
 	char address[80];
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length;
 };
 
-static void allocate(struct memory *memory, size_t length, int flags)
+static void allocate_memory(struct memory *memory, size_t length, int flags)
 {
 	memory->length = length;
 	memory->all =
@@ -70,7 +70,7 @@ static void allocate(struct memory *memory, size_t length, int flags)
 	memset(memory->all + MARGIN + length, MARGIN_BYTE, MARGIN);
 }
 
-static bool margins_whole(const struct memory *memory)
+static bool margins_unchanged(const struct memory *memory)
 {
 	const uint8_t *after = memory->all + MARGIN + memory->length;
 
@@ -103,7 +103,7 @@ static struct pl_region *register_memory(struct pl_context *context, const struc
 	return region;
 }
 
-static void share(struct pl_region *region, struct hello *hello)
+static void grant_region(struct pl_region *region, struct hello *hello)
 {
 	struct pl_error error;
 
@@ -111,12 +111,12 @@ static void share(struct pl_region *region, struct hello *hello)
 	MUST(pl_region_share(region, NULL, hello->token, &hello->token_length, &error), &error);
 }
 
-/* The process that is killed: it listens, and does its part of the transfer. */
-static _Noreturn void be_killed(const struct killing *killing, enum kind kind, int socket)
+/* Process that is killed: listens, and performs its part of the transfer. */
+static _Noreturn void run_victim(const struct kill_test *kill_test, enum kind kind, int socket)
 {
-	struct pl_context *context = open_context(killing->key);
-	struct pl_region *region = register_memory(context, &killing->theirs);
-	uint64_t length = killing->theirs.length;
+	struct pl_context *context = open_context(kill_test->key);
+	struct pl_region *region = register_memory(context, &kill_test->theirs);
+	uint64_t length = kill_test->theirs.length;
 	struct pl_operation *operation = NULL;
 	struct pl_listener *listener;
 	struct pl_remote *remote;
@@ -127,9 +127,9 @@ static _Noreturn void be_killed(const struct killing *killing, enum kind kind, i
 
 	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
 	pl_listener_address(listener, hello.address, sizeof(hello.address));
-	share(region, &hello);
+	grant_region(region, &hello);
 	put(socket, &hello, sizeof(hello));
-	MUST(pl_accept(listener, PATIENCE, &peer, &error), &error);
+	MUST(pl_accept(listener, WAIT_TIMEOUT, &peer, &error), &error);
 	get(socket, &other, sizeof(other));
 	if (kind == OUR_SEND)
 		MUST(pl_receive(peer, TAG, UINT64_MAX, region, 0, length, NULL, &operation, &error), &error);
@@ -142,18 +142,18 @@ static _Noreturn void be_killed(const struct killing *killing, enum kind kind, i
 	if (kind == THEIR_WRITE)
 		MUST(pl_write(peer, remote, 0, region, 0, length, NULL, &operation, &error), &error);
 	if (operation)
-		MUST(pl_wait(operation, PATIENCE, NULL, &error), &error);
+		MUST(pl_wait(operation, WAIT_TIMEOUT, NULL, &error), &error);
 	put(socket, &ready, 1);
 	pause();
 	exit(0);
 }
 
-static struct pl_operation *begin(struct killing *killing, enum kind kind, struct pl_peer *peer,
-				  struct pl_remote *remote)
+static struct pl_operation *start_operation(struct kill_test *kill_test, enum kind kind, struct pl_peer *peer,
+					    struct pl_remote *remote)
 {
 	struct pl_operation *operation = NULL;
-	uint64_t length = killing->ours.length;
-	struct pl_region *region = killing->region;
+	uint64_t length = kill_test->ours.length;
+	struct pl_region *region = kill_test->region;
 	struct pl_error error;
 
 	switch (kind) {
@@ -168,39 +168,39 @@ static struct pl_operation *begin(struct killing *killing, enum kind kind, struc
 		break;
 	case OUR_RECEIVE:
 	case THEIR_WRITE:
-		/* In the second case nothing is ever sent to it: it ends because the peer does. */
+		/* No message is ever sent in the second case: the receive ends because the peer dies. */
 		MUST(pl_receive(peer, TAG, UINT64_MAX, region, 0, length, NULL, &operation, &error), &error);
 	}
 	return operation;
 }
 
-static void count_id(struct killing *killing, const char *id)
+static void count_id(struct kill_test *kill_test, const char *id)
 {
 	unsigned i = 0;
 
-	while (i < IDS_MAX - 1 && killing->ids[i].id[0] && strcmp(killing->ids[i].id, id) != 0)
+	while (i < IDS_MAX - 1 && kill_test->ids[i].id[0] && strcmp(kill_test->ids[i].id, id) != 0)
 		i++;
-	snprintf(killing->ids[i].id, sizeof(killing->ids[i].id), "%s", id);
-	killing->ids[i].count++;
+	snprintf(kill_test->ids[i].id, sizeof(kill_test->ids[i].id), "%s", id);
+	kill_test->ids[i].count++;
 }
 
-/* After the kill. */
-static void finish(struct killing *killing, struct pl_operation *operation)
+/* Waits for the end of an operation after the kill, and counts its result. */
+static void count_result(struct kill_test *kill_test, struct pl_operation *operation)
 {
 	uint64_t began = now_ns(), took;
 	struct pl_error error = { 0 };
-	int rc = pl_wait(operation, PATIENCE, NULL, &error);
+	int rc = pl_wait(operation, WAIT_TIMEOUT, NULL, &error);
 
 	took = now_ns() - began;
-	if (took > killing->slowest)
-		killing->slowest = took;
-	killing->late += took >= OPERATION_TIMEOUT;
-	killing->completed += rc == 0;
-	killing->interrupted += rc != 0;
-	killing->unnamed += rc != 0 && (error.id[0] == '\0' || error.code != rc);
+	if (took > kill_test->slowest)
+		kill_test->slowest = took;
+	kill_test->late += took >= OPERATION_TIMEOUT;
+	kill_test->completed += rc == 0;
+	kill_test->interrupted += rc != 0;
+	kill_test->without_id += rc != 0 && (error.id[0] == '\0' || error.code != rc);
 	if (rc)
-		count_id(killing, error.id);
-	killing->touched += !margins_whole(&killing->ours) || !margins_whole(&killing->theirs);
+		count_id(kill_test, error.id);
+	kill_test->margins_changed += !margins_unchanged(&kill_test->ours) || !margins_unchanged(&kill_test->theirs);
 }
 
 static void sleep_ns(uint64_t duration)
@@ -210,8 +210,8 @@ static void sleep_ns(uint64_t duration)
 	nanosleep(&time, NULL);
 }
 
-/* Lets the transfer of a kind begin; then kills the process, or lets it end to see how long it takes. */
-static void run_round(struct killing *killing, enum kind kind, bool whole)
+/* Starts a transfer, then kills the process; with `complete` lets it complete to measure its time. */
+static void run_round(struct kill_test *kill_test, enum kind kind, bool complete)
 {
 	struct pl_operation *operation;
 	struct pl_remote *remote;
@@ -219,93 +219,94 @@ static void run_round(struct killing *killing, enum kind kind, bool whole)
 	struct pl_error error;
 	struct pl_peer *peer;
 	uint64_t began;
-	int ends[2];
+	int sockets[2];
 	pid_t child;
 	char ready;
 
-	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), NULL);
+	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), NULL);
 	child = fork();
 	if (child == 0)
-		be_killed(killing, kind, ends[1]);
-	close(ends[1]);
-	get(ends[0], &hello, sizeof(hello));
-	MUST(pl_connect(killing->context, hello.address, PATIENCE, &peer, &error), &error);
+		run_victim(kill_test, kind, sockets[1]);
+	close(sockets[1]);
+	get(sockets[0], &hello, sizeof(hello));
+	MUST(pl_connect(kill_test->context, hello.address, WAIT_TIMEOUT, &peer, &error), &error);
 	MUST(pl_remote_import(peer, hello.token, hello.token_length, 0, &remote, &error), &error);
-	share(killing->region, &ours);
-	put(ends[0], &ours, sizeof(ours));
-	get(ends[0], &ready, 1);
+	grant_region(kill_test->region, &ours);
+	put(sockets[0], &ours, sizeof(ours));
+	get(sockets[0], &ready, 1);
 	began = now_ns();
-	operation = begin(killing, kind, peer, remote);
-	put(ends[0], &ready, 1);
-	if (whole) {
-		get(ends[0], &ready, 1);
+	operation = start_operation(kill_test, kind, peer, remote);
+	put(sockets[0], &ready, 1);
+	if (complete) {
+		get(sockets[0], &ready, 1);
 		if (kind == THEIR_WRITE)
 			pl_cancel(operation);
-		(void)pl_wait(operation, PATIENCE, NULL, &error);
-		killing->whole[kind] = now_ns() - began;
+		(void)pl_wait(operation, WAIT_TIMEOUT, NULL, &error);
+		kill_test->complete_time[kind] = now_ns() - began;
 	} else {
-		sleep_ns((uint64_t)(drand48() * 0.9 * (double)killing->whole[kind]));
+		sleep_ns((uint64_t)(drand48() * 0.9 * (double)kill_test->complete_time[kind]));
 	}
 	kill(child, SIGKILL);
-	if (!whole)
-		finish(killing, operation);
+	if (!complete)
+		count_result(kill_test, operation);
 	waitpid(child, NULL, 0);
-	close(ends[0]);
+	close(sockets[0]);
 	pl_remote_release(remote);
 	pl_peer_close(peer);
-	pl_region_revoke(killing->region, ours.token, ours.token_length);
+	pl_region_revoke(kill_test->region, ours.token, ours.token_length);
 }
 
-struct usage {
+struct resource_usage {
 	unsigned descriptors, threads, mappings;
 	long memory;
 };
 
-static struct usage usage(void)
+static struct resource_usage read_resource_usage(void)
 {
-	return (struct usage){ open_descriptors(), running_threads(), memory_mappings(), resident_bytes() };
+	return (struct resource_usage){ open_descriptors(), running_threads(), memory_mappings(), resident_bytes() };
 }
 
-static void print_growth(const char *name, const struct usage *before, const struct usage *after)
+static void print_growth(const char *name, const struct resource_usage *before, const struct resource_usage *after)
 {
 	printf("\"%s\": {\"descriptors\": %d, \"threads\": %d, \"mappings\": %d, \"resident_bytes\": %ld}", name,
 	       (int)(after->descriptors - before->descriptors), (int)(after->threads - before->threads),
 	       (int)(after->mappings - before->mappings), after->memory - before->memory);
 }
 
-/* The allocator keeps a little of what was freed; a leak of every round is more than that. */
-static bool grown(const struct usage *before, const struct usage *after)
+/* True if a resource has grown by more than the memory that the allocator caches. */
+static bool has_grown(const struct resource_usage *before, const struct resource_usage *after)
 {
 	return after->descriptors > before->descriptors || after->threads > before->threads ||
 	       after->mappings > before->mappings + 8 || after->memory > before->memory + (4l << 20);
 }
 
-static void print_result(const struct killing *killing)
+static void print_result(const struct kill_test *kill_test)
 {
 	printf("{\"rounds\": %u, \"bytes\": %zu, \"key\": %s, \"interrupted\": %u, \"completed\": %u,\n",
-	       killing->rounds, killing->ours.length, killing->key ? "true" : "false", killing->interrupted,
-	       killing->completed);
+	       kill_test->rounds, kill_test->ours.length, kill_test->key ? "true" : "false", kill_test->interrupted,
+	       kill_test->completed);
 	printf(" \"whole_transfer_ms\": {");
 	for (int kind = 0; kind < KINDS; kind++)
-		printf("%s\"%s\": %.0f", kind ? ", " : "", kind_names[kind], (double)killing->whole[kind] / NS_PER_MS);
+		printf("%s\"%s\": %.0f", kind ? ", " : "", kind_names[kind],
+		       (double)kill_test->complete_time[kind] / NS_PER_MS);
 	printf("},\n \"after_the_kill_ms_max\": %.1f, \"timeout_ms\": %llu, \"late\": %u, \"without_name\": %u, "
 	       "\"margins_touched\": %u,\n \"errors\": {",
-	       (double)killing->slowest / NS_PER_MS, OPERATION_TIMEOUT / NS_PER_MS, killing->late, killing->unnamed,
-	       killing->touched);
-	for (int i = 0; i < IDS_MAX && killing->ids[i].count; i++)
-		printf("%s\"%s\": %u", i ? ", " : "", killing->ids[i].id, killing->ids[i].count);
+	       (double)kill_test->slowest / NS_PER_MS, OPERATION_TIMEOUT / NS_PER_MS, kill_test->late,
+	       kill_test->without_id, kill_test->margins_changed);
+	for (int i = 0; i < IDS_MAX && kill_test->ids[i].count; i++)
+		printf("%s\"%s\": %u", i ? ", " : "", kill_test->ids[i].id, kill_test->ids[i].count);
 	printf("},\n ");
 }
 
-static void run_all(struct killing *killing, struct usage *warm)
+static void run_all(struct kill_test *kill_test, struct resource_usage *warm)
 {
 	for (int kind = 0; kind < KINDS; kind++)
-		run_round(killing, (enum kind)kind, true);
-	*warm = usage();
-	for (unsigned i = 0; i < killing->rounds; i++) {
+		run_round(kill_test, (enum kind)kind, true);
+	*warm = read_resource_usage();
+	for (unsigned i = 0; i < kill_test->rounds; i++) {
 		if (isatty(STDERR_FILENO))
-			fprintf(stderr, "\r%u of %u ", i + 1, killing->rounds);
-		run_round(killing, (enum kind)(i % KINDS), false);
+			fprintf(stderr, "\r%u of %u ", i + 1, kill_test->rounds);
+		run_round(kill_test, (enum kind)(i % KINDS), false);
 	}
 	if (isatty(STDERR_FILENO))
 		fprintf(stderr, "\r                \r");
@@ -313,31 +314,31 @@ static void run_all(struct killing *killing, struct usage *warm)
 
 int main(int argc, char **argv)
 {
-	struct killing killing = { .rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 100,
-				   .key = argc > 3 ? argv[3] : NULL };
+	struct kill_test kill_test = { .rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 100,
+				       .key = argc > 3 ? argv[3] : NULL };
 	size_t mebibytes = argc > 2 ? (size_t)atoi(argv[2]) : 1024;
-	struct usage before, warm, after, closed;
+	struct resource_usage before, warm, after, closed;
 	bool leaked;
 
-	if (argc > 4 || killing.rounds < 1 || mebibytes < 1 || mebibytes > 8192) {
+	if (argc > 4 || kill_test.rounds < 1 || mebibytes < 1 || mebibytes > 8192) {
 		fprintf(stderr, "usage: kill_peer [ROUNDS [MIB [KEY]]], MIB is 1 to 8192\n");
 		return 2;
 	}
 	srand48((long)now_ns());
-	allocate(&killing.ours, mebibytes << 20, MAP_PRIVATE);
-	allocate(&killing.theirs, mebibytes << 20, MAP_SHARED);
-	before = usage();
-	killing.context = open_context(killing.key);
-	killing.region = register_memory(killing.context, &killing.ours);
-	run_all(&killing, &warm);
-	after = usage();
-	pl_close(killing.context);
-	closed = usage();
-	leaked = grown(&warm, &after) || closed.descriptors > before.descriptors || closed.threads > before.threads;
-	print_result(&killing);
+	allocate_memory(&kill_test.ours, mebibytes << 20, MAP_PRIVATE);
+	allocate_memory(&kill_test.theirs, mebibytes << 20, MAP_SHARED);
+	before = read_resource_usage();
+	kill_test.context = open_context(kill_test.key);
+	kill_test.region = register_memory(kill_test.context, &kill_test.ours);
+	run_all(&kill_test, &warm);
+	after = read_resource_usage();
+	pl_close(kill_test.context);
+	closed = read_resource_usage();
+	leaked = has_grown(&warm, &after) || closed.descriptors > before.descriptors || closed.threads > before.threads;
+	print_result(&kill_test);
 	print_growth("growth_by_rounds", &warm, &after);
 	printf(",\n ");
 	print_growth("left_after_close", &before, &closed);
 	printf(", \"leaked\": %s}\n", leaked ? "true" : "false");
-	return leaked || killing.late || killing.unnamed || killing.touched;
+	return leaked || kill_test.late || kill_test.without_id || kill_test.margins_changed;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * local_put latency|rate SIZE SECONDS: writes between two processes of this host into regions that the library
- * allocated, as `ucx_perftest -t ucp_put_lat` and `-t ucp_put_bw` measure it: for the latency both write in turn
- * and look at their own memory for what the other wrote; for the rate one writes, each time the same bytes.
- * Prints one JSON object.
+ * allocated, measured as `ucx_perftest -t ucp_put_lat` and `-t ucp_put_bw` do.  For the latency both processes write in
+ * turn and poll their own memory.  For the rate one process writes the same bytes again and again.  Prints one JSON
+ * object.
  */
 #include "support.h"
 
@@ -16,16 +16,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATIENCE (10 * NS_PER_S)
-/* How many are done between two looks at the clock. */
+#define TIMEOUT (10 * NS_PER_S)
+/* Operations between two reads of the clock. */
 #define BATCH_BYTES (64u << 20)
 #define BATCH_MAX 10000
 
-struct end {
+struct process {
 	struct pl_context *context;
 	struct pl_listener *listener;
 	struct pl_peer *peer;
-	struct pl_region *region; /* where the other end writes to */
+	struct pl_region *region; /* the peer writes into it */
 	struct pl_region *source;
 	struct pl_remote *remote;
 	int socket; /* to the other process */
@@ -35,8 +35,8 @@ struct end {
 };
 
 /*
- * Each end on a core of its own, where there are two: a kernel may leave two processes that never
- * sleep on one core for seconds.
+ * Runs each process on a core of its own, if there are two: a kernel may leave two processes that never sleep on one
+ * core for seconds.
  */
 static void choose_core(bool first)
 {
@@ -50,46 +50,46 @@ static void choose_core(bool first)
 			stay_on_core(core);
 }
 
-static struct pl_region *allocate(struct end *end)
+static struct pl_region *allocate_region(struct process *self)
 {
 	struct pl_region *region;
 	struct pl_error error;
 
-	MUST(pl_region_allocate(end->context, end->size, PL_ACCESS_ALL, &region, &error), &error);
-	memset(pl_region_address(region), 0, end->size);
+	MUST(pl_region_allocate(self->context, self->size, PL_ACCESS_ALL, &region, &error), &error);
+	memset(pl_region_address(region), 0, self->size);
 	return region;
 }
 
-static void open_end(struct end *end)
+static void open_process(struct process *self)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_error error;
 
 	options.progress = PL_PROGRESS_MANUAL;
 	options.fabric = "local";
-	MUST(pl_open(&end->context, &options, &error), &error);
-	end->region = allocate(end);
-	end->source = allocate(end);
+	MUST(pl_open(&self->context, &options, &error), &error);
+	self->region = allocate_region(self);
+	self->source = allocate_region(self);
 }
 
-/* Both ends want a token of the other's region; neither drives the other, so they take turns. */
-static void meet(struct end *end, bool first)
+/* Connects both processes; each drives only its own context, so they take turns. */
+static void connect_processes(struct process *self, bool first)
 {
 	struct pl_error error;
 	char address[96];
 
 	if (first) {
-		MUST(pl_listen(end->context, "127.0.0.1:0", &end->listener, &error), &error);
-		pl_listener_address(end->listener, address, sizeof(address));
-		put(end->socket, address, sizeof(address));
-		MUST(pl_accept(end->listener, PATIENCE, &end->peer, &error), &error);
+		MUST(pl_listen(self->context, "127.0.0.1:0", &self->listener, &error), &error);
+		pl_listener_address(self->listener, address, sizeof(address));
+		put(self->socket, address, sizeof(address));
+		MUST(pl_accept(self->listener, TIMEOUT, &self->peer, &error), &error);
 	} else {
-		get(end->socket, address, sizeof(address));
-		MUST(pl_connect(end->context, address, 0, &end->peer, &error), &error);
+		get(self->socket, address, sizeof(address));
+		MUST(pl_connect(self->context, address, 0, &self->peer, &error), &error);
 	}
 }
 
-static void exchange(struct end *end)
+static void exchange_tokens(struct process *self)
 {
 	uint8_t token[PL_TOKEN_MAX] = { 0 };
 	size_t length = sizeof(token);
@@ -99,123 +99,123 @@ static void exchange(struct end *end)
 	int status;
 	char done;
 
-	MUST(pl_region_share(end->region, NULL, token, &length, &error), &error);
-	put(end->socket, &length, sizeof(length));
-	put(end->socket, token, sizeof(token));
-	get(end->socket, &length, sizeof(length));
-	get(end->socket, token, sizeof(token));
-	MUST(pl_remote_import_start(end->peer, token, length, 0, &operation, &error), &error);
+	MUST(pl_region_share(self->region, NULL, token, &length, &error), &error);
+	put(self->socket, &length, sizeof(length));
+	put(self->socket, token, sizeof(token));
+	get(self->socket, &length, sizeof(length));
+	get(self->socket, token, sizeof(token));
+	MUST(pl_remote_import_start(self->peer, token, length, 0, &operation, &error), &error);
 	while ((status = pl_test(operation, &receipt, &error)) == -EINPROGRESS)
 		;
 	MUST(status, &error);
-	end->remote = receipt.remote;
-	put(end->socket, "i", 1);
-	/* The other end may still wait for this one's answer. */
-	while (recv(end->socket, &done, 1, MSG_DONTWAIT) != 1)
-		pl_poll(end->context, NULL, 0);
+	self->remote = receipt.remote;
+	put(self->socket, "i", 1);
+	/* The other process may still need progress of this one. */
+	while (recv(self->socket, &done, 1, MSG_DONTWAIT) != 1)
+		pl_poll(self->context, NULL, 0);
 }
 
-static void write_once(struct end *end)
+static void write_once(struct process *self)
 {
 	struct pl_operation *operation;
 	struct pl_receipt receipt;
 	struct pl_error error;
 
-	MUST(pl_write(end->peer, end->remote, 0, end->source, 0, end->size, NULL, &operation, &error), &error);
-	MUST(pl_wait(operation, PATIENCE, end->reason[0] ? NULL : &receipt, &error), &error);
-	if (!end->reason[0])
-		snprintf(end->reason, sizeof(end->reason), "%s", receipt.reason);
+	MUST(pl_write(self->peer, self->remote, 0, self->source, 0, self->size, NULL, &operation, &error), &error);
+	MUST(pl_wait(operation, TIMEOUT, self->reason[0] ? NULL : &receipt, &error), &error);
+	if (!self->reason[0])
+		snprintf(self->reason, sizeof(self->reason), "%s", receipt.reason);
 }
 
-static volatile uint8_t *last_byte(const struct end *end, struct pl_region *region)
+static volatile uint8_t *last_byte(const struct process *self, struct pl_region *region)
 {
-	return (volatile uint8_t *)pl_region_address(region) + end->size - 1;
+	return (volatile uint8_t *)pl_region_address(region) + self->size - 1;
 }
 
-/* The last byte of what came is sent back, one more. */
-static void ping_pong(struct end *end, bool first, uint64_t rounds)
+/* Returns the last byte of each message, incremented. */
+static void ping_pong(struct process *self, bool first, uint64_t rounds)
 {
-	volatile uint8_t *last = last_byte(end, end->region), *next = last_byte(end, end->source);
+	volatile uint8_t *last = last_byte(self, self->region), *next = last_byte(self, self->source);
 
 	for (uint64_t i = 0; i < rounds; i++) {
-		uint8_t now = (uint8_t)(2 * end->rounds++);
+		uint8_t now = (uint8_t)(2 * self->rounds++);
 
 		if (first) {
 			*next = (uint8_t)(now + 1);
-			write_once(end);
+			write_once(self);
 			while (*last != (uint8_t)(now + 2))
 				;
 		} else {
 			while (*last != (uint8_t)(now + 1))
 				;
 			*next = (uint8_t)(now + 2);
-			write_once(end);
+			write_once(self);
 		}
 	}
 }
 
-static void stream(struct end *end, uint64_t writes)
+static void write_batch(struct process *self, uint64_t writes)
 {
 	for (uint64_t i = 0; i < writes; i++)
-		write_once(end);
+		write_once(self);
 }
 
-/* The first end decides when it is over: before each batch it says whether there is one. */
-static void follow(struct end *end, bool latency)
+/* Runs batches until the first process sends an empty one. */
+static void run_second(struct process *self, bool latency)
 {
 	uint64_t batch;
 
 	for (;;) {
-		while (recv(end->socket, &batch, sizeof(batch), MSG_DONTWAIT) != (ssize_t)sizeof(batch)) {
-			pl_poll(end->context, NULL, 0);
+		while (recv(self->socket, &batch, sizeof(batch), MSG_DONTWAIT) != (ssize_t)sizeof(batch)) {
+			pl_poll(self->context, NULL, 0);
 			usleep(100);
 		}
 		if (batch == 0)
 			return;
 		if (latency)
-			ping_pong(end, false, batch);
+			ping_pong(self, false, batch);
 	}
 }
 
-static void lead(struct end *end, bool latency, double seconds)
+static void run_first(struct process *self, bool latency, double seconds)
 {
-	uint64_t batch = BATCH_BYTES / end->size, done = 0, took = 0;
+	uint64_t batch = BATCH_BYTES / self->size, done = 0, took = 0;
 
 	batch = latency || batch > BATCH_MAX ? BATCH_MAX : batch ? batch : 1;
 	for (bool warm = false; took < (uint64_t)(seconds * (double)NS_PER_S); warm = true) {
 		uint64_t began;
 
-		put(end->socket, &batch, sizeof(batch));
+		put(self->socket, &batch, sizeof(batch));
 		if (latency)
-			ping_pong(end, true, 100); /* both are awake now */
+			ping_pong(self, true, 100); /* wakes both processes */
 		began = now_ns();
 		if (latency)
-			ping_pong(end, true, batch - 100);
+			ping_pong(self, true, batch - 100);
 		else
-			stream(end, batch);
+			write_batch(self, batch);
 		if (warm) {
 			took += now_ns() - began;
 			done += latency ? batch - 100 : batch;
 		}
 	}
 	batch = 0;
-	put(end->socket, &batch, sizeof(batch));
+	put(self->socket, &batch, sizeof(batch));
 	printf("{\"test\": \"%s\", \"size\": %zu, \"operations\": %llu, \"bytes_per_second\": %.0f, "
 	       "\"one_way_us\": %.4f, \"reason\": \"%s\"}\n",
-	       latency ? "latency" : "rate", end->size, (unsigned long long)done,
-	       (double)done * (double)end->size * (double)NS_PER_S / (double)took,
-	       (double)took / (double)done / (latency ? 2000 : 1000), end->reason);
+	       latency ? "latency" : "rate", self->size, (unsigned long long)done,
+	       (double)done * (double)self->size * (double)NS_PER_S / (double)took,
+	       (double)took / (double)done / (latency ? 2000 : 1000), self->reason);
 }
 
 int main(int argc, char **argv)
 {
-	struct end end = { .size = argc == 4 ? strtoull(argv[2], NULL, 0) : 0 };
+	struct process self = { .size = argc == 4 ? strtoull(argv[2], NULL, 0) : 0 };
 	bool latency = argc == 4 && !strcmp(argv[1], "latency"), first;
 	double seconds = argc == 4 ? atof(argv[3]) : 0;
 	int sockets[2], status = 0;
 	pid_t child;
 
-	if (end.size == 0 || seconds <= 0 || (!latency && strcmp(argv[1], "rate"))) {
+	if (self.size == 0 || seconds <= 0 || (!latency && strcmp(argv[1], "rate"))) {
 		fprintf(stderr, "usage: local_put latency|rate SIZE SECONDS\n");
 		return 2;
 	}
@@ -228,16 +228,16 @@ int main(int argc, char **argv)
 	if (!first)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	choose_core(first);
-	end.socket = sockets[first];
+	self.socket = sockets[first];
 	close(sockets[!first]);
-	open_end(&end);
-	meet(&end, first);
-	exchange(&end);
+	open_process(&self);
+	connect_processes(&self, first);
+	exchange_tokens(&self);
 	if (first)
-		lead(&end, latency, seconds);
+		run_first(&self, latency, seconds);
 	else
-		follow(&end, latency);
-	pl_close(end.context);
+		run_second(&self, latency);
+	pl_close(self.context);
 	if (first && (waitpid(child, &status, 0) != child || status))
 		return 1;
 	return 0;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""nccl_socket.py [PORT] [--json] [--latency] [--gpus A,B] [--size BYTES,...]: how fast NCCL sends between two processes.
+"""nccl_socket.py [PORT] [--json] [--latency] [--gpus A,B] [--size BYTES,...]: rate of NCCL between two processes.
 
-Both are on one GPU, which NCCL allows only if they seem to be on two hosts, so it goes by sockets; or, with --gpus 0,1, on
-two, and goes as NCCL chooses.  Prints a line for each size; with --json a document that `peerlane report` and `peerlane
-bench compare` read.  Exit status 77: there is no PyTorch, or no such GPU.
+By default both processes use one GPU.  NCCL allows that only if they seem to be on two hosts, so it uses sockets.  With
+--gpus 0,1 they use two GPUs, and NCCL chooses the transport.  Prints a line for each size; with --json a document for
+`peerlane report` and `peerlane bench compare`.  Exit status 77: PyTorch or a GPU is missing.
 """
 import argparse
 import datetime
@@ -17,10 +17,10 @@ import time
 
 import results
 
-LONG = 1 << 22      # bytes from which a message is measured alone, not among many
-MANY = 64
+LONG = 1 << 22      # bytes from which a run measures a single message
+MANY = 64           # messages of a run below that size
 SKIPPED = 77
-FAREWELL = 5        # seconds for processes to end when told to
+TERMINATE_SECONDS = 5   # until processes are killed
 
 
 def numbers(text):
@@ -29,26 +29,26 @@ def numbers(text):
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument("port", nargs="?", type=int, default=0, help="of 127.0.0.1, to meet at (default: a free one)")
+    parser.add_argument("port", nargs="?", type=int, default=0, help="port of 127.0.0.1 for the rendezvous (default: a free one)")
     parser.add_argument("--json", action="store_true", help="print a document of results")
-    parser.add_argument("--latency", action="store_true", help="to and fro, one at a time, and half of that time")
-    parser.add_argument("--gpus", type=numbers, default=[0, 0], metavar="A,B", help="of sender, receiver (default: 0,0)")
+    parser.add_argument("--latency", action="store_true", help="send one message at a time to and fro; print half the round-trip time")
+    parser.add_argument("--gpus", type=numbers, default=[0, 0], metavar="A,B", help="GPUs of sender and receiver (default: 0,0)")
     parser.add_argument("--size", dest="sizes", type=numbers, default=[1 << 30],
                         help="sizes in bytes, separated by commas (default: 1 GiB)")
-    parser.add_argument("--rounds", type=int, default=7, help="runs of each size, of which the first is not counted")
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for all of it (default: 120)")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each size; the first is a warm-up")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for the whole program (default: 120)")
     given = parser.parse_args(arguments)
     if given.rounds < 2 or min(given.sizes) < 1:
-        parser.error("at least 2 rounds, and sizes from 1 byte on")
+        parser.error("--rounds must be at least 2, and sizes at least 1 byte")
     if len(given.gpus) != 2 or min(given.gpus) < 0:
         parser.error("--gpus takes two numbers, such as 0,1")
     if given.timeout <= 0 or not 0 <= given.port < 65536:
-        parser.error("--timeout takes seconds, and PORT is below 65536")
+        parser.error("--timeout must be above 0, and PORT below 65536")
     return given
 
 
 def stream(distributed, rank, data, count):
-    """Messages one after the other; what arrives is rank 0's."""
+    """Sends messages from rank 0 to rank 1."""
     for _ in range(count):
         if rank == 0:
             distributed.send(data, 1)
@@ -57,6 +57,7 @@ def stream(distributed, rank, data, count):
 
 
 def to_and_fro(distributed, rank, data, count):
+    """Sends each message to rank 1 and back."""
     for _ in range(count):
         for sender in (0, 1):
             if rank == sender:
@@ -66,16 +67,16 @@ def to_and_fro(distributed, rank, data, count):
 
 
 def measure(torch, distributed, rank, size, given):
-    """Bytes per second, or microseconds one way, of each round but the first; and whether the right bytes arrived."""
+    """Returns bytes per second, or microseconds one way, of each round but the first; and True if the content is correct."""
     data = torch.full((size,), rank + 1, dtype=torch.uint8, device="cuda")
     count = MANY if given.latency or size < LONG else 1
-    go = to_and_fro if given.latency else stream
+    transfer = to_and_fro if given.latency else stream
     values = []
     for _ in range(given.rounds):
         torch.cuda.synchronize()
         distributed.barrier(device_ids=[given.gpus[rank]])
         start = time.monotonic()
-        go(distributed, rank, data, count)
+        transfer(distributed, rank, data, count)
         torch.cuda.synchronize()
         taken = time.monotonic() - start
         values.append(taken / count / 2 * 1e6 if given.latency else size * count / taken)
@@ -83,7 +84,7 @@ def measure(torch, distributed, rank, size, given):
 
 
 def document(given, measured, version, gpus):
-    """All results in the terms of results.py: (size, values, whether what arrived was right)."""
+    """Returns a document.  `measured` has tuples of size, values, and whether the content is correct."""
     fabric = os.environ.get("NCCL_NET", "auto").lower()
     settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
     mode = "latency" if given.latency else "bandwidth"
@@ -117,7 +118,7 @@ def run(rank, given):
         show(given, measured, ".".join(map(str, torch.cuda.nccl.version())),
              [torch.cuda.get_device_name(gpu) for gpu in dict.fromkeys(given.gpus)])
         if wrong:
-            sys.exit(f"nccl_socket: of {wrong[0]} bytes, what arrived is not what was sent")
+            sys.exit(f"nccl_socket: wrong content in messages of {wrong[0]} bytes")
     distributed.destroy_process_group()
 
 
@@ -127,13 +128,13 @@ def free_port():
         return taken.getsockname()[1]
 
 
-def skip(why):
-    print(f"nccl_socket: {why}: nothing to measure", file=sys.stderr)
+def skip(reason):
+    print(f"nccl_socket: skipped: {reason}", file=sys.stderr)
     sys.exit(SKIPPED)
 
 
 def start(given):
-    """Both processes; they end with this one, whatever becomes of NCCL."""
+    """Runs both processes, and ends them with this one even if NCCL hangs."""
     import torch.multiprocessing
 
     deadline = time.monotonic() + given.timeout
@@ -141,16 +142,16 @@ def start(given):
     try:
         while not started.join(timeout=1):
             if time.monotonic() > deadline:
-                sys.exit(f"nccl_socket: not done after {given.timeout:.0f} s (--timeout): NCCL_DEBUG=INFO tells more")
+                sys.exit(f"nccl_socket: not finished after {given.timeout:.0f} s (--timeout); NCCL_DEBUG=INFO prints details")
     except torch.multiprocessing.ProcessExitedException as error:
-        sys.exit(f"nccl_socket: process {error.error_index} ended with status {error.exit_code}: see above")
+        sys.exit(f"nccl_socket: process {error.error_index} exited with status {error.exit_code}; see its output above")
     except torch.multiprocessing.ProcessRaisedException as error:
         sys.exit(f"nccl_socket: {error}")
     finally:
         for process in started.processes:
             process.terminate()
         for process in started.processes:
-            process.join(FAREWELL)
+            process.join(TERMINATE_SECONDS)
             process.kill()
 
 
@@ -160,7 +161,7 @@ def main():
     try:
         import torch
     except ImportError:
-        skip("Python has no PyTorch")
+        skip("PyTorch is not installed")
     if torch.cuda.device_count() <= max(given.gpus):
         skip(f"PyTorch sees {torch.cuda.device_count()} GPUs, not GPU {max(given.gpus)}")
     given.port = given.port or free_port()

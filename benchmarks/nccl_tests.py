@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""nccl_tests.py [FILE]: what sendrecv_perf of nccl-tests printed, as documents that `peerlane report` and `peerlane bench
-compare` read.
+"""nccl_tests.py [FILE]: converts the output of sendrecv_perf of nccl-tests for `peerlane report` and `peerlane bench compare`.
 
-Reads FILE, or standard input; several runs one after the other are as many repeats.  A rate is the size by the time
-out of place: that of one direction, while both are under way.
+Reads FILE, or standard input.  Several runs in a file count as repeats.  A rate is the size divided by the out-of-place
+time: the rate of one direction while both directions transmit.
 """
 import argparse
 import json
@@ -15,11 +14,11 @@ import results
 
 DEVICE = re.compile(r'^#\s+Rank\s+\d+ .* device +\d+ \[[^]]*\] (?P<name>.+?)\s*$')
 HOST = re.compile(r'^#\s+Rank\s+\d+ .*Pid +\d+ on +(?P<host>\S+) device')
-UNITS = 1e-6    # seconds, of the column "time"
+UNITS = 1e-6    # seconds in a unit of the column "time"
 
 
 def rows_of(text):
-    """Of each line with figures: size, time, and whether the content was right (None if nobody looked)."""
+    """Yields size, time, and whether the content is correct (None: unchecked) of each line with results."""
     for line in text.splitlines():
         fields = line.split()
         # size count type redop root, then out of place and in place: time algbw busbw #wrong
@@ -29,7 +28,7 @@ def rows_of(text):
             time = float(fields[5])
             wrong = None if fields[8] == 'N/A' else float(fields[8])
         except ValueError:
-            sys.exit(f'nccl_tests: time and errors are no numbers in this line: {line.strip()}')
+            sys.exit(f'nccl_tests: time or errors are not numbers in this line: {line.strip()}')
         yield int(fields[0]), time * UNITS, None if wrong is None else wrong == 0
 
 
@@ -40,14 +39,14 @@ def document(text, command):
             rates.setdefault(size, []).append(size / time)
             right[size] = content if content is not True else right.get(size, True)
     if not rates:
-        sys.exit('nccl_tests: no line with a size and a time: is it what sendrecv_perf printed?')
+        sys.exit('nccl_tests: no line with a size and a time; the input must be the output of sendrecv_perf')
     measured = [results.Measured('nccl', 'bandwidth', 'send', size, 'nccl', rates[size], 'cuda', right[size])
                 for size in sorted(rates)]
     made = results.document('bandwidth', measured, 'nccl-tests', command,
                             [match['name'] for match in map(DEVICE.match, text.splitlines()) if match])
     made['both_ways'] = True
     hosts = list(dict.fromkeys(match['host'] for match in map(HOST.match, text.splitlines()) if match))
-    # It ran there, which need not be here: of that machine nothing else is known.
+    # The output names the hosts of the run, and nothing else about them.
     if hosts:
         made['machine'] = {**dict.fromkeys(made['machine']), 'host': ', '.join(hosts), 'gpus': made['machine']['gpus'],
                            'cards': []}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * raw_loop FABRIC SIZE DEPTH SECONDS [OPERATION [ADDRESS]]: writes, or reads (OPERATION read), between two processes of
- * this host in the plainest loop that the public API allows: so many are kept under way, each completion is followed by
- * the next post, and nothing is written down.  It is what `peerlane bench` is measured against (benchmarks/overhead).
- * ADDRESS (default: 127.0.0.1) chooses an RDMA device, with FABRIC verbs.  Prints one JSON object.
+ * raw_loop FABRIC SIZE DEPTH SECONDS [write|read [ADDRESS]]: writes or reads between two processes of this host, in the
+ * simplest loop that the public API allows: DEPTH operations are in flight, and each completion is followed by the next
+ * post.  It records no times.  benchmarks/overhead compares `peerlane bench` with it.  ADDRESS (default: 127.0.0.1)
+ * chooses an RDMA device, with FABRIC verbs.  Prints one JSON object.
  */
 #include "support.h"
 
@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATIENCE (10 * NS_PER_S)
-/* Small messages take turns in as much memory, as in `peerlane bench`. */
+#define TIMEOUT (10 * NS_PER_S)
+/* Small messages are spread over a window of this size, as in `peerlane bench`. */
 #define WINDOW (4ull << 20)
 #define BATCH 64
 #define WARMUP 1000
@@ -33,7 +33,7 @@ struct loop {
 	struct pl_peer *peer;
 	struct pl_region *region;
 	struct pl_remote *remote;
-	uint64_t first, last, completed; /* as receipts have them */
+	uint64_t first, last, completed; /* from receipts */
 };
 
 static struct pl_context *open_context(const struct setting *setting)
@@ -48,8 +48,8 @@ static struct pl_context *open_context(const struct setting *setting)
 	return context;
 }
 
-/* The other process: has memory, and sees to it that its bytes arrive, until it is killed. */
-static _Noreturn void serve(const struct setting *setting, int socket)
+/* Target process: owns the memory and makes progress until it is killed. */
+static _Noreturn void serve_target(const struct setting *setting, int socket)
 {
 	struct pl_context *context = open_context(setting);
 	struct pl_listener *listener;
@@ -71,16 +71,16 @@ static _Noreturn void serve(const struct setting *setting, int socket)
 	put(socket, address, sizeof(address));
 	put(socket, &length, sizeof(length));
 	put(socket, token, sizeof(token));
-	MUST(pl_accept(listener, PATIENCE, &peer, &error), &error);
+	MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
 	for (;;) {
 		pl_poll(context, NULL, 0);
-		/* There the other process copies, or a card does. */
+		/* Over other fabrics the initiator copies, or a card does. */
 		if (strcmp(setting->fabric, "tcp"))
 			usleep(5000);
 	}
 }
 
-static void start(struct loop *loop, const struct setting *setting, int socket)
+static void connect_initiator(struct loop *loop, const struct setting *setting, int socket)
 {
 	char address[80], token[PL_TOKEN_MAX];
 	struct pl_error error;
@@ -90,15 +90,15 @@ static void start(struct loop *loop, const struct setting *setting, int socket)
 	get(socket, &length, sizeof(length));
 	get(socket, token, sizeof(token));
 	loop->context = open_context(setting);
-	MUST(pl_connect(loop->context, address, PATIENCE, &loop->peer, &error), &error);
-	MUST(pl_remote_import(loop->peer, token, length, PATIENCE, &loop->remote, &error), &error);
+	MUST(pl_connect(loop->context, address, TIMEOUT, &loop->peer, &error), &error);
+	MUST(pl_remote_import(loop->peer, token, length, TIMEOUT, &loop->remote, &error), &error);
 	MUST(pl_region_allocate(loop->context, setting->slots * setting->stride, PL_ACCESS_LOCAL, &loop->region,
 				&error),
 	     &error);
 	memset(pl_region_address(loop->region), 0x5a, pl_region_length(loop->region));
 }
 
-static void post(struct loop *loop, const struct setting *setting, uint64_t number)
+static void post_operation(struct loop *loop, const struct setting *setting, uint64_t number)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	uint64_t slot = number < setting->slots ? number : number % setting->slots;
@@ -116,8 +116,8 @@ static void post(struct loop *loop, const struct setting *setting, uint64_t numb
 		     &error);
 }
 
-/* Until so many completed, or for so long; then all that is under way. */
-static void run(struct loop *loop, const struct setting *setting, uint64_t operations, uint64_t duration)
+/* Runs until `operations` completed, or for a duration; then waits for all operations in flight. */
+static void run_operations(struct loop *loop, const struct setting *setting, uint64_t operations, uint64_t duration)
 {
 	_Alignas(64) struct pl_completion completions[BATCH];
 	uint64_t posted = 0;
@@ -126,7 +126,7 @@ static void run(struct loop *loop, const struct setting *setting, uint64_t opera
 	loop->completed = loop->last = 0;
 	loop->first = UINT64_MAX;
 	for (; posted < setting->depth && posted < operations; posted++)
-		post(loop, setting, posted);
+		post_operation(loop, setting, posted);
 	while (loop->completed < posted) {
 		int count = pl_poll(loop->context, completions, BATCH);
 
@@ -143,7 +143,7 @@ static void run(struct loop *loop, const struct setting *setting, uint64_t opera
 			ended = ended || (duration && loop->last - loop->first >= duration) || posted == operations;
 		}
 		for (int i = 0; i < count && !ended; i++, posted++) {
-			post(loop, setting, completions[i].receipt.user_data);
+			post_operation(loop, setting, completions[i].receipt.user_data);
 			ended = posted + 1 == operations;
 		}
 	}
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 				    .depth = (unsigned)strtoul(argv[3], NULL, 10),
 				    .duration = (uint64_t)(strtod(argv[4], NULL) * 1e9) };
 	if (!setting.size || !setting.depth || !setting.duration) {
-		fprintf(stderr, "%s: SIZE, DEPTH and SECONDS are numbers above 0\n", argv[0]);
+		fprintf(stderr, "%s: SIZE, DEPTH and SECONDS must be numbers above 0\n", argv[0]);
 		return 2;
 	}
 	setting.stride = (setting.size + 63) & ~63ull;
@@ -182,11 +182,11 @@ int main(int argc, char **argv)
 	if (child < 0)
 		give_up("fork", -errno, NULL);
 	if (child == 0)
-		serve(&setting, sockets[1]);
-	start(&loop, &setting, sockets[0]);
-	run(&loop, &setting, WARMUP, 0);
+		serve_target(&setting, sockets[1]);
+	connect_initiator(&loop, &setting, sockets[0]);
+	run_operations(&loop, &setting, WARMUP, 0);
 	processor = processor_ns();
-	run(&loop, &setting, UINT64_MAX, setting.duration);
+	run_operations(&loop, &setting, UINT64_MAX, setting.duration);
 	processor = processor_ns() - processor;
 	seconds = (double)(loop.last - loop.first) / 1e9;
 	rate = (double)loop.completed / seconds;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Documents as `peerlane bench --json` prints them, for what other tools measured.
+"""Documents of `peerlane bench --json` for results of other tools.
 
-`peerlane bench compare`, `peerlane report` and whatever else reads such documents then takes all tools alike.
+`peerlane bench compare` and `peerlane report` can read these documents.
 """
 import collections
 import json
@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 
-# runs: bytes per second, or with mode latency microseconds.  verified: None where nobody looked.
+# runs: bytes per second, or microseconds in mode latency.  verified: None if the content was not checked.
 Measured = collections.namedtuple('Measured', 'tool mode operation size fabric runs memory verified',
                                   defaults=['host', None])
 
@@ -34,7 +34,7 @@ def result_of(measured):
 
 
 def document(mode, measured, version=None, command=None, gpus=()):
-    """version: of the tool, if it is not Peerlane that was measured with it; command: what really ran."""
+    """Returns a document.  `version` is that of another tool, `command` the measured command."""
     return {'format': 1, 'kind': 'bench', **({'version': version} if version else {}),
             'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
             'command': list(command or [os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
@@ -46,7 +46,7 @@ def document(mode, measured, version=None, command=None, gpus=()):
 
 
 def save(folder, measured):
-    """FOLDER/TOOL-MODE.json, for each tool and mode that there are."""
+    """Writes FOLDER/TOOL-MODE.json for each tool and mode."""
     groups = collections.defaultdict(list)
     for one in measured:
         groups[one.tool, one.mode].append(one)

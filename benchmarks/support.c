@@ -70,7 +70,7 @@ static unsigned entries_of(const char *path)
 
 unsigned open_descriptors(void)
 {
-	/* But the one that reads the folder. */
+	/* Does not count the descriptor of the folder itself. */
 	return entries_of("/proc/self/fd") - 1;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the programs here have in common: they measure the public API, and end at the first surprise. */
-#ifndef BENCH_SUPPORT_H
-#define BENCH_SUPPORT_H
+/* Helpers of the benchmark programs, which measure the public API and exit at the first error. */
+#ifndef PL_BENCHMARKS_SUPPORT_H
+#define PL_BENCHMARKS_SUPPORT_H
 
 #include <stdint.h>
 #include <stdio.h>
@@ -12,27 +12,27 @@
 #define NS_PER_MS 1000000ull
 #define NS_PER_S (1000 * NS_PER_MS)
 
-/* CLOCK_MONOTONIC. */
+/* Returns CLOCK_MONOTONIC in nanoseconds. */
 uint64_t now_ns(void);
-/* Processor time of this process so far. */
+/* Returns the processor time of this process so far, in nanoseconds. */
 uint64_t processor_ns(void);
 
-/* From here on the calling thread runs on this core only. */
+/* Restricts the calling thread to this core. */
 void stay_on_core(int core);
 
-/* Of this process, now. */
+/* Return values of this process at this time. */
 long resident_bytes(void);
 unsigned open_descriptors(void);
 unsigned running_threads(void);
 unsigned memory_mappings(void);
 
-/* All or nothing, over a pipe or socket between the processes of a benchmark. */
+/* Transfer all bytes over a pipe or socket between the processes of a benchmark, or exit. */
 void put(int fd, const void *data, size_t length);
 void get(int fd, void *data, size_t length);
 
 _Noreturn void give_up(const char *call, int code, const struct pl_error *error);
 
-/* For calls that must succeed; `error` is a struct pl_error where the call fills one. */
+/* Calls a function that must succeed; `error` is a struct pl_error if the call fills one, else NULL. */
 #define MUST(call, error) \
 	do { \
 		int must_result = (call); \

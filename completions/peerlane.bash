@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Completion of peerlane(1) for bash.  The options come from the command itself, so they always fit.
+# Bash completion of peerlane(1).  Options and commands come from the help of the command, so they are always current.
 
-# Of a command, which can have two words.
+# Filters help text: prints the long options, with "=" if they take a value.
+_peerlane_long_options() {
+	sed -n 's/^  \(-., \|    \)\(--[a-z-]*\)\(\[\?=\)\?.*/\2\3/p' | tr -d '['
+}
+
+# Prints the options of a command of one or two words: its own, then the shared ones that it accepts.
 _peerlane_options() {
-	"$@" --help 2>/dev/null </dev/null |
-		sed -n 's/^  \(-., \|    \)\(--[a-z-]*\)\(\[\?=\)\?.*/\2\3/p' | tr -d '['
+	local text
+	text=$("$@" --help 2>/dev/null </dev/null)
+	_peerlane_long_options <<<"$text"
+	if [[ $text == *'Connection and output options:'* ]]; then
+		"$1" help options 2>/dev/null </dev/null | _peerlane_long_options
+	elif [[ $text == *'Output options:'* ]]; then
+		"$1" help options 2>/dev/null </dev/null | sed '/^ Connection/,/^$/d' | _peerlane_long_options
+	fi
 }
 
 _peerlane_commands() {
 	"$1" --help 2>/dev/null </dev/null | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'
 }
 
-# What `peerlane bench` takes as its first word.
-_peerlane_parts() {
+# Prints the subcommands of `peerlane bench`.
+_peerlane_bench_subcommands() {
 	"$1" bench --help 2>/dev/null </dev/null | sed -n 's/^  peerlane bench \([a-z]*\)   *[a-z].*/\1/p' | tr '\n' ' '
 }
 
-# The names that a server publishes, for which the options given so far are needed: key, address.
+# Prints the names that a server publishes, using the key and the address given so far on the command line.
 _peerlane_names() {
 	local i address='' options=()
 	for ((i = 2; i < COMP_CWORD; i++)); do
@@ -27,7 +38,7 @@ _peerlane_names() {
 			;;
 		-*) ;;
 		*)
-			# bash takes HOST:PORT apart.
+			# bash splits HOST:PORT into words.
 			address=${COMP_WORDS[i]}
 			while [[ ${COMP_WORDS[i + 1]-} == : || ${COMP_WORDS[i]} == : ]] && ((i + 1 < COMP_CWORD)); do
 				address+=${COMP_WORDS[++i]}
@@ -100,9 +111,9 @@ _peerlane() {
 		return
 		;;
 	esac
-	# Commands of two words.
+	# Commands of two words, such as `peerlane bench compare`.
 	local words=("$command")
-	if [[ $command == bench && " $(_peerlane_parts "$program") " == *" ${COMP_WORDS[2]-} "* ]]; then
+	if [[ $command == bench && " $(_peerlane_bench_subcommands "$program") " == *" ${COMP_WORDS[2]-} "* ]]; then
 		((COMP_CWORD > 2)) && words+=("${COMP_WORDS[2]}")
 	fi
 	if [[ $current == -* ]]; then
@@ -112,12 +123,12 @@ _peerlane() {
 	fi
 	case $command in
 	help)
-		COMPREPLY=($(compgen -W "$(_peerlane_commands "$program")" -- "$current"))
+		COMPREPLY=($(compgen -W "$(_peerlane_commands "$program")"$'\noptions' -- "$current"))
 		;;
 	bench)
 		if ((COMP_CWORD == 2)); then
 			IFS=' '
-			COMPREPLY=($(compgen -W "$(_peerlane_parts "$program")" -- "$current"))
+			COMPREPLY=($(compgen -W "$(_peerlane_bench_subcommands "$program")" -- "$current"))
 		elif ((${#words[@]} > 1)); then
 			compopt -o filenames 2>/dev/null
 			COMPREPLY=($(compgen -f -- "$current"))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Libraries that are looked for when they are needed, so that programs start without them. */
-#ifndef PL_LIBRARY_H
-#define PL_LIBRARY_H
+#ifndef PL_BASE_DYNAMIC_LIBRARY_H
+#define PL_BASE_DYNAMIC_LIBRARY_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tells valgrind of memory that was written in a way that it does not see. */
-#ifndef PL_WRITTEN_H
-#define PL_WRITTEN_H
+#ifndef PL_BASE_MEMCHECK_H
+#define PL_BASE_MEMCHECK_H
 
 #include <stddef.h>
 

@@ -12,40 +12,45 @@ static const struct command {
 	const char *summary;
 } commands[] = {
 	{ "serve", pl_cli_serve, "publish files and memory to other hosts" },
-	{ "list", pl_cli_list, "show what a host publishes" },
-	{ "get", pl_cli_get, "fetch files from a host" },
-	{ "put", pl_cli_put, "send files to a host" },
-	{ "topo", pl_cli_topo, "show which GPU is near which RDMA card" },
+	{ "list", pl_cli_list, "list what a server publishes" },
+	{ "get", pl_cli_get, "fetch files from a server" },
+	{ "put", pl_cli_put, "send files to a server" },
+	{ "demo", pl_cli_demo, "show and verify all transfers on this machine" },
+	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and how to fix it" },
+	{ "routes", pl_cli_routes, "test and measure each route between a GPU and an RDMA card" },
+	{ "topo", pl_cli_topo, "show which RDMA card is near which GPU" },
+	{ "dump", pl_cli_dump, "save the input of check and topo for analysis elsewhere" },
 	{ "bench", pl_cli_bench, "measure rate and latency between two hosts" },
-	{ "report", pl_cli_report, "draw what was measured, as a page or in the terminal" },
-	{ "demo", pl_cli_demo, "show and verify all of it on this machine, with two processes" },
-	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and what to do" },
-	{ "routes", pl_cli_routes, "prove and measure the ways between GPUs and RDMA cards" },
-	{ "dump", pl_cli_dump, "capture what check and topo read, to study it elsewhere" },
-	{ "version", pl_cli_version, "print the version" },
+	{ "report", pl_cli_report, "draw results of bench as a page or in the terminal" },
+	{ "version", pl_cli_version, "print the versions and the usable GPUs" },
 };
 
-static void print_help(FILE *to)
+static void print_overview(FILE *to)
 {
 	fputs("Usage: peerlane COMMAND [OPTION...] [ARGUMENT...]\n"
-	      "Moves data straight between memory and a remote host.\n"
+	      "Moves data directly between the memory of two hosts, by RDMA where possible.\n"
 	      "\n"
 	      "Commands:\n",
 	      to);
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(commands); i++)
 		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
 	fputs("\n"
-	      "Try it on this machine:\n"
+	      "Start here, on this machine:\n"
 	      "  peerlane demo\n"
+	      "  peerlane check\n"
 	      "\n"
 	      "Between two hosts:\n"
-	      "  (umask 077; openssl rand -hex 32 > key)         make a key, copy it to the other host\n"
-	      "  peerlane serve --key key :" CLI_DEFAULT_PORT " /data           on one host\n"
-	      "  peerlane list --key key HOST                    on the other\n"
-	      "  peerlane get --key key HOST model.safetensors\n"
+	      "  (umask 077; openssl rand -hex 32 > key)            # then copy key to HOST2\n"
+	      "  peerlane serve --key key :" CLI_DEFAULT_PORT " /data              # on HOST1\n"
+	      "  peerlane list --key key HOST1                      # on HOST2\n"
+	      "  peerlane get --key key HOST1 model.safetensors     # on HOST2\n"
 	      "\n"
-	      "`peerlane COMMAND --help` explains a command, `man peerlane` all of it.\n"
-	      "Exit status: 0 fine, 1 failed, 2 wrong usage, 3 works but degraded.\n",
+	      "More help:\n"
+	      "  peerlane COMMAND --help    one command, with examples\n"
+	      "  peerlane help options      options that all commands share\n"
+	      "  man peerlane               the manual\n"
+	      "\n"
+	      "Exit status: 0 success, 1 failure, 2 wrong usage, 3 success but degraded.\n",
 	      to);
 }
 
@@ -61,24 +66,36 @@ static int run_command(const struct command *command, int argc, char **argv)
 {
 	char name[32];
 
-	/* argp shows it as the program's name. */
+	/* argp prints argv[0] as the name of the program. */
 	snprintf(name, sizeof(name), "peerlane %s", command->name);
 	argv[0] = name;
 	return command->run(argc, argv);
 }
 
-static int help(const char *topic)
+static void print_options_page(void)
+{
+	puts("Options that the commands share, in addition to their own:\n");
+	cli_print_shared_options();
+	puts("\n"
+	     "An ADDRESS is HOST, HOST:PORT or [IPv6]:PORT; the default port is " CLI_DEFAULT_PORT ".\n"
+	     "See peerlane(1) for details.");
+}
+
+static int print_help(const char *topic)
 {
 	const struct command *command = topic ? find_command(topic) : NULL;
 	char option[] = "--help", *arguments[] = { NULL, option, NULL };
 
 	if (command)
 		return run_command(command, 2, arguments);
-	print_help(stdout);
+	if (topic && !strcmp(topic, "options"))
+		print_options_page();
+	else
+		print_overview(stdout);
 	return CLI_OK;
 }
 
-static int dispatch(int argc, char **argv)
+static int run_arguments(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 	const struct command *command = name ? find_command(name) : NULL;
@@ -87,14 +104,14 @@ static int dispatch(int argc, char **argv)
 	if (command)
 		return run_command(command, argc - 1, argv + 1);
 	if (!name) {
-		print_help(stderr);
+		print_overview(stderr);
 		return CLI_USAGE;
 	}
 	if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "-?"))
-		return help(argc > 2 ? argv[2] : NULL);
+		return print_help(argc > 2 ? argv[2] : NULL);
 	if (!strcmp(name, "--version") || !strcmp(name, "-V"))
 		return pl_cli_version(1, arguments);
-	fprintf(stderr, "peerlane: there is no command '%s'\n  hint: `peerlane --help` shows all commands\n", name);
+	fprintf(stderr, "peerlane: unknown command '%s'\n  hint: `peerlane --help` lists all commands\n", name);
 	return CLI_USAGE;
 }
 
@@ -102,13 +119,12 @@ int main(int argc, char **argv)
 {
 	int status;
 
-	/* Characters only: numbers are written the same way everywhere. */
+	/* Only LC_CTYPE: the format of numbers does not depend on the locale. */
 	setlocale(LC_CTYPE, "");
-	/* A reader that went away is an error of the write, not the end of a transfer. */
+	/* A closed pipe and a file size limit are errors of write(2); they must not end a transfer. */
 	signal(SIGPIPE, SIG_IGN);
-	/* The same goes for a limit of file sizes. */
 	signal(SIGXFSZ, SIG_IGN);
-	status = dispatch(argc, argv);
+	status = run_arguments(argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && status == CLI_OK)
 		status = CLI_FAILED;
 	return status;

@@ -5,35 +5,15 @@
 #define STRINGIFY(x) STRINGIFY_(x)
 #define COMMAND_VERSION STRINGIFY(PL_VERSION_MAJOR) "." STRINGIFY(PL_VERSION_MINOR) "." STRINGIFY(PL_VERSION_PATCH)
 
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-	(void)argument;
-	if (key == ARGP_KEY_INIT)
-		state->child_inputs[0] = state->input;
-	if (key == ARGP_KEY_ARG)
-		argp_error(state, "there are no arguments");
-	return key == ARGP_KEY_INIT ? 0 : ARGP_ERR_UNKNOWN;
-}
-
-static const struct argp_child children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command version_command = {
+	.summary = "Print the versions of the command and of the library, and the usable GPUs.",
+	.examples = {
+		"peerlane version",
+		"peerlane version --json | jq -r .library",
+	},
 };
 
-static const struct argp arguments = {
-	NULL,
-	parse,
-	"",
-	"Print the version of the command and of the library, and the GPUs that it can use."
-	"\v"
-	"Example:\n"
-	"  peerlane version --json | jq -r .library\n",
-	children,
-	cli_help_filter,
-	NULL
-};
-
-static void print_gpus(void)
+static void print_usable_gpus(void)
 {
 	struct pl_gpu_info info = PL_GPU_INFO_INIT;
 	struct pl_error error;
@@ -46,7 +26,7 @@ static void print_gpus(void)
 		printf("cuda     no GPU: %s\n", error.message);
 }
 
-static struct json_object *gpus(void)
+static struct json_object *usable_gpus_json(void)
 {
 	struct json_object *list = json_object_new_array();
 	struct pl_gpu_info info = PL_GPU_INFO_INIT;
@@ -68,19 +48,19 @@ int pl_cli_version(int argc, char **argv)
 	struct cli_options options = { 0 };
 	struct json_object *object;
 
-	cli_parse(&arguments, argc, argv, &options);
+	cli_parse(&version_command, argc, argv, &options, NULL);
 	if (!options.json) {
 		printf("peerlane %s\n", COMMAND_VERSION);
 		if (!options.quiet)
 			printf("library  %s\n", pl_version());
 		if (!options.quiet)
-			print_gpus();
+			print_usable_gpus();
 		return CLI_OK;
 	}
 	object = json_object_new_object();
 	cli_json_add(object, "command", cli_json_text(COMMAND_VERSION));
 	cli_json_add(object, "library", cli_json_text(pl_version()));
-	cli_json_add(object, "gpus", gpus());
+	cli_json_add(object, "gpus", usable_gpus_json());
 	cli_json_print(object, true);
 	return CLI_OK;
 }

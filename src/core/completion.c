@@ -4,7 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/message.h"
 
 static void signal_event(int fd)
 {

@@ -3,7 +3,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address)
 {
@@ -210,7 +210,7 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	next->home = peer->home;
 	next->failed = peer->ops;
 	next->loss = *error;
-	next->apart = PL_APART_CARDS;
+	next->refusal = PL_REFUSAL_CARDS;
 	next->targets = peer->targets;
 	next->target_count = peer->target_count;
 	/* The address that answered before. */

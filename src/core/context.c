@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
@@ -167,9 +167,9 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	init_lists(context);
 	pl_slots_open(&context->slot_pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);
-	rc = pl_instant_open(context, error);
+	rc = pl_sync_open(context, error);
 	if (rc == 0)
-		rc = pl_fabrics_choose(context, options.fabric, error);
+		rc = pl_fabrics_configure(context, options.fabric, error);
 	if (rc == 0)
 		rc = copy_devices(context, options.devices, error);
 	if (rc == 0)
@@ -267,7 +267,7 @@ static void destroy_peers(struct pl_context *context)
 /* What the program did not collect goes with the context. */
 static void free_operations(struct pl_context *context)
 {
-	pl_instant_close(context);
+	pl_sync_close(context);
 	while (!pl_list_empty(&context->handles))
 		pl_operation_free(pl_list_first(&context->handles, struct pl_operation, handle_link));
 	while (!pl_list_empty(&context->completed)) {
@@ -316,6 +316,6 @@ void pl_close(struct pl_context *context)
 	allocator = context->allocator;
 	pl_routes_close(context);
 	pl_free(&allocator, context->devices);
-	pl_free(&allocator, context->slots);
+	pl_free(&allocator, context->peer_table);
 	pl_free(&allocator, context);
 }

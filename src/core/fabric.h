@@ -3,7 +3,9 @@
 #ifndef PL_CORE_FABRIC_H
 #define PL_CORE_FABRIC_H
 
-#include "core/core.h"
+#include "core/listener.h"
+#include "core/message.h"
+#include "core/socket.h"
 
 /* The common part of every fabric's endpoint. */
 struct pl_endpoint {
@@ -14,7 +16,7 @@ struct pl_endpoint {
  * One way to move bytes.  Everything but close is called under the home engine's lock.
  *
  * post() takes an operation of kind WRITE, READ, FETCH_ADD or COMPARE_SWAP: the fabric adds to
- * `pending` for each part that it starts, calls pl_operation_part_done() for each, and drops what
+ * `pending` for each part that it starts, calls pl_operation_pending_done() for each, and drops what
  * it can of operations that are `canceled` when sweep() is called, in bounded time.
  * message() sends a small frame in order.  A payload of up to PL_KEY_BLOB_MAX bytes is copied, a
  * larger one is kept by reference; `operation`, if any, has one part more until it is not used.
@@ -27,7 +29,7 @@ struct pl_fabric_ops {
 	/* Initiator: what the acceptor needs to find out whether it serves.  Length.  Default: nothing. */
 	int (*invite)(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
 	/* Acceptor: 0 if it can be used, by what the initiator offers; or why not.  Default: 0. */
-	int (*suits)(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
+	int (*suits)(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
 	const char *reason; /* why bytes go the way they go, for receipts */
 	/* How visible bytes are that were moved with the default, and what makes them so; static storage. */
 	enum pl_visible visible;
@@ -82,7 +84,7 @@ struct pl_fabric_ops {
 	 * Does an operation of one segment before it returns, on the program's thread, if that is possible now.
 	 * Any thread, no lock.  False: nothing was done, post() it.  Default: false.
 	 */
-	bool (*immediate)(struct pl_endpoint *endpoint, struct pl_instant *instant);
+	bool (*sync_try)(struct pl_endpoint *endpoint, struct pl_sync_op *instant);
 	/*
 	 * The bytes of an operation were moved: makes them as visible as it asks for, and tells in its receipt.  True:
 	 * that takes parts of it, which it added.  Called once, if more is asked for than the default, or it is to
@@ -104,5 +106,20 @@ struct pl_fabric_ops {
 extern const struct pl_fabric_ops pl_local_fabric;
 extern const struct pl_fabric_ops pl_tcp_fabric;
 extern const struct pl_fabric_ops pl_verbs_fabric;
+
+#define PL_STREAMS_MAX 16
+
+/* choice.c: which fabric a peer gets.  All fabrics of this build, the best first, NULL at the end. */
+extern const struct pl_fabric_ops *const pl_fabrics[];
+/* Sets the context's fabrics: all, or the one of that name. */
+int pl_fabrics_configure(struct pl_context *context, const char *name, struct pl_error *error);
+/* Initiator: what it could use to reach the peer, into its hello.  Fails if there is nothing: why the last is not. */
+int pl_fabrics_advertise(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
+/* Acceptor: takes the best that the initiator offers.  Initiator: takes what the acceptor chose.  NULL: nothing fits. */
+const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const struct pl_hello *hello,
+					      struct pl_error *error);
+/* The place for a fabric's state; fabric_lock. */
+void **pl_fabric_state(struct pl_context *context, const struct pl_fabric_ops *fabric);
+void pl_fabrics_close(struct pl_context *context);
 
 #endif

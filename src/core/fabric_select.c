@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 const struct pl_fabric_ops *const pl_fabrics[] = {
 	&pl_local_fabric,
@@ -19,20 +19,20 @@ const struct pl_fabric_ops *const pl_fabrics[] = {
 /* The reasons of peers on the same host that get sockets, and of those that RDMA cards did not reach. */
 #define DIRECT "tcp: the socket reads and writes the region itself; not "
 #define SOCKETS DIRECT "the local fabric, as "
-static const char *const apart_reasons[PL_APART_END] = {
-	[PL_APART_USER] = SOCKETS "the other process belongs to another user",
-	[PL_APART_NAMESPACE] = SOCKETS "the other process is in another container (process or user namespace)",
-	[PL_APART_SOCKET] = SOCKETS "the other process cannot be reached by a local socket (network namespace)",
-	[PL_APART_CARDS] = DIRECT "verbs, as the RDMA devices of the two ends did not reach each other",
+static const char *const refusal_reasons[PL_REFUSAL_END] = {
+	[PL_REFUSAL_USER] = SOCKETS "the other process belongs to another user",
+	[PL_REFUSAL_NAMESPACE] = SOCKETS "the other process is in another container (process or user namespace)",
+	[PL_REFUSAL_SOCKET] = SOCKETS "the other process cannot be reached by a local socket (network namespace)",
+	[PL_REFUSAL_CARDS] = DIRECT "verbs, as the RDMA devices of the two ends did not reach each other",
 };
 
 static void choose(struct pl_peer *peer, const struct pl_fabric_ops *fabric)
 {
 	peer->ops = fabric;
 	peer->reason = fabric->reason;
-	if (fabric == &pl_tcp_fabric && (peer->same_host || peer->apart == PL_APART_CARDS) &&
-	    apart_reasons[peer->apart])
-		peer->reason = apart_reasons[peer->apart];
+	if (fabric == &pl_tcp_fabric && (peer->same_host || peer->refusal == PL_REFUSAL_CARDS) &&
+	    refusal_reasons[peer->refusal])
+		peer->reason = refusal_reasons[peer->refusal];
 }
 
 static int unknown_fabric(const char *name, struct pl_error *error)
@@ -49,7 +49,7 @@ static int unknown_fabric(const char *name, struct pl_error *error)
 	return -ENOTSUP;
 }
 
-int pl_fabrics_choose(struct pl_context *context, const char *name, struct pl_error *error)
+int pl_fabrics_configure(struct pl_context *context, const char *name, struct pl_error *error)
 {
 	bool all = !name || !strcmp(name, "auto");
 
@@ -64,13 +64,13 @@ static int serves(const struct pl_fabric_ops *fabric, struct pl_peer *peer, stru
 	return fabric->serves ? fabric->serves(peer, error) : 0;
 }
 
-int pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error)
+int pl_fabrics_advertise(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error)
 {
 	const struct pl_context *context = peer->context;
 	int rc = 0;
 
 	for (unsigned i = 0; i < context->fabric_count; i++) {
-		struct pl_fabric_offer *offer = &hello->fabrics[hello->fabric_count];
+		struct pl_fabric_advert *offer = &hello->fabrics[hello->fabric_count];
 
 		if (context->fabrics[i] == peer->failed)
 			continue;
@@ -85,7 +85,7 @@ int pl_fabrics_offer(struct pl_peer *peer, struct pl_hello *hello, struct pl_err
 	return hello->fabric_count ? 0 : rc;
 }
 
-static const struct pl_fabric_offer *find(const struct pl_hello *hello, const char *name)
+static const struct pl_fabric_advert *find(const struct pl_hello *hello, const char *name)
 {
 	for (unsigned i = 0; i < hello->fabric_count; i++)
 		if (!strcmp(hello->fabrics[i].name, name))
@@ -93,7 +93,7 @@ static const struct pl_fabric_offer *find(const struct pl_hello *hello, const ch
 	return NULL;
 }
 
-static int suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer, const struct pl_fabric_offer *offer,
+static int suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer, const struct pl_fabric_advert *offer,
 		 struct pl_error *error)
 {
 	int rc = serves(fabric, peer, error);
@@ -101,7 +101,7 @@ static int suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer, const
 	return rc == 0 && !peer->initiator && fabric->suits ? fabric->suits(peer, offer, error) : rc;
 }
 
-const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct pl_hello *hello,
+const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const struct pl_hello *hello,
 					      struct pl_error *error)
 {
 	const struct pl_context *context = peer->context;
@@ -109,7 +109,7 @@ const struct pl_fabric_offer *pl_fabrics_take(struct pl_peer *peer, const struct
 	pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL, "leave the fabric to be chosen at both ends",
 		"the two ends have no fabric in common that reaches these addresses");
 	for (unsigned i = 0; i < context->fabric_count; i++) {
-		const struct pl_fabric_offer *offer = find(hello, context->fabrics[i]->name);
+		const struct pl_fabric_advert *offer = find(hello, context->fabrics[i]->name);
 
 		if (!offer || suits(context->fabrics[i], peer, offer, error) < 0)
 			continue;

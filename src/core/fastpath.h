@@ -3,19 +3,19 @@
  * The way of an operation that nothing holds up: from the call to the fabric, and from there to who waits for it.
  * Inline, as most of its steps take less time than a call does.
  */
-#ifndef PL_CORE_QUICK_H
-#define PL_CORE_QUICK_H
+#ifndef PL_CORE_FASTPATH_H
+#define PL_CORE_FASTPATH_H
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 /* Memory for one; NULL: there is none. */
-PL_ALWAYS_INLINE struct pl_operation *pl_quick_take(struct pl_context *context)
+PL_ALWAYS_INLINE struct pl_operation *pl_fast_take(struct pl_context *context)
 {
 	return pl_pool_take(&context->spare_operations, &context->allocator, sizeof(struct pl_operation));
 }
 
 /* `attributes` are of this release. */
-PL_ALWAYS_INLINE void pl_quick_init(struct pl_operation *operation, struct pl_context *context, struct pl_peer *peer,
+PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_context *context, struct pl_peer *peer,
 				    enum pl_kind kind, const struct pl_attributes *attributes)
 {
 	memset(operation, 0, offsetof(struct pl_operation, receipt));
@@ -41,17 +41,17 @@ PL_ALWAYS_INLINE void pl_quick_init(struct pl_operation *operation, struct pl_co
 }
 
 /* NULL: no memory. */
-PL_ALWAYS_INLINE struct pl_operation *pl_quick_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
+PL_ALWAYS_INLINE struct pl_operation *pl_fast_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 						   const struct pl_attributes *attributes)
 {
-	struct pl_operation *operation = pl_quick_take(context);
+	struct pl_operation *operation = pl_fast_take(context);
 
 	if (operation)
-		pl_quick_init(operation, context, peer, kind, attributes);
+		pl_fast_init(operation, context, peer, kind, attributes);
 	return operation;
 }
 
-PL_ALWAYS_INLINE void pl_quick_segment(struct pl_operation *operation, struct pl_remote *remote, uint64_t remote_offset,
+PL_ALWAYS_INLINE void pl_fast_segment(struct pl_operation *operation, struct pl_remote *remote, uint64_t remote_offset,
 				       struct pl_region *region, uint64_t offset, uint64_t length)
 {
 	struct pl_segment *segment = &operation->segments[operation->segment_count++];
@@ -68,7 +68,7 @@ PL_ALWAYS_INLINE void pl_quick_segment(struct pl_operation *operation, struct pl
 		atomic_fetch_add(&remote->references, 1);
 }
 
-PL_ALWAYS_INLINE void pl_quick_prepare(struct pl_operation *operation, uint64_t now, struct pl_operation **handle)
+PL_ALWAYS_INLINE void pl_fast_prepare(struct pl_operation *operation, uint64_t now, struct pl_operation **handle)
 {
 	operation->receipt.posted = now;
 	operation->deadline = pl_deadline(now, operation->attributes.timeout);
@@ -82,7 +82,7 @@ PL_ALWAYS_INLINE void pl_quick_prepare(struct pl_operation *operation, uint64_t 
 }
 
 /* One timer for all operations of a peer, which is set only where a deadline is earlier than those before it.  Home. */
-PL_ALWAYS_INLINE void pl_quick_watch(struct pl_peer *peer, uint64_t deadline)
+PL_ALWAYS_INLINE void pl_fast_watch(struct pl_peer *peer, uint64_t deadline)
 {
 	if (pl_list_empty(&peer->deadline.link) || deadline < peer->next_deadline) {
 		peer->next_deadline = deadline;
@@ -91,19 +91,19 @@ PL_ALWAYS_INLINE void pl_quick_watch(struct pl_peer *peer, uint64_t deadline)
 }
 
 /* pl_operation_begin(), of one that has a peer. */
-PL_ALWAYS_INLINE bool pl_quick_begin(struct pl_peer *peer, struct pl_operation *operation)
+PL_ALWAYS_INLINE bool pl_fast_begin(struct pl_peer *peer, struct pl_operation *operation)
 {
 	pl_list_append(&peer->operations, &operation->peer_link);
 	if (atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_LOST) {
 		pl_operation_lost(operation);
 		return false;
 	}
-	pl_quick_watch(peer, operation->deadline);
+	pl_fast_watch(peer, operation->deadline);
 	return true;
 }
 
 /* Gives an operation to the fabric, or to the message layer.  Home. */
-PL_ALWAYS_INLINE void pl_quick_run(struct pl_peer *peer, struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_run(struct pl_peer *peer, struct pl_operation *operation)
 {
 	operation->counted = true;
 	peer->running++;
@@ -113,22 +113,22 @@ PL_ALWAYS_INLINE void pl_quick_run(struct pl_peer *peer, struct pl_operation *op
 		peer->ops->post(peer->endpoint, operation);
 }
 
-PL_ALWAYS_INLINE bool pl_quick_must_wait(const struct pl_peer *peer, const struct pl_operation *operation)
+PL_ALWAYS_INLINE bool pl_fast_must_wait(const struct pl_peer *peer, const struct pl_operation *operation)
 {
 	return (operation->attributes.flags & PL_FENCE) && peer->running;
 }
 
 /* Runs an operation that began, or holds it behind a fence.  Home. */
-PL_ALWAYS_INLINE void pl_quick_start(struct pl_peer *peer, struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_start(struct pl_peer *peer, struct pl_operation *operation)
 {
-	if (!pl_list_empty(&peer->fenced) || pl_quick_must_wait(peer, operation))
+	if (!pl_list_empty(&peer->fenced) || pl_fast_must_wait(peer, operation))
 		pl_list_append(&peer->fenced, &operation->queue_link);
 	else
-		pl_quick_run(peer, operation);
+		pl_fast_run(peer, operation);
 }
 
 /* pl_operation_submit(), whose task it is to begin and start it: does so where nobody else is at the engine. */
-PL_ALWAYS_INLINE void pl_quick_submit(struct pl_peer *peer, struct pl_operation *operation,
+PL_ALWAYS_INLINE void pl_fast_submit(struct pl_peer *peer, struct pl_operation *operation,
 				      void (*run)(struct pl_task *), struct pl_operation **handle)
 {
 	struct pl_engine *home = peer->home;
@@ -136,21 +136,21 @@ PL_ALWAYS_INLINE void pl_quick_submit(struct pl_peer *peer, struct pl_operation 
 	if (!pl_engine_held(home) && pl_engine_try(home)) {
 		/* After those who were here before. */
 		if (atomic_load_explicit(&home->task_count, memory_order_relaxed) == 0) {
-			pl_quick_prepare(operation, pl_clock_now(&home->clock), handle);
-			if (pl_quick_begin(peer, operation))
-				pl_quick_start(peer, operation);
+			pl_fast_prepare(operation, pl_clock_now(&home->clock), handle);
+			if (pl_fast_begin(peer, operation))
+				pl_fast_start(peer, operation);
 			pl_engine_leave(home);
 			return;
 		}
 		pl_engine_leave(home);
 	}
-	pl_quick_prepare(operation, pl_now(), handle);
+	pl_fast_prepare(operation, pl_now(), handle);
 	pl_task_init(&operation->task, run);
 	pl_engine_post(home, &operation->task);
 }
 
 /* It ran, and is complete.  Home. */
-PL_ALWAYS_INLINE void pl_quick_ended(struct pl_peer *peer, struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_ended(struct pl_peer *peer, struct pl_operation *operation)
 {
 	operation->counted = false;
 	peer->running--;
@@ -159,7 +159,7 @@ PL_ALWAYS_INLINE void pl_quick_ended(struct pl_peer *peer, struct pl_operation *
 }
 
 /* Its memory is no longer used. */
-PL_ALWAYS_INLINE void pl_quick_release(struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_release(struct pl_operation *operation)
 {
 	for (unsigned i = 0; i < operation->segment_count; i++) {
 		struct pl_segment *segment = &operation->segments[i];
@@ -173,7 +173,7 @@ PL_ALWAYS_INLINE void pl_quick_release(struct pl_operation *operation)
 }
 
 /* What hangs on it. */
-PL_ALWAYS_INLINE void pl_quick_strip(struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_strip(struct pl_operation *operation)
 {
 	const struct pl_allocator *allocator = &operation->context->allocator;
 
@@ -186,16 +186,16 @@ PL_ALWAYS_INLINE void pl_quick_strip(struct pl_operation *operation)
 }
 
 /* One that nobody holds a handle of, and nobody cancelled. */
-PL_ALWAYS_INLINE void pl_quick_free(struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_free(struct pl_operation *operation)
 {
 	struct pl_context *context = operation->context;
 
-	pl_quick_strip(operation);
+	pl_fast_strip(operation);
 	pl_pool_give(&context->spare_operations, &context->allocator, operation);
 }
 
 /* Who is in pl_poll() now, if there is room and nothing that completed before is still to be taken; or NULL.  Home. */
-PL_ALWAYS_INLINE struct pl_sink *pl_quick_sink(const struct pl_context *context)
+PL_ALWAYS_INLINE struct pl_sink *pl_fast_sink(const struct pl_context *context)
 {
 	struct pl_sink *sink = context->sink;
 
@@ -205,13 +205,13 @@ PL_ALWAYS_INLINE struct pl_sink *pl_quick_sink(const struct pl_context *context)
 }
 
 /* One that succeeded, and nobody holds a handle of: to who is in pl_poll() now, or to who comes there next.  Home. */
-PL_ALWAYS_INLINE void pl_quick_deliver(struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_deliver(struct pl_operation *operation)
 {
-	struct pl_sink *sink = pl_quick_sink(operation->context);
+	struct pl_sink *sink = pl_fast_sink(operation->context);
 
 	if (sink) {
 		sink->completions[sink->count++].receipt = operation->receipt;
-		pl_quick_free(operation);
+		pl_fast_free(operation);
 		return;
 	}
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
@@ -219,7 +219,7 @@ PL_ALWAYS_INLINE void pl_quick_deliver(struct pl_operation *operation)
 }
 
 /* What was moved by a copy of one end's is there when that end says so, which is what ends the operation. */
-PL_ALWAYS_INLINE void pl_quick_visible(struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_visible(struct pl_operation *operation)
 {
 	struct pl_receipt *receipt = &operation->receipt;
 
@@ -239,23 +239,23 @@ PL_ALWAYS_INLINE void pl_quick_visible(struct pl_operation *operation)
 }
 
 /* Whether the receipt of a plain one has nothing special to tell: one rail carried all of its bytes. */
-PL_ALWAYS_INLINE bool pl_quick_usual(struct pl_operation *operation)
+PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation)
 {
 	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
 
-	return operation->plain && rails && !(rails & (rails - 1)) && !operation->way &&
+	return operation->plain && rails && !(rails & (rails - 1)) && !operation->route_reason &&
 	       !atomic_load_explicit(&operation->status, memory_order_relaxed) &&
 	       !atomic_load_explicit(&operation->staged, memory_order_relaxed) &&
 	       pl_engine_now(operation->home) > operation->receipt.posted;
 }
 
 /* pl_operation_complete(), without looking for what most operations do not have.  Home. */
-PL_ALWAYS_INLINE void pl_quick_complete(struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 {
 	struct pl_receipt *receipt = &operation->receipt;
 	struct pl_peer *peer = operation->peer;
 
-	if (!pl_quick_usual(operation)) {
+	if (!pl_fast_usual(operation)) {
 		pl_operation_complete(operation);
 		return;
 	}
@@ -271,23 +271,23 @@ PL_ALWAYS_INLINE void pl_quick_complete(struct pl_operation *operation)
 		receipt->route = PL_ROUTE_DIRECT;
 		receipt->reason = peer->reason;
 	}
-	pl_quick_visible(operation);
+	pl_fast_visible(operation);
 	if (operation->old)
 		*operation->old = receipt->value;
-	pl_quick_release(operation);
+	pl_fast_release(operation);
 	if (operation->counted)
-		pl_quick_ended(peer, operation);
-	pl_quick_deliver(operation);
+		pl_fast_ended(peer, operation);
+	pl_fast_deliver(operation);
 }
 
-/* pl_operation_part_done().  Home. */
-PL_ALWAYS_INLINE void pl_quick_part_done(struct pl_operation *operation)
+/* pl_operation_pending_done().  Home. */
+PL_ALWAYS_INLINE void pl_fast_pending_done(struct pl_operation *operation)
 {
 	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
 		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
 	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
 		return;
-	pl_quick_complete(operation);
+	pl_fast_complete(operation);
 }
 
 #endif

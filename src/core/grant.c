@@ -6,7 +6,7 @@
  */
 #include <openssl/crypto.h>
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 /* Keys a peer may hold at a time. */
 #define KEYS_MAX 65536
@@ -162,7 +162,7 @@ static struct pl_operation *key_remove(struct pl_peer *peer, struct pl_key *key)
 static void tell(struct pl_operation *operation)
 {
 	if (operation)
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 }
 
 struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,

@@ -3,7 +3,7 @@
  * A device knows no time: what it may reach for a peer is taken from it when the grant expires.  In
  * contexts without threads that is when the program next drives it.
  */
-#include "core/core.h"
+#include "core/peer.h"
 
 /* The wall clock may be set meanwhile. */
 #define LOOK_AGAIN PL_NS_PER_S

@@ -6,7 +6,7 @@
  */
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 /* Beyond this many the oldest has to go: strangers cannot keep friends out. */
 #define GREETINGS_MAX 1024
@@ -112,7 +112,7 @@ static void join_peer(struct greeting *greeting)
 	struct pl_stream stream;
 
 	if (pl_lane_hello_decode(greeting->bytes, &hello) == 0)
-		peer = pl_peer_by_ticket(context, hello.ticket, hello.secret);
+		peer = pl_peer_by_index(context, hello.peer_index, hello.secret);
 	/* A data socket in the clear where the peer agreed on encryption is somebody else's. */
 	if (peer && hello.lane != PL_LANE_SIDE && peer->encrypt != (greeting->stream.ssl != NULL)) {
 		pl_peer_unpin(peer);

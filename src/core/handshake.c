@@ -2,7 +2,7 @@
 /* Hellos, and the control messages of a running peer. */
 #include <stdio.h>
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 {
@@ -15,7 +15,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->streams = context->options.streams;
 	hello->eager_max = PL_EAGER_MAX;
 	hello->window = PL_MESSAGE_WINDOW;
-	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_BARE | PL_CAPABILITY_PACKED;
+	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_HEADERLESS | PL_CAPABILITY_PACKED;
 	hello->flags = context->options.encrypt_data ? PL_HELLO_ENCRYPT_DATA : 0;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
 }
@@ -23,8 +23,8 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error)
 {
 	fill_hello(peer, hello);
-	hello->capabilities |= peer->apart;
-	return pl_fabrics_offer(peer, hello, error);
+	hello->capabilities |= peer->refusal;
+	return pl_fabrics_advertise(peer, hello, error);
 }
 
 /* The status that tells a refused initiator why. */
@@ -35,7 +35,7 @@ static enum pl_wire_status refusal_of(const struct pl_error *error)
 	return !strcmp(error->id, "PROTOCOL-VERSION") ? PL_WIRE_VERSION : PL_WIRE_INTERNAL;
 }
 
-static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const struct pl_fabric_offer **offer,
+static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const struct pl_fabric_advert **offer,
 		      struct pl_error *error)
 {
 	static const uint8_t unknown[16];
@@ -50,11 +50,11 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
 	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;
 	peer->flushes = hello->capabilities & PL_CAPABILITY_VISIBLE;
-	peer->bare = hello->capabilities & PL_CAPABILITY_BARE;
+	peer->headerless = hello->capabilities & PL_CAPABILITY_HEADERLESS;
 	peer->packs = hello->capabilities & PL_CAPABILITY_PACKED;
-	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_APART_END)
-		peer->apart = (enum pl_apart)(hello->capabilities % 256);
-	*offer = pl_fabrics_take(peer, hello, error);
+	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_REFUSAL_END)
+		peer->refusal = (enum pl_refusal)(hello->capabilities % 256);
+	*offer = pl_fabrics_select(peer, hello, error);
 	if (!*offer)
 		return error->code;
 	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->streams == 0)
@@ -80,8 +80,8 @@ static void unexpected(struct pl_peer *peer)
 static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
 	struct pl_control answer = { .type = PL_CONTROL_HELLO };
-	const struct pl_fabric_offer *offer;
-	struct pl_fabric_offer *choice;
+	const struct pl_fabric_advert *offer;
+	struct pl_fabric_advert *choice;
 	struct pl_error error;
 	int rc = take_hello(peer, hello, &offer, &error);
 
@@ -103,7 +103,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	peer->joinable = true;
 	pthread_mutex_unlock(&peer->context->lock);
 	fill_hello(peer, &answer.hello);
-	answer.hello.capabilities |= peer->apart;
+	answer.hello.capabilities |= peer->refusal;
 	answer.hello.fabric_count = 1;
 	choice = &answer.hello.fabrics[0];
 	snprintf(choice->name, sizeof(choice->name), "%s", peer->ops->name);
@@ -118,7 +118,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 /* The acceptor's hello came: connect the endpoint. */
 static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
-	const struct pl_fabric_offer *offer;
+	const struct pl_fabric_advert *offer;
 	struct pl_error error;
 	int rc = take_hello(peer, hello, &offer, &error);
 
@@ -236,8 +236,8 @@ void pl_peer_up(struct pl_peer *peer)
 		opening->connecting = NULL;
 		opening->receipt.peer = peer;
 		opening->receipt.fabric = peer->ops->name;
-		pl_operation_part_done(opening);
-	} else if (peer->listener && !pl_listener_offer(peer->listener, peer)) {
+		pl_operation_pending_done(opening);
+	} else if (peer->listener && !pl_listener_deliver(peer->listener, peer)) {
 		atomic_store(&peer->state, PL_PEER_OPENING);
 		pl_peer_open_failed(peer, NULL);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Remote regions: a token goes to the peer over the control channel, a remote key comes back. */
-#include "core/core.h"
+#include "core/fabric.h"
 
 static void import_run(struct pl_task *task)
 {
@@ -61,7 +61,7 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 			pl_operation_fail(operation, -ENOMEM, &error);
 		}
 	}
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 int pl_remote_import_start(struct pl_peer *peer, const void *data, size_t length, uint64_t user_data,

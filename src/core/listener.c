@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/listener.h"
+#include "core/socket.h"
 
 #define LISTEN_BACKLOG 1024
 /* One round of the engine accepts no more than this, so that others get their turn. */
@@ -165,7 +166,7 @@ void pl_listener_put(struct pl_listener *listener)
 	pl_free(&listener->context->allocator, listener);
 }
 
-bool pl_listener_offer(struct pl_listener *listener, struct pl_peer *peer)
+bool pl_listener_deliver(struct pl_listener *listener, struct pl_peer *peer)
 {
 	struct pl_operation *operation = NULL;
 	bool closed;
@@ -181,7 +182,7 @@ bool pl_listener_offer(struct pl_listener *listener, struct pl_peer *peer)
 	pthread_mutex_unlock(&listener->lock);
 	if (operation) {
 		operation->receipt.peer = peer;
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 	return !closed;
 }
@@ -228,7 +229,7 @@ static void accept_run(struct pl_task *task)
 	operation->receipt.peer = peer;
 	if (closed)
 		fail_closed(operation);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 static void accept_finished(struct pl_operation *operation)
@@ -306,7 +307,7 @@ void pl_listener_close(struct pl_listener *listener)
 
 		pl_list_remove(&operation->queue_link);
 		fail_closed(operation);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 	pl_engine_unlock(listener->engine);
 	while (!pl_list_empty(&peers)) {

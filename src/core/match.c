@@ -52,7 +52,7 @@ PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
 	if (operation->receipt.kind == PL_KIND_NOTIFIED)
 		pl_completion_push(operation->context, operation);
 	else
-		pl_quick_part_done(operation);
+		pl_fast_pending_done(operation);
 }
 
 static void wait_in_line(struct pl_operation *operation, bool placed)
@@ -148,7 +148,7 @@ static void fetched(struct pl_operation *child)
 	if (atomic_load(&child->staged))
 		pl_operation_staged(receive, atomic_load(&child->staged), atomic_load(&child->staged_reason));
 	pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
-	pl_operation_part_done(receive);
+	pl_operation_pending_done(receive);
 	pl_operation_free(child);
 }
 
@@ -180,7 +180,7 @@ static void fetch(struct pl_peer *peer, struct pl_operation *receive, const stru
 	if (frame->offset > receive->total) {
 		too_long(receive, frame->offset);
 		pl_message_finish(peer, frame->cookie, PL_WIRE_TOO_LONG);
-		pl_operation_part_done(receive);
+		pl_operation_pending_done(receive);
 		return;
 	}
 	source = source_of(peer, frame, payload);
@@ -190,7 +190,7 @@ static void fetch(struct pl_peer *peer, struct pl_operation *receive, const stru
 		pl_free(&peer->context->allocator, source);
 		fail_receive(receive, -ENOMEM, "NO-MEMORY", "out of memory", NULL);
 		pl_message_finish(peer, frame->cookie, PL_WIRE_INTERNAL);
-		pl_operation_part_done(receive);
+		pl_operation_pending_done(receive);
 		return;
 	}
 	child->single = receive->segments[0];
@@ -248,7 +248,7 @@ PL_ALWAYS_INLINE bool match(struct pl_peer *peer, const struct pl_frame *frame, 
 
 PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
-	if (frame->type == PL_FRAME_OFFER && frame->length > PL_KEY_BLOB_MAX)
+	if (frame->type == PL_FRAME_RENDEZVOUS && frame->length > PL_KEY_BLOB_MAX)
 		return -EPROTO;
 	if (match(peer, frame, payload))
 		return 0;
@@ -281,7 +281,7 @@ static int told(struct pl_peer *peer, const struct pl_frame *frame)
 
 int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
-	bool message = frame->type == PL_FRAME_EAGER || frame->type == PL_FRAME_OFFER;
+	bool message = frame->type == PL_FRAME_EAGER || frame->type == PL_FRAME_RENDEZVOUS;
 
 	if (!message && frame->type != PL_FRAME_NOTIFY && frame->type != PL_FRAME_SKIP)
 		return told(peer, frame);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What the program can ask and tell of what fabrics made of its memory. */
-#include "core/core.h"
+#include "core/fabric.h"
 
 static void *state_of(struct pl_context *context, unsigned fabric)
 {

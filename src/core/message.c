@@ -47,7 +47,7 @@ PL_ALWAYS_INLINE int send_eager(struct pl_peer *peer, struct pl_operation *opera
 
 static int offer(struct pl_peer *peer, struct pl_operation *operation)
 {
-	struct pl_frame frame = { .type = PL_FRAME_OFFER, .key = operation->tag, .offset = operation->total };
+	struct pl_frame frame = { .type = PL_FRAME_RENDEZVOUS, .key = operation->tag, .offset = operation->total };
 	uint8_t blob[PL_KEY_BLOB_MAX];
 	int rc = pl_key_create(peer, operation, blob);
 
@@ -55,13 +55,13 @@ static int offer(struct pl_peer *peer, struct pl_operation *operation)
 		return rc;
 	frame.cookie = operation->cookie = ++peer->next_cookie;
 	frame.length = (uint32_t)rc;
-	pl_list_append(&peer->offered, &operation->queue_link);
+	pl_list_append(&peer->rendezvous, &operation->queue_link);
 	/* The part that is left is done by the peer's FINISH. */
 	atomic_fetch_add(&operation->pending, 1);
 	rc = peer->ops->message(peer->endpoint, &frame, blob, operation);
 	if (rc < 0) {
 		pl_list_remove(&operation->queue_link);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 		pl_key_destroy(peer, operation->source_key);
 		operation->source_key = 0;
 	}
@@ -98,7 +98,7 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 		peer->sent--;
 		fail_to_send(operation, rc);
 	}
-	pl_quick_part_done(operation);
+	pl_fast_pending_done(operation);
 }
 
 /* False if its bytes must not be staged, but would be. */
@@ -158,7 +158,7 @@ static void copied(struct pl_small *small, int status)
 		fail_to_send(operation, status);
 	if (status < 0 || atomic_load(&operation->canceled)) {
 		pl_list_remove(&operation->queue_link);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 	transmit_waiting(peer);
 }
@@ -199,7 +199,7 @@ void pl_message_send(struct pl_operation *operation)
 
 	if (is_staged(operation)) {
 		if (!note_staging(operation)) {
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 			return;
 		}
 		if (copy_ahead(operation))
@@ -222,7 +222,7 @@ int pl_message_credited(struct pl_peer *peer, uint64_t consumed)
 
 void pl_message_dropped(struct pl_peer *peer, uint8_t type)
 {
-	if (type != PL_FRAME_EAGER && type != PL_FRAME_OFFER && type != PL_FRAME_NOTIFY)
+	if (type != PL_FRAME_EAGER && type != PL_FRAME_RENDEZVOUS && type != PL_FRAME_NOTIFY)
 		return;
 	peer->sent--;
 	transmit_waiting(peer);
@@ -230,7 +230,7 @@ void pl_message_dropped(struct pl_peer *peer, uint8_t type)
 
 int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)
 {
-	pl_list_for_each(at, &peer->offered) {
+	pl_list_for_each(at, &peer->rendezvous) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 		uint64_t key = operation->source_key;
 		struct pl_error error;
@@ -247,7 +247,7 @@ int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)
 		}
 		operation->source_key = 0;
 		pl_key_destroy(peer, key);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 		return 0;
 	}
 	return 0; /* cancelled here meanwhile */

@@ -42,7 +42,7 @@ void pl_operations_expire(struct pl_timer *timer)
 		if (atomic_load(&peer->state) == PL_PEER_LOST)
 			pl_operation_stop(operation, peer->loss.code, &peer->loss);
 		else if (operation->deadline > now)
-			pl_quick_watch(peer, operation->deadline);
+			pl_fast_watch(peer, operation->deadline);
 		else
 			out_of_time(operation);
 	}
@@ -60,7 +60,7 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 				      const struct pl_attributes *attributes, struct pl_error *error)
 {
 	const struct pl_attributes usual = PL_ATTRIBUTES_INIT;
-	struct pl_operation *operation = pl_quick_new(context, peer, kind, attributes ? attributes : &usual);
+	struct pl_operation *operation = pl_fast_new(context, peer, kind, attributes ? attributes : &usual);
 
 	if (!operation) {
 		pl_fail_memory(error, "operation");
@@ -96,16 +96,16 @@ void pl_operation_free(struct pl_operation *operation)
 		pl_engine_unlock(operation->home);
 	}
 	if (!operation->has_handle) {
-		pl_quick_free(operation);
+		pl_fast_free(operation);
 		return;
 	}
-	pl_quick_strip(operation);
+	pl_fast_strip(operation);
 	pl_operation_unhold(operation->context, operation);
 }
 
 void pl_operation_discard(struct pl_operation *operation)
 {
-	pl_quick_release(operation);
+	pl_fast_release(operation);
 	pl_operation_free(operation);
 }
 
@@ -123,7 +123,7 @@ void pl_operation_hold(struct pl_operation *operation, struct pl_operation **han
 
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
 {
-	pl_quick_prepare(operation, pl_now(), handle);
+	pl_fast_prepare(operation, pl_now(), handle);
 	pl_task_init(&operation->task, run);
 	pl_engine_post(operation->home, &operation->task);
 }
@@ -131,7 +131,7 @@ void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_t
 bool pl_operation_begin(struct pl_operation *operation)
 {
 	if (operation->peer)
-		return pl_quick_begin(operation->peer, operation);
+		return pl_fast_begin(operation->peer, operation);
 	pl_timer_set(operation->home, &operation->timer, operation->deadline);
 	return true;
 }
@@ -141,7 +141,7 @@ void pl_operation_lost(struct pl_operation *operation)
 	const struct pl_error *loss = &operation->peer->loss;
 
 	pl_operation_fail(operation, loss->code, loss);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error)
@@ -206,8 +206,8 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		atomic_fetch_add(&operation->pending, 1);
 		pl_key_destroy(operation->peer, key);
 		operation->peer->ops->sweep(operation->peer->endpoint);
-		pl_operation_part_done(operation);
-		/* No return: it is in peer->offered, unless it had not been offered yet. */
+		pl_operation_pending_done(operation);
+		/* No return: it is in peer->rendezvous, unless it had not been offered yet. */
 	}
 	/* The end of the copy finds it so. */
 	if (operation->leaving)
@@ -216,10 +216,10 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		pl_operation_stop(operation->child, status, error);
 	} else if (operation->listener) {
 		if (pl_listener_withdraw(operation->listener, &operation->queue_link))
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 	} else if (!pl_list_empty(&operation->queue_link)) {
 		pl_list_remove(&operation->queue_link);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	} else if (operation->peer && operation->peer->endpoint) {
 		operation->peer->ops->sweep(operation->peer->endpoint);
 	}
@@ -247,7 +247,7 @@ static void deliver(struct pl_operation *operation)
 		return;
 	}
 	if (operation->receipt.status >= 0) {
-		pl_quick_deliver(operation);
+		pl_fast_deliver(operation);
 		return;
 	}
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
@@ -275,10 +275,10 @@ static void fill_route(struct pl_operation *operation)
 		receipt->route = receipt->bytes_staged ? PL_ROUTE_STAGED : PL_ROUTE_DIRECT;
 		receipt->reason =
 			receipt->bytes_staged ? atomic_load(&operation->staged_reason) : operation->peer->reason;
-		if (operation->way && !receipt->bytes_staged)
-			receipt->reason = operation->way;
+		if (operation->route_reason && !receipt->bytes_staged)
+			receipt->reason = operation->route_reason;
 	}
-	pl_quick_visible(operation);
+	pl_fast_visible(operation);
 }
 
 /* Whether the fabric makes the bytes as visible as they are to be now, before the operation goes on. */
@@ -323,9 +323,9 @@ void pl_operation_complete(struct pl_operation *operation)
 	fill_route(operation);
 	if (operation->old && receipt->status == 0)
 		*operation->old = receipt->value;
-	pl_quick_release(operation);
+	pl_fast_release(operation);
 	if (operation->counted)
-		pl_quick_ended(peer, operation);
+		pl_fast_ended(peer, operation);
 	if (operation->before_delivery)
 		operation->before_delivery(operation);
 	deliver(operation);

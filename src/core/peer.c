@@ -15,20 +15,20 @@ static int take_slot(struct pl_context *context, struct pl_peer *peer)
 {
 	size_t slot = 0;
 
-	while (slot < context->slot_count && context->slots[slot])
+	while (slot < context->peer_table_size && context->peer_table[slot])
 		slot++;
-	if (slot == context->slot_count) {
+	if (slot == context->peer_table_size) {
 		size_t count = slot ? slot * 2 : 8;
-		struct pl_peer **slots = pl_realloc(&context->allocator, context->slots, count * sizeof(*slots));
+		struct pl_peer **slots = pl_realloc(&context->allocator, context->peer_table, count * sizeof(*slots));
 
 		if (!slots)
 			return -ENOMEM;
 		memset(slots + slot, 0, (count - slot) * sizeof(*slots));
-		context->slots = slots;
-		context->slot_count = count;
+		context->peer_table = slots;
+		context->peer_table_size = count;
 	}
-	context->slots[slot] = peer;
-	peer->ticket = slot;
+	context->peer_table[slot] = peer;
+	peer->peer_index = slot;
 	return 0;
 }
 
@@ -62,13 +62,13 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->unexpected);
 	pl_list_init(&peer->landing);
 	pl_list_init(&peer->unsent);
-	pl_list_init(&peer->offered);
+	pl_list_init(&peer->rendezvous);
 	pl_list_init(&peer->imports);
 	pl_timer_init(&peer->timer, grace_over);
 	pl_timer_init(&peer->deadline, pl_operations_expire);
 	pl_task_init(&peer->task, NULL);
 	pl_task_init(&peer->credit_task, pl_message_credit_run);
-	rc = pl_random(peer->ticket_secret, sizeof(peer->ticket_secret));
+	rc = pl_random(peer->join_secret, sizeof(peer->join_secret));
 	pthread_mutex_lock(&context->lock);
 	if (rc == 0)
 		rc = take_slot(context, peer);
@@ -83,14 +83,14 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	return peer;
 }
 
-struct pl_peer *pl_peer_by_ticket(struct pl_context *context, uint64_t ticket, const uint8_t secret[16])
+struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index, const uint8_t secret[16])
 {
 	struct pl_peer *peer = NULL;
 
 	pthread_mutex_lock(&context->lock);
-	if (ticket < context->slot_count)
-		peer = context->slots[ticket];
-	if (peer && (!peer->joinable || CRYPTO_memcmp(peer->ticket_secret, secret, 16)))
+	if (peer_index < context->peer_table_size)
+		peer = context->peer_table[peer_index];
+	if (peer && (!peer->joinable || CRYPTO_memcmp(peer->join_secret, secret, 16)))
 		peer = NULL;
 	if (peer)
 		atomic_fetch_add(&peer->pins, 1);
@@ -107,7 +107,7 @@ void pl_peer_unpin(struct pl_peer *peer)
 
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation)
 {
-	pl_quick_start(peer, operation);
+	pl_fast_start(peer, operation);
 }
 
 void pl_peer_fence_release(struct pl_peer *peer)
@@ -118,10 +118,10 @@ void pl_peer_fence_release(struct pl_peer *peer)
 	while (!pl_list_empty(&peer->fenced)) {
 		struct pl_operation *next = pl_list_first(&peer->fenced, struct pl_operation, queue_link);
 
-		if (pl_quick_must_wait(peer, next))
+		if (pl_fast_must_wait(peer, next))
 			break;
 		pl_list_remove(&next->queue_link);
-		pl_quick_run(peer, next);
+		pl_fast_run(peer, next);
 	}
 	peer->releasing = false;
 }
@@ -202,7 +202,7 @@ static void leave_context(struct pl_peer *peer)
 
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&peer->link);
-	context->slots[peer->ticket] = NULL;
+	context->peer_table[peer->peer_index] = NULL;
 	pl_list_for_each(at, &context->remotes) {
 		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, link);
 
@@ -266,7 +266,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	if (opening) {
 		opening->connecting = NULL;
 		pl_operation_fail(opening, status, error);
-		pl_operation_part_done(opening);
+		pl_operation_pending_done(opening);
 	}
 	if (peer->listener)
 		pl_listener_withdraw(peer->listener, &peer->backlog_link);
@@ -360,7 +360,7 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	if (opening) {
 		opening->connecting = NULL;
 		pl_operation_fail(opening, error->code, error);
-		pl_operation_part_done(opening);
+		pl_operation_pending_done(opening);
 	}
 	pthread_mutex_lock(&peer->context->lock);
 	peer->joinable = false;

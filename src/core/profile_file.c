@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The profile of routes that a context uses: the one that the program names, or that of the machine. */
-#include "core/core.h"
+#include "core/context.h"
 
 int pl_routes_open(struct pl_context *context, const char *file, struct pl_error *error)
 {

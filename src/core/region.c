@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "core/core.h"
+#include "core/fabric.h"
 #include "memory/dmabuf.h"
 
 static int check_arguments(size_t length, unsigned access, struct pl_error *error)

@@ -3,7 +3,7 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/socket.h"
 
 /* Seconds; the kernel takes no more in one of its options. */
 #define KEEPALIVE_MAX 32767

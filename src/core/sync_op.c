@@ -21,8 +21,8 @@ static void look_at_sockets(struct pl_peer *peer)
 	if (!pl_context_manual(peer->context))
 		return;
 	/* Threads that count at the same time may lose some. */
-	done = atomic_load_explicit(&peer->immediate, memory_order_relaxed) + 1;
-	atomic_store_explicit(&peer->immediate, done, memory_order_relaxed);
+	done = atomic_load_explicit(&peer->sync_count, memory_order_relaxed) + 1;
+	atomic_store_explicit(&peer->sync_count, done, memory_order_relaxed);
 	if (done % LOOK_EVERY == 0)
 		pl_context_progress(peer->context);
 }
@@ -89,7 +89,7 @@ static void give_back(struct pl_context *context, struct pl_operation *operation
 		pl_pool_give(&context->spare_operations, &context->allocator, operation);
 }
 
-int pl_instant_open(struct pl_context *context, struct pl_error *error)
+int pl_sync_open(struct pl_context *context, struct pl_error *error)
 {
 	/* Where freed memory is to stay so, so is this. */
 	if (PL_POOL_MAX == 0)
@@ -102,7 +102,7 @@ int pl_instant_open(struct pl_context *context, struct pl_error *error)
 	return 0;
 }
 
-void pl_instant_close(struct pl_context *context)
+void pl_sync_close(struct pl_context *context)
 {
 	if (!context->instant)
 		return;
@@ -111,7 +111,7 @@ void pl_instant_close(struct pl_context *context)
 	context->instant = NULL;
 }
 
-static void fill_receipt(struct pl_receipt *receipt, const struct pl_instant *instant, struct start *start)
+static void fill_receipt(struct pl_receipt *receipt, const struct pl_sync_op *instant, struct start *start)
 {
 	receipt->posted = start->posted.time;
 	receipt->completed = pl_moment_now(&start->posted);
@@ -120,7 +120,7 @@ static void fill_receipt(struct pl_receipt *receipt, const struct pl_instant *in
 	if (receipt->bytes) {
 		receipt->streams = 1;
 		receipt->route = PL_ROUTE_DIRECT;
-		receipt->reason = instant->way;
+		receipt->reason = instant->route_reason;
 		receipt->visible = receipt->peer->ops->visible;
 		receipt->visibility = receipt->peer->ops->visibility;
 	}
@@ -130,7 +130,7 @@ static void fill_receipt(struct pl_receipt *receipt, const struct pl_instant *in
  * What a large copy leaves in the processor's nearest cache is the copy.  So the operation, of which only the memory has
  * to be there before, is written when all is done.
  */
-bool pl_immediate(struct pl_peer *peer, struct pl_instant *instant, const struct pl_attributes *attributes,
+bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct pl_attributes *attributes,
 		  struct pl_operation **handle)
 {
 	struct pl_context *context = peer->context;
@@ -143,11 +143,11 @@ bool pl_immediate(struct pl_peer *peer, struct pl_instant *instant, const struct
 	operation = at.operation;
 	if (!operation)
 		return false;
-	if (!peer->ops->immediate(peer->endpoint, instant)) {
+	if (!peer->ops->sync_try(peer->endpoint, instant)) {
 		give_back(context, operation, handle);
 		return false;
 	}
-	pl_quick_init(operation, context, peer, instant->kind, attributes);
+	pl_fast_init(operation, context, peer, instant->kind, attributes);
 	fill_receipt(&operation->receipt, instant, &at);
 	if (instant->old)
 		*instant->old = instant->value;

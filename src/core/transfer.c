@@ -132,18 +132,18 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 		rc = check_transfer(peer, kind, at, call, error);
 	if (rc < 0)
 		return rc;
-	if (peer->ops->immediate &&
-	    pl_immediate(peer,
-			 &(struct pl_instant){
+	if (peer->ops->sync_try &&
+	    pl_sync_try(peer,
+			 &(struct pl_sync_op){
 				 .kind = kind,
 				 .segment = { at->remote, at->region, at->remote_offset, at->offset, at->length } },
 			 attributes, handle))
 		return 0;
-	operation = pl_quick_new(peer->context, peer, kind, attributes);
+	operation = pl_fast_new(peer->context, peer, kind, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
-	pl_quick_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
-	pl_quick_submit(peer, operation, run, handle);
+	pl_fast_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
+	pl_fast_submit(peer, operation, run, handle);
 	return 0;
 }
 
@@ -175,7 +175,7 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 		return pl_fail_memory(error, call);
 	}
 	for (size_t i = 0; i < count; i++)
-		pl_quick_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
+		pl_fast_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
 				 transfers[i].offset, transfers[i].length);
 	pl_operation_submit(operation, run, handle);
 	return 0;
@@ -221,7 +221,7 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 		  uint64_t operand, uint64_t compare, uint64_t *old, const struct pl_attributes *given,
 		  struct pl_operation **handle, const char *call, struct pl_error *error)
 {
-	struct pl_instant instant = { .kind = kind,
+	struct pl_sync_op instant = { .kind = kind,
 				      .segment = { .remote = remote, .remote_offset = remote_offset, .length = 8 },
 				      .operand = operand,
 				      .compare = compare,
@@ -237,16 +237,16 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 		rc = check_remote(peer, remote, remote_offset, 8, PL_ACCESS_ATOMIC, call, error);
 	if (rc < 0)
 		return rc;
-	if (peer->ops->immediate && pl_immediate(peer, &instant, attributes, handle))
+	if (peer->ops->sync_try && pl_sync_try(peer, &instant, attributes, handle))
 		return 0;
-	operation = pl_quick_new(peer->context, peer, kind, attributes);
+	operation = pl_fast_new(peer->context, peer, kind, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
 	operation->operand = operand;
 	operation->compare = compare;
 	operation->old = old;
-	pl_quick_segment(operation, remote, remote_offset, NULL, 0, 8);
-	pl_quick_submit(peer, operation, run, handle);
+	pl_fast_segment(operation, remote, remote_offset, NULL, 0, 8);
+	pl_fast_submit(peer, operation, run, handle);
 	return 0;
 }
 
@@ -281,12 +281,12 @@ int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64
 		rc = check_local(peer, region, offset, length, "pl_send", error);
 	if (rc < 0)
 		return rc;
-	operation = pl_quick_new(peer->context, peer, PL_KIND_SEND, attributes);
+	operation = pl_fast_new(peer->context, peer, PL_KIND_SEND, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
-	pl_quick_segment(operation, NULL, 0, region, offset, length);
+	pl_fast_segment(operation, NULL, 0, region, offset, length);
 	operation->tag = operation->receipt.tag = tag;
-	pl_quick_submit(peer, operation, run, handle);
+	pl_fast_submit(peer, operation, run, handle);
 	return 0;
 }
 
@@ -359,7 +359,7 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, struct pl_regi
 	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	pl_quick_segment(operation, NULL, 0, region, offset, length);
+	pl_fast_segment(operation, NULL, 0, region, offset, length);
 	operation->tag = tag;
 	operation->mask = mask;
 	pl_operation_submit(operation, pl_receive_run, handle);

@@ -91,56 +91,56 @@ int pl_memory_export_shared(const struct pl_memory *memory, bool writable)
 	return memory->ops->export_shared ? memory->ops->export_shared(memory, writable) : -ENOTSUP;
 }
 
-int pl_memory_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],
-		    struct pl_memory_parts *parts)
+int pl_memory_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
+		    struct pl_ipc_fds *parts)
 {
-	return memory->ops->offer ? memory->ops->offer(memory, offset, length, ticket, parts) : -ENOTSUP;
+	return memory->ops->export_ipc ? memory->ops->export_ipc(memory, offset, length, handle, parts) : -ENOTSUP;
 }
 
-int pl_memory_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
-		   struct pl_memory_parts *parts, struct pl_memory *memory, const char **why)
+int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own, const struct pl_memory *beside,
+		   struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why)
 {
 	const struct pl_memory_ops *ops = pl_memory_staged(beside) ? beside->ops : NULL;
 
 	for (size_t i = 0; !ops && i < PL_ARRAY_SIZE(backends); i++)
-		if (backends[i]->take)
+		if (backends[i]->import_ipc)
 			ops = backends[i];
 	*why = "local: by way of host memory and a socket, as the two kinds of memory have no other way to each other";
-	if (!ops || !ops->take)
+	if (!ops || !ops->import_ipc)
 		return -ENOTSUP;
 	/* What one kind opened is nothing to another. */
 	if (parts && parts->ops && parts->ops != ops)
 		return -ENOTSUP;
 	if (parts)
 		parts->ops = ops;
-	return ops->take(ticket, ticket_length, length, own, beside, parts, memory, why);
+	return ops->import_ipc(handle, handle_length, length, own, beside, parts, memory, why);
 }
 
-struct pl_memory_parts *pl_memory_parts_new(const struct pl_allocator *allocator, unsigned room)
+struct pl_ipc_fds *pl_ipc_fds_new(const struct pl_allocator *allocator, unsigned room)
 {
-	struct pl_memory_parts *parts = pl_zalloc(allocator, sizeof(*parts) + room * sizeof(struct pl_memory_part));
+	struct pl_ipc_fds *parts = pl_zalloc(allocator, sizeof(*parts) + room * sizeof(struct pl_ipc_fd));
 
 	if (parts)
-		*parts = (struct pl_memory_parts){ .room = room, .part = (struct pl_memory_part *)(parts + 1) };
+		*parts = (struct pl_ipc_fds){ .room = room, .part = (struct pl_ipc_fd *)(parts + 1) };
 	return parts;
 }
 
-void pl_memory_parts_close(struct pl_memory_parts *parts)
+void pl_ipc_fds_close(struct pl_ipc_fds *parts)
 {
 	for (unsigned i = 0; i < parts->count; i++) {
 		if (parts->part[i].fd >= 0)
 			close(parts->part[i].fd);
-		if (parts->part[i].handle && parts->ops->close_part)
-			parts->ops->close_part(&parts->part[i]);
+		if (parts->part[i].handle && parts->ops->close_ipc_fd)
+			parts->ops->close_ipc_fd(&parts->part[i]);
 	}
 	parts->count = 0;
 }
 
-void pl_memory_parts_free(const struct pl_allocator *allocator, struct pl_memory_parts *parts)
+void pl_ipc_fds_free(const struct pl_allocator *allocator, struct pl_ipc_fds *parts)
 {
 	if (!parts)
 		return;
-	pl_memory_parts_close(parts);
+	pl_ipc_fds_close(parts);
 	pl_free(allocator, parts);
 }
 

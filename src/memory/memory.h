@@ -30,24 +30,24 @@ static inline bool pl_memory_staged(const struct pl_memory *memory)
 int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable);
-int pl_memory_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],
-		    struct pl_memory_parts *parts);
-/* Finds the kind of memory that the ticket is for: `beside`'s, or, if that is the processor's, a device's. */
-int pl_memory_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
-		   struct pl_memory_parts *parts, struct pl_memory *memory, const char **why);
+int pl_memory_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
+		    struct pl_ipc_fds *parts);
+/* Finds the kind of memory that the handle is for: `beside`'s, or, if that is the processor's, a device's. */
+int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own, const struct pl_memory *beside,
+		   struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why);
 /* Room for so many parts; NULL: no memory. */
-struct pl_memory_parts *pl_memory_parts_new(const struct pl_allocator *allocator, unsigned room);
+struct pl_ipc_fds *pl_ipc_fds_new(const struct pl_allocator *allocator, unsigned room);
 /* Adds a descriptor, which becomes theirs; false: there is no room. */
-static inline bool pl_memory_parts_add(struct pl_memory_parts *parts, int fd, uint64_t size)
+static inline bool pl_ipc_fds_add(struct pl_ipc_fds *parts, int fd, uint64_t size)
 {
 	if (parts->count == parts->room)
 		return false;
-	parts->part[parts->count++] = (struct pl_memory_part){ .fd = fd, .size = size };
+	parts->part[parts->count++] = (struct pl_ipc_fd){ .fd = fd, .size = size };
 	return true;
 }
 /* Closes them. */
-void pl_memory_parts_close(struct pl_memory_parts *parts);
-void pl_memory_parts_free(const struct pl_allocator *allocator, struct pl_memory_parts *parts);
+void pl_ipc_fds_close(struct pl_ipc_fds *parts);
+void pl_ipc_fds_free(const struct pl_allocator *allocator, struct pl_ipc_fds *parts);
 int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,
 			  size_t length);
 int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,

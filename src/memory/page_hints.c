@@ -9,10 +9,10 @@
 #define LOAD 8u /* numbers a bucket, at most on average: of 12, and its neighbour's */
 #define EACH_BYTE 0x0101010101010101ull
 
-struct pl_recent_table {
-	struct pl_recent_table *before; /* smaller ones, which may still be read */
+struct pl_page_hints_table {
+	struct pl_page_hints_table *before; /* smaller ones, which may still be read */
 	size_t count;                   /* a power of two */
-	struct pl_recent_bucket *buckets;
+	struct pl_page_hints_bucket *buckets;
 	void *memory;
 };
 
@@ -45,45 +45,45 @@ static uint64_t tag_of(uint64_t hash)
 	return 2 + (hash >> 24 & 0xff) * 253 / 255;
 }
 
-static struct pl_recent_bucket *bucket_of(const struct pl_recent_table *table, uint64_t hash)
+static struct pl_page_hints_bucket *bucket_of(const struct pl_page_hints_table *table, uint64_t hash)
 {
 	return table->buckets + (hash >> 32 & (table->count - 1));
 }
 
 /* What does not fit into a bucket is in its neighbour, the other half of a pair of lines. */
-static struct pl_recent_bucket *neighbour(const struct pl_recent_table *table, const struct pl_recent_bucket *bucket)
+static struct pl_page_hints_bucket *neighbour(const struct pl_page_hints_table *table, const struct pl_page_hints_bucket *bucket)
 {
 	return table->buckets + ((size_t)(bucket - table->buckets) ^ 1);
 }
 
 /* The upper bits of those bytes of a word that are equal to the tag, and maybe of some above these. */
-static uint64_t matching(const struct pl_recent_bucket *bucket, unsigned word, uint64_t tags)
+static uint64_t matching(const struct pl_page_hints_bucket *bucket, unsigned word, uint64_t tags)
 {
 	uint64_t differ = atomic_load_explicit(&bucket->tags[word], memory_order_acquire) ^ tags;
 
 	return (differ - EACH_BYTE) & ~differ & EACH_BYTE << 7;
 }
 
-static void look_at(struct pl_recent_search *search, const struct pl_recent_bucket *bucket)
+static void look_at(struct pl_page_hints_search *search, const struct pl_page_hints_bucket *bucket)
 {
 	search->bucket = bucket;
 	search->matches[0] = matching(bucket, 0, search->tags);
 	search->matches[1] = matching(bucket, 1, search->tags);
 }
 
-void pl_recent_search(struct pl_recent *recent, uintptr_t address, struct pl_recent_search *search)
+void pl_page_hints_search(struct pl_page_hints *recent, uintptr_t address, struct pl_page_hints_search *search)
 {
-	const struct pl_recent_table *table = atomic_load_explicit(&recent->table, memory_order_acquire);
+	const struct pl_page_hints_table *table = atomic_load_explicit(&recent->table, memory_order_acquire);
 	uint64_t hash = hash_of(address);
 
-	*search = (struct pl_recent_search){ .tags = tag_of(hash) * EACH_BYTE };
+	*search = (struct pl_page_hints_search){ .tags = tag_of(hash) * EACH_BYTE };
 	if (!table)
 		return;
 	search->left = 1;
 	look_at(search, bucket_of(table, hash));
 }
 
-uint32_t pl_recent_next(struct pl_recent_search *search)
+uint32_t pl_page_hints_next(struct pl_page_hints_search *search)
 {
 	for (;;) {
 		for (unsigned word = 0; word < 2; word++) {
@@ -99,18 +99,18 @@ uint32_t pl_recent_next(struct pl_recent_search *search)
 		if (!search->left)
 			return 0;
 		search->left--;
-		look_at(search, (const struct pl_recent_bucket *)((uintptr_t)search->bucket ^ PL_LINE));
+		look_at(search, (const struct pl_page_hints_bucket *)((uintptr_t)search->bucket ^ PL_LINE));
 	}
 }
 
 /* -- noting ------------------------------------------------------------------------------------------------ */
 
-static unsigned tag_at(const struct pl_recent_bucket *bucket, unsigned place)
+static unsigned tag_at(const struct pl_page_hints_bucket *bucket, unsigned place)
 {
 	return atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed) >> place % 8 * 8 & 0xff;
 }
 
-static void put(struct pl_recent_bucket *bucket, unsigned place, uint64_t tag, uint32_t number)
+static void put(struct pl_page_hints_bucket *bucket, unsigned place, uint64_t tag, uint32_t number)
 {
 	uint64_t tags = atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed);
 	unsigned shift = place % 8 * 8;
@@ -121,7 +121,7 @@ static void put(struct pl_recent_bucket *bucket, unsigned place, uint64_t tag, u
 }
 
 /* A place for a number, which may be there already; PL_RECENT_NUMBERS: there is none. */
-static unsigned place_for(const struct pl_recent_bucket *bucket, uint64_t tag, uint32_t number,
+static unsigned place_for(const struct pl_page_hints_bucket *bucket, uint64_t tag, uint32_t number,
 			  bool (*is_good)(void *user, uint32_t number), void *user)
 {
 	unsigned place = PL_RECENT_NUMBERS;
@@ -138,12 +138,12 @@ static unsigned place_for(const struct pl_recent_bucket *bucket, uint64_t tag, u
 	return place;
 }
 
-void pl_recent_note(struct pl_recent *recent, uintptr_t address, uint32_t number,
+void pl_page_hints_note(struct pl_page_hints *recent, uintptr_t address, uint32_t number,
 		    bool (*is_good)(void *user, uint32_t number), void *user)
 {
-	struct pl_recent_table *table = atomic_load(&recent->table);
+	struct pl_page_hints_table *table = atomic_load(&recent->table);
 	uint64_t hash = hash_of(address), tag = tag_of(hash);
-	struct pl_recent_bucket *bucket;
+	struct pl_page_hints_bucket *bucket;
 	unsigned place;
 
 	if (!table)
@@ -159,9 +159,9 @@ void pl_recent_note(struct pl_recent *recent, uintptr_t address, uint32_t number
 	put(bucket, place, tag, number);
 }
 
-bool pl_recent_grow(struct pl_recent *recent, const struct pl_allocator *allocator, size_t count)
+bool pl_page_hints_grow(struct pl_page_hints *recent, const struct pl_allocator *allocator, size_t count)
 {
-	struct pl_recent_table *old = atomic_load(&recent->table), *table;
+	struct pl_page_hints_table *old = atomic_load(&recent->table), *table;
 
 	if (old && count <= old->count * LOAD)
 		return false;
@@ -181,12 +181,12 @@ bool pl_recent_grow(struct pl_recent *recent, const struct pl_allocator *allocat
 	return true;
 }
 
-void pl_recent_close(struct pl_recent *recent, const struct pl_allocator *allocator)
+void pl_page_hints_close(struct pl_page_hints *recent, const struct pl_allocator *allocator)
 {
-	struct pl_recent_table *table = atomic_load(&recent->table);
+	struct pl_page_hints_table *table = atomic_load(&recent->table);
 
 	while (table) {
-		struct pl_recent_table *before = table->before;
+		struct pl_page_hints_table *before = table->before;
 
 		pl_free(allocator, table->memory);
 		pl_free(allocator, table);

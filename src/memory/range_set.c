@@ -8,26 +8,26 @@
 
 #define CHUNK_MAX 32u
 
-struct pl_ranges_chunk {
+struct pl_range_set_chunk {
 	unsigned count;
 	uintptr_t begins[CHUNK_MAX];
 	uintptr_t ends[CHUNK_MAX];
 	void *owners[CHUNK_MAX];
 };
 
-void pl_ranges_init(struct pl_ranges *ranges, const struct pl_allocator *allocator)
+void pl_range_set_init(struct pl_range_set *ranges, const struct pl_allocator *allocator)
 {
-	*ranges = (struct pl_ranges){ .allocator = *allocator };
+	*ranges = (struct pl_range_set){ .allocator = *allocator };
 }
 
-void pl_ranges_clear(struct pl_ranges *ranges)
+void pl_range_set_clear(struct pl_range_set *ranges)
 {
 	for (size_t i = 0; i < ranges->chunk_count; i++)
 		pl_free(&ranges->allocator, ranges->chunks[i]);
 	pl_free(&ranges->allocator, ranges->firsts);
 	pl_free(&ranges->allocator, ranges->reaches);
 	pl_free(&ranges->allocator, ranges->chunks);
-	*ranges = (struct pl_ranges){ .allocator = ranges->allocator };
+	*ranges = (struct pl_range_set){ .allocator = ranges->allocator };
 }
 
 /* How many of `count` sorted numbers are at most `value`; without branches that the processor would guess. */
@@ -47,12 +47,12 @@ static size_t up_to(const uintptr_t *numbers, size_t count, uintptr_t value)
 }
 
 /* The reaches of chunks from one on, after it changed. */
-static void reach_again(struct pl_ranges *ranges, size_t from)
+static void reach_again(struct pl_range_set *ranges, size_t from)
 {
 	uintptr_t reach = from ? ranges->reaches[from - 1] : 0;
 
 	for (size_t i = from; i < ranges->chunk_count; i++) {
-		const struct pl_ranges_chunk *chunk = ranges->chunks[i];
+		const struct pl_range_set_chunk *chunk = ranges->chunks[i];
 
 		for (unsigned j = 0; j < chunk->count; j++)
 			reach = PL_MAX(reach, chunk->ends[j]);
@@ -63,15 +63,15 @@ static void reach_again(struct pl_ranges *ranges, size_t from)
 }
 
 /* Makes room for one more chunk at a place. */
-static int insert_chunk(struct pl_ranges *ranges, size_t at)
+static int insert_chunk(struct pl_range_set *ranges, size_t at)
 {
-	struct pl_ranges_chunk *made;
+	struct pl_range_set_chunk *made;
 
 	if (ranges->chunk_count == ranges->chunk_room) {
 		size_t room = PL_MAX(ranges->chunk_room * 2, (size_t)16);
 		uintptr_t *firsts = pl_realloc(&ranges->allocator, ranges->firsts, room * sizeof(*firsts));
 		uintptr_t *reaches;
-		struct pl_ranges_chunk **chunks;
+		struct pl_range_set_chunk **chunks;
 
 		if (!firsts)
 			return -ENOMEM;
@@ -99,7 +99,7 @@ static int insert_chunk(struct pl_ranges *ranges, size_t at)
 	return 0;
 }
 
-static void move_ranges(struct pl_ranges_chunk *to, unsigned to_at, const struct pl_ranges_chunk *from,
+static void move_ranges(struct pl_range_set_chunk *to, unsigned to_at, const struct pl_range_set_chunk *from,
 			unsigned from_at, unsigned count)
 {
 	memmove(to->begins + to_at, from->begins + from_at, count * sizeof(*to->begins));
@@ -107,9 +107,9 @@ static void move_ranges(struct pl_ranges_chunk *to, unsigned to_at, const struct
 	memmove(to->owners + to_at, from->owners + from_at, count * sizeof(*to->owners));
 }
 
-static int split(struct pl_ranges *ranges, size_t at)
+static int split(struct pl_range_set *ranges, size_t at)
 {
-	struct pl_ranges_chunk *full = ranges->chunks[at], *half;
+	struct pl_range_set_chunk *full = ranges->chunks[at], *half;
 	int rc = insert_chunk(ranges, at + 1);
 
 	if (rc < 0)
@@ -124,17 +124,17 @@ static int split(struct pl_ranges *ranges, size_t at)
 }
 
 /* The chunk that a range which begins there belongs into. */
-static size_t chunk_of(const struct pl_ranges *ranges, uintptr_t begin)
+static size_t chunk_of(const struct pl_range_set *ranges, uintptr_t begin)
 {
 	size_t place = up_to(ranges->firsts, ranges->chunk_count, begin);
 
 	return place ? place - 1 : 0;
 }
 
-int pl_ranges_insert(struct pl_ranges *ranges, uintptr_t begin, uintptr_t end, void *owner)
+int pl_range_set_insert(struct pl_range_set *ranges, uintptr_t begin, uintptr_t end, void *owner)
 {
 	size_t place = chunk_of(ranges, begin);
-	struct pl_ranges_chunk *chunk;
+	struct pl_range_set_chunk *chunk;
 	unsigned at;
 	int rc = 0;
 
@@ -159,9 +159,9 @@ int pl_ranges_insert(struct pl_ranges *ranges, uintptr_t begin, uintptr_t end, v
 	return 0;
 }
 
-static void remove_at(struct pl_ranges *ranges, size_t place, unsigned at)
+static void remove_at(struct pl_range_set *ranges, size_t place, unsigned at)
 {
-	struct pl_ranges_chunk *chunk = ranges->chunks[place];
+	struct pl_range_set_chunk *chunk = ranges->chunks[place];
 
 	ranges->count--;
 	chunk->count--;
@@ -181,10 +181,10 @@ static void remove_at(struct pl_ranges *ranges, size_t place, unsigned at)
 	reach_again(ranges, place);
 }
 
-void pl_ranges_remove(struct pl_ranges *ranges, uintptr_t begin, const void *owner)
+void pl_range_set_remove(struct pl_range_set *ranges, uintptr_t begin, const void *owner)
 {
 	for (size_t place = chunk_of(ranges, begin);; place--) {
-		const struct pl_ranges_chunk *chunk = ranges->chunks[place];
+		const struct pl_range_set_chunk *chunk = ranges->chunks[place];
 
 		for (unsigned at = 0; at < chunk->count; at++) {
 			if (chunk->owners[at] == owner) {
@@ -198,12 +198,12 @@ void pl_ranges_remove(struct pl_ranges *ranges, uintptr_t begin, const void *own
 	}
 }
 
-void *pl_ranges_find(const struct pl_ranges *ranges, uintptr_t begin, uintptr_t end)
+void *pl_range_set_find(const struct pl_range_set *ranges, uintptr_t begin, uintptr_t end)
 {
 	size_t place = up_to(ranges->firsts, ranges->chunk_count, begin);
 
 	while (place-- && ranges->reaches[place] >= end) {
-		const struct pl_ranges_chunk *chunk = ranges->chunks[place];
+		const struct pl_range_set_chunk *chunk = ranges->chunks[place];
 
 		for (size_t at = up_to(chunk->begins, chunk->count, begin); at--;)
 			if (chunk->ends[at] >= end)
@@ -212,7 +212,7 @@ void *pl_ranges_find(const struct pl_ranges *ranges, uintptr_t begin, uintptr_t 
 	return NULL;
 }
 
-void pl_ranges_each(const struct pl_ranges *ranges, void (*call)(void *owner, void *user), void *user)
+void pl_range_set_each(const struct pl_range_set *ranges, void (*call)(void *owner, void *user), void *user)
 {
 	for (size_t i = 0; i < ranges->chunk_count; i++)
 		for (unsigned at = 0; at < ranges->chunks[i]->count; at++)

@@ -45,9 +45,9 @@ struct counter {
 	_Alignas(PL_LINE) atomic_uint_fast64_t count;
 };
 
-struct pl_cache {
+struct pl_registration_cache {
 	/* Written rarely, read for each hit. */
-	struct pl_recent recent;
+	struct pl_page_hints recent;
 	size_t limit;
 	struct block blocks[BLOCKS];
 
@@ -58,7 +58,7 @@ struct pl_cache {
 	struct pl_allocator allocator;
 	void *self;
 	void (*release)(void *owner);
-	struct pl_ranges ranges;
+	struct pl_range_set ranges;
 	struct pl_list unused; /* and some that are used again; the next to go first */
 	size_t queued;
 	struct pl_list free;
@@ -79,33 +79,33 @@ static uint32_t place_in(uint32_t number, unsigned block)
 	return number - (1u << (FIRST_BITS + block));
 }
 
-static atomic_uint *state_of(struct pl_cache *cache, uint32_t number)
+static atomic_uint *state_of(struct pl_registration_cache *cache, uint32_t number)
 {
 	unsigned block = block_of(number);
 
 	return atomic_load_explicit(&cache->blocks[block].states, memory_order_acquire) + place_in(number, block);
 }
 
-static uint64_t *place_of(struct pl_cache *cache, uint32_t number)
+static uint64_t *place_of(struct pl_registration_cache *cache, uint32_t number)
 {
 	unsigned block = block_of(number);
 
 	return cache->blocks[block].places + place_in(number, block);
 }
 
-static struct pl_cached *entry_of(struct pl_cache *cache, uint32_t number)
+static struct pl_cached *entry_of(struct pl_registration_cache *cache, uint32_t number)
 {
 	unsigned block = block_of(number);
 
 	return cache->blocks[block].entries + place_in(number, block);
 }
 
-const struct pl_cached *pl_cache_entry(struct pl_cache *cache, uint32_t number)
+const struct pl_cached *pl_registration_cache_entry(struct pl_registration_cache *cache, uint32_t number)
 {
 	return entry_of(cache, number);
 }
 
-static int block_new(struct pl_cache *cache, struct block *block, size_t count)
+static int block_new(struct pl_registration_cache *cache, struct block *block, size_t count)
 {
 	uint64_t *places =
 		pl_room_new(&cache->allocator, count * (sizeof(*places) + sizeof(atomic_uint)), &block->memory);
@@ -123,7 +123,7 @@ static int block_new(struct pl_cache *cache, struct block *block, size_t count)
 	return 0;
 }
 
-static struct pl_cached *entry_new(struct pl_cache *cache)
+static struct pl_cached *entry_new(struct pl_registration_cache *cache)
 {
 	struct pl_cached *cached;
 	unsigned block = block_of(cache->next);
@@ -142,10 +142,10 @@ static struct pl_cached *entry_new(struct pl_cache *cache)
 	return cached;
 }
 
-struct pl_cache *pl_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(void *owner))
+struct pl_registration_cache *pl_registration_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(void *owner))
 {
 	void *self;
-	struct pl_cache *cache = pl_room_new(allocator, sizeof(*cache), &self);
+	struct pl_registration_cache *cache = pl_room_new(allocator, sizeof(*cache), &self);
 
 	if (!cache)
 		return NULL;
@@ -155,7 +155,7 @@ struct pl_cache *pl_cache_new(const struct pl_allocator *allocator, size_t limit
 	cache->release = release;
 	cache->limit = PL_MIN(limit, (size_t)LLONG_MAX);
 	cache->next = 1u << FIRST_BITS;
-	pl_ranges_init(&cache->ranges, allocator);
+	pl_range_set_init(&cache->ranges, allocator);
 	pthread_mutex_init(&cache->lock, NULL);
 	pl_list_init(&cache->unused);
 	pl_list_init(&cache->free);
@@ -170,10 +170,10 @@ static bool is_present(void *user, uint32_t number)
 }
 
 /* Has a page's next search begin with an entry. */
-static void note(struct pl_cache *cache, uintptr_t address, const struct pl_cached *cached)
+static void note(struct pl_registration_cache *cache, uintptr_t address, const struct pl_cached *cached)
 {
 	if (*place_of(cache, cached->number))
-		pl_recent_note(&cache->recent, address, cached->number, is_present, cache);
+		pl_page_hints_note(&cache->recent, address, cached->number, is_present, cache);
 }
 
 static void note_again(void *owner, void *user)
@@ -212,7 +212,7 @@ static bool holds(uint64_t place, uintptr_t begin, uintptr_t end)
 }
 
 /* Takes an entry into use, whatever it is for; false if it is not there any more. */
-static bool hold(struct pl_cache *cache, uint32_t number, unsigned *found)
+static bool hold(struct pl_registration_cache *cache, uint32_t number, unsigned *found)
 {
 	atomic_uint *word = state_of(cache, number);
 	unsigned state;
@@ -229,7 +229,7 @@ static bool hold(struct pl_cache *cache, uint32_t number, unsigned *found)
 	return true;
 }
 
-static void hit(struct pl_cache *cache)
+static void hit(struct pl_registration_cache *cache)
 {
 	atomic_uint_fast64_t *count = &cache->hits[(uintptr_t)pthread_self() >> 12 & (COUNTERS - 1)].count;
 
@@ -237,7 +237,7 @@ static void hit(struct pl_cache *cache)
 }
 
 /* Of one in use. */
-static bool fits(struct pl_cache *cache, uint32_t number, unsigned state, uintptr_t begin, uintptr_t end,
+static bool fits(struct pl_registration_cache *cache, uint32_t number, unsigned state, uintptr_t begin, uintptr_t end,
 		 uint64_t identity)
 {
 	if (!holds(*place_of(cache, number), begin, end))
@@ -248,7 +248,7 @@ static bool fits(struct pl_cache *cache, uint32_t number, unsigned state, uintpt
 /* -- going; under the lock ----------------------------------------------------------------------------- */
 
 /* What is not used will be considered for going. */
-static void queue(struct pl_cache *cache, struct pl_cached *cached)
+static void queue(struct pl_registration_cache *cache, struct pl_cached *cached)
 {
 	atomic_fetch_or(state_of(cache, cached->number), QUEUED);
 	pl_list_append(&cache->unused, &cached->link);
@@ -256,11 +256,11 @@ static void queue(struct pl_cache *cache, struct pl_cached *cached)
 }
 
 /* Out of the set, and into `gone` if nobody uses it; else the last who does will see to that. */
-static void outdate(struct pl_cache *cache, struct pl_cached *cached, struct pl_list *gone)
+static void outdate(struct pl_registration_cache *cache, struct pl_cached *cached, struct pl_list *gone)
 {
 	unsigned state = atomic_fetch_and(state_of(cache, cached->number), USERS);
 
-	pl_ranges_remove(&cache->ranges, cached->begin, cached);
+	pl_range_set_remove(&cache->ranges, cached->begin, cached);
 	cache->bytes -= cached->end - cached->begin;
 	if (state & QUEUED) {
 		pl_list_remove(&cached->link);
@@ -273,7 +273,7 @@ static void outdate(struct pl_cache *cache, struct pl_cached *cached, struct pl_
 }
 
 /* One that was used since gets another chance; one in use comes back when it is not. */
-static void consider(struct pl_cache *cache, struct pl_cached *cached, struct pl_list *gone)
+static void consider(struct pl_registration_cache *cache, struct pl_cached *cached, struct pl_list *gone)
 {
 	atomic_uint *word = state_of(cache, cached->number);
 	unsigned state = atomic_load(word);
@@ -296,7 +296,7 @@ static void consider(struct pl_cache *cache, struct pl_cached *cached, struct pl
 		queue(cache, cached);
 }
 
-static void shrink(struct pl_cache *cache, struct pl_list *gone)
+static void shrink(struct pl_registration_cache *cache, struct pl_list *gone)
 {
 	/* Twice round at most, as others may be using them meanwhile; those look here again when they are done. */
 	for (size_t rounds = 2 * cache->queued; rounds && !pl_list_empty(&cache->unused); rounds--) {
@@ -307,7 +307,7 @@ static void shrink(struct pl_cache *cache, struct pl_list *gone)
 }
 
 /* Without the lock. */
-static void release_all(struct pl_cache *cache, struct pl_list *gone)
+static void release_all(struct pl_registration_cache *cache, struct pl_list *gone)
 {
 	while (!pl_list_empty(gone)) {
 		struct pl_cached *cached = pl_list_first(gone, struct pl_cached, link);
@@ -323,7 +323,7 @@ static void release_all(struct pl_cache *cache, struct pl_list *gone)
 
 /* -- calls -------------------------------------------------------------------------------------------- */
 
-static uint32_t search(struct pl_cache *cache, uintptr_t begin, uintptr_t end, uint64_t identity)
+static uint32_t search(struct pl_registration_cache *cache, uintptr_t begin, uintptr_t end, uint64_t identity)
 {
 	struct pl_cached *found;
 	struct pl_list gone;
@@ -331,7 +331,7 @@ static uint32_t search(struct pl_cache *cache, uintptr_t begin, uintptr_t end, u
 
 	pl_list_init(&gone);
 	pthread_mutex_lock(&cache->lock);
-	while ((found = pl_ranges_find(&cache->ranges, begin, end)) && found->identity != identity) {
+	while ((found = pl_range_set_find(&cache->ranges, begin, end)) && found->identity != identity) {
 		cache->invalidations++;
 		outdate(cache, found, &gone);
 	}
@@ -347,37 +347,37 @@ static uint32_t search(struct pl_cache *cache, uintptr_t begin, uintptr_t end, u
 	return found ? found->number : 0;
 }
 
-uint32_t pl_cache_take(struct pl_cache *cache, const void *address, size_t length, uint64_t identity)
+uint32_t pl_registration_cache_take(struct pl_registration_cache *cache, const void *address, size_t length, uint64_t identity)
 {
 	uintptr_t begin = (uintptr_t)address, end = begin + length;
-	struct pl_recent_search recent;
+	struct pl_page_hints_search recent;
 	uint32_t number;
 	unsigned state;
 
-	pl_recent_search(&cache->recent, begin, &recent);
-	while ((number = pl_recent_next(&recent))) {
+	pl_page_hints_search(&cache->recent, begin, &recent);
+	while ((number = pl_page_hints_next(&recent))) {
 		if (!hold(cache, number, &state))
 			continue;
 		if (fits(cache, number, state, begin, end, identity)) {
 			hit(cache);
 			return number;
 		}
-		pl_cache_give(cache, number);
+		pl_registration_cache_give(cache, number);
 	}
 	return search(cache, begin, end, identity);
 }
 
 /* Into the set; with room in the table. */
-static int enter(struct pl_cache *cache, struct pl_cached *cached)
+static int enter(struct pl_registration_cache *cache, struct pl_cached *cached)
 {
-	int rc = pl_ranges_insert(&cache->ranges, cached->begin, cached->end, cached);
+	int rc = pl_range_set_insert(&cache->ranges, cached->begin, cached->end, cached);
 
-	if (rc == 0 && pl_recent_grow(&cache->recent, &cache->allocator, cache->ranges.count))
-		pl_ranges_each(&cache->ranges, note_again, cache);
+	if (rc == 0 && pl_page_hints_grow(&cache->recent, &cache->allocator, cache->ranges.count))
+		pl_range_set_each(&cache->ranges, note_again, cache);
 	return rc;
 }
 
-uint32_t pl_cache_add(struct pl_cache *cache, void *owner, const void *address, size_t length, uint64_t identity)
+uint32_t pl_registration_cache_add(struct pl_registration_cache *cache, void *owner, const void *address, size_t length, uint64_t identity)
 {
 	struct pl_cached *cached;
 
@@ -403,7 +403,7 @@ uint32_t pl_cache_add(struct pl_cache *cache, void *owner, const void *address, 
 }
 
 /* The last use has ended. */
-static void unused(struct pl_cache *cache, struct pl_cached *cached, bool present)
+static void unused(struct pl_registration_cache *cache, struct pl_cached *cached, bool present)
 {
 	struct pl_list gone;
 
@@ -418,7 +418,7 @@ static void unused(struct pl_cache *cache, struct pl_cached *cached, bool presen
 	release_all(cache, &gone);
 }
 
-void pl_cache_give(struct pl_cache *cache, uint32_t number)
+void pl_registration_cache_give(struct pl_registration_cache *cache, uint32_t number)
 {
 	atomic_uint *word = state_of(cache, number);
 	unsigned state = atomic_load_explicit(word, memory_order_relaxed);
@@ -441,7 +441,7 @@ void pl_cache_give(struct pl_cache *cache, uint32_t number)
 		unused(cache, cached, true);
 }
 
-void pl_cache_drop(struct pl_cache *cache, uint32_t number)
+void pl_registration_cache_drop(struct pl_registration_cache *cache, uint32_t number)
 {
 	pthread_mutex_lock(&cache->lock);
 	if (is_present(cache, number))
@@ -449,7 +449,7 @@ void pl_cache_drop(struct pl_cache *cache, uint32_t number)
 	pthread_mutex_unlock(&cache->lock);
 }
 
-void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t length)
+void pl_registration_cache_invalidate(struct pl_registration_cache *cache, const void *address, size_t length)
 {
 	uintptr_t begin = (uintptr_t)address, end = begin + length;
 	struct pl_cached *found;
@@ -458,7 +458,7 @@ void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t len
 	pl_list_init(&gone);
 	pthread_mutex_lock(&cache->lock);
 	/* One byte in common is enough. */
-	while (end > begin && (found = pl_ranges_find(&cache->ranges, end - 1, begin + 1))) {
+	while (end > begin && (found = pl_range_set_find(&cache->ranges, end - 1, begin + 1))) {
 		cache->invalidations++;
 		outdate(cache, found, &gone);
 	}
@@ -466,12 +466,12 @@ void pl_cache_invalidate(struct pl_cache *cache, const void *address, size_t len
 	release_all(cache, &gone);
 }
 
-void pl_cache_count(struct pl_cache *cache, struct pl_cache_counts *counts)
+void pl_registration_cache_count(struct pl_registration_cache *cache, struct pl_registration_cache_counts *counts)
 {
 	long long idle = atomic_load(&cache->idle);
 
 	pthread_mutex_lock(&cache->lock);
-	*counts = (struct pl_cache_counts){
+	*counts = (struct pl_registration_cache_counts){
 		.misses = cache->misses,
 		.evictions = cache->evictions,
 		.invalidations = cache->invalidations,
@@ -484,14 +484,14 @@ void pl_cache_count(struct pl_cache *cache, struct pl_cache_counts *counts)
 	pthread_mutex_unlock(&cache->lock);
 }
 
-void pl_cache_close(struct pl_cache *cache)
+void pl_registration_cache_close(struct pl_registration_cache *cache)
 {
 	if (!cache)
 		return;
-	pl_cache_invalidate(cache, NULL, SIZE_MAX);
+	pl_registration_cache_invalidate(cache, NULL, SIZE_MAX);
 	pthread_mutex_destroy(&cache->lock);
-	pl_ranges_clear(&cache->ranges);
-	pl_recent_close(&cache->recent, &cache->allocator);
+	pl_range_set_clear(&cache->ranges);
+	pl_page_hints_close(&cache->recent, &cache->allocator);
 	for (unsigned i = 0; i < BLOCKS && cache->blocks[i].memory; i++) {
 		pl_free(&cache->allocator, cache->blocks[i].entries);
 		pl_free(&cache->allocator, cache->blocks[i].memory);

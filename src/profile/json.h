@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* json-c, loaded when there is a profile to be read: programs that have none do without it. */
-#ifndef PL_ROUTE_JSON_H
-#define PL_ROUTE_JSON_H
+#ifndef PL_PROFILE_JSON_H
+#define PL_PROFILE_JSON_H
 
 #include <json-c/json.h>
 

@@ -83,14 +83,14 @@ static bool get_leg(const struct route_json *json, struct json_object *object, c
 	return get_text(json, value, "reason", leg->reason, sizeof(leg->reason));
 }
 
-static bool get_way(const struct route_json *json, struct json_object *object, enum pl_way *way)
+static bool get_way(const struct route_json *json, struct json_object *object, enum pl_gpu_path *way)
 {
 	char name[16];
 
 	if (!get_text(json, object, "way", name, sizeof(name)))
 		return false;
-	for (*way = 0; *way < PL_WAY_COUNT; (*way)++)
-		if (!strcmp(name, pl_way_name(*way)))
+	for (*way = 0; *way < PL_GPU_PATH_COUNT; (*way)++)
+		if (!strcmp(name, pl_gpu_path_name(*way)))
 			return true;
 	return false;
 }

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-const char *pl_way_name(enum pl_way way)
+const char *pl_gpu_path_name(enum pl_gpu_path way)
 {
 	static const char *const names[] = { "dma-buf", "peer-memory", "staged" };
 
@@ -38,7 +38,7 @@ const struct pl_proof *pl_profile_choose(const struct pl_profile *profile, const
 
 		if (!leg->proven || strcmp(proof->gpu, gpu) || strcmp(proof->device, device))
 			continue;
-		if (proof->way == PL_WAY_STAGED)
+		if (proof->way == PL_GPU_PATH_STAGED)
 			staged = proof;
 		else if (!direct || leg->rate > direct->legs[direction].rate)
 			direct = proof;

@@ -3,16 +3,16 @@
  * The ways between a GPU and a card, proven: for each GPU, card, way and direction bytes are sent through the card and
  * back into this host, compared, and timed.  What came of it is a profile, from which the way to take follows.
  */
-#ifndef PL_ROUTE_H
-#define PL_ROUTE_H
+#ifndef PL_PROFILE_PROFILE_H
+#define PL_PROFILE_PROFILE_H
 
 #include "base/base.h"
 
-enum pl_way {
-	PL_WAY_DMABUF,  /* the card has the GPU's memory by a dma-buf */
-	PL_WAY_ADDRESS, /* by its address, from a peer memory module */
-	PL_WAY_STAGED,  /* through locked memory of the host */
-	PL_WAY_COUNT,
+enum pl_gpu_path {
+	PL_GPU_PATH_DMABUF,  /* the card has the GPU's memory by a dma-buf */
+	PL_GPU_PATH_ADDRESS, /* by its address, from a peer memory module */
+	PL_GPU_PATH_STAGED,  /* through locked memory of the host */
+	PL_GPU_PATH_COUNT,
 };
 
 enum pl_direction { PL_INTO_GPU, PL_FROM_GPU, PL_DIRECTION_COUNT };
@@ -30,7 +30,7 @@ struct pl_proof {
 	char device[64]; /* of libibverbs */
 	char driver[16]; /* of the GPU: "CUDA 13000" */
 	char firmware[64];
-	enum pl_way way;
+	enum pl_gpu_path way;
 	struct pl_proof_leg legs[PL_DIRECTION_COUNT];
 };
 
@@ -39,20 +39,15 @@ struct pl_proof {
 #define PL_PROFILE_VERSION 1
 
 struct pl_profile {
-	struct pl_proof *proofs; /* those of a GPU and device in the order of enum pl_way */
+	struct pl_proof *proofs; /* those of a GPU and device in the order of enum pl_gpu_path */
 	size_t count;
 	char machine[PL_PROFILE_MACHINE]; /* where it was proven; "": it is not known */
 	char here[PL_PROFILE_MACHINE];    /* for pl_profile_advise() */
 };
 
 /* "dma-buf", "peer-memory", "staged". */
-const char *pl_way_name(enum pl_way way);
+const char *pl_gpu_path_name(enum pl_gpu_path way);
 
-/*
- * Proves all ways, with transfers of that length, of all devices or of one.  0, though ways may have failed;
- * -ENODEV without a GPU or a device, and other errors.
- */
-int pl_profile_prove(struct pl_profile *profile, const char *device, size_t length, struct pl_error *error);
 /* Adds a proof, zeroed.  NULL: no memory. */
 struct pl_proof *pl_profile_add(struct pl_profile *profile);
 void pl_profile_free(struct pl_profile *profile);

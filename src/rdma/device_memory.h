@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PL_VERBS_DEVICE_MEMORY_H
-#define PL_VERBS_DEVICE_MEMORY_H
+#ifndef PL_RDMA_DEVICE_MEMORY_H
+#define PL_RDMA_DEVICE_MEMORY_H
 
 #include "rdma/library.h"
 #include "memory/memory.h"

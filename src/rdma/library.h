@@ -7,8 +7,8 @@
  * ibv_req_notify_cq(), memory windows, ...) is used as it is.  What they define inline with one is
  * below as a function.
  */
-#ifndef PL_VERBS_LIBRARY_H
-#define PL_VERBS_LIBRARY_H
+#ifndef PL_RDMA_LIBRARY_H
+#define PL_RDMA_LIBRARY_H
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>

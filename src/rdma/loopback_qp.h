@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A queue pair that is connected to itself: what it asks of its device comes back to this host's memory. */
-#ifndef PL_VERBS_SELF_H
-#define PL_VERBS_SELF_H
+#ifndef PL_RDMA_LOOPBACK_QP_H
+#define PL_RDMA_LOOPBACK_QP_H
 
 #include "rdma/library.h"
 

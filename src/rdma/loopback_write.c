@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifdef PL_HAVE_VERBS
-
 #include "rdma/loopback_qp.h"
 #include "rdma/loopback_write.h"
 
 #define DEPTH 8u
 #define LIMIT (10 * PL_NS_PER_S) /* of one series of writes */
 
-static int connect_loop(struct route_loop *loop, const char **what)
+static int connect_loop(struct rdma_loopback *loop, const char **what)
 {
 	struct ibv_qp_init_attr attributes = {
 		.send_cq = loop->cq,
@@ -24,12 +22,12 @@ static int connect_loop(struct route_loop *loop, const char **what)
 	return rc ? rc : verbs_self_connect(loop->library, loop->qp, 0, IBV_ACCESS_REMOTE_WRITE, what);
 }
 
-int route_loop_open(struct route_loop *loop, const struct verbs_library *library, struct ibv_device *device,
+int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *library, struct ibv_device *device,
 		    const char **what)
 {
 	int rc;
 
-	*loop = (struct route_loop){ .library = library, .context = library->ibv_open_device(device) };
+	*loop = (struct rdma_loopback){ .library = library, .context = library->ibv_open_device(device) };
 	*what = "ibv_open_device";
 	rc = verbs_made(loop->context);
 	if (rc == 0) {
@@ -45,11 +43,11 @@ int route_loop_open(struct route_loop *loop, const struct verbs_library *library
 	if (rc == 0)
 		rc = connect_loop(loop, what);
 	if (rc < 0)
-		route_loop_close(loop);
+		rdma_loopback_close(loop);
 	return rc;
 }
 
-void route_loop_close(struct route_loop *loop)
+void rdma_loopback_close(struct rdma_loopback *loop)
 {
 	if (loop->qp)
 		loop->library->ibv_destroy_qp(loop->qp);
@@ -59,10 +57,10 @@ void route_loop_close(struct route_loop *loop)
 		loop->library->ibv_dealloc_pd(loop->pd);
 	if (loop->context)
 		loop->library->ibv_close_device(loop->context);
-	*loop = (struct route_loop){ 0 };
+	*loop = (struct rdma_loopback){ 0 };
 }
 
-static int post(struct route_loop *loop, const struct route_span *span)
+static int post(struct rdma_loopback *loop, const struct rdma_span *span)
 {
 	struct ibv_sge piece = { .addr = span->from_address, .length = span->length, .lkey = span->from->lkey };
 	struct ibv_send_wr *bad, request = {
@@ -75,7 +73,7 @@ static int post(struct route_loop *loop, const struct route_span *span)
 	return verbs_result(ibv_post_send(loop->qp, &request, &bad));
 }
 
-int64_t route_loop_write(struct route_loop *loop, const struct route_span *span, unsigned count, const char **what)
+int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span, unsigned count, const char **what)
 {
 	uint64_t begin = pl_now();
 	unsigned posted = 0, done = 0;
@@ -97,10 +95,3 @@ int64_t route_loop_write(struct route_loop *loop, const struct route_span *span,
 	}
 	return (int64_t)PL_MAX(pl_now() - begin, 1);
 }
-
-#else
-
-/* Nothing without the headers of libibverbs. */
-typedef int route_loop_nothing;
-
-#endif

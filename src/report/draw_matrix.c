@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* All pairs as a heat map. */
-#include <stdlib.h>
-
+/* SVG heat maps of all pairs of ranks. */
 #include "report/report.h"
 
+#include <stdlib.h>
+
 #define CELLS_MAX 64
-#define TOLD_MAX 24 /* cells in a row that each say what they are; more would make the page large */
+#define TITLED_CELLS_MAX 24 /* cells in a row that have a tooltip each; with more cells the page would grow too large */
 #define LEFT 44
 #define TOP 46
 
-static void draw_cell(const struct report_heat *heat, bool latency, size_t row, size_t column, double side, double top,
-		      FILE *file)
+static void draw_heat_cell(const struct report_heat *heat, bool latency, size_t row, size_t column, double side,
+			   double top, FILE *file)
 {
 	double value = heat->values[row * heat->cells + column];
 	double x = LEFT + (double)column * side, y = top + (double)row * side;
@@ -28,8 +28,8 @@ static void draw_cell(const struct report_heat *heat, bool latency, size_t row, 
 	fputs("</g>\n", file);
 }
 
-/* All cells of a level as one shape. */
-static void draw_dense(const struct report_heat *heat, double side, double top, FILE *file)
+/* Draws all cells of a level as one path. */
+static void draw_heat_levels(const struct report_heat *heat, double side, double top, FILE *file)
 {
 	for (int level = -1; level < 10; level++) {
 		fprintf(file, level < 0 ? "<path class=\"n\" d=\"" : "<path class=\"v%d\" d=\"", level);
@@ -41,9 +41,9 @@ static void draw_dense(const struct report_heat *heat, double side, double top, 
 	}
 }
 
-static void draw_numbers(const struct report_heat *heat, double side, double top, FILE *file)
+static void draw_rank_numbers(const struct report_heat *heat, double side, double top, FILE *file)
 {
-	/* As many as there is room for. */
+	/* Numbers need 22 pixels each. */
 	size_t every = (size_t)fmax(1, ceil(22 / side));
 
 	for (size_t i = 0; i < heat->cells; i += every) {
@@ -56,7 +56,7 @@ static void draw_numbers(const struct report_heat *heat, double side, double top
 	}
 }
 
-static void draw_scale(const struct report_heat *heat, bool latency, int width, double y, FILE *file)
+static void draw_heat_scale(const struct report_heat *heat, bool latency, int width, double y, FILE *file)
 {
 	enum report_unit unit = latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
 	double step = fmin(24, (width - LEFT - 20) / 10.0);
@@ -71,7 +71,7 @@ static void draw_scale(const struct report_heat *heat, bool latency, int width, 
 		y + 26, worst, LEFT + 10 * step, y + 26, best);
 }
 
-static int draw_one(const struct report_document *document, bool latency, int width, int top, FILE *file)
+static int draw_document_matrix(const struct report_document *document, bool latency, int width, int top, FILE *file)
 {
 	struct report_heat heat;
 	double side, under;
@@ -82,14 +82,14 @@ static int draw_one(const struct report_document *document, bool latency, int wi
 	side = fmin(46, (double)(width - LEFT - 12) / (double)heat.cells);
 	under = top + TOP + side * (double)heat.cells;
 	if (file) {
-		fprintf(file, "<text x=\"%d\" y=\"%d\">to rank, from the rank at the left; %s</text>\n", LEFT, top + 14,
-			latency ? "us" : "GB/s");
-		draw_numbers(&heat, side, top + TOP, file);
-		if (heat.cells > TOLD_MAX)
-			draw_dense(&heat, side, top + TOP, file);
-		for (size_t i = 0; i < heat.cells * heat.cells && heat.cells <= TOLD_MAX; i++)
-			draw_cell(&heat, latency, i / heat.cells, i % heat.cells, side, top + TOP, file);
-		draw_scale(&heat, latency, width, under + 12, file);
+		fprintf(file, "<text x=\"%d\" y=\"%d\">columns: receiving rank, rows: sending rank; %s</text>\n", LEFT,
+			top + 14, latency ? "us" : "GB/s");
+		draw_rank_numbers(&heat, side, top + TOP, file);
+		if (heat.cells > TITLED_CELLS_MAX)
+			draw_heat_levels(&heat, side, top + TOP, file);
+		for (size_t i = 0; i < heat.cells * heat.cells && heat.cells <= TITLED_CELLS_MAX; i++)
+			draw_heat_cell(&heat, latency, i / heat.cells, i % heat.cells, side, top + TOP, file);
+		draw_heat_scale(&heat, latency, width, under + 12, file);
 	}
 	free(heat.values);
 	return (int)under + 56;
@@ -100,21 +100,20 @@ int report_draw_matrix(const struct report *report, enum report_plot plot, int w
 	bool latency = plot == REPORT_PLOT_MATRIX_LATENCY;
 	int top = alone ? 40 : 8, height = top;
 
-	/* Twice: how high it is stands at its beginning. */
+	/* The first pass computes the height, which precedes the content. */
 	for (int pass = 0; pass < 2; pass++) {
 		int y = top;
 
 		if (pass)
 			report_svg_begin(file, plot, width, height, alone,
 					 latency ? "Latency of all pairs" : "Bandwidth of all pairs",
-					 "A heat map: a row for each rank that sends, a column for each that receives; "
-					 "dark is bad, "
-					 "light is good.");
+					 "Heat map with a row for each sending rank and a column for each "
+					 "receiving rank. Dark is slow, light is fast.");
 		for (size_t i = 0; i < report->document_count && y >= 0; i++) {
 			const struct report_matrix *matrix = &report->documents[i].matrix;
 
 			if (latency ? matrix->latency : matrix->rate)
-				y = draw_one(&report->documents[i], latency, width, y, pass ? file : NULL);
+				y = draw_document_matrix(&report->documents[i], latency, width, y, pass ? file : NULL);
 		}
 		if (y < 0)
 			return y;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The page: one file that needs nothing from anywhere, well-formed as XML, too. */
+/* HTML page: one self-contained file, also well-formed as XML. */
+#include "report/report.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "report/report.h"
 
 #define WIDE 640
 #define NARROW 340
@@ -54,7 +54,7 @@ static const char style[] =
 	"h2,h3,figcaption,.keep{break-after:avoid}h2{margin-top:24px}"
 	".grid{columns:auto}.card{padding:10px;break-inside:auto}.card svg{max-height:88mm;margin:0 auto}"
 	".tall svg,.machine svg{max-height:none}.tall details,.again details{display:none}"
-	/* What is folded up on a screen is there on paper: the figures. */
+	/* Printed pages show the tables that a screen hides. */
 	"details>summary{display:none}details::details-content{content-visibility:visible;display:block}"
 	".card p.soft{break-before:avoid}.wide{overflow:visible}"
 	"table{font-size:7.5pt;break-before:auto}th,td{padding:2px 6px 2px 0;white-space:normal}"
@@ -62,22 +62,22 @@ static const char style[] =
 	"@page{margin:14mm}@page across{size:landscape}";
 
 static const char *const captions[REPORT_PLOTS] = {
-	[REPORT_PLOT_PHASES] = "Where the time of a frame goes",
+	[REPORT_PLOT_PHASES] = "Time of a frame by phase",
 	[REPORT_PLOT_MATRIX] = "Bandwidth of all pairs",
 	[REPORT_PLOT_MATRIX_LATENCY] = "Latency of all pairs",
 };
 
 static const char *const explanations[REPORT_PLOTS] = {
 	[REPORT_PLOT_BANDWIDTH] = "Higher is better.",
-	[REPORT_PLOT_FRAMES] = "Higher is better. Frames that are received, computed on and looked at.",
-	[REPORT_PLOT_LATENCY] = "Lower is better. A line is the median; its shade reaches up to the 99th percentile.",
-	[REPORT_PLOT_PERCENTILES] = "Lower and flatter is better: at p99, 1 operation of 100 took longer.",
-	[REPORT_PLOT_PHASES] =
-		("Medians of each phase. Bars under one heading have the same scale: shorter is better. With "
-		 "several frames at once, frames end more often than they take."),
-	[REPORT_PLOT_SAMPLES] = "Steady is better: a line that falls in between was disturbed.",
-	[REPORT_PLOT_MATRIX] = "A row for each rank that sends. Light is better.",
-	[REPORT_PLOT_MATRIX_LATENCY] = "A row for each rank that asks. Light is better.",
+	[REPORT_PLOT_FRAMES] = "Higher is better. Frames are received, computed on and inspected.",
+	[REPORT_PLOT_LATENCY] = "Lower is better. Lines are medians; shaded bands reach up to the 99th percentile.",
+	[REPORT_PLOT_PERCENTILES] = "Lower and flatter is better. At p99, 1 % of the operations took longer.",
+	[REPORT_PLOT_PHASES] = ("Medians of each phase; shorter is better. Bars under one heading share a scale. With "
+				"several frames in "
+				"flight, frames complete more often than the time of each suggests."),
+	[REPORT_PLOT_SAMPLES] = "A constant rate is better. Dips are disturbances.",
+	[REPORT_PLOT_MATRIX] = "A row for each sending rank. Light is better.",
+	[REPORT_PLOT_MATRIX_LATENCY] = "A row for each sending rank. Light is better.",
 };
 
 static void write_tile(FILE *file, const char *value, const char *label, const char *name)
@@ -149,11 +149,11 @@ static void write_check_tile(const struct report_document *document, FILE *file)
 	write_tile(file,
 		   !strcmp(verdict, "ready")      ? "ready"
 		   : !strcmp(verdict, "degraded") ? "degraded"
-						  : "not there",
+						  : "unavailable",
 		   "GPUDirect RDMA", "verdict of peerlane check");
 }
 
-static int write_summary(const struct report *report, FILE *file)
+static int write_page_summary(const struct report *report, FILE *file)
 {
 	int rc;
 
@@ -164,7 +164,7 @@ static int write_summary(const struct report *report, FILE *file)
 	for (size_t i = 0; i < CLI_MIN(report->document_count, (size_t)TILES_MAX); i++)
 		write_ratio_tile(&report->documents[i], file);
 	for (size_t i = 0; i < CLI_MIN(report->document_count, (size_t)TILES_MAX); i++)
-		if (!report_repeated(report, i, "check"))
+		if (!report_is_repeated(report, i, "check"))
 			write_check_tile(&report->documents[i], file);
 	fputs("</div>\n", file);
 	for (int warning = 1; warning >= 0; warning--) {
@@ -178,14 +178,14 @@ static int write_summary(const struct report *report, FILE *file)
 			fputs(warning ? "</p>\n" : "</li>\n", file);
 		}
 	}
-	/* A list is not empty, in HTML as in what is said of it. */
-	fprintf(file, "<li>%zu result%s of %zu file%s; the figures are below each picture.</li>\n</ul>\n",
+	/* HTML requires at least one item in a list. */
+	fprintf(file, "<li>%zu result%s from %zu file%s; a table is below each plot.</li>\n</ul>\n",
 		report->point_count, report->point_count == 1 ? "" : "s", report->document_count,
 		report->document_count == 1 ? "" : "s");
 	return rc;
 }
 
-static int write_caption(const struct report *report, enum report_plot plot, FILE *file)
+static int write_plot_caption(const struct report *report, enum report_plot plot, FILE *file)
 {
 	struct report_lines lines;
 	int rc;
@@ -197,33 +197,35 @@ static int write_caption(const struct report *report, enum report_plot plot, FIL
 	rc = report_lines_make(&lines, report, plot);
 	report_escape(file, lines.title, 0);
 	if (lines.left_out)
-		fprintf(file, " (%zu more lines are in the figures only)", lines.left_out);
+		fprintf(file, " (%zu more lines are in the table only)", lines.left_out);
 	report_lines_free(&lines);
 	return rc;
 }
 
-static int write_plot(const struct report *report, enum report_plot plot, FILE *file)
+static int write_plot_card(const struct report *report, enum report_plot plot, FILE *file)
 {
 	bool tall = plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY;
-	bool again = plot == REPORT_PLOT_PERCENTILES && report_has(report, REPORT_PLOT_LATENCY);
+	bool again = plot == REPORT_PLOT_PERCENTILES && report_plot_available(report, REPORT_PLOT_LATENCY);
 	int rc;
 
-	/* On paper a square has its figures in it, and percentiles have the same as the line of latencies. */
+	/*
+	 * On paper, heat maps contain the values of their tables, and the table of latencies those of the percentiles.
+	 */
 	fprintf(file, "<figure class=\"card%s%s\"><figcaption>", tall ? " tall" : "", again ? " again" : "");
-	rc = write_caption(report, plot, file);
+	rc = write_plot_caption(report, plot, file);
 	fputs("</figcaption>\n<div class=\"broad\">", file);
 	if (rc == 0)
 		rc = report_draw(report, plot, WIDE, false, file);
 	fputs("</div>\n<div class=\"narrow\">", file);
 	if (rc == 0)
 		rc = report_draw(report, plot, NARROW, false, file);
-	fprintf(file, "</div>\n<p class=\"soft\">%s</p>\n<details><summary>Figures</summary>\n", explanations[plot]);
+	fprintf(file, "</div>\n<p class=\"soft\">%s</p>\n<details><summary>Table</summary>\n", explanations[plot]);
 	report_write_tables(report, plot, file);
 	fputs("</details></figure>\n", file);
 	return rc;
 }
 
-static void write_head(const struct report *report, FILE *file)
+static void write_page_head(const struct report *report, FILE *file)
 {
 	const char *time = report_text(report->documents[0].root, "time");
 	struct json_object *machine = report_member(report->documents[0].root, "machine", json_type_object);
@@ -236,7 +238,7 @@ static void write_head(const struct report *report, FILE *file)
 		pl_version());
 	report_escape(file, host ? host : report->documents[0].name, 60);
 	fprintf(file, "</title>\n<style>%s%s</style></head>\n<body>\n<header><h1>", report_style, style);
-	fputs("Measured with Peerlane</h1>\n<p class=\"soft\">", file);
+	fputs("Peerlane measurements</h1>\n<p class=\"soft\">", file);
 	if (host)
 		report_escape(file, host, 80);
 	if (host && (processor || time))
@@ -254,18 +256,18 @@ int report_write_html(const struct report *report, FILE *file)
 {
 	int rc;
 
-	write_head(report, file);
-	rc = write_summary(report, file);
-	fputs("<h2>Pictures</h2>\n<div class=\"grid\">\n", file);
+	write_page_head(report, file);
+	rc = write_page_summary(report, file);
+	fputs("<h2>Plots</h2>\n<div class=\"grid\">\n", file);
 	for (int plot = 0; plot < REPORT_PLOTS && rc == 0; plot++)
-		if (report_has(report, (enum report_plot)plot))
-			rc = write_plot(report, (enum report_plot)plot, file);
+		if (report_plot_available(report, (enum report_plot)plot))
+			rc = write_plot_card(report, (enum report_plot)plot, file);
 	fputs("</div>\n", file);
 	report_write_machines(report, file);
 	report_write_sources(report, file);
 	fprintf(file,
-		"</main>\n<footer>Written by peerlane %s. This page is one file and loads "
-		"nothing.</footer>\n</body></html>\n",
+		"</main>\n<footer>Generated by peerlane %s. This page is self-contained and loads "
+		"no other files.</footer>\n</body></html>\n",
 		pl_version());
 	return rc;
 }

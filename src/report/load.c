@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* From files to documents. */
+/* Loading of files into documents, and naming of series. */
+#include "report/report.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "report/report.h"
+static const char load_hint[] = "create files with: peerlane bench --json > FILE";
 
-static const char hint[] = "write it with: peerlane bench --json > FILE";
-
-/* The text as what is well-formed UTF-8, in memory of its own. */
-static char *clean(const char *text)
+/* Returns a copy of the text with invalid UTF-8 replaced. */
+static char *copy_valid_utf8(const char *text)
 {
 	struct json_object *object = cli_json_text(text);
 	char *copy = object ? strdup(json_object_get_string(object)) : NULL;
@@ -20,12 +20,12 @@ static char *clean(const char *text)
 	return copy;
 }
 
-static int kind_of(struct json_object *root, enum report_kind *kind)
+static int read_document_kind(struct json_object *root, enum report_kind *kind)
 {
 	static const char *const names[] = { "bench", "workflow", "proxy", "matrix" };
 	struct json_object *named = NULL;
 
-	/* Those of earlier releases do not say what they are. */
+	/* Documents of earlier releases have no kind. */
 	*kind = REPORT_BENCH;
 	if (!json_object_object_get_ex(root, "kind", &named))
 		return report_member(root, "results", json_type_array) ? 0 : -EPROTO;
@@ -37,8 +37,8 @@ static int kind_of(struct json_object *root, enum report_kind *kind)
 	return -EPROTO;
 }
 
-/* What topo and check print becomes a document that has it where results have it. */
-static void wrap(struct report_document *document, const char *name)
+/* Wraps the output of topo or check into a document that has it as a member, as results do. */
+static void wrap_machine_document(struct report_document *document, const char *name)
 {
 	struct json_object *whole = json_object_new_object();
 
@@ -47,31 +47,32 @@ static void wrap(struct report_document *document, const char *name)
 	document->kind = REPORT_MACHINE;
 }
 
-static int find_kind(struct report_document *document)
+static int find_document_kind(struct report_document *document)
 {
 	struct json_object *root = document->root;
 
 	if (!json_object_is_type(root, json_type_object))
 		return -EPROTO;
 	if (report_member(root, "pci", json_type_array) && report_member(root, "gpus", json_type_array))
-		wrap(document, "topology");
+		wrap_machine_document(document, "topology");
 	else if (report_member(root, "checks", json_type_array) && report_text(root, "verdict"))
-		wrap(document, "check");
+		wrap_machine_document(document, "check");
 	else
-		return kind_of(root, &document->kind);
+		return read_document_kind(root, &document->kind);
 	return 0;
 }
 
-static int fill(struct report *report, struct report_document *document, struct pl_error *error)
+static int read_document(struct report *report, struct report_document *document, struct pl_error *error)
 {
 	struct json_object *topology;
 	double format;
-	int rc = find_kind(document);
+	int rc = find_document_kind(document);
 
 	if (rc < 0)
-		return report_wrong(error, document->path, "this JSON is not a result of peerlane bench");
+		return report_fail_content(error, document->path, "this JSON is not a result of peerlane bench");
 	if (report_number(document->root, "format", &format) < 0 || format > 1)
-		return report_wrong(error, document->path, "\"format\" is not 1: it is from a later release");
+		return report_fail_content(error, document->path,
+					   "\"format\" is not 1: the file is from a later release");
 	if (document->kind == REPORT_MATRIX)
 		rc = report_read_matrix(document, error);
 	else if (document->kind != REPORT_MACHINE)
@@ -90,7 +91,7 @@ int report_parse(struct report *report, const char *path, const char *text, size
 	enum json_tokener_error rc;
 
 	if (report->document_count == REPORT_FILES_MAX)
-		return cli_fail(error, -E2BIG, "REPORT-SIZE", path, "make several reports",
+		return cli_fail(error, -E2BIG, "REPORT-SIZE", path, "split the files into several reports",
 				"a report has at most %d files", REPORT_FILES_MAX);
 	document = reallocarray(report->documents, report->document_count + 1, sizeof(*document));
 	tokener = json_tokener_new_ex(REPORT_DEPTH_MAX);
@@ -98,29 +99,31 @@ int report_parse(struct report *report, const char *path, const char *text, size
 		report->documents = document;
 	if (!document || !tokener) {
 		json_tokener_free(tokener);
-		return report_no_memory(error);
+		return report_fail_memory(error);
 	}
 	document = &report->documents[report->document_count++];
-	*document = (struct report_document){ .path = clean(path), .name = clean(slash ? slash + 1 : path) };
+	*document = (struct report_document){ .path = copy_valid_utf8(path),
+					      .name = copy_valid_utf8(slash ? slash + 1 : path) };
 	json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
 	document->root = json_tokener_parse_ex(tokener, text, (int)length);
 	rc = json_tokener_get_error(tokener);
 	if (rc == json_tokener_continue || (rc == json_tokener_success && !document->root)) {
 		rc = json_tokener_continue;
-		cli_fail(error, -EPROTO, "REPORT-JSON", path, hint, length ? "the JSON ends too soon" : "it is empty");
+		cli_fail(error, -EPROTO, "REPORT-JSON", path, load_hint,
+			 length ? "unexpected end of the JSON" : "the file is empty");
 	} else if (rc != json_tokener_success) {
-		cli_fail(error, -EPROTO, "REPORT-JSON", path, hint, "this is not JSON, from byte %zu on: %s",
+		cli_fail(error, -EPROTO, "REPORT-JSON", path, load_hint, "invalid JSON at byte %zu: %s",
 			 json_tokener_get_parse_end(tokener), json_tokener_error_desc(rc));
 	}
 	json_tokener_free(tokener);
 	if (rc != json_tokener_success)
 		return error->code;
 	if (!document->path || !document->name)
-		return report_no_memory(error);
-	return fill(report, document, error);
+		return report_fail_memory(error);
+	return read_document(report, document, error);
 }
 
-static int read_all(int fd, const char *path, char *buffer, size_t *length, struct pl_error *error)
+static int read_report_file(int fd, const char *path, char *buffer, size_t *length, struct pl_error *error)
 {
 	ssize_t got;
 
@@ -132,8 +135,8 @@ static int read_all(int fd, const char *path, char *buffer, size_t *length, stru
 			return 0;
 	}
 	return cli_fail(error, -EFBIG, "REPORT-SIZE", path,
-			"results of peerlane bench are much smaller: is it the right one?",
-			"the file has more than %u MB", REPORT_FILE_MAX >> 20);
+			"check the file: results of peerlane bench are much smaller", "the file has more than %u MB",
+			REPORT_FILE_MAX >> 20);
 }
 
 int report_load(struct report *report, const char *path, struct pl_error *error)
@@ -147,9 +150,9 @@ int report_load(struct report *report, const char *path, struct pl_error *error)
 	if (fd < 0)
 		rc = cli_fail_errno(error, -errno, "open", path);
 	else if (!buffer)
-		rc = report_no_memory(error);
+		rc = report_fail_memory(error);
 	else
-		rc = read_all(fd, path, buffer, &length, error);
+		rc = read_report_file(fd, path, buffer, &length, error);
 	if (rc == 0)
 		rc = report_parse(report, input ? "standard input" : path, buffer, length, error);
 	if (fd >= 0 && !input)
@@ -158,27 +161,27 @@ int report_load(struct report *report, const char *path, struct pl_error *error)
 	return rc;
 }
 
-/* -- names of series ----------------------------------------------------------------------------- */
-
-/* Whether the same picture compares them: times, arms of a workflow, or the rest. */
-static bool alike(const struct report_series *a, const struct report_series *b)
+/* True if one plot compares both series: latencies, methods of a workflow, or others. */
+static bool share_plot(const struct report_series *a, const struct report_series *b)
 {
-	return a->latency == b->latency && !a->parts[REPORT_ARM][0] == !b->parts[REPORT_ARM][0];
+	return a->latency == b->latency && !a->properties[REPORT_METHOD][0] == !b->properties[REPORT_METHOD][0];
 }
 
 /*
- * Among those that are compared with this one: the depth of a latency is 1, which says nothing next to that of a rate,
- * and all arms are of one tool.
+ * True if a property differs among series of the same plot.  Other plots do not count: the depth of a latency is always
+ * 1, and all methods are of one tool.
  */
-static bool differs(const struct report *report, const struct report_series *from, enum report_part part)
+static bool property_differs(const struct report *report, const struct report_series *from,
+			     enum report_property property)
 {
 	for (size_t i = 0; i < report->series_count; i++)
-		if (alike(&report->series[i], from) && strcmp(report->series[i].parts[part], from->parts[part]))
+		if (share_plot(&report->series[i], from) &&
+		    strcmp(report->series[i].properties[property], from->properties[property]))
 			return true;
 	return false;
 }
 
-static char *name_of(const struct report *report, const struct report_series *series, bool with_file)
+static char *make_series_name(const struct report *report, const struct report_series *series, bool with_file)
 {
 	size_t length = 0;
 	char *name = NULL;
@@ -186,18 +189,20 @@ static char *name_of(const struct report *report, const struct report_series *se
 
 	if (!file)
 		return NULL;
-	for (int part = 0; part < REPORT_PARTS; part++)
-		if (series->parts[part][0] &&
-		    (part == REPORT_FILE ? with_file : differs(report, series, (enum report_part)part)))
-			fprintf(file, ftell(file) ? ", %s" : "%s", series->parts[part]);
+	for (int property = 0; property < REPORT_PROPERTIES; property++)
+		if (series->properties[property][0] &&
+		    (property == REPORT_FILE ? with_file
+					     : property_differs(report, series, (enum report_property)property)))
+			fprintf(file, ftell(file) ? ", %s" : "%s", series->properties[property]);
 	if (ftell(file) == 0)
-		fprintf(file, "%s %s", series->parts[REPORT_TOOL],
-			series->parts[REPORT_ARM][0] ? series->parts[REPORT_ARM] : series->parts[REPORT_OPERATION]);
+		fprintf(file, "%s %s", series->properties[REPORT_TOOL],
+			series->properties[REPORT_METHOD][0] ? series->properties[REPORT_METHOD]
+							     : series->properties[REPORT_OPERATION]);
 	fclose(file);
 	return name;
 }
 
-static bool is_unique(const struct report *report, size_t index)
+static bool is_series_name_unique(const struct report *report, size_t index)
 {
 	const struct report_series *series = report->series;
 
@@ -208,30 +213,30 @@ static bool is_unique(const struct report *report, size_t index)
 	return true;
 }
 
-/* Those that would have the same name have that of their file, too. */
-static int name_all(struct report *report)
+/* Names all series; those with equal names also get the name of their file. */
+static int name_all_series(struct report *report)
 {
 	bool twice[REPORT_SERIES_MAX] = { false };
 
 	for (size_t i = 0; i < report->series_count; i++) {
-		report->series[i].name = name_of(report, &report->series[i], false);
+		report->series[i].name = make_series_name(report, &report->series[i], false);
 		if (!report->series[i].name)
 			return -ENOMEM;
 	}
 	for (size_t i = 0; i < report->series_count; i++)
-		twice[i] = !is_unique(report, i);
+		twice[i] = !is_series_name_unique(report, i);
 	for (size_t i = 0; i < report->series_count; i++) {
 		if (!twice[i])
 			continue;
 		free(report->series[i].name);
-		report->series[i].name = name_of(report, &report->series[i], true);
+		report->series[i].name = make_series_name(report, &report->series[i], true);
 		if (!report->series[i].name)
 			return -ENOMEM;
 	}
 	return 0;
 }
 
-static int by_size(const void *left, const void *right)
+static int compare_point_sizes(const void *left, const void *right)
 {
 	const struct report_point *a = left, *b = right;
 
@@ -245,16 +250,17 @@ int report_finish(struct report *report, struct pl_error *error)
 	for (size_t i = 0; i < report->document_count; i++)
 		matrix = matrix || report->documents[i].kind == REPORT_MATRIX;
 	if (!matrix && !report->series_count)
-		return report_wrong(error, report->documents[0].path, "there is no result in it");
+		return report_fail_content(error, report->documents[0].path, "the file contains no results");
 	for (size_t i = 0; i < report->series_count; i++)
-		qsort(report->series[i].points, report->series[i].count, sizeof(*report->series[i].points), by_size);
-	return name_all(report) < 0 ? report_no_memory(error) : 0;
+		qsort(report->series[i].points, report->series[i].count, sizeof(*report->series[i].points),
+		      compare_point_sizes);
+	return name_all_series(report) < 0 ? report_fail_memory(error) : 0;
 }
 
-static void free_series(struct report_series *series)
+static void free_report_series(struct report_series *series)
 {
-	for (int part = 0; part < REPORT_PARTS; part++)
-		free(series->parts[part]);
+	for (int property = 0; property < REPORT_PROPERTIES; property++)
+		free(series->properties[property]);
 	for (size_t i = 0; i < series->count; i++)
 		free(series->points[i].samples);
 	free(series->points);
@@ -275,7 +281,7 @@ void report_free(struct report *report)
 		json_object_put(document->root);
 	}
 	for (size_t i = 0; i < report->series_count; i++)
-		free_series(&report->series[i]);
+		free_report_series(&report->series[i]);
 	for (size_t i = 0; i < report->sentence_count; i++)
 		free(report->sentences[i].text);
 	for (size_t i = 0; i < report->phase_count; i++)

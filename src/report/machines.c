@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* On what, and with which commands, it was measured. */
+/* Machines, and commands of the measurements. */
+#include "report/report.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/report.h"
-#include "cmd/topo/topo.h"
 #include "cmd/common/units.h"
+#include "cmd/topo/topo.h"
 
 #define LIST_MAX 64
 
-static void entry(FILE *file, const char *name, const char *value)
+static void write_machine_entry(FILE *file, const char *name, const char *value)
 {
 	if (!value || !*value)
 		return;
@@ -18,7 +19,7 @@ static void entry(FILE *file, const char *name, const char *value)
 	fputs("</dd>\n", file);
 }
 
-static void write_list(FILE *file, const char *name, struct json_object *list)
+static void write_machine_list(FILE *file, const char *name, struct json_object *list)
 {
 	size_t count = list ? CLI_MIN(json_object_array_length(list), (size_t)LIST_MAX) : 0;
 
@@ -36,7 +37,7 @@ static void write_list(FILE *file, const char *name, struct json_object *list)
 	fputs("</dd>\n", file);
 }
 
-static void write_machine(FILE *file, const char *title, struct json_object *machine)
+static void write_machine_card(FILE *file, const char *title, struct json_object *machine)
 {
 	double cores, memory;
 	char text[CLI_UNIT_MAX + 32], bytes[CLI_UNIT_MAX];
@@ -44,27 +45,27 @@ static void write_machine(FILE *file, const char *title, struct json_object *mac
 	if (!machine)
 		return;
 	fprintf(file, "<div class=\"card\"><h3>%s</h3><dl>\n", title);
-	entry(file, "Host", report_text(machine, "host"));
-	entry(file, "Processor", report_text(machine, "processor"));
+	write_machine_entry(file, "Host", report_text(machine, "host"));
+	write_machine_entry(file, "Processor", report_text(machine, "processor"));
 	if (report_number(machine, "cores", &cores) == 0 && cores > 0) {
 		snprintf(text, sizeof(text), "%.0f", cores);
-		entry(file, "Cores", text);
+		write_machine_entry(file, "Cores", text);
 	}
 	if (report_number(machine, "memory_bytes", &memory) == 0 && memory > 0)
-		entry(file, "Memory", cli_format_bytes(bytes, (uint64_t)memory));
-	entry(file, "Kernel", report_text(machine, "kernel"));
-	write_list(file, "GPUs", report_member(machine, "gpus", json_type_array));
-	write_list(file, "Cards", report_member(machine, "cards", json_type_array));
+		write_machine_entry(file, "Memory", cli_format_bytes(bytes, (uint64_t)memory));
+	write_machine_entry(file, "Kernel", report_text(machine, "kernel"));
+	write_machine_list(file, "GPUs", report_member(machine, "gpus", json_type_array));
+	write_machine_list(file, "Cards", report_member(machine, "cards", json_type_array));
 	fputs("</dl></div>\n", file);
 }
 
-static void write_picture(FILE *file, const struct pl_topology *topology)
+static void write_topology_card(FILE *file, const struct pl_topology *topology)
 {
 	struct topo_view view = { .topology = topology, .names = pci_names_open(true) };
 	char text[TOPO_TEXT];
 
 	fputs("<figure class=\"card machine\"><figcaption>", file);
-	report_escape(file, *topology->platform ? topology->platform : "What is plugged in where", 80);
+	report_escape(file, *topology->platform ? topology->platform : "PCI topology", 80);
 	fprintf(file, "</figcaption><p class=\"soft\">%s</p>\n", topo_summary(topology, text));
 	if (topology->gpu_count || topology->card_count) {
 		fputs("<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"topology\">", file);
@@ -75,14 +76,14 @@ static void write_picture(FILE *file, const struct pl_topology *topology)
 	pci_names_close(view.names);
 }
 
-static void write_check(FILE *file, struct json_object *check)
+static void write_check_card(FILE *file, struct json_object *check)
 {
 	struct json_object *rows = report_member(check, "checks", json_type_array);
 	const char *remedy = report_text(check, "first_remedy");
 
 	if (!check)
 		return;
-	fputs("<div class=\"card\"><h3>Does GPUDirect RDMA work here?</h3><p>", file);
+	fputs("<div class=\"card\"><h3>GPUDirect RDMA on this machine</h3><p>", file);
 	report_escape(file, report_text(check, "summary") ? report_text(check, "summary") : "-", 0);
 	fputs("</p>\n", file);
 	if (remedy) {
@@ -107,7 +108,7 @@ static void write_check(FILE *file, struct json_object *check)
 	fputs("</table></div></details></div>\n", file);
 }
 
-static bool same(struct json_object *a, struct json_object *b)
+static bool json_objects_equal(struct json_object *a, struct json_object *b)
 {
 	return a && b && json_object_equal(a, b);
 }
@@ -126,22 +127,22 @@ void report_write_machines(const struct report *report, FILE *file)
 		if (!any && (machine || document->topology || check))
 			fputs("<h2>Machines</h2>\n<div class=\"grid\">\n", file);
 		any = any || machine || document->topology || check;
-		if (!report_repeated(report, i, "machine"))
-			write_machine(file, "This end", machine);
-		if (!report_repeated(report, i, "peer_machine") && !same(peer, machine))
-			write_machine(file, "The other end", peer);
-		if (!report_repeated(report, i, "check"))
-			write_check(file, check);
+		if (!report_is_repeated(report, i, "machine"))
+			write_machine_card(file, "Client", machine);
+		if (!report_is_repeated(report, i, "peer_machine") && !json_objects_equal(peer, machine))
+			write_machine_card(file, "Server", peer);
+		if (!report_is_repeated(report, i, "check"))
+			write_check_card(file, check);
 	}
 	if (any)
 		fputs("</div>\n", file);
 	for (size_t i = 0; i < report->document_count; i++)
-		if (report->documents[i].topology && !report_repeated(report, i, "topology"))
-			write_picture(file, report->documents[i].topology);
+		if (report->documents[i].topology && !report_is_repeated(report, i, "topology"))
+			write_topology_card(file, report->documents[i].topology);
 }
 
-/* A word of a command line as a shell takes it. */
-static void write_word(FILE *file, const char *word)
+/* Writes a word of a command line, quoted for a shell if needed. */
+static void write_shell_word(FILE *file, const char *word)
 {
 	bool plain =
 		*word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-") ==
@@ -166,7 +167,7 @@ static void write_word(FILE *file, const char *word)
 
 void report_write_sources(const struct report *report, FILE *file)
 {
-	fputs("<h2>How it was measured</h2>\n", file);
+	fputs("<h2>Commands</h2>\n", file);
 	for (size_t i = 0; i < report->document_count; i++) {
 		const struct report_document *document = &report->documents[i];
 		struct json_object *command = report_member(document->root, "command", json_type_array);
@@ -179,7 +180,7 @@ void report_write_sources(const struct report *report, FILE *file)
 		report_escape(file, document->name, 120);
 		fputs("</h3>\n<p class=\"soft keep\">", file);
 		report_escape(file, version ? "version " : "", 0);
-		report_escape(file, version ? version : "version not known", 40);
+		report_escape(file, version ? version : "unknown version", 40);
 		if (time) {
 			fputs(", ", file);
 			report_escape(file, time, 40);
@@ -193,7 +194,7 @@ void report_write_sources(const struct report *report, FILE *file)
 
 			fputs(j ? " " : "", file);
 			if (json_object_is_type(word, json_type_string))
-				write_word(file, json_object_get_string(word));
+				write_shell_word(file, json_object_get_string(word));
 		}
 		fputs("</pre>\n", file);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "report/report.h"
+
 #include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#include "report/report.h"
 
 #define WIDTH_DEFAULT 80
 #define WIDTH_MAX 400
@@ -13,7 +13,7 @@
 
 enum { OPTION_SVG = 0x100, OPTION_PLOT, OPTION_TERMINAL, OPTION_WIDTH };
 
-struct options {
+struct report_options {
 	struct cli_options common;
 	const char *output, *svg;
 	const char **files;
@@ -23,7 +23,7 @@ struct options {
 	bool plot_given, terminal;
 };
 
-static void add_file(struct options *options, const char *file, struct argp_state *state)
+static void add_report_file(struct report_options *options, const char *file, struct argp_state *state)
 {
 	const char **files = reallocarray(options->files, options->count + 1, sizeof(*files));
 
@@ -33,7 +33,7 @@ static void add_file(struct options *options, const char *file, struct argp_stat
 	files[options->count++] = file;
 }
 
-static void parse_plot(struct options *options, const char *name, struct argp_state *state)
+static void parse_plot_name(struct report_options *options, const char *name, struct argp_state *state)
 {
 	for (int plot = 0; plot < REPORT_PLOTS; plot++)
 		if (!strcmp(name, report_plot_name((enum report_plot)plot))) {
@@ -42,19 +42,16 @@ static void parse_plot(struct options *options, const char *name, struct argp_st
 			return;
 		}
 	argp_error(state,
-		   "--plot is one of bandwidth, frames, latency, percentiles, phases, samples, matrix, matrix-latency, "
+		   "--plot takes bandwidth, frames, latency, percentiles, phases, samples, matrix or matrix-latency, "
 		   "not '%s'",
 		   name);
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_report_option(int key, char *argument, struct argp_state *state)
 {
-	struct options *options = state->input;
+	struct report_options *options = state->input;
 
 	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->common;
-		return 0;
 	case 'o':
 		options->output = argument;
 		return 0;
@@ -62,7 +59,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		options->svg = argument;
 		return 0;
 	case OPTION_PLOT:
-		parse_plot(options, argument, state);
+		parse_plot_name(options, argument, state);
 		return 0;
 	case OPTION_TERMINAL:
 		options->terminal = true;
@@ -77,71 +74,61 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	}
 	case ARGP_KEY_ARG:
-		add_file(options, argument, state);
+		add_report_file(options, argument, state);
 		return 0;
 	case ARGP_KEY_END:
 		if (!options->count)
-			argp_error(state, "name the FILE that peerlane bench --json wrote");
+			argp_error(state, "FILE is missing: the output of peerlane bench --json");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-static const struct argp_option options_known[] = {
-	{ NULL, 0, NULL, 0, "What is made:", 10 },
-	{ "output", 'o', "FILE", 0, "Write a page, one file that loads nothing, into FILE (-: standard output)", 10 },
-	{ "svg", OPTION_SVG, "FILE", 0, "Write one plot, that of --plot, as a picture into FILE", 10 },
+static const struct argp_option report_argp_options[] = {
+	{ NULL, 0, NULL, 0, "Output:", 10 },
+	{ "output", 'o', "FILE", 0, "Write a self-contained HTML page to FILE (-: standard output)", 10 },
+	{ "svg", OPTION_SVG, "FILE", 0, "Write the plot of --plot as an SVG picture to FILE", 10 },
 	{ "plot", OPTION_PLOT, "NAME", 0,
-	  "bandwidth, frames, latency, percentiles, phases, samples, matrix or matrix-latency (default: the first that "
-	  "there is something for)",
+	  "bandwidth, frames, latency, percentiles, phases, samples, matrix or matrix-latency (default: the first one "
+	  "with "
+	  "data)",
 	  10 },
-	{ "terminal", OPTION_TERMINAL, NULL, 0, "Draw in the terminal (default without the options above)", 10 },
-	{ "width", OPTION_WIDTH, "N", 0, "Draw N characters wide (default: as the terminal is)", 10 },
+	{ "terminal", OPTION_TERMINAL, NULL, 0, "Draw in the terminal (default without --output and --svg)", 10 },
+	{ "width", OPTION_WIDTH, "N", 0, "Width in characters (default: that of the terminal)", 10 },
 	{ 0 },
 };
 
-static const struct argp_child children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command report_command = {
+	.arguments = "FILE...",
+	.summary = "Draw results of peerlane bench --json as an HTML page, as an SVG picture, or in the terminal.",
+	.examples = {
+		"peerlane report tcp.json local.json -o report.html",
+		"peerlane bench --latency --size 8 --json | peerlane report -",
+	},
+	.notes = "Several files are compared, such as methods, machines or tools.  FILE may be - for standard input.\n",
+	.options = report_argp_options,
+	.parse = parse_report_option,
 };
 
-static const struct argp arguments = {
-	options_known,
-	parse,
-	"FILE...",
-	"Draw what peerlane bench --json measured: as a page, as a picture, or in the terminal."
-	"\v"
-	"Several files are shown side by side: arms, machines, other tools. FILE may be - for standard input.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane bench --size 8-16M --json > tcp.json\n"
-	"  peerlane report tcp.json\n"
-	"  peerlane report tcp.json local.json -o report.html\n"
-	"  peerlane report tcp.json --svg rate.svg --plot bandwidth\n"
-	"  peerlane bench --latency --size 8 --json | peerlane report -\n",
-	children,
-	cli_help_filter,
-	NULL
-};
-
-static int first_plot(const struct report *report, enum report_plot *plot)
+static int find_first_plot(const struct report *report, enum report_plot *plot)
 {
 	for (int i = 0; i < REPORT_PLOTS; i++)
-		if (report_has(report, (enum report_plot)i)) {
+		if (report_plot_available(report, (enum report_plot)i)) {
 			*plot = (enum report_plot)i;
 			return 0;
 		}
 	return -ENOENT;
 }
 
-static int no_plot(const struct options *options, struct pl_error *error)
+static int fail_no_plot(const struct report_options *options, struct pl_error *error)
 {
 	return cli_fail(error, -ENOENT, "REPORT-NO-PLOT", options->plot_given ? report_plot_name(options->plot) : NULL,
-			"without --plot all is shown that there is", "the files have nothing to draw this from");
+			"omit --plot to draw all plots with data", "the files contain no data for this plot");
 }
 
-static int write_to(const struct options *options, const struct report *report, bool page, struct pl_error *error)
+static int write_report_file(const struct report_options *options, const struct report *report, bool page,
+			     struct pl_error *error)
 {
 	const char *path = page ? options->output : options->svg;
 	FILE *file = cli_file_open(path, error);
@@ -158,7 +145,7 @@ static int write_to(const struct options *options, const struct report *report, 
 	return cli_file_close(file, path, rc, error);
 }
 
-static struct report_terminal find_terminal(const struct options *options)
+static struct report_terminal describe_terminal(const struct report_options *options)
 {
 	const char *columns = getenv("COLUMNS");
 	unsigned given = columns ? (unsigned)strtoul(columns, NULL, 10) : 0;
@@ -175,14 +162,15 @@ static struct report_terminal find_terminal(const struct options *options)
 	return terminal;
 }
 
-static int draw_terminal(const struct options *options, const struct report *report)
+static int draw_in_terminal(const struct report_options *options, const struct report *report)
 {
-	struct report_terminal terminal = find_terminal(options);
+	struct report_terminal terminal = describe_terminal(options);
 	int rc = 0;
 
 	for (int plot = 0; plot < REPORT_PLOTS && rc == 0; plot++)
-		if (options->plot_given ? plot == (int)options->plot
-					: plot != REPORT_PLOT_PERCENTILES && report_has(report, (enum report_plot)plot))
+		if (options->plot_given
+			    ? plot == (int)options->plot
+			    : plot != REPORT_PLOT_PERCENTILES && report_plot_available(report, (enum report_plot)plot))
 			rc = report_print(report, (enum report_plot)plot, &terminal);
 	for (size_t i = 0; i < report->sentence_count && !options->common.quiet; i++) {
 		char *text = report->sentences[i].text;
@@ -198,45 +186,46 @@ static int draw_terminal(const struct options *options, const struct report *rep
 	return rc;
 }
 
-static int show(struct options *options, struct report *report, struct pl_error *error)
+static int output_report(struct report_options *options, struct report *report, struct pl_error *error)
 {
 	int rc = 0;
 
-	if (options->plot_given ? !report_has(report, options->plot) : first_plot(report, &options->plot) < 0)
-		return no_plot(options, error);
+	if (options->plot_given ? !report_plot_available(report, options->plot)
+				: find_first_plot(report, &options->plot) < 0)
+		return fail_no_plot(options, error);
 	if (options->output)
-		rc = write_to(options, report, true, error);
+		rc = write_report_file(options, report, true, error);
 	if (rc == 0 && options->svg)
-		rc = write_to(options, report, false, error);
+		rc = write_report_file(options, report, false, error);
 	if (rc < 0)
 		return rc;
 	if (options->common.json)
 		report_print_json(report);
 	else if (options->terminal || (!options->output && !options->svg))
-		rc = draw_terminal(options, report) < 0 ? report_no_memory(error) : 0;
+		rc = draw_in_terminal(options, report) < 0 ? report_fail_memory(error) : 0;
 	else if (!options->common.quiet && options->output && strcmp(options->output, "-") &&
 		 (!options->svg || strcmp(options->svg, "-")))
-		printf("%s: %zu results of %zu file%s\n", options->output, report->point_count, report->document_count,
-		       report->document_count == 1 ? "" : "s");
+		printf("%s: %zu results from %zu file%s\n", options->output, report->point_count,
+		       report->document_count, report->document_count == 1 ? "" : "s");
 	return rc;
 }
 
 int pl_cli_report(int argc, char **argv)
 {
-	struct options options = { .files = NULL };
+	struct report_options options = { .files = NULL };
 	struct report report = { .documents = NULL };
 	struct pl_error error;
 	int rc = 0;
 
-	cli_parse(&arguments, argc, argv, &options);
+	cli_parse(&report_command, argc, argv, &options.common, &options);
 	for (size_t i = 0; i < options.count && rc == 0; i++)
 		rc = report_load(&report, options.files[i], &error);
 	if (rc == 0)
 		rc = report_finish(&report, &error);
 	if (rc == 0)
-		rc = report_say(&report, &error);
+		rc = report_make_sentences(&report, &error);
 	if (rc == 0)
-		rc = show(&options, &report, &error);
+		rc = output_report(&options, &report, &error);
 	report_free(&report);
 	free(options.files);
 	return rc < 0 ? cli_report_for(&options.common, &error) : CLI_OK;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Matrices of all pairs: reading them, and what their cells are. */
+/* Matrices of all pairs: reading, and values of heat map cells. */
+#include "report/report.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/report.h"
+#include "bench/common/numbers.h"
 
-static int read_row(struct json_object *row, size_t ranks, double *values)
+static int read_matrix_row(struct json_object *row, size_t ranks, double *values)
 {
 	if (!json_object_is_type(row, json_type_array) || json_object_array_length(row) != ranks)
 		return -EPROTO;
@@ -15,7 +17,8 @@ static int read_row(struct json_object *row, size_t ranks, double *values)
 	return 0;
 }
 
-static int read_square(struct report_document *document, const char *name, double **values, struct pl_error *error)
+static int read_matrix_values(struct report_document *document, const char *name, double **values,
+			      struct pl_error *error)
 {
 	struct json_object *rows = report_member(document->root, name, json_type_array);
 	size_t ranks = document->matrix.ranks;
@@ -23,14 +26,15 @@ static int read_square(struct report_document *document, const char *name, doubl
 	if (!rows)
 		return 0;
 	if (json_object_array_length(rows) != ranks)
-		return report_wrong(error, document->path, "\"%s\" has %zu rows, not one for each of %zu ranks", name,
-				    json_object_array_length(rows), ranks);
+		return report_fail_content(error, document->path, "\"%s\" has %zu rows, not one for each of %zu ranks",
+					   name, json_object_array_length(rows), ranks);
 	*values = calloc(ranks * ranks, sizeof(**values));
 	if (!*values)
-		return report_no_memory(error);
+		return report_fail_memory(error);
 	for (size_t i = 0; i < ranks; i++)
-		if (read_row(json_object_array_get_idx(rows, i), ranks, *values + i * ranks) < 0)
-			return report_wrong(error, document->path, "\"%s\"[%zu] is not %zu numbers", name, i, ranks);
+		if (read_matrix_row(json_object_array_get_idx(rows, i), ranks, *values + i * ranks) < 0)
+			return report_fail_content(error, document->path, "\"%s\"[%zu] is not %zu numbers", name, i,
+						   ranks);
 	return 0;
 }
 
@@ -42,32 +46,26 @@ int report_read_matrix(struct report_document *document, struct pl_error *error)
 
 	matrix->ranks = ranks ? json_object_array_length(ranks) : 0;
 	if (matrix->ranks < 2 || matrix->ranks > REPORT_RANKS_MAX)
-		return report_wrong(error, document->path, "\"ranks\" is not an array of 2 to %d", REPORT_RANKS_MAX);
+		return report_fail_content(error, document->path, "\"ranks\" is not an array of 2 to %d",
+					   REPORT_RANKS_MAX);
 	matrix->labels = calloc(matrix->ranks, sizeof(*matrix->labels));
 	if (!matrix->labels)
-		return report_no_memory(error);
+		return report_fail_memory(error);
 	for (size_t i = 0; i < matrix->ranks; i++)
 		matrix->labels[i] = report_text(json_object_array_get_idx(ranks, i), "host");
 	if (report_number(document->root, "size", &matrix->size) < 0)
-		return report_wrong(error, document->path, "\"size\" is not a number from 0 to 1e18");
-	rc = read_square(document, "bytes_per_second", &matrix->rate, error);
+		return report_fail_content(error, document->path, "\"size\" is not a number from 0 to 1e18");
+	rc = read_matrix_values(document, "bytes_per_second", &matrix->rate, error);
 	if (rc == 0)
-		rc = read_square(document, "latency_us", &matrix->latency, error);
+		rc = read_matrix_values(document, "latency_us", &matrix->latency, error);
 	if (rc == 0 && !matrix->rate && !matrix->latency)
-		rc = report_wrong(error, document->path, "there is no matrix in it");
+		rc = report_fail_content(error, document->path, "the file contains no matrix");
 	return rc;
 }
 
-static int by_value(const void *left, const void *right)
-{
-	double a = *(const double *)left, b = *(const double *)right;
-
-	return (a > b) - (a < b);
-}
-
-/* The worst of a block; NAN if nothing is known, and for the way from a rank to itself. */
-static double worst_of(const struct report_matrix *matrix, const double *from, bool latency, size_t row, size_t column,
-		       size_t step)
+/* Returns the worst value of a block of pairs; NAN if none is known.  Pairs of a rank with itself do not count. */
+static double worst_block_value(const struct report_matrix *matrix, const double *from, bool latency, size_t row,
+				size_t column, size_t step)
 {
 	double worst = NAN;
 
@@ -99,17 +97,17 @@ int report_heat_make(struct report_heat *heat, const struct report_matrix *matri
 	for (size_t i = 0; i < heat->cells; i++)
 		for (size_t j = 0; j < heat->cells; j++)
 			heat->values[i * heat->cells + j] =
-				worst_of(matrix, from, latency, i * heat->step, j * heat->step, heat->step);
+				worst_block_value(matrix, from, latency, i * heat->step, j * heat->step, heat->step);
 	for (size_t i = 0; i < matrix->ranks; i++)
 		for (size_t j = 0; j < matrix->ranks; j++)
 			if (i != j && !isnan(from[i * matrix->ranks + j]))
 				sorted[count++] = from[i * matrix->ranks + j];
-	qsort(sorted, count, sizeof(*sorted), by_value);
+	qsort(sorted, count, sizeof(*sorted), bench_compare_doubles);
 	if (count) {
 		heat->least = sorted[0];
 		heat->median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
 		heat->most = sorted[count - 1];
-		/* Colours span a factor of two at least, so that an even matrix looks even. */
+		/* Colours span at least a factor of two, so that a uniform matrix looks uniform. */
 		heat->best = latency ? heat->least : heat->most;
 		heat->worst = latency ? fmax(heat->most, 2 * heat->median) : fmin(heat->least, heat->median / 2);
 	}

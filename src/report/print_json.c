@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a report shows, for programs. */
+/* JSON output of a report. */
 #include "report/report.h"
 
-static struct json_object *number(double value)
+static struct json_object *json_report_number(double value)
 {
 	return isnan(value) ? NULL : json_object_new_double(value);
 }
 
-static struct json_object *point_json(const struct report *report, const struct report_point *point)
+static struct json_object *json_report_point(const struct report *report, const struct report_point *point)
 {
 	static const char *const names[REPORT_PERCENTILES] = { "p50", "p90", "p95", "p99", "p999", "p9999" };
 	struct json_object *object = json_object_new_object(), *latency = json_object_new_object();
 
 	cli_json_add(object, "size", json_object_new_uint64((uint64_t)point->size));
-	cli_json_add(object, "bytes_per_second", number(point->rate));
-	cli_json_add(object, "operations_per_second", number(point->operations));
+	cli_json_add(object, "bytes_per_second", json_report_number(point->rate));
+	cli_json_add(object, "operations_per_second", json_report_number(point->operations));
 	for (int i = 0; i < REPORT_PERCENTILES; i++)
-		cli_json_add(latency, names[i], number(point->latency[i]));
+		cli_json_add(latency, names[i], json_report_number(point->latency[i]));
 	cli_json_add(object, "latency_us", latency);
 	if (report_phase_total(report, point) > 0)
-		cli_json_add(object, "phases_total_us", number(report_phase_total(report, point)));
+		cli_json_add(object, "phases_total_us", json_report_number(report_phase_total(report, point)));
 	cli_json_add(object, "verified", point->verified < 0 ? NULL : json_object_new_boolean(point->verified));
 	return object;
 }
@@ -37,7 +37,7 @@ void report_print_json(const struct report *report)
 		json_object_array_add(sentences, one);
 	}
 	for (int plot = 0; plot < REPORT_PLOTS; plot++)
-		if (report_has(report, (enum report_plot)plot))
+		if (report_plot_available(report, (enum report_plot)plot))
 			json_object_array_add(plots, cli_json_text(report_plot_name((enum report_plot)plot)));
 	for (size_t i = 0; i < report->series_count; i++) {
 		const struct report_series *series = &report->series[i];
@@ -47,7 +47,7 @@ void report_print_json(const struct report *report)
 		cli_json_add(one, "file", cli_json_text(report->documents[series->document].path));
 		cli_json_add(one, "mode", cli_json_text(series->latency ? "latency" : "bandwidth"));
 		for (size_t j = 0; j < series->count; j++)
-			json_object_array_add(points, point_json(report, &series->points[j]));
+			json_object_array_add(points, json_report_point(report, &series->points[j]));
 		cli_json_add(one, "points", points);
 		json_object_array_add(lines, one);
 	}

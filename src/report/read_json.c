@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Values of documents, none of which is trusted to be what it should. */
+/* Values of documents, whose content is not trusted. */
+#include "report/report.h"
+
 #include <stdarg.h>
 #include <string.h>
-
-#include "report/report.h"
 
 #define NUMBER_MAX 1e18
 
@@ -46,7 +46,7 @@ int report_number(struct json_object *object, const char *name, double *value)
 	return report_number_of(member, value);
 }
 
-int report_wrong(struct pl_error *error, const char *path, const char *format, ...)
+int report_fail_content(struct pl_error *error, const char *path, const char *format, ...)
 {
 	char message[160];
 	va_list arguments;
@@ -55,10 +55,10 @@ int report_wrong(struct pl_error *error, const char *path, const char *format, .
 	vsnprintf(message, sizeof(message), format, arguments);
 	va_end(arguments);
 	return cli_fail(error, -EPROTO, "REPORT-CONTENT", path,
-			"give files that peerlane bench --json wrote, or the scripts in bench/", "%s", message);
+			"use files of peerlane bench --json or of the scripts in benchmarks/", "%s", message);
 }
 
-bool report_repeated(const struct report *report, size_t document, const char *name)
+bool report_is_repeated(const struct report *report, size_t document, const char *name)
 {
 	struct json_object *own = report_member(report->documents[document].root, name, json_type_object), *other;
 
@@ -70,7 +70,7 @@ bool report_repeated(const struct report *report, size_t document, const char *n
 	return false;
 }
 
-int report_no_memory(struct pl_error *error)
+int report_fail_memory(struct pl_error *error)
 {
 	return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 }

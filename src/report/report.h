@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `peerlane report`: documents of measurements are read into series of points, which are drawn as a page, as
- * single plots, and in the terminal.  NAN stands for what a document does not say.
+ * `peerlane report`: reads documents of measurements into series of points, and draws these as a page, as single plots,
+ * and in the terminal.  NAN stands for values that a document lacks.
  */
-#ifndef PL_CLI_REPORT_H
-#define PL_CLI_REPORT_H
+#ifndef PL_REPORT_REPORT_H
+#define PL_REPORT_REPORT_H
 
 #include <math.h>
 
 #include "cmd/common/output.h"
 #include "topology/topology.h"
 
-/* What a page can show and still be small, and read by somebody. */
+/* Limits keep pages small and legible. */
 #define REPORT_FILES_MAX 64
 #define REPORT_FILE_MAX (32u << 20)
 #define REPORT_SERIES_MAX 64
 #define REPORT_POINTS_MAX 2000
 #define REPORT_PHASES_MAX 12
-#define REPORT_SAMPLES_MAX 200 /* of a line; more are averaged */
+#define REPORT_SAMPLES_MAX 200 /* of a line; larger counts are averaged */
 #define REPORT_RANKS_MAX 1024
 #define REPORT_DEPTH_MAX 32
 #define REPORT_TEXT 64
 
-/* REPORT_MACHINE: what `peerlane topo` or `peerlane check` says, to be shown with the others. */
+/* REPORT_MACHINE: output of `peerlane topo` or `peerlane check`, shown with the results. */
 enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX, REPORT_MACHINE };
 
 enum report_percentile {
@@ -35,10 +35,10 @@ enum report_percentile {
 	REPORT_PERCENTILES,
 };
 
-/* What tells series apart, in the order in which their names have it. */
-enum report_part {
+/* Properties that distinguish series, in the order in which names list them. */
+enum report_property {
 	REPORT_TOOL,
-	REPORT_ARM,
+	REPORT_METHOD,
 	REPORT_OPERATION,
 	REPORT_FABRIC,
 	REPORT_MEMORY,
@@ -46,37 +46,37 @@ enum report_part {
 	REPORT_VECTOR,
 	REPORT_HOST,
 	REPORT_FILE,
-	REPORT_PARTS,
+	REPORT_PROPERTIES,
 };
 
 struct report_point {
 	double size;                                           /* bytes */
-	double rate, least;                                    /* bytes per second; the least of all samples */
+	double rate, least;                                    /* bytes per second; the lowest sample */
 	double operations;                                     /* or frames, per second */
-	double low, high;                                      /* of all runs, as a factor of the result */
+	double low, high;                                      /* of all runs, as a factor of their mean */
 	double latency[REPORT_PERCENTILES], shortest, longest; /* microseconds */
 	double cpu, server_cpu;                                /* percent of a core */
 	double phases[REPORT_PHASES_MAX];                      /* microseconds */
-	double staged;                                         /* bytes that went through host memory */
-	int verified;                                          /* -1: not known */
-	const char *route, *reason;                            /* of the document; may be NULL */
+	double staged;                                         /* bytes that were staged in host memory */
+	int verified;                                          /* -1: unknown */
+	const char *route, *reason;                            /* in the document; may be NULL */
 	double *samples;                                       /* bytes per second */
 	size_t sample_count;
 	double interval; /* seconds between them */
 };
 
 struct report_series {
-	char *name, *parts[REPORT_PARTS];
+	char *name, *properties[REPORT_PROPERTIES];
 	size_t document;
-	bool latency;                /* one at a time: it is the time that counts */
-	struct report_point *points; /* by size */
+	bool latency;                /* results of --latency: times are shown */
+	struct report_point *points; /* sorted by size */
 	size_t count;
 };
 
 struct report_matrix {
 	size_t ranks;
 	double size;
-	double *rate, *latency; /* from row to column; NULL: not there */
+	double *rate, *latency; /* from row to column; NULL: absent */
 	const char **labels;
 };
 
@@ -85,7 +85,7 @@ struct report_document {
 	struct json_object *root;
 	enum report_kind kind;
 	struct report_matrix matrix;
-	struct pl_topology *topology; /* NULL: not there */
+	struct pl_topology *topology; /* NULL: absent */
 };
 
 struct report_sentence {
@@ -99,49 +99,43 @@ struct report {
 	size_t document_count, series_count, point_count;
 	char *phases[REPORT_PHASES_MAX];
 	size_t phase_count;
-	struct report_sentence *sentences; /* report_say() */
+	struct report_sentence *sentences; /* made by report_make_sentences() */
 	size_t sentence_count;
 };
 
-/* -- reading (report_load.c, report_results.c, report_matrix.c, report_topology.c) ----------------- */
-
-/* Each: 0 or a negative errno, with an error that names the file and the place in it. */
+/* All return 0 or a negative errno, with an error that names the file and the member. */
 int report_load(struct report *report, const char *path, struct pl_error *error);
-/* The same for what is in memory; path is what errors call it. */
+/* Reads a document from memory; errors call it `path`. */
 int report_parse(struct report *report, const char *path, const char *text, size_t length, struct pl_error *error);
-/* When all are there: gives series their names, points their order. */
+/* Names the series and sorts their points, once all files are loaded. */
 int report_finish(struct report *report, struct pl_error *error);
 void report_free(struct report *report);
 
 int report_read_results(struct report *report, struct report_document *document, struct pl_error *error);
 int report_read_matrix(struct report_document *document, struct pl_error *error);
-/* What `peerlane topo --json` prints, as far as the picture needs it. */
+/* Reads the output of `peerlane topo --json`, as far as it is drawn. */
 int report_read_topology(struct pl_topology **topology, struct json_object *from, const char *path,
 			 struct pl_error *error);
 
-/* Whether an earlier document has the same object under this name, as those of one machine do. */
-bool report_repeated(const struct report *report, size_t document, const char *name);
+/* True if an earlier document has an equal member, as documents of one machine do. */
+bool report_is_repeated(const struct report *report, size_t document, const char *name);
 
-/* -- values (report_json.c) ---------------------------------------------------------------------- */
-
-/* A member if it is there and of this type, else NULL. */
+/* Returns a member, or NULL if it is absent or of another type. */
 struct json_object *report_member(struct json_object *object, const char *name, enum json_type type);
-/* A text, NULL if there is none. */
+/* Returns a text, or NULL if it is absent. */
 const char *report_text(struct json_object *object, const char *name);
-/* A number from 0 to 1e18 into *value; NAN if it is absent or null; -EPROTO if it is anything else. */
+/* Reads a number from 0 to 1e18 into *value, NAN if it is absent or null.  Returns -EPROTO for anything else. */
 int report_number(struct json_object *object, const char *name, double *value);
 int report_number_of(struct json_object *object, double *value);
-int report_wrong(struct pl_error *error, const char *path, const char *format, ...)
+int report_fail_content(struct pl_error *error, const char *path, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-int report_no_memory(struct pl_error *error);
+int report_fail_memory(struct pl_error *error);
 
-/* -- meaning (report_say.c) ---------------------------------------------------------------------- */
-
-int report_say(struct report *report, struct pl_error *error);
-/* Which plots there is something for. */
+int report_make_sentences(struct report *report, struct pl_error *error);
+/* Plots of a report. */
 enum report_plot {
 	REPORT_PLOT_BANDWIDTH,
-	REPORT_PLOT_FRAMES, /* bandwidth of arms, where there are other results as well */
+	REPORT_PLOT_FRAMES, /* bandwidth of methods, next to that of messages */
 	REPORT_PLOT_LATENCY,
 	REPORT_PLOT_PERCENTILES,
 	REPORT_PLOT_PHASES,
@@ -151,59 +145,55 @@ enum report_plot {
 	REPORT_PLOTS,
 };
 const char *report_plot_name(enum report_plot plot);
-/* Rates over sizes. */
-bool report_plot_of_rates(enum report_plot plot);
-/* Whether it shows the series, if that has something for it. */
-bool report_plot_takes(const struct report *report, enum report_plot plot, const struct report_series *series);
-bool report_has(const struct report *report, enum report_plot plot);
+/* True for plots of rates over sizes. */
+bool report_plot_shows_rates(enum report_plot plot);
+/* True if the plot includes the series, provided that the series has values for it. */
+bool report_plot_includes(const struct report *report, enum report_plot plot, const struct report_series *series);
+bool report_plot_available(const struct report *report, enum report_plot plot);
 
-/* -- lines (report_lines.c) ---------------------------------------------------------------------- */
-
-/* What a plot of lines shows, whatever draws it. */
+/* Line of a plot, independent of its output. */
 struct report_line {
 	const struct report_series *series;
-	size_t index;         /* of the line: its colour */
-	double *x, *y, *high; /* high: the upper edge of a band, NAN where there is none */
+	size_t index;         /* of the line; chooses its colour */
+	double *x, *y, *high; /* high: upper edge of a band, or NAN */
 	size_t count;
 };
 
 enum report_unit { REPORT_UNIT_SIZE, REPORT_UNIT_RATE, REPORT_UNIT_TIME, REPORT_UNIT_SECONDS, REPORT_UNIT_PERCENTILE };
 
 struct report_axis {
-	double low, high; /* of the values; with log, their logarithms to the base of 10 */
+	double low, high; /* range of values; with log, of their decimal logarithms */
 	bool log;
 	enum report_unit unit;
 };
 
 struct report_lines {
-	char title[160], text[320]; /* what it is, for those who do not see it */
+	char title[160], text[320]; /* description for screen readers */
 	struct report_line *lines;
 	size_t count, left_out;
 	struct report_axis x, y;
 	bool bars; /* one point each, all of the same size */
 };
 
-/* 0 or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 int report_lines_make(struct report_lines *lines, const struct report *report, enum report_plot plot);
 void report_lines_free(struct report_lines *lines);
-/* From 0 to 1. */
-double report_at(const struct report_axis *axis, double value);
-/* Marks of an axis: their values; how many, at most `most`. */
+/* Returns the position of a value on an axis, from 0 to 1. */
+double report_axis_position(const struct report_axis *axis, double value);
+/* Computes the values of at most `most` ticks and returns their number. */
 size_t report_ticks(const struct report_axis *axis, double *values, size_t most);
-/* "64K", "1.5 GB/s", "12.3 us", "0.5 s", "p99.9"; return buffer. */
+/* Formats a value: "64K", "1.5 GB/s", "12.3 us", "0.5 s", "p99.9".  Returns buffer. */
 const char *report_value(enum report_unit unit, double value, char buffer[REPORT_TEXT]);
-/* As short as they can be, for axes. */
+/* Formats a value for an axis, as short as possible.  Returns buffer. */
 const char *report_tick(enum report_unit unit, double value, char buffer[REPORT_TEXT]);
 
-/* -- pictures ------------------------------------------------------------------------------------ */
-
-/* Text in XML, with all that is there of UTF-8; at most `most` characters (0: all). */
+/* Writes text as XML content, at most `most` characters (0: all). */
 void report_escape(FILE *file, const char *text, size_t most);
-size_t report_length(const char *text); /* in characters */
+size_t report_length(const char *text); /* Returns the number of characters. */
 
-/* The style of plots, for light and dark. */
+/* Style of plots, for light and dark colour schemes. */
 extern const char report_style[];
-/* One plot as an element; alone with its style. `width` is 640, or about 340 for phones. */
+/* Writes a plot as an SVG element; `alone` adds its style.  `width` is 640, or about 340 for phones. */
 int report_draw(const struct report *report, enum report_plot plot, int width, bool alone, FILE *file);
 int report_draw_lines(const struct report *report, enum report_plot plot, int width, bool alone, FILE *file);
 int report_draw_phases(const struct report *report, int width, bool alone, FILE *file);
@@ -211,18 +201,18 @@ int report_draw_matrix(const struct report *report, enum report_plot plot, int w
 void report_svg_begin(FILE *file, enum report_plot plot, int width, int height, bool alone, const char *title,
 		      const char *text);
 
-/* Sizes of which phases are shown, at most `most`: how many. */
+/* Selects at most `most` sizes of results with phases, and returns their number. */
 size_t report_phase_sizes(const struct report *report, double *sizes, size_t most);
 double report_phase_total(const struct report *report, const struct report_point *point);
 
-/* A matrix in fewer cells, as those of many ranks are not seen: each is the worst of what it stands for. */
+/* Matrix in a limited number of cells; a cell of several pairs has the worst of their values. */
 struct report_heat {
-	size_t cells, step; /* in a row; ranks of a cell */
+	size_t cells, step; /* cells in a row; ranks of a cell */
 	double *values, least, median, most;
-	double worst, best; /* where the colours begin and end */
+	double worst, best; /* values of the first and the last colour */
 };
 int report_heat_make(struct report_heat *heat, const struct report_matrix *matrix, bool latency, size_t most);
-/* 0 (worst) to 9 (best); -1: nothing is known. */
+/* Returns a level from 0 (worst) to 9 (best), or -1 if the value is unknown. */
 int report_heat_level(const struct report_heat *heat, double value);
 
 int report_write_html(const struct report *report, FILE *file);

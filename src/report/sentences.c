@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the figures mean, in a few sentences. */
+/* Sentences that summarise the results. */
+#include "report/report.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/report.h"
-
 #define SENTENCES_MAX 64
-#define PHASES_SAID 4
-#define DIFFERENCE 1.01 /* less than that is none worth a sentence */
+#define PHASE_SENTENCES_MAX 4
+#define DIFFERENCE 1.01 /* smaller factors are not worth a sentence */
 
-static int __attribute__((format(printf, 3, 4))) say(struct report *report, bool warning, const char *format, ...)
+static int __attribute__((format(printf, 3, 4)))
+add_sentence(struct report *report, bool warning, const char *format, ...)
 {
 	struct report_sentence *sentence;
 	va_list arguments;
@@ -29,7 +30,7 @@ static int __attribute__((format(printf, 3, 4))) say(struct report *report, bool
 	return 0;
 }
 
-bool report_has(const struct report *report, enum report_plot plot)
+bool report_plot_available(const struct report *report, enum report_plot plot)
 {
 	bool found = false;
 
@@ -50,19 +51,17 @@ bool report_has(const struct report *report, enum report_plot plot)
 	return found;
 }
 
-/* -- lines --------------------------------------------------------------------------------------- */
-
 struct extreme {
 	const struct report_line *line;
 	size_t at;
 };
 
-static double value_of(const struct extreme *extreme)
+static double extreme_value(const struct extreme *extreme)
 {
 	return extreme->line->y[extreme->at];
 }
 
-static struct extreme best_of(const struct report_lines *lines, bool high)
+static struct extreme find_best_point(const struct report_lines *lines, bool high)
 {
 	struct extreme best = { NULL, 0 };
 
@@ -70,14 +69,15 @@ static struct extreme best_of(const struct report_lines *lines, bool high)
 		for (size_t j = 0; j < lines->lines[i].count; j++) {
 			const struct extreme one = { &lines->lines[i], j };
 
-			if (!best.line || (high ? value_of(&one) > value_of(&best) : value_of(&one) < value_of(&best)))
+			if (!best.line || (high ? extreme_value(&one) > extreme_value(&best)
+						: extreme_value(&one) < extreme_value(&best)))
 				best = one;
 		}
 	return best;
 }
 
-/* The worst other line at the same size. */
-static struct extreme worst_beside(const struct report_lines *lines, const struct extreme *best, bool high)
+/* Returns the worst point of the other lines at the same size. */
+static struct extreme find_worst_other_line(const struct report_lines *lines, const struct extreme *best, bool high)
 {
 	struct extreme worst = { NULL, 0 };
 
@@ -87,48 +87,49 @@ static struct extreme worst_beside(const struct report_lines *lines, const struc
 
 			if (one.line == best->line || one.line->x[j] != best->line->x[best->at])
 				continue;
-			if (!worst.line ||
-			    (high ? value_of(&one) < value_of(&worst) : value_of(&one) > value_of(&worst)))
+			if (!worst.line || (high ? extreme_value(&one) < extreme_value(&worst)
+						 : extreme_value(&one) > extreme_value(&worst)))
 				worst = one;
 		}
 	return worst;
 }
 
-/* "2.13", "35" */
-static const char *times(double ratio, char text[REPORT_TEXT])
+/* Formats a factor: "2.13", "35". */
+static const char *format_factor(double ratio, char text[REPORT_TEXT])
 {
 	snprintf(text, REPORT_TEXT, ratio < 10 ? "%.2f" : "%.0f", ratio);
 	return text;
 }
 
-static int say_rate(struct report *report, const struct report_lines *lines)
+static int describe_rate(struct report *report, const struct report_lines *lines)
 {
-	struct extreme best = best_of(lines, true), worst = worst_beside(lines, &best, true);
+	struct extreme best = find_best_point(lines, true), worst = find_worst_other_line(lines, &best, true);
 	char rate[REPORT_TEXT], size[REPORT_TEXT], other[REPORT_TEXT], ratio[REPORT_TEXT], gbits[REPORT_TEXT];
 	const struct report_line *line = best.line;
 	size_t half = 0;
 	int rc;
 
 	report_value(REPORT_UNIT_SIZE, line->x[best.at], size);
-	snprintf(gbits, sizeof(gbits), value_of(&best) < 1.25e11 ? "%.4g" : "%.0f", value_of(&best) / 1.25e8);
-	rc = say(report, false, "Highest bandwidth: %s, %s (%s Gbit/s), with messages of %s.", line->series->name,
-		 report_value(REPORT_UNIT_RATE, value_of(&best), rate), gbits, size);
-	if (rc == 0 && worst.line && value_of(&worst) > 0 && value_of(&best) > value_of(&worst) * DIFFERENCE)
-		rc = say(report, false,
-			 "At the same size the slowest is %s with %s: the fastest moves %s times as much.",
-			 worst.line->series->name, report_value(REPORT_UNIT_RATE, value_of(&worst), other),
-			 times(value_of(&best) / value_of(&worst), ratio));
-	while (half < best.at && line->y[half] < value_of(&best) / 2)
+	snprintf(gbits, sizeof(gbits), extreme_value(&best) < 1.25e11 ? "%.4g" : "%.0f", extreme_value(&best) / 1.25e8);
+	rc = add_sentence(report, false, "Highest bandwidth: %s, %s (%s Gbit/s), with messages of %s.",
+			  line->series->name, report_value(REPORT_UNIT_RATE, extreme_value(&best), rate), gbits, size);
+	if (rc == 0 && worst.line && extreme_value(&worst) > 0 &&
+	    extreme_value(&best) > extreme_value(&worst) * DIFFERENCE)
+		rc = add_sentence(
+			report, false, "At the same size, the slowest is %s with %s; the fastest is %s times as fast.",
+			worst.line->series->name, report_value(REPORT_UNIT_RATE, extreme_value(&worst), other),
+			format_factor(extreme_value(&best) / extreme_value(&worst), ratio));
+	while (half < best.at && line->y[half] < extreme_value(&best) / 2)
 		half++;
 	if (rc == 0 && half && half < best.at)
-		rc = say(report, false, "Half of that bandwidth is reached with messages of %s.",
-			 report_value(REPORT_UNIT_SIZE, line->x[half], size));
+		rc = add_sentence(report, false, "Messages of %s reach half of that bandwidth.",
+				  report_value(REPORT_UNIT_SIZE, line->x[half], size));
 	return rc;
 }
 
-static int say_latency(struct report *report, const struct report_lines *lines)
+static int describe_latency(struct report *report, const struct report_lines *lines)
 {
-	struct extreme best = best_of(lines, false), worst = worst_beside(lines, &best, false);
+	struct extreme best = find_best_point(lines, false), worst = find_worst_other_line(lines, &best, false);
 	bool loaded = !best.line->series->latency;
 	char time[REPORT_TEXT], size[REPORT_TEXT], other[REPORT_TEXT], tail[REPORT_TEXT], ratio[REPORT_TEXT];
 	double high = best.line->high[best.at];
@@ -136,21 +137,20 @@ static int say_latency(struct report *report, const struct report_lines *lines)
 
 	report_value(REPORT_UNIT_SIZE, best.line->x[best.at], size);
 	report_value(REPORT_UNIT_TIME, high, tail);
-	rc = say(report, false, "%s: %s, %s for %s (half of the operations)%s%s%s%s.",
-		 loaded ? "Shortest time of an operation, with others under way" : "Lowest latency",
-		 best.line->series->name, report_value(REPORT_UNIT_TIME, value_of(&best), time), size,
-		 isnan(high) ? "" : ", and 99 of 100 take at most ", isnan(high) ? "" : tail, "", "");
-	if (rc == 0 && worst.line && value_of(&worst) > value_of(&best) * DIFFERENCE)
-		rc = say(report, false, "At the same size the slowest is %s with %s, %s times as long.",
-			 worst.line->series->name, report_value(REPORT_UNIT_TIME, value_of(&worst), other),
-			 times(value_of(&worst) / value_of(&best), ratio));
+	rc = add_sentence(report, false, "%s: %s, %s for %s (median)%s%s%s%s.",
+			  loaded ? "Shortest time of an operation under load" : "Lowest latency",
+			  best.line->series->name, report_value(REPORT_UNIT_TIME, extreme_value(&best), time), size,
+			  isnan(high) ? "" : "; 99 % of the operations take at most ", isnan(high) ? "" : tail, "", "");
+	if (rc == 0 && worst.line && extreme_value(&worst) > extreme_value(&best) * DIFFERENCE)
+		rc = add_sentence(report, false, "At the same size, the slowest is %s with %s, %s times as long.",
+				  worst.line->series->name,
+				  report_value(REPORT_UNIT_TIME, extreme_value(&worst), other),
+				  format_factor(extreme_value(&worst) / extreme_value(&best), ratio));
 	return rc;
 }
 
-/* -- documents ----------------------------------------------------------------------------------- */
-
-/* "FILE: with", where there are ratios of other files, too. */
-static const char *with_file(const struct report *report, const struct report_document *document, char text[160])
+/* Begins a sentence, with the file's name if several files have ratios. */
+static const char *begin_sentence(const struct report *report, const struct report_document *document, char text[160])
 {
 	size_t count = 0;
 
@@ -160,13 +160,13 @@ static const char *with_file(const struct report *report, const struct report_do
 	return text;
 }
 
-static int say_ratios(struct report *report, const struct report_document *document)
+static int describe_ratios(struct report *report, const struct report_document *document)
 {
 	struct json_object *ratios = report_member(document->root, "ratios", json_type_array), *best = NULL;
 	double most = 0, ratio, size, low, high;
 	char text[REPORT_TEXT], with[160];
 
-	/* The one that the figures support best: the highest. */
+	/* Selects the highest ratio. */
 	for (size_t i = 0; ratios && i < json_object_array_length(ratios); i++) {
 		struct json_object *one = json_object_array_get_idx(ratios, i);
 
@@ -182,17 +182,19 @@ static int say_ratios(struct report *report, const struct report_document *docum
 	report_number(best, "high", &high);
 	report_value(REPORT_UNIT_SIZE, size, text);
 	if (isnan(low) || isnan(high))
-		return say(report, false, "%s frames of %s, arm %s does %.2f times as many per second as arm %s.",
-			   with_file(report, document, with), text, report_text(best, "arm"), most,
-			   report_text(best, "over"));
-	return say(report, false,
-		   "%s frames of %s, arm %s does %.2f times as many per second as arm %s (95%% interval: %.2f to "
-		   "%.2f).",
-		   with_file(report, document, with), text, report_text(best, "arm"), most, report_text(best, "over"),
-		   low, high);
+		return add_sentence(report, false,
+				    "%s frames of %s, method %s processes %.2f times as many per second as method %s.",
+				    begin_sentence(report, document, with), text, report_text(best, "arm"), most,
+				    report_text(best, "over"));
+	return add_sentence(
+		report, false,
+		"%s frames of %s, method %s processes %.2f times as many per second as method %s (rounds: %.2f to "
+		"%.2f).",
+		begin_sentence(report, document, with), text, report_text(best, "arm"), most, report_text(best, "over"),
+		low, high);
 }
 
-static int say_document(struct report *report, size_t index)
+static int describe_document(struct report *report, size_t index)
 {
 	const struct report_document *document = &report->documents[index];
 	const char *device = report_text(document->root, "device");
@@ -202,18 +204,19 @@ static int say_document(struct report *report, size_t index)
 	int rc = 0;
 
 	if (message)
-		rc = say(report, true, "%s: the measurement broke off: %s.", document->name, message);
+		rc = add_sentence(report, true, "%s: the measurement failed: %s.", document->name, message);
 	if (rc == 0 && device && (!strcmp(device, "simulated") || !strcmp(device, "emulated")))
-		rc = say(report, true, "%s: the GPU is %s, so these figures say nothing of a real one.", document->name,
-			 device);
+		rc = add_sentence(report, true, "%s: the GPU is %s; these results say nothing about a real GPU.",
+				  document->name, device);
 	if (rc == 0)
-		rc = say_ratios(report, document);
-	if (rc == 0 && summary && !report_repeated(report, index, "check"))
-		rc = say(report, verdict && strcmp(verdict, "ready"), "GPUDirect RDMA on this machine: %s", summary);
+		rc = describe_ratios(report, document);
+	if (rc == 0 && summary && !report_is_repeated(report, index, "check"))
+		rc = add_sentence(report, verdict && strcmp(verdict, "ready"), "GPUDirect RDMA on this machine: %s",
+				  summary);
 	return rc;
 }
 
-static int say_slow(struct report *report, const struct report_document *document)
+static int describe_slow_pairs(struct report *report, const struct report_document *document)
 {
 	struct json_object *slow = report_member(document->root, "slow", json_type_array);
 	size_t count = slow ? json_object_array_length(slow) : 0;
@@ -232,15 +235,15 @@ static int say_slow(struct report *report, const struct report_document *documen
 			continue;
 		report_value(latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE, value, text);
 		report_value(latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE, median, usual);
-		rc = say(report, true, "Slow: rank %.0f to rank %.0f, %s, where %s is usual%s%s.", from, to, text,
-			 usual, reason ? ": " : "", reason ? reason : "");
+		rc = add_sentence(report, true, "Slow: rank %.0f to rank %.0f, %s; the median is %s%s%s.", from, to,
+				  text, usual, reason ? ": " : "", reason ? reason : "");
 	}
 	if (rc == 0 && count > 8)
-		rc = say(report, true, "Slow too: %zu more pairs.", count - 8);
+		rc = add_sentence(report, true, "%zu more pairs are slow.", count - 8);
 	return rc;
 }
 
-static int say_matrix(struct report *report, const struct report_document *document, bool latency)
+static int describe_matrix(struct report *report, const struct report_document *document, bool latency)
 {
 	enum report_unit unit = latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
 	char low[REPORT_TEXT], middle[REPORT_TEXT], high[REPORT_TEXT];
@@ -251,14 +254,13 @@ static int say_matrix(struct report *report, const struct report_document *docum
 	if (report_heat_make(&heat, &document->matrix, latency, 64) < 0)
 		return -ENOMEM;
 	free(heat.values);
-	return say(report, false, "%s between %zu ranks: %s in the middle, from %s to %s.",
-		   latency ? "Latency" : "Bandwidth", document->matrix.ranks, report_value(unit, heat.median, middle),
-		   report_value(unit, heat.least, low), report_value(unit, heat.most, high));
+	return add_sentence(report, false, "%s between %zu ranks: median %s, from %s to %s.",
+			    latency ? "Latency" : "Bandwidth", document->matrix.ranks,
+			    report_value(unit, heat.median, middle), report_value(unit, heat.least, low),
+			    report_value(unit, heat.most, high));
 }
 
-/* -- series -------------------------------------------------------------------------------------- */
-
-static int say_phase(struct report *report, const struct report_series *series)
+static int describe_longest_phase(struct report *report, const struct report_series *series)
 {
 	const struct report_point *point = series->count ? &series->points[series->count - 1] : NULL;
 	double total = point ? report_phase_total(report, point) : 0;
@@ -268,29 +270,30 @@ static int say_phase(struct report *report, const struct report_series *series)
 	for (size_t i = 1; i < report->phase_count; i++)
 		if (point->phases[i] > 0 && !(point->phases[longest] >= point->phases[i]))
 			longest = i;
-	return say(report, false, "%s: with frames of %s, %.0f%% of the time is \"%s\".", series->name,
-		   report_value(REPORT_UNIT_SIZE, point->size, size), 100 * point->phases[longest] / total,
-		   report->phases[longest]);
+	return add_sentence(report, false, "%s: with frames of %s, phase \"%s\" takes %.0f%% of the time.",
+			    series->name, report_value(REPORT_UNIT_SIZE, point->size, size), report->phases[longest],
+			    100 * point->phases[longest] / total);
 }
 
-static bool has_phases(const struct report *report, const struct report_series *series)
+static bool series_has_phases(const struct report *report, const struct report_series *series)
 {
 	return series->count && report_phase_total(report, &series->points[series->count - 1]) > 0;
 }
 
-/* Of many arms, those that the others are measured by. */
-static bool worth_a_phase(const struct report *report, const struct report_series *series)
+/* True if a series gets a sentence about its phases.  Of many methods only the baselines do. */
+static bool is_phase_worth_sentence(const struct report *report, const struct report_series *series)
 {
-	const char *arm = series->parts[REPORT_ARM];
+	const char *arm = series->properties[REPORT_METHOD];
 	size_t count = 0;
 
 	for (size_t i = 0; i < report->series_count; i++)
-		count += has_phases(report, &report->series[i]);
-	return has_phases(report, series) && (count <= PHASES_SAID || !strncmp(arm, "A:", 2) || !strncmp(arm, "B:", 2));
+		count += series_has_phases(report, &report->series[i]);
+	return series_has_phases(report, series) &&
+	       (count <= PHASE_SENTENCES_MAX || !strncmp(arm, "A:", 2) || !strncmp(arm, "B:", 2));
 }
 
-/* The figures have the route of each. */
-static bool is_said(const struct report *report, const char *reason)
+/* True if a sentence contains the reason; the tables have the route of each result. */
+static bool is_reason_mentioned(const struct report *report, const char *reason)
 {
 	for (size_t i = 0; i < report->sentence_count; i++)
 		if (strstr(report->sentences[i].text, reason))
@@ -298,7 +301,7 @@ static bool is_said(const struct report *report, const char *reason)
 	return false;
 }
 
-static int say_series(struct report *report, const struct report_series *series)
+static int describe_series(struct report *report, const struct report_series *series)
 {
 	const char *staged = NULL;
 	size_t wrong = 0;
@@ -307,17 +310,18 @@ static int say_series(struct report *report, const struct report_series *series)
 	for (size_t i = 0; i < series->count; i++) {
 		wrong += series->points[i].verified == 0;
 		if (series->points[i].route && !strcmp(series->points[i].route, "staged") && !staged)
-			staged = series->points[i].reason ? series->points[i].reason : "it is not said why";
+			staged = series->points[i].reason ? series->points[i].reason : "no reason given";
 	}
 	if (wrong)
-		rc = say(report, true, "%s: the content was WRONG in %zu of %zu results.", series->name, wrong,
-			 series->count);
-	if (rc == 0 && staged && !is_said(report, staged))
-		rc = say(report, false, "%s: the bytes were staged in host memory (%s).", series->name, staged);
-	return rc < 0 || !worth_a_phase(report, series) ? rc : say_phase(report, series);
+		rc = add_sentence(report, true, "%s: the content was WRONG in %zu of %zu results.", series->name, wrong,
+				  series->count);
+	if (rc == 0 && staged && !is_reason_mentioned(report, staged))
+		rc = add_sentence(report, false, "%s: the bytes were staged in host memory (%s).", series->name,
+				  staged);
+	return rc < 0 || !is_phase_worth_sentence(report, series) ? rc : describe_longest_phase(report, series);
 }
 
-int report_say(struct report *report, struct pl_error *error)
+int report_make_sentences(struct report *report, struct pl_error *error)
 {
 	struct report_lines rates = { .lines = NULL }, latencies = { .lines = NULL };
 	int rc;
@@ -327,21 +331,21 @@ int report_say(struct report *report, struct pl_error *error)
 	if (rc == 0)
 		rc = report_lines_make(&latencies, report, REPORT_PLOT_LATENCY);
 	if (rc == 0 && rates.count)
-		rc = say_rate(report, &rates);
+		rc = describe_rate(report, &rates);
 	if (rc == 0 && latencies.count)
-		rc = say_latency(report, &latencies);
+		rc = describe_latency(report, &latencies);
 	report_lines_free(&rates);
 	report_lines_free(&latencies);
 	for (size_t i = 0; i < report->document_count && rc == 0; i++) {
-		rc = say_matrix(report, &report->documents[i], false);
+		rc = describe_matrix(report, &report->documents[i], false);
 		if (rc == 0)
-			rc = say_matrix(report, &report->documents[i], true);
+			rc = describe_matrix(report, &report->documents[i], true);
 		if (rc == 0)
-			rc = say_slow(report, &report->documents[i]);
+			rc = describe_slow_pairs(report, &report->documents[i]);
 		if (rc == 0)
-			rc = say_document(report, i);
+			rc = describe_document(report, i);
 	}
 	for (size_t i = 0; i < report->series_count && rc == 0; i++)
-		rc = say_series(report, &report->series[i]);
-	return rc < 0 ? report_no_memory(error) : 0;
+		rc = describe_series(report, &report->series[i]);
+	return rc < 0 ? report_fail_memory(error) : 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What all plots have in common: style, frame, texts. */
-#include <string.h>
-
+/* Common parts of all plots: style, frame, texts. */
 #include "report/report.h"
 
-/* Colours are the topology's; beyond eight lines they come again, broken. */
+#include <string.h>
+
+/* Uses the colours of topology pictures.  They repeat after eight lines, with dashes. */
 const char report_style[] =
 	":root{--bg:#fff;--ink:#1c2330;--soft:#5d6778;--edge:#d3d9e2;--grid:#e7ebf1}"
 	"@media(prefers-color-scheme:dark){:root{--bg:#12161d;--ink:#e4e9f1;--soft:#98a4b6;--edge:#333d4b;"
@@ -19,9 +19,9 @@ const char report_style[] =
 	".pr .c5{--c:#8a7a00}.pr .c6{--c:#3f62d4}.pr .c7{--c:#a05a3c}"
 	"@media(prefers-color-scheme:dark){.pr .c0{--c:#3ecb8a}.pr .c1{--c:#a98cf0}.pr .c2{--c:#f58b4b}"
 	".pr .c3{--c:#3fb9da}.pr .c4{--c:#ee77b6}.pr .c5{--c:#cfbc3a}.pr .c6{--c:#86a2ff}.pr .c7{--c:#d39478}}"
-	/* The hues a second time: dashed, and with hollow marks, which a legend shows better. */
+	/* The second eight lines: dashed, with hollow marks for the legend. */
 	".pr .b1 .l{stroke-dasharray:7 3}.pr .b1 .d{fill:var(--bg);stroke:var(--c);stroke-width:1.5}"
-	/* From bad to good: readable without colours, too, as it goes from dark to light. */
+	/* From bad to good: dark to light, so that the scale works without colours. */
 	".pr .n{fill:var(--grid)}.pr .v0{fill:#8c1d40}.pr .v1{fill:#b0413a}.pr .v2{fill:#cb6338}.pr .v3{fill:#dd8843}"
 	".pr .v4{fill:#e8ac5c}.pr .v5{fill:#d9c77a}.pr .v6{fill:#b5d08f}.pr .v7{fill:#97d3a1}.pr .v8{fill:#a7e0bd}"
 	".pr .v9{fill:#c4eed6}.pr text.n0{fill:#fff;font-size:11px}.pr text.n1{fill:#111;font-size:11px}"
@@ -35,8 +35,8 @@ const char *report_plot_name(enum report_plot plot)
 	return names[plot];
 }
 
-/* Bytes of the character at `at`, which is well-formed; of what is cut off, what there is. */
-static size_t character(const char *at)
+/* Returns the number of bytes of a UTF-8 character; of a truncated one, the bytes that are there. */
+static size_t utf8_length(const char *at)
 {
 	size_t length = 1;
 
@@ -49,14 +49,14 @@ size_t report_length(const char *text)
 {
 	size_t count = 0;
 
-	for (; *text; text += character(text))
+	for (; *text; text += utf8_length(text))
 		count++;
 	return count;
 }
 
-static void escape_character(FILE *file, const char *at, size_t length)
+static void write_escaped(FILE *file, const char *at, size_t length)
 {
-	/* U+FFFE and U+FFFF are no characters of XML; C1 has control characters. */
+	/* XML does not allow U+FFFE and U+FFFF; C1 contains control characters. */
 	bool odd = (length == 3 && !memcmp(at, "\xef\xbf", 2) && (unsigned char)at[2] >= 0xbe) ||
 		   (length == 2 && at[0] == '\xc2' && (unsigned char)at[1] < 0xa0);
 
@@ -81,8 +81,8 @@ void report_escape(FILE *file, const char *text, size_t most)
 	bool cut = most && report_length(text) > most;
 	size_t room = cut ? most - 1 : SIZE_MAX;
 
-	for (; *text && room; text += character(text), room--)
-		escape_character(file, text, character(text));
+	for (; *text && room; text += utf8_length(text), room--)
+		write_escaped(file, text, utf8_length(text));
 	if (cut)
 		fputs("\xe2\x80\xa6", file);
 }

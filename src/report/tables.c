@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The figures behind each picture, as tables of the page. */
+/* Tables below the plots of the page. */
 #include "report/report.h"
 
-#define RANKS_MAX 32 /* of a table: more are a picture only */
+#define RANKS_MAX 32 /* of a table; larger matrices are only drawn */
 
-static void begin(FILE *file, const char *label)
+static void begin_table(FILE *file, const char *label)
 {
 	fprintf(file, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"%s\"><table>\n", label);
 }
 
-static void end(FILE *file)
+static void end_table(FILE *file)
 {
 	fputs("</table></div>\n", file);
 }
 
-static void cell(FILE *file, enum report_unit unit, double value)
+static void write_cell(FILE *file, enum report_unit unit, double value)
 {
 	char text[REPORT_TEXT];
 
 	fprintf(file, "<td class=\"r\">%s</td>", report_value(unit, value, text));
 }
 
-static void name_cells(FILE *file, const struct report_series *series, const struct report_point *point)
+static void write_name_cells(FILE *file, const struct report_series *series, const struct report_point *point)
 {
 	fputs("<tr><th scope=\"row\">", file);
 	report_escape(file, series->name, 120);
 	fputs("</th>", file);
-	cell(file, REPORT_UNIT_SIZE, point->size);
+	write_cell(file, REPORT_UNIT_SIZE, point->size);
 }
 
-static void rate_row(FILE *file, const struct report_series *series, const struct report_point *point)
+static void write_rate_row(FILE *file, const struct report_series *series, const struct report_point *point)
 {
-	name_cells(file, series, point);
-	cell(file, REPORT_UNIT_RATE, point->rate);
+	write_name_cells(file, series, point);
+	write_cell(file, REPORT_UNIT_RATE, point->rate);
 	if (point->rate > 0)
 		fprintf(file, "<td class=\"r\">%.4g</td>", point->rate / 1.25e8);
 	else
@@ -46,7 +46,7 @@ static void rate_row(FILE *file, const struct report_series *series, const struc
 	else
 		fprintf(file, "<td class=\"r\">%.1f%% to %+.1f%%</td>", 100 * (point->low - 1),
 			100 * (point->high - 1));
-	cell(file, REPORT_UNIT_RATE, point->least);
+	write_cell(file, REPORT_UNIT_RATE, point->least);
 	if (isnan(point->cpu))
 		fputs("<td class=\"r\">-</td>", file);
 	else
@@ -54,36 +54,36 @@ static void rate_row(FILE *file, const struct report_series *series, const struc
 	fputs("<td>", file);
 	report_escape(file, point->route ? point->route : "-", 40);
 	fprintf(file, "</td><td>%s</td></tr>\n",
-		point->verified < 0 ? "not compared"
-		: point->verified   ? "right"
+		point->verified < 0 ? "not checked"
+		: point->verified   ? "correct"
 				    : "WRONG");
 }
 
-static void time_row(FILE *file, const struct report_series *series, const struct report_point *point)
+static void write_time_row(FILE *file, const struct report_series *series, const struct report_point *point)
 {
-	name_cells(file, series, point);
-	cell(file, REPORT_UNIT_TIME, point->shortest);
+	write_name_cells(file, series, point);
+	write_cell(file, REPORT_UNIT_TIME, point->shortest);
 	for (int i = 0; i < REPORT_PERCENTILES; i++)
-		cell(file, REPORT_UNIT_TIME, point->latency[i]);
-	cell(file, REPORT_UNIT_TIME, point->longest);
+		write_cell(file, REPORT_UNIT_TIME, point->latency[i]);
+	write_cell(file, REPORT_UNIT_TIME, point->longest);
 	fputs("</tr>\n", file);
 }
 
-static void phase_row(FILE *file, const struct report *report, const struct report_series *series,
-		      const struct report_point *point)
+static void write_phase_row(FILE *file, const struct report *report, const struct report_series *series,
+			    const struct report_point *point)
 {
 	double total = report_phase_total(report, point);
 
 	if (!(total > 0))
 		return;
-	name_cells(file, series, point);
+	write_name_cells(file, series, point);
 	for (size_t i = 0; i < report->phase_count; i++)
-		cell(file, REPORT_UNIT_TIME, point->phases[i]);
-	cell(file, REPORT_UNIT_TIME, total);
+		write_cell(file, REPORT_UNIT_TIME, point->phases[i]);
+	write_cell(file, REPORT_UNIT_TIME, total);
 	fputs("</tr>\n", file);
 }
 
-static void sample_row(FILE *file, const struct report_series *series, const struct report_point *point)
+static void write_sample_row(FILE *file, const struct report_series *series, const struct report_point *point)
 {
 	double least = INFINITY, most = 0, sum = 0;
 
@@ -94,23 +94,24 @@ static void sample_row(FILE *file, const struct report_series *series, const str
 		most = fmax(most, point->samples[i]);
 		sum += point->samples[i];
 	}
-	name_cells(file, series, point);
+	write_name_cells(file, series, point);
 	fprintf(file, "<td class=\"r\">%zu</td>", point->sample_count);
-	cell(file, REPORT_UNIT_SECONDS, point->interval);
-	cell(file, REPORT_UNIT_RATE, least);
-	cell(file, REPORT_UNIT_RATE, sum / (double)point->sample_count);
-	cell(file, REPORT_UNIT_RATE, most);
+	write_cell(file, REPORT_UNIT_SECONDS, point->interval);
+	write_cell(file, REPORT_UNIT_RATE, least);
+	write_cell(file, REPORT_UNIT_RATE, sum / (double)point->sample_count);
+	write_cell(file, REPORT_UNIT_RATE, most);
 	fputs("</tr>\n", file);
 }
 
-static void write_head(FILE *file, const struct report *report, enum report_plot plot)
+static void write_table_head(FILE *file, const struct report *report, enum report_plot plot)
 {
-	fputs("<thead><tr><th scope=\"col\">Line</th><th scope=\"col\" class=\"r\">Size</th>", file);
-	if (report_plot_of_rates(plot))
+	fputs("<thead><tr><th scope=\"col\">Series</th><th scope=\"col\" class=\"r\">Size</th>", file);
+	if (report_plot_shows_rates(plot))
 		fputs("<th class=\"r\" scope=\"col\">Bandwidth</th><th class=\"r\" scope=\"col\">Gbit/s</th><th "
 		      "class=\"r\" "
-		      "scope=\"col\">per second</th><th class=\"r\" scope=\"col\">runs</th><th class=\"r\" "
-		      "scope=\"col\">least</th><th class=\"r\" scope=\"col\">CPU %</th><th scope=\"col\">Route</th><th "
+		      "scope=\"col\">Operations/s</th><th class=\"r\" scope=\"col\">Range of runs</th><th class=\"r\" "
+		      "scope=\"col\">Lowest sample</th><th class=\"r\" scope=\"col\">CPU %</th><th "
+		      "scope=\"col\">Route</th><th "
 		      "scope=\"col\">Content</th>",
 		      file);
 	else if (plot == REPORT_PLOT_PHASES) {
@@ -119,12 +120,12 @@ static void write_head(FILE *file, const struct report *report, enum report_plot
 			report_escape(file, report->phases[i], 24);
 			fputs("</th>", file);
 		}
-		fputs("<th class=\"r\" scope=\"col\">all</th>", file);
+		fputs("<th class=\"r\" scope=\"col\">total</th>", file);
 	} else if (plot == REPORT_PLOT_SAMPLES) {
-		fputs("<th class=\"r\" scope=\"col\">samples</th><th class=\"r\" scope=\"col\">every</th><th "
+		fputs("<th class=\"r\" scope=\"col\">samples</th><th class=\"r\" scope=\"col\">interval</th><th "
 		      "class=\"r\" "
-		      "scope=\"col\">least</th><th class=\"r\" scope=\"col\">mean</th><th class=\"r\" "
-		      "scope=\"col\">most</th>",
+		      "scope=\"col\">lowest</th><th class=\"r\" scope=\"col\">mean</th><th class=\"r\" "
+		      "scope=\"col\">highest</th>",
 		      file);
 	} else {
 		fputs("<th class=\"r\" scope=\"col\">min</th><th class=\"r\" scope=\"col\">p50</th><th class=\"r\" "
@@ -137,7 +138,7 @@ static void write_head(FILE *file, const struct report *report, enum report_plot
 	fputs("</tr></thead>\n", file);
 }
 
-static void write_rows(FILE *file, const struct report *report, enum report_plot plot)
+static void write_table_rows(FILE *file, const struct report *report, enum report_plot plot)
 {
 	for (size_t i = 0; i < report->series_count; i++) {
 		const struct report_series *series = &report->series[i];
@@ -145,32 +146,32 @@ static void write_rows(FILE *file, const struct report *report, enum report_plot
 		for (size_t j = 0; j < series->count; j++) {
 			const struct report_point *point = &series->points[j];
 
-			if (!report_plot_takes(report, plot, series))
+			if (!report_plot_includes(report, plot, series))
 				continue;
-			if (report_plot_of_rates(plot) && !series->latency)
-				rate_row(file, series, point);
+			if (report_plot_shows_rates(plot) && !series->latency)
+				write_rate_row(file, series, point);
 			else if (plot == REPORT_PLOT_PHASES)
-				phase_row(file, report, series, point);
+				write_phase_row(file, report, series, point);
 			else if (plot == REPORT_PLOT_SAMPLES)
-				sample_row(file, series, point);
-			else if (!report_plot_of_rates(plot) && point->latency[REPORT_P50] > 0)
-				time_row(file, series, point);
+				write_sample_row(file, series, point);
+			else if (!report_plot_shows_rates(plot) && point->latency[REPORT_P50] > 0)
+				write_time_row(file, series, point);
 		}
 	}
 }
 
-static void write_matrix(FILE *file, const struct report_matrix *matrix, bool latency)
+static void write_matrix_table(FILE *file, const struct report_matrix *matrix, bool latency)
 {
 	const double *values = latency ? matrix->latency : matrix->rate;
 
 	if (!values)
 		return;
 	if (matrix->ranks > RANKS_MAX) {
-		fprintf(file, "<p>%zu ranks: the figures are in the file.</p>\n", matrix->ranks);
+		fprintf(file, "<p>%zu ranks: see the file for the values.</p>\n", matrix->ranks);
 		return;
 	}
-	begin(file, "all pairs");
-	fputs("<thead><tr><th scope=\"col\">from, to</th>", file);
+	begin_table(file, "all pairs");
+	fputs("<thead><tr><th scope=\"col\">from \\ to</th>", file);
 	for (size_t i = 0; i < matrix->ranks; i++)
 		fprintf(file, "<th class=\"r\" scope=\"col\">%zu</th>", i);
 	fputs("</tr></thead>\n", file);
@@ -179,22 +180,22 @@ static void write_matrix(FILE *file, const struct report_matrix *matrix, bool la
 		report_escape(file, matrix->labels[i] ? matrix->labels[i] : "", 40);
 		fputs("</th>", file);
 		for (size_t j = 0; j < matrix->ranks; j++)
-			cell(file, latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE,
-			     i == j ? NAN : values[i * matrix->ranks + j]);
+			write_cell(file, latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE,
+				   i == j ? NAN : values[i * matrix->ranks + j]);
 		fputs("</tr>\n", file);
 	}
-	end(file);
+	end_table(file);
 }
 
 void report_write_tables(const struct report *report, enum report_plot plot, FILE *file)
 {
 	if (plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY) {
 		for (size_t i = 0; i < report->document_count; i++)
-			write_matrix(file, &report->documents[i].matrix, plot == REPORT_PLOT_MATRIX_LATENCY);
+			write_matrix_table(file, &report->documents[i].matrix, plot == REPORT_PLOT_MATRIX_LATENCY);
 		return;
 	}
-	begin(file, report_plot_name(plot));
-	write_head(file, report, plot);
-	write_rows(file, report, plot);
-	end(file);
+	begin_table(file, report_plot_name(plot));
+	write_table_head(file, report, plot);
+	write_table_rows(file, report, plot);
+	end_table(file);
 }

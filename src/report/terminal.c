@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lines in the terminal: dots of braille, eight in a character, or characters of ASCII. */
+/* Plots in the terminal: braille, with eight dots in a character, or ASCII characters. */
+#include "report/report.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/report.h"
-
-#define LEFT 11 /* for the numbers of the axis */
+#define LEFT 11 /* width of the axis labels */
 #define TICKS_MAX 12
 
 struct canvas {
 	const struct report_terminal *terminal;
 	const struct report_lines *lines;
-	int columns, rows; /* of characters */
-	uint8_t *dots;     /* of each character, as braille has them */
-	char *letters;     /* points, over what is there */
-	uint8_t *owners;   /* which line it belongs to, from 1 */
+	int columns, rows; /* in characters */
+	uint8_t *dots;     /* bits of each character, as in braille */
+	char *letters;     /* marks of points, drawn over the dots */
+	uint8_t *owners;   /* number of the line that owns each character, from 1 */
 };
 
 static const int colours[] = { 32, 35, 33, 36, 31, 34, 92, 95 };
 
-/* A name may have anything in it. */
-static void print_text(const struct report_terminal *terminal, const char *text)
+/* Prints a name without control characters. */
+static void print_terminal_text(const struct report_terminal *terminal, const char *text)
 {
 	char *copy = strdup(text);
 
@@ -35,7 +35,7 @@ static void print_text(const struct report_terminal *terminal, const char *text)
 	free(copy);
 }
 
-static void colour(const struct report_terminal *terminal, size_t line)
+static void set_colour(const struct report_terminal *terminal, size_t line)
 {
 	if (terminal->colour && line)
 		printf("\033[%dm", colours[(line - 1) % CLI_ARRAY_SIZE(colours)]);
@@ -63,13 +63,13 @@ static void set_dot(struct canvas *canvas, int x, int y, size_t line)
 	canvas->owners[index] = (uint8_t)(line + 1);
 }
 
-static void draw_line(struct canvas *canvas, const struct report_line *line)
+static void draw_dotted_line(struct canvas *canvas, const struct report_line *line)
 {
 	int width = dot_columns(canvas) - 1, height = dot_rows(canvas) - 1, x = 0, y = 0;
 
 	for (size_t i = 0; i < line->count; i++) {
-		int to_x = (int)lround(report_at(&canvas->lines->x, line->x[i]) * width);
-		int to_y = height - (int)lround(report_at(&canvas->lines->y, line->y[i]) * height);
+		int to_x = (int)lround(report_axis_position(&canvas->lines->x, line->x[i]) * width);
+		int to_y = height - (int)lround(report_axis_position(&canvas->lines->y, line->y[i]) * height);
 		int steps = i ? CLI_MAX(abs(to_x - x), abs(to_y - y)) : 0;
 
 		for (int step = 0; step <= steps; step++)
@@ -77,14 +77,14 @@ static void draw_line(struct canvas *canvas, const struct report_line *line)
 				steps ? y + (to_y - y) * step / steps : to_y, line->index);
 		x = to_x;
 		y = to_y;
-		/* Without colours a letter says whose points these are. */
+		/* Letters identify lines without colours. */
 		if (canvas->lines->count > 1 && line->count <= 40)
 			canvas->letters[(y / (canvas->terminal->unicode ? 4 : 1)) * canvas->columns +
 					x / (canvas->terminal->unicode ? 2 : 1)] = (char)('a' + line->index);
 	}
 }
 
-static void print_cell(const struct canvas *canvas, int index)
+static void print_canvas_cell(const struct canvas *canvas, int index)
 {
 	uint8_t dots = canvas->dots[index];
 
@@ -92,17 +92,17 @@ static void print_cell(const struct canvas *canvas, int index)
 		putchar(' ');
 		return;
 	}
-	colour(canvas->terminal, canvas->owners[index]);
+	set_colour(canvas->terminal, canvas->owners[index]);
 	if (canvas->letters[index])
 		putchar(canvas->letters[index]);
 	else if (canvas->terminal->unicode)
 		printf("\xe2%c%c", 0xa0 | dots >> 6, 0x80 | (dots & 0x3f));
 	else
 		putchar('.');
-	colour(canvas->terminal, 0);
+	set_colour(canvas->terminal, 0);
 }
 
-static void print_rows(const struct canvas *canvas)
+static void print_canvas_rows(const struct canvas *canvas)
 {
 	const char *bar = canvas->terminal->unicode ? "\xe2\x94\x82" : "|";
 	double ticks[TICKS_MAX];
@@ -115,19 +115,20 @@ static void print_rows(const struct canvas *canvas)
 
 		for (size_t i = 0; i < count; i++)
 			if (canvas->rows - 1 -
-				    (int)lround(report_at(&canvas->lines->y, ticks[i]) * (canvas->rows - 1)) ==
+				    (int)lround(report_axis_position(&canvas->lines->y, ticks[i]) *
+						(canvas->rows - 1)) ==
 			    row)
 				label = report_tick(canvas->lines->y.unit, ticks[i], text);
 		printf("%*s %s", LEFT - 2, label, bar);
 		while (used && !canvas->dots[row * canvas->columns + used - 1])
 			used--;
 		for (int column = 0; column < used; column++)
-			print_cell(canvas, row * canvas->columns + column);
+			print_canvas_cell(canvas, row * canvas->columns + column);
 		putchar('\n');
 	}
 }
 
-static void print_bottom(const struct canvas *canvas)
+static void print_x_axis(const struct canvas *canvas)
 {
 	bool unicode = canvas->terminal->unicode;
 	double ticks[TICKS_MAX];
@@ -143,7 +144,7 @@ static void print_bottom(const struct canvas *canvas)
 		return;
 	memset(row, ' ', (size_t)canvas->columns + REPORT_TEXT);
 	for (size_t i = 0; i < count; i++) {
-		int at = (int)lround(report_at(&canvas->lines->x, ticks[i]) * (canvas->columns - 1)), length;
+		int at = (int)lround(report_axis_position(&canvas->lines->x, ticks[i]) * (canvas->columns - 1)), length;
 
 		report_tick(canvas->lines->x.unit, ticks[i], text);
 		length = (int)strlen(text);
@@ -157,40 +158,40 @@ static void print_bottom(const struct canvas *canvas)
 	free(row);
 }
 
-static void print_legend(const struct canvas *canvas)
+static void print_line_legend(const struct canvas *canvas)
 {
 	for (size_t i = 0; i < canvas->lines->count; i++) {
 		printf("%*s", LEFT, "");
-		colour(canvas->terminal, i + 1);
+		set_colour(canvas->terminal, i + 1);
 		if (canvas->lines->count > 1)
 			printf("%c  ", (int)('a' + i));
-		print_text(canvas->terminal, canvas->lines->lines[i].series->name);
-		colour(canvas->terminal, 0);
+		print_terminal_text(canvas->terminal, canvas->lines->lines[i].series->name);
+		set_colour(canvas->terminal, 0);
 		putchar('\n');
 	}
 }
 
-static void print_bars(const struct report_lines *lines, const struct report_terminal *terminal)
+static void print_terminal_bars(const struct report_lines *lines, const struct report_terminal *terminal)
 {
 	int room = (int)terminal->width - 16;
 	char text[REPORT_TEXT];
 
 	for (size_t i = 0; i < lines->count; i++) {
 		const struct report_line *line = &lines->lines[i];
-		int length = CLI_MAX((int)lround(report_at(&lines->y, line->y[0]) * room), 1);
+		int length = CLI_MAX((int)lround(report_axis_position(&lines->y, line->y[0]) * room), 1);
 
 		fputs("  ", stdout);
-		print_text(terminal, line->series->name);
+		print_terminal_text(terminal, line->series->name);
 		fputs("\n  ", stdout);
-		colour(terminal, i + 1);
+		set_colour(terminal, i + 1);
 		while (length--)
 			fputs(terminal->unicode ? "\xe2\x96\x88" : "#", stdout);
-		colour(terminal, 0);
+		set_colour(terminal, 0);
 		printf(" %s\n", report_value(lines->y.unit, line->y[0], text));
 	}
 }
 
-static int print_lines(const struct report_lines *lines, const struct report_terminal *terminal)
+static int print_terminal_lines(const struct report_lines *lines, const struct report_terminal *terminal)
 {
 	struct canvas canvas = {
 		.terminal = terminal,
@@ -206,10 +207,10 @@ static int print_lines(const struct report_lines *lines, const struct report_ter
 	canvas.letters = (char *)canvas.dots + cells;
 	canvas.owners = canvas.dots + 2 * cells;
 	for (size_t i = 0; i < lines->count; i++)
-		draw_line(&canvas, &lines->lines[i]);
-	print_rows(&canvas);
-	print_bottom(&canvas);
-	print_legend(&canvas);
+		draw_dotted_line(&canvas, &lines->lines[i]);
+	print_canvas_rows(&canvas);
+	print_x_axis(&canvas);
+	print_line_legend(&canvas);
 	free(canvas.dots);
 	return 0;
 }
@@ -227,19 +228,17 @@ int report_print(const struct report *report, enum report_plot plot, const struc
 	if (rc == 0 && lines.count) {
 		printf("\n%s\n", lines.title);
 		if (lines.bars)
-			print_bars(&lines, terminal);
+			print_terminal_bars(&lines, terminal);
 		else
-			rc = print_lines(&lines, terminal);
+			rc = print_terminal_lines(&lines, terminal);
 		if (lines.left_out)
-			printf("%*s(and %zu more)\n", LEFT, "", lines.left_out);
+			printf("%*s(and %zu more lines)\n", LEFT, "", lines.left_out);
 	}
 	report_lines_free(&lines);
 	return rc;
 }
 
-/* -- phases -------------------------------------------------------------------------------------- */
-
-/* Without colours, letters stand for the phases. */
+/* Prints a bar; without colours, letters stand for phases. */
 static void print_phase_bar(const struct report *report, const struct report_point *point, double longest,
 			    const struct report_terminal *terminal)
 {
@@ -252,23 +251,23 @@ static void print_phase_bar(const struct report *report, const struct report_poi
 		if (!(point->phases[i] > 0))
 			continue;
 		at += point->phases[i];
-		colour(terminal, i + 1);
+		set_colour(terminal, i + 1);
 		for (; done < (int)lround(at * scale); done++)
 			if (terminal->unicode && terminal->colour)
 				fputs("\xe2\x96\x88", stdout);
 			else
 				putchar((int)('a' + i));
-		colour(terminal, 0);
+		set_colour(terminal, 0);
 	}
 	printf(" %s\n", report_value(REPORT_UNIT_TIME, total, text));
 }
 
-static void print_phase_size(const struct report *report, double size, const struct report_terminal *terminal)
+static void print_phase_bars(const struct report *report, double size, const struct report_terminal *terminal)
 {
 	double longest = 0;
 	char text[REPORT_TEXT];
 
-	/* First how long they get, then the bars. */
+	/* The first pass finds the longest bar. */
 	for (int pass = 0; pass < 2; pass++) {
 		if (pass)
 			printf("  %s frames\n", report_value(REPORT_UNIT_SIZE, size, text));
@@ -283,7 +282,7 @@ static void print_phase_size(const struct report *report, double size, const str
 				if (!pass)
 					continue;
 				fputs("   ", stdout);
-				print_text(terminal, report->series[i].name);
+				print_terminal_text(terminal, report->series[i].name);
 				putchar('\n');
 				print_phase_bar(report, point, longest, terminal);
 			}
@@ -295,25 +294,23 @@ int report_print_phases(const struct report *report, const struct report_termina
 	double sizes[3];
 	size_t count = report_phase_sizes(report, sizes, CLI_ARRAY_SIZE(sizes));
 
-	puts("\nWhere the time of a frame goes");
+	puts("\nTime of a frame by phase");
 	fputs("  ", stdout);
 	for (size_t i = 0; i < report->phase_count; i++) {
-		colour(terminal, i + 1);
+		set_colour(terminal, i + 1);
 		printf(i ? ", %c " : "%c ", (int)('a' + i));
-		print_text(terminal, report->phases[i]);
-		colour(terminal, 0);
+		print_terminal_text(terminal, report->phases[i]);
+		set_colour(terminal, 0);
 	}
 	putchar('\n');
 	for (size_t i = 0; i < count; i++)
-		print_phase_size(report, sizes[i], terminal);
+		print_phase_bars(report, sizes[i], terminal);
 	return 0;
 }
 
-/* -- matrices ------------------------------------------------------------------------------------ */
-
-static void print_heat(const struct report_heat *heat, const struct report_terminal *terminal)
+static void print_heat_cells(const struct report_heat *heat, const struct report_terminal *terminal)
 {
-	/* From worst to best: little ink to much of it, as good is the usual. */
+	/* From worst to best: light to dark, so that slow pairs appear as gaps. */
 	static const char *const blocks[] = { "  ", "\xe2\x96\x91\xe2\x96\x91", "\xe2\x96\x92\xe2\x96\x92",
 					      "\xe2\x96\x93\xe2\x96\x93", "\xe2\x96\x88\xe2\x96\x88" };
 	static const char *const signs[] = { "  ", "..", "++", "**", "##" };
@@ -332,7 +329,7 @@ static void print_heat(const struct report_heat *heat, const struct report_termi
 	}
 }
 
-static void print_numbers(const struct report_heat *heat, bool latency, int width)
+static void print_heat_numbers(const struct report_heat *heat, bool latency, int width)
 {
 	double scale = latency ? 1 : 1e-9;
 
@@ -373,10 +370,10 @@ int report_print_matrix(const struct report *report, enum report_plot plot, cons
 			break;
 		printf("\n%s of all pairs, from row to column\n", latency ? "Latency" : "Bandwidth");
 		if (heat.step == 1 && heat.cells * 8 + 8 <= terminal->width) {
-			print_numbers(&heat, latency, 8);
+			print_heat_numbers(&heat, latency, 8);
 		} else {
-			print_heat(&heat, terminal);
-			printf("       empty is worst (%s), full is best (%s)\n", report_value(unit, heat.worst, low),
+			print_heat_cells(&heat, terminal);
+			printf("       empty: worst (%s); full: best (%s)\n", report_value(unit, heat.worst, low),
 			       report_value(unit, heat.best, high));
 		}
 		free(heat.values);

@@ -60,7 +60,7 @@ static bool finish_first(struct pl_copier *copier, struct device *device, bool i
 	if (pl_list_empty(copies))
 		return false;
 	copy = pl_list_first(copies, struct pl_copy, link);
-	rc = device->ops->queue_done(device->queue, into, copy->ticket, wait);
+	rc = device->ops->queue_done(device->queue, into, copy->sequence, wait);
 	if (rc == 0)
 		return false;
 	pl_list_remove(&copy->link);
@@ -138,7 +138,7 @@ static void batch_begin(struct pl_copier *copier, struct device *device, struct 
 	bool into = batch->smalls->into;
 
 	batch->begun = true;
-	if (device->ops->queue_list(device->queue, batch->pieces, batch->count, into, &batch->copy.ticket) < 0)
+	if (device->ops->queue_list(device->queue, batch->pieces, batch->count, into, &batch->copy.sequence) < 0)
 		batch_done(&batch->copy, -EFAULT);
 	else
 		begin_copy(copier, device, &batch->copy, into);
@@ -339,7 +339,7 @@ void pl_copier_host(struct pl_copier *copier, struct pl_copy *copy, struct pl_me
 	if (!device)
 		copy->done(copy, into ? pl_memory_copy_in(memory, offset, host, length)
 				      : pl_memory_copy_out(memory, offset, host, length));
-	else if (device->ops->queue_begin(device->queue, memory, offset, host, length, into, &copy->ticket) < 0)
+	else if (device->ops->queue_begin(device->queue, memory, offset, host, length, into, &copy->sequence) < 0)
 		copy->done(copy, -EFAULT);
 	else
 		begin_copy(copier, device, copy, into);
@@ -353,7 +353,7 @@ void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const stru
 		copy->done(copy, pl_memory_copy_across(across->to, across->to_offset, across->from, across->from_offset,
 						       across->length));
 	else if (device->ops->queue_across(device->queue, across->to, across->to_offset, across->from,
-					   across->from_offset, across->length, across->into, &copy->ticket) < 0)
+					   across->from_offset, across->length, across->into, &copy->sequence) < 0)
 		copy->done(copy, -EFAULT);
 	else
 		begin_copy(copier, device, copy, across->into);

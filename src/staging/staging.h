@@ -45,7 +45,7 @@ void pl_slots_count(struct pl_slots *pool, struct pl_staging_info *info);
 /* A copy under way.  Embedded in its owner, which must live until done() was called, under the engine's lock. */
 struct pl_copy {
 	struct pl_list link;
-	uint64_t ticket, number; /* of its queue's, and of the copier's */
+	uint64_t sequence, number; /* of its queue's, and of the copier's */
 	void (*done)(struct pl_copy *copy, int status);
 };
 

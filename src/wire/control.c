@@ -120,7 +120,7 @@ static void get_hello(struct pl_reader *reader, struct pl_hello *hello)
 	get_text(reader, hello->software, sizeof(hello->software));
 	hello->fabric_count = pl_get_u16(reader);
 	for (unsigned i = 0; i < PL_MIN(hello->fabric_count, PL_FABRICS_MAX); i++) {
-		struct pl_fabric_offer *offer = &hello->fabrics[i];
+		struct pl_fabric_advert *offer = &hello->fabrics[i];
 
 		pl_get_string(reader, offer->name, sizeof(offer->name));
 		offer->blob_length = get_blob(reader, offer->blob, sizeof(offer->blob));

@@ -9,7 +9,7 @@ void pl_lane_hello_encode(const struct pl_lane_hello *hello, uint8_t buffer[PL_L
 	pl_put_u32(&writer, PL_MAGIC_LANE);
 	pl_put_u16(&writer, hello->version);
 	pl_put_u16(&writer, hello->lane);
-	pl_put_u64(&writer, hello->ticket);
+	pl_put_u64(&writer, hello->peer_index);
 	pl_put_bytes(&writer, hello->secret, sizeof(hello->secret));
 	pl_put_u64(&writer, 0);
 }
@@ -23,7 +23,7 @@ int pl_lane_hello_decode(const uint8_t buffer[PL_LANE_HELLO], struct pl_lane_hel
 	magic = pl_get_u32(&reader);
 	hello->version = pl_get_u16(&reader);
 	hello->lane = pl_get_u16(&reader);
-	hello->ticket = pl_get_u64(&reader);
+	hello->peer_index = pl_get_u64(&reader);
 	pl_get_bytes(&reader, hello->secret, sizeof(hello->secret));
 	return magic != PL_MAGIC_LANE || pl_get_u64(&reader) != 0 ? -EPROTO : 0;
 }

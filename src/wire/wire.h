@@ -67,7 +67,7 @@ enum pl_control_type {
 	PL_CONTROL_BYE,       /* orderly end */
 };
 
-struct pl_fabric_offer {
+struct pl_fabric_advert {
 	char name[PL_FABRIC_NAME_MAX];
 	uint16_t blob_length;
 	uint8_t blob[PL_FABRIC_BLOB_MAX]; /* the fabric's own: how to reach it */
@@ -84,12 +84,12 @@ struct pl_hello {
 	uint32_t flags;         /* PL_HELLO_ENCRYPT_DATA; unknown bits are -EPROTO */
 	char software[32];
 	uint16_t fabric_count; /* 1 to PL_FABRICS_MAX */
-	struct pl_fabric_offer fabrics[PL_FABRICS_MAX];
+	struct pl_fabric_advert fabrics[PL_FABRICS_MAX];
 };
 #define PL_HELLO_ENCRYPT_DATA 1u
 #define PL_CAPABILITY_ASKS 256u    /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
 #define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes when asked, takes notifications with writes, and skips */
-#define PL_CAPABILITY_BARE 1024u   /* takes over verbs small messages without a header */
+#define PL_CAPABILITY_HEADERLESS 1024u   /* takes over verbs small messages without a header */
 #define PL_CAPABILITY_PACKED 2048u /* takes over verbs several frames in one SEND */
 
 struct pl_reject {
@@ -161,7 +161,7 @@ int pl_control_encode(const struct pl_control *message, void *buffer, size_t siz
 struct pl_lane_hello {
 	uint16_t version;
 	uint16_t lane;
-	uint64_t ticket;
+	uint64_t peer_index;
 	uint8_t secret[16];
 };
 
@@ -205,7 +205,7 @@ enum pl_frame_type {
 	PL_FRAME_FAIL,      /* cookie, offset = enum pl_wire_status, flags = the READ, ATOMIC or WRITE refused */
 	PL_FRAME_ACK,       /* only its ack */
 	PL_FRAME_EAGER,     /* key = tag, payload */
-	PL_FRAME_OFFER,     /* key = tag, offset = total length, cookie, payload = source's key: a large send */
+	PL_FRAME_RENDEZVOUS,     /* key = tag, offset = total length, cookie, payload = source's key: a large send */
 	PL_FRAME_FINISH,    /* cookie, offset = enum pl_wire_status: the offered send was fetched */
 	PL_FRAME_NOTIFY,    /* offset = value */
 	PL_FRAME_CREDIT,    /* offset = messages consumed so far (cumulative) */
@@ -257,7 +257,7 @@ static inline uint32_t pl_frame_limit(uint8_t type)
 	static const uint32_t limits[PL_FRAME_TYPE_END] = {
 		[PL_FRAME_WRITE] = PL_FRAME_BULK_MAX,  [PL_FRAME_READ] = PL_FRAME_BULK_MAX, /* one DATA answers it */
 		[PL_FRAME_DATA] = PL_FRAME_BULK_MAX,   [PL_FRAME_ATOMIC] = PL_FRAME_ATOMIC_PAYLOAD,
-		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX, [PL_FRAME_OFFER] = PL_FRAME_SMALL_MAX,
+		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX, [PL_FRAME_RENDEZVOUS] = PL_FRAME_SMALL_MAX,
 	};
 
 	return limits[type];
@@ -301,7 +301,7 @@ static inline uint32_t pl_frame_payload(const struct pl_frame *frame)
 	case PL_FRAME_DATA:
 	case PL_FRAME_ATOMIC:
 	case PL_FRAME_EAGER:
-	case PL_FRAME_OFFER:
+	case PL_FRAME_RENDEZVOUS:
 		return frame->length;
 	default:
 		return 0;

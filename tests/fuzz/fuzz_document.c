@@ -26,13 +26,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		const struct document_row *row = &document.rows[i];
 		struct ratio ratio;
 
-		REQUIRE(row->run_count >= 1 && row->run_count <= DOCUMENT_RUNS_MAX && document_same(row, row));
+		REQUIRE(row->run_count >= 1 && row->run_count <= DOCUMENT_RUNS_MAX && document_rows_match(row, row));
 		for (uint32_t j = 1; j < row->run_count; j++)
 			REQUIRE(row->runs[j - 1] <= row->runs[j]);
 		runs += row->run_count;
 		if (runs > RUNS_COMPARED)
 			continue;
-		ratio_of(row->runs, row->run_count, row->runs, row->run_count, &ratio);
+		ratio_compute(row->runs, row->run_count, row->runs, row->run_count, &ratio);
 		REQUIRE(ratio.low > 0 && ratio.low <= ratio.high && ratio.high < 1e31);
 	}
 	document_free(&document);

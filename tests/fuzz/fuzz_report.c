@@ -13,7 +13,7 @@ static void draw(const struct report *report)
 	REQUIRE(file);
 	REQUIRE(report_write_html(report, file) == 0);
 	for (int plot = 0; plot < REPORT_PLOTS; plot++)
-		if (report_has(report, (enum report_plot)plot))
+		if (report_plot_available(report, (enum report_plot)plot))
 			REQUIRE(report_draw(report, (enum report_plot)plot, 640, true, file) == 0);
 	fclose(file);
 }
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (rc == 0)
 		rc = report_finish(&report, &error);
 	if (rc == 0)
-		rc = report_say(&report, &error);
+		rc = report_make_sentences(&report, &error);
 	if (rc == 0)
 		draw(&report);
 	else

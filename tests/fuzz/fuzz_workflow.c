@@ -9,28 +9,28 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t again[FLOW_MESSAGE_MAX];
-	struct flow_message message, second;
+	uint8_t again[WORKFLOW_MESSAGE_MAX];
+	struct workflow_message message, second;
 	size_t length;
 	int rc;
 
 	/* No longer one can be received. */
-	if (size > FLOW_MESSAGE_MAX)
+	if (size > WORKFLOW_MESSAGE_MAX)
 		return 0;
-	rc = flow_decode(data, size, &message);
+	rc = workflow_decode(data, size, &message);
 	REQUIRE(rc == 0 || rc == -EPROTO || rc == -EPROTONOSUPPORT);
 	if (rc)
 		return 0;
-	REQUIRE(message.type >= FLOW_SETUP && message.type <= FLOW_FAILED);
-	REQUIRE(message.token_length <= PL_TOKEN_MAX && message.tally.route <= PL_ROUTE_STAGED);
-	REQUIRE(message.type != FLOW_FAILED || message.error.code < 0);
+	REQUIRE(message.type >= WORKFLOW_SETUP && message.type <= WORKFLOW_FAILED);
+	REQUIRE(message.token_length <= PL_TOKEN_MAX && message.totals.route <= PL_ROUTE_STAGED);
+	REQUIRE(message.type != WORKFLOW_FAILED || message.error.code < 0);
 	/* Texts lose what could control a terminal, so it is not the same bytes that come out, but the same message. */
-	length = flow_encode(&message, again);
+	length = workflow_encode(&message, again);
 	REQUIRE(length <= size);
-	REQUIRE(flow_decode(again, length, &second) == 0);
+	REQUIRE(workflow_decode(again, length, &second) == 0);
 	REQUIRE(message.type == second.type && message.token_length == second.token_length);
 	REQUIRE(message.seed == second.seed && message.frames == second.frames && message.depth == second.depth);
 	REQUIRE(!strcmp(message.error.message, second.error.message));
-	REQUIRE(!strcmp(message.tally.reason, second.tally.reason));
+	REQUIRE(!strcmp(message.totals.reason, second.totals.reason));
 	return 0;
 }

@@ -88,7 +88,7 @@ static void frames(void)
 		{ .type = PL_FRAME_VALUE, .cookie = 4, .offset = UINT64_MAX },
 		{ .type = PL_FRAME_FAIL, .flags = PL_FRAME_READ, .cookie = 4, .offset = PL_WIRE_RANGE },
 		{ .type = PL_FRAME_EAGER, .length = PL_FRAME_SMALL_MAX, .key = 5 },
-		{ .type = PL_FRAME_OFFER, .length = 64, .cookie = 6, .key = 5, .offset = 1 << 30 },
+		{ .type = PL_FRAME_RENDEZVOUS, .length = 64, .cookie = 6, .key = 5, .offset = 1 << 30 },
 		{ .type = PL_FRAME_CREDIT, .ack = UINT32_MAX, .offset = 7 },
 	};
 	uint8_t stream[PL_ARRAY_SIZE(all) * PL_FRAME_HEADER];
@@ -125,14 +125,14 @@ static void local(void)
 	save("local", "invitation", buffer, LOCAL_INVITATION);
 	save("local", "key", buffer, (size_t)local_key_encode(&key, buffer));
 	key.ways = LOCAL_WAY_STAGED | LOCAL_WAY_DEVICE;
-	key.ticket_length = sizeof(key.ticket);
-	memset(key.ticket, 0x5a, sizeof(key.ticket));
+	key.ipc_handle_length = sizeof(key.ipc_handle);
+	memset(key.ipc_handle, 0x5a, sizeof(key.ipc_handle));
 	save("local", "key-device", buffer, (size_t)local_key_encode(&key, buffer));
 }
 
 static void lanes(void)
 {
-	struct pl_lane_hello hello = { .version = 1, .lane = 3, .ticket = 9, .secret = "secret" };
+	struct pl_lane_hello hello = { .version = 1, .lane = 3, .peer_index = 9, .secret = "secret" };
 	uint8_t buffer[PL_LANE_HELLO];
 
 	pl_lane_hello_encode(&hello, buffer);

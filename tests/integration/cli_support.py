@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the tests of the command share: running it, and a server to run it against."""
+"""Helpers for tests of the command: running it, running a server, cutting transfers."""
 import contextlib
 import fcntl
 import json
@@ -22,7 +22,7 @@ def environment(**changes):
 
 
 def run(*arguments, expect=0, cwd=None, **changes):
-    """Runs the command to its end; returns the finished process, with its output as text."""
+    """Runs the command to its end; returns the completed process with text output."""
     done = subprocess.run([PEERLANE, *map(str, arguments)], capture_output=True, text=True, errors='surrogateescape',
                           timeout=DEADLINE, cwd=cwd, env=environment(**changes))
     assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
@@ -65,7 +65,7 @@ class Server:
             self.address = self.first.split()[-1]
 
     def line(self):
-        """The next line that it prints."""
+        """Returns the next line of its standard output."""
         data = b''
         end = time.monotonic() + DEADLINE
         while not data.endswith(b'\n'):
@@ -95,7 +95,7 @@ def serving(*arguments, **options):
 
 
 def recorded(path, size):
-    """How many bytes the record in a .part file says are there; -1 if there is none."""
+    """Returns the bytes that the record in a .part file claims; -1 if there is no record."""
     try:
         with open(path, 'rb') as file:
             file.seek((size + 4095) // 4096 * 4096)
@@ -104,8 +104,8 @@ def recorded(path, size):
         return -1
 
 
-def wait_unused(part):
-    """Waits until nobody writes a .part file: its lock is free, or it is gone."""
+def wait_unlocked(part):
+    """Waits until no transfer writes a .part file: its lock is free, or the file is removed."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         try:
@@ -119,20 +119,20 @@ def wait_unused(part):
     raise AssertionError(f'{part} stays locked')
 
 
-def cut(part, size, start, attempts=30):
-    """Starts a transfer and kills it in the middle; returns how much was recorded then."""
+def cut_transfer(part, size, start, attempts=30):
+    """Starts a transfer and kills it in the middle; returns the bytes recorded by then."""
     for _ in range(attempts):
         process = start()
         while process.poll() is None and recorded(part, size) < size // 8:
             time.sleep(0.0005)
         process.kill()
         process.communicate()
-        wait_unused(part)
+        wait_unlocked(part)
         if 0 < recorded(part, size) < size:
             return recorded(part, size)
-        # It was whole before it could be cut.
+        # The transfer finished before it was killed.
         part.with_name(part.name[1:-len('.part')]).unlink(missing_ok=True)
-    raise AssertionError('no transfer could be cut in the middle')
+    raise AssertionError('every transfer finished before it was killed')
 
 
 def start(*arguments):
@@ -141,7 +141,7 @@ def start(*arguments):
 
 
 def children(pid):
-    """Processes whose parent is this one, from /proc, whose entries may go while they are looked at."""
+    """Returns the child processes of a process, from /proc, whose entries may vanish during the search."""
     found = []
     for name in filter(str.isdigit, os.listdir('/proc')):
         try:
@@ -154,15 +154,15 @@ def children(pid):
     return found
 
 
-def wait_gone(pids):
-    """Waits until none of these processes runs."""
+def wait_exited(pids):
+    """Waits until all of these processes have exited."""
     end = time.monotonic() + DEADLINE
-    while any(runs(pid) for pid in pids):
+    while any(is_running(pid) for pid in pids):
         assert time.monotonic() < end, pids
         time.sleep(0.01)
 
 
-def runs(pid):
+def is_running(pid):
     try:
         with open(f'/proc/{pid}/stat', encoding='ascii', errors='replace') as stat:
             return stat.read().rsplit(')', 1)[1].split()[0] != 'Z'
@@ -171,7 +171,7 @@ def runs(pid):
 
 
 def free_port():
-    """A port on which nothing listens."""
+    """Returns a port on which nothing listens."""
     import socket
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The documents that the scripts in bench/ make of other tools' results, without those tools."""
+"""Documents that the scripts in benchmarks/ make from results of other tools; the tools are not needed."""
 import json
 import os
 import pathlib
@@ -9,8 +9,8 @@ import sys
 import pytest
 from cli_support import DEADLINE, run
 
-BENCH = pathlib.Path(__file__).resolve().parents[2] / 'bench'
-# The columns of nccl-tests 2.13 and later, of a run between two hosts.
+BENCH = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
+# Output of nccl-tests 2.13 or later, of a run between two hosts.
 SENDRECV = """\
 # nThread 1 nGpus 1 minBytes 256 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
 #
@@ -30,8 +30,8 @@ SENDRECV = """\
 """
 
 
-def accepted(folder, document):
-    """By whatever reads such documents, alone and next to itself."""
+def read_by_commands(folder, document):
+    """Returns the report of a document, and its comparison with itself."""
     path = folder / 'nccl.json'
     path.write_text(json.dumps(document))
     page = run('report', path, '-o', '-').stdout
@@ -44,7 +44,7 @@ def convert(text):
                           timeout=DEADLINE)
 
 
-def test_what_nccl_tests_prints(tmp_path):
+def test_output_of_nccl_tests(tmp_path):
     done = convert(SENDRECV)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -53,11 +53,11 @@ def test_what_nccl_tests_prints(tmp_path):
         assert row['runs'] == [pytest.approx(row['size'] / time * 1e6)] and row['verified'] is True
         assert (row['tool'], row['operation'], row['memory'], row['peer_memory']) == ('nccl', 'send', 'cuda', 'cuda')
     assert document['machine']['gpus'] == ['NVIDIA A40'] * 2 and document['machine']['host'] == 'gpu23, gpu24'
-    page, compared = accepted(tmp_path, document)
+    page, compared = read_by_commands(tmp_path, document)
     assert 'NVIDIA A40' in page and 'nccl' in page and compared
 
 
-def test_repeats_wrong_content_and_nonsense():
+def test_repeats_wrong_content_and_invalid_input():
     twice = json.loads(convert(SENDRECV + SENDRECV.replace('31.76', '40.00')).stdout)['results']
     assert [len(row['runs']) for row in twice] == [2, 2, 2] and len(set(twice[2]['runs'])) == 2
     wrong = json.loads(convert(SENDRECV.replace('0.13      0', '0.13      7')).stdout)['results']
@@ -70,8 +70,8 @@ def test_repeats_wrong_content_and_nonsense():
         assert done.returncode == 1 and done.stderr.startswith('nccl_tests: ') and not done.stdout
 
 
-def test_what_nccl_socket_writes(tmp_path, monkeypatch):
-    """All of it but the measuring, which needs a GPU."""
+def test_document_of_nccl_socket(tmp_path, monkeypatch):
+    """Tests everything but the measurement, which needs a GPU."""
     monkeypatch.syspath_prepend(str(BENCH))
     monkeypatch.setitem(os.environ, 'NCCL_NET', 'Socket')
     import nccl_socket
@@ -82,17 +82,17 @@ def test_what_nccl_socket_writes(tmp_path, monkeypatch):
     assert document['command'] == ['NCCL_NET=Socket', 'nccl_socket.py', '29555', '--json']
     assert [row['bytes_per_second'] for row in document['results']] == [2e9, 5e9]
     assert document['version'] == 'NCCL 2.21.5' and document['results'][0]['verified'] is True
-    page, compared = accepted(tmp_path, document)
+    page, compared = read_by_commands(tmp_path, document)
     assert 'NVIDIA H200' in page and 'NCCL 2.21.5' in page and compared
     arguments.latency = True
     document = nccl_socket.document(arguments, [(8, [30.0, 10.0, 20.0], True)], '2.21.5', ['NVIDIA H200'] * 2)
     assert document['mode'] == 'latency' and document['results'][0]['latency_us'] == {'p50': 20.0}
-    accepted(tmp_path, document)
+    read_by_commands(tmp_path, document)
 
 
 @pytest.mark.parametrize('arguments', [['--gpus', '0'], ['--gpus', '0,-1'], ['--rounds', '1'], ['--size', '0'],
                                        ['--timeout', '0'], ['70000']])
-def test_nccl_socket_is_told_nonsense(arguments, monkeypatch):
+def test_nccl_socket_refuses_wrong_arguments(arguments, monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     import nccl_socket
     with pytest.raises(SystemExit) as ended:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerlane bench`.  How fast things are is nobody's business here; that they are counted right is."""
+"""`peerlane bench`: results are counted correctly.  Speeds are not tested."""
 import csv
 import json
 import os
@@ -12,7 +12,7 @@ import time
 import pytest
 
 from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, make_key, run, run_json, start,
-                         wait_gone)
+                         wait_exited)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'streams', 'depth', 'vector',
@@ -65,18 +65,18 @@ def test_latency(operation):
     assert row['operations'] == (600 if operation in ['write', 'send'] else 300)
 
 
-def test_latency_of_large_messages_arrives_whole():
+def test_latency_of_large_messages_verifies_all_bytes():
     for operation in ['write', 'send']:
         row, = rows('--latency', '--op', operation, '--size', '3M', '--validate', '--iterations', '20')
         assert row['verified'] is True
 
 
-def test_a_range_steps_by_the_factor():
+def test_range_of_sizes_uses_the_step():
     assert [row['size'] for row in rows('--size', '8-128', '--step', '4', *SHORT)] == [8, 32, 128]
     assert [row['size'] for row in rows('--size', '16-64', *SHORT)] == [16, 32, 64]
 
 
-def test_both_ways_is_the_sum_of_both():
+def test_both_ways_adds_both_directions():
     for operation in ['write', 'read', 'send']:
         row, = rows('--both-ways', '--op', operation, '--size', '64K', '--validate', *SHORT)
         assert row['verified'] is True
@@ -93,7 +93,7 @@ def test_threads_streams_vectors_depth_and_duration():
     assert 0.2 < row['seconds'] < 5 and row['verified'] is None
 
 
-def test_a_document_says_what_was_run_and_where():
+def test_document_has_command_and_machines():
     report = run_json('bench', '--size', '64', '--repeat', '3', '--memory', 'host', '--peer-memory', 'host', *SHORT)
     assert (report['format'], report['kind'], report['mode']) == (1, 'bench', 'bandwidth')
     assert report['command'][:4] == ['peerlane', 'bench', '--size', '64']
@@ -103,23 +103,23 @@ def test_a_document_says_what_was_run_and_where():
     assert 'topology' not in report and 'check' not in report and report['staging_locked'] == 0
     row, = report['results']
     assert len(row['runs']) == 3 and sorted(row['runs'])[1] == row['bytes_per_second']
-    # What cannot be read is null, and why is said.
+    # A counter that cannot be read is null, with its reason.
     for name, value in [('cycles', row['cycles_per_operation']), ('joules', row['joules'])]:
         assert value is not None or report['not_readable'][name]
     row, = rows('--latency', '--op', 'read', '--size', '8', '--repeat', '2', *SHORT)
     assert row['latency_us']['p50'] in row['runs']
 
 
-def test_a_document_with_the_machine():
+def test_document_with_topology_and_check():
     report = run_json('bench', '--with-machine', '--size', '8', *SHORT)
     assert set(report['topology']) == set(run_json('topo')) and 'error' not in report['topology']
     assert isinstance(report['check'], dict) and report['results'][0]['size'] == 8
     run('bench', '--with-machine', expect=2)
 
 
-def test_a_rate_is_kept():
-    for how in ['manual', 'thread']:
-        row, = rows('--op', 'read', '--rate', '1000op', '--size', '1K', '--iterations', '300', '--progress', how)
+def test_rate_is_limited():
+    for progress in ['manual', 'thread']:
+        row, = rows('--op', 'read', '--rate', '1000op', '--size', '1K', '--iterations', '300', '--progress', progress)
         assert row['operations'] == 300 and 0.29 < row['seconds'] and row['operations_per_second'] < 1010
     row, = rows('--rate', '10KB', '--size', '1000', '--iterations', '4')
     assert row['bytes_per_second'] < 14000
@@ -130,12 +130,12 @@ def test_samples_over_time():
     samples = row['samples']['bytes_per_second']
     assert row['samples']['interval_seconds'] == 0.05 and len(samples) >= 9
     assert min(samples) == row['minimum_bytes_per_second'] <= row['bytes_per_second'] * 1.01
-    # All that completed, but for the last interval's.
+    # Samples count all completed operations except those of the last interval.
     assert sum(samples) * 0.05 <= 1000 * 500 and sum(samples) * 0.05 >= 1000 * 500 * 0.5
     assert 'samples' not in rows('--size', '8', *SHORT)[0]
 
 
-def test_what_registering_and_connecting_cost():
+def test_cost_of_registrations_and_connections():
     row, = rows('--op', 'register', '--size', '1M', '--iterations', '5')
     assert row['operations'] == 5 and set(row['registration_us']) == {'cold', 'cached', 'operation'}
     assert min(row['registration_us'].values()) > 0 and row['registration_us']['cold'] == row['latency_us']['p50']
@@ -145,7 +145,7 @@ def test_what_registering_and_connecting_cost():
     assert 'write alone' in run('bench', '--op', 'register', '--size', '4K', '--iterations', '3').stdout
 
 
-def test_places_and_pages_and_post_lists():
+def test_affinity_huge_pages_and_post_lists():
     core = min(os.sched_getaffinity(0))
     report = run_json('bench', '--cpu', core, '--peer-cpu', max(os.sched_getaffinity(0)), '--huge-pages', '--size', '64K',
                       '--validate', '--post-list', '8', '--iterations', '40', '--progress', 'thread')
@@ -193,11 +193,11 @@ def test_several_servers_at_once():
         lines = list(csv.DictReader(run('bench', *addresses, '--size', '8', '--csv', *SHORT).stdout.splitlines()))
         assert [line['server'] for line in lines] == ['', *addresses]
         assert sum(int(line['operations']) for line in lines[1:]) == int(lines[0]['operations'])
-        for one_by_one in [['--latency'], ['--op', 'connect']]:
-            assert 'one ADDRESS after the other' in run('bench', *addresses, *one_by_one, expect=2).stderr
-        # One that is not there ends all of it, by name.
-        nobody = f'127.0.0.1:{free_port()}'
-        assert nobody in run('bench', *addresses, nobody, *SHORT, expect=1).stderr
+        for arguments in [['--latency'], ['--op', 'connect']]:
+            assert 'a single ADDRESS' in run('bench', *addresses, *arguments, expect=2).stderr
+        # An unreachable server ends the measurement, and the error names it.
+        unreachable = f'127.0.0.1:{free_port()}'
+        assert unreachable in run('bench', *addresses, unreachable, *SHORT, expect=1).stderr
         assert run_json('bench', addresses[0], '--size', '8', *SHORT)['results'][0]['operations'] == 200
     finally:
         for server in servers:
@@ -205,25 +205,25 @@ def test_several_servers_at_once():
             server.wait()
 
 
-def test_lists_of_posts():
+def test_post_lists_complete_all_operations():
     for arguments in [['--op', 'write'], ['--op', 'read', '--fabric', 'tcp'], ['--op', 'send'], ['--op', 'compare-swap']]:
-        # The last list is what is left of the operations.
+        # The last list holds the remaining operations.
         row, = rows('--post-list', '32', '--size', '8', '--validate', '--iterations', '1003', '--depth', '100', *arguments)
         assert (row['verified'], row['post_list'], row['operations']) == (True, 32, 1003)
 
 
-def test_whoever_receives_touches():
+def test_touch_reads_received_bytes():
     for arguments in [['--op', 'read'], ['--op', 'send'], ['--latency']]:
         row, = rows(*arguments, '--touch', '--size', '10000', '--validate', '--iterations', '50')
         assert row['verified'] is True
 
 
-def test_a_kind_of_memory_that_there_is_not():
+def test_unknown_kind_of_memory():
     assert 'MEMORY-KIND' in run('bench', '--peer-memory', 'nonsense', '--size', '8', expect=1).stderr
     assert 'MEMORY-KIND' in run('bench', '--memory', 'nonsense', '--size', '8', expect=1).stderr
 
 
-def test_csv_has_what_json_has():
+def test_csv_has_the_values_of_json():
     lines = list(csv.DictReader(run('bench', '--size', '8,4K', '--csv', '--validate', *SHORT).stdout.splitlines()))
     assert [(line['operation'], line['size'], line['verified']) for line in lines] == \
         [('write', '8', 'true'), ('write', '4096', 'true')]
@@ -232,7 +232,7 @@ def test_csv_has_what_json_has():
         assert 0 < float(line['min_us']) <= float(line['p50_us']) <= float(line['p9999_us']) <= float(line['max_us'])
 
 
-# What people have in their scripts for what perftest prints.
+# Programs that scripts use to parse the output of perftest.
 AWK = [
     r'$1 ~ /^[0-9]+$/ { print $1, $2, $4 }', r'/#bytes/ { getline; print $4 }', r'/#bytes/ { getline; print $6 }',
     r'/^ #bytes/ { on = 1; next } /^---/ { on = 0 } on { print $1 "," $3 "," $NF }', r'NF == 5 && $1 + 0 > 0 { print $5 }',
@@ -247,7 +247,7 @@ def awk(program, text):
 
 
 def shape(text):
-    """Lines and fields, with a number as N."""
+    """Returns the fields of each line, with N for each number."""
     return [['N' if re.fullmatch(r'\d+(\.\d+)?', field) else field for field in re.split('[ ,]+', line.strip())]
             for line in text.splitlines()]
 
@@ -258,20 +258,20 @@ def shape(text):
     ('atomic_bw', ['-n', '100', '--op', 'fetch-add']),
     ('read_lat', ['-n', '100', '--op', 'read', '-l', '-s', '8']), ('send_lat', ['-n', '100', '--op', 'send', '-l', '-s', '64']),
 ])
-def test_lines_for_perftest_take_ours_apart(recorded, arguments):
-    theirs = (pathlib.Path(__file__).parent / f'perftest/{recorded}.txt').read_text()
-    ours = run('bench', '--perftest', *arguments).stdout
+def test_scripts_for_perftest_parse_the_output(recorded, arguments):
+    expected = (pathlib.Path(__file__).parent / f'perftest/{recorded}.txt').read_text()
+    output = run('bench', '--perftest', *arguments).stdout
     for program in AWK:
         if program == r'/TX depth/ { print $4 }' and 'lat' not in recorded:
-            assert awk(program, ours).strip().isdigit() and awk(program, theirs).strip().isdigit()
+            assert awk(program, output).strip().isdigit() and awk(program, expected).strip().isdigit()
             continue
-        assert shape(awk(program, ours)) == shape(awk(program, theirs)), program
+        assert shape(awk(program, output)) == shape(awk(program, expected)), program
     sizes = r'$1 ~ /^[0-9]+$/ { print $1, $2 }'
     if recorded != 'write_lat':
-        assert awk(sizes, ours) == awk(sizes, theirs)
+        assert awk(sizes, output) == awk(sizes, expected)
     if 'bw' in recorded:
         factor = 1.25e8 if 'gbits' in recorded else 1 << 20
-        for line in awk(r'$1 ~ /^[0-9]+$/ { print $1, $3, $4, $5 }', ours).splitlines():
+        for line in awk(r'$1 ~ /^[0-9]+$/ { print $1, $3, $4, $5 }', output).splitlines():
             size, peak, average, rate = map(float, line.split())
             assert average <= peak and average == pytest.approx(rate * 1e6 * size / factor, rel=0.01, abs=0.02)
 
@@ -284,24 +284,24 @@ def test_with_a_key_and_encrypted(tmp_path):
     assert report['results'][0]['verified'] is True
 
 
-def test_shows_a_table_with_its_terms():
+def test_text_output():
     done = run('bench', '--size', '8,1K', '--validate', *SHORT)
-    for word in ['write bandwidth over local, direct', 'SIZE', 'GB/s', 'p50 us', 'p99.9 us', 'CPU %', 'CONTENT', 'right',
+    for word in ['write bandwidth over local, direct', 'SIZE', 'GB/s', 'p50 us', 'p99.9 us', 'CPU %', 'CONTENT', 'correct',
                  'the same host']:
         assert word in done.stdout
     lines = done.stdout.splitlines()
     assert len(lines) >= 5 and 'cycles' in done.stdout and (' J ' in done.stdout or 'joules UNKNOWN' in done.stdout)
-    # What is not known comes before the figures.
+    # Missing values are printed before the table.
     table = next(i for i, line in enumerate(lines) if line.startswith('SIZE'))
     assert not any('UNKNOWN' in line for line in lines[table:])
     assert len(run('bench', '--quiet', '--size', '8,1K', *SHORT).stdout.splitlines()) == 3
     assert 'one way' not in run('bench', '--latency', '--op', 'read', '--size', '8', *SHORT).stdout
-    # As many as there really were, of each size.
-    assert ' 128 to 4 under way, ' in run('bench', '--size', '8,1M,16M', *SHORT).stdout
-    assert ' 32 under way, ' in run('bench', '--size', '8,16M', '--depth', '32', *SHORT).stdout
+    # The depth differs by size.
+    assert ' 128 to 4 in flight, ' in run('bench', '--size', '8,1M,16M', *SHORT).stdout
+    assert ' 32 in flight, ' in run('bench', '--size', '8,16M', '--depth', '32', *SHORT).stdout
 
 
-def test_a_server_of_the_users_serves_clients_one_after_the_other():
+def test_server_serves_clients_one_after_the_other():
     address = f'127.0.0.1:{free_port()}'
     server = start('bench', '--server', address)
     try:
@@ -320,7 +320,7 @@ def test_a_server_of_the_users_serves_clients_one_after_the_other():
         server.wait()
 
 
-def test_a_server_that_serves_once_ends():
+def test_server_with_once_exits_after_a_client():
     address = f'127.0.0.1:{free_port()}'
     server = start('bench', '--server', '--once', address)
     try:
@@ -337,21 +337,21 @@ def test_a_server_that_serves_once_ends():
         server.wait()
 
 
-@pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGINT])
-def test_leaves_no_server_behind(how):
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGINT])
+def test_local_server_exits_with_the_client(number):
     process = start('bench', '--duration', '60')
     end = time.monotonic() + DEADLINE
     while not (born := children(process.pid)):
         assert process.poll() is None and time.monotonic() < end
         time.sleep(0.01)
     time.sleep(0.2)
-    process.send_signal(how)
+    process.send_signal(number)
     process.communicate(timeout=DEADLINE)
     assert process.returncode != 0
-    wait_gone(born)
+    wait_exited(born)
 
 
-def test_a_server_that_dies_is_an_error_soon():
+def test_killed_server_is_reported_at_once():
     process = start('bench', '--duration', '60', '--json')
     end = time.monotonic() + DEADLINE
     while not (born := children(process.pid)):
@@ -381,6 +381,6 @@ def test_wrong_usage(arguments):
     assert 'peerlane' in done.stderr and not done.stdout
 
 
-def test_nobody_there():
+def test_unreachable_server():
     done = run('bench', f'127.0.0.1:{free_port()}', expect=1)
     assert 'CONNECT' in done.stderr or 'refused' in done.stderr

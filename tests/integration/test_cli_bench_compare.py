@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerlane bench compare`: verdicts, what is matched with what, and files that are none."""
+"""`peerlane bench compare`: verdicts, matching of results, invalid files."""
 import json
 import subprocess
 
@@ -21,7 +21,7 @@ def document(path, *rows, **changes):
 
 
 def compare(tmp_path, before, after, *options, expect=0, **changes):
-    """Of one result each: the object that it makes."""
+    """Compares two documents of one result; returns the comparison."""
     report = run_json('bench', 'compare', document(tmp_path / 'a.json', before, **changes),
                       document(tmp_path / 'b.json', after, **changes), *options, expect=expect)
     result, = report['results']
@@ -47,7 +47,7 @@ def test_verdicts(tmp_path, factor, options, mode, verdict):
     assert low == pytest.approx(factor, rel=0.05) and high == pytest.approx(factor, rel=0.05)
 
 
-def test_noise_is_no_change(tmp_path):
+def test_noise_is_not_a_change(tmp_path):
     noisy = [60, 140, 100, 75, 125, 90, 110]
     result = compare(tmp_path, row(runs=noisy), row(runs=[value * 0.85 for value in noisy]))
     assert result['verdict'] == 'same'
@@ -55,17 +55,17 @@ def test_noise_is_no_change(tmp_path):
     assert low < 0.85 < 1 < high
 
 
-def test_the_same_files_have_the_same_interval(tmp_path):
+def test_interval_is_reproducible(tmp_path):
     first, second = (compare(tmp_path, row(runs=BEFORE), row(runs=scaled(1.02))) for _ in range(2))
     assert first == second
 
 
-def test_few_runs_have_to_be_apart(tmp_path):
+def test_few_runs_must_not_overlap(tmp_path):
     apart = compare(tmp_path, row(runs=[100, 104]), row(runs=[90, 95]), expect=1)
     assert apart['verdict'] == 'worse' and apart['comparison']['interval_by'] == 'extremes'
     assert apart['comparison']['interval'] == pytest.approx([90 / 104, 95 / 100])
     assert compare(tmp_path, row(runs=[100, 104]), row(runs=[80, 101]))['verdict'] == 'same'
-    # Who reads the table sees that the medians differ by more than the same do.
+    # The table distinguishes medians that differ from equal ones.
     assert run('bench', 'compare', tmp_path / 'a.json', tmp_path / 'b.json').stdout.splitlines()[1].endswith(' noise')
     assert run('bench', 'compare', tmp_path / 'a.json', tmp_path / 'a.json').stdout.splitlines()[1].endswith(' same')
     single = row(bytes_per_second=50.0)
@@ -74,11 +74,11 @@ def test_few_runs_have_to_be_apart(tmp_path):
     assert slower['comparison']['ratio'] == 2
 
 
-def test_content_that_differs_is_worse(tmp_path):
+def test_wrong_content_is_worse(tmp_path):
     assert compare(tmp_path, row(runs=BEFORE), row(runs=scaled(2), verified=False), expect=1)['verdict'] == 'worse'
 
 
-def test_only_what_is_alike_is_compared(tmp_path):
+def test_only_results_with_the_same_key_are_compared(tmp_path):
     changes = [{'size': 16}, {'operation': 'read'}, {'fabric': 'tcp'}, {'memory': 'cuda:0'}, {'peer_memory': 'cuda'},
                {'mode': 'latency'}, {'both_ways': True}]
     before = document(tmp_path / 'a.json', row(runs=BEFORE), *(row(runs=BEFORE, **change) for change in changes))
@@ -86,28 +86,28 @@ def test_only_what_is_alike_is_compared(tmp_path):
     report = run_json('bench', 'compare', before, after)
     assert [result['verdict'] for result in report['results']] == ['same'] + ['only before'] * 7 + ['only after']
     done = run('bench', 'compare', before, after)
-    assert f'7 only in {before}, 1 only in {after}' in done.stdout and '1 the same' in done.stdout
+    assert f'7 only in {before}, 1 only in {after}' in done.stdout and '1 unchanged' in done.stdout
     assert run('bench', 'compare', '--quiet', before, after).stdout == ''
     nothing = run('bench', 'compare', document(tmp_path / 'c.json', row(size=1, runs=[1])), after, expect=2)
     assert 'BENCH-COMPARE-NOTHING' in nothing.stderr
 
 
-def test_each_tool_has_its_own_names_for_fabrics(tmp_path):
+def test_fabric_names_of_different_tools_may_differ(tmp_path):
     result = compare(tmp_path, row(runs=BEFORE, tool='nccl', fabric='socket'), row(runs=scaled(2), fabric='tcp'))
     assert result['verdict'] == 'better'
 
 
-def test_workflows_are_compared_arm_by_arm(tmp_path):
-    arms = [{'arm': arm, 'size': 1 << 20, 'runs': BEFORE} for arm in 'AB']
-    before = document(tmp_path / 'a.json', *arms, kind='workflow', fabric='tcp')
-    arms[1] = {**arms[1], 'runs': scaled(0.5)}
-    report = run_json('bench', 'compare', before, document(tmp_path / 'b.json', *arms, kind='workflow', fabric='tcp'),
+def test_workflows_are_compared_by_method(tmp_path):
+    methods = [{'arm': arm, 'size': 1 << 20, 'runs': BEFORE} for arm in 'AB']
+    before = document(tmp_path / 'a.json', *methods, kind='workflow', fabric='tcp')
+    methods[1] = {**methods[1], 'runs': scaled(0.5)}
+    report = run_json('bench', 'compare', before, document(tmp_path / 'b.json', *methods, kind='workflow', fabric='tcp'),
                       expect=1)
     assert [(result['operation'], result['verdict']) for result in report['results']] == [('A', 'same'), ('B', 'worse')]
     assert report['results'][0]['unit'] == 'frames/s'
 
 
-def test_what_the_bench_prints_can_be_compared(tmp_path):
+def test_output_of_bench_can_be_compared(tmp_path):
     for name in ['a.json', 'b.json']:
         done = run('bench', '--size', '8,64', '--iterations', '100', '--repeat', '5', '--json')
         (tmp_path / name).write_text(done.stdout)
@@ -131,7 +131,7 @@ def test_what_the_bench_prints_can_be_compared(tmp_path):
     '{"results": [{"size": 8, "runs": [' + '1,' * 1000 + '1]}]}',
     '{"results": [' + '{"size": 8, "runs": [1]},' * 1024 + '{"size": 8, "runs": [1]}]}',
 ], ids=range(24))
-def test_what_is_no_document(tmp_path, text):
+def test_invalid_documents_are_refused(tmp_path, text):
     good = document(tmp_path / 'good.json', row(runs=BEFORE))
     bad = tmp_path / 'bad\x1b[2J.json'
     bad.write_text(text)
@@ -140,7 +140,7 @@ def test_what_is_no_document(tmp_path, text):
         assert 'BENCH-DOCUMENT' in done.stderr and not done.stdout and '\x1b' not in done.stderr
 
 
-def test_texts_of_any_kind_do_no_harm(tmp_path):
+def test_hostile_texts_are_harmless(tmp_path):
     strange = row(runs=BEFORE, operation='\x1b[31m' * 40, fabric=['list'], memory={'a': 1}, verified='no', tool=None)
     result = compare(tmp_path, strange, strange, version=[1], time={}, machine='here', both_ways='yes')
     assert result['verdict'] == 'same' and len(result['operation']) < 40

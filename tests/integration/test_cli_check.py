@@ -468,7 +468,7 @@ def test_verdict(tmp_path, machine, status, verdict, summary, first, remedy):
     assert (remedy or '') in (shown['first_remedy'] or '')
     text = run('check', '--sysroot', tmp_path, expect=status).stdout
     assert text.startswith(shown['summary'][:40])
-    assert not first or f'First: {first}, ' in text
+    assert not first or f'Fix first: {first}, ' in text
     assert '\033' not in text
     assert not re.search(r'\(null\)|nan', text)
 

@@ -4,12 +4,12 @@ import signal
 import subprocess
 import time
 
-from cli_support import DEADLINE, PEERLANE, children, environment, make_key, run, run_json, start, wait_gone
+from cli_support import DEADLINE, PEERLANE, children, environment, make_key, run, run_json, start, wait_exited
 
 SMALL = ['--size', '24M', '--frames', '11']
 
 
-def test_moves_real_files_and_verifies_them():
+def test_transfers_and_verifies_real_files():
     result = run_json('demo', *SMALL)
     pull, push, write = result['steps']
     assert result['verified'] is True and result['error'] is None
@@ -22,7 +22,7 @@ def test_moves_real_files_and_verifies_them():
         assert step['fabric'] == 'local' and step['route'] == 'direct' and step['reason']
 
 
-def test_shows_a_table():
+def test_prints_a_table():
     done = run('demo', *SMALL)
     assert not done.stderr
     for word in ['STEP', 'RATE', 'LATENCY', 'ROUTE', 'pull ', 'push 11 frames', 'write 8 bytes', 'total', 'p50 ', 'p99 ',
@@ -30,7 +30,7 @@ def test_shows_a_table():
         assert word in done.stdout
 
 
-def test_with_encryption_streams_and_a_key_of_the_users(tmp_path):
+def test_encryption_streams_and_a_key_of_the_user(tmp_path):
     result = run_json('demo', *SMALL, '--encrypt', '--streams', '2', '--key', make_key(tmp_path))
     assert result['encrypted'] is True and result['verified'] is True
 
@@ -41,21 +41,21 @@ def test_wrong_usage():
     run('demo', '--frames', '0', expect=2)
 
 
-def test_leaves_no_process_behind_even_if_killed():
+def test_leaves_no_process_behind_when_killed():
     for how in [signal.SIGKILL, signal.SIGINT]:
         process = start('demo', '--size', '2000M', '--frames', '1000')
         end = time.monotonic() + DEADLINE
-        while not (born := children(process.pid)):
+        while not (servers := children(process.pid)):
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.01)
         time.sleep(0.1)
         process.send_signal(how)
         process.communicate(timeout=DEADLINE)
         assert process.returncode != 0
-        wait_gone(born)
+        wait_exited(servers)
 
 
-def test_json_even_when_it_fails():
+def test_prints_json_after_a_failure():
     done = subprocess.run([PEERLANE, 'demo', '--json', '--fabric', 'pigeon'], capture_output=True, text=True,
                           timeout=DEADLINE, env=environment())
     assert done.returncode == 1 and '"verified": false' in done.stdout and 'peerlane: ' in done.stderr

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Help, version, completions and man pages, and that these agree with each other."""
+"""Help, version, completion and man pages, and their agreement with each other."""
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -10,16 +11,42 @@ from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = ['serve', 'list', 'get', 'put', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'dump', 'version']
-COMMON = ['serve', 'list', 'get', 'put', 'demo']
+# Commands of two words, and another mode of bench that has its own options.
+SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi']]
+ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
+CONNECTING = ['serve', 'list', 'get', 'put', 'demo', 'bench']  # accept the connection options
+OUTPUT_OPTIONS = {'--json', '--quiet', '--help', '--usage'}
+OPTION = re.compile(r'^  (?:-\S, |    )(--[a-z-]+)', re.MULTILINE)
+COLUMNS = 80
+
+
+def name_of(command):
+    return ' '.join(command)
+
+
+def own_options(*command):
+    """Long options that the help of a command lists."""
+    return set(OPTION.findall(run(*command, '--help').stdout))
+
+
+def shared_options(command):
+    """Shared options that a command accepts."""
+    return set(OPTION.findall(run('help', 'options').stdout)) if command in CONNECTING else OUTPUT_OPTIONS
 
 
 def options(command):
-    """Long options that the command's help names."""
-    return set(re.findall(r'^  (?:-\S, |    )(--[a-z-]+)', run(command, '--help').stdout, re.MULTILINE))
+    return own_options(command) | shared_options(command)
+
+
+def sections(command):
+    """The help of a command: its first lines, its examples, and the rest."""
+    head, rest = run(*command, '--help').stdout.split('\nExamples:\n')
+    examples, rest = rest.split('\n\n', 1)
+    return head.splitlines(), [line.strip() for line in examples.splitlines()], rest
 
 
 def complete(*words, cwd=None):
-    """What bash offers for the last word."""
+    """Words that bash offers for the last word."""
     script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _peerlane "$1" 2>/dev/null; '
               'printf "%s\\n" "${COMPREPLY[@]}"')
     done = subprocess.run(['bash', '-c', script, 'bash', ROOT / 'completions/peerlane.bash', PEERLANE, *map(str, words)],
@@ -28,23 +55,73 @@ def complete(*words, cwd=None):
     return {word for word in done.stdout.splitlines() if word}
 
 
-def test_help_names_every_command():
+def test_overview_lists_every_command():
     shown = run('--help').stdout
     for command in COMMANDS:
         assert re.search(rf'^  {command} +\S', shown, re.MULTILINE)
     assert run('help').stdout == run('-h').stdout == shown
     assert run(expect=2).stderr == shown
-    assert 'peerlane demo' in shown and 'openssl rand' in shown
+    assert 'peerlane demo' in shown and 'openssl rand' in shown and 'peerlane help options' in shown
+    assert max(map(len, shown.splitlines())) <= COLUMNS
+
+
+@pytest.mark.parametrize('command', ALL_COMMANDS, ids=name_of)
+def test_help_begins_with_usage_and_one_sentence(command):
+    name = 'bench' if command == ['bench', '--mpi'] else name_of(command)
+    (usage, *summary), _, _ = sections(command)
+    assert usage.startswith(f'Usage: peerlane {name} [OPTION...]')
+    assert ' '.join(summary).endswith('.') and '. ' not in ' '.join(summary)
+    assert run(*command, '--help').stderr == ''
+
+
+@pytest.mark.parametrize('command', ALL_COMMANDS, ids=name_of)
+def test_help_has_two_examples_before_the_options(command):
+    _, examples, rest = sections(command)
+    assert len(examples) == 2
+    for example in examples:
+        assert f'peerlane {name_of(command)}' in example
+    assert rest.startswith('Options:\n') == bool(own_options(*command))
+
+
+@pytest.mark.parametrize('command', ALL_COMMANDS, ids=name_of)
+def test_examples_have_valid_options(command):
+    """--help behind the other arguments prints the help only if the options before it are valid."""
+    for example in sections(command)[1]:
+        stage = next(stage for stage in example.split(' | ') if f'peerlane {name_of(command)}' in stage)
+        words = shlex.split(stage.split(' >')[0])
+        arguments = words[words.index('peerlane') + 1:]
+        assert run(*arguments, '--help').stdout == run(*command, '--help').stdout
+
+
+@pytest.mark.parametrize('command', ALL_COMMANDS, ids=name_of)
+def test_help_refers_to_the_shared_options(command):
+    shown = run(*command, '--help').stdout
+    kinds = 'Connection and output' if command[0] in CONNECTING and command != ['bench', 'compare'] else 'Output'
+    assert f'\n{kinds} options: see `peerlane help options`.\n' in shown
+    if command != ['routes']:  # has a --device of its own
+        assert not own_options(*command) & set(OPTION.findall(run('help', 'options').stdout))
+    else:
+        assert not own_options(*command) & OUTPUT_OPTIONS
+    assert 'Mandatory or optional arguments' not in shown
+
+
+@pytest.mark.parametrize('command', [*ALL_COMMANDS, ['help', 'options']], ids=name_of)
+def test_help_fits_a_terminal(command):
+    shown = run(*command, *([] if command[0] == 'help' else ['--help'])).stdout
+    assert max(map(len, shown.splitlines())) <= COLUMNS
 
 
 @pytest.mark.parametrize('command', COMMANDS)
-def test_help_of_a_command_teaches(command):
-    shown = run(command, '--help')
-    assert shown.stdout.startswith(f'Usage: peerlane {command} ') and not shown.stderr
-    assert 'Example' in shown.stdout and f'  peerlane {command} ' in shown.stdout
-    assert {'--help', '--json', '--quiet'} <= options(command) or command == 'bench'
-    assert max(map(len, shown.stdout.splitlines())) < 80
-    assert run('help', command).stdout == shown.stdout
+def test_help_of_a_command_by_name(command):
+    assert run('help', command).stdout == run(command, '--help').stdout == run(command, '-?').stdout
+    assert run(command, '--usage').stdout.startswith(f'Usage: peerlane {command}')
+
+
+def test_page_of_shared_options():
+    shown = run('help', 'options').stdout
+    assert {'--key', '--encrypt', '--insecure', '--fabric', '--streams', '--rails', '--device', '--traffic-class',
+            '--narrow-grants', '--timeout'} | OUTPUT_OPTIONS == set(OPTION.findall(shown))
+    assert 'Mandatory or optional arguments' not in shown
 
 
 @pytest.mark.parametrize('command', COMMANDS)
@@ -54,7 +131,7 @@ def test_wrong_options_are_wrong_usage(command):
 
 def test_unknown_command():
     done = run('frobnicate', expect=2)
-    assert done.stderr.startswith("peerlane: there is no command 'frobnicate'\n  hint: ") and not done.stdout
+    assert done.stderr.startswith("peerlane: unknown command 'frobnicate'\n  hint: ") and not done.stdout
 
 
 def test_version():
@@ -65,10 +142,14 @@ def test_version():
     run('version', 'argument', expect=2)
 
 
-def test_common_options_are_common():
-    for command in COMMON:
-        assert {'--key', '--encrypt', '--insecure', '--fabric', '--streams', '--timeout', '--json', '--quiet'} <= \
-            options(command)
+@pytest.mark.parametrize('command', COMMANDS)
+def test_commands_accept_the_shared_options(command, tmp_path):
+    values = {'--key': tmp_path / 'key', '--fabric': 'tcp', '--streams': '2', '--rails': '2', '--device': 'mlx5_0',
+              '--traffic-class': '104', '--timeout': '1'}
+    for option in shared_options(command) - {'--help', '--usage'}:
+        run(command, option, *([values[option]] if option in values else []), '--help')
+    for option in {'--key', '--encrypt', '--fabric'} - options(command):
+        run(command, option, *([values[option]] if option in values else []), '--help', expect=2)
 
 
 def test_output_that_cannot_be_written_is_a_failure():
@@ -81,18 +162,20 @@ def test_completion_of_commands():
     assert complete('') == {*COMMANDS, '--help', '--version'}
     assert complete('ge') == {'get'}
     assert complete('help', 'd') == {'demo', 'dump'}
+    assert complete('help', 'o') == {'options'}
 
 
 @pytest.mark.parametrize('command', COMMANDS)
-def test_completion_of_options_agrees_with_the_command(command):
+def test_completion_offers_own_and_shared_options(command):
     assert {word.rstrip('=') for word in complete(command, '--')} == options(command)
 
 
-def test_completion_of_what_bench_has():
+def test_completion_of_bench_subcommands():
     assert 'compare' in complete('bench', '')
     assert complete('bench', 'comp') == {'compare'}
     offered = {word.rstrip('=') for word in complete('bench', 'compare', '--')}
-    assert offered == {'--threshold', '--json', '--quiet', '--help', '--usage'}
+    assert offered == {'--threshold'} | OUTPUT_OPTIONS
+    assert {'--key=', '--rounds=', '--json'} <= complete('bench', 'workflow', '--')
 
 
 def test_completion_of_arguments(tmp_path):
@@ -114,18 +197,20 @@ def test_completion_of_arguments(tmp_path):
 
 
 @pytest.mark.parametrize('command', COMMANDS)
-def test_man_pages_name_every_option(command):
+def test_man_page_describes_the_own_options(command):
     page = (ROOT / f'man/peerlane-{command}.1.scd').read_text()
-    common = (ROOT / 'man/peerlane.1.scd').read_text()
-    plain = page + (common if command in COMMON else '')
-    for option in options(command) - {'--help', '--usage'}:
-        assert f'*{option}*' in plain, option
-    named = set(re.findall(r'^(?:\*-\S\*, )?\*(--[a-z-]+)\*', page, re.MULTILINE))
-    assert named <= options(command)
-    assert f'*peerlane-{command}*(1)' in common
+    described = set(re.findall(r'^(?:\*-\S\*, )?\*(--[a-z-]+)\*', page, re.MULTILINE))
+    assert own_options(command) <= described <= options(command)
+    assert f'*peerlane-{command}*(1)' in (ROOT / 'man/peerlane.1.scd').read_text()
 
 
-def test_json_is_json_whatever_happens(tmp_path):
+def test_man_page_describes_the_shared_options():
+    page = (ROOT / 'man/peerlane.1.scd').read_text()
+    described = set(re.findall(r'^(?:\*-\S\*, )?\*(--[a-z-]+)\*', page, re.MULTILINE))
+    assert described == set(OPTION.findall(run('help', 'options').stdout))
+
+
+def test_json_output_is_valid_after_errors_too(tmp_path):
     write(tmp_path / 'data', b'data')
     with serving(tmp_path / 'data') as server:
         for arguments, status in [(['list', server.address], 0), (['get', server.address, 'none'], 1),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Keys: who may connect, and where the key comes from."""
+"""Keys: authentication, encryption, and key files."""
 import pytest
 from cli_support import content, make_key, run, run_json, serving, write
 
@@ -22,17 +22,17 @@ def test_both_ends_need_the_same_key(data, tmp_path):
         assert 'AUTH-' in run('list', server.address, '--key', key, expect=1).stderr
 
 
-def test_the_key_comes_from_the_environment_too(data, tmp_path):
+def test_the_key_file_can_be_named_in_the_environment(data, tmp_path):
     key = str(make_key(tmp_path))
     with serving(data, PEERLANE_KEY_FILE=key) as server:
         assert run_json('list', server.address, PEERLANE_KEY_FILE=key)['authenticated'] is True
-        # The option counts more.
+        # The option overrides the environment.
         run('list', server.address, '--key', make_key(tmp_path, 'other', b'x' * 16), expect=1, PEERLANE_KEY_FILE=key)
     with serving(data, PEERLANE_KEY_FILE='') as server:
         run('list', server.address)
 
 
-def test_data_is_encrypted_when_asked(data, tmp_path):
+def test_data_is_encrypted_if_either_end_asks(data, tmp_path):
     key = make_key(tmp_path)
     for at_server, at_client in [(['--encrypt'], []), ([], ['--encrypt'])]:
         with serving(data, '--key', key, *at_server) as server:
@@ -48,7 +48,7 @@ def test_encryption_needs_a_key(data):
 
 
 @pytest.mark.parametrize('mode', [0o604, 0o602])
-def test_a_key_file_that_others_can_use_is_refused(data, tmp_path, mode):
+def test_a_key_file_that_other_users_can_access_is_refused(data, tmp_path, mode):
     key = make_key(tmp_path)
     key.chmod(mode)
     error = run('serve', data, '--key', key, expect=1).stderr
@@ -62,6 +62,6 @@ def test_a_key_file_of_the_wrong_size_is_refused(data, tmp_path):
     assert 'No such file' in run('list', '127.0.0.1', '--key', tmp_path / 'none', expect=1).stderr
 
 
-def test_a_newline_at_the_end_is_no_part_of_the_key(data, tmp_path):
+def test_a_newline_at_the_end_is_ignored(data, tmp_path):
     with serving(data, '--key', make_key(tmp_path, 'one', b'sixteen bytes ok')) as server:
         run('list', server.address, '--key', make_key(tmp_path, 'two', b'sixteen bytes ok\n'))

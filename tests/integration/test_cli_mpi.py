@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerlane bench --mpi`, started by Open MPI's mpirun, and without it."""
+"""`peerlane bench --mpi`, with and without Open MPI's mpirun."""
 import json
 import os
 import shutil
@@ -9,16 +9,18 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run
 
-MPIRUN = shutil.which('mpirun')
-needs_mpi = pytest.mark.skipif(not MPIRUN, reason='mpirun is not installed (openmpi-bin)')
-# Open MPI keeps some memory to its end, of which LeakSanitizer would accuse the command.
+# mpirun uses the path of its command as its prefix, which fails for /bin/mpirun, so it is started by name.
+MPIRUN = 'mpirun'
+HAVE_MPI = bool(shutil.which(MPIRUN))
+needs_mpi = pytest.mark.skipif(not HAVE_MPI, reason='mpirun is not installed (openmpi-bin)')
+# Open MPI does not free all memory, which LeakSanitizer would report.
 MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
        'ASAN_OPTIONS': os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'}
 FEW = ['--duration', '0.004', '--size', '4K']
 
 
 def mpi(ranks, *arguments, expect=0):
-    """More ranks than cores, and as whichever user the tests have."""
+    """Runs the command with ranks of this host, also more than it has cores."""
     done = subprocess.run([MPIRUN, '--oversubscribe', '-n', str(ranks), PEERLANE, 'bench', '--mpi', *map(str, arguments)],
                           capture_output=True, text=True, timeout=110,
                           env=environment(**MPI))
@@ -44,8 +46,8 @@ def test_eight_ranks(tmp_path):
 
 
 HOSTS = 4
-# Hosts on one switch, 10.77.0.1 and on; what goes to the last one passes through 30 Mbit/s.  Networks, names and processes
-# are in namespaces of the script's own, and end with it.
+# Hosts on one switch, from 10.77.0.1 on; the link to the last one has 30 Mbit/s.  Networks, names and processes are in
+# namespaces of the script, and end with it.
 WORLD = """set -e
 mount -t tmpfs none /run
 ip link add switch type bridge
@@ -63,25 +65,25 @@ done
 tc qdisc add dev "port$HOSTS" root tbf rate 30mbit burst 32k latency 50ms || touch "$FOLDER/even"
 exec "$@"
 """
-# What mpirun calls in place of ssh: HOST COMMAND...
+# Replacement of ssh for mpirun, called as: HOST COMMAND...
 AGENT = """#!/bin/sh
 number=${1##*.}
 shift
 exec ip netns exec "$number" unshare --uts sh -c 'hostname "node$1"; shift; exec sh -c "$*"' sh "$number" "$@"
 """
-APART = ['unshare', '--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc']
+NAMESPACES = ['unshare', '--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc']
 
 
-def alone():
-    """Whether there can be such a world: by root, where namespaces are allowed."""
+def can_use_namespaces():
+    """True if this user may create the namespaces, which needs root."""
     commands = 'mount -t tmpfs none /run && ip link add switch type bridge && ip netns add 1'
-    return shutil.which('ip') and subprocess.run([*APART, 'sh', '-c', commands], capture_output=True,
+    return shutil.which('ip') and subprocess.run([*NAMESPACES, 'sh', '-c', commands], capture_output=True,
                                                  timeout=DEADLINE).returncode == 0
 
 
 def measure_between_hosts(folder):
     network = '10.77.0.0/24'
-    done = subprocess.run([*APART, 'sh', '-c', WORLD, 'sh', MPIRUN, '--hostfile', folder / 'hosts', '-n', str(2 * HOSTS),
+    done = subprocess.run([*NAMESPACES, 'sh', '-c', WORLD, 'sh', MPIRUN, '--hostfile', folder / 'hosts', '-n', str(2 * HOSTS),
                            '--mca', 'plm_rsh_agent', folder / 'agent', '--mca', 'oob_tcp_if_include', network,
                            '--mca', 'btl_tcp_if_include', network, '--mca', 'btl', 'tcp,self', '--mca', 'pml', 'ob1',
                            PEERLANE, 'bench', '--mpi', '--insecure', '--network', '10.77.', '--size', '64K',
@@ -97,15 +99,15 @@ def measure_between_hosts(folder):
 @needs_mpi
 def test_between_hosts(tmp_path):
     folder = tmp_path
-    if os.geteuid() or not alone():
-        pytest.skip('no root, or no namespaces here')
+    if os.geteuid() or not can_use_namespaces():
+        pytest.skip('needs root and namespaces')
     agent = folder / 'agent'
     agent.write_text(AGENT)
     agent.chmod(0o755)
     (folder / 'hosts').write_text(''.join(f'10.77.0.{number} slots=2\n' for number in range(1, HOSTS + 1)))
-    # Those that go to the slow one from another host, all of them, and no others in their place.
+    # All pairs from another host to the slow host must be reported.
     expected = {(i, j) for i in range(2 * HOSTS - 2) for j in (2 * HOSTS - 2, 2 * HOSTS - 1)}
-    # Where the machine is busy with something else, all are as slow at times.
+    # On a busy machine all pairs may be slow at times.
     for _ in range(5):
         document, named = measure_between_hosts(folder)
         slow = not (folder / 'even').exists()
@@ -119,7 +121,7 @@ def test_between_hosts(tmp_path):
 
 
 @needs_mpi
-def test_over_sockets_with_a_key_for_people(tmp_path):
+def test_text_output_over_tcp_with_a_key(tmp_path):
     shown = mpi(3, *FEW, '--fabric', 'tcp', '--key', make_key(tmp_path), '--network', 'lo').stdout
     assert shown.startswith('3 ranks, messages of 4K') and 'median' in shown
     rows = [line.split() for line in shown.splitlines() if line[:6].strip().isdigit() and len(line.split()) == 4]
@@ -127,19 +129,19 @@ def test_over_sockets_with_a_key_for_people(tmp_path):
 
 
 @needs_mpi
-def test_memory_that_is_not_there_ends_all_ranks():
-    """None of them may wait for another for ever."""
+def test_missing_memory_ends_all_ranks():
+    """No rank may wait for a failed one."""
     done = mpi(2, *FEW, '--memory', 'cuda:63', expect=1)
     assert 'peerlane: ' in done.stderr and '[GPU-' in done.stderr
 
 
 @needs_mpi
-def test_alone_and_with_wrong_options():
+def test_single_rank_and_wrong_network():
     assert '[MPI-RANKS]' in run('bench', '--mpi', expect=1, **MPI).stderr
     assert '[MPI-NETWORK]' in mpi(2, *FEW, '--network', 'nosuch0', expect=1).stderr
 
 
-@pytest.mark.skipif(bool(MPIRUN), reason='Open MPI is installed')
+@pytest.mark.skipif(HAVE_MPI, reason='Open MPI is installed')
 def test_without_the_library():
     assert '[MPI-NONE]' in run('bench', '--mpi', expect=1).stderr
 
@@ -149,14 +151,14 @@ def test_wrong_usage(arguments):
     run('bench', '--mpi', *arguments, expect=2)
 
 
-def test_help_teaches():
+def test_help_has_examples():
     shown = run('bench', '--mpi', '--help').stdout
     assert 'mpirun -n 8 peerlane bench --mpi' in shown and max(map(len, shown.splitlines())) < 80
     assert '--mpi' in run('bench', '--help').stdout
 
 
-def test_another_mpi_is_refused_by_name(tmp_path):
-    """MPICH's kin has the functions, and numbers in place of the objects that Open MPI exports."""
+def test_foreign_mpi_is_refused(tmp_path):
+    """Derivatives of MPICH have the functions, but not the objects that Open MPI exports."""
     source = tmp_path / 'other.c'
     source.write_text('int MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n')
     subprocess.run(['cc', '-shared', '-fPIC', '-o', tmp_path / 'libmpi.so.40', source], check=True, timeout=60)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerlane report`: pages, pictures and the terminal, of real results and of hostile ones."""
+"""`peerlane report`: pages, SVG pictures and terminal output of real and of hostile results."""
 import json
 import pathlib
 import random
@@ -28,7 +28,7 @@ def bench(*results, **more):
 
 def workflow(arms='AB', sizes=(4096, 1 << 20)):
     return {'format': 1, 'kind': 'workflow', 'device': 'simulated', 'fabric': 'tcp',
-            'arms': [{'name': arm, 'title': f'the way {arm}'} for arm in arms],
+            'arms': [{'name': arm, 'title': f'the method {arm}'} for arm in arms],
             'results': [{'arm': arm, 'size': size, 'frames_per_second': 100.0 * (2 if arm == 'B' else 1),
                          'bytes_per_second': size * 100.0, 'runs': [90.0, 100.0, 110.0], 'verified': True,
                          'phases_us': {'receive': 40.0, 'to_device': 0 if arm == 'B' else 30.0, 'compute': 10.0}}
@@ -51,18 +51,18 @@ def save(folder, document, name='a.json'):
 
 
 def page(folder, *documents, arguments=()):
-    """The page as text and as a tree; it is well-formed, and refers to nothing."""
+    """Returns the page as text and as a tree, and checks that it is well-formed and self-contained."""
     files = [save(folder, document, f'{index}.json') for index, document in enumerate(documents)]
     output = folder / 'page.html'
     run('report', *files, '-o', output, *arguments)
     text = output.read_text(encoding='utf-8')
     assert text.startswith('<!DOCTYPE html>')
     tree = ElementTree.fromstring(text.split('\n', 1)[1])
-    check_alone(text, tree)
+    check_self_contained(text, tree)
     return text, tree
 
 
-def check_alone(text, tree):
+def check_self_contained(text, tree):
     for element in tree.iter():
         assert element.tag.replace(SVG, '') not in {'script', 'link', 'img', 'image', 'iframe', 'object', 'use', 'base'}
         for name, value in element.attrib.items():
@@ -75,7 +75,7 @@ def check_alone(text, tree):
 
 @pytest.fixture(scope='module')
 def measured(tmp_path_factory):
-    """What peerlane bench says here, one after the other."""
+    """Documents of peerlane bench on this machine."""
     folder = tmp_path_factory.mktemp('measured')
     files = []
     for fabric in ['tcp', 'local']:
@@ -85,30 +85,30 @@ def measured(tmp_path_factory):
     return files
 
 
-def test_real_results_make_a_page(tmp_path, measured):
+def test_page_of_real_results(tmp_path, measured):
     text, tree = page(tmp_path, *[path.read_text() for path in measured])
     titles = [title.text for title in tree.iter(f'{SVG}title')]
     assert 'Bandwidth over size' in titles and 'Latency over size' in titles
     assert 'Highest bandwidth' in text and 'Lowest latency' in text and 'times as long' in text
-    # Each picture is told to those who do not see it, and has its figures below.
-    pictures = [svg for svg in tree.iter(f'{SVG}svg')]
+    # Each plot has a description for screen readers, and a table below.
+    plots = [svg for svg in tree.iter(f'{SVG}svg')]
     ids = [element.get('id') for element in tree.iter() if element.get('id')]
     assert len(set(ids)) == len(ids)
-    for svg in pictures:
+    for svg in plots:
         assert svg.get('role') == 'img' and set(svg.get('aria-labelledby').split()) <= set(ids)
-    assert len(list(tree.iter('table'))) >= len(pictures) // 2
+    assert len(list(tree.iter('table'))) >= len(plots) // 2
     for name in ['prefers-color-scheme:dark', '@media print', 'max-width:599px', 'details::details-content']:
         assert name in text
-    # Paper repeats the head of a table on each page.
+    # Printed tables repeat their head on each page.
     for table in tree.iter('table'):
         head = table[0]
         assert head.tag == 'thead' and {cell.get('scope') for cell in head.iter('th')} == {'col'}
         assert 'col' not in {cell.get('scope') for row in table[1:] for cell in row.iter('th')}
-    # Percentiles are those of the latencies: on paper once.
+    # Printed pages omit the second table of latencies.
     assert [figure.get('class') for figure in tree.iter('figure')].count('card again') == 1
 
 
-def test_the_figures_are_those_of_the_file(tmp_path):
+def test_values_are_those_of_the_file(tmp_path):
     shown = run_json('report', save(tmp_path, bench(point(8, 1e9), point(65536, 4e9), point(1 << 20, 12345678901))))
     points = shown['lines'][0]['points']
     assert [one['size'] for one in points] == [8, 65536, 1 << 20]
@@ -118,7 +118,7 @@ def test_the_figures_are_those_of_the_file(tmp_path):
     assert text.count('12.3 GB/s') >= 3
 
 
-def test_lines_are_named_by_what_they_differ_in(tmp_path):
+def test_line_names_list_differing_properties(tmp_path):
     files = [save(tmp_path, bench(point(8), point(64)), 'a.json'),
              save(tmp_path, bench(point(8, tool='iperf3'), point(64, 3e9, tool='iperf3')), 'b.json'),
              save(tmp_path, bench(point(8), point(64)), 'c.json')]
@@ -130,29 +130,29 @@ def test_lines_are_named_by_what_they_differ_in(tmp_path):
 
 def test_workflow(tmp_path):
     text, tree = page(tmp_path, workflow())
-    assert '2.00 times as many per second as arm A (95% interval: 1.90 to 2.10)' in text
-    assert 'the GPU is simulated' in text and 'the way A' in text
-    assert any(title.text == 'Where the time of a frame goes' for title in tree.iter(f'{SVG}title'))
+    assert '2.00 times as many per second as method A (rounds: 1.90 to 2.10)' in text
+    assert 'the GPU is simulated' in text and 'the method A' in text
+    assert any(title.text == 'Time of a frame by phase' for title in tree.iter(f'{SVG}title'))
     shown = run('report', save(tmp_path, workflow()), '--plot', 'phases').stdout
-    # Without colours the bars are of letters.
+    # Bars without colours consist of letters.
     assert 'b to device' in shown and re.search(r'a{2,}b{2,}c', shown)
 
 
-def test_arms_have_a_picture_of_their_own_next_to_messages(tmp_path):
+def test_methods_have_a_plot_of_their_own_next_to_messages(tmp_path):
     text, tree = page(tmp_path, bench(point(8), point(64)), workflow(), workflow('ABC'))
     titles = [title.text for title in tree.iter(f'{SVG}title')]
     assert 'Bandwidth over size' in titles and 'Frames through a GPU: bandwidth over size' in titles
-    # Bars of each file have a scale of their own; of two files with ratios, each is named.
+    # Bars of each file have a scale of their own; sentences about ratios name the file if there are several.
     assert '4 KiB frames, 1.json' in text and '4 KiB frames, 2.json' in text and '2.json: with frames of 1 MiB' in text
-    # Of five arms not every one has a sentence.
-    assert 'A: the way A, 1.json: with frames' in text and 'C: the way C: with frames' not in text
+    # Of five methods only the baselines have a sentence.
+    assert 'A: the method A, 1.json: with frames' in text and 'C: the method C: with frames' not in text
     names = {line['name']: line['points'] for line in run_json('report', tmp_path / '0.json', tmp_path / '1.json')['lines']}
     assert 'frames' in run_json('report', tmp_path / '0.json', tmp_path / '1.json')['plots'] and len(names) == 3
     assert 'frames' not in run_json('report', tmp_path / '1.json')['plots']
     run('report', '--plot', 'frames', tmp_path / '1.json', expect=1)
 
 
-def test_wrong_content_and_staging_are_said(tmp_path):
+def test_wrong_content_and_staging_are_reported(tmp_path):
     text, _ = page(tmp_path, bench(point(8, verified=False), point(64, verified=True, route='staged', reason='no card')))
     assert 'the content was WRONG in 1 of 2 results' in text and 'staged in host memory (no card)' in text
     staged = bench(point(8, route='staged', reason='no card'))
@@ -160,7 +160,7 @@ def test_wrong_content_and_staging_are_said(tmp_path):
     assert text.count('staged in host memory (no card)') == 1
 
 
-def test_registration_is_no_latency_of_messages(tmp_path):
+def test_registration_is_not_compared_with_messages(tmp_path):
     message, register = bench(point(8), mode='latency'), bench(point(8, operation='register', latency_us={'p50': 0.5}),
                                                                 mode='latency')
     text, _ = page(tmp_path, message, register)
@@ -177,7 +177,7 @@ def test_samples(tmp_path):
 @pytest.mark.parametrize('ranks', [2, 8, 40, 200])
 def test_matrix(tmp_path, ranks):
     text, tree = page(tmp_path, matrix(ranks))
-    assert 'Slow: rank 0 to rank 1, 1.00 GB/s, where 5.00 GB/s is usual: why not.' in text
+    assert 'Slow: rank 0 to rank 1, 1.00 GB/s; the median is 5.00 GB/s: why not.' in text
     wide = next(svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640')
     if ranks <= 24:
         cells = [rect for rect in wide.iter(f'{SVG}rect') if re.fullmatch('n|v[0-9]', rect.get('class') or '')]
@@ -202,7 +202,7 @@ def test_machine_and_check(tmp_path):
         assert gpu['id'].replace('0000:', '') in shown
 
 
-def test_topology_and_check_as_files_of_their_own(tmp_path):
+def test_topology_and_check_as_separate_files(tmp_path):
     machine = machines.make(tmp_path / 'machine', next((ROOT / 'tests/topology').glob('*.machine')))
     topology = run_json('topo', '--numeric', '--sysroot', machine)
     check = {'verdict': 'ready', 'summary': 'It works.', 'checks': [{'title': 'the module', 'status': 'pass'}]}
@@ -212,12 +212,12 @@ def test_topology_and_check_as_files_of_their_own(tmp_path):
     assert 'no result' in run('report', save(tmp_path, check), expect=1).stderr
 
 
-def test_all_text_is_only_text(tmp_path):
+def test_texts_are_escaped(tmp_path):
     hostile = bench(point(8, tool=HOSTILE, reason=HOSTILE, route='staged', operation=HOSTILE, memory=HOSTILE),
                     point(8, tool='b'), machine={'host': HOSTILE, 'gpus': [HOSTILE], 'processor': HOSTILE},
                     command=[HOSTILE, "'"], version=HOSTILE, time=HOSTILE, error={'message': HOSTILE},
                     check={'summary': HOSTILE, 'verdict': HOSTILE, 'checks': [{'title': HOSTILE}]})
-    frames = json.loads(json.dumps(workflow()).replace('receive', 'X').replace('the way', 'Y'))
+    frames = json.loads(json.dumps(workflow()).replace('receive', 'X').replace('the method', 'Y'))
     frames['results'][0]['phases_us'] = {HOSTILE.replace('\0', ''): 5}
     frames['arms'][0]['title'] = frames['ratios'][0]['arm'] = frames['ratios'][0]['over'] = HOSTILE * 3
     square = matrix(3)
@@ -227,7 +227,7 @@ def test_all_text_is_only_text(tmp_path):
     for plot in ['bandwidth', 'phases', 'matrix', 'percentiles', 'latency']:
         files = [tmp_path / f'{index}.json' for index in range(3)]
         drawn = run('report', *files, '--svg', '-', '--plot', plot).stdout
-        check_alone(drawn, ElementTree.fromstring(drawn.split('\n', 1)[1]))
+        check_self_contained(drawn, ElementTree.fromstring(drawn.split('\n', 1)[1]))
     for locale in ['C', 'C.UTF-8']:
         shown = run('report', tmp_path / '0.json', tmp_path / '1.json', LC_ALL=locale).stdout
         assert '\x1b' not in shown and '\x85' not in shown
@@ -235,12 +235,12 @@ def test_all_text_is_only_text(tmp_path):
 
 
 @pytest.mark.parametrize('text, fact', [
-    ('', 'empty'), ('{', 'too soon'), ('nonsense', 'not JSON'), ('[1]', 'not a result'), ('{}', 'not a result'),
-    ('null', 'not JSON|too soon|not a result'), ('{"results": 5}', 'not a result'), ('{"results": []}', 'no result'),
+    ('', 'empty'), ('{', 'unexpected end'), ('nonsense', 'invalid JSON'), ('[1]', 'not a result'), ('{}', 'not a result'),
+    ('null', 'invalid JSON|unexpected end|not a result'), ('{"results": 5}', 'not a result'), ('{"results": []}', 'no result'),
     ('{"kind": "song", "results": []}', 'not a result'), ('{"kind": 7}', 'not a result'),
     ('{"format": 2, "results": []}', 'later release'), ('{"results": [5]}', r'results\[0\] is not an object'),
     ('{"results": [{}]}', r'results\[0\]: "size"'), ('{"results": [{"size": "8"}]}', r'results\[0\]: "size"'),
-    ('{"results": [{"size": 8, "bytes_per_second": NaN}]}', 'not JSON|bytes_per_second'),
+    ('{"results": [{"size": 8, "bytes_per_second": NaN}]}', 'invalid JSON|bytes_per_second'),
     ('{"results": [{"size": 8, "bytes_per_second": 1e999}]}', 'bytes_per_second'),
     ('{"results": [{"size": 8, "bytes_per_second": -1}]}', 'bytes_per_second'),
     ('{"results": [{"size": 8, "latency_us": []}]}', 'latency_us'),
@@ -254,10 +254,10 @@ def test_all_text_is_only_text(tmp_path):
     ('{"kind": "matrix", "ranks": [1, 2], "latency_us": [[1, 2], [3]]}', 'not 2 numbers'),
     ('{"results": [{"size": 8}], "topology": {"pci": [{"id": "a", "parent": "b"}]}}', 'topology'),
     ('{"results": [{"size": 8}], "topology": {"gpus": [{"id": "a"}]}}', 'topology'),
-    ('{"a":' * 100000, 'not JSON'), ('[' * 100000, 'not JSON'), (b'{"results": "\xff\xfe"}', 'not JSON'),
+    ('{"a":' * 100000, 'invalid JSON'), ('[' * 100000, 'invalid JSON'), (b'{"results": "\xff\xfe"}', 'invalid JSON'),
     ('{"results": [' + '{"size": 8},' * 3000 + '{"size": 8}]}', 'at most 2000 results'),
 ], ids=lambda value: str(value)[:40])
-def test_bad_files_are_named(tmp_path, text, fact):
+def test_errors_name_the_file(tmp_path, text, fact):
     path = tmp_path / 'bad.json'
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     done = run('report', path, '-o', tmp_path / 'page.html', expect=1)
@@ -265,7 +265,7 @@ def test_bad_files_are_named(tmp_path, text, fact):
     assert 'bad.json' in done.stderr and '[REPORT-' in done.stderr and not (tmp_path / 'page.html').exists()
 
 
-def test_damaged_files_never_crash(tmp_path):
+def test_damaged_files_do_not_crash(tmp_path):
     source = random.Random(7)
     whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4)]]
     for index in range(60):
@@ -280,14 +280,14 @@ def test_damaged_files_never_crash(tmp_path):
 
 
 def accepts(path):
-    """Whether the command reads it; if not, it says why, and does not die."""
+    """Returns whether the command accepts a file; it must not crash."""
     from cli_support import DEADLINE, PEERLANE, environment
     done = subprocess.run([PEERLANE, 'report', path, '--json'], capture_output=True, timeout=DEADLINE, env=environment())
     assert done.returncode in (0, 1), (done, path.read_bytes())
     return done.returncode == 0
 
 
-def test_files_that_are_not_there_or_too_large(tmp_path):
+def test_missing_and_too_large_files(tmp_path):
     assert 'No such file' in run('report', tmp_path / 'none.json', expect=1).stderr
     large = tmp_path / 'large.json'
     with open(large, 'wb') as file:
@@ -316,7 +316,7 @@ def test_terminal(tmp_path):
     assert len(lengths) == 2 and abs(lengths[0] - 2 * lengths[1]) <= 1
 
 
-def test_the_widest_report_is_small(tmp_path):
+def test_largest_report_is_small(tmp_path):
     results = [point(8 << (i % 20), tool=f'tool {i // 20}') for i in range(1180)]
     text, _ = page(tmp_path, bench(*results), matrix(300), workflow('ABCDE', [4 << (2 * i) for i in range(12)]))
     assert len(text) < 2 << 20
@@ -324,10 +324,10 @@ def test_the_widest_report_is_small(tmp_path):
 
 @pytest.mark.skipif(not shutil.which('chromium'), reason='chromium is not installed')
 @pytest.mark.parametrize('width', [360, 800, 1400])
-def test_a_browser_shows_it_without_scrolling_sideways(tmp_path, width):
+def test_page_needs_no_horizontal_scrolling(tmp_path, width):
     results = [point(8 << i, tool=tool) for i in range(12) for tool in ['peerlane', 'iperf3']]
     page(tmp_path, bench(*results), workflow(), matrix(12))
-    # A frame as wide as the phone is, as a window has a least width of its own; the page itself has no script.
+    # The page is in a frame as wide as a phone, as windows have a larger minimum width.  It has no script itself.
     (tmp_path / 'frame.html').write_text(
         f'<iframe src="page.html" style="width:{width}px;height:900px;border:0"></iframe><pre id="out"></pre><script>'
         'onload = () => {const d = document.querySelector("iframe").contentDocument;'

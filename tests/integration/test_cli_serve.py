@@ -42,7 +42,7 @@ def test_lists_files_directories_and_memory(tree, tmp_path):
         assert table[-1] == '5 entries, 1.15 MB'
 
 
-def test_listing_of_many_names_arrives_whole(tmp_path):
+def test_long_listing_is_complete(tmp_path):
     folder = tmp_path / 'many'
     expected = sorted(f'{i:05d}-{"n" * 150}' for i in range(3000))
     folder.mkdir()
@@ -52,7 +52,7 @@ def test_listing_of_many_names_arrives_whole(tmp_path):
         assert names(server) == expected
 
 
-def test_new_files_appear_and_old_ones_go(tree):
+def test_listing_follows_changes_of_the_directory(tree):
     with serving(tree) as server:
         write(tree / 'new', b'n')
         (tree / 'empty').unlink()
@@ -63,7 +63,7 @@ def test_new_files_appear_and_old_ones_go(tree):
         run('get', server.address, 'empty', '-o', tree / 'sub', expect=1)
 
 
-def test_names_that_would_control_the_terminal_are_shown_harmless(tmp_path):
+def test_control_characters_in_names_are_replaced(tmp_path):
     write(tmp_path / 'pub' / 'evil\033[2Jname', b'1')
     write(tmp_path / 'pub' / os.fsdecode(b'bad\xffutf8'), b'2')
     with serving(tmp_path / 'pub') as server:
@@ -72,7 +72,7 @@ def test_names_that_would_control_the_terminal_are_shown_harmless(tmp_path):
         assert {entry['name'] for entry in listing['entries']} == {'evil\033[2Jname', 'bad\ufffdutf8'}
 
 
-def test_nothing_leads_out_of_the_directory(tree, tmp_path):
+def test_no_name_leads_out_of_the_directory(tree, tmp_path):
     secret = write(tmp_path / 'secret', b'secret')
     (tree / 'link').symlink_to(secret)
     (tree / 'dirlink').symlink_to(tmp_path)
@@ -85,10 +85,10 @@ def test_nothing_leads_out_of_the_directory(tree, tmp_path):
     for name in ['../secret', '/etc/passwd', 'sub/../../secret', './model.bin', 'sub//deep', '']:
         run('get', server.address, name, '-o', tmp_path / 'out', expect=2)
     warnings = server.stop()[1]
-    assert '2 symbolic links are not published' in warnings and '--follow' in warnings
+    assert 'symbolic links not published: 2' in warnings and '--follow' in warnings
 
 
-def test_follow_publishes_what_links_lead_to_and_survives_loops(tree, tmp_path):
+def test_follow_publishes_targets_of_links_and_survives_loops(tree, tmp_path):
     secret = write(tmp_path / 'secret', b'secret')
     (tree / 'link').symlink_to(secret)
     (tree / 'sub/loop').symlink_to(tree)
@@ -109,17 +109,17 @@ def test_only_regular_files_are_published(tree):
         run('get', server.address, 'sub/deep', '-o', tree / 'sub', expect=1)
 
 
-def test_of_equal_names_the_first_counts(tmp_path):
+def test_the_first_of_equal_names_is_published(tmp_path):
     first = write(tmp_path / 'a/name', b'first')
     write(tmp_path / 'b/name', b'second')
     server = Server(first, tmp_path / 'b')
     assert names(server) == ['name']
     run('get', server.address, 'name', '-o', tmp_path / 'out')
     assert (tmp_path / 'out').read_bytes() == b'first'
-    assert '1 files have the same name' in server.stop()[1]
+    assert 'another file has the same name: 1' in server.stop()[1]
 
 
-def test_says_what_happens(tree):
+def test_prints_events(tree):
     with serving(tree) as server:
         assert re.fullmatch(r'listening on 127\.0\.0\.1:\d+', server.first)
         assert server.line() == 'serving 3 entries, 100 kB'
@@ -127,7 +127,7 @@ def test_says_what_happens(tree):
         assert re.fullmatch(r'127\.0\.0\.1:\d+ reads model\.bin \(100 kB\)', server.line())
 
 
-def test_says_it_as_json(tree, tmp_path):
+def test_prints_events_as_json(tree, tmp_path):
     (tmp_path / 'in').mkdir()
     with serving(tree, '--json', '--upload', tmp_path / 'in') as server:
         assert json.loads(server.first) == {'event': 'listening', 'address': server.address, 'entries': 3,
@@ -146,20 +146,20 @@ def test_quiet_prints_only_the_address(tree):
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_it_in_order(tree, how):
+def test_signals_stop_the_server(tree, how):
     server = Server(tree)
     run('list', server.address)
     server.stop(how)
 
 
-def test_once_ends_after_the_first_client(tree):
+def test_once_exits_after_the_first_client(tree):
     server = Server(tree, '--once')
     run('get', server.address, 'model.bin', '-o', tree / 'sub/')
     assert server.process.wait(timeout=DEADLINE) == 0
     server.process.communicate()
 
 
-def test_for_ends_after_that_time(tree):
+def test_for_exits_after_the_given_time(tree):
     begin = time.monotonic()
     server = Server(tree, '--for', '0.5')
     assert server.process.wait(timeout=DEADLINE) == 0
@@ -167,7 +167,7 @@ def test_for_ends_after_that_time(tree):
     server.process.communicate()
 
 
-def test_warns_once_that_there_is_no_key(tree, tmp_path):
+def test_warns_once_about_a_missing_key(tree, tmp_path):
     server = Server(tree)
     run('list', server.address)
     run('list', server.address)
@@ -193,7 +193,7 @@ def test_wrong_usage(tree, tmp_path):
         assert done.stderr.startswith('peerlane serve: ') and not done.stdout
 
 
-def test_failures_say_what_and_why(tree, tmp_path):
+def test_failures_have_ids_and_hints(tree, tmp_path):
     assert 'NO-PATH' in run('serve', tmp_path / 'nowhere', expect=1).stderr
     assert 'NOT-A-FILE' in run('serve', '/dev/null', expect=1).stderr
     assert 'No such file' in run('serve', tree, '--upload', tmp_path / 'nowhere', expect=1).stderr
@@ -213,7 +213,7 @@ def test_client_failures(tmp_path):
     run('list', 'a', 'b', expect=2)
 
 
-def test_the_default_port_can_be_left_out(tree):
+def test_the_port_can_be_omitted(tree):
     server = subprocess.Popen([PEERLANE, 'serve', tree], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               env=environment())
     try:
@@ -228,7 +228,7 @@ def test_many_clients_at_once(tree, tmp_path):
     data = content(3 << 20)
     write(tree / 'model.bin', data)
     with serving(tree) as server:
-        # Idle ones first: they must not keep the others waiting.
+        # Stopped clients come first; they must not delay the others.
         idle = [start('get', server.address, 'model.bin', '-o', tmp_path / f'idle{i}') for i in range(4)]
         for process in idle:
             process.send_signal(signal.SIGSTOP)
@@ -257,14 +257,14 @@ def test_many_clients_at_once(tree, tmp_path):
         assert not failures
 
 
-def test_a_reader_that_does_not_read_stops_nobody(tree):
+def test_a_full_output_pipe_does_not_block_the_server(tree):
     with serving(tree, '--json') as server:
-        fcntl.fcntl(server.process.stdout, 1031, 4096)  # F_SETPIPE_SZ: full after some thirty clients
+        fcntl.fcntl(server.process.stdout, 1031, 4096)  # F_SETPIPE_SZ: full after about 30 clients
         for _ in range(60):
             run('list', server.address)
 
 
-def test_more_clients_than_allowed_wait_their_turn(tree, tmp_path):
+def test_clients_above_the_limit_wait(tree, tmp_path):
     with serving(tree, '--clients', '1') as server:
         processes = [start('get', server.address, 'model.bin', '-o', tmp_path / f'out{i}') for i in range(6)]
         for process in processes:
@@ -273,7 +273,7 @@ def test_more_clients_than_allowed_wait_their_turn(tree, tmp_path):
 
 
 @pytest.mark.parametrize('encrypted', [False, True])
-def test_outlives_a_file_that_is_cut_while_it_is_served(tmp_path, encrypted):
+def test_survives_truncation_of_a_served_file(tmp_path, encrypted):
     key = make_key(tmp_path)
     big = write(tmp_path / 'pub/big', b'')
     os.truncate(big, 1 << 30)
@@ -286,6 +286,6 @@ def test_outlives_a_file_that_is_cut_while_it_is_served(tmp_path, encrypted):
         _, errors = transfer.communicate(timeout=DEADLINE)
         assert transfer.returncode == 1, errors
         assert b'FILE-CHANGED' in errors and not (tmp_path / 'out').exists()
-        # It serves on, what there is now.
+        # The server continues, with the current content.
         run('get', server.address, 'big', '-o', tmp_path / 'out', '--verify', *options)
         assert (tmp_path / 'out').read_bytes() == bytes(10000)

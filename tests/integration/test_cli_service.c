@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What `peerlane serve` does with clients that do not keep to its protocol: it answers with an error, or drops them. */
+/* Tests `peerlane serve` with clients that violate its protocol: it answers with an error or disconnects them. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "support/check.h"
 #include "support/process.h"
 
-/* The command is no part of the library. */
+/* The library does not contain this part of the command. */
 #include "cmd/transfer/service.c"
 
 #define MEMORY_SIZE (1u << 20)
@@ -26,7 +26,7 @@ struct world {
 	uint32_t requests;
 };
 
-/* -- a server and a client of it ----------------------------------------------------------------- */
+/* -- server and client --------------------------------------------------------------------------- */
 
 static void server_start(struct world *world)
 {
@@ -77,7 +77,7 @@ static void world_open(struct world *world)
 	client_open(world);
 }
 
-/* The server must have lived through it all, and end in order. */
+/* Stops the server, which must still run and must exit with status 0. */
 static void world_close(struct world *world)
 {
 	int status;
@@ -98,7 +98,7 @@ static void send_bytes(struct world *world, const void *bytes, size_t length)
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 }
 
-static void take_answer(struct world *world, struct service_message *answer)
+static void receive_answer(struct world *world, struct service_message *answer)
 {
 	struct pl_operation *operation;
 	struct pl_receipt receipt;
@@ -112,8 +112,8 @@ static void take_answer(struct world *world, struct service_message *answer)
 	check(answer->answer);
 }
 
-/* Asks, and returns the status of the answer. */
-static int ask(struct world *world, struct service_message *request, struct service_message *answer)
+/* Sends a request and returns the status of the answer. */
+static int send_request(struct world *world, struct service_message *request, struct service_message *answer)
 {
 	uint8_t buffer[SERVICE_REQUEST_MAX];
 	int length;
@@ -122,18 +122,18 @@ static int ask(struct world *world, struct service_message *request, struct serv
 	length = service_encode(request, buffer, sizeof(buffer));
 	check(length > 0);
 	send_bytes(world, buffer, (size_t)length);
-	take_answer(world, answer);
+	receive_answer(world, answer);
 	check(answer->type == request->type && answer->request == request->request);
 	return answer->status;
 }
 
-static void still_serves(struct world *world)
+static void check_server_answers(struct world *world)
 {
 	struct service_message request = { .type = SERVICE_LIST }, answer;
 	struct service_entry entry;
 	size_t offset = 0;
 
-	check_number(ask(world, &request, &answer), 0);
+	check_number(send_request(world, &request, &answer), 0);
 	check(service_entry_next(&answer, &offset, &entry));
 	check_text(entry.name, "frames");
 }
@@ -143,7 +143,7 @@ static uint32_t create(struct world *world, const char *name, uint64_t size)
 	struct service_message request = { .type = SERVICE_CREATE, .size = size }, answer;
 
 	strcpy(request.name, name);
-	check_number(ask(world, &request, &answer), 0);
+	check_number(send_request(world, &request, &answer), 0);
 	return answer.handle;
 }
 
@@ -158,33 +158,33 @@ static void malformed_requests(void *argument)
 
 	(void)argument;
 	world_open(&world);
-	/* Cut short at every byte, and with every byte changed: the answer may be one, or an error. */
+	/* Truncates the request at every byte, then changes every byte.  A change behind the header may be accepted. */
 	for (int cut = 0; cut < length; cut++) {
 		send_bytes(&world, good, (size_t)cut);
-		take_answer(&world, &answer);
+		receive_answer(&world, &answer);
 		check_number(answer.status, -EPROTO);
 	}
 	for (int at = 0; at < length; at++) {
 		memcpy(bad, good, (size_t)length);
 		bad[at] ^= 0x40;
 		send_bytes(&world, bad, (size_t)length);
-		take_answer(&world, &answer);
+		receive_answer(&world, &answer);
 		check(answer.status < 0 || at >= 8);
 	}
 	memset(bad, 0, sizeof(bad));
 	memcpy(bad, good, (size_t)length);
 	send_bytes(&world, bad, (size_t)length + 1);
-	take_answer(&world, &answer);
+	receive_answer(&world, &answer);
 	check_number(answer.status, -EPROTO);
-	/* Longer than any request can be. */
+	/* Longer than the server's receive buffer. */
 	send_bytes(&world, bad, sizeof(bad));
-	take_answer(&world, &answer);
+	receive_answer(&world, &answer);
 	check_number(answer.status, -EPROTO);
-	still_serves(&world);
+	check_server_answers(&world);
 	world_close(&world);
 }
 
-static void a_message_of_any_size(void *argument)
+static void oversized_message(void *argument)
 {
 	struct service_message answer;
 	struct pl_operation *operation;
@@ -194,14 +194,14 @@ static void a_message_of_any_size(void *argument)
 	(void)argument;
 	world_open(&world);
 	check_ok(pl_send(world.peer, SERVICE_TAG + 1, world.region, 0, LARGE, NULL, &operation, &error), &error);
-	take_answer(&world, &answer);
+	receive_answer(&world, &answer);
 	check_number(answer.status, -EPROTO);
 	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -EMSGSIZE);
 	for (int i = 0; i < 100; i++) {
 		check_ok(pl_notify(world.peer, (uint64_t)i, NULL, &operation, &error), &error);
 		check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 	}
-	still_serves(&world);
+	check_server_answers(&world);
 	world_close(&world);
 }
 
@@ -216,29 +216,29 @@ static void bad_handles_and_ranges(void *argument)
 	world_open(&world);
 	for (size_t i = 0; i < 3; i++) {
 		request = (struct service_message){ .type = with_handle[i], .handle = i ? UINT32_MAX : 5 };
-		check_number(ask(&world, &request, &answer), -EINVAL);
+		check_number(send_request(&world, &request, &answer), -EINVAL);
 		check_text(answer.error.id, "NO-HANDLE");
 	}
 	handle = create(&world, "frames", MEMORY_SIZE);
 	request =
 		(struct service_message){ .type = SERVICE_HASH, .handle = handle, .offset = 1, .length = MEMORY_SIZE };
-	check_number(ask(&world, &request, &answer), -ERANGE);
+	check_number(send_request(&world, &request, &answer), -ERANGE);
 	request.offset = UINT64_MAX;
-	check_number(ask(&world, &request, &answer), -ERANGE);
+	check_number(send_request(&world, &request, &answer), -ERANGE);
 	request = (struct service_message){ .type = SERVICE_CREATE, .size = MEMORY_SIZE + 1, .name = "frames" };
-	check_number(ask(&world, &request, &answer), -ENOSPC);
+	check_number(send_request(&world, &request, &answer), -ENOSPC);
 	request = (struct service_message){ .type = SERVICE_CREATE, .size = UINT64_MAX, .name = "file" };
-	check_number(ask(&world, &request, &answer), -EFBIG);
-	/* What is only read cannot be committed. */
+	check_number(send_request(&world, &request, &answer), -EFBIG);
+	/* A handle opened for reading cannot be committed. */
 	request = (struct service_message){ .type = SERVICE_OPEN, .name = "frames" };
-	check_number(ask(&world, &request, &answer), 0);
+	check_number(send_request(&world, &request, &answer), 0);
 	request = (struct service_message){ .type = SERVICE_COMMIT, .handle = answer.handle };
-	check_number(ask(&world, &request, &answer), -EINVAL);
-	still_serves(&world);
+	check_number(send_request(&world, &request, &answer), -EINVAL);
+	check_server_answers(&world);
 	world_close(&world);
 }
 
-static void names_that_lead_elsewhere(void *argument)
+static void names_outside_the_folder(void *argument)
 {
 	static const char *const names[] = { "../x", "/tmp/x", "a/../../x", "..",      ".",
 					     "",     "a//b",   "a/",        ".x.part", "no/x" };
@@ -250,11 +250,11 @@ static void names_that_lead_elsewhere(void *argument)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		request = (struct service_message){ .type = SERVICE_CREATE, .size = 5 };
 		strcpy(request.name, names[i]);
-		check_one_of(ask(&world, &request, &answer), -EINVAL, -ENOENT);
+		check_one_of(send_request(&world, &request, &answer), -EINVAL, -ENOENT);
 		request.type = SERVICE_OPEN;
-		check_number(ask(&world, &request, &answer), -ENOENT);
+		check_number(send_request(&world, &request, &answer), -ENOENT);
 	}
-	still_serves(&world);
+	check_server_answers(&world);
 	world_close(&world);
 }
 
@@ -266,19 +266,19 @@ static void too_many_handles(void *argument)
 
 	(void)argument;
 	world_open(&world);
-	while (ask(&world, &request, &answer) == 0 && count < 1000)
+	while (send_request(&world, &request, &answer) == 0 && count < 1000)
 		count++;
 	check_number(count, 64);
 	check_number(answer.status, -EMFILE);
 	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = 63 };
-	check_number(ask(&world, &request, &answer), 0);
+	check_number(send_request(&world, &request, &answer), 0);
 	request = (struct service_message){ .type = SERVICE_OPEN, .name = "frames" };
-	check_number(ask(&world, &request, &answer), 0);
+	check_number(send_request(&world, &request, &answer), 0);
 	check_number(answer.handle, 63);
 	world_close(&world);
 }
 
-/* A token ends with its handle. */
+/* Closing a handle revokes its token. */
 static void a_closed_handle_gives_no_access(void *argument)
 {
 	struct service_message request = { .type = SERVICE_OPEN, .name = "frames" }, answer;
@@ -289,21 +289,21 @@ static void a_closed_handle_gives_no_access(void *argument)
 
 	(void)argument;
 	world_open(&world);
-	check_number(ask(&world, &request, &answer), 0);
+	check_number(send_request(&world, &request, &answer), 0);
 	check_ok(pl_remote_import(world.peer, answer.token, answer.token_length, 0, &remote, &error), &error);
 	check_number(pl_remote_rights(remote), PL_ACCESS_READ);
 	check_ok(pl_read(world.peer, remote, 0, world.region, 0, 4096, NULL, &operation, &error), &error);
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = answer.handle };
-	check_number(ask(&world, &request, &answer), 0);
+	check_number(send_request(&world, &request, &answer), 0);
 	check_ok(pl_read(world.peer, remote, 0, world.region, 0, 4096, NULL, &operation, &error), &error);
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -EACCES, &error);
 	pl_remote_release(remote);
 	world_close(&world);
 }
 
-/* Clients that ask and leave in the middle of the answer, or of a file. */
-static void clients_that_leave(void *argument)
+/* Clients that disconnect during an answer or an upload. */
+static void clients_that_disconnect(void *argument)
 {
 	struct service_message request = { .type = SERVICE_HASH, .length = MEMORY_SIZE, .request = 1 };
 	uint8_t buffer[SERVICE_REQUEST_MAX];
@@ -326,8 +326,8 @@ static void clients_that_leave(void *argument)
 		client_close(&world);
 	}
 	client_open(&world);
-	still_serves(&world);
-	/* What they began stays, to go on with; nobody holds it any more. */
+	check_server_answers(&world);
+	/* Partial files remain, for another attempt, and are unlocked. */
 	for (int i = 0; i < 20; i++) {
 		struct service_message answer;
 
@@ -336,16 +336,16 @@ static void clients_that_leave(void *argument)
 		memset(&request, 0, sizeof(request));
 		snprintf(request.name, sizeof(request.name), "file%d", i);
 		request.size = 100000;
-		/* The server may not have noticed yet that the last of them left. */
+		/* The server may not yet have noticed the last disconnect. */
 		do {
 			request.type = SERVICE_CREATE;
-			ask(&world, &request, &answer);
+			send_request(&world, &request, &answer);
 		} while (answer.status == -EBUSY);
 		check_number(answer.status, 0);
 		request = (struct service_message){ .type = SERVICE_CLOSE,
 						    .handle = answer.handle,
 						    .flags = SERVICE_DISCARD };
-		check_number(ask(&world, &request, &answer), 0);
+		check_number(send_request(&world, &request, &answer), 0);
 		check(access(path, F_OK) != 0);
 	}
 	world_close(&world);
@@ -355,16 +355,16 @@ int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "malformed requests are answered with an error", malformed_requests, NULL, 60 },
-		{ "a message of any size is no harm", a_message_of_any_size, NULL, 30 },
+		{ "an oversized message is answered with an error", oversized_message, NULL, 30 },
 		{ "bad handles and ranges are refused", bad_handles_and_ranges, NULL, 30 },
-		{ "names that lead elsewhere are refused", names_that_lead_elsewhere, NULL, 30 },
-		{ "a client has so many handles and no more", too_many_handles, NULL, 30 },
+		{ "names outside the folder are refused", names_outside_the_folder, NULL, 30 },
+		{ "a client can open at most 64 handles", too_many_handles, NULL, 30 },
 		{ "a closed handle gives no access", a_closed_handle_gives_no_access, NULL, 30 },
-		{ "clients that leave leave nothing behind", clients_that_leave, NULL, 60 },
+		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
 	};
 
 	if (!getenv("PEERLANE")) {
-		puts("skipped: there is no command, PEERLANE does not name it");
+		puts("skipped: PEERLANE does not name the command");
 		return 77;
 	}
 	return cases_run("service", cases, sizeof(cases) / sizeof(cases[0]));

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, Server, content, cut, environment, recorded, run, run_json, serving, start, \
+from cli_support import DEADLINE, PEERLANE, Server, content, cut_transfer, environment, recorded, run, run_json, serving, start, \
     write
 
 BIG = 256 << 20
@@ -34,7 +34,7 @@ def server(world):
         yield running
 
 
-def leftovers(folder):
+def partial_files(folder):
     return [path.name for path in folder.iterdir() if path.name.endswith('.part')]
 
 
@@ -42,7 +42,7 @@ def test_get_several_into_a_directory(server, world):
     done = run('get', server.address, 'small', 'empty', 'sub/other', '-o', world / 'out')
     for name in ['small', 'empty', 'sub/other']:
         assert (world / 'out' / os.path.basename(name)).read_bytes() == (world / 'pub' / name).read_bytes()
-    assert not leftovers(world / 'out')
+    assert not partial_files(world / 'out')
     lines = done.stdout.splitlines()
     assert re.match(r'small: 5 B in \S+ \S+, \S+ \S+$', lines[0])
     assert lines[1].startswith('empty: 0 B in ')
@@ -59,7 +59,7 @@ def test_get_into_the_current_directory_and_under_another_name(server, world):
     assert (world / 'out/renamed').read_bytes() == b'small'
 
 
-def test_get_json_tells_how_it_went(server, world):
+def test_get_prints_the_result_as_json(server, world):
     result = run_json('get', server.address, 'sub/other', '-o', world / 'out', '--verify')
     assert result['address'] == server.address and result['authenticated'] is False
     (one,) = result['files']
@@ -69,7 +69,7 @@ def test_get_json_tells_how_it_went(server, world):
     assert re.fullmatch('[0-9a-f]{32}', one['xxh128'])
 
 
-def test_get_goes_on_after_one_that_fails(server, world):
+def test_get_continues_after_a_failed_file(server, world):
     done = run('get', server.address, 'missing', 'small', '-o', world / 'out', expect=1)
     assert 'missing: ' in done.stderr and 'NOT-PUBLISHED' in done.stderr and 'hint: ' in done.stderr
     assert (world / 'out/small').read_bytes() == b'small'
@@ -97,11 +97,11 @@ def test_put_several(server, world):
     done = run('put', server.address, world / 'pub/small', world / 'pub/empty', world / 'pub/sub/other', '--verify')
     for name in ['small', 'empty', 'sub/other']:
         assert (world / 'in' / os.path.basename(name)).read_bytes() == (world / 'pub' / name).read_bytes()
-    assert not leftovers(world / 'in')
+    assert not partial_files(world / 'in')
     assert done.stdout.count('verified: xxh128 ') == 3
 
 
-def test_put_under_another_name_and_into_a_subdirectory(server, world):
+def test_put_with_another_name_and_into_a_subdirectory(server, world):
     run('put', server.address, world / 'pub/small', '--as', 'renamed')
     assert (world / 'in/renamed').read_bytes() == b'small'
     (world / 'in/folder').mkdir()
@@ -119,14 +119,14 @@ def test_put_cannot_leave_the_directory(server, world):
     run('put', server.address, world / 'pub/small', '--as', 'nowhere/file', expect=1)
     run('put', server.address, world / 'pub/small', '--as', '.x.part', expect=1)
     assert not (world / 'escaped').exists()
-    # A link in place of the file is replaced, not followed.
+    # A symbolic link at the destination is replaced, not followed.
     victim = write(world / 'victim', b'untouched')
     (world / 'in/small').symlink_to(victim)
     run('put', server.address, world / 'pub/small')
     assert victim.read_bytes() == b'untouched' and not (world / 'in/small').is_symlink()
 
 
-def test_put_needs_a_server_that_takes_files(world):
+def test_put_needs_a_server_with_upload_or_writable(world):
     write(world / 'pub/small', b'small')
     with serving(world / 'pub', '--memory', 'frames=4K') as server:
         assert '--upload' in run('put', server.address, world / 'pub/small', expect=1).stderr
@@ -151,46 +151,46 @@ def test_memory_is_written_and_read(server, world):
     assert 'NO-SPACE' in run('put', server.address, world / 'data', '--as', 'frames', expect=1).stderr
 
 
-@pytest.mark.parametrize('here', [[], ['--memory', 'cuda'], ['--memory', 'cuda:1']])
-@pytest.mark.parametrize('there', ['', '@cuda:1'])
-def test_memory_of_gpus_is_written_and_read(world, here, there):
-    """With the stand-in's GPUs, at both ends or at one; the bytes are hashed where they are."""
+@pytest.mark.parametrize('local', [[], ['--memory', 'cuda'], ['--memory', 'cuda:1']])
+@pytest.mark.parametrize('remote', ['', '@cuda:1'])
+def test_gpu_memory_is_written_and_read(world, local, remote):
+    """GPU memory of the stand-in driver at one end or both."""
     data = content(3000001)
-    # A GPU does not reach a file, so the bytes are staged, which is told.
-    expect = 3 if there and not here else 0
-    with serving('--memory', f'frames=3000001{there}', '--writable', **GPU) as server:
-        run('put', server.address, write(world / 'data', data), '--as', 'frames', '--verify', *here, expect=expect, **GPU)
-        (one,) = run_json('get', server.address, 'frames', '-o', world / 'out/frames', '--verify', *here, expect=expect,
+    # The mapping of a file is not accessible to a GPU, so the bytes are staged, which the exit status shows.
+    expect = 3 if remote and not local else 0
+    with serving('--memory', f'frames=3000001{remote}', '--writable', **GPU) as server:
+        run('put', server.address, write(world / 'data', data), '--as', 'frames', '--verify', *local, expect=expect, **GPU)
+        (one,) = run_json('get', server.address, 'frames', '-o', world / 'out/frames', '--verify', *local, expect=expect,
                           **GPU)['files']
     assert one['verified'] and one['bytes'] == len(data) and (world / 'out/frames').read_bytes() == data
 
 
-def test_memory_that_there_is_not(server, world):
+def test_unknown_memory_kinds_are_refused(server, world):
     data = write(world / 'data', b'x')
     for kind, error in [('cuda:99', 'GPU-NONE'), ('tape', 'MEMORY-KIND'), ('cuda:x', 'MEMORY-KIND')]:
         failed = run('get', server.address, 'small', '--memory', kind, '-o', world / 'out', expect=1, **GPU)
         assert error in failed.stderr
         assert error in run('put', server.address, data, '--memory', kind, expect=1, **GPU).stderr
         assert error in run('serve', '127.0.0.1:0', '--memory', f'x=1K@{kind}', expect=1, **GPU).stderr
-    assert not leftovers(world / 'out')
+    assert not partial_files(world / 'out')
 
 
-def test_a_cut_get_goes_on(server, world):
+def test_a_cut_get_is_resumed(server, world):
     data = content(BIG)
     write(world / 'pub/big', data)
     part = world / 'out/.big.part'
-    extent = cut(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    extent = cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
     assert not (world / 'out/big').exists()
     (one,) = run_json('get', server.address, 'big', '-o', world / 'out', '--verify')['files']
     assert one['resumed'] == extent and one['bytes'] == BIG - extent and one['verified']
     assert (world / 'out/big').read_bytes() == data
-    assert not leftovers(world / 'out')
+    assert not partial_files(world / 'out')
 
 
-def test_a_cut_get_of_a_file_that_changed_begins_anew(server, world):
+def test_a_cut_get_of_a_changed_file_begins_again(server, world):
     write(world / 'pub/big', content(BIG))
     part = world / 'out/.big.part'
-    cut(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
     data = content(BIG, seed=2)
     write(world / 'pub/big', data)
     (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
@@ -204,28 +204,28 @@ def damage(part):
         file.write(bytes([byte[0] ^ 1]))
 
 
-def test_verify_finds_a_byte_that_differs_in_a_get(server, world):
+def test_verify_detects_a_wrong_byte_in_a_get(server, world):
     data = content(BIG)
     write(world / 'pub/big', data)
     part = world / 'out/.big.part'
-    cut(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
     damage(part)
     error = run('get', server.address, 'big', '-o', world / 'out', '--verify', expect=1).stderr
-    assert 'HASH-MISMATCH' in error and not (world / 'out/big').exists() and not leftovers(world / 'out')
+    assert 'HASH-MISMATCH' in error and not (world / 'out/big').exists() and not partial_files(world / 'out')
     run('get', server.address, 'big', '-o', world / 'out', '--verify')
     assert (world / 'out/big').read_bytes() == data
 
 
-def test_verify_finds_a_byte_that_differs_in_a_put(server, world):
+def test_verify_detects_a_wrong_byte_in_a_put(server, world):
     big = write(world / 'big', content(BIG))
     part = world / 'in/.big.part'
-    cut(part, BIG, lambda: start('put', server.address, big))
+    cut_transfer(part, BIG, lambda: start('put', server.address, big))
     damage(part)
     error = run('put', server.address, big, '--verify', expect=1).stderr
-    assert 'HASH-MISMATCH' in error and not (world / 'in/big').exists() and not leftovers(world / 'in')
+    assert 'HASH-MISMATCH' in error and not (world / 'in/big').exists() and not partial_files(world / 'in')
 
 
-def test_an_interrupted_get_says_so_and_goes_on(server, world):
+def test_an_interrupted_get_reports_it_and_is_resumed(server, world):
     data = content(BIG)
     write(world / 'pub/big', data)
     part = world / 'out/.big.part'
@@ -244,7 +244,7 @@ def test_an_interrupted_get_says_so_and_goes_on(server, world):
     assert one['resumed'] == extent > 0 and (world / 'out/big').read_bytes() == data
 
 
-def test_a_get_whose_server_dies_goes_on_with_the_next(world):
+def test_a_get_is_resumed_from_a_restarted_server(world):
     data = content(BIG)
     write(world / 'pub/big', data)
     part = world / 'out/.big.part'
@@ -265,17 +265,17 @@ def test_a_get_whose_server_dies_goes_on_with_the_next(world):
     assert one['resumed'] == extent > 0 and (world / 'out/big').read_bytes() == data
 
 
-def test_a_cut_put_goes_on(server, world):
+def test_a_cut_put_is_resumed(server, world):
     data = content(BIG)
     big = write(world / 'big', data)
-    extent = cut(world / 'in/.big.part', BIG, lambda: start('put', server.address, big))
+    extent = cut_transfer(world / 'in/.big.part', BIG, lambda: start('put', server.address, big))
     assert not (world / 'in/big').exists()
     (one,) = run_json('put', server.address, big, '--verify')['files']
     assert one['resumed'] == extent and one['bytes'] == BIG - extent and one['verified']
-    assert (world / 'in/big').read_bytes() == data and not leftovers(world / 'in')
+    assert (world / 'in/big').read_bytes() == data and not partial_files(world / 'in')
 
 
-def test_one_file_is_not_written_by_two(server, world):
+def test_two_transfers_cannot_write_the_same_file(server, world):
     write(world / 'pub/big', content(BIG))
     first = start('get', server.address, 'big', '-o', world / 'out')
     while recorded(world / 'out/.big.part', BIG) < 0 and first.poll() is None:
@@ -287,13 +287,13 @@ def test_one_file_is_not_written_by_two(server, world):
     assert first.returncode == 0 and 'TRANSFER-BUSY' in error
 
 
-def test_no_room_is_said_before_anything_is_moved(server, world):
+def test_a_full_disk_is_an_error_before_the_transfer(server, world):
     space = os.statvfs(world)
     os.truncate(write(world / 'pub/huge', b''), space.f_bavail * space.f_frsize + (16 << 30))
     error = run('get', server.address, 'huge', '-o', world / 'out', expect=1).stderr
     assert 'NO-SPACE' in error and 'hint: ' in error
     assert 'NO-SPACE' in run('put', server.address, world / 'pub/huge', expect=1).stderr
-    assert not leftovers(world / 'out') and not leftovers(world / 'in')
+    assert not partial_files(world / 'out') and not partial_files(world / 'in')
 
 
 def test_a_file_size_limit_is_an_error(server, world):
@@ -301,10 +301,10 @@ def test_a_file_size_limit_is_an_error(server, world):
                           text=True, timeout=DEADLINE, env=environment(),
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
     assert done.returncode == 1 and 'File too large' in done.stderr
-    assert not leftovers(world / 'out')
+    assert not partial_files(world / 'out')
 
 
-def test_a_file_that_changes_while_it_is_fetched_is_not_kept(server, world):
+def test_a_file_that_changes_during_a_get_is_not_kept(server, world):
     big = write(world / 'pub/big', content(BIG))
     process = start('get', server.address, 'big', '-o', world / 'out')
     while process.poll() is None and recorded(world / 'out/.big.part', BIG) < 0:
@@ -312,10 +312,10 @@ def test_a_file_that_changes_while_it_is_fetched_is_not_kept(server, world):
     os.utime(big, (1, 1))
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1 and b'FILE-CHANGED' in errors
-    assert not (world / 'out/big').exists() and not leftovers(world / 'out')
+    assert not (world / 'out/big').exists() and not partial_files(world / 'out')
 
 
-def test_a_source_that_is_cut_while_it_is_sent_fails(server, world):
+def test_a_put_fails_if_the_file_is_truncated(server, world):
     big = write(world / 'big', b'')
     os.truncate(big, 1 << 30)
     process = start('put', server.address, big)
@@ -324,11 +324,11 @@ def test_a_source_that_is_cut_while_it_is_sent_fails(server, world):
     os.truncate(big, 5)
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1 and b'FILE-CHANGED' in errors
-    assert not (world / 'in/big').exists() and not leftovers(world / 'in')
+    assert not (world / 'in/big').exists() and not partial_files(world / 'in')
     run('list', server.address)
 
 
-def test_bytes_arrive_whatever_the_options(world):
+def test_all_options_transfer_the_same_bytes(world):
     data = content(5000011)
     write(world / 'pub/data', data)
     for options in [['--streams', '1'], ['--streams', '4'], ['--fabric', 'tcp', '--timeout', '20']]:
@@ -339,24 +339,24 @@ def test_bytes_arrive_whatever_the_options(world):
 
 
 def on_terminal(*arguments):
-    """What the command writes to a terminal that is its standard error; and its standard output."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs,
+    """Runs the command with a terminal as its standard error; returns its outputs on both."""
+    terminal, command_end = pty.openpty()
+    process = subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=subprocess.PIPE, stderr=command_end,
                                env=environment(LC_ALL='C.UTF-8'))
-    os.close(theirs)
+    os.close(command_end)
     shown = b''
-    while select.select([ours], [], [], DEADLINE)[0]:
+    while select.select([terminal], [], [], DEADLINE)[0]:
         try:
-            shown += os.read(ours, 65536)
+            shown += os.read(terminal, 65536)
         except OSError:
             break
     output = process.communicate(timeout=DEADLINE)[0]
-    os.close(ours)
+    os.close(terminal)
     assert process.returncode == 0
     return shown.decode(), output.decode()
 
 
-def test_progress_is_shown_on_a_terminal_only(server, world):
+def test_progress_is_shown_only_on_a_terminal(server, world):
     write(world / 'pub/big', content(BIG))
     shown, output = on_terminal('get', server.address, 'big', '-o', world / 'out')
     assert re.search(r'\rbig [\u2501\u2500\u257a]+ +\d+%  [\d.]+ \w?B of 268 MB', shown)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerlane bench workflow` and `peerlane bench proxy`: what they count, and that no fault passes."""
+"""`peerlane bench workflow` and `peerlane bench proxy`: counts of results, and detection of faults."""
 import json
 import pathlib
 import signal
@@ -8,7 +8,7 @@ import pytest
 
 from cli_support import PEERLANE, make_key, run, run_json, start
 
-# One GPU that there is not: see tests/libcuda.
+# Simulated GPUs of tests/libcuda.
 GPU = {'LD_LIBRARY_PATH': str(pathlib.Path(PEERLANE).parent / 'tests')}
 SHORT = ['--compute', 'simulated', '--rounds', '2', '--frames', '20']
 PHASES = {'receive', 'to_device', 'compute', 'to_host', 'inspect', 'other'}
@@ -19,15 +19,15 @@ def check(result, frames=40):
     assert result['frames_per_second'] in result['runs']
     assert result['bytes_per_second'] == pytest.approx(result['frames_per_second'] * result['size'], rel=0.001)
     assert result['seconds'] == pytest.approx(sum(frames / 2 / run for run in result['runs']), rel=0.01)
-    # what was received in the measured frames, and in those before, of which each word was compared
+    # includes the frames before the measured ones, of which each word was compared
     assert result['bytes_direct'] + result['host_bytes_staged'] > frames * result['size']
 
 
 @pytest.mark.parametrize('fabric', ['local', 'tcp'])
-def test_all_arms_are_measured_and_verified(fabric):
+def test_all_methods_are_measured_and_verified(fabric):
     report = run_json('bench', 'workflow', '--fabric', fabric, '--size', '4K,100004', *SHORT)
     assert (report['format'], report['kind'], report['device'], report['fabric']) == (1, 'workflow', 'simulated', fabric)
-    assert [arm['name'] for arm in report['arms']] == ['A', 'B', 'AO', 'BO', 'BP']
+    assert [method['name'] for method in report['arms']] == ['A', 'B', 'AO', 'BO', 'BP']
     assert [(row['size'], row['arm']) for row in report['results']] == [
         (size, arm) for size in (4096, 100004) for arm in ('A', 'B', 'AO', 'BO', 'BP')]
     for row in report['results']:
@@ -43,7 +43,7 @@ def test_all_arms_are_measured_and_verified(fabric):
     assert ('BO', 'A') in {(ratio['arm'], ratio['over']) for ratio in report['ratios']}
 
 
-def test_a_proxy_serves_what_it_computed():
+def test_proxy_serves_computed_frames():
     report = run_json('bench', 'proxy', '--size', '64K', *SHORT)
     assert report['kind'] == 'proxy' and [row['arm'] for row in report['results']] == ['A', 'B', 'AO', 'BO']
     for row in report['results']:
@@ -52,23 +52,23 @@ def test_a_proxy_serves_what_it_computed():
         assert (row['phases_us']['to_host'] > 0) == (row['arm'] in ('A', 'AO'))
 
 
-@pytest.mark.parametrize('command, arms', [('workflow', ['A', 'B', 'AO', 'BO', 'BP']), ('proxy', ['B', 'BO'])])
+@pytest.mark.parametrize('command, methods', [('workflow', ['A', 'B', 'AO', 'BO', 'BP']), ('proxy', ['B', 'BO'])])
 @pytest.mark.parametrize('where', ['source', 'compute', 'result'])
-def test_a_fault_is_found(command, arms, where):
-    for arm in arms:
-        done = run('bench', command, '--size', '12K', '--inject', where, '--arms', arm, *SHORT, '--json', expect=1)
+def test_injected_fault_is_detected(command, methods, where):
+    for method in methods:
+        done = run('bench', command, '--size', '12K', '--inject', where, '--arms', method, *SHORT, '--json', expect=1)
         report = json.loads(done.stdout)
         assert report['error']['id'] == 'WORKFLOW-CONTENT' and report['results'] == []
-        assert f'arm {arm}' in done.stderr and '--inject' in done.stderr and 'is wrong' in done.stderr
+        assert f'method {method}' in done.stderr and '--inject' in done.stderr and 'is wrong' in done.stderr
 
 
-def test_a_gpu_of_the_stand_in():
-    arms = ['A', 'B', "A'", "B'", 'AO', 'BO', 'BP']
+def test_simulated_gpu():
+    methods = ['A', 'B', "A'", "B'", 'AO', 'BO', 'BP']
     report = run_json('bench', 'workflow', '--fabric', 'tcp', '--size', '300K', '--frames', '10', '--rounds', '2', **GPU)
-    assert report['device'] == 'stand-in 0' and [row['arm'] for row in report['results']] == arms
+    assert report['device'] == 'stand-in 0' and [row['arm'] for row in report['results']] == methods
     for row in report['results']:
         check(row, 20)
-        # into a GPU's memory sockets do not reach
+        # sockets cannot write into GPU memory
         staged = row['arm'].startswith('B')
         assert row['route'] == ('staged' if staged else 'direct') and (row['host_bytes_staged'] > 0) == staged
         assert row['reason']
@@ -79,21 +79,21 @@ def test_a_gpu_of_the_stand_in():
     assert 'WORKFLOW-CONTENT' in done.stderr
 
 
-def test_tables_and_sentences():
+def test_text_output():
     done = run('bench', 'workflow', '--size', '64K', *SHORT)
-    for word in ['FRAMES GO', 'TIMES A', 'to_device', 'into device memory', 'A frame takes', 'BO has 8 frames under way',
-                 'no byte was staged', 'Simulated: no GPU took part']:
+    for word in ['PATH OF FRAMES', 'RATIO TO A', 'to_device', 'into device memory', 'A frame takes', 'BO has 8 frames in flight',
+                 'no byte was staged', 'Simulated: no GPU was used']:
         assert word in done.stdout
     assert 'Simulated' not in run('bench', 'proxy', '--size', '4K', '--quiet', *SHORT).stdout
 
 
-def test_between_processes_of_the_users_with_a_key(tmp_path):
+def test_server_with_a_key(tmp_path):
     key = make_key(tmp_path)
     server = start('bench', 'workflow', '--server', '--once', '--key', key, '127.0.0.1:0')
     address = server.stdout.readline().decode().split()[-1]
     report = run_json('bench', 'workflow', '--key', key, '--size', '4K', '--arms', 'BP', *SHORT, address)
     assert report['authenticated'] and report['results'][0]['verified']
-    # The other end tells its own, so it is known of another host, too.
+    # The server sends its machine, so that it is known on other hosts too.
     assert report['peer_machine'] == report['machine'] and report['peer_machine']['cores'] >= 1
     output, errors = server.communicate(timeout=60)
     assert server.returncode == 0 and b'frames for' in output, errors
@@ -111,6 +111,6 @@ def test_wrong_usage(arguments, text):
     assert text in run('bench', 'workflow', *arguments, expect=2).stderr
 
 
-def test_a_gpu_that_there_is_not():
+def test_missing_gpu():
     done = run('bench', 'workflow', '--compute', 'cuda:7', expect=1, **GPU)
     assert 'GPU-NONE' in done.stderr

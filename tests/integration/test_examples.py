@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The programs in docs/examples, which README.md quotes."""
+"""Programs in docs/examples, which README.md quotes."""
 import os
 import subprocess
 
@@ -21,7 +21,7 @@ def stop(process):
     process.communicate(timeout=DEADLINE)
 
 
-def test_the_text_is_read_from_the_other_process():
+def test_the_text_is_read_from_the_server_process():
     for text in ['x', 'It was never sent: it was read.', 'long ' * 20000]:
         server, address, token = serve(text)
         try:
@@ -32,7 +32,7 @@ def test_the_text_is_read_from_the_other_process():
             stop(server)
 
 
-def test_a_token_that_is_none_is_refused():
+def test_a_damaged_token_is_refused():
     server, address, token = serve('a secret')
     try:
         damaged = run(READ, address, token[:-2] + ('00' if token[-2:] != '00' else '01'))
@@ -42,7 +42,7 @@ def test_a_token_that_is_none_is_refused():
         stop(server)
 
 
-def test_errors_are_told():
+def test_errors_are_reported():
     error = run(SERVE, 'nonsense:port', 'text')
     assert error.returncode == 1 and 'ADDRESS-' in error.stderr
     assert run(SERVE).returncode == run(READ).returncode == 2

@@ -285,8 +285,8 @@ static void opened_again(void *unused)
 		check_ok(pl_region_share(i ? marker : far.region, NULL, token[i], &length[i], &error), &error);
 		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
 	}
-	access = remotes[0]->way;
-	last = remotes[1]->way;
+	access = remotes[0]->fabric_data;
+	last = remotes[1]->fabric_data;
 	check_ok(pl_write(environment.near_peer, remotes[0], 0, near.region, 0, 8, NULL, &operation, &error), &error);
 	complete(&environment, operation, NULL);
 	check_number(pl_region_revoke(far.region, token[0], length[0]), 0);

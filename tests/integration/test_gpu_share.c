@@ -245,7 +245,7 @@ static void damage(uint8_t *bytes, unsigned count, uint64_t *state)
 
 static void bad_tickets(void *unused)
 {
-	uint8_t ticket[PL_MEMORY_TICKET_MAX], bad[PL_MEMORY_TICKET_MAX];
+	uint8_t ticket[PL_IPC_HANDLE_MAX], bad[PL_IPC_HANDLE_MAX];
 	struct pl_memory memory, taken;
 	const char *why = NULL;
 	struct pl_error error;
@@ -258,19 +258,19 @@ static void bad_tickets(void *unused)
 		exit(SKIPPED);
 	address = gpu_allocate(4096);
 	check_ok(pl_memory_attach(&memory, address, 4096, &error), &error);
-	length = pl_memory_offer(&memory, 0, 4096, ticket, NULL);
+	length = pl_memory_export_ipc(&memory, 0, 4096, ticket, NULL);
 	check_number(length, sizeof(ticket));
-	check_number(pl_memory_take(ticket, sizeof(ticket), 4096, true, &memory, NULL, &taken, &why), 0);
+	check_number(pl_memory_import_ipc(ticket, sizeof(ticket), 4096, true, &memory, NULL, &taken, &why), 0);
 	pl_memory_release(&taken);
-	check(pl_memory_take(ticket, sizeof(ticket), 1 << 30, true, &memory, NULL, &taken, &why) < 0);
-	check(pl_memory_take(ticket, sizeof(ticket) - 1, 4096, true, &memory, NULL, &taken, &why) < 0);
-	check(pl_memory_take(ticket, sizeof(ticket), 4097, false, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_import_ipc(ticket, sizeof(ticket), 1 << 30, true, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_import_ipc(ticket, sizeof(ticket) - 1, 4096, true, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_import_ipc(ticket, sizeof(ticket), 4097, false, &memory, NULL, &taken, &why) < 0);
 	check(why && strstr(why, "as "));
 	for (unsigned i = 0; i < 2000; i++) {
 		memcpy(bad, ticket, sizeof(bad));
 		damage(bad, 1 + i % 3, &state);
 		/* The driver may find something that was not meant. */
-		if (pl_memory_take(bad, sizeof(bad), 4096, false, &memory, NULL, &taken, &why) == 0)
+		if (pl_memory_import_ipc(bad, sizeof(bad), 4096, false, &memory, NULL, &taken, &why) == 0)
 			pl_memory_release(&taken);
 		else
 			check(why && strstr(why, "as "));
@@ -301,8 +301,8 @@ static int bad_descriptor(uint64_t *state, int good)
 static void bad_parts(void *kind)
 {
 	const size_t size = (size_t)6 << 20;
-	struct pl_memory_parts *parts = pl_memory_parts_new(&pl_system_allocator, 8), *bad;
-	uint8_t ticket[PL_MEMORY_TICKET_MAX], other[PL_MEMORY_TICKET_MAX];
+	struct pl_ipc_fds *parts = pl_ipc_fds_new(&pl_system_allocator, 8), *bad;
+	uint8_t ticket[PL_IPC_HANDLE_MAX], other[PL_IPC_HANDLE_MAX];
 	struct pl_memory memory, taken;
 	struct pl_error error;
 	uint64_t state = 2;
@@ -314,17 +314,17 @@ static void bad_parts(void *kind)
 	gpu_standin_find();
 	address = gpu_allocate(size);
 	check_ok(pl_memory_attach(&memory, address, size, &error), &error);
-	check_number(pl_memory_offer(&memory, 0, size, ticket, parts), sizeof(ticket));
+	check_number(pl_memory_export_ipc(&memory, 0, size, ticket, parts), sizeof(ticket));
 	check(parts->count >= 1);
 	for (unsigned i = 0; i < 400; i++) {
-		bad = pl_memory_parts_new(&pl_system_allocator, 8);
+		bad = pl_ipc_fds_new(&pl_system_allocator, 8);
 		memcpy(other, ticket, sizeof(other));
 		for (unsigned j = 0; j < parts->count; j++) {
 			uint64_t length = parts->part[j].size;
 
 			if (random_next(&state) % 4 == 0)
 				length = random_next(&state) >> (random_next(&state) % 64);
-			bad->part[bad->count++] = (struct pl_memory_part){
+			bad->part[bad->count++] = (struct pl_ipc_fd){
 				.fd = bad_descriptor(&state, parts->part[j].fd),
 				.size = length,
 			};
@@ -333,13 +333,13 @@ static void bad_parts(void *kind)
 			damage(other, 1, &state);
 		/* What hangs together is opened: the driver allows that in the process itself, too. */
 		why = NULL;
-		if (pl_memory_take(other, sizeof(other), size, false, &memory, bad, &taken, &why) == 0)
+		if (pl_memory_import_ipc(other, sizeof(other), size, false, &memory, bad, &taken, &why) == 0)
 			pl_memory_release(&taken);
 		else
 			check(why && strstr(why, "as "));
-		pl_memory_parts_free(&pl_system_allocator, bad);
+		pl_ipc_fds_free(&pl_system_allocator, bad);
 	}
-	pl_memory_parts_free(&pl_system_allocator, parts);
+	pl_ipc_fds_free(&pl_system_allocator, parts);
 	pl_memory_release(&memory);
 	gpu_free(address);
 	if (gpu_standin.handles)

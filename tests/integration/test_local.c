@@ -81,7 +81,7 @@ static void read_only(void *argument)
 	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
 	options.rights = PL_ACCESS_READ;
 	remote = share(&environment, allocated, environment.near_peer, &options);
-	access = remote->way;
+	access = remote->fabric_data;
 	check(access->way == &local_mapped_way);
 	mapping = access->mapping;
 	mapping_permissions(mapping, text);
@@ -121,7 +121,7 @@ static void revoked(void *argument)
 
 		remotes[i] = i ? share(&environment, allocated, environment.near_peer, NULL)
 			       : import_token(&environment, environment.near_peer, token, length);
-		access = remotes[i]->way;
+		access = remotes[i]->fabric_data;
 		mappings[i] = access->mapping;
 		check_reason(&environment, remotes[i], near.region, "mapped");
 	}

@@ -32,7 +32,7 @@ static void revoked_while_copying(void *argument)
 	for (unsigned i = 0; i < 3; i++) {
 		check_ok(pl_region_share(allocated, NULL, token[i], &length[i], &error), &error);
 		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
-		accesses[i] = remotes[i]->way;
+		accesses[i] = remotes[i]->fabric_data;
 		mappings[i] = accesses[i]->mapping;
 	}
 	place = local_gate_enter(accesses[0]->gate, accesses[0]->number);
@@ -86,7 +86,7 @@ static void closed_while_copying(void *argument)
 	environment_open(&environment, argument);
 	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
 	remote = share(&environment, far.region, environment.near_peer, NULL);
-	access = remote->way;
+	access = remote->fabric_data;
 	copying.gate = access->gate;
 	copying.place = local_gate_enter(access->gate, access->number);
 	check(copying.place);
@@ -202,7 +202,7 @@ static void gates_held(void *argument)
 		const struct local_access *access;
 
 		remotes[i] = import_token(&environment, environment.near_peer, token[i % 3], length[i % 3]);
-		access = remotes[i]->way;
+		access = remotes[i]->fabric_data;
 		places[i] = local_gate_enter(access->gate, access->number);
 		check(places[i]);
 	}
@@ -213,7 +213,7 @@ static void gates_held(void *argument)
 		check(clock_now() - began > SECOND / 2 && clock_now() - began < SOON);
 	}
 	for (unsigned i = 0; i < GATES; i++) {
-		const struct local_access *access = remotes[i]->way;
+		const struct local_access *access = remotes[i]->fabric_data;
 
 		local_gate_leave(access->gate, places[i]);
 		pl_remote_release(remotes[i]);
@@ -239,7 +239,7 @@ static void gate_left_held(void *argument)
 	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
 	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
 	remote = import_token(&environment, environment.near_peer, token, length);
-	access = remote->way;
+	access = remote->fabric_data;
 	gate = access->gate;
 	place = local_gate_enter(gate, access->number);
 	check(place);
@@ -280,7 +280,7 @@ static void gate_emptied(void *argument)
 	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &allocated, &error), &error);
 	check_ok(pl_region_share(allocated, NULL, token, &length, &error), &error);
 	remote = import_token(&environment, environment.near_peer, token, length);
-	access = remote->way;
+	access = remote->fabric_data;
 	check(access->way == &local_mapped_way);
 	memset(access->base, 1, SIZE / 2);
 	check(local_gate_enter(access->gate, access->number) == &access->gate->places[0]);

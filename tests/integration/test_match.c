@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What meets what while an engine is busy, shown by what arrives under its lock. */
-#include "core/core.h"
+#include "core/message.h"
 #include "support/cases.h"
 #include "support/environment.h"
 

@@ -25,7 +25,7 @@ struct attacker {
 /* A data socket that the listener has welcomed. */
 static int join(const char *address, const struct pl_control *answer, unsigned index)
 {
-	const struct pl_fabric_offer *offer = &answer->hello.fabrics[0];
+	const struct pl_fabric_advert *offer = &answer->hello.fabrics[0];
 	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = (uint16_t)index };
 	uint8_t bytes[PL_LANE_HELLO], welcome[PL_LANE_WELCOME];
 	struct pl_reader reader;
@@ -33,7 +33,7 @@ static int join(const char *address, const struct pl_control *answer, unsigned i
 
 	check(fd >= 0);
 	pl_reader_init(&reader, offer->blob, offer->blob_length);
-	hello.ticket = pl_get_u64(&reader);
+	hello.peer_index = pl_get_u64(&reader);
 	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
 	check(!reader.bad);
 	pl_lane_hello_encode(&hello, bytes);

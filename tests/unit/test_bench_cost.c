@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Joules of the processor packages, from a folder that stands for /sys. */
+/* Energy of processor packages, read from a folder in place of /sys. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* The command is no part of the library. */
+/* The command is not part of the library, so its source is included. */
 #include "bench/perf/cost.c"
 
 #define ROOT_MAX 64
@@ -31,13 +31,13 @@ static void write_file(const char *root, const char *zone, const char *name, con
 	assert_int_equal(fclose(file), 0);
 }
 
-static void zone(const char *root, const char *name, const char *energy)
+static void write_zone(const char *root, const char *name, const char *energy)
 {
 	write_file(root, name, "energy_uj", energy);
 	write_file(root, name, "max_energy_range_uj", "262143328850\n");
 }
 
-static int make_root(void **state)
+static int make_sysfs(void **state)
 {
 	char *root = strdup("/tmp/bench_cost.XXXXXX");
 
@@ -45,7 +45,7 @@ static int make_root(void **state)
 	return root && mkdtemp(root) ? 0 : -1;
 }
 
-static int drop_root(void **state)
+static int remove_sysfs(void **state)
 {
 	char command[ROOT_MAX + 16];
 
@@ -54,68 +54,68 @@ static int drop_root(void **state)
 	return system(command);
 }
 
-static void test_packages_are_added_and_their_parts_are_not(void **state)
+static void test_energy_is_the_sum_of_packages_without_their_parts(void **state)
 {
 	struct bench_cost cost;
 	struct bench_spent spent;
 
-	zone(*state, "intel-rapl:0", "1000000\n");
-	zone(*state, "intel-rapl:0:0", "500\n");
-	zone(*state, "intel-rapl:1", "262143000000\n");
-	zone(*state, "intel-rapl-mmio:0", "700\n");
+	write_zone(*state, "intel-rapl:0", "1000000\n");
+	write_zone(*state, "intel-rapl:0:0", "500\n");
+	write_zone(*state, "intel-rapl:1", "262143000000\n");
+	write_zone(*state, "intel-rapl-mmio:0", "700\n");
 	write_file(*state, "intel-rapl", "enabled", "1\n");
 	bench_cost_open(&cost, *state);
 	assert_int_equal(cost.packages, 2);
 	assert_string_equal(cost.no_joules, "");
 	bench_cost_begin(&cost);
-	zone(*state, "intel-rapl:0", "3500000\n");
-	zone(*state, "intel-rapl:0:0", "900000000\n");
-	/* It began again from 0. */
-	zone(*state, "intel-rapl:1", "671150\n");
+	write_zone(*state, "intel-rapl:0", "3500000\n");
+	write_zone(*state, "intel-rapl:0:0", "900000000\n");
+	/* The counter of this package wrapped around. */
+	write_zone(*state, "intel-rapl:1", "671150\n");
 	bench_cost_end(&cost, &spent);
 	assert_true(spent.has_joules);
 	assert_true(spent.joules > 2.5 + 0.999999 && spent.joules < 2.5 + 1.000001);
 	bench_cost_close(&cost);
 }
 
-static void check_unknown(const char *root, const char *why)
+static void check_no_joules(const char *root, const char *reason)
 {
 	struct bench_cost cost;
 	struct bench_spent spent;
 
 	bench_cost_open(&cost, root);
 	assert_int_equal(cost.packages, 0);
-	assert_non_null(strstr(cost.no_joules, why));
+	assert_non_null(strstr(cost.no_joules, reason));
 	bench_cost_begin(&cost);
 	bench_cost_end(&cost, &spent);
 	assert_false(spent.has_joules);
-	/* Of cycles either the number or the reason is there. */
+	/* Either cycles or the reason for their absence are known. */
 	assert_int_equal(spent.has_cycles, cost.no_cycles[0] == '\0');
 	bench_cost_close(&cost);
 }
 
-static void test_what_is_not_there_is_not_known(void **state)
+static void test_missing_packages_give_a_reason(void **state)
 {
-	check_unknown(*state, "no package");
-	zone(*state, "intel-rapl-mmio:0", "700\n");
-	check_unknown(*state, "no package");
+	check_no_joules(*state, "no package");
+	write_zone(*state, "intel-rapl-mmio:0", "700\n");
+	check_no_joules(*state, "no package");
 }
 
-static void test_a_part_of_the_packages_is_no_answer(void **state)
+static void test_unreadable_package_makes_energy_unknown(void **state)
 {
-	zone(*state, "intel-rapl:0", "1000000\n");
+	write_zone(*state, "intel-rapl:0", "1000000\n");
 	write_file(*state, "intel-rapl:1", "max_energy_range_uj", "262143328850\n");
-	check_unknown(*state, "root only");
+	check_no_joules(*state, "only root");
 	write_file(*state, "intel-rapl:1", "energy_uj", "a lot\n");
-	check_unknown(*state, "root only");
+	check_no_joules(*state, "only root");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_packages_are_added_and_their_parts_are_not, make_root, drop_root),
-		cmocka_unit_test_setup_teardown(test_what_is_not_there_is_not_known, make_root, drop_root),
-		cmocka_unit_test_setup_teardown(test_a_part_of_the_packages_is_no_answer, make_root, drop_root),
+		cmocka_unit_test_setup_teardown(test_energy_is_the_sum_of_packages_without_their_parts, make_sysfs, remove_sysfs),
+		cmocka_unit_test_setup_teardown(test_missing_packages_give_a_reason, make_sysfs, remove_sysfs),
+		cmocka_unit_test_setup_teardown(test_unreadable_package_makes_energy_unknown, make_sysfs, remove_sysfs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,108 +27,108 @@ static void release(void *owner)
 	atomic_fetch_add(&released, 1);
 }
 
-static struct pl_cache *open_cache(size_t limit)
+static struct pl_registration_cache *open_cache(size_t limit)
 {
-	struct pl_cache *cache = pl_cache_new(&pl_system_allocator, limit, release);
+	struct pl_registration_cache *cache = pl_registration_cache_new(&pl_system_allocator, limit, release);
 
 	assert_non_null(cache);
 	atomic_store(&released, 0);
 	return cache;
 }
 
-static void add(struct pl_cache *cache, struct entry *entry, uintptr_t begin, size_t length, uint64_t identity)
+static void add(struct pl_registration_cache *cache, struct entry *entry, uintptr_t begin, size_t length, uint64_t identity)
 {
 	entry->released = false;
 	entry->begin = begin;
 	entry->end = begin + length;
-	entry->cached = pl_cache_add(cache, entry, (void *)begin, length, identity);
+	entry->cached = pl_registration_cache_add(cache, entry, (void *)begin, length, identity);
 	assert_int_not_equal(entry->cached, 0);
-	assert_ptr_equal(pl_cache_entry(cache, entry->cached)->owner, entry);
+	assert_ptr_equal(pl_registration_cache_entry(cache, entry->cached)->owner, entry);
 }
 
 static void test_ranges(void **state)
 {
-	struct pl_cache *cache = open_cache(SIZE_MAX);
-	struct pl_cache_counts counts;
+	struct pl_registration_cache *cache = open_cache(SIZE_MAX);
+	struct pl_registration_cache_counts counts;
 	struct entry one, two;
 
 	(void)state;
-	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 1, 1), 0);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 1, 1), 0);
 	add(cache, &one, 0x1000, 0x1000, 1);
 	add(cache, &two, 0x3000, 0x1000, 1);
-	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 0x1000, 1), one.cached);
-	assert_int_equal(pl_cache_take(cache, (void *)0x1fff, 1, 1), one.cached);
-	assert_int_equal(pl_cache_take(cache, (void *)0xfff, 2, 1), 0);
-	assert_int_equal(pl_cache_take(cache, (void *)0x1fff, 2, 1), 0);
-	assert_int_equal(pl_cache_take(cache, (void *)0x2fff, 2, 1), 0);
-	assert_int_equal(pl_cache_take(cache, (void *)0x3001, 0xfff, 1), two.cached);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 0x1000, 1), one.cached);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1fff, 1, 1), one.cached);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0xfff, 2, 1), 0);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1fff, 2, 1), 0);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x2fff, 2, 1), 0);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x3001, 0xfff, 1), two.cached);
 	for (int i = 0; i < 3; i++)
-		pl_cache_give(cache, one.cached);
+		pl_registration_cache_give(cache, one.cached);
 	for (int i = 0; i < 2; i++)
-		pl_cache_give(cache, two.cached);
-	pl_cache_count(cache, &counts);
+		pl_registration_cache_give(cache, two.cached);
+	pl_registration_cache_count(cache, &counts);
 	assert_int_equal(counts.idle_bytes, 0x2000);
 	assert_int_equal(counts.bytes, 0x2000);
 	assert_int_equal(counts.hits, 3);
 	assert_int_equal(counts.misses, 4);
-	pl_cache_close(cache);
+	pl_registration_cache_close(cache);
 	assert_int_equal(atomic_load(&released), 2);
 }
 
 /* Another allocation at the same address is not what was registered. */
 static void test_identity(void **state)
 {
-	struct pl_cache *cache = open_cache(SIZE_MAX);
-	struct pl_cache_counts counts;
+	struct pl_registration_cache *cache = open_cache(SIZE_MAX);
+	struct pl_registration_cache_counts counts;
 	struct entry used, unused, fresh;
 
 	(void)state;
 	add(cache, &used, 0x1000, 0x1000, 1);
 	add(cache, &unused, 0x1000, 0x800, 1);
-	pl_cache_give(cache, unused.cached);
-	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 0x10, 2), 0);
+	pl_registration_cache_give(cache, unused.cached);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 0x10, 2), 0);
 	assert_true(unused.released);
 	assert_false(used.released);
-	pl_cache_count(cache, &counts);
+	pl_registration_cache_count(cache, &counts);
 	assert_int_equal(counts.entries, 0);
 	assert_int_equal(counts.invalidations, 2);
 	add(cache, &fresh, 0x1000, 0x1000, 2);
-	assert_int_equal(pl_cache_take(cache, (void *)0x1000, 0x10, 2), fresh.cached);
-	pl_cache_give(cache, used.cached);
+	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 0x10, 2), fresh.cached);
+	pl_registration_cache_give(cache, used.cached);
 	assert_true(used.released);
-	pl_cache_give(cache, fresh.cached);
-	pl_cache_give(cache, fresh.cached);
+	pl_registration_cache_give(cache, fresh.cached);
+	pl_registration_cache_give(cache, fresh.cached);
 	assert_false(fresh.released);
-	pl_cache_close(cache);
+	pl_registration_cache_close(cache);
 }
 
 static void test_limit(void **state)
 {
-	struct pl_cache *cache = open_cache(0x3000);
-	struct pl_cache_counts counts;
+	struct pl_registration_cache *cache = open_cache(0x3000);
+	struct pl_registration_cache_counts counts;
 	struct entry entries[5];
 
 	(void)state;
 	for (unsigned i = 0; i < 5; i++)
 		add(cache, &entries[i], (i + 1) * 0x10000, 0x1000, 1);
 	for (unsigned i = 0; i < 3; i++)
-		pl_cache_give(cache, entries[i].cached);
+		pl_registration_cache_give(cache, entries[i].cached);
 	/* The first is used again, so the second is the oldest. */
-	assert_int_not_equal(pl_cache_take(cache, (void *)0x10000, 1, 1), 0);
-	pl_cache_give(cache, entries[0].cached);
+	assert_int_not_equal(pl_registration_cache_take(cache, (void *)0x10000, 1, 1), 0);
+	pl_registration_cache_give(cache, entries[0].cached);
 	assert_int_equal(atomic_load(&released), 0);
-	pl_cache_give(cache, entries[3].cached);
+	pl_registration_cache_give(cache, entries[3].cached);
 	assert_true(entries[1].released);
-	pl_cache_give(cache, entries[4].cached);
+	pl_registration_cache_give(cache, entries[4].cached);
 	assert_true(entries[2].released);
 	assert_false(entries[0].released);
-	pl_cache_count(cache, &counts);
+	pl_registration_cache_count(cache, &counts);
 	assert_int_equal(counts.idle_bytes, 0x3000);
 	assert_int_equal(counts.evictions, 2);
-	pl_cache_invalidate(cache, (void *)0x10fff, 1);
+	pl_registration_cache_invalidate(cache, (void *)0x10fff, 1);
 	assert_true(entries[0].released);
 	assert_false(entries[3].released);
-	pl_cache_close(cache);
+	pl_registration_cache_close(cache);
 }
 
 #define MANY 3000u
@@ -136,7 +136,7 @@ static void test_limit(void **state)
 /* Many overlapping ranges, small and very large ones, compared with looking at all. */
 static void test_against_list(void **state)
 {
-	struct pl_cache *cache = open_cache(SIZE_MAX);
+	struct pl_registration_cache *cache = open_cache(SIZE_MAX);
 	struct entry *entries = calloc(MANY, sizeof(*entries));
 	bool *there = calloc(MANY, sizeof(*there));
 	uint64_t random = 7;
@@ -150,29 +150,29 @@ static void test_against_list(void **state)
 		size_t length = 1 + random_next(&random) % (round % 50 ? 300 : 400000);
 
 		if (there[i] && random_next(&random) % 4 == 0) {
-			pl_cache_invalidate(cache, (void *)(entries[i].begin), 1);
+			pl_registration_cache_invalidate(cache, (void *)(entries[i].begin), 1);
 			for (unsigned j = 0; j < MANY; j++)
 				there[j] = there[j] && !entries[j].released;
 		} else if (!there[i]) {
 			add(cache, &entries[i], begin, length, 1);
-			pl_cache_give(cache, entries[i].cached);
+			pl_registration_cache_give(cache, entries[i].cached);
 			there[i] = true;
 		} else {
-			uint32_t found = pl_cache_take(cache, (void *)begin, length, 1);
+			uint32_t found = pl_registration_cache_take(cache, (void *)begin, length, 1);
 			bool expected = false;
 
 			for (unsigned j = 0; j < MANY && !expected; j++)
 				expected = there[j] && entries[j].begin <= begin && entries[j].end >= begin + length;
 			assert_int_equal(found != 0, expected);
 			if (found) {
-				const struct pl_cached *cached = pl_cache_entry(cache, found);
+				const struct pl_cached *cached = pl_registration_cache_entry(cache, found);
 
 				assert_true(cached->begin <= begin && cached->end >= begin + length);
-				pl_cache_give(cache, found);
+				pl_registration_cache_give(cache, found);
 			}
 		}
 	}
-	pl_cache_close(cache);
+	pl_registration_cache_close(cache);
 	for (unsigned i = 0; i < MANY; i++)
 		assert_true(!there[i] || entries[i].released);
 	free(there);
@@ -183,7 +183,7 @@ static void test_against_list(void **state)
 #define OWN 64u
 
 struct worker {
-	struct pl_cache *cache;
+	struct pl_registration_cache *cache;
 	unsigned number;
 	struct entry *entries[2000];
 	unsigned count;
@@ -197,7 +197,7 @@ static void *work(void *argument)
 	for (unsigned i = 0; i < 2000; i++) {
 		uintptr_t begin = (1 + random_next(&random) % OWN) * 0x1000;
 		uint64_t identity = 1 + random_next(&random) % 3;
-		uint32_t found = pl_cache_take(worker->cache, (void *)begin, 0x1000, identity);
+		uint32_t found = pl_registration_cache_take(worker->cache, (void *)begin, 0x1000, identity);
 		const struct pl_cached *cached;
 
 		if (!found) {
@@ -206,25 +206,25 @@ static void *work(void *argument)
 			if (!made)
 				break;
 			worker->entries[worker->count++] = made;
-			found = pl_cache_add(worker->cache, made, (void *)begin, 0x1000, identity);
+			found = pl_registration_cache_add(worker->cache, made, (void *)begin, 0x1000, identity);
 			if (!found)
 				break;
 		}
-		cached = pl_cache_entry(worker->cache, found);
+		cached = pl_registration_cache_entry(worker->cache, found);
 		if (((struct entry *)cached->owner)->released || cached->identity != identity || cached->begin != begin)
 			abort();
 		if (i % 64 == 0)
-			pl_cache_invalidate(worker->cache, (void *)begin, 1);
-		pl_cache_give(worker->cache, found);
+			pl_registration_cache_invalidate(worker->cache, (void *)begin, 1);
+		pl_registration_cache_give(worker->cache, found);
 	}
 	return NULL;
 }
 
 static void test_threads(void **state)
 {
-	struct pl_cache *cache = open_cache(OWN * 0x1000 / 2);
+	struct pl_registration_cache *cache = open_cache(OWN * 0x1000 / 2);
 	struct worker *workers = calloc(THREADS, sizeof(*workers));
-	struct pl_cache_counts counts;
+	struct pl_registration_cache_counts counts;
 	pthread_t threads[THREADS];
 	unsigned made = 0;
 
@@ -237,10 +237,10 @@ static void test_threads(void **state)
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	pl_cache_count(cache, &counts);
+	pl_registration_cache_count(cache, &counts);
 	assert_in_range(counts.idle_bytes, 0, OWN * 0x1000 / 2);
 	assert_int_equal(counts.idle_bytes, counts.bytes);
-	pl_cache_close(cache);
+	pl_registration_cache_close(cache);
 	for (unsigned i = 0; i < THREADS; i++) {
 		made += workers[i].count;
 		for (unsigned j = 0; j < workers[i].count; j++)

@@ -82,16 +82,16 @@ static void keys(void **state)
 	assert_int_equal(local_key_decode(bytes, 0, &again), -EPROTO);
 	/* What a device needs follows. */
 	key.ways = LOCAL_WAY_STAGED | LOCAL_WAY_DEVICE;
-	key.ticket_length = sizeof(key.ticket);
-	memset(key.ticket, 7, sizeof(key.ticket));
-	assert_int_equal(local_key_encode(&key, bytes), LOCAL_KEY + sizeof(key.ticket));
-	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ticket), &again), 0);
-	assert_int_equal(again.ticket_length, sizeof(key.ticket));
-	assert_memory_equal(again.ticket, key.ticket, sizeof(key.ticket));
+	key.ipc_handle_length = sizeof(key.ipc_handle);
+	memset(key.ipc_handle, 7, sizeof(key.ipc_handle));
+	assert_int_equal(local_key_encode(&key, bytes), LOCAL_KEY + sizeof(key.ipc_handle));
+	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ipc_handle), &again), 0);
+	assert_int_equal(again.ipc_handle_length, sizeof(key.ipc_handle));
+	assert_memory_equal(again.ipc_handle, key.ipc_handle, sizeof(key.ipc_handle));
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY, &again), -EPROTO);
-	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ticket) - 1, &again), -EPROTO);
+	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ipc_handle) - 1, &again), -EPROTO);
 	bytes[LOCAL_KEY - 4]++;
-	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ticket) + 1, &again), -EPROTO);
+	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ipc_handle) + 1, &again), -EPROTO);
 }
 
 static void invitations(void **state)

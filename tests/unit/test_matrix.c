@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who meets whom in `peerlane bench --mpi`, and which pairs are called slow. */
+/* Schedule of `peerlane bench --mpi`, and the pairs that it reports as slow. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-/* The command is no part of the library. */
+/* The command is not part of the library, so its source is included. */
 #include "bench/matrix/plan.c"
 
-static void test_everybody_meets_everybody_once(void **state)
+static void test_each_pair_meets_once(void **state)
 {
 	(void)state;
 	for (int size = 2; size <= 33; size++) {
@@ -25,7 +25,7 @@ static void test_everybody_meets_everybody_once(void **state)
 				assert_true(partner != rank && partner < size);
 				if (partner < 0)
 					continue;
-				/* Both agree, so nobody is in two pairs. */
+				/* Both ranks of a pair agree, so that no rank is in two pairs. */
 				assert_int_equal(matrix_partner(size, round, partner), rank);
 				met[rank * size + partner]++;
 			}
@@ -35,7 +35,7 @@ static void test_everybody_meets_everybody_once(void **state)
 	}
 }
 
-static struct matrix make(int size, int a_host)
+static struct matrix make_matrix(int size, int ranks_per_host)
 {
 	struct matrix matrix = { .size = size };
 
@@ -44,12 +44,12 @@ static struct matrix make(int size, int a_host)
 	matrix.cells = calloc((size_t)(size * size), sizeof(*matrix.cells));
 	assert_true(matrix.ranks && matrix.hosts && matrix.cells);
 	for (int i = 0; i < size; i++)
-		snprintf(matrix.ranks[i].host, sizeof(matrix.ranks[i].host), "host%d", i / a_host);
+		snprintf(matrix.ranks[i].host, sizeof(matrix.ranks[i].host), "host%d", i / ranks_per_host);
 	matrix_find_hosts(&matrix);
 	return matrix;
 }
 
-static void end(struct matrix *matrix)
+static void free_matrix(struct matrix *matrix)
 {
 	free(matrix->ranks);
 	free(matrix->hosts);
@@ -57,15 +57,15 @@ static void end(struct matrix *matrix)
 	free(matrix->slow);
 }
 
-static void test_pairs_of_a_host_take_turns(void **state)
+static void test_pairs_that_share_a_host_take_turns(void **state)
 {
 	static const struct {
-		int size, a_host, most;
+		int size, ranks_per_host, most;
 	} cases[] = { { 8, 8, 4 }, { 8, 1, 1 }, { 16, 4, 8 }, { 7, 2, 4 } };
 
 	(void)state;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		struct matrix matrix = make(cases[c].size, cases[c].a_host);
+		struct matrix matrix = make_matrix(cases[c].size, cases[c].ranks_per_host);
 
 		for (int round = 0; round < matrix_rounds(matrix.size); round++)
 			for (int a = 0; a < matrix.size; a++) {
@@ -83,11 +83,11 @@ static void test_pairs_of_a_host_take_turns(void **state)
 						     matrix.hosts[b] != matrix.hosts[partner]));
 				}
 			}
-		end(&matrix);
+		free_matrix(&matrix);
 	}
 }
 
-static void fill(struct matrix *matrix)
+static void fill_cells(struct matrix *matrix)
 {
 	for (int i = 0; i < matrix->size * matrix->size; i++) {
 		bool self = i / matrix->size == i % matrix->size;
@@ -97,15 +97,15 @@ static void fill(struct matrix *matrix)
 	}
 }
 
-static void test_only_what_is_far_out_is_slow(void **state)
+static void test_only_outliers_are_slow(void **state)
 {
-	struct matrix matrix = make(8, 1);
+	struct matrix matrix = make_matrix(8, 1);
 
 	(void)state;
-	fill(&matrix);
+	fill_cells(&matrix);
 	matrix.cells[0 * 8 + 3].bytes_per_second = 3e9;
 	matrix.cells[5 * 8 + 2].latency_us = 9;
-	/* Beyond the deviations of so even a matrix, but by nothing that matters. */
+	/* More than 5 deviations of a uniform matrix, but less than the factor of 1.25. */
 	matrix.cells[6 * 8 + 1].bytes_per_second = 9e9;
 	matrix.cells[7 * 8 + 4].bytes_per_second = NAN;
 	assert_int_equal(matrix_judge(&matrix), 0);
@@ -113,12 +113,12 @@ static void test_only_what_is_far_out_is_slow(void **state)
 	assert_true(matrix.slow[0].from == 0 && matrix.slow[0].to == 3 && !matrix.slow[0].latency);
 	assert_true(matrix.slow[1].from == 5 && matrix.slow[1].to == 2 && matrix.slow[1].latency);
 	assert_true(matrix.slow[0].median > 10e9 && matrix.slow[0].median < 10.1e9 && matrix.slow[0].value < 3.1e9);
-	end(&matrix);
+	free_matrix(&matrix);
 }
 
-static void test_without_figures_nothing_is_slow(void **state)
+static void test_unknown_values_are_not_slow(void **state)
 {
-	struct matrix matrix = make(3, 3);
+	struct matrix matrix = make_matrix(3, 3);
 
 	(void)state;
 	for (int i = 0; i < 9; i++)
@@ -126,19 +126,19 @@ static void test_without_figures_nothing_is_slow(void **state)
 	assert_int_equal(matrix_judge(&matrix), 0);
 	assert_int_equal(matrix.slow_count, 0);
 	assert_true(isnan(matrix.medians[0].bytes_per_second) && isnan(matrix.medians[1].bytes_per_second));
-	end(&matrix);
+	free_matrix(&matrix);
 }
 
-/* Two hosts of four ranks each: what goes between them is slower than within, and that is as it should be. */
-static void test_pairs_of_a_host_are_judged_among_themselves(void **state)
+/* Two hosts of four ranks each: pairs between hosts are slower than pairs within a host, which is not a defect. */
+static void test_pairs_within_and_between_hosts_are_judged_separately(void **state)
 {
-	struct matrix matrix = make(8, 4);
+	struct matrix matrix = make_matrix(8, 4);
 
 	(void)state;
 	for (int i = 0; i < 64; i++) {
 		bool one = matrix.hosts[i / 8] == matrix.hosts[i % 8], self = i / 8 == i % 8;
 
-		/* Rates that vary by a factor of two, as on a machine that has other things to do. */
+		/* Rates vary by a factor of two, as on a busy machine. */
 		matrix.cells[i].bytes_per_second = self ? NAN : (one ? 20e9 : 1e9) * (1 + (i * 7 % 10) / 10.0);
 		matrix.cells[i].latency_us = self ? NAN : (one ? 0.1 : 20) * (1 + (i * 3 % 10) / 10.0);
 	}
@@ -155,17 +155,17 @@ static void test_pairs_of_a_host_are_judged_among_themselves(void **state)
 	assert_true(matrix.slow[0].from == 1 && matrix.slow[0].to == 6 && matrix.slow[0].median < 3e9);
 	assert_true(matrix.slow[1].from == 1 && matrix.slow[1].to == 2 && matrix.slow[1].median > 20e9);
 	assert_true(matrix.slow[2].from == 7 && matrix.slow[2].to == 5 && matrix.slow[2].latency);
-	end(&matrix);
+	free_matrix(&matrix);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_everybody_meets_everybody_once),
-		cmocka_unit_test(test_pairs_of_a_host_take_turns),
-		cmocka_unit_test(test_only_what_is_far_out_is_slow),
-		cmocka_unit_test(test_without_figures_nothing_is_slow),
-		cmocka_unit_test(test_pairs_of_a_host_are_judged_among_themselves),
+		cmocka_unit_test(test_each_pair_meets_once),
+		cmocka_unit_test(test_pairs_that_share_a_host_take_turns),
+		cmocka_unit_test(test_only_outliers_are_slow),
+		cmocka_unit_test(test_unknown_values_are_not_slow),
+		cmocka_unit_test(test_pairs_within_and_between_hosts_are_judged_separately),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

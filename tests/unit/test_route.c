@@ -14,9 +14,9 @@
 #include "profile/profile.h"
 
 /* Rates of the ways in one direction, 0: not proven; in the other direction all are the same. */
-static void fill(struct pl_profile *profile, const char *device, const uint64_t into[PL_WAY_COUNT])
+static void fill(struct pl_profile *profile, const char *device, const uint64_t into[PL_GPU_PATH_COUNT])
 {
-	for (enum pl_way way = 0; way < PL_WAY_COUNT; way++) {
+	for (enum pl_gpu_path way = 0; way < PL_GPU_PATH_COUNT; way++) {
 		struct pl_proof *proof = pl_profile_add(profile);
 
 		assert_non_null(proof);
@@ -31,19 +31,19 @@ static void fill(struct pl_profile *profile, const char *device, const uint64_t 
 static void chosen(void **state)
 {
 	static const struct {
-		uint64_t rates[PL_WAY_COUNT];
+		uint64_t rates[PL_GPU_PATH_COUNT];
 		int way; /* -1: none */
 	} cases[] = {
 		{ { 0, 0, 0 }, -1 },
-		{ { 0, 0, 7 }, PL_WAY_STAGED },
-		{ { 10, 0, 0 }, PL_WAY_DMABUF },
-		{ { 0, 10, 9 }, PL_WAY_ADDRESS },
-		{ { 10, 11, 0 }, PL_WAY_ADDRESS },
-		{ { 10, 10, 0 }, PL_WAY_DMABUF },
+		{ { 0, 0, 7 }, PL_GPU_PATH_STAGED },
+		{ { 10, 0, 0 }, PL_GPU_PATH_DMABUF },
+		{ { 0, 10, 9 }, PL_GPU_PATH_ADDRESS },
+		{ { 10, 11, 0 }, PL_GPU_PATH_ADDRESS },
+		{ { 10, 10, 0 }, PL_GPU_PATH_DMABUF },
 		/* Staging must be faster by more than a quarter. */
-		{ { 1000, 0, 1250 }, PL_WAY_DMABUF },
-		{ { 1000, 0, 1260 }, PL_WAY_STAGED },
-		{ { 1, UINT64_MAX, UINT64_MAX }, PL_WAY_ADDRESS },
+		{ { 1000, 0, 1250 }, PL_GPU_PATH_DMABUF },
+		{ { 1000, 0, 1260 }, PL_GPU_PATH_STAGED },
+		{ { 1, UINT64_MAX, UINT64_MAX }, PL_GPU_PATH_ADDRESS },
 	};
 	const struct pl_proof *proof;
 	const char *reason;
@@ -59,7 +59,7 @@ static void chosen(void **state)
 		assert_true(!proof || !strcmp(proof->device, "mlx5_0"));
 		assert_true(strlen(reason));
 		proof = pl_profile_choose(&profile, "0000:17:00.0", "mlx5_0", PL_FROM_GPU, &reason);
-		assert_int_equal(proof->way, PL_WAY_DMABUF);
+		assert_int_equal(proof->way, PL_GPU_PATH_DMABUF);
 		assert_null(pl_profile_choose(&profile, "0000:18:00.0", "mlx5_0", PL_INTO_GPU, &reason));
 		pl_profile_free(&profile);
 	}
@@ -93,9 +93,9 @@ static void advised(void **state)
 	strcpy(profile.machine, here);
 	assert_null(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why));
 	strcpy(profile.here, here);
-	assert_int_equal(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why)->way, PL_WAY_ADDRESS);
+	assert_int_equal(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why)->way, PL_GPU_PATH_ADDRESS);
 	assert_null(why);
-	assert_int_equal(pl_profile_advise(&profile, &now, PL_FROM_GPU, &why)->way, PL_WAY_DMABUF);
+	assert_int_equal(pl_profile_advise(&profile, &now, PL_FROM_GPU, &why)->way, PL_GPU_PATH_DMABUF);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(differences); i++) {
 		struct pl_proof other = now;
 

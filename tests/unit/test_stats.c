@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Percentiles from a histogram, against those of the sorted values. */
+/* Percentiles of a histogram, compared with those of the sorted values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* The command is no library: its source is taken in. */
+/* The command is not part of the library, so its source is included. */
 #include "cmd/common/stats.c"
 
 #define VALUES 20000
@@ -19,19 +19,19 @@ static uint64_t next_random(uint64_t *state)
 	return *state >> 11;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
 	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
 
 	return left < right ? -1 : left > right;
 }
 
-static uint64_t exact(const uint64_t *sorted, size_t count, double percent)
+static uint64_t exact_percentile(const uint64_t *sorted, size_t count, double percent)
 {
-	double wanted = (double)count * percent / 100;
-	size_t rank = (size_t)wanted;
+	double exact_rank = (double)count * percent / 100;
+	size_t rank = (size_t)exact_rank;
 
-	if ((double)rank < wanted)
+	if ((double)rank < exact_rank)
 		rank++;
 	return sorted[rank ? rank - 1 : 0];
 }
@@ -44,7 +44,7 @@ static void assert_close(uint64_t value, uint64_t expected)
 		fail_msg("%llu is not within 1.6 %% of %llu", (unsigned long long)value, (unsigned long long)expected);
 }
 
-static void check(uint64_t *values, size_t count)
+static void check_percentiles(uint64_t *values, size_t count)
 {
 	static const double percents[] = { 0, 1, 25, 50, 90, 99, 99.9, 99.99, 100 };
 	struct stats stats;
@@ -52,9 +52,9 @@ static void check(uint64_t *values, size_t count)
 	stats_reset(&stats);
 	for (size_t i = 0; i < count; i++)
 		stats_record(&stats, values[i]);
-	qsort(values, count, sizeof(*values), compare);
+	qsort(values, count, sizeof(*values), compare_values);
 	for (size_t i = 0; i < sizeof(percents) / sizeof(percents[0]); i++)
-		assert_close(stats_percentile(&stats, percents[i]), exact(values, count, percents[i]));
+		assert_close(stats_percentile(&stats, percents[i]), exact_percentile(values, count, percents[i]));
 	assert_int_equal(stats.count, count);
 	assert_true(stats.minimum == values[0]);
 	assert_true(stats.maximum == values[count - 1]);
@@ -86,7 +86,7 @@ static void test_one_value(void **state)
 	}
 }
 
-/* Buckets follow each other without a gap or an overlap, over the whole range. */
+/* Buckets cover the whole range without gaps and overlaps. */
 static void test_buckets(void **state)
 {
 	unsigned last = 0;
@@ -102,7 +102,7 @@ static void test_buckets(void **state)
 		assert_int_equal(stats_bucket(1ull << bit), stats_bucket((1ull << bit) - 1) + 1);
 	assert_int_equal(stats_bucket(UINT64_MAX), STATS_BUCKETS - 1);
 	for (unsigned bucket = 0; bucket < STATS_BUCKETS; bucket++)
-		assert_int_equal(stats_bucket(value_of(bucket)), bucket);
+		assert_int_equal(stats_bucket(bucket_middle(bucket)), bucket);
 }
 
 static void test_uniform(void **state)
@@ -113,7 +113,7 @@ static void test_uniform(void **state)
 	assert_non_null(values);
 	for (size_t i = 0; i < VALUES; i++)
 		values[i] = next_random(&seed) % 1000000;
-	check(values, VALUES);
+	check_percentiles(values, VALUES);
 	free(values);
 }
 
@@ -132,7 +132,7 @@ static void test_mean_and_deviation(void **state)
 		stats_record(&stats, value);
 	}
 	assert_true(stats_mean(&stats) == (double)sum / VALUES);
-	/* Of a uniform distribution it is the width by the root of 12. */
+	/* The deviation of a uniform distribution is its width divided by the square root of 12. */
 	assert_close((uint64_t)stats_deviation(&stats), 288675);
 	stats_reset(&stats);
 	for (size_t i = 0; i < 1000; i++)
@@ -140,7 +140,7 @@ static void test_mean_and_deviation(void **state)
 	assert_true(stats_mean(&stats) == 75 && stats_deviation(&stats) == 25);
 }
 
-/* As latencies are: most are near each other, and a few are a thousand times longer. */
+/* Distribution of latencies: most values are close to each other, and a few are a thousand times larger. */
 static void test_long_tail(void **state)
 {
 	uint64_t *values = malloc(VALUES * sizeof(*values)), seed = 7;
@@ -154,7 +154,7 @@ static void test_long_tail(void **state)
 		if (random % 200 == 0)
 			values[i] *= 1 + random % 1000;
 	}
-	check(values, VALUES);
+	check_percentiles(values, VALUES);
 	free(values);
 }
 
@@ -166,7 +166,7 @@ static void test_every_magnitude(void **state)
 	assert_non_null(values);
 	for (size_t i = 0; i < VALUES; i++)
 		values[i] = (next_random(&seed) << 11) >> (i % 64);
-	check(values, VALUES);
+	check_percentiles(values, VALUES);
 	free(values);
 }
 

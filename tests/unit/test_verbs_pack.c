@@ -40,7 +40,7 @@ static struct rig *rig_new(void)
 	rig->state.context = &rig->context;
 	rig->device.attributes.max_sge = 30;
 	rig->peer.context = &rig->context;
-	rig->peer.packs = rig->peer.bare = true;
+	rig->peer.packs = rig->peer.headerless = true;
 	rig->endpoint.base.peer = &rig->peer;
 	rig->endpoint.state = &rig->state;
 	rig->endpoint.rail_count = 1;

@@ -164,7 +164,7 @@ static void test_frame_limits(void **state)
 		{ PL_FRAME_FAIL, 0, 0 },
 		{ PL_FRAME_ACK, 0, 0 },
 		{ PL_FRAME_EAGER, PL_FRAME_SMALL_MAX, PL_FRAME_SMALL_MAX },
-		{ PL_FRAME_OFFER, PL_FRAME_SMALL_MAX, PL_FRAME_SMALL_MAX },
+		{ PL_FRAME_RENDEZVOUS, PL_FRAME_SMALL_MAX, PL_FRAME_SMALL_MAX },
 		{ PL_FRAME_FINISH, 0, 0 },
 		{ PL_FRAME_NOTIFY, 0, 0 },
 		{ PL_FRAME_CREDIT, 0, 0 },
@@ -290,7 +290,7 @@ static void test_bare(void **state)
 	assert_int_equal(verbs_bare_decode(0, 0, PL_FRAME_SMALL_MAX + 1, &decoded), -EPROTO);
 	frame.key = VERBS_BARE_TAGS;
 	assert_false(verbs_bare_encode(&frame, &immediate));
-	frame = (struct pl_frame){ .type = PL_FRAME_OFFER };
+	frame = (struct pl_frame){ .type = PL_FRAME_RENDEZVOUS };
 	assert_false(verbs_bare_encode(&frame, &immediate));
 }
 

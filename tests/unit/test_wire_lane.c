@@ -14,7 +14,7 @@ static void test_lane_hello(void **state)
 		'P',  'L',  'L',  '1',  1,    0,    2,    3,    8,    7,    6,    5,    4,    3,    2,    1,
 		0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
 	};
-	struct pl_lane_hello decoded, hello = { .version = 1, .lane = 0x302, .ticket = 0x0102030405060708 };
+	struct pl_lane_hello decoded, hello = { .version = 1, .lane = 0x302, .peer_index = 0x0102030405060708 };
 	uint8_t buffer[PL_LANE_HELLO];
 
 	(void)state;
@@ -26,7 +26,7 @@ static void test_lane_hello(void **state)
 	assert_int_equal(pl_lane_hello_decode(buffer, &decoded), 0);
 	assert_int_equal(decoded.version, hello.version);
 	assert_int_equal(decoded.lane, hello.lane);
-	assert_true(decoded.ticket == hello.ticket);
+	assert_true(decoded.peer_index == hello.peer_index);
 	assert_memory_equal(decoded.secret, hello.secret, sizeof(hello.secret));
 	for (size_t bit = 0; bit < 8 * PL_LANE_HELLO; bit++) {
 		bool fixed = bit / 8 < 4 || bit / 8 >= 32;
@@ -57,7 +57,7 @@ static void test_lane_welcome(void **state)
 
 static void test_rail_hello(void **state)
 {
-	struct pl_rail_hello decoded, hello = { .lane = { .version = 1, .lane = 7, .ticket = 9 },
+	struct pl_rail_hello decoded, hello = { .lane = { .version = 1, .lane = 7, .peer_index = 9 },
 						.index = 1,
 						.count = 3,
 						.places = { 2, 0, 1 },

@@ -10,8 +10,8 @@
 
 #include <peerlane/peerlane.h>
 
-/** Bytes that a ticket of offer() has at most. */
-#define PL_MEMORY_TICKET_MAX 120
+/** Bytes that a handle of export_ipc() has at most. */
+#define PL_IPC_HANDLE_MAX 120
 
 /** A queue of copies, of the backend's. */
 struct pl_copy_queue;
@@ -41,19 +41,19 @@ struct pl_memory {
 };
 
 /** A descriptor of a piece of a device's memory, which one process of a host gives to another. */
-struct pl_memory_part {
+struct pl_ipc_fd {
 	int fd;          /**< -1: it was opened already */
-	unsigned type;   /**< of what take() made of it; the backend's own */
+	unsigned type;   /**< of what import_ipc() made of it; the backend's own */
 	uint64_t handle; /**< 0: nothing */
 	uint64_t size;   /**< bytes that it stands for */
 };
 
 /** The pieces that a range lies in, in order. */
-struct pl_memory_parts {
+struct pl_ipc_fds {
 	unsigned count;                  /**< how many there are */
 	unsigned room;                   /**< and may be */
 	const struct pl_memory_ops *ops; /**< the backend that opened them; NULL: none did */
-	struct pl_memory_part *part;     /**< in the same block of memory */
+	struct pl_ipc_fd *part;     /**< in the same block of memory */
 };
 
 /** One of several small copies between host memory and a device's. */
@@ -104,46 +104,46 @@ struct pl_memory_ops {
 	int (*queue_open)(const struct pl_memory *memory, struct pl_copy_queue **queue, struct pl_error *error);
 	void (*queue_close)(struct pl_copy_queue *queue);
 	int (*queue_begin)(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host,
-			   size_t length, bool into, uint64_t *ticket);
-	int (*queue_done)(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+			   size_t length, bool into, uint64_t *sequence);
+	int (*queue_done)(struct pl_copy_queue *queue, bool into, uint64_t sequence, bool wait);
 
 	/**
 	 * queue_begin() of several pieces, which have one number.  What could not be begun is told in its status; the
 	 * host's memory is locked by pin().  Default: there are no such lists, and small copies are waited for.
 	 */
 	int (*queue_list)(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
-			  uint64_t *ticket);
+			  uint64_t *sequence);
 
 	/**
 	 * Copies between two ranges of this kind, synchronously, and in a queue of the one's device, in the order of
-	 * copies into it or out of it.  One of the two may be memory that take() made.  Default: -ENOTSUP.
+	 * copies into it or out of it.  One of the two may be memory that import_ipc() made.  Default: -ENOTSUP.
 	 */
 	int (*copy_across)(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,
 			   size_t length);
 	int (*queue_across)(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
-			    size_t from_offset, size_t length, bool into, uint64_t *ticket);
+			    size_t from_offset, size_t length, bool into, uint64_t *sequence);
 
 	/**
 	 * What another process of this host needs so that its device reaches the range: its length, written into
-	 * `ticket`, and new descriptors, if any, that go with it, into `parts` (NULL: none can be sent).
+	 * `handle`, and new descriptors, if any, that go with it, into `parts` (NULL: none can be sent).
 	 * Default: -ENOTSUP.
 	 */
-	int (*offer)(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],
-		     struct pl_memory_parts *parts);
+	int (*export_ipc)(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
+		     struct pl_ipc_fds *parts);
 
 	/**
-	 * The range of `length` bytes behind a ticket, any bytes, for copies with `beside`: memory of this kind, or
-	 * memory that the processor reaches.  `own`: the ticket is of this process.  `parts`: the descriptors that
+	 * The range of `length` bytes behind a handle, any bytes, for copies with `beside`: memory of this kind, or
+	 * memory that the processor reaches.  `own`: the handle is of this process.  `parts`: the descriptors that
 	 * came with it, any as well, or NULL; they may be opened, and kept so for the next call with another
 	 * `beside`.  release() undoes it.  Not 0: it is not reached, and *why (static storage) says why, as a
 	 * receipt does.
 	 */
-	int (*take)(const uint8_t *ticket, size_t ticket_length, size_t length, bool own,
-		    const struct pl_memory *beside, struct pl_memory_parts *parts, struct pl_memory *memory,
+	int (*import_ipc)(const uint8_t *handle, size_t handle_length, size_t length, bool own,
+		    const struct pl_memory *beside, struct pl_ipc_fds *parts, struct pl_memory *memory,
 		    const char **why);
 
-	/** Closes what take() opened of a part.  Default: nothing to do. */
-	void (*close_part)(struct pl_memory_part *part);
+	/** Closes what import_ipc() opened of a part.  Default: nothing to do. */
+	void (*close_ipc_fd)(struct pl_ipc_fd *part);
 
 	/**
 	 * Adds to, or compares and swaps, a word without host_pointer(), atomically with respect to other calls.

@@ -59,7 +59,7 @@ size_t cursor_get_bytes(struct cursor *cursor, void *bytes, size_t room)
 	return length;
 }
 
-/* It ends up on a terminal. */
+/* Replaces control characters, as texts are printed on a terminal. */
 void cursor_get_text(struct cursor *cursor, char *text, size_t size, bool lines)
 {
 	text[cursor_get_bytes(cursor, text, size - 1)] = '\0';

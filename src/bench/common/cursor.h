@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A place in a message between processes of the bench: little-endian numbers, texts and errors, each length checked. */
-#ifndef PL_CLI_BENCH_CURSOR_H
-#define PL_CLI_BENCH_CURSOR_H
+/*
+ * Position in a message between processes of a measurement: little-endian numbers, texts and errors, each length
+ * checked.
+ */
+#ifndef PL_BENCH_COMMON_CURSOR_H
+#define PL_BENCH_COMMON_CURSOR_H
 
 #include "bench/common/result_head.h"
 
 struct cursor {
-	uint8_t *to;               /* writing: there has to be room */
+	uint8_t *to;               /* writing: the buffer must have room */
 	const uint8_t *from, *end; /* reading */
-	bool failed;               /* reading: what was wanted is not there; nothing that was read is of use */
+	bool failed;               /* reading: the message was too short; values read since are meaningless */
 };
 
 void cursor_put(struct cursor *cursor, uint64_t value, unsigned bytes);
@@ -18,9 +21,9 @@ void cursor_put_machine(struct cursor *cursor, const struct machine *machine);
 void cursor_put_error(struct cursor *cursor, const struct pl_error *error);
 
 uint64_t cursor_get(struct cursor *cursor, unsigned bytes);
-/* Bytes, at most `room`; their number. */
+/* Reads at most `room` bytes and returns their number. */
 size_t cursor_get_bytes(struct cursor *cursor, void *bytes, size_t room);
-/* A text that fits, without what could control a terminal; `lines`: it may have several. */
+/* Reads a text without control characters.  `lines`: newlines are kept. */
 void cursor_get_text(struct cursor *cursor, char *text, size_t size, bool lines);
 void cursor_get_machine(struct cursor *cursor, struct machine *machine);
 void cursor_get_error(struct cursor *cursor, struct pl_error *error);

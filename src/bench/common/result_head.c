@@ -11,11 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FORMAT 1
+#define DOCUMENT_FORMAT 1
 #define OUTPUT_MAX (8u << 20)
 
-/* What follows "NAME :" or "NAME:" in the file's first line that begins so. */
-static void read_field(const char *path, const char *name, char *to, size_t size)
+/* Reads the value of the file's first line of the form "NAME : VALUE" or "NAME: VALUE". */
+static void read_file_field(const char *path, const char *name, char *to, size_t size)
 {
 	FILE *file = fopen(path, "re");
 	char line[512];
@@ -34,13 +34,13 @@ static void read_field(const char *path, const char *name, char *to, size_t size
 		fclose(file);
 }
 
-static void read_line(const char *path, char *to, size_t size)
+static void read_first_line(const char *path, char *to, size_t size)
 {
-	read_field(path, "", to, size);
+	read_file_field(path, "", to, size);
 }
 
-/* One more line, if there is room for all of it. */
-static void add_line(char *list, size_t size, const char *line)
+/* Appends a line if there is room for all of it. */
+static void append_list_line(char *list, size_t size, const char *line)
 {
 	size_t length = strlen(list), more = strlen(line);
 
@@ -48,45 +48,45 @@ static void add_line(char *list, size_t size, const char *line)
 		snprintf(list + length, size - length, "%s\n", line);
 }
 
-static int visible(const struct dirent *entry)
+static int is_visible_entry(const struct dirent *entry)
 {
 	return entry->d_name[0] != '.';
 }
 
-/* From the driver's own files: asking the driver's library would have the process use the GPU. */
+/* Reads the driver's files; a call of the driver's library would create a context on the GPU. */
 static void read_gpus(struct machine *machine)
 {
 	static const char folder[] = "/proc/driver/nvidia/gpus";
 	struct dirent **entries;
-	int count = scandir(folder, &entries, visible, alphasort);
+	int count = scandir(folder, &entries, is_visible_entry, alphasort);
 
 	for (int i = 0; i < count; i++) {
 		char path[sizeof(folder) + sizeof(entries[i]->d_name) + 16], model[64] = "";
 
 		snprintf(path, sizeof(path), "%s/%s/information", folder, entries[i]->d_name);
-		read_field(path, "Model", model, sizeof(model));
-		add_line(machine->gpus, sizeof(machine->gpus), model);
+		read_file_field(path, "Model", model, sizeof(model));
+		append_list_line(machine->gpus, sizeof(machine->gpus), model);
 		free(entries[i]);
 	}
 	if (count >= 0)
 		free(entries);
 }
 
-/* "mlx5_0 MT4129": the name, and what it is. */
+/* Lists cards as "mlx5_0 MT4129": device name and type. */
 static void read_cards(struct machine *machine)
 {
 	static const char folder[] = "/sys/class/infiniband";
 	struct dirent **entries;
-	int count = scandir(folder, &entries, visible, alphasort);
+	int count = scandir(folder, &entries, is_visible_entry, alphasort);
 
 	for (int i = 0; i < count; i++) {
 		char path[sizeof(folder) + sizeof(entries[i]->d_name) + 16], type[32] = "";
 		char text[sizeof(entries[i]->d_name) + sizeof(type) + 1];
 
 		snprintf(path, sizeof(path), "%s/%s/hca_type", folder, entries[i]->d_name);
-		read_line(path, type, sizeof(type));
+		read_first_line(path, type, sizeof(type));
 		snprintf(text, sizeof(text), "%s%s%s", entries[i]->d_name, type[0] ? " " : "", type);
-		add_line(machine->cards, sizeof(machine->cards), text);
+		append_list_line(machine->cards, sizeof(machine->cards), text);
 		free(entries[i]);
 	}
 	if (count >= 0)
@@ -100,25 +100,20 @@ void machine_read(struct machine *machine)
 
 	memset(machine, 0, sizeof(*machine));
 	if (uname(&name) == 0) {
-		/* What the kernel says as long as nobody has named it. */
+		/* The kernel's default, until a name is set. */
 		if (strcmp(name.nodename, "(none)"))
 			snprintf(machine->host, sizeof(machine->host), "%.*s", (int)sizeof(machine->host) - 1,
 				 name.nodename);
 		snprintf(machine->kernel, sizeof(machine->kernel), "%.20s %.40s", name.sysname, name.release);
 	}
-	read_field("/proc/cpuinfo", "model name", machine->processor, sizeof(machine->processor));
+	read_file_field("/proc/cpuinfo", "model name", machine->processor, sizeof(machine->processor));
 	machine->cores = cores > 0 ? (uint32_t)cores : 0;
 	machine->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 	read_gpus(machine);
 	read_cards(machine);
 }
 
-static struct json_object *text_or_null(const char *text)
-{
-	return text[0] ? cli_json_text(text) : NULL;
-}
-
-static struct json_object *list_of(const char *lines)
+static struct json_object *json_line_list(const char *lines)
 {
 	struct json_object *list = json_object_new_array();
 
@@ -137,17 +132,17 @@ struct json_object *machine_json(const struct machine *machine)
 {
 	struct json_object *object = json_object_new_object();
 
-	cli_json_add(object, "host", text_or_null(machine->host));
-	cli_json_add(object, "kernel", text_or_null(machine->kernel));
-	cli_json_add(object, "processor", text_or_null(machine->processor));
+	cli_json_add(object, "host", cli_json_text_or_null(machine->host));
+	cli_json_add(object, "kernel", cli_json_text_or_null(machine->kernel));
+	cli_json_add(object, "processor", cli_json_text_or_null(machine->processor));
 	cli_json_add(object, "cores", json_object_new_int64(machine->cores));
 	cli_json_add(object, "memory_bytes", json_object_new_uint64(machine->memory));
-	cli_json_add(object, "gpus", list_of(machine->gpus));
-	cli_json_add(object, "cards", list_of(machine->cards));
+	cli_json_add(object, "gpus", json_line_list(machine->gpus));
+	cli_json_add(object, "cards", json_line_list(machine->cards));
 	return object;
 }
 
-static struct json_object *command_of(int argc, char **argv)
+static struct json_object *json_command(int argc, char **argv)
 {
 	struct json_object *command = json_object_new_array();
 	char *words = strdup(argc > 0 ? argv[0] : ""), *rest = words, *word;
@@ -167,15 +162,18 @@ void result_head(struct json_object *object, const char *kind, int argc, char **
 	char text[40];
 
 	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
-	cli_json_add(object, "format", json_object_new_int(FORMAT));
+	cli_json_add(object, "format", json_object_new_int(DOCUMENT_FORMAT));
 	cli_json_add(object, "kind", cli_json_text(kind));
 	cli_json_add(object, "version", cli_json_text(pl_version()));
 	cli_json_add(object, "time", cli_json_text(text));
-	cli_json_add(object, "command", command_of(argc, argv));
+	cli_json_add(object, "command", json_command(argc, argv));
 }
 
-/* Starts this program again, with its output going to the descriptor; 0: it cannot be. */
-static pid_t start_command(const char *name, int output)
+/*
+ * Starts this program with one subcommand and --json, and its output redirected to a descriptor.  Returns 0 if that
+ * fails.
+ */
+static pid_t start_json_subcommand(const char *name, int output)
 {
 	char program[] = "/proc/self/exe", peerlane[] = "peerlane", json[] = "--json", command[16];
 	char *arguments[] = { peerlane, command, json, NULL };
@@ -193,8 +191,8 @@ static pid_t start_command(const char *name, int output)
 	return pid;
 }
 
-/* All of it as JSON; NULL if it is none. */
-static struct json_object *parse_output(int fd)
+/* Reads and parses the output; returns NULL if it is not JSON. */
+static struct json_object *parse_command_output(int fd)
 {
 	char *text = malloc(OUTPUT_MAX);
 	struct json_object *object = NULL;
@@ -211,7 +209,7 @@ static struct json_object *parse_output(int fd)
 	return object;
 }
 
-static void attach(struct json_object *object, const char *name, const char *command)
+static void attach_command_output(struct json_object *object, const char *name, const char *command)
 {
 	struct json_object *output = NULL;
 	int pipes[2];
@@ -219,10 +217,10 @@ static void attach(struct json_object *object, const char *name, const char *com
 
 	if (pipe2(pipes, O_CLOEXEC) < 0)
 		return;
-	pid = start_command(command, pipes[1]);
+	pid = start_json_subcommand(command, pipes[1]);
 	close(pipes[1]);
 	if (pid)
-		output = parse_output(pipes[0]);
+		output = parse_command_output(pipes[0]);
 	close(pipes[0]);
 	if (pid)
 		waitpid(pid, NULL, 0);
@@ -232,6 +230,6 @@ static void attach(struct json_object *object, const char *name, const char *com
 
 void result_attach_machine(struct json_object *object)
 {
-	attach(object, "topology", "topo");
-	attach(object, "check", "check");
+	attach_command_output(object, "topology", "topo");
+	attach_command_output(object, "check", "check");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `peerlane bench compare`: what changed from one set of results to another, beyond noise. */
-#ifndef PL_CLI_BENCH_COMPARE_H
-#define PL_CLI_BENCH_COMPARE_H
+/* `peerlane bench compare`: differences between two sets of results, told from noise. */
+#ifndef PL_BENCH_COMPARE_COMPARE_H
+#define PL_BENCH_COMPARE_COMPARE_H
 
 #include "bench/compare/document.h"
 #include "bench/compare/ratio.h"
@@ -26,13 +26,15 @@ struct comparisons {
 	struct document documents[2];
 	struct comparison *list;
 	uint32_t count, compared;
-	uint32_t verdicts[VERDICT_ONLY_AFTER + 1]; /* how many there are of each */
+	uint32_t verdicts[VERDICT_ONLY_AFTER + 1]; /* count of each verdict */
 	double threshold;                          /* percent */
 };
 
 const char *verdict_name(enum verdict verdict);
 
-/* (bench_compare_render.c) */
+/* Runs the command; argv[0] is "peerlane bench compare".  Returns an exit status. */
+int bench_compare(int argc, char **argv);
+
 void compare_render_table(const struct comparisons *comparisons);
 void compare_render_json(const struct comparisons *comparisons);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Results as `peerlane bench --json` and the scripts of bench/ write them, read again.  Whatever the file has, it is
- * either understood or refused: limits bound its size, its rows and their runs.
+ * Documents of `peerlane bench --json` and of the scripts in benchmarks/. Files are either read completely or refused:
+ * limits bound their size, their rows and the runs of a row.
  */
-#ifndef PL_CLI_BENCH_DOCUMENT_H
-#define PL_CLI_BENCH_DOCUMENT_H
+#ifndef PL_BENCH_COMPARE_DOCUMENT_H
+#define PL_BENCH_COMPARE_DOCUMENT_H
 
 #include "cmd/common/cli.h"
 
@@ -12,9 +12,9 @@
 #define DOCUMENT_ROWS_MAX 1024u
 #define DOCUMENT_RUNS_MAX 1000u
 
-/* What was measured; rows of two documents that agree in all of this are compared. */
+/* Key of a result.  Rows of two documents with the same key are compared. */
 struct document_key {
-	char operation[32]; /* or a workflow's arm */
+	char operation[32]; /* or method of a workflow */
 	char mode[32];      /* "bandwidth", "latency", "frames" */
 	char fabric[16];
 	char memory[24], peer_memory[24];
@@ -24,28 +24,31 @@ struct document_key {
 
 struct document_row {
 	struct document_key key;
+
 	char tool[24];
 	double *runs; /* sorted */
 	uint32_t run_count;
-	bool less;  /* less is better: microseconds, else something per second */
-	bool wrong; /* its content was not as it should be */
+	bool lower_is_better; /* lower values are better: microseconds; else rates */
+	bool wrong_content;   /* the received content was wrong */
 };
 
 struct document {
 	struct document_row *rows;
 	uint32_t count;
 	char version[32], time[40], host[80];
-	bool failed; /* says that the measurement ended with an error */
+	bool failed; /* the measurement ended with an error */
 };
 
-/* 0; -EINVAL if it is none, -ENOMEM. */
+/* Returns 0, -EINVAL if the text is not a document, or -ENOMEM. */
 int document_parse(const char *text, size_t length, const char *name, struct document *document,
 		   struct pl_error *error);
-/* The same for a file ("-": standard input); also errors of open(2) and read(2). */
+/* Reads a file ("-": standard input).  Also returns errors of open(2) and read(2). */
 int document_read(const char *path, struct document *document, struct pl_error *error);
 void document_free(struct document *document);
 
-/* Whether they measured the same; tools have names of their own for their fabrics, so there these need not agree. */
-bool document_same(const struct document_row *a, const struct document_row *b);
+/*
+ * True if two rows have the same key.  The fabric counts only within one tool, as other tools have names of their own.
+ */
+bool document_rows_match(const struct document_row *a, const struct document_row *b);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
-#include "bench/perf/endpoint.h"
+#include "bench/common/numbers.h"
 #include "bench/compare/compare.h"
 #include "cmd/common/output.h"
 
 enum {
-	COLUMN_WHAT,
+	COLUMN_OPERATION,
 	COLUMN_SIZE,
 	COLUMN_FABRIC,
 	COLUMN_MEMORY,
@@ -21,7 +21,7 @@ enum {
 };
 
 static const struct cli_column columns[COLUMNS] = {
-	[COLUMN_WHAT] = { "WHAT", 0 },
+	[COLUMN_OPERATION] = { "OPERATION", 0 },
 	[COLUMN_SIZE] = { "SIZE", SCOLS_FL_RIGHT },
 	[COLUMN_FABRIC] = { "FABRIC", 0 },
 	[COLUMN_MEMORY] = { "MEMORY", 0 },
@@ -34,18 +34,18 @@ static const struct cli_column columns[COLUMNS] = {
 	[COLUMN_VERDICT] = { "VERDICT", 0 },
 };
 
-/* What the values of rows are shown in. */
-static void unit_of(const struct document_row *row, const char **unit, double *factor)
+/* Returns the unit of a row's values, and the factor to it. */
+static void comparison_unit(const struct document_row *row, const char **unit, double *factor)
 {
-	*unit = row->less ? "us" : "GB/s";
-	*factor = row->less ? 1 : 1e-9;
+	*unit = row->lower_is_better ? "us" : "GB/s";
+	*factor = row->lower_is_better ? 1 : 1e-9;
 	if (!strcmp(row->key.mode, "frames")) {
 		*unit = "frames/s";
 		*factor = 1;
 	}
 }
 
-static void set(struct libscols_line *line, size_t column, const char *format, double value)
+static void set_formatted(struct libscols_line *line, size_t column, const char *format, double value)
 {
 	char text[64];
 
@@ -53,37 +53,37 @@ static void set(struct libscols_line *line, size_t column, const char *format, d
 	cli_table_set(line, column, text);
 }
 
-/* Four digits that count, as far as there are so many. */
-static void set_value(struct libscols_line *line, size_t column, double value)
+/* Prints about four significant digits. */
+static void set_significant(struct libscols_line *line, size_t column, double value)
 {
-	set(line, column, value < 1 ? "%.4f" : value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
+	set_formatted(line, column, value < 1 ? "%.4f" : value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
 }
 
-static double percent(double ratio)
+static double ratio_percent(double ratio)
 {
 	return (ratio - 1) * 100;
 }
 
-static void set_comparison(struct libscols_line *line, const struct comparison *comparison)
+static void set_comparison_columns(struct libscols_line *line, const struct comparison *comparison)
 {
 	const struct ratio *ratio = &comparison->ratio;
 	const char *unit;
 	double factor;
 	char text[80];
 
-	unit_of(comparison->after, &unit, &factor);
-	set_value(line, COLUMN_BEFORE, ratio->before * factor);
-	set_value(line, COLUMN_AFTER, ratio->after * factor);
+	comparison_unit(comparison->after, &unit, &factor);
+	set_significant(line, COLUMN_BEFORE, ratio->before * factor);
+	set_significant(line, COLUMN_AFTER, ratio->after * factor);
 	cli_table_set(line, COLUMN_UNIT, unit);
-	set(line, COLUMN_CHANGE, "%+.1f %%", percent(ratio->ratio));
-	snprintf(text, sizeof(text), "%+.1f to %+.1f%s", percent(ratio->low), percent(ratio->high),
+	set_formatted(line, COLUMN_CHANGE, "%+.1f %%", ratio_percent(ratio->ratio));
+	snprintf(text, sizeof(text), "%+.1f to %+.1f%s", ratio_percent(ratio->low), ratio_percent(ratio->high),
 		 ratio->bootstrap ? "" : " *");
 	cli_table_set(line, COLUMN_INTERVAL, text);
 	snprintf(text, sizeof(text), "%u, %u", comparison->before->run_count, comparison->after->run_count);
 	cli_table_set(line, COLUMN_RUNS, text);
 }
 
-/* Medians further apart than the threshold are not "the same" to who reads it: their runs just do not tell. */
+/* Returns "noise" if the medians differ by more than the threshold but the interval includes 1. */
 static const char *shown_verdict(const struct comparison *comparison, double threshold)
 {
 	double ratio = comparison->ratio.ratio, least = 1 + threshold / 100;
@@ -93,7 +93,7 @@ static const char *shown_verdict(const struct comparison *comparison, double thr
 	return verdict_name(comparison->verdict);
 }
 
-static void add_line(struct libscols_table *table, const struct comparison *comparison, double threshold)
+static void add_comparison_line(struct libscols_table *table, const struct comparison *comparison, double threshold)
 {
 	const struct document_row *row = comparison->after ? comparison->after : comparison->before;
 	const struct document_key *key = &row->key;
@@ -101,16 +101,16 @@ static void add_line(struct libscols_table *table, const struct comparison *comp
 	char text[120];
 
 	snprintf(text, sizeof(text), "%s%s%s", key->operation, key->both_ways ? ", both ways" : "",
-		 row->less ? ", latency" : "");
-	cli_table_set(line, COLUMN_WHAT, text);
+		 row->lower_is_better ? ", latency" : "");
+	cli_table_set(line, COLUMN_OPERATION, text);
 	cli_table_set(line, COLUMN_SIZE, bench_size_text(text, sizeof(text), key->size));
 	cli_table_set(line, COLUMN_FABRIC, key->fabric);
 	snprintf(text, sizeof(text), "%s, %s", key->memory, key->peer_memory);
 	cli_table_set(line, COLUMN_MEMORY, text);
 	if (comparison->before && comparison->after)
-		set_comparison(line, comparison);
+		set_comparison_columns(line, comparison);
 	snprintf(text, sizeof(text), "%s%s", shown_verdict(comparison, threshold),
-		 row->wrong ? ", content differs" : "");
+		 row->wrong_content ? ", wrong content" : "");
 	cli_table_set(line, COLUMN_VERDICT, text);
 }
 
@@ -123,11 +123,11 @@ void compare_render_table(const struct comparisons *comparisons)
 	for (uint32_t i = 0; i < comparisons->count; i++) {
 		const struct comparison *comparison = &comparisons->list[i];
 
-		/* Quiet is about what needs attention. */
+		/* --quiet prints regressions only. */
 		if (comparisons->common.quiet && comparison->verdict != VERDICT_WORSE)
 			continue;
 		few = few || (comparison->before && comparison->after && !comparison->ratio.bootstrap);
-		add_line(table, comparison, comparisons->threshold);
+		add_comparison_line(table, comparison, comparisons->threshold);
 	}
 	if (!comparisons->common.quiet || verdicts[VERDICT_WORSE])
 		cli_table_print(table);
@@ -136,9 +136,9 @@ void compare_render_table(const struct comparisons *comparisons)
 	if (comparisons->common.quiet)
 		return;
 	if (few)
-		printf("* fewer than %u runs: the extremes of what any two of them give; --repeat makes more\n",
+		printf("* fewer than %u runs: extreme ratios of any two runs; use --repeat for more runs\n",
 		       RATIO_RUNS_MIN);
-	printf("%u better, %u the same within %.3g %% or noise, %u worse", verdicts[VERDICT_BETTER],
+	printf("%u better, %u unchanged (within %.3g %% or noise), %u worse", verdicts[VERDICT_BETTER],
 	       verdicts[VERDICT_SAME], comparisons->threshold, verdicts[VERDICT_WORSE]);
 	if (verdicts[VERDICT_ONLY_BEFORE] || verdicts[VERDICT_ONLY_AFTER])
 		printf("; %u only in %s, %u only in %s", verdicts[VERDICT_ONLY_BEFORE], comparisons->names[0],
@@ -148,7 +148,7 @@ void compare_render_table(const struct comparisons *comparisons)
 
 /* -- JSON ------------------------------------------------------------------------------------------- */
 
-static struct json_object *json_ratio(const struct comparison *comparison)
+static struct json_object *json_ratio_members(const struct comparison *comparison)
 {
 	struct json_object *object = json_object_new_object(), *interval = json_object_new_array();
 	const struct ratio *ratio = &comparison->ratio;
@@ -173,7 +173,7 @@ static struct json_object *json_comparison(const struct comparison *comparison)
 	const char *unit;
 	double factor;
 
-	unit_of(row, &unit, &factor);
+	comparison_unit(row, &unit, &factor);
 	cli_json_add(object, "operation", cli_json_text(key->operation));
 	cli_json_add(object, "size", json_object_new_uint64(key->size));
 	cli_json_add(object, "mode", cli_json_text(key->mode));
@@ -183,7 +183,8 @@ static struct json_object *json_comparison(const struct comparison *comparison)
 	cli_json_add(object, "peer_memory", cli_json_text(key->peer_memory));
 	cli_json_add(object, "unit", cli_json_text(factor == 1 ? unit : "bytes/s"));
 	cli_json_add(object, "verdict", cli_json_text(verdict_name(comparison->verdict)));
-	cli_json_add(object, "comparison", comparison->before && comparison->after ? json_ratio(comparison) : NULL);
+	cli_json_add(object, "comparison",
+		     comparison->before && comparison->after ? json_ratio_members(comparison) : NULL);
 	return object;
 }
 

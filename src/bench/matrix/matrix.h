@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `peerlane bench --mpi`: rates and latencies between all pairs of ranks. */
-#ifndef PL_CLI_MATRIX_H
-#define PL_CLI_MATRIX_H
+#ifndef PL_BENCH_MATRIX_MATRIX_H
+#define PL_BENCH_MATRIX_MATRIX_H
 
 #include "bench/matrix/mpi.h"
 
@@ -13,27 +13,28 @@
 
 struct matrix_options {
 	struct cli_options common;
-	const char *network, *memory; /* NULL: whichever; "host" */
+	const char *network, *memory; /* network: NULL: any; memory: "host" by default */
 	uint64_t size, duration;      /* bytes; nanoseconds for each direction of a pair */
 	char **command;
 	int command_count;
 };
 
-/* What each rank tells the others. */
+/* Data that each rank sends to all others. */
 struct matrix_rank {
 	char host[MATRIX_HOST], memory[MATRIX_MEMORY], address[MATRIX_ADDRESS];
 	uint8_t token[PL_TOKEN_MAX];
 	uint32_t token_length;
-	uint32_t unfit; /* it cannot take part */
+	uint32_t start_failed; /* this rank failed to start */
 };
 
-/* What a rank measured with one other; NAN if it could not. */
+/* Result of a rank with one other; NAN if the measurement failed. */
 struct matrix_cell {
 	double bytes_per_second, latency_us;
-	char fabric[16], reason[MATRIX_REASON]; /* why this route, or why there is no figure */
+	char fabric[16], reason[MATRIX_REASON]; /* reason of the route, or of the failure */
 	uint32_t staged, failed;
 };
 
+/* Pair that is slow compared with others. */
 struct matrix_slow {
 	int from, to;
 	bool latency;
@@ -43,44 +44,41 @@ struct matrix_slow {
 struct matrix {
 	struct mpi *mpi;
 	int rank, size;
-	int *hosts; /* of each rank: the first rank that is on the same one */
+	int *hosts; /* by rank: first rank on the same host */
 	struct matrix_rank *ranks;
-	struct matrix_cell *cells; /* rank 0 in the end: all rows; before: the own one */
+	struct matrix_cell *cells; /* all rows at rank 0 after the measurement, else the own row */
 	struct matrix_slow *slow;
 	size_t slow_count;
 	struct matrix_medians {
 		double bytes_per_second, latency_us; /* NAN: there are no such pairs */
-	} medians[2];                                /* of pairs on two hosts, and on one */
+	} medians[2];                                /* of pairs between two hosts, and within one */
 	double seconds;
-	bool unfit; /* some rank is, and all know */
+	bool start_failed; /* a rank failed to start, and all ranks know that */
 };
 
-/* -- who meets whom (matrix_plan.c) --------------------------------------------------------------- */
-
 /*
- * Rounds of a tournament: in each, a rank is in one pair at most.  The partner of `rank` in `round`, -1 if it has none.
- * There are size - 1 rounds, or size if that is odd.
+ * Schedule of a round-robin tournament: in each round a rank is in one pair at most.  There are size - 1 rounds, or
+ * size if that is odd.  Returns the partner of `rank` in `round`, or -1 if it has none.
  */
 int matrix_rounds(int size);
 int matrix_partner(int size, int round, int rank);
+/* Sets matrix->hosts from the names in matrix->ranks. */
 void matrix_find_hosts(struct matrix *matrix);
 /*
- * Pairs of a round that share a host disturb each other, so they take turns.  The turn of the pair of `rank`, from 0
- * on, INT32_MAX if it has none; *turns: how many there are.  Or -ENOMEM.
+ * Orders the pairs of a round so that pairs that share a host take turns.  Returns the turn of the pair of `rank`, from
+ * 0 on, INT32_MAX if it has none, or -ENOMEM; *turns is the number of turns.
  */
 int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns);
-/* Medians, and pairs that are far beyond; 0 or -ENOMEM. */
+/* Computes medians and finds slow pairs.  Returns 0 or -ENOMEM. */
 int matrix_judge(struct matrix *matrix);
 
-/* -- measuring (matrix_run.c) -------------------------------------------------------------------- */
-
+/* Measures all pairs and judges them.  Returns 0 or a negative errno. */
 int matrix_run(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error);
-
-/* -- showing (matrix_render.c) ------------------------------------------------------------------- */
 
 void matrix_print(const struct matrix *matrix, const struct matrix_options *options);
 void matrix_print_json(const struct matrix *matrix, const struct matrix_options *options);
 
-int pl_cli_matrix(int argc, char **argv);
+/* Runs the command; returns an exit status. */
+int bench_mpi(int argc, char **argv);
 
 #endif

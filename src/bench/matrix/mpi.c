@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Open MPI by its binary interface, so that neither its headers nor its library is needed to build or to start.  Its
- * handles are the addresses of objects that the library exports: MPI_COMM_WORLD is that of ompi_mpi_comm_world.  In
- * MPICH's interface, and that of its kin, they are numbers: such a library is refused by name.
+ * handles are addresses of exported objects: MPI_COMM_WORLD is that of ompi_mpi_comm_world.  In the interface of MPICH
+ * and its derivatives handles are numbers; such a library is refused by name.
  */
 #include "bench/matrix/mpi.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#define WAIT_FIRST 20000 /* nanoseconds between looks */
+#define WAIT_FIRST 20000 /* nanoseconds between two polls: first, last */
 #define WAIT_LAST 2000000
 
 struct mpi {
@@ -29,7 +29,7 @@ struct mpi {
 	int (*test)(void **request, int *done, void *status);
 };
 
-static int load(struct mpi *mpi, struct pl_error *error)
+static int load_mpi_library(struct mpi *mpi, struct pl_error *error)
 {
 	static const char *const names[] = { "libmpi.so.40", "libmpi.so" };
 	const struct {
@@ -48,43 +48,43 @@ static int load(struct mpi *mpi, struct pl_error *error)
 		{ "MPI_Test", &mpi->test },
 	};
 
-	/* Its own modules look for its symbols among the global ones. */
+	/* Open MPI's modules look up its symbols among the global ones. */
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(names) && !mpi->library; i++)
 		mpi->library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
 	if (!mpi->library)
 		return cli_fail(error, -ENOENT, "MPI-NONE", "libmpi.so.40",
 				"install Open MPI: openmpi-bin in Debian and Ubuntu",
-				"--mpi needs Open MPI's library, which is not here");
+				"--mpi needs Open MPI's library, which was not found");
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(symbols); i++) {
 		void *symbol = dlsym(mpi->library, symbols[i].name);
 
 		if (!symbol)
 			return cli_fail(
 				error, -ENOTSUP, "MPI-FOREIGN", "libmpi.so",
-				"start it with Open MPI's mpirun, and have its library first in LD_LIBRARY_PATH",
-				"this MPI has no %s: only Open MPI 3 to 5 is supported, not MPICH and its kin",
+				"use Open MPI's mpirun, and put its library first into LD_LIBRARY_PATH",
+				"this MPI has no %s: only Open MPI 3 to 5 is supported, not MPICH or its derivatives",
 				symbols[i].name);
 		memcpy(symbols[i].where, &symbol, sizeof(symbol));
 	}
 	return 0;
 }
 
-static int failed(struct pl_error *error, const char *call)
+static int fail_mpi_call(struct pl_error *error, const char *call)
 {
-	cli_fail(error, -EIO, "MPI-FAILED", NULL, "see what mpirun says", "%s failed", call);
+	cli_fail(error, -EIO, "MPI-FAILED", NULL, "see the output of mpirun", "%s failed", call);
 	return -EIO;
 }
 
 int mpi_open(struct mpi **result, struct pl_error *error)
 {
 	struct mpi *mpi = calloc(1, sizeof(*mpi));
-	int rc = mpi ? load(mpi, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	int rc = mpi ? load_mpi_library(mpi, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 
 	if (rc == 0 &&
 	    (mpi->init(NULL, NULL) || mpi->comm_rank(mpi->world, &mpi->rank) || mpi->comm_size(mpi->world, &mpi->size)))
-		rc = failed(error, "MPI_Init");
+		rc = fail_mpi_call(error, "MPI_Init");
 	if (rc < 0) {
-		/* Once its threads ran it cannot be unloaded; the process ends soon. */
+		/* The library is not unloaded, as its threads may run; the process ends soon. */
 		free(mpi);
 		return rc;
 	}
@@ -111,27 +111,27 @@ int mpi_size(const struct mpi *mpi)
 
 int mpi_gather(struct mpi *mpi, const void *own, size_t each, void *all, struct pl_error *error)
 {
-	/* First all have come: in MPI_Allgather they would wait without sleeping. */
-	int rc = mpi_meet(mpi, error);
+	/* mpi_barrier() sleeps while it waits, and MPI_Allgather would spin. */
+	int rc = mpi_barrier(mpi, error);
 
 	if (rc < 0)
 		return rc;
 	if (each > INT_MAX || mpi->allgather(own, (int)each, mpi->byte, all, (int)each, mpi->byte, mpi->world))
-		return failed(error, "MPI_Allgather");
+		return fail_mpi_call(error, "MPI_Allgather");
 	return 0;
 }
 
-int mpi_meet(struct mpi *mpi, struct pl_error *error)
+int mpi_barrier(struct mpi *mpi, struct pl_error *error)
 {
 	struct timespec wait = { .tv_nsec = WAIT_FIRST };
 	void *request = NULL;
 	int done = 0;
 
 	if (mpi->ibarrier(mpi->world, &request))
-		return failed(error, "MPI_Ibarrier");
+		return fail_mpi_call(error, "MPI_Ibarrier");
 	while (!done) {
 		if (mpi->test(&request, &done, NULL))
-			return failed(error, "MPI_Test");
+			return fail_mpi_call(error, "MPI_Test");
 		if (done)
 			break;
 		nanosleep(&wait, NULL);

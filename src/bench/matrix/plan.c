@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "bench/matrix/matrix.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/matrix/matrix.h"
+#include "bench/common/numbers.h"
 
-/* How far out a pair is slow: deviations of the middle half, and not only a little in absolute terms. */
+/* Limits beyond which a pair is slow: robust standard deviations, and factors of the median. */
 #define DEVIATIONS 5
 #define DEVIATION_OF_NORMAL 1.4826
 #define RATE_FACTOR 1.25
@@ -16,7 +18,7 @@ int matrix_rounds(int size)
 	return size % 2 ? size : size - 1;
 }
 
-/* The circle method: one stands still, the others go round. */
+/* Circle method: one rank keeps its position, the others rotate. */
 int matrix_partner(int size, int round, int rank)
 {
 	int even = size + size % 2, last = even - 1, partner;
@@ -48,7 +50,7 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	if (!next)
 		return -ENOMEM;
 	*turns = 0;
-	/* A pair's turn is the first after all that its hosts have: every rank comes to the same. */
+	/* A pair's turn is the first one after all turns of its two hosts; every rank computes the same. */
 	for (int i = 0; i < matrix->size; i++) {
 		int partner = matrix_partner(matrix->size, round, i), turn;
 
@@ -64,64 +66,58 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	return mine;
 }
 
-/* -- judging ------------------------------------------------------------------------------------- */
-
-static int by_value(const void *left, const void *right)
-{
-	double a = *(const double *)left, b = *(const double *)right;
-
-	return (a > b) - (a < b);
-}
-
-static double median_of(double *values, size_t count)
+static double unsorted_median(double *values, size_t count)
 {
 	if (!count)
 		return NAN;
-	qsort(values, count, sizeof(*values), by_value);
+	qsort(values, count, sizeof(*values), bench_compare_doubles);
 	return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-static bool on_one_host(const struct matrix *matrix, size_t index)
+static bool is_same_host_pair(const struct matrix *matrix, size_t index)
 {
 	size_t ranks = (size_t)matrix->size;
 
 	return matrix->hosts[index / ranks] == matrix->hosts[index % ranks];
 }
 
-static double value_of(const struct matrix *matrix, size_t index, bool latency)
+static double cell_value(const struct matrix *matrix, size_t index, bool latency)
 {
 	return latency ? matrix->cells[index].latency_us : matrix->cells[index].bytes_per_second;
 }
 
-/* How many times as bad as the median, as a logarithm: what is slow by much is far out however the others vary. */
-static double excess(double value, double median, bool latency)
+/*
+ * Returns the logarithm of how many times worse a value is than the median.  Logarithms find outliers even if the other
+ * values vary much.
+ */
+static double log_slowness(double value, double median, bool latency)
 {
 	return latency ? log(value / median) : log(median / value);
 }
 
-static bool has_value(const struct matrix *matrix, size_t index, bool latency, bool one_host)
+static bool cell_counts(const struct matrix *matrix, size_t index, bool latency, bool one_host)
 {
-	return on_one_host(matrix, index) == one_host && value_of(matrix, index, latency) > 0;
+	return is_same_host_pair(matrix, index) == one_host && cell_value(matrix, index, latency) > 0;
 }
 
-/* Pairs of one host among themselves, and those of two: they have ways of their own. */
-static void judge(struct matrix *matrix, bool latency, bool one_host, double *values)
+/* Judges pairs within hosts, or pairs between hosts: their routes differ. */
+static void judge_pairs(struct matrix *matrix, bool latency, bool one_host, double *values)
 {
 	size_t cells = (size_t)matrix->size * (size_t)matrix->size, count = 0;
 	double median, limit;
 
 	for (size_t i = 0; i < cells; i++)
-		if (has_value(matrix, i, latency, one_host))
-			values[count++] = value_of(matrix, i, latency);
-	median = median_of(values, count);
+		if (cell_counts(matrix, i, latency, one_host))
+			values[count++] = cell_value(matrix, i, latency);
+	median = unsorted_median(values, count);
 	for (size_t i = 0; i < count; i++)
-		values[i] = fabs(excess(values[i], median, latency));
-	limit = DEVIATIONS * DEVIATION_OF_NORMAL * median_of(values, count);
+		values[i] = fabs(log_slowness(values[i], median, latency));
+	limit = DEVIATIONS * DEVIATION_OF_NORMAL * unsorted_median(values, count);
 	limit = fmax(limit, log(latency ? LATENCY_FACTOR : RATE_FACTOR));
 	for (size_t i = 0; i < cells; i++) {
-		double value = value_of(matrix, i, latency);
+		double value = cell_value(matrix, i, latency);
 
-		if (has_value(matrix, i, latency, one_host) && excess(value, median, latency) > limit)
+		if (cell_counts(matrix, i, latency, one_host) && log_slowness(value, median, latency) > limit)
 			matrix->slow[matrix->slow_count++] =
 				(struct matrix_slow){ (int)(i / (size_t)matrix->size), (int)(i % (size_t)matrix->size),
 						      latency, value, median };
@@ -137,7 +133,7 @@ int matrix_judge(struct matrix *matrix)
 	matrix->slow = calloc(2 * cells, sizeof(*matrix->slow));
 	if (values && matrix->slow) {
 		for (int kind = 0; kind < 4; kind++)
-			judge(matrix, kind & 1, kind & 2, values);
+			judge_pairs(matrix, kind & 1, kind & 2, values);
 	}
 	free(values);
 	return values && matrix->slow ? 0 : -ENOMEM;

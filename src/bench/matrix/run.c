@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Each pair in turn, by Peerlane's own transfers; MPI only says when. */
+/* Measures one pair after the other with Peerlane's transfers; MPI synchronises the ranks. */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <math.h>
@@ -12,9 +12,9 @@
 #include "cmd/common/stats.h"
 
 #define DEPTH 8
-#define SMALL 8 /* bytes of a message whose time is measured */
+#define LATENCY_SIZE 8 /* bytes of a message whose latency is measured */
 #define STEP_TIMEOUT (20 * CLI_NS_PER_S)
-#define LATENCY_PART 2 /* a half of the duration, and as much of warming up as that takes */
+#define LATENCY_SHARE 2 /* latency takes half of the duration, and its warm-up a quarter of that */
 
 struct runner {
 	struct matrix *matrix;
@@ -25,7 +25,7 @@ struct runner {
 	struct stats *stats;
 };
 
-/* The connection with the partner of the moment. */
+/* Connection with the current partner. */
 struct partner {
 	int rank;
 	struct pl_peer *peer;
@@ -34,10 +34,11 @@ struct partner {
 	int rc;
 };
 
-/* -- addresses ----------------------------------------------------------------------------------- */
-
-/* The address of an interface, or one that begins so; NULL asks for the first that is up and not loopback. */
-static int find_address(const char *network, char address[MATRIX_ADDRESS], struct pl_error *error)
+/*
+ * Finds the address of an interface, or an address with this beginning; without `network` the first one that is up and
+ * not loopback.
+ */
+static int find_network_address(const char *network, char address[MATRIX_ADDRESS], struct pl_error *error)
 {
 	struct ifaddrs *all, *at;
 	char text[INET_ADDRSTRLEN];
@@ -57,13 +58,13 @@ static int find_address(const char *network, char address[MATRIX_ADDRESS], struc
 	freeifaddrs(all);
 	if (!found)
 		return cli_fail(error, -EADDRNOTAVAIL, "MPI-NETWORK", network,
-				"name an interface such as ib0, or the beginning of an address such as 10.1.",
-				"no address of this host fits");
+				"use an interface such as ib0, or the beginning of an address such as 10.1.",
+				"no address of this host matches");
 	snprintf(address, MATRIX_ADDRESS, "%s:0", text);
 	return 0;
 }
 
-static int one_host(const struct runner *runner, bool *one, struct pl_error *error)
+static int gather_hosts(const struct runner *runner, bool *one, struct pl_error *error)
 {
 	struct matrix *matrix = runner->matrix;
 	struct matrix_rank *own = calloc(1, sizeof(*own));
@@ -83,8 +84,8 @@ static int one_host(const struct runner *runner, bool *one, struct pl_error *err
 	return 0;
 }
 
-/* How many ranks of this host come before this one: "cuda" is another GPU for each. */
-static int rank_of_host(const struct matrix *matrix)
+/* Returns the number of earlier ranks on this host: "cuda" gives each rank a GPU of its own. */
+static int local_rank(const struct matrix *matrix)
 {
 	int count = 0;
 
@@ -93,15 +94,13 @@ static int rank_of_host(const struct matrix *matrix)
 	return count;
 }
 
-/* -- beginning ----------------------------------------------------------------------------------- */
-
-static int open_memory(struct runner *runner, struct matrix_rank *own, struct pl_error *error)
+static int open_rank_memory(struct runner *runner, struct matrix_rank *own, struct pl_error *error)
 {
-	size_t length = CLI_MAX(runner->options->size, (uint64_t)SMALL), token_length = sizeof(own->token);
+	size_t length = CLI_MAX(runner->options->size, (uint64_t)LATENCY_SIZE), token_length = sizeof(own->token);
 	int rc;
 
 	if (!strcmp(runner->options->memory, "cuda"))
-		snprintf(own->memory, sizeof(own->memory), "cuda:%d", rank_of_host(runner->matrix));
+		snprintf(own->memory, sizeof(own->memory), "cuda:%d", local_rank(runner->matrix));
 	else
 		snprintf(own->memory, sizeof(own->memory), "%s", runner->options->memory);
 	rc = pl_region_allocate_in(runner->context, own->memory, length, PL_ACCESS_ALL, &runner->region, error);
@@ -118,47 +117,45 @@ static int open_rank(struct runner *runner, bool one, struct matrix_rank *own, s
 	if (one && !runner->options->network)
 		snprintf(own->address, sizeof(own->address), "127.0.0.1:0");
 	else
-		rc = find_address(runner->options->network, own->address, error);
+		rc = find_network_address(runner->options->network, own->address, error);
 	if (rc == 0)
 		rc = cli_open(&runner->context, &runner->options->common, PL_PROGRESS_THREAD, error);
 	if (rc == 0)
 		rc = pl_listen(runner->context, own->address, &runner->listener, error);
 	if (rc == 0)
-		rc = open_memory(runner, own, error);
+		rc = open_rank_memory(runner, own, error);
 	if (rc == 0)
 		pl_listener_address(runner->listener, own->address, sizeof(own->address));
 	return rc;
 }
 
-/* Who cannot take part says so to all, so that all can end in order. */
-static int begin(struct runner *runner, struct pl_error *error)
+/* Starts this rank.  A rank that fails tells all others, so that all end in order. */
+static int begin_ranks(struct runner *runner, struct pl_error *error)
 {
 	struct matrix *matrix = runner->matrix;
 	struct matrix_rank own = { .host = "" };
 	struct pl_error other;
 	bool one;
-	int rc = one_host(runner, &one, error), gathered;
+	int rc = gather_hosts(runner, &one, error), gathered;
 
 	if (rc < 0)
 		return rc;
 	memcpy(own.host, matrix->ranks[matrix->rank].host, sizeof(own.host));
 	rc = open_rank(runner, one, &own, error);
-	own.unfit = rc < 0;
+	own.start_failed = rc < 0;
 	gathered = mpi_gather(matrix->mpi, &own, sizeof(own), matrix->ranks, rc < 0 ? &other : error);
 	for (int i = 0; gathered == 0 && i < matrix->size; i++) {
-		if (!matrix->ranks[i].unfit)
+		if (!matrix->ranks[i].start_failed)
 			continue;
 		if (rc == 0)
-			rc = cli_fail(error, -ECANCELED, "MPI-RANK", matrix->ranks[i].host, "see what it said itself",
-				      "rank %d cannot take part", i);
-		matrix->unfit = true;
+			rc = cli_fail(error, -ECANCELED, "MPI-RANK", matrix->ranks[i].host,
+				      "see the error message of that rank", "rank %d failed to start", i);
+		matrix->start_failed = true;
 	}
 	return rc < 0 ? rc : gathered;
 }
 
-/* -- one pair ------------------------------------------------------------------------------------ */
-
-static void meet_partner(struct runner *runner, struct partner *partner)
+static void connect_partner(struct runner *runner, struct partner *partner)
 {
 	const struct matrix_rank *other = &runner->matrix->ranks[partner->rank];
 
@@ -172,14 +169,17 @@ static void meet_partner(struct runner *runner, struct partner *partner)
 					       &partner->remote, &partner->error);
 }
 
-static int write_once(struct runner *runner, struct partner *partner, uint64_t length, struct pl_operation **operation)
+static int post_pair_write(struct runner *runner, struct partner *partner, uint64_t length,
+			   struct pl_operation **operation)
 {
 	return pl_write(partner->peer, partner->remote, 0, runner->region, 0, length, NULL, operation, &partner->error);
 }
 
-/* Operations of `length`, `depth` under way, for a time; bytes per second, and times in runner->stats. */
-static int measure(struct runner *runner, struct partner *partner, uint64_t length, unsigned depth, uint64_t duration,
-		   double *rate, struct pl_receipt *last)
+/*
+ * Writes for `duration`, with `depth` operations in flight.  Returns bytes per second in *rate, times in runner->stats.
+ */
+static int measure_writes(struct runner *runner, struct partner *partner, uint64_t length, unsigned depth,
+			  uint64_t duration, double *rate, struct pl_receipt *last)
 {
 	struct pl_operation *operations[DEPTH];
 	uint64_t begun = cli_now(), posted = 0, done = 0, ended = begun;
@@ -189,7 +189,7 @@ static int measure(struct runner *runner, struct partner *partner, uint64_t leng
 	stats_reset(runner->stats);
 	while (rc == 0 && (posted == 0 || cli_now() - begun < duration)) {
 		while (rc == 0 && posted - done < depth) {
-			rc = write_once(runner, partner, length, &operations[posted % DEPTH]);
+			rc = post_pair_write(runner, partner, length, &operations[posted % DEPTH]);
 			posted += rc == 0;
 		}
 		if (posted == done)
@@ -199,7 +199,7 @@ static int measure(struct runner *runner, struct partner *partner, uint64_t leng
 		if (rc == 0)
 			stats_record(runner->stats, last->completed - last->posted);
 	}
-	/* What has begun ends, whatever failed: the region stays until then. */
+	/* All operations end before the region is freed, also after a failure. */
 	while (done < posted) {
 		int one = pl_wait(operations[done++ % DEPTH], STEP_TIMEOUT, last, rc == 0 ? &partner->error : &later);
 
@@ -212,23 +212,23 @@ static int measure(struct runner *runner, struct partner *partner, uint64_t leng
 
 static void measure_cell(struct runner *runner, struct partner *partner, struct matrix_cell *cell)
 {
-	uint64_t duration = runner->options->duration, part = duration / LATENCY_PART;
+	uint64_t duration = runner->options->duration, part = duration / LATENCY_SHARE;
 	struct pl_receipt last = { .status = 0 };
 	double rate;
 
 	if (partner->rc == 0)
-		partner->rc = measure(runner, partner, runner->options->size, DEPTH, duration / 8, &rate, &last);
+		partner->rc = measure_writes(runner, partner, runner->options->size, DEPTH, duration / 8, &rate, &last);
 	if (partner->rc == 0)
-		partner->rc = measure(runner, partner, runner->options->size, DEPTH, duration, &rate, &last);
+		partner->rc = measure_writes(runner, partner, runner->options->size, DEPTH, duration, &rate, &last);
 	if (partner->rc == 0) {
 		cell->bytes_per_second = rate;
 		cell->staged = last.route == PL_ROUTE_STAGED;
 		snprintf(cell->fabric, sizeof(cell->fabric), "%s", last.fabric ? last.fabric : "");
 		snprintf(cell->reason, sizeof(cell->reason), "%s", last.reason ? last.reason : "");
-		partner->rc = measure(runner, partner, SMALL, 1, part / 4, &rate, &last);
+		partner->rc = measure_writes(runner, partner, LATENCY_SIZE, 1, part / 4, &rate, &last);
 	}
 	if (partner->rc == 0)
-		partner->rc = measure(runner, partner, SMALL, 1, part, &rate, &last);
+		partner->rc = measure_writes(runner, partner, LATENCY_SIZE, 1, part, &rate, &last);
 	if (partner->rc == 0)
 		cell->latency_us = (double)stats_percentile(runner->stats, 50) / 1000;
 	if (partner->rc < 0) {
@@ -238,7 +238,7 @@ static void measure_cell(struct runner *runner, struct partner *partner, struct 
 	}
 }
 
-static void part_from(struct partner *partner)
+static void disconnect_partner(struct partner *partner)
 {
 	pl_remote_release(partner->remote);
 	pl_peer_close(partner->peer);
@@ -247,30 +247,30 @@ static void part_from(struct partner *partner)
 }
 
 /*
- * One turn of a round.  All ranks meet as often, those that have nothing to do too; what goes wrong between two does
+ * Runs one turn of a round.  All ranks reach the same barriers, also those without a pair.  A failure of one pair does
  * not stop the others.
  */
-static int take_turn(struct runner *runner, int rank, struct pl_error *error)
+static int run_pair_turn(struct runner *runner, int rank, struct pl_error *error)
 {
 	struct matrix *matrix = runner->matrix;
 	struct partner partner = { .rank = rank };
 	int rc = 0;
 
 	if (rank >= 0)
-		meet_partner(runner, &partner);
+		connect_partner(runner, &partner);
 	for (int direction = 0; direction < 2 && rc == 0; direction++) {
-		rc = mpi_meet(matrix->mpi, error);
+		rc = mpi_barrier(matrix->mpi, error);
 		if (rc == 0 && rank >= 0 && (matrix->rank < rank) == (direction == 0))
 			measure_cell(runner, &partner, &matrix->cells[rank]);
 	}
 	if (rc == 0)
-		rc = mpi_meet(matrix->mpi, error);
+		rc = mpi_barrier(matrix->mpi, error);
 	if (rank >= 0)
-		part_from(&partner);
+		disconnect_partner(&partner);
 	return rc;
 }
 
-static int measure_all(struct runner *runner, struct pl_error *error)
+static int measure_all_pairs(struct runner *runner, struct pl_error *error)
 {
 	struct matrix *matrix = runner->matrix;
 	int rc = 0, turns = 0;
@@ -282,13 +282,13 @@ static int measure_all(struct runner *runner, struct pl_error *error)
 		if (mine < 0)
 			return cli_fail_errno(error, mine, "malloc", NULL);
 		for (int turn = 0; turn < turns && rc == 0; turn++)
-			rc = take_turn(runner, turn == mine ? partner : -1, error);
+			rc = run_pair_turn(runner, turn == mine ? partner : -1, error);
 	}
 	return rc;
 }
 
-/* Rank 0 has all rows in the end, as have the others. */
-static int collect(struct matrix *matrix, struct pl_error *error)
+/* Gathers the rows of all ranks. */
+static int gather_rows(struct matrix *matrix, struct pl_error *error)
 {
 	size_t row = (size_t)matrix->size * sizeof(*matrix->cells);
 	struct matrix_cell *all = calloc((size_t)matrix->size, row);
@@ -319,11 +319,11 @@ int matrix_run(struct matrix *matrix, const struct matrix_options *options, stru
 	}
 	for (int i = 0; i < matrix->size; i++)
 		matrix->cells[i] = (struct matrix_cell){ .bytes_per_second = NAN, .latency_us = NAN };
-	rc = begin(&runner, error);
+	rc = begin_ranks(&runner, error);
 	if (rc == 0)
-		rc = measure_all(&runner, error);
+		rc = measure_all_pairs(&runner, error);
 	if (rc == 0)
-		rc = collect(matrix, error);
+		rc = gather_rows(matrix, error);
 	matrix->seconds = (double)(cli_now() - begun) / 1e9;
 	pl_listener_close(runner.listener);
 	if (runner.region)

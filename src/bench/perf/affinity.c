@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The cores that this process runs on, and the NUMA node that its memory is on. */
+/* Restricts this process to cores and to the memory of a NUMA node. */
+#include <errno.h>
 #include <linux/mempolicy.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -7,12 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "bench/perf/endpoint.h"
+#include "bench/perf/options.h"
 
 #define NODES_MAX 1024
 
-/* "0-3,8" */
-static bool parse_cpus(const char *text, cpu_set_t *set)
+/* Parses a list of cores, such as "0-3,8". */
+static bool parse_cpu_list(const char *text, cpu_set_t *set)
 {
 	CPU_ZERO(set);
 	do {
@@ -35,22 +36,22 @@ static bool parse_cpus(const char *text, cpu_set_t *set)
 	return false;
 }
 
-bool bench_cpus_valid(const char *text)
+bool bench_cpu_list_valid(const char *text)
 {
 	cpu_set_t set;
 
-	return parse_cpus(text, &set);
+	return parse_cpu_list(text, &set);
 }
 
-static int stay_on(const cpu_set_t *set, const char *text, struct pl_error *error)
+static int set_cpu_affinity(const cpu_set_t *set, const char *text, struct pl_error *error)
 {
 	if (sched_setaffinity(0, sizeof(*set), set) < 0)
-		return cli_fail(error, -errno, "BENCH-PLACE", text, "see `lscpu --extended` for those there are",
-				"this process cannot run on these cores: %s", strerror(errno));
+		return cli_fail(error, -errno, "BENCH-PLACE", text, "`lscpu --extended` lists the cores",
+				"cannot run on these cores: %s", strerror(errno));
 	return 0;
 }
 
-static int node_cpus(int node, cpu_set_t *set, struct pl_error *error)
+static int read_node_cpus(int node, cpu_set_t *set, struct pl_error *error)
 {
 	char path[80], text[4096] = "", name[24];
 	FILE *file;
@@ -64,28 +65,28 @@ static int node_cpus(int node, cpu_set_t *set, struct pl_error *error)
 		fclose(file);
 		text[strcspn(text, "\n")] = '\0';
 	}
-	if (!file || (text[0] && !parse_cpus(text, set)))
-		return cli_fail(error, -ENODEV, "BENCH-PLACE", name, "see `numactl --hardware`, or `peerlane topo`",
-				"there is no such NUMA node");
-	/* A node of memory only: any core will do. */
+	if (!file || (text[0] && !parse_cpu_list(text, set)))
+		return cli_fail(error, -ENODEV, "BENCH-PLACE", name,
+				"`numactl --hardware` and `peerlane topo` list the nodes", "no such NUMA node");
+	/* A node without cores, for memory only: any core may run. */
 	if (!text[0])
 		CPU_ZERO(set);
 	return 0;
 }
 
-/* Before any memory is allocated that counts: from here on, all of it is there. */
-static int use_node(const struct bench_options *options, struct pl_error *error)
+/* Binds later allocations to the node, and the process to its cores unless --cpu names some. */
+static int bind_to_node(const struct bench_options *options, struct pl_error *error)
 {
 	unsigned long mask[NODES_MAX / 8 / sizeof(unsigned long)] = { 0 };
 	const unsigned bits = 8 * sizeof(unsigned long);
 	unsigned node = (unsigned)options->node;
 	cpu_set_t set;
-	int rc = node_cpus(options->node, &set, error);
+	int rc = read_node_cpus(options->node, &set, error);
 
 	if (rc < 0)
 		return rc;
 	if (!options->cpus && CPU_COUNT(&set) > 0)
-		rc = stay_on(&set, "--numa", error);
+		rc = set_cpu_affinity(&set, "--numa", error);
 	if (rc < 0)
 		return rc;
 	mask[node / bits] |= 1ul << node % bits;
@@ -94,14 +95,14 @@ static int use_node(const struct bench_options *options, struct pl_error *error)
 	return 0;
 }
 
-int bench_place(const struct bench_options *options, struct pl_error *error)
+int bench_set_affinity(const struct bench_options *options, struct pl_error *error)
 {
 	cpu_set_t set;
 	int rc = 0;
 
-	if (options->cpus && parse_cpus(options->cpus, &set))
-		rc = stay_on(&set, options->cpus, error);
+	if (options->cpus && parse_cpu_list(options->cpus, &set))
+		rc = set_cpu_affinity(&set, options->cpus, error);
 	if (rc == 0 && options->node >= 0)
-		rc = use_node(options, error);
+		rc = bind_to_node(options, error);
 	return rc;
 }

@@ -1,87 +1,90 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several connections to one server, which operations take in turns.  The first has the messages between the ends,
- * too; the others are the client's, and nothing more than kept by the server.
+ * Connections to one server, which operations use in turn.  The first one also carries the control messages.  The
+ * client posts on all of them; the server only keeps them open.
  */
-#include "bench/perf/endpoint.h"
+#include "bench/perf/connections.h"
+
+#include "bench/perf/progress.h"
 
 #define ACCEPT_SLICE (200 * CLI_NS_PER_MS)
 
-/* Those with end->far. */
-static struct bench_link *links_of(struct bench_end *end, uint32_t count)
+/* Returns the connections with ep->peer. */
+static struct bench_connection *peer_connections(struct bench_endpoint *ep, uint32_t count)
 {
-	struct bench_link *links = &end->links[(end->far - end->fars) * count];
+	struct bench_connection *connections = &ep->connections[(ep->peer - ep->peers) * count];
 
-	links[0].peer = end->far->peer;
-	return links;
+	connections[0].peer = ep->peer->control;
+	return connections;
 }
 
-int bench_links_connect(struct bench_end *end, uint32_t count)
+int bench_connections_open(struct bench_endpoint *ep, uint32_t count)
 {
-	struct bench_link *links = links_of(end, count);
+	struct bench_connection *connections = peer_connections(ep, count);
 	struct pl_error error;
 
 	for (uint32_t i = 1; i < count; i++) {
-		if (links[i].peer)
+		if (connections[i].peer)
 			continue;
-		if (pl_connect(end->context, end->far->address, end->timeout, &links[i].peer, &error) < 0)
-			return bench_fail_as(end, &error);
-		links[i].further = true;
+		if (pl_connect(ep->context, ep->peer->address, ep->timeout, &connections[i].peer, &error) < 0)
+			return bench_fail_with(ep, &error);
+		connections[i].additional = true;
 	}
 	return 0;
 }
 
-/* They are on their way already: the client connected before it asked. */
-static int accept_one(struct bench_end *end, struct bench_link *link)
+/* Accepts one connection, which the client opened before its request. */
+static int accept_connection(struct bench_endpoint *ep, struct bench_connection *connection)
 {
-	uint64_t deadline = cli_now() + end->timeout;
+	uint64_t deadline = cli_now() + ep->timeout;
 	struct pl_error error;
 	int rc;
 
 	do {
-		rc = pl_accept(end->listener, ACCEPT_SLICE, &link->peer, &error);
-		if (rc == -ETIMEDOUT && bench_signals(end) < 0)
-			return end->error.code;
+		rc = pl_accept(ep->listener, ACCEPT_SLICE, &connection->peer, &error);
+		if (rc == -ETIMEDOUT && bench_check_signals(ep) < 0)
+			return ep->error.code;
 	} while (rc == -ETIMEDOUT && cli_now() < deadline);
-	link->further = rc == 0;
-	return rc < 0 ? bench_fail_as(end, &error) : 0;
+	connection->additional = rc == 0;
+	return rc < 0 ? bench_fail_with(ep, &error) : 0;
 }
 
-int bench_links_accept(struct bench_end *end, uint32_t count)
+int bench_connections_accept(struct bench_endpoint *ep, uint32_t count)
 {
-	struct bench_link *links = links_of(end, count);
+	struct bench_connection *connections = peer_connections(ep, count);
 	int rc = 0;
 
 	for (uint32_t i = 1; rc == 0 && i < count; i++)
-		if (!links[i].peer)
-			rc = accept_one(end, &links[i]);
+		if (!connections[i].peer)
+			rc = accept_connection(ep, &connections[i]);
 	return rc;
 }
 
-int bench_links_import(struct bench_end *end, const void *token, size_t length)
+int bench_connections_import(struct bench_endpoint *ep, const void *token, size_t length)
 {
-	struct bench_link *links = links_of(end, end->plan.peers);
+	struct bench_connection *connections = peer_connections(ep, ep->plan.connections);
 	struct pl_error error;
 
-	for (uint32_t i = 0; i < end->plan.peers; i++)
-		if (pl_remote_import(links[i].peer, token, length, end->timeout, &links[i].remote, &error) < 0)
-			return bench_fail_as(end, &error);
+	for (uint32_t i = 0; i < ep->plan.connections; i++)
+		if (pl_remote_import(connections[i].peer, token, length, ep->timeout, &connections[i].remote, &error) <
+		    0)
+			return bench_fail_with(ep, &error);
 	return 0;
 }
 
-void bench_links_release(struct bench_end *end)
+void bench_connections_release(struct bench_endpoint *ep)
 {
-	for (uint32_t i = 0; i < BENCH_PEERS_MAX; i++) {
-		pl_remote_release(end->links[i].remote);
-		end->links[i].remote = NULL;
+	for (uint32_t i = 0; i < BENCH_CONNECTIONS_MAX; i++) {
+		pl_remote_release(ep->connections[i].remote);
+		ep->connections[i].remote = NULL;
 	}
 }
 
-void bench_links_close(struct bench_end *end)
+void bench_connections_close(struct bench_endpoint *ep)
 {
-	for (uint32_t i = 0; i < BENCH_PEERS_MAX; i++) {
-		if (end->links[i].further)
-			pl_peer_close(end->links[i].peer);
-		end->links[i] = (struct bench_link){ .peer = NULL };
+	for (uint32_t i = 0; i < BENCH_CONNECTIONS_MAX; i++) {
+		if (ep->connections[i].additional)
+			pl_peer_close(ep->connections[i].peer);
+		ep->connections[i] = (struct bench_connection){ .peer = NULL };
 	}
 }

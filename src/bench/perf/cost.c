@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cycles of this process and joules of this machine, where the kernel tells them.  Where it does not, the reason is
- * kept.
+ * Processor cycles of this process and energy of this machine, where the kernel makes them available; else the reason.
  */
+#include "bench/perf/cost.h"
+
 #include <dirent.h>
+#include <errno.h>
 #include <linux/perf_event.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "bench/perf/endpoint.h"
-
 #define POWERCAP "class/powercap"
 
 /* -- cycles ------------------------------------------------------------------------------------------ */
 
-static int open_counter(bool user_only)
+static int open_cycle_counter(bool user_only)
 {
 	struct perf_event_attr attributes = {
 		.type = PERF_TYPE_HARDWARE,
@@ -33,24 +34,24 @@ static int open_counter(bool user_only)
 
 static void open_cycles(struct bench_cost *cost)
 {
-	const char *remedy = "";
+	const char *reason = "";
 
-	cost->cycles = open_counter(false);
+	cost->cycles = open_cycle_counter(false);
 	if (cost->cycles < 0 && (errno == EACCES || errno == EPERM)) {
 		cost->user_only = true;
-		cost->cycles = open_counter(true);
+		cost->cycles = open_cycle_counter(true);
 	}
 	if (cost->cycles >= 0)
 		return;
 	if (errno == EACCES || errno == EPERM)
-		remedy = "sysctl kernel.perf_event_paranoid is above 2";
+		reason = "sysctl kernel.perf_event_paranoid is above 2";
 	else if (errno == ENOENT || errno == EOPNOTSUPP || errno == ENODEV)
-		remedy = "this processor, or virtual machine, has no such counter";
-	snprintf(cost->no_cycles, sizeof(cost->no_cycles), "perf_event_open: %.60s%s", remedy[0] ? "" : strerror(errno),
-		 remedy);
+		reason = "this processor or virtual machine has no cycle counter";
+	snprintf(cost->no_cycles, sizeof(cost->no_cycles), "perf_event_open: %.60s%s", reason[0] ? "" : strerror(errno),
+		 reason);
 }
 
-/* Since it was opened.  Where the counter was shared, what it would have been. */
+/* Reads the cycles since the counter was opened, scaled up if other users shared the counter. */
 static bool read_cycles(const struct bench_cost *cost, double *cycles)
 {
 	struct {
@@ -67,7 +68,7 @@ static bool read_cycles(const struct bench_cost *cost, double *cycles)
 
 /* -- joules ------------------------------------------------------------------------------------------ */
 
-static bool read_number(const char *folder, const char *name, uint64_t *value)
+static bool read_sysfs_number(const char *folder, const char *name, uint64_t *value)
 {
 	char path[128];
 	unsigned long long number;
@@ -84,8 +85,8 @@ static bool read_number(const char *folder, const char *name, uint64_t *value)
 	return got == 1;
 }
 
-/* "intel-rapl:0" is a package (AMD's as well), "intel-rapl:0:0" a part of one. */
-static int is_package(const struct dirent *entry)
+/* True for a package, "intel-rapl:0" (AMD's too); false for a part of one, "intel-rapl:0:0". */
+static int is_energy_package(const struct dirent *entry)
 {
 	const char *colon = strchr(entry->d_name, ':');
 
@@ -97,11 +98,11 @@ static void open_energy(struct bench_cost *cost, const char *sysfs)
 {
 	char folder[64];
 	struct dirent **entries;
-	bool refused = false;
+	bool unreadable = false;
 	int count;
 
 	snprintf(folder, sizeof(folder), "%.40s/" POWERCAP, sysfs);
-	count = scandir(folder, &entries, is_package, alphasort);
+	count = scandir(folder, &entries, is_energy_package, alphasort);
 
 	for (int i = 0; i < count; i++) {
 		struct bench_energy *energy = &cost->energy[cost->packages];
@@ -109,26 +110,25 @@ static void open_energy(struct bench_cost *cost, const char *sysfs)
 
 		snprintf(energy->path, sizeof(energy->path), "%s/%.32s", folder, entries[i]->d_name);
 		free(entries[i]);
-		if (cost->packages == BENCH_PACKAGES_MAX || refused)
+		if (cost->packages == BENCH_PACKAGES_MAX || unreadable)
 			continue;
-		/* A part of the machine's packages would be no answer. */
-		if (read_number(energy->path, "energy_uj", &now) &&
-		    read_number(energy->path, "max_energy_range_uj", &energy->range))
+		/* The energy of only some packages would be misleading. */
+		if (read_sysfs_number(energy->path, "energy_uj", &now) &&
+		    read_sysfs_number(energy->path, "max_energy_range_uj", &energy->range))
 			cost->packages++;
 		else
-			refused = true;
+			unreadable = true;
 	}
 	if (count >= 0)
 		free(entries);
-	if (refused)
+	if (unreadable)
 		cost->packages = 0;
 	if (cost->packages == 0)
 		snprintf(cost->no_joules, sizeof(cost->no_joules), "%s%s", folder,
-			 refused ? ": its energy_uj can be read by root only"
-				 : " has no package that tells its energy");
+			 unreadable ? ": only root can read energy_uj" : " has no package with an energy counter");
 }
 
-static double energy_since(const struct bench_cost *cost)
+static double read_energy_since_begin(const struct bench_cost *cost)
 {
 	double joules = 0;
 
@@ -136,8 +136,8 @@ static double energy_since(const struct bench_cost *cost)
 		const struct bench_energy *energy = &cost->energy[i];
 		uint64_t now = energy->begin;
 
-		read_number(energy->path, "energy_uj", &now);
-		/* It starts again from 0. */
+		read_sysfs_number(energy->path, "energy_uj", &now);
+		/* The counter wrapped around. */
 		if (now < energy->begin)
 			now += energy->range;
 		joules += (double)(now - energy->begin) / 1e6;
@@ -165,7 +165,7 @@ void bench_cost_begin(struct bench_cost *cost)
 {
 	read_cycles(cost, &cost->begin);
 	for (unsigned i = 0; i < cost->packages; i++)
-		read_number(cost->energy[i].path, "energy_uj", &cost->energy[i].begin);
+		read_sysfs_number(cost->energy[i].path, "energy_uj", &cost->energy[i].begin);
 }
 
 void bench_cost_end(struct bench_cost *cost, struct bench_spent *spent)
@@ -178,5 +178,5 @@ void bench_cost_end(struct bench_cost *cost, struct bench_spent *spent)
 		spent->cycles = now - cost->begin;
 	spent->has_joules = cost->packages > 0;
 	if (spent->has_joules)
-		spent->joules = energy_since(cost);
+		spent->joules = read_energy_since_begin(cost);
 }

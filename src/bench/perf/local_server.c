@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A server of the client's own, for measuring on one machine. */
+/* Server process that the client starts on the same machine. */
+#include "bench/perf/local_server.h"
+
 #include <unistd.h>
 
-#include "bench/perf/endpoint.h"
-
-int bench_child_start(struct bench_child *child, struct bench_options *options, struct pl_error *error)
+int bench_local_server_start(struct bench_local_server *child, struct bench_options *options, struct pl_error *error)
 {
 	const char *arguments[16] = { "bench", "--server", "--once", "--quiet" };
 	size_t count = 4;
 	int rc;
 
-	*child = (struct bench_child){ .key = -1 };
+	*child = (struct bench_local_server){ .key = -1 };
 	arguments[count++] = options->manual ? "--progress=manual" : "--progress=thread";
 	arguments[count++] = "--memory";
 	arguments[count++] = options->peer_memory ? options->peer_memory : options->memory;
@@ -25,11 +25,11 @@ int bench_child_start(struct bench_child *child, struct bench_options *options, 
 	if (rc == 0)
 		rc = cli_child_start(&child->process, arguments, &options->common, error);
 	if (rc < 0)
-		bench_child_stop(child);
+		bench_local_server_stop(child);
 	return rc;
 }
 
-void bench_child_stop(struct bench_child *child)
+void bench_local_server_stop(struct bench_local_server *child)
 {
 	cli_child_stop(&child->process);
 	if (child->key >= 0)

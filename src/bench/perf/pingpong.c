@@ -1,180 +1,187 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages in turns.  Written ones are seen by looking at the memory that they are written to,
- * as a program that waits for one-sided writes does; sent ones by their receive.  Each has its
- * number, and the last of a run says so: written ones in their bytes, sent ones by their tag.
+ * Messages to and fro.  A written message is noticed by polling the memory that it is written to, as a program that
+ * waits for one-sided writes does; a sent one by its receive.  Each message carries its round, and the last one of a
+ * run a flag: a written one in its markers, a sent one in its tag.
  */
+#include "bench/perf/pingpong.h"
+
+#include "bench/perf/pattern.h"
 #include "bench/perf/post.h"
+#include "bench/perf/progress.h"
+#include "bench/perf/receives.h"
 
 #define LAST (1ull << 63)
-/* Looks at memory between two looks for completions: while one is to come, and else for bad news. */
-#define LOOKS_PER_PUMP 32
-#define LOOKS_PER_CHECK 1024
+/* Polls of memory between two polls of completions: while an own completion is outstanding, else for errors only. */
+#define POLLS_PER_PROGRESS 32
+#define POLLS_PER_CHECK 1024
 
-/* Until so many of the own messages are under way at most. */
-static int await_own(struct bench_end *end, uint64_t most)
+/* Waits until at most `most` own messages are in flight. */
+static int wait_own_messages(struct bench_endpoint *ep, uint64_t most)
 {
-	while (end->flow.posted - end->flow.completed > most) {
-		int rc = bench_pump(end);
+	while (ep->pipeline.posted - ep->pipeline.completed > most) {
+		int rc = bench_progress(ep);
 
 		if (rc == 0)
-			rc = bench_spin(end, end->timeout);
+			rc = bench_spin(ep, ep->timeout);
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
 }
 
-/* Of a written message, which is the next to be posted. */
-static inline int mark(struct bench_end *end, const struct bench_line *line, uint64_t value)
+/* Writes markers into the next message to be posted. */
+static inline int write_next_markers(struct bench_endpoint *ep, const struct bench_number_pool *pool, uint64_t value)
 {
-	size_t offset = line->free[line->free_count - 1] * end->layout.stride;
+	size_t offset = pool->free[pool->free_count - 1] * ep->layout.stride;
 
-	bench_mark(end->own.bytes + offset, end->plan.size, value);
-	return bench_buffer_bring(end, &end->own, offset, end->plan.size);
+	bench_markers_write(ep->local.bytes + offset, ep->plan.size, value);
+	return bench_buffer_sync_in(ep, &ep->local, offset, ep->plan.size);
 }
 
-/* This and what awaits the answer are part of what is measured, so there are as few calls on the way as can be. */
-static inline __attribute__((always_inline)) int send_turn(struct bench_end *end, uint64_t value)
+/* Sending and waiting are part of the measured time, so both are inlined. */
+static inline __attribute__((always_inline)) int send_round(struct bench_endpoint *ep, uint64_t value)
 {
-	struct bench_line *line = &end->flow.lines[0];
+	struct bench_number_pool *pool = &ep->pipeline.pools[0];
 
-	/* The answer can be here before the completion is; the message must not change until then. */
-	if (!line->free_count && await_own(end, end->plan.depth - 1) < 0)
-		return end->error.code;
-	if (end->plan.op == BENCH_SEND)
-		end->tag = BENCH_MESSAGE_TURN(value) | (value & LAST ? BENCH_MESSAGE_LAST : BENCH_MESSAGE_DATA);
-	else if (mark(end, line, value) < 0)
-		return end->error.code;
-	return bench_post(end, line, false);
+	/* The answer may arrive before the completion; until that the message must not change. */
+	if (!pool->free_count && wait_own_messages(ep, ep->plan.depth - 1) < 0)
+		return ep->error.code;
+	if (ep->plan.operation->needs_receive)
+		ep->tag = BENCH_MESSAGE_ROUND(value) | (value & LAST ? BENCH_MESSAGE_LAST : BENCH_MESSAGE_DATA);
+	else if (write_next_markers(ep, pool, value) < 0)
+		return ep->error.code;
+	return bench_post(ep, pool, false);
 }
 
-/* The number of the message, if it is the one that is due. */
-static inline uint64_t look(const struct bench_end *end, const void *message, uint64_t turn)
+/* Returns the marker of the message of this round; 0 if the message has not arrived. */
+static inline uint64_t poll_message_marker(const struct bench_endpoint *ep, const void *message, uint64_t round)
 {
-	uint64_t size = end->plan.size, value = bench_marker(message, size);
+	uint64_t size = ep->plan.size, value = bench_marker_last(message, size);
 
-	/* One marker is all that a message of a block has. */
-	if ((value & ~LAST) != turn || (size >= BENCH_BLOCK && !bench_marked(message, size, value)))
+	/* A message of at most one block has a single marker. */
+	if ((value & ~LAST) != round || (size >= BENCH_BLOCK && !bench_markers_equal(message, size, value)))
 		return 0;
 	return value;
 }
 
-static inline int await_write(struct bench_end *end, uint64_t *value)
+static inline int wait_written_message(struct bench_endpoint *ep, uint64_t *value)
 {
-	const void *message = end->exposed.bytes;
+	const void *message = ep->exposed.bytes;
 
-	for (uint32_t looks = 1;; looks++) {
-		/* The completion of the own message is taken while it is the other end's turn. */
-		uint32_t between = end->flow.completed < end->flow.posted ? LOOKS_PER_PUMP : LOOKS_PER_CHECK;
-		bool pump = looks % between == 1;
+	for (uint32_t polls = 1;; polls++) {
+		/* Completions of own messages are collected while the peer works. */
+		uint32_t between = ep->pipeline.completed < ep->pipeline.posted ? POLLS_PER_PROGRESS : POLLS_PER_CHECK;
+		bool progress = polls % between == 1;
 		int rc = 0;
 
-		if (end->exposed.apart && bench_buffer_look(end, &end->exposed, end->plan.size) < 0)
-			return end->error.code;
-		*value = look(end, message, end->turn);
+		if (ep->exposed.host_copy && bench_buffer_poll(ep, &ep->exposed, ep->plan.size) < 0)
+			return ep->error.code;
+		*value = poll_message_marker(ep, message, ep->round);
 		if (*value)
 			return 0;
-		if (!pump && end->one_sided)
+		if (!progress && ep->one_sided)
 			continue;
-		if (pump)
-			rc = bench_pump(end);
+		if (progress)
+			rc = bench_progress(ep);
 		else
-			pl_poll(end->context, NULL, 0);
+			pl_poll(ep->context, NULL, 0);
 		if (rc == 0)
-			rc = bench_spin(end, end->timeout);
+			rc = bench_spin(ep, ep->timeout);
 		if (rc < 0)
 			return rc;
 	}
 }
 
-static inline int await_message(struct bench_end *end, uint64_t *value)
+static inline int wait_sent_message(struct bench_endpoint *ep, uint64_t *value)
 {
-	int rc = bench_receives_renew(end);
+	int rc = bench_receives_repost(ep);
 
 	if (rc < 0)
 		return rc;
-	while (end->received < end->turn) {
-		rc = bench_pump(end);
+	while (ep->received < ep->round) {
+		rc = bench_progress(ep);
 		if (rc == 0)
-			rc = bench_idle(end, end->timeout);
+			rc = bench_idle(ep, ep->timeout);
 		if (rc < 0)
 			return rc;
 	}
-	*value = end->turn | ((end->tag_arrived & BENCH_MESSAGE_LAST) == BENCH_MESSAGE_LAST ? LAST : 0);
-	if (end->tag_arrived >> BENCH_MESSAGE_SHIFT << BENCH_MESSAGE_SHIFT != BENCH_MESSAGE_TURN(end->turn))
-		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "message %llu is not the one that is due",
-				  (unsigned long long)end->turn);
+	*value = ep->round | ((ep->received_tag & BENCH_MESSAGE_LAST) == BENCH_MESSAGE_LAST ? LAST : 0);
+	if (ep->received_tag >> BENCH_MESSAGE_SHIFT << BENCH_MESSAGE_SHIFT != BENCH_MESSAGE_ROUND(ep->round))
+		return bench_fail(ep, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "message %llu arrived out of order",
+				  (unsigned long long)ep->round);
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int await_turn(struct bench_end *end, uint64_t *value)
+static inline __attribute__((always_inline)) int wait_round(struct bench_endpoint *ep, uint64_t *value)
 {
-	uint64_t slot = end->plan.op == BENCH_WRITE ? 0 : (end->turn - 1) % CLI_MAX(end->layout.receives, 1);
-	int rc = end->plan.op == BENCH_WRITE ? await_write(end, value) : await_message(end, value);
+	bool sent = ep->plan.operation->needs_receive;
+	uint64_t slot = sent ? (ep->round - 1) % CLI_MAX(ep->layout.receives, 1) : 0;
+	int rc = sent ? wait_sent_message(ep, value) : wait_written_message(ep, value);
 
-	if (rc == 0 && end->plan.touch)
-		rc = bench_buffer_touch(end, &end->exposed, slot * end->layout.stride, end->plan.size);
+	if (rc == 0 && ep->plan.touch)
+		rc = bench_buffer_read(ep, &ep->exposed, slot * ep->layout.stride, ep->plan.size);
 	return rc;
 }
 
-static void begin(struct bench_end *end, struct stats *stats)
+static void begin_pingpong(struct bench_endpoint *ep, struct stats *stats)
 {
-	struct bench_flow *flow = &end->flow;
+	struct bench_pipeline *pipeline = &ep->pipeline;
 
-	flow->stats = stats;
-	flow->in_turns = flow->special = true;
-	flow->first = UINT64_MAX;
-	flow->turn = flow->duration = 0;
-	bench_patience(end);
+	pipeline->stats = stats;
+	pipeline->pingpong = pipeline->special = true;
+	pipeline->first = UINT64_MAX;
+	pipeline->last_post = pipeline->duration = 0;
+	bench_restart_timeout(ep);
 }
 
 /*
- * The time of a turn is that between two messages of this end, of which the receipts tell, as they are looked at while it
- * is the other one's turn: no clock is read between a message and the answer to it.
+ * The time of a round lies between two posts of this endpoint, which are in their receipts.  The receipts are collected
+ * while the peer works, so no clock is read between a message and its answer.
  */
-int bench_pingpong_lead(struct bench_end *end, uint64_t iterations, uint64_t duration, struct stats *stats)
+int bench_pingpong_client(struct bench_endpoint *ep, uint64_t iterations, uint64_t duration, struct stats *stats)
 {
-	struct bench_flow *flow = &end->flow;
-	uint64_t value = 0, rounds = 0, ended;
+	struct bench_pipeline *pipeline = &ep->pipeline;
+	uint64_t value = 0, rounds = 0, stopped;
 	bool last;
 	int rc;
 
-	begin(end, stats);
+	begin_pingpong(ep, stats);
 	do {
 		rounds++;
-		last = iterations ? rounds == iterations : flow->turn && flow->turn - flow->first >= duration;
-		end->turn++;
-		rc = send_turn(end, end->turn | (last && stats ? LAST : 0));
+		last = iterations ? rounds == iterations
+				  : pipeline->last_post && pipeline->last_post - pipeline->first >= duration;
+		ep->round++;
+		rc = send_round(ep, ep->round | (last && stats ? LAST : 0));
 		if (rc == 0)
-			rc = await_turn(end, &value);
+			rc = wait_round(ep, &value);
 		if (rc < 0)
 			return rc;
 	} while (!last);
-	ended = cli_now();
-	if (await_own(end, 0) < 0)
-		return end->error.code;
-	flow->last = ended;
+	stopped = cli_now();
+	if (wait_own_messages(ep, 0) < 0)
+		return ep->error.code;
+	pipeline->last = stopped;
 	if (stats)
-		stats_record(stats, (flow->last - flow->turn) / 2);
-	flow->measured = 2 * rounds;
-	return bench_receives_renew(end);
+		stats_record(stats, (pipeline->last - pipeline->last_post) / 2);
+	pipeline->measured = 2 * rounds;
+	return bench_receives_repost(ep);
 }
 
-int bench_pingpong_follow(struct bench_end *end)
+int bench_pingpong_server(struct bench_endpoint *ep)
 {
 	uint64_t value = 0;
 
-	begin(end, NULL);
+	begin_pingpong(ep, NULL);
 	do {
 		int rc;
 
-		end->turn++;
-		rc = await_turn(end, &value);
+		ep->round++;
+		rc = wait_round(ep, &value);
 		if (rc == 0)
-			rc = send_turn(end, value);
+			rc = send_round(ep, value);
 		if (rc < 0)
 			return rc;
 	} while (!(value & LAST));
-	return bench_receives_renew(end);
+	return bench_receives_repost(ep);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Results in the columns of perftest 4.5, whose output people's scripts take apart: the same lines begin with a blank
- * and a number, the same values are in the same fields.  What stands before the table says what was really measured.
+ * Output in the columns of perftest 4.5, for scripts that parse them: the same lines begin with a blank and a number,
+ * and fields have the same order.  The head above the table names the fabric, the route and the servers.
  */
 #include <string.h>
 
@@ -11,42 +11,28 @@
 #define LINE "---------------------------------------------------------------------------------------"
 #define MIB (1024.0 * 1024.0)
 
-static const char *title_of(enum bench_op op)
-{
-	switch (op) {
-	case BENCH_WRITE:
-		return "RDMA_Write";
-	case BENCH_READ:
-		return "RDMA_Read";
-	case BENCH_SEND:
-		return "Send";
-	default:
-		return "Atomic";
-	}
-}
-
-static void print_head(const struct bench_options *options, const struct bench_report *report)
+static void print_perftest_head(const struct bench_options *options, const struct bench_report *report)
 {
 	const struct bench_plan *plan = &report->rows[0].plan;
 
 	puts(LINE);
-	printf("                    %s %s%s Test\n", title_of(plan->op), plan->both_ways ? "Bidirectional " : "",
-	       plan->latency ? "Latency" : "BW");
+	printf("                    %s %s%s Test\n", plan->operation->perftest_title,
+	       plan->both_ways ? "Bidirectional " : "", plan->latency ? "Latency" : "BW");
 	printf(" Tool            : peerlane %s\n", pl_version());
-	printf(" Fabric          : %s\t\tRoute          : %s\n", report->peers[0].info.fabric,
+	printf(" Fabric          : %s\t\tRoute          : %s\n", report->servers[0].info.fabric,
 	       cli_route_name(report->rows[0].sample.route));
 	printf(" Number of qps   : %u\n", report->rows[0].streams);
 	printf(" TX depth        : %u\n", plan->latency ? 1 : plan->depth);
-	printf(" Memory          : %s\t\tPeer's memory  : %s\n", report->memory, report->peers[0].memory);
-	printf(" Server          : %s%s\n", report->peers[0].info.address,
+	printf(" Memory          : %s\t\tPeer's memory  : %s\n", report->memory, report->servers[0].memory);
+	printf(" Server          : %s%s\n", report->servers[0].info.address,
 	       options->address_count ? "" : ", started here");
-	for (uint32_t i = 1; i < report->peer_count; i++)
-		printf(" Server          : %s\n", report->peers[i].info.address);
+	for (uint32_t i = 1; i < report->server_count; i++)
+		printf(" Server          : %s\n", report->servers[i].info.address);
 	puts(LINE);
 }
 
-/* A run too short for an interval of its own has no other peak than its average. */
-static double peak_of(const struct bench_row *row)
+/* Returns the highest rate of an interval or run; the average, if the run is shorter than an interval. */
+static double peak_rate(const struct bench_row *row)
 {
 	double peak = row->bytes_per_second;
 
@@ -57,7 +43,7 @@ static double peak_of(const struct bench_row *row)
 	return peak;
 }
 
-static void print_bandwidth(const struct bench_options *options, const struct bench_report *report)
+static void print_perftest_bandwidth(const struct bench_options *options, const struct bench_report *report)
 {
 	double unit = options->gbits ? 1.25e8 : MIB;
 
@@ -67,18 +53,18 @@ static void print_bandwidth(const struct bench_options *options, const struct be
 		const struct bench_row *row = &report->rows[i];
 
 		printf(" %-7llu    %-10llu       %-7.2f            %-7.2f  \t\t   %-7.6f\n",
-		       (unsigned long long)row->plan.size, (unsigned long long)row->operations, peak_of(row) / unit,
+		       (unsigned long long)row->plan.size, (unsigned long long)row->operations, peak_rate(row) / unit,
 		       row->bytes_per_second / unit, row->operations_per_second / 1e6);
 	}
 }
 
-static double us(uint64_t nanoseconds)
+static double to_microseconds(uint64_t nanoseconds)
 {
 	return (double)nanoseconds / 1000;
 }
 
-/* In place of perftest's, the second largest time and a deviation of whole numbers, the right ones. */
-static void print_latency(const struct bench_report *report)
+/* t_max is the largest time, where perftest prints the second largest; t_stdev is not rounded to whole numbers. */
+static void print_perftest_latency(const struct bench_report *report)
 {
 	puts(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   "
 	     "99% percentile[usec]   99.9% percentile[usec] ");
@@ -90,9 +76,10 @@ static void print_latency(const struct bench_report *report)
 		printf(" %-7llu %llu          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f "
 		       "\t\t"
 		       "%-7.2f\n",
-		       (unsigned long long)row->plan.size, (unsigned long long)rounds, us(latency->minimum),
-		       us(latency->maximum), us(latency->p50), latency->mean / 1000, latency->deviation / 1000,
-		       us(latency->p99), us(latency->p999));
+		       (unsigned long long)row->plan.size, (unsigned long long)rounds,
+		       to_microseconds(latency->minimum), to_microseconds(latency->maximum),
+		       to_microseconds(latency->p50), latency->mean / 1000, latency->deviation / 1000,
+		       to_microseconds(latency->p99), to_microseconds(latency->p999));
 	}
 }
 
@@ -100,10 +87,10 @@ void bench_render_perftest(const struct bench_options *options, const struct ben
 {
 	if (!report->count)
 		return;
-	print_head(options, report);
+	print_perftest_head(options, report);
 	if (options->plan.latency)
-		print_latency(report);
+		print_perftest_latency(report);
 	else
-		print_bandwidth(options, report);
+		print_perftest_bandwidth(options, report);
 	puts(LINE);
 }

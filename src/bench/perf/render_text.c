@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Results for people. */
+/* Text output: tables. */
 #include <math.h>
 #include <string.h>
 
+#include "bench/common/numbers.h"
 #include "bench/perf/results.h"
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
@@ -31,33 +32,20 @@ static const struct cli_column columns[COLUMNS] = {
 	[COLUMN_VERIFIED] = { "CONTENT", 0 },
 };
 
-const char *bench_size_text(char *buffer, size_t size, uint64_t bytes)
-{
-	static const char units[] = "KMG";
-	char unit[2] = "";
-
-	for (size_t i = 0; i < 3 && bytes && bytes % 1024 == 0; i++) {
-		bytes /= 1024;
-		unit[0] = units[i];
-	}
-	snprintf(buffer, size, "%llu%s", (unsigned long long)bytes, unit);
-	return buffer;
-}
-
-/* Four digits that count, and never an exponent. */
-static void set_number(struct libscols_line *line, size_t column, double value)
+/* Prints four significant digits, and never an exponent. */
+static void set_bench_number(struct libscols_line *line, size_t column, double value)
 {
 	char text[32];
 	int decimals = value < 1 ? 4 : value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0;
 
-	/* With --rate, or few slow operations: three digits that are not zeros. */
+	/* --rate and slow operations give tiny numbers: three significant digits. */
 	if (value > 0 && value < 0.01)
 		decimals = (int)CLI_MIN(2 - floor(log10(value)), 12);
 	snprintf(text, sizeof(text), "%.*f", decimals, value);
 	cli_table_set(line, column, text);
 }
 
-static void set_time(struct libscols_line *line, size_t column, uint64_t nanoseconds)
+static void set_nanoseconds(struct libscols_line *line, size_t column, uint64_t nanoseconds)
 {
 	char text[32];
 
@@ -65,7 +53,7 @@ static void set_time(struct libscols_line *line, size_t column, uint64_t nanosec
 	cli_table_set(line, column, text);
 }
 
-/* By default it depends on the size, so that it may differ from row to row. */
+/* Prints the depth, which by default depends on the size and may differ from row to row. */
 static void print_depth(const struct bench_report *report)
 {
 	uint32_t least = UINT32_MAX, most = 0;
@@ -77,41 +65,41 @@ static void print_depth(const struct bench_report *report)
 	printf("%u", most);
 	if (least < most)
 		printf(" to %u", least);
-	printf(" under way%s, ", report->rows[0].plan.both_ways ? " each way"
-				 : report->peer_count > 1       ? " with each"
+	printf(" in flight%s, ", report->rows[0].plan.both_ways ? " in each direction"
+				 : report->server_count > 1     ? " per server"
 								: "");
 }
 
-static void print_header(const struct bench_options *options, const struct bench_report *report)
+static void print_bench_header(const struct bench_options *options, const struct bench_report *report)
 {
 	const struct bench_row *row = &report->rows[report->count - 1];
 	const struct bench_plan *plan = &row->plan;
 
-	printf("%s %s over %s", bench_op_name(plan->op), plan->latency ? "latency" : "bandwidth",
-	       row->sample.fabric ? row->sample.fabric : report->peers[0].info.fabric);
+	printf("%s %s over %s", plan->operation->name, plan->latency ? "latency" : "bandwidth",
+	       row->sample.fabric ? row->sample.fabric : report->servers[0].info.fabric);
 	if (row->sample.kind)
 		printf(", %s", cli_route_name(row->sample.route));
 	if (row->sample.reason && row->sample.reason[0])
 		printf(" (%s)", row->sample.reason);
-	printf("\nwith %s", report->peers[0].info.address);
-	for (uint32_t i = 1; i < report->peer_count; i++)
-		printf(", %s", report->peers[i].info.address);
-	printf("%s%s, ", report->peers[0].info.same_host ? ", the same host" : "",
-	       report->peers[0].info.encrypted       ? ", encrypted"
-	       : report->peers[0].info.authenticated ? ", authenticated"
-						     : "");
-	if (bench_plan_single(plan))
-		printf("one at a time, ");
+	printf("\nwith %s", report->servers[0].info.address);
+	for (uint32_t i = 1; i < report->server_count; i++)
+		printf(", %s", report->servers[i].info.address);
+	printf("%s%s, ", report->servers[0].info.same_host ? ", the same host" : "",
+	       report->servers[0].info.encrypted       ? ", encrypted"
+	       : report->servers[0].info.authenticated ? ", authenticated"
+						       : "");
+	if (bench_operation_sequential(plan->operation))
+		printf("one after the other, ");
 	else if (bench_plan_pingpong(plan))
-		printf("half of the time there and back, ");
+		printf("half the round-trip time, ");
 	else
 		print_depth(report);
-	if (plan->peers > 1)
-		printf("%u connections%s, ", plan->peers, report->peer_count > 1 ? " each" : "");
+	if (plan->connections > 1)
+		printf("%u connections%s, ", plan->connections, report->server_count > 1 ? " each" : "");
 	if (plan->post_list > 1)
 		printf("posted in lists of %u, ", plan->post_list);
 	if (plan->vector > 1)
-		printf("%u in each operation, ", plan->vector);
+		printf("%u messages per operation, ", plan->vector);
 	printf("%u stream%s, %s progress", row->streams, row->streams == 1 ? "" : "s",
 	       options->manual ? "manual" : "thread");
 	if (options->repeat > 1)
@@ -120,46 +108,48 @@ static void print_header(const struct bench_options *options, const struct bench
 }
 
 enum {
-	SINGLE_SIZE,
-	SINGLE_P50,
-	SINGLE_P99,
-	SINGLE_MAX,
-	SINGLE_CACHED,
-	SINGLE_OPERATION,
-	SINGLES,
+	SEQUENTIAL_SIZE,
+	SEQUENTIAL_P50,
+	SEQUENTIAL_P99,
+	SEQUENTIAL_MAX,
+	SEQUENTIAL_CACHED,
+	SEQUENTIAL_OPERATION,
+	SEQUENTIAL_COLUMNS,
 };
 
-static const struct cli_column single_columns[SINGLES] = {
-	[SINGLE_SIZE] = { "SIZE", SCOLS_FL_RIGHT },     [SINGLE_P50] = { "p50 us", SCOLS_FL_RIGHT },
-	[SINGLE_P99] = { "p99 us", SCOLS_FL_RIGHT },    [SINGLE_MAX] = { "max us", SCOLS_FL_RIGHT },
-	[SINGLE_CACHED] = { "cached", SCOLS_FL_RIGHT }, [SINGLE_OPERATION] = { "write alone", SCOLS_FL_RIGHT },
+static const struct cli_column sequential_columns[SEQUENTIAL_COLUMNS] = {
+	[SEQUENTIAL_SIZE] = { "SIZE", SCOLS_FL_RIGHT },     [SEQUENTIAL_P50] = { "p50 us", SCOLS_FL_RIGHT },
+	[SEQUENTIAL_P99] = { "p99 us", SCOLS_FL_RIGHT },    [SEQUENTIAL_MAX] = { "max us", SCOLS_FL_RIGHT },
+	[SEQUENTIAL_CACHED] = { "cached", SCOLS_FL_RIGHT }, [SEQUENTIAL_OPERATION] = { "write alone", SCOLS_FL_RIGHT },
 };
 
-/* Rates say nothing of what is done one at a time. */
-static void render_single(const struct bench_report *report)
+/* Prints times only: rates are meaningless for sequential operations. */
+static void render_sequential_table(const struct bench_report *report)
 {
-	bool registers = report->rows[0].plan.op == BENCH_REGISTER;
-	struct libscols_table *table = cli_table(single_columns, registers ? SINGLES : SINGLE_CACHED);
+	bool registers = report->rows[0].plan.operation->registers;
+	struct libscols_table *table =
+		cli_table(sequential_columns, registers ? SEQUENTIAL_COLUMNS : SEQUENTIAL_CACHED);
 	char text[32];
 
 	for (uint32_t i = 0; i < report->count; i++) {
 		const struct bench_row *row = &report->rows[i];
 		struct libscols_line *line = cli_table_line(table);
 
-		cli_table_set(line, SINGLE_SIZE, registers ? bench_size_text(text, sizeof(text), row->plan.size) : "-");
-		set_time(line, SINGLE_P50, row->latency.p50);
-		set_time(line, SINGLE_P99, row->latency.p99);
-		set_time(line, SINGLE_MAX, row->latency.maximum);
+		cli_table_set(line, SEQUENTIAL_SIZE,
+			      registers ? bench_size_text(text, sizeof(text), row->plan.size) : "-");
+		set_nanoseconds(line, SEQUENTIAL_P50, row->latency.p50);
+		set_nanoseconds(line, SEQUENTIAL_P99, row->latency.p99);
+		set_nanoseconds(line, SEQUENTIAL_MAX, row->latency.maximum);
 		if (!registers)
 			continue;
-		set_time(line, SINGLE_CACHED, (uint64_t)row->cached);
-		set_time(line, SINGLE_OPERATION, (uint64_t)row->operation);
+		set_nanoseconds(line, SEQUENTIAL_CACHED, (uint64_t)row->cached);
+		set_nanoseconds(line, SEQUENTIAL_OPERATION, (uint64_t)row->operation);
 	}
 	cli_table_print(table);
 }
 
-/* The rate that holds all the time, as far as intervals of that length tell. */
-static void print_samples(const struct bench_options *options, const struct bench_report *report)
+/* Prints the lowest and the highest rate of the intervals. */
+static void print_sample_range(const struct bench_options *options, const struct bench_report *report)
 {
 	for (uint32_t i = 0; i < report->count; i++) {
 		const struct bench_row *row = &report->rows[i];
@@ -176,23 +166,23 @@ static void print_samples(const struct bench_options *options, const struct benc
 			       cli_format_bytes(high, (uint64_t)most), row->sample_count,
 			       (double)options->sample_interval / 1e9);
 		else
-			printf("shorter than an interval of %g s\n", (double)options->sample_interval / 1e9);
+			printf("run shorter than an interval of %g s\n", (double)options->sample_interval / 1e9);
 	}
 }
 
-static void set_figures(struct libscols_line *line, double bytes, double operations,
-			const struct bench_latency *latency)
+static void set_rate_columns(struct libscols_line *line, double bytes, double operations,
+			     const struct bench_latency *latency)
 {
-	set_number(line, COLUMN_GBYTES, bytes / 1e9);
-	set_number(line, COLUMN_GBITS, bytes / 1.25e8);
-	set_number(line, COLUMN_MOPS, operations / 1e6);
-	set_time(line, COLUMN_P50, latency->p50);
-	set_time(line, COLUMN_P99, latency->p99);
-	set_time(line, COLUMN_P999, latency->p999);
-	set_time(line, COLUMN_MAX, latency->maximum);
+	set_bench_number(line, COLUMN_GBYTES, bytes / 1e9);
+	set_bench_number(line, COLUMN_GBITS, bytes / 1.25e8);
+	set_bench_number(line, COLUMN_MOPS, operations / 1e6);
+	set_nanoseconds(line, COLUMN_P50, latency->p50);
+	set_nanoseconds(line, COLUMN_P99, latency->p99);
+	set_nanoseconds(line, COLUMN_P999, latency->p999);
+	set_nanoseconds(line, COLUMN_MAX, latency->maximum);
 }
 
-static void set_percent(struct libscols_line *line, size_t column, double percent)
+static void set_percentage(struct libscols_line *line, size_t column, double percent)
 {
 	char text[32];
 
@@ -200,30 +190,30 @@ static void set_percent(struct libscols_line *line, size_t column, double percen
 	cli_table_set(line, column, text);
 }
 
-/* All servers together, then each of several. */
-static void add_row(struct libscols_table *table, const struct bench_report *report, const struct bench_row *row)
+/* Adds a row for all servers together, and one for each of several. */
+static void add_bench_row(struct libscols_table *table, const struct bench_report *report, const struct bench_row *row)
 {
 	struct libscols_line *line = cli_table_line(table);
 	char text[32];
 
 	cli_table_set(line, COLUMN_SIZE, bench_size_text(text, sizeof(text), row->plan.size));
-	set_figures(line, row->bytes_per_second, row->operations_per_second, &row->latency);
-	set_percent(line, COLUMN_CPU, row->cpu);
-	set_percent(line, COLUMN_SERVER_CPU, row->server_cpu);
+	set_rate_columns(line, row->bytes_per_second, row->operations_per_second, &row->latency);
+	set_percentage(line, COLUMN_CPU, row->cpu);
+	set_percentage(line, COLUMN_SERVER_CPU, row->server_cpu);
 	if (row->plan.validate)
-		cli_table_set(line, COLUMN_VERIFIED, row->verified ? "right" : "WRONG");
-	for (uint32_t i = 0; row->shares && i < report->peer_count; i++) {
+		cli_table_set(line, COLUMN_VERIFIED, row->verified ? "correct" : "WRONG");
+	for (uint32_t i = 0; row->shares && i < report->server_count; i++) {
 		const struct bench_share *share = &row->shares[i];
 
 		line = cli_table_line(table);
-		cli_table_set(line, COLUMN_SIZE, report->peers[i].info.address);
-		set_figures(line, share->bytes_per_second, share->operations_per_second, &share->latency);
-		set_percent(line, COLUMN_SERVER_CPU, share->server_cpu);
+		cli_table_set(line, COLUMN_SIZE, report->servers[i].info.address);
+		set_rate_columns(line, share->bytes_per_second, share->operations_per_second, &share->latency);
+		set_percentage(line, COLUMN_SERVER_CPU, share->server_cpu);
 	}
 }
 
-/* Of this end. */
-static void print_cost(const struct bench_report *report)
+/* Prints cycles and energy of this endpoint. */
+static void print_bench_cost(const struct bench_report *report)
 {
 	const struct bench_cost *cost = &report->cost;
 	char text[32];
@@ -236,17 +226,17 @@ static void print_cost(const struct bench_report *report)
 			continue;
 		printf("%s:", bench_size_text(text, sizeof(text), row->plan.size));
 		if (row->spent.has_cycles)
-			printf(" %.4g cycles an operation, %.3g a byte%s", row->spent.cycles / operations,
+			printf(" %.4g cycles per operation, %.3g per byte%s", row->spent.cycles / operations,
 			       row->spent.cycles / (operations * (double)row->plan.size),
-			       cost->user_only ? ", without the kernel's" : "");
+			       cost->user_only ? ", without kernel cycles" : "");
 		if (row->spent.has_joules)
-			printf("%s %.4g J of this machine", row->spent.has_cycles ? ";" : "", row->spent.joules);
+			printf("%s %.4g J used by this machine", row->spent.has_cycles ? ";" : "", row->spent.joules);
 		putchar('\n');
 	}
 }
 
-/* Before the figures, which scripts take from the end. */
-static void print_unreadable(const struct bench_cost *cost)
+/* Prints missing values before the table, as scripts read the table from the end of the output. */
+static void print_unreadable_counters(const struct bench_cost *cost)
 {
 	if (cost->no_cycles[0])
 		printf("cycles UNKNOWN: %s\n", cost->no_cycles);
@@ -260,23 +250,23 @@ void bench_render_table(const struct bench_options *options, const struct bench_
 	struct libscols_table *table;
 
 	memcpy(shown, columns, sizeof(shown));
-	if (report->peer_count > 1)
+	if (report->server_count > 1)
 		shown[COLUMN_SIZE].name = "SIZE, SERVER";
 	table = cli_table(shown, options->plan.validate ? COLUMNS : COLUMN_VERIFIED);
 	if (!options->common.quiet) {
-		print_header(options, report);
-		print_unreadable(&report->cost);
+		print_bench_header(options, report);
+		print_unreadable_counters(&report->cost);
 	}
-	if (bench_plan_single(&options->plan)) {
-		render_single(report);
+	if (bench_operation_sequential(options->plan.operation)) {
+		render_sequential_table(report);
 		scols_unref_table(table);
 		return;
 	}
 	for (uint32_t i = 0; i < report->count; i++)
-		add_row(table, report, &report->rows[i]);
+		add_bench_row(table, report, &report->rows[i]);
 	cli_table_print(table);
 	if (options->sample_interval)
-		print_samples(options, report);
+		print_sample_range(options, report);
 	if (!options->common.quiet)
-		print_cost(report);
+		print_bench_cost(report);
 }

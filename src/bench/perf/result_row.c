@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What both ends measured in a run becomes a row of figures. */
+/* Computes a row of results from the measurements of both endpoints. */
 #include <stdlib.h>
 
 #include "bench/perf/results.h"
 
-static double per_second(uint64_t count, uint64_t nanoseconds)
+static double count_per_second(uint64_t count, uint64_t nanoseconds)
 {
 	return nanoseconds ? (double)count * 1e9 / (double)nanoseconds : 0;
 }
 
-static double percent(uint64_t part, uint64_t whole)
+static double share_percent(uint64_t part, uint64_t whole)
 {
 	return whole ? 100 * (double)part / (double)whole : 0;
 }
@@ -30,62 +30,62 @@ void bench_latency_fill(struct bench_latency *latency, const struct stats *stats
 	};
 }
 
-/* The last interval is not a whole one. */
-static int fill_samples(struct bench_end *end, struct bench_row *row)
+/* Converts counts to rates.  The last interval is incomplete, so it is left out. */
+static int fill_row_samples(struct bench_endpoint *ep, struct bench_row *row)
 {
-	const struct bench_samples *samples = &end->samples;
-	double bytes = (double)(end->plan.size * end->plan.vector);
+	const struct bench_samples *samples = &ep->samples;
+	double bytes = (double)(ep->plan.size * ep->plan.vector);
 
 	row->sample_count = samples->used ? samples->used - 1 : 0;
 	if (!samples->interval)
 		return 0;
 	row->samples = calloc(row->sample_count + 1, sizeof(*row->samples));
 	if (!row->samples)
-		return bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u samples", row->sample_count);
+		return bench_fail(ep, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u samples", row->sample_count);
 	for (uint32_t i = 0; i < row->sample_count; i++)
 		row->samples[i] = (double)samples->counts[i] * bytes * 1e9 / (double)samples->interval;
 	return 0;
 }
 
-/* What it costs all servers together, as if they were one. */
-static double servers_percent(const struct bench_end *end)
+/* Returns the processor time of all servers together. */
+static double sum_server_cpu(const struct bench_endpoint *ep)
 {
 	double sum = 0;
 
-	for (uint32_t i = 0; i < end->far_count; i++)
-		sum += percent(end->fars[i].result.cpu, end->fars[i].result.wall);
+	for (uint32_t i = 0; i < ep->peer_count; i++)
+		sum += share_percent(ep->peers[i].result.cpu, ep->peers[i].result.wall);
 	return sum;
 }
 
-/* What one of them did at the same time. */
-static double rate_in(const struct bench_end *end, const struct bench_far *far)
+/* Returns the rate of a server's own operations. */
+static double incoming_rate(const struct bench_endpoint *ep, const struct bench_peer *peer)
 {
-	return end->plan.both_ways ? per_second(far->result.operations, far->result.elapsed) : 0;
+	return ep->plan.both_ways ? count_per_second(peer->result.operations, peer->result.elapsed) : 0;
 }
 
-static int fill_shares(struct bench_end *end, struct bench_row *row)
+static int fill_row_shares(struct bench_endpoint *ep, struct bench_row *row)
 {
-	if (end->far_count < 2)
+	if (ep->peer_count < 2)
 		return 0;
-	row->shares = calloc(end->far_count, sizeof(*row->shares));
+	row->shares = calloc(ep->peer_count, sizeof(*row->shares));
 	if (!row->shares)
-		return bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u servers", end->far_count);
-	for (uint32_t i = 0; i < end->far_count; i++) {
-		const struct bench_far *far = &end->fars[i];
-		uint64_t operations = far->completed * end->plan.vector,
-			 elapsed = far->completed ? far->last - far->first : 0;
-		double out = per_second(operations, elapsed), in = rate_in(end, far);
+		return bench_fail(ep, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u servers", ep->peer_count);
+	for (uint32_t i = 0; i < ep->peer_count; i++) {
+		const struct bench_peer *peer = &ep->peers[i];
+		uint64_t operations = peer->completed * ep->plan.vector,
+			 elapsed = peer->completed ? peer->last - peer->first : 0;
+		double out = count_per_second(operations, elapsed), in = incoming_rate(ep, peer);
 
 		row->shares[i] = (struct bench_share){
 			.operations = operations,
 			.elapsed = elapsed,
 			.operations_per_second = out + in,
-			.bytes_per_second = (out + in) * (double)end->plan.size,
-			.bytes_out = out * (double)end->plan.size,
-			.bytes_in = in * (double)end->plan.size,
-			.server_cpu = percent(far->result.cpu, far->result.wall),
+			.bytes_per_second = (out + in) * (double)ep->plan.size,
+			.bytes_out = out * (double)ep->plan.size,
+			.bytes_in = in * (double)ep->plan.size,
+			.server_cpu = share_percent(peer->result.cpu, peer->result.wall),
 		};
-		bench_latency_fill(&row->shares[i].latency, far->stats);
+		bench_latency_fill(&row->shares[i].latency, peer->stats);
 	}
 	return 0;
 }
@@ -98,32 +98,32 @@ void bench_row_free(struct bench_row *row)
 	row->shares = NULL;
 }
 
-int bench_row_fill(struct bench_end *end, const struct bench_result *ours, struct bench_row *row)
+int bench_row_fill(struct bench_endpoint *ep, const struct bench_result *ours, struct bench_row *row)
 {
-	double out = per_second(ours->operations, ours->elapsed), in = 0;
+	double out = count_per_second(ours->operations, ours->elapsed), in = 0;
 	int rc;
 
-	for (uint32_t i = 0; i < end->far_count; i++)
-		in += rate_in(end, &end->fars[i]);
+	for (uint32_t i = 0; i < ep->peer_count; i++)
+		in += incoming_rate(ep, &ep->peers[i]);
 	bench_row_free(row);
 	*row = (struct bench_row){
-		.plan = end->plan,
-		.sample = end->sample,
-		.streams = end->sample.streams,
+		.plan = ep->plan,
+		.sample = ep->sample,
+		.streams = ep->sample.streams,
 		.operations = ours->operations,
 		.elapsed = ours->elapsed,
 		.operations_per_second = out + in,
-		.bytes_per_second = (out + in) * (double)end->plan.size,
-		.bytes_out = out * (double)end->plan.size,
-		.bytes_in = in * (double)end->plan.size,
-		.cpu = percent(ours->cpu, ours->wall),
-		.server_cpu = servers_percent(end),
+		.bytes_per_second = (out + in) * (double)ep->plan.size,
+		.bytes_out = out * (double)ep->plan.size,
+		.bytes_in = in * (double)ep->plan.size,
+		.cpu = share_percent(ours->cpu, ours->wall),
+		.server_cpu = sum_server_cpu(ep),
 		.verified = ours->verified,
-		.spent = end->spent,
+		.spent = ep->spent,
 		.cached = ours->cached,
 		.operation = ours->operation,
 	};
-	bench_latency_fill(&row->latency, &end->stats);
-	rc = fill_samples(end, row);
-	return rc < 0 ? rc : fill_shares(end, row);
+	bench_latency_fill(&row->latency, &ep->stats);
+	rc = fill_row_samples(ep, row);
+	return rc < 0 ? rc : fill_row_shares(ep, row);
 }

@@ -1,194 +1,191 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One run, at either end: content before and after, and what lies between. */
+#include "bench/perf/run.h"
+
 #include <string.h>
-#include <sys/resource.h>
 
-#include "bench/perf/endpoint.h"
+#include "bench/common/process.h"
+#include "bench/perf/pattern.h"
+#include "bench/perf/pingpong.h"
+#include "bench/perf/progress.h"
+#include "bench/perf/receives.h"
 
-/* Content belongs to the end that posts the operations. */
-static uint64_t seed_of(const struct bench_end *end, bool server)
+/* Returns the seed of the content, which belongs to the initiator. */
+static uint64_t content_seed(const struct bench_endpoint *ep, bool server)
 {
-	return end->length.seed ^ (server ? UINT64_MAX : 0);
+	return ep->settings.seed ^ (server ? UINT64_MAX : 0);
 }
 
-static struct bench_pattern pattern_of(const struct bench_end *end, bool server)
+/* Returns the pattern of the content that the server or the client initiates. */
+static struct bench_pattern content_pattern(const struct bench_endpoint *ep, bool server)
 {
+	bool needs_receive = ep->plan.operation->needs_receive, pingpong = bench_plan_pingpong(&ep->plan);
+
 	return (struct bench_pattern){
-		.size = end->plan.size,
-		.stride = end->layout.stride,
-		.slots = end->layout.slots,
-		.seed = seed_of(end, server),
-		.same = end->plan.op == BENCH_SEND || bench_plan_pingpong(&end->plan),
-		.markers = end->plan.op == BENCH_WRITE && bench_plan_pingpong(&end->plan),
+		.size = ep->plan.size,
+		.stride = ep->layout.stride,
+		.slots = ep->layout.slots,
+		.seed = content_seed(ep, server),
+		.same = needs_receive || pingpong,
+		.markers = pingpong && !needs_receive,
 	};
 }
 
-static int prepare_content(struct bench_end *end)
+static int fill_content(struct bench_endpoint *ep)
 {
-	struct bench_pattern ours = pattern_of(end, end->server), theirs = pattern_of(end, !end->server);
-	bool read = end->plan.op == BENCH_READ;
+	struct bench_pattern ours = content_pattern(ep, ep->server), theirs = content_pattern(ep, !ep->server);
+	bool read = ep->plan.operation->reads;
 	int rc = 0;
 
-	if (bench_active(end) && read)
-		memset(end->own.bytes, 0, end->own.length);
-	for (uint64_t at = 0; bench_active(end) && !read && at < end->own.length; at += end->layout.window)
-		bench_pattern_fill(&ours, end->own.bytes + at);
-	for (uint64_t at = 0; bench_passive(end) && read && at < end->exposed.length; at += end->layout.window)
-		bench_pattern_fill(&theirs, end->exposed.bytes + at);
-	if (bench_passive(end) && !read)
-		memset(end->exposed.bytes, 0, end->exposed.length);
-	if (bench_active(end))
-		rc = bench_buffer_bring(end, &end->own, 0, end->own.length);
-	if (rc == 0 && bench_passive(end))
-		rc = bench_buffer_bring(end, &end->exposed, 0, end->exposed.length);
+	if (bench_endpoint_initiates(ep) && read)
+		memset(ep->local.bytes, 0, ep->local.length);
+	for (uint64_t at = 0; bench_endpoint_initiates(ep) && !read && at < ep->local.length; at += ep->layout.window)
+		bench_pattern_fill(&ours, ep->local.bytes + at);
+	for (uint64_t at = 0; bench_endpoint_is_target(ep) && read && at < ep->exposed.length; at += ep->layout.window)
+		bench_pattern_fill(&theirs, ep->exposed.bytes + at);
+	if (bench_endpoint_is_target(ep) && !read)
+		memset(ep->exposed.bytes, 0, ep->exposed.length);
+	if (bench_endpoint_initiates(ep))
+		rc = bench_buffer_sync_in(ep, &ep->local, 0, ep->local.length);
+	if (rc == 0 && bench_endpoint_is_target(ep))
+		rc = bench_buffer_sync_in(ep, &ep->exposed, 0, ep->exposed.length);
 	return rc;
 }
 
-int bench_prepare(struct bench_end *end)
+int bench_run_prepare(struct bench_endpoint *ep)
 {
-	bool atomic = bench_plan_atomic(&end->plan), pingpong = bench_plan_pingpong(&end->plan);
-	size_t zeroed = atomic ? end->exposed.length : end->plan.size;
+	bool atomic = ep->plan.operation->atomic, pingpong = bench_plan_pingpong(&ep->plan);
+	size_t zeroed = atomic ? ep->exposed.length : ep->plan.size;
 	int rc = 0;
 
-	if (end->plan.validate && !atomic)
-		rc = prepare_content(end);
-	/* Words count from 0, and no message has come yet. */
+	if (ep->plan.validate && !atomic)
+		rc = fill_content(ep);
+	/* Atomic operations count from 0; no ping-pong message has arrived. */
 	if (rc == 0 && (atomic || pingpong)) {
-		memset(end->exposed.bytes, 0, zeroed);
-		rc = bench_buffer_bring(end, &end->exposed, 0, zeroed);
+		memset(ep->exposed.bytes, 0, zeroed);
+		rc = bench_buffer_sync_in(ep, &ep->exposed, 0, zeroed);
 	}
 	if (rc < 0)
 		return rc;
-	memset(end->flow.expected, 0, end->plan.depth * end->far_count * sizeof(*end->flow.expected));
-	for (uint32_t i = 0; i < BENCH_PEERS_MAX; i++)
-		end->flow.lines[i].used = 0;
-	end->flow.wrong = false;
-	end->sample.kind = 0;
-	end->sample.streams = 0;
-	end->turn = 0;
-	end->tag = BENCH_MESSAGE_DATA;
-	end->received = 0;
-	end->go = end->finished = false;
-	return bench_passive(end) ? bench_receives_post(end) : 0;
+	memset(ep->pipeline.expected, 0, ep->plan.depth * ep->peer_count * sizeof(*ep->pipeline.expected));
+	for (uint32_t i = 0; i < BENCH_CONNECTIONS_MAX; i++)
+		ep->pipeline.pools[i].used = 0;
+	ep->pipeline.mismatch = false;
+	ep->sample.kind = 0;
+	ep->sample.streams = 0;
+	ep->round = 0;
+	ep->tag = BENCH_MESSAGE_DATA;
+	ep->received = 0;
+	ep->started = ep->finished = false;
+	return bench_endpoint_is_target(ep) ? bench_receives_post(ep) : 0;
 }
 
-static uint64_t processor_time(void)
+void bench_usage_begin(struct bench_endpoint *ep)
 {
-	struct rusage usage;
-
-	getrusage(RUSAGE_SELF, &usage);
-	return ((uint64_t)usage.ru_utime.tv_sec + (uint64_t)usage.ru_stime.tv_sec) * CLI_NS_PER_S +
-	       ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * 1000;
+	ep->cpu_start = bench_processor_time();
+	ep->wall_start = cli_now();
+	bench_cost_begin(&ep->cost);
 }
 
-void bench_usage_begin(struct bench_end *end)
+void bench_usage_end(struct bench_endpoint *ep, struct bench_result *result)
 {
-	end->cpu_start = processor_time();
-	end->wall_start = cli_now();
-	bench_cost_begin(&end->cost);
+	result->cpu = bench_processor_time() - ep->cpu_start;
+	result->wall = cli_now() - ep->wall_start;
+	bench_cost_end(&ep->cost, &ep->spent);
 }
 
-void bench_usage_end(struct bench_end *end, struct bench_result *result)
+uint64_t bench_slots_covered(const struct bench_endpoint *ep, const struct bench_peer *peer)
 {
-	result->cpu = processor_time() - end->cpu_start;
-	result->wall = cli_now() - end->wall_start;
-	bench_cost_end(&end->cost, &end->spent);
-}
-
-uint64_t bench_covered(const struct bench_end *end, const struct bench_far *far)
-{
-	uint32_t peers = end->plan.peers;
-	const struct bench_line *lines = &end->flow.lines[(far - end->fars) * peers];
+	uint32_t connections = ep->plan.connections;
+	const struct bench_number_pool *pools = &ep->pipeline.pools[(peer - ep->peers) * connections];
 	uint64_t used = UINT64_MAX;
 
-	/* Up to the first number that its connection did not use. */
-	for (uint32_t i = 0; i < peers; i++)
-		used = CLI_MIN(used, (uint64_t)lines[i].used * peers + i);
-	return CLI_MIN(used * end->plan.vector, end->layout.slots);
+	/* The first number that a connection did not use ends the covered slots. */
+	for (uint32_t i = 0; i < connections; i++)
+		used = CLI_MIN(used, (uint64_t)pools[i].used * connections + i);
+	return CLI_MIN(used * ep->plan.vector, ep->layout.slots);
 }
 
-int bench_run(struct bench_end *end, int (*started)(struct bench_end *end), struct bench_result *result)
+int bench_run_measure(struct bench_endpoint *ep, int (*started)(struct bench_endpoint *ep), struct bench_result *result)
 {
-	int (*run)(struct bench_end *, uint64_t, uint64_t, struct stats *) =
-		bench_plan_pingpong(&end->plan) ? bench_pingpong_lead : bench_flow_run;
-	const struct bench_length *length = &end->length;
-	struct bench_flow *flow = &end->flow;
+	int (*run)(struct bench_endpoint *, uint64_t, uint64_t, struct stats *) =
+		bench_plan_pingpong(&ep->plan) ? bench_pingpong_client : bench_pipeline_run;
+	const struct bench_run_settings *settings = &ep->settings;
+	struct bench_pipeline *pipeline = &ep->pipeline;
 	int rc = 0;
 
-	if (length->warmup)
-		rc = run(end, length->warmup, 0, NULL);
+	if (settings->warmup)
+		rc = run(ep, settings->warmup, 0, NULL);
 	if (rc == 0)
-		rc = started(end);
+		rc = started(ep);
 	if (rc < 0)
 		return rc;
-	stats_reset(&end->stats);
-	bench_usage_begin(end);
-	rc = run(end, length->iterations, length->duration, &end->stats);
-	bench_usage_end(end, result);
-	result->operations = flow->measured;
-	result->elapsed = flow->last - flow->first;
-	result->covered = bench_covered(end, end->far);
+	stats_reset(&ep->stats);
+	bench_usage_begin(ep);
+	rc = run(ep, settings->iterations, settings->duration, &ep->stats);
+	bench_usage_end(ep, result);
+	result->operations = pipeline->measured;
+	result->elapsed = pipeline->last - pipeline->first;
+	result->slots_covered = bench_slots_covered(ep, ep->peer);
 	return rc;
 }
 
-/* What was read, of each server. */
-static bool read_right(const struct bench_end *end)
+bool bench_verify_read(const struct bench_endpoint *ep)
 {
-	struct bench_pattern pattern = pattern_of(end, end->server);
+	struct bench_pattern pattern = content_pattern(ep, ep->server);
 
-	for (uint32_t i = 0; i < end->far_count; i++) {
-		pattern.slots = bench_covered(end, &end->fars[i]);
-		if (!bench_pattern_equal(&pattern, end->own.bytes + i * end->layout.window))
+	for (uint32_t i = 0; bench_endpoint_initiates(ep) && i < ep->peer_count; i++) {
+		pattern.slots = bench_slots_covered(ep, &ep->peers[i]);
+		if (!bench_pattern_equal(&pattern, ep->local.bytes + i * ep->layout.window))
 			return false;
 	}
 	return true;
 }
 
-/* What one of the others wrote or sent. */
-static bool arrived_right(const struct bench_end *end, const struct bench_far *far)
+static bool peer_content_correct(const struct bench_endpoint *ep, const struct bench_peer *peer)
 {
-	struct bench_pattern theirs = pattern_of(end, !end->server);
+	struct bench_pattern theirs = content_pattern(ep, !ep->server);
 
-	theirs.slots = CLI_MIN(far->result.covered, theirs.slots);
-	if (end->plan.op == BENCH_SEND)
-		theirs.slots = CLI_MIN(CLI_MIN(far->received, end->layout.receives), end->layout.slots);
-	if (end->plan.op == BENCH_WRITE && end->plan.latency)
+	theirs.slots = CLI_MIN(peer->result.slots_covered, theirs.slots);
+	if (ep->plan.operation->needs_receive)
+		theirs.slots = CLI_MIN(CLI_MIN(peer->received, ep->layout.receives), ep->layout.slots);
+	else if (bench_plan_pingpong(&ep->plan))
 		theirs.slots = 1;
-	return bench_pattern_equal(&theirs, end->exposed.bytes + bench_exposed_offset(end, far));
+	return bench_pattern_equal(&theirs, ep->exposed.bytes + bench_exposed_offset(ep, peer));
 }
 
-static bool content_right(const struct bench_end *end)
+bool bench_verify_arrived(const struct bench_endpoint *ep)
 {
-	bool right = true;
+	bool correct = true;
 
-	if (bench_plan_atomic(&end->plan))
-		return !end->flow.wrong;
-	if (end->plan.op == BENCH_READ)
-		return !bench_active(end) || read_right(end);
-	for (uint32_t i = 0; bench_passive(end) && i < end->far_count; i++)
-		right = right && arrived_right(end, &end->fars[i]);
-	return right;
+	for (uint32_t i = 0; bench_endpoint_is_target(ep) && i < ep->peer_count; i++)
+		correct = correct && peer_content_correct(ep, &ep->peers[i]);
+	return correct;
 }
 
-int bench_check(struct bench_end *end, bool *verified)
+bool bench_verify_atomic(const struct bench_endpoint *ep)
 {
-	while (end->receives) {
-		int rc = bench_pump(end);
+	return !ep->pipeline.mismatch;
+}
+
+int bench_run_verify(struct bench_endpoint *ep, bool *verified)
+{
+	while (ep->posted_receives) {
+		int rc = bench_progress(ep);
 
 		if (rc == 0)
-			rc = bench_idle(end, end->timeout);
+			rc = bench_idle(ep, ep->timeout);
 		if (rc < 0)
 			return rc;
 	}
 	*verified = false;
-	if (end->plan.validate) {
-		int rc = bench_buffer_fetch(end, &end->own, 0, end->own.length);
+	if (ep->plan.validate) {
+		int rc = bench_buffer_sync_out(ep, &ep->local, 0, ep->local.length);
 
 		if (rc == 0)
-			rc = bench_buffer_fetch(end, &end->exposed, 0, end->exposed.length);
+			rc = bench_buffer_sync_out(ep, &ep->exposed, 0, ep->exposed.length);
 		if (rc < 0)
 			return rc;
-		*verified = content_right(end);
+		*verified = ep->plan.operation->verify(ep);
 	}
 	return 0;
 }

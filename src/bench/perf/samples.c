@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "bench/perf/samples.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/common/cli.h"
-#include "bench/perf/samples.h"
 
 int bench_samples_open(struct bench_samples *samples, uint64_t interval)
 {

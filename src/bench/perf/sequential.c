@@ -1,153 +1,152 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is done one at a time, with the clock in hand: memory registered and used for the first time, and
- * connections.
+ * Operations that run one after the other, timed by the client's clock: memory registered and used for the first time,
+ * and connections.
  */
+#include "bench/perf/sequential.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "bench/perf/endpoint.h"
+#include "bench/perf/control.h"
+#include "bench/perf/progress.h"
+#include "bench/perf/run.h"
 
-#define REGISTRATIONS 50u
-#define CONNECTIONS 200u
-/* At the server, until the client closed them. */
-#define HELD_MAX 64u
+/* Connections that the server keeps until the client closes them. */
+#define KEPT_MAX 64u
 
-/* The three times of a registration, as far as there is one. */
+/* Times of a registration beside the cold one. */
 struct registration_times {
 	struct stats cached, operation;
 };
 
-static int write_from(struct bench_end *end, struct pl_region *region)
+static int write_from_region(struct bench_endpoint *ep, struct pl_region *region)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
-	int rc = pl_write(end->far->peer, end->links[0].remote, 0, region, 0, end->plan.size, NULL, &operation, &error);
+	int rc = pl_write(ep->peer->control, ep->connections[0].remote, 0, region, 0, ep->plan.size, NULL, &operation,
+			  &error);
 
 	if (rc == 0)
-		rc = pl_wait(operation, UINT64_MAX, &end->sample, &error);
-	return rc < 0 ? bench_fail_as(end, &error) : 0;
+		rc = pl_wait(operation, UINT64_MAX, &ep->sample, &error);
+	return rc < 0 ? bench_fail_with(ep, &error) : 0;
 }
 
-/* A region of this memory, and a write from it: how long both take together.  The region stays. */
-static int register_and_write(struct bench_end *end, void *memory, struct pl_region **region, uint64_t *time)
+/* Registers memory and writes from it; *time is that of both together.  The region stays registered. */
+static int register_and_write(struct bench_endpoint *ep, void *memory, struct pl_region **region, uint64_t *time)
 {
 	uint64_t before = cli_now();
 	struct pl_error error;
-	int rc = pl_region_register(end->context, memory, end->plan.size, PL_ACCESS_LOCAL, region, &error);
+	int rc = pl_region_register(ep->context, memory, ep->plan.size, PL_ACCESS_LOCAL, region, &error);
 
 	if (rc < 0)
-		return bench_fail_as(end, &error);
-	rc = write_from(end, *region);
+		return bench_fail_with(ep, &error);
+	rc = write_from_region(ep, *region);
 	*time = cli_now() - before;
 	return rc;
 }
 
-static int register_turn(struct bench_end *end, void *memory, struct stats *cold, struct registration_times *times)
+static int measure_registration(struct bench_endpoint *ep, void *memory, struct stats *cold,
+				struct registration_times *times)
 {
 	struct pl_region *region = NULL;
 	uint64_t time;
-	int rc = register_and_write(end, memory, &region, &time);
+	int rc = register_and_write(ep, memory, &region, &time);
 
 	pl_region_deregister(region);
 	region = NULL;
 	if (rc == 0 && cold)
 		stats_record(cold, time);
 	if (rc == 0)
-		rc = register_and_write(end, memory, &region, &time);
+		rc = register_and_write(ep, memory, &region, &time);
 	if (rc == 0 && cold) {
 		uint64_t before = cli_now();
 
 		stats_record(&times->cached, time);
-		rc = write_from(end, region);
+		rc = write_from_region(ep, region);
 		stats_record(&times->operation, cli_now() - before);
 	}
 	pl_region_deregister(region);
 	return rc;
 }
 
-/* Memory that the library has not seen, with all its pages. */
-static int register_once(struct bench_end *end, struct stats *cold, struct registration_times *times)
+/* Measures one registration of memory that the library has not seen, with all its pages present. */
+int bench_register_once(struct bench_endpoint *ep, struct stats *cold, struct registration_times *times)
 {
-	size_t length = end->plan.size;
+	size_t length = ep->plan.size;
 	void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int rc;
 
 	if (memory == MAP_FAILED)
-		return bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, "measure smaller messages", "no %zu bytes of memory",
+		return bench_fail(ep, -ENOMEM, "NO-MEMORY", NULL, "use smaller messages", "out of memory: %zu bytes",
 				  length);
 	memset(memory, 0x5a, length);
-	rc = register_turn(end, memory, cold, times);
-	pl_memory_freed(end->context, memory, length);
+	rc = measure_registration(ep, memory, cold, times);
+	pl_memory_freed(ep->context, memory, length);
 	munmap(memory, length);
 	return rc;
 }
 
-static int connect_once(struct bench_end *end, struct stats *stats)
+int bench_connect_once(struct bench_endpoint *ep, struct stats *stats, struct registration_times *times)
 {
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	uint64_t before = cli_now();
 	struct pl_error error;
 	struct pl_peer *peer;
-	int rc = pl_connect(end->context, end->far->address, end->timeout, &peer, &error);
+	int rc = pl_connect(ep->context, ep->peer->address, ep->timeout, &peer, &error);
 
+	(void)times;
 	if (rc < 0)
-		return bench_fail_as(end, &error);
+		return bench_fail_with(ep, &error);
 	if (stats)
 		stats_record(stats, cli_now() - before);
 	pl_peer_query(peer, &info);
-	end->sample.streams = info.streams;
+	ep->sample.streams = info.streams;
 	pl_peer_close(peer);
 	return 0;
 }
 
-static int once(struct bench_end *end, struct stats *stats, struct registration_times *times)
+static int run_sequential_operations(struct bench_endpoint *ep, struct registration_times *times)
 {
-	return end->plan.op == BENCH_REGISTER ? register_once(end, stats, times) : connect_once(end, stats);
-}
-
-static int run(struct bench_end *end, struct registration_times *times)
-{
-	const struct bench_length *length = &end->length;
-	uint64_t wanted = end->plan.op == BENCH_REGISTER ? REGISTRATIONS : CONNECTIONS;
+	const struct bench_run_settings *settings = &ep->settings;
+	uint64_t count = ep->plan.operation->default_count;
 	uint64_t begin = cli_now();
 
-	if (length->iterations)
-		wanted = length->iterations;
-	/* By default not for the whole duration, which is for rates, but for no longer either. */
-	for (uint64_t i = 0; i < wanted && (length->iterations || cli_now() - begin < length->duration); i++) {
-		int rc = once(end, &end->stats, times);
+	if (settings->iterations)
+		count = settings->iterations;
+	/* Without --iterations a run ends after the default count, or the duration if that ends earlier. */
+	for (uint64_t i = 0; i < count && (settings->iterations || cli_now() - begin < settings->duration); i++) {
+		int rc = ep->plan.operation->measure_once(ep, &ep->stats, times);
 
 		if (rc == 0)
-			rc = bench_signals(end);
+			rc = bench_check_signals(ep);
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
 }
 
-int bench_single_lead(struct bench_end *end, struct bench_result *result)
+int bench_sequential_client(struct bench_endpoint *ep, struct bench_result *result)
 {
 	struct registration_times *times = calloc(1, sizeof(*times));
-	int rc = times ? 0 : bench_fail(end, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for what is measured");
+	int rc = times ? 0 : bench_fail(ep, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for the times");
 
 	if (rc == 0) {
 		stats_reset(&times->cached);
 		stats_reset(&times->operation);
-		rc = once(end, NULL, times);
+		rc = ep->plan.operation->measure_once(ep, NULL, times);
 	}
-	stats_reset(&end->stats);
-	bench_usage_begin(end);
+	stats_reset(&ep->stats);
+	bench_usage_begin(ep);
 	if (rc == 0)
-		rc = bench_send_type(end, BENCH_GO);
+		rc = bench_control_send_type(ep, BENCH_GO);
 	if (rc == 0)
-		rc = run(end, times);
-	bench_usage_end(end, result);
-	result->operations = end->stats.count;
-	result->elapsed = end->stats.sum;
-	if (rc == 0 && end->plan.op == BENCH_REGISTER) {
+		rc = run_sequential_operations(ep, times);
+	bench_usage_end(ep, result);
+	result->operations = ep->stats.count;
+	result->elapsed = ep->stats.sum;
+	if (rc == 0 && ep->plan.operation->registers) {
 		result->cached = (double)stats_percentile(&times->cached, 50);
 		result->operation = (double)stats_percentile(&times->operation, 50);
 	}
@@ -155,38 +154,38 @@ int bench_single_lead(struct bench_end *end, struct bench_result *result)
 	return rc;
 }
 
-/* Takes the place of one that the client closed; else, where there are too many, of any. */
-static void hold(struct pl_peer **held, struct pl_peer *peer)
+/* Keeps a connection in place of one that the client closed; without one, in place of any other. */
+static void keep_connection(struct pl_peer **kept, struct pl_peer *peer)
 {
-	unsigned place = 0;
+	unsigned index = 0;
 
-	for (unsigned i = 0; i < HELD_MAX; i++) {
+	for (unsigned i = 0; i < KEPT_MAX; i++) {
 		struct pl_peer_info info = PL_PEER_INFO_INIT;
 
-		if (held[i])
-			pl_peer_query(held[i], &info);
+		if (kept[i])
+			pl_peer_query(kept[i], &info);
 		if (!info.connected)
-			place = i;
+			index = i;
 	}
-	pl_peer_close(held[place]);
-	held[place] = peer;
+	pl_peer_close(kept[index]);
+	kept[index] = peer;
 }
 
-/* Connections are accepted as soon as they come; the client is who closes them. */
-int bench_single_follow(struct bench_end *end)
+/* Accepts connections as soon as they arrive; the client closes them. */
+int bench_sequential_server(struct bench_endpoint *ep)
 {
-	struct pl_peer *held[HELD_MAX] = { NULL }, *peer;
+	struct pl_peer *kept[KEPT_MAX] = { NULL }, *peer;
 	int rc = 0;
 
-	while (rc == 0 && !end->finished) {
-		rc = bench_pump(end);
+	while (rc == 0 && !ep->finished) {
+		rc = bench_progress(ep);
 		if (rc == 0)
-			rc = bench_idle(end, 0);
-		if (rc >= 0 && end->plan.op == BENCH_CONNECT && pl_accept(end->listener, 0, &peer, NULL) == 0)
-			hold(held, peer);
+			rc = bench_idle(ep, 0);
+		if (rc >= 0 && ep->plan.operation->connects && pl_accept(ep->listener, 0, &peer, NULL) == 0)
+			keep_connection(kept, peer);
 		rc = CLI_MIN(rc, 0);
 	}
-	for (unsigned i = 0; i < HELD_MAX; i++)
-		pl_peer_close(held[i]);
+	for (unsigned i = 0; i < KEPT_MAX; i++)
+		pl_peer_close(kept[i]);
 	return rc;
 }

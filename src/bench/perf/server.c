@@ -1,231 +1,219 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The end that is measured against: serves one client after the other. */
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+/* Server: serves one client after the other. */
+#include "bench/perf/perf.h"
 
-#include "bench/perf/endpoint.h"
+#include <stdlib.h>
+
+#include "bench/common/process.h"
+#include "bench/perf/connections.h"
+#include "bench/perf/control.h"
+#include "bench/perf/options.h"
+#include "bench/perf/pingpong.h"
+#include "bench/perf/progress.h"
+#include "bench/perf/receives.h"
+#include "bench/perf/run.h"
+#include "bench/perf/sequential.h"
 #include "cmd/common/output.h"
 
 #define ACCEPT_WAIT (200 * CLI_NS_PER_MS)
 
-static int set_up(struct bench_end *end)
+static int set_up_client_plan(struct bench_endpoint *ep)
 {
 	struct bench_message answer = { .type = BENCH_SETUP };
 	int rc;
 
-	bench_end_free_memory(end);
-	end->plan = end->far->inbox.plan;
-	if (!bench_plan_valid(&end->plan))
-		return bench_fail(end, -EINVAL, "BENCH-PLAN", NULL, "use the same version of Peerlane at both ends",
-				  "the server does not measure such operations");
-	rc = bench_links_accept(end, end->plan.peers);
+	bench_endpoint_free_memory(ep);
+	if (!bench_plan_valid(&ep->peer->inbox.plan))
+		return bench_fail(ep, -EINVAL, "BENCH-PLAN", NULL, BENCH_VERSION_HINT,
+				  "the server cannot run this plan");
+	ep->plan = ep->peer->inbox.plan;
+	rc = bench_connections_accept(ep, ep->plan.connections);
 	if (rc == 0)
-		rc = bench_end_memory(end);
+		rc = bench_endpoint_allocate(ep);
 	if (rc == 0)
-		rc = bench_end_share(end, &answer);
+		rc = bench_endpoint_grant(ep, &answer);
 	if (rc == 0)
-		rc = bench_end_import(end, &end->far->inbox);
-	return rc < 0 ? rc : bench_send(end, &answer);
+		rc = bench_endpoint_import(ep, &ep->peer->inbox);
+	return rc < 0 ? rc : bench_control_send(ep, &answer);
 }
 
-/* What the client asks for at first, of this connection. */
-static int answer_hello(struct bench_end *end)
+/* Answers the client's first message, which may choose the kind of memory for this connection. */
+static int answer_client_hello(struct bench_endpoint *ep)
 {
 	struct bench_message answer = { .type = BENCH_HELLO };
 
-	if (end->far->inbox.memory[0])
-		snprintf(end->memory, sizeof(end->memory), "%s", end->far->inbox.memory);
-	snprintf(answer.memory, sizeof(answer.memory), "%s", end->memory);
+	if (ep->peer->inbox.memory[0])
+		snprintf(ep->memory, sizeof(ep->memory), "%s", ep->peer->inbox.memory);
+	snprintf(answer.memory, sizeof(answer.memory), "%s", ep->memory);
 	machine_read(&answer.machine);
-	return bench_send(end, &answer);
+	return bench_control_send(ep, &answer);
 }
 
-static int await_go(struct bench_end *end)
+static int wait_run_start(struct bench_endpoint *ep)
 {
-	return bench_await(end, &end->go, 0);
+	return bench_wait_flag(ep, &ep->started, 0);
 }
 
-/* What the client asks for, until it has finished; *result is this end's. */
-static int take_part(struct bench_end *end, struct bench_result *result)
+/* Runs the server's part until the client has finished; *result is this endpoint's. */
+static int run_server_part(struct bench_endpoint *ep, struct bench_result *result)
 {
-	bool pingpong = bench_plan_pingpong(&end->plan);
+	bool pingpong = bench_plan_pingpong(&ep->plan);
 	int rc = 0;
 
-	if (bench_plan_single(&end->plan))
-		rc = bench_single_follow(end);
+	if (bench_operation_sequential(ep->plan.operation))
+		rc = bench_sequential_server(ep);
 	else if (pingpong)
-		rc = bench_pingpong_follow(end);
-	else if (end->plan.both_ways)
-		rc = bench_run(end, await_go, result);
-	if (rc == 0 && bench_active(end))
-		rc = bench_receives_release(end);
+		rc = bench_pingpong_server(ep);
+	else if (ep->plan.both_ways)
+		rc = bench_run_measure(ep, wait_run_start, result);
+	if (rc == 0 && bench_endpoint_initiates(ep))
+		rc = bench_receives_flush(ep);
 	if (rc == 0)
-		rc = bench_await(end, &end->finished, 0);
-	if (rc == 0 && !end->plan.both_ways)
-		bench_usage_end(end, result);
-	return rc < 0 ? rc : bench_check(end, &result->verified);
+		rc = bench_wait_flag(ep, &ep->finished, 0);
+	if (rc == 0 && !ep->plan.both_ways)
+		bench_usage_end(ep, result);
+	return rc < 0 ? rc : bench_run_verify(ep, &result->verified);
 }
 
-/* Whether the client's operations need nothing of this process. */
-static bool is_passive(struct bench_end *end)
+/* True if the client's operations do not need this process. */
+static bool can_server_sleep(struct bench_endpoint *ep)
 {
-	return end->one_sided && end->plan.op != BENCH_SEND && end->plan.op != BENCH_CONNECT && !end->plan.both_ways &&
-	       !bench_plan_pingpong(&end->plan);
+	return ep->one_sided && !ep->plan.operation->server_busy && !ep->plan.both_ways &&
+	       !bench_plan_pingpong(&ep->plan);
 }
 
-static int run(struct bench_end *end)
+static int serve_run(struct bench_endpoint *ep)
 {
 	struct bench_message answer = { .type = BENCH_FINISH };
 	int rc;
 
-	if (!end->exposed.region)
-		return bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "the client did not say what to measure");
-	end->length = end->far->inbox.length;
-	if (!end->length.iterations && !end->length.duration)
-		return bench_fail(end, -EINVAL, "BENCH-PLAN", NULL, NULL, "the client wants to measure nothing");
-	rc = bench_prepare(end);
-	end->busy = true;
-	end->passive = is_passive(end);
+	if (!ep->exposed.region)
+		return bench_fail(ep, -EPROTO, "BENCH-PROTOCOL", NULL, NULL, "the client sent no plan");
+	ep->settings = ep->peer->inbox.settings;
+	if (!ep->settings.iterations && !ep->settings.duration)
+		return bench_fail(ep, -EINVAL, "BENCH-PLAN", NULL, NULL,
+				  "the run has neither iterations nor a duration");
+	rc = bench_run_prepare(ep);
+	ep->in_run = true;
+	ep->may_sleep = can_server_sleep(ep);
 	if (rc == 0)
-		rc = bench_send_type(end, BENCH_PREPARE);
+		rc = bench_control_send_type(ep, BENCH_PREPARE);
 	if (rc == 0)
-		rc = take_part(end, &answer.result);
-	end->busy = end->passive = false;
-	return rc < 0 ? rc : bench_send(end, &answer);
+		rc = run_server_part(ep, &answer.result);
+	ep->in_run = ep->may_sleep = false;
+	return rc < 0 ? rc : bench_control_send(ep, &answer);
 }
 
-static int serve_requests(struct bench_end *end)
+static int serve_client_requests(struct bench_endpoint *ep)
 {
-	int rc = bench_end_begin(end);
+	int rc = bench_endpoint_begin(ep);
 
 	while (rc == 0) {
-		rc = bench_next(end, 0);
+		rc = bench_control_receive(ep, 0);
 		if (rc < 0)
 			break;
-		switch (end->far->inbox.type) {
+		switch (ep->peer->inbox.type) {
 		case BENCH_HELLO:
-			rc = answer_hello(end);
+			rc = answer_client_hello(ep);
 			break;
 		case BENCH_SETUP:
-			rc = set_up(end);
+			rc = set_up_client_plan(ep);
 			break;
 		case BENCH_PREPARE:
-			rc = run(end);
+			rc = serve_run(ep);
 			break;
 		case BENCH_BYE:
-			rc = bench_send_type(end, BENCH_BYE);
+			rc = bench_control_send_type(ep, BENCH_BYE);
 			if (rc == 0)
-				bench_linger(end);
+				bench_wait_peer_close(ep);
 			return rc;
 		default:
-			rc = bench_fail(end, -EPROTO, "BENCH-PROTOCOL", NULL, NULL,
-					"the client asks for nothing known");
+			rc = bench_fail(ep, -EPROTO, "BENCH-PROTOCOL", NULL, NULL,
+					"the client sent a request of unknown type");
 		}
 	}
 	return rc;
 }
 
-/* CLI_OK if the client was served to its end. */
-static int serve_client(struct bench_end *end, const struct bench_options *options)
+/* Serves a client; returns CLI_OK if the client ended the connection in order. */
+static int serve_bench_client(struct bench_endpoint *ep, const struct bench_options *options)
 {
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	int rc;
 
-	pl_peer_query(end->far->peer, &info);
+	pl_peer_query(ep->peer->control, &info);
 	if (!options->common.quiet)
 		printf("measuring with %s\n", info.address);
-	rc = serve_requests(end);
-	if (rc < 0 && !end->interrupted) {
-		/* Whoever started this process tells of it. */
+	rc = serve_client_requests(ep);
+	if (rc < 0 && !ep->interrupted) {
+		/* The process that started this one reports the error. */
 		if (options->announce < 0)
-			cli_report(&end->error);
-		bench_send_failure(end);
-		bench_linger(end);
+			cli_report(&ep->error);
+		bench_control_send_failure(ep);
+		bench_wait_peer_close(ep);
 	} else if (rc < 0) {
-		bench_send_failure(end);
+		bench_control_send_failure(ep);
 	}
-	bench_end_reset(end);
+	bench_endpoint_reset(ep);
 	return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int tell_address(const struct bench_options *options, struct pl_listener *listener)
-{
-	struct json_object *object;
-	char address[80];
-
-	pl_listener_address(listener, address, sizeof(address));
-	if (options->announce >= 0) {
-		dprintf(options->announce, "%s\n", address);
-		close(options->announce);
-	} else if (options->common.json) {
-		object = json_object_new_object();
-		cli_json_add(object, "event", cli_json_text("listening"));
-		cli_json_add(object, "address", cli_json_text(address));
-		cli_json_print(object, false);
-	} else if (!options->common.quiet) {
-		printf("listening on %s\n", address);
-	}
-	return fflush(stdout);
-}
-
-static int serve_all(struct bench_end *end, const struct bench_options *options, struct pl_listener *listener)
+static int serve_bench_clients(struct bench_endpoint *ep, const struct bench_options *options,
+			       struct pl_listener *listener)
 {
 	struct pl_error error;
 	int status = CLI_OK;
 
-	while (!bench_interrupted(end)) {
-		int rc = pl_accept(listener, ACCEPT_WAIT, &end->far->peer, &error);
+	while (!bench_interrupted(ep)) {
+		int rc = pl_accept(listener, ACCEPT_WAIT, &ep->peer->control, &error);
 
 		if (rc == -ETIMEDOUT)
 			continue;
 		if (rc < 0)
 			return cli_report_for(&options->common, &error);
-		snprintf(end->memory, sizeof(end->memory), "%s", options->memory);
-		status = serve_client(end, options);
+		snprintf(ep->memory, sizeof(ep->memory), "%s", options->memory);
+		status = serve_bench_client(ep, options);
 		fflush(stdout);
 		if (options->once)
 			break;
 	}
-	return end->interrupted ? CLI_OK : status;
+	return ep->interrupted ? CLI_OK : status;
 }
 
 int bench_serve(const struct bench_options *options)
 {
 	const char *text = options->addresses[0];
-	struct bench_end *end = bench_end_new();
+	struct bench_endpoint *ep = bench_endpoint_new();
 	struct pl_listener *listener;
 	struct pl_error error;
 	char address[300];
 	int rc;
 
-	if (!end) {
+	if (!ep) {
 		cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 		return cli_report_for(&options->common, &error);
 	}
-	/* Without a key only this host can come in. */
 	if (!text)
-		text = options->common.key_file || options->common.insecure ? ":" CLI_DEFAULT_PORT
-									    : "127.0.0.1:" CLI_DEFAULT_PORT;
+		text = bench_default_address(&options->common);
 	rc = cli_address(text, address, sizeof(address), &error);
 	if (rc == 0)
-		rc = bench_place(options, &error);
+		rc = bench_set_affinity(options, &error);
 	if (rc == 0)
-		rc = bench_end_open(end, options, 1, &error);
+		rc = bench_endpoint_open(ep, options, 1, &error);
 	if (rc < 0) {
-		free(end);
+		free(ep);
 		return cli_report_for(&options->common, &error);
 	}
-	end->server = true;
-	rc = pl_listen(end->context, address, &listener, &error);
+	ep->server = true;
+	rc = pl_listen(ep->context, address, &listener, &error);
 	if (rc == 0) {
-		end->listener = listener;
-		tell_address(options, listener);
-		rc = serve_all(end, options, listener);
+		ep->listener = listener;
+		bench_announce_address(&options->common, options->announce, listener);
+		rc = serve_bench_clients(ep, options, listener);
 	} else {
 		rc = cli_report_for(&options->common, &error);
 	}
-	bench_end_close(end);
-	free(end);
+	bench_endpoint_close(ep);
+	free(ep);
 	return rc;
 }

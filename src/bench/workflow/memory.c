@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Rings of frames, in the memory that each arm wants. */
+/* Rings of frames in the kinds of memory that the methods use. */
+#include "bench/workflow/workflow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/workflow/workflow.h"
-
 #define POISON 0xa5
 
-static int open_ring(struct flow_ring *ring, struct pl_context *context, const char *kind, uint32_t slots,
+static int open_ring(struct workflow_ring *ring, struct pl_context *context, const char *kind, uint32_t slots,
 		     uint64_t stride, unsigned access, struct pl_error *error)
 {
 	int rc = pl_region_allocate_in(context, kind, slots * stride, access, &ring->region, error);
@@ -19,7 +19,7 @@ static int open_ring(struct flow_ring *ring, struct pl_context *context, const c
 	return 0;
 }
 
-static int lock_ring(struct flow_ring *ring, struct pl_compute *compute, struct pl_error *error)
+static int pin_ring(struct workflow_ring *ring, struct pl_compute *compute, struct pl_error *error)
 {
 	int rc;
 
@@ -30,42 +30,43 @@ static int lock_ring(struct flow_ring *ring, struct pl_compute *compute, struct 
 	return rc;
 }
 
-static void close_ring(struct flow_ring *ring, struct pl_compute *compute)
+static void close_ring(struct workflow_ring *ring, struct pl_compute *compute)
 {
 	if (ring->pinned)
 		compute->ops->unpin(compute, ring->bytes);
 	pl_region_deregister(ring->region);
-	*ring = (struct flow_ring){ 0 };
+	*ring = (struct workflow_ring){ 0 };
 }
 
-/* Which rings the wanted arms use, and how many frames each has to hold. */
-static void count_slots(const struct flow_options *options, uint32_t depth, bool pins, uint32_t slots[6])
+/* Computes which rings the selected methods use, and the slots of each. */
+static void count_ring_slots(const struct workflow_options *options, uint32_t depth, bool pins, uint32_t slots[6])
 {
 	unsigned count;
-	const struct flow_arm *arms = flow_arms(options->proxy, &count);
+	const struct workflow_method *methods = workflow_methods(options->proxy, &count);
 
 	for (unsigned i = 0; i < count; i++) {
-		const struct flow_arm *arm = &arms[i];
-		bool locked = arm->pinned && pins;
-		uint32_t wanted = arm->overlapped ? depth : 1;
+		const struct workflow_method *method = &methods[i];
+		bool locked = method->pinned && pins;
+		uint32_t wanted = method->overlapped ? depth : 1;
 
-		if (!options->arms[i])
+		if (!options->methods[i])
 			continue;
 		slots[4] = CLI_MAX(slots[4], wanted);
 		slots[5] = CLI_MAX(slots[5], wanted);
-		if (!arm->direct)
+		if (!method->direct)
 			slots[locked ? 2 : 0] = CLI_MAX(slots[locked ? 2 : 0], wanted);
-		if (!arm->direct || !arm->proxy)
+		if (!method->direct || !method->proxy)
 			slots[locked ? 3 : 1] = CLI_MAX(slots[locked ? 3 : 1], wanted);
 	}
 }
 
-int flow_memory_open(struct flow_memory *memory, const struct flow_options *options, struct pl_context *source,
-		     struct pl_context *sink, struct pl_compute *compute, uint64_t size, struct pl_error *error)
+int workflow_memory_open(struct workflow_memory *memory, const struct workflow_options *options,
+			 struct pl_context *source, struct pl_context *sink, struct pl_compute *compute, uint64_t size,
+			 struct pl_error *error)
 {
 	struct pl_context *results = sink ? sink : source;
 	const struct {
-		struct flow_ring *ring;
+		struct workflow_ring *ring;
 		struct pl_context *context;
 		const char *kind;
 		unsigned access;
@@ -80,25 +81,25 @@ int flow_memory_open(struct flow_memory *memory, const struct flow_options *opti
 	uint32_t slots[6] = { 0 };
 	int rc = 0;
 
-	count_slots(options, memory->depth, compute->ops->pin != NULL, slots);
+	count_ring_slots(options, memory->depth, compute->ops->pin != NULL, slots);
 	memory->size = size;
-	memory->stride = flow_stride(size);
+	memory->stride = workflow_stride(size);
 	memory->poison = malloc(memory->stride);
 	if (!memory->poison)
-		return cli_fail(error, -ENOMEM, "NO-MEMORY", NULL, "measure smaller frames", "no memory for frames");
+		return cli_fail(error, -ENOMEM, "NO-MEMORY", NULL, "use smaller frames", "no memory for frames");
 	memset(memory->poison, POISON, memory->stride);
 	for (size_t i = 0; rc == 0 && i < CLI_ARRAY_SIZE(rings); i++)
 		if (slots[i])
 			rc = open_ring(rings[i].ring, rings[i].context, rings[i].kind, slots[i], memory->stride,
 				       rings[i].access, error);
 	if (rc == 0)
-		rc = lock_ring(&memory->pinned_in, compute, error);
+		rc = pin_ring(&memory->pinned_in, compute, error);
 	if (rc == 0)
-		rc = lock_ring(&memory->pinned_out, compute, error);
+		rc = pin_ring(&memory->pinned_out, compute, error);
 	return rc;
 }
 
-void flow_memory_close(struct flow_memory *memory, struct pl_compute *compute)
+void workflow_memory_close(struct workflow_memory *memory, struct pl_compute *compute)
 {
 	close_ring(&memory->host_in, compute);
 	close_ring(&memory->host_out, compute);
@@ -110,21 +111,22 @@ void flow_memory_close(struct flow_memory *memory, struct pl_compute *compute)
 	memory->poison = NULL;
 }
 
-struct flow_ring *flow_memory_in(struct flow_memory *memory, const struct flow_arm *arm)
+struct workflow_ring *workflow_memory_in(struct workflow_memory *memory, const struct workflow_method *method)
 {
-	if (arm->direct)
+	if (method->direct)
 		return &memory->device_in;
-	return arm->pinned && memory->pinned_in.region ? &memory->pinned_in : &memory->host_in;
+	return method->pinned && memory->pinned_in.region ? &memory->pinned_in : &memory->host_in;
 }
 
-struct flow_ring *flow_memory_out(struct flow_memory *memory, const struct flow_arm *arm)
+struct workflow_ring *workflow_memory_out(struct workflow_memory *memory, const struct workflow_method *method)
 {
-	if (arm->direct && arm->proxy)
+	if (method->direct && method->proxy)
 		return &memory->device_out;
-	return arm->pinned && memory->pinned_out.region ? &memory->pinned_out : &memory->host_out;
+	return method->pinned && memory->pinned_out.region ? &memory->pinned_out : &memory->host_out;
 }
 
-static int poison_ring(const struct flow_memory *memory, struct flow_ring *ring, uint32_t slots, struct pl_error *error)
+static int poison_ring(const struct workflow_memory *memory, struct workflow_ring *ring, uint32_t slots,
+		       struct pl_error *error)
 {
 	int rc = 0;
 
@@ -133,13 +135,13 @@ static int poison_ring(const struct flow_memory *memory, struct flow_ring *ring,
 	return rc;
 }
 
-int flow_memory_poison(struct flow_memory *memory, const struct flow_arm *arm, struct pl_error *error)
+int workflow_memory_poison(struct workflow_memory *memory, const struct workflow_method *method, struct pl_error *error)
 {
-	uint32_t slots = arm->overlapped ? memory->depth : 1;
-	int rc = poison_ring(memory, flow_memory_in(memory, arm), slots, error);
+	uint32_t slots = method->overlapped ? memory->depth : 1;
+	int rc = poison_ring(memory, workflow_memory_in(memory, method), slots, error);
 
 	if (rc == 0)
-		rc = poison_ring(memory, flow_memory_out(memory, arm), slots, error);
+		rc = poison_ring(memory, workflow_memory_out(memory, method), slots, error);
 	if (rc == 0)
 		rc = poison_ring(memory, &memory->device_in, slots, error);
 	return rc == 0 ? poison_ring(memory, &memory->device_out, slots, error) : rc;

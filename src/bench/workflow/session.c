@@ -1,68 +1,66 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a server does for a client.  As a source it has frames, which are read, or which it writes as soon as the
- * client says that there is room.  As a sink it reads each result as soon as it is told of it.
+ * Session of a server with one client.  A source offers frames, which the client reads, or which the source writes as
+ * soon as the client has room.  A sink reads each result as soon as it is notified of it.
  */
+#include "bench/workflow/workflow.h"
+
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 
-#include "bench/workflow/workflow.h"
+#include "bench/common/process.h"
 
 #define BATCH 32
 
 enum tag { TAG_CONTROL = 1, TAG_FRAME, TAG_OTHER };
 #define TAG_SHIFT 56
 
-static int fail(struct flow_server *server, const char *fact)
+static int fail_workflow_protocol(struct workflow_server *server, const char *fact)
 {
-	return cli_fail(&server->error, -EPROTO, "BENCH-PROTOCOL", NULL,
-			"use the same version of Peerlane at both ends", "%s", fact);
+	return cli_fail(&server->error, -EPROTO, "BENCH-PROTOCOL", NULL, BENCH_VERSION_HINT, "%s", fact);
 }
 
-static int post_control(struct flow_server *server)
+static int post_control_receive(struct workflow_server *server)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = (uint64_t)TAG_CONTROL << TAG_SHIFT;
-	return pl_receive(server->peer, FLOW_MESSAGE_TAG, UINT64_MAX, server->control, 0, FLOW_MESSAGE_MAX, &attributes,
-			  NULL, &server->error);
+	return pl_receive(server->peer, WORKFLOW_MESSAGE_TAG, UINT64_MAX, server->control, 0, WORKFLOW_MESSAGE_MAX,
+			  &attributes, NULL, &server->error);
 }
 
-static int answer(struct flow_server *server, const struct flow_message *message)
+static int send_session_answer(struct workflow_server *server, const struct workflow_message *message)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	uint8_t buffer[FLOW_MESSAGE_MAX];
+	uint8_t buffer[WORKFLOW_MESSAGE_MAX];
 
 	attributes.user_data = (uint64_t)TAG_OTHER << TAG_SHIFT;
-	return pl_send_copy(server->peer, FLOW_MESSAGE_TAG, buffer, flow_encode(message, buffer), &attributes, NULL,
-			    &server->error);
+	return pl_send_copy(server->peer, WORKFLOW_MESSAGE_TAG, buffer, workflow_encode(message, buffer), &attributes,
+			    NULL, &server->error);
 }
 
-static uint32_t *frame_of(const struct flow_server *server, uint64_t number)
+static uint32_t *server_frame(const struct workflow_server *server, uint64_t number)
 {
-	uint64_t offset = flow_content(number, server->setup.depth) * flow_stride(server->setup.size);
+	uint64_t offset = workflow_content_slot(number, server->setup.depth) * workflow_stride(server->setup.size);
 
 	return (uint32_t *)((uint8_t *)pl_region_address(server->ring) + offset);
 }
 
-/* -- what the client asks for ---------------------------------------------------------------------- */
-
-static int set_up(struct flow_server *server, const struct flow_message *message)
+static int set_up_frames(struct workflow_server *server, const struct workflow_message *message)
 {
-	struct flow_message reply = { .type = FLOW_SETUP, .size = message->size, .depth = message->depth };
+	struct workflow_message reply = { .type = WORKFLOW_SETUP, .size = message->size, .depth = message->depth };
 	size_t length = sizeof(reply.token);
 	int rc;
 
-	if (!flow_size_valid(message->size) || message->depth < 1 || message->depth > FLOW_DEPTH_MAX)
-		return fail(server, "the client asks for frames of a size that there is not");
+	if (!workflow_size_valid(message->size) || message->depth < 1 || message->depth > WORKFLOW_DEPTH_MAX)
+		return fail_workflow_protocol(server, "the client requested an invalid frame size or depth");
 	pl_remote_release(server->remote);
 	server->remote = NULL;
 	pl_region_deregister(server->ring);
 	server->ring = NULL;
 	server->setup = *message;
-	rc = pl_region_allocate(server->context, (message->depth + 1) * flow_stride(message->size), PL_ACCESS_READ,
+	rc = pl_region_allocate(server->context, (message->depth + 1) * workflow_stride(message->size), PL_ACCESS_READ,
 				&server->ring, &server->error);
 	if (rc == 0 && !message->sink)
 		rc = pl_region_share(server->ring, NULL, reply.token, &length, &server->error);
@@ -70,38 +68,41 @@ static int set_up(struct flow_server *server, const struct flow_message *message
 		return rc;
 	machine_read(&reply.machine);
 	reply.token_length = message->sink ? 0 : (uint16_t)length;
-	return answer(server, &reply);
+	return send_session_answer(server, &reply);
 }
 
-static void fill(struct flow_server *server)
+static void fill_source_frames(struct workflow_server *server)
 {
 	uint64_t size = server->setup.size, seed = server->run.seed;
 
 	for (uint32_t slot = 0; slot <= server->setup.depth; slot++)
-		flow_frame_fill(frame_of(server, slot), size, seed, slot);
-	if (server->run.fault == FLOW_FAULT_SOURCE)
-		flow_frame_damage(frame_of(server, 1), size, seed);
+		workflow_frame_fill(server_frame(server, slot), size, seed, slot);
+	if (server->run.fault == WORKFLOW_FAULT_SOURCE)
+		workflow_frame_damage(server_frame(server, 1), size, seed);
 }
 
-/* What cannot be reached from here is no failure of this end: the client leaves that arm out. */
-static int refuse_run(struct flow_server *server)
+/*
+ * Reports that the client's memory cannot be accessed from here; the client then skips the method, and the session goes
+ * on.
+ */
+static int send_run_refusal(struct workflow_server *server)
 {
-	struct flow_message refusal = { .type = FLOW_FAILED, .error = server->error };
+	struct workflow_message refusal = { .type = WORKFLOW_FAILED, .error = server->error };
 
-	return answer(server, &refusal);
+	return send_session_answer(server, &refusal);
 }
 
-static int begin_run(struct flow_server *server, const struct flow_message *message)
+static int begin_client_run(struct workflow_server *server, const struct workflow_message *message)
 {
-	const struct flow_message ready = { .type = FLOW_RUN };
-	uint64_t slots = message->depth * flow_stride(server->setup.size);
+	const struct workflow_message ready = { .type = WORKFLOW_RUN };
+	uint64_t slots = message->depth * workflow_stride(server->setup.size);
 
 	if (!server->ring || message->depth < 1 || message->depth > server->setup.depth)
-		return fail(server, "the client begins before it said what with");
+		return fail_workflow_protocol(server, "the client started a run before a valid setup");
 	server->run = *message;
 	server->begun = server->ended = server->allowed = 0;
 	server->wrong = false;
-	memset(&server->tally, 0, sizeof(server->tally));
+	memset(&server->totals, 0, sizeof(server->totals));
 	pl_remote_release(server->remote);
 	server->remote = NULL;
 	if (message->token_length) {
@@ -109,128 +110,124 @@ static int begin_run(struct flow_server *server, const struct flow_message *mess
 					  &server->error);
 
 		if (rc < 0)
-			return refuse_run(server);
+			return send_run_refusal(server);
 		if (pl_remote_length(server->remote) < slots)
-			return fail(server, "the client's memory is too small for its frames");
+			return fail_workflow_protocol(server, "the client's memory is smaller than its ring of frames");
 	}
 	if (server->setup.sink)
 		memset(pl_region_address(server->ring), 0, pl_region_length(server->ring));
 	else
-		fill(server);
-	return answer(server, &ready);
+		fill_source_frames(server);
+	return send_session_answer(server, &ready);
 }
 
-/* A frame that has arrived at the sink. */
-static void check_frame(struct flow_server *server, uint64_t number)
+/* Compares all words of a frame that the sink has read. */
+static void check_sink_frame(struct workflow_server *server, uint64_t number)
 {
-	uint32_t slot = flow_content(number, server->setup.depth);
+	uint32_t slot = workflow_content_slot(number, server->setup.depth);
 
-	if (server->wrong || flow_result_equal(frame_of(server, number), server->setup.size, server->run.seed, slot,
-					       true, &server->difference))
+	if (server->wrong || workflow_result_equal(server_frame(server, number), server->setup.size, server->run.seed,
+						   slot, true, &server->difference))
 		return;
 	server->wrong = true;
 	server->difference.frame = number;
 }
 
-static int end_run(struct flow_server *server, const struct flow_message *message)
+static int end_client_run(struct workflow_server *server, const struct workflow_message *message)
 {
-	struct flow_message reply = { .type = FLOW_CHECK, .frames = server->ended, .tally = server->tally };
-	uint64_t kept = CLI_MIN(message->frames, (uint64_t)server->setup.depth + 1);
+	struct workflow_message reply = { .type = WORKFLOW_CHECK, .frames = server->ended, .totals = server->totals };
+	uint64_t count = CLI_MIN(message->frames, (uint64_t)server->setup.depth + 1);
 
 	if (server->setup.sink && message->frames != server->ended)
-		return fail(server, "the client counts other frames than arrived");
-	for (uint64_t i = 1; server->setup.sink && i <= kept; i++)
-		check_frame(server, message->frames - i);
+		return fail_workflow_protocol(server, "the client's count of frames differs from the sink's");
+	for (uint64_t i = 1; server->setup.sink && i <= count; i++)
+		check_sink_frame(server, message->frames - i);
 	reply.right = !server->wrong;
 	reply.difference = server->difference;
-	return answer(server, &reply);
+	return send_session_answer(server, &reply);
 }
 
-static int take_message(struct flow_server *server, size_t length)
+static int handle_client_message(struct workflow_server *server, size_t length)
 {
-	static const struct flow_message goodbye = { .type = FLOW_BYE };
-	struct flow_message message;
-	int rc = flow_decode(pl_region_address(server->control), length, &message);
+	static const struct workflow_message goodbye = { .type = WORKFLOW_BYE };
+	struct workflow_message message;
+	int rc = workflow_decode(pl_region_address(server->control), length, &message);
 
 	if (rc < 0)
-		return fail(server, "the client's message cannot be read");
-	rc = post_control(server);
+		return fail_workflow_protocol(server, "the client's message is malformed");
+	rc = post_control_receive(server);
 	if (rc < 0)
 		return rc;
 	switch (message.type) {
-	case FLOW_SETUP:
-		return set_up(server, &message);
-	case FLOW_RUN:
-		return begin_run(server, &message);
-	case FLOW_CHECK:
-		return end_run(server, &message);
-	case FLOW_BYE:
+	case WORKFLOW_SETUP:
+		return set_up_frames(server, &message);
+	case WORKFLOW_RUN:
+		return begin_client_run(server, &message);
+	case WORKFLOW_CHECK:
+		return end_client_run(server, &message);
+	case WORKFLOW_BYE:
 		server->leaving = true;
-		return answer(server, &goodbye);
+		return send_session_answer(server, &goodbye);
 	default:
-		return fail(server, "the client asks for nothing known");
+		return fail_workflow_protocol(server, "the client sent a request of unknown type");
 	}
 }
 
-/* -- frames ---------------------------------------------------------------------------------------- */
-
-static int move_frame(struct flow_server *server, uint64_t number)
+static int start_frame_transfer(struct workflow_server *server, uint64_t number)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	uint64_t stride = flow_stride(server->setup.size), theirs = number % server->run.depth * stride;
-	uint64_t ours = flow_content(number, server->setup.depth) * stride;
+	uint64_t stride = workflow_stride(server->setup.size), remote_offset = number % server->run.depth * stride;
+	uint64_t local_offset = workflow_content_slot(number, server->setup.depth) * stride;
 
 	attributes.user_data = (uint64_t)TAG_FRAME << TAG_SHIFT | number;
 	if (server->setup.sink)
-		return pl_read(server->peer, server->remote, theirs, server->ring, ours, server->setup.size,
-			       &attributes, NULL, &server->error);
+		return pl_read(server->peer, server->remote, remote_offset, server->ring, local_offset,
+			       server->setup.size, &attributes, NULL, &server->error);
 	attributes.flags = PL_NOTIFY;
 	attributes.notify = number + 1;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
-	return pl_write(server->peer, server->remote, theirs, server->ring, ours, server->setup.size, &attributes, NULL,
-			&server->error);
+	return pl_write(server->peer, server->remote, remote_offset, server->ring, local_offset, server->setup.size,
+			&attributes, NULL, &server->error);
 }
 
-/* The client's word: so many frames may be written, or are there to be read. */
-static int take_word(struct flow_server *server, uint64_t allowed)
+/* Handles a notification: the number of frames that may be written, or that are ready to be read. */
+static int handle_client_notification(struct workflow_server *server, uint64_t allowed)
 {
 	int rc = 0;
 
-	/* Of what it has room for again, the completions may still be on their way here. */
+	/* A slot may be free again before the completion of its last frame has arrived. */
 	if (!server->remote || allowed < server->allowed || allowed - server->ended > 2 * server->run.depth)
-		return fail(server, "the client allows frames for which there is no room");
+		return fail_workflow_protocol(server, "the client allowed more frames than its ring holds");
 	server->allowed = allowed;
 	while (rc == 0 && server->begun < server->allowed)
-		rc = move_frame(server, server->begun++);
+		rc = start_frame_transfer(server, server->begun++);
 	return rc;
 }
 
-static int frame_moved(struct flow_server *server, const struct pl_receipt *receipt)
+static int complete_frame_transfer(struct workflow_server *server, const struct pl_receipt *receipt)
 {
 	uint64_t number = receipt->user_data & ((1ull << TAG_SHIFT) - 1);
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
 	server->ended++;
-	flow_tally_add(&server->tally, receipt);
+	workflow_totals_add(&server->totals, receipt);
 	if (!server->setup.sink)
 		return 0;
 	if (number < server->run.checked)
-		check_frame(server, number);
+		check_sink_frame(server, number);
 	attributes.user_data = (uint64_t)TAG_OTHER << TAG_SHIFT;
 	return pl_notify(server->peer, number + 1, &attributes, NULL, &server->error);
 }
 
-/* -- the loop -------------------------------------------------------------------------------------- */
-
-static int take(struct flow_server *server, const struct pl_completion *completion)
+static int handle_session_completion(struct workflow_server *server, const struct pl_completion *completion)
 {
 	const struct pl_receipt *receipt = &completion->receipt;
 
 	if (receipt->kind == PL_KIND_NOTIFIED)
-		return take_word(server, receipt->value);
+		return handle_client_notification(server, receipt->value);
 	if (receipt->status < 0) {
 		server->gone = receipt->user_data >> TAG_SHIFT == TAG_CONTROL;
-		/* It says goodbye, or just goes, as people's interrupts do. */
+		/* The client said goodbye, or was interrupted. */
 		if (server->gone && server->leaving)
 			return 0;
 		server->error = completion->error;
@@ -238,35 +235,27 @@ static int take(struct flow_server *server, const struct pl_completion *completi
 	}
 	switch (receipt->user_data >> TAG_SHIFT) {
 	case TAG_CONTROL:
-		return take_message(server, receipt->bytes);
+		return handle_client_message(server, receipt->bytes);
 	case TAG_FRAME:
-		return frame_moved(server, receipt);
+		return complete_frame_transfer(server, receipt);
 	default:
 		return 0;
 	}
 }
 
-bool flow_interrupted(void)
-{
-	sigset_t set;
-
-	sigpending(&set);
-	return sigismember(&set, SIGINT) || sigismember(&set, SIGTERM);
-}
-
-int flow_server_run(struct flow_server *server)
+int workflow_server_run(struct workflow_server *server)
 {
 	struct pollfd ready = { .fd = server->fd, .events = POLLIN };
 	struct pl_completion completions[BATCH];
-	int rc = post_control(server);
+	int rc = post_control_receive(server);
 
-	while (rc == 0 && !server->gone && !flow_interrupted()) {
+	while (rc == 0 && !server->gone && !bench_signal_pending()) {
 		int count = pl_poll(server->context, completions, BATCH);
 
 		for (int i = 0; rc == 0 && i < count; i++)
-			rc = take(server, &completions[i]);
+			rc = handle_session_completion(server, &completions[i]);
 		if (count < BATCH)
-			poll(&ready, 1, FLOW_POLL_MS);
+			poll(&ready, 1, WORKFLOW_POLL_MS);
 	}
 	return rc;
 }

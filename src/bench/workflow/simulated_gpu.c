@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What stands for a GPU where there is none: memory of the host as its memory, and three threads that really copy and
- * compute, one for each direction of copies and one for kernels, as a GPU has engines.  Nothing about it says how fast
- * a GPU would be, and whatever is measured with it is called simulated.
+ * Stand-in for a GPU: host memory as its memory, and three threads that really copy and compute.  Like the engines of a
+ * GPU, one thread copies in each direction and one runs kernels.  Its speed says nothing about a GPU, so all results
+ * name the device "simulated".
  */
+#include "bench/workflow/workflow.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/workflow/workflow.h"
-
-/* A lane's work, on its way from engine to engine. */
+/* Work of a stream, which engines pass on. */
 struct job {
 	struct job *next;
 	struct pl_work work;
@@ -23,7 +23,7 @@ struct engine {
 	enum pl_compute_step step;
 	pthread_t thread;
 	bool started;
-	pthread_cond_t wanted;
+	pthread_cond_t work_queued;
 	struct job *first, **last;
 };
 
@@ -37,8 +37,8 @@ struct simulated {
 	struct job jobs[];
 };
 
-/* With the lock held: to the engine of its next step, of which there is none at the end. */
-static void hand_on(struct simulated *device, struct job *job, unsigned from)
+/* Queues a job at the engine of its next step, or marks it as done.  Caller holds the lock. */
+static void queue_next_step(struct simulated *device, struct job *job, unsigned from)
 {
 	unsigned step = from;
 
@@ -53,10 +53,10 @@ static void hand_on(struct simulated *device, struct job *job, unsigned from)
 	job->entered = cli_now();
 	*device->engines[step].last = job;
 	device->engines[step].last = &job->next;
-	pthread_cond_signal(&device->engines[step].wanted);
+	pthread_cond_signal(&device->engines[step].work_queued);
 }
 
-static void perform(const struct simulated *device, enum pl_compute_step step, const struct pl_work *work)
+static void perform_step(const struct simulated *device, enum pl_compute_step step, const struct pl_work *work)
 {
 	switch (step) {
 	case PL_STEP_TO_DEVICE:
@@ -71,7 +71,7 @@ static void perform(const struct simulated *device, enum pl_compute_step step, c
 	}
 }
 
-static void *run(void *argument)
+static void *run_engine_thread(void *argument)
 {
 	struct engine *engine = argument;
 	struct simulated *device = engine->device;
@@ -83,41 +83,43 @@ static void *run(void *argument)
 		if (!job && device->ending)
 			break;
 		if (!job) {
-			pthread_cond_wait(&engine->wanted, &device->lock);
+			pthread_cond_wait(&engine->work_queued, &device->lock);
 			continue;
 		}
 		engine->first = job->next;
 		if (!engine->first)
 			engine->last = &engine->first;
 		pthread_mutex_unlock(&device->lock);
-		perform(device, engine->step, &job->work);
+		perform_step(device, engine->step, &job->work);
 		pthread_mutex_lock(&device->lock);
 		job->times[engine->step] = cli_now() - job->entered;
-		hand_on(device, job, engine->step + 1);
+		queue_next_step(device, job, engine->step + 1);
 	}
 	pthread_mutex_unlock(&device->lock);
 	return NULL;
 }
 
-static int begin(struct pl_compute *compute, unsigned lane, const struct pl_work *work, struct pl_error *error)
+static int simulated_compute_begin(struct pl_compute *compute, unsigned stream, const struct pl_work *work,
+				   struct pl_error *error)
 {
 	struct simulated *device = (struct simulated *)compute;
-	struct job *job = &device->jobs[lane];
+	struct job *job = &device->jobs[stream];
 
 	(void)error;
 	pthread_mutex_lock(&device->lock);
 	job->work = *work;
 	job->busy = true;
 	memset(job->times, 0, sizeof(job->times));
-	hand_on(device, job, 0);
+	queue_next_step(device, job, 0);
 	pthread_mutex_unlock(&device->lock);
 	return 0;
 }
 
-static int wait(struct pl_compute *compute, unsigned lane, uint64_t nanoseconds[PL_STEPS], struct pl_error *error)
+static int simulated_compute_wait(struct pl_compute *compute, unsigned stream, uint64_t nanoseconds[PL_STEPS],
+				  struct pl_error *error)
 {
 	struct simulated *device = (struct simulated *)compute;
-	struct job *job = &device->jobs[lane];
+	struct job *job = &device->jobs[stream];
 
 	(void)error;
 	pthread_mutex_lock(&device->lock);
@@ -128,36 +130,38 @@ static int wait(struct pl_compute *compute, unsigned lane, uint64_t nanoseconds[
 	return 0;
 }
 
-static void close_all(struct pl_compute *compute)
+static void simulated_compute_close(struct pl_compute *compute)
 {
 	struct simulated *device = (struct simulated *)compute;
 
 	pthread_mutex_lock(&device->lock);
 	device->ending = true;
 	for (unsigned i = 0; i < PL_STEPS; i++)
-		pthread_cond_signal(&device->engines[i].wanted);
+		pthread_cond_signal(&device->engines[i].work_queued);
 	pthread_mutex_unlock(&device->lock);
 	for (unsigned i = 0; i < PL_STEPS; i++) {
 		if (device->engines[i].started)
 			pthread_join(device->engines[i].thread, NULL);
-		pthread_cond_destroy(&device->engines[i].wanted);
+		pthread_cond_destroy(&device->engines[i].work_queued);
 	}
 	pthread_cond_destroy(&device->done);
 	pthread_mutex_destroy(&device->lock);
 	free(device);
 }
 
-static const struct pl_compute_ops ops = { .begin = begin, .wait = wait, .close = close_all };
+static const struct pl_compute_ops simulated_compute_ops = { .begin = simulated_compute_begin,
+							     .wait = simulated_compute_wait,
+							     .close = simulated_compute_close };
 
-int flow_simulated_open(unsigned lanes, const struct pl_compute_kernel *kernel, struct pl_compute **compute,
-			struct pl_error *error)
+int workflow_simulated_open(unsigned streams, const struct pl_compute_kernel *kernel, struct pl_compute **compute,
+			    struct pl_error *error)
 {
-	struct simulated *device = calloc(1, sizeof(*device) + lanes * sizeof(device->jobs[0]));
+	struct simulated *device = calloc(1, sizeof(*device) + streams * sizeof(device->jobs[0]));
 	int rc = 0;
 
 	if (!device)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	device->compute = (struct pl_compute){ .ops = &ops, .name = "simulated", .memory = "host" };
+	device->compute = (struct pl_compute){ .ops = &simulated_compute_ops, .name = "simulated", .memory = "host" };
 	device->kernel = kernel;
 	pthread_mutex_init(&device->lock, NULL);
 	pthread_cond_init(&device->done, NULL);
@@ -167,13 +171,13 @@ int flow_simulated_open(unsigned lanes, const struct pl_compute_kernel *kernel, 
 		engine->device = device;
 		engine->step = (enum pl_compute_step)i;
 		engine->last = &engine->first;
-		pthread_cond_init(&engine->wanted, NULL);
+		pthread_cond_init(&engine->work_queued, NULL);
 		if (rc == 0)
-			rc = -pthread_create(&engine->thread, NULL, run, engine);
+			rc = -pthread_create(&engine->thread, NULL, run_engine_thread, engine);
 		engine->started = rc == 0;
 	}
 	if (rc < 0) {
-		close_all(&device->compute);
+		simulated_compute_close(&device->compute);
 		return cli_fail_errno(error, rc, "pthread_create", NULL);
 	}
 	*compute = &device->compute;

@@ -1,45 +1,44 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The steps of one frame: received, computed on, looked at or served. */
+/* Steps of one frame: receive it, compute on it, inspect or serve the result. */
+#include "bench/workflow/workflow.h"
+
 #include <poll.h>
 #include <string.h>
 
-#include "bench/workflow/workflow.h"
-
 #define BATCH 32
 
-const char *flow_phase_name(enum flow_phase phase)
+const char *workflow_phase_name(enum workflow_phase phase)
 {
-	static const char *const names[FLOW_PHASES] = {
-		[FLOW_RECEIVE] = "receive", [FLOW_TO_DEVICE] = "to_device", [FLOW_COMPUTE] = "compute",
-		[FLOW_TO_HOST] = "to_host", [FLOW_INSPECT] = "inspect",     [FLOW_SERVE] = "serve",
-		[FLOW_OTHER] = "other",     [FLOW_WHOLE] = "whole",
+	static const char *const names[WORKFLOW_PHASES] = {
+		[WORKFLOW_RECEIVE] = "receive", [WORKFLOW_TO_DEVICE] = "to_device", [WORKFLOW_COMPUTE] = "compute",
+		[WORKFLOW_TO_HOST] = "to_host", [WORKFLOW_INSPECT] = "inspect",     [WORKFLOW_SERVE] = "serve",
+		[WORKFLOW_OTHER] = "other",     [WORKFLOW_WHOLE] = "whole",
 	};
 
 	return names[phase];
 }
 
-static struct flow_frame *frame_of(struct flow_run *run, uint64_t number)
+static struct workflow_frame *run_frame(struct workflow_run *run, uint64_t number)
 {
 	return &run->frames[number % run->depth];
 }
 
-static uint32_t slot_of(const struct flow_run *run, uint64_t number)
+static uint32_t frame_slot(const struct workflow_run *run, uint64_t number)
 {
 	return (uint32_t)(number % run->depth);
 }
 
-/* -- notifications --------------------------------------------------------------------------------- */
-
-static int tell(struct flow_link *link, uint64_t value, struct pl_error *error)
+static int notify_server(struct workflow_connection *connection, uint64_t value, struct pl_error *error)
 {
-	return pl_notify(link->peer, value, NULL, NULL, error);
+	return pl_notify(connection->peer, value, NULL, NULL, error);
 }
 
-/* Takes what has come on a link; the notifications of frames are noted by their slot. */
-static int take(struct flow_run *run, struct flow_link *link, struct flow_arrivals *arrivals, struct pl_error *error)
+/* Polls a connection and stores notifications of frames by slot. */
+static int poll_connection(struct workflow_run *run, struct workflow_connection *connection,
+			   struct workflow_arrivals *arrivals, struct pl_error *error)
 {
 	struct pl_completion completions[BATCH];
-	int count = pl_poll(link->context, completions, BATCH);
+	int count = pl_poll(connection->context, completions, BATCH);
 
 	for (int i = 0; i < count; i++) {
 		const struct pl_receipt *receipt = &completions[i].receipt;
@@ -54,181 +53,179 @@ static int take(struct flow_run *run, struct flow_link *link, struct flow_arriva
 	return count;
 }
 
-static int wait_for(struct flow_run *run, struct flow_link *link, struct flow_arrivals *arrivals, uint64_t number,
-		    struct pl_error *error)
+static int wait_for_arrival(struct workflow_run *run, struct workflow_connection *connection,
+			    struct workflow_arrivals *arrivals, uint64_t number, struct pl_error *error)
 {
-	struct pollfd ready = { .fd = pl_fd(link->context), .events = POLLIN };
-	uint64_t deadline = cli_now() + link->timeout;
+	struct pollfd ready = { .fd = pl_fd(connection->context), .events = POLLIN };
+	uint64_t deadline = cli_now() + connection->timeout;
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	int rc = 0;
 
-	while (rc >= 0 && arrivals->seen[slot_of(run, number)] != number + 1) {
-		rc = take(run, link, arrivals, error);
-		if (rc != 0 || poll(&ready, 1, FLOW_POLL_MS) != 0)
+	while (rc >= 0 && arrivals->seen[frame_slot(run, number)] != number + 1) {
+		rc = poll_connection(run, connection, arrivals, error);
+		if (rc != 0 || poll(&ready, 1, WORKFLOW_POLL_MS) != 0)
 			continue;
-		pl_peer_query(link->peer, &info);
+		pl_peer_query(connection->peer, &info);
 		if (!info.connected)
 			rc = cli_fail(error, -ECONNRESET, "PEER-LOST", info.address, NULL, "the connection is lost");
 		else if (cli_now() > deadline)
 			rc = cli_fail(error, -ETIMEDOUT, "BENCH-SILENT", info.address,
-				      "see what it does; --timeout allows more time",
-				      "frame %llu did not come for %.3g s", (unsigned long long)number,
-				      (double)link->timeout / 1e9);
+				      "check the server, or allow more time with --timeout",
+				      "frame %llu did not arrive within %.3g s", (unsigned long long)number,
+				      (double)connection->timeout / 1e9);
 	}
 	return rc < 0 ? rc : 0;
 }
 
-/* -- steps ----------------------------------------------------------------------------------------- */
-
-int flow_receive_begin(struct flow_run *run, uint64_t number, struct pl_error *error)
+int workflow_receive_begin(struct workflow_run *run, uint64_t number, struct pl_error *error)
 {
-	struct flow_ring *ring = flow_memory_in(run->memory, run->arm);
-	uint64_t theirs = flow_content(number, run->memory->depth) * run->memory->stride;
-	struct flow_frame *frame = frame_of(run, number);
+	struct workflow_ring *ring = workflow_memory_in(run->memory, run->method);
+	uint64_t remote_offset = workflow_content_slot(number, run->memory->depth) * run->memory->stride;
+	struct workflow_frame *frame = run_frame(run, number);
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
 	memset(frame, 0, sizeof(*frame));
 	frame->begun = cli_now();
-	if (run->arm->push)
+	if (run->method->push)
 		return 0;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
-	return pl_read(run->source->peer, run->remote, theirs, ring->region, slot_of(run, number) * ring->stride,
-		       run->memory->size, &attributes, &frame->read, error);
+	return pl_read(run->source->peer, run->remote, remote_offset, ring->region,
+		       frame_slot(run, number) * ring->stride, run->memory->size, &attributes, &frame->read, error);
 }
 
-int flow_receive_allow(struct flow_run *run, uint64_t frames, struct pl_error *error)
+int workflow_receive_allow(struct workflow_run *run, uint64_t frames, struct pl_error *error)
 {
-	return run->arm->push ? tell(run->source, frames, error) : 0;
+	return run->method->push ? notify_server(run->source, frames, error) : 0;
 }
 
-int flow_receive_end(struct flow_run *run, uint64_t number, struct pl_error *error)
+int workflow_receive_end(struct workflow_run *run, uint64_t number, struct pl_error *error)
 {
-	struct flow_frame *frame = frame_of(run, number);
+	struct workflow_frame *frame = run_frame(run, number);
 	struct pl_receipt receipt = { 0 };
 	int rc;
 
-	if (run->arm->push) {
-		rc = wait_for(run, run->source, &run->pushed, number, error);
+	if (run->method->push) {
+		rc = wait_for_arrival(run, run->source, &run->pushed, number, error);
 	} else {
 		rc = pl_wait(frame->read, UINT64_MAX, &receipt, error);
 		frame->read = NULL;
 		if (rc == 0)
-			flow_tally_add(&run->tally, &receipt);
+			workflow_totals_add(&run->totals, &receipt);
 	}
-	frame->phases[FLOW_RECEIVE] = cli_now() - frame->begun;
+	frame->phases[WORKFLOW_RECEIVE] = cli_now() - frame->begun;
 	return rc;
 }
 
-int flow_device_begin(struct flow_run *run, uint64_t number, unsigned steps, struct pl_error *error)
+int workflow_device_begin(struct workflow_run *run, uint64_t number, unsigned steps, struct pl_error *error)
 {
-	uint32_t slot = slot_of(run, number);
+	uint32_t slot = frame_slot(run, number);
 	struct pl_work work = { .steps = steps, .length = run->memory->size };
 
-	/* The fault: a frame on which nothing is computed, so that what was there before stays. */
-	if (run->options->fault == FLOW_FAULT_COMPUTE && run->damage && number > run->depth &&
+	/* Injected fault: a frame without computation, so that the previous result stays. */
+	if (run->options->fault == WORKFLOW_FAULT_COMPUTE && run->inject && number > run->depth &&
 	    steps & 1u << PL_STEP_KERNEL) {
 		work.steps &= ~(1u << PL_STEP_KERNEL);
-		run->damage = false;
+		run->inject = false;
 	}
-	work.in = flow_slot(&run->memory->device_in, slot);
-	work.out = flow_slot(&run->memory->device_out, slot);
-	if (!run->arm->direct)
-		work.received = flow_slot(flow_memory_in(run->memory, run->arm), slot);
+	work.in = workflow_slot(&run->memory->device_in, slot);
+	work.out = workflow_slot(&run->memory->device_out, slot);
+	if (!run->method->direct)
+		work.received = workflow_slot(workflow_memory_in(run->memory, run->method), slot);
 	if (steps & 1u << PL_STEP_TO_HOST)
-		work.result = flow_slot(flow_memory_out(run->memory, run->arm), slot);
+		work.result = workflow_slot(workflow_memory_out(run->memory, run->method), slot);
 	return run->compute->ops->begin(run->compute, slot, &work, error);
 }
 
-int flow_device_end(struct flow_run *run, uint64_t number, struct pl_error *error)
+int workflow_device_end(struct workflow_run *run, uint64_t number, struct pl_error *error)
 {
 	uint64_t times[PL_STEPS];
-	int rc = run->compute->ops->wait(run->compute, slot_of(run, number), times, error);
+	int rc = run->compute->ops->wait(run->compute, frame_slot(run, number), times, error);
 
 	for (unsigned i = 0; rc == 0 && i < PL_STEPS; i++)
-		frame_of(run, number)->phases[FLOW_TO_DEVICE + i] = times[i];
+		run_frame(run, number)->phases[WORKFLOW_TO_DEVICE + i] = times[i];
 	return rc;
 }
 
-int flow_fail_content(const struct flow_run *run, struct pl_error *error)
+int workflow_fail_content(const struct workflow_run *run, struct pl_error *error)
 {
-	const struct flow_difference *difference = &run->difference;
+	const struct workflow_difference *difference = &run->difference;
 	char object[80];
 
-	snprintf(object, sizeof(object), "arm %s, frames of %llu bytes", run->arm->name,
+	snprintf(object, sizeof(object), "method %s, frames of %llu bytes", run->method->name,
 		 (unsigned long long)run->memory->size);
 	return cli_fail(error, -EBADMSG, "WORKFLOW-CONTENT", object,
-			run->options->fault ? "this fault was asked for with --inject, and has been caught"
-					    : "please report this, with the command and both versions",
-			"frame %llu is wrong: byte %llu of its result begins a word that is 0x%08x and not 0x%08x",
+			run->options->fault ? "the fault of --inject was detected"
+					    : "report this with the command and the versions of client and server",
+			"frame %llu is wrong: the word at byte %llu of its result is 0x%08x, expected 0x%08x",
 			(unsigned long long)difference->frame, (unsigned long long)difference->word * 4,
 			difference->found, difference->wanted);
 }
 
-int flow_inspect(struct flow_run *run, uint64_t number, struct pl_error *error)
+int workflow_inspect(struct workflow_run *run, uint64_t number, struct pl_error *error)
 {
-	uint32_t *words = flow_slot(flow_memory_out(run->memory, run->arm), slot_of(run, number));
+	uint32_t *words = workflow_slot(workflow_memory_out(run->memory, run->method), frame_slot(run, number));
 	uint64_t begun = cli_now();
 	bool right;
 
-	if (run->options->fault == FLOW_FAULT_RESULT && run->damage) {
-		flow_frame_damage(words, run->memory->size, run->seed);
-		run->damage = false;
+	if (run->options->fault == WORKFLOW_FAULT_RESULT && run->inject) {
+		workflow_frame_damage(words, run->memory->size, run->seed);
+		run->inject = false;
 	}
-	right = flow_result_equal(words, run->memory->size, run->seed, flow_content(number, run->memory->depth),
-				  run->verify, &run->difference);
-	frame_of(run, number)->phases[FLOW_INSPECT] = cli_now() - begun;
+	right = workflow_result_equal(words, run->memory->size, run->seed,
+				      workflow_content_slot(number, run->memory->depth), run->verify, &run->difference);
+	run_frame(run, number)->phases[WORKFLOW_INSPECT] = cli_now() - begun;
 	if (right)
 		return 0;
 	run->difference.frame = number;
-	return flow_fail_content(run, error);
+	return workflow_fail_content(run, error);
 }
 
-int flow_serve_begin(struct flow_run *run, uint64_t number, struct pl_error *error)
+int workflow_serve_begin(struct workflow_run *run, uint64_t number, struct pl_error *error)
 {
-	struct flow_ring *ring = flow_memory_out(run->memory, run->arm);
+	struct workflow_ring *ring = workflow_memory_out(run->memory, run->method);
 	uint32_t word;
 	int rc = 0;
 
-	if (run->options->fault == FLOW_FAULT_RESULT && run->damage) {
-		size_t offset = slot_of(run, number) * ring->stride + run->memory->size / 2 / 4 * 4;
+	if (run->options->fault == WORKFLOW_FAULT_RESULT && run->inject) {
+		size_t offset = frame_slot(run, number) * ring->stride + run->memory->size / 2 / 4 * 4;
 
 		rc = pl_region_copy_out(ring->region, offset, &word, sizeof(word), error);
 		word ^= 1u << run->seed % 32;
 		if (rc == 0)
 			rc = pl_region_copy_in(ring->region, offset, &word, sizeof(word), error);
-		run->damage = false;
+		run->inject = false;
 	}
-	/* Until it is served: the end makes a duration of it. */
-	frame_of(run, number)->phases[FLOW_SERVE] = cli_now();
-	return rc < 0 ? rc : tell(run->sink, number + 1, error);
+	/* Holds the start time until workflow_serve_end() replaces it by the duration. */
+	run_frame(run, number)->phases[WORKFLOW_SERVE] = cli_now();
+	return rc < 0 ? rc : notify_server(run->sink, number + 1, error);
 }
 
-int flow_serve_end(struct flow_run *run, uint64_t number, struct pl_error *error)
+int workflow_serve_end(struct workflow_run *run, uint64_t number, struct pl_error *error)
 {
-	struct flow_frame *frame = frame_of(run, number);
-	int rc = wait_for(run, run->sink, &run->taken, number, error);
+	struct workflow_frame *frame = run_frame(run, number);
+	int rc = wait_for_arrival(run, run->sink, &run->taken, number, error);
 
-	frame->phases[FLOW_SERVE] = cli_now() - frame->phases[FLOW_SERVE];
+	frame->phases[WORKFLOW_SERVE] = cli_now() - frame->phases[WORKFLOW_SERVE];
 	return rc;
 }
 
-void flow_frame_done(struct flow_run *run, uint64_t number)
+void workflow_frame_done(struct workflow_run *run, uint64_t number)
 {
-	struct flow_frame *frame = frame_of(run, number);
+	struct workflow_frame *frame = run_frame(run, number);
 	uint64_t sum = 0, now = cli_now();
 
 	run->ended = now;
 	if (run->verify)
 		return;
-	for (unsigned i = 0; i < FLOW_OTHER; i++)
+	for (unsigned i = 0; i < WORKFLOW_OTHER; i++)
 		sum += frame->phases[i];
-	frame->phases[FLOW_WHOLE] = now - frame->begun;
-	frame->phases[FLOW_OTHER] = frame->phases[FLOW_WHOLE] > sum ? frame->phases[FLOW_WHOLE] - sum : 0;
-	for (unsigned i = 0; i < FLOW_PHASES; i++)
+	frame->phases[WORKFLOW_WHOLE] = now - frame->begun;
+	frame->phases[WORKFLOW_OTHER] = frame->phases[WORKFLOW_WHOLE] > sum ? frame->phases[WORKFLOW_WHOLE] - sum : 0;
+	for (unsigned i = 0; i < WORKFLOW_PHASES; i++)
 		stats_record(&run->phases[i], frame->phases[i]);
 }
 
-bool flow_run_more(struct flow_run *run)
+bool workflow_run_more(struct workflow_run *run)
 {
 	if (run->next > run->first && run->next < run->limit && run->deadline && cli_now() >= run->deadline)
 		run->limit = run->next;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command lines of `peerlane bench workflow` and `peerlane bench proxy`. */
+/* Command lines of `peerlane bench workflow` and `peerlane bench proxy`. */
 #include "bench/workflow/workflow.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/common/arguments.h"
 #include "cmd/common/units.h"
 
 #define SIZES_DEFAULT "64K,1M,16M"
@@ -14,7 +15,7 @@
 #define DURATION_DEFAULT (200 * CLI_NS_PER_MS)
 
 enum {
-	OPTION_ARMS = 0x200,
+	OPTION_METHODS = 0x200,
 	OPTION_COMPUTE,
 	OPTION_DURATION,
 	OPTION_INJECT,
@@ -23,28 +24,28 @@ enum {
 	OPTION_ANNOUNCE,
 };
 
-static const struct argp_option flow_argp_options[] = {
-	{ NULL, 0, NULL, 0, "What to measure:", 1 },
+static const struct argp_option workflow_argp_options[] = {
+	{ NULL, 0, NULL, 0, "Frames and methods:", 1 },
 	{ "size", 's', "SIZES", 0, "Bytes of a frame, 4K to 512M: a list such as 64K,1M (default: " SIZES_DEFAULT ")",
 	  1 },
-	{ "arms", OPTION_ARMS, "LIST", 0, "Which ways, such as A,B,BO (default: all)", 1 },
+	{ "arms", OPTION_METHODS, "LIST", 0, "Methods to measure, such as A,B,BO (default: all)", 1 },
 	{ "compute", OPTION_COMPUTE, "DEVICE", 0,
-	  "What computes: cuda or cuda:1 for a GPU, or simulated; default: a GPU if there is one", 1 },
-	{ NULL, 0, NULL, 0, "How long, and how:", 2 },
-	{ "rounds", 'r', "N", 0, "Measure every arm N times, in turns (default: 5)", 2 },
-	{ "duration", OPTION_DURATION, "SECONDS", 0, "Measure an arm so long in a round (default: 0.2)", 2 },
-	{ "frames", 'n', "N", 0, "Measure so many frames instead", 2 },
-	{ "depth", 'd', "N", 0, "Frames under way in overlapped arms, 2 to 64 (default: 8, fewer of large ones)", 2 },
-	{ "inject", OPTION_INJECT, "WHERE", 0,
-	  "Make one fault, which must be found: source, compute or result; nothing is measured then", 2 },
-	{ NULL, 0, NULL, 0, "The other end:", 3 },
-	{ "server", OPTION_SERVER, NULL, 0, "Be the source or the sink, at ADDRESS, until interrupted", 3 },
-	{ "once", OPTION_ONCE, NULL, 0, "End after the first client; with --server", 3 },
+	  "Device: cuda or cuda:1 for a GPU, or simulated (default: a GPU if there is one)", 1 },
+	{ NULL, 0, NULL, 0, "Duration:", 2 },
+	{ "rounds", 'r', "N", 0, "Rounds; each one measures all methods (default: 5)", 2 },
+	{ "duration", OPTION_DURATION, "SECONDS", 0, "Time for a method in each round (default: 0.2)", 2 },
+	{ "frames", 'n', "N", 0, "Frames for a method in each round, instead of a time", 2 },
+	{ "depth", 'd', "N", 0, "Frames in flight in overlapped methods, 2 to 64 (default: 8, fewer if large)", 2 },
+	{ "inject", OPTION_INJECT, "PLACE", 0,
+	  "Make one fault, to test its detection: source, compute or result; measures nothing", 2 },
+	{ NULL, 0, NULL, 0, "Server:", 3 },
+	{ "server", OPTION_SERVER, NULL, 0, "Run as source or sink at ADDRESS until interrupted", 3 },
+	{ "once", OPTION_ONCE, NULL, 0, "With --server: exit after the first client", 3 },
 	{ "announce", OPTION_ANNOUNCE, "FD", OPTION_HIDDEN, NULL, 3 },
 	{ 0 },
 };
 
-static void finish_sizes(struct flow_options *options, const char *text, struct argp_state *state)
+static void parse_frame_sizes(struct workflow_options *options, const char *text, struct argp_state *state)
 {
 	char *copy = strdup(text), *rest = copy, *at;
 	uint64_t size;
@@ -53,40 +54,40 @@ static void finish_sizes(struct flow_options *options, const char *text, struct 
 		argp_failure(state, CLI_FAILED, ENOMEM, "--size");
 	options->size_count = 0;
 	while ((at = strsep(&rest, ","))) {
-		if (cli_parse_size(at, &size) || !flow_size_valid(size))
+		if (cli_parse_size(at, &size) || !workflow_size_valid(size))
 			argp_error(state, "--size takes multiples of 4 from 4K to 512M, such as 64K,1M, not '%s'", at);
-		if (options->size_count == FLOW_SIZES_MAX)
-			argp_error(state, "--size takes up to %u sizes", FLOW_SIZES_MAX);
+		if (options->size_count == WORKFLOW_SIZES_MAX)
+			argp_error(state, "--size takes up to %u sizes", WORKFLOW_SIZES_MAX);
 		options->sizes[options->size_count++] = size;
 	}
 	free(copy);
 }
 
-static void parse_arms(struct flow_options *options, const char *text, struct argp_state *state)
+static void parse_methods(struct workflow_options *options, const char *text, struct argp_state *state)
 {
 	char *copy = strdup(text), *rest = copy, *at;
 	unsigned count;
-	const struct flow_arm *arms = flow_arms(options->proxy, &count);
+	const struct workflow_method *methods = workflow_methods(options->proxy, &count);
 
 	if (!copy)
 		argp_failure(state, CLI_FAILED, ENOMEM, "--arms");
-	memset(options->arms, 0, sizeof(options->arms));
-	options->arms_given = true;
+	memset(options->methods, 0, sizeof(options->methods));
+	options->methods_given = true;
 	while ((at = strsep(&rest, ","))) {
 		unsigned i = 0;
 
-		while (i < count && strcmp(arms[i].name, at))
+		while (i < count && strcmp(methods[i].name, at))
 			i++;
 		if (i == count)
 			argp_error(state, "--arms takes %s, not '%s'",
 				   options->proxy ? "A, B, AO and BO" : "A, B, A', B', AO, BO and BP", at);
 		else
-			options->arms[i] = true;
+			options->methods[i] = true;
 	}
 	free(copy);
 }
 
-static void parse_device(struct flow_options *options, const char *text, struct argp_state *state)
+static void parse_compute_device(struct workflow_options *options, const char *text, struct argp_state *state)
 {
 	unsigned number;
 
@@ -96,31 +97,22 @@ static void parse_device(struct flow_options *options, const char *text, struct 
 	options->device = text;
 }
 
-static void parse_fault(struct flow_options *options, const char *text, struct argp_state *state)
+static void parse_fault_place(struct workflow_options *options, const char *text, struct argp_state *state)
 {
 	static const char *const names[] = { "", "source", "compute", "result" };
 
 	for (unsigned i = 1; i < CLI_ARRAY_SIZE(names); i++) {
 		if (!strcmp(text, names[i])) {
-			options->fault = (enum flow_fault)i;
+			options->fault = (enum workflow_fault)i;
 			return;
 		}
 	}
 	argp_error(state, "--inject takes source, compute or result, not '%s'", text);
 }
 
-static uint32_t parse_number(const char *name, const char *text, unsigned min, unsigned max, struct argp_state *state)
+static error_t parse_server_option(int key, char *argument, struct argp_state *state)
 {
-	unsigned value = min;
-
-	if (cli_parse_number(text, min, max, &value))
-		argp_error(state, "--%s takes a number from %u to %u, not '%s'", name, min, max, text);
-	return value;
-}
-
-static error_t parse_end(int key, char *argument, struct argp_state *state)
-{
-	struct flow_options *options = state->input;
+	struct workflow_options *options = state->input;
 
 	switch (key) {
 	case OPTION_SERVER:
@@ -130,10 +122,7 @@ static error_t parse_end(int key, char *argument, struct argp_state *state)
 		options->once = true;
 		return 0;
 	case OPTION_ANNOUNCE:
-		options->announce = (int)parse_number("announce", argument, 0, INT_MAX, state);
-		return 0;
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->common;
+		options->announce = (int)bench_parse_number("announce", argument, 0, INT_MAX, state);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (!options->address)
@@ -141,114 +130,96 @@ static error_t parse_end(int key, char *argument, struct argp_state *state)
 		else if (options->proxy && !options->sink)
 			options->sink = argument;
 		else
-			argp_error(state, "one %s only, not '%s' too",
-				   options->proxy ? "SOURCE and one SINK" : "ADDRESS", argument);
+			argp_error(state,
+				   options->proxy ? "'%s': only one SOURCE and one SINK" : "'%s': only one ADDRESS",
+				   argument);
 		return 0;
 	case ARGP_KEY_END:
 		if (options->once && !options->server)
-			argp_error(state, "--once goes with --server");
+			argp_error(state, "--once needs --server");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_workflow_option(int key, char *argument, struct argp_state *state)
 {
-	struct flow_options *options = state->input;
+	struct workflow_options *options = state->input;
 
 	switch (key) {
 	case 's':
-		finish_sizes(options, argument, state);
+		parse_frame_sizes(options, argument, state);
 		return 0;
-	case OPTION_ARMS:
-		parse_arms(options, argument, state);
+	case OPTION_METHODS:
+		parse_methods(options, argument, state);
 		return 0;
 	case OPTION_COMPUTE:
-		parse_device(options, argument, state);
+		parse_compute_device(options, argument, state);
 		return 0;
 	case OPTION_INJECT:
-		parse_fault(options, argument, state);
+		parse_fault_place(options, argument, state);
 		return 0;
 	case 'r':
-		options->rounds = parse_number("rounds", argument, 1, FLOW_ROUNDS_MAX, state);
+		options->rounds = bench_parse_number("rounds", argument, 1, WORKFLOW_ROUNDS_MAX, state);
 		return 0;
 	case 'n':
-		options->frames = parse_number("frames", argument, 1, UINT_MAX, state);
+		options->frames = bench_parse_number("frames", argument, 1, UINT_MAX, state);
 		return 0;
 	case 'd':
-		options->depth = parse_number("depth", argument, FLOW_DEPTH_MIN, FLOW_DEPTH_MAX, state);
+		options->depth = bench_parse_number("depth", argument, WORKFLOW_DEPTH_MIN, WORKFLOW_DEPTH_MAX, state);
 		return 0;
 	case OPTION_DURATION:
-		if (cli_parse_seconds(argument, &options->duration) || !options->duration)
-			argp_error(state, "--duration takes seconds, such as 1 or 0.5, not '%s'", argument);
+		options->duration = bench_parse_interval("duration", argument, state);
 		return 0;
 	default:
-		return parse_end(key, argument, state);
+		return parse_server_option(key, argument, state);
 	}
 }
 
-static const struct argp_child children[] = {
-	{ &cli_connection_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command workflow_command = {
+	.arguments = "[ADDRESS]",
+	.summary = "Receive frames from the source at ADDRESS, compute on each one, and inspect the result in host memory, "
+		   "by several methods that are measured in turn.",
+	.examples = {
+		"peerlane bench workflow",
+		"peerlane bench workflow --fabric tcp --size 4K,1M,512M --compute cuda:0",
+	},
+	.notes = "Method A receives into host memory, copies to the device, computes, copies back; B receives directly "
+		 "into the device's memory.  A' and B' do the same with pinned host memory.  AO and BO have several "
+		 "frames in flight, so that receiving, computing and copying overlap.  BP is BO with frames that the "
+		 "source writes.  Every frame is inspected, and of some frames every word is compared.\n"
+		 "\n"
+		 "Without ADDRESS the source is another process of this machine.  Without a GPU the device is "
+		 "simulated: the processor copies and computes.\n",
+	.options = workflow_argp_options,
+	.parse = parse_workflow_option,
+	.connection = true,
 };
 
-static const struct argp workflow_arguments = {
-	flow_argp_options,
-	parse,
-	"[ADDRESS]",
-	"Receive frames from the source at ADDRESS, compute on each, and look at the result in host memory, in several "
-	"ways, called arms, that are measured in turns."
-	"\v"
-	"A receives into host memory, copies to the device, computes, copies back; B receives straight into the "
-	"device's "
-	"memory.  A' and B' do the same with locked host memory.  AO and BO have several frames under way, so that "
-	"receiving, computing and copying overlap; BP is BO with frames that the source writes.  Every frame is "
-	"inspected, and of some every word is compared.\n"
-	"\n"
-	"Without ADDRESS the source is another process of this machine.  Without a GPU the device is simulated: really "
-	"copied and computed, but by the processor.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane bench workflow\n"
-	"  peerlane bench workflow --fabric tcp --size 4K,1M,512M --compute cuda:0\n"
-	"  peerlane bench workflow --inject source         the fault must be found\n"
-	"  peerlane bench workflow --server --key key      on one host\n"
-	"  peerlane bench workflow --key key HOST          on the other\n",
-	children,
-	cli_help_filter,
-	NULL
+static const struct cli_command proxy_command = {
+	.arguments = "[SOURCE [SINK]]",
+	.summary = "Receive frames from SOURCE, compute on each one, and have SINK read the result, by several methods "
+		   "that are measured in turn.",
+	.examples = {
+		"peerlane bench proxy",
+		"peerlane bench proxy --key key CAMERA STORE",
+	},
+	.notes = "Method A passes through host memory: frames are received there, copied to the device, computed, copied "
+		 "back, and read by the sink.  B does not: frames are received into the device's memory, computed, and "
+		 "read from there by the sink.  AO and BO have several frames in flight.  The sink compares every word "
+		 "of some results.\n"
+		 "\n"
+		 "SOURCE and SINK are addresses of `peerlane bench workflow --server`.  Each missing one is another "
+		 "process of this machine.\n",
+	.options = workflow_argp_options,
+	.parse = parse_workflow_option,
+	.connection = true,
 };
 
-static const struct argp proxy_arguments = {
-	flow_argp_options,
-	parse,
-	"[SOURCE [SINK]]",
-	"Receive frames from SOURCE, compute on each, and have SINK read the result, in several ways, called arms, "
-	"that "
-	"are measured in turns."
-	"\v"
-	"A goes through host memory: received there, copied to the device, computed, copied back, read by the sink "
-	"from "
-	"there.  B never does: received into the device's memory, computed, read by the sink from the device's memory. "
-	" "
-	"AO and BO have several frames under way.  The sink compares every word of some results.\n"
-	"\n"
-	"SOURCE and SINK are addresses of `peerlane bench workflow --server`; what is missing is another process of "
-	"this "
-	"machine.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane bench proxy\n"
-	"  peerlane bench proxy --key key CAMERA STORE\n",
-	children,
-	cli_help_filter,
-	NULL
-};
-
-static int run(const struct argp *arguments, bool proxy, int argc, char **argv)
+static int run_workflow_command(const struct cli_command *command, bool proxy, int argc, char **argv)
 {
-	struct flow_options options = {
+	struct workflow_options options = {
 		.device = "auto",
 		.proxy = proxy,
 		.sizes = { 64 << 10, 1 << 20, 16 << 20 },
@@ -262,18 +233,18 @@ static int run(const struct argp *arguments, bool proxy, int argc, char **argv)
 	};
 	unsigned count;
 
-	flow_arms(proxy, &count);
-	memset(options.arms, 1, count * sizeof(options.arms[0]));
-	cli_parse(arguments, argc, argv, &options);
-	return options.server ? flow_serve(&options) : flow_measure(&options);
+	workflow_methods(proxy, &count);
+	memset(options.methods, 1, count * sizeof(options.methods[0]));
+	cli_parse(command, argc, argv, &options.common, &options);
+	return options.server ? workflow_serve(&options) : workflow_measure(&options);
 }
 
 int bench_workflow(int argc, char **argv)
 {
-	return run(&workflow_arguments, false, argc, argv);
+	return run_workflow_command(&workflow_command, false, argc, argv);
 }
 
 int bench_proxy(int argc, char **argv)
 {
-	return run(&proxy_arguments, true, argc, argv);
+	return run_workflow_command(&proxy_command, true, argc, argv);
 }

@@ -1,328 +1,327 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `peerlane bench workflow` and `peerlane bench proxy`: frames come from a remote host, a device computes on each, and
- * the result is looked at in host memory, or served to a third.  Each way of doing that is an arm; all are measured in
- * turns.  The process that measures leads its servers, a source and, for a proxy, a sink, by messages.
+ * `peerlane bench workflow` and `peerlane bench proxy`.  Frames arrive from a remote host, and a device computes on each
+ * one.  The result is inspected in host memory, or served to a third host.  Several methods are measured in turn.
+ * The measuring process controls its servers, a source and, for a proxy, a sink, by messages.
  */
-#ifndef PL_CLI_WORKFLOW_H
-#define PL_CLI_WORKFLOW_H
+#ifndef PL_BENCH_WORKFLOW_WORKFLOW_H
+#define PL_BENCH_WORKFLOW_WORKFLOW_H
 
 #include "bench/common/result_head.h"
+#include "bench/compute/compute.h"
 #include "cmd/common/cli.h"
 #include "cmd/common/spawn.h"
 #include "cmd/common/stats.h"
-#include "memory/compute.h"
 
-#define FLOW_SIZE_MIN 4096ull
-#define FLOW_SIZE_MAX (512ull << 20)
-#define FLOW_SIZES_MAX 32u
-#define FLOW_ARMS_MAX 8u
-#define FLOW_ROUNDS_MAX 101u
-#define FLOW_DEPTH_MIN 2u
-#define FLOW_DEPTH_MAX 64u
-#define FLOW_SAMPLE 4096u /* bytes of which an inspection looks at one word */
+#define WORKFLOW_SIZE_MIN 4096ull
+#define WORKFLOW_SIZE_MAX (512ull << 20)
+#define WORKFLOW_SIZES_MAX 32u
+#define WORKFLOW_METHODS_MAX 8u
+#define WORKFLOW_ROUNDS_MAX 101u
+#define WORKFLOW_DEPTH_MIN 2u
+#define WORKFLOW_DEPTH_MAX 64u
+#define WORKFLOW_SAMPLE 4096u /* bytes of which an inspection checks one word */
 
-/* -- arms (workflow_arms.c) ----------------------------------------------------------------------- */
-
-struct flow_arm {
+struct workflow_method {
 	const char *name, *title;
-	bool direct;     /* frames are received into the device's memory */
-	bool pinned;     /* host memory is locked for the device's copies */
-	bool overlapped; /* several frames at once */
-	bool push;       /* the source writes; else they are read */
-	bool proxy;      /* results are served; else inspected */
+	bool direct;     /* frames are received into device memory */
+	bool pinned;     /* host memory is pinned for the device's copies */
+	bool overlapped; /* several frames in flight */
+	bool push;       /* the source writes frames; else the client reads them */
+	bool proxy;      /* results are served to a sink; else inspected */
 };
 
-/* Those of a measurement, `count` of them. */
-const struct flow_arm *flow_arms(bool proxy, unsigned *count);
-/* Steps on the device. */
-unsigned flow_arm_steps(const struct flow_arm *arm);
+/* Returns the methods of a command, and their count. */
+const struct workflow_method *workflow_methods(bool proxy, unsigned *count);
+/* Returns the device's steps, as bits 1u << enum pl_compute_step. */
+unsigned workflow_method_steps(const struct workflow_method *method);
 
-/* -- frames (workflow_frame.c) --------------------------------------------------------------------- */
+/* -- frames ---------------------------------------------------------------------------------------------- */
 
-extern const struct pl_compute_kernel flow_kernel;
+extern const struct pl_compute_kernel workflow_kernel;
 
-enum flow_fault {
-	FLOW_FAULT_NONE,
-	FLOW_FAULT_SOURCE,  /* a bit of a frame is flipped at its source */
-	FLOW_FAULT_COMPUTE, /* one frame is not computed */
-	FLOW_FAULT_RESULT,  /* a bit of a result is flipped */
+enum workflow_fault {
+	WORKFLOW_FAULT_NONE,
+	WORKFLOW_FAULT_SOURCE,  /* a bit of a frame is flipped at its source */
+	WORKFLOW_FAULT_COMPUTE, /* one frame is not computed */
+	WORKFLOW_FAULT_RESULT,  /* a bit of one result is flipped */
 };
 
-/* Frame `number` of a run has the content of its source's slot, of which there is one more than a ring has here. */
-static inline uint32_t flow_content(uint64_t number, uint32_t depth)
+/* Returns the source's slot with the content of frame `number`.  A source has one slot more than the ring here. */
+static inline uint32_t workflow_content_slot(uint64_t number, uint32_t depth)
 {
 	return (uint32_t)(number % (depth + 1));
 }
 
-/* The place of a word that is wrong, and what it is; for an error that names it. */
-struct flow_difference {
+/* First wrong word, for an error message. */
+struct workflow_difference {
 	uint64_t frame, word;
 	uint32_t found, wanted;
 };
 
-void flow_frame_fill(uint32_t *words, uint64_t size, uint64_t seed, uint32_t slot);
-/* Flips one bit, where an inspection does not look. */
-void flow_frame_damage(uint32_t *words, uint64_t size, uint64_t seed);
-/* Whether the words are what the kernel makes of that frame: all of them, or the first, the last and samples. */
-bool flow_result_equal(const uint32_t *words, uint64_t size, uint64_t seed, uint32_t slot, bool all,
-		       struct flow_difference *difference);
+void workflow_frame_fill(uint32_t *words, uint64_t size, uint64_t seed, uint32_t slot);
+/* Flips one bit that an inspection does not check. */
+void workflow_frame_damage(uint32_t *words, uint64_t size, uint64_t seed);
+/* True if the words are the kernel's result: all words, or the first, the last and samples. */
+bool workflow_result_equal(const uint32_t *words, uint64_t size, uint64_t seed, uint32_t slot, bool all,
+			   struct workflow_difference *difference);
 
-/* -- messages (workflow_wire.c) -------------------------------------------------------------------- */
+/* -- messages -------------------------------------------------------------------------------------------- */
 
-#define FLOW_VERSION 2
-#define FLOW_MESSAGE_MAX 1024
-#define FLOW_MESSAGE_TAG 3ull
-#define FLOW_POLL_MS 100
+#define WORKFLOW_VERSION 2
+#define WORKFLOW_MESSAGE_MAX 1024
+#define WORKFLOW_MESSAGE_TAG 3ull
+#define WORKFLOW_POLL_MS 100
 
-enum flow_type {
-	FLOW_SETUP = 1, /* client: role, size, depth; source: the token of its frames */
-	FLOW_RUN, /* client: seed, fault, slots and token of where frames are pushed to, or results are; server: ready */
-	FLOW_CHECK,  /* client: frames so far; server: its tally and, the sink, whether all was right */
-	FLOW_BYE,    /* client: no more; server: the same */
-	FLOW_FAILED, /* either: the error, and no more */
+enum workflow_type {
+	WORKFLOW_SETUP = 1, /* client: role, size, depth; source: token of its frames */
+	WORKFLOW_RUN,   /* client: seed, fault, depth, token of a ring for pushed frames or of results; server: ready */
+	WORKFLOW_CHECK, /* client: count of frames so far; server: route totals and, from the sink, the verdict */
+	WORKFLOW_BYE,   /* client: no more requests; server: the same */
+	WORKFLOW_FAILED, /* either: an error ends the session */
 };
 
-/* How bytes went. */
-struct flow_tally {
+/* Routes of transferred bytes. */
+struct workflow_totals {
 	enum pl_route route;
 	uint64_t direct, staged;
 	char fabric[16], reason[192];
 };
 
-struct flow_message {
-	enum flow_type type;
+struct workflow_message {
+	enum workflow_type type;
 	bool sink, verify;
 	uint64_t size, seed, frames, checked;
 	uint32_t depth;
-	enum flow_fault fault;
+	enum workflow_fault fault;
 	uint8_t token[PL_TOKEN_MAX];
 	uint16_t token_length;
-	struct machine machine; /* setup: the server's */
-	struct flow_tally tally;
+	struct machine machine; /* in WORKFLOW_SETUP: the server's */
+	struct workflow_totals totals;
 	bool right;
-	struct flow_difference difference;
+	struct workflow_difference difference;
 	struct pl_error error;
 };
 
-/* Bytes written; the buffer has FLOW_MESSAGE_MAX. */
-size_t flow_encode(const struct flow_message *message, uint8_t *buffer);
-/* 0; -EPROTO if it is none; -EPROTONOSUPPORT if it is of another version. */
-int flow_decode(const uint8_t *buffer, size_t length, struct flow_message *message);
+/* Returns the number of bytes written; the buffer has WORKFLOW_MESSAGE_MAX. */
+size_t workflow_encode(const struct workflow_message *message, uint8_t *buffer);
+/* Returns 0, -EPROTO if the bytes are not a message, or -EPROTONOSUPPORT if they are of another version. */
+int workflow_decode(const uint8_t *buffer, size_t length, struct workflow_message *message);
 
-bool flow_size_valid(uint64_t size);
-static inline uint64_t flow_stride(uint64_t size)
+bool workflow_size_valid(uint64_t size);
+static inline uint64_t workflow_stride(uint64_t size)
 {
 	return (size + 4095) & ~4095ull;
 }
-/* Adds what a receipt says. */
-void flow_tally_add(struct flow_tally *tally, const struct pl_receipt *receipt);
+/* Adds the bytes and the route of a receipt. */
+void workflow_totals_add(struct workflow_totals *totals, const struct pl_receipt *receipt);
 
-/* -- the other ends (workflow_server.c, workflow_serve.c) ------------------------------------------------------------ */
+/* -- servers --------------------------------------------------------------------------------------------- */
 
-struct flow_options {
+struct workflow_options {
 	struct cli_options common;
 	const char *address, *sink; /* NULL: a process started here */
 	const char *device;         /* "auto", "simulated", "cuda", "cuda:N" */
 	bool proxy, server, once;
-	uint64_t sizes[FLOW_SIZES_MAX];
+	uint64_t sizes[WORKFLOW_SIZES_MAX];
 	uint32_t size_count;
-	bool arms[FLOW_ARMS_MAX]; /* wanted */
-	bool arms_given;
+	bool methods[WORKFLOW_METHODS_MAX]; /* selected ones */
+	bool methods_given;
 	uint32_t rounds, depth;
-	uint64_t frames, duration; /* of each arm in each round; the first if not 0 */
-	enum flow_fault fault;
+	uint64_t frames, duration; /* limits of a method in each round; frames is used if not 0 */
+	enum workflow_fault fault;
 	int announce; /* descriptor to which the server's address is written, or -1 */
-	int argc;     /* the command, for who reads the results */
+	int argc;     /* command line, for the results */
 	char **argv;
 };
 
-/* Serves clients, one after the other. (workflow_serve.c) */
-int flow_serve(const struct flow_options *options);
+/* Serves clients, one after the other.  Returns an exit status. */
+int workflow_serve(const struct workflow_options *options);
 
-/* A source or a sink, with a client. */
-struct flow_server {
+/* Source or sink, with its client. */
+struct workflow_server {
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct pl_region *control, *ring; /* messages arrive here; frames */
+	struct pl_region *control, *ring; /* receives messages; frames */
 	struct pl_remote *remote;         /* the client's ring */
-	struct flow_message setup, run;
-	struct flow_tally tally;
-	struct flow_difference difference;
-	uint64_t begun, allowed, ended; /* frames: written or read so far, the client's word, completed */
+	struct workflow_message setup, run;
+	struct workflow_totals totals;
+	struct workflow_difference difference;
+	uint64_t begun, allowed, ended; /* frames: started, allowed by the client, completed */
 	bool wrong, leaving, gone;
 	int fd;
 	struct pl_error error;
 };
 
-/* Until it has gone: 0, or a negative errno with the reason in server->error. (workflow_server.c) */
-int flow_server_run(struct flow_server *server);
-bool flow_interrupted(void);
+/* Serves a client until it is gone.  Returns 0, or a negative errno with the reason in server->error. */
+int workflow_server_run(struct workflow_server *server);
 
-/* -- a connection with one of them (workflow_link.c) ------------------------------------------------ */
-
-struct flow_link {
+struct workflow_connection {
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct pl_region *control; /* messages arrive here */
+	struct pl_region *control; /* receives messages */
 	struct cli_child child;
 	uint64_t timeout;
 };
 
-/* Connects, to a server that it starts unless there is an address. */
-int flow_link_open(struct flow_link *link, struct flow_options *options, const char *address, struct pl_error *error);
-void flow_link_close(struct flow_link *link);
-/* Sends, and waits for the answer of the same type, into *message. */
-int flow_ask(struct flow_link *link, struct flow_message *message, struct pl_error *error);
+/* Connects to a server, which it starts if there is no address. */
+int workflow_connection_open(struct workflow_connection *connection, struct workflow_options *options,
+			     const char *address, struct pl_error *error);
+void workflow_connection_close(struct workflow_connection *connection);
+/* Sends a request and waits for an answer of the same type, which replaces *message. */
+int workflow_request(struct workflow_connection *connection, struct workflow_message *message, struct pl_error *error);
 
-/* -- buffers (workflow_memory.c) ------------------------------------------------------------------- */
+/* -- rings ----------------------------------------------------------------------------------------------- */
 
-/* A ring of frames, in any memory. */
-struct flow_ring {
+/* Ring of frames in one kind of memory. */
+struct workflow_ring {
 	struct pl_region *region;
-	uint8_t *bytes; /* as its owner sees it: the device's memory is not for the processor */
+	uint8_t *bytes; /* address in its memory; the processor must not access device memory */
 	uint64_t stride;
 	bool pinned;
 };
 
-static inline void *flow_slot(const struct flow_ring *ring, uint32_t slot)
+static inline void *workflow_slot(const struct workflow_ring *ring, uint32_t slot)
 {
 	return ring->bytes + slot * ring->stride;
 }
 
-/* For one size: what the arms need of it. */
-struct flow_memory {
+/* Rings for one size; methods use some of them. */
+struct workflow_memory {
 	uint64_t size, stride;
 	uint32_t depth;
-	struct flow_ring host_in, host_out;     /* one frame each, not locked */
-	struct flow_ring pinned_in, pinned_out; /* locked for the device */
-	struct flow_ring device_in, device_out;
+	struct workflow_ring host_in, host_out;     /* one frame each, not pinned */
+	struct workflow_ring pinned_in, pinned_out; /* pinned for the device */
+	struct workflow_ring device_in, device_out;
 	void *poison;
 };
 
-int flow_memory_open(struct flow_memory *memory, const struct flow_options *options, struct pl_context *source,
-		     struct pl_context *sink, struct pl_compute *compute, uint64_t size, struct pl_error *error);
-void flow_memory_close(struct flow_memory *memory, struct pl_compute *compute);
-/* Where an arm receives, and where its results are looked at or served from. */
-struct flow_ring *flow_memory_in(struct flow_memory *memory, const struct flow_arm *arm);
-struct flow_ring *flow_memory_out(struct flow_memory *memory, const struct flow_arm *arm);
-/* Overwrites all that an arm uses, so that nothing of before can be taken for its work. */
-int flow_memory_poison(struct flow_memory *memory, const struct flow_arm *arm, struct pl_error *error);
+int workflow_memory_open(struct workflow_memory *memory, const struct workflow_options *options,
+			 struct pl_context *source, struct pl_context *sink, struct pl_compute *compute, uint64_t size,
+			 struct pl_error *error);
+void workflow_memory_close(struct workflow_memory *memory, struct pl_compute *compute);
+/* Return the ring that a method receives into, and the ring of its results. */
+struct workflow_ring *workflow_memory_in(struct workflow_memory *memory, const struct workflow_method *method);
+struct workflow_ring *workflow_memory_out(struct workflow_memory *memory, const struct workflow_method *method);
+/* Overwrites all memory that a method uses, so that results of earlier runs cannot pass the checks. */
+int workflow_memory_poison(struct workflow_memory *memory, const struct workflow_method *method,
+			   struct pl_error *error);
 
-/* -- one run of an arm (workflow_step.c, workflow_serial.c, workflow_overlap.c) ------------------------------------------------------------- */
+/* -- one run of a method --------------------------------------------------------------------------------- */
 
-enum flow_phase {
-	FLOW_RECEIVE,
-	FLOW_TO_DEVICE,
-	FLOW_COMPUTE,
-	FLOW_TO_HOST,
-	FLOW_INSPECT,
-	FLOW_SERVE,
-	FLOW_OTHER, /* what is left of the whole: waiting, and the program itself */
-	FLOW_WHOLE,
-	FLOW_PHASES,
+enum workflow_phase {
+	WORKFLOW_RECEIVE,
+	WORKFLOW_TO_DEVICE,
+	WORKFLOW_COMPUTE,
+	WORKFLOW_TO_HOST,
+	WORKFLOW_INSPECT,
+	WORKFLOW_SERVE,
+	WORKFLOW_OTHER, /* rest of the whole: waiting, and this program's own work */
+	WORKFLOW_WHOLE,
+	WORKFLOW_PHASES,
 };
 
-const char *flow_phase_name(enum flow_phase phase);
+const char *workflow_phase_name(enum workflow_phase phase);
 
 /* Times of one frame. */
-struct flow_frame {
+struct workflow_frame {
 	uint64_t begun;
-	uint64_t phases[FLOW_PHASES];
+	uint64_t phases[WORKFLOW_PHASES];
 	struct pl_operation *read;
 };
 
-/* What came by notification: from the source a frame that it wrote, from the sink one that it has taken. */
-struct flow_arrivals {
-	uint64_t seen[FLOW_DEPTH_MAX]; /* by slot: the frame's number plus 1 */
+/* Notifications: frames that the source has written, or results that the sink has read. */
+struct workflow_arrivals {
+	uint64_t seen[WORKFLOW_DEPTH_MAX]; /* by slot: the frame's number plus 1 */
 };
 
-struct flow_run {
-	const struct flow_options *options;
-	const struct flow_arm *arm;
+struct workflow_run {
+	const struct workflow_options *options;
+	const struct workflow_method *method;
 	struct pl_compute *compute;
-	struct flow_memory *memory;
-	struct flow_link *source, *sink;
+	struct workflow_memory *memory;
+	struct workflow_connection *source, *sink;
 	struct pl_remote *remote; /* the source's frames */
 	uint64_t seed;
-	uint32_t depth;       /* slots that this arm uses */
-	uint64_t next;        /* frames begun since the run began */
-	uint64_t first;       /* of what is measured, which is at least one frame */
-	uint64_t limit;       /* UINT64_MAX until the last one is known */
-	uint64_t deadline;    /* no frame is begun after it; 0: none */
-	bool verify;          /* compare every word; nothing is measured */
-	bool damage;          /* the fault that is asked for is still to be made */
-	struct stats *phases; /* FLOW_PHASES of them */
-	struct flow_tally tally;
-	struct flow_difference difference;
-	struct flow_frame frames[FLOW_DEPTH_MAX];
-	struct flow_arrivals pushed, taken;
-	uint64_t ended; /* when the last frame was done */
+	uint32_t depth;       /* slots that this method uses */
+	uint64_t next;        /* number of the next frame */
+	uint64_t first;       /* first measured frame; at least one frame is measured */
+	uint64_t limit;       /* frame at which the run ends; UINT64_MAX while unknown */
+	uint64_t deadline;    /* no frame starts after it; 0: none */
+	bool verify;          /* compare every word, measure nothing */
+	bool inject;          /* the fault of --inject is not made yet */
+	struct stats *phases; /* array of WORKFLOW_PHASES */
+	struct workflow_totals totals;
+	struct workflow_difference difference;
+	struct workflow_frame frames[WORKFLOW_DEPTH_MAX];
+	struct workflow_arrivals pushed, taken;
+	uint64_t ended; /* time of the last frame's end */
 };
 
-/* Frames one after the other, or `depth` at a time; from run->next up to run->limit, or the deadline. */
-int flow_run_serial(struct flow_run *run, struct pl_error *error);
-int flow_run_overlapped(struct flow_run *run, struct pl_error *error);
+/* Run frames from run->next to run->limit or the deadline: one after the other, or `depth` at a time. */
+int workflow_run_serial(struct workflow_run *run, struct pl_error *error);
+int workflow_run_overlapped(struct workflow_run *run, struct pl_error *error);
 
 /* Steps of one frame. */
-int flow_receive_begin(struct flow_run *run, uint64_t number, struct pl_error *error);
-/* Tells a source that pushes: so many frames have room. */
-int flow_receive_allow(struct flow_run *run, uint64_t frames, struct pl_error *error);
-int flow_receive_end(struct flow_run *run, uint64_t number, struct pl_error *error);
-int flow_device_begin(struct flow_run *run, uint64_t number, unsigned steps, struct pl_error *error);
-int flow_device_end(struct flow_run *run, uint64_t number, struct pl_error *error);
-int flow_inspect(struct flow_run *run, uint64_t number, struct pl_error *error);
-int flow_serve_begin(struct flow_run *run, uint64_t number, struct pl_error *error);
-int flow_serve_end(struct flow_run *run, uint64_t number, struct pl_error *error);
-void flow_frame_done(struct flow_run *run, uint64_t number);
-/* Whether there is to be one more. */
-bool flow_run_more(struct flow_run *run);
-int flow_fail_content(const struct flow_run *run, struct pl_error *error);
+int workflow_receive_begin(struct workflow_run *run, uint64_t number, struct pl_error *error);
+/* Tells a source that pushes how many frames it may write. */
+int workflow_receive_allow(struct workflow_run *run, uint64_t frames, struct pl_error *error);
+int workflow_receive_end(struct workflow_run *run, uint64_t number, struct pl_error *error);
+int workflow_device_begin(struct workflow_run *run, uint64_t number, unsigned steps, struct pl_error *error);
+int workflow_device_end(struct workflow_run *run, uint64_t number, struct pl_error *error);
+int workflow_inspect(struct workflow_run *run, uint64_t number, struct pl_error *error);
+int workflow_serve_begin(struct workflow_run *run, uint64_t number, struct pl_error *error);
+int workflow_serve_end(struct workflow_run *run, uint64_t number, struct pl_error *error);
+void workflow_frame_done(struct workflow_run *run, uint64_t number);
+/* True if another frame is to be started. */
+bool workflow_run_more(struct workflow_run *run);
+int workflow_fail_content(const struct workflow_run *run, struct pl_error *error);
 
-/* -- all runs (workflow_measure.c), and what is shown (workflow_render.c, workflow_explain.c) ------- */
+/* -- all runs -------------------------------------------------------------------------------------------- */
 
-struct flow_result {
-	const struct flow_arm *arm;
+struct workflow_result {
+	const struct workflow_method *method;
 	uint64_t size, frames, elapsed, cpu;
 	uint32_t depth, rounds;
-	double runs[FLOW_ROUNDS_MAX]; /* frames per second */
+	double runs[WORKFLOW_ROUNDS_MAX]; /* frames per second */
 	double median, low, high;
-	struct flow_tally tally;
+	struct workflow_totals totals;
 	struct stats *phases;
 	bool verified;
-	bool left_out; /* the source, or the sink, does not reach that memory */
+	bool skipped; /* the source or the sink cannot access the memory of this method */
 	struct pl_error reason;
 };
 
-struct flow_report {
+struct workflow_report {
 	struct pl_compute *compute;
 	struct pl_peer_info source, sink;
 	struct machine source_machine, sink_machine;
-	struct flow_result *results;
+	struct workflow_result *results;
 	uint32_t count;
 	bool failed;
 	struct pl_error error;
 };
 
-int flow_measure(struct flow_options *options);
+int workflow_measure(struct workflow_options *options);
 
-/* By rounds: how many times as fast one arm was as another. */
-struct flow_ratio {
+/* Ratio of two methods' rates over the rounds: median, minimum and maximum. */
+struct workflow_ratio {
 	double ratio, low, high;
 };
 
-const struct flow_result *flow_result_of(const struct flow_report *report, const char *arm, uint64_t size);
-struct flow_ratio flow_ratio_of(const struct flow_result *result, const struct flow_result *over);
-double flow_phase_us(const struct flow_result *result, enum flow_phase phase);
+const struct workflow_result *workflow_result_of(const struct workflow_report *report, const char *method,
+						 uint64_t size);
+struct workflow_ratio workflow_ratio_of(const struct workflow_result *result, const struct workflow_result *over);
+double workflow_phase_us(const struct workflow_result *result, enum workflow_phase phase);
 
-void flow_render_text(const struct flow_options *options, const struct flow_report *report);
-void flow_render_json(const struct flow_options *options, const struct flow_report *report);
-/* What the figures of one size come from, in sentences. */
-void flow_explain(const struct flow_report *report, uint64_t size);
+void workflow_render_text(const struct workflow_options *options, const struct workflow_report *report);
+void workflow_render_json(const struct workflow_options *options, const struct workflow_report *report);
+/* Explains the results of one size in sentences. */
+void workflow_explain(const struct workflow_report *report, uint64_t size);
 
-/* The device that frames are computed on: a GPU, or a stand-in of threads and host memory (workflow_simulated.c). */
-int flow_simulated_open(unsigned lanes, const struct pl_compute_kernel *kernel, struct pl_compute **compute,
-			struct pl_error *error);
+/* Opens a stand-in for a GPU, of threads and host memory. */
+int workflow_simulated_open(unsigned lanes, const struct pl_compute_kernel *kernel, struct pl_compute **compute,
+			    struct pl_error *error);
 
 int bench_workflow(int argc, char **argv);
 int bench_proxy(int argc, char **argv);

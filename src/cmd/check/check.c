@@ -7,19 +7,16 @@
 
 #include "diag/check/snapshot.h"
 
-/* For each library that is asked; a GPU that sleeps takes a moment to answer. */
-#define ASK_TIME (3 * CLI_NS_PER_S)
+/* Time limit of a query to a library; a suspended GPU needs time to answer. */
+#define QUERY_TIMEOUT (3 * CLI_NS_PER_S)
 
 enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST };
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_check_option(int key, char *argument, struct argp_state *state)
 {
 	struct check *check = state->input;
 
 	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &check->common;
-		return 0;
 	case 'r':
 		check->sysroot = argument;
 		return 0;
@@ -44,73 +41,54 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case OPTION_CALL:
 		check->call = argument;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "there are no arguments, so what is '%s'?", argument);
-		return 0;
 	case ARGP_KEY_END:
 		if (!check->call != !check->error)
-			argp_error(state, "--errno and --call go together");
+			argp_error(state, "--errno and --call must be used together");
 		if (check->yes && !check->fix)
-			argp_error(state, "--yes is for --fix");
+			argp_error(state, "--yes needs --fix");
 		if (check->fix && check->sysroot)
-			argp_error(state, "--fix is for this machine, --sysroot for another one");
+			argp_error(state, "--fix cannot be used with --sysroot: it changes this machine only");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-static const struct argp_option options[] = {
-	{ "sysroot", 'r', "PATH", 0, "Look at this folder, or at this file of `peerlane dump`, instead of this machine",
+static const struct argp_option check_options[] = {
+	{ "sysroot", 'r', "PATH", 0, "Check this folder, or this file of `peerlane dump`, instead of this machine", 0 },
+	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best card of each GPU", 0 },
+	{ "explain", OPTION_EXPLAIN, "ID", 0, "Explain one check: requirement, reason and remedy", 0 },
+	{ "list", OPTION_LIST, NULL, 0, "List all checks", 0 },
+	{ "fix", OPTION_FIX, NULL, 0, "Show safe repairs: load modules, rescan a card without a driver, raise limits",
 	  0 },
-	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best", 0 },
-	{ "explain", OPTION_EXPLAIN, "ID", 0, "Say what one check is about, where to see it and what to do", 0 },
-	{ "list", OPTION_LIST, NULL, 0, "Name all checks", 0 },
-	{ "fix", OPTION_FIX, NULL, 0,
-	  "Show what can be done without risk: load modules, rescan a card without a driver, raise limits", 0 },
-	{ "yes", 'y', NULL, 0, "With --fix: do it (as root)", 0 },
-	{ "call", OPTION_CALL, "NAME", 0, "With --errno: the call that failed", 0 },
+	{ "yes", 'y', NULL, 0, "With --fix: make the repairs, as root", 0 },
+	{ "call", OPTION_CALL, "NAME", 0, "With --errno: the function that failed, for example ibv_reg_mr", 0 },
 	{ "errno", OPTION_ERRNO, "ERROR", 0,
-	  "Say what an error of a call means: EFAULT, 14, CUDA_ERROR_NOT_SUPPORTED, IBV_WC_RETRY_EXC_ERR", 0 },
+	  "Explain an error of a function: EFAULT, 14, CUDA_ERROR_NOT_SUPPORTED, IBV_WC_RETRY_EXC_ERR", 0 },
 	{ 0 },
 };
 
-static const struct argp_child children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command check_command = {
+	.summary = "Find out whether GPUDirect RDMA works on this machine, and how to fix it.",
+	.examples = {
+		"peerlane check",
+		"peerlane check --errno EFAULT --call ibv_reg_mr",
+	},
+	.notes = "Nothing is changed without --fix --yes.  Without root, checks that need root are UNKNOWN.\n"
+		 "\n"
+		 "Exit status: 0 all is well, 3 RDMA works but is degraded, 1 no card can be used.\n",
+	.options = check_options,
+	.parse = parse_check_option,
 };
 
-static const struct argp arguments = {
-	options,
-	parse,
-	"",
-	"Find out whether GPUDirect RDMA works on this machine, why not, and what to do."
-	"\v"
-	"Nothing is changed without --fix --yes, and root is not needed; what only root\n"
-	"can see is UNKNOWN otherwise.  The exit status is 0 if all is well, 3 if RDMA\n"
-	"works but not as it should, 1 if no card can be used.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane check\n"
-	"  peerlane check --errno EFAULT --call ibv_reg_mr\n"
-	"  peerlane check --explain peer-client\n"
-	"  peerlane check --json | jq -r '.checks[] | select(.status==\"FAIL\").id'\n"
-	"  sudo peerlane check --fix --yes\n"
-	"  peerlane dump -o host.tar    # there\n"
-	"  peerlane check -r host.tar   # here\n",
-	children,
-	cli_help_filter,
-	NULL
-};
-
-static int explain(const struct check *check)
+static int explain_check_row(const struct check *check)
 {
 	const struct pl_check_row *row = pl_check_row_find(check->explain);
 	struct pl_error error;
 
 	if (!row) {
-		cli_fail(&error, -ENOENT, "CHECK-UNKNOWN", check->explain, "peerlane check --list names them",
-			 "there is no such check");
+		cli_fail(&error, -ENOENT, "CHECK-UNKNOWN", check->explain, "`peerlane check --list` lists all checks",
+			 "unknown check");
 		return cli_report_for(&check->common, &error);
 	}
 	if (check->common.json)
@@ -120,38 +98,38 @@ static int explain(const struct check *check)
 	return CLI_OK;
 }
 
-/* What is true of the machine; all of it is to be released in the opposite order. */
+/* Results of all checks on a machine. */
 struct examined {
 	struct pl_sysroot *root;
 	struct pl_check_machine *machine;
 	struct pl_check_report report;
 };
 
-static void release(struct examined *examined)
+static void release_examined(struct examined *examined)
 {
 	pl_check_report_free(&examined->report);
 	pl_check_machine_close(examined->machine);
 	pl_sysroot_close(examined->root);
 }
 
-static int examine(struct examined *examined, const char *sysroot, struct pl_error *error)
+static int examine_machine(struct examined *examined, const char *sysroot, struct pl_error *error)
 {
-	struct pl_check_options asking = { .ask = true, .timeout = ASK_TIME };
+	struct pl_check_options options = { .ask = true, .timeout = QUERY_TIMEOUT };
 	int rc;
 
 	*examined = (struct examined){ .root = NULL };
 	rc = pl_archive_open_root(&examined->root, sysroot, error);
 	if (rc < 0)
 		return rc;
-	rc = pl_check_machine_open(&examined->machine, examined->root, &asking, error);
+	rc = pl_check_machine_open(&examined->machine, examined->root, &options, error);
 	if (rc == 0)
 		rc = pl_check_run(&examined->report, examined->machine, error);
 	if (rc < 0)
-		release(examined);
+		release_examined(examined);
 	return rc;
 }
 
-static void list_calls(char *text, size_t size)
+static void format_known_calls(char *text, size_t size)
 {
 	const char *call;
 	size_t length = 0;
@@ -161,7 +139,7 @@ static void list_calls(char *text, size_t size)
 		length += (size_t)snprintf(text + length, size - length, "%s%s", i ? ", " : "", call);
 }
 
-static int decode(const struct check *check)
+static int decode_error(const struct check *check)
 {
 	struct decoded decoded = { .call = check->call };
 	struct examined examined;
@@ -171,9 +149,9 @@ static int decode(const struct check *check)
 	int kind = pl_decode_kind_of(check->call, &known);
 
 	if (kind < 0) {
-		list_calls(calls, sizeof(calls));
+		format_known_calls(calls, sizeof(calls));
 		cli_fail(&error, -EINVAL, "DECODE-CALL", check->call, calls,
-			 "errors of this call are not known here; these are");
+			 "unknown function; the hint lists the known ones");
 		return cli_report_for(&check->common, &error);
 	}
 	decoded.kind = (enum pl_decode_kind)kind;
@@ -184,21 +162,21 @@ static int decode(const struct check *check)
 			 kind == PL_DECODE_ERRNO  ? "write EFAULT or 14"
 			 : kind == PL_DECODE_CUDA ? "write CUDA_ERROR_NOT_SUPPORTED or 801"
 						  : "write IBV_WC_RETRY_EXC_ERR or 12",
-			 "this is no error of %s", check->call);
+			 "not an error of %s", check->call);
 		return cli_report_for(&check->common, &error);
 	}
-	if (examine(&examined, check->sysroot, &error) < 0)
+	if (examine_machine(&examined, check->sysroot, &error) < 0)
 		return cli_report_for(&check->common, &error);
 	decoded.report = &examined.report;
 	if (check->common.json)
 		render_decoded_json(&decoded);
 	else
 		render_decoded(&decoded);
-	release(&examined);
+	release_examined(&examined);
 	return CLI_OK;
 }
 
-static int status_of(enum pl_check_verdict verdict)
+static int verdict_status(enum pl_check_verdict verdict)
 {
 	return verdict == PL_CHECK_READY ? CLI_OK : verdict == PL_CHECK_DEGRADED ? CLI_DEGRADED : CLI_FAILED;
 }
@@ -212,8 +190,8 @@ static struct json_object *action_json(const struct pl_check_action *action, con
 	return object;
 }
 
-/* Does what is planned, goes on after failures, and says how each ended. */
-static int apply(const struct check *check, const struct pl_check_plan *plan)
+/* Runs all actions of a plan, also after failures, and prints the result of each. */
+static int run_plan_actions(const struct check *check, const struct pl_check_plan *plan)
 {
 	struct json_object *all = check->common.json ? json_object_new_array() : NULL;
 	struct pl_error error;
@@ -236,7 +214,7 @@ static int apply(const struct check *check, const struct pl_check_plan *plan)
 	return status;
 }
 
-static int fix(const struct check *check, struct examined *examined)
+static int fix_machine(const struct check *check, struct examined *examined)
 {
 	struct pl_check_plan plan;
 	struct pl_error error;
@@ -249,13 +227,13 @@ static int fix(const struct check *check, struct examined *examined)
 	}
 	if (check->yes && plan.count && geteuid()) {
 		cli_fail(&error, -EPERM, "FIX-ROOT", "--fix --yes", "sudo peerlane check --fix --yes",
-			 "only root may do that");
+			 "only root can do this");
 		return cli_report_for(&check->common, &error);
 	}
-	status = apply(check, &plan);
+	status = run_plan_actions(check, &plan);
 	if (!check->common.json && !check->common.quiet)
-		puts(plan.count ? "\nRun `peerlane check` again to see what is left."
-				: "There is nothing that can be done without risk.");
+		puts(plan.count ? "\nRun `peerlane check` again to see the remaining problems."
+				: "There are no safe repairs.");
 	return status;
 }
 
@@ -266,9 +244,9 @@ int pl_cli_check(int argc, char **argv)
 	struct pl_error error;
 	int status;
 
-	cli_parse(&arguments, argc, argv, &check);
+	cli_parse(&check_command, argc, argv, &check.common, &check);
 	if (check.explain)
-		return explain(&check);
+		return explain_check_row(&check);
 	if (check.list) {
 		if (check.common.json)
 			render_rows_json(NULL);
@@ -277,18 +255,18 @@ int pl_cli_check(int argc, char **argv)
 		return CLI_OK;
 	}
 	if (check.call)
-		return decode(&check);
-	if (examine(&examined, check.sysroot, &error) < 0)
+		return decode_error(&check);
+	if (examine_machine(&examined, check.sysroot, &error) < 0)
 		return cli_report_for(&check.common, &error);
 	if (check.fix) {
-		status = fix(&check, &examined);
+		status = fix_machine(&check, &examined);
 	} else {
 		if (check.common.json)
 			render_check_json(&examined.report);
 		else
 			render_check(&examined.report, &check);
-		status = status_of(examined.report.verdict);
+		status = verdict_status(examined.report.verdict);
 	}
-	release(&examined);
+	release_examined(&examined);
 	return status;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `peerlane dump`: runs check and topology over a root that remembers what they read, and writes that down. */
+/* `peerlane dump`: runs the checks and reads the topology through a recorder, and archives the recorded files. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/common/output.h"
 #include "diag/check/check.h"
 #include "diag/check/facts.h"
 #include "diag/check/snapshot.h"
-#include "cmd/common/output.h"
 #include "topology/topology.h"
 
-#define ASK_TIME (10 * CLI_NS_PER_S)
+#define QUERY_TIMEOUT (10 * CLI_NS_PER_S)
 
 struct dump {
 	struct cli_options common;
@@ -17,137 +17,121 @@ struct dump {
 };
 
 static const char readme[] =
-	"This is what `peerlane check` and `peerlane topo` read of a machine, written by `peerlane dump`.\n"
-	"To study it:  peerlane check --sysroot FILE.tar    peerlane topo --sysroot FILE.tar\n"
+	"These are the files and facts that `peerlane check` and `peerlane topo` read on a machine, saved by\n"
+	"`peerlane dump`.  To read them: peerlane check --sysroot FILE.tar, peerlane topo --sysroot FILE.tar\n"
 	"\n"
-	"In it: files of /sys and /proc about PCI devices, GPUs, RDMA devices and their network devices (with their\n"
-	"hardware addresses, GUIDs and GIDs), IOMMU, NUMA nodes, and modules; the names of installed MPI, NCCL and "
-	"UCX;\n"
-	"what libibverbs, libcuda and NVML said; limits; IP addresses; lines of the kernel's log about these devices.\n"
-	"Not in it: names of the host and of users, serial numbers, keys, passwords, the environment, processes, "
-	"other\n"
-	"lines of the kernel's log, and words of the kernel's command line that have nothing to do with this.\n";
+	"Contents: files of /sys and /proc about PCI devices, GPUs, RDMA devices and their network devices (with\n"
+	"hardware addresses, GUIDs and GIDs), IOMMU, NUMA nodes and modules; the names of installed MPI, NCCL and\n"
+	"UCX versions; answers of libibverbs, libcuda and NVML; limits; IP addresses; kernel log lines about these\n"
+	"devices.\n"
+	"Not in it: host names, user names, serial numbers, keys, passwords, the environment, processes, other\n"
+	"kernel log lines, and unrelated words of the kernel command line.\n";
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_dump_option(int key, char *argument, struct argp_state *state)
 {
 	struct dump *dump = state->input;
 
 	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &dump->common;
-		return 0;
 	case 'o':
 		dump->output = argument;
 		return 0;
 	case 'r':
 		dump->sysroot = argument;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "there are no arguments; name the file with -o %s", argument);
-		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-static const struct argp_option options[] = {
+static const struct argp_option dump_options[] = {
 	{ "output", 'o', "FILE", 0, "Write to FILE (default: peerlane-dump.tar)", 0 },
-	{ "sysroot", 'r', "PATH", 0, "Capture from this folder or dump, instead of this machine", 0 },
+	{ "sysroot", 'r', "PATH", 0, "Read this folder or dump instead of this machine", 0 },
 	{ 0 },
 };
 
-static const struct argp_child children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command dump_command = {
+	.summary = "Save the input of `peerlane check` and `peerlane topo` for analysis elsewhere.",
+	.examples = {
+		"sudo peerlane dump -o gpu1.tar",
+		"peerlane dump --sysroot gpu1.tar -o copy.tar",
+	},
+	.notes = "The file contains no keys, host names, user names or serial numbers.  It does contain hardware "
+		 "addresses and IP addresses; peerlane/README in the file lists the contents.  Run as root to include "
+		 "the configuration space of PCI devices.\n"
+		 "\n"
+		 "To read the file: peerlane check --sysroot FILE, peerlane topo --sysroot FILE.\n",
+	.options = dump_options,
+	.parse = parse_dump_option,
 };
 
-static const struct argp arguments = {
-	options,
-	parse,
-	"",
-	"Capture what `peerlane check` and `peerlane topo` read, to study it elsewhere."
-	"\v"
-	"The file has no secrets: no keys, names of hosts or users, serial numbers.  It\n"
-	"does have hardware and IP addresses.  Its peerlane/README says what is in it.\n"
-	"As root it has more: what only root can see.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane dump -o gpu1.tar\n"
-	"  sudo peerlane dump -o gpu1.tar && tar tf gpu1.tar\n"
-	"  peerlane check --sysroot gpu1.tar\n",
-	children,
-	cli_help_filter,
-	NULL
-};
-
-/* Folders of users are nobody's business: they have names in them. */
-static void hide_homes(char *path)
+/* Removes relative folders and home directories, which contain user names, from a search path. */
+static void remove_home_folders(char *path)
 {
-	char *to = path, *rest, *one;
+	char *to = path, *next, *folder;
 
-	for (one = strtok_r(path, ":", &rest); one; one = strtok_r(NULL, ":", &rest)) {
-		size_t length = strlen(one);
+	for (folder = strtok_r(path, ":", &next); folder; folder = strtok_r(NULL, ":", &next)) {
+		size_t length = strlen(folder);
 
-		if (!strncmp(one, "/home/", 6) || !strncmp(one, "/root", 5) || one[0] != '/')
+		if (!strncmp(folder, "/home/", 6) || !strncmp(folder, "/root", 5) || folder[0] != '/')
 			continue;
 		if (to != path)
 			*to++ = ':';
-		memmove(to, one, length);
+		memmove(to, folder, length);
 		to += length;
 	}
 	*to = '\0';
 }
 
-static int add_facts(struct pl_snapshot *snapshot, const struct pl_facts *facts)
+static int add_facts_file(struct pl_snapshot *snapshot, const struct pl_facts *facts)
 {
-	struct pl_facts *kept = pl_facts_new();
+	struct pl_facts *filtered = pl_facts_new();
 	const char *key, *value;
 	char copy[PL_FACT_VALUE_MAX], *text;
 	size_t length;
 	int rc = -ENOMEM;
 
-	if (!kept)
+	if (!filtered)
 		return rc;
 	for (size_t i = 0; (key = pl_facts_at(facts, i, &value)); i++) {
 		snprintf(copy, sizeof(copy), "%s", value);
 		if (!strcmp(key, "search.path"))
-			hide_homes(copy);
-		pl_facts_set(kept, key, "%s", copy);
+			remove_home_folders(copy);
+		pl_facts_set(filtered, key, "%s", copy);
 	}
-	text = pl_facts_format(kept, &length);
+	text = pl_facts_format(filtered, &length);
 	if (text)
 		rc = pl_snapshot_replace(snapshot, PL_FACTS_PATH, text, length);
 	free(text);
-	pl_facts_free(kept);
+	pl_facts_free(filtered);
 	return rc;
 }
 
-/* Everything that check and topology read goes through the recorder. */
-static int capture(struct pl_snapshot *snapshot, struct pl_sysroot *recorder, struct pl_error *error)
+/* Runs the checks and reads the topology through the recorder. */
+static int capture_machine(struct pl_snapshot *snapshot, struct pl_sysroot *recorder, struct pl_error *error)
 {
-	struct pl_check_options asking = { .ask = true, .timeout = ASK_TIME };
+	struct pl_check_options options = { .ask = true, .timeout = QUERY_TIMEOUT };
 	struct pl_check_machine *machine;
 	struct pl_topology *topology;
 	struct pl_check_report report;
-	int rc = pl_check_machine_open(&machine, recorder, &asking, error);
+	int rc = pl_check_machine_open(&machine, recorder, &options, error);
 
 	if (rc < 0)
 		return rc;
 	rc = pl_check_run(&report, machine, error);
 	if (rc == 0) {
 		pl_check_report_free(&report);
-		if (add_facts(snapshot, pl_check_machine_facts(machine)) < 0 ||
+		if (add_facts_file(snapshot, pl_check_machine_facts(machine)) < 0 ||
 		    pl_snapshot_replace(snapshot, "peerlane/README", readme, sizeof(readme) - 1) < 0)
 			rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	}
 	pl_check_machine_close(machine);
-	/* Without a topology file, too: the tree as the kernel shows it. */
+	/* Reads the PCI tree of the kernel, which a topology file would replace. */
 	if (rc == 0 && pl_topology_read(&topology, recorder, NULL, NULL) == 0)
 		pl_topology_free(topology);
 	return rc;
 }
 
-static void report(const struct dump *dump, const struct pl_snapshot *snapshot)
+static void print_dump_contents(const struct dump *dump, const struct pl_snapshot *snapshot)
 {
 	struct json_object *object;
 
@@ -169,17 +153,18 @@ int pl_cli_dump(int argc, char **argv)
 	struct pl_error error;
 	int rc;
 
-	cli_parse(&arguments, argc, argv, &dump);
+	cli_parse(&dump_command, argc, argv, &dump.common, &dump);
 	rc = snapshot ? pl_archive_open_root(&root, dump.sysroot, &error)
 		      : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0)
 		recorder = pl_snapshot_recorder(snapshot, root);
 	if (rc == 0)
-		rc = recorder ? capture(snapshot, recorder, &error) : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+		rc = recorder ? capture_machine(snapshot, recorder, &error)
+			      : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0)
 		rc = pl_archive_write(snapshot, dump.output, &error);
 	if (rc == 0)
-		report(&dump, snapshot);
+		print_dump_contents(&dump, snapshot);
 	pl_sysroot_close(recorder);
 	pl_sysroot_close(root);
 	pl_snapshot_free(snapshot);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What `peerlane check` found, for people. */
+/* Text output of `peerlane check`. */
+#include "cmd/check/check.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/check/check.h"
-
-#define INDENT 11 /* of what belongs to a row */
+#define INDENT 11 /* of the lines below the title of a check */
 
 enum { COLUMN_GPU, COLUMN_MODEL, COLUMN_CARD, COLUMN_DEVICE, COLUMN_PATH, COLUMN_DMABUF, COLUMN_PEER, COLUMN_STAGED };
 
@@ -17,57 +17,57 @@ static const struct cli_column columns[] = {
 	[COLUMN_PEER] = { "PEER MEM", 0 }, [COLUMN_STAGED] = { "STAGED", 0 },
 };
 
-static bool in_colour(void)
+static bool terminal_has_colours(void)
 {
-	const char *terminal = getenv("TERM"), *never = getenv("NO_COLOR");
+	const char *terminal = getenv("TERM"), *no_colour = getenv("NO_COLOR");
 
-	return isatty(STDOUT_FILENO) && (!never || !*never) && terminal && strcmp(terminal, "dumb");
+	return isatty(STDOUT_FILENO) && (!no_colour || !*no_colour) && terminal && strcmp(terminal, "dumb");
 }
 
-static const char *colour_of(enum pl_check_status status)
+static const char *check_status_colour(enum pl_check_status status)
 {
 	static const char *const colours[] = { "", "\033[32m", "\033[36m", "\033[33m", "\033[31m" };
 
-	return in_colour() ? colours[status] : "";
+	return terminal_has_colours() ? colours[status] : "";
 }
 
-static const char *plain(void)
+static const char *colour_reset(void)
 {
-	return in_colour() ? "\033[0m" : "";
+	return terminal_has_colours() ? "\033[0m" : "";
 }
 
-static const char *bold(void)
+static const char *colour_bold(void)
 {
-	return in_colour() ? "\033[1m" : "";
+	return terminal_has_colours() ? "\033[1m" : "";
 }
 
-/* Each command of a remedy on a line of its own, unbroken, so that it can be copied. */
+/* Prints each command of a remedy on one unbroken line, so that the user can copy it. */
 static void print_remedy(const char *label, const char *remedy, int before)
 {
-	char copy[400], *rest = copy, *one;
+	char copy[400], *next = copy, *command;
 	int indent = before + (int)strlen(label);
 
 	snprintf(copy, sizeof(copy), "%s", remedy);
 	cli_printable(copy, false);
-	while (rest) {
-		one = rest;
-		rest = strstr(one, "; ");
-		if (rest) {
-			*rest = '\0';
-			rest += 2;
+	while (next) {
+		command = next;
+		next = strstr(command, "; ");
+		if (next) {
+			*next = '\0';
+			next += 2;
 		}
-		printf("%*s%s\n", indent, label, one);
+		printf("%*s%s\n", indent, label, command);
 		label = "";
 	}
 }
 
-static void print_findings(const struct pl_check_result *result)
+static void print_check_findings(const struct pl_check_result *result)
 {
 	for (size_t i = 0; i < result->count; i++) {
 		const struct pl_check_finding *finding = &result->findings[i];
 		char line[sizeof(finding->object) + sizeof(finding->text) + 4];
 
-		/* What is all right need not be read beside what is not. */
+		/* Skips findings that are better than the result of the check. */
 		if (finding->status < result->status)
 			continue;
 		snprintf(line, sizeof(line), "%s%s%s", finding->object, *finding->object ? ": " : "", finding->text);
@@ -78,8 +78,8 @@ static void print_findings(const struct pl_check_result *result)
 		printf("%*s... and %zu more\n", INDENT, "", result->left_out);
 }
 
-/* OK rows take one line: what was found. */
-static void print_short(const struct pl_check_result *result)
+/* Prints a check without a problem on one line, with its first finding. */
+static void print_check_line(const struct pl_check_result *result)
 {
 	const struct pl_check_finding *first = &result->findings[0];
 	char line[400];
@@ -88,30 +88,30 @@ static void print_short(const struct pl_check_result *result)
 	if (result->count > 1)
 		snprintf(line, sizeof(line), "%s%s%s (and %zu more)", first->object, *first->object ? ": " : "",
 			 first->text, result->count - 1 + result->left_out);
-	printf("  %s%-7s%s  %-16s ", colour_of(result->status), pl_check_status_name(result->status), plain(),
-	       result->row->id);
+	printf("  %s%-7s%s  %-16s ", check_status_colour(result->status), pl_check_status_name(result->status),
+	       colour_reset(), result->row->id);
 	wrap_print(line, INDENT + 17, INDENT + 17);
 }
 
-static void print_result(const struct pl_check_result *result)
+static void print_check_result(const struct pl_check_result *result)
 {
 	if (result->status <= PL_CHECK_OK) {
-		print_short(result);
+		print_check_line(result);
 		return;
 	}
-	printf("  %s%-7s%s  %-16s %s\n", colour_of(result->status), pl_check_status_name(result->status), plain(),
-	       result->row->id, result->row->title);
-	print_findings(result);
+	printf("  %s%-7s%s  %-16s %s\n", check_status_colour(result->status), pl_check_status_name(result->status),
+	       colour_reset(), result->row->id, result->row->title);
+	print_check_findings(result);
 	if (result->status == PL_CHECK_UNKNOWN) {
-		print_remedy("ask: ", result->reveal, INDENT);
+		print_remedy("run: ", result->reveal, INDENT);
 		return;
 	}
 	printf("%*swhy: ", INDENT, "");
 	wrap_print(result->row->reason, INDENT + 5, INDENT + 5);
-	print_remedy("do:  ", result->remedy, INDENT);
+	print_remedy("fix: ", result->remedy, INDENT);
 }
 
-static void print_routes(const struct pl_check_report *report, bool all)
+static void print_check_routes(const struct pl_check_report *report, bool all)
 {
 	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
 	bool any = false, gpus = report->route_count && *report->routes[0].gpu;
@@ -144,33 +144,34 @@ static void print_routes(const struct pl_check_report *report, bool all)
 	}
 }
 
-static void print_counts(const struct pl_check_report *report)
+static void print_status_counts(const struct pl_check_report *report)
 {
 	size_t counts[PL_CHECK_FAIL + 1] = { 0 };
 
 	for (size_t i = 0; i < report->count; i++)
 		counts[report->results[i].status]++;
-	printf("\n%zu OK, %zu unknown, %zu to improve, %zu failed", counts[PL_CHECK_OK], counts[PL_CHECK_UNKNOWN],
+	printf("\n%zu OK, %zu unknown, %zu warnings, %zu failed", counts[PL_CHECK_OK], counts[PL_CHECK_UNKNOWN],
 	       counts[PL_CHECK_WARN], counts[PL_CHECK_FAIL]);
-	printf(counts[PL_CHECK_NONE] ? "; %zu do not apply here\n" : "\n", counts[PL_CHECK_NONE]);
+	printf(counts[PL_CHECK_NONE] ? "; %zu not applicable\n" : "\n", counts[PL_CHECK_NONE]);
 	if (counts[PL_CHECK_WARN] + counts[PL_CHECK_FAIL])
-		puts("`peerlane check --explain ID` says more of one; `--fix`, what can be done.");
+		wrap_print("`peerlane check --explain ID` explains a check; `peerlane check --fix` shows safe repairs.",
+			   0, 0);
 }
 
 void render_check(const struct pl_check_report *report, const struct check *check)
 {
 	const char *group = "";
 
-	fputs(bold(), stdout);
+	fputs(colour_bold(), stdout);
 	wrap_print(report->summary, 0, 0);
-	fputs(plain(), stdout);
+	fputs(colour_reset(), stdout);
 	if (report->first) {
-		printf("\nFirst: %s%s%s, %s\n", colour_of(report->first->status), report->first->row->id, plain(),
-		       report->first->row->title);
+		printf("\nFix first: %s%s%s, %s\n", check_status_colour(report->first->status), report->first->row->id,
+		       colour_reset(), report->first->row->title);
 		print_remedy("  ", report->first->remedy, 0);
 	}
 	putchar('\n');
-	print_routes(report, check->all);
+	print_check_routes(report, check->all);
 	for (size_t i = 0; i < report->count; i++) {
 		const struct pl_check_result *result = &report->results[i];
 
@@ -178,14 +179,14 @@ void render_check(const struct pl_check_report *report, const struct check *chec
 			continue;
 		if (strcmp(group, result->row->group)) {
 			group = result->row->group;
-			printf("%s%s%s\n", bold(), group, plain());
+			printf("%s%s%s\n", colour_bold(), group, colour_reset());
 		}
-		print_result(result);
+		print_check_result(result);
 	}
-	print_counts(report);
+	print_status_counts(report);
 }
 
-static void print_part(const char *label, const char *text)
+static void print_labelled_text(const char *label, const char *text)
 {
 	printf("  %-10s ", label);
 	wrap_print(text, 13, 13);
@@ -193,13 +194,13 @@ static void print_part(const char *label, const char *text)
 
 void render_row(const struct pl_check_row *row)
 {
-	printf("%s%s%s: %s (%s)\n\n", bold(), row->id, plain(), row->title, row->group);
-	print_part("must hold", row->requirement);
-	print_part("see it", row->how);
-	print_part("why", row->reason);
+	printf("%s%s%s: %s (%s)\n\n", colour_bold(), row->id, colour_reset(), row->title, row->group);
+	print_labelled_text("requires", row->requirement);
+	print_labelled_text("look at", row->how);
+	print_labelled_text("why", row->reason);
 	print_remedy("remedy     ", row->remedy, 2);
 	if (row->plan)
-		puts("\n  `peerlane check --fix --yes` does what can be done about it without risk.");
+		puts("\n  `peerlane check --fix --yes`, as root, makes the safe repairs.");
 }
 
 void render_rows(void)
@@ -209,13 +210,13 @@ void render_rows(void)
 
 	for (size_t i = 0; (row = pl_check_row_at(i)); i++) {
 		if (strcmp(group, row->group))
-			printf("%s%s%s\n", bold(), row->group, plain());
+			printf("%s%s%s\n", colour_bold(), row->group, colour_reset());
 		group = row->group;
 		printf("  %-16s %s\n", row->id, row->title);
 	}
 }
 
-static const struct pl_check_result *result_of(const struct pl_check_report *report, const char *id)
+static const struct pl_check_result *find_check_result(const struct pl_check_report *report, const char *id)
 {
 	for (size_t i = 0; report && id && i < report->count; i++)
 		if (!strcmp(report->results[i].row->id, id))
@@ -228,8 +229,8 @@ void render_decoded(const struct decoded *decoded)
 	const char *symbol = pl_decode_symbol(decoded->kind, decoded->number);
 	const struct pl_check_result *result;
 
-	printf("%s%s: %s%s%s%s (%d)\n\n", bold(), decoded->call, symbol ? symbol : "error", symbol ? ", " : "",
-	       symbol ? pl_decode_meaning(decoded->kind, decoded->number) : "", plain(), decoded->number);
+	printf("%s%s: %s%s%s%s (%d)\n\n", colour_bold(), decoded->call, symbol ? symbol : "error", symbol ? ", " : "",
+	       symbol ? pl_decode_meaning(decoded->kind, decoded->number) : "", colour_reset(), decoded->number);
 	for (size_t i = 0; i < PL_DECODE_CAUSES && decoded->entry->causes[i].text; i++) {
 		const struct pl_decode_cause *cause = &decoded->entry->causes[i];
 
@@ -237,14 +238,14 @@ void render_decoded(const struct decoded *decoded)
 		wrap_print(cause->text, 5, 5);
 		if (cause->run)
 			printf("     run: %s\n", cause->run);
-		result = result_of(decoded->report, cause->row);
+		result = find_check_result(decoded->report, cause->row);
 		if (result && result->status != PL_CHECK_NONE && result->count) {
 			const struct pl_check_finding *finding = &result->findings[0];
 
 			for (size_t j = 0; j < result->count && finding->status != result->status; j++)
 				finding = &result->findings[j];
-			printf("     here: %s%s%s %s: ", colour_of(result->status),
-			       pl_check_status_name(result->status), plain(), cause->row);
+			printf("     here: %s%s%s %s: ", check_status_colour(result->status),
+			       pl_check_status_name(result->status), colour_reset(), cause->row);
 			wrap_print(finding->text, 12, 11);
 		} else if (cause->row) {
 			printf("     see: peerlane check --explain %s\n", cause->row);
@@ -259,15 +260,15 @@ void render_plan(const struct pl_check_plan *plan, const struct pl_check_report 
 	if (quiet)
 		return;
 	if (!plan->count)
-		puts("There is nothing that can be done without risk.");
+		puts("There are no safe repairs.");
 	else
-		puts("\nAdd --yes, as root, to do that.");
+		puts("\nAdd --yes, as root, to make these repairs.");
 	for (size_t i = 0; i < report->count; i++) {
 		const struct pl_check_result *result = &report->results[i];
 
 		if (result->status < PL_CHECK_WARN || result->row->plan)
 			continue;
-		printf("\nLeft to you: %s, %s\n", result->row->id, result->row->title);
+		printf("\nTo do by hand: %s, %s\n", result->row->id, result->row->title);
 		print_remedy("  ", result->remedy, 0);
 	}
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <string.h>
-
 #include "cmd/check/routes.h"
+
+#include <string.h>
 
 static const char *const directions[PL_DIRECTION_COUNT] = { "into", "from" };
 
-static struct json_object *leg_to_json(const struct pl_proof_leg *leg)
+static struct json_object *proof_leg_json(const struct pl_proof_leg *leg)
 {
 	struct json_object *object = json_object_new_object();
 
@@ -15,7 +15,7 @@ static struct json_object *leg_to_json(const struct pl_proof_leg *leg)
 	return object;
 }
 
-static struct json_object *choice_to_json(const struct pl_profile *profile, const struct pl_proof *of, int direction)
+static struct json_object *route_choice_json(const struct pl_profile *profile, const struct pl_proof *of, int direction)
 {
 	struct json_object *object = json_object_new_object();
 	const char *reason;
@@ -24,7 +24,7 @@ static struct json_object *choice_to_json(const struct pl_profile *profile, cons
 	cli_json_add(object, "gpu", cli_json_text(of->gpu));
 	cli_json_add(object, "device", cli_json_text(of->device));
 	cli_json_add(object, "direction", cli_json_text(directions[direction]));
-	cli_json_add(object, "way", cli_json_text(chosen ? pl_way_name(chosen->way) : NULL));
+	cli_json_add(object, "way", cli_json_text(chosen ? pl_gpu_path_name(chosen->way) : NULL));
 	cli_json_add(object, "reason", cli_json_text(reason));
 	return object;
 }
@@ -45,12 +45,12 @@ struct json_object *routes_to_json(const struct pl_profile *profile)
 			cli_json_add(one, "driver", cli_json_text(proof->driver));
 		if (proof->firmware[0])
 			cli_json_add(one, "firmware", cli_json_text(proof->firmware));
-		cli_json_add(one, "way", cli_json_text(pl_way_name(proof->way)));
+		cli_json_add(one, "way", cli_json_text(pl_gpu_path_name(proof->way)));
 		for (int j = 0; j < PL_DIRECTION_COUNT; j++)
-			cli_json_add(one, directions[j], leg_to_json(&proof->legs[j]));
+			cli_json_add(one, directions[j], proof_leg_json(&proof->legs[j]));
 		json_object_array_add(proofs, one);
-		for (int j = 0; proof->way == PL_WAY_STAGED && j < PL_DIRECTION_COUNT; j++)
-			json_object_array_add(choices, choice_to_json(profile, proof, j));
+		for (int j = 0; proof->way == PL_GPU_PATH_STAGED && j < PL_DIRECTION_COUNT; j++)
+			json_object_array_add(choices, route_choice_json(profile, proof, j));
 	}
 	cli_json_add(object, "version", json_object_new_int(PL_PROFILE_VERSION));
 	if (profile->machine[0])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the subcommands of `peerlane` share: exit codes, common options, errors. */
-#ifndef PL_CLI_H
-#define PL_CLI_H
+/* Interface that all subcommands share: exit codes, options, help and error messages. */
+#ifndef PL_CMD_COMMON_CLI_H
+#define PL_CMD_COMMON_CLI_H
 
 #include <argp.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include <peerlane/peerlane.h>
 
-/* 18515, which other tools of this trade use, is left to them. */
+/* Differs from 18515, the default port of perftest and similar tools. */
 #define CLI_DEFAULT_PORT "19875"
 #define CLI_NS_PER_S 1000000000ull
 #define CLI_NS_PER_MS 1000000ull
@@ -24,10 +24,10 @@ enum cli_exit {
 	CLI_OK = 0,
 	CLI_FAILED = 1,
 	CLI_USAGE = 2,
-	CLI_DEGRADED = 3, /* works, but not as well as it should */
+	CLI_DEGRADED = 3, /* works, but with less than full performance */
 };
 
-/* One file a subcommand; argv[0] is "peerlane NAME".  Each returns an enum cli_exit. */
+/* Subcommands.  argv[0] is "peerlane NAME".  Each returns an enum cli_exit. */
 int pl_cli_bench(int argc, char **argv);
 int pl_cli_check(int argc, char **argv);
 int pl_cli_demo(int argc, char **argv);
@@ -41,73 +41,91 @@ int pl_cli_serve(int argc, char **argv);
 int pl_cli_topo(int argc, char **argv);
 int pl_cli_version(int argc, char **argv);
 
-/* -- common options (options.c) ------------------------------------------------------------------ */
+/* -- command line (options.c) --------------------------------------------------------------------- */
 
+/* Values of the shared options. */
 struct cli_options {
 	const char *key_file; /* NULL: no key */
 	const char *fabric;   /* NULL: "auto" */
 	const char *devices;  /* NULL: all */
-	unsigned streams;     /* 0: the library's default; so are the next two */
+	unsigned streams;     /* 0: the library's default, as for rails and traffic_class */
 	unsigned rails;
 	unsigned traffic_class;
 	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
-	size_t keep;      /* no option: bytes of registrations to keep, of host memory, too */
+	size_t keep;      /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
 	bool encrypt, insecure, json, quiet, narrow;
 };
 
+/* Command line of a subcommand: its help and its own options. */
+struct cli_command {
+	const char *arguments; /* for the usage line, such as "ADDRESS NAME..."; NULL: the command takes none */
+	const char *summary;   /* one sentence */
+	const char *examples[2];
+	const char *notes;                 /* text below the options, wrapped when printed; NULL: none */
+	const struct argp_option *options; /* NULL: shared options only */
+	argp_parser_t parse;               /* of the own options and the arguments; NULL: there are none */
+	const struct argp_child *children; /* more own options, for which `parse` sets child_inputs; NULL: none */
+	bool connection;                   /* accepts the connection options, not only the output options */
+};
+
 /*
- * Children for a subcommand's argp: its parser sets state->child_inputs[i] to its cli_options on
- * ARGP_KEY_INIT.  The first has all common options, the second only those about output.
+ * Parses a command line: `shared` receives the shared options, `input` is the state->input of command->parse.  Prints
+ * the help and ends the process with CLI_OK for --help.  Ends the process with CLI_USAGE if an argument is wrong.
  */
-extern const struct argp cli_connection_argp;
-extern const struct argp cli_output_argp;
+void cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_options *shared, void *input);
 
-/* For a subcommand's argp: leaves out of --help what says nothing. */
-char *cli_help_filter(int key, const char *text, void *input);
+/* Prints the help of all shared options. */
+void cli_print_shared_options(void);
 
-/* Parses with argp; ends the process with CLI_USAGE where the arguments are wrong. */
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
-
-/* Opens a context as the options say; reads the key file. */
-int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
-	     struct pl_error *error);
-
-/* What these options say of the connection, for another process of the command.  `options` must outlive it. */
+/* Arguments that repeat the connection options on the command line of another `peerlane` process. */
 struct cli_connection_arguments {
 	const char *list[14];
 	size_t count;
 	char streams[12], rails[12], traffic_class[12];
 };
 
+/* Fills *arguments, which points into *options. */
 void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments);
 
-/* Copies an address, with the default port if it has none. -EINVAL if it is too long. */
+/* -- connections (context.c) ---------------------------------------------------------------------- */
+
+/* Reads the key file and opens a context with the shared options. */
+int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
+	     struct pl_error *error);
+
+/* Copies an address and adds the default port if the address has none.  Returns -EINVAL if it is too long. */
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error);
 
-/* -- errors (report.c) --------------------------------------------------------------------------- */
+/* -- error messages (message.c) -------------------------------------------------------------------- */
 
 /* Fills *error and returns code; object and hint may be NULL. */
 int cli_fail(struct pl_error *error, int code, const char *id, const char *object, const char *hint, const char *format,
 	     ...) __attribute__((format(printf, 6, 7)));
-/* The same for a failed system call: the fact is strerror(-code). */
+/* Fills *error for a failed system call, with strerror(-code) as its message; returns code. */
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object);
-/* Prints "peerlane: ..." on stderr; returns CLI_FAILED. */
+/* Prints "peerlane: ERROR" on stderr; returns CLI_FAILED. */
 int cli_report(const struct pl_error *error);
-/* Prints "peerlane: warning: ..." on stderr. */
+/* Prints "peerlane: warning: TEXT" on stderr. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Replaces what could control a terminal by '?', in place.  Newlines stay only if asked for. */
+/* Replaces control characters by '?' in place; keeps newlines if `keep_newlines`. */
 void cli_printable(char *text, bool keep_newlines);
 
-/* CLOCK_MONOTONIC in nanoseconds. */
+/* Returns CLOCK_MONOTONIC in nanoseconds. */
 uint64_t cli_now(void);
 
-/* -- text that fits the terminal (wrap.c) ----------------------------------------------------------- */
+/*
+ * Blocks SIGINT and SIGTERM and opens a descriptor that receives them (signal_fd.c).  Called before the library creates
+ * threads, which inherit the blocked signals.
+ */
+int cli_signal_fd(struct pl_error *error);
 
-/* Columns of the terminal, 100 where there is none, at least 40. */
+/* -- paragraphs (wrap.c) --------------------------------------------------------------------------- */
+
+/* Returns the width of the terminal in columns, 40 to 120; 100 if standard output is no terminal. */
 unsigned wrap_width(void);
 /*
- * Prints words, of up to 1023 bytes, from column `at` on, with further lines from column `indent` on.  What could control
- * the terminal is replaced.
+ * Prints up to 1023 bytes of text.  The first line begins at column `at`, further lines at column `indent`.  Control
+ * characters are replaced by '?'.
  */
 void wrap_print(const char *words, unsigned at, unsigned indent);
 

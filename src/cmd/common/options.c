@@ -1,56 +1,58 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The options that subcommands have in common, and the context that they ask for. */
-#include <fcntl.h>
+/* Command lines of subcommands: shared options, help, examples. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/common/cli.h"
 #include "cmd/common/units.h"
 
-#define KEY_MIN 16
-#define KEY_MAX 1024
+enum { OPTION_INSECURE = 0x1000, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW, OPTION_CLASS, OPTION_USAGE };
+enum { GROUP_CONNECTION = 20, GROUP_OUTPUT = 30, GROUP_HELP = -1 };
 
-enum { OPTION_INSECURE = 0x100, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW, OPTION_CLASS };
-
-static error_t parse_output(int key, char *argument, struct argp_state *state)
-{
-	struct cli_options *options = state->input;
-
-	(void)argument;
-	switch (key) {
-	case 'j':
-		options->json = true;
-		return 0;
-	case 'q':
-		options->quiet = true;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option output_options[] = {
-	{ NULL, 0, NULL, 0, "Output:", 30 },
-	{ "json", 'j', NULL, 0, "Print JSON, for programs", 30 },
-	{ "quiet", 'q', NULL, 0, "Print nothing but results and errors", 30 },
+static const struct argp_option shared_options[] = {
+	{ NULL, 0, NULL, 0, "Connection (serve, list, get, put, demo, bench):", GROUP_CONNECTION },
+	{ "key", 'k', "FILE", 0,
+	  "Authenticate with the key in FILE, the same key at both ends (default: the file named in PEERLANE_KEY_FILE)",
+	  GROUP_CONNECTION },
+	{ "encrypt", 'e', NULL, 0, "Encrypt the data too, not only the control channel; needs a key",
+	  GROUP_CONNECTION },
+	{ "insecure", OPTION_INSECURE, NULL, 0, "Allow addresses other than loopback without a key", GROUP_CONNECTION },
+	{ "fabric", 'F', "NAME", 0, "Move the data with this fabric: local, verbs, tcp or auto (default)",
+	  GROUP_CONNECTION },
+	{ "streams", 'S', "N", 0, "Use up to N tcp sockets for data, 1 to 16 (default: depends on the cores)",
+	  GROUP_CONNECTION },
+	{ "rails", OPTION_RAILS, "N", 0,
+	  "Use N RDMA queue pairs, 1 to 8, spread over all cards that reach the peer (default: one on each of two "
+	  "cards)",
+	  GROUP_CONNECTION },
+	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use only these RDMA devices, for example mlx5_0 or mlx5_1:1",
+	  GROUP_CONNECTION },
+	{ "traffic-class", OPTION_CLASS, "N", 0,
+	  "Set the traffic class of the packets, 1 to 255 (default: the system's setting)", GROUP_CONNECTION },
+	{ "narrow-grants", OPTION_NARROW, NULL, 0,
+	  "Let a peer use its grants only on its own RDMA queue pairs (memory windows)", GROUP_CONNECTION },
+	{ "timeout", 't', "SECONDS", 0, "Time limit of an operation (default: 10 to connect, 30 for all others)",
+	  GROUP_CONNECTION },
+	{ NULL, 0, NULL, 0, "Output (all commands):", GROUP_OUTPUT },
+	{ "json", 'j', NULL, 0, "Print JSON for programs", GROUP_OUTPUT },
+	{ "quiet", 'q', NULL, 0, "Print only results and errors", GROUP_OUTPUT },
+	{ "help", '?', NULL, 0, "Explain the command, with examples", GROUP_HELP },
+	{ "usage", OPTION_USAGE, NULL, 0, "Print a short usage message", GROUP_HELP },
 	{ 0 },
 };
 
-const struct argp cli_output_argp = { output_options, parse_output, NULL, NULL, NULL, NULL, NULL };
+/* A command line while argp parses it. */
+struct command_line {
+	const struct cli_command *command;
+	struct cli_options *shared;
+	void *input;
+};
 
-static error_t parse_connection(int key, char *argument, struct argp_state *state)
+/* -- shared options ------------------------------------------------------------------------------ */
+
+static error_t parse_connection_option(struct cli_options *options, int key, char *argument, struct argp_state *state)
 {
-	struct cli_options *options = state->input;
-
 	switch (key) {
-	case ARGP_KEY_INIT:
-		options->key_file = getenv("PEERLANE_KEY_FILE");
-		if (options->key_file && !*options->key_file)
-			options->key_file = NULL;
-		state->child_inputs[0] = options;
-		return 0;
 	case 'k':
 		options->key_file = argument;
 		return 0;
@@ -90,130 +92,138 @@ static error_t parse_connection(int key, char *argument, struct argp_state *stat
 	}
 }
 
-static const struct argp_option connection_options[] = {
-	{ NULL, 0, NULL, 0, "Connection:", 20 },
-	{ "key", 'k', "FILE", 0,
-	  "Authenticate with the key in FILE, the same at both ends (or name it in PEERLANE_KEY_FILE)", 20 },
-	{ "encrypt", 'e', NULL, 0, "Encrypt the data as well, not only what controls it; needs a key", 20 },
-	{ "insecure", OPTION_INSECURE, NULL, 0, "Allow addresses other than loopback without a key", 20 },
-	{ "fabric", 'F', "NAME", 0, "Move data with this fabric (default: auto)", 20 },
-	{ "streams", 'S', "N", 0, "Use up to N sockets for data, 1 to 16 (default: by cores)", 20 },
-	{ "rails", OPTION_RAILS, "N", 0,
-	  "Use N RDMA queue pairs, 1 to 8, over all cards that reach the peer (default: one for each of two cards)",
-	  20 },
-	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use these RDMA devices only, such as mlx5_0 or mlx5_1:1", 20 },
-	{ "traffic-class", OPTION_CLASS, "N", 0,
-	  "Mark packets with this traffic class, 1 to 255, as switches are set up for (default: the system's)", 20 },
-	{ "narrow-grants", OPTION_NARROW, NULL, 0,
-	  "Have RDMA devices let each peer's own connections alone to what it is granted (memory windows)", 20 },
-	{ "timeout", 't', "SECONDS", 0, "Give up on whatever takes longer than this (default: 30, to connect: 10)",
-	  20 },
-	{ 0 },
-};
+static error_t parse_shared_option(const struct command_line *line, int key, char *argument, struct argp_state *state)
+{
+	switch (key) {
+	case 'j':
+		line->shared->json = true;
+		return 0;
+	case 'q':
+		line->shared->quiet = true;
+		return 0;
+	default:
+		if (!line->command->connection)
+			return ARGP_ERR_UNKNOWN;
+		return parse_connection_option(line->shared, key, argument, state);
+	}
+}
 
-static const struct argp_child connection_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
+/* Copies the shared options that a command accepts; --help of the command does not list them. */
+static void copy_hidden_options(const struct cli_command *command, struct argp_option *copy)
+{
+	for (const struct argp_option *option = shared_options; option->name || option->doc; option++) {
+		if (!option->name || (option->group == GROUP_CONNECTION && !command->connection))
+			continue;
+		*copy = *option;
+		copy->flags |= OPTION_HIDDEN;
+		copy++;
+	}
+	*copy = (struct argp_option){ 0 };
+}
 
-const struct argp cli_connection_argp = {
-	connection_options, parse_connection, NULL, NULL, connection_children, NULL, NULL
-};
+/* -- help ------------------------------------------------------------------------------------------ */
 
-char *cli_help_filter(int key, const char *text, void *input)
+/* Leaves out argp's note about arguments of short options. */
+static char *filter_help_text(int key, const char *text, void *input)
 {
 	(void)input;
 	return key == ARGP_KEY_HELP_DUP_ARGS_NOTE ? NULL : (char *)(uintptr_t)text;
 }
 
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
+static void print_command_help(const struct cli_command *command, struct argp_state *state)
 {
-	argp_err_exit_status = CLI_USAGE;
-	if (argp_parse(argp, argc, argv, 0, NULL, input))
-		exit(CLI_USAGE);
+	argp_state_help(state, stdout, ARGP_HELP_SHORT_USAGE);
+	argp_state_help(state, stdout, ARGP_HELP_PRE_DOC);
+	puts("\nExamples:");
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(command->examples); i++)
+		printf("  %s\n", command->examples[i]);
+	if (command->options)
+		puts("\nOptions:");
+	argp_state_help(state, stdout, ARGP_HELP_LONG);
+	printf("\n%s options: see `peerlane help options`.\n",
+	       command->connection ? "Connection and output" : "Output");
+	if (command->notes)
+		putchar('\n');
+	argp_state_help(state, stdout, ARGP_HELP_POST_DOC | ARGP_HELP_EXIT_OK);
 }
 
-static int check_key_file(int fd, const char *path, struct pl_error *error)
+static error_t print_options_at_init(int key, char *argument, struct argp_state *state)
 {
-	struct stat status;
-
-	if (fstat(fd, &status) < 0)
-		return cli_fail_errno(error, -errno, "fstat", path);
-	if (status.st_mode & (S_IROTH | S_IWOTH))
-		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
-				"chmod o= the file, and make a new key if others may have seen it",
-				"every user of this host can %s the key",
-				status.st_mode & S_IROTH ? "read" : "replace");
+	(void)argument;
+	if (key == ARGP_KEY_INIT)
+		argp_state_help(state, stdout, ARGP_HELP_LONG);
 	return 0;
 }
 
-/* Bytes read, or a negative errno.  A newline at the end, as editors leave it, is not part of the key. */
-static int read_key(const char *path, uint8_t *key, struct pl_error *error)
+void cli_print_shared_options(void)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int length = 0, rc;
-	ssize_t got;
+	const struct argp argp = { .options = shared_options,
+				   .parser = print_options_at_init,
+				   .help_filter = filter_help_text };
+	char name[] = "peerlane", *arguments[] = { name, NULL };
 
-	if (fd < 0)
-		return cli_fail_errno(error, -errno, "open", path);
-	rc = check_key_file(fd, path, error);
-	if (rc < 0) {
-		close(fd);
-		return rc;
-	}
-	while ((got = read(fd, key + length, (size_t)(KEY_MAX + 1 - length))) > 0)
-		length += (int)got;
-	rc = errno;
-	close(fd);
-	if (got < 0)
-		return cli_fail_errno(error, -rc, "read", path);
-	if (length > 0 && key[length - 1] == '\n')
-		length--;
-	if (length < KEY_MIN || length > KEY_MAX)
-		return cli_fail(error, -EINVAL, "KEY-FILE-LENGTH", path,
-				"make one with: (umask 077; openssl rand -hex 32 > FILE)",
-				"a key has %d to %d bytes, this file has %s%d", KEY_MIN, KEY_MAX,
-				length > KEY_MAX ? "over " : "", CLI_MIN(length, KEY_MAX));
-	return length;
+	/* argp_help() would print the note that the filter leaves out. */
+	argp_parse(&argp, 1, arguments, ARGP_NO_HELP, NULL, NULL);
 }
 
-int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
-	     struct pl_error *error)
-{
-	struct pl_options library = PL_OPTIONS_INIT;
-	uint8_t key[KEY_MAX + 1];
-	int rc = 0;
+/* -- parsing --------------------------------------------------------------------------------------- */
 
-	if (options->key_file) {
-		rc = read_key(options->key_file, key, error);
-		if (rc < 0)
-			goto out;
-		library.key = key;
-		library.key_length = (size_t)rc;
-	} else if (options->encrypt) {
-		rc = cli_fail(error, -EINVAL, "ENCRYPT-NO-KEY", "--encrypt",
-			      "add --key FILE, with the same file at both ends", "encryption needs a key");
-		goto out;
+static error_t parse_command_line(int key, char *argument, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = line->input;
+		return 0;
+	case '?':
+		print_command_help(line->command, state);
+		return 0;
+	case OPTION_USAGE:
+		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (!line->command->arguments)
+			argp_error(state, "unexpected argument '%s': this command takes no arguments", argument);
+		return ARGP_ERR_UNKNOWN;
+	default:
+		return parse_shared_option(line, key, argument, state);
 	}
-	library.progress = progress;
-	library.streams = options->streams;
-	library.fabric = options->fabric;
-	library.rails = options->rails;
-	library.narrow_grants = options->narrow;
-	library.traffic_class = options->traffic_class;
-	library.devices = options->devices;
-	library.encrypt_data = options->encrypt;
-	library.insecure = options->insecure;
-	library.keep_bytes = options->keep;
-	library.keep_host = options->keep > 0;
-	library.operation_timeout = library.connect_timeout = options->timeout;
-	rc = pl_open(context, &library, error);
-out:
-	explicit_bzero(key, sizeof(key));
-	return rc;
 }
 
-static void pass(struct cli_connection_arguments *arguments, const char *option, const char *value)
+/* Returns the key file named in the environment, or NULL. */
+static const char *environment_key_file(void)
+{
+	const char *path = getenv("PEERLANE_KEY_FILE");
+
+	return path && *path ? path : NULL;
+}
+
+void cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_options *shared, void *input)
+{
+	const struct argp own = { command->options, command->parse, NULL, NULL, command->children, NULL, NULL };
+	const struct argp_child children[] = { { &own, 0, NULL, 0 }, { 0 } };
+	struct argp_option hidden[CLI_ARRAY_SIZE(shared_options)];
+	struct command_line line = { command, shared, input };
+	char doc[4096];
+	const struct argp argp = {
+		hidden, parse_command_line, command->arguments, doc, children, filter_help_text, NULL
+	};
+
+	copy_hidden_options(command, hidden);
+	/* argp prints the text behind the \v below the options. */
+	snprintf(doc, sizeof(doc), "%s%s%s", command->summary, command->notes ? "\v" : "",
+		 command->notes ? command->notes : "");
+	if (command->connection)
+		shared->key_file = environment_key_file();
+	argp_err_exit_status = CLI_USAGE;
+	if (argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &line))
+		exit(CLI_USAGE);
+}
+
+/* -- options of another process ------------------------------------------------------------------ */
+
+static void add_connection_argument(struct cli_connection_arguments *arguments, const char *option, const char *value)
 {
 	if (!value)
 		return;
@@ -221,8 +231,8 @@ static void pass(struct cli_connection_arguments *arguments, const char *option,
 	arguments->list[arguments->count++] = value;
 }
 
-/* The number as text; NULL for 0, which asks for the default. */
-static const char *number_or_none(unsigned number, char text[12])
+/* Formats the number.  Returns NULL for 0, the default. */
+static const char *format_number_option(unsigned number, char text[12])
 {
 	snprintf(text, 12, "%u", number);
 	return number ? text : NULL;
@@ -231,38 +241,15 @@ static const char *number_or_none(unsigned number, char text[12])
 void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments)
 {
 	arguments->count = 0;
-	pass(arguments, "--key", options->key_file);
+	add_connection_argument(arguments, "--key", options->key_file);
 	if (options->encrypt)
 		arguments->list[arguments->count++] = "--encrypt";
-	pass(arguments, "--fabric", options->fabric);
-	pass(arguments, "--streams", number_or_none(options->streams, arguments->streams));
-	pass(arguments, "--rails", number_or_none(options->rails, arguments->rails));
-	pass(arguments, "--device", options->devices);
-	pass(arguments, "--traffic-class", number_or_none(options->traffic_class, arguments->traffic_class));
+	add_connection_argument(arguments, "--fabric", options->fabric);
+	add_connection_argument(arguments, "--streams", format_number_option(options->streams, arguments->streams));
+	add_connection_argument(arguments, "--rails", format_number_option(options->rails, arguments->rails));
+	add_connection_argument(arguments, "--device", options->devices);
+	add_connection_argument(arguments, "--traffic-class",
+				format_number_option(options->traffic_class, arguments->traffic_class));
 	if (options->narrow)
 		arguments->list[arguments->count++] = "--narrow-grants";
-}
-
-/* Whether the text ends in a port.  A colon inside brackets, or one of several, belongs to an IPv6 address. */
-static bool has_port(const char *text)
-{
-	const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
-
-	if (bracket)
-		return colon && colon > bracket;
-	return colon && colon == strchr(text, ':');
-}
-
-int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error)
-{
-	bool bare_v6 = text[0] != '[' && strchr(text, ':') != strrchr(text, ':');
-	int length;
-
-	if (bare_v6)
-		length = snprintf(buffer, size, "[%s]:" CLI_DEFAULT_PORT, text);
-	else
-		length = snprintf(buffer, size, has_port(text) ? "%s" : "%s:" CLI_DEFAULT_PORT, text);
-	if ((size_t)length >= size)
-		return cli_fail(error, -EINVAL, "ADDRESS-SYNTAX", text, "write HOST:PORT", "the address is too long");
-	return 0;
 }

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the well-formed UTF-8 character at `at`, 0 if there is none. */
-static size_t character_length(const unsigned char *at)
+/* Returns the length of the well-formed UTF-8 character at `at`, or 0. */
+static size_t utf8_character_length(const unsigned char *at)
 {
 	static const struct {
-		unsigned char first, last, low, high; /* first byte from..to, second byte from..to */
+		unsigned char first, last, low, high; /* range of the first byte, range of the second byte */
 		size_t length;
 	} forms[] = {
 		{ 0x01, 0x7f, 0x00, 0xff, 1 }, { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
@@ -41,7 +41,7 @@ struct json_object *cli_json_text(const char *text)
 	if (!clean)
 		return NULL;
 	while (*at) {
-		size_t length = character_length(at);
+		size_t length = utf8_character_length(at);
 
 		if (length) {
 			memcpy(to, at, length);
@@ -57,6 +57,11 @@ struct json_object *cli_json_text(const char *text)
 	result = json_object_new_string(clean);
 	free(clean);
 	return result;
+}
+
+struct json_object *cli_json_text_or_null(const char *text)
+{
+	return text && *text ? cli_json_text(text) : NULL;
 }
 
 void cli_json_add(struct json_object *object, const char *name, struct json_object *value)

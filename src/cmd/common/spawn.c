@@ -16,15 +16,13 @@
 #define KEY_BYTES 32
 #define ARGUMENTS_MAX 48
 
-int cli_child_key(struct cli_options *options, char path[32], int *key, struct pl_error *error)
+int cli_child_make_key(struct cli_options *options, char path[32], int *key, struct pl_error *error)
 {
 	uint8_t bytes[KEY_BYTES];
 	char text[2 * KEY_BYTES + 1];
 	int rc = 0;
 
 	*key = -1;
-	if (options->key_file || !options->encrypt)
-		return 0;
 	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
 		return cli_fail_errno(error, -errno, "getrandom", NULL);
 	for (size_t i = 0; i < sizeof(bytes); i++)
@@ -39,21 +37,30 @@ int cli_child_key(struct cli_options *options, char path[32], int *key, struct p
 	return rc;
 }
 
-/* In the child: never returns. */
-static void become(const char *const *given, const struct cli_options *options, int announce, pid_t parent)
+int cli_child_key(struct cli_options *options, char path[32], int *key, struct pl_error *error)
+{
+	*key = -1;
+	if (options->key_file || !options->encrypt)
+		return 0;
+	return cli_child_make_key(options, path, key, error);
+}
+
+/* Runs the server in the child process; never returns. */
+static void exec_peerlane_server(const char *const *given, const struct cli_options *options, int announce,
+				 pid_t parent)
 {
 	struct cli_connection_arguments connection;
 	const char *arguments[ARGUMENTS_MAX] = { "peerlane" };
 	char number[16], timeout[32];
 	size_t count = 1;
-	sigset_t none;
+	sigset_t no_signals;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* It may have died before that took effect. */
+	/* The parent may have exited before prctl(). */
 	if (getppid() != parent)
 		_exit(127);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	sigemptyset(&no_signals);
+	sigprocmask(SIG_SETMASK, &no_signals, NULL);
 	snprintf(number, sizeof(number), "%d", announce);
 	snprintf(timeout, sizeof(timeout), "%.9f", (double)options->timeout / 1e9);
 	cli_connection_arguments(options, &connection);
@@ -71,8 +78,8 @@ static void become(const char *const *given, const struct cli_options *options, 
 	_exit(127);
 }
 
-/* The child's only line. */
-static int read_address(struct cli_child *child, int fd, struct pl_error *error)
+/* Reads the one line that the child writes to its --announce descriptor. */
+static int read_announced_address(struct cli_child *child, int fd, struct pl_error *error)
 {
 	struct pollfd ready = { .fd = fd, .events = POLLIN };
 	size_t length = 0;
@@ -91,7 +98,8 @@ static int read_address(struct cli_child *child, int fd, struct pl_error *error)
 			return 0;
 		}
 	}
-	return cli_fail(error, -ECHILD, "BENCH-SERVER-START", NULL, "see what it printed; --server starts it by hand",
+	return cli_fail(error, -ECHILD, "BENCH-SERVER-START", NULL,
+			"read the messages above, or start the server by hand with --server",
 			"the server process did not start");
 }
 
@@ -108,14 +116,14 @@ int cli_child_start(struct cli_child *child, const char *const *arguments, const
 	child->pid = fork();
 	if (child->pid == 0) {
 		close(announce[0]);
-		become(arguments, options, announce[1], parent);
+		exec_peerlane_server(arguments, options, announce[1], parent);
 	}
 	close(announce[1]);
 	if (child->pid < 0) {
 		child->pid = 0;
 		rc = cli_fail_errno(error, -errno, "fork", NULL);
 	} else {
-		rc = read_address(child, announce[0], error);
+		rc = read_announced_address(child, announce[0], error);
 	}
 	close(announce[0]);
 	if (rc < 0)

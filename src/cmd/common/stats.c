@@ -10,13 +10,13 @@ void stats_reset(struct stats *stats)
 	stats->minimum = UINT64_MAX;
 }
 
-/* The middle of what a bucket holds: half its width is the most that it is wrong by. */
-static uint64_t value_of(unsigned bucket)
+/* Returns the middle of a bucket, which differs from its values by at most half its width. */
+static uint64_t bucket_middle(unsigned bucket)
 {
 	unsigned shift;
 	uint64_t low;
 
-	if (bucket < 2 * STATS_PART)
+	if (bucket < 2 * STATS_PER_POWER)
 		return bucket;
 	shift = (bucket >> STATS_BITS) - 1;
 	low = (uint64_t)(bucket - (shift << STATS_BITS)) << shift;
@@ -25,19 +25,19 @@ static uint64_t value_of(unsigned bucket)
 
 uint64_t stats_percentile(const struct stats *stats, double percent)
 {
-	double wanted = (double)stats->count * percent / 100;
-	uint64_t rank = (uint64_t)wanted, seen = 0;
+	double exact_rank = (double)stats->count * percent / 100;
+	uint64_t rank = (uint64_t)exact_rank, seen = 0;
 
 	if (!stats->count)
 		return 0;
-	if ((double)rank < wanted || rank == 0)
+	if ((double)rank < exact_rank || rank == 0)
 		rank++;
 	if (rank >= stats->count)
 		return stats->maximum;
 	for (unsigned i = 0; i < STATS_BUCKETS; i++) {
 		seen += stats->buckets[i];
 		if (seen >= rank) {
-			uint64_t value = value_of(i);
+			uint64_t value = bucket_middle(i);
 
 			if (value < stats->minimum)
 				return stats->minimum;
@@ -57,7 +57,7 @@ double stats_deviation(const struct stats *stats)
 	double mean = stats_mean(stats), squares = 0;
 
 	for (unsigned i = 0; stats->count && i < STATS_BUCKETS; i++) {
-		double distance = (double)value_of(i) - mean;
+		double distance = (double)bucket_middle(i) - mean;
 
 		squares += distance * distance * (double)stats->buckets[i];
 	}

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Three digits that count: 1.23, 12.3, 123. */
-static int decimals(double value)
+/* Returns the decimals for three significant digits: 1.23, 12.3, 123. */
+static int count_decimals(double value)
 {
 	return value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
 }
 
-static const char *scaled(char *buffer, double value, const char *suffix)
+static const char *format_scaled_bytes(char *buffer, double value, const char *suffix)
 {
 	static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
 	size_t unit = 0;
@@ -23,20 +23,20 @@ static const char *scaled(char *buffer, double value, const char *suffix)
 		value /= 1000;
 		unit++;
 	}
-	snprintf(buffer, CLI_UNIT_MAX, "%.*f %s%s", unit ? decimals(value) : 0, value, units[unit], suffix);
+	snprintf(buffer, CLI_UNIT_MAX, "%.*f %s%s", unit ? count_decimals(value) : 0, value, units[unit], suffix);
 	return buffer;
 }
 
 const char *cli_format_bytes(char buffer[CLI_UNIT_MAX], uint64_t bytes)
 {
-	return scaled(buffer, (double)bytes, "");
+	return format_scaled_bytes(buffer, (double)bytes, "");
 }
 
 const char *cli_format_rate(char buffer[CLI_UNIT_MAX], uint64_t bytes, uint64_t nanoseconds)
 {
 	if (!nanoseconds || !bytes)
 		return strcpy(buffer, "-");
-	return scaled(buffer, (double)bytes * 1e9 / (double)nanoseconds, "/s");
+	return format_scaled_bytes(buffer, (double)bytes * 1e9 / (double)nanoseconds, "/s");
 }
 
 const char *cli_format_time(char buffer[CLI_UNIT_MAX], uint64_t nanoseconds)
@@ -49,23 +49,23 @@ const char *cli_format_time(char buffer[CLI_UNIT_MAX], uint64_t nanoseconds)
 		value /= 1000;
 		unit++;
 	}
-	snprintf(buffer, CLI_UNIT_MAX, "%.*f %s", unit ? decimals(value) : 0, value, units[unit]);
+	snprintf(buffer, CLI_UNIT_MAX, "%.*f %s", unit ? count_decimals(value) : 0, value, units[unit]);
 	return buffer;
 }
 
 const char *cli_format_clock(char buffer[CLI_UNIT_MAX], uint64_t seconds)
 {
-	unsigned long long hours = seconds / 3600, minutes = seconds / 60 % 60, rest = seconds % 60;
+	unsigned long long hours = seconds / 3600, minutes = seconds / 60 % 60, remaining = seconds % 60;
 
 	if (hours)
-		snprintf(buffer, CLI_UNIT_MAX, "%llu:%02llu:%02llu", hours, minutes, rest);
+		snprintf(buffer, CLI_UNIT_MAX, "%llu:%02llu:%02llu", hours, minutes, remaining);
 	else
-		snprintf(buffer, CLI_UNIT_MAX, "%llu:%02llu", minutes, rest);
+		snprintf(buffer, CLI_UNIT_MAX, "%llu:%02llu", minutes, remaining);
 	return buffer;
 }
 
-/* The factor that "K", "KiB", "KB", ... stand for; 0 if the text is none of these. */
-static uint64_t factor_of(const char *suffix)
+/* Returns the factor of a suffix such as "K", "KiB" or "KB"; 0 if the suffix is unknown. */
+static uint64_t size_suffix_factor(const char *suffix)
 {
 	static const char letters[] = "KMGT";
 	uint64_t binary = 1, decimal = 1;
@@ -94,7 +94,7 @@ int cli_parse_size(const char *text, uint64_t *bytes)
 		return -EINVAL;
 	errno = 0;
 	value = strtoull(text, &end, 10);
-	factor = factor_of(end);
+	factor = size_suffix_factor(end);
 	if (errno || !factor || value > UINT64_MAX / factor)
 		return -EINVAL;
 	*bytes = value * factor;

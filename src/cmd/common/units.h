@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Numbers as people write and read them. */
-#ifndef PL_CLI_UNITS_H
-#define PL_CLI_UNITS_H
+/* Sizes, rates and times as text for people. */
+#ifndef PL_CMD_COMMON_UNITS_H
+#define PL_CMD_COMMON_UNITS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define CLI_UNIT_MAX 32
 
-/* "512 B", "1.23 GB": decimal, three digits.  Return buffer. */
+/* Formats bytes in decimal units with three digits, such as "512 B" and "1.23 GB".  All cli_format_*() return buffer. */
 const char *cli_format_bytes(char buffer[CLI_UNIT_MAX], uint64_t bytes);
-/* "3.42 GB/s"; "-" where no time passed. */
+/* Formats a rate, such as "3.42 GB/s"; "-" if bytes or time is 0. */
 const char *cli_format_rate(char buffer[CLI_UNIT_MAX], uint64_t bytes, uint64_t nanoseconds);
-/* "850 ns", "12.3 us", "4.56 s". */
+/* Formats a duration, such as "850 ns", "12.3 us" and "4.56 s". */
 const char *cli_format_time(char buffer[CLI_UNIT_MAX], uint64_t nanoseconds);
-/* "0:07", "2:03:00". */
+/* Formats seconds as on a clock, such as "0:07" and "2:03:00". */
 const char *cli_format_clock(char buffer[CLI_UNIT_MAX], uint64_t seconds);
 
-/* "4096", "64K" and "64KiB" (1024), "64KB" (1000), up to T.  0, or -EINVAL. */
+/* Parses "4096", "64K" and "64KiB" (factor 1024) or "64KB" (factor 1000), up to T.  Returns 0 or -EINVAL. */
 int cli_parse_size(const char *text, uint64_t *bytes);
-/* "30", "0.5": seconds.  0, or -EINVAL. */
+/* Parses seconds, such as "30" or "0.5".  Returns 0 or -EINVAL. */
 int cli_parse_seconds(const char *text, uint64_t *nanoseconds);
-/* A decimal number within bounds.  0, or -EINVAL. */
+/* Parses a decimal number from min to max.  Returns 0 or -EINVAL. */
 int cli_parse_number(const char *text, unsigned min, unsigned max, unsigned *value);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Paragraphs that fit the terminal. */
+/* Paragraphs wrapped at the width of the terminal. */
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

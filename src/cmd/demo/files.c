@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Files for the demonstration: compilers, libraries and programs of this machine. */
 #include <fcntl.h>
 #include <fts.h>
 #include <glob.h>
@@ -9,16 +10,16 @@
 
 #include "cmd/demo/demo.h"
 
-/* No larger ones, as all of them are to be in memory at once. */
+/* Larger files are skipped, because all files together must fit into the page cache. */
 #define FILE_MAX (48ull << 20)
 #define FILES_MAX 256
 #define READ_PIECE (1u << 20)
 
-static const char *const places[] = {
+static const char *const folders[] = {
 	"/usr/lib/gcc", "/usr/libexec/gcc", "/usr/lib/*-linux-gnu*", "/usr/lib64", "/usr/bin",
 };
 
-static int append(struct demo_files *files, size_t *room, const char *path, const struct stat *status)
+static int append_demo_file(struct demo_files *files, size_t *room, const char *path, const struct stat *status)
 {
 	struct demo_file file = { .size = (uint64_t)status->st_size,
 				  .device = status->st_dev,
@@ -41,10 +42,10 @@ static int append(struct demo_files *files, size_t *room, const char *path, cons
 	return 0;
 }
 
-static int look_through(struct demo_files *files, size_t *room, char **folders)
+static int collect_files_in(struct demo_files *files, size_t *room, char **roots)
 {
-	/* What links lead to is somewhere in these places itself. */
-	FTS *walk = fts_open(folders, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	/* The targets of symbolic links are in these folders, too. */
+	FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
 	FTSENT *entry;
 	int rc = 0;
 
@@ -53,21 +54,21 @@ static int look_through(struct demo_files *files, size_t *room, char **folders)
 	while (rc == 0 && (entry = fts_read(walk)))
 		if (entry->fts_info == FTS_F && entry->fts_statp->st_size > 0 &&
 		    (uint64_t)entry->fts_statp->st_size <= FILE_MAX)
-			rc = append(files, room, entry->fts_path, entry->fts_statp);
+			rc = append_demo_file(files, room, entry->fts_path, entry->fts_statp);
 	fts_close(walk);
 	return rc;
 }
 
-static int collect(struct demo_files *files)
+static int collect_demo_files(struct demo_files *files)
 {
 	size_t room = 0;
 	int rc = 0;
 
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(places) && rc == 0; i++) {
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(folders) && rc == 0; i++) {
 		glob_t found;
 
-		if (glob(places[i], 0, NULL, &found) == 0)
-			rc = look_through(files, &room, found.gl_pathv);
+		if (glob(folders[i], 0, NULL, &found) == 0)
+			rc = collect_files_in(files, &room, found.gl_pathv);
 		globfree(&found);
 	}
 	if (rc == 0 && files->count == 0) {
@@ -75,21 +76,21 @@ static int collect(struct demo_files *files)
 		char *self = realpath("/proc/self/exe", NULL);
 
 		if (self && stat(self, &status) == 0)
-			rc = append(files, &room, self, &status);
+			rc = append_demo_file(files, &room, self, &status);
 		free(self);
 	}
 	return rc;
 }
 
-static int by_size(const void *left, const void *right)
+static int compare_demo_files(const void *left, const void *right)
 {
 	const struct demo_file *a = left, *b = right;
 
 	return a->size != b->size ? (a->size < b->size) - (a->size > b->size) : strcmp(a->path, b->path);
 }
 
-/* Names must differ, as the server publishes files under these; a file with several names counts once. */
-static bool usable(const struct demo_files *files, size_t kept, const struct demo_file *file)
+/* True if the file is readable, and its name and inode differ from all files so far: the server publishes by name. */
+static bool demo_file_usable(const struct demo_files *files, size_t kept, const struct demo_file *file)
 {
 	for (size_t i = 0; i < kept; i++)
 		if (!strcmp(files->all[i].name, file->name) ||
@@ -98,8 +99,8 @@ static bool usable(const struct demo_files *files, size_t kept, const struct dem
 	return access(file->path, R_OK) == 0;
 }
 
-/* So that the disk is not what the pull measures. */
-static void read_once(const struct demo_file *file, void *piece)
+/* Reads a file into the page cache, so that the pull does not measure the disk. */
+static void read_into_cache(const struct demo_file *file, void *piece)
 {
 	int fd = open(file->path, O_RDONLY | O_CLOEXEC);
 
@@ -110,29 +111,29 @@ static void read_once(const struct demo_file *file, void *piece)
 	close(fd);
 }
 
-static int read_all(const struct demo_files *files)
+static int read_all_into_cache(const struct demo_files *files)
 {
 	void *piece = malloc(READ_PIECE);
 
 	if (!piece)
 		return -ENOMEM;
 	for (size_t i = 0; i < files->count; i++)
-		read_once(&files->all[i], piece);
+		read_into_cache(&files->all[i], piece);
 	free(piece);
 	return 0;
 }
 
-int demo_files_gather(struct demo_files *files, uint64_t wanted, struct pl_error *error)
+int demo_files_gather(struct demo_files *files, uint64_t bytes, struct pl_error *error)
 {
 	size_t kept = 0;
-	int rc = collect(files);
+	int rc = collect_demo_files(files);
 
 	if (rc == 0 && files->count)
-		qsort(files->all, files->count, sizeof(*files->all), by_size);
+		qsort(files->all, files->count, sizeof(*files->all), compare_demo_files);
 	for (size_t i = 0; i < files->count; i++) {
 		struct demo_file file = files->all[i];
 
-		if (files->bytes >= wanted || kept == FILES_MAX || !usable(files, kept, &file)) {
+		if (files->bytes >= bytes || kept == FILES_MAX || !demo_file_usable(files, kept, &file)) {
 			free(file.path);
 			continue;
 		}
@@ -141,11 +142,11 @@ int demo_files_gather(struct demo_files *files, uint64_t wanted, struct pl_error
 	}
 	files->count = kept;
 	if (rc == 0)
-		rc = read_all(files);
+		rc = read_all_into_cache(files);
 	if (rc < 0)
 		return cli_fail_errno(error, rc, "malloc", NULL);
 	if (!kept)
-		return cli_fail(error, -ENOENT, "NO-FILES", "/usr", NULL, "there are no files to demonstrate with");
+		return cli_fail(error, -ENOENT, "NO-FILES", "/usr", NULL, "no readable files found");
 	return 0;
 }
 

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Output of the demonstration: table, facts, JSON. */
+#include <stdarg.h>
+
+#include "cmd/common/units.h"
 #include "cmd/demo/demo.h"
 #include "cmd/transfer/transfer.h"
-#include "cmd/common/units.h"
 
-enum { COLUMN_STEP, COLUMN_BYTES, COLUMN_RATE, COLUMN_LATENCY, COLUMN_FABRIC, COLUMN_ROUTE, COLUMN_VERIFIED };
+enum { COLUMN_STEP, COLUMN_BYTES, COLUMN_RATE, COLUMN_FABRIC, COLUMN_ROUTE, COLUMN_VERIFIED };
 
 static const struct cli_column columns[] = {
 	[COLUMN_STEP] = { "STEP", 0 },
 	[COLUMN_BYTES] = { "BYTES", SCOLS_FL_RIGHT },
-	[COLUMN_RATE] = { "RATE", SCOLS_FL_RIGHT },
-	[COLUMN_LATENCY] = { "LATENCY", 0 },
+	[COLUMN_RATE] = { "RATE OR LATENCY", 0 },
 	[COLUMN_FABRIC] = { "FABRIC", 0 },
 	[COLUMN_ROUTE] = { "ROUTE", 0 },
 	[COLUMN_VERIFIED] = { "VERIFIED", 0 },
 };
 
-static void add_line(struct libscols_table *table, const struct demo_step *step, const char *name, const char *latency,
-		     const char *verified)
+static void add_step_line(struct libscols_table *table, const struct demo_step *step, const char *name,
+			  const char *latency, const char *verified)
 {
 	struct libscols_line *line = cli_table_line(table);
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
@@ -24,14 +26,13 @@ static void add_line(struct libscols_table *table, const struct demo_step *step,
 
 	cli_table_set(line, COLUMN_STEP, name);
 	cli_table_set(line, COLUMN_BYTES, cli_format_bytes(bytes, result->bytes));
-	cli_table_set(line, COLUMN_RATE, latency ? "" : cli_format_rate(rate, result->bytes, result->nanoseconds));
-	cli_table_set(line, COLUMN_LATENCY, latency ? latency : "");
+	cli_table_set(line, COLUMN_RATE, latency ? latency : cli_format_rate(rate, result->bytes, result->nanoseconds));
 	cli_table_set(line, COLUMN_FABRIC, result->fabric);
 	cli_table_set(line, COLUMN_ROUTE, cli_route_name(result->route));
 	cli_table_set(line, COLUMN_VERIFIED, verified);
 }
 
-static void add_total(struct libscols_table *table, const struct demo *demo)
+static void add_total_line(struct libscols_table *table, const struct demo *demo)
 {
 	struct libscols_line *line = cli_table_line(table);
 	char bytes[CLI_UNIT_MAX], time[CLI_UNIT_MAX], text[64];
@@ -42,47 +43,61 @@ static void add_total(struct libscols_table *table, const struct demo *demo)
 	cli_table_set(line, COLUMN_BYTES, cli_format_bytes(bytes, total));
 }
 
-static void print_facts(const struct demo *demo)
+static void __attribute__((format(printf, 2, 3))) print_demo_fact(const char *label, const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	printf("%-9s ", label);
+	wrap_print(text, 10, 10);
+}
+
+static void print_demo_facts(const struct demo *demo)
 {
 	const struct pl_peer_info *info = &demo->session.info;
 	const struct pipeline_result *result = &demo->push.result;
 	char bytes[CLI_UNIT_MAX];
 
-	printf("\nroute     %s, %u of %u streams: %s\n", cli_route_name(result->route), result->streams, info->streams,
-	       result->reason);
-	printf("control   %s, data %s\n", info->authenticated ? "TLS, both ends proved the same key" : "open, no key",
-	       info->encrypted ? "encrypted" : "not encrypted (--encrypt)");
+	putchar('\n');
+	print_demo_fact("route", "%s, %u of %u streams: %s", cli_route_name(result->route), result->streams,
+			info->streams, result->reason);
+	print_demo_fact("control", "%s",
+			info->authenticated ? "TLS, authenticated with a key" : "not encrypted, no key");
+	print_demo_fact("data", "%s", info->encrypted ? "encrypted" : "not encrypted; --encrypt encrypts it");
 	if (demo->rounds > 1)
-		printf("files     this machine has only %s of them, so each was pulled %u times\n",
-		       cli_format_bytes(bytes, demo->files.bytes), demo->rounds);
-	printf("result    every byte that arrived was compared with its source: no differences\n");
+		print_demo_fact("files", "only %s found on this machine, so each file was pulled %u times",
+				cli_format_bytes(bytes, demo->files.bytes), demo->rounds);
+	print_demo_fact("result", "every received byte was compared with its source: no differences");
 }
 
-void render_demo_table(const struct demo *demo)
+void demo_print_table(const struct demo *demo)
 {
 	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
 	char pull[64], push[64], write[64], latency[80], median[CLI_UNIT_MAX], p99[CLI_UNIT_MAX];
 
 	snprintf(pull, sizeof(pull), "pull %u files", demo->pull.count);
-	snprintf(push, sizeof(push), "push %u frames of 8 MiB", demo->push.count);
-	snprintf(write, sizeof(write), "write 8 bytes, %u times", demo->write.count);
+	snprintf(push, sizeof(push), "push %u frames", demo->push.count);
+	snprintf(write, sizeof(write), "write 8 bytes, %u x", demo->write.count);
 	snprintf(latency, sizeof(latency), "p50 %s, p99 %s", cli_format_time(median, demo->write.median),
 		 cli_format_time(p99, demo->write.p99));
-	add_line(table, &demo->pull, pull, NULL, "byte for byte");
-	add_line(table, &demo->push, push, NULL, "XXH3-128");
-	add_line(table, &demo->write, write, latency, "read back");
-	add_total(table, demo);
+	add_step_line(table, &demo->pull, pull, NULL, "every byte");
+	add_step_line(table, &demo->push, push, NULL, "XXH3-128");
+	add_step_line(table, &demo->write, write, latency, "read back");
+	add_total_line(table, demo);
 	cli_table_print(table);
-	print_facts(demo);
+	print_demo_facts(demo);
 }
 
-static struct json_object *step_json(const char *name, const struct demo_step *step)
+static struct json_object *demo_step_json(const char *name, const struct demo_step *step)
 {
 	struct json_object *object = json_object_new_object();
 
 	cli_json_add(object, "step", cli_json_text(name));
 	cli_json_add(object, "count", json_object_new_int((int)step->count));
-	render_result_json(object, &step->result);
+	pipeline_result_add_json(object, &step->result);
 	cli_json_add(object, "bytes_verified", json_object_new_uint64(step->verified));
 	if (step->median) {
 		cli_json_add(object, "latency_min_ns", json_object_new_uint64(step->min));
@@ -92,14 +107,14 @@ static struct json_object *step_json(const char *name, const struct demo_step *s
 	return object;
 }
 
-void render_demo_json(const struct demo *demo, const struct pl_error *error)
+void demo_print_json(const struct demo *demo, const struct pl_error *error)
 {
 	struct json_object *object = json_object_new_object(), *steps = json_object_new_array();
 	uint64_t bytes = demo->pull.result.bytes + demo->push.result.bytes + demo->write.result.bytes;
 
-	json_object_array_add(steps, step_json("pull", &demo->pull));
-	json_object_array_add(steps, step_json("push", &demo->push));
-	json_object_array_add(steps, step_json("write", &demo->write));
+	json_object_array_add(steps, demo_step_json("pull", &demo->pull));
+	json_object_array_add(steps, demo_step_json("push", &demo->push));
+	json_object_array_add(steps, demo_step_json("write", &demo->write));
 	cli_json_add(object, "address", cli_json_text(demo->server.address));
 	cli_json_add(object, "authenticated", json_object_new_boolean(demo->session.info.authenticated));
 	cli_json_add(object, "encrypted", json_object_new_boolean(demo->session.info.encrypted));

@@ -1,48 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Server process of the demonstration. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cmd/common/spawn.h"
 #include "cmd/demo/demo.h"
 
-#define KEY_BYTES 32
 #define START_MS 20000
 #define STOP_MS 10000
-/* A last resort: the demonstration itself takes seconds. */
+/* Time limit in case the server is not stopped; the demonstration takes seconds. */
 #define LIFE_SECONDS "600"
 #define OPTIONS_MAX 24
 
-/* A key that exists in these two processes only: a file in memory, which the child inherits. */
-static int make_key(struct demo_server *server, struct pl_error *error)
-{
-	uint8_t key[KEY_BYTES];
-	int rc = 0;
-
-	server->key = memfd_create("peerlane-key", 0);
-	if (server->key < 0)
-		return cli_fail_errno(error, -errno, "memfd_create", NULL);
-	if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key) || fchmod(server->key, 0600) < 0)
-		rc = cli_fail_errno(error, -errno, "getrandom", NULL);
-	/* A newline at the end would be taken for one of an editor's. */
-	key[KEY_BYTES - 1] |= 0x80;
-	if (rc == 0 && write(server->key, key, sizeof(key)) != (ssize_t)sizeof(key))
-		rc = cli_fail_errno(error, -errno, "write", "key");
-	explicit_bzero(key, sizeof(key));
-	snprintf(server->key_path, sizeof(server->key_path), "/dev/fd/%d", server->key);
-	return rc;
-}
-
-/* The child's arguments; the strings are the caller's. */
-static char **make_arguments(const struct demo_files *files, char *memory,
-			     const struct cli_connection_arguments *connection)
+/* Allocates the argument list of the server; the strings remain the caller's. */
+static char **make_server_arguments(const struct demo_files *files, char *memory,
+				    const struct cli_connection_arguments *connection)
 {
 	char **arguments = calloc(OPTIONS_MAX + files->count + 1, sizeof(*arguments));
 	const char *fixed[] = {
@@ -61,19 +39,19 @@ static char **make_arguments(const struct demo_files *files, char *memory,
 	return arguments;
 }
 
-/* In the child: never returns. */
-static void become_server(int output, pid_t parent, char **arguments)
+/* Runs the server in the child process; never returns. */
+static void exec_demo_server(int output, pid_t parent, char **arguments)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* It may have died before that took effect. */
+	/* The parent may have exited before prctl(). */
 	if (getppid() != parent || dup2(output, STDOUT_FILENO) < 0)
 		_exit(127);
 	execv("/proc/self/exe", arguments);
 	_exit(127);
 }
 
-static int spawn(struct demo_server *server, const struct cli_options *options, const struct demo_files *files,
-		 struct pl_error *error)
+static int spawn_demo_server(struct demo_server *server, const struct cli_options *options,
+			     const struct demo_files *files, struct pl_error *error)
 {
 	struct cli_connection_arguments connection;
 	char memory[64], **arguments;
@@ -82,7 +60,7 @@ static int spawn(struct demo_server *server, const struct cli_options *options, 
 
 	snprintf(memory, sizeof(memory), DEMO_MEMORY "=%llu", DEMO_SLOTS * DEMO_FRAME);
 	cli_connection_arguments(options, &connection);
-	arguments = make_arguments(files, memory, &connection);
+	arguments = make_server_arguments(files, memory, &connection);
 	if (!arguments)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	if (pipe2(output, O_CLOEXEC) < 0) {
@@ -92,7 +70,7 @@ static int spawn(struct demo_server *server, const struct cli_options *options, 
 	fflush(NULL);
 	server->pid = fork();
 	if (server->pid == 0)
-		become_server(output[1], parent, arguments);
+		exec_demo_server(output[1], parent, arguments);
 	close(output[1]);
 	server->output = output[0];
 	free(arguments);
@@ -102,8 +80,8 @@ static int spawn(struct demo_server *server, const struct cli_options *options, 
 	return cli_fail_errno(error, -errno, "fork", NULL);
 }
 
-/* Its first line says where it listens. */
-static int read_address(struct demo_server *server, struct pl_error *error)
+/* Reads the address from the first line of the server's output. */
+static int read_server_address(struct demo_server *server, struct pl_error *error)
 {
 	struct pollfd ready = { .fd = server->output, .events = POLLIN };
 	char line[128] = "";
@@ -116,13 +94,13 @@ static int read_address(struct demo_server *server, struct pl_error *error)
 
 		if (got <= 0)
 			return cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL,
-					"the other process did not start");
+					"the server process did not start");
 		length += (size_t)got;
 		line[length] = '\0';
 	}
 	if (sscanf(line, "listening on %79s", server->address) != 1)
 		return cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL,
-				"the other process did not say where it listens");
+				"the server process did not print its address");
 	return 0;
 }
 
@@ -133,23 +111,24 @@ int demo_server_start(struct demo_server *server, struct cli_options *options, c
 
 	server->key = server->output = -1;
 	if (!options->key_file) {
-		rc = make_key(server, error);
-		options->key_file = server->key_path;
+		rc = cli_child_make_key(options, server->key_path, &server->key, error);
 	}
 	if (rc == 0)
-		rc = spawn(server, options, files, error);
-	return rc == 0 ? read_address(server, error) : rc;
+		rc = spawn_demo_server(server, options, files, error);
+	return rc == 0 ? read_server_address(server, error) : rc;
 }
 
-/* Waits for its output's end, which is its own, and then for its status. */
-static bool ended_well(struct demo_server *server)
+/*
+ * Stops the server: sends SIGTERM, waits for the end of its output, then for its status.  Returns true if it succeeded.
+ */
+static bool terminate_demo_server(struct demo_server *server)
 {
 	struct pollfd ready = { .fd = server->output, .events = POLLIN };
-	char rest[256];
+	char output[256];
 	int status;
 
 	kill(server->pid, SIGTERM);
-	while (poll(&ready, 1, STOP_MS) > 0 && read(server->output, rest, sizeof(rest)) > 0)
+	while (poll(&ready, 1, STOP_MS) > 0 && read(server->output, output, sizeof(output)) > 0)
 		continue;
 	if (waitpid(server->pid, &status, WNOHANG) == 0) {
 		if (!(ready.revents & POLLHUP))
@@ -161,7 +140,7 @@ static bool ended_well(struct demo_server *server)
 
 int demo_server_stop(struct demo_server *server, struct pl_error *error)
 {
-	bool well = server->pid == 0 || ended_well(server);
+	bool succeeded = server->pid == 0 || terminate_demo_server(server);
 
 	server->pid = 0;
 	if (server->output >= 0)
@@ -169,7 +148,6 @@ int demo_server_stop(struct demo_server *server, struct pl_error *error)
 	if (server->key >= 0)
 		close(server->key);
 	server->output = server->key = -1;
-	return well ? 0
-		    : cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL,
-			       "the other process did not end well");
+	return succeeded ? 0
+			 : cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL, "the server process failed");
 }

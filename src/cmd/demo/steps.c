@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Steps of the demonstration: pull files, push frames, write words. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,10 @@ struct pulling {
 	struct demo *demo;
 	struct progress progress;
 	struct pl_region *region;
-	uint64_t before; /* bytes of earlier files */
+	uint64_t before; /* bytes of the files already pulled */
 };
 
-static int pulled(void *user, uint64_t done, struct pl_error *error)
+static int pull_advance(void *user, uint64_t done, struct pl_error *error)
 {
 	struct pulling *pulling = user;
 
@@ -32,7 +33,7 @@ static int pulled(void *user, uint64_t done, struct pl_error *error)
 	return 0;
 }
 
-/* Imports what a name stands for and moves it between the beginning of it and a region. */
+/* Imports the token of an opened file and reads the file into the region. */
 static int pull_bytes(struct pulling *pulling, const struct service_message *opened, const struct demo_file *file,
 		      struct pl_error *error)
 {
@@ -42,7 +43,7 @@ static int pull_bytes(struct pulling *pulling, const struct service_message *ope
 		.region = pulling->region,
 		.length = file->size,
 		.piece = PULL_PIECE,
-		.advance = pulled,
+		.advance = pull_advance,
 		.user = pulling,
 	};
 	int rc = session_import(session, opened, &pipeline.remote, error);
@@ -54,14 +55,15 @@ static int pull_bytes(struct pulling *pulling, const struct service_message *ope
 	return rc;
 }
 
-static int differs(struct pl_error *error, const char *what, uint64_t offset)
+static int fail_verification(struct pl_error *error, const char *object, uint64_t offset)
 {
-	return cli_fail(error, -EBADMSG, "VERIFY-FAILED", what, "check the memory of this machine, and report this",
-			"what arrived is not what was sent: byte %llu differs", (unsigned long long)offset);
+	return cli_fail(error, -EBADMSG, "VERIFY-FAILED", object,
+			"check the memory of this machine, and report this error",
+			"the received byte %llu differs from its source", (unsigned long long)offset);
 }
 
-static int compare_piece(int fd, const uint8_t *bytes, uint64_t offset, size_t length, const char *name,
-			 struct pl_error *error)
+static int compare_file_piece(int fd, const uint8_t *bytes, uint64_t offset, size_t length, const char *name,
+			      struct pl_error *error)
 {
 	static const char call[] = "pread";
 	uint8_t piece[COMPARE_PIECE];
@@ -70,14 +72,14 @@ static int compare_piece(int fd, const uint8_t *bytes, uint64_t offset, size_t l
 	if (got < 0)
 		return cli_fail_errno(error, -errno, call, name);
 	if ((size_t)got != length)
-		return cli_fail(error, -ESTALE, "FILE-CHANGED", name, "run it again", "the file became shorter");
+		return cli_fail(error, -ESTALE, "FILE-CHANGED", name, "run the demo again", "the file was truncated");
 	for (size_t i = 0; memcmp(piece, bytes + offset, length) && i < length; i++)
 		if (piece[i] != bytes[offset + i])
-			return differs(error, name, offset + i);
+			return fail_verification(error, name, offset + i);
 	return 0;
 }
 
-/* With the file as this process reads it from the file system, byte for byte. */
+/* Compares the received bytes with the file in the file system. */
 static int compare_file(const struct demo_file *file, const uint8_t *bytes, struct pl_error *error)
 {
 	int fd = open(file->path, O_RDONLY | O_CLOEXEC), rc = 0;
@@ -85,8 +87,8 @@ static int compare_file(const struct demo_file *file, const uint8_t *bytes, stru
 	if (fd < 0)
 		return cli_fail_errno(error, -errno, "open", file->path);
 	for (uint64_t offset = 0; rc == 0 && offset < file->size; offset += COMPARE_PIECE)
-		rc = compare_piece(fd, bytes, offset, (size_t)CLI_MIN(file->size - offset, COMPARE_PIECE), file->name,
-				   error);
+		rc = compare_file_piece(fd, bytes, offset, (size_t)CLI_MIN(file->size - offset, COMPARE_PIECE),
+					file->name, error);
 	close(fd);
 	return rc;
 }
@@ -102,8 +104,8 @@ static int pull_file(struct pulling *pulling, const struct demo_file *file, stru
 	if (rc < 0)
 		return rc;
 	if (opened.size != file->size)
-		return cli_fail(error, -ESTALE, "FILE-CHANGED", file->path, "run it again",
-				"the file changed meanwhile");
+		return cli_fail(error, -ESTALE, "FILE-CHANGED", file->path, "run the demo again",
+				"the file changed during the demo");
 	rc = pull_bytes(pulling, &opened, file, error);
 	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = opened.handle };
 	if (rc == 0)
@@ -123,7 +125,7 @@ int demo_pull(struct demo *demo, struct pl_error *error)
 	struct pulling pulling = { .demo = demo };
 	int rc = 0;
 
-	/* The largest file comes first; what an earlier one left in the memory cannot pass for a later one's bytes. */
+	/* The first file is the largest, so one region receives all files.  Bytes left from another file fail the comparison. */
 	rc = pl_region_allocate(demo->session.context, demo->files.all[0].size, PL_ACCESS_LOCAL, &pulling.region,
 				error);
 	if (rc < 0)
@@ -149,8 +151,8 @@ struct pushing {
 	uint64_t seed;
 };
 
-/* A generator with a period of 2^64 that fills memory faster than any network does. */
-static uint64_t next_random(uint64_t *state)
+/* Returns the next number of SplitMix64, which generates data faster than networks transfer it; period 2^64. */
+static uint64_t next_demo_random(uint64_t *state)
 {
 	uint64_t mixed = *state += 0x9e3779b97f4a7c15ull;
 
@@ -159,18 +161,18 @@ static uint64_t next_random(uint64_t *state)
 	return mixed ^ mixed >> 31;
 }
 
-/* The number of the frame at its head and its tail, between them what follows from the number. */
+/* Fills a frame: its number in the first and last word, pseudorandom words derived from it between them. */
 static void fill_frame(uint64_t *words, uint64_t number, uint64_t seed)
 {
 	uint64_t state = seed ^ number * 0xd1342543de82ef95ull;
 	size_t count = DEMO_FRAME / sizeof(*words);
 
 	for (size_t i = 1; i + 1 < count; i++)
-		words[i] = next_random(&state);
+		words[i] = next_demo_random(&state);
 	words[0] = words[count - 1] = number;
 }
 
-static int check_frame(struct pushing *pushing, unsigned slot, uint64_t number, struct pl_error *error)
+static int check_pushed_frame(struct pushing *pushing, unsigned slot, uint64_t number, struct pl_error *error)
 {
 	const uint8_t *frame = (const uint8_t *)pl_region_address(pushing->region) + slot * DEMO_FRAME;
 	struct service_message answer, request = {
@@ -179,21 +181,21 @@ static int check_frame(struct pushing *pushing, unsigned slot, uint64_t number, 
 		.offset = slot * DEMO_FRAME,
 		.length = DEMO_FRAME,
 	};
-	struct hash here = hash_memory(frame, DEMO_FRAME);
+	struct hash local_hash = hash_memory(frame, DEMO_FRAME);
 	int rc = session_call(&pushing->demo->session, &request, &answer, error);
 
 	if (rc < 0)
 		return rc;
-	if (!hash_equal(here, (struct hash){ answer.hash[0], answer.hash[1] }))
+	if (!hash_equal(local_hash, (struct hash){ answer.hash[0], answer.hash[1] }))
 		return cli_fail(error, -EBADMSG, "VERIFY-FAILED", DEMO_MEMORY,
-				"check the memory of this machine, and report this", "frame %llu is not what was sent",
-				(unsigned long long)number);
+				"check the memory of this machine, and report this error",
+				"the received frame %llu differs from its source", (unsigned long long)number);
 	pushing->demo->push.verified += DEMO_FRAME;
 	pushing->demo->push.count++;
 	return 0;
 }
 
-/* Fills, moves and checks as many frames as there are slots; only the moving is timed. */
+/* Fills, writes and checks `count` frames, at most one for each slot.  Only the writes are timed. */
 static int push_frames(struct pushing *pushing, unsigned first, unsigned count, struct pl_error *error)
 {
 	struct pipeline pipeline = {
@@ -212,14 +214,14 @@ static int push_frames(struct pushing *pushing, unsigned first, unsigned count, 
 		fill_frame(frames + i * (DEMO_FRAME / sizeof(*frames)), first + i, pushing->seed);
 	rc = pipeline_run(&pipeline, &pushing->demo->push.result, error);
 	for (unsigned i = 0; i < count && rc == 0; i++) {
-		rc = check_frame(pushing, i, first + i, error);
+		rc = check_pushed_frame(pushing, i, first + i, error);
 		progress_update(&pushing->progress, (first + i + 1) * DEMO_FRAME);
 	}
 	return rc;
 }
 
-/* Asks for the server's memory, to write to it. */
-static int open_memory(struct demo *demo, struct service_message *answer, struct pl_error *error)
+/* Requests a token to write to the server's memory. */
+static int open_demo_memory(struct demo *demo, struct service_message *answer, struct pl_error *error)
 {
 	struct service_message request;
 	int rc = session_name(&request, SERVICE_CREATE, DEMO_MEMORY, error);
@@ -232,7 +234,7 @@ int demo_push(struct demo *demo, struct pl_error *error)
 {
 	struct pushing pushing = { .demo = demo, .seed = cli_now() };
 	struct service_message memory;
-	int rc = open_memory(demo, &memory, error);
+	int rc = open_demo_memory(demo, &memory, error);
 
 	if (rc == 0)
 		rc = session_import(&demo->session, &memory, &pushing.remote, error);
@@ -257,19 +259,20 @@ struct writing {
 	struct pl_context *context;
 	struct pl_peer *peer;
 	struct pl_remote *remote;
-	struct pl_region *region; /* `words` */
-	uint64_t *words;          /* one for each write */
-	uint64_t *times;
+	struct pl_region *region; /* contains `words` */
+	uint64_t *words;          /* one word for each write */
+	uint64_t *times;          /* latency of each write in ns */
 };
 
-static int ascending(const void *left, const void *right)
+static int compare_times(const void *left, const void *right)
 {
 	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
 
 	return (a > b) - (a < b);
 }
 
-static int write_word(struct writing *writing, unsigned index, struct pipeline_result *result, struct pl_error *error)
+static int time_word_write(struct writing *writing, unsigned index, struct pipeline_result *result,
+			   struct pl_error *error)
 {
 	uint64_t offset = index * sizeof(*writing->words), begin = cli_now();
 	struct pl_operation *operation;
@@ -292,8 +295,8 @@ static int write_word(struct writing *writing, unsigned index, struct pipeline_r
 	return 0;
 }
 
-/* Reads all words back in one piece. */
-static int check_words(struct writing *writing, struct pl_remote *remote, uint64_t seed, struct pl_error *error)
+/* Reads all words back with one operation and compares them. */
+static int check_written_words(struct writing *writing, struct pl_remote *remote, uint64_t seed, struct pl_error *error)
 {
 	struct pl_operation *operation;
 	int rc;
@@ -304,28 +307,29 @@ static int check_words(struct writing *writing, struct pl_remote *remote, uint64
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, NULL, error);
 	for (unsigned i = 0; i < WRITES && rc == 0; i++)
-		if (writing->words[i] != next_random(&seed))
-			rc = differs(error, DEMO_MEMORY, i * sizeof(*writing->words));
+		if (writing->words[i] != next_demo_random(&seed))
+			rc = fail_verification(error, DEMO_MEMORY, i * sizeof(*writing->words));
 	return rc;
 }
 
-static int write_words(struct demo *demo, struct writing *writing, struct pl_remote *readable, struct pl_error *error)
+static int time_word_writes(struct demo *demo, struct writing *writing, struct pl_remote *readable,
+			    struct pl_error *error)
 {
-	struct pipeline_result warming = { 0 };
+	struct pipeline_result warm_up = { 0 };
 	uint64_t seed = cli_now(), state = seed;
 	int rc = 0;
 
 	for (unsigned i = 0; i < WRITES; i++)
-		writing->words[i] = next_random(&state);
+		writing->words[i] = next_demo_random(&state);
 	for (unsigned i = 0; i < WRITES_WARM && rc == 0; i++)
-		rc = write_word(writing, 0, &warming, error);
+		rc = time_word_write(writing, 0, &warm_up, error);
 	for (unsigned i = 0; i < WRITES && rc == 0; i++)
-		rc = write_word(writing, i, &demo->write.result, error);
+		rc = time_word_write(writing, i, &demo->write.result, error);
 	if (rc == 0)
-		rc = check_words(writing, readable, seed, error);
+		rc = check_written_words(writing, readable, seed, error);
 	if (rc < 0)
 		return rc;
-	qsort(writing->times, WRITES, sizeof(*writing->times), ascending);
+	qsort(writing->times, WRITES, sizeof(*writing->times), compare_times);
 	demo->write.count = WRITES;
 	demo->write.verified = WRITES * sizeof(*writing->words);
 	demo->write.min = writing->times[0];
@@ -334,8 +338,8 @@ static int write_words(struct demo *demo, struct writing *writing, struct pl_rem
 	return 0;
 }
 
-/* By a connection of its own, whose progress is made here rather than by threads: the lowest latency there is. */
-static int connect_again(struct demo *demo, struct writing *writing, struct pl_error *error)
+/* Opens a second connection without progress threads, for the lowest latency. */
+static int connect_for_latency(struct demo *demo, struct writing *writing, struct pl_error *error)
 {
 	int rc = cli_open(&writing->context, &demo->common, PL_PROGRESS_MANUAL, error);
 
@@ -354,10 +358,11 @@ int demo_write(struct demo *demo, struct pl_error *error)
 	struct writing writing = { .times = calloc(WRITES, sizeof(*writing.times)) };
 	struct service_message memory, request;
 	struct pl_remote *readable = NULL;
-	int rc = writing.times ? open_memory(demo, &memory, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	int rc =
+		writing.times ? open_demo_memory(demo, &memory, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 
 	if (rc == 0)
-		rc = connect_again(demo, &writing, error);
+		rc = connect_for_latency(demo, &writing, error);
 	if (rc == 0)
 		rc = pl_remote_import(writing.peer, memory.token, memory.token_length, 0, &writing.remote, error);
 	if (rc == 0)
@@ -367,7 +372,7 @@ int demo_write(struct demo *demo, struct pl_error *error)
 	if (rc == 0)
 		rc = pl_remote_import(writing.peer, memory.token, memory.token_length, 0, &readable, error);
 	if (rc == 0)
-		rc = write_words(demo, &writing, readable, error);
+		rc = time_word_writes(demo, &writing, readable, error);
 	pl_close(writing.context);
 	free(writing.times);
 	return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One page with the picture and all tables; it needs nothing from anywhere. */
+/* HTML output: one page with the picture and all tables, which loads nothing from elsewhere. */
 #include "cmd/topo/topo.h"
 
 #define REASONS_MAX 16
@@ -23,14 +23,14 @@ static const char style[] =
 	".note{background:var(--warn);color:var(--ink);padding:6px 12px;border-radius:6px;margin:6px 0}\n"
 	".wide{overflow-x:auto}small{color:var(--soft)}\n</style></head><body>\n";
 
-static void cell(FILE *file, const char *text)
+static void write_html_cell(FILE *file, const char *text)
 {
 	fputs("<td>", file);
 	topo_escape(file, text);
 	fputs("</td>", file);
 }
 
-static void write_notes(const struct topo_view *view, FILE *file)
+static void write_html_notes(const struct topo_view *view, FILE *file)
 {
 	char notes[TOPO_NOTES_MAX][PL_REASON_MAX];
 	size_t count = topo_notes(view, notes, TOPO_NOTES_MAX);
@@ -42,8 +42,8 @@ static void write_notes(const struct topo_view *view, FILE *file)
 	}
 }
 
-/* With the reasons where the pointer rests. */
-static void write_pair(const struct pl_topology *topology, const struct pl_path *path, FILE *file)
+/* Writes a cell of the matrix, with the reasons as its tooltip. */
+static void write_html_pair(const struct pl_topology *topology, const struct pl_path *path, FILE *file)
 {
 	char reasons[REASONS_MAX][PL_REASON_MAX], rate[TOPO_TEXT];
 	size_t count = pl_topology_reasons(topology, path, reasons, REASONS_MAX);
@@ -57,7 +57,7 @@ static void write_pair(const struct pl_topology *topology, const struct pl_path 
 		topo_rate(path->bandwidth, rate));
 }
 
-static void write_matrix(const struct topo_view *view, FILE *file)
+static void write_html_matrix(const struct topo_view *view, FILE *file)
 {
 	const struct pl_topology *topology = view->topology;
 	char text[TOPO_TEXT];
@@ -73,21 +73,18 @@ static void write_matrix(const struct topo_view *view, FILE *file)
 	fputs("</tr>\n", file);
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
 		fprintf(file, "<tr><th>%zu ", gpu);
-		topo_escape(file, topo_short(topology->nodes[topology->gpus[gpu].node].address));
+		topo_escape(file, topo_short_address(topology->nodes[topology->gpus[gpu].node].address));
 		fputs("<br><small>", file);
 		topo_escape(file, topo_gpu_name(view, gpu, text));
 		fputs("</small></th>", file);
 		for (size_t card = 0; card < topology->card_count; card++)
-			write_pair(topology, pl_topology_path(topology, gpu, card), file);
+			write_html_pair(topology, pl_topology_path(topology, gpu, card), file);
 		fputs("</tr>\n", file);
 	}
-	fputs("</table></div>\n<p>Green: the best card of that GPU. Rest the pointer on a pair to see why it is as it "
-	      "is."
-	      "</p>\n",
-	      file);
+	fputs("</table></div>\n<p>Green: the best card of the GPU. Point at a pair to see the reasons.</p>\n", file);
 }
 
-static void write_cards(const struct topo_view *view, FILE *file)
+static void write_html_cards(const struct topo_view *view, FILE *file)
 {
 	const struct pl_topology *topology = view->topology;
 	char text[TOPO_TEXT];
@@ -101,13 +98,13 @@ static void write_cards(const struct topo_view *view, FILE *file)
 		const struct pl_card *card = &topology->cards[i];
 
 		fputs("<tr>", file);
-		cell(file, card->name[0] ? card->name : "-");
-		cell(file, card->node < 0 ? "-" : topology->nodes[card->node].address);
-		cell(file, topo_card_name(view, i, text));
-		cell(file, card->node < 0 ? "-" : topo_link(topology, card->node, text));
-		cell(file, topo_ports(topology, i, text));
-		cell(file, card->netdev_count ? card->netdevs[0].name : "-");
-		cell(file, card->firmware[0] ? card->firmware : "-");
+		write_html_cell(file, card->name[0] ? card->name : "-");
+		write_html_cell(file, card->node < 0 ? "-" : topology->nodes[card->node].address);
+		write_html_cell(file, topo_card_name(view, i, text));
+		write_html_cell(file, card->node < 0 ? "-" : topo_link(topology, card->node, text));
+		write_html_cell(file, topo_ports(topology, i, text));
+		write_html_cell(file, card->netdev_count ? card->netdevs[0].name : "-");
+		write_html_cell(file, card->firmware[0] ? card->firmware : "-");
 		fputs("</tr>\n", file);
 	}
 	fputs("</table></div>\n", file);
@@ -125,11 +122,11 @@ void topo_write_html(const struct topo_view *view, FILE *file)
 	fputs("<h1>", file);
 	topo_escape(file, name);
 	fprintf(file, "</h1>\n<p>%s</p>\n", topo_summary(topology, text));
-	write_notes(view, file);
+	write_html_notes(view, file);
 	fputs("<figure>\n", file);
 	topo_draw(view, file);
 	fputs("</figure>\n", file);
-	write_matrix(view, file);
-	write_cards(view, file);
+	write_html_matrix(view, file);
+	write_html_cards(view, file);
 	fputs("</body></html>\n", file);
 }

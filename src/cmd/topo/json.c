@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For programs.  Ids are PCI addresses; an RDMA device without one has its name. */
-#include <string.h>
-
+/* JSON output.  Ids are PCI addresses; an RDMA device without an address has its name as id. */
 #include "cmd/topo/topo.h"
+
+#include <string.h>
 
 #define REASONS_MAX 16
 
-static struct json_object *number_or_null(int64_t value)
+static struct json_object *json_number_or_null(int64_t value)
 {
 	return value < 0 ? NULL : json_object_new_int64(value);
 }
 
-static struct json_object *text_or_null(const char *text)
-{
-	return text[0] ? cli_json_text(text) : NULL;
-}
-
-static struct json_object *hexadecimal(uint32_t value, int digits)
+static struct json_object *json_hexadecimal(uint32_t value, int digits)
 {
 	char text[16];
 
@@ -24,12 +19,12 @@ static struct json_object *hexadecimal(uint32_t value, int digits)
 	return json_object_new_string(text);
 }
 
-static struct json_object *rate_or_null(uint64_t rate)
+static struct json_object *json_rate_or_null(uint64_t rate)
 {
 	return rate ? json_object_new_uint64(rate) : NULL;
 }
 
-static struct json_object *link_json(struct pl_pci_link link)
+static struct json_object *pci_link_json(struct pl_pci_link link)
 {
 	struct json_object *object;
 
@@ -42,12 +37,12 @@ static struct json_object *link_json(struct pl_pci_link link)
 	return object;
 }
 
-static struct json_object *card_id(const struct pl_topology *topology, const struct pl_card *card)
+static struct json_object *card_id_json(const struct pl_topology *topology, const struct pl_card *card)
 {
 	return cli_json_text(card->node < 0 ? card->name : topology->nodes[card->node].address);
 }
 
-static struct json_object *bars_json(const struct pl_pci_node *node)
+static struct json_object *pci_bars_json(const struct pl_pci_node *node)
 {
 	struct json_object *array = json_object_new_array();
 
@@ -71,25 +66,25 @@ static struct json_object *bars_json(const struct pl_pci_node *node)
 	return array;
 }
 
-/* What every device on the bus has. */
-static void add_node(struct json_object *object, const struct pl_topology *topology, int index)
+/* Adds the members that all PCI devices have. */
+static void add_pci_members(struct json_object *object, const struct pl_topology *topology, int index)
 {
 	const struct pl_pci_node *node = &topology->nodes[index];
 
-	cli_json_add(object, "vendor_id", hexadecimal(node->vendor, 4));
-	cli_json_add(object, "device_id", hexadecimal(node->device, 4));
-	cli_json_add(object, "class", hexadecimal(node->class, 6));
-	cli_json_add(object, "numa_node", number_or_null(node->numa));
-	cli_json_add(object, "driver", text_or_null(node->driver));
-	cli_json_add(object, "iommu_group", number_or_null(node->iommu_group));
-	cli_json_add(object, "iommu_type", text_or_null(node->iommu_type));
-	cli_json_add(object, "link", link_json(node->now));
-	cli_json_add(object, "link_best", link_json(node->best));
+	cli_json_add(object, "vendor_id", json_hexadecimal(node->vendor, 4));
+	cli_json_add(object, "device_id", json_hexadecimal(node->device, 4));
+	cli_json_add(object, "class", json_hexadecimal(node->class, 6));
+	cli_json_add(object, "numa_node", json_number_or_null(node->numa));
+	cli_json_add(object, "driver", cli_json_text_or_null(node->driver));
+	cli_json_add(object, "iommu_group", json_number_or_null(node->iommu_group));
+	cli_json_add(object, "iommu_type", cli_json_text_or_null(node->iommu_type));
+	cli_json_add(object, "link", pci_link_json(node->now));
+	cli_json_add(object, "link_best", pci_link_json(node->best));
 	cli_json_add(object, "degraded", json_object_new_boolean(pl_topology_degraded(topology, index)));
 	cli_json_add(object, "idle", json_object_new_boolean(pl_topology_idle(topology, index)));
 }
 
-static struct json_object *gpus_json(const struct topo_view *view)
+static struct json_object *topo_gpus_json(const struct topo_view *view)
 {
 	static const char *const vendors[] = { "nvidia", "amd", "intel", "other" };
 	const struct pl_topology *topology = view->topology;
@@ -104,14 +99,14 @@ static struct json_object *gpus_json(const struct topo_view *view)
 		cli_json_add(object, "index", json_object_new_int((int)i));
 		cli_json_add(object, "vendor", json_object_new_string(vendors[gpu->vendor]));
 		cli_json_add(object, "name", cli_json_text(topo_gpu_name(view, i, text)));
-		add_node(object, topology, gpu->node);
-		cli_json_add(object, "bars", bars_json(&topology->nodes[gpu->node]));
+		add_pci_members(object, topology, gpu->node);
+		cli_json_add(object, "bars", pci_bars_json(&topology->nodes[gpu->node]));
 		json_object_array_add(array, object);
 	}
 	return array;
 }
 
-static struct json_object *ports_json(const struct pl_card *card)
+static struct json_object *card_ports_json(const struct pl_card *card)
 {
 	struct json_object *array = json_object_new_array();
 
@@ -120,19 +115,19 @@ static struct json_object *ports_json(const struct pl_card *card)
 		struct json_object *object = json_object_new_object(), *gids = json_object_new_array();
 
 		cli_json_add(object, "port", json_object_new_int((int)port->number));
-		cli_json_add(object, "state", text_or_null(port->state));
-		cli_json_add(object, "physical_state", text_or_null(port->physical));
-		cli_json_add(object, "link_layer", text_or_null(port->link_layer));
-		cli_json_add(object, "bits_per_second", rate_or_null(port->rate));
-		cli_json_add(object, "lid", number_or_null(port->lid));
-		cli_json_add(object, "sm_lid", number_or_null(port->sm_lid));
+		cli_json_add(object, "state", cli_json_text_or_null(port->state));
+		cli_json_add(object, "physical_state", cli_json_text_or_null(port->physical));
+		cli_json_add(object, "link_layer", cli_json_text_or_null(port->link_layer));
+		cli_json_add(object, "bits_per_second", json_rate_or_null(port->rate));
+		cli_json_add(object, "lid", json_number_or_null(port->lid));
+		cli_json_add(object, "sm_lid", json_number_or_null(port->sm_lid));
 		for (size_t j = 0; j < port->gid_count; j++) {
 			struct json_object *gid = json_object_new_object();
 
 			cli_json_add(gid, "index", json_object_new_int((int)port->gids[j].index));
 			cli_json_add(gid, "gid", cli_json_text(port->gids[j].gid));
-			cli_json_add(gid, "type", text_or_null(port->gids[j].type));
-			cli_json_add(gid, "net_device", text_or_null(port->gids[j].netdev));
+			cli_json_add(gid, "type", cli_json_text_or_null(port->gids[j].type));
+			cli_json_add(gid, "net_device", cli_json_text_or_null(port->gids[j].netdev));
 			json_object_array_add(gids, gid);
 		}
 		cli_json_add(object, "gids", gids);
@@ -141,7 +136,7 @@ static struct json_object *ports_json(const struct pl_card *card)
 	return array;
 }
 
-static struct json_object *netdevs_json(const struct pl_card *card)
+static struct json_object *card_netdevs_json(const struct pl_card *card)
 {
 	struct json_object *array = json_object_new_array();
 
@@ -150,15 +145,15 @@ static struct json_object *netdevs_json(const struct pl_card *card)
 		struct json_object *object = json_object_new_object();
 
 		cli_json_add(object, "name", cli_json_text(device->name));
-		cli_json_add(object, "state", text_or_null(device->state));
+		cli_json_add(object, "state", cli_json_text_or_null(device->state));
 		cli_json_add(object, "mtu", device->mtu ? json_object_new_int64(device->mtu) : NULL);
-		cli_json_add(object, "speed_mbps", number_or_null(device->speed > 0 ? device->speed : -1));
+		cli_json_add(object, "speed_mbps", json_number_or_null(device->speed > 0 ? device->speed : -1));
 		json_object_array_add(array, object);
 	}
 	return array;
 }
 
-static struct json_object *cards_json(const struct topo_view *view)
+static struct json_object *topo_cards_json(const struct topo_view *view)
 {
 	const struct pl_topology *topology = view->topology;
 	struct json_object *array = json_object_new_array();
@@ -168,22 +163,22 @@ static struct json_object *cards_json(const struct topo_view *view)
 		const struct pl_card *card = &topology->cards[i];
 		struct json_object *object = json_object_new_object();
 
-		cli_json_add(object, "id", card_id(topology, card));
-		cli_json_add(object, "rdma_device", text_or_null(card->name));
+		cli_json_add(object, "id", card_id_json(topology, card));
+		cli_json_add(object, "rdma_device", cli_json_text_or_null(card->name));
 		cli_json_add(object, "name", cli_json_text(topo_card_name(view, i, text)));
 		cli_json_add(object, "software", json_object_new_boolean(card->software));
-		cli_json_add(object, "firmware", text_or_null(card->firmware));
-		cli_json_add(object, "board", text_or_null(card->board));
+		cli_json_add(object, "firmware", cli_json_text_or_null(card->firmware));
+		cli_json_add(object, "board", cli_json_text_or_null(card->board));
 		if (card->node >= 0)
-			add_node(object, topology, card->node);
-		cli_json_add(object, "ports", ports_json(card));
-		cli_json_add(object, "net_devices", netdevs_json(card));
+			add_pci_members(object, topology, card->node);
+		cli_json_add(object, "ports", card_ports_json(card));
+		cli_json_add(object, "net_devices", card_netdevs_json(card));
 		json_object_array_add(array, object);
 	}
 	return array;
 }
 
-static struct json_object *pairs_json(const struct pl_topology *topology)
+static struct json_object *topo_pairs_json(const struct pl_topology *topology)
 {
 	struct json_object *array = json_object_new_array();
 	char reasons[REASONS_MAX][PL_REASON_MAX];
@@ -194,12 +189,12 @@ static struct json_object *pairs_json(const struct pl_topology *topology)
 		size_t count = pl_topology_reasons(topology, path, reasons, REASONS_MAX);
 
 		cli_json_add(object, "gpu", cli_json_text(topology->nodes[topology->gpus[path->gpu].node].address));
-		cli_json_add(object, "nic", card_id(topology, &topology->cards[path->card]));
+		cli_json_add(object, "nic", card_id_json(topology, &topology->cards[path->card]));
 		cli_json_add(object, "class", json_object_new_string(pl_path_class_name(path->class)));
 		cli_json_add(object, "best", json_object_new_boolean(path->best));
 		cli_json_add(object, "usable", json_object_new_boolean(path->usable));
-		cli_json_add(object, "bottleneck_bytes_per_second", rate_or_null(path->bandwidth));
-		cli_json_add(object, "possible_bytes_per_second", rate_or_null(path->possible));
+		cli_json_add(object, "bottleneck_bytes_per_second", json_rate_or_null(path->bandwidth));
+		cli_json_add(object, "possible_bytes_per_second", json_rate_or_null(path->possible));
 		for (size_t j = 0; j < count; j++)
 			json_object_array_add(texts, cli_json_text(reasons[j]));
 		cli_json_add(object, "reasons", texts);
@@ -208,7 +203,7 @@ static struct json_object *pairs_json(const struct pl_topology *topology)
 	return array;
 }
 
-static struct json_object *acs_json(const struct pl_pci_node *node)
+static struct json_object *node_acs_json(const struct pl_pci_node *node)
 {
 	struct json_object *object;
 
@@ -216,11 +211,11 @@ static struct json_object *acs_json(const struct pl_pci_node *node)
 		return NULL;
 	object = json_object_new_object();
 	cli_json_add(object, "present", json_object_new_boolean(node->config.acs));
-	cli_json_add(object, "control", hexadecimal(node->config.acs_control, 4));
+	cli_json_add(object, "control", json_hexadecimal(node->config.acs_control, 4));
 	return object;
 }
 
-static struct json_object *nodes_json(const struct pl_topology *topology)
+static struct json_object *pci_nodes_json(const struct pl_topology *topology)
 {
 	static const char *const kinds[] = { "host-bridge",     "root-port", "upstream-port",
 					     "downstream-port", "bridge",    "endpoint" };
@@ -234,14 +229,14 @@ static struct json_object *nodes_json(const struct pl_topology *topology)
 		cli_json_add(object, "kind", json_object_new_string(kinds[node->kind]));
 		cli_json_add(object, "parent",
 			     node->parent < 0 ? NULL : cli_json_text(topology->nodes[node->parent].address));
-		add_node(object, topology, (int)i);
-		cli_json_add(object, "acs", acs_json(node));
+		add_pci_members(object, topology, (int)i);
+		cli_json_add(object, "acs", node_acs_json(node));
 		json_object_array_add(array, object);
 	}
 	return array;
 }
 
-static struct json_object *drives_json(const struct pl_topology *topology)
+static struct json_object *topo_drives_json(const struct pl_topology *topology)
 {
 	struct json_object *array = json_object_new_array();
 
@@ -250,15 +245,15 @@ static struct json_object *drives_json(const struct pl_topology *topology)
 		struct json_object *object = json_object_new_object();
 
 		cli_json_add(object, "id", cli_json_text(topology->nodes[drive->node].address));
-		cli_json_add(object, "device", text_or_null(drive->name));
-		cli_json_add(object, "model", text_or_null(drive->model));
-		add_node(object, topology, drive->node);
+		cli_json_add(object, "device", cli_json_text_or_null(drive->name));
+		cli_json_add(object, "model", cli_json_text_or_null(drive->model));
+		add_pci_members(object, topology, drive->node);
 		json_object_array_add(array, object);
 	}
 	return array;
 }
 
-static struct json_object *numa_json(const struct pl_topology *topology)
+static struct json_object *numa_nodes_json(const struct pl_topology *topology)
 {
 	struct json_object *array = json_object_new_array();
 
@@ -267,10 +262,10 @@ static struct json_object *numa_json(const struct pl_topology *topology)
 		struct json_object *object = json_object_new_object();
 
 		cli_json_add(object, "id", json_object_new_int(node->id));
-		cli_json_add(object, "socket", number_or_null(node->socket));
-		cli_json_add(object, "cpus", text_or_null(node->cpus));
-		cli_json_add(object, "cpu", text_or_null(node->cpu));
-		cli_json_add(object, "memory_bytes", rate_or_null(node->memory));
+		cli_json_add(object, "socket", json_number_or_null(node->socket));
+		cli_json_add(object, "cpus", cli_json_text_or_null(node->cpus));
+		cli_json_add(object, "cpu", cli_json_text_or_null(node->cpu));
+		cli_json_add(object, "memory_bytes", json_rate_or_null(node->memory));
 		json_object_array_add(array, object);
 	}
 	return array;
@@ -284,16 +279,16 @@ void topo_print_json(const struct topo_view *view)
 	char notes[TOPO_NOTES_MAX][PL_REASON_MAX];
 	size_t count = topo_notes(view, notes, TOPO_NOTES_MAX);
 
-	cli_json_add(machine, "platform", text_or_null(topology->platform));
+	cli_json_add(machine, "platform", cli_json_text_or_null(topology->platform));
 	cli_json_add(machine, "virtual", json_object_new_boolean(topology->is_virtual));
-	cli_json_add(machine, "topology_file", text_or_null(topology->file));
+	cli_json_add(machine, "topology_file", cli_json_text_or_null(topology->file));
 	cli_json_add(object, "machine", machine);
-	cli_json_add(object, "gpus", gpus_json(view));
-	cli_json_add(object, "nics", cards_json(view));
-	cli_json_add(object, "pairs", pairs_json(topology));
-	cli_json_add(object, "drives", drives_json(topology));
-	cli_json_add(object, "numa_nodes", numa_json(topology));
-	cli_json_add(object, "pci", nodes_json(topology));
+	cli_json_add(object, "gpus", topo_gpus_json(view));
+	cli_json_add(object, "nics", topo_cards_json(view));
+	cli_json_add(object, "pairs", topo_pairs_json(topology));
+	cli_json_add(object, "drives", topo_drives_json(topology));
+	cli_json_add(object, "numa_nodes", numa_nodes_json(topology));
+	cli_json_add(object, "pci", pci_nodes_json(topology));
 	for (size_t i = 0; i < count; i++)
 		json_object_array_add(texts, cli_json_text(notes[i]));
 	cli_json_add(object, "notes", texts);

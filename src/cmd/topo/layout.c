@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The layout of the picture: NUMA nodes side by side; in them bridges as bars, each as wide as all that is
- * below it; devices as boxes that hang below their bridge, one under the other.
+ * Layout of the picture.  NUMA nodes stand side by side.  Bridges are bars, as wide as everything below them.  Devices
+ * are boxes below their bridge, in columns.
  */
+#include "cmd/topo/draw.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "cmd/topo/draw.h"
 
 #define GAP 18
 #define DEVICE_GAP 12
 #define COLUMN_MAX 8 /* devices in a column */
-#define PAD 18       /* inside a NUMA node */
+#define PAD 18       /* margin inside a NUMA node */
 #define BOXES_MAX 8192
 
-static int add_box(struct drawing *drawing, int parent)
+static int add_draw_box(struct drawing *drawing, int parent)
 {
 	struct draw_box *box;
 	int index = (int)drawing->count;
@@ -39,70 +39,65 @@ static int add_box(struct drawing *drawing, int parent)
 	return index;
 }
 
-static bool is_port(const struct pl_pci_node *node)
+/* True if the node, or a node below it, is a GPU or a card. */
+static bool has_gpu_or_card(const struct pl_topology *topology, int node)
 {
-	return node->kind == PL_PCI_ROOT_PORT || node->kind == PL_PCI_DOWNSTREAM;
-}
+	size_t index;
+	enum topo_kind kind = topo_node_kind(topology, node, &index);
 
-/* Whether anything but drives is there or below. */
-static bool matters(const struct pl_topology *topology, int node)
-{
-	size_t which;
-	enum topo_what what = topo_what(topology, node, &which);
-
-	if (what == TOPO_GPU || what == TOPO_CARD)
+	if (kind == TOPO_GPU || kind == TOPO_CARD)
 		return true;
 	for (int child = topology->nodes[node].child; child >= 0; child = topology->nodes[child].next)
-		if (matters(topology, child))
+		if (has_gpu_or_card(topology, child))
 			return true;
 	return false;
 }
 
-static size_t drives_below(const struct pl_topology *topology, int node)
+static size_t count_drives_below(const struct pl_topology *topology, int node)
 {
-	size_t which, count = topo_what(topology, node, &which) == TOPO_DRIVE;
+	size_t index, count = topo_node_kind(topology, node, &index) == TOPO_DRIVE;
 
 	for (int child = topology->nodes[node].child; child >= 0; child = topology->nodes[child].next)
-		count += drives_below(topology, child);
+		count += count_drives_below(topology, child);
 	return count;
 }
 
-/* Ports have no box of their own: what is below them stands for them. */
-static int add_node(const struct pl_topology *topology, struct drawing *drawing, int node, int parent)
+/* Adds a node and all nodes below it.  A port has no box; the nodes below it take its place. */
+static int add_node_boxes(const struct pl_topology *topology, struct drawing *drawing, int node, int parent)
 {
 	const struct pl_pci_node *at = &topology->nodes[node];
 	int index = parent, rc = 0;
 
 	if (drawing->count >= BOXES_MAX)
 		return 0;
-	if (!is_port(at)) {
-		index = add_box(drawing, parent);
+	if (!topo_is_port(at)) {
+		index = add_draw_box(drawing, parent);
 		if (index < 0)
 			return index;
 		drawing->boxes[index].node = node;
-		drawing->boxes[index].what = topo_what(topology, node, &drawing->boxes[index].which);
+		drawing->boxes[index].kind = topo_node_kind(topology, node, &drawing->boxes[index].index);
 		drawing->boxes[index].device = at->kind == PL_PCI_ENDPOINT;
 	}
 	for (int child = at->child; child >= 0 && rc >= 0; child = topology->nodes[child].next)
-		rc = add_node(topology, drawing, child, index);
+		rc = add_node_boxes(topology, drawing, child, index);
 	return PL_MIN(rc, 0);
 }
 
-static int add_tops(const struct pl_topology *topology, struct drawing *drawing, int numa, int parent)
+static int add_root_boxes(const struct pl_topology *topology, struct drawing *drawing, int numa, int parent)
 {
 	int rc = 0;
 
-	for (int node = topo_next_top(topology, numa, -1); node >= 0 && rc >= 0;
-	     node = topo_next_top(topology, numa, node)) {
-		if (matters(topology, node))
-			rc = add_node(topology, drawing, node, parent);
+	for (int node = topo_next_root(topology, numa, -1); node >= 0 && rc >= 0;
+	     node = topo_next_root(topology, numa, node)) {
+		if (has_gpu_or_card(topology, node))
+			rc = add_node_boxes(topology, drawing, node, parent);
 		else
-			drawing->hidden += drives_below(topology, node);
+			drawing->hidden += count_drives_below(topology, node);
 	}
 	return rc;
 }
 
-static bool has_numa(const struct pl_topology *topology, int id)
+static bool numa_node_listed(const struct pl_topology *topology, int id)
 {
 	for (size_t i = 0; i < topology->numa_count; i++)
 		if (topology->numa[i].id == id)
@@ -110,46 +105,46 @@ static bool has_numa(const struct pl_topology *topology, int id)
 	return false;
 }
 
-/* A panel for each NUMA node, and one for what is of none of them. */
-static int add_panels(const struct pl_topology *topology, struct drawing *drawing)
+/* Adds a panel for each NUMA node, and one for devices of unknown NUMA nodes. */
+static int add_numa_panels(const struct pl_topology *topology, struct drawing *drawing)
 {
 	int index, rc = 0, other;
 
 	for (size_t i = 0; i < topology->numa_count && rc >= 0; i++) {
-		index = add_box(drawing, -1);
+		index = add_draw_box(drawing, -1);
 		if (index < 0)
 			return index;
 		drawing->boxes[index].numa = (int)i;
-		rc = add_tops(topology, drawing, topology->numa[i].id, index);
+		rc = add_root_boxes(topology, drawing, topology->numa[i].id, index);
 	}
-	other = rc < 0 ? rc : add_box(drawing, -1);
+	other = rc < 0 ? rc : add_draw_box(drawing, -1);
 	if (other < 0)
 		return other;
 	for (size_t i = 0; i < topology->node_count && rc >= 0; i++)
-		if (topology->nodes[i].parent < 0 && !has_numa(topology, topology->nodes[i].numa) &&
-		    matters(topology, (int)i))
-			rc = add_node(topology, drawing, (int)i, other);
+		if (topology->nodes[i].parent < 0 && !numa_node_listed(topology, topology->nodes[i].numa) &&
+		    has_gpu_or_card(topology, (int)i))
+			rc = add_node_boxes(topology, drawing, (int)i, other);
 	for (size_t i = 0; i < topology->card_count && rc >= 0; i++) {
 		if (topology->cards[i].node >= 0)
 			continue;
-		rc = index = add_box(drawing, other);
+		rc = index = add_draw_box(drawing, other);
 		if (index < 0)
 			break;
 		drawing->boxes[index].card = (int)i;
-		drawing->boxes[index].what = TOPO_CARD;
-		drawing->boxes[index].which = i;
+		drawing->boxes[index].kind = TOPO_CARD;
+		drawing->boxes[index].index = i;
 		drawing->boxes[index].device = true;
 	}
 	return PL_MIN(rc, 0);
 }
 
-static int device_height(const struct draw_box *box)
+static int device_box_height(const struct draw_box *box)
 {
-	return box->what == TOPO_DRIVE ? 30 : 66;
+	return box->kind == TOPO_DRIVE ? 30 : 66;
 }
 
-/* Sizes and places of a box's children, below y; how wide they are together. */
-static int place(struct drawing *drawing, int index, int x, int y, int *bottom)
+/* Sets sizes and positions of a box's children, from (x, y) on.  Returns their width together. */
+static int place_child_boxes(struct drawing *drawing, int index, int x, int y, int *bottom)
 {
 	struct draw_box *boxes = drawing->boxes;
 	int left = x, top = y, in_column = 0, used = x;
@@ -167,7 +162,7 @@ static int place(struct drawing *drawing, int index, int x, int y, int *bottom)
 		box->x = left + DRAW_STUB;
 		box->y = top + DEVICE_GAP;
 		box->width = DRAW_DEVICE_WIDTH;
-		box->height = device_height(box);
+		box->height = device_box_height(box);
 		top = box->y + box->height;
 		in_column++;
 		used = box->x + box->width;
@@ -184,7 +179,7 @@ static int place(struct drawing *drawing, int index, int x, int y, int *bottom)
 		box->y = y + (boxes[index].numa >= 0 || boxes[index].node < 0 ? 0 : DRAW_DROP);
 		box->height = DRAW_BRIDGE;
 		*bottom = PL_MAX(*bottom, box->y + box->height);
-		box->width = place(drawing, child, used, box->y + box->height, bottom);
+		box->width = place_child_boxes(drawing, child, used, box->y + box->height, bottom);
 		used += box->width + GAP;
 	}
 	return PL_MAX(used - GAP - x, DRAW_STUB + DRAW_DEVICE_WIDTH);
@@ -195,7 +190,7 @@ int draw_layout(const struct pl_topology *topology, struct drawing *drawing)
 	int x = DRAW_MARGIN, bottom = 0, rc;
 
 	*drawing = (struct drawing){ .boxes = NULL };
-	rc = add_panels(topology, drawing);
+	rc = add_numa_panels(topology, drawing);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < drawing->count; i++) {
@@ -205,7 +200,7 @@ int draw_layout(const struct pl_topology *topology, struct drawing *drawing)
 			continue;
 		box->x = x;
 		box->y = DRAW_MARGIN;
-		box->width = place(drawing, (int)i, x + PAD, box->y + DRAW_HEAD, &bottom) + 2 * PAD;
+		box->width = place_child_boxes(drawing, (int)i, x + PAD, box->y + DRAW_HEAD, &bottom) + 2 * PAD;
 		x += box->width + 2 * GAP;
 	}
 	bottom = PL_MAX(bottom, DRAW_MARGIN + DRAW_HEAD + 40);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What PCI devices are called, by the database of libpci. */
-#ifndef PL_CLI_PCI_NAMES_H
-#define PL_CLI_PCI_NAMES_H
+/* Names of PCI devices from the database of libpci. */
+#ifndef PL_CMD_TOPO_PCI_NAMES_H
+#define PL_CMD_TOPO_PCI_NAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,12 +9,12 @@
 
 struct pci_names;
 
-/* Loads libpci if it is there; with `numeric` it is not used.  Never NULL but for want of memory. */
+/* Loads libpci if it is installed and `numeric` is false.  Returns NULL only if out of memory. */
 struct pci_names *pci_names_open(bool numeric);
 void pci_names_close(struct pci_names *names);
 /*
- * The marketing name if the database has one, "ConnectX-7", else what it has, else the maker and the
- * number, "NVIDIA 10de:2330".  names may be NULL; returns buffer.
+ * Writes the name of a device: the product name in the database, such as "ConnectX-7", else the other name in it, else
+ * vendor and numbers, such as "NVIDIA 10de:2330".  `names` may be NULL.  Returns buffer.
  */
 const char *pci_names_device(struct pci_names *names, uint16_t vendor, uint16_t device, char *buffer, size_t size);
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The picture of a machine as SVG, for light and dark. */
-#include <string.h>
-
+/* SVG output: picture of a machine, with colours for light and dark backgrounds. */
 #include "cmd/topo/draw.h"
 
-#define LEGEND 74
-#define HUES 8
-/* The colours of the pairs, as classes p0 to p7 in the style. */
+#include <string.h>
+
+#define LEGEND 74 /* height */
+#define HUES 8    /* colours of the pairs: classes p0 to p7 of the style */
 
 static const char style[] =
 	":root{--bg:#fff;--ink:#1c2330;--soft:#5d6778;--panel:#f4f6f9;--edge:#d3d9e2;--bar:#e3e8f0;--gpu:#e8f6e4;"
@@ -48,11 +47,12 @@ void topo_escape(FILE *file, const char *text)
 			fputs("&quot;", file);
 			break;
 		default:
-			/* What names a device is ASCII; the rest could be broken UTF-8. */
+			/* Device names are ASCII; other bytes could be invalid UTF-8. */
 			fputc((unsigned char)*at < ' ' || (unsigned char)*at >= 0x7f ? '?' : *at, file);
 		}
 }
 
+/* Picture while it is written. */
 struct picture {
 	const struct topo_view *view;
 	const struct pl_topology *topology;
@@ -60,12 +60,12 @@ struct picture {
 	FILE *file;
 };
 
-/* A line of text; what does not fit is cut. */
-static void text(const struct picture *picture, int x, int y, const char *class, size_t most, const char *what)
+/* Writes a line of text, cut after `most` characters. */
+static void svg_text(const struct picture *picture, int x, int y, const char *class, size_t most, const char *words)
 {
 	char cut[TOPO_TEXT * 2];
 
-	snprintf(cut, sizeof(cut), "%s", what);
+	snprintf(cut, sizeof(cut), "%s", words);
 	if (strlen(cut) > most && most > 2 && most < sizeof(cut))
 		strcpy(cut + most - 2, "..");
 	fprintf(picture->file, "<text x=\"%d\" y=\"%d\" class=\"%s\">", x, y, class);
@@ -73,23 +73,23 @@ static void text(const struct picture *picture, int x, int y, const char *class,
 	fputs("</text>\n", picture->file);
 }
 
-static void box(const struct picture *picture, const struct draw_box *at, const char *class, int radius)
+static void svg_box(const struct picture *picture, const struct draw_box *at, const char *class, int radius)
 {
 	fprintf(picture->file, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"%d\" class=\"%s\"/>\n", at->x,
 		at->y, at->width, at->height, radius, class);
 }
 
-/* The more lanes, the thicker. */
-static double thickness(uint32_t width)
+/* Returns the stroke width for a PCI link. */
+static double svg_link_width(uint32_t lanes)
 {
-	if (width >= 16)
+	if (lanes >= 16)
 		return 8;
-	if (width >= 8)
+	if (lanes >= 8)
 		return 5;
-	return width >= 4 ? 3 : 1.5;
+	return lanes >= 4 ? 3 : 1.5;
 }
 
-static void title(const struct picture *picture, int node)
+static void svg_link_title(const struct picture *picture, int node)
 {
 	char text[TOPO_TEXT], rate[TOPO_TEXT];
 
@@ -99,19 +99,19 @@ static void title(const struct picture *picture, int node)
 		topo_rate(pl_pci_link_rate(picture->topology->nodes[node].now), rate));
 }
 
-static void wire(const struct picture *picture, int node, const char *path)
+static void svg_link(const struct picture *picture, int node, const char *path)
 {
 	const struct pl_pci_node *at = &picture->topology->nodes[node];
 	uint32_t width = pl_topology_idle(picture->topology, node) ? at->best.width : at->now.width;
 
 	fprintf(picture->file, "<path d=\"%s\" class=\"%s\" stroke-width=\"%.1f\">", path,
-		pl_topology_degraded(picture->topology, node) ? "bad" : "w", thickness(width));
-	title(picture, node);
+		pl_topology_degraded(picture->topology, node) ? "bad" : "w", svg_link_width(width));
+	svg_link_title(picture, node);
 	fputs("</path>\n", picture->file);
 }
 
-/* The thin line below a bridge that its devices are at. */
-static void trunk(const struct picture *picture, const struct draw_box *bridge)
+/* Draws the thin line that connects a bridge with the devices below it. */
+static void draw_trunk(const struct picture *picture, const struct draw_box *bridge)
 {
 	const struct draw_box *boxes = picture->drawing.boxes;
 
@@ -120,7 +120,7 @@ static void trunk(const struct picture *picture, const struct draw_box *bridge)
 
 		if (!boxes[child].device || boxes[child].node < 0)
 			continue;
-		/* Once for each column. */
+		/* Draws a line for each column of devices. */
 		while (boxes[last].next >= 0 && boxes[boxes[last].next].device &&
 		       boxes[boxes[last].next].x == boxes[child].x)
 			last = boxes[last].next;
@@ -130,7 +130,7 @@ static void trunk(const struct picture *picture, const struct draw_box *bridge)
 	}
 }
 
-static void hang(const struct picture *picture, const struct draw_box *at)
+static void draw_link_to_parent(const struct picture *picture, const struct draw_box *at)
 {
 	const struct draw_box *parent = &picture->drawing.boxes[at->parent];
 	char path[96], link[TOPO_TEXT];
@@ -140,17 +140,17 @@ static void hang(const struct picture *picture, const struct draw_box *at)
 		return;
 	if (at->device) {
 		snprintf(path, sizeof(path), "M%d %dH%d", at->x - DRAW_STUB + 8, y, at->x);
-		wire(picture, at->node, path);
+		svg_link(picture, at->node, path);
 		return;
 	}
 	snprintf(path, sizeof(path), "M%d %dV%d", at->x + 30, parent->y + parent->height, at->y);
-	wire(picture, at->node, path);
-	text(picture, at->x + 42, at->y - DRAW_DROP / 2 + 4,
-	     pl_topology_degraded(picture->topology, at->node) ? "r t" : "s", 60,
-	     topo_link(picture->topology, at->node, link));
+	svg_link(picture, at->node, path);
+	svg_text(picture, at->x + 42, at->y - DRAW_DROP / 2 + 4,
+		 pl_topology_degraded(picture->topology, at->node) ? "r t" : "s", 60,
+		 topo_link(picture->topology, at->node, link));
 }
 
-static int hue_of_card(const struct pl_topology *topology, size_t card)
+static int card_hue(const struct pl_topology *topology, size_t card)
 {
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++)
 		if (pl_topology_path(topology, gpu, card)->best)
@@ -158,7 +158,7 @@ static int hue_of_card(const struct pl_topology *topology, size_t card)
 	return -1;
 }
 
-static void tab(const struct picture *picture, const struct draw_box *at, int hue)
+static void draw_hue_tab(const struct picture *picture, const struct draw_box *at, int hue)
 {
 	if (hue >= 0)
 		fprintf(picture->file,
@@ -166,45 +166,45 @@ static void tab(const struct picture *picture, const struct draw_box *at, int hu
 			at->x + at->width - 7, at->y + 1, at->height - 2, hue);
 }
 
-static void coloured(const struct picture *picture, int x, int y, int hue, const char *what)
+static void svg_coloured_text(const struct picture *picture, int x, int y, int hue, const char *words)
 {
 	fprintf(picture->file, "<g class=\"p%d\">", hue);
-	text(picture, x, y, "c", 24, what);
+	svg_text(picture, x, y, "c", 24, words);
 	fputs("</g>", picture->file);
 }
 
-static void link_line(const struct picture *picture, const struct draw_box *at, int y)
+static void draw_link_text(const struct picture *picture, const struct draw_box *at, int y)
 {
 	char link[TOPO_TEXT];
 
 	if (at->node >= 0 && picture->topology->nodes[at->node].now.speed)
-		text(picture, at->x + 10, y, pl_topology_degraded(picture->topology, at->node) ? "r t" : "s", 27,
-		     topo_link(picture->topology, at->node, link));
+		svg_text(picture, at->x + 10, y, pl_topology_degraded(picture->topology, at->node) ? "r t" : "s", 27,
+			 topo_link(picture->topology, at->node, link));
 }
 
-static void draw_gpu(const struct picture *picture, const struct draw_box *at)
+static void draw_gpu_box(const struct picture *picture, const struct draw_box *at)
 {
-	const struct pl_path *best = topo_best(picture->topology, at->which);
+	const struct pl_path *best = topo_best_path(picture->topology, at->index);
 	char name[TOPO_TEXT], line[TOPO_TEXT * 2], rate[TOPO_TEXT];
 	int hue = best ? best->card % HUES : -1;
 
-	box(picture, at, "gpu", 6);
-	tab(picture, at, hue);
-	snprintf(line, sizeof(line), "GPU %zu", at->which);
-	text(picture, at->x + 10, at->y + 17, "b", 20, line);
-	text(picture, at->x + at->width - 12, at->y + 17, "s e", 16,
-	     topo_short(picture->topology->nodes[at->node].address));
-	text(picture, at->x + 10, at->y + 32, "t", 26, topo_gpu_name(picture->view, at->which, name));
-	link_line(picture, at, at->y + 46);
+	svg_box(picture, at, "gpu", 6);
+	draw_hue_tab(picture, at, hue);
+	snprintf(line, sizeof(line), "GPU %zu", at->index);
+	svg_text(picture, at->x + 10, at->y + 17, "b", 20, line);
+	svg_text(picture, at->x + at->width - 12, at->y + 17, "s e", 16,
+		 topo_short_address(picture->topology->nodes[at->node].address));
+	svg_text(picture, at->x + 10, at->y + 32, "t", 26, topo_gpu_name(picture->view, at->index, name));
+	draw_link_text(picture, at, at->y + 46);
 	if (!best)
 		return;
 	snprintf(line, sizeof(line), "%s %s %s", topo_card_label(picture->topology, (size_t)best->card),
 		 pl_path_class_name(best->class), best->bandwidth ? topo_rate(best->bandwidth, rate) : "");
-	coloured(picture, at->x + 10, at->y + 60, hue, line);
+	svg_coloured_text(picture, at->x + 10, at->y + 60, hue, line);
 }
 
-/* "best for GPU 0, 1" */
-static void say_gpus(const struct pl_topology *topology, size_t card, char *line, size_t size)
+/* Formats the GPUs for which a card is best, such as "best for GPU 0, 1". */
+static void format_gpus_of_card(const struct pl_topology *topology, size_t card, char *line, size_t size)
 {
 	size_t used = 0;
 
@@ -214,63 +214,63 @@ static void say_gpus(const struct pl_topology *topology, size_t card, char *line
 			used += (size_t)snprintf(line + used, size - used, used ? ", %zu" : "best for GPU %zu", gpu);
 }
 
-static void draw_card(const struct picture *picture, const struct draw_box *at)
+static void draw_card_box(const struct picture *picture, const struct draw_box *at)
 {
-	const struct pl_card *card = &picture->topology->cards[at->which];
-	int hue = hue_of_card(picture->topology, at->which);
+	const struct pl_card *card = &picture->topology->cards[at->index];
+	int hue = card_hue(picture->topology, at->index);
 	char name[TOPO_TEXT], line[TOPO_TEXT], link[32];
-	const char *ports = topo_ports(picture->topology, at->which, line);
+	const char *ports = topo_ports(picture->topology, at->index, line);
 	bool off = !card->described && strpbrk(ports, "NDI") == ports;
 
 	off = off || (!card->described && !card->name[0]);
-	box(picture, at, off ? "card off" : "card", 6);
-	tab(picture, at, hue);
-	text(picture, at->x + 10, at->y + 17, "b", 15, card->name[0] ? card->name : "card");
+	svg_box(picture, at, off ? "card off" : "card", 6);
+	draw_hue_tab(picture, at, hue);
+	svg_text(picture, at->x + 10, at->y + 17, "b", 15, card->name[0] ? card->name : "card");
 	if (at->node >= 0)
-		text(picture, at->x + at->width - 12, at->y + 17, "s e", 16,
-		     topo_short(picture->topology->nodes[at->node].address));
-	topo_card_name(picture->view, at->which, name);
+		svg_text(picture, at->x + at->width - 12, at->y + 17, "s e", 16,
+			 topo_short_address(picture->topology->nodes[at->node].address));
+	topo_card_name(picture->view, at->index, name);
 	if (at->node >= 0 && picture->topology->nodes[at->node].now.speed && strlen(name) < 13)
 		snprintf(name + strlen(name), sizeof(name) - strlen(name), ", %s",
 			 pl_pci_link_text(link, sizeof(link), picture->topology->nodes[at->node].now));
-	text(picture, at->x + 10, at->y + 32, "t", 26, name);
+	svg_text(picture, at->x + 10, at->y + 32, "t", 26, name);
 	if (off || (at->node >= 0 && !pl_topology_degraded(picture->topology, at->node)))
-		text(picture, at->x + 10, at->y + 46, off ? "r t" : "s", 27, ports);
+		svg_text(picture, at->x + 10, at->y + 46, off ? "r t" : "s", 27, ports);
 	else
-		link_line(picture, at, at->y + 46);
-	say_gpus(picture->topology, at->which, name, sizeof(name));
+		draw_link_text(picture, at, at->y + 46);
+	format_gpus_of_card(picture->topology, at->index, name, sizeof(name));
 	if (hue >= 0)
-		coloured(picture, at->x + 10, at->y + 60, hue, name);
+		svg_coloured_text(picture, at->x + 10, at->y + 60, hue, name);
 }
 
-static void draw_drive(const struct picture *picture, const struct draw_box *at)
+static void draw_drive_box(const struct picture *picture, const struct draw_box *at)
 {
-	const struct pl_nvme *drive = &picture->topology->drives[at->which];
+	const struct pl_nvme *drive = &picture->topology->drives[at->index];
 
-	box(picture, at, "drive", 5);
-	text(picture, at->x + 10, at->y + 19, "t", 12, drive->name[0] ? drive->name : "NVMe");
-	text(picture, at->x + at->width - 8, at->y + 19, "s e", 16,
-	     topo_short(picture->topology->nodes[at->node].address));
+	svg_box(picture, at, "drive", 5);
+	svg_text(picture, at->x + 10, at->y + 19, "t", 12, drive->name[0] ? drive->name : "NVMe");
+	svg_text(picture, at->x + at->width - 8, at->y + 19, "s e", 16,
+		 topo_short_address(picture->topology->nodes[at->node].address));
 }
 
-static void draw_bridge(const struct picture *picture, const struct draw_box *at)
+static void draw_bridge_box(const struct picture *picture, const struct draw_box *at)
 {
 	const struct pl_pci_node *node = &picture->topology->nodes[at->node];
 	char name[TOPO_TEXT], line[TOPO_TEXT * 2];
 
-	box(picture, at, "bar", 5);
+	svg_box(picture, at, "bar", 5);
 	snprintf(line, sizeof(line), "%s", topo_bridge_name(picture->topology, at->node));
 	line[0] = (char)(line[0] - 'a' + 'A');
-	text(picture, at->x + 10, at->y + 17, "b", 24, line);
-	snprintf(line, sizeof(line), "%s", topo_short(node->address));
+	svg_text(picture, at->x + 10, at->y + 17, "b", 24, line);
+	snprintf(line, sizeof(line), "%s", topo_short_address(node->address));
 	if (node->kind != PL_PCI_HOST_BRIDGE && node->vendor && node->vendor != 0xffff)
-		snprintf(line, sizeof(line), "%s  %s", topo_short(node->address),
+		snprintf(line, sizeof(line), "%s  %s", topo_short_address(node->address),
 			 pci_names_device(picture->view->names, node->vendor, node->device, name, sizeof(name)));
-	text(picture, at->x + 10, at->y + 32, "s", (size_t)at->width / 7, line);
+	svg_text(picture, at->x + 10, at->y + 32, "s", (size_t)at->width / 7, line);
 }
 
-/* What connects the NUMA nodes: nothing tells how wide it is. */
-static void connect(const struct picture *picture, const struct draw_box *at)
+/* Draws the link between NUMA nodes.  Its width is unknown. */
+static void draw_numa_link(const struct picture *picture, const struct draw_box *at)
 {
 	const struct draw_box *boxes = picture->drawing.boxes;
 
@@ -285,37 +285,37 @@ static void connect(const struct picture *picture, const struct draw_box *at)
 	}
 }
 
-static void draw_panel(const struct picture *picture, const struct draw_box *at)
+static void draw_numa_panel(const struct picture *picture, const struct draw_box *at)
 {
 	const struct pl_numa_node *numa = at->numa < 0 ? NULL : &picture->topology->numa[at->numa];
 	char line[TOPO_TEXT * 4];
 
-	box(picture, at, "panel", 10);
+	svg_box(picture, at, "panel", 10);
 	if (numa)
-		connect(picture, at);
+		draw_numa_link(picture, at);
 	if (!numa) {
-		text(picture, at->x + 18, at->y + 28, "h", 60, "NUMA node not known");
+		svg_text(picture, at->x + 18, at->y + 28, "h", 60, "unknown NUMA node");
 		return;
 	}
 	snprintf(line, sizeof(line), numa->socket < 0 ? "NUMA node %d" : "NUMA node %d, socket %d", numa->id,
 		 numa->socket);
-	text(picture, at->x + 18, at->y + 21, "h", 60, line);
+	svg_text(picture, at->x + 18, at->y + 21, "h", 60, line);
 	snprintf(line, sizeof(line), "%s%s%s%s", numa->cpus[0] ? "CPUs " : "", numa->cpus, numa->cpu[0] ? ", " : "",
 		 numa->cpu);
-	text(picture, at->x + 18, at->y + 37, "s", (size_t)at->width / 6 - 4, line);
+	svg_text(picture, at->x + 18, at->y + 37, "s", (size_t)at->width / 6 - 4, line);
 }
 
-/* From a GPU to its card where both hang below the same bridge: a bow on their right. */
-static void draw_bow(const struct picture *picture, const struct draw_box *gpu)
+/* Draws an arc between a GPU and its best card if both are in one column below one bridge. */
+static void draw_best_card_arc(const struct picture *picture, const struct draw_box *gpu)
 {
-	const struct pl_path *best = topo_best(picture->topology, gpu->which);
+	const struct pl_path *best = topo_best_path(picture->topology, gpu->index);
 	const struct draw_box *boxes = picture->drawing.boxes;
 
 	for (int i = best ? boxes[gpu->parent].child : -1; i >= 0; i = boxes[i].next) {
 		const struct draw_box *card = &boxes[i];
 		int x = card->x + card->width, from = gpu->y + 33, to = card->y + 33;
 
-		if (card->what == TOPO_CARD && card->which == (size_t)best->card && card->x == gpu->x)
+		if (card->kind == TOPO_CARD && card->index == (size_t)best->card && card->x == gpu->x)
 			fprintf(picture->file, "<path d=\"M%d %dC%d %d %d %d %d %d\" class=\"arc p%d\"/>\n", x, from,
 				x + 16, from, x + 16, to, x, to, best->card % HUES);
 	}
@@ -324,20 +324,20 @@ static void draw_bow(const struct picture *picture, const struct draw_box *gpu)
 static void draw_box(const struct picture *picture, const struct draw_box *at)
 {
 	if (at->parent < 0) {
-		draw_panel(picture, at);
+		draw_numa_panel(picture, at);
 		return;
 	}
-	hang(picture, at);
+	draw_link_to_parent(picture, at);
 	if (!at->device) {
-		draw_bridge(picture, at);
-		trunk(picture, at);
-	} else if (at->what == TOPO_GPU) {
-		draw_gpu(picture, at);
-		draw_bow(picture, at);
-	} else if (at->what == TOPO_CARD) {
-		draw_card(picture, at);
-	} else if (at->what == TOPO_DRIVE) {
-		draw_drive(picture, at);
+		draw_bridge_box(picture, at);
+		draw_trunk(picture, at);
+	} else if (at->kind == TOPO_GPU) {
+		draw_gpu_box(picture, at);
+		draw_best_card_arc(picture, at);
+	} else if (at->kind == TOPO_CARD) {
+		draw_card_box(picture, at);
+	} else if (at->kind == TOPO_DRIVE) {
+		draw_drive_box(picture, at);
 	}
 }
 
@@ -349,21 +349,23 @@ static void draw_legend(const struct picture *picture, int y)
 
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(widths); i++, x += 74) {
 		fprintf(picture->file, "<path d=\"M%d %dh30\" class=\"w\" stroke-width=\"%.1f\"/>\n", x, y,
-			thickness(widths[i]));
+			svg_link_width(widths[i]));
 		snprintf(line, sizeof(line), "x%u", widths[i]);
-		text(picture, x + 36, y + 4, "s", 10, line);
+		svg_text(picture, x + 36, y + 4, "s", 10, line);
 	}
 	fprintf(picture->file, "<path d=\"M%d %dh30\" class=\"bad\" stroke-width=\"5\"/>\n", x, y);
-	text(picture, x + 36, y + 4, "s", 60, "slower than both ends can do");
-	text(picture, DRAW_MARGIN, y + 24, "s", 130,
-	     "Same colour: the best card for that GPU. PIX one switch, PXB several, PHB a host bridge,");
-	snprintf(line, sizeof(line), "NODE several host bridges of a NUMA node, SYS from one NUMA node to another.");
-	text(picture, DRAW_MARGIN, y + 39, "s", 130, line);
+	svg_text(picture, x + 36, y + 4, "s", 60, "slower than both ends support");
+	svg_text(picture, DRAW_MARGIN, y + 24, "s", 130,
+		 "Equal colours: a GPU and its best card. PIX: at most one PCI switch between them. PXB: several "
+		 "switches.");
+	snprintf(line, sizeof(line),
+		 "PHB: a host bridge. NODE: several host bridges of one NUMA node. SYS: different NUMA nodes.");
+	svg_text(picture, DRAW_MARGIN, y + 39, "s", 130, line);
 	if (!picture->drawing.hidden)
 		return;
-	snprintf(line, sizeof(line), "Drives that are near no GPU and no card are not shown: %zu.",
+	snprintf(line, sizeof(line), "Drives not shown, because no GPU or card is near them: %zu.",
 		 picture->drawing.hidden);
-	text(picture, DRAW_MARGIN, y + 54, "s", 130, line);
+	svg_text(picture, DRAW_MARGIN, y + 54, "s", 130, line);
 }
 
 void topo_draw(const struct topo_view *view, FILE *file)

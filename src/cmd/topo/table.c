@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For the terminal: the matrix of GPUs by cards, then what each of them is. */
+/* Text output: matrix of GPUs and cards, tables of both, notes. */
+#include "cmd/topo/topo.h"
+
 #include <string.h>
 #include <unistd.h>
-
-#include "cmd/topo/topo.h"
 
 #define GREEN "green"
 #define RED "red"
 
-static void set(const struct topo_view *view, struct libscols_line *line, size_t column, const char *text,
-		const char *colour)
+static void set_coloured_cell(const struct topo_view *view, struct libscols_line *line, size_t column, const char *text,
+			      const char *colour)
 {
 	struct libscols_cell *cell;
 
@@ -21,7 +21,7 @@ static void set(const struct topo_view *view, struct libscols_line *line, size_t
 		scols_cell_set_color(cell, colour);
 }
 
-static struct libscols_table *new_table(const struct topo_view *view)
+static struct libscols_table *new_topo_table(const struct topo_view *view)
 {
 	struct libscols_table *table = scols_new_table();
 
@@ -30,7 +30,7 @@ static struct libscols_table *new_table(const struct topo_view *view)
 	return table;
 }
 
-static void column(struct libscols_table **table, const char *name, int flags)
+static void add_topo_column(struct libscols_table **table, const char *name, int flags)
 {
 	if (*table && !scols_table_new_column(*table, name, 0, flags)) {
 		scols_unref_table(*table);
@@ -38,8 +38,8 @@ static void column(struct libscols_table **table, const char *name, int flags)
 	}
 }
 
-/* How much all names of cards have in common at their beginning, up to a '_': "mlx5_". */
-static size_t common_prefix(const struct pl_topology *topology)
+/* Returns the length of the prefix up to '_' that all names of cards share, such as "mlx5_". */
+static size_t common_card_prefix(const struct pl_topology *topology)
 {
 	const char *first = topo_card_label(topology, 0), *end = strrchr(first, '_');
 	size_t length = end ? (size_t)(end + 1 - first) : 0;
@@ -50,8 +50,8 @@ static size_t common_prefix(const struct pl_topology *topology)
 	return length;
 }
 
-/* What is left out of the heads for the matrix to fit a terminal. */
-static size_t too_much(const struct pl_topology *topology)
+/* Returns the length of the prefix that the column heads omit so that the matrix fits the terminal. */
+static size_t omitted_card_prefix(const struct pl_topology *topology)
 {
 	size_t width = 3 + 12;
 
@@ -59,38 +59,38 @@ static size_t too_much(const struct pl_topology *topology)
 		return 0;
 	for (size_t i = 0; i < topology->card_count; i++)
 		width += 1 + CLI_MAX(strlen(topo_card_label(topology, i)), strlen("NODE*"));
-	return width > wrap_width() ? common_prefix(topology) : 0;
+	return width > wrap_width() ? common_card_prefix(topology) : 0;
 }
 
-static void print_matrix(const struct topo_view *view)
+static void print_path_matrix(const struct topo_view *view)
 {
 	const struct pl_topology *topology = view->topology;
-	struct libscols_table *table = new_table(view);
-	size_t cut = too_much(topology);
+	struct libscols_table *table = new_topo_table(view);
+	size_t omitted = omitted_card_prefix(topology);
 	char text[TOPO_TEXT];
 
-	snprintf(text, sizeof(text), cut ? "GPU, %.*s" : "GPU", (int)cut, topo_card_label(topology, 0));
-	column(&table, text, 0);
+	snprintf(text, sizeof(text), omitted ? "GPU, %.*s" : "GPU", (int)omitted, topo_card_label(topology, 0));
+	add_topo_column(&table, text, 0);
 	for (size_t i = 0; i < topology->card_count; i++)
-		column(&table, topo_card_label(topology, i) + cut, 0);
+		add_topo_column(&table, topo_card_label(topology, i) + omitted, 0);
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
 		struct libscols_line *line = cli_table_line(table);
 
 		snprintf(text, sizeof(text), "%zu %s", gpu,
-			 topo_short(topology->nodes[topology->gpus[gpu].node].address));
+			 topo_short_address(topology->nodes[topology->gpus[gpu].node].address));
 		cli_table_set(line, 0, text);
 		for (size_t card = 0; card < topology->card_count; card++) {
 			const struct pl_path *path = pl_topology_path(topology, gpu, card);
 
 			snprintf(text, sizeof(text), "%s%s", pl_path_class_name(path->class), path->best ? "*" : "");
-			set(view, line, card + 1, text, path->best ? GREEN : NULL);
+			set_coloured_cell(view, line, card + 1, text, path->best ? GREEN : NULL);
 		}
 	}
 	cli_table_print(table);
 }
 
-/* In words: where the narrowest place of the way is. */
-static const char *narrowest(const struct pl_topology *topology, const struct pl_path *path, char text[TOPO_TEXT])
+/* Names the part of a path that limits its rate. */
+static const char *path_bottleneck(const struct pl_topology *topology, const struct pl_path *path, char text[TOPO_TEXT])
 {
 	char link[TOPO_TEXT];
 
@@ -100,11 +100,11 @@ static const char *narrowest(const struct pl_topology *topology, const struct pl
 		snprintf(text, TOPO_TEXT, "the card's port");
 	else
 		snprintf(text, TOPO_TEXT, "%.40s at %s", topo_link(topology, path->narrowest, link),
-			 topo_short(topology->nodes[path->narrowest].address));
+			 topo_short_address(topology->nodes[path->narrowest].address));
 	return text;
 }
 
-static const char *numa_text(int numa, char text[TOPO_TEXT])
+static const char *format_numa_node(int numa, char text[TOPO_TEXT])
 {
 	if (numa < 0)
 		snprintf(text, TOPO_TEXT, "-");
@@ -113,43 +113,43 @@ static const char *numa_text(int numa, char text[TOPO_TEXT])
 	return text;
 }
 
-static void print_gpus(const struct topo_view *view)
+static void print_gpu_table(const struct topo_view *view)
 {
-	static const char *const titles[] = { "GPU", "NAME", "NUMA", "BEST", "CLASS", "RATE", "NARROWEST" };
+	static const char *const titles[] = { "GPU", "NAME", "NUMA", "BEST", "CLASS", "RATE", "BOTTLENECK" };
 	const struct pl_topology *topology = view->topology;
-	struct libscols_table *table = new_table(view);
+	struct libscols_table *table = new_topo_table(view);
 	char text[TOPO_TEXT];
 
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(titles); i++)
-		column(&table, titles[i], i == 5 ? SCOLS_FL_RIGHT : i == 1 || i == 6 ? SCOLS_FL_TRUNC : 0);
+		add_topo_column(&table, titles[i], i == 5 ? SCOLS_FL_RIGHT : i == 1 || i == 6 ? SCOLS_FL_TRUNC : 0);
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
 		struct libscols_line *line = cli_table_line(table);
-		const struct pl_path *best = topo_best(topology, gpu);
+		const struct pl_path *best = topo_best_path(topology, gpu);
 
 		snprintf(text, sizeof(text), "%zu", gpu);
 		cli_table_set(line, 0, text);
 		cli_table_set(line, 1, topo_gpu_name(view, gpu, text));
-		cli_table_set(line, 2, numa_text(topology->nodes[topology->gpus[gpu].node].numa, text));
+		cli_table_set(line, 2, format_numa_node(topology->nodes[topology->gpus[gpu].node].numa, text));
 		cli_table_set(line, 3, best ? topo_card_label(topology, (size_t)best->card) : "none");
 		if (!best)
 			continue;
 		cli_table_set(line, 4, pl_path_class_name(best->class));
 		cli_table_set(line, 5, topo_rate(best->bandwidth, text));
-		set(view, line, 6, narrowest(topology, best, text),
-		    best->bandwidth < best->possible || !best->usable ? RED : NULL);
+		set_coloured_cell(view, line, 6, path_bottleneck(topology, best, text),
+				  best->bandwidth < best->possible || !best->usable ? RED : NULL);
 	}
 	cli_table_print(table);
 }
 
-static void print_cards(const struct topo_view *view)
+static void print_card_table(const struct topo_view *view)
 {
 	static const char *const titles[] = { "CARD", "ADDRESS", "NAME", "NUMA", "LINK", "PORT", "NET" };
 	const struct pl_topology *topology = view->topology;
-	struct libscols_table *table = new_table(view);
+	struct libscols_table *table = new_topo_table(view);
 	char text[TOPO_TEXT];
 
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(titles); i++)
-		column(&table, titles[i], i == 2 || i == 6 ? SCOLS_FL_TRUNC : 0);
+		add_topo_column(&table, titles[i], i == 2 || i == 6 ? SCOLS_FL_TRUNC : 0);
 	for (size_t i = 0; i < topology->card_count; i++) {
 		const struct pl_card *card = &topology->cards[i];
 		struct libscols_line *line = cli_table_line(table);
@@ -157,18 +157,18 @@ static void print_cards(const struct topo_view *view)
 		cli_table_set(line, 0, card->name[0] ? card->name : "-");
 		cli_table_set(line, 1, card->node < 0 ? "-" : topology->nodes[card->node].address);
 		cli_table_set(line, 2, topo_card_name(view, i, text));
-		cli_table_set(line, 3, numa_text(card->node < 0 ? -1 : topology->nodes[card->node].numa, text));
+		cli_table_set(line, 3, format_numa_node(card->node < 0 ? -1 : topology->nodes[card->node].numa, text));
 		if (card->node >= 0)
-			set(view, line, 4, topo_link(topology, card->node, text),
-			    pl_topology_degraded(topology, card->node) ? RED : NULL);
-		set(view, line, 5, topo_ports(topology, i, text),
-		    topology->card_count && !card->described && strchr("ISD", text[0]) ? RED : NULL);
+			set_coloured_cell(view, line, 4, topo_link(topology, card->node, text),
+					  pl_topology_degraded(topology, card->node) ? RED : NULL);
+		set_coloured_cell(view, line, 5, topo_ports(topology, i, text),
+				  topology->card_count && !card->described && strchr("ISD", text[0]) ? RED : NULL);
 		cli_table_set(line, 6, card->netdev_count ? card->netdevs[0].name : "-");
 	}
 	cli_table_print(table);
 }
 
-static void print_notes(const struct topo_view *view)
+static void print_topo_notes(const struct topo_view *view)
 {
 	char notes[TOPO_NOTES_MAX][PL_REASON_MAX];
 	size_t count = topo_notes(view, notes, TOPO_NOTES_MAX);
@@ -192,24 +192,24 @@ void topo_print_matrix(const struct topo_view *view)
 	if (topology->path_count) {
 		if (!view->quiet)
 			putchar('\n');
-		print_matrix(view);
+		print_path_matrix(view);
 	}
 	if (view->quiet)
 		return;
 	if (topology->path_count) {
 		putchar('\n');
 		wrap_print(
-			"* best for that GPU; PIX one switch, PXB several, PHB a host bridge, NODE several of a NUMA "
-			"node, SYS from one NUMA node to another",
+			"* best card of the GPU. PIX: at most one PCI switch between them; PXB: several switches; PHB: "
+			"a host bridge; NODE: several host bridges of one NUMA node; SYS: different NUMA nodes.",
 			0, 0);
 	}
 	if (topology->gpu_count) {
 		putchar('\n');
-		print_gpus(view);
+		print_gpu_table(view);
 	}
 	if (topology->card_count) {
 		putchar('\n');
-		print_cards(view);
+		print_card_table(view);
 	}
-	print_notes(view);
+	print_topo_notes(view);
 }

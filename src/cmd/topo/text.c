@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/topo/topo.h"
+
 #include <stdarg.h>
 #include <string.h>
 
-#include "cmd/topo/topo.h"
 #include "cmd/common/units.h"
 
-enum topo_what topo_what(const struct pl_topology *topology, int node, size_t *index)
+enum topo_kind topo_node_kind(const struct pl_topology *topology, int node, size_t *index)
 {
 	for (*index = 0; *index < topology->gpu_count; ++*index)
 		if (topology->gpus[*index].node == node)
@@ -19,7 +20,7 @@ enum topo_what topo_what(const struct pl_topology *topology, int node, size_t *i
 	return TOPO_OTHER;
 }
 
-int topo_next_top(const struct pl_topology *topology, int numa, int previous)
+int topo_next_root(const struct pl_topology *topology, int numa, int previous)
 {
 	const struct pl_pci_node *nodes = topology->nodes;
 	int next = -1;
@@ -32,7 +33,7 @@ int topo_next_top(const struct pl_topology *topology, int numa, int previous)
 	return next;
 }
 
-const char *topo_short(const char *address)
+const char *topo_short_address(const char *address)
 {
 	return strncmp(address, "0000:", 5) ? address : address + 5;
 }
@@ -43,19 +44,19 @@ const char *topo_card_label(const struct pl_topology *topology, size_t index)
 
 	if (card->name[0])
 		return card->name;
-	return card->node < 0 ? "?" : topo_short(topology->nodes[card->node].address);
+	return card->node < 0 ? "?" : topo_short_address(topology->nodes[card->node].address);
 }
 
 const char *topo_gpu_name(const struct topo_view *view, size_t gpu, char buffer[TOPO_TEXT])
 {
-	static const char *const makers[] = { "NVIDIA", "AMD", "Intel", "GPU" };
+	static const char *const vendors[] = { "NVIDIA", "AMD", "Intel", "GPU" };
 	const struct pl_gpu *at = &view->topology->gpus[gpu];
 	const struct pl_pci_node *node = &view->topology->nodes[at->node];
 
 	if (at->model[0])
 		snprintf(buffer, TOPO_TEXT, "%s", at->model);
 	else if (!node->device)
-		snprintf(buffer, TOPO_TEXT, "%s", makers[at->vendor]);
+		snprintf(buffer, TOPO_TEXT, "%s", vendors[at->vendor]);
 	else
 		pci_names_device(view->names, node->vendor, node->device, buffer, TOPO_TEXT);
 	return buffer;
@@ -150,7 +151,7 @@ const char *topo_ports(const struct pl_topology *topology, size_t index, char bu
 	return buffer;
 }
 
-const struct pl_path *topo_best(const struct pl_topology *topology, size_t gpu)
+const struct pl_path *topo_best_path(const struct pl_topology *topology, size_t gpu)
 {
 	for (size_t i = 0; i < topology->card_count; i++)
 		if (pl_topology_path(topology, gpu, i)->best)
@@ -158,7 +159,7 @@ const struct pl_path *topo_best(const struct pl_topology *topology, size_t gpu)
 	return NULL;
 }
 
-static const char *plural(size_t count)
+static const char *plural_suffix(size_t count)
 {
 	return count == 1 ? "" : "s";
 }
@@ -166,17 +167,20 @@ static const char *plural(size_t count)
 const char *topo_summary(const struct pl_topology *topology, char buffer[TOPO_TEXT])
 {
 	snprintf(buffer, TOPO_TEXT, "%zu GPU%s, %zu RDMA card%s, %zu NUMA node%s%s", topology->gpu_count,
-		 plural(topology->gpu_count), topology->card_count, plural(topology->card_count), topology->numa_count,
-		 plural(topology->numa_count), topology->is_virtual ? ", virtual machine" : "");
+		 plural_suffix(topology->gpu_count), topology->card_count, plural_suffix(topology->card_count),
+		 topology->numa_count, plural_suffix(topology->numa_count),
+		 topology->is_virtual ? ", virtual machine" : "");
 	return buffer;
 }
 
-struct notes {
+/* Sentences about the machine. */
+struct topo_note_list {
 	char (*text)[PL_REASON_MAX];
 	size_t count, room;
 };
 
-static void __attribute__((format(printf, 2, 3))) note(struct notes *notes, const char *format, ...)
+static void __attribute__((format(printf, 2, 3)))
+add_topology_note(struct topo_note_list *notes, const char *format, ...)
 {
 	va_list arguments;
 
@@ -187,45 +191,47 @@ static void __attribute__((format(printf, 2, 3))) note(struct notes *notes, cons
 	va_end(arguments);
 }
 
-static void note_source(const struct pl_topology *topology, struct notes *notes)
+static void note_topology_file(const struct pl_topology *topology, struct topo_note_list *notes)
 {
 	if (topology->file[0])
-		note(notes, "Where things are is as %s says, not as the PCI tree does.", topology->file);
+		add_topology_note(notes, "Locations come from %s, not from the PCI tree.", topology->file);
 	if (topology->file_foreign)
-		note(notes, "None of the devices of that file is on this machine: this is another one.");
+		add_topology_note(notes, "That file describes another machine: none of its devices exists here.");
 	if (topology->file_others)
-		note(notes, "That file is of several hosts: the first one is shown, the others are left out.");
+		add_topology_note(notes, "That file describes several hosts; only the first one is shown.");
 	if (topology->file_twice)
-		note(notes, "%zu device%s in two places of that file: the first one counts.", topology->file_twice,
-		     topology->file_twice == 1 ? " is" : "s are");
+		add_topology_note(notes, "That file lists %zu device%s twice; the first entry is used.",
+				  topology->file_twice, plural_suffix(topology->file_twice));
 	if (topology->file_vague)
-		note(notes, "That file does not say what %zu of its devices are, which only their own machine can.",
-		     topology->file_vague);
+		add_topology_note(notes,
+				  "That file does not give the type of %zu device%s; only the machine itself can.",
+				  topology->file_vague, plural_suffix(topology->file_vague));
 	if (topology->file_absent)
-		note(notes, "%zu GPU%s or cards of this machine are not in that file.", topology->file_absent,
-		     plural(topology->file_absent));
+		add_topology_note(notes, "%zu of the GPUs and cards of this machine are not in that file.",
+				  topology->file_absent);
 	if (topology->is_virtual && !topology->file[0])
-		note(notes, "The PCI tree of a virtual machine is a fiction: take the file of its maker "
-			    "(--nccl-topology FILE, "
-			    "or NCCL_TOPO_FILE).");
+		add_topology_note(
+			notes, "The PCI tree of a virtual machine does not show the hardware.  Use the topology file "
+			       "of the provider: --nccl-topology FILE, or NCCL_TOPO_FILE.");
 	if (topology->ignored[0])
-		note(notes,
-		     "NCCL_TOPO_FILE (%.80s) is not followed, as this is no virtual machine: --nccl-topology does.",
-		     topology->ignored);
+		add_topology_note(notes,
+				  "NCCL_TOPO_FILE (%.80s) is ignored, because this is not a virtual machine.  "
+				  "--nccl-topology applies it.",
+				  topology->ignored);
 }
 
-static void note_links(const struct pl_topology *topology, struct notes *notes)
+static void note_slow_links(const struct pl_topology *topology, struct topo_note_list *notes)
 {
 	char text[TOPO_TEXT];
 
 	for (size_t i = 0; i < topology->node_count; i++) {
 		if (pl_topology_degraded(topology, (int)i))
-			note(notes, "Slow link: above %s it is %s.", topology->nodes[i].address,
-			     topo_link(topology, (int)i, text));
+			add_topology_note(notes, "Slow link above %s: %s.", topology->nodes[i].address,
+					  topo_link(topology, (int)i, text));
 	}
 }
 
-static void note_cards(const struct topo_view *view, struct notes *notes)
+static void note_cards_without_rdma(const struct topo_view *view, struct topo_note_list *notes)
 {
 	const struct pl_topology *topology = view->topology;
 	char text[TOPO_TEXT];
@@ -234,37 +240,39 @@ static void note_cards(const struct topo_view *view, struct notes *notes)
 		const struct pl_card *card = &topology->cards[i];
 
 		if (!card->name[0] && !card->described)
-			note(notes, "%s (%s) has no RDMA device: %s%s.", topology->nodes[card->node].address,
-			     topo_card_name(view, i, text),
-			     topology->nodes[card->node].driver[0] ? "its driver is " : "no driver is bound to it",
-			     topology->nodes[card->node].driver);
+			add_topology_note(notes, "%s (%s) has no RDMA device: %s%s.",
+					  topology->nodes[card->node].address, topo_card_name(view, i, text),
+					  topology->nodes[card->node].driver[0] ? "its driver is "
+										: "no driver is bound to it",
+					  topology->nodes[card->node].driver);
 	}
 }
 
-static void note_acs(const struct pl_topology *topology, struct notes *notes)
+static void note_redirected_paths(const struct pl_topology *topology, struct topo_note_list *notes)
 {
 	size_t redirected = 0;
 
 	for (size_t i = 0; i < topology->path_count; i++)
 		redirected += topology->paths[i].redirected;
 	if (redirected)
-		note(notes,
-		     "ACS in switches sends %zu of these paths through the root: peerlane check says what to do.",
-		     redirected);
+		add_topology_note(notes,
+				  "ACS in PCI switches redirects %zu of these paths through the root complex; see "
+				  "`peerlane check`.",
+				  redirected);
 }
 
 size_t topo_notes(const struct topo_view *view, char (*text)[PL_REASON_MAX], size_t room)
 {
 	const struct pl_topology *topology = view->topology;
-	struct notes notes = { text, 0, room };
+	struct topo_note_list notes = { text, 0, room };
 
-	note_source(topology, &notes);
+	note_topology_file(topology, &notes);
 	if (!topology->gpu_count)
-		note(&notes, "There is no GPU of NVIDIA, AMD or Intel here.");
+		add_topology_note(&notes, "No GPU of NVIDIA, AMD or Intel found.");
 	if (!topology->card_count)
-		note(&notes, "There is no RDMA card here, and no RDMA device of software either.");
-	note_links(topology, &notes);
-	note_acs(topology, &notes);
-	note_cards(view, &notes);
+		add_topology_note(&notes, "No RDMA card and no software RDMA device found.");
+	note_slow_links(topology, &notes);
+	note_redirected_paths(topology, &notes);
+	note_cards_without_rdma(view, &notes);
 	return notes.count;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/topo/topo.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "diag/check/snapshot.h"
-#include "cmd/topo/topo.h"
 
 enum { OPTION_SYSROOT = 0x100, OPTION_NCCL, OPTION_SVG, OPTION_HTML };
 
@@ -14,14 +15,11 @@ struct topo {
 	bool tree, numeric;
 };
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_topo_option(int key, char *argument, struct argp_state *state)
 {
 	struct topo *topo = state->input;
 
 	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &topo->common;
-		return 0;
 	case OPTION_SYSROOT:
 		topo->sysroot = argument;
 		return 0;
@@ -40,55 +38,39 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case 'n':
 		topo->numeric = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "there are no arguments");
-		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-static const struct argp_option options[] = {
-	{ NULL, 0, NULL, 0, "What is shown:", 10 },
-	{ "tree", 'T', NULL, 0, "Show the PCI tree in place of the matrix", 10 },
-	{ "svg", OPTION_SVG, "FILE", 0, "Draw a picture of the machine into FILE (-: standard output)", 10 },
-	{ "html", OPTION_HTML, "FILE", 0, "The same as a page with all tables, in one file", 10 },
-	{ "numeric", 'n', NULL, 0, "Show numbers of devices in place of names", 10 },
-	{ NULL, 0, NULL, 0, "Which machine:", 20 },
+static const struct argp_option topo_options[] = {
+	{ NULL, 0, NULL, 0, "Output format:", 10 },
+	{ "tree", 'T', NULL, 0, "Print the PCI tree instead of the matrix", 10 },
+	{ "svg", OPTION_SVG, "FILE", 0, "Draw the machine as an SVG picture into FILE (-: standard output)", 10 },
+	{ "html", OPTION_HTML, "FILE", 0, "Write the picture and all tables as one page into FILE", 10 },
+	{ "numeric", 'n', NULL, 0, "Print device numbers instead of device names", 10 },
+	{ NULL, 0, NULL, 0, "Machine:", 20 },
 	{ "sysroot", OPTION_SYSROOT, "PATH", 0,
-	  "Read the files of the machine below the folder PATH, or in PATH, a file of `peerlane dump` (default: /)",
-	  20 },
-	{ "nccl-topology", OPTION_NCCL, "FILE", 0, "Where things are is as NCCL's topology file FILE says", 20 },
+	  "Read the machine from the folder PATH, or from a file of `peerlane dump` (default: /)", 20 },
+	{ "nccl-topology", OPTION_NCCL, "FILE", 0, "Take the locations of devices from an NCCL topology file", 20 },
 	{ 0 },
 };
 
-static const struct argp_child children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command topo_command = {
+	.summary = "Show which RDMA card is near which GPU, and the rate of the path between them.",
+	.examples = {
+		"peerlane topo",
+		"peerlane topo --html machine.html",
+	},
+	.notes = "Each pair of a GPU and a card has a class, named as by nvidia-smi: PIX (at most one PCI switch between "
+		 "them), PXB (several switches), PHB (a host bridge), NODE (several host bridges of one NUMA node), SYS "
+		 "(different NUMA nodes).  An asterisk (*) marks the best card of each GPU.\n",
+	.options = topo_options,
+	.parse = parse_topo_option,
 };
 
-static const struct argp arguments = {
-	options,
-	parse,
-	"",
-	"Show which GPU is near which RDMA card, and what the way between them carries."
-	"\v"
-	"Each pair has a class, as nvidia-smi names them: PIX (one PCI switch at most), PXB (several), PHB (through a "
-	"host bridge), NODE (through several of one NUMA node), SYS (from one NUMA node to another). The best card of "
-	"each GPU has a *.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane topo\n"
-	"  peerlane topo --tree\n"
-	"  peerlane topo --html machine.html\n"
-	"  peerlane topo --json | jq '.pairs[] | select(.best)'\n",
-	children,
-	cli_help_filter,
-	NULL
-};
-
-static int write_file(const struct topo_view *view, const char *path, void (*write)(const struct topo_view *, FILE *),
-		      struct pl_error *error)
+static int write_topo_file(const struct topo_view *view, const char *path,
+			   void (*write)(const struct topo_view *, FILE *), struct pl_error *error)
 {
 	FILE *file = cli_file_open(path, error);
 
@@ -98,14 +80,14 @@ static int write_file(const struct topo_view *view, const char *path, void (*wri
 	return cli_file_close(file, path, 0, error);
 }
 
-static int show(const struct topo *topo, const struct topo_view *view, struct pl_error *error)
+static int write_outputs(const struct topo *topo, const struct topo_view *view, struct pl_error *error)
 {
 	int rc = 0;
 
 	if (topo->svg)
-		rc = write_file(view, topo->svg, topo_write_svg, error);
+		rc = write_topo_file(view, topo->svg, topo_write_svg, error);
 	if (rc == 0 && topo->html)
-		rc = write_file(view, topo->html, topo_write_html, error);
+		rc = write_topo_file(view, topo->html, topo_write_html, error);
 	if (rc < 0)
 		return rc;
 	if (topo->common.json)
@@ -117,18 +99,18 @@ static int show(const struct topo *topo, const struct topo_view *view, struct pl
 	return 0;
 }
 
-static int read_topology(const struct topo *topo, struct pl_topology **topology, struct pl_error *error)
+static int open_topology(const struct topo *topo, struct pl_topology **topology, struct pl_error *error)
 {
-	struct pl_topology_options how = { .nccl_file = topo->nccl_file };
+	struct pl_topology_options options = { .nccl_file = topo->nccl_file };
 	struct pl_sysroot *root;
 	int rc = pl_archive_open_root(&root, topo->sysroot, error);
 
 	if (rc < 0)
 		return rc;
-	/* The variable is about this machine. */
+	/* The variable describes this machine only. */
 	if (pl_sysroot_is_live(root))
-		how.nccl_variable = getenv("NCCL_TOPO_FILE");
-	rc = pl_topology_read(topology, root, &how, error);
+		options.nccl_variable = getenv("NCCL_TOPO_FILE");
+	rc = pl_topology_read(topology, root, &options, error);
 	pl_sysroot_close(root);
 	return rc;
 }
@@ -141,8 +123,8 @@ int pl_cli_topo(int argc, char **argv)
 	struct pl_error error;
 	int rc;
 
-	cli_parse(&arguments, argc, argv, &topo);
-	rc = read_topology(&topo, &topology, &error);
+	cli_parse(&topo_command, argc, argv, &topo.common, &topo);
+	rc = open_topology(&topo, &topology, &error);
 	if (rc < 0)
 		return cli_report_for(&topo.common, &error);
 	view = (struct topo_view){
@@ -151,7 +133,7 @@ int pl_cli_topo(int argc, char **argv)
 		.colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
 		.quiet = topo.common.quiet,
 	};
-	rc = show(&topo, &view, &error);
+	rc = write_outputs(&topo, &view, &error);
 	pci_names_close(view.names);
 	pl_topology_free(topology);
 	return rc < 0 ? cli_report_for(&topo.common, &error) : CLI_OK;

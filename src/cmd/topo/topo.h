@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `peerlane topo`: one topology, shown in several ways. */
-#ifndef PL_CLI_TOPO_H
-#define PL_CLI_TOPO_H
+/* Outputs of `peerlane topo`: table, tree, JSON, SVG and HTML of one topology. */
+#ifndef PL_CMD_TOPO_TOPO_H
+#define PL_CMD_TOPO_TOPO_H
 
 #include "cmd/common/output.h"
 #include "cmd/topo/pci_names.h"
@@ -15,46 +15,55 @@ struct topo_view {
 	bool colour, quiet;
 };
 
-/* -- texts (topo_text.c); all return buffer ------------------------------------------------------ */
+/* -- texts (text.c); functions with a buffer return it ------------------------------------------- */
 
-enum topo_what { TOPO_OTHER, TOPO_GPU, TOPO_CARD, TOPO_DRIVE };
+enum topo_kind { TOPO_OTHER, TOPO_GPU, TOPO_CARD, TOPO_DRIVE };
 
-/* What a node is, and its index there. */
-enum topo_what topo_what(const struct pl_topology *topology, int node, size_t *index);
-/* The host bridges of a NUMA node, in the order of their addresses: the one after `previous` (-1: the first); -1 at the end. */
-int topo_next_top(const struct pl_topology *topology, int numa, int previous);
-/* "0000:3b:00.0" as "3b:00.0": all but other domains are 0000. */
-const char *topo_short(const char *address);
-/* "mlx5_0"; the address of a card that has no RDMA device. */
+/* Returns the kind of a PCI node, and in *index its index in the list of that kind. */
+enum topo_kind topo_node_kind(const struct pl_topology *topology, int node, size_t *index);
+/*
+ * Iterates over the PCI roots of a NUMA node in the order of their addresses.  Returns the root after `previous` (-1: the
+ * first one), or -1 at the end.
+ */
+int topo_next_root(const struct pl_topology *topology, int numa, int previous);
+/* Returns an address without the domain if the domain is 0000: "3b:00.0" for "0000:3b:00.0". */
+const char *topo_short_address(const char *address);
+/* Returns the RDMA device of a card, such as "mlx5_0", or else the address of the card. */
 const char *topo_card_label(const struct pl_topology *topology, size_t card);
 const char *topo_gpu_name(const struct topo_view *view, size_t gpu, char buffer[TOPO_TEXT]);
 const char *topo_card_name(const struct topo_view *view, size_t card, char buffer[TOPO_TEXT]);
-/* "switch", "Switch of ...": what a bridge is, for people. */
+/* True for ports of the root complex and of switches. */
+static inline bool topo_is_port(const struct pl_pci_node *node)
+{
+	return node->kind == PL_PCI_ROOT_PORT || node->kind == PL_PCI_DOWNSTREAM;
+}
+
+/* Returns the kind of a bridge, such as "switch". */
 const char *topo_bridge_name(const struct pl_topology *topology, int node);
-/* "50 GB/s"; "-" if it is not known. */
+/* Formats a rate, such as "50 GB/s"; "-" if unknown. */
 const char *topo_rate(uint64_t bytes_per_second, char buffer[TOPO_TEXT]);
-/* "32 GT/s x16", and what it could be if that is more. */
+/* Formats the link of a node, such as "32 GT/s x16"; with the possible link if that is faster. */
 const char *topo_link(const struct pl_topology *topology, int node, char buffer[TOPO_TEXT]);
-/* "up, 400 Gbit/s InfiniBand" */
+/* Formats the state of a card's port, such as "400 Gbit/s InfiniBand". */
 const char *topo_ports(const struct pl_topology *topology, size_t card, char buffer[TOPO_TEXT]);
-/* The path to the card that is best for a GPU; NULL if there is none. */
-const struct pl_path *topo_best(const struct pl_topology *topology, size_t gpu);
-/* "8 GPUs, 8 RDMA cards, 2 NUMA nodes" */
+/* Returns the path to the best card of a GPU, or NULL. */
+const struct pl_path *topo_best_path(const struct pl_topology *topology, size_t gpu);
+/* Formats the numbers of devices, such as "8 GPUs, 8 RDMA cards, 2 NUMA nodes". */
 const char *topo_summary(const struct pl_topology *topology, char buffer[TOPO_TEXT]);
-/* What there is to be said of the whole, a sentence each: at most room; how many. */
+/* Writes up to `room` sentences about the whole machine; returns their number. */
 size_t topo_notes(const struct topo_view *view, char (*notes)[PL_REASON_MAX], size_t room);
 #define TOPO_NOTES_MAX 16
 
 /* -- renderers ----------------------------------------------------------------------------------- */
 
-void topo_print_matrix(const struct topo_view *view);           /* topo_table.c */
-void topo_print_tree(const struct topo_view *view);             /* topo_tree.c */
-void topo_print_json(const struct topo_view *view);             /* topo_json.c */
-void topo_write_svg(const struct topo_view *view, FILE *file);  /* topo_svg.c */
-void topo_write_html(const struct topo_view *view, FILE *file); /* topo_html.c */
-/* The picture alone, with its style, to be put into something else. */
+void topo_print_matrix(const struct topo_view *view);           /* table.c */
+void topo_print_tree(const struct topo_view *view);             /* tree.c */
+void topo_print_json(const struct topo_view *view);             /* json.c */
+void topo_write_svg(const struct topo_view *view, FILE *file);  /* svg.c */
+void topo_write_html(const struct topo_view *view, FILE *file); /* html.c */
+/* Writes the picture with its style, for embedding in a page. */
 void topo_draw(const struct topo_view *view, FILE *file);
-/* Text in XML or HTML. */
+/* Writes text escaped for XML and HTML. */
 void topo_escape(FILE *file, const char *text);
 
 #endif

@@ -10,12 +10,12 @@
 #include "cmd/common/cli.h"
 #include "cmd/transfer/partial_file.h"
 
-/* Neither a device that blocks nor a terminal can be opened by asking for it. */
+/* Opening a device must neither block nor give the process a controlling terminal. */
 #define OPEN_FLAGS (O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 
 /* -- roots -------------------------------------------------------------------------------------- */
 
-static int add_root(struct catalogue *catalogue, const struct catalogue_root *root, struct pl_error *error)
+static int add_catalogue_root(struct catalogue *catalogue, const struct catalogue_root *root, struct pl_error *error)
 {
 	struct catalogue_root *roots =
 		realloc(catalogue->roots, (catalogue->root_count + 1) * sizeof(*catalogue->roots));
@@ -34,9 +34,8 @@ int catalogue_add_path(struct catalogue *catalogue, const char *path, struct pl_
 	struct stat status;
 
 	if (stat(path, &status) < 0 && errno == ENOENT)
-		return cli_fail(error, -ENOENT, "NO-PATH", path,
-				"an ADDRESS, unlike a path, has a colon: HOST:PORT or :PORT",
-				"there is no such file or directory");
+		return cli_fail(error, -ENOENT, "NO-PATH", path, "an ADDRESS contains a colon: HOST:PORT or :PORT",
+				"no such file or directory");
 	if (stat(path, &status) < 0)
 		return cli_fail_errno(error, -errno, "stat", path);
 	if (S_ISDIR(status.st_mode)) {
@@ -53,10 +52,10 @@ int catalogue_add_path(struct catalogue *catalogue, const char *path, struct pl_
 		}
 	} else {
 		return cli_fail(error, -EINVAL, "NOT-A-FILE", path, "publish files and directories",
-				"this is neither a regular file nor a directory");
+				"neither a regular file nor a directory");
 	}
 	root.path = strdup(path);
-	return add_root(catalogue, &root, error);
+	return add_catalogue_root(catalogue, &root, error);
 }
 
 int catalogue_add_memory(struct catalogue *catalogue, const char *name, uint64_t size, struct item *memory,
@@ -66,10 +65,10 @@ int catalogue_add_memory(struct catalogue *catalogue, const char *name, uint64_t
 		.kind = ROOT_MEMORY, .name = strdup(name), .folder = -1, .memory = memory, .size = size
 	};
 
-	return add_root(catalogue, &root, error);
+	return add_catalogue_root(catalogue, &root, error);
 }
 
-static void clear_entries(struct catalogue *catalogue)
+static void clear_catalogue_entries(struct catalogue *catalogue)
 {
 	for (size_t i = 0; i < catalogue->count; i++)
 		free(catalogue->entries[i].name);
@@ -80,7 +79,7 @@ static void clear_entries(struct catalogue *catalogue)
 
 void catalogue_clear(struct catalogue *catalogue)
 {
-	clear_entries(catalogue);
+	clear_catalogue_entries(catalogue);
 	free(catalogue->entries);
 	for (size_t i = 0; i < catalogue->root_count; i++) {
 		free(catalogue->roots[i].name);
@@ -96,7 +95,7 @@ void catalogue_clear(struct catalogue *catalogue)
 
 int catalogue_open_below(int folder, const char *name, int flags, bool follow)
 {
-	char part[SERVICE_NAME_MAX + 1];
+	char component[SERVICE_NAME_MAX + 1];
 	int at = folder, next, rc;
 
 	if (!service_name_valid(name))
@@ -109,9 +108,9 @@ int catalogue_open_below(int folder, const char *name, int flags, bool follow)
 		size_t length = strcspn(name, "/");
 		bool last = !name[length];
 
-		memcpy(part, name, length);
-		part[length] = '\0';
-		next = openat(at, part, (last ? flags : O_PATH | O_DIRECTORY) | O_NOFOLLOW | O_CLOEXEC, 0666);
+		memcpy(component, name, length);
+		component[length] = '\0';
+		next = openat(at, component, (last ? flags : O_PATH | O_DIRECTORY) | O_NOFOLLOW | O_CLOEXEC, 0666);
 		rc = -errno;
 		if (at != folder)
 			close(at);
@@ -132,7 +131,8 @@ struct item *catalogue_memory(const struct catalogue *catalogue, const char *nam
 	return NULL;
 }
 
-static int open_regular(int fd, struct stat *status)
+/* Returns fd if it is a regular file; else closes it and returns a negative errno. */
+static int check_regular_file(int fd, struct stat *status)
 {
 	int rc = 0;
 
@@ -152,25 +152,25 @@ static int open_regular(int fd, struct stat *status)
 	return rc;
 }
 
-static int open_in_root(const struct catalogue *catalogue, const struct catalogue_root *root, const char *name,
-			struct stat *status)
+static int open_in_catalogue_root(const struct catalogue *catalogue, const struct catalogue_root *root,
+				  const char *name, struct stat *status)
 {
 	int fd = -ENOENT, path;
 
 	if (root->kind == ROOT_FILE && !strcmp(root->name, name)) {
 		fd = open(root->path, OPEN_FLAGS);
-		return open_regular(fd < 0 ? -errno : fd, status);
+		return check_regular_file(fd < 0 ? -errno : fd, status);
 	}
-	if (root->kind != ROOT_FOLDER || part_is_temporary(name))
+	if (root->kind != ROOT_FOLDER || is_partial_file_name(name))
 		return -ENOENT;
-	/* First by path only: to open a device can already do something. */
+	/* First with O_PATH, because opening a device can have effects. */
 	path = catalogue_open_below(root->folder, name, O_PATH, catalogue->follow);
-	path = open_regular(path, status);
+	path = check_regular_file(path, status);
 	if (path < 0)
 		return path;
 	close(path);
 	fd = catalogue_open_below(root->folder, name, OPEN_FLAGS, catalogue->follow);
-	return open_regular(fd, status);
+	return check_regular_file(fd, status);
 }
 
 int catalogue_open(const struct catalogue *catalogue, const char *name, struct stat *status, struct pl_error *error)
@@ -178,15 +178,15 @@ int catalogue_open(const struct catalogue *catalogue, const char *name, struct s
 	int fd = -ENOENT;
 
 	for (size_t i = 0; i < catalogue->root_count && fd == -ENOENT; i++)
-		fd = open_in_root(catalogue, &catalogue->roots[i], name, status);
+		fd = open_in_catalogue_root(catalogue, &catalogue->roots[i], name, status);
 	if (fd >= 0)
 		return fd;
 	if (fd == -ENOENT || fd == -ENOTDIR || fd == -EINVAL)
-		return cli_fail(error, -ENOENT, "NOT-PUBLISHED", name, "`peerlane list` shows what is published",
-				"nothing of this name is published");
+		return cli_fail(error, -ENOENT, "NOT-PUBLISHED", name, "`peerlane list` lists the published names",
+				"no file or memory of this name is published");
 	if (fd == -ELOOP)
-		return cli_fail(error, -EACCES, "NOT-FOLLOWED", name, "start the server with --follow to allow that",
-				"this is a symbolic link, and the server does not follow these");
+		return cli_fail(error, -EACCES, "NOT-FOLLOWED", name, "start the server with --follow",
+				"the server does not follow symbolic links");
 	return cli_fail_errno(error, fd, "open", name);
 }
 
@@ -207,7 +207,7 @@ size_t catalogue_after(const struct catalogue *catalogue, const char *name)
 	return low;
 }
 
-static int by_name(const void *left, const void *right)
+static int compare_entry_names(const void *left, const void *right)
 {
 	const struct catalogue_entry *a = left, *b = right;
 	int order = strcmp(a->name, b->name);
@@ -215,8 +215,8 @@ static int by_name(const void *left, const void *right)
 	return order ? order : (a->root > b->root) - (a->root < b->root);
 }
 
-/* Of equal names the one published first counts, as it does for opening. */
-static void drop_duplicates(struct catalogue *catalogue)
+/* Keeps the first root's entry of equal names, as catalogue_open() does. */
+static void drop_duplicate_names(struct catalogue *catalogue)
 {
 	size_t kept = 0;
 
@@ -234,7 +234,7 @@ static void drop_duplicates(struct catalogue *catalogue)
 	catalogue->count = kept;
 }
 
-static int add_roots(struct catalogue *catalogue)
+static int scan_catalogue_roots(struct catalogue *catalogue)
 {
 	struct stat status;
 	int rc = 0;
@@ -248,7 +248,7 @@ static int add_roots(struct catalogue *catalogue)
 			rc = catalogue_add_entry(catalogue, root->name, SERVICE_MEMORY, root->size, 0, (uint32_t)i);
 		else if (stat(root->path, &status) == 0 && S_ISREG(status.st_mode))
 			rc = catalogue_add_entry(catalogue, root->name, SERVICE_FILE, (uint64_t)status.st_size,
-						 catalogue_modified(&status), (uint32_t)i);
+						 file_modified(&status), (uint32_t)i);
 		else
 			catalogue->skipped.unreadable++;
 	}
@@ -261,11 +261,11 @@ int catalogue_refresh(struct catalogue *catalogue, uint64_t age, struct pl_error
 
 	if (catalogue->scanned && cli_now() - catalogue->scanned < age)
 		return 0;
-	clear_entries(catalogue);
-	rc = add_roots(catalogue);
+	clear_catalogue_entries(catalogue);
+	rc = scan_catalogue_roots(catalogue);
 	if (catalogue->count)
-		qsort(catalogue->entries, catalogue->count, sizeof(*catalogue->entries), by_name);
-	drop_duplicates(catalogue);
+		qsort(catalogue->entries, catalogue->count, sizeof(*catalogue->entries), compare_entry_names);
+	drop_duplicate_names(catalogue);
 	catalogue->scanned = rc < 0 ? 0 : cli_now();
 	return rc < 0 ? cli_fail_errno(error, rc, "scan", NULL) : 0;
 }

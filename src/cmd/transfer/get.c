@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Fetching: the file's bytes go from the server's mapping straight into that of the file here. */
+/* `peerlane get`: one-sided reads from the server's mapping of a file into the mapping of the local file. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,316 +11,238 @@
 #include "cmd/transfer/transfer.h"
 
 struct get {
-	struct cli_options common;
-	const char *address, *output, *memory;
-	char **names;
-	int count;
-	bool verify;
-	char *folder_path; /* where the files go */
-	int folder;
-	struct session session;
+	struct transfer_command command;
+	const char *output;
+	char *folder_path; /* folder of --output FILE; NULL: not allocated */
+	int folder;        /* descriptor of the folder that receives the files */
 };
 
-/* One file under way. */
+/* Fetch of one file. */
 struct fetch {
-	struct get *get;
+	struct transfer_command *command;
 	struct transfer *transfer;
-	struct part part;
-	struct part_source source;
+	struct partial_file partial;
+	struct file_version version; /* of the file at the server */
 	uint32_t handle;
-	bool opened, memory, hashing;
-	struct pl_region *arriving; /* where the bytes from `resumed` on arrive, if not in the file */
+	bool opened;  /* handle is open */
+	bool memory;  /* name is a block of memory */
+	bool hashing; /* the server has been asked for a hash and has not answered */
+	struct pipeline pipeline;
 	struct service_message answer;
-	struct hash_state *hash; /* of what is here */
-	struct call hash_call;   /* of what is there */
+	struct hash_state *local_hash;
+	struct session_request hash_request;
 	struct progress progress;
 };
 
 /* -- arguments ---------------------------------------------------------------------------------- */
 
-static const char *last_name(const char *name)
+static void check_get_names(const struct transfer_command *command, struct argp_state *state)
 {
-	const char *slash = strrchr(name, '/');
+	char **names = command->names;
 
-	return slash ? slash + 1 : name;
-}
-
-static void check_arguments(const struct get *get, struct argp_state *state)
-{
-	if (!get->address)
-		argp_error(state, "the ADDRESS of a server is missing");
-	if (get->count == 0)
-		argp_error(state, "no NAME: `peerlane list %s` shows what there is", get->address);
-	for (int i = 0; i < get->count; i++) {
+	if (command->count == 0)
+		argp_error(state, "a NAME is missing; `peerlane list %s` lists the names", command->address);
+	for (int i = 0; i < command->count; i++) {
 		for (int j = 0; j < i; j++)
-			if (!strcmp(last_name(get->names[i]), last_name(get->names[j])))
-				argp_error(state, "'%s' and '%s' would become the same file", get->names[j],
-					   get->names[i]);
-		if (!service_name_valid(get->names[i]))
-			argp_error(state, "'%s' cannot be the name of something published", get->names[i]);
+			if (!strcmp(transfer_last_name(names[i]), transfer_last_name(names[j])))
+				argp_error(state, "'%s' and '%s' would be written to the same file", names[j],
+					   names[i]);
+		if (!service_name_valid(names[i]))
+			argp_error(state, "'%s' is not a valid name of a published file", names[i]);
 	}
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_get_option(int key, char *argument, struct argp_state *state)
 {
 	struct get *get = state->input;
+	error_t rc;
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &get->common;
-		return 0;
-	case 'o':
+	if (key == 'o') {
 		get->output = argument;
 		return 0;
-	case 'm':
-		get->memory = argument;
-		return 0;
-	case 'V':
-		get->verify = true;
-		return 0;
-	case ARGP_KEY_ARGS:
-		get->address = state->argv[state->next];
-		get->names = state->argv + state->next + 1;
-		get->count = state->argc - state->next - 1;
-		state->next = state->argc;
-		return 0;
-	case ARGP_KEY_END:
-		check_arguments(get, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
+	rc = transfer_parse_option(&get->command, key, argument, state);
+	if (key == ARGP_KEY_END)
+		check_get_names(&get->command, state);
+	return rc;
 }
 
-static const struct argp_option options[] = {
+static const struct argp_option get_options[] = {
 	{ "output", 'o', "PATH", 0, "Write to this file, or into this directory (default: the current directory)", 1 },
-	{ "memory", 'm', "KIND", 0, "Have the bytes arrive in memory of a GPU first: cuda, cuda:1", 1 },
+	{ "memory", 'm', "KIND", 0, "Receive into GPU memory first, then copy to the file: cuda, or cuda:1", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
 	{ 0 },
 };
 
-static const struct argp_child children[] = {
-	{ &cli_connection_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
-static const struct argp arguments = {
-	options,
-	parse,
-	"ADDRESS NAME...",
-	"Fetch what `peerlane serve` at ADDRESS publishes as NAME."
-	"\v"
-	"Until it is whole a file is called .NAME.part.  If the transfer is cut, the same command goes on from there, "
-	"or begins anew if the file changed at the server.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane get localhost model.safetensors\n"
-	"  peerlane get --key key gpu1 a.bin b.bin -o /data/\n"
-	"  peerlane get --key key --verify gpu1:19875 checkpoints/last.pt -o last.pt\n"
-	"  peerlane get --key key --verify --memory cuda:0 gpu1 frames -o frames.raw\n",
-	children,
-	cli_help_filter,
-	NULL
+static const struct cli_command get_command = {
+	.arguments = "ADDRESS NAME...",
+	.summary = "Fetch the files or memory that `peerlane serve` at ADDRESS publishes as NAME.",
+	.examples = {
+		"peerlane get --key key gpu1 a.bin b.bin -o /data/",
+		"peerlane get --key key --verify gpu1 checkpoints/last.pt -o last.pt",
+	},
+	.notes = "An incomplete file is called .NAME.part.  To resume an interrupted transfer, repeat the command.  It "
+		 "begins again if the file at the server has changed.\n",
+	.options = get_options,
+	.parse = parse_get_option,
+	.connection = true,
 };
 
 /* -- one file ----------------------------------------------------------------------------------- */
 
-static int open_remote(struct fetch *fetch, struct pl_error *error)
+static int open_remote_file(struct fetch *fetch, struct pl_error *error)
 {
 	struct service_message request;
 	int rc = session_name(&request, SERVICE_OPEN, fetch->transfer->name, error);
 
 	if (rc == 0)
-		rc = session_call(&fetch->get->session, &request, &fetch->answer, error);
+		rc = session_call(&fetch->command->session, &request, &fetch->answer, error);
 	if (rc < 0)
 		return rc;
 	fetch->opened = true;
 	fetch->handle = fetch->answer.handle;
 	fetch->memory = fetch->answer.kind == SERVICE_MEMORY;
-	fetch->source = (struct part_source){ fetch->answer.size, fetch->answer.modified, fetch->answer.identity };
-	fetch->transfer->size = fetch->source.size;
+	fetch->version = (struct file_version){ fetch->answer.size, fetch->answer.modified, fetch->answer.identity };
+	fetch->transfer->size = fetch->version.size;
 	return 0;
 }
 
-static int ask_hash(struct fetch *fetch, struct pl_error *error)
+/* Asks the server for the hash of the file; the answer arrives while the bytes are moved. */
+static int request_remote_hash(struct fetch *fetch, struct pl_error *error)
 {
 	struct service_message request = { .type = SERVICE_HASH,
 					   .handle = fetch->handle,
-					   .length = fetch->source.size };
+					   .length = fetch->version.size };
 	int rc;
 
-	fetch->hash = hash_begin();
-	if (!fetch->hash)
+	fetch->local_hash = hash_begin();
+	if (!fetch->local_hash)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	hash_add(fetch->hash, fetch->part.bytes, fetch->part.done);
-	rc = session_ask(&fetch->get->session, &request, &fetch->hash_call, error);
+	hash_add(fetch->local_hash, fetch->partial.bytes, fetch->partial.done);
+	rc = session_send_request(&fetch->command->session, &request, &fetch->hash_request, error);
 	fetch->hashing = rc == 0;
 	return rc;
 }
 
-static int advance(void *user, uint64_t done, struct pl_error *error)
+static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
 {
 	struct fetch *fetch = user;
-	uint64_t before = fetch->part.done, now = fetch->transfer->resumed + done;
+	uint64_t before = fetch->partial.done, now = fetch->transfer->resumed + done;
 	int rc;
 
-	if (fetch->arriving) {
-		rc = pl_region_copy_out(fetch->arriving, before - fetch->transfer->resumed, fetch->part.bytes + before,
-					now - before, error);
+	if (fetch->command->memory) {
+		rc = pl_region_copy_out(fetch->pipeline.region, before - fetch->transfer->resumed,
+					fetch->partial.bytes + before, now - before, error);
 		if (rc < 0)
 			return rc;
 	}
-	/* While it is still in the cache. */
-	if (fetch->hash)
-		hash_add(fetch->hash, fetch->part.bytes + before, now - before);
-	rc = part_record(&fetch->part, now);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", fetch->part.temporary) : 0;
+	/* The bytes are still in the CPU cache. */
+	if (fetch->local_hash)
+		hash_add(fetch->local_hash, fetch->partial.bytes + before, now - before);
+	rc = partial_file_record(&fetch->partial, now);
+	return rc < 0 ? cli_fail_errno(error, rc, "write", fetch->partial.temporary) : 0;
 }
 
-static void idle(void *user)
+static void fetch_show_progress(void *user)
 {
 	struct fetch *fetch = user;
 
-	progress_update(&fetch->progress, fetch->part.done);
+	progress_update(&fetch->progress, fetch->partial.done);
 }
 
-static int open_region(struct fetch *fetch, struct pipeline *pipeline, struct pl_error *error)
-{
-	struct pl_context *context = pipeline->session->context;
-	int rc;
-
-	if (!fetch->get->memory)
-		return pl_region_register(context, fetch->part.bytes, fetch->source.size, PL_ACCESS_LOCAL,
-					  &pipeline->region, error);
-	rc = pl_region_allocate_in(context, fetch->get->memory, pipeline->length, PL_ACCESS_LOCAL, &pipeline->region,
-				   error);
-	fetch->arriving = pipeline->region;
-	pipeline->offset = 0;
-	return rc;
-}
-
-static int move(struct fetch *fetch, struct pl_error *error)
-{
-	struct session *session = &fetch->get->session;
-	struct pipeline pipeline = {
-		.session = session,
-		.remote_offset = fetch->part.done,
-		.offset = fetch->part.done,
-		.length = fetch->source.size - fetch->part.done,
-		.advance = advance,
-		.idle = idle,
-		.user = fetch,
-	};
-	int rc;
-
-	if (pipeline.length == 0)
-		return 0;
-	rc = session_import(session, &fetch->answer, &pipeline.remote, error);
-	if (rc < 0)
-		return rc;
-	rc = open_region(fetch, &pipeline, error);
-	if (rc == 0)
-		rc = pipeline_run(&pipeline, &fetch->transfer->result, error);
-	if (pipeline.region)
-		pl_region_deregister(pipeline.region);
-	pl_remote_release(pipeline.remote);
-	return rc;
-}
-
-static int say_changed(struct fetch *fetch, struct pl_error *error)
+static int fail_source_changed(struct fetch *fetch, struct pl_error *error)
 {
 	return cli_fail(error, -ESTALE, "FILE-CHANGED", fetch->transfer->name, "fetch it again",
-			"the file changed at the server while it was fetched");
+			"the file at the server changed during the transfer");
 }
 
-static int compare_hashes(struct fetch *fetch, struct pl_error *error)
+static int verify_fetched_file(struct fetch *fetch, struct pl_error *error)
 {
-	struct hash here, there;
-	int rc = session_answer(&fetch->get->session, &fetch->hash_call, &fetch->answer, error);
+	int rc = session_wait_answer(&fetch->command->session, &fetch->hash_request, &fetch->answer, error);
 
 	fetch->hashing = false;
 	if (rc == -ESTALE)
-		return say_changed(fetch, error);
+		return fail_source_changed(fetch, error);
 	if (rc < 0)
 		return rc;
-	there = (struct hash){ fetch->answer.hash[0], fetch->answer.hash[1] };
-	here = hash_end(fetch->hash);
-	fetch->hash = NULL;
-	if (!hash_equal(here, there))
-		return cli_fail(error, -ESTALE, "HASH-MISMATCH", fetch->transfer->name,
-				"fetch it again; if this repeats, check the memory and disks of both hosts",
-				"the bytes here are not those at the server");
-	fetch->transfer->hash = here;
-	fetch->transfer->verified = true;
-	return 0;
+	return transfer_compare_hashes(fetch->transfer, &fetch->local_hash, &fetch->answer, error);
 }
 
-/* Ends the server's handle; the file there must still be the one that was opened. */
-static int close_remote(struct fetch *fetch, struct pl_error *error)
+/* Closes the server's handle.  Returns -ESTALE if the file there is no longer the one that was opened. */
+static int close_remote_file(struct fetch *fetch, struct pl_error *error)
 {
 	struct service_message request = { .type = SERVICE_CLOSE, .handle = fetch->handle };
 	int rc;
 
 	fetch->opened = false;
-	rc = session_call(&fetch->get->session, &request, &fetch->answer, error);
+	rc = session_call(&fetch->command->session, &request, &fetch->answer, error);
 	if (rc < 0)
 		return rc;
-	if (fetch->answer.size != fetch->source.size || fetch->answer.modified != fetch->source.modified)
-		return say_changed(fetch, error);
+	if (fetch->answer.size != fetch->version.size || fetch->answer.modified != fetch->version.modified)
+		return fail_source_changed(fetch, error);
 	return 0;
 }
 
-static int fetch_parts(struct fetch *fetch, struct pl_error *error)
+static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *error)
 {
-	struct get *get = fetch->get;
-	int rc = open_remote(fetch, error);
+	struct transfer_command *command = fetch->command;
+	struct transfer *transfer = fetch->transfer;
+	int rc = open_remote_file(fetch, error);
 
-	/* Memory has no date to tell whether it changed. */
+	/* Memory has no time of modification that tells whether it changed, so its transfer is not resumed. */
 	if (rc == 0)
-		rc = part_open(&fetch->part, get->folder, last_name(fetch->transfer->file), &fetch->source,
-			       !fetch->memory, error);
+		rc = partial_file_open(&fetch->partial, get->folder, transfer_last_name(transfer->file),
+				       &fetch->version, !fetch->memory, error);
 	if (rc < 0)
 		return rc;
-	fetch->transfer->resumed = fetch->part.done;
-	progress_begin(&fetch->progress, !get->common.quiet, fetch->transfer->name, fetch->source.size,
-		       fetch->part.done);
-	if (get->verify)
-		rc = ask_hash(fetch, error);
+	transfer->resumed = fetch->partial.done;
+	progress_begin(&fetch->progress, !command->common.quiet, transfer->name, fetch->version.size,
+		       fetch->partial.done);
+	if (command->verify)
+		rc = request_remote_hash(fetch, error);
 	if (rc == 0)
-		rc = move(fetch, error);
-	if (rc == 0 && get->verify)
-		rc = compare_hashes(fetch, error);
+		rc = transfer_move_bytes(command, transfer, &fetch->answer, fetch->partial.bytes, &fetch->pipeline,
+					 error);
+	if (rc == 0 && command->verify)
+		rc = verify_fetched_file(fetch, error);
 	if (rc == 0)
-		rc = close_remote(fetch, error);
-	return rc == 0 ? part_commit(&fetch->part, error) : rc;
+		rc = close_remote_file(fetch, error);
+	return rc == 0 ? partial_file_commit(&fetch->partial, error) : rc;
 }
 
-static void fetch_one(struct get *get, struct transfer *transfer)
+static void run_fetch(void *user, struct transfer *transfer)
 {
-	struct fetch fetch = { .get = get, .transfer = transfer, .part = { .fd = -1 } };
+	struct get *get = user;
+	struct session *session = &get->command.session;
+	struct fetch fetch = {
+		.command = &get->command,
+		.transfer = transfer,
+		.partial = { .fd = -1 },
+		.pipeline = { .advance = fetch_advance, .idle = fetch_show_progress, .user = &fetch },
+	};
 	struct pl_error changed, ignored;
-	int rc = fetch_parts(&fetch, &transfer->error);
+	int rc = fetch_file(get, &fetch, &transfer->error);
 
 	progress_end(&fetch.progress);
 	transfer->status = rc;
-	/* A hash that nobody waits for any more would come as the answer to the next question. */
-	if (fetch.hashing && get->session.peer)
-		session_answer(&get->session, &fetch.hash_call, &fetch.answer, &ignored);
-	/* A file that was cut can fail in many ways; that it changed is what to say. */
-	if (fetch.opened && get->session.peer && close_remote(&fetch, &changed) == -ESTALE) {
+	/* Receives a pending hash, which would otherwise be taken for the answer to the next request. */
+	if (fetch.hashing && session->peer)
+		session_wait_answer(session, &fetch.hash_request, &fetch.answer, &ignored);
+	/* A truncated file causes various errors; reports that the file changed instead. */
+	if (fetch.opened && session->peer && close_remote_file(&fetch, &changed) == -ESTALE) {
 		transfer->status = -ESTALE;
 		transfer->error = changed;
 	}
-	hash_discard(fetch.hash);
-	/* What is wrong, and what cannot be gone on with, is of no use. */
-	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory ? 0 : fetch.part.done;
-	part_close(&fetch.part, !transfer->kept);
+	hash_discard(fetch.local_hash);
+	/* Wrong bytes, and memory, whose transfer cannot be resumed, are not kept. */
+	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory ? 0 : fetch.partial.done;
+	partial_file_close(&fetch.partial, !transfer->kept);
 }
 
 /* -- all files ---------------------------------------------------------------------------------- */
 
-/* Where files go: an existing directory, or what ends in a slash, takes them under their names. */
-static int open_folder(struct get *get, struct transfer *transfers, struct pl_error *error)
+/* Opens the folder for the files: --output if it is a directory or ends in a slash, else the folder of that path. */
+static int open_output_folder(struct get *get, struct transfer *transfers, struct pl_error *error)
 {
 	const char *output = get->output ? get->output : ".";
 	bool slash = output[0] && output[strlen(output) - 1] == '/';
@@ -330,40 +252,22 @@ static int open_folder(struct get *get, struct transfer *transfers, struct pl_er
 
 	if (!folder && slash)
 		return cli_fail_errno(error, -ENOENT, "open", output);
-	if (!folder && get->count > 1)
-		return cli_fail(error, -ENOTDIR, "NOT-A-DIRECTORY", output, "make the directory first",
-				"several files need a directory");
+	if (!folder && get->command.count > 1)
+		return cli_fail(error, -ENOTDIR, "NOT-A-DIRECTORY", output, "create the directory first",
+				"several files can only be written into a directory");
 	if (!folder) {
-		size_t length = (size_t)(last_name(output) - output);
+		size_t length = (size_t)(transfer_last_name(output) - output);
 
 		path = get->folder_path = length ? strndup(output, length) : strdup(".");
 	}
 	get->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (get->folder < 0)
 		return cli_fail_errno(error, -errno, "open", path);
-	for (int i = 0; i < get->count; i++) {
-		transfers[i].name = get->names[i];
-		transfers[i].file = folder ? last_name(get->names[i]) : output;
+	for (int i = 0; i < get->command.count; i++) {
+		transfers[i].name = get->command.names[i];
+		transfers[i].file = folder ? transfer_last_name(get->command.names[i]) : output;
 	}
 	return 0;
-}
-
-static enum cli_exit fetch_all(struct get *get, struct transfer *transfers)
-{
-	size_t count = 0;
-
-	while (count < (size_t)get->count && !get->session.interrupted) {
-		struct transfer *transfer = &transfers[count++];
-
-		fetch_one(get, transfer);
-		if (transfer->status < 0)
-			render_transfer_failure(transfer);
-		else if (!get->common.json && !get->common.quiet)
-			render_transfer(transfer);
-	}
-	if (get->common.json)
-		render_transfers_json(transfers, count, &get->session);
-	return transfers_status(transfers, count);
 }
 
 int pl_cli_get(int argc, char **argv)
@@ -371,19 +275,15 @@ int pl_cli_get(int argc, char **argv)
 	struct get get = { .folder = -1 };
 	struct transfer *transfers;
 	struct pl_error error;
-	int rc, status = CLI_FAILED;
+	int rc, status;
 
-	cli_parse(&arguments, argc, argv, &get);
-	transfers = calloc((size_t)get.count, sizeof(*transfers));
-	rc = transfers ? open_folder(&get, transfers, &error) : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+	cli_parse(&get_command, argc, argv, &get.command.common, &get);
+	transfers = calloc((size_t)get.command.count, sizeof(*transfers));
+	rc = transfers ? open_output_folder(&get, transfers, &error) : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0)
-		rc = session_open(&get.session, &get.common, get.address, &error);
-	if (rc == 0) {
-		status = fetch_all(&get, transfers);
-		session_close(&get.session);
-	} else {
-		cli_report_for(&get.common, &error);
-	}
+		status = transfer_run_all(&get.command, transfers, run_fetch, &get);
+	else
+		status = cli_report_for(&get.command.common, &error);
 	if (get.folder >= 0)
 		close(get.folder);
 	free(get.folder_path);

@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Small enough to stay in the cache between the read and the hash. */
+/* Small enough to stay in the CPU cache between pread(2) and the hash. */
 #define PIECE (256 * 1024)
 
 struct hash_state {

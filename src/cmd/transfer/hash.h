@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* XXH3-128 of memory and of files. */
-#ifndef PL_CLI_HASH_H
-#define PL_CLI_HASH_H
+/* XXH3-128 hashes of memory and files. */
+#ifndef PL_CMD_TRANSFER_HASH_H
+#define PL_CMD_TRANSFER_HASH_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,20 +15,23 @@ struct hash {
 	uint64_t low, high;
 };
 
-struct hash_state; /* of a hash under way */
+struct hash_state; /* unfinished hash */
 
-struct hash_state *hash_begin(void); /* NULL: no memory */
+/* Returns NULL if out of memory. */
+struct hash_state *hash_begin(void);
 void hash_add(struct hash_state *state, const void *data, size_t length);
-/* Adds a range of a file by read calls, which, unlike a mapping, survive that it is cut.  -ESTALE if it is shorter. */
+/* Adds a range of a file with pread(2), which does not fault on a truncated file.  Returns -ESTALE if it is too short. */
 int hash_add_file(struct hash_state *state, int fd, uint64_t offset, uint64_t length);
+/* Returns the hash and frees the state. */
 struct hash hash_end(struct hash_state *state);
-void hash_discard(struct hash_state *state); /* NULL is accepted */
+/* Frees the state; accepts NULL. */
+void hash_discard(struct hash_state *state);
 
 struct hash hash_memory(const void *data, size_t length);
 bool hash_equal(struct hash a, struct hash b);
-/* 32 hexadecimal digits, as xxhsum -H2 prints it. Returns buffer. */
+/* Formats the hash as 32 hexadecimal digits, like `xxhsum -H2`.  Returns buffer. */
 const char *hash_format(struct hash hash, char buffer[HASH_TEXT_MAX]);
-/* For identities: 64 bits of a few bytes. */
+/* Returns a hash of 64 bits, for short keys. */
 uint64_t hash_small(const void *data, size_t length);
 
 #endif

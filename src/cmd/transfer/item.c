@@ -6,26 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cmd/transfer/catalogue.h"
 #include "cmd/common/cli.h"
 
-static struct part_source source_of(const struct stat *status)
-{
-	uint64_t place[2] = { (uint64_t)status->st_dev, (uint64_t)status->st_ino };
-
-	return (struct part_source){
-		.size = (uint64_t)status->st_size,
-		.modified = catalogue_modified(status),
-		.identity = hash_small(place, sizeof(place)),
-	};
-}
-
-static bool same_source(const struct part_source *a, const struct part_source *b)
-{
-	return a->size == b->size && a->modified == b->modified && a->identity == b->identity;
-}
-
-static struct item *new_item(struct items *items, enum item_kind kind)
+static struct item *add_item(struct items *items, enum item_kind kind)
 {
 	struct item *item = calloc(1, sizeof(*item));
 
@@ -34,49 +17,50 @@ static struct item *new_item(struct items *items, enum item_kind kind)
 	item->kind = kind;
 	item->fd = -1;
 	item->users = 1;
-	item->part.fd = -1;
+	item->partial.fd = -1;
 	item->next = items->first;
 	items->first = item;
 	return item;
 }
 
-static struct item *find_file(const struct items *items, const struct stat *status)
+static struct item *find_file_item(const struct items *items, const struct stat *status)
 {
-	struct part_source source = source_of(status);
+	struct file_version version = file_version_of(status);
 
 	for (struct item *item = items->first; item; item = item->next)
 		if (item->kind == ITEM_FILE && item->device == status->st_dev && item->inode == status->st_ino &&
-		    same_source(&item->source, &source))
+		    file_version_equal(&item->version, &version))
 			return item;
 	return NULL;
 }
 
-static int map_file(struct items *items, struct item *item, const char *name, struct pl_error *error)
+static int map_file_item(struct items *items, struct item *item, const char *name, struct pl_error *error)
 {
-	if (item->source.size == 0)
+	if (item->version.size == 0)
 		return 0;
-	/* Private: before Linux 6.2 no RDMA device gets at a mapping that is shared and read-only. */
-	item->bytes = mmap(NULL, item->source.size, PROT_READ, MAP_PRIVATE, item->fd, 0);
+	/* Private: before Linux 6.2, RDMA devices cannot register a shared read-only mapping. */
+	item->bytes = mmap(NULL, item->version.size, PROT_READ, MAP_PRIVATE, item->fd, 0);
 	if (item->bytes == MAP_FAILED) {
 		item->bytes = NULL;
 		return cli_fail_errno(error, -errno, "mmap", name);
 	}
-	return pl_region_register(items->context, item->bytes, item->source.size, PL_ACCESS_READ, &item->region, error);
+	return pl_region_register(items->context, item->bytes, item->version.size, PL_ACCESS_READ, &item->region,
+				  error);
 }
 
-int item_of_file(struct items *items, int fd, const struct stat *status, const char *name, struct item **result,
-		 struct pl_error *error)
+int item_open_file(struct items *items, int fd, const struct stat *status, const char *name, struct item **result,
+		   struct pl_error *error)
 {
-	struct item *item = find_file(items, status);
+	struct item *item = find_file_item(items, status);
 	int rc;
 
 	if (item) {
 		close(fd);
-		item_use(item);
+		item_acquire(item);
 		*result = item;
 		return 0;
 	}
-	item = new_item(items, ITEM_FILE);
+	item = add_item(items, ITEM_FILE);
 	if (!item) {
 		close(fd);
 		return cli_fail_errno(error, -ENOMEM, "malloc", name);
@@ -84,8 +68,8 @@ int item_of_file(struct items *items, int fd, const struct stat *status, const c
 	item->fd = fd;
 	item->device = status->st_dev;
 	item->inode = status->st_ino;
-	item->source = source_of(status);
-	rc = map_file(items, item, name, error);
+	item->version = file_version_of(status);
+	rc = map_file_item(items, item, name, error);
 	if (rc < 0)
 		item_release(items, item, false);
 	else
@@ -93,14 +77,15 @@ int item_of_file(struct items *items, int fd, const struct stat *status, const c
 	return rc;
 }
 
-int item_of_memory(struct items *items, const char *kind, uint64_t size, struct item **result, struct pl_error *error)
+int item_allocate_memory(struct items *items, const char *kind, uint64_t size, struct item **result,
+			 struct pl_error *error)
 {
-	struct item *item = new_item(items, ITEM_MEMORY);
+	struct item *item = add_item(items, ITEM_MEMORY);
 	int rc;
 
 	if (!item)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	item->source.size = size;
+	item->version.size = size;
 	rc = pl_region_allocate_in(items->context, kind, size, PL_ACCESS_ALL, &item->region, error);
 	if (rc < 0) {
 		item_release(items, item, false);
@@ -112,10 +97,10 @@ int item_of_memory(struct items *items, const char *kind, uint64_t size, struct 
 	return 0;
 }
 
-int item_of_part(struct items *items, int folder, const char *name, const struct part_source *source,
-		 struct item **result, struct pl_error *error)
+int item_open_partial_file(struct items *items, int folder, const char *name, const struct file_version *version,
+			   struct item **result, struct pl_error *error)
 {
-	struct item *item = new_item(items, ITEM_PART);
+	struct item *item = add_item(items, ITEM_PARTIAL_FILE);
 	int rc;
 
 	if (!item) {
@@ -123,21 +108,21 @@ int item_of_part(struct items *items, int folder, const char *name, const struct
 		return cli_fail_errno(error, -ENOMEM, "malloc", name);
 	}
 	item->fd = folder;
-	item->source = *source;
-	rc = part_open(&item->part, folder, name, source, true, error);
-	if (rc == 0 && item->part.bytes)
-		rc = pl_region_register(items->context, item->part.bytes, source->size, PL_ACCESS_WRITE, &item->region,
-					error);
+	item->version = *version;
+	rc = partial_file_open(&item->partial, folder, name, version, true, error);
+	if (rc == 0 && item->partial.bytes)
+		rc = pl_region_register(items->context, item->partial.bytes, version->size, PL_ACCESS_WRITE,
+					&item->region, error);
 	if (rc < 0) {
 		item_release(items, item, false);
 		return rc;
 	}
-	item->bytes = item->part.bytes;
+	item->bytes = item->partial.bytes;
 	*result = item;
 	return 0;
 }
 
-void item_use(struct item *item)
+void item_acquire(struct item *item)
 {
 	item->users++;
 }
@@ -153,9 +138,9 @@ void item_release(struct items *items, struct item *item, bool discard)
 	*at = item->next;
 	pl_region_deregister(item->region);
 	if (item->kind == ITEM_FILE && item->bytes)
-		munmap(item->bytes, item->source.size);
-	if (item->part.fd >= 0)
-		part_close(&item->part, discard);
+		munmap(item->bytes, item->version.size);
+	if (item->partial.fd >= 0)
+		partial_file_close(&item->partial, discard);
 	if (item->fd >= 0)
 		close(item->fd);
 	free(item);
@@ -163,36 +148,36 @@ void item_release(struct items *items, struct item *item, bool discard)
 
 int item_commit(struct item *item, struct pl_error *error)
 {
-	if (item->kind != ITEM_PART)
+	if (item->kind != ITEM_PARTIAL_FILE)
 		return 0;
 	pl_region_deregister(item->region);
 	item->region = NULL;
 	item->bytes = NULL;
-	return part_commit(&item->part, error);
+	return partial_file_commit(&item->partial, error);
 }
 
-struct part_source item_source_now(const struct item *item)
+struct file_version item_current_version(const struct item *item)
 {
 	struct stat status;
 
 	if (item->kind != ITEM_FILE || fstat(item->fd, &status) < 0)
-		return item->source;
-	return source_of(&status);
+		return item->version;
+	return file_version_of(&status);
 }
 
-/* Memory that only the kind's copies reach. */
-static int hash_copied(const struct item *item, struct hash_state *state, uint64_t offset, uint64_t length)
+/* Hashes memory that the CPU cannot access, through copies. */
+static int hash_device_memory(const struct item *item, struct hash_state *state, uint64_t offset, uint64_t length)
 {
 	uint8_t piece[64 << 10];
 	int rc = 0;
 
 	while (length && rc == 0) {
-		size_t part = CLI_MIN(length, sizeof(piece));
+		size_t count = CLI_MIN(length, sizeof(piece));
 
-		rc = pl_region_copy_out(item->region, offset, piece, part, NULL);
-		hash_add(state, piece, part);
-		offset += part;
-		length -= part;
+		rc = pl_region_copy_out(item->region, offset, piece, count, NULL);
+		hash_add(state, piece, count);
+		offset += count;
+		length -= count;
 	}
 	return rc;
 }
@@ -200,9 +185,10 @@ static int hash_copied(const struct item *item, struct hash_state *state, uint64
 int item_hash(const struct item *item, struct hash_state *state, uint64_t offset, uint64_t length)
 {
 	if (item->kind != ITEM_MEMORY)
-		return hash_add_file(state, item->kind == ITEM_PART ? item->part.fd : item->fd, offset, length);
+		return hash_add_file(state, item->kind == ITEM_PARTIAL_FILE ? item->partial.fd : item->fd, offset,
+				     length);
 	if (!item->bytes)
-		return hash_copied(item, state, offset, length);
+		return hash_device_memory(item, state, offset, length);
 	hash_add(state, item->bytes + offset, length);
 	return 0;
 }

@@ -2,24 +2,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/transfer/transfer.h"
+#include "cmd/common/output.h"
+#include "cmd/transfer/listing.h"
 
 struct list {
 	struct cli_options common;
 	const char *address;
 };
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_list_argument(int key, char *argument, struct argp_state *state)
 {
 	struct list *list = state->input;
 
 	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &list->common;
-		return 0;
 	case ARGP_KEY_ARG:
 		if (list->address)
-			argp_error(state, "one ADDRESS only, not '%s' too", argument);
+			argp_error(state, "only one ADDRESS is allowed, not '%s' too", argument);
 		list->address = argument;
 		return 0;
 	case ARGP_KEY_NO_ARGS:
@@ -30,28 +28,19 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	}
 }
 
-static const struct argp_child children[] = {
-	{ &cli_connection_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command list_command = {
+	.arguments = "ADDRESS",
+	.summary = "List the files and memory that `peerlane serve` at ADDRESS publishes.",
+	.examples = {
+		"peerlane list localhost",
+		"peerlane list --key key gpu1 --json | jq -r '.entries[].name'",
+	},
+	.notes = "ADDRESS is HOST, HOST:PORT or [IPv6]:PORT; the default port is " CLI_DEFAULT_PORT ".\n",
+	.parse = parse_list_argument,
+	.connection = true,
 };
 
-static const struct argp arguments = {
-	NULL,
-	parse,
-	"ADDRESS",
-	"Show what `peerlane serve` at ADDRESS publishes."
-	"\v"
-	"ADDRESS is HOST, HOST:PORT or [IPv6]:PORT; the default port is " CLI_DEFAULT_PORT ".\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane list localhost\n"
-	"  peerlane list --key key gpu1 --json | jq -r '.entries[].name'\n",
-	children,
-	cli_help_filter,
-	NULL
-};
-
-static bool append(struct listing *listing, const struct service_entry *entry)
+static bool append_listing_entry(struct listing *listing, const struct service_entry *entry)
 {
 	if (listing->count == listing->room) {
 		size_t room = listing->room ? listing->room * 2 : 64;
@@ -66,8 +55,8 @@ static bool append(struct listing *listing, const struct service_entry *entry)
 	return true;
 }
 
-/* The server answers with as many names as fit; the last one of these asks for the next. */
-static int fetch(struct session *session, struct listing *listing, struct pl_error *error)
+/* Fetches the listing in pieces: the server answers with as many entries as fit behind the name in the request. */
+static int fetch_listing(struct session *session, struct listing *listing, struct pl_error *error)
 {
 	struct service_message request = { .type = SERVICE_LIST }, answer;
 	struct service_entry entry;
@@ -80,11 +69,11 @@ static int fetch(struct session *session, struct listing *listing, struct pl_err
 		if (rc < 0)
 			return rc;
 		while (service_entry_next(&answer, &offset, &entry))
-			if (!append(listing, &entry))
+			if (!append_listing_entry(listing, &entry))
 				return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 		if (answer.more && listing->count == before)
 			return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL,
-					"the server's listing does not go on");
+					"the server announced more entries and sent none");
 		if (answer.more)
 			strcpy(request.name, listing->entries[listing->count - 1].name);
 	} while (answer.more);
@@ -99,15 +88,15 @@ int pl_cli_list(int argc, char **argv)
 	struct pl_error error;
 	int rc;
 
-	cli_parse(&arguments, argc, argv, &list);
+	cli_parse(&list_command, argc, argv, &list.common, &list);
 	rc = session_open(&session, &list.common, list.address, &error);
 	if (rc < 0)
 		return cli_report_for(&list.common, &error);
-	rc = fetch(&session, &listing, &error);
+	rc = fetch_listing(&session, &listing, &error);
 	if (rc == 0 && list.common.json)
-		render_list_json(&listing, &session);
+		listing_print_json(&listing, &session);
 	else if (rc == 0)
-		render_list_table(&listing, list.common.quiet);
+		listing_print_table(&listing, list.common.quiet);
 	session_close(&session);
 	free(listing.entries);
 	return rc < 0 ? cli_report_for(&list.common, &error) : CLI_OK;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/transfer/listing.h"
+
 #include <time.h>
 
-#include "cmd/transfer/transfer.h"
+#include "cmd/common/output.h"
 #include "cmd/common/units.h"
 
 enum { COLUMN_NAME, COLUMN_SIZE, COLUMN_MODIFIED };
@@ -12,12 +14,12 @@ static const struct cli_column columns[] = {
 	[COLUMN_MODIFIED] = { "MODIFIED", 0 },
 };
 
-static const char *kind_name(uint8_t kind)
+static const char *entry_kind_name(uint8_t kind)
 {
 	return kind == SERVICE_MEMORY ? "memory" : "file";
 }
 
-static const char *format_date(char *buffer, size_t size, uint64_t modified, const char *format, bool utc)
+static const char *format_entry_date(char *buffer, size_t size, uint64_t modified, const char *format, bool utc)
 {
 	time_t seconds = (time_t)(modified / CLI_NS_PER_S);
 	struct tm broken;
@@ -28,7 +30,7 @@ static const char *format_date(char *buffer, size_t size, uint64_t modified, con
 	return buffer;
 }
 
-void render_list_table(const struct listing *listing, bool quiet)
+void listing_print_table(const struct listing *listing, bool quiet)
 {
 	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
 	char size[CLI_UNIT_MAX], date[32];
@@ -43,7 +45,7 @@ void render_list_table(const struct listing *listing, bool quiet)
 		cli_table_set(line, COLUMN_SIZE, cli_format_bytes(size, entry->size));
 		cli_table_set(line, COLUMN_MODIFIED,
 			      memory ? "in memory"
-				     : format_date(date, sizeof(date), entry->modified, "%Y-%m-%d %H:%M", false));
+				     : format_entry_date(date, sizeof(date), entry->modified, "%Y-%m-%d %H:%M", false));
 		total += entry->size;
 	}
 	if (listing->count)
@@ -55,7 +57,7 @@ void render_list_table(const struct listing *listing, bool quiet)
 		       cli_format_bytes(size, total));
 }
 
-void render_list_json(const struct listing *listing, const struct session *session)
+void listing_print_json(const struct listing *listing, const struct session *session)
 {
 	struct json_object *object = json_object_new_object(), *entries = json_object_new_array();
 	uint64_t total = 0;
@@ -66,13 +68,13 @@ void render_list_json(const struct listing *listing, const struct session *sessi
 		struct json_object *one = json_object_new_object();
 
 		cli_json_add(one, "name", cli_json_text(entry->name));
-		cli_json_add(one, "kind", cli_json_text(kind_name(entry->kind)));
+		cli_json_add(one, "kind", cli_json_text(entry_kind_name(entry->kind)));
 		cli_json_add(one, "size", json_object_new_uint64(entry->size));
 		cli_json_add(one, "modified",
 			     entry->kind == SERVICE_MEMORY
 				     ? NULL
-				     : cli_json_text(format_date(date, sizeof(date), entry->modified,
-								 "%Y-%m-%dT%H:%M:%SZ", true)));
+				     : cli_json_text(format_entry_date(date, sizeof(date), entry->modified,
+								       "%Y-%m-%dT%H:%M:%SZ", true)));
 		json_object_array_add(entries, one);
 		total += entry->size;
 	}

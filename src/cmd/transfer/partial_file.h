@@ -1,53 +1,49 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A file under way: it has the name ".NAME.part" until it is whole, and a record behind its last
- * byte that says what it is a copy of and how much of it is there, so that a transfer that was cut
- * can go on.  The record counts only for the same source, and until the host starts anew, as data
- * that the kernel had not yet written is then lost.
+ * Partial file: a file named ".NAME.part" during its transfer.  A record behind the last byte of the file says which
+ * version of the source it copies and how many bytes it has, so that an interrupted transfer can be resumed.  The record
+ * is valid only for the same version, and until the host reboots, because a reboot loses data that the kernel has not yet
+ * written to disk.
  */
-#ifndef PL_CLI_PART_H
-#define PL_CLI_PART_H
+#ifndef PL_CMD_TRANSFER_PARTIAL_FILE_H
+#define PL_CMD_TRANSFER_PARTIAL_FILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include <peerlane/peerlane.h>
 
-struct part_source {
-	uint64_t size;
-	uint64_t modified; /* nanoseconds since 1970 */
-	uint64_t identity;
-};
+#include "cmd/transfer/file_version.h"
 
-struct part {
-	int folder, fd;
-	char *name, *temporary;
-	struct part_source source;
-	uint64_t done;   /* bytes from the beginning that are there */
-	unsigned faults; /* guard_faults() when it began */
-	uint8_t *bytes;  /* the mapping, `source.size` bytes; NULL for an empty file */
+struct partial_file {
+	int folder, fd;             /* the folder is the caller's */
+	char *name, *temporary;     /* final name, and name during the transfer */
+	struct file_version source; /* version of the source */
+	uint64_t done;              /* length of the complete beginning in bytes */
+	unsigned faults;            /* sigbus_guard_count() when the file was opened */
+	uint8_t *bytes;             /* mapping of source.size bytes; NULL for an empty file */
 };
 
 /*
- * Begins, or goes on with, the copy of a source as `name` in a folder.  The disk space is taken now,
- * so that running out of it is an error here.  The folder's descriptor stays the caller's.
+ * Opens, locks and maps the partial file of `name` in a folder.  Allocates its disk space, so that a full disk is an
+ * error here and not later.
  *
- * @param resume  false: begin anew, whatever is there
- * @return 0; -EBUSY if another transfer writes it; -ENOSPC, -EFBIG, and errors of open(2), mmap(2)
+ * @param resume  true: keep the bytes of an earlier transfer of the same version; false: begin again
+ * @return 0; -EBUSY if another transfer writes the file; -ENOSPC, -EFBIG, or an error of open(2) or mmap(2)
  */
-int part_open(struct part *part, int folder, const char *name, const struct part_source *source, bool resume,
-	      struct pl_error *error);
+int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
+		      bool resume, struct pl_error *error);
 
-/* Notes that the first `done` bytes are there. */
-int part_record(struct part *part, uint64_t done);
+/* Records that the first `done` bytes are complete. */
+int partial_file_record(struct partial_file *partial, uint64_t done);
 
-/* Gives the file its name, in place of an older one.  -ESTALE if bytes were lost meanwhile. */
-int part_commit(struct part *part, struct pl_error *error);
+/* Renames the file to its final name and replaces an older file.  Returns -ESTALE if bytes were lost. */
+int partial_file_commit(struct partial_file *partial, struct pl_error *error);
 
-/* Ends the use; `discard` removes the file unless it was committed.  The mapping must be unused. */
-void part_close(struct part *part, bool discard);
+/* Closes the file; `discard` removes it unless it was committed.  Nothing may use the mapping any more. */
+void partial_file_close(struct partial_file *partial, bool discard);
 
-/* Whether a name is one that part_open() makes. */
-bool part_is_temporary(const char *name);
+/* True if a path ends in a name that partial_file_open() gives, ".NAME.part". */
+bool is_partial_file_name(const char *name);
 
 #endif

@@ -4,22 +4,23 @@
 #define DEPTH 6
 #define PIECE_FIRST (256ull << 10)
 #define PIECE_MAX (8ull << 20)
-/* A piece that took less than the first can be larger, one that took more than the second was too large. */
+/* A piece that takes less than FAST is doubled, one that takes more than SLOW is halved. */
 #define FAST (100 * CLI_NS_PER_MS)
 #define SLOW (CLI_NS_PER_S)
 #define IDLE_MS 100
 
+/* Pipeline while it runs. */
 struct running {
 	const struct pipeline *pipeline;
 	struct await slots[PIPELINE_DEPTH_MAX];
 	uint64_t lengths[PIPELINE_DEPTH_MAX];
 	unsigned depth;
-	uint64_t first, next; /* numbers of the oldest piece under way and of the next one */
+	uint64_t first, next; /* numbers of the oldest piece under way and of the next piece */
 	uint64_t posted, done;
 	uint64_t piece;
 };
 
-static int post(struct running *running, struct pl_error *error)
+static int post_piece(struct running *running, struct pl_error *error)
 {
 	const struct pipeline *pipeline = running->pipeline;
 	unsigned slot = (unsigned)(running->next % running->depth);
@@ -39,8 +40,8 @@ static int post(struct running *running, struct pl_error *error)
 	return 0;
 }
 
-/* Small pieces on a slow line keep within the time-out and show progress; large ones are efficient on a fast one. */
-static void adapt(struct running *running, const struct pl_receipt *receipt)
+/* Adapts the size of pieces to the network: small pieces stay below the timeout, large pieces are efficient. */
+static void adapt_piece_size(struct running *running, const struct pl_receipt *receipt)
 {
 	uint64_t took = receipt->completed - receipt->posted;
 
@@ -52,7 +53,7 @@ static void adapt(struct running *running, const struct pl_receipt *receipt)
 		running->piece = CLI_MAX(running->piece / 2, PIECE_FIRST / 4);
 }
 
-static void account(struct pipeline_result *result, const struct pl_receipt *receipt)
+static void add_receipt(struct pipeline_result *result, const struct pl_receipt *receipt)
 {
 	result->bytes += receipt->bytes;
 	result->staged += receipt->bytes_staged;
@@ -64,8 +65,8 @@ static void account(struct pipeline_result *result, const struct pl_receipt *rec
 	result->streams = CLI_MAX(result->streams, receipt->streams);
 }
 
-/* Takes the pieces that are done, from the oldest on. */
-static int retire(struct running *running, struct pipeline_result *result, struct pl_error *error)
+/* Handles the completed pieces in order, from the oldest. */
+static int complete_pieces(struct running *running, struct pipeline_result *result, struct pl_error *error)
 {
 	const struct pipeline *pipeline = running->pipeline;
 	int rc = 0;
@@ -81,8 +82,8 @@ static int retire(struct running *running, struct pipeline_result *result, struc
 			*error = await->error;
 			return await->status;
 		}
-		account(result, &await->receipt);
-		adapt(running, &await->receipt);
+		add_receipt(result, &await->receipt);
+		adapt_piece_size(running, &await->receipt);
 		running->done += running->lengths[slot];
 		if (pipeline->advance)
 			rc = pipeline->advance(pipeline->user, running->done, error);
@@ -90,18 +91,18 @@ static int retire(struct running *running, struct pipeline_result *result, struc
 	return rc;
 }
 
-static int move_all(struct running *running, struct pipeline_result *result, struct pl_error *error)
+static int move_pieces(struct running *running, struct pipeline_result *result, struct pl_error *error)
 {
 	const struct pipeline *pipeline = running->pipeline;
 	int rc = 0;
 
 	while (rc == 0 && running->done < pipeline->length) {
 		while (rc == 0 && running->next - running->first < running->depth && running->posted < pipeline->length)
-			rc = post(running, error);
+			rc = post_piece(running, error);
 		if (rc == 0 && !running->slots[running->first % running->depth].done)
 			rc = session_pump(pipeline->session, IDLE_MS, error);
 		if (rc == 0)
-			rc = retire(running, result, error);
+			rc = complete_pieces(running, result, error);
 		if (rc == 0 && pipeline->idle)
 			pipeline->idle(pipeline->user);
 	}
@@ -120,10 +121,10 @@ int pipeline_run(const struct pipeline *pipeline, struct pipeline_result *result
 
 	if (!pipeline->session->peer)
 		return cli_fail(error, -ENOTCONN, "CONNECTION-LOST", pipeline->session->address, NULL,
-				"there is no connection");
-	rc = move_all(&running, result, error);
+				"the connection is closed");
+	rc = move_pieces(&running, result, error);
 	for (; running.first < running.next; running.first++)
-		session_settle(pipeline->session, &running.slots[running.first % running.depth]);
+		session_drain(pipeline->session, &running.slots[running.first % running.depth]);
 	result->nanoseconds += cli_now() - begin;
 	return rc;
 }

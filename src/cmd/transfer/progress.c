@@ -10,14 +10,14 @@
 #include "cmd/common/cli.h"
 #include "cmd/common/units.h"
 
-#define REDRAW (100 * CLI_NS_PER_MS)
-#define RATE_SPAN (250 * CLI_NS_PER_MS)
-/* How much of the older rate stays with every new measurement. */
+#define DRAW_INTERVAL (100 * CLI_NS_PER_MS)
+#define RATE_INTERVAL (250 * CLI_NS_PER_MS)
+/* Weight of the previous rates in the smoothed rate. */
 #define RATE_KEEP 0.7
 #define LABEL_MAX 28
 #define BAR_MAX 40
-/* Room for percent, bytes, rate and time. */
-#define NUMBERS 52
+/* Columns for percent, bytes, rate and time. */
+#define NUMBERS_WIDTH 52
 
 void progress_begin(struct progress *progress, bool wanted, const char *label, uint64_t total, uint64_t done)
 {
@@ -34,7 +34,7 @@ void progress_begin(struct progress *progress, bool wanted, const char *label, u
 	};
 }
 
-static unsigned terminal_width(void)
+static unsigned stderr_width(void)
 {
 	struct winsize size;
 
@@ -43,12 +43,12 @@ static unsigned terminal_width(void)
 	return size.ws_col;
 }
 
-static void measure(struct progress *progress, uint64_t now)
+static void update_progress_rate(struct progress *progress, uint64_t now)
 {
 	uint64_t span = now - progress->rate_at;
 	double rate;
 
-	if (span < RATE_SPAN)
+	if (span < RATE_INTERVAL)
 		return;
 	rate = (double)(progress->done - progress->rate_done) * 1e9 / (double)span;
 	progress->rate = progress->rate > 0 ? RATE_KEEP * progress->rate + (1 - RATE_KEEP) * rate : rate;
@@ -56,7 +56,7 @@ static void measure(struct progress *progress, uint64_t now)
 	progress->rate_done = progress->done;
 }
 
-static void draw_bar(const struct progress *progress, unsigned width)
+static void draw_progress_bar(const struct progress *progress, unsigned width)
 {
 	unsigned filled = (unsigned)((double)width * (double)progress->done / (double)progress->total);
 
@@ -68,8 +68,8 @@ static void draw_bar(const struct progress *progress, unsigned width)
 	}
 }
 
-/* The end of a long name says more than its beginning. */
-static void draw_label(const char *label)
+/* Draws the label; shortens a long one at its beginning, as paths differ at their end. */
+static void draw_progress_label(const char *label)
 {
 	size_t length = strlen(label);
 	char text[LABEL_MAX + 1];
@@ -82,9 +82,9 @@ static void draw_label(const char *label)
 	fprintf(stderr, "%-*s ", (int)CLI_MIN(length, LABEL_MAX), text);
 }
 
-static void draw_numbers(const struct progress *progress)
+static void draw_progress_numbers(const struct progress *progress)
 {
-	char done[CLI_UNIT_MAX], total[CLI_UNIT_MAX], rate[CLI_UNIT_MAX], left[CLI_UNIT_MAX];
+	char done[CLI_UNIT_MAX], total[CLI_UNIT_MAX], rate[CLI_UNIT_MAX], remaining[CLI_UNIT_MAX];
 	double percent = 100.0 * (double)progress->done / (double)progress->total;
 
 	fprintf(stderr, " %3.0f%%  %s of %s", percent, cli_format_bytes(done, progress->done),
@@ -92,7 +92,8 @@ static void draw_numbers(const struct progress *progress)
 	if (progress->rate >= 1)
 		fprintf(stderr, "  %s  %s left", cli_format_rate(rate, (uint64_t)progress->rate, CLI_NS_PER_S),
 			cli_format_clock(
-				left, (uint64_t)((double)(progress->total - progress->done) / progress->rate + 0.5)));
+				remaining,
+				(uint64_t)((double)(progress->total - progress->done) / progress->rate + 0.5)));
 }
 
 void progress_update(struct progress *progress, uint64_t done)
@@ -104,24 +105,24 @@ void progress_update(struct progress *progress, uint64_t done)
 		return;
 	now = cli_now();
 	progress->done = done;
-	measure(progress, now);
-	if (progress->drawn && now - progress->drawn < REDRAW)
+	update_progress_rate(progress, now);
+	if (progress->drawn_at && now - progress->drawn_at < DRAW_INTERVAL)
 		return;
-	progress->drawn = now;
-	width = terminal_width();
-	fixed = (unsigned)CLI_MIN(strlen(progress->label), LABEL_MAX) + 1 + NUMBERS;
+	progress->drawn_at = now;
+	width = stderr_width();
+	fixed = (unsigned)CLI_MIN(strlen(progress->label), LABEL_MAX) + 1 + NUMBERS_WIDTH;
 	fputc('\r', stderr);
-	draw_label(progress->label);
+	draw_progress_label(progress->label);
 	if (width > fixed + 8)
-		draw_bar(progress, CLI_MIN(width - fixed, BAR_MAX));
-	draw_numbers(progress);
+		draw_progress_bar(progress, CLI_MIN(width - fixed, BAR_MAX));
+	draw_progress_numbers(progress);
 	fputs("\033[K", stderr);
 	fflush(stderr);
 }
 
 void progress_end(struct progress *progress)
 {
-	if (progress->shown && progress->drawn)
+	if (progress->shown && progress->drawn_at)
 		fputs("\r\033[K", stderr);
 	progress->shown = false;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sending: the file's bytes go from the mapping here straight into that of the file at the server. */
+/* `peerlane put`: one-sided writes from the mapping of a local file into the server's mapping of the new file. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,375 +7,264 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/transfer/catalogue.h"
+#include "cmd/transfer/file_version.h"
 #include "cmd/transfer/progress.h"
 #include "cmd/transfer/transfer.h"
 
-/* How often the server is told how much it has. */
-#define EXTENT_EVERY (20 * CLI_NS_PER_MS)
-#define COPY_PIECE (8ull << 20)
+/* Interval of EXTENT messages, which tell the server how many bytes it has. */
+#define EXTENT_INTERVAL (20 * CLI_NS_PER_MS)
 
 struct put {
-	struct cli_options common;
-	const char *address, *name, *memory;
-	char **files;
-	int count;
-	bool verify;
-	struct session session;
+	struct transfer_command command;
+	const char *name; /* --as; NULL: the name of the file */
 };
 
-/* One file under way. */
-struct sending {
-	struct put *put;
+/* Upload of one file. */
+struct upload {
+	struct transfer_command *command;
 	struct transfer *transfer;
 	int fd;
-	struct stat status;
-	uint8_t *bytes;
+	struct stat status; /* of the file when the upload began */
+	uint8_t *bytes;     /* mapping of the file */
 	uint32_t handle;
-	bool created;
+	bool created; /* handle is open */
 	struct service_message answer;
-	struct hash_state *hash;
+	struct hash_state *local_hash;
 	struct progress progress;
-	uint64_t done;    /* at the server */
-	uint64_t told_at; /* when it was told */
-	bool told;
+	uint64_t done;           /* bytes at the server */
+	uint64_t extent_sent_at; /* time of the last EXTENT message */
+	bool extent_sent;
 };
 
 /* -- arguments ---------------------------------------------------------------------------------- */
 
-static const char *last_name(const char *path)
+static void check_put_files(const struct put *put, struct argp_state *state)
 {
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-static void check_arguments(const struct put *put, struct argp_state *state)
-{
-	if (!put->address)
-		argp_error(state, "the ADDRESS of a server is missing");
-	if (put->count == 0)
-		argp_error(state, "no FILE to send");
-	if (put->name && put->count > 1)
-		argp_error(state, "--as is for one FILE");
+	if (put->command.count == 0)
+		argp_error(state, "a FILE is missing");
+	if (put->name && put->command.count > 1)
+		argp_error(state, "--as can be used with one FILE only");
 	if (put->name && !service_name_valid(put->name))
-		argp_error(state, "'%s' cannot be a name", put->name);
+		argp_error(state, "'%s' is not a valid name", put->name);
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_put_option(int key, char *argument, struct argp_state *state)
 {
 	struct put *put = state->input;
+	error_t rc;
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &put->common;
-		return 0;
-	case 'a':
+	if (key == 'a') {
 		put->name = argument;
 		return 0;
-	case 'm':
-		put->memory = argument;
-		return 0;
-	case 'V':
-		put->verify = true;
-		return 0;
-	case ARGP_KEY_ARGS:
-		put->address = state->argv[state->next];
-		put->files = state->argv + state->next + 1;
-		put->count = state->argc - state->next - 1;
-		state->next = state->argc;
-		return 0;
-	case ARGP_KEY_END:
-		check_arguments(put, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
+	rc = transfer_parse_option(&put->command, key, argument, state);
+	if (key == ARGP_KEY_END)
+		check_put_files(put, state);
+	return rc;
 }
 
-static const struct argp_option options[] = {
+static const struct argp_option put_options[] = {
 	{ "as", 'a', "NAME", 0,
-	  "Give it this name at the server (default: its own), or write into the memory called NAME", 1 },
-	{ "memory", 'm', "KIND", 0, "Send the bytes from memory of a GPU, to which they are copied: cuda, cuda:1", 1 },
+	  "Store the file as NAME (default: the name of the file), or write it into the memory called NAME", 1 },
+	{ "memory", 'm', "KIND", 0, "Copy the file to GPU memory first, and send from there: cuda, or cuda:1", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
 	{ 0 },
 };
 
-static const struct argp_child children[] = {
-	{ &cli_connection_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command put_command = {
+	.arguments = "ADDRESS FILE...",
+	.summary = "Send files to `peerlane serve --upload` at ADDRESS.",
+	.examples = {
+		"peerlane put --key key gpu1 results.tar",
+		"peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt",
+	},
+	.notes = "At the server, an incomplete file is called .NAME.part.  To resume an interrupted transfer, repeat the "
+		 "command.  It begins again if the local file has changed.\n",
+	.options = put_options,
+	.parse = parse_put_option,
+	.connection = true,
 };
-
-static const struct argp arguments = { options,
-				       parse,
-				       "ADDRESS FILE...",
-				       "Send files to `peerlane serve --upload` at ADDRESS."
-				       "\v"
-				       "Until it is whole a file is called .NAME.part at the server.  If the transfer "
-				       "is cut, the same command goes on "
-				       "from there, or begins anew if the file changed here.\n"
-				       "\n"
-				       "Examples:\n"
-				       "  peerlane put --key key gpu1 results.tar\n"
-				       "  peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt\n"
-				       "  peerlane put --key key --memory cuda:0 gpu1 frames.raw --as frames\n",
-				       children,
-				       cli_help_filter,
-				       NULL };
 
 /* -- one file ----------------------------------------------------------------------------------- */
 
-static int open_file(struct sending *sending, struct pl_error *error)
+static int map_local_file(struct upload *upload, struct pl_error *error)
 {
-	const char *path = sending->transfer->file;
+	const char *path = upload->transfer->file;
 
-	sending->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	if (sending->fd < 0 || fstat(sending->fd, &sending->status) < 0)
+	upload->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (upload->fd < 0 || fstat(upload->fd, &upload->status) < 0)
 		return cli_fail_errno(error, -errno, "open", path);
-	if (!S_ISREG(sending->status.st_mode))
-		return cli_fail(error, -EINVAL, "NOT-A-FILE", path, "send regular files", "this is not a regular file");
-	sending->transfer->size = (uint64_t)sending->status.st_size;
-	if (sending->status.st_size == 0)
+	if (!S_ISREG(upload->status.st_mode))
+		return cli_fail(error, -EINVAL, "NOT-A-FILE", path, "send regular files", "not a regular file");
+	upload->transfer->size = (uint64_t)upload->status.st_size;
+	if (upload->status.st_size == 0)
 		return 0;
-	/* Private: before Linux 6.2 no RDMA device gets at a mapping that is shared and read-only. */
-	sending->bytes = mmap(NULL, (size_t)sending->status.st_size, PROT_READ, MAP_PRIVATE, sending->fd, 0);
-	if (sending->bytes == MAP_FAILED) {
-		sending->bytes = NULL;
+	/* Private: before Linux 6.2, RDMA devices cannot register a shared read-only mapping. */
+	upload->bytes = mmap(NULL, (size_t)upload->status.st_size, PROT_READ, MAP_PRIVATE, upload->fd, 0);
+	if (upload->bytes == MAP_FAILED) {
+		upload->bytes = NULL;
 		return cli_fail_errno(error, -errno, "mmap", path);
 	}
 	return 0;
 }
 
-static int create_remote(struct sending *sending, struct pl_error *error)
+static int create_remote_file(struct upload *upload, struct pl_error *error)
 {
-	uint64_t place[2] = { (uint64_t)sending->status.st_dev, (uint64_t)sending->status.st_ino };
+	struct file_version version = file_version_of(&upload->status);
+	struct session *session = &upload->command->session;
 	struct service_message request;
-	int rc = session_name(&request, SERVICE_CREATE, sending->transfer->name, error);
+	int rc = session_name(&request, SERVICE_CREATE, upload->transfer->name, error);
 
-	request.size = sending->transfer->size;
-	request.modified = catalogue_modified(&sending->status);
-	request.identity = hash_small(place, sizeof(place));
+	request.size = version.size;
+	request.modified = version.modified;
+	request.identity = version.identity;
 	if (rc == 0)
-		rc = session_call(&sending->put->session, &request, &sending->answer, error);
+		rc = session_call(session, &request, &upload->answer, error);
 	if (rc < 0)
 		return rc;
-	sending->created = true;
-	sending->handle = sending->answer.handle;
-	if (sending->answer.done > sending->transfer->size)
-		return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", sending->put->session.address, NULL,
-				"the server has more of the file than there is");
-	sending->done = sending->transfer->resumed = sending->answer.done;
+	upload->created = true;
+	upload->handle = upload->answer.handle;
+	if (upload->answer.done > upload->transfer->size)
+		return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL,
+				"the server reports more bytes than the file has");
+	upload->done = upload->transfer->resumed = upload->answer.done;
 	return 0;
 }
 
-static int advance(void *user, uint64_t done, struct pl_error *error)
+static int upload_advance(void *user, uint64_t done, struct pl_error *error)
 {
-	struct sending *sending = user;
-	struct service_message message = { .type = SERVICE_EXTENT, .handle = sending->handle };
-	uint64_t before = sending->done, now = cli_now();
+	struct upload *upload = user;
+	struct service_message message = { .type = SERVICE_EXTENT, .handle = upload->handle };
+	uint64_t before = upload->done, now = cli_now();
 
-	sending->done = sending->transfer->resumed + done;
-	if (sending->hash)
-		hash_add(sending->hash, sending->bytes + before, sending->done - before);
-	if (now - sending->told_at < EXTENT_EVERY)
+	upload->done = upload->transfer->resumed + done;
+	if (upload->local_hash)
+		hash_add(upload->local_hash, upload->bytes + before, upload->done - before);
+	if (now - upload->extent_sent_at < EXTENT_INTERVAL)
 		return 0;
-	sending->told_at = now;
-	sending->told = true;
-	message.done = sending->done;
-	return session_tell(&sending->put->session, &message, error);
+	upload->extent_sent_at = now;
+	upload->extent_sent = true;
+	message.done = upload->done;
+	return session_send(&upload->command->session, &message, error);
 }
 
-static void idle(void *user)
+static void upload_show_progress(void *user)
 {
-	struct sending *sending = user;
+	struct upload *upload = user;
 
-	progress_update(&sending->progress, sending->done);
+	progress_update(&upload->progress, upload->done);
 }
 
-static int open_region(const struct sending *sending, struct pipeline *pipeline, struct pl_error *error)
-{
-	struct pl_context *context = pipeline->session->context;
-	int rc;
-
-	if (!sending->put->memory)
-		return pl_region_register(context, sending->bytes, sending->transfer->size, PL_ACCESS_LOCAL,
-					  &pipeline->region, error);
-	pipeline->offset = 0;
-	rc = pl_region_allocate_in(context, sending->put->memory, pipeline->length, PL_ACCESS_LOCAL, &pipeline->region,
-				   error);
-	/* In pieces, so that a signal is not waited with for long. */
-	for (uint64_t at = 0; rc == 0 && at < pipeline->length; at += COPY_PIECE) {
-		rc = pl_region_copy_in(pipeline->region, at, sending->bytes + sending->done + at,
-				       CLI_MIN(pipeline->length - at, COPY_PIECE), error);
-		if (rc == 0)
-			rc = session_pump(pipeline->session, 0, error);
-	}
-	return rc;
-}
-
-static int move(struct sending *sending, struct pl_error *error)
-{
-	struct session *session = &sending->put->session;
-	struct pipeline pipeline = {
-		.session = session,
-		.write = true,
-		.remote_offset = sending->done,
-		.offset = sending->done,
-		.length = sending->transfer->size - sending->done,
-		.advance = advance,
-		.idle = idle,
-		.user = sending,
-	};
-	int rc;
-
-	if (pipeline.length == 0)
-		return 0;
-	rc = session_import(session, &sending->answer, &pipeline.remote, error);
-	if (rc < 0)
-		return rc;
-	rc = open_region(sending, &pipeline, error);
-	if (rc == 0)
-		rc = pipeline_run(&pipeline, &sending->transfer->result, error);
-	if (pipeline.region)
-		pl_region_deregister(pipeline.region);
-	pl_remote_release(pipeline.remote);
-	return rc;
-}
-
-/* What was sent must be what the file was when it began, and still is. */
-static int check_unchanged(const struct sending *sending, struct pl_error *error)
+/* Returns -ESTALE if the file changed since the upload began. */
+static int check_file_unchanged(const struct upload *upload, struct pl_error *error)
 {
 	struct stat now;
 
-	if (fstat(sending->fd, &now) < 0)
-		return cli_fail_errno(error, -errno, "fstat", sending->transfer->file);
-	if (now.st_size != sending->status.st_size || catalogue_modified(&now) != catalogue_modified(&sending->status))
-		return cli_fail(error, -ESTALE, "FILE-CHANGED", sending->transfer->file, "send it again",
-				"the file changed while it was sent");
+	if (fstat(upload->fd, &now) < 0)
+		return cli_fail_errno(error, -errno, "fstat", upload->transfer->file);
+	if (now.st_size != upload->status.st_size || file_modified(&now) != file_modified(&upload->status))
+		return cli_fail(error, -ESTALE, "FILE-CHANGED", upload->transfer->file, "send it again",
+				"the file changed during the transfer");
 	return 0;
 }
 
-static int compare_hashes(struct sending *sending, struct pl_error *error)
+static int verify_uploaded_file(struct upload *upload, struct pl_error *error)
 {
 	struct service_message request = { .type = SERVICE_HASH,
-					   .handle = sending->handle,
-					   .length = sending->transfer->size };
-	struct hash here, there;
-	int rc = session_call(&sending->put->session, &request, &sending->answer, error);
+					   .handle = upload->handle,
+					   .length = upload->transfer->size };
+	int rc = session_call(&upload->command->session, &request, &upload->answer, error);
 
-	if (rc < 0)
-		return rc;
-	there = (struct hash){ sending->answer.hash[0], sending->answer.hash[1] };
-	here = hash_end(sending->hash);
-	sending->hash = NULL;
-	if (!hash_equal(here, there))
-		return cli_fail(error, -ESTALE, "HASH-MISMATCH", sending->transfer->file,
-				"send it again; if this repeats, check the memory and disks of both hosts",
-				"the bytes at the server are not those here");
-	sending->transfer->hash = here;
-	sending->transfer->verified = true;
-	return 0;
+	return rc < 0 ? rc : transfer_compare_hashes(upload->transfer, &upload->local_hash, &upload->answer, error);
 }
 
-static int commit_remote(struct sending *sending, struct pl_error *error)
+static int commit_remote_file(struct upload *upload, struct pl_error *error)
 {
-	struct service_message request = { .type = SERVICE_COMMIT, .handle = sending->handle };
+	struct service_message request = { .type = SERVICE_COMMIT, .handle = upload->handle };
 
-	sending->created = false;
-	return session_call(&sending->put->session, &request, &sending->answer, error);
+	upload->created = false;
+	return session_call(&upload->command->session, &request, &upload->answer, error);
 }
 
-static int send_parts(struct sending *sending, struct pl_error *error)
+static int upload_file(struct upload *upload, struct pl_error *error)
 {
-	struct put *put = sending->put;
+	struct transfer_command *command = upload->command;
+	struct transfer *transfer = upload->transfer;
+	struct pipeline pipeline = {
+		.write = true, .advance = upload_advance, .idle = upload_show_progress, .user = upload
+	};
 	struct pl_error changed;
-	int rc = open_file(sending, error);
+	int rc = map_local_file(upload, error);
 
 	if (rc == 0)
-		rc = create_remote(sending, error);
+		rc = create_remote_file(upload, error);
 	if (rc < 0)
 		return rc;
-	if (put->verify) {
-		sending->hash = hash_begin();
-		if (!sending->hash)
+	if (command->verify) {
+		upload->local_hash = hash_begin();
+		if (!upload->local_hash)
 			return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-		hash_add(sending->hash, sending->bytes, sending->done);
+		hash_add(upload->local_hash, upload->bytes, upload->done);
 	}
-	progress_begin(&sending->progress, !put->common.quiet, sending->transfer->name, sending->transfer->size,
-		       sending->done);
-	rc = move(sending, error);
-	/* A file that was cut can fail in many ways; that it changed is what to say. */
-	if (rc != -EINTR && check_unchanged(sending, &changed) < 0) {
+	progress_begin(&upload->progress, !command->common.quiet, transfer->name, transfer->size, upload->done);
+	rc = transfer_move_bytes(command, transfer, &upload->answer, upload->bytes, &pipeline, error);
+	/* A truncated file causes various errors; reports that the file changed instead. */
+	if (rc != -EINTR && check_file_unchanged(upload, &changed) < 0) {
 		*error = changed;
 		rc = changed.code;
 	}
-	if (rc == 0 && put->verify)
-		rc = compare_hashes(sending, error);
-	return rc == 0 ? commit_remote(sending, error) : rc;
+	if (rc == 0 && command->verify)
+		rc = verify_uploaded_file(upload, error);
+	return rc == 0 ? commit_remote_file(upload, error) : rc;
 }
 
-static void send_one(struct put *put, struct transfer *transfer)
+static void run_upload(void *user, struct transfer *transfer)
 {
-	struct sending sending = { .put = put, .transfer = transfer, .fd = -1, .told_at = cli_now() };
+	struct put *put = user;
+	struct session *session = &put->command.session;
+	struct upload upload = {
+		.command = &put->command, .transfer = transfer, .fd = -1, .extent_sent_at = cli_now()
+	};
 	struct service_message request = { .type = SERVICE_CLOSE };
 	struct pl_error ignored;
-	int rc = send_parts(&sending, &transfer->error);
+	int rc = upload_file(&upload, &transfer->error);
 
-	progress_end(&sending.progress);
+	progress_end(&upload.progress);
 	transfer->status = rc;
-	transfer->kept = rc < 0 && rc != -ESTALE && sending.told ? sending.done : 0;
-	if (sending.created && put->session.peer) {
-		/* What is wrong is of no use to go on with. */
-		request.handle = sending.handle;
+	transfer->kept = rc < 0 && rc != -ESTALE && upload.extent_sent ? upload.done : 0;
+	if (upload.created && session->peer) {
+		request.handle = upload.handle;
+		/* The server keeps no wrong bytes for another attempt. */
 		request.flags = rc == -ESTALE ? SERVICE_DISCARD : 0;
-		session_call(&put->session, &request, &sending.answer, &ignored);
+		session_call(session, &request, &upload.answer, &ignored);
 	}
-	hash_discard(sending.hash);
-	if (sending.bytes)
-		munmap(sending.bytes, transfer->size);
-	if (sending.fd >= 0)
-		close(sending.fd);
+	hash_discard(upload.local_hash);
+	if (upload.bytes)
+		munmap(upload.bytes, transfer->size);
+	if (upload.fd >= 0)
+		close(upload.fd);
 }
 
 /* -- all files ---------------------------------------------------------------------------------- */
 
-static enum cli_exit send_all(struct put *put, struct transfer *transfers)
-{
-	size_t count = 0;
-
-	while (count < (size_t)put->count && !put->session.interrupted) {
-		struct transfer *transfer = &transfers[count];
-
-		transfer->file = put->files[count];
-		transfer->name = put->name ? put->name : last_name(put->files[count]);
-		count++;
-		send_one(put, transfer);
-		if (transfer->status < 0)
-			render_transfer_failure(transfer);
-		else if (!put->common.json && !put->common.quiet)
-			render_transfer(transfer);
-	}
-	if (put->common.json)
-		render_transfers_json(transfers, count, &put->session);
-	return transfers_status(transfers, count);
-}
-
 int pl_cli_put(int argc, char **argv)
 {
-	struct put put = { .address = NULL };
+	struct put put = { .name = NULL };
 	struct transfer *transfers;
 	struct pl_error error;
-	int rc, status = CLI_FAILED;
+	int status;
 
-	cli_parse(&arguments, argc, argv, &put);
-	transfers = calloc((size_t)put.count, sizeof(*transfers));
-	rc = transfers ? session_open(&put.session, &put.common, put.address, &error)
-		       : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
-	if (rc == 0) {
-		status = send_all(&put, transfers);
-		session_close(&put.session);
+	cli_parse(&put_command, argc, argv, &put.command.common, &put);
+	transfers = calloc((size_t)put.command.count, sizeof(*transfers));
+	for (int i = 0; transfers && i < put.command.count; i++) {
+		transfers[i].file = put.command.names[i];
+		transfers[i].name = put.name ? put.name : transfer_last_name(put.command.names[i]);
+	}
+	if (transfers) {
+		status = transfer_run_all(&put.command, transfers, run_upload, &put);
 	} else {
-		cli_report_for(&put.common, &error);
+		cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+		status = cli_report_for(&put.command.common, &error);
 	}
 	free(transfers);
 	return status;

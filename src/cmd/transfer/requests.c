@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a server does on each kind of request. */
+/* Requests of clients, by type. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "cmd/transfer/server.h"
 
-/* A listing that a client begins sees what changed since; one that goes on keeps to what it saw. */
+/* Age from which the first LIST of a client scans the catalogue again; the next ones continue in the same catalogue. */
 #define CATALOGUE_AGE (2 * CLI_NS_PER_S)
 #define HASH_SLICE (4ull << 20)
 
@@ -25,15 +25,15 @@ void request_handle_close(struct client *client, size_t index, bool discard)
 	free(handle);
 }
 
-static int find_handle(struct client *client, uint32_t number, struct handle **handle, struct pl_error *error)
+static int find_client_handle(struct client *client, uint32_t number, struct handle **handle, struct pl_error *error)
 {
 	*handle = number < SERVER_HANDLES_MAX ? client->handles[number] : NULL;
 	if (*handle)
 		return 0;
-	return cli_fail(error, -EINVAL, "NO-HANDLE", NULL, NULL, "there is no handle %u", number);
+	return cli_fail(error, -EINVAL, "NO-HANDLE", NULL, NULL, "unknown handle %u", number);
 }
 
-static int make_token(struct handle *handle, struct pl_error *error)
+static int make_handle_token(struct handle *handle, struct pl_error *error)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 
@@ -44,9 +44,9 @@ static int make_token(struct handle *handle, struct pl_error *error)
 	return pl_region_share(handle->item->region, &options, handle->token, &handle->token_length, error);
 }
 
-/* Makes a handle for an item, which is its own from now on, also on failure. */
-static int new_handle(struct client *client, struct item *item, const char *name, bool writing,
-		      struct service_message *answer, struct pl_error *error)
+/* Adds a handle for an item.  The handle owns the item afterwards, also on failure. */
+static int add_client_handle(struct client *client, struct item *item, const char *name, bool writing,
+			     struct service_message *answer, struct pl_error *error)
 {
 	struct handle *handle = calloc(1, sizeof(*handle));
 	uint32_t number = 0;
@@ -57,14 +57,14 @@ static int new_handle(struct client *client, struct item *item, const char *name
 	if (!handle || number == SERVER_HANDLES_MAX) {
 		free(handle);
 		item_release(&client->server->items, item, false);
-		return cli_fail(error, -EMFILE, "TOO-MANY-HANDLES", name, "close some",
-				"a client can have %d files open", SERVER_HANDLES_MAX);
+		return cli_fail(error, -EMFILE, "TOO-MANY-HANDLES", name, "close files",
+				"a client can open at most %d files", SERVER_HANDLES_MAX);
 	}
 	handle->item = item;
 	handle->writing = writing;
 	handle->name = strdup(name);
 	client->handles[number] = handle;
-	rc = make_token(handle, error);
+	rc = make_handle_token(handle, error);
 	if (rc < 0) {
 		handle->token_length = 0;
 		request_handle_close(client, number, false);
@@ -79,15 +79,15 @@ static int new_handle(struct client *client, struct item *item, const char *name
 
 /* -- requests ----------------------------------------------------------------------------------- */
 
-static void fill_source(struct service_message *answer, const struct part_source *source)
+static void fill_version(struct service_message *answer, const struct file_version *version)
 {
-	answer->size = source->size;
-	answer->modified = source->modified;
-	answer->identity = source->identity;
+	answer->size = version->size;
+	answer->modified = version->modified;
+	answer->identity = version->identity;
 }
 
-static int list(struct client *client, const struct service_message *request, struct service_message *answer,
-		struct pl_error *error)
+static int handle_list(struct client *client, const struct service_message *request, struct service_message *answer,
+		       struct pl_error *error)
 {
 	struct catalogue *catalogue = &client->server->catalogue;
 	uint8_t *entries = client->server->entries;
@@ -112,55 +112,55 @@ static int list(struct client *client, const struct service_message *request, st
 	return REQUEST_ANSWER;
 }
 
-static int open_item(struct server *server, const char *name, struct item **item, struct pl_error *error)
+static int open_published_item(struct server *server, const char *name, struct item **item, struct pl_error *error)
 {
 	struct item *memory = catalogue_memory(&server->catalogue, name);
 	struct stat status;
 	int fd;
 
 	if (memory) {
-		item_use(memory);
+		item_acquire(memory);
 		*item = memory;
 		return 0;
 	}
 	fd = catalogue_open(&server->catalogue, name, &status, error);
-	return fd < 0 ? fd : item_of_file(&server->items, fd, &status, name, item, error);
+	return fd < 0 ? fd : item_open_file(&server->items, fd, &status, name, item, error);
 }
 
-static int open_to_read(struct client *client, const struct service_message *request, struct service_message *answer,
-			struct pl_error *error)
+static int handle_open(struct client *client, const struct service_message *request, struct service_message *answer,
+		       struct pl_error *error)
 {
 	struct server *server = client->server;
 	struct item *item;
-	int rc = open_item(server, request->name, &item, error);
+	int rc = open_published_item(server, request->name, &item, error);
 
 	if (rc < 0)
 		return rc;
-	rc = new_handle(client, item, request->name, false, answer, error);
+	rc = add_client_handle(client, item, request->name, false, answer, error);
 	if (rc < 0)
 		return rc;
-	fill_source(answer, &item->source);
-	server->tell(server->user, SERVER_READS, client, request->name, item->source.size);
+	fill_version(answer, &item->version);
+	server->report_event(server->user, SERVER_READS, client, request->name, item->version.size);
 	return rc;
 }
 
-static int create_memory(struct server *server, struct item *memory, const struct service_message *request,
-			 struct item **item, struct pl_error *error)
+static int open_memory_for_writing(struct server *server, struct item *memory, const struct service_message *request,
+				   struct item **item, struct pl_error *error)
 {
 	if (!server->writable)
 		return cli_fail(error, -EACCES, "NOT-WRITABLE", request->name, "start the server with --writable",
-				"this memory can only be read");
-	if (request->size > memory->source.size)
-		return cli_fail(error, -ENOSPC, "NO-SPACE", request->name, "publish a larger one with --memory",
-				"the memory has %llu bytes, not %llu", (unsigned long long)memory->source.size,
-				(unsigned long long)request->size);
-	item_use(memory);
+				"the server does not allow writing to this memory");
+	if (request->size > memory->version.size)
+		return cli_fail(error, -ENOSPC, "NO-SPACE", request->name, "start the server with a larger --memory",
+				"the memory has %llu bytes; the file has %llu",
+				(unsigned long long)memory->version.size, (unsigned long long)request->size);
+	item_acquire(memory);
 	*item = memory;
 	return 0;
 }
 
-/* The folder, below the one for uploads, that a name is to be in. */
-static int open_parent(struct server *server, const char *name, const char **last, struct pl_error *error)
+/* Opens the folder of a name below the folder for uploads; *last is the last component of the name. */
+static int open_upload_folder(struct server *server, const char *name, const char **last, struct pl_error *error)
 {
 	char parent[SERVICE_NAME_MAX + 1];
 	const char *slash = strrchr(name, '/');
@@ -177,111 +177,112 @@ static int open_parent(struct server *server, const char *name, const char **las
 	return fd < 0 ? cli_fail_errno(error, fd, "open", parent) : fd;
 }
 
-static int create_file(struct server *server, const struct service_message *request, struct item **item,
+static int open_upload(struct server *server, const struct service_message *request, struct item **item,
 		       struct pl_error *error)
 {
-	struct part_source source = { request->size, request->modified, request->identity };
+	struct file_version version = { request->size, request->modified, request->identity };
 	const char *last;
 	int folder;
 
 	if (server->upload < 0)
 		return cli_fail(error, -EACCES, "NOT-WRITABLE", request->name,
-				"start the server with --upload DIRECTORY", "the server takes no files");
-	if (!service_name_valid(request->name) || part_is_temporary(request->name))
-		return cli_fail(error, -EINVAL, "NAME-SYNTAX", request->name, "choose another with --as",
-				"the server cannot have a file of this name");
-	folder = open_parent(server, request->name, &last, error);
-	return folder < 0 ? folder : item_of_part(&server->items, folder, last, &source, item, error);
+				"start the server with --upload DIRECTORY", "the server does not accept files");
+	if (!service_name_valid(request->name) || is_partial_file_name(request->name))
+		return cli_fail(error, -EINVAL, "NAME-SYNTAX", request->name, "choose another name with --as",
+				"the server does not accept this file name");
+	folder = open_upload_folder(server, request->name, &last, error);
+	return folder < 0 ? folder : item_open_partial_file(&server->items, folder, last, &version, item, error);
 }
 
-static int create(struct client *client, const struct service_message *request, struct service_message *answer,
-		  struct pl_error *error)
+static int handle_create(struct client *client, const struct service_message *request, struct service_message *answer,
+			 struct pl_error *error)
 {
 	struct server *server = client->server;
 	struct item *memory = catalogue_memory(&server->catalogue, request->name), *item = NULL;
-	int rc = memory ? create_memory(server, memory, request, &item, error)
-			: create_file(server, request, &item, error);
+	int rc = memory ? open_memory_for_writing(server, memory, request, &item, error)
+			: open_upload(server, request, &item, error);
 
 	if (rc < 0)
 		return rc;
-	rc = new_handle(client, item, request->name, true, answer, error);
+	rc = add_client_handle(client, item, request->name, true, answer, error);
 	if (rc < 0)
 		return rc;
-	answer->done = item->kind == ITEM_PART ? item->part.done : 0;
-	server->tell(server->user, SERVER_WRITES, client, request->name, request->size);
+	answer->done = item->kind == ITEM_PARTIAL_FILE ? item->partial.done : 0;
+	server->report_event(server->user, SERVER_WRITES, client, request->name, request->size);
 	return rc;
 }
 
-static int extent(struct client *client, const struct service_message *request)
+static int handle_extent(struct client *client, const struct service_message *request)
 {
 	struct pl_error ignored;
 	struct handle *handle;
 
-	/* If it cannot be recorded, more is transferred again than need be: no reason to fail. */
-	if (find_handle(client, request->handle, &handle, &ignored) == 0 && handle->item->kind == ITEM_PART &&
-	    request->done <= handle->item->source.size)
-		part_record(&handle->item->part, request->done);
+	/* Ignores errors: without the record, a resumed transfer only repeats more bytes. */
+	if (find_client_handle(client, request->handle, &handle, &ignored) == 0 &&
+	    handle->item->kind == ITEM_PARTIAL_FILE && request->done <= handle->item->version.size)
+		partial_file_record(&handle->item->partial, request->done);
 	return REQUEST_NO_ANSWER;
 }
 
-static int commit(struct client *client, const struct service_message *request, struct pl_error *error)
+static int handle_commit(struct client *client, const struct service_message *request, struct pl_error *error)
 {
 	struct server *server = client->server;
 	struct handle *handle;
 	uint64_t size;
-	int rc = find_handle(client, request->handle, &handle, error);
+	int rc = find_client_handle(client, request->handle, &handle, error);
 
 	if (rc < 0)
 		return rc;
 	if (!handle->writing)
-		return cli_fail(error, -EINVAL, "NO-HANDLE", handle->name, NULL, "this is not being written");
+		return cli_fail(error, -EINVAL, "NO-HANDLE", handle->name, NULL,
+				"the handle was not opened for writing");
 	if (handle->token_length && handle->item->region)
 		pl_region_revoke(handle->item->region, handle->token, handle->token_length);
 	handle->token_length = 0;
-	size = handle->item->source.size;
+	size = handle->item->version.size;
 	rc = item_commit(handle->item, error);
 	if (rc == 0) {
-		server->tell(server->user, SERVER_STORED, client, handle->name, size);
+		server->report_event(server->user, SERVER_STORED, client, handle->name, size);
 		server->catalogue.scanned = 0;
 	}
 	request_handle_close(client, request->handle, rc < 0);
 	return rc;
 }
 
-static int end(struct client *client, const struct service_message *request, struct service_message *answer,
-	       struct pl_error *error)
+static int handle_close(struct client *client, const struct service_message *request, struct service_message *answer,
+			struct pl_error *error)
 {
 	struct handle *handle;
-	struct part_source source;
-	int rc = find_handle(client, request->handle, &handle, error);
+	struct file_version version;
+	int rc = find_client_handle(client, request->handle, &handle, error);
 
 	if (rc < 0)
 		return rc;
-	source = item_source_now(handle->item);
-	fill_source(answer, &source);
+	version = item_current_version(handle->item);
+	fill_version(answer, &version);
 	request_handle_close(client, request->handle, request->flags & SERVICE_DISCARD);
 	return REQUEST_ANSWER;
 }
 
 /* -- hashes ------------------------------------------------------------------------------------- */
 
-static int hash(struct client *client, const struct service_message *request, struct pl_error *error)
+static int handle_hash(struct client *client, const struct service_message *request, struct pl_error *error)
 {
 	struct handle *handle;
-	int rc = find_handle(client, request->handle, &handle, error);
+	int rc = find_client_handle(client, request->handle, &handle, error);
 
 	if (rc < 0)
 		return rc;
-	if (request->offset > handle->item->source.size ||
-	    request->length > handle->item->source.size - request->offset)
-		return cli_fail(error, -ERANGE, "RANGE", handle->name, NULL, "this is beyond the end");
+	if (request->offset > handle->item->version.size ||
+	    request->length > handle->item->version.size - request->offset)
+		return cli_fail(error, -ERANGE, "RANGE", handle->name, NULL, "the range is beyond the end of the file");
 	client->hash = hash_begin();
 	if (!client->hash)
 		return cli_fail_errno(error, -ENOMEM, "malloc", handle->name);
-	item_use(handle->item);
+	item_acquire(handle->item);
 	client->hash_item = handle->item;
 	client->hash_offset = request->offset;
-	client->hash_left = request->length;
+	client->hash_remaining = request->length;
 	client->hash_request = request->request;
 	client->server->hashing++;
 	return REQUEST_LATER;
@@ -300,18 +301,18 @@ void request_hash_end(struct client *client)
 
 int request_hash_slice(struct client *client, struct service_message *answer, struct pl_error *error)
 {
-	uint64_t length = CLI_MIN(client->hash_left, HASH_SLICE);
+	uint64_t length = CLI_MIN(client->hash_remaining, HASH_SLICE);
 	struct hash result;
 	int rc = item_hash(client->hash_item, client->hash, client->hash_offset, length);
 
 	if (rc == -ESTALE)
 		return cli_fail(error, rc, "FILE-CHANGED", NULL, "transfer it again",
-				"the file became shorter while it was used");
+				"the file was truncated while it was hashed");
 	if (rc < 0)
 		return cli_fail_errno(error, rc, "read", NULL);
 	client->hash_offset += length;
-	client->hash_left -= length;
-	if (client->hash_left)
+	client->hash_remaining -= length;
+	if (client->hash_remaining)
 		return REQUEST_LATER;
 	result = hash_end(client->hash);
 	client->hash = NULL;
@@ -325,21 +326,21 @@ int request_handle(struct client *client, const struct service_message *request,
 {
 	switch (request->type) {
 	case SERVICE_LIST:
-		return list(client, request, answer, error);
+		return handle_list(client, request, answer, error);
 	case SERVICE_OPEN:
-		return open_to_read(client, request, answer, error);
+		return handle_open(client, request, answer, error);
 	case SERVICE_CREATE:
-		return create(client, request, answer, error);
+		return handle_create(client, request, answer, error);
 	case SERVICE_EXTENT:
-		return extent(client, request);
+		return handle_extent(client, request);
 	case SERVICE_HASH:
-		return hash(client, request, error);
+		return handle_hash(client, request, error);
 	case SERVICE_COMMIT:
-		return commit(client, request, error);
+		return handle_commit(client, request, error);
 	case SERVICE_CLOSE:
-		return end(client, request, answer, error);
+		return handle_close(client, request, answer, error);
 	case SERVICE_TYPES:
 		break;
 	}
-	return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", NULL, NULL, "there is no such request");
+	return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", NULL, NULL, "unknown type of request");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Looking through a published folder. */
+/* Scan of a published folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,16 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/transfer/catalogue.h"
 #include "cmd/common/cli.h"
+#include "cmd/transfer/catalogue.h"
 #include "cmd/transfer/partial_file.h"
 
-/* A chain of the folders that one is in, to notice links that lead back into one of them. */
+/* Folder that is being scanned, in a chain of its parents.  Detects symbolic links to a parent. */
 struct level {
-	const struct level *above;
+	const struct level *parent;
 	dev_t device;
 	ino_t inode;
-	size_t length; /* of the path up to here */
+	size_t length; /* of the path to this folder */
 };
 
 struct scan {
@@ -25,7 +25,7 @@ struct scan {
 	char path[SERVICE_NAME_MAX + 1];
 };
 
-static int scan_folder(struct scan *scan, int folder, const struct level *above, size_t length);
+static int scan_folder(struct scan *scan, int folder, const struct level *parent, size_t length);
 
 int catalogue_add_entry(struct catalogue *catalogue, const char *name, enum service_kind kind, uint64_t size,
 			uint64_t modified, uint32_t root)
@@ -48,15 +48,15 @@ int catalogue_add_entry(struct catalogue *catalogue, const char *name, enum serv
 	return 0;
 }
 
-static bool is_above(const struct level *level, const struct stat *status)
+static bool is_parent_folder(const struct level *level, const struct stat *status)
 {
-	for (; level; level = level->above)
+	for (; level; level = level->parent)
 		if (level->device == status->st_dev && level->inode == status->st_ino)
 			return true;
 	return false;
 }
 
-static int scan_below(struct scan *scan, int parent, const char *name, const struct level *level, size_t length)
+static int scan_subfolder(struct scan *scan, int parent, const char *name, const struct level *level, size_t length)
 {
 	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (scan->catalogue->follow ? 0 : O_NOFOLLOW);
 	int folder = openat(parent, name, flags);
@@ -86,18 +86,18 @@ static int scan_entry(struct scan *scan, int parent, const char *name, const str
 	}
 	if (S_ISLNK(status.st_mode))
 		catalogue->skipped.links++;
-	if (S_ISDIR(status.st_mode) && !is_above(level, &status))
-		return scan_below(scan, parent, name, level, length);
-	if (!S_ISREG(status.st_mode) || part_is_temporary(name))
+	if (S_ISDIR(status.st_mode) && !is_parent_folder(level, &status))
+		return scan_subfolder(scan, parent, name, level, length);
+	if (!S_ISREG(status.st_mode) || is_partial_file_name(name))
 		return 0;
 	return catalogue_add_entry(catalogue, scan->path, SERVICE_FILE, (uint64_t)status.st_size,
-				   catalogue_modified(&status), scan->root);
+				   file_modified(&status), scan->root);
 }
 
-/* Takes the descriptor over. */
-static int scan_folder(struct scan *scan, int folder, const struct level *above, size_t length)
+/* Scans a folder and closes its descriptor. */
+static int scan_folder(struct scan *scan, int folder, const struct level *parent, size_t length)
 {
-	struct level level = { .above = above, .length = length };
+	struct level level = { .parent = parent, .length = length };
 	struct stat status;
 	struct dirent *entry;
 	DIR *stream;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "cmd/transfer/sigbus_guard.h"
 #include "cmd/common/output.h"
-#include "cmd/transfer/server.h"
 #include "cmd/common/units.h"
+#include "cmd/transfer/server.h"
+#include "cmd/transfer/sigbus_guard.h"
 
 #define DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
 #define CLIENTS_DEFAULT 1024
@@ -18,6 +16,7 @@
 
 enum { OPTION_CLIENTS = 0x200, OPTION_FOR, OPTION_ONCE };
 
+/* Block of memory of one --memory option. */
 struct memory_option {
 	char *name;
 	const char *kind;
@@ -33,47 +32,47 @@ struct serve {
 	size_t memory_count;
 	const char *upload;
 	bool writable, follow, once;
-	uint64_t duration; /* 0: for ever */
+	uint64_t duration; /* 0: no limit */
 	unsigned clients;
 
 	struct server server;
 	int signals;
-	uint64_t end; /* CLOCK_MONOTONIC; UINT64_MAX: never */
+	uint64_t end; /* time at which to exit; UINT64_MAX: never */
 };
 
 /* -- arguments ---------------------------------------------------------------------------------- */
 
-static void add_memory(struct serve *serve, const char *text, struct argp_state *state)
+static void parse_memory_option(struct serve *serve, const char *text, struct argp_state *state)
 {
-	const char *equals = strrchr(text, '='), *at = equals ? strchr(equals, '@') : NULL;
+	const char *equals = strrchr(text, '='), *kind = equals ? strchr(equals, '@') : NULL;
 	struct memory_option *memory = &serve->memory[serve->memory_count];
 	char size[32] = "";
 
 	if (serve->memory_count == MEMORY_MAX)
-		argp_error(state, "no more than %d blocks of memory", MEMORY_MAX);
-	memory->kind = at ? at + 1 : "host";
+		argp_error(state, "--memory can be used at most %d times", MEMORY_MAX);
+	memory->kind = kind ? kind + 1 : "host";
 	if (equals)
-		snprintf(size, sizeof(size), "%.*s", at ? (int)(at - equals - 1) : -1, equals + 1);
+		snprintf(size, sizeof(size), "%.*s", kind ? (int)(kind - equals - 1) : -1, equals + 1);
 	if (!equals || equals == text || cli_parse_size(size, &memory->size) || !memory->size)
 		argp_error(state, "--memory takes NAME=SIZE or NAME=SIZE@cuda:0, such as frames=64M, not '%s'", text);
 	memory->name = strndup(text, (size_t)(equals - text));
 	if (!memory->name || !service_name_valid(memory->name))
-		argp_error(state, "'%s' cannot be a name", memory->name);
+		argp_error(state, "'%s' is not a valid name", memory->name);
 	serve->memory_count++;
 }
 
-/* What looks like HOST:PORT is one; a path with a colon is written ./PATH. */
-static bool is_address(const char *text)
+/* True for HOST:PORT.  A path that contains a colon must be written as ./PATH. */
+static bool looks_like_address(const char *text)
 {
 	return strchr(text, ':') && !strchr(text, '/');
 }
 
-static void take_arguments(struct serve *serve, struct argp_state *state)
+static void parse_serve_arguments(struct serve *serve, struct argp_state *state)
 {
 	char **arguments = state->argv + state->next;
 	int count = state->argc - state->next;
 
-	if (count && is_address(arguments[0])) {
+	if (count && looks_like_address(arguments[0])) {
 		serve->address = arguments[0];
 		arguments++;
 		count--;
@@ -83,24 +82,21 @@ static void take_arguments(struct serve *serve, struct argp_state *state)
 	state->next = state->argc;
 }
 
-static void check_arguments(const struct serve *serve, struct argp_state *state)
+static void check_serve_arguments(const struct serve *serve, struct argp_state *state)
 {
 	if (serve->path_count == 0 && serve->memory_count == 0 && !serve->upload)
-		argp_error(state, "nothing to serve: name a PATH, --memory or --upload");
+		argp_error(state, "nothing to publish: add a PATH, --memory or --upload");
 	if (serve->writable && serve->memory_count == 0 && !serve->upload)
-		argp_error(state, "--writable is for --memory; to take files, use --upload DIRECTORY");
+		argp_error(state, "--writable needs --memory; to accept files, use --upload DIRECTORY");
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_serve_option(int key, char *argument, struct argp_state *state)
 {
 	struct serve *serve = state->input;
 
 	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &serve->common;
-		return 0;
 	case 'm':
-		add_memory(serve, argument, state);
+		parse_memory_option(serve, argument, state);
 		return 0;
 	case 'u':
 		serve->upload = argument;
@@ -123,58 +119,49 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 			argp_error(state, "--clients takes a number, not '%s'", argument);
 		return 0;
 	case ARGP_KEY_ARGS:
-		take_arguments(serve, state);
+		parse_serve_arguments(serve, state);
 		return 0;
 	case ARGP_KEY_END:
-		check_arguments(serve, state);
+		check_serve_arguments(serve, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-static const struct argp_option options[] = {
-	{ "memory", 'm', "NAME=SIZE[@KIND]", 0,
-	  "Publish a zeroed block of memory, such as frames=64M; with @cuda or @cuda:1, of that GPU's", 1 },
-	{ "upload", 'u', "DIRECTORY", 0, "Let clients put files into DIRECTORY, in place of older ones too", 1 },
+static const struct argp_option serve_options[] = {
+	{ "memory", 'm', "NAME=SIZE", 0,
+	  "Publish a zeroed block of memory, for example frames=64M; frames=64M@cuda:1 is memory of a GPU", 1 },
+	{ "upload", 'u', "DIRECTORY", 0, "Let clients put files into DIRECTORY, and replace files there", 1 },
 	{ "writable", 'w', NULL, 0, "Let clients write into the blocks of memory", 1 },
-	{ "follow", 'L', NULL, 0, "Publish what symbolic links lead to, also out of a directory", 1 },
-	{ "clients", OPTION_CLIENTS, "N", 0, "Serve no more than N clients at a time (default: 1024)", 1 },
-	{ "once", OPTION_ONCE, NULL, 0, "End when the first client left", 1 },
-	{ "for", OPTION_FOR, "SECONDS", 0, "End after this time", 1 },
+	{ "follow", 'L', NULL, 0, "Publish the targets of symbolic links, also outside the directory", 1 },
+	{ "clients", OPTION_CLIENTS, "N", 0, "Serve up to N clients at a time (default: 1024)", 1 },
+	{ "once", OPTION_ONCE, NULL, 0, "Exit when the first client has disconnected", 1 },
+	{ "for", OPTION_FOR, "SECONDS", 0, "Exit after this time", 1 },
 	{ 0 },
 };
 
-static const char documentation[] =
-	"Publish files, directories and memory to `peerlane list`, `get` and `put`, and to any program that uses the "
-	"library."
-	"\v"
-	"A file is published under its own name, a directory's files under their names in it.  Files are mapped, not "
-	"read: "
-	"clients fetch bytes straight from the page cache, and this process does nothing meanwhile.\n"
-	"\n"
-	"ADDRESS has a colon (HOST:PORT, :PORT for all addresses, [IPv6]:PORT); the default is " DEFAULT_ADDRESS ".  "
-	"Any other address than loopback needs a key.\n"
-	"\n"
-	"Examples:\n"
-	"  peerlane serve model.safetensors                 to this host only\n"
-	"  (umask 077; openssl rand -hex 32 > key)          make a key for all hosts\n"
-	"  peerlane serve --key key :19875 /data/models     to all who have the key\n"
-	"  peerlane serve --key key :19875 --upload inbox   to receive files\n"
-	"  peerlane serve --memory frames=1G --writable     memory to write to\n"
-	"  peerlane serve --memory frames=1G@cuda:0 -w      the same in a GPU\n";
-
-static const struct argp_child children[] = {
-	{ &cli_connection_argp, 0, NULL, 0 },
-	{ 0 },
+static const struct cli_command serve_command = {
+	.arguments = "[ADDRESS] PATH...",
+	.summary = "Publish files, directories and memory to `peerlane list`, `get` and `put`.",
+	.examples = {
+		"peerlane serve --key key :19875 /data/models",
+		"peerlane serve --key key :19875 --upload inbox --memory frames=1G --writable",
+	},
+	.notes = "A file is published under its own name, the files of a directory under their names relative to it.  "
+		 "Clients read and write the mapped files with one-sided operations.\n"
+		 "\n"
+		 "ADDRESS is HOST:PORT, :PORT for all addresses of this host, or [IPv6]:PORT (default: " DEFAULT_ADDRESS
+		 ").  An address other than loopback needs a key.  To make one:\n"
+		 "  (umask 077; openssl rand -hex 32 > key)\n",
+	.options = serve_options,
+	.parse = parse_serve_option,
+	.connection = true,
 };
 
-static const struct argp arguments = { options,         parse, "[ADDRESS] PATH...", documentation, children,
-				       cli_help_filter, NULL };
+/* -- output ------------------------------------------------------------------------------------- */
 
-/* -- what it tells ------------------------------------------------------------------------------ */
-
-static void tell_json(enum server_event event, const struct client *client, const char *name, uint64_t bytes)
+static void print_event_json(enum server_event event, const struct client *client, const char *name, uint64_t bytes)
 {
 	static const char *const names[] = { "reads", "writes", "stored", "connected", "left" };
 	struct json_object *object = json_object_new_object();
@@ -188,24 +175,25 @@ static void tell_json(enum server_event event, const struct client *client, cons
 	cli_json_print(object, false);
 }
 
-/* A reader that does not read must not stop the server: it misses lines. */
-static bool output_takes_more(void)
+/* True if standard output can be written without blocking; else the event is dropped, so the server never waits. */
+static bool stdout_is_writable(void)
 {
 	struct pollfd output = { .fd = STDOUT_FILENO, .events = POLLOUT };
 
 	return poll(&output, 1, 0) == 1;
 }
 
-static void tell(void *user, enum server_event event, const struct client *client, const char *name, uint64_t bytes)
+static void print_server_event(void *user, enum server_event event, const struct client *client, const char *name,
+			       uint64_t bytes)
 {
 	static const char *const verbs[] = { "reads", "writes", "stored" };
 	const struct serve *serve = user;
 	char size[CLI_UNIT_MAX], clean[SERVICE_NAME_MAX + 1];
 
-	if (serve->common.quiet || !output_takes_more())
+	if (serve->common.quiet || !stdout_is_writable())
 		return;
 	if (serve->common.json) {
-		tell_json(event, client, name, bytes);
+		print_event_json(event, client, name, bytes);
 		return;
 	}
 	if (!name)
@@ -216,7 +204,7 @@ static void tell(void *user, enum server_event event, const struct client *clien
 	fflush(stdout);
 }
 
-static void tell_listening(const struct serve *serve)
+static void print_listening(const struct serve *serve)
 {
 	const struct catalogue *catalogue = &serve->server.catalogue;
 	struct json_object *object;
@@ -236,38 +224,38 @@ static void tell_listening(const struct serve *serve)
 	printf("listening on %s\n", address);
 	if (!serve->common.quiet)
 		printf("serving %zu %s, %s%s%s\n", catalogue->count, catalogue->count == 1 ? "entry" : "entries",
-		       cli_format_bytes(size, catalogue->bytes), serve->upload ? "; files are put into " : "",
+		       cli_format_bytes(size, catalogue->bytes), serve->upload ? "; uploads are stored in " : "",
 		       serve->upload ? serve->upload : "");
 	fflush(stdout);
 }
 
-static void warn_of_skipped(const struct catalogue_skipped *skipped)
+static void warn_about_skipped(const struct catalogue_skipped *skipped)
 {
 	if (skipped->links)
-		cli_warn("%u symbolic links are not published\n  hint: --follow publishes what they lead to",
-			 skipped->links);
+		cli_warn("symbolic links not published: %u\n  hint: --follow publishes their targets", skipped->links);
 	if (skipped->duplicates)
-		cli_warn("%u files have the same name as another and are not published", skipped->duplicates);
+		cli_warn("files not published because another file has the same name: %u", skipped->duplicates);
 	if (skipped->unreadable)
-		cli_warn("%u entries cannot be read and are not published", skipped->unreadable);
+		cli_warn("entries not published because they cannot be read: %u", skipped->unreadable);
 	if (skipped->long_names)
-		cli_warn("%u files have names of over %d bytes and are not published", skipped->long_names,
-			 SERVICE_NAME_MAX);
+		cli_warn("files not published because their names exceed %d bytes: %u", SERVICE_NAME_MAX,
+			 skipped->long_names);
 }
 
-static void warn(const struct serve *serve)
+static void warn_about_security(const struct serve *serve)
 {
 	if (!serve->common.key_file)
-		cli_warn(serve->common.insecure ? "anybody who reaches this address can use it, as there is no key"
-						: "any user of this host can connect, as there is no key\n"
-						  "  hint: add --key FILE at both ends");
+		cli_warn(serve->common.insecure
+				 ? "anybody who can reach this address can connect, because there is no key"
+				 : "any user of this host can connect, because there is no key\n"
+				   "  hint: add --key FILE at both ends");
 	if (!serve->common.quiet)
-		warn_of_skipped(&serve->server.catalogue.skipped);
+		warn_about_skipped(&serve->server.catalogue.skipped);
 }
 
 /* -- running ------------------------------------------------------------------------------------ */
 
-static int publish(struct serve *serve, struct pl_error *error)
+static int publish_arguments(struct serve *serve, struct pl_error *error)
 {
 	struct server *server = &serve->server;
 	struct item *memory;
@@ -277,7 +265,7 @@ static int publish(struct serve *serve, struct pl_error *error)
 	for (int i = 0; i < serve->path_count && rc == 0; i++)
 		rc = catalogue_add_path(&server->catalogue, serve->paths[i], error);
 	for (size_t i = 0; i < serve->memory_count && rc == 0; i++) {
-		rc = item_of_memory(&server->items, serve->memory[i].kind, serve->memory[i].size, &memory, error);
+		rc = item_allocate_memory(&server->items, serve->memory[i].kind, serve->memory[i].size, &memory, error);
 		if (rc == 0)
 			rc = catalogue_add_memory(&server->catalogue, serve->memory[i].name, serve->memory[i].size,
 						  memory, error);
@@ -292,35 +280,29 @@ static int publish(struct serve *serve, struct pl_error *error)
 	return 0;
 }
 
-static int start(struct serve *serve, struct pl_error *error)
+static int start_serving(struct serve *serve, struct pl_error *error)
 {
 	struct server *server = &serve->server;
 	char address[300];
-	sigset_t set;
 	int rc;
 
-	/* Before the library makes threads, so that none of them takes the signals. */
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	serve->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	serve->signals = cli_signal_fd(error);
 	if (serve->signals < 0)
-		return cli_fail_errno(error, -errno, "signalfd", NULL);
-	guard_install();
+		return serve->signals;
+	sigbus_guard_install();
 	serve->end = serve->duration ? cli_now() + serve->duration : UINT64_MAX;
 	rc = cli_address(serve->address, address, sizeof(address), error);
 	if (rc == 0)
 		rc = cli_open(&server->context, &serve->common, PL_PROGRESS_THREAD, error);
 	server->items.context = server->context;
 	if (rc == 0)
-		rc = publish(serve, error);
+		rc = publish_arguments(serve, error);
 	if (rc == 0)
 		rc = pl_listen(server->context, address, &server->listener, error);
 	return rc == 0 ? server_start(server, error) : rc;
 }
 
-static int poll_timeout(const struct serve *serve, bool busy)
+static int serve_poll_timeout(const struct serve *serve, bool busy)
 {
 	uint64_t now = cli_now();
 
@@ -331,7 +313,7 @@ static int poll_timeout(const struct serve *serve, bool busy)
 	return now >= serve->end ? 0 : (int)CLI_MIN((serve->end - now) / CLI_NS_PER_MS + 1, 60000u);
 }
 
-static void run(struct serve *serve)
+static void serve_until_end(struct serve *serve)
 {
 	struct pollfd fds[] = {
 		{ .fd = pl_fd(serve->server.context), .events = POLLIN },
@@ -343,14 +325,14 @@ static void run(struct serve *serve)
 
 		if (serve->once && serve->server.served && !serve->server.client_count)
 			return;
-		if (poll(fds, CLI_ARRAY_SIZE(fds), poll_timeout(serve, busy)) < 0 && errno != EINTR)
+		if (poll(fds, CLI_ARRAY_SIZE(fds), serve_poll_timeout(serve, busy)) < 0 && errno != EINTR)
 			return;
 		if (fds[1].revents || cli_now() >= serve->end)
 			return;
 	}
 }
 
-static void finish(struct serve *serve)
+static void stop_serving(struct serve *serve)
 {
 	struct server *server = &serve->server;
 
@@ -382,19 +364,19 @@ int pl_cli_serve(int argc, char **argv)
 	serve->address = DEFAULT_ADDRESS;
 	serve->clients = CLIENTS_DEFAULT;
 	serve->signals = serve->server.upload = -1;
-	cli_parse(&arguments, argc, argv, serve);
+	cli_parse(&serve_command, argc, argv, &serve->common, serve);
 	serve->server.clients_max = serve->clients;
 	serve->server.writable = serve->writable;
-	serve->server.tell = tell;
+	serve->server.report_event = print_server_event;
 	serve->server.user = serve;
 	common = serve->common;
-	rc = start(serve, &error);
+	rc = start_serving(serve, &error);
 	if (rc == 0) {
-		warn(serve);
-		tell_listening(serve);
-		run(serve);
+		warn_about_security(serve);
+		print_listening(serve);
+		serve_until_end(serve);
 	}
-	finish(serve);
+	stop_serving(serve);
 	free(serve);
 	return rc < 0 ? cli_report_for(&common, &error) : CLI_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A server's clients: they come, ask, are answered, and leave. */
+/* Clients of a server: accept, requests and answers, disconnect. */
 #include "cmd/transfer/server.h"
 
 #include <poll.h>
@@ -9,7 +9,7 @@
 #define BATCH 64
 #define STOP_POLL_MS 100
 
-/* Completions carry a client's address; the accept carries this. */
+/* user_data of an accept; that of other operations is the address of a client. */
 #define ACCEPT 0
 
 static void client_free(struct client *client)
@@ -26,7 +26,7 @@ static void client_free(struct client *client)
 	free(client);
 }
 
-/* Ends a client; what it holds is freed now, itself when its operations ended. */
+/* Disconnects a client and frees its handles.  Frees the client once its operations have ended. */
 static void client_drop(struct client *client)
 {
 	struct server *server = client->server;
@@ -41,16 +41,16 @@ static void client_drop(struct client *client)
 			request_handle_close(client, i, false);
 	server->client_count--;
 	server->served++;
-	server->tell(server->user, SERVER_LEFT, client, NULL, 0);
+	server->report_event(server->user, SERVER_LEFT, client, NULL, 0);
 	if (!client->running)
 		client_free(client);
 }
 
-static void post_receive(struct client *client)
+static void post_client_receive(struct client *client)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
-	/* A client may be silent for as long as it likes. */
+	/* An idle client is not disconnected. */
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = (uintptr_t)client;
 	if (pl_receive(client->peer, 0, 0, client->region, 0, SERVICE_REQUEST_MAX, &attributes, NULL, NULL) < 0)
@@ -59,8 +59,8 @@ static void post_receive(struct client *client)
 		client->running++;
 }
 
-/* The next request is received only when the answer is out, so a client has one of each at a time. */
-static void send_answer(struct client *client, struct service_message *answer)
+/* Sends an answer.  The next request is received after the answer is sent, so a client has one of each at a time. */
+static void send_client_answer(struct client *client, struct service_message *answer)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	uint8_t buffer[SERVICE_ANSWER_MAX];
@@ -75,25 +75,26 @@ static void send_answer(struct client *client, struct service_message *answer)
 		client->running++;
 }
 
-static void send_error(struct client *client, struct service_message *answer, int code, const struct pl_error *error)
+static void send_client_error(struct client *client, struct service_message *answer, int code,
+			      const struct pl_error *error)
 {
 	answer->status = code;
 	answer->error = *error;
-	send_answer(client, answer);
+	send_client_answer(client, answer);
 }
 
-/* What a request's handling came to. */
-static void conclude(struct client *client, struct service_message *answer, int rc, const struct pl_error *error)
+/* Sends the answer of a request, or receives the next request, according to the result `rc`. */
+static void finish_request(struct client *client, struct service_message *answer, int rc, const struct pl_error *error)
 {
 	if (rc < 0)
-		send_error(client, answer, rc, error);
+		send_client_error(client, answer, rc, error);
 	else if (rc == REQUEST_ANSWER)
-		send_answer(client, answer);
+		send_client_answer(client, answer);
 	else if (rc == REQUEST_NO_ANSWER)
-		post_receive(client);
+		post_client_receive(client);
 }
 
-static void take_request(struct client *client, const struct pl_receipt *receipt)
+static void handle_received_request(struct client *client, const struct pl_receipt *receipt)
 {
 	struct service_message request, answer = { .type = SERVICE_LIST };
 	struct pl_error error = { 0 };
@@ -108,14 +109,14 @@ static void take_request(struct client *client, const struct pl_receipt *receipt
 		answer.request = request.request;
 	}
 	if (rc < 0)
-		cli_fail(&error, rc, "SERVICE-PROTOCOL", NULL, "use a client of a version that fits the server's",
-			 "the server does not understand the request");
+		cli_fail(&error, rc, "SERVICE-PROTOCOL", NULL, "use the same version at both ends",
+			 "the server cannot decode the request");
 	else
 		rc = request_handle(client, &request, &answer, &error);
-	conclude(client, &answer, rc, &error);
+	finish_request(client, &answer, rc, &error);
 }
 
-static void client_completed(struct client *client, const struct pl_completion *completion)
+static void handle_client_completion(struct client *client, const struct pl_completion *completion)
 {
 	const struct pl_receipt *receipt = &completion->receipt;
 	bool received = receipt->kind == PL_KIND_RECEIVE;
@@ -125,22 +126,22 @@ static void client_completed(struct client *client, const struct pl_completion *
 		if (!client->running)
 			client_free(client);
 	} else if (received && (receipt->status == 0 || receipt->status == -EMSGSIZE)) {
-		take_request(client, receipt);
+		handle_received_request(client, receipt);
 	} else if (receipt->status < 0) {
 		client_drop(client);
 	} else {
-		post_receive(client);
+		post_client_receive(client);
 	}
 }
 
-static void post_accept(struct server *server)
+static void post_client_accept(struct server *server)
 {
 	if (!server->listener || server->accepting || server->client_count >= server->clients_max)
 		return;
 	server->accepting = pl_accept_start(server->listener, ACCEPT, NULL, NULL) == 0;
 }
 
-static void client_new(struct server *server, struct pl_peer *peer)
+static void add_client(struct server *server, struct pl_peer *peer)
 {
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	struct client *client = calloc(1, sizeof(*client));
@@ -160,11 +161,11 @@ static void client_new(struct server *server, struct pl_peer *peer)
 		client->next->previous = client;
 	server->clients = client;
 	server->client_count++;
-	server->tell(server->user, SERVER_CONNECTED, client, NULL, 0);
-	post_receive(client);
+	server->report_event(server->user, SERVER_CONNECTED, client, NULL, 0);
+	post_client_receive(client);
 }
 
-static void completed(struct server *server, const struct pl_completion *completion)
+static void handle_server_completion(struct server *server, const struct pl_completion *completion)
 {
 	const struct pl_receipt *receipt = &completion->receipt;
 
@@ -172,21 +173,21 @@ static void completed(struct server *server, const struct pl_completion *complet
 	case PL_KIND_ACCEPT:
 		server->accepting = false;
 		if (receipt->peer && server->listener)
-			client_new(server, receipt->peer);
+			add_client(server, receipt->peer);
 		else
 			pl_peer_close(receipt->peer);
 		break;
 	case PL_KIND_RECEIVE:
 	case PL_KIND_SEND:
-		client_completed((struct client *)(uintptr_t)receipt->user_data, completion);
+		handle_client_completion((struct client *)(uintptr_t)receipt->user_data, completion);
 		break;
 	default:
-		/* Clients may notify; it means nothing here. */
+		/* Ignores notifications of clients. */
 		break;
 	}
 }
 
-static void hash_slices(struct server *server)
+static void hash_next_slices(struct server *server)
 {
 	struct client *next;
 
@@ -202,7 +203,7 @@ static void hash_slices(struct server *server)
 		rc = request_hash_slice(client, &answer, &error);
 		if (rc != REQUEST_LATER)
 			request_hash_end(client);
-		conclude(client, &answer, rc, &error);
+		finish_request(client, &answer, rc, &error);
 	}
 }
 
@@ -211,7 +212,7 @@ int server_start(struct server *server, struct pl_error *error)
 	int rc = catalogue_refresh(&server->catalogue, 0, error);
 
 	if (rc == 0)
-		post_accept(server);
+		post_client_accept(server);
 	return rc;
 }
 
@@ -221,9 +222,9 @@ bool server_run(struct server *server)
 	int count = pl_poll(server->context, completions, BATCH);
 
 	for (int i = 0; i < count; i++)
-		completed(server, &completions[i]);
-	hash_slices(server);
-	post_accept(server);
+		handle_server_completion(server, &completions[i]);
+	hash_next_slices(server);
+	post_client_accept(server);
 	return count == BATCH || server->hashing;
 }
 
@@ -238,7 +239,7 @@ void server_stop(struct server *server)
 		next = client->next;
 		client_drop(client);
 	}
-	/* What was under way ended with the connections; only its completions are left. */
+	/* Closing the connections ended all operations; their completions free the clients. */
 	while (server->clients) {
 		poll(&ready, 1, STOP_POLL_MS);
 		server_run(server);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The serving end of the protocol in service.h.  Everything happens in one thread, on completions
- * of one context.  A client costs a receive that is posted, a buffer for it, and its handles.
+ * Server of the protocol in service.h.  One thread handles all completions of one context.  A client occupies a posted
+ * receive, a buffer for it, and its handles.
  */
-#ifndef PL_CLI_SERVER_H
-#define PL_CLI_SERVER_H
+#ifndef PL_CMD_TRANSFER_SERVER_H
+#define PL_CMD_TRANSFER_SERVER_H
 
-#include "cmd/transfer/catalogue.h"
 #include "cmd/common/cli.h"
+#include "cmd/transfer/catalogue.h"
 #include "cmd/transfer/item.h"
 #include "cmd/transfer/service.h"
 
 #define SERVER_HANDLES_MAX 64
 
+/* Open file of a client. */
 struct handle {
-	struct item *item; /* NULL: free */
+	struct item *item;
 	bool writing;
 	char *name;
 	uint8_t token[PL_TOKEN_MAX];
-	size_t token_length; /* 0: there is none, as there are no bytes */
+	size_t token_length; /* 0: no token, because the item is empty */
 };
 
 struct server;
@@ -26,58 +27,60 @@ struct server;
 struct client {
 	struct client *next, *previous;
 	struct server *server;
-	struct pl_peer *peer; /* NULL once it is gone */
+	struct pl_peer *peer; /* NULL once the client is disconnected */
 	char address[80];
 	uint8_t buffer[SERVICE_REQUEST_MAX];
-	struct pl_region *region; /* the buffer */
-	unsigned running;         /* operations: the client is freed when there are none */
+	struct pl_region *region; /* of the buffer */
+	unsigned running;         /* operations under way; a disconnected client is freed when there are none */
 	struct handle *handles[SERVER_HANDLES_MAX];
-	struct hash_state *hash; /* one under way, in slices */
+	struct hash_state *hash; /* hash being computed in slices; NULL: none */
 	struct item *hash_item;
-	uint64_t hash_offset, hash_left;
-	uint32_t hash_request;
+	uint64_t hash_offset, hash_remaining; /* range of the next slices */
+	uint32_t hash_request;                /* number of the request to answer */
 };
 
-/* What a server tells of: for people and for scripts. */
+/* Events that a server reports. */
 enum server_event { SERVER_READS, SERVER_WRITES, SERVER_STORED, SERVER_CONNECTED, SERVER_LEFT };
 
 struct server {
 	struct pl_context *context;
-	struct pl_listener *listener; /* NULL once it stops */
+	struct pl_listener *listener; /* NULL once server_stop() has begun */
 	struct catalogue catalogue;
 	struct items items;
-	bool writable; /* blocks of memory */
-	int upload;    /* where files are put, or -1 */
+	bool writable; /* clients may write to blocks of memory */
+	int upload;    /* descriptor of the folder for uploads, or -1 */
 	unsigned clients_max;
 	unsigned client_count;
-	unsigned hashing;                     /* clients that wait for a hash */
-	uint64_t served;                      /* clients that came and went */
-	bool accepting;                       /* an accept is posted */
-	uint8_t entries[SERVICE_ENTRIES_MAX]; /* of the listing being answered */
+	unsigned hashing;                     /* clients waiting for a hash */
+	uint64_t served;                      /* clients that have disconnected */
+	bool accepting;                       /* set while an accept is posted */
+	uint8_t entries[SERVICE_ENTRIES_MAX]; /* buffer for the entries of a listing */
 	struct client *clients;
-	/* name is NULL for events about the client as such */
-	void (*tell)(void *user, enum server_event event, const struct client *client, const char *name,
-		     uint64_t bytes);
+	/* Reports an event; `name` is NULL for SERVER_CONNECTED and SERVER_LEFT. */
+	void (*report_event)(void *user, enum server_event event, const struct client *client, const char *name,
+			     uint64_t bytes);
 	void *user;
 };
 
-/* Begins to accept. */
+/* Scans the catalogue and begins to accept clients. */
 int server_start(struct server *server, struct pl_error *error);
-/* Handles all completions there are, and a slice of each hash; true if there is more to do at once. */
+/* Handles all completions and a slice of each hash.  Returns true if more work is ready. */
 bool server_run(struct server *server);
-/* Closes the listener and ends all clients.  The context is the caller's to close, before the items go. */
+/* Closes the listener and disconnects all clients.  The caller then closes the context and releases the items. */
 void server_stop(struct server *server);
 
-/* -- of server.c, for requests.c ----------------------------------------------------------------- */
+/* -- requests (requests.c) ----------------------------------------------------------------------- */
 
-/* What became of a request: *answer is filled, will be later, or is not wanted; or a negative errno with *error filled. */
+/* Results of request_handle(): *answer is filled, will be filled later, or is not expected by the client. */
 enum { REQUEST_ANSWER = 0, REQUEST_LATER = 1, REQUEST_NO_ANSWER = 2 };
-/* Does what a request asks for. */
+/* Executes a request.  Returns REQUEST_..., or a negative errno with *error filled. */
 int request_handle(struct client *client, const struct service_message *request, struct service_message *answer,
 		   struct pl_error *error);
-/* Goes on with a hash. */
+/* Hashes one slice.  Returns like request_handle(). */
 int request_hash_slice(struct client *client, struct service_message *answer, struct pl_error *error);
+/* Discards the hash of a client, if there is one. */
 void request_hash_end(struct client *client);
+/* Revokes the token of a handle and frees the handle. */
 void request_handle_close(struct client *client, size_t index, bool discard);
 
 #endif

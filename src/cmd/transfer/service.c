@@ -9,7 +9,7 @@
 #define HEADER 16
 #define ANSWER 0x8000u
 
-/* The fields, in the order in which they are encoded. */
+/* Fields of messages, in the order of encoding. */
 enum field {
 	HANDLE = 1u << 0,
 	FLAGS = 1u << 1,
@@ -42,7 +42,7 @@ static const struct {
 	[SERVICE_CLOSE] = { HANDLE | FLAGS, SOURCE },
 };
 
-/* Errors on the wire have numbers of their own, as those of errno differ between systems. */
+/* Numbers of errors on the wire, because the values of errno differ between systems. */
 static const struct {
 	uint32_t status;
 	int code;
@@ -52,7 +52,7 @@ static const struct {
 	{ 13, -EMFILE }, { 14, -EISDIR }, { 15, -ERANGE }, { 16, -ENOTDIR }, { 17, -EFBIG }, { 18, -EDQUOT },
 };
 
-static uint32_t status_of(int code)
+static uint32_t service_status_of_code(int code)
 {
 	if (!code)
 		return 0;
@@ -62,8 +62,8 @@ static uint32_t status_of(int code)
 	return statuses[0].status;
 }
 
-/* An unknown status, of a later version, is still a failure. */
-static int code_of(uint32_t status)
+/* Returns the code of a status; an unknown status of a later version becomes EIO. */
+static int service_code_of_status(uint32_t status)
 {
 	if (!status)
 		return 0;
@@ -73,14 +73,15 @@ static int code_of(uint32_t status)
 	return statuses[0].code;
 }
 
-/* Reads or writes at `at`, never beyond `end`; `bad` stays once something did not fit. */
+/* Position in a buffer.  `bad` is set once a value does not fit between `at` and `end`, and stays set. */
 struct cursor {
 	uint8_t *at;
 	const uint8_t *end;
 	bool writing, bad;
 };
 
-static void move_bytes(struct cursor *cursor, void *bytes, size_t length)
+/* The code_...() functions write a value if the cursor writes, else read it. */
+static void code_bytes(struct cursor *cursor, void *bytes, size_t length)
 {
 	if (cursor->bad || length > (size_t)(cursor->end - cursor->at)) {
 		cursor->bad = true;
@@ -95,49 +96,49 @@ static void move_bytes(struct cursor *cursor, void *bytes, size_t length)
 	cursor->at += length;
 }
 
-static void move_u8(struct cursor *cursor, uint8_t *value)
+static void code_u8(struct cursor *cursor, uint8_t *value)
 {
-	move_bytes(cursor, value, sizeof(*value));
+	code_bytes(cursor, value, sizeof(*value));
 }
 
-static void move_u16(struct cursor *cursor, uint16_t *value)
+static void code_u16(struct cursor *cursor, uint16_t *value)
 {
 	uint16_t raw = htole16(*value);
 
-	move_bytes(cursor, &raw, sizeof(raw));
+	code_bytes(cursor, &raw, sizeof(raw));
 	if (!cursor->writing)
 		*value = le16toh(raw);
 }
 
-static void move_u32(struct cursor *cursor, uint32_t *value)
+static void code_u32(struct cursor *cursor, uint32_t *value)
 {
 	uint32_t raw = htole32(*value);
 
-	move_bytes(cursor, &raw, sizeof(raw));
+	code_bytes(cursor, &raw, sizeof(raw));
 	if (!cursor->writing)
 		*value = le32toh(raw);
 }
 
-static void move_u64(struct cursor *cursor, uint64_t *value)
+static void code_u64(struct cursor *cursor, uint64_t *value)
 {
 	uint64_t raw = htole64(*value);
 
-	move_bytes(cursor, &raw, sizeof(raw));
+	code_bytes(cursor, &raw, sizeof(raw));
 	if (!cursor->writing)
 		*value = le64toh(raw);
 }
 
-/* A string whose terminated form has `size` bytes of room; there is no NUL inside it. */
-static void move_string(struct cursor *cursor, char *text, size_t size)
+/* Encodes or decodes a string without NUL bytes.  `size` is the size of `text` with the terminator. */
+static void code_string(struct cursor *cursor, char *text, size_t size)
 {
 	uint16_t length = cursor->writing ? (uint16_t)strnlen(text, size - 1) : 0;
 
-	move_u16(cursor, &length);
+	code_u16(cursor, &length);
 	if (length >= size)
 		cursor->bad = true;
 	if (cursor->bad)
 		return;
-	move_bytes(cursor, text, length);
+	code_bytes(cursor, text, length);
 	if (cursor->bad || cursor->writing)
 		return;
 	text[length] = '\0';
@@ -145,50 +146,50 @@ static void move_string(struct cursor *cursor, char *text, size_t size)
 		cursor->bad = true;
 }
 
-static void move_token(struct cursor *cursor, struct service_message *message)
+static void code_token(struct cursor *cursor, struct service_message *message)
 {
 	uint8_t length = (uint8_t)message->token_length;
 
-	move_u8(cursor, &length);
+	code_u8(cursor, &length);
 	if (length > sizeof(message->token))
 		cursor->bad = true;
 	if (cursor->bad)
 		return;
-	move_bytes(cursor, message->token, length);
+	code_bytes(cursor, message->token, length);
 	if (!cursor->writing)
 		message->token_length = length;
 }
 
-static void move_entry(struct cursor *cursor, struct service_entry *entry)
+static void code_entry(struct cursor *cursor, struct service_entry *entry)
 {
-	move_u8(cursor, &entry->kind);
-	move_u64(cursor, &entry->size);
-	move_u64(cursor, &entry->modified);
-	move_string(cursor, entry->name, sizeof(entry->name));
+	code_u8(cursor, &entry->kind);
+	code_u64(cursor, &entry->size);
+	code_u64(cursor, &entry->modified);
+	code_string(cursor, entry->name, sizeof(entry->name));
 	if (entry->kind >= SERVICE_KINDS || !entry->name[0])
 		cursor->bad = true;
 }
 
-static void read_entries(struct cursor *cursor, struct service_message *message)
+static void decode_entries(struct cursor *cursor, struct service_message *message)
 {
 	struct service_entry entry;
 
 	message->entries = cursor->at;
 	while (!cursor->bad && cursor->at < cursor->end)
-		move_entry(cursor, &entry);
+		code_entry(cursor, &entry);
 	message->entries_length = (size_t)(cursor->at - message->entries);
 }
 
-static void move_error(struct cursor *cursor, struct pl_error *error)
+static void code_error(struct cursor *cursor, struct pl_error *error)
 {
-	move_string(cursor, error->id, sizeof(error->id));
-	move_string(cursor, error->call, sizeof(error->call));
-	move_string(cursor, error->object, sizeof(error->object));
-	move_string(cursor, error->message, sizeof(error->message));
-	move_string(cursor, error->hint, sizeof(error->hint));
+	code_string(cursor, error->id, sizeof(error->id));
+	code_string(cursor, error->call, sizeof(error->call));
+	code_string(cursor, error->object, sizeof(error->object));
+	code_string(cursor, error->message, sizeof(error->message));
+	code_string(cursor, error->hint, sizeof(error->hint));
 }
 
-static void move_numbers(struct cursor *cursor, unsigned fields, struct service_message *message)
+static void code_numbers(struct cursor *cursor, unsigned fields, struct service_message *message)
 {
 	const struct {
 		enum field field;
@@ -200,64 +201,64 @@ static void move_numbers(struct cursor *cursor, unsigned fields, struct service_
 	};
 
 	if (fields & HANDLE)
-		move_u32(cursor, &message->handle);
+		code_u32(cursor, &message->handle);
 	if (fields & FLAGS)
-		move_u32(cursor, &message->flags);
+		code_u32(cursor, &message->flags);
 	if (fields & KIND)
-		move_u8(cursor, &message->kind);
+		code_u8(cursor, &message->kind);
 	if (fields & MORE)
-		move_u8(cursor, &message->more);
+		code_u8(cursor, &message->more);
 	for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
 		if (fields & wide[i].field)
-			move_u64(cursor, wide[i].value);
+			code_u64(cursor, wide[i].value);
 }
 
-static void move_fields(struct cursor *cursor, struct service_message *message)
+static void code_fields(struct cursor *cursor, struct service_message *message)
 {
 	unsigned fields = message->answer ? layouts[message->type].answer : layouts[message->type].request;
 
 	if (message->status)
 		fields = ERROR;
-	move_numbers(cursor, fields, message);
+	code_numbers(cursor, fields, message);
 	if (fields & NAME)
-		move_string(cursor, message->name, sizeof(message->name));
+		code_string(cursor, message->name, sizeof(message->name));
 	if (fields & TOKEN)
-		move_token(cursor, message);
+		code_token(cursor, message);
 	if (fields & ERROR)
-		move_error(cursor, &message->error);
+		code_error(cursor, &message->error);
 	if (fields & ENTRIES && cursor->writing)
-		move_bytes(cursor, (void *)(uintptr_t)message->entries, message->entries_length);
+		code_bytes(cursor, (void *)(uintptr_t)message->entries, message->entries_length);
 	else if (fields & ENTRIES)
-		read_entries(cursor, message);
+		decode_entries(cursor, message);
 }
 
 int service_encode(const struct service_message *message, void *buffer, size_t size)
 {
 	struct cursor cursor = { .at = buffer, .end = (uint8_t *)buffer + size, .writing = true };
-	uint32_t magic = MAGIC, request = message->request, status = status_of(message->status);
+	uint32_t magic = MAGIC, request = message->request, status = service_status_of_code(message->status);
 	uint16_t version = SERVICE_VERSION, type = (uint16_t)(message->type | (message->answer ? ANSWER : 0));
 
 	if (message->type < SERVICE_LIST || message->type >= SERVICE_TYPES || (message->status && !message->answer) ||
 	    message->token_length > sizeof(message->token))
 		return -EINVAL;
-	move_u32(&cursor, &magic);
-	move_u16(&cursor, &version);
-	move_u16(&cursor, &type);
-	move_u32(&cursor, &request);
-	move_u32(&cursor, &status);
-	/* Writing changes nothing in the message. */
-	move_fields(&cursor, (struct service_message *)(uintptr_t)message);
+	code_u32(&cursor, &magic);
+	code_u16(&cursor, &version);
+	code_u16(&cursor, &type);
+	code_u32(&cursor, &request);
+	code_u32(&cursor, &status);
+	/* Encoding does not change the message. */
+	code_fields(&cursor, (struct service_message *)(uintptr_t)message);
 	return cursor.bad ? -ENOBUFS : (int)(cursor.at - (uint8_t *)buffer);
 }
 
-static bool values_valid(const struct service_message *message)
+static bool service_values_valid(const struct service_message *message)
 {
 	return message->kind < SERVICE_KINDS && message->more <= 1 && !(message->flags & ~SERVICE_DISCARD);
 }
 
 int service_decode(const void *buffer, size_t length, struct service_message *message)
 {
-	/* Reading does not write to the buffer. */
+	/* Decoding does not change the buffer. */
 	uint8_t *bytes = (uint8_t *)(uintptr_t)buffer;
 	struct cursor cursor = { .at = bytes, .end = bytes + length };
 	uint32_t magic = 0, status = 0;
@@ -266,11 +267,11 @@ int service_decode(const void *buffer, size_t length, struct service_message *me
 	memset(message, 0, sizeof(*message));
 	if (length < HEADER)
 		return -EPROTO;
-	move_u32(&cursor, &magic);
-	move_u16(&cursor, &version);
-	move_u16(&cursor, &type);
-	move_u32(&cursor, &message->request);
-	move_u32(&cursor, &status);
+	code_u32(&cursor, &magic);
+	code_u16(&cursor, &version);
+	code_u16(&cursor, &type);
+	code_u32(&cursor, &message->request);
+	code_u32(&cursor, &status);
 	message->answer = type & ANSWER;
 	type &= (uint16_t)~ANSWER;
 	if (magic != MAGIC || type < SERVICE_LIST || type >= SERVICE_TYPES)
@@ -278,17 +279,17 @@ int service_decode(const void *buffer, size_t length, struct service_message *me
 	message->type = (enum service_type)type;
 	if (version != SERVICE_VERSION || (status && !message->answer))
 		return -EPROTO;
-	message->status = message->error.code = code_of(status);
-	move_fields(&cursor, message);
-	return cursor.bad || cursor.at != cursor.end || !values_valid(message) ? -EPROTO : 0;
+	message->status = message->error.code = service_code_of_status(status);
+	code_fields(&cursor, message);
+	return cursor.bad || cursor.at != cursor.end || !service_values_valid(message) ? -EPROTO : 0;
 }
 
 bool service_entry_put(const struct service_entry *entry, uint8_t *buffer, size_t size, size_t *length)
 {
 	struct cursor cursor = { .at = buffer + *length, .end = buffer + size, .writing = true };
 
-	/* Writing changes nothing in the entry. */
-	move_entry(&cursor, (struct service_entry *)(uintptr_t)entry);
+	/* Encoding does not change the entry. */
+	code_entry(&cursor, (struct service_entry *)(uintptr_t)entry);
 	if (!cursor.bad)
 		*length = (size_t)(cursor.at - buffer);
 	return !cursor.bad;
@@ -299,12 +300,12 @@ bool service_entry_next(const struct service_message *message, size_t *offset, s
 	uint8_t *entries = (uint8_t *)(uintptr_t)message->entries;
 	struct cursor cursor = { 0 };
 
-	/* A message without entries may have no pointer either. */
+	/* `entries` may be NULL if there are none. */
 	if (*offset >= message->entries_length)
 		return false;
 	cursor.at = entries + *offset;
 	cursor.end = entries + message->entries_length;
-	move_entry(&cursor, entry);
+	code_entry(&cursor, entry);
 	*offset = (size_t)(cursor.at - entries);
 	return !cursor.bad;
 }
@@ -315,14 +316,14 @@ bool service_name_valid(const char *name)
 
 	if (length == 0 || length > SERVICE_NAME_MAX)
 		return false;
-	for (const char *part = name;; part++) {
-		size_t part_length = strcspn(part, "/");
+	for (const char *component = name;; component++) {
+		size_t component_length = strcspn(component, "/");
 
-		if (part_length == 0 || (part_length == 1 && part[0] == '.') ||
-		    (part_length == 2 && part[0] == '.' && part[1] == '.'))
+		if (component_length == 0 || (component_length == 1 && component[0] == '.') ||
+		    (component_length == 2 && component[0] == '.' && component[1] == '.'))
 			return false;
-		part += part_length;
-		if (!*part)
+		component += component_length;
+		if (!*component)
 			return true;
 	}
 }

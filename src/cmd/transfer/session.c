@@ -2,7 +2,6 @@
 #include "cmd/transfer/session.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -11,26 +10,12 @@
 
 #define BATCH 16
 
-/* Blocked before the library makes its threads, so that none of these takes the signals. */
-static int open_signals(struct pl_error *error)
-{
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? cli_fail_errno(error, -errno, "signalfd", NULL) : fd;
-}
-
-static int connect_peer(struct session *session, uint64_t timeout, struct pl_error *error)
+static int connect_session(struct session *session, uint64_t timeout, struct pl_error *error)
 {
 	struct await connected = { .done = false };
 	int rc = pl_connect_start(session->context, session->address, timeout, (uintptr_t)&connected, NULL, error);
 
-	/* Without a peer to close, a signal cannot end the attempt: the context's end does. */
+	/* Until the connection exists there is no peer to close; after a signal, closing the context ends the attempt. */
 	while (rc == 0 && !connected.done)
 		rc = session_pump(session, -1, error);
 	if (rc == 0 && connected.status < 0)
@@ -47,11 +32,11 @@ int session_open(struct session *session, const struct cli_options *options, con
 	int rc;
 
 	*session = (struct session){ .signals = -1, .info = PL_PEER_INFO_INIT };
-	guard_install();
+	sigbus_guard_install();
 	rc = cli_address(address, session->address, sizeof(session->address), error);
 	if (rc < 0)
 		return rc;
-	rc = open_signals(error);
+	rc = cli_signal_fd(error);
 	if (rc < 0)
 		return rc;
 	session->signals = rc;
@@ -60,7 +45,7 @@ int session_open(struct session *session, const struct cli_options *options, con
 		rc = pl_region_allocate(session->context, SERVICE_ANSWER_MAX, PL_ACCESS_LOCAL, &session->answers,
 					error);
 	if (rc == 0)
-		rc = connect_peer(session, options->timeout, error);
+		rc = connect_session(session, options->timeout, error);
 	if (rc == 0)
 		rc = pl_peer_query(session->peer, &session->info);
 	if (rc < 0)
@@ -78,8 +63,8 @@ void session_close(struct session *session)
 	session->signals = -1;
 }
 
-/* Returns how many completions there were. */
-static int collect(struct session *session)
+/* Handles all completions and returns their number. */
+static int collect_completions(struct session *session)
 {
 	struct pl_completion completions[BATCH];
 	int count, total = 0;
@@ -102,20 +87,20 @@ static int collect(struct session *session)
 	return total;
 }
 
-static bool signal_arrived(struct session *session)
+/* Reads a pending signal and closes the peer, which ends all operations.  Returns false if there is no signal. */
+static bool handle_signal(struct session *session)
 {
 	struct signalfd_siginfo info;
 
 	if (read(session->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
 		return false;
 	session->interrupted = true;
-	/* What is under way ends now, and with it the use of its buffers. */
 	pl_peer_close(session->peer);
 	session->peer = NULL;
 	return true;
 }
 
-static int say_interrupted(struct pl_error *error)
+static int fail_interrupted(struct pl_error *error)
 {
 	return cli_fail(error, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
 }
@@ -127,13 +112,13 @@ int session_pump(struct session *session, int milliseconds, struct pl_error *err
 		{ .fd = session->signals, .events = POLLIN },
 	};
 
-	if (collect(session) == 0) {
+	if (collect_completions(session) == 0) {
 		poll(fds, CLI_ARRAY_SIZE(fds), milliseconds);
-		collect(session);
+		collect_completions(session);
 	}
-	if (!session->interrupted && !signal_arrived(session))
+	if (!session->interrupted && !handle_signal(session))
 		return 0;
-	return say_interrupted(error);
+	return fail_interrupted(error);
 }
 
 int session_await(struct session *session, struct await *await, struct pl_error *error)
@@ -142,7 +127,7 @@ int session_await(struct session *session, struct await *await, struct pl_error 
 		int rc = session_pump(session, -1, error);
 
 		if (rc < 0) {
-			session_settle(session, await);
+			session_drain(session, await);
 			return rc;
 		}
 	}
@@ -151,7 +136,7 @@ int session_await(struct session *session, struct await *await, struct pl_error 
 	return await->status;
 }
 
-void session_settle(struct session *session, struct await *await)
+void session_drain(struct session *session, struct await *await)
 {
 	struct pl_error ignored;
 
@@ -169,13 +154,13 @@ struct pl_attributes session_attributes(struct await *await, uint64_t timeout)
 	return attributes;
 }
 
-static int lost(struct pl_error *error, const char *address)
+static int fail_connection_closed(struct pl_error *error, const char *address)
 {
-	return cli_fail(error, -ENOTCONN, "CONNECTION-LOST", address, NULL, "there is no connection");
+	return cli_fail(error, -ENOTCONN, "CONNECTION-LOST", address, NULL, "the connection is closed");
 }
 
-static int send_message(struct session *session, struct service_message *message, struct await *await,
-			struct pl_error *error)
+static int send_service_message(struct session *session, struct service_message *message, struct await *await,
+				struct pl_error *error)
 {
 	struct pl_attributes attributes = session_attributes(await, 0);
 	uint8_t buffer[SERVICE_REQUEST_MAX];
@@ -188,80 +173,82 @@ static int send_message(struct session *session, struct service_message *message
 	return pl_send_copy(session->peer, SERVICE_TAG, buffer, (size_t)length, &attributes, NULL, error);
 }
 
-int session_ask(struct session *session, struct service_message *request, struct call *call, struct pl_error *error)
+int session_send_request(struct session *session, struct service_message *request, struct session_request *pending,
+			 struct pl_error *error)
 {
-	/* How long the server hashes depends on the file; that it is alive is the connection's to know. */
+	/* A hash takes as long as the file is large; the connection detects a dead server. */
 	uint64_t timeout = request->type == SERVICE_HASH ? UINT64_MAX : 0;
-	struct pl_attributes attributes = session_attributes(&call->received, timeout);
+	struct pl_attributes attributes = session_attributes(&pending->received, timeout);
 	int rc;
 
 	if (!session->peer)
-		return session->interrupted ? say_interrupted(error) : lost(error, session->address);
+		return session->interrupted ? fail_interrupted(error) : fail_connection_closed(error, session->address);
 	rc = pl_receive(session->peer, SERVICE_TAG, UINT64_MAX, session->answers, 0, SERVICE_ANSWER_MAX, &attributes,
 			NULL, error);
 	if (rc < 0)
 		return rc;
-	call->type = request->type;
-	rc = send_message(session, request, &call->sent, error);
-	call->request = session->requests;
+	pending->type = request->type;
+	rc = send_service_message(session, request, &pending->sent, error);
+	pending->request = session->requests;
 	if (rc < 0) {
-		/* The receive's buffer must not be waited for by a call that never was. */
+		/* Ends the receive, because no answer will arrive. */
 		pl_peer_close(session->peer);
 		session->peer = NULL;
-		session_settle(session, &call->received);
+		session_drain(session, &pending->received);
 	}
 	return rc;
 }
 
-static int take_answer(struct session *session, struct call *call, struct service_message *answer,
-		       struct pl_error *error)
+static int decode_answer(struct session *session, struct session_request *pending, struct service_message *answer,
+			 struct pl_error *error)
 {
-	int rc = service_decode(pl_region_address(session->answers), call->received.receipt.bytes, answer);
+	int rc = service_decode(pl_region_address(session->answers), pending->received.receipt.bytes, answer);
 
-	if (rc < 0 || !answer->answer || answer->request != call->request || answer->type != call->type)
+	if (rc < 0 || !answer->answer || answer->request != pending->request || answer->type != pending->type)
 		return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address,
-				"run `peerlane serve` there, of a version that fits this one",
-				"the other end does not answer as a Peerlane server does");
+				"run `peerlane serve` of the same version at that address",
+				"the answer is not that of a Peerlane server");
 	if (answer->status < 0)
 		*error = answer->error;
 	return answer->status;
 }
 
-int session_answer(struct session *session, struct call *call, struct service_message *answer, struct pl_error *error)
+int session_wait_answer(struct session *session, struct session_request *pending, struct service_message *answer,
+			struct pl_error *error)
 {
 	struct pl_error unsent;
-	int sent = session_await(session, &call->sent, &unsent);
+	int sent = session_await(session, &pending->sent, &unsent);
 	int rc;
 
 	if (sent < 0 && sent != -EINTR && session->peer) {
 		pl_peer_close(session->peer);
 		session->peer = NULL;
 	}
-	rc = session_await(session, &call->received, error);
+	rc = session_await(session, &pending->received, error);
 	if (sent < 0)
 		*error = unsent;
 	if (sent < 0 || rc < 0)
 		return sent < 0 ? sent : rc;
-	return take_answer(session, call, answer, error);
+	return decode_answer(session, pending, answer, error);
 }
 
 int session_call(struct session *session, struct service_message *request, struct service_message *answer,
 		 struct pl_error *error)
 {
-	struct call call;
-	int rc = session_ask(session, request, &call, error);
+	struct session_request pending;
+	int rc = session_send_request(session, request, &pending, error);
 
-	return rc < 0 ? rc : session_answer(session, &call, answer, error);
+	return rc < 0 ? rc : session_wait_answer(session, &pending, answer, error);
 }
 
-int session_tell(struct session *session, struct service_message *message, struct pl_error *error)
+int session_send(struct session *session, struct service_message *message, struct pl_error *error)
 {
 	struct await sent;
 	int rc;
 
 	if (!session->peer)
-		return lost(error, session->address);
-	rc = send_message(session, message, &sent, error);
+		return fail_connection_closed(error, session->address);
+	rc = send_service_message(session, message, &sent, error);
 	return rc < 0 ? rc : session_await(session, &sent, error);
 }
 
@@ -272,7 +259,7 @@ int session_import(struct session *session, const struct service_message *answer
 	int rc;
 
 	if (!session->peer)
-		return lost(error, session->address);
+		return fail_connection_closed(error, session->address);
 	rc = pl_remote_import_start(session->peer, answer->token, answer->token_length, (uintptr_t)&imported, NULL,
 				    error);
 	if (rc == 0)
@@ -287,8 +274,8 @@ int session_name(struct service_message *request, enum service_type type, const 
 	memset(request, 0, sizeof(*request));
 	request->type = type;
 	if (!service_name_valid(name))
-		return cli_fail(error, -EINVAL, "NAME-SYNTAX", name, "take a name as `peerlane list` prints it",
-				"this cannot be the name of something published");
+		return cli_fail(error, -EINVAL, "NAME-SYNTAX", name, "use a name that `peerlane list` prints",
+				"not a valid name of a published file");
 	strcpy(request->name, name);
 	return 0;
 }

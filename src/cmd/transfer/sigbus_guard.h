@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PL_CLI_GUARD_H
-#define PL_CLI_GUARD_H
+#ifndef PL_CMD_TRANSFER_SIGBUS_GUARD_H
+#define PL_CMD_TRANSFER_SIGBUS_GUARD_H
 
 /*
- * Lets the process outlive that a file it has mapped is cut by somebody else.  The kernel's own
- * accesses then fail with EFAULT, but the process's raise SIGBUS: this puts an empty page in the
- * place of the one that is gone.  Who reads the file finds out by its size, as it must anyway.
+ * Installs a handler of SIGBUS, which the kernel raises when the process accesses a mapped page of a file that another
+ * process has truncated.  The handler maps an empty page instead, so the process goes on.  Code that reads a mapped file
+ * detects the truncation by the size of the file.
  */
-void guard_install(void);
+void sigbus_guard_install(void);
 
-/* How often that happened: bytes for a file that is mapped for writing were lost then. */
-unsigned guard_faults(void);
+/* Returns the number of pages replaced.  Bytes written to such a page are lost. */
+unsigned sigbus_guard_count(void);
 
 #endif

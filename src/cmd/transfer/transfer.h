@@ -1,46 +1,74 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the client commands show: each for people and as JSON. */
-#ifndef PL_CLI_RENDER_H
-#define PL_CLI_RENDER_H
+/* Transfers of files by `peerlane get` and `peerlane put`: command line, one file, results. */
+#ifndef PL_CMD_TRANSFER_TRANSFER_H
+#define PL_CMD_TRANSFER_TRANSFER_H
 
-#include "cmd/transfer/hash.h"
 #include "cmd/common/output.h"
+#include "cmd/transfer/hash.h"
 #include "cmd/transfer/pipeline.h"
 
-/* -- list (render_list.c) ------------------------------------------------------------------------ */
-
-struct listing {
-	struct service_entry *entries;
-	size_t count, room;
-};
-
-void render_list_table(const struct listing *listing, bool quiet);
-void render_list_json(const struct listing *listing, const struct session *session);
-
-/* -- get, put (render_transfer.c) ---------------------------------------------------------------- */
-
-/* One file that was, or was to be, transferred. */
+/* Transfer of one file, and its result. */
 struct transfer {
 	const char *name; /* at the server */
-	const char *file; /* here */
+	const char *file; /* local path */
 	uint64_t size;
-	uint64_t resumed; /* bytes that were there already */
+	uint64_t resumed; /* bytes transferred by an earlier attempt */
 	struct pipeline_result result;
 	bool verified;
-	struct hash hash; /* if verified */
+	struct hash hash; /* valid if verified */
 	int status;       /* 0 or a negative errno */
 	struct pl_error error;
-	uint64_t kept; /* failed: bytes from which the same command goes on */
+	uint64_t kept; /* after a failure: bytes from which the same command resumes */
 };
 
-/* "NAME: 1.2 GB in 0.3 s, 4 GB/s" on standard output. */
-void render_transfer(const struct transfer *transfer);
-/* Why it failed, and what is kept nevertheless, on standard error. */
-void render_transfer_failure(const struct transfer *transfer);
-void render_transfers_json(const struct transfer *transfers, size_t count, const struct session *session);
-/* CLI_OK, CLI_DEGRADED if bytes were staged, CLI_FAILED. */
+/* -- all files of a command (transfer.c) ----------------------------------------------------------- */
+
+/* Command line of get or put, and the session with the server. */
+struct transfer_command {
+	struct cli_options common;
+	const char *address;
+	const char *memory; /* kind of the GPU memory that the bytes pass through; NULL: none */
+	char **names;       /* get: names at the server; put: local files */
+	int count;
+	bool verify;
+	struct session session;
+};
+
+/* Parses the options and arguments that get and put share. */
+error_t transfer_parse_option(struct transfer_command *command, int key, char *argument, struct argp_state *state);
+
+/* Returns the last component of a path. */
+const char *transfer_last_name(const char *path);
+
+/*
+ * Opens the session, calls `run` for each transfer, which fills *transfer, and prints the results.  An interruption ends
+ * the loop.
+ */
+enum cli_exit transfer_run_all(struct transfer_command *command, struct transfer *transfers,
+			       void (*run)(void *user, struct transfer *transfer), void *user);
+
+/*
+ * Moves the bytes behind `resumed` between the file's mapping and the memory granted by `grant`, an answer of the server.
+ * The caller sets the direction and the callbacks of the pipeline.
+ */
+int transfer_move_bytes(struct transfer_command *command, struct transfer *transfer,
+			const struct service_message *grant, void *mapping, struct pipeline *pipeline,
+			struct pl_error *error);
+
+/* Ends the local hash, sets *local to NULL, and compares the hash with that of the server's answer. */
+int transfer_compare_hashes(struct transfer *transfer, struct hash_state **local, const struct service_message *answer,
+			    struct pl_error *error);
+
+/* -- output (transfer_output.c) -------------------------------------------------------------------- */
+
+/* Prints "NAME: 1.2 GB in 0.3 s, 4 GB/s" on standard output. */
+void transfer_print(const struct transfer *transfer);
+/* Prints the error, and the bytes kept for another attempt, on standard error. */
+void transfer_print_failure(const struct transfer *transfer);
+void transfers_print_json(const struct transfer *transfers, size_t count, const struct session *session);
+/* Returns CLI_OK, CLI_DEGRADED if bytes were staged, or CLI_FAILED. */
 enum cli_exit transfers_status(const struct transfer *transfers, size_t count);
-/* Members of a result: bytes, seconds, rate, fabric, route, reason, streams. */
-void render_result_json(struct json_object *object, const struct pipeline_result *result);
+/* Adds bytes, seconds, rate, fabric, route, reason and streams of a result to a JSON object. */
+void pipeline_result_add_json(struct json_object *object, const struct pipeline_result *result);
 
 #endif

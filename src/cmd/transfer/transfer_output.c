@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cmd/transfer/transfer.h"
 #include "cmd/common/units.h"
+#include "cmd/transfer/transfer.h"
 
-void render_result_json(struct json_object *object, const struct pipeline_result *result)
+void pipeline_result_add_json(struct json_object *object, const struct pipeline_result *result)
 {
 	double seconds = (double)result->nanoseconds / 1e9;
 
@@ -17,7 +17,7 @@ void render_result_json(struct json_object *object, const struct pipeline_result
 	cli_json_add(object, "streams", json_object_new_int((int)result->streams));
 }
 
-void render_transfer(const struct transfer *transfer)
+void transfer_print(const struct transfer *transfer)
 {
 	char name[SERVICE_NAME_MAX + 1], size[CLI_UNIT_MAX], time[CLI_UNIT_MAX], rate[CLI_UNIT_MAX], kept[CLI_UNIT_MAX];
 	char hash[HASH_TEXT_MAX];
@@ -29,7 +29,7 @@ void render_transfer(const struct transfer *transfer)
 	if (result->bytes)
 		printf(", %s", cli_format_rate(rate, result->bytes, result->nanoseconds));
 	if (transfer->resumed)
-		printf(", %s were there already", cli_format_bytes(kept, transfer->resumed));
+		printf(", resumed after %s", cli_format_bytes(kept, transfer->resumed));
 	putchar('\n');
 	if (transfer->verified)
 		printf("  verified: xxh128 %s\n", hash_format(transfer->hash, hash));
@@ -38,7 +38,7 @@ void render_transfer(const struct transfer *transfer)
 	fflush(stdout);
 }
 
-void render_transfer_failure(const struct transfer *transfer)
+void transfer_print_failure(const struct transfer *transfer)
 {
 	char kept[CLI_UNIT_MAX], size[CLI_UNIT_MAX];
 	struct pl_error error = transfer->error;
@@ -47,11 +47,11 @@ void render_transfer_failure(const struct transfer *transfer)
 		snprintf(error.object, sizeof(error.object), "%s", transfer->name);
 	cli_report(&error);
 	if (transfer->kept)
-		fprintf(stderr, "  kept: %s of %s, from where the same command goes on\n",
+		fprintf(stderr, "  kept: %s of %s; repeat the command to resume\n",
 			cli_format_bytes(kept, transfer->kept), cli_format_bytes(size, transfer->size));
 }
 
-static struct json_object *one_json(const struct transfer *transfer)
+static struct json_object *transfer_json(const struct transfer *transfer)
 {
 	struct json_object *object = json_object_new_object();
 	char hash[HASH_TEXT_MAX];
@@ -61,19 +61,19 @@ static struct json_object *one_json(const struct transfer *transfer)
 	cli_json_add(object, "size", json_object_new_uint64(transfer->size));
 	cli_json_add(object, "resumed", json_object_new_uint64(transfer->resumed));
 	cli_json_add(object, "kept", json_object_new_uint64(transfer->kept));
-	render_result_json(object, &transfer->result);
+	pipeline_result_add_json(object, &transfer->result);
 	cli_json_add(object, "verified", json_object_new_boolean(transfer->verified));
 	cli_json_add(object, "xxh128", transfer->verified ? cli_json_text(hash_format(transfer->hash, hash)) : NULL);
 	cli_json_add(object, "error", transfer->status < 0 ? cli_json_error(&transfer->error) : NULL);
 	return object;
 }
 
-void render_transfers_json(const struct transfer *transfers, size_t count, const struct session *session)
+void transfers_print_json(const struct transfer *transfers, size_t count, const struct session *session)
 {
 	struct json_object *object = json_object_new_object(), *files = json_object_new_array();
 
 	for (size_t i = 0; i < count; i++)
-		json_object_array_add(files, one_json(&transfers[i]));
+		json_object_array_add(files, transfer_json(&transfers[i]));
 	cli_json_add(object, "address", cli_json_text(session->info.address));
 	cli_json_add(object, "authenticated", json_object_new_boolean(session->info.authenticated));
 	cli_json_add(object, "encrypted", json_object_new_boolean(session->info.encrypted));

@@ -5,8 +5,8 @@
  *
  * Nothing here prints, and nothing changes the machine but pl_check_action_run().
  */
-#ifndef PL_CHECK_H
-#define PL_CHECK_H
+#ifndef PL_DIAG_CHECK_CHECK_H
+#define PL_DIAG_CHECK_CHECK_H
 
 #include "base/base.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What an error of a call means: the causes, the likeliest first, and which row of the check tells. */
-#ifndef PL_CHECK_DECODE_H
-#define PL_CHECK_DECODE_H
+#ifndef PL_DIAG_CHECK_DECODE_H
+#define PL_DIAG_CHECK_DECODE_H
 
 #include "base/base.h"
 

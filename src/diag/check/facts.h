@@ -3,8 +3,8 @@
  * What only the running machine can say (limits, addresses, answers of libibverbs and libcuda), as lines "key value".
  * They are gathered once; a dump keeps them beside its files, so that rows need not know where a machine is.
  */
-#ifndef PL_CHECK_FACTS_H
-#define PL_CHECK_FACTS_H
+#ifndef PL_DIAG_CHECK_FACTS_H
+#define PL_DIAG_CHECK_FACTS_H
 
 #include "base/base.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A machine as the rows see it: its GPUs, cards, RDMA devices and ports, and ways to read the rest of it. */
-#ifndef PL_CHECK_MACHINE_H
-#define PL_CHECK_MACHINE_H
+#ifndef PL_DIAG_CHECK_MACHINE_H
+#define PL_DIAG_CHECK_MACHINE_H
 
 #include "diag/check/check.h"
 #include "diag/check/facts.h"

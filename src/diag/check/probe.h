@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Asks the running machine, without root, what no file says; the answers are facts (facts.h lists no key twice). */
-#ifndef PL_CHECK_PROBE_H
-#define PL_CHECK_PROBE_H
+#ifndef PL_DIAG_CHECK_PROBE_H
+#define PL_DIAG_CHECK_PROBE_H
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* For the files that rows are in. */
-#ifndef PL_CHECK_ROW_H
-#define PL_CHECK_ROW_H
+#ifndef PL_DIAG_CHECK_ROW_H
+#define PL_DIAG_CHECK_ROW_H
 
 #include "diag/check/check.h"
 #include "diag/check/facts.h"

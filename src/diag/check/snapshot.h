@@ -3,8 +3,8 @@
  * Files of a machine in memory: what was captured there, as a root (topology/sysroot.h) elsewhere; and a root that
  * captures what is read through it.
  */
-#ifndef PL_CHECK_SNAPSHOT_H
-#define PL_CHECK_SNAPSHOT_H
+#ifndef PL_DIAG_CHECK_SNAPSHOT_H
+#define PL_DIAG_CHECK_SNAPSHOT_H
 
 #include "topology/sysroot.h"
 

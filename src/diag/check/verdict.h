@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PL_CHECK_VERDICT_H
-#define PL_CHECK_VERDICT_H
+#ifndef PL_DIAG_CHECK_VERDICT_H
+#define PL_DIAG_CHECK_VERDICT_H
 
 #include "diag/check/check.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "profile/profile.h"
+#include "diag/routes/prove.h"
 
 #ifdef PL_HAVE_VERBS
 
@@ -15,7 +15,7 @@
 
 /* What one proof needs: the GPU's memory, and two pieces of the host's, registered. */
 struct bench {
-	struct route_loop *loop;
+	struct rdma_loopback *loop;
 	struct pl_memory *gpu;
 	size_t length;
 	uint8_t *near, *far;
@@ -46,13 +46,13 @@ static void pattern(uint8_t *bytes, size_t length, uint64_t seed)
 }
 
 /* Repeats it until it took long enough to tell a rate. */
-static int measure(struct bench *bench, const struct route_span *span, uint64_t *rate, const char **what)
+static int measure(struct bench *bench, const struct rdma_span *span, uint64_t *rate, const char **what)
 {
 	unsigned count = WRITES_MIN;
 	int64_t took;
 
 	for (;;) {
-		took = route_loop_write(bench->loop, span, count, what);
+		took = rdma_loopback_write(bench->loop, span, count, what);
 		if (took < 0)
 			return (int)took;
 		if (took >= MEASURE || count >= WRITES_MAX)
@@ -63,11 +63,11 @@ static int measure(struct bench *bench, const struct route_span *span, uint64_t 
 	return 0;
 }
 
-static struct route_span span_of(const struct bench *bench, enum pl_direction direction)
+static struct rdma_span span_of(const struct bench *bench, enum pl_direction direction)
 {
-	struct route_span into = { bench->near_mr, bench->gpu_mr, (uintptr_t)bench->near,
+	struct rdma_span into = { bench->near_mr, bench->gpu_mr, (uintptr_t)bench->near,
 				   (uintptr_t)bench->gpu->address, (uint32_t)bench->length };
-	struct route_span from = { bench->gpu_mr, bench->far_mr, (uintptr_t)bench->gpu->address, (uintptr_t)bench->far,
+	struct rdma_span from = { bench->gpu_mr, bench->far_mr, (uintptr_t)bench->gpu->address, (uintptr_t)bench->far,
 				   (uint32_t)bench->length };
 
 	return direction == PL_INTO_GPU ? into : from;
@@ -79,7 +79,7 @@ static struct route_span span_of(const struct bench *bench, enum pl_direction di
  */
 static int verify(struct bench *bench, enum pl_direction direction, const char **what)
 {
-	struct route_span span = span_of(bench, direction);
+	struct rdma_span span = span_of(bench, direction);
 	int64_t took;
 	int rc = 0;
 
@@ -89,7 +89,7 @@ static int verify(struct bench *bench, enum pl_direction direction, const char *
 	rc = pl_memory_copy_in(bench->gpu, 0, direction == PL_INTO_GPU ? bench->far : bench->near, bench->length);
 	if (rc < 0)
 		return rc;
-	took = route_loop_write(bench->loop, &span, 1, what);
+	took = rdma_loopback_write(bench->loop, &span, 1, what);
 	if (took < 0)
 		return (int)took;
 	if (direction == PL_INTO_GPU) {
@@ -108,7 +108,7 @@ static int verify(struct bench *bench, enum pl_direction direction, const char *
 
 static void prove_direct(struct bench *bench, enum pl_direction direction, struct pl_proof_leg *leg)
 {
-	struct route_span span = span_of(bench, direction);
+	struct rdma_span span = span_of(bench, direction);
 	const char *what = "";
 	int rc = verify(bench, direction, &what);
 
@@ -124,7 +124,7 @@ static void prove_direct(struct bench *bench, enum pl_direction direction, struc
 /* The two halves are made at the same time, piece by piece: the slower one is what counts. */
 static void prove_staged(struct bench *bench, enum pl_direction direction, struct pl_proof_leg *leg)
 {
-	struct route_span span = { bench->near_mr, bench->far_mr, (uintptr_t)bench->near, (uintptr_t)bench->far,
+	struct rdma_span span = { bench->near_mr, bench->far_mr, (uintptr_t)bench->near, (uintptr_t)bench->far,
 				   (uint32_t)bench->length };
 	bool into = direction == PL_INTO_GPU;
 	const char *what = "the GPU's copy engine";
@@ -133,7 +133,7 @@ static void prove_staged(struct bench *bench, enum pl_direction direction, struc
 
 	pattern(bench->near, bench->length, pl_now());
 	memset(bench->far, 0, bench->length);
-	rc = (int)PL_MIN(route_loop_write(bench->loop, &span, 1, &what), 0);
+	rc = (int)PL_MIN(rdma_loopback_write(bench->loop, &span, 1, &what), 0);
 	if (rc == 0)
 		rc = pl_memory_copy_in(bench->gpu, 0, bench->far, bench->length);
 	memset(bench->far, 0, bench->length);
@@ -162,12 +162,12 @@ static void prove_staged(struct bench *bench, enum pl_direction direction, struc
 
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-static int reg(struct bench *bench, enum pl_way way, const char **what)
+static int reg(struct bench *bench, enum pl_gpu_path way, const char **what)
 {
 	const struct verbs_library *library = bench->loop->library;
 	int rc;
 
-	if (way == PL_WAY_DMABUF)
+	if (way == PL_GPU_PATH_DMABUF)
 		return verbs_reg_dmabuf(library, bench->loop->pd, bench->gpu, 0, bench->length, ACCESS, &bench->gpu_mr,
 					what);
 	rc = verbs_reg_mr(library, bench->loop->pd, bench->gpu->address, bench->length, ACCESS, &bench->gpu_mr);
@@ -178,19 +178,19 @@ static int reg(struct bench *bench, enum pl_way way, const char **what)
 static void prove_way(struct bench *bench, struct pl_proof *proof)
 {
 	const char *what = "";
-	int rc = proof->way == PL_WAY_STAGED ? 0 : reg(bench, proof->way, &what);
+	int rc = proof->way == PL_GPU_PATH_STAGED ? 0 : reg(bench, proof->way, &what);
 
 	for (int direction = 0; direction < PL_DIRECTION_COUNT; direction++) {
 		struct pl_proof_leg *leg = &proof->legs[direction];
 
 		if (rc < 0)
 			refuse(leg, what, rc);
-		else if (proof->way == PL_WAY_STAGED)
+		else if (proof->way == PL_GPU_PATH_STAGED)
 			prove_staged(bench, direction, leg);
 		else
 			prove_direct(bench, direction, leg);
 	}
-	if (rc == 0 && proof->way != PL_WAY_STAGED)
+	if (rc == 0 && proof->way != PL_GPU_PATH_STAGED)
 		bench->loop->library->ibv_dereg_mr(bench->gpu_mr);
 }
 
@@ -204,7 +204,7 @@ static void close_bench(struct bench *bench)
 	free(bench->far);
 }
 
-static int open_bench(struct bench *bench, struct route_loop *loop, struct pl_memory *gpu, size_t length,
+static int open_bench(struct bench *bench, struct rdma_loopback *loop, struct pl_memory *gpu, size_t length,
 		      const char **what)
 {
 	int rc = 0;
@@ -226,7 +226,7 @@ static int open_bench(struct bench *bench, struct route_loop *loop, struct pl_me
 }
 
 /* A queue pair of its own for each way: one that failed is of no use for the next. */
-static void tell_firmware(struct pl_proof *proof, struct route_loop *loop)
+static void tell_firmware(struct pl_proof *proof, struct rdma_loopback *loop)
 {
 	struct ibv_device_attr attributes;
 
@@ -237,9 +237,9 @@ static void tell_firmware(struct pl_proof *proof, struct route_loop *loop)
 static int prove_with(struct pl_profile *profile, const struct verbs_library *library, struct ibv_device *device,
 		      const struct pl_gpu_info *gpu, struct pl_memory *memory)
 {
-	for (enum pl_way way = 0; way < PL_WAY_COUNT; way++) {
+	for (enum pl_gpu_path way = 0; way < PL_GPU_PATH_COUNT; way++) {
 		struct pl_proof *proof = pl_profile_add(profile);
-		struct route_loop loop;
+		struct rdma_loopback loop;
 		struct bench bench;
 		const char *what;
 		int rc;
@@ -251,7 +251,7 @@ static int prove_with(struct pl_profile *profile, const struct verbs_library *li
 		snprintf(proof->device, sizeof(proof->device), "%s", library->ibv_get_device_name(device));
 		snprintf(proof->driver, sizeof(proof->driver), "CUDA %d", gpu->driver);
 		proof->way = way;
-		rc = route_loop_open(&loop, library, device, &what);
+		rc = rdma_loopback_open(&loop, library, device, &what);
 		if (rc == 0) {
 			tell_firmware(proof, &loop);
 			rc = open_bench(&bench, &loop, memory, memory->length, &what);
@@ -259,7 +259,7 @@ static int prove_with(struct pl_profile *profile, const struct verbs_library *li
 				prove_way(&bench, proof);
 				close_bench(&bench);
 			}
-			route_loop_close(&loop);
+			rdma_loopback_close(&loop);
 		}
 		for (int i = 0; rc < 0 && i < PL_DIRECTION_COUNT; i++)
 			refuse(&proof->legs[i], what, rc);

@@ -131,9 +131,9 @@ int local_move(const struct local_access *access, const struct local_move *move,
 	return rc < 0 ? local_move_fail(error, rc, move->write) : 0;
 }
 
-int local_atomic(struct pl_instant *instant, struct pl_error *error)
+int local_atomic(struct pl_sync_op *instant, struct pl_error *error)
 {
-	const struct local_access *access = instant->segment.remote->way;
+	const struct local_access *access = instant->segment.remote->fabric_data;
 	_Atomic uint32_t *place;
 	uint64_t *word;
 

@@ -75,7 +75,7 @@ static int local_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 static bool is_ours(int fd)
 {
 	socklen_t length = sizeof(int);
-	enum pl_apart apart;
+	enum pl_refusal apart;
 	pid_t process;
 	int domain;
 
@@ -176,7 +176,7 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.abandon = local_abandon,
 	.close = local_close,
 	.export_key = local_export_key,
-	.immediate = local_immediate,
+	.sync_try = local_sync_try,
 	.imported = local_imported,
 	.close_state = local_state_close,
 };

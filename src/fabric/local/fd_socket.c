@@ -177,7 +177,7 @@ int local_side_send(struct local_endpoint *endpoint, const struct local_record *
 	return endpoint->side.engine ? local_record_send(endpoint->side.fd, record, &fd, 1) : -EPIPE;
 }
 
-int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_memory_parts *parts)
+int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts)
 {
 	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)parts->count, .key = key };
 	int fds[LOCAL_PARTS_A_RECORD], rc = 0;
@@ -197,7 +197,7 @@ int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const s
 /* The kernel says who is there; the process is held on to by a descriptor, as numbers are used again. */
 static int identify(struct local_endpoint *endpoint, int fd)
 {
-	enum pl_apart apart;
+	enum pl_refusal apart;
 	int rc = local_process_of(fd, &endpoint->process, &apart);
 
 	if (rc < 0)
@@ -233,7 +233,7 @@ int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error)
 
 	/* As the lanes will say it. */
 	pl_reader_init(&reader, endpoint->lanes_blob, endpoint->lanes_length);
-	hello.ticket = pl_get_u64(&reader);
+	hello.peer_index = pl_get_u64(&reader);
 	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
 	pl_lane_hello_encode(&hello, bytes);
 	if (rc == 0 && (reader.bad || send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != (ssize_t)sizeof(bytes)))

@@ -32,13 +32,13 @@ struct local_device {
 	const struct local_endpoint *endpoint; /* it may be gone */
 	bool own;                              /* it is of this process */
 	uint64_t length;
-	uint32_t ticket_length;
-	uint8_t ticket[PL_MEMORY_TICKET_MAX];
+	uint32_t ipc_handle_length;
+	uint8_t ipc_handle[PL_IPC_HANDLE_MAX];
 	/* Who copies counts itself here, too, as the gate is in the hands of the other end. */
 	atomic_uint users;
 	atomic_bool shut;     /* nobody begins to use it */
 	pthread_mutex_t lock; /* what follows, but for reading `reaches` */
-	struct pl_memory_parts *parts;
+	struct pl_ipc_fds *parts;
 	struct reach *_Atomic reaches;
 };
 
@@ -57,13 +57,13 @@ static const char reason_process[] =
 /* -- the peer's memory -------------------------------------------------------------------------------- */
 
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
-				      struct pl_memory_parts *parts, uint64_t length)
+				      struct pl_ipc_fds *parts, uint64_t length)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 	struct local_device *device = pl_zalloc(allocator, sizeof(*device));
 
 	if (!device) {
-		pl_memory_parts_free(allocator, parts);
+		pl_ipc_fds_free(allocator, parts);
 		return NULL;
 	}
 	device->allocator = allocator;
@@ -72,8 +72,8 @@ struct local_device *local_device_new(struct local_endpoint *endpoint, const str
 	device->endpoint = endpoint;
 	device->own = endpoint->process == getpid();
 	device->length = length;
-	device->ticket_length = key->ticket_length;
-	memcpy(device->ticket, key->ticket, key->ticket_length);
+	device->ipc_handle_length = key->ipc_handle_length;
+	memcpy(device->ipc_handle, key->ipc_handle, key->ipc_handle_length);
 	pthread_mutex_init(&device->lock, NULL);
 	return device;
 }
@@ -89,7 +89,7 @@ void local_device_free(struct local_device *device)
 		pl_memory_release(&reach->memory);
 		pl_free(device->allocator, reach);
 	}
-	pl_memory_parts_free(device->allocator, device->parts);
+	pl_ipc_fds_free(device->allocator, device->parts);
 	pthread_mutex_destroy(&device->lock);
 	pl_free(device->allocator, device);
 }
@@ -102,7 +102,7 @@ void local_device_shut(struct local_device *device)
 		for (struct reach *reach = atomic_load(&device->reaches); reach; reach = reach->next)
 			pl_memory_release(&reach->memory);
 		if (device->parts)
-			pl_memory_parts_close(device->parts);
+			pl_ipc_fds_close(device->parts);
 	}
 	pthread_mutex_unlock(&device->lock);
 }
@@ -177,7 +177,7 @@ static struct reach *reach_new(struct local_device *device, const struct pl_memo
 	reach->reason = from ? reason_across : reason_host;
 	/* Of a gate that is shut nothing is needed: the operation ends there. */
 	reach->reached = atomic_load(&device->shut) ||
-			 pl_memory_take(device->ticket, device->ticket_length, device->length, device->own, beside,
+			 pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length, device->own, beside,
 					device->parts, &reach->memory, &why) == 0;
 	if (!reach->reached) {
 		reach->memory.ops = NULL;
@@ -233,7 +233,7 @@ bool local_device_reaches(const struct local_access *access, struct pl_memory *m
 
 bool local_device_takes_part(const struct pl_segment *segment)
 {
-	const struct local_access *access = segment->remote->way;
+	const struct local_access *access = segment->remote->fabric_data;
 
 	return segment->region && (access->way == &local_device_way || pl_memory_staged(&segment->region->memory));
 }
@@ -319,7 +319,7 @@ static void done(struct pl_copy *base, int status)
 
 static uint64_t chunk_size(const struct pl_operation *operation, const struct pl_segment *segment)
 {
-	const struct local_access *access = segment->remote->way;
+	const struct local_access *access = segment->remote->fabric_data;
 
 	if (!access->device || !pl_memory_staged(&segment->region->memory))
 		return CHUNK_HOST;
@@ -376,13 +376,13 @@ static void begin(struct pl_operation *operation, struct local_copy *copy)
 	if (length == 0)
 		return;
 	if (rc == 0)
-		rc = hold(segment->remote->way, operation, &error);
+		rc = hold(segment->remote->fabric_data, operation, &error);
 	if (rc < 0) {
 		pl_operation_fail(operation, rc, &error);
 		return;
 	}
 	copy->operation = operation;
-	copy->access = segment->remote->way;
+	copy->access = segment->remote->fabric_data;
 	copy->copy.done = done;
 	work->under_way++;
 	begin_copy(copier, copy, segment, at, length);
@@ -405,7 +405,7 @@ static void go_on(struct pl_operation *operation)
 			begin(operation, &work->copies[i]);
 	work->beginning = false;
 	if (!work->under_way)
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 }
 
 void local_device_post(struct local_endpoint *endpoint, struct pl_operation *operation)

@@ -33,16 +33,16 @@ static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *ke
 static unsigned offer(struct local_endpoint *endpoint, const struct pl_key *key, unsigned room, struct local_key *there)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
-	struct pl_memory_parts *parts = endpoint->process == getpid() ? NULL : pl_memory_parts_new(allocator, room);
-	int length = pl_memory_offer(key->memory, key->offset, key->length, there->ticket, parts);
+	struct pl_ipc_fds *parts = endpoint->process == getpid() ? NULL : pl_ipc_fds_new(allocator, room);
+	int length = pl_memory_export_ipc(key->memory, key->offset, key->length, there->ipc_handle, parts);
 
 	/* Those that do not come are missed there. */
 	if (length >= 0 && parts && parts->count)
 		local_side_send_parts(endpoint, key->id, parts);
-	pl_memory_parts_free(allocator, parts);
+	pl_ipc_fds_free(allocator, parts);
 	if (length < 0)
 		return 0;
-	there->ticket_length = (uint32_t)length;
+	there->ipc_handle_length = (uint32_t)length;
 	return LOCAL_WAY_DEVICE;
 }
 
@@ -81,7 +81,7 @@ static void unmap(struct local_access *access)
 
 static void forget(struct pl_remote *remote)
 {
-	struct local_access *access = remote->way;
+	struct local_access *access = remote->fabric_data;
 
 	pthread_mutex_lock(&access->state->lock);
 	pl_list_remove(&access->link);
@@ -221,6 +221,6 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_append(&endpoint->accesses, &access->link);
 	pthread_mutex_unlock(&endpoint->state->lock);
-	remote->way = access;
+	remote->fabric_data = access;
 	remote->forget = forget;
 }

@@ -19,7 +19,7 @@
 #ifndef PL_LOCAL_H
 #define PL_LOCAL_H
 
-#include "core/core.h"
+#include "core/fabric.h"
 #include "fabric/local/record.h"
 
 /* Keys of a peer beyond this number get no gate, and so go through the sockets. */
@@ -108,7 +108,7 @@ struct local_access {
 struct local_pending {
 	struct pl_list link;
 	uint64_t key;
-	struct pl_memory_parts *parts; /* NULL: it is a mapping */
+	struct pl_ipc_fds *parts; /* NULL: it is a mapping */
 	void *mapping;
 	size_t size;
 	bool writable;
@@ -187,12 +187,12 @@ struct local_state *local_state_get(struct pl_context *context, struct pl_error 
 void local_state_close(struct pl_context *context, void *state);
 int local_serves(struct pl_peer *peer, struct pl_error *error);
 int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
-int local_suits(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error);
+int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
 void local_invitation(const struct local_state *state, struct local_invitation *invitation);
 /* A socket connected to the listener of that name, or a negative errno. */
 int local_dial(const uint8_t name[LOCAL_NAME]);
 /* The process at the other end of a socket: 0 and its number if it is this user's and in this namespace. */
-int local_process_of(int fd, pid_t *process, enum pl_apart *apart);
+int local_process_of(int fd, pid_t *process, enum pl_refusal *refusal);
 
 /* gate.c */
 struct local_gates *local_gates_new(const struct pl_allocator *allocator);
@@ -222,7 +222,7 @@ int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error);
 int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream);
 /* Sends a record with a descriptor, or with several, which stay the caller's. */
 int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
-int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_memory_parts *parts);
+int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts);
 int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count);
 /* pending.c: what came before the import that it is for; home */
 /* What came with a record; the descriptor stays the caller's, those of parts (-1 then) do not.  0, or -EPROTO. */
@@ -232,7 +232,7 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending);
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key);
 /* All of a key's parts, which are the caller's then; NULL: they did not come. */
-struct pl_memory_parts *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
+struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
 /* Maps a file whose pages cannot be taken away; NULL: it is not what it should be. */
 void *local_map(int fd, uint64_t size, bool *writable);
 
@@ -258,7 +258,7 @@ int local_move_fail(struct pl_error *error, int code, bool write);
 /* Copies a chunk.  0, or a failure: a negative errno, and the error. */
 int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error);
 /* -EAGAIN: not this way. */
-int local_atomic(struct pl_instant *instant, struct pl_error *error);
+int local_atomic(struct pl_sync_op *instant, struct pl_error *error);
 
 /* lock.c. The mapping outlives the lock; with the gate held, told before copies to or from memory. */
 struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length);
@@ -271,7 +271,7 @@ void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, 
 extern const struct local_way local_device_way;
 /* Of a key's ticket and parts, which become its own, for a remote region of that length.  NULL: no memory. */
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
-				      struct pl_memory_parts *parts, uint64_t length);
+				      struct pl_ipc_fds *parts, uint64_t length);
 void local_device_free(struct local_device *device);
 /* Closes the peer's memory, which nobody uses, nor will, as its gate is shut. */
 void local_device_shut(struct local_device *device);
@@ -291,7 +291,7 @@ void local_device_post(struct local_endpoint *endpoint, struct pl_operation *ope
 
 /* work.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
-bool local_immediate(struct pl_endpoint *endpoint, struct pl_instant *instant);
+bool local_sync_try(struct pl_endpoint *endpoint, struct pl_sync_op *instant);
 void local_work_sweep(struct local_endpoint *endpoint);
 bool local_mover_ready(struct pl_source *source, uint32_t events);
 

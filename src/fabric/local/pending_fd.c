@@ -44,7 +44,7 @@ void local_pending_free(struct local_endpoint *endpoint, struct local_pending *p
 
 	leave(endpoint, pending);
 	if (pending->parts)
-		pl_memory_parts_free(allocator, pending->parts);
+		pl_ipc_fds_free(allocator, pending->parts);
 	else
 		munmap(pending->mapping, pending->size);
 	pl_free(allocator, pending);
@@ -96,7 +96,7 @@ static struct local_pending *begin_parts(struct local_endpoint *endpoint, const 
 
 	if (!pending)
 		return NULL;
-	pending->parts = pl_memory_parts_new(allocator, record->parts);
+	pending->parts = pl_ipc_fds_new(allocator, record->parts);
 	if (!pending->parts) {
 		pl_free(allocator, pending);
 		return NULL;
@@ -119,18 +119,18 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		return 0;
 	if (!pending->parts || pending->parts->room != record->parts || count > record->parts - pending->parts->count)
 		return -EPROTO;
-	for (unsigned i = 0; i < count && pl_memory_parts_add(pending->parts, fds[i], record->size); i++)
+	for (unsigned i = 0; i < count && pl_ipc_fds_add(pending->parts, fds[i], record->size); i++)
 		fds[i] = -1;
 	/* This process has as many descriptors as it may: then they never are complete. */
 	if (!whole)
-		pl_memory_parts_close(pending->parts);
+		pl_ipc_fds_close(pending->parts);
 	return 0;
 }
 
-struct pl_memory_parts *local_pending_take(struct local_endpoint *endpoint, uint64_t key)
+struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key)
 {
 	struct local_pending *pending = local_pending_find(endpoint, key);
-	struct pl_memory_parts *parts = pending ? pending->parts : NULL;
+	struct pl_ipc_fds *parts = pending ? pending->parts : NULL;
 
 	if (!parts)
 		return NULL;
@@ -138,6 +138,6 @@ struct pl_memory_parts *local_pending_take(struct local_endpoint *endpoint, uint
 	pl_free(&endpoint->state->context->allocator, pending);
 	if (parts->count == parts->room)
 		return parts;
-	pl_memory_parts_free(&endpoint->state->context->allocator, parts);
+	pl_ipc_fds_free(&endpoint->state->context->allocator, parts);
 	return NULL;
 }

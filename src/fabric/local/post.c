@@ -45,13 +45,13 @@ static int move(enum pl_kind kind, const struct pl_segment *segment, uint64_t at
 				      .length = length,
 				      .write = kind == PL_KIND_WRITE };
 
-	return local_move(segment->remote->way, &request, error);
+	return local_move(segment->remote->fabric_data, &request, error);
 }
 
 /* Whether this end's processor, or a GPU, reaches both ends of a segment.  Why it goes as it goes. */
 static bool reaches(const struct pl_segment *segment, const char **reason)
 {
-	const struct local_access *access = segment->remote->way;
+	const struct local_access *access = segment->remote->fabric_data;
 
 	*reason = access ? access->way->reason : local_socket_way.reason;
 	if (!access || !access->way->move)
@@ -61,13 +61,13 @@ static bool reaches(const struct pl_segment *segment, const char **reason)
 
 /* -- at once -------------------------------------------------------------------------------------- */
 
-bool local_immediate(struct pl_endpoint *base, struct pl_instant *instant)
+bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *instant)
 {
 	const struct pl_segment *segment = &instant->segment;
 
 	(void)base;
 	/* Failures are left to post(), which finds them again. */
-	if (segment->length > LOCAL_NOW || !reaches(segment, &instant->way))
+	if (segment->length > LOCAL_NOW || !reaches(segment, &instant->route_reason))
 		return false;
 	if (!moves(instant->kind))
 		return local_atomic(instant, NULL) == 0;
@@ -87,7 +87,7 @@ static void do_now(struct pl_operation *operation)
 	}
 	if (rc < 0)
 		pl_operation_fail(operation, rc, &error);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 /* -- by the engines ------------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ bool local_mover_ready(struct pl_source *source, uint32_t events)
 			rc = move(chunk.operation->receipt.kind, chunk.segment, chunk.at, chunk.length, &error);
 		if (rc < 0)
 			pl_operation_fail(chunk.operation, rc, &error);
-		pl_operation_part_done(chunk.operation);
+		pl_operation_pending_done(chunk.operation);
 		moved += chunk.length;
 		any = true;
 	}
@@ -213,7 +213,7 @@ static void enlist(struct local_endpoint *endpoint, struct pl_operation *operati
 	if (rc < 0) {
 		pl_fail_errno(&error, rc, "SYSTEM", "eventfd", NULL);
 		pl_operation_fail(operation, rc, &error);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 }
 
@@ -237,13 +237,13 @@ void local_work_sweep(struct local_endpoint *endpoint)
 		struct pl_operation *operation = operation_of(dropped.next);
 
 		pl_list_remove(dropped.next);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 }
 
 /* -- posting -------------------------------------------------------------------------------------- */
 
-/* Whether all of the operation is for this end's processor or a GPU; says why in operation->way. */
+/* Whether all of the operation is for this end's processor or a GPU; says why in operation->route_reason. */
 static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
 	bool ours = true;
@@ -252,9 +252,9 @@ static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operat
 		const struct pl_segment *segment = &operation->segments[i];
 
 		/* The source of a large message: nobody but this operation knows it. */
-		if (!segment->remote->way && pl_list_empty(&segment->remote->link))
+		if (!segment->remote->fabric_data && pl_list_empty(&segment->remote->link))
 			local_imported(&endpoint->base, segment->remote);
-		ours = reaches(segment, &operation->way);
+		ours = reaches(segment, &operation->route_reason);
 	}
 	return ours;
 }
@@ -270,7 +270,7 @@ static bool is_for_device(const struct pl_operation *operation)
 /* As local_atomic(). */
 static int do_atomic(struct pl_operation *operation, struct pl_error *error)
 {
-	struct pl_instant instant = { .kind = operation->receipt.kind,
+	struct pl_sync_op instant = { .kind = operation->receipt.kind,
 				      .segment = *operation->segments,
 				      .operand = operation->operand,
 				      .compare = operation->compare };
@@ -290,7 +290,7 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 	if (ours && atomic)
 		rc = do_atomic(operation, &error);
 	if (!ours || (atomic && rc == -EAGAIN)) {
-		operation->way = ours ? local_socket_way.reason : operation->way;
+		operation->route_reason = ours ? local_socket_way.reason : operation->route_reason;
 		pl_tcp_fabric.post(endpoint->lanes, operation);
 		return;
 	}
@@ -298,7 +298,7 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 	if (atomic) {
 		if (rc < 0)
 			pl_operation_fail(operation, rc, &error);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	} else if (operation->total <= LOCAL_NOW) {
 		do_now(operation);
 	} else if (is_for_device(operation)) {

@@ -72,8 +72,8 @@ int local_key_encode(const struct local_key *key, uint8_t buffer[PL_KEY_BLOB_MAX
 	pl_put_u32(&writer, key->number);
 	pl_put_u64(&writer, key->address);
 	pl_put_u64(&writer, key->expires);
-	pl_put_u32(&writer, key->ticket_length);
-	pl_put_bytes(&writer, key->ticket, key->ticket_length);
+	pl_put_u32(&writer, key->ipc_handle_length);
+	pl_put_bytes(&writer, key->ipc_handle, key->ipc_handle_length);
 	return (int)(writer.at - writer.begin);
 }
 
@@ -88,9 +88,9 @@ int local_key_decode(const uint8_t *bytes, size_t length, struct local_key *key)
 	key->number = pl_get_u32(&reader);
 	key->address = pl_get_u64(&reader);
 	key->expires = pl_get_u64(&reader);
-	key->ticket_length = pl_get_u32(&reader);
-	if (reader.bad || key->ticket_length > sizeof(key->ticket) || length != LOCAL_KEY + key->ticket_length)
+	key->ipc_handle_length = pl_get_u32(&reader);
+	if (reader.bad || key->ipc_handle_length > sizeof(key->ipc_handle) || length != LOCAL_KEY + key->ipc_handle_length)
 		return -EPROTO;
-	pl_get_bytes(&reader, key->ticket, key->ticket_length);
+	pl_get_bytes(&reader, key->ipc_handle, key->ipc_handle_length);
 	return 0;
 }

@@ -57,8 +57,8 @@ struct local_key {
 	uint32_t gate, number; /* number 0: there is none, only the sockets may be used */
 	uint64_t address;      /* of the first byte, in its owner */
 	uint64_t expires;      /* CLOCK_REALTIME, 0 never */
-	uint32_t ticket_length;
-	uint8_t ticket[PL_MEMORY_TICKET_MAX];
+	uint32_t ipc_handle_length;
+	uint8_t ipc_handle[PL_IPC_HANDLE_MAX];
 };
 
 int local_key_encode(const struct local_key *key, uint8_t buffer[PL_KEY_BLOB_MAX]);

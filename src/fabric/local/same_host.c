@@ -61,20 +61,20 @@ int local_dial(const uint8_t name[LOCAL_NAME])
 	return rc;
 }
 
-int local_process_of(int fd, pid_t *process, enum pl_apart *apart)
+int local_process_of(int fd, pid_t *process, enum pl_refusal *refusal)
 {
 	struct ucred peer;
 	socklen_t length = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
 		return -errno;
-	*apart = PL_APART_NOT;
+	*refusal = PL_REFUSAL_NONE;
 	if (peer.uid != geteuid())
-		*apart = PL_APART_USER;
+		*refusal = PL_REFUSAL_USER;
 	else if (peer.pid == 0)
-		*apart = PL_APART_NAMESPACE;
+		*refusal = PL_REFUSAL_NAMESPACE;
 	*process = peer.pid;
-	return *apart == PL_APART_NOT ? 0 : -EPERM;
+	return *refusal == PL_REFUSAL_NONE ? 0 : -EPERM;
 }
 
 /* -- the state ------------------------------------------------------------------------------------ */
@@ -208,28 +208,28 @@ int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX])
 	return LOCAL_INVITATION;
 }
 
-static enum pl_apart probe(const struct local_state *state, const struct local_invitation *there)
+static enum pl_refusal probe(const struct local_state *state, const struct local_invitation *there)
 {
-	enum pl_apart apart = PL_APART_SOCKET;
+	enum pl_refusal apart = PL_REFUSAL_SOCKET;
 	int fd = local_dial(there->name);
 	pid_t process;
 
 	if (fd < 0)
-		return PL_APART_SOCKET;
+		return PL_REFUSAL_SOCKET;
 	local_process_of(fd, &process, &apart);
 	close(fd);
-	if (apart == PL_APART_NOT &&
+	if (apart == PL_REFUSAL_NONE &&
 	    (there->process_namespace != state->process_namespace || there->user_namespace != state->user_namespace))
-		return PL_APART_NAMESPACE;
+		return PL_REFUSAL_NAMESPACE;
 	return apart;
 }
 
-int local_suits(struct pl_peer *peer, const struct pl_fabric_offer *offer, struct pl_error *error)
+int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error)
 {
-	static const char *const facts[PL_APART_END] = {
-		[PL_APART_USER] = "the other process belongs to another user",
-		[PL_APART_NAMESPACE] = "the other process is in another process or user namespace",
-		[PL_APART_SOCKET] = "the other process cannot be reached by a local socket",
+	static const char *const facts[PL_REFUSAL_END] = {
+		[PL_REFUSAL_USER] = "the other process belongs to another user",
+		[PL_REFUSAL_NAMESPACE] = "the other process is in another process or user namespace",
+		[PL_REFUSAL_SOCKET] = "the other process cannot be reached by a local socket",
 	};
 	struct local_state *state = local_state_get(peer->context, error);
 	struct local_invitation there;
@@ -242,8 +242,8 @@ int local_suits(struct pl_peer *peer, const struct pl_fabric_offer *offer, struc
 	if (local_invitation_decode(offer->blob, offer->blob_length, &there) < 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's invitation to the local fabric is malformed");
-	peer->apart = probe(state, &there);
-	if (peer->apart == PL_APART_NOT)
+	peer->refusal = probe(state, &there);
+	if (peer->refusal == PL_REFUSAL_NONE)
 		return 0;
-	return pl_fail(error, -EPERM, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO, "%s", facts[peer->apart]);
+	return pl_fail(error, -EPERM, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO, "%s", facts[peer->refusal]);
 }

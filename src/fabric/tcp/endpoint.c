@@ -89,8 +89,8 @@ static int tcp_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_MA
 	struct pl_writer writer;
 
 	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
-	pl_put_u64(&writer, base->peer->ticket);
-	pl_put_bytes(&writer, base->peer->ticket_secret, sizeof(base->peer->ticket_secret));
+	pl_put_u64(&writer, base->peer->peer_index);
+	pl_put_bytes(&writer, base->peer->join_secret, sizeof(base->peer->join_secret));
 	return (int)(writer.at - writer.begin);
 }
 
@@ -117,8 +117,8 @@ static int tcp_connect(struct pl_endpoint *base, const uint8_t *blob, size_t len
 	struct tcp_lane *lane;
 
 	pl_reader_init(&reader, blob, length);
-	endpoint->ticket = pl_get_u64(&reader);
-	pl_get_bytes(&reader, endpoint->ticket_secret, sizeof(endpoint->ticket_secret));
+	endpoint->peer_index = pl_get_u64(&reader);
+	pl_get_bytes(&reader, endpoint->join_secret, sizeof(endpoint->join_secret));
 	if (reader.bad)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's description of the tcp fabric is malformed");

@@ -89,7 +89,7 @@ static int shake(struct tcp_lane *lane)
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION,
 				       .lane = (uint16_t)lane->index,
-				       .ticket = endpoint->ticket };
+				       .peer_index = endpoint->peer_index };
 	uint8_t bytes[PL_LANE_HELLO];
 	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
 	int rc = pl_stream_handshake(&lane->stream, NULL, NULL);
@@ -100,7 +100,7 @@ static int shake(struct tcp_lane *lane)
 	}
 	if (rc < 0)
 		return rc;
-	memcpy(hello.secret, endpoint->ticket_secret, sizeof(hello.secret));
+	memcpy(hello.secret, endpoint->join_secret, sizeof(hello.secret));
 	pl_lane_hello_encode(&hello, bytes);
 	/* The first bytes on a new socket: there is room for them. */
 	if (pl_stream_write(&lane->stream, &vector, 1) != (ssize_t)sizeof(bytes))

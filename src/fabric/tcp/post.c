@@ -69,9 +69,9 @@ static bool note_staging(struct pl_operation *operation)
 
 		if (segment->region && pl_memory_staged(&segment->region->memory))
 			pl_operation_staged(operation, segment->length,
-					    operation->way ? operation->way : pl_tcp_fabric.staging_reason);
+					    operation->route_reason ? operation->route_reason : pl_tcp_fabric.staging_reason);
 		else if (staged_by_peer(segment->remote))
-			pl_operation_staged(operation, segment->length, operation->way ? operation->way : staged_there);
+			pl_operation_staged(operation, segment->length, operation->route_reason ? operation->route_reason : staged_there);
 	}
 	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT) || !atomic_load(&operation->staged))
 		return true;
@@ -205,7 +205,7 @@ void tcp_lane_feed(struct tcp_lane *lane)
 			rc = queue_write(lane, operation, chunk.segment, chunk.at, chunk.length);
 		if (rc < 0)
 			cannot(operation, rc);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 }
 
@@ -226,7 +226,7 @@ void tcp_work_sweep(struct tcp_endpoint *endpoint)
 		struct pl_operation *operation = operation_of(dropped.next);
 
 		pl_list_remove(dropped.next);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 }
 
@@ -245,7 +245,7 @@ static void post_small_write(struct tcp_lane *lane, struct pl_operation *operati
 	}
 	if (rc < 0)
 		cannot(operation, rc);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 	tcp_lane_push(lane);
 }
 
@@ -293,7 +293,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	bool small = operation->total <= TCP_SMALL_MAX;
 
 	if (!note_staging(operation)) {
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 		return;
 	}
 	if (small && operation->receipt.kind == PL_KIND_WRITE && !atomic_load(&endpoint->late)) {

@@ -177,7 +177,7 @@ static void destination_unwritable(struct tcp_lane *lane)
 		"keep the region mapped and writable, and files behind it whole, while it is used",
 		"the region's memory cannot be written");
 	pl_operation_fail(operation, -EFAULT, &error);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 static int place(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)

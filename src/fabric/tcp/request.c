@@ -48,7 +48,7 @@ void tcp_request_done(struct tcp_lane *lane, struct tcp_request *request)
 	lane->asked--;
 	lane->requested -= request->length;
 	if (operation)
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 }
 
 void tcp_request_sweep(struct tcp_lane *lane, bool all)
@@ -66,6 +66,6 @@ void tcp_request_sweep(struct tcp_lane *lane, bool all)
 			request->late = true;
 			atomic_fetch_add(&lane->endpoint->late, 1);
 		}
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 }

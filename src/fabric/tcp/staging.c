@@ -77,7 +77,7 @@ static void drop_write(struct tcp_lane *lane, struct tcp_piece *piece, int failu
 	if (failure)
 		fail_copy(operation, "MEMORY-UNREADABLE", "the region's memory cannot be copied");
 	tcp_piece_free(lane, piece);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 static void staged(struct tcp_lane *lane, struct tcp_piece *piece)
@@ -183,7 +183,7 @@ void tcp_stage_sweep(struct tcp_lane *lane, bool all)
 			continue;
 		tcp_piece_free(lane, piece);
 		if (operation)
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 	}
 }
 
@@ -264,7 +264,7 @@ static void copied_in(struct pl_copy *copy, int status)
 		if (status < 0)
 			fail_copy(operation, "MEMORY-UNWRITABLE", "the region's memory cannot be copied to");
 		landing_free(landing);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 		return;
 	}
 	landing->finished = true;

@@ -14,7 +14,7 @@
 #ifndef PL_TCP_H
 #define PL_TCP_H
 
-#include "core/core.h"
+#include "core/fabric.h"
 
 /* Requests (READ, ATOMIC) that may be unanswered on a lane. */
 #define TCP_REQUESTS_MAX 256
@@ -143,8 +143,8 @@ struct tcp_endpoint {
 	/* What may still change the peer's memory for operations that have ended: what is posted later waits for it. */
 	atomic_uint late;
 	int (*dial)(struct tcp_endpoint *endpoint); /* a socket that is being connected, or negative errno */
-	uint64_t ticket;                            /* the peer's, for initiators */
-	uint8_t ticket_secret[16];
+	uint64_t peer_index;                            /* the peer's, for initiators */
+	uint8_t join_secret[16];
 	unsigned wanted;       /* lanes asked for so far */
 	uint64_t bulk;         /* bytes posted meanwhile, but for small operations */
 	struct pl_task *ended; /* abandoned: to post when all lanes have ended */
@@ -200,7 +200,7 @@ void tcp_lane_acked(struct tcp_lane *lane, uint32_t count);
 void tcp_transmit_sweep(struct tcp_lane *lane, bool all);
 static inline bool tcp_counted(uint8_t type)
 {
-	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_OFFER || type == PL_FRAME_NOTIFY;
+	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_RENDEZVOUS || type == PL_FRAME_NOTIFY;
 }
 
 /* request.c: READ and ATOMIC of ours */

@@ -129,7 +129,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		pl_list_append(&lane->unacked, &piece->link);
 		if (operation && operation->attributes.visible == PL_VISIBLE_ON_WIRE) {
 			piece->operation = NULL;
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 		}
 		break;
 	case PL_FRAME_DATA:
@@ -143,7 +143,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 	default:
 		tcp_piece_free(lane, piece);
 		if (operation)
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 	}
 }
 
@@ -166,7 +166,7 @@ void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
 			tcp_settled(lane->endpoint);
 		tcp_piece_free(lane, piece);
 		if (operation)
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 	}
 }
 
@@ -449,7 +449,7 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 		if (!all)
 			pl_message_dropped(lane->endpoint->base.peer, type);
 	}
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
@@ -467,7 +467,7 @@ void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
 		if (!operation || !(all || atomic_load(&operation->canceled)))
 			continue;
 		leave(lane, piece);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 	lane->flushing = flushing;
 }

@@ -101,8 +101,8 @@ static int verbs_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_
 	struct pl_writer writer;
 
 	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
-	pl_put_u64(&writer, base->peer->ticket);
-	pl_put_bytes(&writer, base->peer->ticket_secret, sizeof(base->peer->ticket_secret));
+	pl_put_u64(&writer, base->peer->peer_index);
+	pl_put_bytes(&writer, base->peer->join_secret, sizeof(base->peer->join_secret));
 	verbs_offer_write(verbs_endpoint_of(base), &writer);
 	return (int)(writer.at - writer.begin);
 }
@@ -114,8 +114,8 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	int rc;
 
 	pl_reader_init(&reader, blob, length);
-	endpoint->ticket = pl_get_u64(&reader);
-	pl_get_bytes(&reader, endpoint->ticket_secret, sizeof(endpoint->ticket_secret));
+	endpoint->peer_index = pl_get_u64(&reader);
+	pl_get_bytes(&reader, endpoint->join_secret, sizeof(endpoint->join_secret));
 	rc = verbs_offer_read(endpoint, &reader);
 	if (rc == -EPROTO)
 		return pl_fail(error, rc, "PROTOCOL", "hello", NULL, NULL,
@@ -179,7 +179,7 @@ static void drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool 
 			pl_message_dropped(endpoint->base.peer, type);
 	}
 	if (operation)
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 }
 
 static void drop_list(struct verbs_endpoint *endpoint, struct pl_list *list, bool all)

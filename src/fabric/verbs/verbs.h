@@ -23,7 +23,7 @@
 
 #include <netinet/in.h>
 
-#include "core/core.h"
+#include "core/fabric.h"
 #include "rdma/device_memory.h"
 #include "rdma/library.h"
 #include "memory/registration_cache.h"
@@ -89,7 +89,7 @@ struct verbs_device {
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
 	atomic_bool windows;     /* it has memory windows of type 2, as far as is known */
-	struct pl_cache *shared; /* registrations for this end's own use */
+	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
 
 /* Of an engine: where connection events arrive. */
@@ -305,8 +305,8 @@ struct verbs_endpoint {
 	struct verbs_place *places[VERBS_PLACES]; /* acceptor: what it offered */
 	unsigned place_count;
 	/* initiator: who we are at the acceptor's */
-	uint64_t ticket;
-	uint8_t ticket_secret[16];
+	uint64_t peer_index;
+	uint8_t join_secret[16];
 
 	struct pl_list waiting; /* work */
 	unsigned waiting_count; /* added since the last flush */
@@ -568,7 +568,7 @@ struct verbs_advised {
 };
 
 struct verbs_advice {
-	enum pl_way first; /* to be tried */
+	enum pl_gpu_path first; /* to be tried */
 	struct verbs_advised directions[PL_DIRECTION_COUNT];
 };
 
@@ -577,7 +577,7 @@ void verbs_advise(struct verbs_state *state, const struct verbs_device *device, 
 		  struct verbs_advice *advice);
 
 /* shared.c: registrations for this end's own use; grant_lock */
-struct pl_cache *verbs_shared_open(const struct verbs_state *state);
+struct pl_registration_cache *verbs_shared_open(const struct verbs_state *state);
 /* The number of one that has all of the memory, and those rights; 0: there is none. */
 uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
 			   struct ibv_mr **mr);
@@ -653,7 +653,7 @@ struct verbs_target *verbs_target_make(struct pl_remote *remote, struct verbs_en
 
 static inline const struct verbs_target *verbs_target_of(struct pl_remote *remote, struct verbs_endpoint *endpoint)
 {
-	return remote->way ? remote->way : verbs_target_make(remote, endpoint);
+	return remote->fabric_data ? remote->fabric_data : verbs_target_make(remote, endpoint);
 }
 
 /* window.c */

@@ -155,7 +155,7 @@ static int queue_enter(struct pl_copy_queue *queue, bool into)
 }
 
 static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, struct cuda_clock clock,
-		       uint64_t *ticket)
+		       uint64_t *sequence)
 {
 	struct direction *direction = &queue->directions[into];
 	size_t at = (direction->begun + 1) % DEPTH;
@@ -166,12 +166,12 @@ static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, 
 	cuda_leave(queue->place);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	*ticket = ++direction->begun;
+	*sequence = ++direction->begun;
 	return 0;
 }
 
 int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
-		     bool into, uint64_t *ticket)
+		     bool into, uint64_t *sequence)
 {
 	CUresult result;
 	struct cuda_clock clock;
@@ -180,7 +180,7 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 		return -EFAULT;
 	result = begin(queue->place, cuda_address(memory, offset), host, length, into, queue->directions[into].stream,
 		       &clock);
-	return queue_leave(queue, into, result, clock, ticket);
+	return queue_leave(queue, into, result, clock, sequence);
 }
 
 /* By one call of the driver, since CUDA 13.0; each call of its own costs more than the copy. */
@@ -207,7 +207,7 @@ static bool begin_together(struct cuda_place *place, const struct pl_memory_piec
 
 /* Where one of them is refused, each is asked for by itself; to copy one twice does no harm. */
 int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
-		    uint64_t *ticket)
+		    uint64_t *sequence)
 {
 	CUstream stream = queue->directions[into].stream;
 	struct cuda_clock first = { 0 };
@@ -230,28 +230,28 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 		if (!first.begun)
 			first = clock;
 	}
-	return queue_leave(queue, into, CUDA_SUCCESS, first, ticket);
+	return queue_leave(queue, into, CUDA_SUCCESS, first, sequence);
 }
 
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
-		      size_t from_offset, size_t length, bool into, uint64_t *ticket)
+		      size_t from_offset, size_t length, bool into, uint64_t *sequence)
 {
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
 	return queue_leave(
 		queue, into,
 		begin_across(queue->place, to, to_offset, from, from_offset, length, queue->directions[into].stream),
-		(struct cuda_clock){ 0 }, ticket);
+		(struct cuda_clock){ 0 }, sequence);
 }
 
-int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait)
+int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, bool wait)
 {
 	const struct cuda_driver *driver = queue->place->driver;
 	struct direction *direction = &queue->directions[into];
-	CUevent event = direction->events[ticket % DEPTH];
+	CUevent event = direction->events[sequence % DEPTH];
 	CUresult result;
 
-	if (ticket <= direction->done)
+	if (sequence <= direction->done)
 		return 1;
 	result = cuda_enter(queue->place);
 	if (result == CUDA_SUCCESS) {
@@ -260,7 +260,7 @@ int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, boo
 	}
 	if (result == CUDA_ERROR_NOT_READY)
 		return 0;
-	cuda_ended(queue->place, direction->clocks[ticket % DEPTH]);
-	direction->done = ticket;
+	cuda_ended(queue->place, direction->clocks[sequence % DEPTH]);
+	direction->done = sequence;
 	return result == CUDA_SUCCESS ? 1 : -EFAULT;
 }

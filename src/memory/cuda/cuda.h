@@ -80,16 +80,16 @@ struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char 
 /* copy.c */
 int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length);
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
-		      size_t from_offset, size_t length, bool into, uint64_t *ticket);
+		      size_t from_offset, size_t length, bool into, uint64_t *sequence);
 int cuda_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 int cuda_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
 int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **queue, struct pl_error *error);
 void cuda_queue_close(struct pl_copy_queue *queue);
 int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size_t offset, void *host, size_t length,
-		     bool into, uint64_t *ticket);
+		     bool into, uint64_t *sequence);
 int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
-		    uint64_t *ticket);
-int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t ticket, bool wait);
+		    uint64_t *sequence);
+int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, bool wait);
 
 /* When a copy began, and in which way; 0: its time tells nothing. */
 struct cuda_clock {
@@ -108,12 +108,12 @@ void cuda_ended(struct cuda_place *place, struct cuda_clock clock);
 bool cuda_shared(struct cuda_place *place);
 
 /* share.c */
-int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_MEMORY_TICKET_MAX],
-	       struct pl_memory_parts *parts);
-int cuda_take(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
-	      struct pl_memory_parts *parts, struct pl_memory *memory, const char **why);
+int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_IPC_HANDLE_MAX],
+	       struct pl_ipc_fds *parts);
+int cuda_import_ipc(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
+	      struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why);
 void cuda_close_other(struct cuda_memory *own);
-void cuda_close_part(struct pl_memory_part *part);
+void cuda_close_ipc_fd(struct pl_ipc_fd *part);
 
 /* export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);

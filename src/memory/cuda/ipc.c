@@ -54,8 +54,8 @@ static bool add_handle(const struct cuda_place *place, size_t length, struct cud
 	return true;
 }
 
-int cuda_offer(struct pl_memory *memory, size_t offset, size_t length, uint8_t bytes[PL_MEMORY_TICKET_MAX],
-	       struct pl_memory_parts *parts)
+int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t bytes[PL_IPC_HANDLE_MAX],
+	       struct pl_ipc_fds *parts)
 {
 	const struct cuda_place *place = cuda_memory_of(memory)->place;
 	struct cuda_ticket ticket = { .version = CUDA_TICKET_VERSION, .address = cuda_address(memory, offset) };
@@ -186,7 +186,7 @@ static int open_ipc(const struct cuda_ticket *ticket, size_t length, struct cuda
 	return holds(own, ticket, length) ? 0 : -EPROTO;
 }
 
-static int open_parts(const struct cuda_ticket *ticket, struct pl_memory_parts *parts, struct cuda_memory *own,
+static int open_parts(const struct cuda_ticket *ticket, struct pl_ipc_fds *parts, struct cuda_memory *own,
 		      const char **why)
 {
 	bool pool = ticket->way == CUDA_TICKET_POOL;
@@ -221,7 +221,7 @@ static const char *reason_of(enum cuda_ticket_why why)
 }
 
 static int take_other(const struct cuda_driver *driver, const struct cuda_ticket *ticket, size_t length,
-		      const struct pl_memory *beside, struct pl_memory_parts *parts, struct cuda_memory *own,
+		      const struct pl_memory *beside, struct pl_ipc_fds *parts, struct cuda_memory *own,
 		      const char **why)
 {
 	const struct cuda_place *here = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->place : NULL;
@@ -257,7 +257,7 @@ void cuda_close_other(struct cuda_memory *own)
 	cuda_leave(own->place);
 }
 
-void cuda_close_part(struct pl_memory_part *part)
+void cuda_close_ipc_fd(struct pl_ipc_fd *part)
 {
 	const struct cuda_driver *driver = cuda_driver_loaded();
 
@@ -278,8 +278,8 @@ static int decode(const uint8_t *bytes, size_t length, struct cuda_ticket *ticke
 	return 0;
 }
 
-int cuda_take(const uint8_t *bytes, size_t ticket_length, size_t length, bool own_process,
-	      const struct pl_memory *beside, struct pl_memory_parts *parts, struct pl_memory *memory, const char **why)
+int cuda_import_ipc(const uint8_t *bytes, size_t ticket_length, size_t length, bool own_process,
+	      const struct pl_memory *beside, struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why)
 {
 	const struct cuda_driver *driver = cuda_driver_loaded();
 	struct cuda_memory *own;

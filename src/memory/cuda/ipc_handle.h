@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What the owner of GPU memory tells another process of the host, whose driver is to open it. */
-#ifndef PL_CUDA_TICKET_H
-#define PL_CUDA_TICKET_H
+#ifndef PL_MEMORY_CUDA_IPC_HANDLE_H
+#define PL_MEMORY_CUDA_IPC_HANDLE_H
 
 #include "memory/cuda/cuda.h"
 
@@ -39,7 +39,7 @@ struct cuda_ticket {
 		CUmemPoolPtrExportData pointer; /* in the pool */
 	};
 };
-_Static_assert(sizeof(struct cuda_ticket) == PL_MEMORY_TICKET_MAX, "fits, without gaps");
+_Static_assert(sizeof(struct cuda_ticket) == PL_IPC_HANDLE_MAX, "fits, without gaps");
 
 /*
  * Of everything else in it.  The driver believes what it once gave: cuIpcOpenMemHandle() and cuMemPoolImportPointer() of
@@ -52,14 +52,14 @@ enum { CUDA_PART_HANDLE = 1, CUDA_PART_POOL };
 
 /* handles.c and pool.c: with the place's context current.  The first: false, and why not. */
 bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
-			struct pl_memory_parts *parts);
+			struct pl_ipc_fds *parts);
 /* 0, with the address at which the memory lies in *base, or a negative errno, and why. */
-int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_memory_parts *parts,
+int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_ipc_fds *parts,
 		      CUdeviceptr *base, const char **why);
 void cuda_handles_leave(const struct cuda_driver *driver, CUdeviceptr base, size_t size);
 bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
-		     struct pl_memory_parts *parts);
-int cuda_pool_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_memory_parts *parts,
+		     struct pl_ipc_fds *parts);
+int cuda_pool_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_ipc_fds *parts,
 		   CUdeviceptr *base, const char **why);
 
 #endif

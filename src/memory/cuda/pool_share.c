@@ -15,7 +15,7 @@ static bool has_all(const struct cuda_driver *driver)
 }
 
 bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
-		     struct pl_memory_parts *parts)
+		     struct pl_ipc_fds *parts)
 {
 	const struct cuda_driver *driver = place->driver;
 	CUmemoryPool pool = NULL;
@@ -35,7 +35,7 @@ bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_
 		return false;
 	/* Not before: the driver refuses pointers into a pool that was never exported. */
 	if (driver->cuMemPoolExportPointer(&ticket->pointer, base) != CUDA_SUCCESS ||
-	    !pl_memory_parts_add(parts, fd, size)) {
+	    !pl_ipc_fds_add(parts, fd, size)) {
 		close(fd);
 		return false;
 	}
@@ -45,7 +45,7 @@ bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_
 	return true;
 }
 
-static CUresult open_pool(const struct cuda_driver *driver, struct pl_memory_part *part)
+static CUresult open_pool(const struct cuda_driver *driver, struct pl_ipc_fd *part)
 {
 	CUmemoryPool pool = NULL;
 	CUresult result;
@@ -65,7 +65,7 @@ static CUresult open_pool(const struct cuda_driver *driver, struct pl_memory_par
 	return CUDA_SUCCESS;
 }
 
-int cuda_pool_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_memory_parts *parts,
+int cuda_pool_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_ipc_fds *parts,
 		   CUdeviceptr *base, const char **why)
 {
 	const struct cuda_driver *driver = place->driver;

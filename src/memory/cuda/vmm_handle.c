@@ -30,7 +30,7 @@ static CUresult export_handle(const struct cuda_driver *driver, CUdeviceptr at, 
 }
 
 static bool offer_all(const struct cuda_driver *driver, size_t length, struct cuda_ticket *ticket,
-		      struct pl_memory_parts *parts, enum cuda_ticket_why *why)
+		      struct pl_ipc_fds *parts, enum cuda_ticket_why *why)
 {
 	CUdeviceptr at = ticket->address, end = at + length, base;
 	size_t size;
@@ -41,7 +41,7 @@ static bool offer_all(const struct cuda_driver *driver, size_t length, struct cu
 		if (driver->cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS || base + size <= at ||
 		    export_handle(driver, at, &fd, why) != CUDA_SUCCESS)
 			return false;
-		if (!pl_memory_parts_add(parts, fd, size)) {
+		if (!pl_ipc_fds_add(parts, fd, size)) {
 			close(fd);
 			*why = CUDA_WHY_MANY;
 			return false;
@@ -63,7 +63,7 @@ static bool has_all(const struct cuda_driver *driver)
 }
 
 bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
-			struct pl_memory_parts *parts)
+			struct pl_ipc_fds *parts)
 {
 	enum cuda_ticket_why why = CUDA_WHY_REFUSED;
 
@@ -71,7 +71,7 @@ bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cu
 		ticket->way = CUDA_TICKET_HANDLES;
 		return true;
 	}
-	pl_memory_parts_close(parts);
+	pl_ipc_fds_close(parts);
 	ticket->offset = ticket->size = 0;
 	ticket->why = (uint8_t)why;
 	return false;
@@ -80,7 +80,7 @@ bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cu
 /* -- who reaches it ----------------------------------------------------------------------------------- */
 
 /* What the other end says must hang together; how large a handle is the driver knows, and maps no more of it. */
-static bool adds_up(const struct cuda_ticket *ticket, const struct pl_memory_parts *parts)
+static bool adds_up(const struct cuda_ticket *ticket, const struct pl_ipc_fds *parts)
 {
 	uint64_t rest = ticket->size;
 
@@ -92,7 +92,7 @@ static bool adds_up(const struct cuda_ticket *ticket, const struct pl_memory_par
 	return rest == 0;
 }
 
-static CUresult open_part(const struct cuda_driver *driver, struct pl_memory_part *part)
+static CUresult open_part(const struct cuda_driver *driver, struct pl_ipc_fd *part)
 {
 	CUmemAllocationProp properties = { 0 };
 	CUresult result;
@@ -116,7 +116,7 @@ static CUresult open_part(const struct cuda_driver *driver, struct pl_memory_par
 	return result;
 }
 
-static CUresult map_parts(const struct cuda_place *place, const struct pl_memory_parts *parts, CUdeviceptr base,
+static CUresult map_parts(const struct cuda_place *place, const struct pl_ipc_fds *parts, CUdeviceptr base,
 			  size_t size)
 {
 	const struct cuda_driver *driver = place->driver;
@@ -136,7 +136,7 @@ static CUresult map_parts(const struct cuda_place *place, const struct pl_memory
 	return result;
 }
 
-int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_memory_parts *parts,
+int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_ipc_fds *parts,
 		      CUdeviceptr *base, const char **why)
 {
 	const struct cuda_driver *driver = place->driver;

@@ -68,7 +68,7 @@ static bool numbered(const struct pl_frame *frame)
 {
 	switch (frame->type) {
 	case PL_FRAME_EAGER:
-	case PL_FRAME_OFFER:
+	case PL_FRAME_RENDEZVOUS:
 	case PL_FRAME_FINISH:
 	case PL_FRAME_NOTIFY:
 	case PL_FRAME_CREDIT:
@@ -255,7 +255,7 @@ static void chain_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
 		struct pl_operation *operation = work->operation;
 
 		verbs_work_free(endpoint, work);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 		work = next;
 	}
 }
@@ -275,7 +275,7 @@ PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_wo
 		staged_done(work);
 	verbs_work_free(endpoint, work);
 	if (operation)
-		pl_quick_part_done(operation);
+		pl_fast_pending_done(operation);
 }
 
 static void count_done(struct verbs_rail *rail)

@@ -55,7 +55,7 @@ static void answered(struct verbs_endpoint *endpoint, uint32_t cookie, uint32_t 
 		}
 		if (--settling_of(operation)->answers == 0) {
 			pl_list_remove(&operation->queue_link);
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 		}
 		return;
 	}
@@ -72,7 +72,7 @@ struct need {
 
 static enum pl_memory_order order_of(const struct pl_segment *segment)
 {
-	const struct verbs_target *target = segment->remote->way;
+	const struct verbs_target *target = segment->remote->fabric_data;
 
 	return target ? target->order : PL_ORDER_HOST;
 }
@@ -159,12 +159,12 @@ static int ask(struct verbs_endpoint *endpoint, struct pl_operation *operation, 
 		wait_for(endpoint, operation, frame.cookie, count);
 	index = 0;
 	while (rc == 0 && next_place(operation, &index, &segment)) {
-		frame.key = ((const struct verbs_target *)segment->remote->way)->id;
+		frame.key = ((const struct verbs_target *)segment->remote->fabric_data)->id;
 		rc = verbs_message(&endpoint->base, &frame, NULL, NULL);
 	}
 	if (rc < 0 && !pl_list_empty(&operation->queue_link)) {
 		pl_list_remove(&operation->queue_link);
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 	}
 	settled(operation, visible, NULL);
 	return rc;
@@ -198,7 +198,7 @@ static bool settle_there(struct verbs_endpoint *endpoint, struct pl_operation *o
 	}
 	if (rc < 0)
 		pl_operation_fail(operation, rc, NULL);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 	return true;
 }
 
@@ -310,7 +310,7 @@ static bool settle_here(struct verbs_endpoint *endpoint, struct pl_operation *op
 	atomic_store(&operation->pending, 1);
 	wait_for(endpoint, operation, flush->cookie, 1);
 	flush_begun(flush);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 	return true;
 }
 

@@ -11,8 +11,8 @@
  * - Otherwise the owner is asked (FLUSH), and has its device read over a queue pair that is connected to itself.
  * - Kernels of a GPU that does not keep the order of what cards write need its driver's flush, or such a read.
  */
-#ifndef PL_VERBS_FLUSH_H
-#define PL_VERBS_FLUSH_H
+#ifndef PL_FABRIC_VERBS_DATA_FLUSH_H
+#define PL_FABRIC_VERBS_DATA_FLUSH_H
 
 #include "fabric/verbs/verbs.h"
 

@@ -4,8 +4,8 @@
  * number.  Far fewer than half of 65,536 frames are under way, so that the rest of the number follows from
  * that of the last one that came.
  */
-#ifndef PL_VERBS_BARE_H
-#define PL_VERBS_BARE_H
+#ifndef PL_FABRIC_VERBS_DATA_IMM_TAG_H
+#define PL_FABRIC_VERBS_DATA_IMM_TAG_H
 
 #include "wire/wire.h"
 

@@ -45,7 +45,7 @@ static void pack_copied(struct verbs_endpoint *endpoint, struct verbs_work *work
 		work->length += verbs_put_frame(next, work->buffer->bytes + work->length);
 		verbs_work_free(endpoint, next);
 		if (operation)
-			pl_operation_part_done(operation);
+			pl_operation_pending_done(operation);
 	}
 }
 

@@ -27,7 +27,7 @@ static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, co
 		return;
 	if (error)
 		pl_operation_fail(operation, error->code, error);
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 }
 
 /* Its operation failed by another part.  Whoever refused that would refuse this as well, at a connection each. */

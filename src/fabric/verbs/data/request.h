@@ -3,8 +3,8 @@
  * How work becomes a work request: what lists of them and single ones have in common.  Inline, for the sake of those
  * that are posted alone.
  */
-#ifndef PL_VERBS_REQUEST_H
-#define PL_VERBS_REQUEST_H
+#ifndef PL_FABRIC_VERBS_DATA_REQUEST_H
+#define PL_FABRIC_VERBS_DATA_REQUEST_H
 
 #include <endian.h>
 
@@ -115,7 +115,7 @@ PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct v
 		return;
 	verbs_number(endpoint, work);
 	work->built = true;
-	work->bare = endpoint->base.peer->bare && !packed && verbs_bare_encode(&work->frame, &work->immediate);
+	work->bare = endpoint->base.peer->headerless && !packed && verbs_bare_encode(&work->frame, &work->immediate);
 	work->length =
 		work->bare ? verbs_put_payload(work, work->buffer->bytes) : verbs_put_frame(work, work->buffer->bytes);
 	if (work->gathered)
@@ -123,7 +123,7 @@ PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct v
 	work->payload = NULL;
 	work->operation = NULL;
 	if (operation)
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 }
 
 PL_ALWAYS_INLINE bool verbs_needs_local_key(const struct verbs_rail *rail, const struct verbs_work *work)

@@ -109,7 +109,7 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 		verbs_work_free(rail->endpoint, work);
 	}
 	if (operation)
-		pl_operation_part_done(operation);
+		pl_operation_pending_done(operation);
 }
 
 static const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };

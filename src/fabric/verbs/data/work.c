@@ -117,7 +117,7 @@ bool verbs_is_advised(const struct verbs_device *device, struct pl_operation *op
 	*refusal = advised->reason;
 	if (advised->staged)
 		return operation->attributes.flags & PL_REQUIRE_DIRECT;
-	operation->way = advised->reason;
+	operation->route_reason = advised->reason;
 	return true;
 }
 
@@ -300,7 +300,7 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 		pl_operation_fail(operation, rc, &error);
 	}
 	/* The part that it came with. */
-	pl_operation_part_done(operation);
+	pl_operation_pending_done(operation);
 	flush_soon(endpoint, more, false);
 }
 

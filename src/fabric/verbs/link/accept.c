@@ -31,7 +31,7 @@ void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *
 	struct pl_rail_hello hello;
 
 	if (pl_rail_hello_decode(bytes, length, &hello) == 0)
-		peer = pl_peer_by_ticket(context, hello.lane.ticket, hello.lane.secret);
+		peer = pl_peer_by_index(context, hello.lane.peer_index, hello.lane.secret);
 	if (peer && peer->ops == &pl_verbs_fabric && !peer->initiator)
 		join = pl_zalloc(&context->allocator, sizeof(*join));
 	if (join) {

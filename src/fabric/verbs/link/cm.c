@@ -295,7 +295,7 @@ static void route_resolved(struct verbs_rail *rail)
 {
 	const struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_rail_hello hello = {
-		.lane = { .version = PL_PROTOCOL_VERSION, .lane = rail->generation, .ticket = endpoint->ticket },
+		.lane = { .version = PL_PROTOCOL_VERSION, .lane = rail->generation, .peer_index = endpoint->peer_index },
 		.index = rail->index,
 		.count = (uint8_t)endpoint->rail_count,
 	};
@@ -313,7 +313,7 @@ static void route_resolved(struct verbs_rail *rail)
 		return;
 	}
 	hello.renewals = rail->renewals;
-	memcpy(hello.lane.secret, endpoint->ticket_secret, sizeof(hello.lane.secret));
+	memcpy(hello.lane.secret, endpoint->join_secret, sizeof(hello.lane.secret));
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		hello.places[i] = endpoint->rails[i].place;
 	pl_rail_hello_encode(&hello, bytes);

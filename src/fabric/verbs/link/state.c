@@ -138,7 +138,7 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 	device->pd = state->library->ibv_alloc_pd(verbs);
 	device->shared = verbs_shared_open(state);
 	if (!device->pd || !device->shared || state->library->ibv_query_device(verbs, &device->attributes)) {
-		pl_cache_close(device->shared);
+		pl_registration_cache_close(device->shared);
 		if (device->pd)
 			state->library->ibv_dealloc_pd(device->pd);
 		pl_free(&state->context->allocator, device);
@@ -335,7 +335,7 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 		struct verbs_device *device = pl_list_first(&state->devices, struct verbs_device, link);
 
 		pl_list_remove(&device->link);
-		pl_cache_close(device->shared);
+		pl_registration_cache_close(device->shared);
 		if (device->loop_pd)
 			state->library->ibv_dealloc_pd(device->loop_pd);
 		if (device->pd)

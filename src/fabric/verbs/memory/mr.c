@@ -63,7 +63,7 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 	else
 		registration->failure =
 			verbs_reg_memory(state->library, device->pd, memory, offset, length, access,
-					 registration->advice.first == PL_WAY_ADDRESS && !memory->dmabuf,
+					 registration->advice.first == PL_GPU_PATH_ADDRESS && !memory->dmabuf,
 					 &registration->mr, &registration->reason);
 	if (registration->mr)
 		registration->lkey = registration->mr->lkey;

@@ -26,9 +26,9 @@ static void release(void *owner)
 	pl_free(shared->allocator, shared);
 }
 
-struct pl_cache *verbs_shared_open(const struct verbs_state *state)
+struct pl_registration_cache *verbs_shared_open(const struct verbs_state *state)
 {
-	return pl_cache_new(&state->context->allocator, state->context->options.keep_bytes, release);
+	return pl_registration_cache_new(&state->context->allocator, state->context->options.keep_bytes, release);
 }
 
 /* The allocation's, if one holds all of the memory; 0: it is not known.  A GPU's virtual range can be of several. */
@@ -53,18 +53,18 @@ static bool is_whole(const struct pl_cached *cached, const struct pl_memory *mem
 uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
 			   struct ibv_mr **mr)
 {
-	uint32_t number = pl_cache_take(device->shared, memory->address, memory->length, identity_of(memory));
+	uint32_t number = pl_registration_cache_take(device->shared, memory->address, memory->length, identity_of(memory));
 	const struct pl_cached *cached;
 	struct verbs_shared *shared;
 
 	if (!number)
 		return 0;
-	cached = pl_cache_entry(device->shared, number);
+	cached = pl_registration_cache_entry(device->shared, number);
 	shared = cached->owner;
 	/* Memory windows may have been given up meanwhile. */
 	if ((shared->access & access) != access) {
-		pl_cache_drop(device->shared, number);
-		pl_cache_give(device->shared, number);
+		pl_registration_cache_drop(device->shared, number);
+		pl_registration_cache_give(device->shared, number);
 		return 0;
 	}
 	shared->regions += is_whole(cached, memory);
@@ -93,7 +93,7 @@ uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device
 		.kept = options->keep_bytes && !memory->owned && !memory->fragile &&
 			(pl_memory_staged(memory) ? identity != 0 : options->keep_host),
 	};
-	number = pl_cache_add(device->shared, shared, memory->address, memory->length, identity);
+	number = pl_registration_cache_add(device->shared, shared, memory->address, memory->length, identity);
 	if (!number)
 		pl_free(allocator, shared);
 	return number;
@@ -101,28 +101,28 @@ uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device
 
 void verbs_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory)
 {
-	const struct pl_cached *cached = pl_cache_entry(device->shared, number);
+	const struct pl_cached *cached = pl_registration_cache_entry(device->shared, number);
 	struct verbs_shared *shared = cached->owner;
 
 	shared->regions -= is_whole(cached, memory);
 	if (!shared->regions && !shared->kept)
-		pl_cache_drop(device->shared, number);
-	pl_cache_give(device->shared, number);
+		pl_registration_cache_drop(device->shared, number);
+	pl_registration_cache_give(device->shared, number);
 }
 
 void verbs_shared_end(struct verbs_device *device)
 {
-	pl_cache_invalidate(device->shared, NULL, SIZE_MAX);
+	pl_registration_cache_invalidate(device->shared, NULL, SIZE_MAX);
 }
 
 void verbs_shared_count(void *opaque, struct pl_registrations_info *info)
 {
 	struct verbs_state *state = opaque;
-	struct pl_cache_counts counts;
+	struct pl_registration_cache_counts counts;
 
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->devices) {
-		pl_cache_count(pl_list_entry(at, struct verbs_device, link)->shared, &counts);
+		pl_registration_cache_count(pl_list_entry(at, struct verbs_device, link)->shared, &counts);
 		info->found += counts.hits;
 		info->made += counts.misses;
 		info->evicted += counts.evictions;
@@ -140,6 +140,6 @@ void verbs_shared_freed(void *opaque, const void *address, size_t length)
 
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->devices)
-		pl_cache_invalidate(pl_list_entry(at, struct verbs_device, link)->shared, address, length);
+		pl_registration_cache_invalidate(pl_list_entry(at, struct verbs_device, link)->shared, address, length);
 	pthread_mutex_unlock(&state->lock);
 }

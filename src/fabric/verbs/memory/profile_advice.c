@@ -4,9 +4,9 @@
 
 #include "fabric/verbs/verbs.h"
 
-static const char *const direct[PL_WAY_STAGED] = {
-	[PL_WAY_DMABUF] = "verbs: the network card reads and writes the GPU's memory itself, by dma-buf, from profile",
-	[PL_WAY_ADDRESS] =
+static const char *const direct[PL_GPU_PATH_STAGED] = {
+	[PL_GPU_PATH_DMABUF] = "verbs: the network card reads and writes the GPU's memory itself, by dma-buf, from profile",
+	[PL_GPU_PATH_ADDRESS] =
 		"verbs: the network card reads and writes the GPU's memory itself, by peer memory, from profile",
 };
 
@@ -31,9 +31,9 @@ void verbs_advise(struct verbs_state *state, const struct verbs_device *device, 
 		  struct verbs_advice *advice)
 {
 	const struct pl_profile *profile = pl_routes_get(state->context);
-	struct pl_proof here = { .way = PL_WAY_DMABUF };
+	struct pl_proof here = { .way = PL_GPU_PATH_DMABUF };
 
-	*advice = (struct verbs_advice){ .first = PL_WAY_DMABUF };
+	*advice = (struct verbs_advice){ .first = PL_GPU_PATH_DMABUF };
 	if (!profile || !device->verbs || !identify(device, memory, &here))
 		return;
 	snprintf(here.device, sizeof(here.device), "%s", state->library->ibv_get_device_name(device->verbs->device));
@@ -43,7 +43,7 @@ void verbs_advise(struct verbs_state *state, const struct verbs_device *device, 
 
 		if (!chosen)
 			continue;
-		advised->staged = chosen->way == PL_WAY_STAGED;
+		advised->staged = chosen->way == PL_GPU_PATH_STAGED;
 		advised->reason = advised->staged ? staged : direct[chosen->way];
 		if (!advised->staged)
 			advice->first = chosen->way;

@@ -4,7 +4,7 @@
 
 static void forget(struct pl_remote *remote)
 {
-	struct verbs_target *target = remote->way;
+	struct verbs_target *target = remote->fabric_data;
 
 	/* The endpoint may be about to go. */
 	pthread_mutex_lock(&target->state->lock);
@@ -49,7 +49,7 @@ struct verbs_target *verbs_target_make(struct pl_remote *remote, struct verbs_en
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_append(&endpoint->targets, &target->link);
 	pthread_mutex_unlock(&endpoint->state->lock);
-	remote->way = target;
+	remote->fabric_data = target;
 	remote->forget = forget;
 	return target;
 }

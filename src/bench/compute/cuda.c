@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Frames on a GPU: a lane is a stream, and events between its steps tell how long each took. */
+/* Frames on a GPU: events between the steps of a CUDA stream give the time of each step. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "memory/compute.h"
+#include "bench/compute/compute.h"
 #include "memory/cuda/cuda.h"
 
 #define THREADS 256u
 
-struct lane {
-	CUstream stream;
-	CUevent marks[PL_STEPS + 1]; /* before the first step, and after each */
+struct compute_stream {
+	CUstream handle;
+	CUevent marks[PL_STEPS + 1]; /* before the first step, and after each step */
 	unsigned steps;
 };
 
@@ -20,10 +20,10 @@ struct cuda_compute {
 	CUmodule module;
 	CUfunction kernel;
 	unsigned count;
-	struct lane lanes[];
+	struct compute_stream streams[];
 };
 
-static CUresult launch(const struct cuda_compute *own, const struct pl_work *work, CUstream stream)
+static CUresult launch_kernel(const struct cuda_compute *own, const struct pl_work *work, CUstream stream)
 {
 	CUdeviceptr to = (uintptr_t)work->out, from = (uintptr_t)work->in;
 	uint32_t words = (uint32_t)(work->length / sizeof(uint32_t));
@@ -33,7 +33,8 @@ static CUresult launch(const struct cuda_compute *own, const struct pl_work *wor
 						  stream, arguments, NULL);
 }
 
-static CUresult begin_step(const struct cuda_compute *own, const struct pl_work *work, unsigned step, CUstream stream)
+static CUresult begin_cuda_step(const struct cuda_compute *own, const struct pl_work *work, unsigned step,
+				CUstream stream)
 {
 	const struct cuda_driver *driver = own->place->driver;
 
@@ -41,72 +42,75 @@ static CUresult begin_step(const struct cuda_compute *own, const struct pl_work 
 	case PL_STEP_TO_DEVICE:
 		return driver->cuMemcpyHtoDAsync((uintptr_t)work->in, work->received, work->length, stream);
 	case PL_STEP_KERNEL:
-		return launch(own, work, stream);
+		return launch_kernel(own, work, stream);
 	default:
 		return driver->cuMemcpyDtoHAsync(work->result, (uintptr_t)work->out, work->length, stream);
 	}
 }
 
-static int begin(struct pl_compute *compute, unsigned number, const struct pl_work *work, struct pl_error *error)
+static int cuda_compute_begin(struct pl_compute *compute, unsigned number, const struct pl_work *work,
+			      struct pl_error *error)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 	const struct cuda_driver *driver = own->place->driver;
-	struct lane *lane = &own->lanes[number];
+	struct compute_stream *stream = &own->streams[number];
 	CUresult result = cuda_enter(own->place);
 	const char *call = "cuEventRecord";
 
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(driver, result, "cuCtxPushCurrent", compute->name, error);
-	lane->steps = work->steps;
-	result = driver->cuEventRecord(lane->marks[0], lane->stream);
+	stream->steps = work->steps;
+	result = driver->cuEventRecord(stream->marks[0], stream->handle);
 	for (unsigned step = 0; result == CUDA_SUCCESS && step < PL_STEPS; step++) {
 		if (!(work->steps & 1u << step))
 			continue;
-		result = begin_step(own, work, step, lane->stream);
+		result = begin_cuda_step(own, work, step, stream->handle);
 		call = step == PL_STEP_KERNEL ? "cuLaunchKernel" : "cuMemcpyAsync";
 		if (result == CUDA_SUCCESS)
-			result = driver->cuEventRecord(lane->marks[step + 1], lane->stream);
+			result = driver->cuEventRecord(stream->marks[step + 1], stream->handle);
 	}
 	cuda_leave(own->place);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, call, compute->name, error);
 }
 
-static CUresult measure(const struct cuda_driver *driver, const struct lane *lane, uint64_t nanoseconds[PL_STEPS])
+static CUresult read_step_times(const struct cuda_driver *driver, const struct compute_stream *stream,
+				uint64_t nanoseconds[PL_STEPS])
 {
-	CUevent before = lane->marks[0];
+	CUevent before = stream->marks[0];
 	CUresult result = CUDA_SUCCESS;
 
 	for (unsigned step = 0; result == CUDA_SUCCESS && step < PL_STEPS; step++) {
 		float milliseconds = 0;
 
 		nanoseconds[step] = 0;
-		if (!(lane->steps & 1u << step))
+		if (!(stream->steps & 1u << step))
 			continue;
-		result = driver->cuEventElapsedTime(&milliseconds, before, lane->marks[step + 1]);
+		result = driver->cuEventElapsedTime(&milliseconds, before, stream->marks[step + 1]);
 		nanoseconds[step] = (uint64_t)((double)milliseconds * 1e6);
-		before = lane->marks[step + 1];
+		before = stream->marks[step + 1];
 	}
 	return result;
 }
 
-static int wait(struct pl_compute *compute, unsigned number, uint64_t nanoseconds[PL_STEPS], struct pl_error *error)
+static int cuda_compute_wait(struct pl_compute *compute, unsigned number, uint64_t nanoseconds[PL_STEPS],
+			     struct pl_error *error)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 	const struct cuda_driver *driver = own->place->driver;
-	struct lane *lane = &own->lanes[number];
+	struct compute_stream *stream = &own->streams[number];
 	CUresult result = cuda_enter(own->place);
 
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(driver, result, "cuCtxPushCurrent", compute->name, error);
-	/* Of a kernel that went wrong this tells too. */
-	result = driver->cuStreamSynchronize(lane->stream);
+	/* cuStreamSynchronize() also reports an error of the kernel. */
+	result = driver->cuStreamSynchronize(stream->handle);
 	if (result == CUDA_SUCCESS)
-		result = measure(driver, lane, nanoseconds);
+		result = read_step_times(driver, stream, nanoseconds);
 	cuda_leave(own->place);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, "cuStreamSynchronize", compute->name, error);
 }
 
-static int pin(struct pl_compute *compute, void *address, size_t length, struct pl_error *error)
+static int cuda_compute_pin(struct pl_compute *compute, void *address, size_t length, struct pl_error *error)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 	CUresult result = cuda_enter(own->place);
@@ -120,7 +124,7 @@ static int pin(struct pl_compute *compute, void *address, size_t length, struct 
 		       : cuda_fail(own->place->driver, result, "cuMemHostRegister", compute->name, error);
 }
 
-static void unpin(struct pl_compute *compute, void *address)
+static void cuda_compute_unpin(struct pl_compute *compute, void *address)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 
@@ -130,19 +134,19 @@ static void unpin(struct pl_compute *compute, void *address)
 	cuda_leave(own->place);
 }
 
-static void close_all(struct pl_compute *compute)
+static void cuda_compute_close(struct pl_compute *compute)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 	const struct cuda_driver *driver = own->place->driver;
 
 	if (cuda_enter(own->place) == CUDA_SUCCESS) {
 		for (unsigned i = 0; i < own->count; i++) {
-			struct lane *lane = &own->lanes[i];
+			struct compute_stream *stream = &own->streams[i];
 
-			for (unsigned mark = 0; mark <= PL_STEPS && lane->marks[mark]; mark++)
-				driver->cuEventDestroy(lane->marks[mark]);
-			if (lane->stream)
-				driver->cuStreamDestroy(lane->stream);
+			for (unsigned mark = 0; mark <= PL_STEPS && stream->marks[mark]; mark++)
+				driver->cuEventDestroy(stream->marks[mark]);
+			if (stream->handle)
+				driver->cuStreamDestroy(stream->handle);
 		}
 		if (own->module)
 			driver->cuModuleUnload(own->module);
@@ -152,18 +156,19 @@ static void close_all(struct pl_compute *compute)
 	free(own);
 }
 
-static const struct pl_compute_ops ops = { begin, wait, pin, unpin, close_all };
+static const struct pl_compute_ops cuda_compute_ops = { cuda_compute_begin, cuda_compute_wait, cuda_compute_pin,
+							cuda_compute_unpin, cuda_compute_close };
 
-static CUresult open_lane(const struct cuda_driver *driver, struct lane *lane)
+static CUresult open_cuda_stream(const struct cuda_driver *driver, struct compute_stream *stream)
 {
-	CUresult result = driver->cuStreamCreate(&lane->stream, CU_STREAM_NON_BLOCKING);
+	CUresult result = driver->cuStreamCreate(&stream->handle, CU_STREAM_NON_BLOCKING);
 
 	for (unsigned i = 0; result == CUDA_SUCCESS && i <= PL_STEPS; i++)
-		result = driver->cuEventCreate(&lane->marks[i], 0);
+		result = driver->cuEventCreate(&stream->marks[i], 0);
 	return result;
 }
 
-static int open_all(struct cuda_compute *own, const struct pl_compute_kernel *kernel, struct pl_error *error)
+static int open_cuda_compute(struct cuda_compute *own, const struct pl_compute_kernel *kernel, struct pl_error *error)
 {
 	const struct cuda_driver *driver = own->place->driver;
 	const char *call = "cuModuleLoadData";
@@ -178,27 +183,27 @@ static int open_all(struct cuda_compute *own, const struct pl_compute_kernel *ke
 	}
 	for (unsigned i = 0; result == CUDA_SUCCESS && i < own->count; i++) {
 		call = "cuStreamCreate";
-		result = open_lane(driver, &own->lanes[i]);
+		result = open_cuda_stream(driver, &own->streams[i]);
 	}
 	cuda_leave(own->place);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, call, own->compute.name, error);
 }
 
-int cuda_compute_open(unsigned device, unsigned lanes, const struct pl_compute_kernel *kernel,
+int cuda_compute_open(unsigned device, unsigned streams, const struct pl_compute_kernel *kernel,
 		      struct pl_compute **result, struct pl_error *error)
 {
 	struct pl_gpu_info info = PL_GPU_INFO_INIT;
 	struct cuda_compute *own;
-	/* Looks whether there is such a GPU, and loads the driver. */
+	/* Checks that the GPU exists, and loads the driver. */
 	int rc = pl_gpu_query(device, &info, error);
 
 	if (rc < 0)
 		return rc;
-	own = calloc(1, sizeof(*own) + lanes * sizeof(own->lanes[0]));
+	own = calloc(1, sizeof(*own) + streams * sizeof(own->streams[0]));
 	if (!own)
 		return pl_fail_memory(error, "cuModuleLoadData");
-	own->compute.ops = &ops;
-	own->count = lanes;
+	own->compute.ops = &cuda_compute_ops;
+	own->count = streams;
 	snprintf(own->compute.name, sizeof(own->compute.name), "%s", info.name);
 	snprintf(own->compute.memory, sizeof(own->compute.memory), "cuda:%u", device);
 	rc = cuda_place_get(cuda_driver_get(error), NULL, (int)device, &own->place, error);
@@ -206,9 +211,9 @@ int cuda_compute_open(unsigned device, unsigned lanes, const struct pl_compute_k
 		free(own);
 		return rc;
 	}
-	rc = open_all(own, kernel, error);
+	rc = open_cuda_compute(own, kernel, error);
 	if (rc < 0) {
-		close_all(&own->compute);
+		cuda_compute_close(&own->compute);
 		return rc;
 	}
 	*result = &own->compute;

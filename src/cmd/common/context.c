@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Contexts of subcommands: key files, options of the library, addresses. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/common/cli.h"
+
+#define KEY_MIN 16
+#define KEY_MAX 1024
+
+static int check_key_file(int fd, const char *path, struct pl_error *error)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) < 0)
+		return cli_fail_errno(error, -errno, "fstat", path);
+	if (status.st_mode & (S_IROTH | S_IWOTH))
+		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
+				"run `chmod o= FILE`; make a new key if another user may have read it",
+				"every user of this host can %s the key",
+				status.st_mode & S_IROTH ? "read" : "replace");
+	return 0;
+}
+
+/* Returns the length of the key, or a negative errno.  Ignores one newline at the end, which editors append. */
+static int read_key_file(const char *path, uint8_t *key, struct pl_error *error)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int length = 0, rc;
+	ssize_t got;
+
+	if (fd < 0)
+		return cli_fail_errno(error, -errno, "open", path);
+	rc = check_key_file(fd, path, error);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	while ((got = read(fd, key + length, (size_t)(KEY_MAX + 1 - length))) > 0)
+		length += (int)got;
+	rc = errno;
+	close(fd);
+	if (got < 0)
+		return cli_fail_errno(error, -rc, "read", path);
+	if (length > 0 && key[length - 1] == '\n')
+		length--;
+	if (length < KEY_MIN || length > KEY_MAX)
+		return cli_fail(error, -EINVAL, "KEY-FILE-LENGTH", path,
+				"make a key with: (umask 077; openssl rand -hex 32 > FILE)",
+				"a key has %d to %d bytes, but this file has %s%d", KEY_MIN, KEY_MAX,
+				length > KEY_MAX ? "over " : "", CLI_MIN(length, KEY_MAX));
+	return length;
+}
+
+int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
+	     struct pl_error *error)
+{
+	struct pl_options library = PL_OPTIONS_INIT;
+	uint8_t key[KEY_MAX + 1];
+	int rc = 0;
+
+	if (options->key_file) {
+		rc = read_key_file(options->key_file, key, error);
+		if (rc < 0)
+			goto out;
+		library.key = key;
+		library.key_length = (size_t)rc;
+	} else if (options->encrypt) {
+		rc = cli_fail(error, -EINVAL, "ENCRYPT-NO-KEY", "--encrypt",
+			      "add --key FILE, with the same key at both ends", "encryption needs a key");
+		goto out;
+	}
+	library.progress = progress;
+	library.streams = options->streams;
+	library.fabric = options->fabric;
+	library.rails = options->rails;
+	library.narrow_grants = options->narrow;
+	library.traffic_class = options->traffic_class;
+	library.devices = options->devices;
+	library.encrypt_data = options->encrypt;
+	library.insecure = options->insecure;
+	library.keep_bytes = options->keep;
+	library.keep_host = options->keep > 0;
+	library.operation_timeout = library.connect_timeout = options->timeout;
+	rc = pl_open(context, &library, error);
+out:
+	explicit_bzero(key, sizeof(key));
+	return rc;
+}
+
+/* True if the text ends in a port.  A colon inside brackets, or one of several colons, belongs to an IPv6 address. */
+static bool address_has_port(const char *text)
+{
+	const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
+
+	if (bracket)
+		return colon && colon > bracket;
+	return colon && colon == strchr(text, ':');
+}
+
+int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error)
+{
+	bool ipv6_without_port = text[0] != '[' && strchr(text, ':') != strrchr(text, ':');
+	int length;
+
+	if (ipv6_without_port)
+		length = snprintf(buffer, size, "[%s]:" CLI_DEFAULT_PORT, text);
+	else
+		length = snprintf(buffer, size, address_has_port(text) ? "%s" : "%s:" CLI_DEFAULT_PORT, text);
+	if ((size_t)length >= size)
+		return cli_fail(error, -EINVAL, "ADDRESS-SYNTAX", text, "write HOST:PORT", "the address is too long");
+	return 0;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include "cmd/common/cli.h"
+
+int cli_signal_fd(struct pl_error *error)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? cli_fail_errno(error, -errno, "signalfd", NULL) : fd;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Listing of a server: the entries that it publishes. */
+#ifndef PL_CMD_TRANSFER_LISTING_H
+#define PL_CMD_TRANSFER_LISTING_H
+
+#include "cmd/transfer/session.h"
+
+struct listing {
+	struct service_entry *entries;
+	size_t count, room;
+};
+
+/* Prints a table, and below it the number of entries unless `quiet`. */
+void listing_print_table(const struct listing *listing, bool quiet);
+void listing_print_json(const struct listing *listing, const struct session *session);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/transfer/transfer.h"
+
+#include <string.h>
+
+#define COPY_PIECE (8ull << 20)
+
+error_t transfer_parse_option(struct transfer_command *command, int key, char *argument, struct argp_state *state)
+{
+	switch (key) {
+	case 'm':
+		command->memory = argument;
+		return 0;
+	case 'V':
+		command->verify = true;
+		return 0;
+	case ARGP_KEY_ARGS:
+		command->address = state->argv[state->next];
+		command->names = state->argv + state->next + 1;
+		command->count = state->argc - state->next - 1;
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_END:
+		if (!command->address)
+			argp_error(state, "the ADDRESS of a server is missing");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+const char *transfer_last_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+enum cli_exit transfer_run_all(struct transfer_command *command, struct transfer *transfers,
+			       void (*run)(void *user, struct transfer *transfer), void *user)
+{
+	struct pl_error error;
+	size_t count = 0;
+
+	if (session_open(&command->session, &command->common, command->address, &error) < 0)
+		return cli_report_for(&command->common, &error);
+	while (count < (size_t)command->count && !command->session.interrupted) {
+		struct transfer *transfer = &transfers[count++];
+
+		run(user, transfer);
+		if (transfer->status < 0)
+			transfer_print_failure(transfer);
+		else if (!command->common.json && !command->common.quiet)
+			transfer_print(transfer);
+	}
+	if (command->common.json)
+		transfers_print_json(transfers, count, &command->session);
+	session_close(&command->session);
+	return transfers_status(transfers, count);
+}
+
+/* Copies the file into GPU memory, in pieces, between which a signal can interrupt the command. */
+static int fill_gpu_region(const struct pipeline *pipeline, const uint8_t *bytes, struct pl_error *error)
+{
+	int rc = 0;
+
+	for (uint64_t at = 0; rc == 0 && at < pipeline->length; at += COPY_PIECE) {
+		rc = pl_region_copy_in(pipeline->region, at, bytes + at, CLI_MIN(pipeline->length - at, COPY_PIECE),
+				       error);
+		if (rc == 0)
+			rc = session_pump(pipeline->session, 0, error);
+	}
+	return rc;
+}
+
+/* Registers the mapping of the file, or allocates GPU memory for the remaining bytes. */
+static int open_transfer_region(const struct transfer_command *command, const struct transfer *transfer,
+				uint8_t *mapping, struct pipeline *pipeline, struct pl_error *error)
+{
+	struct pl_context *context = command->session.context;
+	int rc;
+
+	if (!command->memory) {
+		pipeline->offset = transfer->resumed;
+		return pl_region_register(context, mapping, transfer->size, PL_ACCESS_LOCAL, &pipeline->region, error);
+	}
+	pipeline->offset = 0;
+	rc = pl_region_allocate_in(context, command->memory, pipeline->length, PL_ACCESS_LOCAL, &pipeline->region,
+				   error);
+	if (rc == 0 && pipeline->write)
+		rc = fill_gpu_region(pipeline, mapping + transfer->resumed, error);
+	return rc;
+}
+
+int transfer_move_bytes(struct transfer_command *command, struct transfer *transfer,
+			const struct service_message *grant, void *mapping, struct pipeline *pipeline,
+			struct pl_error *error)
+{
+	int rc;
+
+	pipeline->session = &command->session;
+	pipeline->remote_offset = transfer->resumed;
+	pipeline->length = transfer->size - transfer->resumed;
+	if (pipeline->length == 0)
+		return 0;
+	rc = session_import(pipeline->session, grant, &pipeline->remote, error);
+	if (rc < 0)
+		return rc;
+	rc = open_transfer_region(command, transfer, mapping, pipeline, error);
+	if (rc == 0)
+		rc = pipeline_run(pipeline, &transfer->result, error);
+	if (pipeline->region)
+		pl_region_deregister(pipeline->region);
+	pl_remote_release(pipeline->remote);
+	return rc;
+}
+
+int transfer_compare_hashes(struct transfer *transfer, struct hash_state **local, const struct service_message *answer,
+			    struct pl_error *error)
+{
+	struct hash remote_hash = { answer->hash[0], answer->hash[1] }, local_hash = hash_end(*local);
+
+	*local = NULL;
+	if (!hash_equal(local_hash, remote_hash))
+		return cli_fail(error, -ESTALE, "HASH-MISMATCH", transfer->name,
+				"transfer it again; if this repeats, check the memory and disks of both hosts",
+				"the file here and the file at the server have different hashes");
+	transfer->hash = local_hash;
+	transfer->verified = true;
+	return 0;
+}
