@@ -327,7 +327,7 @@ topo_gpu()
 		</pci></cpu></system>
 	END
 	export NCCL_TOPO_FILE=$PWD/machine.xml
-	peerlane topo >found && cat found && grep -q 'PIX[*]' found && grep -q "is as $NCCL_TOPO_FILE says" found || return
+	peerlane topo >found && cat found && grep -q 'PIX[*]' found && grep -q "come from $NCCL_TOPO_FILE" found || return
 	peerlane check >found
 	grep 'best card.*PIX' found
 }
