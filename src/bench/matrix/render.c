@@ -27,7 +27,7 @@ static void print_matrix_values(const struct matrix *matrix, bool latency)
 	printf("\n%s\n%6s",
 	       latency ? "us, median of messages of 8 bytes, from row to column" : "GB/s, from row to column", "");
 	for (int to = 0; to < matrix->size; to++)
-		printf("%8d", to);
+		printf(" %7d", to);
 	putchar('\n');
 	for (int from = 0; from < matrix->size; from++) {
 		printf("%6d", from);
@@ -38,7 +38,8 @@ static void print_matrix_values(const struct matrix *matrix, bool latency)
 
 			snprintf(text, sizeof(text), "%.3g%s", value,
 				 is_pair_slow(matrix, from, to, latency) ? "*" : "");
-			printf("%8s", from == to ? "-" : isnan(value) ? "failed" : text);
+			/* The space keeps columns apart where a value has 8 or more characters, as "1.23e+03*" has. */
+			printf(" %7s", from == to ? "-" : isnan(value) ? "failed" : text);
 		}
 		putchar('\n');
 	}
