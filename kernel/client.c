@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What IB core calls, in the order of a region's life (region.c). */
+/* Callbacks of a client, in the order in which IB core calls them in a region's life (see region.c). */
 #include "region.h"
 
 #include <linux/err.h>
@@ -10,7 +10,8 @@
 
 #include "nvidia_p2p.h"
 
-static u64 page_bytes(u32 type)
+/* Returns the bytes of a page; 0 for an unknown type. */
+static u64 page_type_bytes(u32 type)
 {
 	static const u64 sizes[NVIDIA_P2P_PAGE_SIZE_COUNT] = {
 		[NVIDIA_P2P_PAGE_SIZE_4KB] = 4096,
@@ -21,15 +22,21 @@ static u64 page_bytes(u32 type)
 	return type < NVIDIA_P2P_PAGE_SIZE_COUNT ? sizes[type] : 0;
 }
 
-/* IB core is told that entries begin and end at granules, so pages are as large, and begin with the range. */
-static bool fits(const struct pm_region *region, u32 type)
+/*
+ * True if pages of that type can describe the region.  get_page_size() promises IB core entries that begin and end at
+ * granules.  So a page has at least a granule's size, and the first page begins where the range begins.
+ */
+static bool page_type_fits(const struct pm_region *region, u32 type)
 {
-	u64 bytes = page_bytes(type);
+	u64 bytes = page_type_bytes(type);
 
 	return bytes >= PM_GRANULE && IS_ALIGNED(region->start, bytes);
 }
 
-/* As the caller, not in the driver: why its page table cannot be used; NULL if it can. */
+/*
+ * Returns why the driver's page table cannot be used; NULL if it can.  The task must be the region's caller, outside the
+ * driver.
+ */
 static const char *unusable_pages(const struct pm_region *region, u32 *value)
 {
 	const struct nvidia_p2p_page_table *pages = region->pages;
@@ -38,15 +45,15 @@ static const char *unusable_pages(const struct pm_region *region, u32 *value)
 	if (NV_MAJOR(pages->version) < NV_PAGE_TABLE_OLDEST || NV_MAJOR(pages->version) > NV_PAGE_TABLE_NEWEST)
 		return "the driver's page tables have a version that this module does not know";
 	*value = pages->page_size;
-	if (!fits(region, pages->page_size))
+	if (!page_type_fits(region, pages->page_size))
 		return "the driver's pages have a size that does not fit the range";
 	*value = pages->entries;
-	if (page_bytes(pages->page_size) * pages->entries < region->length)
-		return "the driver has pinned less than was asked for";
+	if (page_type_bytes(pages->page_size) * pages->entries < region->length)
+		return "the driver has pinned fewer bytes than requested";
 	return NULL;
 }
 
-/* The same of its mapping. */
+/* Returns why the driver's DMA mapping cannot be used; NULL if it can.  Same conditions as unusable_pages(). */
 static const char *unusable_mapping(const struct pm_region *region, u32 *value)
 {
 	const struct nvidia_p2p_dma_mapping *mapping = region->mapping;
@@ -55,15 +62,15 @@ static const char *unusable_mapping(const struct pm_region *region, u32 *value)
 	if (NV_MAJOR(mapping->version) < NV_DMA_MAPPING_OLDEST || NV_MAJOR(mapping->version) > NV_DMA_MAPPING_NEWEST)
 		return "the driver's mappings have a version that this module does not know";
 	*value = mapping->page_size_type;
-	if (!fits(region, mapping->page_size_type))
+	if (!page_type_fits(region, mapping->page_size_type))
 		return "the driver's mapping has pages of a size that does not fit the range";
 	*value = mapping->entries;
-	if (page_bytes(mapping->page_size_type) * mapping->entries < region->length)
-		return "the driver has mapped less than was asked for";
+	if (page_type_bytes(mapping->page_size_type) * mapping->entries < region->length)
+		return "the driver has mapped fewer bytes than requested";
 	return NULL;
 }
 
-/* As the caller: pins and looks at what came of it; returns whether the region can be used. */
+/* Pins the memory and checks the page table.  Returns true if the region can be used.  The task must be the caller. */
 static bool pin_checked(struct pm_region *region)
 {
 	const char *reason = NULL;
@@ -77,7 +84,7 @@ static bool pin_checked(struct pm_region *region)
 	if (!status && !valid)
 		status = -EFAULT;
 	if (status) {
-		/* The client after this one asks again, in its own way. */
+		/* Only the last client reports: IB core asks the other client next, which pins by another call. */
 		if (region->client->last)
 			pm_refuse(PM_STEP_PIN, region->addr, region->size, status);
 		return false;
@@ -93,7 +100,7 @@ int pm_acquire(struct pm_client *client, unsigned long addr, size_t size, void *
 {
 	struct pm_region *region;
 
-	/* IB core asks as soon as it knows the client, which may not know its handle yet. */
+	/* IB core may call this before ib_register_peer_memory_client() has returned the handle. */
 	if (!smp_load_acquire(&client->handle))
 		return 0;
 	region = pm_region_new(client, addr, size);
@@ -102,7 +109,7 @@ int pm_acquire(struct pm_client *client, unsigned long addr, size_t size, void *
 			pm_refuse(PM_STEP_PIN, addr, size, PTR_ERR(region));
 		return 0;
 	}
-	/* Nobody else knows it yet.  The callback waits for pm_leave(), however long pinning takes: it needs pages. */
+	/* No other task knows the region yet.  The free callback waits for pm_leave(): it needs region->pages. */
 	region->caller = current;
 	if (!pin_checked(region)) {
 		pm_region_put(region);
@@ -135,8 +142,8 @@ static int get_pages(unsigned long addr, size_t size, int write, int force, stru
 	return status;
 }
 
-/* As the caller, not in the driver: makes a table of the mapping. */
-static int describe(struct pm_region *region, struct device *device)
+/* Fills the region's scatter table from the mapping.  The task must be the caller, outside the driver. */
+static int region_fill_table(struct pm_region *region, struct device *device)
 {
 	u32 value;
 	const char *reason = unusable_mapping(region, &value);
@@ -147,15 +154,15 @@ static int describe(struct pm_region *region, struct device *device)
 		return -EOPNOTSUPP;
 	}
 	sg_free_table(&region->table);
-	status = pm_table_fill(&region->table, region->mapping, page_bytes(region->mapping->page_size_type),
-			       region->length, device);
+	status = pm_table_fill(&region->table, region->mapping,
+			       page_type_bytes(region->mapping->page_size_type), region->length, device);
 	if (status)
 		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
 	return status;
 }
 
-/* As the caller: maps, and describes it. */
-static int map(struct pm_region *region, struct device *device)
+/* Maps the region for a device and fills its scatter table.  The task must be the caller. */
+static int region_map(struct pm_region *region, struct device *device)
 {
 	int status = pm_driver_map(region, device);
 
@@ -163,7 +170,7 @@ static int map(struct pm_region *region, struct device *device)
 		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
 		return status;
 	}
-	status = describe(region, device);
+	status = region_fill_table(region, device);
 	if (status)
 		pm_driver_unmap(region);
 	return status;
@@ -180,7 +187,7 @@ static int dma_map(struct sg_table *table, void *context, struct device *device,
 		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
 		return status;
 	}
-	status = map(region, device);
+	status = region_map(region, device);
 	if (!pm_leave(region) && !status) {
 		status = -EFAULT;
 		pm_refuse(PM_STEP_MAP, region->addr, region->size, status);
@@ -193,8 +200,11 @@ static int dma_map(struct sg_table *table, void *context, struct device *device,
 	return 0;
 }
 
-/* Before anything is undone.  Returns false in the callback's own task, where all that is to be done is done there. */
-static bool closing(struct pm_region *region)
+/*
+ * Marks the region as closing; call it before any undoing step.  Returns false in the task that runs the free callback:
+ * the callback undoes all by itself.
+ */
+static bool region_begin_close(struct pm_region *region)
 {
 	bool own;
 
@@ -213,7 +223,7 @@ static int dma_unmap(struct sg_table *table, void *context, struct device *devic
 {
 	struct pm_region *region = context;
 
-	if (closing(region))
+	if (region_begin_close(region))
 		pm_unmap(region);
 	pm_add(PM_UNMAPPED, 1);
 	return 0;
@@ -223,28 +233,28 @@ static void put_pages(struct sg_table *table, void *context)
 {
 	struct pm_region *region = context;
 
-	if (closing(region)) {
+	if (region_begin_close(region)) {
 		pm_unmap(region);
 		pm_unpin(region);
 	}
 }
 
-/* Tables begin at a multiple of this. */
+/* Returns the alignment of a table's first byte. */
 static unsigned long get_page_size(void *context)
 {
 	return PM_GRANULE;
 }
 
-/* After a refusal of get_pages nothing else is called. */
+/* Ends a region.  IB core calls only this after get_pages() has failed. */
 static void release(void *context)
 {
 	struct pm_region *region = context;
 
-	if (closing(region)) {
+	if (region_begin_close(region)) {
 		pm_unmap(region);
 		pm_unpin(region);
 	}
-	/* A revocable pin is taken back when the memory is freed, at the latest. */
+	/* The driver itself removes a revocable pin when the memory is freed; a persistent pin would stay for ever. */
 	if (pm_persistent(region) && region->pages) {
 		pm_add(PM_DRIVER_ERRORS, 1);
 		pr_warn_ratelimited("%llu bytes at 0x%llx stay pinned: the driver refuses to unpin them\n",

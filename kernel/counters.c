@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Counters, as lines of a name and a number in /proc/driver/peerlane_peermem. */
+/* Counters in /proc/driver/peerlane_peermem: one line for each, with a name and a number. */
 #include "peermem.h"
 
 #include <linux/atomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Compares the declarations of this module with those of OFED's and the driver's headers, as far as these are
- * installed: other types, or another layout, and this file does not compile.  It has no code.
+ * Compile-time comparison of this module's declarations with OFED's and the driver's headers, if installed.  The file
+ * does not compile if a type or a layout differs.  It contains no code.
  */
 #include <linux/compiler.h>
 #include <linux/scatterlist.h>

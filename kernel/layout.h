@@ -4,7 +4,7 @@
 
 #include <linux/stddef.h>
 
-/* That a member of a structure lies there and has that size, in the systems with 64 bits that have such drivers. */
+/* Compile-time check of a member's offset and size in bytes.  The numbers hold on 64-bit systems only. */
 #define PM_LAYOUT(type, member, offset, size) \
 	_Static_assert(offsetof(type, member) == (offset) && sizeof(((type *)0)->member) == (size), \
 		       #type " has another layout: " #member)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Loading and unloading: the module becomes a client, or two, of IB core's peer memory interface. */
+/* Loading and unloading: registers one or two clients with IB core's peer memory interface. */
 #include "peermem.h"
 
 #include <linux/err.h>
@@ -9,7 +9,7 @@
 
 #include "nvidia_p2p.h"
 
-/* The names and values of nvidia-peermem. */
+/* Module parameters with the names and values of nvidia-peermem. */
 static int peerdirect_support;
 module_param(peerdirect_support, int, 0444);
 MODULE_PARM_DESC(peerdirect_support, "interface of IB core: 0 current (default), 1 that of MLNX_OFED LTS 4.9");
@@ -17,13 +17,13 @@ MODULE_PARM_DESC(peerdirect_support, "interface of IB core: 0 current (default),
 static int persistent_api_support = 1;
 module_param(persistent_api_support, int, 0444);
 MODULE_PARM_DESC(persistent_api_support,
-		 "pins that outlive the memory: 1 where the driver has them (default), 0 never");
+		 "pins that outlive the memory: 1 if the driver supports them (default), 0 never");
 
 static char *name = "nv_mem";
 module_param(name, charp, 0444);
-MODULE_PARM_DESC(name, "of the clients: programs look for the one that nvidia-peermem's have, nv_mem (default)");
+MODULE_PARM_DESC(name, "name of the clients; programs look for nvidia-peermem's name, nv_mem (default)");
 
-/* Behind the name, of the client whose pins are persistent: they take no callback. */
+/* Suffix of the name of the client with persistent pins, which have no free callback. */
 #define NO_CALLBACK "_nc"
 
 static struct pm_client persistent;
@@ -44,7 +44,7 @@ static struct pm_client persistent = {
 	.persistent = true,
 };
 
-/* Asked after the other: for what cannot be pinned that way, on GPUs with MIG for instance. */
+/* Client with revocable pins.  IB core asks it second, for memory that has no persistent pins (GPUs with MIG). */
 static struct pm_client revocable = {
 	.ex.client.acquire = acquire_revocable,
 	.last = true,
@@ -67,11 +67,11 @@ static int client_register(struct pm_client *client)
 	}
 	handle = ib_register_peer_memory_client(basic, client->persistent ? NULL : &client->invalidate);
 	if (handle) {
-		/* Not before can a region be revoked, of which pm_acquire() takes care. */
+		/* Revocation needs the handle, so pm_acquire() refuses memory before this store. */
 		smp_store_release(&client->handle, handle);
 		return 0;
 	}
-	pr_err("IB core refuses the client %s: is nvidia_peermem loaded, or peerdirect_support=%d wrong?\n",
+	pr_err("IB core refuses the client %s: unload nvidia_peermem, or change peerdirect_support=%d\n",
 	       basic->name, peerdirect_support);
 	return -EINVAL;
 }
@@ -83,7 +83,7 @@ static void client_unregister(struct pm_client *client)
 	client->handle = NULL;
 }
 
-/* Functions that others lack are NULL: without this, loading would fail with a bare errno. */
+/* Checks parameters and weak symbols, which are NULL if missing.  Logs the reason: loading gives only an errno. */
 static int check_interfaces(void)
 {
 	if (peerdirect_support < 0 || peerdirect_support > 1) {
@@ -95,7 +95,7 @@ static int check_interfaces(void)
 		return -EINVAL;
 	}
 	if (!*name || strchr(name, '/') || strlen(name) >= IB_PEER_MEMORY_NAME_MAX - strlen(NO_CALLBACK)) {
-		pr_err("name is that of a folder in /sys/kernel/mm/memory_peers, which \"%s\" cannot be\n", name);
+		pr_err("name \"%s\" cannot be the name of a folder in /sys/kernel/mm/memory_peers\n", name);
 		return -EINVAL;
 	}
 	if (!ib_register_peer_memory_client || !ib_unregister_peer_memory_client) {
@@ -104,7 +104,7 @@ static int check_interfaces(void)
 	}
 	if (!nvidia_p2p_get_pages || !nvidia_p2p_put_pages || !nvidia_p2p_dma_map_pages ||
 	    !nvidia_p2p_dma_unmap_pages || !nvidia_p2p_free_page_table || !nvidia_p2p_free_dma_mapping) {
-		pr_err("there is no NVIDIA driver, or one without nvidia_p2p functions: load nvidia first\n");
+		pr_err("no NVIDIA driver with nvidia_p2p functions is loaded: load nvidia first\n");
 		return -ENODEV;
 	}
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The interface between IB core and the owners of memory that it cannot pin by itself, of MLNX_OFED, DOCA and kernels
- * that carry the patch: own declarations.  Where a header of theirs is there, interface.c compares.
+ * The interface between IB core and clients, owners of memory that IB core cannot pin itself.  MLNX_OFED, DOCA-OFED
+ * and patched kernels have it.  The declarations are the module's own; interface.c compares them with installed headers.
  */
 #ifndef PEERLANE_PEER_MEMORY_H
 #define PEERLANE_PEER_MEMORY_H
@@ -20,7 +20,7 @@ struct sg_table;
 struct peer_memory_client {
 	char name[IB_PEER_MEMORY_NAME_MAX];
 	char version[IB_PEER_MEMORY_VER_MAX];
-	/* 1 if the memory is this client's. */
+	/* Returns 1 if the memory is this client's. */
 	int (*acquire)(unsigned long addr, size_t size, void *peer_mem_private_data, char *peer_mem_name,
 		       void **client_context);
 	int (*get_pages)(unsigned long addr, size_t size, int write, int force, struct sg_table *sg_head,
@@ -35,22 +35,22 @@ struct peer_memory_client {
 	void (*put_context_private_data)(void *context);
 };
 
-/* The client unmaps and unpins by itself what it has invalidated: IB core calls nothing while it invalidates. */
+/* Flag: the client itself unmaps and unpins invalidated regions.  IB core calls no callback while it invalidates. */
 #define PEER_MEM_INVALIDATE_UNMAPS 1
 
-/* The last character of the version is 1 in a client that is followed by these. */
+/* Client with more members.  Byte IB_PEER_MEMORY_VER_MAX - 1 of the version is 1 to announce them. */
 struct peer_memory_client_ex {
 	struct peer_memory_client client;
 	size_t ex_size;
 	u32 flags;
 };
 
-/* Returns once no device uses the memory any more. */
+/* Invalidates a region: returns after the last device has stopped using the memory. */
 typedef int (*invalidate_peer_memory)(void *reg_handle, u64 core_context);
 
 #endif
 
-/* What this module counts on, of whichever declarations these are. */
+/* Values and layouts that the module relies on, whether declared here or in OFED's header. */
 _Static_assert(IB_PEER_MEMORY_NAME_MAX == 64 && IB_PEER_MEMORY_VER_MAX == 16, "names and versions of clients");
 PM_LAYOUT(struct peer_memory_client, acquire, 80, 8);
 PM_LAYOUT(struct peer_memory_client, get_pages, 88, 8);
@@ -59,7 +59,7 @@ PM_LAYOUT(struct peer_memory_client, dma_unmap, 104, 8);
 PM_LAYOUT(struct peer_memory_client, put_pages, 112, 8);
 PM_LAYOUT(struct peer_memory_client, get_page_size, 120, 8);
 PM_LAYOUT(struct peer_memory_client, release, 128, 8);
-/* That of 4.9 has no more. */
+/* The header of MLNX_OFED 4.9 ends here. */
 #ifndef PM_THEIR_OLD_PEER_MEMORY
 _Static_assert(PEER_MEM_INVALIDATE_UNMAPS == 1, "flags of clients");
 PM_LAYOUT(struct peer_memory_client_ex, ex_size, sizeof(struct peer_memory_client), 8);

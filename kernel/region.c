@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The life of a region: memory of a GPU that a program registers with an RDMA device.
+ * The life of a region: GPU memory that a program registers with an RDMA device.
  *
- *     acquire      pins it.  That is how it is found out whose memory it is, and the pin is kept for
- *     get_pages    which takes it over, and notes what IB core calls the region.
- *     dma_map      asks the driver for the addresses that the device has to use.
- *     dma_unmap    \
- *     put_pages     > in turn undo these.
- *     release      /
+ *     acquire      pins the memory.  Only a pin shows whether the memory is a GPU's.  The region keeps the pin.
+ *     get_pages    stores IB core's handle of the region.
+ *     dma_map      asks the driver for the addresses that the device must use.
+ *     dma_unmap    undoes dma_map.
+ *     put_pages    unpins the memory.
+ *     release      undoes the remaining steps and ends the region.
  *
- * Unless the pin is persistent, the memory can be freed at any time.  Then the driver calls free_callback(), in the
- * task that frees and with the driver's own lock, after which the page table and the mapping are no more.
+ * Memory with a revocable pin can be freed at any time.  The driver then calls free_callback(), in the task that frees
+ * the memory and with the driver's lock held.  The page table and the mapping end with the callback.
  *
- * What must hold:
+ * Invariants:
  *
- * 1. Nothing is used after it was freed.  A call of the driver that uses the page table is made between pm_enter() and
- *    pm_leave(), and no call begins once the region is revoked, which the callback does first.  It frees nothing before
- *    the call that has begun has returned, or is asleep in the driver: there it waits for the lock that the callback's
- *    task has, so that to wait longer would be to wait for ever.  When it gets the lock, the driver looks for the page
- *    table anew, and does not find it.  (To unpin; to map, NVIDIA's open driver goes on with the one that it has freed.
- *    No client can keep it from that but by persistent pins.)
- * 2. The region is there as long as IB core or the driver may name it.  Each has a reference: IB core's goes with
- *    release(); the driver's with the callback, or with the pin when the driver took it back.
- *    A pin that is not persistent is the process's that made it.  Told by another to unpin, NVIDIA's driver says that
- *    it did, and does not; so it is not told, and calls back once the memory is freed, with its process at the latest.
- * 3. Nobody waits for the other in a circle.  IB core can have a lock of its own when it calls dma_map, dma_unmap and
- *    put_pages, which then wait for the driver's lock; and invalidate() waits for IB core's.  So the callback does not
- *    invalidate while such a call is under way, nor after the first that undoes: then the device has no access, or is
- *    denied it by what dma_map returns.  And those calls do not go to the driver once the region is revoked.
+ * 1. No use after free.  Calls of the driver that use the page table run between pm_enter() and pm_leave().  The
+ *    callback first marks the region as revoked; no call begins afterwards.  Before the callback frees the page table,
+ *    it waits until the running call has returned, or sleeps in the driver.  A call that sleeps there waits for the
+ *    driver's lock, which the callback's task holds, so a longer wait would never end.  After the call gets the lock,
+ *    the driver searches the page table again and does not find it.  (This is true of unpinning.  When it maps,
+ *    NVIDIA's open driver uses the freed page table.  A client can prevent that only with persistent pins.)
+ * 2. The region exists as long as IB core or the driver may use its address.  Each has a reference.  IB core's ends
+ *    with release().  The driver's ends with the callback, or when the driver has unpinned the memory.
+ *    A revocable pin belongs to the process that pinned.  If another process unpins, NVIDIA's driver returns success
+ *    and keeps the pin.  So the module does not call the driver then.  The driver calls back when the memory is freed,
+ *    at the latest at the end of its process.
+ * 3. No deadlock.  IB core may hold its own lock when it calls dma_map, dma_unmap and put_pages, which wait for the
+ *    driver's lock.  invalidate() waits for IB core's lock.  So the callback does not invalidate during such a call,
+ *    nor after the first call that undoes.  In these cases the device has no access, or dma_map's status denies it.
+ *    The calls do not enter the driver after the region is revoked.
  *
- * The lock is a spinlock, so that a task which has entered does not sleep until it is in the driver.
+ * The lock is a spinlock, so that a task between pm_enter() and the driver does not sleep.
  */
 #include "region.h"
 
@@ -48,11 +49,12 @@
 #endif
 
 /*
- * A task that sleeps in the driver, and is not woken for so long, waits for the callback's end.  Others wake now and
- * then; should the driver wait in that way, a task which is found asleep after a much longer time counts as well.
+ * Times in jiffies, after which a task that sleeps in the driver counts as waiting for the callback's end.
+ * BLOCKED_UNWOKEN (50 ms): the task was not woken in between; tasks that sleep for other reasons wake earlier.
+ * BLOCKED_ASLEEP (5 s): the task was woken, but sleeps again, in case the driver polls for its lock.
  */
-#define PATIENCE (HZ / 20)
-#define MUCH_LONGER (5 * HZ)
+#define BLOCKED_UNWOKEN (HZ / 20)
+#define BLOCKED_ASLEEP (5 * HZ)
 
 struct pm_region *pm_region_new(struct pm_client *client, u64 addr, u64 size)
 {
@@ -64,7 +66,7 @@ struct pm_region *pm_region_new(struct pm_client *client, u64 addr, u64 size)
 	region = kzalloc(sizeof(*region), GFP_KERNEL);
 	if (!region)
 		return ERR_PTR(-ENOMEM);
-	/* Whoever loads, it is not unloaded while a region or a callback of the driver is under way. */
+	/* Keeps the module loaded while a region exists or the driver's callback runs. */
 	if (!try_module_get(THIS_MODULE)) {
 		kfree(region);
 		return ERR_PTR(-ESHUTDOWN);
@@ -89,8 +91,8 @@ void pm_region_put(struct pm_region *region)
 	sg_free_table(&region->table);
 	kfree(region);
 	/*
-	 * Last.  Whoever unloads waits for RCU before the code goes, and thus for the few instructions that are left,
-	 * unless the kernel preempts in them, and unloads meanwhile.
+	 * Must be last.  The kernel waits for RCU before it frees the module's code, and so for the remaining
+	 * instructions of this function.  A kernel that preempts the task here could free the code too early.
 	 */
 	module_put(THIS_MODULE);
 }
@@ -127,15 +129,15 @@ bool pm_leave(struct pm_region *region)
 	return valid;
 }
 
-/* What is known of the caller's sleep. */
+/* Observations of a sleeping caller, in jiffies. */
 struct sleep {
-	unsigned long began;    /* to wait for it */
-	unsigned long since;    /* seen in this one */
-	unsigned long switches; /* the number that a task has of each */
+	unsigned long began;    /* start of the wait for the caller */
+	unsigned long since;    /* start of the current sleep, as first observed */
+	unsigned long switches; /* voluntary context switches of the task at that time; each sleep adds one */
 };
 
-/* With the lock: the caller has left, or is asleep in the driver, and will be. */
-static bool out_of_the_way(const struct pm_region *region, struct sleep *sleep)
+/* True if the caller has left, or sleeps in the driver until the callback ends.  Call with the region's lock. */
+static bool caller_left_or_blocked(const struct pm_region *region, struct sleep *sleep)
 {
 	unsigned long switches;
 
@@ -146,8 +148,8 @@ static bool out_of_the_way(const struct pm_region *region, struct sleep *sleep)
 		sleep->switches = switches;
 		sleep->since = jiffies;
 	}
-	return time_after(jiffies, sleep->since + PATIENCE) ||
-	       (region->in_driver && time_after(jiffies, sleep->began + MUCH_LONGER) &&
+	return time_after(jiffies, sleep->since + BLOCKED_UNWOKEN) ||
+	       (region->in_driver && time_after(jiffies, sleep->began + BLOCKED_ASLEEP) &&
 		!task_is_running(region->caller));
 }
 
@@ -156,7 +158,7 @@ static void await_caller(struct pm_region *region)
 	struct sleep sleep = { .began = jiffies, .since = jiffies };
 
 	spin_lock(&region->lock);
-	while (!out_of_the_way(region, &sleep)) {
+	while (!caller_left_or_blocked(region, &sleep)) {
 		spin_unlock(&region->lock);
 		wait_event_timeout(region->left, !READ_ONCE(region->caller), 1 + HZ / 200);
 		spin_lock(&region->lock);
@@ -166,7 +168,7 @@ static void await_caller(struct pm_region *region)
 	spin_unlock(&region->lock);
 }
 
-/* The driver frees the memory; afterwards it knows neither page table nor mapping. */
+/* Revokes the region.  The driver frees the memory, and forgets the page table and the mapping after the callback. */
 static void free_callback(void *data)
 {
 	struct pm_region *region = data;
@@ -214,7 +216,7 @@ static int driver_unpin(struct pm_region *region)
 	return nvidia_p2p_put_pages(0, 0, region->start, region->pages);
 }
 
-/* Pins, and takes a reference for the driver; the callback may be waiting for the caller when this returns. */
+/* Pins the memory and takes the driver's reference.  The callback may already wait for the caller at the return. */
 int pm_pin(struct pm_region *region)
 {
 	struct nvidia_p2p_page_table *pages = NULL;
@@ -236,6 +238,7 @@ int pm_pin(struct pm_region *region)
 	return status;
 }
 
+/* True if only another process can unpin the region. */
 static bool others_pin(const struct pm_region *region)
 {
 	return !pm_persistent(region) && region->owner != current->tgid;
@@ -248,11 +251,11 @@ void pm_unpin(struct pm_region *region)
 	if (!pm_enter(region))
 		return;
 	if (region->pages && others_pin(region))
-		pr_info_once("%s[%d] deregisters what process %d has pinned: it stays pinned until it is freed\n",
+		pr_info_once("%s[%d] deregisters memory that process %d has pinned: it stays pinned until it is freed\n",
 			     current->comm, current->pid, region->owner);
 	else if (region->pages && !driver_unpin(region)) {
 		spin_lock(&region->lock);
-		/* A driver that is freeing the memory refuses this; newer ones do nothing, and say that they did. */
+		/* While a driver frees the memory, old drivers refuse to unpin; newer ones return 0 and do nothing. */
 		done = !region->revoked;
 		if (done) {
 			region->pages = NULL;
@@ -260,7 +263,7 @@ void pm_unpin(struct pm_region *region)
 		}
 		spin_unlock(&region->lock);
 	}
-	/* If not, the callback is on its way and does it. */
+	/* Otherwise the callback subtracts the bytes. */
 	if (done)
 		pm_add(PM_BYTES, -(s64)region->length);
 	pm_leave(region);
@@ -268,7 +271,7 @@ void pm_unpin(struct pm_region *region)
 		pm_region_put(region);
 }
 
-/* As the caller, not in the driver: has it unmap, unless that is the callback's by now. */
+/* Unmaps in the driver, unless the callback now owns the mapping.  The task must be the caller. */
 void pm_driver_unmap(struct pm_region *region)
 {
 	bool valid;
@@ -283,7 +286,7 @@ void pm_driver_unmap(struct pm_region *region)
 	status = nvidia_p2p_dma_unmap_pages(region->device, region->pages, region->mapping);
 	spin_lock(&region->lock);
 	region->in_driver = false;
-	/* If it is refused, the memory is being freed, and the mapping is the callback's. */
+	/* The driver refuses while it frees the memory; the callback then owns the mapping. */
 	if (!status)
 		region->mapping = NULL;
 	spin_unlock(&region->lock);
@@ -297,7 +300,7 @@ void pm_unmap(struct pm_region *region)
 	pm_leave(region);
 }
 
-/* As the caller: has the driver map for a device. */
+/* Maps in the driver for a device.  The task must be the caller. */
 int pm_driver_map(struct pm_region *region, struct device *device)
 {
 	struct nvidia_p2p_dma_mapping *mapping = NULL;
@@ -305,7 +308,7 @@ int pm_driver_map(struct pm_region *region, struct device *device)
 
 	spin_lock(&region->lock);
 	region->in_driver = false;
-	/* If the callback did not wait for this, then because the driver refuses. */
+	/* Without pages, the callback ended before the driver returned: the mapping is invalid. */
 	if (!status && region->pages) {
 		region->mapping = mapping;
 		region->device = to_pci_dev(device);

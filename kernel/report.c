@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Says why memory was refused: user space gets an errno, which tells little. */
+/* Log lines with the reason of a refusal: user space gets only an errno. */
 #include "peermem.h"
 
 #include <linux/errno.h>
@@ -15,26 +15,26 @@ struct meaning {
 
 static const struct meaning meanings[] = {
 	{ PM_STEP_PIN, -EINVAL,
-	  "not memory of a GPU of this process, or freed, or of a kind that cannot be pinned (managed)" },
-	{ PM_STEP_PIN, -ENOMEM, "no room in the GPU's BAR1 window, or no memory: see nvidia-smi -q -d MEMORY" },
+	  "not GPU memory of this process, or freed, or of a kind that cannot be pinned (managed)" },
+	{ PM_STEP_PIN, -ENOMEM, "the GPU's BAR1 window is full, or no memory is left: see nvidia-smi -q -d MEMORY" },
 	{ PM_STEP_PIN, -EOPNOTSUPP,
 	  "the driver does not offer this for the GPU (MIG, vGPU, or a GPU without GPUDirect)" },
 	{ PM_STEP_PIN, -ENOTSUPP,
 	  "the driver does not offer this for the GPU (MIG, vGPU, or a GPU without GPUDirect)" },
-	{ PM_STEP_PIN, -EPERM, "the driver forbids it to this process" },
-	{ PM_STEP_PIN, -EIO, "the GPU is in trouble: look for Xid in the kernel's log" },
-	{ PM_STEP_PIN, -ENODEV, "the GPU is gone" },
-	{ PM_STEP_PIN, -EFAULT, "it was freed in that moment" },
-	{ PM_STEP_PIN, -EOVERFLOW, "the range goes beyond the address space" },
-	{ PM_STEP_PIN, -EBUSY, "the driver has it in use in a way that excludes this" },
+	{ PM_STEP_PIN, -EPERM, "the driver does not permit this process to pin" },
+	{ PM_STEP_PIN, -EIO, "the GPU reports an error: look for Xid in the kernel's log" },
+	{ PM_STEP_PIN, -ENODEV, "the GPU has been removed" },
+	{ PM_STEP_PIN, -EFAULT, "the memory was freed during the call" },
+	{ PM_STEP_PIN, -EOVERFLOW, "the range exceeds the address space" },
+	{ PM_STEP_PIN, -EBUSY, "the driver uses the memory for a purpose that excludes pinning" },
 	{ PM_STEP_PIN, -ESHUTDOWN, "the module is being unloaded" },
-	{ PM_STEP_TAKE, -EFAULT, "it was freed in that moment" },
-	{ PM_STEP_TAKE, -EINVAL, "IB core asks for another range than before" },
-	{ PM_STEP_MAP, -EFAULT, "it was freed in that moment" },
-	{ PM_STEP_MAP, -ENODEV, "the RDMA device is not a PCI device, which the GPU's driver needs" },
-	{ PM_STEP_MAP, -EINVAL, "the driver found no way from the device to the GPU" },
-	{ PM_STEP_MAP, -EIO, "the IOMMU gave no addresses: use iommu=pt, or turn it off" },
-	{ PM_STEP_MAP, -ENOMEM, "no memory, or no room for addresses in the IOMMU" },
+	{ PM_STEP_TAKE, -EFAULT, "the memory was freed during the call" },
+	{ PM_STEP_TAKE, -EINVAL, "IB core requests another range than in acquire" },
+	{ PM_STEP_MAP, -EFAULT, "the memory was freed during the call" },
+	{ PM_STEP_MAP, -ENODEV, "the RDMA device is not a PCI device; the GPU's driver requires one" },
+	{ PM_STEP_MAP, -EINVAL, "the driver found no path from the device to the GPU" },
+	{ PM_STEP_MAP, -EIO, "the IOMMU gave no addresses: boot with iommu=pt, or disable the IOMMU" },
+	{ PM_STEP_MAP, -ENOMEM, "no memory is left, or no addresses in the IOMMU" },
 };
 
 static const char *const steps[] = {
@@ -56,7 +56,7 @@ static const char *meaning(enum pm_step step, int status)
 
 void pm_refuse(enum pm_step step, u64 addr, u64 size, int status)
 {
-	/* Any bad pointer that a program registers comes here. */
+	/* A pointer that is not GPU memory counts separately: any invalid pointer of a program comes here. */
 	pm_add(step == PM_STEP_PIN && status == -EINVAL ? PM_NOT_OURS : PM_REFUSED, 1);
 	pr_info_ratelimited("%s[%d]: cannot %s %llu bytes at 0x%llx: %s (error %d)\n", current->comm, current->pid,
 			    steps[step], size, addr, meaning(step, status), status);

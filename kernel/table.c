@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Scatter tables for IB core. */
+/* Scatter tables for IB core: joins adjacent pages of a DMA mapping. */
 #include "peermem.h"
 
 #include <linux/dma-mapping.h>
@@ -8,7 +8,7 @@
 
 #include "nvidia_p2p.h"
 
-/* The longest entry: what the device takes, in whole pages of the GPU, and such that the length fits its type. */
+/* Returns the longest entry in bytes: the device's limit, at most 2 GiB (u32), in whole GPU pages. */
 static u64 entry_limit(struct device *device, u64 page_size)
 {
 	u64 limit = min_t(u64, dma_get_max_seg_size(device), SZ_2G);
@@ -17,10 +17,10 @@ static u64 entry_limit(struct device *device, u64 page_size)
 }
 
 /*
- * Joins pages that lie one behind the other; returns the number of entries, and writes them if there are some.  Of the
- * last page there is no more than was asked for: IB core counts on it.
+ * Joins adjacent pages.  Returns the number of entries; writes them if `entry` is not NULL.  The last entry ends with the
+ * requested bytes, inside the last page: IB core relies on it.
  */
-static unsigned int join(struct scatterlist *entry, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size,
+static unsigned int join_pages(struct scatterlist *entry, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size,
 			 u64 bytes, u64 limit)
 {
 	unsigned int entries = 0;
@@ -42,7 +42,7 @@ static unsigned int join(struct scatterlist *entry, const struct nvidia_p2p_dma_
 		length += piece;
 		bytes -= piece;
 		if (entry) {
-			/* There is no struct page: IB core uses nothing but DMA addresses. */
+			/* GPU memory has no struct page; IB core uses only the DMA addresses. */
 			sg_set_page(entry, NULL, length, 0);
 			sg_dma_len(entry) = length;
 		}
@@ -54,14 +54,14 @@ int pm_table_fill(struct sg_table *table, const struct nvidia_p2p_dma_mapping *m
 		  struct device *device)
 {
 	u64 limit = entry_limit(device, page_size);
-	unsigned int entries = join(NULL, mapping, page_size, bytes, limit);
+	unsigned int entries = join_pages(NULL, mapping, page_size, bytes, limit);
 	struct sg_table filled;
 	int status;
 
 	status = sg_alloc_table(&filled, entries, GFP_KERNEL);
 	if (status)
 		return status;
-	join(filled.sgl, mapping, page_size, bytes, limit);
+	join_pages(filled.sgl, mapping, page_size, bytes, limit);
 	*table = filled;
 	pm_add(PM_PAGES, DIV_ROUND_UP(bytes, page_size));
 	pm_add(PM_ENTRIES, entries);
