@@ -34,8 +34,8 @@ static bool page_type_fits(const struct pm_region *region, u32 type)
 }
 
 /*
- * Returns why the driver's page table cannot be used; NULL if it can.  The task must be the region's caller, outside the
- * driver.
+ * Returns why the driver's page table cannot be used; NULL if it can.  The task must be the region's caller, outside
+ * the driver.
  */
 static const char *unusable_pages(const struct pm_region *region, u32 *value)
 {

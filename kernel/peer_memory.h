@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The interface between IB core and clients, owners of memory that IB core cannot pin itself.  MLNX_OFED, DOCA-OFED
- * and patched kernels have it.  The declarations are the module's own; interface.c compares them with installed headers.
+ * and patched kernels have it.  The declarations are the module's own; interface.c compares them with installed ones.
  */
 #ifndef PEERLANE_PEER_MEMORY_H
 #define PEERLANE_PEER_MEMORY_H

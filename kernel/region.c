@@ -251,7 +251,7 @@ void pm_unpin(struct pm_region *region)
 	if (!pm_enter(region))
 		return;
 	if (region->pages && others_pin(region))
-		pr_info_once("%s[%d] deregisters memory that process %d has pinned: it stays pinned until it is freed\n",
+		pr_info_once("%s[%d] deregisters memory that process %d pinned: the pin stays until it is freed\n",
 			     current->comm, current->pid, region->owner);
 	else if (region->pages && !driver_unpin(region)) {
 		spin_lock(&region->lock);

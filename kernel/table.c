@@ -17,8 +17,8 @@ static u64 entry_limit(struct device *device, u64 page_size)
 }
 
 /*
- * Joins adjacent pages.  Returns the number of entries; writes them if `entry` is not NULL.  The last entry ends with the
- * requested bytes, inside the last page: IB core relies on it.
+ * Joins adjacent pages.  Returns the number of entries; writes them if `entry` is not NULL.  The last entry ends with
+ * the requested bytes, inside the last page: IB core relies on it.
  */
 static unsigned int join_pages(struct scatterlist *entry, const struct nvidia_p2p_dma_mapping *mapping, u64 page_size,
 			 u64 bytes, u64 limit)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A stand-in for the part of MLNX_OFED's ib_core that asks clients for memory it cannot pin: it registers regions of
- * clients for a test, or for soft-RoCE (soft_roce.c), and counts as violations what a client may not do.
+ * Stand-in for the part of MLNX_OFED's ib_core that asks clients for memory that it cannot pin.  The stand-in registers
+ * clients' regions for a test, or for soft-RoCE (soft_roce.c), and counts forbidden actions of a client as violations.
  *
- * With old=1 it is one without the correction for inverted locks: it has a region's lock while it unmaps, and unmaps in
- * invalidations.
+ * old=1 selects an ib_core without the fix for inverted locks: it holds the region's lock while it unmaps, and it
+ * unmaps during invalidations.
  */
 #include <linux/jiffies.h>
 #include <linux/miscdevice.h>
@@ -17,7 +17,7 @@
 
 #include "core.h"
 
-/* A wait of a millisecond is common; one that long is a deadlock. */
+/* Wait for a lock that counts as a deadlock: 1 s.  Normal waits take about a millisecond. */
 #define DEADLOCK HZ
 
 static bool old;
@@ -25,12 +25,12 @@ module_param(old, bool, 0444);
 
 static int refuse;
 module_param(refuse, int, 0444);
-MODULE_PARM_DESC(refuse, "the number of a client that is not registered");
+MODULE_PARM_DESC(refuse, "index, from 1, of the client whose registration fails");
 
 struct client {
 	struct list_head link;
 	const struct peer_memory_client *calls;
-	bool unmaps; /* by itself, what it invalidates */
+	bool unmaps; /* the client itself unmaps invalidated regions */
 	bool invalidates;
 	atomic_t regions;
 	wait_queue_head_t gone;
@@ -38,7 +38,7 @@ struct client {
 
 static DEFINE_MUTEX(clients_lock);
 static LIST_HEAD(clients);
-static DEFINE_SPINLOCK(lock); /* of the list of regions */
+static DEFINE_SPINLOCK(lock); /* protects the list of regions */
 static LIST_HEAD(regions);
 static u64 last_handle;
 static int count;
@@ -51,7 +51,7 @@ void region_put(struct region *region)
 		kfree(region);
 }
 
-static struct region *find(bool (*matches)(const struct region *region, const void *key), const void *key)
+static struct region *region_find_if(bool (*matches)(const struct region *region, const void *key), const void *key)
 {
 	struct region *region;
 
@@ -90,25 +90,25 @@ static bool has_mr(const struct region *region, const void *key)
 
 struct region *region_find(u64 handle)
 {
-	return find(has_handle, &handle);
+	return region_find_if(has_handle, &handle);
 }
 
 struct region *region_of_umem(const struct ib_umem *umem)
 {
-	return find(has_umem, umem);
+	return region_find_if(has_umem, umem);
 }
 
 struct region *region_of_task(const struct task_struct *task)
 {
-	return find(has_task, task);
+	return region_find_if(has_task, task);
 }
 
 struct region *region_of_mr(const struct ib_mr *mr)
 {
-	return find(has_mr, mr);
+	return region_find_if(has_mr, mr);
 }
 
-static void undo(struct region *region)
+static void region_unmap_and_put(struct region *region)
 {
 	const struct peer_memory_client *calls = region->client->calls;
 
@@ -118,8 +118,8 @@ static void undo(struct region *region)
 	standin_point(POINT_PUT);
 }
 
-/* A client calls this, with the GPU driver's lock. */
-static int invalidate(void *handle, u64 core_context)
+/* Invalidates a region: a client's free callback calls it with the GPU driver's lock. */
+static int core_invalidate(void *handle, u64 core_context)
 {
 	struct region *region = region_find(core_context);
 	unsigned long end = jiffies + DEADLOCK;
@@ -144,7 +144,7 @@ static int invalidate(void *handle, u64 core_context)
 		region->access = false;
 		region->mapped = false;
 		if (!region->client->unmaps)
-			undo(region);
+			region_unmap_and_put(region);
 	}
 	mutex_unlock(&region->lock);
 	region_put(region);
@@ -152,7 +152,7 @@ static int invalidate(void *handle, u64 core_context)
 	return 0;
 }
 
-/* Everybody was told that this memory is free. */
+/* Counts a violation for each region in freed memory that a device can still access.  Runs after all free callbacks. */
 static void check_freed(struct mm_struct *mm, u64 address, u64 length)
 {
 	struct region *region;
@@ -186,14 +186,14 @@ void *ib_register_peer_memory_client(const struct peer_memory_client *calls, inv
 		client->unmaps = ex->ex_size >= sizeof(*ex) && ex->flags & PEER_MEM_INVALIDATE_UNMAPS;
 	}
 	if (callback) {
-		*callback = invalidate;
+		*callback = core_invalidate;
 		client->invalidates = true;
 	}
 	pr_info("standin: client %s\n", calls->name);
 	mutex_lock(&clients_lock);
 	list_add_tail(&client->link, &clients);
 	mutex_unlock(&clients_lock);
-	/* From here on any program may ask for memory, and the client has not been told its handle. */
+	/* A program may register memory from here on, although the client does not have its handle yet. */
 	if (calls->acquire(GPU_PAGE, GPU_PAGE, NULL, NULL, &context) == 1)
 		standin_violation("a client took memory before it was registered");
 	return client;
@@ -212,7 +212,7 @@ void ib_unregister_peer_memory_client(void *handle)
 }
 EXPORT_SYMBOL(ib_unregister_peer_memory_client);
 
-static int acquire(struct region *region)
+static int region_acquire(struct region *region)
 {
 	struct client *client;
 
@@ -238,7 +238,7 @@ static void list_region(struct region *region)
 	spin_unlock(&lock);
 }
 
-static void release(struct region *region)
+static void region_release(struct region *region)
 {
 	struct client *client = region->client;
 
@@ -253,8 +253,8 @@ static void release(struct region *region)
 	region_put(region);
 }
 
-/* The table must be the client's if it says so, and else as it was. */
-static int map(struct region *region)
+/* Maps the region.  Checks that the client fills the table on success, and leaves it unchanged on failure. */
+static int region_map(struct region *region)
 {
 	static const struct sg_table untouched = { .nents = 0x7e57, .orig_nents = 0x7e57 };
 	int status;
@@ -264,7 +264,7 @@ static int map(struct region *region)
 	if (status && memcmp(&region->table, &untouched, sizeof(untouched)))
 		standin_violation("dma_map failed and changed the table");
 	if (!status && region->table.nents != region->entries)
-		standin_violation("dma_map tells another number of entries than the table");
+		standin_violation("dma_map returns another number of entries than the table has");
 	region->mapped = !status;
 	region->access = !status;
 	return status;
@@ -294,7 +294,7 @@ int region_register(u64 address, u64 length, struct device *device, struct regio
 	if (!region)
 		return -ENOMEM;
 	standin_point(POINT_BEGIN);
-	status = acquire(region);
+	status = region_acquire(region);
 	if (status) {
 		kfree(region);
 		return status;
@@ -306,13 +306,13 @@ int region_register(u64 address, u64 length, struct device *device, struct regio
 	if (!status) {
 		standin_point(POINT_TAKEN);
 		mutex_lock(&region->lock);
-		status = map(region);
+		status = region_map(region);
 		mutex_unlock(&region->lock);
 		if (status)
 			region->client->calls->put_pages(&region->table, region->context);
 	}
 	if (status) {
-		release(region);
+		region_release(region);
 		return status;
 	}
 	standin_point(POINT_LIVE);
@@ -330,19 +330,19 @@ void region_deregister(struct region *region)
 	region->mapped = false;
 	region->access = false;
 	if (mapped && old)
-		undo(region);
+		region_unmap_and_put(region);
 	mutex_unlock(&region->lock);
 	if (mapped && !old)
-		undo(region);
-	release(region);
+		region_unmap_and_put(region);
+	region_release(region);
 }
 
-static struct device *device_for(u32 which)
+static struct device *device_of_kind(u32 kind)
 {
-	return which == DEVICE_EDU ? edu_device() : misc.this_device;
+	return kind == DEVICE_EDU ? edu_device() : misc.this_device;
 }
 
-static void describe(struct region *region, struct core_region *request)
+static void region_fill_reply(struct region *region, struct core_region *request)
 {
 	struct scatterlist *entry;
 	int i;
@@ -355,12 +355,13 @@ static void describe(struct region *region, struct core_region *request)
 	request->first_length = sg_dma_len(region->table.sgl);
 	strscpy(request->client, region->client->calls->name, sizeof(request->client));
 	if (region->client->calls->get_page_size(region->context) != GPU_PAGE)
-		standin_violation("get_page_size is not that of the pages");
+		standin_violation("get_page_size differs from the size of the pages");
 }
 
-static int abandon(struct region *region, bool other)
+/* Acquires and releases a region without mapping; with `other`, get_pages() for another range comes in between. */
+static int region_acquire_and_release(struct region *region, bool other)
 {
-	int status = acquire(region);
+	int status = region_acquire(region);
 
 	if (status) {
 		kfree(region);
@@ -370,24 +371,24 @@ static int abandon(struct region *region, bool other)
 	if (other)
 		status = region->client->calls->get_pages(region->address, region->length + 1, 1, 0, &region->table,
 							  region->context, region->handle);
-	release(region);
+	region_release(region);
 	return status;
 }
 
-static int map_again(struct region *region)
+static int region_remap(struct region *region)
 {
 	int status;
 
 	mutex_lock(&region->lock);
 	region->client->calls->dma_unmap(&region->table, region->context, region->device);
-	status = map(region);
+	status = region_map(region);
 	mutex_unlock(&region->lock);
 	return status;
 }
 
-static int register_for(struct core_region *request, void __user *to)
+static int core_register(struct core_region *request, void __user *to)
 {
-	struct device *device = device_for(request->device);
+	struct device *device = device_of_kind(request->device);
 	struct region *region;
 	int status;
 
@@ -395,7 +396,7 @@ static int register_for(struct core_region *request, void __user *to)
 		return -ENODEV;
 	if (request->abandon) {
 		region = region_new(request->address, request->length, device);
-		return region ? abandon(region, request->abandon == 2) : -ENOMEM;
+		return region ? region_acquire_and_release(region, request->abandon == 2) : -ENOMEM;
 	}
 	status = request->starve ? starve_begin() : 0;
 	if (status)
@@ -404,25 +405,25 @@ static int register_for(struct core_region *request, void __user *to)
 	if (request->starve)
 		starve_end();
 	if (!status && request->again)
-		status = map_again(region);
+		status = region_remap(region);
 	if (status)
 		return status;
 	region->registering = NULL;
-	describe(region, request);
+	region_fill_reply(region, request);
 	return copy_to_user(to, request, sizeof(*request)) ? -EFAULT : 0;
 }
 
-static int cycle(const struct core_region *request)
+static int core_cycle(const struct core_region *request)
 {
 	struct region *region;
-	int status = region_register(request->address, request->length, device_for(request->device), &region);
+	int status = region_register(request->address, request->length, device_of_kind(request->device), &region);
 
 	if (!status)
 		region_deregister(region);
 	return status;
 }
 
-static int deregister(u64 handle)
+static int core_deregister(u64 handle)
 {
 	struct region *region = region_find(handle);
 
@@ -433,7 +434,7 @@ static int deregister(u64 handle)
 	return 0;
 }
 
-static int dma(const struct core_dma *request)
+static int core_dma_copy(const struct core_dma *request)
 {
 	struct region *region = region_find(request->handle);
 	int status;
@@ -454,17 +455,17 @@ static long core_ioctl(struct file *file, unsigned int command, unsigned long ar
 
 	switch (command) {
 	case CORE_REGISTER:
-		return copy_from_user(&request, from, sizeof(request)) ? -EFAULT : register_for(&request, from);
+		return copy_from_user(&request, from, sizeof(request)) ? -EFAULT : core_register(&request, from);
 	case CORE_CYCLE:
-		return copy_from_user(&request, from, sizeof(request)) ? -EFAULT : cycle(&request);
+		return copy_from_user(&request, from, sizeof(request)) ? -EFAULT : core_cycle(&request);
 	case CORE_DEREGISTER:
-		return copy_from_user(&handle, from, sizeof(handle)) ? -EFAULT : deregister(handle);
+		return copy_from_user(&handle, from, sizeof(handle)) ? -EFAULT : core_deregister(handle);
 	case CORE_REGIONS:
 		return READ_ONCE(count);
 	case CORE_INVALIDATED:
 		return atomic_read(&invalidated);
 	case CORE_DMA:
-		return copy_from_user(&copy, from, sizeof(copy)) ? -EFAULT : dma(&copy);
+		return copy_from_user(&copy, from, sizeof(copy)) ? -EFAULT : core_dma_copy(&copy);
 	}
 	return -ENOTTY;
 }

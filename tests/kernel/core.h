@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the parts of the stand-in for IB core know of each other. */
+/* Declarations that the files of the stand-in for IB core share. */
 #ifndef STANDIN_CORE_H
 #define STANDIN_CORE_H
 
@@ -16,9 +16,9 @@
 
 struct client;
 
-/* A registered region of a client's. */
+/* Registered region of a client. */
 struct region {
-	struct ib_umem umem; /* what soft-RoCE gets; first */
+	struct ib_umem umem; /* memory as soft-RoCE sees it; must be the first member */
 	struct list_head link;
 	refcount_t references;
 	struct mutex lock;
@@ -34,8 +34,8 @@ struct region {
 	bool mapped;
 	bool access; /* the device may use it */
 	struct task_struct *registering;
-	struct ib_mr *mr; /* of soft-RoCE */
-	struct ib_pd *pd; /* that mr had until it was revoked */
+	struct ib_mr *mr; /* soft-RoCE's memory region */
+	struct ib_pd *pd; /* protection domain of mr before its revocation */
 };
 
 /* core.c */
@@ -54,19 +54,19 @@ void edu_exit(void);
 int edu_copy(struct region *region, const struct core_dma *dma);
 
 /*
- * import.c: a dma-buf becomes the memory of the region that this task registers between begin and end; released along
- * with it.
+ * import.c: makes a dma-buf the memory of the region that this task registers between begin and end.  The buffer is
+ * released with the region.
  */
 int import_begin(int fd, u64 offset, u64 length, u64 address);
 void import_end(void);
-struct ib_umem *import_umem(struct ib_device *device, int access); /* NULL: none was begun */
-bool import_release(struct ib_umem *umem);                         /* whether it is of here */
+struct ib_umem *import_umem(struct ib_device *device, int access); /* NULL: the task has not called import_begin() */
+bool import_release(struct ib_umem *umem);                         /* false: not memory of a dma-buf */
 
-/* starve.c: until the end, this task's scatter tables find no memory. */
+/* starve.c: allocations of this task's scatter tables fail between begin and end. */
 int starve_begin(void);
 void starve_end(void);
 
-/* What a function that is traced is replaced by. */
+/* Replaces a traced function: continues at `function`. */
 #define CORE_REDIRECTS (FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION)
 static __always_inline void core_redirect(struct ftrace_regs *regs, void *function)
 {

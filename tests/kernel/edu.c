@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* QEMU's edu: a PCI device that copies between its own memory, of 4 KiB, and addresses on the bus. */
+/* QEMU's edu: a PCI device that copies between its own 4 KiB of memory and addresses on the bus. */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/iopoll.h>
@@ -7,14 +7,14 @@
 
 #include "core.h"
 
-#define OWN_MEMORY 0x40000 /* as the device calls it */
+#define OWN_MEMORY 0x40000 /* its address inside the device */
 #define SOURCE 0x80
 #define DESTINATION 0x88
 #define COUNT 0x90
 #define COMMAND 0x98
 #define START 1
 #define FROM_OWN 2
-/* A copy that reaches the end of the memory makes QEMU 7.2 abort. */
+/* Longest copy in bytes.  QEMU 7.2 aborts at a copy that reaches the end of the device's memory. */
 #define LONGEST 2048
 
 static struct {
@@ -36,7 +36,7 @@ int edu_init(void)
 		return -ENODEV;
 	edu.registers = pci_iomap(edu.pci, 0, 0);
 	pci_set_master(edu.pci);
-	/* As RDMA devices say of themselves; otherwise each page is an entry of its own. */
+	/* The limit that RDMA devices set; with the default, each page becomes an entry of its own. */
 	dma_set_max_seg_size(&edu.pci->dev, SZ_2G);
 	return edu.registers ? dma_set_mask_and_coherent(&edu.pci->dev, DMA_BIT_MASK(64)) : -EIO;
 }
@@ -49,7 +49,7 @@ void edu_exit(void)
 	pci_dev_put(edu.pci);
 }
 
-static int run(u64 source, u64 destination, u32 length, u64 direction)
+static int edu_run(u64 source, u64 destination, u32 length, u64 direction)
 {
 	u64 command;
 
@@ -76,8 +76,8 @@ int edu_copy(struct region *region, const struct core_dma *dma)
 		if (wanted >= position && wanted + dma->length <= position + sg_dma_len(entry)) {
 			u64 address = sg_dma_address(entry) + (wanted - position);
 
-			status = dma->into_region ? run(OWN_MEMORY, address, dma->length, FROM_OWN)
-						  : run(address, OWN_MEMORY, dma->length, 0);
+			status = dma->into_region ? edu_run(OWN_MEMORY, address, dma->length, FROM_OWN)
+						  : edu_run(address, OWN_MEMORY, dma->length, 0);
 			break;
 		}
 		position += sg_dma_len(entry);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * dma-bufs of the GPU's memory.  As with NVIDIA's driver they keep what they are of: it can be freed, but is given to
- * nobody else before the last of them is closed.
+ * dma-bufs of the GPU's memory.  As with NVIDIA's driver, a dma-buf keeps its memory: a program can free the memory,
+ * but the stand-in allocates it again only after its last dma-buf is closed.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
@@ -21,22 +21,23 @@ struct export
 static phys_addr_t memory;
 static atomic_t count = ATOMIC_INIT(0);
 
-/* Memory of a device, which only those get who know how to treat it. */
-static int attach(struct dma_buf *buffer, struct dma_buf_attachment *attachment)
+/* Accepts only importers that support peer-to-peer access: the memory is a device's. */
+static int export_attach(struct dma_buf *buffer, struct dma_buf_attachment *attachment)
 {
 	return attachment->peer2peer ? 0 : -EOPNOTSUPP;
 }
 
-static int pin(struct dma_buf_attachment *attachment)
+static int export_pin(struct dma_buf_attachment *attachment)
 {
 	return 0;
 }
 
-static void unpin(struct dma_buf_attachment *attachment)
+static void export_unpin(struct dma_buf_attachment *attachment)
 {
 }
 
-static void unmap(struct dma_buf_attachment *attachment, struct sg_table *table, enum dma_data_direction direction)
+static void export_unmap(struct dma_buf_attachment *attachment, struct sg_table *table,
+			 enum dma_data_direction direction)
 {
 	struct scatterlist *entry;
 	int i;
@@ -50,8 +51,8 @@ static void unmap(struct dma_buf_attachment *attachment, struct sg_table *table,
 	kfree(table);
 }
 
-/* An entry for each page of the GPU's. */
-static struct sg_table *map(struct dma_buf_attachment *attachment, enum dma_data_direction direction)
+/* Returns a table with one entry for each GPU page. */
+static struct sg_table *export_map(struct dma_buf_attachment *attachment, enum dma_data_direction direction)
 {
 	const struct export *export = attachment->dmabuf->priv;
 	struct sg_table *table = kzalloc(sizeof(*table), GFP_KERNEL);
@@ -70,7 +71,7 @@ static struct sg_table *map(struct dma_buf_attachment *attachment, enum dma_data
 			dma_map_resource(attachment->dev, memory + export->offset + position, length, direction, 0);
 
 		if (dma_mapping_error(attachment->dev, address)) {
-			unmap(attachment, table, direction);
+			export_unmap(attachment, table, direction);
 			return ERR_PTR(-EIO);
 		}
 		sg_dma_address(entry) = address;
@@ -80,7 +81,7 @@ static struct sg_table *map(struct dma_buf_attachment *attachment, enum dma_data
 	return table;
 }
 
-static void release(struct dma_buf *buffer)
+static void export_release(struct dma_buf *buffer)
 {
 	struct export *export = buffer->priv;
 
@@ -90,16 +91,16 @@ static void release(struct dma_buf *buffer)
 }
 
 static const struct dma_buf_ops operations = {
-	.attach = attach,
-	.pin = pin,
-	.unpin = unpin,
-	.map_dma_buf = map,
-	.unmap_dma_buf = unmap,
-	.release = release,
+	.attach = export_attach,
+	.pin = export_pin,
+	.unpin = export_unpin,
+	.map_dma_buf = export_map,
+	.unmap_dma_buf = export_unmap,
+	.release = export_release,
 };
 
-/* Within the buffer, as the kernel made sure of. */
-static int map_area(struct dma_buf *buffer, struct vm_area_struct *area)
+/* Maps the buffer for a process.  The kernel has checked that the area is inside the buffer. */
+static int export_mmap(struct dma_buf *buffer, struct vm_area_struct *area)
 {
 	const struct export *export = buffer->priv;
 
@@ -108,13 +109,13 @@ static int map_area(struct dma_buf *buffer, struct vm_area_struct *area)
 }
 
 static const struct dma_buf_ops mappable_operations = {
-	.attach = attach,
-	.pin = pin,
-	.unpin = unpin,
-	.map_dma_buf = map,
-	.unmap_dma_buf = unmap,
-	.mmap = map_area,
-	.release = release,
+	.attach = export_attach,
+	.pin = export_pin,
+	.unpin = export_unpin,
+	.map_dma_buf = export_map,
+	.unmap_dma_buf = export_unmap,
+	.mmap = export_mmap,
+	.release = export_release,
 };
 
 void export_init(phys_addr_t base)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A GPU whose memory is BAR 2 of QEMU's ivshmem-plain: a file outside of the machine shows what is in it.  As long as this
- * driver has the device, the kernel names it as NVIDIA's, so that programs which look for GPUs find it.
+ * Stand-in for a GPU.  Its memory is BAR 2 of QEMU's ivshmem-plain, a file on the host, where a test can read it.
+ * While the driver is bound, the device has NVIDIA's vendor and device numbers, so that programs find it as a GPU.
  */
 #include <linux/genalloc.h>
 #include <linux/memremap.h>
@@ -14,10 +14,10 @@
 
 #include "standin_internal.h"
 
-/* Memory below is named by tests, memory above is given out. */
+/* Offset where allocatable memory begins.  Tests name offsets below. */
 #define POOL SZ_64M
 
-/* An H200, in the words of PCI. */
+/* PCI numbers of an H200. */
 #define NVIDIA 0x10de
 #define NVIDIA_H200 0x2335
 #define CLASS_3D 0x030200
@@ -31,7 +31,7 @@ static struct {
 	u16 vendor, device;
 } gpu;
 
-/* A function of this name is there since 6.3; before, the flags are nobody else's. */
+/* Sets flags of an area.  Linux has vm_flags_set() since 6.3; before, drivers wrote the member. */
 static void flags_set(struct vm_area_struct *area, unsigned long flags)
 {
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
@@ -53,8 +53,8 @@ static int area_may_split(struct vm_area_struct *area, unsigned long address)
 
 static const struct vm_operations_struct area_operations = { .close = area_close, .may_split = area_may_split };
 
-/* As ordinary memory. */
-static int map_pages(struct vm_area_struct *area, u64 offset, u64 length)
+/* Maps GPU memory as pages with a struct page, which any program can pin. */
+static int gpu_map_pages(struct vm_area_struct *area, u64 offset, u64 length)
 {
 	int status = offset > gpu.size || length > gpu.size - offset ? -EINVAL : 0;
 	u64 position;
@@ -66,12 +66,12 @@ static int map_pages(struct vm_area_struct *area, u64 offset, u64 length)
 	return status;
 }
 
-static void release_room(u64 offset, u64 length)
+static void pool_free(u64 offset, u64 length)
 {
 	gen_pool_free(gpu.pool, offset, length);
 }
 
-/* Memory that cannot be pinned by ordinary means, at an offset of the GPU's memory. */
+/* Maps GPU memory without struct page, which get_user_pages() cannot pin. */
 static int gpu_mmap(struct file *file, struct vm_area_struct *area)
 {
 	u64 offset = (u64)area->vm_pgoff << PAGE_SHIFT;
@@ -80,7 +80,7 @@ static int gpu_mmap(struct file *file, struct vm_area_struct *area)
 	int status;
 
 	if (offset & GPU_PAGES)
-		return map_pages(area, offset & ~GPU_PAGES, length);
+		return gpu_map_pages(area, offset & ~GPU_PAGES, length);
 	if (anywhere) {
 		offset = gen_pool_alloc(gpu.pool, length);
 		if (!offset)
@@ -94,10 +94,10 @@ static int gpu_mmap(struct file *file, struct vm_area_struct *area)
 					    area->vm_page_prot);
 	if (!status)
 		area->vm_private_data =
-			p2p_allocate(area->vm_mm, area->vm_start, length, offset, anywhere ? release_room : NULL);
+			p2p_allocate(area->vm_mm, area->vm_start, length, offset, anywhere ? pool_free : NULL);
 	if (status || !area->vm_private_data) {
 		if (anywhere)
-			release_room(offset, length);
+			pool_free(offset, length);
 		return status ?: -ENOMEM;
 	}
 	area->vm_ops = &area_operations;
@@ -105,7 +105,7 @@ static int gpu_mmap(struct file *file, struct vm_area_struct *area)
 	return 0;
 }
 
-static int where(u64 __user *to)
+static int gpu_find_offset(u64 __user *to)
 {
 	struct gpu_allocation *allocation;
 	u64 address, offset;
@@ -156,7 +156,7 @@ static long gpu_ioctl(struct file *file, unsigned int command, unsigned long arg
 	case GPU_EXPORTS:
 		return exports();
 	case GPU_WHERE:
-		return where(from);
+		return gpu_find_offset(from);
 	}
 	return -ENOTTY;
 }
@@ -173,14 +173,14 @@ static struct miscdevice device = {
 	.fops = &operations,
 };
 
-static void name(struct pci_dev *pci, u16 vendor, u16 device, u32 class)
+static void set_pci_numbers(struct pci_dev *pci, u16 vendor, u16 device, u32 class)
 {
 	pci->vendor = vendor;
 	pci->device = device;
 	pci->class = class;
 }
 
-static int probe(struct pci_dev *pci, const struct pci_device_id *id)
+static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
 {
 	int status = pcim_enable_device(pci);
 
@@ -197,7 +197,7 @@ static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 	status = gen_pool_add(gpu.pool, POOL, gpu.size - POOL, NUMA_NO_NODE);
 	if (status)
 		return status;
-	/* soft-RoCE copies with the processor, and wants pages with addresses in the kernel. */
+	/* soft-RoCE copies with the processor, so it needs struct pages with kernel addresses. */
 	gpu.map.type = MEMORY_DEVICE_GENERIC;
 	gpu.map.range.start = gpu.base;
 	gpu.map.range.end = gpu.base + gpu.size - 1;
@@ -212,20 +212,20 @@ static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 	gpu.vendor = pci->vendor;
 	gpu.device = pci->device;
 	gpu.class = pci->class;
-	name(pci, NVIDIA, NVIDIA_H200, CLASS_3D);
+	set_pci_numbers(pci, NVIDIA, NVIDIA_H200, CLASS_3D);
 	return 0;
 }
 
-static void remove(struct pci_dev *pci)
+static void gpu_remove(struct pci_dev *pci)
 {
-	name(pci, gpu.vendor, gpu.device, gpu.class);
+	set_pci_numbers(pci, gpu.vendor, gpu.device, gpu.class);
 	misc_deregister(&device);
 	p2p_exit();
 }
 
 static const struct pci_device_id ids[] = { { PCI_DEVICE(0x1af4, 0x1110) }, {} };
 
-static struct pci_driver gpu_driver = { .name = "nvidia", .id_table = ids, .probe = probe, .remove = remove };
+static struct pci_driver gpu_driver = { .name = "nvidia", .id_table = ids, .probe = gpu_probe, .remove = gpu_remove };
 module_pci_driver(gpu_driver);
 
 MODULE_DEVICE_TABLE(pci, ids);

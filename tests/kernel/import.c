@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Regions of dma-bufs for soft-RoCE, which has none: the buffer is mapped for a device, as a card does it, and what
- * soft-RoCE gets as the memory of a region are the pages that the DMA addresses stand for.
+ * Regions of dma-bufs for soft-RoCE, which does not support them.  The stand-in maps the buffer for a device, as a
+ * card's driver does.  soft-RoCE gets the pages behind the DMA addresses as the region's memory.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
@@ -11,30 +11,30 @@
 #include "core.h"
 
 struct import {
-	struct ib_umem umem; /* what soft-RoCE gets; first */
+	struct ib_umem umem; /* memory as soft-RoCE sees it; must be the first member */
 	struct list_head link;
 	struct dma_buf *buffer;
 	struct dma_buf_attachment *attachment;
 	struct sg_table *table;
 	u64 offset; /* of the region in the buffer */
 	u64 length;
-	u64 address;                     /* by which peers name it */
-	struct task_struct *registering; /* until soft-RoCE has asked for the memory */
+	u64 address;                     /* address of the region for peers */
+	struct task_struct *registering; /* NULL after import_end() */
 	bool used;
 };
 
 static DEFINE_MUTEX(lock);
 static LIST_HEAD(imports);
 
-/* The GPU's memory stays where it is. */
-static void moved(struct dma_buf_attachment *attachment)
+/* Counts a violation: pinned memory must not move. */
+static void import_moved(struct dma_buf_attachment *attachment)
 {
-	standin_violation("a dma-buf moved that is pinned");
+	standin_violation("a pinned dma-buf moved");
 }
 
-static const struct dma_buf_attach_ops attach_operations = { .allow_peer2peer = true, .move_notify = moved };
+static const struct dma_buf_attach_ops attach_operations = { .allow_peer2peer = true, .move_notify = import_moved };
 
-static void detach(struct import *import)
+static void import_detach(struct import *import)
 {
 	dma_resv_lock(import->buffer->resv, NULL);
 	if (import->table) {
@@ -45,7 +45,7 @@ static void detach(struct import *import)
 	dma_buf_detach(import->buffer, import->attachment);
 }
 
-static int attach(struct import *import, struct device *device)
+static int import_attach(struct import *import, struct device *device)
 {
 	struct sg_table *table = NULL;
 	int status;
@@ -75,7 +75,7 @@ static void import_close(struct import *import)
 	mutex_lock(&lock);
 	list_del(&import->link);
 	mutex_unlock(&lock);
-	detach(import);
+	import_detach(import);
 	dma_buf_put(import->buffer);
 	kfree(import);
 }
@@ -99,7 +99,7 @@ int import_begin(int fd, u64 offset, u64 length, u64 address)
 	}
 	if (length && offset % PAGE_SIZE == address % PAGE_SIZE && offset <= import->buffer->size &&
 	    length <= import->buffer->size - offset)
-		status = attach(import, edu_device());
+		status = import_attach(import, edu_device());
 	if (status) {
 		dma_buf_put(import->buffer);
 		kfree(import);
@@ -111,7 +111,7 @@ int import_begin(int fd, u64 offset, u64 length, u64 address)
 	return 0;
 }
 
-static struct import *find_begun(void)
+static struct import *import_of_current_task(void)
 {
 	struct import *import, *found = NULL;
 
@@ -127,7 +127,7 @@ static struct import *find_begun(void)
 
 void import_end(void)
 {
-	struct import *import = find_begun();
+	struct import *import = import_of_current_task();
 
 	if (!import)
 		return;
@@ -136,7 +136,7 @@ void import_end(void)
 		import_close(import);
 }
 
-static int fill(struct import *import)
+static int import_fill_pages(struct import *import)
 {
 	u64 start = ALIGN_DOWN(import->offset, PAGE_SIZE), end = ALIGN(import->offset + import->length, PAGE_SIZE);
 	struct sg_table *pages = &import->umem.sgt_append.sgt;
@@ -161,13 +161,13 @@ static int fill(struct import *import)
 
 struct ib_umem *import_umem(struct ib_device *device, int access)
 {
-	struct import *import = find_begun();
+	struct import *import = import_of_current_task();
 	struct ib_umem *umem;
 	int status;
 
 	if (!import || import->used)
 		return NULL;
-	status = fill(import);
+	status = import_fill_pages(import);
 	if (status)
 		return ERR_PTR(status);
 	umem = &import->umem;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The functions that NVIDIA's driver exports, in two flavours as it has them: open, for GPL modules only, and closed,
- * for all.  A module of the second flavour may itself use nothing that is for GPL modules, nor may its users.
+ * The functions that NVIDIA's driver exports, in the driver's two flavours.  The open flavour exports to GPL modules
+ * only, the closed flavour to all.  The closed flavour and its users may not use GPL-only symbols.
  */
 #include <linux/module.h>
 
@@ -15,14 +15,14 @@
 #define LICENCE "Dual MIT/GPL"
 #endif
 
-/* What is not there any more: old drivers refuse to undo it, newer ones take it for done. */
+/* Status of undoing a pin or mapping that no longer exists: old drivers refuse, newer ones return success. */
 #ifdef STANDIN_OLD
 #define GONE (-EINVAL)
 #else
 #define GONE 0
 #endif
 
-static int undone(int status)
+static int undo_status(int status)
 {
 	return status == -ENOENT ? GONE : status;
 }
@@ -36,7 +36,7 @@ EXPORT(nvidia_p2p_get_pages);
 
 int nvidia_p2p_put_pages(u64 token, u32 space, u64 address, struct nvidia_p2p_page_table *table)
 {
-	return undone(standin_put_pages(table, false));
+	return undo_status(standin_put_pages(table, false));
 }
 EXPORT(nvidia_p2p_put_pages);
 
@@ -64,7 +64,7 @@ EXPORT(nvidia_p2p_dma_map_pages);
 int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 			       struct nvidia_p2p_dma_mapping *mapping)
 {
-	return undone(standin_unmap_pages(peer, table, mapping));
+	return undo_status(standin_unmap_pages(peer, table, mapping));
 }
 EXPORT(nvidia_p2p_dma_unmap_pages);
 
@@ -80,6 +80,6 @@ int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *mapping)
 }
 EXPORT(nvidia_p2p_free_dma_mapping);
 
-MODULE_DESCRIPTION("Stand-in for what NVIDIA's driver exports, for tests");
+MODULE_DESCRIPTION("Stand-in for the functions that NVIDIA's driver exports, for tests");
 MODULE_AUTHOR("The Peerlane authors");
 MODULE_LICENSE(LICENCE);

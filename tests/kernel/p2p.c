@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A stand-in for the part of NVIDIA's driver that pins memory for other devices.  It is strict: whatever a client may
- * not do is counted as a violation.  As with that driver, one lock is held while memory is freed and clients are called
- * back, and every call waits for it.
+ * Stand-in for the part of NVIDIA's driver that pins memory for other devices.  The stand-in is strict: it counts each
+ * forbidden action of a client as a violation.  As in the driver, the task that frees memory holds one lock while it
+ * calls clients back, and every call waits for that lock.
  */
 #include <linux/dma-mapping.h>
 #include <linux/export.h>
@@ -37,7 +37,7 @@ struct gpu_pin {
 	u64 offset;
 	u64 length;
 	pid_t owner;               /* the process that pinned */
-	struct task_struct *freer; /* is called back, and by whom */
+	struct task_struct *freer; /* the task that runs the callback; NULL before */
 	bool table_freed;
 };
 
@@ -49,8 +49,8 @@ struct gpu_mapping {
 	u32 pages;
 };
 
-static DEFINE_MUTEX(driver);   /* held while memory is freed; whoever calls waits */
-static DEFINE_SPINLOCK(lists); /* for a moment only */
+static DEFINE_MUTEX(driver);   /* held while memory is freed; every call takes it */
+static DEFINE_SPINLOCK(lists); /* protects the lists; held for short times only */
 static LIST_HEAD(allocations);
 static LIST_HEAD(pins);
 static phys_addr_t memory;
@@ -92,8 +92,8 @@ int p2p_fault(const struct gpu_fault *set)
 	return 0;
 }
 
-/* With the driver's lock: what a call is to fail with. */
-static int failure(enum gpu_call call)
+/* Returns the status with which a call must fail; 0 if it succeeds.  Call with the driver's lock. */
+static int fault_take_status(enum gpu_call call)
 {
 	if (!fault.status || fault.call != call || !fault.times)
 		return 0;
@@ -125,8 +125,8 @@ static struct gpu_mapping *find_mapping(struct gpu_pin *pin, const struct nvidia
 	return NULL;
 }
 
-/* Whether a page table that a client names is one; it is what the real driver follows without looking. */
-static bool known(const struct nvidia_p2p_page_table *table, const char *call)
+/* Returns true if a client's pointer is a page table; counts a violation if not.  The driver does not check it. */
+static bool page_table_exists(const struct nvidia_p2p_page_table *table, const char *call)
 {
 	bool found;
 
@@ -139,10 +139,10 @@ static bool known(const struct nvidia_p2p_page_table *table, const char *call)
 }
 
 /*
- * A call that goes to sleep for other reasons than the lock, often and for a moment each.  Returns whether the page table
- * was freed meanwhile.
+ * Sleeps `fault.naps` times for 1 jiffy, as a call does that sleeps for other reasons than the driver's lock.  Returns
+ * true if the page table was freed in the meantime.
  */
-static bool nap(const struct nvidia_p2p_page_table *table, enum gpu_call call)
+static bool sleep_in_call(const struct nvidia_p2p_page_table *table, enum gpu_call call)
 {
 	u32 naps = fault.call == call ? fault.naps : 0;
 	bool found;
@@ -168,7 +168,7 @@ static void allocation_release(struct kref *references)
 	kfree(allocation);
 }
 
-static void unmap(struct gpu_mapping *mapping)
+static void mapping_destroy(struct gpu_mapping *mapping)
 {
 	u32 i;
 
@@ -186,8 +186,8 @@ static void pin_destroy(struct gpu_pin *pin)
 	spin_lock(&lists);
 	list_del(&pin->link);
 	spin_unlock(&lists);
-	list_for_each_entry_safe(mapping, next, &pin->mappings, link) unmap(mapping);
-	/* Whoever still reads it reads this. */
+	list_for_each_entry_safe(mapping, next, &pin->mappings, link) mapping_destroy(mapping);
+	/* Poisons the table, so that a use after free shows. */
 	memset(pin->table, 0x6b, sizeof(*pin->table));
 	kfree(pin->table);
 	kref_put(&pin->allocation->references, allocation_release);
@@ -207,8 +207,8 @@ static struct gpu_allocation *find_allocation(struct mm_struct *mm, u64 address,
 	return NULL;
 }
 
-/* Larger pages than usual, if that is asked for. */
-static u64 page_bytes(void)
+/* Returns the page size in bytes: 64 KiB, or 128 KiB if the fault asks for it. */
+static u64 fault_page_bytes(void)
 {
 	return fault.page_size == NVIDIA_P2P_PAGE_SIZE_128KB + 1 ? 2 * GPU_PAGE : GPU_PAGE;
 }
@@ -231,7 +231,7 @@ static int make_pin(u64 address, u64 length, struct gpu_pin **made)
 	INIT_LIST_HEAD(&pin->mappings);
 	pin->table->version = fault.table_version ?: NV_PAGE_TABLE_VERSION;
 	pin->table->page_size = fault.page_size ? fault.page_size - 1 : NVIDIA_P2P_PAGE_SIZE_64KB;
-	pin->table->entries = DIV_ROUND_UP(length, page_bytes()) - fault.missing;
+	pin->table->entries = DIV_ROUND_UP(length, fault_page_bytes()) - fault.missing;
 	pin->offset = allocation->offset + (address - allocation->address);
 	pin->length = length;
 	pin->owner = current->tgid;
@@ -248,12 +248,12 @@ int standin_get_pages(u64 address, u64 length, struct nvidia_p2p_page_table **ta
 	int status;
 
 	if (!length || address % GPU_PAGE || length % GPU_PAGE || (!persistent && (!callback || !data))) {
-		standin_violation("get_pages of no whole pages, or without a callback");
+		standin_violation("get_pages of a range that is not whole pages, or without a callback");
 		return -EINVAL;
 	}
 	standin_point(POINT_GET_ENTER);
 	mutex_lock(&driver);
-	status = failure(persistent ? CALL_GET_PERSISTENT : CALL_GET) ?: make_pin(address, length, &pin);
+	status = fault_take_status(persistent ? CALL_GET_PERSISTENT : CALL_GET) ?: make_pin(address, length, &pin);
 	if (!status) {
 		pin->callback = callback;
 		pin->data = data;
@@ -264,7 +264,7 @@ int standin_get_pages(u64 address, u64 length, struct nvidia_p2p_page_table **ta
 	}
 	standin_point(POINT_GET_LOCKED);
 	mutex_unlock(&driver);
-	/* It can be freed, with its callback, from here on. */
+	/* Another task can free the memory, and run the callback, from here on. */
 	standin_point(POINT_GET_LEAVE);
 	return status;
 }
@@ -276,13 +276,13 @@ int standin_put_pages(struct nvidia_p2p_page_table *table, bool persistent)
 	int status;
 
 	standin_point(POINT_PUT_ENTER);
-	if (!known(table, "put_pages of a page table that is no more"))
+	if (!page_table_exists(table, "put_pages of a page table that no longer exists"))
 		return -EINVAL;
 	mutex_lock(&driver);
 	standin_point(POINT_PUT_LOCKED);
 	pin = find_pin(table);
-	/* NVIDIA's driver looks for it among what the calling process has. */
-	status = pin && (persistent || pin->owner == current->tgid) ? failure(CALL_PUT) : -ENOENT;
+	/* NVIDIA's driver searches only the page tables of the calling process. */
+	status = pin && (persistent || pin->owner == current->tgid) ? fault_take_status(CALL_PUT) : -ENOENT;
 	if (!status) {
 		if (persistent == !!pin->callback)
 			standin_violation("put_pages of the other kind");
@@ -322,14 +322,14 @@ static int make_mapping(struct gpu_pin *pin, struct pci_dev *peer, struct nvidia
 		return -ENOMEM;
 	mapping->peer = peer;
 	mapping->mapping.version = fault.mapping_version ?: NV_DMA_MAPPING_VERSION;
-	mapping->page = page_bytes();
+	mapping->page = fault_page_bytes();
 	mapping->mapping.page_size_type =
 		mapping->page == GPU_PAGE ? NVIDIA_P2P_PAGE_SIZE_64KB : NVIDIA_P2P_PAGE_SIZE_128KB;
 	mapping->mapping.entries = DIV_ROUND_UP(pin->length, mapping->page);
 	mapping->mapping.dma_addresses = kcalloc(mapping->mapping.entries, sizeof(u64), GFP_KERNEL);
 	status = mapping->mapping.dma_addresses ? map_all(mapping, pin->offset) : -ENOMEM;
 	if (status) {
-		unmap(mapping);
+		mapping_destroy(mapping);
 		return status;
 	}
 	mapping->mapping.entries -= fault.missing;
@@ -347,12 +347,12 @@ int standin_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 	int status;
 
 	standin_point(POINT_MAP_ENTER);
-	if (!known(table, "dma_map_pages of a page table that is no more"))
+	if (!page_table_exists(table, "dma_map_pages of a page table that no longer exists"))
 		return -EINVAL;
 	mutex_lock(&driver);
 	standin_point(POINT_MAP_LOCKED);
 	pin = find_pin(table);
-	status = pin ? failure(CALL_MAP) : -EINVAL;
+	status = pin ? fault_take_status(CALL_MAP) : -EINVAL;
 	if (!status)
 		status = make_mapping(pin, peer, mapping);
 	mutex_unlock(&driver);
@@ -369,14 +369,14 @@ int standin_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *tabl
 	int status;
 
 	standin_point(POINT_UNMAP_ENTER);
-	if (nap(table, CALL_UNMAP))
+	if (sleep_in_call(table, CALL_UNMAP))
 		return -EINVAL;
-	if (!known(table, "dma_unmap_pages of a page table that is no more"))
+	if (!page_table_exists(table, "dma_unmap_pages of a page table that no longer exists"))
 		return -EINVAL;
 	mutex_lock(&driver);
 	standin_point(POINT_UNMAP_LOCKED);
 	pin = find_pin(table);
-	status = pin ? failure(CALL_UNMAP) : -ENOENT;
+	status = pin ? fault_take_status(CALL_UNMAP) : -ENOENT;
 	if (!status) {
 		found = find_mapping(pin, mapping);
 		status = found ? 0 : -ENOENT;
@@ -387,7 +387,7 @@ int standin_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *tabl
 		spin_lock(&lists);
 		list_del(&found->link);
 		spin_unlock(&lists);
-		unmap(found);
+		mapping_destroy(found);
 	}
 	mutex_unlock(&driver);
 	standin_point(POINT_UNMAP_LEAVE);
@@ -395,7 +395,7 @@ int standin_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *tabl
 }
 EXPORT_SYMBOL(standin_unmap_pages);
 
-/* Only in the callback of this very pin. */
+/* Frees a page table.  Permitted only in the callback of the table's pin. */
 int standin_free_page_table(struct nvidia_p2p_page_table *table)
 {
 	struct gpu_pin *pin;
@@ -435,7 +435,7 @@ int standin_free_dma_mapping(struct nvidia_p2p_dma_mapping *mapping)
 		standin_violation("free_dma_mapping outside of its callback, or twice");
 		return -EINVAL;
 	}
-	unmap(found);
+	mapping_destroy(found);
 	return 0;
 }
 EXPORT_SYMBOL(standin_free_dma_mapping);
@@ -490,7 +490,7 @@ static struct gpu_pin *next_pin(struct gpu_allocation *allocation)
 	return NULL;
 }
 
-/* With the driver's lock: calls back whoever has pinned it. */
+/* Marks an allocation as freed and calls back the clients that have pinned it.  Call with the driver's lock. */
 static void free_allocation(struct gpu_allocation *allocation)
 {
 	struct gpu_pin *pin;
@@ -560,7 +560,7 @@ void p2p_exit(void)
 
 	list_for_each_entry_safe(pin, next, &pins, link)
 	{
-		standin_violation("a pin was left");
+		standin_violation("a pin is left at unload");
 		pin_destroy(pin);
 	}
 }

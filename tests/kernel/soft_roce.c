@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Brings soft-RoCE and clients together.  The kernel's own ib_core has no interface for peer memory, so ib_umem_get() is
- * replaced: when it cannot pin, clients are asked, as MLNX_OFED's does.  soft-RoCE copies with the processor, so it gets
- * the pages that the DMA addresses stand for.  It also lacks regions of dma-bufs, which it gets here.
+ * Connects soft-RoCE with clients of the peer memory interface, which the kernel's own ib_core lacks.  The module
+ * replaces ib_umem_get(): if the original cannot pin, it asks clients, as MLNX_OFED's does.  soft-RoCE copies with the
+ * processor, so it gets the pages behind the DMA addresses.  The module also adds regions of dma-bufs, which soft-RoCE
+ * lacks.
  */
 #include <linux/ftrace.h>
 #include <linux/module.h>
@@ -14,17 +15,17 @@
 
 static struct ib_device *roce;
 static struct ib_device_ops original;
-/* No queue pair is of this domain: what a region of it is asked for is denied. */
+/* Protection domain of revoked regions.  It has no queue pair, so that soft-RoCE denies all access. */
 static struct ib_pd nowhere;
 
-/* As a card does when a region is invalidated: from now on the key is wrong. */
+/* Invalidates a region's key, as a card does when its region is invalidated. */
 void soft_roce_revoke(struct region *region)
 {
 	if (!region->mr)
 		return;
 	region->pd = region->mr->pd;
 	WRITE_ONCE(region->mr->pd, &nowhere);
-	/* Whoever has looked it up meanwhile. */
+	/* Waits for readers that looked the region up before. */
 	synchronize_rcu();
 }
 
@@ -85,14 +86,17 @@ static int deregister_mr(struct ib_mr *mr, struct ib_udata *data)
 		region_put(region);
 	}
 	status = original.dereg_mr(mr, data);
-	/* The caller counts on the domain that it saw before. */
+	/*
+	 * The caller decrements the count of `nowhere`, which it read before; the count of the region's domain needs
+	 * this.
+	 */
 	if (!status && pd)
 		atomic_dec(&pd->usecnt);
 	return status;
 }
 
-/* The pages of [address, + length), one entry each. */
-static int fill(struct region *region)
+/* Fills the umem with the pages of [address, address + length), one entry each. */
+static int region_fill_pages(struct region *region)
 {
 	u64 position = ALIGN_DOWN(region->address, GPU_PAGE);
 	u64 start = ALIGN_DOWN(region->address, PAGE_SIZE);
@@ -136,7 +140,7 @@ static struct ib_umem *replaced_get(struct ib_device *device, unsigned long addr
 	region->umem.writable = ib_access_writable(access);
 	region->umem.owning_mm = current->mm;
 	mmgrab(current->mm);
-	if (!fill(region))
+	if (!region_fill_pages(region))
 		return &region->umem;
 	mmdrop(current->mm);
 	region_deregister(region);
@@ -152,7 +156,7 @@ static void replaced_release(struct ib_umem *umem)
 	region = region_of_umem(umem);
 	if (!region) {
 		ib_umem_release(umem);
-		/* As a jump it would seem to come from our caller, and come back here. */
+		/* Prevents a tail call: redirect_umem() would take the jump for a call from outside, and loop. */
 		barrier();
 		return;
 	}
@@ -162,15 +166,16 @@ static void replaced_release(struct ib_umem *umem)
 	region_deregister(region);
 }
 
-/* Calls of this module go to the original. */
-static void notrace redirect(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *regs)
+/* Redirects calls, except for this module's own, which go to the original. */
+static void notrace redirect_umem(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
+				  struct ftrace_regs *regs)
 {
 	if (!within_module(parent, THIS_MODULE))
 		core_redirect(regs, ops->private);
 }
 
-static struct ftrace_ops get = { .func = redirect, .flags = CORE_REDIRECTS, .private = replaced_get };
-static struct ftrace_ops release = { .func = redirect, .flags = CORE_REDIRECTS, .private = replaced_release };
+static struct ftrace_ops get = { .func = redirect_umem, .flags = CORE_REDIRECTS, .private = replaced_get };
+static struct ftrace_ops release = { .func = redirect_umem, .flags = CORE_REDIRECTS, .private = replaced_release };
 
 int soft_roce_init(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the stand-ins offer each other. */
+/* Declarations that the stand-ins' files share. */
 #ifndef STANDIN_INTERNAL_H
 #define STANDIN_INTERNAL_H
 
@@ -17,10 +17,10 @@ struct pci_dev;
 void standin_point(enum standin_point point);
 void standin_violation(const char *what);
 
-/* Called when memory was freed, and everybody told: no device may have access. */
+/* Sets a check that runs after memory was freed and all clients were called back: no device may have access then. */
 void standin_on_freed(void (*check)(struct mm_struct *mm, u64 address, u64 length));
 
-/* What nvidia_p2p_* are, for the modules that export these. */
+/* Implementation of nvidia_p2p_*, for the modules that export these functions. */
 int standin_get_pages(u64 address, u64 length, struct nvidia_p2p_page_table **table, void (*callback)(void *data),
 		      void *data, bool persistent);
 int standin_put_pages(struct nvidia_p2p_page_table *table, bool persistent);
@@ -36,18 +36,18 @@ void standin_walk_set(const struct gpu_walk *set);
 void standin_walk_role(enum standin_role role);
 int standin_walk_done(void);
 
-/* p2p.c, of the device */
+/* p2p.c: allocations and pins */
 struct gpu_allocation;
 int p2p_init(phys_addr_t base);
 void p2p_exit(void);
-/* `release` is called when nothing refers to the memory any more. */
+/* Adds an allocation.  Calls `release` after the last reference to the memory is gone. */
 struct gpu_allocation *p2p_allocate(struct mm_struct *mm, u64 address, u64 length, u64 offset,
 				    void (*release)(u64 offset, u64 length));
-/* A reference to what holds the whole range, and the range's offset; NULL if nothing does. */
+/* Returns a reference to the allocation that contains the whole range, and the range's offset; NULL if none does. */
 struct gpu_allocation *p2p_take(struct mm_struct *mm, u64 address, u64 length, u64 *offset);
 void p2p_put(struct gpu_allocation *allocation);
-void p2p_forget(struct gpu_allocation *allocation); /* frees it, and ends its life */
-int p2p_free(struct mm_struct *mm, u64 address);    /* frees, as a program does */
+void p2p_forget(struct gpu_allocation *allocation); /* frees the memory and removes the allocation */
+int p2p_free(struct mm_struct *mm, u64 address);    /* frees the memory, like cudaFree() */
 int p2p_pins(void);
 int p2p_violations(void);
 int p2p_overslept(void);

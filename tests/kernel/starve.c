@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * No memory for the scatter table of a client.  sg_alloc_table() itself cannot be replaced, as the kernel's library is not
- * traced; so what it calls is, for one task.
+ * Makes allocations of a client's scatter table fail for one task.  ftrace does not trace the kernel's lib/, so that
+ * sg_alloc_table() itself cannot be replaced.  The stand-in replaces the allocation function that it calls.
  */
 #include <linux/module.h>
 #include <linux/pgtable.h>
@@ -18,19 +18,20 @@
 
 static struct task_struct *starved;
 
-static void *replaced(size_t size, gfp_t flags)
+static void *failing_kmalloc(size_t size, gfp_t flags)
 {
 	return NULL;
 }
 
-/* What modules allocate by themselves they get. */
-static void notrace redirect(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *regs)
+/* Redirects allocations of the starved task, but not allocations that a module itself makes. */
+static void notrace redirect_kmalloc(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
+				     struct ftrace_regs *regs)
 {
 	if (current == READ_ONCE(starved) && !(parent >= MODULES_VADDR && parent < MODULES_END))
 		core_redirect(regs, ops->private);
 }
 
-static struct ftrace_ops allocate = { .func = redirect, .flags = CORE_REDIRECTS, .private = replaced };
+static struct ftrace_ops allocate = { .func = redirect_kmalloc, .flags = CORE_REDIRECTS, .private = failing_kmalloc };
 
 int starve_begin(void)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Two tasks that are brought into a certain order: see standin.h. */
+/* Order of two tasks, enforced at points of the stand-ins: see standin.h. */
 #include <linux/export.h>
 #include <linux/jiffies.h>
 #include <linux/sched.h>
 
 #include "standin_internal.h"
 
-/* What the other may need that is not blocked. */
+/* Longest wait for the other task: 20 ms.  A task that is not blocked comes to its point within that time. */
 #define LIMIT (HZ / 50)
 
 static struct {
@@ -25,8 +25,8 @@ void standin_walk_set(const struct gpu_walk *set)
 	walk.at = *set;
 }
 
-/* Without sleeping: a task that is held up looks like one that was preempted. */
-static void until(const bool *one, const bool *other)
+/* Spins until one of two flags is set, or LIMIT is over.  Does not sleep: the task must look preempted, not blocked. */
+static void spin_until_either(const bool *one, const bool *other)
 {
 	unsigned long end = jiffies + LIMIT;
 
@@ -40,14 +40,14 @@ void standin_point(enum standin_point point)
 {
 	if (point < POINT_REGION_END && current == READ_ONCE(walk.region) && point == walk.at.region) {
 		WRITE_ONCE(walk.region_there, true);
-		until(&walk.freer_there, &walk.freer_done);
+		spin_until_either(&walk.freer_there, &walk.freer_done);
 	}
 	if (point >= POINT_FREE && current == READ_ONCE(walk.freer)) {
 		if (point == POINT_FREE)
-			until(&walk.region_there, &walk.region_done);
+			spin_until_either(&walk.region_there, &walk.region_done);
 		if (point == walk.at.freer) {
 			WRITE_ONCE(walk.freer_there, true);
-			until(&walk.region_done, &walk.region_done);
+			spin_until_either(&walk.region_done, &walk.region_done);
 		}
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A stand-in for the header of NVIDIA's driver, in its way of writing the interface: with the types of C99. */
+/* Stand-in for the header of NVIDIA's driver, with C99 types as in the original. */
 #ifndef STANDIN_NV_P2P_H
 #define STANDIN_NV_P2P_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A stand-in for OFED's header, in its way of writing the interface. */
+/* Stand-in for OFED's header, with declarations in the original's style. */
 #if !defined(PEER_MEM_H)
 #define PEER_MEM_H
 
