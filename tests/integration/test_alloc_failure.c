@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A whole small session in which the n-th allocation fails, for every n until none does: each time it
- * ends with an error that says so, nothing is left allocated or open, and nothing hangs.
+ * A small complete session in which allocation n fails, for every n until none fails.  Each session ends with an
+ * out-of-memory error, leaves nothing allocated or open, and does not hang.
  */
 #include <stdlib.h>
 
@@ -14,8 +14,8 @@
 struct allocations {
 	atomic_ulong count;
 	atomic_long live;
-	unsigned long failing; /* the number of the allocation that fails */
-	unsigned long run;     /* how many after it fail too */
+	unsigned long failing; /* index of the first allocation that fails */
+	unsigned long run;     /* number of allocations after it that fail too */
 };
 
 static bool fails(struct allocations *allocations)
@@ -68,7 +68,7 @@ struct session {
 	struct pl_error error;
 };
 
-/* Each step returns 0 or the negative errno of what failed first. */
+/* Opens the contexts.  Each step returns 0, or the negative errno of its first failing call. */
 static int step_open(struct session *session, const struct plan *plan, const struct pl_allocator *allocator)
 {
 	struct scenario_environment *environment = &session->environment;
@@ -117,7 +117,7 @@ static int step_connect(struct session *session)
 		pl_cancel(accepting);
 	else
 		settle(environment, 1);
-	/* A connection that only this end thinks good is given up by the other within its time. */
+	/* If only this end has completed the connection, the other end closes it after its time limit. */
 	for (unsigned i = 0; !status && i < 400; i++) {
 		status = pl_test(accepting, &receipt, &session->error);
 		if (status != -EINPROGRESS) {
@@ -187,7 +187,7 @@ static int step_transfer(struct session *session)
 	return finish(session, status, operation, NULL);
 }
 
-/* Waits for a send and its receive; the first to fail decides, and ends the other. */
+/* Waits for a send and its receive.  The first failure is the result, and cancels the other operation. */
 static int finish_both(struct session *session, struct pl_operation *operations[2])
 {
 	struct scenario_environment *environment = &session->environment;
@@ -263,7 +263,7 @@ static int session_run(struct session *session, const struct plan *plan, const s
 	return status;
 }
 
-/* An end that ran out of memory says so, or gives the connection up: it does not fall silent. */
+/* True if a status reports missing memory or a closed connection; an end must not stay silent. */
 static bool acceptable(int status)
 {
 	static const int good[] = { 0, -ENOMEM, -EBUSY, -EPROTO, -ECONNRESET, -ENOTCONN, -ECANCELED };

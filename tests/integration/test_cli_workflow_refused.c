@@ -20,7 +20,7 @@ struct source {
 	struct pl_region *control, *ring;
 };
 
-/* Answers a request.  Refuses runs with a token, which is that of the client's memory. */
+/* Answers a request.  Refuses runs that have a token of the client's memory. */
 static void fill_answer(struct source *source, struct workflow_message *message)
 {
 	size_t length = sizeof(message->token);
@@ -102,7 +102,7 @@ int main(void)
 	check(pclose(client) == 0);
 	check(strstr(text, "\"left_out\":[") || strstr(text, "\"left_out\": ["));
 	check(strstr(text, "\"BP\"") && strstr(text, "NO-ACCESS") && strstr(text, REASON));
-	/* The document has the source's machine nevertheless. */
+	/* The document describes the source's machine although the method was skipped. */
 	check(strstr(text, "\"cores\":7") || strstr(text, "\"cores\": 7"));
 	pl_close(source.context);
 	return 0;

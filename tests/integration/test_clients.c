@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two hundred clients at once on one serving context, spread over several processes. */
+/* 200 clients of one serving context at the same time, in several processes. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,8 +15,8 @@
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false, false };
 static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false, false };
 
-/* What the server sends each client: its number, and the token of the region with all slots. */
-struct ticket {
+/* Message from the server to a client: the client's index, and the token of the region with all slots. */
+struct client_start {
 	uint64_t number;
 	size_t token_length;
 	uint8_t token[PL_TOKEN_MAX];
@@ -35,26 +35,26 @@ static void finish(struct pl_operation *operation)
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 }
 
-static void client_work(struct pl_peer *peer, struct buffer *buffer, const struct ticket *ticket)
+static void client_work(struct pl_peer *peer, struct buffer *buffer, const struct client_start *start)
 {
-	uint64_t offset = 8 + ticket->number * SLOT;
+	uint64_t offset = 8 + start->number * SLOT;
 	struct pl_operation *operation;
 	struct pl_remote *remote;
 	struct pl_error error;
 
-	check_ok(pl_remote_import(peer, ticket->token, ticket->token_length, 0, &remote, &error), &error);
-	pattern_fill(buffer->bytes, SLOT, ticket->number, 0);
+	check_ok(pl_remote_import(peer, start->token, start->token_length, 0, &remote, &error), &error);
+	pattern_fill(buffer->bytes, SLOT, start->number, 0);
 	check_ok(pl_write(peer, remote, offset, buffer->region, 0, SLOT, NULL, &operation, &error), &error);
 	finish(operation);
 	memset(buffer->bytes, 0, SLOT);
 	check_ok(pl_read(peer, remote, offset, buffer->region, 0, SLOT, NULL, &operation, &error), &error);
 	finish(operation);
-	pattern_check(buffer->bytes, SLOT, ticket->number, 0);
+	pattern_check(buffer->bytes, SLOT, start->number, 0);
 	for (unsigned i = 0; i < ADDITIONS; i++) {
-		check_ok(pl_fetch_add(peer, remote, 0, ticket->number + 1, NULL, NULL, &operation, &error), &error);
+		check_ok(pl_fetch_add(peer, remote, 0, start->number + 1, NULL, NULL, &operation, &error), &error);
 		finish(operation);
 	}
-	check_ok(pl_notify(peer, ticket->number, NULL, &operation, &error), &error);
+	check_ok(pl_notify(peer, start->number, NULL, &operation, &error), &error);
 	finish(operation);
 	pl_remote_release(remote);
 }
@@ -68,7 +68,7 @@ static void *client_run(void *argument)
 	struct pl_peer *peer;
 	struct pl_receipt receipt;
 	struct pl_error error;
-	struct ticket ticket;
+	struct client_start start;
 	struct buffer buffer;
 
 	options.workers = 1;
@@ -76,12 +76,12 @@ static void *client_run(void *argument)
 	context = context_open_with(&options);
 	buffer_open(&buffer, context, SLOT, PL_ACCESS_LOCAL);
 	check_ok(pl_connect(context, client->address, 0, &peer, &error), &error);
-	check_ok(pl_receive(peer, 0, 0, buffer.region, 0, sizeof(ticket), NULL, &operation, &error), &error);
+	check_ok(pl_receive(peer, 0, 0, buffer.region, 0, sizeof(start), NULL, &operation, &error), &error);
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
-	check_number(receipt.bytes, sizeof(ticket));
-	memcpy(&ticket, buffer.bytes, sizeof(ticket));
-	client_work(peer, &buffer, &ticket);
-	/* The server says when it has seen everybody: until then all are connected. */
+	check_number(receipt.bytes, sizeof(start));
+	memcpy(&start, buffer.bytes, sizeof(start));
+	client_work(peer, &buffer, &start);
+	/* Stays connected until the server has seen all clients. */
 	check_ok(pl_receive(peer, 1, UINT64_MAX, buffer.region, 0, 1, NULL, &operation, &error), &error);
 	finish(operation);
 	pl_peer_close(peer);
@@ -105,7 +105,7 @@ static void clients_process(const struct setting *setting, int addresses)
 	exit(0);
 }
 
-/* Collects the notification of every client once. */
+/* Collects one notification from every client. */
 static void hear_all(struct scenario_environment *environment, struct pl_context *context)
 {
 	bool heard[CLIENTS] = { false };
@@ -129,7 +129,7 @@ static void serve_all(const struct setting *setting, int addresses)
 	struct scenario_environment environment = { .setting = setting };
 	struct pl_peer *peers[CLIENTS];
 	struct pl_listener *listener;
-	struct ticket ticket = { .token_length = PL_TOKEN_MAX };
+	struct client_start start = { .token_length = PL_TOKEN_MAX };
 	struct pl_operation *operation;
 	struct pl_error error;
 	struct buffer all;
@@ -138,14 +138,14 @@ static void serve_all(const struct setting *setting, int addresses)
 
 	buffer_open(&all, context, 8 + CLIENTS * SLOT, PL_ACCESS_ALL);
 	memset(all.bytes, 0, 8);
-	check_ok(pl_region_share(all.region, NULL, ticket.token, &ticket.token_length, &error), &error);
+	check_ok(pl_region_share(all.region, NULL, start.token, &start.token_length, &error), &error);
 	listener = listener_open(setting, context, address);
 	for (unsigned i = 0; i < PROCESSES; i++)
 		check_number(write(addresses, address, sizeof(address)), sizeof(address));
-	for (ticket.number = 0; ticket.number < CLIENTS; ticket.number++) {
-		check_ok(pl_accept(listener, 30 * SECOND, &peers[ticket.number], &error), &error);
-		pl_peer_set_user_data(peers[ticket.number], ticket.number);
-		check_ok(pl_send_copy(peers[ticket.number], 0, &ticket, sizeof(ticket), NULL, NULL, &error), &error);
+	for (start.number = 0; start.number < CLIENTS; start.number++) {
+		check_ok(pl_accept(listener, 30 * SECOND, &peers[start.number], &error), &error);
+		pl_peer_set_user_data(peers[start.number], start.number);
+		check_ok(pl_send_copy(peers[start.number], 0, &start, sizeof(start), NULL, NULL, &error), &error);
 	}
 	hear_all(&environment, context);
 	for (unsigned i = 0; i < CLIENTS; i++) {

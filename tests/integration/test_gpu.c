@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is about GPU memory alone: kinds of pointers, routes and their reasons, the bound on locked memory, and
- * what happens when the driver refuses.  With the stand-in for the driver; what needs no failure, with a real one.
+ * GPU memory: kinds of pointers, routes and their reasons, the limit of locked memory, and refusals of the driver.
+ * Uses the stand-in for the driver, or a real driver for tests that need no failure.
  */
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -36,7 +36,7 @@ static void begin_with_standin(void)
 	gpu_standin_need();
 }
 
-/* -- what is a pointer -------------------------------------------------------------------------------- */
+/* -- kinds of pointers -------------------------------------------------------------------------------- */
 
 static void kind_of_pointer(void *kind)
 {
@@ -55,7 +55,7 @@ static void kind_of_pointer(void *kind)
 	check_text(pl_region_memory(region), "cuda");
 	check(pl_region_address(region) == memory);
 	check_number(pl_region_deregister(region), 0);
-	/* From the middle of one allocation to the middle of another, where they lie side by side. */
+	/* Registers from the middle of one allocation to the middle of the adjacent one. */
 	check_ok(pl_region_register(context, memory + 4097, SIZE - 8191, PL_ACCESS_ALL, &region, &error), &error);
 	check_number(pl_region_deregister(region), 0);
 	check_status(pl_region_register(context, memory + 1, (size_t)1 << 40, 0, &region, &error), -EFAULT, &error);
@@ -141,7 +141,7 @@ static void allocated_here(void *unused)
 	pl_close(context);
 }
 
-/* The range in the dma-buf is where it says. */
+/* Checks the range's offset in its dma-buf. */
 static void dmabuf(void *kind)
 {
 	struct pl_context *context;
@@ -216,7 +216,7 @@ static void receipts(void *unused)
 	check_ok(pl_write(environment.near_peer, remote, 0, near.region, 0, LARGE, NULL, &operation, &error), &error);
 	complete(&environment, operation, &receipt);
 	check_staged(&receipt, LARGE);
-	/* Only the other end's is a GPU's. */
+	/* Only the peer's memory is on a GPU. */
 	check_ok(pl_read(environment.near_peer, remote, 0, host.region, 0, LARGE, NULL, &operation, &error), &error);
 	complete(&environment, operation, &receipt);
 	check_staged(&receipt, LARGE);
@@ -322,7 +322,7 @@ static void slow_copies(void *unused)
 	pair_close(&pair);
 }
 
-/* What is locked is what the driver was asked to lock, most of it was in use, and nothing is when all is done. */
+/* Checks the staging memory: `limit` bytes are locked, some of them were in use, and none are after the transfers. */
 static void check_staging(struct pl_context *context, size_t limit)
 {
 	struct pl_staging_info info = PL_STAGING_INFO_INIT;
@@ -381,7 +381,7 @@ static void failing_copies(void *unused)
 		gpu_standin.fail("copy", i, 1, 700);
 		status = transfer(&pair, i % 2, LARGE, &error);
 		check_status(status, -EFAULT, &error);
-		/* What was begun meanwhile ends before the next. */
+		/* Copies in flight must end before the next transfer starts. */
 		gpu_standin.fail("copy", 0, 0, 0);
 	}
 	gpu_standin.fail("cuMemcpyDtoHAsync", 2, 1, 700);
@@ -394,7 +394,7 @@ static void failing_copies(void *unused)
 	pair_close(&pair);
 }
 
-/* Freed while registered: an error with a name, and nothing else suffers. */
+/* Frees registered memory: a transfer fails with a named error, and other regions still work. */
 static void freed_while_registered(void *unused)
 {
 	struct pl_error error;
@@ -424,7 +424,7 @@ static void freed_while_registered(void *unused)
 	pair_close(&pair);
 }
 
-/* Memory of a context of the program's own, which it destroys while the region is there. */
+/* Destroys the program's own CUDA context while its memory is registered. */
 static void context_gone(void *unused)
 {
 	struct scenario_environment environment;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The local fabric and the memory of GPUs, between two processes: direct where the driver lets one process open
- * the other's memory, with a reason where not, and with the grants' bounds.  With the stand-in for the driver; what
- * needs no failure, with a real one.
+ * The local fabric with GPU memory, between two processes.  Access is direct if the driver lets one process open the
+ * other's memory; otherwise the receipt has a reason.  Grants' bounds are enforced.  Uses the stand-in for the driver,
+ * or a real driver for tests that need no failure.
  */
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 #include "support/local.h"
 
 #define LARGE ((size_t)80 << 20)
-/* Such allocations lie next to each other. */
+/* Bytes of a small allocation.  The driver places small allocations next to each other in one block. */
 #define SMALL 1000
 
 static void gpu_to_gpu(void *unused)
@@ -29,7 +29,7 @@ static void gpu_to_gpu(void *unused)
 	direct.flags = PL_REQUIRE_DIRECT;
 	check_ok(gpu_session_transfer(&session, true, 0, LARGE, &direct, NULL, &error), &error);
 	check_ok(gpu_session_transfer(&session, true, 0, 8, &direct, NULL, &error), &error);
-	/* Opened once, however often it is imported. */
+	/* The driver's handle is opened once for all imports. */
 	again = import_token(&session.environment, session.peer, session.agent.token, session.agent.token_length);
 	pl_remote_release(session.remote);
 	session.remote = again;
@@ -39,7 +39,7 @@ static void gpu_to_gpu(void *unused)
 	gpu_session_close(&session);
 }
 
-/* Neighbours in the driver's blocks must not be taken for each other. */
+/* Checks that neighbours in one block of the driver are not confused. */
 static void small_memory(void *unused)
 {
 	struct gpu_session session;
@@ -91,7 +91,7 @@ static void gpu_to_mapped(void *unused)
 	gpu_session_close(&session);
 }
 
-/* This process has host memory, and no driver. */
+/* Checks a process with host memory and without a driver. */
 static void no_driver(void *unused)
 {
 	struct gpu_session session;
@@ -117,7 +117,7 @@ static void no_driver(void *unused)
 	gpu_session_close(&session);
 }
 
-/* From host memory there are many chunks: any of them may fail. */
+/* Lets single copies fail.  A transfer from host memory consists of many chunks, and any may fail. */
 static void failing_copies(void *kind)
 {
 	struct gpu_session session;
@@ -134,7 +134,7 @@ static void failing_copies(void *kind)
 	gpu_standin.fail(kind ? "across" : "cuMemcpyDtoHAsync", 0, 1, 700);
 	check_status(gpu_session_transfer(&session, false, 0, LARGE, NULL, NULL, &error), -EFAULT, &error);
 	check_text(error.id, "MEMORY-UNWRITABLE");
-	/* A small one that failed is tried again, and told of, by the engine. */
+	/* The engine retries a failed small copy, and then reports the error. */
 	gpu_standin.fail(kind ? "across" : "cuMemcpyHtoDAsync", 0, 2, 700);
 	check_status(gpu_session_transfer(&session, true, 0, 8, NULL, NULL, &error), -EFAULT, &error);
 	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "GPU copies");
@@ -157,7 +157,7 @@ static int agent_writes(struct gpu_session *session, const struct pl_grant_optio
 	return agent_wait(&session->agent);
 }
 
-/* What the driver lets a process reach is the allocation; what a peer reaches is what was granted. */
+/* Checks a grant's bounds: the driver opens the whole allocation, but a peer accesses only the granted range. */
 static void bounds(void *unused)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
@@ -186,7 +186,7 @@ static void revoked(void *unused)
 	for (unsigned i = 0; i < 5; i++) {
 		status = agent_writes(&session, NULL, LARGE, true);
 		check_one_of(status, 0, -EACCES);
-		/* Nothing comes after the grant has ended. */
+		/* No byte arrives after the grant has ended. */
 		bytes_set(session.buffer.bytes, POISON, LARGE);
 		sleep_ms(5);
 		value_check(session.buffer.bytes, LARGE, POISON);
@@ -216,7 +216,7 @@ static void expired(void *unused)
 	gpu_session_close(&session);
 }
 
-/* A write that is under way in a process that does not look after it: revoking waits for its copies each time. */
+/* Revokes during a write of a process that makes no progress: each revocation waits for the write's copies. */
 static void revoke_from_idle(struct scenario_environment *environment)
 {
 	uint8_t token[PL_TOKEN_MAX];
@@ -261,7 +261,7 @@ static void idle_writer(void *unused)
 	environment_close(&environment);
 }
 
-/* An owner that revokes, and then opens the gate again: what was closed here is not used. */
+/* Revokes memory, then opens its gate again, as a hostile owner might: the closed mapping must stay unused. */
 static void opened_again(void *unused)
 {
 	struct scenario_environment environment;
@@ -291,7 +291,7 @@ static void opened_again(void *unused)
 	complete(&environment, operation, NULL);
 	check_number(pl_region_revoke(far.region, token[0], length[0]), 0);
 	check_number(pl_region_revoke(marker, token[1], length[1]), 0);
-	/* This one, which it is told of last, is given back. */
+	/* Revocations arrive in order: once this mapping is closed, this process has handled both. */
 	progress_until(&environment, !mapping_shared(last->base));
 	atomic_store(&access->gate->open, access->number);
 	for (unsigned i = 0; i < 2; i++) {
@@ -328,7 +328,7 @@ static void messages(void *prepare)
 	check_number(receipt.route, route);
 	pattern_check(session.buffer.bytes, LARGE, 9, 0);
 	check_number(agent_wait(&session.agent), 0);
-	/* It stays open for the next, besides what was imported. */
+	/* The message's memory stays open for the next message, besides the imported memory. */
 	if (gpu_standin.opened && !prepare) {
 		check_number(gpu_standin.opened(), 1);
 		gpu_standin.fail("cuIpcOpenMemHandle", 0, 1, 801);
@@ -345,7 +345,7 @@ static void messages(void *prepare)
 	agent_receive(&session.agent, 2, LARGE);
 	check_ok(pl_send(session.peer, 2, session.buffer.region, 0, LARGE, NULL, &operation, &error), &error);
 	complete(&session.environment, operation, &receipt);
-	/* The sender learns how the receiver took it. */
+	/* The sender's receipt has the receiver's route. */
 	check_number(receipt.route, route);
 	check_number(receipt.bytes_staged, prepare ? LARGE : 0);
 	check_number(agent_wait(&session.agent), 0);

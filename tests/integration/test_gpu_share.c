@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of another process's GPU, of each kind that there is: opened by what the driver gives for it, or refused with
- * a reason, and closed when it is revoked or its owner is killed; and what another end may send that is none of these.
+ * GPU memory of another process, of each kind.  The driver's handle opens the memory, or the library refuses it with a
+ * reason.  The memory is closed when it is revoked or its owner is killed.  Also checks malformed keys of a peer.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void agent_cannot_export(int fd)
 	gpu_standin.fail("cuMemExportToShareableHandle", 2, UINT32_MAX, 801);
 }
 
-/* Memory for which a descriptor is sent: of several handles, of another GPU's handles, of a pool. */
+/* Checks memory that is shared by descriptors: of several handles, of another GPU's handles, of a pool. */
 static void by_descriptor(void *prepare)
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
@@ -59,7 +59,7 @@ static void by_descriptor(void *prepare)
 	struct pl_error error;
 	pid_t probe;
 
-	/* What the agent needs must be there, as it is missed if it ends. */
+	/* Tests in a child first if the driver has the functions: without them the agent would end. */
 	probe = process_fork();
 	if (!probe) {
 		(*(void (**)(int))prepare)(-1);
@@ -71,7 +71,7 @@ static void by_descriptor(void *prepare)
 	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "the GPU copies");
 	direct.flags = PL_REQUIRE_DIRECT;
 	check_ok(gpu_session_transfer(&session, true, 0, LARGE, &direct, NULL, &error), &error);
-	/* Another remote region of the same memory is opened by itself. */
+	/* A second remote region of the same memory is opened separately. */
 	pl_remote_release(session.remote);
 	session.remote =
 		import_token(&session.environment, session.peer, session.agent.token, session.agent.token_length);
@@ -89,7 +89,7 @@ static void host_to_mapped(void *unused)
 	gpu_session_close(&session);
 }
 
-/* The same memory is opened for each GPU that bytes come from. */
+/* Checks that the memory is opened once for each GPU that copies from or to it. */
 static void two_gpus(void *unused)
 {
 	struct gpu_session session;
@@ -109,11 +109,11 @@ static void two_gpus(void *unused)
 	gpu_session_close(&session);
 }
 
-/* Memory that the driver does not share goes by the socket, and the receipt says so. */
+/* Memory that the driver does not share, and the receipt's reason: the transfer uses the socket. */
 struct refusal {
 	void (*prepare)(int);
 	const char *reason;
-	bool standin; /* a real driver does not do that on request */
+	bool standin; /* needs the stand-in: a real driver does not refuse on request */
 };
 
 static void not_shared(void *argument)
@@ -148,7 +148,7 @@ static void driver_refuses(void *call)
 	gpu_session_close(&session);
 }
 
-/* The peer's memory is not kept from being freed by who may not use it any more. */
+/* Checks that a peer closes revoked memory, so that the owner can free it. */
 static void revoked_is_closed(void *prepare)
 {
 	struct gpu_session session;
@@ -170,7 +170,7 @@ static void revoked_is_closed(void *prepare)
 	gpu_session_close(&session);
 }
 
-/* Each brings its descriptors, and nothing stays open after it; memory of many handles is not worth them. */
+/* Checks messages with descriptors: all are closed after the message.  Memory of many handles is staged instead. */
 static void message_by_descriptor(void *unused)
 {
 	const size_t few = (size_t)8 << 20;
@@ -224,9 +224,12 @@ static void killed(void *prepare)
 		check_number(gpu_standin.handles(), 0);
 }
 
-/* -- what another end may have put into a key ----------------------------------------------------------- */
+/* -- malformed keys of a peer ----------------------------------------------------------------------------- */
 
-/* Damages a ticket.  Half of the time as if its owner had meant it so, but for what only the driver can know. */
+/*
+ * Damages an IPC handle.  In half of the calls the checksum is corrected, as if the owner had made the change, and the
+ * driver's own bytes are left alone.
+ */
 static void damage(uint8_t *bytes, unsigned count, uint64_t *state)
 {
 	const size_t opaque = offsetof(struct cuda_ticket, handle);
@@ -269,7 +272,7 @@ static void bad_tickets(void *unused)
 	for (unsigned i = 0; i < 2000; i++) {
 		memcpy(bad, ticket, sizeof(bad));
 		damage(bad, 1 + i % 3, &state);
-		/* The driver may find something that was not meant. */
+		/* The driver may accept the damaged handle, for other memory. */
 		if (pl_memory_import_ipc(bad, sizeof(bad), 4096, false, &memory, NULL, &taken, &why) == 0)
 			pl_memory_release(&taken);
 		else
@@ -279,7 +282,7 @@ static void bad_tickets(void *unused)
 	gpu_free(address);
 }
 
-/* Descriptors of anything, sizes of anything, and tickets that fit neither. */
+/* Returns a descriptor of a random kind; often a copy of the good one. */
 static int bad_descriptor(uint64_t *state, int good)
 {
 	int ends[2];
@@ -331,7 +334,7 @@ static void bad_parts(void *kind)
 		}
 		if (i % 4 == 0)
 			damage(other, 1, &state);
-		/* What hangs together is opened: the driver allows that in the process itself, too. */
+		/* The import may succeed if all parts still match: the driver opens a process's own memory, too. */
 		why = NULL;
 		if (pl_memory_import_ipc(other, sizeof(other), size, false, &memory, bad, &taken, &why) == 0)
 			pl_memory_release(&taken);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Small messages from and into GPU memory, which the GPU copies in lists, with the stand-in for its driver. */
+/* Small messages from and into GPU memory, which the GPU copies in batches; with the stand-in for the driver. */
 #include <stdlib.h>
 
 #include "support/cases.h"
@@ -55,7 +55,10 @@ static void check_staged(const struct pl_receipt *receipt, uint64_t bytes)
 
 enum { SMALL_COUNT = 100, SMALL_STRIDE = 64, SMALL_LENGTH = 40 };
 
-/* Messages into the far end's GPU memory, whose copies are slow, so that many come meanwhile; how many receives fail. */
+/*
+ * Sends messages into the far end's GPU memory.  Slow copies let many messages arrive during one copy.  Returns the
+ * number of failed receives.
+ */
 static unsigned receive_small(struct pair *pair, uint64_t seed)
 {
 	struct pl_operation *operations[SMALL_COUNT];
@@ -90,7 +93,10 @@ static unsigned receive_small(struct pair *pair, uint64_t seed)
 	return failed;
 }
 
-/* Copied in lists; one by one where the driver does not take lists; and at once, where no memory can be locked. */
+/*
+ * Checks small messages copied in batches; one by one if the driver has no batches; and synchronously if no memory can
+ * be locked.
+ */
 static void small_messages(void *unused)
 {
 	static const char *const refused[] = { "none", "cuMemcpyBatchAsync", "cuMemHostRegister" };
@@ -120,7 +126,7 @@ static void small_messages(void *unused)
 	}
 }
 
-/* Copies that waited for another process's kernels are made in rows from then on, of whichever length. */
+/* Checks that the library copies in rows (cuMemcpy2DAsync) after a copy has waited for another process's kernels. */
 static void shared_gpu(void *unused)
 {
 	enum { LENGTH = 40, ROOM = 2 * LENGTH };
@@ -142,7 +148,7 @@ static void shared_gpu(void *unused)
 		check_ok(pl_region_copy_out(pair.far.region, offset, seen, ROOM, &error), &error);
 		check(!memcmp(bytes, seen, ROOM));
 	}
-	/* One byte is no two rows; the first copy of all was to find out. */
+	/* Only the first copy waited, which has 1 byte, and detected the other process.  Later copies use 2 rows. */
 	check_number(gpu_standin.waited(), 1);
 	check_number(receive_small(&pair, 3), 0);
 	check_number(gpu_standin.waited(), 1);
@@ -155,7 +161,7 @@ static void shared_gpu(void *unused)
 	gpu_standin.fail("cuMemcpy2DAsync", 0, 0, 0);
 }
 
-/* How many of some small copies were not made in rows, by a GPU that is slow at all of them. */
+/* Makes small copies with a GPU that is slow at all copies.  Returns the number of copies not made in rows. */
 static size_t plain_copies(size_t count)
 {
 	size_t before = gpu_standin.waited();
@@ -165,7 +171,7 @@ static size_t plain_copies(size_t count)
 
 	pair_open(&pair);
 	gpu_standin.delay(3000);
-	gpu_standin.share(1); /* has them counted */
+	gpu_standin.share(1); /* makes the stand-in count */
 	for (size_t i = 0; i < count; i++)
 		check_ok(pl_region_copy_in(pair.far.region, i * 8, &word, 8, &error), &error);
 	gpu_standin.share(0);
@@ -174,7 +180,10 @@ static size_t plain_copies(size_t count)
 	return gpu_standin.waited() - before;
 }
 
-/* Where all copies are slow, rows are left again.  On a busy machine the first copy may take twice as long as they do. */
+/*
+ * Checks that the library stops copying in rows if rows are slow, too.  On a busy machine the first copy may take twice
+ * as long as the others, so the test retries.
+ */
 static void slow_gpu(void *unused)
 {
 	unsigned attempts = 1;
@@ -185,7 +194,7 @@ static void slow_gpu(void *unused)
 		check(attempts++ < 10);
 }
 
-/* What came is being copied while its receiver is closed, which waits for that. */
+/* Closes the receiving peer while received messages are copied: closing waits for the copies. */
 static void closed_meanwhile(void *unused)
 {
 	struct pair pair;
@@ -214,8 +223,9 @@ static void closed_meanwhile(void *unused)
 enum trouble { NONE, CANCEL, COPY };
 
 /*
- * Messages out of the near end's GPU memory, every seventh out of the host's, all of one tag, so that their order shows.
- * Every third is cancelled, or copies out of the memory fail.  Returns how many failed, and only those do not arrive.
+ * Sends messages from the near end's GPU memory, every seventh from host memory.  All have one tag, so that receives
+ * show their order.  Every third message is cancelled, or copies out of the memory fail.  Returns the number of failed
+ * messages; checks that all others arrive.
  */
 static unsigned send_small(struct pair *pair, uint64_t seed, enum trouble trouble)
 {
@@ -258,7 +268,7 @@ static unsigned send_small(struct pair *pair, uint64_t seed, enum trouble troubl
 	for (size_t i = 0; i < SMALL_COUNT; i++) {
 		if (failed[i])
 			continue;
-		/* The stand-in tells of a failure once, which may be somebody else's at the same stream. */
+		/* The stand-in reports a failure once; it may reach another message's copy on the same stream. */
 		if (trouble == COPY) {
 			await(&pair->environment, receives[arrived++], NULL, &error);
 			continue;
@@ -301,7 +311,7 @@ static void small_sends(void *unused)
 	}
 }
 
-/* Their sender is closed while they are being copied; the region is free after that. */
+/* Closes the sending peer while its messages are copied; the region is unused afterwards. */
 static void closed_before_they_left(void *unused)
 {
 	struct pl_completion completions[SMALL_COUNT];

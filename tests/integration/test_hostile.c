@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bytes that no well-behaved peer sends, to a listener and to a connecting context: it survives, names
- * an error, keeps nothing open, and serves a good client all the while.
+ * Malformed bytes, sent to a listener and to a connecting context.  The attacked context reports a named error, keeps
+ * nothing open, and serves a well-behaved client during the attack.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_T
 static const struct setting encrypted = { "encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true,
 					  true,        false, false };
 
-/* The first bytes of attack number n: a hello or a lane's greeting, damaged in one of many ways, or noise. */
+/* Returns the first bytes of attack number n: a hello or a lane greeting, damaged at one of many places, or noise. */
 static struct bytes damaged_greeting(unsigned n, uint64_t *state)
 {
 	struct pl_control hello = attack_hello();
@@ -41,7 +41,7 @@ static struct bytes damaged_greeting(unsigned n, uint64_t *state)
 			bytes.data[i] = (uint8_t)random_next(state);
 		bytes.length = sizeof(bytes.data);
 		break;
-	case 3: /* a length far over the limit, or all that the field can hold */
+	case 3: /* a length far over the limit, or the field's maximum */
 		memset(bytes.data + 8, n % 2 ? 0xff : 0x7f, 4);
 		break;
 	case 4: /* unknown and reserved values in the header */
@@ -78,7 +78,7 @@ static void raw_greetings(void *argument)
 	victim_close(&victim);
 }
 
-/* After a good greeting, control messages that make no sense at that point. */
+/* Sends control messages that are not valid at that point, after a valid greeting. */
 static void control_messages(void *argument)
 {
 	enum { COUNT = 24 };
@@ -124,7 +124,7 @@ struct drip {
 	pthread_t thread;
 };
 
-/* Many connections, each of which says one byte of a good greeting now and then. */
+/* Opens many connections, each of which sends a valid greeting byte by byte with pauses. */
 static void *drip_run(void *argument)
 {
 	enum { COUNT = 40 };
@@ -142,7 +142,7 @@ static void *drip_run(void *argument)
 			socket_send(fds[i], bytes.data + at % bytes.length, i % 2);
 		sleep_ms(50);
 	}
-	/* By now the listener has lost patience with all of them. */
+	/* The listener's time limit has closed all connections by now. */
 	for (unsigned i = 0; i < COUNT; i++) {
 		check(socket_wait_closed(fds[i], 1000));
 		close(fds[i]);
@@ -169,7 +169,10 @@ static void slow_greetings(void *argument)
 
 #define PATIENCE (150 * MS)
 
-/* Whether the place to damage was reached.  A session that is damaged may well last as long as it is given. */
+/*
+ * Runs a session through the damaging proxy.  Returns true if the session reached the offset to damage.  A damaged
+ * session may last for the whole time limit.
+ */
 static bool through_proxy(struct victim *victim, const struct damage *damage, bool exact, uint64_t patience)
 {
 	struct proxy proxy;
@@ -179,7 +182,7 @@ static bool through_proxy(struct victim *victim, const struct damage *damage, bo
 	return proxy_stop(&proxy);
 }
 
-/* For a place that every session reaches, if it is not a busy machine that ends it before. */
+/* Damages a session at an offset that every session reaches, with longer time limits on a busy machine. */
 static void damage_session(struct victim *victim, const struct damage *damage)
 {
 	uint64_t patience = PATIENCE;
@@ -191,8 +194,8 @@ static void damage_session(struct victim *victim, const struct damage *damage)
 }
 
 /*
- * Real sessions, damaged on the way at every kind of place.  Where the data is encrypted, what is said
- * to have arrived must be right nevertheless.
+ * Damages valid sessions in transit, at random offsets.  With encryption, data that the library reports as arrived must
+ * be correct.
  */
 static void damaged_sessions(void *argument)
 {
@@ -221,12 +224,12 @@ static void damaged_sessions(void *argument)
 		if (n % 20 == 19)
 			victim_check(&victim);
 	}
-	/* Most places exist: the test would else test nothing. */
+	/* Most sessions must reach their offset, or the test would test nothing. */
 	check(damaged > 50);
 	victim_close(&victim);
 }
 
-/* Frames that belong nowhere, put in front of the first frame of a lane, in either direction. */
+/* Inserts frames that match no operation before the first frame of a lane, in both directions. */
 static void forged_frames(void *argument)
 {
 	static const struct {
@@ -281,7 +284,7 @@ static void forged_frames(void *argument)
 	victim_close(&victim);
 }
 
-/* What attacks consist of when no frame is well-formed, after a good lane greeting. */
+/* Sends malformed frames after a valid lane greeting. */
 static void malformed_frames(void *argument)
 {
 	uint64_t state = 3;
@@ -361,7 +364,7 @@ static void fake_server(void *argument)
 	pl_close(context);
 }
 
-/* A refusal names a reason, which is passed on without what would harm a terminal. */
+/* Checks that a peer's refusal text reaches the error without characters that a terminal interprets. */
 static void fake_refusal(void *argument)
 {
 	struct pl_context *context = context_open(argument);
@@ -384,7 +387,7 @@ static void fake_refusal(void *argument)
 	pl_close(context);
 }
 
-/* Presents a token as it was changed, with a valid checksum, and tries what it claims to allow. */
+/* Imports a changed token with a valid checksum, and tries the access that the token claims to allow. */
 static int present(const struct victim *victim, const struct pl_token *token, struct pl_operation **operation)
 {
 	uint8_t bytes[PL_TOKEN_SIZE];

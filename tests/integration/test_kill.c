@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The other process dies, or stops, at every stage of a connection: named errors, in time. */
+/* Death or stop of the other process at every stage of a connection: operations end in time, with named errors. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include "wire/wire.h"
 
 #define LARGE (256u << 20)
-/* A death is told by the kernel at once; this is for a busy machine. */
+/* Longest time until an operation fails.  The kernel reports a death at once; a busy machine needs longer. */
 #define SOON (3 * SECOND)
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
@@ -31,7 +31,7 @@ static void session_open(struct session *session, const struct setting *setting,
 {
 	struct pl_error error;
 
-	/* The agent always drives itself; manual progress is for this end. */
+	/* The agent always has a progress thread; only this end makes manual progress. */
 	agent_start(&session->agent, setting == &keyed ? &keyed : &plain, size);
 	session->setting = setting;
 	session->context = context_open(setting);
@@ -44,7 +44,7 @@ static void session_open(struct session *session, const struct setting *setting,
 	memset(session->buffer.bytes, 1, size);
 }
 
-/* All that there was is still in order, and nothing works any more. */
+/* Closes a session after the peer's death: handles stay valid, and operations fail with -ENOTCONN. */
 static void session_close(struct session *session)
 {
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
@@ -96,7 +96,7 @@ static void post(struct session *session, enum stage stage, const struct pl_attr
 	}
 }
 
-/* Kills the agent in the middle of what the stage names. */
+/* Kills the agent during the operation of the stage. */
 static void kill_in(const struct setting *setting, enum stage stage)
 {
 	struct pl_operation *operation;
@@ -117,7 +117,7 @@ static void kill_in(const struct setting *setting, enum stage stage)
 		check_ok(pl_region_share(session.buffer.region, NULL, token, &length, &error), &error);
 		agent_write(&session.agent, token, length, LARGE);
 	}
-	/* Nobody goes on while this end does nothing, so the other must not finish first. */
+	/* Stops the agent first: it must not complete its part before this end makes progress. */
 	if (stage == STAGE_IMPORT || setting == &manual)
 		process_stop(session.agent.pid);
 	post(&session, stage, NULL, &operation);
@@ -164,13 +164,13 @@ static void kill_receiving(void *argument)
 	kill_in(argument, STAGE_RECEIVE);
 }
 
-/* The agent dies while it writes to us. */
+/* Kills the agent while it writes to this process. */
 static void kill_writer(void *argument)
 {
 	kill_in(argument, STAGE_TARGET);
 }
 
-/* A stopped process is no lost connection: operations end by their deadline, and go on after it. */
+/* Stops the agent: operations end by their deadline, the connection stays, and works after the agent continues. */
 static void stop_and_continue(void *argument)
 {
 	static const enum stage stages[] = { STAGE_WRITE, STAGE_READ, STAGE_SEND, STAGE_RECEIVE };
@@ -195,7 +195,7 @@ static void stop_and_continue(void *argument)
 		     -ETIMEDOUT, &error);
 	check(clock_now() - posted >= 290 * MS && clock_now() - posted < SOON);
 	agent_kill(&session.agent);
-	/* What is in the buffer now is the caller's. */
+	/* The buffer belongs to the caller again; a late write must not change it. */
 	memset(session.buffer.bytes, POISON, session.buffer.length);
 	status = pl_receive(session.peer, 9, 0, session.buffer.region, 0, 9, NULL, &operations[0], &error);
 	if (!status)
@@ -205,7 +205,7 @@ static void stop_and_continue(void *argument)
 	session_close(&session);
 }
 
-/* A server that accepts, sends the first bytes of a greeting if there are any, and then waits to be killed. */
+/* Starts a server that accepts, sends the first `bytes` bytes of a greeting, and waits to be killed. */
 static pid_t half_server(char address[32], size_t bytes)
 {
 	int listener = socket_listen(address);
@@ -253,7 +253,7 @@ static void kill_greeting(void *argument)
 		process_kill(pid, SIGKILL);
 		killed = clock_now();
 		status = pl_wait(operation, UINT64_MAX, NULL, &error);
-		/* To an end with a key, half a greeting in the clear is of somebody without one. */
+		/* A context with a key takes half a greeting in clear text for a peer without a key. */
 		check_one_of(status, -ECONNRESET, setting->key && bytes[i] ? -EACCES : -ECONNRESET);
 		check_status(status, status, &error);
 		check(clock_now() - killed < SOON);
@@ -275,7 +275,7 @@ static void greet_in_part(int addresses, size_t bytes)
 		pause();
 }
 
-/* Clients that die while they greet are no peers, and cost nothing. */
+/* Kills clients during their greeting: they do not become peers, and their resources are freed. */
 static void kill_greeting_client(void *argument)
 {
 	struct pl_context *context, *good;

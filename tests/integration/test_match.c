@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What meets what while an engine is busy, shown by what arrives under its lock. */
+/* Matching of messages with receives that a busy engine has not yet taken up; messages arrive under its lock. */
 #include "core/message.h"
 #include "support/cases.h"
 #include "support/environment.h"
@@ -12,7 +12,7 @@ static const struct setting setting = {
 	.streams = 1,
 };
 
-/* The engine has a receive still to take up when the message comes, and a notification behind that. */
+/* Posts a receive that the engine has not taken up when the message and then a notification arrive. */
 static void queued_receive(void *tag)
 {
 	const struct pl_frame message = { .type = PL_FRAME_EAGER, .key = 7, .length = 8 };
@@ -29,7 +29,7 @@ static void queued_receive(void *tag)
 	buffer_open(&buffer, environment.far, 64, PL_ACCESS_LOCAL);
 	engine = environment.far_peer->home;
 	pl_engine_lock(engine);
-	/* One for another message is passed over, and stays. */
+	/* A receive with another tag does not match, and stays posted. */
 	if (others)
 		check_ok(pl_receive(environment.far_peer, 8, UINT64_MAX, buffer.region, 8, 8, NULL, NULL, &error),
 			 &error);

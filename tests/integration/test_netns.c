@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two hosts, as far as the network goes: network namespaces of two processes, joined by a cable that
- * can be pulled and can lose packets.  The namespaces go with the processes.  Needs root; 77 without.
+ * Two network namespaces of two processes, joined by a veth pair that can be taken down and can lose packets.  The
+ * namespaces end with the processes.  Needs root; exits with 77 without.
  */
 #include <sched.h>
 #include <spawn.h>
@@ -19,7 +19,7 @@
 static const struct setting wired = { "wired", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 4, true, false, false, false };
 static const struct setting sealed = { "sealed", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 2, true, true, false, false };
 
-/* Runs a command made of words; true if it succeeded. */
+/* Runs a command, split at spaces; returns true if it succeeded. */
 static bool command(const char *words)
 {
 	char copy[256], *arguments[32], *rest = copy;
@@ -38,7 +38,7 @@ static bool command(const char *words)
 	return WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-/* The agent's side: a namespace of its own, then its end of the cable. */
+/* Moves the agent to its own namespace, then configures its end of the veth pair. */
 static void plug_agent(int fd)
 {
 	char byte = 0;
@@ -92,7 +92,7 @@ static void wire_close(struct wire *wire)
 	pl_close(wire->context);
 }
 
-/* There and back, a few times. */
+/* Writes to the agent and reads back, `rounds` times. */
 static void transfers_arrive(struct wire *wire, unsigned rounds, size_t size)
 {
 	struct pl_operation *operation;
@@ -127,7 +127,7 @@ static void transfers(void *argument)
 	check(info.authenticated && info.encrypted == setting->encrypted);
 	pl_remote_release(wire.remote);
 	pl_peer_close(wire.peer);
-	/* Without a key this address is not for us. */
+	/* The agent's address needs a key, which this context does not have. */
 	pl_close(wire.context);
 	check_ok(pl_open(&wire.context, NULL, &error), &error);
 	check_status(pl_connect(wire.context, wire.agent.address, 0, &wire.peer, &error), -EPERM, &error);
@@ -137,7 +137,7 @@ static void transfers(void *argument)
 	agent_stop(&wire.agent);
 }
 
-/* Pulled in the middle: every operation ends by its deadline, and its buffer is the caller's again. */
+/* Takes the link down during transfers: each operation ends by its deadline, and its buffer is free again. */
 static void pulled(void *argument)
 {
 	enum { COUNT = 6 };
@@ -164,7 +164,7 @@ static void pulled(void *argument)
 	for (unsigned i = 0; i < COUNT; i++) {
 		int status = pl_wait(operations[i], UINT64_MAX, NULL, &error);
 
-		/* The first may have been done already; the last cannot. */
+		/* The first operations may be complete already; the last cannot be. */
 		check_one_of(status, -ETIMEDOUT, -ECONNRESET, i < COUNT - 1 ? 0 : -ETIMEDOUT);
 		if (status)
 			check_status(status, status, &error);
@@ -173,7 +173,7 @@ static void pulled(void *argument)
 	memset(wire.buffer.bytes, POISON, wire.buffer.length);
 	check_status(pl_remote_import(wire.peer, wire.agent.token, wire.agent.token_length, 200 * MS, &remote, &error),
 		     -ETIMEDOUT, &error);
-	/* Plugged in again, nothing that was given up comes after all. */
+	/* After the link is up again, no byte of an abandoned operation may arrive. */
 	check(command("ip link set pl0 up"));
 	sleep_ms(1000);
 	value_check(wire.buffer.bytes, wire.buffer.length, POISON);
@@ -181,7 +181,7 @@ static void pulled(void *argument)
 	wire_close(&wire);
 }
 
-/* Pulled while idle, and left so: the host is declared dead after the keepalive time. */
+/* Takes the link of an idle connection down for good: the peer counts as lost after the keepalive time. */
 static void pulled_for_good(void *argument)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
@@ -201,7 +201,7 @@ static void pulled_for_good(void *argument)
 	wire_close(&wire);
 }
 
-/* Packets that our end of the cable did not send. */
+/* Returns the number of packets that the queue of this end dropped. */
 static unsigned dropped(void)
 {
 	FILE *report = popen("tc -s qdisc show dev pl0", "r");
@@ -224,7 +224,7 @@ static void packets_lost(void *argument)
 	struct wire wire;
 
 	wire_open(&wire, argument, SIZE);
-	/* Where the kernel has no netem, a queue that is too short for its rate drops what comes in bursts. */
+	/* Without netem in the kernel, a queue too short for its rate drops packets of bursts. */
 	if (!command("tc qdisc add dev pl0 root netem loss 1%") &&
 	    !command("tc qdisc add dev pl0 root tbf rate 400mbit burst 64k limit 64k")) {
 		puts("skipped: neither netem nor tbf here to lose packets");
@@ -236,7 +236,7 @@ static void packets_lost(void *argument)
 	wire_close(&wire);
 }
 
-/* True if this process may make namespaces and cables. */
+/* True if this process may create namespaces and veth pairs. */
 static bool possible(void)
 {
 	pid_t pid = process_fork();

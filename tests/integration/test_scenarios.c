@@ -5,11 +5,11 @@
  *   test_scenarios [--fabric NAME] [--host ADDRESS] [--memory KIND] [--one-sided] [--slow] [--allocated]
  *                  [--narrow] [--setting NAME] [--here] [--list] [PATTERN]
  *
- * --allocated has the library allocate the memory that is shared.
- * --narrow has grants reached by memory windows, where the device has them.
- * --memory has the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped where there is no GPU.
- * PATTERN selects scenarios by fnmatch(3); --here runs them in this process, for a debugger or valgrind: the first one
- * that fails ends it.
+ * --allocated makes the library allocate the shared memory.
+ * --narrow makes peers access grants through memory windows, if the device has them.
+ * --memory places the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped without a GPU.
+ * --here runs scenarios in this process, for a debugger or valgrind; the first failure ends it.
+ * PATTERN selects scenarios by fnmatch(3).
  */
 #include <fnmatch.h>
 #include <getopt.h>
@@ -57,7 +57,7 @@ struct run {
 
 struct selection {
 	const char *fabric, *host, *memory, *setting;
-	char **patterns; /* one of them must fit; NULL ends them */
+	char **patterns; /* a scenario must match one of them; ends with NULL */
 	bool one_sided, slow, here, list;
 };
 
@@ -77,7 +77,7 @@ static void run_here(void *argument)
 	const struct run *run = argument;
 	struct scenario_environment environment;
 
-	/* In each process of its own, as a driver does not survive fork(2). */
+	/* Opens the driver in the scenario's process: a CUDA driver does not work after fork(2). */
 	if (run->memory)
 		check(gpu_open(run->memory));
 	environment_open(&environment, &run->setting);
@@ -111,7 +111,7 @@ static bool selected(const struct selection *selection, const struct matrix_row 
 		return false;
 	if (!named(selection, scenario->name))
 		return false;
-	/* What is the same for every fabric is done with the first one. */
+	/* Scenarios of the control channel are the same for every fabric, so only tcp runs them. */
 	if (selection->fabric && strcmp(selection->fabric, "tcp") && (scenario->flags & SCENARIO_CONTROL))
 		return false;
 	if (buffers_allocated && (scenario->flags & SCENARIO_OUTLIVES))
@@ -119,7 +119,7 @@ static bool selected(const struct selection *selection, const struct matrix_row 
 	return !(scenario->flags & row->skipped);
 }
 
-/* Fills runs and returns how many there are. */
+/* Fills `runs` and returns their number. */
 static size_t make_runs(const struct selection *selection, struct run *runs, size_t size)
 {
 	bool ipv6 = has_ipv6();
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
 
 	if (!runs || !tests || parse(argc, argv, &selection))
 		return 2;
-	/* It may not come to the end, and must have said how far it came. */
+	/* A failure ends this process: flushes each line, so that the output shows the last scenario. */
 	if (selection.here)
 		setvbuf(stdout, NULL, _IOLBF, 0);
 	count = make_runs(&selection, runs, RUNS_MAX);
@@ -232,7 +232,7 @@ int main(int argc, char **argv)
 		if (selection.list)
 			puts(runs[i].name);
 	}
-	/* The array's length is only known now, so not to the macro that usually calls this. */
+	/* cmocka_run_group_tests() is a macro for arrays of constant length. */
 	if (!selection.list)
 		failed = _cmocka_run_group_tests("scenarios", tests, count, NULL, NULL);
 	free(tests);

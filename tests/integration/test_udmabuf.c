@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * dma-bufs that the kernel makes of ordinary memory (/dev/udmabuf), where it can: registered, written, read and changed by a
- * peer over the fabrics that every machine has, and compared with the memory itself.
+ * dma-bufs of ordinary memory (/dev/udmabuf), if the kernel supports them.  A peer writes, reads and atomically changes
+ * them over the fabrics that every machine has.  The test compares the result with the memory.
  */
 #include <errno.h>
 #include <fcntl.h>

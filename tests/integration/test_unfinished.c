@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Clients that open what they like of a peer, and never all of it: some of its data sockets, in any
- * order, without the first; then they leave.  The listener forgets them, whichever engines they were on.
+ * Clients that open only some data sockets of a peer, in any order, without the first one, and then disconnect.  The
+ * listener frees them, on all engines.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -22,8 +22,8 @@ struct attacker {
 	pthread_t thread;
 };
 
-/* A data socket that the listener has welcomed. */
-static int join(const char *address, const struct pl_control *answer, unsigned index)
+/* Opens a data socket and completes its greeting. */
+static int open_data_socket(const char *address, const struct pl_control *answer, unsigned index)
 {
 	const struct pl_fabric_advert *offer = &answer->hello.fabrics[0];
 	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = (uint16_t)index };
@@ -52,8 +52,8 @@ static void *attack(void *argument)
 		unsigned count = 1 + (i + attacker->number) % 3;
 
 		for (unsigned lane = 0; lane < count; lane++)
-			lanes[lane] = join(attacker->address, &answer, 1 + lane);
-		/* Both may be what the listener notices first. */
+			lanes[lane] = open_data_socket(attacker->address, &answer, 1 + lane);
+		/* Alternates the order, so that the listener notices either socket first. */
 		if (i % 2)
 			close(control);
 		for (unsigned lane = 0; lane < count; lane++)
@@ -80,7 +80,7 @@ static void lanes_without_the_first(void *argument)
 	victim_close(&victim);
 }
 
-/* The listener's context is closed while they are at it. */
+/* Closes the listener's context while clients connect. */
 static void closed_among_them(void *argument)
 {
 	enum { COUNT = 8 };
@@ -94,7 +94,7 @@ static void closed_among_them(void *argument)
 		listener_open(argument, context, address);
 		for (unsigned i = 0; i < COUNT; i++) {
 			controls[i] = attack_greet(address, &answer);
-			lanes[i] = join(address, &answer, 1 + i % 3);
+			lanes[i] = open_data_socket(address, &answer, 1 + i % 3);
 		}
 		for (unsigned i = 0; i < COUNT; i++)
 			close(controls[i]);

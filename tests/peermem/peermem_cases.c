@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* peermem_cases [CASE...]: what the module does when IB core calls it, one case after the other, seen from both sides. */
+/*
+ * peermem_cases [CASE...]: checks the module's callbacks case by case, through the stand-ins for IB core and the
+ * driver.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,7 +23,7 @@ static bool is_persistent(const struct core_region *region)
 	return !strcmp(region->client, "nv_mem_nc");
 }
 
-/* Registers memory that must be accepted. */
+/* Registers memory; fails the test if the module refuses. */
 static void accepted(const struct rig *rig, void *memory, size_t length, struct core_region *region)
 {
 	int status = rig_register(rig, memory, length, region);
@@ -37,7 +40,7 @@ static void refused(const struct rig *rig, void *memory, size_t length)
 	REQUIRE(rig_register(rig, memory, length, &region) == -EFAULT);
 }
 
-/* The whole of a contiguous allocation is one entry, pinned once. */
+/* Checks that a contiguous allocation is pinned once, and becomes one entry of the table. */
 static void whole(const struct rig *rig)
 {
 	char *memory = rig_map(rig, 4 * MIB, 0);
@@ -66,7 +69,7 @@ static void scattered(const struct rig *rig)
 	munmap(memory, 4 * MIB);
 }
 
-/* Of a last page that is larger than what is left of the range, no more is told than that; all begin with the range. */
+/* Checks 128 KiB pages: the last entry ends with the range, and a range that begins inside a page is refused. */
 static void large_pages(const struct rig *rig)
 {
 	struct gpu_fault fault = { .page_size = 3 };
@@ -86,7 +89,7 @@ static void large_pages(const struct rig *rig)
 	munmap(memory, MIB);
 }
 
-/* Any part of an allocation: whole pages are pinned, and the table begins with the first of them. */
+/* Checks parts of an allocation: the module pins whole pages, and the table begins with the first page. */
 static void parts(const struct rig *rig)
 {
 	static const struct {
@@ -106,7 +109,7 @@ static void parts(const struct rig *rig)
 	munmap(memory, MIB);
 }
 
-/* What is not the GPU's, or not any more, is not taken. */
+/* Checks that the module refuses host memory, freed memory and ranges beyond an allocation. */
 static void strangers(const struct rig *rig)
 {
 	char *memory = rig_map(rig, MIB, 0);
@@ -130,7 +133,7 @@ static void strangers(const struct rig *rig)
 	munmap(host, MIB);
 }
 
-/* Freed while it is registered: taken away at once, or kept until it is deregistered. */
+/* Frees registered memory: a revocable region is revoked at once, a persistent one stays until it is deregistered. */
 static void freed(const struct rig *rig)
 {
 	int before = ioctl(rig->core, CORE_INVALIDATED);
@@ -175,7 +178,7 @@ static void several(const struct rig *rig)
 	munmap(other, MIB);
 }
 
-/* What else IB core may do in the life of a region. */
+/* Checks the other orders of calls that IB core may choose in a region's life. */
 static void lives(const struct rig *rig)
 {
 	char *memory = rig_map(rig, MIB, 0);
@@ -197,7 +200,7 @@ static void lives(const struct rig *rig)
 	munmap(memory, MIB);
 }
 
-/* A device of another kind writes into the GPU's memory, and reads it, through what the module gave it. */
+/* Checks that another device writes and reads GPU memory with the DMA addresses that the module returned. */
 static void third_party(const struct rig *rig)
 {
 	char *memory = rig_map(rig, 4 * MIB, 8 * MIB);
@@ -218,7 +221,7 @@ static void third_party(const struct rig *rig)
 	munmap(memory, 4 * MIB);
 }
 
-/* Whatever the driver refuses or gets wrong, the program is refused, and nothing stays. */
+/* Checks each failure and wrong answer of the driver: registration fails, and nothing stays pinned or mapped. */
 static void failures(const struct rig *rig)
 {
 	static const struct gpu_fault faults[] = {
@@ -262,7 +265,7 @@ static void failures(const struct rig *rig)
 		REQUIRE(ioctl(rig->gpu, GPU_PINS) == 0);
 	}
 	REQUIRE(ioctl(rig->gpu, GPU_FAULT, &none) == 0);
-	/* Refused once, tried again before the end. */
+	/* The driver refuses the first attempt only. */
 	for (i = 0; i < 2; i++) {
 		struct gpu_fault fault = { .call = i ? CALL_PUT : CALL_UNMAP, .status = -EINVAL, .times = 1 };
 
@@ -274,7 +277,7 @@ static void failures(const struct rig *rig)
 	munmap(memory, MIB);
 }
 
-/* Nothing accumulates. */
+/* Repeats registration, to show that nothing accumulates. */
 static void cycles(const struct rig *rig)
 {
 	char *memory = rig_map(rig, MIB, 0);
@@ -288,7 +291,7 @@ static void cycles(const struct rig *rig)
 	munmap(memory, MIB);
 }
 
-/* A child has no GPU memory of its parent's, and does not disturb it. */
+/* Checks that a child has no GPU memory of its parent, and that its exit leaves the parent's regions alone. */
 static void forked(const struct rig *rig)
 {
 	char *memory = rig_map(rig, MIB, 0);
@@ -304,7 +307,7 @@ static void forked(const struct rig *rig)
 		refused(rig, memory, MIB);
 		own = rig_map(rig, MIB, MIB);
 		accepted(rig, own, MIB, &region);
-		/* It ends without undoing this, which the parent does. */
+		/* The child ends without freeing its memory; the parent does that. */
 		_exit(rig_deregister(rig, region.handle) != 0);
 	}
 	REQUIRE(waitpid(child, &status, 0) == child && status == 0);
@@ -313,7 +316,7 @@ static void forked(const struct rig *rig)
 	munmap(memory, MIB);
 }
 
-/* By another process: what it cannot unpin stays pinned, and the module loaded, until the memory is freed. */
+/* Deregisters in another process: a revocable pin stays, and keeps the module loaded, until the memory is freed. */
 static void elsewhere(const struct rig *rig)
 {
 	char *memory = rig_map(rig, MIB, 0);
@@ -348,7 +351,7 @@ static void *register_some(void *argument)
 	return (void *)(uintptr_t)region.handle;
 }
 
-/* What one thread registers another can deregister. */
+/* Checks that one thread can deregister a region of another thread. */
 static void threads(const struct rig *rig)
 {
 	pthread_t thread;
@@ -374,13 +377,13 @@ static void *deregister(void *argument)
 	return NULL;
 }
 
-/* A call of the driver that sleeps now and then is still under way: what it uses is not freed, however long it takes. */
+/* Checks that the callback waits for a driver call that sleeps repeatedly, and frees nothing that the call uses. */
 static void drowsy(const struct rig *rig)
 {
 	struct gpu_fault fault = { .call = CALL_UNMAP, .naps = 50 };
 	int tries = 0, before;
 
-	/* A machine that stands still looks like a task that is not woken. */
+	/* Retries: while the host pauses the machine, the call looks blocked. */
 	do {
 		char *memory = rig_map(rig, MIB, 0);
 		struct core_region region = { 0 };
@@ -423,7 +426,7 @@ static void *race(void *argument)
 	return NULL;
 }
 
-/* Regions come and go while the memory is freed, at no particular moment. */
+/* Registers and deregisters regions while another thread frees the memory, at random times. */
 static void races(const struct rig *rig)
 {
 	long registered = 0, refused = 0;
@@ -453,7 +456,7 @@ static void races(const struct rig *rig)
 	REQUIRE(registered && refused);
 }
 
-/* What a driver will not unpin stays, and is told. */
+/* Checks that memory which the driver refuses to unpin stays pinned, and that the module logs it. */
 static void stuck(const struct rig *rig)
 {
 	struct gpu_fault fault = { .call = CALL_PUT, .status = -EIO, .times = 2 };
@@ -467,14 +470,14 @@ static void stuck(const struct rig *rig)
 	REQUIRE(ioctl(rig->gpu, GPU_PINS) == 1);
 	REQUIRE(rig_counter("regions") == 0 && rig_counter("bytes") == MIB && rig_counter("driver_errors") == 1);
 	munmap(memory, MIB);
-	/* Nobody can undo it: not to be followed by other cases. */
+	/* The pin cannot be undone, so no other case may follow. */
 	exit(0);
 }
 
 static const struct {
 	const char *name;
 	void (*run)(const struct rig *rig);
-	bool last; /* only when it is named */
+	bool last; /* runs only if named on the command line */
 } cases[] = {
 	{ "whole", whole, false },
 	{ "scattered", scattered, false },

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Soft-RoCE and GPU memory, with libibverbs and librdmacm alone: a program that knows nothing of GPUs registers such
- * memory with ibv_reg_mr(), and another machine reaches it.
+ * Soft-RoCE and GPU memory, with libibverbs and librdmacm only.  The program registers GPU memory with ibv_reg_mr(), as
+ * it would register host memory.  Another machine accesses that memory.
  *
  *     peermem_verbs far ADDRESS PORT            the far end: listens, then writes, reads and sends
- *     peermem_verbs near ADDRESS PORT keep|free the end with the GPU; with "free" the memory goes away under the region,
- *                                               and the far end must be denied it
- *     peermem_verbs hold COUNT                  registers so many regions, says so, and waits to be killed
- *     peermem_verbs fork                        with a child that comes and goes
+ *     peermem_verbs near ADDRESS PORT keep|free the end with the GPU; with "free" it frees the registered memory, and
+ *                                               the far end's access must then fail
+ *     peermem_verbs hold COUNT                  registers COUNT regions, prints a line, and waits to be killed
+ *     peermem_verbs fork                        forks a child while a region is registered
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -23,7 +23,7 @@
 #include "rig.h"
 
 #define MIB (1 << 20)
-/* Of the region: what is written, where it is sent to; and where in the GPU's memory the region is. */
+/* Bytes that are written and sent, and the offset in the region where the message is received. */
 #define WRITTEN MIB
 #define SENT 4096
 #define SENT_AT (3 * MIB)
@@ -99,7 +99,7 @@ static void far_end(char *address, char *port)
 	REQUIRE(sent(id) == IBV_WC_SUCCESS);
 	REQUIRE(rdma_post_send(id, NULL, buffer + SENT, SENT, region, 0) == 0);
 	REQUIRE(sent(id) == IBV_WC_SUCCESS);
-	/* The near end has looked at both, and freed its memory if it was to. */
+	/* The near end has checked both, and with "free" has freed its memory. */
 	received(id);
 	if (offer.free) {
 		REQUIRE(rdma_post_write(id, NULL, copy, SENT, copied, 0, offer.address, offer.key) == 0);
@@ -116,7 +116,7 @@ static void far_end(char *address, char *port)
 	rdma_destroy_ep(listener);
 }
 
-/* Until the far end is through. */
+/* Waits until the far end disconnects. */
 static void await_disconnect(struct rdma_cm_id *id)
 {
 	enum rdma_cm_event_type type;
@@ -216,7 +216,7 @@ static void with_child(const struct rig *rig)
 		_exit(!(ibv_reg_mr(domain, memory, LENGTH, ACCESS) == NULL && errno == EFAULT));
 	REQUIRE(waitpid(child, &status, 0) == child && status == 0);
 	REQUIRE(ioctl(rig->gpu, GPU_PINS) == 1);
-	/* The memory goes first. */
+	/* Unmaps the memory before the region is deregistered. */
 	munmap(memory, LENGTH);
 	REQUIRE(ibv_dereg_mr(region) == 0);
 	rig_require_clean(rig);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * peermem_walk [broken]: frees memory at every point of a region's life, and has the region go on at every point of the
- * freeing.  With "broken" the module is a copy that must be found out.
+ * peermem_walk [broken]: runs a region's life and the freeing of its memory in every order of their points
+ * (standin.h).  With "broken" the module is a copy with a defect, which the program must detect.
  */
 #include <pthread.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void *live(void *argument)
 	struct core_region region = { .address = (uintptr_t)step->memory, .length = LENGTH };
 
 	ioctl(step->rig->gpu, GPU_ROLE, ROLE_REGION);
-	/* It may be refused. */
+	/* The module may refuse the region. */
 	ioctl(step->rig->core, CORE_CYCLE, &region);
 	step->reached = ioctl(step->rig->gpu, GPU_ROLE_DONE) == 1;
 	return NULL;
@@ -40,8 +40,8 @@ static void *free_it(void *argument)
 	return NULL;
 }
 
-/* Returns whether both came to their points. */
-static bool walk(const struct rig *rig, uint32_t region, uint32_t freer)
+/* Runs both tasks in one order.  Returns true if both tasks reached their points. */
+static bool run_order(const struct rig *rig, uint32_t region, uint32_t freer)
 {
 	struct gpu_walk order = { .region = region, .freer = freer };
 	struct step one = { .rig = rig, .memory = rig_map(rig, LENGTH, 0) }, other = one;
@@ -68,24 +68,24 @@ int main(int count, char **arguments)
 		for (freer = POINT_FREE; freer < POINT_FREE_END; freer++) {
 			int now;
 
-			reached += walk(&rig, region, freer);
+			reached += run_order(&rig, region, freer);
 			orders++;
-			/* Whatever the module counts of nothing is counted wrongly. */
+			/* No region is left here, so counters other than zero are wrong. */
 			now = ioctl(rig.gpu, GPU_VIOLATIONS) + !!rig_counter("regions") + !!rig_counter("bytes");
 			if (now != violations)
 				printf("violations: %d, region at %u, freeing at %u\n", now - violations, region,
 				       freer);
 			violations = now;
-			/* One is enough to know, and the next may be worse. */
+			/* Stops at the first violation: the next could crash the machine. */
 			if (broken && violations)
 				return 0;
 			if (!broken && (violations || ioctl(rig.gpu, GPU_PINS) || ioctl(rig.core, CORE_REGIONS)))
 				return 1;
 		}
 	}
-	printf("%d orders, in %d of them both came to their points; overtaken %lld, revoked %lld, early %lld\n", orders,
-	       reached, rig_counter("overtaken"), rig_counter("revoked"), rig_counter("revoked_early"));
-	/* Not every pair of points can be met: one of a callback needs a region. */
+	printf("%d orders, in %d of them both tasks reached their points; overtaken %lld, revoked %lld, early %lld\n",
+	       orders, reached, rig_counter("overtaken"), rig_counter("revoked"), rig_counter("revoked_early"));
+	/* Some pairs cannot occur: a point of a callback needs a pinned region. */
 	REQUIRE(broken || reached > orders / 3);
 	if (!broken)
 		rig_require_clean(&rig);

@@ -12,7 +12,7 @@ void rig_open(struct rig *rig)
 	rig->gpu = open("/dev/standin_gpu", O_RDWR | O_CLOEXEC);
 	rig->core = open("/dev/standin_core", O_RDWR | O_CLOEXEC);
 	REQUIRE(rig->gpu >= 0 && rig->core >= 0);
-	/* Whatever ends the program is told. */
+	/* Flushes each line, so that the output is complete if the program is killed. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }
 
@@ -68,7 +68,7 @@ long long rig_counter(const char *name)
 	REQUIRE(file);
 	while (fgets(line, sizeof(line), file)) {
 		if (sscanf(line, "%63s %lld", word, &value) == 2 && !strcmp(word, name)) {
-			found = value; /* below zero where something was given back twice */
+			found = value; /* negative if something was released twice */
 			any = true;
 		}
 	}

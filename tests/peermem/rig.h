@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The stand-ins of tests/kernel, for programs that test the module with them in a virtual machine. */
+/* Access to the stand-ins of tests/kernel, for programs that test the module in a virtual machine. */
 #ifndef RIG_H
 #define RIG_H
 
@@ -16,7 +16,7 @@ struct rig {
 	int core;
 };
 
-/* What does not hold ends the program. */
+/* Ends the program if the condition is false. */
 #define REQUIRE(condition) \
 	do { \
 		if (!(condition)) { \
@@ -27,23 +27,23 @@ struct rig {
 
 void rig_open(struct rig *rig);
 
-/* Memory of the GPU from an offset on, at an address that the driver can pin. */
+/* Maps GPU memory from an offset on, at an address that the driver can pin. */
 void *rig_map(const struct rig *rig, size_t length, uint64_t offset);
 
-/* Frees it like cudaFree(): it stays mapped, but is no GPU memory any more. */
+/* Frees GPU memory like cudaFree(): the pages stay mapped, but the driver no longer pins them. */
 int rig_free(const struct rig *rig, void *memory);
 
 /* Returns 0 or a negative errno. */
 int rig_register(const struct rig *rig, void *memory, size_t length, struct core_region *region);
 int rig_deregister(const struct rig *rig, uint64_t handle);
 
-/* Nothing is registered or pinned, and there were no violations. */
+/* Checks that nothing is registered or pinned, and that the stand-ins counted no violation. */
 void rig_require_clean(const struct rig *rig);
 
-/* A counter of the module. */
+/* Returns a counter of the module. */
 long long rig_counter(const char *name);
 
-/* What byte number index of a pattern is; tests/vm/peermem.py knows it too. */
+/* Returns byte `index` of the test pattern; tests/vm/peermem.py has the same function. */
 uint8_t rig_pattern(uint64_t index);
 
 #endif

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether all arrives, once and in order, whatever happens to the links meanwhile:
+ * Checks that all data arrives once and in order, while the links fail:
  *
- *     ledger FABRIC serve|narrow ADDRESS      one client, whose books must agree with what came here; `narrow` grants
- *                                             are reached by windows
- *     ledger FABRIC writes|sends ADDRESS      goes on until either end gets SIGTERM; then tells how much it was
+ *     ledger FABRIC serve|narrow ADDRESS      serves one client, whose books must match the received data; with
+ *                                             `narrow`, the client accesses grants through memory windows
+ *     ledger FABRIC writes|sends ADDRESS      runs until either end gets SIGTERM; then prints the amount of data
  *
- * Writes go round the slots of a region, and before a slot is written again the server says whether what the last round
- * left there is whole: a write that is lost shows, and so does an old one that comes twice and lands on a newer.
- * Messages have numbers; the one of a number must be met by the receive of that number.
+ * The client writes to the slots of a region in turn.  Before it writes a slot again, the server checks the slot's data
+ * of the last round.  This shows a lost write, and an old write that arrives twice and overwrites a newer one.
+ * Messages are numbered.  The receive with a number must get the message with that number.
  *
- * Nothing is read, also not by large messages: at a response that it does not expect, as when a link comes back,
- * soft-RoCE (Linux 6.1) says that a read succeeded that failed, with a warning in rxe_completer().
+ * The program does not read, and its messages are small enough not to be read by the receiver.  When soft-RoCE
+ * (Linux 6.1) gets an unexpected response, as after a link comes back, it reports failed reads as successful, with a
+ * warning in rxe_completer().
  */
 #include <poll.h>
 #include <signal.h>
@@ -24,10 +25,10 @@
 #define SECOND 1000000000ull
 #define LIMIT (60 * SECOND)
 
-/* Large enough that both of two rails have a part of each. */
+/* Slots are large enough that the library splits each write over two rails. */
 #define SLOTS 16
 #define SLOT ((size_t)160 << 10)
-/* Behind the slots: where messages arrive. */
+/* Offset, after the slots, of the buffers for messages. */
 #define ARRIVALS (SLOTS * SLOT)
 #define DEPTH 4
 #define RECEIVES 32
@@ -35,12 +36,12 @@
 
 enum { TAG_HELLO = 1, TAG_TOKEN, TAG_DATA, TAG_WHOLE, TAG_ENOUGH, TAG_END, TAG_AGREED };
 
-/* A question: whether a slot has what this round left there.  The answer has the slot. */
+/* Question of the client: is the data of this round in the slot?  The answer contains the slot. */
 struct question {
 	uint64_t slot, round;
 };
 
-/* What the client does, and at its end, how much that was: messages, or the round of each slot. */
+/* Mode of the client, and at its end the amount of data: number of messages, or the round of each slot. */
 struct books {
 	uint64_t sends;
 	uint64_t count;
@@ -50,26 +51,26 @@ struct books {
 struct end {
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct pl_region *region; /* what moves */
-	struct pl_region *words;  /* the ends' own messages */
-	bool told;                /* that it is enough: the server, by a signal; the client, by the server */
+	struct pl_region *region; /* slots, and buffers for messages */
+	struct pl_region *words;  /* buffer for messages that control the test */
+	bool told;                /* asked to end: the server by a signal, the client by the server */
 };
 
-static uint64_t *at(const struct end *end, size_t offset)
+static uint64_t *region_words(const struct end *end, size_t offset)
 {
 	return (uint64_t *)((uint8_t *)pl_region_address(end->region) + offset);
 }
 
-/* Tells where it belongs, if it is found where it does not. */
-static uint64_t word_of(uint64_t number, uint64_t salt, size_t index)
+/* Returns the word for a position.  The value identifies the position, so that a misplaced word can be traced. */
+static uint64_t pattern_word(uint64_t number, uint64_t salt, size_t index)
 {
 	return number << 32 | salt << 24 | index;
 }
 
-static void fill(uint64_t *words, size_t length, uint64_t number, uint64_t salt)
+static void pattern_fill_words(uint64_t *words, size_t length, uint64_t number, uint64_t salt)
 {
 	for (size_t i = 0; i < length / sizeof(*words); i++)
-		words[i] = word_of(number, salt, i);
+		words[i] = pattern_word(number, salt, i);
 }
 
 static void compare(const uint64_t *words, size_t length, uint64_t number, uint64_t salt, const char *what)
@@ -77,13 +78,13 @@ static void compare(const uint64_t *words, size_t length, uint64_t number, uint6
 	size_t wrong = 0, first = 0, last = 0;
 
 	for (size_t i = 0; i < length / sizeof(*words); i++)
-		if (words[i] != word_of(number, salt, i)) {
+		if (words[i] != pattern_word(number, salt, i)) {
 			first = wrong++ ? first : i;
 			last = i;
 		}
 	if (wrong)
 		check_failed(__FILE__, __LINE__,
-			     "%s %llu of %llu: %zu words of %zu are not what was sent, from %zu (%016llx) to %zu "
+			     "%s %llu of %llu: %zu words of %zu differ from the sent ones, from %zu (%016llx) to %zu "
 			     "(%016llx)",
 			     what, (unsigned long long)number, (unsigned long long)salt, wrong, length / sizeof(*words),
 			     first, (unsigned long long)words[first], last, (unsigned long long)words[last]);
@@ -104,7 +105,7 @@ static void open_end(struct end *end, const char *fabric, bool narrow)
 	check_ok(pl_region_allocate(end->context, 4096, PL_ACCESS_LOCAL, &end->words, &error), &error);
 }
 
-static void say(struct end *end, uint64_t tag, const void *data, size_t length)
+static void send_control(struct end *end, uint64_t tag, const void *data, size_t length)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
@@ -113,7 +114,7 @@ static void say(struct end *end, uint64_t tag, const void *data, size_t length)
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 }
 
-static struct pl_operation *listen_for(struct end *end, uint64_t tag)
+static struct pl_operation *receive_control(struct end *end, uint64_t tag)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
@@ -124,8 +125,8 @@ static struct pl_operation *listen_for(struct end *end, uint64_t tag)
 	return operation;
 }
 
-/* What came; returns its length. */
-static size_t heard(struct pl_operation *operation, uint64_t timeout)
+/* Waits for a control message; returns its length. */
+static size_t await_control(struct pl_operation *operation, uint64_t timeout)
 {
 	struct pl_receipt receipt;
 	struct pl_error error;
@@ -134,7 +135,7 @@ static size_t heard(struct pl_operation *operation, uint64_t timeout)
 	return receipt.bytes;
 }
 
-/* Of all lengths, and between them rows of some so short that they go several together. */
+/* Returns a message's length: 64 messages of all lengths, then 64 short ones, which the library packs, in turn. */
 static size_t message_length(uint64_t number)
 {
 	return 8 + (number / 64 % 2 ? number * 8 % 200 : number * 72 % (MESSAGE_MAX - 8));
@@ -148,8 +149,8 @@ static bool signalled(void)
 	return sigismember(&set, SIGTERM);
 }
 
-/* The next completion of what was posted without a handle, which must be a success. */
-static struct pl_completion next(struct end *end)
+/* Waits for the next completion, of an operation posted without a handle; it must be a success. */
+static struct pl_completion await_completion(struct end *end)
 {
 	struct pollfd ready = { .fd = pl_fd(end->context), .events = POLLIN };
 	struct pl_completion done;
@@ -174,7 +175,7 @@ static void post_receive(struct end *end, uint64_t tag, unsigned slot)
 
 /* -- the server ------------------------------------------------------------------------------------------- */
 
-/* Which message each receive must get. */
+/* Number of the message that each posted receive must get. */
 struct receives {
 	uint64_t numbers[RECEIVES];
 	uint64_t posted;
@@ -188,7 +189,7 @@ static void post_next(struct end *end, struct receives *receives, unsigned slot)
 
 static void take_message(struct end *end, const struct pl_completion *done, uint64_t number, bool sends)
 {
-	const uint64_t *words = at(end, ARRIVALS + done->receipt.user_data * MESSAGE_MAX);
+	const uint64_t *words = region_words(end, ARRIVALS + done->receipt.user_data * MESSAGE_MAX);
 	const struct question *question = (const struct question *)words;
 
 	if (sends) {
@@ -198,19 +199,19 @@ static void take_message(struct end *end, const struct pl_completion *done, uint
 	}
 	check_number(done->receipt.bytes, sizeof(*question));
 	check(question->slot < SLOTS);
-	compare(at(end, question->slot * SLOT), SLOT, question->round, question->slot, "round");
-	say(end, TAG_WHOLE, &question->slot, sizeof(question->slot));
+	compare(region_words(end, question->slot * SLOT), SLOT, question->round, question->slot, "round");
+	send_control(end, TAG_WHOLE, &question->slot, sizeof(question->slot));
 }
 
 /*
- * Until the client's books are here, and the messages that are in them: those have another tag, so the books may
- * overtake what waits for a receive.  Returns the number of messages.
+ * Receives until the client's books and all messages counted in the books are here.  The books have another tag, so
+ * they may overtake messages that wait for a receive.  Returns the number of messages.
  */
-static uint64_t attend(struct end *end, struct receives *receives, bool sends)
+static uint64_t receive_all(struct end *end, struct receives *receives, bool sends)
 {
 	struct pollfd ready = { .fd = pl_fd(end->context), .events = POLLIN };
 	const struct books *books = pl_region_address(end->words);
-	struct pl_operation *closing = listen_for(end, TAG_END);
+	struct pl_operation *closing = receive_control(end, TAG_END);
 	time_t limit = 0;
 	uint64_t count = 0;
 	struct pl_error error;
@@ -220,7 +221,7 @@ static uint64_t attend(struct end *end, struct receives *receives, bool sends)
 	do {
 		if (!end->told && signalled()) {
 			end->told = true;
-			say(end, TAG_ENOUGH, "", 0);
+			send_control(end, TAG_ENOUGH, "", 0);
 		}
 		if (rc == -EINPROGRESS) {
 			rc = pl_test(closing, NULL, &error);
@@ -246,9 +247,9 @@ static void share_slots(struct end *end)
 	struct pl_error error;
 
 	for (unsigned i = 0; i < SLOTS; i++)
-		fill(at(end, i * SLOT), SLOT, 0, i);
+		pattern_fill_words(region_words(end, i * SLOT), SLOT, 0, i);
 	check_ok(pl_region_share(end->region, NULL, token, &length, &error), &error);
-	say(end, TAG_TOKEN, token, length);
+	send_control(end, TAG_TOKEN, token, length);
 }
 
 static void await_leave(struct end *end)
@@ -271,24 +272,24 @@ static void serve(struct end *end, const char *address)
 
 	check_ok(pl_listen(end->context, address, &listener, &error), &error);
 	check_ok(pl_accept(listener, LIMIT, &end->peer, &error), &error);
-	check_number(heard(listen_for(end, TAG_HELLO), LIMIT), sizeof(*books));
+	check_number(await_control(receive_control(end, TAG_HELLO), LIMIT), sizeof(*books));
 	for (unsigned i = 0; i < RECEIVES; i++)
 		post_next(end, &receives, i);
-	/* The client begins with this. */
+	/* The client waits for the token. */
 	share_slots(end);
-	count = attend(end, &receives, books->sends);
+	count = receive_all(end, &receives, books->sends);
 	if (books->sends)
 		check_number(count, books->count);
 	for (unsigned i = 0; !books->sends && i < SLOTS; i++)
-		compare(at(end, i * SLOT), SLOT, books->rounds[i], i, "round");
-	say(end, TAG_AGREED, "", 0);
+		compare(region_words(end, i * SLOT), SLOT, books->rounds[i], i, "round");
+	send_control(end, TAG_AGREED, "", 0);
 	await_leave(end);
 }
 
 /* -- the client ------------------------------------------------------------------------------------------- */
 
-/* Whether it is enough. */
-static bool enough(struct end *end, struct pl_operation **told)
+/* Returns true if the server has asked the client to end. */
+static bool asked_to_end(struct end *end, struct pl_operation **told)
 {
 	struct pl_error error;
 	int rc = *told ? pl_test(*told, NULL, &error) : -EINPROGRESS;
@@ -302,7 +303,7 @@ static bool enough(struct end *end, struct pl_operation **told)
 	return end->told;
 }
 
-static void ask(struct end *end, const struct question *question)
+static void ask_slot(struct end *end, const struct question *question)
 {
 	struct pl_error error;
 
@@ -316,7 +317,7 @@ static void write_next(struct end *end, struct pl_remote *remote, struct books *
 
 	check(slot < SLOTS);
 	attributes.user_data = slot;
-	fill(at(end, slot * SLOT), SLOT, ++books->rounds[slot], slot);
+	pattern_fill_words(region_words(end, slot * SLOT), SLOT, ++books->rounds[slot], slot);
 	check_ok(pl_write(end->peer, remote, slot * SLOT, end->region, slot * SLOT, SLOT, &attributes, NULL, &error),
 		 &error);
 	books->count++;
@@ -324,31 +325,31 @@ static void write_next(struct end *end, struct pl_remote *remote, struct books *
 
 static void write_slots(struct end *end, struct pl_remote *remote, struct books *books)
 {
-	struct pl_operation *told = listen_for(end, TAG_ENOUGH);
-	bool under_way[SLOTS] = { false };
-	unsigned busy = 0, turn = 0, place;
+	struct pl_operation *told = receive_control(end, TAG_ENOUGH);
+	bool busy_slots[SLOTS] = { false };
+	unsigned busy = 0, turn = 0, slot;
 	struct pl_completion done;
 
 	for (unsigned i = 0; i < DEPTH; i++)
 		post_receive(end, TAG_WHOLE, i);
-	while (!enough(end, &told) || busy) {
-		if (!end->told && busy < DEPTH && !under_way[turn]) {
+	while (!asked_to_end(end, &told) || busy) {
+		if (!end->told && busy < DEPTH && !busy_slots[turn]) {
 			const struct question question = { turn, books->rounds[turn] };
 
-			ask(end, &question);
-			under_way[turn] = true;
+			ask_slot(end, &question);
+			busy_slots[turn] = true;
 			turn = (turn + 1) % SLOTS;
 			busy++;
 			continue;
 		}
-		done = next(end);
-		place = (unsigned)done.receipt.user_data;
+		done = await_completion(end);
+		slot = (unsigned)done.receipt.user_data;
 		if (done.receipt.kind == PL_KIND_RECEIVE) {
-			write_next(end, remote, books, *at(end, ARRIVALS + place * MESSAGE_MAX));
-			post_receive(end, TAG_WHOLE, place);
+			write_next(end, remote, books, *region_words(end, ARRIVALS + slot * MESSAGE_MAX));
+			post_receive(end, TAG_WHOLE, slot);
 		}
 		if (done.receipt.kind == PL_KIND_WRITE) {
-			under_way[place] = false;
+			busy_slots[slot] = false;
 			busy--;
 		}
 	}
@@ -356,19 +357,19 @@ static void write_slots(struct end *end, struct pl_remote *remote, struct books 
 
 static void send_messages(struct end *end, struct books *books)
 {
-	struct pl_operation *told = listen_for(end, TAG_ENOUGH);
+	struct pl_operation *told = receive_control(end, TAG_ENOUGH);
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	bool free_slots[SLOTS];
 	unsigned busy = 0;
 	struct pl_error error;
 
 	memset(free_slots, true, sizeof(free_slots));
-	while (!enough(end, &told) || busy) {
+	while (!asked_to_end(end, &told) || busy) {
 		uint64_t number = books->count;
 		unsigned slot = number % SLOTS;
 
 		if (!end->told && free_slots[slot]) {
-			fill(at(end, slot * SLOT), message_length(number), number, 0);
+			pattern_fill_words(region_words(end, slot * SLOT), message_length(number), number, 0);
 			attributes.user_data = slot;
 			check_ok(pl_send(end->peer, TAG_DATA, end->region, slot * SLOT, message_length(number),
 					 &attributes, NULL, &error),
@@ -378,7 +379,7 @@ static void send_messages(struct end *end, struct books *books)
 			busy++;
 			continue;
 		}
-		free_slots[next(end).receipt.user_data] = true;
+		free_slots[await_completion(end).receipt.user_data] = true;
 		busy--;
 	}
 }
@@ -392,17 +393,17 @@ static void keep_books(struct end *end, const char *address, bool sends)
 	size_t length;
 
 	check_ok(pl_connect(end->context, address, 0, &end->peer, &error), &error);
-	token = listen_for(end, TAG_TOKEN);
-	say(end, TAG_HELLO, &books, sizeof(books));
-	length = heard(token, LIMIT);
+	token = receive_control(end, TAG_TOKEN);
+	send_control(end, TAG_HELLO, &books, sizeof(books));
+	length = await_control(token, LIMIT);
 	check_ok(pl_remote_import(end->peer, pl_region_address(end->words), length, 0, &remote, &error), &error);
 	if (sends)
 		send_messages(end, &books);
 	else
 		write_slots(end, remote, &books);
-	agreed = listen_for(end, TAG_AGREED);
-	say(end, TAG_END, &books, sizeof(books));
-	heard(agreed, LIMIT);
+	agreed = receive_control(end, TAG_AGREED);
+	send_control(end, TAG_END, &books, sizeof(books));
+	await_control(agreed, LIMIT);
 	printf("%llu %s, each arrived once\n", (unsigned long long)books.count, sends ? "messages" : "writes");
 }
 
@@ -424,7 +425,7 @@ int main(int argc, char **argv)
 	sends = !strcmp(argv[2], "sends");
 	if (!serves && !sends && strcmp(argv[2], "writes"))
 		return usage();
-	/* Before there are threads. */
+	/* Blocks the signal before any thread is created. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigprocmask(SIG_BLOCK, &set, NULL);

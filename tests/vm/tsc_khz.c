@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Prints how fast this processor's time stamp counter runs, in kHz; 0 if it has none.
+ * Prints the frequency of this processor's time stamp counter in kHz; 0 if it has none.
  *
- * An emulated processor's counter is that of the host.  The guest's kernel would measure it against an
- * emulated timer, and on a busy host get a value that is wrong by a factor, and so a clock that is.
+ * An emulated processor has the host's counter.  The guest's kernel would measure the frequency with an emulated
+ * timer.  On a busy host the result, and with it the guest's clock, would be wrong by a factor.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -23,8 +23,8 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-/* Both clocks at the same time: the pair that took the least of a few, as others may have been interrupted. */
-static void look(uint64_t *time, uint64_t *ticks)
+/* Reads both clocks at the same time.  Takes the shortest of several reads: an interrupt makes the others longer. */
+static void read_clocks(uint64_t *time, uint64_t *ticks)
 {
 	uint64_t least = UINT64_MAX;
 
@@ -44,9 +44,9 @@ int main(void)
 	const struct timespec pause = { .tv_nsec = 100000000 };
 	uint64_t time[2], ticks[2];
 
-	look(&time[0], &ticks[0]);
+	read_clocks(&time[0], &ticks[0]);
 	nanosleep(&pause, NULL);
-	look(&time[1], &ticks[1]);
+	read_clocks(&time[1], &ticks[1]);
 	printf("%.0f\n", (double)(ticks[1] - ticks[0]) * 1e6 / (double)(time[1] - time[0]));
 	return 0;
 }
