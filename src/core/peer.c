@@ -220,6 +220,18 @@ static void leave_context(struct pl_peer *peer)
 	}
 }
 
+/* Marks an open peer as lost.  Operations that the home engine has still queued fail with `peer->loss`. */
+static void mark_closed(struct pl_peer *peer, int status, const struct pl_error *error)
+{
+	if (atomic_load(&peer->state) != PL_PEER_UP)
+		return;
+	if (error)
+		peer->loss = *error;
+	else
+		pl_fail(&peer->loss, status, "PEER-CLOSING", "pl_close", NULL, NULL, "the context was closed");
+	atomic_store(&peer->state, PL_PEER_LOST);
+}
+
 static void close_control(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_control bye = { .type = PL_CONTROL_BYE };
@@ -234,8 +246,7 @@ static void close_control(struct pl_peer *peer, int status, const struct pl_erro
 	if (peer->channel.open && atomic_load(&peer->state) == PL_PEER_UP)
 		pl_channel_send(&peer->channel, &bye);
 	pl_channel_close(&peer->channel);
-	if (atomic_load(&peer->state) == PL_PEER_UP)
-		atomic_store(&peer->state, PL_PEER_LOST);
+	mark_closed(peer, status, error);
 	pl_timer_clear(peer->home, &peer->deadline);
 	stop_operations(peer, status, error);
 }

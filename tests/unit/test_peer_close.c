@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Operations that wait in the queue of an engine while pl_peer_close() runs. */
+#include "core/fabric.h"
+#include "support/cases.h"
+#include "support/environment.h"
+
+/*
+ * Releases the engine without serving its task queue.  A thread leaves the engine in this state between its last look at
+ * the queue and its release of the lock, if another thread posts a task meanwhile.
+ */
+static void engine_release_unserved(struct pl_engine *engine)
+{
+	atomic_store(&engine->owner, 0);
+	pl_lock_release(&engine->lock);
+}
+
+/* Posts one operation of each kind while the engine is held, closes the peer, and checks that no operation succeeds. */
+static void close_with_queued_operations(void *argument)
+{
+	const struct setting setting = {
+		.name = "queue",
+		.fabric = "tcp",
+		.host = "127.0.0.1",
+		.progress = PL_PROGRESS_MANUAL,
+		.streams = 1,
+	};
+	struct pl_operation *operations[4];
+	struct scenario_environment environment;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_engine *engine;
+	struct pl_error error;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	buffer_open(&near, environment.near, 64, PL_ACCESS_ALL);
+	buffer_open(&far, environment.far, 64, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	engine = environment.near_peer->home;
+	pl_engine_lock(engine);
+	check_ok(pl_receive(environment.near_peer, 1, 0, near.region, 0, 64, NULL, &operations[0], &error), &error);
+	check_ok(pl_send_copy(environment.near_peer, 1, "x", 1, NULL, &operations[1], &error), &error);
+	check_ok(pl_write(environment.near_peer, remote, 0, near.region, 0, 64, NULL, &operations[2], &error), &error);
+	check_ok(pl_read(environment.near_peer, remote, 0, near.region, 0, 64, NULL, &operations[3], &error), &error);
+	check_number(atomic_load(&engine->task_count), 4);
+	engine_release_unserved(engine);
+	pl_peer_close(environment.near_peer);
+	environment.near_peer = NULL;
+	for (unsigned i = 0; i < 4; i++)
+		fail_with(&environment, operations[i], -ECANCELED);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+static const struct test_case cases[] = {
+	{ "close-with-queued-operations", close_with_queued_operations, NULL, 20 },
+};
+
+int main(void)
+{
+	return cases_run("peer-close", cases, sizeof(cases) / sizeof(cases[0]));
+}
