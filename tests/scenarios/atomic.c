@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Atomics. */
+/* Atomic operations: results, refusals, concurrency. */
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"
@@ -42,7 +42,7 @@ static void atomic_values(struct scenario_environment *environment)
 	check_text(receipt.fabric, environment->setting->fabric);
 	check_number(old, 40);
 	check_number(word_at(&far, 8), 42);
-	/* Wraps around; `old` is not asked for. */
+	/* Wraps around.  This call passes NULL for `old`. */
 	check_ok(pl_fetch_add(peer, remote, 8, UINT64_MAX - 40, NULL, NULL, &operation, &error), &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.value, 42);
@@ -62,7 +62,7 @@ static void atomic_values(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* Misalignment may be seen when posting, or only by the target, which knows the address. */
+/* Checks that a misaligned atomic is refused, at posting or by the target, which alone knows the address. */
 static void check_refused(struct scenario_environment *environment, struct pl_remote *remote, uint64_t offset, bool add)
 {
 	struct pl_peer *peer = environment->near_peer;
@@ -99,7 +99,7 @@ static void atomic_refusals(struct scenario_environment *environment)
 	check_status(pl_fetch_add(peer, remote, UINT64_MAX - 7, 1, NULL, NULL, &operation, &error), -ERANGE, &error);
 	check_ok(pl_fetch_add(peer, remote, 56, 1, NULL, NULL, &operation, &error), &error);
 	complete(environment, operation, NULL);
-	/* Only the target knows that this offset is not at a multiple of eight. */
+	/* Only the target knows that this offset is no multiple of 8. */
 	options.offset = 4;
 	options.length = 32;
 	shifted = share(environment, far.region, peer, &options);
@@ -160,7 +160,7 @@ static void *add_run(void *argument)
 	return NULL;
 }
 
-/* Each old value was seen exactly once: no addition was lost or done twice. */
+/* Checks that each old value came back exactly once: no addition was lost or repeated. */
 static void check_all_seen(const uint64_t *values, size_t count, bool *seen, size_t total)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -200,7 +200,7 @@ static void atomic_threads(struct scenario_environment *environment)
 	free(adders);
 }
 
-/* Additions through three peers to one word. */
+/* Adds to one word through three peers. */
 static void atomic_peers(struct scenario_environment *environment)
 {
 	enum { PEERS = 3, COUNT = 200 };

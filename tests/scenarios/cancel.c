@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Operations that are cancelled end soon, their buffers are the caller's again, and they disturb nothing later. */
+/* Cancellation: operations end soon, their buffers return to the caller, and later operations stay undisturbed. */
 #include <stdlib.h>
 
 #include "scenarios/silent.h"
 
-/* Write, read, large send and receive that cannot go on, cancelled. */
+/* Cancels a write, a read, a large send and a receive that cannot proceed. */
 static void cancel_running(struct scenario_environment *environment)
 {
 	const size_t size = silent_size(environment);
@@ -61,7 +61,7 @@ static struct pl_operation *post_any(struct scenario_environment *environment, s
 	return operation;
 }
 
-/* Cancels at any time after posting: at once, a little later, after the end. */
+/* Cancels at several times after posting: at once, a little later, after the end. */
 static void cancel_any_time(struct scenario_environment *environment)
 {
 	enum { ROUNDS = 150, SIZE = 512 << 10 };
@@ -90,7 +90,7 @@ static void cancel_any_time(struct scenario_environment *environment)
 		check_one_of(status, 0, -ECANCELED);
 		if (status)
 			check_status(status, -ECANCELED, &error);
-		/* From here on nobody may read or write the buffer. */
+		/* After the end of the operation, the library must neither read nor write the buffer. */
 		bytes_set(near.bytes, POISON, SIZE);
 		if (i % 10 == 9) {
 			settle(environment, 2);
@@ -98,7 +98,7 @@ static void cancel_any_time(struct scenario_environment *environment)
 		}
 		check(!bytes_contain(far.bytes, SIZE, POISON));
 	}
-	/* The connection is as good as before. */
+	/* The connection still works. */
 	pattern_fill(near.bytes, SIZE, 5, 0);
 	complete(environment, post_any(environment, remote, &near, 0, SIZE), NULL);
 	pattern_check(far.bytes, SIZE, 5, 0);
@@ -107,7 +107,7 @@ static void cancel_any_time(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* A cancelled send leaves nothing that a later receive could meet, or is delivered whole. */
+/* Checks that a cancelled send either arrives whole or is invisible to later receives. */
 static void cancel_send(struct scenario_environment *environment)
 {
 	enum { SIZE = 1 << 20 };
@@ -127,7 +127,7 @@ static void cancel_send(struct scenario_environment *environment)
 	check_ok(pl_send_copy(environment->near_peer, 1, "next", 4, NULL, &send, &error), &error);
 	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, far.region, 0, SIZE, NULL, &receive, &error), &error);
 	if (await(environment, receive, &receipt, &error) == -ECANCELED) {
-		/* The offer had been taken before it was withdrawn. */
+		/* The receive had matched the rendezvous request before the sender withdrew it. */
 		check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, far.region, 0, SIZE, NULL, &receive, &error),
 			 &error);
 		complete(environment, receive, &receipt);
@@ -140,7 +140,7 @@ static void cancel_send(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* What was sent of a write that was cancelled does not arrive after a later write, whichever way each went. */
+/* Checks that the data of a cancelled write does not arrive after a later write, on any lane. */
 static void cancel_then_write(struct scenario_environment *environment)
 {
 	const unsigned rounds = environment->setting->slow ? 10 : 60;
@@ -182,7 +182,7 @@ static void cancel_then_write(struct scenario_environment *environment)
 
 enum { MESSAGE = 8192 };
 
-/* Looks for receives that are done, and forgets them; their number. */
+/* Collects the receives that are done, sets their handles to NULL, and returns their number. */
 static unsigned whole_messages(struct pl_operation **receives, unsigned count, const uint8_t *bytes)
 {
 	struct pl_receipt receipt;
@@ -200,10 +200,10 @@ static unsigned whole_messages(struct pl_operation **receives, unsigned count, c
 	return done;
 }
 
-/* The window of messages is as large as before: so many are sent though none of them is received. */
+/* Checks that the message window has its full size: `count` sends complete without a receive. */
 static void check_window(struct scenario_environment *environment, struct silent *silent)
 {
-	/* A card has a buffer for each that waits there; of what was received the last 255 need not be known yet. */
+	/* A card has one buffer for each unexpected message.  The receiver may report its last 255 receives late. */
 	const unsigned count = environment->setting->one_sided ? 200 : 700;
 	struct pl_operation *sends[700];
 	struct pl_error error;
@@ -219,7 +219,10 @@ static void check_window(struct scenario_environment *environment, struct silent
 	}
 }
 
-/* Small messages that are cancelled while the first bytes of some are on their way arrive whole, or not at all. */
+/*
+ * Checks that small messages arrive whole or not at all.  The test cancels them after the first bytes of some were
+ * sent.
+ */
 static void cancel_messages(struct scenario_environment *environment)
 {
 	enum { COUNT = 1000, FILLERS = 64, FILLER = 8 * MESSAGE };
@@ -234,7 +237,7 @@ static void cancel_messages(struct scenario_environment *environment)
 	buffer_open(&received, silent.context, MESSAGE * COUNT, PL_ACCESS_LOCAL);
 	for (unsigned i = 0; i < COUNT; i++)
 		pattern_fill(silent.near.bytes + i * MESSAGE, MESSAGE, i, 0);
-	/* Sockets hold much. */
+	/* These writes fill the sockets' buffers. */
 	for (unsigned i = 0; i < FILLERS; i++)
 		check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, MESSAGE * COUNT, FILLER, NULL,
 				  &fillers[i], &error),
@@ -263,7 +266,7 @@ static void cancel_messages(struct scenario_environment *environment)
 		arrived += whole_messages(receives, COUNT, received.bytes);
 	}
 	check(arrived >= delivered);
-	/* Perhaps some of those that were cancelled. */
+	/* Some cancelled messages may arrive here. */
 	silent_awake(environment, &silent, 100);
 	whole_messages(receives, COUNT, received.bytes);
 	for (unsigned i = 0; i < COUNT; i++) {
@@ -281,7 +284,7 @@ static void cancel_messages(struct scenario_environment *environment)
 
 enum { SMALL_COUNT = 64, SMALL = 24 };
 
-/* The first of each three is cancelled; which are sent. */
+/* Sends SMALL_COUNT messages and cancels the first of each three.  Stores in `sent` which messages were sent. */
 static void send_and_cancel(struct scenario_environment *environment, struct buffer *near, uint64_t tag,
 			    bool sent[SMALL_COUNT])
 {
@@ -302,7 +305,7 @@ static void send_and_cancel(struct scenario_environment *environment, struct buf
 	}
 }
 
-/* Some of several that may go together: the others arrive, each once. */
+/* Cancels some of several messages that may share a packet.  The others must arrive, each once. */
 static void cancel_some(struct scenario_environment *environment)
 {
 	enum { ROUNDS = 12 };

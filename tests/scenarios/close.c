@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Closing things that are in use. */
+/* Closing of peers, listeners and contexts that are in use. */
 #include <sched.h>
 #include <stdlib.h>
 
 #include "scenarios/silent.h"
 
 #define LARGE (32u << 20)
-/* What a fabric may have for a connection beside its streams. */
+/* Largest number of descriptors that a fabric has for a connection in addition to its streams. */
 #define OWN_DESCRIPTORS 4
 
-/* Completions without a handle that closing the peer must produce. */
+/* Number of completions, of operations without a handle, that closing the peer must produce. */
 #define POSTED 12
 
 static void post_unending(struct silent *silent)
@@ -57,7 +57,7 @@ static void peer_close_running(struct scenario_environment *environment)
 	pl_peer_close(silent.near_peer);
 	silent.near_peer = NULL;
 	check(clock_now() - started < SLACK);
-	/* No buffer is in use any more, before anything was collected. */
+	/* The library uses no buffer any more, although no completion was collected yet. */
 	bytes_set(silent.near.bytes, POISON, LARGE);
 	collect(environment, environment->near, completions, POSTED);
 	for (unsigned i = 0; i < POSTED; i++) {
@@ -79,7 +79,7 @@ static void peer_close_running(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
-/* The other end of a closed connection is told, at once. */
+/* Checks that the other end of a closed connection learns the closing at once. */
 static void other_end_closes(struct scenario_environment *environment)
 {
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
@@ -111,7 +111,9 @@ static void other_end_closes(struct scenario_environment *environment)
 	check_status(pl_read(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &send, &error), -ENOTCONN,
 		     &error);
 	check_status(pl_send_copy(environment->near_peer, 1, "x", 1, NULL, &send, &error), -ENOTCONN, &error);
-	/* A receive may still be posted, as a message may have come before the end; here there was none. */
+	/*
+	 * A program may post a receive after the end, as a message may have arrived before.  No message arrived here.
+	 */
 	status = pl_receive(environment->near_peer, 1, 0, near.region, 0, 8, NULL, &receive, &error);
 	if (!status)
 		status = await(environment, receive, NULL, &error);
@@ -140,7 +142,7 @@ static void *wait_for(void *argument)
 	return NULL;
 }
 
-/* Who waits for an operation gets all of its receipt, while another thread closes the peer, and after that. */
+/* Checks that a waiter gets the whole receipt while another thread closes the peer, and afterwards. */
 static void close_while_waiting(struct scenario_environment *environment)
 {
 	struct buffer near;
@@ -194,7 +196,7 @@ static void *post_two(void *argument)
 	return NULL;
 }
 
-/* Who gets the completions may close the peer, though the calls that posted the operations did not return yet. */
+/* Closes the peer after its completions, although the calls that posted the operations may not have returned yet. */
 static void close_by_completion(struct scenario_environment *environment)
 {
 	struct posting posting;
@@ -223,7 +225,7 @@ static void close_by_completion(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* Messages that were sent before the orderly end can still be received after it. */
+/* Checks that messages sent before an orderly end can be received after it. */
 static void close_after_send(struct scenario_environment *environment)
 {
 	struct pl_operation *send, *receive;
@@ -277,7 +279,7 @@ static void listener_close(struct scenario_environment *environment)
 	check_text(completion.error.id, "LISTENER-CLOSED");
 	check_number(completion.receipt.kind, PL_KIND_ACCEPT);
 	check_number(completion.receipt.user_data, 44);
-	/* Peers that were accepted stay. */
+	/* Accepted peers survive the listener. */
 	pl_listener_close(environment->listener);
 	environment->listener = NULL;
 	check_ok(pl_send_copy(environment->near_peer, 1, "x", 1, NULL, &operations[0], &error), &error);
@@ -298,7 +300,7 @@ static void accept_timeouts(struct scenario_environment *environment)
 	check(!peer);
 }
 
-/* Everything there is, open and busy, is gone after pl_close(): sockets, threads, use of buffers. */
+/* Checks that pl_close() ends all open and busy objects: sockets, threads, use of buffers. */
 static void close_everything(struct scenario_environment *environment)
 {
 	unsigned descriptors = open_descriptors(), threads = running_threads();
@@ -340,7 +342,7 @@ static void close_everything(struct scenario_environment *environment)
 	buffer_close_bare(&silent.target);
 	settle(environment, 50);
 	check_threads(threads);
-	/* far may hold on to the connection that was never accepted, or have seen it go. */
+	/* `far` may still hold the connection that was never accepted, or may have closed it. */
 	check(open_descriptors() <= descriptors + 1 + OWN_DESCRIPTORS + environment->setting->streams);
 }
 
@@ -349,7 +351,7 @@ static void connect_and_close(struct scenario_environment *environment)
 	struct pl_peer *near, *far;
 	unsigned descriptors;
 
-	/* Every engine had one: what a fabric keeps for an engine is there. */
+	/* After one connection for each engine, all resources that a fabric keeps for an engine exist. */
 	for (unsigned i = 0; i < 2; i++) {
 		connect_pair(environment, environment->near, environment->listener, &near, &far);
 		pl_peer_close(near);

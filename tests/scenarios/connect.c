@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connecting: what goes wrong, and what is told of it. */
+/* Connecting: failures, and their descriptions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ static int connect_status(struct scenario_environment *environment, struct pl_co
 	return status;
 }
 
-/* A good connection can be made: nothing that came before did harm. */
+/* Checks that a good connection can still be made after a failure. */
 static void check_still_good(struct scenario_environment *environment)
 {
 	struct pl_peer *near, *far;
@@ -40,7 +40,7 @@ static void dead_port(struct scenario_environment *environment)
 	socket_dead_address(address);
 	check_status(connect_status(environment, environment->near, address, 0, &error), -ECONNREFUSED, &error);
 	check(strstr(error.object, address));
-	/* The blocking call too: nobody else is needed for this answer. */
+	/* The blocking call gets this answer without progress at the other end. */
 	check_status(pl_connect(environment->near, address, 0, &peer, &error), -ECONNREFUSED, &error);
 	check(!peer);
 	check_still_good(environment);
@@ -61,7 +61,7 @@ static void silent_server(struct scenario_environment *environment)
 	fd = socket_accept(listener);
 	check(socket_wait_closed(fd, 2000));
 	close(fd);
-	/* The context's own time-out is used where none is named. */
+	/* The context's connect_timeout applies if the call names no time. */
 	options.connect_timeout = 100 * MS;
 	context = context_open_with(&options);
 	started = clock_now();
@@ -116,7 +116,7 @@ static void bad_servers(struct scenario_environment *environment)
 		server.listener = socket_listen(address);
 		check_number(pthread_create(&server.thread, NULL, bad_server_run, &server), 0);
 		status = connect_status(environment, environment->near, address, 3 * SECOND, &error);
-		/* To an end with a key, whoever speaks no TLS is somebody without one. */
+		/* If a key is set, an answer without TLS counts as a peer without the key: -EACCES. */
 		check_one_of(status, -EPROTO, -ECONNRESET, environment->setting->key ? -EACCES : -EPROTO);
 		if (answer <= ANSWER_HTTP)
 			check(status != -ECONNRESET);
@@ -249,7 +249,7 @@ static void peer_information(struct scenario_environment *environment)
 	const struct setting *setting = environment->setting;
 	struct pl_peer *peers[2] = { environment->near_peer, environment->far_peer };
 	struct pl_peer_info info[2];
-	/* Of cards, as many as there are, up to the default. */
+	/* Verbs has one stream for each card, at most 2 by default. */
 	unsigned most = strcmp(setting->fabric, "verbs") ? setting->streams : 2;
 	char software[32];
 
@@ -275,7 +275,7 @@ static void peer_information(struct scenario_environment *environment)
 	check_number(pl_peer_query(peers[0], &info[0]), -EINVAL);
 }
 
-/* Cancelled while the other end says nothing; while it is being accepted; and after it is there. */
+/* Cancels a connection attempt before an answer, while it is accepted, and after it is established. */
 static void cancel_connect(struct scenario_environment *environment)
 {
 	struct pl_operation *operation;
@@ -306,7 +306,7 @@ static void cancel_connect(struct scenario_environment *environment)
 	}
 }
 
-/* The blocking calls, as most programs use them. */
+/* Uses the blocking calls, as most programs do. */
 static void *serve_blocking(void *argument)
 {
 	const struct scenario_environment *environment = argument;
@@ -345,7 +345,7 @@ static void blocking_calls(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* Who accepted goes on at once; what it says may overtake what tells the other end that it is connected. */
+/* Lets the acceptor act at once.  Its messages may overtake the one that tells the connector of the acceptance. */
 static void hasty_acceptor(struct scenario_environment *environment)
 {
 	struct pl_operation *connecting, *accepting, *importing;
@@ -367,7 +367,7 @@ static void hasty_acceptor(struct scenario_environment *environment)
 			pl_peer_close(far.peer);
 		else
 			check_ok(pl_remote_import_start(far.peer, token, length, 0, &importing, &error), &error);
-		/* It connects, or learns that nobody is there any more. */
+		/* The connector either connects or learns that the acceptor closed the connection. */
 		if (!await(environment, connecting, &near, &error))
 			check(near.peer);
 		else

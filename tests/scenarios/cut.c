@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Regions over files that somebody cuts.  Touching such memory raises SIGBUS in whoever does, so the
- * library must leave it to the kernel: the operation fails, the process and the connection live on.
+ * Regions over files that a process truncates.
+ * An access to memory beyond the end raises SIGBUS in the accessing process.  The library must leave such accesses to
+ * the kernel.  The operation then fails, and the process and the connection survive.
  */
 #include <sys/mman.h>
 #include <unistd.h>
@@ -50,7 +51,9 @@ static struct pl_remote *import_file(struct scenario_environment *environment, c
 	return receipt.remote;
 }
 
-/* A card has locked the pages before the cut, or cannot any more: to it the file is still, or not at all, there. */
+/*
+ * Checks the status of an operation.  A card may also succeed, with pages locked before the cut, or fail with -EFAULT.
+ */
 static void end_with(struct scenario_environment *environment, struct pl_operation *operation, int status)
 {
 	bool card = environment->setting->one_sided;
@@ -60,7 +63,7 @@ static void end_with(struct scenario_environment *environment, struct pl_operati
 	check_one_of(got, card ? 0 : status, card ? -EFAULT : status);
 }
 
-/* What lies before the cut can still be read, and so the connection lives. */
+/* Checks that the part before the cut can still be read, so the connection survives. */
 static void check_alive(struct scenario_environment *environment, struct pl_remote *remote, struct buffer *near)
 {
 	struct pl_operation *operation;
@@ -142,7 +145,7 @@ static void cut_at_source(struct scenario_environment *environment)
 		value_check(far.bytes, LEFT, 1);
 	check_ok(pl_read(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
 	end_with(environment, operation, -EFAULT);
-	/* Elsewhere, as the target may still be sending what was to be read. */
+	/* This write goes to another region, as the target may still be sending the data of the read. */
 	check_ok(pl_write(environment->near_peer, other, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
 	end_with(environment, operation, 0);
 	pl_remote_release(remote);

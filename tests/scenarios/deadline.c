@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Every operation ends, by its deadline or by pl_wait()'s; and its buffer is the caller's again. */
+/* Deadlines: every operation ends by its own deadline or by pl_wait()'s, and its buffer returns to the caller. */
 
 #include "scenarios/silent.h"
 
@@ -11,13 +11,13 @@ static struct pl_attributes within(uint64_t timeout)
 	return attributes;
 }
 
-/* A card does without the target's processor, so it gets the time that it needs. */
+/* Returns attributes with this timeout, or 30 s for a card, which completes without the target's processor. */
 static struct pl_attributes within_or_done(const struct scenario_environment *environment, uint64_t timeout)
 {
 	return within(environment->setting->one_sided ? 30 * SECOND : timeout);
 }
 
-/* Fails with -ETIMEDOUT, not before the time and not long after it. */
+/* Checks that the operation fails with -ETIMEDOUT, not before the deadline and within SLACK after it. */
 static void check_times_out(struct scenario_environment *environment, struct pl_operation *operation, uint64_t posted,
 			    uint64_t timeout)
 {
@@ -29,7 +29,7 @@ static void check_times_out(struct scenario_environment *environment, struct pl_
 	check(took < timeout + SLACK);
 }
 
-/* The source of a write that ended by its deadline is not read again: nothing of POISON arrives. */
+/* Checks that a write that timed out does not read its source again: no POISON arrives. */
 static void deadline_write(struct scenario_environment *environment)
 {
 	const size_t size = silent_size(environment);
@@ -56,7 +56,7 @@ static void deadline_write(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
-/* The destination of a read that ended by its deadline is not written again. */
+/* Checks that a read that timed out does not write its destination again. */
 static void deadline_read(struct scenario_environment *environment)
 {
 	const size_t size = silent_size(environment);
@@ -118,7 +118,7 @@ static void deadline_others(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
-/* Each has a time of its own, whatever the order they come in and what of them completes before. */
+/* Checks that each operation has its own deadline, in any posting order and with any completions before. */
 static void deadline_order(struct scenario_environment *environment)
 {
 	static const uint64_t timeouts[] = { 450 * MS, 150 * MS, 30 * SECOND, 300 * MS, UINT64_MAX, 100 * MS };
@@ -137,7 +137,7 @@ static void deadline_order(struct scenario_environment *environment)
 				    &receives[i], &error),
 			 &error);
 	}
-	/* The first to be due ends before. */
+	/* The operation with the earliest deadline ends before the deadline. */
 	pl_cancel(receives[COUNT - 1]);
 	fail_with(environment, receives[COUNT - 1], -ECANCELED);
 	for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {

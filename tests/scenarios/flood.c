@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* More than the other end takes: memory stays bounded, and in the end everything arrives. */
+/* Floods: more data than the other end takes.  Memory use stays bounded, and all data arrives in the end. */
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"
@@ -8,7 +8,7 @@
 #define MESSAGES_SLOW 6000
 #define MESSAGE 4096
 
-/* Takes the completions that are there; returns how many. */
+/* Collects the available completions and returns their number. */
 static unsigned drain(struct pl_context *context)
 {
 	struct pl_completion completions[64];
@@ -24,7 +24,7 @@ static unsigned drain(struct pl_context *context)
 	return count;
 }
 
-/* Messages that nobody receives stay with their sender; when they are received, it is in order. */
+/* Checks that messages without a receive stay at their sender, and are later received in order. */
 static void message_flood(struct scenario_environment *environment)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
@@ -47,7 +47,7 @@ static void message_flood(struct scenario_environment *environment)
 			progress(environment);
 	}
 	settle(environment, 200);
-	/* All messages together would be 400 MB; the sender's own records are some hundred bytes each. */
+	/* All messages together have 400 MB.  The sender's own records take some hundred bytes each. */
 	check(resident_within(before, 160u << 20));
 	sent = drain(environment->near);
 	check(sent < count / 4);
@@ -73,7 +73,7 @@ static void message_flood(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* Large messages that nobody receives take no memory at the receiver, either. */
+/* Checks that large messages without a receive take no memory at the receiver, either. */
 static void large_message_flood(struct scenario_environment *environment)
 {
 	enum { SIZE = 1 << 20 };
@@ -111,7 +111,7 @@ static void large_message_flood(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* Thousands of reads at once: the answers do not pile up in memory. */
+/* Posts thousands of reads at once and checks that the answers do not accumulate in memory. */
 static void read_flood(struct scenario_environment *environment)
 {
 	enum { SIZE = 64 << 10, SLOTS = 64 };

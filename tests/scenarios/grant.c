@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Grants and tokens: rights, ranges, expiry, and tokens that are not what they should be. */
+/* Grants and tokens: rights, ranges, expiry, damaged and foreign tokens. */
 #include <time.h>
 
 #include "scenarios/scenario.h"
@@ -18,7 +18,7 @@ static struct token make_token(struct pl_region *region, const struct pl_grant_o
 	return token;
 }
 
-/* Nanoseconds since 1970. */
+/* Returns the time in nanoseconds since 1970. */
 static uint64_t wall_now(void)
 {
 	struct timespec wall;
@@ -27,7 +27,7 @@ static uint64_t wall_now(void)
 	return (uint64_t)wall.tv_sec * SECOND + (uint64_t)wall.tv_nsec;
 }
 
-/* What posting, or else the completion, of a one-byte write or read gives. */
+/* Writes or reads one byte and returns the status of the call or, if 0, of the completion. */
 static int attempt(struct scenario_environment *environment, struct pl_remote *remote, const struct buffer *local,
 		   bool write, struct pl_error *error)
 {
@@ -78,7 +78,7 @@ static void rights(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* A region's own access is the limit of what can be shared. */
+/* Checks that a grant cannot exceed the access of its region. */
 static void rights_of_region(struct scenario_environment *environment)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
@@ -203,7 +203,10 @@ static void ranges_of_grants(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* A machine may be so slow, or busy, that a grant is over before it was used: then there is one that lives longer. */
+/*
+ * Shares and imports with a limited lifetime.  Doubles the lifetime while a slow machine lets the grant expire before
+ * use.
+ */
 static struct pl_remote *import_living(struct scenario_environment *environment, const struct buffer *near,
 				       const struct buffer *far, struct token *token, uint64_t *lifetime)
 {
@@ -257,7 +260,7 @@ static void expiry(struct scenario_environment *environment)
 	value_check(far.bytes, 64, 4);
 	check_number(import_status(environment, environment->near_peer, token.bytes, token.length), -EACCES);
 	pl_remote_release(remote);
-	/* Too short to be of use, and over before it is imported. */
+	/* This lifetime is so short that the grant expires before the import. */
 	options.lifetime = 1 * MS;
 	token = make_token(far.region, &options);
 	settle(environment, 50);
@@ -295,7 +298,7 @@ static void damaged_tokens(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* Good tokens, but presented to a context that did not make them. */
+/* Presents valid tokens to a context that did not make them. */
 static void foreign_tokens(struct scenario_environment *environment)
 {
 	struct pl_context *third = context_open(environment->setting);
@@ -333,7 +336,7 @@ static void share_and_import_twice(struct scenario_environment *environment)
 	again = import_token(environment, environment->near_peer, one.bytes, one.length);
 	second = import_token(environment, environment->near_peer, two.bytes, two.length);
 	check(first != again);
-	/* An operation goes on after its remote region is released. */
+	/* An operation continues after the release of its remote region. */
 	check_ok(pl_write(environment->near_peer, first, 0, near.region, 0, SIZE, NULL, &operation, &error), &error);
 	pl_remote_release(first);
 	complete(environment, operation, NULL);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Many threads, many wake-ups, and none while there is nothing to do. */
+/* Load: many threads, many wake-ups, and no wake-up of an idle context. */
 #include <poll.h>
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"
 
-/* Every one of many small operations wakes a sleeper on the descriptor: none is lost. */
+/* Checks that each of many small operations wakes a thread that polls pl_fd(). */
 static void descriptor_wakeups(struct scenario_environment *environment)
 {
 	const unsigned count = environment->setting->slow ? 500 : 10000;
@@ -48,7 +48,7 @@ static void descriptor_wakeups(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* A notification alone wakes the receiving program, too. */
+/* Checks that a notification without data wakes the receiving program, too. */
 static void descriptor_notified(struct scenario_environment *environment)
 {
 	struct pollfd poll_fd = { pl_fd(environment->far), POLLIN, 0 };
@@ -69,7 +69,7 @@ static void descriptor_notified(struct scenario_environment *environment)
 	}
 }
 
-/* Connected and with nothing to do: no processor time is spent, and the descriptor is quiet. */
+/* Checks that an idle connection uses no processor time and its descriptor stays quiet. */
 static void idle(struct scenario_environment *environment)
 {
 	struct pollfd poll_fd = { pl_fd(environment->near), POLLIN, 0 };
@@ -107,7 +107,7 @@ static void finish(struct pl_operation *operation)
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 }
 
-/* Writes and reads back its own slot, and sends a message. */
+/* Writes and reads back the worker's own slot, and sends a message. */
 static void *worker_run(void *argument)
 {
 	struct worker *worker = argument;
@@ -183,7 +183,7 @@ static void threads_one_peer(struct scenario_environment *environment)
 #define CONNECTORS 4
 #define CONNECTIONS 5
 
-/* What connectors share: far's region, whose token is theirs to import. */
+/* Connector thread, which imports the token of a shared region of `far`. */
 struct connector {
 	struct scenario_environment *environment;
 	uint8_t token[PL_TOKEN_MAX];
@@ -192,7 +192,7 @@ struct connector {
 	pthread_t thread;
 };
 
-/* Each thread makes, uses and closes connections of its own, all in one context. */
+/* Makes, uses and closes connections in one context that all connector threads share. */
 static void *connector_run(void *argument)
 {
 	struct connector *connector = argument;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions over memory that must not be written: it can be sent from, by whatever way there is, and nobody crashes. */
+/* Regions over read-only memory: every transport can send from it, and no process crashes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 #define SIZE ((1u << 20) + 100)
 
-/* A file that was opened for reading, of which not even a copy can be written in place. */
+/* Returns a mapping of a file opened for reading, so that the kernel refuses even a private write to it. */
 static void *map_file(void)
 {
 	int fd = memfd_create("mapping", MFD_CLOEXEC), reading;
@@ -66,7 +66,7 @@ static void use(struct scenario_environment *environment, void *bytes)
 	complete(environment, operation, &receipt);
 	check_way(&receipt);
 	pattern_check(far.bytes, SIZE, 5, 0);
-	/* Not even what is there already. */
+	/* A read must fail even if its bytes equal the bytes in place. */
 	check_ok(pl_read(environment->near_peer, remote, 0, region, 0, SIZE, NULL, &operation, &error), &error);
 	fail_with(environment, operation, -EFAULT);
 	direct.flags = PL_REQUIRE_DIRECT;

@@ -32,7 +32,7 @@ static struct pl_operation *post_send(struct scenario_environment *environment, 
 	return operation;
 }
 
-/* Every size, into a buffer of just that size or a larger one, posted before or after the message came. */
+/* Sends a message into a buffer of its size or larger, whose receive is posted before or after the arrival. */
 static void one_size(struct scenario_environment *environment, size_t size, bool receive_first, size_t spare)
 {
 	uint64_t seed = size * 4 + receive_first * 2 + !spare;
@@ -78,7 +78,7 @@ static void message_sizes(struct scenario_environment *environment)
 
 static void tag_masks(struct scenario_environment *environment)
 {
-	/* For each message, in the order sent, the receive that it must meet. */
+	/* Messages in the order sent, each with the index of the receive that it must match. */
 	static const struct {
 		uint64_t tag;
 		unsigned receive;
@@ -136,7 +136,7 @@ static size_t order_length(unsigned i)
 	return lengths[i % 7];
 }
 
-/* The first half of the receives is posted before, the rest after the messages were sent. */
+/* Posts the first half of the receives before the messages are sent, the rest afterwards. */
 static void in_order(struct scenario_environment *environment)
 {
 	struct pl_operation **receives = calloc(ORDER_COUNT, sizeof(*receives));
@@ -167,7 +167,7 @@ static void in_order(struct scenario_environment *environment)
 	free(sends);
 }
 
-/* Two tags interleaved: each is in order by itself, whichever is received first. */
+/* Interleaves two tags.  Each tag is in order, whichever is received first. */
 static void in_order_by_tag(struct scenario_environment *environment)
 {
 	enum { COUNT = 60 };
@@ -221,7 +221,7 @@ static void truncate_one(struct scenario_environment *environment, size_t sent, 
 	value_check(to.bytes + room, 64, POISON);
 	status = await(environment, send, NULL, &error);
 	check_one_of(status, 0, -EMSGSIZE);
-	/* The dropped message is out of the way of the next. */
+	/* The dropped message does not disturb the next one. */
 	receive = post_receive(environment, 8, EXACT, &to, 0, room);
 	complete(environment, post_send(environment, 8, &from, 0, room), NULL);
 	complete(environment, receive, &receipt);
@@ -267,7 +267,7 @@ static void send_copy_limits(struct scenario_environment *environment)
 	buffer_close(&to);
 }
 
-/* A cancelled receive takes no message: the next one gets it. */
+/* Checks that a cancelled receive takes no message: the next receive gets it. */
 static void cancelled_receive_takes_nothing(struct scenario_environment *environment)
 {
 	struct pl_operation *first, *second;

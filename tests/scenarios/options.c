@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Arguments: what is accepted, what is refused, and that structures of other versions are handled. */
+/* Arguments: accepted values, refused values, and structures of other versions. */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -43,11 +43,11 @@ static void context_options(struct scenario_environment *environment)
 	pl_close(context_open_with(&options));
 	check_ok(pl_open(&context, NULL, &error), &error);
 	pl_close(context);
-	/* Nobody has to want the detail. */
+	/* NULL is allowed for `error`. */
 	check_number(pl_open(&context, &(struct pl_options){ .size = 1 }, NULL), -EINVAL);
 }
 
-/* Of this process's TCP connections. */
+/* Counts the TCP connections of this process that have this traffic class. */
 static size_t marked(int class)
 {
 	size_t count = 0;
@@ -67,7 +67,7 @@ static size_t marked(int class)
 	return count;
 }
 
-/* Both ends of a connection are marked, and nothing else is. */
+/* Checks that both ends of a connection are marked, and no other socket. */
 static void traffic_class(struct scenario_environment *environment)
 {
 	struct pl_options options = setting_options(environment->setting);
@@ -93,7 +93,7 @@ static void traffic_class(struct scenario_environment *environment)
 	check_number(marked(104), 0);
 }
 
-/* A structure as a later header might have it. */
+/* Options structure of a later header. */
 struct later_options {
 	struct pl_options known;
 	uint64_t unknown[4];
@@ -168,7 +168,10 @@ static void attributes(struct scenario_environment *environment)
 	complete(environment, operation, NULL);
 }
 
-/* A limit that is about files says no as well, where it would end the program else. */
+/*
+ * Checks that an allocation above the file size limit (RLIMIT_FSIZE) fails.  A write above the limit would raise
+ * SIGXFSZ.
+ */
 static void allocate_beyond_limit(struct pl_context *context)
 {
 	struct rlimit before, low;
@@ -190,7 +193,7 @@ static void regions(struct scenario_environment *environment)
 	struct pl_region *region = NULL;
 	struct pl_error error;
 	uint8_t bytes[64] = { 0 };
-	/* Where nothing else is put meanwhile: what looks for room of its own (ThreadSanitizer, dlopen) begins high up. */
+	/* No other thread maps memory here meanwhile: ThreadSanitizer and dlopen() take addresses far above. */
 	void *gone = mmap((void *)0x20000000, 1 << 20, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
@@ -224,7 +227,7 @@ static void destructors_accept_null(struct scenario_environment *environment)
 	check(pl_version()[0]);
 }
 
-/* Handles of one context are refused by a peer of another. */
+/* Checks that a peer refuses the handles of another context. */
 static void mixed_handles(struct scenario_environment *environment)
 {
 	struct pl_operation *operation = NULL;

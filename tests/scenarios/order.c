@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What comes before what: fences and notifications. */
+/* Order: fences and notifications. */
 #include "scenarios/scenario.h"
 
 #define SIZE (5 << 20)
@@ -64,7 +64,7 @@ static void fence_write_send(struct scenario_environment *environment)
 	pair_close(&pair);
 }
 
-/* Waits for the next notification at far. */
+/* Waits for the next notification at `far`. */
 static void notified(struct scenario_environment *environment, uint64_t value)
 {
 	struct pl_completion completion;
@@ -101,7 +101,7 @@ static void fence_write_notify(struct scenario_environment *environment)
 	pair_close(&pair);
 }
 
-/* A write that notifies by itself, once however many elements or streams it has. */
+/* Checks that a write with PL_NOTIFY notifies once, with any number of elements and streams. */
 static void write_with_notification(struct scenario_environment *environment)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
@@ -121,7 +121,7 @@ static void write_with_notification(struct scenario_environment *environment)
 		transfers[1] = (struct pl_transfer){ pair.remote, half, pair.near.region, half, half };
 		pattern_fill(pair.near.bytes, SIZE, 300 + round, 0);
 		attributes.notify = 7000 + round;
-		/* Whatever the writer needs to know of its buffer, the notification comes after the bytes. */
+		/* The notification comes after the bytes, at any level of visibility that the writer asks for. */
 		attributes.visible = round % 2 ? PL_VISIBLE_ON_WIRE : PL_VISIBLE_PLACED;
 		check_ok(pl_writev(environment->near_peer, transfers, 2, &attributes, &operation, &error), &error);
 		notified(environment, 7000 + round);
@@ -134,7 +134,7 @@ static void write_with_notification(struct scenario_environment *environment)
 	pair_close(&pair);
 }
 
-/* Write one, fenced write two over it, fenced read: always two. */
+/* Posts a write, a fenced write to the same range, and a fenced read, which must return the second data. */
 static void fence_writes_and_read(struct scenario_environment *environment)
 {
 	enum { COUNT = 40, LENGTH = 70000 };
@@ -168,7 +168,7 @@ static void fence_writes_and_read(struct scenario_environment *environment)
 	pair_close(&pair);
 }
 
-/* Messages and notifications of one peer arrive in the order posted. */
+/* Checks that messages and notifications of one peer arrive in the order posted. */
 static void notify_among_messages(struct scenario_environment *environment)
 {
 	enum { COUNT = 300 };
@@ -209,7 +209,10 @@ static void notify_among_messages(struct scenario_environment *environment)
 	buffer_close(&messages);
 }
 
-/* Posts `count` writes that notify, with values that fit into a request and some that do not; their sum. */
+/*
+ * Posts `count` writes that notify, and returns the sum of their values.  Some values exceed the immediate data of a
+ * request.
+ */
 static uint64_t post_notifying(struct scenario_environment *environment, struct pair *pair, uint64_t first,
 			       unsigned count)
 {
@@ -228,7 +231,10 @@ static uint64_t post_notifying(struct scenario_environment *environment, struct 
 	return sum;
 }
 
-/* Writes that notify and fail: nobody hears of them, the others arrive, and the window of messages stays as wide. */
+/*
+ * Posts writes that notify and fail.  The target gets no notification of them, other writes arrive, and the message
+ * window keeps its size.
+ */
 static void notifications_that_fail(struct scenario_environment *environment)
 {
 	enum { ROUNDS_HERE = 3, BEFORE = 10, GONE = 5, AFTER = 400 };
@@ -271,7 +277,7 @@ static void notifications_that_fail(struct scenario_environment *environment)
 	pair_close(&pair);
 }
 
-/* Whoever says that more follows need not keep to it: all that was posted is done, and each by itself. */
+/* Checks that all operations complete with PL_MORE set on the last one as well. */
 static void more_may_follow(struct scenario_environment *environment)
 {
 	enum { COUNT = 150, LENGTH = 100 };

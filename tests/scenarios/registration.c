@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What cards have registered: shared by regions of the same memory, kept if asked for, never of other memory. */
+/* Registrations of cards: shared by regions of the same memory, kept on request, never used for other memory. */
 #include <sys/mman.h>
 
 #include "scenarios/scenario.h"
@@ -12,7 +12,7 @@ struct pair {
 	struct pl_peer *peer, *far_peer;
 	struct buffer far;
 	struct pl_remote *remote;
-	bool counts; /* by one card, so it is known what is registered */
+	bool counts; /* true if one card registers, so that counts are known */
 };
 
 static void open_pair(struct pair *pair, struct scenario_environment *environment, size_t keep_bytes, bool keep_host)
@@ -81,7 +81,7 @@ static uint8_t *map(void *at)
 	return bytes;
 }
 
-/* Writes all of a region, and looks at what arrived. */
+/* Writes a whole region and checks the bytes that arrive. */
 static void use(struct pair *pair, struct pl_region *region, uint64_t seed)
 {
 	struct pl_operation *operation;
@@ -120,7 +120,7 @@ static void shared(struct scenario_environment *environment)
 	use(&pair, again, 4);
 	use_once(&pair, bytes, LENGTH, 5);
 	expect(&pair, 3, 1, LENGTH, 0);
-	/* The rest of the memory may be freed now, so the registration is for what uses it only. */
+	/* The program may free the rest of the memory now, so the registration shrinks to the region in use. */
 	check_number(pl_region_deregister(again), 0);
 	expect(&pair, 3, 1, 0, 0);
 	use(&pair, within, 6);
@@ -131,7 +131,7 @@ static void shared(struct scenario_environment *environment)
 	munmap(bytes, LENGTH);
 }
 
-/* Other memory at the same address: what was registered before is not used for it. */
+/* Checks that new memory at a freed address does not use the old registration. */
 static void freed(struct scenario_environment *environment)
 {
 	uint8_t *bytes = map(NULL);
@@ -175,7 +175,7 @@ static void kept(struct scenario_environment *environment)
 	use_once(&pair, bytes[KEPT + 1], LENGTH, 20);
 	use_once(&pair, bytes[KEPT + 1] + 8, 4000, 21);
 	expect(&pair, 2, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
-	/* The library's own memory goes with its region. */
+	/* A registration of library memory ends with its region. */
 	check_ok(pl_region_allocate(pair.context, LENGTH, PL_ACCESS_LOCAL, &allocated, &error), &error);
 	use(&pair, allocated, 30);
 	check_number(pl_region_deregister(allocated), 0);

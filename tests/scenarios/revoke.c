@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The end of grants and regions, before and in the middle of transfers. */
+/* Revocation of grants and deregistration of regions, before and during transfers. */
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"
@@ -74,28 +74,32 @@ static void revoke_before(struct scenario_environment *environment)
 	value_check(one.far.bytes, 64, POISON);
 	value_check(one.near.bytes, 64, 1);
 	check_number(import_status(environment, environment->near_peer, one.token, one.token_length), -EACCES);
-	/* The other one is as good as before. */
+	/* The other grant still works. */
 	pl_remote_release(import_token(environment, environment->near_peer, other.token, other.token_length));
 	revocable_close(&one);
 	revocable_close(&other);
 }
 
-/* One-sided bytes arrive beside the program's own order, as from a card: ThreadSanitizer must not mind. */
+/*
+ * Reads a byte.  One-sided data arrives without synchronization, as from a card, so ThreadSanitizer must ignore this
+ * read.
+ */
 __attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const uint8_t *byte)
 {
 	mirror_fetch(byte, 1);
 	return *(const volatile uint8_t *)byte;
 }
 
-/* Long enough to be cut short. */
+/* Returns a transfer size that is large enough to be revoked in the middle. */
 static size_t large(const struct scenario_environment *environment)
 {
 	return environment->setting->slow ? 24u << 20 : gpu_kind ? 64u << 20 : 256u << 20;
 }
 
 /*
- * Soft-RoCE looks at a memory window first, and then copies a packet's bytes (read_reply() in rxe_resp.c of Linux), which
- * may so be after the window was invalidated.  No card does that.
+ * Waits until a packet of Soft-RoCE is copied.
+ * Soft-RoCE checks a memory window first and then copies a packet's bytes (read_reply() in rxe_resp.c of Linux).  The
+ * copy may thus follow the invalidation of the window.  Cards do not.
  */
 static void await_packet(struct scenario_environment *environment)
 {
@@ -104,8 +108,8 @@ static void await_packet(struct scenario_environment *environment)
 }
 
 /*
- * Revokes while a large write runs: what is in the target's memory when the call returns stays as it
- * is.  Returns whether the write had been cut short.
+ * Revokes during a large write and checks that the target's memory does not change after the call returns.
+ * Returns true if the revocation cut the write short.
  */
 static bool cut_write(struct scenario_environment *environment, bool deregister)
 {
@@ -152,7 +156,7 @@ static bool deregister_write_once(struct scenario_environment *environment)
 	return cut_write(environment, true);
 }
 
-/* What the owner writes to the memory after the call returned is not read by anybody. */
+/* Checks that no read returns data that the owner writes after the revocation returns. */
 static bool revoke_read_once(struct scenario_environment *environment)
 {
 	const size_t size = large(environment);
@@ -180,7 +184,7 @@ static bool revoke_read_once(struct scenario_environment *environment)
 	return status == -EACCES;
 }
 
-/* On a busy machine a transfer may end before this thread comes to look at it, and that many times. */
+/* Time for attempts: on a busy machine many transfers may end before the revoking thread runs. */
 #define PATIENCE (5 * SECOND)
 
 static void until_cut(struct scenario_environment *environment, bool (*once)(struct scenario_environment *environment))
@@ -209,7 +213,7 @@ static void revoke_while_reading(struct scenario_environment *environment)
 	until_cut(environment, revoke_read_once);
 }
 
-/* Two streams of small writes through two grants: revoking one leaves the other alone. */
+/* Streams small writes through two grants and checks that revoking one leaves the other alone. */
 static void revoke_one_of_two(struct scenario_environment *environment)
 {
 	enum { COUNT = 400, SIZE = 5000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What every fabric must do, as a list that is run over any of them. */
+/* Scenario: one requirement that every fabric must meet. */
 #ifndef TEST_SCENARIO_H
 #define TEST_SCENARIO_H
 
@@ -7,9 +7,9 @@
 
 enum scenario_flag {
 	SCENARIO_HEAVY = 1u << 0,    /* moves or holds hundreds of megabytes, or takes seconds */
-	SCENARIO_SETTING = 1u << 1,  /* the same whatever the streams and the address family */
-	SCENARIO_OUTLIVES = 1u << 3, /* looks at memory after its region is gone */
-	SCENARIO_CONTROL = 1u << 2,  /* about addresses, keys or options: the same for every fabric */
+	SCENARIO_SETTING = 1u << 1,  /* independent of the number of streams and of the address family */
+	SCENARIO_OUTLIVES = 1u << 3, /* reads memory after its region is deregistered */
+	SCENARIO_CONTROL = 1u << 2,  /* tests addresses, keys or options, which do not depend on the fabric */
 };
 
 struct scenario {
@@ -18,7 +18,7 @@ struct scenario {
 	unsigned flags;
 };
 
-/* Each list ends with an element without a name. */
+/* Lists of scenarios.  Each list ends with an element whose name is NULL. */
 extern const struct scenario transfer_scenarios[];
 extern const struct scenario vector_scenarios[];
 extern const struct scenario order_scenarios[];
@@ -37,7 +37,7 @@ extern const struct scenario load_scenarios[];
 extern const struct scenario flood_scenarios[];
 extern const struct scenario registration_scenarios[];
 
-/* All lists, ended by NULL. */
+/* Array of all lists, ended by NULL. */
 extern const struct scenario *const scenario_lists[];
 
 #endif

@@ -44,7 +44,7 @@ void silent_open(struct scenario_environment *environment, struct silent *silent
 		 &error);
 	finish(environment, silent, importing, &receipt);
 	silent->remote = receipt.remote;
-	/* Lanes may still be on their way. */
+	/* Lanes may still be connecting. */
 	silent_awake(environment, silent, 20);
 }
 

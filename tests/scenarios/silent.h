@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A peer that is connected and then makes no progress any more. */
+/* Silent peer: connects and then makes no further progress. */
 #ifndef TEST_SILENT_H
 #define TEST_SILENT_H
 
@@ -8,7 +8,7 @@
 struct silent {
 	struct pl_context *context;
 	struct pl_listener *listener;
-	struct pl_peer *near_peer; /* the silent one, as near sees it */
+	struct pl_peer *near_peer; /* peer object of `near` for the silent context */
 	struct pl_peer *peer;
 	struct buffer near, target;
 	struct pl_remote *remote;
@@ -16,11 +16,11 @@ struct silent {
 	size_t token_length;
 };
 
-/* More than sockets hold; and a card takes its time. */
+/* Returns a transfer size larger than the buffers of sockets, and large enough that a card takes measurable time. */
 size_t silent_size(const struct scenario_environment *environment);
 void silent_open(struct scenario_environment *environment, struct silent *silent, size_t size);
 void silent_close(struct silent *silent);
-/* Lets it make progress for that long. */
+/* Lets the silent context make progress for this time. */
 void silent_awake(struct scenario_environment *environment, struct silent *silent, unsigned milliseconds);
 
 #endif

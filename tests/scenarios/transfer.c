@@ -8,7 +8,7 @@
 static const size_t sizes[] = { 0, 1, 7, 8, 4095, 4096, 65537, (1 << 20) + 3, 64 << 20 };
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* Odd, and different at both ends, so that neither alignment nor a mixed-up offset goes unseen. */
+/* Offsets that are odd and differ at both ends, so that a misaligned or exchanged offset shows. */
 #define NEAR_OFFSET 3
 #define FAR_OFFSET 13
 #define MARGIN 32
@@ -78,7 +78,7 @@ static void read_sizes(struct scenario_environment *environment)
 	}
 }
 
-/* The accepting end is no less than the connecting one: both write to and read from each other at once. */
+/* Both ends write to and read from each other at once: the accepting end can do all that the connecting end can. */
 static void both_directions(struct scenario_environment *environment)
 {
 	enum { SIZE = 3 << 20 };
@@ -158,7 +158,7 @@ struct many {
 	uint64_t sum;
 };
 
-/* Operation number i: a third each are writes and reads of slot i, and additions to one counter. */
+/* Posts operation number i: a write of slot i, a read of slot i, or an addition to a common counter. */
 static void many_post(struct scenario_environment *environment, struct many *many, size_t i)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
@@ -237,7 +237,7 @@ static void many_concurrent(struct scenario_environment *environment)
 #define HELD 5
 #define HELD_SIZE 64
 
-/* Handles are collected in any order, and each is of its own operation, however many there are at a time. */
+/* Collects handles in an arbitrary order and checks that each belongs to its own operation. */
 static void handles_in_any_order(struct scenario_environment *environment)
 {
 	struct pl_operation *operations[HELD];
@@ -272,7 +272,7 @@ static void handles_in_any_order(struct scenario_environment *environment)
 			pattern_check(far.bytes + turn * HELD_SIZE, turn + 1, round, turn * HELD_SIZE);
 		}
 	}
-	/* Some are never collected.  The last waits for them. */
+	/* Most of these operations are never collected.  The last one is fenced and waits for them. */
 	for (unsigned i = 0; i < HELD; i++) {
 		attributes.flags = i == HELD - 1 ? PL_FENCE : 0;
 		check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, &attributes, &operations[i],
@@ -285,7 +285,7 @@ static void handles_in_any_order(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
-/* From the least to the most. */
+/* Returns the rank of a level of visibility, from the weakest to the strongest. */
 static unsigned rank(enum pl_visible visible)
 {
 	static const unsigned ranks[] = { [PL_VISIBLE_ON_WIRE] = 0,
@@ -303,7 +303,7 @@ static void check_visible(const struct pl_receipt *receipt, enum pl_visible want
 	check(receipt->visibility && *receipt->visibility);
 }
 
-/* With grants that let it be read back or not, to one region or to several, and the other way round. */
+/* Writes with each visibility, to one or two regions, through grants with and without read access. */
 static void visibility_of_all(struct scenario_environment *environment)
 {
 	static const unsigned rights[] = { PL_ACCESS_WRITE | PL_ACCESS_READ, PL_ACCESS_WRITE };
@@ -357,7 +357,7 @@ static void visibility_of_all(struct scenario_environment *environment)
 		buffer_close(&far[i]);
 }
 
-/* What is promised less or more of a completion changes nothing about the bytes that arrive. */
+/* Checks that the requested visibility does not change the bytes that arrive. */
 static void visibility(struct scenario_environment *environment)
 {
 	static const enum pl_visible levels[] = { PL_VISIBLE_ON_WIRE, PL_VISIBLE_ACKNOWLEDGED, PL_VISIBLE_PLACED,

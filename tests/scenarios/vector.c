@@ -16,7 +16,10 @@ struct vectors {
 	uint64_t bytes;
 };
 
-/* Element i moves i % 113 bytes between slot i at near and a slot far from it, of another region, at far. */
+/*
+ * Opens vectors whose element i moves i % 113 bytes between slot i at `near` and a distant slot, of another region, at
+ * `far`.
+ */
 static void vectors_open(struct scenario_environment *environment, struct vectors *vectors, size_t count)
 {
 	size_t slots = count / REGIONS + 1;
@@ -54,7 +57,7 @@ static void vectors_close(struct vectors *vectors)
 	free(vectors->transfers);
 }
 
-/* Fills one end with patterns and poisons the other. */
+/* Fills one end with patterns and the other with POISON. */
 static void vectors_fill(struct buffer *from, struct buffer *to)
 {
 	for (unsigned r = 0; r < REGIONS; r++) {
@@ -79,7 +82,7 @@ static void vectors_check(const struct vectors *vectors, bool written)
 			pattern_check(vectors->near[near].bytes + transfer->offset, transfer->length, 70 + far,
 				      transfer->remote_offset);
 	}
-	/* No pattern byte equals POISON: what is not poison was written. */
+	/* No pattern byte equals POISON, so every other byte was written. */
 	for (unsigned r = 0; r < REGIONS; r++) {
 		mirror_fetch(to[r].bytes, to[r].length);
 		for (size_t i = 0; i < to[r].length; i++)
@@ -104,7 +107,7 @@ static void vector_counts(struct scenario_environment *environment)
 		memcpy(copy, vectors.transfers, counts[i] * sizeof(*copy));
 		vectors_fill(vectors.near, vectors.far);
 		check_ok(pl_writev(environment->near_peer, copy, counts[i], NULL, &operation, &error), &error);
-		/* The array is the caller's again. */
+		/* The array belongs to the caller again once the call returns. */
 		memset(copy, 0xff, counts[i] * sizeof(*copy));
 		complete(environment, operation, &receipt);
 		receipt_check(environment, &receipt, PL_KIND_WRITE, vectors.bytes);
@@ -146,7 +149,7 @@ static void vector_of_nothing(struct scenario_environment *environment)
 	vectors_close(&vectors);
 }
 
-/* One bad element among good ones: nothing at all is posted. */
+/* Checks that one bad element among good ones prevents the whole operation. */
 static void vector_refused(struct scenario_environment *environment)
 {
 	struct vectors vectors;
@@ -179,7 +182,7 @@ static void vector_refused(struct scenario_environment *environment)
 	free(many);
 }
 
-/* Elements large enough to be spread over all streams. */
+/* Moves elements that are large enough to be divided among all streams. */
 static void vector_large(struct scenario_environment *environment)
 {
 	enum { COUNT = 9, SIZE = (1 << 20) + 77 };

@@ -35,7 +35,7 @@ struct served {
 	struct buffer buffer;
 };
 
-/* Sends or receives a whole structure; false at the end of the socket pair. */
+/* Sends or receives a whole structure.  Returns false at the end of the socket pair. */
 static bool put(int fd, const void *data, size_t length)
 {
 	return send(fd, data, length, MSG_NOSIGNAL) == (ssize_t)length;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What attackers say first, to be believed. */
+/* Handshake messages of attackers that pose as honest clients. */
 #ifndef TEST_ATTACK_H
 #define TEST_ATTACK_H
 
@@ -14,10 +14,12 @@ struct bytes {
 
 struct bytes attack_encode(const struct pl_control *control);
 
-/* The hello of an honest client. */
+/* Returns the hello of an honest client. */
 struct pl_control attack_hello(void);
 
-/* Connects and greets well; returns the socket.  *answer (or NULL) is the listener's hello. */
+/*
+ * Connects, completes an honest greeting and returns the socket.  Stores the listener's hello in *answer, if not NULL.
+ */
 int attack_greet(const char *address, struct pl_control *answer);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define GUARD_VALUE 0xc7
 
-/* Looks at memory that a transfer may be writing: that is what some tests are about. */
+/* Switches ThreadSanitizer off.  Some tests read memory on purpose while a transfer writes it. */
 #define LOOKS_AT_SHARED __attribute__((no_sanitize("thread")))
 
 static uint64_t mix(uint64_t value)
@@ -24,7 +24,7 @@ uint64_t random_next(uint64_t *state)
 	return mix(*state);
 }
 
-/* Eight bytes of a pattern, the first in the low bits. */
+/* Returns eight bytes of a pattern, the first byte in the low bits. */
 static uint64_t pattern_word(uint64_t seed, uint64_t index)
 {
 	return mix(seed * 0x9e3779b97f4a7c15ull + index) & 0x7f7f7f7f7f7f7f7full;
@@ -54,7 +54,7 @@ void pattern_fill(uint8_t *bytes, size_t length, uint64_t seed, uint64_t positio
 	mirror_bring(bytes, length);
 }
 
-/* A word of which each byte is one. */
+/* Word with the value 1 in each byte. */
 #define ONES (UINT64_MAX / 255)
 
 LOOKS_AT_SHARED static uint64_t load_word(const uint8_t *from)
@@ -66,7 +66,7 @@ LOOKS_AT_SHARED static uint64_t load_word(const uint8_t *from)
 	return word;
 }
 
-/* The first byte that differs, or length. */
+/* Returns the index of the first byte that differs, or `length`. */
 LOOKS_AT_SHARED static size_t pattern_mismatch(const uint8_t *bytes, size_t length, uint64_t seed, uint64_t position)
 {
 	size_t i = 0;
@@ -144,7 +144,7 @@ LOOKS_AT_SHARED bool bytes_contain(const uint8_t *bytes, size_t length, uint8_t 
 	for (; length - i >= 8; i += 8) {
 		uint64_t difference = load_word(bytes + i) ^ ONES * value;
 
-		/* Only what is below its lowest bit borrows from a byte's highest one. */
+		/* Only a zero byte starts a borrow, so a set high bit proves that some byte is zero. */
 		if ((difference - ONES) & ~difference & ONES << 7)
 			return true;
 	}
@@ -208,7 +208,7 @@ void buffer_open(struct buffer *buffer, struct pl_context *context, size_t lengt
 {
 	struct pl_error error;
 
-	/* Windows are for grants without atomics. */
+	/* Memory windows serve only grants without atomics. */
 	if (narrow_grants)
 		access &= ~(unsigned)PL_ACCESS_ATOMIC;
 	if (buffers_allocated) {
@@ -224,7 +224,10 @@ void buffer_check_guards(const struct buffer *buffer)
 	size_t page = 4096, rest = (page - buffer->length % page) % page;
 
 	if (!buffer->memory) {
-		/* The end of the last page is the guard; it is gone with the region. */
+		/*
+		 * Bytes from the end of the buffer to the end of its last page are the guard.  The guard goes with the
+		 * region.
+		 */
 		if (buffer->region)
 			value_check(buffer->bytes + buffer->length, rest, 0);
 		return;

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registered buffers with guard bytes around them, and contents that can be told from any other. */
+/* Registered buffers with guard bytes around them and distinguishable contents. */
 #ifndef TEST_BUFFER_H
 #define TEST_BUFFER_H
 
 #include "support/check.h"
 
 #define BUFFER_GUARD 256
-/* A value that no pattern byte has: patterns keep their high bit clear. */
+/* Byte value that no pattern contains: pattern bytes have their high bit clear. */
 #define POISON 0xee
 
 struct buffer {
-	uint8_t *bytes; /* aligned to 64; of a buffer on a GPU its mirror, which only the functions below may touch */
+	uint8_t *bytes; /* aligned to 64; for a GPU buffer its host mirror, which only the functions below may touch */
 	size_t length;
 	struct pl_region *region;
 	uint8_t *memory;
-	void *address; /* what is registered: bytes, or where they are on the GPU */
+	void *address; /* registered address: `bytes`, or the GPU address */
 	void *device;  /* GPU memory, or NULL */
 };
 
 /*
- * Whether buffer_open() has the library allocate the memory, in whole pages, instead of registering what was
- * allocated here.  It then goes with its region.  Set before anything is opened.
+ * True if buffer_open() lets the library allocate the memory, in whole pages.  False if buffer_open() allocates and
+ * registers the memory.  Library memory goes with its region.  Set this variable before the first buffer_open().
  */
 extern bool buffers_allocated;
 
-/* Allocates, fills with POISON and registers. */
+/* Allocates, fills with POISON and registers a buffer. */
 void buffer_open(struct buffer *buffer, struct pl_context *context, size_t length, unsigned access);
-/* The same without a registration. */
+/* Allocates and fills a buffer, without registration. */
 void buffer_open_bare(struct buffer *buffer, size_t length);
-/* Checks the guard bytes, deregisters (which must succeed) and frees. */
+/* Checks the guard bytes, deregisters the region, which must succeed, and frees the buffer. */
 void buffer_close(struct buffer *buffer);
-/* The same for a buffer whose context is closed already. */
+/* Checks the guard bytes and frees a buffer of a closed context. */
 void buffer_close_bare(struct buffer *buffer);
 void buffer_check_guards(const struct buffer *buffer);
 
-/* Byte `position + i` of the endless pattern number `seed` goes to bytes[i]. */
+/* Fills bytes[i] with byte `position + i` of the endless pattern number `seed`. */
 void pattern_fill(uint8_t *bytes, size_t length, uint64_t seed, uint64_t position);
 void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint64_t seed,
 		      uint64_t position);
@@ -44,19 +44,19 @@ void value_check_at(const char *file, int line, const uint8_t *bytes, size_t len
 #define pattern_check(bytes, length, seed, position) pattern_check_at(__FILE__, __LINE__, bytes, length, seed, position)
 #define value_check(bytes, length, value) value_check_at(__FILE__, __LINE__, bytes, length, value)
 
-/* memset(3), memcpy(3) into and out of it, and memcmp(3), for buffers anywhere. */
+/* Replace memset(3), memcpy(3) in both directions and memcmp(3), for buffers in host or GPU memory. */
 void bytes_set(uint8_t *bytes, uint8_t value, size_t length);
 void bytes_put(uint8_t *bytes, const void *from, size_t length);
 void bytes_get(const uint8_t *bytes, void *to, size_t length);
 bool bytes_equal(const uint8_t *bytes, const void *with, size_t length);
 
-/* Whether a byte has the value; memory that others write meanwhile may be looked at. */
+/* Returns true if a byte has the value.  Other threads may write the memory meanwhile. */
 bool bytes_contain(const uint8_t *bytes, size_t length, uint8_t value);
 
-/* Tells contents apart without keeping a copy. */
+/* Returns a digest that tells contents apart without a copy of them. */
 uint64_t bytes_digest(const uint8_t *bytes, size_t length);
 
-/* A small deterministic generator: the same seed gives the same numbers everywhere. */
+/* Returns the next number of a small deterministic generator: a seed gives the same numbers on every machine. */
 uint64_t random_next(uint64_t *state);
 
 #endif

@@ -41,7 +41,7 @@ int cases_run(const char *group, const struct test_case *cases, size_t count)
 		free(tests);
 		return 2;
 	}
-	/* The macro that usually calls this takes the length of an array. */
+	/* cmocka_run_group_tests() is a macro that needs an array, so the test calls the function below it. */
 	failed = _cmocka_run_group_tests(group, tests, chosen, NULL, NULL);
 	free(tests);
 	return failed ? 1 : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A group of tests, each run in a process of its own and within a time. */
+/* Group of tests, each run in its own process with a time limit. */
 #ifndef TEST_CASES_H
 #define TEST_CASES_H
 
@@ -12,8 +12,10 @@ struct test_case {
 	unsigned seconds;
 };
 
-/* Runs those that the environment's TEST_CASES names, an extended pattern as of fnmatch(3); without it, all.  Returns what
-   main() shall return. */
+/*
+ * Runs the tests that the environment variable TEST_CASES selects by an extended pattern of fnmatch(3), or all tests if
+ * the variable is unset.  Returns the exit status for main().
+ */
 int cases_run(const char *group, const struct test_case *cases, size_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checks for code that runs in any thread or in a child process, where cmocka's cannot be used:
- * a failed check says where and why on stderr and aborts the process.
+ * Checks for code that runs in any thread or in a child process, where cmocka's checks do not work.  A failed check
+ * prints its file, line and reason on stderr and aborts the process.
  */
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H
@@ -40,11 +40,14 @@ void check_one_of_at(const char *file, int line, const char *call, int status, c
 				     check_a ? check_a : "(null)", check_e); \
 	} while (0)
 
-/* Evaluates a call once.  On an expected failure, `error` (if not NULL) must be filled in to match. */
+/*
+ * Evaluates a call once and compares its status.  On an expected failure, `error`, if not NULL, must hold the same
+ * code.
+ */
 #define check_status(call, expected, error) check_status_at(__FILE__, __LINE__, #call, (call), (expected), (error))
 #define check_ok(call, error) check_status(call, 0, error)
 
-/* The status is one of several: check_one_of(status, -EPROTO, -ECONNRESET). */
+/* Checks that the status is one of several: check_one_of(status, -EPROTO, -ECONNRESET). */
 #define check_one_of(call, ...) \
 	check_one_of_at(__FILE__, __LINE__, #call, (call), (const int[]){ __VA_ARGS__ }, \
 			sizeof((const int[]){ __VA_ARGS__ }) / sizeof(int))

@@ -8,7 +8,7 @@
 
 #include "support/check.h"
 
-#define SEGMENT ((size_t)2 << 20) /* of mapped memory */
+#define SEGMENT ((size_t)2 << 20) /* size of one handle of mapped memory */
 
 const char *gpu_kind;
 
@@ -16,9 +16,9 @@ static struct cuda_driver driver;
 static CUdevice device;
 static CUcontext context;
 static CUstream stream;
-static CUmemoryPool pool; /* one that can be shared */
+static CUmemoryPool pool; /* memory pool whose memory can be shared */
 
-/* What only tests use. */
+/* Driver functions that only tests call. */
 static struct {
 	CUresult (*allocate_async)(CUdeviceptr *, size_t, CUstream);
 	CUresult (*free_async)(CUdeviceptr, CUstream);
@@ -82,7 +82,7 @@ static void leave(void)
 	check(driver.cuCtxPopCurrent(&popped) == CUDA_SUCCESS && popped == context);
 }
 
-/* -- memory mapped from several handles, side by side -------------------------------------------------- */
+/* -- memory mapped from several handles, next to each other ------------------------------------------- */
 
 static size_t mapped_size(size_t length)
 {
@@ -122,7 +122,7 @@ static CUresult allocate_mapped(CUdeviceptr *address, size_t length)
 	return result == CUDA_SUCCESS ? driver.cuMemSetAccess(*address, size, &access, 1) : result;
 }
 
-/* How long the mappings are must be remembered until they are undone. */
+/* Length of each mapping, which gpu_free() needs to unmap the memory. */
 struct mapped {
 	struct mapped *next;
 	CUdeviceptr address;
@@ -173,7 +173,7 @@ static bool is_mapped(void)
 
 static CUresult allocate_shared(CUdeviceptr *address, size_t length)
 {
-	/* The beginning of CUmemPoolProps is that of a handle's properties. */
+	/* CUmemPoolProps begins with the members of a handle's properties. */
 	union {
 		CUmemAllocationProp properties;
 		char space[256];
@@ -274,7 +274,7 @@ void mirror_remove(const void *host)
 	free(gone);
 }
 
-/* The GPU's memory that bytes mirror, or NULL. */
+/* Returns the GPU memory that the bytes mirror, or NULL. */
 static uint8_t *mirrored(const void *host)
 {
 	uint8_t *memory = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two processes with memory of GPUs, over the local fabric: the test's own, and an agent. */
+/* Session of two processes with GPU memory over the local fabric: the test and an agent. */
 #ifndef TEST_GPU_SESSION_H
 #define TEST_GPU_SESSION_H
 
@@ -11,23 +11,26 @@ extern const struct setting gpu_setting;
 
 struct gpu_session {
 	struct agent agent;
-	struct scenario_environment environment; /* only near */
+	struct scenario_environment environment; /* only `near` is open */
 	struct pl_peer *peer;
 	struct pl_remote *remote;
 	struct buffer buffer;
 };
 
-/* For gpu_session_open(): the agent's memory is the GPU's, of these kinds (support/gpu.h). */
+/* Place the agent's memory on the GPU, as gpu_session_open()'s `prepare`.  support/gpu.h describes the kinds. */
 void gpu_agent_alloc(int fd);
 void gpu_agent_pool(int fd);
 
-/* A driver does not survive fork(2), so the agent comes first; `kind` is this process's memory, NULL: the host's. */
+/*
+ * Opens a session.  The agent starts first, as a driver does not survive fork(2).  `kind` is this process's kind of
+ * memory; NULL: host memory.
+ */
 void gpu_session_open(struct gpu_session *session, void (*prepare)(int), const char *kind, size_t size);
-/* And checks that nothing of the other process stays open. */
+/* Closes the session and checks that no descriptor of the agent stays open. */
 void gpu_session_close(struct gpu_session *session);
 int gpu_session_transfer(struct gpu_session *session, bool write, uint64_t offset, uint64_t length,
 			 const struct pl_attributes *attributes, struct pl_receipt *receipt, struct pl_error *error);
-/* Writes and reads of several sizes arrive, by that way. */
+/* Checks that writes and reads of several sizes arrive by this route and with this reason. */
 void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route route, const char *reason);
 
 #endif

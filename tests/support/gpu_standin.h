@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the stand-in for CUDA's driver (tests/libcuda) has more than the driver; NULL with a real one, or with none. */
+/*
+ * Functions that the stand-in for CUDA's driver (tests/libcuda) adds to the driver.  Each pointer is NULL with the real
+ * driver and without a driver.
+ */
 #ifndef TEST_GPU_STANDIN_H
 #define TEST_GPU_STANDIN_H
 
 #include <stddef.h>
 
-/* As tests/libcuda/standin.h declares them, standin_ in front. */
+/* Functions of tests/libcuda/standin.h, whose names there begin with standin_. */
 struct gpu_standin {
 	void (*fail)(const char *call, unsigned skip, unsigned count, int result);
 	void (*delay)(unsigned microseconds);
@@ -18,10 +21,10 @@ struct gpu_standin {
 };
 extern struct gpu_standin gpu_standin;
 void gpu_standin_find(void);
-/* Ends the test as skipped without one. */
+/* Skips the test if the stand-in is absent. */
 void gpu_standin_need(void);
 
-/* A function of the driver's, the stand-in's or the real one's; NULL: there is none. */
+/* Finds a function of the driver, real or stand-in.  Stores NULL if the driver lacks the function. */
 void gpu_driver_find(void *function, const char *name);
 
 #endif

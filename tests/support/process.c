@@ -17,7 +17,7 @@
 
 #include "support/check.h"
 
-/* Instrumented code, on a machine that does other things too. */
+/* Factor for instrumented code on a shared machine. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SLOWNESS 6u
 #else
@@ -96,7 +96,7 @@ void process_stop(pid_t pid)
 	check(WIFSTOPPED(status));
 }
 
-/* True once the child ended; polls, as a time limit cannot be given to waitpid(2). */
+/* Returns true once the child ends.  Polls, as waitpid(2) has no time limit. */
 static bool ended_within(pid_t pid, unsigned seconds, int *status)
 {
 	uint64_t deadline = clock_now() + seconds * SECOND;
@@ -119,7 +119,7 @@ int process_run(const char *name, unsigned seconds, void (*test)(void *argument)
 
 	if (!pid) {
 		setpgid(0, 0);
-		/* A test library's handlers would hide a crash. */
+		/* Signal handlers of a test library would hide a crash. */
 		for (unsigned i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++)
 			signal(crashes[i], SIG_DFL);
 		test(argument);
@@ -202,10 +202,10 @@ unsigned running_threads(void)
 	unsigned before = count_threads();
 	pthread_t thread;
 
-	/* A sanitizer starts a thread of its own with the first one: let that be now. */
+	/* A sanitizer starts its own thread with the program's first thread.  The call below triggers that now. */
 	check_number(pthread_create(&thread, NULL, no_work, NULL), 0);
 	pthread_join(thread, NULL);
-	/* A thread that was joined can be seen a little longer. */
+	/* The kernel shows a joined thread a little longer. */
 	for (unsigned i = 0; i < 20 && count_threads() != before; i++)
 		sleep_ms(1);
 	return count_threads();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Processes, and what the kernel knows of this one. */
+/* Child processes, and facts that the kernel keeps about this process. */
 #ifndef TEST_PROCESS_H
 #define TEST_PROCESS_H
 
@@ -8,40 +8,47 @@
 #include <sys/types.h>
 
 /*
- * Runs a test in a child process of its own.  It passes if it exits with 0 within slowness() times as many seconds;
- * otherwise the reason is printed under the test's name, the child and all its children are ended,
- * and -1 is returned.  A child that exits with SKIPPED could not be run here: that is returned.
+ * Runs a test in a child process.
+ * The test passes if the child exits with 0 within `seconds` times slowness().  Otherwise the function prints the
+ * reason with the test's name, kills the child with all its children, and returns -1.  If the child exits with SKIPPED,
+ * the machine cannot run the test, and the function returns SKIPPED.
  */
 #define SKIPPED 77
 int process_run(const char *name, unsigned seconds, void (*test)(void *argument), void *argument);
 
-/* Time limits are for what hangs: how many times as long all may take, in this build and under this program. */
+/*
+ * Returns the factor for all time limits, which depends on this build and on the tool that runs it.  Time limits exist
+ * to end hangs.
+ */
 unsigned slowness(void);
 
-/* Forks a child that dies with this process; 0 in the child. */
+/* Forks a child that dies with this process.  Returns 0 in the child. */
 pid_t process_fork(void);
 /* Ends a child with a signal and collects it. */
 void process_kill(pid_t pid, int signal);
 /* Waits until a child exited; returns waitpid(2)'s status. */
 int process_wait(pid_t pid);
-/* Waits until a child stopped by SIGSTOP really is. */
+/* Stops a child with SIGSTOP and waits until the child stands still. */
 void process_stop(pid_t pid);
 
 unsigned open_descriptors(void);
-/* The permissions that /proc/self/maps shows of the mapping that begins there, or "". */
+/* Stores the permissions of the mapping that begins at this address (/proc/self/maps), or "" without a mapping. */
 void mapping_permissions(const void *address, char text[8]);
-/* Whether one does, of memory that others may have, too. */
+/* Returns true if the mapping at this address is shared memory. */
 bool mapping_shared(const void *address);
 unsigned running_threads(void);
-/* A thread that was joined is counted by the kernel for a moment longer: waits for that number. */
+/* Waits until the kernel counts this number of threads.  The kernel counts a joined thread for a moment longer. */
 void check_threads(unsigned expected);
-/* Resident memory in bytes. */
+/* Returns the resident memory in bytes. */
 uint64_t resident_memory(void);
-/* Whether it grew by less than that; sanitizers keep freed memory, so with them this is always true. */
+/*
+ * Returns true if resident memory grew by less than `limit`.  Sanitizers keep freed memory, so with them the result is
+ * always true.
+ */
 bool resident_within(uint64_t before, uint64_t limit);
 
 uint64_t clock_now(void); /* CLOCK_MONOTONIC nanoseconds */
-uint64_t cpu_time(void);  /* of the process, nanoseconds */
+uint64_t cpu_time(void);  /* processor time of the process in nanoseconds */
 void sleep_ms(unsigned milliseconds);
 
 #define MS 1000000ull

@@ -32,7 +32,7 @@ static void hang_up(struct relayed *relayed)
 	}
 }
 
-/* Passes bytes with the damage at `at` of them; what is left out or added is counted as passed or not at all. */
+/* Passes bytes and damages the byte at `at`.  Dropped bytes count as passed; inserted bytes do not count. */
 static void pass_damaged(struct relay *relay, struct relayed *relayed, unsigned from, uint8_t *bytes, size_t length,
 			 size_t at)
 {

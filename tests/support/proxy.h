@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A TCP proxy that damages what passes, once, at a place that is told. */
+/* TCP proxy that damages passing bytes once, at a given offset. */
 #ifndef TEST_PROXY_H
 #define TEST_PROXY_H
 
@@ -12,17 +12,17 @@
 enum damage_kind {
 	DAMAGE_NONE,
 	DAMAGE_FLIP,   /* one bit */
-	DAMAGE_CUT,    /* both ends are hung up on */
-	DAMAGE_INSERT, /* bytes that do not belong there */
+	DAMAGE_CUT,    /* the proxy closes both connections */
+	DAMAGE_INSERT, /* foreign bytes are inserted */
 	DAMAGE_DROP,   /* `length` bytes are left out */
-	DAMAGE_STALL,  /* nothing passes any more in this direction */
+	DAMAGE_STALL,  /* no further byte passes in this direction */
 };
 
 struct damage {
 	enum damage_kind kind;
 	unsigned connection; /* the first one is 0 */
 	unsigned direction;  /* 0: from the client, 1: from the server */
-	uint64_t offset;     /* in that direction */
+	uint64_t offset;     /* byte offset in that direction */
 	unsigned bit;
 	const void *bytes;
 	size_t length;
@@ -35,11 +35,11 @@ struct proxy {
 	int listener;
 	pthread_t thread;
 	atomic_bool stop;
-	atomic_bool damaged; /* the place was reached */
+	atomic_bool damaged; /* true once the offset was reached */
 };
 
 void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage);
-/* Hangs up on everybody; returns whether the place was reached. */
+/* Closes all connections.  Returns true if the offset was reached. */
 bool proxy_stop(struct proxy *proxy);
 
 #endif

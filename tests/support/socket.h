@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Plain blocking TCP sockets, to play a bad peer with. */
+/* Plain blocking TCP sockets, with which tests play a faulty peer. */
 #ifndef TEST_SOCKET_H
 #define TEST_SOCKET_H
 
@@ -8,20 +8,20 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Listens on a free port of 127.0.0.1 and writes "127.0.0.1:port". */
+/* Listens on a free port of 127.0.0.1 and stores "127.0.0.1:port". */
 int socket_listen(char address[32]);
 int socket_accept(int listener);
-/* Connects to "host:port" or "[host]:port", numeric; -1 with errno. */
+/* Connects to a numeric "host:port" or "[host]:port".  Returns -1 with errno set on failure. */
 int socket_connect(const char *address);
-/* An address that nobody listens on. */
+/* Stores an address without a listener. */
 void socket_dead_address(char address[32]);
-/* Sends all; false if the other end hung up. */
+/* Sends all bytes.  Returns false if the other end closed the connection. */
 bool socket_send(int fd, const void *data, size_t length);
-/* Receives exactly that much within the time; false otherwise. */
+/* Receives exactly `length` bytes within the time.  Returns false otherwise. */
 bool socket_receive(int fd, void *data, size_t length, unsigned milliseconds);
-/* True once the other end closed or reset the connection; what it sends until then is dropped. */
+/* Returns true once the other end closes or resets the connection.  Drops all bytes that arrive before. */
 bool socket_wait_closed(int fd, unsigned milliseconds);
-/* Closes with a reset. */
+/* Closes the socket with a reset. */
 void socket_reset(int fd);
 
 #endif

@@ -33,7 +33,7 @@ static void finish(struct pl_operation *operation)
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 }
 
-/* Takes the peers that attackers became for a while. */
+/* Accepts and closes the peers that attackers left in the backlog. */
 static void accept_all(struct victim *victim)
 {
 	struct pl_peer *peer;
@@ -93,7 +93,7 @@ struct attempt {
 	bool exact;
 };
 
-/* Each operation in turn, until one fails. */
+/* Runs each operation in turn, until one fails. */
 static int attempt_operations(struct attempt *attempt)
 {
 	struct pl_error *error = &attempt->error;

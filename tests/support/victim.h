@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A listening context that is attacked, and a well-behaved client that it must go on serving. */
+/* Victim: a listening context under attack, with an honest client that must still be served. */
 #ifndef TEST_VICTIM_H
 #define TEST_VICTIM_H
 
@@ -13,25 +13,25 @@ struct victim {
 	struct pl_listener *listener;
 	struct buffer buffer;
 	char address[96];
-	uint8_t token[PL_TOKEN_MAX]; /* of the first VICTIM_SIZE bytes: all that attackers may change */
+	uint8_t token[PL_TOKEN_MAX]; /* token of the first VICTIM_SIZE bytes, which attackers may change */
 	size_t token_length;
 	struct pl_context *good;
 	struct pl_peer *good_peer, *served;
 	struct pl_remote *good_remote;
 	struct buffer good_buffer;
 	uint64_t rounds;
-	unsigned descriptors; /* with only the good client connected */
+	unsigned descriptors; /* open descriptors with only the honest client connected */
 };
 
 void victim_open(struct victim *victim, const struct setting *setting);
-/* The good client writes and reads back; a new one connects too, quickly. */
+/* Checks that the honest client writes and reads back, and that a new client connects, within 2 s. */
 void victim_check(struct victim *victim);
-/* Nothing of the attackers is left open, then closes it. */
+/* Checks that no descriptor of the attackers stays open, then closes the victim. */
 void victim_close(struct victim *victim);
 
 /*
- * One whole client session with an address: connects, imports, writes, reads, adds, sends.  Returns 0,
- * or the first failure, which must be described.  Contents are checked if `exact`.
+ * Runs one client session with an address: connects, imports, writes, adds, sends, notifies and reads.
+ * Returns 0 or the first failure, whose error must be described.  Checks the contents if `exact` is true.
  */
 int client_session(const struct victim *victim, const char *address, uint64_t timeout, bool exact);
 
