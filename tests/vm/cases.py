@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The cases: what is run in which machines, and for how long.  Their code is shell, with the functions of
-guest/cases.sh and the programs that image.py names.
+"""The cases: commands, machines and time limits.  Commands are shell code with the functions of guest/cases.sh and the
+programs that image.py names.
 """
 import dataclasses
 import fnmatch
@@ -11,11 +11,11 @@ import peermem
 
 @dataclasses.dataclass
 class Case:
-    """`client` runs on a suite's last machine; before it `server`, if there is one, on the first until it is ready.
+    """`client` runs on a suite's last machine; `server`, if given, starts before on the first machine until it is ready.
 
-    Both must pass.  `fails` is for cases that show that failure is seen: they must fail, for a reason that has
-    this text in it.  `or_fails` is a pattern of reasons that are as good as passing.  `check` looks at what the case left
-    outside of the machines, and, given what `client` printed, returns what is wrong with it.
+    Both must pass.  A case with `fails` must fail with a reason that contains this text.  `or_fails` is a pattern of
+    reasons that count as passed.  `check` gets the output of `client`, inspects files on the host, and returns an error
+    text or ''.
     """
     name: str
     seconds: int
@@ -28,11 +28,11 @@ class Case:
 
 @dataclasses.dataclass
 class Suite:
-    """Machines, one for each element of `setup`, joined by cables if there are two; `setup` is run in them first.
+    """Machines, one for each element of `setup`, connected by cables if there are two; each runs its `setup` first.
 
-    `devices` has further arguments of QEMU for the machine of a number, and `options` are the kernel's.  The cases in
-    `sound` pass as long as the machines work at all: when another case failed and one of these does, too, that case gets
-    new machines and a second chance.
+    `devices` returns further QEMU arguments for machine `number`; `options` are parameters of the kernel.  The cases in
+    `sound` pass on all working machines.  If a case fails and then one of these fails too, the case is repeated once on
+    new machines.
     """
     name: str
     memory: str
@@ -43,20 +43,20 @@ class Suite:
     devices: typing.Callable[[int], list] = lambda number: []
     options: str = ''
     sound: list = dataclasses.field(default_factory=list)
-    asked: bool = False     # run only when it is named
+    asked: bool = False     # runs only if named on the command line
 
 
 FABRICS = ['tcp', 'verbs']
 
 
 def over(fabric, *cases):
-    """Cases of the command, with a fabric."""
+    """Returns the cases with a fabric for their commands."""
     return [dataclasses.replace(case, name=f'{fabric}: {case.name}', client=f'over {fabric}; {case.client}',
                                 server=case.server and f'over {fabric}; {case.server}') for case in cases]
 
 
 def renewed(*cases):
-    """Cases that begin with new devices, whatever the cases before did to the old ones."""
+    """Returns the cases with new devices at their start, as cases before may have damaged the old ones."""
     return [dataclasses.replace(case, client=f'renew && {case.client}', server=f'renew && {case.server}')
             for case in cases]
 
@@ -66,24 +66,24 @@ def over_all(*cases):
 
 
 def split(cases, *patterns):
-    """Those whose names fit a pattern, and the others, which show little that is new: they are run on demand."""
+    """Splits cases into those whose names match a pattern, and the others, which run on demand only."""
     chosen = [case for case in cases if not case.name.endswith(', more') and
               any(fnmatch.fnmatchcase(case.name, pattern) for pattern in patterns)]
     return chosen, [case for case in cases if case not in chosen]
 
 
 WRITE_BW = 'ib_write_bw -d rxe0 -F -s 65536 -n'
-# Between two ends, on one machine or on two: first programs of others, to see that the rig is sound.
+# Cases with two ends, on one machine or two.  Programs of other projects come first, to check the machines.
 FOREIGN = [
     Case('ibv_rc_pingpong', 30, server='serving 18515 pingpong 200', client='pingpong 200 $server'),
     Case('rping', 30, server='serving 7174 pings 25 -s -v',
          client='says rdma-ping-9 pings 25 -c -a $server -C 10 -v'),
     Case('ib_write_bw', 30, server=f'serving 18515 {WRITE_BW} 100', client=f'{WRITE_BW} 100 $server'),
 ]
-# With its link down at the wrong moment, soft-RoCE's queue pair for the connection manager's messages gets stuck.
+# soft-RoCE's queue pair for the connection manager hangs if the link goes down at the wrong time.
 SOUND = [Case(f'rping to {address}', 15, server=f'serving 7174 pings 12 -s -a {address}',
               client=f'says rdma-ping-1 pings 8 -c -a {address} -C 2 -v') for address in ('10.0.0.1', '10.0.1.1')]
-# What `peerlane check` finds on a live device, and the remedies that it may apply by itself.
+# `peerlane check` on a live device, and its automatic remedies.
 CHECK = [
     Case('check: a live device', 30, 'check_device'),
     Case('check: a link that is down', 30, 'check_link'),
@@ -100,38 +100,39 @@ COMMAND = [
     Case('bench send', 60, server='bench_server', client='bench --op send --latency --size 64 --iterations 100'),
     Case('bench fetch-add', 60, server='bench_server', client='bench --op fetch-add --size 8 --iterations 100'),
 ]
-# One call of the driver for each list.
+# Each list must be one call of the driver.
 POST_LISTS = over('verbs', *(Case(f'post lists of {length}: {operation}', 60, server='bench_server',
                                   client=f'post_lists {length} {operation}')
                              for length, operation in ((1, 'write'), (16, 'write'), (16, 'read'), (16, 'send'),
                                                        (16, 'fetch-add'))))
-# The card does not encrypt.
+# Encryption over tcp only: RDMA cards do not encrypt.
 ENCRYPTED = over('tcp', Case('bench encrypted', 60, server='bench_server',
                              client='bench --op write --size 64K --iterations 100 --encrypt'))
-# What switches tell it by; the accepting end takes the connecting one's.
+# Traffic class of RoCE packets; the accepting end takes over the connecting end's class.
 CLASS = over('verbs', Case('traffic class', 60, server='marked 104 bench_server',
                            client='marked 104 bench --op write --size 64K --iterations 100 --traffic-class 104'))
-# 40 pauses, which with the connection manager's own were 26 s.  Of smaller messages all that may be sent find room.
+# 40 retries after "receiver not ready".  The connection manager's default pause would take 26 s.  Smaller messages
+# would all find room.
 NO_ROOM = over('verbs', Case('a receiver without room', 20, server='bench_server during stopped',
                              client='bench --op send --size 4K --duration 3'))
 
-# Those that wait go together.
+# Small messages that wait are packed into one SEND.
 PACKED = over('verbs', Case('small messages in few SENDs', 60, server='bench_server',
                             client='fewer_sends 1000 bench --op send --size 8,100 --depth 128 --iterations 2000'))
 
-# Frames through a device that is simulated, in all ways.
+# Frames through a simulated GPU, with all methods.
 WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 5 --size 64K --frames 10'))
-# A program without the library reaches the memory of one with it.
+# A program without the library accesses the memory of a program with it.
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
                          client='raw_verbs $server $port'))
 SCENARIOS = [
     Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
     Case('tcp: scenarios atomic', 100, "scenarios tcp --setting manual 'atomic-*'"),
     Case('tcp: scenarios revoke', 100, "scenarios tcp --setting manual 'revoke-*'"),
-    # Whoever breaks a connection for each part of what is refused sends hundreds of messages.
+    # Hundreds of messages would mean a broken connection for each refused chunk.
     Case('verbs: what is revoked is not asked for again', 60,
          'fewer_sends 100 scenarios verbs --one-sided --setting thread revoke-while-reading'),
-    # Some of those that move most would show nothing new the second time.
+    # A selection of scenarios: those that transfer most would show nothing new with windows.
     *over('verbs', *(Case(f'scenarios by windows, {pattern}', 100,
                           f"by_windows scenarios verbs --one-sided --narrow --setting thread '{pattern}'")
                      for pattern in ('revoke-*', 'deadline-[!o]*', 'expiry'))),
@@ -140,13 +141,13 @@ SCENARIOS = [
                                                     ('manual, more', 'manual', '[lmrtw]*')))),
 ]
 
-# What a cable can do.  With its own link down, soft-RoCE fails at once what is posted; the other machine first tries
-# again for a while, for ever if its queue pair has 7 tries.  Packets in another order it does not survive.
+# Qualities of a cable.  If its own link is down, soft-RoCE fails posted operations at once.  The other machine retries
+# for some time first; for ever if its queue pair has 7 retries.  soft-RoCE fails if packets are reordered.
 QUALITIES = [('loss', 'loss 1%'), ('delay', 'delay 2ms')]
 REORDERING = 'with_netem "delay 1ms reorder 25%"'
 WHOLE = 'bench --op write --depth 1 --warmup 0 --iterations 1 --timeout 90'
 WRITE = 'bench --op write --size 16K --duration'
-# Goes on until it is told that the fault is over, and knows whether anything was lost or came twice.
+# Runs until the fault is over, and detects lost and repeated data.
 LEDGER = 'keep_ledger'
 WRITES, SENDS = (f'ledger $fabric {work} $server:$port' for work in ('writes', 'sends'))
 FOREIGN_FAULTS = [
@@ -184,14 +185,14 @@ FAULTS = over_all(
         Case('flaps', 100, server=LEDGER, client=f'until_after "flap_times 6 $interface" {WRITES}'),
         Case('RoCE stops', 60, server='must_fail PEER-LOST bench_server',
              client=f'roce_starts must_fail "port 1 of rxe0 gave up: .* (vendor error 0x" during roce_stops {WRITE} 50'),
-        # After its 4 s the client's connection is lost, or it says goodbye, whichever comes first.
+        # After 4 s the client's connection is lost (PEER-LOST), or the client closes it (PEER-CLOSED).
         Case('device deleted', 60, server='must_fail PEER-[LC] bench_server', client=f'unplugged {WRITE} 50 --timeout 4')),
 )
 
-# Two cards in each machine, of which one may fail.
+# Two cards in each machine; one of them may fail.
 RAILS = over(
     'verbs',
-    # One at a time, as each is cut for both rails then: of several each may be done by one, that which has less to do.
+    # Depth 1: the library splits a single operation over both rails.  With several, each rail may get whole operations.
     Case('two rails', 60, server='bench_server', client='over_rails 2 bench --op write --size 1M --depth 1 --iterations 30'),
     Case('one rail', 60, server='bench_server',
          client='over_rails 1 bench --rails 1 --op write --size 1M --iterations 20'),
@@ -215,7 +216,7 @@ RAILS = over(
              client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) until_after "lose_card rxe1" {WRITES}')),
 )
 
-# What takes long: many faults, and much through bad cables.
+# Long cases: many faults, and large transfers over bad cables.
 FLAPS = over('verbs', *renewed(*(
     Case(f'{name}, 50 flaps', 280, server=LEDGER, client=f'until_after "flap_times 50 $(interfaces)" {command}')
     for name, command in (('writes', WRITES), ('sends', SENDS)))))
@@ -224,13 +225,13 @@ ENDURANCE = [*FLAPS, *over(
     *renewed(Case('flaps in haste', 100, server='bench_server', client=f'during "flaps 5" {WRITE} 10')),
     *(Case(f'64M through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size 64M')
       for name, setting in (('loss', 'loss 1%'), ('corruption', 'corrupt 0.1%'))),
-    # There packets go one at a time.
+    # With reordering, packets are sent one at a time.
     Case('64M through reordering', 620, server='bench_server', client=f'{REORDERING} {WHOLE} --size 64M --timeout 600'),
 )]
 ENDURANCE_RAILS = [*FLAPS, *over(
     'verbs',
     *renewed(
-        # Large ones: small ones would stay with the other card, in their order.
+        # Large messages: small ones would stay on the other card, to keep their order.
         Case('sends while a card goes and comes', 60, server='bench_server',
              client='during "away_and_back rxe0 1" bench --op send --size 128K --depth 16 --duration 14'),
         Case("the only rail's card goes and comes", 60, server='bench_server',
@@ -239,8 +240,8 @@ ENDURANCE_RAILS = [*FLAPS, *over(
              client=f'until_after "flap_times 10 $(interfaces)" {WRITES}')),
 )]
 
-# The kernel module with a GPU in the second machine.  Persistent pins stay when memory is freed, revocable ones do not;
-# an old core unmaps while it invalidates, and has a lock meanwhile.
+# The kernel module with a GPU in the second machine.  Persistent pins stay when memory is freed, revocable ones end.  An
+# old core unmaps during an invalidation, with a lock held.
 def module(standins, parameters, command):
     return f'standins {standins} && with_module peerlane_peermem "{parameters}" {command}'
 
@@ -267,7 +268,7 @@ PEERMEM = [
     *(Case(f'broken: {name}', 60, f'broken {name} {parameter}') for name, parameter in (
         ('unchecked', ''), ('untold', ''), ('inverted', 'old=1'), ('forgetful', ''))),
     Case('broken: hurried', 60, 'broken_case hurried drowsy'),
-    # These use memory that was freed: the walk finds that, if the kernel does not stumble over it before.
+    # Defects with use after free: peermem_walk detects them, unless the kernel fails before.
     *(Case(f'broken: {name}', 60, f'broken {name}', or_fails='BUG: |Oops|general protection')
       for name in ('impatient', 'hasty')),
 ]
@@ -281,7 +282,7 @@ REMOTE = [
             ('killed', 'unload_in_use'), ('fork', 'peermem_verbs fork'))),
 ]
 
-# The library, with the GPU's memory reached in each way.
+# The library with GPU memory, for each transport.
 FAR = 'serving 19875 emulated_peer far $server:$port'
 
 
@@ -300,11 +301,11 @@ GPU = [
          client=with_gpu('address', 'emulated_peer freed $server:$port address lost', REVOCABLE)),
     *(Case(f'GPU memory used, {way}', 60, with_gpu(way, f'emulated_gpu {way}', REVOCABLE))
       for way in ('dmabuf', 'address')),
-    # What every fabric must do, with all buffers in the GPU.
+    # Scenarios of every fabric, with all buffers in GPU memory.
     *(Case(f'GPU memory, scenarios, {way}', 150, 'server=10.0.0.2; ' + with_gpu(
         way, f"scenarios verbs --one-sided --setting thread --memory alloc '{pattern}'"))
       for way, pattern in (('dmabuf', '[vaf]*'), ('address', 're[vg]*'))),
-    # The card takes the bytes of several messages at a time from the GPU's memory, and once more after a fault.
+    # The card gathers several messages from GPU memory, and again after a fault.
     *over('verbs', Case('GPU messages while the link flaps', 60, server='must_fail INTERRUPTED bench_server', client=with_gpu(
         'dmabuf', 'must_fail INTERRUPTED until_after "flap_times 2 $interface" '
         'peerlane bench $options --memory cuda --op send --size 8 --duration 50 $server'))),
@@ -320,7 +321,7 @@ GPU = [
         ('another firmware', 'dmabuf', 'another firmware', 's/"firmware": *"/&x/')))),
     Case('check: a GPU', 30, 'check_gpu'),
     Case('topo: a GPU', 30, 'topo_gpu'),
-    # The founding experiment: received by the card in the GPU's memory, computed there, copied back.
+    # The card receives frames into GPU memory, the GPU computes, and the result is copied back.
     *over('verbs', *(Case(f'frames through the GPU, {way}', 60, server='workflow_server',
                           client=with_gpu(way, 'workflow cuda 7 --size 64K --frames 10')) for way in ('dmabuf', 'address'))),
 ]
@@ -331,7 +332,7 @@ ONE, ONE_MORE = split(
     'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: small *', 'verbs: bench workflow', 'verbs: raw verbs',
     'tcp: scenarios atomic', 'verbs: scenarios thread', 'verbs: scenarios manual', 'verbs: scenarios by*',
     'verbs: what is *')
-# What happens to tcp does so between network namespaces, too (tests/integration/test_netns.c).
+# Few tcp cases: tests/integration/test_netns.c tests tcp between network namespaces.
 TWO, TWO_MORE = split(
     [*FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *CLASS, *NO_ROOM, *RAW, *FOREIGN_FAULTS, *FAULTS],
     'ibv*', 'rping', 'ib_write_bw', 'verbs: *', 'auto: *', 'killed server: rping', 'tcp: serve and get',
@@ -341,10 +342,10 @@ ON_TWO = ['on_cables 10.0.0.1', 'on_cables 10.0.0.2']
 WITH_TWO_CARDS = ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2']
 
 SUITES = [
-    # The longest first, as the others find their places beside it.
+    # The longest suite first: the others run beside it.
     Suite('peermem', '512M', 2, ON_TWO, [
         *REMOTE, *GPU, *PEERMEM,
-        # A task waits for ever for a lock that was freed, and the machine with it or not.  The last case, as it costs one.
+        # A task may wait for ever for a freed lock, and the machine may hang.  Last, as it may cost the machine.
         Case('broken: unreferenced', 15, 'broken unreferenced',
              or_fails='took more than|the machine is gone|BUG: |Oops|general protection'),
     ], devices=peermem.devices, options='slub_debug=FZP'),
@@ -356,7 +357,7 @@ SUITES = [
     Suite('more-rails', '512M', 1, WITH_TWO_CARDS, RAILS_MORE, cables=2, sound=SOUND, asked=True),
     Suite('endurance', '512M', 1, ON_TWO, ENDURANCE, sound=SOUND[:1], asked=True),
     Suite('endurance-rails', '512M', 1, WITH_TWO_CARDS, ENDURANCE_RAILS, cables=2, sound=SOUND, asked=True),
-    # What must be seen as failure.
+    # Failures that the runner must detect.
     Suite('control', '512M', 1, ['true'], [
         Case('a case that fails', 10, 'echo text; exit 3', fails='status 3'),
         Case('a server that fails', 10, 'true', server='ready; exit 4', fails='server: status 4'),

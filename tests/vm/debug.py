@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The cases of the kernel module for a kernel that checks itself (debug_kernel.py).
+"""The cases of the kernel module for a kernel with checkers (debug_kernel.py).
 
-There everything takes several times as long.  KASAN sees memory used after it was freed, lockdep locks that are taken
-in different orders, kmemleak what nobody knows any more.  Some copies of the module are broken so that they must see it;
-what is wrong with the others, none of them can see: that IB core was not told, or is waited for.
+Everything takes several times as long.  KASAN detects use after free, lockdep inverted locks, kmemleak leaks.  Some
+copies of the module have a defect that one of these must detect.  They cannot detect the defects of the other copies:
+IB core is not notified, or the callback waits for IB core.
 """
 import dataclasses
 
@@ -34,9 +34,9 @@ SUITES = [
         slower(Case('broken: leaky, many times', 60, 'cycles_of_leaky')),
         broken('unreferenced', 'KASAN: use-after-free'),
         broken('trusting', 'KASAN: use-after-free'),
-        # What the callback would find of it.
+        # The callback uses the region after it was freed.
         slower(Case('broken: disowned', 60, 'broken_case disowned elsewhere', fails='KASAN: use-after-free')),
-        # Follows a pointer to what is freed, or one that is NULL by then; unless the walk finds it before.
+        # Follows a freed pointer, or one that is already NULL; or peermem_walk detects the defect first.
         slower(Case('broken: impatient', 60, 'broken impatient', or_fails='KASAN')),
     ],
           devices=lambda number: peermem.devices(2), options='kasan_multi_shot'),

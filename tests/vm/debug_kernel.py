@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A kernel that checks itself, built of the distribution's sources with the settings of debug.config.
+"""Kernel with KASAN, lockdep and kmemleak, built from the distribution's sources with the settings of debug.config.
 
-It takes a quarter of an hour of two processors; what was interrupted goes on where it was.
+The build takes 15 minutes on two processors; an interrupted build continues.
 """
 import os
 import pathlib
@@ -15,7 +15,7 @@ SETTINGS = pathlib.Path(__file__).resolve().parent / 'debug.config'
 
 
 def fetch_source(folder):
-    """The sources of the distribution's kernel, unpacked below a folder."""
+    """Downloads and unpacks the sources of the distribution's kernel."""
     series = '.'.join((newest_version() or '').split('.')[:2])
     package = f'linux-source-{series}'
     source = folder / package
@@ -38,7 +38,7 @@ def fetch_source(folder):
 
 
 def has_settings(folder):
-    """Whether a folder's copy of the settings is like them."""
+    """True if a folder's copy of the settings equals debug.config."""
     copy = folder / SETTINGS.name
     return copy.exists() and copy.read_bytes() == SETTINGS.read_bytes()
 
@@ -65,13 +65,13 @@ def make(source, *arguments):
 
 
 def fetch(folder):
-    """The kernel, built if that is necessary; the sources serve as headers, too."""
+    """Returns the kernel, built if necessary; modules are built with its sources."""
     source = fetch_source(folder)
     root = folder / 'root'
-    # Only what was built to the end has the settings with it.
+    # The settings are copied there at the end of a complete build.
     if not has_settings(root):
         configure(source)
-        print('building a kernel: a quarter of an hour', flush=True)
+        print('building a kernel, for 15 minutes', flush=True)
         make(source, 'bzImage', 'modules')
         version = re.split(r'\s', make(source, 'kernelrelease'))[-1]
         partial = folder / 'partial'

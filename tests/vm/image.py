@@ -10,7 +10,7 @@ import stat
 import checkers
 from kernel import Unavailable, output_of
 
-# Programs of the host, and the package that has what is not on every system.
+# Programs of the host, with the package of those that not every system has.
 PROGRAMS = {
     'sh': '', 'cat': '', 'chmod': '', 'chrt': '', 'cmp': '', 'cut': '', 'date': '', 'dd': '', 'dmesg': '', 'grep': '',
     'head': '', 'ls': '', 'mkdir': '', 'mount': '', 'mv': '', 'rm': '', 'sed': '', 'seq': '', 'sha256sum': '', 'sleep': '',
@@ -20,17 +20,17 @@ PROGRAMS = {
     'ib_write_bw': 'perftest',
 }
 
-# Ours, below the build folder.
+# Programs of the build folder.
 BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
-# Those that a build without the verbs fabric does not have.
+# Programs that only a build with the verbs fabric has.
 BUILT_WITH_VERBS = ['tests/ledger', 'tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
                     'tests/peermem_walk', 'tests/emulated/emulated_gpu',
                     'tests/emulated/emulated_peer']
-# Found by LD_LIBRARY_PATH and LD_PRELOAD only: the driver of the emulated GPU, and what soft-RoCE lacks.
+# Libraries used through LD_LIBRARY_PATH and LD_PRELOAD only: the emulated GPU's driver, and dma-bufs for soft-RoCE.
 BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so']
 
 MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32']
-# rxe asks for its checksum by name where that is a module; newer kernels have it built in.
+# Checksums that soft-RoCE loads by name; newer kernels have them built in.
 OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul']
 
 
@@ -53,14 +53,14 @@ class Image:
         self.entries.setdefault(path, (stat.S_IFDIR | 0o755, b''))
 
     def add(self, path, content, mode=0o644):
-        """A file with the given bytes, or those of the file that a string or path names."""
+        """Adds a file.  Content is bytes, or the path of a file on the host."""
         path = re.sub(r'^(lib|lib64|bin|sbin)/', r'usr/\1/', str(path).lstrip('/'))
         path = re.sub(r'^usr/sbin/', 'usr/bin/', path)
         self.folder(os.path.dirname(path))
         self.entries[path] = (stat.S_IFREG | mode, content)
 
     def program(self, source):
-        """A program or library with the libraries that it needs."""
+        """Adds a program or library and the libraries that it needs."""
         self.add(f'usr/bin/{os.path.basename(source)}', source, 0o755)
         self.libraries(source)
 
@@ -92,7 +92,7 @@ def write_entry(archive, number, name, mode, content):
 def add_programs(image, build, more):
     for name, package in [*PROGRAMS.items(), *((name, '') for name in more)]:
         if '.so' in os.path.basename(name) and os.path.exists(name):
-            # What a program of the host loads by itself, from its own place.
+            # Files that a program of the host loads by their absolute path.
             image.add(name, os.path.realpath(name), 0o755)
             image.libraries(name)
             continue
@@ -122,7 +122,7 @@ def add_modules(image, kernel):
 
 
 def add_verbs(image):
-    """Only the provider of soft-RoCE: with all of them a program takes seconds to start on an emulated processor."""
+    """Adds soft-RoCE's provider only: loading all providers takes seconds on an emulated processor."""
     drivers = glob.glob('/usr/lib/*/libibverbs/librxe-rdmav*.so')
     settings = glob.glob('/etc/libibverbs.d/rxe.driver') + glob.glob('/usr/share/libibverbs.d/rxe.driver')
     if not drivers or not settings:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel of the machines: the distribution's own package, unpacked and never installed."""
+"""The machines' kernel: the distribution's package, unpacked but not installed."""
 import functools
 import lzma
 import os
@@ -10,7 +10,7 @@ import struct
 import subprocess
 import zlib
 
-# Packages that stand for the newest kernel: Debian's, then Ubuntu's; and those of the next series, in Debian 12.
+# Meta packages of the newest kernel, of Debian and Ubuntu; and of the next series, in Debian 12.
 NEWEST = ['linux-image-amd64', 'linux-image-generic', 'linux-image-virtual']
 NEXT = ['linux-image-6.12-amd64']
 
@@ -20,7 +20,7 @@ class Unavailable(Exception):
 
 
 def output_of(*command, cwd=None):
-    """What a command prints; None if it fails or is not there."""
+    """Returns the output of a command; None if it fails or does not exist."""
     try:
         done = subprocess.run(command, cwd=cwd, env={**os.environ, 'LC_ALL': 'C'}, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
@@ -29,7 +29,7 @@ def output_of(*command, cwd=None):
     return None if done.returncode else done.stdout
 
 
-# A note of a kernel that says where it begins, for those who start it as it is: XEN_ELFNOTE_PHYS32_ENTRY.
+# ELF note with the address where an uncompressed kernel starts: XEN_ELFNOTE_PHYS32_ENTRY.
 ENTRY = re.compile(rb'\x04\0\0\0[\x04\x08]\0\0\0\x12\0\0\0Xen\0')
 
 
@@ -73,17 +73,17 @@ class Kernel:
         return uncompressed(self.root / 'boot' / f'vmlinuz-{self.version}')
 
     def closure(self, name):
-        """The files that loading a module takes, in their order; nothing if it is built in or does not exist."""
+        """Returns the files to load for a module, in order; none if the module is built in or does not exist."""
         shown = output_of('modprobe', '-d', str(self.root), '-S', self.version, '--show-depends', name) or ''
         return re.findall(r'^insmod (.+\.ko\S*)', shown, re.MULTILINE)
 
     def headers(self, folder):
-        """Where Kbuild is called, fetched below a folder if need be."""
+        """Returns the folder for Kbuild; downloads the headers if necessary."""
         return self.source or fetch_headers(folder, self.version)
 
 
 def newest_version(packages=NEWEST):
-    """The version that the distribution now has, None if its lists of packages do not say."""
+    """Returns the distribution's current version; None if its package lists do not have it."""
     for package in packages:
         shown = output_of('apt-cache', 'depends', package) or ''
         found = re.search(r'Depends: linux-image-(?:unsigned-)?(\d\S*)', shown)
@@ -93,13 +93,13 @@ def newest_version(packages=NEWEST):
 
 
 def refresh_lists():
-    """Has apt read its sources again, where that can be done without asking anybody."""
+    """Runs `apt-get update`, if that needs no password."""
     as_root = [] if os.geteuid() == 0 else ['sudo', '-n']
     output_of(*as_root, 'apt-get', 'update', '-q')
 
 
 def download(version, folder):
-    """Fetches the packages of a version into a folder; returns whether the kernel itself came."""
+    """Downloads the packages of a version into a folder; returns True if the kernel's package is there."""
     # Ubuntu has modules in packages of their own.
     wanted = [f'linux-image-{version}', f'linux-modules-{version}', f'linux-modules-extra-{version}']
     known = [package for package in wanted if output_of('apt-cache', 'show', package)]
@@ -107,7 +107,7 @@ def download(version, folder):
 
 
 def unpack(version, folder):
-    """Makes a root folder with /lib in /usr/lib, as distributions have it, of the packages in a folder."""
+    """Unpacks the packages of a folder into a root folder with /lib in /usr/lib, as in distributions."""
     for package in sorted(folder.glob('*.deb')):
         if output_of('dpkg-deb', '-x', str(package), str(folder)) is None:
             raise Unavailable(f'{package.name} cannot be unpacked')
@@ -121,7 +121,7 @@ def unpack(version, folder):
 
 
 def fetch_headers(folder, version):
-    """What building modules for a kernel takes: the packages of its headers, unpacked below a folder.
+    """Downloads and unpacks the packages of a kernel's headers, for building modules.
 
     Returns the folder that Kbuild is called in.
     """
@@ -138,7 +138,7 @@ def fetch_headers(folder, version):
             if output_of('dpkg-deb', '-x', str(package), str(partial)) is None:
                 raise Unavailable(f'{package.name} cannot be unpacked')
             package.unlink()
-        # Debian's says where the common part is by a path of the installed system.
+        # Debian's Makefile names the common headers by their installed path.
         for makefile in partial.glob('usr/src/linux-headers-*/Makefile'):
             text = makefile.read_text(encoding='utf-8')
             makefile.write_text(re.sub(r'^include /usr/src/', f'include {root}/usr/src/', text), encoding='utf-8')
@@ -147,14 +147,14 @@ def fetch_headers(folder, version):
 
 
 def header_packages(package):
-    """A package of headers, and those of the same build that it depends on."""
+    """Returns a package of headers and its dependencies of the same build."""
     shown = output_of('apt-cache', 'depends', package) or ''
     others = re.findall(r'Depends: (linux-(?:headers|kbuild)-\S+)', shown)
     return [package, *others]
 
 
 def fetch(folder, packages=NEWEST):
-    """The newest kernel that can be had by one of these packages, unpacked below a folder."""
+    """Returns the newest kernel of one of these packages, unpacked below a folder."""
     if platform.machine() != 'x86_64':
         raise Unavailable(f'the machines are x86-64, this host is {platform.machine()}')
     if not shutil.which('apt-get') or not shutil.which('dpkg-deb'):

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One virtual machine: started, told what to run, watched, and ended whatever happens.
+"""One virtual machine: starts it, runs commands in it, watches its kernel, and always ends it.
 
 The runner and the machine's first process talk in lines over the second serial port:
 
     start JOB SECONDS CODE      run shell code, with \\n for a line break; JOB is a name without blanks
-    show JOB SECONDS CODE       the same, but tell its output at once
-    stop JOB                    end it
+    show JOB SECONDS CODE       the same, but send its output at once
+    stop JOB                    end the job
     quit                        switch off
 
-    booted VERSION              the machine obeys from now on
+    booted VERSION              the machine accepts commands from now on
     JOB ready                   the code called `ready`
-    JOB: TEXT                   a line of the code's output, told when it ended
-    JOB done STATUS             it ended
+    JOB: TEXT                   a line of the code's output, sent after its end
+    JOB done STATUS             the job has ended
     end TAINTED                 the answer to `quit`, with the kernel's number of that name
 """
 import itertools
@@ -21,32 +21,32 @@ import subprocess
 import threading
 import time
 
-# What the kernel writes when something is wrong with it.
+# Lines of the console that report an error of the kernel.
 TROUBLE = re.compile(r'^.*(?:\bWARNING: |\bBUG: |\bOops\b|Kernel panic|general protection fault|INFO: task |'
                      r'self-detected stall|detected stalls|soft lockup|refcount_t: |KASAN: |UBSAN: |DMAR: .*fault).*$',
                      re.MULTILINE)
-# A mistake of soft-RoCE's: at the end of a region of whole MiB it reads the entry after the last one of its table, and
-# does not use it (Linux before 6.3, rxe_mr_copy).  Only KASAN sees that.
+# A defect of soft-RoCE (Linux before 6.3, rxe_mr_copy): at the end of a region of whole MiB it reads one table entry
+# too many, without using it.  Only KASAN detects that.
 KNOWN = 'KASAN: slab-out-of-bounds in rxe_mr_copy'
 KASAN_TAINT = 1 << 5
-# Another one: a response that it does not expect ends a read as if it had succeeded, without the bytes (Linux 6.1,
-# rxe_completer).
+# Another defect of soft-RoCE (Linux 6.1, rxe_completer): an unexpected response completes a read successfully, without
+# the bytes.
 UNSOUND = re.compile(r'^.*WARNING: .* rxe_completer.*$', re.MULTILINE)
-# What it writes of a program that crashed.
+# Lines of the console that report a crashed program.
 CRASH = re.compile(r'^.*\bsegfault at .*$', re.MULTILINE)
-# Of the reasons to be tainted those that mean that it went wrong: bad page, died, warned, soft lockup.
+# Taint flags that mean an error: bad page, died, warned, soft lockup.
 TAINT = 1 << 5 | 1 << 7 | 1 << 9 | 1 << 14
-# Emulated, string instructions go byte by byte: better not have the kernel and the C library prefer them.
+# The emulator runs string instructions byte by byte, so the kernel and the C library must not prefer them.
 PROCESSOR = 'max,-erms,-fsrm'
-# What costs time there and shows nothing here is off; to wait for all processors is made short.
+# Kernel parameters that save time: features that no case tests are off, and RCU grace periods are short.
 PARAMETERS = ('console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check no5lvl '
               'init_on_alloc=0 randomize_kstack_offset=off audit=0 apparmor=0 rcupdate.rcu_expedited=1')
-# How long a machine may take beyond a job's own limit until it counts as hung.
+# Seconds beyond a job's own limit after which a machine counts as hung.
 GRACE = 10
 
 
 class Lost(Exception):
-    """The machine ended by itself, or answers no more."""
+    """The machine ended by itself, or does not answer."""
 
 
 class Job:
@@ -54,7 +54,7 @@ class Job:
 
     def __init__(self, seconds, show):
         self.deadline = time.monotonic() + seconds + GRACE
-        self.show = show        # what to do with a line of output as it comes, None to wait for the end
+        self.show = show        # called with each line of output as it comes; None: output is sent at the end
         self.ready = False
         self.status = None
         self.output = []
@@ -67,7 +67,7 @@ class Job:
 
 
 def new_console(folder, name):
-    """A file of its own for each start: what the kernel wrote before it died stays when the next machine follows."""
+    """Creates a console file for one start, so that the console of a machine that died is kept."""
     for number in itertools.count(1):
         path = folder / (f'{name}.console' if number == 1 else f'{name}.console.{number}')
         try:
@@ -78,7 +78,7 @@ def new_console(folder, name):
 
 
 def forget_consoles(folder):
-    """Those of runs before."""
+    """Removes the console files of earlier runs."""
     for path in folder.glob('*.console*'):
         path.unlink()
 
@@ -90,13 +90,13 @@ class Machine:
         self.name = name
         self.jobs = {}
         self.booted = self.tainted = None
-        self.excused = 0  # reasons to be tainted that do not count
+        self.excused = 0  # taint flags that are no failure
         self.lines = queue.Queue()
         self.seen = 0
         self.crashes = []
         self.console = new_console(folder, name)
         command = [
-            # However the runner ends, the machine goes with it.
+            # QEMU ends with the runner, however that ends.
             'setpriv', '--pdeathsig', 'KILL', 'qemu-system-x86_64',
             '-M', 'q35', '-cpu', PROCESSOR, '-nodefaults', '-display', 'none', '-no-reboot',
             '-kernel', str(kernel.image), '-initrd', str(initramfs),
@@ -127,14 +127,14 @@ class Machine:
     def last_words(self):
         trouble = self.trouble()
         if trouble:
-            # What it began with, and what ended it.
+            # The first and the last report: the cause and the end.
             return ', then '.join(dict.fromkeys((trouble[0], trouble[-1])))
-        # QEMU's own complaint, if it never got as far as a kernel.
+        # QEMU's own error message, if it did not start a kernel.
         complaint = self.log.read_text(errors='replace').strip().splitlines()
-        return complaint[-1] if complaint else 'it ended without a word'
+        return complaint[-1] if complaint else 'QEMU ended without an error message'
 
     def hear(self, deadline):
-        """Takes in one line; raises Lost if none comes in time, or will never."""
+        """Handles one line from the machine; raises Lost at the deadline, or if the machine has ended."""
         try:
             line = self.lines.get(timeout=max(0, deadline - time.monotonic()))
         except queue.Empty:
@@ -165,7 +165,7 @@ class Machine:
         return job
 
     def await_ready(self, job):
-        """Until the job is ready, or has ended."""
+        """Waits until the job is ready, or has ended."""
         while not job.ready and job.status is None:
             self.hear(job.deadline)
 
@@ -174,7 +174,7 @@ class Machine:
             self.hear(job.deadline)
 
     def trouble(self):
-        """What the kernel has complained about since the last time somebody asked; `crashes` is of that time too."""
+        """Returns the kernel's error reports since the last call; sets `crashes` for the same time."""
         text = self.console.read_text(errors='replace')
         new, self.seen = text[self.seen:], len(text)
         self.crashes = [line.strip() for line in CRASH.findall(new)]
@@ -184,12 +184,12 @@ class Machine:
         return [line for line in lines if KNOWN not in line]
 
     def unsound(self):
-        """What the driver did, so that no program could do right; '' if nothing is known of that."""
+        """Returns the report of a driver's defect with which no program can work correctly; '' if there is none."""
         found = UNSOUND.search(self.console.read_text(errors='replace'))
         return found.group(0).strip() if found else ''
 
     def switch_off(self, seconds=GRACE):
-        """Ends the machine in order; raises Lost if it does not."""
+        """Shuts the machine down; raises Lost if it does not end."""
         self.say('quit')
         deadline = time.monotonic() + seconds
         while self.tainted is None:

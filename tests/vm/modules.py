@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel modules of the machines: ours, and the stand-ins for a GPU, its driver and IB core."""
+"""The machines' kernel modules: peerlane_peermem, and the stand-ins for a GPU, its driver and IB core."""
 import gzip
 import lzma
 import os
@@ -12,13 +12,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 class BuildFailed(Exception):
-    """A module does not build, or not without a warning; with what was printed."""
+    """A module does not build without warnings; the text is the build's output."""
 
 
 def make(folder, *arguments):
     """Runs Kbuild; a warning is a failure."""
     command = ['make', '-s', f'-j{os.cpu_count()}', '-C', str(folder.parent / 'headers'), f'M={folder}', *arguments,
-               # What it describes is of use to nobody here, and takes a program more.
+               # BTF is not needed here, and needs pahole.
                'CONFIG_DEBUG_INFO_BTF_MODULES=', 'modules']
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors='replace', check=False)
@@ -34,7 +34,7 @@ def apply(patch, folder, *options):
 
 
 def state(headers):
-    """What the modules are made of: changes if they must be built anew."""
+    """Returns a digest of the modules' sources; a change means a new build."""
     files = sorted(path for folder in ('kernel', 'tests/kernel') for path in (ROOT / folder).rglob('*')
                    if path.is_file())
     others = [pathlib.Path(__file__), headers / '.config']
@@ -42,7 +42,7 @@ def state(headers):
 
 
 def build(folder, headers, version):
-    """Builds all of them with the headers of a kernel; returns their files."""
+    """Builds all modules with the headers of a kernel; returns their files."""
     root = folder / version
     stamp = root / 'stamp'
     if not stamp.exists() or stamp.read_text(encoding='utf-8') != state(headers):
@@ -58,7 +58,7 @@ def build(folder, headers, version):
 
 
 def build_module(root, name, *arguments, patch=None):
-    """Builds our module as a file of that name, in one folder for all: what does not differ is compiled once."""
+    """Builds a variant of peerlane_peermem.  All variants share a folder, so that equal files are compiled once."""
     folder = root / 'kernel'
     if patch:
         apply(patch, folder)
@@ -69,7 +69,7 @@ def build_module(root, name, *arguments, patch=None):
 
 
 def symbols_of(standins, flavour, target):
-    """Writes the symbol versions of the stand-ins of a flavour, and returns how Kbuild is told."""
+    """Writes the symbol versions of a flavour's stand-ins; returns Kbuild's argument for them."""
     lines = (standins / 'Module.symvers').read_text(encoding='utf-8').splitlines(keepends=True)
     target.write_text(''.join(line for line in lines if f'standin_nvidia_{flavour}' in line or 'standin_core' in line),
                       encoding='utf-8')
@@ -77,7 +77,7 @@ def symbols_of(standins, flavour, target):
 
 
 def check_find_symbols(root, driver):
-    """What our build finds in compressed modules is what Kbuild wrote of them."""
+    """Checks that kernel/find-symbols reads the versions from compressed modules that Kbuild has written."""
     shim, found = root / 'shim', root / 'found.symvers'
     shim.mkdir()
     for name, source, compress in (('ib_core', 'standin_core', lzma.compress), ('nvidia', driver, gzip.compress)):
@@ -97,7 +97,7 @@ def check_find_symbols(root, driver):
 
 
 def check_interfaces(root):
-    """Our declarations are those of the interfaces' headers; with others the module does not build."""
+    """Checks that the module builds with the interfaces' headers, and does not build with changed ones."""
     theirs = ROOT / 'tests/kernel/headers'
     ofed, driver = theirs / 'peer_mem.h', theirs / 'nv-p2p.h'
     build_module(root, 'compared.ko', f'OFED_HEADER={ofed}', f'DRIVER_HEADER={driver}')
@@ -116,7 +116,7 @@ def check_interfaces(root):
 def build_all(root):
     standins = root / 'tests/kernel'
     check = ['C=1'] if shutil.which('sparse') else []
-    # Without symbol versions, for a system that has neither interface.  The stand-ins find our headers there, too.
+    # A variant without symbol versions, for a system without both interfaces.  The stand-ins include its headers, too.
     shutil.copytree(ROOT / 'kernel', root / 'kernel')
     build_module(root, 'unversioned.ko', *check)
     shutil.copytree(ROOT / 'tests/kernel', standins)
@@ -126,14 +126,14 @@ def build_all(root):
     versions = {flavour: symbols_of(standins, flavour, root / f'{flavour}.symvers') for flavour in ('open', 'closed')}
     check_find_symbols(root, 'standin_nvidia_open')
     build_module(root, 'peerlane_peermem.ko', versions['open'])
-    # For a driver with another interface.
+    # A variant with the symbol versions of another driver.
     stale = root / 'stale.symvers'
     stale.write_text(re.sub(r'^0x........(?=\tnvidia_p2p_get_pages\t)', '0x12345678',
                             (root / 'open.symvers').read_text(encoding='utf-8'), flags=re.MULTILINE), encoding='utf-8')
     build_module(root, 'stale.ko', f'KBUILD_EXTRA_SYMBOLS={stale}')
     build_module(root, 'closed.ko', versions['closed'])
     broken = ROOT / 'tests/kernel/broken'
-    # Those that only a kernel which checks itself finds out.
+    # Defects that only a kernel with KASAN, lockdep or kmemleak detects.
     more = broken.glob('debug/*.patch') if root.name.endswith('-debug') else []
     for patch in sorted([*broken.glob('*.patch'), *more]):
         build_module(root, f'broken_{patch.stem}.ko', versions['closed'], patch=patch)

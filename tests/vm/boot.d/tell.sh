@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# What came of the start.  Whatever is wrong, the last lines switch the machine off.
+# Prints the state of the service and the module after the boot.  The last line switches the machine off in any case.
 module()
 {
 	if [ -e /proc/driver/peerlane_peermem ]; then

@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# What the cases in ../cases.py are made of, read by the shell of each job.  A job runs in an empty folder of its own;
-# it passes with status 0, is skipped with 77, and else fails; what it prints is shown when it fails.  To start a program
-# takes a twentieth of a second, so what is done often does without.
+# Shell functions of the cases in ../cases.py, read by the shell of each job.  A job runs in an empty folder.  It passes
+# with status 0, is skipped with 77, and fails otherwise; the runner then prints its output.  Starting a program takes
+# 50 ms on an emulated processor, so frequent steps use shell built-ins only.
 
-# Where the servers are, on the same machine or on the other.
+# Address of the servers, on this machine or the other.
 server=10.0.0.1
 port=19875
 if [ -e /sys/class/infiniband/rxe0/parent ]; then
 	read -r interface </sys/class/infiniband/rxe0/parent
 fi
 
-# Says that the other end may begin.
+# Tells the runner that the other end may begin.
 ready()
 {
 	echo "$0 ready" >&3
 }
 
-alive() # PID; a process that ended has no program any more
+# True if a process runs.  A process that has ended has no /proc/PID/exe.
+alive() # PID
 {
 	[ -e "/proc/$1/exe" ]
 }
 
-listening() # PORT, of TCP or of the RDMA connection manager
+# True if a program listens on a port of TCP or of the RDMA connection manager.
+listening() # PORT
 {
 	suffix=$(printf :%04X "$1")
 	for table in /proc/net/tcp /proc/net/tcp6; do
@@ -31,11 +33,11 @@ listening() # PORT, of TCP or of the RDMA connection manager
 			esac
 		done <$table
 	done
-	# The connection manager says so a moment before it does.
+	# The connection manager shows the port shortly before it accepts connections.
 	rdma resource show cm_id 2>/dev/null | grep -q "LISTEN.*:$1 " && sleep 0.2
 }
 
-# Starts a command as $pid; says so once it listens, if there is a port that is $wanted.
+# Starts a command as $pid.  If $wanted is a port, waits until the command listens there, and reports that it is ready.
 launch() # COMMAND...
 {
 	"$@" &
@@ -48,22 +50,25 @@ launch() # COMMAND...
 	ready
 }
 
+# Starts a command as launch does, and waits for its end.
 attended() # COMMAND...
 {
 	launch "$@"
 	wait $pid
 }
 
-serving() # PORT COMMAND..., which ends by itself after its client
+# Runs a server that ends by itself after its client.
+serving() # PORT COMMAND...
 {
 	wanted=$1
 	shift
 	attended "$@"
 }
 
-# Setting up.
+# -- Setup
 
-soft_roce() # INTERFACE ADDRESS [DEVICE]: a device on it, rxe0 if it has no name
+# Creates a soft-RoCE device on an interface; its name is rxe0 by default.
+soft_roce() # INTERFACE ADDRESS [DEVICE]
 {
 	ip address add "$2/24" dev "$1" &&
 		ip link set "$1" up &&
@@ -85,7 +90,8 @@ on_dummy() # ADDRESS
 	modprobe dummy && ip link add d0 type dummy && soft_roce d0 "$1"
 }
 
-on_cables() # ADDRESS..., one each: rxe0 and so on
+# Creates one soft-RoCE device (rxe0, rxe1, ...) for each cable, with these addresses.
+on_cables() # ADDRESS...
 {
 	modprobe virtio_pci && modprobe virtio_net || return
 	until [ "$(ls /sys/class/net | grep -vc '^lo$')" = $# ]; do
@@ -99,7 +105,7 @@ on_cables() # ADDRESS..., one each: rxe0 and so on
 	done
 }
 
-# The entry with the IPv4 address: the way of RoCE that goes through routers.
+# Prints the index of the GID with the IPv4 address, for RoCE v2.
 gid_index() # [DEVICE]
 {
 	for index in 0 1 2 3; do
@@ -114,7 +120,7 @@ gid_index() # [DEVICE]
 	return 1
 }
 
-# Programs of others.
+# -- Programs of other projects
 
 devinfo()
 {
@@ -130,8 +136,8 @@ pingpong() # ROUNDS [ADDRESS]
 	ibv_rc_pingpong -d rxe0 -g "$(gid_index)" -n "$rounds" -c "$@"
 }
 
-# When all is done rping closes what its own thread listens on; if that looks once more meanwhile, it ends the program
-# with an error.  So what it says shows whether it did its work.
+# Runs rping.  At its end rping closes the channel that its own thread reads; the thread then may end the program with
+# an error.  So an error at that point is ignored: the case checks rping's output.
 pings() # SECONDS ARGUMENTS...
 {
 	seconds=$1
@@ -142,13 +148,14 @@ pings() # SECONDS ARGUMENTS...
 	[ $status = 0 ] || grep -q '^rdma_get_cm_event: Bad file descriptor' pings || return $status
 }
 
-# Ours.
+# -- Programs of Peerlane
 
-over() # FABRIC: what the commands after this use
+# Sets the fabric of the commands that follow; skips the case if the build does not have it.
+over() # FABRIC
 {
 	fabric=$1
 	options="--key /guest/key --fabric $fabric"
-	# One answer is enough for a machine.
+	# Checks once for each machine.
 	[ ! -e "/run/over-$1" ] || return 0
 	if peerlane bench $options 127.0.0.1:1 2>&1 | grep 'FABRIC-UNKNOWN'; then
 		exit 77
@@ -156,13 +163,14 @@ over() # FABRIC: what the commands after this use
 	: >"/run/over-$1"
 }
 
-scenarios() # FABRIC ARGUMENT...; shows what failed
+# Runs scenarios; prints only the failed ones.
+scenarios() # FABRIC ARGUMENT...
 {
 	fabric=$1
 	shift
 	hidden='^\[ RUN \|^\[       OK '
 	if [ -n "$scenarios_here" ]; then
-		# The last one that ran may be the one that ended the program.
+		# A failed scenario may end the program, so the names of started scenarios stay visible.
 		hidden='^\[       OK '
 		set -- --here "$@"
 	fi
@@ -178,6 +186,7 @@ scenarios() # FABRIC ARGUMENT...; shows what failed
 	return "$(cat status)"
 }
 
+# Runs a command during which the device must send fewer than LIMIT SEND messages.
 fewer_sends() # LIMIT COMMAND...
 {
 	limit=$1
@@ -188,7 +197,7 @@ fewer_sends() # LIMIT COMMAND...
 	[ $((after - before)) -lt "$limit" ]
 }
 
-# A command that must have soft-RoCE bind windows: without them it would pass as well, and show nothing.
+# Runs a command during which soft-RoCE must bind memory windows: the command would also pass without windows.
 by_windows() # COMMAND...
 {
 	tracing=/sys/kernel/tracing
@@ -244,12 +253,14 @@ bench() # ARGUMENT...
 	return 1
 }
 
-posts() # so often soft-RoCE was told of something to send, since the probe is there
+# Prints the number of calls of soft-RoCE's post_send since the probe was set.
+posts()
 {
 	sed -n 's/^ *posts  *\([0-9]*\).*/\1/p' /sys/kernel/tracing/kprobe_profile
 }
 
-# 320 operations, 16 under way, in lists of so many: one call of the driver a list, and few for all else.
+# Runs 320 operations, 16 in flight, in lists of LENGTH.  Each list must be one call of the driver; at most 60 other
+# calls are permitted.
 post_lists() # LENGTH OPERATION
 {
 	[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs tracefs /sys/kernel/tracing || return 77
@@ -269,7 +280,8 @@ post_lists() # LENGTH OPERATION
 	fi
 }
 
-bench_server() # [WAY...]: during or killed, or options
+# Runs a benchmark server.  WRAPPER is a function such as `killed`; words that begin with -- are options.
+bench_server() # [WRAPPER...|OPTION...]
 {
 	wanted=$port
 	case ${1:---} in
@@ -278,7 +290,8 @@ bench_server() # [WAY...]: during or killed, or options
 	esac
 }
 
-workflow() # DEVICE ARMS ARGUMENT...: all of so many arms have received by the card alone, and what they computed is right
+# Runs `bench workflow`.  All ARMS methods must be verified, and received by the card alone without staging.
+workflow() # DEVICE ARMS ARGUMENT...
 {
 	device=$1
 	arms=$2
@@ -297,15 +310,16 @@ workflow_server()
 	attended peerlane bench workflow $options --server --once :$port
 }
 
-# Faults.  Those that pass clean up; a case that fails gets its successor new machines.
+# -- Faults.  A case that passes cleans up; after a failed case the runner starts new machines.
 
-carried() # CABLE; what went over it, in both directions, as $bytes
+# Sets $bytes to the bytes that a cable has carried in both directions.
+carried() # CABLE
 {
 	read -r sent <"/sys/class/net/$1/statistics/tx_bytes" && read -r bytes <"/sys/class/net/$1/statistics/rx_bytes" &&
 		bytes=$((bytes + sent))
 }
 
-# Bytes over all cables, as $sum: which of two rails carries messages is not known.
+# Sets $sum to the bytes of all cables, as any of several rails may carry messages.
 moved()
 {
 	sum=0
@@ -317,14 +331,14 @@ moved()
 	done
 }
 
-# Until there is traffic ($enough bytes of it): what is to be disturbed is then under way.
+# Waits until the cables have carried $enough bytes (default: 100,000), so that operations are in flight.
 await_traffic()
 {
 	moved
 	goal=$((sum + ${enough:-100000}))
 	until [ $sum -gt $goal ]; do
 		if ! alive $pid; then
-			echo "it ended before there was traffic"
+			echo "the command ended before it caused traffic"
 			return 1
 		fi
 		sleep 0.05
@@ -332,7 +346,7 @@ await_traffic()
 	done
 }
 
-# Does something to a command that then must go on, and pass.
+# Causes a fault while a command runs; the command must continue, and pass.
 during() # FAULT COMMAND...
 {
 	fault=$1
@@ -340,13 +354,13 @@ during() # FAULT COMMAND...
 	launch "$@" && await_traffic && $fault || return
 	if ! alive $pid; then
 		wait $pid
-		echo "status $?: it did not last as long as the fault"
+		echo "status $?: the command ended before the fault"
 		return 1
 	fi
 	wait $pid
 }
 
-# Kills a command in the middle.
+# Kills a command while it causes traffic.
 killed() # COMMAND...
 {
 	launch "$@" && await_traffic && kill -KILL $pid || return
@@ -354,7 +368,8 @@ killed() # COMMAND...
 	[ $? = 137 ]
 }
 
-# Its device soon has no room for what comes, and says so whenever it is asked; the sender asks again after a moment.
+# Stops the command's process until its device has refused 40 messages (RNR NAK: no receive is posted), then continues
+# it.  The sender retries after a pause.
 stopped()
 {
 	counter=/sys/class/infiniband/rxe0/ports/1/hw_counters/send_rnr_err
@@ -369,7 +384,7 @@ link_down() # SECONDS
 	ip link set "$interface" down && sleep "$1" && ip link set "$interface" up
 }
 
-# Whether or not the link was in use again.
+# Takes the link down repeatedly, without waiting until it is in use again.
 flaps() # SECONDS
 {
 	end=$(($(date +%s) + $1))
@@ -378,18 +393,18 @@ flaps() # SECONDS
 	done
 }
 
-# Until each device has a connected queue pair again, and $enough bytes went over them.
+# Waits until each device has a connected queue pair again, and the cables have carried $enough bytes.
 await_recovery()
 {
 	set -- /sys/class/infiniband/*
 	limit=$(($(date +%s) + 20))
 	until pairs=$(rdma resource show qp | grep -c 'type RC state RTS') && [ "$pairs" -ge $# ]; do
 		if ! alive $pid; then
-			echo 'it ended instead of connecting again'
+			echo 'the command ended before it was connected again'
 			return 1
 		fi
 		if [ "$(date +%s)" -gt $limit ]; then
-			echo "of $# queue pairs there are $pairs"
+			echo "$pairs of $# queue pairs are connected"
 			return 1
 		fi
 		sleep 0.05
@@ -397,7 +412,7 @@ await_recovery()
 	await_traffic
 }
 
-# The links in turn, so many times altogether, each once the last one is in use again.
+# Takes the links down in turn, COUNT times in total; each time after the previous link is in use again.
 flap_times() # COUNT INTERFACE...
 {
 	count=$1
@@ -419,7 +434,7 @@ interfaces()
 	cat /sys/class/infiniband/*/parent
 }
 
-# Does something to a command that goes on until it is told to end, and then must pass.
+# Causes a fault while a command runs that ends at SIGTERM; the command must then pass.
 until_after() # FAULT COMMAND...
 {
 	fault=$1
@@ -429,7 +444,7 @@ until_after() # FAULT COMMAND...
 	wait $pid
 }
 
-# The accounts of what arrives, at a server; and with faults at its end until it has had enough.
+# Runs the ledger's server; the second function also causes faults at the server, and then ends it.
 keep_ledger() # [narrow]
 {
 	serving $port ledger "$fabric" "${1:-serve}" $server:$port
@@ -441,12 +456,13 @@ keep_ledger_until_after() # FAULT
 	until_after "$1" ledger "$fabric" serve $server:$port
 }
 
-lose_card() # DEVICE, and go on without
+# Deletes a device; the command must continue with the others.
+lose_card() # DEVICE
 {
 	rdma link delete "$1" && await_traffic
 }
 
-# What goes out is treated as tc-netem(8) says.
+# Runs a command while tc-netem(8) disturbs outgoing packets.
 with_netem() # SETTING COMMAND...
 {
 	setting=$1
@@ -462,7 +478,7 @@ with_netem() # SETTING COMMAND...
 	return $status
 }
 
-# Whose packets of RoCE are dropped, and no others: devices that both ends have, and that do not reach each other.
+# Runs a command while RoCE packets, and only these, are dropped: both ends have devices that do not reach each other.
 without_roce() # COMMAND...
 {
 	tc qdisc add dev "$interface" root handle 1: prio && tc qdisc add dev "$interface" parent 1:3 netem loss 100% &&
@@ -480,7 +496,7 @@ packets() # BAND
 	sed -n "/parent 1:$1 /,/Sent/s/.*Sent [0-9]* bytes \([0-9]*\) pkt.*/\1/p" marked
 }
 
-# Of what leaves here for RDMA, all but the connection manager's first messages has this traffic class.
+# Runs a command whose RoCE packets must have a traffic class, except the connection manager's first messages.
 marked() # CLASS COMMAND...
 {
 	class=$1
@@ -499,15 +515,15 @@ marked() # CLASS COMMAND...
 	return $status
 }
 
-# Of several rails, first the one fails again and again and then the next.
-rail_flaps() # COUNT, each
+# Takes each rail down COUNT times, one rail after the other.
+rail_flaps() # COUNT
 {
 	for cable in $(interfaces); do
 		flap_times "$1" "$cable" || return
 	done
 }
 
-# From now on packets of RoCE are lost, which the control connection does not notice.
+# Drops RoCE packets from now on; the control connection still works.
 roce_stops()
 {
 	tc qdisc add dev "$interface" root handle 1: prio && tc qdisc add dev "$interface" parent 1:3 netem loss 100% &&
@@ -515,7 +531,7 @@ roce_stops()
 			match ip dport 4791 0xffff flowid 1:3
 }
 
-# Ends it, whatever the command did.
+# Runs a command, then ends the loss that roce_stops has begun.
 roce_starts() # COMMAND...
 {
 	"$@"
@@ -523,7 +539,7 @@ roce_starts() # COMMAND...
 	tc qdisc del dev "$interface" root && return $status
 }
 
-# A card is taken away from a command, which must let go of it, is put back, and then carries something again.
+# Deletes a device in use, which the command must release, adds the device again, and waits until it carries data.
 away_and_back() # DEVICE SECONDS
 {
 	read -r cable <"/sys/class/infiniband/$1/parent" && timeout 10 rdma link delete "$1" && sleep "$2" &&
@@ -540,7 +556,7 @@ away_and_back() # DEVICE SECONDS
 	done
 }
 
-# The card that the command loses, and after which it must pass, is put back.
+# Runs a command that deletes a device, and adds the device again.
 put_card() # DEVICE INTERFACE COMMAND...
 {
 	device=$1
@@ -549,7 +565,7 @@ put_card() # DEVICE INTERFACE COMMAND...
 	"$@" && add_device "$cable" "$device"
 }
 
-# New devices have new queue pairs for the connection manager, which get stuck.
+# Replaces all devices.  Their queue pairs for the connection manager can hang after a fault.
 renew()
 {
 	for device in $(ls /sys/class/infiniband); do
@@ -558,28 +574,31 @@ renew()
 	done
 }
 
-by_fabric() # NAME COMMAND...: and that one was chosen
+# Runs a command that must choose a fabric.
+by_fabric() # NAME COMMAND...
 {
 	name=$1
 	shift
 	"$@" && grep -q "\"fabric\": *\"$name\"" result
 }
 
-# Where devices do not reach each other: who names verbs does not get anything else.
+# Checks devices that do not reach each other: an explicit `--fabric verbs` fails, and `auto` uses tcp.
 insists_or_goes_on() # COMMAND...
 {
 	must_fail 'CONNECT' peerlane bench --key /guest/key --fabric verbs --timeout 2 $server || return
 	by_fabric tcp "$@" && grep 'did not reach each other' result
 }
 
-over_rails() # COUNT COMMAND...: and all of them carried something
+# Runs a command that must use COUNT rails.
+over_rails() # COUNT COMMAND...
 {
 	rails=$1
 	shift
 	"$@" && grep -q "\"streams\": $rails" result
 }
 
-all_carry() # COMMAND...: each cable has some of it
+# Runs a command during which each cable must carry at least 1 MB.
+all_carry() # COMMAND...
 {
 	for card in /sys/class/net/*; do
 		[ "$card" = /sys/class/net/lo ] || echo "$card $(cat "$card/statistics/tx_bytes")"
@@ -587,13 +606,13 @@ all_carry() # COMMAND...: each cable has some of it
 	"$@" || return
 	while read -r card bytes; do
 		if [ $(($(cat "$card/statistics/tx_bytes") - bytes)) -lt 1000000 ]; then
-			echo "$card carried next to nothing"
+			echo "$card carried less than 1 MB"
 			return 1
 		fi
 	done <before
 }
 
-# Takes the device away from a command, which must let go of it and fail: until then the removal lasts.
+# Deletes the device of a command, which must release it and fail.  The deletion waits for the release.
 unplugged() # COMMAND...
 {
 	launch "$@" && await_traffic && rdma link delete rxe0 || return
@@ -601,7 +620,8 @@ unplugged() # COMMAND...
 	[ $? != 0 ] && add_device "$interface" rxe0
 }
 
-says() # PATTERN COMMAND...: prints something that has the pattern; the status is the command's
+# Runs a command that must print the pattern; returns the command's status.
+says() # PATTERN COMMAND...
 {
 	pattern=$1
 	shift
@@ -609,20 +629,21 @@ says() # PATTERN COMMAND...: prints something that has the pattern; the status i
 	status=$?
 	cat said
 	if ! grep -q "$pattern" said; then
-		echo "it does not say $pattern"
+		echo "the output does not contain $pattern"
 		return 1
 	fi
 	return $status
 }
 
-must_fail() # PATTERN COMMAND...: and say something that has the pattern
+# Runs a command that must fail and print the pattern.
+must_fail() # PATTERN COMMAND...
 {
 	says "$@"
 	[ $? != 0 ] && grep -q "$1" said
 }
 
-# After a benchmark that may fail, but in time and for a reason.
-# A server of a file that is killed in the middle, at a rate that has a middle, and then is there again.
+# Runs a file server that is killed during a transfer, then starts it again.  netem limits the rate, so that the
+# transfer lasts long enough.
 killed_file_server()
 {
 	wanted=$port
@@ -640,7 +661,7 @@ get_file_again()
 	done
 }
 
-# For the cases that must fail.
+# -- Cases that must fail
 
 kernel_complains()
 {
@@ -653,22 +674,23 @@ panic()
 	echo c >/proc/sysrq-trigger
 }
 
-# Nothing but this gets the only processor.
+# Occupies the only processor with a real-time process.
 hang()
 {
 	echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 	exec chrt -f 99 sh -c 'while :; do :; done'
 }
 
-# The check.
+# -- peerlane check
 
-# The status of a row, of the file `checked`.
+# Prints the status of a row from the file `checked`.
 row() # ID
 {
 	sed -n "/\"id\": *\"$1\"/,/\"status\"/s/.*\"status\": *\"\([A-Za-z]*\)\".*/\1/p" checked
 }
 
-check() # STATUS; keeps the answer in `checked`
+# Runs `peerlane check`, which must exit with STATUS; saves its output as `checked`.
+check() # STATUS
 {
 	peerlane check --json >checked
 	status=$?
@@ -688,7 +710,7 @@ check_device()
 	return 1
 }
 
-# The device follows its interface, and recovers.
+# Checks that the port's state follows its network interface.
 check_link()
 {
 	ip link set "$interface" down && sleep 0.5 && check 1 && [ "$(row port-state)" = FAIL ] &&
@@ -699,7 +721,7 @@ check_link()
 	check 3 && [ "$(row port-state)" = OK ]
 }
 
-# Without its node the device cannot be opened; one of the modules that make nodes is not loaded.
+# Checks a missing device node and a module that is not loaded, and their remedies.
 check_modules()
 {
 	modprobe -r rdma_ucm && [ ! -e /sys/module/rdma_ucm ] || return
@@ -709,7 +731,7 @@ check_modules()
 		mv /dev/uverbs0 /dev/infiniband/uverbs0 && check 3
 }
 
-# Root who may not lock what he likes, with a low limit.
+# Checks a low limit of locked memory, for root without CAP_IPC_LOCK.
 check_limit()
 {
 	file=/etc/security/limits.d/90-peerlane.conf
@@ -731,7 +753,7 @@ check_rescan()
 	[ -n "$unbound" ] || exit 77
 	before=$(ls -di "/sys/bus/pci/devices/$unbound/")
 	check_action rescan "$unbound" && [ -e "/sys/bus/pci/devices/$unbound/vendor" ] || return
-	# It is the same device, made anew.
+	# The rescan must have created the device again, with a new inode.
 	[ "$before" != "$(ls -di "/sys/bus/pci/devices/$unbound/")" ] || return
 	! check_action rescan 0000:ff:1f.7
 }

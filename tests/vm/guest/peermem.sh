@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# For cases of the kernel module and of GPU memory: the module, and the stand-ins for what it is used with, all in
-# /guest/modules; the driver's libcuda, and what soft-RoCE lacks, in /guest/gpu.
+# Functions for cases of the kernel module and of GPU memory.  /guest/modules has the module and the stand-ins for a GPU,
+# its driver and IB core.  /guest/gpu has the emulated libcuda, and the library that adds dma-bufs to soft-RoCE.
 
 module_file() # NAME
 {
@@ -12,7 +12,7 @@ loaded() # MODULE
 	[ -d "/sys/module/$1" ]
 }
 
-# In the order in which they may go.
+# Unloads all modules, users before the modules that they use.
 unload_all()
 {
 	for module in peerlane_peermem standin_core standin_nvidia_open standin_nvidia_closed standin_nvidia_old \
@@ -21,13 +21,14 @@ unload_all()
 	done
 }
 
-standins() # FLAVOUR [PARAMETER]: of the driver, open, closed or old; of IB core
+# Loads the stand-ins.  FLAVOUR of the driver: open, closed or old.  PARAMETER goes to the stand-in for IB core.
+standins() # FLAVOUR [PARAMETER]
 {
 	unload_all && insmod "$(module_file standin_gpu)" && insmod "$(module_file "standin_nvidia_$1")" &&
 		insmod "$(module_file standin_core)" $2
 }
 
-# Loads the module, or another under its name, runs a command, and unloads it: that works if nobody uses it.
+# Loads the module or a variant of it, runs a command, and unloads the module.  Unloading fails if it is still in use.
 with_module() # NAME 'PARAMETER...' COMMAND...
 {
 	insmod "$(module_file "$1")" $2 || return
@@ -39,18 +40,19 @@ with_module() # NAME 'PARAMETER...' COMMAND...
 	return $status
 }
 
-# Loading it fails, and the log says why.
+# Passes if loading the module fails and the kernel's log has the pattern.
 refuses() # NAME 'PARAMETER...' PATTERN
 {
 	dmesg -C
 	if insmod "$(module_file "$1")" $2; then
-		echo "it is loaded all the same"
+		echo "the module was loaded"
 		return 1
 	fi
 	dmesg | tee log
 	grep -q "$3" log
 }
 
+# Runs a command; passes if the kernel's log then has the pattern.
 logged() # PATTERN COMMAND...
 {
 	pattern=$1
@@ -62,7 +64,7 @@ logged() # PATTERN COMMAND...
 	grep -q "$pattern" log
 }
 
-# Many refusals in a row: what is logged is limited, what is counted is not.
+# Checks many refusals in a row: the number of log lines is limited, and the counter has all refusals.
 limited()
 {
 	dmesg -C
@@ -79,10 +81,10 @@ missing_interfaces()
 {
 	unload_all && refuses unversioned '' 'ib_core has no interface for peer memory' &&
 		insmod "$(module_file standin_gpu)" && insmod "$(module_file standin_core)" &&
-		refuses peerlane_peermem '' 'there is no NVIDIA driver'
+		refuses peerlane_peermem '' 'no NVIDIA driver'
 }
 
-# IB core asked it for memory while it was registering; it did not go to the driver with that.
+# Checks the counters after loading: IB core's request during registration must not have reached the driver.
 is_new()
 {
 	grep -q '^version [0-9]' /proc/driver/peerlane_peermem && grep -qx 'not_ours 0' /proc/driver/peerlane_peermem
@@ -93,7 +95,7 @@ parameters()
 	standins open && refuses peerlane_peermem peerdirect_support=2 'peerdirect_support is 0 or 1, not 2' &&
 		refuses peerlane_peermem persistent_api_support=-1 'persistent_api_support is 0 or 1' &&
 		with_module peerlane_peermem '' is_new || return
-	# The first client and the second; with the second, the first goes as well, and so may IB core.
+	# Lets IB core refuse the first or the second client.  In both cases no client and no /proc file may remain.
 	standins open && refuses peerlane_peermem name=/ 'cannot be' && refuses peerlane_peermem name= 'cannot be' &&
 		refuses peerlane_peermem name=$(printf %061d 0) 'cannot be' &&
 		logged 'client other_nc$' with_module peerlane_peermem name=other true && grep -q 'client other$' log &&
@@ -104,7 +106,7 @@ parameters()
 	done
 }
 
-# Both flavours of the driver, and modules that were built for either; and some that may not be used.
+# Checks modules built for either flavour of the driver with both flavours, and modules that must not load.
 flavours()
 {
 	for flavour in open closed; do
@@ -115,19 +117,19 @@ flavours()
 		refuses unversioned '' 'no symbol version'
 }
 
-# A copy that must be found out by the walk.
+# Loads a copy of the module with a defect, which peermem_walk must detect.
 broken() # NAME PARAMETER
 {
 	standins open "$2" && insmod "$(module_file "broken_$1")" persistent_api_support=0 || return
 	peermem_walk broken
 }
 
-# The same, by a case.
+# Loads a copy of the module with a defect, which a case of peermem_cases must detect.
 broken_case() # NAME CASE
 {
 	standins open && insmod "$(module_file "broken_$1")" persistent_api_support=0 || return
 	if peermem_cases "$2"; then
-		echo "nothing is found"
+		echo "the defect was not detected"
 		return 1
 	fi
 	unload_all
@@ -138,7 +140,7 @@ memory_used()
 	sed -n 's/^SUnreclaim: *\([0-9]*\) .*/\1/p' /proc/meminfo
 }
 
-# 10000 regions, after some that fill caches, and less than 16 bytes for each of them are left.
+# Registers 10,000 regions twice.  The first run fills caches; the second may leave at most 16 bytes for each region.
 cycles()
 {
 	peermem_cases cycles || return
@@ -149,12 +151,12 @@ cycles()
 	[ $((after - before)) -lt 160 ]
 }
 
-# A copy that leaves a table of each of them.
+# Checks that cycles() detects a copy of the module that leaks each region's scatter table.
 cycles_of_leaky()
 {
 	standins open && insmod "$(module_file broken_leaky)" persistent_api_support=0 || return
 	if cycles; then
-		echo "nothing is missed"
+		echo "the leak was not detected"
 		return 1
 	fi
 	unload_all
@@ -170,7 +172,7 @@ unload_in_use()
 	done
 	grep -q '^regions 3' /proc/driver/peerlane_peermem || return
 	if rmmod peerlane_peermem; then
-		echo "it was unloaded while in use"
+		echo "the module was unloaded while in use"
 		return 1
 	fi
 	kill -KILL $pid
@@ -185,12 +187,12 @@ says_of_module() # STATUS PATTERN
 {
 	peerlane check --json >checked
 	[ "$(row peer-module)" = "$1" ] && grep -q "$2" checked && return
-	echo "peer-module is $(row peer-module), not $1, or there is no \"$2\""
+	echo "peer-module is $(row peer-module) and should be $1, or \"$2\" is missing"
 	cat checked
 	return 1
 }
 
-# What `peerlane check` knows of it: that it is not there, what is registered, what it refused.
+# Checks what `peerlane check` reports: no module, the number of regions, the number of refusals.
 known_to_check()
 {
 	unload_all && says_of_module none '' && standins open && insmod "$(module_file peerlane_peermem)" &&
@@ -212,7 +214,7 @@ near() # WAY
 	peermem_verbs near $server 7471 "$1"
 }
 
-# With the emulated GPU, whose memory the card reaches by a dma-buf, by its address, or not at all.
+# Runs a command with the emulated GPU.  The card accesses GPU memory by dma-buf, by address, or not at all (staged).
 with_gpu() # dmabuf|address|staged 'PARAMETER OF THE MODULE...' COMMAND...
 {
 	way=$1
@@ -232,7 +234,7 @@ with_gpu() # dmabuf|address|staged 'PARAMETER OF THE MODULE...' COMMAND...
 	)
 }
 
-# For a kernel with kmemleak, which looks at what is older than five seconds, and twice at what changes.
+# Fails if kmemleak finds a leak.  kmemleak reports objects older than 5 s, and needs a second scan for changed ones.
 no_leaks()
 {
 	[ -e /sys/kernel/debug/kmemleak ] || mount -t debugfs debug /sys/kernel/debug || return
@@ -244,20 +246,20 @@ no_leaks()
 	! grep -q 'unreferenced object' leaks
 }
 
-# A copy that forgets memory, which the walk does not see.
+# Checks that kmemleak detects a copy of the module with a leak, which peermem_walk does not detect.
 forgets() # NAME
 {
 	broken "$1" ''
 	unload_all || return
 	if no_leaks; then
-		echo "nothing is missed"
+		echo "the leak was not detected"
 		return 1
 	fi
 	grep -q 'unreferenced object' leaks
 }
 
-# A way is proven; which one is to be taken depends on what was measured.  What is saved says the same.
-routes() # WAY
+# Checks that `peerlane routes` proves a transport, and that the replay of its profile prints the same.
+routes() # TRANSPORT
 {
 	peerlane routes --size 256K --save profile.json >shown
 	status=$?
@@ -271,20 +273,20 @@ routes() # WAY
 	[ $? = $status ] && cmp shown again
 }
 
-# What was proven and saved, and then changed, is gone by, or why not, in the receipts.
+# Saves a profile, edits it, and checks that receipts name the profile, or the reason why it does not apply.
 by_profile() # TEXT SED-SCRIPT
 {
 	echo 0123456789abcdef0123456789abcdef >/etc/machine-id
 	peerlane routes --size 256K --save profile.json >shown
 	[ $? != 1 ] || return
-	# All as fast, so that the direct way is the one to take.
+	# With equal rates the library prefers the direct transport.
 	sed -i 's/"bytes_per_second": *[1-9][0-9]*/"bytes_per_second": 1/' profile.json
 	sed -i "$2" profile.json
 	export PEERLANE_ROUTES=$PWD/profile.json
 	bench --op write --memory cuda --size 64K --iterations 20 && grep "$1" result
 }
 
-# What the check says of the GPU and the device, and of each way; with the driver gone, of neither.
+# Checks what `peerlane check` reports of the GPU, the device and each transport; without the driver it finds no GPU.
 check_gpu()
 {
 	gpu=$(gpu_address) && with_gpu dmabuf '' peerlane check --json >checked
@@ -299,7 +301,7 @@ check_gpu()
 	grep -q 'There is no GPU' checked
 }
 
-# Loads the stand-ins, and prints where the GPU is.
+# Loads the stand-ins and prints the GPU's PCI address.
 gpu_address()
 {
 	standins open || return
@@ -308,7 +310,7 @@ gpu_address()
 	done
 }
 
-# Where the GPU and the card are by the PCI tree, and by a file that knows better.
+# Checks the locations of the GPU and the card from the PCI tree, then from a topology file that overrides the tree.
 topo_gpu()
 {
 	gpu=$(gpu_address) && peerlane topo && peerlane topo --json >found || return
