@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# A thin front of Meson: `make help` says what there is.
+# Targets that call Meson and the scripts in tools: see `make help`.
 
 PREFIX ?= /usr/local
 export PREFIX
@@ -10,42 +10,42 @@ all:
 
 help:
 	@echo 'make            build the library and the command, build/peerlane'
-	@echo 'make setup      install what building needs, if it is missing (Debian, Ubuntu)'
-	@echo 'make demo       set up, build, and see it move data: build/peerlane demo'
+	@echo 'make setup      install the packages that building needs (Debian, Ubuntu)'
+	@echo 'make demo       set up, build, and run build/peerlane demo, which transfers data'
 	@echo 'make test       set up, build, and run every test; the last line counts them'
 	@echo 'make install    into PREFIX (now $(PREFIX)), under DESTDIR'
-	@echo 'make clean      remove everything that was built'
+	@echo 'make clean      remove all build folders'
 	@echo
-	@echo 'For work on Peerlane itself; each prints what failed and a count:'
+	@echo 'For work on Peerlane itself; each prints failures and counts:'
 	@echo 'make asan       tests with AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make tsan       tests with ThreadSanitizer'
-	@echo 'make clang      tests of a build with clang, in which a warning is an error'
+	@echo 'make clang      tests of a build with clang, with warnings as errors'
 	@echo 'make valgrind   tests under valgrind'
 	@echo 'make fresh      demo, unit tests and tests of the command in a clean system, as root and as a user'
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
-	@echo 'make vm-all     those, others that show less, and make vm-endurance'
+	@echo 'make vm-all     vm-test, further cases, and vm-endurance'
 	@echo 'make vm-asan    the verbs fabric in virtual machines, with AddressSanitizer'
 	@echo 'make vm-valgrind'
 	@echo '                the same under valgrind: 20 minutes'
 	@echo 'make vm-endurance'
-	@echo '                50 link flaps, and much through bad cables, in virtual machines'
-	@echo 'make vm-debug   tests of the kernel module in a kernel with KASAN, lockdep and kmemleak,'
-	@echo '                which is built first: a quarter of an hour'
+	@echo '                50 link flaps, and large transfers over bad cables, in virtual machines'
+	@echo 'make vm-debug   tests of the kernel module in a kernel with KASAN, lockdep and kmemleak;'
+	@echo '                builds the kernel first: 15 minutes'
 	@echo 'make vm-next    tests of the kernel module in the next series of the kernel'
-	@echo 'make vm-boot    a system starts with the package of the kernel module; make packages first'
-	@echo 'make kernels    the kernel module: its style, and builds for the kernels of several releases of Debian'
+	@echo 'make vm-boot    boot a system with the package of the kernel module; make packages first'
+	@echo 'make kernels    check the style of the kernel module, and build it for the kernels of several Debian releases'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
-	@echo 'make bench      measure, next to other tools where they are installed'
+	@echo 'make bench      measure, and compare with other tools if they are installed'
 	@echo 'make bench-verbs'
-	@echo '                measure the verbs fabric next to perftest, in a virtual machine'
-	@echo 'make packages   .deb and .rpm of what is committed, in build/packages'
+	@echo '                compare the verbs fabric with perftest, in a virtual machine'
+	@echo 'make packages   build .deb and .rpm of the last commit in build/packages'
 	@echo 'make packages-test'
-	@echo '                install, use and remove the .deb packages in a clean root'
+	@echo '                install, use and remove the packages in a clean system'
 	@echo 'make style      check words, names, includes and lengths; tools/style --list names each place'
 	@echo 'make format     apply .clang-format'
 	@echo
 	@echo 'WERROR=1 makes warnings errors.  One test: meson test -C build NAME'
-	@echo 'See CONTRIBUTING.md for the rest.'
+	@echo 'CONTRIBUTING.md has more.'
 
 setup:
 	@tools/setup build

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# check_errors.sh SOURCES PAGE: the identifiers of errors that the sources produce and those that
-# peerlane-errors(7) explains must be the same, and fit into struct pl_error.
+# check_errors.sh SOURCES PAGE: checks that peerlane-errors(7) explains exactly the error ids that the sources produce, and
+# that the ids fit into struct pl_error.
 set -eu
 export LC_ALL=C
 sources=$1 page=$2
@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# The first string of a call that fails, if it is in capitals; and everything that looks like WORD-WORD.
+# Finds ids: the first string of a call of a function named *fail*, if in capitals; and all strings like "WORD-WORD".
 find "$sources" -name '*.c' -exec cat {} + | tr '\n\t' '  ' >"$work/text"
 {
 	grep -oE '[a-z_]*fail[a-z_]*\([^";{}]*"[A-Z]+"' "$work/text" || true

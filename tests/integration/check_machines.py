@@ -32,7 +32,7 @@ class Machine:
         self.facts = {}
 
     def set(self, path, content=''):
-        """A file; `None` is a folder, a string that begins with '-> ' a link."""
+        """Adds a file.  Content None makes a folder; a string that begins with '-> ' makes a link."""
         self.files[path.strip('/')] = content
         return self
 
@@ -42,7 +42,7 @@ class Machine:
         return self
 
     def remove(self, *prefixes):
-        """Files, and all below folders."""
+        """Removes files and folders."""
         self.files = {path: content for path, content in self.files.items()
                       if not any(path == prefix or path.startswith(prefix + '/') for prefix in prefixes)}
         return self
@@ -52,7 +52,7 @@ class Machine:
         return self
 
     def forget(self, *prefixes):
-        """Facts whose keys begin so."""
+        """Removes facts whose keys have one of these prefixes."""
         self.facts = {key: value for key, value in self.facts.items() if not key.startswith(prefixes)}
         return self
 
@@ -73,11 +73,11 @@ class Machine:
                 target.write_text(content)
         return folder
 
-    # -- what machines are made of
+    # -- parts of machines
 
     def pci(self, path, class_, vendor, device, driver=None, numa=0, config=None, speed='32.0 GT/s PCIe', width=16,
             group=None, **more):
-        """A device; `path` begins with its host bridge and has the addresses on the way."""
+        """Adds a PCI device; `path` is its host bridge, the bridges above the device, and its address."""
         address = path.rsplit('/', 1)[-1]
         real = f'sys/devices/{path}'
         self.set(f'{DEVICES}/{address}', f'-> ../../../devices/{path}')
@@ -176,7 +176,7 @@ class Machine:
 
 
 def bare(virtual=False):
-    """A machine of our days with neither GPU nor card."""
+    """Returns a current machine with neither GPU nor card."""
     machine = Machine()
     flags = 'fpu sse2' + (' hypervisor' if virtual else '')
     machine.set('proc/cpuinfo', f'processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\n')
@@ -221,7 +221,7 @@ def with_rdma(machine, driver='mlx5', peer_api=False):
 
 
 def with_switch(machine, root='pci0000:3a', acs=0, size=4096):
-    """A root port and a switch; returns the paths of its two downstream ports."""
+    """Adds a root port and a switch; returns the paths of its two downstream ports."""
     up = f'{root}/0000:3a:01.0/0000:3b:00.0'
     machine.pci(f'{root}/0000:3a:01.0', 0x060400, 0x8086, 0x352a, config=express(4, size=size))
     machine.pci(up, 0x060400, 0x1000, 0xc030, config=express(5, size=size))

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# check_man.sh MAP HEADERS PAGES: each function that the library exports is in the NAME of one page of
-# section 3 and in its SYNOPSIS, and nothing else is in a NAME; each structure and constant of the public
-# headers is on some page; pages refer only to pages that there are.
+# check_man.sh MAP HEADERS PAGES: checks the manual pages.  Each exported function is in the NAME and the SYNOPSIS of
+# exactly one page of section 3, and a NAME has nothing else.  Each structure and constant of the public headers is on a
+# page.  Pages refer to existing pages only.
 set -eu
 export LC_ALL=C
 map=$1 headers=$2 pages=$3
@@ -17,7 +17,7 @@ complain()
 	failed=1
 }
 
-# The text of a section, of all pages given.
+# Prints a section of all given pages.
 section()
 {
 	title=$1
@@ -47,6 +47,6 @@ complain "declared, but on no page" "$(comm -23 "$work/declared" "$work/mentione
 	ls "$pages" | sed 's/\.[0-9]\.scd$//'
 } | sort -u >"$work/there"
 grep -ohE '\*(pl_|peerlane)[a-z_-]*\*\([0-9]\)' "$pages"/*.scd | sed 's/^\*//; s/\*.*//' | sort -u >"$work/referred"
-complain "referred to, but there is no such page" "$(comm -23 "$work/referred" "$work/there")"
+complain "referred to, but no such page exists" "$(comm -23 "$work/referred" "$work/there")"
 [ -s "$work/exported" ] && [ -s "$work/declared" ] || complain "nothing found in" "$map $headers"
 exit $failed

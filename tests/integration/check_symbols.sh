@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# check_symbols.sh LIBRARY HEADERS MAP: the functions that the public headers declare, those that the
-# shared library exports and those in the version script must be the same, and its soname must be right.
+# check_symbols.sh LIBRARY HEADERS MAP: checks that the public headers, the shared library and the version script have the
+# same functions, and that the soname is right.
 set -eu
 library=$1 headers=$2 map=$3
 export LC_ALL=C
@@ -29,7 +29,7 @@ differ declared listed
 differ listed declared
 
 if grep -v '@@PEERLANE_0$' "$work/versioned" | grep '^pl_'; then
-	echo "the above have no version"
+	echo "the functions above have no version"
 	failed=1
 fi
 if ! readelf -d "$library" | grep -q 'SONAME.*\[libpeerlane\.so\.0\]'; then

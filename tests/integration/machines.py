@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Machines that are not here: a description of a few lines becomes a folder that looks like theirs.
+"""Writes the sysfs files of a machine that is described in a few lines, for tests with --sysroot.
 
-A line is a thing with its properties, NAME=VALUE; what is deeper belongs to it:
+A line is a thing with its properties, NAME=VALUE.  More deeply indented lines are below it in the PCI tree:
 
     platform NVIDIA DGX H100                the maker and the product
     virtual                                 a virtual machine
@@ -63,7 +63,7 @@ class Builder:
             file.write_text(f'{content}\n')
 
     def link(self, path, target):
-        """A link, relative as those of sysfs are."""
+        """Creates a relative link, as in sysfs."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.symlink_to('../' * (len(pathlib.PurePath(path).parts) - 1) + target)
@@ -141,7 +141,7 @@ class Builder:
         return -1
 
     def put_link(self, folder, link):
-        """SPEEDxWIDTH/SPEEDxWIDTH: what it does, and what it could."""
+        """Writes link files from SPEEDxWIDTH/SPEEDxWIDTH: current and maximum."""
         if not link:
             return
         now, _, best = link.partition('/')
@@ -152,7 +152,7 @@ class Builder:
             self.put(f'{folder}/{name}_link_width', width)
 
     def resources(self, thing):
-        """Memory, 64 bits wide and prefetchable."""
+        """Returns the file `resource`: BARs of 64-bit prefetchable memory."""
         lines = []
         for size in filter(None, thing.get('bars', '').split(',')):
             start = 0x100000000000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerlane routes`, as far as no GPU is needed: tests/vm proves ways."""
+"""`peerlane routes` without a GPU; tests/vm tests the proofs of transports."""
 import copy
 import json
 
@@ -13,7 +13,7 @@ def leg(rate, reason='bytes verified'):
 
 
 def profile(*rates):
-    """Of one GPU and card, with rates of the three ways, into the GPU and from it."""
+    """Returns a profile of one GPU and card, with rates of the three transports, into the GPU and from it."""
     return {'version': 1, 'proofs': [
         {'gpu': '0000:17:00.0', 'model': 'A GPU', 'device': 'mlx5_0', 'way': way, 'into': leg(into), 'from': leg(out)}
         for way, (into, out) in zip(('dma-buf', 'peer-memory', 'staged'), rates)]}
@@ -36,7 +36,7 @@ def test_replay(tmp_path, rates, status, ways):
     found = run_json('routes', '--replay', path, expect=status)
     assert [choice['way'] for choice in found['choices']] == ways
     assert [choice['direction'] for choice in found['choices']] == ['into', 'from']
-    # What is printed can be replayed, with what it was proven on.
+    # The printed profile can be replayed, and names the hardware.
     found['machine'] = '0' * 32
     for proof in found['proofs']:
         proof.update(driver='CUDA 13000', firmware='28.39')
@@ -71,14 +71,14 @@ def broken():
         yield one
 
 
-def test_replay_of_something_else(tmp_path):
+def test_replay_of_invalid_profiles(tmp_path):
     for content in broken():
         done = run('routes', '--replay', saved(tmp_path, content), expect=1)
         assert 'ROUTES-FILE' in done.stderr and not done.stdout, content
     assert 'ROUTES-FILE' in run('routes', '--replay', tmp_path / 'none', expect=1).stderr
 
 
-def test_nothing_controls_the_terminal(tmp_path):
+def test_control_characters_are_replaced(tmp_path):
     one = profile((1, 1), (1, 1), (1, 1))
     one['proofs'][0]['device'] = 'mlx5\x1b[2J'
     assert '\x1b' not in run('routes', '--replay', saved(tmp_path, one)).stdout
@@ -92,6 +92,6 @@ def test_usage(tmp_path):
 
 
 def test_without_a_gpu():
-    """Or without a card: the reason has a name."""
+    """Without a GPU or a card, the error has an id."""
     done = run('routes', expect=1, LD_LIBRARY_PATH='')
     assert any(name in done.stderr for name in ('GPU-', 'RDMA-')), done.stderr

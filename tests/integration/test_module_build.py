@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the build of the kernel module finds on a system, and what it says: without a kernel, in folders made up."""
+"""Scripts of the kernel module's build, in folders that imitate systems; no kernel is needed."""
 import gzip
 import lzma
 import os
@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 KERNEL = pathlib.Path(__file__).resolve().parent.parent.parent / 'kernel'
-# A version as an absolute symbol, as before Linux 5.19, and one that lies in a section, as since then.
+# One version as an absolute symbol, as before Linux 5.19, and one in a section, as since 5.19.
 SYMBOLS = '''
 	.globl __crc_nvidia_p2p_get_pages
 	__crc_nvidia_p2p_get_pages = 0x1234abcd
@@ -36,7 +36,7 @@ def output_of(*command, status=0, **environment):
 def needs(*programs):
     for program in programs:
         if not shutil.which(program):
-            pytest.skip(f'there is no {program}')
+            pytest.skip(f'{program} is not installed')
 
 
 def compiled(folder, name, text):
@@ -55,11 +55,11 @@ def zstandard(data):
 def test_symbol_versions_are_read_from_modules(tmp_path, suffix, compress):
     needs('cc', 'objdump', *(['zstd'] if suffix == '.zst' else []), *(['xz'] if suffix == '.xz' else []))
     if platform.machine() != 'x86_64':
-        pytest.skip('the numbers are written for x86-64')
+        pytest.skip('the assembler source is for x86-64')
     module = tmp_path / f'nvidia.ko{suffix}'
     module.write_bytes(compress(compiled(tmp_path, 'nvidia.s', SYMBOLS).read_bytes()))
     modinfo = tmp_path / 'modinfo'
-    # There is no ib_core.
+    # This modinfo finds nvidia, but no ib_core.
     modinfo.write_text(f'#!/bin/sh\nfor name; do :; done\n[ "$name" = nvidia ] && echo {module}\n', encoding='utf-8')
     modinfo.chmod(0o755)
     found = tmp_path / 'found'
@@ -78,35 +78,35 @@ def test_no_modules_have_no_symbol_versions(tmp_path):
     assert not (tmp_path / 'found').exists()
 
 
-@pytest.mark.parametrize('places, what, expected', [
+@pytest.mark.parametrize('folders, interface, expected', [
     ([], 'ofed', None),
     ([], 'driver', None),
-    # That of the kernel it is for, then the one that OFED calls its default.
+    # The kernel's own header comes before OFED's default.
     (['ofa_kernel/default/include/rdma/peer_mem.h', 'ofa_kernel-6.1.0/include/rdma/peer_mem.h'], 'ofed', 0),
     (['ofa_kernel/MACHINE/6.1.0/include/rdma/peer_mem.h', 'ofa_kernel/default/include/rdma/peer_mem.h'], 'ofed', 0),
     (['ofa_kernel/MACHINE/5.9.0/include/rdma/peer_mem.h'], 'ofed', None),
     (['mlnx-ofa_kernel-24.10/include/rdma/peer_mem.h'], 'ofed', 0),
-    # The newest.
+    # The newest driver's header is used.
     (['nvidia-550.1/nvidia/nv-p2p.h', 'nvidia-535.2/nvidia/nv-p2p.h'], 'driver', 0),
     (['nvidia-open-560.1/kernel-open/nvidia/nv-p2p.h'], 'driver', 0),
 ])
-def test_headers_are_found(tmp_path, places, what, expected):
-    paths = [tmp_path / 'usr/src' / place.replace('MACHINE', platform.machine()) for place in places]
+def test_headers_are_found(tmp_path, folders, interface, expected):
+    paths = [tmp_path / 'usr/src' / folder.replace('MACHINE', platform.machine()) for folder in folders]
     for path in paths:
         path.parent.mkdir(parents=True)
         path.touch()
-    said = output_of(KERNEL / 'find-headers', '6.1.0', what, ROOT=str(tmp_path))
+    said = output_of(KERNEL / 'find-headers', '6.1.0', interface, ROOT=str(tmp_path))
     assert said.strip() == ('' if expected is None else str(paths[expected]))
 
 
-def test_missing_headers_of_the_kernel_are_told(tmp_path):
+def test_missing_kernel_headers_are_reported(tmp_path):
     needs('make')
     said = output_of('make', '-C', KERNEL, 'KVER=6.99.0-none', f'KDIR={tmp_path}/build', f'OUT={tmp_path}/out', status=2)
     assert f'no headers of kernel 6.99.0-none at {tmp_path}/build' in said
     assert 'linux-headers-6.99.0-none' in said and 'kernel-devel-6.99.0-none' in said
 
 
-def test_symbols_for_gpl_modules_are_told(tmp_path):
+def test_gpl_only_symbols_are_reported(tmp_path):
     needs('cc', 'nm')
     module = compiled(tmp_path, 'uses.c', 'void one(void); void other(void); void f(void) { one(); other(); }')
     symvers = tmp_path / 'Module.symvers'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What tests/vm makes of machines that die, with a program in QEMU's place."""
+"""tests/vm/machine.py with machines whose kernel panics; a script replaces QEMU."""
 import pathlib
 import sys
 import time
@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'vm'))
 
 from machine import Lost, Machine, forget_consoles  # noqa: E402
 
-# Writes to the first serial port, which is a file, what the kernel would, and ends.
+# Replacement of QEMU: writes a panic to the first serial port, which is a file, and exits.
 QEMU = """#!/bin/sh
 for word; do
 	case $word in
@@ -23,7 +23,7 @@ done
 
 @pytest.fixture(name='start')
 def standin(tmp_path, monkeypatch):
-    """Starts a machine of that name whose kernel panics with these words."""
+    """Returns a function that starts a machine whose kernel panics with this text."""
     programs = tmp_path / 'programs'
     programs.mkdir()
     qemu = programs / 'qemu-system-x86_64'
@@ -46,18 +46,18 @@ def last_words(machine):
     return str(lost.value)
 
 
-def test_the_console_of_each_start_stays(start, tmp_path):
+def test_the_console_of_each_start_is_kept(start, tmp_path):
     one = last_words(start('one', 'Kernel panic - not syncing: the first'))
     two = last_words(start('one', 'Kernel panic - not syncing: the second'))
     assert 'the first' in one and 'the second' in two
-    # Each tells where the rest is.
+    # Each reason names its console file.
     for words, path, text in ((one, tmp_path / 'one.console', 'the first'),
                               (two, tmp_path / 'one.console.2', 'the second')):
         assert words.endswith(f'(its console: {path})')
         assert path.read_text() == f'Kernel panic - not syncing: {text}\n'
 
 
-def test_the_next_run_begins_anew(start, tmp_path):
+def test_the_next_run_removes_old_consoles(start, tmp_path):
     last_words(start('one', 'Kernel panic - not syncing: before'))
     forget_consoles(tmp_path)
     assert 'after' in last_words(start('one', 'Kernel panic - not syncing: after'))
