@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The local fabric: the ways that it takes and what it says of them, the other process killed and stopped, other
- * users and namespaces, and an end that sends what it should not.
+ * The local fabric: its transports and their reasons, a killed or stopped peer process, other users and namespaces, and
+ * a peer that violates the protocol.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -21,15 +21,15 @@
 
 #define LARGE (128u << 20)
 #define SIZE (64u << 10)
-/* A death is told by the kernel at once; this is for a busy machine. */
+/* Longest time until an operation fails.  The kernel reports a death at once; a busy machine needs longer. */
 #define SOON (3 * SECOND)
 
 static const struct setting open_choice = { "auto", "auto", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
 					    false,  true,   false };
 
-/* -- ways ----------------------------------------------------------------------------------------- */
+/* -- transports ----------------------------------------------------------------------------------- */
 
-static void ways(void *argument)
+static void check_transports(void *argument)
 {
 	struct pl_grant_options part = PL_GRANT_OPTIONS_INIT;
 	struct scenario_environment environment;
@@ -46,7 +46,7 @@ static void ways(void *argument)
 	check_reason(&environment, remote, near.region, "mapped");
 	value_check(pl_region_address(allocated), 100, POISON);
 	pl_remote_release(remote);
-	/* A descriptor would reach more than was granted. */
+	/* A mapped descriptor would give access to more than the granted range. */
 	part.length = 4096;
 	remote = share(&environment, allocated, environment.near_peer, &part);
 	check_reason(&environment, remote, near.region, "process_vm");
@@ -61,7 +61,7 @@ static void ways(void *argument)
 	environment_close(&environment);
 }
 
-/* Who may only read gets a mapping that cannot be written, of a descriptor that cannot be made to be. */
+/* Checks that a read-only grant gives a read-only mapping, whose descriptor cannot be made writable. */
 static void read_only(void *argument)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
@@ -99,7 +99,7 @@ static void read_only(void *argument)
 	environment_close(&environment);
 }
 
-/* What was mapped goes when the owner revokes it, though the remote region is still held. */
+/* Checks that a revoked region is unmapped although the remote region still exists. */
 static void revoked(void *argument)
 {
 	uint8_t token[PL_TOKEN_MAX];
@@ -144,7 +144,7 @@ static void revoked(void *argument)
 
 struct session {
 	struct agent agent;
-	struct scenario_environment environment; /* only near */
+	struct scenario_environment environment; /* only its near end is used */
 	struct pl_peer *peer;
 	struct pl_remote *remote;
 	struct buffer buffer;
@@ -157,7 +157,7 @@ static void session_open(struct session *session, const struct setting *setting)
 
 	agent_start(&session->agent, &local_threads, LARGE);
 	session->environment = (struct scenario_environment){ .setting = setting };
-	/* The agent's goes with it. */
+	/* The agent's descriptor is closed at the agent's death. */
 	session->descriptors = open_descriptors() - 1;
 	session->environment.near = context_open(&local_threads);
 	check_ok(pl_connect(session->environment.near, session->agent.address, 0, &session->peer, &error), &error);
@@ -184,7 +184,7 @@ static void session_close(struct session *session)
 	check_number(open_descriptors(), session->descriptors);
 }
 
-/* Writes until the other process is dead, and is known to be. */
+/* Writes until this process has noticed the death of the other. */
 static void kill_target(void *argument)
 {
 	struct session session;
@@ -211,7 +211,7 @@ static void kill_target(void *argument)
 	session_close(&session);
 }
 
-/* The agent writes to this process and is killed, or stopped, at that; then the region is revoked. */
+/* Kills or stops the agent while it writes to this process; then revokes the region. */
 static void writer_ends(bool stopped, bool allocated)
 {
 	uint8_t token[PL_TOKEN_MAX];
@@ -251,7 +251,7 @@ static void stop_writer(void *argument)
 	writer_ends(true, true);
 }
 
-/* Without threads, and with nothing but operations that are done at once, a death is noticed, too. */
+/* Checks that a death is noticed without threads, if all operations complete synchronously. */
 static void kill_unnoticed(void *argument)
 {
 	struct pl_options options = setting_options(&local_threads);
@@ -286,7 +286,7 @@ static void kill_unnoticed(void *argument)
 	pl_close(context);
 }
 
-/* -- who is not reached --------------------------------------------------------------------------- */
+/* -- processes without shared memory -------------------------------------------------------------- */
 
 static void become_another_user(int fd)
 {
@@ -300,7 +300,7 @@ static void enter_user_namespace(int fd)
 	check(!unshare(CLONE_NEWUSER));
 }
 
-/* The ends find each other by sockets, and say why not otherwise; who insists is refused. */
+/* Checks that both ends use sockets and report the reason, and that an explicit `local` fabric is refused. */
 static void check_apart(void (*prepare)(int), const char *word)
 {
 	struct pl_options options = setting_options(&open_choice);
@@ -353,7 +353,7 @@ static void another_namespace(void *argument)
 	pid_t pid = process_fork();
 
 	(void)argument;
-	/* Some systems allow none. */
+	/* Some systems permit no user namespaces. */
 	if (pid == 0)
 		_exit(unshare(CLONE_NEWUSER) ? SKIPPED : 0);
 	if (process_wait(pid))
@@ -361,7 +361,10 @@ static void another_namespace(void *argument)
 	check_apart(enter_user_namespace, "namespace");
 }
 
-/* A kernel without such namespaces has no files of theirs, and all processes are in one; without /proc nobody knows. */
+/*
+ * Checks a kernel without namespaces, which has no files of namespaces: all processes share one.  Without /proc the
+ * namespace is unknown.
+ */
 static void no_namespaces(void *argument)
 {
 	struct scenario_environment environment;
@@ -390,11 +393,11 @@ static void no_namespaces(void *argument)
 	check_text(error.id, "LOCAL-SOCKET");
 	check(strstr(error.message, "namespaces"));
 	pl_close(context);
-	/* Who looks for leaks at the end reads there. */
+	/* LeakSanitizer reads /proc at the end. */
 	check(!umount2("/proc", MNT_DETACH));
 }
 
-/* -- an end that does not keep to the rules ------------------------------------------------------- */
+/* -- a peer that violates the protocol ------------------------------------------------------------ */
 
 static void send_all(struct scenario_environment *environment, const void *bytes, size_t length, const int *fds,
 		     unsigned count)
@@ -474,7 +477,7 @@ static void bad_records(void *argument)
 	}
 }
 
-/* Parts of a device's memory: more than there are, none, and of as many in all as was said before. */
+/* Sends descriptors of device memory: too many, none, and the announced number. */
 static void bad_parts(void *argument)
 {
 	const unsigned plan[][4] = { { 2, 3, 0, 0 }, { 2, 0, 0, 0 }, { 2, 1, 3, 1 }, { 2, 1, 2, 2 } };
@@ -493,7 +496,7 @@ static void bad_parts(void *argument)
 	}
 }
 
-/* Of keys that nobody imports: some wait, for some time. */
+/* Sends descriptors of keys that this process does not import: a limited number is kept for a limited time. */
 static void many_parts(void *argument)
 {
 	struct scenario_environment environment;
@@ -518,7 +521,7 @@ static void many_parts(void *argument)
 	check_number(open_descriptors(), descriptors);
 }
 
-/* Descriptors of what could be taken away under the one who maps it: not mapped, and nothing worse. */
+/* Sends descriptors of files that could shrink after they are mapped: the library must not map them. */
 static void bad_descriptors(void *argument)
 {
 	struct scenario_environment environment;
@@ -555,8 +558,8 @@ static void bad_descriptors(void *argument)
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "ways", ways, &local_threads, 15 },
-		{ "ways, manual", ways, &local_manual, 15 },
+		{ "ways", check_transports, &local_threads, 15 },
+		{ "ways, manual", check_transports, &local_manual, 15 },
 		{ "read only", read_only, &local_threads, 15 },
 		{ "read only, manual", read_only, &local_manual, 15 },
 		{ "revoked", revoked, &local_threads, 15 },
