@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* What must hold for every input; unlike assert(3) it stays in release builds. */
+/* Checks a condition that must hold for every input.  Unlike assert(3), the check stays in release builds. */
 #define REQUIRE(condition) \
 	do { \
 		if (!(condition)) \

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: a control message with its header, whose length is not looked at so that bodies are reached more often. */
+/*
+ * Input: a control message with its header.  The target ignores the header's length and so reaches bodies more often.
+ */
 #include "fuzz.h"
 
 #include "wire/wire.h"
@@ -26,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (rc)
 		return 0;
 
-	/* Every field has one form only, so nothing but the replaced bytes of texts may differ: not the length. */
+	/* Every field has one encoding.  Only replaced bytes of texts may differ, not the length. */
 	encoded = pl_control_encode(&message, first, sizeof(first));
 	REQUIRE(encoded >= 0 && (size_t)encoded == size);
 	REQUIRE(pl_control_encode(&message, second, size - 1) == -ENOBUFS);

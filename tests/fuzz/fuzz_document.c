@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: results, as `peerlane bench compare` reads them, which are then compared with themselves. */
+/* Input: results for `peerlane bench compare`.  The target compares the results with themselves. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "bench/compare/document.h"
 #include "bench/compare/ratio.h"
 
-/* So many runs of all rows together are compared: more would only be slow. */
+/* Largest sum of runs of all rows that the target compares, to limit its time. */
 #define RUNS_COMPARED 200u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

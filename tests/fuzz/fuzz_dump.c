@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: a file of `peerlane dump`, which is then checked as a machine. */
+/* Input: a file of `peerlane dump`.  The target checks it as a machine. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	REQUIRE(snapshot);
 	rc = pl_archive_parse(snapshot, data, size, &error);
 	REQUIRE(rc == 0 || (rc < 0 && error.code == rc && error.id[0]));
-	/* What came before the damage is a machine, too. */
+	/* The files before the damage form a machine, too. */
 	examine(pl_snapshot_root(snapshot));
 	pl_snapshot_free(snapshot);
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: the greeting or the welcome of a data socket, or the greeting of a rail, told apart by their length. */
+/* Input: the hello or welcome of a data socket, or the hello of a rail.  The length tells them apart. */
 #include "fuzz.h"
 
 #include "wire/wire.h"

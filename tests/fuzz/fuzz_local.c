@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: what an end of the local fabric is told: a record of the side socket, an invitation and a key. */
+/* Input: messages to an endpoint of the local fabric: a record of the descriptor socket, an invitation and a key. */
 #include "fuzz.h"
 
 #include "fabric/local/record.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Input: files of a machine as text, which libFuzzer changes more easily than a tar file: "PATH\n" and what is in it up
- * to an empty line; "PATH -> TARGET\n" is a link, "PATH/\n" a folder.
+ * Input: files of a machine as text, which libFuzzer mutates better than a tar file.
+ * A line "PATH" begins a file, whose content ends at an empty line.  A line "PATH -> TARGET" is a link.  A line "PATH/"
+ * is a folder.
  */
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: a document for `peerlane report`.  What can be read can be drawn, in all ways. */
+/* Input: a document for `peerlane report`.  The target draws each readable document in all formats. */
 #include "fuzz.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* The command is no part of the library. */
+/* The command is not part of the library, so its source is included. */
 #include "cmd/transfer/service.c"
 
 static void check_entries(const struct service_message *message)
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct service_message message;
 	int rc, length;
 
-	/* No longer one can be received. */
+	/* The service receives no longer message. */
 	if (size > SERVICE_ANSWER_MAX)
 		return 0;
 	rc = service_decode(data, size, &message);
@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		REQUIRE(message.name[0] != '/' && !strstr(message.name, "/../"));
 	length = service_encode(&message, again, sizeof(again));
 	REQUIRE(length == (int)size);
-	/* A status that this version does not know is taken for another failure; all else is as it was. */
+	/* An unknown status decodes to a general failure.  All other bytes survive the round trip. */
 	REQUIRE(message.status || memcmp(again, data, size) == 0);
 	return 0;
 }

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	decode(data, size);
 	if (size != PL_TOKEN_SIZE)
 		return 0;
-	/* And once with the right checksum, which no fuzzer guesses. */
+	/* The target also decodes the token with a right checksum, which a fuzzer does not guess. */
 	memcpy(sealed, data, sizeof(sealed));
 	sum = htole32(XXH32(sealed, PL_TOKEN_SIZE - sizeof(sum), 0));
 	memcpy(sealed + PL_TOKEN_SIZE - sizeof(sum), &sum, sizeof(sum));

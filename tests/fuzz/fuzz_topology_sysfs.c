@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Input: the files of a machine, a line each: PATH=CONTENT is a file, PATH>TARGET a link; folders follow
- * from them.  In a content, '|' is a line break.
+ * Input: files of a machine, one on each line.
+ * PATH=CONTENT is a file, in whose content '|' stands for a line break.  PATH>TARGET is a link.  Folders follow from
+ * the paths.
  */
 #include "fuzz.h"
 
@@ -38,7 +39,7 @@ static const struct entry *find(struct pl_sysroot *root, const char *path)
 	return NULL;
 }
 
-/* What follows a folder's path in another one's; NULL if that is not below it. */
+/* Returns the part of `path` below `folder`, or NULL if `path` is not below it. */
 static const char *below(const char *folder, const char *path)
 {
 	size_t length = strlen(folder);
@@ -177,7 +178,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	int rc = pl_topology_read(&topology, root, NULL, NULL);
 
-	/* Only a topology file can be wrong. */
+	/* Only a malformed topology file may cause an error. */
 	REQUIRE(rc == 0 || pl_sysroot_exists(root, "var/run/nvidia-topologyd/virtualTopology.xml"));
 	if (rc == 0) {
 		for (size_t i = 0; i < topology->path_count; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: a topology file of NCCL's. */
+/* Input: a topology file of NCCL. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static void check(struct pl_topology *topology)
 	char reasons[16][PL_REASON_MAX];
 	struct pl_sysroot *root;
 
-	/* No devices are there. */
+	/* This root has no devices. */
 	REQUIRE(pl_sysroot_open(&root, "/proc/self/fdinfo", NULL) == 0);
 	REQUIRE(topology_complete_file(topology, root) == 0);
 	pl_sysroot_close(root);

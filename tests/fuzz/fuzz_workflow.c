@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t length;
 	int rc;
 
-	/* No longer one can be received. */
+	/* The command receives no longer message. */
 	if (size > WORKFLOW_MESSAGE_MAX)
 		return 0;
 	rc = workflow_decode(data, size, &message);
@@ -24,7 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	REQUIRE(message.type >= WORKFLOW_SETUP && message.type <= WORKFLOW_FAILED);
 	REQUIRE(message.token_length <= PL_TOKEN_MAX && message.totals.route <= PL_ROUTE_STAGED);
 	REQUIRE(message.type != WORKFLOW_FAILED || message.error.code < 0);
-	/* Texts lose what could control a terminal, so it is not the same bytes that come out, but the same message. */
+	/*
+	 * Decoding removes terminal control characters from texts, so the bytes may differ, but the message must not.
+	 */
 	length = workflow_encode(&message, again);
 	REQUIRE(length <= size);
 	REQUIRE(workflow_decode(again, length, &second) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Writes the seeds of the fuzzers: make_corpus FOLDER.  Run again after the wire format changed. */
+/* Writes the seeds of the fuzz targets: make_corpus FOLDER.  Run it again after a change of the wire format. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include "fabric/local/record.h"
 #include "wire/wire.h"
 
-/* The command is no part of the library. */
+/* The command is not part of the library, so its source is included. */
 #include "cmd/transfer/service.c"
 
 static const char *root;

@@ -11,7 +11,7 @@ static unsigned replayed;
 
 static int replay_file(const char *path, size_t size)
 {
-	/* Exactly as long as the input, so that a sanitizer sees any byte read beyond it. */
+	/* Allocates exactly the input's length, so that a sanitizer detects any read beyond it. */
 	uint8_t *data = malloc(size ? size : 1);
 	FILE *file = fopen(path, "rb");
 	int rc = -1;

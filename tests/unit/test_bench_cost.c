@@ -89,7 +89,7 @@ static void check_no_joules(const char *root, const char *reason)
 	bench_cost_begin(&cost);
 	bench_cost_end(&cost, &spent);
 	assert_false(spent.has_joules);
-	/* Either cycles or the reason for their absence are known. */
+	/* The result has either cycles or the reason for their absence. */
 	assert_int_equal(spent.has_cycles, cost.no_cycles[0] == '\0');
 	bench_cost_close(&cost);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The cache of registrations against a plain list that does the same, and by several threads. */
+/* Registration cache: compared with a plain list, and used by several threads. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static void test_ranges(void **state)
 	assert_int_equal(atomic_load(&released), 2);
 }
 
-/* Another allocation at the same address is not what was registered. */
+/* Checks that the cache does not return a registration for another allocation at the same address. */
 static void test_identity(void **state)
 {
 	struct pl_registration_cache *cache = open_cache(SIZE_MAX);
@@ -113,7 +113,7 @@ static void test_limit(void **state)
 		add(cache, &entries[i], (i + 1) * 0x10000, 0x1000, 1);
 	for (unsigned i = 0; i < 3; i++)
 		pl_registration_cache_give(cache, entries[i].cached);
-	/* The first is used again, so the second is the oldest. */
+	/* This use makes the first entry the newest and the second entry the oldest. */
 	assert_int_not_equal(pl_registration_cache_take(cache, (void *)0x10000, 1, 1), 0);
 	pl_registration_cache_give(cache, entries[0].cached);
 	assert_int_equal(atomic_load(&released), 0);
@@ -133,7 +133,7 @@ static void test_limit(void **state)
 
 #define MANY 3000u
 
-/* Many overlapping ranges, small and very large ones, compared with looking at all. */
+/* Compares lookups in many overlapping ranges, small and very large, with a search of the whole list. */
 static void test_against_list(void **state)
 {
 	struct pl_registration_cache *cache = open_cache(SIZE_MAX);

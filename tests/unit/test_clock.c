@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The clock that goes by the processor's counter: with counters of many kinds, and with the machine's own. */
+/* Clock that reads the processor's counter: with simulated counters of many rates, and with the machine's counter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,15 +10,15 @@
 
 #include "base/clock.h"
 
-#define SOON 100 /* ticks between which the kernel tells the time */
+#define SOON 100 /* ticks between the two counter readings around a call of the kernel */
 
-/* Nanoseconds at a counter's ticks, which began at some. */
+/* Returns the true time in nanoseconds after this number of ticks. */
 static uint64_t true_time(double rate, uint64_t ticks)
 {
 	return 1000000000ull + (uint64_t)((double)ticks * rate);
 }
 
-/* As pl_clock_now(), with a counter of ours. */
+/* Reads the clock as pl_clock_now() does, with a simulated counter. */
 static uint64_t look(struct pl_clock *clock, double rate, uint64_t ticks, bool *asked)
 {
 	*asked = ticks - clock->ticks >= clock->valid;
@@ -44,7 +44,7 @@ static void check_counter(double gigahertz)
 		assert_true(told <= real + 1);
 		assert_true(real - PL_MIN(real, told) <= 150);
 		last = told;
-		/* Once it knows the rate the kernel is asked a thousand times a second, not for each look. */
+		/* Once the clock knows the rate, it asks the kernel 1,000 times a second, not at each reading. */
 		if (real > 2 * PL_NS_PER_S) {
 			looks++;
 			asked_late += asked;
@@ -62,7 +62,10 @@ static void test_counters(void **state)
 	check_counter(5.7);
 }
 
-/* The rate is another all of a sudden, as when a virtual machine moves: it is found, and errors do not add up till then. */
+/*
+ * Changes the counter's rate at once, as the move of a virtual machine does.  The clock must notice the change, and its
+ * errors must not add up until then.
+ */
 static void test_other_rate(void **state)
 {
 	struct pl_clock clock = { .steady = true };
@@ -87,7 +90,7 @@ static void test_other_rate(void **state)
 	assert_true(wrong < 2 * PL_NS_PER_S + 50 * PL_NS_PER_MS);
 }
 
-/* A look that was interrupted says nothing; the kernel is asked until one was not. */
+/* Checks that an interrupted reading is not used: the clock asks the kernel until a reading is not interrupted. */
 static void test_interrupted(void **state)
 {
 	struct pl_clock clock = { .steady = true };
@@ -108,7 +111,7 @@ static void test_interrupted(void **state)
 	assert_true(asked && clock.valid);
 }
 
-/* A counter that begins anew, as after a suspension. */
+/* Sets the counter back, as a suspension of the machine does. */
 static void test_set_back(void **state)
 {
 	struct pl_clock clock = { .steady = true };
@@ -120,7 +123,7 @@ static void test_set_back(void **state)
 	assert_int_equal(pl_clock_learn(&clock, 400, 1ull << 52, 500), 1ull << 52);
 }
 
-/* The machine's own: between two readings of the kernel's clock, but for what is left to the counter. */
+/* Checks that the machine's clock lies between two readings of the kernel's clock, with a tolerance of 20 us. */
 static void test_real(void **state)
 {
 	struct pl_clock clock;
@@ -138,7 +141,7 @@ static void test_real(void **state)
 	}
 }
 
-/* A moment of it, from which another reckons on: while the counter is believed, and later. */
+/* Checks the time that follows from a moment of the clock, during its validity and afterwards. */
 static void test_moment(void **state)
 {
 	const struct timespec pause = { .tv_nsec = 3000000 };
@@ -147,7 +150,7 @@ static void test_moment(void **state)
 
 	(void)state;
 	pl_clock_open(&clock);
-	/* A busy machine may not let it run for all of that time. */
+	/* On a busy machine this loop may not run for all of that time. */
 	while (last < end || (clock.steady && reckoned <= 100 && last < late)) {
 		uint64_t before = pl_now(), ticks = pl_clock_ticks();
 		struct pl_moment moment = pl_clock_moment(&clock, ticks);
@@ -167,7 +170,9 @@ static void test_moment(void **state)
 		nanosleep(&pause, NULL);
 		assert_true(pl_moment_now(&moment) >= before + 3 * PL_NS_PER_MS);
 	}
-	/* Somebody else looked meanwhile: the counter was read before. */
+	/*
+	 * The counter value is older than the clock's last reading, as if another thread had read the clock meanwhile.
+	 */
 	assert_int_equal(pl_clock_moment(&clock, clock.ticks - 1).valid, 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is no dma-buf is refused by name, and leaves no descriptor behind. */
+/* Descriptors that are no dma-buf: refused with an error id, and none stays open. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #define SIZE 65536
 
-/* The lowest descriptor that is free tells whether one was kept. */
+/* Returns the lowest free descriptor, which shows whether a descriptor stayed open. */
 static int lowest(void)
 {
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

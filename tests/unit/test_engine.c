@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who sleeps in an engine without a thread is woken: by a call, by the deadline, and by what only polling shows. */
+/* Sleepers in an engine without a thread: woken by a call, by the deadline, and for polling. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -40,7 +40,7 @@ static void until_deadline(void *unused)
 	engine_close(engine);
 }
 
-/* As a kernel, or a container's filter, that does not know of the call with nanoseconds. */
+/* Makes epoll_pwait2() fail, as an old kernel or the system call filter of a container does. */
 static void without_nanoseconds(void *argument)
 {
 	struct sock_filter filter[] = {
@@ -75,7 +75,7 @@ static void until_woken(void *unused)
 	engine_close(engine);
 }
 
-/* No descriptor tells when a copy of a GPU's is done, so each sleep ends at once, not only the first one. */
+/* Checks that each sleep ends at once while the engine polls.  No descriptor signals the end of a GPU copy. */
 static void while_polling(void *unused)
 {
 	struct pl_engine *engine = engine_open();

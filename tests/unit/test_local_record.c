@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The bytes of the local fabric: as docs/protocol.md has them, and refusals of what is not well-formed. */
+/* Bytes of the local fabric: layout of docs/protocol.md, and refusals of malformed bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static void records(void **state)
 	assert_int_equal(local_record_decode(bytes, &record), 0);
 	assert_int_equal(record.type, LOCAL_RECORD_MEMORY);
 	assert_true(record.key == 0x0102030405060708 && record.size == 8192);
-	/* Magic, type, reserved fields, a size of 0, a negative size. */
+	/* Flips the high bit of each byte.  Only the key and the low seven bytes of the size may take any value. */
 	for (unsigned i = 0; i < LOCAL_RECORD; i++) {
 		bool free_to_choose = i >= 8 && i < 23;
 
@@ -41,7 +41,7 @@ static void records(void **state)
 	assert_int_equal(local_record_decode(bytes, &record), -EPROTO);
 }
 
-/* Only those of parts say how many; at least one, and no more than are allowed. */
+/* Checks the chunk count: at least 1, at most LOCAL_PARTS, and present only in records of chunks. */
 static void parts(void **state)
 {
 	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = LOCAL_PARTS, .key = 1, .size = 2 << 20 };
@@ -72,7 +72,7 @@ static void keys(void **state)
 
 	(void)state;
 	assert_int_equal(local_key_encode(&key, bytes), LOCAL_KEY);
-	/* As the keys of all fabrics, it begins with its id. */
+	/* The key of each fabric begins with its id. */
 	assert_memory_equal(bytes, "\x88\x77\x66\x55\x44\x33\x22\x11\x04", 9);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY, &again), 0);
 	assert_true(again.id == key.id && again.ways == key.ways && again.gate == key.gate);
@@ -80,7 +80,7 @@ static void keys(void **state)
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY - 1, &again), -EPROTO);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + 1, &again), -EPROTO);
 	assert_int_equal(local_key_decode(bytes, 0, &again), -EPROTO);
-	/* What a device needs follows. */
+	/* The data for device memory follows. */
 	key.ways = LOCAL_WAY_STAGED | LOCAL_WAY_DEVICE;
 	key.ipc_handle_length = sizeof(key.ipc_handle);
 	memset(key.ipc_handle, 7, sizeof(key.ipc_handle));
@@ -105,7 +105,7 @@ static void invitations(void **state)
 	assert_int_equal(local_invitation_decode(bytes, LOCAL_INVITATION, &again), 0);
 	assert_memory_equal(again.name, invitation.name, sizeof(again.name));
 	assert_true(again.process_namespace == 1 && again.user_namespace == 2);
-	/* An acceptor's goes on with what its lanes need. */
+	/* The invitation of an acceptor ends with the data for its lanes. */
 	assert_int_equal(local_invitation_decode(bytes, LOCAL_INVITATION + 1, &again), 0);
 	assert_int_equal(local_invitation_decode(bytes, LOCAL_INVITATION - 1, &again), -EPROTO);
 	bytes[0] = LOCAL_VERSION + 1;

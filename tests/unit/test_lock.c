@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The lock keeps threads out, and wakes whoever sleeps; the pool gives a piece of memory to one thread at a time. */
+/* Lock and pool: the lock excludes threads and wakes sleepers; the pool gives memory to one thread at a time. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,9 +18,9 @@
 
 struct shared {
 	struct pl_lock lock;
-	uint64_t count; /* not atomic: ThreadSanitizer tells if the lock does not guard it */
+	uint64_t count; /* not atomic, so that ThreadSanitizer reports a lock that does not guard it */
 	struct pl_pool pool;
-	atomic_int outstanding; /* allocations */
+	atomic_int outstanding; /* number of live allocations */
 };
 
 static void *count_up(void *argument)
@@ -67,7 +67,7 @@ static void try_fails_while_taken(void **state)
 	assert_true(pl_lock_try(&lock));
 }
 
-/* All of them sleep, as the lock is held for long; each has to be woken. */
+/* Holds the lock until all threads sleep.  The release must wake each of them. */
 static void sleepers_wake(void **state)
 {
 	const struct timespec pause = { .tv_nsec = 50000000 };
@@ -108,7 +108,7 @@ static void latch_excludes(void **state)
 	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
 }
 
-/* Its holder does not run for a while: the others sleep now and then, and go on after it. */
+/* Holds the latch for 50 ms.  The waiting threads sleep now and then, and proceed after the release. */
 static void latch_awaits(void **state)
 {
 	const struct timespec pause = { .tv_nsec = 50000000 };
@@ -160,7 +160,7 @@ static void *take_and_give(void *argument)
 			held[j][0] = held[j][1] = (uintptr_t)&held[j];
 		}
 		for (int j = 0; j < HELD; j++) {
-			/* Nobody else had it meanwhile. */
+			/* No other thread had the memory meanwhile. */
 			assert_true(held[j][0] == (uintptr_t)&held[j] && held[j][1] == (uintptr_t)&held[j]);
 			pl_pool_give(&shared->pool, &allocator, held[j]);
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which way is taken, given what was proven. */
+/* Choice of the access path to GPU memory, from proven rates. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 
 #include "profile/profile.h"
 
-/* Rates of the ways in one direction, 0: not proven; in the other direction all are the same. */
+/* Adds a proof for each path, with its rate into the GPU (0: not proven).  All rates out of the GPU are equal. */
 static void fill(struct pl_profile *profile, const char *device, const uint64_t into[PL_GPU_PATH_COUNT])
 {
 	for (enum pl_gpu_path way = 0; way < PL_GPU_PATH_COUNT; way++) {
@@ -32,7 +32,7 @@ static void chosen(void **state)
 {
 	static const struct {
 		uint64_t rates[PL_GPU_PATH_COUNT];
-		int way; /* -1: none */
+		int way; /* -1: no path */
 	} cases[] = {
 		{ { 0, 0, 0 }, -1 },
 		{ { 0, 0, 7 }, PL_GPU_PATH_STAGED },
@@ -40,7 +40,7 @@ static void chosen(void **state)
 		{ { 0, 10, 9 }, PL_GPU_PATH_ADDRESS },
 		{ { 10, 11, 0 }, PL_GPU_PATH_ADDRESS },
 		{ { 10, 10, 0 }, PL_GPU_PATH_DMABUF },
-		/* Staging must be faster by more than a quarter. */
+		/* Staging must be faster by more than 25 %. */
 		{ { 1000, 0, 1250 }, PL_GPU_PATH_DMABUF },
 		{ { 1000, 0, 1260 }, PL_GPU_PATH_STAGED },
 		{ { 1, UINT64_MAX, UINT64_MAX }, PL_GPU_PATH_ADDRESS },
@@ -65,7 +65,10 @@ static void chosen(void **state)
 	}
 }
 
-/* What was proven on another machine, or with something else in it, is not gone by, and why is told. */
+/*
+ * Checks that a profile of another machine, or of other hardware or software, is not used, and that the reason is
+ * given.
+ */
 static void advised(void **state)
 {
 	static const char *const here = "0123456789abcdef0123456789abcdef";
@@ -87,7 +90,7 @@ static void advised(void **state)
 		strcpy(profile.proofs[i].driver, now.driver);
 		strcpy(profile.proofs[i].firmware, now.firmware);
 	}
-	/* As one of an earlier release, which does not say where it is from. */
+	/* Profiles of earlier releases do not name their machine. */
 	assert_null(pl_profile_advise(&profile, &now, PL_INTO_GPU, &why));
 	assert_non_null(strstr(why, "another machine"));
 	strcpy(profile.machine, here);

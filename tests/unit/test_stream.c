@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The byte stream: in the clear, and TLS with a pre-shared key. */
+/* Byte stream: in the clear, and over TLS with a pre-shared key. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,16 +25,16 @@
 #include "support/socket.h"
 
 #define KEY "0123456789abcdef"
-#define RECORD_OVERHEAD 22 /* header, type, tag */
+#define RECORD_OVERHEAD 22 /* header, type and tag */
 
-/* The two ends of a connection, each made with the context of a key. */
+/* Both ends of a connection, each with the TLS context of a key. */
 struct link {
 	struct pl_stream client, server;
 };
 
-static struct pl_tls *tls, *other_tls; /* the same settings of two keys; made once for all tests */
+static struct pl_tls *tls, *other_tls; /* equal settings of two keys, made once for all tests */
 
-/* A wait without an end ends the program, and so fails it. */
+/* Sets an alarm: a wait without end kills the program, which fails the test. */
 static int begin(void **state)
 {
 	(void)state;
@@ -105,7 +105,7 @@ static void wait_for(struct pl_stream *stream)
 	assert_true(poll(&poll_fd, 1, 10000) > 0);
 }
 
-/* One step of a handshake that still goes on. */
+/* Runs one step of a handshake that is in progress. */
 static void step(struct pl_stream *stream, int *status, struct pl_error *error)
 {
 	if (*status != -EAGAIN)
@@ -138,7 +138,7 @@ static void open_tls_link(struct link *link, bool tcp, int buffer)
 	assert_int_equal(pl_stream_handshake(&link->client, "again", NULL), 0);
 }
 
-/* Goes on with the handshake at one end until it fails, and checks how. */
+/* Continues the handshake at one end until it fails, and checks the failure. */
 static void expect_failure(struct pl_stream *stream, int code, const char *id)
 {
 	struct pl_error error;
@@ -199,7 +199,7 @@ static void check_round_trip(struct link *link)
 	assert_int_equal(link->server.want, EPOLLOUT);
 }
 
-/* The other end is gone: to write tells so within the socket's buffer, and raises no SIGPIPE. */
+/* Checks that writes to a closed connection fail before they fill the socket's buffer, without SIGPIPE. */
 static void check_broken(struct pl_stream *stream)
 {
 	char data[65536] = { 0 };
@@ -234,7 +234,7 @@ static void test_plain(void **state)
 	}
 }
 
-/* More elements than the kernel takes at once. */
+/* Writes more elements than the kernel takes in one call. */
 static void test_many_elements(void **state)
 {
 	static struct iovec vector[3000];
@@ -354,7 +354,7 @@ static void test_key_mismatch(void **state)
 		}
 		close_link(&link);
 
-		/* As in life: the server hangs up as soon as it knows. */
+		/* The server closes the connection as soon as the handshake fails, as servers do. */
 		open_link(&link, tcp, 0, tls, other_tls);
 		assert_int_equal(pl_stream_handshake(&link.client, "x", NULL), -EAGAIN);
 		expect_failure(&link.server, -EACCES, "AUTH-KEY-MISMATCH");
@@ -364,7 +364,7 @@ static void test_key_mismatch(void **state)
 	}
 }
 
-/* A TLS stream, and a bare socket as its other end. */
+/* Opens a TLS stream whose other end is a bare socket. */
 static int open_half(struct pl_stream *stream, bool tcp, bool server)
 {
 	int fd[2];
@@ -400,7 +400,7 @@ static void test_not_tls(void **state)
 	}
 }
 
-/* It begins like TLS, but is not. */
+/* Sends bytes that begin like TLS and continue with garbage. */
 static void test_garbage_in_tls(void **state)
 {
 	static const char garbage[] = "\x16\3\1\0\x20"
@@ -418,7 +418,7 @@ static void test_garbage_in_tls(void **state)
 	}
 }
 
-/* The first flight of a client, cut or changed at any byte, then the end. */
+/* Cuts or changes the first flight of a client at every byte, then ends the connection. */
 static void test_damaged_handshake(void **state)
 {
 	uint8_t hello[2048];
@@ -459,13 +459,13 @@ static void test_damaged_handshake(void **state)
 	}
 }
 
-/* The n-th byte of what each transfer moves. */
+/* Returns byte number n of the content of each transfer. */
 static uint8_t content(size_t n)
 {
 	return (uint8_t)((n * 2654435761u) >> 13 ^ n);
 }
 
-/* Splits `length` bytes at random into at most 8 elements; returns their number. */
+/* Splits `length` bytes at random into at most 8 elements.  Returns their number. */
 static int split(struct iovec vector[8], uint8_t *data, size_t length)
 {
 	int count = 0;
@@ -484,7 +484,10 @@ static int split(struct iovec vector[8], uint8_t *data, size_t length)
 
 #define TRANSFER (8u << 20)
 
-/* Offers some bytes, at least what a record may hold of those before, each time elsewhere and otherwise divided. */
+/*
+ * Offers bytes to the stream.  A repeated offer holds at least the bytes that one record takes.  Each offer has another
+ * address and other elements.
+ */
 static size_t send_some(struct pl_stream *stream, size_t done, size_t *offered)
 {
 	static uint8_t buffers[2][100000], turn;
@@ -551,7 +554,7 @@ static void test_transfer(void **state)
 	}
 }
 
-/* A header and its payload are one record, and whatever fits is. */
+/* Checks that a header and its payload share one record, with all following bytes that fit. */
 static void test_coalescing(void **state)
 {
 	static char data[40000];
@@ -587,7 +590,7 @@ static void test_pending(void **state)
 	assert_int_equal(read_some(&link.server, data, 100), 90);
 	assert_false(pl_stream_pending(&link.server));
 
-	/* A part of a record is nothing to read, and must not look as if it were. */
+	/* Part of a record gives no bytes to read, and must not count as pending. */
 	assert_int_equal(write_some(&link.client, data, 100), 100);
 	assert_int_equal(recv(link.server.fd, half, sizeof(half), MSG_DONTWAIT), sizeof(half));
 	assert_int_equal(recv(link.server.fd, data, 62, MSG_DONTWAIT), 62);
@@ -597,7 +600,7 @@ static void test_pending(void **state)
 	close_link(&link);
 }
 
-/* Ends of a connection that are no orderly end. */
+/* Checks ends of a connection that are not orderly. */
 static void test_cut_off(void **state)
 {
 	const struct linger reset = { 1, 0 };
@@ -632,7 +635,7 @@ static void test_cut_off(void **state)
 	close_link(&link);
 }
 
-/* A server with a certificate, however good, has no key of ours. */
+/* Checks that a server with a valid certificate and without the key is refused. */
 static void test_certificate_is_refused(void **state)
 {
 	SSL_CTX *context = SSL_CTX_new(TLS_server_method());
@@ -665,7 +668,7 @@ static void test_certificate_is_refused(void **state)
 
 /* -- the openssl program as a client ----------------------------------------------------------------------------- */
 
-/* Starts it; its standard input and output are ours. */
+/* Starts the openssl client.  The test holds the other ends of its standard input and output. */
 static pid_t start_client(const char *address, const char *key, const char *identity, const char *extra,
 			  const int pipes[4])
 {

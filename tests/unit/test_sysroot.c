@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Files below a root: links stay inside, nothing blocks, limits hold; with and without openat2(2). */
+/* Files below a root: links stay inside, no read blocks, limits hold, with and without openat2(2). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 #include "topology/sysroot.h"
 
-/* A folder with a secret beside the root, which no path may reach. */
+/* Folder with a secret beside the root, which no path may reach. */
 static char folder[] = "/tmp/peerlane-sysroot-XXXXXX";
 
 static void put(const char *path, const void *data, size_t length)
@@ -201,7 +201,7 @@ static void test_links(void **state)
 	pl_sysroot_close(root);
 }
 
-/* Whatever leads out ends at the root, as under chroot(2). */
+/* Checks that every path out of the root ends at the root, as under chroot(2). */
 static void test_nothing_outside(void **state)
 {
 	static const char *const paths[] = { "sys/bus/escape",     "sys/bus/absolute",   "../secret",
@@ -228,7 +228,7 @@ static void test_nothing_blocks(void **state)
 	assert_int_equal(pl_sysroot_open(&machine, NULL, NULL), 0);
 	assert_true(pl_sysroot_is_live(machine));
 	assert_int_equal(pl_sysroot_text(machine, text, sizeof(text), "dev/zero"), -EINVAL);
-	/* A regular file, says its mode, that waits for the next message of the kernel. */
+	/* The mode of this file says regular, but a read waits for the next kernel message. */
 	if (pl_sysroot_exists(machine, "proc/kmsg"))
 		assert_true(pl_sysroot_text(machine, text, sizeof(text), "proc/kmsg") < 0);
 	pl_sysroot_close(machine);

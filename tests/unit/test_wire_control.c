@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Control messages: form, limits, and the exact bytes. */
+/* Control messages: form, limits and exact bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "wire/wire.h"
 
 #define BUFFER_SIZE (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
-#define SOFTWARE_AT 60 /* of a HELLO's body */
+#define SOFTWARE_AT 60 /* offset in the body of a HELLO */
 
 static void fill(uint8_t *to, size_t length, uint8_t first)
 {
@@ -64,7 +64,7 @@ static struct pl_control sample(enum pl_control_type type)
 	return message;
 }
 
-/* Encodes what must be encodable. */
+/* Encodes a message, which must succeed. */
 static size_t encode(const struct pl_control *message, uint8_t *buffer)
 {
 	int length = pl_control_encode(message, buffer, BUFFER_SIZE);
@@ -87,7 +87,7 @@ static int decode(uint16_t type, const uint8_t *body, size_t length, struct pl_c
 	return rc;
 }
 
-/* Bytes are compared, not structures, whose padding is undefined; the golden bytes below tie both together. */
+/* Compares bytes, not structures, whose padding is undefined.  The golden bytes below tie both together. */
 static void assert_round_trip(const struct pl_control *message)
 {
 	uint8_t buffer[BUFFER_SIZE], again[BUFFER_SIZE];
@@ -236,7 +236,7 @@ static void test_header(void **state)
 
 	(void)state;
 	assert_int_equal(pl_control_header_decode(good, &type, &length), 0);
-	assert_int_equal(type, 0xffff); /* unknown, which is the body's affair */
+	assert_int_equal(type, 0xffff); /* unknown; the decoder of the body refuses it */
 	assert_int_equal(length, PL_CONTROL_BODY_MAX);
 	for (size_t bit = 0; bit < 8 * PL_CONTROL_HEADER; bit++) {
 		size_t byte = bit / 8;
@@ -279,7 +279,7 @@ static void test_body_too_long(void **state)
 	assert_int_equal(decode(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
 }
 
-/* Everything at its largest still fits and survives. */
+/* Checks that messages with all fields at their largest fit and survive a round trip. */
 static void test_largest_messages(void **state)
 {
 	struct pl_control message;
@@ -351,7 +351,7 @@ static void test_encoder_refuses(void **state)
 	m = sample(PL_CONTROL_LANES), m.lanes = 17, assert_refused(&m);
 }
 
-/* One byte of a well-formed body becomes another: what the decoder says. */
+/* Replaces one byte of a well-formed body and checks the status of the decoder. */
 static void test_decoder_refuses(void **state)
 {
 	static const struct {
@@ -363,19 +363,19 @@ static void test_decoder_refuses(void **state)
 		{ PL_CONTROL_HELLO, 0, 3, -EPROTO },                   /* version_min over version_max */
 		{ PL_CONTROL_HELLO, 56, 3, -EPROTO },                  /* an unknown flag */
 		{ PL_CONTROL_HELLO, SOFTWARE_AT, 32, -EPROTO },        /* software one too long */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 1, 0xff, -EPROTO },  /* and by far */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 3, 0, -EPROTO },     /* a NUL in it */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 1, 0xff, -EPROTO },  /* software far too long */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 3, 0, -EPROTO },     /* a NUL in the software */
 		{ PL_CONTROL_HELLO, SOFTWARE_AT + 6, 0, -EPROTO },     /* no fabric */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 6, 5, -EPROTO },     /* too many */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 7, 0xff, -EPROTO },  /* by far */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 6, 5, -EPROTO },     /* too many fabrics */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 7, 0xff, -EPROTO },  /* far too many fabrics */
 		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0, -EPROTO },    /* a NUL in a fabric's name */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, ' ', -EPROTO },  /* a space in it */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0xe4, -EPROTO }, /* not ASCII */
-		{ PL_CONTROL_HELLO, SOFTWARE_AT + 13, 0x7f, -EPROTO }, /* a blob of more than there is */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, ' ', -EPROTO },  /* a space in a fabric's name */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0xe4, -EPROTO }, /* a byte that is not ASCII */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 13, 0x7f, -EPROTO }, /* a blob longer than the rest of the body */
 		{ PL_CONTROL_REJECT, 0, 0, -EPROTO },                  /* code 0 */
 		{ PL_CONTROL_REJECT, 3, 0x80, -EPROTO },               /* a negative code */
 		{ PL_CONTROL_REJECT, 4, 24, -EPROTO },                 /* id one too long */
-		{ PL_CONTROL_REJECT, 6, 0, -EPROTO },                  /* a NUL in it */
+		{ PL_CONTROL_REJECT, 6, 0, -EPROTO },                  /* a NUL in the id */
 		{ PL_CONTROL_REJECT, 24, 0, -EPROTO },                 /* a NUL in the message */
 		{ PL_CONTROL_IMPORTED, 8, 1, -EPROTO },                /* a failure with a key */
 		{ PL_CONTROL_IMPORTED, 11, 0x80, -EPROTO },            /* a negative status */

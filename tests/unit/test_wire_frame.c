@@ -79,7 +79,7 @@ static void test_strings(void **state)
 	static const struct {
 		const char *bytes;
 		size_t length, size;
-		const char *text; /* NULL: bad */
+		const char *text; /* NULL: malformed */
 	} cases[] = {
 		{ "\0\0", 2, 1, "" },      { "\3\0abc", 5, 4, "abc" },    { "\3\0abc", 5, 3, NULL },
 		{ "\3\0abc", 4, 9, NULL }, { "\3\0a\0c", 5, 9, NULL },    { "\3\0ab\0", 5, 9, NULL },
@@ -269,7 +269,7 @@ static void test_bare(void **state)
 		{ 65535, 2, 1 },
 		{ 7, 0x10000, 0xffff },
 		{ 7, 0, 0xffffffff },
-		{ 7, 0xffffffff, 2 }, /* once more */
+		{ 7, 0xffffffff, 2 }, /* number repeated */
 		{ 7, 0x20005, 0x1fff0 },
 	};
 	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = VERBS_BARE_TAGS }, decoded;

@@ -71,7 +71,7 @@ static void test_rail_hello(void **state)
 		assert_int_equal(pl_rail_hello_decode(buffer, length, &decoded),
 				 length < PL_RAIL_HELLO_LEAST ? -EPROTO : 0);
 	assert_int_equal(decoded.renewals, 0x0203);
-	/* From a release that does not say it. */
+	/* An earlier release sends no number of renewals. */
 	assert_int_equal(pl_rail_hello_decode(buffer, PL_RAIL_HELLO_LEAST, &decoded), 0);
 	assert_int_equal(decoded.renewals, 0);
 	assert_int_equal(pl_rail_welcome_decode(buffer + PL_RAIL_HELLO_LEAST, PL_RAIL_WELCOME), 0x0203);

@@ -26,7 +26,7 @@ static struct pl_token sample(void)
 	return token;
 }
 
-/* Puts the checksum right after the bytes before it were changed. */
+/* Corrects the checksum after a change of the bytes before it. */
 static void seal(uint8_t *buffer)
 {
 	uint32_t sum = htole32(XXH32(buffer, PL_TOKEN_SIZE - 4, 0));
@@ -66,7 +66,7 @@ static void test_every_bit_counts(void **state)
 	(void)state;
 	pl_token_encode(&token, buffer);
 	for (size_t bit = 0; bit < 8 * PL_TOKEN_SIZE; bit++) {
-		int expected = bit / 8 < 5 ? -EPROTO : -EBADMSG; /* magic and version come first */
+		int expected = bit / 8 < 5 ? -EPROTO : -EBADMSG; /* magic and version are checked first */
 
 		buffer[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), expected);
@@ -93,7 +93,7 @@ static void test_lengths(void **state)
 	assert_int_equal(pl_token_decode(NULL, 0, &decoded), -EPROTO);
 }
 
-/* A checksum that fits is no excuse. */
+/* Checks that a token with wrong contents and a right checksum is refused. */
 static void test_sealed_nonsense(void **state)
 {
 	struct pl_token decoded, token = sample();
