@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The stand-in's one device is the emulated GPU of a virtual machine (tests/kernel/gpu.c), whose memory is that of a PCI
- * device.  An address of it is mapped without any right, as one that the kernel cannot pin by ordinary means; the copy
- * engine is this process, which has the same memory at another address.
+ * Backing of the stand-in with the emulated GPU of a virtual machine (tests/kernel/gpu.c), the only device.
+ * The GPU's memory is that of a PCI device.  Device addresses are mapped without any right, so the kernel cannot pin
+ * them by ordinary means.  This process acts as the copy engine and has the same memory at another address.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ int backing_devices(void)
 	return gpu >= 0;
 }
 
-/* The one device that the driver has. */
+/* Name of the only device. */
 void backing_name(int device, char *pci, size_t size)
 {
 	DIR *driver = opendir("/sys/bus/pci/drivers/nvidia");
@@ -57,7 +57,7 @@ bool backing_make(struct allocation *made, CUdeviceptr wanted)
 	void *address = wanted ? (void *)(uintptr_t)wanted : standin_reserve(made->reserved), *bytes;
 	uint64_t offset = (uintptr_t)address;
 
-	/* Memory that moves on its own is nothing that this device has. */
+	/* This device has no managed memory, which migrates. */
 	if (made->kind == KIND_MANAGED || !address ||
 	    mmap(address, made->reserved, PROT_NONE, MAP_SHARED | MAP_FIXED, gpu, (off_t)GPU_ANYWHERE) == MAP_FAILED)
 		return false;

@@ -12,7 +12,7 @@
 #include "support/gpu.h"
 #include "support/process.h"
 
-enum way emulated_way;
+enum emulated_path emulated_chosen_path;
 
 static int gpu;
 static size_t (*copied)(void), (*pinned)(void);
@@ -20,7 +20,7 @@ static void (*order)(int, int);
 static unsigned (*flushes)(void);
 static size_t copied_before;
 
-static void find(const char *name, void *function)
+static void find_standin(const char *name, void *function)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, name) : NULL;
 
@@ -28,25 +28,25 @@ static void find(const char *name, void *function)
 	memcpy(function, &found, sizeof(found));
 }
 
-void emulated_open(const char *way)
+void emulated_open(const char *path)
 {
-	static const char *const ways[] = { "dmabuf", "address", "staged" };
+	static const char *const names[] = { "dmabuf", "address", "staged" };
 	size_t i = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	while (i < sizeof(ways) / sizeof(ways[0]) && strcmp(way, ways[i]))
+	while (i < sizeof(names) / sizeof(names[0]) && strcmp(path, names[i]))
 		i++;
-	check(i < sizeof(ways) / sizeof(ways[0]));
-	emulated_way = (enum way)i;
+	check(i < sizeof(names) / sizeof(names[0]));
+	emulated_chosen_path = (enum emulated_path)i;
 	gpu = open("/dev/standin_gpu", O_RDWR | O_CLOEXEC);
 	if (gpu < 0 || !gpu_open("alloc")) {
 		puts("there is no emulated GPU");
 		exit(SKIPPED);
 	}
-	find("standin_copied", &copied);
-	find("standin_pinned", &pinned);
-	find("standin_order", &order);
-	find("standin_flushes", &flushes);
+	find_standin("standin_copied", &copied);
+	find_standin("standin_pinned", &pinned);
+	find_standin("standin_order", &order);
+	find_standin("standin_flushes", &flushes);
 }
 
 int emulated_dmabufs(void)
@@ -61,8 +61,8 @@ int emulated_pins(void)
 
 void emulated_check_registered(int count)
 {
-	check_number(emulated_dmabufs(), emulated_way == WAY_DMABUF ? count : 0);
-	check_number(emulated_pins(), emulated_way == WAY_ADDRESS ? count : 0);
+	check_number(emulated_dmabufs(), emulated_chosen_path == PATH_DMABUF ? count : 0);
+	check_number(emulated_pins(), emulated_chosen_path == PATH_ADDRESS ? count : 0);
 	check_number(ioctl(gpu, GPU_VIOLATIONS), 0);
 }
 
@@ -103,7 +103,7 @@ uint64_t emulated_packets(void)
 	unsigned long long packets;
 	FILE *file;
 
-	/* The kernel counts anew after ten milliseconds. */
+	/* The kernel updates this counter every ten milliseconds. */
 	sleep_ms(30);
 	file = fopen("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "re");
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What programs that test with the emulated GPU ask of it and of its driver's stand-in. */
+/* Queries of test programs to the emulated GPU and to the stand-in of its driver. */
 #ifndef EMULATED_H
 #define EMULATED_H
 
@@ -7,34 +7,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a card gets to the GPU's memory. */
-enum way { WAY_DMABUF, WAY_ADDRESS, WAY_STAGED };
+/* Access path of a card to GPU memory. */
+enum emulated_path { PATH_DMABUF, PATH_ADDRESS, PATH_STAGED };
 
-/* Opens the GPU; exits with 77 if there is none. */
-void emulated_open(const char *way);
-extern enum way emulated_way;
+/* Opens the GPU.  Exits with 77 if the machine has none. */
+void emulated_open(const char *path);
+extern enum emulated_path emulated_chosen_path;
 
-/* How many registrations of each kind there are, and what clients of the driver did wrong. */
+/* Return the number of registrations of each kind. */
 int emulated_dmabufs(void);
 int emulated_pins(void);
-/* Checks that there are so many of the kind that the way uses, and none of the other; then and at the end no violation. */
+/*
+ * Checks that `count` registrations use the current path and none the other path, and that no client broke a rule of
+ * the driver.
+ */
 void emulated_check_registered(int count);
 
-/* Bytes that the GPU's copy engine moved from or to the host since this was last asked, and those locked for it now. */
+/*
+ * emulated_copied() returns the bytes that the copy engine moved from or to the host since the last call.
+ * emulated_locked() returns the host bytes locked for the copy engine.
+ */
 size_t emulated_copied(void);
 size_t emulated_locked(void);
 
-/* What the GPU says of the order of cards' writes, for regions that are registered from now on; how often it flushed. */
+/*
+ * emulated_order() sets the write ordering and flush options that the GPU reports for later registrations.
+ * emulated_flushes() returns the number of flushes.
+ */
 void emulated_order(int ordering, int options);
 unsigned emulated_flushes(void);
-/* A dma-buf of GPU memory, in whole pages, as a program gets it from the driver or, if it may be mapped, another's. */
+/* Exports GPU memory in whole pages as a dma-buf: the driver's kind or, if `mappable`, one that mmap(2) accepts. */
 int emulated_export(const void *memory, size_t length, bool mappable);
-/* Packets that the device sent so far. */
+/* Returns the number of packets that the device sent so far. */
 uint64_t emulated_packets(void);
-/* Since there were so many: at least one, so it is waited until a busy kernel has counted. */
+/*
+ * Returns the number of packets sent since the count was `before`.  Waits until the kernel counted at least one packet.
+ */
 uint64_t emulated_packets_since(uint64_t before);
 
-/* Says, for whoever looks at the GPU's memory from outside, that it has bytes of rig_pattern() at an address. */
+/*
+ * Prints the offset of memory in the GPU, with bytes of rig_pattern() there, for a test that reads the GPU from
+ * outside.
+ */
 void emulated_holds(const void *memory, uint64_t first, size_t length);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * emulated_gpu WAY [CASE...]: what programs do with GPU memory, right and wrong, with both ends in one process and the
- * memory reached in that way, dmabuf or address.  After each case nothing is registered and nothing was done to the
- * driver that may not be.  Much of it is what gdrcopy, which maps GPU memory for the processor, has as its sanity tests.
+ * emulated_gpu PATH [CASE...]: correct and incorrect use of GPU memory, with both ends in one process.
+ * PATH, dmabuf or address, is the access path of the card to the memory.  After each case no registration may remain
+ * and no client may have broken a rule of the driver.  Many cases repeat sanity tests of gdrcopy, which maps GPU memory
+ * for the processor.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@ static const struct setting setting = {
 	.slow = true,
 };
 
-/* One end has memory of the host with a pattern, the other the GPU. */
+/* Both ends: one has host memory with a pattern, the other has the GPU. */
 struct ends {
 	struct scenario_environment environment;
 	struct buffer host;
@@ -59,8 +60,8 @@ static struct pl_region *registered(struct ends *ends, void *memory, size_t leng
 	return region;
 }
 
-static int transfer(struct ends *ends, bool write, struct pl_remote *remote, size_t remote_offset, size_t offset,
-		    size_t length)
+static int transfer_bytes_at(struct ends *ends, bool write, struct pl_remote *remote, size_t remote_offset,
+			     size_t offset, size_t length)
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
@@ -78,12 +79,14 @@ static int transfer(struct ends *ends, bool write, struct pl_remote *remote, siz
 	return rc;
 }
 
-/* Writes the pattern there and reads it back to the second half of the host's memory, past the copy engine. */
+/*
+ * Writes the pattern and reads it back to the second half of the host memory.  Checks that the copy engine stays idle.
+ */
 static void there_and_back(struct ends *ends, struct pl_remote *remote, size_t at, size_t length)
 {
 	memset(ends->host.bytes + MIB, 0, MIB);
-	check_number(transfer(ends, true, remote, at, 0, length), 0);
-	check_number(transfer(ends, false, remote, at, MIB, length), 0);
+	check_number(transfer_bytes_at(ends, true, remote, at, 0, length), 0);
+	check_number(transfer_bytes_at(ends, false, remote, at, MIB, length), 0);
 	check_number(emulated_copied(), 0);
 	pattern_check(ends->host.bytes + MIB, length, 1, 0);
 }
@@ -99,7 +102,7 @@ static void check_memory(const uint8_t *memory, size_t length, uint64_t position
 	emulated_copied();
 }
 
-/* Memory that nobody wrote to since it was allocated. */
+/* Checks memory that was not written since its allocation. */
 static void check_untouched(const uint8_t *memory, size_t length)
 {
 	uint8_t *copy = malloc(length);
@@ -117,7 +120,7 @@ static void basic(struct ends *ends)
 	struct pl_region *region = registered(ends, memory, MIB);
 	struct pl_remote *remote;
 
-	/* Nobody has asked for it yet. */
+	/* No peer imported the region yet, so the card has not registered it. */
 	emulated_check_registered(0);
 	remote = share(&ends->environment, region, ends->environment.near_peer, NULL);
 	emulated_check_registered(1);
@@ -129,7 +132,7 @@ static void basic(struct ends *ends)
 	gpu_free(memory);
 }
 
-/* Parts that begin and end anywhere, so that pages come along which are not shared. */
+/* Shares ranges that begin and end within pages, so that their pages hold bytes outside the grant. */
 static void unaligned(struct ends *ends)
 {
 	static const struct {
@@ -146,14 +149,14 @@ static void unaligned(struct ends *ends)
 		check_untouched(memory, begin);
 		check_memory(memory + begin, parts[i].length, 0);
 		check_untouched(memory + end, MIB - end);
-		check_number(transfer(ends, true, remote, parts[i].length, 0, 1), -ERANGE);
+		check_number(transfer_bytes_at(ends, true, remote, parts[i].length, 0, 1), -ERANGE);
 		pl_remote_release(remote);
 		check_number(pl_region_deregister(region), 0);
 		gpu_free(memory);
 	}
 }
 
-/* Two regions of one page of the GPU's; when one goes, the other stays. */
+/* Registers two regions of one GPU page.  The end of one region leaves the other usable. */
 static void neighbours(struct ends *ends)
 {
 	uint8_t *memory = gpu_allocate(4096);
@@ -174,7 +177,7 @@ static void neighbours(struct ends *ends)
 	gpu_free(memory);
 }
 
-/* The token is of no use any more, and the memory stays as it is. */
+/* Checks that the token is void after deregistration and that the memory stays as it is. */
 static void used_after_deregistration(struct ends *ends)
 {
 	uint8_t *memory = gpu_allocate(MIB);
@@ -183,7 +186,7 @@ static void used_after_deregistration(struct ends *ends)
 
 	check_number(pl_region_deregister(region), 0);
 	emulated_check_registered(0);
-	check(transfer(ends, true, remote, 0, 0, 4096) < 0);
+	check(transfer_bytes_at(ends, true, remote, 0, 0, 4096) < 0);
 	check_untouched(memory, MIB);
 	pl_remote_release(remote);
 	gpu_free(memory);
@@ -201,7 +204,7 @@ static void registered_after_free(struct ends *ends)
 	check_text(error.id, "MEMORY-UNMAPPED");
 }
 
-/* Two allocations; one is freed under its region. */
+/* Frees one of two allocations while its region exists. */
 static void one_of_two_freed(struct ends *ends)
 {
 	uint8_t *one = gpu_allocate(MIB), *other = gpu_allocate(MIB);
@@ -232,7 +235,7 @@ static void *register_there(void *argument)
 	return NULL;
 }
 
-/* By a thread that is gone when it is used. */
+/* Registers memory in a thread that ends before the memory is used. */
 static void by_a_thread(struct ends *ends)
 {
 	struct thread thread = { .ends = ends, .memory = gpu_allocate(MIB) };
@@ -248,8 +251,8 @@ static void by_a_thread(struct ends *ends)
 	gpu_free(thread.memory);
 }
 
-/* Children come and go, while the memory is registered and when it was freed; none takes anything along. */
-static void forked(struct ends *ends)
+/* Forks children while the memory is registered and after it is freed.  A child's end must not end the registration. */
+static void forked_case(struct ends *ends)
 {
 	uint8_t *memory = gpu_allocate(MIB);
 	struct pl_region *region = registered(ends, memory, MIB);
@@ -259,7 +262,7 @@ static void forked(struct ends *ends)
 		pid_t child = fork();
 
 		check(child >= 0);
-		/* Its copy of the memory's addresses has nothing behind it. */
+		/* The child's copy of the address range has no memory behind it. */
 		if (!child)
 			_exit(0);
 		check_number(process_wait(child), 0);
@@ -273,7 +276,7 @@ static void forked(struct ends *ends)
 	pl_remote_release(remote);
 }
 
-static void hold(struct ends *ends, int told)
+static void hold_region(struct ends *ends, int told)
 {
 	struct pl_region *region = registered(ends, gpu_allocate(MIB), MIB);
 
@@ -282,8 +285,8 @@ static void hold(struct ends *ends, int told)
 	pause();
 }
 
-/* A process with a region of its own is killed: the kernel takes it all back. */
-static void killed(struct ends *ends)
+/* Kills a process that has a region.  The kernel must release its registration. */
+static void killed_case(struct ends *ends)
 {
 	int told[2];
 	pid_t child;
@@ -297,8 +300,8 @@ static void killed(struct ends *ends)
 		char descriptor[12];
 
 		snprintf(descriptor, sizeof(descriptor), "%d", told[1]);
-		execlp("emulated_gpu", "emulated_gpu", emulated_way == WAY_DMABUF ? "dmabuf" : "address", "hold",
-		       descriptor, NULL);
+		execlp("emulated_gpu", "emulated_gpu", emulated_chosen_path == PATH_DMABUF ? "dmabuf" : "address",
+		       "hold", descriptor, NULL);
 		_exit(127);
 	}
 	close(told[1]);
@@ -311,7 +314,7 @@ static void killed(struct ends *ends)
 	emulated_check_registered(0);
 }
 
-/* A region that is left to the closing of its context. */
+/* Leaves a region to the closing of its context. */
 static void left_open(struct ends *ends)
 {
 	struct pl_context *context = context_open(&setting);
@@ -328,7 +331,10 @@ static void left_open(struct ends *ends)
 	gpu_free(memory);
 }
 
-/* Several handles side by side, as PyTorch has it: a dma-buf or a pin is of one.  This driver shares none. */
+/*
+ * Maps several handles next to each other, as PyTorch does.  A dma-buf or a pin covers one handle.  This driver shares
+ * none.
+ */
 static void mapped(struct ends *ends)
 {
 	struct pl_region *region;
@@ -349,7 +355,7 @@ static void mapped(struct ends *ends)
 
 /* -- visibility ------------------------------------------------------------------------------------ */
 
-/* What one operation of 4 KiB takes: packets, both ends being here, and calls of the driver. */
+/* Cost of one operation of 4 KiB: packets of both ends, and calls of the driver. */
 struct cost {
 	uint64_t packets;
 	unsigned flushes;
@@ -378,7 +384,7 @@ static struct cost visible_transfer(struct ends *ends, bool write, struct pl_rem
 	return cost;
 }
 
-/* Some packets are sent twice on a busy machine: the fewest of so many transfers count. */
+/* Number of tries, of which the one with the fewest packets counts: a busy machine sends some packets twice. */
 #define TRIES 4
 
 static void keep_least(struct cost *least, struct cost cost)
@@ -388,7 +394,7 @@ static void keep_least(struct cost *least, struct cost cost)
 		*least = cost;
 }
 
-/* What a promise costs, as far as that is more packets than it must be. */
+/* Returns the cost of a transfer with this visibility.  Checks that it takes exactly `packets` more than without. */
 static struct cost cost_of(struct ends *ends, bool write, struct pl_remote *remote, enum pl_visible visible,
 			   uint64_t packets)
 {
@@ -404,12 +410,15 @@ static struct cost cost_of(struct ends *ends, bool write, struct pl_remote *remo
 	return cost;
 }
 
-/* Two packets, a request and its answer, more than without; or those of question, answer and the read between them. */
+/*
+ * Additional packets of a level of visibility: a read-back with its answer; a request to the peer, which reads back;
+ * and a request to the peer, which calls the driver.
+ */
 #define READ_PACKETS 2
 #define ASKED_PACKETS 6
 #define DRIVER_PACKETS 4
 
-/* The library asks a GPU once, as long as anything there is of use. */
+/* Sets the ordering and reopens both ends, as the library queries a GPU once while any of its objects exists. */
 static void order_anew(struct ends *ends, int ordering, int options)
 {
 	close_ends(ends);
@@ -429,7 +438,7 @@ static void visible_with(struct ends *ends, unsigned rights, enum pl_visible vis
 	region = registered(ends, memory, MIB);
 	grant.rights = rights;
 	remote = share(&ends->environment, region, ends->environment.near_peer, &grant);
-	/* What has to be made for it the first time is no part of it. */
+	/* This transfer makes all lasting objects, whose packets must not count. */
 	visible_transfer(ends, true, remote, visible);
 	pattern_fill(ends->host.bytes, MIB, 9, 0);
 	cost = cost_of(ends, true, remote, visible, packets);
@@ -445,7 +454,9 @@ static void visible_with(struct ends *ends, unsigned rights, enum pl_visible vis
 	emulated_check_registered(0);
 }
 
-/* Nothing more than what the GPU, the grant and the promise need; and then the bytes are there. */
+/*
+ * Checks that each visibility costs no more than the GPU, the grant and the promise require, and that the bytes arrive.
+ */
 static void visible(struct ends *ends)
 {
 	const unsigned both = PL_ACCESS_READ | PL_ACCESS_WRITE;
@@ -463,7 +474,7 @@ static void visible(struct ends *ends)
 	emulated_order(0, 1);
 }
 
-/* A read into this end's own GPU: its device reads there over a queue pair of its own. */
+/* Reads into this end's GPU, which the device makes visible by a read over a loopback queue pair. */
 static void visible_here(struct ends *ends)
 {
 	static const struct {
@@ -525,8 +536,10 @@ static uint64_t notifying(struct ends *ends, struct pl_remote *remote, uint64_t 
 	return emulated_packets_since(packets);
 }
 
-/* A notification travels with its write: that saves a message, and its acknowledgement; if its value is small. */
-static void notified(struct ends *ends)
+/*
+ * Checks that a notification with a small value travels with its write, which saves a message and its acknowledgement.
+ */
+static void notified_case(struct ends *ends)
 {
 	uint64_t small = UINT64_MAX, large = UINT64_MAX;
 	struct pl_remote *remote;
@@ -551,7 +564,7 @@ static void notified(struct ends *ends)
 	buffer_close(&target);
 }
 
-/* From GPU memory at the far end; `tag`: small ones travel without a header.  The device takes the bytes itself. */
+/* Sends from GPU memory at the far end.  The device reads the bytes itself.  A small `tag` travels without a header. */
 static void send_from(struct ends *ends, struct pl_region *region, uint64_t tag, size_t offset, size_t length)
 {
 	struct pl_operation *sending, *receiving;
@@ -573,7 +586,7 @@ static void send_from(struct ends *ends, struct pl_region *region, uint64_t tag,
 	pattern_check(ends->host.bytes + MIB, length, 1, offset);
 }
 
-/* Into GPU memory: in their order, each in its place, and nothing beside it. */
+/* Receives into GPU memory, and checks the order, the bytes and the memory around them. */
 static void receive_into(struct ends *ends, struct pl_region *region, const uint8_t *memory)
 {
 	enum { COUNT = 100, LENGTH = 40, STRIDE = 64 };
@@ -602,7 +615,7 @@ static void receive_into(struct ends *ends, struct pl_region *region, const uint
 	emulated_copied();
 }
 
-static void messages(struct ends *ends)
+static void messages_case(struct ends *ends)
 {
 	static const size_t lengths[] = { 1, 8, 4096, PL_SEND_COPY_MAX };
 	uint8_t *memory = gpu_allocate(MIB), *target = gpu_allocate(MIB);
@@ -622,11 +635,11 @@ static void messages(struct ends *ends)
 	gpu_free(target);
 }
 
-/* -- a dma-buf of the program's -------------------------------------------------------------------- */
+/* -- dma-buf from the program ------------------------------------------------------------------------ */
 
 #define PLACE ((size_t)8192 + 100)
 
-static struct pl_region *register_dmabuf(struct pl_context *context, uint8_t *memory, bool mappable, void *address)
+static struct pl_region *register_exported(struct pl_context *context, uint8_t *memory, bool mappable, void *address)
 {
 	int fd = emulated_export(memory, MIB, mappable);
 	struct pl_region *region;
@@ -639,12 +652,15 @@ static struct pl_region *register_dmabuf(struct pl_context *context, uint8_t *me
 	return region;
 }
 
-/* Written, read and changed by a peer, over any fabric; and copied by the processor, if it can. */
+/*
+ * Lets a peer write, read and modify a dma-buf over any fabric.  The processor copies the memory if it can be mapped.
+ */
 static void use_dmabuf(struct scenario_environment *environment, struct buffer *host, bool mappable, bool address)
 {
 	static const char word[8] = { 1 };
 	uint8_t *memory = gpu_allocate(MIB), bytes[1000];
-	struct pl_region *region = register_dmabuf(environment->far, memory, mappable, address ? memory + PLACE : NULL);
+	struct pl_region *region =
+		register_exported(environment->far, memory, mappable, address ? memory + PLACE : NULL);
 	bool reached = mappable || address;
 	struct pl_operation *operation;
 	struct pl_remote *remote;
@@ -697,7 +713,7 @@ static void dmabufs_refused(struct ends *ends)
 	close(none);
 	check_status(pl_region_register_dmabuf(ends->environment.far, none, 0, 10, NULL, 0, &region, &error), -EBADF,
 		     &error);
-	/* Nobody would reach it. */
+	/* Without a card no transport reaches this dma-buf. */
 	options.fabric = "tcp";
 	tcp = context_open_with(&options);
 	check_status(pl_region_register_dmabuf(tcp, fd, 0, MIB, NULL, 0, &region, &error), -ENOTSUP, &error);
@@ -708,16 +724,16 @@ static void dmabufs_refused(struct ends *ends)
 	emulated_check_registered(0);
 }
 
-static void dmabuf(struct ends *ends)
+static void dmabuf_case(struct ends *ends)
 {
 	static const struct setting others[] = {
 		{ .name = "tcp", .fabric = "tcp", .host = "127.0.0.1", .streams = 1, .slow = true },
 		{ .name = "local", .fabric = "local", .host = "127.0.0.1", .streams = 1, .slow = true },
 	};
 
-	/* The device of the other way does not import it. */
-	for (unsigned way = emulated_way == WAY_DMABUF ? 0 : 2; way < 4; way++)
-		use_dmabuf(&ends->environment, &ends->host, way % 2, way / 2);
+	/* A device of the other access path does not import a dma-buf. */
+	for (unsigned kind = emulated_chosen_path == PATH_DMABUF ? 0 : 2; kind < 4; kind++)
+		use_dmabuf(&ends->environment, &ends->host, kind % 2, kind / 2);
 	dmabufs_refused(ends);
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
 		struct scenario_environment environment;
@@ -745,15 +761,15 @@ static const struct {
 	{ "registered after free", registered_after_free },
 	{ "one of two freed", one_of_two_freed },
 	{ "by a thread", by_a_thread },
-	{ "forked", forked },
-	{ "killed", killed },
+	{ "forked", forked_case },
+	{ "killed", killed_case },
 	{ "left open", left_open },
 	{ "mapped", mapped },
 	{ "visible", visible },
 	{ "visible here", visible_here },
-	{ "notified", notified },
-	{ "messages", messages },
-	{ "dma-buf", dmabuf },
+	{ "notified", notified_case },
+	{ "messages", messages_case },
+	{ "dma-buf", dmabuf_case },
 };
 
 int main(int count, char **arguments)
@@ -765,7 +781,7 @@ int main(int count, char **arguments)
 	emulated_open(arguments[1]);
 	if (count == 4 && !strcmp(arguments[2], "hold")) {
 		open_ends(&ends);
-		hold(&ends, atoi(arguments[3]));
+		hold_region(&ends, atoi(arguments[3]));
 	}
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		if (count > 2 && strcmp(arguments[2], cases[i].name))

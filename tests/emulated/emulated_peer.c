@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The library between two machines, one with the emulated GPU:
+ * Test of the library between two machines, one with the emulated GPU:
  *
- *     emulated_peer far ADDRESS               listens; writes, sends and reads what the other end shares
- *     emulated_peer near ADDRESS WAY          registers GPU memory, which must go by that way: dmabuf, address, staged
- *     emulated_peer freed ADDRESS WAY lost|kept
- *                                             frees it while it is registered; then writes are denied, or go to
- *                                             memory that nobody else has
+ *     emulated_peer far ADDRESS               listens; writes, sends and reads memory that the other end shares
+ *     emulated_peer near ADDRESS PATH         registers GPU memory, whose access path must be PATH: dmabuf, address or
+ *                                             staged
+ *     emulated_peer freed ADDRESS PATH lost|kept
+ *                                             frees registered memory; later writes are denied (lost), or reach memory
+ *                                             that no other allocation has (kept)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +18,11 @@
 #include "support/gpu.h"
 
 #define MIB ((size_t)1 << 20)
-/* Of the GPU's region: what the far end writes, sends and later writes again; what this end reads. */
+/* Ranges of the GPU region: the far end writes, sends and later writes again; this end reads. */
 #define LENGTH (4 * MIB)
 #define WRITTEN MIB
 #define SENT 4096
-#define SENT_LENGTH 200000 /* short messages go with their header, through buffers */
+#define SENT_LENGTH 200000 /* longer than messages that are copied through buffers */
 #define SENT_AT (2 * MIB + 100)
 #define AGAIN 8192
 #define AGAIN_LENGTH 4096
@@ -33,10 +34,10 @@ enum { TAG_TOKEN = 1, TAG_SENT, TAG_WORD };
 struct end {
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct pl_region *words; /* where messages arrive */
+	struct pl_region *words; /* memory for arriving messages */
 };
 
-static void open_end(struct end *end)
+static void end_open(struct end *end)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_error error;
@@ -65,7 +66,7 @@ static void say(struct end *end, uint64_t tag, const void *data, size_t length)
 	completed(operation);
 }
 
-/* What arrives, with its end marked; returns its length. */
+/* Receives a message, appends a NUL and returns its length. */
 static size_t hear(struct end *end, uint64_t tag)
 {
 	struct pl_operation *operation;
@@ -89,7 +90,7 @@ static void say_word(struct end *end, const char *word)
 	say(end, TAG_WORD, word, strlen(word));
 }
 
-static void give(struct end *end, struct pl_region *region)
+static void give_token(struct end *end, struct pl_region *region)
 {
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
@@ -99,7 +100,7 @@ static void give(struct end *end, struct pl_region *region)
 	say(end, TAG_TOKEN, token, length);
 }
 
-static int take(struct end *end, struct pl_remote **remote, struct pl_error *error)
+static int take_token(struct end *end, struct pl_remote **remote, struct pl_error *error)
 {
 	size_t length = hear(end, TAG_TOKEN);
 
@@ -143,7 +144,7 @@ static int write_again(struct end *end, struct pl_remote *remote, struct pl_regi
 	return rc < 0 ? rc : pl_wait(operation, UINT64_MAX, NULL, error);
 }
 
-static void far_end(const char *address)
+static void run_far_end(const char *address)
 {
 	struct pl_listener *listener;
 	struct pl_remote *remote = NULL;
@@ -152,7 +153,7 @@ static void far_end(const char *address)
 	struct end end;
 	uint8_t *bytes;
 
-	open_end(&end);
+	end_open(&end);
 	check_ok(pl_region_allocate(end.context, WRITTEN, PL_ACCESS_ALL, &from, &error), &error);
 	check_ok(pl_region_allocate(end.context, WRITTEN, PL_ACCESS_ALL, &into, &error), &error);
 	bytes = pl_region_address(from);
@@ -160,8 +161,8 @@ static void far_end(const char *address)
 		bytes[i] = rig_pattern(i);
 	check_ok(pl_listen(end.context, address, &listener, &error), &error);
 	check_ok(pl_accept(listener, UINT64_MAX, &end.peer, &error), &error);
-	give(&end, from);
-	if (take(&end, &remote, &error) < 0) {
+	give_token(&end, from);
+	if (take_token(&end, &remote, &error) < 0) {
 		say_word(&end, error.id);
 	} else {
 		write_send_read(&end, remote, from, into);
@@ -182,9 +183,9 @@ static void connect_far(struct end *end, const char *address, struct pl_remote *
 {
 	struct pl_error error;
 
-	open_end(end);
+	end_open(end);
 	check_ok(pl_connect(end->context, address, 0, &end->peer, &error), &error);
-	check_ok(take(end, remote, &error), &error);
+	check_ok(take_token(end, remote, &error), &error);
 }
 
 static void check_pattern(const uint8_t *memory, uint64_t first, size_t length)
@@ -198,7 +199,7 @@ static void check_pattern(const uint8_t *memory, uint64_t first, size_t length)
 	free(copy);
 }
 
-/* Clears what the far end shared, so that it must come from the GPU again, and reads some of it into the GPU. */
+/* Overwrites the far end's region with bytes of the GPU, then reads part of it into the GPU. */
 static void use_far(struct end *end, struct pl_remote *remote, struct pl_region *region, struct pl_receipt *receipts)
 {
 	struct pl_operation *operation;
@@ -221,16 +222,16 @@ static void near_direct(struct end *end, struct pl_remote *remote, struct pl_reg
 
 	check_ok(pl_receive(end->peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
 		 &error);
-	give(end, region);
+	give_token(end, region);
 	receipts[0] = completed(operation);
 	check_direct(&receipts[0], SENT_LENGTH);
 	check_text(hear_word(end), "done");
 	use_far(end, remote, region, receipts);
 	check_direct(&receipts[0], WRITTEN);
 	check_direct(&receipts[1], READ_LENGTH);
-	/* For the far end's operations, and for this end's. */
+	/* One registration serves the far end's operations, and one serves this end's. */
 	emulated_check_registered(2);
-	/* Nothing of it was in this host's memory: no copy was made, and there is nothing to make one with. */
+	/* No copy of the bytes was in host memory, and no staging buffer exists. */
 	check_number(emulated_copied(), 0);
 	check_number(emulated_locked(), 0);
 	check_pattern(memory, 0, WRITTEN);
@@ -241,7 +242,7 @@ static void near_direct(struct end *end, struct pl_remote *remote, struct pl_reg
 	emulated_holds(memory + READ_AT, 33, READ_LENGTH);
 }
 
-/* The far end cannot reach it; this end's own operations go through buffers. */
+/* Uses memory that the far end cannot reach: this end's operations are staged. */
 static void near_staged(struct end *end, struct pl_remote *remote, struct pl_region *region, uint8_t *memory)
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
@@ -255,7 +256,7 @@ static void near_staged(struct end *end, struct pl_remote *remote, struct pl_reg
 		bytes[i] = rig_pattern(i);
 	gpu_copy_in(memory, bytes, WRITTEN);
 	free(bytes);
-	give(end, region);
+	give_token(end, region);
 	printf("the far end's import: %s\n", hear_word(end));
 	check(strcmp(pl_region_address(end->words), "done"));
 	emulated_copied();
@@ -274,7 +275,7 @@ static void near_staged(struct end *end, struct pl_remote *remote, struct pl_reg
 	check_text(error.id, "NOT-DIRECT");
 }
 
-static void near_end(const char *address)
+static void run_near_end(const char *address)
 {
 	uint8_t *memory = gpu_allocate(LENGTH);
 	struct pl_remote *remote;
@@ -286,7 +287,7 @@ static void near_end(const char *address)
 	check_ok(pl_region_register(end.context, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
 	check_text(pl_region_memory(region), "cuda");
 	emulated_copied();
-	if (emulated_way == WAY_STAGED)
+	if (emulated_chosen_path == PATH_STAGED)
 		near_staged(&end, remote, region, memory);
 	else
 		near_direct(&end, remote, region, memory);
@@ -297,7 +298,7 @@ static void near_end(const char *address)
 	gpu_free(memory);
 }
 
-/* Memory that is allocated after the other was freed; the far end must not get at it. */
+/* Checks that the far end cannot reach memory allocated after the other memory was freed. */
 static void check_others(struct end *end, bool kept)
 {
 	static uint8_t copy[LENGTH];
@@ -314,7 +315,7 @@ static void check_others(struct end *end, bool kept)
 	gpu_free(other);
 }
 
-static void freed(const char *address, bool kept)
+static void run_freed(const char *address, bool kept)
 {
 	uint8_t *memory = gpu_allocate(LENGTH);
 	struct pl_operation *operation;
@@ -327,7 +328,7 @@ static void freed(const char *address, bool kept)
 	check_ok(pl_region_register(end.context, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
 	check_ok(pl_receive(end.peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
 		 &error);
-	give(&end, region);
+	give_token(&end, region);
 	completed(operation);
 	check_text(hear_word(&end), "done");
 	emulated_check_registered(2);
@@ -344,16 +345,16 @@ int main(int count, char **arguments)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (count == 3 && !strcmp(arguments[1], "far")) {
-		far_end(arguments[2]);
+		run_far_end(arguments[2]);
 		return 0;
 	}
 	if (count < 4)
 		return 2;
 	emulated_open(arguments[3]);
 	if (!strcmp(arguments[1], "near"))
-		near_end(arguments[2]);
+		run_near_end(arguments[2]);
 	else if (!strcmp(arguments[1], "freed") && count == 5)
-		freed(arguments[2], !strcmp(arguments[4], "kept"));
+		run_freed(arguments[2], !strcmp(arguments[4], "kept"));
 	else
 		return 2;
 	return 0;

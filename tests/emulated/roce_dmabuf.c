@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * To be preloaded: ibv_reg_dmabuf_mr() for soft-RoCE, whose part in user space lacks it, so that libibverbs would refuse
- * without asking the kernel.  The kernel is asked here; there, tests/kernel/import.c answers.  The library under test
- * takes its functions by dlvsym(3), so that is where it gets this one.
+ * Preloaded library with ibv_reg_dmabuf_mr() for Soft-RoCE.
+ * The user-space driver of Soft-RoCE lacks this call, so libibverbs would refuse it without a call of the kernel.  This
+ * library calls the kernel, where tests/kernel/import.c answers.  Peerlane finds its functions by dlvsym(3), so this
+ * library replaces dlvsym(3).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,19 +14,19 @@
 
 #define API __attribute__((visibility("default")))
 
-/* How libibverbs and its drivers know a region. */
+/* Region as libibverbs and its drivers define it. */
 struct region {
 	struct ibv_mr mr;
 	int type, access;
 };
 #define TYPE_DMABUF 3
 
-/* Newer versions have an argument more, which may be NULL. */
+/* Newer versions of libibverbs take one more argument, which may be NULL. */
 typedef int (*ask_kernel)(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access,
 			  struct region *region, void *driver);
 
-static struct ibv_mr *register_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-				      int access)
+static struct ibv_mr *roce_register_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+					   int access)
 {
 	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
 	void *found = library ? dlsym(library, "ibv_cmd_reg_dmabuf_mr") : NULL;
@@ -50,7 +51,7 @@ static struct ibv_mr *register_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t
 
 API void *dlvsym(void *restrict handle, const char *restrict name, const char *restrict version)
 {
-	struct ibv_mr *(*ours)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int) = register_dmabuf;
+	struct ibv_mr *(*ours)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int) = roce_register_dmabuf;
 	void *(*real)(void *, const char *, const char *);
 	void *found;
 

@@ -6,7 +6,7 @@
 
 #include "base/address.h"
 
-static void parse(const char *text, const char *default_port)
+static void address_round_trip(const char *text, const char *default_port)
 {
 	struct pl_address_text first, second;
 	struct pl_error error = { 0 };
@@ -29,9 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size)
 		memcpy(text, data, size);
 	text[size] = '\0';
-	parse(text, NULL);
-	parse(text, "7471");
-	parse("host", text);
+	address_round_trip(text, NULL);
+	address_round_trip(text, "7471");
+	address_round_trip("host", text);
 	free(text);
 	return 0;
 }

@@ -7,7 +7,7 @@
 #include "diag/check/check.h"
 #include "diag/check/snapshot.h"
 
-static void examine(struct pl_sysroot *root)
+static void check_dump_folder(struct pl_sysroot *root)
 {
 	struct pl_check_options options = { .ask = false };
 	struct pl_check_machine *machine;
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rc = pl_archive_parse(snapshot, data, size, &error);
 	REQUIRE(rc == 0 || (rc < 0 && error.code == rc && error.id[0]));
 	/* The files before the damage form a machine, too. */
-	examine(pl_snapshot_root(snapshot));
+	check_dump_folder(pl_snapshot_root(snapshot));
 	pl_snapshot_free(snapshot);
 	return 0;
 }

@@ -11,7 +11,7 @@
 #include "diag/check/check.h"
 #include "diag/check/snapshot.h"
 
-static void add(struct pl_snapshot *snapshot, char *block, size_t length)
+static void machine_add(struct pl_snapshot *snapshot, char *block, size_t length)
 {
 	struct pl_snapshot_entry entry = { .path = block, .kind = PL_SYSROOT_FILE };
 	char *end = memchr(block, '\n', length), *arrow;
@@ -35,7 +35,7 @@ static void add(struct pl_snapshot *snapshot, char *block, size_t length)
 	pl_snapshot_add(snapshot, &entry);
 }
 
-static void examine(struct pl_sysroot *root)
+static void check_machine_folder(struct pl_sysroot *root)
 {
 	struct pl_check_options options = { .ask = false };
 	struct pl_check_machine *machine;
@@ -67,10 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		end = memmem(at, size - (size_t)(at - text), "\n\n", 2);
 		if (!end)
 			end = text + size;
-		add(snapshot, at, (size_t)(end - at));
+		machine_add(snapshot, at, (size_t)(end - at));
 		at = end + 2;
 	}
-	examine(pl_snapshot_root(snapshot));
+	check_machine_folder(pl_snapshot_root(snapshot));
 	pl_snapshot_free(snapshot);
 	free(text);
 	return 0;

@@ -7,7 +7,7 @@
 
 #include "wire/wire.h"
 
-static void decode(const uint8_t *data, size_t size)
+static void token_round_trip(const uint8_t *data, size_t size)
 {
 	uint8_t again[PL_TOKEN_SIZE];
 	struct pl_token token;
@@ -26,13 +26,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t sealed[PL_TOKEN_SIZE];
 	uint32_t sum;
 
-	decode(data, size);
+	token_round_trip(data, size);
 	if (size != PL_TOKEN_SIZE)
 		return 0;
 	/* The target also decodes the token with a right checksum, which a fuzzer does not guess. */
 	memcpy(sealed, data, sizeof(sealed));
 	sum = htole32(XXH32(sealed, PL_TOKEN_SIZE - sizeof(sum), 0));
 	memcpy(sealed + PL_TOKEN_SIZE - sizeof(sum), &sum, sizeof(sum));
-	decode(sealed, sizeof(sealed));
+	token_round_trip(sealed, sizeof(sealed));
 	return 0;
 }

@@ -29,7 +29,7 @@ static struct files *files_of(struct pl_sysroot *root)
 	return pl_container_of(root, struct files, base);
 }
 
-static const struct entry *find(struct pl_sysroot *root, const char *path)
+static const struct entry *sysfs_find(struct pl_sysroot *root, const char *path)
 {
 	struct files *files = files_of(root);
 
@@ -51,7 +51,7 @@ static const char *below(const char *folder, const char *path)
 
 static int kind(struct pl_sysroot *root, const char *path)
 {
-	const struct entry *entry = find(root, path);
+	const struct entry *entry = sysfs_find(root, path);
 
 	if (entry)
 		return entry->link ? PL_SYSROOT_LINK : PL_SYSROOT_FILE;
@@ -61,9 +61,9 @@ static int kind(struct pl_sysroot *root, const char *path)
 	return *path ? -ENOENT : PL_SYSROOT_FOLDER;
 }
 
-static int read_link(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
+static int sysfs_read_link(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
 {
-	const struct entry *entry = find(root, path);
+	const struct entry *entry = sysfs_find(root, path);
 	size_t length;
 
 	if (!entry || !entry->link)
@@ -75,7 +75,7 @@ static int read_link(struct pl_sysroot *root, const char *path, char *buffer, si
 
 static int open_file(struct pl_sysroot *root, const char *path, struct pl_sysroot_file *file)
 {
-	const struct entry *entry = find(root, path);
+	const struct entry *entry = sysfs_find(root, path);
 
 	if (!entry || entry->link)
 		return -ENOENT;
@@ -84,7 +84,7 @@ static int open_file(struct pl_sysroot *root, const char *path, struct pl_sysroo
 	return 0;
 }
 
-static int read_file(struct pl_sysroot_file *file, void *buffer, size_t size)
+static int sysfs_read_file(struct pl_sysroot_file *file, void *buffer, size_t size)
 {
 	size_t length = PL_MIN(size, file->length);
 
@@ -94,7 +94,7 @@ static int read_file(struct pl_sysroot_file *file, void *buffer, size_t size)
 	return (int)length;
 }
 
-static void shut(struct pl_sysroot_file *file)
+static void sysfs_close(struct pl_sysroot_file *file)
 {
 	(void)file;
 }
@@ -132,15 +132,15 @@ static void close_root(struct pl_sysroot *root)
 
 static const struct pl_sysroot_ops ops = {
 	.kind = kind,
-	.link = read_link,
+	.link = sysfs_read_link,
 	.open = open_file,
-	.read = read_file,
-	.shut = shut,
+	.read = sysfs_read_file,
+	.shut = sysfs_close,
 	.list = list_folder,
 	.close = close_root,
 };
 
-static struct pl_sysroot *parse(const uint8_t *data, size_t size)
+static struct pl_sysroot *sysfs_parse(const uint8_t *data, size_t size)
 {
 	struct files *files = calloc(1, sizeof(*files));
 	char *next;
@@ -171,7 +171,7 @@ static struct pl_sysroot *parse(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct pl_sysroot *root = parse(data, size);
+	struct pl_sysroot *root = sysfs_parse(data, size);
 	struct pl_card_rank ranks[1024];
 	char reasons[16][PL_REASON_MAX];
 	struct pl_topology *topology;

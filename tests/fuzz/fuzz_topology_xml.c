@@ -6,7 +6,7 @@
 
 #include "topology/build.h"
 
-static void check(struct pl_topology *topology)
+static void check_xml_topology(struct pl_topology *topology)
 {
 	char reasons[16][PL_REASON_MAX];
 	struct pl_sysroot *root;
@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	REQUIRE(topology);
 	rc = topology_read_nccl(topology, "fuzz", (const char *)data, size, &error);
 	if (rc == 0)
-		check(topology);
+		check_xml_topology(topology);
 	else
 		REQUIRE(rc == error.code && error.id[0]);
 	pl_topology_free(topology);

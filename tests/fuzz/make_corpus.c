@@ -157,7 +157,7 @@ static void tokens(void)
 	save("token", "damaged", buffer, sizeof(buffer));
 }
 
-static void addresses(void)
+static void write_address_seeds(void)
 {
 	static const struct {
 		const char *name, *text;
@@ -258,7 +258,7 @@ int main(int argc, char **argv)
 	lanes();
 	local();
 	tokens();
-	addresses();
+	write_address_seeds();
 	service();
 	return 0;
 }

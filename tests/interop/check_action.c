@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* check_action rescan ADDRESS: what `peerlane check --fix --yes` does about a card, with any PCI device. */
+/* check_action rescan ADDRESS: runs the remedy of `peerlane check --fix --yes` for a card on any PCI device. */
 #include <stdio.h>
 
 #include "diag/check/check.h"

@@ -73,7 +73,7 @@ size_t hear(struct stranger *stranger, enum control type, uint8_t body[BODY_MAX]
 	return length;
 }
 
-static void dial(struct stranger *stranger, const char *address, const char *port)
+static void connect_control(struct stranger *stranger, const char *address, const char *port)
 {
 	const struct timeval limit = { .tv_sec = LIMIT_MS / 1000 };
 
@@ -90,7 +90,7 @@ void greet(struct stranger *stranger, const char *address, const char *port)
 	uint8_t body[BODY_MAX], *at = put(put(body, 1, 2), 1, 2);
 	size_t length, blob;
 
-	dial(stranger, address, port);
+	connect_control(stranger, address, port);
 	memset(at, 0, 16); /* no boot id */
 	memcpy(at + 16, "any 16 bytes id.", 16);
 	at = put(at + 32, 0, 8);
@@ -102,7 +102,10 @@ void greet(struct stranger *stranger, const char *address, const char *port)
 
 	length = hear(stranger, HELLO, body);
 	blob = 62 + get(body + 60, 2) + 2 + 2 + 5 + 2;
-	/* Who we are there, how many rails there may be, and places: the first is where we are. */
+	/*
+	 * The answer has our peer index and secret, the number of rails, and addresses, of which the first is the
+	 * server's.
+	 */
 	if (length < blob + WHO + 2 + PLACE || get(body + blob + WHO + 1, 1) < 1 || get(body + blob - 11, 2) != 1 ||
 	    memcmp(body + blob - 7, "verbs", 5))
 		fail("the answer chooses no verbs fabric");
@@ -159,7 +162,7 @@ static void make_queue_pair(struct stranger *stranger)
 	attributes.recv_cq = stranger->came = ibv_create_cq(stranger->id->verbs, RECEIVES, NULL, NULL, 0);
 	check(stranger->sent && stranger->came, "ibv_create_cq");
 	check(!rdma_create_qp(stranger->id, stranger->pd, &attributes), "rdma_create_qp");
-	/* The acceptor may speak as soon as it is connected. */
+	/* The acceptor may send as soon as it is connected. */
 	for (unsigned i = 0; i < RECEIVES; i++)
 		post_receive(stranger, i);
 }
@@ -186,7 +189,7 @@ void open_link(struct stranger *stranger, uint16_t generation, enum rdma_cm_even
 	};
 
 	memcpy(put(put(hello + 4, 1, 2), generation, 2), stranger->who, WHO);
-	put(hello + LANE_HELLO, 0x0100, 2); /* the first rail of one, to the first place */
+	put(hello + LANE_HELLO, 0x0100, 2); /* rail 0 of 1, to the first address */
 	check(!rdma_create_id(stranger->events, &stranger->id, NULL, RDMA_PS_TCP), "rdma_create_id");
 	check(!rdma_resolve_addr(stranger->id, NULL, (struct sockaddr *)&stranger->server, LIMIT_MS),
 	      "rdma_resolve_addr");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shares a part of its memory over the verbs fabric, with a program that is not Peerlane (raw_verbs.c),
- * and then looks whether exactly those bytes changed that should.
+ * Server for a program without Peerlane (raw_verbs.c): shares a range of its memory over the verbs fabric, and then
+ * checks that the expected bytes changed, and no others.
  *
  * Usage: raw_server ADDRESS:PORT
  */
@@ -25,11 +25,11 @@ struct server {
 	struct pl_peer *peer;
 	uint8_t *memory;
 	uint8_t tokens[2 * PLAN_TOKEN];
-	uint64_t told[8]; /* notifications */
+	uint64_t told[8]; /* values of received notifications */
 	unsigned told_count;
 };
 
-static void check(int rc, const char *what, const struct pl_error *error)
+static void check_call(int rc, const char *what, const struct pl_error *error)
 {
 	if (rc >= 0)
 		return;
@@ -38,7 +38,7 @@ static void check(int rc, const char *what, const struct pl_error *error)
 	exit(1);
 }
 
-static uint64_t now(void)
+static uint64_t server_now(void)
 {
 	struct timespec time;
 
@@ -46,7 +46,7 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
 }
 
-static void share(struct server *server, unsigned rights, uint8_t *token)
+static void share_tokens(struct server *server, unsigned rights, uint8_t *token)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 	size_t length = PLAN_TOKEN;
@@ -55,25 +55,25 @@ static void share(struct server *server, unsigned rights, uint8_t *token)
 	options.offset = PLAN_GRANT;
 	options.length = PLAN_LENGTH;
 	options.rights = rights;
-	check(pl_region_share(server->region, &options, token, &length, &error), "share", &error);
+	check_call(pl_region_share(server->region, &options, token, &length, &error), "share", &error);
 }
 
-static void prepare(struct server *server, const char *address)
+static void prepare_region(struct server *server, const char *address)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_error error;
 
 	options.fabric = "verbs";
 	options.insecure = true;
-	check(pl_open(&server->context, &options, &error), "open", &error);
-	check(pl_region_allocate(server->context, PLAN_REGION, PL_ACCESS_ALL, &server->region, &error), "allocate",
-	      &error);
+	check_call(pl_open(&server->context, &options, &error), "open", &error);
+	check_call(pl_region_allocate(server->context, PLAN_REGION, PL_ACCESS_ALL, &server->region, &error), "allocate",
+		   &error);
 	server->memory = pl_region_address(server->region);
 	for (size_t i = 0; i < PLAN_REGION; i++)
 		server->memory[i] = plan_before(i);
-	share(server, PL_ACCESS_ALL, server->tokens);
-	share(server, PL_ACCESS_READ, server->tokens + PLAN_TOKEN);
-	check(pl_listen(server->context, address, &server->listener, &error), "listen", &error);
+	share_tokens(server, PL_ACCESS_ALL, server->tokens);
+	share_tokens(server, PL_ACCESS_READ, server->tokens + PLAN_TOKEN);
+	check_call(pl_listen(server->context, address, &server->listener, &error), "listen", &error);
 }
 
 static void meet(struct server *server)
@@ -82,15 +82,16 @@ static void meet(struct server *server)
 	struct pl_operation *operation;
 	struct pl_error error;
 
-	check(pl_accept(server->listener, LIMIT, &server->peer, &error), "accept", &error);
+	check_call(pl_accept(server->listener, LIMIT, &server->peer, &error), "accept", &error);
 	pl_peer_query(server->peer, &info);
 	printf("%s from %s by %s\n", info.software, info.address, info.fabric);
-	check(pl_send_copy(server->peer, PLAN_TAG, server->tokens, sizeof(server->tokens), NULL, &operation, &error),
-	      "send", &error);
-	check(pl_wait(operation, UINT64_MAX, NULL, &error), "send", &error);
+	check_call(
+		pl_send_copy(server->peer, PLAN_TAG, server->tokens, sizeof(server->tokens), NULL, &operation, &error),
+		"send", &error);
+	check_call(pl_wait(operation, UINT64_MAX, NULL, &error), "send", &error);
 }
 
-static void notified(struct server *server, uint64_t value)
+static void next_notification(struct server *server, uint64_t value)
 {
 	struct pl_error error;
 
@@ -98,31 +99,31 @@ static void notified(struct server *server, uint64_t value)
 		server->told[server->told_count++] = value;
 	if (value != PLAN_REVOKE)
 		return;
-	check(pl_region_revoke(server->region, server->tokens, PLAN_TOKEN), "revoke", NULL);
-	check(pl_notify(server->peer, PLAN_REVOKE, NULL, NULL, &error), "notify", &error);
+	check_call(pl_region_revoke(server->region, server->tokens, PLAN_TOKEN), "revoke", NULL);
+	check_call(pl_notify(server->peer, PLAN_REVOKE, NULL, NULL, &error), "notify", &error);
 }
 
-/* Until the peer is gone. */
-static void serve(struct server *server)
+/* Serves until the peer disconnects. */
+static void serve_stranger(struct server *server)
 {
 	struct pollfd ready = { .fd = pl_fd(server->context), .events = POLLIN };
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
-	uint64_t end = now() + LIMIT;
+	uint64_t end = server_now() + LIMIT;
 	struct pl_completion done;
 
 	do {
 		poll(&ready, 1, 100);
 		while (pl_poll(server->context, &done, 1) > 0) {
-			check(done.receipt.status, "operation", &done.error);
+			check_call(done.receipt.status, "operation", &done.error);
 			if (done.receipt.kind == PL_KIND_NOTIFIED)
-				notified(server, done.receipt.value);
+				next_notification(server, done.receipt.value);
 		}
 		pl_peer_query(server->peer, &info);
-	} while (info.connected && now() < end);
-	check(info.connected ? -1 : 0, "the peer does not go", NULL);
+	} while (info.connected && server_now() < end);
+	check_call(info.connected ? -1 : 0, "the peer does not go", NULL);
 }
 
-static void expect(uint8_t *expected)
+static void expect_number(uint8_t *expected)
 {
 	const uint64_t word = PLAN_SWAPPED;
 
@@ -135,14 +136,14 @@ static void expect(uint8_t *expected)
 	memcpy(expected + PLAN_GRANT + PLAN_WORD, &word, sizeof(word));
 }
 
-/* The number of things that are wrong. */
+/* Returns the number of errors found. */
 static unsigned inspect(const struct server *server)
 {
 	static const uint64_t told[] = { PLAN_FIRST, PLAN_SECOND, PLAN_REVOKE };
 	uint8_t expected[PLAN_REGION];
 	unsigned wrong = 0;
 
-	expect(expected);
+	expect_number(expected);
 	for (size_t i = 0; i < PLAN_REGION; i++) {
 		if (server->memory[i] == expected[i])
 			continue;
@@ -165,9 +166,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: raw_server ADDRESS:PORT\n");
 		return 2;
 	}
-	prepare(&server, argv[1]);
+	prepare_region(&server, argv[1]);
 	meet(&server);
-	serve(&server);
+	serve_stranger(&server);
 	wrong = inspect(&server);
 	pl_close(server.context);
 	return wrong ? 1 : 0;

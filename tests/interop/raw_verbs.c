@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A stranger to Peerlane, made of sockets, libibverbs, librdmacm and what docs/protocol.md says, with
- * nothing of the library.  It imports what raw_server shares, reaches that memory by plain work
- * requests, and then does what it may not, which the other end's card must refuse.  raw_server looks
- * at its memory afterwards.
+ * Stranger: a client without the library, written from docs/protocol.md with sockets, libibverbs and librdmacm.  The
+ * stranger imports the grant of raw_server and accesses the memory by plain work requests.  Afterwards the stranger
+ * posts forbidden accesses, which the server's card must refuse.  raw_server then checks its memory.
  *
  * Usage: raw_verbs ADDRESS PORT
  */
@@ -16,7 +15,7 @@
 
 enum frame { EAGER = 8, NOTIFY = 11, CREDIT = 12 };
 
-/* What an import gives. */
+/* Result of an import. */
 struct key {
 	uint32_t rkey;
 	uint64_t address;
@@ -31,7 +30,7 @@ static struct key import(struct stranger *stranger, const uint8_t *token, unsign
 	if (memcmp(token, "PLT1", 4) || get(token + 48, 8) != PLAN_LENGTH)
 		fail("this is no token of the grant");
 	put(body, request, 8);
-	memcpy(body + 8, token + 24, 24); /* grant and secret */
+	memcpy(body + 8, token + 24, 24); /* grant id and secret */
 	say(stranger, IMPORT, body, 32);
 	length = hear(stranger, IMPORTED, body);
 	if (length != 26 + 21 || get(body, 8) != request || get(body + 8, 4) != 0 || get(body + 24, 2) != 21)
@@ -43,8 +42,11 @@ static struct key import(struct stranger *stranger, const uint8_t *token, unsign
 
 /* -- frames ---------------------------------------------------------------------------------------- */
 
-/* The payload of the next frame, which must be of that type, with the next number; the frame is left in place. */
-static size_t take_frame(struct stranger *stranger, enum frame type)
+/*
+ * Waits for the next frame, which must have this type and the next number.  Returns the payload's length and leaves the
+ * frame in place.
+ */
+static size_t receive_frame(struct stranger *stranger, enum frame type)
 {
 	struct ibv_wc done = completion(stranger->came);
 	uint8_t *frame = stranger->frame;
@@ -61,8 +63,8 @@ static size_t take_frame(struct stranger *stranger, enum frame type)
 	return done.byte_len - FRAME_HEADER;
 }
 
-/* A work request with `length` bytes of scratch, or an atomic one, and how it ends. */
-static enum ibv_wc_status work(struct stranger *stranger, struct ibv_send_wr request, size_t length)
+/* Posts a work request with `length` bytes of scratch memory, or an atomic request.  Returns its completion status. */
+static enum ibv_wc_status run_work_request(struct stranger *stranger, struct ibv_send_wr request, size_t length)
 {
 	struct ibv_sge element = { (uintptr_t)stranger->scratch, (uint32_t)length, stranger->mr->lkey };
 	struct ibv_send_wr *bad;
@@ -81,7 +83,7 @@ static void must(enum ibv_wc_status status, enum ibv_wc_status wanted, const cha
 	printf("%s: %s\n", what, ibv_wc_status_str(status));
 }
 
-static void notify(struct stranger *stranger, uint32_t number, uint64_t value)
+static void send_notification(struct stranger *stranger, uint32_t number, uint64_t value)
 {
 	struct ibv_send_wr request = { .opcode = IBV_WR_SEND };
 
@@ -89,33 +91,33 @@ static void notify(struct stranger *stranger, uint32_t number, uint64_t value)
 	stranger->scratch[0] = NOTIFY;
 	put(stranger->scratch + 4, number, 4);
 	put(stranger->scratch + 24, value, 8);
-	must(work(stranger, request, FRAME_HEADER), IBV_WC_SUCCESS, "a notification");
+	must(run_work_request(stranger, request, FRAME_HEADER), IBV_WC_SUCCESS, "a notification");
 }
 
 /* -- one-sided ------------------------------------------------------------------------------------- */
 
-static enum ibv_wc_status transfer(struct stranger *stranger, enum ibv_wr_opcode opcode, const struct key *key,
-				   int64_t offset, size_t length)
+static enum ibv_wc_status transfer_bytes(struct stranger *stranger, enum ibv_wr_opcode opcode, const struct key *key,
+					 int64_t offset, size_t length)
 {
 	struct ibv_send_wr request = { .opcode = opcode };
 
 	request.wr.rdma.remote_addr = key->address + (uint64_t)offset;
 	request.wr.rdma.rkey = key->rkey;
-	return work(stranger, request, length);
+	return run_work_request(stranger, request, length);
 }
 
 static void write_block(struct stranger *stranger, const struct key *key, size_t offset, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
 		stranger->scratch[i] = plan_after(PLAN_GRANT + offset + i);
-	must(transfer(stranger, IBV_WR_RDMA_WRITE, key, (int64_t)offset, length), IBV_WC_SUCCESS, "write");
+	must(transfer_bytes(stranger, IBV_WR_RDMA_WRITE, key, (int64_t)offset, length), IBV_WC_SUCCESS, "write");
 }
 
-/* Reads the whole grant; `done` says whether the blocks were written. */
-static void compare(struct stranger *stranger, const struct key *key, int done)
+/* Reads the whole grant and compares it.  `done` is true once the blocks were written. */
+static void compare_grant(struct stranger *stranger, const struct key *key, int done)
 {
 	memset(stranger->scratch, 0, sizeof(stranger->scratch));
-	must(transfer(stranger, IBV_WR_RDMA_READ, key, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read");
+	must(transfer_bytes(stranger, IBV_WR_RDMA_READ, key, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read");
 	for (size_t i = 0; i < PLAN_LENGTH; i++) {
 		int block = i >= PLAN_BLOCK && i < PLAN_BLOCK + PLAN_BLOCK_LENGTH;
 		uint8_t wanted =
@@ -126,7 +128,7 @@ static void compare(struct stranger *stranger, const struct key *key, int done)
 	}
 }
 
-/* The old value of the word must be this. */
+/* Changes the word by an atomic request and checks its old value. */
 static void change_word(struct stranger *stranger, const struct key *key, enum ibv_wr_opcode opcode,
 			uint64_t compare_add, uint64_t swap, uint64_t old)
 {
@@ -137,36 +139,36 @@ static void change_word(struct stranger *stranger, const struct key *key, enum i
 	request.wr.atomic.rkey = key->rkey;
 	request.wr.atomic.compare_add = compare_add;
 	request.wr.atomic.swap = swap;
-	must(work(stranger, request, sizeof(value)), IBV_WC_SUCCESS, "atomic");
+	must(run_work_request(stranger, request, sizeof(value)), IBV_WC_SUCCESS, "atomic");
 	memcpy(&value, stranger->scratch, sizeof(value));
 	if (value != old)
 		fail("the word was %llx, not %llx", (unsigned long long)value, (unsigned long long)old);
 }
 
-static void use(struct stranger *stranger, const struct key *key)
+static void use_grant(struct stranger *stranger, const struct key *key)
 {
 	uint64_t word, sum;
 
-	compare(stranger, key, 0);
+	compare_grant(stranger, key, 0);
 	memcpy(&word, stranger->scratch + PLAN_WORD, sizeof(word));
 	sum = word + PLAN_ADDED;
 	write_block(stranger, key, PLAN_BLOCK, PLAN_BLOCK_LENGTH);
 	write_block(stranger, key, PLAN_EDGE, PLAN_EDGE_LENGTH);
-	compare(stranger, key, 1);
+	compare_grant(stranger, key, 1);
 	change_word(stranger, key, IBV_WR_ATOMIC_FETCH_AND_ADD, PLAN_ADDED, 0, word);
-	change_word(stranger, key, IBV_WR_ATOMIC_CMP_AND_SWP, word, 1, sum); /* does not match */
+	change_word(stranger, key, IBV_WR_ATOMIC_CMP_AND_SWP, word, 1, sum); /* compare value does not match */
 	change_word(stranger, key, IBV_WR_ATOMIC_CMP_AND_SWP, sum, PLAN_SWAPPED, sum);
 }
 
-/* A write that the other card refuses, which ends the queue pair. */
+/* Writes where the server's card must refuse, which ends the queue pair. */
 static void intrude(struct stranger *stranger, const struct key *key, int64_t offset, const char *what)
 {
 	memset(stranger->scratch, 0xee, 8);
-	must(transfer(stranger, IBV_WR_RDMA_WRITE, key, offset, 8), IBV_WC_REM_ACCESS_ERR, what);
+	must(transfer_bytes(stranger, IBV_WR_RDMA_WRITE, key, offset, 8), IBV_WC_REM_ACCESS_ERR, what);
 	close_link(stranger);
 }
 
-/* A lane hello that does not fit. */
+/* Sends a lane hello that the server must reject. */
 static void be_rejected(struct stranger *stranger, uint16_t generation, const char *what)
 {
 	open_link(stranger, generation, RDMA_CM_EVENT_REJECTED);
@@ -174,13 +176,13 @@ static void be_rejected(struct stranger *stranger, uint16_t generation, const ch
 	printf("%s: rejected\n", what);
 }
 
-/* What the server sends first: its sign of life, and two tokens. */
+/* Receives the server's first frames: a keepalive and two tokens. */
 static void take_tokens(struct stranger *stranger, struct key *all, struct key *read)
 {
 	uint8_t tokens[2 * PLAN_TOKEN];
 
-	take_frame(stranger, CREDIT);
-	if (take_frame(stranger, EAGER) != sizeof(tokens) || get(stranger->frame + 16, 8) != PLAN_TAG)
+	receive_frame(stranger, CREDIT);
+	if (receive_frame(stranger, EAGER) != sizeof(tokens) || get(stranger->frame + 16, 8) != PLAN_TAG)
 		fail("the first message is not the tokens");
 	memcpy(tokens, stranger->frame + FRAME_HEADER, sizeof(tokens));
 	*all = import(stranger, tokens, 7);
@@ -196,25 +198,26 @@ static void visit(struct stranger *stranger)
 	stranger->who[WHO - 1] ^= 1;
 	open_link(stranger, 1, RDMA_CM_EVENT_ESTABLISHED);
 	take_tokens(stranger, &all, &read);
-	use(stranger, &all);
-	notify(stranger, 1, PLAN_FIRST);
+	use_grant(stranger, &all);
+	send_notification(stranger, 1, PLAN_FIRST);
 	intrude(stranger, &all, PLAN_LENGTH - 7, "one byte too far");
-	/* Generations may be left out. */
+	/* A generation may be skipped. */
 	open_link(stranger, 30000, RDMA_CM_EVENT_ESTABLISHED);
-	/* As one that does not know whether it arrived. */
-	notify(stranger, 1, PLAN_FIRST);
-	notify(stranger, 2, PLAN_SECOND);
+	/* Repeats the notification, as a peer does that cannot know if it arrived. */
+	send_notification(stranger, 1, PLAN_FIRST);
+	send_notification(stranger, 2, PLAN_SECOND);
 	intrude(stranger, &all, -1, "one byte too early");
 	be_rejected(stranger, 29999, "an old generation");
 	open_link(stranger, 60000, RDMA_CM_EVENT_ESTABLISHED);
 	intrude(stranger, &read, 0, "for reading only");
-	/* After 65535 comes 0. */
+	/* Generation 0 follows 65535. */
 	open_link(stranger, 5000, RDMA_CM_EVENT_ESTABLISHED);
-	notify(stranger, 3, PLAN_REVOKE);
-	take_frame(stranger, NOTIFY);
+	send_notification(stranger, 3, PLAN_REVOKE);
+	receive_frame(stranger, NOTIFY);
 	intrude(stranger, &all, 0, "revoked");
 	open_link(stranger, 5001, RDMA_CM_EVENT_ESTABLISHED);
-	must(transfer(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read with the other key");
+	must(transfer_bytes(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS,
+	     "read with the other key");
 	say(stranger, BYE, (const uint8_t *)"", 0);
 	close(stranger->control);
 	close_link(stranger);
@@ -236,6 +239,6 @@ int main(int argc, char **argv)
 	check(!ibv_dereg_mr(stranger->mr) && !ibv_dealloc_pd(stranger->pd), "ibv_dealloc_pd");
 	rdma_destroy_event_channel(stranger->events);
 	free(stranger);
-	printf("all was as it must be\n");
+	printf("raw_verbs: all checks passed\n");
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Devices' memory is the host's, in files, which are what is exported. */
+/* Backing of the stand-in with host memory in files.  Export passes the descriptor of the file. */
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@ void backing_name(int device, char *pci, size_t size)
 	snprintf(pci, size, "0000:%02X:00.0", 0xf0 + device);
 }
 
-/* Managed memory is the one kind that the processor may touch. */
-static void *place(const struct allocation *made)
+/* Returns the device address of an allocation.  The processor may access only managed memory. */
+static void *map_device_address(const struct allocation *made)
 {
 	if (made->kind == KIND_MANAGED)
 		return mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
@@ -39,13 +39,13 @@ bool backing_make(struct allocation *made, CUdeviceptr wanted)
 {
 	void *bytes = MAP_FAILED, *address = (void *)(uintptr_t)wanted;
 
-	/* What another process shared has its file already. */
+	/* Memory that another process shared already has a file. */
 	if (made->fd < 0)
 		made->fd = backing_file(made->reserved);
 	if (made->fd >= 0)
 		bytes = mmap(NULL, made->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
 	if (bytes != MAP_FAILED && !wanted)
-		address = place(made);
+		address = map_device_address(made);
 	if (bytes != MAP_FAILED && address != MAP_FAILED) {
 		made->bytes = bytes;
 		made->address = (uintptr_t)address;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Devices, contexts and failures on request. */
+/* Devices, contexts, and failures on request. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,10 +163,10 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 	case 124: /* dma-buf */
 		*value = 1;
 		return SUCCESS;
-	case 117: /* flush options: by the host, unless a test says otherwise */
+	case 117: /* flush options: by the host, unless a test sets other options */
 		*value = flush_options;
 		return SUCCESS;
-	case 118: /* ordering: none, so that who needs it must flush */
+	case 118: /* ordering: none, so that clients must flush */
 		*value = writes_ordering;
 		return SUCCESS;
 	default:
@@ -247,13 +247,13 @@ API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, int device
 	return SUCCESS;
 }
 
-/* Its memory stays here, so that use after this is an error and not a crash. */
+/* Destroys a context.  Its memory stays allocated, so that a later use fails with an error and does not crash. */
 API CUresult cuCtxDestroy_v2(struct context *context)
 {
 	pthread_mutex_lock(&standin_lock);
 	context->references = 0;
 	pthread_mutex_unlock(&standin_lock);
-	/* A context's events go with it. */
+	/* The events of a context end with it. */
 	standin_forget_events(context);
 	if (depth && stack[depth - 1] == context)
 		depth--;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that is mapped from handles, of this process or another.  As strict as the driver: mappings lie in what was
- * reserved, and not over each other; are of whole handles, and undone whole; are reached by nobody until access is
- * given; only handles that were created for it are exported; and what is imported is something that was exported.  A
- * handle's memory is a file, and behind the memory in it stands what the handle is.
+ * Memory handles and their mappings, of this process and of others.
+ * The stand-in is as strict as the driver.  Mappings lie in reserved addresses and do not overlap.  A mapping covers
+ * whole handles and is unmapped as a whole.  No device reaches a mapping before cuMemSetAccess().  Only handles created
+ * for export can be exported, and only exported descriptors can be imported.
+ * Each handle's memory is a file.  A trailer after the memory describes the handle.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #define MAGIC 0x68616e646c653031ull
 #define READ_AND_WRITE 3
 
-/* At the end of the file. */
+/* Trailer at the end of the file. */
 struct trailer {
 	uint64_t magic, length, owner;
 	struct properties properties;
@@ -28,7 +29,7 @@ struct handle {
 	struct properties properties;
 	int fd; /* -1: the backing has no files */
 	bool imported;
-	unsigned references; /* the program's, and one of each mapping */
+	unsigned references; /* one of the program, and one of each mapping */
 };
 
 struct reservation {
@@ -37,7 +38,7 @@ struct reservation {
 	size_t size;
 };
 static struct reservation *reservations;
-static size_t handles; /* references of programs' */
+static size_t handles; /* number of references that programs hold */
 
 API CUresult cuMemGetAllocationGranularity(size_t *size, const void *properties, int option)
 {
@@ -72,7 +73,7 @@ API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t align
 	return SUCCESS;
 }
 
-/* The first mapping that lies in a range, if only in part. */
+/* Returns the first mapping that lies in a range, at least in part. */
 static struct allocation *mapped_in(CUdeviceptr address, size_t size)
 {
 	for (struct allocation *at = standin_allocations; at; at = at->next)
@@ -125,8 +126,8 @@ size_t standin_handles(void)
 	return count;
 }
 
-/* With the lock held. */
-static void drop(struct handle *handle)
+/* Drops a reference.  The caller holds the lock. */
+static void handle_drop(struct handle *handle)
 {
 	if (--handle->references)
 		return;
@@ -135,7 +136,7 @@ static void drop(struct handle *handle)
 	free(handle);
 }
 
-static CUresult fill(struct handle *handle)
+static CUresult fill_access(struct handle *handle)
 {
 	struct trailer trailer = { MAGIC, handle->length, (uint64_t)getpid(), handle->properties };
 	void *bytes;
@@ -169,12 +170,12 @@ API CUresult cuMemCreate(struct handle **result, size_t size, const struct prope
 	if (!made)
 		return OUT_OF_MEMORY;
 	*made = (struct handle){ .length = size, .properties = *properties, .references = 1 };
-	rc = fill(made);
+	rc = fill_access(made);
 	pthread_mutex_lock(&standin_lock);
 	handles++;
 	if (rc) {
 		handles--;
-		drop(made);
+		handle_drop(made);
 	}
 	pthread_mutex_unlock(&standin_lock);
 	*result = made;
@@ -185,7 +186,7 @@ API CUresult cuMemRelease(struct handle *handle)
 {
 	pthread_mutex_lock(&standin_lock);
 	handles--;
-	drop(handle);
+	handle_drop(handle);
 	pthread_mutex_unlock(&standin_lock);
 	return SUCCESS;
 }
@@ -299,7 +300,7 @@ API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct ha
 	return result;
 }
 
-/* Whether mappings fill the range, whole ones only. */
+/* Returns true if whole mappings fill the range. */
 static bool is_filled(CUdeviceptr address, size_t size)
 {
 	const struct allocation *at;
@@ -322,7 +323,7 @@ API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 			struct allocation *gone = standin_remove(address + done);
 
 			length = gone->length;
-			drop(gone->handle);
+			handle_drop(gone->handle);
 			backing_undo(gone, true);
 			free(gone);
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory: what is allocated, what is known of an address, what is registered. */
+/* Memory: allocations, attributes of pointers, registered host memory. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,9 @@
 #define PAGE ((size_t)4096)
 #define DEVICE_TYPE 2
 
-/* The driver places small allocations next to each other; so do these, but each in pages of its own. */
+/*
+ * List of all allocations.  Each lies in its own pages, while the driver places small allocations next to each other.
+ */
 struct allocation *standin_allocations;
 static uint64_t last_id;
 
@@ -23,8 +25,8 @@ struct registration {
 static struct registration *registrations;
 static size_t pinned;
 
-/* What is mapped from a handle is there once somebody was given access to it. */
-static struct allocation *holding(CUdeviceptr address)
+/* Returns the allocation at an address.  Mapped memory exists only once a device has access to it. */
+static struct allocation *allocation_at(CUdeviceptr address)
 {
 	for (struct allocation *at = standin_allocations; at; at = at->next)
 		if (address >= at->address && address - at->address < at->length)
@@ -34,14 +36,14 @@ static struct allocation *holding(CUdeviceptr address)
 
 struct allocation *standin_find(CUdeviceptr address, size_t length)
 {
-	struct allocation *found = holding(address);
+	struct allocation *found = allocation_at(address);
 
 	return found && length <= found->length - (address - found->address) ? found : NULL;
 }
 
 bool standin_reaches(const struct context *context, CUdeviceptr address)
 {
-	const struct allocation *found = holding(address);
+	const struct allocation *found = allocation_at(address);
 
 	return found && (found->kind != KIND_MAPPED || (found->reached & (1u << context->device)));
 }
@@ -49,7 +51,7 @@ bool standin_reaches(const struct context *context, CUdeviceptr address)
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
 {
 	while (length) {
-		struct allocation *at = holding(address);
+		struct allocation *at = allocation_at(address);
 		size_t skip, part;
 
 		if (!at)
@@ -70,7 +72,7 @@ bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
 bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length)
 {
 	while (length) {
-		const struct allocation *source = holding(from);
+		const struct allocation *source = allocation_at(from);
 		size_t part;
 
 		if (!source)
@@ -117,14 +119,14 @@ struct allocation *standin_make(struct allocation wanted, CUdeviceptr at)
 		free(made);
 		return NULL;
 	}
-	/* What has a file has its bytes. */
+	/* Memory in the file of another process keeps its bytes. */
 	if (wanted.fd < 0)
 		memset(made->bytes, 0xa5, made->length);
 	return made;
 }
 
-static CUresult make(size_t length, enum kind kind, struct context *context, int device, struct pool *pool,
-		     CUdeviceptr *address)
+static CUresult allocate_kind(size_t length, enum kind kind, struct context *context, int device, struct pool *pool,
+			      CUdeviceptr *address)
 {
 	struct allocation *made = standin_make(
 		(struct allocation){
@@ -140,14 +142,14 @@ static CUresult make(size_t length, enum kind kind, struct context *context, int
 	return SUCCESS;
 }
 
-/* Takes it out of what is known. */
-static CUresult forget(CUdeviceptr address)
+/* Removes an allocation from the list and frees it. */
+static CUresult allocation_free(CUdeviceptr address)
 {
 	struct allocation *gone = NULL, *of;
 	bool imported;
 
 	pthread_mutex_lock(&standin_lock);
-	of = holding(address);
+	of = allocation_at(address);
 	imported = of && of->kind == KIND_OPENED && of->pool && of->address == address;
 	if (imported)
 		standin_close(of);
@@ -172,22 +174,22 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
 		return result;
 	if (!context || !length)
 		return context ? INVALID_VALUE : INVALID_CONTEXT;
-	return make(length, KIND_ALLOC, context, context->device, NULL, address);
+	return allocate_kind(length, KIND_ALLOC, context, context->device, NULL, address);
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr address)
 {
-	return forget(address);
+	return allocation_free(address);
 }
 
 static CUresult make_in_pool(struct pool *pool, size_t length, CUdeviceptr *address)
 {
 	struct context *context = standin_current();
 
-	return context ? make(length, KIND_POOL, NULL, context->device, pool, address) : INVALID_CONTEXT;
+	return context ? allocate_kind(length, KIND_POOL, NULL, context->device, pool, address) : INVALID_CONTEXT;
 }
 
-/* Of the device's own pool, which shares nothing. */
+/* Allocates from the device's default pool, which cannot be shared. */
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t length, void *stream)
 {
 	(void)stream;
@@ -203,7 +205,7 @@ API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t length, struct
 API CUresult cuMemFreeAsync(CUdeviceptr address, void *stream)
 {
 	(void)stream;
-	return forget(address);
+	return allocation_free(address);
 }
 
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned flags)
@@ -211,7 +213,7 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned fla
 	struct context *context = standin_current();
 
 	(void)flags;
-	return context ? make(length, KIND_MANAGED, context, context->device, NULL, address) : INVALID_CONTEXT;
+	return context ? allocate_kind(length, KIND_MANAGED, context, context->device, NULL, address) : INVALID_CONTEXT;
 }
 
 void *standin_reserve(size_t size)
@@ -227,9 +229,9 @@ void *standin_reserve(size_t size)
 	return place;
 }
 
-/* -- what is known of an address -------------------------------------------------------------------- */
+/* -- attributes of pointers ------------------------------------------------------------------------- */
 
-static CUresult tell(const struct allocation *of, bool host, int attribute, void *value)
+static CUresult tell_attribute(const struct allocation *of, bool host, int attribute, void *value)
 {
 	switch (attribute) {
 	case 1: /* context */
@@ -263,7 +265,8 @@ API CUresult cuPointerGetAttributes(unsigned count, int *names, void **values, C
 		return NOT_INITIALIZED;
 	pthread_mutex_lock(&standin_lock);
 	for (unsigned i = 0; i < count && result == SUCCESS; i++)
-		result = tell(holding(address), standin_is_pinned((void *)(uintptr_t)address, 1), names[i], values[i]);
+		result = tell_attribute(allocation_at(address), standin_is_pinned((void *)(uintptr_t)address, 1),
+					names[i], values[i]);
 	pthread_mutex_unlock(&standin_lock);
 	return result;
 }
@@ -277,10 +280,10 @@ API CUresult cuPointerGetAttribute(void *value, int name, CUdeviceptr address)
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
 	pthread_mutex_lock(&standin_lock);
-	of = holding(address);
+	of = allocation_at(address);
 	host = standin_is_pinned((void *)(uintptr_t)address, 1);
 	if (of || host)
-		result = tell(of, host, name, value);
+		result = tell_attribute(of, host, name, value);
 	pthread_mutex_unlock(&standin_lock);
 	return result;
 }
@@ -292,7 +295,7 @@ API CUresult cuPointerSetAttribute(const void *value, int name, CUdeviceptr addr
 
 	(void)value;
 	pthread_mutex_lock(&standin_lock);
-	of = holding(address);
+	of = allocation_at(address);
 	if (of && name == 6)
 		result = of->kind == KIND_MAPPED ? NOT_SUPPORTED : SUCCESS;
 	pthread_mutex_unlock(&standin_lock);
@@ -306,7 +309,7 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);
-	of = holding(address);
+	of = allocation_at(address);
 	if (of) {
 		*base = of->address;
 		*size = of->length;
@@ -324,7 +327,7 @@ API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, si
 	if (flags)
 		return NOT_SUPPORTED;
 	pthread_mutex_lock(&standin_lock);
-	of = holding(address);
+	of = allocation_at(address);
 	if (type == 1 && of && of->kind != KIND_MANAGED && address % PAGE == 0 && length % PAGE == 0 && length &&
 	    length <= of->reserved - (address - of->address))
 		fd = backing_export(of, address, length);
@@ -352,7 +355,7 @@ unsigned standin_flushes(void)
 	return atomic_load(&flushes);
 }
 
-/* -- host memory that is registered ----------------------------------------------------------------- */
+/* -- registered host memory ------------------------------------------------------------------------- */
 
 bool standin_is_pinned(const void *address, size_t length)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Modules: the one kernel that Peerlane has, which is known by its entry and arguments.  Its text is read as far as
- * that; what it would compute, y = 3x + i, is computed here.
+ * Modules: the kernel of Peerlane, y = 3x + i.
+ * The stand-in recognizes the kernel by its entry and arguments, and reads its text no further.  The processor computes
+ * the result.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ API CUresult cuModuleLoadData(struct module **result, const void *image)
 		return failure;
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	/* Each of these, in this order. */
+	/* The text must contain each of these strings, in this order. */
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
 		at = strstr(at, needed[i]);
 		if (!at)
@@ -82,7 +83,7 @@ API CUresult cuLaunchKernel(struct module *function, unsigned grid_x, unsigned g
 	memcpy(&kernel.to, arguments[0], sizeof(kernel.to));
 	memcpy(&kernel.from, arguments[1], sizeof(kernel.from));
 	memcpy(&kernel.words, arguments[2], sizeof(kernel.words));
-	/* As many threads as there are, of which each does a word. */
+	/* Each thread computes one word, so the launch computes at most as many words as threads. */
 	if (kernel.words > (uint64_t)grid_x * block_x)
 		kernel.words = (uint32_t)((uint64_t)grid_x * block_x);
 	return standin_launch(stream, &kernel);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pools.  One that was created for it is shared by a descriptor, and an allocation in it by some bytes: as strict as the
- * driver, which imports a pool from nothing else, a pointer only into the pool that it is of, exports neither of a
- * device's own pool, and no pointer before its pool.
+ * Memory pools.  A pool created for export is shared by a descriptor, and an allocation in the pool by exported bytes.
+ * The stand-in is as strict as the driver.  A pool is imported only from a pool's descriptor, and a pointer only into
+ * its own pool.  The default pool of a device and its pointers are not exported.  A pool is exported before its
+ * pointers.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -22,7 +23,7 @@ struct pool {
 struct pool standin_pool;
 static uint64_t last_number;
 
-/* In the file behind a descriptor. */
+/* Description in the file behind a descriptor. */
 struct description {
 	uint64_t magic, owner, number, device;
 };
@@ -32,7 +33,7 @@ struct pointer {
 };
 _Static_assert(sizeof(struct pointer) == 64, "as the driver's");
 
-/* The properties begin as those of handles do. */
+/* Pool properties begin with the members of a handle's properties. */
 API CUresult cuMemPoolCreate(struct pool **result, const struct properties *properties)
 {
 	struct pool *made;
@@ -126,7 +127,7 @@ API CUresult cuMemPoolImportPointer(CUdeviceptr *address, struct pool *pool, con
 		return result;
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	/* The driver follows what it finds there. */
+	/* The driver follows addresses in these bytes without a check, so the stand-in aborts on invalid bytes. */
 	if (pointer->magic != MAGIC || pointer->rest)
 		abort();
 	if (!pool->imported || pointer->owner != pool->owner || pointer->pool != pool->number || !pointer->length)

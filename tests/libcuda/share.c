@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of another process.  A handle says whose it is, and the number of its descriptor there; it is opened
- * through /proc.  As strict as the driver: whole allocations of cuMemAlloc only, not in their own process, once for
- * each context, and from another device only if peer access is asked for.
+ * IPC memory handles.  A handle holds the process id of the owner and the number of its descriptor, opened through
+ * /proc.
+ * The stand-in is as strict as the driver.  Only whole allocations of cuMemAlloc are shared.  The owner cannot open its
+ * own handle.  Each context opens a handle once.  Another device opens a handle only with peer access enabled.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address)
 	return result;
 }
 
-/* The one that this context has already.  With the lock held. */
+/* Returns the opened allocation that this context already has for a handle, or NULL.  The caller holds the lock. */
 static struct allocation *opened(const struct handle *handle, const struct context *context)
 {
 	for (struct allocation *at = standin_allocations; at; at = at->next)
@@ -51,7 +52,7 @@ static struct allocation *opened(const struct handle *handle, const struct conte
 	return NULL;
 }
 
-static void *map(int fd, size_t length, size_t *size)
+static void *map_opened(int fd, size_t length, size_t *size)
 {
 	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 
@@ -74,7 +75,7 @@ struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation w
 	made->kind = KIND_OPENED;
 	made->owner = owner;
 	made->fd = open(path, O_RDWR | O_CLOEXEC);
-	bytes = map(made->fd, made->length, &made->reserved);
+	bytes = map_opened(made->fd, made->length, &made->reserved);
 	if (made->fd >= 0)
 		close(made->fd);
 	place = bytes == MAP_FAILED ? NULL : standin_reserve(made->reserved);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A stand-in for NVIDIA's libcuda, over host memory or a PCI device's, for tests where there is no GPU.  It is strict where the
- * driver is: device memory cannot be touched by the processor (its addresses are mapped without any right),
- * copies refuse addresses that are not allocated, everything wants a current context, and asynchronous copies
- * are made later, by a thread of the stream's, so that who does not wait for them is found out.
+ * Stand-in for NVIDIA's libcuda, over host memory or over the memory of a PCI device, for tests without a GPU.
+ * The stand-in is as strict as the driver.  The processor cannot access device memory: its addresses are mapped without
+ * any right.  Copies refuse addresses that are not allocated.  Every call needs a current context.  A stream's thread
+ * makes asynchronous copies later, so that a client that does not wait for them fails.
  */
 #ifndef LIBCUDA_STANDIN_H
 #define LIBCUDA_STANDIN_H
@@ -41,7 +41,7 @@ enum {
 
 #define SHAREABLE 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 
-/* As the driver's interface has them. */
+/* Structures as in the driver's interface. */
 struct location {
 	int type, number;
 };
@@ -61,8 +61,8 @@ enum kind { KIND_ALLOC, KIND_POOL, KIND_MAPPED, KIND_MANAGED, KIND_OPENED };
 struct context {
 	int device;
 	bool primary;
-	unsigned references; /* primary: retained; otherwise 1 until destroyed */
-	unsigned reaches;    /* other devices, a bit each */
+	unsigned references; /* primary: number of retains; otherwise 1 until destroyed */
+	unsigned reaches;    /* devices with enabled peer access, a bit each */
 };
 
 struct pool;
@@ -71,83 +71,93 @@ struct handle;
 struct allocation {
 	struct allocation *next;
 	CUdeviceptr address;
-	size_t length;   /* as asked for */
-	size_t reserved; /* whole pages */
-	uint8_t *bytes;  /* where this library reads and writes it */
-	int fd;          /* the backing's own */
+	size_t length;   /* length that the program asked for */
+	size_t reserved; /* length in whole pages */
+	uint8_t *bytes;  /* address at which this library reads and writes the memory */
+	int fd;          /* file of the memory, or -1 */
 	uint64_t id;
 	enum kind kind;
 	int device;
-	struct context *context; /* NULL: of none */
-	unsigned openings;       /* of memory of another process */
-	uint64_t owner, there;   /* whose, and its number there */
-	struct pool *pool;       /* of KIND_POOL */
-	struct handle *handle;   /* of KIND_MAPPED */
-	unsigned reached;        /* devices that were given access, a bit each; of KIND_MAPPED */
+	struct context *context; /* NULL: no context */
+	unsigned openings;       /* number of openings, for memory of another process */
+	uint64_t owner, there;   /* owner's process id, and the descriptor's number there */
+	struct pool *pool;       /* KIND_POOL: pool of the memory */
+	struct handle *handle;   /* KIND_MAPPED: mapped handle */
+	unsigned reached;        /* KIND_MAPPED: devices with access, a bit each */
 };
 
-/* One lock for all that is not a stream's. */
+/* Lock of all state except that of streams. */
 extern pthread_mutex_t standin_lock;
 extern bool standin_initialized;
 
-/* What tests ask for: the call of that name fails, after `skip` calls that work, `count` times. */
+/* Makes calls of this name fail `count` times, after `skip` calls that work. */
 API void standin_fail(const char *call, unsigned skip, unsigned count, CUresult result);
-/* Microseconds that a copy takes at least. */
+/* Sets the minimum time of a copy in microseconds. */
 API void standin_delay(unsigned microseconds);
 /*
- * Microseconds that the compute engine makes a copy wait, as one does that works for another process, and the copies that
- * waited for it so far.
+ * standin_share() sets the microseconds that the compute engine delays each copy, as an engine that works for another
+ * process does.  standin_waited() returns the number of delayed copies so far.
  */
 API void standin_share(unsigned microseconds);
 API size_t standin_waited(void);
-/* Bytes that are registered now, and calls that broke a rule of the driver's (a context left on the stack). */
+/*
+ * standin_pinned() returns the number of registered bytes.  standin_depth() returns the number of contexts on this
+ * thread's stack: above 0 between calls, a client left a context there.
+ */
 API size_t standin_pinned(void);
 API unsigned standin_depth(void);
-/* Bytes that were copied between the host and devices so far. */
+/* Returns the number of bytes copied between the host and devices so far. */
 API size_t standin_copied(void);
-/* What a device says of the order of cards' writes, from the next question on: (0, 1) to begin with. */
+/* Sets the write ordering and flush options that devices report from the next query on.  Initial values: (0, 1). */
 API void standin_order(int ordering, int options);
-/* Calls of cuFlushGPUDirectRDMAWrites() so far. */
+/* Returns the number of calls of cuFlushGPUDirectRDMAWrites() so far. */
 API unsigned standin_flushes(void);
-/* Memory of other processes that is open now; handles, of whichever process, that nobody released yet. */
+/*
+ * standin_opened() returns the number of open allocations of other processes.  standin_handles() returns the number of
+ * unreleased handles, including imported ones.
+ */
 API size_t standin_opened(void);
 API size_t standin_handles(void);
 
-/* The result that a call is to fail with now, or 0. */
+/* Returns the failure code that tests set for this call, or 0. */
 CUresult standin_failure(const char *call);
-/* The current context, or NULL. (context.c) */
+/* Returns the current context, or NULL. (context.c) */
 struct context *standin_current(void);
 void standin_forget_events(struct context *context);
 
-/* The memory of a device's own pool is of this one. (pool.c) */
+/* Default pool of the devices. (pool.c) */
 extern struct pool standin_pool;
 
 /*
- * Memory in its place, not yet among all there is: its length, kind and device are known, and its file, if it has one,
- * which becomes its own.  `at`: an address that is reserved, or 0.  NULL: there is no memory.
+ * Makes memory, without adding it to the list of allocations.
+ * `wanted` has length, kind and device, and a file or -1; the allocation takes the file over.  `at` is a reserved
+ * address or 0.  Returns NULL without memory.
  */
 struct allocation *standin_make(struct allocation wanted, CUdeviceptr at);
 
-/* Under the lock. (memory.c) */
+/* Functions that need the lock. (memory.c) */
 void standin_add(struct allocation *made);
 struct allocation *standin_remove(CUdeviceptr address);
 bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length);
 extern struct allocation *standin_allocations;
 struct allocation *standin_find(CUdeviceptr address, size_t length);
-/* Whether a context's copies reach an address. */
+/* Returns true if copies of a context reach an address. */
 bool standin_reaches(const struct context *context, CUdeviceptr address);
-/* The bytes of a range, if it is allocated; NULL if not.  May span allocations that lie side by side: copies. */
+/*
+ * Copies a range from or to host memory.  Returns false if part of the range is not allocated.  The range may span
+ * adjacent allocations.
+ */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
 bool standin_is_pinned(const void *address, size_t length);
 
-/* Memory of another process, in place, of which the length, the device and more are known. (share.c) */
+/* Opens memory of another process.  `wanted` has length, device and context. (share.c) */
 struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation wanted);
 void standin_close(struct allocation *opened);
 
-/* Whether a handle came from another process.  (handles.c) */
+/* Returns true if a handle came from another process. (handles.c) */
 bool standin_imported(const struct handle *handle);
 
-/* Words that are to be computed, once the stream comes to it. (stream.c) */
+/* Launch of the kernel, which the stream computes in its turn. (stream.c) */
 struct standin_kernel {
 	CUdeviceptr to, from;
 	uint32_t words;
@@ -155,21 +165,21 @@ struct standin_kernel {
 struct stream;
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);
 
-/* Addresses that nothing is at, in whole pages of the device's. */
+/* Returns unused addresses, in whole device pages. */
 void *standin_reserve(size_t size);
 
 /*
- * Where the devices and their memory are: in backing.c the host's memory, in tests/emulated a PCI device's.  Of an
- * allocation the length, the kind and whole pages as `reserved` are known; its address is one that was reserved, or
- * chosen by the backing if `wanted` is 0.  Once it is gone a reserved address stays so (`kept`).
+ * Backing: devices and their memory.  backing.c here uses host memory; tests/emulated/backing.c uses a PCI device.
+ * An allocation has length, kind and `reserved` in whole pages.  Its address is `wanted`, which is reserved, or the
+ * backing chooses one if `wanted` is 0.  backing_undo() leaves the address reserved if `kept` is true.
  */
 int backing_devices(void);
 void backing_name(int device, char *pci, size_t size);
 bool backing_make(struct allocation *made, CUdeviceptr wanted);
 void backing_undo(struct allocation *gone, bool kept);
-/* A file for memory of handles; negative if the backing keeps its memory otherwise: such is not shared. */
+/* Returns a file for the memory of handles.  Negative: the backing has no files, and its handles are not shared. */
 int backing_file(size_t size);
-/* A dma-buf, or as near as the backing comes to one; negative if there is none. */
+/* Returns a dma-buf, or the backing's substitute for one.  Negative: none. */
 int backing_export(const struct allocation *of, CUdeviceptr address, size_t length);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Streams and events.  A stream's thread does what was asked of it, in order, later. */
+/* Streams and events.  The thread of a stream executes its jobs later and in order. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,14 +8,14 @@
 #include "libcuda/standin.h"
 
 struct event {
-	uint64_t recorded, reached; /* calls of cuEventRecord; those that the stream came to */
+	uint64_t recorded, reached; /* number of cuEventRecord() calls, and of records executed */
 	CUresult result;
-	struct timespec time; /* when it came to it */
+	struct timespec time; /* time of the last execution */
 	struct context *context;
-	struct event *next, **link; /* among all there are */
+	struct event *next, **link; /* list of all events */
 };
 
-/* One of several copies that are asked for together. */
+/* Piece of a batch of copies. */
 struct piece {
 	CUdeviceptr device;
 	void *host;
@@ -25,13 +25,13 @@ struct piece {
 
 struct job {
 	struct job *next;
-	struct piece *pieces; /* NULL: it is a copy of its own, or no copy */
+	struct piece *pieces; /* NULL: a single copy, or no copy */
 	size_t piece_count;
 	CUdeviceptr device, from;
 	void *host;
 	size_t length;
 	bool into, set, across, launch;
-	bool computes; /* by the compute engine */
+	bool computes; /* true if the compute engine executes the job */
 	struct standin_kernel kernel;
 	uint8_t value;
 	struct event *event;
@@ -40,13 +40,13 @@ struct job {
 
 struct stream {
 	pthread_t thread;
-	pthread_cond_t asked; /* there is a job, or the end */
+	pthread_cond_t asked; /* signalled for a new job and for the end */
 	struct job *first, **last;
 	bool busy, ending;
-	CUresult failed; /* of copies since it was last asked */
+	CUresult failed; /* failure of copies since the last query */
 };
 
-/* As the driver's interface has it. */
+/* Structure as in the driver's interface. */
 struct rows {
 	size_t from_x, from_y;
 	int from_type;
@@ -63,7 +63,7 @@ struct rows {
 	size_t width, height;
 };
 
-/* Bytes up to which the compute engine copies into a device's memory, where they are not in rows. */
+/* Largest size in bytes that the compute engine copies into device memory, except for copies in rows. */
 #define COMPUTED 16384
 
 static struct event *events;
@@ -119,7 +119,7 @@ static bool set(CUdeviceptr device, uint8_t value, size_t length)
 	return true;
 }
 
-/* In pieces, each from one place to the other; a word is touched only where it is allocated. */
+/* Computes the kernel block by block.  Returns false at the first word that is not allocated. */
 static bool compute(const struct standin_kernel *kernel)
 {
 	uint32_t block[1024];
@@ -172,7 +172,7 @@ static CUresult perform(const struct job *job)
 	return good ? SUCCESS : ILLEGAL_ADDRESS;
 }
 
-static void *run(void *argument)
+static void *job_run(void *argument)
 {
 	struct stream *stream = argument;
 
@@ -208,10 +208,10 @@ static void *run(void *argument)
 			clock_gettime(CLOCK_MONOTONIC, &job->event->time);
 			job->event->reached = job->record;
 			job->event->result = stream->failed;
-			stream->failed = SUCCESS; /* so that one test's failure is not the next one's */
+			stream->failed = SUCCESS; /* so that the failure does not reach the next test */
 		}
 		stream->busy = false;
-		/* Nobody waits for anything else. */
+		/* Threads wait only for events and for an empty stream. */
 		if (job->event || !stream->first)
 			pthread_cond_broadcast(&changed);
 		free(job->pieces);
@@ -233,7 +233,7 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags)
 		return OUT_OF_MEMORY;
 	made->last = &made->first;
 	pthread_cond_init(&made->asked, NULL);
-	if (pthread_create(&made->thread, NULL, run, made)) {
+	if (pthread_create(&made->thread, NULL, job_run, made)) {
 		free(made);
 		return OUT_OF_MEMORY;
 	}
@@ -253,7 +253,7 @@ API CUresult cuStreamDestroy_v2(struct stream *stream)
 	return SUCCESS;
 }
 
-static CUresult add(struct stream *stream, struct job job)
+static CUresult stream_add_job(struct stream *stream, struct job job)
 {
 	struct job *added = malloc(sizeof(*added));
 
@@ -276,7 +276,7 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	/* The context's own, on which nothing is done later here. */
+	/* The default stream of the context executes no jobs later. */
 	if (!stream)
 		return SUCCESS;
 	pthread_mutex_lock(&lock);
@@ -288,8 +288,8 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 	return result;
 }
 
-/* With memory that is not registered the driver has copied when it returns. */
-static CUresult begin_copy(CUdeviceptr device, void *host, size_t length, bool into, struct stream *stream)
+/* Starts a copy.  With host memory that is not registered, the driver completes the copy before it returns. */
+static CUresult begin_host_copy(CUdeviceptr device, void *host, size_t length, bool into, struct stream *stream)
 {
 	const struct context *here = standin_current();
 	CUresult result;
@@ -306,25 +306,25 @@ static CUresult begin_copy(CUdeviceptr device, void *host, size_t length, bool i
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
 		return INVALID_VALUE;
-	result = add(stream, (struct job){ .device = device,
-					   .host = host,
-					   .length = length,
-					   .into = into,
-					   .computes = into && length <= COMPUTED });
+	result = stream_add_job(stream, (struct job){ .device = device,
+						      .host = host,
+						      .length = length,
+						      .into = into,
+						      .computes = into && length <= COMPUTED });
 	return result || registered ? result : cuStreamSynchronize(stream);
 }
 
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t length, struct stream *stream)
 {
-	return begin_copy(to, (void *)from, length, true, stream);
+	return begin_host_copy(to, (void *)from, length, true, stream);
 }
 
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, struct stream *stream)
 {
-	return begin_copy(from, to, length, false, stream);
+	return begin_host_copy(from, to, length, false, stream);
 }
 
-/* Whether it is a copy between registered memory and a device's. */
+/* Returns true for a copy between registered host memory and device memory. */
 static bool is_piece(const struct context *here, CUdeviceptr to, CUdeviceptr from, size_t length, struct piece *piece)
 {
 	bool into = standin_is_pinned((void *)(uintptr_t)from, length);
@@ -336,7 +336,7 @@ static bool is_piece(const struct context *here, CUdeviceptr to, CUdeviceptr fro
 	       standin_reaches(here, device + length - 1);
 }
 
-/* The attributes are for all of them, in the order of the stream. */
+/* Copies a batch in stream order.  One set of attributes applies to all copies. */
 API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *lengths, size_t count,
 				   const int *attributes, const size_t *first, size_t attribute_count,
 				   struct stream *stream)
@@ -360,17 +360,17 @@ API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *l
 		total += lengths[i];
 	}
 	pthread_mutex_unlock(&standin_lock);
-	result = good ? add(stream, (struct job){ .pieces = pieces,
-						  .piece_count = count,
-						  .length = total,
-						  .computes = pieces[0].into && lengths[0] <= COMPUTED })
+	result = good ? stream_add_job(stream, (struct job){ .pieces = pieces,
+							     .piece_count = count,
+							     .length = total,
+							     .computes = pieces[0].into && lengths[0] <= COMPUTED })
 		      : INVALID_VALUE;
 	if (result)
 		free(pieces);
 	return result;
 }
 
-/* Rows of the host's into a device's memory, as far as they are used here: from the beginning of both. */
+/* Copies rows from host to device memory.  Supports only copies from and to offset 0. */
 API CUresult cuMemcpy2DAsync_v2(const struct rows *rows, struct stream *stream)
 {
 	const struct context *here = standin_current();
@@ -396,7 +396,7 @@ API CUresult cuMemcpy2DAsync_v2(const struct rows *rows, struct stream *stream)
 					    .host = (uint8_t *)rows->from + i * rows->from_pitch,
 					    .length = rows->width,
 					    .into = true };
-	result = add(
+	result = stream_add_job(
 		stream,
 		(struct job){ .pieces = pieces, .piece_count = rows->height, .length = rows->width * rows->height });
 	if (result)
@@ -404,8 +404,8 @@ API CUresult cuMemcpy2DAsync_v2(const struct rows *rows, struct stream *stream)
 	return result || registered ? result : cuStreamSynchronize(stream);
 }
 
-static CUresult begin_across(CUdeviceptr to, const struct context *there, CUdeviceptr from, const struct context *here,
-			     size_t length, struct stream *stream)
+static CUresult begin_device_copy(CUdeviceptr to, const struct context *there, CUdeviceptr from,
+				  const struct context *here, size_t length, struct stream *stream)
 {
 	CUresult result = standin_failure("across");
 	bool known;
@@ -418,17 +418,17 @@ static CUresult begin_across(CUdeviceptr to, const struct context *there, CUdevi
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
 		return INVALID_VALUE;
-	return add(stream, (struct job){ .device = to, .from = from, .length = length, .across = true });
+	return stream_add_job(stream, (struct job){ .device = to, .from = from, .length = length, .across = true });
 }
 
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
 {
 	const struct context *here = standin_current();
 
-	return here ? begin_across(to, here, from, here, length, stream) : INVALID_CONTEXT;
+	return here ? begin_device_copy(to, here, from, here, length, stream) : INVALID_CONTEXT;
 }
 
-/* The contexts that are named must be there; the driver, too, looks the memory up itself. */
+/* Checks that the given contexts exist.  Like the driver, the stand-in finds the memory by its address. */
 API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *there, CUdeviceptr from, struct context *here,
 			       size_t length, struct stream *stream)
 {
@@ -437,19 +437,19 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *there, CUdevicept
 	pthread_mutex_lock(&standin_lock);
 	good = there && there->references && here && here->references;
 	pthread_mutex_unlock(&standin_lock);
-	return good && standin_current() ? begin_across(to, there, from, here, length, stream) : INVALID_CONTEXT;
+	return good && standin_current() ? begin_device_copy(to, there, from, here, length, stream) : INVALID_CONTEXT;
 }
 
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length, struct stream *stream)
 {
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	return add(stream, (struct job){ .device = to, .length = length, .set = true, .value = value });
+	return stream_add_job(stream, (struct job){ .device = to, .length = length, .set = true, .value = value });
 }
 
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel)
 {
-	return add(stream, (struct job){ .launch = true, .kernel = *kernel });
+	return stream_add_job(stream, (struct job){ .launch = true, .kernel = *kernel });
 }
 
 API CUresult cuEventCreate(struct event **result, unsigned flags)
@@ -473,8 +473,8 @@ API CUresult cuEventCreate(struct event **result, unsigned flags)
 	return SUCCESS;
 }
 
-/* With the lock held. */
-static void forget(struct event *event)
+/* Removes an event.  The caller holds the lock. */
+static void event_remove(struct event *event)
 {
 	*event->link = event->next;
 	if (event->next)
@@ -485,7 +485,7 @@ static void forget(struct event *event)
 API CUresult cuEventDestroy_v2(struct event *event)
 {
 	pthread_mutex_lock(&lock);
-	forget(event);
+	event_remove(event);
 	pthread_mutex_unlock(&lock);
 	return SUCCESS;
 }
@@ -500,7 +500,7 @@ void standin_forget_events(struct context *context)
 			pthread_cond_wait(&changed, &lock);
 		next = event->next;
 		if (event->context == context)
-			forget(event);
+			event_remove(event);
 	}
 	pthread_mutex_unlock(&lock);
 }
@@ -509,7 +509,7 @@ API CUresult cuEventRecord(struct event *event, struct stream *stream)
 {
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	return add(stream, (struct job){ .event = event });
+	return stream_add_job(stream, (struct job){ .event = event });
 }
 
 API CUresult cuEventQuery(struct event *event)

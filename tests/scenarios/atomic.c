@@ -63,7 +63,8 @@ static void atomic_values(struct scenario_environment *environment)
 }
 
 /* Checks that a misaligned atomic is refused, at posting or by the target, which alone knows the address. */
-static void check_refused(struct scenario_environment *environment, struct pl_remote *remote, uint64_t offset, bool add)
+static void check_atomic_refused(struct scenario_environment *environment, struct pl_remote *remote, uint64_t offset,
+				 bool add)
 {
 	struct pl_peer *peer = environment->near_peer;
 	struct pl_operation *operation;
@@ -92,8 +93,8 @@ static void atomic_refusals(struct scenario_environment *environment)
 	bytes_set(far.bytes, 0, 64);
 	remote = share(environment, far.region, peer, NULL);
 	for (uint64_t offset = 1; offset < 8; offset++) {
-		check_refused(environment, remote, offset, true);
-		check_refused(environment, remote, offset, false);
+		check_atomic_refused(environment, remote, offset, true);
+		check_atomic_refused(environment, remote, offset, false);
 	}
 	check_status(pl_fetch_add(peer, remote, 64, 1, NULL, NULL, &operation, &error), -ERANGE, &error);
 	check_status(pl_fetch_add(peer, remote, UINT64_MAX - 7, 1, NULL, NULL, &operation, &error), -ERANGE, &error);
@@ -103,7 +104,7 @@ static void atomic_refusals(struct scenario_environment *environment)
 	options.offset = 4;
 	options.length = 32;
 	shifted = share(environment, far.region, peer, &options);
-	check_refused(environment, shifted, 0, true);
+	check_atomic_refused(environment, shifted, 0, true);
 	value_check(far.bytes, 56, 0);
 	check_number(word_at(&far, 56), 1);
 	pl_remote_release(remote);
@@ -123,7 +124,7 @@ struct adder {
 	uint64_t olds_of_swaps[SWAPS];
 };
 
-static uint64_t finish(struct pl_operation *operation)
+static uint64_t finish_atomics(struct pl_operation *operation)
 {
 	struct pl_receipt receipt;
 	struct pl_error error;
@@ -141,7 +142,7 @@ static void *add_run(void *argument)
 	for (unsigned i = 0; i < ADDS; i++) {
 		check_ok(pl_fetch_add(adder->peer, adder->remote, 0, 1, &adder->olds[i], NULL, &operation, &error),
 			 &error);
-		check_number(finish(operation), adder->olds[i]);
+		check_number(finish_atomics(operation), adder->olds[i]);
 	}
 	for (unsigned i = 0; i < SWAPS; i++) {
 		uint64_t seen = 0, old;
@@ -150,7 +151,7 @@ static void *add_run(void *argument)
 			check_ok(pl_compare_swap(adder->peer, adder->remote, 8, seen, seen + 1, &old, NULL, &operation,
 						 &error),
 				 &error);
-			finish(operation);
+			finish_atomics(operation);
 			if (old == seen)
 				break;
 			seen = old;

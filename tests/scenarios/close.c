@@ -132,7 +132,7 @@ struct waiting {
 	int status;
 };
 
-static void *wait_for(void *argument)
+static void *wait_for_operation(void *argument)
 {
 	struct waiting *waiting = argument;
 	struct pl_error error;
@@ -161,7 +161,7 @@ static void close_while_waiting(struct scenario_environment *environment)
 			attributes.user_data = i;
 			check_ok(pl_receive(here, i, 0, near.region, 0, 64, &attributes, &waiting[i].operation, &error),
 				 &error);
-			check(!pthread_create(&threads[i], NULL, wait_for, &waiting[i]));
+			check(!pthread_create(&threads[i], NULL, wait_for_operation, &waiting[i]));
 		}
 		while (round % 2 && !atomic_load(&waiting[2].here))
 			sched_yield();

@@ -127,7 +127,7 @@ static void bad_servers(struct scenario_environment *environment)
 	check_still_good(environment);
 }
 
-static void keys(struct scenario_environment *environment)
+static void differing_keys(struct scenario_environment *environment)
 {
 	static const char other_key[32] = "another key, of the same length";
 	struct pl_options plain = setting_options(environment->setting), right, wrong;
@@ -386,7 +386,7 @@ const struct scenario connect_scenarios[] = {
 	{ "dead-port", dead_port, SCENARIO_CONTROL },
 	{ "silent-server", silent_server, SCENARIO_CONTROL },
 	{ "bad-servers", bad_servers, SCENARIO_CONTROL },
-	{ "keys", keys, SCENARIO_CONTROL },
+	{ "keys", differing_keys, SCENARIO_CONTROL },
 	{ "addresses-without-key", addresses_without_key, SCENARIO_CONTROL },
 	{ "bad-addresses", bad_addresses, SCENARIO_CONTROL },
 	{ "listener-addresses", listener_addresses, 0 },

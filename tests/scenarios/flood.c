@@ -9,7 +9,7 @@
 #define MESSAGE 4096
 
 /* Collects the available completions and returns their number. */
-static unsigned drain(struct pl_context *context)
+static unsigned collect_available(struct pl_context *context)
 {
 	struct pl_completion completions[64];
 	unsigned count = 0;
@@ -49,7 +49,7 @@ static void message_flood(struct scenario_environment *environment)
 	settle(environment, 200);
 	/* All messages together have 400 MB.  The sender's own records take some hundred bytes each. */
 	check(resident_within(before, 160u << 20));
-	sent = drain(environment->near);
+	sent = collect_available(environment->near);
 	check(sent < count / 4);
 	while (received < count) {
 		struct pl_operation *operation;
@@ -63,10 +63,10 @@ static void message_flood(struct scenario_environment *environment)
 		if (received % 97 == 0)
 			pattern_check(far.bytes, MESSAGE, 1, received % 64 * MESSAGE);
 		if (++received % 1000 == 0)
-			sent += drain(environment->near);
+			sent += collect_available(environment->near);
 	}
 	while (sent < count) {
-		sent += drain(environment->near);
+		sent += collect_available(environment->near);
 		progress(environment);
 	}
 	buffer_close(&near);
@@ -91,7 +91,7 @@ static void large_message_flood(struct scenario_environment *environment)
 		check_ok(pl_send(environment->near_peer, i, near.region, 0, SIZE, NULL, NULL, &error), &error);
 	settle(environment, 100);
 	check(resident_within(before, 64u << 20));
-	check_number(drain(environment->near), 0);
+	check_number(collect_available(environment->near), 0);
 	for (unsigned i = 0; i < count; i++) {
 		struct pl_operation *operation;
 		struct pl_receipt receipt;
@@ -104,7 +104,7 @@ static void large_message_flood(struct scenario_environment *environment)
 	}
 	pattern_check(far.bytes, SIZE, 2, 0);
 	while (sent < count) {
-		sent += drain(environment->near);
+		sent += collect_available(environment->near);
 		progress(environment);
 	}
 	buffer_close(&near);
@@ -135,7 +135,7 @@ static void read_flood(struct scenario_environment *environment)
 	}
 	while (done < count) {
 		check(resident_within(before, 64u << 20));
-		done += drain(environment->near);
+		done += collect_available(environment->near);
 		progress(environment);
 	}
 	pattern_check(near.bytes, near.length, 3, 0);

@@ -100,7 +100,7 @@ struct worker {
 #define WORKER_ROUNDS 40
 #define WORKER_SLOT 70000
 
-static void finish(struct pl_operation *operation)
+static void join_workers(struct pl_operation *operation)
 {
 	struct pl_error error;
 
@@ -124,20 +124,20 @@ static void *worker_run(void *argument)
 		check_ok(pl_write(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
 				  &error),
 			 &error);
-		finish(operation);
+		join_workers(operation);
 		bytes_set(bytes, 0, length);
 		check_ok(pl_read(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
 				 &error),
 			 &error);
-		finish(operation);
+		join_workers(operation);
 		pattern_check(bytes, length, seed, 0);
 		check_ok(pl_send_copy(worker->peer, worker->number, &seed, 8, NULL, &operation, &error), &error);
-		finish(operation);
+		join_workers(operation);
 	}
 	return NULL;
 }
 
-static void receive_all(struct scenario_environment *environment, struct pl_peer *peer, unsigned number)
+static void receive_messages(struct scenario_environment *environment, struct pl_peer *peer, unsigned number)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
@@ -171,7 +171,7 @@ static void threads_one_peer(struct scenario_environment *environment)
 		check_number(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
 	}
 	for (unsigned i = 0; i < WORKERS; i++)
-		receive_all(environment, environment->far_peer, i);
+		receive_messages(environment, environment->far_peer, i);
 	for (unsigned i = 0; i < WORKERS; i++)
 		pthread_join(workers[i].thread, NULL);
 	pump_stop(&pump);
@@ -211,10 +211,10 @@ static void *connector_run(void *argument)
 		check_ok(pl_connect(environment->near, environment->address, 0, &peer, &error), &error);
 		check_ok(pl_remote_import(peer, connector->token, connector->token_length, 0, &remote, &error), &error);
 		check_ok(pl_write(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
-		finish(operation);
+		join_workers(operation);
 		bytes_set(near.bytes, 0, WORKER_SLOT);
 		check_ok(pl_read(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
-		finish(operation);
+		join_workers(operation);
 		pattern_check(near.bytes, WORKER_SLOT, connector->number, 0);
 		pl_remote_release(remote);
 		pl_peer_close(peer);

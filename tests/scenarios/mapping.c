@@ -40,7 +40,7 @@ static void *map_memory(void)
 	return bytes;
 }
 
-static void check_way(const struct pl_receipt *receipt)
+static void check_transport(const struct pl_receipt *receipt)
 {
 	check_number(receipt->bytes, SIZE);
 	check_number(receipt->bytes_direct + receipt->bytes_staged, SIZE);
@@ -48,7 +48,7 @@ static void check_way(const struct pl_receipt *receipt)
 	check(*receipt->reason);
 }
 
-static void use(struct scenario_environment *environment, void *bytes)
+static void use_mapping(struct scenario_environment *environment, void *bytes)
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
@@ -64,7 +64,7 @@ static void use(struct scenario_environment *environment, void *bytes)
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	check_ok(pl_write(environment->near_peer, remote, 0, region, 0, SIZE, NULL, &operation, &error), &error);
 	complete(environment, operation, &receipt);
-	check_way(&receipt);
+	check_transport(&receipt);
 	pattern_check(far.bytes, SIZE, 5, 0);
 	/* A read must fail even if its bytes equal the bytes in place. */
 	check_ok(pl_read(environment->near_peer, remote, 0, region, 0, SIZE, NULL, &operation, &error), &error);
@@ -81,12 +81,12 @@ static void use(struct scenario_environment *environment, void *bytes)
 
 static void read_only_file(struct scenario_environment *environment)
 {
-	use(environment, map_file());
+	use_mapping(environment, map_file());
 }
 
 static void read_only_memory(struct scenario_environment *environment)
 {
-	use(environment, map_memory());
+	use_mapping(environment, map_memory());
 }
 
 const struct scenario mapping_scenarios[] = {

@@ -8,8 +8,8 @@ static const size_t sizes[] = { 0, 1, 7, 8, 4095, 4096, 8192, 8193, 65537, (1 <<
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 #define EXACT UINT64_MAX
 
-static struct pl_operation *post_receive(struct scenario_environment *environment, uint64_t tag, uint64_t mask,
-					 const struct buffer *buffer, uint64_t offset, uint64_t length)
+static struct pl_operation *post_tagged_receive(struct scenario_environment *environment, uint64_t tag, uint64_t mask,
+						const struct buffer *buffer, uint64_t offset, uint64_t length)
 {
 	struct pl_operation *operation = NULL;
 	struct pl_error error;
@@ -44,14 +44,14 @@ static void one_size(struct scenario_environment *environment, size_t size, bool
 	buffer_open(&to, environment->far, size + spare + 16, PL_ACCESS_LOCAL);
 	pattern_fill(from.bytes, from.length, seed, 0);
 	if (receive_first) {
-		receive = post_receive(environment, seed, EXACT, &to, 5, size + spare);
+		receive = post_tagged_receive(environment, seed, EXACT, &to, 5, size + spare);
 		settle(environment, 1);
 	}
 	send = post_send(environment, seed, &from, 9, size);
 	if (!receive_first) {
 		settle(environment, 2);
 		value_check(to.bytes, to.length, POISON);
-		receive = post_receive(environment, seed, EXACT, &to, 5, size + spare);
+		receive = post_tagged_receive(environment, seed, EXACT, &to, 5, size + spare);
 	}
 	complete(environment, receive, &receipt);
 	receipt_check(environment, &receipt, PL_KIND_RECEIVE, size);
@@ -100,16 +100,16 @@ static void tag_masks(struct scenario_environment *environment)
 		buffer_open(&to, environment->far, COUNT * SLOT, PL_ACCESS_LOCAL);
 		pattern_fill(from.bytes, from.length, 3, 0);
 		for (unsigned i = 0; receive_first && i < COUNT; i++)
-			operations[i] =
-				post_receive(environment, receives[i].tag, receives[i].mask, &to, i * SLOT, SLOT);
+			operations[i] = post_tagged_receive(environment, receives[i].tag, receives[i].mask, &to,
+							    i * SLOT, SLOT);
 		for (unsigned i = 0; i < COUNT; i++)
 			complete(environment, post_send(environment, messages[i].tag, &from, i * SLOT, 40 + i), NULL);
 		settle(environment, 5);
 		for (unsigned i = 0; !receive_first && i < COUNT; i++) {
 			unsigned r = messages[i].receive;
 
-			operations[r] =
-				post_receive(environment, receives[r].tag, receives[r].mask, &to, r * SLOT, SLOT);
+			operations[r] = post_tagged_receive(environment, receives[r].tag, receives[r].mask, &to,
+							    r * SLOT, SLOT);
 		}
 		for (unsigned i = 0; i < COUNT; i++) {
 			unsigned r = messages[i].receive;
@@ -147,12 +147,12 @@ static void in_order(struct scenario_environment *environment)
 	buffer_open(&to, environment->far, (size_t)ORDER_COUNT * ORDER_SLOT, PL_ACCESS_LOCAL);
 	pattern_fill(from.bytes, from.length, 4, 0);
 	for (unsigned i = 0; i < ORDER_COUNT / 2; i++)
-		receives[i] = post_receive(environment, 5, EXACT, &to, i * ORDER_SLOT, ORDER_SLOT);
+		receives[i] = post_tagged_receive(environment, 5, EXACT, &to, i * ORDER_SLOT, ORDER_SLOT);
 	for (unsigned i = 0; i < ORDER_COUNT; i++)
 		sends[i] = post_send(environment, 5, &from, i, order_length(i));
 	settle(environment, 5);
 	for (unsigned i = ORDER_COUNT / 2; i < ORDER_COUNT; i++)
-		receives[i] = post_receive(environment, 5, EXACT, &to, i * ORDER_SLOT, ORDER_SLOT);
+		receives[i] = post_tagged_receive(environment, 5, EXACT, &to, i * ORDER_SLOT, ORDER_SLOT);
 	for (unsigned i = 0; i < ORDER_COUNT; i++) {
 		struct pl_receipt receipt;
 
@@ -181,7 +181,7 @@ static void in_order_by_tag(struct scenario_environment *environment)
 		for (uint64_t i = tag; i < COUNT; i += 2) {
 			uint64_t got;
 
-			complete(environment, post_receive(environment, tag, EXACT, &to, 0, 8), NULL);
+			complete(environment, post_tagged_receive(environment, tag, EXACT, &to, 0, 8), NULL);
 			bytes_get(to.bytes, &got, 8);
 			check_number(got, i);
 		}
@@ -208,11 +208,11 @@ static void truncate_one(struct scenario_environment *environment, size_t sent, 
 	buffer_open(&to, environment->far, room + 64, PL_ACCESS_LOCAL);
 	pattern_fill(from.bytes, sent, 6, 0);
 	if (receive_first)
-		receive = post_receive(environment, 8, EXACT, &to, 0, room);
+		receive = post_tagged_receive(environment, 8, EXACT, &to, 0, room);
 	send = post_send(environment, 8, &from, 0, sent);
 	if (!receive_first) {
 		settle(environment, 2);
-		receive = post_receive(environment, 8, EXACT, &to, 0, room);
+		receive = post_tagged_receive(environment, 8, EXACT, &to, 0, room);
 	}
 	check_status(await(environment, receive, &receipt, &error), -EMSGSIZE, &error);
 	check_number(receipt.status, -EMSGSIZE);
@@ -222,7 +222,7 @@ static void truncate_one(struct scenario_environment *environment, size_t sent, 
 	status = await(environment, send, NULL, &error);
 	check_one_of(status, 0, -EMSGSIZE);
 	/* The dropped message does not disturb the next one. */
-	receive = post_receive(environment, 8, EXACT, &to, 0, room);
+	receive = post_tagged_receive(environment, 8, EXACT, &to, 0, room);
 	complete(environment, post_send(environment, 8, &from, 0, room), NULL);
 	complete(environment, receive, &receipt);
 	check_number(receipt.bytes, room);
@@ -255,7 +255,7 @@ static void send_copy_limits(struct scenario_environment *environment)
 		pattern_fill(data, sizeof(data), i, 0);
 		check_ok(pl_send_copy(environment->near_peer, 1, data, lengths[i], NULL, &operation, &error), &error);
 		memset(data, POISON, sizeof(data));
-		complete(environment, post_receive(environment, 1, EXACT, &to, 0, sizeof(data)), &receipt);
+		complete(environment, post_tagged_receive(environment, 1, EXACT, &to, 0, sizeof(data)), &receipt);
 		receipt_check(environment, &receipt, PL_KIND_RECEIVE, lengths[i]);
 		pattern_check(to.bytes, lengths[i], i, 0);
 		complete(environment, operation, &receipt);
@@ -276,8 +276,8 @@ static void cancelled_receive_takes_nothing(struct scenario_environment *environ
 	buffer_open(&from, environment->near, 200, PL_ACCESS_LOCAL);
 	buffer_open(&to, environment->far, 400, PL_ACCESS_LOCAL);
 	pattern_fill(from.bytes, 200, 7, 0);
-	first = post_receive(environment, 0, 0, &to, 0, 200);
-	second = post_receive(environment, 0, 0, &to, 200, 200);
+	first = post_tagged_receive(environment, 0, 0, &to, 0, 200);
+	second = post_tagged_receive(environment, 0, 0, &to, 200, 200);
 	pl_cancel(first);
 	fail_with(environment, first, -ECANCELED);
 	complete(environment, post_send(environment, 1, &from, 0, 200), NULL);

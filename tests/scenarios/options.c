@@ -7,7 +7,7 @@
 
 #include "scenarios/scenario.h"
 
-static void refused(const struct pl_options *options, int status)
+static void check_options_refused(const struct pl_options *options, int status)
 {
 	struct pl_context *context = NULL;
 	struct pl_error error;
@@ -23,20 +23,20 @@ static void context_options(struct scenario_environment *environment)
 	struct pl_error error;
 	uint8_t key[1025] = { 1 };
 
-	options = good, options.workers = 65, refused(&options, -EINVAL);
-	options = good, options.streams = 17, refused(&options, -EINVAL);
-	options = good, options.progress = 7, refused(&options, -EINVAL);
-	options = good, options.key = key, options.key_length = 15, refused(&options, -EINVAL);
-	options = good, options.key = key, options.key_length = 1025, refused(&options, -EINVAL);
+	options = good, options.workers = 65, check_options_refused(&options, -EINVAL);
+	options = good, options.streams = 17, check_options_refused(&options, -EINVAL);
+	options = good, options.progress = 7, check_options_refused(&options, -EINVAL);
+	options = good, options.key = key, options.key_length = 15, check_options_refused(&options, -EINVAL);
+	options = good, options.key = key, options.key_length = 1025, check_options_refused(&options, -EINVAL);
 	options = good, options.key = NULL, options.key_length = 0, options.encrypt_data = true;
-	refused(&options, -EINVAL);
-	options = good, options.fabric = "carrier pigeon", refused(&options, -ENOTSUP);
-	options = good, options.fabric = "", refused(&options, -ENOTSUP);
+	check_options_refused(&options, -EINVAL);
+	options = good, options.fabric = "carrier pigeon", check_options_refused(&options, -ENOTSUP);
+	options = good, options.fabric = "", check_options_refused(&options, -ENOTSUP);
 	options = good, options.key = key, options.key_length = 16, options.workers = 64, options.streams = 16;
 	pl_close(context_open_with(&options));
 	options = good, options.key = key, options.key_length = 1024, options.workers = options.streams = 1;
 	pl_close(context_open_with(&options));
-	options = good, options.routes = "/nonexistent", refused(&options, -EINVAL);
+	options = good, options.routes = "/nonexistent", check_options_refused(&options, -EINVAL);
 	options = good, options.routes = "";
 	pl_close(context_open_with(&options));
 	options = good, options.fabric = "auto";
@@ -48,7 +48,7 @@ static void context_options(struct scenario_environment *environment)
 }
 
 /* Counts the TCP connections of this process that have this traffic class. */
-static size_t marked(int class)
+static size_t count_marked(int class)
 {
 	size_t count = 0;
 
@@ -76,8 +76,8 @@ static void traffic_class(struct scenario_environment *environment)
 	struct pl_listener *listener;
 	char address[96];
 
-	options.traffic_class = 256, refused(&options, -EINVAL);
-	check_number(marked(104), 0);
+	options.traffic_class = 256, check_options_refused(&options, -EINVAL);
+	check_number(count_marked(104), 0);
 	options.traffic_class = 104;
 	near = context_open_with(&options);
 	far = context_open_with(&options);
@@ -85,12 +85,12 @@ static void traffic_class(struct scenario_environment *environment)
 	drive(environment, far);
 	listener = listener_open(environment->setting, far, address);
 	connect_pair(environment, near, listener, &near_peer, &far_peer);
-	check(marked(104) >= 2);
+	check(count_marked(104) >= 2);
 	drive_no_more(environment, near);
 	drive_no_more(environment, far);
 	pl_close(near);
 	pl_close(far);
-	check_number(marked(104), 0);
+	check_number(count_marked(104), 0);
 }
 
 /* Options structure of a later header. */
@@ -122,11 +122,11 @@ static void sizes_of_structures(struct scenario_environment *environment)
 	earlier.allocator = (const struct pl_allocator *)1;
 	pl_close(context_open_with(&earlier));
 	earlier.size = 0;
-	refused(&earlier, -EINVAL);
+	check_options_refused(&earlier, -EINVAL);
 	later.known.size = sizeof(later);
 	pl_close(context_open_with(&later.known));
 	later.unknown[3] = 1;
-	refused(&later.known, -EINVAL);
+	check_options_refused(&later.known, -EINVAL);
 
 	buffer_open(&near, environment->near, 64, PL_ACCESS_ALL);
 	attributes.known.size = sizeof(attributes);

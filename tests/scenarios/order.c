@@ -10,14 +10,14 @@ struct pair {
 	struct pl_remote *remote;
 };
 
-static void pair_open(struct scenario_environment *environment, struct pair *pair)
+static void order_pair_open(struct scenario_environment *environment, struct pair *pair)
 {
 	buffer_open(&pair->near, environment->near, SIZE, PL_ACCESS_ALL);
 	buffer_open(&pair->far, environment->far, SIZE, PL_ACCESS_ALL);
 	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
 }
 
-static void pair_close(struct pair *pair)
+static void order_pair_close(struct pair *pair)
 {
 	pl_remote_release(pair->remote);
 	buffer_close(&pair->near);
@@ -39,7 +39,7 @@ static void fence_write_send(struct scenario_environment *environment)
 	struct pair pair;
 	struct pl_error error;
 
-	pair_open(environment, &pair);
+	order_pair_open(environment, &pair);
 	buffer_open(&message, environment->far, 8, PL_ACCESS_LOCAL);
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		struct pl_operation *write, *send, *receive;
@@ -61,11 +61,11 @@ static void fence_write_send(struct scenario_environment *environment)
 		complete(environment, write, NULL);
 	}
 	buffer_close(&message);
-	pair_close(&pair);
+	order_pair_close(&pair);
 }
 
 /* Waits for the next notification at `far`. */
-static void notified(struct scenario_environment *environment, uint64_t value)
+static void check_notified(struct scenario_environment *environment, uint64_t value)
 {
 	struct pl_completion completion;
 
@@ -82,7 +82,7 @@ static void fence_write_notify(struct scenario_environment *environment)
 	struct pair pair;
 	struct pl_error error;
 
-	pair_open(environment, &pair);
+	order_pair_open(environment, &pair);
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		struct pl_operation *write, *notify;
 		struct pl_receipt receipt;
@@ -92,13 +92,13 @@ static void fence_write_notify(struct scenario_environment *environment)
 				  &error),
 			 &error);
 		check_ok(pl_notify(environment->near_peer, ~round, &attributes, &notify, &error), &error);
-		notified(environment, ~round);
+		check_notified(environment, ~round);
 		pattern_check(pair.far.bytes, SIZE, 200 + round, 0);
 		complete(environment, write, NULL);
 		complete(environment, notify, &receipt);
 		check_number(receipt.kind, PL_KIND_NOTIFY);
 	}
-	pair_close(&pair);
+	order_pair_close(&pair);
 }
 
 /* Checks that a write with PL_NOTIFY notifies once, with any number of elements and streams. */
@@ -110,7 +110,7 @@ static void write_with_notification(struct scenario_environment *environment)
 	struct pl_error error;
 
 	attributes.flags = PL_NOTIFY;
-	pair_open(environment, &pair);
+	order_pair_open(environment, &pair);
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		size_t half = SIZE >> (3 * round);
 		struct pl_transfer transfers[2];
@@ -124,14 +124,14 @@ static void write_with_notification(struct scenario_environment *environment)
 		/* The notification comes after the bytes, at any level of visibility that the writer asks for. */
 		attributes.visible = round % 2 ? PL_VISIBLE_ON_WIRE : PL_VISIBLE_PLACED;
 		check_ok(pl_writev(environment->near_peer, transfers, 2, &attributes, &operation, &error), &error);
-		notified(environment, 7000 + round);
+		check_notified(environment, 7000 + round);
 		pattern_check(pair.far.bytes, 2 * half, 300 + round, 0);
 		complete(environment, operation, NULL);
 	}
 	settle(environment, 10);
 	check_number(pl_poll(environment->far, &spare, 1), 0);
 	check_number(pl_poll(environment->near, &spare, 1), 0);
-	pair_close(&pair);
+	order_pair_close(&pair);
 }
 
 /* Posts a write, a fenced write to the same range, and a fenced read, which must return the second data. */
@@ -143,7 +143,7 @@ static void fence_writes_and_read(struct scenario_environment *environment)
 	struct pair pair;
 	struct pl_error error;
 
-	pair_open(environment, &pair);
+	order_pair_open(environment, &pair);
 	buffer_open(&back, environment->near, LENGTH, PL_ACCESS_LOCAL);
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct pl_operation *operations[3];
@@ -165,7 +165,7 @@ static void fence_writes_and_read(struct scenario_environment *environment)
 		pattern_check(pair.far.bytes + 5, LENGTH, 401 + 2 * i, 0);
 	}
 	buffer_close(&back);
-	pair_close(&pair);
+	order_pair_close(&pair);
 }
 
 /* Checks that messages and notifications of one peer arrive in the order posted. */
@@ -245,7 +245,7 @@ static void notifications_that_fail(struct scenario_environment *environment)
 
 	attributes.flags = PL_NOTIFY;
 	attributes.notify = 77;
-	pair_open(environment, &pair);
+	order_pair_open(environment, &pair);
 	for (unsigned round = 0; round < ROUNDS_HERE; round++) {
 		struct buffer revoked;
 		uint64_t sum, heard = 0, denied = 0;
@@ -274,7 +274,7 @@ static void notifications_that_fail(struct scenario_environment *environment)
 		pl_remote_release(remote);
 	}
 	check_number(pl_poll(environment->far, &completion, 1), 0);
-	pair_close(&pair);
+	order_pair_close(&pair);
 }
 
 /* Checks that all operations complete with PL_MORE set on the last one as well. */
@@ -289,7 +289,7 @@ static void more_may_follow(struct scenario_environment *environment)
 	uint64_t old;
 
 	attributes.flags = PL_MORE;
-	pair_open(environment, &pair);
+	order_pair_open(environment, &pair);
 	pattern_fill(pair.near.bytes, COUNT * LENGTH, 500, 0);
 	for (uint64_t i = 0; i < COUNT; i++) {
 		attributes.user_data = i;
@@ -314,7 +314,7 @@ static void more_may_follow(struct scenario_environment *environment)
 	check_ok(pl_fetch_add(environment->near_peer, pair.remote, 8, 5, &old, &attributes, &operation, &error),
 		 &error);
 	complete(environment, operation, NULL);
-	pair_close(&pair);
+	order_pair_close(&pair);
 }
 
 const struct scenario order_scenarios[] = {

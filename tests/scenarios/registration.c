@@ -51,7 +51,7 @@ static struct pl_registrations_info query(const struct pair *pair)
 	return info;
 }
 
-static void expect(const struct pair *pair, uint64_t found, uint64_t made, uint64_t bytes, uint64_t kept)
+static void expect_counts(const struct pair *pair, uint64_t found, uint64_t made, uint64_t bytes, uint64_t kept)
 {
 	struct pl_registrations_info info = query(pair);
 
@@ -63,7 +63,7 @@ static void expect(const struct pair *pair, uint64_t found, uint64_t made, uint6
 	check_number(info.bytes_kept, kept);
 }
 
-static struct pl_region *reg(const struct pair *pair, uint8_t *bytes, size_t length)
+static struct pl_region *register_range(const struct pair *pair, uint8_t *bytes, size_t length)
 {
 	struct pl_region *region = NULL;
 	struct pl_error error;
@@ -72,7 +72,7 @@ static struct pl_region *reg(const struct pair *pair, uint8_t *bytes, size_t len
 	return region;
 }
 
-static uint8_t *map(void *at)
+static uint8_t *map_memory(void *at)
 {
 	uint8_t *bytes =
 		mmap(at, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
@@ -82,7 +82,7 @@ static uint8_t *map(void *at)
 }
 
 /* Writes a whole region and checks the bytes that arrive. */
-static void use(struct pair *pair, struct pl_region *region, uint64_t seed)
+static void write_region(struct pair *pair, struct pl_region *region, uint64_t seed)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
@@ -96,9 +96,9 @@ static void use(struct pair *pair, struct pl_region *region, uint64_t seed)
 
 static void use_once(struct pair *pair, uint8_t *bytes, size_t length, uint64_t seed)
 {
-	struct pl_region *region = reg(pair, bytes, length);
+	struct pl_region *region = register_range(pair, bytes, length);
 
-	use(pair, region, seed);
+	write_region(pair, region, seed);
 	check_number(pl_region_deregister(region), 0);
 }
 
@@ -106,47 +106,47 @@ static void shared(struct scenario_environment *environment)
 {
 	struct pl_region *whole, *again, *within;
 	struct pair pair;
-	uint8_t *bytes = map(NULL);
+	uint8_t *bytes = map_memory(NULL);
 
 	open_pair(&pair, environment, 0, false);
-	whole = reg(&pair, bytes, LENGTH);
-	again = reg(&pair, bytes, LENGTH);
-	within = reg(&pair, bytes + 100, 5000);
-	use(&pair, whole, 1);
-	use(&pair, again, 2);
-	use(&pair, within, 3);
-	expect(&pair, 2, 1, LENGTH, 0);
+	whole = register_range(&pair, bytes, LENGTH);
+	again = register_range(&pair, bytes, LENGTH);
+	within = register_range(&pair, bytes + 100, 5000);
+	write_region(&pair, whole, 1);
+	write_region(&pair, again, 2);
+	write_region(&pair, within, 3);
+	expect_counts(&pair, 2, 1, LENGTH, 0);
 	check_number(pl_region_deregister(whole), 0);
-	use(&pair, again, 4);
+	write_region(&pair, again, 4);
 	use_once(&pair, bytes, LENGTH, 5);
-	expect(&pair, 3, 1, LENGTH, 0);
+	expect_counts(&pair, 3, 1, LENGTH, 0);
 	/* The program may free the rest of the memory now, so the registration shrinks to the region in use. */
 	check_number(pl_region_deregister(again), 0);
-	expect(&pair, 3, 1, 0, 0);
-	use(&pair, within, 6);
+	expect_counts(&pair, 3, 1, 0, 0);
+	write_region(&pair, within, 6);
 	use_once(&pair, bytes, LENGTH, 7);
-	expect(&pair, 3, 2, 0, 0);
+	expect_counts(&pair, 3, 2, 0, 0);
 	check_number(pl_region_deregister(within), 0);
 	close_pair(&pair);
 	munmap(bytes, LENGTH);
 }
 
 /* Checks that new memory at a freed address does not use the old registration. */
-static void freed(struct scenario_environment *environment)
+static void freed_memory(struct scenario_environment *environment)
 {
-	uint8_t *bytes = map(NULL);
+	uint8_t *bytes = map_memory(NULL);
 	struct pair pair;
 
 	for (int asked = 0; asked < 3; asked++) {
 		open_pair(&pair, environment, asked ? 4 * LENGTH : 0, asked == 2);
 		for (uint64_t round = 0; round < 3; round++) {
 			use_once(&pair, bytes, LENGTH, round);
-			expect(&pair, 0, round + 1, asked == 2 ? LENGTH : 0, asked == 2 ? LENGTH : 0);
+			expect_counts(&pair, 0, round + 1, asked == 2 ? LENGTH : 0, asked == 2 ? LENGTH : 0);
 			if (asked == 2)
 				pl_memory_freed(pair.context, bytes + LENGTH - 1, 1);
-			expect(&pair, 0, round + 1, 0, 0);
+			expect_counts(&pair, 0, round + 1, 0, 0);
 			check_number(munmap(bytes, LENGTH), 0);
-			map(bytes);
+			map_memory(bytes);
 		}
 		close_pair(&pair);
 	}
@@ -165,23 +165,23 @@ static void kept(struct scenario_environment *environment)
 
 	open_pair(&pair, environment, KEPT * LENGTH, true);
 	for (unsigned i = 0; i < KEPT + 2; i++) {
-		bytes[i] = map(NULL);
+		bytes[i] = map_memory(NULL);
 		use_once(&pair, bytes[i], LENGTH, i);
 	}
-	expect(&pair, 0, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
+	expect_counts(&pair, 0, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
 	info = query(&pair);
 	if (pair.counts)
 		check_number(info.evicted, 2);
 	use_once(&pair, bytes[KEPT + 1], LENGTH, 20);
 	use_once(&pair, bytes[KEPT + 1] + 8, 4000, 21);
-	expect(&pair, 2, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
+	expect_counts(&pair, 2, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
 	/* A registration of library memory ends with its region. */
 	check_ok(pl_region_allocate(pair.context, LENGTH, PL_ACCESS_LOCAL, &allocated, &error), &error);
-	use(&pair, allocated, 30);
+	write_region(&pair, allocated, 30);
 	check_number(pl_region_deregister(allocated), 0);
-	expect(&pair, 2, KEPT + 3, KEPT * LENGTH, KEPT * LENGTH);
+	expect_counts(&pair, 2, KEPT + 3, KEPT * LENGTH, KEPT * LENGTH);
 	pl_memory_freed(pair.context, NULL, SIZE_MAX);
-	expect(&pair, 2, KEPT + 3, 0, 0);
+	expect_counts(&pair, 2, KEPT + 3, 0, 0);
 	close_pair(&pair);
 	for (unsigned i = 0; i < KEPT + 2; i++)
 		munmap(bytes[i], LENGTH);
@@ -197,7 +197,7 @@ static void asking(struct scenario_environment *environment)
 
 const struct scenario registration_scenarios[] = {
 	{ "registrations-shared", shared, 0 },
-	{ "registrations-of-freed-memory", freed, 0 },
+	{ "registrations-of-freed-memory", freed_memory, 0 },
 	{ "registrations-kept", kept, 0 },
 	{ "registrations-asked-for", asking, SCENARIO_SETTING },
 	{ 0 },

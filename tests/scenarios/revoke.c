@@ -37,7 +37,7 @@ static int revoke(struct revocable *revocable)
 	return pl_region_revoke(revocable->far.region, revocable->token, revocable->token_length);
 }
 
-static void check_refused(struct scenario_environment *environment, struct revocable *revocable)
+static void check_grant_refused(struct scenario_environment *environment, struct revocable *revocable)
 {
 	struct pl_peer *peer = environment->near_peer;
 	struct pl_operation *operation;
@@ -70,7 +70,7 @@ static void revoke_before(struct scenario_environment *environment)
 	check_number(revoke(&one), -ENOENT);
 	check_number(pl_region_revoke(one.far.region, "no token", 8), -EINVAL);
 	bytes_set(one.near.bytes, 1, 64);
-	check_refused(environment, &one);
+	check_grant_refused(environment, &one);
 	value_check(one.far.bytes, 64, POISON);
 	value_check(one.near.bytes, 64, 1);
 	check_number(import_status(environment, environment->near_peer, one.token, one.token_length), -EACCES);
@@ -84,7 +84,7 @@ static void revoke_before(struct scenario_environment *environment)
  * Reads a byte.  One-sided data arrives without synchronization, as from a card, so ThreadSanitizer must ignore this
  * read.
  */
-__attribute__((noinline, no_sanitize("thread"))) static uint8_t look_at(const uint8_t *byte)
+__attribute__((noinline, no_sanitize("thread"))) static uint8_t read_unsynchronized(const uint8_t *byte)
 {
 	mirror_fetch(byte, 1);
 	return *(const volatile uint8_t *)byte;
@@ -127,7 +127,7 @@ static bool cut_write(struct scenario_environment *environment, bool deregister)
 	check_ok(pl_write(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL, &operation,
 			  &error),
 		 &error);
-	progress_until(environment, look_at(first) != POISON);
+	progress_until(environment, read_unsynchronized(first) != POISON);
 	if (deregister)
 		check_number(pl_region_deregister(revocable.far.region), 0);
 	else
@@ -140,7 +140,7 @@ static bool cut_write(struct scenario_environment *environment, bool deregister)
 	check(bytes_digest(revocable.far.bytes, size) == digest);
 	if (deregister) {
 		revocable.far.region = NULL;
-		check_refused(environment, &revocable);
+		check_grant_refused(environment, &revocable);
 	}
 	revocable_close(&revocable);
 	return status == -EACCES;
@@ -173,7 +173,7 @@ static bool revoke_read_once(struct scenario_environment *environment)
 	check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL, &operation,
 			 &error),
 		 &error);
-	progress_until(environment, look_at(first) == 1);
+	progress_until(environment, read_unsynchronized(first) == 1);
 	check_number(revoke(&revocable), 0);
 	await_packet(environment);
 	bytes_set(revocable.far.bytes, POISON, size);

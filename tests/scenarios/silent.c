@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "scenarios/silent.h"
 
-static void finish(struct scenario_environment *environment, struct silent *silent, struct pl_operation *operation,
-		   struct pl_receipt *receipt)
+static void silent_complete(struct scenario_environment *environment, struct silent *silent,
+			    struct pl_operation *operation, struct pl_receipt *receipt)
 {
 	struct pl_error error;
 	int status;
@@ -32,9 +32,9 @@ void silent_open(struct scenario_environment *environment, struct silent *silent
 	silent->listener = listener_open(environment->setting, silent->context, address);
 	check_ok(pl_accept_start(silent->listener, 0, &accepting, &error), &error);
 	check_ok(pl_connect_start(environment->near, address, 0, 0, &connecting, &error), &error);
-	finish(environment, silent, connecting, &receipt);
+	silent_complete(environment, silent, connecting, &receipt);
 	silent->near_peer = receipt.peer;
-	finish(environment, silent, accepting, &receipt);
+	silent_complete(environment, silent, accepting, &receipt);
 	silent->peer = receipt.peer;
 	buffer_open(&silent->near, environment->near, size, PL_ACCESS_ALL);
 	buffer_open(&silent->target, silent->context, size, PL_ACCESS_ALL);
@@ -42,7 +42,7 @@ void silent_open(struct scenario_environment *environment, struct silent *silent
 	check_ok(pl_region_share(silent->target.region, NULL, silent->token, &silent->token_length, &error), &error);
 	check_ok(pl_remote_import_start(silent->near_peer, silent->token, silent->token_length, 0, &importing, &error),
 		 &error);
-	finish(environment, silent, importing, &receipt);
+	silent_complete(environment, silent, importing, &receipt);
 	silent->remote = receipt.remote;
 	/* Lanes may still be connecting. */
 	silent_awake(environment, silent, 20);

@@ -36,12 +36,12 @@ struct served {
 };
 
 /* Sends or receives a whole structure.  Returns false at the end of the socket pair. */
-static bool put(int fd, const void *data, size_t length)
+static bool send_struct(int fd, const void *data, size_t length)
 {
 	return send(fd, data, length, MSG_NOSIGNAL) == (ssize_t)length;
 }
 
-static bool get(int fd, void *data, size_t length)
+static bool receive_struct(int fd, void *data, size_t length)
 {
 	return recv(fd, data, length, MSG_WAITALL) == (ssize_t)length;
 }
@@ -90,7 +90,7 @@ static int64_t obey(struct served *served, const struct command *command)
 	return -EINVAL;
 }
 
-static void serve(int fd, const struct setting *setting, size_t size)
+static void agent_serve(int fd, const struct setting *setting, size_t size)
 {
 	struct agent self = { .token_length = PL_TOKEN_MAX };
 	struct served served = { 0 };
@@ -101,11 +101,11 @@ static void serve(int fd, const struct setting *setting, size_t size)
 	served.listener = listener_open(setting, served.context, self.address);
 	buffer_open(&served.buffer, served.context, size, PL_ACCESS_ALL);
 	check_ok(pl_region_share(served.buffer.region, NULL, self.token, &self.token_length, &error), &error);
-	check(put(fd, &self, sizeof(self)));
-	while (get(fd, &command, sizeof(command))) {
+	check(send_struct(fd, &self, sizeof(self)));
+	while (receive_struct(fd, &command, sizeof(command))) {
 		int64_t result = obey(&served, &command);
 
-		check(put(fd, &result, sizeof(result)));
+		check(send_struct(fd, &result, sizeof(result)));
 		if (command.type == COMMAND_STOP)
 			break;
 	}
@@ -127,7 +127,7 @@ void agent_fork(struct agent *agent, const struct setting *setting, size_t size,
 	close(pair[0]);
 	if (prepare)
 		prepare(pair[1]);
-	serve(pair[1], setting, size);
+	agent_serve(pair[1], setting, size);
 	exit(0);
 }
 
@@ -135,7 +135,7 @@ void agent_ready(struct agent *agent)
 {
 	struct agent self;
 
-	check(get(agent->fd, &self, sizeof(self)));
+	check(receive_struct(agent->fd, &self, sizeof(self)));
 	memcpy(agent->address, self.address, sizeof(self.address));
 	memcpy(agent->token, self.token, sizeof(self.token));
 	agent->token_length = self.token_length;
@@ -147,18 +147,18 @@ void agent_start(struct agent *agent, const struct setting *setting, size_t size
 	agent_ready(agent);
 }
 
-static int64_t order(struct agent *agent, const struct command *command)
+static int64_t send_command(struct agent *agent, const struct command *command)
 {
 	int64_t result;
 
-	check(put(agent->fd, command, sizeof(*command)));
-	check(get(agent->fd, &result, sizeof(result)));
+	check(send_struct(agent->fd, command, sizeof(*command)));
+	check(receive_struct(agent->fd, &result, sizeof(result)));
 	return result;
 }
 
 void agent_stop(struct agent *agent)
 {
-	order(agent, &(struct command){ .type = COMMAND_STOP });
+	send_command(agent, &(struct command){ .type = COMMAND_STOP });
 	check_number(process_wait(agent->pid), 0);
 	close(agent->fd);
 }
@@ -171,33 +171,33 @@ void agent_kill(struct agent *agent)
 
 void agent_accept(struct agent *agent)
 {
-	order(agent, &(struct command){ .type = COMMAND_ACCEPT });
+	send_command(agent, &(struct command){ .type = COMMAND_ACCEPT });
 }
 
 void agent_fill(struct agent *agent, uint64_t seed)
 {
-	order(agent, &(struct command){ .type = COMMAND_FILL, .first = seed });
+	send_command(agent, &(struct command){ .type = COMMAND_FILL, .first = seed });
 }
 
 bool agent_matches(struct agent *agent, uint64_t seed, uint64_t offset, uint64_t length)
 {
-	return order(agent,
-		     &(struct command){ .type = COMMAND_MATCH, .first = seed, .second = offset, .third = length });
+	return send_command(
+		agent, &(struct command){ .type = COMMAND_MATCH, .first = seed, .second = offset, .third = length });
 }
 
 void agent_send(struct agent *agent, uint64_t tag, uint64_t length)
 {
-	order(agent, &(struct command){ .type = COMMAND_SEND, .first = tag, .second = length });
+	send_command(agent, &(struct command){ .type = COMMAND_SEND, .first = tag, .second = length });
 }
 
 void agent_receive(struct agent *agent, uint64_t tag, uint64_t length)
 {
-	order(agent, &(struct command){ .type = COMMAND_RECEIVE, .first = tag, .second = length });
+	send_command(agent, &(struct command){ .type = COMMAND_RECEIVE, .first = tag, .second = length });
 }
 
 int agent_wait(struct agent *agent)
 {
-	return (int)order(agent, &(struct command){ .type = COMMAND_WAIT });
+	return (int)send_command(agent, &(struct command){ .type = COMMAND_WAIT });
 }
 
 void agent_write(struct agent *agent, const uint8_t *token, size_t token_length, uint64_t length)
@@ -205,12 +205,12 @@ void agent_write(struct agent *agent, const uint8_t *token, size_t token_length,
 	struct command command = { .type = COMMAND_WRITE, .first = length, .token_length = token_length };
 
 	memcpy(command.token, token, token_length);
-	order(agent, &command);
+	send_command(agent, &command);
 }
 
 void agent_rewrite(struct agent *agent, uint64_t length)
 {
-	check_number(order(agent, &(struct command){ .type = COMMAND_REWRITE, .first = length }), 0);
+	check_number(send_command(agent, &(struct command){ .type = COMMAND_REWRITE, .first = length }), 0);
 }
 
 void agent_revoke(struct agent *agent)
@@ -218,5 +218,5 @@ void agent_revoke(struct agent *agent)
 	struct command command = { .type = COMMAND_REVOKE, .token_length = agent->token_length };
 
 	memcpy(command.token, agent->token, agent->token_length);
-	check_number(order(agent, &command), 0);
+	check_number(send_command(agent, &command), 0);
 }

@@ -25,14 +25,14 @@ uint64_t random_next(uint64_t *state)
 }
 
 /* Returns eight bytes of a pattern, the first byte in the low bits. */
-static uint64_t pattern_word(uint64_t seed, uint64_t index)
+static uint64_t pattern_word_at(uint64_t seed, uint64_t index)
 {
 	return mix(seed * 0x9e3779b97f4a7c15ull + index) & 0x7f7f7f7f7f7f7f7full;
 }
 
 static uint8_t pattern_byte(uint64_t seed, uint64_t position)
 {
-	return (uint8_t)(pattern_word(seed, position / 8) >> (position % 8 * 8));
+	return (uint8_t)(pattern_word_at(seed, position / 8) >> (position % 8 * 8));
 }
 
 static void store_word(uint8_t *to, uint64_t word)
@@ -48,7 +48,7 @@ void pattern_fill(uint8_t *bytes, size_t length, uint64_t seed, uint64_t positio
 	for (; i < length && (position + i) % 8; i++)
 		bytes[i] = pattern_byte(seed, position + i);
 	for (; length - i >= 8; i += 8)
-		store_word(bytes + i, pattern_word(seed, (position + i) / 8));
+		store_word(bytes + i, pattern_word_at(seed, (position + i) / 8));
 	for (; i < length; i++)
 		bytes[i] = pattern_byte(seed, position + i);
 	mirror_bring(bytes, length);
@@ -74,7 +74,7 @@ LOOKS_AT_SHARED static size_t pattern_mismatch(const uint8_t *bytes, size_t leng
 	mirror_fetch(bytes, length);
 	while (i < length) {
 		if ((position + i) % 8 == 0 && length - i >= 8 &&
-		    load_word(bytes + i) == pattern_word(seed, (position + i) / 8)) {
+		    load_word(bytes + i) == pattern_word_at(seed, (position + i) / 8)) {
 			i += 8;
 			continue;
 		}

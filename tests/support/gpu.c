@@ -36,7 +36,7 @@ struct mirror {
 static struct mirror *mirrors;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool find(void *library, const char *name, void *function)
+static bool find_function(void *library, const char *name, void *function)
 {
 	void *found = dlsym(library, name);
 
@@ -48,10 +48,11 @@ static bool find_more(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 
-	return library && find(library, "cuMemAllocAsync", &more.allocate_async) &&
-	       find(library, "cuMemFreeAsync", &more.free_async) &&
-	       find(library, "cuMemAllocFromPoolAsync", &more.allocate_from) &&
-	       find(library, "cuMemPoolCreate", &more.create_pool) && find(library, "cuMemCreate", &more.create);
+	return library && find_function(library, "cuMemAllocAsync", &more.allocate_async) &&
+	       find_function(library, "cuMemFreeAsync", &more.free_async) &&
+	       find_function(library, "cuMemAllocFromPoolAsync", &more.allocate_from) &&
+	       find_function(library, "cuMemPoolCreate", &more.create_pool) &&
+	       find_function(library, "cuMemCreate", &more.create);
 }
 
 bool gpu_open(const char *kind)
@@ -70,12 +71,12 @@ bool gpu_open_on(const char *kind, int number)
 	return true;
 }
 
-static void enter(void)
+static void push_context(void)
 {
 	check(driver.cuCtxPushCurrent(context) == CUDA_SUCCESS);
 }
 
-static void leave(void)
+static void pop_context(void)
 {
 	CUcontext popped;
 
@@ -130,7 +131,7 @@ struct mapped {
 };
 static struct mapped *all_mapped;
 
-static void remember(CUdeviceptr address, size_t size)
+static void remember_mapping(CUdeviceptr address, size_t size)
 {
 	struct mapped *made = malloc(sizeof(*made));
 
@@ -141,7 +142,7 @@ static void remember(CUdeviceptr address, size_t size)
 	pthread_mutex_unlock(&lock);
 }
 
-static size_t recall(CUdeviceptr address)
+static size_t forget_mapping(CUdeviceptr address)
 {
 	struct mapped **at = &all_mapped, *found;
 	size_t size = 0;
@@ -191,7 +192,7 @@ void *gpu_allocate(size_t length)
 	CUresult result;
 
 	length = length ? length : 1;
-	enter();
+	push_context();
 	if (is_pool()) {
 		result = strcmp(gpu_kind, "pool") ? allocate_shared(&address, length)
 						  : more.allocate_async(&address, length, stream);
@@ -199,11 +200,11 @@ void *gpu_allocate(size_t length)
 			result = driver.cuStreamSynchronize(stream);
 	} else if (is_mapped()) {
 		result = allocate_mapped(&address, length);
-		remember(address, mapped_size(length));
+		remember_mapping(address, mapped_size(length));
 	} else {
 		result = driver.cuMemAlloc(&address, length);
 	}
-	leave();
+	pop_context();
 	check_number(result, CUDA_SUCCESS);
 	return (void *)(uintptr_t)address;
 }
@@ -213,12 +214,12 @@ void gpu_free(void *memory)
 	CUdeviceptr address = (uintptr_t)memory;
 	CUresult result;
 
-	enter();
+	push_context();
 	if (is_pool()) {
 		result = more.free_async(address, stream);
 		driver.cuStreamSynchronize(stream);
 	} else if (is_mapped()) {
-		size_t size = recall(address);
+		size_t size = forget_mapping(address);
 
 		result = CUDA_SUCCESS;
 		for (size_t done = 0; done < size && result == CUDA_SUCCESS; done += SEGMENT)
@@ -227,24 +228,24 @@ void gpu_free(void *memory)
 	} else {
 		result = driver.cuMemFree(address);
 	}
-	leave();
+	pop_context();
 	check_number(result, CUDA_SUCCESS);
 }
 
 void gpu_copy_in(void *memory, const void *from, size_t length)
 {
-	enter();
+	push_context();
 	check_number(driver.cuMemcpyHtoDAsync((uintptr_t)memory, from, length, stream), CUDA_SUCCESS);
 	check_number(driver.cuStreamSynchronize(stream), CUDA_SUCCESS);
-	leave();
+	pop_context();
 }
 
 void gpu_copy_out(const void *memory, void *to, size_t length)
 {
-	enter();
+	push_context();
 	check_number(driver.cuMemcpyDtoHAsync(to, (uintptr_t)memory, length, stream), CUDA_SUCCESS);
 	check_number(driver.cuStreamSynchronize(stream), CUDA_SUCCESS);
-	leave();
+	pop_context();
 }
 
 /* -- mirrors ------------------------------------------------------------------------------------------ */

@@ -80,7 +80,7 @@ int gpu_session_transfer(struct gpu_session *session, bool write, uint64_t offse
 	return rc < 0 ? rc : await(&session->environment, operation, receipt, error);
 }
 
-static void check_way(const struct pl_receipt *receipt, enum pl_route route, uint64_t bytes, const char *reason)
+static void check_route(const struct pl_receipt *receipt, enum pl_route route, uint64_t bytes, const char *reason)
 {
 	check_text(receipt->fabric, "local");
 	check_number(receipt->route, route);
@@ -105,11 +105,11 @@ void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route r
 			continue;
 		pattern_fill(session->buffer.bytes + offset, length, seed, offset);
 		check_ok(gpu_session_transfer(session, true, offset, length, NULL, &receipt, &error), &error);
-		check_way(&receipt, route, length, reason);
+		check_route(&receipt, route, length, reason);
 		check(agent_matches(&session->agent, seed, offset, length));
 		bytes_set(session->buffer.bytes, POISON, size);
 		check_ok(gpu_session_transfer(session, false, offset, length, NULL, &receipt, &error), &error);
-		check_way(&receipt, route, length, reason);
+		check_route(&receipt, route, length, reason);
 		pattern_check(session->buffer.bytes + offset, length, seed, offset);
 		if (offset)
 			value_check(session->buffer.bytes, 1, POISON);

@@ -33,7 +33,7 @@ unsigned slowness(void)
 	return SLOWNESS;
 }
 
-static uint64_t read_clock(clockid_t id)
+static uint64_t read_time(clockid_t id)
 {
 	struct timespec time;
 
@@ -43,12 +43,12 @@ static uint64_t read_clock(clockid_t id)
 
 uint64_t clock_now(void)
 {
-	return read_clock(CLOCK_MONOTONIC);
+	return read_time(CLOCK_MONOTONIC);
 }
 
 uint64_t cpu_time(void)
 {
-	return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+	return read_time(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 void sleep_ms(unsigned milliseconds)

@@ -26,7 +26,7 @@ void victim_open(struct victim *victim, const struct setting *setting)
 	victim->descriptors = open_descriptors();
 }
 
-static void finish(struct pl_operation *operation)
+static void wait_success(struct pl_operation *operation)
 {
 	struct pl_error error;
 
@@ -54,13 +54,13 @@ void victim_check(struct victim *victim)
 	check_ok(pl_write(victim->good_peer, victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE, NULL, &operation,
 			  &error),
 		 &error);
-	finish(operation);
+	wait_success(operation);
 	pattern_check(victim->buffer.bytes + VICTIM_SIZE, VICTIM_SIZE, seed, 0);
 	memset(buffer->bytes, POISON, VICTIM_SIZE);
 	check_ok(pl_read(victim->good_peer, victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE, NULL, &operation,
 			 &error),
 		 &error);
-	finish(operation);
+	wait_success(operation);
 	pattern_check(buffer->bytes, VICTIM_SIZE, seed, 0);
 	check_ok(pl_connect(victim->good, victim->address, 0, &peer, &error), &error);
 	pl_peer_close(peer);

@@ -39,7 +39,7 @@ static void test_accepted(void **state)
 	}
 }
 
-static void test_refused(void **state)
+static void test_refused_addresses(void **state)
 {
 	static const struct {
 		const char *text, *default_port;
@@ -174,8 +174,9 @@ static void test_loopback(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_accepted), cmocka_unit_test(test_refused),  cmocka_unit_test(test_longest_host),
-		cmocka_unit_test(test_format),   cmocka_unit_test(test_loopback),
+		cmocka_unit_test(test_accepted),     cmocka_unit_test(test_refused_addresses),
+		cmocka_unit_test(test_longest_host), cmocka_unit_test(test_format),
+		cmocka_unit_test(test_loopback),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 
 #define ROOT_MAX 64
 
-static void write_file(const char *root, const char *zone, const char *name, const char *text)
+static void write_zone_file(const char *root, const char *zone, const char *name, const char *text)
 {
 	char path[256];
 	FILE *file;
@@ -33,8 +33,8 @@ static void write_file(const char *root, const char *zone, const char *name, con
 
 static void write_zone(const char *root, const char *name, const char *energy)
 {
-	write_file(root, name, "energy_uj", energy);
-	write_file(root, name, "max_energy_range_uj", "262143328850\n");
+	write_zone_file(root, name, "energy_uj", energy);
+	write_zone_file(root, name, "max_energy_range_uj", "262143328850\n");
 }
 
 static int make_sysfs(void **state)
@@ -63,7 +63,7 @@ static void test_energy_is_the_sum_of_packages_without_their_parts(void **state)
 	write_zone(*state, "intel-rapl:0:0", "500\n");
 	write_zone(*state, "intel-rapl:1", "262143000000\n");
 	write_zone(*state, "intel-rapl-mmio:0", "700\n");
-	write_file(*state, "intel-rapl", "enabled", "1\n");
+	write_zone_file(*state, "intel-rapl", "enabled", "1\n");
 	bench_cost_open(&cost, *state);
 	assert_int_equal(cost.packages, 2);
 	assert_string_equal(cost.no_joules, "");
@@ -104,9 +104,9 @@ static void test_missing_packages_give_a_reason(void **state)
 static void test_unreadable_package_makes_energy_unknown(void **state)
 {
 	write_zone(*state, "intel-rapl:0", "1000000\n");
-	write_file(*state, "intel-rapl:1", "max_energy_range_uj", "262143328850\n");
+	write_zone_file(*state, "intel-rapl:1", "max_energy_range_uj", "262143328850\n");
 	check_no_joules(*state, "only root");
-	write_file(*state, "intel-rapl:1", "energy_uj", "a lot\n");
+	write_zone_file(*state, "intel-rapl:1", "energy_uj", "a lot\n");
 	check_no_joules(*state, "only root");
 }
 

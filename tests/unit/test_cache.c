@@ -19,7 +19,7 @@ struct entry {
 
 static atomic_uint released;
 
-static void release(void *owner)
+static void entry_release(void *owner)
 {
 	struct entry *entry = owner;
 
@@ -29,14 +29,15 @@ static void release(void *owner)
 
 static struct pl_registration_cache *open_cache(size_t limit)
 {
-	struct pl_registration_cache *cache = pl_registration_cache_new(&pl_system_allocator, limit, release);
+	struct pl_registration_cache *cache = pl_registration_cache_new(&pl_system_allocator, limit, entry_release);
 
 	assert_non_null(cache);
 	atomic_store(&released, 0);
 	return cache;
 }
 
-static void add(struct pl_registration_cache *cache, struct entry *entry, uintptr_t begin, size_t length, uint64_t identity)
+static void cache_add(struct pl_registration_cache *cache, struct entry *entry, uintptr_t begin, size_t length,
+		      uint64_t identity)
 {
 	entry->released = false;
 	entry->begin = begin;
@@ -54,8 +55,8 @@ static void test_ranges(void **state)
 
 	(void)state;
 	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 1, 1), 0);
-	add(cache, &one, 0x1000, 0x1000, 1);
-	add(cache, &two, 0x3000, 0x1000, 1);
+	cache_add(cache, &one, 0x1000, 0x1000, 1);
+	cache_add(cache, &two, 0x3000, 0x1000, 1);
 	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 0x1000, 1), one.cached);
 	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1fff, 1, 1), one.cached);
 	assert_int_equal(pl_registration_cache_take(cache, (void *)0xfff, 2, 1), 0);
@@ -83,8 +84,8 @@ static void test_identity(void **state)
 	struct entry used, unused, fresh;
 
 	(void)state;
-	add(cache, &used, 0x1000, 0x1000, 1);
-	add(cache, &unused, 0x1000, 0x800, 1);
+	cache_add(cache, &used, 0x1000, 0x1000, 1);
+	cache_add(cache, &unused, 0x1000, 0x800, 1);
 	pl_registration_cache_give(cache, unused.cached);
 	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 0x10, 2), 0);
 	assert_true(unused.released);
@@ -92,7 +93,7 @@ static void test_identity(void **state)
 	pl_registration_cache_count(cache, &counts);
 	assert_int_equal(counts.entries, 0);
 	assert_int_equal(counts.invalidations, 2);
-	add(cache, &fresh, 0x1000, 0x1000, 2);
+	cache_add(cache, &fresh, 0x1000, 0x1000, 2);
 	assert_int_equal(pl_registration_cache_take(cache, (void *)0x1000, 0x10, 2), fresh.cached);
 	pl_registration_cache_give(cache, used.cached);
 	assert_true(used.released);
@@ -110,7 +111,7 @@ static void test_limit(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 5; i++)
-		add(cache, &entries[i], (i + 1) * 0x10000, 0x1000, 1);
+		cache_add(cache, &entries[i], (i + 1) * 0x10000, 0x1000, 1);
 	for (unsigned i = 0; i < 3; i++)
 		pl_registration_cache_give(cache, entries[i].cached);
 	/* This use makes the first entry the newest and the second entry the oldest. */
@@ -154,7 +155,7 @@ static void test_against_list(void **state)
 			for (unsigned j = 0; j < MANY; j++)
 				there[j] = there[j] && !entries[j].released;
 		} else if (!there[i]) {
-			add(cache, &entries[i], begin, length, 1);
+			cache_add(cache, &entries[i], begin, length, 1);
 			pl_registration_cache_give(cache, entries[i].cached);
 			there[i] = true;
 		} else {
@@ -189,7 +190,7 @@ struct worker {
 	unsigned count;
 };
 
-static void *work(void *argument)
+static void *use_cache(void *argument)
 {
 	struct worker *worker = argument;
 	uint64_t random = worker->number;
@@ -233,7 +234,7 @@ static void test_threads(void **state)
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i].cache = cache;
 		workers[i].number = i + 1;
-		assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, use_cache, &workers[i]), 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);

@@ -19,7 +19,7 @@ static uint64_t true_time(double rate, uint64_t ticks)
 }
 
 /* Reads the clock as pl_clock_now() does, with a simulated counter. */
-static uint64_t look(struct pl_clock *clock, double rate, uint64_t ticks, bool *asked)
+static uint64_t clock_look(struct pl_clock *clock, double rate, uint64_t ticks, bool *asked)
 {
 	*asked = ticks - clock->ticks >= clock->valid;
 	return *asked ? pl_clock_learn(clock, ticks - SOON, true_time(rate, ticks), ticks)
@@ -99,7 +99,7 @@ static void test_interrupted(void **state)
 
 	(void)state;
 	while (!clock.valid) {
-		look(&clock, 0.5, ticks, &asked);
+		clock_look(&clock, 0.5, ticks, &asked);
 		ticks += 20000;
 		assert_true(ticks < 1ull << 32);
 	}
@@ -107,7 +107,7 @@ static void test_interrupted(void **state)
 	assert_int_equal(pl_clock_learn(&clock, ticks - 50000, true_time(0.5, ticks - 50000), ticks),
 			 true_time(0.5, ticks - 50000));
 	assert_int_equal(clock.valid, 0);
-	assert_int_equal(look(&clock, 0.5, ticks + 1000, &asked), true_time(0.5, ticks + 1000));
+	assert_int_equal(clock_look(&clock, 0.5, ticks + 1000, &asked), true_time(0.5, ticks + 1000));
 	assert_true(asked && clock.valid);
 }
 
@@ -119,7 +119,7 @@ static void test_set_back(void **state)
 
 	(void)state;
 	for (uint64_t ticks = 1ull << 50; !clock.valid; ticks += 10000)
-		look(&clock, 0.4, ticks, &asked);
+		clock_look(&clock, 0.4, ticks, &asked);
 	assert_int_equal(pl_clock_learn(&clock, 400, 1ull << 52, 500), 1ull << 52);
 }
 

@@ -14,7 +14,7 @@
 #define SIZE 65536
 
 /* Returns the lowest free descriptor, which shows whether a descriptor stayed open. */
-static int lowest(void)
+static int lowest_free_descriptor(void)
 {
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -22,7 +22,7 @@ static int lowest(void)
 	return fd;
 }
 
-static struct pl_context *open_context(void)
+static struct pl_context *open_dmabuf_context(void)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_context *context;
@@ -38,7 +38,7 @@ static void refuses(struct pl_context *context, int fd, uint64_t offset, size_t 
 {
 	struct pl_region *region = (struct pl_region *)context;
 	struct pl_error error = { 0 };
-	int before = lowest();
+	int before = lowest_free_descriptor();
 
 	assert_int_equal(pl_region_register_dmabuf(context, fd, offset, length, address, access, &region, &error),
 			 status);
@@ -46,12 +46,12 @@ static void refuses(struct pl_context *context, int fd, uint64_t offset, size_t 
 	assert_null(region);
 	assert_int_equal(pl_region_register_dmabuf(context, fd, offset, length, address, access, &region, NULL),
 			 status);
-	assert_int_equal(lowest(), before);
+	assert_int_equal(lowest_free_descriptor(), before);
 }
 
 static void test_no_buffer(void **state)
 {
-	struct pl_context *context = open_context();
+	struct pl_context *context = open_dmabuf_context();
 	int file = memfd_create("test", MFD_CLOEXEC), ends[2];
 
 	(void)state;
@@ -69,7 +69,7 @@ static void test_no_buffer(void **state)
 
 static void test_no_range(void **state)
 {
-	struct pl_context *context = open_context();
+	struct pl_context *context = open_dmabuf_context();
 	int file = memfd_create("test", MFD_CLOEXEC);
 
 	(void)state;

@@ -10,7 +10,7 @@
 
 #include "fabric/local/record.h"
 
-static void records(void **state)
+static void test_records(void **state)
 {
 	static const uint8_t golden[LOCAL_RECORD] = { 0x50, 0x4c, 0x53, 0x31, 0x02, 0x00, 0x00, 0x00, 0x08, 0x07, 0x06,
 						      0x05, 0x04, 0x03, 0x02, 0x01, 0x00, 0x20, 0x00, 0x00, 0x00, 0x00,
@@ -42,7 +42,7 @@ static void records(void **state)
 }
 
 /* Checks the chunk count: at least 1, at most LOCAL_PARTS, and present only in records of chunks. */
-static void parts(void **state)
+static void test_chunk_count(void **state)
 {
 	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = LOCAL_PARTS, .key = 1, .size = 2 << 20 };
 	uint8_t bytes[LOCAL_RECORD];
@@ -59,7 +59,7 @@ static void parts(void **state)
 	}
 }
 
-static void keys(void **state)
+static void test_keys(void **state)
 {
 	struct local_key key = { .id = 0x1122334455667788,
 				 .ways = LOCAL_WAY_PROCESS,
@@ -94,7 +94,7 @@ static void keys(void **state)
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + sizeof(key.ipc_handle) + 1, &again), -EPROTO);
 }
 
-static void invitations(void **state)
+static void test_invitations(void **state)
 {
 	struct local_invitation invitation = { .name = "0123456789abcde", .process_namespace = 1, .user_namespace = 2 };
 	struct local_invitation again;
@@ -115,10 +115,10 @@ static void invitations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(records),
-		cmocka_unit_test(parts),
-		cmocka_unit_test(keys),
-		cmocka_unit_test(invitations),
+		cmocka_unit_test(test_records),
+		cmocka_unit_test(test_chunk_count),
+		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_invitations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

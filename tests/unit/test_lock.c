@@ -130,13 +130,13 @@ static void latch_awaits(void **state)
 
 /* -- pool --------------------------------------------------------------------------------------- */
 
-static void *allocate(size_t size, void *user)
+static void *counting_allocate(size_t size, void *user)
 {
 	atomic_fetch_add((atomic_int *)user, 1);
 	return pl_system_allocator.allocate(size, NULL);
 }
 
-static void release(void *pointer, void *user)
+static void counting_release(void *pointer, void *user)
 {
 	atomic_fetch_sub((atomic_int *)user, 1);
 	pl_system_allocator.release(pointer, NULL);
@@ -144,7 +144,9 @@ static void release(void *pointer, void *user)
 
 static struct pl_allocator counting(struct shared *shared)
 {
-	return (struct pl_allocator){ .allocate = allocate, .release = release, .user = &shared->outstanding };
+	return (struct pl_allocator){ .allocate = counting_allocate,
+				      .release = counting_release,
+				      .user = &shared->outstanding };
 }
 
 static void *take_and_give(void *argument)

@@ -14,16 +14,16 @@
 #include "profile/profile.h"
 
 /* Adds a proof for each path, with its rate into the GPU (0: not proven).  All rates out of the GPU are equal. */
-static void fill(struct pl_profile *profile, const char *device, const uint64_t into[PL_GPU_PATH_COUNT])
+static void profile_fill(struct pl_profile *profile, const char *device, const uint64_t into[PL_GPU_PATH_COUNT])
 {
-	for (enum pl_gpu_path way = 0; way < PL_GPU_PATH_COUNT; way++) {
+	for (enum pl_gpu_path path = 0; path < PL_GPU_PATH_COUNT; path++) {
 		struct pl_proof *proof = pl_profile_add(profile);
 
 		assert_non_null(proof);
 		strcpy(proof->gpu, "0000:17:00.0");
 		snprintf(proof->device, sizeof(proof->device), "%s", device);
-		proof->way = way;
-		proof->legs[PL_INTO_GPU] = (struct pl_proof_leg){ .proven = into[way] > 0, .rate = into[way] };
+		proof->way = path;
+		proof->legs[PL_INTO_GPU] = (struct pl_proof_leg){ .proven = into[path] > 0, .rate = into[path] };
 		proof->legs[PL_FROM_GPU] = (struct pl_proof_leg){ .proven = true, .rate = 5 };
 	}
 }
@@ -32,7 +32,7 @@ static void chosen(void **state)
 {
 	static const struct {
 		uint64_t rates[PL_GPU_PATH_COUNT];
-		int way; /* -1: no path */
+		int path; /* -1: no path */
 	} cases[] = {
 		{ { 0, 0, 0 }, -1 },
 		{ { 0, 0, 7 }, PL_GPU_PATH_STAGED },
@@ -52,10 +52,10 @@ static void chosen(void **state)
 	for (size_t i = 0; i < PL_ARRAY_SIZE(cases); i++) {
 		struct pl_profile profile = { 0 };
 
-		fill(&profile, "mlx5_1", (const uint64_t[]){ 1, 1, 1 });
-		fill(&profile, "mlx5_0", cases[i].rates);
+		profile_fill(&profile, "mlx5_1", (const uint64_t[]){ 1, 1, 1 });
+		profile_fill(&profile, "mlx5_0", cases[i].rates);
 		proof = pl_profile_choose(&profile, "0000:17:00.0", "mlx5_0", PL_INTO_GPU, &reason);
-		assert_int_equal(proof ? (int)proof->way : -1, cases[i].way);
+		assert_int_equal(proof ? (int)proof->way : -1, cases[i].path);
 		assert_true(!proof || !strcmp(proof->device, "mlx5_0"));
 		assert_true(strlen(reason));
 		proof = pl_profile_choose(&profile, "0000:17:00.0", "mlx5_0", PL_FROM_GPU, &reason);
@@ -85,7 +85,7 @@ static void advised(void **state)
 	const char *why;
 
 	(void)state;
-	fill(&profile, "mlx5_0", (const uint64_t[]){ 1, 2, 1 });
+	profile_fill(&profile, "mlx5_0", (const uint64_t[]){ 1, 2, 1 });
 	for (size_t i = 0; i < profile.count; i++) {
 		strcpy(profile.proofs[i].driver, now.driver);
 		strcpy(profile.proofs[i].firmware, now.firmware);

@@ -13,7 +13,7 @@
 
 #define VALUES 20000
 
-static uint64_t next_random(uint64_t *state)
+static uint64_t next_value(uint64_t *state)
 {
 	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
 	return *state >> 11;
@@ -112,7 +112,7 @@ static void test_uniform(void **state)
 	(void)state;
 	assert_non_null(values);
 	for (size_t i = 0; i < VALUES; i++)
-		values[i] = next_random(&seed) % 1000000;
+		values[i] = next_value(&seed) % 1000000;
 	check_percentiles(values, VALUES);
 	free(values);
 }
@@ -126,7 +126,7 @@ static void test_mean_and_deviation(void **state)
 	stats_reset(&stats);
 	assert_true(stats_deviation(&stats) == 0);
 	for (size_t i = 0; i < VALUES; i++) {
-		uint64_t value = 500000 + next_random(&seed) % 1000000;
+		uint64_t value = 500000 + next_value(&seed) % 1000000;
 
 		sum += value;
 		stats_record(&stats, value);
@@ -148,7 +148,7 @@ static void test_long_tail(void **state)
 	(void)state;
 	assert_non_null(values);
 	for (size_t i = 0; i < VALUES; i++) {
-		uint64_t random = next_random(&seed);
+		uint64_t random = next_value(&seed);
 
 		values[i] = 8000 + random % 500;
 		if (random % 200 == 0)
@@ -165,7 +165,7 @@ static void test_every_magnitude(void **state)
 	(void)state;
 	assert_non_null(values);
 	for (size_t i = 0; i < VALUES; i++)
-		values[i] = (next_random(&seed) << 11) >> (i % 64);
+		values[i] = (next_value(&seed) << 11) >> (i % 64);
 	check_percentiles(values, VALUES);
 	free(values);
 }

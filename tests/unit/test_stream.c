@@ -35,7 +35,7 @@ struct link {
 static struct pl_tls *tls, *other_tls; /* equal settings of two keys, made once for all tests */
 
 /* Sets an alarm: a wait without end kills the program, which fails the test. */
-static int begin(void **state)
+static int arm_alarm(void **state)
 {
 	(void)state;
 	alarm(120);
@@ -97,7 +97,7 @@ static void close_link(struct link *link)
 	assert_true(ERR_peek_error() == 0);
 }
 
-static void wait_for(struct pl_stream *stream)
+static void wait_for_stream(struct pl_stream *stream)
 {
 	struct pollfd poll_fd = { stream->fd, stream->want == EPOLLIN ? POLLIN : POLLOUT, 0 };
 
@@ -106,7 +106,7 @@ static void wait_for(struct pl_stream *stream)
 }
 
 /* Runs one step of a handshake that is in progress. */
-static void step(struct pl_stream *stream, int *status, struct pl_error *error)
+static void handshake_step(struct pl_stream *stream, int *status, struct pl_error *error)
 {
 	if (*status != -EAGAIN)
 		return;
@@ -114,15 +114,15 @@ static void step(struct pl_stream *stream, int *status, struct pl_error *error)
 	assert_true(ERR_peek_error() == 0);
 }
 
-static void shake(struct link *link, int status[2], struct pl_error error[2])
+static void shake_hands(struct link *link, int status[2], struct pl_error error[2])
 {
 	uint64_t deadline = clock_now() + 10 * SECOND;
 
 	status[0] = status[1] = -EAGAIN;
 	while (status[0] == -EAGAIN || status[1] == -EAGAIN) {
 		assert_true(clock_now() < deadline);
-		step(&link->client, &status[0], &error[0]);
-		step(&link->server, &status[1], &error[1]);
+		handshake_step(&link->client, &status[0], &error[0]);
+		handshake_step(&link->server, &status[1], &error[1]);
 	}
 }
 
@@ -132,7 +132,7 @@ static void open_tls_link(struct link *link, bool tcp, int buffer)
 	struct pl_error error[2];
 
 	open_link(link, tcp, buffer, tls, tls);
-	shake(link, status, error);
+	shake_hands(link, status, error);
 	assert_int_equal(status[0], 0);
 	assert_int_equal(status[1], 0);
 	assert_int_equal(pl_stream_handshake(&link->client, "again", NULL), 0);
@@ -144,8 +144,8 @@ static void expect_failure(struct pl_stream *stream, int code, const char *id)
 	struct pl_error error;
 	int status = -EAGAIN;
 
-	while (step(stream, &status, &error), status == -EAGAIN)
-		wait_for(stream);
+	while (handshake_step(stream, &status, &error), status == -EAGAIN)
+		wait_for_stream(stream);
 	assert_int_equal(status, code);
 	assert_int_equal(error.code, code);
 	assert_string_equal(error.id, id);
@@ -175,7 +175,7 @@ static ssize_t read_waiting(struct pl_stream *stream, void *data, size_t length)
 	ssize_t got;
 
 	while ((got = read_some(stream, data, length)) == -EAGAIN)
-		wait_for(stream);
+		wait_for_stream(stream);
 	return got;
 }
 
@@ -188,7 +188,7 @@ static void check_round_trip(struct link *link)
 	assert_int_equal(read_some(&link->server, second, 1), -EAGAIN);
 	assert_int_equal(link->server.want, EPOLLIN);
 	assert_int_equal(pl_stream_write(&link->client, out, 5), 12);
-	wait_for(&link->server);
+	wait_for_stream(&link->server);
 	assert_int_equal(pl_stream_read(&link->server, in, 4), 12);
 	assert_memory_equal(first, "hel", 3);
 	assert_memory_equal(second, "lo, world", 9);
@@ -288,7 +288,7 @@ static void *allocate_until(size_t size, void *user)
 	return (*left)-- > 0 ? malloc(size) : NULL;
 }
 
-static void release(void *pointer, void *user)
+static void release_memory(void *pointer, void *user)
 {
 	(void)user;
 	free(pointer);
@@ -297,7 +297,7 @@ static void release(void *pointer, void *user)
 static void test_no_memory(void **state)
 {
 	int left = 0, fd[2];
-	const struct pl_allocator allocator = { .allocate = allocate_until, .release = release, .user = &left };
+	const struct pl_allocator allocator = { .allocate = allocate_until, .release = release_memory, .user = &left };
 	struct pl_stream stream;
 	struct pl_tls *made;
 	struct pl_error error;
@@ -347,7 +347,7 @@ static void test_key_mismatch(void **state)
 		struct pl_error error[2];
 
 		open_link(&link, tcp, 0, tls, other_tls);
-		shake(&link, status, error);
+		shake_hands(&link, status, error);
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(status[i], -EACCES);
 			assert_string_equal(error[i].id, "AUTH-KEY-MISMATCH");
@@ -466,7 +466,7 @@ static uint8_t content(size_t n)
 }
 
 /* Splits `length` bytes at random into at most 8 elements.  Returns their number. */
-static int split(struct iovec vector[8], uint8_t *data, size_t length)
+static int split_elements(struct iovec vector[8], uint8_t *data, size_t length)
 {
 	int count = 0;
 
@@ -503,7 +503,7 @@ static size_t send_some(struct pl_stream *stream, size_t done, size_t *offered)
 	for (size_t i = 0; i < length; i++)
 		buffer[i] = content(done + i);
 	*offered = done + length;
-	sent = pl_stream_write(stream, vector, split(vector, buffer, length));
+	sent = pl_stream_write(stream, vector, split_elements(vector, buffer, length));
 	assert_true(ERR_peek_error() == 0);
 	if (sent == -EAGAIN) {
 		assert_int_equal(stream->want, EPOLLOUT);
@@ -517,7 +517,7 @@ static size_t receive_some(struct pl_stream *stream, size_t done)
 {
 	static uint8_t buffer[70000];
 	struct iovec vector[8];
-	ssize_t got = pl_stream_read(stream, vector, split(vector, buffer, (size_t)rand() % sizeof(buffer)));
+	ssize_t got = pl_stream_read(stream, vector, split_elements(vector, buffer, (size_t)rand() % sizeof(buffer)));
 
 	assert_true(ERR_peek_error() == 0);
 	if (got == -EAGAIN) {
@@ -669,8 +669,8 @@ static void test_certificate_is_refused(void **state)
 /* -- the openssl program as a client ----------------------------------------------------------------------------- */
 
 /* Starts the openssl client.  The test holds the other ends of its standard input and output. */
-static pid_t start_client(const char *address, const char *key, const char *identity, const char *extra,
-			  const int pipes[4])
+static pid_t start_openssl_client(const char *address, const char *key, const char *identity, const char *extra,
+				  const int pipes[4])
 {
 	pid_t pid = process_fork();
 
@@ -693,7 +693,7 @@ static void expect_conversation(struct pl_stream *stream, const int pipes[4])
 	char text[5];
 
 	while (pl_stream_handshake(stream, "x", NULL) == -EAGAIN)
-		wait_for(stream);
+		wait_for_stream(stream);
 	assert_int_equal(pl_stream_handshake(stream, "x", NULL), 0);
 	assert_int_equal(write(pipes[1], "ping\n", 5), 5);
 	assert_int_equal(read_waiting(stream, text, 5), 5);
@@ -737,7 +737,8 @@ static void test_openssl_client(void **state)
 		for (int j = 0; j < 32; j++)
 			snprintf(hex + 2 * j, 3, "%02x", key[j] ^ (cases[i].wrong && j == 31));
 		assert_true(pipe2(pipes, O_CLOEXEC) == 0 && pipe2(pipes + 2, O_CLOEXEC) == 0);
-		pid = start_client(address, cases[i].psk ? hex : NULL, cases[i].identity, cases[i].extra, pipes);
+		pid = start_openssl_client(address, cases[i].psk ? hex : NULL, cases[i].identity, cases[i].extra,
+					   pipes);
 		assert_true(poll(&(struct pollfd){ listener, POLLIN, 0 }, 1, 10000) > 0);
 		assert_int_equal(pl_stream_open(&stream, socket_accept(listener), tls, true, NULL), 0);
 		if (cases[i].code)
@@ -755,21 +756,21 @@ static void test_openssl_client(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_plain, begin),
-		cmocka_unit_test_setup(test_many_elements, begin),
-		cmocka_unit_test_setup(test_keys, begin),
-		cmocka_unit_test_setup(test_no_memory, begin),
-		cmocka_unit_test_setup(test_tls, begin),
-		cmocka_unit_test_setup(test_key_mismatch, begin),
-		cmocka_unit_test_setup(test_not_tls, begin),
-		cmocka_unit_test_setup(test_garbage_in_tls, begin),
-		cmocka_unit_test_setup(test_damaged_handshake, begin),
-		cmocka_unit_test_setup(test_transfer, begin),
-		cmocka_unit_test_setup(test_coalescing, begin),
-		cmocka_unit_test_setup(test_pending, begin),
-		cmocka_unit_test_setup(test_cut_off, begin),
-		cmocka_unit_test_setup(test_certificate_is_refused, begin),
-		cmocka_unit_test_setup(test_openssl_client, begin),
+		cmocka_unit_test_setup(test_plain, arm_alarm),
+		cmocka_unit_test_setup(test_many_elements, arm_alarm),
+		cmocka_unit_test_setup(test_keys, arm_alarm),
+		cmocka_unit_test_setup(test_no_memory, arm_alarm),
+		cmocka_unit_test_setup(test_tls, arm_alarm),
+		cmocka_unit_test_setup(test_key_mismatch, arm_alarm),
+		cmocka_unit_test_setup(test_not_tls, arm_alarm),
+		cmocka_unit_test_setup(test_garbage_in_tls, arm_alarm),
+		cmocka_unit_test_setup(test_damaged_handshake, arm_alarm),
+		cmocka_unit_test_setup(test_transfer, arm_alarm),
+		cmocka_unit_test_setup(test_coalescing, arm_alarm),
+		cmocka_unit_test_setup(test_pending, arm_alarm),
+		cmocka_unit_test_setup(test_cut_off, arm_alarm),
+		cmocka_unit_test_setup(test_certificate_is_refused, arm_alarm),
+		cmocka_unit_test_setup(test_openssl_client, arm_alarm),
 	};
 
 	return cmocka_run_group_tests_name("stream", tests, open_settings, close_settings);

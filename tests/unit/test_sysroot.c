@@ -16,7 +16,7 @@
 /* Folder with a secret beside the root, which no path may reach. */
 static char folder[] = "/tmp/peerlane-sysroot-XXXXXX";
 
-static void put(const char *path, const void *data, size_t length)
+static void root_put(const char *path, const void *data, size_t length)
 {
 	char full[256];
 	FILE *file;
@@ -30,7 +30,7 @@ static void put(const char *path, const void *data, size_t length)
 
 static void put_text(const char *path, const char *text)
 {
-	put(path, text, strlen(text));
+	root_put(path, text, strlen(text));
 }
 
 static void make_folder(const char *path)
@@ -70,9 +70,9 @@ static int set_up(void **state)
 	put_text("root/sys/devices/a/minus", " -5\n");
 	put_text("root/sys/devices/a/large", "99999999999999999999999\n");
 	put_text("root/sys/devices/a/empty", "");
-	put("root/sys/devices/a/dirty", "a\033[31mb\tc\nd\0e  \n\n", 16);
+	root_put("root/sys/devices/a/dirty", "a\033[31mb\tc\nd\0e  \n\n", 16);
 	memset(large, 'x', sizeof(large));
-	put("root/sys/devices/a/config", large, sizeof(large));
+	root_put("root/sys/devices/a/config", large, sizeof(large));
 	make_link("root/sys/devices/a/driver", "../../bus/pci/drivers/mlx5_core");
 	make_link("root/sys/bus/device", "/sys/devices/a");
 	make_link("root/sys/bus/chain", "device");
@@ -153,7 +153,7 @@ static void test_limits(void **state)
 	pl_sysroot_close(root);
 }
 
-static void test_numbers(void **state)
+static void test_root_numbers(void **state)
 {
 	struct pl_sysroot *root = open_root(state);
 	uint64_t value = 0;
@@ -279,7 +279,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(test_text),
 		BOTH(test_limits),
-		BOTH(test_numbers),
+		BOTH(test_root_numbers),
 		BOTH(test_links),
 		BOTH(test_nothing_outside),
 		BOTH(test_nothing_blocks),

@@ -13,7 +13,7 @@
 #define BUFFER_SIZE (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
 #define SOFTWARE_AT 60 /* offset in the body of a HELLO */
 
-static void fill(uint8_t *to, size_t length, uint8_t first)
+static void fill_message(uint8_t *to, size_t length, uint8_t first)
 {
 	for (size_t i = 0; i < length; i++)
 		to[i] = (uint8_t)(first + i);
@@ -37,15 +37,15 @@ static struct pl_control sample(enum pl_control_type type)
 			.fabric_count = 2,
 			.fabrics = { { "tcp", 2, { 0xaa, 0xbb } }, { .name = "local" } },
 		};
-		fill(message.hello.boot_id, 16, 0x10);
-		fill(message.hello.context_id, 16, 0x20);
+		fill_message(message.hello.boot_id, 16, 0x10);
+		fill_message(message.hello.context_id, 16, 0x20);
 		break;
 	case PL_CONTROL_REJECT:
 		message.reject = (struct pl_reject){ PL_WIRE_VERSION, "PROTOCOL-VERSION", "no" };
 		break;
 	case PL_CONTROL_IMPORT:
 		message.import = (struct pl_import){ .request = 7, .grant = 0x0102030405060708 };
-		fill(message.import.secret, 16, 0x30);
+		fill_message(message.import.secret, 16, 0x30);
 		break;
 	case PL_CONTROL_IMPORTED:
 		message.imported = (struct pl_imported){
@@ -74,7 +74,7 @@ static size_t encode(const struct pl_control *message, uint8_t *buffer)
 }
 
 /* Decodes from a heap block of the exact length, so that a sanitizer sees any byte read beyond it. */
-static int decode(uint16_t type, const uint8_t *body, size_t length, struct pl_control *message)
+static int decode_exact(uint16_t type, const uint8_t *body, size_t length, struct pl_control *message)
 {
 	uint8_t *exact = malloc(length ? length : 1);
 	int rc;
@@ -99,7 +99,7 @@ static void assert_round_trip(const struct pl_control *message)
 	assert_int_equal(pl_control_header_decode(buffer, &type, &body_length), 0);
 	assert_int_equal(type, message->type);
 	assert_int_equal(body_length, length - PL_CONTROL_HEADER);
-	assert_int_equal(decode(type, buffer + PL_CONTROL_HEADER, body_length, &decoded), 0);
+	assert_int_equal(decode_exact(type, buffer + PL_CONTROL_HEADER, body_length, &decoded), 0);
 	assert_int_equal(encode(&decoded, again), length);
 	assert_memory_equal(again, buffer, length);
 }
@@ -121,7 +121,8 @@ static void test_fields(void **state)
 	size_t length = encode(&message, buffer);
 
 	(void)state;
-	assert_int_equal(decode(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER, &decoded), 0);
+	assert_int_equal(
+		decode_exact(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER, &decoded), 0);
 	assert_int_equal(decoded.type, PL_CONTROL_HELLO);
 	assert_int_equal(decoded.hello.version_min, 1);
 	assert_int_equal(decoded.hello.version_max, 2);
@@ -150,10 +151,12 @@ static void test_truncated_and_trailing(void **state)
 		size_t length = encode(&message, buffer), body = length - PL_CONTROL_HEADER;
 
 		for (size_t cut = 0; cut < body; cut++)
-			assert_int_equal(decode((uint16_t)type, buffer + PL_CONTROL_HEADER, cut, &decoded), -EPROTO);
-		for (size_t more = 1; more < 4; more++)
-			assert_int_equal(decode((uint16_t)type, buffer + PL_CONTROL_HEADER, body + more, &decoded),
+			assert_int_equal(decode_exact((uint16_t)type, buffer + PL_CONTROL_HEADER, cut, &decoded),
 					 -EPROTO);
+		for (size_t more = 1; more < 4; more++)
+			assert_int_equal(
+				decode_exact((uint16_t)type, buffer + PL_CONTROL_HEADER, body + more, &decoded),
+				-EPROTO);
 		for (size_t size = 0; size < length; size++)
 			assert_int_equal(pl_control_encode(&message, buffer, size), -ENOBUFS);
 	}
@@ -261,7 +264,7 @@ static void test_unknown_types(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(types); i++) {
-		assert_int_equal(decode(types[i], body, sizeof(body), &message), -ENOMSG);
+		assert_int_equal(decode_exact(types[i], body, sizeof(body), &message), -ENOMSG);
 		message = (struct pl_control){ .type = types[i] };
 		assert_int_equal(pl_control_encode(&message, buffer, sizeof(buffer)), -EINVAL);
 	}
@@ -275,8 +278,8 @@ static void test_body_too_long(void **state)
 	struct pl_control message;
 
 	(void)state;
-	assert_int_equal(decode(PL_CONTROL_HELLO, body, PL_CONTROL_BODY_MAX + 1, &message), -EMSGSIZE);
-	assert_int_equal(decode(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
+	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, PL_CONTROL_BODY_MAX + 1, &message), -EMSGSIZE);
+	assert_int_equal(decode_exact(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
 }
 
 /* Checks that messages with all fields at their largest fit and survive a round trip. */
@@ -397,8 +400,8 @@ static void test_decoder_refuses(void **state)
 		size_t length = encode(&message, buffer);
 
 		buffer[PL_CONTROL_HEADER + cases[i].at] = cases[i].value;
-		if (decode((uint16_t)cases[i].type, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER, &decoded) !=
-		    cases[i].expected)
+		if (decode_exact((uint16_t)cases[i].type, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER,
+				 &decoded) != cases[i].expected)
 			fail_msg("case %zu", i);
 	}
 }
@@ -417,8 +420,9 @@ static void test_blob_over_limit(void **state)
 	length_of_blob = buffer + length - PL_FABRIC_BLOB_MAX - 2;
 	length_of_blob[0] = 1; /* 257 */
 	buffer[length] = 0;
-	assert_int_equal(decode(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length + 1 - PL_CONTROL_HEADER, &decoded),
-			 -EMSGSIZE);
+	assert_int_equal(
+		decode_exact(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length + 1 - PL_CONTROL_HEADER, &decoded),
+		-EMSGSIZE);
 }
 
 static void test_text_is_harmless(void **state)
@@ -430,7 +434,7 @@ static void test_text_is_harmless(void **state)
 	(void)state;
 	strcpy(message.reject.message, "a\x1b[2Jb\xc2\x9b\n\x7f~");
 	length = encode(&message, buffer);
-	assert_int_equal(decode(PL_CONTROL_REJECT, body, length - PL_CONTROL_HEADER, &decoded), 0);
+	assert_int_equal(decode_exact(PL_CONTROL_REJECT, body, length - PL_CONTROL_HEADER, &decoded), 0);
 	assert_string_equal(decoded.reject.message, "a?[2Jb????~");
 }
 

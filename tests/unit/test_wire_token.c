@@ -12,7 +12,7 @@
 
 #include "wire/wire.h"
 
-static struct pl_token sample(void)
+static struct pl_token sample_token(void)
 {
 	struct pl_token token = { .rights = PL_ACCESS_READ | PL_ACCESS_ATOMIC,
 				  .grant = 0x0102030405060708,
@@ -27,7 +27,7 @@ static struct pl_token sample(void)
 }
 
 /* Corrects the checksum after a change of the bytes before it. */
-static void seal(uint8_t *buffer)
+static void token_seal(uint8_t *buffer)
 {
 	uint32_t sum = htole32(XXH32(buffer, PL_TOKEN_SIZE - 4, 0));
 
@@ -42,7 +42,7 @@ static void test_golden(void **state)
 		0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x5b, 0x5c, 0x5d, 0x5e, 0x5f, 0x18, 0x17, 0x16,
 		0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0xb7, 0x6e, 0xba, 0xf4,
 	};
-	struct pl_token decoded, token = sample();
+	struct pl_token decoded, token = sample_token();
 	uint8_t buffer[PL_TOKEN_SIZE];
 
 	(void)state;
@@ -60,7 +60,7 @@ static void test_golden(void **state)
 
 static void test_every_bit_counts(void **state)
 {
-	struct pl_token decoded, token = sample();
+	struct pl_token decoded, token = sample_token();
 	uint8_t buffer[PL_TOKEN_SIZE];
 
 	(void)state;
@@ -77,7 +77,7 @@ static void test_every_bit_counts(void **state)
 
 static void test_lengths(void **state)
 {
-	struct pl_token decoded, token = sample();
+	struct pl_token decoded, token = sample_token();
 	uint8_t buffer[PL_TOKEN_SIZE];
 
 	(void)state;
@@ -96,19 +96,19 @@ static void test_lengths(void **state)
 /* Checks that a token with wrong contents and a right checksum is refused. */
 static void test_sealed_nonsense(void **state)
 {
-	struct pl_token decoded, token = sample();
+	struct pl_token decoded, token = sample_token();
 	uint8_t buffer[PL_TOKEN_SIZE];
 
 	(void)state;
 	for (unsigned bit = 0; bit < 16; bit++) {
 		pl_token_encode(&token, buffer);
 		buffer[6 + bit / 8] ^= (uint8_t)(1 << bit % 8);
-		seal(buffer);
+		token_seal(buffer);
 		assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
 	}
 	pl_token_encode(&token, buffer);
 	buffer[4] = 2;
-	seal(buffer);
+	token_seal(buffer);
 	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
 	token.rights = PL_ACCESS_ALL + 1;
 	pl_token_encode(&token, buffer);
