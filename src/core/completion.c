@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completions that pl_poll() delivers, and the descriptor that tells of them. */
+/* Queue of completions for pl_poll(), and the descriptor that signals it. */
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -42,7 +42,10 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 	pl_list_for_each(at, &context->handles) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
 
-		/* Those of this peer are all done, and may be collected now; of others even the receipt may be changing. */
+		/*
+		 * Operations of this peer are all done, and another thread may collect them now. Completions of others
+		 * may change.
+		 */
 		if (atomic_load(&operation->state) != PL_DONE || operation->receipt.peer != peer)
 			continue;
 		__atomic_store_n(&operation->receipt.peer, NULL, __ATOMIC_RELAXED);
@@ -51,7 +54,7 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 	pl_latch_release(&context->spare_operations.latch);
 }
 
-/* Moves up to n finished operations to `taken`; consumes the event when the queue is empty. */
+/* Moves up to `n` finished operations to `taken`. Consumes the event when the queue is empty. */
 static void take_completed(struct pl_context *context, struct pl_list *taken, int n)
 {
 	int count = 0;
@@ -64,7 +67,7 @@ static void take_completed(struct pl_context *context, struct pl_list *taken, in
 		pl_list_remove(first);
 		pl_list_append(taken, first);
 		count++;
-		/* Pinned, as the peer may be closed by another thread as soon as the lock is free. */
+		/* Pins the peer: another thread may close it as soon as the lock is free. */
 		if (operation->receipt.kind == PL_KIND_NOTIFIED && operation->peer &&
 		    pl_message_consumed(operation->peer)) {
 			atomic_fetch_add(&operation->peer->pins, 1);
@@ -96,8 +99,8 @@ static void hand_over(struct pl_operation *operation, struct pl_completion *comp
 }
 
 /*
- * Progress of the only engine there is, which hands over what completes meanwhile without a detour by the list.
- * Returns their number.
+ * Makes progress on the only engine. Operations that complete meanwhile go straight into the array. Returns their
+ * number.
  */
 static int progress_into(struct pl_context *context, struct pl_completion *completions, int n)
 {
@@ -105,7 +108,7 @@ static int progress_into(struct pl_context *context, struct pl_completion *compl
 	struct pl_engine *engine = context->engines[0];
 
 	if (!pl_engine_try(engine))
-		return 0; /* somebody else does it */
+		return 0; /* another thread makes progress */
 	if (n > 0)
 		context->sink = &sink;
 	pl_engine_progress_held(engine);
@@ -114,7 +117,7 @@ static int progress_into(struct pl_context *context, struct pl_completion *compl
 	return sink.count;
 }
 
-/* Those that completed while nobody was in pl_poll(). */
+/* Collects operations that completed while no thread was in pl_poll(). */
 static int collect(struct pl_context *context, struct pl_completion *completions, int n)
 {
 	struct pl_list taken;
@@ -124,7 +127,7 @@ static int collect(struct pl_context *context, struct pl_completion *completions
 		return 0;
 	pl_list_init(&taken);
 	take_completed(context, &taken, n);
-	/* None is taken off: the list goes with them. */
+	/* The list is not unlinked element by element: it ends with this function. */
 	pl_list_for_each_safe(at, next, &taken)
 		hand_over(pl_list_entry(at, struct pl_operation, queue_link), &completions[count++]);
 	return count;
@@ -132,7 +135,7 @@ static int collect(struct pl_context *context, struct pl_completion *completions
 
 int pl_poll(struct pl_context *context, struct pl_completion *completions, int n)
 {
-	/* First, as what completes after them is handed over at once only if nothing waits before it. */
+	/* The queue comes first: later completions go straight into the array only if the queue is empty. */
 	int count = collect(context, completions, n);
 
 	if (!pl_context_manual(context))
@@ -141,7 +144,7 @@ int pl_poll(struct pl_context *context, struct pl_completion *completions, int n
 	return count + collect(context, completions + count, n - count);
 }
 
-/* Without threads there are two things to wake for: sockets, and completions not yet collected. */
+/* Without threads two things wake the program: sockets, and completions not yet collected. */
 static int join_descriptors(struct pl_context *context)
 {
 	int fd = epoll_create1(EPOLL_CLOEXEC);

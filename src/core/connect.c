@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Making a peer: the initiator's way from an address to a hello, and the acceptor's from a socket. */
+/* Opening a peer: from an address to a hello (initiator), and from an accepted socket to a peer (acceptor). */
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -66,7 +66,7 @@ static void fail_with(struct pl_peer *peer, int code, const char *call)
 	pl_peer_open_failed(peer, &error);
 }
 
-/* The socket is connected: the TLS handshake, if there is a key, then our hello. */
+/* The socket is connected: starts the TLS handshake if there is a key, then sends the hello. */
 static void shake_hands(struct pl_peer *peer, uint32_t events)
 {
 	struct pl_context *context = peer->context;
@@ -101,9 +101,9 @@ static void shake_hands(struct pl_peer *peer, uint32_t events)
 		return;
 	}
 	pl_source_remove(&peer->dialing);
-	peer->dialing.fd = -1; /* the stream's now */
+	peer->dialing.fd = -1; /* the stream owns the descriptor now */
 	if (rc < 0) {
-		/* One end has a key and the other none: not a matter of protocol but of access. */
+		/* One end has a key and the other has none: an error of access, not of the protocol. */
 		if (!strcmp(error.id, "AUTH-NO-TLS"))
 			error.code = -EACCES;
 		pl_peer_open_failed(peer, &error);
@@ -124,7 +124,7 @@ static void shake_hands(struct pl_peer *peer, uint32_t events)
 		fail_with(peer, rc == -EPIPE ? -ECONNRESET : rc, "hello");
 }
 
-/* Goes through the addresses of a name; `last` is why the one before failed. */
+/* Tries the next address of a name. `last` is the error of the address before. */
 static void try_next_target(struct pl_peer *peer, int last)
 {
 	pl_source_remove(&peer->dialing);
@@ -161,7 +161,7 @@ static void connect_run(struct pl_task *task)
 
 /* -- another fabric ------------------------------------------------------------------------------- */
 
-/* Parts of the time for connecting: for a fabric in place of which another one could be tried, and what others leave. */
+/* Shares of the connect timeout: for a fabric that can be replaced by another one, and for the remaining attempts. */
 #define ATTEMPTS 3
 #define REMAINDER 16
 
@@ -192,7 +192,7 @@ void pl_peer_limit_attempt(struct pl_peer *peer)
 	if (replaceable(peer))
 		left = PL_MIN(left, peer->context->options.connect_timeout) / ATTEMPTS;
 	else
-		left -= left / REMAINDER; /* so that what failed is told by its name */
+		left -= left / REMAINDER; /* leaves time to report the failed fabric by name */
 	peer->timer.expire = attempt_over;
 	pl_timer_set(peer->home, &peer->timer, pl_deadline(now, left));
 }
@@ -206,14 +206,14 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	next = pl_peer_new(peer->context, true, NULL);
 	if (!next)
 		return false;
-	/* The operation's home, whose lock is held. */
+	/* The lock of the operation's home engine is held. */
 	next->home = peer->home;
 	next->failed = peer->ops;
 	next->loss = *error;
 	next->refusal = PL_REFUSAL_CARDS;
 	next->targets = peer->targets;
 	next->target_count = peer->target_count;
-	/* The address that answered before. */
+	/* Starts with the address that answered before. */
 	next->target_next = peer->target_next - 1;
 	peer->targets = NULL;
 	peer->target_count = peer->target_next = 0;

@@ -7,7 +7,7 @@
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
 
-/* Enough for 8 engines with 4 chunks each way twice over, and well under what is usually allowed. */
+/* Enough for 8 engines with 4 chunks in each direction, twice; well under the usual RLIMIT_MEMLOCK. */
 #define STAGING_DEFAULT ((size_t)128 << 20)
 
 const char *pl_version(void)
@@ -22,7 +22,7 @@ static unsigned cores(void)
 	return count > 0 ? (unsigned)count : 1;
 }
 
-/* Half the cores: the other end, or the program itself, needs the rest. */
+/* Half the cores: the other end, or the program, needs the rest. */
 static unsigned half_the_cores(void)
 {
 	unsigned half = cores() / 2;
@@ -59,7 +59,7 @@ static void fill_defaults(struct pl_options *options)
 	if (!options->workers)
 		options->workers = half_the_cores();
 	if (options->progress == PL_PROGRESS_MANUAL)
-		options->workers = 1; /* one thread drives it, so one engine serves it best */
+		options->workers = 1; /* one thread drives the context, so one engine serves it best */
 	if (!options->streams)
 		options->streams = half_the_cores();
 	if (!options->operation_timeout)
@@ -72,7 +72,7 @@ static void fill_defaults(struct pl_options *options)
 		options->keepalive = 15 * PL_NS_PER_S;
 }
 
-/* The kernel's boot id tells whether two processes share a host; all zero means unknown. */
+/* The kernel's boot id tells whether two processes share a host. All zero: unknown. */
 static void read_boot_id(uint8_t id[16])
 {
 	static const char hexadecimal[] = "0123456789abcdef";
@@ -94,7 +94,7 @@ static void read_boot_id(uint8_t id[16])
 static int open_engines(struct pl_context *context, struct pl_error *error)
 {
 	bool threaded = !pl_context_manual(context);
-	/* Spinning helps only where the other threads have cores of their own. */
+	/* Spinning helps only if the other threads have cores of their own. */
 	uint64_t spin = threaded && cores() >= 4 ? 20000 : 0;
 
 	while (context->engine_count < context->options.workers) {
@@ -129,7 +129,7 @@ static int copy_devices(struct pl_context *context, const char *devices, struct 
 {
 	size_t size = devices ? strlen(devices) + 1 : 0;
 
-	/* An empty list asks for the default, as zero does elsewhere. */
+	/* An empty list asks for the default, as zero does in other options. */
 	if (size <= 1)
 		return 0;
 	context->devices = pl_alloc(&context->allocator, size);
@@ -235,7 +235,7 @@ static struct pl_list *first_of(struct pl_context *context, struct pl_list *list
 	return first;
 }
 
-/* The next peer to destroy, claimed; NULL if there is none, or the rest is being freed by others. */
+/* Returns the next peer to destroy, claimed. NULL: no peer is left, or other threads free the rest. */
 static struct pl_peer *claim_peer(struct pl_context *context)
 {
 	struct pl_peer *claimed = NULL;
@@ -264,7 +264,7 @@ static void destroy_peers(struct pl_context *context)
 		pl_context_barrier(context);
 }
 
-/* What the program did not collect goes with the context. */
+/* Frees operations that the program did not collect. */
 static void free_operations(struct pl_context *context)
 {
 	pl_sync_close(context);

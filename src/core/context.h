@@ -25,7 +25,7 @@ struct pl_peer;
 
 #define PL_ENGINES_MAX 64
 
-/* Where pl_poll() wants what completes while it makes progress. */
+/* Array of a pl_poll() call that receives completions while that call makes progress. */
 struct pl_sink {
 	struct pl_completion *completions;
 	int count, most;
@@ -33,48 +33,50 @@ struct pl_sink {
 
 struct pl_context {
 	struct pl_allocator allocator;
-	struct pl_options options; /* defaults filled in; pointers in it are not valid */
+	struct pl_options options; /* with defaults; pointers in it are not valid */
 	char *devices;             /* options.devices; NULL: all */
-	struct pl_profile routes;  /* grant_lock, but for pl_routes_open() */
+	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
 	uint8_t id[16], boot_id[16];
 	struct pl_tls *tls; /* NULL: no key */
 	struct pl_engine *engines[PL_ENGINES_MAX];
-	struct pl_copier *copiers[PL_ENGINES_MAX]; /* of engines that needed one; the engine's lock */
+	/* created on demand for an engine; protected by that engine's lock */
+	struct pl_copier *copiers[PL_ENGINES_MAX];
 	unsigned engine_count;
 	atomic_uint next_engine;
-	struct pl_slots slot_pool; /* of locked memory, for bytes that sockets and cards do not reach */
-	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* those to choose from, the best first */
+	struct pl_slots slot_pool; /* locked memory, for bytes that sockets and cards cannot reach */
+	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* candidates, best first */
 	unsigned fabric_count;
-	pthread_mutex_t fabric_lock;         /* making the states */
-	void *fabric_states[PL_FABRICS_MAX]; /* what a fabric keeps for the context; in the order above */
+	pthread_mutex_t fabric_lock;         /* protects creation of fabric_states */
+	void *fabric_states[PL_FABRICS_MAX]; /* state of each fabric for this context, in the order of `fabrics` */
 
-	pthread_mutex_t lock; /* the lists, and slots */
+	pthread_mutex_t lock; /* the lists, and peer_table */
 	struct pl_list peers, listeners, regions, remotes;
-	struct pl_peer **peer_table; /* peers by index, for sockets that join them */
+	struct pl_peer **peer_table; /* peers by index, for sockets that join a peer */
 	size_t peer_table_size;
 
-	pthread_mutex_t grant_lock; /* grants and every peer's keys */
+	pthread_mutex_t grant_lock; /* grants, and the keys of all peers */
 	struct pl_grant **grants;
 	size_t grant_count;
-	struct pl_task expiry_task; /* of grants, on the first engine */
+	struct pl_task expiry_task; /* of grants; runs on the first engine */
 	struct pl_timer expiry_timer;
 
 	struct pl_lock queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
-	atomic_bool any_completed; /* it is not empty: to be asked without the lock */
-	struct pl_sink *sink;      /* NULL: the list; of the only engine of a context without threads, its lock */
+	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */
+	/* pl_poll() call that takes completions; NULL: use the list. Manual contexts only; the engine's lock */
+	struct pl_sink *sink;
 	int event_fd;              /* readable while `completed` is not empty; -1 until pl_fd() */
-	int poll_fd;               /* what pl_fd() gave; -1 until then */
+	int poll_fd;               /* descriptor that pl_fd() returned; -1 until then */
 
 	struct pl_pool spare_operations;
-	struct pl_list handles; /* operations that the program holds a handle of; the pool's latch */
-	/* For operations that are done at once; the pool's latch. */
+	struct pl_list handles; /* operations with a handle of the program; the pool's latch */
+	/* For synchronous operations; the pool's latch. */
 	struct pl_clock clock;
 	/*
-	 * For one of which the program has a handle.  It stays in the list of these, and is spare by a plain store, as an
-	 * atomic instruction would wait until all that the operation copied is out of the processor's buffers.
-	 * NULL: there is none.
+	 * Spare synchronous operation with a handle. It stays in the list of handles and becomes spare by a plain
+	 * store: an atomic instruction would wait until the copied bytes have left the processor's store buffers. NULL:
+	 * not available.
 	 */
 	struct pl_operation *instant;
 };
@@ -84,23 +86,23 @@ static inline bool pl_context_manual(const struct pl_context *context)
 	return context->options.progress == PL_PROGRESS_MANUAL;
 }
 
-/* Drives all engines once; for contexts without threads. Returns whether anything happened. */
+/* Drives all engines once; for contexts without threads. Returns true if anything happened. */
 bool pl_context_progress(struct pl_context *context);
 
 /*
- * The copier of an engine of the context's, made when it is first asked for; NULL: no memory.  Under the
- * engine's lock.
+ * Returns the copier of an engine of the context, and creates it on first use. NULL: no memory. The engine's lock is
+ * held.
  */
 struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine *engine);
 
-/* Returns when no engine, and no copy of one, is in the middle of anything that began before the call. */
+/* Waits until every engine, and every copy of one, has finished all work that began before the call. */
 void pl_context_barrier(struct pl_context *context);
 
 struct pl_engine *pl_context_pick_engine(struct pl_context *context);
 
-/* routes.c: the profile that says how to reach GPUs' memory; read when it is first asked for, if it has no name. */
+/* profile_file.c: the profile that says how to reach GPU memory. A profile without a name is read on first use. */
 int pl_routes_open(struct pl_context *context, const char *file, struct pl_error *error);
-/* NULL: there is none. grant_lock */
+/* Returns NULL if there is no profile. The caller holds grant_lock. */
 const struct pl_profile *pl_routes_get(struct pl_context *context);
 void pl_routes_close(struct pl_context *context);
 

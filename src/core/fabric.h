@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a fabric offers to the core. */
+/* Interface between the core and its fabrics. */
 #ifndef PL_CORE_FABRIC_H
 #define PL_CORE_FABRIC_H
 
@@ -7,99 +7,109 @@
 #include "core/message.h"
 #include "core/socket.h"
 
-/* The common part of every fabric's endpoint. */
+/* Common part of every fabric's endpoint. */
 struct pl_endpoint {
 	struct pl_peer *peer;
 };
 
 /*
- * One way to move bytes.  Everything but close is called under the home engine's lock.
+ * One fabric. The home engine's lock is held in every call, except where a comment says otherwise.
  *
- * post() takes an operation of kind WRITE, READ, FETCH_ADD or COMPARE_SWAP: the fabric adds to
- * `pending` for each part that it starts, calls pl_operation_pending_done() for each, and drops what
- * it can of operations that are `canceled` when sweep() is called, in bounded time.
- * message() sends a small frame in order.  A payload of up to PL_KEY_BLOB_MAX bytes is copied, a
- * larger one is kept by reference; `operation`, if any, has one part more until it is not used.
- * Without a payload, those of gathers() are where the operation's segment is.
+ * post() takes an operation of kind WRITE, READ, FETCH_ADD or COMPARE_SWAP. The fabric adds 1 to `pending` for each
+ * chunk that it starts, and calls pl_operation_pending_done() for each. sweep() makes the fabric drop, in bounded time,
+ * all chunks that it can of operations that are `canceled`.
+ *
+ * message() sends a small frame in order. A payload of up to PL_KEY_BLOB_MAX bytes is copied; a larger one is kept by
+ * reference, and `operation`, if given, gets one more pending count until the payload is free again. Without a payload
+ * the bytes come from the operation's segment (see gathers()).
  */
 struct pl_fabric_ops {
 	const char *name;
-	/* 0 if it can be used for this peer, whose addresses are known; or why not.  Before create(). Default: 0. */
+	/*
+	 * Returns 0 if the fabric can reach this peer, whose addresses are known; else the reason. Called before
+	 * create(). Default: 0.
+	 */
 	int (*serves)(struct pl_peer *peer, struct pl_error *error);
-	/* Initiator: what the acceptor needs to find out whether it serves.  Length.  Default: nothing. */
+	/* Initiator: writes the data that the acceptor needs for suits(). Returns its length. Default: no data. */
 	int (*invite)(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
-	/* Acceptor: 0 if it can be used, by what the initiator offers; or why not.  Default: 0. */
+	/* Acceptor: returns 0 if the fabric suits the initiator's advert; else the reason. Default: 0. */
 	int (*suits)(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
-	const char *reason; /* why bytes go the way they go, for receipts */
-	/* How visible bytes are that were moved with the default, and what makes them so; static storage. */
+	const char *reason; /* reason of the route, for completions */
+	/* Visibility of bytes moved with the default attributes, and the mechanism that gives it; static storage. */
 	enum pl_visible visible;
 	const char *visibility;
-	/* Both ends may think that it serves, and be wrong: then another one is tried.  Default: false. */
+	/*
+	 * True if both ends may wrongly believe that the fabric serves the peer; another fabric is tried then. Default:
+	 * false.
+	 */
 	bool uncertain;
-	/* Why large messages go through staging from memory that the processor does not reach; NULL: they do not. */
+	/* Reason for staging large messages from memory that the processor cannot reach. NULL: they are not staged. */
 	const char *staging_reason;
 	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
-	/* Acceptor: how the initiator reaches it.  Returns the blob's length. */
+	/* Acceptor: writes the data that the initiator needs to connect. Returns its length. */
 	int (*describe)(struct pl_endpoint *endpoint, uint8_t blob[PL_FABRIC_BLOB_MAX]);
-	/* Initiator: begins to connect; ends in pl_peer_up() or pl_peer_lose(). */
+	/* Initiator: starts to connect; ends in pl_peer_up() or pl_peer_lose(). */
 	int (*connect)(struct pl_endpoint *endpoint, const uint8_t *blob, size_t length, struct pl_error *error);
 	/*
-	 * Initiator: the acceptor speaks over the control connection, as its end is up, before what says so over
-	 * this fabric came.  Whether this end is, too.  Default: false, which is an error of the acceptor's.
+	 * Initiator: a control message came before this fabric reported that the acceptor's end is up. Returns true if
+	 * this end is up too. Default: false, a protocol error of the acceptor.
 	 */
 	bool (*up)(struct pl_endpoint *endpoint);
-	/* A socket that presented itself at the listener of the peer's context. Any engine. Takes the stream over. */
+	/* A socket presented itself at the listener of the peer's context. Takes over the stream. Any engine. */
 	int (*join)(struct pl_endpoint *endpoint, struct pl_stream *stream, const uint8_t *hello);
-	/* The peer asks for more streams. */
+	/* The peer asks for more lanes. */
 	void (*widen)(struct pl_endpoint *endpoint, unsigned streams);
 	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation);
 	/*
-	 * Whether message() takes the bytes of a small send from where they are, in memory that the processor does not
-	 * reach.  Default: no, they are copied.
+	 * Returns true if message() takes the bytes of a small send from their place, in memory that the processor
+	 * cannot reach. Default: false; the core copies them.
 	 */
 	bool (*gathers)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	void (*sweep)(struct pl_endpoint *endpoint);
-	/* Whether everything that the peer sent before it left was read. */
+	/* Returns true if all bytes that the peer sent before it left were read. */
 	bool (*drained)(struct pl_endpoint *endpoint);
 	unsigned (*streams)(struct pl_endpoint *endpoint);
 	/*
-	 * Begins to end without waiting for anything, and takes no more streams.  Once nothing of the
-	 * endpoint is in use on other engines, posts the task to the peer's home engine.  Home.
+	 * Starts to end without waiting, and accepts no more lanes. Posts the task to the peer's home engine once other
+	 * engines no longer use the endpoint.
 	 */
 	void (*abandon)(struct pl_endpoint *endpoint, struct pl_task *task);
 	/*
-	 * Flushes what can be, closes, drops all parts, frees.  Without an engine's lock; or, with that
-	 * of the home engine, once it was abandoned.
+	 * Flushes pending bytes if possible, closes, drops all chunks, frees. Called without an engine's lock, or,
+	 * after abandon(), with that of the home engine.
 	 */
 	void (*close)(struct pl_endpoint *endpoint);
 	/*
-	 * The remote key of a key of ours, which begins with its id; returns its length or a negative
-	 * errno.  What it registers for that hangs on the grant, or, if that is NULL, on the key.  grant_lock
+	 * Writes the remote key of a local key; the blob begins with the key's id. Returns its length or a negative
+	 * errno. A registration made here hangs on the grant, or, if that is NULL, on the key. grant_lock is held.
 	 */
 	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 			  uint8_t blob[PL_KEY_BLOB_MAX]);
 	/*
-	 * Does an operation of one segment before it returns, on the program's thread, if that is possible now.
-	 * Any thread, no lock.  False: nothing was done, post() it.  Default: false.
+	 * Does an operation of one segment before it returns, on the program's thread. Any thread, no lock. Returns
+	 * false if nothing was done: post() it. Default: false.
 	 */
 	bool (*sync_try)(struct pl_endpoint *endpoint, struct pl_sync_op *instant);
 	/*
-	 * The bytes of an operation were moved: makes them as visible as it asks for, and tells in its receipt.  True:
-	 * that takes parts of it, which it added.  Called once, if more is asked for than the default, or it is to
-	 * notify.  Default: there is nothing to do.
+	 * Makes the moved bytes as visible as the operation asks, and records that in its completion. Returns true if
+	 * it added pending counts for that. Called once, for operations that ask for more than the default or notify.
+	 * Default: nothing to do.
 	 */
 	bool (*settle)(struct pl_endpoint *endpoint, struct pl_operation *operation);
-	/* A key came: find the way to the memory behind it.  Default: there is nothing to find. */
+	/* A key arrived: finds the access path to its memory. Default: nothing to find. */
 	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
-	/* Whether devices are there that may reach memory that the processor does not.  Default: no. */
+	/* Returns true if this host has devices that may reach memory that the processor cannot. Default: false. */
 	bool (*devices)(struct pl_context *context);
-	/* Adds what devices have registered for this end's own use.  Default: nothing. */
+	/* Adds the registrations that devices hold for this end. Default: none. */
 	void (*count)(void *state, struct pl_registrations_info *info);
-	/* Nothing kept may be of that memory any more.  Default: nothing is kept. */
+	/* Memory was freed: drops kept registrations of it. Default: none are kept. */
 	void (*freed)(void *state, const void *address, size_t length);
-	/* The context closes: peers, regions and threads are gone, engines are not. Default: there is no state. */
+	/*
+	 * Frees the fabric's state when the context closes. Peers, regions and threads are gone, engines are not.
+	 * Default: no state.
+	 */
 	void (*close_state)(struct pl_context *context, void *state);
 };
 
@@ -109,16 +119,22 @@ extern const struct pl_fabric_ops pl_verbs_fabric;
 
 #define PL_STREAMS_MAX 16
 
-/* choice.c: which fabric a peer gets.  All fabrics of this build, the best first, NULL at the end. */
+/* fabric_select.c: all fabrics of this build, the best first, NULL at the end. */
 extern const struct pl_fabric_ops *const pl_fabrics[];
-/* Sets the context's fabrics: all, or the one of that name. */
+/* Sets the context's fabrics: all, or the one with that name. */
 int pl_fabrics_configure(struct pl_context *context, const char *name, struct pl_error *error);
-/* Initiator: what it could use to reach the peer, into its hello.  Fails if there is nothing: why the last is not. */
+/*
+ * Initiator: adds the adverts of all usable fabrics to its hello. Fails with the reason of the last one if there is
+ * none.
+ */
 int pl_fabrics_advertise(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
-/* Acceptor: takes the best that the initiator offers.  Initiator: takes what the acceptor chose.  NULL: nothing fits. */
+/*
+ * Acceptor: selects the best fabric that the initiator advertises. Initiator: takes the acceptor's selection. NULL:
+ * none fits.
+ */
 const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const struct pl_hello *hello,
 					      struct pl_error *error);
-/* The place for a fabric's state; fabric_lock. */
+/* Returns the slot of a fabric's state. fabric_lock is held. */
 void **pl_fabric_state(struct pl_context *context, const struct pl_fabric_ops *fabric);
 void pl_fabrics_close(struct pl_context *context);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which fabric a peer gets.  The initiator's hello names those that it could use for this peer; the
- * acceptor takes the first of its own list that is among them, and names that one in its answer.
+ * Selection of a peer's fabric. The initiator's hello names the fabrics that it could use for this peer. The acceptor
+ * selects the first of its own list among them, and names it in its answer.
  */
 #include <stdio.h>
 
@@ -16,7 +16,7 @@ const struct pl_fabric_ops *const pl_fabrics[] = {
 	NULL,
 };
 
-/* The reasons of peers on the same host that get sockets, and of those that RDMA cards did not reach. */
+/* Reasons for tcp: peers on the same host that use sockets, and peers that RDMA cards cannot reach. */
 #define DIRECT "tcp: the socket reads and writes the region itself; not "
 #define SOCKETS DIRECT "the local fabric, as "
 static const char *const refusal_reasons[PL_REFUSAL_END] = {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The way of an operation that nothing holds up: from the call to the fabric, and from there to who waits for it.
- * Inline, as most of its steps take less time than a call does.
+ * Fast path of an operation that nothing delays: from the call to the fabric, and from there to its completion. Inline:
+ * most of its steps take less time than a function call.
  */
 #ifndef PL_CORE_FASTPATH_H
 #define PL_CORE_FASTPATH_H
 
 #include "core/fabric.h"
 
-/* Memory for one; NULL: there is none. */
+/* Takes memory for an operation. NULL: no memory. */
 PL_ALWAYS_INLINE struct pl_operation *pl_fast_take(struct pl_context *context)
 {
 	return pl_pool_take(&context->spare_operations, &context->allocator, sizeof(struct pl_operation));
 }
 
-/* `attributes` are of this release. */
+/* `attributes` have the size of this release. */
 PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_context *context, struct pl_peer *peer,
 				    enum pl_kind kind, const struct pl_attributes *attributes)
 {
@@ -40,7 +40,7 @@ PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_con
 	};
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 PL_ALWAYS_INLINE struct pl_operation *pl_fast_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 						   const struct pl_attributes *attributes)
 {
@@ -81,7 +81,7 @@ PL_ALWAYS_INLINE void pl_fast_prepare(struct pl_operation *operation, uint64_t n
 			   !pl_visible_more(operation->attributes.visible);
 }
 
-/* One timer for all operations of a peer, which is set only where a deadline is earlier than those before it.  Home. */
+/* Sets the peer's only timer for operations, if this deadline is earlier than all before. Home. */
 PL_ALWAYS_INLINE void pl_fast_watch(struct pl_peer *peer, uint64_t deadline)
 {
 	if (pl_list_empty(&peer->deadline.link) || deadline < peer->next_deadline) {
@@ -90,7 +90,7 @@ PL_ALWAYS_INLINE void pl_fast_watch(struct pl_peer *peer, uint64_t deadline)
 	}
 }
 
-/* pl_operation_begin(), of one that has a peer. */
+/* pl_operation_begin() for an operation with a peer. */
 PL_ALWAYS_INLINE bool pl_fast_begin(struct pl_peer *peer, struct pl_operation *operation)
 {
 	pl_list_append(&peer->operations, &operation->peer_link);
@@ -118,7 +118,7 @@ PL_ALWAYS_INLINE bool pl_fast_must_wait(const struct pl_peer *peer, const struct
 	return (operation->attributes.flags & PL_FENCE) && peer->running;
 }
 
-/* Runs an operation that began, or holds it behind a fence.  Home. */
+/* Runs an operation that began, or queues it behind a fence. Home. */
 PL_ALWAYS_INLINE void pl_fast_start(struct pl_peer *peer, struct pl_operation *operation)
 {
 	if (!pl_list_empty(&peer->fenced) || pl_fast_must_wait(peer, operation))
@@ -127,14 +127,14 @@ PL_ALWAYS_INLINE void pl_fast_start(struct pl_peer *peer, struct pl_operation *o
 		pl_fast_run(peer, operation);
 }
 
-/* pl_operation_submit(), whose task it is to begin and start it: does so where nobody else is at the engine. */
+/* pl_operation_submit() that begins and starts the operation at once if the engine is free. */
 PL_ALWAYS_INLINE void pl_fast_submit(struct pl_peer *peer, struct pl_operation *operation,
 				      void (*run)(struct pl_task *), struct pl_operation **handle)
 {
 	struct pl_engine *home = peer->home;
 
 	if (!pl_engine_held(home) && pl_engine_try(home)) {
-		/* After those who were here before. */
+		/* Queued tasks came first. */
 		if (atomic_load_explicit(&home->task_count, memory_order_relaxed) == 0) {
 			pl_fast_prepare(operation, pl_clock_now(&home->clock), handle);
 			if (pl_fast_begin(peer, operation))
@@ -149,7 +149,7 @@ PL_ALWAYS_INLINE void pl_fast_submit(struct pl_peer *peer, struct pl_operation *
 	pl_engine_post(home, &operation->task);
 }
 
-/* It ran, and is complete.  Home. */
+/* Ends a running operation's count. Home. */
 PL_ALWAYS_INLINE void pl_fast_ended(struct pl_peer *peer, struct pl_operation *operation)
 {
 	operation->counted = false;
@@ -158,7 +158,7 @@ PL_ALWAYS_INLINE void pl_fast_ended(struct pl_peer *peer, struct pl_operation *o
 		pl_peer_fence_release(peer);
 }
 
-/* Its memory is no longer used. */
+/* Releases the operation's regions and remote regions. */
 PL_ALWAYS_INLINE void pl_fast_release(struct pl_operation *operation)
 {
 	for (unsigned i = 0; i < operation->segment_count; i++) {
@@ -172,7 +172,7 @@ PL_ALWAYS_INLINE void pl_fast_release(struct pl_operation *operation)
 	operation->segment_count = 0;
 }
 
-/* What hangs on it. */
+/* Frees all memory that the operation owns. */
 PL_ALWAYS_INLINE void pl_fast_strip(struct pl_operation *operation)
 {
 	const struct pl_allocator *allocator = &operation->context->allocator;
@@ -185,7 +185,7 @@ PL_ALWAYS_INLINE void pl_fast_strip(struct pl_operation *operation)
 		pl_free(allocator, operation->error);
 }
 
-/* One that nobody holds a handle of, and nobody cancelled. */
+/* Frees an operation without a handle that was never cancelled. */
 PL_ALWAYS_INLINE void pl_fast_free(struct pl_operation *operation)
 {
 	struct pl_context *context = operation->context;
@@ -194,7 +194,10 @@ PL_ALWAYS_INLINE void pl_fast_free(struct pl_operation *operation)
 	pl_pool_give(&context->spare_operations, &context->allocator, operation);
 }
 
-/* Who is in pl_poll() now, if there is room and nothing that completed before is still to be taken; or NULL.  Home. */
+/*
+ * Returns the pl_poll() call that takes completions now. NULL: there is none, it is full, or earlier completions wait.
+ * Home.
+ */
 PL_ALWAYS_INLINE struct pl_sink *pl_fast_sink(const struct pl_context *context)
 {
 	struct pl_sink *sink = context->sink;
@@ -204,7 +207,7 @@ PL_ALWAYS_INLINE struct pl_sink *pl_fast_sink(const struct pl_context *context)
 	return sink;
 }
 
-/* One that succeeded, and nobody holds a handle of: to who is in pl_poll() now, or to who comes there next.  Home. */
+/* Delivers a successful operation without a handle: to the running pl_poll() call, or to the queue. Home. */
 PL_ALWAYS_INLINE void pl_fast_deliver(struct pl_operation *operation)
 {
 	struct pl_sink *sink = pl_fast_sink(operation->context);
@@ -218,7 +221,7 @@ PL_ALWAYS_INLINE void pl_fast_deliver(struct pl_operation *operation)
 	pl_completion_push(operation->context, operation);
 }
 
-/* What was moved by a copy of one end's is there when that end says so, which is what ends the operation. */
+/* Bytes copied by one end are in their memory when that end reports the copy, which completes the operation. */
 PL_ALWAYS_INLINE void pl_fast_visible(struct pl_operation *operation)
 {
 	struct pl_receipt *receipt = &operation->receipt;
@@ -238,7 +241,7 @@ PL_ALWAYS_INLINE void pl_fast_visible(struct pl_operation *operation)
 	}
 }
 
-/* Whether the receipt of a plain one has nothing special to tell: one rail carried all of its bytes. */
+/* True if one rail carried all bytes of a plain operation, so that its completion has no special values. */
 PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation)
 {
 	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
@@ -249,7 +252,7 @@ PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation)
 	       pl_engine_now(operation->home) > operation->receipt.posted;
 }
 
-/* pl_operation_complete(), without looking for what most operations do not have.  Home. */
+/* pl_operation_complete() for the usual case. Home. */
 PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 {
 	struct pl_receipt *receipt = &operation->receipt;
@@ -261,7 +264,7 @@ PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 	}
 	pl_list_remove(&operation->peer_link);
 	receipt->completed = pl_engine_now(operation->home);
-	/* Of messages they are known. */
+	/* Messages set their byte count earlier. */
 	if (receipt->kind != PL_KIND_SEND && receipt->kind != PL_KIND_RECEIVE)
 		receipt->bytes = operation->total;
 	receipt->streams = 1;

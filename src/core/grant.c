@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who may reach what.  A grant is a token that was given out; a key is a grant (or one large send)
- * bound to a peer that presented it.  Keys are looked up for every frame, so under a lock that is
- * held for a few instructions; use of the memory is guarded by the engine's lock and `revoked`.
+ * Access control. A grant is a token given out. A key binds a grant (or one large send) to the peer that presented it.
+ * Every frame looks up a key, so grant_lock is held for a few instructions only. The engine's lock and `revoked` guard
+ * use of the memory.
  */
 #include <openssl/crypto.h>
 
 #include "core/fabric.h"
 
-/* Keys a peer may hold at a time. */
+/* Most keys of a peer. */
 #define KEYS_MAX 65536
 
 static bool expired(uint64_t expires)
@@ -16,7 +16,7 @@ static bool expired(uint64_t expires)
 	return expires && pl_wall_clock() >= expires;
 }
 
-/* Puts a pointer in the first free place of a growing table; its index or -ENOMEM. */
+/* Stores a pointer in the first free slot of a growing table. Returns its index or -ENOMEM. */
 static ssize_t table_insert(const struct pl_allocator *allocator, void ***table, size_t *count, void *element)
 {
 	size_t index = 0;
@@ -90,7 +90,7 @@ void pl_registrations_expire(struct pl_list *registrations)
 
 /* -- keys: grant_lock is held ------------------------------------------------------------------- */
 
-/* Returns the operation that a part of ends with the key, for the caller to tell after unlocking. */
+/* Returns the operation with a pending count that ends with the key; the caller ends that count after unlocking. */
 static struct pl_operation *key_unreference(struct pl_context *context, struct pl_key *key)
 {
 	struct pl_operation *operation = key->operation;
@@ -150,7 +150,7 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 
 static struct pl_operation *key_remove(struct pl_peer *peer, struct pl_key *key)
 {
-	/* A device does not look whether the key was revoked. */
+	/* A device does not check whether a key was revoked. */
 	pl_registrations_release(&key->registrations);
 	peer->keys.keys[(uint32_t)key->id] = NULL;
 	peer->keys.used--;
@@ -270,7 +270,7 @@ static void grant_shut(struct pl_grant *grant)
 	}
 }
 
-/* Peers' tables keep the dead keys until they release them, so that an id is not reused meanwhile. */
+/* Dead keys stay in the tables of peers until those release them, so that no id is used again too early. */
 static void grant_remove(struct pl_context *context, struct pl_grant *grant)
 {
 	grant_shut(grant);
@@ -423,7 +423,7 @@ int pl_token_inspect(const void *data, size_t length, struct pl_token_info *info
 	return 0;
 }
 
-/* Why the fabric could not make the memory reachable for its device. */
+/* Maps the fabric's error, which kept a device from reaching the memory, to a wire status. */
 static enum pl_wire_status refusal_of(int code)
 {
 	if (code == -EFAULT)

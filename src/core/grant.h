@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Grants, which are tokens given out, and keys, which bind a grant to one peer. */
+/* Grants (tokens given out) and keys (a grant bound to one peer). */
 #ifndef PL_CORE_GRANT_H
 #define PL_CORE_GRANT_H
 
@@ -9,7 +9,7 @@
 struct pl_operation;
 struct pl_peer;
 
-/* A token that was given out. Freed when revoked and no key refers to it. */
+/* Token given out. Freed once it is revoked and no key refers to it. */
 struct pl_grant {
 	uint64_t id;
 	struct pl_region *region; /* NULL once revoked */
@@ -21,9 +21,9 @@ struct pl_grant {
 	struct pl_list registrations;
 };
 
-/* What one peer may reach: made when it imports a grant, or for the time of one large send. */
+/* Access of one peer: created when the peer imports a grant, or for the duration of one large send. */
 struct pl_key {
-	uint64_t id; /* index in the peer's table, and a random part */
+	uint64_t id; /* index in the peer's table, and random bits */
 	struct pl_list grant_link;
 	struct pl_memory *memory;
 	size_t offset, length;
@@ -31,8 +31,9 @@ struct pl_key {
 	uint64_t expires;
 	atomic_bool revoked;
 	unsigned references;            /* grant_lock */
-	struct pl_operation *operation; /* large send: one of its parts ends when nobody refers to the key */
-	struct pl_list registrations;   /* of a large send; of this peer alone */
+	/* large send: one of its pending counts ends with the last reference to the key */
+	struct pl_operation *operation;
+	struct pl_list registrations;   /* of a large send; for this peer only */
 };
 
 struct pl_key_table {
@@ -41,36 +42,36 @@ struct pl_key_table {
 };
 
 /*
- * Looks up what a peer asks for and checks rights, range and expiry.  Takes a reference.
- * `*status` tells why when NULL is returned.  Before each use of the memory, under an engine's
- * lock, check `revoked`: revoking waits for a barrier, so that is enough.
+ * Looks up a key that a peer uses, and checks rights, range and expiry. Takes a reference. Returns NULL and sets
+ * `*status` on refusal. Before each use of the memory, under an engine's lock, check `revoked`: revoking waits for a
+ * barrier, so that check is enough.
  */
 struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
 			      enum pl_wire_status *status);
 void pl_key_release(struct pl_peer *peer, struct pl_key *key);
-/* One that is neither revoked nor expired, or NULL.  grant_lock */
+/* Returns a key that is neither revoked nor expired, or NULL. grant_lock is held. */
 struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id);
-/* Releases what is timeless in a list, or tells whether there is such.  grant_lock */
+/* Releases the timeless registrations of a list, or returns true if the list has any. grant_lock is held. */
 void pl_registrations_expire(struct pl_list *registrations);
 bool pl_registrations_timeless(const struct pl_list *registrations);
 /*
- * A key by which the peer reads the bytes of a large send: operation->source_key; and, into blob, what
- * the peer needs to use it.  Adds a part to the operation, which is done when the key was destroyed and
- * the memory is used no more.  Length of the blob, or -ENOMEM, or why the fabric cannot.
+ * Creates a key for the bytes of a large send: sets operation->source_key, and writes the peer's blob. Adds a pending
+ * count to the operation, which ends when the key is destroyed and its memory unused. Returns the blob's length,
+ * -ENOMEM, or the fabric's error.
  */
 int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX]);
 void pl_key_destroy(struct pl_peer *peer, uint64_t id);
 void pl_key_table_clear(struct pl_peer *peer);
 void pl_grants_clear(struct pl_context *context);
-/* Whether there is something to take away when it expires; grant_lock. */
+/* True if the grant has registrations to remove when it expires. grant_lock is held. */
 bool pl_grant_timeless(const struct pl_grant *grant);
-/* expiry.c: takes registrations away when their grants expire.  Watch: a grant that expires has one now. */
+/* grant_expiry.c: removes registrations when their grants expire. pl_expiry_watch() reports a new expiry time. */
 void pl_expiry_init(struct pl_context *context);
 void pl_expiry_watch(struct pl_context *context);
 
-/* pl_token_decode() with the public errors. */
+/* pl_token_decode() with public errors. */
 int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);
-/* A peer presented a token. */
+/* Answers a peer that presented a token. */
 void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
 
 #endif

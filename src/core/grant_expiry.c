@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A device knows no time: what it may reach for a peer is taken from it when the grant expires.  In
- * contexts without threads that is when the program next drives it.
+ * Expiry of grants. A device does not know the time, so the context removes a peer's registrations when the grant
+ * expires. Contexts without threads do so when the program drives them next.
  */
 #include "core/peer.h"
 
-/* The wall clock may be set meanwhile. */
+/* The wall clock may be set in between. */
 #define LOOK_AGAIN PL_NS_PER_S
 
 bool pl_grant_timeless(const struct pl_grant *grant)
@@ -25,7 +25,7 @@ static void take_away(struct pl_grant *grant)
 		pl_registrations_expire(&pl_list_entry(at, struct pl_key, grant_link)->registrations);
 }
 
-/* Time until the next grant expires, UINT64_MAX if none does. */
+/* Returns the time until the next grant expires; UINT64_MAX if none does. */
 static uint64_t expire(struct pl_context *context)
 {
 	uint64_t now = pl_wall_clock(), left = UINT64_MAX;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections that were accepted and have not said what they are: a control channel, in the clear
- * or under TLS, or a data socket of a peer that is there already.  Nothing of theirs is believed;
- * they get little memory and little time.
+ * Accepted connections that have not identified themselves: a control channel, in the clear or under TLS, or a data
+ * socket of a known peer. Such a connection is not trusted: it gets a small buffer and a deadline.
  */
 #include <unistd.h>
 
 #include "core/fabric.h"
 
-/* Beyond this many the oldest has to go: strangers cannot keep friends out. */
+/* Beyond this number the oldest connection is closed, so that strangers cannot keep peers out. */
 #define GREETINGS_MAX 1024
 #define TLS_HANDSHAKE_RECORD 0x16
-/* After a refusal: time for the other end to read it. */
+/* Time for the other end to read a refusal. */
 #define REFUSAL_TIME PL_NS_PER_S
 
 struct greeting {
@@ -20,7 +19,7 @@ struct greeting {
 	struct pl_list link;
 	struct pl_listener *listener;
 	struct pl_stream stream;
-	bool identified; /* in the clear or TLS: known */
+	bool identified; /* true once TLS or a magic was seen */
 	bool shaken;     /* TLS handshake done */
 	bool refused;
 	size_t have;
@@ -44,7 +43,7 @@ static void expire(struct pl_timer *timer)
 	greeting_free(pl_container_of(timer, struct greeting, timer));
 }
 
-/* Says why not, in the clear, and lingers so that the words are not lost in a reset. */
+/* Sends the reason in the clear, and lingers so that a reset does not discard it. */
 static void refuse(struct greeting *greeting, enum pl_wire_status status)
 {
 	struct pl_control message = { .type = PL_CONTROL_REJECT };
@@ -65,7 +64,7 @@ static void refuse(struct greeting *greeting, enum pl_wire_status status)
 	pl_timer_set(greeting->listener->engine, &greeting->timer, pl_now() + REFUSAL_TIME);
 }
 
-/* Reads on until `want` bytes are there: 0, or -EAGAIN, or a broken stream. */
+/* Reads until `want` bytes are there. Returns 0, -EAGAIN, or the stream's error. */
 static int read_bytes(struct greeting *greeting, size_t want)
 {
 	while (greeting->have < want) {
@@ -80,7 +79,7 @@ static int read_bytes(struct greeting *greeting, size_t want)
 	return 0;
 }
 
-/* Looks at the first byte without taking it: a TLS record, or one of our magics. */
+/* Looks at the first byte without consuming it: a TLS record, or a magic of the protocol. */
 static int identify(struct greeting *greeting)
 {
 	struct pl_tls *tls = greeting->listener->context->tls;
@@ -97,7 +96,7 @@ static int identify(struct greeting *greeting)
 		return 0;
 	}
 	if (!tls) {
-		/* Not TLS, which tells a client with a key that there is none here. */
+		/* The answer is not TLS, so a client with a key learns that this end has none. */
 		refuse(greeting, PL_WIRE_UNSUPPORTED);
 		return -EAGAIN;
 	}
@@ -113,7 +112,7 @@ static void join_peer(struct greeting *greeting)
 
 	if (pl_lane_hello_decode(greeting->bytes, &hello) == 0)
 		peer = pl_peer_by_index(context, hello.peer_index, hello.secret);
-	/* A data socket in the clear where the peer agreed on encryption is somebody else's. */
+	/* A data socket in the clear does not belong to a peer that agreed on encryption. */
 	if (peer && hello.lane != PL_LANE_SIDE && peer->encrypt != (greeting->stream.ssl != NULL)) {
 		pl_peer_unpin(peer);
 		peer = NULL;
@@ -164,7 +163,7 @@ static int identified(struct greeting *greeting)
 	return 1;
 }
 
-/* Reads and forgets, until the other end closes. */
+/* Discards bytes until the other end closes. */
 static int drain(struct greeting *greeting)
 {
 	uint8_t buffer[4096];
@@ -176,7 +175,7 @@ static int drain(struct greeting *greeting)
 	return got < 0 && errno == EAGAIN ? -EAGAIN : -EPIPE;
 }
 
-/* 1: gone; -EAGAIN: wait; another negative errno: give up. */
+/* Returns 1 if the connection is finished, -EAGAIN to wait, another negative errno to give up. */
 static int advance(struct greeting *greeting)
 {
 	int rc = 0;

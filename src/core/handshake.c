@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Hellos, and the control messages of a running peer. */
+/* Hello messages, and control messages of a running peer. */
 #include <stdio.h>
 
 #include "core/fabric.h"
@@ -27,7 +27,7 @@ int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error 
 	return pl_fabrics_advertise(peer, hello, error);
 }
 
-/* The status that tells a refused initiator why. */
+/* Returns the wire status that gives the reason to a refused initiator. */
 static enum pl_wire_status refusal_of(const struct pl_error *error)
 {
 	if (!strcmp(error->id, "FABRIC-NONE"))
@@ -45,7 +45,7 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", "hello", NULL, "use releases of Peerlane that match",
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
-	/* Not every fabric can. */
+	/* Not every fabric can encrypt. */
 	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
 	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;
@@ -76,7 +76,7 @@ static void unexpected(struct pl_peer *peer)
 	pl_peer_lose(peer, &error);
 }
 
-/* The initiator's hello came: answer with the way to reach the endpoint. */
+/* Answers the initiator's hello with the data to reach the endpoint. */
 static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
 	struct pl_control answer = { .type = PL_CONTROL_HELLO };
@@ -115,7 +115,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	}
 }
 
-/* The acceptor's hello came: connect the endpoint. */
+/* Connects the endpoint after the acceptor's hello. */
 static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
 	const struct pl_fabric_advert *offer;
@@ -137,7 +137,7 @@ static void rejected(struct pl_peer *peer, const struct pl_reject *reject)
 	struct pl_error error;
 
 	pl_wire_fail(&error, (uint32_t)reject->code, "connect", NULL);
-	/* The other end knows why its fabrics do not suit; the bytes were made printable when they were decoded. */
+	/* The other end knows why its fabrics do not fit; the decoder made the text printable. */
 	if (reject->code == PL_WIRE_NO_FABRIC && reject->message[0])
 		snprintf(error.message, sizeof(error.message), "%s", reject->message);
 	/* The other end insists on the fabric that failed. */
@@ -151,7 +151,7 @@ static void answer_import(struct pl_peer *peer, const struct pl_import *import)
 
 	pl_grant_answer(peer, import, &answer.imported);
 	if (pl_channel_send(&peer->channel, &answer) < 0) {
-		/* The peer would wait for an answer that never comes. */
+		/* Without an answer the peer would wait until its timeout. */
 		pl_fail_memory(&error, "import");
 		pl_peer_lose(peer, &error);
 	}
@@ -162,7 +162,7 @@ static void release_key(struct pl_peer *peer, const struct pl_release *release)
 	struct pl_reader reader;
 	uint64_t id;
 
-	/* Keys begin with their id on every fabric. */
+	/* A key blob begins with the key's id on every fabric. */
 	pl_reader_init(&reader, release->key, release->key_length);
 	id = pl_get_u64(&reader);
 	if (!reader.bad)

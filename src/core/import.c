@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Remote regions: a token goes to the peer over the control channel, a remote key comes back. */
+/* Remote regions: a token goes to the peer over the control channel, and a remote key comes back. */
 #include "core/fabric.h"
 
 static void import_run(struct pl_task *task)
@@ -44,7 +44,7 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 			break;
 		operation = NULL;
 	}
-	if (!operation) { /* cancelled meanwhile */
+	if (!operation) { /* the operation was cancelled */
 		if (answer->status == PL_WIRE_OK)
 			give_back(peer, answer->key, answer->key_length);
 		return;

@@ -7,9 +7,9 @@
 #include "core/socket.h"
 
 #define LISTEN_BACKLOG 1024
-/* One round of the engine accepts no more than this, so that others get their turn. */
+/* Most accepts in one round of the engine, so that other sources get their turn. */
 #define ACCEPTS_A_ROUND 64
-/* Out of descriptors: try again after. */
+/* Time until the next accept when the process is out of descriptors. */
 #define PAUSE (100 * PL_NS_PER_MS)
 
 static bool ready(struct pl_source *source, uint32_t events)
@@ -50,7 +50,7 @@ static int bind_one(const struct addrinfo *at)
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	/* "All addresses" means IPv4 too. */
+	/* The wildcard address means IPv4 too. */
 	if (at->ai_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
 	if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
@@ -69,7 +69,7 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 		return fd;
 	fd = -EADDRNOTAVAIL;
 	for (int family = AF_INET6; fd < 0; family = AF_INET) {
-		/* The IPv6 wildcard takes IPv4 as well, so it is tried first. */
+		/* The IPv6 wildcard accepts IPv4 too, so it is tried first. */
 		for (const struct addrinfo *at = addresses; at && fd < 0; at = at->ai_next) {
 			if (at->ai_family != family)
 				continue;
@@ -136,7 +136,7 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 	pthread_mutex_init(&listener->lock, NULL);
 	atomic_init(&listener->references, 1);
 	getsockname(fd, (struct sockaddr *)&listener->address, &length);
-	/* A fabric is called under an engine's lock already; what it adds is whole by now. */
+	/* The local fabric calls this under an engine's lock; the listener is complete by now. */
 	rc = lanes_only ? pl_source_add(listener->engine, &listener->source, EPOLLIN) : start_listening(listener);
 	if (rc < 0) {
 		close(fd);
@@ -223,7 +223,7 @@ static void accept_run(struct pl_task *task)
 		pl_list_append(&listener->accepts, &operation->queue_link);
 	}
 	pthread_mutex_unlock(&listener->lock);
-	/* In the list it is anybody's: it must not be touched any more. */
+	/* Once in the list, the operation must not be touched: another thread may finish it. */
 	if (!peer && !closed)
 		return;
 	operation->receipt.peer = peer;
@@ -234,7 +234,7 @@ static void accept_run(struct pl_task *task)
 
 static void accept_finished(struct pl_operation *operation)
 {
-	/* A peer that was given to it stays so, even if it was cancelled at that moment. */
+	/* An accept that already has a peer keeps it, even if it is cancelled at this moment. */
 	if (operation->receipt.peer)
 		operation->receipt.status = 0;
 	pl_listener_put(operation->listener);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Listeners, and connections that have not identified themselves. */
+/* Listeners, and accepted connections that have not identified themselves. */
 #ifndef PL_CORE_LISTENER_H
 #define PL_CORE_LISTENER_H
 
@@ -13,27 +13,27 @@ struct pl_listener {
 	struct pl_engine *engine;
 	struct pl_source source;
 	struct sockaddr_storage address;
-	struct pl_list greetings; /* connections that have not said who they are */
+	struct pl_list greetings; /* connections that have not identified themselves */
 	unsigned greeting_count;
-	struct pl_timer pause;  /* out of descriptors: accept again later */
-	atomic_uint references; /* peers that came through it, and the program */
-	bool lanes_only;        /* the local fabric's: takes data sockets of known peers, no new peers */
-	pthread_mutex_t lock;   /* what follows */
-	struct pl_list backlog; /* peers nobody accepted yet */
-	struct pl_list accepts; /* operations */
+	struct pl_timer pause;  /* out of descriptors: accepts again later */
+	atomic_uint references; /* of peers that it accepted, and of the program */
+	bool lanes_only;        /* of the local fabric: accepts data sockets of known peers, no new peers */
+	pthread_mutex_t lock;   /* protects the members below */
+	struct pl_list backlog; /* peers not yet accepted by the program */
+	struct pl_list accepts; /* accept operations */
 	bool closed;
 };
 
-/* listen.c: listens on a socket, which is taken over in any case */
+/* listener.c: listens on a socket. Takes over the descriptor, also on failure. */
 int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct pl_listener **listener,
 		     struct pl_error *error);
 
-/* A peer is up: gives it to an accept, or keeps it for one. False if the listener was closed. */
+/* Gives a peer that is up to a waiting accept, or keeps it. Returns false if the listener was closed. */
 bool pl_listener_deliver(struct pl_listener *listener, struct pl_peer *peer);
-/* Takes an accept or a peer back out; true if it was there. */
+/* Takes back an accept or a peer. Returns true if it was in the list. */
 bool pl_listener_withdraw(struct pl_listener *listener, struct pl_list *link);
 void pl_listener_put(struct pl_listener *listener);
-/* greeting.c: a connection was accepted; fd is taken over. Listener's engine. */
+/* greeting.c: takes over the descriptor of an accepted connection. Listener's engine. */
 void pl_greeting_new(struct pl_listener *listener, int fd);
 void pl_greetings_clear(struct pl_listener *listener);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Receiving messages: arrivals meet posted receives by tag, both in order. */
+/* Receiving messages: arrivals match posted receives by tag, both in order. */
 #include "core/fastpath.h"
 
-/* A message that came before its receive. */
+/* Message that arrived before its receive. */
 struct pl_arrival {
 	struct pl_list link;
 	struct pl_frame frame;
@@ -45,7 +45,7 @@ static void unwritable(struct pl_operation *receive)
 		     "keep the region mapped and writable, and files behind it whole");
 }
 
-/* -- what came, in its order: small messages into a device's memory are copied together, while others come -- */
+/* -- arrivals in order; small messages into device memory are copied in batches ----------------------------- */
 
 PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
 {
@@ -62,7 +62,7 @@ static void wait_in_line(struct pl_operation *operation, bool placed)
 	pl_list_append(&operation->peer->landing, &operation->queue_link);
 }
 
-/* After those that came before. */
+/* Hands over an operation, after all that arrived before it. */
 PL_ALWAYS_INLINE void arrived(struct pl_operation *operation)
 {
 	if (pl_list_empty(&operation->peer->landing))
@@ -90,7 +90,7 @@ static void landed(struct pl_small *small, int status)
 	}
 }
 
-/* False: it is to be copied at once. */
+/* Starts a batched copy into device memory. Returns false if the caller must copy now. */
 static bool land(struct pl_operation *receive, struct pl_memory *memory, const void *payload, size_t length)
 {
 	struct pl_copier *copier = pl_context_copier(receive->context, receive->home);
@@ -136,7 +136,7 @@ static void fetched(struct pl_operation *child)
 
 	receive->child = NULL;
 	if (status == -EACCES)
-		/* The key is gone because the sender gave up. */
+		/* The key no longer exists: the sender gave up. */
 		fail_receive(receive, -ECANCELED, "PEER-CANCELED", "the sender withdrew the message", NULL);
 	else if (status < 0)
 		pl_operation_fail(receive, status, child->error);
@@ -252,7 +252,7 @@ PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame
 		return -EPROTO;
 	if (match(peer, frame, payload))
 		return 0;
-	/* Posted while the engine was busy, but before this was sent: what comes behind it must not be told before it. */
+	/* Runs receives that were posted while the engine was busy: they came before this message. */
 	if (pl_engine_run_early(peer->home, pl_receive_run) && match(peer, frame, payload))
 		return 0;
 	return keep(peer, frame, payload);
@@ -285,7 +285,7 @@ int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const
 
 	if (!message && frame->type != PL_FRAME_NOTIFY && frame->type != PL_FRAME_SKIP)
 		return told(peer, frame);
-	/* The sender keeps to the window that our hello named. */
+	/* The sender must respect the window of the hello. */
 	if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
 		return -EPROTO;
 	if (message)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the program can ask and tell of what fabrics made of its memory. */
+/* Calls that query registrations and staging memory, and pl_memory_freed(). */
 #include "core/fabric.h"
 
 static void *state_of(struct pl_context *context, unsigned fabric)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sending messages.  Small ones travel with their bytes; large ones are offered, with a key by
- * which the peer fetches them once a receive is posted.  A window bounds what the peer must hold.
+ * Sending messages. A small message carries its bytes. A large message sends a rendezvous frame with a key, by which
+ * the peer reads the bytes once a receive is posted. A window limits the messages that the peer must hold.
  */
 #include "core/fastpath.h"
 
@@ -13,7 +13,10 @@ static bool window_open(const struct pl_peer *peer)
 	return peer->sent - peer->consumed_there < peer->window;
 }
 
-/* The bytes of a small message, copied first where the memory must not be touched later. 0, -ENOMEM, -EFAULT. */
+/*
+ * Finds the bytes of a small message; copies them if their memory may change or go later. Returns 0, -ENOMEM or
+ * -EFAULT.
+ */
 PL_ALWAYS_INLINE int find_bytes(struct pl_operation *operation, const void **bytes)
 {
 	const struct pl_segment *segment = operation->segments;
@@ -56,7 +59,7 @@ static int offer(struct pl_peer *peer, struct pl_operation *operation)
 	frame.cookie = operation->cookie = ++peer->next_cookie;
 	frame.length = (uint32_t)rc;
 	pl_list_append(&peer->rendezvous, &operation->queue_link);
-	/* The part that is left is done by the peer's FINISH. */
+	/* The peer's FINISH ends this pending count. */
 	atomic_fetch_add(&operation->pending, 1);
 	rc = peer->ops->message(peer->endpoint, &frame, blob, operation);
 	if (rc < 0) {
@@ -101,7 +104,7 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 	pl_fast_pending_done(operation);
 }
 
-/* False if its bytes must not be staged, but would be. */
+/* Returns false if the bytes would be staged and the operation forbids that. */
 static bool note_staging(struct pl_operation *operation)
 {
 	const struct pl_peer *peer = operation->peer;
@@ -146,7 +149,7 @@ static void transmit_waiting(struct pl_peer *peer)
 	}
 }
 
-/* -- small ones out of a device's memory, which are copied together while others are sent ----------- */
+/* -- small messages from device memory, copied in batches ------------------------------------------- */
 
 static void copied(struct pl_small *small, int status)
 {
@@ -163,7 +166,7 @@ static void copied(struct pl_small *small, int status)
 	transmit_waiting(peer);
 }
 
-/* False: it can go as any other, with its bytes, or they are to be copied when its turn comes. */
+/* Starts a batched copy of the bytes. Returns false if the message can be sent now, or copies its bytes at its turn. */
 static bool copy_ahead(struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
@@ -250,7 +253,7 @@ int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)
 		pl_operation_pending_done(operation);
 		return 0;
 	}
-	return 0; /* cancelled here meanwhile */
+	return 0; /* the send was cancelled */
 }
 
 void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_status status)
@@ -261,13 +264,13 @@ void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_statu
 	if (atomic_load(&peer->state) != PL_PEER_UP)
 		return;
 	if (peer->ops->message(peer->endpoint, &frame, NULL, NULL) < 0) {
-		/* The sender would wait for ever. */
+		/* Without FINISH the sender would wait until its timeout. */
 		pl_fail_memory(&error, "message");
 		pl_peer_lose(peer, &error);
 	}
 }
 
-/* -- the other direction of the window ---------------------------------------------------------- */
+/* -- credits for the peer's window -------------------------------------------------------------- */
 
 void pl_message_credit(struct pl_peer *peer)
 {
@@ -276,7 +279,7 @@ void pl_message_credit(struct pl_peer *peer)
 
 	if (atomic_load(&peer->state) != PL_PEER_UP || consumed == atomic_load(&peer->consumed_told))
 		return;
-	/* If there is no memory now, the next message tells. */
+	/* Without memory now, the next message carries the credit. */
 	if (peer->ops->message(peer->endpoint, &frame, NULL, NULL) == 0)
 		atomic_store(&peer->consumed_told, consumed);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The life of an operation: made, submitted to its home engine, run in parts, completed once. */
+/* Life cycle of an operation: created, submitted to its home engine, run in chunks, completed once. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -7,7 +7,7 @@
 
 #include "core/fastpath.h"
 
-/* Rounds of progress in vain after which a waiter sleeps. */
+/* Rounds without progress after which a waiter sleeps. */
 #define ROUNDS_BEFORE_SLEEP 2000
 
 static void out_of_time(struct pl_operation *operation)
@@ -32,13 +32,13 @@ void pl_operations_expire(struct pl_timer *timer)
 	struct pl_operation *operation;
 	struct pl_list all;
 
-	/* What ends here may begin others: they come to the list, and set the timer, by themselves. */
+	/* Operations that end here may begin others, which enter the peer's list and set the timer themselves. */
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);
 	while ((operation = pl_peer_operation_next(peer, &all))) {
 		if (atomic_load(&operation->canceled))
 			continue;
-		/* Lost on the way: whoever did it did not find those that were in the list here. */
+		/* The peer was lost meanwhile; that loss did not see the operations in the local list. */
 		if (atomic_load(&peer->state) == PL_PEER_LOST)
 			pl_operation_stop(operation, peer->loss.code, &peer->loss);
 		else if (operation->deadline > now)
@@ -90,7 +90,7 @@ void pl_operation_unhold(struct pl_context *context, struct pl_operation *operat
 
 void pl_operation_free(struct pl_operation *operation)
 {
-	/* A cancellation that came too late may still be queued, or running. */
+	/* A late cancellation may still be queued or running. */
 	if (operation->cancel_requested) {
 		pl_engine_lock(operation->home);
 		pl_engine_unlock(operation->home);
@@ -185,7 +185,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 {
 	struct pl_error canceled;
 
-	/* What it waited for is here. */
+	/* The message has arrived: only its copy is pending. */
 	if (operation->landing)
 		return;
 	if (!error && status == -ECANCELED) {
@@ -199,7 +199,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		return;
 	}
 	if (operation->source_key) {
-		/* A large send: no longer to be read.  Readers in the middle of it are told by the sweep. */
+		/* A large send: the peer may not read it any longer. sweep() ends reads that are under way. */
 		uint64_t key = operation->source_key;
 
 		operation->source_key = 0;
@@ -207,9 +207,9 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		pl_key_destroy(operation->peer, key);
 		operation->peer->ops->sweep(operation->peer->endpoint);
 		pl_operation_pending_done(operation);
-		/* No return: it is in peer->rendezvous, unless it had not been offered yet. */
+		/* No return: the operation is in peer->rendezvous, unless its rendezvous frame was not sent yet. */
 	}
-	/* The end of the copy finds it so. */
+	/* The end of the copy checks `canceled`. */
 	if (operation->leaving)
 		return;
 	if (operation->child) {
@@ -237,7 +237,7 @@ static void deliver(struct pl_operation *operation)
 		struct pl_engine *home = operation->home;
 		bool manual = pl_context_manual(operation->context);
 
-		/* After the exchange its owner may free it at any time. */
+		/* After the exchange the owner may free the operation at any time. */
 		if (atomic_exchange(&operation->state, PL_DONE) != PL_AWAITED)
 			return;
 		if (manual)
@@ -281,7 +281,7 @@ static void fill_route(struct pl_operation *operation)
 	pl_fast_visible(operation);
 }
 
-/* Whether the fabric makes the bytes as visible as they are to be now, before the operation goes on. */
+/* Returns true if the fabric makes the bytes as visible as asked first; the operation completes later. */
 static bool settle(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
@@ -302,7 +302,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	if (settle(operation))
 		return;
 	if ((operation->attributes.flags & PL_NOTIFY) && atomic_load(&operation->status) == 0) {
-		/* The bytes are placed; now say so. */
+		/* The bytes are placed: sends the notification. */
 		operation->attributes.flags &= ~(unsigned)(PL_NOTIFY | PL_MORE);
 		atomic_store(&operation->pending, 1);
 		pl_message_send(operation);
@@ -315,7 +315,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	pl_list_remove(&operation->peer_link);
 	receipt->status = atomic_load(&operation->status);
 	receipt->completed = pl_engine_now(operation->home);
-	/* What was done at once took its time as well. */
+	/* A synchronous operation took its time as well. */
 	if (receipt->completed <= receipt->posted) {
 		pl_engine_tick(operation->home);
 		receipt->completed = PL_MAX(pl_engine_now(operation->home), receipt->posted);
@@ -331,7 +331,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	deliver(operation);
 }
 
-/* All of it, though another thread closes the peer. */
+/* Copies a completion, except that `peer` is read atomically: another thread may close the peer. */
 static void copy_receipt(struct pl_receipt *to, const struct pl_receipt *from)
 {
 	const size_t rest = offsetof(struct pl_receipt, remote);
@@ -381,7 +381,7 @@ void pl_cancel(struct pl_operation *operation)
 	pl_engine_post(operation->home, &operation->cancel_task);
 }
 
-/* Until it is done or the deadline (pl_now() time) is over. */
+/* Returns when the operation is done, or at the deadline (time of pl_now()). */
 static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 {
 	unsigned idle = 0;
@@ -398,7 +398,7 @@ static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 			continue;
 		if (pl_now() >= deadline)
 			return false;
-		/* Another thread's progress may complete it: then a turn begins. */
+		/* Another thread's progress may complete the operation; that begins a new turn. */
 		turn = atomic_load(&operation->home->turn);
 		if (atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) || running == PL_AWAITED)
 			pl_engine_sleep(operation->home, turn, deadline);

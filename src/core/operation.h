@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Operations: from submission to delivery.  Everything happens under the home engine unless a comment says otherwise. */
+/* Operations: from submission to delivery. The home engine's lock is held unless a comment says otherwise. */
 #ifndef PL_CORE_OPERATION_H
 #define PL_CORE_OPERATION_H
 
@@ -10,22 +10,22 @@ struct pl_listener;
 
 #define PL_OPERATION_FABRIC_SPACE 192
 
-/* A contiguous part of an operation. */
+/* Contiguous range of an operation. */
 struct pl_segment {
 	struct pl_remote *remote;
 	struct pl_region *region;
 	uint64_t remote_offset, offset, length;
 };
 
-/* An operation of one segment that a fabric does at once. */
+/* Operation of one segment that a fabric does synchronously. */
 struct pl_sync_op {
 	enum pl_kind kind;
 	struct pl_segment segment;
 	uint64_t operand, compare; /* atomics */
-	uint64_t *old;             /* where what was there is wanted, too; or NULL */
-	/* From the fabric: */
-	uint64_t value;  /* atomics: what was there */
-	const char *route_reason; /* why its bytes went as they did */
+	uint64_t *old;             /* receives the old value; may be NULL */
+	/* Set by the fabric: */
+	uint64_t value;  /* atomics: old value */
+	const char *route_reason; /* reason of the route */
 };
 
 enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* context->instant only */ };
@@ -33,33 +33,36 @@ enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* context->
 struct pl_operation {
 	struct pl_peer *connecting;   /* connect */
 	struct pl_listener *listener; /* accept */
-	struct pl_operation *parent;  /* internal: on whose behalf */
+	struct pl_operation *parent;  /* internal: operation that this one serves */
 	struct pl_operation *child;   /* receive: the read that fetches a large message */
 	void (*before_delivery)(struct pl_operation *operation);
 	struct pl_error *error; /* of the first failure; may be NULL */
-	const char *route_reason;        /* why its bytes went as they did; NULL: for the peer's reason */
-	atomic_ullong staged;   /* bytes that went through memory of the fabric's own, and why */
+	const char *route_reason;        /* reason of the route; NULL: that of the peer */
+	atomic_ullong staged;   /* bytes that went through staging memory, and the reason */
 	const char *_Atomic staged_reason;
 	uint64_t total;
 	uint8_t *copy;       /* pl_send_copy(): the message */
 	uint64_t source_key; /* large send: the key that the peer reads through */
-	atomic_int pending;  /* parts not done, plus one while it is being split */
-	atomic_int status;   /* first failure wins */
-	atomic_uint rails;   /* which carried a part, a bit each */
+	atomic_int pending;  /* unfinished chunks, plus one while the operation is being split */
+	atomic_int status;   /* the first failure wins */
+	atomic_uint rails;   /* rails that carried a chunk, one bit each */
 	unsigned segment_count;
-	atomic_bool canceled;  /* parts must be dropped */
+	atomic_bool canceled;  /* chunks must be dropped */
 	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
-	bool internal;         /* neither: finished() takes it */
-	bool counted;          /* in peer->running */
-	bool plain;            /* one segment, for pl_poll(), and nothing is asked for but that its bytes move */
+	bool internal;         /* finished() takes it */
+	bool counted;          /* counted in peer->running */
+	bool plain;            /* one segment, collected by pl_poll(), no flags or higher visibility */
 	bool cancel_requested; /* pl_cancel() was called */
-	bool settled;          /* as visible as asked for, or the fabric sees to that */
-	bool landing, placed;  /* in peer->landing; and where it belongs */
-	bool leaving;          /* in peer->unsent, while its bytes are copied out of a device's memory */
-	bool gathered;         /* send: the fabric takes the bytes from where they are */
-	bool credit_due;       /* notification: collecting it makes a credit due */
+	bool settled;          /* the requested visibility is reached, or the fabric handles it */
+	bool landing, placed;  /* in peer->landing; its bytes are in their memory */
+	bool leaving;          /* in peer->unsent, while its bytes are copied out of device memory */
+	bool gathered;         /* send: the fabric takes the bytes from their place */
+	bool credit_due;       /* notification: its collection requires a credit */
 
-	/* From here on set when it is made or used, and not cleared; first, side by side, what is set in each. */
+	/*
+	 * Members from here on are set when the operation is created or used, and never cleared. The first ones, set by
+	 * every operation, share cache lines.
+	 */
 	struct pl_receipt receipt;
 	atomic_int state; /* enum pl_operation_state */
 	struct pl_context *context;
@@ -69,7 +72,7 @@ struct pl_operation {
 	uint64_t *old;               /* atomics */
 	struct pl_attributes attributes;
 	struct pl_list peer_link;  /* peer->operations; home */
-	struct pl_list queue_link; /* whatever it waits in; home.  Later context->completed */
+	struct pl_list queue_link; /* the queue in which it waits (home), later context->completed */
 	struct pl_list handle_link;
 	uint64_t deadline;
 	struct pl_segment single;
@@ -77,32 +80,33 @@ struct pl_operation {
 	uint64_t tag, mask;                               /* messages */
 	uint32_t cookie;                                  /* large send: names it in FINISH */
 	uint64_t request;                                 /* connect, accept, import */
-	void (*finished)(struct pl_operation *operation); /* internal: instead of delivery */
-	struct pl_task task;                              /* submission, later the finish */
+	void (*finished)(struct pl_operation *operation); /* internal: called in place of delivery */
+	struct pl_task task;                              /* submission, later completion */
 	struct pl_task cancel_task;
-	struct pl_small small;                                  /* copy of a message from or into a device's memory */
-	struct pl_timer timer;                                  /* of one without a peer */
-	_Alignas(16) uint8_t fabric[PL_OPERATION_FABRIC_SPACE]; /* the fabric's own */
+	/* batched copy of a message from or into device memory */
+	struct pl_small small;
+	struct pl_timer timer;                                  /* of an operation without a peer */
+	_Alignas(16) uint8_t fabric[PL_OPERATION_FABRIC_SPACE]; /* state of the fabric */
 };
 
-/* Whether that is more than an acknowledgement promises. */
+/* True if this level promises more than an acknowledgement. */
 static inline bool pl_visible_more(enum pl_visible visible)
 {
 	return visible == PL_VISIBLE_PLACED || visible == PL_VISIBLE_GPU_VISIBLE;
 }
 
-/* immediate.c: the context's own operation. */
+/* sync_op.c: creates the context's spare operation. */
 int pl_sync_open(struct pl_context *context, struct pl_error *error);
-/* Before what the program did not collect is freed. */
+/* Called before uncollected operations are freed. */
 void pl_sync_close(struct pl_context *context);
 /*
- * immediate.c: does an operation of one segment at once, over a fabric that may, if nothing has to be waited for.
- * True: it is done, and delivered.
+ * sync_op.c: does an operation of one segment synchronously if its fabric can, and nothing must be waited for. Returns
+ * true if the operation is done and delivered.
  */
 bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct pl_attributes *attributes,
 		  struct pl_operation **handle);
 
-/* Notes that bytes of an operation go through staging, and why (static storage). */
+/* Records bytes that go through staging, and the reason (static storage). */
 static inline void pl_operation_staged(struct pl_operation *operation, uint64_t bytes, const char *why)
 {
 	atomic_fetch_add(&operation->staged, bytes);
@@ -111,30 +115,33 @@ static inline void pl_operation_staged(struct pl_operation *operation, uint64_t 
 
 struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 				      const struct pl_attributes *attributes, struct pl_error *error);
-/* Of an operation that was not submitted. */
+/* Frees an operation that was not submitted. */
 void pl_operation_discard(struct pl_operation *operation);
-/* The program gets a handle of it. */
+/* Gives the program a handle of the operation. */
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle);
-/* Takes it from those of which the program has a handle, and its memory back; nothing hangs on it. */
+/* Removes the operation from the list of handles, and frees it. It owns no other memory any more. */
 void pl_operation_unhold(struct pl_context *context, struct pl_operation *operation);
-/* Hands it to its home engine, which calls `run`; gives the program its handle if it wants one. */
+/* Queues the operation at its home engine, which calls `run`. Gives the program a handle if it wants one. */
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
-/* Puts it in the peer's list and starts its timer; false if it must not go on (it is finished then). Home. */
+/*
+ * Adds the operation to the peer's list and starts its timer. Returns false if the operation must not go on; it is
+ * finished then. Home.
+ */
 bool pl_operation_begin(struct pl_operation *operation);
-/* The peer is lost, which it did not know when it began. */
+/* Fails an operation that began after the loss of its peer. */
 void pl_operation_lost(struct pl_operation *operation);
-/* A deadline of one of the peer's operations has come: stops those whose time is over. */
+/* A deadline of the peer's operations has passed: stops all operations whose time is over. */
 void pl_operations_expire(struct pl_timer *timer);
-/* Records a failure; the first one wins. Any engine. `error` is copied. */
+/* Records a failure, and copies `error`. The first failure wins. Any engine. */
 void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error);
-/* Delivers: to its waiter, to pl_poll(), to finished(). Home. */
+/* Delivers the operation to its waiter, to pl_poll() or to finished(). Home. */
 void pl_operation_complete(struct pl_operation *operation);
-/* Has its home do so. */
+/* Makes the home engine call pl_operation_complete(). Any engine. */
 void pl_operation_finish(struct pl_operation *operation);
-/* One part is done (or was dropped). The last one finishes the operation. Any engine. */
+/* Ends one pending count. The last one finishes the operation. Any engine. */
 static inline void pl_operation_pending_done(struct pl_operation *operation)
 {
-	/* Only who has a part adds others, so that the last one needs no atomic instruction. */
+	/* Only the owner of a pending count adds others, so the last one needs no atomic instruction. */
 	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
 		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
 	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
@@ -144,7 +151,7 @@ static inline void pl_operation_pending_done(struct pl_operation *operation)
 	else
 		pl_operation_finish(operation);
 }
-/* Stops an operation: records the status, takes it from the queue it waits in. Home. */
+/* Stops an operation: records the status, and removes it from the queue in which it waits. Home. */
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error);
 void pl_operation_free(struct pl_operation *operation);
 static inline struct pl_operation *pl_operation_of_task(struct pl_task *task)
@@ -152,10 +159,10 @@ static inline struct pl_operation *pl_operation_of_task(struct pl_task *task)
 	return pl_container_of(task, struct pl_operation, task);
 }
 
-/* Fails an operation that must not be staged, but would be, and why. */
+/* Fails an operation that would be staged and forbids staging. */
 void pl_operation_not_direct(struct pl_operation *operation, const char *why);
 
-/* Adds to what pl_poll() delivers. */
+/* Adds an operation to the queue of pl_poll(). */
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation);
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer);
 

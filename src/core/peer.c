@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A peer from its making to its end: its place in the context, its fences, its loss. */
+/* Life cycle of a peer: creation, table index, fences, loss, end. */
 #include <openssl/crypto.h>
 #include <sched.h>
 #include <stdio.h>
 
 #include "core/fastpath.h"
 
-/* How long after the end of one of its connections a peer may still have bytes to read on others. */
+/* Time for reading the remaining bytes of other connections after one connection of a peer ended. */
 #define GRACE (500 * PL_NS_PER_MS)
-/* How long until another look whether those who found a failed peer are done with it. */
+/* Time between checks for pins of a failed peer. */
 #define PIN_PAUSE (10 * PL_NS_PER_MS)
 
 static int take_slot(struct pl_context *context, struct pl_peer *peer)
@@ -51,7 +51,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	peer->context = context;
 	peer->initiator = initiator;
 	peer->home = pl_context_pick_engine(context);
-	/* Until one is agreed upon. */
+	/* Replaced when both ends agree on a fabric. */
 	peer->ops = context->fabrics[0];
 	peer->reason = peer->ops->reason;
 	peer->dialing.fd = peer->incoming.fd = -1;
@@ -113,7 +113,7 @@ void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation)
 void pl_peer_fence_release(struct pl_peer *peer)
 {
 	if (peer->releasing)
-		return; /* the loop below, further up the stack, goes on */
+		return; /* the loop below, further up the stack, continues */
 	peer->releasing = true;
 	while (!pl_list_empty(&peer->fenced)) {
 		struct pl_operation *next = pl_list_first(&peer->fenced, struct pl_operation, queue_link);
@@ -133,7 +133,7 @@ static void stop_operations(struct pl_peer *peer, int status, const struct pl_er
 	struct pl_operation *operation;
 	struct pl_list all;
 
-	/* Those whose parts are elsewhere stay in the list a little longer. */
+	/* Operations with chunks on other engines stay in the list a little longer. */
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);
 	while ((operation = pl_peer_operation_next(peer, &all)))
@@ -210,7 +210,7 @@ static void leave_context(struct pl_peer *peer)
 			remote->peer = NULL;
 	}
 	pthread_mutex_unlock(&context->lock);
-	/* Nobody finds it any more; those who did before are about to be done. */
+	/* The peer cannot be found any more; threads that found it earlier unpin it soon. */
 	while (atomic_load(&peer->pins)) {
 		if (!pl_engine_held(peer->home)) {
 			pl_engine_lock(peer->home);
@@ -251,14 +251,14 @@ static void close_control(struct pl_peer *peer, int status, const struct pl_erro
 	stop_operations(peer, status, error);
 }
 
-/* The last step: nothing refers to it any more. */
+/* Frees the peer. Nothing refers to it any more. */
 static void peer_free(struct pl_peer *peer)
 {
 	struct pl_context *context = peer->context;
 
 	pl_engine_withdraw(peer->home, &peer->task);
 	pl_engine_withdraw(peer->home, &peer->credit_task);
-	/* Messages may have come until the endpoint was closed. */
+	/* Messages may have arrived until the endpoint was closed. */
 	pl_messages_drop(peer);
 	pl_key_table_clear(peer);
 	pl_completions_forget_peer(context, peer);
@@ -285,7 +285,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	pl_engine_unlock(peer->home);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
-	/* What the last parts on other engines posted to the home engine; and messages that are being copied. */
+	/* Runs tasks that the last chunks on other engines posted here, and ends copies of messages. */
 	pl_engine_lock(peer->home);
 	if (peer->home->poller)
 		peer->home->poller->drain(peer->home->poller);
@@ -307,16 +307,13 @@ bool pl_peer_claim(struct pl_peer *peer)
 	return first;
 }
 
-/*
- * Frees a peer that never opened.  This runs under the home engine's lock, so it waits for nothing;
- * whatever it would have to wait for is over by now.
- */
+/* Frees a peer that never opened. The home engine's lock is held, so this waits for nothing: all its users are gone. */
 static void bury(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 
 	if (!pl_peer_claim(peer))
-		return; /* pl_close() waits for the lock that is held here */
+		return; /* pl_close() waits for the lock held here */
 	leave_context(peer);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
@@ -335,7 +332,7 @@ static void retire_later(struct pl_timer *timer)
 	retire(&peer->task);
 }
 
-/* First those have to be done who found the peer; then what it has on other engines must end. */
+/* Waits until the peer has no pins, then ends its work on other engines. */
 static void retire(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
@@ -376,7 +373,7 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	pthread_mutex_lock(&peer->context->lock);
 	peer->joinable = false;
 	pthread_mutex_unlock(&peer->context->lock);
-	/* Later, as callers up the stack still hold the peer. */
+	/* Not now: callers up the stack still use the peer. */
 	pl_engine_withdraw(peer->home, &peer->task);
 	peer->task.run = retire;
 	pl_engine_post(peer->home, &peer->task);

@@ -2,9 +2,9 @@
 /*
  * A peer: the other end of a connection.
  *
- * A peer belongs to one engine, its home.  Everything of the peer, and the life of its operations from submission to
- * completion, happens under the home engine's lock.  A fabric may spread the bytes of one operation over other
- * engines: each piece of work counts `pending` down, and the last one has the home engine finish the operation.
+ * A peer belongs to one engine, its home. The home engine's lock protects the peer and the life of its operations from
+ * submission to completion. A fabric may spread the bytes of one operation over other engines: each chunk counts
+ * `pending` down, and the last one makes the home engine finish the operation.
  */
 #ifndef PL_CORE_PEER_H
 #define PL_CORE_PEER_H
@@ -18,48 +18,48 @@
 struct pl_endpoint;
 struct pl_listener;
 
-/* Why a peer is not reached by the local fabric, or by RDMA cards.  Travels in hellos; see choice.c. */
+/* Reason that the local fabric, or RDMA cards, cannot reach a peer. Sent in hellos; see fabric_select.c. */
 enum pl_refusal {
 	PL_REFUSAL_NONE,
 	PL_REFUSAL_USER,
 	PL_REFUSAL_NAMESPACE,
 	PL_REFUSAL_SOCKET,
-	PL_REFUSAL_CARDS = 5, /* 4 was one of an earlier release */
+	PL_REFUSAL_CARDS = 5, /* value 4 belonged to an earlier release */
 	PL_REFUSAL_END,
 };
 
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
 struct pl_peer {
-	/* First, side by side, what each operation looks at. */
+	/* Members that each operation reads, side by side. */
 	struct pl_context *context;
 	struct pl_engine *home;
 	const struct pl_fabric_ops *ops;
 	struct pl_endpoint *endpoint;
 	atomic_int state;      /* enum pl_peer_state; written at home */
 	atomic_uint fences;    /* operations with PL_FENCE that are not complete */
-	atomic_uint sync_count; /* operations done at once: now and then the sockets must be looked at */
+	atomic_uint sync_count; /* synchronous operations; the sockets are polled once in a number of them */
 
 	struct pl_list link;
-	size_t peer_index;             /* its place in context->peer_table */
-	uint8_t join_secret[16]; /* what a socket must know to join */
-	atomic_uint pins;          /* sockets on their way to join it, and others that must find it */
-	bool joinable;             /* its endpoint takes sockets; context->lock */
+	size_t peer_index;             /* index in context->peer_table */
+	uint8_t join_secret[16]; /* secret that a socket presents to join */
+	atomic_uint pins;          /* sockets that are joining it, and other users that found it */
+	bool joinable;             /* its endpoint accepts sockets; context->lock */
 	bool initiator;
 	_Atomic uint64_t user_data;
 	bool dead;    /* opening failed; freed soon */
-	bool claimed; /* by whoever frees it; context->lock */
+	bool claimed; /* a thread frees it; context->lock */
 
-	struct pl_source dialing; /* a connect(2) under way */
+	struct pl_source dialing; /* pending connect(2) */
 	struct pl_channel channel;
-	struct pl_task task;          /* opening and dying happen outside their callers */
-	struct pl_timer timer;        /* the handshake's deadline; the grace after a loss */
-	struct pl_operation *opening; /* connect: the operation */
-	struct pl_listener *listener; /* accept: who gets it */
+	struct pl_task task;          /* opening and freeing run outside their callers */
+	struct pl_timer timer;        /* deadline of the handshake; grace time after a loss */
+	struct pl_operation *opening; /* initiator: the connect operation */
+	struct pl_listener *listener; /* acceptor: listener that delivers it */
 	struct pl_list backlog_link;
-	struct sockaddr_storage *targets; /* connect: addresses to try */
+	struct sockaddr_storage *targets; /* initiator: addresses to try */
 	unsigned target_count, target_next;
-	struct pl_stream incoming; /* accept: handed over to the home engine */
+	struct pl_stream incoming; /* acceptor: handed over to the home engine */
 	uint8_t incoming_prefix[4];
 
 	struct sockaddr_storage address, local_address;
@@ -73,38 +73,40 @@ struct pl_peer {
 	uint32_t window, eager_max;
 	unsigned streams;
 
-	const char *reason;                 /* why bytes go the way they go, for receipts */
-	enum pl_refusal refusal;                /* what the local fabric found at this end, or the other told */
-	const struct pl_fabric_ops *failed; /* connect: by which it was tried before, in vain; `loss` says why */
+	const char *reason;                 /* reason of the route, for completions */
+	/* found by the local fabric at this end, or reported by the other end */
+	enum pl_refusal refusal;
+	const struct pl_fabric_ops *failed; /* initiator: fabric that failed before; `loss` has the error */
 
-	struct pl_list operations; /* all that began and did not complete */
-	struct pl_timer deadline;  /* of the first of these that has one; it may have completed since */
-	uint64_t next_deadline;    /* when that timer is set */
-	struct pl_list fenced;     /* waiting for earlier ones */
-	unsigned running;          /* begun, not fenced, not complete */
-	bool releasing;            /* in pl_peer_fence_release() */
-	struct pl_list receives;   /* posted, unmatched */
-	struct pl_list unexpected; /* arrived, unmatched: struct pl_arrival */
-	struct pl_list landing;    /* operations whose message came, being copied to its place, or behind such */
-	struct pl_list unsent;     /* messages that wait for the peer's window, or for their bytes, or behind such */
-	struct pl_list rendezvous;    /* large sends that the peer has not fetched */
-	struct pl_list imports;    /* waiting for an answer */
-	uint64_t sent, consumed_there; /* messages; the window is between them */
+	struct pl_list operations; /* operations that began and are not complete */
+	struct pl_timer deadline;  /* set for the operation with the earliest deadline, which may be complete by now */
+	uint64_t next_deadline;    /* time of that timer */
+	struct pl_list fenced;     /* operations that wait for earlier ones */
+	unsigned running;          /* operations that began, are not fenced and not complete */
+	bool releasing;            /* pl_peer_fence_release() is running */
+	struct pl_list receives;   /* posted receives without a message */
+	struct pl_list unexpected; /* messages without a receive: struct pl_arrival */
+	struct pl_list landing;    /* operations whose message arrived and is being copied, and those behind them */
+	/* messages that wait for the peer's window or for their bytes, and those behind them */
+	struct pl_list unsent;
+	struct pl_list rendezvous;    /* large sends that the peer has not read */
+	struct pl_list imports;    /* imports that wait for an answer */
+	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */
 	_Atomic uint64_t consumed;
 	uint64_t arrived;
 	_Atomic uint64_t consumed_told;
-	struct pl_task credit_task; /* tell the peer of `consumed` */
+	struct pl_task credit_task; /* sends the peer a credit */
 	uint32_t next_cookie;
 	uint64_t next_request;
 	struct pl_key_table keys; /* grant_lock */
 
-	bool leaving;         /* it said BYE */
-	struct pl_error loss; /* why it is lost */
+	bool leaving;         /* the peer sent BYE */
+	struct pl_error loss; /* reason of the loss */
 };
 
 /*
- * For going through a peer's operations while they end, or begin others: takes the first of `rest`, into
- * which they were moved, back into the peer's list.  NULL: that was all.
+ * Steps through a peer's operations while they end or begin others: moves the first one of `rest` back into the peer's
+ * list. Returns NULL at the end.
  */
 static inline struct pl_operation *pl_peer_operation_next(struct pl_peer *peer, struct pl_list *rest)
 {
@@ -119,39 +121,39 @@ static inline struct pl_operation *pl_peer_operation_next(struct pl_peer *peer, 
 }
 
 struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error);
-/* The right to free a peer, given once; pl_close() and a failed opening may both want it. */
+/* Claims the right to free a peer, which is given once: pl_close() and a failed opening may both ask for it. */
 bool pl_peer_claim(struct pl_peer *peer);
-/* Without an engine's lock: closes everything of it and frees it. The caller claimed it, or owns it. */
+/* Closes and frees a peer. Called without an engine's lock, by the owner or the claimer of the peer. */
 void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error);
-/* Finds a peer that is opening or up by ticket, pins it; NULL if there is none. */
+/* Finds a peer that is opening or up by its index, and pins it. Returns NULL if there is none. */
 struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index, const uint8_t secret[16]);
 void pl_peer_unpin(struct pl_peer *peer);
-/* Control messages of an opening and of a running peer. */
+/* Handles control messages of an opening and of a running peer. */
 void pl_peer_control(struct pl_channel *channel, const struct pl_control *message);
 void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
-/* Opening failed: tells whoever waits, and frees the peer, later. Home. */
+/* Opening failed: reports that to the waiting operation, and frees the peer later. Home. */
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
 /*
- * Initiator: limits the time of a fabric that may not come to connect, and, when it failed, has a new peer take over
- * the connecting, without that fabric.  False: there is no other one.
+ * Initiator: limits the time of a fabric that may fail to connect, and replaces the peer by one without that fabric
+ * after the failure. Returns false if no other fabric is left.
  */
 void pl_peer_limit_attempt(struct pl_peer *peer);
 bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error);
-/* Initiator: what to say first. */
+/* Initiator: fills the hello. */
 int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
 
-/* Runs an operation that began, or holds it behind a fence. Home. */
+/* Runs an operation that began, or queues it behind a fence. Home. */
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);
-/* One of those that ran is complete: what waits for that goes on. */
+/* A running operation is complete: starts operations that waited for it. */
 void pl_peer_fence_release(struct pl_peer *peer);
 
-/* Calls of fabrics.  Home. */
+/* Called by fabrics. Home. */
 void pl_peer_up(struct pl_peer *peer);                                 /* the endpoint can carry data */
-void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error); /* it cannot any more */
-/* The connection ended; what arrived before is still being read. Loses the peer now or soon. */
+void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error); /* the endpoint cannot carry data any longer */
+/* A connection ended; bytes that arrived before are still being read. Loses the peer now or soon. */
 void pl_peer_ending(struct pl_peer *peer);
 
-/* connect.c: a control connection that said its magic. Takes the stream over. */
+/* connect.c: takes over a control connection that sent its magic. */
 void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4]);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The profile of routes that a context uses: the one that the program names, or that of the machine. */
+/* Profile of routes of a context: named by the program, or that of the machine. */
 #include "core/context.h"
 
 int pl_routes_open(struct pl_context *context, const char *file, struct pl_error *error)
@@ -7,7 +7,7 @@ int pl_routes_open(struct pl_context *context, const char *file, struct pl_error
 	if (!file)
 		return 0;
 	context->routes_known = true;
-	/* An empty name asks for none. */
+	/* An empty name asks for no profile. */
 	return *file ? pl_profile_load(&context->routes, file, error) : 0;
 }
 
@@ -15,7 +15,7 @@ const struct pl_profile *pl_routes_get(struct pl_context *context)
 {
 	char path[4096];
 
-	/* What nobody asked for by name does without a reason where it cannot be read. */
+	/* The machine's profile is optional: an unreadable one is ignored without an error. */
 	if (!context->routes_known && pl_profile_path(path, sizeof(path)))
 		pl_profile_load(&context->routes, path, NULL);
 	context->routes_known = true;

@@ -60,7 +60,7 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 	return region_publish(region, pl_memory_attach(&region->memory, pointer, length, error), result);
 }
 
-/* Whether anything can come to it, or from it. */
+/* Returns 0 if a fabric, a copy or a mapping can reach the memory. */
 static int check_reached(struct pl_context *context, const struct pl_memory *memory, struct pl_error *error)
 {
 	int why;

@@ -10,13 +10,13 @@ struct pl_operation;
 struct pl_peer;
 
 struct pl_remote {
-	/* First, side by side, what each operation looks at. */
-	void *fabric_data;     /* the fabric's own: how it is reached; home, or before the program has the handle */
+	/* Members that each operation reads, side by side. */
+	void *fabric_data;     /* access path of the fabric; set at home, or before the program has the handle */
 	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
 	uint64_t length;
 	unsigned rights;
 	atomic_uint references;
-	void (*forget)(struct pl_remote *remote); /* releases `way`; NULL: there is nothing to release */
+	void (*forget)(struct pl_remote *remote); /* releases `fabric_data`; may be NULL */
 	struct pl_list link;                      /* empty for the source of a large send */
 	struct pl_task task;
 	struct pl_context *context;
@@ -24,7 +24,7 @@ struct pl_remote {
 	uint8_t key[PL_KEY_BLOB_MAX];
 };
 
-/* Nobody uses it any more. */
+/* The last reference is gone: releases the remote region. */
 void pl_remote_unused(struct pl_remote *remote);
 static inline void pl_remote_put(struct pl_remote *remote)
 {

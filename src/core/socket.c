@@ -5,17 +5,17 @@
 
 #include "core/socket.h"
 
-/* Seconds; the kernel takes no more in one of its options. */
+/* Seconds; the limit of the kernel's socket options. */
 #define KEEPALIVE_MAX 32767
 
-/* An IPv6 socket that carries IPv4 needs the one, all others of IPv6 the other; what does not fit is refused. */
+/* IPv6 sockets that carry IPv4 need IP_TOS, other IPv6 sockets IPV6_TCLASS; the kernel refuses the wrong one. */
 static void classify(int fd, int class)
 {
 	setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof(class));
 }
 
-/* The kernel asks a silent host for signs of life, so that an idle peer costs no work of ours. */
+/* The kernel probes a silent host, so an idle peer costs the library no work. */
 void pl_socket_tune(int fd, const struct pl_options *options)
 {
 	uint64_t keepalive = options->keepalive;

@@ -12,9 +12,9 @@
 /* connect.c */
 bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address);
 int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error);
-/* socket.c: no delay, keepalive and traffic class as the options say */
+/* socket.c: sets no delay, keepalive and traffic class as the options say */
 void pl_socket_tune(int fd, const struct pl_options *options);
 int pl_socket_connect(const struct sockaddr *address,
-		      const struct pl_options *options); /* a descriptor, or negative errno */
+		      const struct pl_options *options); /* returns a descriptor or a negative errno */
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Operations that are done before the call returns, on the program's thread: where the fabric reaches the
- * peer's memory itself, posting one to an engine would cost more than doing it.
+ * Synchronous operations: done before the call returns, on the program's thread. If the fabric reaches the peer's
+ * memory itself, posting the operation to an engine would cost more than doing it.
  */
 #include "core/fastpath.h"
 
-/* Without threads nobody looks at the sockets if no operation ever waits; so once in so many. */
+/* Without threads and without waiting operations nothing else polls the sockets, so one operation in this many does. */
 #define LOOK_EVERY 256
 
-/* Nothing that came before has to be waited for, and nothing is to follow. */
+/* True if no earlier operation must be waited for, and nothing must follow the bytes. */
 static bool possible(const struct pl_peer *peer, const struct pl_attributes *attributes)
 {
 	return !(attributes->flags & (PL_FENCE | PL_NOTIFY)) && atomic_load(&peer->fences) == 0;
@@ -20,27 +20,27 @@ static void look_at_sockets(struct pl_peer *peer)
 
 	if (!pl_context_manual(peer->context))
 		return;
-	/* Threads that count at the same time may lose some. */
+	/* Concurrent threads may lose some counts. */
 	done = atomic_load_explicit(&peer->sync_count, memory_order_relaxed) + 1;
 	atomic_store_explicit(&peer->sync_count, done, memory_order_relaxed);
 	if (done % LOOK_EVERY == 0)
 		pl_context_progress(peer->context);
 }
 
-/* So that nobody else looks at the rest of it, it is not done. */
+/* A running operation: other threads look at no more than its state. */
 static void add_handle(struct pl_context *context, struct pl_operation *operation)
 {
 	atomic_store_explicit(&operation->state, PL_RUNNING, memory_order_relaxed);
 	pl_list_append(&context->handles, &operation->handle_link);
 }
 
-/* What has to be there before the bytes move. */
+/* State that is needed before the bytes move. */
 struct start {
-	struct pl_operation *operation; /* memory for one; NULL: there is none */
+	struct pl_operation *operation; /* its memory; NULL: none available */
 	struct pl_moment posted;
 };
 
-/* One that nobody waits for yet.  NULL: there is none to spare.  The latch */
+/* Takes an operation that has no waiter. NULL: none is spare. The latch is held. */
 static struct pl_operation *take(struct pl_context *context, bool held)
 {
 	struct pl_operation *operation = context->instant;
@@ -67,10 +67,10 @@ static struct pl_operation *allocate(struct pl_context *context, bool held)
 	return operation;
 }
 
-/* Enters the latch once for all that. */
+/* Takes the latch only once for the time and the memory. */
 static void start(struct start *start, struct pl_context *context, bool held)
 {
-	/* First, as behind an atomic instruction, which the latch is, reading the counter took 20 ns more. */
+	/* Reads the counter before the latch: after an atomic instruction it took 20 ns more. */
 	uint64_t ticks = pl_clock_ticks();
 
 	pl_latch_take(&context->spare_operations.latch);
@@ -91,7 +91,7 @@ static void give_back(struct pl_context *context, struct pl_operation *operation
 
 int pl_sync_open(struct pl_context *context, struct pl_error *error)
 {
-	/* Where freed memory is to stay so, so is this. */
+	/* Memory checkers must see freed operations, so there is no spare one. */
 	if (PL_POOL_MAX == 0)
 		return 0;
 	context->instant = pl_zalloc(&context->allocator, sizeof(*context->instant));
@@ -127,8 +127,8 @@ static void fill_receipt(struct pl_receipt *receipt, const struct pl_sync_op *in
 }
 
 /*
- * What a large copy leaves in the processor's nearest cache is the copy.  So the operation, of which only the memory has
- * to be there before, is written when all is done.
+ * After a large copy the processor's nearest cache holds the copied bytes. Only the operation's memory must exist
+ * before, so its members are written last.
  */
 bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct pl_attributes *attributes,
 		  struct pl_operation **handle)
@@ -152,7 +152,7 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 	if (instant->old)
 		*instant->old = instant->value;
 	operation->has_handle = handle;
-	/* Now, as the thread that gets the completion may close the peer. */
+	/* Before the delivery: the thread that gets the completion may close the peer. */
 	look_at_sockets(peer);
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
 	if (handle)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The calls that move bytes: checked here, then handed to the peer's home engine. */
+/* Public calls that move bytes: they check arguments and hand the operation to the peer's home engine. */
 #include "core/fastpath.h"
 
 static int bad_flags(struct pl_error *error, const char *call, const char *fact)
@@ -16,13 +16,13 @@ static int copy_attributes(struct pl_attributes *attributes, const struct pl_att
 		return bad_flags(error, call, "flags that this operation does not have");
 	if (attributes->visible > PL_VISIBLE_PLACED)
 		return bad_flags(error, call, "unknown visibility");
-	/* What is told of must be there. */
+	/* A notification promises placed bytes, so the write must be acknowledged. */
 	if ((attributes->flags & PL_NOTIFY) && attributes->visible == PL_VISIBLE_ON_WIRE)
 		attributes->visible = PL_VISIBLE_ACKNOWLEDGED;
 	return 0;
 }
 
-/* Most are as they should be, and need not be copied. */
+/* Usual attributes are used in place; others are copied. */
 PL_ALWAYS_INLINE int read_attributes(const struct pl_attributes **attributes, struct pl_attributes *copy,
 				     const struct pl_attributes *given, enum pl_kind kind, const char *call,
 				     struct pl_error *error)
@@ -56,7 +56,7 @@ static inline bool remote_fits(const struct pl_peer *peer, const struct pl_remot
 	       (remote->rights & right);
 }
 
-/* Why they do not. */
+/* Reports the reason that the peer, region or remote region does not fit. */
 static int check_peer(const struct pl_peer *peer, const char *call, struct pl_error *error)
 {
 	if (peer_fits(peer))
@@ -115,7 +115,7 @@ static int check_transfer(const struct pl_peer *peer, enum pl_kind kind, const s
 	return rc < 0 ? rc : check_local(peer, at->region, at->offset, at->length, call, error);
 }
 
-/* Of one contiguous part. */
+/* Posts a transfer of one range. */
 PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at,
 			      const struct pl_attributes *given, struct pl_operation **handle, const char *call,
 			      struct pl_error *error)
@@ -351,7 +351,7 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, struct pl_regi
 	struct pl_attributes copy;
 	int rc = read_attributes(&attributes, &copy, given, PL_KIND_RECEIVE, "pl_receive", error);
 
-	/* What arrived before the loss can still be received, so no check_peer() here. */
+	/* Messages that arrived before the loss can still be received, so check_peer() is not called. */
 	if (rc == 0)
 		rc = check_local(peer, region, offset, length, "pl_receive", error);
 	if (rc < 0)

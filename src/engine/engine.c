@@ -9,12 +9,15 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* A source polled this often in vain goes back to epoll. */
+/* A hot source that found nothing this often goes back to epoll. */
 #define HOT_IDLE_ROUNDS 4096
 #define HOT_MAX 4
-/* With hot sources, the others and the clock are looked at once in so many rounds. */
+/* With hot sources, epoll and the clock are polled once in this many rounds. */
 #define ROUNDS_BETWEEN_EPOLL 32
-/* If these only look at memory: so many take less time than as many of the others, and a system call more of it. */
+/*
+ * The same if all hot sources only read memory: this many rounds take less time than 32 of the others, and a system
+ * call costs more of it.
+ */
 #define ROUNDS_OF_MEMORY 256
 
 void pl_engine_lock(struct pl_engine *engine)
@@ -24,7 +27,7 @@ void pl_engine_lock(struct pl_engine *engine)
 	pl_engine_tick(engine);
 }
 
-/* The first, or the first of a kind. */
+/* Takes the first task, or the first one with that function. */
 static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct pl_task *))
 {
 	struct pl_task *found = NULL;
@@ -50,7 +53,7 @@ static inline bool run_tasks(struct pl_engine *engine, void (*kind)(struct pl_ta
 	bool any = false;
 
 	while (atomic_load(&engine->task_count) && (task = take_task(engine, kind))) {
-		/* From here on it may be posted again, or freed by what it does. */
+		/* From here on the task may be posted again, or its function may free it. */
 		atomic_store(&task->queued, false);
 		pl_engine_tick(engine);
 		task->run(task);
@@ -73,8 +76,8 @@ void pl_engine_unlock(struct pl_engine *engine)
 }
 
 /*
- * A task posted after run_tasks() looked, and before the lock was free, has nobody else to run it: its
- * poster saw the lock taken and left.
+ * No other thread runs a task that was posted after run_tasks() and before the unlock: its poster saw the lock taken
+ * and left.
  */
 void pl_engine_serve(struct pl_engine *engine)
 {
@@ -88,7 +91,7 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 {
 	bool held = pl_engine_held(engine);
 
-	/* Nobody is there, and nobody was before it: without the detour. */
+	/* The lock is free and no task is queued: runs the task directly. */
 	if (!held && pl_engine_try(engine)) {
 		if (atomic_load(&engine->task_count) == 0) {
 			task->run(task);
@@ -212,7 +215,7 @@ static void forget_wake(struct pl_engine *engine)
 	(void)!read(engine->wake_fd, &value, sizeof(value));
 }
 
-/* Serves a batch of events; stops early if a source went away, as the rest may point to it. */
+/* Serves a batch of events. Stops early if a source was removed: later events may point to it. */
 static bool dispatch(struct pl_engine *engine, int count)
 {
 	uint64_t removals = engine->removals;
@@ -227,7 +230,7 @@ static bool dispatch(struct pl_engine *engine, int count)
 			continue;
 		}
 		if (engine->events[i].data.ptr == engine) {
-			/* For who sleeps; if nobody does, a wake-up that came too late. */
+			/* Wakes a sleeper; the wake-up is late if no thread sleeps. */
 			if (!atomic_load(&engine->led) && !(atomic_load(&engine->polling) && !engine->threaded))
 				forget_wake(engine);
 			continue;
@@ -276,7 +279,7 @@ void pl_engine_polling(struct pl_engine *engine, bool polling)
 {
 	uint64_t one = 1;
 
-	/* Who sleeps on the descriptors must not, now; and is told until it is over. */
+	/* Wakes threads that sleep on the descriptors: a poller became active, and threads poll until it is idle. */
 	if (atomic_exchange(&engine->polling, polling) != polling && polling &&
 	    !(engine->threaded && pthread_equal(engine->thread, pthread_self())))
 		(void)!write(engine->wake_fd, &one, sizeof(one));
@@ -287,7 +290,10 @@ static bool poll_device(struct pl_engine *engine)
 	return atomic_load_explicit(&engine->polling, memory_order_relaxed) && engine->poller->poll(engine->poller);
 }
 
-/* Whether it is time to ask epoll.  Who sleeps on its descriptor between two rounds must not be woken in vain. */
+/*
+ * True if it is time to call epoll. A thread that sleeps on its descriptor between two rounds must not be woken in
+ * vain.
+ */
 static bool epoll_due(struct pl_engine *engine)
 {
 	unsigned rounds = engine->round++;
@@ -319,7 +325,7 @@ bool pl_engine_progress(struct pl_engine *engine)
 	bool any;
 
 	if (!pl_engine_try(engine))
-		return false; /* somebody else does it */
+		return false; /* another thread makes progress */
 	any = pl_engine_progress_held(engine);
 	pl_engine_leave(engine);
 	return any;
@@ -330,7 +336,7 @@ static struct timespec to_timespec(uint64_t time)
 	return (struct timespec){ .tv_sec = (time_t)(time / PL_NS_PER_S), .tv_nsec = (long)(time % PL_NS_PER_S) };
 }
 
-/* Only looks: the next progress fetches and serves what there is. */
+/* Only looks: the next progress fetches and serves the events. */
 static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 {
 	struct epoll_event event;
@@ -341,7 +347,7 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 		struct pl_source *source = pl_list_first(&engine->hot, struct pl_source, hot);
 
 		cool(engine, source);
-		/* It may have to be told before its descriptor tells anything. */
+		/* The source may need idle() before its descriptor reports anything. */
 		if (source->idle)
 			source->idle(source);
 	}
@@ -349,11 +355,11 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 		left = 0;
 	pl_engine_unlock(engine);
 	timeout = to_timespec(left);
-	/* Kernels before 5.11 lack it, and a container's filter of system calls that is older forbids it. */
+	/* Kernels before 5.11, and older seccomp filters of containers, lack epoll_pwait2(). */
 	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
 	    (errno == ENOSYS || errno == EPERM))
 		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
-	/* Nobody else reads it, so that no wake-up is taken from the one who sleeps here. */
+	/* No other thread reads the eventfd, so no wake-up of the sleeper is lost. */
 	forget_wake(engine);
 }
 
@@ -377,7 +383,7 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 	if (atomic_load(&engine->turn) == turn)
 		sleep_on_epoll(engine, left);
 	atomic_store(&engine->led, false);
-	next_turn(engine); /* for another to take this place */
+	next_turn(engine); /* lets another thread lead */
 }
 
 void pl_engine_wake(struct pl_engine *engine)
@@ -388,7 +394,7 @@ void pl_engine_wake(struct pl_engine *engine)
 	(void)!write(engine->wake_fd, &one, sizeof(one));
 }
 
-/* Polls for a while, then sleeps; returns the number of events in engine->events. */
+/* Polls for a while, then sleeps. Returns the number of events in engine->events. */
 static int wait_for_events(struct pl_engine *engine)
 {
 	uint64_t end;
@@ -423,18 +429,18 @@ static void *engine_thread(void *argument)
 		count = wait_for_events(engine);
 
 		pl_engine_lock(engine);
-		/* Events fetched without the lock may name sources that were removed since. */
+		/* Events fetched without the lock may name sources removed since. */
 		if (engine->removals == removals)
 			dispatch(engine, count);
 		poll_device(engine);
 		pl_engine_unlock(engine);
 		if (!engine->spin && atomic_load(&engine->polling))
-			sched_yield(); /* the others need the core more than who only asks */
+			sched_yield(); /* other threads need the core more */
 	}
 	return NULL;
 }
 
-/* The descriptors of the engine's own carry a mark in place of a source. */
+/* Watches a descriptor of the engine itself; a mark stands in place of a source. */
 static int watch_own(struct pl_engine *engine, int fd, void *mark, const char *call, struct pl_error *error)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.ptr = mark };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An engine drives sockets, tasks and timers, one thread at a time under its lock: the engine's own
- * thread, or whoever calls pl_engine_progress().  All state that belongs to an engine (sources and
- * what hangs on them) is touched under that lock only, so its owners need no other.
+ * An engine drives sockets, tasks and timers, one thread at a time under its lock: its own thread, or a thread that
+ * calls pl_engine_progress(). State that belongs to an engine (sources and their owners) is touched under that lock
+ * only.
  *
- * Other threads hand work in as tasks.  Nobody waits for the lock to do so: a task is queued, and
- * whoever holds the lock, or the poster if it is free, runs it.
+ * Other threads queue tasks without waiting for the lock. The holder of the lock runs a queued task, or its poster does
+ * if the lock is free.
  */
 #ifndef PL_ENGINE_H
 #define PL_ENGINE_H
@@ -20,23 +20,26 @@
 
 struct pl_engine;
 
-/* A file descriptor that an engine watches.  Embedded in its owner. */
+/* File descriptor that an engine watches. Embedded in its owner. */
 struct pl_source {
 	int fd;
-	uint32_t events; /* EPOLLIN, EPOLLOUT: what is watched for */
-	bool pollable;   /* worth polling without epoll while it is busy */
-	/* ready() makes no system call to find that there is nothing; idle() does nothing while it is hot, unless eager_idle */
+	uint32_t events; /* EPOLLIN, EPOLLOUT */
+	bool pollable;   /* true if polling it without epoll pays while it is busy */
+	/*
+	 * true if ready() finds nothing without a system call; idle() does nothing while the source is hot, unless
+	 * eager_idle
+	 */
 	bool memory;
 	unsigned idle_rounds;
 	struct pl_list hot;
 	struct pl_engine *engine;
-	/* Something may have happened.  Returns whether there was anything. Under the lock. */
+	/* Handles possible events. Returns true if there were any. Under the lock. */
 	bool (*ready)(struct pl_source *source, uint32_t events);
-	/* Nothing more to do for now: send what was held back.  Optional. */
+	/* Sends held-back data when the engine has nothing more to do. Optional. */
 	void (*idle)(struct pl_source *source);
 };
 
-/* Work handed to an engine.  Embedded in its owner, which must live until it ran. */
+/* Work for an engine. Embedded in its owner, which must live until the task ran. */
 struct pl_task {
 	struct pl_list link;
 	atomic_bool queued;
@@ -44,17 +47,17 @@ struct pl_task {
 };
 
 /*
- * What goes on without a descriptor that would tell of its end, such as copies by a device.  While `active` is
- * set the engine does not sleep, but asks.  Embedded in its owner.
+ * Work without a descriptor that reports its end, such as copies by a device. While `active` is set the engine polls
+ * and does not sleep. Embedded in its owner.
  */
 struct pl_poller {
-	/* Looks. Returns whether anything happened. Under the lock. */
+	/* Polls. Returns true if anything happened. Under the lock. */
 	bool (*poll)(struct pl_poller *poller);
-	/* Waits until nothing of what began is under way. Under the lock. */
+	/* Waits until all work that began is done. Under the lock. */
 	void (*drain)(struct pl_poller *poller);
 };
 
-/* A deadline.  Embedded in its owner.  Expires up to 10 ms late, never early. */
+/* Deadline. Embedded in its owner. Expires up to 10 ms late, never early. */
 struct pl_timer {
 	struct pl_list link;
 	uint64_t deadline;
@@ -64,7 +67,7 @@ struct pl_timer {
 #define PL_WHEEL_SLOTS 512
 
 struct pl_wheel {
-	uint64_t tick; /* all slots up to this one were served */
+	uint64_t tick; /* all slots up to this tick were served */
 	size_t count;
 	uint64_t occupied[PL_WHEEL_SLOTS / 64];
 	struct pl_list slots[PL_WHEEL_SLOTS];
@@ -86,46 +89,48 @@ struct pl_engine {
 	int wake_fd;    /* ends the thread's sleep */
 	int timer_fd;   /* fires when a timer may be due, so that epoll_fd alone tells of all work */
 	uint64_t armed; /* when timer_fd fires; UINT64_MAX: never */
-	bool threaded;  /* it has a thread */
+	bool threaded;  /* the engine has a thread */
 	atomic_bool stopping;
 	pthread_t thread;
-	uint64_t spin; /* the thread polls this long before it sleeps */
+	uint64_t spin; /* nanoseconds that the thread polls before it sleeps */
 
 	struct pl_list hot;
-	unsigned hot_count, hot_memory; /* all, and those that only look at memory */
+	unsigned hot_count, hot_memory; /* number of hot sources, and of those that only read memory */
 	unsigned round;
-	uint64_t now; /* the time since pl_engine_tick(); 0: not asked for yet */
+	uint64_t now; /* time read after pl_engine_tick(); 0: not read yet */
 	struct pl_clock clock;
-	uint64_t removals; /* sources removed so far: events fetched before are stale */
+	uint64_t removals; /* number of removed sources: a change makes fetched events stale */
 	struct epoll_event events[PL_ENGINE_EVENTS];
 	struct pl_wheel wheel;
-	atomic_bool eager_idle; /* call idle() at once, as somebody sleeps on the descriptor */
+	atomic_bool eager_idle; /* call idle() at once: a thread sleeps on the descriptor */
 
-	/* One waiter sleeps on epoll_fd; the others on this word, which changes when they should look again. */
+	/* One waiter sleeps on epoll_fd. The others sleep on this word, which changes when they should look again. */
 	atomic_bool led;
 	atomic_uint turn;
 
 	struct pl_poller *poller; /* NULL: none */
-	atomic_bool polling;      /* it has something under way */
+	atomic_bool polling;      /* the poller has work under way */
 
-	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for whoever runs */
+	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for the thread that runs the engine */
 };
 
-/* threaded: start a thread that drives it.  spin: nanoseconds that it polls before it sleeps. */
+/*
+ * Opens an engine. threaded: starts a thread that drives it. spin: nanoseconds that the thread polls before it sleeps.
+ */
 int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t spin, struct pl_engine **engine,
 		   struct pl_error *error);
 
-/* Ends the thread, if any.  Sources must be gone. */
+/* Ends the thread, if there is one. All sources must be removed. */
 void pl_engine_stop(struct pl_engine *engine);
 void pl_engine_close(struct pl_engine *engine);
 
 void pl_engine_lock(struct pl_engine *engine);
-/* Runs tasks that came meanwhile, then unlocks. */
+/* Runs tasks that were queued meanwhile, then unlocks. */
 void pl_engine_unlock(struct pl_engine *engine);
-/* Runs tasks whose posters saw the lock taken and left, unless its next holder does. */
+/* Runs tasks whose posters saw the lock taken and left, unless the next holder does. */
 void pl_engine_serve(struct pl_engine *engine);
 
-/* A number that no other thread has, not 0: pthread_self(), where possible without a call. */
+/* Returns a nonzero number that no other thread has: pthread_self(), without a call where possible. */
 static inline unsigned long pl_thread_self(void)
 {
 #ifdef __has_builtin
@@ -145,13 +150,13 @@ static inline bool pl_engine_held(const struct pl_engine *engine)
 	return atomic_load_explicit(&engine->owner, memory_order_relaxed) == pl_thread_self();
 }
 
-/* Time has passed: other things happen now. Under the lock. */
+/* Drops the cached time: later events get a new one. Under the lock. */
 static inline void pl_engine_tick(struct pl_engine *engine)
 {
 	engine->now = 0;
 }
 
-/* The time, read once for all that one look at a socket or a queue brings. Under the lock. */
+/* Returns the time, read once for all events of one look at a socket or queue. Under the lock. */
 PL_ALWAYS_INLINE uint64_t pl_engine_now(struct pl_engine *engine)
 {
 	if (!engine->now)
@@ -160,8 +165,8 @@ PL_ALWAYS_INLINE uint64_t pl_engine_now(struct pl_engine *engine)
 }
 
 /*
- * pl_engine_lock() if that is possible without waiting, and pl_engine_unlock(): without calls where nobody else is
- * at the engine, as an operation passes here twice.
+ * pl_engine_lock() if that is possible without waiting, and pl_engine_unlock(). Without function calls if the engine is
+ * free: every operation passes here twice.
  */
 PL_ALWAYS_INLINE bool pl_engine_try(struct pl_engine *engine)
 {
@@ -184,28 +189,31 @@ PL_ALWAYS_INLINE void pl_engine_leave(struct pl_engine *engine)
 		pl_engine_serve(engine);
 }
 
-/* Runs the task under the lock: now if the lock is free, else soon, by its holder. False if it was queued already. */
+/*
+ * Runs the task under the lock: now if the lock is free, else soon, by its holder. Returns false if the task was queued
+ * already.
+ */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
-/* Runs queued tasks of one kind, those whose `run` is that function, before all others.  Whether there were any.  Under the lock. */
+/* Runs queued tasks with that function before all others. Returns true if there were any. Under the lock. */
 bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *));
-/* Takes a task back that is queued and did not begin. Under the lock. */
+/* Takes back a queued task that did not begin. Under the lock. */
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 
-/* One round of work without sleeping (for engines without a thread). Returns whether anything happened. */
+/* Does one round of work without sleeping, for engines without a thread. Returns true if anything happened. */
 bool pl_engine_progress(struct pl_engine *engine);
 /* The same, under the lock. */
 bool pl_engine_progress_held(struct pl_engine *engine);
 
 /*
- * Sleeps, in an engine without a thread, until there may be work or pl_engine_wake() was called after
- * `turn` was read from engine->turn; at most until `deadline` (pl_now() time).
+ * Sleeps, in an engine without a thread, until there may be work, or pl_engine_wake() is called after `turn` was read
+ * from engine->turn, or until `deadline` (time of pl_now()).
  */
 void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline);
 
-/* Ends the sleep of everybody in pl_engine_sleep(), or of the engine's thread. */
+/* Ends the sleep of all threads in pl_engine_sleep(), or of the engine's thread. */
 void pl_engine_wake(struct pl_engine *engine);
 
-/* The poller has something under way now, or has not. Under the lock. */
+/* Reports that the poller has work under way, or no longer. Under the lock. */
 void pl_engine_polling(struct pl_engine *engine, bool polling);
 
 /* Under the lock. */
@@ -227,13 +235,13 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 	task->run = run;
 }
 
-/* Makes timer_fd fire at a time.  Under the lock. */
+/* Makes timer_fd fire at `when`. Under the lock. */
 void pl_engine_arm(struct pl_engine *engine, uint64_t when);
 
 /* timer.c */
 void pl_wheel_init(struct pl_wheel *wheel, uint64_t now);
 void pl_wheel_advance(struct pl_wheel *wheel, uint64_t now);
-/* When the next slot with timers is due, UINT64_MAX if none is. */
+/* Returns the time of the next slot with timers; UINT64_MAX if there is none. */
 uint64_t pl_wheel_next(const struct pl_wheel *wheel);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hashed timer wheel.  Nearly all timers are cleared before they expire (they guard operations
- * that succeed), so setting and clearing must cost next to nothing, while expiring may be coarse.
+ * Hashed timer wheel. Nearly all timers are cleared before they expire, since they guard operations that succeed.
+ * Setting and clearing must cost next to nothing; expiry may be coarse.
  */
 #include "engine/engine.h"
 
@@ -49,7 +49,7 @@ void pl_timer_set(struct pl_engine *engine, struct pl_timer *timer, uint64_t dea
 		return;
 	if (engine->wheel.count++ == 0)
 		engine->wheel.tick = tick_of(pl_now()); /* an empty wheel does not turn */
-	/* One tick later than asked, never earlier; and never into a slot that was served. */
+	/* One tick late rather than early, and never into a slot that was served. */
 	deadline = pl_deadline(deadline, 1ull << TICK_SHIFT);
 	timer->deadline = PL_MAX(deadline, (engine->wheel.tick + 1) << TICK_SHIFT);
 	wheel_insert(&engine->wheel, timer);
@@ -89,7 +89,7 @@ void pl_wheel_advance(struct pl_wheel *wheel, uint64_t now)
 {
 	uint64_t target = tick_of(now);
 
-	/* After a long sleep one turn of the wheel sees every slot. */
+	/* After a long sleep one turn of the wheel reaches every slot. */
 	if (target > wheel->tick + PL_WHEEL_SLOTS)
 		wheel->tick = target - PL_WHEEL_SLOTS;
 	while (wheel->count && wheel->tick < target) {

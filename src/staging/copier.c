@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "staging/staging.h"
 
-/* Lists of small copies of a device's in one direction, each with its part of a slot. */
+/* Batches of small copies in one direction, each copy with its range of a slot. */
 #define BATCHES 4u
 #define BATCH_COPIES (PL_SLOT_SIZE / BATCHES / PL_SMALL_MAX)
-/* Who asks for one this soon after another one may well go on so: three copies take as long. */
+/* A second copy within this time suggests more to come; three copies in a batch take as long as one. */
 #define SOON (PL_NS_PER_MS / 50)
 
 struct batch {
@@ -12,7 +12,7 @@ struct batch {
 	struct smalls *smalls;
 	struct pl_memory_piece pieces[BATCH_COPIES];
 	struct pl_small *owners[BATCH_COPIES];
-	void *ends[BATCH_COPIES]; /* where bytes out of the device's memory are wanted */
+	void *ends[BATCH_COPIES]; /* destinations of bytes from device memory */
 	unsigned count;
 	bool begun;
 };
@@ -20,9 +20,9 @@ struct batch {
 struct smalls {
 	struct pl_slots *pool;
 	bool into;
-	struct pl_slot *slot; /* NULL: there are no copies now */
-	unsigned used;        /* batches that have copies */
-	unsigned latest;      /* to which they are added */
+	struct pl_slot *slot; /* NULL: the batch is empty */
+	unsigned used;        /* bitmap of batches with copies */
+	unsigned latest;      /* batch that gets new copies */
 	struct batch batches[BATCHES];
 };
 
@@ -31,8 +31,8 @@ struct device {
 	const struct pl_memory_ops *ops;
 	const void *device;
 	struct pl_copy_queue *queue;
-	struct pl_list copies[2]; /* out of its memory and into it, each in order */
-	struct smalls *smalls[2]; /* NULL: there were none yet */
+	struct pl_list copies[2]; /* out of device memory and into it, each in order */
+	struct smalls *smalls[2]; /* NULL: none yet */
 };
 
 struct pl_copier {
@@ -41,8 +41,8 @@ struct pl_copier {
 	struct pl_list devices;
 	unsigned under_way;
 	uint64_t begun;
-	uint64_t alone; /* when a small copy was made by itself */
-	bool waiting;   /* small copies are to be begun */
+	uint64_t alone; /* time of the last small copy without a batch */
+	bool waiting;   /* small copies wait to be started */
 };
 
 static struct pl_copier *copier_of(struct pl_poller *poller)
@@ -50,7 +50,7 @@ static struct pl_copier *copier_of(struct pl_poller *poller)
 	return pl_container_of(poller, struct pl_copier, poller);
 }
 
-/* Takes the first copy off if it is done. Returns whether it was. */
+/* Removes the first copy if it is done. Returns true if it was. */
 static bool finish_first(struct pl_copier *copier, struct device *device, bool into, bool wait)
 {
 	struct pl_list *copies = &device->copies[into];
@@ -69,7 +69,7 @@ static bool finish_first(struct pl_copier *copier, struct device *device, bool i
 	return true;
 }
 
-/* The number of the oldest copy, or the highest there is if there is none. */
+/* Returns the number of the oldest copy, or UINT64_MAX if there is none. */
 static uint64_t first_number(const struct device *device, bool into)
 {
 	const struct pl_list *copies = &device->copies[into];
@@ -116,7 +116,7 @@ static void batch_done(struct pl_copy *copy, int status)
 	struct batch *batch = pl_container_of(copy, struct batch, copy);
 	struct smalls *smalls = batch->smalls;
 
-	/* Whoever is told may begin others, which are not added to this one yet. */
+	/* done() may start other copies, which must not join this batch yet. */
 	for (unsigned i = 0; i < batch->count; i++) {
 		const struct pl_memory_piece *piece = &batch->pieces[i];
 		int failed = piece->status ? piece->status : status;
@@ -153,7 +153,7 @@ static void begin_latest(struct pl_copier *copier, struct device *device, bool i
 	if (!batch || !batch->count || batch->begun)
 		return;
 	batch_begin(copier, device, batch);
-	/* They take no longer than it does to ask a few times; and whoever waits leaves the processor to others. */
+	/* A lone copy takes no longer than a few polls; a blocking wait leaves the processor to others. */
 	if (alone)
 		finish_first(copier, device, into, true);
 }
@@ -168,7 +168,7 @@ static void begin_waiting(struct pl_copier *copier)
 			begin_latest(copier, pl_list_entry(at, struct device, link), into);
 }
 
-/* The batch that has room for one more, with a slot; NULL: there is none. */
+/* Returns a batch with room for one more copy, and with a slot. NULL: none. */
 static struct batch *batch_find(struct pl_copier *copier, struct device *device, bool into, struct pl_slots *pool,
 				const struct pl_memory *memory)
 {
@@ -188,7 +188,7 @@ static struct batch *batch_find(struct pl_copier *copier, struct device *device,
 		smalls->pool = pool;
 		smalls->slot = pl_slots_take(pool, memory);
 	}
-	/* Bytes in ordinary memory are waited for anyway. */
+	/* Copies through ordinary memory are synchronous. */
 	if (smalls->slot && !smalls->slot->pinned) {
 		pl_slots_give(pool, smalls->slot);
 		smalls->slot = NULL;
@@ -251,7 +251,7 @@ int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t o
 	return rc < 0 ? rc : 1;
 }
 
-/* -- all ------------------------------------------------------------------------------------------ */
+/* -- all copies ----------------------------------------------------------------------------------- */
 
 static bool poll(struct pl_poller *poller)
 {
@@ -277,7 +277,7 @@ void pl_copier_drain(struct pl_copier *copier)
 
 	begin_waiting(copier);
 	last = copier->begun;
-	/* What is done may begin more. */
+	/* A finished copy may start more. */
 	pl_list_for_each(at, &copier->devices) {
 		struct device *device = pl_list_entry(at, struct device, link);
 

@@ -49,13 +49,13 @@ static void *map_near(int node)
 	madvise(bytes, BLOCK_SIZE, MADV_DONTFORK);
 	if (node >= 0 && (size_t)node < sizeof(mask) * 8) {
 		mask[(size_t)node / (8 * sizeof(*mask))] = 1ul << ((size_t)node % (8 * sizeof(*mask)));
-		/* If it cannot be, elsewhere is slower, no more. */
+		/* Without the binding the memory works too, only slower. */
 		syscall(SYS_mbind, bytes, BLOCK_SIZE, PREFER_NODE, mask, sizeof(mask) * 8, 0);
 	}
 	return bytes;
 }
 
-/* Locks a further block; false if there is none to be had. pool->lock */
+/* Locks one more block. Returns false if none is available. pool->lock is held. */
 static bool grow(struct pl_slots *pool, const struct pl_memory *memory)
 {
 	struct block *block;
@@ -88,7 +88,7 @@ static bool grow(struct pl_slots *pool, const struct pl_memory *memory)
 	return true;
 }
 
-/* The last one used is still in the processor's cache, so it is the first to be used again. */
+/* The slot used last is still in the processor's cache, so it is used first. */
 static struct pl_slot *find(const struct pl_slots *pool, int node)
 {
 	pl_list_for_each(at, &pool->free) {
@@ -120,7 +120,7 @@ struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *mem
 	if (!slot && grow(pool, memory))
 		slot = find(pool, memory->node);
 	if (!slot)
-		slot = find(pool, -1); /* far away is better than ordinary */
+		slot = find(pool, -1); /* a remote slot is better than ordinary memory */
 	if (slot) {
 		pl_list_remove(&slot->link);
 		pool->taken++;
