@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of a GPU, as a card knows it: by a dma-buf that the GPU's driver exports, else by its address, where a
- * module of the kernel gives the card the pages (peer memory).  Why neither was possible is told by name.
+ * Registration of GPU memory with a card: by a dma-buf of the GPU's driver, else by its address if a kernel module
+ * gives the card the pages (peer memory). If neither works the error names the reasons.
  */
 #include "rdma/device_memory.h"
 
@@ -13,7 +13,7 @@
 #define NO_PEER "; by its address: no peer memory module is loaded"
 #define REFUSED "; by its address: the device's driver refuses"
 
-/* What became of the dma-buf. */
+/* Result of the dma-buf path. */
 enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, IMPORT_FAILED, OUTCOMES };
 
 #define WORDS_NOT_EXPORTED "the GPU's driver exports none"
@@ -21,7 +21,7 @@ enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, IMPORT_FAILED, OUTCOMES };
 #define WORDS_NOT_BY_DEVICE "the network device's driver takes none"
 #define WORDS_IMPORT_FAILED "the network device could not import it"
 
-/* Of the dma-buf alone; with the two answers to a registration of the address. */
+/* Reasons: for the dma-buf alone, and with each of two results of the registration by address. */
 static const char *const reasons[OUTCOMES][3] = {
 	[NOT_EXPORTED] = { WORDS_NOT_EXPORTED, STAGED WORDS_NOT_EXPORTED NO_PEER, STAGED WORDS_NOT_EXPORTED REFUSED },
 	[NO_CALL] = { WORDS_NO_CALL, STAGED WORDS_NO_CALL NO_PEER, STAGED WORDS_NO_CALL REFUSED },
@@ -50,7 +50,7 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 		return fd;
 	*mr = library->ibv_reg_dmabuf_mr(pd, skew, length, address, fd, (int)access);
 	rc = verbs_made(*mr);
-	/* The registration holds the buffer itself. */
+	/* The registration holds a reference to the dma-buf. */
 	close(fd);
 	*outcome = rc == -EOPNOTSUPP || rc == -EPROTONOSUPPORT || rc == -ENOSYS ? NOT_BY_DEVICE : IMPORT_FAILED;
 	return rc;

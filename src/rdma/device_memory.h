@@ -6,12 +6,12 @@
 #include "memory/memory.h"
 
 /*
- * Registers memory: the host's by its address, other memory in any way. 0, or negative, and why other memory is not
- * reached (static storage).
+ * Registers memory: of the host by its address, other memory by any path. Returns 0, or a negative errno with the
+ * reason for other memory (static storage).
  */
 int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
 		     size_t length, unsigned access, bool address_first, struct ibv_mr **mr, const char **reason);
-/* By a dma-buf only. */
+/* Registers by dma-buf only. */
 int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
 		     size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
 

@@ -11,7 +11,7 @@
 
 struct symbol {
 	const char *name, *version;
-	size_t offset; /* of the pointer in struct verbs_library */
+	size_t offset; /* offset of the function pointer in struct verbs_library */
 	bool optional;
 };
 
@@ -57,7 +57,7 @@ int verbs_library_open(const char *ibverbs, const char *rdmacm, struct verbs_lib
 	return load(rdmacm, rdmacm_symbols, PL_ARRAY_SIZE(rdmacm_symbols), library, error);
 }
 
-/* Written once, by whoever comes first. */
+/* Written once, by the first caller. */
 static struct {
 	pthread_once_t once;
 	int rc;
@@ -80,14 +80,14 @@ const struct verbs_library *verbs_library_get(struct pl_error *error)
 	return NULL;
 }
 
-/* -- what the headers have inline ------------------------------------------------------------------ */
+/* -- functions that the headers define inline ------------------------------------------------------ */
 
 int verbs_query_port(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
 		     struct ibv_port_attr *attributes)
 {
 	struct verbs_context *extended = verbs_get_ctx_op(context, query_port);
 
-	/* The old function leaves fields alone that were added later. */
+	/* The old function does not set fields that were added later. */
 	memset(attributes, 0, sizeof(*attributes));
 	if (extended)
 		return verbs_result(extended->query_port(context, port, attributes, sizeof(*attributes)));
@@ -97,7 +97,7 @@ int verbs_query_port(const struct verbs_library *library, struct ibv_context *co
 int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
 		 struct ibv_mr **mr)
 {
-	/* The older function knows no optional flags; the newer one is told by the kernel which it knows. */
+	/* The older function knows no optional flags; the newer one asks the kernel which flags it knows. */
 	if (library->ibv_reg_mr_iova2 && (access & IBV_ACCESS_OPTIONAL_RANGE))
 		*mr = library->ibv_reg_mr_iova2(pd, address, length, (uintptr_t)address, access);
 	else

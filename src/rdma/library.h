@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * libibverbs and librdmacm, loaded when they are first asked for: one binary runs with and without them.
+ * libibverbs and librdmacm, loaded on first use, so that one binary runs with and without them.
  *
- * Calls go through the table, `library->ibv_alloc_pd(context)`, with the types that the headers give
- * them.  What the headers define inline without a call of libibverbs (ibv_post_send(), ibv_poll_cq(),
- * ibv_req_notify_cq(), memory windows, ...) is used as it is.  What they define inline with one is
- * below as a function.
+ * Calls go through the table, `library->ibv_alloc_pd(context)`, with the types of the headers. Inline functions of the
+ * headers that call no function of libibverbs (ibv_post_send(), ibv_poll_cq(), ibv_req_notify_cq(), memory windows,
+ * ...) are used directly. Those that do call one have a replacement below.
  */
 #ifndef PL_RDMA_LIBRARY_H
 #define PL_RDMA_LIBRARY_H
@@ -15,14 +14,14 @@
 
 #include "base/base.h"
 
-/* Macros in place of functions, which would also replace members of that name. */
+/* Removes macros that would also replace members with those names. */
 #undef ibv_get_device_list
 #undef ibv_query_port
 #undef ibv_reg_mr
 
 /*
- * The functions, and the versions that they had when their types became what they are.  The linker would have taken
- * these; a plain dlsym(3) takes the default of the library that is found, which may be another one.
+ * Functions, with the symbol version of their present types. The linker would choose these; a plain dlsym(3) returns
+ * the default version of the installed library, which may differ.
  */
 #define VERBS_IBVERBS_FUNCTIONS(NEEDED, OPTIONAL) \
 	NEEDED(ibv_get_device_name, "IBVERBS_1.1") \
@@ -79,7 +78,7 @@
 	OPTIONAL(rdma_get_devices, "RDMACM_1.0") \
 	OPTIONAL(rdma_free_devices, "RDMACM_1.0")
 
-/* The optional ones are NULL in a library that lacks them. */
+/* Optional functions are NULL in a library without them. */
 struct verbs_library {
 #define VERBS_MEMBER(name, version) __typeof__(name) *name;
 	VERBS_IBVERBS_FUNCTIONS(VERBS_MEMBER, VERBS_MEMBER)
@@ -88,21 +87,21 @@ struct verbs_library {
 };
 
 /*
- * The process's one, or NULL, and why: "RDMA-NO-LIBRARY", "RDMA-LIBRARY-OLD".  Thread-safe; the first
- * call decides for all others.
+ * Returns the table of the process; or NULL with "RDMA-NO-LIBRARY" or "RDMA-LIBRARY-OLD". Thread-safe; the first call
+ * decides for all others.
  *
- * The libraries are never unloaded: the drivers that libibverbs loads may have threads and fork handlers, and other
- * parts of the program may use the same libraries.
+ * The libraries are never unloaded: drivers that libibverbs loads may have threads and fork handlers, and other parts
+ * of the program may use the same libraries.
  */
 const struct verbs_library *verbs_library_get(struct pl_error *error);
 
-/* Fills a table from two files, as dlopen(3) finds them. 0, -ELIBACC or -ELIBBAD. */
+/* Fills a table from two files, which dlopen(3) finds. Returns 0, -ELIBACC or -ELIBBAD. */
 int verbs_library_open(const char *ibverbs, const char *rdmacm, struct verbs_library *library, struct pl_error *error);
 
 /*
- * The three ways in which these libraries report failures, converted to a negative errno.
+ * The three error conventions of these libraries, converted to a negative errno.
  *
- * Of functions that return a pointer: NULL, and errno.
+ * Functions that return a pointer: NULL, and errno.
  */
 static inline int verbs_made(const void *object)
 {
@@ -111,7 +110,7 @@ static inline int verbs_made(const void *object)
 	return errno > 0 ? -errno : -EIO;
 }
 
-/* Of functions that return an int: an errno, or -1 and errno.  What succeeds returns 0. */
+/* Functions that return an int: an errno, or -1 and errno. Success returns 0. */
 static inline int verbs_result(int result)
 {
 	if (result > 0)
@@ -119,12 +118,12 @@ static inline int verbs_result(int result)
 	return result == 0 ? 0 : verbs_made(NULL);
 }
 
-/* ibv_query_port(3): 0 or a negative errno. */
+/* ibv_query_port(3). Returns 0 or a negative errno. */
 int verbs_query_port(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
 		     struct ibv_port_attr *attributes);
 /*
- * ibv_reg_mr(3).  Optional access flags, such as relaxed ordering, are dropped where they are not known: they never
- * make a registration fail.  0 or a negative errno.
+ * ibv_reg_mr(3). Optional access flags, such as relaxed ordering, are dropped where they are unknown, so they never
+ * fail a registration. Returns 0 or a negative errno.
  */
 int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
 		 struct ibv_mr **mr);

@@ -3,7 +3,7 @@
 
 #define GIDS 256
 #define ACK_TIMEOUT 14
-#define TRIES 6 /* with 7, soft-RoCE tries for ever */
+#define TRIES 6 /* soft-RoCE takes 7 as "without end" */
 
 struct self {
 	const struct verbs_library *library;
@@ -28,7 +28,7 @@ static int find_port(struct self *self, struct ibv_port_attr *port)
 	return rc ? rc : -ENETDOWN;
 }
 
-/* The entry of an IPv4 address, which is that of RoCE over routers; else the first that there is. */
+/* Finds the GID of an IPv4 address (RoCE v2); otherwise the first GID. */
 static int find_gid(struct self *self, const struct ibv_port_attr *port, union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };

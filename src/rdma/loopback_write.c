@@ -3,7 +3,7 @@
 #include "rdma/loopback_write.h"
 
 #define DEPTH 8u
-#define LIMIT (10 * PL_NS_PER_S) /* of one series of writes */
+#define LIMIT (10 * PL_NS_PER_S) /* for one series of writes */
 
 static int connect_loop(struct rdma_loopback *loop, const char **what)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The fabric as core sees it. */
+/* Operations table of the verbs fabric. */
 #include "fabric/verbs/data/flush.h"
 
 static const char reason[] = "verbs: the network card reads and writes the region itself";
@@ -7,9 +7,9 @@ static const char reason[] = "verbs: the network card reads and writes the regio
 static const char visibility[] = "verbs: the receiving device acknowledged them";
 
 #define HINT_NETWORKS "connect to the address of one of its devices, see: rdma link"
-/* At the end, what was said last is given so long to arrive. */
+/* Time at the end for the last messages to arrive. */
 #define FAREWELL (500 * PL_NS_PER_MS)
-/* A queue pair in the error state gives back what it has; it waits for nobody. */
+/* A queue pair in the error state returns its work without waiting for the peer. */
 #define FLUSH_LIMIT (5 * PL_NS_PER_S)
 
 static void retry(struct pl_timer *timer)
@@ -23,7 +23,7 @@ static void retry(struct pl_timer *timer)
 		break;
 	case VERBS_RESOLVING:
 	case VERBS_CONNECTING:
-		/* The peer may have lost the request; the connection manager would ask again after seconds. */
+		/* The peer may have lost the request; the connection manager would repeat it only after seconds. */
 		if (rail->endpoint->opened)
 			verbs_fail(rail);
 		break;
@@ -56,7 +56,7 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	pl_timer_init(&rail->watch, verbs_watch_look);
 }
 
-/* The last operation said that another would come at once. */
+/* The operation announced with PL_MORE did not come. */
 static void nothing_followed(struct pl_timer *timer)
 {
 	verbs_flush(pl_container_of(timer, struct verbs_endpoint, patience));
@@ -128,7 +128,7 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	return 0;
 }
 
-/* The acceptor's end of a connection is established after this one, though that may not be known here yet. */
+/* The acceptor's end is established later; this end may not have its event yet. */
 static bool verbs_is_up(struct pl_endpoint *base)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
@@ -139,7 +139,7 @@ static bool verbs_is_up(struct pl_endpoint *base)
 	return endpoint->opened;
 }
 
-/* Sockets have no part in this. */
+/* This fabric uses no sockets. */
 static int verbs_join(struct pl_endpoint *base, struct pl_stream *stream, const uint8_t *hello)
 {
 	(void)base;
@@ -192,7 +192,7 @@ static void drop_list(struct verbs_endpoint *endpoint, struct pl_list *list, boo
 	}
 }
 
-/* Of what is posted, in chains or not. */
+/* True if a list has cancelled work, in chains or not. */
 static bool any_canceled(const struct pl_list *list)
 {
 	pl_list_for_each(at, list)
@@ -208,14 +208,14 @@ static void verbs_sweep(struct pl_endpoint *base)
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	bool flushing = endpoint->flushing;
 
-	/* What ends here may want to post at once, into the lists that are gone through. */
+	/* Ending operations may post at once, into the lists that are walked here. */
 	endpoint->flushing = true;
 	drop_list(endpoint, &endpoint->waiting, false);
 	drop_list(endpoint, &endpoint->again, false);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		drop_list(endpoint, &endpoint->rails[i].held, false);
 	endpoint->flushing = flushing;
-	/* Only the card can say when it does not use a buffer any more. */
+	/* Only the card knows when it no longer uses a buffer. */
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if (any_canceled(&endpoint->rails[i].posted))
 			verbs_fail(&endpoint->rails[i]);
@@ -254,7 +254,7 @@ static void end_link(struct verbs_rail *rail)
 
 static void verbs_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
-	/* All of it lives on the home engine. */
+	/* The endpoint lives on the home engine only. */
 	pl_engine_post(base->peer->home, task);
 }
 
@@ -273,7 +273,7 @@ static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
 	drop_list(rail->endpoint, &rail->held, true);
 }
 
-/* The program may still have them. */
+/* The program may still hold remote regions. */
 static void forget_targets(struct verbs_endpoint *endpoint)
 {
 	pthread_mutex_lock(&endpoint->state->lock);

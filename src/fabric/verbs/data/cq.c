@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completions: received frames, and work requests that are done. */
+/* Completions of received frames and of work requests. */
 #include <endian.h>
 
 #include "core/fastpath.h"
@@ -8,9 +8,9 @@
 
 #define POLL_BATCH 32
 #define CHUNKS_UNTIL_GROWTH 256
-/* Buffers are given back to the card by so many. */
+/* Received buffers return to the shared receive queue in lists of this length. */
 #define RECEIVES_TOGETHER 16
-/* wr_id of received frames, whose buffers are aligned. */
+/* Mark in wr_id of a received frame; buffers are aligned. */
 #define RECEIVED 1u
 
 static struct verbs_rail *find_rail(struct verbs_queue *queue, uint32_t number)
@@ -55,7 +55,7 @@ static int post_spent(struct verbs_queue *queue)
 	return -rc;
 }
 
-/* A list of some costs little more than one, and there are many more. */
+/* A list of receives costs little more than one receive, and there are many. */
 int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer)
 {
 	pl_list_append(&queue->spent, &buffer->link);
@@ -93,7 +93,7 @@ PL_ALWAYS_INLINE int next_frame(struct verbs_endpoint *endpoint, const struct pl
 	return pl_message_arrived(endpoint->base.peer, frame, payload);
 }
 
-/* Over this rail, before an older one of another rail was taken from that one's queue. */
+/* Keeps a frame that overtook an older one of another rail. */
 static int early_frame(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
@@ -123,7 +123,7 @@ static struct verbs_early *find_early(struct verbs_endpoint *endpoint)
 	return NULL;
 }
 
-/* Those that came too early and are next now, or came twice. */
+/* Takes kept frames that are next now, or that came twice. */
 static int take_early(struct verbs_endpoint *endpoint)
 {
 	struct verbs_early *early;
@@ -139,7 +139,7 @@ static int take_early(struct verbs_endpoint *endpoint)
 	return rc;
 }
 
-/* Of the peer's, whose payload is at `bytes`. */
+/* Takes a frame of the peer whose payload is at `bytes`. */
 static int take_frame(struct verbs_rail *rail, const struct pl_frame *frame, const uint8_t *bytes)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
@@ -151,7 +151,7 @@ static int take_frame(struct verbs_rail *rail, const struct pl_frame *frame, con
 		return verbs_key_arrived(rail, frame);
 	if (!numbered(frame))
 		return -EPROTO;
-	/* Sent once more after a connection broke, though it had arrived. */
+	/* Sent again after a connection broke, although it had arrived. */
 	if ((int32_t)(frame->ack - endpoint->received) <= 0)
 		return 0;
 	if (frame->ack != endpoint->received + 1)
@@ -160,7 +160,7 @@ static int take_frame(struct verbs_rail *rail, const struct pl_frame *frame, con
 	return rc == 0 && endpoint->early_count ? take_early(endpoint) : rc;
 }
 
-/* One or several, each with its header. */
+/* Takes one frame or several, each with its header. */
 static int take_headed(struct verbs_rail *rail, const uint8_t *bytes, uint32_t left)
 {
 	struct pl_frame frame;
@@ -191,8 +191,8 @@ static int take_frames(struct verbs_rail *rail, const struct ibv_wc *completion,
 }
 
 /*
- * One that came with a write, over the only rail, so after all frames before it.  Its number is cut, as the value
- * needs room.
+ * Takes a notification that came with a write, over the only rail, so after all earlier frames. Its number is
+ * shortened, because the value needs the bits.
  */
 static int take_notification(struct verbs_rail *rail, uint32_t immediate)
 {
@@ -201,7 +201,7 @@ static int take_notification(struct verbs_rail *rail, uint32_t immediate)
 	uint32_t ahead = ((immediate >> VERBS_NOTIFY_BITS) - endpoint->received) % numbers;
 	struct pl_frame frame = { .type = PL_FRAME_NOTIFY, .offset = immediate & VERBS_NOTIFY_MAX };
 
-	/* It was done once more. */
+	/* The write was done a second time. */
 	if (ahead == 0 || ahead > numbers / 2)
 		return 0;
 	return ahead == 1 ? next_frame(endpoint, &frame, NULL) : -EPROTO;
@@ -232,7 +232,7 @@ PL_ALWAYS_INLINE void received(struct verbs_queue *queue, const struct ibv_wc *c
 		broke_protocol(endpoint, rc);
 }
 
-/* -- completions of ours -------------------------------------------------------------------------- */
+/* -- completions of this end's requests ----------------------------------------------------------- */
 
 static void staged_done(struct verbs_work *work)
 {
@@ -305,7 +305,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_queue *queue, const struct ibv_wc *
 	if (!rail)
 		return;
 	bytes = rail->posted_bytes;
-	/* All before the last were done. */
+	/* Takes all unsignaled requests before the completed one. */
 	do {
 		struct verbs_work *work = verbs_take_posted(rail);
 
@@ -379,7 +379,7 @@ bool verbs_queue_ready(struct pl_source *source, uint32_t events)
 	return verbs_queue_poll(queue);
 }
 
-/* Somebody may sleep on the descriptor from now on. */
+/* A thread may sleep on the descriptor from now on. */
 void verbs_queue_idle(struct pl_source *source)
 {
 	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, source);
@@ -389,7 +389,7 @@ void verbs_queue_idle(struct pl_source *source)
 	if (ibv_req_notify_cq(queue->cq, 0))
 		return;
 	queue->armed = true;
-	/* What came between the last look and now makes no event. */
+	/* A completion between the last poll and ibv_req_notify_cq() creates no event. */
 	while (verbs_queue_poll(queue))
 		;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabric/verbs/data/flush.h"
 
-/* Of the peer's, not answered yet. */
+/* Most unanswered flush requests of a peer. */
 #define FLUSHES_MAX 65536
 
 static const char native[] = "verbs: this GPU sees what a card wrote, without a flush";
@@ -11,7 +11,7 @@ static const char own_host[] = "verbs: they are in this host's memory when the d
 static const char copied[] = "verbs: copied to their place, which was waited for";
 static const char back[] = "verbs: the peer's device read there, for this end, over the same connection";
 
-/* What an owner says of how. */
+/* Answers of an owner that tell how it flushed. */
 static const char *const answers[PL_FLUSH_END] = {
 	[PL_FLUSH_READ] = "verbs: the peer's device read there, over a queue pair connected to itself",
 	[PL_FLUSH_DRIVER] = "verbs: the peer's GPU's driver flushed them: cuFlushGPUDirectRDMAWrites",
@@ -31,7 +31,7 @@ static void settled(struct pl_operation *operation, enum pl_visible visible, con
 	operation->receipt.visibility = how;
 }
 
-/* It has one part more, until there were so many answers. */
+/* Adds one pending count, which ends after `count` answers. */
 static void wait_for(struct verbs_endpoint *endpoint, struct pl_operation *operation, uint32_t cookie, unsigned count)
 {
 	*settling_of(operation) = (struct verbs_settling){ .cookie = cookie, .answers = count };
@@ -59,12 +59,12 @@ static void answered(struct verbs_endpoint *endpoint, uint32_t cookie, uint32_t 
 		}
 		return;
 	}
-	/* It was cancelled. */
+	/* The operation was cancelled. */
 }
 
-/* -- who wrote ------------------------------------------------------------------------------------- */
+/* -- flushing after a write, at the writer --------------------------------------------------------- */
 
-/* What it takes, for all that an operation wrote to. */
+/* Strongest flush that the regions of an operation need. */
 struct need {
 	enum pl_visible visible;
 	bool readable, driver;
@@ -84,7 +84,7 @@ static struct need need_of(const struct pl_operation *operation)
 	for (unsigned i = 0; i < operation->segment_count; i++) {
 		enum pl_memory_order order = order_of(&operation->segments[i]);
 
-		/* Who is notified may start kernels. */
+		/* A notified program may start kernels. */
 		if ((operation->attributes.flags & PL_NOTIFY) && order > PL_ORDER_NATIVE)
 			need.visible = PL_VISIBLE_GPU_VISIBLE;
 		need.driver |= order == PL_ORDER_DRIVER;
@@ -99,7 +99,7 @@ bool verbs_needs_more(const struct pl_operation *operation)
 	return pl_visible_more(need_of(operation).visible);
 }
 
-/* One place in each remote region: what it wrote last there. */
+/* Returns one address in each remote region: the last one written there. */
 static bool next_place(const struct pl_operation *operation, unsigned *index, const struct pl_segment **segment)
 {
 	while (*index < operation->segment_count) {
@@ -170,7 +170,7 @@ static int ask(struct verbs_endpoint *endpoint, struct pl_operation *operation, 
 	return rc;
 }
 
-/* The rail that carried all of it, if it is up still. */
+/* Returns the rail that carried all bytes, if it is still up. */
 static bool one_rail(const struct verbs_endpoint *endpoint, unsigned rails)
 {
 	return endpoint->rail_count == 1 && rails == 1;
@@ -202,7 +202,7 @@ static bool settle_there(struct verbs_endpoint *endpoint, struct pl_operation *o
 	return true;
 }
 
-/* -- who read -------------------------------------------------------------------------------------- */
+/* -- flushing after a read, at the reader ---------------------------------------------------------- */
 
 static struct verbs_flush *flush_new(struct verbs_endpoint *endpoint, struct pl_key *key, uint32_t cookie, uint8_t how)
 {
@@ -219,14 +219,14 @@ static struct verbs_flush *flush_new(struct verbs_endpoint *endpoint, struct pl_
 	return flush;
 }
 
-/* Of the one that it was made with. */
+/* Ends the pending count that the flush was created with. */
 static void flush_begun(struct verbs_flush *flush)
 {
 	if (--flush->reads == 0)
 		verbs_flush_done(flush);
 }
 
-/* Whether an earlier rail is of the same device. */
+/* True if an earlier rail uses the same device. */
 static bool repeated(const struct verbs_endpoint *endpoint, unsigned index)
 {
 	for (unsigned i = 0; i < index; i++)
@@ -235,7 +235,7 @@ static bool repeated(const struct verbs_endpoint *endpoint, unsigned index)
 	return false;
 }
 
-/* By each of the devices. */
+/* Reads back through each device. */
 static void read_by_all(struct verbs_endpoint *endpoint, struct pl_region *region, struct verbs_flush *flush)
 {
 	unsigned before = flush->reads;
@@ -249,13 +249,13 @@ static void read_by_all(struct verbs_endpoint *endpoint, struct pl_region *regio
 	flush->failed |= flush->reads == before;
 }
 
-/* What another one of this operation's regions needs; false if it is done. */
+/* Starts the flush of the operation's next region. Returns false if none is needed. */
 static bool settle_region(struct verbs_endpoint *endpoint, struct pl_operation *operation, struct pl_region *region,
 			  struct verbs_flush **flush)
 {
 	enum pl_memory_order order = pl_memory_order(&region->memory);
 
-	/* What its own kernels see, others need not. */
+	/* Kernels of the GPU see the bytes; other readers need a flush. */
 	if (order == PL_ORDER_NATIVE && operation->attributes.visible == PL_VISIBLE_PLACED)
 		order = PL_ORDER_READ;
 	switch (order) {
@@ -322,13 +322,13 @@ bool verbs_settle(struct pl_endpoint *base, struct pl_operation *operation)
 						       : settle_there(endpoint, operation);
 }
 
-/* -- whose memory it is ---------------------------------------------------------------------------- */
+/* -- flushing at the owner of the memory ----------------------------------------------------------- */
 
 static void answer(struct verbs_endpoint *endpoint, uint32_t cookie, enum pl_wire_status status, uint8_t how)
 {
 	const struct pl_frame frame = { .type = PL_FRAME_FLUSHED, .cookie = cookie, .offset = status, .flags = how };
 
-	/* Without memory, who asked waits until the operation's time is over. */
+	/* Without memory the asking peer waits until its operation times out. */
 	verbs_message(&endpoint->base, &frame, NULL, NULL);
 }
 
@@ -355,7 +355,7 @@ void verbs_flush_done(struct verbs_flush *flush)
 	pl_free(flush->allocator, flush);
 }
 
-/* Whether it is enough that the request came after the writes: all came by one device, and no GPU is to see them. */
+/* True if it is enough that the request came after the writes: one device wrote all bytes, and no GPU must see them. */
 static bool order_is_enough(const struct verbs_endpoint *endpoint, enum pl_memory_order order, uint8_t level)
 {
 	for (unsigned i = 1; i < endpoint->rail_count; i++)

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bytes in their place.  That a device acknowledged a write does not mean that the bytes are in memory: they may be
- * on their way there, through switches of PCI Express and, behind these, in a GPU.  What is sent to the peer's program
- * afterwards finds them (InfiniBand, o9-20: a receive completes after the writes before it), as far as memory of the
- * host goes.  For more, something has to be read where they were written: a read does not pass writes of the same
- * device (PCI Express Base Specification, 2.4.1, also if those have relaxed ordering), and so its answer comes when
- * they are there.
+ * Flushes: they make written bytes visible. A device's acknowledgement of a write does not mean that the bytes are in
+ * memory: they may still be in switches of PCI Express or in a GPU. Messages sent afterwards find the bytes in host
+ * memory (InfiniBand, o9-20: a receive completes after the writes before it). Stronger promises need a read of the
+ * written memory: a read does not pass writes of the same device (PCI Express Base Specification, 2.4.1, even with
+ * relaxed ordering), so its answer comes when the bytes are there.
  *
- * - Who wrote reads back, over the same connection, where the grant lets it read.
- * - Otherwise the owner is asked (FLUSH), and has its device read over a queue pair that is connected to itself.
- * - Kernels of a GPU that does not keep the order of what cards write need its driver's flush, or such a read.
+ * - The writer reads back over the same connection, if the grant allows reads.
+ *
+ * - Otherwise the writer asks the owner (FLUSH), whose device reads over a loopback queue pair.
+ *
+ * - Kernels of a GPU that does not keep the order of device writes need the driver's flush, or such a read.
  */
 #ifndef PL_FABRIC_VERBS_DATA_FLUSH_H
 #define PL_FABRIC_VERBS_DATA_FLUSH_H
 
 #include "fabric/verbs/verbs.h"
 
-/* Reads that a queue pair connected to itself has posted at most. */
+/* Most posted reads of a loopback queue pair. */
 #define VERBS_LOOP_DEPTH 16
-/* In wr_id of these reads, which are aligned. */
+/* Mark in wr_id of these reads, which are aligned. */
 #define VERBS_LOOPED 2u
 
-/* In operation->fabric, while it waits for answers. */
+/* State in operation->fabric while the operation waits for answers. */
 struct verbs_settling {
 	uint32_t cookie;
 	unsigned answers;
@@ -30,36 +31,36 @@ struct verbs_settling {
 /* pl_fabric_ops.settle */
 bool verbs_settle(struct pl_endpoint *base, struct pl_operation *operation);
 /*
- * When a write is posted: if that is how it will be made visible, posts the read behind it at once, which saves a
- * round trip.  With several rails nobody knows yet which of them will carry it.
+ * Posts a read behind a write at once if that read will make the write visible, which saves a round trip. With several
+ * rails the rail of the write is not known yet. Called when the write is posted.
  */
 int verbs_read_behind(struct verbs_endpoint *endpoint, struct pl_operation *operation);
-/* Whether a write has to be made more visible than it is when it is acknowledged. */
+/* True if the operation needs a flush after the acknowledgement of its writes. */
 bool verbs_needs_more(const struct pl_operation *operation);
-/* FLUSH, or FLUSHED; -EPROTO. */
+/* Handles FLUSH and FLUSHED; -EPROTO. */
 int verbs_flush_arrived(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
-/* At the end of an endpoint: nobody is to be answered any more. */
+/* Ends an endpoint's flushes without answers. */
 void verbs_flushes_forget(struct verbs_endpoint *endpoint);
 
-/* loop.c: an owner's reads */
+/* flush_loopback.c: reads of an owner */
 struct verbs_flush {
 	struct pl_list link;             /* endpoint->flushes */
-	struct verbs_endpoint *endpoint; /* NULL: it is gone */
+	struct verbs_endpoint *endpoint; /* NULL: the endpoint is gone */
 	const struct pl_allocator *allocator;
-	struct pl_key *key; /* the peer asked; NULL: an operation of this end's */
+	struct pl_key *key; /* of the asking peer; NULL: for an operation of this end */
 	uint32_t cookie;
 	uint8_t how;
 	unsigned reads;
 	bool failed;
 };
 
-/* All its reads are done. */
+/* All reads of a flush are done. */
 void verbs_flush_done(struct verbs_flush *flush);
-/* Begins a read of a region over the device of a rail that is connected: 0, or why that cannot be. */
+/* Starts a read of a region through the device of a connected rail. Returns 0 or a negative errno. */
 int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush);
 void verbs_loop_done(struct verbs_queue *queue, const struct ibv_wc *completion);
 void verbs_loop_close(struct verbs_queue *queue);
-/* The device goes: nothing of these queue pairs is left on it.  grant_lock */
+/* Removes all loopback queue pairs of a device that goes away. grant_lock is held. */
 void verbs_loops_end(const struct verbs_library *library, struct verbs_device *device);
 
 #endif

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A queue pair that is connected to itself: with it a device reads memory of its own host, for no other sake than that
- * what it wrote there before is there then.  It has a protection domain of its own, as what is registered for that can
- * be read by whoever has a queue pair in the same one.
+ * Loopback queue pair: it is connected to itself, so its device reads memory of this host. The read flushes earlier
+ * writes of the device. It has a protection domain of its own: memory registered here can be read by every queue pair
+ * of the same domain.
  */
 #include "fabric/verbs/data/flush.h"
 #include "rdma/loopback_qp.h"
 
-/* Any byte does. */
+/* One byte would do. */
 #define READ_LENGTH 8
 
 struct verbs_loop {
 	struct ibv_pd *pd;
-	struct ibv_qp *qp; /* NULL: there is none now */
-	struct ibv_mr *mr; /* of the scratch */
+	struct ibv_qp *qp; /* NULL: none now */
+	struct ibv_mr *mr; /* memory region of the scratch buffer */
 	uint64_t scratch[READ_LENGTH / sizeof(uint64_t)];
 	unsigned posted;
 	bool broken; /* the queue pair is in the error state */
@@ -28,11 +28,11 @@ struct read {
 	uint32_t length, rkey;
 };
 
-/* -- what is read ---------------------------------------------------------------------------------- */
+/* -- memory regions for reads ---------------------------------------------------------------------- */
 
 struct registration {
 	struct pl_registration
-		base; /* device: where it keeps its protection domain, as its other registrations have it */
+		base; /* device: holds the loopback protection domain */
 	struct pl_list device_link;
 	const struct verbs_library *library;
 	const struct pl_allocator *allocator;
@@ -64,7 +64,7 @@ void verbs_loops_end(const struct verbs_library *library, struct verbs_device *d
 	device->loop_pd = NULL;
 }
 
-/* grant_lock */
+/* The caller holds grant_lock. */
 static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 			struct ibv_mr **mr)
 {
@@ -226,7 +226,7 @@ int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct ve
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&state->context->grant_lock);
-	/* With the key its region may go, though not before this engine's lock was free. */
+	/* A revoked key's region may go once this engine's lock was free. */
 	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES
 							     : find_or_make(state, queue->device, region, &mr);
 	pthread_mutex_unlock(&state->context->grant_lock);
@@ -265,7 +265,7 @@ static void forget(struct pl_list *reads)
 		read_done(pl_list_first(reads, struct read, link), true);
 }
 
-/* Endpoints are gone, so nobody is told. */
+/* Endpoints are gone, so no answer is sent. */
 void verbs_loop_close(struct verbs_queue *queue)
 {
 	if (!queue->loop)

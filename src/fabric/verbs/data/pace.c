@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How much a rail has under way.
+ * Limit of the bytes that a rail has under way.
  *
- * As a rule there is no limit.  But devices send again all that follows a packet that is lost or overtaken,
- * some wait for a time-out before they do, and after a few times in vain the connection breaks.  So after one broke,
- * less is under way, and its rate is looked at.  If that is poor, packets go one at a time: nothing can overtake
- * anything then.  Now and then some more are tried, rarer each time it comes to nothing; what goes at least as
- * fast is kept, and still more is tried.
+ * Usually there is no limit. But a device sends again all packets after a lost or overtaken one, some devices wait for
+ * a timeout first, and after a few attempts the connection breaks. So a broken connection gets a limit, and its rate is
+ * measured. At a poor rate one packet is sent at a time, so that none can be overtaken. From time to time a higher
+ * limit is tried, less often after each failure; a limit that is at least as fast is kept, and the next one tried.
  */
 #include "fabric/verbs/verbs.h"
 
-/* After a connection broke. */
+/* Bytes under way after a connection broke. */
 #define LIMIT_FIRST (64u << 10)
 #define LIMIT_GROWTH 4
-/* How long a rate is measured, and in how many such times at one packet nothing else is tried. */
+/* Time of one measurement, and number of measurements at one packet before a higher limit is tried. */
 #define SPELL (250 * PL_NS_PER_MS)
 #define PATIENCE_FIRST 4
 #define PATIENCE_MAX 64
-/* Bytes per second that are few, before it is known what goes well. */
+/* A rate below this is poor, in bytes per second, while no good rate is known. */
 #define RATE_POOR (512u << 10)
 #define PACKET_DEFAULT 1024u
 
@@ -27,7 +26,7 @@ static void begin_spell(struct verbs_pace *pace, uint64_t now)
 	pace->bytes = 0;
 }
 
-/* The most that is known to go well; its rate is not known yet. */
+/* Keeps this limit as the highest good one; its rate is not known yet. */
 static void settle(struct verbs_pace *pace, uint32_t bytes)
 {
 	pace->base = bytes;
@@ -72,7 +71,7 @@ static void grow(struct verbs_pace *pace)
 	limit(pace, VERBS_UNLIMITED);
 }
 
-/* At what went well: how well it does now, and whether it is time to try more. */
+/* Updates the rate of the good limit, and decides whether to try a higher one. */
 static void keep(struct verbs_pace *pace, uint64_t rate)
 {
 	if (pace->base > pace->packet && rate < pace->rate / 2) {
@@ -85,7 +84,7 @@ static void keep(struct verbs_pace *pace, uint64_t rate)
 		limit(pace, pace->base * LIMIT_GROWTH);
 }
 
-/* More than that was tried.  An eighth less may be chance. */
+/* Judges a higher limit. A rate one eighth lower may be chance. */
 static void judge(struct verbs_pace *pace, uint64_t rate)
 {
 	if (rate >= (pace->rate ? pace->rate - pace->rate / 8 : RATE_POOR)) {
@@ -107,7 +106,7 @@ void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_
 
 	pace->bytes += bytes;
 	if (now - pace->began < SPELL) {
-		/* What nobody asked for does not make it slow. */
+		/* A low demand does not make the limit slow. */
 		if (idle)
 			begin_spell(pace, now);
 		return;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several frames in one SEND.  Small messages that come faster than the device takes them wait for each other (work.c);
- * together they cost the device, its driver and the receiver little more than one does.  Each keeps its header, and so
- * its number: what arrives twice after a connection broke is dropped one by one.  Those whose bytes the device takes
- * from where they are (gathered) stay until it did, in a chain behind the first; what comes back goes one by one then.
+ * Several frames in one SEND. Small messages that come faster than the device takes them wait for each other (work.c).
+ * One SEND of several frames costs the device, its driver and the receiver little more than a SEND of one. Each frame
+ * keeps its header, and so its number: after a broken connection the receiver drops each repeated frame. Gathered
+ * frames, whose bytes the device reads itself, form a chain behind the first until the device is done; failed ones are
+ * sent singly again.
  */
 #include "fabric/verbs/data/request.h"
 
-/* Whether a frame can be among others. */
+/* True if a frame can be packed with others. */
 static bool joins(const struct verbs_work *work)
 {
 	return work->kind == VERBS_FRAME && !verbs_unnumbered(work) && !work->only && !work->built && !work->alone;
 }
 
-/* What waits next, if it can go with a frame that has so many bytes until now. */
+/* Returns the next waiting frame if it fits behind frames of this many bytes. */
 static struct verbs_work *next_of(struct verbs_endpoint *endpoint, const struct verbs_work *work, uint32_t length)
 {
 	struct verbs_work *next;
@@ -83,7 +84,7 @@ void verbs_unpack(struct pl_list *list)
 		if (!next)
 			continue;
 		work->also = NULL;
-		/* It keeps its number. */
+		/* The frame keeps its number. */
 		work->counted = work->alone = true;
 		work->built = false;
 		next->alone = true;

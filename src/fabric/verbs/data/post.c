@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Posting: waiting work becomes lists of work requests, with the buffers that they need. */
+/* Posting: turns waiting work into lists of work requests, with the buffers that they need. */
 #include "fabric/verbs/data/request.h"
 
-/* Completions of a queue pair's requests come in order, so one of a few is enough. */
+/* Requests of a queue pair complete in order, so one signaled request in this many is enough. */
 #define SIGNAL_EVERY 16
 
-/* Work requests for one rail. */
+/* List of work requests for one rail. */
 struct batch {
 	struct verbs_rail *rail;
 	struct ibv_send_wr requests[VERBS_LIST];
@@ -14,7 +14,7 @@ struct batch {
 	unsigned count;
 };
 
-/* A waiting work request comes to nothing; without an error its operation has failed before. */
+/* Ends waiting work that cannot be posted. Without `error` its operation has failed before. */
 static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, const struct pl_error *error)
 {
 	struct pl_operation *operation = work->operation;
@@ -30,13 +30,16 @@ static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, co
 	pl_operation_pending_done(operation);
 }
 
-/* Its operation failed by another part.  Whoever refused that would refuse this as well, at a connection each. */
+/*
+ * True if another chunk failed the operation. A peer that refused one chunk refuses all, and each refusal costs a
+ * connection.
+ */
 static bool is_over(const struct verbs_work *work)
 {
 	return work->kind != VERBS_FRAME && work->operation && atomic_load(&work->operation->status);
 }
 
-/* Staged bytes that leave: 0, or -EFAULT if they cannot be read. */
+/* Copies staged bytes into the buffer of a write. Returns 0, or -EFAULT if they cannot be read. */
 static int copy_out(struct verbs_work *work, struct pl_error *error)
 {
 	if (!work->staged || work->kind != VERBS_WRITE || !work->operation ||
@@ -46,9 +49,9 @@ static int copy_out(struct verbs_work *work, struct pl_error *error)
 		       "the region's memory cannot be read");
 }
 
-/* -- which rail ----------------------------------------------------------------------------------- */
+/* -- choice of a rail ----------------------------------------------------------------------------- */
 
-/* Numbered frames keep to one rail while it is up; another takes over once no older ones are anywhere else. */
+/* Numbered frames stay on one rail while it is up. Another rail takes over once no older frame is pending elsewhere. */
 static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
 {
 	struct verbs_rail *framer = endpoint->framer;
@@ -72,7 +75,9 @@ static bool takes(const struct verbs_rail *rail, const struct verbs_work *work)
 	       verbs_reaches(work->target, rail->index);
 }
 
-/* The one with the fewest bytes to go; but what is small stays with others, as lists of requests cost less. */
+/*
+ * Returns the rail with the fewest posted bytes; small work stays with other work, because lists of requests cost less.
+ */
 static struct verbs_rail *transfer_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	struct verbs_rail *best = NULL, *latest = endpoint->latest;
@@ -89,7 +94,7 @@ static struct verbs_rail *transfer_rail(struct verbs_endpoint *endpoint, const s
 	return best;
 }
 
-/* A word is atomic only among operations of one device, so as long as it is up the first one does them all. */
+/* A word is atomic only among operations of one device, so the first device that is up does all atomic operations. */
 static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
@@ -118,8 +123,8 @@ struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const s
 }
 
 /*
- * How much of a transfer one request takes.  Of what is worth it every rail gets a share, which ends
- * where a line of 128 bytes does: what cards and memory write at once.
+ * Returns the bytes of a transfer that one request takes. Each rail gets a share of large transfers. A share ends at a
+ * multiple of 128 bytes, the unit in which cards and memory write.
  */
 static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work *work)
 {
@@ -144,13 +149,13 @@ static void starve(struct verbs_rail *rail)
 		pl_list_append(&rail->queue->starved, &rail->starved_link);
 }
 
-/* Several rails share the work as it comes, so none takes much more than it has under way. */
+/* True if a rail has enough posted: several rails share the work as it comes. */
 static bool has_enough(const struct verbs_rail *rail)
 {
 	return rail->posted_bytes >= VERBS_RAIL_BYTES && verbs_rails_up(rail->endpoint) > 1;
 }
 
-/* The other end revoked what it is for; or the connection is gone. */
+/* True if the peer revoked the key, or the connection is gone. */
 static bool nobody_takes(const struct verbs_work *work)
 {
 	return (work->target && !(work->target->present | work->target->windows)) ||
@@ -169,7 +174,7 @@ static void enter(struct batch *batch, struct verbs_rail *rail, struct verbs_wor
 	verbs_account(rail, work);
 }
 
-/* Not with others, as the keys must not change meanwhile. */
+/* Posts a bind request in a list of its own, because keys must not change while the list is built. */
 static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const struct batch *batch)
 {
 	if (batch->count)
@@ -196,7 +201,7 @@ static void build(struct verbs_rail *rail, struct verbs_work *work)
 		verbs_pack(rail, work);
 }
 
-/* Adds the first waiting work; false if there is none, no room for it, or it is for another rail. */
+/* Adds the first waiting work. Returns false if there is none, no room for it, or if it is for another rail. */
 static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 {
 	struct verbs_rail *rail;
@@ -229,7 +234,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		if (piece < work->length)
 			verbs_work_cut(endpoint, work, piece);
 	}
-	/* What others give back is not told to this endpoint's completions. */
+	/* This endpoint gets no completion when other queue pairs free their room. */
 	if (rail->queue->posted < rail->queue->room)
 		rc = verbs_needs_buffer(work) ? verbs_take_buffer(rail->queue, work) : 0;
 	if (rc == -EAGAIN) {
@@ -242,7 +247,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (rc < 0 && work->gathered)
 		rc = verbs_gather_not(work);
 	if (rc < 0 && rail->index && work->kind != VERBS_FRAME) {
-		/* The first one's device reaches the memory. */
+		/* The first rail's device reaches the memory. */
 		work->first_only = true;
 		pl_list_prepend(&endpoint->waiting, &work->link);
 		return true;
@@ -267,7 +272,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	return true;
 }
 
-/* What the queue pair did not take, from a number on, is for the next. */
+/* Puts back all requests that the queue pair did not take, from number `taken` on. */
 static void untake(struct batch *batch, unsigned taken)
 {
 	struct verbs_rail *rail = batch->rail;
@@ -279,7 +284,7 @@ static void untake(struct batch *batch, unsigned taken)
 	verbs_unpack(&rail->endpoint->again);
 }
 
-/* Posts a batch as one list; false if the queue pair does not take it. */
+/* Posts a batch as one list. Returns false if the queue pair does not take it. */
 static bool post_batch(struct batch *batch)
 {
 	struct verbs_rail *rail = batch->rail;
@@ -308,12 +313,12 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 
 	if (endpoint->flushing || !verbs_rails_up(endpoint))
 		return;
-	/* What ends while frames are copied may bring more work. */
+	/* Operations that end while frames are copied may add work. */
 	endpoint->flushing = true;
 	endpoint->waiting_count = 0;
 	endpoint->listing = false;
 	do {
-		/* Behind what came back from the last queue pair. */
+		/* Behind the work that the last queue pair returned. */
 		if (!pl_list_empty(&endpoint->again)) {
 			pl_list_splice(&endpoint->again, &endpoint->waiting);
 			pl_list_splice(&endpoint->waiting, &endpoint->again);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The usual case of small operations: what takes one request is posted before the call returns, if nothing is before
- * it, and there is room.  It waits in no list on the way.
+ * Fast path of small operations: one request is posted before the call returns if no work is before it and there is
+ * room. It enters no list.
  */
 #include "fabric/verbs/data/request.h"
 
-/* Its buffer, if it needs one, is filled.  False: it is still the caller's, as something is in the way. */
+/*
+ * Posts work whose buffer is filled, if it needs one. Returns false if something is in the way; the caller keeps the
+ * work.
+ */
 PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct verbs_rail *rail = verbs_choose_rail(endpoint, work);
@@ -28,7 +31,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 		verbs_fail(rail);
 		return true;
 	}
-	/* While the device is at work: who looks for completions needs the engine, so none is taken before this. */
+	/* Runs while the device works: completions need the engine, so none is taken before this. */
 	if (work->kind != VERBS_FRAME)
 		verbs_carried_by(work->operation, rail);
 	rail->unsignaled = 0;
@@ -37,7 +40,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 	return true;
 }
 
-/* False: nothing was done.  Else the only part of the operation is the one that it came with. */
+/* Returns false if nothing was done. Otherwise the operation's only pending count is the one that it had. */
 PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
@@ -98,7 +101,7 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 	work->payload = payload;
 	if (frame->length && !payload)
 		verbs_gather(endpoint, work, operation);
-	/* Then the bytes are copied already, and no part of the operation's is left; unless they are gathered. */
+	/* The bytes are copied already and the operation has no pending count here, unless they are gathered. */
 	if (more || !verbs_may_post_now(endpoint) || !post_now(endpoint, work))
 		verbs_message_wait(endpoint, work, operation);
 	return 0;

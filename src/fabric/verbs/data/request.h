@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * How work becomes a work request: what lists of them and single ones have in common.  Inline, for the sake of those
- * that are posted alone.
- */
+/* Building of work requests, shared by lists and single requests. Inline for single requests. */
 #ifndef PL_FABRIC_VERBS_DATA_REQUEST_H
 #define PL_FABRIC_VERBS_DATA_REQUEST_H
 
@@ -11,7 +8,7 @@
 #include "fabric/verbs/data/imm_tag.h"
 #include "fabric/verbs/verbs.h"
 
-/* Without a part of the operation's. */
+/* Takes work without a pending count of the operation. */
 PL_ALWAYS_INLINE struct verbs_work *verbs_work_take(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 						    struct pl_operation *operation)
 {
@@ -45,7 +42,7 @@ PL_ALWAYS_INLINE enum verbs_work_kind verbs_kind_of(const struct pl_operation *o
 	}
 }
 
-/* work.c.  False: the profile of routes says that staging is better, and the program does not insist. */
+/* work.c: returns false if the profile of routes advises staging and the program does not require a direct route. */
 bool verbs_is_advised(const struct verbs_device *device, struct pl_operation *operation,
 		      const struct pl_segment *segment, bool written, const char **refusal);
 
@@ -54,14 +51,14 @@ PL_ALWAYS_INLINE bool verbs_needs_buffer(const struct verbs_work *work)
 	return work->staged || work->back || work->kind == VERBS_FRAME || work->kind == VERBS_ATOMIC;
 }
 
-/* The buffer that a work request needs: 0, -EAGAIN if there is none now, or why there never is one. */
+/* Takes the buffer that a work request needs. Returns 0, -EAGAIN if none is free, or the permanent error. */
 PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_queue *queue, struct verbs_work *work)
 {
 	struct verbs_pool *pool = work->staged ? &queue->stages : &queue->sends;
 	struct verbs_buffer *last = work->buffer;
 	int rc = 0;
 
-	/* Another device does not know the buffer that the last one had. */
+	/* Another device does not know the last buffer. */
 	if (last && last->pool == pool)
 		return 0;
 	if (!pool->mr)
@@ -86,7 +83,7 @@ PL_ALWAYS_INLINE void verbs_number(struct verbs_endpoint *endpoint, struct verbs
 		work->frame.ack = ++endpoint->sent;
 }
 
-/* How many bytes; those that are gathered are not copied. */
+/* Returns the bytes copied; gathered bytes are not copied. */
 PL_ALWAYS_INLINE uint32_t verbs_put_payload(const struct verbs_work *work, uint8_t *bytes)
 {
 	uint32_t length = pl_frame_payload(&work->frame);
@@ -96,7 +93,7 @@ PL_ALWAYS_INLINE uint32_t verbs_put_payload(const struct verbs_work *work, uint8
 	return length;
 }
 
-/* Header and payload. */
+/* Copies header and payload. */
 PL_ALWAYS_INLINE uint32_t verbs_put_frame(const struct verbs_work *work, uint8_t *bytes)
 {
 	pl_frame_encode(&work->frame, bytes);
@@ -104,8 +101,8 @@ PL_ALWAYS_INLINE uint32_t verbs_put_frame(const struct verbs_work *work, uint8_t
 }
 
 /*
- * The bytes are copied, so the operation's buffer is free again: that part of it is done.  Those that are gathered are
- * the device's until it is done with them.  `packed`: others come behind it, so that it needs its header.
+ * The bytes are copied, so the operation's buffer is free again and one pending count ends. Gathered bytes belong to
+ * the device until it is done. `packed`: other frames follow, so the frame needs its header.
  */
 PL_ALWAYS_INLINE void verbs_copy_frame(struct verbs_endpoint *endpoint, struct verbs_work *work, bool packed)
 {
@@ -131,7 +128,10 @@ PL_ALWAYS_INLINE bool verbs_needs_local_key(const struct verbs_rail *rail, const
 	return work->lkey_device != rail->device && (work->gathered || (!work->buffer && work->length));
 }
 
-/* What names the local bytes at the rail's device; the first rail's is known.  0, or why it does not reach them. */
+/*
+ * Finds the lkey of the local bytes at the rail's device; that of the first rail is known. Returns 0 or a negative
+ * errno.
+ */
 PL_ALWAYS_INLINE int verbs_rail_key(struct verbs_rail *rail, struct verbs_work *work)
 {
 	int rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ,
@@ -152,7 +152,7 @@ PL_ALWAYS_INLINE struct ibv_sge verbs_local_piece(const struct verbs_work *work,
 	return verbs_piece((uintptr_t)work->region->memory.address + work->offset, length, work->lkey);
 }
 
-/* Of a frame, or several: headers from the buffer, payloads from where they are. */
+/* Fills the pieces of one frame or several: headers from the buffer, payloads from their regions. */
 static inline int verbs_gathered_pieces(const struct verbs_work *work, struct ibv_sge pieces[VERBS_PIECES])
 {
 	const struct verbs_buffer *buffer = work->buffer;
@@ -168,7 +168,7 @@ static inline int verbs_gathered_pieces(const struct verbs_work *work, struct ib
 	return count;
 }
 
-/* Where the bytes are: in so many pieces. */
+/* Fills the scatter/gather entries. Returns their number. */
 PL_ALWAYS_INLINE int verbs_fill_pieces(const struct verbs_work *work, struct ibv_sge pieces[VERBS_PIECES])
 {
 	const struct verbs_buffer *buffer = work->buffer;
@@ -183,10 +183,10 @@ PL_ALWAYS_INLINE int verbs_fill_pieces(const struct verbs_work *work, struct ibv
 	return 1;
 }
 
-/* Whether the device's driver takes the bytes when it is posted. */
+/* True if the device's driver copies the bytes when the request is posted. */
 PL_ALWAYS_INLINE bool verbs_is_inline(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	/* The processor copies them: not where it cannot reach them. */
+	/* The processor copies inline bytes, so it must reach them. */
 	return work->length <= rail->inline_max && (work->kind == VERBS_WRITE || work->kind == VERBS_FRAME) &&
 	       !work->gathered && (work->buffer || !work->region || !pl_memory_staged(&work->region->memory));
 }
@@ -194,7 +194,7 @@ PL_ALWAYS_INLINE bool verbs_is_inline(const struct verbs_rail *rail, const struc
 PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
 					 struct ibv_sge pieces[VERBS_PIECES])
 {
-	/* The rest of it is for other kinds of requests. */
+	/* Other members belong to other kinds of requests. */
 	request->next = NULL;
 	request->send_flags = 0;
 	request->wr_id = (uintptr_t)work;
@@ -216,7 +216,7 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 		request->opcode = work->bare ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
 		request->imm_data = htobe32(work->immediate);
 		break;
-	case VERBS_BIND: /* window.c */
+	case VERBS_BIND: /* mw.c */
 		break;
 	case VERBS_ATOMIC: {
 		bool add = work->operation->receipt.kind == PL_KIND_FETCH_ADD;
@@ -233,7 +233,7 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 		request->send_flags |= IBV_SEND_INLINE;
 }
 
-/* post.c: where there is a choice */
+/* post.c: chooses among several rails */
 struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work);
 
 PL_ALWAYS_INLINE bool verbs_usable(const struct verbs_rail *rail)
@@ -241,22 +241,22 @@ PL_ALWAYS_INLINE bool verbs_usable(const struct verbs_rail *rail)
 	return rail->link == VERBS_UP && rail->posted_count < VERBS_SEND_DEPTH && rail->posted_bytes < rail->pace.limit;
 }
 
-/* Whether it is worth waiting for others, to go with them in one SEND. */
+/* True if the work should wait for others to share a SEND. */
 PL_ALWAYS_INLINE bool verbs_is_small(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	return work->kind == VERBS_FRAME && endpoint->base.peer->packs && work->frame.length <= VERBS_PACK_BYTES;
 }
 
-/* Whether what comes waits.  What is small does not wait for transfers, which may take long. */
+/* True if new work must wait. Small work does not wait for transfers, which may take long. */
 PL_ALWAYS_INLINE bool verbs_is_busy(const struct verbs_rail *rail, bool small)
 {
 	return rail->posted_count >= VERBS_BUSY || (small && rail->frames >= VERBS_BUSY_FRAMES);
 }
 
-/* NULL: none has room for it now. */
+/* Returns NULL if no rail has room now. */
 PL_ALWAYS_INLINE struct verbs_rail *verbs_choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
-	/* By far the most have one. */
+	/* Most endpoints have one rail. */
 	if (endpoint->rail_count == 1 && !work->only)
 		return verbs_usable(&endpoint->rails[0]) && (!work->target || verbs_reaches(work->target, 0))
 			       ? &endpoint->rails[0]
@@ -264,7 +264,7 @@ PL_ALWAYS_INLINE struct verbs_rail *verbs_choose_rail(struct verbs_endpoint *end
 	return verbs_choose_of_many(endpoint, work);
 }
 
-/* The bytes of a request, of a rail that is usable. */
+/* Returns the most bytes of a request on a usable rail. */
 PL_ALWAYS_INLINE uint32_t verbs_most_of(const struct verbs_rail *rail)
 {
 	uint32_t most = PL_MIN(rail->chunk, rail->device->message_max);
@@ -272,7 +272,7 @@ PL_ALWAYS_INLINE uint32_t verbs_most_of(const struct verbs_rail *rail)
 	return (uint32_t)PL_MIN(most, rail->pace.limit - rail->posted_bytes);
 }
 
-/* Only the home engine posts, so that nobody else changes it meanwhile. */
+/* Only the home engine posts, so no other thread changes `rails` meanwhile. */
 PL_ALWAYS_INLINE void verbs_carried_by(struct pl_operation *operation, const struct verbs_rail *rail)
 {
 	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
@@ -291,7 +291,7 @@ PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_
 		verbs_watch_begin(rail);
 }
 
-/* It is not posted (any more). */
+/* Removes unposted work from the rail's counts. */
 PL_ALWAYS_INLINE void verbs_unaccount(struct verbs_rail *rail, const struct verbs_work *work)
 {
 	rail->posted_count--;
@@ -300,7 +300,7 @@ PL_ALWAYS_INLINE void verbs_unaccount(struct verbs_rail *rail, const struct verb
 	rail->queue->posted--;
 }
 
-/* Takes the oldest posted work off; the caller finishes it. */
+/* Removes the oldest posted work; the caller finishes it. */
 PL_ALWAYS_INLINE struct verbs_work *verbs_take_posted(struct verbs_rail *rail)
 {
 	struct verbs_work *work = pl_list_first(&rail->posted, struct verbs_work, link);

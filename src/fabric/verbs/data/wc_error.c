@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Work requests that come back: some fail with their operation, the others wait for the next connection. */
+/* Failed work requests: some fail with their operation, the others wait for the next connection. */
 #include <stdio.h>
 
 #include "fabric/verbs/data/request.h"
@@ -18,7 +18,8 @@ static void describe(struct pl_error *error, const struct verbs_rail *rail, cons
 		{ IBV_WC_REM_OP_ERR, -EIO, "RDMA-REMOTE-OPERATION", "see the kernel log of the peer's host" },
 		{ IBV_WC_LOC_PROT_ERR, -EFAULT, "RDMA-LOCAL-PROTECTION",
 		  "keep the region mapped and writable while it is used" },
-		{ IBV_WC_LOC_LEN_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" }, /* and others */
+		/* all other statuses */
+		{ IBV_WC_LOC_LEN_ERR, -EIO, "RDMA-LOCAL", "see the kernel log, and report this" },
 	};
 	const struct verbs_library *library = rail->endpoint->state->library;
 	char object[IBV_SYSFS_NAME_MAX + 4];
@@ -31,7 +32,7 @@ static void describe(struct pl_error *error, const struct verbs_rail *rail, cons
 		library->ibv_wc_status_str(completion->status), completion->vendor_err);
 }
 
-/* It failed because of what it is, not because of the connection: it would fail again. */
+/* True if the request itself caused the failure: it would fail again on another connection. */
 static bool own_fault(enum ibv_wc_status status)
 {
 	switch (status) {
@@ -50,8 +51,8 @@ static bool own_fault(enum ibv_wc_status status)
 }
 
 /*
- * A responder takes a request for an invalid one, too, when packets of it were lost in a way that its
- * state does not foresee (soft-RoCE, when its link comes up in the middle).  It is asked once more.
+ * A responder may report a valid request as invalid after a packet loss that its state machine does not handle
+ * (soft-RoCE, when its link comes up meanwhile). The request is posted once more.
  */
 static bool mistaken(struct verbs_work *work, enum ibv_wc_status status)
 {
@@ -64,8 +65,8 @@ static bool mistaken(struct verbs_work *work, enum ibv_wc_status status)
 }
 
 /*
- * A write or read that is refused costs a connection.  What is for the same remote region would be
- * refused as well, as range and rights were checked before: the grant is gone.
+ * A refused write or read costs a connection. Range and rights were checked before, so the grant is gone, and other
+ * work for the same remote region is refused too.
  */
 static struct ibv_wc verdict(struct verbs_rail *rail, const struct verbs_work *work, const struct ibv_wc *completion)
 {
@@ -114,7 +115,7 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 
 static const struct ibv_wc flushed = { .status = IBV_WC_WR_FLUSH_ERR };
 
-/* Of several that were one request nobody knows whose fault it is: the one that is posted alone then. */
+/* A request of several frames failed: the faulty frame shows itself when each is posted alone. */
 static void several_back(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
 {
 	struct pl_list works;
@@ -143,7 +144,7 @@ void verbs_take_back(struct verbs_rail *rail)
 		request_back(rail, verbs_take_posted(rail), &flushed);
 }
 
-/* The connection failed: if that was before anything was done, less is asked for at a time. */
+/* The connection failed before any request was done: uses smaller requests. */
 static void adapt_chunk(struct verbs_rail *rail)
 {
 	if (rail->done == 0 && rail->chunk > VERBS_CHUNK_LEAST)

@@ -3,9 +3,9 @@
 #include "fabric/verbs/data/flush.h"
 #include "fabric/verbs/data/request.h"
 
-/* For the next operation, after one that said that it comes at once. */
+/* Time to wait for an operation that was announced with PL_MORE. */
 #define PATIENCE (1 * PL_NS_PER_MS)
-/* With many posted, others wait until there are so many of them. */
+/* With many requests posted, further ones wait until there are this many. */
 #define TOGETHER 16
 
 static const char reason_locked[] =
@@ -32,7 +32,7 @@ bool verbs_work_skip(struct verbs_work *work)
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
 	work->kind = VERBS_FRAME;
-	/* The number that it has stays in use. */
+	/* The number of the frame stays in use. */
 	work->counted |= work->built;
 	work->notify = work->staged = work->gathered = work->built = work->bare = false;
 	work->operation = NULL;
@@ -49,7 +49,7 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 {
 	struct verbs_work *rest = work_new(endpoint, work->kind, work->operation);
 
-	/* Then it stays as long as it is. */
+	/* The last work keeps its length. */
 	if (!rest)
 		return;
 	rest->length = work->length - length;
@@ -82,8 +82,8 @@ void verbs_spare_drop(struct verbs_endpoint *endpoint)
 }
 
 /*
- * Posts what waits, unless much is posted and so a completion will come that does: the fewer lists, the
- * fewer calls of the device's driver and completions.  With `more` it waits for the next.
+ * Posts waiting work, unless so much is posted that a completion will come and post it: fewer lists mean fewer calls of
+ * the driver and fewer completions. With `more` it waits for the next operation.
  */
 static void flush_soon(struct verbs_endpoint *endpoint, bool more, bool small)
 {
@@ -99,11 +99,11 @@ static void flush_soon(struct verbs_endpoint *endpoint, bool more, bool small)
 		verbs_flush(endpoint);
 }
 
-/* How the cards reach the bytes at this end: as the first rail's does. */
+/* Access of cards to local bytes, as the first rail's device has it. */
 struct local {
 	bool staged;
 	uint32_t lkey, chunk;
-	const struct verbs_device *device; /* whose key that is; NULL: it is looked for later */
+	const struct verbs_device *device; /* device of the lkey; NULL: found later */
 };
 
 bool verbs_is_advised(const struct verbs_device *device, struct pl_operation *operation,
@@ -132,7 +132,7 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	*local = (struct local){ .chunk = VERBS_CHUNK };
 	if (segment->length)
 		rc = verbs_local_key(endpoint->state, device, segment->region, written, &local->lkey);
-	/* Another rail's device may be there, or there is one again when it is needed. */
+	/* Another rail's device may exist, or the device exists again when it is needed. */
 	if (rc == -ENODEV)
 		return;
 	if (rc == 0 && verbs_is_advised(device, operation, segment, written, &refusal)) {
@@ -173,7 +173,7 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	return 0;
 }
 
-/* Whether any rail's device has a key for the other end's memory. */
+/* True if any rail's device has a key for the remote memory. */
 static bool reachable(const struct verbs_endpoint *endpoint, const struct verbs_target *target)
 {
 	return (target->present | target->windows) & ((1u << endpoint->rail_count) - 1);
@@ -261,8 +261,8 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 }
 
 /*
- * The last request of a write also notifies, which saves a message: the notification is part of it, takes a receive at
- * the peer, and comes after the bytes (InfiniBand, o9-20).  With several rails nobody would know which request is last.
+ * The last request of a write carries the notification, which saves a message: it consumes a receive at the peer, and
+ * comes after the bytes (InfiniBand, o9-20). With several rails the last request is not known.
  */
 static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
@@ -299,12 +299,12 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 		pl_fail_memory(&error, "post");
 		pl_operation_fail(operation, rc, &error);
 	}
-	/* The part that it came with. */
+	/* Ends the pending count that the operation had. */
 	pl_operation_pending_done(operation);
 	flush_soon(endpoint, more, false);
 }
 
-/* -- small messages from memory that the processor does not reach ---------------------------------- */
+/* -- small messages from memory that the processor cannot reach ------------------------------------ */
 
 bool verbs_gathers(struct pl_endpoint *base, struct pl_operation *operation)
 {
@@ -351,7 +351,7 @@ int verbs_gather_not(struct verbs_work *work)
 	}
 	work->payload = operation->copy = copy;
 	pl_operation_staged(operation, operation->total, pl_message_staging_reason);
-	/* It is built once more, and keeps its number. */
+	/* The frame is built again, and keeps its number. */
 	work->counted |= work->built;
 	work->gathered = work->built = false;
 	return 0;
@@ -387,7 +387,7 @@ void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame 
 {
 	struct verbs_work *work = work_new(endpoint, VERBS_FRAME, NULL);
 
-	/* Without memory, the next reason to ask or to answer comes with the next failure, or a deadline. */
+	/* Without memory the next failure, or a deadline, asks or answers again. */
 	if (!work)
 		return;
 	work->frame = *frame;

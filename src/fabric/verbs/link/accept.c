@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* An acceptor's rails: connection requests, from the listener's engine to the peer's. */
+/* Rails of an acceptor: connection requests move from the listener's engine to the peer's. */
 #include "fabric/verbs/verbs.h"
 
 /* A connection request. */
 struct verbs_join {
 	struct rdma_cm_id *id;
 	struct pl_rail_hello hello;
-	uint8_t reads; /* that the initiator wants to have under way */
+	uint8_t reads; /* reads that the initiator wants to have under way */
 };
 
 static void refuse(const struct verbs_library *library, struct rdma_cm_id *id)
@@ -85,7 +85,7 @@ void verbs_accept_joined(struct verbs_rail *rail)
 		verbs_connect_failed(rail, -errno, "rdma_accept");
 }
 
-/* The first request tells of all rails; later ones must agree.  -EPROTO */
+/* The first request describes all rails; later ones must agree. -EPROTO */
 static int lay_rails(struct verbs_endpoint *endpoint, const struct pl_rail_hello *hello)
 {
 	for (unsigned i = 0; i < hello->count; i++) {
@@ -113,7 +113,7 @@ void verbs_join_run(struct pl_task *task)
 
 	if (!join)
 		return;
-	/* An attempt that the initiator gave up, overtaken by the next.  The numbers start again at some time. */
+	/* The initiator gave this attempt up and started the next. Numbers wrap around. */
 	if (verbs_finished(rail->endpoint) || (int16_t)(join->hello.lane.lane - latest) <= 0 ||
 	    lay_rails(rail->endpoint, &join->hello) < 0) {
 		join_free(rail, join);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a device tells of itself (ibv_get_async_event(3)): a port that goes down, a queue pair or a queue that
- * failed, a device that is of no use any more.  Each queue of the device watches for events, as each
- * has an engine of its own; whoever reads one hands it to all of them.
+ * Asynchronous events of a device (ibv_get_async_event(3)): a port goes down, a queue pair or a queue fails, the device
+ * fails. Each queue of the device watches for events, because each has an engine of its own; the queue that reads an
+ * event tells all others.
  *
- * Events say early what completions and the connection manager say late or never, and nothing else: a
- * port that comes up again is found by the next attempt, and changed addresses break a connection or do not.
+ * Events only bring early what completions and the connection manager bring late or never. The next connection attempt
+ * notices a port that is up again; a changed address either breaks the connection or has no effect.
  */
 #include <fcntl.h>
 
 #include "fabric/verbs/verbs.h"
 
-/* struct verbs_queue.events: a bit for each port that went down, and these. */
+/* Bits of struct verbs_queue.events: one for each port that went down, and these. */
 #define PORTS 0x00ffffffu
 #define QUEUE_PAIRS (1u << 24)
 #define QUEUE_BROKEN (1u << 25)
@@ -46,7 +46,7 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 
 		if (queue->device != device)
 			continue;
-		/* Where its engine is free it looks at once, and may want the lock. */
+		/* The task may run here at once, if its engine is free, and take the lock. */
 		pthread_mutex_unlock(&state->lock);
 		atomic_fetch_or(&queue->events, bits);
 		pl_engine_post(queue->engine, &queue->events_task);
@@ -63,7 +63,7 @@ static bool ready(struct pl_source *source, uint32_t events)
 	struct ibv_async_event event;
 	unsigned bits;
 
-	/* The device was taken away: there is nothing to read any more. */
+	/* The device was removed: there are no more events. */
 	if (events & (EPOLLERR | EPOLLHUP)) {
 		pl_source_remove(source);
 		verbs_device_lost(queue->state, queue->device);
@@ -80,7 +80,7 @@ static bool ready(struct pl_source *source, uint32_t events)
 	return true;
 }
 
-/* -- in each queue -------------------------------------------------------------------------------- */
+/* -- events in each queue ------------------------------------------------------------------------- */
 
 static bool in_error(const struct verbs_library *library, struct ibv_qp *pair)
 {
@@ -90,10 +90,7 @@ static bool in_error(const struct verbs_library *library, struct ibv_qp *pair)
 	return library->ibv_query_qp(pair, &attributes, IBV_QP_STATE, &init) || attributes.qp_state == IBV_QPS_ERR;
 }
 
-/*
- * The card would try for a while yet, for the port may come back; not worth it where another rail can
- * do the work.
- */
+/* The card would keep trying, in case the port comes back. With another rail that wait is not needed. */
 static bool replaceable(const struct verbs_rail *rail, unsigned ports)
 {
 	return ports & 1u << rail->id->port_num && verbs_rails_up(rail->endpoint) > 1;
@@ -111,7 +108,7 @@ static void look_at(struct verbs_rail *rail, unsigned bits)
 	if (rail->link != VERBS_UP)
 		return;
 	if (bits & QUEUE_BROKEN) {
-		/* Nothing will be heard of what is posted. */
+		/* No completions will come for the posted requests. */
 		verbs_fail(rail);
 		verbs_drain_expired(&rail->drain);
 	} else if (replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->id->qp))) {
@@ -126,7 +123,7 @@ static void take_events(struct pl_task *task)
 
 	if (queue->shut)
 		return;
-	/* The next connection gets a new one; this one stays for buffers that are still in use. */
+	/* The next connection gets a new queue; this one stays until its buffers are free. */
 	if (bits & QUEUE_BROKEN)
 		queue->broken = true;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* From an address to a queue pair and back, again and again in the life of a rail. */
+/* Connections of a rail with rdma_cm: from an address to a queue pair and back, repeatedly in the life of a rail. */
 #include "fabric/verbs/verbs.h"
 
 #define ROUTE_MS 2000
 /*
- * The kernel can miss a neighbour's answer (ARP, NDP) that comes before it is set to wait for it (Linux, rdma_resolve_ip()):
- * it then finds the address only once its time is over.  So the first try has little, each further one twice as much, and
- * all together as long as one attempt to connect.
+ * The kernel may miss a neighbour's answer (ARP, NDP) that comes before the kernel waits for it (Linux,
+ * rdma_resolve_ip()); it then finds the address only at its timeout. So the first attempt is short, each further one
+ * takes twice as long, and all together as long as one connection attempt.
  */
 #define RESOLVE_MS 30
 #define RESOLVES 6
 #define HINT_CONNECT \
 	"see with rping whether RDMA works between these hosts: routes, firewalls (UDP port 4791), partitions, cables"
-/* Of a new peer: a listener with many requests before it may refuse some. */
+/* Connection attempts of a new peer: a busy listener may refuse some. */
 #define FIRST_ATTEMPTS 5
-/* Soft-RoCE takes 7 for "for ever". */
+/* soft-RoCE takes 7 as "without end". */
 #define RETRIES 6
-/* A queue pair in the error state gives everything back at once. */
+/* A queue pair in the error state returns all its work at once. */
 #define DRAIN_LIMIT PL_NS_PER_S
-/* Between two attempts to connect again. */
+/* Pause between two attempts to reconnect. */
 #define PAUSE_FIRST (2 * PL_NS_PER_MS)
 #define PAUSE_MAX (500 * PL_NS_PER_MS)
-/* While another rail is up. */
+/* Pause while another rail is up. */
 #define PAUSE_SPARE (5 * PL_NS_PER_S)
-/* For one attempt to connect again. */
+/* Time of one attempt to reconnect. */
 #define ATTEMPT_LIMIT (2 * PL_NS_PER_S)
-/* Between two looks at a port that is down. */
+/* Pause between two checks of a port that is down. */
 #define PORT_PAUSE (50 * PL_NS_PER_MS)
 
 static struct pl_engine *home_of(const struct verbs_rail *rail)
@@ -35,7 +35,7 @@ static struct pl_engine *home_of(const struct verbs_rail *rail)
 
 /* -- both ends ------------------------------------------------------------------------------------ */
 
-/* Whether this rail is no hope any more.  An acceptor waits for the initiator's, as long as that has time. */
+/* True if the rail cannot be connected any more. An acceptor waits for the initiator, as long as that has time. */
 static bool hopeless(const struct verbs_rail *rail)
 {
 	const struct verbs_endpoint *endpoint = rail->endpoint;
@@ -68,8 +68,8 @@ static void dial_later(struct verbs_rail *rail)
 }
 
 /*
- * To give a connection up is to send a message about it.  Soft-RoCE with its link down then never makes
- * one again, so that has to wait, in the hope that the port comes back.
+ * True if this end must not disconnect now. Disconnecting sends a message, and soft-RoCE with its link down never
+ * connects again after that; so the rail waits for its port.
  */
 static bool must_wait(const struct verbs_rail *rail)
 {
@@ -79,7 +79,7 @@ static bool must_wait(const struct verbs_rail *rail)
 	       !verbs_finished(endpoint) && !all_hopeless(endpoint);
 }
 
-/* The peer is not reached any more, or never was. */
+/* Loses the peer, which no rail can reach. */
 static void give_up(struct verbs_rail *rail, int code, const char *call)
 {
 	const struct verbs_library *library = verbs_library_of(rail);
@@ -99,7 +99,7 @@ static void give_up(struct verbs_rail *rail, int code, const char *call)
 	pl_peer_lose(rail->endpoint->base.peer, &error);
 }
 
-/* This attempt came to nothing. */
+/* This connection attempt failed. */
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
@@ -119,8 +119,8 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 }
 
 /*
- * The initiator's end is established first.  It must not speak of the peer before the acceptor's end
- * is, so that one begins, with a frame that says nothing.
+ * Sends an empty frame: the initiator's end is established first, and must hear from the peer before it uses the
+ * acceptor's end.
  */
 static void open_first(struct verbs_endpoint *endpoint)
 {
@@ -148,7 +148,7 @@ static void established(struct verbs_rail *rail)
 	rail->attempts = 0;
 	rail->denied = NULL;
 	endpoint->down_since = 0;
-	/* The other end dropped its old queue pair before it took part in making this one. */
+	/* The other end dropped its old queue pair before it made this connection. */
 	verbs_fence_release(rail);
 	verbs_windows_up(rail);
 	if (!endpoint->opened && !endpoint->base.peer->initiator)
@@ -169,7 +169,7 @@ void verbs_fail(struct verbs_rail *rail)
 	if (!verbs_rails_up(rail->endpoint))
 		rail->endpoint->down_since = pl_now();
 	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
-	/* This also moves the queue pair into the error state, in which the card gives everything back. */
+	/* Also moves the queue pair into the error state, in which the card returns all work. */
 	if (rail->broke.here || verbs_port_is_down(rail) || verbs_library_of(rail)->rdma_disconnect(rail->id)) {
 		struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
 
@@ -202,7 +202,7 @@ void verbs_drained_run(struct pl_task *task)
 		return;
 	verbs_take_rest(rail);
 	verbs_fence_quiet(rail);
-	/* A link that goes down is noticed by what is sent before it is by its port. */
+	/* Failed sends show a link that goes down before its port does. */
 	if ((rail->broke.here || verbs_port_is_down(rail)) && !verbs_finished(endpoint)) {
 		rail->broke.here = false;
 		pl_timer_set(home_of(rail), &rail->retry, pl_now() + PORT_PAUSE);
@@ -211,7 +211,7 @@ void verbs_drained_run(struct pl_task *task)
 	rail->link = VERBS_DOWN;
 	pl_timer_clear(home_of(rail), &rail->drain);
 	verbs_pair_drop(rail);
-	/* The control connection ended before: this was what there was still to come. */
+	/* The control connection ended earlier; these were the remaining bytes. */
 	if (endpoint->base.peer->loss.code)
 		pl_peer_ending(endpoint->base.peer);
 	if (rail->joined)
@@ -221,8 +221,8 @@ void verbs_drained_run(struct pl_task *task)
 }
 
 /*
- * Soft-RoCE can forget a request that it could not send.  Nothing is used any more, either, once the
- * queue pair is destroyed (ibv_destroy_qp(3)).
+ * soft-RoCE may forget a request that it could not send. Destroying the queue pair also ends all use of buffers
+ * (ibv_destroy_qp(3)).
  */
 void verbs_drain_expired(struct pl_timer *timer)
 {
@@ -241,7 +241,7 @@ void verbs_drain_expired(struct pl_timer *timer)
 
 /* -- initiator ------------------------------------------------------------------------------------ */
 
-/* Before the route is resolved, which takes it; the other end has it from the request. */
+/* Sets the traffic class before the route is resolved, which uses it. The other end gets it from the request. */
 static void classify(struct verbs_rail *rail)
 {
 	uint8_t class = (uint8_t)rail->endpoint->base.peer->context->options.traffic_class;
@@ -340,7 +340,7 @@ static void device_lost(struct verbs_rail *rail)
 	verbs_fail(rail);
 }
 
-/* The device of a listener was taken away. */
+/* A listener's device was removed. */
 static void listener_lost(struct verbs_state *state, const struct rdma_cm_id *id)
 {
 	struct verbs_device *device = NULL;
@@ -393,7 +393,7 @@ static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int 
 	}
 }
 
-/* One event; false if there is none. */
+/* Handles one event. Returns false if there is none. */
 static bool take_event(struct verbs_cm *cm)
 {
 	const struct verbs_library *library = cm->state->library;
@@ -416,7 +416,7 @@ static bool take_event(struct verbs_cm *cm)
 	if ((type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_ESTABLISHED) &&
 	    event->param.conn.private_data)
 		memcpy(bytes, event->param.conn.private_data, PL_MIN(length, sizeof(bytes)));
-	/* Before anything else, as an id is destroyed only when its events are acknowledged. */
+	/* First of all: an id can be destroyed only after its events are acknowledged. */
 	library->rdma_ack_cm_event(event);
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		verbs_requested(cm, id, bytes, length, reads);

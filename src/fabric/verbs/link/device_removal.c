@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A device that is taken away, as drivers do to reset a card, and comes back as another one.
+ * Removal of a device, which a driver's reset does, and its return as another device.
  *
- * All that hangs on it ends, in this order: queue pairs, queues, listeners and registrations, the
- * context: some drivers, such as soft-RoCE's, wait for that.  What refers to the device meanwhile keeps
- * an empty one.  Rails go on trying to connect.  When there is a device at the address again they take
- * that, local keys are made as they are needed, and the other end, which is told, asks for its keys once more.
+ * Everything that uses the device ends in this order: queue pairs, queues, listeners and registrations, the context.
+ * Some drivers, such as soft-RoCE's, wait for that. References to the device keep an empty object. Rails keep trying to
+ * connect, and use the new device at the same address. Local keys are created on demand; the other end is told, and
+ * asks for its keys again.
  */
 #include "fabric/verbs/data/flush.h"
 
-/* Between two looks whether there is a device again at which to listen. */
+/* Pause between two checks for a new device to listen on. */
 #define TEND_PAUSE (500 * PL_NS_PER_MS)
 
 static struct pl_engine *first_engine(const struct verbs_state *state)
@@ -17,7 +17,7 @@ static struct pl_engine *first_engine(const struct verbs_state *state)
 	return state->context->engines[0];
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static void let_go(struct verbs_state *state, struct verbs_device *device)
 {
 	verbs_places_leave(state, device);
@@ -30,7 +30,7 @@ static void let_go(struct verbs_state *state, struct verbs_device *device)
 	device->verbs = NULL;
 }
 
-/* librdmacm looks which of its devices there still are only when it is asked which there are, and closes the others. */
+/* librdmacm closes the contexts of removed devices only when it is asked for its device list. */
 static void close_contexts(const struct verbs_library *library)
 {
 	struct ibv_context **devices;

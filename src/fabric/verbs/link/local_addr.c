@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Local addresses of RDMA devices: which there are, where connections are awaited, and which reaches which. */
+/* Local addresses of RDMA devices: enumeration, listeners, and the choice of those that reach a peer. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <stdlib.h>
@@ -22,12 +22,12 @@ struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, ui
 		v4->sin_family = AF_INET;
 		memcpy(&v4->sin_addr, v6->sin6_addr.s6_addr + 12, sizeof(v4->sin_addr));
 	}
-	/* It is at the same place in both. */
+	/* sin_port and sin6_port have the same offset. */
 	v4->sin_port = htons(port);
 	return result;
 }
 
-/* The bytes of an address, most significant first. */
+/* Returns the bytes of an address, most significant first. */
 static const uint8_t *bytes_of(const struct sockaddr_storage *address, size_t *length)
 {
 	if (address->ss_family == AF_INET) {
@@ -38,7 +38,7 @@ static const uint8_t *bytes_of(const struct sockaddr_storage *address, size_t *l
 	return ((const struct sockaddr_in6 *)address)->sin6_addr.s6_addr;
 }
 
-/* Whether the first bits are equal. */
+/* True if the first `bits` bits are equal. */
 static bool share(const struct sockaddr_storage *a, const struct sockaddr_storage *b, unsigned bits)
 {
 	size_t length;
@@ -53,9 +53,9 @@ static bool same(const struct sockaddr_storage *a, const struct sockaddr_storage
 	return share(a, b, a->ss_family == AF_INET ? 32 : 128);
 }
 
-/* -- which there are ------------------------------------------------------------------------------ */
+/* -- enumeration ---------------------------------------------------------------------------------- */
 
-/* Whether the program wants to use a device's port: it named none, the device, or "device:port". */
+/* True if the program allows a device's port: it named no devices, this device, or "device:port". */
 static bool wanted(const struct verbs_state *state, const char *device, uint8_t port)
 {
 	const char *at = state->context->devices;
@@ -75,7 +75,7 @@ static bool wanted(const struct verbs_state *state, const char *device, uint8_t 
 	return false;
 }
 
-/* NULL if the address belongs to no device that is wanted. */
+/* Returns NULL if the address belongs to no allowed device. */
 static struct verbs_place *place_new(struct verbs_state *state, struct sockaddr_storage *address, unsigned prefix)
 {
 	const struct verbs_library *library = state->library;
@@ -135,7 +135,7 @@ static void survey_address(struct verbs_state *state, const struct ifaddrs *inte
 
 	if (!v6 || !(interface->ifa_flags & IFF_UP) || (interface->ifa_flags & IFF_LOOPBACK))
 		return;
-	/* Every network has the same link-local addresses. */
+	/* All networks share the link-local prefix. */
 	if (v6->sin6_family == AF_INET)
 		memcpy(&address, v6, sizeof(struct sockaddr_in));
 	else if (v6->sin6_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
@@ -146,7 +146,7 @@ static void survey_address(struct verbs_state *state, const struct ifaddrs *inte
 		place_new(state, &address, prefix_of(interface->ifa_netmask));
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static void survey(struct verbs_state *state)
 {
 	struct ifaddrs *interfaces;
@@ -159,7 +159,7 @@ static void survey(struct verbs_state *state)
 	state->surveyed = true;
 }
 
-/* One of an address that came after the survey has no prefix. */
+/* An address that appeared after the survey has no prefix. */
 static struct verbs_place *place_of(struct verbs_state *state, const struct sockaddr_storage *address)
 {
 	struct sockaddr_storage bare = verbs_address(address, 0);
@@ -184,7 +184,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 		return -ENODEV;
 	pthread_mutex_lock(&state->lock);
 	any = place_of(state, &peer->local_address);
-	/* Who names devices means those, whatever the control connection takes. */
+	/* An explicit device list overrides the address of the control connection. */
 	if (!any && peer->context->devices)
 		any = !pl_list_empty(&state->places);
 	pthread_mutex_unlock(&state->lock);
@@ -198,7 +198,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 
 /* -- acceptor ------------------------------------------------------------------------------------- */
 
-/* With the same port again at a device that came in place of another one, as peers know it. */
+/* A device that replaces another listens at the same port, which peers know. */
 static int listen_at(struct verbs_state *state, struct verbs_place *place)
 {
 	struct sockaddr_storage address = verbs_address(&place->address, place->listens);
@@ -262,7 +262,7 @@ static bool offered(const struct verbs_endpoint *endpoint, const struct verbs_pl
 	return false;
 }
 
-/* One place of a port is enough: what it adds is its line. */
+/* Advertises one address of each port. */
 static int offer_place(struct verbs_endpoint *endpoint, struct verbs_place *place)
 {
 	int rc;
@@ -316,7 +316,7 @@ void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *
 
 /* -- initiator ------------------------------------------------------------------------------------ */
 
-/* Ways from here to there, each with a port of a card of its own. */
+/* Pairs of local and remote address, each with its own port of a card. */
 struct paths {
 	struct {
 		const struct verbs_place *place;
@@ -357,7 +357,7 @@ static void add_path(struct paths *paths, const struct verbs_place *place, const
 	paths->list[paths->count++].number = (uint8_t)number;
 }
 
-/* The control connection's addresses, if they are among those of devices; else two of the same network. */
+/* Uses the addresses of the control connection if devices have them, else two of the same network. */
 static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_storage *to, unsigned number,
 		      struct paths *paths)
 {
@@ -382,7 +382,7 @@ static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_sto
 	}
 }
 
-/* One rail for each of a few cards; or as many as are asked for, over all cards. */
+/* Chooses one rail for each of two cards, or as many rails as requested, over all cards. */
 static void lay_rails(struct verbs_endpoint *endpoint, const struct paths *paths, unsigned limit)
 {
 	unsigned rails = endpoint->state->context->options.rails;

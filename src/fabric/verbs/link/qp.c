@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The queue pair of a rail. */
+/* Queue pair of a rail. */
 #include "fabric/verbs/verbs.h"
 
 #define READS_MAX 128u
-/* 4.096 us times 2 to this: 67 ms.  The connection manager's own choice is around a second. */
+/* 4.096 us times 2 to this power: 67 ms. The default of the connection manager is around 1 s. */
 #define ACK_TIMEOUT 14
 
-/* 0.64 ms, as InfiniBand encodes it. */
+/* 0.64 ms in InfiniBand's encoding of the RNR timer. */
 #define RECEIVER_PAUSE 12
 
 int verbs_pair_make(struct verbs_rail *rail)
@@ -22,7 +22,7 @@ int verbs_pair_make(struct verbs_rail *rail)
 
 	if (atomic_load(&rail->device->gone))
 		verbs_rail_renew(rail);
-	/* Keys were given out for the device that the address belonged to. */
+	/* Keys were given out for the earlier device of this address. */
 	if (rail->id->verbs != rail->device->verbs)
 		return -ENODEV;
 	rail->queue = verbs_queue_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home);
@@ -31,7 +31,7 @@ int verbs_pair_make(struct verbs_rail *rail)
 	rail->queue->rail_count++;
 	if (verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0)
 		verbs_pace_connect(&rail->pace, port.active_mtu);
-	/* Older kernels do not know of it. */
+	/* Older kernels lack this option. */
 	verbs_library_of(rail)->rdma_set_option(rail->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
 						sizeof(timeout));
 	attributes.send_cq = attributes.recv_cq = rail->queue->cq;
@@ -49,7 +49,9 @@ void verbs_pair_up(struct verbs_rail *rail)
 {
 	struct ibv_qp_attr attributes = { .min_rnr_timer = RECEIVER_PAUSE };
 
-	/* The connection manager leaves it at zero, which stands for 655 ms: how long a peer pauses that finds no room. */
+	/*
+	 * The connection manager leaves the RNR timer at 0, which means 655 ms: the pause of a peer without a receive.
+	 */
 	verbs_library_of(rail)->ibv_modify_qp(rail->id->qp, &attributes, IBV_QP_MIN_RNR_TIMER);
 }
 
@@ -60,7 +62,7 @@ uint8_t verbs_pair_reads(const struct verbs_device *device)
 	return (uint8_t)PL_MIN((unsigned)PL_MAX(most, 1), READS_MAX);
 }
 
-/* It will be asked again. */
+/* The peer will ask again. */
 static void drop_asked(struct verbs_rail *rail)
 {
 	while (!pl_list_empty(&rail->asked)) {
@@ -88,7 +90,7 @@ void verbs_pair_drop(struct verbs_rail *rail)
 	rail->queue = NULL;
 	if (queue)
 		queue->rail_count--;
-	/* Not here, as its completions may be gone through. */
+	/* Deferred: the caller may be walking the queue's completions. */
 	if (queue && atomic_load(&queue->device->gone))
 		pl_engine_post(queue->engine, &queue->events_task);
 }
@@ -103,7 +105,7 @@ bool verbs_port_is_down(const struct verbs_rail *rail)
 {
 	struct ibv_port_attr port;
 
-	/* It does not come back, but another one. */
+	/* This device does not return; another one may. */
 	if (atomic_load(&rail->device->gone))
 		return false;
 	return verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0 &&

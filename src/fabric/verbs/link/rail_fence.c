@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What came back from a failed rail may go over another one only when the peer's queue pair takes
- * nothing of that generation any more: a late packet could overwrite what was written since.  So the
- * peer is asked over a rail that is up; it fails its queue pair if that lives on, and answers.  Asking
- * twice does no harm, so whenever a rail breaks or comes up, all that is not answered is asked again.
+ * Fence of a failed rail. Work that came back may be posted on another rail only when the peer's queue pair takes
+ * nothing of that generation any more: a late packet could overwrite newer bytes. So this end asks the peer over a rail
+ * that is up. The peer fails its queue pair if that is still alive, and answers. Repeated questions do no harm, so all
+ * unanswered ones are sent again when a rail breaks or comes up.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -12,7 +12,7 @@ static struct pl_frame frame_of(enum pl_frame_type type, unsigned rail, uint16_t
 	return (struct pl_frame){ .type = (uint8_t)type, .cookie = rail, .offset = generation };
 }
 
-/* The queue pair was never made, is gone, or is in the error state and was flushed. */
+/* True if the queue pair was never made, is gone, or is in the error state and flushed. */
 static bool quiet(const struct verbs_rail *rail)
 {
 	return rail->link == VERBS_DOWN || rail->link == VERBS_RESOLVING ||
@@ -30,7 +30,7 @@ void verbs_fence_release(struct verbs_rail *rail)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 
-	/* Before what came back from elsewhere: it may have the older frames. */
+	/* Before work of other rails: this rail may have older frames. */
 	pl_list_splice(&rail->held, &endpoint->again);
 	pl_list_splice(&endpoint->again, &rail->held);
 	rail->frames = 0;

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether a queue pair that has something to do does anything.
+ * Detection of queue pairs that have work and make no progress.
  *
- * A device completes what it is given or, after as many tries as the connection allows, gives it up: that is a matter
- * of a few seconds.  Some do neither: soft-RoCE (Linux 6.1) at times sends nothing ever again on a queue pair whose link
- * was down for a moment.  So a connection on which nothing is done for so long is broken from here, and made
- * again, with less under way in case it was merely slow.  Otherwise all of it would end by its time-outs, though
- * another rail, or the next connection, could do it.
+ * A device completes a request, or gives up after the connection's retries, within a few seconds. Some do neither:
+ * soft-RoCE (Linux 6.1) at times never sends again after its link was down for a moment. Such a connection is broken
+ * here and made again, with less under way in case it was only slow. Otherwise all its operations would time out,
+ * although another rail, or the next connection, could do them.
  *
- * A message may also have to wait for a receiver that has no buffers, which is no fault of the connection's: it has more
- * time, unless there is another rail, by which it would go on.
+ * A message may also wait for a receiver without buffers, which is not the connection's fault. It gets more time,
+ * unless another rail could carry it.
  */
 #include "fabric/verbs/verbs.h"
 
-/* Looks, not time, so that a program that was stopped meanwhile does not find that nothing was done. */
+/* Checks are counted, not time: after a stop of the program no progress is normal. */
 #define SPELL (2 * PL_NS_PER_S)
 #define PATIENCE 4
 #define PATIENCE_MESSAGE 8
-/* Then requests are so small that some are done between two looks, whatever made it slow. */
+/* Requests of this size make progress between two checks on any working connection. */
 #define CHUNK (512u << 10)
 
 void verbs_watch_begin(struct verbs_rail *rail)
@@ -27,7 +26,7 @@ void verbs_watch_begin(struct verbs_rail *rail)
 	pl_timer_set(rail->endpoint->base.peer->home, &rail->watch, pl_now() + SPELL);
 }
 
-/* How many looks at this the queue pair has. */
+/* Returns the checks that the queue pair has at this chunk size. */
 static unsigned patience(const struct verbs_rail *rail)
 {
 	const struct verbs_work *oldest = pl_list_first(&rail->posted, struct verbs_work, link);
@@ -39,7 +38,7 @@ void verbs_watch_look(struct pl_timer *timer)
 {
 	struct verbs_rail *rail = pl_container_of(timer, struct verbs_rail, watch);
 
-	/* The next request begins it anew. */
+	/* The next request starts a new watch. */
 	if (rail->link != VERBS_UP || pl_list_empty(&rail->posted))
 		return;
 	if (rail->completed != rail->watch_done) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the fabric keeps for a context: the libraries, event channels, devices, and their queues. */
+/* State of the fabric in a context: libraries, event channels, devices and their queues. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -97,7 +97,7 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 
 	pthread_mutex_lock(&context->fabric_lock);
 	state = *slot;
-	/* On most machines this is the end of it. */
+	/* Most machines have no RDMA device and stop here. */
 	if (!state && access(CM_DEVICE, R_OK | W_OK) < 0) {
 		pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "access", CM_DEVICE, HINT_DEVICE,
 			errno == ENOENT ? "there is no RDMA device, or its modules are not loaded"
@@ -190,7 +190,7 @@ void verbs_queue_shut(struct verbs_queue *queue)
 	queue->broken = queue->shut = true;
 }
 
-/* Under its engine's lock, or at the end. */
+/* Called under the engine's lock, or at the end. */
 static void queue_free(struct verbs_queue *queue)
 {
 	if (!queue->shut)
@@ -268,7 +268,7 @@ static struct verbs_queue *queue_new(struct verbs_state *state, struct verbs_dev
 	return queue;
 }
 
-/* Of an engine, those that were shut and whose buffers all came back.  With the lock held. */
+/* Frees the engine's shut queues whose buffers all came back. The caller holds the lock. */
 static void sweep_queues(struct verbs_state *state, const struct pl_engine *engine)
 {
 	if (state->tellers)
@@ -288,7 +288,7 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 	struct verbs_queue *queue = NULL;
 	bool gone;
 
-	/* Those of an engine are made under its lock, so the list is all that others see. */
+	/* Queues of an engine are created under its lock, so other threads see only the list. */
 	pthread_mutex_lock(&state->lock);
 	sweep_queues(state, engine);
 	pl_list_for_each(at, &state->queues) {
@@ -298,7 +298,7 @@ struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_devi
 			return queue;
 		}
 	}
-	/* From now on the device stays, even if it is taken away meanwhile. */
+	/* From here on the object of the device stays, even if the device is removed. */
 	gone = atomic_load(&device->gone);
 	device->queues += !gone;
 	pthread_mutex_unlock(&state->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory as a card knows it.  For this end's own use a region is registered once, when the first operation needs it,
- * and shares that with other regions of the same memory.  For peers every grant is registered by itself, with its own
- * range and rights: the card checks what a peer may do, and revoking takes the registration away.
+ * Memory regions (MRs) of a card. For this end's own use a region is registered once, when the first operation needs
+ * it, and shares the MR with other regions of the same memory. For peers each grant has an MR of its own with its range
+ * and rights: the card checks each access, and revoking deregisters the MR.
  */
 #include <endian.h>
 
@@ -27,7 +27,7 @@ static struct verbs_registration *find(const struct pl_list *list, const struct 
 	return found ? pl_container_of(found, struct verbs_registration, base) : NULL;
 }
 
-/* Adds one to a list, without what it is for.  NULL: no memory. */
+/* Adds an empty registration to a list. NULL: no memory. */
 static struct verbs_registration *add(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 				      unsigned access)
 {
@@ -47,7 +47,7 @@ static struct verbs_registration *add(struct verbs_state *state, struct verbs_de
 	return registration;
 }
 
-/* Adds a device's registration to a list: 0 or a negative errno. */
+/* Adds a device's registration to a list. Returns 0 or a negative errno. */
 static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
 		size_t offset, size_t length, unsigned access, struct verbs_registration **result)
 {
@@ -76,7 +76,7 @@ static void forget(struct verbs_registration *registration)
 	release(&registration->base);
 }
 
-/* What another region of the memory has, or a registration that others will find. */
+/* Uses the registration of another region of the memory, or makes one that others can share. */
 static int share_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 			 unsigned access, struct verbs_registration **result)
 {
@@ -85,7 +85,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 	uint32_t cached;
 	int rc = 0;
 
-	/* The address of a dma-buf need not be one of this process. */
+	/* The address of a dma-buf need not belong to this process. */
 	if (memory->dmabuf)
 		return make(state, device, &region->registrations, memory, 0, memory->length, access, result);
 	cached = verbs_shared_take(device, memory, access, &mr);
@@ -111,7 +111,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 	return rc;
 }
 
-/* For this end's own use.  What was refused stays so, but for a lack of memory. */
+/* Finds or makes the registration for this end's own use. A refusal is permanent, except for a lack of memory. */
 static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 			struct verbs_registration **result)
 {
@@ -125,7 +125,7 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	if (*result)
 		return (*result)->failure;
 	rc = share_or_make(state, device, region, access | IBV_ACCESS_LOCAL_WRITE, result);
-	/* Memory that cannot be written can still be sent from.  Not shared: others may be able to write it later. */
+	/* Read-only memory can still be sent. Not shared: it may become writable later. */
 	if (rc == -EFAULT && !pl_memory_staged(memory)) {
 		forget(*result);
 		rc = make(state, device, list, memory, 0, memory->length, access, result);
@@ -179,9 +179,9 @@ const struct verbs_advised *verbs_local_advice(const struct verbs_device *device
 }
 
 /*
- * Relaxed ordering: the bytes of a write may become visible in any order, but before its completion and
- * before whatever is sent later, as these are ordered strictly (PCI Express Base Specification, 2.4.1:
- * only what has the attribute itself may pass).  Not for words on which somebody synchronises.
+ * Relaxed ordering: the bytes of a write become visible in any order, but before its completion and before later
+ * writes, which are strictly ordered (PCI Express Base Specification, 2.4.1: only transactions with the attribute may
+ * pass). Not for words that programs use to synchronise.
  */
 static unsigned access_of(unsigned rights)
 {
@@ -244,7 +244,7 @@ void verbs_registrations_end(struct verbs_device *device)
 	verbs_shared_end(device);
 }
 
-/* A device that does not reach the memory is left out; one must. */
+/* Devices that cannot reach the memory are left out; at least one must reach it. */
 int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX])
 {

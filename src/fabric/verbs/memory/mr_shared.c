@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations for this end's own use, which regions of the same memory share.  What peers use is never shared, nor
- * kept: revoking takes it away.
+ * Shared registrations: regions of the same memory share one for this end's own use. Registrations for peers are never
+ * shared or kept, because revoking removes them.
  *
- * As long as a region is all of what was registered, that memory is there, so any region within can use it.  After
- * that it is kept only if it can be known whether it is still that memory: by the number of a GPU's allocation, or as
- * the program promises to tell.  Else a card would write into pages that the process has no more.
+ * While a region covers the whole registration, its memory exists, so every region within can use it. After that it is
+ * kept only if a change of the memory can be detected: by the number of a GPU allocation, or because the program
+ * promises to report it. Otherwise a card could write into pages that the process no longer has.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -14,7 +14,7 @@ struct verbs_shared {
 	const struct pl_allocator *allocator;
 	struct ibv_mr *mr;
 	unsigned access;
-	unsigned regions; /* that are all of it; grant_lock */
+	unsigned regions; /* regions that cover all of it; grant_lock */
 	bool kept;
 };
 
@@ -31,7 +31,10 @@ struct pl_registration_cache *verbs_shared_open(const struct verbs_state *state)
 	return pl_registration_cache_new(&state->context->allocator, state->context->options.keep_bytes, release);
 }
 
-/* The allocation's, if one holds all of the memory; 0: it is not known.  A GPU's virtual range can be of several. */
+/*
+ * Returns the number of the allocation that holds all of the memory; 0: unknown. A GPU's virtual range can consist of
+ * several.
+ */
 static uint64_t identity_of(const struct pl_memory *memory)
 {
 	struct pl_memory last = *memory;
@@ -61,7 +64,7 @@ uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *
 		return 0;
 	cached = pl_registration_cache_entry(device->shared, number);
 	shared = cached->owner;
-	/* Memory windows may have been given up meanwhile. */
+	/* Memory windows may have been disabled meanwhile. */
 	if ((shared->access & access) != access) {
 		pl_registration_cache_drop(device->shared, number);
 		pl_registration_cache_give(device->shared, number);
@@ -89,7 +92,7 @@ uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device
 		.mr = mr,
 		.access = access,
 		.regions = 1,
-		/* The library's own memory goes with its region; a file's may be cut. */
+		/* Memory of the library goes with its region; a mapped file may be truncated. */
 		.kept = options->keep_bytes && !memory->owned && !memory->fragile &&
 			(pl_memory_staged(memory) ? identity != 0 : options->keep_host),
 	};

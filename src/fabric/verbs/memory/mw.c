@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows (type 2): a grant that one queue pair reaches, and no other.  The region is registered
- * once; what a peer imports is a window on it for each rail, bound to that rail's queue pair, and
- * revoking it takes the window away.  A window lives no longer than its queue pair, so its key is not part
- * of the answer to an import: whoever imported asks for it over each rail that comes up, and is answered over
- * the same one.  On the owner's queue pair the answer follows the request that binds the window, so the key
- * is good when it arrives.
+ * Memory windows (type 2): one queue pair, and no other, reaches the grant. The region is registered once. An importing
+ * peer gets a window for each rail, bound to that rail's queue pair; revoking invalidates it. A window lives no longer
+ * than its queue pair, so the answer to an import has no key. The importer asks for the key over each rail that comes
+ * up, and is answered over the same rail. The answer follows the bind request on the owner's queue pair, so the key is
+ * valid when it arrives.
  */
 #include "fabric/verbs/verbs.h"
 
-/* Questions of a peer that were not answered yet. */
+/* Most unanswered questions of a peer. */
 #define QUESTIONS_MAX 65536
-/* In place of a key: there is none. */
+/* Value that means "no key". */
 #define NO_KEY UINT64_MAX
 
 struct verbs_window {
-	struct pl_registration base; /* device: the rail */
+	struct pl_registration base; /* device: of the rail */
 	const struct pl_allocator *allocator;
-	struct pl_region *region; /* which outlives it */
+	struct pl_region *region; /* outlives the window */
 	struct ibv_mw *mw;        /* NULL: not bound to a queue pair */
 	uint16_t generation;
 	uint32_t rkey;
@@ -28,13 +27,16 @@ static uint8_t bit_of(const struct verbs_rail *rail)
 	return (uint8_t)(1u << rail->index);
 }
 
-/* Over this rail, as it is now, or not at all; before all others, as the other end may wait for it. */
+/*
+ * Sends over this connection of the rail or not at all, and before all other work: the other end may wait for the
+ * frame.
+ */
 static void send_frame(struct verbs_rail *rail, struct pl_list *list, enum pl_frame_type type, uint64_t key,
 		       uint64_t offset)
 {
 	struct verbs_work *work = verbs_work_only(rail, VERBS_FRAME);
 
-	/* Without memory who asks waits until the operation's time is over. */
+	/* Without memory the asking peer waits until its operation times out. */
 	if (!work)
 		return;
 	work->frame = (struct pl_frame){ .type = (uint8_t)type, .cookie = rail->index, .key = key, .offset = offset };
@@ -63,7 +65,7 @@ bool verbs_windows_wanted(const struct verbs_endpoint *endpoint, const struct pl
 {
 	const struct pl_peer *peer = endpoint->base.peer;
 
-	/* Words on which somebody synchronises are not reached through the region's relaxed registration. */
+	/* The region's relaxed registration does not serve words that programs use to synchronise. */
 	return grant && peer->context->options.narrow_grants && peer->asks && atomic_load(&device->windows) &&
 	       !(grant->rights & PL_ACCESS_ATOMIC);
 }
@@ -106,7 +108,7 @@ void verbs_windows_drop(struct verbs_rail *rail)
 	pthread_mutex_unlock(&peer->context->grant_lock);
 }
 
-/* Posts the request that binds a new window: 0 or a negative errno. */
+/* Posts the request that binds a new window. Returns 0 or a negative errno. */
 static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct verbs_window *window,
 		       struct verbs_work *work)
 {
@@ -136,7 +138,7 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	return -ibv_post_send(rail->id->qp, &request, &bad);
 }
 
-/* The key of a window over this rail: true if `work` was posted to bind it. */
+/* Finds the key of a window over this rail. Returns true if `work` was posted to bind it. */
 static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer)
 {
 	struct verbs_state *state = rail->endpoint->state;
@@ -157,7 +159,7 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 			*answer = window->rkey;
 			return true;
 		}
-		/* As for lack of room in the device: then by registrations, from now on. */
+		/* The device lacks room: uses registrations from now on. */
 		unbind(window);
 		atomic_store(&rail->device->windows, false);
 	}
@@ -173,7 +175,7 @@ void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 	uint64_t id = work->frame.key, answer;
 	bool posted;
 
-	/* Until it is posted nobody takes the window away. */
+	/* The window must not be removed before it is posted. */
 	pthread_mutex_lock(&context->grant_lock);
 	posted = find_key(rail, work, &answer);
 	pthread_mutex_unlock(&context->grant_lock);
@@ -192,7 +194,7 @@ void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work)
 {
 	struct pl_peer *peer = rail->endpoint->base.peer;
 
-	/* Unless it was taken away meanwhile, which is no fault of the device: registrations serve as well. */
+	/* The device is not at fault if the window was removed meanwhile. Registrations serve as well. */
 	pthread_mutex_lock(&peer->context->grant_lock);
 	if (pl_key_alive(peer, work->frame.key))
 		atomic_store(&rail->device->windows, false);
@@ -206,7 +208,7 @@ static int asked(struct verbs_rail *rail, uint64_t id)
 
 	if (endpoint->questions >= QUESTIONS_MAX)
 		return -EPROTO;
-	/* The other end's may be established before this one. */
+	/* The other end may be established before this one. */
 	if (rail->link != VERBS_UP && rail->link != VERBS_CONNECTING)
 		return 0;
 	work = verbs_work_only(rail, VERBS_BIND);
@@ -218,7 +220,7 @@ static int asked(struct verbs_rail *rail, uint64_t id)
 	return 0;
 }
 
-/* -- who imported --------------------------------------------------------------------------------- */
+/* -- the importer --------------------------------------------------------------------------------- */
 
 static void ask(struct verbs_rail *rail, struct verbs_target *target)
 {
@@ -260,7 +262,7 @@ static void told(struct verbs_rail *rail, uint64_t id, uint64_t answer)
 	pthread_mutex_unlock(&endpoint->state->lock);
 }
 
-/* -- both ----------------------------------------------------------------------------------------- */
+/* -- both ends ------------------------------------------------------------------------------------ */
 
 int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame)
 {

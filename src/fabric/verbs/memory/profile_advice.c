@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a profile of routes says of a GPU's memory and a device: which way to try first, and where to stage at once. */
+/* Advice of a profile of routes for GPU memory and a device: the path to try first, and memory to stage at once. */
 #include <stdio.h>
 
 #include "fabric/verbs/verbs.h"

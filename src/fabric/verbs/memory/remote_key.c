@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Remote keys, as this end uses them. */
+/* Remote keys, at the end that uses them. */
 #include "fabric/verbs/verbs.h"
 
 static void forget(struct pl_remote *remote)
 {
 	struct verbs_target *target = remote->fabric_data;
 
-	/* The endpoint may be about to go. */
+	/* The endpoint may be closing. */
 	pthread_mutex_lock(&target->state->lock);
 	pl_list_remove(&target->link);
 	pthread_mutex_unlock(&target->state->lock);
 	pl_free(&remote->context->allocator, target);
 }
 
-/* A key that is cut short reaches as many rails as it has keys for: none, in the worst case. */
+/* A truncated key covers only the rails that it has keys for, possibly none. */
 static void decode(const struct pl_remote *remote, unsigned rails, struct verbs_target *target)
 {
 	struct pl_reader reader;
@@ -32,7 +32,7 @@ static void decode(const struct pl_remote *remote, unsigned rails, struct verbs_
 	if (reader.bad)
 		target->windows = 0;
 	target->present &= (uint8_t)~target->windows;
-	/* What this release does not know, the card's read is for. */
+	/* An ordering that this release does not know needs a flush by the card's read. */
 	order = pl_get_u8(&reader);
 	target->order = reader.bad ? PL_ORDER_HOST : (enum pl_memory_order)PL_MIN(order, PL_ORDER_READ);
 }
