@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Copying, in each way that the processor of this end does it. */
+/* Copies by the processor of this end, with each method. */
 #include <poll.h>
 #include <sys/uio.h>
 
@@ -19,7 +19,7 @@ static int move_mapped(const struct local_access *access, const struct local_mov
 
 /* -- process_vm ----------------------------------------------------------------------------------- */
 
-/* The number of a process that has ended may be given to another. */
+/* The number of a process that ended may belong to another one now. */
 static bool is_alive(const struct local_endpoint *endpoint)
 {
 	struct pollfd poll_fd = { .fd = endpoint->process_fd, .events = POLLIN };
@@ -47,7 +47,7 @@ static int move_by_kernel(const struct local_access *access, const struct local_
 			return -EFAULT;
 		if (!move->write)
 			pl_mark_written(here.iov_base, (size_t)moved);
-		/* Less than asked for: the next call tells why. */
+		/* A short copy: the next call returns the error. */
 		here.iov_base = (uint8_t *)here.iov_base + moved;
 		there.iov_base = (uint8_t *)there.iov_base + moved;
 		here.iov_len -= (size_t)moved;
@@ -90,7 +90,7 @@ static int why_not(const struct local_access *access, struct pl_error *error)
 	return refuse(error, has_expired(access) ? PL_WIRE_EXPIRED : PL_WIRE_UNKNOWN_KEY);
 }
 
-/* For the time of a copy, if the remote region may be used; or NULL. */
+/* Enters the gate for a copy. Returns the holder slot, or NULL if the remote region must not be used. */
 static _Atomic uint32_t *enter(const struct local_access *access)
 {
 	return has_expired(access) ? NULL : local_gate_enter(access->gate, access->number);

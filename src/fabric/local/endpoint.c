@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The fabric as core sees it: what the processor does not do itself is handed on to the lanes. */
+/* Operations table of the local fabric. Operations that the processor cannot do itself go to the lanes. */
 #include <sys/socket.h>
 
 #include "fabric/local/local.h"
 #include "fabric/tcp/tcp.h"
 
-/* For messages: their bytes go through the socket. */
+/* For messages, whose bytes go through the socket. */
 static const char visibility[] = "local: copied to their place, which was waited for";
 static const char reason[] = "local: through a socket of this host";
 
@@ -71,7 +71,7 @@ static int local_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	return local_side_connect(endpoint, error);
 }
 
-/* Whoever has the ticket may still be a process of somebody else, if it was stolen; the kernel knows. */
+/* A stolen join secret may be presented by a process of another user; the kernel tells the truth. */
 static bool is_ours(int fd)
 {
 	socklen_t length = sizeof(int);
@@ -114,7 +114,7 @@ static void local_sweep(struct pl_endpoint *base)
 
 	local_work_sweep(endpoint);
 	pl_tcp_fabric.sweep(endpoint->lanes);
-	/* Who is lost may still run. */
+	/* A lost peer's process may still run. */
 	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
 		local_gates_shut(endpoint->own);
 }
@@ -129,7 +129,7 @@ static unsigned local_streams(struct pl_endpoint *base)
 	return pl_tcp_fabric.streams(local_endpoint_of(base)->lanes);
 }
 
-/* Of a peer that never opened: there are no operations. */
+/* For a peer that never opened, which has no operations. */
 static void local_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
 	pl_tcp_fabric.abandon(local_endpoint_of(base)->lanes, task);
@@ -144,7 +144,7 @@ static void local_close(struct pl_endpoint *base)
 	local_work_sweep(endpoint);
 	pl_tcp_fabric.close(endpoint->lanes);
 	if (!held) {
-		/* Chunks that engines are in the middle of. */
+		/* Waits for chunks that engines are copying. */
 		pl_context_barrier(endpoint->state->context);
 		pl_engine_lock(home);
 	}

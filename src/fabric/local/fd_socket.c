@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The side socket: records, each with a descriptor, or several.  The initiator connects, says the ticket as a data socket
- * does, and sends its gates; the acceptor answers with its own; then the initiator connects the lanes.
- * A record that belongs to a key is sent before the key, which comes by the control channel: so it is there
- * when the key is.
+ * Socket that passes file descriptors: records, each with one descriptor or several. The initiator connects, sends its
+ * join secret as a data socket does, and its gates. The acceptor answers with its own gates; then the initiator
+ * connects the lanes. A key's record is sent before the key, which comes over the control channel, so the record is
+ * there when the key is.
  */
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -11,7 +11,7 @@
 
 #include "fabric/local/local.h"
 
-/* More than an honest peer has under way: of another, this is where others get their turn. */
+/* More records than an honest peer has under way. With another peer this limit gives others their turn. */
 #define RECORDS_A_VISIT (2 * LOCAL_PENDING)
 
 union control {
@@ -19,7 +19,7 @@ union control {
 	char space[CMSG_SPACE(LOCAL_PARTS_A_RECORD * sizeof(int))];
 };
 
-/* A record and what came with it. */
+/* A received record and its descriptors. */
 struct received {
 	struct local_record record;
 	int fds[LOCAL_PARTS_A_RECORD];
@@ -56,7 +56,7 @@ static int take_gates(struct local_endpoint *endpoint, const struct local_record
 	return rc;
 }
 
-/* Whatever the other end put there, nothing stays open that nobody closes. */
+/* Closes every descriptor that is not expected, so that none leaks. */
 static void collect(struct msghdr *message, struct received *received)
 {
 	struct cmsghdr *header = CMSG_FIRSTHDR(message);
@@ -89,7 +89,7 @@ static int take(struct local_endpoint *endpoint, struct received *received)
 	return 0;
 }
 
-/* One record and its descriptors. 1, 0 if there is none now, or a negative errno. */
+/* Takes one record and its descriptors. Returns 1, 0 if there is none now, or a negative errno. */
 static int take_record(struct local_endpoint *endpoint)
 {
 	uint8_t bytes[LOCAL_RECORD];
@@ -122,7 +122,7 @@ static void broken(struct local_endpoint *endpoint, int rc)
 	struct pl_error error;
 
 	pl_source_remove(&endpoint->side);
-	/* An orderly end is told by the other connections, too. */
+	/* The other connections report an orderly end too. */
 	if (rc == -EPROTO || !endpoint->greeted) {
 		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",
 			NULL, "check that both ends run the same release of Peerlane",
@@ -168,7 +168,7 @@ int local_record_send(int socket, const struct local_record *record, const int *
 	control.header.cmsg_type = SCM_RIGHTS;
 	control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
 	memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
-	/* So little goes whole, or not at all. */
+	/* A record this small is sent whole or not at all. */
 	return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
@@ -194,7 +194,7 @@ int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const s
 	return rc;
 }
 
-/* The kernel says who is there; the process is held on to by a descriptor, as numbers are used again. */
+/* The kernel names the peer's process. A pidfd keeps hold of it, since process numbers are used again. */
 static int identify(struct local_endpoint *endpoint, int fd)
 {
 	enum pl_refusal apart;
@@ -203,7 +203,7 @@ static int identify(struct local_endpoint *endpoint, int fd)
 	if (rc < 0)
 		return rc;
 	endpoint->process_fd = (int)syscall(SYS_pidfd_open, endpoint->process, 0);
-	/* Whoever waits for the peer looks whether it is alive, and may do so when the connection is closed already. */
+	/* Waiters for the peer check whether it is alive, possibly after the connection is closed. */
 	atomic_store(&endpoint->own->process, endpoint->process_fd);
 	return 0;
 }
@@ -231,7 +231,7 @@ int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error)
 	int fd = local_dial(endpoint->there.name);
 	int rc = fd < 0 ? fd : watch(endpoint, fd);
 
-	/* As the lanes will say it. */
+	/* In the form that the lanes will send. */
 	pl_reader_init(&reader, endpoint->lanes_blob, endpoint->lanes_length);
 	hello.peer_index = pl_get_u64(&reader);
 	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Gates.  The owner's order is: shut, then look for holders; the peer's: become a holder, then look whether it
- * is open.  Both sequentially consistent, so that one of the two sees the other.
+ * Gates. The owner shuts the gate, then looks for holders. The peer becomes a holder, then looks whether the gate is
+ * open. Both orders are sequentially consistent, so one end always sees the other.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "fabric/local/local.h"
 
 #define SIZE (LOCAL_GATES * sizeof(struct local_gate))
-/* A process that holds a gate for so long was stopped in the middle of a copy, or means no good. */
+/* A process that holds a gate for longer was stopped during a copy, or is hostile. */
 #define PATIENCE PL_NS_PER_S
 #define ROUNDS_BEFORE_SLEEP 1000
 #define PAUSE (50 * 1000)
@@ -22,12 +22,12 @@ struct registration {
 	struct pl_registration base;
 	struct local_gates *gates;
 	unsigned index;
-	const struct pl_key *key; /* it lives longer; NULL: the peer has nothing to close */
-	bool was_open;            /* when it was shut */
-	uint64_t deadline;        /* of what is under way then; 0: it was not shut yet */
+	const struct pl_key *key; /* outlives this; NULL: the peer has nothing to close */
+	bool was_open;            /* value of `open` before the gate was shut */
+	uint64_t deadline;        /* deadline for copies under way; 0: not shut yet */
 };
 
-/* -- the peer's side ------------------------------------------------------------------------------ */
+/* -- at the peer ---------------------------------------------------------------------------------- */
 
 static _Atomic uint32_t *take_place(struct local_gate *gate)
 {
@@ -73,7 +73,7 @@ void local_gate_release(struct local_gate *gate)
 	atomic_fetch_sub_explicit(&gate->holders, 1, memory_order_release);
 }
 
-/* -- either side ---------------------------------------------------------------------------------- */
+/* -- at both ends --------------------------------------------------------------------------------- */
 
 bool local_gate_is_held(const struct local_gate *gate)
 {
@@ -84,7 +84,7 @@ bool local_gate_is_held(const struct local_gate *gate)
 	return held;
 }
 
-/* -- the owner's side ----------------------------------------------------------------------------- */
+/* -- at the owner --------------------------------------------------------------------------------- */
 
 struct local_gates *local_gates_new(const struct pl_allocator *allocator)
 {
@@ -130,7 +130,7 @@ static bool is_dead(int process)
 	return process >= 0 && poll(&poll_fd, 1, 0) > 0;
 }
 
-/* Whose patience ends, does so for this revocation: the copies of a GPU end even if the peer does not look after them. */
+/* True if the wait for this revocation must end: copies of a GPU end even if the peer does not report them. */
 static bool is_over(struct local_gates *gates, uint64_t deadline)
 {
 	if (is_dead(atomic_load(&gates->process)))
@@ -158,7 +158,7 @@ void local_gates_shut(struct local_gates *gates)
 	uint64_t deadline = pl_now() + PATIENCE;
 	bool was_open[LOCAL_GATES];
 
-	/* All at first, so that each has as much time for what is under way. */
+	/* Shuts all gates first, so that all running copies get the same time. */
 	for (unsigned i = 0; i < gates->used; i++)
 		was_open[i] = atomic_exchange(&gates->gates[i].open, 0);
 	for (unsigned i = 0; i < gates->used; i++)
@@ -173,7 +173,10 @@ void local_gates_tell(struct local_gates *gates, int side)
 	pthread_mutex_unlock(&gates->lock);
 }
 
-/* The peer cannot use it any more; it is told, so that it does not keep the memory from being freed.  It may be busy. */
+/*
+ * Tells the peer to unmap the memory, which it cannot use any more, so that the memory can be freed. The peer may be
+ * busy.
+ */
 static void tell_revoked(struct local_gates *gates, const struct pl_key *key)
 {
 	struct local_record record = { .type = LOCAL_RECORD_REVOKED, .key = key->id, .size = key->length };
@@ -202,7 +205,7 @@ static void release(struct pl_registration *base)
 	shut(base);
 	if (registration->was_open)
 		await(gates, &gates->gates[registration->index], registration->deadline);
-	/* One that the peer gave back is not revoked. */
+	/* A key that the peer released is not revoked. */
 	if (registration->key && atomic_load(&registration->key->revoked))
 		tell_revoked(gates, registration->key);
 	pl_free(gates->allocator, registration);
@@ -211,10 +214,10 @@ static void release(struct pl_registration *base)
 
 static int make_ready(struct local_gates *gates, unsigned index)
 {
-	/* A page now, so that there being none is an error here and not a SIGBUS later. */
+	/* Allocates the page now: a lack of pages is an error here and not a SIGBUS later. */
 	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0)
 		return -errno;
-	/* Whoever was waited for in vain at the key before, a thread that ended in the middle perhaps, would be again. */
+	/* A holder that did not leave (a thread that ended during a copy) would delay the new key as well. */
 	return local_gate_is_held(&gates->gates[index]) ? -EBUSY : 0;
 }
 

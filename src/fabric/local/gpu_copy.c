@@ -1,43 +1,43 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of GPUs.  The peer's is opened here when it is first used, once for each of this process's GPUs that bytes
- * come from or go to.  Small operations are copied and waited for by who posts them; large ones in chunks, of which
- * the GPU always has one to go on with, by the home engine, which asks for their end.
+ * GPU memory. The peer's memory is opened on first use, once for each GPU of this process that copies from or to it.
+ * The posting thread copies small operations and waits. The home engine copies large ones in chunks, of which the GPU
+ * always has another one queued, and polls their end.
  */
 #include <unistd.h>
 
 #include "fabric/local/local.h"
 
 /*
- * A gate is held for no longer than these take, from GPU to GPU and to or from the host.  Between two copies over
- * NVLink lie some microseconds, in which a megabyte would go; but an operation must end soon when it is to.
+ * Chunk sizes, which limit the time that a gate is held: from GPU to GPU, and to or from the host. Two copies over
+ * NVLink are some microseconds apart, in which 1 MB would be copied; but a cancelled operation must end soon.
  */
 #define CHUNK_ACROSS_MAX (256u << 20)
 #define CHUNK_ACROSS_MIN (16u << 20)
 #define CHUNKS_ACROSS 4u
 #define CHUNK_HOST (4u << 20)
 
-/* The peer's memory as this process reaches it together with memory of its own. */
+/* The peer's memory as this process reaches it from one kind of its own memory. */
 struct reach {
 	struct reach *next;
-	const void *from; /* the device of that memory; NULL: the processor's */
+	const void *from; /* device of this process's memory; NULL: the processor */
 	bool reached;
-	struct pl_memory memory; /* if so, until the device is shut; by who uses the device, with the gate held */
+	struct pl_memory memory; /* opened memory, until the device is shut; used with the gate held */
 	const char *reason;
 };
 
 struct local_device {
 	const struct pl_allocator *allocator;
 	struct local_state *state;
-	const struct local_endpoint *endpoint; /* it may be gone */
-	bool own;                              /* it is of this process */
+	const struct local_endpoint *endpoint; /* may be gone */
+	bool own;                              /* the memory belongs to this process */
 	uint64_t length;
 	uint32_t ipc_handle_length;
 	uint8_t ipc_handle[PL_IPC_HANDLE_MAX];
-	/* Who copies counts itself here, too, as the gate is in the hands of the other end. */
+	/* Copying threads count themselves here too, because the other end controls the gate. */
 	atomic_uint users;
-	atomic_bool shut;     /* nobody begins to use it */
-	pthread_mutex_t lock; /* what follows, but for reading `reaches` */
+	atomic_bool shut;     /* no new users */
+	pthread_mutex_t lock; /* protects the members below, except reads of `reaches` */
 	struct pl_ipc_fds *parts;
 	struct reach *_Atomic reaches;
 };
@@ -112,7 +112,7 @@ static void use_no_more(struct local_device *device)
 	atomic_fetch_sub(&device->users, 1);
 }
 
-/* Until use_no_more().  False: it was shut. */
+/* Starts a use that ends with use_no_more(). Returns false if the device is shut. */
 static bool use(struct local_device *device)
 {
 	atomic_fetch_add(&device->users, 1);
@@ -122,7 +122,7 @@ static bool use(struct local_device *device)
 	return false;
 }
 
-/* Parts of operations end on several engines, so this may come when the endpoint is closed. */
+/* Chunks of operations end on several engines, possibly after the endpoint was closed. */
 void local_device_park(struct local_device *device)
 {
 	struct local_state *state = device->state;
@@ -175,7 +175,7 @@ static struct reach *reach_new(struct local_device *device, const struct pl_memo
 		return NULL;
 	reach->from = from;
 	reach->reason = from ? reason_across : reason_host;
-	/* Of a gate that is shut nothing is needed: the operation ends there. */
+	/* The gate is shut: the operation ends there without the memory. */
 	reach->reached = atomic_load(&device->shut) ||
 			 pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length, device->own, beside,
 					device->parts, &reach->memory, &why) == 0;
@@ -188,7 +188,7 @@ static struct reach *reach_new(struct local_device *device, const struct pl_memo
 	return reach;
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static struct reach *reach_from(struct local_device *device, const struct pl_memory *beside)
 {
 	const void *from = pl_memory_staged(beside) ? beside->device : NULL;
@@ -208,7 +208,7 @@ static const char *reach_remote(const struct local_access *access, const struct 
 {
 	const struct reach *reach;
 
-	/* The driver would touch what may be a signal. */
+	/* The driver's access could raise a signal. */
 	if (memory->fragile)
 		return reason_file;
 	reach = reach_from(access->device, memory);
@@ -238,7 +238,7 @@ bool local_device_takes_part(const struct pl_segment *segment)
 	return segment->region && (access->way == &local_device_way || pl_memory_staged(&segment->region->memory));
 }
 
-/* -- small: waited for -------------------------------------------------------------------------------- */
+/* -- small operations: synchronous -------------------------------------------------------------------- */
 
 static int copy_device(struct reach *reach, const struct local_move *move)
 {
@@ -272,7 +272,7 @@ const struct local_way local_device_way = {
 	.move = move_device,
 };
 
-/* -- large: in chunks --------------------------------------------------------------------------------- */
+/* -- large operations: in chunks ---------------------------------------------------------------------- */
 
 static struct local_work *work_of(struct pl_operation *operation)
 {
@@ -281,7 +281,7 @@ static struct local_work *work_of(struct pl_operation *operation)
 
 static void go_on(struct pl_operation *operation);
 
-/* The gate, and the device if there is one. */
+/* Holds the gate, and the device if there is one. */
 static int hold(const struct local_access *access, const struct pl_operation *operation, struct pl_error *error)
 {
 	int rc = local_hold(access, error);
@@ -326,7 +326,7 @@ static uint64_t chunk_size(const struct pl_operation *operation, const struct pl
 	return PL_MIN(PL_MAX(operation->total / CHUNKS_ACROSS, (uint64_t)CHUNK_ACROSS_MIN), (uint64_t)CHUNK_ACROSS_MAX);
 }
 
-/* The next chunk of an operation; of no bytes if a segment has none. */
+/* Takes the next chunk of an operation; it is empty for an empty segment. */
 static const struct pl_segment *take_chunk(struct pl_operation *operation, uint64_t *at, uint64_t *length)
 {
 	struct local_work *work = work_of(operation);
@@ -398,7 +398,7 @@ static void go_on(struct pl_operation *operation)
 {
 	struct local_work *work = work_of(operation);
 
-	/* What ends at once does not begin the next by itself. */
+	/* A copy that ends at once must not start the next one recursively. */
 	work->beginning = true;
 	for (unsigned i = 0; i < LOCAL_COPIES; i++)
 		while (!work->copies[i].access && is_left(operation))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that the peer allocated and that is mapped here, locked for the copies of this process's GPUs: these go at the
- * rate of the bus then, and at a fraction of it through the driver's own buffers else.  Locking takes about as long as
- * copying does once, so it is done when as much as there is was copied before, as with frames that go through a ring.
+ * Mapped memory of the peer, locked for copies of this process's GPUs. Copies of locked memory run at the rate of the
+ * bus; others go through the driver's buffers at a fraction of it. Locking takes about as long as one copy, so memory
+ * is locked once as many bytes were copied as it has, as with frames in a ring.
  */
 #include "fabric/local/local.h"
 
-/* The driver's own way is as fast below this. */
+/* Smaller copies are as fast without locking. */
 #define WORTHWHILE (256u << 10)
 
 enum { UNTRIED, TRIED, LOCKED };
@@ -17,7 +17,7 @@ struct local_lock {
 	size_t length;
 	atomic_uint_fast64_t copied;
 	atomic_int state;
-	const struct pl_memory_ops *ops; /* if it is locked */
+	const struct pl_memory_ops *ops; /* set once the memory is locked */
 	void *holder;
 };
 
@@ -51,7 +51,7 @@ void local_lock_free(struct local_lock *lock)
 	pl_free(&lock->context->allocator, lock);
 }
 
-/* Once, by whoever comes first; what others copy meanwhile goes the slow way. */
+/* Locks once, by the first thread that asks; concurrent copies use unlocked memory. */
 static void try(struct local_lock *lock, const struct pl_memory *memory)
 {
 	int untried = UNTRIED;

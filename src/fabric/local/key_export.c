@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* From a grant to a key, at its owner; from a key to a way, at the peer. */
+/* Exports a grant's key at the owner; imports it as an access path at the peer. */
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 /* -- the owner ------------------------------------------------------------------------------------ */
 
 /*
- * The descriptor reaches all of the region, so it is given for a grant of all of it only; to who may only
- * read, one that can only be read from.
+ * The descriptor reaches all of the region, so only a grant of the whole region gets it. A grant without write access
+ * gets a read-only descriptor.
  */
 static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *key)
 {
@@ -29,14 +29,14 @@ static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *ke
 	return rc == 0;
 }
 
-/* A device's memory: what the peer's device needs.  A process needs no descriptors of its own memory. */
+/* Exports device memory for the peer's device. A process needs no descriptors of its own memory. */
 static unsigned offer(struct local_endpoint *endpoint, const struct pl_key *key, unsigned room, struct local_key *there)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 	struct pl_ipc_fds *parts = endpoint->process == getpid() ? NULL : pl_ipc_fds_new(allocator, room);
 	int length = pl_memory_export_ipc(key->memory, key->offset, key->length, there->ipc_handle, parts);
 
-	/* Those that do not come are missed there. */
+	/* The peer notices descriptors that do not arrive. */
 	if (length >= 0 && parts && parts->count)
 		local_side_send_parts(endpoint, key->id, parts);
 	pl_ipc_fds_free(allocator, parts);
@@ -94,15 +94,15 @@ static void forget(struct pl_remote *remote)
 	pl_free(&remote->context->allocator, access);
 }
 
-/* Whoever is in the middle of a copy, though the owner waited, keeps the memory until the remote region is released. */
+/* A thread that is still copying after the owner's deadline keeps the memory until the remote region is released. */
 static bool is_left(const struct local_access *access)
 {
 	return access->gate && atomic_load(&access->gate->open) != access->number && !local_gate_is_held(access->gate);
 }
 
 /*
- * The owner gets its memory back, and the place is kept: an owner that means no good, which has the gate in its hands,
- * may say that nobody copies.  Who does, goes on in pages that are this process's own.
+ * Replaces the mapping by pages of this process. The owner gets its memory back. A hostile owner, which controls the
+ * gate, may claim that no thread copies: such a thread then copies to these pages.
  */
 static void give_back(struct local_access *access)
 {
@@ -143,7 +143,7 @@ void local_accesses_leave(struct local_endpoint *endpoint)
 	pthread_mutex_unlock(&endpoint->state->lock);
 }
 
-/* Takes the mapping that came for the key, if it is good for all that the remote region allows. */
+/* Takes the key's mapping if it allows all that the remote region allows. */
 static bool take_mapping(struct local_endpoint *endpoint, const struct local_key *key, const struct pl_remote *remote,
 			 struct local_access *access)
 {
@@ -165,14 +165,14 @@ static bool take_mapping(struct local_endpoint *endpoint, const struct local_key
 	return access->mapping != NULL;
 }
 
-/* Whether the kernel lets this process copy; it asks for the same right for every access. */
+/* True if the kernel lets this process copy; it checks the same permission for every access. */
 static bool may_copy(const struct local_endpoint *endpoint, const struct local_key *key)
 {
 	uint8_t byte;
 	struct iovec here = { .iov_base = &byte, .iov_len = 1 };
 	struct iovec there = { .iov_base = (void *)(uintptr_t)key->address, .iov_len = 1 };
 
-	/* What cannot be read may still be writable: that fails with EFAULT. */
+	/* Write-only memory fails here with EFAULT, although it could be written. */
 	return endpoint->process_fd >= 0 &&
 	       (process_vm_readv(endpoint->process, &here, 1, &there, 1, 0) >= 0 || errno == EFAULT);
 }
@@ -210,12 +210,12 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	struct local_access *access = pl_zalloc(&endpoint->state->context->allocator, sizeof(*access));
 
 	if (!access)
-		return; /* the sockets need none */
+		return; /* the sockets need no address */
 	access->endpoint = endpoint;
 	access->state = endpoint->state;
 	pl_list_init(&access->link);
 	access->source = pl_list_empty(&remote->link);
-	/* The descriptor was sent before the key that has come. */
+	/* The descriptor was sent before the key that has arrived. */
 	local_side_drain(endpoint);
 	find_way(endpoint, remote, access);
 	pthread_mutex_lock(&endpoint->state->lock);

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The local fabric: one-sided operations between two processes of one host, in one user and one process
- * namespace, by the processor of whoever posts them.
+ * Local fabric: one-sided operations between two processes of one host, of one user and one PID namespace, by the
+ * processor of the posting process.
  *
- * Memory is reached in one of several ways (struct local_way), found out when a key is imported:
- * - mapped: the region was allocated by the library and granted as a whole.  Its owner sends a descriptor of
- *   it, which is mapped here; operations are copies and the processor's atomic instructions.
- * - process_vm: any other host memory; the kernel copies, by process_vm_readv(2) and process_vm_writev(2).
- * - device: memory of a GPU, which a GPU of this process reaches by what is in the key (CUDA IPC), or by that and
- *   descriptors that came with it (memory mapped from handles, or of a pool); it copies.
- * - socket: what none of these reaches goes through data sockets, by the code of the tcp fabric, as do messages.
- * Memory of a GPU at this end can be copied to and from what is mapped, and what a GPU reaches (device.c).
+ * Import of a key selects the method that reaches the memory (struct local_way):
  *
- * What keeps a peer from the memory when a grant ends is a gate: a word for each key, in memory that its
- * owner shares with the peer.  Who copies holds the gate while it copies a chunk; the owner shuts it and
- * waits until nobody holds it.  So the ends trust each other's library here, as processes of one user do.
+ * - mapped: the library allocated the region, and the grant covers all of it. The owner sends a descriptor, which is
+ * mapped here. Operations are copies and atomic instructions of the processor.
+ *
+ * - process_vm: other host memory; the kernel copies with process_vm_readv(2) and process_vm_writev(2).
+ *
+ * - device: GPU memory that a GPU of this process reaches with data in the key (CUDA IPC), or with descriptors that
+ * came with it (memory of handles, or of a pool). The GPU copies.
+ *
+ * - socket: all other memory, and messages; data sockets, by the code of the tcp fabric.
+ *
+ * GPU memory at this end can be copied to and from mapped memory, and memory that a GPU reaches (gpu_copy.c).
+ *
+ * A gate keeps the peer from the memory once a grant ends: a word for each key, in memory that the owner shares with
+ * the peer. The copying thread holds the gate for each chunk. The owner shuts the gate and waits for its holders. So
+ * both ends trust the other's library here, as processes of one user do.
  */
 #ifndef PL_LOCAL_H
 #define PL_LOCAL_H
@@ -22,48 +27,48 @@
 #include "core/fabric.h"
 #include "fabric/local/record.h"
 
-/* Keys of a peer beyond this number get no gate, and so go through the sockets. */
+/* A key beyond this number of a peer gets no gate, and so uses the sockets. */
 #define LOCAL_GATES 4096
-/* So many threads can hold a gate without counting themselves. */
+/* Threads that can hold a gate without the counter. */
 #define LOCAL_PLACES 8
-/* A gate is held for no longer than it takes to copy this. */
+/* Most bytes copied while a gate is held. */
 #define LOCAL_CHUNK (1u << 20)
-/* Up to this size an operation is done by who posts it, larger ones by the engines. */
+/* Largest operation that the posting thread copies itself; engines copy larger ones. Bytes. */
 #define LOCAL_NOW (1u << 20)
-/* Descriptors that came and whose import is not known yet. */
+/* Descriptors that came before their import. */
 #define LOCAL_PENDING 256
-/* Parts that the memory of a large message may have: they are sent, opened and closed with each. */
+/* Most descriptors for the memory of a large message, which are sent, opened and closed for each message. */
 #define LOCAL_MESSAGE_PARTS 16
-/* GPU memory that large messages came from last: it stays open, as opening costs more than many copies. */
+/* GPU memory of recent large messages that stays open: opening costs more than many copies. */
 #define LOCAL_PARKED 8
 
 struct local_endpoint;
 
 /*
- * In shared memory.  The owner of the key writes `open`.  Who holds it stands in one of the places, which is left by a
- * plain store, that does not wait until what was copied is out of the processor's buffers; or is counted in `holders`,
- * if the places are taken, or it is held for long.
+ * Gate in shared memory. The key's owner writes `open`. A holder sits in one of the slots, which it leaves by a plain
+ * store: that does not wait until the copied bytes have left the processor's store buffers. It is counted in `holders`
+ * if all slots are taken, or if it holds the gate for long.
  */
 struct local_gate {
-	_Atomic uint32_t open; /* the key's number, 0: shut */
+	_Atomic uint32_t open; /* number of the key; 0: shut */
 	_Atomic uint32_t holders;
 	_Atomic uint32_t places[LOCAL_PLACES]; /* 1: taken */
 	uint8_t rest[24];
 };
 _Static_assert(sizeof(struct local_gate) == 64, "a line of the cache");
 
-/* The gates of the keys that one peer has of this end. */
+/* Gates for the keys that one peer has of this end. */
 struct local_gates {
 	const struct pl_allocator *allocator;
 	atomic_uint references;
 	struct local_gate *gates;
-	unsigned used; /* the first so many were ever open; home */
+	unsigned used; /* number of gates that were ever open; home */
 	int fd;
-	pthread_mutex_t lock; /* what follows */
-	int side;             /* where the peer is told of keys that were revoked; -1: nowhere */
-	/* Without it. */
-	atomic_int process; /* a pidfd of the peer, which goes with the gates; -1 until known */
-	atomic_bool dead;   /* the peer: it is waited for no more */
+	pthread_mutex_t lock; /* protects the members below */
+	int side;             /* socket that tells the peer of revoked keys; -1: none */
+	/* Outside the lock: */
+	atomic_int process; /* pidfd of the peer, closed with the gates; -1 until known */
+	atomic_bool dead;   /* the peer: waiting for it has ended */
 };
 
 struct local_move {
@@ -80,21 +85,21 @@ struct local_lock;
 
 struct local_way {
 	const char *reason;
-	/* Copies; the gate is held.  0 or a negative errno.  NULL: the sockets do it. */
+	/* Copies while the gate is held. Returns 0 or a negative errno. NULL: the sockets do it. */
 	int (*move)(const struct local_access *access, const struct local_move *move);
 };
 
-/* How a remote region is reached. */
+/* Access path to a remote region. */
 struct local_access {
-	/* First, side by side, what each operation looks at. */
+	/* Members that each operation reads, side by side. */
 	const struct local_way *way;
-	uint8_t *base; /* of the first byte: here if mapped, else as its owner knows it */
+	uint8_t *base; /* first byte: mapped here, or the owner's address */
 	struct local_gate *gate;
 	uint64_t expires;
 	uint32_t number;
-	bool source;                 /* of a large message: nobody but its receive knows it */
-	struct local_lock *lock;     /* of the mapping; NULL: it is not worth it */
-	struct local_device *device; /* of local_device_way */
+	bool source;                 /* memory of a large message, known to its receive only */
+	struct local_lock *lock;     /* of the mapping; NULL: not worth locking */
+	struct local_device *device; /* with local_device_way */
 
 	struct local_endpoint *endpoint;
 	struct local_state *state;
@@ -104,54 +109,54 @@ struct local_access {
 	uint64_t key;
 };
 
-/* What came for a key, until its import is known: a descriptor that was mapped, or those of a device's memory. */
+/* Descriptors that came for a key before its import: one that was mapped, or those of device memory. */
 struct local_pending {
 	struct pl_list link;
 	uint64_t key;
-	struct pl_ipc_fds *parts; /* NULL: it is a mapping */
+	struct pl_ipc_fds *parts; /* NULL: a mapping */
 	void *mapping;
 	size_t size;
 	bool writable;
 };
 
-/* Moves the large operations of a context's endpoints, one of these for each engine. */
+/* Engine's worker for large operations of a context's endpoints. */
 struct local_mover {
 	struct local_state *state;
 	struct pl_engine *engine;
-	struct pl_source source; /* an eventfd: readable while there is work */
-	bool told;               /* it is; state->lock */
+	struct pl_source source; /* eventfd that is readable while there is work */
+	bool told;               /* the eventfd is readable; state->lock */
 };
 
 struct local_state {
 	struct pl_context *context;
-	uint8_t name[LOCAL_NAME]; /* where the listener is */
+	uint8_t name[LOCAL_NAME]; /* name of the listener */
 	uint64_t process_namespace, user_namespace;
-	pthread_mutex_t lock; /* what follows */
+	pthread_mutex_t lock; /* protects the members below */
 	struct pl_list work;
 	struct local_mover movers[PL_ENGINES_MAX];
-	bool moving; /* the movers are there */
+	bool moving; /* the movers exist */
 	struct local_device *parked[LOCAL_PARKED];
 	unsigned parked_next;
 };
 
-/* Copies of one operation that a device does at a time, so that it always has one to go on with. */
+/* Copies of one operation that a device has queued, so that it always has work. */
 #define LOCAL_COPIES 2
 
-/* A chunk that a device copies. */
+/* Chunk that a device copies. */
 struct local_copy {
 	struct pl_copy copy;
 	struct pl_operation *operation;
-	struct local_access *access; /* whose gate is held; NULL: it is not under way */
+	struct local_access *access; /* holds its gate; NULL: not under way */
 };
 
-/* What is left of an operation; in operation->fabric. */
+/* Rest of an operation; in operation->fabric. */
 struct local_work {
 	struct pl_list link;
 	struct local_endpoint *endpoint;
 	unsigned segment;
 	uint64_t done;
-	struct local_copy copies[LOCAL_COPIES]; /* of a large one that a device does */
-	unsigned under_way;                     /* of these */
+	struct local_copy copies[LOCAL_COPIES]; /* of a large operation that a device does */
+	unsigned under_way;                     /* copies under way */
 	bool beginning;
 };
 _Static_assert(sizeof(struct local_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
@@ -159,22 +164,22 @@ _Static_assert(sizeof(struct local_work) <= PL_OPERATION_FABRIC_SPACE, "fits int
 struct local_endpoint {
 	struct pl_endpoint base;
 	struct local_state *state;
-	struct pl_endpoint *lanes; /* of the tcp fabric, over local sockets */
+	struct pl_endpoint *lanes; /* endpoint of the tcp fabric, over local sockets */
 	struct pl_task side_task;
-	_Atomic int joining; /* a side socket that was handed over by the listener's engine; -1: none */
+	_Atomic int joining; /* socket from the listener's engine; -1: none */
 	struct pl_source side;
-	bool greeted; /* the peer's gates came */
+	bool greeted; /* the peer's gates arrived */
 	struct local_invitation there;
-	uint8_t lanes_blob[PL_FABRIC_BLOB_MAX]; /* initiator: what the lanes need to connect */
+	uint8_t lanes_blob[PL_FABRIC_BLOB_MAX]; /* initiator: data that the lanes need to connect */
 	size_t lanes_length;
 	pid_t process;
 	int process_fd; /* own->process */
 	struct local_gates *own;
-	struct local_gate *gates; /* the peer's */
+	struct local_gate *gates; /* gates of the peer */
 	struct pl_list accesses;  /* struct local_access; state->lock */
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
-	unsigned pending_parts; /* descriptors that these hold */
+	unsigned pending_parts; /* descriptors in `pending` */
 };
 
 static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)
@@ -182,114 +187,120 @@ static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpo
 	return pl_container_of(endpoint, struct local_endpoint, base);
 }
 
-/* state.c: who can be reached */
+/* same_host.c: peers of this host */
 struct local_state *local_state_get(struct pl_context *context, struct pl_error *error);
 void local_state_close(struct pl_context *context, void *state);
 int local_serves(struct pl_peer *peer, struct pl_error *error);
 int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
 int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
 void local_invitation(const struct local_state *state, struct local_invitation *invitation);
-/* A socket connected to the listener of that name, or a negative errno. */
+/* Returns a socket connected to the listener with that name, or a negative errno. */
 int local_dial(const uint8_t name[LOCAL_NAME]);
-/* The process at the other end of a socket: 0 and its number if it is this user's and in this namespace. */
+/* Finds the process at the other end of a socket. Returns 0 if it belongs to this user and namespace. */
 int local_process_of(int fd, pid_t *process, enum pl_refusal *refusal);
 
 /* gate.c */
 struct local_gates *local_gates_new(const struct pl_allocator *allocator);
 void local_gates_put(struct local_gates *gates);
-/* Shuts all and waits until nobody holds any. */
+/* Shuts all gates, and waits until none has holders. */
 void local_gates_shut(struct local_gates *gates);
 /*
- * Opens the gate of a key until its grant or the key ends: hangs a registration on it. 0, or a negative errno; -EBUSY:
- * somebody still holds it for a key that was there before.  `told`: the peer is to know when the key is revoked, as it
- * holds something for it.
+ * Opens the gate of a key until its grant or the key ends: adds a registration to it. Returns 0 or a negative errno;
+ * -EBUSY: a holder of an earlier key of the gate has not left. `told`: the peer must be told when the key is revoked,
+ * because it holds something for it.
  */
 int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told);
-/* The socket by which the peer is told; -1: there is none any more.  Any thread. */
+/* Sets the socket that tells the peer; -1: none any more. Any thread. */
 void local_gates_tell(struct local_gates *gates, int side);
-/* The peer's side: takes a place, by any thread that soon leaves it.  NULL: it is shut. */
+/* At the peer: takes a holder slot, in a thread that leaves it soon. Returns NULL if the gate is shut. */
 _Atomic uint32_t *local_gate_enter(struct local_gate *gate, uint32_t number);
 void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *place);
-/* The same for as long as it takes.  False: it is shut. */
+/* At the peer: holds the gate for any time. Returns false if the gate is shut. */
 bool local_gate_hold(struct local_gate *gate, uint32_t number);
 void local_gate_release(struct local_gate *gate);
-/* Whether anybody holds it in one way or the other; of one that was shut nobody does any more, once nobody did. */
+/* True while held. A gate that was shut and became free stays free. */
 bool local_gate_is_held(const struct local_gate *gate);
 
-/* side.c: the socket that carries descriptors */
+/* fd_socket.c: the socket that carries descriptors */
 void local_side_init(struct local_endpoint *endpoint);
 int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error);
 int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream);
-/* Sends a record with a descriptor, or with several, which stay the caller's. */
+/* Sends a record with one descriptor or several, which stay the caller's. */
 int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
 int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts);
 int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count);
-/* pending.c: what came before the import that it is for; home */
-/* What came with a record; the descriptor stays the caller's, those of parts (-1 then) do not.  0, or -EPROTO. */
+/* pending_fd.c: descriptors that came before their import; home */
+/*
+ * Keeps the descriptors of a record. The descriptor stays the caller's; those of `parts` (-1 then) do not. Returns 0 or
+ * -EPROTO.
+ */
 int local_pending_memory(struct local_endpoint *endpoint, const struct local_record *record, int fd);
 int local_pending_add(struct local_endpoint *endpoint, const struct local_record *record, int *fds, unsigned count,
 		      bool whole);
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending);
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key);
-/* All of a key's parts, which are the caller's then; NULL: they did not come. */
+/* Returns all descriptors of a key, which the caller then owns; NULL: they did not arrive. */
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
-/* Maps a file whose pages cannot be taken away; NULL: it is not what it should be. */
+/* Maps a file whose pages cannot be taken away. Returns NULL if the file is not of that kind. */
 void *local_map(int fd, uint64_t size, bool *writable);
 
-/* Takes what came.  Home. */
+/* Takes the records that arrived. Home. */
 void local_side_drain(struct local_endpoint *endpoint);
 void local_side_close(struct local_endpoint *endpoint);
 
-/* way.c */
+/* key_export.c */
 int local_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 void local_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
-/* A key was revoked: closes what is there for it.  Home. */
+/* A key was revoked: closes what this end holds for it. Home. */
 void local_revoked(struct local_endpoint *endpoint, uint64_t key);
-/* The endpoint goes before its remote regions. */
+/* The endpoint is freed before its remote regions. */
 void local_accesses_leave(struct local_endpoint *endpoint);
 
-/* move.c */
+/* copy.c */
 extern const struct local_way local_mapped_way, local_process_way, local_socket_way, local_denied_way;
-/* Holds the gate, if the remote region may be used, until local_gate_release().  0, or a failure. */
+/* Holds the gate until local_gate_release(). Returns 0, or an error if the remote region must not be used. */
 int local_hold(const struct local_access *access, struct pl_error *error);
-/* The error of a copy that failed with that code. */
+/* Fills the error of a copy that failed with that code. */
 int local_move_fail(struct pl_error *error, int code, bool write);
-/* Copies a chunk.  0, or a failure: a negative errno, and the error. */
+/* Copies a chunk. Returns 0, or a negative errno with the error. */
 int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error);
-/* -EAGAIN: not this way. */
+/* Returns -EAGAIN if this method cannot do it. */
 int local_atomic(struct pl_sync_op *instant, struct pl_error *error);
 
-/* lock.c. The mapping outlives the lock; with the gate held, told before copies to or from memory. */
+/* host_pin.c. The mapping outlives the lock. Called with the gate held, before copies to or from `memory`. */
 struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length);
 void local_lock_free(struct local_lock *lock);
-/* The memory is locked no more. */
+/* Unlocks the memory. */
 void local_lock_shut(struct local_lock *lock);
 void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, size_t length);
 
-/* device.c: memory of GPUs, at either end */
+/* gpu_copy.c: GPU memory, at either end */
 extern const struct local_way local_device_way;
-/* Of a key's ticket and parts, which become its own, for a remote region of that length.  NULL: no memory. */
+/*
+ * Creates a device from a key's IPC handle and descriptors, which it owns then, for a remote region of that length.
+ * NULL: no memory.
+ */
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
 				      struct pl_ipc_fds *parts, uint64_t length);
 void local_device_free(struct local_device *device);
-/* Closes the peer's memory, which nobody uses, nor will, as its gate is shut. */
+/* Closes the peer's memory. Its gate is shut, so it has no users and gets none. */
 void local_device_shut(struct local_device *device);
 /*
- * Frees it later: when others came, or the endpoint, which may be gone already, or the state is closed.  At once, if
- * descriptors came with it, as they come again with the next.
+ * Frees the device later: when others are parked, or when the endpoint, which may be gone, or the state is closed.
+ * Frees it at once if descriptors came with it, because the next key brings them again.
  */
 void local_device_park(struct local_device *device);
-/* Of an endpoint, or all. */
+/* Frees parked devices of an endpoint, or all. */
 void local_device_unpark(struct local_state *state, const struct local_endpoint *endpoint);
-/* Whether a device takes part in a segment's copy, and why it goes as it goes. */
+/* True if a device takes part in a segment's copy; sets the reason of the route. */
 bool local_device_takes_part(const struct pl_segment *segment);
-/* Whether a remote region is reached from that memory; if not, or if a device does it, *reason says why. */
+/* True if the remote region can be reached from that memory. Sets *reason if not, or if a device copies. */
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
-/* Does a large operation, in chunks, of which some are under way.  Home. */
+/* Does a large operation in chunks, some of which are under way together. Home. */
 void local_device_post(struct local_endpoint *endpoint, struct pl_operation *operation);
 
-/* work.c */
+/* post.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 bool local_sync_try(struct pl_endpoint *endpoint, struct pl_sync_op *instant);
 void local_work_sweep(struct local_endpoint *endpoint);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors that came for a key that is not imported yet.  Imports that were given up leave theirs here, and so may
- * another end that means no good: there is room for so many, and the oldest make it.
+ * Descriptors of keys that are not imported yet. Cancelled imports leave descriptors here, and so may a hostile peer:
+ * their number is limited, and the oldest are closed first.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 #include "fabric/local/local.h"
 
-/* Larger regions get their pages in the page table when they are first touched. */
+/* Larger regions get page table entries on first access. */
 #define POPULATE_MAX (64u << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -77,7 +77,7 @@ int local_pending_memory(struct local_endpoint *endpoint, const struct local_rec
 	struct local_pending *pending = pl_zalloc(&endpoint->state->context->allocator, sizeof(*pending));
 
 	if (!pending)
-		return 0; /* there are other ways */
+		return 0; /* other methods remain */
 	pending->mapping = local_map(fd, record->size, &pending->writable);
 	if (!pending->mapping) {
 		pl_free(&endpoint->state->context->allocator, pending);
@@ -121,7 +121,7 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		return -EPROTO;
 	for (unsigned i = 0; i < count && pl_ipc_fds_add(pending->parts, fds[i], record->size); i++)
 		fds[i] = -1;
-	/* This process has as many descriptors as it may: then they never are complete. */
+	/* This process is out of descriptors, so the set can never be complete. */
 	if (!whole)
 		pl_ipc_fds_close(pending->parts);
 	return 0;

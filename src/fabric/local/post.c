@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Operations that this end's processor does: small ones at once, large ones in chunks by the engines, from a
- * list that all endpoints of the context share, so that they end soon when they are cancelled.
+ * Operations that this end's processor does: small ones at once; large ones in chunks by the engines, from a list that
+ * all endpoints of the context share, so that a cancelled operation ends soon.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "fabric/local/local.h"
 
-/* One visit of an engine copies no more than this, so that sockets and timers get their turn. */
+/* Most bytes that an engine copies in one visit, so that sockets and timers get their turn. */
 #define VISIT (2 * LOCAL_CHUNK)
-/* An operation is worth waking one more engine for so many bytes of it. */
+/* Bytes of an operation that justify waking one more engine. */
 #define BYTES_AN_ENGINE (4 * LOCAL_CHUNK)
 
 struct chunk {
@@ -48,7 +48,7 @@ static int move(enum pl_kind kind, const struct pl_segment *segment, uint64_t at
 	return local_move(segment->remote->fabric_data, &request, error);
 }
 
-/* Whether this end's processor, or a GPU, reaches both ends of a segment.  Why it goes as it goes. */
+/* True if this end's processor, or a GPU, reaches both ends of a segment. Sets the reason of the route. */
 static bool reaches(const struct pl_segment *segment, const char **reason)
 {
 	const struct local_access *access = segment->remote->fabric_data;
@@ -59,14 +59,14 @@ static bool reaches(const struct pl_segment *segment, const char **reason)
 	return !local_device_takes_part(segment) || local_device_reaches(access, &segment->region->memory, reason);
 }
 
-/* -- at once -------------------------------------------------------------------------------------- */
+/* -- synchronous operations ----------------------------------------------------------------------- */
 
 bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *instant)
 {
 	const struct pl_segment *segment = &instant->segment;
 
 	(void)base;
-	/* Failures are left to post(), which finds them again. */
+	/* post() reports failures, which it finds again. */
 	if (segment->length > LOCAL_NOW || !reaches(segment, &instant->route_reason))
 		return false;
 	if (!moves(instant->kind))
@@ -90,9 +90,9 @@ static void do_now(struct pl_operation *operation)
 	pl_operation_pending_done(operation);
 }
 
-/* -- by the engines ------------------------------------------------------------------------------- */
+/* -- operations of the engines -------------------------------------------------------------------- */
 
-/* Takes the next chunk; it keeps the operation alive by a part of its own. */
+/* Takes the next chunk, which keeps the operation alive by a pending count of its own. */
 static bool take_chunk(struct local_mover *mover, struct chunk *chunk)
 {
 	struct local_state *state = mover->state;
@@ -117,7 +117,7 @@ static bool take_chunk(struct local_mover *mover, struct chunk *chunk)
 		work->done = 0;
 	}
 	if (work->segment == chunk->operation->segment_count || atomic_load(&chunk->operation->status))
-		pl_list_remove(&work->link); /* with the list's part */
+		pl_list_remove(&work->link); /* and with it the list's pending count */
 	else
 		atomic_fetch_add(&chunk->operation->pending, 1);
 	pthread_mutex_unlock(&state->lock);
@@ -147,7 +147,7 @@ bool local_mover_ready(struct pl_source *source, uint32_t events)
 	return any;
 }
 
-/* Makes the movers, when the first large operation comes.  state->lock */
+/* Creates the movers for the first large operation. state->lock is held. */
 static int open_movers(struct local_state *state)
 {
 	struct pl_context *context = state->context;
@@ -176,7 +176,7 @@ static int open_movers(struct local_state *state)
 	return rc;
 }
 
-/* Tells the home engine's mover, and others if it is much. */
+/* Wakes the home engine's mover, and others for large work. */
 static void tell(struct local_state *state, const struct pl_engine *home, uint64_t total)
 {
 	struct pl_context *context = state->context;
@@ -243,7 +243,7 @@ void local_work_sweep(struct local_endpoint *endpoint)
 
 /* -- posting -------------------------------------------------------------------------------------- */
 
-/* Whether all of the operation is for this end's processor or a GPU; says why in operation->route_reason. */
+/* True if this end's processor or a GPU does the whole operation; sets operation->route_reason. */
 static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
 	bool ours = true;
@@ -251,7 +251,7 @@ static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operat
 	for (unsigned i = 0; ours && i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
 
-		/* The source of a large message: nobody but this operation knows it. */
+		/* The source of a large message is known to this operation only. */
 		if (!segment->remote->fabric_data && pl_list_empty(&segment->remote->link))
 			local_imported(&endpoint->base, segment->remote);
 		ours = reaches(segment, &operation->route_reason);
@@ -267,7 +267,7 @@ static bool is_for_device(const struct pl_operation *operation)
 	return true;
 }
 
-/* As local_atomic(). */
+/* Returns as local_atomic() does. */
 static int do_atomic(struct pl_operation *operation, struct pl_error *error)
 {
 	struct pl_sync_op instant = { .kind = operation->receipt.kind,

@@ -57,7 +57,7 @@ int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record 
 		return -EPROTO;
 	if (record->parts > LOCAL_PARTS || (record->parts != 0) != (type == LOCAL_RECORD_PARTS))
 		return -EPROTO;
-	/* Sizes of files are signed. */
+	/* File sizes are signed. */
 	return record->size == 0 || record->size > INT64_MAX ? -EPROTO : 0;
 }
 

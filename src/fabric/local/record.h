@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the ends of the local fabric tell each other, as bytes.  Decoders take any bytes: -EPROTO. */
+/* Messages of the local fabric, as bytes. Decoders accept any input, and return -EPROTO. */
 #ifndef PL_LOCAL_RECORD_H
 #define PL_LOCAL_RECORD_H
 
@@ -12,9 +12,10 @@
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
 #define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 parts, u64 key, u64 size, u64 zero */
 #define LOCAL_KEY \
-	37 /* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of a ticket that follow */
+	/* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of the IPC handle that follows */
+	37
 
-/* Where an end listens, and where it lives: inode numbers of its namespaces. */
+/* Name of the listener, and identity of the host: inode numbers of namespaces. */
 struct local_invitation {
 	uint8_t name[LOCAL_NAME];
 	uint64_t process_namespace, user_namespace;
@@ -24,39 +25,39 @@ void local_invitation_encode(const struct local_invitation *invitation, uint8_t 
 int local_invitation_decode(const uint8_t *bytes, size_t length, struct local_invitation *invitation);
 
 enum local_record_type {
-	LOCAL_RECORD_GATES = 1, /* first, and once: the descriptor is of the sender's gates */
-	LOCAL_RECORD_MEMORY,    /* of the region that a key is for */
-	LOCAL_RECORD_REVOKED,   /* a key, whose gate is shut: what was mapped or opened for it can be closed */
-	LOCAL_RECORD_PARTS, /* of a device's memory that a key is for: those that follow each other and are of one size */
+	LOCAL_RECORD_GATES = 1, /* first record, sent once: descriptor of the sender's gates */
+	LOCAL_RECORD_MEMORY,    /* descriptor of a key's region */
+	LOCAL_RECORD_REVOKED,   /* key whose gate is shut: its mapping or device memory can be closed */
+	LOCAL_RECORD_PARTS, /* descriptors of a key's device memory: consecutive ranges of equal size */
 	LOCAL_RECORD_END,
 };
 
-/* Descriptors of parts that a key has, and that a record comes with; any other record comes with exactly one. */
+/* Most descriptors of a key. A record of parts carries several; any other record carries one. */
 #define LOCAL_PARTS 512
 #define LOCAL_PARTS_A_RECORD 64
 
 struct local_record {
 	enum local_record_type type;
-	uint16_t parts; /* of the key, in all its records; 0 in records of other types */
+	uint16_t parts; /* of the key, over all its records; 0 in records of other types */
 	uint64_t key;
-	uint64_t size; /* of each part */
+	uint64_t size; /* of each range */
 };
 
 void local_record_encode(const struct local_record *record, uint8_t buffer[LOCAL_RECORD]);
 int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record *record);
 
 /* Bits of local_key.ways; unknown ones are ignored. */
-#define LOCAL_WAY_STAGED 1u  /* sockets do not reach the memory; in keys of the tcp fabric this bit says so, too */
+#define LOCAL_WAY_STAGED 1u  /* sockets do not reach the memory; the tcp fabric's keys use the same bit */
 #define LOCAL_WAY_MAPPED 2u  /* a record with the memory's descriptor was sent before the key */
-#define LOCAL_WAY_PROCESS 4u /* the address is one for process_vm_readv(2) */
-#define LOCAL_WAY_DEVICE 8u  /* the ticket is for memory of a device */
+#define LOCAL_WAY_PROCESS 4u /* the address is valid for process_vm_readv(2) */
+#define LOCAL_WAY_DEVICE 8u  /* the IPC handle is of device memory */
 
 struct local_key {
-	uint64_t id; /* as the keys of all fabrics begin */
+	uint64_t id; /* keys of all fabrics begin with it */
 	uint8_t ways;
-	uint32_t gate, number; /* number 0: there is none, only the sockets may be used */
-	uint64_t address;      /* of the first byte, in its owner */
-	uint64_t expires;      /* CLOCK_REALTIME, 0 never */
+	uint32_t gate, number; /* number 0: none, only the sockets may be used */
+	uint64_t address;      /* of the first byte, at its owner */
+	uint64_t expires;      /* CLOCK_REALTIME; 0: never */
 	uint32_t ipc_handle_length;
 	uint8_t ipc_handle[PL_IPC_HANDLE_MAX];
 };

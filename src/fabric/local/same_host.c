@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finding out that the other end is a process of this host, user and namespace.  Equal boot ids make it worth
- * asking; the proof is a local socket: the acceptor connects to the initiator's, whose name came over the
- * authenticated control channel, and the kernel says who listens there.
+ * Proof that the other end is a process of this host, user and namespace. Equal boot ids are a hint. The proof is a
+ * local socket: the acceptor connects to the initiator's socket, whose name came over the authenticated control
+ * channel, and the kernel names the listening process.
  */
 #include <netinet/in.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define SOCKET_BUFFER (1 << 20)
 #define HINT_AUTO "leave the fabric to be chosen"
 
-/* 0 in a kernel that has none of that kind: there all processes are in the same. */
+/* Number 0 if the kernel has no such namespaces: all processes share one then. */
 static bool namespace_of(const char *path, uint64_t *number)
 {
 	struct stat status;
@@ -26,7 +26,7 @@ static bool namespace_of(const char *path, uint64_t *number)
 	return *number || (errno == ENOENT && stat("/proc/self/ns", &status) == 0);
 }
 
-/* In the abstract namespace: nothing is left in the file system when the process ends, however it does. */
+/* The abstract namespace leaves nothing in the file system when the process ends. */
 static socklen_t address_of(const uint8_t name[LOCAL_NAME], struct sockaddr_un *address)
 {
 	size_t used = (size_t)snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "peerlane-");
@@ -98,7 +98,7 @@ static int open_listener(struct local_state *state, struct pl_error *error)
 	return pl_fail_errno(error, rc, "LOCAL-SOCKET", "bind", NULL);
 }
 
-/* Shared memory is a file to the kernel: beyond the limit of files' sizes there is a signal. */
+/* The kernel treats shared memory as a file: beyond RLIMIT_FSIZE it raises a signal. */
 static bool may_share(const struct pl_allocator *allocator)
 {
 	struct local_gates *probe = NULL;
@@ -164,9 +164,9 @@ void local_state_close(struct pl_context *context, void *pointer)
 	pl_free(&context->allocator, state);
 }
 
-/* -- who can be reached --------------------------------------------------------------------------- */
+/* -- peers of this host --------------------------------------------------------------------------- */
 
-/* A connection to this host itself comes, unless it was bound otherwise, from the address that it goes to. */
+/* A connection to this host itself comes from the address that it goes to, unless it was bound otherwise. */
 static bool may_be_here(const struct pl_peer *peer)
 {
 	const struct sockaddr_in *a4 = (const void *)&peer->address, *b4 = (const void *)&peer->local_address;

@@ -23,7 +23,7 @@ static void ended_run(struct pl_task *task)
 	}
 }
 
-/* Home, as is giving the endpoint up: the lanes are there, or closed. */
+/* Completes opening or closing: all lanes are open, or closed. Home. */
 static void settled_run(struct pl_task *task)
 {
 	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, settled_task);
@@ -94,7 +94,7 @@ static int tcp_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_MA
 	return (int)(writer.at - writer.begin);
 }
 
-/* Puts a lane in its place; false if there is one already. */
+/* Adds a lane. Returns false if the index is taken. */
 static bool place_lane(struct tcp_endpoint *endpoint, struct tcp_lane *lane)
 {
 	bool placed = false;
@@ -169,7 +169,7 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->wanted);
 
 		if (!lane)
-			return; /* fewer lanes carry it, too */
+			return; /* fewer lanes carry the bytes too */
 		lane->dialing = true;
 		if (!place_lane(endpoint, lane)) {
 			pl_free(&endpoint->context->allocator, lane);
@@ -180,7 +180,7 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 	}
 }
 
-/* Frames of core go on lane 0, whose engine is the peer's home. */
+/* Core's frames use lane 0, whose engine is the peer's home. */
 static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation)
 {
@@ -241,7 +241,7 @@ static unsigned tcp_streams(struct pl_endpoint *base)
 	return atomic_load(&tcp_endpoint_of(base)->lanes_up);
 }
 
-/* From here on the set of lanes stays as it is. */
+/* From here on no lanes are added. */
 static void take_no_more(struct tcp_endpoint *endpoint)
 {
 	pthread_mutex_lock(&endpoint->lock);
@@ -295,7 +295,7 @@ static void tcp_close(struct pl_endpoint *base)
 		tcp_for_each_lane(endpoint, close_lane);
 		pl_engine_lock(home);
 	}
-	/* What the lanes posted home. */
+	/* Runs tasks that the lanes posted to the home engine. */
 	pl_engine_withdraw(home, &endpoint->ended_task);
 	pl_engine_withdraw(home, &endpoint->settled_task);
 	if (!held)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A lane's life: connecting or joining, saying hello, carrying frames, ending. */
+/* Life cycle of a lane: connecting or joining, hello, frames, end. */
 #include <unistd.h>
 
 #include "fabric/tcp/tcp.h"
@@ -102,7 +102,7 @@ static int shake(struct tcp_lane *lane)
 		return rc;
 	memcpy(hello.secret, endpoint->join_secret, sizeof(hello.secret));
 	pl_lane_hello_encode(&hello, bytes);
-	/* The first bytes on a new socket: there is room for them. */
+	/* These are the first bytes on a new socket, so there is room for them. */
 	if (pl_stream_write(&lane->stream, &vector, 1) != (ssize_t)sizeof(bytes))
 		return -ECONNRESET;
 	lane->state = TCP_LANE_GREETING;
@@ -134,7 +134,7 @@ static int greet(struct tcp_lane *lane)
 
 /* -- acceptor ----------------------------------------------------------------------------------- */
 
-/* The socket was handed over by the listener; now on the lane's own engine. */
+/* The listener handed the socket over; this runs on the lane's own engine. */
 static int joined(struct tcp_lane *lane)
 {
 	uint8_t bytes[PL_LANE_WELCOME];
@@ -181,7 +181,7 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 		any = tcp_lane_receive(lane);
 	if (events & EPOLLOUT)
 		lane->blocked = false;
-	/* Answers, what acknowledgements made room for, and what waited for company. */
+	/* Sends answers, work that acknowledgements made room for, and held-back pieces. */
 	if (lane->state == TCP_LANE_UP && (any || (events & EPOLLOUT)))
 		tcp_lane_flush(lane);
 	return any;
@@ -199,7 +199,7 @@ static void lane_idle(struct pl_source *source)
 		tcp_lane_ack(lane);
 }
 
-/* Woken by another engine: to join, to sweep, or to take work. */
+/* Another engine woke the lane: to join, to sweep, or to take work. */
 static void lane_run(struct pl_task *task)
 {
 	struct tcp_lane *lane = pl_container_of(task, struct tcp_lane, task);
@@ -229,7 +229,7 @@ static void lane_run(struct pl_task *task)
 	tcp_lane_push(lane);
 }
 
-/* Nobody posts the other task any more. */
+/* The other task is not posted any more. */
 static void lane_end(struct pl_task *task)
 {
 	struct tcp_lane *lane = pl_container_of(task, struct tcp_lane, end_task);
@@ -239,7 +239,7 @@ static void lane_end(struct pl_task *task)
 	tcp_lane_gone(lane->endpoint);
 }
 
-/* Closing a socket with unread bytes resets it, which can destroy what we sent last. */
+/* Closing a socket with unread bytes resets it, which can destroy the last sent bytes. */
 static void drain(struct tcp_lane *lane)
 {
 	struct iovec vector = { .iov_base = lane->engine->scratch, .iov_len = PL_ENGINE_SCRATCH };

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cutting operations into frames.  Small writes go to lane 0 at once.  Everything else goes on the
- * endpoint's work list, from which every lane takes the next chunk when it has room for one.
+ * Cutting operations into frames. Small writes go to lane 0 at once. All others go to the endpoint's work list, from
+ * which each lane takes a chunk when it has room.
  */
 #include <endian.h>
 
 #include "fabric/tcp/tcp.h"
 
-/* How far an operation on the work list has been given out; in operation->fabric. */
+/* Position of an operation on the work list; in operation->fabric. */
 struct tcp_work {
 	struct pl_list link;
 	unsigned segment;
-	uint64_t done; /* of that segment */
+	uint64_t done; /* bytes taken of that segment */
 	uint32_t chunk;
-	uint32_t fair; /* a lane that has so much to do leaves chunks to others */
+	uint32_t fair; /* a lane with this backlog leaves chunks to others */
 };
 _Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
-/* A chunk as a lane takes it. */
+/* Chunk of an operation that a lane takes. */
 struct tcp_chunk {
 	struct pl_operation *operation;
 	const struct pl_segment *segment;
@@ -61,7 +61,7 @@ static bool staged_by_peer(const struct pl_remote *remote)
 	return remote->key_length > sizeof(uint64_t) && remote->key[sizeof(uint64_t)] & TCP_KEY_STAGED;
 }
 
-/* Notes the bytes that the socket does not reach.  False if the operation must not go on with them. */
+/* Records bytes that the socket cannot reach. Returns false if the operation must not be staged. */
 static bool note_staging(struct pl_operation *operation)
 {
 	for (unsigned i = 0; i < operation->segment_count; i++) {
@@ -79,7 +79,7 @@ static bool note_staging(struct pl_operation *operation)
 	return false;
 }
 
-/* Queues a WRITE; a part of the operation is added for it. */
+/* Queues a WRITE, with a pending count of the operation. */
 static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
 		       uint64_t at, uint32_t length)
 {
@@ -118,7 +118,7 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 	struct tcp_request *request;
 	struct tcp_piece *piece;
 
-	/* Of memory that the socket does not reach only as a number. */
+	/* An atomic's value needs no access to the memory. */
 	if (!atomic)
 		destination = (uint8_t *)segment->region->memory.address + segment->offset + at;
 	piece = tcp_piece_new(lane, &frame);
@@ -148,7 +148,7 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 	return 0;
 }
 
-/* Takes the next chunk of the first operation.  It stays alive: it still has the list's part. */
+/* Takes the next chunk of the first operation, which the list's pending count keeps alive. */
 static bool take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
@@ -198,7 +198,7 @@ void tcp_lane_feed(struct tcp_lane *lane)
 		int rc = 0;
 
 		if (atomic_load(&operation->status))
-			; /* failed already: the rest is not worth sending */
+			; /* already failed: the rest is not sent */
 		else if (operation->receipt.kind != PL_KIND_WRITE)
 			rc = queue_request(lane, operation, chunk.segment, chunk.at, chunk.length);
 		else if (chunk.length || operation->total == 0)
@@ -276,7 +276,7 @@ static uint32_t chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
 	return (uint32_t)((share + 127) & ~127ull);
 }
 
-/* The first lane that looks must not take all of an operation that several could do at once. */
+/* Limits a lane's share, so that several lanes work on one operation. */
 static uint32_t fair_share(const struct tcp_endpoint *endpoint, uint64_t total, uint32_t chunk)
 {
 	unsigned lanes = atomic_load(&endpoint->lanes_up);
@@ -306,7 +306,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_append(&endpoint->work, &work->link);
 	pthread_mutex_unlock(&endpoint->lock);
-	/* Small requests stay on lane 0, where no other engine has to be woken for them. */
+	/* Small requests stay on lane 0, which needs no other engine. */
 	if (!small)
 		tcp_for_each_lane(endpoint, tcp_kick);
 	if (has_room(endpoint->lanes[0]))

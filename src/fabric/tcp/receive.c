@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receiving.  Small frames are read many at a time into the engine's scratch buffer and handled
- * there.  The payload of a bulk frame is read straight to where it belongs; the same system call
- * takes the header that follows it, so that a stream of bulk frames needs no copy at all.
+ * Receiving. Many small frames are read at once into the engine's scratch buffer and handled there. The payload of a
+ * bulk frame is read straight to its destination; the same system call reads the next header, so a series of bulk
+ * frames is not copied.
  */
 #include "fabric/tcp/tcp.h"
 
-/* A frame of this size makes the next one likely to be bulk, so that only its header is read. */
+/* After a frame of this size the next is probably bulk too, so only its header is read. */
 #define BULKY_FROM 16384
-/* One visit reads no more than this, so that other sockets get their turn. */
+/* Most bytes of one visit, so that other sockets get their turn. */
 #define VISIT_BYTES (4u << 20)
-/* A flood of one-way traffic is acknowledged this often. */
+/* One-way traffic is acknowledged after this many frames. */
 #define ACK_FRAMES 512
 #define ACK_BYTES (1u << 20)
 
@@ -148,7 +148,7 @@ static int bulk_ends(struct tcp_lane *lane)
 	return 0;
 }
 
-/* Where the next byte goes, NULL if nowhere any more. Asked before every use. */
+/* Returns the destination of the next byte; NULL: drop it. Asked before each use. */
 static uint8_t *bulk_destination(struct tcp_lane *lane)
 {
 	if (lane->current.type == PL_FRAME_WRITE && lane->key && atomic_load(&lane->key->revoked)) {
@@ -160,7 +160,7 @@ static uint8_t *bulk_destination(struct tcp_lane *lane)
 	return lane->destination;
 }
 
-/* The kernel could not write where the bytes belong. */
+/* The kernel could not write to the destination. */
 static void destination_unwritable(struct tcp_lane *lane)
 {
 	struct pl_operation *operation;
@@ -191,7 +191,7 @@ static int place(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
 	return pl_memory_copy_in(memory, (size_t)(lane->destination - (uint8_t *)memory->address), bytes, length);
 }
 
-/* Uses up to `length` bytes that were read already; returns how many. */
+/* Consumes up to `length` bytes that were read already. Returns their number. */
 static uint32_t bulk_take(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	uint32_t part = (uint32_t)PL_MIN(length, (size_t)lane->remaining);
@@ -205,7 +205,7 @@ static uint32_t bulk_take(struct tcp_lane *lane, const uint8_t *bytes, size_t le
 	return part;
 }
 
-/* Reads payload to its place, and the next header behind it. Bytes, or a negative errno. */
+/* Reads payload to its destination, and the next header behind it. Returns bytes or a negative errno. */
 static ssize_t bulk_read(struct tcp_lane *lane)
 {
 	uint8_t *destination = bulk_destination(lane);
@@ -246,7 +246,7 @@ static bool is_bulk(const struct pl_frame *frame)
 	return frame->type == PL_FRAME_WRITE || frame->type == PL_FRAME_DATA;
 }
 
-/* One frame at the front of the bytes. Bytes used, 0 if more are needed, or a negative errno. */
+/* Handles one frame at the front of the bytes. Returns bytes used, 0 if more are needed, or a negative errno. */
 static ssize_t take_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	struct pl_frame frame;
@@ -309,7 +309,7 @@ static int take_frames(struct tcp_lane *lane, const uint8_t *bytes, size_t lengt
 	return 0;
 }
 
-/* Puts what is left of the last read at the front of the scratch buffer; returns its length. */
+/* Moves the rest of the last read to the front of the scratch buffer. Returns its length. */
 static size_t recall(struct tcp_lane *lane)
 {
 	uint8_t *scratch = lane->engine->scratch;
@@ -322,7 +322,7 @@ static size_t recall(struct tcp_lane *lane)
 	return have;
 }
 
-/* Reads and handles once. Bytes read, or a negative errno. */
+/* Reads and handles once. Returns bytes read or a negative errno. */
 static ssize_t receive_once(struct tcp_lane *lane)
 {
 	struct iovec vector;
@@ -361,7 +361,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	ssize_t got = 0;
 
 	lane->receiving = true;
-	/* epoll does not know of bytes that TLS has decrypted already: those are taken in any case. */
+	/* epoll does not know of bytes that TLS has decrypted, so they are always read. */
 	while (lane->state == TCP_LANE_UP && (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
 		pl_engine_tick(lane->engine);
 		got = receive_once(lane);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Requests that wait for an answer.  A cookie is a place in the table and the place's generation. */
+/* Requests that wait for an answer. A cookie holds the request's index and generation. */
 #include "fabric/tcp/tcp.h"
 
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
@@ -10,7 +10,7 @@ struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
 			return NULL;
 	}
 	for (unsigned i = 0; lane->request_count < TCP_REQUESTS_MAX && i < TCP_REQUESTS_MAX; i++) {
-		/* Answers come in order, so the place after the last one given is usually free. */
+		/* Answers come in order, so the index after the last one is usually free. */
 		unsigned place = (lane->next_request + i) % TCP_REQUESTS_MAX;
 		struct tcp_request *request = &lane->requests[place];
 
@@ -59,7 +59,7 @@ void tcp_request_sweep(struct tcp_lane *lane, bool all)
 
 		if (!request->used || !operation || !(all || atomic_load(&operation->canceled)))
 			continue;
-		/* The answer may still come, and finds its place taken but nobody there. */
+		/* The answer may still come, and must find the index taken and no operation. */
 		request->operation = NULL;
 		request->destination = NULL;
 		if (request->atomic) {

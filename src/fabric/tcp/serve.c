@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The target's side: what a peer asks of our memory, checked against its key each time. */
+/* Target's end: requests of a peer for memory of this end, checked against the key each time. */
 #include <endian.h>
 
 #include "fabric/tcp/tcp.h"
@@ -16,7 +16,7 @@ int tcp_refuse(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wir
 
 	if (!piece)
 		return -ENOMEM;
-	/* A refused WRITE must be told before a later header acknowledges it. */
+	/* The refusal of a WRITE must be sent before a later header acknowledges it. */
 	if (type == PL_FRAME_WRITE)
 		tcp_queue_refusal(lane, piece);
 	else
@@ -56,7 +56,7 @@ void tcp_serve_written(struct tcp_lane *lane)
 	tcp_received(lane, lane->refusal);
 }
 
-/* Of a large send, which may have been meant to go otherwise.  False if its bytes must not be staged. */
+/* Records staging of a large send, which may forbid it. Returns false if the bytes must not be staged. */
 static bool note_staging(const struct pl_key *key, uint32_t length)
 {
 	struct pl_operation *send = key->operation;
@@ -100,8 +100,8 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	lane->serving++;
 	piece->length = frame->length;
 	/*
-	 * A few bytes are taken now.  Larger answers are read by the kernel as they are sent, which may
-	 * fail half-way; so their end tells how it went.
+	 * Copies a short answer now. The kernel reads a longer one while it is sent, which may fail halfway, so its end
+	 * carries a status.
 	 */
 	if (frame->length <= sizeof(piece->copy)) {
 		int rc = frame->length
@@ -130,7 +130,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	return 0;
 }
 
-/* By the processor where it reaches the word. */
+/* Uses the processor if it reaches the word. */
 static enum pl_wire_status do_atomic(struct pl_memory *memory, size_t offset, uint8_t kind, const uint64_t words[2],
 				     uint64_t *old)
 {

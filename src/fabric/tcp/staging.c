@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that the socket does not reach, a GPU's.  Outwards, a piece waits for a slot, then for the copy into it,
- * then is queued like any other, in the order of the pieces.  Inwards, a frame is read into a slot, and counts
- * as placed once it was copied on; meanwhile the lane goes on with the next.
+ * GPU memory, which the socket cannot reach. Outwards, a piece waits for a slot, is copied into it, and is then queued
+ * in the order of the pieces. Inwards, a frame is read into a slot, and counts as placed once it is copied on;
+ * meanwhile the lane reads the next frame.
  */
 #include "fabric/tcp/tcp.h"
 
-/* Frames up to this size that have arrived as a whole are copied at once. */
+/* Frames up to this size that have arrived completely are copied at once. */
 #define STRAIGHT_MAX (16u << 10)
 
-/* A frame on its way from a slot to its place, or behind one that is. */
+/* Frame that is copied from a slot to its destination, or waits behind one. */
 struct tcp_landing {
 	struct pl_list link;
 	struct pl_copy copy;
 	struct tcp_lane *lane;
 	struct pl_slot *slot;
 	struct pl_key *key;             /* WRITE */
-	struct pl_operation *operation; /* DATA: has a part in it */
+	struct pl_operation *operation; /* DATA: holds a pending count of it */
 	struct pl_memory *memory;
 	size_t offset;
 	uint32_t length;
-	uint32_t sequence; /* WRITE: among the counted frames */
+	uint32_t sequence; /* WRITE: its number among the counted frames */
 	enum pl_wire_status refusal;
 	bool finished;
 };
@@ -55,7 +55,7 @@ void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece)
 	lane->slots--;
 }
 
-/* Answers instead of giving the bytes. */
+/* Answers with a refusal in place of the bytes. */
 static void refuse_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status status)
 {
 	lane->serving--;
@@ -105,7 +105,7 @@ static void copied_out(struct pl_copy *copy, int status)
 			break;
 		staged(lane, first);
 	}
-	/* Who begins copies sends what is there already. */
+	/* The function that starts copies sends the pieces that are ready. */
 	if (!lane->beginning)
 		tcp_lane_flush(lane);
 }
@@ -152,7 +152,7 @@ void tcp_stage_out(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_mem
 	int rc;
 
 	if (piece->length <= sizeof(piece->copy)) {
-		/* Cheaper than to come back for them. */
+		/* Cheaper than a later visit. */
 		rc = pl_memory_copy_out(memory, offset, piece->copy, piece->length);
 		piece->payload = piece->copy;
 		piece->failure = rc;
@@ -172,7 +172,7 @@ void tcp_stage_out(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_mem
 
 void tcp_stage_sweep(struct tcp_lane *lane, bool all)
 {
-	/* A copy under way is at the region's memory: what it belongs to ends with it. */
+	/* A running copy uses the region's memory, so the region waits for it. */
 	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
 		pl_copier_drain(copier_of(lane));
 	pl_list_for_each_safe(at, next, &lane->waiting) {
@@ -210,7 +210,7 @@ static void landing_free(struct tcp_landing *landing)
 	pl_free(lane->engine->allocator, landing);
 }
 
-/* Counted frames are placed in their order, as one number acknowledges them. */
+/* Counted frames are placed in order, because one number acknowledges them. */
 static void place_in_order(struct tcp_lane *lane)
 {
 	while (!pl_list_empty(&lane->landings)) {
@@ -272,8 +272,8 @@ static void copied_in(struct pl_copy *copy, int status)
 		landing->refusal = PL_WIRE_MEMORY;
 	place_in_order(lane);
 	/*
-	 * Within receiving, what was received together is acknowledged together.  Else nobody else comes
-	 * by: refusals that were queued just now do the acknowledging, so they must go out, too.
+	 * While receiving, frames received together are acknowledged together. Otherwise this call must send: also
+	 * refusals that were queued just now, which acknowledge frames.
 	 */
 	if (lane->state == TCP_LANE_UP && !lane->receiving) {
 		tcp_lane_ack(lane);
@@ -316,7 +316,7 @@ bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation
 	if (!landing)
 		return false;
 	if (!lane->destination) {
-		/* Not to be placed any more. */
+		/* The frame must not be placed any more. */
 		landing_free(landing);
 		return false;
 	}

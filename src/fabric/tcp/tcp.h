@@ -1,62 +1,61 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The tcp fabric: one-sided operations over ordinary sockets.
+ * tcp fabric: one-sided operations over sockets.
  *
- * An endpoint has 1 to 16 lanes (sockets).  Lane 0 is there from the beginning, belongs to the
- * peer's home engine and carries messages and small operations, in order.  The others are opened
- * when there is bulk to carry, and are spread over the engines; every lane takes the next chunk of
- * the work list when it has room, so a slow lane simply carries less.
+ * An endpoint has 1 to 16 lanes (sockets). Lane 0 exists from the beginning, belongs to the peer's home engine, and
+ * carries messages and small operations in order. The others are opened for bulk data and spread over the engines. Each
+ * lane takes the next chunk of the work list when it has room, so a slow lane carries less.
  *
- * On a lane each direction is a sequence of frames (wire.h).  WRITE, EAGER, OFFER and NOTIFY are
- * counted by both ends; every frame carries the count of those placed so far, which acknowledges
- * them.  READ and ATOMIC are answered under their cookie.
+ * On a lane each direction is a sequence of frames (wire.h). Both ends count WRITE, EAGER, RENDEZVOUS and NOTIFY
+ * frames; every frame carries the number of those placed so far, which acknowledges them. READ and ATOMIC are answered
+ * under their cookie.
  */
 #ifndef PL_TCP_H
 #define PL_TCP_H
 
 #include "core/fabric.h"
 
-/* Requests (READ, ATOMIC) that may be unanswered on a lane. */
+/* Most unanswered requests (READ, ATOMIC) of a lane. */
 #define TCP_REQUESTS_MAX 256
-/* Bulk is cut into chunks, so that lanes share it and cancellation is quick. */
+/* Bulk data is cut into chunks, so that lanes share it and cancellation is quick. Bytes. */
 #define TCP_CHUNK_MIN (128u << 10)
 #define TCP_CHUNK_MAX (1u << 20)
-/* Up to this size an operation stays on lane 0. */
+/* Operations up to this size stay on lane 0. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
-/* Operations from this size on are worth opening more lanes; so are smaller ones that are bulk, once they sum up. */
+/* Operations from this size on open more lanes; so do smaller bulk operations that add up to it. Bytes. */
 #define TCP_WIDEN_FROM (4u << 20)
 #define TCP_WIDEN_AFTER (16u << 20)
-/* A lane takes no more work while it has this much to send, or to be answered. */
+/* A lane with this many bytes to send, or requested, takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
 #define TCP_LANE_READ_AHEAD (8u << 20)
-/* DATA frames with this flag are the whole answer; others are followed by VALUE or FAIL. */
+/* A DATA frame with this flag is the whole answer; others are followed by VALUE or FAIL. */
 #define TCP_DATA_LAST 1u
-/* In a remote key: a socket at that end does not reach the memory. */
+/* In a remote key: sockets of that end cannot reach the memory. */
 #define TCP_KEY_STAGED 1u
-/* Slots of locked memory that a lane uses at a time, each way: some being copied, some on the wire. */
+/* Slots of locked memory that a lane uses in each direction: some are being copied, some sent. */
 #define TCP_SLOTS 4u
 
 struct tcp_endpoint;
 struct tcp_lane;
 struct tcp_landing;
 
-/* A frame to be sent, with where its payload is. */
+/* Frame to be sent, with its payload. */
 struct tcp_piece {
 	struct pl_list link;
-	struct pl_operation *operation; /* has a part in this piece; NULL: nobody's (any more) */
-	struct pl_key *key;             /* DATA: what is read; holds a reference */
-	const uint8_t *payload;         /* NULL: zeros, in place of bytes that must not be touched any more */
-	uint8_t *kept;                  /* a copy of the payload, whose owner has left; NULL: none */
+	struct pl_operation *operation; /* holds a pending count of it; NULL: none (any more) */
+	struct pl_key *key;             /* DATA: key of the memory read; holds a reference */
+	const uint8_t *payload;         /* NULL: zeros, in place of bytes that must not be read any more */
+	uint8_t *kept;                  /* copy of the payload whose owner has ended; NULL: none */
 	uint32_t length;                /* payload bytes */
-	uint32_t sent;                  /* of header and payload */
-	uint32_t sequence;              /* of counted frames */
-	bool built;                     /* header is fixed: it may have been sent */
-	bool fragile;                   /* only the kernel may touch the payload */
+	uint32_t sent;                  /* bytes sent of header and payload */
+	uint32_t sequence;              /* number among the counted frames */
+	bool built;                     /* the header is final: it may have been sent */
+	bool fragile;                   /* only the kernel may read the payload */
 	bool late;                      /* WRITE: counted in endpoint->late */
-	enum pl_wire_status broken;     /* DATA: why the bytes are not the ones asked for */
-	struct pl_slot *slot;           /* what the payload is in; NULL: nothing to give back */
-	bool ready;                     /* the payload is there */
-	int failure;                    /* or why it is not */
+	enum pl_wire_status broken;     /* DATA: error that replaces the bytes */
+	struct pl_slot *slot;           /* slot of the payload; NULL: none to return */
+	bool ready;                     /* the payload is in the slot */
+	int failure;                    /* error of the copy into the slot */
 	struct {
 		struct tcp_lane *lane;
 		struct pl_memory *memory;
@@ -67,10 +66,10 @@ struct tcp_piece {
 	uint8_t copy[PL_KEY_BLOB_MAX]; /* small payloads */
 };
 
-/* A request that waits for its answer. */
+/* Request that waits for its answer. */
 struct tcp_request {
-	struct pl_operation *operation; /* NULL: given up, the answer is dropped */
-	struct pl_memory *memory;       /* READ: where the bytes go */
+	struct pl_operation *operation; /* NULL: cancelled, the answer is dropped */
+	struct pl_memory *memory;       /* READ: destination */
 	uint8_t *destination;
 	uint32_t length;
 	uint32_t received;
@@ -88,48 +87,48 @@ struct tcp_lane {
 	struct pl_stream stream;
 	struct pl_task task;
 	struct pl_task end_task; /* of an abandoned endpoint */
-	atomic_uint sweep;       /* asked for by another engine */
+	atomic_uint sweep;       /* requested by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
-	bool joining, dialing; /* what the task is to do first */
+	bool joining, dialing; /* first steps of the task */
 	bool flushing;
-	bool blocked; /* the socket is full: EPOLLOUT tells when there is room worth using */
+	bool blocked; /* the socket is full: wait for EPOLLOUT */
 
 	struct pl_list queue;         /* pieces to send */
 	uint32_t queued;              /* their unsent bytes */
 	struct pl_list waiting;       /* pieces that need a slot, in order */
-	struct pl_list copying;       /* pieces whose bytes are being copied there, in order */
-	unsigned slots;               /* in use by pieces */
-	bool beginning;               /* in tcp_stage_begin() */
+	struct pl_list copying;       /* pieces being copied into slots, in order */
+	unsigned slots;               /* slots used by pieces */
+	bool beginning;               /* tcp_stage_begin() is running */
 	struct pl_list unacked;       /* WRITE pieces */
 	uint32_t sequence;            /* counted frames sent */
-	uint32_t acked;               /* and acknowledged by the peer */
-	struct tcp_request *requests; /* TCP_REQUESTS_MAX, once needed */
+	uint32_t acked;               /* counted frames that the peer acknowledged */
+	struct tcp_request *requests; /* TCP_REQUESTS_MAX entries, once needed */
 	unsigned request_count, next_request;
-	unsigned asked;       /* of these, sent */
-	uint32_t requested;   /* bytes that are to come */
-	unsigned serving;     /* requests of the peer not answered */
+	unsigned asked;       /* requests that are sent */
+	uint32_t requested;   /* bytes that their answers will bring */
+	unsigned serving;     /* unanswered requests of the peer */
 	struct pl_list spare; /* pieces for reuse */
 	unsigned spare_count;
 
-	uint32_t received; /* counted frames */
-	uint32_t placed;   /* and these are where they belong */
+	uint32_t received; /* counted frames received */
+	uint32_t placed;   /* counted frames placed */
 	uint32_t placed_told;
-	uint32_t unacked_bytes; /* received since the last ack */
+	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
 	uint8_t head[PL_FRAME_HEADER];
 	unsigned head_have;
-	uint8_t *carry; /* an incomplete small frame */
+	uint8_t *carry; /* incomplete small frame */
 	uint32_t carry_length;
 	struct pl_frame current; /* bulk frame being received */
 	uint32_t remaining;
 	bool bulky;                  /* the last frame was bulk: expect another */
-	struct pl_key *key;          /* WRITE: where to */
-	struct tcp_request *request; /* DATA: what it answers */
-	uint8_t *destination;        /* next byte; NULL: drop */
+	struct pl_key *key;          /* WRITE: destination */
+	struct tcp_request *request; /* DATA: request that it answers */
+	uint8_t *destination;        /* of the next byte; NULL: drop */
 	struct tcp_landing *landing; /* the frame's bytes go to a slot first */
 	struct pl_list landings;     /* counted frames being copied from slots, and refused ones behind them */
 	unsigned landing_count;      /* frames being copied */
-	bool receiving;              /* in tcp_lane_receive() */
+	bool receiving;              /* tcp_lane_receive() is running */
 	enum pl_wire_status refusal;
 };
 
@@ -137,23 +136,23 @@ struct tcp_endpoint {
 	struct pl_endpoint base;
 	struct pl_context *context;
 	struct pl_task ended_task;
-	struct pl_task settled_task; /* nothing is late any more */
+	struct pl_task settled_task; /* runs when `late` becomes 0 */
 	atomic_bool violated;        /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
-	/* What may still change the peer's memory for operations that have ended: what is posted later waits for it. */
+	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
 	atomic_uint late;
-	int (*dial)(struct tcp_endpoint *endpoint); /* a socket that is being connected, or negative errno */
-	uint64_t peer_index;                            /* the peer's, for initiators */
+	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
+	uint64_t peer_index;                            /* initiator: this end's index at the peer */
 	uint8_t join_secret[16];
-	unsigned wanted;       /* lanes asked for so far */
-	uint64_t bulk;         /* bytes posted meanwhile, but for small operations */
-	struct pl_task *ended; /* abandoned: to post when all lanes have ended */
-	atomic_uint ending;    /* lanes that have not, plus one while they are being asked */
+	unsigned wanted;       /* lanes requested so far */
+	uint64_t bulk;         /* bytes posted, without small operations */
+	struct pl_task *ended; /* abandoned: task to post when all lanes have ended */
+	atomic_uint ending;    /* lanes that have not ended, plus one while lanes are told */
 
-	pthread_mutex_t lock; /* what follows, and every operation's place in the work list */
+	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
 	struct tcp_lane *lanes[PL_STREAMS_MAX];
 	bool closed;
-	struct pl_list work; /* operations with chunks to give out */
+	struct pl_list work; /* operations with chunks to take */
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
@@ -161,7 +160,7 @@ static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
 	return pl_container_of(endpoint, struct tcp_endpoint, base);
 }
 
-/* work.c: what lanes take */
+/* post.c: work for lanes */
 void tcp_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 /* Gives the lane chunks while it has room. */
 void tcp_lane_feed(struct tcp_lane *lane);
@@ -171,30 +170,30 @@ void tcp_widen(struct pl_endpoint *endpoint, unsigned lanes);
 /* endpoint.c */
 struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index);
 void tcp_lane_dial(struct tcp_lane *lane);
-/* Has the lane's engine look for work. */
+/* Makes the lane's engine look for work. */
 void tcp_kick(struct tcp_lane *lane);
 void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *));
-/* Something late is at its place. */
+/* A late frame was placed. */
 void tcp_settled(struct tcp_endpoint *endpoint);
-/* A lane of an abandoned endpoint has ended; it must not be touched any more. */
+/* A lane of an abandoned endpoint has ended; the endpoint must not be used any more. */
 void tcp_lane_gone(struct tcp_endpoint *endpoint);
 
 /* lane.c */
 void tcp_lane_init(struct tcp_lane *lane);
 void tcp_lane_fail(struct tcp_lane *lane, int code);
-/* Ends a lane for good, drops all that hangs on it. Lane's engine. */
+/* Ends a lane, and drops all its work. Lane's engine. */
 void tcp_lane_shut(struct tcp_lane *lane);
 
 /* transmit.c */
 struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame);
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece);
 void tcp_queue(struct tcp_lane *lane, struct tcp_piece *piece);
-/* The refusal of a WRITE: behind other refusals, before everything else whose header is not fixed yet. */
+/* Queues the refusal of a WRITE behind other refusals, before all pieces whose header is not final. */
 void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
-/* Sends now, or leaves it to the next round where that gathers more. */
+/* Sends now, or in the next round if that gathers more pieces. */
 void tcp_lane_push(struct tcp_lane *lane);
 void tcp_lane_flush(struct tcp_lane *lane);
-/* Tells the peer what was placed, if it does not know. */
+/* Acknowledges placed frames that the peer does not know of. */
 void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_acked(struct tcp_lane *lane, uint32_t count);
 void tcp_transmit_sweep(struct tcp_lane *lane, bool all);
@@ -203,10 +202,10 @@ static inline bool tcp_counted(uint8_t type)
 	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_RENDEZVOUS || type == PL_FRAME_NOTIFY;
 }
 
-/* request.c: READ and ATOMIC of ours */
+/* request.c: READ and ATOMIC of this end */
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie);
 struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie);
-/* The answer is complete, or refused with an error. */
+/* The answer is complete, or a refusal with an error. */
 void tcp_request_done(struct tcp_lane *lane, struct tcp_request *request);
 void tcp_request_sweep(struct tcp_lane *lane, bool all);
 
@@ -214,23 +213,26 @@ void tcp_request_sweep(struct tcp_lane *lane, bool all);
 bool tcp_lane_receive(struct tcp_lane *lane);
 void tcp_receive_drop(struct tcp_lane *lane);
 
-/* stage.c: memory that the socket does not reach */
-/* Queues the piece once its bytes are in a slot; or drops it, with its part. */
+/* staging.c: memory that the socket cannot reach */
+/* Queues the piece once its bytes are in a slot; or drops it, and its pending count. */
 void tcp_stage_out(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
-/* Begins what waits, while there are slots for it. */
+/* Starts copies of waiting pieces while slots are free. */
 void tcp_stage_begin(struct tcp_lane *lane);
 void tcp_stage_sweep(struct tcp_lane *lane, bool all);
-/* Gives the slot of a piece back that was sent. */
+/* Returns the slot of a piece that was sent. */
 void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece);
-/* The current frame is for such memory.  `whole`: it has arrived already.  0, or -ENOMEM: it is dropped. */
+/*
+ * The current frame goes to such memory. `whole`: it has arrived completely. Returns 0, or -ENOMEM: the frame is
+ * dropped.
+ */
 int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole);
-/* It has arrived.  Takes a reference to the key over; false if there is nothing to be copied. */
+/* The frame has arrived. Takes over a reference to the key. Returns false if there is nothing to copy. */
 bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation *operation);
 void tcp_land_drop(struct tcp_lane *lane);
 /* A counted frame was placed, or refused, without a copy. */
 void tcp_received(struct tcp_lane *lane, enum pl_wire_status refusal);
 
-/* serve.c: what the peer asks of our memory */
+/* serve.c: requests of the peer for memory of this end */
 /* `whole`: its bytes have arrived. */
 int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool whole);
 void tcp_serve_written(struct tcp_lane *lane);

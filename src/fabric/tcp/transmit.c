@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sending: pieces are queued, gathered into one system call, and walked through afterwards by the
- * number of bytes that the socket took.  Nothing is copied but headers and tiny payloads.
+ * Sending: pieces are queued, gathered into one system call, and advanced by the number of bytes that the socket took.
+ * Only headers and tiny payloads are copied.
  */
 #include "fabric/tcp/tcp.h"
 
-/* Payloads up to this size are cheaper to copy next to their header than to point to. */
+/* Payloads up to this size are cheaper to copy next to their header than to point to. Bytes. */
 #define GATHER_COPY_MAX 256
 #define GATHER_SPACE 16384
 #define GATHER_VECTORS 256
 #define GATHER_BYTES (2u << 20)
-/* Small operations wait for company while others are under way, up to this many bytes. */
+/* Small operations wait for others, up to this many bytes, while earlier ones are under way. */
 #define COMPANY_BYTES 16384
-/* A thread of the program sends no more than this itself; the engine's thread does the rest. */
+/* Most bytes that a thread of the program sends itself; the engine's thread sends the rest. */
 #define INLINE_BYTES (64u << 10)
 #define SPARE_MAX 256
 
@@ -92,7 +92,7 @@ void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
 
 /* -- after sending ------------------------------------------------------------------------------ */
 
-/* Large DATA is followed by the word whether the bytes were good to the end. */
+/* A long DATA answer ends with a status that tells whether all bytes were good. */
 static void finish_data(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	uint32_t cookie = piece->frame.cookie;
@@ -172,7 +172,7 @@ void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
 
 /* -- sending ------------------------------------------------------------------------------------ */
 
-/* The memory behind a piece must not be touched any more, but its header is out. */
+/* Replaces the payload by zeros: its memory must not be read any more, but its header was sent. */
 static void hollow(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status reason)
 {
 	piece->payload = NULL;
@@ -182,7 +182,7 @@ static void hollow(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_
 	piece->key = NULL;
 }
 
-/* DATA that cannot be given becomes a refusal, if nothing of it was sent. */
+/* Turns DATA that cannot be sent into a refusal, if no byte of it was sent. */
 static void withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	hollow(lane, piece, PL_WIRE_UNKNOWN_KEY);
@@ -202,7 +202,7 @@ static void build(struct tcp_lane *lane, struct tcp_piece *piece)
 	if (piece->built)
 		return;
 	piece->built = true;
-	/* A refused WRITE is counted by its own refusal: never sooner, or it would seem to be placed. */
+	/* A refusal acknowledges its own WRITE. An earlier acknowledgement would report the WRITE as placed. */
 	piece->frame.ack = refuses_write(piece) ? piece->frame.cookie : lane->placed;
 	lane->placed_told = piece->frame.ack;
 	lane->unacked_bytes = 0;
@@ -236,7 +236,7 @@ static uint8_t *add_space(struct gather *gather, size_t length)
 	return at;
 }
 
-/* Adds what is unsent of a piece; false if there is no room for all of it. */
+/* Adds the unsent bytes of a piece. Returns false if there is no room for all of them. */
 static bool add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_piece *piece)
 {
 	uint32_t skip = piece->sent;
@@ -290,7 +290,7 @@ static void walk_sent(struct tcp_lane *lane, size_t sent)
 	}
 }
 
-/* The first piece's memory cannot be read: a file that was cut, a mapping that is gone. */
+/* The first piece's memory cannot be read: a truncated file, or a removed mapping. */
 static void source_unreadable(struct tcp_lane *lane)
 {
 	struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
@@ -303,14 +303,17 @@ static void source_unreadable(struct tcp_lane *lane)
 			"the region's memory cannot be read");
 		pl_operation_fail(operation, -EFAULT, &error);
 	}
-	/* The operation has its part until this is at its place: what comes after it must find that done. */
+	/*
+	 * The operation keeps its pending count until the zeros are placed: work posted after its completion must not
+	 * be overwritten.
+	 */
 	hollow(lane, piece, PL_WIRE_MEMORY);
-	/* Nothing can take a message back, and zeros in its place would be taken for it. */
+	/* A message cannot be withdrawn, and the receiver would take zeros for its bytes. */
 	if (piece->frame.type != PL_FRAME_WRITE && piece->frame.type != PL_FRAME_DATA)
 		tcp_lane_fail(lane, -EFAULT);
 }
 
-/* Sends once. Bytes, 0 if there was nothing, or a negative errno. */
+/* Sends once. Returns bytes, 0 if there was nothing to send, or a negative errno. */
 static ssize_t send_batch(struct tcp_lane *lane, bool single)
 {
 	struct gather gather;
@@ -374,7 +377,7 @@ void tcp_lane_push(struct tcp_lane *lane)
 
 	if (lane->state != TCP_LANE_UP)
 		return;
-	/* Not alone: the answer to what is under way, or the next round, sends it with others. */
+	/* Held back: the answer to earlier operations, or the next round, sends it together with others. */
 	if (under_way && lane->queued < COMPANY_BYTES && !pl_list_empty(&lane->queue))
 		return;
 	if (lane->queued > INLINE_BYTES && !in_engine_thread(lane->engine))
@@ -387,7 +390,7 @@ void tcp_lane_ack(struct tcp_lane *lane)
 {
 	struct tcp_piece *piece;
 
-	/* Whatever is queued tells it, too. */
+	/* Every queued frame carries the acknowledgement. */
 	if (lane->placed == lane->placed_told || !pl_list_empty(&lane->queue))
 		return;
 	piece = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_ACK });
@@ -401,7 +404,7 @@ void tcp_lane_ack(struct tcp_lane *lane)
 
 /* -- cancellation ------------------------------------------------------------------------------- */
 
-/* The operation ends, but what was sent of it may still arrive: over another lane after what is posted next. */
+/* The operation ends, but its sent bytes may still arrive, over another lane even after work that is posted next. */
 static void leave(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	piece->operation = NULL;
@@ -411,7 +414,7 @@ static void leave(struct tcp_lane *lane, struct tcp_piece *piece)
 	atomic_fetch_add(&lane->endpoint->late, 1);
 }
 
-/* Who receives a message takes its bytes for good, so these have to be. */
+/* The receiver keeps the bytes of a message, so the message must stay whole. */
 static void keep_message(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	if (piece->length == 0 || piece->payload == piece->copy)
@@ -456,7 +459,7 @@ void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
 {
 	bool flushing = lane->flushing;
 
-	/* What completes here may want to send at once, which would free pieces under our feet. */
+	/* An operation that completes here may post and send at once, which would free the pieces walked here. */
 	lane->flushing = true;
 	pl_list_for_each_safe(at, next, &lane->queue)
 		sweep_piece(lane, pl_list_entry(at, struct tcp_piece, link), all);
