@@ -29,7 +29,7 @@ static bool parse_port(const char *text, char *port, size_t size)
 	return true;
 }
 
-/* What may be in a host name or an IPv4 address; whether it exists is the resolver's to say. */
+/* Accepts the characters of host names and IPv4 addresses. The resolver tells whether the host exists. */
 static bool is_host(const char *text, size_t length)
 {
 	for (size_t i = 0; i < length; i++) {
@@ -42,7 +42,7 @@ static bool is_host(const char *text, size_t length)
 	return true;
 }
 
-/* An IPv6 address, perhaps with %scope: an interface's name or number. */
+/* Accepts an IPv6 address, possibly with %scope: the name or number of an interface. */
 static bool is_v6(const char *host)
 {
 	char address[INET6_ADDRSTRLEN];
@@ -64,7 +64,9 @@ static bool is_v6(const char *host)
 	return *scope != '\0';
 }
 
-/* Copies the host and points *rest at what follows it; false if it has no closing bracket or is too long. */
+/*
+ * Copies the host and points *rest behind it. Returns false if the closing bracket is missing or the host is too long.
+ */
 static bool split_host(const char *text, struct pl_address_text *out, const char **rest)
 {
 	const char *begin = *text == '[' ? text + 1 : text;

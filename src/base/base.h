@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Small things that every layer uses: errors, memory, clock, intrusive list. */
+/* Utilities of every layer: errors, memory, clock, intrusive list. */
 #ifndef PL_BASE_H
 #define PL_BASE_H
 
@@ -12,10 +12,10 @@
 #include <peerlane/peerlane.h>
 
 #define PL_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* Of what every operation passes, and is longer than compilers inline by themselves. */
+/* For functions on the path of every operation that compilers do not inline by themselves. */
 #define PL_ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* The one that is chosen is evaluated twice: of what may change meanwhile, take a copy first. */
+/* The selected argument is evaluated twice: copy values that may change first. */
 #define PL_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define PL_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define PL_NS_PER_S 1000000000ull
@@ -24,20 +24,19 @@
 #define pl_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /*
- * Fills *error (if not NULL) and returns code, so that a failing function can end in
- * `return pl_fail(error, -EINVAL, "ID", "call", object, "hint", "fact %d", n);`.
- * call, object and hint may be NULL.
+ * Fills *error (if not NULL) and returns code, so that a failing function can end in `return pl_fail(error, -EINVAL,
+ * "ID", "call", object, "hint", "fact %d", n);`. call, object and hint may be NULL.
  */
 int pl_fail(struct pl_error *error, int code, const char *id, const char *call, const char *object, const char *hint,
 	    const char *format, ...) __attribute__((format(printf, 7, 8)));
 
-/* The usual end of a failed system call: the fact is strerror(-code). */
+/* pl_fail() for a failed system call: the fact is strerror(-code). */
 int pl_fail_errno(struct pl_error *error, int code, const char *id, const char *call, const char *object);
 
-/* No memory, said the same way everywhere. */
+/* pl_fail() for a lack of memory. */
 int pl_fail_memory(struct pl_error *error, const char *call);
 
-/* Memory through an allocator of the caller's; pl_zalloc gives zeroed memory. */
+/* Memory of the caller's allocator; pl_zalloc() returns zeroed memory. */
 void *pl_alloc(const struct pl_allocator *allocator, size_t size);
 void *pl_zalloc(const struct pl_allocator *allocator, size_t size);
 void *pl_realloc(const struct pl_allocator *allocator, void *pointer, size_t size);
@@ -54,31 +53,34 @@ extern const struct pl_allocator pl_system_allocator;
 uint64_t pl_now(void);
 uint64_t pl_wall_clock(void);
 
-/* now + timeout without wrapping: UINT64_MAX stays "never". */
+/* Returns now + timeout without wrapping: UINT64_MAX stays "never". */
 static inline uint64_t pl_deadline(uint64_t now, uint64_t timeout)
 {
 	return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 }
 
-/* Whether a range leaves [0, size); without wrapping, whatever the numbers. */
+/* True if a range leaves [0, size); correct for all numbers, without wrapping. */
 static inline bool pl_outside(uint64_t offset, uint64_t length, uint64_t size)
 {
 	return offset > size || length > size - offset;
 }
 
-/* Fills memory with random bytes of the kernel's; 0 or a negative errno. */
+/* Fills memory with random bytes of the kernel. Returns 0 or a negative errno. */
 int pl_random(void *buffer, size_t length);
 
-/* The beginning of a file, such as the kernel tells of itself in, with a 0 behind it.  Its length; 0: there is nothing. */
+/*
+ * Reads the beginning of a file, such as those of /proc and /sys, and appends a NUL. Returns the length; 0 if the file
+ * cannot be read.
+ */
 size_t pl_read_head(const char *path, char *text, size_t size);
 
 /*
- * Copies an option structure that begins with its size, from a program that may know fewer or more
- * fields; NULL copies zeros.  -EINVAL if a field that this library does not know is not zero.
+ * Copies an option structure that begins with its size, from a program whose structure may be shorter or longer; NULL
+ * copies zeros. Returns -EINVAL if a member unknown to this library is not zero.
  */
 int pl_copy_versioned(void *to, size_t known, const void *from);
 
-/* A doubly linked list with a head; an element off any list points to itself. */
+/* Doubly linked list with a head. An element outside lists points to itself. */
 struct pl_list {
 	struct pl_list *next, *prev;
 };
@@ -93,7 +95,7 @@ static inline bool pl_list_empty(const struct pl_list *list)
 	return list->next == list;
 }
 
-/* Adds before the head, so at the end. */
+/* Adds before the head: at the end. */
 static inline void pl_list_append(struct pl_list *head, struct pl_list *element)
 {
 	element->prev = head->prev;
@@ -130,7 +132,7 @@ static inline void pl_list_splice(struct pl_list *to, struct pl_list *from)
 #define pl_list_first(head, type, member) pl_list_entry((head)->next, type, member)
 #define pl_list_for_each(cursor, head) \
 	for (struct pl_list *cursor = (head)->next; cursor != (head); cursor = cursor->next)
-/* Safe against removal of the element at the cursor. */
+/* The element at the cursor may be removed. */
 #define pl_list_for_each_safe(cursor, following, head) \
 	for (struct pl_list *cursor = (head)->next, *following = cursor->next; cursor != (head); \
 	     cursor = following, following = cursor->next)

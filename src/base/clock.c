@@ -6,14 +6,14 @@
 #define SOURCE "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 /*
- * For how long the counter is believed; from how long a time the rate is taken, at least and at most; and so much ahead
- * of the kernel it is wrong.
+ * VALID: time for which the counter is used after a look at the kernel's clock. MEASURE_*: shortest and longest time
+ * from which the rate is taken. DOUBT: a counter that is ahead of the kernel by this much is wrong.
  */
 #define VALID PL_NS_PER_MS
 #define MEASURE_LEAST (10 * PL_NS_PER_MS)
 #define MEASURE_MOST PL_NS_PER_S
 #define DOUBT 10000
-/* What is measured must be as exact, and the rate is by as much too low, so that the time does not run ahead. */
+/* Measurements must be this exact. The rate is lower by the same share, so that the time never runs ahead. */
 #define EXACT_SHIFT 14
 
 void pl_clock_open(struct pl_clock *clock)
@@ -36,7 +36,7 @@ static void measure(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint
 {
 	uint64_t ticks = after - clock->since_ticks, took = time - clock->since_time;
 
-	/* Or the counter was set back. */
+	/* The counter was set back, too. */
 	if (!clock->since_time || took > 2 * MEASURE_MOST || ticks >> 62) {
 		begin(clock, unsure, time, after);
 		return;
@@ -62,7 +62,7 @@ uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, 
 	measure(clock, unsure, time, after);
 	if (!clock->rate)
 		return time;
-	/* What was told last, a moment ago, is not later than what is told next; unless the rate is another now. */
+	/* The next time is not earlier than the last one, unless the rate has changed. */
 	if (told > time && told - time < DOUBT)
 		time = told;
 	clock->valid = ((uint64_t)VALID << 32) / clock->rate;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The time of CLOCK_MONOTONIC for who asks often: told by the processor's counter for a millisecond after each look at
- * the kernel's clock, where the kernel tells the time by that counter, too.  It never goes back, and is behind the
- * kernel's by less than a tenth of a microsecond, if that can be read undisturbed.  One thread at a time.
+ * CLOCK_MONOTONIC for frequent callers: the processor's counter tells the time for 1 ms after each look at the kernel's
+ * clock, if the kernel uses the same counter. The time never goes back, and is behind the kernel's by less than 0.1 us,
+ * if that can be read undisturbed. One thread at a time.
  */
 #ifndef PL_CLOCK_H
 #define PL_CLOCK_H
@@ -15,20 +15,21 @@
 #endif
 
 struct pl_clock {
-	uint64_t ticks, time;             /* one moment, by the counter and by the kernel */
-	uint64_t rate;                    /* nanoseconds of 2^32 ticks, or a little less; 0: not known */
-	uint64_t valid;                   /* for so many ticks after that moment; 0: the kernel is asked each time */
-	uint64_t since_ticks, since_time; /* from where the rate is measured; 0: from nowhere yet */
-	uint64_t since_unsure;            /* ticks between which that moment was */
-	bool steady;                      /* the kernel itself goes by the counter */
+	uint64_t ticks, time;             /* one moment, in ticks of the counter and in the kernel's nanoseconds */
+	uint64_t rate;                    /* nanoseconds in 2^32 ticks, rounded down; 0: unknown */
+	/* ticks after that moment for which the counter is used; 0: ask the kernel each time */
+	uint64_t valid;
+	uint64_t since_ticks, since_time; /* start of the measurement of the rate; 0: none yet */
+	uint64_t since_unsure;            /* uncertainty of that start, in ticks */
+	bool steady;                      /* the kernel uses the counter itself */
 };
 
 void pl_clock_open(struct pl_clock *clock);
 uint64_t pl_clock_ask(struct pl_clock *clock);
-/* The kernel told the time between two readings of the counter.  Returns what the time is. */
+/* Learns from a time that the kernel told between two readings of the counter. Returns the present time. */
 uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, uint64_t after);
 
-/* The counter; 0: there is none. */
+/* Returns the counter; 0: not available. */
 PL_ALWAYS_INLINE uint64_t pl_clock_ticks(void)
 {
 #ifdef PL_CLOCK_COUNTER
@@ -38,7 +39,7 @@ PL_ALWAYS_INLINE uint64_t pl_clock_ticks(void)
 #endif
 }
 
-/* The time at a reading of the counter that is valid. */
+/* Returns the time at a valid reading of the counter. */
 static inline uint64_t pl_clock_at(const struct pl_clock *clock, uint64_t past)
 {
 	return clock->time + (past * clock->rate >> 32);
@@ -51,12 +52,12 @@ PL_ALWAYS_INLINE uint64_t pl_clock_now(struct pl_clock *clock)
 	return past < clock->valid ? pl_clock_at(clock, past) : pl_clock_ask(clock);
 }
 
-/* A moment by a clock, from which any thread goes on without it. */
+/* A moment of a clock, from which any thread computes later times. */
 struct pl_moment {
 	uint64_t time, ticks, rate, valid;
 };
 
-/* The moment when the counter was read, or a later one. */
+/* Returns the moment of that reading of the counter, or a later one. */
 PL_ALWAYS_INLINE struct pl_moment pl_clock_moment(struct pl_clock *clock, uint64_t ticks)
 {
 	uint64_t past = ticks - clock->ticks;
@@ -66,7 +67,7 @@ PL_ALWAYS_INLINE struct pl_moment pl_clock_moment(struct pl_clock *clock, uint64
 	return (struct pl_moment){ .time = pl_clock_ask(clock) };
 }
 
-/* The time now, which is not before that moment. */
+/* Returns the time now, which is never before that moment. */
 PL_ALWAYS_INLINE uint64_t pl_moment_now(const struct pl_moment *moment)
 {
 	uint64_t past = pl_clock_ticks() - moment->ticks;

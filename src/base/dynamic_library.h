@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Libraries that are looked for when they are needed, so that programs start without them. */
+/* Shared libraries loaded on first use, so that programs start without them. */
 #ifndef PL_BASE_DYNAMIC_LIBRARY_H
 #define PL_BASE_DYNAMIC_LIBRARY_H
 
@@ -7,12 +7,12 @@
 
 struct pl_symbol {
 	const char *name;
-	size_t offset; /* of the pointer to it, in the table */
+	size_t offset; /* offset of the function pointer in the table */
 };
 
 /*
- * Fills a table of pointers to functions.  The library stays: NULL, or what is the matter with it ("is not here", "is too
- * old here").
+ * Loads a library and fills a table of function pointers. The library stays loaded. Returns NULL, or the reason ("is
+ * not here", "is too old here").
  */
 const char *pl_library_load(const char *file, const struct pl_symbol *symbols, size_t count, void *table);
 

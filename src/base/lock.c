@@ -6,13 +6,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Looks at a latch before its holder must be one that does not run; then it is given time, in nanoseconds. */
+/* Polls of a latch before its holder is assumed to be preempted; then the pause in nanoseconds. */
 #define LOOKS 200
 #define PAUSE 20000
 
 void pl_lock_await(struct pl_lock *lock)
 {
-	/* Whoever slept cannot know whether others still do, so it takes the lock as if they did. */
+	/* A thread that slept does not know whether others still sleep, so it sets the state for sleepers. */
 	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)
 		syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A mutex for sections of a few instructions that are entered for every operation: taken and released
- * by one atomic instruction each while nobody waits, where the C library's takes calls and checks of
- * kinds that are not needed here.
- * And a latch, which is left by a plain store: for sections that call nothing and never wait, since who finds
- * it taken looks again and again, and nobody wakes whoever sleeps meanwhile.
+ * Mutex for sections of a few instructions on the path of every operation. Without waiters, one atomic instruction
+ * takes it and one releases it; pthread_mutex_lock() adds calls and checks of mutex types.
+ *
+ * Latch: released by a plain store, for sections that call nothing and never wait. A thread that finds it taken polls,
+ * and nothing wakes a sleeper.
  */
 #ifndef PL_LOCK_H
 #define PL_LOCK_H
@@ -13,10 +13,10 @@
 #include <stdbool.h>
 
 struct pl_lock {
-	atomic_uint word; /* 0: free, 1: taken, 2: taken, and somebody may sleep */
+	atomic_uint word; /* 0: free, 1: taken, 2: taken, and a thread may sleep */
 };
 
-/* The ways that the others below do not take themselves: until it is taken; one sleeper. */
+/* Slow paths of the functions below: waits for the lock; wakes one sleeper. */
 void pl_lock_await(struct pl_lock *lock);
 void pl_lock_wake(struct pl_lock *lock);
 
@@ -24,7 +24,7 @@ struct pl_latch {
 	atomic_bool taken;
 };
 
-/* Until it is taken. */
+/* Waits for the latch. */
 void pl_latch_await(struct pl_latch *latch);
 
 static inline void pl_lock_init(struct pl_lock *lock)

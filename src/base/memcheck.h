@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tells valgrind of memory that was written in a way that it does not see. */
+/* Tells valgrind of memory that was written in a way that valgrind does not see. */
 #ifndef PL_BASE_MEMCHECK_H
 #define PL_BASE_MEMCHECK_H
 

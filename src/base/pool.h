@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of one size that was freed and will be wanted again soon.  Any thread may take and give;
- * nobody waits: who finds another at it uses the allocator instead.  Who holds the latch for something else, too, takes
- * and gives in the same go.
+ * Pool of freed memory of one size, for reuse. Any thread may take and give, and none waits: a thread that finds the
+ * latch taken uses the allocator. A thread that holds the latch for another purpose can use the pool meanwhile.
  */
 #ifndef PL_POOL_H
 #define PL_POOL_H
@@ -10,7 +9,7 @@
 #include "base/base.h"
 #include "base/lock.h"
 
-/* Under AddressSanitizer memory that was freed has to stay so. */
+/* AddressSanitizer must see freed memory, so the pool keeps none. */
 #if defined(__SANITIZE_ADDRESS__)
 #define PL_POOL_MAX 0
 #elif defined(__has_feature)
@@ -24,11 +23,11 @@
 
 struct pl_pool {
 	struct pl_latch latch;
-	int count;    /* signed, as the most may be none */
+	int count;    /* signed, because the limit may be 0 */
 	void **first; /* each begins with the address of the next */
 };
 
-/* By who holds the latch.  NULL: there is none. */
+/* The caller holds the latch. Returns NULL if the pool is empty. */
 PL_ALWAYS_INLINE void *pl_pool_first(struct pl_pool *pool)
 {
 	void **first = pool->first;
@@ -40,7 +39,7 @@ PL_ALWAYS_INLINE void *pl_pool_first(struct pl_pool *pool)
 	return first;
 }
 
-/* Not zeroed; NULL if there is no memory. */
+/* Returns memory that is not zeroed; NULL: no memory. */
 PL_ALWAYS_INLINE void *pl_pool_take(struct pl_pool *pool, const struct pl_allocator *allocator, size_t size)
 {
 	void *taken = NULL;
@@ -52,7 +51,7 @@ PL_ALWAYS_INLINE void *pl_pool_take(struct pl_pool *pool, const struct pl_alloca
 	return taken ? taken : pl_alloc(allocator, size);
 }
 
-/* By who holds the latch.  False: there are enough. */
+/* The caller holds the latch. Returns false if the pool is full. */
 PL_ALWAYS_INLINE bool pl_pool_keep(struct pl_pool *pool, void *memory)
 {
 	void **kept = memory;
@@ -77,7 +76,7 @@ PL_ALWAYS_INLINE void pl_pool_give(struct pl_pool *pool, const struct pl_allocat
 		pl_free(allocator, memory);
 }
 
-/* Nobody uses the pool any more. */
+/* Frees all memory. The pool has no users any more. */
 static inline void pl_pool_drain(struct pl_pool *pool, const struct pl_allocator *allocator)
 {
 	while (pool->first) {

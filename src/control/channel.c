@@ -2,7 +2,7 @@
 #include "control/channel.h"
 
 #define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
-/* A peer that makes us answer and does not read the answers is cut off here. */
+/* The channel to a peer that requests answers and does not read them is closed at this many bytes. */
 #define UNSENT_MAX (256u << 10)
 
 static void fail(struct pl_channel *channel, int code)
@@ -21,7 +21,7 @@ static void fail(struct pl_channel *channel, int code)
 	channel->closed(channel, &error);
 }
 
-/* Handles one message at the front of the data.  Bytes used, 0 if it is incomplete, a negative errno. */
+/* Handles one message at the front of the data. Returns bytes used, 0 if it is incomplete, or a negative errno. */
 static ssize_t take_message(struct pl_channel *channel, const uint8_t *data, size_t length)
 {
 	struct pl_control message;
@@ -61,7 +61,7 @@ static int keep(struct pl_channel *channel, const uint8_t *data, size_t length)
 	return 0;
 }
 
-/* Handles all whole messages.  1 if the channel was closed by one of them. */
+/* Handles all complete messages. Returns 1 if one of them closed the channel. */
 static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t length)
 {
 	struct pl_engine *engine = channel->source.engine;
@@ -82,7 +82,7 @@ static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t
 	return keep(channel, data, length);
 }
 
-/* 0, 1 if the channel is gone, or a negative errno; -EAGAIN when there is nothing to read. */
+/* Returns 0, 1 if the channel is gone, or a negative errno; -EAGAIN: nothing to read. */
 static int receive(struct pl_channel *channel)
 {
 	uint8_t buffer[2 * MESSAGE_MAX];
@@ -123,7 +123,7 @@ static bool ready(struct pl_source *source, uint32_t events)
 
 	if (channel->unsent_length)
 		rc = flush(channel);
-	(void)events; /* what TLS read ahead comes without EPOLLIN */
+	(void)events; /* bytes that TLS read ahead come without EPOLLIN */
 	while (rc == 0)
 		rc = receive(channel);
 	if (rc < 0 && rc != -EAGAIN)
@@ -149,7 +149,7 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 	channel->source.fd = channel->stream.fd;
 	channel->source.ready = ready;
 	rc = keep(channel, prefix, prefix_length);
-	if (rc == 0) /* EPOLLOUT makes ready() come once, for what TLS may have read ahead */
+	if (rc == 0) /* EPOLLOUT makes ready() run once, for bytes that TLS read ahead */
 		rc = pl_source_add(engine, &channel->source, EPOLLIN);
 	if (rc < 0)
 		pl_channel_close(channel);

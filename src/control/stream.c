@@ -11,9 +11,9 @@
 #include "base/memcheck.h"
 #include "control/tls.h"
 
-/* The most that one TLS record carries. */
+/* Most bytes of a TLS record. */
 #define RECORD_MAX 16384
-/* Elements of a vector in one record. */
+/* Most elements of a vector in one record. */
 #define PARTS_MAX 256
 
 int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool server, struct pl_error *error)
@@ -35,7 +35,7 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool se
 
 /* -- handshake -------------------------------------------------------------------------------------------------- */
 
-/* The alerts by which a server refuses a key. */
+/* True for the alerts by which a server refuses a key. */
 static bool is_key_alert(int alert)
 {
 	return alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_DECRYPT_ERROR ||
@@ -79,7 +79,7 @@ static int explain_handshake(const SSL *ssl, const char *object, struct pl_error
 		       "the TLS handshake failed: %s", reason ? reason : "no reason given");
 }
 
-/* -EAGAIN if the call only has to be repeated. */
+/* Returns -EAGAIN if the call must be repeated. */
 static int examine(struct pl_stream *stream, int result)
 {
 	switch (SSL_get_error(stream->ssl, result)) {
@@ -106,7 +106,7 @@ int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_
 	rc = SSL_do_handshake(stream->ssl);
 	if (rc == 1 && SSL_session_reused(stream->ssl)) {
 		rc = 0;
-	} else if (rc == 1) { /* defence in depth: there is no way but the key */
+	} else if (rc == 1) { /* defence in depth: the key is the only authentication */
 		rc = pl_fail(error, -EACCES, "AUTH-KEY-MISMATCH", NULL, object, "give both ends the same --key file",
 			     "the other end did not prove that it has the key");
 	} else {
@@ -120,7 +120,7 @@ int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_
 
 /* -- in the clear ------------------------------------------------------------------------------------------------ */
 
-/* Leaves out empty elements at the begin; returns the bytes of the rest, as far as one call takes them. */
+/* Skips empty elements at the beginning. Returns the bytes of the rest, as far as one call takes them. */
 static size_t trim(const struct iovec **vector, int *count)
 {
 	size_t total = 0;
@@ -145,7 +145,7 @@ static ssize_t plain_result(struct pl_stream *stream, ssize_t result, uint32_t w
 	return -EAGAIN;
 }
 
-/* One buffer is most of it, and costs the kernel less without a vector. */
+/* Usually there is one buffer, which costs the kernel less without a vector. */
 static ssize_t plain_read(struct pl_stream *stream, const struct iovec *vector, int count)
 {
 	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
@@ -172,7 +172,10 @@ static ssize_t plain_write(struct pl_stream *stream, const struct iovec *vector,
 
 /* -- TLS ----------------------------------------------------------------------------------------------------------- */
 
-/* Why a read or write failed, whose error on the socket would be `broken`.  The same again if called again. */
+/*
+ * Returns the error of a failed read or write; `broken` is the error for a broken socket. A repeated call returns the
+ * same.
+ */
 static int tls_failure(struct pl_stream *stream, int result, int broken)
 {
 	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
@@ -180,17 +183,18 @@ static int tls_failure(struct pl_stream *stream, int result, int broken)
 
 	if (rc == -EPROTO && broken)
 		rc = -broken;
-	else if (rc == -EPROTO && socket->ended) /* cut off: without close_notify anybody may have done it */
+	/* cut off: without close_notify any host on the path may have done it */
+	else if (rc == -EPROTO && socket->ended)
 		rc = -ECONNRESET;
 	ERR_clear_error();
 	return rc;
 }
 
-/* A place in a vector. */
+/* Position in a vector. */
 struct position {
 	const struct iovec *vector;
 	int count;
-	size_t offset; /* in the first element */
+	size_t offset; /* offset in the first element */
 };
 
 static void advance(struct position *at, size_t length)
@@ -204,7 +208,7 @@ static void advance(struct position *at, size_t length)
 	at->offset += length;
 }
 
-/* Fills `parts` with the next bytes of a vector, at most RECORD_MAX; returns how many elements they are in. */
+/* Fills `parts` with the next bytes of a vector, at most RECORD_MAX. Returns the number of elements. */
 static int slice(struct position at, struct iovec parts[PARTS_MAX], size_t *length)
 {
 	int count = 0;
@@ -221,7 +225,7 @@ static int slice(struct position at, struct iovec parts[PARTS_MAX], size_t *leng
 	return count;
 }
 
-/* Cuts the parts down to a length; returns how many are left. */
+/* Shortens the parts to a length. Returns the number left. */
 static int trim_parts(struct iovec parts[PARTS_MAX], size_t length)
 {
 	int count = 0;
@@ -234,10 +238,9 @@ static int trim_parts(struct iovec parts[PARTS_MAX], size_t length)
 }
 
 /*
- * OpenSSL touches memory in this process, where a region over a file that was cut, or a mapping that
- * is gone, would raise a signal.  So the kernel copies between such memory and a record's buffer, as
- * it does for a socket, and says -EFAULT.  Where it may not (some containers forbid the call), the
- * copy is made here.
+ * OpenSSL accesses memory in this process, where a region over a truncated file, or a removed mapping, would raise a
+ * signal. So the kernel copies between such memory and a record's buffer, as it does for a socket, and returns -EFAULT.
+ * Where that call is forbidden (some containers), this process copies.
  */
 static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t length, bool to_record)
 {
@@ -258,8 +261,8 @@ static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t 
 }
 
 /*
- * A record is looked at, copied to its place, and taken only for as much as had a place: what cannot
- * be written stays in the stream, as with a socket.
+ * Reads a record without consuming it, copies it, and consumes the copied bytes: bytes that cannot be written stay in
+ * the stream, as with a socket.
  */
 static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, int count)
 {
@@ -293,8 +296,8 @@ static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, in
 }
 
 /*
- * Always as much as a record takes, so that a repeated write offers OpenSSL at least the bytes of the
- * one that it repeats.
+ * Always offers a full record, so that a repeated write has at least the bytes of the first attempt, as OpenSSL
+ * requires.
  */
 static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, int count)
 {

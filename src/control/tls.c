@@ -13,7 +13,7 @@
 #define KEY_LENGTH_MIN 16
 #define KEY_LENGTH_MAX 1024
 
-/* An external PSK belongs to one hash, so to the suites of that hash; one suite leaves nothing to negotiate. */
+/* An external PSK belongs to one hash, and so to that hash's suites. One suite leaves nothing to negotiate. */
 #define SUITE "TLS_AES_128_GCM_SHA256"
 #define GROUPS "X25519:P-256"
 static const unsigned char suite_id[] = { 0x13, 0x01 };
@@ -43,9 +43,9 @@ int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PSK_LENGTH])
 	return rc;
 }
 
-/* -- the socket: not by OpenSSL's own BIO, because that one writes with write(2), which can raise SIGPIPE ----- */
+/* -- socket BIO: OpenSSL's own uses write(2), which can raise SIGPIPE ----------------------------------------- */
 
-/* True as long as what came can be a TLS record: a handshake message or an alert, version 3.x. */
+/* True while the received bytes can be a TLS record: a handshake message or an alert, version 3.x. */
 static bool recognise(struct pl_tls_socket *socket, const char *data, ssize_t length)
 {
 	static const unsigned char handshake = 22, alert = 21, major = 3;
@@ -106,7 +106,7 @@ static long socket_control(BIO *bio, int command, long number, void *pointer)
 	(void)bio;
 	(void)number;
 	(void)pointer;
-	return command == BIO_CTRL_FLUSH; /* nothing is buffered; nothing else is known */
+	return command == BIO_CTRL_FLUSH; /* nothing is buffered; other commands are not supported */
 }
 
 static int socket_destroy(BIO *bio)
@@ -123,7 +123,7 @@ const struct pl_tls_socket *pl_tls_socket(const SSL *ssl)
 	return BIO_get_data(SSL_get_rbio(ssl));
 }
 
-/* A method of our own type number would use up one of the few that a process has. */
+/* Uses the standard type number of sockets: a process has only a few numbers for own types. */
 static BIO_METHOD *make_method(void)
 {
 	BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "peerlane socket");
@@ -137,7 +137,7 @@ static BIO_METHOD *make_method(void)
 
 /* -- the pre-shared key ----------------------------------------------------------------------------------------- */
 
-/* A session for one handshake: OpenSSL writes into it, so that handshakes in several threads cannot share one. */
+/* Creates a session for one handshake. OpenSSL writes into it, so handshakes of several threads cannot share one. */
 static SSL_SESSION *make_session(SSL *ssl)
 {
 	const struct pl_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
@@ -151,17 +151,17 @@ static SSL_SESSION *make_session(SSL *ssl)
 	return NULL;
 }
 
-/* Server: a client names the key that it has. */
+/* Server: a client names its key. */
 static int find_session(SSL *ssl, const unsigned char *identity, size_t length, SSL_SESSION **session)
 {
 	*session = NULL;
 	if (length != sizeof(IDENTITY) - 1 || memcmp(identity, IDENTITY, length) != 0)
-		return 1; /* unknown; without a certificate the handshake then fails */
+		return 1; /* unknown; the handshake then fails without a certificate */
 	*session = make_session(ssl);
 	return *session != NULL;
 }
 
-/* Client: names our key.  hash is set if only keys of that hash can be used any more. */
+/* Client: names this end's key. hash is set if only keys of that hash can still be used. */
 static int use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *length,
 		       SSL_SESSION **session)
 {
@@ -174,7 +174,7 @@ static int use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **ident
 	return *session != NULL;
 }
 
-/* Only the key counts, whatever authorities this host trusts. */
+/* Only the key authenticates; certificates never do, even if this host trusts their authority. */
 static int refuse_certificate(X509_STORE_CTX *store, void *user)
 {
 	(void)user;
@@ -184,7 +184,7 @@ static int refuse_certificate(X509_STORE_CTX *store, void *user)
 
 /* -- settings --------------------------------------------------------------------------------------------------- */
 
-/* All is set, also what is the default: a system-wide configuration of OpenSSL may have changed it. */
+/* Sets all options, also those with the right default: a system-wide configuration of OpenSSL may change it. */
 static bool configure(struct pl_tls *tls)
 {
 	SSL_CTX *context = tls->context;
@@ -198,7 +198,7 @@ static bool configure(struct pl_tls *tls)
 			      SSL_OP_ALLOW_NO_DHE_KEX | SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_IGNORE_UNEXPECTED_EOF);
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 					  SSL_MODE_RELEASE_BUFFERS);
-	/* pl_stream_pending() counts on it that no undecrypted bytes are held back. */
+	/* pl_stream_pending() relies on this: no undecrypted bytes are held back. */
 	SSL_CTX_set_read_ahead(context, 0);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_max_early_data(context, 0);

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #define HINT_FD "pass the descriptor that the exporter gave, of a dma-buf; Linux 5.3 or later"
-/* What goes through a file at a time. */
+/* Bytes that go through a file at a time. */
 #define PIECE ((size_t)256 << 10)
 
-/* -- what the program gave ------------------------------------------------------------------------- */
+/* -- registration ---------------------------------------------------------------------------------- */
 
 static int check_buffer(int fd, uint64_t offset, size_t length, struct pl_error *error)
 {
@@ -35,7 +35,7 @@ static int check_buffer(int fd, uint64_t offset, size_t length, struct pl_error 
 	return 0;
 }
 
-/* Not all exporters can; and one that was opened for reading is mapped for reading. */
+/* Not all exporters support mmap(). A descriptor opened for reading is mapped for reading. */
 static void map(struct pl_dmabuf *buffer, size_t length)
 {
 	uint64_t mask = (uint64_t)sysconf(_SC_PAGESIZE) - 1, skew = buffer->offset & mask;
@@ -98,14 +98,14 @@ int pl_memory_attach_dmabuf(struct pl_memory *memory, int fd, uint64_t offset, s
 		rc = buffer_new(fd, offset, &buffer, error);
 	if (rc < 0)
 		return rc;
-	/* What is known of the address is more than what a dma-buf says. */
+	/* A known kind of memory at the address says more than the dma-buf. */
 	if (address && pl_memory_attach(memory, address, length, NULL) == 0) {
 		memory->dmabuf = buffer;
 		return 0;
 	}
 	map(buffer, length);
 	buffer->nowhere = !address && !buffer->map;
-	/* Devices want its place within a page to be that in the buffer. */
+	/* Devices need the same offset within a page as in the buffer. */
 	if (!address)
 		address =
 			buffer->map ? buffer->map : (void *)(uintptr_t)(offset & ((uint64_t)sysconf(_SC_PAGESIZE) - 1));
@@ -129,7 +129,7 @@ bool pl_dmabuf_reached(const struct pl_memory *memory, int *why)
 	return memory->ops != &pl_dmabuf_memory || memory->dmabuf->map;
 }
 
-/* -- the processor's copies ------------------------------------------------------------------------ */
+/* -- copies by the processor ----------------------------------------------------------------------- */
 
 /* The device and the processor may see different bytes outside of these brackets (DMA_BUF_IOCTL_SYNC). */
 static int bracket(const struct pl_dmabuf *buffer, bool begin, bool write)
@@ -144,7 +144,7 @@ static int bracket(const struct pl_dmabuf *buffer, bool begin, bool write)
 	return rc < 0 ? -errno : 0;
 }
 
-/* Pages that the kernel does not copy from one process to another it still copies from and to a file. */
+/* The kernel copies pages from and to a file that it does not copy between processes. */
 static int copy_by_file(uint8_t *memory, uint8_t *bytes, size_t length, bool into)
 {
 	int file = memfd_create("peerlane-copy", MFD_CLOEXEC);
@@ -164,7 +164,7 @@ static int copy_by_file(uint8_t *memory, uint8_t *bytes, size_t length, bool int
 	return rc;
 }
 
-/* By the kernel, so that a buffer that its exporter took away is an error and not a signal. */
+/* The kernel copies, so that a buffer removed by its exporter causes an error and not a signal. */
 static int copy_bytes(uint8_t *memory, uint8_t *bytes, size_t length, bool into)
 {
 	struct iovec there = { .iov_base = memory, .iov_len = length };
@@ -200,7 +200,7 @@ static int copy_out(struct pl_memory *memory, size_t offset, void *to, size_t le
 	return copy(memory, offset, to, length, false);
 }
 
-/* With respect to other operations of this kind of this process. */
+/* Atomic with respect to other operations of this kind of this process. */
 static int atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare, uint64_t *old)
 {
 	uint64_t changed;
@@ -216,7 +216,7 @@ static int atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t op
 	return rc;
 }
 
-/* Whose it is is not known: a device may have kernels, and does not say what they see. */
+/* The device behind the buffer is unknown: it may have kernels, and does not tell when they see writes. */
 static enum pl_memory_order order(const struct pl_memory *memory)
 {
 	(void)memory;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Host memory: any mapping of the process; allocations are anonymous files, so that a peer on the same host can map them too. */
+/* Host memory: any mapping of the process. Allocations are anonymous files, which peers on the same host can map. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ static size_t round_to_pages(size_t length)
 	return (length + page_mask()) & ~page_mask();
 }
 
-/* msync(2) with MS_ASYNC does nothing but say whether the pages are mapped. */
+/* msync(2) with MS_ASYNC only tells whether the pages are mapped. */
 static int host_recognise(const void *address, size_t length, struct pl_error *error)
 {
 	uintptr_t begin = (uintptr_t)address & ~page_mask();
@@ -32,8 +32,8 @@ static int host_recognise(const void *address, size_t length, struct pl_error *e
 }
 
 /*
- * Whether a file lies behind any part of the range, or it must not be written: touching it may be a signal.
- * If that cannot be found out: yes, to be safe.
+ * Marks memory as fragile if a file is behind any part of it, or it is read-only: access may raise a signal. Also if
+ * that cannot be found out.
  */
 static int host_attach(struct pl_memory *memory, struct pl_error *error)
 {
@@ -47,7 +47,7 @@ static int host_attach(struct pl_memory *memory, struct pl_error *error)
 		unsigned long begin, end, inode;
 		char access[8];
 
-		/* A name too long for the line leaves a rest that does not look like a mapping. */
+		/* The rest of a name that is too long for the buffer does not look like a mapping. */
 		if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &begin, &end, access, &inode) != 4)
 			continue;
 		if (begin > last)
@@ -59,7 +59,7 @@ static int host_attach(struct pl_memory *memory, struct pl_error *error)
 	return 0;
 }
 
-/* Beyond this limit the kernel would end the process by SIGXFSZ, as if for a file on a disk. */
+/* Beyond RLIMIT_FSIZE the kernel would send SIGXFSZ, as for a file on a disk. */
 static int check_limit(size_t size, struct pl_error *error)
 {
 	struct rlimit limit;
@@ -85,13 +85,13 @@ static int host_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 	fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "memfd_create", NULL);
-	/* Blocks now, so that running out is an error here and not a SIGBUS later. */
+	/* Allocates blocks now: a lack of memory is an error here and not a SIGBUS later. */
 	if (ftruncate(fd, (off_t)size) < 0 || fallocate(fd, 0, 0, (off_t)size) < 0) {
 		close(fd);
 		return pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL, "ask for less, or free memory",
 			       "there are no %zu bytes of memory", length);
 	}
-	/* Nobody who gets a descriptor can take the pages away, or open it again for more than it allows. */
+	/* Holders of a descriptor can neither truncate the file, nor reopen it with more access. */
 	if (fchmod(fd, S_IRUSR) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
 		int rc = -errno;
 
@@ -121,7 +121,7 @@ static void host_release(struct pl_memory *memory)
 	close((int)(intptr_t)memory->handle);
 }
 
-/* Opened anew, as a descriptor's rights are those that it was opened with. */
+/* Opened again, because a descriptor keeps the access mode of its open(2). */
 static int host_export_shared(const struct pl_memory *memory, bool writable)
 {
 	char path[32];
@@ -144,8 +144,8 @@ static void *host_pointer(const struct pl_memory *memory, size_t offset)
 }
 
 /*
- * For memory with a file behind it: the kernel copies, and tells of a fault that would be a signal
- * here.  Where that call is forbidden (some containers), the copy is made in the ordinary way.
+ * For memory with a file behind it: the kernel copies, and reports a fault that would be a signal here. Where that call
+ * is forbidden (some containers), this process copies.
  */
 static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_memory)
 {
@@ -166,8 +166,8 @@ static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_m
 }
 
 /*
- * A word is stored once.  memcpy(3) may store one twice, and undo what another process, which saw it
- * arrive, has put there meanwhile.
+ * Stores a word once. memcpy(3) may store it twice, and so overwrite the reply of another process that saw the first
+ * store.
  */
 static void copy(void *to, const void *from, size_t length)
 {

@@ -4,7 +4,7 @@
 
 #include "memory/dmabuf.h"
 
-/* Asked in this order: a device's memory is also mapped, so host comes last. */
+/* Order of recognition: device memory may be mapped too, so host comes last. */
 static const struct pl_memory_ops *const backends[] = {
 	&pl_cuda_memory,
 	&pl_host_memory,
@@ -27,7 +27,7 @@ int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, str
 		       "%zu bytes at %p are not mapped in this process", length, address);
 }
 
-/* "host", "cuda", "cuda:1". */
+/* Finds the kind of "host", "cuda" or "cuda:1". */
 static const struct pl_memory_ops *named(const char *name, unsigned *device)
 {
 	*device = 0;
@@ -108,7 +108,7 @@ int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t len
 	*why = "local: by way of host memory and a socket, as the two kinds of memory have no other way to each other";
 	if (!ops || !ops->import_ipc)
 		return -ENOTSUP;
-	/* What one kind opened is nothing to another. */
+	/* Descriptors opened by one kind mean nothing to another. */
 	if (parts && parts->ops && parts->ops != ops)
 		return -ENOTSUP;
 	if (parts)

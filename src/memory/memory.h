@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Finds the backend of a range of memory and calls it with defaults filled in. */
+/* Dispatch to the memory kind of a range, with defaults for optional operations. */
 #ifndef PL_MEMORY_H
 #define PL_MEMORY_H
 
@@ -10,19 +10,19 @@
 extern const struct pl_memory_ops pl_host_memory;
 extern const struct pl_memory_ops pl_cuda_memory;
 
-/* Finds out what kind of memory it is, and attaches it. */
+/* Recognises the kind of memory, and attaches it. */
 int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error);
 /* Allocates memory of a kind: "host", "cuda:1". */
 int pl_memory_allocate(struct pl_memory *memory, const char *kind, size_t length, struct pl_error *error);
 void pl_memory_release(struct pl_memory *memory);
 static inline void *pl_memory_host_pointer(const struct pl_memory *memory, size_t offset)
 {
-	/* By far the most, and without a call. */
+	/* The usual case, without a call. */
 	if (memory->ops == &pl_host_memory)
 		return (char *)memory->address + offset;
 	return memory->ops->host_pointer ? memory->ops->host_pointer(memory, offset) : NULL;
 }
-/* Whether bytes must go through memory of the host that the kind's copies reach. */
+/* True if bytes must go through host memory that the kind's copies reach. */
 static inline bool pl_memory_staged(const struct pl_memory *memory)
 {
 	return !memory->ops->host_pointer;
@@ -32,12 +32,12 @@ int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable);
 int pl_memory_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
 		    struct pl_ipc_fds *parts);
-/* Finds the kind of memory that the handle is for: `beside`'s, or, if that is the processor's, a device's. */
+/* Imports an IPC handle with its kind of memory: that of `beside`, or a device's if `beside` is host memory. */
 int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own, const struct pl_memory *beside,
 		   struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why);
-/* Room for so many parts; NULL: no memory. */
+/* Creates a set with room for `count` descriptors; NULL: no memory. */
 struct pl_ipc_fds *pl_ipc_fds_new(const struct pl_allocator *allocator, unsigned room);
-/* Adds a descriptor, which becomes theirs; false: there is no room. */
+/* Adds a descriptor, which the set then owns. Returns false if the set is full. */
 static inline bool pl_ipc_fds_add(struct pl_ipc_fds *parts, int fd, uint64_t size)
 {
 	if (parts->count == parts->room)
@@ -45,7 +45,7 @@ static inline bool pl_ipc_fds_add(struct pl_ipc_fds *parts, int fd, uint64_t siz
 	parts->part[parts->count++] = (struct pl_ipc_fd){ .fd = fd, .size = size };
 	return true;
 }
-/* Closes them. */
+/* Closes all descriptors. */
 void pl_ipc_fds_close(struct pl_ipc_fds *parts);
 void pl_ipc_fds_free(const struct pl_allocator *allocator, struct pl_ipc_fds *parts);
 int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,

@@ -6,11 +6,11 @@
 #define LARGE_PAGE ((size_t)2 << 20)
 #define PAGE_SHIFT 12
 #define BUCKETS_FIRST 16u
-#define LOAD 8u /* numbers a bucket, at most on average: of 12, and its neighbour's */
+#define LOAD 8u /* average limit of numbers in a bucket of 12, and its neighbour */
 #define EACH_BYTE 0x0101010101010101ull
 
 struct pl_page_hints_table {
-	struct pl_page_hints_table *before; /* smaller ones, which may still be read */
+	struct pl_page_hints_table *before; /* smaller tables, which other threads may still read */
 	size_t count;                   /* a power of two */
 	struct pl_page_hints_bucket *buckets;
 	void *memory;
@@ -25,13 +25,13 @@ void *pl_room_new(const struct pl_allocator *allocator, size_t size, void **all)
 	if (!*all)
 		return NULL;
 	room = (void *)(((uintptr_t)*all + align - 1) & ~(uintptr_t)(align - 1));
-	/* Where it is refused, the processor walks through its tables more often. */
+	/* If large pages are refused, the processor walks its page tables more often. */
 	if (align == LARGE_PAGE)
 		madvise(room, size & ~(LARGE_PAGE - 1), MADV_HUGEPAGE);
 	return room;
 }
 
-/* Buffers often lie at equal distances, which one multiplication leaves equal. */
+/* Buffers often lie at equal distances, which a single multiplication keeps equal. */
 static uint64_t hash_of(uintptr_t address)
 {
 	uint64_t hash = (uint64_t)(address >> PAGE_SHIFT) * 0x9e3779b97f4a7c15u;
@@ -39,7 +39,7 @@ static uint64_t hash_of(uintptr_t address)
 	return (hash ^ hash >> 32) * 0xd6e8feb86659fd93u;
 }
 
-/* 0 is for an empty place, and 1 would be taken for others by next_match(). */
+/* Tag 0 marks an empty slot, and next_match() could mistake 1 for others. */
 static uint64_t tag_of(uint64_t hash)
 {
 	return 2 + (hash >> 24 & 0xff) * 253 / 255;
@@ -50,13 +50,13 @@ static struct pl_page_hints_bucket *bucket_of(const struct pl_page_hints_table *
 	return table->buckets + (hash >> 32 & (table->count - 1));
 }
 
-/* What does not fit into a bucket is in its neighbour, the other half of a pair of lines. */
+/* Numbers that do not fit into a bucket are in its neighbour, the other half of a pair of cache lines. */
 static struct pl_page_hints_bucket *neighbour(const struct pl_page_hints_table *table, const struct pl_page_hints_bucket *bucket)
 {
 	return table->buckets + ((size_t)(bucket - table->buckets) ^ 1);
 }
 
-/* The upper bits of those bytes of a word that are equal to the tag, and maybe of some above these. */
+/* Returns the top bits of the bytes of a word that equal the tag, and possibly of some above these. */
 static uint64_t matching(const struct pl_page_hints_bucket *bucket, unsigned word, uint64_t tags)
 {
 	uint64_t differ = atomic_load_explicit(&bucket->tags[word], memory_order_acquire) ^ tags;
@@ -103,7 +103,7 @@ uint32_t pl_page_hints_next(struct pl_page_hints_search *search)
 	}
 }
 
-/* -- noting ------------------------------------------------------------------------------------------------ */
+/* -- adding ------------------------------------------------------------------------------------------------ */
 
 static unsigned tag_at(const struct pl_page_hints_bucket *bucket, unsigned place)
 {
@@ -120,7 +120,7 @@ static void put(struct pl_page_hints_bucket *bucket, unsigned place, uint64_t ta
 			      memory_order_release);
 }
 
-/* A place for a number, which may be there already; PL_RECENT_NUMBERS: there is none. */
+/* Returns a slot for a number, which may be there already; PL_RECENT_NUMBERS: none. */
 static unsigned place_for(const struct pl_page_hints_bucket *bucket, uint64_t tag, uint32_t number,
 			  bool (*is_good)(void *user, uint32_t number), void *user)
 {
@@ -165,7 +165,7 @@ bool pl_page_hints_grow(struct pl_page_hints *recent, const struct pl_allocator 
 
 	if (old && count <= old->count * LOAD)
 		return false;
-	/* Without memory the smaller one serves. */
+	/* Without memory the smaller table stays in use. */
 	table = pl_zalloc(allocator, sizeof(*table));
 	if (!table)
 		return false;

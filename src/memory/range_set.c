@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ranges in order of their first byte, in chunks of a few dozen: a search touches the chunks' first bytes, which
- * the processor has in its cache, and then one chunk.  Each chunk knows how far its ranges reach, so that a range that
- * begins long before is found, too.
+ * Ranges in order of their first byte, in chunks of a few dozen. A search reads the chunks' first bytes, which stay in
+ * the processor's cache, and then one chunk. Each chunk stores the highest end of its ranges and all before, so that a
+ * range that begins far before is found.
  */
 #include "memory/range_set.h"
 
@@ -30,7 +30,7 @@ void pl_range_set_clear(struct pl_range_set *ranges)
 	*ranges = (struct pl_range_set){ .allocator = ranges->allocator };
 }
 
-/* How many of `count` sorted numbers are at most `value`; without branches that the processor would guess. */
+/* Returns the number of sorted numbers that are at most `value`; without unpredictable branches. */
 static size_t up_to(const uintptr_t *numbers, size_t count, uintptr_t value)
 {
 	const uintptr_t *base = numbers;
@@ -46,7 +46,7 @@ static size_t up_to(const uintptr_t *numbers, size_t count, uintptr_t value)
 	return (size_t)(base - numbers) + (*base <= value);
 }
 
-/* The reaches of chunks from one on, after it changed. */
+/* Updates the reaches of all chunks from a changed one on. */
 static void reach_again(struct pl_range_set *ranges, size_t from)
 {
 	uintptr_t reach = from ? ranges->reaches[from - 1] : 0;
@@ -62,7 +62,7 @@ static void reach_again(struct pl_range_set *ranges, size_t from)
 	}
 }
 
-/* Makes room for one more chunk at a place. */
+/* Inserts a chunk at an index. */
 static int insert_chunk(struct pl_range_set *ranges, size_t at)
 {
 	struct pl_range_set_chunk *made;
@@ -123,7 +123,7 @@ static int split(struct pl_range_set *ranges, size_t at)
 	return 0;
 }
 
-/* The chunk that a range which begins there belongs into. */
+/* Returns the chunk for a range that begins there. */
 static size_t chunk_of(const struct pl_range_set *ranges, uintptr_t begin)
 {
 	size_t place = up_to(ranges->firsts, ranges->chunk_count, begin);
@@ -192,7 +192,7 @@ void pl_range_set_remove(struct pl_range_set *ranges, uintptr_t begin, const voi
 				return;
 			}
 		}
-		/* Equal beginnings may lie on both sides of a seam. */
+		/* Ranges with equal beginnings may be in two adjacent chunks. */
 		if (place == 0)
 			return;
 	}

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * All entries are in a set of ranges, under a lock.  In front of it is a table of what was found lately, by page
- * (recent.c): entries are never freed while the cache is there, so whatever the table says, right or long wrong, can be
- * looked at without a lock, and an entry that was taken into use is compared with what was asked for.  Only a miss needs
- * the set.
+ * All entries are in a set of ranges, under a lock. In front of it is a table of recent hits by page (page_hints.c).
+ * Entries are never freed while the cache exists, so even an outdated hint can be followed without a lock; an entry
+ * taken into use is compared with the request. Only a miss needs the set.
  *
- * A hundred thousand entries are found as fast as the memory that is touched for that stays in the processor's caches:
- * a line that does not costs more than all else together.  So what a hit needs of an entry are twelve bytes, away from the
- * rest: where it is, which is only read, and a word that is written.  Both are asked for at once.
+ * A hundred thousand entries are found fast as long as the memory read for that stays in the processor's caches: one
+ * cache miss costs more than all else together. So a hit reads twelve bytes of an entry, apart from the rest: its
+ * range, which is only read, and a state word, which is written. Both are fetched together.
  */
 #include "memory/registration_cache.h"
 
@@ -17,22 +16,22 @@
 #include "memory/range_set.h"
 #include "memory/page_hints.h"
 
-/* Of a state. */
+/* Fields of a state: number of users, */
 #define USERS 0x0fffffffu
-#define PRESENT 0x10000000u  /* to be found */
-#define RECENT 0x20000000u   /* used since it was last considered for going */
-#define QUEUED 0x40000000u   /* in cache->unused */
-#define NUMBERED 0x80000000u /* it has an identity */
+#define PRESENT 0x10000000u  /* in the set, */
+#define RECENT 0x20000000u   /* used since the last eviction round, */
+#define QUEUED 0x40000000u   /* in cache->unused, */
+#define NUMBERED 0x80000000u /* has an identity. */
 
-/* Of a place: the address, and above that the length, rounded down to so many bits and shifted. */
+/* Fields of a packed range: the address, and above it the length, rounded down and shifted to fit. */
 #define ADDRESS_BITS 48
 #define LENGTH_BITS 11
 #define LENGTH_SHIFT_MAX 31
 
-/* Entries from a number on, which is a power of two; as many as that is. */
+/* Entries from a number on, which is a power of two, and as many. */
 struct block {
 	atomic_uint *_Atomic states;
-	uint64_t *places; /* constant while they are used */
+	uint64_t *places; /* packed ranges; constant while entries are used */
 	struct pl_cached *entries;
 	void *memory;
 };
@@ -51,18 +50,18 @@ struct pl_registration_cache {
 	size_t limit;
 	struct block blocks[BLOCKS];
 
-	struct counter hits[COUNTERS];       /* each of some threads */
-	_Alignas(PL_LINE) atomic_llong idle; /* bytes that nobody uses; below zero for moments */
+	struct counter hits[COUNTERS];       /* each for some threads */
+	_Alignas(PL_LINE) atomic_llong idle; /* bytes without users; may be negative for moments */
 
-	_Alignas(PL_LINE) pthread_mutex_t lock; /* what follows */
+	_Alignas(PL_LINE) pthread_mutex_t lock; /* protects the members below */
 	struct pl_allocator allocator;
 	void *self;
 	void (*release)(void *owner);
 	struct pl_range_set ranges;
-	struct pl_list unused; /* and some that are used again; the next to go first */
+	struct pl_list unused; /* entries without users, and some in use again; the first is evicted next */
 	size_t queued;
 	struct pl_list free;
-	uint32_t next; /* the number of the next new entry */
+	uint32_t next; /* number of the next new entry */
 	size_t bytes;
 	uint64_t misses, evictions, invalidations;
 };
@@ -118,7 +117,7 @@ static int block_new(struct pl_registration_cache *cache, struct block *block, s
 		return -ENOMEM;
 	}
 	block->places = places;
-	/* Nobody knows numbers of it yet; whoever does has them from the table, or from who was given them. */
+	/* No other thread knows numbers of the block yet; later ones come from the table or from callers. */
 	atomic_store_explicit(&block->states, (atomic_uint *)(places + count), memory_order_release);
 	return 0;
 }
@@ -162,14 +161,14 @@ struct pl_registration_cache *pl_registration_cache_new(const struct pl_allocato
 	return cache;
 }
 
-/* -- the table ----------------------------------------------------------------------------------------- */
+/* -- table of hints ------------------------------------------------------------------------------------ */
 
 static bool is_present(void *user, uint32_t number)
 {
 	return atomic_load(state_of(user, number)) & PRESENT;
 }
 
-/* Has a page's next search begin with an entry. */
+/* Makes a page's next search begin with an entry. */
 static void note(struct pl_registration_cache *cache, uintptr_t address, const struct pl_cached *cached)
 {
 	if (*place_of(cache, cached->number))
@@ -190,7 +189,7 @@ static long long length_of(const struct pl_cached *cached)
 	return (long long)(cached->end - cached->begin);
 }
 
-/* 0: it cannot be told so. */
+/* Returns 0 if the range cannot be packed. */
 static uint64_t place_from(uintptr_t address, uint64_t length)
 {
 	unsigned bits = length ? 64 - (unsigned)__builtin_clzll(length) : 0;
@@ -201,7 +200,7 @@ static uint64_t place_from(uintptr_t address, uint64_t length)
 	return address | (shift << LENGTH_BITS | length >> shift) << ADDRESS_BITS;
 }
 
-/* Whether it holds a range; not always true where the length was rounded. */
+/* True if the packed range holds another; may be false because of the rounded length. */
 static bool holds(uint64_t place, uintptr_t begin, uintptr_t end)
 {
 	uintptr_t from = place & (((uint64_t)1 << ADDRESS_BITS) - 1);
@@ -211,7 +210,7 @@ static bool holds(uint64_t place, uintptr_t begin, uintptr_t end)
 	return from <= begin && end <= from + length;
 }
 
-/* Takes an entry into use, whatever it is for; false if it is not there any more. */
+/* Takes an entry into use, whatever its range. Returns false if the entry is not in the set any more. */
 static bool hold(struct pl_registration_cache *cache, uint32_t number, unsigned *found)
 {
 	atomic_uint *word = state_of(cache, number);
@@ -236,7 +235,7 @@ static void hit(struct pl_registration_cache *cache)
 	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-/* Of one in use. */
+/* For an entry in use. */
 static bool fits(struct pl_registration_cache *cache, uint32_t number, unsigned state, uintptr_t begin, uintptr_t end,
 		 uint64_t identity)
 {
@@ -245,9 +244,9 @@ static bool fits(struct pl_registration_cache *cache, uint32_t number, unsigned 
 	return state & NUMBERED ? entry_of(cache, number)->identity == identity : !identity;
 }
 
-/* -- going; under the lock ----------------------------------------------------------------------------- */
+/* -- eviction; the lock is held ------------------------------------------------------------------------ */
 
-/* What is not used will be considered for going. */
+/* Queues an entry without users for eviction. */
 static void queue(struct pl_registration_cache *cache, struct pl_cached *cached)
 {
 	atomic_fetch_or(state_of(cache, cached->number), QUEUED);
@@ -255,7 +254,7 @@ static void queue(struct pl_registration_cache *cache, struct pl_cached *cached)
 	cache->queued++;
 }
 
-/* Out of the set, and into `gone` if nobody uses it; else the last who does will see to that. */
+/* Removes an entry from the set, and adds it to `gone` if it has no users; else its last user does. */
 static void outdate(struct pl_registration_cache *cache, struct pl_cached *cached, struct pl_list *gone)
 {
 	unsigned state = atomic_fetch_and(state_of(cache, cached->number), USERS);
@@ -272,14 +271,14 @@ static void outdate(struct pl_registration_cache *cache, struct pl_cached *cache
 	pl_list_append(gone, &cached->link);
 }
 
-/* One that was used since gets another chance; one in use comes back when it is not. */
+/* Evicts an entry, unless it was used since the last round. An entry in use returns when its last use ends. */
 static void consider(struct pl_registration_cache *cache, struct pl_cached *cached, struct pl_list *gone)
 {
 	atomic_uint *word = state_of(cache, cached->number);
 	unsigned state = atomic_load(word);
 
 	if (!(state & USERS) && !(state & RECENT)) {
-		/* Whoever takes it now keeps it while it is used. */
+		/* A new user keeps the entry while it is used. */
 		cache->evictions++;
 		outdate(cache, cached, gone);
 		return;
@@ -298,7 +297,7 @@ static void consider(struct pl_registration_cache *cache, struct pl_cached *cach
 
 static void shrink(struct pl_registration_cache *cache, struct pl_list *gone)
 {
-	/* Twice round at most, as others may be using them meanwhile; those look here again when they are done. */
+	/* Two rounds at most: other threads may be using entries, and evict when they are done. */
 	for (size_t rounds = 2 * cache->queued; rounds && !pl_list_empty(&cache->unused); rounds--) {
 		if (atomic_load(&cache->idle) <= (long long)cache->limit)
 			return;
@@ -306,7 +305,7 @@ static void shrink(struct pl_registration_cache *cache, struct pl_list *gone)
 	}
 }
 
-/* Without the lock. */
+/* Called without the lock. */
 static void release_all(struct pl_registration_cache *cache, struct pl_list *gone)
 {
 	while (!pl_list_empty(gone)) {
@@ -321,7 +320,7 @@ static void release_all(struct pl_registration_cache *cache, struct pl_list *gon
 	}
 }
 
-/* -- calls -------------------------------------------------------------------------------------------- */
+/* -- public functions --------------------------------------------------------------------------------- */
 
 static uint32_t search(struct pl_registration_cache *cache, uintptr_t begin, uintptr_t end, uint64_t identity)
 {
@@ -367,7 +366,7 @@ uint32_t pl_registration_cache_take(struct pl_registration_cache *cache, const v
 	return search(cache, begin, end, identity);
 }
 
-/* Into the set; with room in the table. */
+/* Adds an entry to the set; the table has room. */
 static int enter(struct pl_registration_cache *cache, struct pl_cached *cached)
 {
 	int rc = pl_range_set_insert(&cache->ranges, cached->begin, cached->end, cached);
@@ -426,7 +425,7 @@ void pl_registration_cache_give(struct pl_registration_cache *cache, uint32_t nu
 	long long length = 0, idle;
 
 	do {
-		/* After that it may be another's. */
+		/* Afterwards another thread may own the entry. */
 		if ((state & USERS) == 1)
 			length = length_of(cached);
 	} while (!atomic_compare_exchange_weak(word, &state, state - 1));
@@ -457,7 +456,7 @@ void pl_registration_cache_invalidate(struct pl_registration_cache *cache, const
 
 	pl_list_init(&gone);
 	pthread_mutex_lock(&cache->lock);
-	/* One byte in common is enough. */
+	/* One common byte is enough. */
 	while (end > begin && (found = pl_range_set_find(&cache->ranges, end - 1, begin + 1))) {
 		cache->invalidations++;
 		outdate(cache, found, &gone);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Whether a profile is of this machine, as it is now, and where it is kept. */
+/* Matching of profiles with this machine, and location of profile files. */
 #include "profile/profile.h"
 
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* As receipts of what went directly all the same have it. */
+/* Text of completions for operations that went directly in spite of the profile. */
 #define NOT_USED "verbs: the network card reads and writes the region itself; the profile of routes is not used: "
 #define SYSTEM_FILE "/etc/peerlane/routes.json"
 
-/* The machine's own number is not for others to know (machine-id(5)), so this is made of it. */
+/* The machine id is confidential (machine-id(5)), so a number is derived from it. */
 void pl_profile_machine(char machine[PL_PROFILE_MACHINE])
 {
 	char id[129];

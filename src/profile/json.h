@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* json-c, loaded when there is a profile to be read: programs that have none do without it. */
+/* json-c, loaded when there is a profile to read; programs without a profile need no json-c. */
 #ifndef PL_PROFILE_JSON_H
 #define PL_PROFILE_JSON_H
 
@@ -25,7 +25,7 @@ struct route_json {
 #undef ENTRY
 };
 
-/* It stays loaded. */
+/* The library stays loaded. */
 int route_json_load(struct route_json *json, const char *file, struct pl_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads what `peerlane routes --save` wrote; whatever is in the file, it is refused or understood. */
+/* Reads a file of `peerlane routes --save`. Any content is either understood or refused. */
 #include "profile/profile.h"
 
 #define HINT "take a file that `peerlane routes --save` wrote"
@@ -40,7 +40,7 @@ static bool get(const struct route_json *json, struct json_object *object, const
 	return json->json_object_object_get_ex(object, name, value) && json->json_object_is_type(*value, type);
 }
 
-/* False unless it is a text that fits; what could control a terminal is replaced. */
+/* Returns false unless the member is a text that fits. Replaces characters that could control a terminal. */
 static bool get_text(const struct route_json *json, struct json_object *object, const char *name, char *text,
 		     size_t size)
 {
@@ -60,7 +60,7 @@ static bool get_text(const struct route_json *json, struct json_object *object, 
 	return true;
 }
 
-/* What earlier releases did not save is empty. */
+/* A member that earlier releases did not save is left empty. */
 static bool get_new_text(const struct route_json *json, struct json_object *object, const char *name, char *text,
 			 size_t size)
 {

@@ -46,7 +46,10 @@ const struct pl_proof *pl_profile_choose(const struct pl_profile *profile, const
 	*reason = direct ? "direct" : staged ? "no direct way is proven" : "no way is proven";
 	if (!direct || !staged)
 		return direct ? direct : staged;
-	/* By a quarter: two measurements of the same differ, too, and a direct way spares the host's memory. */
+	/*
+	 * Staging must be faster by a quarter: repeated measurements differ, and a direct route saves host memory
+	 * bandwidth.
+	 */
 	if (staged->legs[direction].rate / 5 <= direct->legs[direction].rate / 4)
 		return direct;
 	*reason = "staging is faster than the direct way";

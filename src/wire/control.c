@@ -15,7 +15,7 @@
 
 #define LANES_MAX 16
 
-/* What a decoded message must satisfy beyond its form, and what an encoder may be given. */
+/* Requirements of a decoded message beyond its form; encoders must meet them too. */
 
 static bool is_string(const char *text, size_t size)
 {
@@ -96,7 +96,7 @@ static void get_text(struct pl_reader *reader, char *to, size_t size)
 			*to = '?';
 }
 
-/* A length over `size` is kept, for check() to refuse, but nothing is copied. */
+/* A length over `size` is stored, so that check() refuses it, but nothing is copied. */
 static uint16_t get_blob(struct pl_reader *reader, uint8_t *to, size_t size)
 {
 	uint16_t length = pl_get_u16(reader);
@@ -202,7 +202,7 @@ int pl_control_decode(uint16_t type, const void *body, size_t length, struct pl_
 	get_body(&reader, message);
 	if (reader.bad)
 		return -EPROTO;
-	/* Before the trailing bytes: what an over-long blob left unread is not what is wrong. */
+	/* Before the check for trailing bytes: an over-long blob leaves bytes unread, which is not the actual error. */
 	rc = check(message);
 	if (rc)
 		return rc;

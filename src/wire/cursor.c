@@ -5,13 +5,13 @@ void pl_reader_init(struct pl_reader *reader, const void *data, size_t length)
 {
 	static const uint8_t nothing[1];
 
-	/* NULL stands for no bytes, but arithmetic on it is undefined. */
+	/* NULL means no bytes, but arithmetic on it is undefined. */
 	reader->at = data ? data : nothing;
 	reader->end = data ? reader->at + length : reader->at;
 	reader->bad = false;
 }
 
-/* The next bytes, or NULL.  After a failure everything fails. */
+/* Returns the next bytes, or NULL. After a failure all calls fail. */
 static const uint8_t *take(struct pl_reader *reader, size_t length)
 {
 	const uint8_t *at = reader->at;

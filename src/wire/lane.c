@@ -57,7 +57,7 @@ void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_R
 
 int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello)
 {
-	/* What a later release appends is not looked at. */
+	/* Ignores bytes that a later release may append. */
 	if (length < PL_RAIL_HELLO_LEAST || pl_lane_hello_decode(buffer, &hello->lane) < 0)
 		return -EPROTO;
 	hello->index = buffer[PL_LANE_HELLO];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "wire/wire.h"
 
-/* Only 64 bytes are ever hashed: not worth a shared library at run time. */
+/* Only 64 bytes are hashed, so the shared library is not needed. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

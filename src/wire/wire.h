@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What goes over the wire: little-endian, versioned, no padding, no pointers.  Knows no sockets.
+ * Wire formats: little-endian, versioned, no padding, no pointers. Independent of sockets.
  *
- * Decoders accept any bytes whatever: they return -EPROTO (or -EMSGSIZE where a length is over its
- * limit) for what is not well-formed, and never read outside what they were given.  Encoders return
- * the number of bytes, or -ENOBUFS.
+ * Decoders accept any bytes: they return -EPROTO (or -EMSGSIZE where a length exceeds its limit) for malformed input,
+ * and never read outside of it. Encoders return the number of bytes, or -ENOBUFS.
  */
 #ifndef PL_WIRE_H
 #define PL_WIRE_H
@@ -13,16 +12,16 @@
 
 #include "base/base.h"
 
-/* -- cursors: sticky failure, so that a codec checks once at its end ----------------------------- */
+/* -- cursors: errors are sticky, so a codec checks once at its end ------------------------------- */
 
 struct pl_reader {
 	const uint8_t *at, *end;
-	bool bad; /* asked for more than there was */
+	bool bad; /* read beyond the end */
 };
 
 struct pl_writer {
 	uint8_t *begin, *at, *end;
-	bool full; /* did not fit */
+	bool full; /* wrote beyond the end */
 };
 
 void pl_reader_init(struct pl_reader *reader, const void *data, size_t length);
@@ -31,7 +30,7 @@ uint16_t pl_get_u16(struct pl_reader *reader);
 uint32_t pl_get_u32(struct pl_reader *reader);
 uint64_t pl_get_u64(struct pl_reader *reader);
 void pl_get_bytes(struct pl_reader *reader, void *to, size_t length); /* zeroes `to` on failure */
-/* u16 length, bytes; always NUL-terminates; bad if longer than size - 1 or if it holds a NUL. */
+/* u16 length, bytes. Always NUL-terminates; bad if longer than size - 1 or if it holds a NUL. */
 void pl_get_string(struct pl_reader *reader, char *to, size_t size);
 
 void pl_writer_init(struct pl_writer *writer, void *data, size_t length);
@@ -59,26 +58,26 @@ void pl_put_string(struct pl_writer *writer, const char *from);
 
 enum pl_control_type {
 	PL_CONTROL_HELLO = 1, /* both ways, first */
-	PL_CONTROL_REJECT,    /* instead of a HELLO: why not; then close */
+	PL_CONTROL_REJECT,    /* in place of HELLO: refusal with its reason, then close */
 	PL_CONTROL_IMPORT,    /* present a token */
-	PL_CONTROL_IMPORTED,  /* the answer */
+	PL_CONTROL_IMPORTED,  /* answer to IMPORT */
 	PL_CONTROL_RELEASE,   /* a key is no longer used */
-	PL_CONTROL_LANES,     /* acceptor to initiator: please have `count` lanes */
+	PL_CONTROL_LANES,     /* acceptor to initiator: open `count` lanes */
 	PL_CONTROL_BYE,       /* orderly end */
 };
 
 struct pl_fabric_advert {
 	char name[PL_FABRIC_NAME_MAX];
 	uint16_t blob_length;
-	uint8_t blob[PL_FABRIC_BLOB_MAX]; /* the fabric's own: how to reach it */
+	uint8_t blob[PL_FABRIC_BLOB_MAX]; /* data of the fabric: how to reach it */
 };
 
 struct pl_hello {
 	uint16_t version_min, version_max;
-	uint8_t boot_id[16];    /* of the kernel: equal means same host */
+	uint8_t boot_id[16];    /* of the kernel: equal on the same host */
 	uint8_t context_id[16]; /* random, of the context */
 	uint64_t capabilities;  /* unknown bits are ignored */
-	uint32_t streams;       /* the most data sockets that this end wants */
+	uint32_t streams;       /* most lanes that this end wants */
 	uint32_t eager_max;     /* largest eager message accepted */
 	uint32_t window;        /* messages accepted before any is consumed */
 	uint32_t flags;         /* PL_HELLO_ENCRYPT_DATA; unknown bits are -EPROTO */
@@ -87,13 +86,13 @@ struct pl_hello {
 	struct pl_fabric_advert fabrics[PL_FABRICS_MAX];
 };
 #define PL_HELLO_ENCRYPT_DATA 1u
-#define PL_CAPABILITY_ASKS 256u    /* of struct pl_hello: asks over verbs for keys that an answer to an import lacks */
-#define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes when asked, takes notifications with writes, and skips */
-#define PL_CAPABILITY_HEADERLESS 1024u   /* takes over verbs small messages without a header */
-#define PL_CAPABILITY_PACKED 2048u /* takes over verbs several frames in one SEND */
+#define PL_CAPABILITY_ASKS 256u    /* in struct pl_hello: asks over verbs for keys that the answer to an import lacks */
+#define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes on request, accepts notifications with writes, and SKIP */
+#define PL_CAPABILITY_HEADERLESS 1024u   /* accepts small messages without a header over verbs */
+#define PL_CAPABILITY_PACKED 2048u /* accepts several frames in one SEND over verbs */
 
 struct pl_reject {
-	int32_t code; /* one of enum pl_wire_status, over 0 */
+	int32_t code; /* one of enum pl_wire_status, not 0 */
 	char id[24];
 	char message[176];
 };
@@ -106,11 +105,11 @@ struct pl_import {
 
 struct pl_imported {
 	uint64_t request;
-	int32_t status; /* enum pl_wire_status; the rest is zero unless PL_WIRE_OK */
+	int32_t status; /* enum pl_wire_status; the rest is zero unless it is PL_WIRE_OK */
 	uint64_t length;
 	uint32_t rights;
 	uint16_t key_length;
-	uint8_t key[PL_KEY_BLOB_MAX]; /* the fabric's remote key */
+	uint8_t key[PL_KEY_BLOB_MAX]; /* remote key of the fabric */
 };
 
 struct pl_release {
@@ -131,28 +130,28 @@ struct pl_control {
 };
 
 /*
- * Reads a control header.  *length becomes the body's length.
- * -EPROTO for a wrong magic, type 0 or a reserved field that is not 0; -EMSGSIZE for a body over
- * PL_CONTROL_BODY_MAX.  Unknown types are not an error here: pl_control_decode tells.
+ * Reads a control header, and sets *length to the body's length. -EPROTO for a wrong magic, type 0 or a nonzero
+ * reserved field; -EMSGSIZE for a body over PL_CONTROL_BODY_MAX. Unknown types are no error here: pl_control_decode()
+ * reports them.
  */
 int pl_control_header_decode(const uint8_t header[PL_CONTROL_HEADER], uint16_t *type, uint32_t *length);
 
 /*
- * Decodes a body.  -EPROTO for trailing bytes, out-of-range counts, version_min > version_max, negative statuses;
- * -EMSGSIZE for a blob or key over its limit; -ENOMSG for an unknown type.  Texts meant for people (software, id,
- * message) come out as printable ASCII: the peer need not be trusted not to send a terminal escape.
+ * Decodes a body. -EPROTO for trailing bytes, counts out of range, version_min > version_max, negative statuses;
+ * -EMSGSIZE for a blob or key over its limit; -ENOMSG for an unknown type. Texts for people (software, id, message)
+ * come out as printable ASCII, so that a peer cannot send terminal escapes.
  */
 int pl_control_decode(uint16_t type, const void *body, size_t length, struct pl_control *message);
 
 /*
- * Header and body; returns the bytes written, at most PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX; -EINVAL for a message
- * that no decoder would accept.
+ * Encodes header and body. Returns the bytes written, at most PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX; -EINVAL for a
+ * message that decoders refuse.
  */
 int pl_control_encode(const struct pl_control *message, void *buffer, size_t size);
 
 /* -- lanes of the tcp fabric -------------------------------------------------------------------- */
 
-#define PL_LANE_HELLO 40  /* u32 magic, u16 version, u16 lane, u64 ticket, u8 secret[16], u64 zero */
+#define PL_LANE_HELLO 40  /* u32 magic, u16 version, u16 lane, u64 peer index, u8 secret[16], u64 zero */
 #define PL_LANE_WELCOME 8 /* u32 magic, u32 enum pl_wire_status */
 
 /* In place of a lane's number: the socket carries descriptors (local fabric), and no data. */
@@ -170,23 +169,23 @@ int pl_lane_hello_decode(const uint8_t buffer[PL_LANE_HELLO], struct pl_lane_hel
 void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME]);
 int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *status); /* -EPROTO */
 
-/* What a connection request of the verbs fabric says. */
+/* Private data of a connection request of the verbs fabric. */
 #define PL_RAIL_HELLO 52       /* lane hello, u8 index, u8 count, u8 places[8], u16 renewals */
-#define PL_RAIL_HELLO_LEAST 50 /* of a release that never renews */
-#define PL_RAIL_WELCOME 2      /* u16 renewals: what the answer says */
+#define PL_RAIL_HELLO_LEAST 50 /* of a release without renewals */
+#define PL_RAIL_WELCOME 2      /* u16 renewals: private data of the answer */
 #define PL_RAILS_MAX 8
 
 struct pl_rail_hello {
-	struct pl_lane_hello lane; /* its number is the connection's generation */
+	struct pl_lane_hello lane; /* its lane number is the connection's generation */
 	uint8_t index, count;
-	uint8_t places[PL_RAILS_MAX]; /* of each rail at the acceptor's, as it numbered them */
-	uint16_t renewals;            /* how many devices the sender's end of the rail had before */
+	uint8_t places[PL_RAILS_MAX]; /* index of each rail's address at the acceptor */
+	uint16_t renewals;            /* devices that the sender's end of the rail had before */
 };
 
 void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO]);
 int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello); /* -EPROTO */
 void pl_rail_welcome_encode(uint16_t renewals, uint8_t buffer[PL_RAIL_WELCOME]);
-/* 0 if there is none. */
+/* Returns 0 if there is none. */
 uint16_t pl_rail_welcome_decode(const uint8_t *buffer, size_t length);
 
 /* -- frames: the unit on a lane ----------------------------------------------------------------- */
@@ -202,24 +201,26 @@ enum pl_frame_type {
 	PL_FRAME_DATA,      /* cookie, payload: answers READ */
 	PL_FRAME_ATOMIC,    /* key, offset, cookie, flags = enum pl_atomic; payload 16: operand, compare */
 	PL_FRAME_VALUE,     /* cookie, offset = old value: answers ATOMIC */
-	PL_FRAME_FAIL,      /* cookie, offset = enum pl_wire_status, flags = the READ, ATOMIC or WRITE refused */
-	PL_FRAME_ACK,       /* only its ack */
+	/* cookie, offset = enum pl_wire_status, flags = type of the refused READ, ATOMIC or WRITE */
+	PL_FRAME_FAIL,
+	PL_FRAME_ACK,       /* only its acknowledgement */
 	PL_FRAME_EAGER,     /* key = tag, payload */
-	PL_FRAME_RENDEZVOUS,     /* key = tag, offset = total length, cookie, payload = source's key: a large send */
-	PL_FRAME_FINISH,    /* cookie, offset = enum pl_wire_status: the offered send was fetched */
+	/* key = tag, offset = total length, cookie, payload = source's key: start of a large send */
+	PL_FRAME_RENDEZVOUS,
+	PL_FRAME_FINISH,    /* cookie, offset = enum pl_wire_status: end of a large send */
 	PL_FRAME_NOTIFY,    /* offset = value */
-	PL_FRAME_CREDIT,    /* offset = messages consumed so far (cumulative) */
-	PL_FRAME_FENCE,     /* cookie = rail, offset = generation: take nothing of that any more */
+	PL_FRAME_CREDIT,    /* offset = messages consumed so far, in total */
+	PL_FRAME_FENCE,     /* cookie = rail, offset = generation: asks to take nothing of that any more */
 	PL_FRAME_FENCED,    /* the same: nothing of that is taken any more */
-	PL_FRAME_ASK_KEY,   /* cookie = rail, key = key's id: what is it over this rail? */
-	PL_FRAME_KEY,       /* the same, offset = the device's key, or over 2^32: there is none */
-	PL_FRAME_FLUSH,     /* cookie, key = key's id, flags = level: make what was written there visible */
+	PL_FRAME_ASK_KEY,   /* cookie = rail, key = key's id: asks for the device's key over this rail */
+	PL_FRAME_KEY,       /* the same, offset = the device's key, or over 2^32: none */
+	PL_FRAME_FLUSH,     /* cookie, key = key's id, flags = level: asks to make written bytes visible */
 	PL_FRAME_FLUSHED,   /* cookie, offset = enum pl_wire_status, flags = enum pl_wire_flush: answers FLUSH */
-	PL_FRAME_SKIP,      /* in place of a notification whose write failed; counts as consumed */
+	PL_FRAME_SKIP,      /* replaces a notification whose write failed; counts as consumed */
 	PL_FRAME_TYPE_END,
 };
 
-/* What a FLUSH asks for, and how its answer says that it was reached. */
+/* Level that a FLUSH asks for, and the method that its answer reports. */
 enum pl_wire_level { PL_LEVEL_PLACED = 1, PL_LEVEL_GPU = 2 };
 enum pl_wire_flush { PL_FLUSH_READ = 1, PL_FLUSH_DRIVER, PL_FLUSH_NATIVE, PL_FLUSH_ORDER, PL_FLUSH_END };
 
@@ -228,14 +229,14 @@ enum pl_atomic { PL_ATOMIC_ADD = 1, PL_ATOMIC_SWAP = 2 };
 struct pl_frame {
 	uint8_t type; /* enum pl_frame_type */
 	uint8_t flags;
-	uint32_t ack;    /* frames of the other direction that were placed, cumulative, modulo 2^32 */
-	uint32_t length; /* payload bytes, but see READ */
-	uint32_t cookie; /* the sender's; answers repeat it */
+	uint32_t ack;    /* frames of the other direction that were placed, in total, modulo 2^32 */
+	uint32_t length; /* payload bytes; READ: bytes wanted */
+	uint32_t cookie; /* of the sender; answers repeat it */
 	uint64_t key;
 	uint64_t offset;
 };
 
-/* Inline: these are on the path of every small operation. */
+/* Inline: on the path of every small operation. */
 static inline void pl_frame_encode(const struct pl_frame *frame, uint8_t buffer[PL_FRAME_HEADER])
 {
 	uint32_t ack = htole32(frame->ack), length = htole32(frame->length), cookie = htole32(frame->cookie);
@@ -251,7 +252,7 @@ static inline void pl_frame_encode(const struct pl_frame *frame, uint8_t buffer[
 	memcpy(buffer + 24, &offset, 8);
 }
 
-/* The largest `length` that a type allows; type is a valid one. */
+/* Returns the largest `length` of a valid type. */
 static inline uint32_t pl_frame_limit(uint8_t type)
 {
 	static const uint32_t limits[PL_FRAME_TYPE_END] = {
@@ -264,8 +265,8 @@ static inline uint32_t pl_frame_limit(uint8_t type)
 }
 
 /*
- * -EPROTO for an unknown type, a reserved field that is not 0 or an ATOMIC with too short a payload; -EMSGSIZE for a
- * length over the type's limit, which is 0 for those without payload.  Flags are not looked at.
+ * -EPROTO for an unknown type, a nonzero reserved field or an ATOMIC with too short a payload; -EMSGSIZE for a length
+ * over the type's limit, which is 0 for types without payload. Flags are not checked.
  */
 static inline int pl_frame_decode(const uint8_t buffer[PL_FRAME_HEADER], struct pl_frame *frame)
 {
@@ -293,7 +294,10 @@ static inline int pl_frame_decode(const uint8_t buffer[PL_FRAME_HEADER], struct 
 	return 0;
 }
 
-/* Payload bytes that follow the header: 0 for READ, whose length means others, and types without payload. */
+/*
+ * Returns the payload bytes behind the header: 0 for READ, whose length counts other bytes, and for types without
+ * payload.
+ */
 static inline uint32_t pl_frame_payload(const struct pl_frame *frame)
 {
 	switch (frame->type) {
@@ -326,14 +330,14 @@ struct pl_token {
 };
 
 void pl_token_encode(const struct pl_token *token, uint8_t buffer[PL_TOKEN_SIZE]);
-/* -EPROTO if it is no token or another version, -EBADMSG if its checksum is wrong. */
+/* Returns -EPROTO for another format or version, -EBADMSG for a wrong checksum. */
 int pl_token_decode(const void *data, size_t length, struct pl_token *token);
 
-/* -- status codes that travel ------------------------------------------------------------------- */
+/* -- status codes ------------------------------------------------------------------------------- */
 
 enum pl_wire_status {
 	PL_WIRE_OK = 0,
-	PL_WIRE_UNKNOWN_KEY, /* no such key or token, or it was revoked */
+	PL_WIRE_UNKNOWN_KEY, /* key or token that is unknown or revoked */
 	PL_WIRE_EXPIRED,
 	PL_WIRE_RANGE,  /* outside the granted range */
 	PL_WIRE_RIGHTS, /* the grant does not allow this */
@@ -341,17 +345,20 @@ enum pl_wire_status {
 	PL_WIRE_UNSUPPORTED,
 	PL_WIRE_CANCELED,
 	PL_WIRE_TOO_LONG,  /* message longer than the posted buffer */
-	PL_WIRE_NEEDS_KEY, /* this end wants a pre-shared key */
+	PL_WIRE_NEEDS_KEY, /* this end requires a pre-shared key */
 	PL_WIRE_VERSION,   /* no common protocol version */
 	PL_WIRE_NO_FABRIC, /* no common fabric */
-	PL_WIRE_BUSY,      /* too many of something */
+	PL_WIRE_BUSY,      /* a limit is reached */
 	PL_WIRE_INTERNAL,
-	PL_WIRE_MEMORY, /* the memory is there no more: a file that was cut, a mapping that is gone */
+	PL_WIRE_MEMORY, /* the memory no longer exists: a truncated file, a removed mapping */
 };
 
-/* The errno (negative) a status stands for; -EPROTO for unknown ones. */
+/* Returns the negative errno of a status; -EPROTO for unknown ones. */
 int pl_wire_errno(uint32_t status);
-/* Fills an error for a failure that a peer told and returns its errno; never 0: a failure "PL_WIRE_OK" is -EPROTO. */
+/*
+ * Fills an error for a failure that a peer reported, and returns its errno. Never 0: a failure with PL_WIRE_OK is
+ * -EPROTO.
+ */
 int pl_wire_fail(struct pl_error *error, uint32_t status, const char *call, const char *object);
 
 #endif

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copies between host memory and a GPU's.  Those that are waited for are for small things; the others go
- * by queues: a stream for each direction, and an event after each copy, asked whether it is done.
+ * Copies between host memory and GPU memory. Synchronous ones are for small sizes. The others use queues: a stream for
+ * each direction, and an event after each copy, which is polled.
  */
 #include <stdlib.h>
 
 #include "memory/cuda/cuda.h"
 
-/* Copies of one direction under way in a queue; a power of two. */
+/* Copies under way in one direction of a queue; a power of two. */
 #define DEPTH 64
-/* Pieces that the driver is given with one call. */
+/* Pieces in one call of the driver. */
 #define TOGETHER 32
 
 struct direction {
 	CUstream stream;
 	CUevent events[DEPTH];
-	struct cuda_clock clocks[DEPTH]; /* what cuda_ended() is told */
+	struct cuda_clock clocks[DEPTH]; /* arguments of cuda_ended() */
 	uint64_t begun, done;
 };
 
 struct pl_copy_queue {
 	struct cuda_place *place;
-	struct direction directions[2]; /* out of the GPU's memory; into it */
+	struct direction directions[2]; /* out of GPU memory; into it */
 };
 
 static CUresult begin(struct cuda_place *place, CUdeviceptr device, void *host, size_t length, bool into,
@@ -48,7 +48,10 @@ static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, si
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
-/* In the context of one of the two: it reaches the other's memory, or the driver knows a way between the GPUs. */
+/*
+ * Starts a copy in the context of one of the two GPUs: it reaches the other's memory, or the driver knows a path
+ * between them.
+ */
 static CUresult begin_across(const struct cuda_place *place, struct pl_memory *to, size_t to_offset,
 			     struct pl_memory *from, size_t from_offset, size_t length, CUstream stream)
 {
@@ -144,7 +147,7 @@ void cuda_queue_close(struct pl_copy_queue *queue)
 	free(queue);
 }
 
-/* A copy of a queue's, before it is begun: room for its event, and the context. */
+/* Prepares a copy of a queue: finds room for its event, and enters the context. */
 static int queue_enter(struct pl_copy_queue *queue, bool into)
 {
 	struct direction *direction = &queue->directions[into];
@@ -183,7 +186,7 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 	return queue_leave(queue, into, result, clock, sequence);
 }
 
-/* By one call of the driver, since CUDA 13.0; each call of its own costs more than the copy. */
+/* Starts copies with one call of the driver, since CUDA 13.0; a call for each costs more than the copy. */
 static bool begin_together(struct cuda_place *place, const struct pl_memory_piece *pieces, unsigned count, bool into,
 			   CUstream stream, struct cuda_clock *clock)
 {
@@ -205,7 +208,7 @@ static bool begin_together(struct cuda_place *place, const struct pl_memory_piec
 					  &first, 1, stream) == CUDA_SUCCESS;
 }
 
-/* Where one of them is refused, each is asked for by itself; to copy one twice does no harm. */
+/* If the list is refused, each copy is requested singly; copying one twice does no harm. */
 int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces, unsigned count, bool into,
 		    uint64_t *sequence)
 {

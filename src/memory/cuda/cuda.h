@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of this folder share: places (a GPU's context and what is needed to use it), pointers, copies. */
+/* Shared by the files of this folder: contexts of GPUs, pointers, copies. */
 #ifndef PL_CUDA_H
 #define PL_CUDA_H
 
@@ -10,46 +10,52 @@
 #include "memory/cuda/driver.h"
 #include "memory/memory.h"
 
-/* A context of the driver in which memory lives.  Shared by all regions there; counted. */
+/* CUDA context in which memory lives. Shared by all regions there; counted. */
 struct cuda_place {
 	struct pl_list link;
 	const struct cuda_driver *driver;
 	CUcontext context;
 	CUdevice device;
 	int ordinal;
-	int node;     /* of the host's memory near the GPU; -1: unknown */
+	int node;     /* NUMA node of the host memory near the GPU; -1: unknown */
 	bool primary; /* the GPU's primary context, retained here */
 	unsigned references;
-	CUstream stream; /* of copies that are waited for; does not wait for the program's kernels */
-	/* shared.c: until when copies are made in rows, and then not; the time that the copy took which told so */
+	CUstream stream; /* for synchronous copies; does not wait for the program's kernels */
+	/*
+	 * ipc_small_copy.c: times until which copies are made in rows, and then plainly; duration of the copy that
+	 * caused the switch
+	 */
 	_Atomic uint64_t rows_until, plain_until, waited;
-	atomic_uint slow_rows;  /* since the last that was quicker */
-	pthread_mutex_t atomic; /* the words of this GPU that peers change */
-	char name[16];          /* its PCI address */
+	atomic_uint slow_rows;  /* slow rows since the last quick one */
+	pthread_mutex_t atomic; /* protects words of this GPU that peers change atomically */
+	char name[16];          /* PCI address */
 	int writes_ordering, flush_options;
 };
 
-/* place.c: of a context, or, if that is NULL, of the GPU's primary one. */
+/* device.c: returns the place of a context; NULL: of the GPU's primary context. */
 int cuda_place_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_place **place,
 		   struct pl_error *error);
 void cuda_place_put(struct cuda_place *place);
-/* Makes the context current for a few calls, whatever the caller's is. */
+/* Makes the context current for a few calls, whatever the caller's context is. */
 CUresult cuda_enter(const struct cuda_place *place);
 void cuda_leave(const struct cuda_place *place);
 
-/* What a range is.  (pointer.c) */
+/* Properties of a range. (pointer.c) */
 struct cuda_pointer {
 	int ordinal;
 	CUcontext context; /* NULL: memory of a pool, or mapped from handles */
 	uint64_t buffer_id;
 	bool managed;
-	unsigned segments; /* allocations that it spans */
+	unsigned segments; /* allocations that the range spans */
 };
 
-/* 1: the whole range is a GPU's; 0: none of it is; or a negative errno, and why it cannot be used. */
+/*
+ * Returns 1 if the whole range is GPU memory, 0 if none of it is, or a negative errno with the reason if it cannot be
+ * used.
+ */
 int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, size_t length,
 			 struct cuda_pointer *pointer, struct pl_error *error);
-/* The allocation's number, which no other allocation of the process ever has; 0 if there is none any more. */
+/* Returns the allocation's number, which no other allocation of the process ever has; 0 if it no longer exists. */
 uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
 
 struct cuda_opening;
@@ -57,10 +63,10 @@ struct cuda_opening;
 struct cuda_memory {
 	struct cuda_place *place;
 	struct cuda_pointer pointer;
-	/* Of another process's memory; nothing of this one's. */
-	struct cuda_opening *opening; /* by IPC */
-	CUdeviceptr base;             /* where what was opened lies here */
-	size_t mapped;                /* there, from handles */
+	/* For another process's memory only: */
+	struct cuda_opening *opening; /* opened by IPC */
+	CUdeviceptr base;             /* address of the opened memory in this process */
+	size_t mapped;                /* bytes mapped there from handles */
 	bool imported;                /* from a pool */
 };
 
@@ -74,7 +80,7 @@ static inline CUdeviceptr cuda_address(const struct pl_memory *memory, size_t of
 	return (CUdeviceptr)(uintptr_t)memory->address + offset;
 }
 
-/* Of the GPU with that PCI address, or else any, that this process uses already; NULL: it uses none. */
+/* Returns a place that this process uses already: of the GPU with that PCI address, else of any; NULL: it uses none. */
 struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char *pci);
 
 /* copy.c */
@@ -91,23 +97,23 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 		    uint64_t *sequence);
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, bool wait);
 
-/* When a copy began, and in which way; 0: its time tells nothing. */
+/* Start of a copy, and its method; 0: its time says nothing. */
 struct cuda_clock {
 	uint64_t begun;
 	bool rows;
 };
 
 /*
- * shared.c: begins a copy of the host's bytes, by the way that does not wait for other processes of the GPU's if one
- * did.  cuda_ended() is told *clock when the copy is found to be done, to see whether it waited.
+ * ipc_small_copy.c: starts a copy of host bytes, by the method that does not wait for other processes of the GPU if an
+ * earlier copy did. When the copy is done, cuda_ended() gets *clock to detect waiting.
  */
 CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *from, size_t length, CUstream stream,
 			 struct cuda_clock *clock);
 void cuda_ended(struct cuda_place *place, struct cuda_clock clock);
-/* Whether copies waited for other processes lately. */
+/* True if copies recently waited for other processes. */
 bool cuda_shared(struct cuda_place *place);
 
-/* share.c */
+/* ipc.c */
 int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_IPC_HANDLE_MAX],
 	       struct pl_ipc_fds *parts);
 int cuda_import_ipc(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
@@ -115,7 +121,7 @@ int cuda_import_ipc(const uint8_t *ticket, size_t ticket_length, size_t length, 
 void cuda_close_other(struct cuda_memory *own);
 void cuda_close_ipc_fd(struct pl_ipc_fd *part);
 
-/* export.c */
+/* dmabuf_export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
 enum pl_memory_order cuda_order(const struct pl_memory *memory);
 int cuda_flush(struct pl_memory *memory);

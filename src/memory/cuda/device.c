@@ -11,7 +11,7 @@ static struct {
 	struct pl_list all;
 } places = { PTHREAD_MUTEX_INITIALIZER, { &places.all, &places.all } };
 
-/* -1: one node, or the firmware does not tell. */
+/* Returns -1 if there is one node, or the firmware does not tell. */
 static int node_of(const char *pci)
 {
 	char path[64], text[16];
@@ -106,7 +106,7 @@ int cuda_place_get(const struct cuda_driver *driver, CUcontext context, int ordi
 	return rc;
 }
 
-/* Puts a place that fits in *result, counted; its GPU's name fits better than none. */
+/* Puts a fitting place into *result, counted; one of the GPU with that name is preferred. */
 static void find_used(const char *pci, struct cuda_place **result)
 {
 	struct cuda_place *found = NULL;
@@ -131,7 +131,7 @@ struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char 
 	unsigned flags;
 	CUdevice device;
 
-	/* Of the GPU itself, if the program uses it by its primary context; but none is made only for this. */
+	/* Uses the GPU's own primary context if the program uses it; none is created for this. */
 	if (driver->cuDevicePrimaryCtxGetState && driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
 		count = 0;
 	for (int i = 0; i < count && !place; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For cards: a dma-buf of the memory, and making what a card wrote visible to kernels. */
+/* Support for cards: dma-buf export of GPU memory, and flushes that make a card's writes visible to kernels. */
 #include <unistd.h>
 
 #include "memory/cuda/cuda.h"
@@ -14,13 +14,12 @@ static CUresult export_range(const struct cuda_driver *driver, CUdeviceptr begin
 	return driver->cuMemGetHandleForAddressRange(fd, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
 }
 
-/* What a range's ends are rounded to: the host's pages; where that is not accepted, the GPU's of both sizes. */
+/* Rounding of a range's ends: pages of the host; if that is refused, both page sizes of GPUs. */
 static const CUdeviceptr roundings[] = { 4096, 65536, 2097152 };
 
 /*
- * Whole pages; what lies next to the range comes along, so whoever grants access to it must
- * give bounds of its own.  Where the driver can map by PCI Express (on systems where that is a choice), that
- * is what a card wants.
+ * Exports whole pages, including memory next to the range, so a grant must set its own bounds. Asks for the PCI Express
+ * mapping where the system offers a choice.
  */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew)
 {
@@ -49,7 +48,10 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
 	return fd;
 }
 
-/* By the device's attributes, as the driver's interface defines them (CUflushGPUDirectRDMAWritesOptions and others). */
+/*
+ * Returns the order from the device's attributes, as the driver's interface defines them
+ * (CUflushGPUDirectRDMAWritesOptions and others).
+ */
 enum pl_memory_order cuda_order(const struct pl_memory *memory)
 {
 	const struct cuda_place *place = cuda_memory_of(memory)->place;

@@ -8,7 +8,7 @@
 #define LIBCUDA "libcuda.so.1"
 #define HINT_INSTALL "install NVIDIA's driver; its libcuda.so.1 must be found by ld.so(8)"
 #define HINT_UPDATE "update NVIDIA's driver to one for CUDA 11.4 or later"
-/* The interface whose types are declared here. */
+/* Version of the interface whose types are declared here. */
 #define CUDA_VERSION_MEANT 11040
 
 struct symbol {
@@ -23,7 +23,7 @@ static const struct symbol symbols[] = { CUDA_FUNCTIONS(NEEDED, OPTIONAL) };
 #undef NEEDED
 #undef OPTIONAL
 
-/* The name with its version, or, from a library that exports it no more, what the driver gives for that version. */
+/* Finds the versioned name, or asks the driver for that version if the library no longer exports it. */
 static void *find(void *handle, const struct symbol *symbol)
 {
 	void *function = dlsym(handle, symbol->name);
@@ -68,7 +68,7 @@ int cuda_driver_open(const char *file, int flags, struct cuda_driver *driver, st
 	return 0;
 }
 
-/* Filled once, when the process has the library; from then on it stays loaded. */
+/* Filled once, when the process has the library, which then stays loaded. */
 static struct {
 	pthread_mutex_t lock;
 	struct cuda_driver driver;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The CUDA driver, as far as it is used here: own declarations, so that nothing of a toolkit is needed
- * to build, and a table of functions that is filled from libcuda.so.1 at run time (CUDA 11.4 to 13).
+ * CUDA driver: own declarations of the functions in use, so that the build needs no toolkit, and a table that is filled
+ * from libcuda.so.1 at run time (CUDA 11.4 to 13).
  */
 #ifndef PL_CUDA_DRIVER_H
 #define PL_CUDA_DRIVER_H
@@ -18,7 +18,7 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef uint64_t CUdeviceptr;
 typedef uint64_t CUmemGenericAllocationHandle;
-/* Passed by value; what is in it is the driver's own. */
+/* Passed by value; its content belongs to the driver. */
 typedef struct {
 	uint8_t bytes[64];
 } CUipcMemHandle;
@@ -61,7 +61,7 @@ typedef struct {
 	size_t WidthInBytes, Height;
 } CUmemcpy2D;
 
-/* Values of the driver's interface; they are part of its binary interface and never change. */
+/* Values of the driver's binary interface, which never change. */
 enum {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
@@ -108,7 +108,7 @@ enum {
 	CU_FLUSH_TO_OWNER = 100,
 };
 
-/* Name in the table, name in the library (with the version that the types here mean), arguments. */
+/* Name in the table, name in the library (of the version that these types belong to), arguments. */
 #define CUDA_FUNCTIONS(NEEDED, OPTIONAL) \
 	NEEDED(cuInit, "cuInit", (unsigned)) \
 	NEEDED(cuDriverGetVersion, "cuDriverGetVersion", (int *)) \
@@ -194,17 +194,17 @@ struct cuda_driver {
 #undef CUDA_MEMBER
 };
 
-/* Fills the table from a library; the public errors. */
+/* Fills the table from a library. Fails with public errors. */
 int cuda_driver_open(const char *file, int flags, struct cuda_driver *driver, struct pl_error *error);
 /*
- * The process's driver.  NULL if the process has not loaded libcuda: then no pointer is CUDA's, and
- * nothing is loaded to find that out.
+ * Returns the process's driver. NULL if the process has not loaded libcuda: then no pointer is CUDA's, and nothing is
+ * loaded to find that out.
  */
 const struct cuda_driver *cuda_driver_loaded(void);
-/* The same, loaded and initialised for who wants to use a GPU; NULL and why not. */
+/* The same, loaded and initialised for users of a GPU; NULL with the reason. */
 const struct cuda_driver *cuda_driver_get(struct pl_error *error);
 
-/* A driver's result as a negative errno, and as an error of this library's. */
+/* Converts a driver's result to a negative errno, and to an error of this library. */
 int cuda_errno(CUresult result);
 int cuda_fail(const struct cuda_driver *driver, CUresult result, const char *call, const char *object,
 	      struct pl_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What GPUs there are, for who asks. */
+/* pl_gpu_query(): properties of GPUs. */
 #include <stdio.h>
 
 #include "memory/cuda/cuda.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of another process's GPU: what its owner tells of it (a ticket), and opening it here.  The driver shares
- * whole allocations of cuMemAlloc by handles that any process of the host may open; for what else it shares see
- * handles.c and pool.c.  What is opened lies in the context of the memory with which bytes are exchanged, so that this
- * GPU's copy engines reach both.
+ * Memory of another process's GPU: the IPC handle from its owner, and opening it here. The driver shares whole
+ * allocations of cuMemAlloc() by handles that any process of the host may open; vmm_handle.c and pool_share.c share
+ * other memory. The memory is opened in the context of the memory with which bytes are exchanged, so that this GPU's
+ * copy engines reach both.
  */
 #include <stdlib.h>
 
@@ -12,10 +12,10 @@
 
 #include "memory/cuda/ipc_handle.h"
 
-/* What was opened; used by all regions of the same allocation. */
+/* Opened allocation, used by all regions of it. */
 struct cuda_opening {
 	struct pl_list link;
-	struct cuda_place *place; /* its owners hold it */
+	struct cuda_place *place; /* held by its owners */
 	CUipcMemHandle handle;
 	uint64_t id;
 	CUdeviceptr base;
@@ -73,7 +73,7 @@ int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint
 	return sizeof(ticket);
 }
 
-/* -- who reaches it ----------------------------------------------------------------------------------- */
+/* -- the importer ------------------------------------------------------------------------------------- */
 
 static struct cuda_opening *find(const struct cuda_place *place, const struct cuda_ticket *ticket)
 {
@@ -151,7 +151,7 @@ static int take_own(const struct cuda_driver *driver, const struct cuda_ticket *
 	if (!own->place)
 		return -EFAULT;
 	place = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->place : own->place;
-	/* Without it, or if it is not possible, the driver copies by way of the host. */
+	/* Without peer access, or if it is not possible, the driver copies through the host. */
 	if (place->device != own->place->device && driver->cuCtxEnablePeerAccess && cuda_enter(place) == CUDA_SUCCESS) {
 		driver->cuCtxEnablePeerAccess(own->place->context, 0);
 		cuda_leave(place);
@@ -159,7 +159,7 @@ static int take_own(const struct cuda_driver *driver, const struct cuda_ticket *
 	return 0;
 }
 
-/* What the other end says of its size must be so: copies beyond the end may break the context. */
+/* Checks the size that the other end claims: copies beyond the end may break the context. */
 static bool holds(const struct cuda_memory *own, const struct cuda_ticket *ticket, size_t length)
 {
 	CUdeviceptr base;
@@ -241,7 +241,7 @@ static int take_other(const struct cuda_driver *driver, const struct cuda_ticket
 					      : open_parts(ticket, parts, own, why);
 }
 
-/* Undoes what was opened; of memory of this process, nothing was. */
+/* Closes opened memory; memory of this process was not opened. */
 void cuda_close_other(struct cuda_memory *own)
 {
 	const struct cuda_driver *driver = own->place->driver;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the owner of GPU memory tells another process of the host, whose driver is to open it. */
+/* Description of GPU memory for another process of the host, whose driver opens it. */
 #ifndef PL_MEMORY_CUDA_IPC_HANDLE_H
 #define PL_MEMORY_CUDA_IPC_HANDLE_H
 
 #include "memory/cuda/cuda.h"
 
-/* Receipts say it so. */
+/* Reason in completions. */
 #define CUDA_STAGED "local: by way of host memory and a socket, as "
 #define CUDA_TICKET_VERSION 3u
 
 enum cuda_ticket_way {
 	CUDA_TICKET_NONE, /* only its own process reaches the memory */
 	CUDA_TICKET_IPC,
-	CUDA_TICKET_HANDLES, /* a descriptor for each handle that is mapped there, in order */
-	CUDA_TICKET_POOL,    /* a descriptor of the pool */
+	CUDA_TICKET_HANDLES, /* one descriptor for each handle mapped there, in order */
+	CUDA_TICKET_POOL,    /* descriptor of the pool */
 };
 
-/* Why there is no way. */
+/* Reason why the memory cannot be shared. */
 enum cuda_ticket_why {
 	CUDA_WHY_REFUSED,
 	CUDA_WHY_HANDLES,
@@ -24,36 +24,36 @@ enum cuda_ticket_why {
 	CUDA_WHY_MANY,
 };
 
-/* Between processes of one host and, as both know the version, of one layout. */
+/* Between processes of one host; the version fixes the layout. */
 struct cuda_ticket {
 	uint16_t version;
 	uint8_t way, why;
 	uint32_t check;   /* cuda_ticket_check() */
-	uint64_t address; /* in the owner */
-	uint64_t offset;  /* in what is shared */
-	uint64_t size;    /* of that */
-	uint64_t id;      /* of the allocation: IPC handles may be used again */
+	uint64_t address; /* address in the owner */
+	uint64_t offset;  /* offset in the shared memory */
+	uint64_t size;    /* size of the shared memory */
+	uint64_t id;      /* number of the allocation: IPC handles may be used again */
 	char pci[16];
 	union {
 		CUipcMemHandle handle;
-		CUmemPoolPtrExportData pointer; /* in the pool */
+		CUmemPoolPtrExportData pointer; /* pointer in the pool */
 	};
 };
 _Static_assert(sizeof(struct cuda_ticket) == PL_IPC_HANDLE_MAX, "fits, without gaps");
 
 /*
- * Of everything else in it.  The driver believes what it once gave: cuIpcOpenMemHandle() and cuMemPoolImportPointer() of
- * CUDA 13.0 crash when a bit of that is another.
+ * Checksum of all other members. The driver trusts its own data: cuIpcOpenMemHandle() and cuMemPoolImportPointer() of
+ * CUDA 13.0 crash if one bit of it differs.
  */
 uint32_t cuda_ticket_check(const struct cuda_ticket *ticket);
 
-/* Types of parts that were opened. */
+/* Types of opened descriptors. */
 enum { CUDA_PART_HANDLE = 1, CUDA_PART_POOL };
 
-/* handles.c and pool.c: with the place's context current.  The first: false, and why not. */
+/* vmm_handle.c and pool_share.c: called with the place's context current. The first returns false with the reason. */
 bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
 			struct pl_ipc_fds *parts);
-/* 0, with the address at which the memory lies in *base, or a negative errno, and why. */
+/* Returns 0 with the address of the memory in *base, or a negative errno with the reason. */
 int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_ipc_fds *parts,
 		      CUdeviceptr *base, const char **why);
 void cuda_handles_leave(const struct cuda_driver *driver, CUdeviceptr base, size_t size);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Small copies into the memory of a GPU that other processes use, too.  The driver passes the bytes of small ones within
- * its commands, to the GPU's compute engine, which works for one process at a time: on an H200 (driver 580) such a copy
- * takes 5.5 us, but 140 us if another process copied last, and 2.3 ms while another process runs kernels.  Rows are copied
- * by a copy engine, which waits for nobody, in 7 us.  So one copy that takes long has the next ones be rows, unless those
- * take as long, too.
+ * Small copies into the memory of a GPU that other processes use too. The driver sends small copies within its commands
+ * to the GPU's compute engine, which serves one process at a time. On an H200 (driver 580) such a copy takes 5.5 us,
+ * 140 us if another process copied last, and 2.3 ms while another process runs kernels. A copy engine copies rows in 7
+ * us without waiting for other processes. So a copy that takes long makes the next ones rows, unless rows take as long.
  */
 #include "memory/cuda/cuda.h"
 
-/* Of this size the driver takes a copy engine by itself; of 16 KiB it does not.  In between nobody looked. */
+/* Copies of this size use a copy engine by themselves; those of 16 KiB do not. Sizes in between were not measured. */
 #define WITHIN_COMMANDS (32u << 10)
 #define LONG (PL_NS_PER_MS / 10)
-/* Then the other way is tried again. */
+/* Time until the other method is tried again. */
 #define KEPT_FOR (10 * PL_NS_PER_S)
-/* So many one after the other that were not twice as quick: one may have been looked at late. */
+/* Consecutive rows that were not twice as quick: a single one may have been polled late. */
 #define SLOW_ROWS 4
 
 bool cuda_shared(struct cuda_place *place)
@@ -23,7 +22,7 @@ bool cuda_shared(struct cuda_place *place)
 	return until && pl_now() < until;
 }
 
-/* The beginnings of both are `pitch` apart. */
+/* The two rows begin `pitch` bytes apart. */
 static CUresult copy_two_rows(const struct cuda_driver *driver, CUdeviceptr to, const void *from, size_t row,
 			      size_t pitch, CUstream stream)
 {
@@ -41,7 +40,7 @@ static CUresult copy_two_rows(const struct cuda_driver *driver, CUdeviceptr to, 
 	return driver->cuMemcpy2DAsync(&copy, stream);
 }
 
-/* An odd length's last byte is the second row of another copy, whose first is the first byte again. */
+/* The last byte of an odd length is the second row of another copy, whose first row is the first byte again. */
 static bool copy_by_rows(const struct cuda_driver *driver, CUdeviceptr to, const void *from, size_t length,
 			 CUstream stream)
 {
@@ -61,7 +60,7 @@ CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *f
 	*clock = (struct cuda_clock){ .begun = small ? pl_now() : 0, .rows = small && cuda_shared(place) };
 	if (clock->rows && copy_by_rows(driver, to, from, length, stream))
 		return CUDA_SUCCESS;
-	/* Where rows are refused, the usual way does; to copy some bytes twice does no harm. */
+	/* If rows are refused, a plain copy follows; copying some bytes twice does no harm. */
 	clock->rows = false;
 	return driver->cuMemcpyHtoDAsync(to, from, length, stream);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* GPU memory as a kind of memory. */
+/* GPU memory: memory operations of the kind "cuda". */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,9 +30,9 @@ static void fill(struct pl_memory *memory, struct cuda_memory *own)
 }
 
 /*
- * Operations of the program on this memory that the driver would only have begun when they return (a
- * cudaMemset, a copy within the GPU) are done then: so the bytes that a transfer takes are those that the
- * program sees.  Not for memory mapped from handles, where the driver has no such switch.
+ * Makes the driver finish operations of the program on this memory (cudaMemset(), copies within the GPU) before they
+ * return, so that transfers read the bytes that the program sees. The driver has no such switch for memory mapped from
+ * handles.
  */
 static void order_operations(const struct cuda_driver *driver, const struct pl_memory *memory)
 {
@@ -140,7 +140,7 @@ static void cuda_release(struct pl_memory *memory)
 	free(own);
 }
 
-/* Under a lock of the GPU's: the words are changed by this process alone, not by kernels at the same time. */
+/* Atomic operation under a lock of the GPU: only this process changes the words, not kernels at the same time. */
 static int cuda_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
 		       uint64_t *old)
 {
@@ -158,7 +158,7 @@ static int cuda_atomic(struct pl_memory *memory, size_t offset, bool add, uint64
 	return rc;
 }
 
-/* For all GPUs of the process, by the context of one, which stays until it is undone. */
+/* Locks for all GPUs of the process, through the context of one, which is held until the unlock. */
 static int cuda_pin(const struct pl_memory *memory, void *address, size_t length, void **holder)
 {
 	const struct cuda_place *own = cuda_memory_of(memory)->place;
@@ -171,7 +171,7 @@ static int cuda_pin(const struct pl_memory *memory, void *address, size_t length
 	result = cuda_enter(place);
 	if (result == CUDA_SUCCESS) {
 		result = place->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
-		/* What another process gave may be for reading only, which has to be said; since CUDA 11.1. */
+		/* Read-only memory of another process needs a flag; since CUDA 11.1. */
 		if (result != CUDA_SUCCESS)
 			result = place->driver->cuMemHostRegister(
 				address, length, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);

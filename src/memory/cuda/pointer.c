@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is a pointer?  The driver knows; a range may span several allocations (mapped from handles side by side). */
+/* Properties of pointers, from the driver. A range may span several allocations, mapped from handles side by side. */
 #include "memory/cuda/cuda.h"
 
 #define SEGMENTS_MAX 65536
@@ -12,7 +12,7 @@ struct answer {
 	uint64_t buffer_id;
 };
 
-/* False where the driver knows nothing of the address. */
+/* Returns false if the driver does not know the address. */
 static bool ask(const struct cuda_driver *driver, CUdeviceptr address, struct answer *answer)
 {
 	int names[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -22,7 +22,7 @@ static bool ask(const struct cuda_driver *driver, CUdeviceptr address, struct an
 
 	memset(answer, 0, sizeof(*answer));
 	answer->ordinal = -1;
-	/* For an address that it does not know this call succeeds, and leaves zeros. */
+	/* For an unknown address this call succeeds and leaves zeros. */
 	return driver->cuPointerGetAttributes(PL_ARRAY_SIZE(names), names, values, address) == CUDA_SUCCESS &&
 	       answer->type != 0;
 }
@@ -41,7 +41,7 @@ static int refuse_hole(const void *address, size_t length, size_t at, struct pl_
 		       "of %zu bytes at %p on a GPU, those from %zu on are not allocated there", length, address, at);
 }
 
-/* The allocation that holds an address; the driver tells only while a context is current. */
+/* Returns the allocation that holds an address; the driver needs a current context for it. */
 static CUresult range_of(const struct cuda_driver *driver, const struct answer *answer, CUdeviceptr at,
 			 CUdeviceptr *base, size_t *size)
 {
@@ -63,7 +63,7 @@ static CUresult range_of(const struct cuda_driver *driver, const struct answer *
 	return result;
 }
 
-/* Whether all allocations under the range follow each other, on one GPU. */
+/* True if adjacent allocations on one GPU cover the whole range. */
 static int walk(const struct cuda_driver *driver, const void *address, size_t length, struct cuda_pointer *pointer,
 		struct pl_error *error)
 {

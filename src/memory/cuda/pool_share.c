@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of a pool (cudaMallocAsync), in another process: of a pool that was created for that the driver gives a
- * descriptor, and with it some bytes that stand for an allocation.
+ * Memory of a pool (cudaMallocAsync()) in another process: the driver gives a descriptor of a pool that was created as
+ * shareable, and bytes that name an allocation in it.
  */
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_
 	    driver->cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
 		    CUDA_SUCCESS)
 		return false;
-	/* Not before: the driver refuses pointers into a pool that was never exported. */
+	/* Afterwards: the driver refuses pointers into a pool that was never exported. */
 	if (driver->cuMemPoolExportPointer(&ticket->pointer, base) != CUDA_SUCCESS ||
 	    !pl_ipc_fds_add(parts, fd, size)) {
 		close(fd);
@@ -80,7 +80,7 @@ int cuda_pool_take(const struct cuda_place *place, const struct cuda_ticket *tic
 	if (!has_all(driver) || open_pool(driver, &parts->part[0]) != CUDA_SUCCESS)
 		return -EACCES;
 	pool = (CUmemoryPool)(uintptr_t)parts->part[0].handle;
-	/* The pool's own GPU has the access already, and may not be asked for it. */
+	/* The pool's own GPU has access already, and the driver refuses the request for it. */
 	driver->cuMemPoolSetAccess(pool, &access, 1);
 	return driver->cuMemPoolImportPointer(base, pool, &pointer) == CUDA_SUCCESS ? 0 : -EACCES;
 }

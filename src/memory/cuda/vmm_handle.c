@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that is mapped from handles (cuMemCreate), in another process: the driver gives a descriptor of a handle that
- * was created for that, and takes it back in the other process, which maps the handles side by side as the owner has
- * them.  A mapping is of all that the handles hold; its place is this process's own for each GPU that copies.
+ * Memory mapped from handles (cuMemCreate()) in another process: the driver gives a descriptor of a handle that was
+ * created as shareable. The other process's driver imports it, and maps the handles side by side, as the owner has
+ * them. A mapping covers complete handles; each GPU that copies has its own.
  */
 #include <unistd.h>
 
@@ -77,9 +77,9 @@ bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cu
 	return false;
 }
 
-/* -- who reaches it ----------------------------------------------------------------------------------- */
+/* -- the importer ------------------------------------------------------------------------------------- */
 
-/* What the other end says must hang together; how large a handle is the driver knows, and maps no more of it. */
+/* Checks that the other end's numbers are consistent. The driver knows the size of a handle, and maps no more. */
 static bool adds_up(const struct cuda_ticket *ticket, const struct pl_ipc_fds *parts)
 {
 	uint64_t rest = ticket->size;
