@@ -10,7 +10,7 @@
 #define EXTENDED_ACS 0x000d
 #define EXTENDED_ATS 0x000f
 #define EXTENDED_REBAR 0x0015
-/* More than there is room for: a list that goes in circles ends. */
+/* Limit for the list of capabilities, which may be circular. */
 #define CAPABILITIES_MAX 48
 #define EXTENDED_MAX 960
 

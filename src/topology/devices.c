@@ -23,7 +23,7 @@ bool topology_is_gpu(const struct pl_pci_node *node, enum pl_gpu_vendor *vendor)
 		return true;
 	case PL_PCI_VENDOR_INTEL:
 		*vendor = PL_GPU_INTEL;
-		/* Where the processor's own one always is. */
+		/* Usual address of the GPU within the processor. */
 		return strcmp(node->address, "0000:00:02.0") != 0;
 	default:
 		*vendor = PL_GPU_OTHER;
@@ -58,7 +58,7 @@ const char *pl_pci_rdma_driver(uint16_t vendor, uint16_t device)
 
 const struct pl_pci_bar *pl_pci_nvidia_bar1(const struct pl_pci_node *node)
 {
-	/* From Hopper on, the registers in BAR 0 have a wide address, which takes the place of two. */
+	/* From Hopper on the registers in BAR 0 have a 64-bit address, which occupies two BARs. */
 	return &node->bars[node->bars[0].is64 ? 2 : 1];
 }
 
@@ -72,7 +72,7 @@ bool topology_is_rdma_card(const struct pl_pci_node *node)
 		return false;
 	if (node->vendor == PL_PCI_VENDOR_MELLANOX)
 		return class == PCI_CLASS_ETHERNET || pl_pci_rdma_driver(node->vendor, node->device);
-	/* Of other makers, a card that does Ethernet and is content with it is none. */
+	/* Cards of other vendors that work as plain Ethernet cards are not RDMA cards. */
 	return pl_pci_rdma_driver(node->vendor, node->device) &&
 	       (node->vendor == PL_PCI_VENDOR_AMAZON || !node->driver[0]);
 }
@@ -99,7 +99,7 @@ int topology_card_add(struct pl_topology *topology, int node, const char *name)
 	return index;
 }
 
-/* The name that the driver of an NVIDIA GPU has for it. */
+/* Copies the name that the driver of an NVIDIA GPU reports. */
 static void name_gpu(struct pl_topology *topology, struct pl_sysroot *root, struct pl_gpu *gpu)
 {
 	char text[2048], *model;
@@ -152,7 +152,7 @@ static bool has_card(const struct pl_topology *topology, int node)
 	return false;
 }
 
-/* Only what matters gets a node: a large machine has hundreds of functions that do not. */
+/* Only relevant functions get a node: a large machine has hundreds of others. */
 bool topology_is_of_interest(struct pl_sysroot *root, const char *address)
 {
 	uint64_t class, vendor, device;
@@ -178,7 +178,7 @@ static int add_device(struct pl_topology *topology, struct pl_sysroot *root, con
 	if (pl_sysroot_resolve(root, path, sizeof(path), "sys/bus/pci/devices/%s", address) < 0)
 		return 0;
 	if (!strncmp(path, "sys/bus/", 8)) {
-		/* No link, so nothing is known of where it is but its domain. */
+		/* Without the link only the domain of its position is known. */
 		snprintf(bridge, sizeof(bridge), "pci%.*s:00", (int)strcspn(address, ":"), address);
 		snprintf(path, sizeof(path), "%s/%s", bridge, address);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A topology file says where things are; what they are, the machine knows better. */
+/* A topology file tells the positions of devices; the machine itself tells their properties. */
 #include "topology/build.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static bool has_owner(const struct pl_topology *topology, int node)
 	return false;
 }
 
-/* A device of the machine with this address, if it is of the same kind. */
+/* Reads the machine's device with this address, if it is of the same kind. */
 static bool merge(struct pl_pci_node *node, struct pl_sysroot *root)
 {
 	struct pl_pci_node here = { .numa = -1, .iommu_group = -1 };
@@ -28,7 +28,7 @@ static bool merge(struct pl_pci_node *node, struct pl_sysroot *root)
 	return true;
 }
 
-/* Gives a GPU or a card to a device that the file names without saying more. */
+/* Adds a GPU or a card for a device that the file names without details. */
 static int add_owner(struct pl_topology *topology, int index)
 {
 	const struct pl_pci_node *node = &topology->nodes[index];
@@ -47,7 +47,7 @@ static int add_owner(struct pl_topology *topology, int index)
 	return rc;
 }
 
-/* Of what the file calls a network, only RDMA is of interest; it says so by a GUID. */
+/* Keeps only RDMA devices of the file's networks; those have a GUID. */
 static void drop_plain(struct pl_topology *topology)
 {
 	size_t kept = 0;
@@ -63,7 +63,7 @@ static void drop_plain(struct pl_topology *topology)
 	topology->card_count = kept;
 }
 
-/* How many GPUs and cards there are that the file does not have. */
+/* Counts GPUs and cards of the machine that the file lacks. */
 static size_t count_absent(const struct pl_topology *topology, struct pl_sysroot *root)
 {
 	struct pl_sysroot_list list;
@@ -101,7 +101,7 @@ int topology_complete_file(struct pl_topology *topology, struct pl_sysroot *root
 	}
 	drop_plain(topology);
 	topology->file_foreign = devices && !here;
-	/* Then nothing of this machine is left but its name. */
+	/* Nothing of this machine remains but its name. */
 	if (topology->file_foreign) {
 		topology->is_virtual = false;
 		topology->platform[0] = '\0';

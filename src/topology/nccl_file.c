@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Topology files of NCCL's: processors, below them what is plugged in.  A bridge in them is a whole switch.
- */
+/* Topology files of NCCL: processors with the devices below them. One bridge element stands for a whole switch. */
 #include "topology/build.h"
 
 #include <ctype.h>
@@ -13,9 +11,9 @@
 struct file {
 	struct topology_xml xml;
 	struct pl_topology *topology;
-	int stack[DEPTH_MAX + 1]; /* the node of each open element, -1 where it has none */
-	size_t depth, skipped;    /* open elements; those below one that is of another host */
-	char host[24];            /* the first one */
+	int stack[DEPTH_MAX + 1]; /* node of each open element, -1 if it has none */
+	size_t depth, skipped;    /* open elements; those below an element of another host */
+	char host[24];            /* the first host */
 };
 
 static const char *attribute(const char *const *attributes, const char *name)
@@ -26,7 +24,7 @@ static const char *attribute(const char *const *attributes, const char *name)
 	return "";
 }
 
-/* A number up to a limit, whatever follows it; otherwise 0. */
+/* Parses a number up to a limit, ignoring trailing text; otherwise 0. */
 static uint64_t number(const char *const *attributes, const char *name, int base, uint64_t limit)
 {
 	const char *text = attribute(attributes, name);
@@ -45,7 +43,7 @@ static bool mask_bit(const char *digits, size_t count, size_t bit)
 	return (isdigit((unsigned char)digit) ? digit - '0' : (digit | 32) - 'a' + 10) >> bit % 4 & 1;
 }
 
-/* "000000ff,ffff0000" as "16-39". */
+/* Converts "000000ff,ffff0000" to "16-39". */
 static void cpu_list(const char *mask, char *to, size_t size)
 {
 	char digits[1024];
@@ -92,7 +90,7 @@ static int begin_cpu(struct pl_topology *topology, const char *const *attributes
 	return node;
 }
 
-/* As sysfs writes it: in lower case, and a domain of 0 has four digits. */
+/* Writes the address as sysfs does: lower case, four digits for domain 0. */
 static int read_address(const char *text, char address[PL_PCI_ADDRESS_MAX])
 {
 	size_t length = strlen(text);
@@ -106,7 +104,7 @@ static int read_address(const char *text, char address[PL_PCI_ADDRESS_MAX])
 	return topology_is_pci_address(address, length) ? 0 : -EINVAL;
 }
 
-/* What files name twice: switches of virtual machines, which are made up, are told apart by a number. */
+/* Some files repeat the invented addresses of virtual switches; a number makes them unique. */
 static int make_unique(const struct pl_topology *topology, char address[PL_PCI_ADDRESS_MAX], bool bridge)
 {
 	size_t length = strlen(address);
@@ -132,7 +130,7 @@ static int begin_pci(struct pl_topology *topology, int parent, const char *const
 	index = make_unique(topology, address, class >> 8 == PCI_CLASS_BRIDGE);
 	if (index < 0)
 		return index;
-	/* Some files do not say what is a switch; what has devices below it is one. */
+	/* Some files do not mark switches; a node with devices below it is one. */
 	node = &topology->nodes[parent];
 	if (node->kind == PL_PCI_ENDPOINT && (!node->class || node->class >> 16 == PCI_CLASS_BRIDGE >> 8))
 		node->kind = PL_PCI_UPSTREAM;
@@ -159,11 +157,11 @@ static int begin_gpu(struct pl_topology *topology, int node, const char *const *
 
 	if (node < 0 || topology->nodes[node].kind != PL_PCI_ENDPOINT)
 		return 0;
-	/* With several ranks on a GPU, it is there several times. */
+	/* With several ranks on a GPU the file has it several times. */
 	for (size_t i = 0; i < topology->gpu_count; i++)
 		if (topology->gpus[i].node == node)
 			return 0;
-	/* Only AMD's have this. */
+	/* Only GPUs of AMD have this attribute. */
 	if (*attribute(attributes, "gcn"))
 		vendor = PL_GPU_AMD;
 	if (!topology->nodes[node].vendor)
@@ -171,7 +169,7 @@ static int begin_gpu(struct pl_topology *topology, int node, const char *const *
 	return topology_gpu_add(topology, node, vendor);
 }
 
-/* NCCL numbers the ports of RDMA devices from 1, and has 0 for sockets. */
+/* NCCL numbers the ports of RDMA devices from 1, and writes 0 for sockets. */
 static bool is_rdma(const char *const *attributes)
 {
 	if (*attribute(attributes, "port") && !number(attributes, "port", 10, 255))
@@ -180,7 +178,7 @@ static bool is_rdma(const char *const *attributes)
 	       !strcmp(attribute(attributes, "gdr"), "1");
 }
 
-/* A port of a card. */
+/* Starts a port of a card. */
 static int begin_net(struct pl_topology *topology, int node, const char *const *attributes)
 {
 	bool rdma = is_rdma(attributes);
@@ -214,7 +212,7 @@ static int begin_net(struct pl_topology *topology, int node, const char *const *
 	return 0;
 }
 
-/* With NVLink between hosts, NCCL writes those of all into one file. */
+/* With NVLink between hosts NCCL writes all of them into one file. */
 static bool is_of_another_host(struct file *file, const char *element, const char *const *attributes)
 {
 	const char *host = strcmp(element, "cpu") ? "" : attribute(attributes, "host_hash");
@@ -244,7 +242,7 @@ static int begin(struct topology_xml *xml, const char *element, const char *cons
 		rc = begin_gpu(file->topology, above, attributes);
 	else if (!strcmp(element, "net"))
 		rc = begin_net(file->topology, above, attributes);
-	/* The first place counts. */
+	/* The first position counts. */
 	if (rc == -EEXIST) {
 		file->topology->file_twice++;
 		file->skipped++;

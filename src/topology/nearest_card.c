@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which card is best for a GPU, or for memory of the host: one that works, that is not much slower than
- * another one, that is near, and that no other GPU has already if there is as good a one that is free.
+ * Best card for a GPU or for host memory: it works, is not much slower than another one, is near, and serves no other
+ * GPU while an equally good one is free.
  */
 #include "topology/build.h"
 
@@ -32,8 +32,8 @@ static int compare(const void *a, const void *b)
 }
 
 /*
- * Good enough for GPUs to be spread over them: what is not slow carries at least as much as half of the
- * best one, which is what would be left of that if two had it.
+ * True if GPUs may be spread over both cards: each carries at least half of the best one's rate, which two GPUs would
+ * get from sharing that.
  */
 static bool alike(const struct candidate *a, const struct candidate *b)
 {
@@ -41,7 +41,7 @@ static bool alike(const struct candidate *a, const struct candidate *b)
 	       a->rank.class == b->rank.class;
 }
 
-/* A way that carries less than half of what another one does is worth a longer one.  Then best first. */
+/* A path with less than half the rate of another one ranks behind it, even if it is shorter. Sorts the best first. */
 static void sort(struct candidate *candidates, size_t count)
 {
 	uint64_t most = 0;
@@ -68,14 +68,14 @@ static void of_gpu(const struct pl_topology *topology, size_t gpu, struct candid
 	sort(candidates, topology->card_count);
 }
 
-/* Gives each GPU a card of those that are best for it, as few GPUs a card as can be. */
+/* Assignment of cards to GPUs from their equally good cards, with as few GPUs on a card as possible. */
 struct match {
 	size_t gpus, cards;
-	int *good;      /* of each GPU the cards that are alike, best first; -1 at the end of fewer than all */
-	bool *seen;     /* cards */
-	int *card;      /* of each GPU; -1: none yet */
-	unsigned *load; /* of each card */
-	unsigned limit; /* GPUs a card */
+	int *good;      /* equally good cards of each GPU, best first; -1 ends a shorter list */
+	bool *seen;     /* cards visited */
+	int *card;      /* card of each GPU; -1: none yet */
+	unsigned *load; /* GPUs of each card */
+	unsigned limit; /* most GPUs on a card */
 };
 
 static void give_card(struct match *match, size_t gpu, int card)
@@ -84,7 +84,7 @@ static void give_card(struct match *match, size_t gpu, int card)
 	match->load[card]++;
 }
 
-/* Finds room for a GPU: where there is some, otherwise by moving others. */
+/* Finds a card for a GPU, and moves other GPUs if necessary. */
 static bool place(struct match *match, size_t gpu)
 {
 	const int *good = &match->good[gpu * match->cards];
@@ -157,7 +157,7 @@ int topology_choose(struct pl_topology *topology)
 	return rc;
 }
 
-/* Only RDMA devices: what is none cannot be opened. */
+/* Only RDMA devices: others cannot be opened. */
 static int give(const struct pl_topology *topology, const struct candidate *candidates, struct pl_card_rank *ranks)
 {
 	int count = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* NUMA nodes, and whether the machine is a virtual one. */
+/* NUMA nodes, and detection of virtual machines. */
 #include "topology/build.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Enough for the first processor. */
+/* Bytes, enough for the first processor. */
 #define CPUINFO_SIZE 8192
 
-/* The value of the first line "name : value" in the manner of /proc/cpuinfo; empty if there is none. */
+/* Copies the value of the first line "name : value", as in /proc/cpuinfo; empty if there is none. */
 static void find_value(const char *text, const char *name, char *to, size_t size)
 {
 	size_t length = strlen(name);
@@ -88,7 +88,7 @@ static int read_numa(struct pl_topology *topology, struct pl_sysroot *root)
 	return rc == -ENOMEM ? rc : 0;
 }
 
-/* Whether a list of words has this one. */
+/* True if a list of words has this one. */
 static bool has_word(const char *text, const char *word)
 {
 	size_t length = strlen(word);
@@ -103,7 +103,7 @@ static bool has_word(const char *text, const char *word)
 	return false;
 }
 
-/* Makers of virtual machines, where the processor does not say that it is one. */
+/* True for vendors of virtual machines, for processors without the hypervisor flag. */
 static bool is_hypervisor(const char *vendor, const char *product)
 {
 	return !strcmp(vendor, "QEMU") || !strncmp(vendor, "VMware", 6) || !strcmp(vendor, "Xen") ||
@@ -122,7 +122,7 @@ int topology_read_machine(struct pl_topology *topology, struct pl_sysroot *root)
 	pl_sysroot_text(root, product, sizeof(product), "sys/class/dmi/id/product_name");
 	snprintf(topology->platform, sizeof(topology->platform), "%s%s%s", vendor, vendor[0] && product[0] ? " " : "",
 		 product);
-	/* Bare metal of a cloud has the cloud's name too, so names count only where there are no flags. */
+	/* Bare metal of a cloud has the cloud's name too, so names count only without flags. */
 	topology->is_virtual = flags[0] ? has_word(flags, "hypervisor") : is_hypervisor(vendor, product);
 	rc = read_numa(topology, root);
 	for (size_t i = 0; i < topology->numa_count; i++)

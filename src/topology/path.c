@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The way between two devices: its class, what it carries, and why. */
+/* Path between two devices: its class, its rate and the reason. */
 #include "topology/build.h"
 
 #include <stdarg.h>
@@ -21,7 +21,7 @@ uint64_t pl_pci_link_rate(struct pl_pci_link link)
 		return bits / 10; /* 8b/10b */
 	if (link.speed <= 32000)
 		return bits / 130 * 128 / 8;
-	return bits / 256 * 242 / 8; /* flits: 242 of 256 bytes are not for their protection */
+	return bits / 256 * 242 / 8; /* flits: 242 of 256 bytes are not for error protection */
 }
 
 static bool is_gpu_node(const struct pl_topology *topology, int node)
@@ -65,7 +65,7 @@ static unsigned depth_of(const struct pl_topology *topology, int node)
 	return depth;
 }
 
-/* The nearest node above both; -1 if there is none. */
+/* Returns the nearest node above both; -1 if there is none. */
 static int common(const struct pl_topology *topology, int a, int b)
 {
 	unsigned depth_a = depth_of(topology, a), depth_b = depth_of(topology, b);
@@ -81,7 +81,7 @@ static int common(const struct pl_topology *topology, int a, int b)
 	return a;
 }
 
-/* Switches from a node, itself excluded, to the one below `end`. */
+/* Counts switches from a node, itself excluded, to the node below `end`. */
 static unsigned switches(const struct pl_topology *topology, int node, int end)
 {
 	unsigned count = 0;
@@ -103,7 +103,7 @@ static int numa_of(const struct pl_topology *topology, int node)
 {
 	int numa = node < 0 ? -1 : topology->nodes[node].numa;
 
-	/* Where there is one only, all are there. */
+	/* On a machine with one NUMA node, every device is there. */
 	return numa < 0 && topology->numa_count == 1 ? topology->numa[0].id : numa;
 }
 
@@ -135,7 +135,7 @@ static void narrow_by(struct narrow *narrow, uint64_t now, uint64_t possible, in
 		narrow->possible = possible;
 }
 
-/* All links from a node up to where the ways meet. */
+/* Narrows the path by all links from a node up to the meeting point. */
 static void narrow_up(const struct pl_topology *topology, struct narrow *narrow, int node, int end)
 {
 	for (; node >= 0 && node != end && topology->nodes[node].kind != PL_PCI_HOST_BRIDGE;
@@ -148,7 +148,10 @@ static void narrow_up(const struct pl_topology *topology, struct narrow *narrow,
 	}
 }
 
-/* Of the fastest port that is up; of the fastest, if none is.  What soft-RoCE says of itself means nothing. */
+/*
+ * Returns the rate of the fastest active port, or of the fastest port if none is active. Rates of soft-RoCE mean
+ * nothing.
+ */
 static uint64_t port_rate(const struct pl_card *card)
 {
 	uint64_t active = 0, any = 0;
@@ -171,7 +174,7 @@ static bool has_names(const struct pl_topology *topology)
 
 static bool is_usable(const struct pl_topology *topology, const struct pl_card *card)
 {
-	/* Of a machine elsewhere all that is known is that a card is one of those that count: those with names, if any. */
+	/* For another machine, a card counts if it has a name, or if no card has one. */
 	if (card->described)
 		return topology->file_foreign && (card->name[0] || !has_names(topology));
 	for (size_t i = 0; i < card->port_count; i++)
@@ -180,7 +183,7 @@ static bool is_usable(const struct pl_topology *topology, const struct pl_card *
 	return false;
 }
 
-/* Whether a switch's port on the way up is told to send what peers say to each other through the root. */
+/* True if ACS makes a switch send peer requests through the root. */
 static bool redirects(const struct pl_topology *topology, int node, int end)
 {
 	for (; node >= 0 && node != end; node = parent_of(topology, node)) {

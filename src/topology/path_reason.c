@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Why a path is as it is, for people. */
+/* Reasons of a path, as sentences. */
 #include "topology/build.h"
 
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void say_class(const struct pl_topology *topology, const struct pl_path *
 	}
 }
 
-/* What is wrong with the links on the way up from a device. */
+/* Describes defects of the links above a device. */
 static void say_links(const struct pl_topology *topology, int node, int end, struct reasons *reasons)
 {
 	char now[32], best[32];
@@ -130,7 +130,7 @@ static void say_card(const struct pl_topology *topology, const struct pl_path *p
 		    driver[0] ? "its driver is " : "no driver is bound to it", driver);
 }
 
-/* Why the best one is not the nearest. */
+/* Tells why the best card is not the nearest one. */
 static void say_choice(const struct pl_topology *topology, const struct pl_path *path, struct reasons *reasons)
 {
 	unsigned sharing = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The PCI tree, from where sysfs has its devices. */
+/* PCI tree, from the paths of devices in sysfs. */
 #include "topology/build.h"
 
 #include <ctype.h>
@@ -13,7 +13,7 @@ int topology_add(void **array, size_t *count, size_t size, size_t limit)
 
 	if (*count >= limit)
 		return -E2BIG;
-	/* Whenever it is a power of two, it is full. */
+	/* The capacity is a power of two: at one the array is full. */
 	if (!(*count & (*count - 1)))
 		larger = reallocarray(*array, *count ? *count * 2 : 1, size);
 	if (!larger)
@@ -40,7 +40,7 @@ static bool hexadecimal(const char *text, size_t length)
 	return length > 0;
 }
 
-/* From the end: ":bb:dd.f" is always as long, the domain is not. */
+/* Parses from the end: ":bb:dd.f" has a fixed length, the domain has not. */
 bool topology_is_pci_address(const char *text, size_t length)
 {
 	const char *tail = text + length - 8;
@@ -65,7 +65,7 @@ int pl_topology_find(const struct pl_topology *topology, const char *address)
 	return -1;
 }
 
-/* Children in the order of their addresses, whatever order they were found in. */
+/* Sorts children by address, in whatever order they are found. */
 static void link_child(struct pl_topology *topology, int node)
 {
 	struct pl_pci_node *nodes = topology->nodes;
@@ -94,7 +94,7 @@ int topology_node_add(struct pl_topology *topology, const char *address, enum pl
 	return index;
 }
 
-/* The node for one component of a path, which is made if the tree is that of sysfs. */
+/* Returns the node of one component of a path; creates it if the tree is that of sysfs. */
 static int chain_node(struct pl_topology *topology, struct pl_sysroot *root, const char *address, bool device,
 		      int parent)
 {
@@ -271,7 +271,7 @@ void topology_node_read(struct pl_pci_node *node, struct pl_sysroot *root)
 		topology_config_parse(node, config, (size_t)length);
 }
 
-/* What a bridge is, by configuration space if it could be read, else by where it is. */
+/* Returns the kind of a bridge: from configuration space if readable, else from its position. */
 static enum pl_pci_kind bridge_kind(const struct pl_pci_node *node, const struct pl_pci_node *parent)
 {
 	if (node->config.express)
@@ -300,8 +300,8 @@ static struct pl_pci_link both(struct pl_pci_link a, struct pl_pci_link b)
 }
 
 /*
- * Ports that QEMU makes up (its own, and the switch x3130) have no line; what they say of its speed, 2.5 GT/s
- * x1 or 16 GT/s x32, has nothing to do with what the devices below are plugged into.
+ * Ports that QEMU emulates (its own, and the switch x3130) have no line; the speed that they report, 2.5 GT/s x1 or 16
+ * GT/s x32, says nothing of the devices below.
  */
 static bool is_emulated(const struct pl_pci_node *node)
 {
@@ -311,8 +311,8 @@ static bool is_emulated(const struct pl_pci_node *node)
 }
 
 /*
- * sysfs has one link for each device: below root ports and downstream ports, above all others.  The one
- * inside a switch, between its ports, is none.
+ * sysfs has one link for each device: below root ports and downstream ports, above all others. Links inside a switch,
+ * between its ports, do not exist.
  */
 static void finish(struct pl_topology *topology, struct pl_pci_node *node)
 {
@@ -332,17 +332,17 @@ static void finish(struct pl_topology *topology, struct pl_pci_node *node)
 		node->now = both(node->now, parent->below_now);
 		node->best = both(node->best, parent->below_best);
 	} else if (node->kind != PL_PCI_UPSTREAM && !topology->file[0]) {
-		/* On the root complex itself there is no line. */
+		/* A device of the root complex has no line. */
 		node->now = node->best = (struct pl_pci_link){ 0 };
 	}
 	if (!node->now.speed || !node->best.speed)
 		return;
-	/* What is, is possible. */
+	/* The present speed is possible. */
 	node->best.speed = PL_MAX(node->best.speed, node->now.speed);
 	node->best.width = PL_MAX(node->best.width, node->now.width);
 }
 
-/* Parents are always in front of their children. A host bridge is where the first one below it says that it is. */
+/* Parents come before their children. A host bridge has the NUMA node of its first child that reports one. */
 void topology_nodes_finish(struct pl_topology *topology)
 {
 	for (size_t i = topology->node_count; i-- > 0;) {

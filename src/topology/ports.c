@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a card has to the outside: ports, GIDs, network devices. */
+/* External side of a card: ports, GIDs, network devices. */
 #include "topology/build.h"
 
 #include <stdlib.h>
@@ -189,7 +189,7 @@ int topology_netdev_add(struct pl_card *card, struct pl_sysroot *root, const cha
 	return 0;
 }
 
-/* On InfiniBand no GID says which one it is. */
+/* On InfiniBand no GID names the network device. */
 void topology_name_ports(struct pl_card *card)
 {
 	for (size_t i = 0; i < card->port_count; i++) {

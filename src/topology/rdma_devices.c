@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* RDMA devices, from sysfs' class of them. */
+/* RDMA devices, from their class in sysfs. */
 #include "topology/build.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@ static void read_text(struct pl_sysroot *root, char *to, size_t size, const char
 }
 
 /*
- * Where a device is in the PCI tree; one of software is where the network device below it is.  Some
- * kernels give soft-RoCE and soft-iWARP the device below that; only they have a parent.
+ * Finds a device's position in the PCI tree; a software device is at the network device below it. Some kernels put
+ * soft-RoCE and soft-iWARP below that device; only those have a parent.
  */
 static int find_node(struct pl_topology *topology, struct pl_sysroot *root, const char *device, bool *software)
 {
@@ -31,7 +31,7 @@ static int find_node(struct pl_topology *topology, struct pl_sysroot *root, cons
 	return -ENOENT;
 }
 
-/* The one that user space opens, /dev/infiniband/uverbsN. */
+/* Finds the node for user space, /dev/infiniband/uverbsN. */
 static void find_uverbs(struct pl_sysroot *root, const struct pl_sysroot_list *list, struct pl_card *card)
 {
 	char device[64];
@@ -43,7 +43,7 @@ static void find_uverbs(struct pl_sysroot *root, const struct pl_sysroot_list *l
 			TOPOLOGY_COPY(card->uverbs, list->names[i]);
 }
 
-/* The card that a topology file has there; what is here counts more than what it says. */
+/* Finds the card of a topology file at that node; facts of this machine win over the file. */
 static int find_described(struct pl_topology *topology, int node)
 {
 	for (size_t i = 0; i < topology->card_count && node >= 0; i++) {
@@ -106,7 +106,7 @@ int topology_read_cards(struct pl_topology *topology, struct pl_sysroot *root)
 	if (pl_sysroot_list(root, &list, "sys/class/infiniband") < 0)
 		return 0;
 	pl_sysroot_list(root, &uverbs, "sys/class/infiniband_verbs");
-	/* mlx5_2 is in front of mlx5_10. */
+	/* mlx5_2 comes before mlx5_10. */
 	if (list.count)
 		qsort(list.names, list.count, sizeof(*list.names), compare_names);
 	for (size_t i = 0; i < list.count && rc != -ENOMEM; i++)

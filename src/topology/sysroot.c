@@ -21,7 +21,7 @@ bool pl_sysroot_is_live(const struct pl_sysroot *root)
 	return root->live;
 }
 
-/* Takes out empty components and ".". */
+/* Removes empty components and ".". */
 static void tidy(char *path)
 {
 	char *to = path;
@@ -40,7 +40,7 @@ static void tidy(char *path)
 	*to = '\0';
 }
 
-/* The path as a provider wants it. */
+/* Formats and prepares the path for a provider. */
 static int prepare(struct pl_sysroot *root, char *buffer, bool last, const char *format, va_list arguments)
 {
 	char path[PL_SYSROOT_PATH_MAX];
@@ -179,7 +179,7 @@ int pl_sysroot_number(struct pl_sysroot *root, unsigned base, uint64_t *value, c
 		return rc;
 	if (base != 16)
 		base = !strncmp(text, "0x", 2) ? 16 : 10;
-	/* strtoull(3) takes signs, and white space in front. */
+	/* strtoull(3) accepts signs and leading white space. */
 	if (!strchr("0123456789abcdefABCDEF", text[0]))
 		return -EINVAL;
 	errno = 0;
@@ -250,7 +250,7 @@ int pl_sysroot_resolve(struct pl_sysroot *root, char *buffer, size_t size, const
 	return rc < 0 ? rc : pl_sysroot_walk(root, path, true, buffer, size);
 }
 
-/* A provider does not follow the last component; then it is done here. */
+/* A provider does not follow the last component, so this function does. */
 static int kind_at(struct pl_sysroot *root, const char *path)
 {
 	char target[PL_SYSROOT_PATH_MAX];

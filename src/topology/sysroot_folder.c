@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A directory of the file system as root. */
+/* Directory of the file system as root. */
 #include "topology/sysroot.h"
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define SAFE (O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-/* A rename somewhere on the way makes the kernel say EAGAIN. */
+/* A concurrent rename makes the kernel return EAGAIN. */
 #define ATTEMPTS 16
 
 struct folder {
@@ -91,7 +91,7 @@ static int folder_link(struct pl_sysroot *root, const char *path, char *buffer, 
 	return rc;
 }
 
-/* Looks first, as opening a device can do something. */
+/* Checks first: opening a device may have effects. */
 static int folder_open(struct pl_sysroot *root, const char *path, struct pl_sysroot_file *file)
 {
 	int fd = open_at(root, path, O_PATH), kind;

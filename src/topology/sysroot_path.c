@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Following symbolic links below a root, for providers that do not do it themselves. */
+/* Follows symbolic links below a root, for providers that do not. */
 #include "topology/sysroot.h"
 
 #include <stdio.h>
 
 #define LINKS_MAX 40 /* as in the kernel */
 
-/* Takes the last component off a path that is canonical. */
+/* Removes the last component of a canonical path. */
 static void go_up(char *path)
 {
 	char *slash = strrchr(path, '/');
@@ -17,7 +17,7 @@ static void go_up(char *path)
 		*path = '\0';
 }
 
-/* Puts what a link says in front of what is still to be walked. */
+/* Puts a link's target before the rest of the path. */
 static int splice(char *rest, size_t size, const char *target, const char *after)
 {
 	char joined[PL_SYSROOT_PATH_MAX];
@@ -31,13 +31,13 @@ static int splice(char *rest, size_t size, const char *target, const char *after
 
 struct walk {
 	char rest[PL_SYSROOT_PATH_MAX];
-	char *path; /* canonical: what was walked */
+	char *path; /* canonical: the part walked so far */
 	size_t size;
 	unsigned links;
 	bool last;
 };
 
-/* Appends a component; where it is a link to be followed, puts its target in front of the rest instead. */
+/* Appends a component; for a link to follow, puts its target before the rest instead. */
 static int step(struct pl_sysroot *root, struct walk *walk, const char *name, const char *after)
 {
 	char target[PL_SYSROOT_PATH_MAX];

@@ -11,10 +11,10 @@
 
 #define FILE_MAX (4u << 20)
 #define SETTING_MAX 256
-/* Where NVIDIA's daemon in virtual machines leaves one for NCCL. */
+/* File that NVIDIA's daemon in virtual machines writes for NCCL. */
 #define VIRTUAL_TOPOLOGY "var/run/nvidia-topologyd/virtualTopology.xml"
 
-/* A file that the user named: of this machine, whatever the root is. */
+/* Loads a file that the user named: of this machine, for every root. */
 static int load_file(const char *path, char **data, size_t *length, struct pl_error *error)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), rc = 0;
@@ -41,7 +41,7 @@ static int load_file(const char *path, char **data, size_t *length, struct pl_er
 	return rc;
 }
 
-/* What NCCL's settings for the whole machine name, as images of clouds have it: "NCCL_TOPO_FILE=/path". */
+/* Finds the file named in NCCL's settings for the machine, as cloud images have them: "NCCL_TOPO_FILE=/path". */
 static bool find_setting(struct pl_sysroot *root, char path[SETTING_MAX])
 {
 	static const char name[] = "NCCL_TOPO_FILE";
@@ -64,7 +64,7 @@ static bool find_setting(struct pl_sysroot *root, char path[SETTING_MAX])
 	return false;
 }
 
-/* The topology file that counts, if there is one: its name and content. */
+/* Finds the topology file to use, if there is one: its name and content. */
 static int find_file(struct pl_topology *topology, struct pl_sysroot *root, const struct pl_topology_options *options,
 		     char setting[SETTING_MAX], const char **name, char **data, size_t *length, struct pl_error *error)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is plugged in where: GPUs, RDMA cards and NVMe drives, the PCI tree above them, and how good the
- * way between any two of them is.  It is read once from files (sysroot.h) or from a topology file of
- * NCCL's, and then only looked at: it needs no lock.
+ * Topology of a machine: GPUs, RDMA cards and NVMe drives, the PCI tree above them, and the quality of the path between
+ * any two of them. Read once from files (sysroot.h) or from a topology file of NCCL, and constant after that: it needs
+ * no lock.
  *
- * Elements name each other by their index in the arrays; -1 is none.  Texts hold no control characters.
+ * Elements refer to each other by their index in the arrays; -1 is none. Texts hold no control characters.
  */
 #ifndef PL_TOPOLOGY_H
 #define PL_TOPOLOGY_H
@@ -26,9 +26,9 @@
 #define PL_PCI_VENDOR_MICROSOFT 0x1414
 #define PL_PCI_VENDOR_PENSANDO 0x1dd8
 
-/* As nvidia-smi defines them; a smaller one is better. */
+/* Classes as nvidia-smi defines them; smaller is better. */
 enum pl_path_class {
-	PL_PATH_PIX,  /* one PCI bridge (switch) at most */
+	PL_PATH_PIX,  /* at most one PCI bridge (switch) */
 	PL_PATH_PXB,  /* several bridges, no host bridge */
 	PL_PATH_PHB,  /* one host bridge */
 	PL_PATH_NODE, /* several host bridges of one NUMA node */
@@ -36,7 +36,7 @@ enum pl_path_class {
 };
 
 enum pl_pci_kind {
-	PL_PCI_HOST_BRIDGE, /* of sysfs' pciDDDD:BB; or a processor of a topology file */
+	PL_PCI_HOST_BRIDGE, /* sysfs' pciDDDD:BB; or a processor of a topology file */
 	PL_PCI_ROOT_PORT,
 	PL_PCI_UPSTREAM, /* of a switch; in a topology file it stands for the whole switch */
 	PL_PCI_DOWNSTREAM,
@@ -44,23 +44,23 @@ enum pl_pci_kind {
 	PL_PCI_ENDPOINT,
 };
 
-/* A PCI Express link; 0 where it is not known. */
+/* PCI Express link; 0: unknown. */
 struct pl_pci_link {
 	uint32_t speed; /* millions of transfers per second and lane */
 	uint32_t width; /* lanes */
 };
 
 struct pl_pci_bar {
-	uint64_t start, size; /* 0: not there; where it is there and start is 0, it has no address */
-	uint64_t sizes; /* those that it can be resized to: bit n stands for 2^n MiB; 0: not resizable, or not known */
+	uint64_t start, size; /* size 0: absent; start 0 with a size: no address assigned */
+	uint64_t sizes; /* sizes of a resizable BAR: bit n stands for 2^n MiB; 0: not resizable, or unknown */
 	bool prefetchable, is64;
 };
 
-/* What only a privileged reader sees of configuration space, as the kernel cuts it after 64 bytes for others. */
+/* Configuration space for privileged readers; the kernel cuts it after 64 bytes for others. */
 struct pl_pci_config {
-	bool express;  /* the PCI Express capability was read; what follows is valid then */
+	bool express;  /* the PCI Express capability was read; the members below are valid then */
 	bool extended; /* the extended capabilities were read; acs and ats are valid then */
-	bool acs, ats; /* the capability is there */
+	bool acs, ats; /* the capability exists */
 	bool ats_enabled;
 	uint8_t port_type; /* of the Express capability */
 	uint16_t acs_capability, acs_control;
@@ -73,21 +73,21 @@ struct pl_pci_config {
 #define PL_ACS_UPSTREAM_FORWARDING 0x10
 #define PL_ACS_DIRECT_TRANSLATED 0x40
 
-/* A device, or a bridge above one.  Others (memory controllers, sound, ...) are left out. */
+/* Device, or a bridge above one. Others (memory controllers, sound, ...) are left out. */
 struct pl_pci_node {
 	char address[PL_PCI_ADDRESS_MAX];
 	enum pl_pci_kind kind;
 	int parent, child, next; /* the tree: first child, next of the same parent */
 	uint16_t vendor, device, subsystem_vendor, subsystem_device;
 	uint32_t class; /* 24 bits */
-	int numa;       /* -1: not known */
+	int numa;       /* -1: unknown */
 	int iommu_group;
-	char iommu_type[16]; /* "DMA", "DMA-FQ", "identity"; empty if not known */
-	char driver[32];     /* empty if none is bound */
+	char iommu_type[16]; /* "DMA", "DMA-FQ", "identity"; empty: unknown */
+	char driver[32];     /* empty: none is bound */
 	bool virtual_function;
-	/* The link towards the root: what it does now, and what both of its ends can. */
+	/* Link towards the root: its present state, and the best that both ends support. */
 	struct pl_pci_link now, best;
-	/* What this port itself says of the link below it. */
+	/* Link below as this port reports it. */
 	struct pl_pci_link below_now, below_best;
 	struct pl_pci_bar bars[PL_PCI_BARS];
 	struct pl_pci_config config;
@@ -96,9 +96,9 @@ struct pl_pci_node {
 enum pl_gpu_vendor { PL_GPU_NVIDIA, PL_GPU_AMD, PL_GPU_INTEL, PL_GPU_OTHER };
 
 struct pl_gpu {
-	int node; /* always there */
+	int node; /* always set */
 	enum pl_gpu_vendor vendor;
-	char model[64]; /* as its driver calls it; may be empty */
+	char model[64]; /* name from its driver; may be empty */
 };
 
 struct pl_rdma_gid {
@@ -113,24 +113,24 @@ struct pl_rdma_port {
 	char state[24], physical[24]; /* "ACTIVE", "LinkUp" */
 	bool active;
 	char link_layer[16];      /* "InfiniBand", "Ethernet" */
-	uint64_t rate;            /* bits per second; 0: not known */
-	unsigned lanes;           /* of the cable; 0: not known */
-	int32_t lid, sm_lid;      /* -1: not known */
-	char netdev[16];          /* of its first GID, or the one of the card that says so; empty: none */
-	struct pl_rdma_gid *gids; /* those that are not zero */
+	uint64_t rate;            /* bits per second; 0: unknown */
+	unsigned lanes;           /* of the cable; 0: unknown */
+	int32_t lid, sm_lid;      /* -1: unknown */
+	char netdev[16];          /* of its first GID, or of the card; empty: none */
+	struct pl_rdma_gid *gids; /* GIDs that are not zero */
 	size_t gid_count;
 };
 
 struct pl_netdev {
 	char name[16], state[16], address[24];
-	int port; /* of the card, as the RDMA device counts them; -1: not known */
+	int port; /* port of the card, as the RDMA device counts them; -1: unknown */
 	uint32_t mtu;
-	int64_t speed; /* Mbit/s; -1: not known */
+	int64_t speed; /* Mbit/s; -1: unknown */
 };
 
-/* An RDMA device; or a card that should be one, and is not: `name` is empty then. */
+/* RDMA device; or a card that should be one and is not: `name` is empty then. */
 struct pl_card {
-	int node;          /* -1: a device of software over a network device that has none */
+	int node;          /* -1: software device over a network device without a PCI device */
 	char name[64];     /* "mlx5_0" */
 	char uverbs[16];   /* "uverbs0" */
 	char type[32];     /* hca_type */
@@ -138,7 +138,7 @@ struct pl_card {
 	char board[32];    /* board_id */
 	char guid[24];     /* node_guid */
 	bool software;     /* soft-RoCE, soft-iWARP */
-	bool described;    /* all that is known of it is in a topology file */
+	bool described;    /* known from a topology file only */
 	struct pl_rdma_port *ports;
 	size_t port_count;
 	struct pl_netdev *netdevs;
@@ -152,20 +152,20 @@ struct pl_nvme {
 
 struct pl_numa_node {
 	int id;
-	int socket;      /* -1: not known */
+	int socket;      /* -1: unknown */
 	char cpus[128];  /* "0-31,64-95" */
-	char cpu[64];    /* the model, from a topology file its vendor; may be empty */
-	uint64_t memory; /* bytes; 0: not known */
+	char cpu[64];    /* model; from a topology file its vendor; may be empty */
+	uint64_t memory; /* bytes; 0: unknown */
 };
 
-/* From a GPU to a card. */
+/* Path from a GPU to a card. */
 struct pl_path {
 	int gpu, card;
 	enum pl_path_class class;
-	uint64_t bandwidth; /* bytes per second that the narrowest link carries now; 0: not known */
+	uint64_t bandwidth; /* bytes per second of the narrowest link now; 0: unknown */
 	uint64_t possible;  /* the same with all links at their best */
-	int narrowest;      /* the node above which that link is; -1: the card's port, or not known */
-	bool redirected;    /* ACS sends what could stay in a switch through the root */
+	int narrowest;      /* node below the narrowest link; -1: the card's port, or unknown */
+	bool redirected;    /* ACS sends requests between devices of one switch through the root */
 	bool usable;        /* the card is an RDMA device and has an active port */
 	bool best;
 };
@@ -180,59 +180,62 @@ struct pl_topology {
 	size_t node_count, gpu_count, card_count, drive_count, numa_count, path_count;
 	bool is_virtual;    /* a virtual machine */
 	char platform[96];  /* manufacturer and product; may be empty */
-	char file[256];     /* the topology file that was followed; empty if none was */
-	bool file_foreign;  /* none of its devices is on this machine */
-	bool file_others;   /* it has other hosts as well, which were left out */
-	size_t file_twice;  /* devices that it has in two places; the first one counts */
-	size_t file_vague;  /* devices of which it does not say what they are */
-	size_t file_absent; /* GPUs and cards of this machine that the file does not have */
-	char ignored[256];  /* a topology file that was named in the environment and not followed */
+	char file[256];     /* topology file in use; empty: none */
+	bool file_foreign;  /* none of the file's devices is on this machine */
+	bool file_others;   /* the file also has other hosts, which were left out */
+	size_t file_twice;  /* devices that the file has in two positions; the first one counts */
+	size_t file_vague;  /* devices whose kind the file does not tell */
+	size_t file_absent; /* GPUs and cards of this machine that the file lacks */
+	char ignored[256];  /* topology file named in the environment and not used */
 };
 
 struct pl_topology_options {
-	const char *nccl_file;     /* NULL: in a virtual machine the one that it names itself (/etc/nccl.conf) */
-	const char *nccl_variable; /* what NCCL_TOPO_FILE says, NULL if it is not to count */
-	bool no_file;              /* follow none, not even that of a virtual machine: what the kernel shows */
+	const char *nccl_file;     /* NULL: in a virtual machine the file that it names itself (/etc/nccl.conf) */
+	const char *nccl_variable; /* value of NCCL_TOPO_FILE; NULL: ignored */
+	bool no_file;              /* use no file, not even that of a virtual machine: the kernel's view */
 };
 
-/* options may be NULL. What cannot be read is left out; only -ENOMEM and a bad topology file are failures. */
+/*
+ * Reads a topology. options may be NULL. Unreadable facts are left out; only -ENOMEM and a bad topology file are
+ * failures.
+ */
 int pl_topology_read(struct pl_topology **ret, struct pl_sysroot *root, const struct pl_topology_options *options,
 		     struct pl_error *error);
 void pl_topology_free(struct pl_topology *topology);
 
-/* The kernel driver that such a device needs for RDMA; NULL if it is of no RDMA card that is known. */
+/* Returns the kernel driver that such a device needs for RDMA; NULL if it is no known RDMA card. */
 const char *pl_pci_rdma_driver(uint16_t vendor, uint16_t device);
-/* BAR1 of an NVIDIA GPU, through which cards reach its memory: never NULL. */
+/* Returns BAR1 of an NVIDIA GPU, through which cards reach its memory: never NULL. */
 const struct pl_pci_bar *pl_pci_nvidia_bar1(const struct pl_pci_node *node);
 
-/* The node with this address, -1 if there is none. */
+/* Returns the node with this address, -1 if there is none. */
 int pl_topology_find(const struct pl_topology *topology, const char *address);
 
-/* "PIX" ... "SYS". */
+/* Returns "PIX" ... "SYS". */
 const char *pl_path_class_name(enum pl_path_class class);
-/* The class of the way between any two nodes. */
+/* Returns the class of the path between any two nodes. */
 enum pl_path_class pl_topology_class(const struct pl_topology *topology, int a, int b);
 const struct pl_path *pl_topology_path(const struct pl_topology *topology, size_t gpu, size_t card);
 
-/* What a link carries after its line code, in bytes per second and direction; 0 if it is not known. */
+/* Returns a link's rate after its line code, in bytes per second and direction; 0 if unknown. */
 uint64_t pl_pci_link_rate(struct pl_pci_link link);
 /*
- * Whether the link above a node is slower or narrower than both of its ends can be.  A GPU that is idle
- * lowers its speed to save power, which is no defect: pl_topology_idle() then.
+ * True if the link above a node is slower or narrower than both of its ends support. An idle GPU lowers its speed to
+ * save power, which is no defect: see pl_topology_idle().
  */
 bool pl_topology_degraded(const struct pl_topology *topology, int node);
 bool pl_topology_idle(const struct pl_topology *topology, int node);
 
-/* "16 GT/s x16", "unknown"; returns buffer. */
+/* Writes "16 GT/s x16" or "unknown"; returns buffer. */
 char *pl_pci_link_text(char *buffer, size_t size, struct pl_pci_link link);
 
 #define PL_REASON_MAX 200
 
-/* Why a path is as it is, one sentence each; how many there are. */
+/* Lists the reasons of a path, one sentence each. Returns their number. */
 size_t pl_topology_reasons(const struct pl_topology *topology, const struct pl_path *path,
 			   char (*reasons)[PL_REASON_MAX], size_t room);
 
-/* -- choosing a card ----------------------------------------------------------------------------- */
+/* -- choice of a card ---------------------------------------------------------------------------- */
 
 struct pl_card_rank {
 	unsigned card;
@@ -242,8 +245,8 @@ struct pl_card_rank {
 };
 
 /*
- * RDMA devices, best first, for the memory of a GPU or of a NUMA node of the host (-1: any).  ranks has
- * room for card_count.  How many there are, or -ENOENT if there is no such GPU.
+ * Ranks RDMA devices, best first, for the memory of a GPU or of a NUMA node of the host (-1: any). ranks has room for
+ * card_count. Returns their number, or -ENOENT if there is no such GPU.
  */
 int pl_topology_rank_gpu(const struct pl_topology *topology, const char *address, struct pl_card_rank *ranks);
 int pl_topology_rank_numa(const struct pl_topology *topology, int numa, struct pl_card_rank *ranks);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* XML by expat, which is loaded when a file asks for it. */
+/* XML by expat, loaded on first use. */
 #include "topology/build.h"
 
 #ifdef PL_HAVE_EXPAT
@@ -34,7 +34,7 @@ struct reader {
 	XML_Parser parser;
 	struct topology_xml *xml;
 	unsigned depth;
-	const char *reason; /* why reading was ended here */
+	const char *reason; /* reason why this code stopped the parser */
 	int rc;
 };
 
@@ -71,7 +71,7 @@ static void XMLCALL end(void *data, const char *element)
 	reader->xml->end(reader->xml, element);
 }
 
-/* Entities could make a small file large. */
+/* Entities could expand a small file without limit. */
 static void XMLCALL doctype(void *data, const char *name, const char *system, const char *public, int internal)
 {
 	(void)system;

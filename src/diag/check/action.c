@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The remedies that are without risk, done on this machine. */
+/* Runs the remedies without risk on this machine. */
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -43,14 +43,14 @@ static int load_module(const char *module, struct pl_error *error)
 	return pl_fail(error, -EIO, "FIX-FAILED", "modprobe", module, "dmesg | tail says why", "modprobe failed");
 }
 
-/* Only a device without a driver is taken off the bus: nobody uses it. */
+/* Only a device without a driver, and so without users, is removed from the bus. */
 static int rescan(const char *address, struct pl_error *error)
 {
 	char path[128];
 	int rc;
 
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/driver", address);
-	/* A module that was loaded meanwhile may have been all that it lacked. */
+	/* A module loaded by an earlier action may have bound the device. */
 	if (access(path, F_OK) == 0)
 		return 0;
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/remove", address);
@@ -67,7 +67,7 @@ static int rescan(const char *address, struct pl_error *error)
 	return 0;
 }
 
-/* Makes the folders above, and never replaces a file. */
+/* Creates the folders above, and never replaces a file. */
 static int write_file(const char *path, const char *content, struct pl_error *error)
 {
 	char folder[96];

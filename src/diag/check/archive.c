@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Captures as tar files (POSIX ustar, and the long names of GNU tar): blocks of 512 bytes, a header before each
- * file.  Reading takes whatever bytes it is given: a capture comes from a stranger.
+ * Captures as tar files (POSIX ustar, and the long names of GNU tar): blocks of 512 bytes, a header before each file.
+ * The reader accepts any bytes, because captures come from strangers.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static unsigned checksum(const struct header *header)
 	const unsigned char *bytes = (const unsigned char *)header;
 	unsigned sum = 0;
 
-	/* The field itself counts as spaces. */
+	/* The checksum field itself counts as spaces. */
 	for (size_t i = 0; i < BLOCK; i++)
 		sum += i >= offsetof(struct header, checksum) && i < offsetof(struct header, type) ? ' ' : bytes[i];
 	return sum;
@@ -47,7 +47,7 @@ static void write_padded(FILE *file, const void *bytes, size_t length)
 	fwrite(zeros, 1, (BLOCK - length % BLOCK) % BLOCK, file);
 }
 
-/* Not terminated where it fills the field: as the format has it. */
+/* Not terminated if it fills the field, as the format defines. */
 static void put(char *field, size_t size, const char *text)
 {
 	memcpy(field, text, PL_MIN(strlen(text), size));
@@ -69,7 +69,7 @@ static void write_header(FILE *file, const char *path, char type, unsigned mode,
 	fwrite(&header, 1, sizeof(header), file);
 }
 
-/* What has no room in a header comes before it, as GNU tar does it. */
+/* A name that is too long for the header stands before it, as in GNU tar. */
 static void write_long(FILE *file, char type, const char *text, size_t room)
 {
 	if (strlen(text) <= room)
@@ -85,7 +85,7 @@ static void write_entry(const struct pl_snapshot_entry *entry, void *user)
 	struct header *none = NULL;
 
 	if (entry->kind == PL_SYSROOT_OTHER) {
-		/* A device as an empty file: that it is there is all that is asked. */
+		/* A device becomes an empty file: only its existence matters. */
 		write_long(writer->file, 'L', entry->path, sizeof(none->name));
 		write_header(writer->file, entry->path, '0', 0, 0, "");
 		return;
@@ -135,7 +135,7 @@ static int bad(struct pl_error *error, const char *what)
 		"this is no such tar file: %s", what);
 }
 
-/* Octal digits between spaces and NULs. */
+/* Reads octal digits between spaces and NULs. */
 static bool read_octal(const char *field, size_t size, uint64_t *value)
 {
 	size_t i = 0;
@@ -195,7 +195,7 @@ static int take(struct reader *reader, const struct header *header, const unsign
 		entry.unreadable = read_octal(header->mode, sizeof(header->mode), &mode) && !(mode & 0444);
 	}
 	rc = pl_snapshot_add(reader->snapshot, &entry);
-	/* Entries that nothing here writes are no reason to refuse the rest. */
+	/* Entries of a kind that is not written here are skipped. */
 	return rc == -ENOMEM || rc == -EFBIG ? rc : 0;
 }
 
@@ -219,7 +219,7 @@ static int read_one(struct reader *reader, const struct header *header, struct p
 		rc = read_long(reader->path, sizeof(reader->path), data, size);
 	else if (header->type == 'K')
 		rc = read_long(reader->link, sizeof(reader->link), data, size);
-	else if (strchr("0257", header->type)) /* '\0' is a file, too, and strchr() finds it */
+	else if (strchr("0257", header->type)) /* '\0' is a regular file too; strchr() finds the terminator */
 		rc = take(reader, header, data, size);
 	return rc < 0 ? pl_fail_errno(error, rc, "DUMP-FORMAT", "read", NULL) : 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What must be true of a machine for GPUDirect RDMA, as data: rows, each with the question, the reason, a probe and a
- * remedy; and the answer to the question behind all of them: which ways this machine can move data.
+ * Requirements of a machine for GPUDirect RDMA, as data: rows, each with a requirement, the reason, a probe and a
+ * remedy. From the results follows the verdict: the paths on which this machine can move data.
  *
- * Nothing here prints, and nothing changes the machine but pl_check_action_run().
+ * Nothing here prints, and only pl_check_action_run() changes the machine.
  */
 #ifndef PL_DIAG_CHECK_CHECK_H
 #define PL_DIAG_CHECK_CHECK_H
@@ -15,19 +15,19 @@ struct pl_facts;
 struct pl_check_machine;
 
 enum pl_check_status {
-	PL_CHECK_NONE, /* the question does not arise here */
+	PL_CHECK_NONE, /* the row does not apply to this machine */
 	PL_CHECK_OK,
 	PL_CHECK_UNKNOWN,
 	PL_CHECK_WARN,
 	PL_CHECK_FAIL,
 };
 
-/* "none", "OK", "UNKNOWN", "WARN", "FAIL". */
+/* Returns "none", "OK", "UNKNOWN", "WARN" or "FAIL". */
 const char *pl_check_status_name(enum pl_check_status status);
 
 #define PL_CHECK_FINDINGS 20
 
-/* What was found on one object, or of the machine where object is empty. */
+/* Finding on one object, or on the machine if object is empty. */
 struct pl_check_finding {
 	enum pl_check_status status;
 	char object[48];
@@ -36,25 +36,25 @@ struct pl_check_finding {
 
 struct pl_check_result {
 	const struct pl_check_row *row;
-	enum pl_check_status status; /* the worst of its findings */
-	size_t count, left_out;      /* findings; how many had no room */
+	enum pl_check_status status; /* the worst status of its findings */
+	size_t count, left_out;      /* findings, and those that had no room */
 	char remedy[320];            /* empty: nothing to do */
-	char reveal[160];            /* UNKNOWN: what would tell */
+	char reveal[160];            /* UNKNOWN: command that would tell */
 	struct pl_check_finding findings[PL_CHECK_FINDINGS];
 };
 
-/* Something that can be done without risk: pl_check_action_run(). */
+/* Remedy without risk, for pl_check_action_run(). */
 enum pl_check_action_kind {
 	PL_CHECK_LOAD_MODULE, /* modprobe(8) `argument` */
-	PL_CHECK_RESCAN,      /* remove the PCI device `argument`, which has no driver, and look for it again */
-	PL_CHECK_WRITE_FILE,  /* `content` into the file `argument`, which was not there */
+	PL_CHECK_RESCAN,      /* removes the PCI device `argument`, which has no driver, and rescans the bus */
+	PL_CHECK_WRITE_FILE,  /* writes `content` to the new file `argument` */
 };
 
 struct pl_check_action {
 	enum pl_check_action_kind kind;
 	char argument[96];
 	char content[160];
-	char command[320]; /* the same for a shell */
+	char command[320]; /* the same as a shell command */
 };
 
 #define PL_CHECK_ACTIONS 16
@@ -68,21 +68,21 @@ struct pl_check_row {
 	const char *id; /* stable */
 	const char *group;
 	const char *title;
-	const char *requirement; /* what must be true */
-	const char *how;         /* where it is read, to see it by hand */
-	const char *reason;      /* what happens otherwise */
-	const char *remedy;      /* a command, and where a command does not help, a sentence */
-	unsigned rank;           /* of two that fail, the lower is mended first */
+	const char *requirement; /* condition that must hold */
+	const char *how;         /* source of the fact, for a check by hand */
+	const char *reason;      /* consequence if it does not hold */
+	const char *remedy;      /* command; a sentence where no command helps */
+	unsigned rank;           /* of two failed rows the lower rank is mended first */
 	void (*probe)(const struct pl_check_machine *machine, struct pl_check_result *result);
-	/* Adds what can be done without risk; NULL if nothing can. */
+	/* Adds remedies without risk; NULL if there are none. */
 	void (*plan)(const struct pl_check_machine *machine, struct pl_check_plan *plan);
 };
 
-/* All rows, in the order in which they are shown; those of a group are together. */
+/* Returns the rows in the order of output; rows of a group are adjacent. */
 const struct pl_check_row *pl_check_row_at(size_t index); /* NULL at the end */
 const struct pl_check_row *pl_check_row_find(const char *id);
 
-/* -- the ways that data can go ---------------------------------------------------------------------- */
+/* -- paths of data ---------------------------------------------------------------------------------- */
 
 enum pl_check_way {
 	PL_CHECK_WAY_NO,
@@ -90,24 +90,24 @@ enum pl_check_way {
 	PL_CHECK_WAY_YES,
 };
 
-/* "no", "unknown", "yes". */
+/* Returns "no", "unknown" or "yes". */
 const char *pl_check_way_name(enum pl_check_way way);
 
-/* From one GPU to one card. */
+/* Path from one GPU to one card. */
 struct pl_check_route {
-	char gpu[24]; /* PCI address; empty: memory of the host */
+	char gpu[24]; /* PCI address; empty: host memory */
 	char gpu_model[64];
-	char card[24];   /* PCI address, or the name of a device that has none; empty: no card */
-	char device[64]; /* of libibverbs, such as mlx5_0 */
-	char class[8];   /* PIX, PXB, PHB, NODE, SYS; empty: not known */
-	bool best;       /* the card to use for this GPU */
+	char card[24];   /* PCI address, or the name of a device without one; empty: no card */
+	char device[64]; /* name in libibverbs, such as mlx5_0 */
+	char class[8];   /* PIX, PXB, PHB, NODE, SYS; empty: unknown */
+	bool best;       /* the best card for this GPU */
 	enum pl_check_way dmabuf, peer, staged;
 	char dmabuf_reason[200], peer_reason[200], staged_reason[200];
 };
 
 enum pl_check_verdict {
-	PL_CHECK_READY,    /* every GPU can be reached by a card directly, and nothing is amiss */
-	PL_CHECK_DEGRADED, /* RDMA works, not as well as it should */
+	PL_CHECK_READY,    /* a card reaches every GPU directly, and no row fails */
+	PL_CHECK_DEGRADED, /* RDMA works, with limits */
 	PL_CHECK_NO_RDMA,  /* no card can be used */
 };
 
@@ -118,28 +118,28 @@ struct pl_check_report {
 	size_t route_count;
 	enum pl_check_verdict verdict;
 	char summary[400];
-	const struct pl_check_result *first; /* to mend first; NULL: nothing */
+	const struct pl_check_result *first; /* row to mend first; NULL: none */
 };
 
 struct pl_check_options {
-	bool ask;         /* the kernel, libibverbs and libcuda, where the root is this machine */
-	uint64_t timeout; /* of what is asked, in nanoseconds */
+	bool ask;         /* asks the kernel, libibverbs and libcuda, if the root is this machine */
+	uint64_t timeout; /* nanoseconds for these questions */
 };
 
-/* Reads a machine; it uses root until it is closed. */
+/* Reads a machine, which uses `root` until it is closed. */
 int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root,
 			  const struct pl_check_options *options, struct pl_error *error);
 void pl_check_machine_close(struct pl_check_machine *machine);
-/* What was asked, for a dump. */
+/* Returns the answers, for a dump. */
 const struct pl_facts *pl_check_machine_facts(const struct pl_check_machine *machine);
 
 int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *machine, struct pl_error *error);
 void pl_check_report_free(struct pl_check_report *report);
 
-/* What can be done without risk about the rows that are not OK. */
+/* Collects remedies without risk for all rows that are not OK. */
 void pl_check_plan(const struct pl_check_machine *machine, const struct pl_check_report *report,
 		   struct pl_check_plan *plan);
-/* Does it, on this machine. */
+/* Runs an action on this machine. */
 int pl_check_action_run(const struct pl_check_action *action, struct pl_error *error);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Names and numbers of errors; the table of causes is in decode_table.c. */
+/* Names and numbers of errors; decode_table.c has the table of causes. */
 #include "diag/check/decode.h"
 
 #include <stdlib.h>
 
 #include "diag/check/decode_table.h"
 
-/* The kernel's own number, which user space has no name for. */
+/* Number of the kernel that user space has no name for. */
 #define KERNEL_ENOTSUPP 524
 
 struct symbol {
@@ -49,7 +49,7 @@ static const struct symbol completion_symbols[] = {
 	{ 21, "IBV_WC_GENERAL_ERR", "general error" },
 };
 
-/* Calls under other names, with the same causes. */
+/* Other names of calls, with the same causes. */
 static const struct {
 	const char *name, *known;
 } aliases[] = {
@@ -115,7 +115,7 @@ static const struct symbol *symbols_of(enum pl_decode_kind kind, size_t *count)
 	return kind == PL_DECODE_CUDA ? cuda_symbols : completion_symbols;
 }
 
-/* cudaErrorNotSupported is CUDA_ERROR_NOT_SUPPORTED: the same letters. */
+/* True if the letters are equal: cudaErrorNotSupported is CUDA_ERROR_NOT_SUPPORTED. */
 static bool same_letters(const char *a, const char *b)
 {
 	while (*a || *b) {
@@ -141,7 +141,7 @@ static int by_name(enum pl_decode_kind kind, const char *text)
 			if (name && (!strcmp(name, text) || (meaning && !strcmp(meaning, text))))
 				return i;
 		}
-		/* Names that share a number with another, and the kernel's own, which it should not let out. */
+		/* Names that share a number, and a number that the kernel should not expose. */
 		if (!strcmp(text, "ENOTSUP") || !strcmp(text, "EOPNOTSUPP") || !strcmp(text, "ENOTSUPP"))
 			return EOPNOTSUPP;
 		return !strcmp(text, "EWOULDBLOCK") ? EAGAIN : -EINVAL;

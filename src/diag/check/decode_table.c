@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Call and error: the causes in the order of their likelihood. */
+/* Call and error: causes in the order of their likelihood. */
 #include "diag/check/decode_table.h"
 
 const struct pl_decode_entry pl_decode_entries[] = {

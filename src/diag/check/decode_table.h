@@ -4,7 +4,7 @@
 
 #include "diag/check/decode.h"
 
-/* Entries of one call are together; the one with error 0 stands for all others of its call. */
+/* Entries of one call are adjacent; the one with error 0 stands for all other errors of the call. */
 extern const struct pl_decode_entry pl_decode_entries[];
 extern const size_t pl_decode_entry_count;
 

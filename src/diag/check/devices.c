@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The GPUs, cards and RDMA devices that rows ask about: those of the topology, and what else is known of them. */
+/* GPUs, cards and RDMA devices of the check: those of the topology, with more facts. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 #define CLASS_VGA 0x0300
 
-/* NVIDIA's numbers of devices follow the generations, with exceptions of little consequence. */
+/* NVIDIA's device numbers follow the generations, with few exceptions. */
 static unsigned capability_of_number(unsigned device)
 {
 	static const struct {
@@ -25,7 +25,7 @@ static unsigned capability_of_number(unsigned device)
 	return capability;
 }
 
-/* What libcuda said, else the driver. */
+/* Takes the name from libcuda, else from the driver. */
 static void name_gpu(const struct pl_check_machine *machine, struct check_gpu *gpu, const char *model)
 {
 	const char *name = pl_facts_get(machine->facts, "cuda.gpu.%s.name", gpu->pci->address);
@@ -46,7 +46,7 @@ static void add_gpu(struct pl_check_machine *machine, const struct pl_gpu *from)
 	const struct pl_pci_node *pci = &machine->here->nodes[from->node];
 	long long major, minor;
 
-	/* Those of others that have a screen are part of the processor, mostly. */
+	/* GPUs of other vendors with a display are mostly part of the processor. */
 	if (from->vendor == PL_GPU_OTHER || (from->vendor != PL_GPU_NVIDIA && pci->class >> 8 == CLASS_VGA))
 		return;
 	machine->gpu_count++;
@@ -60,7 +60,7 @@ static void add_gpu(struct pl_check_machine *machine, const struct pl_gpu *from)
 									       : capability_of_number(pci->device);
 }
 
-/* Two RDMA devices can be of one card. */
+/* One card can have two RDMA devices. */
 static struct check_card *find_card(struct pl_check_machine *machine, const struct pl_pci_node *pci)
 {
 	struct check_card *card;

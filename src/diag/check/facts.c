@@ -54,7 +54,7 @@ static bool grow(struct pl_facts *facts)
 	return true;
 }
 
-/* Takes bytes that need not end in NUL. */
+/* Adds a fact from bytes that need not end in NUL. */
 static void add(struct pl_facts *facts, const char *key, size_t key_length, const char *value, size_t value_length)
 {
 	struct fact fact;

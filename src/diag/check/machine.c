@@ -56,13 +56,13 @@ bool check_command_line(const struct pl_check_machine *machine, const char *word
 	return false;
 }
 
-/* -- names with '*' -------------------------------------------------------------------------------- */
+/* -- paths with '*' -------------------------------------------------------------------------------- */
 
 struct glob {
 	const struct pl_check_machine *machine;
 	check_visit visit;
 	void *user;
-	unsigned left; /* paths that may still be looked at */
+	unsigned left; /* limit of paths still to visit */
 };
 
 static bool fits(const char *pattern, size_t length, const char *name)
@@ -108,7 +108,7 @@ static void expand(struct glob *glob, const char *before, const char *pattern)
 	    pl_sysroot_list(glob->machine->root, &list, "%s", path) < 0)
 		return;
 	for (size_t i = 0; i < list.count && i < GLOB_NAMES; i++) {
-		/* As in a shell, '*' is no hidden name. */
+		/* As in a shell, '*' does not match hidden names. */
 		if (list.names[i][0] == '.' || !fits(begin, (size_t)(after - begin), list.names[i]))
 			continue;
 		if ((size_t)snprintf(path, sizeof(path), "%s%.*s%s", before, (int)(begin - pattern), pattern,
@@ -156,7 +156,7 @@ static void read_facts(struct pl_check_machine *machine, const struct pl_check_o
 		pl_facts_parse(machine->facts, text, length);
 		free(text);
 	}
-	/* What is in a file as well need not be asked. */
+	/* A fact that is also in a file needs no question. */
 	if (check_text(machine, release, "proc/sys/kernel/osrelease") > 0)
 		pl_facts_set(machine->facts, "system.release", "%s", release);
 }
@@ -169,7 +169,7 @@ static void find_container(struct pl_check_machine *machine)
 		machine->container = machine->container || check_exists(machine, "%s", signs[i]);
 }
 
-/* A topology file says what is near to what, if it is a good one; it may leave out what is here. */
+/* Reads the topology file, if there is a good one, for distances; it may lack devices of this machine. */
 static int read_topology(struct pl_check_machine *machine)
 {
 	struct pl_topology_options plain = { .no_file = true }, followed = { .nccl_file = NULL };
@@ -181,7 +181,7 @@ static int read_topology(struct pl_check_machine *machine)
 	followed.nccl_variable = pl_facts_get(machine->facts, "nccl.topo_file");
 	if (!machine->here->is_virtual && !followed.nccl_variable)
 		return 0;
-	/* A bad file is no reason to say nothing at all. */
+	/* Without the bad file the check still works. */
 	if (pl_topology_read(&machine->topology, machine->root, &followed, &error) < 0) {
 		snprintf(machine->file_trouble, sizeof(machine->file_trouble), "%s: %s", error.object, error.message);
 	} else if (machine->topology->file_foreign) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A machine as the rows see it: its GPUs, cards, RDMA devices and ports, and ways to read the rest of it. */
+/* A machine as the rows see it: its GPUs, cards, RDMA devices and ports, and functions that read other facts. */
 #ifndef PL_DIAG_CHECK_MACHINE_H
 #define PL_DIAG_CHECK_MACHINE_H
 
@@ -10,31 +10,31 @@
 struct check_gpu {
 	const struct pl_pci_node *pci;
 	char model[64];
-	unsigned capability; /* NVIDIA: 90 for compute capability 9.0, as it or the device's number say; 0: not known */
+	unsigned capability; /* NVIDIA: 90 for compute capability 9.0, from the GPU or its device number; 0: unknown */
 };
 
 struct check_card {
 	const struct pl_pci_node *pci;
-	const char *wanted; /* the driver it should have; empty: not known */
+	const char *wanted; /* driver that it should have; empty: unknown */
 };
 
-/* What libibverbs calls a device. */
+/* Device of libibverbs. */
 struct check_device {
 	const char *name;
 	const struct pl_card *rdma;
-	const struct check_card *card; /* NULL: made of software */
+	const struct check_card *card; /* NULL: a software device */
 };
 
 struct pl_check_machine {
 	struct pl_sysroot *root;
 	struct pl_facts *facts;
-	struct pl_topology *here;     /* what is plugged in, as the kernel shows it */
-	struct pl_topology *topology; /* what is near to what: `here`, or as a topology file says */
-	char file_trouble[320];       /* why such a file is not followed; empty: it is, or there is none */
+	struct pl_topology *here;     /* devices that the kernel shows */
+	struct pl_topology *topology; /* distances: `here`, or a topology file */
+	char file_trouble[320];       /* reason why such a file is not followed; empty: it is, or there is none */
 	bool live;
 	bool container;
 	bool virtual_machine;
-	const char *product; /* what DMI says; may be empty */
+	const char *product; /* product name from DMI; may be empty */
 	struct check_gpu *gpus;
 	size_t gpu_count;
 	struct check_card *cards;
@@ -43,59 +43,59 @@ struct pl_check_machine {
 	size_t device_count;
 };
 
-/* Fills the arrays, from `here` (devices.c). */
+/* Fills the arrays from `here` (devices.c). */
 int check_find_devices(struct pl_check_machine *machine);
 
-/* -- files: as pl_sysroot_...(), with less to write ---------------------------------------------------- */
+/* -- files: short forms of pl_sysroot_...() ------------------------------------------------------------ */
 
 #define check_text(machine, buffer, ...) pl_sysroot_text((machine)->root, buffer, sizeof(buffer), __VA_ARGS__)
 #define check_exists(machine, ...) pl_sysroot_exists((machine)->root, __VA_ARGS__)
-/* -1 if there is none. */
+/* Returns -1 if there is none. */
 #define check_number(machine, ...) check_number_at((machine)->root, __VA_ARGS__)
 int64_t check_number_at(struct pl_sysroot *root, const char *path, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whether a kernel module is loaded, or built in with parameters. */
+/* True if a kernel module is loaded, or built in with parameters. */
 bool check_module(const struct pl_check_machine *machine, const char *name);
-/* Whether the kernel's release is at least this; unknown is true, as old kernels are rare. */
+/* True if the kernel's release is at least this one, or unknown: old kernels are rare. */
 bool check_kernel_at_least(const struct pl_check_machine *machine, unsigned major, unsigned minor);
-/* The release of the kernel, or "". */
+/* Returns the kernel's release, or "". */
 const char *check_kernel_release(const struct pl_check_machine *machine);
-/* Whether the kernel's command line has this word. */
+/* True if the kernel's command line has this word. */
 bool check_command_line(const struct pl_check_machine *machine, const char *word);
 
-/* Calls visit for each path that fits a pattern in which '*' stands for any part of one name, up to a limit. */
+/* Calls visit for each path that matches a pattern, up to a limit. '*' matches any part of one name. */
 typedef void (*check_visit)(const struct pl_check_machine *machine, const char *path, void *user);
 void check_glob(const struct pl_check_machine *machine, const char *pattern, check_visit visit, void *user);
 
-/* -- what several rows ask --------------------------------------------------------------------------- */
+/* -- facts of several rows --------------------------------------------------------------------------- */
 
 bool check_has_nvidia(const struct pl_check_machine *machine);
-/* A port that works, and a node that can be opened. */
+/* True if a port is active and the device node can be opened. */
 bool check_device_usable(const struct pl_check_machine *machine, const struct check_device *device);
-/* errno of opening the device's node: 0 if it can be opened, -1 if that is not known. */
+/* Returns the errno of opening the device node: 0 if it can be opened, -1 if unknown. */
 int check_node_errno(const struct pl_check_machine *machine, const struct check_device *device);
 
 enum check_flavour { CHECK_FLAVOUR_UNKNOWN, CHECK_FLAVOUR_OPEN, CHECK_FLAVOUR_CLOSED };
-/* Of NVIDIA's kernel modules. */
+/* Returns the flavour of NVIDIA's kernel modules. */
 enum check_flavour check_driver_flavour(const struct pl_check_machine *machine);
-/* Version of the loaded module, such as 580.159.04; false if there is none. */
+/* Copies the version of the loaded module, such as 580.159.04; false if there is none. */
 bool check_driver_version(const struct pl_check_machine *machine, char *buffer, size_t size);
 
-/* Whether the GPU's memory can be exported as dma-buf, and why, as a whole clause. */
+/* Tells whether the GPU's memory can be exported as dma-buf, with the reason as a clause. */
 enum pl_check_way check_gpu_dmabuf(const struct pl_check_machine *machine, const struct check_gpu *gpu, char *reason,
 				   size_t size);
-/* Whether the device can register a dma-buf. */
+/* Tells whether the device can register a dma-buf. */
 enum pl_check_way check_device_dmabuf(const struct pl_check_machine *machine, const struct check_device *device,
 				      char *reason, size_t size);
-/* Name of the loaded peer memory client for NVIDIA GPUs, NULL if there is none. */
+/* Returns the loaded peer memory client for NVIDIA GPUs, NULL if there is none. */
 const char *check_peer_client(const struct pl_check_machine *machine);
-/* Whether the RDMA core has the interface for such clients; kernels as released have not. */
+/* Tells whether the RDMA core has the interface for such clients, which upstream kernels lack. */
 enum pl_check_way check_peer_core(const struct pl_check_machine *machine);
-/* Whether a GPU can be used for GPUDirect RDMA at all. */
+/* Tells whether a GPU supports GPUDirect RDMA. */
 enum pl_check_way check_gpu_capable(const struct pl_check_machine *machine, const struct check_gpu *gpu, char *reason,
 				    size_t size);
 
-/* "numbers.of.a.version" compared as such: negative, 0 or positive. */
+/* Compares version numbers: negative, 0 or positive. */
 int check_compare_versions(const char *a, const char *b);
 
 #endif

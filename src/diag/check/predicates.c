@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Questions that several rows and the verdict have in common. */
+/* Predicates that several rows and the verdict share. */
 #include <stdio.h>
 
 #include "diag/check/row.h"
@@ -45,7 +45,7 @@ enum check_flavour check_driver_flavour(const struct pl_check_machine *machine)
 
 	if (check_text(machine, text, "proc/driver/nvidia/version") > 0)
 		return strstr(text, "Open Kernel Module") ? CHECK_FLAVOUR_OPEN : CHECK_FLAVOUR_CLOSED;
-	/* P: a proprietary module taints. */
+	/* P: a proprietary module taints the kernel. */
 	if (check_text(machine, text, "sys/module/nvidia/taint") > 0)
 		return strchr(text, 'P') ? CHECK_FLAVOUR_CLOSED : CHECK_FLAVOUR_OPEN;
 	return CHECK_FLAVOUR_UNKNOWN;
@@ -176,7 +176,7 @@ enum pl_check_way check_device_dmabuf(const struct pl_check_machine *machine, co
 		if (strncmp(device->name, without[i], strlen(without[i])) &&
 		    (!*driver || strncmp(driver, without[i], strlen(without[i]))))
 			continue;
-		/* Names such as rocep59s0 say nothing of the driver; only their drivers do. */
+		/* Names such as rocep59s0 do not show the driver; other names do. */
 		if (i >= 7)
 			break;
 		snprintf(reason, size, "the driver %s takes no dma-bufs", without[i]);
@@ -192,7 +192,7 @@ enum pl_check_way check_device_dmabuf(const struct pl_check_machine *machine, co
 	return PL_CHECK_WAY_UNKNOWN;
 }
 
-/* Clients of other GPUs than NVIDIA's. */
+/* True for clients of other vendors' GPUs. */
 static bool is_foreign(const char *name)
 {
 	return !strncmp(name, "amd", 3) || !strncmp(name, "kfd", 3) || !strncmp(name, "habana", 6);
@@ -208,7 +208,7 @@ const char *check_peer_client(const struct pl_check_machine *machine)
 	for (size_t i = 0; i < list.count; i++)
 		registered = registered || !is_foreign(list.names[i]);
 	pl_sysroot_list_free(&list);
-	/* EFA's driver has its own interface, which shows nothing there. */
+	/* EFA's driver has an interface of its own, which this folder does not show. */
 	if (check_module(machine, "efa_nv_peermem"))
 		return "efa_nv_peermem";
 	if (readable && !registered)

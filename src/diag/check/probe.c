@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Drivers can hang, and libraries of drivers can crash: they are asked by child processes. */
+/* Child processes that ask drivers, because drivers can hang and their libraries can crash. */
 #include "diag/check/probe.h"
 
 #include <fcntl.h>
@@ -18,12 +18,12 @@
 struct child {
 	const struct pl_probe *probe;
 	pid_t pid;
-	int fd; /* -1: nothing more comes */
+	int fd; /* -1: closed */
 	char *text;
 	size_t length;
 };
 
-/* Does not return. */
+/* Runs in the child; does not return. */
 static void become(const struct pl_probe *probe, int fd)
 {
 	struct rlimit none = { 0 };
@@ -55,7 +55,7 @@ static void start(struct child *child, const struct pl_probe *probe)
 		return;
 	child->pid = fork();
 	if (child->pid == 0) {
-		/* A reader that is the writer itself would never be gone. */
+		/* A reader that held the write end would never see the end. */
 		close(ends[0]);
 		become(probe, ends[1]);
 	}
@@ -66,7 +66,7 @@ static void start(struct child *child, const struct pl_probe *probe)
 		child->fd = ends[0];
 }
 
-/* Takes what is there; at the end, and for an answer that is too long, closes. */
+/* Reads the output of a child; closes at its end, and if it is too long. */
 static void take(struct child *child)
 {
 	char *text = realloc(child->text, child->length + 4096);
@@ -86,7 +86,7 @@ static void take(struct child *child)
 	child->fd = -1;
 }
 
-/* Ends it if it does not end by itself; one that hangs in the kernel does not even die, and is left to init. */
+/* Kills a child that does not end by itself. One that hangs in the kernel does not die, and is left to init. */
 static bool reap(pid_t pid, bool hangs, int *status)
 {
 	uint64_t deadline = pl_now() + (hangs ? 0 : GRACE);
@@ -102,7 +102,7 @@ static bool reap(pid_t pid, bool hangs, int *status)
 	return waitpid(pid, status, WNOHANG) != 0;
 }
 
-/* Until all have said everything, or the time is over. */
+/* Reads until all children are done, or the time is over. */
 static void listen_to(struct child *children, size_t count, uint64_t deadline)
 {
 	struct pollfd polls[CHILDREN_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What libcuda says of each GPU.  Its few functions are declared here: no header of CUDA is needed to build. */
+/* Answers of libcuda for each GPU. The few functions are declared here, so the build needs no header of CUDA. */
 #include "diag/check/probe.h"
 
 #include <dlfcn.h>
@@ -16,14 +16,14 @@ typedef int (*function_memory)(size_t *bytes, int device);
 
 #define ATTRIBUTE_DMABUF 124
 
-/* Of cuda.h's CUdevice_attribute. */
+/* Values of cuda.h's CUdevice_attribute. */
 static const int attributes[] = {
 	75 /* compute capability, major */,
 	76 /* minor */,
 	110 /* VMM memory can be registered */,
 	116 /* GPUDirect RDMA */,
-	117 /* how to flush its writes */,
-	118 /* which order they have */,
+	117 /* flush options for its writes */,
+	118 /* order of its writes */,
 	ATTRIBUTE_DMABUF,
 };
 
@@ -56,10 +56,13 @@ static const struct {
 	{ "cuMemGetHandleForAddressRange", 13, true },
 };
 
-/* What is exported for a proof: a large page, so that any rounding is right. */
+/* Bytes exported for a proof: a large page, which fits any rounding. */
 #define EXPORT_SIZE (2u << 20)
 #define DMA_BUF_FD 1
-/* A context takes some tenths of a second, so one GPU has to do, and only if the driver was quick so far. */
+/*
+ * Creating a context takes some tenths of a second, so only one GPU is asked, and only if the driver answered quickly
+ * so far.
+ */
 #define EXPORT_PATIENCE (300 * PL_NS_PER_MS)
 
 struct cuda {
@@ -86,7 +89,7 @@ static bool load(struct cuda *cuda, FILE *to)
 	return true;
 }
 
-/* The driver's version is in the name of the file: libcuda.so.580.159.04. */
+/* The file name has the driver's version: libcuda.so.580.159.04. */
 static void tell_file(const struct cuda *cuda, FILE *to)
 {
 	char path[PATH_MAX];
@@ -96,7 +99,7 @@ static void tell_file(const struct cuda *cuda, FILE *to)
 		fprintf(to, "cuda.file %s\n", path);
 }
 
-/* As sysfs writes it: lower case, four digits of domain. */
+/* Writes the address as sysfs does: lower case, four digits of domain. */
 static bool bus_id(const struct cuda *cuda, int device, char *text, size_t size)
 {
 	unsigned domain, bus, slot, function;
@@ -126,7 +129,7 @@ static void tell_device(const struct cuda *cuda, int ordinal, FILE *to)
 			fprintf(to, "cuda.gpu.%s.attribute.%d %d\n", id, attributes[i], value);
 }
 
-/* The answer of exporting memory, where there is a context that is current. */
+/* Exports memory in the current context, and stores the driver's answer. */
 static int try_export(const struct cuda *cuda, int *answer)
 {
 	unsigned long long address;
@@ -140,7 +143,7 @@ static int try_export(const struct cuda *cuda, int *answer)
 	return ((function_free)cuda->functions[12])(address);
 }
 
-/* A real export, of the first GPU that says that it can. */
+/* Exports real memory of the first GPU that claims support. */
 static void prove_export(const struct cuda *cuda, int count, FILE *to)
 {
 	int device, value, answer = -1;
@@ -154,7 +157,7 @@ static void prove_export(const struct cuda *cuda, int count, FILE *to)
 		if (((function_device_get)cuda->functions[3])(&device, i) || !bus_id(cuda, device, id, sizeof(id)) ||
 		    ((function_attribute)cuda->functions[4])(&value, ATTRIBUTE_DMABUF, device) || !value)
 			continue;
-		/* One that is in use by another process alone gives no context, which says nothing. */
+		/* A GPU in exclusive use by another process gives no context; that proves nothing. */
 		if (((function_retain)cuda->functions[8])(&context, device))
 			return;
 		if (((function_push)cuda->functions[10])(context) == 0)

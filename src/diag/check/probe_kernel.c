@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the kernel tells about itself, as far as it tells it to this user. */
+/* Facts that the kernel tells this user. */
 #include "diag/check/probe.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@
 
 #define LOG_TIME (200 * PL_NS_PER_MS)
 
-/* Lines of the kernel's log that matter: the last one of each is kept. */
+/* Relevant lines of the kernel's log: the last one of each kind is kept. */
 static const struct {
 	const char *key, *text;
 } patterns[] = {
@@ -39,7 +39,7 @@ static void note(char (*found)[PL_FACT_VALUE_MAX], const char *record)
 			snprintf(found[i], PL_FACT_VALUE_MAX, "%.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* Each read(2) of /dev/kmsg gives one record, "priority,number,time,flags;text\n...". */
+/* Each read(2) of /dev/kmsg returns one record, "priority,number,time,flags;text\n...". */
 static void read_log(struct pl_facts *facts)
 {
 	char found[PL_ARRAY_SIZE(patterns)][PL_FACT_VALUE_MAX] = { "" }, record[8192];
@@ -65,7 +65,9 @@ static void read_log(struct pl_facts *facts)
 			pl_facts_set(facts, patterns[i].key, "%s", found[i]);
 }
 
-/* Whether the kernel has the interface for peer memory clients.  10 MB of text, so only where RDMA is in use. */
+/*
+ * Searches the kernel for the interface of peer memory clients. The file has 10 MB, so only machines with RDMA read it.
+ */
 static void read_symbols(struct pl_facts *facts)
 {
 	FILE *file = access("/sys/module/ib_core", F_OK) ? NULL : fopen("/proc/kallsyms", "re");
@@ -105,7 +107,7 @@ static unsigned count_uverbs(const char *process)
 	return count;
 }
 
-/* How many processes have an RDMA device open: only root can see those of others. */
+/* Counts processes that have an RDMA device open; only root sees those of other users. */
 static void count_holders(struct pl_facts *facts)
 {
 	DIR *folder = geteuid() == 0 ? opendir("/proc") : NULL;

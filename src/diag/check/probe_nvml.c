@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What NVML says of each GPU: BAR1, MIG, virtualisation, confidential computing.  Declared here, as libcuda is. */
+/* Answers of NVML for each GPU: BAR1, MIG, virtualisation, confidential computing. Declared here, as libcuda is. */
 #include "diag/check/probe.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@ struct bar1 {
 	unsigned long long total, free, used;
 };
 
-/* nvmlPciInfo_t as of nvmlDeviceGetPciInfo_v3. */
+/* nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3. */
 struct pci {
 	char legacy[16];
 	unsigned domain, bus, device, id, subsystem;
@@ -43,7 +43,7 @@ static void tell_device(void *library, void *device, FILE *to)
 		fprintf(to, "nvml.gpu.%s.bar1_total %llu\n", id, bar1.total);
 		fprintf(to, "nvml.gpu.%s.bar1_used %llu\n", id, bar1.used);
 	}
-	/* GPUs that know no MIG say so with an error. */
+	/* GPUs without MIG return an error. */
 	fprintf(to, "nvml.gpu.%s.mig %u\n", id, get_mig && get_mig(device, &current, &pending) == 0 ? current : 0);
 	if (get_mode && get_mode(device, &mode) == 0)
 		fprintf(to, "nvml.gpu.%s.virtualization %u\n", id, mode);
@@ -70,7 +70,7 @@ void pl_probe_nvml(FILE *to)
 	get_version = (function_text)dlsym(library, "nvmlSystemGetDriverVersion");
 	if (get_version && get_version(version, sizeof(version)) == 0)
 		fprintf(to, "nvml.driver %s\n", version);
-	/* environment, ccFeature, devToolsMode: the second says whether it is on. */
+	/* environment, ccFeature, devToolsMode: the second one tells whether it is on. */
 	get_state = (function_state)dlsym(library, "nvmlSystemGetConfComputeState");
 	if (get_state && get_state(state) == 0)
 		fprintf(to, "nvml.confidential %u\n", state[1]);

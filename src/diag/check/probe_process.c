@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The process: who it is, what it may, which addresses it can use, where it looks for programs. */
+/* Facts of the process: user, rights, usable addresses, search path. */
 #include "diag/check/probe.h"
 
 #include <arpa/inet.h>
@@ -53,7 +53,7 @@ static void limits(struct pl_facts *facts)
 		fclose(file);
 }
 
-/* Whether the process may open the device nodes: "0", or an errno. */
+/* Tells whether the process may open the device nodes: "0", or an errno. */
 static void nodes(struct pl_facts *facts)
 {
 	DIR *folder = opendir("/dev/infiniband");
@@ -88,7 +88,7 @@ static void addresses(struct pl_facts *facts)
 			bytes = &((struct sockaddr_in6 *)one->ifa_addr)->sin6_addr;
 		else
 			continue;
-		/* The first of each kind is enough: whether there is any is the question. */
+		/* The first address of each kind is enough: only its existence matters. */
 		snprintf(key, sizeof(key), "net.%.40s.%s", one->ifa_name, family == AF_INET ? "ipv4" : "ipv6");
 		if (inet_ntop(family, bytes, text, sizeof(text)))
 			pl_facts_set(facts, key, "%s", text);

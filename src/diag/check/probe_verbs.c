@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What libibverbs says of each device: the answer of the driver counts more than its version. */
+/* Answers of libibverbs for each device: the driver's answer counts more than its version. */
 #include "diag/check/probe.h"
 
 #ifdef PL_HAVE_VERBS
 
 #include "rdma/library.h"
 
-/* A registration of a descriptor that there is not: EBADF comes from a driver that can, everything else before. */
+/* Registers an invalid descriptor: EBADF comes from a driver with support, every other error from one without. */
 static int ask_dmabuf(const struct verbs_library *library, struct ibv_pd *pd)
 {
 	struct ibv_mr *mr;
@@ -20,7 +20,7 @@ static int ask_dmabuf(const struct verbs_library *library, struct ibv_pd *pd)
 	return 0;
 }
 
-/* An ordinary page of memory: fails where limits or containers forbid it. */
+/* Registers an ordinary page, which fails if limits or containers forbid it. */
 static int ask_registration(const struct verbs_library *library, struct ibv_pd *pd)
 {
 	static char page[4096] __attribute__((aligned(4096)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A root that remembers what was read through it: so a dump has all that a check needs, and nothing else. */
+/* Root that records all reads through it, so that a dump has exactly the files that a check needs. */
 #include <stdlib.h>
 
 #include "diag/check/snapshot.h"
@@ -10,7 +10,7 @@ struct recorder {
 	struct pl_snapshot *snapshot;
 };
 
-/* Words of the kernel's command line that say something here; others may be secrets. */
+/* Words of the kernel's command line that matter; others may be secrets. */
 static const char *const words[] = { "iommu",
 				     "intel_iommu",
 				     "amd_iommu",
@@ -96,7 +96,7 @@ static int recorder_kind(struct pl_sysroot *root, const char *path)
 	return kind;
 }
 
-/* Reads all of it at once, as a capture has to have it whole. */
+/* Reads the file completely, as a capture needs it. */
 static int read_whole(struct recorder *recorder, const char *path, char **data, size_t *length)
 {
 	struct pl_sysroot_file file = { .fd = -1 };
@@ -149,7 +149,7 @@ static int recorder_open(struct pl_sysroot *root, const char *path, struct pl_sy
 		length = filter(data);
 	note(recorder, path, PL_SYSROOT_FILE, data, length);
 	free(data);
-	/* From here on the snapshot serves it. */
+	/* From here on the snapshot serves the file. */
 	return pl_snapshot_root(recorder->snapshot)->ops->open(pl_snapshot_root(recorder->snapshot), path, file);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Filling in results and plans. */
+/* Functions that fill results and plans. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For the files that rows are in. */
+/* For the files that define rows. */
 #ifndef PL_DIAG_CHECK_ROW_H
 #define PL_DIAG_CHECK_ROW_H
 
@@ -7,7 +7,7 @@
 #include "diag/check/facts.h"
 #include "diag/check/machine.h"
 
-/* Each file has its rows in one array, which ends with an empty one. */
+/* Each file has its rows in one array, which ends with an empty row. */
 extern const struct pl_check_row pl_check_rows_gpu[];
 extern const struct pl_check_row pl_check_rows_driver[];
 extern const struct pl_check_row pl_check_rows_peer[];
@@ -21,14 +21,14 @@ extern const struct pl_check_row pl_check_rows_bus[];
 extern const struct pl_check_row pl_check_rows_system[];
 extern const struct pl_check_row pl_check_rows_software[];
 
-/* Adds a finding.  The result is as bad as its worst one; object may be NULL. */
+/* Adds a finding. The result takes the worst status; object may be NULL. */
 void pl_check_note(struct pl_check_result *result, enum pl_check_status status, const char *object, const char *format,
 		   ...) __attribute__((format(printf, 4, 5)));
-/* What to do here, in place of the row's general remedy.  The first one stays. */
+/* Sets the remedy for this machine in place of the row's general one. The first one stays. */
 void pl_check_remedy(struct pl_check_result *result, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What would tell. */
+/* Sets the command that would tell. */
 void pl_check_reveal(struct pl_check_result *result, const char *text);
-/* Notes that it is not known, and what would tell. */
+/* Adds an unknown finding, and the command that would tell. */
 void pl_check_unknown(struct pl_check_result *result, const char *object, const char *reveal, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 

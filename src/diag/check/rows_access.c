@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Whether this user, or this container, may use the card. */
+/* Access of this user, or this container, to the card. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 #define GROUP "Access"
 #define ENOUGH_MEMLOCK (64ll << 20)
 #define LIMITS_FILE "/etc/security/limits.d/90-peerlane.conf"
-/* In KiB: what is enough for staging, and more than any page has. */
+/* KiB: enough for staging, and more than any huge page. */
 #define HUGE_ENOUGH (64ll << 10)
 #define PAGE_MOST (1ll << 40)
 
@@ -113,7 +113,9 @@ static void note_file(const struct pl_check_machine *machine, const char *path, 
 				      "%s: %s", strrchr(path, '/') + 1, line);
 }
 
-/* The limits of the own control group; elsewhere those of the root's children say what containers get. */
+/*
+ * Checks the limits of the process's control group; from the root group, those of its children, which containers get.
+ */
 static void probe_cgroup(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	char group[256], *path;
@@ -135,7 +137,7 @@ static void probe_cgroup(const struct pl_check_machine *machine, struct pl_check
 		pl_check_note(result, PL_CHECK_OK, NULL, "no limit of RDMA objects");
 }
 
-/* Whether data of some GPU cannot but go through memory of the host. */
+/* True if data of a GPU can only go through host memory. */
 static bool stages(const struct pl_check_machine *machine)
 {
 	char reason[200];

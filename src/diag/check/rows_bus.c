@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What stands between devices besides links: IOMMU, platform, virtual machine, NUMA. */
+/* Obstacles between devices besides links: IOMMU, platform, virtual machine, NUMA. */
 #include <stdio.h>
 
 #include "diag/check/row.h"
@@ -7,13 +7,13 @@
 
 #define GROUP "Platform"
 
-/* What kernels before 5.11, which have no types of groups, are told at their start. */
+/* Kernels before 5.11 show no type of a group, but have a command line. */
 static bool passes_through(const struct pl_check_machine *machine)
 {
 	return check_command_line(machine, "iommu=pt") || check_command_line(machine, "iommu.passthrough=1");
 }
 
-/* Whether the IOMMU translates for this device: its group's type. */
+/* Checks by the type of its group whether the IOMMU translates for this device. */
 static void judge_group(const struct pl_check_machine *machine, const struct pl_pci_node *pci,
 			struct pl_check_result *result, size_t *groups)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The cards and their drivers. */
+/* Cards and their drivers. */
 #include <stdio.h>
 
 #include "diag/check/row.h"

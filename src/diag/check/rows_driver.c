@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The driver of the GPU, and what became of it. */
+/* Driver of the GPU, and its state. */
 #include <stdio.h>
 
 #include "diag/check/row.h"
@@ -10,7 +10,7 @@
 #define CUDA_NO_DEVICE 100
 #define CUDA_NOT_READY 802
 
-/* libcuda's release is the end of its file's name: libcuda.so.580.159.04. */
+/* Returns libcuda's release, which ends its file name: libcuda.so.580.159.04. */
 static const char *library_version(const struct pl_check_machine *machine)
 {
 	const char *file = pl_facts_get(machine->facts, "cuda.file"), *mark = file ? strstr(file, ".so.") : NULL;
@@ -105,7 +105,7 @@ static void probe_flavour(const struct pl_check_machine *machine, struct pl_chec
 		pl_check_note(result, PL_CHECK_OK, NULL, "open kernel modules");
 		break;
 	case CHECK_FLAVOUR_CLOSED:
-		/* What is older than Turing has no others. */
+		/* GPUs before Turing have no other modules. */
 		pl_check_note(result, old ? PL_CHECK_OK : PL_CHECK_WARN, NULL, "closed kernel modules%s",
 			      old ? ", the only ones for GPUs older than Turing" : ": no export as dma-buf");
 		break;

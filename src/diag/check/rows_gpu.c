@@ -34,7 +34,7 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 
 static void probe_dmabuf(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
-	/* Where peer memory works, dma-buf is only the better one of two ways. */
+	/* Where peer memory works, dma-buf is only the better of two paths. */
 	enum pl_check_status no = check_peer_client(machine) ? PL_CHECK_OK : PL_CHECK_WARN;
 	char reason[200];
 
@@ -151,7 +151,7 @@ static void judge_bar(const struct pl_check_machine *machine, const struct check
 	if (hidden && total > 0)
 		size = (uint64_t)total;
 	if (hidden && !size) {
-		/* A sandbox; a GPU without its registers would have no driver. */
+		/* Probably a sandbox: a GPU without its registers would have no driver. */
 		pl_check_note(result, PL_CHECK_UNKNOWN, gpu->pci->address, "the kernel shows no addresses of its BARs");
 		pl_check_reveal(result, "lspci -v, on the host of this machine");
 	} else if (!size) {

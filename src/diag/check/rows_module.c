@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peerlane's own kernel module: what its counters tell. */
+/* Counters of Peerlane's kernel module. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #define COUNTERS "proc/driver/peerlane_peermem"
 
-/* Of a line with a name and a number; -1 if there is none. */
+/* Returns the number of a line with that name; -1 if there is none. */
 static int64_t counter(const char *text, const char *name)
 {
 	size_t length = strlen(name);

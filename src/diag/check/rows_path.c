@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The way between GPU and card through PCI Express. */
+/* Path between GPU and card through PCI Express. */
 #include <stdio.h>
 
 #include "diag/check/row.h"
@@ -89,7 +89,7 @@ static void probe_class(const struct pl_check_machine *machine, struct pl_check_
 	}
 }
 
-/* Whether a GPU and a card share a switch, below which ACS matters. */
+/* True if a GPU and a card share a switch, below which ACS matters. */
 static bool shares_switch(const struct pl_topology *topology)
 {
 	for (size_t i = 0; i < topology->path_count; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The peer memory client and the interface of the RDMA core that it needs. */
+/* Peer memory client, and the interface of the RDMA core that it needs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static bool is_candidate(const struct pl_check_machine *machine, const struct ch
 	       check_gpu_capable(machine, gpu, reason, sizeof(reason)) != PL_CHECK_WAY_NO;
 }
 
-/* Whether some GPU has no other direct way. */
+/* True if a GPU has no other direct path. */
 static bool needed(const struct pl_check_machine *machine)
 {
 	char reason[200];
@@ -40,7 +40,7 @@ static bool applies(const struct pl_check_machine *machine)
 	return false;
 }
 
-/* Peerlane's module, with its package. */
+/* True if Peerlane's module is installed with its package. */
 static bool is_installed(const struct pl_check_machine *machine)
 {
 	return check_exists(machine, "usr/sbin/peerlane-peermem");
@@ -119,7 +119,7 @@ static bool starts_at_boot(const struct pl_check_machine *machine)
 		check_glob(machine, places[i], look_into, &search);
 	for (size_t i = 0; services[i]; i++)
 		search.found = search.found || check_exists(machine, "%s", services[i]);
-	/* Ours has a service, and a setting for it. */
+	/* Peerlane's module has a service, and a setting for it. */
 	look_into(machine, "etc/peerlane/peermem.conf", &denied);
 	return search.found || (!denied.found && check_exists(machine, "etc/systemd/system/multi-user.target.wants/"
 								       "peerlane-peermem.service"));
@@ -190,7 +190,7 @@ struct version {
 	char text[64];
 };
 
-/* ofed_info is a shell script that has the release in it: "MLNX_OFED_LINUX-5.4-1.0.3.0 (OFED-5.4-1.0.3):". */
+/* ofed_info is a shell script that contains the release: "MLNX_OFED_LINUX-5.4-1.0.3.0 (OFED-5.4-1.0.3):". */
 static void read_ofed_info(const struct pl_check_machine *machine, struct version *version)
 {
 	char text[4096], *mark;
@@ -207,7 +207,7 @@ static void read_ofed_info(const struct pl_check_machine *machine, struct versio
 			 mark + 14);
 }
 
-/* Of the drivers that came apart from the kernel; "" if they are the kernel's own. */
+/* Finds the release of out-of-tree drivers; "" for the kernel's own. */
 static void find_ofed(const struct pl_check_machine *machine, struct version *version)
 {
 	static const char *const modules[] = { "mlx5_core", "mlx4_core", "mlx_compat" };
@@ -216,7 +216,7 @@ static void find_ofed(const struct pl_check_machine *machine, struct version *ve
 	read_ofed_info(machine, version);
 	for (size_t i = 0; !version->text[0] && i < PL_ARRAY_SIZE(modules); i++) {
 		check_text(machine, version->text, "sys/module/%s/version", modules[i]);
-		/* The kernel's own mlx4 has "4.0-0", that of long ago mlx5 "5.0-0". */
+		/* The kernel's own mlx4 has "4.0-0", its early mlx5 "5.0-0". */
 		if (!strcmp(version->text, "4.0-0") || !strcmp(version->text, "5.0-0"))
 			version->text[0] = '\0';
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ports: links, addresses, identifiers. */
+/* Ports: links, addresses, identifiers. */
 #include <stdio.h>
 
 #include "diag/check/row.h"
@@ -64,7 +64,7 @@ static void judge_state(const struct pl_check_machine *machine, const struct che
 			      "the link is up, but in state %s: no subnet manager set it up", port->state);
 		pl_check_remedy(result, "start a subnet manager, once in the network: systemctl start opensm");
 	} else {
-		/* A second port that nobody uses is usual. */
+		/* An unused second port is usual. */
 		pl_check_note(result, any_active(machine) ? PL_CHECK_WARN : PL_CHECK_FAIL, name, "%s (%s)", port->state,
 			      port->physical);
 		if (*port->netdev && !is_infiniband(port))
@@ -81,7 +81,7 @@ static void probe_state(const struct pl_check_machine *machine, struct pl_check_
 	each_port(machine, result, judge_state);
 }
 
-/* One kind of link is what people have; two on one machine are worth a look. */
+/* Reports the link layer; two kinds on one machine are worth a warning. */
 static void probe_layer(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	const char *first = NULL;
@@ -172,7 +172,7 @@ static void probe_address(const struct pl_check_machine *machine, struct pl_chec
 	each_port(machine, result, judge_address);
 }
 
-/* The first GID of RoCE v2 with an IPv4 address, else the first of v2; NULL if there is none. */
+/* Returns the first GID of RoCE v2 with an IPv4 address, else the first of v2; NULL if there is none. */
 static const struct pl_rdma_gid *best_gid(const struct pl_rdma_port *port)
 {
 	const struct pl_rdma_gid *best = NULL;

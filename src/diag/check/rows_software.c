@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which builds of MPI, NCCL and UCX are installed, and which of them know GPU memory. */
+/* Installed builds of MPI, NCCL and UCX, and their support of GPU memory. */
 #include <stdio.h>
 
 #include "diag/check/row.h"
 
 #define GROUP "Software"
 
-/* What is being looked for, and what was found. */
+/* Search for installations, and its result. */
 struct hunt {
 	struct pl_check_result *result;
 	char seen[12][160];
 	size_t seen_count, aware;
 };
 
-/* Also under another name: /usr/local/cuda is a link. */
+/* True if the path was not found before, also under another name: /usr/local/cuda is a link. */
 static bool new_to(const struct pl_check_machine *machine, struct hunt *hunt, const char *name)
 {
 	char path[PL_SYSROOT_PATH_MAX];
@@ -35,7 +35,7 @@ static void found(struct hunt *hunt, const char *path, bool aware, const char *w
 	pl_check_note(hunt->result, PL_CHECK_OK, what, "/%s: %s", path, why);
 }
 
-/* Tries a path below an installation: PREFIX, and its folders of libraries. */
+/* True if a path exists below an installation: PREFIX, or one of its library folders. */
 static bool has(const struct pl_check_machine *machine, const char *prefix, const char *rest)
 {
 	static const char *const folders[] = { "lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "." };
@@ -61,7 +61,7 @@ static bool any(const struct pl_check_machine *machine, const char *pattern)
 	return count > 0;
 }
 
-/* -- Open MPI, and what is made of it -------------------------------------------------------------- */
+/* -- Open MPI and its derivatives ------------------------------------------------------------------ */
 
 static bool ompi_has_component(const struct pl_check_machine *machine, const char *prefix, const char *component)
 {
@@ -81,7 +81,7 @@ static const char *ompi_name(const char *prefix)
 	return "Open MPI";
 }
 
-/* Its own library catches the calls of CUDA, and is asked for by name. */
+/* Its own library intercepts calls of CUDA, and must be requested by name. */
 static void visit_spectrum(const struct pl_check_machine *machine, const char *path, void *user)
 {
 	bool cuda = has(machine, path, "libpami_cudahook.so");
@@ -93,7 +93,7 @@ static void visit_spectrum(const struct pl_check_machine *machine, const char *p
 
 static void judge_ompi(const struct pl_check_machine *machine, const char *prefix, struct hunt *hunt)
 {
-	/* Each is built only where CUDA was found: to 4.x, from 5.0 on. */
+	/* Each component is built only with CUDA: up to 4.x, from 5.0 on. */
 	bool cuda = ompi_has_component(machine, prefix, "mca_btl_smcuda.so") ||
 		    ompi_has_component(machine, prefix, "mca_coll_cuda.so") ||
 		    ompi_has_component(machine, prefix, "mca_accelerator_cuda.so") ||
@@ -137,7 +137,7 @@ static void visit_mpich(const struct pl_check_machine *machine, const char *path
 		found(user, path, false, "MPICH", "distributions build it without CUDA; `mpichversion` tells");
 }
 
-/* Each folder in PATH and its like is PREFIX/bin or PREFIX/lib.  Visits PREFIX/END where PREFIX/BELOW is there. */
+/* Folders of PATH and similar variables are PREFIX/bin or PREFIX/lib.  Visits PREFIX/END where PREFIX/BELOW exists. */
 static void search(const struct pl_check_machine *machine, const char *below, const char *tail, check_visit visit,
 		   void *user)
 {
@@ -234,7 +234,7 @@ static void probe_nccl(const struct pl_check_machine *machine, struct pl_check_r
 	}
 	for (size_t i = 0; i < PL_ARRAY_SIZE(plugins); i++)
 		check_glob(machine, plugins[i], visit_plugin, &hunt);
-	/* Its own transport loads libibverbs by name. */
+	/* NCCL's own transport loads libibverbs by name. */
 	if (machine->device_count && !any(machine, "usr/lib/*/libibverbs.so.1") &&
 	    !any(machine, "usr/lib64/libibverbs.so.1"))
 		pl_check_note(result, PL_CHECK_WARN, NULL, "libibverbs.so.1 is missing: NCCL falls back to sockets");
@@ -247,7 +247,7 @@ static void judge_ucx(const struct pl_check_machine *machine, const char *folder
 	char where[300];
 	bool cuda, ib;
 
-	/* FOLDER/libucp.so.0 has its parts in FOLDER/ucx. */
+	/* FOLDER/libucp.so.0 has its modules in FOLDER/ucx. */
 	snprintf(where, sizeof(where), "%.*s", (int)(strrchr(folder, '/') - folder), folder);
 	cuda = check_exists(machine, "%s/ucx/libuct_cuda.so", where) ||
 	       check_exists(machine, "%s/ucx/libuct_cuda.so.0", where);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Whether the kernel takes modules that were built for it. */
+/* Policies of the kernel for modules. */
 #include <stdio.h>
 
 #include "diag/check/row.h"
@@ -7,20 +7,20 @@
 #define GROUP "Kernel"
 #define SECURE_BOOT "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
-/* Four bytes of attributes, then the value: 1 is on, 0 off, -1 not known. */
+/* Four bytes of attributes, then the value. Returns 1: on, 0: off, -1: unknown. */
 static int secure_boot(const struct pl_check_machine *machine)
 {
 	unsigned char bytes[5];
 
 	if (pl_sysroot_bytes(machine->root, bytes, sizeof(bytes), SECURE_BOOT) == (int)sizeof(bytes))
 		return bytes[4] == 1;
-	/* A machine that was not started by EFI has none of it. */
+	/* A machine that was not started by EFI has no secure boot. */
 	if (check_exists(machine, "sys/firmware") && !check_exists(machine, "sys/firmware/efi"))
 		return 0;
 	return -1;
 }
 
-/* "none [integrity] confidentiality": what is in brackets. */
+/* Copies the word in brackets of "none [integrity] confidentiality". */
 static bool locked_down(const struct pl_check_machine *machine, char *mode, size_t size)
 {
 	char text[96], *begin;
@@ -38,7 +38,7 @@ static void probe_signing(const struct pl_check_machine *machine, struct pl_chec
 	int secure = secure_boot(machine);
 	char mode[32];
 	bool locked = locked_down(machine, mode, sizeof(mode));
-	/* Only what is not loaded can still be refused. */
+	/* Only a module that is not loaded can still be refused. */
 	bool waiting = check_has_nvidia(machine) && !check_module(machine, "nvidia");
 
 	for (size_t i = 0; i < machine->card_count; i++)

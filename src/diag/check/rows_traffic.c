@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How well the network carries what is sent. */
+/* Losses of the network. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 #define PORT "sys/class/infiniband/%s/ports/%u/"
 #define GOOD_MTU 2048
 #define JUMBO 4200
-/* More than one trouble for so many packets is no accident. */
+/* One error in this many packets or fewer is no accident. */
 #define PACKETS_A_TROUBLE 100000
 #define FEW_TROUBLES 100
 
@@ -54,7 +54,7 @@ static void probe_mtu(const struct pl_check_machine *machine, struct pl_check_re
 	}
 }
 
-/* Counters that grow when packets are lost. */
+/* Sums counters that grow when packets are lost. */
 static int64_t count_troubles(const struct pl_check_machine *machine, const char *device, unsigned port, char *worst,
 			      size_t size)
 {

@@ -175,7 +175,7 @@ void pl_snapshot_free(struct pl_snapshot *snapshot)
 	free(snapshot);
 }
 
-/* The path without empty components and "."; one that has ".." is refused: no capture has it. */
+/* Copies the path without empty components and ".". Refuses "..", which no capture has. */
 static int tidy(char *to, size_t size, const char *path)
 {
 	size_t length = 0;
@@ -211,7 +211,7 @@ static struct node *add_below(struct pl_snapshot *snapshot, struct node *parent,
 	return node;
 }
 
-/* The node of a path, made with all folders above it. */
+/* Returns the node of a path, and creates all folders above it. */
 static int reach(struct pl_snapshot *snapshot, char *path, enum pl_sysroot_kind kind, struct node **ret)
 {
 	struct node *parent = snapshot->top, *node = snapshot->top;

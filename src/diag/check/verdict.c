@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which ways this machine can use, for each GPU and card, and what is to be said of it in a sentence. */
+/* Verdict: usable paths of this machine for each GPU and card, and a summary in a sentence. */
 #include "diag/check/verdict.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "diag/check/row.h"
 #include "topology/topology.h"
 
-/* Why no byte can go through this device; empty if some can. */
+/* Finds the reason why no byte can pass this device; empty if bytes can. */
 static void find_obstacle(const struct pl_check_machine *machine, const struct check_device *device, char *text,
 			  size_t size)
 {
@@ -67,7 +67,7 @@ static void judge_peer(const struct pl_check_machine *machine, const struct chec
 	}
 }
 
-/* Whatever else holds: an IOMMU that translates and a GPU that refuses stop both direct ways. */
+/* An IOMMU that translates, and a GPU without support, stop both direct paths. */
 static void apply_stops(const struct pl_check_machine *machine, const struct pl_check_report *report,
 			const struct check_gpu *gpu, struct pl_check_route *route)
 {
@@ -87,7 +87,7 @@ static void apply_stops(const struct pl_check_machine *machine, const struct pl_
 			stops_it = stops_it || !strcmp(result->row->id, stops[j]);
 		if (result->status != PL_CHECK_FAIL || (!stops_it && strcmp(result->row->id, "bus-iommu")))
 			continue;
-		/* dma-buf attachments are mapped for the card, so an IOMMU only stops peer memory for certain. */
+		/* The kernel maps dma-buf attachments for the card, so an IOMMU certainly stops peer memory only. */
 		if (stops_it) {
 			route->dmabuf = weaker(route->dmabuf, PL_CHECK_WAY_UNKNOWN);
 			snprintf(route->dmabuf_reason, sizeof(route->dmabuf_reason), "see %s", result->row->id);
@@ -174,8 +174,8 @@ static bool may_be_direct(const struct pl_check_route *route)
 }
 
 struct tally {
-	size_t usable;        /* devices through which something can go */
-	size_t direct, maybe; /* GPUs that some card reaches, or may reach, directly */
+	size_t usable;        /* devices that can carry data */
+	size_t direct, maybe; /* GPUs that a card reaches directly, or may reach */
 	bool by_dmabuf;
 };
 

@@ -4,7 +4,7 @@
 
 #include "diag/check/check.h"
 
-/* Fills in routes, verdict and summary, from the machine and the results. 0 or -ENOMEM. */
+/* Fills routes, verdict and summary from the machine and the results. Returns 0 or -ENOMEM. */
 int pl_check_judge(struct pl_check_report *report, const struct pl_check_machine *machine);
 
 #endif

@@ -11,9 +11,9 @@
 
 #define WRITES_MIN 4
 #define WRITES_MAX 1024
-#define MEASURE (50 * 1000000) /* nanoseconds that a measurement should take at least */
+#define MEASURE (50 * 1000000) /* shortest time of a measurement, in nanoseconds */
 
-/* What one proof needs: the GPU's memory, and two pieces of the host's, registered. */
+/* Objects of one proof: the GPU's memory, and two buffers of the host, all registered. */
 struct bench {
 	struct rdma_loopback *loop;
 	struct pl_memory *gpu;
@@ -32,7 +32,7 @@ static void refuse(struct pl_proof_leg *leg, const char *what, int rc)
 		snprintf(leg->reason, sizeof(leg->reason), "%s: %s", what, strerrordesc_np(-rc));
 }
 
-/* Bytes that differ from one proof to the next, so that what an earlier one left is not taken for it. */
+/* Fills bytes that differ from proof to proof, so that bytes of an earlier one do not pass. */
 static void pattern(uint8_t *bytes, size_t length, uint64_t seed)
 {
 	uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
@@ -45,7 +45,7 @@ static void pattern(uint8_t *bytes, size_t length, uint64_t seed)
 	}
 }
 
-/* Repeats it until it took long enough to tell a rate. */
+/* Repeats the writes until they took long enough for a rate. */
 static int measure(struct bench *bench, const struct rdma_span *span, uint64_t *rate, const char **what)
 {
 	unsigned count = WRITES_MIN;
@@ -74,8 +74,8 @@ static struct rdma_span span_of(const struct bench *bench, enum pl_direction dir
 }
 
 /*
- * One write between the host's memory and the GPU's: what is in the GPU is brought there, or looked at, by its own copy
- * engine, which has nothing to do with the card.
+ * Writes between host memory and GPU memory. The GPU's own copy engine, which is independent of the card, fills or
+ * reads the GPU's memory.
  */
 static int verify(struct bench *bench, enum pl_direction direction, const char **what)
 {
@@ -121,7 +121,7 @@ static void prove_direct(struct bench *bench, enum pl_direction direction, struc
 		snprintf(leg->reason, sizeof(leg->reason), "bytes verified");
 }
 
-/* The two halves are made at the same time, piece by piece: the slower one is what counts. */
+/* Both halves run together, piece by piece: the slower one counts. */
 static void prove_staged(struct bench *bench, enum pl_direction direction, struct pl_proof_leg *leg)
 {
 	struct rdma_span span = { bench->near_mr, bench->far_mr, (uintptr_t)bench->near, (uintptr_t)bench->far,
@@ -225,7 +225,7 @@ static int open_bench(struct bench *bench, struct rdma_loopback *loop, struct pl
 	return rc;
 }
 
-/* A queue pair of its own for each way: one that failed is of no use for the next. */
+/* Uses a queue pair for each path: a failed one cannot be used again. */
 static void tell_firmware(struct pl_proof *proof, struct rdma_loopback *loop)
 {
 	struct ibv_device_attr attributes;

@@ -5,8 +5,8 @@
 #include "profile/profile.h"
 
 /*
- * Proves all ways, with transfers of that length, of all devices or of one.  0, though ways may have failed;
- * -ENODEV without a GPU or a device, and other errors.
+ * Proves all paths with transfers of that length, of all devices or of one. Returns 0, also if paths failed; -ENODEV
+ * without a GPU or a device; other errors.
  */
 int pl_profile_prove(struct pl_profile *profile, const char *device, size_t length, struct pl_error *error);
 
