@@ -9,7 +9,7 @@
 #define HINT_BRACKETS "write an IPv6 address in brackets, as in [::1]:7471"
 #define HINT_PORT "the port is a number from 0 to 65535"
 
-static int refuse(struct pl_error *error, const char *text, const char *hint, const char *fact)
+static int fail_address(struct pl_error *error, const char *text, const char *hint, const char *fact)
 {
 	return pl_fail(error, -EINVAL, "ADDRESS-SYNTAX", "parse address", text, hint, "%s", fact);
 }
@@ -85,24 +85,24 @@ int pl_address_parse(const char *text, const char *default_port, struct pl_addre
 	const char *rest;
 
 	if (!text || !*text)
-		return refuse(error, text, HINT_FORMS, "the address is empty");
+		return fail_address(error, text, HINT_FORMS, "the address is empty");
 	if (!split_host(text, out, &rest))
-		return refuse(error, text, HINT_FORMS, "the host is too long or lacks its closing bracket");
+		return fail_address(error, text, HINT_FORMS, "the host is too long or lacks its closing bracket");
 	if (*text == '[' ? !is_v6(out->host) : !is_host(out->host, strlen(out->host)))
-		return refuse(error, text, HINT_FORMS, "this is neither a host name nor an address");
+		return fail_address(error, text, HINT_FORMS, "this is neither a host name nor an address");
 	if (*text != '[' && *rest && strchr(rest + 1, ':'))
-		return refuse(error, text, HINT_BRACKETS, "there is more than one colon");
+		return fail_address(error, text, HINT_BRACKETS, "there is more than one colon");
 	if (*rest == ':') {
 		if (!parse_port(rest + 1, out->port, sizeof(out->port)))
-			return refuse(error, text, HINT_PORT, "the port is not valid");
+			return fail_address(error, text, HINT_PORT, "the port is not valid");
 		return 0;
 	}
 	if (*rest)
-		return refuse(error, text, HINT_FORMS, "something other than a port follows the bracket");
+		return fail_address(error, text, HINT_FORMS, "something other than a port follows the bracket");
 	if (!default_port)
-		return refuse(error, text, HINT_FORMS, "there is no port");
+		return fail_address(error, text, HINT_FORMS, "there is no port");
 	if (!parse_port(default_port, out->port, sizeof(out->port)))
-		return refuse(error, default_port, HINT_PORT, "the default port is not valid");
+		return fail_address(error, default_port, HINT_PORT, "the default port is not valid");
 	return 0;
 }
 

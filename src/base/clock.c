@@ -25,33 +25,33 @@ void pl_clock_open(struct pl_clock *clock)
 	clock->steady = !strcmp(name, "tsc\n");
 }
 
-static void begin(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
+static void begin_measurement(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
 {
 	clock->since_ticks = after;
 	clock->since_time = time;
 	clock->since_unsure = unsure;
 }
 
-static void measure(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
+static void measure_rate(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
 {
 	uint64_t ticks = after - clock->since_ticks, took = time - clock->since_time;
 
 	/* The counter was set back, too. */
 	if (!clock->since_time || took > 2 * MEASURE_MOST || ticks >> 62) {
-		begin(clock, unsure, time, after);
+		begin_measurement(clock, unsure, time, after);
 		return;
 	}
 	if (took < MEASURE_LEAST)
 		return;
 	if (unsure + clock->since_unsure > ticks >> EXACT_SHIFT) {
 		if (unsure < clock->since_unsure)
-			begin(clock, unsure, time, after);
+			begin_measurement(clock, unsure, time, after);
 		return;
 	}
 	clock->rate = (took << 32) / ticks;
 	clock->rate -= clock->rate >> EXACT_SHIFT;
 	if (took > MEASURE_MOST)
-		begin(clock, unsure, time, after);
+		begin_measurement(clock, unsure, time, after);
 }
 
 uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, uint64_t after)
@@ -59,7 +59,7 @@ uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, 
 	uint64_t past = after - clock->ticks, unsure = after - before;
 	uint64_t told = clock->valid && past < 2 * clock->valid ? pl_clock_at(clock, past) : 0;
 
-	measure(clock, unsure, time, after);
+	measure_rate(clock, unsure, time, after);
 	if (!clock->rate)
 		return time;
 	/* The next time is not earlier than the last one, unless the rate has changed. */

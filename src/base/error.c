@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void copy_text(char *to, size_t size, const char *from)
+static void copy_error_text(char *to, size_t size, const char *from)
 {
 	snprintf(to, size, "%s", from ? from : "");
 }
@@ -17,10 +17,10 @@ int pl_fail(struct pl_error *error, int code, const char *id, const char *call, 
 	if (!error)
 		return code;
 	error->code = code;
-	copy_text(error->id, sizeof(error->id), id);
-	copy_text(error->call, sizeof(error->call), call);
-	copy_text(error->object, sizeof(error->object), object);
-	copy_text(error->hint, sizeof(error->hint), hint);
+	copy_error_text(error->id, sizeof(error->id), id);
+	copy_error_text(error->call, sizeof(error->call), call);
+	copy_error_text(error->object, sizeof(error->object), object);
+	copy_error_text(error->hint, sizeof(error->hint), hint);
 	va_start(arguments, format);
 	vsnprintf(error->message, sizeof(error->message), format, arguments);
 	va_end(arguments);

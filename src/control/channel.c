@@ -43,7 +43,7 @@ static ssize_t take_message(struct pl_channel *channel, const uint8_t *data, siz
 	return PL_CONTROL_HEADER + body;
 }
 
-static int keep(struct pl_channel *channel, const uint8_t *data, size_t length)
+static int keep_received(struct pl_channel *channel, const uint8_t *data, size_t length)
 {
 	if (length == 0) {
 		pl_free(channel->allocator, channel->received);
@@ -79,7 +79,7 @@ static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t
 		data += used;
 		length -= (size_t)used;
 	}
-	return keep(channel, data, length);
+	return keep_received(channel, data, length);
 }
 
 /* Returns 0, 1 if the channel is gone, or a negative errno; -EAGAIN: nothing to read. */
@@ -116,7 +116,7 @@ static int flush(struct pl_channel *channel)
 	return pl_source_watch(&channel->source, EPOLLIN);
 }
 
-static bool ready(struct pl_source *source, uint32_t events)
+static bool channel_ready(struct pl_source *source, uint32_t events)
 {
 	struct pl_channel *channel = pl_container_of(source, struct pl_channel, source);
 	int rc = 0;
@@ -147,9 +147,9 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 	channel->open = true;
 	memset(&channel->source, 0, sizeof(channel->source));
 	channel->source.fd = channel->stream.fd;
-	channel->source.ready = ready;
-	rc = keep(channel, prefix, prefix_length);
-	if (rc == 0) /* EPOLLOUT makes ready() run once, for bytes that TLS read ahead */
+	channel->source.ready = channel_ready;
+	rc = keep_received(channel, prefix, prefix_length);
+	if (rc == 0) /* EPOLLOUT makes channel_ready() run once, for bytes that TLS read ahead */
 		rc = pl_source_add(engine, &channel->source, EPOLLIN);
 	if (rc < 0)
 		pl_channel_close(channel);

@@ -197,7 +197,7 @@ struct position {
 	size_t offset; /* offset in the first element */
 };
 
-static void advance(struct position *at, size_t length)
+static void advance_position(struct position *at, size_t length)
 {
 	while (at->count && length >= at->vector->iov_len - at->offset) {
 		length -= at->vector->iov_len - at->offset;
@@ -220,7 +220,7 @@ static int slice(struct position at, struct iovec parts[PARTS_MAX], size_t *leng
 		if (part)
 			parts[count++] = (struct iovec){ (char *)at.vector->iov_base + at.offset, part };
 		*length += part;
-		advance(&at, part);
+		advance_position(&at, part);
 	}
 	return count;
 }
@@ -272,7 +272,7 @@ static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, in
 	char record[RECORD_MAX];
 	size_t total = 0;
 
-	advance(&at, 0);
+	advance_position(&at, 0);
 	while (at.count) {
 		size_t length, got;
 		ssize_t copied;
@@ -289,7 +289,7 @@ static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, in
 		if (copied <= 0)
 			return total ? (ssize_t)total : -EFAULT;
 		SSL_read_ex(stream->ssl, record, (size_t)copied, &got);
-		advance(&at, (size_t)copied);
+		advance_position(&at, (size_t)copied);
 		total += (size_t)copied;
 	}
 	return (ssize_t)total;
@@ -307,7 +307,7 @@ static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, i
 	char record[RECORD_MAX];
 	size_t total = 0;
 
-	advance(&at, 0);
+	advance_position(&at, 0);
 	while (at.count) {
 		size_t length, sent;
 		int pieces = slice(at, parts, &length);
@@ -321,7 +321,7 @@ static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, i
 			rc = tls_failure(stream, rc, socket->write_error);
 			return total ? (ssize_t)total : rc;
 		}
-		advance(&at, sent);
+		advance_position(&at, sent);
 		total += sent;
 	}
 	return (ssize_t)total;

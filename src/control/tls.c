@@ -219,7 +219,7 @@ static int fail_openssl(struct pl_error *error, const char *call)
 		       reason ? reason : "no reason given");
 }
 
-static int prepare(struct pl_tls *tls, const void *key, size_t length, struct pl_error *error)
+static int prepare_context(struct pl_tls *tls, const void *key, size_t length, struct pl_error *error)
 {
 	if (pl_tls_derive_key(key, length, tls->psk) < 0)
 		return fail_openssl(error, "EVP_KDF_derive");
@@ -246,7 +246,7 @@ int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t le
 		return pl_fail_memory(error, "pl_tls_open");
 	tls->allocator = *allocator;
 	ERR_clear_error();
-	rc = prepare(tls, key, length, error);
+	rc = prepare_context(tls, key, length, error);
 	ERR_clear_error();
 	if (rc < 0) {
 		pl_tls_close(tls);

@@ -118,7 +118,7 @@ static int progress_into(struct pl_context *context, struct pl_completion *compl
 }
 
 /* Collects operations that completed while no thread was in pl_poll(). */
-static int collect(struct pl_context *context, struct pl_completion *completions, int n)
+static int collect_queued(struct pl_context *context, struct pl_completion *completions, int n)
 {
 	struct pl_list taken;
 	int count = 0;
@@ -136,12 +136,12 @@ static int collect(struct pl_context *context, struct pl_completion *completions
 int pl_poll(struct pl_context *context, struct pl_completion *completions, int n)
 {
 	/* The queue comes first: later completions go straight into the array only if the queue is empty. */
-	int count = collect(context, completions, n);
+	int count = collect_queued(context, completions, n);
 
 	if (!pl_context_manual(context))
 		return count;
 	count += progress_into(context, completions + count, n - count);
-	return count + collect(context, completions + count, n - count);
+	return count + collect_queued(context, completions + count, n - count);
 }
 
 /* Without threads two things wake the program: sockets, and completions not yet collected. */

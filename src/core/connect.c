@@ -165,7 +165,7 @@ static void connect_run(struct pl_task *task)
 #define ATTEMPTS 3
 #define REMAINDER 16
 
-static bool replaceable(const struct pl_peer *peer)
+static bool fabric_is_replaceable(const struct pl_peer *peer)
 {
 	return peer->opening && !atomic_load(&peer->opening->canceled) && peer->ops->uncertain &&
 	       peer->context->fabric_count > 1;
@@ -189,7 +189,7 @@ void pl_peer_limit_attempt(struct pl_peer *peer)
 	if (!peer->opening || !peer->ops->uncertain)
 		return;
 	left = peer->opening->deadline > now ? peer->opening->deadline - now : 0;
-	if (replaceable(peer))
+	if (fabric_is_replaceable(peer))
 		left = PL_MIN(left, peer->context->options.connect_timeout) / ATTEMPTS;
 	else
 		left -= left / REMAINDER; /* leaves time to report the failed fabric by name */
@@ -201,7 +201,7 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 {
 	struct pl_peer *next;
 
-	if (!replaceable(peer) || error->code == -EPROTO)
+	if (!fabric_is_replaceable(peer) || error->code == -EPROTO)
 		return false;
 	next = pl_peer_new(peer->context, true, NULL);
 	if (!next)
@@ -304,7 +304,7 @@ static void handshake_late(struct pl_timer *timer)
 	pl_peer_lose(peer, &error);
 }
 
-static void accept_run(struct pl_task *task)
+static void run_accepted_stream(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 	struct pl_error error;
@@ -337,6 +337,6 @@ void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *strea
 	stream->fd = -1;
 	stream->ssl = NULL;
 	memcpy(peer->incoming_prefix, magic, sizeof(peer->incoming_prefix));
-	pl_task_init(&peer->task, accept_run);
+	pl_task_init(&peer->task, run_accepted_stream);
 	pl_engine_post(peer->home, &peer->task);
 }

@@ -159,7 +159,7 @@ static struct pl_operation *key_remove(struct pl_peer *peer, struct pl_key *key)
 	return key_unreference(peer->context, key);
 }
 
-static void tell(struct pl_operation *operation)
+static void end_key_operation(struct pl_operation *operation)
 {
 	if (operation)
 		pl_operation_pending_done(operation);
@@ -200,7 +200,7 @@ void pl_key_release(struct pl_peer *peer, struct pl_key *key)
 	pthread_mutex_lock(&peer->context->grant_lock);
 	operation = key_unreference(peer->context, key);
 	pthread_mutex_unlock(&peer->context->grant_lock);
-	tell(operation);
+	end_key_operation(operation);
 }
 
 int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX])
@@ -234,7 +234,7 @@ void pl_key_destroy(struct pl_peer *peer, uint64_t id)
 	if (key)
 		operation = key_remove(peer, key);
 	pthread_mutex_unlock(&peer->context->grant_lock);
-	tell(operation);
+	end_key_operation(operation);
 }
 
 void pl_key_table_clear(struct pl_peer *peer)
@@ -424,7 +424,7 @@ int pl_token_inspect(const void *data, size_t length, struct pl_token_info *info
 }
 
 /* Maps the fabric's error, which kept a device from reaching the memory, to a wire status. */
-static enum pl_wire_status refusal_of(int code)
+static enum pl_wire_status import_refusal_of(int code)
 {
 	if (code == -EFAULT)
 		return PL_WIRE_MEMORY;
@@ -457,7 +457,7 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 		answer->key_length = (uint16_t)length;
 		if (length < 0) {
 			key_remove(peer, key);
-			*answer = (struct pl_imported){ .request = import->request, .status = refusal_of(length) };
+			*answer = (struct pl_imported){ .request = import->request, .status = import_refusal_of(length) };
 		}
 		watch = grant->expires && pl_grant_timeless(grant);
 	}

@@ -26,7 +26,7 @@ static void take_away(struct pl_grant *grant)
 }
 
 /* Returns the time until the next grant expires; UINT64_MAX if none does. */
-static uint64_t expire(struct pl_context *context)
+static uint64_t expire_grants(struct pl_context *context)
 {
 	uint64_t now = pl_wall_clock(), left = UINT64_MAX;
 
@@ -47,7 +47,7 @@ static uint64_t expire(struct pl_context *context)
 
 static void look(struct pl_context *context)
 {
-	uint64_t left = expire(context);
+	uint64_t left = expire_grants(context);
 
 	if (left != UINT64_MAX)
 		pl_timer_set(context->engines[0], &context->expiry_timer, pl_now() + PL_MIN(left, LOOK_AGAIN));

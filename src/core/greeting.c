@@ -38,13 +38,13 @@ static void greeting_free(struct greeting *greeting)
 	pl_free(&listener->context->allocator, greeting);
 }
 
-static void expire(struct pl_timer *timer)
+static void greeting_expire(struct pl_timer *timer)
 {
 	greeting_free(pl_container_of(timer, struct greeting, timer));
 }
 
 /* Sends the reason in the clear, and lingers so that a reset does not discard it. */
-static void refuse(struct greeting *greeting, enum pl_wire_status status)
+static void greeting_refuse(struct greeting *greeting, enum pl_wire_status status)
 {
 	struct pl_control message = { .type = PL_CONTROL_REJECT };
 	uint8_t buffer[PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX];
@@ -80,7 +80,7 @@ static int read_bytes(struct greeting *greeting, size_t want)
 }
 
 /* Looks at the first byte without consuming it: a TLS record, or a magic of the protocol. */
-static int identify(struct greeting *greeting)
+static int greeting_identify(struct greeting *greeting)
 {
 	struct pl_tls *tls = greeting->listener->context->tls;
 	uint8_t first;
@@ -97,7 +97,7 @@ static int identify(struct greeting *greeting)
 	}
 	if (!tls) {
 		/* The answer is not TLS, so a client with a key learns that this end has none. */
-		refuse(greeting, PL_WIRE_UNSUPPORTED);
+		greeting_refuse(greeting, PL_WIRE_UNSUPPORTED);
 		return -EAGAIN;
 	}
 	return pl_stream_open(&greeting->stream, greeting->source.fd, tls, true, NULL);
@@ -151,7 +151,7 @@ static int identified(struct greeting *greeting)
 	if (magic != PL_MAGIC_CONTROL || greeting->listener->lanes_only)
 		return -EPROTO;
 	if (context->tls && !greeting->stream.ssl) {
-		refuse(greeting, PL_WIRE_NEEDS_KEY);
+		greeting_refuse(greeting, PL_WIRE_NEEDS_KEY);
 		return -EAGAIN;
 	}
 	pl_source_remove(&greeting->source);
@@ -164,7 +164,7 @@ static int identified(struct greeting *greeting)
 }
 
 /* Discards bytes until the other end closes. */
-static int drain(struct greeting *greeting)
+static int greeting_drain(struct greeting *greeting)
 {
 	uint8_t buffer[4096];
 	ssize_t got;
@@ -176,14 +176,14 @@ static int drain(struct greeting *greeting)
 }
 
 /* Returns 1 if the connection is finished, -EAGAIN to wait, another negative errno to give up. */
-static int advance(struct greeting *greeting)
+static int greeting_advance(struct greeting *greeting)
 {
 	int rc = 0;
 
 	if (greeting->refused)
-		return drain(greeting);
+		return greeting_drain(greeting);
 	if (!greeting->identified)
-		rc = identify(greeting);
+		rc = greeting_identify(greeting);
 	if (rc == 0 && !greeting->shaken) {
 		rc = pl_stream_handshake(&greeting->stream, NULL, NULL);
 		if (rc == -EAGAIN)
@@ -195,10 +195,10 @@ static int advance(struct greeting *greeting)
 	return rc < 0 ? rc : identified(greeting);
 }
 
-static bool ready(struct pl_source *source, uint32_t events)
+static bool greeting_ready(struct pl_source *source, uint32_t events)
 {
 	struct greeting *greeting = pl_container_of(source, struct greeting, source);
-	int rc = advance(greeting);
+	int rc = greeting_advance(greeting);
 
 	(void)events;
 	if (rc < 0 && rc != -EAGAIN)
@@ -219,8 +219,8 @@ void pl_greeting_new(struct pl_listener *listener, int fd)
 	greeting->listener = listener;
 	greeting->stream.fd = fd;
 	greeting->source.fd = fd;
-	greeting->source.ready = ready;
-	pl_timer_init(&greeting->timer, expire);
+	greeting->source.ready = greeting_ready;
+	pl_timer_init(&greeting->timer, greeting_expire);
 	pl_list_append(&listener->greetings, &greeting->link);
 	listener->greeting_count++;
 	if (pl_source_add(listener->engine, &greeting->source, EPOLLIN) < 0) {

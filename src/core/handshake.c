@@ -28,7 +28,7 @@ int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error 
 }
 
 /* Returns the wire status that gives the reason to a refused initiator. */
-static enum pl_wire_status refusal_of(const struct pl_error *error)
+static enum pl_wire_status hello_refusal_of(const struct pl_error *error)
 {
 	if (!strcmp(error->id, "FABRIC-NONE"))
 		return PL_WIRE_NO_FABRIC;
@@ -87,7 +87,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 
 	if (rc < 0) {
 		answer.type = PL_CONTROL_REJECT;
-		answer.reject.code = (int32_t)refusal_of(&error);
+		answer.reject.code = (int32_t)hello_refusal_of(&error);
 		snprintf(answer.reject.id, sizeof(answer.reject.id), "%s", error.id);
 		snprintf(answer.reject.message, sizeof(answer.reject.message), "%s", error.message);
 		pl_channel_send(&peer->channel, &answer);

@@ -24,7 +24,7 @@ static void import_run(struct pl_task *task)
 
 static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer);
 
-static void give_back(struct pl_peer *peer, const uint8_t *key, uint16_t length)
+static void release_imported_key(struct pl_peer *peer, const uint8_t *key, uint16_t length)
 {
 	struct pl_control message = { .type = PL_CONTROL_RELEASE };
 
@@ -46,7 +46,7 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 	}
 	if (!operation) { /* the operation was cancelled */
 		if (answer->status == PL_WIRE_OK)
-			give_back(peer, answer->key, answer->key_length);
+			release_imported_key(peer, answer->key, answer->key_length);
 		return;
 	}
 	pl_list_remove(&operation->queue_link);
@@ -56,7 +56,7 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 	} else {
 		operation->receipt.remote = remote_new(peer, answer);
 		if (!operation->receipt.remote) {
-			give_back(peer, answer->key, answer->key_length);
+			release_imported_key(peer, answer->key, answer->key_length);
 			pl_fail_memory(&error, "pl_remote_import");
 			pl_operation_fail(operation, -ENOMEM, &error);
 		}
@@ -129,7 +129,7 @@ static void release_run(struct pl_task *task)
 	struct pl_remote *remote = pl_container_of(task, struct pl_remote, task);
 	struct pl_peer *peer = remote->peer;
 
-	give_back(peer, remote->key, remote->key_length);
+	release_imported_key(peer, remote->key, remote->key_length);
 	pl_remote_free(remote);
 	pl_peer_unpin(peer);
 }

@@ -12,7 +12,7 @@
 /* Time until the next accept when the process is out of descriptors. */
 #define PAUSE (100 * PL_NS_PER_MS)
 
-static bool ready(struct pl_source *source, uint32_t events)
+static bool listener_ready(struct pl_source *source, uint32_t events)
 {
 	struct pl_listener *listener = pl_container_of(source, struct pl_listener, source);
 
@@ -127,7 +127,7 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 	listener->lanes_only = lanes_only;
 	listener->engine = context->engines[0];
 	listener->source.fd = fd;
-	listener->source.ready = ready;
+	listener->source.ready = listener_ready;
 	pl_list_init(&listener->link);
 	pl_list_init(&listener->greetings);
 	pl_list_init(&listener->backlog);
@@ -206,7 +206,7 @@ static void fail_closed(struct pl_operation *operation)
 	pl_operation_fail(operation, -ECANCELED, &error);
 }
 
-static void accept_run(struct pl_task *task)
+static void run_accept(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_operation_of_task(task);
 	struct pl_listener *listener = operation->listener;
@@ -255,7 +255,7 @@ static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t 
 	operation->listener = listener;
 	operation->home = listener->engine;
 	operation->before_delivery = accept_finished;
-	pl_operation_submit(operation, accept_run, handle);
+	pl_operation_submit(operation, run_accept, handle);
 	return 0;
 }
 

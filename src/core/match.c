@@ -219,7 +219,7 @@ PL_ALWAYS_INLINE void deliver(struct pl_peer *peer, struct pl_operation *receive
 	consume(peer);
 }
 
-static int keep(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
+static int keep_arrival(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
 	struct pl_arrival *arrival = pl_alloc(&peer->context->allocator, sizeof(*arrival) + frame->length);
 
@@ -255,7 +255,7 @@ PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame
 	/* Runs receives that were posted while the engine was busy: they came before this message. */
 	if (pl_engine_run_early(peer->home, pl_receive_run) && match(peer, frame, payload))
 		return 0;
-	return keep(peer, frame, payload);
+	return keep_arrival(peer, frame, payload);
 }
 
 static int notified(struct pl_peer *peer, uint64_t value)
@@ -270,7 +270,7 @@ static int notified(struct pl_peer *peer, uint64_t value)
 	return 0;
 }
 
-static int told(struct pl_peer *peer, const struct pl_frame *frame)
+static int receive_notification(struct pl_peer *peer, const struct pl_frame *frame)
 {
 	if (frame->type == PL_FRAME_FINISH)
 		return pl_message_finished(peer, frame->cookie, frame->offset);
@@ -284,7 +284,7 @@ int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const
 	bool message = frame->type == PL_FRAME_EAGER || frame->type == PL_FRAME_RENDEZVOUS;
 
 	if (!message && frame->type != PL_FRAME_NOTIFY && frame->type != PL_FRAME_SKIP)
-		return told(peer, frame);
+		return receive_notification(peer, frame);
 	/* The sender must respect the window of the hello. */
 	if (++peer->arrived - atomic_load(&peer->consumed) > PL_MESSAGE_WINDOW)
 		return -EPROTO;

@@ -2,7 +2,7 @@
 /* Calls that query registrations and staging memory, and pl_memory_freed(). */
 #include "core/fabric.h"
 
-static void *state_of(struct pl_context *context, unsigned fabric)
+static void *fabric_state_of(struct pl_context *context, unsigned fabric)
 {
 	void *state;
 
@@ -21,7 +21,7 @@ int pl_registrations_query(struct pl_context *context, struct pl_registrations_i
 			       "initialise with PL_REGISTRATIONS_INFO_INIT", "this library knows no such structure");
 	*info = (struct pl_registrations_info)PL_REGISTRATIONS_INFO_INIT;
 	for (unsigned i = 0; i < context->fabric_count; i++) {
-		void *state = state_of(context, i);
+		void *state = fabric_state_of(context, i);
 
 		if (state && context->fabrics[i]->count)
 			context->fabrics[i]->count(state, info);
@@ -44,7 +44,7 @@ int pl_staging_query(struct pl_context *context, struct pl_staging_info *info, s
 void pl_memory_freed(struct pl_context *context, const void *pointer, size_t length)
 {
 	for (unsigned i = 0; i < context->fabric_count; i++) {
-		void *state = state_of(context, i);
+		void *state = fabric_state_of(context, i);
 
 		if (state && context->fabrics[i]->freed)
 			context->fabrics[i]->freed(state, pointer, length);

@@ -48,7 +48,7 @@ PL_ALWAYS_INLINE int send_eager(struct pl_peer *peer, struct pl_operation *opera
 	return rc < 0 ? rc : peer->ops->message(peer->endpoint, &frame, bytes, operation);
 }
 
-static int offer(struct pl_peer *peer, struct pl_operation *operation)
+static int send_rendezvous(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_frame frame = { .type = PL_FRAME_RENDEZVOUS, .key = operation->tag, .offset = operation->total };
 	uint8_t blob[PL_KEY_BLOB_MAX];
@@ -94,7 +94,7 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 	if (operation->receipt.kind != PL_KIND_SEND)
 		rc = notify(peer, operation);
 	else if (operation->total > peer->eager_max)
-		rc = offer(peer, operation);
+		rc = send_rendezvous(peer, operation);
 	else
 		rc = send_eager(peer, operation);
 	if (rc < 0) {
@@ -105,7 +105,7 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 }
 
 /* Returns false if the bytes would be staged and the operation forbids that. */
-static bool note_staging(struct pl_operation *operation)
+static bool note_message_staging(struct pl_operation *operation)
 {
 	const struct pl_peer *peer = operation->peer;
 	bool large = operation->total > peer->eager_max;
@@ -201,7 +201,7 @@ void pl_message_send(struct pl_operation *operation)
 	struct pl_peer *peer = operation->peer;
 
 	if (is_staged(operation)) {
-		if (!note_staging(operation)) {
+		if (!note_message_staging(operation)) {
 			pl_operation_pending_done(operation);
 			return;
 		}

@@ -20,7 +20,7 @@ static void out_of_time(struct pl_operation *operation)
 	pl_operation_stop(operation, -ETIMEDOUT, &error);
 }
 
-static void expire(struct pl_timer *timer)
+static void expire_operation(struct pl_timer *timer)
 {
 	out_of_time(pl_container_of(timer, struct pl_operation, timer));
 }
@@ -67,7 +67,7 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 		return NULL;
 	}
 	if (!peer)
-		pl_timer_init(&operation->timer, expire);
+		pl_timer_init(&operation->timer, expire_operation);
 	return operation;
 }
 
@@ -282,7 +282,7 @@ static void fill_route(struct pl_operation *operation)
 }
 
 /* Returns true if the fabric makes the bytes as visible as asked first; the operation completes later. */
-static bool settle(struct pl_operation *operation)
+static bool settle_operation(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
 	bool more = pl_visible_more(operation->attributes.visible) || (operation->attributes.flags & PL_NOTIFY);
@@ -299,7 +299,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	struct pl_peer *peer = operation->peer;
 	struct pl_receipt *receipt = &operation->receipt;
 
-	if (settle(operation))
+	if (settle_operation(operation))
 		return;
 	if ((operation->attributes.flags & PL_NOTIFY) && atomic_load(&operation->status) == 0) {
 		/* The bytes are placed: sends the notification. */
@@ -341,7 +341,7 @@ static void copy_receipt(struct pl_receipt *to, const struct pl_receipt *from)
 	memcpy((uint8_t *)to + rest, (const uint8_t *)from + rest, sizeof(*to) - rest);
 }
 
-static void fill(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
+static void fill_result(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
 {
 	int status = operation->receipt.status;
 
@@ -355,11 +355,11 @@ static void fill(struct pl_operation *operation, struct pl_receipt *receipt, str
 		pl_fail_errno(error, status, "OPERATION-FAILED", NULL, NULL);
 }
 
-static int collect(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
+static int collect_handle(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
 {
 	int status = operation->receipt.status;
 
-	fill(operation, receipt, error);
+	fill_result(operation, receipt, error);
 	pl_operation_free(operation);
 	return status;
 }
@@ -370,7 +370,7 @@ int pl_test(struct pl_operation *operation, struct pl_receipt *receipt, struct p
 		pl_context_progress(operation->context);
 	if (atomic_load(&operation->state) != PL_DONE)
 		return -EINPROGRESS;
-	return collect(operation, receipt, error);
+	return collect_handle(operation, receipt, error);
 }
 
 void pl_cancel(struct pl_operation *operation)
@@ -438,7 +438,7 @@ int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_receipt 
 	struct pl_error late;
 
 	if (atomic_load_explicit(&operation->state, memory_order_acquire) == PL_DONE)
-		return collect(operation, receipt, error);
+		return collect_handle(operation, receipt, error);
 	if (!wait_until(operation, pl_deadline(pl_now(), timeout))) {
 		pl_fail(&late, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_wait", NULL,
 			"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
@@ -447,5 +447,5 @@ int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_receipt 
 		pl_cancel(operation);
 		wait_until(operation, UINT64_MAX);
 	}
-	return collect(operation, receipt, error);
+	return collect_handle(operation, receipt, error);
 }

@@ -137,7 +137,7 @@ const char *pl_region_memory(const struct pl_region *region)
 	return region->memory.ops->name;
 }
 
-static int copy(struct pl_region *region, size_t offset, void *bytes, size_t length, bool into, const char *call,
+static int copy_region(struct pl_region *region, size_t offset, void *bytes, size_t length, bool into, const char *call,
 		struct pl_error *error)
 {
 	int rc;
@@ -158,10 +158,10 @@ static int copy(struct pl_region *region, size_t offset, void *bytes, size_t len
 
 int pl_region_copy_in(struct pl_region *region, size_t offset, const void *from, size_t length, struct pl_error *error)
 {
-	return copy(region, offset, (void *)from, length, true, "pl_region_copy_in", error);
+	return copy_region(region, offset, (void *)from, length, true, "pl_region_copy_in", error);
 }
 
 int pl_region_copy_out(struct pl_region *region, size_t offset, void *to, size_t length, struct pl_error *error)
 {
-	return copy(region, offset, to, length, false, "pl_region_copy_out", error);
+	return copy_region(region, offset, to, length, false, "pl_region_copy_out", error);
 }

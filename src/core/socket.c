@@ -9,7 +9,7 @@
 #define KEEPALIVE_MAX 32767
 
 /* IPv6 sockets that carry IPv4 need IP_TOS, other IPv6 sockets IPV6_TCLASS; the kernel refuses the wrong one. */
-static void classify(int fd, int class)
+static void set_traffic_class(int fd, int class)
 {
 	setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof(class));
@@ -31,10 +31,10 @@ void pl_socket_tune(int fd, const struct pl_options *options)
 	/* The same limit for a host that vanishes while bytes are under way. */
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
 	if (options->traffic_class)
-		classify(fd, (int)options->traffic_class);
+		set_traffic_class(fd, (int)options->traffic_class);
 }
 
-static socklen_t length_of(const struct sockaddr *address)
+static socklen_t sockaddr_length(const struct sockaddr *address)
 {
 	return address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
@@ -47,7 +47,7 @@ int pl_socket_connect(const struct sockaddr *address, const struct pl_options *o
 	if (fd < 0)
 		return -errno;
 	pl_socket_tune(fd, options);
-	if (connect(fd, address, length_of(address)) < 0 && errno != EINPROGRESS) {
+	if (connect(fd, address, sockaddr_length(address)) < 0 && errno != EINPROGRESS) {
 		rc = -errno;
 		close(fd);
 		return rc;

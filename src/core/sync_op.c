@@ -28,7 +28,7 @@ static void look_at_sockets(struct pl_peer *peer)
 }
 
 /* A running operation: other threads look at no more than its state. */
-static void add_handle(struct pl_context *context, struct pl_operation *operation)
+static void add_running_handle(struct pl_context *context, struct pl_operation *operation)
 {
 	atomic_store_explicit(&operation->state, PL_RUNNING, memory_order_relaxed);
 	pl_list_append(&context->handles, &operation->handle_link);
@@ -41,7 +41,7 @@ struct start {
 };
 
 /* Takes an operation that has no waiter. NULL: none is spare. The latch is held. */
-static struct pl_operation *take(struct pl_context *context, bool held)
+static struct pl_operation *take_spare_operation(struct pl_context *context, bool held)
 {
 	struct pl_operation *operation = context->instant;
 
@@ -51,37 +51,37 @@ static struct pl_operation *take(struct pl_context *context, bool held)
 	}
 	operation = pl_pool_first(&context->spare_operations);
 	if (held && operation)
-		add_handle(context, operation);
+		add_running_handle(context, operation);
 	return operation;
 }
 
-static struct pl_operation *allocate(struct pl_context *context, bool held)
+static struct pl_operation *allocate_operation(struct pl_context *context, bool held)
 {
 	struct pl_operation *operation = pl_alloc(&context->allocator, sizeof(*operation));
 
 	if (held && operation) {
 		pl_latch_take(&context->spare_operations.latch);
-		add_handle(context, operation);
+		add_running_handle(context, operation);
 		pl_latch_release(&context->spare_operations.latch);
 	}
 	return operation;
 }
 
 /* Takes the latch only once for the time and the memory. */
-static void start(struct start *start, struct pl_context *context, bool held)
+static void start_sync_op(struct start *start, struct pl_context *context, bool held)
 {
 	/* Reads the counter before the latch: after an atomic instruction it took 20 ns more. */
 	uint64_t ticks = pl_clock_ticks();
 
 	pl_latch_take(&context->spare_operations.latch);
 	start->posted = pl_clock_moment(&context->clock, ticks);
-	start->operation = take(context, held);
+	start->operation = take_spare_operation(context, held);
 	pl_latch_release(&context->spare_operations.latch);
 	if (!start->operation)
-		start->operation = allocate(context, held);
+		start->operation = allocate_operation(context, held);
 }
 
-static void give_back(struct pl_context *context, struct pl_operation *operation, bool held)
+static void return_operation(struct pl_context *context, struct pl_operation *operation, bool held)
 {
 	if (held)
 		pl_operation_unhold(context, operation);
@@ -97,7 +97,7 @@ int pl_sync_open(struct pl_context *context, struct pl_error *error)
 	context->instant = pl_zalloc(&context->allocator, sizeof(*context->instant));
 	if (!context->instant)
 		return pl_fail_memory(error, "pl_open");
-	add_handle(context, context->instant);
+	add_running_handle(context, context->instant);
 	atomic_store(&context->instant->state, PL_SPARE);
 	return 0;
 }
@@ -139,12 +139,12 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 
 	if (!possible(peer, attributes))
 		return false;
-	start(&at, context, handle);
+	start_sync_op(&at, context, handle);
 	operation = at.operation;
 	if (!operation)
 		return false;
 	if (!peer->ops->sync_try(peer->endpoint, instant)) {
-		give_back(context, operation, handle);
+		return_operation(context, operation, handle);
 		return false;
 	}
 	pl_fast_init(operation, context, peer, instant->kind, attributes);

@@ -94,7 +94,7 @@ static int check_remote(const struct pl_peer *peer, const struct pl_remote *remo
 	return 0;
 }
 
-static void run(struct pl_task *task)
+static void run_posted(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_operation_of_task(task);
 
@@ -143,7 +143,7 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 	if (!operation)
 		return pl_fail_memory(error, "operation");
 	pl_fast_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
-	pl_fast_submit(peer, operation, run, handle);
+	pl_fast_submit(peer, operation, run_posted, handle);
 	return 0;
 }
 
@@ -177,7 +177,7 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	for (size_t i = 0; i < count; i++)
 		pl_fast_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
 				 transfers[i].offset, transfers[i].length);
-	pl_operation_submit(operation, run, handle);
+	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }
 
@@ -217,7 +217,7 @@ int pl_readv(struct pl_peer *peer, const struct pl_transfer *transfers, size_t c
 
 /* -- atomics ------------------------------------------------------------------------------------ */
 
-static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *remote, uint64_t remote_offset,
+static int post_atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *remote, uint64_t remote_offset,
 		  uint64_t operand, uint64_t compare, uint64_t *old, const struct pl_attributes *given,
 		  struct pl_operation **handle, const char *call, struct pl_error *error)
 {
@@ -246,14 +246,14 @@ static int atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *rem
 	operation->compare = compare;
 	operation->old = old;
 	pl_fast_segment(operation, remote, remote_offset, NULL, 0, 8);
-	pl_fast_submit(peer, operation, run, handle);
+	pl_fast_submit(peer, operation, run_posted, handle);
 	return 0;
 }
 
 int pl_fetch_add(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, uint64_t add, uint64_t *old,
 		 const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
 {
-	return atomic(peer, PL_KIND_FETCH_ADD, remote, remote_offset, add, 0, old, attributes, operation,
+	return post_atomic(peer, PL_KIND_FETCH_ADD, remote, remote_offset, add, 0, old, attributes, operation,
 		      "pl_fetch_add", error);
 }
 
@@ -261,7 +261,7 @@ int pl_compare_swap(struct pl_peer *peer, struct pl_remote *remote, uint64_t rem
 		    uint64_t swap, uint64_t *old, const struct pl_attributes *attributes,
 		    struct pl_operation **operation, struct pl_error *error)
 {
-	return atomic(peer, PL_KIND_COMPARE_SWAP, remote, remote_offset, swap, compare, old, attributes, operation,
+	return post_atomic(peer, PL_KIND_COMPARE_SWAP, remote, remote_offset, swap, compare, old, attributes, operation,
 		      "pl_compare_swap", error);
 }
 
@@ -286,7 +286,7 @@ int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64
 		return pl_fail_memory(error, "operation");
 	pl_fast_segment(operation, NULL, 0, region, offset, length);
 	operation->tag = operation->receipt.tag = tag;
-	pl_fast_submit(peer, operation, run, handle);
+	pl_fast_submit(peer, operation, run_posted, handle);
 	return 0;
 }
 
@@ -318,7 +318,7 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
 		memcpy(operation->copy, data, length);
 	operation->total = length;
 	operation->tag = operation->receipt.tag = tag;
-	pl_operation_submit(operation, run, handle);
+	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }
 
@@ -339,7 +339,7 @@ int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *
 		return -ENOMEM;
 	operation->attributes.notify = value;
 	operation->receipt.value = value;
-	pl_operation_submit(operation, run, handle);
+	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }
 

@@ -175,7 +175,7 @@ static int copy_bytes(uint8_t *memory, uint8_t *bytes, size_t length, bool into)
 	return copied == (ssize_t)length ? 0 : copy_by_file(memory, bytes, length, into);
 }
 
-static int copy(const struct pl_memory *memory, size_t offset, void *bytes, size_t length, bool into)
+static int copy_dmabuf(const struct pl_memory *memory, size_t offset, void *bytes, size_t length, bool into)
 {
 	const struct pl_dmabuf *buffer = memory->dmabuf;
 	int rc, ended;
@@ -192,22 +192,22 @@ static int copy(const struct pl_memory *memory, size_t offset, void *bytes, size
 
 static int copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
 {
-	return copy(memory, offset, (void *)(uintptr_t)from, length, true);
+	return copy_dmabuf(memory, offset, (void *)(uintptr_t)from, length, true);
 }
 
-static int copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length)
+static int dmabuf_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length)
 {
-	return copy(memory, offset, to, length, false);
+	return copy_dmabuf(memory, offset, to, length, false);
 }
 
 /* Atomic with respect to other operations of this kind of this process. */
-static int atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare, uint64_t *old)
+static int dmabuf_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare, uint64_t *old)
 {
 	uint64_t changed;
 	int rc;
 
 	pthread_mutex_lock(&memory->dmabuf->atomic);
-	rc = copy_out(memory, offset, old, sizeof(*old));
+	rc = dmabuf_copy_out(memory, offset, old, sizeof(*old));
 	if (rc == 0 && (add || *old == compare)) {
 		changed = add ? *old + operand : operand;
 		rc = copy_in(memory, offset, &changed, sizeof(changed));
@@ -235,7 +235,7 @@ static const struct pl_memory_ops pl_dmabuf_memory = {
 	.name = "dma-buf",
 	.recognise = never,
 	.copy_in = copy_in,
-	.copy_out = copy_out,
-	.atomic = atomic,
+	.copy_out = dmabuf_copy_out,
+	.atomic = dmabuf_atomic,
 	.order = order,
 };

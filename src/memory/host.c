@@ -169,7 +169,7 @@ static int copy_by_kernel(void *memory, void *buffer, size_t length, bool into_m
  * Stores a word once. memcpy(3) may store it twice, and so overwrite the reply of another process that saw the first
  * store.
  */
-static void copy(void *to, const void *from, size_t length)
+static void copy_host_bytes(void *to, const void *from, size_t length)
 {
 	switch (length) {
 	case sizeof(uint64_t):
@@ -192,7 +192,7 @@ static int host_copy_in(struct pl_memory *memory, size_t offset, const void *fro
 
 	if (memory->fragile)
 		return copy_by_kernel(at, (void *)from, length, true);
-	copy(at, from, length);
+	copy_host_bytes(at, from, length);
 	return 0;
 }
 
@@ -202,7 +202,7 @@ static int host_copy_out(struct pl_memory *memory, size_t offset, void *to, size
 
 	if (memory->fragile)
 		return copy_by_kernel(at, to, length, false);
-	copy(to, at, length);
+	copy_host_bytes(to, at, length);
 	return 0;
 }
 

@@ -64,7 +64,7 @@ static uint64_t matching(const struct pl_page_hints_bucket *bucket, unsigned wor
 	return (differ - EACH_BYTE) & ~differ & EACH_BYTE << 7;
 }
 
-static void look_at(struct pl_page_hints_search *search, const struct pl_page_hints_bucket *bucket)
+static void load_bucket(struct pl_page_hints_search *search, const struct pl_page_hints_bucket *bucket)
 {
 	search->bucket = bucket;
 	search->matches[0] = matching(bucket, 0, search->tags);
@@ -80,7 +80,7 @@ void pl_page_hints_search(struct pl_page_hints *recent, uintptr_t address, struc
 	if (!table)
 		return;
 	search->left = 1;
-	look_at(search, bucket_of(table, hash));
+	load_bucket(search, bucket_of(table, hash));
 }
 
 uint32_t pl_page_hints_next(struct pl_page_hints_search *search)
@@ -99,7 +99,7 @@ uint32_t pl_page_hints_next(struct pl_page_hints_search *search)
 		if (!search->left)
 			return 0;
 		search->left--;
-		look_at(search, (const struct pl_page_hints_bucket *)((uintptr_t)search->bucket ^ PL_LINE));
+		load_bucket(search, (const struct pl_page_hints_bucket *)((uintptr_t)search->bucket ^ PL_LINE));
 	}
 }
 
@@ -110,7 +110,7 @@ static unsigned tag_at(const struct pl_page_hints_bucket *bucket, unsigned place
 	return atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed) >> place % 8 * 8 & 0xff;
 }
 
-static void put(struct pl_page_hints_bucket *bucket, unsigned place, uint64_t tag, uint32_t number)
+static void put_hint(struct pl_page_hints_bucket *bucket, unsigned place, uint64_t tag, uint32_t number)
 {
 	uint64_t tags = atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed);
 	unsigned shift = place % 8 * 8;
@@ -156,7 +156,7 @@ void pl_page_hints_note(struct pl_page_hints *recent, uintptr_t address, uint32_
 	}
 	if (place == PL_RECENT_NUMBERS)
 		place = recent->turn++ % PL_RECENT_NUMBERS;
-	put(bucket, place, tag, number);
+	put_hint(bucket, place, tag, number);
 }
 
 bool pl_page_hints_grow(struct pl_page_hints *recent, const struct pl_allocator *allocator, size_t count)

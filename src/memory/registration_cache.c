@@ -78,14 +78,14 @@ static uint32_t place_in(uint32_t number, unsigned block)
 	return number - (1u << (FIRST_BITS + block));
 }
 
-static atomic_uint *state_of(struct pl_registration_cache *cache, uint32_t number)
+static atomic_uint *entry_state(struct pl_registration_cache *cache, uint32_t number)
 {
 	unsigned block = block_of(number);
 
 	return atomic_load_explicit(&cache->blocks[block].states, memory_order_acquire) + place_in(number, block);
 }
 
-static uint64_t *place_of(struct pl_registration_cache *cache, uint32_t number)
+static uint64_t *packed_range_of(struct pl_registration_cache *cache, uint32_t number)
 {
 	unsigned block = block_of(number);
 
@@ -136,7 +136,7 @@ static struct pl_cached *entry_new(struct pl_registration_cache *cache)
 		return NULL;
 	cached = entry_of(cache, cache->next);
 	cached->number = cache->next++;
-	atomic_init(state_of(cache, cached->number), 0);
+	atomic_init(entry_state(cache, cached->number), 0);
 	pl_list_init(&cached->link);
 	return cached;
 }
@@ -165,13 +165,13 @@ struct pl_registration_cache *pl_registration_cache_new(const struct pl_allocato
 
 static bool is_present(void *user, uint32_t number)
 {
-	return atomic_load(state_of(user, number)) & PRESENT;
+	return atomic_load(entry_state(user, number)) & PRESENT;
 }
 
 /* Makes a page's next search begin with an entry. */
-static void note(struct pl_registration_cache *cache, uintptr_t address, const struct pl_cached *cached)
+static void note_entry(struct pl_registration_cache *cache, uintptr_t address, const struct pl_cached *cached)
 {
-	if (*place_of(cache, cached->number))
+	if (*packed_range_of(cache, cached->number))
 		pl_page_hints_note(&cache->recent, address, cached->number, is_present, cache);
 }
 
@@ -179,12 +179,12 @@ static void note_again(void *owner, void *user)
 {
 	const struct pl_cached *cached = owner;
 
-	note(user, cached->begin, cached);
+	note_entry(user, cached->begin, cached);
 }
 
 /* -- uses ---------------------------------------------------------------------------------------------- */
 
-static long long length_of(const struct pl_cached *cached)
+static long long range_length(const struct pl_cached *cached)
 {
 	return (long long)(cached->end - cached->begin);
 }
@@ -201,7 +201,7 @@ static uint64_t place_from(uintptr_t address, uint64_t length)
 }
 
 /* True if the packed range holds another; may be false because of the rounded length. */
-static bool holds(uint64_t place, uintptr_t begin, uintptr_t end)
+static bool packed_range_holds(uint64_t place, uintptr_t begin, uintptr_t end)
 {
 	uintptr_t from = place & (((uint64_t)1 << ADDRESS_BITS) - 1);
 	uint64_t length = place >> ADDRESS_BITS;
@@ -211,19 +211,19 @@ static bool holds(uint64_t place, uintptr_t begin, uintptr_t end)
 }
 
 /* Takes an entry into use, whatever its range. Returns false if the entry is not in the set any more. */
-static bool hold(struct pl_registration_cache *cache, uint32_t number, unsigned *found)
+static bool hold_entry(struct pl_registration_cache *cache, uint32_t number, unsigned *found)
 {
-	atomic_uint *word = state_of(cache, number);
+	atomic_uint *word = entry_state(cache, number);
 	unsigned state;
 
-	__builtin_prefetch(place_of(cache, number));
+	__builtin_prefetch(packed_range_of(cache, number));
 	state = atomic_load_explicit(word, memory_order_relaxed);
 	do {
 		if (!(state & PRESENT))
 			return false;
 	} while (!atomic_compare_exchange_weak(word, &state, (state + 1) | RECENT));
 	if (!(state & USERS))
-		atomic_fetch_sub(&cache->idle, length_of(entry_of(cache, number)));
+		atomic_fetch_sub(&cache->idle, range_length(entry_of(cache, number)));
 	*found = state;
 	return true;
 }
@@ -236,10 +236,10 @@ static void hit(struct pl_registration_cache *cache)
 }
 
 /* For an entry in use. */
-static bool fits(struct pl_registration_cache *cache, uint32_t number, unsigned state, uintptr_t begin, uintptr_t end,
+static bool entry_fits(struct pl_registration_cache *cache, uint32_t number, unsigned state, uintptr_t begin, uintptr_t end,
 		 uint64_t identity)
 {
-	if (!holds(*place_of(cache, number), begin, end))
+	if (!packed_range_holds(*packed_range_of(cache, number), begin, end))
 		return false;
 	return state & NUMBERED ? entry_of(cache, number)->identity == identity : !identity;
 }
@@ -249,7 +249,7 @@ static bool fits(struct pl_registration_cache *cache, uint32_t number, unsigned 
 /* Queues an entry without users for eviction. */
 static void queue(struct pl_registration_cache *cache, struct pl_cached *cached)
 {
-	atomic_fetch_or(state_of(cache, cached->number), QUEUED);
+	atomic_fetch_or(entry_state(cache, cached->number), QUEUED);
 	pl_list_append(&cache->unused, &cached->link);
 	cache->queued++;
 }
@@ -257,7 +257,7 @@ static void queue(struct pl_registration_cache *cache, struct pl_cached *cached)
 /* Removes an entry from the set, and adds it to `gone` if it has no users; else its last user does. */
 static void outdate(struct pl_registration_cache *cache, struct pl_cached *cached, struct pl_list *gone)
 {
-	unsigned state = atomic_fetch_and(state_of(cache, cached->number), USERS);
+	unsigned state = atomic_fetch_and(entry_state(cache, cached->number), USERS);
 
 	pl_range_set_remove(&cache->ranges, cached->begin, cached);
 	cache->bytes -= cached->end - cached->begin;
@@ -267,14 +267,14 @@ static void outdate(struct pl_registration_cache *cache, struct pl_cached *cache
 	}
 	if (state & USERS)
 		return;
-	atomic_fetch_sub(&cache->idle, length_of(cached));
+	atomic_fetch_sub(&cache->idle, range_length(cached));
 	pl_list_append(gone, &cached->link);
 }
 
 /* Evicts an entry, unless it was used since the last round. An entry in use returns when its last use ends. */
 static void consider(struct pl_registration_cache *cache, struct pl_cached *cached, struct pl_list *gone)
 {
-	atomic_uint *word = state_of(cache, cached->number);
+	atomic_uint *word = entry_state(cache, cached->number);
 	unsigned state = atomic_load(word);
 
 	if (!(state & USERS) && !(state & RECENT)) {
@@ -322,7 +322,7 @@ static void release_all(struct pl_registration_cache *cache, struct pl_list *gon
 
 /* -- public functions --------------------------------------------------------------------------------- */
 
-static uint32_t search(struct pl_registration_cache *cache, uintptr_t begin, uintptr_t end, uint64_t identity)
+static uint32_t search_hints(struct pl_registration_cache *cache, uintptr_t begin, uintptr_t end, uint64_t identity)
 {
 	struct pl_cached *found;
 	struct pl_list gone;
@@ -335,9 +335,9 @@ static uint32_t search(struct pl_registration_cache *cache, uintptr_t begin, uin
 		outdate(cache, found, &gone);
 	}
 	if (found) {
-		hold(cache, found->number, &state);
+		hold_entry(cache, found->number, &state);
 		hit(cache);
-		note(cache, begin, found);
+		note_entry(cache, begin, found);
 	} else {
 		cache->misses++;
 	}
@@ -355,19 +355,19 @@ uint32_t pl_registration_cache_take(struct pl_registration_cache *cache, const v
 
 	pl_page_hints_search(&cache->recent, begin, &recent);
 	while ((number = pl_page_hints_next(&recent))) {
-		if (!hold(cache, number, &state))
+		if (!hold_entry(cache, number, &state))
 			continue;
-		if (fits(cache, number, state, begin, end, identity)) {
+		if (entry_fits(cache, number, state, begin, end, identity)) {
 			hit(cache);
 			return number;
 		}
 		pl_registration_cache_give(cache, number);
 	}
-	return search(cache, begin, end, identity);
+	return search_hints(cache, begin, end, identity);
 }
 
 /* Adds an entry to the set; the table has room. */
-static int enter(struct pl_registration_cache *cache, struct pl_cached *cached)
+static int enter_entry(struct pl_registration_cache *cache, struct pl_cached *cached)
 {
 	int rc = pl_range_set_insert(&cache->ranges, cached->begin, cached->end, cached);
 
@@ -387,14 +387,14 @@ uint32_t pl_registration_cache_add(struct pl_registration_cache *cache, void *ow
 		cached->begin = (uintptr_t)address;
 		cached->end = cached->begin + length;
 		cached->identity = identity;
-		*place_of(cache, cached->number) = place_from(cached->begin, length);
-		if (enter(cache, cached) < 0) {
+		*packed_range_of(cache, cached->number) = place_from(cached->begin, length);
+		if (enter_entry(cache, cached) < 0) {
 			pl_list_append(&cache->free, &cached->link);
 			cached = NULL;
 		} else {
-			atomic_store(state_of(cache, cached->number), PRESENT | (identity ? NUMBERED : 0u) | 1u);
+			atomic_store(entry_state(cache, cached->number), PRESENT | (identity ? NUMBERED : 0u) | 1u);
 			cache->bytes += length;
-			note(cache, cached->begin, cached);
+			note_entry(cache, cached->begin, cached);
 		}
 	}
 	pthread_mutex_unlock(&cache->lock);
@@ -410,7 +410,7 @@ static void unused(struct pl_registration_cache *cache, struct pl_cached *cached
 	pthread_mutex_lock(&cache->lock);
 	if (!present)
 		pl_list_append(&gone, &cached->link);
-	else if ((atomic_load(state_of(cache, cached->number)) & (PRESENT | QUEUED)) == PRESENT)
+	else if ((atomic_load(entry_state(cache, cached->number)) & (PRESENT | QUEUED)) == PRESENT)
 		queue(cache, cached);
 	shrink(cache, &gone);
 	pthread_mutex_unlock(&cache->lock);
@@ -419,7 +419,7 @@ static void unused(struct pl_registration_cache *cache, struct pl_cached *cached
 
 void pl_registration_cache_give(struct pl_registration_cache *cache, uint32_t number)
 {
-	atomic_uint *word = state_of(cache, number);
+	atomic_uint *word = entry_state(cache, number);
 	unsigned state = atomic_load_explicit(word, memory_order_relaxed);
 	struct pl_cached *cached = entry_of(cache, number);
 	long long length = 0, idle;
@@ -427,7 +427,7 @@ void pl_registration_cache_give(struct pl_registration_cache *cache, uint32_t nu
 	do {
 		/* Afterwards another thread may own the entry. */
 		if ((state & USERS) == 1)
-			length = length_of(cached);
+			length = range_length(cached);
 	} while (!atomic_compare_exchange_weak(word, &state, state - 1));
 	if ((state & USERS) != 1)
 		return;

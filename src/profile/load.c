@@ -29,7 +29,7 @@ int route_json_load(struct route_json *json, const char *file, struct pl_error *
 	return 0;
 }
 
-static int refuse(struct pl_error *error, const char *file, const char *fact)
+static int fail_profile(struct pl_error *error, const char *file, const char *fact)
 {
 	return pl_fail(error, -EINVAL, "ROUTES-FILE", NULL, file, HINT, "%s", fact);
 }
@@ -41,7 +41,7 @@ static bool get(const struct route_json *json, struct json_object *object, const
 }
 
 /* Returns false unless the member is a text that fits. Replaces characters that could control a terminal. */
-static bool get_text(const struct route_json *json, struct json_object *object, const char *name, char *text,
+static bool get_json_text(const struct route_json *json, struct json_object *object, const char *name, char *text,
 		     size_t size)
 {
 	struct json_object *value;
@@ -66,7 +66,7 @@ static bool get_new_text(const struct route_json *json, struct json_object *obje
 {
 	struct json_object *value;
 
-	return !json->json_object_object_get_ex(object, name, &value) || get_text(json, object, name, text, size);
+	return !json->json_object_object_get_ex(object, name, &value) || get_json_text(json, object, name, text, size);
 }
 
 static bool get_leg(const struct route_json *json, struct json_object *object, const char *name,
@@ -80,14 +80,14 @@ static bool get_leg(const struct route_json *json, struct json_object *object, c
 		return false;
 	leg->proven = json->json_object_get_boolean(proven);
 	leg->rate = (uint64_t)json->json_object_get_int64(rate);
-	return get_text(json, value, "reason", leg->reason, sizeof(leg->reason));
+	return get_json_text(json, value, "reason", leg->reason, sizeof(leg->reason));
 }
 
 static bool get_way(const struct route_json *json, struct json_object *object, enum pl_gpu_path *way)
 {
 	char name[16];
 
-	if (!get_text(json, object, "way", name, sizeof(name)))
+	if (!get_json_text(json, object, "way", name, sizeof(name)))
 		return false;
 	for (*way = 0; *way < PL_GPU_PATH_COUNT; (*way)++)
 		if (!strcmp(name, pl_gpu_path_name(*way)))
@@ -98,9 +98,9 @@ static bool get_way(const struct route_json *json, struct json_object *object, e
 static bool get_proof(const struct route_json *json, struct json_object *object, struct pl_proof *proof)
 {
 	if (!json->json_object_is_type(object, json_type_object) ||
-	    !get_text(json, object, "gpu", proof->gpu, sizeof(proof->gpu)) ||
-	    !get_text(json, object, "model", proof->model, sizeof(proof->model)) ||
-	    !get_text(json, object, "device", proof->device, sizeof(proof->device)) ||
+	    !get_json_text(json, object, "gpu", proof->gpu, sizeof(proof->gpu)) ||
+	    !get_json_text(json, object, "model", proof->model, sizeof(proof->model)) ||
+	    !get_json_text(json, object, "device", proof->device, sizeof(proof->device)) ||
 	    !get_new_text(json, object, "driver", proof->driver, sizeof(proof->driver)) ||
 	    !get_new_text(json, object, "firmware", proof->firmware, sizeof(proof->firmware)) ||
 	    !get_way(json, object, &proof->way))
@@ -121,9 +121,9 @@ static int get_profile(const struct route_json *json, struct pl_profile *profile
 	    !json->json_object_object_get_ex(object, "version", &version) ||
 	    json->json_object_get_int64(version) != PL_PROFILE_VERSION ||
 	    !get_new_text(json, object, "machine", profile->machine, sizeof(profile->machine)))
-		return refuse(error, file, "it is no profile of routes, or one of another version");
+		return fail_profile(error, file, "it is no profile of routes, or one of another version");
 	if (!get(json, object, "proofs", json_type_array, &proofs))
-		return refuse(error, file, "there is no proof in it");
+		return fail_profile(error, file, "there is no proof in it");
 	count = json->json_object_array_length(proofs);
 	for (size_t i = 0; i < count; i++) {
 		struct pl_proof *proof = pl_profile_add(profile);
@@ -131,9 +131,9 @@ static int get_profile(const struct route_json *json, struct pl_profile *profile
 		if (!proof)
 			return pl_fail_memory(error, "pl_profile_load");
 		if (!get_proof(json, json->json_object_array_get_idx(proofs, i), proof))
-			return refuse(error, file, "one of its proofs is not understood");
+			return fail_profile(error, file, "one of its proofs is not understood");
 	}
-	return count ? 0 : refuse(error, file, "there is no proof in it");
+	return count ? 0 : fail_profile(error, file, "there is no proof in it");
 }
 
 int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_error *error)
@@ -147,7 +147,7 @@ int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_erro
 		return rc;
 	object = json.json_object_from_file(file);
 	rc = object ? get_profile(&json, profile, object, file, error)
-		    : refuse(error, file, "it cannot be read, or is no JSON");
+		    : fail_profile(error, file, "it cannot be read, or is no JSON");
 	json.json_object_put(object);
 	if (rc < 0)
 		pl_profile_free(profile);

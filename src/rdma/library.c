@@ -22,7 +22,7 @@ static const struct symbol rdmacm_symbols[] = { VERBS_RDMACM_FUNCTIONS(NEEDED, O
 #undef NEEDED
 #undef OPTIONAL
 
-static int load(const char *file, const struct symbol *symbols, size_t count, struct verbs_library *library,
+static int load_verbs(const char *file, const struct symbol *symbols, size_t count, struct verbs_library *library,
 		struct pl_error *error)
 {
 	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -51,10 +51,10 @@ int verbs_library_open(const char *ibverbs, const char *rdmacm, struct verbs_lib
 	int rc;
 
 	memset(library, 0, sizeof(*library));
-	rc = load(ibverbs, ibverbs_symbols, PL_ARRAY_SIZE(ibverbs_symbols), library, error);
+	rc = load_verbs(ibverbs, ibverbs_symbols, PL_ARRAY_SIZE(ibverbs_symbols), library, error);
 	if (rc < 0)
 		return rc;
-	return load(rdmacm, rdmacm_symbols, PL_ARRAY_SIZE(rdmacm_symbols), library, error);
+	return load_verbs(rdmacm, rdmacm_symbols, PL_ARRAY_SIZE(rdmacm_symbols), library, error);
 }
 
 /* Written once, by the first caller. */

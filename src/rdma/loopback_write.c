@@ -60,7 +60,7 @@ void rdma_loopback_close(struct rdma_loopback *loop)
 	*loop = (struct rdma_loopback){ 0 };
 }
 
-static int post(struct rdma_loopback *loop, const struct rdma_span *span)
+static int post_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span)
 {
 	struct ibv_sge piece = { .addr = span->from_address, .length = span->length, .lkey = span->from->lkey };
 	struct ibv_send_wr *bad, request = {
@@ -81,7 +81,7 @@ int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *
 	int n;
 
 	while (done < count) {
-		while (posted < count && posted - done < DEPTH && post(loop, span) == 0)
+		while (posted < count && posted - done < DEPTH && post_loopback_write(loop, span) == 0)
 			posted++;
 		n = ibv_poll_cq(loop->cq, 1, &completion);
 		if (n == 1 && completion.status != IBV_WC_SUCCESS) {

@@ -45,7 +45,7 @@ struct pl_copier {
 	bool waiting;   /* small copies wait to be started */
 };
 
-static struct pl_copier *copier_of(struct pl_poller *poller)
+static struct pl_copier *copier_of_poller(struct pl_poller *poller)
 {
 	return pl_container_of(poller, struct pl_copier, poller);
 }
@@ -101,7 +101,7 @@ static struct device *device_of(struct pl_copier *copier, const struct pl_memory
 	return device;
 }
 
-static void begin_copy(struct pl_copier *copier, struct device *device, struct pl_copy *copy, bool into)
+static void begin_staged_copy(struct pl_copier *copier, struct device *device, struct pl_copy *copy, bool into)
 {
 	copy->number = ++copier->begun;
 	pl_list_append(&device->copies[into], &copy->link);
@@ -141,7 +141,7 @@ static void batch_begin(struct pl_copier *copier, struct device *device, struct 
 	if (device->ops->queue_list(device->queue, batch->pieces, batch->count, into, &batch->copy.sequence) < 0)
 		batch_done(&batch->copy, -EFAULT);
 	else
-		begin_copy(copier, device, &batch->copy, into);
+		begin_staged_copy(copier, device, &batch->copy, into);
 }
 
 static void begin_latest(struct pl_copier *copier, struct device *device, bool into)
@@ -255,7 +255,7 @@ int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t o
 
 static bool poll(struct pl_poller *poller)
 {
-	struct pl_copier *copier = copier_of(poller);
+	struct pl_copier *copier = copier_of_poller(poller);
 	bool any = false;
 
 	begin_waiting(copier);
@@ -294,9 +294,9 @@ void pl_copier_wait_one(struct pl_copier *copier, bool into)
 			return;
 }
 
-static void drain(struct pl_poller *poller)
+static void drain_device(struct pl_poller *poller)
 {
-	pl_copier_drain(copier_of(poller));
+	pl_copier_drain(copier_of_poller(poller));
 }
 
 int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
@@ -307,7 +307,7 @@ int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
 		return -ENOMEM;
 	copier->engine = engine;
 	copier->poller.poll = poll;
-	copier->poller.drain = drain;
+	copier->poller.drain = drain_device;
 	pl_list_init(&copier->devices);
 	engine->poller = &copier->poller;
 	*result = copier;
@@ -342,7 +342,7 @@ void pl_copier_host(struct pl_copier *copier, struct pl_copy *copy, struct pl_me
 	else if (device->ops->queue_begin(device->queue, memory, offset, host, length, into, &copy->sequence) < 0)
 		copy->done(copy, -EFAULT);
 	else
-		begin_copy(copier, device, copy, into);
+		begin_staged_copy(copier, device, copy, into);
 }
 
 void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across)
@@ -356,7 +356,7 @@ void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const stru
 					   across->from_offset, across->length, across->into, &copy->sequence) < 0)
 		copy->done(copy, -EFAULT);
 	else
-		begin_copy(copier, device, copy, across->into);
+		begin_staged_copy(copier, device, copy, across->into);
 }
 
 void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,

@@ -56,7 +56,7 @@ static void *map_near(int node)
 }
 
 /* Locks one more block. Returns false if none is available. pool->lock is held. */
-static bool grow(struct pl_slots *pool, const struct pl_memory *memory)
+static bool grow_slot_pool(struct pl_slots *pool, const struct pl_memory *memory)
 {
 	struct block *block;
 
@@ -89,7 +89,7 @@ static bool grow(struct pl_slots *pool, const struct pl_memory *memory)
 }
 
 /* The slot used last is still in the processor's cache, so it is used first. */
-static struct pl_slot *find(const struct pl_slots *pool, int node)
+static struct pl_slot *find_free_slot(const struct pl_slots *pool, int node)
 {
 	pl_list_for_each(at, &pool->free) {
 		struct pl_slot *slot = pl_list_entry(at, struct pl_slot, link);
@@ -116,11 +116,11 @@ struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *mem
 	struct pl_slot *slot;
 
 	pthread_mutex_lock(&pool->lock);
-	slot = find(pool, memory->node);
-	if (!slot && grow(pool, memory))
-		slot = find(pool, memory->node);
+	slot = find_free_slot(pool, memory->node);
+	if (!slot && grow_slot_pool(pool, memory))
+		slot = find_free_slot(pool, memory->node);
 	if (!slot)
-		slot = find(pool, -1); /* a remote slot is better than ordinary memory */
+		slot = find_free_slot(pool, -1); /* a remote slot is better than ordinary memory */
 	if (slot) {
 		pl_list_remove(&slot->link);
 		pool->taken++;

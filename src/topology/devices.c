@@ -100,7 +100,7 @@ int topology_card_add(struct pl_topology *topology, int node, const char *name)
 }
 
 /* Copies the name that the driver of an NVIDIA GPU reports. */
-static void name_gpu(struct pl_topology *topology, struct pl_sysroot *root, struct pl_gpu *gpu)
+static void name_topology_gpu(struct pl_topology *topology, struct pl_sysroot *root, struct pl_gpu *gpu)
 {
 	char text[2048], *model;
 
@@ -120,7 +120,7 @@ static void name_gpu(struct pl_topology *topology, struct pl_sysroot *root, stru
 int topology_read_names(struct pl_topology *topology, struct pl_sysroot *root)
 {
 	for (size_t i = 0; i < topology->gpu_count; i++)
-		name_gpu(topology, root, &topology->gpus[i]);
+		name_topology_gpu(topology, root, &topology->gpus[i]);
 	return 0;
 }
 
@@ -169,7 +169,7 @@ bool topology_is_of_interest(struct pl_sysroot *root, const char *address)
 						     pl_pci_rdma_driver((uint16_t)vendor, (uint16_t)device)));
 }
 
-static int add_device(struct pl_topology *topology, struct pl_sysroot *root, const char *address)
+static int add_topology_device(struct pl_topology *topology, struct pl_sysroot *root, const char *address)
 {
 	char path[PL_SYSROOT_PATH_MAX], bridge[PL_PCI_ADDRESS_MAX + 8];
 	enum pl_gpu_vendor vendor;
@@ -205,7 +205,7 @@ int topology_read_devices(struct pl_topology *topology, struct pl_sysroot *root)
 	for (size_t i = 0; i < list.count && rc != -ENOMEM; i++)
 		if (topology_is_pci_address(list.names[i], strlen(list.names[i])) &&
 		    topology_is_of_interest(root, list.names[i]))
-			rc = add_device(topology, root, list.names[i]);
+			rc = add_topology_device(topology, root, list.names[i]);
 	pl_sysroot_list_free(&list);
 	return rc == -ENOMEM ? rc : 0;
 }

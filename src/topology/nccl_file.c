@@ -91,7 +91,7 @@ static int begin_cpu(struct pl_topology *topology, const char *const *attributes
 }
 
 /* Writes the address as sysfs does: lower case, four digits for domain 0. */
-static int read_address(const char *text, char address[PL_PCI_ADDRESS_MAX])
+static int read_nccl_address(const char *text, char address[PL_PCI_ADDRESS_MAX])
 {
 	size_t length = strlen(text);
 
@@ -125,7 +125,7 @@ static int begin_pci(struct pl_topology *topology, int parent, const char *const
 	struct pl_pci_link link;
 	int index;
 
-	if (parent < 0 || read_address(attribute(attributes, "busid"), address) < 0)
+	if (parent < 0 || read_nccl_address(attribute(attributes, "busid"), address) < 0)
 		return -EINVAL;
 	index = make_unique(topology, address, class >> 8 == PCI_CLASS_BRIDGE);
 	if (index < 0)
@@ -222,7 +222,7 @@ static bool is_of_another_host(struct file *file, const char *element, const cha
 	return host[0] && strncmp(file->host, host, sizeof(file->host) - 1) != 0;
 }
 
-static int begin(struct topology_xml *xml, const char *element, const char *const *attributes)
+static int begin_nccl_element(struct topology_xml *xml, const char *element, const char *const *attributes)
 {
 	struct file *file = pl_container_of(xml, struct file, xml);
 	int above = file->depth ? file->stack[file->depth - 1] : -1, node = above, rc = 0;
@@ -254,7 +254,7 @@ static int begin(struct topology_xml *xml, const char *element, const char *cons
 	return 0;
 }
 
-static void end(struct topology_xml *xml, const char *element)
+static void end_nccl_element(struct topology_xml *xml, const char *element)
 {
 	struct file *file = pl_container_of(xml, struct file, xml);
 
@@ -268,7 +268,7 @@ static void end(struct topology_xml *xml, const char *element)
 int topology_read_nccl(struct pl_topology *topology, const char *name, const char *data, size_t length,
 		       struct pl_error *error)
 {
-	struct file file = { .xml = { begin, end }, .topology = topology };
+	struct file file = { .xml = { begin_nccl_element, end_nccl_element }, .topology = topology };
 	int rc;
 
 	TOPOLOGY_COPY(topology->file, name);

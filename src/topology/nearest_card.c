@@ -12,7 +12,7 @@ struct candidate {
 	bool software, slow, best;
 };
 
-static int compare(const void *a, const void *b)
+static int compare_candidates(const void *a, const void *b)
 {
 	const struct candidate *left = a, *right = b;
 
@@ -51,7 +51,7 @@ static void sort(struct candidate *candidates, size_t count)
 			most = PL_MAX(most, candidates[i].rank.bandwidth);
 	for (size_t i = 0; i < count; i++)
 		candidates[i].slow = candidates[i].rank.bandwidth && candidates[i].rank.bandwidth < most / 2;
-	qsort(candidates, count, sizeof(*candidates), compare);
+	qsort(candidates, count, sizeof(*candidates), compare_candidates);
 }
 
 static void of_gpu(const struct pl_topology *topology, size_t gpu, struct candidate *candidates)
@@ -85,7 +85,7 @@ static void give_card(struct match *match, size_t gpu, int card)
 }
 
 /* Finds a card for a GPU, and moves other GPUs if necessary. */
-static bool place(struct match *match, size_t gpu)
+static bool place_gpu(struct match *match, size_t gpu)
 {
 	const int *good = &match->good[gpu * match->cards];
 
@@ -100,7 +100,7 @@ static bool place(struct match *match, size_t gpu)
 			continue;
 		match->seen[good[i]] = true;
 		for (size_t other = 0; other < match->gpus; other++) {
-			if (match->card[other] != good[i] || !place(match, other))
+			if (match->card[other] != good[i] || !place_gpu(match, other))
 				continue;
 			match->load[good[i]]--;
 			give_card(match, gpu, good[i]);
@@ -119,7 +119,7 @@ static void match_all(struct match *match)
 			if (match->card[gpu] >= 0)
 				continue;
 			memset(match->seen, 0, match->cards * sizeof(*match->seen));
-			left -= place(match, gpu);
+			left -= place_gpu(match, gpu);
 		}
 }
 

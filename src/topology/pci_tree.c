@@ -152,7 +152,7 @@ uint32_t topology_link_width(uint64_t lanes)
 	return 0;
 }
 
-static struct pl_pci_link read_link(struct pl_sysroot *root, const char *address, const char *which)
+static struct pl_pci_link read_link_property(struct pl_sysroot *root, const char *address, const char *which)
 {
 	struct pl_pci_link link = { 0 };
 	uint64_t width = 0;
@@ -260,8 +260,8 @@ void topology_node_read(struct pl_pci_node *node, struct pl_sysroot *root)
 		pl_sysroot_link(root, target, sizeof(target), "sys/bus/pci/devices/%s/physfn", address) > 0;
 	pl_sysroot_link_name(root, node->driver, sizeof(node->driver), "sys/bus/pci/devices/%s/driver", address);
 	read_group(root, node);
-	node->now = read_link(root, address, "current");
-	node->best = read_link(root, address, "max");
+	node->now = read_link_property(root, address, "current");
+	node->best = read_link_property(root, address, "max");
 	if (node->class >> 8 == PCI_CLASS_BRIDGE)
 		node->kind = PL_PCI_BRIDGE;
 	else
@@ -314,7 +314,7 @@ static bool is_emulated(const struct pl_pci_node *node)
  * sysfs has one link for each device: below root ports and downstream ports, above all others. Links inside a switch,
  * between its ports, do not exist.
  */
-static void finish(struct pl_topology *topology, struct pl_pci_node *node)
+static void finish_link(struct pl_topology *topology, struct pl_pci_node *node)
 {
 	struct pl_pci_node *parent = node->parent < 0 ? NULL : &topology->nodes[node->parent];
 
@@ -353,5 +353,5 @@ void topology_nodes_finish(struct pl_topology *topology)
 			topology->nodes[node->parent].numa = node->numa;
 	}
 	for (size_t i = 0; i < topology->node_count; i++)
-		finish(topology, &topology->nodes[i]);
+		finish_link(topology, &topology->nodes[i]);
 }

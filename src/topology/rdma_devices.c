@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static void read_text(struct pl_sysroot *root, char *to, size_t size, const char *device, const char *file)
+static void read_device_text(struct pl_sysroot *root, char *to, size_t size, const char *device, const char *file)
 {
 	char text[256];
 
@@ -77,13 +77,13 @@ static int read_card(struct pl_topology *topology, struct pl_sysroot *root, cons
 	card = &topology->cards[index];
 	TOPOLOGY_COPY(card->name, name);
 	card->software = software;
-	read_text(root, card->type, sizeof(card->type), name, "hca_type");
-	read_text(root, card->firmware, sizeof(card->firmware), name, "fw_ver");
-	read_text(root, card->board, sizeof(card->board), name, "board_id");
-	read_text(root, card->guid, sizeof(card->guid), name, "node_guid");
+	read_device_text(root, card->type, sizeof(card->type), name, "hca_type");
+	read_device_text(root, card->firmware, sizeof(card->firmware), name, "fw_ver");
+	read_device_text(root, card->board, sizeof(card->board), name, "board_id");
+	read_device_text(root, card->guid, sizeof(card->guid), name, "node_guid");
 	find_uverbs(root, uverbs, card);
 	rc = topology_read_ports(card, root);
-	read_text(root, parent, sizeof(parent), name, "parent");
+	read_device_text(root, parent, sizeof(parent), name, "parent");
 	if (rc == 0 && parent[0]) {
 		rc = topology_netdev_add(card, root, parent);
 	} else if (rc == 0 && node >= 0) {
@@ -93,7 +93,7 @@ static int read_card(struct pl_topology *topology, struct pl_sysroot *root, cons
 	return PL_MIN(rc, 0);
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_device_names(const void *a, const void *b)
 {
 	return strverscmp(*(char *const *)a, *(char *const *)b);
 }
@@ -108,7 +108,7 @@ int topology_read_cards(struct pl_topology *topology, struct pl_sysroot *root)
 	pl_sysroot_list(root, &uverbs, "sys/class/infiniband_verbs");
 	/* mlx5_2 comes before mlx5_10. */
 	if (list.count)
-		qsort(list.names, list.count, sizeof(*list.names), compare_names);
+		qsort(list.names, list.count, sizeof(*list.names), compare_device_names);
 	for (size_t i = 0; i < list.count && rc != -ENOMEM; i++)
 		rc = read_card(topology, root, &uverbs, list.names[i]);
 	pl_sysroot_list_free(&uverbs);

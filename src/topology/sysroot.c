@@ -22,7 +22,7 @@ bool pl_sysroot_is_live(const struct pl_sysroot *root)
 }
 
 /* Removes empty components and ".". */
-static void tidy(char *path)
+static void tidy_path(char *path)
 {
 	char *to = path;
 
@@ -41,7 +41,7 @@ static void tidy(char *path)
 }
 
 /* Formats and prepares the path for a provider. */
-static int prepare(struct pl_sysroot *root, char *buffer, bool last, const char *format, va_list arguments)
+static int prepare_path(struct pl_sysroot *root, char *buffer, bool last, const char *format, va_list arguments)
 {
 	char path[PL_SYSROOT_PATH_MAX];
 	int length = vsnprintf(path, sizeof(path), format, arguments);
@@ -51,7 +51,7 @@ static int prepare(struct pl_sysroot *root, char *buffer, bool last, const char 
 	if (!root->ops->resolves)
 		return pl_sysroot_walk(root, path, last, buffer, PL_SYSROOT_PATH_MAX);
 	memcpy(buffer, path, (size_t)length + 1);
-	tidy(buffer);
+	tidy_path(buffer);
 	return 0;
 }
 
@@ -60,7 +60,7 @@ static int prepare(struct pl_sysroot *root, char *buffer, bool last, const char 
 		va_list arguments_; \
 		int rc_; \
 		va_start(arguments_, format); \
-		rc_ = prepare(root, path, last, format, arguments_); \
+		rc_ = prepare_path(root, path, last, format, arguments_); \
 		va_end(arguments_); \
 		rc_; \
 	})
@@ -80,7 +80,7 @@ static int read_start(struct pl_sysroot *root, const char *path, char *buffer, s
 	return rc < 0 ? rc : (int)length;
 }
 
-static int read_text(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
+static int read_text_file(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
 {
 	int length;
 
@@ -107,7 +107,7 @@ int pl_sysroot_text(struct pl_sysroot *root, char *buffer, size_t size, const ch
 
 	if (size)
 		buffer[0] = '\0';
-	return rc < 0 ? rc : read_text(root, path, buffer, size);
+	return rc < 0 ? rc : read_text_file(root, path, buffer, size);
 }
 
 int pl_sysroot_bytes(struct pl_sysroot *root, void *buffer, size_t size, const char *format, ...)
@@ -118,7 +118,7 @@ int pl_sysroot_bytes(struct pl_sysroot *root, void *buffer, size_t size, const c
 	return rc < 0 ? rc : read_start(root, path, buffer, PL_MIN(size, (size_t)INT32_MAX));
 }
 
-static int load(struct pl_sysroot *root, struct pl_sysroot_file *file, size_t limit, char **data, size_t *length)
+static int load_file_text(struct pl_sysroot *root, struct pl_sysroot_file *file, size_t limit, char **data, size_t *length)
 {
 	size_t room = PL_MIN(limit, (size_t)4096) + 1;
 	char *buffer = malloc(room), *larger;
@@ -162,7 +162,7 @@ int pl_sysroot_load(struct pl_sysroot *root, size_t limit, char **data, size_t *
 		rc = root->ops->open(root, path, &file);
 	if (rc < 0)
 		return rc;
-	rc = load(root, &file, PL_MIN(limit, (size_t)INT32_MAX - 1), data, length);
+	rc = load_file_text(root, &file, PL_MIN(limit, (size_t)INT32_MAX - 1), data, length);
 	root->ops->shut(&file);
 	return rc;
 }
@@ -174,7 +174,7 @@ int pl_sysroot_number(struct pl_sysroot *root, unsigned base, uint64_t *value, c
 	char path[PL_SYSROOT_PATH_MAX], text[NUMBER_SIZE], *end;
 	int rc = PREPARE(root, path, true, format);
 
-	rc = rc < 0 ? rc : read_text(root, path, text, sizeof(text));
+	rc = rc < 0 ? rc : read_text_file(root, path, text, sizeof(text));
 	if (rc < 0)
 		return rc;
 	if (base != 16)
@@ -192,7 +192,7 @@ int pl_sysroot_signed(struct pl_sysroot *root, int64_t *value, const char *forma
 	char path[PL_SYSROOT_PATH_MAX], text[NUMBER_SIZE], *end;
 	int rc = PREPARE(root, path, true, format);
 
-	rc = rc < 0 ? rc : read_text(root, path, text, sizeof(text));
+	rc = rc < 0 ? rc : read_text_file(root, path, text, sizeof(text));
 	if (rc < 0)
 		return rc;
 	errno = 0;
@@ -200,7 +200,7 @@ int pl_sysroot_signed(struct pl_sysroot *root, int64_t *value, const char *forma
 	return end == text ? -EINVAL : -errno;
 }
 
-static int read_link(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
+static int read_link_target(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
 {
 	int rc;
 
@@ -218,7 +218,7 @@ int pl_sysroot_link(struct pl_sysroot *root, char *buffer, size_t size, const ch
 	char path[PL_SYSROOT_PATH_MAX];
 	int rc = PREPARE(root, path, false, format);
 
-	return rc < 0 ? rc : read_link(root, path, buffer, size);
+	return rc < 0 ? rc : read_link_target(root, path, buffer, size);
 }
 
 int pl_sysroot_link_name(struct pl_sysroot *root, char *buffer, size_t size, const char *format, ...)
@@ -228,7 +228,7 @@ int pl_sysroot_link_name(struct pl_sysroot *root, char *buffer, size_t size, con
 	int rc = PREPARE(root, path, false, format);
 
 	if (rc == 0)
-		rc = read_link(root, path, target, sizeof(target));
+		rc = read_link_target(root, path, target, sizeof(target));
 	if (rc < 0)
 		return rc;
 	name = strrchr(target, '/');
@@ -302,7 +302,7 @@ int pl_sysroot_list_add(struct pl_sysroot_list *list, const char *name)
 	return 0;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_listed_names(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -320,7 +320,7 @@ int pl_sysroot_list(struct pl_sysroot *root, struct pl_sysroot_list *list, const
 		return rc;
 	}
 	if (list->count)
-		qsort(list->names, list->count, sizeof(*list->names), compare_names);
+		qsort(list->names, list->count, sizeof(*list->names), compare_listed_names);
 	return 0;
 }
 

@@ -38,7 +38,7 @@ struct walk {
 };
 
 /* Appends a component; for a link to follow, puts its target before the rest instead. */
-static int step(struct pl_sysroot *root, struct walk *walk, const char *name, const char *after)
+static int walk_component(struct pl_sysroot *root, struct walk *walk, const char *name, const char *after)
 {
 	char target[PL_SYSROOT_PATH_MAX];
 	size_t length = strlen(walk->path);
@@ -96,7 +96,7 @@ int pl_sysroot_walk(struct pl_sysroot *root, const char *path, bool last, char *
 				go_up(buffer);
 			memmove(walk.rest, after, strlen(after) + 1);
 		} else {
-			rc = step(root, &walk, name, after);
+			rc = walk_component(root, &walk, name, after);
 		}
 		if (rc < 0)
 			return rc;

@@ -45,7 +45,7 @@ static void stop(struct reader *reader, int rc, const char *reason)
 	reader->expat.XML_StopParser(reader->parser, XML_FALSE);
 }
 
-static void XMLCALL begin(void *data, const char *element, const char **attributes)
+static void XMLCALL begin_xml_element(void *data, const char *element, const char **attributes)
 {
 	struct reader *reader = data;
 	int rc;
@@ -61,7 +61,7 @@ static void XMLCALL begin(void *data, const char *element, const char **attribut
 		stop(reader, rc, NULL);
 }
 
-static void XMLCALL end(void *data, const char *element)
+static void XMLCALL end_xml_element(void *data, const char *element)
 {
 	struct reader *reader = data;
 
@@ -104,7 +104,7 @@ static int parse(struct reader *reader, const char *name, const char *data, size
 	unsigned long line;
 
 	expat->XML_SetUserData(reader->parser, reader);
-	expat->XML_SetElementHandler(reader->parser, begin, end);
+	expat->XML_SetElementHandler(reader->parser, begin_xml_element, end_xml_element);
 	expat->XML_SetStartDoctypeDeclHandler(reader->parser, doctype);
 	if (expat->XML_Parse(reader->parser, data, (int)length, XML_TRUE) == XML_STATUS_OK)
 		return 0;

@@ -88,7 +88,7 @@ static int check(const struct pl_control *message)
 
 /* -- decoding ----------------------------------------------------------------------------------- */
 
-static void get_text(struct pl_reader *reader, char *to, size_t size)
+static void get_printable(struct pl_reader *reader, char *to, size_t size)
 {
 	pl_get_string(reader, to, size);
 	for (; *to; to++)
@@ -117,7 +117,7 @@ static void get_hello(struct pl_reader *reader, struct pl_hello *hello)
 	hello->eager_max = pl_get_u32(reader);
 	hello->window = pl_get_u32(reader);
 	hello->flags = pl_get_u32(reader);
-	get_text(reader, hello->software, sizeof(hello->software));
+	get_printable(reader, hello->software, sizeof(hello->software));
 	hello->fabric_count = pl_get_u16(reader);
 	for (unsigned i = 0; i < PL_MIN(hello->fabric_count, PL_FABRICS_MAX); i++) {
 		struct pl_fabric_advert *offer = &hello->fabrics[i];
@@ -151,8 +151,8 @@ static void get_body(struct pl_reader *reader, struct pl_control *message)
 		break;
 	case PL_CONTROL_REJECT:
 		message->reject.code = (int32_t)pl_get_u32(reader);
-		get_text(reader, message->reject.id, sizeof(message->reject.id));
-		get_text(reader, message->reject.message, sizeof(message->reject.message));
+		get_printable(reader, message->reject.id, sizeof(message->reject.id));
+		get_printable(reader, message->reject.message, sizeof(message->reject.message));
 		break;
 	case PL_CONTROL_IMPORT:
 		get_import(reader, &message->import);

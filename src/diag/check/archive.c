@@ -48,7 +48,7 @@ static void write_padded(FILE *file, const void *bytes, size_t length)
 }
 
 /* Not terminated if it fills the field, as the format defines. */
-static void put(char *field, size_t size, const char *text)
+static void put_header_field(char *field, size_t size, const char *text)
 {
 	memcpy(field, text, PL_MIN(strlen(text), size));
 }
@@ -57,8 +57,8 @@ static void write_header(FILE *file, const char *path, char type, unsigned mode,
 {
 	struct header header = { .type = type, .magic = "ustar", .version = { '0', '0' } };
 
-	put(header.name, sizeof(header.name), path);
-	put(header.link, sizeof(header.link), link);
+	put_header_field(header.name, sizeof(header.name), path);
+	put_header_field(header.link, sizeof(header.link), link);
 	snprintf(header.mode, sizeof(header.mode), "%07o", mode);
 	snprintf(header.uid, sizeof(header.uid), "%07o", 0);
 	snprintf(header.gid, sizeof(header.gid), "%07o", 0);
@@ -167,7 +167,7 @@ static int read_long(char *to, size_t room, const unsigned char *data, size_t si
 	return 0;
 }
 
-static int take(struct reader *reader, const struct header *header, const unsigned char *data, size_t size)
+static int take_header(struct reader *reader, const struct header *header, const unsigned char *data, size_t size)
 {
 	struct pl_snapshot_entry entry = { .data = (const char *)data, .length = size };
 	char path[PL_SYSROOT_PATH_MAX], link[PL_SYSROOT_PATH_MAX];
@@ -220,7 +220,7 @@ static int read_one(struct reader *reader, const struct header *header, struct p
 	else if (header->type == 'K')
 		rc = read_long(reader->link, sizeof(reader->link), data, size);
 	else if (strchr("0257", header->type)) /* '\0' is a regular file too; strchr() finds the terminator */
-		rc = take(reader, header, data, size);
+		rc = take_header(reader, header, data, size);
 	return rc < 0 ? pl_fail_errno(error, rc, "DUMP-FORMAT", "read", NULL) : 0;
 }
 
@@ -241,7 +241,7 @@ int pl_archive_parse(struct pl_snapshot *snapshot, const void *bytes, size_t len
 	return rc == 0 && !any ? bad(error, "it has no files") : rc;
 }
 
-static int load(int fd, const char *path, char **data, size_t *length, struct pl_error *error)
+static int load_archive(int fd, const char *path, char **data, size_t *length, struct pl_error *error)
 {
 	struct stat status;
 	ssize_t got;
@@ -271,7 +271,7 @@ int pl_archive_read(struct pl_snapshot **ret, const char *path, struct pl_error 
 
 	if (fd < 0)
 		return pl_fail_errno(error, -errno, "SYSROOT-OPEN", "open", path);
-	rc = load(fd, path, &data, &length, error);
+	rc = load_archive(fd, path, &data, &length, error);
 	close(fd);
 	snapshot = rc == 0 ? pl_snapshot_new() : NULL;
 	if (rc == 0)

@@ -26,7 +26,7 @@ static unsigned capability_of_number(unsigned device)
 }
 
 /* Takes the name from libcuda, else from the driver. */
-static void name_gpu(const struct pl_check_machine *machine, struct check_gpu *gpu, const char *model)
+static void name_check_gpu(const struct pl_check_machine *machine, struct check_gpu *gpu, const char *model)
 {
 	const char *name = pl_facts_get(machine->facts, "cuda.gpu.%s.name", gpu->pci->address);
 
@@ -51,7 +51,7 @@ static void add_gpu(struct pl_check_machine *machine, const struct pl_gpu *from)
 		return;
 	machine->gpu_count++;
 	gpu->pci = pci;
-	name_gpu(machine, gpu, from->model);
+	name_check_gpu(machine, gpu, from->model);
 	if (pci->vendor != PL_PCI_VENDOR_NVIDIA)
 		return;
 	major = pl_facts_number(machine->facts, -1, "cuda.gpu.%s.attribute.75", pci->address);
@@ -76,7 +76,7 @@ static struct check_card *find_card(struct pl_check_machine *machine, const stru
 	return card;
 }
 
-static void add_device(struct pl_check_machine *machine, const struct pl_card *rdma)
+static void add_check_device(struct pl_check_machine *machine, const struct pl_card *rdma)
 {
 	const struct check_card *card = NULL;
 
@@ -98,6 +98,6 @@ int check_find_devices(struct pl_check_machine *machine)
 	for (size_t i = 0; i < here->gpu_count; i++)
 		add_gpu(machine, &here->gpus[i]);
 	for (size_t i = 0; i < here->card_count; i++)
-		add_device(machine, &here->cards[i]);
+		add_check_device(machine, &here->cards[i]);
 	return 0;
 }

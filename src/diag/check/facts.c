@@ -39,7 +39,7 @@ static const char *find(const struct pl_facts *facts, const char *key)
 	return NULL;
 }
 
-static bool grow(struct pl_facts *facts)
+static bool grow_facts(struct pl_facts *facts)
 {
 	size_t room = facts->room ? facts->room * 2 : 64;
 	struct fact *more;
@@ -55,13 +55,13 @@ static bool grow(struct pl_facts *facts)
 }
 
 /* Adds a fact from bytes that need not end in NUL. */
-static void add(struct pl_facts *facts, const char *key, size_t key_length, const char *value, size_t value_length)
+static void add_fact(struct pl_facts *facts, const char *key, size_t key_length, const char *value, size_t value_length)
 {
 	struct fact fact;
 
 	key_length = PL_MIN(key_length, (size_t)PL_FACT_KEY_MAX - 1);
 	value_length = PL_MIN(value_length, (size_t)PL_FACT_VALUE_MAX - 1);
-	if (!key_length || !grow(facts))
+	if (!key_length || !grow_facts(facts))
 		return;
 	fact.key = malloc(key_length + value_length + 2);
 	if (!fact.key)
@@ -86,7 +86,7 @@ void pl_facts_set(struct pl_facts *facts, const char *key, const char *format, .
 	va_start(arguments, format);
 	vsnprintf(value, sizeof(value), format, arguments);
 	va_end(arguments);
-	add(facts, key, strlen(key), value, strlen(value));
+	add_fact(facts, key, strlen(key), value, strlen(value));
 }
 
 void pl_facts_parse(struct pl_facts *facts, const char *text, size_t length)
@@ -101,7 +101,7 @@ void pl_facts_parse(struct pl_facts *facts, const char *text, size_t length)
 		text = stop < end ? stop + 1 : end;
 		space = memchr(line, ' ', (size_t)(stop - line));
 		if (space && space > line)
-			add(facts, line, (size_t)(space - line), space + 1, (size_t)(stop - space - 1));
+			add_fact(facts, line, (size_t)(space - line), space + 1, (size_t)(stop - space - 1));
 	}
 }
 

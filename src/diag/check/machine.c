@@ -65,7 +65,7 @@ struct glob {
 	unsigned left; /* limit of paths still to visit */
 };
 
-static bool fits(const char *pattern, size_t length, const char *name)
+static bool name_matches(const char *pattern, size_t length, const char *name)
 {
 	const char *end = pattern + length;
 
@@ -78,7 +78,7 @@ static bool fits(const char *pattern, size_t length, const char *name)
 	while (pattern < end && *pattern == '*')
 		pattern++;
 	for (;; name++) {
-		if (fits(pattern, (size_t)(end - pattern), name))
+		if (name_matches(pattern, (size_t)(end - pattern), name))
 			return true;
 		if (!*name)
 			return false;
@@ -109,7 +109,7 @@ static void expand(struct glob *glob, const char *before, const char *pattern)
 		return;
 	for (size_t i = 0; i < list.count && i < GLOB_NAMES; i++) {
 		/* As in a shell, '*' does not match hidden names. */
-		if (list.names[i][0] == '.' || !fits(begin, (size_t)(after - begin), list.names[i]))
+		if (list.names[i][0] == '.' || !name_matches(begin, (size_t)(after - begin), list.names[i]))
 			continue;
 		if ((size_t)snprintf(path, sizeof(path), "%s%.*s%s", before, (int)(begin - pattern), pattern,
 				     list.names[i]) < sizeof(path))

@@ -46,7 +46,7 @@ static void become(const struct pl_probe *probe, int fd)
 	_exit(0);
 }
 
-static void start(struct child *child, const struct pl_probe *probe)
+static void start_child(struct child *child, const struct pl_probe *probe)
 {
 	int ends[2];
 
@@ -67,7 +67,7 @@ static void start(struct child *child, const struct pl_probe *probe)
 }
 
 /* Reads the output of a child; closes at its end, and if it is too long. */
-static void take(struct child *child)
+static void take_child_output(struct child *child)
 {
 	char *text = realloc(child->text, child->length + 4096);
 	ssize_t got = -1;
@@ -118,11 +118,11 @@ static void listen_to(struct child *children, size_t count, uint64_t deadline)
 			continue;
 		for (size_t i = 0; i < count; i++)
 			if (children[i].fd >= 0 && polls[i].revents)
-				take(&children[i]);
+				take_child_output(&children[i]);
 	}
 }
 
-static void finish(struct child *child, struct pl_facts *facts)
+static void finish_child(struct child *child, struct pl_facts *facts)
 {
 	char key[PL_FACT_KEY_MAX];
 	bool hangs = child->fd >= 0;
@@ -154,10 +154,10 @@ void pl_probe_run(struct pl_facts *facts, const struct pl_probe *probes, size_t 
 
 	count = PL_MIN(count, (size_t)CHILDREN_MAX);
 	for (size_t i = 0; i < count; i++)
-		start(&children[i], &probes[i]);
+		start_child(&children[i], &probes[i]);
 	listen_to(children, count, deadline);
 	for (size_t i = 0; i < count; i++)
-		finish(&children[i], facts);
+		finish_child(&children[i], facts);
 }
 
 void pl_probe_all(struct pl_facts *facts, uint64_t timeout)

@@ -69,7 +69,7 @@ struct cuda {
 	void *functions[PL_ARRAY_SIZE(symbols)];
 };
 
-static bool load(struct cuda *cuda, FILE *to)
+static bool load_cuda(struct cuda *cuda, FILE *to)
 {
 	void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	const char *reason = handle ? NULL : dlerror();
@@ -112,7 +112,7 @@ static bool bus_id(const struct cuda *cuda, int device, char *text, size_t size)
 	return true;
 }
 
-static void tell_device(const struct cuda *cuda, int ordinal, FILE *to)
+static void tell_cuda_device(const struct cuda *cuda, int ordinal, FILE *to)
 {
 	char id[48], name[128] = "";
 	size_t bytes = 0;
@@ -175,7 +175,7 @@ void pl_probe_cuda(FILE *to)
 	int version = 0, count = 0, rc;
 	struct cuda cuda;
 
-	if (!load(&cuda, to))
+	if (!load_cuda(&cuda, to))
 		return;
 	tell_file(&cuda, to);
 	if (((function_get_int)cuda.functions[1])(&version) == 0)
@@ -186,7 +186,7 @@ void pl_probe_cuda(FILE *to)
 		return;
 	fprintf(to, "cuda.devices %d\n", count);
 	for (int i = 0; i < count; i++)
-		tell_device(&cuda, i, to);
+		tell_cuda_device(&cuda, i, to);
 	fflush(to);
 	if (pl_now() - began < EXPORT_PATIENCE)
 		prove_export(&cuda, count, to);

@@ -29,7 +29,7 @@ static const struct {
 	{ "log.aer", "AER: " },
 };
 
-static void note(char (*found)[PL_FACT_VALUE_MAX], const char *record)
+static void note_log_line(char (*found)[PL_FACT_VALUE_MAX], const char *record)
 {
 	const char *text = strchr(record, ';');
 
@@ -53,7 +53,7 @@ static void read_log(struct pl_facts *facts)
 		got = read(fd, record, sizeof(record) - 1);
 		if (got > 0) {
 			record[got] = '\0';
-			note(found, record);
+			note_log_line(found, record);
 		}
 		/* EPIPE: records were overwritten meanwhile. */
 	} while ((got > 0 || (got < 0 && errno == EPIPE)) && pl_now() < deadline);

@@ -25,7 +25,7 @@ typedef int (*function_one)(void *device, unsigned *value);
 typedef int (*function_text)(char *text, unsigned length);
 typedef int (*function_state)(unsigned state[4]);
 
-static void tell_device(void *library, void *device, FILE *to)
+static void tell_nvml_device(void *library, void *device, FILE *to)
 {
 	function_pci get_pci = (function_pci)dlsym(library, "nvmlDeviceGetPciInfo_v3");
 	function_bar1 get_bar1 = (function_bar1)dlsym(library, "nvmlDeviceGetBAR1MemoryInfo");
@@ -78,5 +78,5 @@ void pl_probe_nvml(FILE *to)
 		return;
 	for (unsigned i = 0; i < count; i++)
 		if (get(i, &device) == 0)
-			tell_device(library, device, to);
+			tell_nvml_device(library, device, to);
 }

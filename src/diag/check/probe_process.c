@@ -26,7 +26,7 @@ static void who(struct pl_facts *facts)
 	}
 }
 
-static void limit(struct pl_facts *facts, const char *key, rlim_t value)
+static void tell_limit(struct pl_facts *facts, const char *key, rlim_t value)
 {
 	if (value == RLIM_INFINITY)
 		pl_facts_set(facts, key, "unlimited");
@@ -42,8 +42,8 @@ static void limits(struct pl_facts *facts)
 	FILE *file;
 
 	if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0) {
-		limit(facts, "limit.memlock", memlock.rlim_cur);
-		limit(facts, "limit.memlock_hard", memlock.rlim_max);
+		tell_limit(facts, "limit.memlock", memlock.rlim_cur);
+		tell_limit(facts, "limit.memlock_hard", memlock.rlim_max);
 	}
 	file = fopen("/proc/self/status", "re");
 	while (file && fgets(line, sizeof(line), file))

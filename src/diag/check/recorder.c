@@ -31,7 +31,7 @@ static const char *const words[] = { "iommu",
 				     "isolcpus",
 				     "numa_balancing" };
 
-static struct recorder *of_root(struct pl_sysroot *root)
+static struct recorder *recorder_of_root(struct pl_sysroot *root)
 {
 	return pl_container_of(root, struct recorder, base);
 }
@@ -62,7 +62,7 @@ static size_t filter(char *line)
 	return (size_t)(to - line);
 }
 
-static void note(struct recorder *recorder, const char *path, enum pl_sysroot_kind kind, const char *data,
+static void record_entry(struct recorder *recorder, const char *path, enum pl_sysroot_kind kind, const char *data,
 		 size_t length)
 {
 	struct pl_snapshot_entry entry = { .path = path, .kind = kind, .data = data, .length = length };
@@ -72,27 +72,27 @@ static void note(struct recorder *recorder, const char *path, enum pl_sysroot_ki
 
 static int recorder_link(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
 {
-	struct recorder *recorder = of_root(root);
+	struct recorder *recorder = recorder_of_root(root);
 	char target[PL_SYSROOT_PATH_MAX];
 	int rc = recorder->inner->ops->link(recorder->inner, path, target, sizeof(target));
 
 	if (rc < 0)
 		return rc;
-	note(recorder, path, PL_SYSROOT_LINK, target, (size_t)rc);
+	record_entry(recorder, path, PL_SYSROOT_LINK, target, (size_t)rc);
 	memcpy(buffer, target, PL_MIN((size_t)rc, size));
 	return PL_MIN(rc, (int)PL_MIN(size, (size_t)INT32_MAX));
 }
 
 static int recorder_kind(struct pl_sysroot *root, const char *path)
 {
-	struct recorder *recorder = of_root(root);
+	struct recorder *recorder = recorder_of_root(root);
 	int kind = recorder->inner->ops->kind(recorder->inner, path);
 	char target[PL_SYSROOT_PATH_MAX];
 
 	if (kind == PL_SYSROOT_LINK)
 		recorder_link(root, path, target, sizeof(target));
 	else if (kind > 0)
-		note(recorder, path, (enum pl_sysroot_kind)kind, NULL, 0);
+		record_entry(recorder, path, (enum pl_sysroot_kind)kind, NULL, 0);
 	return kind;
 }
 
@@ -135,7 +135,7 @@ static int read_whole(struct recorder *recorder, const char *path, char **data, 
 
 static int recorder_open(struct pl_sysroot *root, const char *path, struct pl_sysroot_file *file)
 {
-	struct recorder *recorder = of_root(root);
+	struct recorder *recorder = recorder_of_root(root);
 	struct pl_snapshot_entry unreadable = { .path = path, .kind = PL_SYSROOT_FILE, .unreadable = true };
 	size_t length;
 	char *data;
@@ -147,7 +147,7 @@ static int recorder_open(struct pl_sysroot *root, const char *path, struct pl_sy
 		return rc;
 	if (!strcmp(path, "proc/cmdline"))
 		length = filter(data);
-	note(recorder, path, PL_SYSROOT_FILE, data, length);
+	record_entry(recorder, path, PL_SYSROOT_FILE, data, length);
 	free(data);
 	/* From here on the snapshot serves the file. */
 	return pl_snapshot_root(recorder->snapshot)->ops->open(pl_snapshot_root(recorder->snapshot), path, file);
@@ -155,13 +155,13 @@ static int recorder_open(struct pl_sysroot *root, const char *path, struct pl_sy
 
 static int recorder_list(struct pl_sysroot *root, const char *path, struct pl_sysroot_list *list)
 {
-	struct recorder *recorder = of_root(root);
+	struct recorder *recorder = recorder_of_root(root);
 	char child[PL_SYSROOT_PATH_MAX];
 	int rc = recorder->inner->ops->list(recorder->inner, path, list);
 
 	if (rc < 0)
 		return rc;
-	note(recorder, path, PL_SYSROOT_FOLDER, NULL, 0);
+	record_entry(recorder, path, PL_SYSROOT_FOLDER, NULL, 0);
 	for (size_t i = 0; i < list->count; i++) {
 		size_t length = strlen(path) + strlen(list->names[i]) + 2;
 
@@ -175,7 +175,7 @@ static int recorder_list(struct pl_sysroot *root, const char *path, struct pl_sy
 
 static void recorder_close(struct pl_sysroot *root)
 {
-	free(of_root(root));
+	free(recorder_of_root(root));
 }
 
 static const struct pl_sysroot_ops ops = {

@@ -19,7 +19,7 @@ const char *pl_check_way_name(enum pl_check_way way)
 	return names[way];
 }
 
-static void note(struct pl_check_result *result, enum pl_check_status status, const char *object, const char *format,
+static void add_finding(struct pl_check_result *result, enum pl_check_status status, const char *object, const char *format,
 		 va_list arguments)
 {
 	struct pl_check_finding *finding;
@@ -41,7 +41,7 @@ void pl_check_note(struct pl_check_result *result, enum pl_check_status status, 
 	va_list arguments;
 
 	va_start(arguments, format);
-	note(result, status, object, format, arguments);
+	add_finding(result, status, object, format, arguments);
 	va_end(arguments);
 }
 
@@ -50,7 +50,7 @@ void pl_check_unknown(struct pl_check_result *result, const char *object, const 
 	va_list arguments;
 
 	va_start(arguments, format);
-	note(result, PL_CHECK_UNKNOWN, object, format, arguments);
+	add_finding(result, PL_CHECK_UNKNOWN, object, format, arguments);
 	va_end(arguments);
 	pl_check_reveal(result, reveal);
 }

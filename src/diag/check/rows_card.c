@@ -49,7 +49,7 @@ static void judge_driver(const struct pl_check_machine *machine, const struct ch
 	}
 }
 
-static void probe_driver(const struct pl_check_machine *machine, struct pl_check_result *result)
+static void probe_card_driver(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	for (size_t i = 0; i < machine->card_count; i++)
 		judge_driver(machine, &machine->cards[i], result);
@@ -64,7 +64,7 @@ static void probe_driver(const struct pl_check_machine *machine, struct pl_check
 	}
 }
 
-static void plan_driver(const struct pl_check_machine *machine, struct pl_check_plan *plan)
+static void plan_card_driver(const struct pl_check_machine *machine, struct pl_check_plan *plan)
 {
 	for (size_t i = 0; i < machine->card_count; i++) {
 		const struct check_card *card = &machine->cards[i];
@@ -78,7 +78,7 @@ static void plan_driver(const struct pl_check_machine *machine, struct pl_check_
 	}
 }
 
-static void describe(const struct check_device *device, char *text, size_t size)
+static void describe_card(const struct check_device *device, char *text, size_t size)
 {
 	const struct pl_card *rdma = device->rdma;
 
@@ -89,7 +89,7 @@ static void describe(const struct check_device *device, char *text, size_t size)
 			 *rdma->board ? ", board " : "", rdma->board);
 }
 
-static void probe_model(const struct pl_check_machine *machine, struct pl_check_result *result)
+static void probe_card_model(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	char text[160];
 
@@ -98,7 +98,7 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 		const struct check_card *card = device->card;
 		unsigned number = card && card->pci->vendor == PL_PCI_VENDOR_MELLANOX ? card->pci->device : 0;
 
-		describe(device, text, sizeof(text));
+		describe_card(device, text, sizeof(text));
 		if (number >= CONNECTX3_FIRST && number <= CONNECTX3_LAST)
 			pl_check_note(result, PL_CHECK_WARN, device->name,
 				      "ConnectX-3 (%s): GPU memory only by peer memory, with MLNX_OFED 4.9", text);
@@ -120,7 +120,7 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 	}
 }
 
-static void probe_dmabuf(const struct pl_check_machine *machine, struct pl_check_result *result)
+static void probe_card_dmabuf(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	enum pl_check_status no = check_peer_client(machine) || !machine->gpu_count ? PL_CHECK_OK : PL_CHECK_WARN;
 	char reason[200];
@@ -152,8 +152,8 @@ const struct pl_check_row pl_check_rows_card[] = {
 		.remedy = "without a card: the tcp fabric; to try RDMA out by software: modprobe rdma_rxe; "
 			  "rdma link add rxe0 type rxe netdev INTERFACE",
 		.rank = 12,
-		.probe = probe_driver,
-		.plan = plan_driver,
+		.probe = probe_card_driver,
+		.plan = plan_card_driver,
 	},
 	{
 		.id = "card-model",
@@ -167,7 +167,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 		.remedy = "use a newer card; or MLNX_OFED 4.9, and nvidia-peermem peerdirect_support=1; "
 			  "firmware: mlxfwmanager --online -u",
 		.rank = 66,
-		.probe = probe_model,
+		.probe = probe_card_model,
 	},
 	{
 		.id = "card-dmabuf",
@@ -180,7 +180,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 		.remedy = "update kernel and rdma-core (apt install rdma-core); the kernel needs "
 			  "CONFIG_INFINIBAND_ON_DEMAND_PAGING; else use peer memory: modprobe nvidia-peermem",
 		.rank = 61,
-		.probe = probe_dmabuf,
+		.probe = probe_card_dmabuf,
 	},
 	{ .id = NULL },
 };

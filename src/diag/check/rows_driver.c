@@ -55,7 +55,7 @@ static void judge_library(const struct pl_check_machine *machine, const char *mo
 	}
 }
 
-static void probe_driver(const struct pl_check_machine *machine, struct pl_check_result *result)
+static void probe_gpu_driver(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	char version[64];
 
@@ -82,7 +82,7 @@ static void probe_driver(const struct pl_check_machine *machine, struct pl_check
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "the module nvidia is not loaded");
 }
 
-static void plan_driver(const struct pl_check_machine *machine, struct pl_check_plan *plan)
+static void plan_gpu_driver(const struct pl_check_machine *machine, struct pl_check_plan *plan)
 {
 	for (size_t i = 0; i < machine->gpu_count; i++)
 		if (machine->gpus[i].pci->vendor == PL_PCI_VENDOR_NVIDIA && *machine->gpus[i].pci->driver)
@@ -164,8 +164,8 @@ const struct pl_check_row pl_check_rows_driver[] = {
 		.reason = "Else CUDA fails with 803 (mismatch), 100 (no device) or 999, and nothing can use the GPU.",
 		.remedy = "modprobe nvidia; if that fails: dmesg | grep -i nvidia; install the driver again",
 		.rank = 10,
-		.probe = probe_driver,
-		.plan = plan_driver,
+		.probe = probe_gpu_driver,
+		.plan = plan_gpu_driver,
 	},
 	{
 		.id = "driver-flavour",

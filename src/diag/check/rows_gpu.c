@@ -18,7 +18,7 @@ static enum pl_check_status of_way(enum pl_check_way way, enum pl_check_status n
 	return way == PL_CHECK_WAY_YES ? PL_CHECK_OK : way == PL_CHECK_WAY_NO ? no : PL_CHECK_UNKNOWN;
 }
 
-static void probe_model(const struct pl_check_machine *machine, struct pl_check_result *result)
+static void probe_gpu_model(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	char reason[200];
 
@@ -32,7 +32,7 @@ static void probe_model(const struct pl_check_machine *machine, struct pl_check_
 	}
 }
 
-static void probe_dmabuf(const struct pl_check_machine *machine, struct pl_check_result *result)
+static void probe_gpu_dmabuf(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	/* Where peer memory works, dma-buf is only the better of two paths. */
 	enum pl_check_status no = check_peer_client(machine) ? PL_CHECK_OK : PL_CHECK_WARN;
@@ -189,7 +189,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 			  "address\".",
 		.remedy = "use staging through host memory, which needs no such GPU",
 		.rank = 30,
-		.probe = probe_model,
+		.probe = probe_gpu_model,
 	},
 	{
 		.id = "gpu-dmabuf",
@@ -203,7 +203,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.reason = "Without it only the peer memory client remains, which must fit the RDMA drivers.",
 		.remedy = "install the open kernel modules (package nvidia-open); or: modprobe nvidia-peermem",
 		.rank = 60,
-		.probe = probe_dmabuf,
+		.probe = probe_gpu_dmabuf,
 	},
 	{
 		.id = "gpu-vmm",

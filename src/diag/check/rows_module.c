@@ -19,7 +19,7 @@ static int64_t counter(const char *text, const char *name)
 	return -1;
 }
 
-static void judge(const char *text, struct pl_check_result *result)
+static void judge_counter(const char *text, struct pl_check_result *result)
 {
 	int64_t refused = counter(text, "refused"), errors = counter(text, "driver_errors"),
 		old = counter(text, "old_core"), bytes = counter(text, "bytes");
@@ -58,7 +58,7 @@ static void probe_module(const struct pl_check_machine *machine, struct pl_check
 	if (check_text(machine, text, COUNTERS) < 0)
 		pl_check_unknown(result, NULL, "cat /" COUNTERS, "its counters cannot be read");
 	else
-		judge(text, result);
+		judge_counter(text, result);
 }
 
 const struct pl_check_row pl_check_rows_module[] = {

@@ -138,7 +138,7 @@ static void visit_mpich(const struct pl_check_machine *machine, const char *path
 }
 
 /* Folders of PATH and similar variables are PREFIX/bin or PREFIX/lib.  Visits PREFIX/END where PREFIX/BELOW exists. */
-static void search(const struct pl_check_machine *machine, const char *below, const char *tail, check_visit visit,
+static void search_paths(const struct pl_check_machine *machine, const char *below, const char *tail, check_visit visit,
 		   void *user)
 {
 	char found_at[PL_FACT_VALUE_MAX + 64];
@@ -174,7 +174,7 @@ static void probe_mpi(const struct pl_check_machine *machine, struct pl_check_re
 
 	for (size_t i = 0; i < PL_ARRAY_SIZE(ompi); i++)
 		check_glob(machine, ompi[i], visit_ompi, &hunt);
-	search(machine, "lib/openmpi", "", visit_ompi, &hunt);
+	search_paths(machine, "lib/openmpi", "", visit_ompi, &hunt);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(mvapich); i++)
 		check_glob(machine, mvapich[i], visit_mvapich, &hunt);
 	check_glob(machine, "opt/ibm/spectrum_mpi", visit_spectrum, &hunt);
@@ -227,7 +227,7 @@ static void probe_nccl(const struct pl_check_machine *machine, struct pl_check_r
 
 	for (size_t i = 0; i < PL_ARRAY_SIZE(nccl); i++)
 		check_glob(machine, nccl[i], visit_nccl, &hunt);
-	search(machine, "lib/libnccl.so.2", "lib/libnccl.so.2", visit_nccl, &hunt);
+	search_paths(machine, "lib/libnccl.so.2", "lib/libnccl.so.2", visit_nccl, &hunt);
 	if (!hunt.seen_count) {
 		pl_check_note(result, PL_CHECK_NONE, NULL, "no NCCL was found");
 		return;

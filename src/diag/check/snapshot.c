@@ -17,35 +17,35 @@ struct pl_snapshot {
 	size_t count, bytes;
 };
 
-static int compare(const void *a, const void *b)
+static int compare_nodes(const void *a, const void *b)
 {
 	return strcmp(((const struct node *)a)->entry.path, ((const struct node *)b)->entry.path);
 }
 
-static struct node *find(const struct pl_snapshot *snapshot, const char *path)
+static struct node *find_snapshot_node(const struct pl_snapshot *snapshot, const char *path)
 {
-	struct node key = { .entry.path = path }, **found = tfind(&key, &snapshot->tree, compare);
+	struct node key = { .entry.path = path }, **found = tfind(&key, &snapshot->tree, compare_nodes);
 
 	return found ? *found : NULL;
 }
 
 /* -- ops ------------------------------------------------------------------------------------------- */
 
-static struct pl_snapshot *of_root(struct pl_sysroot *root)
+static struct pl_snapshot *snapshot_of_root(struct pl_sysroot *root)
 {
 	return pl_container_of(root, struct pl_snapshot, base);
 }
 
 static int snapshot_kind(struct pl_sysroot *root, const char *path)
 {
-	struct node *node = find(of_root(root), path);
+	struct node *node = find_snapshot_node(snapshot_of_root(root), path);
 
 	return node ? (int)node->entry.kind : -ENOENT;
 }
 
 static int snapshot_link(struct pl_sysroot *root, const char *path, char *buffer, size_t size)
 {
-	struct node *node = find(of_root(root), path);
+	struct node *node = find_snapshot_node(snapshot_of_root(root), path);
 	size_t length;
 
 	if (!node)
@@ -59,7 +59,7 @@ static int snapshot_link(struct pl_sysroot *root, const char *path, char *buffer
 
 static int snapshot_open(struct pl_sysroot *root, const char *path, struct pl_sysroot_file *file)
 {
-	struct node *node = find(of_root(root), path);
+	struct node *node = find_snapshot_node(snapshot_of_root(root), path);
 
 	if (!node)
 		return -ENOENT;
@@ -92,7 +92,7 @@ void pl_snapshot_shut(struct pl_sysroot_file *file)
 
 static int snapshot_list(struct pl_sysroot *root, const char *path, struct pl_sysroot_list *list)
 {
-	struct node *node = find(of_root(root), path);
+	struct node *node = find_snapshot_node(snapshot_of_root(root), path);
 	int rc = 0;
 
 	if (!node)
@@ -109,7 +109,7 @@ static int snapshot_list(struct pl_sysroot *root, const char *path, struct pl_sy
 
 static void snapshot_close(struct pl_sysroot *root)
 {
-	pl_snapshot_free(of_root(root));
+	pl_snapshot_free(snapshot_of_root(root));
 }
 
 static const struct pl_sysroot_ops ops = {
@@ -125,7 +125,7 @@ static const struct pl_sysroot_ops ops = {
 
 /* -- adding ---------------------------------------------------------------------------------------- */
 
-static struct node *make(struct pl_snapshot *snapshot, const char *path, enum pl_sysroot_kind kind)
+static struct node *make_snapshot_node(struct pl_snapshot *snapshot, const char *path, enum pl_sysroot_kind kind)
 {
 	struct node *node = calloc(1, sizeof(*node)), **slot;
 
@@ -133,7 +133,7 @@ static struct node *make(struct pl_snapshot *snapshot, const char *path, enum pl
 		return NULL;
 	node->entry.path = strdup(path);
 	node->entry.kind = kind;
-	slot = node->entry.path ? tsearch(node, &snapshot->tree, compare) : NULL;
+	slot = node->entry.path ? tsearch(node, &snapshot->tree, compare_nodes) : NULL;
 	if (!slot) {
 		free((char *)(uintptr_t)node->entry.path);
 		free(node);
@@ -150,7 +150,7 @@ struct pl_snapshot *pl_snapshot_new(void)
 	if (!snapshot)
 		return NULL;
 	snapshot->base.ops = &ops;
-	snapshot->top = make(snapshot, "", PL_SYSROOT_FOLDER);
+	snapshot->top = make_snapshot_node(snapshot, "", PL_SYSROOT_FOLDER);
 	if (!snapshot->top) {
 		free(snapshot);
 		return NULL;
@@ -176,7 +176,7 @@ void pl_snapshot_free(struct pl_snapshot *snapshot)
 }
 
 /* Copies the path without empty components and ".". Refuses "..", which no capture has. */
-static int tidy(char *to, size_t size, const char *path)
+static int tidy_snapshot_path(char *to, size_t size, const char *path)
 {
 	size_t length = 0;
 
@@ -202,7 +202,7 @@ static int tidy(char *to, size_t size, const char *path)
 static struct node *add_below(struct pl_snapshot *snapshot, struct node *parent, const char *path,
 			      enum pl_sysroot_kind kind)
 {
-	struct node *node = make(snapshot, path, kind);
+	struct node *node = make_snapshot_node(snapshot, path, kind);
 
 	if (node) {
 		node->next = parent->child;
@@ -220,7 +220,7 @@ static int reach(struct pl_snapshot *snapshot, char *path, enum pl_sysroot_kind 
 		char *end = at + strcspn(at, "/"), saved = *end;
 
 		*end = '\0';
-		node = find(snapshot, path);
+		node = find_snapshot_node(snapshot, path);
 		if (parent->entry.kind != PL_SYSROOT_FOLDER)
 			return -ENOTDIR;
 		if (!node && snapshot->count >= PL_SNAPSHOT_ENTRIES_MAX)
@@ -237,7 +237,7 @@ static int reach(struct pl_snapshot *snapshot, char *path, enum pl_sysroot_kind 
 	return 0;
 }
 
-static int fill(struct pl_snapshot *snapshot, struct node *node, const struct pl_snapshot_entry *entry)
+static int fill_snapshot_node(struct pl_snapshot *snapshot, struct node *node, const struct pl_snapshot_entry *entry)
 {
 	char *data;
 
@@ -261,7 +261,7 @@ int pl_snapshot_add(struct pl_snapshot *snapshot, const struct pl_snapshot_entry
 {
 	char path[PL_SYSROOT_PATH_MAX];
 	struct node *node;
-	int rc = tidy(path, sizeof(path), entry->path);
+	int rc = tidy_snapshot_path(path, sizeof(path), entry->path);
 
 	if (rc == 0)
 		rc = reach(snapshot, path, entry->kind, &node);
@@ -271,16 +271,16 @@ int pl_snapshot_add(struct pl_snapshot *snapshot, const struct pl_snapshot_entry
 		return 0;
 	if (entry->unreadable)
 		node->entry.unreadable = true;
-	return entry->data ? fill(snapshot, node, entry) : 0;
+	return entry->data ? fill_snapshot_node(snapshot, node, entry) : 0;
 }
 
 int pl_snapshot_replace(struct pl_snapshot *snapshot, const char *path, const char *data, size_t length)
 {
 	struct pl_snapshot_entry entry = { .path = path, .kind = PL_SYSROOT_FILE, .data = data, .length = length };
-	struct node *node = find(snapshot, path + strspn(path, "/"));
+	struct node *node = find_snapshot_node(snapshot, path + strspn(path, "/"));
 
 	if (node && node->entry.kind == PL_SYSROOT_FILE)
-		return fill(snapshot, node, &entry);
+		return fill_snapshot_node(snapshot, node, &entry);
 	return pl_snapshot_add(snapshot, &entry);
 }
 
@@ -299,7 +299,7 @@ struct walk {
 	void *user;
 };
 
-static void step(const void *pointer, VISIT visit, void *closure)
+static void next_component(const void *pointer, VISIT visit, void *closure)
 {
 	const struct node *node = *(struct node *const *)pointer;
 	struct walk *walk = closure;
@@ -313,5 +313,5 @@ void pl_snapshot_each(const struct pl_snapshot *snapshot,
 {
 	struct walk walk = { visit, user };
 
-	twalk_r(snapshot->tree, step, &walk);
+	twalk_r(snapshot->tree, next_component, &walk);
 }

@@ -22,7 +22,7 @@ struct bench {
 	struct ibv_mr *near_mr, *far_mr, *gpu_mr;
 };
 
-static void refuse(struct pl_proof_leg *leg, const char *what, int rc)
+static void proof_refuse(struct pl_proof_leg *leg, const char *what, int rc)
 {
 	leg->proven = false;
 	leg->rate = 0;
@@ -46,7 +46,7 @@ static void pattern(uint8_t *bytes, size_t length, uint64_t seed)
 }
 
 /* Repeats the writes until they took long enough for a rate. */
-static int measure(struct bench *bench, const struct rdma_span *span, uint64_t *rate, const char **what)
+static int proof_measure_rate(struct bench *bench, const struct rdma_span *span, uint64_t *rate, const char **what)
 {
 	unsigned count = WRITES_MIN;
 	int64_t took;
@@ -113,10 +113,10 @@ static void prove_direct(struct bench *bench, enum pl_direction direction, struc
 	int rc = verify(bench, direction, &what);
 
 	if (rc == 0)
-		rc = measure(bench, &span, &leg->rate, &what);
+		rc = proof_measure_rate(bench, &span, &leg->rate, &what);
 	leg->proven = rc == 0;
 	if (rc < 0)
-		refuse(leg, what, rc);
+		proof_refuse(leg, what, rc);
 	else
 		snprintf(leg->reason, sizeof(leg->reason), "bytes verified");
 }
@@ -140,7 +140,7 @@ static void prove_staged(struct bench *bench, enum pl_direction direction, struc
 	if (rc == 0)
 		rc = pl_memory_copy_out(bench->gpu, 0, bench->far, bench->length);
 	if (rc == 0 && memcmp(bench->near, bench->far, bench->length)) {
-		refuse(leg, "other bytes arrived than were sent", 0);
+		proof_refuse(leg, "other bytes arrived than were sent", 0);
 		return;
 	}
 	begin = pl_now();
@@ -149,9 +149,9 @@ static void prove_staged(struct bench *bench, enum pl_direction direction, struc
 			  : pl_memory_copy_out(bench->gpu, 0, bench->far, bench->length);
 	copy = (uint64_t)((double)bench->length / (double)PL_MAX(pl_now() - begin, 1) * 1e9);
 	if (rc == 0)
-		rc = measure(bench, &span, &wire, &what);
+		rc = proof_measure_rate(bench, &span, &wire, &what);
 	if (rc < 0) {
-		refuse(leg, what, rc);
+		proof_refuse(leg, what, rc);
 		return;
 	}
 	leg->proven = true;
@@ -184,7 +184,7 @@ static void prove_way(struct bench *bench, struct pl_proof *proof)
 		struct pl_proof_leg *leg = &proof->legs[direction];
 
 		if (rc < 0)
-			refuse(leg, what, rc);
+			proof_refuse(leg, what, rc);
 		else if (proof->way == PL_GPU_PATH_STAGED)
 			prove_staged(bench, direction, leg);
 		else
@@ -262,7 +262,7 @@ static int prove_with(struct pl_profile *profile, const struct verbs_library *li
 			rdma_loopback_close(&loop);
 		}
 		for (int i = 0; rc < 0 && i < PL_DIRECTION_COUNT; i++)
-			refuse(&proof->legs[i], what, rc);
+			proof_refuse(&proof->legs[i], what, rc);
 	}
 	return 0;
 }

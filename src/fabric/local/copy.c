@@ -75,7 +75,7 @@ const struct local_way local_denied_way = {
 
 /* -- all ------------------------------------------------------------------------------------------ */
 
-static int refuse(struct pl_error *error, enum pl_wire_status status)
+static int fail_local_copy(struct pl_error *error, enum pl_wire_status status)
 {
 	return pl_wire_fail(error, status, "transfer", NULL);
 }
@@ -87,11 +87,11 @@ static bool has_expired(const struct local_access *access)
 
 static int why_not(const struct local_access *access, struct pl_error *error)
 {
-	return refuse(error, has_expired(access) ? PL_WIRE_EXPIRED : PL_WIRE_UNKNOWN_KEY);
+	return fail_local_copy(error, has_expired(access) ? PL_WIRE_EXPIRED : PL_WIRE_UNKNOWN_KEY);
 }
 
 /* Enters the gate for a copy. Returns the holder slot, or NULL if the remote region must not be used. */
-static _Atomic uint32_t *enter(const struct local_access *access)
+static _Atomic uint32_t *enter_access_gate(const struct local_access *access)
 {
 	return has_expired(access) ? NULL : local_gate_enter(access->gate, access->number);
 }
@@ -120,7 +120,7 @@ int local_move_fail(struct pl_error *error, int code, bool write)
 
 int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error)
 {
-	_Atomic uint32_t *place = enter(access);
+	_Atomic uint32_t *place = enter_access_gate(access);
 	int rc = 0;
 
 	if (!place)
@@ -141,8 +141,8 @@ int local_atomic(struct pl_sync_op *instant, struct pl_error *error)
 		return -EAGAIN;
 	word = (uint64_t *)(void *)(access->base + instant->segment.remote_offset);
 	if ((uintptr_t)word % sizeof(*word))
-		return refuse(error, PL_WIRE_MISALIGNED);
-	place = enter(access);
+		return fail_local_copy(error, PL_WIRE_MISALIGNED);
+	place = enter_access_gate(access);
 	if (!place)
 		return why_not(access, error);
 	if (instant->kind == PL_KIND_FETCH_ADD) {

@@ -9,7 +9,7 @@
 static const char visibility[] = "local: copied to their place, which was waited for";
 static const char reason[] = "local: through a socket of this host";
 
-static int dial(struct tcp_endpoint *lanes)
+static int local_lane_dial(struct tcp_endpoint *lanes)
 {
 	return local_dial(local_endpoint_of(lanes->base.peer->endpoint)->there.name);
 }
@@ -41,7 +41,7 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 		endpoint_free(endpoint);
 		return rc;
 	}
-	tcp_endpoint_of(endpoint->lanes)->dial = dial;
+	tcp_endpoint_of(endpoint->lanes)->dial = local_lane_dial;
 	*result = &endpoint->base;
 	return 0;
 }
@@ -72,7 +72,7 @@ static int local_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 }
 
 /* A stolen join secret may be presented by a process of another user; the kernel tells the truth. */
-static bool is_ours(int fd)
+static bool is_own_user(int fd)
 {
 	socklen_t length = sizeof(int);
 	enum pl_refusal apart;
@@ -88,7 +88,7 @@ static int local_join(struct pl_endpoint *base, struct pl_stream *stream, const 
 	struct local_endpoint *endpoint = local_endpoint_of(base);
 	struct pl_lane_hello hello;
 
-	if (!is_ours(stream->fd) || pl_lane_hello_decode(bytes, &hello) < 0) {
+	if (!is_own_user(stream->fd) || pl_lane_hello_decode(bytes, &hello) < 0) {
 		pl_stream_close(stream);
 		return -EPERM;
 	}

@@ -57,7 +57,7 @@ static int take_gates(struct local_endpoint *endpoint, const struct local_record
 }
 
 /* Closes every descriptor that is not expected, so that none leaks. */
-static void collect(struct msghdr *message, struct received *received)
+static void collect_descriptors(struct msghdr *message, struct received *received)
 {
 	struct cmsghdr *header = CMSG_FIRSTHDR(message);
 
@@ -69,7 +69,7 @@ static void collect(struct msghdr *message, struct received *received)
 	memcpy(received->fds, CMSG_DATA(header), received->count * sizeof(int));
 }
 
-static int take(struct local_endpoint *endpoint, struct received *received)
+static int take_descriptors(struct local_endpoint *endpoint, struct received *received)
 {
 	const struct local_record *record = &received->record;
 
@@ -104,12 +104,12 @@ static int take_record(struct local_endpoint *endpoint)
 
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-	collect(&message, &received);
+	collect_descriptors(&message, &received);
 	rc = got == 0 ? -EPIPE : -EPROTO;
 	if (got == (ssize_t)sizeof(bytes))
 		rc = local_record_decode(bytes, &received.record);
 	if (rc == 0)
-		rc = take(endpoint, &received);
+		rc = take_descriptors(endpoint, &received);
 	for (unsigned i = 0; i < received.count; i++)
 		if (received.fds[i] >= 0)
 			close(received.fds[i]);
@@ -142,7 +142,7 @@ void local_side_drain(struct local_endpoint *endpoint)
 	}
 }
 
-static bool ready(struct pl_source *source, uint32_t events)
+static bool fd_socket_ready(struct pl_source *source, uint32_t events)
 {
 	struct local_endpoint *endpoint = pl_container_of(source, struct local_endpoint, side);
 
@@ -195,7 +195,7 @@ int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const s
 }
 
 /* The kernel names the peer's process. A pidfd keeps hold of it, since process numbers are used again. */
-static int identify(struct local_endpoint *endpoint, int fd)
+static int identify_process(struct local_endpoint *endpoint, int fd)
 {
 	enum pl_refusal apart;
 	int rc = local_process_of(fd, &endpoint->process, &apart);
@@ -210,10 +210,10 @@ static int identify(struct local_endpoint *endpoint, int fd)
 
 static int watch(struct local_endpoint *endpoint, int fd)
 {
-	int rc = identify(endpoint, fd);
+	int rc = identify_process(endpoint, fd);
 
 	endpoint->side.fd = fd;
-	endpoint->side.ready = ready;
+	endpoint->side.ready = fd_socket_ready;
 	if (rc == 0)
 		rc = pl_source_add(endpoint->base.peer->home, &endpoint->side, EPOLLIN);
 	if (rc == 0)
@@ -258,7 +258,7 @@ int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream)
 	return 0;
 }
 
-static void joined(struct pl_task *task)
+static void fd_socket_joined(struct pl_task *task)
 {
 	struct local_endpoint *endpoint = pl_container_of(task, struct local_endpoint, side_task);
 	int fd = atomic_exchange(&endpoint->joining, -1);
@@ -284,7 +284,7 @@ void local_side_init(struct local_endpoint *endpoint)
 	endpoint->side.fd = -1;
 	endpoint->process_fd = -1;
 	atomic_init(&endpoint->joining, -1);
-	pl_task_init(&endpoint->side_task, joined);
+	pl_task_init(&endpoint->side_task, fd_socket_joined);
 	pl_list_init(&endpoint->pending);
 	pl_list_init(&endpoint->accesses);
 }

@@ -131,7 +131,7 @@ static bool is_dead(int process)
 }
 
 /* True if the wait for this revocation must end: copies of a GPU end even if the peer does not report them. */
-static bool is_over(struct local_gates *gates, uint64_t deadline)
+static bool gate_wait_is_over(struct local_gates *gates, uint64_t deadline)
 {
 	if (is_dead(atomic_load(&gates->process)))
 		atomic_store(&gates->dead, true);
@@ -147,7 +147,7 @@ static void await(struct local_gates *gates, struct local_gate *gate, uint64_t d
 			sched_yield();
 			continue;
 		}
-		if (is_over(gates, deadline))
+		if (gate_wait_is_over(gates, deadline))
 			break;
 		nanosleep(&pause, NULL);
 	}
@@ -197,7 +197,7 @@ static void shut(struct pl_registration *base)
 	registration->was_open = atomic_exchange(&registration->gates->gates[registration->index].open, 0);
 }
 
-static void release(struct pl_registration *base)
+static void release_gate_registration(struct pl_registration *base)
 {
 	struct registration *registration = pl_container_of(base, struct registration, base);
 	struct local_gates *gates = registration->gates;
@@ -237,7 +237,7 @@ int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t numb
 	registration->key = told ? key : NULL;
 	registration->base.device = gates;
 	registration->base.shut = shut;
-	registration->base.release = release;
+	registration->base.release = release_gate_registration;
 	atomic_fetch_add(&gates->references, 1);
 	pl_list_append(&key->registrations, &registration->base.link);
 	gates->used = PL_MAX(gates->used, index + 1);

@@ -157,7 +157,7 @@ void local_device_unpark(struct local_state *state, const struct local_endpoint 
 	}
 }
 
-static struct reach *find(const struct local_device *device, const void *from)
+static struct reach *find_reach(const struct local_device *device, const void *from)
 {
 	struct reach *reach = atomic_load_explicit(&device->reaches, memory_order_acquire);
 
@@ -192,12 +192,12 @@ static struct reach *reach_new(struct local_device *device, const struct pl_memo
 static struct reach *reach_from(struct local_device *device, const struct pl_memory *beside)
 {
 	const void *from = pl_memory_staged(beside) ? beside->device : NULL;
-	struct reach *reach = find(device, from);
+	struct reach *reach = find_reach(device, from);
 
 	if (reach)
 		return reach;
 	pthread_mutex_lock(&device->lock);
-	reach = find(device, from);
+	reach = find_reach(device, from);
 	if (!reach)
 		reach = reach_new(device, beside, from);
 	pthread_mutex_unlock(&device->lock);
@@ -274,7 +274,7 @@ const struct local_way local_device_way = {
 
 /* -- large operations: in chunks ---------------------------------------------------------------------- */
 
-static struct local_work *work_of(struct pl_operation *operation)
+static struct local_work *gpu_work_of(struct pl_operation *operation)
 {
 	return (struct local_work *)operation->fabric;
 }
@@ -282,7 +282,7 @@ static struct local_work *work_of(struct pl_operation *operation)
 static void go_on(struct pl_operation *operation);
 
 /* Holds the gate, and the device if there is one. */
-static int hold(const struct local_access *access, const struct pl_operation *operation, struct pl_error *error)
+static int hold_gate_and_device(const struct local_access *access, const struct pl_operation *operation, struct pl_error *error)
 {
 	int rc = local_hold(access, error);
 
@@ -292,7 +292,7 @@ static int hold(const struct local_access *access, const struct pl_operation *op
 	return local_move_fail(error, -EFAULT, operation->receipt.kind == PL_KIND_WRITE);
 }
 
-static void release(const struct local_access *access)
+static void release_copy_gate(const struct local_access *access)
 {
 	if (access->device)
 		use_no_more(access->device);
@@ -303,10 +303,10 @@ static void done(struct pl_copy *base, int status)
 {
 	struct local_copy *copy = pl_container_of(base, struct local_copy, copy);
 	struct pl_operation *operation = copy->operation;
-	struct local_work *work = work_of(operation);
+	struct local_work *work = gpu_work_of(operation);
 	struct pl_error error;
 
-	release(copy->access);
+	release_copy_gate(copy->access);
 	copy->access = NULL;
 	work->under_way--;
 	if (status < 0) {
@@ -317,7 +317,7 @@ static void done(struct pl_copy *base, int status)
 		go_on(operation);
 }
 
-static uint64_t chunk_size(const struct pl_operation *operation, const struct pl_segment *segment)
+static uint64_t gpu_chunk_size(const struct pl_operation *operation, const struct pl_segment *segment)
 {
 	const struct local_access *access = segment->remote->fabric_data;
 
@@ -329,11 +329,11 @@ static uint64_t chunk_size(const struct pl_operation *operation, const struct pl
 /* Takes the next chunk of an operation; it is empty for an empty segment. */
 static const struct pl_segment *take_chunk(struct pl_operation *operation, uint64_t *at, uint64_t *length)
 {
-	struct local_work *work = work_of(operation);
+	struct local_work *work = gpu_work_of(operation);
 	const struct pl_segment *segment = &operation->segments[work->segment];
 
 	*at = work->done;
-	*length = PL_MIN(segment->length - *at, chunk_size(operation, segment));
+	*length = PL_MIN(segment->length - *at, gpu_chunk_size(operation, segment));
 	work->done += *length;
 	if (work->done == segment->length) {
 		work->segment++;
@@ -342,7 +342,7 @@ static const struct pl_segment *take_chunk(struct pl_operation *operation, uint6
 	return segment;
 }
 
-static void begin_copy(struct pl_copier *copier, struct local_copy *copy, const struct pl_segment *segment, uint64_t at,
+static void begin_gpu_copy(struct pl_copier *copier, struct local_copy *copy, const struct pl_segment *segment, uint64_t at,
 		       uint64_t length)
 {
 	bool write = copy->operation->receipt.kind == PL_KIND_WRITE;
@@ -364,9 +364,9 @@ static void begin_copy(struct pl_copier *copier, struct local_copy *copy, const 
 	}
 }
 
-static void begin(struct pl_operation *operation, struct local_copy *copy)
+static void begin_gpu_chunk(struct pl_operation *operation, struct local_copy *copy)
 {
-	struct local_work *work = work_of(operation);
+	struct local_work *work = gpu_work_of(operation);
 	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
 	uint64_t at, length;
 	const struct pl_segment *segment = take_chunk(operation, &at, &length);
@@ -376,7 +376,7 @@ static void begin(struct pl_operation *operation, struct local_copy *copy)
 	if (length == 0)
 		return;
 	if (rc == 0)
-		rc = hold(segment->remote->fabric_data, operation, &error);
+		rc = hold_gate_and_device(segment->remote->fabric_data, operation, &error);
 	if (rc < 0) {
 		pl_operation_fail(operation, rc, &error);
 		return;
@@ -385,24 +385,24 @@ static void begin(struct pl_operation *operation, struct local_copy *copy)
 	copy->access = segment->remote->fabric_data;
 	copy->copy.done = done;
 	work->under_way++;
-	begin_copy(copier, copy, segment, at, length);
+	begin_gpu_copy(copier, copy, segment, at, length);
 }
 
-static bool is_left(struct pl_operation *operation)
+static bool gpu_chunks_done(struct pl_operation *operation)
 {
-	return work_of(operation)->segment < operation->segment_count && !atomic_load(&operation->status) &&
+	return gpu_work_of(operation)->segment < operation->segment_count && !atomic_load(&operation->status) &&
 	       !atomic_load(&operation->canceled);
 }
 
 static void go_on(struct pl_operation *operation)
 {
-	struct local_work *work = work_of(operation);
+	struct local_work *work = gpu_work_of(operation);
 
 	/* A copy that ends at once must not start the next one recursively. */
 	work->beginning = true;
 	for (unsigned i = 0; i < LOCAL_COPIES; i++)
-		while (!work->copies[i].access && is_left(operation))
-			begin(operation, &work->copies[i]);
+		while (!work->copies[i].access && gpu_chunks_done(operation))
+			begin_gpu_chunk(operation, &work->copies[i]);
 	work->beginning = false;
 	if (!work->under_way)
 		pl_operation_pending_done(operation);
@@ -410,7 +410,7 @@ static void go_on(struct pl_operation *operation)
 
 void local_device_post(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
-	struct local_work *work = work_of(operation);
+	struct local_work *work = gpu_work_of(operation);
 
 	*work = (struct local_work){ .endpoint = endpoint };
 	pl_list_init(&work->link);

@@ -30,7 +30,7 @@ static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *ke
 }
 
 /* Exports device memory for the peer's device. A process needs no descriptors of its own memory. */
-static unsigned offer(struct local_endpoint *endpoint, const struct pl_key *key, unsigned room, struct local_key *there)
+static unsigned export_device_memory(struct local_endpoint *endpoint, const struct pl_key *key, unsigned room, struct local_key *there)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 	struct pl_ipc_fds *parts = endpoint->process == getpid() ? NULL : pl_ipc_fds_new(allocator, room);
@@ -58,7 +58,7 @@ int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 		there.number = (uint32_t)(key->id >> 32) | 1;
 		there.address = (uintptr_t)address;
 		ways = address ? LOCAL_WAY_PROCESS
-			       : offer(endpoint, key, grant ? LOCAL_PARTS : LOCAL_MESSAGE_PARTS, &there);
+			       : export_device_memory(endpoint, key, grant ? LOCAL_PARTS : LOCAL_MESSAGE_PARTS, &there);
 		if (address && grant && send_memory(endpoint, key))
 			ways |= LOCAL_WAY_MAPPED;
 		if (!ways || local_gate_open(endpoint->own, key, there.number, ways & ~LOCAL_WAY_PROCESS) < 0)
@@ -79,7 +79,7 @@ static void unmap(struct local_access *access)
 	access->mapping = NULL;
 }
 
-static void forget(struct pl_remote *remote)
+static void forget_access(struct pl_remote *remote)
 {
 	struct local_access *access = remote->fabric_data;
 
@@ -95,7 +95,7 @@ static void forget(struct pl_remote *remote)
 }
 
 /* A thread that is still copying after the owner's deadline keeps the memory until the remote region is released. */
-static bool is_left(const struct local_access *access)
+static bool copies_have_left(const struct local_access *access)
 {
 	return access->gate && atomic_load(&access->gate->open) != access->number && !local_gate_is_held(access->gate);
 }
@@ -104,7 +104,7 @@ static bool is_left(const struct local_access *access)
  * Replaces the mapping by pages of this process. The owner gets its memory back. A hostile owner, which controls the
  * gate, may claim that no thread copies: such a thread then copies to these pages.
  */
-static void give_back(struct local_access *access)
+static void replace_mapping(struct local_access *access)
 {
 	local_lock_shut(access->lock);
 	if (access->mapping && mmap(access->mapping, access->mapped, PROT_READ | PROT_WRITE,
@@ -114,7 +114,7 @@ static void give_back(struct local_access *access)
 
 static void close_access(struct local_access *access)
 {
-	give_back(access);
+	replace_mapping(access);
 	if (access->device)
 		local_device_shut(access->device);
 }
@@ -129,7 +129,7 @@ void local_revoked(struct local_endpoint *endpoint, uint64_t key)
 	pl_list_for_each(at, &endpoint->accesses) {
 		struct local_access *access = pl_list_entry(at, struct local_access, link);
 
-		if (access->key == key && is_left(access))
+		if (access->key == key && copies_have_left(access))
 			close_access(access);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
@@ -222,5 +222,5 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	pl_list_append(&endpoint->accesses, &access->link);
 	pthread_mutex_unlock(&endpoint->state->lock);
 	remote->fabric_data = access;
-	remote->forget = forget;
+	remote->forget = forget_access;
 }

@@ -30,7 +30,7 @@ void *local_map(int fd, uint64_t size, bool *writable)
 	return mapping == MAP_FAILED ? NULL : mapping;
 }
 
-static void leave(struct local_endpoint *endpoint, struct local_pending *pending)
+static void drop_pending(struct local_endpoint *endpoint, struct local_pending *pending)
 {
 	pl_list_remove(&pending->link);
 	endpoint->pending_count--;
@@ -42,7 +42,7 @@ void local_pending_free(struct local_endpoint *endpoint, struct local_pending *p
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 
-	leave(endpoint, pending);
+	drop_pending(endpoint, pending);
 	if (pending->parts)
 		pl_ipc_fds_free(allocator, pending->parts);
 	else
@@ -50,7 +50,7 @@ void local_pending_free(struct local_endpoint *endpoint, struct local_pending *p
 	pl_free(allocator, pending);
 }
 
-static void enter(struct local_endpoint *endpoint, struct local_pending *pending)
+static void add_pending(struct local_endpoint *endpoint, struct local_pending *pending)
 {
 	unsigned parts = pending->parts ? pending->parts->room : 0;
 
@@ -85,7 +85,7 @@ int local_pending_memory(struct local_endpoint *endpoint, const struct local_rec
 	}
 	pending->key = record->key;
 	pending->size = (size_t)record->size;
-	enter(endpoint, pending);
+	add_pending(endpoint, pending);
 	return 0;
 }
 
@@ -102,7 +102,7 @@ static struct local_pending *begin_parts(struct local_endpoint *endpoint, const 
 		return NULL;
 	}
 	pending->key = record->key;
-	enter(endpoint, pending);
+	add_pending(endpoint, pending);
 	return pending;
 }
 
@@ -134,7 +134,7 @@ struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t 
 
 	if (!parts)
 		return NULL;
-	leave(endpoint, pending);
+	drop_pending(endpoint, pending);
 	pl_free(&endpoint->state->context->allocator, pending);
 	if (parts->count == parts->room)
 		return parts;

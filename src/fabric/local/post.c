@@ -19,12 +19,12 @@ struct chunk {
 	uint64_t at, length;
 };
 
-static struct local_work *work_of(struct pl_operation *operation)
+static struct local_work *local_work_of(struct pl_operation *operation)
 {
 	return (struct local_work *)operation->fabric;
 }
 
-static struct pl_operation *operation_of(struct pl_list *link)
+static struct pl_operation *local_operation_of(struct pl_list *link)
 {
 	struct local_work *work = pl_list_entry(link, struct local_work, link);
 
@@ -93,7 +93,7 @@ static void do_now(struct pl_operation *operation)
 /* -- operations of the engines -------------------------------------------------------------------- */
 
 /* Takes the next chunk, which keeps the operation alive by a pending count of its own. */
-static bool take_chunk(struct local_mover *mover, struct chunk *chunk)
+static bool local_take_chunk(struct local_mover *mover, struct chunk *chunk)
 {
 	struct local_state *state = mover->state;
 	struct local_work *work;
@@ -107,7 +107,7 @@ static bool take_chunk(struct local_mover *mover, struct chunk *chunk)
 		return false;
 	}
 	work = pl_list_entry(state->work.next, struct local_work, link);
-	chunk->operation = operation_of(&work->link);
+	chunk->operation = local_operation_of(&work->link);
 	chunk->segment = &chunk->operation->segments[work->segment];
 	chunk->at = work->done;
 	chunk->length = PL_MIN(chunk->segment->length - work->done, (uint64_t)LOCAL_CHUNK);
@@ -132,7 +132,7 @@ bool local_mover_ready(struct pl_source *source, uint32_t events)
 	bool any = false;
 
 	(void)events;
-	while (moved < VISIT && take_chunk(mover, &chunk)) {
+	while (moved < VISIT && local_take_chunk(mover, &chunk)) {
 		struct pl_error error;
 		int rc = 0;
 
@@ -177,7 +177,7 @@ static int open_movers(struct local_state *state)
 }
 
 /* Wakes the home engine's mover, and others for large work. */
-static void tell(struct local_state *state, const struct pl_engine *home, uint64_t total)
+static void wake_movers(struct local_state *state, const struct pl_engine *home, uint64_t total)
 {
 	struct pl_context *context = state->context;
 	uint64_t one = 1, count = PL_MAX(total / BYTES_AN_ENGINE, (uint64_t)1);
@@ -197,7 +197,7 @@ static void tell(struct local_state *state, const struct pl_engine *home, uint64
 static void enlist(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
 	struct local_state *state = endpoint->state;
-	struct local_work *work = work_of(operation);
+	struct local_work *work = local_work_of(operation);
 	struct pl_error error;
 	int rc = 0;
 
@@ -207,7 +207,7 @@ static void enlist(struct local_endpoint *endpoint, struct pl_operation *operati
 		rc = open_movers(state);
 	if (rc == 0) {
 		pl_list_append(&state->work, &work->link);
-		tell(state, operation->home, operation->total);
+		wake_movers(state, operation->home, operation->total);
 	}
 	pthread_mutex_unlock(&state->lock);
 	if (rc < 0) {
@@ -227,14 +227,14 @@ void local_work_sweep(struct local_endpoint *endpoint)
 	pl_list_for_each_safe(at, next, &state->work) {
 		struct local_work *work = pl_list_entry(at, struct local_work, link);
 
-		if (work->endpoint != endpoint || !atomic_load(&operation_of(at)->canceled))
+		if (work->endpoint != endpoint || !atomic_load(&local_operation_of(at)->canceled))
 			continue;
 		pl_list_remove(at);
 		pl_list_append(&dropped, at);
 	}
 	pthread_mutex_unlock(&state->lock);
 	while (!pl_list_empty(&dropped)) {
-		struct pl_operation *operation = operation_of(dropped.next);
+		struct pl_operation *operation = local_operation_of(dropped.next);
 
 		pl_list_remove(dropped.next);
 		pl_operation_pending_done(operation);
@@ -244,7 +244,7 @@ void local_work_sweep(struct local_endpoint *endpoint)
 /* -- posting -------------------------------------------------------------------------------------- */
 
 /* True if this end's processor or a GPU does the whole operation; sets operation->route_reason. */
-static bool is_ours(struct local_endpoint *endpoint, struct pl_operation *operation)
+static bool is_done_here(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
 	bool ours = true;
 
@@ -268,7 +268,7 @@ static bool is_for_device(const struct pl_operation *operation)
 }
 
 /* Returns as local_atomic() does. */
-static int do_atomic(struct pl_operation *operation, struct pl_error *error)
+static int do_atomic_here(struct pl_operation *operation, struct pl_error *error)
 {
 	struct pl_sync_op instant = { .kind = operation->receipt.kind,
 				      .segment = *operation->segments,
@@ -283,12 +283,12 @@ static int do_atomic(struct pl_operation *operation, struct pl_error *error)
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
-	bool ours = is_ours(endpoint, operation), atomic = !moves(operation->receipt.kind);
+	bool ours = is_done_here(endpoint, operation), atomic = !moves(operation->receipt.kind);
 	struct pl_error error;
 	int rc = -EAGAIN;
 
 	if (ours && atomic)
-		rc = do_atomic(operation, &error);
+		rc = do_atomic_here(operation, &error);
 	if (!ours || (atomic && rc == -EAGAIN)) {
 		operation->route_reason = ours ? local_socket_way.reason : operation->route_reason;
 		pl_tcp_fabric.post(endpoint->lanes, operation);

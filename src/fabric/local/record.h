@@ -11,9 +11,8 @@
 #define LOCAL_VERSION 5
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
 #define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 parts, u64 key, u64 size, u64 zero */
-#define LOCAL_KEY \
-	/* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of the IPC handle that follows */
-	37
+/* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of the IPC handle that follows */
+#define LOCAL_KEY 37
 
 /* Name of the listener, and identity of the host: inode numbers of namespaces. */
 struct local_invitation {

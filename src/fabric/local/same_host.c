@@ -110,7 +110,7 @@ static bool may_share(const struct pl_allocator *allocator)
 	return probe;
 }
 
-static int state_open(struct pl_context *context, struct local_state **result, struct pl_error *error)
+static int local_state_open(struct pl_context *context, struct local_state **result, struct pl_error *error)
 {
 	struct local_state *state = pl_zalloc(&context->allocator, sizeof(*state));
 	int rc = 0;
@@ -145,7 +145,7 @@ struct local_state *local_state_get(struct pl_context *context, struct pl_error 
 
 	pthread_mutex_lock(&context->fabric_lock);
 	state = *slot;
-	if (!state && state_open(context, &state, error) == 0)
+	if (!state && local_state_open(context, &state, error) == 0)
 		*slot = state;
 	pthread_mutex_unlock(&context->fabric_lock);
 	return state;

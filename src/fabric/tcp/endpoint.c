@@ -61,7 +61,7 @@ struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index)
 	return lane;
 }
 
-static int dial(struct tcp_endpoint *endpoint)
+static int dial_listener(struct tcp_endpoint *endpoint)
 {
 	return pl_socket_connect((struct sockaddr *)&endpoint->base.peer->address, &endpoint->context->options);
 }
@@ -75,7 +75,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	endpoint->base.peer = peer;
 	endpoint->context = peer->context;
 	endpoint->wanted = 1;
-	endpoint->dial = dial;
+	endpoint->dial = dial_listener;
 	pl_task_init(&endpoint->ended_task, ended_run);
 	pl_task_init(&endpoint->settled_task, settled_run);
 	pthread_mutex_init(&endpoint->lock, NULL);

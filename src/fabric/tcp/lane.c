@@ -135,7 +135,7 @@ static int greet(struct tcp_lane *lane)
 /* -- acceptor ----------------------------------------------------------------------------------- */
 
 /* The listener handed the socket over; this runs on the lane's own engine. */
-static int joined(struct tcp_lane *lane)
+static int lane_joined(struct tcp_lane *lane)
 {
 	uint8_t bytes[PL_LANE_WELCOME];
 	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
@@ -152,7 +152,7 @@ static int joined(struct tcp_lane *lane)
 
 /* -- events ------------------------------------------------------------------------------------- */
 
-static int advance(struct tcp_lane *lane, uint32_t events)
+static int lane_advance(struct tcp_lane *lane, uint32_t events)
 {
 	int rc = 0;
 
@@ -171,7 +171,7 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 	bool any = false;
 
 	if (lane->state != TCP_LANE_UP) {
-		int rc = advance(lane, events);
+		int rc = lane_advance(lane, events);
 
 		if (rc < 0)
 			tcp_lane_fail(lane, rc);
@@ -213,7 +213,7 @@ static void lane_run(struct pl_task *task)
 		int rc;
 
 		lane->joining = false;
-		rc = joined(lane);
+		rc = lane_joined(lane);
 		if (rc < 0)
 			tcp_lane_fail(lane, rc);
 	}
@@ -240,7 +240,7 @@ static void lane_end(struct pl_task *task)
 }
 
 /* Closing a socket with unread bytes resets it, which can destroy the last sent bytes. */
-static void drain(struct tcp_lane *lane)
+static void lane_drain(struct tcp_lane *lane)
 {
 	struct iovec vector = { .iov_base = lane->engine->scratch, .iov_len = PL_ENGINE_SCRATCH };
 
@@ -257,7 +257,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		tcp_lane_flush(lane);
 	}
 	if (lane->state == TCP_LANE_UP)
-		drain(lane);
+		lane_drain(lane);
 	if (lane->state != TCP_LANE_ENDED) {
 		if (lane->state == TCP_LANE_UP)
 			atomic_fetch_sub(&lane->endpoint->lanes_up, 1);

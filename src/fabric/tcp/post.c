@@ -26,12 +26,12 @@ struct tcp_chunk {
 	bool last;
 };
 
-static struct tcp_work *work_of(struct pl_operation *operation)
+static struct tcp_work *tcp_work_of(struct pl_operation *operation)
 {
 	return (struct tcp_work *)operation->fabric;
 }
 
-static struct pl_operation *operation_of(struct pl_list *link)
+static struct pl_operation *tcp_operation_of(struct pl_list *link)
 {
 	struct tcp_work *work = pl_list_entry(link, struct tcp_work, link);
 
@@ -62,7 +62,7 @@ static bool staged_by_peer(const struct pl_remote *remote)
 }
 
 /* Records bytes that the socket cannot reach. Returns false if the operation must not be staged. */
-static bool note_staging(struct pl_operation *operation)
+static bool note_transfer_staging(struct pl_operation *operation)
 {
 	for (unsigned i = 0; i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
@@ -149,7 +149,7 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 }
 
 /* Takes the next chunk of the first operation, which the list's pending count keeps alive. */
-static bool take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
+static bool tcp_take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	struct pl_operation *operation = NULL;
@@ -159,12 +159,12 @@ static bool take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 		return false;
 	pthread_mutex_lock(&endpoint->lock);
 	if (!pl_list_empty(&endpoint->work))
-		operation = operation_of(endpoint->work.next);
-	if (!operation || PL_MAX(lane->queued, lane->requested) >= work_of(operation)->fair) {
+		operation = tcp_operation_of(endpoint->work.next);
+	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_work_of(operation)->fair) {
 		pthread_mutex_unlock(&endpoint->lock);
 		return false;
 	}
-	work = work_of(operation);
+	work = tcp_work_of(operation);
 	chunk->operation = operation;
 	chunk->segment = &operation->segments[work->segment];
 	chunk->at = work->done;
@@ -193,7 +193,7 @@ void tcp_lane_feed(struct tcp_lane *lane)
 {
 	struct tcp_chunk chunk;
 
-	while (has_room(lane) && take_chunk(lane, &chunk)) {
+	while (has_room(lane) && tcp_take_chunk(lane, &chunk)) {
 		struct pl_operation *operation = chunk.operation;
 		int rc = 0;
 
@@ -216,14 +216,14 @@ void tcp_work_sweep(struct tcp_endpoint *endpoint)
 	pl_list_init(&dropped);
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_for_each_safe(at, next, &endpoint->work) {
-		if (!atomic_load(&operation_of(at)->canceled))
+		if (!atomic_load(&tcp_operation_of(at)->canceled))
 			continue;
 		pl_list_remove(at);
 		pl_list_append(&dropped, at);
 	}
 	pthread_mutex_unlock(&endpoint->lock);
 	while (!pl_list_empty(&dropped)) {
-		struct pl_operation *operation = operation_of(dropped.next);
+		struct pl_operation *operation = tcp_operation_of(dropped.next);
 
 		pl_list_remove(dropped.next);
 		pl_operation_pending_done(operation);
@@ -267,7 +267,7 @@ static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 	}
 }
 
-static uint32_t chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
+static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
 {
 	unsigned lanes = atomic_load(&endpoint->lanes_up);
 	uint64_t share = total / (4 * PL_MAX(lanes, 1u));
@@ -289,10 +289,10 @@ static uint32_t fair_share(const struct tcp_endpoint *endpoint, uint64_t total, 
 void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
-	struct tcp_work *work = work_of(operation);
+	struct tcp_work *work = tcp_work_of(operation);
 	bool small = operation->total <= TCP_SMALL_MAX;
 
-	if (!note_staging(operation)) {
+	if (!note_transfer_staging(operation)) {
 		pl_operation_pending_done(operation);
 		return;
 	}
@@ -301,7 +301,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		return;
 	}
 	widen_for(endpoint, operation->total);
-	*work = (struct tcp_work){ .chunk = chunk_size(endpoint, operation->total) };
+	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation->total) };
 	work->fair = fair_share(endpoint, operation->total, work->chunk);
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_append(&endpoint->work, &work->link);

@@ -14,7 +14,7 @@
 #define ACK_FRAMES 512
 #define ACK_BYTES (1u << 20)
 
-static struct pl_peer *peer_of(const struct tcp_lane *lane)
+static struct pl_peer *receiving_peer(const struct tcp_lane *lane)
 {
 	return lane->endpoint->base.peer;
 }
@@ -76,7 +76,7 @@ static int message(struct tcp_lane *lane, const struct pl_frame *frame, const ui
 		return -EPROTO;
 	if (tcp_counted(frame->type))
 		tcp_received(lane, PL_WIRE_OK);
-	return pl_message_arrived(peer_of(lane), frame, payload);
+	return pl_message_arrived(receiving_peer(lane), frame, payload);
 }
 
 static int handle(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
@@ -180,7 +180,7 @@ static void destination_unwritable(struct tcp_lane *lane)
 	pl_operation_pending_done(operation);
 }
 
-static int place(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
+static int place_payload(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
 {
 	struct pl_memory *memory = lane->current.type == PL_FRAME_WRITE ? lane->key->memory : lane->request->memory;
 
@@ -197,7 +197,7 @@ static uint32_t bulk_take(struct tcp_lane *lane, const uint8_t *bytes, size_t le
 	uint32_t part = (uint32_t)PL_MIN(length, (size_t)lane->remaining);
 	uint8_t *destination = bulk_destination(lane);
 
-	if (destination && place(lane, bytes, part) < 0)
+	if (destination && place_payload(lane, bytes, part) < 0)
 		destination_unwritable(lane);
 	else if (destination)
 		lane->destination += part;
@@ -247,7 +247,7 @@ static bool is_bulk(const struct pl_frame *frame)
 }
 
 /* Handles one frame at the front of the bytes. Returns bytes used, 0 if more are needed, or a negative errno. */
-static ssize_t take_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+static ssize_t tcp_take_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	struct pl_frame frame;
 	uint32_t payload, used = PL_FRAME_HEADER;
@@ -294,10 +294,10 @@ static int keep_rest(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 	return 0;
 }
 
-static int take_frames(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+static int tcp_take_frames(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	while (length && lane->state == TCP_LANE_UP && lane->remaining == 0) {
-		ssize_t used = take_frame(lane, bytes, length);
+		ssize_t used = tcp_take_frame(lane, bytes, length);
 
 		if (used < 0)
 			return (int)used;
@@ -337,7 +337,7 @@ static ssize_t receive_once(struct tcp_lane *lane)
 		rc = bulk_ends(lane);
 		if (rc == 0 && lane->head_have == PL_FRAME_HEADER && lane->state == TCP_LANE_UP) {
 			have = recall(lane);
-			rc = take_frames(lane, lane->engine->scratch, have);
+			rc = tcp_take_frames(lane, lane->engine->scratch, have);
 		}
 		return rc < 0 ? rc : got;
 	}
@@ -351,7 +351,7 @@ static ssize_t receive_once(struct tcp_lane *lane)
 		rc = have ? keep_rest(lane, lane->engine->scratch, have) : 0;
 		return rc < 0 ? rc : got;
 	}
-	rc = take_frames(lane, lane->engine->scratch, have + (size_t)got);
+	rc = tcp_take_frames(lane, lane->engine->scratch, have + (size_t)got);
 	return rc < 0 ? rc : got;
 }
 
@@ -383,7 +383,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 void tcp_receive_drop(struct tcp_lane *lane)
 {
 	tcp_land_drop(lane);
-	pl_key_release(peer_of(lane), lane->key);
+	pl_key_release(receiving_peer(lane), lane->key);
 	lane->key = NULL;
 	lane->request = NULL;
 	lane->remaining = 0;

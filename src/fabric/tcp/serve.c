@@ -4,7 +4,7 @@
 
 #include "fabric/tcp/tcp.h"
 
-static struct pl_peer *peer_of(const struct tcp_lane *lane)
+static struct pl_peer *serving_peer(const struct tcp_lane *lane)
 {
 	return lane->endpoint->base.peer;
 }
@@ -29,7 +29,7 @@ int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool wh
 	struct pl_memory *memory;
 	size_t offset;
 
-	lane->key = pl_key_acquire(peer_of(lane), frame->key, frame->offset, frame->length, PL_ACCESS_WRITE,
+	lane->key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, frame->length, PL_ACCESS_WRITE,
 				   &lane->refusal);
 	lane->destination = NULL;
 	if (!lane->key)
@@ -52,12 +52,12 @@ void tcp_serve_written(struct tcp_lane *lane)
 	lane->key = NULL;
 	if (tcp_land_end(lane, key, NULL))
 		return;
-	pl_key_release(peer_of(lane), key);
+	pl_key_release(serving_peer(lane), key);
 	tcp_received(lane, lane->refusal);
 }
 
 /* Records staging of a large send, which may forbid it. Returns false if the bytes must not be staged. */
-static bool note_staging(const struct pl_key *key, uint32_t length)
+static bool note_served_staging(const struct pl_key *key, uint32_t length)
 {
 	struct pl_operation *send = key->operation;
 
@@ -80,21 +80,21 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 
 	if (lane->serving >= TCP_REQUESTS_MAX)
 		return -EPROTO;
-	key = pl_key_acquire(peer_of(lane), frame->key, frame->offset, frame->length, PL_ACCESS_READ, &status);
+	key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, frame->length, PL_ACCESS_READ, &status);
 	if (!key)
 		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, status);
 	memory = key->memory;
 	if (pl_memory_staged(memory) && frame->length > PL_SLOT_SIZE) {
-		pl_key_release(peer_of(lane), key);
+		pl_key_release(serving_peer(lane), key);
 		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
 	}
-	if (pl_memory_staged(memory) && !note_staging(key, frame->length)) {
-		pl_key_release(peer_of(lane), key);
+	if (pl_memory_staged(memory) && !note_served_staging(key, frame->length)) {
+		pl_key_release(serving_peer(lane), key);
 		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
 	}
 	piece = tcp_piece_new(lane, &answer);
 	if (!piece) {
-		pl_key_release(peer_of(lane), key);
+		pl_key_release(serving_peer(lane), key);
 		return -ENOMEM;
 	}
 	lane->serving++;
@@ -111,13 +111,13 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		if (rc < 0) {
 			lane->serving--;
 			piece->length = 0;
-			pl_key_release(peer_of(lane), key);
+			pl_key_release(serving_peer(lane), key);
 			tcp_piece_free(lane, piece);
 			return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_MEMORY);
 		}
 		piece->payload = piece->copy;
 		piece->frame.flags = TCP_DATA_LAST;
-		pl_key_release(peer_of(lane), key);
+		pl_key_release(serving_peer(lane), key);
 	} else {
 		piece->key = key;
 		if (pl_memory_staged(memory)) {
@@ -131,7 +131,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 }
 
 /* Uses the processor if it reaches the word. */
-static enum pl_wire_status do_atomic(struct pl_memory *memory, size_t offset, uint8_t kind, const uint64_t words[2],
+static enum pl_wire_status serve_atomic_now(struct pl_memory *memory, size_t offset, uint8_t kind, const uint64_t words[2],
 				     uint64_t *old)
 {
 	uint64_t *word = pl_memory_host_pointer(memory, offset);
@@ -161,7 +161,7 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 
 	if (frame->flags != PL_ATOMIC_ADD && frame->flags != PL_ATOMIC_SWAP)
 		return -EPROTO;
-	key = pl_key_acquire(peer_of(lane), frame->key, frame->offset, 8, PL_ACCESS_ATOMIC, &status);
+	key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, 8, PL_ACCESS_ATOMIC, &status);
 	if (key) {
 		offset = key->offset + frame->offset;
 		memcpy(words, payload, sizeof(words));
@@ -172,10 +172,10 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 		else if (key->memory->fragile && pl_memory_copy_out(key->memory, offset, &probe, sizeof(probe)) < 0)
 			status = PL_WIRE_MEMORY;
 		else
-			status = do_atomic(key->memory, offset, frame->flags, words, &old);
+			status = serve_atomic_now(key->memory, offset, frame->flags, words, &old);
 	}
 	if (status != PL_WIRE_OK) {
-		pl_key_release(peer_of(lane), key);
+		pl_key_release(serving_peer(lane), key);
 		return tcp_refuse(lane, PL_FRAME_ATOMIC, frame->cookie, status);
 	}
 	piece = tcp_piece_new(lane, &answer);
@@ -183,6 +183,6 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 		piece->frame.offset = old;
 		tcp_queue(lane, piece);
 	}
-	pl_key_release(peer_of(lane), key);
+	pl_key_release(serving_peer(lane), key);
 	return piece ? 0 : -ENOMEM;
 }

@@ -25,7 +25,7 @@ struct tcp_landing {
 	bool finished;
 };
 
-static struct pl_copier *copier_of(const struct tcp_lane *lane)
+static struct pl_copier *lane_copier(const struct tcp_lane *lane)
 {
 	return pl_context_copier(lane->endpoint->context, lane->engine);
 }
@@ -120,7 +120,7 @@ static bool begin_first(struct tcp_lane *lane)
 		refuse_data(lane, piece, PL_WIRE_UNKNOWN_KEY);
 		return true;
 	}
-	copier = copier_of(lane);
+	copier = lane_copier(lane);
 	piece->slot = copier ? pl_slots_take(pool_of(lane), piece->staging.memory) : NULL;
 	if (!piece->slot)
 		return false;
@@ -174,7 +174,7 @@ void tcp_stage_sweep(struct tcp_lane *lane, bool all)
 {
 	/* A running copy uses the region's memory, so the region waits for it. */
 	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
-		pl_copier_drain(copier_of(lane));
+		pl_copier_drain(lane_copier(lane));
 	pl_list_for_each_safe(at, next, &lane->waiting) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 		struct pl_operation *operation = piece->operation;
@@ -283,7 +283,7 @@ static void copied_in(struct pl_copy *copy, int status)
 
 int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole)
 {
-	struct pl_copier *copier = copier_of(lane);
+	struct pl_copier *copier = lane_copier(lane);
 	struct tcp_landing *landing;
 
 	lane->destination = (uint8_t *)memory->address + offset;
@@ -331,7 +331,7 @@ bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation
 		pl_list_append(&lane->landings, &landing->link);
 	}
 	lane->landing_count++;
-	pl_copier_start(copier_of(lane), &landing->copy, landing->memory, landing->offset, landing->slot,
+	pl_copier_start(lane_copier(lane), &landing->copy, landing->memory, landing->offset, landing->slot,
 			landing->length, true);
 	return true;
 }

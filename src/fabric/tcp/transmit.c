@@ -197,7 +197,7 @@ static void withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 					  .offset = PL_WIRE_UNKNOWN_KEY };
 }
 
-static void build(struct tcp_lane *lane, struct tcp_piece *piece)
+static void build_header(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	if (piece->built)
 		return;
@@ -247,7 +247,7 @@ static bool add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_p
 		return false;
 	if (piece->key && atomic_load(&piece->key->revoked))
 		withdraw_data(lane, piece);
-	build(lane, piece);
+	build_header(lane, piece);
 	if (skip < PL_FRAME_HEADER) {
 		uint8_t *header = add_space(gather, PL_FRAME_HEADER);
 
@@ -405,7 +405,7 @@ void tcp_lane_ack(struct tcp_lane *lane)
 /* -- cancellation ------------------------------------------------------------------------------- */
 
 /* The operation ends, but its sent bytes may still arrive, over another lane even after work that is posted next. */
-static void leave(struct tcp_lane *lane, struct tcp_piece *piece)
+static void leave_payload(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	piece->operation = NULL;
 	if (piece->frame.type != PL_FRAME_WRITE)
@@ -439,7 +439,7 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 	if (!drop)
 		return;
 	if (piece->built) {
-		leave(lane, piece);
+		leave_payload(lane, piece);
 		if (all || piece->frame.type == PL_FRAME_WRITE)
 			hollow(lane, piece, PL_WIRE_CANCELED);
 		else
@@ -469,7 +469,7 @@ void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
 
 		if (!operation || !(all || atomic_load(&operation->canceled)))
 			continue;
-		leave(lane, piece);
+		leave_payload(lane, piece);
 		pl_operation_pending_done(operation);
 	}
 	lane->flushing = flushing;

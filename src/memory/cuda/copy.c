@@ -24,7 +24,7 @@ struct pl_copy_queue {
 	struct direction directions[2]; /* out of GPU memory; into it */
 };
 
-static CUresult begin(struct cuda_place *place, CUdeviceptr device, void *host, size_t length, bool into,
+static CUresult begin_cuda_copy(struct cuda_place *place, CUdeviceptr device, void *host, size_t length, bool into,
 		      CUstream stream, struct cuda_clock *clock)
 {
 	*clock = (struct cuda_clock){ 0 };
@@ -40,7 +40,7 @@ static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, si
 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	result = begin(place, cuda_address(memory, offset), host, length, into, place->stream, &clock);
+	result = begin_cuda_copy(place, cuda_address(memory, offset), host, length, into, place->stream, &clock);
 	if (result == CUDA_SUCCESS)
 		result = place->driver->cuStreamSynchronize(place->stream);
 	cuda_ended(place, clock);
@@ -181,7 +181,7 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
-	result = begin(queue->place, cuda_address(memory, offset), host, length, into, queue->directions[into].stream,
+	result = begin_cuda_copy(queue->place, cuda_address(memory, offset), host, length, into, queue->directions[into].stream,
 		       &clock);
 	return queue_leave(queue, into, result, clock, sequence);
 }
@@ -227,7 +227,7 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 			CUdeviceptr device = cuda_address(piece->memory, piece->offset);
 
 			piece->status = 0;
-			if (!together && begin(queue->place, device, piece->host, piece->length, into, stream, &clock))
+			if (!together && begin_cuda_copy(queue->place, device, piece->host, piece->length, into, stream, &clock))
 				piece->status = -EFAULT;
 		}
 		if (!first.begun)

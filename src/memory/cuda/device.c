@@ -23,7 +23,7 @@ static int node_of(const char *pci)
 	return pl_read_head(path, text, sizeof(text)) ? atoi(text) : -1;
 }
 
-static void ask(struct cuda_place *place)
+static void ask_device_attribute(struct cuda_place *place)
 {
 	const struct cuda_driver *driver = place->driver;
 
@@ -48,7 +48,7 @@ static void destroy(struct cuda_place *place)
 	free(place);
 }
 
-static int make(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_place **result,
+static int make_place(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_place **result,
 		struct pl_error *error)
 {
 	struct cuda_place *place = calloc(1, sizeof(*place));
@@ -76,7 +76,7 @@ static int make(const struct cuda_driver *driver, CUcontext context, int ordinal
 		destroy(place);
 		return cuda_fail(driver, rc, "cuStreamCreate", NULL, error);
 	}
-	ask(place);
+	ask_device_attribute(place);
 	*result = place;
 	return 0;
 }
@@ -98,7 +98,7 @@ int cuda_place_get(const struct cuda_driver *driver, CUcontext context, int ordi
 		break;
 	}
 	if (!*result) {
-		rc = make(driver, context, ordinal, result, error);
+		rc = make_place(driver, context, ordinal, result, error);
 		if (rc == 0)
 			pl_list_append(&places.all, &(*result)->link);
 	}

@@ -24,7 +24,7 @@ static const struct symbol symbols[] = { CUDA_FUNCTIONS(NEEDED, OPTIONAL) };
 #undef OPTIONAL
 
 /* Finds the versioned name, or asks the driver for that version if the library no longer exports it. */
-static void *find(void *handle, const struct symbol *symbol)
+static void *find_cuda_function(void *handle, const struct symbol *symbol)
 {
 	void *function = dlsym(handle, symbol->name);
 	CUresult (*get)(const char *, void **, int, uint64_t, void *);
@@ -56,7 +56,7 @@ int cuda_driver_open(const char *file, int flags, struct cuda_driver *driver, st
 			       reason ? reason : "it is not loaded");
 	}
 	for (size_t i = 0; i < PL_ARRAY_SIZE(symbols); i++) {
-		void *function = find(handle, &symbols[i]);
+		void *function = find_cuda_function(handle, &symbols[i]);
 
 		if (!function && !symbols[i].optional) {
 			dlclose(handle);

@@ -38,7 +38,7 @@ uint32_t cuda_ticket_check(const struct cuda_ticket *ticket)
 
 /* -- the owner ---------------------------------------------------------------------------------------- */
 
-static bool add_handle(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket)
+static bool add_ipc_handle(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket)
 {
 	const struct cuda_driver *driver = place->driver;
 	CUdeviceptr base;
@@ -63,7 +63,7 @@ int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint
 	memcpy(ticket.pci, place->name, sizeof(ticket.pci));
 	ticket.id = cuda_buffer_id(place->driver, memory->address);
 	if (cuda_enter(place) == CUDA_SUCCESS) {
-		if (!add_handle(place, length, &ticket) && parts && !cuda_pool_offer(place, length, &ticket, parts) &&
+		if (!add_ipc_handle(place, length, &ticket) && parts && !cuda_pool_offer(place, length, &ticket, parts) &&
 		    ticket.why == CUDA_WHY_REFUSED)
 			cuda_handles_offer(place, length, &ticket, parts);
 		cuda_leave(place);
@@ -75,7 +75,7 @@ int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint
 
 /* -- the importer ------------------------------------------------------------------------------------- */
 
-static struct cuda_opening *find(const struct cuda_place *place, const struct cuda_ticket *ticket)
+static struct cuda_opening *find_opening(const struct cuda_place *place, const struct cuda_ticket *ticket)
 {
 	pl_list_for_each(at, &openings.all) {
 		struct cuda_opening *opening = pl_list_entry(at, struct cuda_opening, link);
@@ -103,7 +103,7 @@ static struct cuda_opening *opening_get(struct cuda_place *place, const struct c
 	struct cuda_opening *opening;
 
 	pthread_mutex_lock(&openings.lock);
-	opening = find(place, ticket);
+	opening = find_opening(place, ticket);
 	if (!opening) {
 		opening = calloc(1, sizeof(*opening));
 		if (opening && open_handle(place, ticket, &opening->base) != CUDA_SUCCESS) {
@@ -160,7 +160,7 @@ static int take_own(const struct cuda_driver *driver, const struct cuda_ticket *
 }
 
 /* Checks the size that the other end claims: copies beyond the end may break the context. */
-static bool holds(const struct cuda_memory *own, const struct cuda_ticket *ticket, size_t length)
+static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ticket *ticket, size_t length)
 {
 	CUdeviceptr base;
 	size_t size;
@@ -183,7 +183,7 @@ static int open_ipc(const struct cuda_ticket *ticket, size_t length, struct cuda
 		return -EACCES;
 	own->base = own->opening->base;
 	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";
-	return holds(own, ticket, length) ? 0 : -EPROTO;
+	return opened_size_fits(own, ticket, length) ? 0 : -EPROTO;
 }
 
 static int open_parts(const struct cuda_ticket *ticket, struct pl_ipc_fds *parts, struct cuda_memory *own,
@@ -267,7 +267,7 @@ void cuda_close_ipc_fd(struct pl_ipc_fd *part)
 		driver->cuMemRelease(part->handle);
 }
 
-static int decode(const uint8_t *bytes, size_t length, struct cuda_ticket *ticket)
+static int decode_ipc_handle(const uint8_t *bytes, size_t length, struct cuda_ticket *ticket)
 {
 	if (length != sizeof(*ticket))
 		return -EPROTO;
@@ -290,7 +290,7 @@ int cuda_import_ipc(const uint8_t *bytes, size_t ticket_length, size_t length, b
 	if (!driver || !driver->cuMemcpyDtoDAsync || !driver->cuMemcpyPeerAsync)
 		return -ENODEV;
 	*why = CUDA_STAGED "the other end's description of its GPU memory is not known here";
-	if (decode(bytes, ticket_length, &ticket) < 0)
+	if (decode_ipc_handle(bytes, ticket_length, &ticket) < 0)
 		return -EPROTO;
 	own = calloc(1, sizeof(*own));
 	*why = CUDA_STAGED "there is no memory";

@@ -22,7 +22,7 @@ static struct cuda_memory *memory_new(struct pl_error *error)
 	return own;
 }
 
-static void fill(struct pl_memory *memory, struct cuda_memory *own)
+static void fill_cuda_memory(struct pl_memory *memory, struct cuda_memory *own)
 {
 	memory->handle = own;
 	memory->device = own->place;
@@ -60,12 +60,12 @@ static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
 		free(own);
 		return rc;
 	}
-	fill(memory, own);
+	fill_cuda_memory(memory, own);
 	order_operations(driver, memory);
 	return 0;
 }
 
-static CUresult allocate(const struct cuda_place *place, size_t length, CUdeviceptr *address)
+static CUresult allocate_cuda_memory(const struct cuda_place *place, size_t length, CUdeviceptr *address)
 {
 	const struct cuda_driver *driver = place->driver;
 	CUresult result = cuda_enter(place);
@@ -110,7 +110,7 @@ static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 		free(own);
 		return rc;
 	}
-	result = allocate(own->place, length, &address);
+	result = allocate_cuda_memory(own->place, length, &address);
 	if (result != CUDA_SUCCESS) {
 		cuda_place_put(own->place);
 		free(own);
@@ -123,7 +123,7 @@ static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 		.owned = true,
 	};
 	cuda_pointer_inspect(driver, memory->address, length, &own->pointer, NULL);
-	fill(memory, own);
+	fill_cuda_memory(memory, own);
 	return 0;
 }
 

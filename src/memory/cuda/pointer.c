@@ -13,7 +13,7 @@ struct answer {
 };
 
 /* Returns false if the driver does not know the address. */
-static bool ask(const struct cuda_driver *driver, CUdeviceptr address, struct answer *answer)
+static bool ask_pointer(const struct cuda_driver *driver, CUdeviceptr address, struct answer *answer)
 {
 	int names[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
 			CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT,
@@ -72,7 +72,7 @@ static int walk(const struct cuda_driver *driver, const void *address, size_t le
 	size_t size;
 
 	for (unsigned i = 0; i < SEGMENTS_MAX; i++) {
-		if (!ask(driver, at, &answer) || answer.type != CU_MEMORYTYPE_DEVICE ||
+		if (!ask_pointer(driver, at, &answer) || answer.type != CU_MEMORYTYPE_DEVICE ||
 		    answer.ordinal != pointer->ordinal || range_of(driver, &answer, at, &base, &size) != CUDA_SUCCESS ||
 		    base + size <= at)
 			return refuse_hole(address, length, (size_t)(at - begin), error);
@@ -89,7 +89,7 @@ int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, 
 {
 	struct answer answer;
 
-	if (!ask(driver, (uintptr_t)address, &answer))
+	if (!ask_pointer(driver, (uintptr_t)address, &answer))
 		return 0;
 	if (answer.managed)
 		return refuse_managed(error);

@@ -7,7 +7,7 @@
 
 #include "memory/cuda/ipc_handle.h"
 
-static bool has_all(const struct cuda_driver *driver)
+static bool pool_descriptor_complete(const struct cuda_driver *driver)
 {
 	return driver->cuMemPoolExportToShareableHandle && driver->cuMemPoolImportFromShareableHandle &&
 	       driver->cuMemPoolExportPointer && driver->cuMemPoolImportPointer && driver->cuMemPoolSetAccess &&
@@ -28,7 +28,7 @@ bool cuda_pool_offer(const struct cuda_place *place, size_t length, struct cuda_
 	    !pool)
 		return false;
 	ticket->why = CUDA_WHY_POOL;
-	if (!has_all(driver) || driver->cuMemGetAddressRange(&base, &size, ticket->address) != CUDA_SUCCESS ||
+	if (!pool_descriptor_complete(driver) || driver->cuMemGetAddressRange(&base, &size, ticket->address) != CUDA_SUCCESS ||
 	    pl_outside(ticket->address - base, length, size) ||
 	    driver->cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
 		    CUDA_SUCCESS)
@@ -77,7 +77,7 @@ int cuda_pool_take(const struct cuda_place *place, const struct cuda_ticket *tic
 	if (!parts || parts->count != 1)
 		return -ENOENT;
 	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
-	if (!has_all(driver) || open_pool(driver, &parts->part[0]) != CUDA_SUCCESS)
+	if (!pool_descriptor_complete(driver) || open_pool(driver, &parts->part[0]) != CUDA_SUCCESS)
 		return -EACCES;
 	pool = (CUmemoryPool)(uintptr_t)parts->part[0].handle;
 	/* The pool's own GPU has access already, and the driver refuses the request for it. */

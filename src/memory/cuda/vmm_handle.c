@@ -54,7 +54,7 @@ static bool offer_all(const struct cuda_driver *driver, size_t length, struct cu
 	return true;
 }
 
-static bool has_all(const struct cuda_driver *driver)
+static bool handle_descriptors_complete(const struct cuda_driver *driver)
 {
 	return driver->cuMemRetainAllocationHandle && driver->cuMemGetAllocationPropertiesFromHandle &&
 	       driver->cuMemExportToShareableHandle && driver->cuMemImportFromShareableHandle && driver->cuMemRelease &&
@@ -67,7 +67,7 @@ bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cu
 {
 	enum cuda_ticket_why why = CUDA_WHY_REFUSED;
 
-	if (has_all(place->driver) && offer_all(place->driver, length, ticket, parts, &why)) {
+	if (handle_descriptors_complete(place->driver) && offer_all(place->driver, length, ticket, parts, &why)) {
 		ticket->way = CUDA_TICKET_HANDLES;
 		return true;
 	}
@@ -150,7 +150,7 @@ int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *
 		return -EPROTO;
 	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
 	for (unsigned i = 0; i < parts->count && result == CUDA_SUCCESS; i++)
-		result = has_all(driver) ? open_part(driver, &parts->part[i]) : CUDA_ERROR_NOT_SUPPORTED;
+		result = handle_descriptors_complete(driver) ? open_part(driver, &parts->part[i]) : CUDA_ERROR_NOT_SUPPORTED;
 	if (result != CUDA_SUCCESS)
 		return -EACCES;
 	*why = CUDA_STAGED "the GPU that would copy does not reach the other process's GPU memory";

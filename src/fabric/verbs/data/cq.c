@@ -140,7 +140,7 @@ static int take_early(struct verbs_endpoint *endpoint)
 }
 
 /* Takes a frame of the peer whose payload is at `bytes`. */
-static int take_frame(struct verbs_rail *rail, const struct pl_frame *frame, const uint8_t *bytes)
+static int verbs_take_frame(struct verbs_rail *rail, const struct pl_frame *frame, const uint8_t *bytes)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	int rc;
@@ -170,14 +170,14 @@ static int take_headed(struct verbs_rail *rail, const uint8_t *bytes, uint32_t l
 		if (left < PL_FRAME_HEADER || pl_frame_decode(bytes, &frame) < 0 ||
 		    pl_frame_payload(&frame) > left - PL_FRAME_HEADER)
 			return -EPROTO;
-		rc = take_frame(rail, &frame, bytes + PL_FRAME_HEADER);
+		rc = verbs_take_frame(rail, &frame, bytes + PL_FRAME_HEADER);
 		left -= PL_FRAME_HEADER + pl_frame_payload(&frame);
 		bytes += PL_FRAME_HEADER + pl_frame_payload(&frame);
 	} while (rc == 0 && left);
 	return rc;
 }
 
-static int take_frames(struct verbs_rail *rail, const struct ibv_wc *completion, const uint8_t *bytes)
+static int verbs_take_frames(struct verbs_rail *rail, const struct ibv_wc *completion, const uint8_t *bytes)
 {
 	struct pl_frame frame;
 	int rc;
@@ -187,7 +187,7 @@ static int take_frames(struct verbs_rail *rail, const struct ibv_wc *completion,
 	if (!(completion->wc_flags & IBV_WC_WITH_IMM))
 		return take_headed(rail, bytes, completion->byte_len);
 	rc = verbs_bare_decode(be32toh(completion->imm_data), rail->endpoint->received, completion->byte_len, &frame);
-	return rc < 0 ? rc : take_frame(rail, &frame, bytes);
+	return rc < 0 ? rc : verbs_take_frame(rail, &frame, bytes);
 }
 
 /*
@@ -226,7 +226,7 @@ PL_ALWAYS_INLINE void received(struct verbs_queue *queue, const struct ibv_wc *c
 	if (endpoint && completion->status == IBV_WC_SUCCESS)
 		rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
 			     ? take_notification(rail, be32toh(completion->imm_data))
-			     : take_frames(rail, completion, buffer->bytes);
+			     : verbs_take_frames(rail, completion, buffer->bytes);
 	verbs_receive_post(queue, buffer);
 	if (rc < 0)
 		broke_protocol(endpoint, rc);

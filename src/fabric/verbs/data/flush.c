@@ -142,7 +142,7 @@ int verbs_read_behind(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	return read_back(endpoint, operation, need.visible);
 }
 
-static int ask(struct verbs_endpoint *endpoint, struct pl_operation *operation, enum pl_visible visible)
+static int ask_owner(struct verbs_endpoint *endpoint, struct pl_operation *operation, enum pl_visible visible)
 {
 	struct pl_frame frame = {
 		.type = PL_FRAME_FLUSH,
@@ -188,7 +188,7 @@ static bool settle_there(struct verbs_endpoint *endpoint, struct pl_operation *o
 	if (need.readable && !need.driver && one_rail(endpoint, atomic_load(&operation->rails))) {
 		rc = read_back(endpoint, operation, need.visible);
 	} else if (endpoint->base.peer->flushes) {
-		rc = ask(endpoint, operation, need.visible);
+		rc = ask_owner(endpoint, operation, need.visible);
 	} else {
 		rc = pl_fail(&error, -ENOTSUP, "NOT-VISIBLE", "flush", NULL,
 			     "use the same release at both ends, or a grant that may be read",
@@ -324,7 +324,7 @@ bool verbs_settle(struct pl_endpoint *base, struct pl_operation *operation)
 
 /* -- flushing at the owner of the memory ----------------------------------------------------------- */
 
-static void answer(struct verbs_endpoint *endpoint, uint32_t cookie, enum pl_wire_status status, uint8_t how)
+static void answer_flush(struct verbs_endpoint *endpoint, uint32_t cookie, enum pl_wire_status status, uint8_t how)
 {
 	const struct pl_frame frame = { .type = PL_FRAME_FLUSHED, .cookie = cookie, .offset = status, .flags = how };
 
@@ -343,7 +343,7 @@ void verbs_flush_done(struct verbs_flush *flush)
 	if (endpoint && flush->key) {
 		bool gone = atomic_load(&flush->key->revoked);
 
-		answer(endpoint, flush->cookie,
+		answer_flush(endpoint, flush->cookie,
 		       !flush->failed ? PL_WIRE_OK
 		       : gone         ? PL_WIRE_UNKNOWN_KEY
 				      : PL_WIRE_UNSUPPORTED,
@@ -364,7 +364,7 @@ static bool order_is_enough(const struct verbs_endpoint *endpoint, enum pl_memor
 	return order == PL_ORDER_HOST || (order == PL_ORDER_NATIVE && level == PL_LEVEL_GPU);
 }
 
-static int asked(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
+static int flush_asked(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
 {
 	struct pl_peer *peer = endpoint->base.peer;
 	enum pl_memory_order order;
@@ -376,13 +376,13 @@ static int asked(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
 		return -EPROTO;
 	key = pl_key_acquire(peer, frame->key, 0, 0, PL_ACCESS_WRITE | PL_ACCESS_ATOMIC, &status);
 	if (!key) {
-		answer(endpoint, frame->cookie, status, 0);
+		answer_flush(endpoint, frame->cookie, status, 0);
 		return 0;
 	}
 	order = pl_memory_order(key->memory);
 	if (order == PL_ORDER_DRIVER && frame->flags == PL_LEVEL_GPU) {
 		status = pl_memory_flush(key->memory) == 0 ? PL_WIRE_OK : PL_WIRE_UNSUPPORTED;
-		answer(endpoint, frame->cookie, status, PL_FLUSH_DRIVER);
+		answer_flush(endpoint, frame->cookie, status, PL_FLUSH_DRIVER);
 		pl_key_release(peer, key);
 		return 0;
 	}
@@ -403,7 +403,7 @@ static int asked(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
 int verbs_flush_arrived(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
 {
 	if (frame->type == PL_FRAME_FLUSH)
-		return asked(endpoint, frame);
+		return flush_asked(endpoint, frame);
 	if (frame->offset > UINT32_MAX ||
 	    (frame->offset == PL_WIRE_OK && (frame->flags == 0 || frame->flags >= PL_FLUSH_END)))
 		return -EPROTO;

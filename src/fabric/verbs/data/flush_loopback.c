@@ -39,7 +39,7 @@ struct registration {
 	struct ibv_mr *mr; /* NULL: the device is gone */
 };
 
-static void release(struct pl_registration *base)
+static void release_loopback_mr(struct pl_registration *base)
 {
 	struct registration *registration = pl_container_of(base, struct registration, base);
 
@@ -65,7 +65,7 @@ void verbs_loops_end(const struct verbs_library *library, struct verbs_device *d
 }
 
 /* The caller holds grant_lock. */
-static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 			struct ibv_mr **mr)
 {
 	struct ibv_pd *pd = device->loop_pd;
@@ -92,7 +92,7 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	if (rc < 0)
 		return rc;
 	*registration = (struct registration){
-		.base = { .device = &device->loop_pd, .release = release },
+		.base = { .device = &device->loop_pd, .release = release_loopback_mr },
 		.library = state->library,
 		.allocator = allocator,
 		.mr = *mr,
@@ -185,7 +185,7 @@ static void read_done(struct read *read, bool failed)
 		verbs_flush_done(flush);
 }
 
-static int post(struct verbs_loop *loop, struct read *read)
+static int post_loopback_read(struct verbs_loop *loop, struct read *read)
 {
 	struct ibv_sge piece = { .addr = (uintptr_t)loop->scratch, .length = read->length, .lkey = loop->mr->lkey };
 	struct ibv_send_wr *bad, request = {
@@ -204,7 +204,7 @@ static void pump(struct verbs_queue *queue, struct verbs_loop *loop)
 	while (!pl_list_empty(&loop->waiting) && loop->posted < VERBS_LOOP_DEPTH && !loop->broken) {
 		struct read *read = pl_list_first(&loop->waiting, struct read, link);
 
-		if ((!loop->qp && make_pair(queue, loop) < 0) || post(loop, read) < 0) {
+		if ((!loop->qp && make_pair(queue, loop) < 0) || post_loopback_read(loop, read) < 0) {
 			read_done(read, true);
 			continue;
 		}
@@ -228,7 +228,7 @@ int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct ve
 	pthread_mutex_lock(&state->context->grant_lock);
 	/* A revoked key's region may go once this engine's lock was free. */
 	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES
-							     : find_or_make(state, queue->device, region, &mr);
+							     : find_or_make_loopback_mr(state, queue->device, region, &mr);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	read = rc == 0 ? pl_alloc(flush->allocator, sizeof(*read)) : NULL;
 	if (rc < 0 || !read)
@@ -259,7 +259,7 @@ void verbs_loop_done(struct verbs_queue *queue, const struct ibv_wc *completion)
 	pump(queue, loop);
 }
 
-static void forget(struct pl_list *reads)
+static void forget_loopback_mr(struct pl_list *reads)
 {
 	while (!pl_list_empty(reads))
 		read_done(pl_list_first(reads, struct read, link), true);
@@ -270,8 +270,8 @@ void verbs_loop_close(struct verbs_queue *queue)
 {
 	if (!queue->loop)
 		return;
-	forget(&queue->loop->reads);
-	forget(&queue->loop->waiting);
+	forget_loopback_mr(&queue->loop->reads);
+	forget_loopback_mr(&queue->loop->waiting);
 	loop_free(queue, queue->loop);
 	queue->loop = NULL;
 }

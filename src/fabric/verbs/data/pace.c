@@ -27,14 +27,14 @@ static void begin_spell(struct verbs_pace *pace, uint64_t now)
 }
 
 /* Keeps this limit as the highest good one; its rate is not known yet. */
-static void settle(struct verbs_pace *pace, uint32_t bytes)
+static void settle_limit(struct verbs_pace *pace, uint32_t bytes)
 {
 	pace->base = bytes;
 	pace->rate = 0;
 	pace->patience = PATIENCE_FIRST;
 }
 
-static void limit(struct verbs_pace *pace, uint32_t bytes)
+static void set_limit(struct verbs_pace *pace, uint32_t bytes)
 {
 	pace->limit = bytes;
 	pace->spells = 0;
@@ -43,7 +43,7 @@ static void limit(struct verbs_pace *pace, uint32_t bytes)
 void verbs_pace_open(struct verbs_pace *pace)
 {
 	*pace = (struct verbs_pace){ .limit = VERBS_UNLIMITED, .packet = PACKET_DEFAULT };
-	settle(pace, PACKET_DEFAULT);
+	settle_limit(pace, PACKET_DEFAULT);
 }
 
 void verbs_pace_connect(struct verbs_pace *pace, enum ibv_mtu mtu)
@@ -57,47 +57,47 @@ void verbs_pace_broke(struct verbs_pace *pace, uint64_t now)
 {
 	if (pace->limit != VERBS_UNLIMITED)
 		return;
-	settle(pace, pace->packet);
-	limit(pace, LIMIT_FIRST);
+	settle_limit(pace, pace->packet);
+	set_limit(pace, LIMIT_FIRST);
 	begin_spell(pace, now);
 }
 
-static void grow(struct verbs_pace *pace)
+static void grow_limit(struct verbs_pace *pace)
 {
 	if (pace->limit < VERBS_CHUNK) {
-		limit(pace, pace->limit * LIMIT_GROWTH);
+		set_limit(pace, pace->limit * LIMIT_GROWTH);
 		return;
 	}
-	limit(pace, VERBS_UNLIMITED);
+	set_limit(pace, VERBS_UNLIMITED);
 }
 
 /* Updates the rate of the good limit, and decides whether to try a higher one. */
-static void keep(struct verbs_pace *pace, uint64_t rate)
+static void keep_limit(struct verbs_pace *pace, uint64_t rate)
 {
 	if (pace->base > pace->packet && rate < pace->rate / 2) {
-		settle(pace, pace->packet);
-		limit(pace, pace->packet);
+		settle_limit(pace, pace->packet);
+		set_limit(pace, pace->packet);
 		return;
 	}
 	pace->rate = rate;
 	if (++pace->spells >= pace->patience)
-		limit(pace, pace->base * LIMIT_GROWTH);
+		set_limit(pace, pace->base * LIMIT_GROWTH);
 }
 
 /* Judges a higher limit. A rate one eighth lower may be chance. */
-static void judge(struct verbs_pace *pace, uint64_t rate)
+static void judge_limit(struct verbs_pace *pace, uint64_t rate)
 {
 	if (rate >= (pace->rate ? pace->rate - pace->rate / 8 : RATE_POOR)) {
 		if (pace->rate) {
-			settle(pace, pace->limit);
+			settle_limit(pace, pace->limit);
 			pace->rate = rate;
 		}
-		grow(pace);
+		grow_limit(pace);
 		return;
 	}
 	if (pace->rate)
 		pace->patience = (uint8_t)PL_MIN(2u * pace->patience, PATIENCE_MAX);
-	limit(pace, pace->base);
+	set_limit(pace, pace->base);
 }
 
 void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now)
@@ -114,7 +114,7 @@ void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_
 	rate = pace->bytes * PL_NS_PER_S / (now - pace->began);
 	begin_spell(pace, now);
 	if (pace->limit == pace->base)
-		keep(pace, rate);
+		keep_limit(pace, rate);
 	else
-		judge(pace, rate);
+		judge_limit(pace, rate);
 }

@@ -15,7 +15,7 @@ struct batch {
 };
 
 /* Ends waiting work that cannot be posted. Without `error` its operation has failed before. */
-static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, const struct pl_error *error)
+static void end_waiting_work(struct verbs_endpoint *endpoint, struct verbs_work *work, const struct pl_error *error)
 {
 	struct pl_operation *operation = work->operation;
 
@@ -34,13 +34,13 @@ static void give_up(struct verbs_endpoint *endpoint, struct verbs_work *work, co
  * True if another chunk failed the operation. A peer that refused one chunk refuses all, and each refusal costs a
  * connection.
  */
-static bool is_over(const struct verbs_work *work)
+static bool operation_has_failed(const struct verbs_work *work)
 {
 	return work->kind != VERBS_FRAME && work->operation && atomic_load(&work->operation->status);
 }
 
 /* Copies staged bytes into the buffer of a write. Returns 0, or -EFAULT if they cannot be read. */
-static int copy_out(struct verbs_work *work, struct pl_error *error)
+static int copy_out_staged(struct verbs_work *work, struct pl_error *error)
 {
 	if (!work->staged || work->kind != VERBS_WRITE || !work->operation ||
 	    pl_memory_copy_out(&work->region->memory, work->offset, work->buffer->bytes, work->length) == 0)
@@ -162,7 +162,7 @@ static bool nobody_takes(const struct verbs_work *work)
 	       (work->only && work->only->link != VERBS_UP);
 }
 
-static void enter(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
+static void add_to_batch(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
 {
 	unsigned n = batch->count++;
 
@@ -188,7 +188,7 @@ static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const s
 	return true;
 }
 
-static void build(struct verbs_rail *rail, struct verbs_work *work)
+static void build_request(struct verbs_rail *rail, struct verbs_work *work)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	bool packed;
@@ -212,15 +212,15 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (batch->count == VERBS_LIST || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
-	if (is_over(work)) {
+	if (operation_has_failed(work)) {
 		pl_list_remove(&work->link);
-		give_up(endpoint, work, NULL);
+		end_waiting_work(endpoint, work, NULL);
 		return true;
 	}
 	if (nobody_takes(work)) {
 		pl_list_remove(&work->link);
 		pl_wire_fail(&error, PL_WIRE_UNKNOWN_KEY, "post", NULL);
-		give_up(endpoint, work, &error);
+		end_waiting_work(endpoint, work, &error);
 		return true;
 	}
 	rail = verbs_choose_rail(endpoint, work);
@@ -255,20 +255,20 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (rc < 0)
 		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
 	else
-		rc = copy_out(work, &error);
+		rc = copy_out_staged(work, &error);
 	if (rc < 0) {
-		give_up(endpoint, work, &error);
+		end_waiting_work(endpoint, work, &error);
 		return true;
 	}
 	if (work->operation)
 		verbs_carried_by(work->operation, rail);
 	if (work->kind == VERBS_FRAME)
-		build(rail, work);
+		build_request(rail, work);
 	if (work->notify && !work->counted) {
 		work->frame.ack = ++endpoint->sent;
 		work->counted = true;
 	}
-	enter(batch, rail, work);
+	add_to_batch(batch, rail, work);
 	return true;
 }
 

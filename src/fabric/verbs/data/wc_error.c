@@ -4,7 +4,7 @@
 
 #include "fabric/verbs/data/request.h"
 
-static void describe(struct pl_error *error, const struct verbs_rail *rail, const struct ibv_wc *completion)
+static void describe_status(struct pl_error *error, const struct verbs_rail *rail, const struct ibv_wc *completion)
 {
 	static const struct {
 		enum ibv_wc_status status;
@@ -89,7 +89,7 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 	if (operation && atomic_load(&operation->canceled)) {
 		; /* its status is known */
 	} else if (operation && own_fault(completion->status) && !mistaken(work, completion->status)) {
-		describe(&error, rail, completion);
+		describe_status(&error, rail, completion);
 		pl_operation_fail(operation, error.code, &error);
 	} else if (work->kind == VERBS_ATOMIC) {
 		pl_fail(&error, -ECONNRESET, "ATOMIC-UNCERTAIN", "ibv_poll_cq", NULL,

@@ -179,7 +179,7 @@ static bool reachable(const struct verbs_endpoint *endpoint, const struct verbs_
 	return (target->present | target->windows) & ((1u << endpoint->rail_count) - 1);
 }
 
-static void refuse(struct pl_operation *operation, enum pl_wire_status status)
+static void fail_transfer(struct pl_operation *operation, enum pl_wire_status status)
 {
 	struct pl_error error;
 
@@ -201,7 +201,7 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	if (segment->length == 0 && operation->total)
 		return 0;
 	if (!reachable(endpoint, target)) {
-		refuse(operation, PL_WIRE_UNKNOWN_KEY);
+		fail_transfer(operation, PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
 	find_local(endpoint, operation, segment, &local);
@@ -248,7 +248,7 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 		return -ENOMEM;
 	address = target->address + segment->remote_offset;
 	if (!reachable(endpoint, target) || address % 8) {
-		refuse(operation, address % 8 ? PL_WIRE_MISALIGNED : PL_WIRE_UNKNOWN_KEY);
+		fail_transfer(operation, address % 8 ? PL_WIRE_MISALIGNED : PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
 	work = work_new(endpoint, VERBS_ATOMIC, operation);

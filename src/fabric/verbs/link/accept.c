@@ -9,7 +9,7 @@ struct verbs_join {
 	uint8_t reads; /* reads that the initiator wants to have under way */
 };
 
-static void refuse(const struct verbs_library *library, struct rdma_cm_id *id)
+static void reject_join(const struct verbs_library *library, struct rdma_cm_id *id)
 {
 	library->rdma_reject(id, NULL, 0);
 	library->rdma_destroy_id(id);
@@ -19,7 +19,7 @@ static void join_free(struct verbs_rail *rail, struct verbs_join *join)
 {
 	if (!join)
 		return;
-	refuse(verbs_library_of(rail), join->id);
+	reject_join(verbs_library_of(rail), join->id);
 	pl_free(&rail->endpoint->state->context->allocator, join);
 }
 
@@ -51,7 +51,7 @@ void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *
 	if (peer)
 		pl_peer_unpin(peer);
 	if (id)
-		refuse(cm->state->library, id);
+		reject_join(cm->state->library, id);
 }
 
 void verbs_accept_joined(struct verbs_rail *rail)
@@ -86,7 +86,7 @@ void verbs_accept_joined(struct verbs_rail *rail)
 }
 
 /* The first request describes all rails; later ones must agree. -EPROTO */
-static int lay_rails(struct verbs_endpoint *endpoint, const struct pl_rail_hello *hello)
+static int read_join_rails(struct verbs_endpoint *endpoint, const struct pl_rail_hello *hello)
 {
 	for (unsigned i = 0; i < hello->count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
@@ -115,7 +115,7 @@ void verbs_join_run(struct pl_task *task)
 		return;
 	/* The initiator gave this attempt up and started the next. Numbers wrap around. */
 	if (verbs_finished(rail->endpoint) || (int16_t)(join->hello.lane.lane - latest) <= 0 ||
-	    lay_rails(rail->endpoint, &join->hello) < 0) {
+	    read_join_rails(rail->endpoint, &join->hello) < 0) {
 		join_free(rail, join);
 		return;
 	}

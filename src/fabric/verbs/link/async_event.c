@@ -56,7 +56,7 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 	pthread_mutex_unlock(&state->lock);
 }
 
-static bool ready(struct pl_source *source, uint32_t events)
+static bool async_event_ready(struct pl_source *source, uint32_t events)
 {
 	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, async);
 	const struct verbs_library *library = queue->state->library;
@@ -91,12 +91,12 @@ static bool in_error(const struct verbs_library *library, struct ibv_qp *pair)
 }
 
 /* The card would keep trying, in case the port comes back. With another rail that wait is not needed. */
-static bool replaceable(const struct verbs_rail *rail, unsigned ports)
+static bool rail_is_replaceable(const struct verbs_rail *rail, unsigned ports)
 {
 	return ports & 1u << rail->id->port_num && verbs_rails_up(rail->endpoint) > 1;
 }
 
-static void look_at(struct verbs_rail *rail, unsigned bits)
+static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 {
 	const struct verbs_library *library = rail->endpoint->state->library;
 
@@ -111,7 +111,7 @@ static void look_at(struct verbs_rail *rail, unsigned bits)
 		/* No completions will come for the posted requests. */
 		verbs_fail(rail);
 		verbs_drain_expired(&rail->drain);
-	} else if (replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->id->qp))) {
+	} else if (rail_is_replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->id->qp))) {
 		verbs_fail(rail);
 	}
 }
@@ -128,7 +128,7 @@ static void take_events(struct pl_task *task)
 		queue->broken = true;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_for_each_safe(at, next, &queue->rails[i])
-			look_at(pl_list_entry(at, struct verbs_rail, queue_link), bits);
+			handle_events_of_rail(pl_list_entry(at, struct verbs_rail, queue_link), bits);
 	verbs_queue_left(queue);
 }
 
@@ -140,7 +140,7 @@ int verbs_async_open(struct verbs_queue *queue)
 	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
 	queue->async.fd = fd;
-	queue->async.ready = ready;
+	queue->async.ready = async_event_ready;
 	return pl_source_add(queue->engine, &queue->async, EPOLLIN);
 }
 

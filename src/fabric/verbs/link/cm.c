@@ -80,7 +80,7 @@ static bool must_wait(const struct verbs_rail *rail)
 }
 
 /* Loses the peer, which no rail can reach. */
-static void give_up(struct verbs_rail *rail, int code, const char *call)
+static void lose_unreachable_peer(struct verbs_rail *rail, int code, const char *call)
 {
 	const struct verbs_library *library = verbs_library_of(rail);
 	const char *name = strerrorname_np(-code) ? strerrorname_np(-code) : "unknown error";
@@ -113,7 +113,7 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	rail->link = VERBS_DOWN;
 	verbs_fence_quiet(rail);
 	if (all_hopeless(endpoint))
-		give_up(rail, code, call);
+		lose_unreachable_peer(rail, code, call);
 	else
 		dial_later(rail);
 }
@@ -242,7 +242,7 @@ void verbs_drain_expired(struct pl_timer *timer)
 /* -- initiator ------------------------------------------------------------------------------------ */
 
 /* Sets the traffic class before the route is resolved, which uses it. The other end gets it from the request. */
-static void classify(struct verbs_rail *rail)
+static void set_route_class(struct verbs_rail *rail)
 {
 	uint8_t class = (uint8_t)rail->endpoint->base.peer->context->options.traffic_class;
 
@@ -286,7 +286,7 @@ static void address_failed(struct verbs_rail *rail, int code)
 
 static void address_resolved(struct verbs_rail *rail)
 {
-	classify(rail);
+	set_route_class(rail);
 	if (verbs_library_of(rail)->rdma_resolve_route(rail->id, ROUTE_MS))
 		verbs_connect_failed(rail, -errno, "rdma_resolve_route");
 }

@@ -63,20 +63,20 @@ static void tend(struct verbs_state *state)
 		pl_timer_set(first_engine(state), &state->tend_timer, pl_now() + TEND_PAUSE);
 }
 
-static void run(struct pl_task *task)
+static void run_tend(struct pl_task *task)
 {
 	tend(pl_container_of(task, struct verbs_state, tend_task));
 }
 
-static void expire(struct pl_timer *timer)
+static void tend_expired(struct pl_timer *timer)
 {
 	tend(pl_container_of(timer, struct verbs_state, tend_timer));
 }
 
 void verbs_removal_open(struct verbs_state *state)
 {
-	pl_task_init(&state->tend_task, run);
-	pl_timer_init(&state->tend_timer, expire);
+	pl_task_init(&state->tend_task, run_tend);
+	pl_timer_init(&state->tend_timer, tend_expired);
 }
 
 void verbs_removal_close(struct verbs_state *state)

@@ -101,7 +101,7 @@ static struct verbs_place *place_new(struct verbs_state *state, struct sockaddr_
 	return place;
 }
 
-static struct verbs_place *find(struct verbs_state *state, const struct sockaddr_storage *address)
+static struct verbs_place *find_local_addr(struct verbs_state *state, const struct sockaddr_storage *address)
 {
 	pl_list_for_each(at, &state->places) {
 		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
@@ -142,7 +142,7 @@ static void survey_address(struct verbs_state *state, const struct ifaddrs *inte
 		memcpy(&address, v6, sizeof(struct sockaddr_in6));
 	else
 		return;
-	if (!find(state, &address))
+	if (!find_local_addr(state, &address))
 		place_new(state, &address, prefix_of(interface->ifa_netmask));
 }
 
@@ -160,13 +160,13 @@ static void survey(struct verbs_state *state)
 }
 
 /* An address that appeared after the survey has no prefix. */
-static struct verbs_place *place_of(struct verbs_state *state, const struct sockaddr_storage *address)
+static struct verbs_place *local_addr_of(struct verbs_state *state, const struct sockaddr_storage *address)
 {
 	struct sockaddr_storage bare = verbs_address(address, 0);
 	struct verbs_place *place;
 
 	survey(state);
-	place = find(state, &bare);
+	place = find_local_addr(state, &bare);
 	return place ? place : place_new(state, &bare, 0);
 }
 
@@ -183,7 +183,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 	if (!state)
 		return -ENODEV;
 	pthread_mutex_lock(&state->lock);
-	any = place_of(state, &peer->local_address);
+	any = local_addr_of(state, &peer->local_address);
 	/* An explicit device list overrides the address of the control connection. */
 	if (!any && peer->context->devices)
 		any = !pl_list_empty(&state->places);
@@ -282,7 +282,7 @@ int verbs_offer(struct verbs_endpoint *endpoint)
 	int rc;
 
 	pthread_mutex_lock(&state->lock);
-	rc = offer_place(endpoint, place_of(state, &local));
+	rc = offer_place(endpoint, local_addr_of(state, &local));
 	pl_list_for_each(at, &state->places) {
 		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
 
@@ -326,7 +326,7 @@ struct paths {
 	unsigned count;
 };
 
-static int read_address(struct pl_reader *reader, struct sockaddr_storage *address)
+static int read_remote_addr(struct pl_reader *reader, struct sockaddr_storage *address)
 {
 	uint8_t version = pl_get_u8(reader), bytes[16];
 	uint16_t port;
@@ -365,7 +365,7 @@ static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_sto
 	struct sockaddr_storage there =
 		verbs_address(&peer->address, ntohs(((const struct sockaddr_in *)to)->sin_port));
 	struct sockaddr_storage here = verbs_address(&peer->local_address, 0);
-	const struct verbs_place *place = place_of(endpoint->state, &here);
+	const struct verbs_place *place = local_addr_of(endpoint->state, &here);
 
 	if (place && same(&there, to)) {
 		add_path(paths, place, &here, &there, number);
@@ -383,7 +383,7 @@ static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_sto
 }
 
 /* Chooses one rail for each of two cards, or as many rails as requested, over all cards. */
-static void lay_rails(struct verbs_endpoint *endpoint, const struct paths *paths, unsigned limit)
+static void choose_rails(struct verbs_endpoint *endpoint, const struct paths *paths, unsigned limit)
 {
 	unsigned rails = endpoint->state->context->options.rails;
 	unsigned count = rails ? rails : PL_MIN(paths->count, VERBS_RAILS_DEFAULT);
@@ -411,7 +411,7 @@ int verbs_offer_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 		return -EPROTO;
 	pthread_mutex_lock(&endpoint->state->lock);
 	for (unsigned i = 0; rc == 0 && i < count; i++) {
-		rc = read_address(reader, &to);
+		rc = read_remote_addr(reader, &to);
 		if (rc == 0)
 			find_path(endpoint, &to, i, &paths);
 	}
@@ -420,7 +420,7 @@ int verbs_offer_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 		return rc;
 	if (!paths.count)
 		return -ENODEV;
-	lay_rails(endpoint, &paths, limit);
+	choose_rails(endpoint, &paths, limit);
 	return 0;
 }
 

@@ -19,7 +19,7 @@ static bool quiet(const struct verbs_rail *rail)
 	       (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted));
 }
 
-static void answer(struct verbs_rail *rail, uint16_t generation)
+static void answer_fence(struct verbs_rail *rail, uint16_t generation)
 {
 	const struct pl_frame frame = frame_of(PL_FRAME_FENCED, rail->index, generation);
 
@@ -52,7 +52,7 @@ void verbs_fence_ask(struct verbs_endpoint *endpoint)
 void verbs_fence_quiet(struct verbs_rail *rail)
 {
 	if (rail->cut)
-		answer(rail, rail->generation);
+		answer_fence(rail, rail->generation);
 	rail->cut = false;
 	verbs_fence_ask(rail->endpoint);
 	verbs_flush(rail->endpoint);
@@ -73,7 +73,7 @@ int verbs_fence_arrived(struct verbs_endpoint *endpoint, const struct pl_frame *
 		rail->cut = true;
 		verbs_fail_soon(rail);
 	} else {
-		answer(rail, generation);
+		answer_fence(rail, generation);
 	}
 	verbs_flush(endpoint);
 	return 0;

@@ -62,7 +62,7 @@ static void state_free(struct verbs_state *state)
 	pl_free(allocator, state);
 }
 
-static int state_open(struct pl_context *context, const struct verbs_library *library, struct verbs_state **result)
+static int verbs_state_open(struct pl_context *context, const struct verbs_library *library, struct verbs_state **result)
 {
 	struct verbs_state *state = pl_zalloc(&context->allocator, sizeof(*state));
 	int rc = 0;
@@ -104,7 +104,7 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 					: "this process may not use the RDMA connection manager");
 	} else if (!state) {
 		library = verbs_library_get(error);
-		rc = library ? state_open(context, library, &state) : 0;
+		rc = library ? verbs_state_open(context, library, &state) : 0;
 		if (rc < 0)
 			pl_fail_errno(error, rc, "RDMA-NO-DEVICE", "rdma_create_event_channel", CM_DEVICE);
 		*slot = state;

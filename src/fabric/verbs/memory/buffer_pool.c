@@ -2,7 +2,7 @@
 /* Buffers of one size in registered memory. */
 #include "fabric/verbs/verbs.h"
 
-static int fill(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size)
+static int fill_pool(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size)
 {
 	const struct pl_allocator *allocator = &queue->state->context->allocator;
 
@@ -20,7 +20,7 @@ int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned
 
 	pl_list_init(&pool->free);
 	pool->queue = queue;
-	rc = fill(pool, queue, count, size);
+	rc = fill_pool(pool, queue, count, size);
 	if (rc < 0) {
 		verbs_pool_close(pool, queue);
 		return rc;

@@ -8,7 +8,7 @@
 
 #include "fabric/verbs/verbs.h"
 
-static void release(struct pl_registration *base)
+static void release_registration(struct pl_registration *base)
 {
 	struct verbs_registration *registration = pl_container_of(base, struct verbs_registration, base);
 
@@ -20,7 +20,7 @@ static void release(struct pl_registration *base)
 	pl_free(registration->allocator, registration);
 }
 
-static struct verbs_registration *find(const struct pl_list *list, const struct verbs_device *device)
+static struct verbs_registration *find_registration(const struct pl_list *list, const struct verbs_device *device)
 {
 	struct pl_registration *found = pl_registration_find(list, device);
 
@@ -28,7 +28,7 @@ static struct verbs_registration *find(const struct pl_list *list, const struct 
 }
 
 /* Adds an empty registration to a list. NULL: no memory. */
-static struct verbs_registration *add(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+static struct verbs_registration *add_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 				      unsigned access)
 {
 	const struct pl_allocator *allocator = &state->context->allocator;
@@ -37,7 +37,7 @@ static struct verbs_registration *add(struct verbs_state *state, struct verbs_de
 	if (!registration)
 		return NULL;
 	*registration = (struct verbs_registration){
-		.base = { .device = device, .release = release, .timeless = true },
+		.base = { .device = device, .release = release_registration, .timeless = true },
 		.library = state->library,
 		.allocator = allocator,
 		.access = access,
@@ -48,10 +48,10 @@ static struct verbs_registration *add(struct verbs_state *state, struct verbs_de
 }
 
 /* Adds a device's registration to a list. Returns 0 or a negative errno. */
-static int make(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
+static int make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
 		size_t offset, size_t length, unsigned access, struct verbs_registration **result)
 {
-	struct verbs_registration *registration = add(state, device, list, access);
+	struct verbs_registration *registration = add_registration(state, device, list, access);
 
 	*result = registration;
 	if (!registration)
@@ -70,10 +70,10 @@ static int make(struct verbs_state *state, struct verbs_device *device, struct p
 	return registration->failure;
 }
 
-static void forget(struct verbs_registration *registration)
+static void forget_registration(struct verbs_registration *registration)
 {
 	pl_list_remove(&registration->base.link);
-	release(&registration->base);
+	release_registration(&registration->base);
 }
 
 /* Uses the registration of another region of the memory, or makes one that others can share. */
@@ -87,10 +87,10 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 
 	/* The address of a dma-buf need not belong to this process. */
 	if (memory->dmabuf)
-		return make(state, device, &region->registrations, memory, 0, memory->length, access, result);
+		return make_registration(state, device, &region->registrations, memory, 0, memory->length, access, result);
 	cached = verbs_shared_take(device, memory, access, &mr);
 	if (cached) {
-		*result = add(state, device, &region->registrations, access);
+		*result = add_registration(state, device, &region->registrations, access);
 		if (!*result) {
 			verbs_shared_give(device, cached, memory);
 			return -ENOMEM;
@@ -100,7 +100,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 		if (pl_memory_staged(memory))
 			verbs_advise(state, device, memory, &(*result)->advice);
 	} else {
-		rc = make(state, device, &region->registrations, memory, 0, memory->length, access, result);
+		rc = make_registration(state, device, &region->registrations, memory, 0, memory->length, access, result);
 		if (rc == 0)
 			cached = verbs_shared_add(state, device, memory, access, (*result)->mr);
 	}
@@ -112,7 +112,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 }
 
 /* Finds or makes the registration for this end's own use. A refusal is permanent, except for a lack of memory. */
-static int find_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+static int find_or_make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 			struct verbs_registration **result)
 {
 	struct pl_list *list = &region->registrations;
@@ -121,17 +121,17 @@ static int find_or_make(struct verbs_state *state, struct verbs_device *device, 
 	const unsigned access = IBV_ACCESS_RELAXED_ORDERING | (windows ? IBV_ACCESS_MW_BIND : 0u);
 	int rc;
 
-	*result = find(list, device);
+	*result = find_registration(list, device);
 	if (*result)
 		return (*result)->failure;
 	rc = share_or_make(state, device, region, access | IBV_ACCESS_LOCAL_WRITE, result);
 	/* Read-only memory can still be sent. Not shared: it may become writable later. */
 	if (rc == -EFAULT && !pl_memory_staged(memory)) {
-		forget(*result);
-		rc = make(state, device, list, memory, 0, memory->length, access, result);
+		forget_registration(*result);
+		rc = make_registration(state, device, list, memory, 0, memory->length, access, result);
 	}
 	if (rc == -ENOMEM && *result)
-		forget(*result);
+		forget_registration(*result);
 	return rc;
 }
 
@@ -142,7 +142,7 @@ int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device,
 	int rc;
 
 	pthread_mutex_lock(&state->context->grant_lock);
-	rc = find_or_make(state, device, region, &registration);
+	rc = find_or_make_registration(state, device, region, &registration);
 	if (rc == 0)
 		atomic_store(&region->recent, &registration->base);
 	pthread_mutex_unlock(&state->context->grant_lock);
@@ -159,7 +159,7 @@ const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *
 	const char *reason;
 
 	pthread_mutex_lock(&state->context->grant_lock);
-	registration = find(&region->registrations, device);
+	registration = find_registration(&region->registrations, device);
 	reason = registration ? registration->reason : NULL;
 	pthread_mutex_unlock(&state->context->grant_lock);
 	return reason;
@@ -199,18 +199,18 @@ static unsigned access_of(unsigned rights)
 int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		    const struct pl_key *key, uint32_t *rkey)
 {
-	struct verbs_registration *registration = find(list, device);
+	struct verbs_registration *registration = find_registration(list, device);
 	int rc = 0;
 
 	if (!registration)
-		rc = make(state, device, list, key->memory, key->offset, key->length, access_of(key->rights),
+		rc = make_registration(state, device, list, key->memory, key->offset, key->length, access_of(key->rights),
 			  &registration);
 	else
 		rc = registration->failure;
 	if (rc == 0)
 		*rkey = registration->mr->rkey;
 	else if (registration)
-		forget(registration);
+		forget_registration(registration);
 	return rc;
 }
 
@@ -219,7 +219,7 @@ int verbs_window_base(struct verbs_state *state, struct verbs_device *device, st
 {
 	struct verbs_registration *whole;
 	unsigned needed = IBV_ACCESS_MW_BIND | (rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
-	int rc = find_or_make(state, device, region, &whole);
+	int rc = find_or_make_registration(state, device, region, &whole);
 
 	if (rc == 0 && (whole->access & needed) != needed)
 		rc = -EACCES;

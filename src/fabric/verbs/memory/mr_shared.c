@@ -18,7 +18,7 @@ struct verbs_shared {
 	bool kept;
 };
 
-static void release(void *owner)
+static void release_shared_mr(void *owner)
 {
 	struct verbs_shared *shared = owner;
 
@@ -28,7 +28,7 @@ static void release(void *owner)
 
 struct pl_registration_cache *verbs_shared_open(const struct verbs_state *state)
 {
-	return pl_registration_cache_new(&state->context->allocator, state->context->options.keep_bytes, release);
+	return pl_registration_cache_new(&state->context->allocator, state->context->options.keep_bytes, release_shared_mr);
 }
 
 /*

@@ -52,7 +52,7 @@ static void unbind(struct verbs_window *window)
 	window->mw = NULL;
 }
 
-static void release(struct pl_registration *base)
+static void release_window(struct pl_registration *base)
 {
 	struct verbs_window *window = pl_container_of(base, struct verbs_window, base);
 
@@ -83,7 +83,7 @@ int verbs_window_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl
 	window = pl_zalloc(allocator, sizeof(*window));
 	if (!window)
 		return -ENOMEM;
-	window->base = (struct pl_registration){ .device = rail, .release = release, .timeless = true };
+	window->base = (struct pl_registration){ .device = rail, .release = release_window, .timeless = true };
 	window->allocator = allocator;
 	window->region = grant->region;
 	pl_list_append(&key->registrations, &window->base.link);
@@ -201,7 +201,7 @@ void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work)
 	pthread_mutex_unlock(&peer->context->grant_lock);
 }
 
-static int asked(struct verbs_rail *rail, uint64_t id)
+static int key_asked(struct verbs_rail *rail, uint64_t id)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	struct verbs_work *work;
@@ -222,7 +222,7 @@ static int asked(struct verbs_rail *rail, uint64_t id)
 
 /* -- the importer --------------------------------------------------------------------------------- */
 
-static void ask(struct verbs_rail *rail, struct verbs_target *target)
+static void ask_for_key(struct verbs_rail *rail, struct verbs_target *target)
 {
 	target->present &= (uint8_t)~bit_of(rail);
 	send_frame(rail, &rail->endpoint->again, PL_FRAME_ASK_KEY, target->id, 0);
@@ -237,11 +237,11 @@ void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
 		return;
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if ((target->windows & bit_of(&endpoint->rails[i])) && endpoint->rails[i].link == VERBS_UP)
-			ask(&endpoint->rails[i], target);
+			ask_for_key(&endpoint->rails[i], target);
 	verbs_flush(endpoint);
 }
 
-static void told(struct verbs_rail *rail, uint64_t id, uint64_t answer)
+static void key_told(struct verbs_rail *rail, uint64_t id, uint64_t answer)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 
@@ -271,9 +271,9 @@ int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame)
 	if (frame->cookie != rail->index)
 		return -EPROTO;
 	if (frame->type == PL_FRAME_ASK_KEY)
-		rc = asked(rail, frame->key);
+		rc = key_asked(rail, frame->key);
 	else
-		told(rail, frame->key, frame->offset);
+		key_told(rail, frame->key, frame->offset);
 	verbs_flush(rail->endpoint);
 	return rc;
 }
@@ -292,7 +292,7 @@ void verbs_windows_up(struct verbs_rail *rail)
 		if (renewed)
 			target->windows |= bit_of(rail);
 		if (target->windows & bit_of(rail))
-			ask(rail, target);
+			ask_for_key(rail, target);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 }

@@ -13,7 +13,7 @@ static const char *const direct[PL_GPU_PATH_STAGED] = {
 static const char staged[] = "verbs, through registered buffers, from profile: that is faster than the direct way, or "
 			     "no direct way was proven";
 
-static bool identify(const struct verbs_device *device, const struct pl_memory *memory, struct pl_proof *here)
+static bool identify_gpu(const struct verbs_device *device, const struct pl_memory *memory, struct pl_proof *here)
 {
 	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
 	int number = memory->ops->number ? memory->ops->number(memory) : -1;
@@ -34,7 +34,7 @@ void verbs_advise(struct verbs_state *state, const struct verbs_device *device, 
 	struct pl_proof here = { .way = PL_GPU_PATH_DMABUF };
 
 	*advice = (struct verbs_advice){ .first = PL_GPU_PATH_DMABUF };
-	if (!profile || !device->verbs || !identify(device, memory, &here))
+	if (!profile || !device->verbs || !identify_gpu(device, memory, &here))
 		return;
 	snprintf(here.device, sizeof(here.device), "%s", state->library->ibv_get_device_name(device->verbs->device));
 	for (enum pl_direction direction = 0; direction < PL_DIRECTION_COUNT; direction++) {

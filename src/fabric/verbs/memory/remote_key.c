@@ -2,7 +2,7 @@
 /* Remote keys, at the end that uses them. */
 #include "fabric/verbs/verbs.h"
 
-static void forget(struct pl_remote *remote)
+static void forget_remote_key(struct pl_remote *remote)
 {
 	struct verbs_target *target = remote->fabric_data;
 
@@ -14,7 +14,7 @@ static void forget(struct pl_remote *remote)
 }
 
 /* A truncated key covers only the rails that it has keys for, possibly none. */
-static void decode(const struct pl_remote *remote, unsigned rails, struct verbs_target *target)
+static void decode_remote_key(const struct pl_remote *remote, unsigned rails, struct verbs_target *target)
 {
 	struct pl_reader reader;
 	uint8_t present, order;
@@ -45,11 +45,11 @@ struct verbs_target *verbs_target_make(struct pl_remote *remote, struct verbs_en
 		return NULL;
 	pl_list_init(&target->link);
 	target->state = endpoint->state;
-	decode(remote, endpoint->rail_count, target);
+	decode_remote_key(remote, endpoint->rail_count, target);
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_append(&endpoint->targets, &target->link);
 	pthread_mutex_unlock(&endpoint->state->lock);
 	remote->fabric_data = target;
-	remote->forget = forget;
+	remote->forget = forget_remote_key;
 	return target;
 }
