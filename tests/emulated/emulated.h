@@ -18,7 +18,7 @@ extern enum emulated_path emulated_chosen_path;
 int emulated_dmabufs(void);
 int emulated_pins(void);
 /*
- * Checks that `count` registrations use the current path and none the other path, and that no client broke a rule of
+ * Checks that `count` registrations use the chosen path and none the other path.  Checks that no client broke a rule of
  * the driver.
  */
 void emulated_check_registered(int count);
@@ -46,8 +46,7 @@ uint64_t emulated_packets(void);
 uint64_t emulated_packets_since(uint64_t before);
 
 /*
- * Prints the offset of memory in the GPU, with bytes of rig_pattern() there, for a test that reads the GPU from
- * outside.
+ * Prints the offset of memory in the GPU, which holds bytes of rig_pattern().  Tests compare these bytes from outside.
  */
 void emulated_holds(const void *memory, uint64_t first, size_t length);
 

@@ -443,7 +443,7 @@ static void visible_with(struct ends *ends, unsigned rights, enum pl_visible vis
 	pattern_fill(ends->host.bytes, MIB, 9, 0);
 	cost = cost_of(ends, true, remote, visible, packets);
 	check_number(cost.flushes, flushes);
-	printf("rights %u: %s: %llu packets, %llu of them for that\n", rights, cost.receipt.visibility,
+	printf("rights %u: %s: %llu packets, %llu of them for visibility\n", rights, cost.receipt.visibility,
 	       (unsigned long long)cost.packets, (unsigned long long)packets);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
 	visible_transfer(ends, true, remote, visible);
@@ -454,9 +454,7 @@ static void visible_with(struct ends *ends, unsigned rights, enum pl_visible vis
 	emulated_check_registered(0);
 }
 
-/*
- * Checks that each visibility costs no more than the GPU, the grant and the promise require, and that the bytes arrive.
- */
+/* Checks that the bytes arrive, and that each visibility costs no more than the GPU and the grant require. */
 static void visible(struct ends *ends)
 {
 	const unsigned both = PL_ACCESS_READ | PL_ACCESS_WRITE;

@@ -171,8 +171,8 @@ static void run_far_end(const char *address)
 	while (strcmp(hear_word(&end), "end")) {
 		int rc = write_again(&end, remote, from, &error);
 
-		printf("written again: %s\n", rc < 0 ? error.id : "it went");
-		say_word(&end, rc < 0 ? error.id : "went");
+		printf("written again: %s\n", rc < 0 ? error.id : "no error");
+		say_word(&end, rc < 0 ? error.id : "written");
 	}
 	pl_close(end.context);
 }
@@ -306,9 +306,9 @@ static void check_others(struct end *end, bool kept)
 
 	say_word(end, "again");
 	if (kept)
-		check_text(hear_word(end), "went");
+		check_text(hear_word(end), "written");
 	else
-		check(strcmp(hear_word(end), "went"));
+		check(strcmp(hear_word(end), "written"));
 	gpu_copy_out(other, copy, LENGTH);
 	for (size_t i = 0; i < LENGTH; i++)
 		check_number(copy[i], 0xa5);

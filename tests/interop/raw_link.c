@@ -103,7 +103,7 @@ void greet(struct stranger *stranger, const char *address, const char *port)
 	length = hear(stranger, HELLO, body);
 	blob = 62 + get(body + 60, 2) + 2 + 2 + 5 + 2;
 	/*
-	 * The answer has our peer index and secret, the number of rails, and addresses, of which the first is the
+	 * Offsets follow docs/protocol.md: peer index and secret, number of rails, addresses.  The first address is the
 	 * server's.
 	 */
 	if (length < blob + WHO + 2 + PLACE || get(body + blob + WHO + 1, 1) < 1 || get(body + blob - 11, 2) != 1 ||

@@ -72,7 +72,7 @@ static struct pl_region *register_range(const struct pair *pair, uint8_t *bytes,
 	return region;
 }
 
-static uint8_t *map_memory(void *at)
+static uint8_t *map_anonymous(void *at)
 {
 	uint8_t *bytes =
 		mmap(at, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
@@ -106,7 +106,7 @@ static void shared(struct scenario_environment *environment)
 {
 	struct pl_region *whole, *again, *within;
 	struct pair pair;
-	uint8_t *bytes = map_memory(NULL);
+	uint8_t *bytes = map_anonymous(NULL);
 
 	open_pair(&pair, environment, 0, false);
 	whole = register_range(&pair, bytes, LENGTH);
@@ -134,7 +134,7 @@ static void shared(struct scenario_environment *environment)
 /* Checks that new memory at a freed address does not use the old registration. */
 static void freed_memory(struct scenario_environment *environment)
 {
-	uint8_t *bytes = map_memory(NULL);
+	uint8_t *bytes = map_anonymous(NULL);
 	struct pair pair;
 
 	for (int asked = 0; asked < 3; asked++) {
@@ -146,7 +146,7 @@ static void freed_memory(struct scenario_environment *environment)
 				pl_memory_freed(pair.context, bytes + LENGTH - 1, 1);
 			expect_counts(&pair, 0, round + 1, 0, 0);
 			check_number(munmap(bytes, LENGTH), 0);
-			map_memory(bytes);
+			map_anonymous(bytes);
 		}
 		close_pair(&pair);
 	}
@@ -165,7 +165,7 @@ static void kept(struct scenario_environment *environment)
 
 	open_pair(&pair, environment, KEPT * LENGTH, true);
 	for (unsigned i = 0; i < KEPT + 2; i++) {
-		bytes[i] = map_memory(NULL);
+		bytes[i] = map_anonymous(NULL);
 		use_once(&pair, bytes[i], LENGTH, i);
 	}
 	expect_counts(&pair, 0, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);

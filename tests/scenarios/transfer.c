@@ -13,69 +13,49 @@ static const size_t sizes[] = { 0, 1, 7, 8, 4095, 4096, 65537, (1 << 20) + 3, 64
 #define FAR_OFFSET 13
 #define MARGIN 32
 
+/* Writes or reads `size` bytes and checks the receipt, the bytes and the memory around them. */
+static void one_transfer(struct scenario_environment *environment, bool write, size_t size, uint64_t seed)
+{
+	const size_t from = write ? NEAR_OFFSET : FAR_OFFSET, to = write ? FAR_OFFSET : NEAR_OFFSET;
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct buffer near, far;
+	const struct buffer *source = write ? &near : &far, *target = write ? &far : &near;
+	struct pl_remote *remote;
+	struct pl_operation *operation;
+	struct pl_receipt receipt;
+	struct pl_error error;
+
+	buffer_open(&near, environment->near, size + MARGIN, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, size + MARGIN, write ? PL_ACCESS_WRITE : PL_ACCESS_READ);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	pattern_fill(source->bytes, source->length, seed, 0);
+	attributes.user_data = 1000 + seed;
+	check_ok((write ? pl_write : pl_read)(environment->near_peer, remote, FAR_OFFSET, near.region, NEAR_OFFSET,
+					      size, &attributes, &operation, &error),
+		 &error);
+	complete(environment, operation, &receipt);
+	receipt_check(environment, &receipt, write ? PL_KIND_WRITE : PL_KIND_READ, size);
+	check_number(receipt.user_data, 1000 + seed);
+	check(receipt.peer == environment->near_peer);
+	value_check(target->bytes, to, POISON);
+	pattern_check(target->bytes + to, size, seed, from);
+	value_check(target->bytes + to + size, MARGIN - to, POISON);
+	pattern_check(source->bytes, source->length, seed, 0);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
 static void write_sizes(struct scenario_environment *environment)
 {
-	for (size_t i = 0; i < SIZES; i++) {
-		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-		size_t size = sizes[i];
-		struct buffer source, target;
-		struct pl_remote *remote;
-		struct pl_operation *operation;
-		struct pl_receipt receipt;
-		struct pl_error error;
-
-		buffer_open(&source, environment->near, size + MARGIN, PL_ACCESS_LOCAL);
-		buffer_open(&target, environment->far, size + MARGIN, PL_ACCESS_WRITE);
-		remote = share(environment, target.region, environment->near_peer, NULL);
-		pattern_fill(source.bytes, source.length, i, 0);
-		attributes.user_data = 1000 + i;
-		check_ok(pl_write(environment->near_peer, remote, FAR_OFFSET, source.region, NEAR_OFFSET, size,
-				  &attributes, &operation, &error),
-			 &error);
-		complete(environment, operation, &receipt);
-		receipt_check(environment, &receipt, PL_KIND_WRITE, size);
-		check_number(receipt.user_data, 1000 + i);
-		check(receipt.peer == environment->near_peer);
-		value_check(target.bytes, FAR_OFFSET, POISON);
-		pattern_check(target.bytes + FAR_OFFSET, size, i, NEAR_OFFSET);
-		value_check(target.bytes + FAR_OFFSET + size, MARGIN - FAR_OFFSET, POISON);
-		pattern_check(source.bytes, source.length, i, 0);
-		pl_remote_release(remote);
-		buffer_close(&source);
-		buffer_close(&target);
-	}
+	for (size_t i = 0; i < SIZES; i++)
+		one_transfer(environment, true, sizes[i], i);
 }
 
 static void read_sizes(struct scenario_environment *environment)
 {
-	for (size_t i = 0; i < SIZES; i++) {
-		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-		size_t size = sizes[i];
-		struct buffer source, target;
-		struct pl_remote *remote;
-		struct pl_operation *operation;
-		struct pl_receipt receipt;
-		struct pl_error error;
-
-		buffer_open(&source, environment->far, size + MARGIN, PL_ACCESS_READ);
-		buffer_open(&target, environment->near, size + MARGIN, PL_ACCESS_LOCAL);
-		remote = share(environment, source.region, environment->near_peer, NULL);
-		pattern_fill(source.bytes, source.length, i, 0);
-		attributes.user_data = 2000 + i;
-		check_ok(pl_read(environment->near_peer, remote, FAR_OFFSET, target.region, NEAR_OFFSET, size,
-				 &attributes, &operation, &error),
-			 &error);
-		complete(environment, operation, &receipt);
-		receipt_check(environment, &receipt, PL_KIND_READ, size);
-		check_number(receipt.user_data, 2000 + i);
-		value_check(target.bytes, NEAR_OFFSET, POISON);
-		pattern_check(target.bytes + NEAR_OFFSET, size, i, FAR_OFFSET);
-		value_check(target.bytes + NEAR_OFFSET + size, MARGIN - NEAR_OFFSET, POISON);
-		pattern_check(source.bytes, source.length, i, 0);
-		pl_remote_release(remote);
-		buffer_close(&source);
-		buffer_close(&target);
-	}
+	for (size_t i = 0; i < SIZES; i++)
+		one_transfer(environment, false, sizes[i], i);
 }
 
 /* Both ends write to and read from each other at once: the accepting end can do all that the connecting end can. */

@@ -17,8 +17,8 @@ struct vectors {
 };
 
 /*
- * Opens vectors whose element i moves i % 113 bytes between slot i at `near` and a distant slot, of another region, at
- * `far`.
+ * Opens vectors.  Element i moves i % 113 bytes between slot i at `near` and a distant slot at `far`, of another
+ * region.
  */
 static void vectors_open(struct scenario_environment *environment, struct vectors *vectors, size_t count)
 {

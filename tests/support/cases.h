@@ -13,8 +13,8 @@ struct test_case {
 };
 
 /*
- * Runs the tests that the environment variable TEST_CASES selects by an extended pattern of fnmatch(3), or all tests if
- * the variable is unset.  Returns the exit status for main().
+ * Runs the tests that the environment variable TEST_CASES selects by an extended pattern of fnmatch(3).  Runs all tests
+ * if the variable is unset.  Returns the exit status for main().
  */
 int cases_run(const char *group, const struct test_case *cases, size_t count);
 

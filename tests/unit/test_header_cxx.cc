@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Compiled, not run: the public headers are C++ too, and their initialisers name every field. */
+/* Compile test: the public headers are valid C++, and their initialisers name every member. */
 #include <peerlane/sys/memory.h>
 
 #include <peerlane/error.h>
@@ -14,7 +14,7 @@ int main()
 	pl_error error = {};
 	pl_memory_ops operations = {};
 
-	static_assert(PL_ACCESS_ALL == (PL_ACCESS_READ | PL_ACCESS_WRITE | PL_ACCESS_ATOMIC), "an access right is not in ALL");
+	static_assert(PL_ACCESS_ALL == (PL_ACCESS_READ | PL_ACCESS_WRITE | PL_ACCESS_ATOMIC), "PL_ACCESS_ALL lacks an access right");
 	if (pl_open(&context, &options, &error) < 0)
 		return 1;
 	pl_close(context);

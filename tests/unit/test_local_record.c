@@ -59,7 +59,7 @@ static void test_chunk_count(void **state)
 	}
 }
 
-static void test_keys(void **state)
+static void test_key_bytes(void **state)
 {
 	struct local_key key = { .id = 0x1122334455667788,
 				 .ways = LOCAL_WAY_PROCESS,
@@ -117,7 +117,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_records),
 		cmocka_unit_test(test_chunk_count),
-		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_key_bytes),
 		cmocka_unit_test(test_invitations),
 	};
 

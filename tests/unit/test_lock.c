@@ -45,7 +45,7 @@ static void run_threads(void *(*run)(void *), struct shared *shared)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
-static void lock_excludes(void **state)
+static void test_lock_excludes(void **state)
 {
 	struct shared shared = { 0 };
 
@@ -55,7 +55,7 @@ static void lock_excludes(void **state)
 	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
 }
 
-static void try_fails_while_taken(void **state)
+static void test_try_fails_while_taken(void **state)
 {
 	struct pl_lock lock;
 
@@ -68,7 +68,7 @@ static void try_fails_while_taken(void **state)
 }
 
 /* Holds the lock until all threads sleep.  The release must wake each of them. */
-static void sleepers_wake(void **state)
+static void test_sleepers_wake(void **state)
 {
 	const struct timespec pause = { .tv_nsec = 50000000 };
 	struct shared shared = { 0 };
@@ -99,7 +99,7 @@ static void *count_up_by_latch(void *argument)
 	return NULL;
 }
 
-static void latch_excludes(void **state)
+static void test_latch_excludes(void **state)
 {
 	struct shared shared = { 0 };
 
@@ -109,7 +109,7 @@ static void latch_excludes(void **state)
 }
 
 /* Holds the latch for 50 ms.  The waiting threads sleep now and then, and proceed after the release. */
-static void latch_awaits(void **state)
+static void test_latch_waits(void **state)
 {
 	const struct timespec pause = { .tv_nsec = 50000000 };
 	struct shared shared = { 0 };
@@ -170,7 +170,7 @@ static void *take_and_give(void *argument)
 	return NULL;
 }
 
-static void pool_is_shared(void **state)
+static void test_pool_is_shared(void **state)
 {
 	struct shared shared = { 0 };
 	struct pl_allocator allocator = counting(&shared);
@@ -182,7 +182,7 @@ static void pool_is_shared(void **state)
 	assert_int_equal(atomic_load(&shared.outstanding), 0);
 }
 
-static void pool_has_a_limit(void **state)
+static void test_pool_has_a_limit(void **state)
 {
 	static void *held[PL_POOL_MAX + 1];
 	struct shared shared = { 0 };
@@ -202,10 +202,10 @@ static void pool_has_a_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lock_excludes),    cmocka_unit_test(try_fails_while_taken),
-		cmocka_unit_test(sleepers_wake),    cmocka_unit_test(latch_excludes),
-		cmocka_unit_test(latch_awaits),     cmocka_unit_test(pool_is_shared),
-		cmocka_unit_test(pool_has_a_limit),
+		cmocka_unit_test(test_lock_excludes),    cmocka_unit_test(test_try_fails_while_taken),
+		cmocka_unit_test(test_sleepers_wake),    cmocka_unit_test(test_latch_excludes),
+		cmocka_unit_test(test_latch_waits),      cmocka_unit_test(test_pool_is_shared),
+		cmocka_unit_test(test_pool_has_a_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

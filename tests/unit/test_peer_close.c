@@ -5,8 +5,8 @@
 #include "support/environment.h"
 
 /*
- * Releases the engine without serving its task queue.  A thread leaves the engine in this state between its last look at
- * the queue and its release of the lock, if another thread posts a task meanwhile.
+ * Releases the engine without serving its task queue.  This state arises if another thread posts a task after the
+ * holder's last look at the queue and before the release.
  */
 static void engine_release_unserved(struct pl_engine *engine)
 {

@@ -28,7 +28,7 @@ static void profile_fill(struct pl_profile *profile, const char *device, const u
 	}
 }
 
-static void chosen(void **state)
+static void test_path_choice(void **state)
 {
 	static const struct {
 		uint64_t rates[PL_GPU_PATH_COUNT];
@@ -66,10 +66,10 @@ static void chosen(void **state)
 }
 
 /*
- * Checks that a profile of another machine, or of other hardware or software, is not used, and that the reason is
+ * Checks that a profile of another machine, or of changed hardware or software, is not used, and that the reason is
  * given.
  */
-static void advised(void **state)
+static void test_profile_of_another_machine(void **state)
 {
 	static const char *const here = "0123456789abcdef0123456789abcdef";
 	static const struct {
@@ -111,7 +111,7 @@ static void advised(void **state)
 	pl_profile_free(&profile);
 }
 
-static void places(void **state)
+static void test_profile_paths(void **state)
 {
 	char folder[] = "/tmp/routes-XXXXXX", path[256], file[256], made[PL_PROFILE_MACHINE], again[PL_PROFILE_MACHINE];
 	FILE *stream;
@@ -145,8 +145,9 @@ static void places(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = { cmocka_unit_test(chosen), cmocka_unit_test(advised),
-						   cmocka_unit_test(places) };
+	static const struct CMUnitTest tests[] = { cmocka_unit_test(test_path_choice),
+						   cmocka_unit_test(test_profile_of_another_machine),
+						   cmocka_unit_test(test_profile_paths) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,7 @@ static void handshake_step(struct pl_stream *stream, int *status, struct pl_erro
 	assert_true(ERR_peek_error() == 0);
 }
 
-static void shake_hands(struct link *link, int status[2], struct pl_error error[2])
+static void complete_handshake(struct link *link, int status[2], struct pl_error error[2])
 {
 	uint64_t deadline = clock_now() + 10 * SECOND;
 
@@ -132,7 +132,7 @@ static void open_tls_link(struct link *link, bool tcp, int buffer)
 	struct pl_error error[2];
 
 	open_link(link, tcp, buffer, tls, tls);
-	shake_hands(link, status, error);
+	complete_handshake(link, status, error);
 	assert_int_equal(status[0], 0);
 	assert_int_equal(status[1], 0);
 	assert_int_equal(pl_stream_handshake(&link->client, "again", NULL), 0);
@@ -256,7 +256,7 @@ static void test_many_elements(void **state)
 	}
 }
 
-static void test_keys(void **state)
+static void test_key_lengths(void **state)
 {
 	static const uint8_t golden[32] = { 0x47, 0xe3, 0x34, 0x3d, 0xe8, 0xf3, 0x11, 0xef, 0x01, 0x2f, 0x3b,
 					    0xc0, 0x66, 0xbf, 0xaf, 0xa2, 0x68, 0xd4, 0x6a, 0xa8, 0x95, 0x83,
@@ -347,7 +347,7 @@ static void test_key_mismatch(void **state)
 		struct pl_error error[2];
 
 		open_link(&link, tcp, 0, tls, other_tls);
-		shake_hands(&link, status, error);
+		complete_handshake(&link, status, error);
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(status[i], -EACCES);
 			assert_string_equal(error[i].id, "AUTH-KEY-MISMATCH");
@@ -758,7 +758,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_plain, arm_alarm),
 		cmocka_unit_test_setup(test_many_elements, arm_alarm),
-		cmocka_unit_test_setup(test_keys, arm_alarm),
+		cmocka_unit_test_setup(test_key_lengths, arm_alarm),
 		cmocka_unit_test_setup(test_no_memory, arm_alarm),
 		cmocka_unit_test_setup(test_tls, arm_alarm),
 		cmocka_unit_test_setup(test_key_mismatch, arm_alarm),
