@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Events, which a stream reaches in its turn. */
+#include <stdlib.h>
+
+#include "libcuda/stream.h"
+
+static struct event *events;
+
+API CUresult cuEventCreate(struct event **result, unsigned flags)
+{
+	struct event *event;
+
+	(void)flags;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	event = *result = calloc(1, sizeof(*event));
+	if (!event)
+		return OUT_OF_MEMORY;
+	event->context = standin_current();
+	pthread_mutex_lock(&standin_stream_lock);
+	event->next = events;
+	event->link = &events;
+	if (events)
+		events->link = &event->next;
+	events = event;
+	pthread_mutex_unlock(&standin_stream_lock);
+	return SUCCESS;
+}
+
+/* Removes an event.  The caller holds the lock. */
+static void event_remove(struct event *event)
+{
+	*event->link = event->next;
+	if (event->next)
+		event->next->link = event->link;
+	free(event);
+}
+
+API CUresult cuEventDestroy_v2(struct event *event)
+{
+	pthread_mutex_lock(&standin_stream_lock);
+	event_remove(event);
+	pthread_mutex_unlock(&standin_stream_lock);
+	return SUCCESS;
+}
+
+void standin_forget_events(struct context *context)
+{
+	struct event *next;
+
+	pthread_mutex_lock(&standin_stream_lock);
+	for (struct event *event = events; event; event = next) {
+		while (event->context == context && event->reached != event->recorded)
+			pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
+		next = event->next;
+		if (event->context == context)
+			event_remove(event);
+	}
+	pthread_mutex_unlock(&standin_stream_lock);
+}
+
+API CUresult cuEventRecord(struct event *event, struct stream *stream)
+{
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	return standin_enqueue(stream, (struct job){ .event = event });
+}
+
+API CUresult cuEventQuery(struct event *event)
+{
+	CUresult result;
+
+	pthread_mutex_lock(&standin_stream_lock);
+	result = event->reached == event->recorded ? event->result : NOT_READY;
+	pthread_mutex_unlock(&standin_stream_lock);
+	return result;
+}
+
+API CUresult cuEventSynchronize(struct event *event)
+{
+	CUresult result;
+
+	pthread_mutex_lock(&standin_stream_lock);
+	while (event->reached != event->recorded)
+		pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
+	result = event->result;
+	pthread_mutex_unlock(&standin_stream_lock);
+	return result;
+}
+
+API CUresult cuEventElapsedTime(float *milliseconds, struct event *begin, struct event *end)
+{
+	CUresult result = SUCCESS;
+
+	pthread_mutex_lock(&standin_stream_lock);
+	if (begin->reached != begin->recorded || end->reached != end->recorded)
+		result = NOT_READY;
+	*milliseconds = (float)((double)(end->time.tv_sec - begin->time.tv_sec) * 1e3 +
+				(double)(end->time.tv_nsec - begin->time.tv_nsec) / 1e6);
+	pthread_mutex_unlock(&standin_stream_lock);
+	return result;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Streams of the stand-in, their jobs, and events. */
+#ifndef LIBCUDA_STREAM_H
+#define LIBCUDA_STREAM_H
+
+#include <time.h>
+
+#include "libcuda/standin.h"
+
+struct event {
+	uint64_t recorded, reached; /* number of cuEventRecord() calls, and of records executed */
+	CUresult result;
+	struct timespec time; /* time of the last execution */
+	struct context *context;
+	struct event *next, **link; /* list of all events */
+};
+
+/* Piece of a batch of copies. */
+struct piece {
+	CUdeviceptr device;
+	void *host;
+	size_t length;
+	bool into;
+};
+
+struct job {
+	struct job *next;
+	struct piece *pieces; /* NULL: a single copy, or no copy */
+	size_t piece_count;
+	CUdeviceptr device, from;
+	void *host;
+	size_t length;
+	bool into, set, across, launch;
+	bool computes; /* true if the compute engine executes the job */
+	struct standin_kernel kernel;
+	uint8_t value;
+	struct event *event;
+	uint64_t record;
+};
+
+struct stream {
+	pthread_t thread;
+	pthread_cond_t asked; /* signalled for a new job and for the end */
+	struct job *first, **last;
+	bool busy, ending;
+	CUresult failed; /* failure of copies since the last query */
+};
+
+/* Lock of all streams and events.  The condition is signalled for a reached event and for an empty stream. */
+extern pthread_mutex_t standin_stream_lock;
+extern pthread_cond_t standin_stream_changed;
+
+/* Appends a job to a stream. */
+CUresult standin_enqueue(struct stream *stream, struct job job);
+/* Waits until a stream is empty, as the driver's function.  Returns the failure of its copies. */
+API CUresult cuStreamSynchronize(struct stream *stream);
+
+#endif
