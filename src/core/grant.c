@@ -37,57 +37,6 @@ static ssize_t table_insert(const struct pl_allocator *allocator, void ***table,
 	return (ssize_t)index;
 }
 
-struct pl_registration *pl_registration_find(const struct pl_list *registrations, const void *device)
-{
-	pl_list_for_each(at, registrations) {
-		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
-
-		if (registration->device == device)
-			return registration;
-	}
-	return NULL;
-}
-
-static void registrations_shut(const struct pl_list *registrations)
-{
-	pl_list_for_each(at, registrations) {
-		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
-
-		if (registration->shut)
-			registration->shut(registration);
-	}
-}
-
-void pl_registrations_release(struct pl_list *registrations)
-{
-	while (!pl_list_empty(registrations)) {
-		struct pl_registration *registration = pl_list_first(registrations, struct pl_registration, link);
-
-		pl_list_remove(&registration->link);
-		registration->release(registration);
-	}
-}
-
-bool pl_registrations_timeless(const struct pl_list *registrations)
-{
-	pl_list_for_each(at, registrations)
-		if (pl_list_entry(at, struct pl_registration, link)->timeless)
-			return true;
-	return false;
-}
-
-void pl_registrations_expire(struct pl_list *registrations)
-{
-	pl_list_for_each_safe(at, next, registrations) {
-		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
-
-		if (!registration->timeless)
-			continue;
-		pl_list_remove(at);
-		registration->release(registration);
-	}
-}
-
 /* -- keys: grant_lock is held ------------------------------------------------------------------- */
 
 /* Returns the operation with a pending count that ends with the key; the caller ends that count after unlocking. */
@@ -266,7 +215,7 @@ static void grant_shut(struct pl_grant *grant)
 		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
 
 		atomic_store(&key->revoked, true);
-		registrations_shut(&key->registrations);
+		pl_registrations_shut(&key->registrations);
 	}
 }
 

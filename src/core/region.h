@@ -24,6 +24,8 @@ struct pl_registration {
 
 /* Returns the registration of a device, or NULL. */
 struct pl_registration *pl_registration_find(const struct pl_list *registrations, const void *device);
+/* Calls shut() of all registrations. */
+void pl_registrations_shut(const struct pl_list *registrations);
 void pl_registrations_release(struct pl_list *registrations);
 
 struct pl_region {

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "engine/engine.h"
 
-#include <limits.h>
 #include <sched.h>
-#include <linux/futex.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -154,7 +151,7 @@ int pl_source_watch(struct pl_source *source, uint32_t events)
 	return 0;
 }
 
-static void cool(struct pl_engine *engine, struct pl_source *source)
+void pl_engine_cool(struct pl_engine *engine, struct pl_source *source)
 {
 	if (pl_list_empty(&source->hot))
 		return;
@@ -169,7 +166,7 @@ void pl_source_remove(struct pl_source *source)
 
 	if (!engine)
 		return;
-	cool(engine, source);
+	pl_engine_cool(engine, source);
 	epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 	engine->removals++;
 	source->engine = NULL;
@@ -208,13 +205,6 @@ static void serve_timers(struct pl_engine *engine)
 		pl_engine_arm(engine, next);
 }
 
-static void forget_wake(struct pl_engine *engine)
-{
-	uint64_t value;
-
-	(void)!read(engine->wake_fd, &value, sizeof(value));
-}
-
 /* Serves a batch of events. Stops early if a source was removed: later events may point to it. */
 static bool dispatch(struct pl_engine *engine, int count)
 {
@@ -232,7 +222,7 @@ static bool dispatch(struct pl_engine *engine, int count)
 		if (engine->events[i].data.ptr == engine) {
 			/* Wakes a sleeper; the wake-up is late if no thread sleeps. */
 			if (!atomic_load(&engine->led) && !(atomic_load(&engine->polling) && !engine->threaded))
-				forget_wake(engine);
+				pl_engine_forget_wake(engine);
 			continue;
 		}
 		pl_engine_tick(engine);
@@ -267,7 +257,7 @@ static bool poll_hot(struct pl_engine *engine)
 			source->idle_rounds = 0;
 			any = true;
 		} else if (++source->idle_rounds > HOT_IDLE_ROUNDS) {
-			cool(engine, source);
+			pl_engine_cool(engine, source);
 		}
 		if (source->idle && (!did || eager) && (!source->memory || eager || pl_list_empty(&source->hot)))
 			source->idle(source);
@@ -329,69 +319,6 @@ bool pl_engine_progress(struct pl_engine *engine)
 	any = pl_engine_progress_held(engine);
 	pl_engine_leave(engine);
 	return any;
-}
-
-static struct timespec to_timespec(uint64_t time)
-{
-	return (struct timespec){ .tv_sec = (time_t)(time / PL_NS_PER_S), .tv_nsec = (long)(time % PL_NS_PER_S) };
-}
-
-/* Only looks: the next progress fetches and serves the events. */
-static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
-{
-	struct epoll_event event;
-	struct timespec timeout;
-
-	pl_engine_lock(engine);
-	while (!pl_list_empty(&engine->hot)) {
-		struct pl_source *source = pl_list_first(&engine->hot, struct pl_source, hot);
-
-		cool(engine, source);
-		/* The source may need idle() before its descriptor reports anything. */
-		if (source->idle)
-			source->idle(source);
-	}
-	if (atomic_load(&engine->polling))
-		left = 0;
-	pl_engine_unlock(engine);
-	timeout = to_timespec(left);
-	/* Kernels before 5.11, and older seccomp filters of containers, lack epoll_pwait2(). */
-	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
-	    (errno == ENOSYS || errno == EPERM))
-		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
-	/* No other thread reads the eventfd, so no wake-up of the sleeper is lost. */
-	forget_wake(engine);
-}
-
-static void next_turn(struct pl_engine *engine)
-{
-	atomic_fetch_add(&engine->turn, 1);
-	syscall(SYS_futex, &engine->turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
-{
-	uint64_t now = pl_now();
-	uint64_t left = deadline == UINT64_MAX ? UINT64_MAX : deadline > now ? deadline - now : 0;
-	struct timespec timeout = to_timespec(left);
-
-	if (atomic_exchange(&engine->led, true)) {
-		syscall(SYS_futex, &engine->turn, FUTEX_WAIT_PRIVATE, turn, left == UINT64_MAX ? NULL : &timeout, NULL,
-			0);
-		return;
-	}
-	if (atomic_load(&engine->turn) == turn)
-		sleep_on_epoll(engine, left);
-	atomic_store(&engine->led, false);
-	next_turn(engine); /* lets another thread lead */
-}
-
-void pl_engine_wake(struct pl_engine *engine)
-{
-	uint64_t one = 1;
-
-	next_turn(engine);
-	(void)!write(engine->wake_fd, &one, sizeof(one));
 }
 
 /* Polls for a while, then sleeps. Returns the number of events in engine->events. */

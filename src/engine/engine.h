@@ -212,6 +212,8 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 
 /* Ends the sleep of all threads in pl_engine_sleep(), or of the engine's thread. */
 void pl_engine_wake(struct pl_engine *engine);
+/* sleep.c: consumes a wake-up. */
+void pl_engine_forget_wake(struct pl_engine *engine);
 
 /* Reports that the poller has work under way, or no longer. Under the lock. */
 void pl_engine_polling(struct pl_engine *engine, bool polling);
@@ -235,6 +237,8 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 	task->run = run;
 }
 
+/* Stops polling a hot source: epoll watches it again. Under the lock. */
+void pl_engine_cool(struct pl_engine *engine, struct pl_source *source);
 /* Makes timer_fd fire at `when`. Under the lock. */
 void pl_engine_arm(struct pl_engine *engine, uint64_t when);
 

@@ -101,7 +101,7 @@ static int to_send(const struct self *self)
 								 IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-int verbs_self_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t number, unsigned access,
+int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t number, unsigned access,
 		       const char **what)
 {
 	struct self self = { .library = library, .qp = qp, .port = number };

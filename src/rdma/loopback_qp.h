@@ -9,7 +9,7 @@
  * Makes a new RC queue pair ready. port: 0 is the first active one. access: what it may do to itself. Returns 0, or a
  * negative errno and the failed step (static storage).
  */
-int verbs_self_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t port, unsigned access,
+int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t port, unsigned access,
 		       const char **what);
 
 #endif

@@ -19,7 +19,7 @@ static int connect_loop(struct rdma_loopback *loop, const char **what)
 	*what = "ibv_create_qp";
 	loop->qp = loop->library->ibv_create_qp(loop->pd, &attributes);
 	rc = verbs_made(loop->qp);
-	return rc ? rc : verbs_self_connect(loop->library, loop->qp, 0, IBV_ACCESS_REMOTE_WRITE, what);
+	return rc ? rc : rdma_loopback_qp_connect(loop->library, loop->qp, 0, IBV_ACCESS_REMOTE_WRITE, what);
 }
 
 int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *library, struct ibv_device *device,

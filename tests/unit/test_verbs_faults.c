@@ -102,7 +102,7 @@ struct rig {
 	struct verbs_device device;
 	struct ibv_context verbs;
 	struct ibv_cq cq;
-	struct verbs_queue queue;
+	struct verbs_cq queue;
 	struct pl_peer peer;
 	struct verbs_endpoint endpoint;
 	struct rdma_cm_id ids[2];
@@ -279,7 +279,7 @@ static void complete(struct rig *rig, enum ibv_wc_status status)
 	device_said.completion =
 		(struct ibv_wc){ .wr_id = (uintptr_t)rig->work, .status = status, .vendor_err = VENDOR, .qp_num = 7 };
 	device_said.completed = true;
-	assert_true(verbs_queue_poll(&rig->queue));
+	assert_true(verbs_cq_poll(&rig->queue));
 	assert_int_equal(rig->queue.posted, 0);
 	assert_int_equal(rig->endpoint.rails[0].posted_bytes, 0);
 	assert_int_equal(rig->endpoint.rails[0].link, VERBS_DRAINING);
@@ -409,7 +409,7 @@ static void test_no_route(void **state)
 	rig->library.ibv_modify_qp = modify_pair;
 	*completion = (struct ibv_wc){ .wr_id = (uintptr_t)rig->work, .status = IBV_WC_LOC_QP_OP_ERR, .qp_num = 7 };
 	device_said.completed = true;
-	assert_true(verbs_queue_poll(&rig->queue));
+	assert_true(verbs_cq_poll(&rig->queue));
 	assert_int_equal(rail->link, VERBS_DRAINING);
 	assert_int_equal(device_said.state, IBV_QPS_ERR);
 	/* The other end was not told. */

@@ -18,8 +18,8 @@ struct rig {
 	struct verbs_device device;
 	struct pl_peer peer;
 	struct verbs_endpoint endpoint;
-	struct verbs_queue queue;
-	struct verbs_pool pool;
+	struct verbs_cq queue;
+	struct verbs_buffer_pool pool;
 	struct ibv_mr mr;
 	struct verbs_buffer buffer;
 	struct pl_region region;

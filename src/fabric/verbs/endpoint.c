@@ -87,7 +87,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		init_rail(endpoint, i);
 	if (!peer->initiator)
-		rc = verbs_offer(endpoint);
+		rc = verbs_listen_for_peer(endpoint);
 	if (rc < 0) {
 		pl_free(&peer->context->allocator, endpoint);
 		return pl_fail_errno(error, rc, "RDMA-LISTEN", "rdma_listen", NULL);
@@ -103,7 +103,7 @@ static int verbs_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_
 	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
 	pl_put_u64(&writer, base->peer->peer_index);
 	pl_put_bytes(&writer, base->peer->join_secret, sizeof(base->peer->join_secret));
-	verbs_offer_write(verbs_endpoint_of(base), &writer);
+	verbs_advert_write(verbs_endpoint_of(base), &writer);
 	return (int)(writer.at - writer.begin);
 }
 
@@ -116,7 +116,7 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	pl_reader_init(&reader, blob, length);
 	endpoint->peer_index = pl_get_u64(&reader);
 	pl_get_bytes(&reader, endpoint->join_secret, sizeof(endpoint->join_secret));
-	rc = verbs_offer_read(endpoint, &reader);
+	rc = verbs_advert_read(endpoint, &reader);
 	if (rc == -EPROTO)
 		return pl_fail(error, rc, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's description of the verbs fabric is malformed");
@@ -244,12 +244,12 @@ static void end_link(struct verbs_rail *rail)
 	uint64_t deadline = pl_now() + FAREWELL;
 
 	while (rail->link == VERBS_UP && rail->frames && pl_now() < deadline)
-		verbs_queue_poll(rail->queue);
+		verbs_cq_poll(rail->queue);
 	rail->endpoint->closing = true;
 	verbs_fail(rail);
 	deadline = pl_now() + FLUSH_LIMIT;
 	while (rail->link == VERBS_DRAINING && !pl_list_empty(&rail->posted) && pl_now() < deadline)
-		verbs_queue_poll(rail->queue);
+		verbs_cq_poll(rail->queue);
 }
 
 static void verbs_abandon(struct pl_endpoint *base, struct pl_task *task)
@@ -336,7 +336,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.export_key = verbs_export_key,
 	.imported = verbs_imported,
 	.devices = verbs_devices,
-	.count = verbs_shared_count,
-	.freed = verbs_shared_freed,
+	.count = verbs_mr_shared_count,
+	.freed = verbs_mr_shared_freed,
 	.close_state = verbs_state_close,
 };

@@ -13,7 +13,7 @@
 /* Mark in wr_id of a received frame; buffers are aligned. */
 #define RECEIVED 1u
 
-static struct verbs_rail *find_rail(struct verbs_queue *queue, uint32_t number)
+static struct verbs_rail *find_rail(struct verbs_cq *queue, uint32_t number)
 {
 	pl_list_for_each(at, &queue->rails[number % PL_ARRAY_SIZE(queue->rails)]) {
 		struct verbs_rail *rail = pl_list_entry(at, struct verbs_rail, queue_link);
@@ -26,7 +26,7 @@ static struct verbs_rail *find_rail(struct verbs_queue *queue, uint32_t number)
 
 /* -- receiving ------------------------------------------------------------------------------------ */
 
-static int post_spent(struct verbs_queue *queue)
+static int post_spent(struct verbs_cq *queue)
 {
 	struct ibv_recv_wr requests[RECEIVES_TOGETHER], *bad = requests;
 	struct ibv_sge elements[RECEIVES_TOGETHER];
@@ -56,7 +56,7 @@ static int post_spent(struct verbs_queue *queue)
 }
 
 /* A list of receives costs little more than one receive, and there are many. */
-int verbs_receive_post(struct verbs_queue *queue, struct verbs_buffer *buffer)
+int verbs_receive_post(struct verbs_cq *queue, struct verbs_buffer *buffer)
 {
 	pl_list_append(&queue->spent, &buffer->link);
 	return ++queue->spent_count < RECEIVES_TOGETHER ? 0 : post_spent(queue);
@@ -216,7 +216,7 @@ static void broke_protocol(struct verbs_endpoint *endpoint, int rc)
 	pl_peer_lose(endpoint->base.peer, &error);
 }
 
-PL_ALWAYS_INLINE void received(struct verbs_queue *queue, const struct ibv_wc *completion)
+PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
 	struct verbs_buffer *buffer = (struct verbs_buffer *)(uintptr_t)(completion->wr_id & ~(uint64_t)RECEIVED);
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
@@ -295,7 +295,7 @@ static void look_at_pace(struct verbs_rail *rail, uint64_t bytes)
 	verbs_pace_done(&rail->pace, bytes, idle, pl_now());
 }
 
-PL_ALWAYS_INLINE void completed(struct verbs_queue *queue, const struct ibv_wc *completion)
+PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
 	const struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id;
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
@@ -326,7 +326,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_queue *queue, const struct ibv_wc *
 		verbs_flush(rail->endpoint);
 }
 
-static void feed(struct verbs_queue *queue)
+static void feed(struct verbs_cq *queue)
 {
 	struct pl_list starved;
 
@@ -340,13 +340,13 @@ static void feed(struct verbs_queue *queue)
 	}
 }
 
-PL_ALWAYS_INLINE void take(struct verbs_queue *queue, const struct ibv_wc *completions, int count)
+PL_ALWAYS_INLINE void take(struct verbs_cq *queue, const struct ibv_wc *completions, int count)
 {
 	for (int i = 0; i < count; i++) {
 		if (completions[i].wr_id & RECEIVED)
 			received(queue, &completions[i]);
-		else if (completions[i].wr_id & VERBS_LOOPED)
-			verbs_loop_done(queue, &completions[i]);
+		else if (completions[i].wr_id & VERBS_LOOPBACK_READ)
+			verbs_loopback_done(queue, &completions[i]);
 		else
 			completed(queue, &completions[i]);
 	}
@@ -354,7 +354,7 @@ PL_ALWAYS_INLINE void take(struct verbs_queue *queue, const struct ibv_wc *compl
 		feed(queue);
 }
 
-bool verbs_queue_poll(struct verbs_queue *queue)
+bool verbs_cq_poll(struct verbs_cq *queue)
 {
 	struct ibv_wc completions[POLL_BATCH];
 	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
@@ -365,9 +365,9 @@ bool verbs_queue_poll(struct verbs_queue *queue)
 	return count > 0;
 }
 
-bool verbs_queue_ready(struct pl_source *source, uint32_t events)
+bool verbs_cq_ready(struct pl_source *source, uint32_t events)
 {
-	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, source);
+	struct verbs_cq *queue = pl_container_of(source, struct verbs_cq, source);
 	struct ibv_cq *cq;
 	void *context;
 
@@ -376,13 +376,13 @@ bool verbs_queue_ready(struct pl_source *source, uint32_t events)
 		queue->state->library->ibv_ack_cq_events(cq, 1);
 		queue->armed = false;
 	}
-	return verbs_queue_poll(queue);
+	return verbs_cq_poll(queue);
 }
 
 /* A thread may sleep on the descriptor from now on. */
-void verbs_queue_idle(struct pl_source *source)
+void verbs_cq_idle(struct pl_source *source)
 {
-	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, source);
+	struct verbs_cq *queue = pl_container_of(source, struct verbs_cq, source);
 
 	if (queue->armed || (!pl_list_empty(&source->hot) && !atomic_load(&queue->engine->eager_idle)))
 		return;
@@ -390,6 +390,6 @@ void verbs_queue_idle(struct pl_source *source)
 		return;
 	queue->armed = true;
 	/* A completion between the last poll and ibv_req_notify_cq() creates no event. */
-	while (verbs_queue_poll(queue))
+	while (verbs_cq_poll(queue))
 		;
 }

@@ -72,7 +72,7 @@ struct need {
 
 static enum pl_memory_order order_of(const struct pl_segment *segment)
 {
-	const struct verbs_target *target = segment->remote->fabric_data;
+	const struct verbs_remote_key *target = segment->remote->fabric_data;
 
 	return target ? target->order : PL_ORDER_HOST;
 }
@@ -159,7 +159,7 @@ static int ask_owner(struct verbs_endpoint *endpoint, struct pl_operation *opera
 		wait_for(endpoint, operation, frame.cookie, count);
 	index = 0;
 	while (rc == 0 && next_place(operation, &index, &segment)) {
-		frame.key = ((const struct verbs_target *)segment->remote->fabric_data)->id;
+		frame.key = ((const struct verbs_remote_key *)segment->remote->fabric_data)->id;
 		rc = verbs_message(&endpoint->base, &frame, NULL, NULL);
 	}
 	if (rc < 0 && !pl_list_empty(&operation->queue_link)) {
@@ -243,7 +243,7 @@ static void read_by_all(struct verbs_endpoint *endpoint, struct pl_region *regio
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (rail->queue && rail->id && !repeated(endpoint, i) && verbs_loop_read(rail, region, flush) < 0)
+		if (rail->queue && rail->id && !repeated(endpoint, i) && verbs_loopback_read(rail, region, flush) < 0)
 			flush->failed = true;
 	}
 	flush->failed |= flush->reads == before;

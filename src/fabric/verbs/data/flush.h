@@ -18,9 +18,9 @@
 #include "fabric/verbs/verbs.h"
 
 /* Most posted reads of a loopback queue pair. */
-#define VERBS_LOOP_DEPTH 16
+#define VERBS_LOOPBACK_DEPTH 16
 /* Mark in wr_id of these reads, which are aligned. */
-#define VERBS_LOOPED 2u
+#define VERBS_LOOPBACK_READ 2u
 
 /* State in operation->fabric while the operation waits for answers. */
 struct verbs_settling {
@@ -57,10 +57,10 @@ struct verbs_flush {
 /* All reads of a flush are done. */
 void verbs_flush_done(struct verbs_flush *flush);
 /* Starts a read of a region through the device of a connected rail. Returns 0 or a negative errno. */
-int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush);
-void verbs_loop_done(struct verbs_queue *queue, const struct ibv_wc *completion);
-void verbs_loop_close(struct verbs_queue *queue);
+int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush);
+void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion);
+void verbs_loopback_close(struct verbs_cq *queue);
 /* Removes all loopback queue pairs of a device that goes away. grant_lock is held. */
-void verbs_loops_end(const struct verbs_library *library, struct verbs_device *device);
+void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_device *device);
 
 #endif

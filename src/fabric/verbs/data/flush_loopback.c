@@ -10,7 +10,7 @@
 /* One byte would do. */
 #define READ_LENGTH 8
 
-struct verbs_loop {
+struct verbs_loopback {
 	struct ibv_pd *pd;
 	struct ibv_qp *qp; /* NULL: none now */
 	struct ibv_mr *mr; /* memory region of the scratch buffer */
@@ -49,7 +49,7 @@ static void release_loopback_mr(struct pl_registration *base)
 	pl_free(registration->allocator, registration);
 }
 
-void verbs_loops_end(const struct verbs_library *library, struct verbs_device *device)
+void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_device *device)
 {
 	while (!pl_list_empty(&device->loop_registrations)) {
 		struct registration *registration =
@@ -104,7 +104,7 @@ static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_devi
 
 /* -- the queue pair -------------------------------------------------------------------------------- */
 
-static void drop_pair(const struct verbs_library *library, struct verbs_loop *loop)
+static void drop_pair(const struct verbs_library *library, struct verbs_loopback *loop)
 {
 	if (loop->qp)
 		library->ibv_destroy_qp(loop->qp);
@@ -112,13 +112,13 @@ static void drop_pair(const struct verbs_library *library, struct verbs_loop *lo
 	loop->broken = false;
 }
 
-static int make_pair(struct verbs_queue *queue, struct verbs_loop *loop)
+static int make_pair(struct verbs_cq *queue, struct verbs_loopback *loop)
 {
 	const struct verbs_library *library = queue->state->library;
 	struct ibv_qp_init_attr attributes = {
 		.send_cq = queue->cq,
 		.recv_cq = queue->cq,
-		.cap = { .max_send_wr = VERBS_LOOP_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = VERBS_LOOPBACK_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
@@ -128,13 +128,13 @@ static int make_pair(struct verbs_queue *queue, struct verbs_loop *loop)
 	loop->qp = library->ibv_create_qp(loop->pd, &attributes);
 	rc = verbs_made(loop->qp);
 	if (rc == 0)
-		rc = verbs_self_connect(library, loop->qp, loop->port, IBV_ACCESS_REMOTE_READ, &what);
+		rc = rdma_loopback_qp_connect(library, loop->qp, loop->port, IBV_ACCESS_REMOTE_READ, &what);
 	if (rc < 0)
 		drop_pair(library, loop);
 	return rc;
 }
 
-static void loop_free(struct verbs_queue *queue, struct verbs_loop *loop)
+static void loop_free(struct verbs_cq *queue, struct verbs_loopback *loop)
 {
 	const struct verbs_library *library = queue->state->library;
 
@@ -144,10 +144,10 @@ static void loop_free(struct verbs_queue *queue, struct verbs_loop *loop)
 	pl_free(&queue->state->context->allocator, loop);
 }
 
-static int loop_get(struct verbs_queue *queue, uint8_t port, struct verbs_loop **result)
+static int loop_get(struct verbs_cq *queue, uint8_t port, struct verbs_loopback **result)
 {
 	const struct verbs_library *library = queue->state->library;
-	struct verbs_loop *loop = queue->loop;
+	struct verbs_loopback *loop = queue->loop;
 	int rc = 0;
 
 	if (!queue->device->loop_pd || !library->ibv_create_qp || !library->ibv_destroy_qp || !library->ibv_query_gid)
@@ -185,11 +185,11 @@ static void read_done(struct read *read, bool failed)
 		verbs_flush_done(flush);
 }
 
-static int post_loopback_read(struct verbs_loop *loop, struct read *read)
+static int post_loopback_read(struct verbs_loopback *loop, struct read *read)
 {
 	struct ibv_sge piece = { .addr = (uintptr_t)loop->scratch, .length = read->length, .lkey = loop->mr->lkey };
 	struct ibv_send_wr *bad, request = {
-		.wr_id = (uintptr_t)read | VERBS_LOOPED,
+		.wr_id = (uintptr_t)read | VERBS_LOOPBACK_READ,
 		.sg_list = &piece,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_READ,
@@ -199,9 +199,9 @@ static int post_loopback_read(struct verbs_loop *loop, struct read *read)
 	return verbs_result(ibv_post_send(loop->qp, &request, &bad));
 }
 
-static void pump(struct verbs_queue *queue, struct verbs_loop *loop)
+static void pump(struct verbs_cq *queue, struct verbs_loopback *loop)
 {
-	while (!pl_list_empty(&loop->waiting) && loop->posted < VERBS_LOOP_DEPTH && !loop->broken) {
+	while (!pl_list_empty(&loop->waiting) && loop->posted < VERBS_LOOPBACK_DEPTH && !loop->broken) {
 		struct read *read = pl_list_first(&loop->waiting, struct read, link);
 
 		if ((!loop->qp && make_pair(queue, loop) < 0) || post_loopback_read(loop, read) < 0) {
@@ -214,11 +214,11 @@ static void pump(struct verbs_queue *queue, struct verbs_loop *loop)
 	}
 }
 
-int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush)
+int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush)
 {
-	struct verbs_queue *queue = rail->queue;
+	struct verbs_cq *queue = rail->queue;
 	struct verbs_state *state = queue->state;
-	struct verbs_loop *loop;
+	struct verbs_loopback *loop;
 	struct read *read;
 	struct ibv_mr *mr;
 	int rc = loop_get(queue, rail->id->port_num, &loop);
@@ -245,10 +245,10 @@ int verbs_loop_read(struct verbs_rail *rail, struct pl_region *region, struct ve
 	return 0;
 }
 
-void verbs_loop_done(struct verbs_queue *queue, const struct ibv_wc *completion)
+void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
-	struct read *read = (struct read *)(uintptr_t)(completion->wr_id & ~(uint64_t)VERBS_LOOPED);
-	struct verbs_loop *loop = queue->loop;
+	struct read *read = (struct read *)(uintptr_t)(completion->wr_id & ~(uint64_t)VERBS_LOOPBACK_READ);
+	struct verbs_loopback *loop = queue->loop;
 	bool failed = completion->status != IBV_WC_SUCCESS;
 
 	loop->posted--;
@@ -266,7 +266,7 @@ static void forget_loopback_mr(struct pl_list *reads)
 }
 
 /* Endpoints are gone, so no answer is sent. */
-void verbs_loop_close(struct verbs_queue *queue)
+void verbs_loopback_close(struct verbs_cq *queue)
 {
 	if (!queue->loop)
 		return;

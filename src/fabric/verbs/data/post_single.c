@@ -47,7 +47,7 @@ PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_ope
 	struct verbs_device *device = endpoint->rails[0].device;
 	enum verbs_work_kind kind = verbs_kind_of(operation);
 	bool written = kind == VERBS_READ;
-	const struct verbs_target *target;
+	const struct verbs_remote_key *target;
 	const char *refusal;
 	struct verbs_work *work;
 	uint32_t lkey = 0;
@@ -55,7 +55,7 @@ PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_ope
 	if (operation->segment_count != 1 || segment->length >= VERBS_SLICE || !verbs_may_post_now(endpoint) ||
 	    (operation->attributes.flags & (PL_MORE | PL_NOTIFY)) || pl_visible_more(operation->attributes.visible))
 		return false;
-	target = verbs_target_of(segment->remote, endpoint);
+	target = verbs_remote_key_of(segment->remote, endpoint);
 	if (!target || !target->present || (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8))
 		return false;
 	if (segment->region && segment->length &&

@@ -52,9 +52,9 @@ PL_ALWAYS_INLINE bool verbs_needs_buffer(const struct verbs_work *work)
 }
 
 /* Takes the buffer that a work request needs. Returns 0, -EAGAIN if none is free, or the permanent error. */
-PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_queue *queue, struct verbs_work *work)
+PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_cq *queue, struct verbs_work *work)
 {
-	struct verbs_pool *pool = work->staged ? &queue->stages : &queue->sends;
+	struct verbs_buffer_pool *pool = work->staged ? &queue->stages : &queue->sends;
 	struct verbs_buffer *last = work->buffer;
 	int rc = 0;
 
@@ -62,10 +62,10 @@ PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_queue *queue, struct verbs_w
 	if (last && last->pool == pool)
 		return 0;
 	if (!pool->mr)
-		rc = verbs_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
+		rc = verbs_buffer_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
 	if (rc < 0)
 		return rc;
-	work->buffer = verbs_pool_take(pool);
+	work->buffer = verbs_buffer_pool_take(pool);
 	if (!work->buffer) {
 		work->buffer = last;
 		return -EAGAIN;

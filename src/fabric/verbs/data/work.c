@@ -148,7 +148,7 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	local->chunk = VERBS_STAGE;
 }
 
-static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, const struct verbs_target *target,
+static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, const struct verbs_remote_key *target,
 		       const struct local *local, uint64_t at, uint32_t length)
 {
 	work->target = target;
@@ -162,7 +162,7 @@ static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment
 }
 
 static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
-		     const struct verbs_target *target, const struct local *local, uint64_t at, uint32_t length)
+		     const struct verbs_remote_key *target, const struct local *local, uint64_t at, uint32_t length)
 {
 	struct verbs_work *work = work_new(endpoint, verbs_kind_of(operation), operation);
 
@@ -174,7 +174,7 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *opera
 }
 
 /* True if any rail's device has a key for the remote memory. */
-static bool reachable(const struct verbs_endpoint *endpoint, const struct verbs_target *target)
+static bool reachable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target)
 {
 	return (target->present | target->windows) & ((1u << endpoint->rail_count) - 1);
 }
@@ -190,7 +190,7 @@ static void fail_transfer(struct pl_operation *operation, enum pl_wire_status st
 static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
 		       const struct pl_segment *segment)
 {
-	const struct verbs_target *target = verbs_target_of(segment->remote, endpoint);
+	const struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
 	struct pl_error error;
 	struct local local;
 	uint64_t at = 0;
@@ -223,7 +223,7 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 
 int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment)
 {
-	const struct verbs_target *target = verbs_target_of(segment->remote, endpoint);
+	const struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
 	struct verbs_work *work = target ? work_new(endpoint, VERBS_READ, operation) : NULL;
 
 	if (!work)
@@ -240,7 +240,7 @@ int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operat
 static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
-	const struct verbs_target *target = verbs_target_of(segment->remote, endpoint);
+	const struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
 	struct verbs_work *work;
 	uint64_t address;
 

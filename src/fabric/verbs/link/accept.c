@@ -73,13 +73,13 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	rail->far_told = join->hello.renewals;
 	pl_free(&rail->endpoint->state->context->allocator, join);
 	rail->link = VERBS_CONNECTING;
-	rc = verbs_pair_make(rail);
+	rc = verbs_qp_make(rail);
 	if (rc < 0) {
 		verbs_library_of(rail)->rdma_reject(rail->id, NULL, 0);
 		verbs_connect_failed(rail, rc, "rdma_create_qp");
 		return;
 	}
-	parameters.responder_resources = parameters.initiator_depth = PL_MIN(verbs_pair_reads(rail->device), wanted);
+	parameters.responder_resources = parameters.initiator_depth = PL_MIN(verbs_qp_reads(rail->device), wanted);
 	pl_rail_welcome_encode(rail->renewals, bytes);
 	if (verbs_library_of(rail)->rdma_accept(rail->id, &parameters))
 		verbs_connect_failed(rail, -errno, "rdma_accept");
@@ -123,7 +123,7 @@ void verbs_join_run(struct pl_task *task)
 	rail->joined = join;
 	if (rail->link == VERBS_CONNECTING) {
 		verbs_take_rest(rail);
-		verbs_pair_drop(rail);
+		verbs_qp_drop(rail);
 		rail->link = VERBS_DOWN;
 		verbs_fence_quiet(rail);
 	}

@@ -11,7 +11,7 @@
 
 #include "fabric/verbs/verbs.h"
 
-/* Bits of struct verbs_queue.events: one for each port that went down, and these. */
+/* Bits of struct verbs_cq.events: one for each port that went down, and these. */
 #define PORTS 0x00ffffffu
 #define QUEUE_PAIRS (1u << 24)
 #define QUEUE_BROKEN (1u << 25)
@@ -42,7 +42,7 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 	pthread_mutex_lock(&state->lock);
 	state->tellers++;
 	pl_list_for_each(at, &state->queues) {
-		struct verbs_queue *queue = pl_list_entry(at, struct verbs_queue, link);
+		struct verbs_cq *queue = pl_list_entry(at, struct verbs_cq, link);
 
 		if (queue->device != device)
 			continue;
@@ -58,7 +58,7 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 
 static bool async_event_ready(struct pl_source *source, uint32_t events)
 {
-	struct verbs_queue *queue = pl_container_of(source, struct verbs_queue, async);
+	struct verbs_cq *queue = pl_container_of(source, struct verbs_cq, async);
 	const struct verbs_library *library = queue->state->library;
 	struct ibv_async_event event;
 	unsigned bits;
@@ -118,7 +118,7 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 
 static void take_events(struct pl_task *task)
 {
-	struct verbs_queue *queue = pl_container_of(task, struct verbs_queue, events_task);
+	struct verbs_cq *queue = pl_container_of(task, struct verbs_cq, events_task);
 	unsigned bits = atomic_exchange(&queue->events, 0);
 
 	if (queue->shut)
@@ -129,10 +129,10 @@ static void take_events(struct pl_task *task)
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_for_each_safe(at, next, &queue->rails[i])
 			handle_events_of_rail(pl_list_entry(at, struct verbs_rail, queue_link), bits);
-	verbs_queue_left(queue);
+	verbs_cq_left(queue);
 }
 
-int verbs_async_open(struct verbs_queue *queue)
+int verbs_async_open(struct verbs_cq *queue)
 {
 	int fd = queue->device->verbs->async_fd;
 
@@ -144,7 +144,7 @@ int verbs_async_open(struct verbs_queue *queue)
 	return pl_source_add(queue->engine, &queue->async, EPOLLIN);
 }
 
-void verbs_async_close(struct verbs_queue *queue)
+void verbs_async_close(struct verbs_cq *queue)
 {
 	if (queue->async.engine)
 		pl_source_remove(&queue->async);

@@ -109,7 +109,7 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 		return;
 	}
 	verbs_take_rest(rail);
-	verbs_pair_drop(rail);
+	verbs_qp_drop(rail);
 	rail->link = VERBS_DOWN;
 	verbs_fence_quiet(rail);
 	if (all_hopeless(endpoint))
@@ -144,13 +144,13 @@ static void established(struct verbs_rail *rail)
 	if (rail->link != VERBS_CONNECTING)
 		return;
 	rail->link = VERBS_UP;
-	verbs_pair_up(rail);
+	verbs_qp_up(rail);
 	rail->attempts = 0;
 	rail->denied = NULL;
 	endpoint->down_since = 0;
 	/* The other end dropped its old queue pair before it made this connection. */
 	verbs_fence_release(rail);
-	verbs_windows_up(rail);
+	verbs_mw_rail_up(rail);
 	if (!endpoint->opened && !endpoint->base.peer->initiator)
 		open_first(endpoint);
 	verbs_fence_ask(endpoint);
@@ -210,7 +210,7 @@ void verbs_drained_run(struct pl_task *task)
 	}
 	rail->link = VERBS_DOWN;
 	pl_timer_clear(home_of(rail), &rail->drain);
-	verbs_pair_drop(rail);
+	verbs_qp_drop(rail);
 	/* The control connection ended earlier; these were the remaining bytes. */
 	if (endpoint->base.peer->loss.code)
 		pl_peer_ending(endpoint->base.peer);
@@ -232,7 +232,7 @@ void verbs_drain_expired(struct pl_timer *timer)
 		return;
 	verbs_take_rest(rail);
 	pl_list_remove(&rail->queue_link);
-	verbs_windows_drop(rail);
+	verbs_mw_drop_all(rail);
 	if (rail->id->qp)
 		verbs_library_of(rail)->rdma_destroy_qp(rail->id);
 	verbs_take_back(rail);
@@ -277,7 +277,7 @@ void verbs_dial(struct verbs_rail *rail)
 static void address_failed(struct verbs_rail *rail, int code)
 {
 	if (code == -ETIMEDOUT && rail->resolves < RESOLVES && !verbs_finished(rail->endpoint)) {
-		verbs_pair_drop(rail);
+		verbs_qp_drop(rail);
 		resolve(rail);
 	} else {
 		verbs_connect_failed(rail, code, verbs_library_of(rail)->rdma_event_str(RDMA_CM_EVENT_ADDR_ERROR));
@@ -306,7 +306,7 @@ static void route_resolved(struct verbs_rail *rail)
 		.retry_count = RETRIES,
 		.rnr_retry_count = VERBS_RECEIVER_RETRIES,
 	};
-	int rc = verbs_pair_make(rail);
+	int rc = verbs_qp_make(rail);
 
 	if (rc < 0) {
 		verbs_connect_failed(rail, rc, "rdma_create_qp");
@@ -317,7 +317,7 @@ static void route_resolved(struct verbs_rail *rail)
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		hello.places[i] = endpoint->rails[i].place;
 	pl_rail_hello_encode(&hello, bytes);
-	parameters.responder_resources = parameters.initiator_depth = verbs_pair_reads(rail->device);
+	parameters.responder_resources = parameters.initiator_depth = verbs_qp_reads(rail->device);
 	rail->link = VERBS_CONNECTING;
 	if (verbs_library_of(rail)->rdma_connect(rail->id, &parameters))
 		verbs_connect_failed(rail, -errno, "rdma_connect");
@@ -327,7 +327,7 @@ void verbs_link_drop(struct verbs_rail *rail)
 {
 	if (rail->queue)
 		rail->queue->posted -= rail->posted_count;
-	verbs_pair_drop(rail);
+	verbs_qp_drop(rail);
 	rail->link = VERBS_DOWN;
 }
 
@@ -347,7 +347,7 @@ static void listener_lost(struct verbs_state *state, const struct rdma_cm_id *id
 
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->places) {
-		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
 
 		if (place->listener == id)
 			device = place->device;

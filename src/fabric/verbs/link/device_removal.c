@@ -20,10 +20,10 @@ static struct pl_engine *first_engine(const struct verbs_state *state)
 /* The caller holds the lock. */
 static void let_go(struct verbs_state *state, struct verbs_device *device)
 {
-	verbs_places_leave(state, device);
+	verbs_local_addrs_leave(state, device);
 	pthread_mutex_lock(&state->context->grant_lock);
-	verbs_registrations_end(device);
-	verbs_loops_end(state->library, device);
+	verbs_mrs_end(device);
+	verbs_loopbacks_end(state->library, device);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	state->library->ibv_dealloc_pd(device->pd);
 	device->pd = NULL;
@@ -57,7 +57,7 @@ static void tend(struct verbs_state *state)
 	}
 	if (any)
 		close_contexts(state->library);
-	complete = verbs_places_return(state);
+	complete = verbs_local_addrs_return(state);
 	pthread_mutex_unlock(&state->lock);
 	if (!complete)
 		pl_timer_set(first_engine(state), &state->tend_timer, pl_now() + TEND_PAUSE);
@@ -93,13 +93,13 @@ void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)
 	pl_engine_post(first_engine(state), &state->tend_task);
 }
 
-void verbs_queue_left(struct verbs_queue *queue)
+void verbs_cq_left(struct verbs_cq *queue)
 {
 	struct verbs_state *state = queue->state;
 
 	if (queue->shut || queue->rail_count || !atomic_load(&queue->device->gone))
 		return;
-	verbs_queue_shut(queue);
+	verbs_cq_shut(queue);
 	pthread_mutex_lock(&state->lock);
 	queue->device->queues--;
 	pthread_mutex_unlock(&state->lock);

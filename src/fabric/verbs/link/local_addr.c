@@ -76,10 +76,10 @@ static bool wanted(const struct verbs_state *state, const char *device, uint8_t 
 }
 
 /* Returns NULL if the address belongs to no allowed device. */
-static struct verbs_place *place_new(struct verbs_state *state, struct sockaddr_storage *address, unsigned prefix)
+static struct verbs_local_addr *place_new(struct verbs_state *state, struct sockaddr_storage *address, unsigned prefix)
 {
 	const struct verbs_library *library = state->library;
-	struct verbs_place *place = NULL;
+	struct verbs_local_addr *place = NULL;
 	struct rdma_cm_id *id;
 
 	if (library->rdma_create_id(state->cms[0].channel, &id, NULL, RDMA_PS_TCP))
@@ -88,7 +88,7 @@ static struct verbs_place *place_new(struct verbs_state *state, struct sockaddr_
 	    wanted(state, library->ibv_get_device_name(id->verbs->device), id->port_num))
 		place = pl_zalloc(&state->context->allocator, sizeof(*place));
 	if (place) {
-		*place = (struct verbs_place){ .address = *address, .prefix = prefix, .port = id->port_num };
+		*place = (struct verbs_local_addr){ .address = *address, .prefix = prefix, .port = id->port_num };
 		place->device = verbs_device_get(state, id->verbs);
 	}
 	library->rdma_destroy_id(id);
@@ -101,10 +101,10 @@ static struct verbs_place *place_new(struct verbs_state *state, struct sockaddr_
 	return place;
 }
 
-static struct verbs_place *find_local_addr(struct verbs_state *state, const struct sockaddr_storage *address)
+static struct verbs_local_addr *find_local_addr(struct verbs_state *state, const struct sockaddr_storage *address)
 {
 	pl_list_for_each(at, &state->places) {
-		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
 
 		if (same(&place->address, address))
 			return place;
@@ -160,10 +160,10 @@ static void survey(struct verbs_state *state)
 }
 
 /* An address that appeared after the survey has no prefix. */
-static struct verbs_place *local_addr_of(struct verbs_state *state, const struct sockaddr_storage *address)
+static struct verbs_local_addr *local_addr_of(struct verbs_state *state, const struct sockaddr_storage *address)
 {
 	struct sockaddr_storage bare = verbs_address(address, 0);
-	struct verbs_place *place;
+	struct verbs_local_addr *place;
 
 	survey(state);
 	place = find_local_addr(state, &bare);
@@ -199,7 +199,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 /* -- acceptor ------------------------------------------------------------------------------------- */
 
 /* A device that replaces another listens at the same port, which peers know. */
-static int listen_at(struct verbs_state *state, struct verbs_place *place)
+static int listen_at(struct verbs_state *state, struct verbs_local_addr *place)
 {
 	struct sockaddr_storage address = verbs_address(&place->address, place->listens);
 	struct verbs_device *device = place->device;
@@ -229,10 +229,10 @@ static int listen_at(struct verbs_state *state, struct verbs_place *place)
 	return 0;
 }
 
-void verbs_places_leave(struct verbs_state *state, const struct verbs_device *device)
+void verbs_local_addrs_leave(struct verbs_state *state, const struct verbs_device *device)
 {
 	pl_list_for_each(at, &state->places) {
-		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
 
 		if (place->device != device || !place->listener)
 			continue;
@@ -241,12 +241,12 @@ void verbs_places_leave(struct verbs_state *state, const struct verbs_device *de
 	}
 }
 
-bool verbs_places_return(struct verbs_state *state)
+bool verbs_local_addrs_return(struct verbs_state *state)
 {
 	bool complete = true;
 
 	pl_list_for_each(at, &state->places) {
-		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
 
 		if (place->listens && listen_at(state, place) < 0)
 			complete = false;
@@ -254,7 +254,7 @@ bool verbs_places_return(struct verbs_state *state)
 	return complete;
 }
 
-static bool offered(const struct verbs_endpoint *endpoint, const struct verbs_place *place)
+static bool offered(const struct verbs_endpoint *endpoint, const struct verbs_local_addr *place)
 {
 	for (unsigned i = 0; i < endpoint->place_count; i++)
 		if (endpoint->places[i]->device == place->device && endpoint->places[i]->port == place->port)
@@ -263,11 +263,11 @@ static bool offered(const struct verbs_endpoint *endpoint, const struct verbs_pl
 }
 
 /* Advertises one address of each port. */
-static int offer_place(struct verbs_endpoint *endpoint, struct verbs_place *place)
+static int offer_place(struct verbs_endpoint *endpoint, struct verbs_local_addr *place)
 {
 	int rc;
 
-	if (!place || endpoint->place_count == VERBS_PLACES || offered(endpoint, place))
+	if (!place || endpoint->place_count == VERBS_LOCAL_ADDRS || offered(endpoint, place))
 		return 0;
 	rc = listen_at(endpoint->state, place);
 	if (rc == 0)
@@ -275,7 +275,7 @@ static int offer_place(struct verbs_endpoint *endpoint, struct verbs_place *plac
 	return rc;
 }
 
-int verbs_offer(struct verbs_endpoint *endpoint)
+int verbs_listen_for_peer(struct verbs_endpoint *endpoint)
 {
 	struct verbs_state *state = endpoint->state;
 	struct sockaddr_storage local = verbs_address(&endpoint->base.peer->local_address, 0);
@@ -284,7 +284,7 @@ int verbs_offer(struct verbs_endpoint *endpoint)
 	pthread_mutex_lock(&state->lock);
 	rc = offer_place(endpoint, local_addr_of(state, &local));
 	pl_list_for_each(at, &state->places) {
-		struct verbs_place *place = pl_list_entry(at, struct verbs_place, link);
+		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
 
 		if (place->address.ss_family == local.ss_family || endpoint->base.peer->context->devices)
 			offer_place(endpoint, place);
@@ -295,14 +295,14 @@ int verbs_offer(struct verbs_endpoint *endpoint)
 	return rc < 0 ? rc : -ENODEV;
 }
 
-void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer)
+void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer)
 {
 	unsigned rails = endpoint->state->context->options.rails;
 
 	pl_put_u8(writer, (uint8_t)(rails ? rails : VERBS_RAILS));
 	pl_put_u8(writer, (uint8_t)endpoint->place_count);
 	for (unsigned i = 0; i < endpoint->place_count; i++) {
-		const struct verbs_place *place = endpoint->places[i];
+		const struct verbs_local_addr *place = endpoint->places[i];
 		uint8_t address[16] = { 0 };
 		size_t length;
 		const uint8_t *bytes = bytes_of(&place->address, &length);
@@ -319,10 +319,10 @@ void verbs_offer_write(const struct verbs_endpoint *endpoint, struct pl_writer *
 /* Pairs of local and remote address, each with its own port of a card. */
 struct paths {
 	struct {
-		const struct verbs_place *place;
+		const struct verbs_local_addr *place;
 		struct sockaddr_storage from, to;
 		uint8_t number;
-	} list[VERBS_PLACES];
+	} list[VERBS_LOCAL_ADDRS];
 	unsigned count;
 };
 
@@ -343,10 +343,10 @@ static int read_remote_addr(struct pl_reader *reader, struct sockaddr_storage *a
 	return 0;
 }
 
-static void add_path(struct paths *paths, const struct verbs_place *place, const struct sockaddr_storage *from,
+static void add_path(struct paths *paths, const struct verbs_local_addr *place, const struct sockaddr_storage *from,
 		     const struct sockaddr_storage *to, unsigned number)
 {
-	if (paths->count == VERBS_PLACES)
+	if (paths->count == VERBS_LOCAL_ADDRS)
 		return;
 	for (unsigned i = 0; i < paths->count; i++)
 		if (paths->list[i].place->device == place->device && paths->list[i].place->port == place->port)
@@ -365,7 +365,7 @@ static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_sto
 	struct sockaddr_storage there =
 		verbs_address(&peer->address, ntohs(((const struct sockaddr_in *)to)->sin_port));
 	struct sockaddr_storage here = verbs_address(&peer->local_address, 0);
-	const struct verbs_place *place = local_addr_of(endpoint->state, &here);
+	const struct verbs_local_addr *place = local_addr_of(endpoint->state, &here);
 
 	if (place && same(&there, to)) {
 		add_path(paths, place, &here, &there, number);
@@ -374,7 +374,7 @@ static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_sto
 	pl_list_for_each(at, &endpoint->state->places) {
 		unsigned before = paths->count;
 
-		place = pl_list_entry(at, struct verbs_place, link);
+		place = pl_list_entry(at, struct verbs_local_addr, link);
 		if (place->prefix && share(&place->address, to, place->prefix))
 			add_path(paths, place, &place->address, to, number);
 		if (paths->count > before)
@@ -400,14 +400,14 @@ static void choose_rails(struct verbs_endpoint *endpoint, const struct paths *pa
 	}
 }
 
-int verbs_offer_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
+int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 {
 	unsigned limit = pl_get_u8(reader), count = pl_get_u8(reader);
 	struct paths paths = { .count = 0 };
 	struct sockaddr_storage to;
 	int rc = 0;
 
-	if (reader->bad || !limit || !count || count > VERBS_PLACES)
+	if (reader->bad || !limit || !count || count > VERBS_LOCAL_ADDRS)
 		return -EPROTO;
 	pthread_mutex_lock(&endpoint->state->lock);
 	for (unsigned i = 0; rc == 0 && i < count; i++) {
@@ -426,10 +426,10 @@ int verbs_offer_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 
 /* -- the end -------------------------------------------------------------------------------------- */
 
-void verbs_places_close(struct verbs_state *state)
+void verbs_local_addrs_close(struct verbs_state *state)
 {
 	while (!pl_list_empty(&state->places)) {
-		struct verbs_place *place = pl_list_first(&state->places, struct verbs_place, link);
+		struct verbs_local_addr *place = pl_list_first(&state->places, struct verbs_local_addr, link);
 
 		pl_list_remove(&place->link);
 		if (place->listener)

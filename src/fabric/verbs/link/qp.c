@@ -9,7 +9,7 @@
 /* 0.64 ms in InfiniBand's encoding of the RNR timer. */
 #define RECEIVER_PAUSE 12
 
-int verbs_pair_make(struct verbs_rail *rail)
+int verbs_qp_make(struct verbs_rail *rail)
 {
 	uint8_t timeout = ACK_TIMEOUT;
 	struct ibv_port_attr port;
@@ -25,7 +25,7 @@ int verbs_pair_make(struct verbs_rail *rail)
 	/* Keys were given out for the earlier device of this address. */
 	if (rail->id->verbs != rail->device->verbs)
 		return -ENODEV;
-	rail->queue = verbs_queue_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home);
+	rail->queue = verbs_cq_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home);
 	if (!rail->queue)
 		return -ENOMEM;
 	rail->queue->rail_count++;
@@ -45,7 +45,7 @@ int verbs_pair_make(struct verbs_rail *rail)
 	return 0;
 }
 
-void verbs_pair_up(struct verbs_rail *rail)
+void verbs_qp_up(struct verbs_rail *rail)
 {
 	struct ibv_qp_attr attributes = { .min_rnr_timer = RECEIVER_PAUSE };
 
@@ -55,7 +55,7 @@ void verbs_pair_up(struct verbs_rail *rail)
 	verbs_library_of(rail)->ibv_modify_qp(rail->id->qp, &attributes, IBV_QP_MIN_RNR_TIMER);
 }
 
-uint8_t verbs_pair_reads(const struct verbs_device *device)
+uint8_t verbs_qp_reads(const struct verbs_device *device)
 {
 	int most = PL_MIN(device->attributes.max_qp_rd_atom, device->attributes.max_qp_init_rd_atom);
 
@@ -73,15 +73,15 @@ static void drop_asked(struct verbs_rail *rail)
 	}
 }
 
-void verbs_pair_drop(struct verbs_rail *rail)
+void verbs_qp_drop(struct verbs_rail *rail)
 {
-	struct verbs_queue *queue = rail->queue;
+	struct verbs_cq *queue = rail->queue;
 
 	if (!rail->id)
 		return;
 	pl_list_remove(&rail->queue_link);
 	pl_list_remove(&rail->starved_link);
-	verbs_windows_drop(rail);
+	verbs_mw_drop_all(rail);
 	drop_asked(rail);
 	if (rail->id->qp)
 		verbs_library_of(rail)->rdma_destroy_qp(rail->id);
@@ -97,7 +97,7 @@ void verbs_pair_drop(struct verbs_rail *rail)
 
 void verbs_take_rest(struct verbs_rail *rail)
 {
-	while (rail->queue && verbs_queue_poll(rail->queue))
+	while (rail->queue && verbs_cq_poll(rail->queue))
 		;
 }
 

@@ -136,7 +136,7 @@ static struct verbs_device *device_new(struct verbs_state *state, struct ibv_con
 	device->verbs = verbs;
 	snprintf(device->name, sizeof(device->name), "%s", state->library->ibv_get_device_name(verbs->device));
 	device->pd = state->library->ibv_alloc_pd(verbs);
-	device->shared = verbs_shared_open(state);
+	device->shared = verbs_mr_shared_open(state);
 	if (!device->pd || !device->shared || state->library->ibv_query_device(verbs, &device->attributes)) {
 		pl_registration_cache_close(device->shared);
 		if (device->pd)
@@ -167,12 +167,12 @@ struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_cont
 
 /* -- queues --------------------------------------------------------------------------------------- */
 
-void verbs_queue_shut(struct verbs_queue *queue)
+void verbs_cq_shut(struct verbs_cq *queue)
 {
 	const struct verbs_library *library = queue->state->library;
 
 	verbs_async_close(queue);
-	verbs_loop_close(queue);
+	verbs_loopback_close(queue);
 	if (queue->source.engine)
 		pl_source_remove(&queue->source);
 	if (queue->srq)
@@ -184,37 +184,37 @@ void verbs_queue_shut(struct verbs_queue *queue)
 	queue->srq = NULL;
 	queue->cq = NULL;
 	queue->channel = NULL;
-	verbs_pool_shut(&queue->receives, queue);
-	verbs_pool_shut(&queue->sends, queue);
-	verbs_pool_shut(&queue->stages, queue);
+	verbs_buffer_pool_shut(&queue->receives, queue);
+	verbs_buffer_pool_shut(&queue->sends, queue);
+	verbs_buffer_pool_shut(&queue->stages, queue);
 	queue->broken = queue->shut = true;
 }
 
 /* Called under the engine's lock, or at the end. */
-static void queue_free(struct verbs_queue *queue)
+static void queue_free(struct verbs_cq *queue)
 {
 	if (!queue->shut)
-		verbs_queue_shut(queue);
+		verbs_cq_shut(queue);
 	pl_engine_withdraw(queue->engine, &queue->events_task);
-	verbs_pool_close(&queue->receives, queue);
-	verbs_pool_close(&queue->sends, queue);
-	verbs_pool_close(&queue->stages, queue);
+	verbs_buffer_pool_close(&queue->receives, queue);
+	verbs_buffer_pool_close(&queue->sends, queue);
+	verbs_buffer_pool_close(&queue->stages, queue);
 	pl_free(&queue->state->context->allocator, queue);
 }
 
-static int make_buffers(struct verbs_queue *queue)
+static int make_buffers(struct verbs_cq *queue)
 {
 	struct verbs_buffer *buffer;
-	int rc = verbs_pool_open(&queue->sends, queue, VERBS_SENDS, VERBS_BUFFER);
+	int rc = verbs_buffer_pool_open(&queue->sends, queue, VERBS_SENDS, VERBS_BUFFER);
 
 	if (rc == 0)
-		rc = verbs_pool_open(&queue->receives, queue, VERBS_RECEIVES, VERBS_BUFFER);
-	while (rc == 0 && (buffer = verbs_pool_take(&queue->receives)))
+		rc = verbs_buffer_pool_open(&queue->receives, queue, VERBS_RECEIVES, VERBS_BUFFER);
+	while (rc == 0 && (buffer = verbs_buffer_pool_take(&queue->receives)))
 		rc = verbs_receive_post(queue, buffer);
 	return rc;
 }
 
-static int queue_fill(struct verbs_queue *queue)
+static int queue_fill(struct verbs_cq *queue)
 {
 	const struct verbs_library *library = queue->state->library;
 	struct verbs_device *device = queue->device;
@@ -231,7 +231,7 @@ static int queue_fill(struct verbs_queue *queue)
 	queue->cq = library->ibv_create_cq(device->verbs, depth, NULL, queue->channel, 0);
 	if (!queue->cq)
 		return -errno;
-	queue->room = (unsigned)queue->cq->cqe - VERBS_RECEIVES - VERBS_LOOP_DEPTH;
+	queue->room = (unsigned)queue->cq->cqe - VERBS_RECEIVES - VERBS_LOOPBACK_DEPTH;
 	queue->srq = library->ibv_create_srq(device->pd, &attributes);
 	if (!queue->srq)
 		return -errno;
@@ -239,18 +239,18 @@ static int queue_fill(struct verbs_queue *queue)
 	if (rc < 0)
 		return rc;
 	queue->source.fd = queue->channel->fd;
-	queue->source.ready = verbs_queue_ready;
-	queue->source.idle = verbs_queue_idle;
+	queue->source.ready = verbs_cq_ready;
+	queue->source.idle = verbs_cq_idle;
 	queue->source.pollable = queue->source.memory = true;
 	rc = pl_source_add(queue->engine, &queue->source, EPOLLIN);
 	if (rc == 0)
-		verbs_queue_idle(&queue->source);
+		verbs_cq_idle(&queue->source);
 	return rc;
 }
 
-static struct verbs_queue *queue_new(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
+static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
 {
-	struct verbs_queue *queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
+	struct verbs_cq *queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
 
 	if (!queue)
 		return NULL;
@@ -274,7 +274,7 @@ static void sweep_queues(struct verbs_state *state, const struct pl_engine *engi
 	if (state->tellers)
 		return;
 	pl_list_for_each_safe(at, next, &state->queues) {
-		struct verbs_queue *queue = pl_list_entry(at, struct verbs_queue, link);
+		struct verbs_cq *queue = pl_list_entry(at, struct verbs_cq, link);
 
 		if (queue->engine != engine || !queue->shut || queue->sends.taken || queue->stages.taken)
 			continue;
@@ -283,16 +283,16 @@ static void sweep_queues(struct verbs_state *state, const struct pl_engine *engi
 	}
 }
 
-struct verbs_queue *verbs_queue_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
+struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
 {
-	struct verbs_queue *queue = NULL;
+	struct verbs_cq *queue = NULL;
 	bool gone;
 
 	/* Queues of an engine are created under its lock, so other threads see only the list. */
 	pthread_mutex_lock(&state->lock);
 	sweep_queues(state, engine);
 	pl_list_for_each(at, &state->queues) {
-		queue = pl_list_entry(at, struct verbs_queue, link);
+		queue = pl_list_entry(at, struct verbs_cq, link);
 		if (queue->device == device && queue->engine == engine && !queue->broken) {
 			pthread_mutex_unlock(&state->lock);
 			return queue;
@@ -324,9 +324,9 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 {
 	struct verbs_state *state = opaque;
 
-	verbs_places_close(state);
+	verbs_local_addrs_close(state);
 	while (!pl_list_empty(&state->queues)) {
-		struct verbs_queue *queue = pl_list_first(&state->queues, struct verbs_queue, link);
+		struct verbs_cq *queue = pl_list_first(&state->queues, struct verbs_cq, link);
 
 		pl_list_remove(&queue->link);
 		queue_free(queue);

@@ -2,7 +2,7 @@
 /* Buffers of one size in registered memory. */
 #include "fabric/verbs/verbs.h"
 
-static int fill_pool(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size)
+static int fill_pool(struct verbs_buffer_pool *pool, struct verbs_cq *queue, unsigned count, size_t size)
 {
 	const struct pl_allocator *allocator = &queue->state->context->allocator;
 
@@ -14,7 +14,7 @@ static int fill_pool(struct verbs_pool *pool, struct verbs_queue *queue, unsigne
 			    &pool->mr);
 }
 
-int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned count, size_t size)
+int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, struct verbs_cq *queue, unsigned count, size_t size)
 {
 	int rc;
 
@@ -22,7 +22,7 @@ int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned
 	pool->queue = queue;
 	rc = fill_pool(pool, queue, count, size);
 	if (rc < 0) {
-		verbs_pool_close(pool, queue);
+		verbs_buffer_pool_close(pool, queue);
 		return rc;
 	}
 	for (unsigned i = 0; i < count; i++) {
@@ -32,19 +32,19 @@ int verbs_pool_open(struct verbs_pool *pool, struct verbs_queue *queue, unsigned
 	return 0;
 }
 
-void verbs_pool_shut(struct verbs_pool *pool, struct verbs_queue *queue)
+void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, struct verbs_cq *queue)
 {
 	if (pool->mr)
 		queue->state->library->ibv_dereg_mr(pool->mr);
 	pool->mr = NULL;
 }
 
-void verbs_pool_close(struct verbs_pool *pool, struct verbs_queue *queue)
+void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, struct verbs_cq *queue)
 {
 	const struct pl_allocator *allocator = &queue->state->context->allocator;
 
-	verbs_pool_shut(pool, queue);
+	verbs_buffer_pool_shut(pool, queue);
 	pl_free(allocator, pool->slab);
 	pl_free(allocator, pool->buffers);
-	*pool = (struct verbs_pool){ 0 };
+	*pool = (struct verbs_buffer_pool){ 0 };
 }

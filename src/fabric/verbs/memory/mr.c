@@ -10,33 +10,33 @@
 
 static void release_registration(struct pl_registration *base)
 {
-	struct verbs_registration *registration = pl_container_of(base, struct verbs_registration, base);
+	struct verbs_mr *registration = pl_container_of(base, struct verbs_mr, base);
 
 	if (registration->cached)
-		verbs_shared_give(base->device, registration->cached, registration->memory);
+		verbs_mr_shared_give(base->device, registration->cached, registration->memory);
 	else if (registration->mr)
 		registration->library->ibv_dereg_mr(registration->mr);
 	pl_list_remove(&registration->device_link);
 	pl_free(registration->allocator, registration);
 }
 
-static struct verbs_registration *find_registration(const struct pl_list *list, const struct verbs_device *device)
+static struct verbs_mr *find_registration(const struct pl_list *list, const struct verbs_device *device)
 {
 	struct pl_registration *found = pl_registration_find(list, device);
 
-	return found ? pl_container_of(found, struct verbs_registration, base) : NULL;
+	return found ? pl_container_of(found, struct verbs_mr, base) : NULL;
 }
 
 /* Adds an empty registration to a list. NULL: no memory. */
-static struct verbs_registration *add_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+static struct verbs_mr *add_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 				      unsigned access)
 {
 	const struct pl_allocator *allocator = &state->context->allocator;
-	struct verbs_registration *registration = pl_zalloc(allocator, sizeof(*registration));
+	struct verbs_mr *registration = pl_zalloc(allocator, sizeof(*registration));
 
 	if (!registration)
 		return NULL;
-	*registration = (struct verbs_registration){
+	*registration = (struct verbs_mr){
 		.base = { .device = device, .release = release_registration, .timeless = true },
 		.library = state->library,
 		.allocator = allocator,
@@ -49,9 +49,9 @@ static struct verbs_registration *add_registration(struct verbs_state *state, st
 
 /* Adds a device's registration to a list. Returns 0 or a negative errno. */
 static int make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
-		size_t offset, size_t length, unsigned access, struct verbs_registration **result)
+		size_t offset, size_t length, unsigned access, struct verbs_mr **result)
 {
-	struct verbs_registration *registration = add_registration(state, device, list, access);
+	struct verbs_mr *registration = add_registration(state, device, list, access);
 
 	*result = registration;
 	if (!registration)
@@ -70,7 +70,7 @@ static int make_registration(struct verbs_state *state, struct verbs_device *dev
 	return registration->failure;
 }
 
-static void forget_registration(struct verbs_registration *registration)
+static void forget_registration(struct verbs_mr *registration)
 {
 	pl_list_remove(&registration->base.link);
 	release_registration(&registration->base);
@@ -78,7 +78,7 @@ static void forget_registration(struct verbs_registration *registration)
 
 /* Uses the registration of another region of the memory, or makes one that others can share. */
 static int share_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
-			 unsigned access, struct verbs_registration **result)
+			 unsigned access, struct verbs_mr **result)
 {
 	struct pl_memory *memory = &region->memory;
 	struct ibv_mr *mr;
@@ -88,11 +88,11 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 	/* The address of a dma-buf need not belong to this process. */
 	if (memory->dmabuf)
 		return make_registration(state, device, &region->registrations, memory, 0, memory->length, access, result);
-	cached = verbs_shared_take(device, memory, access, &mr);
+	cached = verbs_mr_shared_take(device, memory, access, &mr);
 	if (cached) {
 		*result = add_registration(state, device, &region->registrations, access);
 		if (!*result) {
-			verbs_shared_give(device, cached, memory);
+			verbs_mr_shared_give(device, cached, memory);
 			return -ENOMEM;
 		}
 		(*result)->mr = mr;
@@ -102,7 +102,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 	} else {
 		rc = make_registration(state, device, &region->registrations, memory, 0, memory->length, access, result);
 		if (rc == 0)
-			cached = verbs_shared_add(state, device, memory, access, (*result)->mr);
+			cached = verbs_mr_shared_add(state, device, memory, access, (*result)->mr);
 	}
 	if (cached) {
 		(*result)->cached = cached;
@@ -113,7 +113,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 
 /* Finds or makes the registration for this end's own use. A refusal is permanent, except for a lack of memory. */
 static int find_or_make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
-			struct verbs_registration **result)
+			struct verbs_mr **result)
 {
 	struct pl_list *list = &region->registrations;
 	struct pl_memory *memory = &region->memory;
@@ -138,7 +138,7 @@ static int find_or_make_registration(struct verbs_state *state, struct verbs_dev
 int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
 			 uint32_t *lkey)
 {
-	struct verbs_registration *registration = NULL;
+	struct verbs_mr *registration = NULL;
 	int rc;
 
 	pthread_mutex_lock(&state->context->grant_lock);
@@ -155,7 +155,7 @@ int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device,
 
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region)
 {
-	struct verbs_registration *registration;
+	struct verbs_mr *registration;
 	const char *reason;
 
 	pthread_mutex_lock(&state->context->grant_lock);
@@ -170,11 +170,11 @@ const struct verbs_advised *verbs_local_advice(const struct verbs_device *device
 {
 	static const struct verbs_advised none;
 	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
-	const struct verbs_registration *registration;
+	const struct verbs_mr *registration;
 
 	if (!recent || recent->device != device)
 		return &none;
-	registration = pl_container_of(recent, struct verbs_registration, base);
+	registration = pl_container_of(recent, struct verbs_mr, base);
 	return &registration->advice.directions[written ? PL_INTO_GPU : PL_FROM_GPU];
 }
 
@@ -199,7 +199,7 @@ static unsigned access_of(unsigned rights)
 int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		    const struct pl_key *key, uint32_t *rkey)
 {
-	struct verbs_registration *registration = find_registration(list, device);
+	struct verbs_mr *registration = find_registration(list, device);
 	int rc = 0;
 
 	if (!registration)
@@ -214,10 +214,10 @@ int verbs_export_at(struct verbs_state *state, struct verbs_device *device, stru
 	return rc;
 }
 
-int verbs_window_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
+int verbs_mw_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
 		      struct ibv_mr **mr)
 {
-	struct verbs_registration *whole;
+	struct verbs_mr *whole;
 	unsigned needed = IBV_ACCESS_MW_BIND | (rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
 	int rc = find_or_make_registration(state, device, region, &whole);
 
@@ -228,20 +228,20 @@ int verbs_window_base(struct verbs_state *state, struct verbs_device *device, st
 	return rc;
 }
 
-void verbs_registrations_end(struct verbs_device *device)
+void verbs_mrs_end(struct verbs_device *device)
 {
 	pl_list_for_each(at, &device->registrations) {
-		struct verbs_registration *registration = pl_list_entry(at, struct verbs_registration, device_link);
+		struct verbs_mr *registration = pl_list_entry(at, struct verbs_mr, device_link);
 
 		if (registration->cached)
-			verbs_shared_give(device, registration->cached, registration->memory);
+			verbs_mr_shared_give(device, registration->cached, registration->memory);
 		else if (registration->mr)
 			registration->library->ibv_dereg_mr(registration->mr);
 		registration->cached = 0;
 		registration->mr = NULL;
 		registration->failure = -ENODEV;
 	}
-	verbs_shared_end(device);
+	verbs_mr_shared_end(device);
 }
 
 /* Devices that cannot reach the memory are left out; at least one must reach it. */
@@ -257,7 +257,7 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
-		int failed = verbs_windows_wanted(endpoint, grant, rail->device) ? verbs_window_make(rail, grant, key)
+		int failed = verbs_mw_wanted(endpoint, grant, rail->device) ? verbs_mw_make(rail, grant, key)
 										 : -ENOTSUP;
 
 		if (failed == 0) {

@@ -26,7 +26,7 @@ static void release_shared_mr(void *owner)
 	pl_free(shared->allocator, shared);
 }
 
-struct pl_registration_cache *verbs_shared_open(const struct verbs_state *state)
+struct pl_registration_cache *verbs_mr_shared_open(const struct verbs_state *state)
 {
 	return pl_registration_cache_new(&state->context->allocator, state->context->options.keep_bytes, release_shared_mr);
 }
@@ -53,7 +53,7 @@ static bool is_whole(const struct pl_cached *cached, const struct pl_memory *mem
 	return cached->begin == (uintptr_t)memory->address && cached->end == cached->begin + memory->length;
 }
 
-uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
+uint32_t verbs_mr_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
 			   struct ibv_mr **mr)
 {
 	uint32_t number = pl_registration_cache_take(device->shared, memory->address, memory->length, identity_of(memory));
@@ -75,7 +75,7 @@ uint32_t verbs_shared_take(struct verbs_device *device, const struct pl_memory *
 	return number;
 }
 
-uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
+uint32_t verbs_mr_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
 			  unsigned access, struct ibv_mr *mr)
 {
 	const struct pl_options *options = &state->context->options;
@@ -102,7 +102,7 @@ uint32_t verbs_shared_add(struct verbs_state *state, struct verbs_device *device
 	return number;
 }
 
-void verbs_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory)
+void verbs_mr_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory)
 {
 	const struct pl_cached *cached = pl_registration_cache_entry(device->shared, number);
 	struct verbs_shared *shared = cached->owner;
@@ -113,12 +113,12 @@ void verbs_shared_give(const struct verbs_device *device, uint32_t number, const
 	pl_registration_cache_give(device->shared, number);
 }
 
-void verbs_shared_end(struct verbs_device *device)
+void verbs_mr_shared_end(struct verbs_device *device)
 {
 	pl_registration_cache_invalidate(device->shared, NULL, SIZE_MAX);
 }
 
-void verbs_shared_count(void *opaque, struct pl_registrations_info *info)
+void verbs_mr_shared_count(void *opaque, struct pl_registrations_info *info)
 {
 	struct verbs_state *state = opaque;
 	struct pl_registration_cache_counts counts;
@@ -137,7 +137,7 @@ void verbs_shared_count(void *opaque, struct pl_registrations_info *info)
 	pthread_mutex_unlock(&state->lock);
 }
 
-void verbs_shared_freed(void *opaque, const void *address, size_t length)
+void verbs_mr_shared_freed(void *opaque, const void *address, size_t length)
 {
 	struct verbs_state *state = opaque;
 

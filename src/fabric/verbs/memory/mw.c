@@ -13,7 +13,7 @@
 /* Value that means "no key". */
 #define NO_KEY UINT64_MAX
 
-struct verbs_window {
+struct verbs_mw {
 	struct pl_registration base; /* device: of the rail */
 	const struct pl_allocator *allocator;
 	struct pl_region *region; /* outlives the window */
@@ -45,7 +45,7 @@ static void send_frame(struct verbs_rail *rail, struct pl_list *list, enum pl_fr
 
 /* -- the owner ------------------------------------------------------------------------------------ */
 
-static void unbind(struct verbs_window *window)
+static void unbind(struct verbs_mw *window)
 {
 	if (window->mw)
 		ibv_dealloc_mw(window->mw);
@@ -54,13 +54,13 @@ static void unbind(struct verbs_window *window)
 
 static void release_window(struct pl_registration *base)
 {
-	struct verbs_window *window = pl_container_of(base, struct verbs_window, base);
+	struct verbs_mw *window = pl_container_of(base, struct verbs_mw, base);
 
 	unbind(window);
 	pl_free(window->allocator, window);
 }
 
-bool verbs_windows_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
+bool verbs_mw_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
 			  const struct verbs_device *device)
 {
 	const struct pl_peer *peer = endpoint->base.peer;
@@ -70,13 +70,13 @@ bool verbs_windows_wanted(const struct verbs_endpoint *endpoint, const struct pl
 	       !(grant->rights & PL_ACCESS_ATOMIC);
 }
 
-int verbs_window_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
 {
 	struct verbs_state *state = rail->endpoint->state;
 	const struct pl_allocator *allocator = &state->context->allocator;
-	struct verbs_window *window;
+	struct verbs_mw *window;
 	struct ibv_mr *mr;
-	int rc = verbs_window_base(state, rail->device, grant->region, key->rights, &mr);
+	int rc = verbs_mw_base(state, rail->device, grant->region, key->rights, &mr);
 
 	if (rc < 0)
 		return rc;
@@ -91,7 +91,7 @@ int verbs_window_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl
 	return 0;
 }
 
-void verbs_windows_drop(struct verbs_rail *rail)
+void verbs_mw_drop_all(struct verbs_rail *rail)
 {
 	struct pl_peer *peer = rail->endpoint->base.peer;
 
@@ -103,13 +103,13 @@ void verbs_windows_drop(struct verbs_rail *rail)
 			peer->keys.keys[i] ? pl_registration_find(&peer->keys.keys[i]->registrations, rail) : NULL;
 
 		if (found)
-			unbind(pl_container_of(found, struct verbs_window, base));
+			unbind(pl_container_of(found, struct verbs_mw, base));
 	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
 }
 
 /* Posts the request that binds a new window. Returns 0 or a negative errno. */
-static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct verbs_window *window,
+static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct verbs_mw *window,
 		       struct verbs_work *work)
 {
 	struct ibv_send_wr *bad,
@@ -118,7 +118,7 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	int rc;
 
 	unbind(window);
-	rc = verbs_window_base(rail->endpoint->state, rail->device, window->region, key->rights, &mr);
+	rc = verbs_mw_base(rail->endpoint->state, rail->device, window->region, key->rights, &mr);
 	if (rc < 0)
 		return rc;
 	window->mw = ibv_alloc_mw(rail->device->pd, IBV_MW_TYPE_2);
@@ -144,7 +144,7 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 	struct verbs_state *state = rail->endpoint->state;
 	struct pl_key *key = pl_key_alive(rail->endpoint->base.peer, work->frame.key);
 	struct pl_registration *found = key ? pl_registration_find(&key->registrations, rail) : NULL;
-	struct verbs_window *window = found ? pl_container_of(found, struct verbs_window, base) : NULL;
+	struct verbs_mw *window = found ? pl_container_of(found, struct verbs_mw, base) : NULL;
 	uint32_t rkey = 0;
 
 	*answer = NO_KEY;
@@ -222,7 +222,7 @@ static int key_asked(struct verbs_rail *rail, uint64_t id)
 
 /* -- the importer --------------------------------------------------------------------------------- */
 
-static void ask_for_key(struct verbs_rail *rail, struct verbs_target *target)
+static void ask_for_key(struct verbs_rail *rail, struct verbs_remote_key *target)
 {
 	target->present &= (uint8_t)~bit_of(rail);
 	send_frame(rail, &rail->endpoint->again, PL_FRAME_ASK_KEY, target->id, 0);
@@ -231,7 +231,7 @@ static void ask_for_key(struct verbs_rail *rail, struct verbs_target *target)
 void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	struct verbs_target *target = verbs_target_make(remote, endpoint);
+	struct verbs_remote_key *target = verbs_remote_key_make(remote, endpoint);
 
 	if (!target || !target->windows)
 		return;
@@ -247,7 +247,7 @@ static void key_told(struct verbs_rail *rail, uint64_t id, uint64_t answer)
 
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_for_each(at, &endpoint->targets) {
-		struct verbs_target *target = pl_list_entry(at, struct verbs_target, link);
+		struct verbs_remote_key *target = pl_list_entry(at, struct verbs_remote_key, link);
 
 		if (target->id != id || !(target->windows & bit_of(rail)))
 			continue;
@@ -278,7 +278,7 @@ int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame)
 	return rc;
 }
 
-void verbs_windows_up(struct verbs_rail *rail)
+void verbs_mw_rail_up(struct verbs_rail *rail)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	bool renewed = rail->far_renewals != rail->far_told && endpoint->base.peer->asks;
@@ -287,7 +287,7 @@ void verbs_windows_up(struct verbs_rail *rail)
 	pl_list_splice(&endpoint->again, &rail->asked);
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_for_each(at, &endpoint->targets) {
-		struct verbs_target *target = pl_list_entry(at, struct verbs_target, link);
+		struct verbs_remote_key *target = pl_list_entry(at, struct verbs_remote_key, link);
 
 		if (renewed)
 			target->windows |= bit_of(rail);

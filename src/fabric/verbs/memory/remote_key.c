@@ -4,7 +4,7 @@
 
 static void forget_remote_key(struct pl_remote *remote)
 {
-	struct verbs_target *target = remote->fabric_data;
+	struct verbs_remote_key *target = remote->fabric_data;
 
 	/* The endpoint may be closing. */
 	pthread_mutex_lock(&target->state->lock);
@@ -14,7 +14,7 @@ static void forget_remote_key(struct pl_remote *remote)
 }
 
 /* A truncated key covers only the rails that it has keys for, possibly none. */
-static void decode_remote_key(const struct pl_remote *remote, unsigned rails, struct verbs_target *target)
+static void decode_remote_key(const struct pl_remote *remote, unsigned rails, struct verbs_remote_key *target)
 {
 	struct pl_reader reader;
 	uint8_t present, order;
@@ -37,9 +37,9 @@ static void decode_remote_key(const struct pl_remote *remote, unsigned rails, st
 	target->order = reader.bad ? PL_ORDER_HOST : (enum pl_memory_order)PL_MIN(order, PL_ORDER_READ);
 }
 
-struct verbs_target *verbs_target_make(struct pl_remote *remote, struct verbs_endpoint *endpoint)
+struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct verbs_endpoint *endpoint)
 {
-	struct verbs_target *target = pl_zalloc(&remote->context->allocator, sizeof(*target));
+	struct verbs_remote_key *target = pl_zalloc(&remote->context->allocator, sizeof(*target));
 
 	if (!target)
 		return NULL;

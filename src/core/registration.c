@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Lists of registrations of memory with devices. The caller holds grant_lock. */
+#include "core/grant.h"
+#include "core/region.h"
+
+struct pl_registration *pl_registration_find(const struct pl_list *registrations, const void *device)
+{
+	pl_list_for_each(at, registrations) {
+		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
+
+		if (registration->device == device)
+			return registration;
+	}
+	return NULL;
+}
+
+void pl_registrations_shut(const struct pl_list *registrations)
+{
+	pl_list_for_each(at, registrations) {
+		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
+
+		if (registration->shut)
+			registration->shut(registration);
+	}
+}
+
+void pl_registrations_release(struct pl_list *registrations)
+{
+	while (!pl_list_empty(registrations)) {
+		struct pl_registration *registration = pl_list_first(registrations, struct pl_registration, link);
+
+		pl_list_remove(&registration->link);
+		registration->release(registration);
+	}
+}
+
+bool pl_registrations_timeless(const struct pl_list *registrations)
+{
+	pl_list_for_each(at, registrations)
+		if (pl_list_entry(at, struct pl_registration, link)->timeless)
+			return true;
+	return false;
+}
+
+void pl_registrations_expire(struct pl_list *registrations)
+{
+	pl_list_for_each_safe(at, next, registrations) {
+		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
+
+		if (!registration->timeless)
+			continue;
+		pl_list_remove(at);
+		registration->release(registration);
+	}
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sleep of threads that wait on an engine without a thread of its own. */
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+
+void pl_engine_forget_wake(struct pl_engine *engine)
+{
+	uint64_t value;
+
+	(void)!read(engine->wake_fd, &value, sizeof(value));
+}
+
+static struct timespec to_timespec(uint64_t time)
+{
+	return (struct timespec){ .tv_sec = (time_t)(time / PL_NS_PER_S), .tv_nsec = (long)(time % PL_NS_PER_S) };
+}
+
+/* Only looks: the next progress fetches and serves the events. */
+static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
+{
+	struct epoll_event event;
+	struct timespec timeout;
+
+	pl_engine_lock(engine);
+	while (!pl_list_empty(&engine->hot)) {
+		struct pl_source *source = pl_list_first(&engine->hot, struct pl_source, hot);
+
+		pl_engine_cool(engine, source);
+		/* The source may need idle() before its descriptor reports anything. */
+		if (source->idle)
+			source->idle(source);
+	}
+	if (atomic_load(&engine->polling))
+		left = 0;
+	pl_engine_unlock(engine);
+	timeout = to_timespec(left);
+	/* Kernels before 5.11, and older seccomp filters of containers, lack epoll_pwait2(). */
+	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
+	    (errno == ENOSYS || errno == EPERM))
+		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
+	/* No other thread reads the eventfd, so no wake-up of the sleeper is lost. */
+	pl_engine_forget_wake(engine);
+}
+
+static void next_turn(struct pl_engine *engine)
+{
+	atomic_fetch_add(&engine->turn, 1);
+	syscall(SYS_futex, &engine->turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
+{
+	uint64_t now = pl_now();
+	uint64_t left = deadline == UINT64_MAX ? UINT64_MAX : deadline > now ? deadline - now : 0;
+	struct timespec timeout = to_timespec(left);
+
+	if (atomic_exchange(&engine->led, true)) {
+		syscall(SYS_futex, &engine->turn, FUTEX_WAIT_PRIVATE, turn, left == UINT64_MAX ? NULL : &timeout, NULL,
+			0);
+		return;
+	}
+	if (atomic_load(&engine->turn) == turn)
+		sleep_on_epoll(engine, left);
+	atomic_store(&engine->led, false);
+	next_turn(engine); /* lets another thread lead */
+}
+
+void pl_engine_wake(struct pl_engine *engine)
+{
+	uint64_t one = 1;
+
+	next_turn(engine);
+	(void)!write(engine->wake_fd, &one, sizeof(one));
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Endpoint of the verbs fabric: its rails, and work that waits for them. */
+#ifndef PL_FABRIC_VERBS_ENDPOINT_H
+#define PL_FABRIC_VERBS_ENDPOINT_H
+
+#include "fabric/verbs/rail.h"
+
+/* Most local addresses advertised to a peer. */
+#define VERBS_LOCAL_ADDRS 8
+
+struct verbs_endpoint {
+	struct pl_endpoint base;
+	struct verbs_state *state;
+	struct verbs_cm *cm;
+	struct verbs_rail rails[VERBS_RAILS];
+	unsigned rail_count;       /* 0: unknown yet */
+	struct verbs_rail *framer; /* rail of the numbered frames; NULL: none so far */
+	struct verbs_rail *latest; /* rail of the last request */
+	bool opened;               /* the peer knows that this end is up */
+	bool closing;              /* no more connections */
+	bool flushing;
+	bool listing;             /* PL_MORE: waiting work belongs to a list whose last operation is to come */
+	struct pl_timer patience; /* timeout of that */
+	bool windowed;            /* the peer got a window at least once */
+	unsigned questions;       /* unanswered questions of the peer for keys */
+	struct pl_list targets;   /* state->lock */
+	uint64_t down_since;      /* time since no rail is up; 0: one is, or none was so far */
+
+	struct verbs_local_addr *places[VERBS_LOCAL_ADDRS]; /* acceptor: advertised addresses */
+	unsigned place_count;
+	/* initiator: this end's peer index at the acceptor */
+	uint64_t peer_index;
+	uint8_t join_secret[16];
+
+	struct pl_list waiting; /* waiting work */
+	unsigned waiting_count; /* waiting work added since the last flush */
+	struct pl_list again;   /* returned unfinished: to be posted first */
+	struct pl_list spare;   /* unused work objects */
+	unsigned spare_count;
+	struct pl_list settling; /* operations that wait for answers to FLUSH, or for reads of this end */
+	struct pl_list flushes;  /* flushes for the peer, and for those operations */
+	unsigned flush_count;
+	uint32_t next_cookie;
+	struct pl_list early; /* frames that came early */
+	unsigned early_count;
+	uint32_t sent, received; /* numbers of the last frames */
+};
+
+static inline struct verbs_endpoint *verbs_endpoint_of(struct pl_endpoint *endpoint)
+{
+	return pl_container_of(endpoint, struct verbs_endpoint, base);
+}
+
+static inline const struct verbs_library *verbs_library_of(const struct verbs_rail *rail)
+{
+	return rail->endpoint->state->library;
+}
+
+/* True if nothing more must be connected. */
+static inline bool verbs_finished(const struct verbs_endpoint *endpoint)
+{
+	return endpoint->closing || endpoint->base.peer->leaving ||
+	       atomic_load(&endpoint->base.peer->state) == PL_PEER_LOST;
+}
+
+static inline unsigned verbs_rails_up(const struct verbs_endpoint *endpoint)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		count += endpoint->rails[i].link == VERBS_UP;
+	return count;
+}
+
+/* pack.c */
+/* True if waiting work can be packed with a frame, which was taken from the list. */
+bool verbs_packs(struct verbs_endpoint *endpoint, const struct verbs_work *work);
+/* Packs waiting frames with it, as many as fit. */
+void verbs_pack(struct verbs_rail *rail, struct verbs_work *work);
+/* Moves the chains of returned work into its list. */
+void verbs_unpack(struct pl_list *list);
+
+/* post.c */
+/* Posts waiting work while there is room. */
+void verbs_flush(struct verbs_endpoint *endpoint);
+
+/* True if no other work must be posted before. */
+static inline bool verbs_may_post_now(const struct verbs_endpoint *endpoint)
+{
+	return !endpoint->flushing && pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again);
+}
+
+/* post_single.c: posts work of one request that can go now; work.c does the rest */
+void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
+int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
+		  struct pl_operation *operation);
+
+/* Most unused work objects kept. */
+#define VERBS_SPARES 256
+
+static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	if (work->buffer)
+		verbs_buffer_put(work->buffer);
+	endpoint->questions -= work->kind == VERBS_BIND;
+	if (endpoint->spare_count < VERBS_SPARES) {
+		/* First in the list: it is still in the processor's cache. */
+		pl_list_prepend(&endpoint->spare, &work->link);
+		endpoint->spare_count++;
+	} else {
+		pl_free(&endpoint->state->context->allocator, work);
+	}
+}
+
+/* work.c */
+void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation);
+/*
+ * Takes a message, and a pending count of its operation, whose bytes the device reads from memory that the processor
+ * cannot reach. gathers: true if so. gather_not: the bytes are copied after all, where another rail's device cannot
+ * reach them.
+ */
+bool verbs_gathers(struct pl_endpoint *endpoint, struct pl_operation *operation);
+void verbs_gather(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation);
+int verbs_gather_not(struct verbs_work *work);
+/* Queues a frame that cannot be posted now. */
+void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation);
+/* Creates work of the fabric itself that only the present connection of the rail can carry. */
+struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind);
+/* Reads back the last written bytes of a segment. Returns 0 or -ENOMEM. */
+int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment);
+/* Sends a frame of the fabric itself before all others. */
+void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
+/*
+ * Ends the operation of a work request that is not done. Returns true for a notification: the work now tells the peer
+ * that it does not come, and must be posted.
+ */
+bool verbs_work_skip(struct verbs_work *work);
+/* Shortens a write or read to this many bytes; the rest follows it in the list. */
+void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
+void verbs_spare_drop(struct verbs_endpoint *endpoint);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of this end and of the peer: registrations, windows, keys. */
+#ifndef PL_FABRIC_VERBS_MEMORY_MR_H
+#define PL_FABRIC_VERBS_MEMORY_MR_H
+
+#include "fabric/verbs/endpoint.h"
+#include "profile/profile.h"
+
+/* profile_advice.c */
+struct verbs_advised {
+	bool staged;        /* stage, even if the device could reach the memory */
+	const char *reason; /* reason for operations that follow the advice, or for missing advice; NULL: no profile */
+};
+
+struct verbs_advice {
+	enum pl_gpu_path first; /* path to try first */
+	struct verbs_advised directions[PL_DIRECTION_COUNT];
+};
+
+/* For memory that the processor cannot reach. grant_lock is held. */
+void verbs_advise(struct verbs_state *state, const struct verbs_device *device, const struct pl_memory *memory,
+		  struct verbs_advice *advice);
+
+/* mr_shared.c: registrations for this end's own use; grant_lock */
+struct pl_registration_cache *verbs_mr_shared_open(const struct verbs_state *state);
+/* Returns the number of a registration of all that memory with these rights; 0: none. */
+uint32_t verbs_mr_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
+			   struct ibv_mr **mr);
+/* Shares a new registration. Returns its number; 0: no memory, and it is not shared. */
+uint32_t verbs_mr_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
+			  unsigned access, struct ibv_mr *mr);
+/* A region of that memory no longer uses it. */
+void verbs_mr_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory);
+/* Releases all kept registrations; none is in use. */
+void verbs_mr_shared_end(struct verbs_device *device);
+/* Takes no lock. */
+void verbs_mr_shared_count(void *state, struct pl_registrations_info *info);
+void verbs_mr_shared_freed(void *state, const void *address, size_t length);
+
+/* mr.c */
+struct verbs_mr {
+	struct pl_registration base;
+	struct pl_list device_link; /* grant_lock */
+	const struct verbs_library *library;
+	const struct pl_allocator *allocator;
+	struct ibv_mr *mr; /* NULL: registration refused (see reason), or the device is gone */
+	uint32_t lkey;     /* read without a lock */
+	int failure;
+	const char *reason; /* of GPU memory: paths tried, and their results */
+	unsigned access;
+	struct verbs_advice advice; /* of a GPU's memory */
+	/* shared: its number in the cache, and the identity of its memory */
+	uint32_t cached;
+	const struct pl_memory *memory;
+};
+
+int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
+			 uint32_t *lkey);
+
+/*
+ * Returns the lkey of a region's memory at a device, and registers the memory if necessary. 0, -EACCES if the memory
+ * must not be written, or the reason why the device cannot reach it.
+ */
+PL_ALWAYS_INLINE int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
+				     bool written, uint32_t *lkey)
+{
+	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
+	const struct verbs_mr *registration;
+
+	/* Another fabric's registration has another device. */
+	if (!recent || recent->device != device)
+		return verbs_local_key_find(state, device, region, written, lkey);
+	registration = pl_container_of(recent, struct verbs_mr, base);
+	if (written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
+		return -EACCES;
+	*lkey = registration->lkey;
+	return 0;
+}
+
+/* Returns the reason why the device cannot reach a region's memory, as far as tried; NULL: no special reason. */
+const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
+/* Ends all registrations of the device. grant_lock is held. */
+void verbs_mrs_end(struct verbs_device *device);
+/*
+ * Finds a region's registration on which windows with these rights can be bound. grant_lock is held. Returns 0 or a
+ * negative errno.
+ */
+int verbs_mw_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
+		      struct ibv_mr **mr);
+/* Returns the profile's advice for GPU memory whose key verbs_local_key() just returned. */
+const struct verbs_advised *verbs_local_advice(const struct verbs_device *device, struct pl_region *region,
+					       bool written);
+/* Writes what peers of a device need to reach a key's memory. grant_lock is held. */
+int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+		    const struct pl_key *key, uint32_t *rkey);
+int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+		     uint8_t blob[PL_KEY_BLOB_MAX]);
+
+/* remote_key.c: decodes a remote region's key; NULL: no memory. Home. */
+struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct verbs_endpoint *endpoint);
+
+static inline const struct verbs_remote_key *verbs_remote_key_of(struct pl_remote *remote, struct verbs_endpoint *endpoint)
+{
+	return remote->fabric_data ? remote->fabric_data : verbs_remote_key_make(remote, endpoint);
+}
+
+/* mw.c */
+/* True if a grant is to be reached by windows. */
+bool verbs_mw_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
+			  const struct verbs_device *device);
+/* Creates a window on a grant's region, bound when the peer asks for its key. grant_lock is held. */
+int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key);
+/* Called before their queue pair is destroyed. */
+void verbs_mw_drop_all(struct verbs_rail *rail);
+/* The rail is up: answers earlier questions, and asks the peer for all keys. */
+void verbs_mw_rail_up(struct verbs_rail *rail);
+/* Answers a question for a key: posts the bind request, or frees the work. */
+void verbs_bind(struct verbs_rail *rail, struct verbs_work *work);
+/* The bind request was not done. */
+void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work);
+/* Handles a question or an answer on a rail; -EPROTO. */
+int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame);
+void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
+
+/* True if a rail's device at the other end has a key for the memory. */
+static inline bool verbs_reaches(const struct verbs_remote_key *target, unsigned rail)
+{
+	return target->present & 1u << rail;
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Rails: the connections of an endpoint. */
+#ifndef PL_FABRIC_VERBS_RAIL_H
+#define PL_FABRIC_VERBS_RAIL_H
+
+#include "fabric/verbs/work.h"
+
+/* Without end: the receiver may be busy, and every operation has its own timeout. */
+#define VERBS_RECEIVER_RETRIES 7
+
+struct verbs_join;
+
+/* DOWN: no queue pair; an initiator connects when there is work. DRAINING: the queue pair is being flushed. */
+enum verbs_link { VERBS_DOWN, VERBS_RESOLVING, VERBS_CONNECTING, VERBS_UP, VERBS_DRAINING };
+
+/* Limit of a rail's bytes under way; pace.c. */
+#define VERBS_UNLIMITED UINT32_MAX
+
+struct verbs_pace {
+	uint32_t limit, packet; /* bytes */
+	uint64_t began, bytes;  /* current measurement: start, and bytes done since */
+	uint32_t base;          /* highest good limit, at least a packet */
+	uint64_t rate;          /* rate at `base`, bytes per second; 0: unknown */
+	uint8_t spells, patience;
+};
+
+/* One connection of an endpoint, made again whenever it breaks. */
+struct verbs_rail {
+	struct verbs_endpoint *endpoint;
+	struct verbs_device *device; /* NULL: not in use */
+	uint16_t renewals;           /* devices that this end had before */
+	uint16_t far_renewals;       /* the same of the other end, as known */
+	uint16_t far_told;           /* and as it announced for the next connection */
+	struct verbs_cq *queue;   /* of the current queue pair; NULL: none */
+	struct pl_list queue_link, starved_link;
+	struct rdma_cm_id *id;
+	enum verbs_link link;
+	uint16_t generation; /* number of the queue pair */
+	uint8_t index;
+	struct pl_task join_task, drained_task, fail_task;
+	struct verbs_join *_Atomic joining; /* handed over by the listener's engine */
+	struct verbs_join *joined;          /* request to accept once the old queue pair is drained */
+	struct pl_timer retry, drain, watch;
+	unsigned attempts;                /* attempts to connect since the rail was up */
+	unsigned resolves;                /* attempts to resolve the address, in this connection attempt */
+	struct sockaddr_storage from, to; /* initiator */
+	uint8_t place;                    /* initiator: index of the acceptor's address */
+
+	struct pl_list posted;
+	struct pl_list held;      /* returned unfinished; must not be posted again yet */
+	struct pl_list asked;     /* questions of the peer that came before this end was up */
+	uint16_t held_generation; /* generation under which the held work was posted */
+	unsigned posted_count, unsignaled, inline_max;
+	unsigned frames; /* numbered frames among posted and held work */
+	uint64_t posted_bytes;
+	struct {
+		enum ibv_wc_status status; /* status that ended the last connection; IBV_WC_SUCCESS: none */
+		uint32_t vendor_error;
+		uint8_t port;
+		bool here; /* this end could not send; the state of its port may not be known yet */
+	} broke;
+	const struct verbs_remote_key *denied; /* the queue pair failed because the peer's device refused access to it */
+	bool cut;                          /* the peer asks when `generation` takes nothing any more */
+	uint16_t fail_generation;          /* generation that fail_task fails */
+	/* bytes of a request; reduced while connections break before a request is done */
+	uint32_t chunk;
+	unsigned done;                     /* completions since the connection was made or the chunk grew */
+	struct verbs_pace pace;
+	unsigned completed;   /* completions in total; stall_watch.c: */
+	unsigned watch_done;  /* completions when the watch began, */
+	unsigned watch_looks; /* and checks since then */
+};
+
+/* Numbered frame that overtook another one on another rail. */
+struct verbs_early {
+	struct pl_list link;
+	struct pl_frame frame;
+	uint8_t payload[];
+};
+
+/* qp.c */
+int verbs_qp_make(struct verbs_rail *rail);
+/* The queue pair is connected. */
+void verbs_qp_up(struct verbs_rail *rail);
+void verbs_qp_drop(struct verbs_rail *rail);
+/* Returns the reads that a queue pair may have under way. */
+uint8_t verbs_qp_reads(const struct verbs_device *device);
+/*
+ * Takes frames that arrived before the end, which the sender counts as delivered. Also frames that arrived before this
+ * end was established.
+ */
+void verbs_take_rest(struct verbs_rail *rail);
+/*
+ * True if the port is down. A device may drop all requests then. soft-RoCE (Linux 6.1) never connects again if the
+ * connection manager sends a message then, such as a disconnect.
+ */
+bool verbs_port_is_down(const struct verbs_rail *rail);
+
+/* accept.c */
+/* Called on the listener's engine with untrusted data. */
+void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *bytes, uint8_t length, uint8_t reads);
+void verbs_join_run(struct pl_task *task);
+/* The rail is down, and a request waits for it. */
+void verbs_accept_joined(struct verbs_rail *rail);
+/* Drops connections that will not be accepted, at the end. */
+void verbs_joins_drop(struct verbs_rail *rail);
+
+/* cm.c */
+bool verbs_cm_ready(struct pl_source *source, uint32_t events);
+void verbs_dial(struct verbs_rail *rail);
+/* The connection attempt failed: starts another one, or loses the peer. */
+void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call);
+/* Destroys the drained queue pair, at the end. */
+void verbs_link_drop(struct verbs_rail *rail);
+/* Moves the queue pair into the error state: it is useless, or must stop using a buffer. */
+void verbs_fail(struct verbs_rail *rail);
+/* Fails the rail later: called while completions are taken, or from other engines. */
+void verbs_fail_soon(struct verbs_rail *rail);
+void verbs_fail_run(struct pl_task *task);
+/* All posted work has come back: destroys the queue pair, so that the next one can be made. */
+void verbs_drained_run(struct pl_task *task);
+/* Posted work did not come back in time. */
+void verbs_drain_expired(struct pl_timer *timer);
+
+/* rail_fence.c */
+/* This end takes no byte of the rail's generation any more: tells the peer if it asked, and asks the same. */
+void verbs_fence_quiet(struct verbs_rail *rail);
+/* Held work of the rail may be posted again. */
+void verbs_fence_release(struct verbs_rail *rail);
+/* Handles a frame of the fence; -EPROTO. */
+int verbs_fence_arrived(struct verbs_endpoint *endpoint, const struct pl_frame *frame);
+/* A rail is up: asks the peer about the others. */
+void verbs_fence_ask(struct verbs_endpoint *endpoint);
+
+/* The connection uses another device than the last one, which is gone. */
+void verbs_rail_renew(struct verbs_rail *rail);
+
+/* wc_error.c */
+/* A request failed: its operation ends, or the request is posted again. The rail fails. */
+void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion);
+/* Takes back all posted work as if the queue pair had been flushed. */
+void verbs_take_back(struct verbs_rail *rail);
+
+/* pace.c */
+void verbs_pace_open(struct verbs_pace *pace);
+/* A connection will be made. */
+void verbs_pace_connect(struct verbs_pace *pace, enum ibv_mtu mtu);
+/* The device gave up the connection. */
+void verbs_pace_broke(struct verbs_pace *pace, uint64_t now);
+/* While there is a limit: counts bytes done. idle: no more work waits. */
+void verbs_pace_done(struct verbs_pace *pace, uint64_t bytes, bool idle, uint64_t now);
+
+/* stall_watch.c: starts to watch the progress of posted work */
+void verbs_watch_begin(struct verbs_rail *rail);
+void verbs_watch_look(struct pl_timer *timer);
+
+#endif

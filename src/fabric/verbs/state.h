@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* State of the fabric in a context: devices, their queues and buffers, local addresses. */
+#ifndef PL_FABRIC_VERBS_STATE_H
+#define PL_FABRIC_VERBS_STATE_H
+
+#include <netinet/in.h>
+
+#include "core/fabric.h"
+#include "memory/registration_cache.h"
+#include "rdma/device_memory.h"
+#include "rdma/library.h"
+
+/* Completions of a queue: limits the requests that its queue pairs have posted together. */
+#define VERBS_COMPLETIONS 16384
+/* Receive buffers of a queue, and send buffers. */
+#define VERBS_RECEIVES 256
+#define VERBS_SENDS 256
+#define VERBS_BUFFER (PL_FRAME_HEADER + PL_EAGER_MAX)
+/* Staging buffers for memory that cannot be registered; created on first use. */
+#define VERBS_STAGES 16
+#define VERBS_STAGE (256u << 10)
+
+struct verbs_endpoint;
+struct verbs_loopback;
+
+/* RDMA device; created for its first connection, kept until the context closes. */
+struct verbs_device {
+	struct pl_list link;
+	char name[IBV_SYSFS_NAME_MAX];
+	struct ibv_context *verbs; /* librdmacm's context; NULL: closed */
+	struct ibv_pd *pd;
+	struct ibv_pd *loop_pd; /* of loopback queue pairs; NULL: none */
+	struct pl_list loop_registrations; /* grant_lock */
+	atomic_bool gone;                  /* the device was removed: no new users, and existing ones end */
+	unsigned queues;                   /* open queues; state->lock */
+	struct pl_list registrations;      /* grant_lock */
+	struct ibv_device_attr attributes;
+	uint32_t message_max;
+	atomic_bool windows;     /* the device supports memory windows of type 2, as far as known */
+	struct pl_registration_cache *shared; /* registrations for this end's own use */
+};
+
+/* Connection events of one engine. */
+struct verbs_cm {
+	struct pl_source source;
+	struct rdma_event_channel *channel;
+	struct verbs_state *state;
+};
+
+/* Local address of a device, for outgoing and incoming connections. */
+struct verbs_local_addr {
+	struct pl_list link;
+	struct sockaddr_storage address; /* without a port */
+	unsigned prefix;                 /* prefix length in bits; 0: unknown */
+	struct verbs_device *device;
+	uint8_t port;
+	struct rdma_cm_id *listener; /* NULL: not needed yet, or the device is gone */
+	uint16_t listens;            /* port of the listener, as peers know it; 0: it never listened */
+};
+
+struct verbs_buffer {
+	struct pl_list link;
+	struct verbs_buffer_pool *pool;
+	uint8_t *bytes;
+};
+
+/* Buffers of one size in registered memory. */
+struct verbs_buffer_pool {
+	struct verbs_cq *queue;
+	struct verbs_buffer *buffers;
+	uint8_t *slab;
+	struct ibv_mr *mr;
+	struct pl_list free;
+	unsigned taken;
+};
+
+/* Completions, received frames and buffers of one engine and device. */
+struct verbs_cq {
+	struct pl_list link;
+	struct verbs_state *state;
+	struct verbs_device *device;
+	struct pl_engine *engine;
+	struct pl_source source, async;
+	struct pl_task events_task; /* handles `events` */
+	atomic_uint events;
+	bool broken; /* accepts no more connections */
+	bool shut;   /* only buffers are left, while they are in use */
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct verbs_buffer_pool receives, sends;
+	struct verbs_buffer_pool stages; /* empty until the first use */
+	struct pl_list rails[64]; /* rails with a queue pair, hashed by its number */
+	struct pl_list spent;     /* receive buffers to be posted again */
+	unsigned spent_count;
+	struct pl_list starved;  /* rails that wait for a buffer or for room */
+	unsigned rail_count;     /* rails that refer to the queue */
+	unsigned posted, room;   /* work requests of all queue pairs, and their limit */
+	struct verbs_loopback *loop; /* loopback queue pair; NULL: not needed yet */
+	bool armed;
+};
+
+/* State of the fabric in a context (fabric_states). The lists grow under the lock. */
+struct verbs_state {
+	struct pl_context *context;
+	const struct verbs_library *library;
+	struct verbs_cm *cms; /* by engine */
+	pthread_mutex_t lock;
+	struct pl_list devices, queues, places;
+	bool surveyed;    /* the local addresses are known */
+	unsigned tellers; /* threads that walk the queues without the lock; no queue is freed meanwhile */
+	struct pl_task tend_task;
+	struct pl_timer tend_timer;
+};
+
+/* state.c: state of a context */
+struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error);
+/* The caller holds the lock. */
+struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs);
+struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine);
+struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine);
+/* Destroys the device's objects of a queue. Called on its engine. */
+void verbs_cq_shut(struct verbs_cq *queue);
+void verbs_state_close(struct pl_context *context, void *state);
+
+/* local_addr.c: local addresses */
+/*
+ * Returns the address with that port in the form of the connection manager, which does not know IPv4-mapped IPv6
+ * addresses.
+ */
+struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port);
+int verbs_serves(struct pl_peer *peer, struct pl_error *error);
+/*
+ * Listens where the peer may connect, at the peer's own address first. Fills endpoint->places. Returns 0 or a negative
+ * errno.
+ */
+int verbs_listen_for_peer(struct verbs_endpoint *endpoint);
+void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer);
+/* Reads the peer's advert, and chooses rails. Returns 0, -EPROTO, or -ENODEV if no rail is possible. */
+int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
+void verbs_local_addrs_close(struct verbs_state *state);
+/* Stops listening at removed devices, and starts at their successors. Called on the first engine with the lock held. */
+void verbs_local_addrs_leave(struct verbs_state *state, const struct verbs_device *device);
+/* Returns true if all listeners are in place. */
+bool verbs_local_addrs_return(struct verbs_state *state);
+
+/* buffer_pool.c */
+int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, struct verbs_cq *queue, unsigned count, size_t size);
+/* The device does not know the buffers any more; they stay allocated. */
+void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, struct verbs_cq *queue);
+void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, struct verbs_cq *queue);
+/* Returns NULL if all buffers are in use. */
+static inline struct verbs_buffer *verbs_buffer_pool_take(struct verbs_buffer_pool *pool)
+{
+	struct verbs_buffer *buffer;
+
+	if (pl_list_empty(&pool->free))
+		return NULL;
+	buffer = pl_list_first(&pool->free, struct verbs_buffer, link);
+	pl_list_remove(&buffer->link);
+	pool->taken++;
+	return buffer;
+}
+/* First in the list: it is still in the processor's cache. */
+static inline void verbs_buffer_put(struct verbs_buffer *buffer)
+{
+	pl_list_prepend(&buffer->pool->free, &buffer->link);
+	buffer->pool->taken--;
+}
+
+/* async_event.c */
+/* Called under the lock of the queue's engine. */
+int verbs_async_open(struct verbs_cq *queue);
+void verbs_async_close(struct verbs_cq *queue);
+
+/* Makes all queues of a device check its events. */
+void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits);
+
+/* cq.c */
+bool verbs_cq_ready(struct pl_source *source, uint32_t events);
+void verbs_cq_idle(struct pl_source *source);
+bool verbs_cq_poll(struct verbs_cq *queue);
+int verbs_receive_post(struct verbs_cq *queue, struct verbs_buffer *buffer);
+
+/* device_removal.c */
+void verbs_removal_open(struct verbs_state *state);
+void verbs_removal_close(struct verbs_state *state);
+/* A device was removed. */
+void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
+/*
+ * A rail left its queue, or the queue was told of an event: frees more if the device is gone and this was its last
+ * user.
+ */
+void verbs_cq_left(struct verbs_cq *queue);
+
+#endif

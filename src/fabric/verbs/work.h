@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Work requests, and the remote keys that they use. */
+#ifndef PL_FABRIC_VERBS_WORK_H
+#define PL_FABRIC_VERBS_WORK_H
+
+#include "fabric/verbs/state.h"
+
+/* Work requests of a queue pair. */
+#define VERBS_SEND_DEPTH 128
+/* Requests in one call of the driver. */
+#define VERBS_LIST 64
+/* With this many requests posted, new ones wait for others to share a list, and small frames to share a SEND. */
+#define VERBS_BUSY 32
+#define VERBS_BUSY_FRAMES 4
+/* Frames in one SEND, and the most that a queue pair has under way this way. */
+#define VERBS_PACK 32
+/* Frames up to this size wait for others. Bytes. */
+#define VERBS_PACK_BYTES (VERBS_BUFFER / 8)
+#define VERBS_EARLY (VERBS_SEND_DEPTH * VERBS_PACK)
+#define VERBS_HINT_MAPPED "keep the region mapped and writable, and files behind it whole"
+#define VERBS_INLINE 64
+/* Scatter/gather entries of a request: the header of a frame, and bytes elsewhere; for several frames. */
+#define VERBS_PIECES 8
+/* Bytes of a chunk of a large operation, if the device has no lower limit. */
+#define VERBS_CHUNK (8u << 20)
+#define VERBS_CHUNK_LEAST 8192u
+/* Most rails of an endpoint; and the cards used by default. */
+#define VERBS_RAILS PL_RAILS_MAX
+#define VERBS_RAILS_DEFAULT 2
+/* Bytes of one operation that justify another rail, and that a rail may have posted beside others. */
+#define VERBS_SLICE (64u << 10)
+#define VERBS_SLICE_MAX (1u << 20)
+#define VERBS_RAIL_BYTES (4u << 20)
+
+/* Bits of the value in a notification that comes with a write. The others hold the frame's number. */
+#define VERBS_NOTIFY_BITS 22
+#define VERBS_NOTIFY_MAX ((1u << VERBS_NOTIFY_BITS) - 1)
+
+struct verbs_rail;
+
+/* BIND: of a memory window; frame.key names its key. */
+enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME, VERBS_BIND };
+
+/* Remote region as the peer's devices know it, decoded once; pl_remote.fabric_data. */
+struct verbs_remote_key {
+	struct pl_list link; /* in the endpoint's list; state->lock */
+	struct verbs_state *state;
+	uint64_t id, address;
+	uint32_t rkeys[VERBS_RAILS];
+	uint8_t present; /* rails with a key, one bit each */
+	/* rails whose key must be requested when they come up: of a window each time, or of a new device */
+	uint8_t windows;
+	enum pl_memory_order order;
+};
+
+/* Work request: waiting or posted. */
+struct verbs_work {
+	struct pl_list link;
+	struct pl_operation *operation; /* holds a pending count of it; NULL: none (any more) */
+	enum verbs_work_kind kind;
+	bool staged;                 /* the bytes go through the buffer */
+	bool back;                   /* read that only flushes earlier writes */
+	bool notify;                 /* write that notifies; frame.offset has the value */
+	bool counted;                /* has a frame number, frame.ack */
+	bool built;                  /* frame: built in the buffer */
+	bool bare;                   /* frame: without its header */
+	struct verbs_work *also;     /* frame: chain of gathered frames sent with it */
+	bool alone;                  /* frame: must be sent alone */
+	bool gathered;               /* frame: the payload stays in its region until it was sent */
+	uint32_t immediate;          /* immediate data in place of the header */
+	bool refused;                /* by the other end, once */
+	bool first_only;             /* other rails' devices cannot reach the memory */
+	struct verbs_rail *only;     /* for this rail only */
+	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
+	struct pl_region *region;    /* write, read; frame, if it is gathered */
+	uint64_t offset;
+	const struct verbs_remote_key *target; /* write, read, atomic */
+	uint64_t remote;                   /* remote address */
+	uint32_t length, lkey;
+	const struct verbs_device *lkey_device; /* device of the lkey */
+	const uint8_t *payload;                 /* frame: until it is copied into a buffer */
+
+	/* Of frames; not cleared. */
+	struct pl_frame frame;
+	uint8_t copy[PL_KEY_BLOB_MAX];
+};
+
+/* True for frames of the fabric itself, which have no number. */
+static inline bool verbs_unnumbered(const struct verbs_work *work)
+{
+	return work->kind == VERBS_FRAME && work->frame.type >= PL_FRAME_FENCE && work->frame.type <= PL_FRAME_KEY;
+}
+
+#endif
