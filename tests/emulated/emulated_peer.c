@@ -48,7 +48,7 @@ static void end_open(struct end *end)
 	check_ok(pl_region_allocate(end->context, 4096, PL_ACCESS_LOCAL, &end->words, &error), &error);
 }
 
-static struct pl_receipt completed(struct pl_operation *operation)
+static struct pl_receipt wait_completed(struct pl_operation *operation)
 {
 	struct pl_receipt receipt;
 	struct pl_error error;
@@ -57,52 +57,52 @@ static struct pl_receipt completed(struct pl_operation *operation)
 	return receipt;
 }
 
-static void say(struct end *end, uint64_t tag, const void *data, size_t length)
+static void end_send_bytes(struct end *end, uint64_t tag, const void *data, size_t length)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
 
 	check_ok(pl_send_copy(end->peer, tag, data, length, NULL, &operation, &error), &error);
-	completed(operation);
+	wait_completed(operation);
 }
 
 /* Receives a message, appends a NUL and returns its length. */
-static size_t hear(struct end *end, uint64_t tag)
+static size_t end_receive_bytes(struct end *end, uint64_t tag)
 {
 	struct pl_operation *operation;
 	struct pl_receipt receipt;
 	struct pl_error error;
 
 	check_ok(pl_receive(end->peer, tag, UINT64_MAX, end->words, 0, 4000, NULL, &operation, &error), &error);
-	receipt = completed(operation);
+	receipt = wait_completed(operation);
 	((char *)pl_region_address(end->words))[receipt.bytes] = '\0';
 	return receipt.bytes;
 }
 
-static const char *hear_word(struct end *end)
+static const char *receive_word(struct end *end)
 {
-	hear(end, TAG_WORD);
+	end_receive_bytes(end, TAG_WORD);
 	return pl_region_address(end->words);
 }
 
-static void say_word(struct end *end, const char *word)
+static void send_word(struct end *end, const char *word)
 {
-	say(end, TAG_WORD, word, strlen(word));
+	end_send_bytes(end, TAG_WORD, word, strlen(word));
 }
 
-static void give_token(struct end *end, struct pl_region *region)
+static void send_token(struct end *end, struct pl_region *region)
 {
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 	struct pl_error error;
 
 	check_ok(pl_region_share(region, NULL, token, &length, &error), &error);
-	say(end, TAG_TOKEN, token, length);
+	end_send_bytes(end, TAG_TOKEN, token, length);
 }
 
-static int take_token(struct end *end, struct pl_remote **remote, struct pl_error *error)
+static int import_received_token(struct end *end, struct pl_remote **remote, struct pl_error *error)
 {
-	size_t length = hear(end, TAG_TOKEN);
+	size_t length = end_receive_bytes(end, TAG_TOKEN);
 
 	return pl_remote_import(end->peer, pl_region_address(end->words), length, 0, remote, error);
 }
@@ -126,12 +126,12 @@ static void write_send_read(struct end *end, struct pl_remote *remote, struct pl
 
 	direct.flags = PL_REQUIRE_DIRECT;
 	check_ok(pl_write(end->peer, remote, 0, from, 0, WRITTEN, &direct, &operation, &error), &error);
-	receipt = completed(operation);
+	receipt = wait_completed(operation);
 	check_direct(&receipt, WRITTEN);
 	check_ok(pl_send(end->peer, TAG_SENT, from, SENT, SENT_LENGTH, NULL, &operation, &error), &error);
-	completed(operation);
+	wait_completed(operation);
 	check_ok(pl_read(end->peer, remote, 0, into, 0, WRITTEN, &direct, &operation, &error), &error);
-	receipt = completed(operation);
+	receipt = wait_completed(operation);
 	check_direct(&receipt, WRITTEN);
 	check(!memcmp(pl_region_address(into), pl_region_address(from), WRITTEN));
 }
@@ -161,18 +161,18 @@ static void run_far_end(const char *address)
 		bytes[i] = rig_pattern(i);
 	check_ok(pl_listen(end.context, address, &listener, &error), &error);
 	check_ok(pl_accept(listener, UINT64_MAX, &end.peer, &error), &error);
-	give_token(&end, from);
-	if (take_token(&end, &remote, &error) < 0) {
-		say_word(&end, error.id);
+	send_token(&end, from);
+	if (import_received_token(&end, &remote, &error) < 0) {
+		send_word(&end, error.id);
 	} else {
 		write_send_read(&end, remote, from, into);
-		say_word(&end, "done");
+		send_word(&end, "done");
 	}
-	while (strcmp(hear_word(&end), "end")) {
+	while (strcmp(receive_word(&end), "end")) {
 		int rc = write_again(&end, remote, from, &error);
 
 		printf("written again: %s\n", rc < 0 ? error.id : "no error");
-		say_word(&end, rc < 0 ? error.id : "written");
+		send_word(&end, rc < 0 ? error.id : "written");
 	}
 	pl_close(end.context);
 }
@@ -185,7 +185,7 @@ static void connect_far(struct end *end, const char *address, struct pl_remote *
 
 	end_open(end);
 	check_ok(pl_connect(end->context, address, 0, &end->peer, &error), &error);
-	check_ok(take_token(end, remote, &error), &error);
+	check_ok(import_received_token(end, remote, &error), &error);
 }
 
 static void check_pattern(const uint8_t *memory, uint64_t first, size_t length)
@@ -206,9 +206,9 @@ static void use_far(struct end *end, struct pl_remote *remote, struct pl_region 
 	struct pl_error error;
 
 	check_ok(pl_write(end->peer, remote, 0, region, 0, WRITTEN, NULL, &operation, &error), &error);
-	receipts[0] = completed(operation);
+	receipts[0] = wait_completed(operation);
 	check_ok(pl_read(end->peer, remote, 33, region, READ_AT, READ_LENGTH, NULL, &operation, &error), &error);
-	receipts[1] = completed(operation);
+	receipts[1] = wait_completed(operation);
 	for (int i = 0; i < 2; i++)
 		printf("%s %llu bytes, %llu staged: %s\n", i ? "read" : "wrote", (unsigned long long)receipts[i].bytes,
 		       (unsigned long long)receipts[i].bytes_staged, receipts[i].reason);
@@ -222,10 +222,10 @@ static void near_direct(struct end *end, struct pl_remote *remote, struct pl_reg
 
 	check_ok(pl_receive(end->peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
 		 &error);
-	give_token(end, region);
-	receipts[0] = completed(operation);
+	send_token(end, region);
+	receipts[0] = wait_completed(operation);
 	check_direct(&receipts[0], SENT_LENGTH);
-	check_text(hear_word(end), "done");
+	check_text(receive_word(end), "done");
 	use_far(end, remote, region, receipts);
 	check_direct(&receipts[0], WRITTEN);
 	check_direct(&receipts[1], READ_LENGTH);
@@ -256,8 +256,8 @@ static void near_staged(struct end *end, struct pl_remote *remote, struct pl_reg
 		bytes[i] = rig_pattern(i);
 	gpu_copy_in(memory, bytes, WRITTEN);
 	free(bytes);
-	give_token(end, region);
-	printf("the far end's import: %s\n", hear_word(end));
+	send_token(end, region);
+	printf("the far end's import: %s\n", receive_word(end));
 	check(strcmp(pl_region_address(end->words), "done"));
 	emulated_copied();
 	use_far(end, remote, region, receipts);
@@ -291,7 +291,7 @@ static void run_near_end(const char *address)
 		near_staged(&end, remote, region, memory);
 	else
 		near_direct(&end, remote, region, memory);
-	say_word(&end, "end");
+	send_word(&end, "end");
 	check_number(pl_region_deregister(region), 0);
 	emulated_check_registered(0);
 	pl_close(end.context);
@@ -304,11 +304,11 @@ static void check_others(struct end *end, bool kept)
 	static uint8_t copy[LENGTH];
 	uint8_t *other = gpu_allocate(LENGTH);
 
-	say_word(end, "again");
+	send_word(end, "again");
 	if (kept)
-		check_text(hear_word(end), "written");
+		check_text(receive_word(end), "written");
 	else
-		check(strcmp(hear_word(end), "written"));
+		check(strcmp(receive_word(end), "written"));
 	gpu_copy_out(other, copy, LENGTH);
 	for (size_t i = 0; i < LENGTH; i++)
 		check_number(copy[i], 0xa5);
@@ -328,14 +328,14 @@ static void run_freed(const char *address, bool kept)
 	check_ok(pl_region_register(end.context, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
 	check_ok(pl_receive(end.peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
 		 &error);
-	give_token(&end, region);
-	completed(operation);
-	check_text(hear_word(&end), "done");
+	send_token(&end, region);
+	wait_completed(operation);
+	check_text(receive_word(&end), "done");
 	emulated_check_registered(2);
 	gpu_free(memory);
 	emulated_check_registered(kept ? 2 : 0);
 	check_others(&end, kept);
-	say_word(&end, "end");
+	send_word(&end, "end");
 	check_number(pl_region_deregister(region), 0);
 	emulated_check_registered(0);
 	pl_close(end.context);

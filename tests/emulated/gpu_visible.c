@@ -70,7 +70,7 @@ static struct cost cost_of(struct gpu_ends *ends, bool write, struct pl_remote *
 #define DRIVER_PACKETS 4
 
 /* Sets the ordering and reopens both ends, as the library queries a GPU once while any of its objects exists. */
-static void order_anew(struct gpu_ends *ends, int ordering, int options)
+static void reopen_with_order(struct gpu_ends *ends, int ordering, int options)
 {
 	gpu_ends_close(ends);
 	emulated_order(ordering, options);
@@ -110,14 +110,14 @@ void gpu_visible_case(struct gpu_ends *ends)
 {
 	const unsigned both = PL_ACCESS_READ | PL_ACCESS_WRITE;
 
-	order_anew(ends, 0, 0);
+	reopen_with_order(ends, 0, 0);
 	visible_with(ends, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
 	visible_with(ends, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
-	order_anew(ends, 0, 1);
+	reopen_with_order(ends, 0, 1);
 	visible_with(ends, both, PL_VISIBLE_GPU_VISIBLE, DRIVER_PACKETS, 1);
 	visible_with(ends, both, PL_VISIBLE_PLACED, READ_PACKETS, 0);
 	visible_with(ends, PL_ACCESS_WRITE, PL_VISIBLE_PLACED, ASKED_PACKETS, 0);
-	order_anew(ends, 100, 1);
+	reopen_with_order(ends, 100, 1);
 	visible_with(ends, both, PL_VISIBLE_GPU_VISIBLE, READ_PACKETS, 0);
 	visible_with(ends, PL_ACCESS_WRITE, PL_VISIBLE_GPU_VISIBLE, ASKED_PACKETS, 0);
 	emulated_order(0, 1);
@@ -140,7 +140,7 @@ void gpu_loopback_case(struct gpu_ends *ends)
 		struct pl_error error;
 		struct cost cost;
 
-		order_anew(ends, orders[i].ordering, orders[i].options);
+		reopen_with_order(ends, orders[i].ordering, orders[i].options);
 		host = ends->host.region;
 		gpu_kind = NULL;
 		buffer_open(&source, ends->environment.far, MIB, PL_ACCESS_ALL);
@@ -164,7 +164,7 @@ void gpu_loopback_case(struct gpu_ends *ends)
 	emulated_order(0, 1);
 }
 
-static uint64_t notifying(struct gpu_ends *ends, struct pl_remote *remote, uint64_t value, size_t length)
+static uint64_t count_notifying_packets(struct gpu_ends *ends, struct pl_remote *remote, uint64_t value, size_t length)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	uint64_t packets = emulated_packets();
@@ -199,10 +199,10 @@ void gpu_notified_case(struct gpu_ends *ends)
 	gpu_kind = "alloc";
 	remote = share(&ends->environment, target.region, ends->environment.near_peer, NULL);
 	pattern_fill(ends->host.bytes, MIB, 1, 0);
-	notifying(ends, remote, 1, 4096);
+	count_notifying_packets(ends, remote, 1, 4096);
 	for (unsigned i = 0; i < TRIES && (!i || large != small + 2); i++) {
-		const uint64_t packets = notifying(ends, remote, (1u << 22) - 1 - i, 1000),
-			       more = notifying(ends, remote, (1u << 22) + i, 1000);
+		const uint64_t packets = count_notifying_packets(ends, remote, (1u << 22) - 1 - i, 1000),
+			       more = count_notifying_packets(ends, remote, (1u << 22) + i, 1000);
 
 		small = packets < small ? packets : small;
 		large = more < large ? more : large;

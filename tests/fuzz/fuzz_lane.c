@@ -4,7 +4,7 @@
 
 #include "wire/wire.h"
 
-static void hello(const uint8_t *data)
+static void lane_hello_round_trip(const uint8_t *data)
 {
 	uint8_t again[PL_LANE_HELLO];
 	struct pl_lane_hello decoded;
@@ -17,7 +17,7 @@ static void hello(const uint8_t *data)
 	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
 }
 
-static void rail(const uint8_t *data, size_t size)
+static void rail_hello_round_trip(const uint8_t *data, size_t size)
 {
 	uint8_t again[PL_RAIL_HELLO];
 	struct pl_rail_hello decoded;
@@ -29,7 +29,7 @@ static void rail(const uint8_t *data, size_t size)
 	REQUIRE(memcmp(again, data, size < sizeof(again) ? PL_RAIL_HELLO_LEAST : sizeof(again)) == 0);
 }
 
-static void welcome(const uint8_t *data)
+static void lane_welcome_round_trip(const uint8_t *data)
 {
 	uint8_t again[PL_LANE_WELCOME];
 	struct pl_error error;
@@ -49,10 +49,10 @@ static void welcome(const uint8_t *data)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size >= PL_RAIL_HELLO_LEAST)
-		rail(data, size);
+		rail_hello_round_trip(data, size);
 	else if (size >= PL_LANE_HELLO)
-		hello(data);
+		lane_hello_round_trip(data);
 	else if (size >= PL_LANE_WELCOME)
-		welcome(data);
+		lane_welcome_round_trip(data);
 	return 0;
 }

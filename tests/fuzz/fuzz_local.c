@@ -4,7 +4,7 @@
 
 #include "fabric/local/record.h"
 
-static void record(const uint8_t *data)
+static void local_record_round_trip(const uint8_t *data)
 {
 	uint8_t again[LOCAL_RECORD];
 	struct local_record decoded;
@@ -18,7 +18,7 @@ static void record(const uint8_t *data)
 	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
 }
 
-static void invitation(const uint8_t *data, size_t size)
+static void local_invitation_round_trip(const uint8_t *data, size_t size)
 {
 	uint8_t again[LOCAL_INVITATION];
 	struct local_invitation decoded;
@@ -32,7 +32,7 @@ static void invitation(const uint8_t *data, size_t size)
 	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
 }
 
-static void key(const uint8_t *data, size_t size)
+static void local_key_round_trip(const uint8_t *data, size_t size)
 {
 	uint8_t again[PL_KEY_BLOB_MAX];
 	struct local_key decoded;
@@ -49,8 +49,8 @@ static void key(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size >= LOCAL_RECORD)
-		record(data);
-	invitation(data, size);
-	key(data, size);
+		local_record_round_trip(data);
+	local_invitation_round_trip(data, size);
+	local_key_round_trip(data, size);
 	return 0;
 }

@@ -6,7 +6,7 @@
 
 #include "report/report.h"
 
-static void draw(const struct report *report)
+static void draw_report(const struct report *report)
 {
 	FILE *file = fopen("/dev/null", "w");
 
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (rc == 0)
 		rc = report_make_sentences(&report, &error);
 	if (rc == 0)
-		draw(&report);
+		draw_report(&report);
 	else
 		REQUIRE(rc == error.code && error.id[0]);
 	report_free(&report);

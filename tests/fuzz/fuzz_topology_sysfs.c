@@ -24,14 +24,14 @@ struct files {
 	char *text;
 };
 
-static struct files *files_of(struct pl_sysroot *root)
+static struct files *sysfs_files(struct pl_sysroot *root)
 {
 	return pl_container_of(root, struct files, base);
 }
 
 static const struct entry *sysfs_find(struct pl_sysroot *root, const char *path)
 {
-	struct files *files = files_of(root);
+	struct files *files = sysfs_files(root);
 
 	for (size_t i = 0; i < files->count; i++)
 		if (!strcmp(files->entries[i].path, path))
@@ -40,7 +40,7 @@ static const struct entry *sysfs_find(struct pl_sysroot *root, const char *path)
 }
 
 /* Returns the part of `path` below `folder`, or NULL if `path` is not below it. */
-static const char *below(const char *folder, const char *path)
+static const char *path_below(const char *folder, const char *path)
 {
 	size_t length = strlen(folder);
 
@@ -49,14 +49,14 @@ static const char *below(const char *folder, const char *path)
 	return !strncmp(folder, path, length) && path[length] == '/' ? path + length + 1 : NULL;
 }
 
-static int kind(struct pl_sysroot *root, const char *path)
+static int sysfs_kind(struct pl_sysroot *root, const char *path)
 {
 	const struct entry *entry = sysfs_find(root, path);
 
 	if (entry)
 		return entry->link ? PL_SYSROOT_LINK : PL_SYSROOT_FILE;
-	for (size_t i = 0; i < files_of(root)->count; i++)
-		if (below(path, files_of(root)->entries[i].path))
+	for (size_t i = 0; i < sysfs_files(root)->count; i++)
+		if (path_below(path, sysfs_files(root)->entries[i].path))
 			return PL_SYSROOT_FOLDER;
 	return *path ? -ENOENT : PL_SYSROOT_FOLDER;
 }
@@ -73,7 +73,7 @@ static int sysfs_read_link(struct pl_sysroot *root, const char *path, char *buff
 	return (int)length;
 }
 
-static int open_file(struct pl_sysroot *root, const char *path, struct pl_sysroot_file *file)
+static int sysfs_open_file(struct pl_sysroot *root, const char *path, struct pl_sysroot_file *file)
 {
 	const struct entry *entry = sysfs_find(root, path);
 
@@ -99,15 +99,15 @@ static void sysfs_close(struct pl_sysroot_file *file)
 	(void)file;
 }
 
-static int list_folder(struct pl_sysroot *root, const char *path, struct pl_sysroot_list *list)
+static int sysfs_list_folder(struct pl_sysroot *root, const char *path, struct pl_sysroot_list *list)
 {
-	struct files *files = files_of(root);
-	int rc = kind(root, path);
+	struct files *files = sysfs_files(root);
+	int rc = sysfs_kind(root, path);
 
 	if (rc != PL_SYSROOT_FOLDER)
 		return rc < 0 ? rc : -ENOTDIR;
 	for (size_t i = 0; i < files->count; i++) {
-		const char *rest = below(path, files->entries[i].path);
+		const char *rest = path_below(path, files->entries[i].path);
 		char name[256];
 		bool seen = false;
 
@@ -124,20 +124,20 @@ static int list_folder(struct pl_sysroot *root, const char *path, struct pl_sysr
 	return 0;
 }
 
-static void close_root(struct pl_sysroot *root)
+static void sysfs_close_root(struct pl_sysroot *root)
 {
-	free(files_of(root)->text);
-	free(files_of(root));
+	free(sysfs_files(root)->text);
+	free(sysfs_files(root));
 }
 
 static const struct pl_sysroot_ops ops = {
-	.kind = kind,
+	.kind = sysfs_kind,
 	.link = sysfs_read_link,
-	.open = open_file,
+	.open = sysfs_open_file,
 	.read = sysfs_read_file,
 	.shut = sysfs_close,
-	.list = list_folder,
-	.close = close_root,
+	.list = sysfs_list_folder,
+	.close = sysfs_close_root,
 };
 
 static struct pl_sysroot *sysfs_parse(const uint8_t *data, size_t size)

@@ -46,7 +46,7 @@ static uint64_t server_now(void)
 	return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
 }
 
-static void share_tokens(struct server *server, unsigned rights, uint8_t *token)
+static void share_grant(struct server *server, unsigned rights, uint8_t *token)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 	size_t length = PLAN_TOKEN;
@@ -71,12 +71,12 @@ static void prepare_region(struct server *server, const char *address)
 	server->memory = pl_region_address(server->region);
 	for (size_t i = 0; i < PLAN_REGION; i++)
 		server->memory[i] = plan_before(i);
-	share_tokens(server, PL_ACCESS_ALL, server->tokens);
-	share_tokens(server, PL_ACCESS_READ, server->tokens + PLAN_TOKEN);
+	share_grant(server, PL_ACCESS_ALL, server->tokens);
+	share_grant(server, PL_ACCESS_READ, server->tokens + PLAN_TOKEN);
 	check_call(pl_listen(server->context, address, &server->listener, &error), "listen", &error);
 }
 
-static void meet(struct server *server)
+static void accept_stranger(struct server *server)
 {
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	struct pl_operation *operation;
@@ -123,7 +123,7 @@ static void serve_stranger(struct server *server)
 	check_call(info.connected ? -1 : 0, "the peer does not go", NULL);
 }
 
-static void expect_number(uint8_t *expected)
+static void expect_bytes(uint8_t *expected)
 {
 	const uint64_t word = PLAN_SWAPPED;
 
@@ -137,13 +137,13 @@ static void expect_number(uint8_t *expected)
 }
 
 /* Returns the number of errors found. */
-static unsigned inspect(const struct server *server)
+static unsigned count_errors(const struct server *server)
 {
 	static const uint64_t told[] = { PLAN_FIRST, PLAN_SECOND, PLAN_REVOKE };
 	uint8_t expected[PLAN_REGION];
 	unsigned wrong = 0;
 
-	expect_number(expected);
+	expect_bytes(expected);
 	for (size_t i = 0; i < PLAN_REGION; i++) {
 		if (server->memory[i] == expected[i])
 			continue;
@@ -167,9 +167,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	prepare_region(&server, argv[1]);
-	meet(&server);
+	accept_stranger(&server);
 	serve_stranger(&server);
-	wrong = inspect(&server);
+	wrong = count_errors(&server);
 	pl_close(server.context);
 	return wrong ? 1 : 0;
 }

@@ -21,7 +21,7 @@ struct key {
 	uint64_t address;
 };
 
-static struct key import(struct stranger *stranger, const uint8_t *token, unsigned rights)
+static struct key import_token(struct stranger *stranger, const uint8_t *token, unsigned rights)
 {
 	const uint64_t request = 0x7265717565737431;
 	uint8_t body[BODY_MAX];
@@ -76,7 +76,7 @@ static enum ibv_wc_status run_work_request(struct stranger *stranger, struct ibv
 	return completion(stranger->sent).status;
 }
 
-static void must(enum ibv_wc_status status, enum ibv_wc_status wanted, const char *what)
+static void expect_wc_status(enum ibv_wc_status status, enum ibv_wc_status wanted, const char *what)
 {
 	if (status != wanted)
 		fail("%s: %s, not %s", what, ibv_wc_status_str(status), ibv_wc_status_str(wanted));
@@ -91,7 +91,7 @@ static void send_notification(struct stranger *stranger, uint32_t number, uint64
 	stranger->scratch[0] = NOTIFY;
 	put(stranger->scratch + 4, number, 4);
 	put(stranger->scratch + 24, value, 8);
-	must(run_work_request(stranger, request, FRAME_HEADER), IBV_WC_SUCCESS, "a notification");
+	expect_wc_status(run_work_request(stranger, request, FRAME_HEADER), IBV_WC_SUCCESS, "a notification");
 }
 
 /* -- one-sided ------------------------------------------------------------------------------------- */
@@ -110,14 +110,15 @@ static void write_block(struct stranger *stranger, const struct key *key, size_t
 {
 	for (size_t i = 0; i < length; i++)
 		stranger->scratch[i] = plan_after(PLAN_GRANT + offset + i);
-	must(transfer_bytes(stranger, IBV_WR_RDMA_WRITE, key, (int64_t)offset, length), IBV_WC_SUCCESS, "write");
+	expect_wc_status(transfer_bytes(stranger, IBV_WR_RDMA_WRITE, key, (int64_t)offset, length), IBV_WC_SUCCESS,
+			 "write");
 }
 
 /* Reads the whole grant and compares it.  `done` is true once the blocks were written. */
 static void compare_grant(struct stranger *stranger, const struct key *key, int done)
 {
 	memset(stranger->scratch, 0, sizeof(stranger->scratch));
-	must(transfer_bytes(stranger, IBV_WR_RDMA_READ, key, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read");
+	expect_wc_status(transfer_bytes(stranger, IBV_WR_RDMA_READ, key, 0, PLAN_LENGTH), IBV_WC_SUCCESS, "read");
 	for (size_t i = 0; i < PLAN_LENGTH; i++) {
 		int block = i >= PLAN_BLOCK && i < PLAN_BLOCK + PLAN_BLOCK_LENGTH;
 		uint8_t wanted =
@@ -139,7 +140,7 @@ static void change_word(struct stranger *stranger, const struct key *key, enum i
 	request.wr.atomic.rkey = key->rkey;
 	request.wr.atomic.compare_add = compare_add;
 	request.wr.atomic.swap = swap;
-	must(run_work_request(stranger, request, sizeof(value)), IBV_WC_SUCCESS, "atomic");
+	expect_wc_status(run_work_request(stranger, request, sizeof(value)), IBV_WC_SUCCESS, "atomic");
 	memcpy(&value, stranger->scratch, sizeof(value));
 	if (value != old)
 		fail("the word was %llx, not %llx", (unsigned long long)value, (unsigned long long)old);
@@ -161,15 +162,15 @@ static void use_grant(struct stranger *stranger, const struct key *key)
 }
 
 /* Writes where the server's card must refuse, which ends the queue pair. */
-static void intrude(struct stranger *stranger, const struct key *key, int64_t offset, const char *what)
+static void write_forbidden(struct stranger *stranger, const struct key *key, int64_t offset, const char *what)
 {
 	memset(stranger->scratch, 0xee, 8);
-	must(transfer_bytes(stranger, IBV_WR_RDMA_WRITE, key, offset, 8), IBV_WC_REM_ACCESS_ERR, what);
+	expect_wc_status(transfer_bytes(stranger, IBV_WR_RDMA_WRITE, key, offset, 8), IBV_WC_REM_ACCESS_ERR, what);
 	close_link(stranger);
 }
 
 /* Sends a lane hello that the server must reject. */
-static void be_rejected(struct stranger *stranger, uint16_t generation, const char *what)
+static void expect_rejection(struct stranger *stranger, uint16_t generation, const char *what)
 {
 	open_link(stranger, generation, RDMA_CM_EVENT_REJECTED);
 	close_link(stranger);
@@ -185,39 +186,39 @@ static void take_tokens(struct stranger *stranger, struct key *all, struct key *
 	if (receive_frame(stranger, EAGER) != sizeof(tokens) || get(stranger->frame + 16, 8) != PLAN_TAG)
 		fail("the first message is not the tokens");
 	memcpy(tokens, stranger->frame + FRAME_HEADER, sizeof(tokens));
-	*all = import(stranger, tokens, 7);
-	*read = import(stranger, tokens + PLAN_TOKEN, 1);
+	*all = import_token(stranger, tokens, 7);
+	*read = import_token(stranger, tokens + PLAN_TOKEN, 1);
 }
 
-static void visit(struct stranger *stranger)
+static void run_checks(struct stranger *stranger)
 {
 	struct key all, read;
 
 	stranger->who[WHO - 1] ^= 1;
-	be_rejected(stranger, 1, "a wrong secret");
+	expect_rejection(stranger, 1, "a wrong secret");
 	stranger->who[WHO - 1] ^= 1;
 	open_link(stranger, 1, RDMA_CM_EVENT_ESTABLISHED);
 	take_tokens(stranger, &all, &read);
 	use_grant(stranger, &all);
 	send_notification(stranger, 1, PLAN_FIRST);
-	intrude(stranger, &all, PLAN_LENGTH - 7, "one byte too far");
+	write_forbidden(stranger, &all, PLAN_LENGTH - 7, "one byte too far");
 	/* A generation may be skipped. */
 	open_link(stranger, 30000, RDMA_CM_EVENT_ESTABLISHED);
 	/* Repeats the notification, as a peer does that cannot know if it arrived. */
 	send_notification(stranger, 1, PLAN_FIRST);
 	send_notification(stranger, 2, PLAN_SECOND);
-	intrude(stranger, &all, -1, "one byte too early");
-	be_rejected(stranger, 29999, "an old generation");
+	write_forbidden(stranger, &all, -1, "one byte too early");
+	expect_rejection(stranger, 29999, "an old generation");
 	open_link(stranger, 60000, RDMA_CM_EVENT_ESTABLISHED);
-	intrude(stranger, &read, 0, "for reading only");
+	write_forbidden(stranger, &read, 0, "for reading only");
 	/* Generation 0 follows 65535. */
 	open_link(stranger, 5000, RDMA_CM_EVENT_ESTABLISHED);
 	send_notification(stranger, 3, PLAN_REVOKE);
 	receive_frame(stranger, NOTIFY);
-	intrude(stranger, &all, 0, "revoked");
+	write_forbidden(stranger, &all, 0, "revoked");
 	open_link(stranger, 5001, RDMA_CM_EVENT_ESTABLISHED);
-	must(transfer_bytes(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS,
-	     "read with the other key");
+	expect_wc_status(transfer_bytes(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS,
+			 "read with the other key");
 	say(stranger, BYE, (const uint8_t *)"", 0);
 	close(stranger->control);
 	close_link(stranger);
@@ -235,7 +236,7 @@ int main(int argc, char **argv)
 	stranger->events = rdma_create_event_channel();
 	check(stranger->events != NULL, "rdma_create_event_channel");
 	greet(stranger, argv[1], argv[2]);
-	visit(stranger);
+	run_checks(stranger);
 	check(!ibv_dereg_mr(stranger->mr) && !ibv_dealloc_pd(stranger->pd), "ibv_dealloc_pd");
 	rdma_destroy_event_channel(stranger->events);
 	free(stranger);

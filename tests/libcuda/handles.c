@@ -74,7 +74,7 @@ API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t align
 }
 
 /* Returns the first mapping that lies in a range, at least in part. */
-static struct allocation *mapped_in(CUdeviceptr address, size_t size)
+static struct allocation *mapping_in_range(CUdeviceptr address, size_t size)
 {
 	for (struct allocation *at = standin_allocations; at; at = at->next)
 		if (at->kind == KIND_MAPPED && at->address < address + size && address < at->address + at->length)
@@ -89,7 +89,7 @@ API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 	pthread_mutex_lock(&standin_lock);
 	while (*at && ((*at)->address != address || (*at)->size != size))
 		at = &(*at)->next;
-	gone = mapped_in(address, size) ? NULL : *at;
+	gone = mapping_in_range(address, size) ? NULL : *at;
 	if (gone)
 		*at = gone->next;
 	pthread_mutex_unlock(&standin_lock);
@@ -100,7 +100,7 @@ API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 	return SUCCESS;
 }
 
-static bool reserved(CUdeviceptr address, size_t size)
+static bool is_reserved(CUdeviceptr address, size_t size)
 {
 	for (const struct reservation *at = reservations; at; at = at->next)
 		if (address >= at->address && address - at->address <= at->size &&
@@ -136,7 +136,7 @@ static void handle_drop(struct handle *handle)
 	free(handle);
 }
 
-static CUresult fill_access(struct handle *handle)
+static CUresult handle_make_file(struct handle *handle)
 {
 	struct trailer trailer = { MAGIC, handle->length, (uint64_t)getpid(), handle->properties };
 	void *bytes;
@@ -170,7 +170,7 @@ API CUresult cuMemCreate(struct handle **result, size_t size, const struct prope
 	if (!made)
 		return OUT_OF_MEMORY;
 	*made = (struct handle){ .length = size, .properties = *properties, .references = 1 };
-	rc = fill_access(made);
+	rc = handle_make_file(made);
 	pthread_mutex_lock(&standin_lock);
 	handles++;
 	if (rc) {
@@ -199,7 +199,7 @@ API CUresult cuMemRetainAllocationHandle(struct handle **handle, void *address)
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	of = mapped_in((uintptr_t)address, 1);
+	of = mapping_in_range((uintptr_t)address, 1);
 	if (of) {
 		*handle = of->handle;
 		of->handle->references++;
@@ -281,7 +281,7 @@ API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct ha
 	if (offset || flags || size != handle->length)
 		return INVALID_VALUE;
 	pthread_mutex_lock(&standin_lock);
-	if (reserved(address, size) && !mapped_in(address, size)) {
+	if (is_reserved(address, size) && !mapping_in_range(address, size)) {
 		made = standin_make((struct allocation){ .length = size,
 							 .fd = handle->fd < 0 ? -1 : dup(handle->fd),
 							 .kind = KIND_MAPPED,
@@ -306,7 +306,7 @@ static bool is_filled(CUdeviceptr address, size_t size)
 	const struct allocation *at;
 
 	for (; size; address += at->length, size -= at->length) {
-		at = mapped_in(address, 1);
+		at = mapping_in_range(address, 1);
 		if (!at || at->address != address || at->length > size)
 			return false;
 	}

@@ -182,7 +182,7 @@ API CUresult cuMemFree_v2(CUdeviceptr address)
 	return allocation_free(address);
 }
 
-static CUresult make_in_pool(struct pool *pool, size_t length, CUdeviceptr *address)
+static CUresult allocate_in_pool(struct pool *pool, size_t length, CUdeviceptr *address)
 {
 	struct context *context = standin_current();
 
@@ -193,13 +193,13 @@ static CUresult make_in_pool(struct pool *pool, size_t length, CUdeviceptr *addr
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t length, void *stream)
 {
 	(void)stream;
-	return make_in_pool(&standin_pool, length, address);
+	return allocate_in_pool(&standin_pool, length, address);
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t length, struct pool *pool, void *stream)
 {
 	(void)stream;
-	return make_in_pool(pool, length, address);
+	return allocate_in_pool(pool, length, address);
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, void *stream)

@@ -43,7 +43,7 @@ API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address)
 }
 
 /* Returns the opened allocation that this context already has for a handle, or NULL.  The caller holds the lock. */
-static struct allocation *opened(const struct handle *handle, const struct context *context)
+static struct allocation *opened_allocation(const struct handle *handle, const struct context *context)
 {
 	for (struct allocation *at = standin_allocations; at; at = at->next)
 		if (at->kind == KIND_OPENED && at->owner == handle->owner && at->there == handle->id &&
@@ -115,7 +115,7 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, u
 	if ((int)handle.device != context->device && !(flags & LAZY_ENABLE_PEER_ACCESS))
 		return PEER_ACCESS_UNSUPPORTED;
 	pthread_mutex_lock(&standin_lock);
-	found = opened(&handle, context);
+	found = opened_allocation(&handle, context);
 	if (!found)
 		found = standin_open(handle.owner, handle.fd,
 				     (struct allocation){ .length = handle.length,

@@ -46,7 +46,7 @@ size_t standin_copied(void)
 	return bytes;
 }
 
-static bool set(CUdeviceptr device, uint8_t value, size_t length)
+static bool fill_memory(CUdeviceptr device, uint8_t value, size_t length)
 {
 	uint8_t block[4096];
 
@@ -59,7 +59,7 @@ static bool set(CUdeviceptr device, uint8_t value, size_t length)
 }
 
 /* Computes the kernel block by block.  Returns false at the first word that is not allocated. */
-static bool compute(const struct standin_kernel *kernel)
+static bool compute_kernel(const struct standin_kernel *kernel)
 {
 	uint32_t block[1024];
 	uint32_t piece;
@@ -86,7 +86,7 @@ static bool transfer_all(const struct job *job)
 	return good;
 }
 
-static CUresult perform(const struct job *job)
+static CUresult job_perform(const struct job *job)
 {
 	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
 	CUresult result = standin_failure("copy");
@@ -100,18 +100,18 @@ static CUresult perform(const struct job *job)
 	if (job->pieces)
 		good = transfer_all(job);
 	else if (job->launch)
-		good = compute(&job->kernel);
+		good = compute_kernel(&job->kernel);
 	else if (job->across)
 		good = standin_across(job->device, job->from, job->length);
 	else if (job->set)
-		good = set(job->device, job->value, job->length);
+		good = fill_memory(job->device, job->value, job->length);
 	else
 		good = standin_transfer(job->device, job->host, job->length, job->into);
 	pthread_mutex_unlock(&standin_lock);
 	return good ? SUCCESS : ILLEGAL_ADDRESS;
 }
 
-static void *job_run(void *argument)
+static void *stream_thread(void *argument)
 {
 	struct stream *stream = argument;
 
@@ -137,7 +137,7 @@ static void *job_run(void *argument)
 			pthread_mutex_unlock(&standin_stream_lock);
 			if (pause)
 				usleep(pause);
-			result = perform(job);
+			result = job_perform(job);
 			pthread_mutex_lock(&standin_stream_lock);
 			if (result)
 				stream->failed = result;
@@ -172,7 +172,7 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags)
 		return OUT_OF_MEMORY;
 	made->last = &made->first;
 	pthread_cond_init(&made->asked, NULL);
-	if (pthread_create(&made->thread, NULL, job_run, made)) {
+	if (pthread_create(&made->thread, NULL, stream_thread, made)) {
 		free(made);
 		return OUT_OF_MEMORY;
 	}

@@ -124,7 +124,7 @@ struct adder {
 	uint64_t olds_of_swaps[SWAPS];
 };
 
-static uint64_t finish_atomics(struct pl_operation *operation)
+static uint64_t wait_for_atomic(struct pl_operation *operation)
 {
 	struct pl_receipt receipt;
 	struct pl_error error;
@@ -142,7 +142,7 @@ static void *add_run(void *argument)
 	for (unsigned i = 0; i < ADDS; i++) {
 		check_ok(pl_fetch_add(adder->peer, adder->remote, 0, 1, &adder->olds[i], NULL, &operation, &error),
 			 &error);
-		check_number(finish_atomics(operation), adder->olds[i]);
+		check_number(wait_for_atomic(operation), adder->olds[i]);
 	}
 	for (unsigned i = 0; i < SWAPS; i++) {
 		uint64_t seen = 0, old;
@@ -151,7 +151,7 @@ static void *add_run(void *argument)
 			check_ok(pl_compare_swap(adder->peer, adder->remote, 8, seen, seen + 1, &old, NULL, &operation,
 						 &error),
 				 &error);
-			finish_atomics(operation);
+			wait_for_atomic(operation);
 			if (old == seen)
 				break;
 			seen = old;

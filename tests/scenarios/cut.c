@@ -54,7 +54,7 @@ static struct pl_remote *import_file(struct scenario_environment *environment, c
 /*
  * Checks the status of an operation.  A card may also succeed, with pages locked before the cut, or fail with -EFAULT.
  */
-static void end_with(struct scenario_environment *environment, struct pl_operation *operation, int status)
+static void check_end_status(struct scenario_environment *environment, struct pl_operation *operation, int status)
 {
 	bool card = environment->setting->one_sided;
 	struct pl_error error;
@@ -88,7 +88,7 @@ static void target_cut(struct scenario_environment *environment, uint64_t offset
 	check(ftruncate(file.fd, LEFT) == 0);
 	check_ok(pl_read(environment->near_peer, remote, offset, near.region, 0, length, NULL, &operation, &error),
 		 &error);
-	end_with(environment, operation, -EFAULT);
+	check_end_status(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);
 	pl_remote_release(remote);
 	buffer_close(&near);
@@ -116,7 +116,7 @@ static void write_cut(struct scenario_environment *environment)
 	check(ftruncate(file.fd, LEFT) == 0);
 	bytes_set(near.bytes, 1, WHOLE);
 	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, WHOLE, NULL, &operation, &error), &error);
-	end_with(environment, operation, -EFAULT);
+	check_end_status(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);
 	pl_remote_release(remote);
 	buffer_close(&near);
@@ -138,16 +138,16 @@ static void cut_at_source(struct scenario_environment *environment)
 	other = share(environment, last.region, environment->near_peer, NULL);
 	check(ftruncate(file.fd, LEFT) == 0);
 	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
-	end_with(environment, operation, -EFAULT);
+	check_end_status(environment, operation, -EFAULT);
 	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
-	end_with(environment, operation, 0);
+	check_end_status(environment, operation, 0);
 	if (!environment->setting->one_sided)
 		value_check(far.bytes, LEFT, 1);
 	check_ok(pl_read(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
-	end_with(environment, operation, -EFAULT);
+	check_end_status(environment, operation, -EFAULT);
 	/* This write goes to another region, as the target may still be sending the data of the read. */
 	check_ok(pl_write(environment->near_peer, other, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
-	end_with(environment, operation, 0);
+	check_end_status(environment, operation, 0);
 	pl_remote_release(remote);
 	pl_remote_release(other);
 	buffer_close(&far);

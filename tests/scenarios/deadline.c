@@ -3,7 +3,7 @@
 
 #include "scenarios/silent.h"
 
-static struct pl_attributes within(uint64_t timeout)
+static struct pl_attributes attributes_within(uint64_t timeout)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
@@ -14,7 +14,7 @@ static struct pl_attributes within(uint64_t timeout)
 /* Returns attributes with this timeout, or 30 s for a card, which completes without the target's processor. */
 static struct pl_attributes within_or_done(const struct scenario_environment *environment, uint64_t timeout)
 {
-	return within(environment->setting->one_sided ? 30 * SECOND : timeout);
+	return attributes_within(environment->setting->one_sided ? 30 * SECOND : timeout);
 }
 
 /* Checks that the operation fails with -ETIMEDOUT, not before the deadline and within SLACK after it. */
@@ -89,7 +89,7 @@ static void deadline_read(struct scenario_environment *environment)
 
 static void deadline_others(struct scenario_environment *environment)
 {
-	struct pl_attributes attributes = within(120 * MS);
+	struct pl_attributes attributes = attributes_within(120 * MS);
 	struct pl_operation *send, *receive, *add;
 	struct pl_remote *remote = NULL;
 	struct silent silent;
@@ -131,7 +131,7 @@ static void deadline_order(struct scenario_environment *environment)
 
 	buffer_open(&near, environment->near, 64 * COUNT, PL_ACCESS_LOCAL);
 	for (unsigned i = 0; i < COUNT; i++) {
-		struct pl_attributes attributes = within(timeouts[i]);
+		struct pl_attributes attributes = attributes_within(timeouts[i]);
 
 		check_ok(pl_receive(environment->near_peer, i, UINT64_MAX, near.region, 64 * i, 64, &attributes,
 				    &receives[i], &error),

@@ -28,8 +28,8 @@ static uint64_t wall_now(void)
 }
 
 /* Writes or reads one byte and returns the status of the call or, if 0, of the completion. */
-static int attempt(struct scenario_environment *environment, struct pl_remote *remote, const struct buffer *local,
-		   bool write, struct pl_error *error)
+static int transfer_one_byte(struct scenario_environment *environment, struct pl_remote *remote,
+			     const struct buffer *local, bool write, struct pl_error *error)
 {
 	struct pl_operation *operation;
 	int status = (write ? pl_write : pl_read)(environment->near_peer, remote, 0, local->region, 0, 1, NULL,
@@ -68,9 +68,9 @@ static void rights(struct scenario_environment *environment)
 			check_status(pl_fetch_add(environment->near_peer, remote, 0, 1, NULL, NULL, &operation, &error),
 				     -EACCES, &error);
 		if (allowed & PL_ACCESS_WRITE)
-			check_ok(attempt(environment, remote, &near, true, &error), &error);
+			check_ok(transfer_one_byte(environment, remote, &near, true, &error), &error);
 		if (allowed & PL_ACCESS_READ)
-			check_ok(attempt(environment, remote, &near, false, &error), &error);
+			check_ok(transfer_one_byte(environment, remote, &near, false, &error), &error);
 		pl_remote_release(remote);
 	}
 	value_check(far.bytes + 1, 63, 2);
@@ -229,7 +229,7 @@ static struct pl_remote *import_living(struct scenario_environment *environment,
 			 &error);
 		status = await(environment, operation, &receipt, &error);
 		if (status == 0) {
-			status = attempt(environment, receipt.remote, near, true, &error);
+			status = transfer_one_byte(environment, receipt.remote, near, true, &error);
 			if (status == 0)
 				return receipt.remote;
 			pl_remote_release(receipt.remote);
@@ -255,8 +255,8 @@ static void expiry(struct scenario_environment *environment)
 	value_check(far.bytes, 1, 3);
 	settle(environment, (unsigned)(lifetime / MS) + 50);
 	bytes_set(far.bytes, 4, 64);
-	check_status(attempt(environment, remote, &near, true, &error), -EACCES, &error);
-	check_status(attempt(environment, remote, &near, false, &error), -EACCES, &error);
+	check_status(transfer_one_byte(environment, remote, &near, true, &error), -EACCES, &error);
+	check_status(transfer_one_byte(environment, remote, &near, false, &error), -EACCES, &error);
 	value_check(far.bytes, 64, 4);
 	check_number(import_status(environment, environment->near_peer, token.bytes, token.length), -EACCES);
 	pl_remote_release(remote);
@@ -341,10 +341,10 @@ static void share_and_import_twice(struct scenario_environment *environment)
 	pl_remote_release(first);
 	complete(environment, operation, NULL);
 	pattern_check(far.bytes, SIZE, 2, 0);
-	check_ok(attempt(environment, again, &near, true, &error), &error);
+	check_ok(transfer_one_byte(environment, again, &near, true, &error), &error);
 	check_number(pl_region_revoke(far.region, one.bytes, one.length), 0);
-	check_status(attempt(environment, again, &near, true, &error), -EACCES, &error);
-	check_ok(attempt(environment, second, &near, true, &error), &error);
+	check_status(transfer_one_byte(environment, again, &near, true, &error), -EACCES, &error);
+	check_ok(transfer_one_byte(environment, second, &near, true, &error), &error);
 	pl_remote_release(again);
 	pl_remote_release(second);
 	pl_remote_release(NULL);

@@ -70,7 +70,7 @@ static void descriptor_notified(struct scenario_environment *environment)
 }
 
 /* Checks that an idle connection uses no processor time and its descriptor stays quiet. */
-static void idle(struct scenario_environment *environment)
+static void idle_connection(struct scenario_environment *environment)
 {
 	struct pollfd poll_fd = { pl_fd(environment->near), POLLIN, 0 };
 	struct pl_completion completion;
@@ -100,7 +100,7 @@ struct worker {
 #define WORKER_ROUNDS 40
 #define WORKER_SLOT 70000
 
-static void join_workers(struct pl_operation *operation)
+static void wait_for_success(struct pl_operation *operation)
 {
 	struct pl_error error;
 
@@ -124,20 +124,20 @@ static void *worker_run(void *argument)
 		check_ok(pl_write(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
 				  &error),
 			 &error);
-		join_workers(operation);
+		wait_for_success(operation);
 		bytes_set(bytes, 0, length);
 		check_ok(pl_read(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
 				 &error),
 			 &error);
-		join_workers(operation);
+		wait_for_success(operation);
 		pattern_check(bytes, length, seed, 0);
 		check_ok(pl_send_copy(worker->peer, worker->number, &seed, 8, NULL, &operation, &error), &error);
-		join_workers(operation);
+		wait_for_success(operation);
 	}
 	return NULL;
 }
 
-static void receive_messages(struct scenario_environment *environment, struct pl_peer *peer, unsigned number)
+static void receive_worker_messages(struct scenario_environment *environment, struct pl_peer *peer, unsigned number)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
@@ -171,7 +171,7 @@ static void threads_one_peer(struct scenario_environment *environment)
 		check_number(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
 	}
 	for (unsigned i = 0; i < WORKERS; i++)
-		receive_messages(environment, environment->far_peer, i);
+		receive_worker_messages(environment, environment->far_peer, i);
 	for (unsigned i = 0; i < WORKERS; i++)
 		pthread_join(workers[i].thread, NULL);
 	pump_stop(&pump);
@@ -211,10 +211,10 @@ static void *connector_run(void *argument)
 		check_ok(pl_connect(environment->near, environment->address, 0, &peer, &error), &error);
 		check_ok(pl_remote_import(peer, connector->token, connector->token_length, 0, &remote, &error), &error);
 		check_ok(pl_write(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
-		join_workers(operation);
+		wait_for_success(operation);
 		bytes_set(near.bytes, 0, WORKER_SLOT);
 		check_ok(pl_read(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
-		join_workers(operation);
+		wait_for_success(operation);
 		pattern_check(near.bytes, WORKER_SLOT, connector->number, 0);
 		pl_remote_release(remote);
 		pl_peer_close(peer);
@@ -256,7 +256,7 @@ static void threads_own_peers(struct scenario_environment *environment)
 const struct scenario load_scenarios[] = {
 	{ "descriptor-wakeups", descriptor_wakeups, 0 },
 	{ "descriptor-notified", descriptor_notified, SCENARIO_SETTING },
-	{ "idle", idle, 0 },
+	{ "idle", idle_connection, 0 },
 	{ "threads-one-peer", threads_one_peer, 0 },
 	{ "threads-own-peers", threads_own_peers, 0 },
 	{ NULL, NULL, 0 },

@@ -24,7 +24,7 @@ static void order_pair_close(struct pair *pair)
 	buffer_close(&pair->far);
 }
 
-static struct pl_attributes fenced(void)
+static struct pl_attributes fenced_attributes(void)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
@@ -34,7 +34,7 @@ static struct pl_attributes fenced(void)
 
 static void fence_write_send(struct scenario_environment *environment)
 {
-	struct pl_attributes attributes = fenced();
+	struct pl_attributes attributes = fenced_attributes();
 	struct buffer message;
 	struct pair pair;
 	struct pl_error error;
@@ -78,7 +78,7 @@ static void check_notified(struct scenario_environment *environment, uint64_t va
 
 static void fence_write_notify(struct scenario_environment *environment)
 {
-	struct pl_attributes attributes = fenced();
+	struct pl_attributes attributes = fenced_attributes();
 	struct pair pair;
 	struct pl_error error;
 
@@ -138,7 +138,7 @@ static void write_with_notification(struct scenario_environment *environment)
 static void fence_writes_and_read(struct scenario_environment *environment)
 {
 	enum { COUNT = 40, LENGTH = 70000 };
-	struct pl_attributes attributes = fenced();
+	struct pl_attributes attributes = fenced_attributes();
 	struct buffer back;
 	struct pair pair;
 	struct pl_error error;

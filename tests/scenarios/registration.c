@@ -15,7 +15,8 @@ struct pair {
 	bool counts; /* true if one card registers, so that counts are known */
 };
 
-static void open_pair(struct pair *pair, struct scenario_environment *environment, size_t keep_bytes, bool keep_host)
+static void registration_pair_open(struct pair *pair, struct scenario_environment *environment, size_t keep_bytes,
+				   bool keep_host)
 {
 	struct pl_options options = setting_options(environment->setting);
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
@@ -32,7 +33,7 @@ static void open_pair(struct pair *pair, struct scenario_environment *environmen
 	pair->counts = !strcmp(info.fabric, "verbs") && info.streams == 1;
 }
 
-static void close_pair(struct pair *pair)
+static void registration_pair_close(struct pair *pair)
 {
 	pl_remote_release(pair->remote);
 	pl_peer_close(pair->peer);
@@ -42,7 +43,7 @@ static void close_pair(struct pair *pair)
 	buffer_close(&pair->far);
 }
 
-static struct pl_registrations_info query(const struct pair *pair)
+static struct pl_registrations_info query_registrations(const struct pair *pair)
 {
 	struct pl_registrations_info info = PL_REGISTRATIONS_INFO_INIT;
 	struct pl_error error;
@@ -51,9 +52,9 @@ static struct pl_registrations_info query(const struct pair *pair)
 	return info;
 }
 
-static void expect_counts(const struct pair *pair, uint64_t found, uint64_t made, uint64_t bytes, uint64_t kept)
+static void check_registrations(const struct pair *pair, uint64_t found, uint64_t made, uint64_t bytes, uint64_t kept)
 {
-	struct pl_registrations_info info = query(pair);
+	struct pl_registrations_info info = query_registrations(pair);
 
 	if (!pair->counts)
 		return;
@@ -102,32 +103,32 @@ static void use_once(struct pair *pair, uint8_t *bytes, size_t length, uint64_t 
 	check_number(pl_region_deregister(region), 0);
 }
 
-static void shared(struct scenario_environment *environment)
+static void registrations_shared(struct scenario_environment *environment)
 {
 	struct pl_region *whole, *again, *within;
 	struct pair pair;
 	uint8_t *bytes = map_anonymous(NULL);
 
-	open_pair(&pair, environment, 0, false);
+	registration_pair_open(&pair, environment, 0, false);
 	whole = register_range(&pair, bytes, LENGTH);
 	again = register_range(&pair, bytes, LENGTH);
 	within = register_range(&pair, bytes + 100, 5000);
 	write_region(&pair, whole, 1);
 	write_region(&pair, again, 2);
 	write_region(&pair, within, 3);
-	expect_counts(&pair, 2, 1, LENGTH, 0);
+	check_registrations(&pair, 2, 1, LENGTH, 0);
 	check_number(pl_region_deregister(whole), 0);
 	write_region(&pair, again, 4);
 	use_once(&pair, bytes, LENGTH, 5);
-	expect_counts(&pair, 3, 1, LENGTH, 0);
-	/* The program may free the rest of the memory now, so the registration shrinks to the region in use. */
+	check_registrations(&pair, 3, 1, LENGTH, 0);
+	/* The program may free the rest of the memory now, so the registration serves only regions that use it already. */
 	check_number(pl_region_deregister(again), 0);
-	expect_counts(&pair, 3, 1, 0, 0);
+	check_registrations(&pair, 3, 1, 0, 0);
 	write_region(&pair, within, 6);
 	use_once(&pair, bytes, LENGTH, 7);
-	expect_counts(&pair, 3, 2, 0, 0);
+	check_registrations(&pair, 3, 2, 0, 0);
 	check_number(pl_region_deregister(within), 0);
-	close_pair(&pair);
+	registration_pair_close(&pair);
 	munmap(bytes, LENGTH);
 }
 
@@ -138,24 +139,24 @@ static void freed_memory(struct scenario_environment *environment)
 	struct pair pair;
 
 	for (int asked = 0; asked < 3; asked++) {
-		open_pair(&pair, environment, asked ? 4 * LENGTH : 0, asked == 2);
+		registration_pair_open(&pair, environment, asked ? 4 * LENGTH : 0, asked == 2);
 		for (uint64_t round = 0; round < 3; round++) {
 			use_once(&pair, bytes, LENGTH, round);
-			expect_counts(&pair, 0, round + 1, asked == 2 ? LENGTH : 0, asked == 2 ? LENGTH : 0);
+			check_registrations(&pair, 0, round + 1, asked == 2 ? LENGTH : 0, asked == 2 ? LENGTH : 0);
 			if (asked == 2)
 				pl_memory_freed(pair.context, bytes + LENGTH - 1, 1);
-			expect_counts(&pair, 0, round + 1, 0, 0);
+			check_registrations(&pair, 0, round + 1, 0, 0);
 			check_number(munmap(bytes, LENGTH), 0);
 			map_anonymous(bytes);
 		}
-		close_pair(&pair);
+		registration_pair_close(&pair);
 	}
 	munmap(bytes, LENGTH);
 }
 
 #define KEPT 3
 
-static void kept(struct scenario_environment *environment)
+static void registrations_kept(struct scenario_environment *environment)
 {
 	struct pl_registrations_info info;
 	struct pl_region *allocated = NULL;
@@ -163,31 +164,31 @@ static void kept(struct scenario_environment *environment)
 	uint8_t *bytes[KEPT + 2];
 	struct pair pair;
 
-	open_pair(&pair, environment, KEPT * LENGTH, true);
+	registration_pair_open(&pair, environment, KEPT * LENGTH, true);
 	for (unsigned i = 0; i < KEPT + 2; i++) {
 		bytes[i] = map_anonymous(NULL);
 		use_once(&pair, bytes[i], LENGTH, i);
 	}
-	expect_counts(&pair, 0, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
-	info = query(&pair);
+	check_registrations(&pair, 0, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
+	info = query_registrations(&pair);
 	if (pair.counts)
 		check_number(info.evicted, 2);
 	use_once(&pair, bytes[KEPT + 1], LENGTH, 20);
 	use_once(&pair, bytes[KEPT + 1] + 8, 4000, 21);
-	expect_counts(&pair, 2, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
+	check_registrations(&pair, 2, KEPT + 2, KEPT * LENGTH, KEPT * LENGTH);
 	/* A registration of library memory ends with its region. */
 	check_ok(pl_region_allocate(pair.context, LENGTH, PL_ACCESS_LOCAL, &allocated, &error), &error);
 	write_region(&pair, allocated, 30);
 	check_number(pl_region_deregister(allocated), 0);
-	expect_counts(&pair, 2, KEPT + 3, KEPT * LENGTH, KEPT * LENGTH);
+	check_registrations(&pair, 2, KEPT + 3, KEPT * LENGTH, KEPT * LENGTH);
 	pl_memory_freed(pair.context, NULL, SIZE_MAX);
-	expect_counts(&pair, 2, KEPT + 3, 0, 0);
-	close_pair(&pair);
+	check_registrations(&pair, 2, KEPT + 3, 0, 0);
+	registration_pair_close(&pair);
 	for (unsigned i = 0; i < KEPT + 2; i++)
 		munmap(bytes[i], LENGTH);
 }
 
-static void asking(struct scenario_environment *environment)
+static void registrations_query_refused(struct scenario_environment *environment)
 {
 	struct pl_registrations_info info = { .size = 1 };
 	struct pl_error error;
@@ -196,9 +197,9 @@ static void asking(struct scenario_environment *environment)
 }
 
 const struct scenario registration_scenarios[] = {
-	{ "registrations-shared", shared, 0 },
+	{ "registrations-shared", registrations_shared, 0 },
 	{ "registrations-of-freed-memory", freed_memory, 0 },
-	{ "registrations-kept", kept, 0 },
-	{ "registrations-asked-for", asking, SCENARIO_SETTING },
+	{ "registrations-kept", registrations_kept, 0 },
+	{ "registrations-asked-for", registrations_query_refused, SCENARIO_SETTING },
 	{ 0 },
 };

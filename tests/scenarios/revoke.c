@@ -91,7 +91,7 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t read_unsynchroni
 }
 
 /* Returns a transfer size that is large enough to be revoked in the middle. */
-static size_t large(const struct scenario_environment *environment)
+static size_t large_size(const struct scenario_environment *environment)
 {
 	return environment->setting->slow ? 24u << 20 : gpu_kind ? 64u << 20 : 256u << 20;
 }
@@ -113,7 +113,7 @@ static void await_packet(struct scenario_environment *environment)
  */
 static bool cut_write(struct scenario_environment *environment, bool deregister)
 {
-	const size_t size = large(environment);
+	const size_t size = large_size(environment);
 	struct revocable revocable;
 	const uint8_t *first;
 	struct pl_operation *operation;
@@ -159,7 +159,7 @@ static bool deregister_write_once(struct scenario_environment *environment)
 /* Checks that no read returns data that the owner writes after the revocation returns. */
 static bool revoke_read_once(struct scenario_environment *environment)
 {
-	const size_t size = large(environment);
+	const size_t size = large_size(environment);
 	struct revocable revocable;
 	const uint8_t *first;
 	struct pl_operation *operation;
@@ -187,7 +187,8 @@ static bool revoke_read_once(struct scenario_environment *environment)
 /* Time for attempts: on a busy machine many transfers may end before the revoking thread runs. */
 #define PATIENCE (5 * SECOND)
 
-static void until_cut(struct scenario_environment *environment, bool (*once)(struct scenario_environment *environment))
+static void repeat_until_cut(struct scenario_environment *environment,
+			     bool (*once)(struct scenario_environment *environment))
 {
 	const uint64_t end = clock_now() + slowness() * PATIENCE;
 	bool cut;
@@ -200,17 +201,17 @@ static void until_cut(struct scenario_environment *environment, bool (*once)(str
 
 static void revoke_while_writing(struct scenario_environment *environment)
 {
-	until_cut(environment, revoke_write_once);
+	repeat_until_cut(environment, revoke_write_once);
 }
 
 static void deregister_while_writing(struct scenario_environment *environment)
 {
-	until_cut(environment, deregister_write_once);
+	repeat_until_cut(environment, deregister_write_once);
 }
 
 static void revoke_while_reading(struct scenario_environment *environment)
 {
-	until_cut(environment, revoke_read_once);
+	repeat_until_cut(environment, revoke_read_once);
 }
 
 /* Streams small writes through two grants and checks that revoking one leaves the other alone. */

@@ -46,7 +46,7 @@ static bool receive_struct(int fd, void *data, size_t length)
 	return recv(fd, data, length, MSG_WAITALL) == (ssize_t)length;
 }
 
-static int64_t obey(struct served *served, const struct command *command)
+static int64_t agent_run_command(struct served *served, const struct command *command)
 {
 	struct pl_operation **operation = &served->operation;
 	struct pl_region *region = served->buffer.region;
@@ -103,7 +103,7 @@ static void agent_serve(int fd, const struct setting *setting, size_t size)
 	check_ok(pl_region_share(served.buffer.region, NULL, self.token, &self.token_length, &error), &error);
 	check(send_struct(fd, &self, sizeof(self)));
 	while (receive_struct(fd, &command, sizeof(command))) {
-		int64_t result = obey(&served, &command);
+		int64_t result = agent_run_command(&served, &command);
 
 		check(send_struct(fd, &result, sizeof(result)));
 		if (command.type == COMMAND_STOP)

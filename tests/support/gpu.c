@@ -276,7 +276,7 @@ void mirror_remove(const void *host)
 }
 
 /* Returns the GPU memory that the bytes mirror, or NULL. */
-static uint8_t *mirrored(const void *host)
+static uint8_t *mirror_find(const void *host)
 {
 	uint8_t *memory = NULL;
 
@@ -290,7 +290,7 @@ static uint8_t *mirrored(const void *host)
 
 void mirror_fetch(const void *host, size_t length)
 {
-	uint8_t *memory = length ? mirrored(host) : NULL;
+	uint8_t *memory = length ? mirror_find(host) : NULL;
 
 	if (memory)
 		gpu_copy_out(memory, (void *)host, length);
@@ -298,7 +298,7 @@ void mirror_fetch(const void *host, size_t length)
 
 void mirror_bring(const void *host, size_t length)
 {
-	uint8_t *memory = length ? mirrored(host) : NULL;
+	uint8_t *memory = length ? mirror_find(host) : NULL;
 
 	if (memory)
 		gpu_copy_in(memory, host, length);

@@ -69,7 +69,7 @@ static void pass_damaged(struct relay *relay, struct relayed *relayed, unsigned 
 	}
 }
 
-static void pass(struct relay *relay, unsigned index, unsigned from)
+static void pass_bytes(struct relay *relay, unsigned index, unsigned from)
 {
 	const struct damage *damage = &relay->proxy->damage;
 	struct relayed *relayed = &relay->connections[index];
@@ -91,7 +91,7 @@ static void pass(struct relay *relay, unsigned index, unsigned from)
 		hang_up(relayed);
 }
 
-static void admit(struct relay *relay)
+static void proxy_accept(struct relay *relay)
 {
 	struct relayed *relayed = &relay->connections[relay->count];
 	int client = socket_accept(relay->proxy->listener);
@@ -125,10 +125,10 @@ static void *relay_run(void *argument)
 			continue;
 		for (unsigned i = 0; i < 2 * count; i++) {
 			if (fds[1 + i].revents)
-				pass(&relay, i / 2, i % 2);
+				pass_bytes(&relay, i / 2, i % 2);
 		}
 		if (fds[0].revents)
-			admit(&relay);
+			proxy_accept(&relay);
 	}
 	for (unsigned i = 0; i < relay.count; i++) {
 		close(relay.connections[i].fds[0]);

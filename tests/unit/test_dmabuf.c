@@ -33,8 +33,8 @@ static struct pl_context *open_dmabuf_context(void)
 	return context;
 }
 
-static void refuses(struct pl_context *context, int fd, uint64_t offset, size_t length, void *address, unsigned access,
-		    int status, const char *id)
+static void check_dmabuf_refused(struct pl_context *context, int fd, uint64_t offset, size_t length, void *address,
+				 unsigned access, int status, const char *id)
 {
 	struct pl_region *region = (struct pl_region *)context;
 	struct pl_error error = { 0 };
@@ -57,13 +57,13 @@ static void test_no_buffer(void **state)
 	(void)state;
 	assert_int_equal(ftruncate(file, SIZE), 0);
 	assert_int_equal(pipe(ends), 0);
-	refuses(context, file, 0, SIZE, NULL, PL_ACCESS_ALL, -EINVAL, "DMABUF-FD");
-	refuses(context, ends[0], 0, 1, NULL, PL_ACCESS_ALL, -EINVAL, "DMABUF-FD");
+	check_dmabuf_refused(context, file, 0, SIZE, NULL, PL_ACCESS_ALL, -EINVAL, "DMABUF-FD");
+	check_dmabuf_refused(context, ends[0], 0, 1, NULL, PL_ACCESS_ALL, -EINVAL, "DMABUF-FD");
 	close(ends[0]);
 	close(ends[1]);
 	close(file);
-	refuses(context, file, 0, SIZE, NULL, PL_ACCESS_ALL, -EBADF, "DMABUF-FD");
-	refuses(context, -1, 0, SIZE, NULL, PL_ACCESS_ALL, -EBADF, "DMABUF-FD");
+	check_dmabuf_refused(context, file, 0, SIZE, NULL, PL_ACCESS_ALL, -EBADF, "DMABUF-FD");
+	check_dmabuf_refused(context, -1, 0, SIZE, NULL, PL_ACCESS_ALL, -EBADF, "DMABUF-FD");
 	pl_close(context);
 }
 
@@ -73,10 +73,10 @@ static void test_no_range(void **state)
 	int file = memfd_create("test", MFD_CLOEXEC);
 
 	(void)state;
-	refuses(context, file, 0, 0, NULL, PL_ACCESS_ALL, -EINVAL, "REGION-LENGTH");
-	refuses(context, file, 0, 1, NULL, 8, -EINVAL, "REGION-ACCESS");
-	refuses(context, file, UINT64_MAX, 2, NULL, 0, -EINVAL, "REGION-ADDRESS");
-	refuses(context, file, 0, 2, (void *)UINTPTR_MAX, 0, -EINVAL, "REGION-ADDRESS");
+	check_dmabuf_refused(context, file, 0, 0, NULL, PL_ACCESS_ALL, -EINVAL, "REGION-LENGTH");
+	check_dmabuf_refused(context, file, 0, 1, NULL, 8, -EINVAL, "REGION-ACCESS");
+	check_dmabuf_refused(context, file, UINT64_MAX, 2, NULL, 0, -EINVAL, "REGION-ADDRESS");
+	check_dmabuf_refused(context, file, 0, 2, (void *)UINTPTR_MAX, 0, -EINVAL, "REGION-ADDRESS");
 	close(file);
 	pl_close(context);
 }

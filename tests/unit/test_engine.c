@@ -56,7 +56,7 @@ static void without_nanoseconds(void *argument)
 	until_deadline(NULL);
 }
 
-static void *wake(void *engine)
+static void *wake_engine(void *engine)
 {
 	pl_engine_wake(engine);
 	return NULL;
@@ -69,7 +69,7 @@ static void until_woken(void *unused)
 	pthread_t thread;
 
 	(void)unused;
-	check_number(pthread_create(&thread, NULL, wake, engine), 0);
+	check_number(pthread_create(&thread, NULL, wake_engine, engine), 0);
 	pl_engine_sleep(engine, turn, UINT64_MAX);
 	pthread_join(thread, NULL);
 	engine_close(engine);

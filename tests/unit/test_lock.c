@@ -142,7 +142,7 @@ static void counting_release(void *pointer, void *user)
 	pl_system_allocator.release(pointer, NULL);
 }
 
-static struct pl_allocator counting(struct shared *shared)
+static struct pl_allocator counting_allocator(struct shared *shared)
 {
 	return (struct pl_allocator){ .allocate = counting_allocate,
 				      .release = counting_release,
@@ -152,7 +152,7 @@ static struct pl_allocator counting(struct shared *shared)
 static void *take_and_give(void *argument)
 {
 	struct shared *shared = argument;
-	struct pl_allocator allocator = counting(shared);
+	struct pl_allocator allocator = counting_allocator(shared);
 	uintptr_t *held[HELD];
 
 	for (int i = 0; i < ROUNDS; i++) {
@@ -173,7 +173,7 @@ static void *take_and_give(void *argument)
 static void test_pool_is_shared(void **state)
 {
 	struct shared shared = { 0 };
-	struct pl_allocator allocator = counting(&shared);
+	struct pl_allocator allocator = counting_allocator(&shared);
 
 	(void)state;
 	run_threads(take_and_give, &shared);
@@ -186,7 +186,7 @@ static void test_pool_has_a_limit(void **state)
 {
 	static void *held[PL_POOL_MAX + 1];
 	struct shared shared = { 0 };
-	struct pl_allocator allocator = counting(&shared);
+	struct pl_allocator allocator = counting_allocator(&shared);
 
 	(void)state;
 	for (int i = 0; i <= PL_POOL_MAX; i++)

@@ -16,7 +16,7 @@
 /* Folder with a secret beside the root, which no path may reach. */
 static char folder[] = "/tmp/peerlane-sysroot-XXXXXX";
 
-static void root_put(const char *path, const void *data, size_t length)
+static void write_root_bytes(const char *path, const void *data, size_t length)
 {
 	char full[256];
 	FILE *file;
@@ -28,9 +28,9 @@ static void root_put(const char *path, const void *data, size_t length)
 	assert_int_equal(fclose(file), 0);
 }
 
-static void put_text(const char *path, const char *text)
+static void write_root_text(const char *path, const char *text)
 {
-	root_put(path, text, strlen(text));
+	write_root_bytes(path, text, strlen(text));
 }
 
 static void make_folder(const char *path)
@@ -56,23 +56,23 @@ static int set_up(void **state)
 
 	(void)state;
 	assert_non_null(mkdtemp(folder));
-	put_text("secret", "secret\n");
+	write_root_text("secret", "secret\n");
 	for (const char *const *path =
 		     (const char *const[]){ "root", "root/sys", "root/sys/devices", "root/sys/devices/a",
 					    "root/sys/bus", "root/many", "root/secret-not", NULL };
 	     *path; path++)
 		make_folder(*path);
-	put_text("root/sys/devices/a/vendor", "0x10de\n");
-	put_text("root/sys/devices/a/numa_node", "-1\n");
-	put_text("root/sys/devices/a/width", "16");
-	put_text("root/sys/devices/a/class", "020000 and more\n");
-	put_text("root/sys/devices/a/words", "not a number\n");
-	put_text("root/sys/devices/a/minus", " -5\n");
-	put_text("root/sys/devices/a/large", "99999999999999999999999\n");
-	put_text("root/sys/devices/a/empty", "");
-	root_put("root/sys/devices/a/dirty", "a\033[31mb\tc\nd\0e  \n\n", 16);
+	write_root_text("root/sys/devices/a/vendor", "0x10de\n");
+	write_root_text("root/sys/devices/a/numa_node", "-1\n");
+	write_root_text("root/sys/devices/a/width", "16");
+	write_root_text("root/sys/devices/a/class", "020000 and more\n");
+	write_root_text("root/sys/devices/a/words", "not a number\n");
+	write_root_text("root/sys/devices/a/minus", " -5\n");
+	write_root_text("root/sys/devices/a/large", "99999999999999999999999\n");
+	write_root_text("root/sys/devices/a/empty", "");
+	write_root_bytes("root/sys/devices/a/dirty", "a\033[31mb\tc\nd\0e  \n\n", 16);
 	memset(large, 'x', sizeof(large));
-	root_put("root/sys/devices/a/config", large, sizeof(large));
+	write_root_bytes("root/sys/devices/a/config", large, sizeof(large));
 	make_link("root/sys/devices/a/driver", "../../bus/pci/drivers/mlx5_core");
 	make_link("root/sys/bus/device", "/sys/devices/a");
 	make_link("root/sys/bus/chain", "device");
@@ -86,7 +86,7 @@ static int set_up(void **state)
 	assert_int_equal(mkfifo(full, 0644), 0);
 	for (unsigned i = 0; i < 1000; i++) {
 		snprintf(full, sizeof(full), "root/many/%u", i);
-		put_text(full, "");
+		write_root_text(full, "");
 	}
 	return 0;
 }
