@@ -84,7 +84,7 @@ struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
 	unsigned workers;                     /**< progress threads, 1 to 64; default: half the cores, 1 to 8 */
-	unsigned streams;                     /**< tcp: data sockets of a peer, 1 to 16; default: cores / 2, at most 8 */
+	unsigned streams;                     /**< tcp: data sockets of a peer, 1 to 16; default: cores / 2, max 8 */
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
@@ -95,7 +95,7 @@ struct pl_options {
 	uint64_t keepalive;                   /**< a silent host is declared dead after this time; default 15 s */
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
 	unsigned rails;       /**< verbs: queue pairs of a peer, 1 to 8; default: one for each card, at most 2 */
-	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: devices that reach the peer */
+	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that reach the peer */
 	size_t staging_bytes; /**< most host memory to lock for staging; default 128 MiB */
 	bool narrow_grants;   /**< verbs: true to limit a grant to its peer's queue pairs (memory windows) */
 	size_t keep_bytes;    /**< verbs: bytes of unused registrations to keep for each card; default 0 */
@@ -487,7 +487,7 @@ struct pl_receipt {
 	enum pl_route route;      /**< route of the bytes */
 	const char *fabric;       /**< "local", "verbs" or "tcp"; static storage */
 	const char *reason;       /**< reason for the route; static storage */
-	unsigned rail;            /**< number of the lane or rail that carried most bytes */
+	unsigned rail;            /**< lowest number of the lanes or rails that carried bytes */
 	unsigned streams;         /**< number of lanes or rails that carried bytes */
 	uint64_t bytes;           /**< payload bytes moved; 8 for an atomic operation */
 	uint64_t bytes_direct;    /**< bytes that moved without staging */
