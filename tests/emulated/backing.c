@@ -71,16 +71,16 @@ bool backing_make(struct allocation *made, CUdeviceptr wanted)
 	return true;
 }
 
-void backing_undo(struct allocation *gone, bool kept)
+void backing_undo(struct allocation *removed, bool kept)
 {
-	void *address = (void *)(uintptr_t)gone->address;
+	void *address = (void *)(uintptr_t)removed->address;
 
-	munmap(gone->bytes, gone->reserved);
+	munmap(removed->bytes, removed->reserved);
 	if (kept)
-		mmap(address, gone->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		mmap(address, removed->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
 		     0);
 	else
-		munmap(address, gone->reserved);
+		munmap(address, removed->reserved);
 }
 
 int backing_export(const struct allocation *of, CUdeviceptr address, size_t length)

@@ -37,19 +37,19 @@ static void unaligned(struct gpu_ends *ends)
 {
 	static const struct {
 		size_t begin, length;
-	} parts[] = { { 1, 1 }, { 4095, 2 }, { 65535, 2 }, { 65536, 65536 }, { 4097, 70001 }, { 100, MIB - 200 } };
+	} ranges[] = { { 1, 1 }, { 4095, 2 }, { 65535, 2 }, { 65536, 65536 }, { 4097, 70001 }, { 100, MIB - 200 } };
 
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-		size_t begin = parts[i].begin, end = begin + parts[i].length;
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+		size_t begin = ranges[i].begin, end = begin + ranges[i].length;
 		uint8_t *memory = gpu_allocate(MIB);
-		struct pl_region *region = gpu_ends_register(ends, memory + begin, parts[i].length);
+		struct pl_region *region = gpu_ends_register(ends, memory + begin, ranges[i].length);
 		struct pl_remote *remote = share(&ends->environment, region, ends->environment.near_peer, NULL);
 
-		gpu_ends_round_trip(ends, remote, 0, parts[i].length);
+		gpu_ends_round_trip(ends, remote, 0, ranges[i].length);
 		gpu_check_untouched(memory, begin);
-		gpu_check_pattern(memory + begin, parts[i].length, 0);
+		gpu_check_pattern(memory + begin, ranges[i].length, 0);
 		gpu_check_untouched(memory + end, MIB - end);
-		check_number(gpu_ends_transfer(ends, true, remote, parts[i].length, 0, 1), -ERANGE);
+		check_number(gpu_ends_transfer(ends, true, remote, ranges[i].length, 0, 1), -ERANGE);
 		pl_remote_release(remote);
 		check_number(pl_region_deregister(region), 0);
 		gpu_free(memory);

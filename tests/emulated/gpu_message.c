@@ -58,7 +58,8 @@ void gpu_messages_case(struct gpu_ends *ends)
 {
 	static const size_t lengths[] = { 1, 8, 4096, PL_SEND_COPY_MAX };
 	uint8_t *memory = gpu_allocate(MIB), *target = gpu_allocate(MIB);
-	struct pl_region *region = gpu_ends_register(ends, memory, MIB), *there = gpu_ends_register(ends, target, MIB);
+	struct pl_region *region = gpu_ends_register(ends, memory, MIB),
+			 *target_region = gpu_ends_register(ends, target, MIB);
 
 	gpu_copy_in(memory, ends->host.bytes, MIB);
 	emulated_copied();
@@ -67,9 +68,9 @@ void gpu_messages_case(struct gpu_ends *ends)
 		send_from(ends, region, UINT64_MAX - 1, 100 * i + 3, lengths[i]);
 	}
 	emulated_check_registered(1);
-	receive_into(ends, there, target);
+	receive_into(ends, target_region, target);
 	check_number(pl_region_deregister(region), 0);
-	check_number(pl_region_deregister(there), 0);
+	check_number(pl_region_deregister(target_region), 0);
 	gpu_free(memory);
 	gpu_free(target);
 }

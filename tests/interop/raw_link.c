@@ -158,9 +158,9 @@ static void make_queue_pair(struct stranger *stranger)
 		stranger->mr = ibv_reg_mr(stranger->pd, stranger, sizeof(*stranger), IBV_ACCESS_LOCAL_WRITE);
 		check(stranger->mr != NULL, "ibv_reg_mr");
 	}
-	attributes.send_cq = stranger->sent = ibv_create_cq(stranger->id->verbs, 4, NULL, NULL, 0);
-	attributes.recv_cq = stranger->came = ibv_create_cq(stranger->id->verbs, RECEIVES, NULL, NULL, 0);
-	check(stranger->sent && stranger->came, "ibv_create_cq");
+	attributes.send_cq = stranger->send_cq = ibv_create_cq(stranger->id->verbs, 4, NULL, NULL, 0);
+	attributes.recv_cq = stranger->receive_cq = ibv_create_cq(stranger->id->verbs, RECEIVES, NULL, NULL, 0);
+	check(stranger->send_cq && stranger->receive_cq, "ibv_create_cq");
 	check(!rdma_create_qp(stranger->id, stranger->pd, &attributes), "rdma_create_qp");
 	/* The acceptor may send as soon as it is connected. */
 	for (unsigned i = 0; i < RECEIVES; i++)
@@ -171,7 +171,7 @@ void close_link(struct stranger *stranger)
 {
 	rdma_disconnect(stranger->id);
 	rdma_destroy_qp(stranger->id);
-	check(!ibv_destroy_cq(stranger->sent) && !ibv_destroy_cq(stranger->came), "ibv_destroy_cq");
+	check(!ibv_destroy_cq(stranger->send_cq) && !ibv_destroy_cq(stranger->receive_cq), "ibv_destroy_cq");
 	check(!rdma_destroy_id(stranger->id), "rdma_destroy_id");
 	stranger->id = NULL;
 }

@@ -29,7 +29,7 @@ struct stranger {
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
-	struct ibv_cq *sent, *came;
+	struct ibv_cq *send_cq, *receive_cq;
 	struct ibv_mr *mr; /* memory region of this structure */
 	uint8_t receives[RECEIVES][FRAME_MAX];
 	uint8_t frame[FRAME_MAX];

@@ -25,8 +25,8 @@ struct server {
 	struct pl_peer *peer;
 	uint8_t *memory;
 	uint8_t tokens[2 * PLAN_TOKEN];
-	uint64_t told[8]; /* values of received notifications */
-	unsigned told_count;
+	uint64_t notified[8]; /* values of received notifications */
+	unsigned notified_count;
 };
 
 static void check_call(int rc, const char *what, const struct pl_error *error)
@@ -95,8 +95,8 @@ static void next_notification(struct server *server, uint64_t value)
 {
 	struct pl_error error;
 
-	if (server->told_count < sizeof(server->told) / sizeof(server->told[0]))
-		server->told[server->told_count++] = value;
+	if (server->notified_count < sizeof(server->notified) / sizeof(server->notified[0]))
+		server->notified[server->notified_count++] = value;
 	if (value != PLAN_REVOKE)
 		return;
 	check_call(pl_region_revoke(server->region, server->tokens, PLAN_TOKEN), "revoke", NULL);
@@ -139,7 +139,7 @@ static void expect_bytes(uint8_t *expected)
 /* Returns the number of errors found. */
 static unsigned count_errors(const struct server *server)
 {
-	static const uint64_t told[] = { PLAN_FIRST, PLAN_SECOND, PLAN_REVOKE };
+	static const uint64_t notified[] = { PLAN_FIRST, PLAN_SECOND, PLAN_REVOKE };
 	uint8_t expected[PLAN_REGION];
 	unsigned wrong = 0;
 
@@ -151,9 +151,10 @@ static unsigned count_errors(const struct server *server)
 			fprintf(stderr, "raw_server: byte %zu is %02x, not %02x\n", i, server->memory[i], expected[i]);
 	}
 	printf("%u of %d bytes are wrong\n", wrong, PLAN_REGION);
-	if (server->told_count == sizeof(told) / sizeof(told[0]) && !memcmp(server->told, told, sizeof(told)))
+	if (server->notified_count == sizeof(notified) / sizeof(notified[0]) &&
+	    !memcmp(server->notified, notified, sizeof(notified)))
 		return wrong;
-	fprintf(stderr, "raw_server: %u notifications came, or others than expected\n", server->told_count);
+	fprintf(stderr, "raw_server: %u notifications came, or others than expected\n", server->notified_count);
 	return wrong + 1;
 }
 

@@ -48,7 +48,7 @@ static struct key import_token(struct stranger *stranger, const uint8_t *token, 
  */
 static size_t receive_frame(struct stranger *stranger, enum frame type)
 {
-	struct ibv_wc done = completion(stranger->came);
+	struct ibv_wc done = completion(stranger->receive_cq);
 	uint8_t *frame = stranger->frame;
 
 	if (done.status != IBV_WC_SUCCESS || done.opcode != IBV_WC_RECV || done.byte_len < FRAME_HEADER)
@@ -73,7 +73,7 @@ static enum ibv_wc_status run_work_request(struct stranger *stranger, struct ibv
 	request.num_sge = 1;
 	request.send_flags = IBV_SEND_SIGNALED;
 	check(!ibv_post_send(stranger->id->qp, &request, &bad), "ibv_post_send");
-	return completion(stranger->sent).status;
+	return completion(stranger->send_cq).status;
 }
 
 static void expect_wc_status(enum ibv_wc_status status, enum ibv_wc_status wanted, const char *what)

@@ -58,12 +58,12 @@ bool backing_make(struct allocation *made, CUdeviceptr wanted)
 	return false;
 }
 
-void backing_undo(struct allocation *gone, bool kept)
+void backing_undo(struct allocation *removed, bool kept)
 {
-	munmap(gone->bytes, gone->reserved);
+	munmap(removed->bytes, removed->reserved);
 	if (!kept)
-		munmap((void *)(uintptr_t)gone->address, gone->reserved);
-	close(gone->fd);
+		munmap((void *)(uintptr_t)removed->address, removed->reserved);
+	close(removed->fd);
 }
 
 int backing_export(const struct allocation *of, CUdeviceptr address, size_t length)

@@ -217,17 +217,17 @@ API CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active
 	return SUCCESS;
 }
 
-API CUresult cuCtxEnablePeerAccess(struct context *there, unsigned flags)
+API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags)
 {
-	struct context *here = standin_current();
+	struct context *current = standin_current();
 	CUresult result = INVALID_VALUE;
 
-	if (!here || !there)
+	if (!current || !peer)
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);
-	if (!flags && here->device != there->device && there->references) {
-		result = here->reaches & 1u << there->device ? PEER_ACCESS_ALREADY_ENABLED : SUCCESS;
-		here->reaches |= 1u << there->device;
+	if (!flags && current->device != peer->device && peer->references) {
+		result = current->reaches & 1u << peer->device ? PEER_ACCESS_ALREADY_ENABLED : SUCCESS;
+		current->reaches |= 1u << peer->device;
 	}
 	pthread_mutex_unlock(&standin_lock);
 	return result;

@@ -27,17 +27,17 @@ struct rows {
 /* Starts a copy.  With host memory that is not registered, the driver completes the copy before it returns. */
 static CUresult begin_host_copy(CUdeviceptr device, void *host, size_t length, bool into, struct stream *stream)
 {
-	const struct context *here = standin_current();
+	const struct context *context = standin_current();
 	CUresult result;
 	bool known, registered;
 
-	if (!here)
+	if (!context)
 		return INVALID_CONTEXT;
 	result = standin_failure(into ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync");
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	known = standin_reaches(here, device) && standin_reaches(here, device + length - 1);
+	known = standin_reaches(context, device) && standin_reaches(context, device + length - 1);
 	registered = standin_is_pinned(host, length);
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
@@ -61,15 +61,16 @@ API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, str
 }
 
 /* Returns true for a copy between registered host memory and device memory. */
-static bool is_piece(const struct context *here, CUdeviceptr to, CUdeviceptr from, size_t length, struct piece *piece)
+static bool is_piece(const struct context *context, CUdeviceptr to, CUdeviceptr from, size_t length,
+		     struct piece *piece)
 {
 	bool into = standin_is_pinned((void *)(uintptr_t)from, length);
 	CUdeviceptr device = into ? to : from;
 	void *host = (void *)(uintptr_t)(into ? from : to);
 
 	*piece = (struct piece){ .device = device, .host = host, .length = length, .into = into };
-	return length && standin_is_pinned(host, length) && standin_reaches(here, device) &&
-	       standin_reaches(here, device + length - 1);
+	return length && standin_is_pinned(host, length) && standin_reaches(context, device) &&
+	       standin_reaches(context, device + length - 1);
 }
 
 /* Copies a batch in stream order.  One set of attributes applies to all copies. */
@@ -77,14 +78,14 @@ API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *l
 				   const int *attributes, const size_t *first, size_t attribute_count,
 				   struct stream *stream)
 {
-	const struct context *here = standin_current();
+	const struct context *context = standin_current();
 	CUresult result = standin_failure("cuMemcpyBatchAsync");
 	struct piece *pieces;
 	size_t total = 0;
 	bool good = true;
 
-	if (!here || result)
-		return here ? result : INVALID_CONTEXT;
+	if (!context || result)
+		return context ? result : INVALID_CONTEXT;
 	if (!count || attribute_count != 1 || *first || *attributes != 1)
 		return INVALID_VALUE;
 	pieces = calloc(count, sizeof(*pieces));
@@ -92,7 +93,7 @@ API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *l
 		return OUT_OF_MEMORY;
 	pthread_mutex_lock(&standin_lock);
 	for (size_t i = 0; i < count; i++) {
-		good = good && is_piece(here, to[i], from[i], lengths[i], &pieces[i]);
+		good = good && is_piece(context, to[i], from[i], lengths[i], &pieces[i]);
 		total += lengths[i];
 	}
 	pthread_mutex_unlock(&standin_lock);
@@ -109,19 +110,19 @@ API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *l
 /* Copies rows from host to device memory.  Supports only copies from and to offset 0. */
 API CUresult cuMemcpy2DAsync_v2(const struct rows *rows, struct stream *stream)
 {
-	const struct context *here = standin_current();
+	const struct context *context = standin_current();
 	CUresult result = standin_failure("cuMemcpy2DAsync");
 	size_t last = (rows->height - 1) * rows->to_pitch + rows->width - 1;
 	struct piece *pieces;
 	bool known, registered;
 
-	if (!here || result)
-		return here ? result : INVALID_CONTEXT;
+	if (!context || result)
+		return context ? result : INVALID_CONTEXT;
 	if (!rows->width || rows->height < 2 || rows->from_pitch < rows->width || rows->to_pitch < rows->width ||
 	    rows->from_type != 1 || rows->to_type != 2 || rows->from_x || rows->from_y || rows->to_x || rows->to_y)
 		return INVALID_VALUE;
 	pthread_mutex_lock(&standin_lock);
-	known = standin_reaches(here, rows->to) && standin_reaches(here, rows->to + last);
+	known = standin_reaches(context, rows->to) && standin_reaches(context, rows->to + last);
 	registered = standin_is_pinned(rows->from, (rows->height - 1) * rows->from_pitch + rows->width);
 	pthread_mutex_unlock(&standin_lock);
 	pieces = known ? calloc(rows->height, sizeof(*pieces)) : NULL;
@@ -140,8 +141,8 @@ API CUresult cuMemcpy2DAsync_v2(const struct rows *rows, struct stream *stream)
 	return result || registered ? result : cuStreamSynchronize(stream);
 }
 
-static CUresult begin_device_copy(CUdeviceptr to, const struct context *there, CUdeviceptr from,
-				  const struct context *here, size_t length, struct stream *stream)
+static CUresult begin_device_copy(CUdeviceptr to, const struct context *to_context, CUdeviceptr from,
+				  const struct context *from_context, size_t length, struct stream *stream)
 {
 	CUresult result = standin_failure("across");
 	bool known;
@@ -149,8 +150,8 @@ static CUresult begin_device_copy(CUdeviceptr to, const struct context *there, C
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
-	known = standin_reaches(there, to) && standin_reaches(there, to + length - 1) && standin_reaches(here, from) &&
-		standin_reaches(here, from + length - 1);
+	known = standin_reaches(to_context, to) && standin_reaches(to_context, to + length - 1) &&
+		standin_reaches(from_context, from) && standin_reaches(from_context, from + length - 1);
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
 		return INVALID_VALUE;
@@ -159,21 +160,22 @@ static CUresult begin_device_copy(CUdeviceptr to, const struct context *there, C
 
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
 {
-	const struct context *here = standin_current();
+	const struct context *context = standin_current();
 
-	return here ? begin_device_copy(to, here, from, here, length, stream) : INVALID_CONTEXT;
+	return context ? begin_device_copy(to, context, from, context, length, stream) : INVALID_CONTEXT;
 }
 
 /* Checks that the given contexts exist.  Like the driver, the stand-in finds the memory by its address. */
-API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *there, CUdeviceptr from, struct context *here,
-			       size_t length, struct stream *stream)
+API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *to_context, CUdeviceptr from,
+			       struct context *from_context, size_t length, struct stream *stream)
 {
 	bool good;
 
 	pthread_mutex_lock(&standin_lock);
-	good = there && there->references && here && here->references;
+	good = to_context && to_context->references && from_context && from_context->references;
 	pthread_mutex_unlock(&standin_lock);
-	return good && standin_current() ? begin_device_copy(to, there, from, here, length, stream) : INVALID_CONTEXT;
+	return good && standin_current() ? begin_device_copy(to, to_context, from, from_context, length, stream)
+					 : INVALID_CONTEXT;
 }
 
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length, struct stream *stream)

@@ -54,22 +54,22 @@ API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t align
 				 uint64_t flags)
 {
 	struct reservation *made;
-	void *place;
+	void *start;
 
 	if (!size || size % GRANULARITY || flags || (alignment & (alignment - 1)))
 		return INVALID_VALUE;
 	(void)wanted;
 	made = calloc(1, sizeof(*made));
-	place = made ? standin_reserve(size) : NULL;
-	if (!place) {
+	start = made ? standin_reserve(size) : NULL;
+	if (!start) {
 		free(made);
 		return OUT_OF_MEMORY;
 	}
 	pthread_mutex_lock(&standin_lock);
-	*made = (struct reservation){ reservations, (uintptr_t)place, size };
+	*made = (struct reservation){ reservations, (uintptr_t)start, size };
 	reservations = made;
 	pthread_mutex_unlock(&standin_lock);
-	*address = (uintptr_t)place;
+	*address = (uintptr_t)start;
 	return SUCCESS;
 }
 
@@ -84,19 +84,19 @@ static struct allocation *mapping_in_range(CUdeviceptr address, size_t size)
 
 API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 {
-	struct reservation **at = &reservations, *gone;
+	struct reservation **at = &reservations, *removed;
 
 	pthread_mutex_lock(&standin_lock);
 	while (*at && ((*at)->address != address || (*at)->size != size))
 		at = &(*at)->next;
-	gone = mapping_in_range(address, size) ? NULL : *at;
-	if (gone)
-		*at = gone->next;
+	removed = mapping_in_range(address, size) ? NULL : *at;
+	if (removed)
+		*at = removed->next;
 	pthread_mutex_unlock(&standin_lock);
-	if (!gone)
+	if (!removed)
 		return INVALID_VALUE;
 	munmap((void *)(uintptr_t)address, size);
-	free(gone);
+	free(removed);
 	return SUCCESS;
 }
 
@@ -320,12 +320,12 @@ API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 	pthread_mutex_lock(&standin_lock);
 	if (size && is_filled(address, size)) {
 		for (size_t done = 0, length; done < size; done += length) {
-			struct allocation *gone = standin_remove(address + done);
+			struct allocation *removed = standin_remove(address + done);
 
-			length = gone->length;
-			handle_drop(gone->handle);
-			backing_undo(gone, true);
-			free(gone);
+			length = removed->length;
+			handle_drop(removed->handle);
+			backing_undo(removed, true);
+			free(removed);
 		}
 		result = SUCCESS;
 	}

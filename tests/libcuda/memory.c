@@ -52,19 +52,19 @@ bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
 {
 	while (length) {
 		struct allocation *at = allocation_at(address);
-		size_t skip, part;
+		size_t skip, piece;
 
 		if (!at)
 			return false;
 		skip = address - at->address;
-		part = at->length - skip < length ? at->length - skip : length;
+		piece = at->length - skip < length ? at->length - skip : length;
 		if (into)
-			memcpy(at->bytes + skip, host, part);
+			memcpy(at->bytes + skip, host, piece);
 		else
-			memcpy(host, at->bytes + skip, part);
-		address += part;
-		host = (uint8_t *)host + part;
-		length -= part;
+			memcpy(host, at->bytes + skip, piece);
+		address += piece;
+		host = (uint8_t *)host + piece;
+		length -= piece;
 	}
 	return true;
 }
@@ -73,17 +73,17 @@ bool standin_across(CUdeviceptr to, CUdeviceptr from, size_t length)
 {
 	while (length) {
 		const struct allocation *source = allocation_at(from);
-		size_t part;
+		size_t piece;
 
 		if (!source)
 			return false;
-		part = source->length - (from - source->address) < length ? source->length - (from - source->address)
-									  : length;
-		if (!standin_transfer(to, source->bytes + (from - source->address), part, true))
+		piece = source->length - (from - source->address) < length ? source->length - (from - source->address)
+									   : length;
+		if (!standin_transfer(to, source->bytes + (from - source->address), piece, true))
 			return false;
-		to += part;
-		from += part;
-		length -= part;
+		to += piece;
+		from += piece;
+		length -= piece;
 	}
 	return true;
 }
@@ -97,14 +97,14 @@ void standin_add(struct allocation *made)
 
 struct allocation *standin_remove(CUdeviceptr address)
 {
-	struct allocation **at = &standin_allocations, *gone;
+	struct allocation **at = &standin_allocations, *removed;
 
 	while (*at && (*at)->address != address)
 		at = &(*at)->next;
-	gone = *at;
-	if (gone)
-		*at = gone->next;
-	return gone;
+	removed = *at;
+	if (removed)
+		*at = removed->next;
+	return removed;
 }
 
 struct allocation *standin_make(struct allocation wanted, CUdeviceptr at)
@@ -145,7 +145,7 @@ static CUresult allocate_kind(size_t length, enum kind kind, struct context *con
 /* Removes an allocation from the list and frees it. */
 static CUresult allocation_free(CUdeviceptr address)
 {
-	struct allocation *gone = NULL, *of;
+	struct allocation *removed = NULL, *of;
 	bool imported;
 
 	pthread_mutex_lock(&standin_lock);
@@ -154,14 +154,14 @@ static CUresult allocation_free(CUdeviceptr address)
 	if (imported)
 		standin_close(of);
 	else if (of && of->kind != KIND_OPENED && of->kind != KIND_MAPPED)
-		gone = standin_remove(address);
+		removed = standin_remove(address);
 	pthread_mutex_unlock(&standin_lock);
 	if (imported)
 		return SUCCESS;
-	if (!gone)
+	if (!removed)
 		return INVALID_VALUE;
-	backing_undo(gone, false);
-	free(gone);
+	backing_undo(removed, false);
+	free(removed);
 	return SUCCESS;
 }
 
@@ -219,14 +219,14 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t length, unsigned fla
 void *standin_reserve(size_t size)
 {
 	uint8_t *room = mmap(NULL, size + DEVICE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	uint8_t *place = room + (DEVICE_PAGE - (uintptr_t)room % DEVICE_PAGE) % DEVICE_PAGE;
+	uint8_t *aligned = room + (DEVICE_PAGE - (uintptr_t)room % DEVICE_PAGE) % DEVICE_PAGE;
 
 	if (room == MAP_FAILED)
 		return NULL;
-	if (place > room)
-		munmap(room, (size_t)(place - room));
-	munmap(place + size, (size_t)(room + DEVICE_PAGE - place));
-	return place;
+	if (aligned > room)
+		munmap(room, (size_t)(aligned - room));
+	munmap(aligned + size, (size_t)(room + DEVICE_PAGE - aligned));
+	return aligned;
 }
 
 /* -- attributes of pointers ------------------------------------------------------------------------- */
@@ -405,19 +405,19 @@ API CUresult cuMemHostRegister_v2(void *address, size_t length, unsigned flags)
 
 API CUresult cuMemHostUnregister(void *address)
 {
-	struct registration **at = &registrations, *gone;
+	struct registration **at = &registrations, *removed;
 
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);
 	while (*at && (*at)->address != address)
 		at = &(*at)->next;
-	gone = *at;
-	if (gone) {
-		*at = gone->next;
-		pinned -= gone->length;
+	removed = *at;
+	if (removed) {
+		*at = removed->next;
+		pinned -= removed->length;
 	}
 	pthread_mutex_unlock(&standin_lock);
-	free(gone);
-	return gone ? SUCCESS : NOT_REGISTERED;
+	free(removed);
+	return removed ? SUCCESS : NOT_REGISTERED;
 }

@@ -136,7 +136,7 @@ API CUresult cuMemPoolImportPointer(CUdeviceptr *address, struct pool *pool, con
 	made = standin_open(
 		pointer->owner, pointer->fd,
 		(struct allocation){
-			.length = pointer->length, .device = pool->device, .there = pointer->id, .pool = pool });
+			.length = pointer->length, .device = pool->device, .owner_id = pointer->id, .pool = pool });
 	if (made)
 		*address = made->address;
 	pthread_mutex_unlock(&standin_lock);

@@ -46,7 +46,7 @@ API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address)
 static struct allocation *opened_allocation(const struct handle *handle, const struct context *context)
 {
 	for (struct allocation *at = standin_allocations; at; at = at->next)
-		if (at->kind == KIND_OPENED && at->owner == handle->owner && at->there == handle->id &&
+		if (at->kind == KIND_OPENED && at->owner == handle->owner && at->owner_id == handle->id &&
 		    at->context == context)
 			return at;
 	return NULL;
@@ -65,7 +65,7 @@ static void *map_opened(int fd, size_t length, size_t *size)
 struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation wanted)
 {
 	struct allocation *made = calloc(1, sizeof(*made));
-	void *bytes, *place;
+	void *bytes, *start;
 	char path[64];
 
 	if (!made)
@@ -78,8 +78,8 @@ struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation w
 	bytes = map_opened(made->fd, made->length, &made->reserved);
 	if (made->fd >= 0)
 		close(made->fd);
-	place = bytes == MAP_FAILED ? NULL : standin_reserve(made->reserved);
-	if (!place) {
+	start = bytes == MAP_FAILED ? NULL : standin_reserve(made->reserved);
+	if (!start) {
 		if (bytes != MAP_FAILED)
 			munmap(bytes, made->reserved);
 		free(made);
@@ -87,7 +87,7 @@ struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation w
 	}
 	made->fd = -1;
 	made->bytes = bytes;
-	made->address = (uintptr_t)place;
+	made->address = (uintptr_t)start;
 	standin_add(made);
 	return made;
 }
@@ -121,7 +121,7 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, u
 				     (struct allocation){ .length = handle.length,
 							  .device = (int)handle.device,
 							  .context = context,
-							  .there = handle.id });
+							  .owner_id = handle.id });
 	if (found) {
 		found->openings++;
 		*address = found->address;

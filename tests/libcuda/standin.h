@@ -80,7 +80,7 @@ struct allocation {
 	int device;
 	struct context *context; /* NULL: no context */
 	unsigned openings;       /* number of openings, for memory of another process */
-	uint64_t owner, there;   /* owner's process id, and the descriptor's number there */
+	uint64_t owner, owner_id; /* KIND_OPENED: owner's process id, and the allocation's id there */
 	struct pool *pool;       /* KIND_POOL: pool of the memory */
 	struct handle *handle;   /* KIND_MAPPED: mapped handle */
 	unsigned reached;        /* KIND_MAPPED: devices with access, a bit each */
@@ -176,7 +176,7 @@ void *standin_reserve(size_t size);
 int backing_devices(void);
 void backing_name(int device, char *pci, size_t size);
 bool backing_make(struct allocation *made, CUdeviceptr wanted);
-void backing_undo(struct allocation *gone, bool kept);
+void backing_undo(struct allocation *removed, bool kept);
 /* Returns a file for the memory of handles.  Negative: the backing has no files, and its handles are not shared. */
 int backing_file(size_t size);
 /* Returns a dma-buf, or the backing's substitute for one.  Negative: none. */

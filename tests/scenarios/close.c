@@ -128,7 +128,7 @@ static void other_end_closes(struct scenario_environment *environment)
 struct waiting {
 	struct pl_operation *operation;
 	struct pl_receipt receipt;
-	atomic_bool here;
+	atomic_bool started;
 	int status;
 };
 
@@ -137,7 +137,7 @@ static void *wait_for_operation(void *argument)
 	struct waiting *waiting = argument;
 	struct pl_error error;
 
-	atomic_store(&waiting->here, true);
+	atomic_store(&waiting->started, true);
 	waiting->status = pl_wait(waiting->operation, UINT64_MAX, &waiting->receipt, &error);
 	return NULL;
 }
@@ -150,22 +150,23 @@ static void close_while_waiting(struct scenario_environment *environment)
 	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
 	for (unsigned round = 0; round < 12; round++) {
 		struct waiting waiting[3] = { 0 };
-		struct pl_peer *here, *there;
+		struct pl_peer *near_end, *far_end;
 		pthread_t threads[3];
 		struct pl_error error;
 
-		connect_pair(environment, environment->near, environment->listener, &here, &there);
+		connect_pair(environment, environment->near, environment->listener, &near_end, &far_end);
 		for (unsigned i = 0; i < 3; i++) {
 			struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
 			attributes.user_data = i;
-			check_ok(pl_receive(here, i, 0, near.region, 0, 64, &attributes, &waiting[i].operation, &error),
+			check_ok(pl_receive(near_end, i, 0, near.region, 0, 64, &attributes, &waiting[i].operation,
+					    &error),
 				 &error);
 			check(!pthread_create(&threads[i], NULL, wait_for_operation, &waiting[i]));
 		}
-		while (round % 2 && !atomic_load(&waiting[2].here))
+		while (round % 2 && !atomic_load(&waiting[2].started))
 			sched_yield();
-		pl_peer_close(here);
+		pl_peer_close(near_end);
 		for (unsigned i = 0; i < 3; i++) {
 			check(!pthread_join(threads[i], NULL));
 			check_number(waiting[i].status, -ECANCELED);
@@ -173,9 +174,9 @@ static void close_while_waiting(struct scenario_environment *environment)
 			check_number(waiting[i].receipt.kind, PL_KIND_RECEIVE);
 			check_number(waiting[i].receipt.user_data, i);
 			check(waiting[i].receipt.completed >= waiting[i].receipt.posted);
-			check(waiting[i].receipt.peer == here || !waiting[i].receipt.peer);
+			check(waiting[i].receipt.peer == near_end || !waiting[i].receipt.peer);
 		}
-		pl_peer_close(there);
+		pl_peer_close(far_end);
 	}
 	buffer_close(&near);
 }
@@ -206,10 +207,10 @@ static void close_by_completion(struct scenario_environment *environment)
 	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
 	for (unsigned round = 0; round < 12; round++) {
 		struct pl_completion completions[2];
-		struct pl_peer *there;
+		struct pl_peer *far_end;
 		pthread_t thread;
 
-		connect_pair(environment, environment->near, environment->listener, &posting.peer, &there);
+		connect_pair(environment, environment->near, environment->listener, &posting.peer, &far_end);
 		posting.remote = share(environment, far.region, posting.peer, NULL);
 		posting.region = near.region;
 		check(!pthread_create(&thread, NULL, post_two, &posting));
@@ -219,7 +220,7 @@ static void close_by_completion(struct scenario_environment *environment)
 		pl_peer_close(posting.peer);
 		check(!pthread_join(thread, NULL));
 		pl_remote_release(posting.remote);
-		pl_peer_close(there);
+		pl_peer_close(far_end);
 	}
 	buffer_close(&near);
 	buffer_close(&far);

@@ -232,15 +232,15 @@ static void bad_addresses(struct scenario_environment *environment)
 
 static void listener_addresses(struct scenario_environment *environment)
 {
-	char whole[96], part[8];
+	char whole[96], piece[8];
 	int length = pl_listener_address(environment->listener, whole, sizeof(whole));
 
 	check_number(length, strlen(whole));
 	check_number(strncmp(whole, environment->setting->host, strlen(environment->setting->host)), 0);
 	check(atoi(strrchr(whole, ':') + 1) > 0);
-	check_number(pl_listener_address(environment->listener, part, sizeof(part)), length);
-	check_number(strlen(part), 7);
-	check(!strncmp(part, whole, 7));
+	check_number(pl_listener_address(environment->listener, piece, sizeof(piece)), length);
+	check_number(strlen(piece), 7);
+	check(!strncmp(piece, whole, 7));
 	check_number(pl_listener_address(environment->listener, NULL, 0), length);
 }
 

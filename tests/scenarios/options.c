@@ -194,16 +194,16 @@ static void regions(struct scenario_environment *environment)
 	struct pl_error error;
 	uint8_t bytes[64] = { 0 };
 	/* No other thread maps memory here meanwhile: ThreadSanitizer and dlopen() take addresses far above. */
-	void *gone = mmap((void *)0x20000000, 1 << 20, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	void *unmapped = mmap((void *)0x20000000, 1 << 20, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
-	check(gone != MAP_FAILED);
-	munmap(gone, 1 << 20);
+	check(unmapped != MAP_FAILED);
+	munmap(unmapped, 1 << 20);
 	check_status(pl_region_register(environment->near, NULL, 64, 0, &region, &error), -EINVAL, &error);
 	check_status(pl_region_register(environment->near, bytes, 0, 0, &region, &error), -EINVAL, &error);
 	check_status(pl_region_register(environment->near, bytes, SIZE_MAX, 0, &region, &error), -EINVAL, &error);
 	check_status(pl_region_register(environment->near, bytes, 64, 8, &region, &error), -EINVAL, &error);
-	check_status(pl_region_register(environment->near, gone, 1 << 20, 0, &region, &error), -EFAULT, &error);
+	check_status(pl_region_register(environment->near, unmapped, 1 << 20, 0, &region, &error), -EFAULT, &error);
 	check_status(pl_region_allocate(environment->near, 0, 0, &region, &error), -EINVAL, &error);
 	check_status(pl_region_allocate(environment->near, 64, 8, &region, &error), -EINVAL, &error);
 	check_status(pl_region_allocate(environment->near, SIZE_MAX / 2, 0, &region, &error), -ENOMEM, &error);

@@ -263,16 +263,16 @@ void mirror_add(const void *host, size_t length, void *memory)
 
 void mirror_remove(const void *host)
 {
-	struct mirror **at = &mirrors, *gone;
+	struct mirror **at = &mirrors, *removed;
 
 	pthread_mutex_lock(&lock);
 	while (*at && (*at)->host != host)
 		at = &(*at)->next;
-	gone = *at;
-	if (gone)
-		*at = gone->next;
+	removed = *at;
+	if (removed)
+		*at = removed->next;
 	pthread_mutex_unlock(&lock);
-	free(gone);
+	free(removed);
 }
 
 /* Returns the GPU memory that the bytes mirror, or NULL. */

@@ -139,31 +139,31 @@ static void test_against_list(void **state)
 {
 	struct pl_registration_cache *cache = open_cache(SIZE_MAX);
 	struct entry *entries = calloc(MANY, sizeof(*entries));
-	bool *there = calloc(MANY, sizeof(*there));
+	bool *present = calloc(MANY, sizeof(*present));
 	uint64_t random = 7;
 
 	(void)state;
 	assert_non_null(entries);
-	assert_non_null(there);
+	assert_non_null(present);
 	for (unsigned round = 0; round < 20000; round++) {
 		unsigned i = (unsigned)(random_next(&random) % MANY);
 		uintptr_t begin = 1 + random_next(&random) % 1000000;
 		size_t length = 1 + random_next(&random) % (round % 50 ? 300 : 400000);
 
-		if (there[i] && random_next(&random) % 4 == 0) {
+		if (present[i] && random_next(&random) % 4 == 0) {
 			pl_registration_cache_invalidate(cache, (void *)(entries[i].begin), 1);
 			for (unsigned j = 0; j < MANY; j++)
-				there[j] = there[j] && !entries[j].released;
-		} else if (!there[i]) {
+				present[j] = present[j] && !entries[j].released;
+		} else if (!present[i]) {
 			cache_add(cache, &entries[i], begin, length, 1);
 			pl_registration_cache_give(cache, entries[i].cached);
-			there[i] = true;
+			present[i] = true;
 		} else {
 			uint32_t found = pl_registration_cache_take(cache, (void *)begin, length, 1);
 			bool expected = false;
 
 			for (unsigned j = 0; j < MANY && !expected; j++)
-				expected = there[j] && entries[j].begin <= begin && entries[j].end >= begin + length;
+				expected = present[j] && entries[j].begin <= begin && entries[j].end >= begin + length;
 			assert_int_equal(found != 0, expected);
 			if (found) {
 				const struct pl_cached *cached = pl_registration_cache_entry(cache, found);
@@ -175,8 +175,8 @@ static void test_against_list(void **state)
 	}
 	pl_registration_cache_close(cache);
 	for (unsigned i = 0; i < MANY; i++)
-		assert_true(!there[i] || entries[i].released);
-	free(there);
+		assert_true(!present[i] || entries[i].released);
+	free(present);
 	free(entries);
 }
 

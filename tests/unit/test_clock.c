@@ -34,16 +34,16 @@ static void check_counter(double gigahertz)
 	uint64_t last = 0, asked_late = 0, looks = 0;
 
 	for (uint64_t ticks = begin; true_time(rate, ticks - begin) < 4 * PL_NS_PER_S; ticks += step) {
-		uint64_t real = true_time(rate, ticks - begin), told;
+		uint64_t real = true_time(rate, ticks - begin), reported;
 		bool asked;
 
 		asked = ticks - clock.ticks >= clock.valid;
-		told = asked ? pl_clock_learn(&clock, ticks - SOON, real, ticks)
-			     : pl_clock_at(&clock, ticks - clock.ticks);
-		assert_true(told >= last);
-		assert_true(told <= real + 1);
-		assert_true(real - PL_MIN(real, told) <= 150);
-		last = told;
+		reported = asked ? pl_clock_learn(&clock, ticks - SOON, real, ticks)
+				 : pl_clock_at(&clock, ticks - clock.ticks);
+		assert_true(reported >= last);
+		assert_true(reported <= real + 1);
+		assert_true(real - PL_MIN(real, reported) <= 150);
+		last = reported;
 		/* Once the clock knows the rate, it asks the kernel 1,000 times a second, not at each reading. */
 		if (real > 2 * PL_NS_PER_S) {
 			looks++;
@@ -69,7 +69,7 @@ static void test_counters(void **state)
 static void test_other_rate(void **state)
 {
 	struct pl_clock clock = { .steady = true };
-	uint64_t ticks = 1000000, time = PL_NS_PER_S, told, wrong = 0;
+	uint64_t ticks = 1000000, time = PL_NS_PER_S, reported, wrong = 0;
 
 	(void)state;
 	for (unsigned i = 0; i < 2000000; i++) {
@@ -80,10 +80,10 @@ static void test_other_rate(void **state)
 		ticks += past;
 		time += 1000;
 		past = ticks - clock.ticks;
-		told = past < clock.valid ? pl_clock_at(&clock, past)
-					  : pl_clock_learn(&clock, ticks - SOON, time, ticks);
-		assert_true(told <= time + PL_NS_PER_MS);
-		if (told > time + 1 || told + 200 < time)
+		reported = past < clock.valid ? pl_clock_at(&clock, past)
+					      : pl_clock_learn(&clock, ticks - SOON, time, ticks);
+		assert_true(reported <= time + PL_NS_PER_MS);
+		if (reported > time + 1 || reported + 200 < time)
 			wrong = time;
 	}
 	assert_true(wrong > PL_NS_PER_S + 50 * PL_NS_PER_MS);
@@ -132,12 +132,12 @@ static void test_real(void **state)
 	(void)state;
 	pl_clock_open(&clock);
 	while (last < end) {
-		uint64_t before = pl_now(), told = pl_clock_now(&clock), after = pl_now();
+		uint64_t before = pl_now(), reported = pl_clock_now(&clock), after = pl_now();
 
-		assert_true(told >= last);
-		assert_true(told <= after);
-		assert_true(told + 20 * 1000 >= before);
-		last = told;
+		assert_true(reported >= last);
+		assert_true(reported <= after);
+		assert_true(reported + 20 * 1000 >= before);
+		last = reported;
 	}
 }
 

@@ -180,12 +180,12 @@ static int split_elements(struct iovec vector[8], uint8_t *data, size_t length)
 	int count = 0;
 
 	while (count < 7 && length) {
-		size_t part = rand() & 1 ? (size_t)rand() % 64 : (size_t)rand() % (length + 1);
+		size_t piece = rand() & 1 ? (size_t)rand() % 64 : (size_t)rand() % (length + 1);
 
-		part = PL_MIN(part, length);
-		vector[count++] = (struct iovec){ data, part };
-		data += part;
-		length -= part;
+		piece = PL_MIN(piece, length);
+		vector[count++] = (struct iovec){ data, piece };
+		data += piece;
+		length -= piece;
 	}
 	vector[count++] = (struct iovec){ data, length };
 	return count;
