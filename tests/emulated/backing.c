@@ -57,7 +57,7 @@ bool backing_make(struct allocation *made, CUdeviceptr wanted)
 	void *address = wanted ? (void *)(uintptr_t)wanted : standin_reserve(made->reserved), *bytes;
 	uint64_t offset = (uintptr_t)address;
 
-	/* This device has no managed memory, which migrates. */
+	/* The emulated device has no managed memory, which migrates. */
 	if (made->kind == KIND_MANAGED || !address ||
 	    mmap(address, made->reserved, PROT_NONE, MAP_SHARED | MAP_FIXED, gpu, (off_t)GPU_ANYWHERE) == MAP_FAILED)
 		return false;

@@ -229,7 +229,7 @@ static void near_direct(struct end *end, struct pl_remote *remote, struct pl_reg
 	use_far(end, remote, region, receipts);
 	check_direct(&receipts[0], WRITTEN);
 	check_direct(&receipts[1], READ_LENGTH);
-	/* One registration serves the far end's operations, and one serves this end's. */
+	/* The first registration serves the far end's operations, the second serves this end's. */
 	emulated_check_registered(2);
 	/* No copy of the bytes was in host memory, and no staging buffer exists. */
 	check_number(emulated_copied(), 0);

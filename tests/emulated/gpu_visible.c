@@ -89,7 +89,7 @@ static void visible_with(struct gpu_ends *ends, unsigned rights, enum pl_visible
 	region = gpu_ends_register(ends, memory, MIB);
 	grant.rights = rights;
 	remote = share(&ends->environment, region, ends->environment.near_peer, &grant);
-	/* This transfer makes all lasting objects, whose packets must not count. */
+	/* The first transfer makes all lasting objects, whose packets must not count. */
 	visible_transfer(ends, true, remote, visible);
 	pattern_fill(ends->host.bytes, MIB, 9, 0);
 	cost = cost_of(ends, true, remote, visible, packets);

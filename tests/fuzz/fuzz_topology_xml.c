@@ -11,7 +11,7 @@ static void check_xml_topology(struct pl_topology *topology)
 	char reasons[16][PL_REASON_MAX];
 	struct pl_sysroot *root;
 
-	/* This root has no devices. */
+	/* The root /proc/self/fdinfo has no devices. */
 	REQUIRE(pl_sysroot_open(&root, "/proc/self/fdinfo", NULL) == 0);
 	REQUIRE(topology_complete_file(topology, root) == 0);
 	pl_sysroot_close(root);

@@ -78,12 +78,12 @@ struct allocation {
 	uint64_t id;
 	enum kind kind;
 	int device;
-	struct context *context; /* NULL: no context */
-	unsigned openings;       /* number of openings, for memory of another process */
+	struct context *context;  /* NULL: no context */
+	unsigned openings;        /* number of openings, for memory of another process */
 	uint64_t owner, owner_id; /* KIND_OPENED: owner's process id, and the allocation's id there */
-	struct pool *pool;       /* KIND_POOL: pool of the memory */
-	struct handle *handle;   /* KIND_MAPPED: mapped handle */
-	unsigned reached;        /* KIND_MAPPED: devices with access, a bit each */
+	struct pool *pool;        /* KIND_POOL: pool of the memory */
+	struct handle *handle;    /* KIND_MAPPED: mapped handle */
+	unsigned reached;         /* KIND_MAPPED: devices with access, a bit each */
 };
 
 /* Lock of all state except that of streams. */

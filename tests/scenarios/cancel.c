@@ -237,7 +237,7 @@ static void cancel_messages(struct scenario_environment *environment)
 	buffer_open(&received, silent.context, MESSAGE * COUNT, PL_ACCESS_LOCAL);
 	for (unsigned i = 0; i < COUNT; i++)
 		pattern_fill(silent.near.bytes + i * MESSAGE, MESSAGE, i, 0);
-	/* These writes fill the sockets' buffers. */
+	/* The filler writes fill the sockets' buffers. */
 	for (unsigned i = 0; i < FILLERS; i++)
 		check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, MESSAGE * COUNT, FILLER, NULL,
 				  &fillers[i], &error),
@@ -266,7 +266,7 @@ static void cancel_messages(struct scenario_environment *environment)
 		arrived += whole_messages(receives, COUNT, received.bytes);
 	}
 	check(arrived >= delivered);
-	/* Some cancelled messages may arrive here. */
+	/* Cancelled messages may still arrive. */
 	silent_awake(environment, &silent, 100);
 	whole_messages(receives, COUNT, received.bytes);
 	for (unsigned i = 0; i < COUNT; i++) {

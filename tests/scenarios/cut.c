@@ -145,7 +145,7 @@ static void cut_at_source(struct scenario_environment *environment)
 		value_check(far.bytes, LEFT, 1);
 	check_ok(pl_read(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
 	check_end_status(environment, operation, -EFAULT);
-	/* This write goes to another region, as the target may still be sending the data of the read. */
+	/* The write goes to another region, as the target may still be sending the data of the read. */
 	check_ok(pl_write(environment->near_peer, other, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
 	check_end_status(environment, operation, 0);
 	pl_remote_release(remote);

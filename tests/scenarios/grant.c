@@ -260,7 +260,7 @@ static void expiry(struct scenario_environment *environment)
 	value_check(far.bytes, 64, 4);
 	check_number(import_status(environment, environment->near_peer, token.bytes, token.length), -EACCES);
 	pl_remote_release(remote);
-	/* This lifetime is so short that the grant expires before the import. */
+	/* The grant expires before the import, after 1 ms. */
 	options.lifetime = 1 * MS;
 	token = make_token(far.region, &options);
 	settle(environment, 50);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One-sided transfers of one range. */
+/* Transfers of one range: writes, reads, visibility. */
 #include <stdlib.h>
 #include <unistd.h>
 

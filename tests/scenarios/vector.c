@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One-sided transfers of many ranges as one operation. */
+/* Vector transfers: many ranges as one operation. */
 #include <stdlib.h>
 
 #include "scenarios/scenario.h"

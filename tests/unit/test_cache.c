@@ -114,7 +114,7 @@ static void test_limit(void **state)
 		cache_add(cache, &entries[i], (i + 1) * 0x10000, 0x1000, 1);
 	for (unsigned i = 0; i < 3; i++)
 		pl_registration_cache_give(cache, entries[i].cached);
-	/* This use makes the first entry the newest and the second entry the oldest. */
+	/* The lookup makes the first entry the newest and the second entry the oldest. */
 	assert_int_not_equal(pl_registration_cache_take(cache, (void *)0x10000, 1, 1), 0);
 	pl_registration_cache_give(cache, entries[0].cached);
 	assert_int_equal(atomic_load(&released), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the library asks of a topology: rates, configuration space, ranks. */
+/* Topology queries of the library: rates, configuration space, ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,13 +72,15 @@ static void test_addresses(void **state)
 		assert_false(topology_is_pci_address(bad[i], strlen(bad[i])));
 }
 
-static void put(uint8_t *data, size_t at, uint32_t value)
+static void put_little_endian(uint8_t *data, size_t at, uint32_t value)
 {
 	for (unsigned i = 0; i < 4; i++)
 		data[at + i] = (uint8_t)(value >> 8 * i);
 }
 
-/* A port of a switch with ACS and ATS, and a BAR that can be resized, as the specification lays them out. */
+/*
+ * Parses the configuration space of a switch port with ACS and ATS, and of a resizable BAR, per the PCIe specification.
+ */
 static void test_configuration_space(void **state)
 {
 	struct pl_pci_node node = { .numa = -1 };
@@ -87,17 +89,17 @@ static void test_configuration_space(void **state)
 	(void)state;
 	data[0x06] = 0x10;
 	data[0x34] = 0x40;
-	put(data, 0x40, 0x00005001);
-	put(data, 0x50, 0x00620010);
-	put(data, 0x54, 2);
-	put(data, 0x58, 0x00005020);
-	put(data, 0x100, 0x1401000d);
-	put(data, 0x104, 0x001d005f);
-	put(data, 0x140, 0x1601000f);
-	put(data, 0x144, 0x80000000);
-	put(data, 0x160, 0x00010015);
-	put(data, 0x164, 0x0003fc00);
-	put(data, 0x168, 0x00000021);
+	put_little_endian(data, 0x40, 0x00005001);
+	put_little_endian(data, 0x50, 0x00620010);
+	put_little_endian(data, 0x54, 2);
+	put_little_endian(data, 0x58, 0x00005020);
+	put_little_endian(data, 0x100, 0x1401000d);
+	put_little_endian(data, 0x104, 0x001d005f);
+	put_little_endian(data, 0x140, 0x1601000f);
+	put_little_endian(data, 0x144, 0x80000000);
+	put_little_endian(data, 0x160, 0x00010015);
+	put_little_endian(data, 0x164, 0x0003fc00);
+	put_little_endian(data, 0x168, 0x00000021);
 	topology_config_parse(&node, data, sizeof(data));
 	assert_true(node.config.express && node.config.extended);
 	assert_int_equal(node.config.port_type, 6);
@@ -108,13 +110,13 @@ static void test_configuration_space(void **state)
 	assert_int_equal(node.config.acs_control, 0x1d);
 	assert_true(node.config.ats && node.config.ats_enabled);
 	assert_int_equal(node.bars[1].sizes, 0x3fc0);
-	/* What others than root see. */
+	/* Users other than root see 64 bytes. */
 	node = (struct pl_pci_node){ .numa = -1 };
 	topology_config_parse(&node, data, 64);
 	assert_false(node.config.express || node.config.extended);
-	/* A list in a circle, and a device that does not answer. */
-	put(data, 0x50, 0x00024001);
-	put(data, 0x100, 0x10010001);
+	/* A cyclic capability list, and a device that does not answer. */
+	put_little_endian(data, 0x50, 0x00024001);
+	put_little_endian(data, 0x100, 0x10010001);
 	topology_config_parse(&node, data, sizeof(data));
 	assert_false(node.config.express);
 	memset(data, 0xff, sizeof(data));
@@ -145,7 +147,7 @@ static struct pl_topology *read_machine(void)
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, machine, sizeof(machine) - 1), sizeof(machine) - 1);
 	close(fd);
-	/* Nothing of the machine that this runs on is there. */
+	/* The root /proc/self/fdinfo hides the devices of the machine that runs the test. */
 	assert_int_equal(pl_sysroot_open(&root, "/proc/self/fdinfo", NULL), 0);
 	assert_int_equal(pl_topology_read(&topology, root, &options, NULL), 0);
 	pl_sysroot_close(root);
@@ -161,7 +163,10 @@ static void assert_ranks(const struct pl_topology *topology, const struct pl_car
 	assert_null(names[count]);
 }
 
-/* A card without an RDMA device has no rank; one with less than half of the rate is behind a far one. */
+/*
+ * Checks that a card without an RDMA device has no rank.  A near card with less than half of the rate ranks behind a
+ * far one.
+ */
 static void test_ranks(void **state)
 {
 	struct pl_topology *topology = read_machine();
