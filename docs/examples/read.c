@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads what the program in serve.c shares, and prints it: read ADDRESS TOKEN */
+/* Reads the shared text of serve.c from the other process, and prints the text: read ADDRESS TOKEN */
 #include <stdio.h>
 #include <stdlib.h>
 

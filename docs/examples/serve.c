@@ -2,7 +2,7 @@
 /*
  * Shares a text in this process's memory with one reader: serve ADDRESS TEXT
  *
- * Prints the address and the token; give both to the program in read.c.
+ * Prints the address and the token, which are the arguments of read.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 	check(pl_listen(context, argv[1], &listener, &error), &error);
 	print_invitation(listener, token, token_length);
 	check(pl_accept(listener, UINT64_MAX, &peer, &error), &error);
-	/* Nothing is to be done for the reads.  An empty message tells that they are over. */
+	/* Reads need no action here.  The reader's empty message announces that all reads are over. */
 	check(pl_receive(peer, 0, 0, region, 0, 0, NULL, &done, &error), &error);
 	check(pl_wait(done, UINT64_MAX, NULL, &error), &error);
 	pl_close(context);
