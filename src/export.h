@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Included by the build before every file of the library, which is compiled with hidden visibility:
- * what the public headers declare is what the shared library exports.  The headers themselves stay
- * free of export macros.
+ * Default visibility for the public functions. The build includes this file before every file of the library, and
+ * compiles the library with hidden visibility. The shared library therefore exports the functions of the public headers
+ * only. The headers need no export macros.
  */
 #ifndef PL_EXPORT_H
 #define PL_EXPORT_H

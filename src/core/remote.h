@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Remote regions: what peers granted to this end. */
+/* Remote regions: memory of peers that this end may access. */
 #ifndef PL_CORE_REMOTE_H
 #define PL_CORE_REMOTE_H
 

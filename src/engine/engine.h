@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An engine drives sockets, tasks and timers, one thread at a time under its lock: its own thread, or a thread that
- * calls pl_engine_progress(). State that belongs to an engine (sources and their owners) is touched under that lock
- * only.
+ * Engine: drives sockets, tasks and timers. One thread at a time runs an engine, under the engine's lock: the engine's
+ * own thread, or a thread that calls pl_engine_progress(). The lock protects the engine's sources and their owners.
  *
  * Other threads queue tasks without waiting for the lock. The holder of the lock runs a queued task, or its poster does
  * if the lock is free.
@@ -24,13 +23,13 @@ struct pl_engine;
 struct pl_source {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT */
-	bool pollable;   /* true if polling it without epoll pays while it is busy */
+	bool pollable;   /* true if a busy source is polled without epoll, to save time */
 	/*
-	 * true if ready() finds nothing without a system call; idle() does nothing while the source is hot, unless
-	 * eager_idle
+	 * True if ready() makes no system call when it finds nothing. While such a source is hot, the engine skips
+	 * idle(), unless `eager_idle` is set.
 	 */
 	bool memory;
-	unsigned idle_rounds;
+	unsigned idle_rounds; /* rounds in a row in which ready() found nothing */
 	struct pl_list hot;
 	struct pl_engine *engine;
 	/* Handles possible events. Returns true if there were any. Under the lock. */
@@ -47,8 +46,8 @@ struct pl_task {
 };
 
 /*
- * Work without a descriptor that reports its end, such as copies by a device. While `active` is set the engine polls
- * and does not sleep. Embedded in its owner.
+ * Work that no descriptor reports the end of, for example copies by a device. While pl_engine_polling() reports work,
+ * the engine polls and does not sleep. Embedded in its owner.
  */
 struct pl_poller {
 	/* Polls. Returns true if anything happened. Under the lock. */
@@ -87,9 +86,9 @@ struct pl_engine {
 
 	int epoll_fd;
 	int wake_fd;    /* ends the thread's sleep */
-	int timer_fd;   /* fires when a timer may be due, so that epoll_fd alone tells of all work */
-	uint64_t armed; /* when timer_fd fires; UINT64_MAX: never */
-	bool threaded;  /* the engine has a thread */
+	int timer_fd;   /* fires when a timer may be due, so that epoll_fd reports all work */
+	uint64_t armed; /* time at which timer_fd fires; UINT64_MAX: never */
+	bool threaded;  /* true if the engine has a thread */
 	atomic_bool stopping;
 	pthread_t thread;
 	uint64_t spin; /* nanoseconds that the thread polls before it sleeps */
@@ -104,12 +103,11 @@ struct pl_engine {
 	struct pl_wheel wheel;
 	atomic_bool eager_idle; /* call idle() at once: a thread sleeps on the descriptor */
 
-	/* One waiter sleeps on epoll_fd. The others sleep on this word, which changes when they should look again. */
-	atomic_bool led;
-	atomic_uint turn;
+	atomic_bool led;  /* true while a waiting thread sleeps on epoll_fd: the leader */
+	atomic_uint turn; /* futex of the other waiting threads; a change makes them check for work again */
 
 	struct pl_poller *poller; /* NULL: none */
-	atomic_bool polling;      /* the poller has work under way */
+	atomic_bool polling;      /* true while the poller has unfinished work */
 
 	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for the thread that runs the engine */
 };
@@ -127,7 +125,7 @@ void pl_engine_close(struct pl_engine *engine);
 void pl_engine_lock(struct pl_engine *engine);
 /* Runs tasks that were queued meanwhile, then unlocks. */
 void pl_engine_unlock(struct pl_engine *engine);
-/* Runs tasks whose posters saw the lock taken and left, unless the next holder does. */
+/* Runs tasks that other threads queued while the lock was held. Does nothing if another thread holds the lock now. */
 void pl_engine_serve(struct pl_engine *engine);
 
 /* Returns a nonzero number that no other thread has: pthread_self(), without a call where possible. */
@@ -165,8 +163,8 @@ PL_ALWAYS_INLINE uint64_t pl_engine_now(struct pl_engine *engine)
 }
 
 /*
- * pl_engine_lock() if that is possible without waiting, and pl_engine_unlock(). Without function calls if the engine is
- * free: every operation passes here twice.
+ * Locks the engine and returns true if the lock is free; returns false otherwise. pl_engine_leave() unlocks the engine.
+ * Both are inline and call no function if no other thread uses the engine: every operation runs both.
  */
 PL_ALWAYS_INLINE bool pl_engine_try(struct pl_engine *engine)
 {
@@ -194,31 +192,31 @@ PL_ALWAYS_INLINE void pl_engine_leave(struct pl_engine *engine)
  * already.
  */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
-/* Runs queued tasks with that function before all others. Returns true if there were any. Under the lock. */
+/* Runs queued tasks whose function is `kind` before all others. Returns true if it ran any. Under the lock. */
 bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *));
 /* Takes back a queued task that did not begin. Under the lock. */
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 
 /* Does one round of work without sleeping, for engines without a thread. Returns true if anything happened. */
 bool pl_engine_progress(struct pl_engine *engine);
-/* The same, under the lock. */
+/* Does one round of work, as pl_engine_progress() does, for a caller that holds the lock. */
 bool pl_engine_progress_held(struct pl_engine *engine);
 
 /*
- * Sleeps, in an engine without a thread, until there may be work, or pl_engine_wake() is called after `turn` was read
- * from engine->turn, or until `deadline` (time of pl_now()).
+ * Waits for work in an engine without a thread. Returns when work may exist, or at `deadline` (time of pl_now()). The
+ * caller reads `turn` from engine->turn. A pl_engine_wake() after that reading ends the wait too.
  */
 void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline);
 
 /* Ends the sleep of all threads in pl_engine_sleep(), or of the engine's thread. */
 void pl_engine_wake(struct pl_engine *engine);
-/* sleep.c: consumes a wake-up. */
+/* sleep.c: reads wake_fd, so that earlier calls of pl_engine_wake() end no later sleep. */
 void pl_engine_forget_wake(struct pl_engine *engine);
 
-/* Reports that the poller has work under way, or no longer. Under the lock. */
+/* Reports that the poller has unfinished work (true), or has none (false). Under the lock. */
 void pl_engine_polling(struct pl_engine *engine, bool polling);
 
-/* Under the lock. */
+/* Sources and timers: the caller holds the engine's lock. */
 int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events);
 int pl_source_watch(struct pl_source *source, uint32_t events);
 void pl_source_remove(struct pl_source *source);

@@ -66,7 +66,7 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 	if (atomic_load(&engine->turn) == turn)
 		sleep_on_epoll(engine, left);
 	atomic_store(&engine->led, false);
-	next_turn(engine); /* lets another thread lead */
+	next_turn(engine); /* another waiter becomes the leader */
 }
 
 void pl_engine_wake(struct pl_engine *engine)

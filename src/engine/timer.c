@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Hashed timer wheel. Nearly all timers are cleared before they expire, since they guard operations that succeed.
- * Setting and clearing must cost next to nothing; expiry may be coarse.
+ * Hashed timer wheel. Timers guard operations, and most operations succeed, so most timers are cleared before they
+ * expire. Setting and clearing a timer take constant time. Expiry has the resolution of one tick.
  */
 #include "engine/engine.h"
 
@@ -48,8 +48,8 @@ void pl_timer_set(struct pl_engine *engine, struct pl_timer *timer, uint64_t dea
 	if (deadline == UINT64_MAX)
 		return;
 	if (engine->wheel.count++ == 0)
-		engine->wheel.tick = tick_of(pl_now()); /* an empty wheel does not turn */
-	/* One tick late rather than early, and never into a slot that was served. */
+		engine->wheel.tick = tick_of(pl_now()); /* an empty wheel does not advance */
+	/* Rounds up by one tick, so that no timer expires early. Skips slots that were served. */
 	deadline = pl_deadline(deadline, 1ull << TICK_SHIFT);
 	timer->deadline = PL_MAX(deadline, (engine->wheel.tick + 1) << TICK_SHIFT);
 	wheel_insert(&engine->wheel, timer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Staging: the path of bytes between memory that neither sockets nor cards reach and those. Slots of locked host memory
- * come from a bounded pool; an engine starts copies and polls them.
+ * Staging: copies through host memory, for memory that neither sockets nor cards can access. A bounded pool provides
+ * slots of locked host memory. An engine starts the copies and polls them.
  */
 #ifndef PL_STAGING_H
 #define PL_STAGING_H
@@ -18,7 +18,7 @@ struct pl_slot {
 	struct pl_list link;
 	uint8_t *bytes;
 	int node;
-	bool pinned; /* copies are asynchronous; ordinary memory (false) makes them synchronous */
+	bool pinned; /* true if the slot is locked memory: copies are asynchronous; with ordinary memory they are not */
 };
 
 /* Slot pool of a context. */
@@ -32,7 +32,7 @@ struct pl_slots {
 };
 
 void pl_slots_open(struct pl_slots *pool, const struct pl_allocator *allocator, size_t limit);
-/* All slots must have been returned. */
+/* Frees the pool's memory. All slots must have been returned. */
 void pl_slots_close(struct pl_slots *pool);
 /*
  * Returns a slot for bytes of this memory, near its device if it has one. An ordinary slot if no memory can be locked;
@@ -69,26 +69,26 @@ void pl_copier_close(struct pl_copier *copier);
  */
 void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
 		     struct pl_slot *slot, size_t length, bool into);
-/* The same with any locked memory, and between two ranges of the device; done() is called later, or now. */
+/* Copy between a device and other locked memory, or between two ranges of a device; done() is called later, or now. */
 void pl_copier_host(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset, void *host,
 		    size_t length, bool into);
 struct pl_across {
 	struct pl_memory *to, *from;
 	size_t to_offset, from_offset, length;
-	bool into; /* true: `to` is device memory; false: `from` is */
+	bool into; /* true if `to` is device memory; else `from` is device memory */
 };
 void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across);
 /*
  * Copies up to PL_SMALL_MAX bytes into device memory, or out of it, in one batch with all others of an engine's round.
- * Bytes that go in are copied at once and free again. done() is called later, when the bytes are in device memory or in
- * `bytes`. Returns false if the caller must copy in another way.
+ * Bytes for device memory are read before this returns: the caller may reuse them. done() is called later, when the
+ * bytes are in device memory or in `bytes`. Returns false if the caller must use another kind of copy.
  */
 #define PL_SMALL_MAX 8192u
 bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_small *small, struct pl_memory *memory,
 		     size_t offset, void *bytes, size_t length, bool into);
 /*
- * Copies out of device memory at once, unless another copy was made lately: a single synchronous copy ends sooner than
- * one that waits for its batch. Returns 1 if it copied, 0 if not, or a negative errno.
+ * Copies out of device memory synchronously if no other small copy was made lately. A synchronous copy ends sooner than
+ * a copy that waits for its batch. Returns 1 if it copied, 0 if not, or a negative errno.
  */
 int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t offset, void *bytes, size_t length);
 /* Waits for all copies that began before, including their calls of done(). Under the engine's lock. */
