@@ -84,7 +84,7 @@ static void take_completed(struct pl_context *context, struct pl_list *taken, in
 	pl_lock_release(&context->queue_lock);
 }
 
-static void hand_over(struct pl_operation *operation, struct pl_completion *completion)
+static void fill_completion(struct pl_operation *operation, struct pl_completion *completion)
 {
 	completion->receipt = operation->receipt;
 	if (operation->receipt.status < 0) {
@@ -129,7 +129,7 @@ static int collect_queued(struct pl_context *context, struct pl_completion *comp
 	take_completed(context, &taken, n);
 	/* The list is not unlinked element by element: it ends with this function. */
 	pl_list_for_each_safe(at, next, &taken)
-		hand_over(pl_list_entry(at, struct pl_operation, queue_link), &completions[count++]);
+		fill_completion(pl_list_entry(at, struct pl_operation, queue_link), &completions[count++]);
 	return count;
 }
 

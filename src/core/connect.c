@@ -42,17 +42,17 @@ static void remember_addresses(struct pl_peer *peer, int fd)
 
 /* -- initiator ---------------------------------------------------------------------------------- */
 
-static void try_next_target(struct pl_peer *peer, int last);
+static void dial_next_target(struct pl_peer *peer, int last);
 
-static void shake_hands(struct pl_peer *peer, uint32_t events);
+static void advance_opening(struct pl_peer *peer, uint32_t events);
 
 static bool dialing_ready(struct pl_source *source, uint32_t events)
 {
-	shake_hands(pl_container_of(source, struct pl_peer, dialing), events);
+	advance_opening(pl_container_of(source, struct pl_peer, dialing), events);
 	return true;
 }
 
-static void fail_with(struct pl_peer *peer, int code, const char *call)
+static void fail_opening(struct pl_peer *peer, int code, const char *call)
 {
 	struct pl_error error;
 	char object[PL_ADDRESS_FORMAT_MAX] = "";
@@ -67,7 +67,7 @@ static void fail_with(struct pl_peer *peer, int code, const char *call)
 }
 
 /* The socket is connected: starts the TLS handshake if there is a key, then sends the hello. */
-static void shake_hands(struct pl_peer *peer, uint32_t events)
+static void advance_opening(struct pl_peer *peer, uint32_t events)
 {
 	struct pl_context *context = peer->context;
 	struct pl_control hello = { .type = PL_CONTROL_HELLO };
@@ -83,7 +83,7 @@ static void shake_hands(struct pl_peer *peer, uint32_t events)
 			return;
 		getsockopt(peer->dialing.fd, SOL_SOCKET, SO_ERROR, &failure, &length);
 		if (failure) {
-			try_next_target(peer, -failure);
+			dial_next_target(peer, -failure);
 			return;
 		}
 		remember_addresses(peer, peer->dialing.fd);
@@ -121,11 +121,11 @@ static void shake_hands(struct pl_peer *peer, uint32_t events)
 		rc = pl_channel_send(&peer->channel, &hello);
 	}
 	if (rc < 0)
-		fail_with(peer, rc == -EPIPE ? -ECONNRESET : rc, "hello");
+		fail_opening(peer, rc == -EPIPE ? -ECONNRESET : rc, "hello");
 }
 
 /* Tries the next address of a name. `last` is the error of the address before. */
-static void try_next_target(struct pl_peer *peer, int last)
+static void dial_next_target(struct pl_peer *peer, int last)
 {
 	pl_source_remove(&peer->dialing);
 	if (peer->dialing.fd >= 0)
@@ -147,7 +147,7 @@ static void try_next_target(struct pl_peer *peer, int last)
 		close(fd);
 		peer->dialing.fd = -1;
 	}
-	fail_with(peer, last, "connect");
+	fail_opening(peer, last, "connect");
 }
 
 static void connect_run(struct pl_task *task)
@@ -156,7 +156,7 @@ static void connect_run(struct pl_task *task)
 	struct pl_peer *peer = operation->connecting;
 
 	pl_operation_begin(operation);
-	try_next_target(peer, -EINVAL);
+	dial_next_target(peer, -EINVAL);
 }
 
 /* -- another fabric ------------------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ static bool fabric_is_replaceable(const struct pl_peer *peer)
 	       peer->context->fabric_count > 1;
 }
 
-static void attempt_over(struct pl_timer *timer)
+static void expire_attempt(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
 	struct pl_error error;
@@ -193,7 +193,7 @@ void pl_peer_limit_attempt(struct pl_peer *peer)
 		left = PL_MIN(left, peer->context->options.connect_timeout) / ATTEMPTS;
 	else
 		left -= left / REMAINDER; /* leaves time to report the failed fabric by name */
-	peer->timer.expire = attempt_over;
+	peer->timer.expire = expire_attempt;
 	pl_timer_set(peer->home, &peer->timer, pl_deadline(now, left));
 }
 
@@ -220,13 +220,13 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	next->opening = peer->opening;
 	next->opening->connecting = next;
 	peer->opening = NULL;
-	try_next_target(next, -EINVAL);
+	dial_next_target(next, -EINVAL);
 	return true;
 }
 
 /* -- what the program asks ------------------------------------------------------------------------ */
 
-static int keep_targets(struct pl_peer *peer, const struct addrinfo *addresses, struct pl_error *error)
+static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses, struct pl_error *error)
 {
 	unsigned count = 0;
 
@@ -259,7 +259,7 @@ int pl_connect_start(struct pl_context *context, const char *address, uint64_t t
 	attributes.timeout = timeout ? timeout : context->options.connect_timeout;
 	attributes.user_data = user_data;
 	peer = pl_peer_new(context, true, error);
-	rc = peer ? keep_targets(peer, addresses, error) : -ENOMEM;
+	rc = peer ? store_targets(peer, addresses, error) : -ENOMEM;
 	freeaddrinfo(addresses);
 	if (rc == 0) {
 		operation = pl_operation_new(context, NULL, PL_KIND_CONNECT, &attributes, error);
@@ -295,7 +295,7 @@ int pl_connect(struct pl_context *context, const char *address, uint64_t timeout
 
 /* -- acceptor ----------------------------------------------------------------------------------- */
 
-static void handshake_late(struct pl_timer *timer)
+static void expire_handshake(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
 	struct pl_error error;
@@ -310,7 +310,7 @@ static void run_accepted_stream(struct pl_task *task)
 	struct pl_error error;
 	int rc;
 
-	peer->timer.expire = handshake_late;
+	peer->timer.expire = expire_handshake;
 	pl_timer_set(peer->home, &peer->timer, pl_deadline(pl_now(), peer->context->options.connect_timeout));
 	peer->channel.message = pl_peer_control;
 	peer->channel.closed = pl_peer_channel_closed;

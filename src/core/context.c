@@ -15,7 +15,7 @@ const char *pl_version(void)
 	return STRINGIFY(PL_VERSION_MAJOR) "." STRINGIFY(PL_VERSION_MINOR) "." STRINGIFY(PL_VERSION_PATCH);
 }
 
-static unsigned cores(void)
+static unsigned count_cores(void)
 {
 	long count = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -25,7 +25,7 @@ static unsigned cores(void)
 /* Half the cores: the other end, or the program, needs the rest. */
 static unsigned half_the_cores(void)
 {
-	unsigned half = cores() / 2;
+	unsigned half = count_cores() / 2;
 
 	return PL_MAX(PL_MIN(half, 8u), 1u);
 }
@@ -95,7 +95,7 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 {
 	bool threaded = !pl_context_manual(context);
 	/* Spinning helps only if the other threads have cores of their own. */
-	uint64_t spin = threaded && cores() >= 4 ? 20000 : 0;
+	uint64_t spin = threaded && count_cores() >= 4 ? 20000 : 0;
 
 	while (context->engine_count < context->options.workers) {
 		int rc = pl_engine_open(&context->allocator, threaded, spin, &context->engines[context->engine_count],

@@ -26,7 +26,7 @@ static const char *const refusal_reasons[PL_REFUSAL_END] = {
 	[PL_REFUSAL_CARDS] = DIRECT "verbs, as the RDMA devices of the two ends did not reach each other",
 };
 
-static void choose(struct pl_peer *peer, const struct pl_fabric_ops *fabric)
+static void set_peer_fabric(struct pl_peer *peer, const struct pl_fabric_ops *fabric)
 {
 	peer->ops = fabric;
 	peer->reason = fabric->reason;
@@ -59,7 +59,7 @@ int pl_fabrics_configure(struct pl_context *context, const char *name, struct pl
 	return context->fabric_count ? 0 : unknown_fabric(name, error);
 }
 
-static int serves(const struct pl_fabric_ops *fabric, struct pl_peer *peer, struct pl_error *error)
+static int fabric_serves(const struct pl_fabric_ops *fabric, struct pl_peer *peer, struct pl_error *error)
 {
 	return fabric->serves ? fabric->serves(peer, error) : 0;
 }
@@ -74,7 +74,7 @@ int pl_fabrics_advertise(struct pl_peer *peer, struct pl_hello *hello, struct pl
 
 		if (context->fabrics[i] == peer->failed)
 			continue;
-		rc = serves(context->fabrics[i], peer, error);
+		rc = fabric_serves(context->fabrics[i], peer, error);
 		if (rc < 0)
 			continue;
 		snprintf(offer->name, sizeof(offer->name), "%s", context->fabrics[i]->name);
@@ -85,7 +85,7 @@ int pl_fabrics_advertise(struct pl_peer *peer, struct pl_hello *hello, struct pl
 	return hello->fabric_count ? 0 : rc;
 }
 
-static const struct pl_fabric_advert *find(const struct pl_hello *hello, const char *name)
+static const struct pl_fabric_advert *find_advert(const struct pl_hello *hello, const char *name)
 {
 	for (unsigned i = 0; i < hello->fabric_count; i++)
 		if (!strcmp(hello->fabrics[i].name, name))
@@ -93,10 +93,10 @@ static const struct pl_fabric_advert *find(const struct pl_hello *hello, const c
 	return NULL;
 }
 
-static int suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer, const struct pl_fabric_advert *offer,
+static int fabric_suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer, const struct pl_fabric_advert *offer,
 		 struct pl_error *error)
 {
-	int rc = serves(fabric, peer, error);
+	int rc = fabric_serves(fabric, peer, error);
 
 	return rc == 0 && !peer->initiator && fabric->suits ? fabric->suits(peer, offer, error) : rc;
 }
@@ -109,11 +109,11 @@ const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const str
 	pl_fail(error, -EPROTO, "FABRIC-NONE", "hello", NULL, "leave the fabric to be chosen at both ends",
 		"the two ends have no fabric in common that reaches these addresses");
 	for (unsigned i = 0; i < context->fabric_count; i++) {
-		const struct pl_fabric_advert *offer = find(hello, context->fabrics[i]->name);
+		const struct pl_fabric_advert *offer = find_advert(hello, context->fabrics[i]->name);
 
-		if (!offer || suits(context->fabrics[i], peer, offer, error) < 0)
+		if (!offer || fabric_suits(context->fabrics[i], peer, offer, error) < 0)
 			continue;
-		choose(peer, context->fabrics[i]);
+		set_peer_fabric(peer, context->fabrics[i]);
 		return offer;
 	}
 	error->code = -EPROTO;

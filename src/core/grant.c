@@ -11,7 +11,7 @@
 /* Most keys of a peer. */
 #define KEYS_MAX 65536
 
-static bool expired(uint64_t expires)
+static bool is_expired(uint64_t expires)
 {
 	return expires && pl_wall_clock() >= expires;
 }
@@ -63,7 +63,7 @@ struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id)
 {
 	struct pl_key *key = key_find(peer, id);
 
-	return key && !atomic_load(&key->revoked) && !expired(key->expires) ? key : NULL;
+	return key && !atomic_load(&key->revoked) && !is_expired(key->expires) ? key : NULL;
 }
 
 static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
@@ -124,7 +124,7 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 	key = key_find(peer, id);
 	if (!key || atomic_load(&key->revoked))
 		*status = PL_WIRE_UNKNOWN_KEY;
-	else if (expired(key->expires))
+	else if (is_expired(key->expires))
 		*status = PL_WIRE_EXPIRED;
 	else if (!(key->rights & right))
 		*status = PL_WIRE_RIGHTS;
@@ -390,7 +390,7 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
 	pthread_mutex_lock(&context->grant_lock);
 	grant = grant_find(context, import->grant, import->secret);
-	if (grant && expired(grant->expires)) {
+	if (grant && is_expired(grant->expires)) {
 		answer->status = PL_WIRE_EXPIRED;
 	} else if (grant) {
 		key = key_insert(peer, &grant->region->memory, grant->offset, grant->length, grant->rights,
@@ -431,7 +431,7 @@ void pl_region_destroy(struct pl_region *region)
 	pl_free(&context->allocator, region);
 }
 
-static bool is_of(const struct pl_grant *grant, const struct pl_region *region)
+static bool grant_is_of_region(const struct pl_grant *grant, const struct pl_region *region)
 {
 	return grant && grant->region == region;
 }
@@ -447,10 +447,10 @@ int pl_region_deregister(struct pl_region *region)
 		return -EBUSY;
 	pthread_mutex_lock(&context->grant_lock);
 	for (size_t i = 0; i < context->grant_count; i++)
-		if (is_of(context->grants[i], region))
+		if (grant_is_of_region(context->grants[i], region))
 			grant_shut(context->grants[i]);
 	for (size_t i = 0; i < context->grant_count; i++)
-		if (is_of(context->grants[i], region))
+		if (grant_is_of_region(context->grants[i], region))
 			grant_remove(context, context->grants[i]);
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_context_barrier(context);

@@ -18,7 +18,7 @@ bool pl_grant_timeless(const struct pl_grant *grant)
 	return false;
 }
 
-static void take_away(struct pl_grant *grant)
+static void expire_registrations(struct pl_grant *grant)
 {
 	pl_registrations_release(&grant->registrations);
 	pl_list_for_each(at, &grant->keys)
@@ -37,7 +37,7 @@ static uint64_t expire_grants(struct pl_context *context)
 		if (!grant || !grant->expires || !pl_grant_timeless(grant))
 			continue;
 		if (grant->expires <= now)
-			take_away(grant);
+			expire_registrations(grant);
 		else
 			left = PL_MIN(left, grant->expires - now);
 	}
@@ -45,7 +45,7 @@ static uint64_t expire_grants(struct pl_context *context)
 	return left;
 }
 
-static void look(struct pl_context *context)
+static void expire_and_rearm(struct pl_context *context)
 {
 	uint64_t left = expire_grants(context);
 
@@ -53,20 +53,20 @@ static void look(struct pl_context *context)
 		pl_timer_set(context->engines[0], &context->expiry_timer, pl_now() + PL_MIN(left, LOOK_AGAIN));
 }
 
-static void timer_expired(struct pl_timer *timer)
+static void expiry_timer_run(struct pl_timer *timer)
 {
-	look(pl_container_of(timer, struct pl_context, expiry_timer));
+	expire_and_rearm(pl_container_of(timer, struct pl_context, expiry_timer));
 }
 
-static void grant_registered(struct pl_task *task)
+static void expiry_task_run(struct pl_task *task)
 {
-	look(pl_container_of(task, struct pl_context, expiry_task));
+	expire_and_rearm(pl_container_of(task, struct pl_context, expiry_task));
 }
 
 void pl_expiry_init(struct pl_context *context)
 {
-	pl_timer_init(&context->expiry_timer, timer_expired);
-	pl_task_init(&context->expiry_task, grant_registered);
+	pl_timer_init(&context->expiry_timer, expiry_timer_run);
+	pl_task_init(&context->expiry_task, expiry_task_run);
 }
 
 void pl_expiry_watch(struct pl_context *context)

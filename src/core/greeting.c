@@ -130,7 +130,7 @@ static void join_peer(struct greeting *greeting)
 	greeting_free(greeting);
 }
 
-static int identified(struct greeting *greeting)
+static int greeting_dispatch(struct greeting *greeting)
 {
 	struct pl_context *context = greeting->listener->context;
 	struct pl_reader reader;
@@ -192,7 +192,7 @@ static int greeting_advance(struct greeting *greeting)
 			pl_source_watch(&greeting->source, EPOLLIN);
 		greeting->shaken = rc == 0;
 	}
-	return rc < 0 ? rc : identified(greeting);
+	return rc < 0 ? rc : greeting_dispatch(greeting);
 }
 
 static bool greeting_ready(struct pl_source *source, uint32_t events)

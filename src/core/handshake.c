@@ -35,7 +35,7 @@ static enum pl_wire_status hello_refusal_of(const struct pl_error *error)
 	return !strcmp(error->id, "PROTOCOL-VERSION") ? PL_WIRE_VERSION : PL_WIRE_INTERNAL;
 }
 
-static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const struct pl_fabric_advert **offer,
+static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, const struct pl_fabric_advert **offer,
 		      struct pl_error *error)
 {
 	static const uint8_t unknown[16];
@@ -67,7 +67,7 @@ static int take_hello(struct pl_peer *peer, const struct pl_hello *hello, const 
 	return 0;
 }
 
-static void unexpected(struct pl_peer *peer)
+static void fail_unexpected_message(struct pl_peer *peer)
 {
 	struct pl_error error;
 
@@ -83,7 +83,7 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	const struct pl_fabric_advert *offer;
 	struct pl_fabric_advert *choice;
 	struct pl_error error;
-	int rc = take_hello(peer, hello, &offer, &error);
+	int rc = accept_hello(peer, hello, &offer, &error);
 
 	if (rc < 0) {
 		answer.type = PL_CONTROL_REJECT;
@@ -116,11 +116,11 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 }
 
 /* Connects the endpoint after the acceptor's hello. */
-static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
+static void connect_after_hello(struct pl_peer *peer, const struct pl_hello *hello)
 {
 	const struct pl_fabric_advert *offer;
 	struct pl_error error;
-	int rc = take_hello(peer, hello, &offer, &error);
+	int rc = accept_hello(peer, hello, &offer, &error);
 
 	if (rc == 0)
 		rc = peer->ops->create(peer, &peer->endpoint, &error);
@@ -132,7 +132,7 @@ static void follow_hello(struct pl_peer *peer, const struct pl_hello *hello)
 		pl_peer_open_failed(peer, &error);
 }
 
-static void rejected(struct pl_peer *peer, const struct pl_reject *reject)
+static void handle_reject(struct pl_peer *peer, const struct pl_reject *reject)
 {
 	struct pl_error error;
 
@@ -183,7 +183,7 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 		break;
 	case PL_CONTROL_LANES:
 		if (!peer->initiator)
-			unexpected(peer);
+			fail_unexpected_message(peer);
 		else
 			peer->ops->widen(peer->endpoint, message->lanes);
 		break;
@@ -191,7 +191,7 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 		peer->leaving = true;
 		break;
 	default:
-		unexpected(peer);
+		fail_unexpected_message(peer);
 	}
 }
 
@@ -199,16 +199,16 @@ static void control_opening(struct pl_peer *peer, const struct pl_control *messa
 {
 	if (message->type == PL_CONTROL_HELLO && !peer->endpoint) {
 		if (peer->initiator)
-			follow_hello(peer, &message->hello);
+			connect_after_hello(peer, &message->hello);
 		else
 			answer_hello(peer, &message->hello);
 	} else if (message->type == PL_CONTROL_REJECT && peer->initiator) {
-		rejected(peer, &message->reject);
+		handle_reject(peer, &message->reject);
 	} else if (peer->initiator && peer->endpoint && peer->ops->up && peer->ops->up(peer->endpoint)) {
 		pl_peer_up(peer);
 		control_running(peer, message);
 	} else {
-		unexpected(peer);
+		fail_unexpected_message(peer);
 	}
 }
 

@@ -35,14 +35,14 @@ static bool listener_ready(struct pl_source *source, uint32_t events)
 	return true;
 }
 
-static void resume(struct pl_timer *timer)
+static void resume_accepting(struct pl_timer *timer)
 {
 	struct pl_listener *listener = pl_container_of(timer, struct pl_listener, pause);
 
 	pl_source_watch(&listener->source, EPOLLIN);
 }
 
-static int bind_one(const struct addrinfo *at)
+static int bind_target(const struct addrinfo *at)
 {
 	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int one = 1, zero = 0, rc;
@@ -79,7 +79,7 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 					       "set a key (--key FILE), or ask for it by name (--insecure)",
 					       "the address is not loopback and there is no key");
 			}
-			fd = bind_one(at);
+			fd = bind_target(at);
 		}
 		if (family == AF_INET)
 			break;
@@ -132,7 +132,7 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 	pl_list_init(&listener->greetings);
 	pl_list_init(&listener->backlog);
 	pl_list_init(&listener->accepts);
-	pl_timer_init(&listener->pause, resume);
+	pl_timer_init(&listener->pause, resume_accepting);
 	pthread_mutex_init(&listener->lock, NULL);
 	atomic_init(&listener->references, 1);
 	getsockname(fd, (struct sockaddr *)&listener->address, &length);
@@ -198,7 +198,7 @@ bool pl_listener_withdraw(struct pl_listener *listener, struct pl_list *link)
 	return was_there;
 }
 
-static void fail_closed(struct pl_operation *operation)
+static void fail_accept_closed(struct pl_operation *operation)
 {
 	struct pl_error error;
 
@@ -228,7 +228,7 @@ static void run_accept(struct pl_task *task)
 		return;
 	operation->receipt.peer = peer;
 	if (closed)
-		fail_closed(operation);
+		fail_accept_closed(operation);
 	pl_operation_pending_done(operation);
 }
 
@@ -306,7 +306,7 @@ void pl_listener_close(struct pl_listener *listener)
 		struct pl_operation *operation = pl_list_first(&accepts, struct pl_operation, queue_link);
 
 		pl_list_remove(&operation->queue_link);
-		fail_closed(operation);
+		fail_accept_closed(operation);
 		pl_operation_pending_done(operation);
 	}
 	pl_engine_unlock(listener->engine);

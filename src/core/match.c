@@ -9,7 +9,7 @@ struct pl_arrival {
 	uint8_t payload[]; /* the message, or the source's remote key */
 };
 
-static bool accepts(const struct pl_operation *receive, uint64_t tag)
+static bool receive_accepts_tag(const struct pl_operation *receive, uint64_t tag)
 {
 	return (tag & receive->mask) == (receive->tag & receive->mask);
 }
@@ -39,7 +39,7 @@ static void too_long(struct pl_operation *receive, uint64_t length)
 	pl_operation_fail(receive, -EMSGSIZE, &error);
 }
 
-static void unwritable(struct pl_operation *receive)
+static void fail_unwritable(struct pl_operation *receive)
 {
 	fail_receive(receive, -EFAULT, "MEMORY-UNWRITABLE", "the region's memory cannot be written",
 		     "keep the region mapped and writable, and files behind it whole");
@@ -47,7 +47,7 @@ static void unwritable(struct pl_operation *receive)
 
 /* -- arrivals in order; small messages into device memory are copied in batches ----------------------------- */
 
-PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
+PL_ALWAYS_INLINE void deliver_arrival(struct pl_operation *operation)
 {
 	if (operation->receipt.kind == PL_KIND_NOTIFIED)
 		pl_completion_push(operation->context, operation);
@@ -55,7 +55,7 @@ PL_ALWAYS_INLINE void hand_over(struct pl_operation *operation)
 		pl_fast_pending_done(operation);
 }
 
-static void wait_in_line(struct pl_operation *operation, bool placed)
+static void queue_landing(struct pl_operation *operation, bool placed)
 {
 	operation->landing = true;
 	operation->placed = placed;
@@ -66,19 +66,19 @@ static void wait_in_line(struct pl_operation *operation, bool placed)
 PL_ALWAYS_INLINE void arrived(struct pl_operation *operation)
 {
 	if (pl_list_empty(&operation->peer->landing))
-		hand_over(operation);
+		deliver_arrival(operation);
 	else
-		wait_in_line(operation, true);
+		queue_landing(operation, true);
 }
 
-static void landed(struct pl_small *small, int status)
+static void finish_landing(struct pl_small *small, int status)
 {
 	struct pl_operation *receive = pl_container_of(small, struct pl_operation, small);
 	struct pl_list *line = &receive->peer->landing;
 
 	receive->placed = true;
 	if (status < 0)
-		unwritable(receive);
+		fail_unwritable(receive);
 	while (!pl_list_empty(line)) {
 		struct pl_operation *first = pl_list_first(line, struct pl_operation, queue_link);
 
@@ -86,25 +86,26 @@ static void landed(struct pl_small *small, int status)
 			break;
 		pl_list_remove(&first->queue_link);
 		first->landing = false;
-		hand_over(first);
+		deliver_arrival(first);
 	}
 }
 
 /* Starts a batched copy into device memory. Returns false if the caller must copy now. */
-static bool land(struct pl_operation *receive, struct pl_memory *memory, const void *payload, size_t length)
+static bool start_landing(struct pl_operation *receive, struct pl_memory *memory, const void *payload, size_t length)
 {
 	struct pl_copier *copier = pl_context_copier(receive->context, receive->home);
 
 	_Static_assert(PL_SMALL_MAX >= PL_EAGER_MAX, "no message is longer");
-	receive->small.done = landed;
+	receive->small.done = finish_landing;
 	if (!copier || !pl_copier_small(copier, &receive->context->slot_pool, &receive->small, memory,
 					receive->segments->offset, (void *)payload, length, true))
 		return false;
-	wait_in_line(receive, false);
+	queue_landing(receive, false);
 	return true;
 }
 
-PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
+PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_frame *frame,
+			  const void *payload)
 {
 	const struct pl_segment *segment = receive->segments;
 	struct pl_memory *memory = &segment->region->memory;
@@ -119,17 +120,17 @@ PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_
 			pl_operation_staged(receive, frame->length, pl_message_staging_reason);
 		receive->receipt.bytes = frame->length;
 		atomic_store_explicit(&receive->rails, 1, memory_order_relaxed);
-		if (frame->length && pl_memory_staged(memory) && land(receive, memory, payload, frame->length))
+		if (frame->length && pl_memory_staged(memory) && start_landing(receive, memory, payload, frame->length))
 			return;
 		if (frame->length && pl_memory_copy_in(memory, segment->offset, payload, frame->length) < 0)
-			unwritable(receive);
+			fail_unwritable(receive);
 	}
 	arrived(receive);
 }
 
 /* -- large messages: fetched by a read ---------------------------------------------------------- */
 
-static void fetched(struct pl_operation *child)
+static void finish_fetch(struct pl_operation *child)
 {
 	struct pl_operation *receive = child->parent;
 	int status = child->receipt.status;
@@ -168,7 +169,7 @@ static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *
 	return source;
 }
 
-static void fetch(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
+static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
 {
 	struct pl_attributes attributes = { .size = sizeof(attributes), .timeout = UINT64_MAX };
 	struct pl_operation *child = NULL;
@@ -199,7 +200,7 @@ static void fetch(struct pl_peer *peer, struct pl_operation *receive, const stru
 	child->segment_count = 1;
 	atomic_fetch_add(&child->single.region->busy, 1);
 	child->internal = true;
-	child->finished = fetched;
+	child->finished = finish_fetch;
 	child->parent = receive;
 	child->cookie = frame->cookie;
 	child->receipt.posted = receive->receipt.posted;
@@ -215,7 +216,7 @@ PL_ALWAYS_INLINE void deliver(struct pl_peer *peer, struct pl_operation *receive
 	if (frame->type == PL_FRAME_EAGER)
 		place_eager(receive, frame, payload);
 	else
-		fetch(peer, receive, frame, payload);
+		fetch_message(peer, receive, frame, payload);
 	consume(peer);
 }
 
@@ -237,7 +238,7 @@ PL_ALWAYS_INLINE bool match(struct pl_peer *peer, const struct pl_frame *frame, 
 	pl_list_for_each(at, &peer->receives) {
 		struct pl_operation *receive = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (!accepts(receive, frame->key))
+		if (!receive_accepts_tag(receive, frame->key))
 			continue;
 		pl_list_remove(at);
 		deliver(peer, receive, frame, payload);
@@ -305,7 +306,8 @@ void pl_receive_run(struct pl_task *task)
 	pl_list_for_each(at, &peer->unexpected) {
 		struct pl_arrival *arrival = pl_list_entry(at, struct pl_arrival, link);
 
-		if (!accepts(receive, arrival->frame.key) || (lost && arrival->frame.type != PL_FRAME_EAGER))
+		if (!receive_accepts_tag(receive, arrival->frame.key) ||
+		    (lost && arrival->frame.type != PL_FRAME_EAGER))
 			continue;
 		pl_list_remove(at);
 		if (lost) {

@@ -151,7 +151,7 @@ static void transmit_waiting(struct pl_peer *peer)
 
 /* -- small messages from device memory, copied in batches ------------------------------------------- */
 
-static void copied(struct pl_small *small, int status)
+static void finish_copy_ahead(struct pl_small *small, int status)
 {
 	struct pl_operation *operation = pl_container_of(small, struct pl_operation, small);
 	struct pl_peer *peer = operation->peer;
@@ -167,7 +167,7 @@ static void copied(struct pl_small *small, int status)
 }
 
 /* Starts a batched copy of the bytes. Returns false if the message can be sent now, or copies its bytes at its turn. */
-static bool copy_ahead(struct pl_operation *operation)
+static bool start_copy_ahead(struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
 	struct pl_memory *memory = &segment->region->memory;
@@ -184,7 +184,7 @@ static bool copy_ahead(struct pl_operation *operation)
 	rc = pl_copier_alone(copier, memory, segment->offset, operation->copy, operation->total);
 	if (rc == 1)
 		return false;
-	operation->small.done = copied;
+	operation->small.done = finish_copy_ahead;
 	if (rc == 0 && pl_copier_small(copier, &context->slot_pool, &operation->small, memory, segment->offset,
 				       operation->copy, operation->total, false)) {
 		operation->leaving = true;
@@ -205,7 +205,7 @@ void pl_message_send(struct pl_operation *operation)
 			pl_operation_pending_done(operation);
 			return;
 		}
-		if (copy_ahead(operation))
+		if (start_copy_ahead(operation))
 			return;
 	}
 	if (pl_list_empty(&peer->unsent) && window_open(peer))

@@ -227,7 +227,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 
 /* -- completion --------------------------------------------------------------------------------- */
 
-static void deliver(struct pl_operation *operation)
+static void deliver_operation(struct pl_operation *operation)
 {
 	if (operation->internal) {
 		operation->finished(operation);
@@ -328,7 +328,7 @@ void pl_operation_complete(struct pl_operation *operation)
 		pl_fast_ended(peer, operation);
 	if (operation->before_delivery)
 		operation->before_delivery(operation);
-	deliver(operation);
+	deliver_operation(operation);
 }
 
 /* Copies a completion, except that `peer` is read atomically: another thread may close the peer. */

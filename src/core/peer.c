@@ -11,7 +11,7 @@
 /* Time between checks for pins of a failed peer. */
 #define PIN_PAUSE (10 * PL_NS_PER_MS)
 
-static int take_slot(struct pl_context *context, struct pl_peer *peer)
+static int peer_table_insert(struct pl_context *context, struct pl_peer *peer)
 {
 	size_t slot = 0;
 
@@ -32,7 +32,7 @@ static int take_slot(struct pl_context *context, struct pl_peer *peer)
 	return 0;
 }
 
-static void grace_over(struct pl_timer *timer)
+static void lose_after_grace(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
 
@@ -64,14 +64,14 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->unsent);
 	pl_list_init(&peer->rendezvous);
 	pl_list_init(&peer->imports);
-	pl_timer_init(&peer->timer, grace_over);
+	pl_timer_init(&peer->timer, lose_after_grace);
 	pl_timer_init(&peer->deadline, pl_operations_expire);
 	pl_task_init(&peer->task, NULL);
 	pl_task_init(&peer->credit_task, pl_message_credit_run);
 	rc = pl_random(peer->join_secret, sizeof(peer->join_secret));
 	pthread_mutex_lock(&context->lock);
 	if (rc == 0)
-		rc = take_slot(context, peer);
+		rc = peer_table_insert(context, peer);
 	if (rc == 0)
 		pl_list_append(&context->peers, &peer->link);
 	pthread_mutex_unlock(&context->lock);
@@ -128,7 +128,7 @@ void pl_peer_fence_release(struct pl_peer *peer)
 
 /* -- loss --------------------------------------------------------------------------------------- */
 
-static void stop_operations(struct pl_peer *peer, int status, const struct pl_error *error)
+static void stop_peer_operations(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_operation *operation;
 	struct pl_list all;
@@ -156,7 +156,7 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 	atomic_store(&peer->state, PL_PEER_LOST);
 	pl_timer_clear(peer->home, &peer->timer);
 	pl_channel_close(&peer->channel);
-	stop_operations(peer, peer->loss.code, &peer->loss);
+	stop_peer_operations(peer, peer->loss.code, &peer->loss);
 	peer->ops->sweep(peer->endpoint);
 }
 
@@ -176,7 +176,7 @@ void pl_peer_ending(struct pl_peer *peer)
 	if (peer->ops->drained(peer->endpoint)) {
 		pl_peer_lose(peer, &peer->loss);
 	} else if (pl_list_empty(&peer->timer.link)) {
-		peer->timer.expire = grace_over;
+		peer->timer.expire = lose_after_grace;
 		pl_timer_set(peer->home, &peer->timer, pl_now() + GRACE);
 	}
 }
@@ -196,7 +196,7 @@ void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *e
 
 /* -- the end ------------------------------------------------------------------------------------ */
 
-static void leave_context(struct pl_peer *peer)
+static void peer_leave_context(struct pl_peer *peer)
 {
 	struct pl_context *context = peer->context;
 
@@ -221,7 +221,7 @@ static void leave_context(struct pl_peer *peer)
 }
 
 /* Marks an open peer as lost.  Operations that the home engine has still queued fail with `peer->loss`. */
-static void mark_closed(struct pl_peer *peer, int status, const struct pl_error *error)
+static void mark_peer_closed(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	if (atomic_load(&peer->state) != PL_PEER_UP)
 		return;
@@ -232,7 +232,7 @@ static void mark_closed(struct pl_peer *peer, int status, const struct pl_error 
 	atomic_store(&peer->state, PL_PEER_LOST);
 }
 
-static void close_control(struct pl_peer *peer, int status, const struct pl_error *error)
+static void close_peer_control(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_control bye = { .type = PL_CONTROL_BYE };
 
@@ -246,9 +246,9 @@ static void close_control(struct pl_peer *peer, int status, const struct pl_erro
 	if (peer->channel.open && atomic_load(&peer->state) == PL_PEER_UP)
 		pl_channel_send(&peer->channel, &bye);
 	pl_channel_close(&peer->channel);
-	mark_closed(peer, status, error);
+	mark_peer_closed(peer, status, error);
 	pl_timer_clear(peer->home, &peer->deadline);
-	stop_operations(peer, status, error);
+	stop_peer_operations(peer, status, error);
 }
 
 /* Frees the peer. Nothing refers to it any more. */
@@ -270,7 +270,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 {
 	struct pl_operation *opening;
 
-	leave_context(peer);
+	peer_leave_context(peer);
 	pl_engine_lock(peer->home);
 	opening = peer->opening;
 	peer->opening = NULL;
@@ -281,7 +281,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	}
 	if (peer->listener)
 		pl_listener_withdraw(peer->listener, &peer->backlog_link);
-	close_control(peer, status, error);
+	close_peer_control(peer, status, error);
 	pl_engine_unlock(peer->home);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
@@ -308,13 +308,13 @@ bool pl_peer_claim(struct pl_peer *peer)
 }
 
 /* Frees a peer that never opened. The home engine's lock is held, so this waits for nothing: all its users are gone. */
-static void bury(struct pl_task *task)
+static void free_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 
 	if (!pl_peer_claim(peer))
 		return; /* pl_close() waits for the lock held here */
-	leave_context(peer);
+	peer_leave_context(peer);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
 	peer->endpoint = NULL;
@@ -323,30 +323,30 @@ static void bury(struct pl_task *task)
 	peer_free(peer);
 }
 
-static void retire(struct pl_task *task);
+static void end_unopened_peer(struct pl_task *task);
 
-static void retire_later(struct pl_timer *timer)
+static void end_unopened_peer_later(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
 
-	retire(&peer->task);
+	end_unopened_peer(&peer->task);
 }
 
 /* Waits until the peer has no pins, then ends its work on other engines. */
-static void retire(struct pl_task *task)
+static void end_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 
 	if (atomic_load(&peer->pins)) {
-		peer->timer.expire = retire_later;
+		peer->timer.expire = end_unopened_peer_later;
 		pl_timer_set(peer->home, &peer->timer, pl_now() + PIN_PAUSE);
 		return;
 	}
-	peer->task.run = bury;
+	peer->task.run = free_unopened_peer;
 	if (peer->endpoint)
 		peer->ops->abandon(peer->endpoint, &peer->task);
 	else
-		bury(&peer->task);
+		free_unopened_peer(&peer->task);
 }
 
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
@@ -364,7 +364,7 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	pl_peer_replace(peer, error);
 	opening = peer->opening;
 	peer->opening = NULL;
-	close_control(peer, error->code, error);
+	close_peer_control(peer, error->code, error);
 	if (opening) {
 		opening->connecting = NULL;
 		pl_operation_fail(opening, error->code, error);
@@ -375,7 +375,7 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	pthread_mutex_unlock(&peer->context->lock);
 	/* Not now: callers up the stack still use the peer. */
 	pl_engine_withdraw(peer->home, &peer->task);
-	peer->task.run = retire;
+	peer->task.run = end_unopened_peer;
 	pl_engine_post(peer->home, &peer->task);
 }
 

@@ -9,12 +9,12 @@
 #define LOOK_EVERY 256
 
 /* True if no earlier operation must be waited for, and nothing must follow the bytes. */
-static bool possible(const struct pl_peer *peer, const struct pl_attributes *attributes)
+static bool sync_op_is_allowed(const struct pl_peer *peer, const struct pl_attributes *attributes)
 {
 	return !(attributes->flags & (PL_FENCE | PL_NOTIFY)) && atomic_load(&peer->fences) == 0;
 }
 
-static void look_at_sockets(struct pl_peer *peer)
+static void poll_sockets_sometimes(struct pl_peer *peer)
 {
 	unsigned done;
 
@@ -137,7 +137,7 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 	struct pl_operation *operation;
 	struct start at;
 
-	if (!possible(peer, attributes))
+	if (!sync_op_is_allowed(peer, attributes))
 		return false;
 	start_sync_op(&at, context, handle);
 	operation = at.operation;
@@ -153,7 +153,7 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 		*instant->old = instant->value;
 	operation->has_handle = handle;
 	/* Before the delivery: the thread that gets the completion may close the peer. */
-	look_at_sockets(peer);
+	poll_sockets_sometimes(peer);
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);
 	if (handle)
 		*handle = operation;

@@ -172,7 +172,7 @@ void pl_source_remove(struct pl_source *source)
 	source->engine = NULL;
 }
 
-static void heat(struct pl_engine *engine, struct pl_source *source)
+static void make_source_hot(struct pl_engine *engine, struct pl_source *source)
 {
 	source->idle_rounds = 0;
 	if (engine->threaded || !source->pollable || !pl_list_empty(&source->hot) || engine->hot_count == HOT_MAX)
@@ -206,7 +206,7 @@ static void serve_timers(struct pl_engine *engine)
 }
 
 /* Serves a batch of events. Stops early if a source was removed: later events may point to it. */
-static bool dispatch(struct pl_engine *engine, int count)
+static bool dispatch_events(struct pl_engine *engine, int count)
 {
 	uint64_t removals = engine->removals;
 	bool any = false;
@@ -231,7 +231,7 @@ static bool dispatch(struct pl_engine *engine, int count)
 			return true;
 		if (did) {
 			any = true;
-			heat(engine, source);
+			make_source_hot(engine, source);
 		}
 		if (source->idle && (!did || pl_list_empty(&source->hot) || atomic_load(&engine->eager_idle)))
 			source->idle(source);
@@ -305,7 +305,7 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 	if (epoll_due(engine)) {
 		int count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
 
-		any |= dispatch(engine, count);
+		any |= dispatch_events(engine, count);
 	}
 	return any;
 }
@@ -358,7 +358,7 @@ static void *engine_thread(void *argument)
 		pl_engine_lock(engine);
 		/* Events fetched without the lock may name sources removed since. */
 		if (engine->removals == removals)
-			dispatch(engine, count);
+			dispatch_events(engine, count);
 		poll_device(engine);
 		pl_engine_unlock(engine);
 		if (!engine->spin && atomic_load(&engine->polling))
@@ -368,7 +368,7 @@ static void *engine_thread(void *argument)
 }
 
 /* Watches a descriptor of the engine itself; a mark stands in place of a source. */
-static int watch_own(struct pl_engine *engine, int fd, void *mark, const char *call, struct pl_error *error)
+static int watch_descriptor(struct pl_engine *engine, int fd, void *mark, const char *call, struct pl_error *error)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.ptr = mark };
 
@@ -390,11 +390,11 @@ static int engine_set_up(struct pl_engine *engine, struct pl_error *error)
 	if (engine->epoll_fd < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "epoll_create1", NULL);
 	engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	rc = watch_own(engine, engine->wake_fd, engine, "eventfd", error);
+	rc = watch_descriptor(engine, engine->wake_fd, engine, "eventfd", error);
 	if (rc < 0)
 		return rc;
 	engine->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	return watch_own(engine, engine->timer_fd, NULL, "timerfd_create", error);
+	return watch_descriptor(engine, engine->timer_fd, NULL, "timerfd_create", error);
 }
 
 int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t spin, struct pl_engine **result,

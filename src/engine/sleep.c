@@ -19,7 +19,7 @@ static struct timespec to_timespec(uint64_t time)
 	return (struct timespec){ .tv_sec = (time_t)(time / PL_NS_PER_S), .tv_nsec = (long)(time % PL_NS_PER_S) };
 }
 
-/* Only looks: the next progress fetches and serves the events. */
+/* Waits for events and leaves them to the next progress, which fetches and serves them. */
 static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 {
 	struct epoll_event event;
@@ -46,7 +46,7 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 	pl_engine_forget_wake(engine);
 }
 
-static void next_turn(struct pl_engine *engine)
+static void begin_next_turn(struct pl_engine *engine)
 {
 	atomic_fetch_add(&engine->turn, 1);
 	syscall(SYS_futex, &engine->turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -66,13 +66,13 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 	if (atomic_load(&engine->turn) == turn)
 		sleep_on_epoll(engine, left);
 	atomic_store(&engine->led, false);
-	next_turn(engine); /* another waiter becomes the leader */
+	begin_next_turn(engine); /* another waiter becomes the leader */
 }
 
 void pl_engine_wake(struct pl_engine *engine)
 {
 	uint64_t one = 1;
 
-	next_turn(engine);
+	begin_next_turn(engine);
 	(void)!write(engine->wake_fd, &one, sizeof(one));
 }

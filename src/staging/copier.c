@@ -70,7 +70,7 @@ static bool finish_first(struct pl_copier *copier, struct device *device, bool i
 }
 
 /* Returns the number of the oldest copy, or UINT64_MAX if there is none. */
-static uint64_t first_number(const struct device *device, bool into)
+static uint64_t first_copy_number(const struct device *device, bool into)
 {
 	const struct pl_list *copies = &device->copies[into];
 
@@ -196,7 +196,7 @@ static struct batch *batch_find(struct pl_copier *copier, struct device *device,
 	return smalls->slot && batch->count < BATCH_COPIES ? batch : NULL;
 }
 
-static struct smalls *smalls_of(struct pl_copier *copier, struct device *device, bool into)
+static struct smalls *small_batches_of(struct pl_copier *copier, struct device *device, bool into)
 {
 	struct smalls **smalls = &device->smalls[into];
 
@@ -219,7 +219,7 @@ bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_
 	if (!memory->ops->queue_list || length > PL_SMALL_MAX)
 		return false;
 	device = device_of(copier, memory);
-	smalls = device ? smalls_of(copier, device, into) : NULL;
+	smalls = device ? small_batches_of(copier, device, into) : NULL;
 	batch = smalls ? batch_find(copier, device, into, pool, memory) : NULL;
 	if (!batch)
 		return false;
@@ -253,7 +253,7 @@ int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t o
 
 /* -- all copies ----------------------------------------------------------------------------------- */
 
-static bool poll(struct pl_poller *poller)
+static bool copier_poll(struct pl_poller *poller)
 {
 	struct pl_copier *copier = copier_of_poller(poller);
 	bool any = false;
@@ -282,7 +282,7 @@ void pl_copier_drain(struct pl_copier *copier)
 		struct device *device = pl_list_entry(at, struct device, link);
 
 		for (unsigned into = 0; into < 2; into++)
-			while (first_number(device, into) <= last)
+			while (first_copy_number(device, into) <= last)
 				finish_first(copier, device, into, true);
 	}
 }
@@ -306,7 +306,7 @@ int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
 	if (!copier)
 		return -ENOMEM;
 	copier->engine = engine;
-	copier->poller.poll = poll;
+	copier->poller.poll = copier_poll;
 	copier->poller.drain = drain_device;
 	pl_list_init(&copier->devices);
 	engine->poller = &copier->poller;

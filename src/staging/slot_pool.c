@@ -100,7 +100,7 @@ static struct pl_slot *find_free_slot(const struct pl_slots *pool, int node)
 	return NULL;
 }
 
-static struct pl_slot *ordinary(struct pl_slots *pool)
+static struct pl_slot *allocate_ordinary_slot(struct pl_slots *pool)
 {
 	struct pl_slot *slot = pl_alloc(pool->allocator, sizeof(*slot) + PL_SLOT_SIZE);
 
@@ -127,7 +127,7 @@ struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *mem
 		pool->taken_max = PL_MAX(pool->taken_max, pool->taken);
 	}
 	pthread_mutex_unlock(&pool->lock);
-	return slot ? slot : ordinary(pool);
+	return slot ? slot : allocate_ordinary_slot(pool);
 }
 
 void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot)
