@@ -207,15 +207,17 @@ static void session_open(struct session *session, const struct server_info *serv
 static uint64_t transfer_once(struct session *session, bool write, size_t length)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	uint64_t start = now_ns();
 
 	if (write)
-		MUST(pl_write(session->peer, session->remote, 0, session->region, 0, length, NULL, &operation, &error),
+		MUST(pl_write(session->peer, &(struct pl_transfer){ session->remote, 0, session->region, 0, length },
+			      NULL, &operation, &error),
 		     &error);
 	else
-		MUST(pl_read(session->peer, session->remote, 0, session->region, 0, length, NULL, &operation, &error),
+		MUST(pl_read(session->peer, &(struct pl_transfer){ session->remote, 0, session->region, 0, length },
+			     NULL, &operation, &error),
 		     &error);
 	MUST(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	start = now_ns() - start;

@@ -91,7 +91,7 @@ static uint64_t connect_all(const struct run *run, struct pl_context *context, c
 {
 	struct pl_operation **operations = calloc(run->peers, sizeof(struct pl_operation *));
 	uint64_t began = now_ns();
-	struct pl_receipt receipt = { 0 };
+	struct pl_completion receipt = { 0 };
 	struct pl_error error;
 
 	for (unsigned i = 0; operations && i < run->peers; i++)

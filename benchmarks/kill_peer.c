@@ -132,15 +132,16 @@ static _Noreturn void run_victim(const struct kill_test *kill_test, enum kind ki
 	MUST(pl_accept(listener, WAIT_TIMEOUT, &peer, &error), &error);
 	get(socket, &other, sizeof(other));
 	if (kind == OUR_SEND)
-		MUST(pl_receive(peer, TAG, UINT64_MAX, region, 0, length, NULL, &operation, &error), &error);
+		MUST(pl_receive(peer, TAG, UINT64_MAX, &(struct pl_buffer){ region, 0, length }, NULL, &operation,
+				&error), &error);
 	if (kind == THEIR_WRITE)
 		MUST(pl_remote_import(peer, other.token, other.token_length, 0, &remote, &error), &error);
 	put(socket, &ready, 1);
 	get(socket, &ready, 1);
 	if (kind == OUR_RECEIVE)
-		MUST(pl_send(peer, TAG, region, 0, length, NULL, &operation, &error), &error);
+		MUST(pl_send(peer, TAG, &(struct pl_buffer){ region, 0, length }, NULL, &operation, &error), &error);
 	if (kind == THEIR_WRITE)
-		MUST(pl_write(peer, remote, 0, region, 0, length, NULL, &operation, &error), &error);
+		MUST(pl_write(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error), &error);
 	if (operation)
 		MUST(pl_wait(operation, WAIT_TIMEOUT, NULL, &error), &error);
 	put(socket, &ready, 1);
@@ -158,18 +159,19 @@ static struct pl_operation *start_operation(struct kill_test *kill_test, enum ki
 
 	switch (kind) {
 	case OUR_WRITE:
-		MUST(pl_write(peer, remote, 0, region, 0, length, NULL, &operation, &error), &error);
+		MUST(pl_write(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error), &error);
 		break;
 	case OUR_READ:
-		MUST(pl_read(peer, remote, 0, region, 0, length, NULL, &operation, &error), &error);
+		MUST(pl_read(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error), &error);
 		break;
 	case OUR_SEND:
-		MUST(pl_send(peer, TAG, region, 0, length, NULL, &operation, &error), &error);
+		MUST(pl_send(peer, TAG, &(struct pl_buffer){ region, 0, length }, NULL, &operation, &error), &error);
 		break;
 	case OUR_RECEIVE:
 	case THEIR_WRITE:
 		/* No message is ever sent in the second case: the receive ends because the peer dies. */
-		MUST(pl_receive(peer, TAG, UINT64_MAX, region, 0, length, NULL, &operation, &error), &error);
+		MUST(pl_receive(peer, TAG, UINT64_MAX, &(struct pl_buffer){ region, 0, length }, NULL, &operation,
+				&error), &error);
 	}
 	return operation;
 }

@@ -94,7 +94,7 @@ static void exchange_tokens(struct process *self)
 	uint8_t token[PL_TOKEN_MAX] = { 0 };
 	size_t length = sizeof(token);
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	int status;
 	char done;
@@ -118,10 +118,11 @@ static void exchange_tokens(struct process *self)
 static void write_once(struct process *self)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
-	MUST(pl_write(self->peer, self->remote, 0, self->source, 0, self->size, NULL, &operation, &error), &error);
+	MUST(pl_write(self->peer, &(struct pl_transfer){ self->remote, 0, self->source, 0, self->size }, NULL,
+		      &operation, &error), &error);
 	MUST(pl_wait(operation, TIMEOUT, self->reason[0] ? NULL : &receipt, &error), &error);
 	if (!self->reason[0])
 		snprintf(self->reason, sizeof(self->reason), "%s", receipt.reason);

@@ -107,12 +107,14 @@ static void post_operation(struct loop *loop, const struct setting *setting, uin
 
 	attributes.user_data = number;
 	if (setting->read)
-		MUST(pl_read(loop->peer, loop->remote, offset, loop->region, offset, setting->size, &attributes, NULL,
-			     &error),
+		MUST(pl_read(loop->peer,
+			     &(struct pl_transfer){ loop->remote, offset, loop->region, offset, setting->size },
+			     &attributes, NULL, &error),
 		     &error);
 	else
-		MUST(pl_write(loop->peer, loop->remote, offset, loop->region, offset, setting->size, &attributes, NULL,
-			      &error),
+		MUST(pl_write(loop->peer,
+			      &(struct pl_transfer){ loop->remote, offset, loop->region, offset, setting->size },
+			      &attributes, NULL, &error),
 		     &error);
 }
 
@@ -131,10 +133,12 @@ static void run_operations(struct loop *loop, const struct setting *setting, uin
 		int count = pl_poll(loop->context, completions, BATCH);
 
 		for (int i = 0; i < count; i++) {
-			const struct pl_receipt *receipt = &completions[i].receipt;
+			const struct pl_completion *receipt = &completions[i];
 
-			if (receipt->status < 0)
-				give_up(setting->read ? "pl_read" : "pl_write", receipt->status, &completions[i].error);
+			struct pl_error error;
+
+			if (pl_completion_error(loop->context, receipt, &error) < 0)
+				give_up(setting->read ? "pl_read" : "pl_write", receipt->status, &error);
 			if (receipt->posted < loop->first)
 				loop->first = receipt->posted;
 			if (receipt->completed > loop->last)
@@ -143,7 +147,7 @@ static void run_operations(struct loop *loop, const struct setting *setting, uin
 			ended = ended || (duration && loop->last - loop->first >= duration) || posted == operations;
 		}
 		for (int i = 0; i < count && !ended; i++, posted++) {
-			post_operation(loop, setting, completions[i].receipt.user_data);
+			post_operation(loop, setting, completions[i].user_data);
 			ended = posted + 1 == operations;
 		}
 	}

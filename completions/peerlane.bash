@@ -32,7 +32,7 @@ _peerlane_names() {
 	local i address='' options=()
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --output | -o | --memory | -m | --fabric | -F | --streams | -S | --rails | --device | --traffic-class | --timeout | -t)
+		--key | -k | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --traffic-class | --timeout | -t)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
 			((i++))
 			;;

@@ -47,7 +47,7 @@ int main(int argc, char **argv)
 	check(pl_remote_import(peer, token, length, 0, &remote, &error), &error);
 	length = pl_remote_length(remote);
 	check(pl_region_allocate(context, length, PL_ACCESS_LOCAL, &region, &error), &error);
-	check(pl_read(peer, remote, 0, region, 0, length, NULL, &operation, &error), &error);
+	check(pl_read(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error), &error);
 	check(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 	printf("%.*s\n", (int)length, (const char *)pl_region_address(region));
 	check(pl_send_copy(peer, 0, NULL, 0, NULL, &operation, &error), &error);

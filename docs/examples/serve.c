@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 	print_invitation(listener, token, token_length);
 	check(pl_accept(listener, UINT64_MAX, &peer, &error), &error);
 	/* Reads need no action here.  The reader's empty message announces that all reads are over. */
-	check(pl_receive(peer, 0, 0, region, 0, 0, NULL, &done, &error), &error);
+	check(pl_receive(peer, 0, 0, NULL, NULL, &done, &error), &error);
 	check(pl_wait(done, UINT64_MAX, NULL, &error), &error);
 	pl_close(context);
 	return 0;

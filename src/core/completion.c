@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/error_log.h"
 #include "core/message.h"
 
 static void signal_event(int fd)
@@ -34,8 +35,8 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 	pl_list_for_each(at, &context->completed) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (operation->receipt.peer == peer)
-			operation->receipt.peer = operation->peer = NULL;
+		if (operation->completion.peer == peer)
+			operation->completion.peer = operation->peer = NULL;
 	}
 	pl_lock_release(&context->queue_lock);
 	pl_latch_take(&context->spare_operations.latch);
@@ -46,9 +47,9 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 		 * Operations of this peer are all done, and another thread may collect them now. Completions of others
 		 * may change.
 		 */
-		if (atomic_load(&operation->state) != PL_DONE || operation->receipt.peer != peer)
+		if (atomic_load(&operation->state) != PL_DONE || operation->completion.peer != peer)
 			continue;
-		__atomic_store_n(&operation->receipt.peer, NULL, __ATOMIC_RELAXED);
+		__atomic_store_n(&operation->completion.peer, NULL, __ATOMIC_RELAXED);
 		operation->peer = NULL;
 	}
 	pl_latch_release(&context->spare_operations.latch);
@@ -68,7 +69,7 @@ static void take_completed(struct pl_context *context, struct pl_list *taken, in
 		pl_list_append(taken, first);
 		count++;
 		/* Pins the peer: another thread may close it as soon as the lock is free. */
-		if (operation->receipt.kind == PL_KIND_NOTIFIED && operation->peer &&
+		if (operation->completion.kind == PL_KIND_NOTIFIED && operation->peer &&
 		    pl_message_consumed(operation->peer)) {
 			atomic_fetch_add(&operation->peer->pins, 1);
 			operation->credit_due = true;
@@ -86,12 +87,19 @@ static void take_completed(struct pl_context *context, struct pl_list *taken, in
 
 static void fill_completion(struct pl_operation *operation, struct pl_completion *completion)
 {
-	completion->receipt = operation->receipt;
-	if (operation->receipt.status < 0) {
-		if (operation->error)
-			completion->error = *operation->error;
-		else
-			pl_fail_errno(&completion->error, operation->receipt.status, "OPERATION-FAILED", NULL, NULL);
+	struct pl_context *context = operation->context;
+	struct pl_error general;
+
+	*completion = operation->completion;
+	if (completion->status < 0) {
+		if (!operation->error)
+			pl_fail_errno(&general, completion->status, "OPERATION-FAILED", NULL, NULL);
+		completion->error = pl_error_log_add(&context->errors, operation->error ? operation->error : &general);
+	}
+	if (completion->kind == PL_KIND_NOTIFIED && operation->copy) {
+		/* pl_notification_free() frees it. */
+		completion->data = operation->copy;
+		operation->copy = NULL;
 	}
 	if (operation->credit_due && !pl_engine_post(operation->home, &operation->peer->credit_task))
 		pl_peer_unpin(operation->peer);
@@ -131,6 +139,22 @@ static int collect_queued(struct pl_context *context, struct pl_completion *comp
 	pl_list_for_each_safe(at, next, &taken)
 		fill_completion(pl_list_entry(at, struct pl_operation, queue_link), &completions[count++]);
 	return count;
+}
+
+void pl_notification_free(struct pl_context *context, struct pl_completion *completion)
+{
+	if (completion->kind != PL_KIND_NOTIFIED)
+		return;
+	pl_free(&context->allocator, completion->data);
+	completion->data = NULL;
+	completion->data_length = 0;
+}
+
+int pl_completion_error(struct pl_context *context, const struct pl_completion *completion, struct pl_error *error)
+{
+	if (completion->status < 0 && !pl_error_log_find(&context->errors, completion->error, error))
+		pl_fail_errno(error, completion->status, "OPERATION-FAILED", NULL, NULL);
+	return completion->status;
 }
 
 int pl_poll(struct pl_context *context, struct pl_completion *completions, int n)

@@ -7,7 +7,7 @@
 
 bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address)
 {
-	return context->tls || context->options.insecure || pl_address_is_loopback(address);
+	return context->tls || context->options.insecure == PL_ON || pl_address_is_loopback(address);
 }
 
 int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error)
@@ -103,7 +103,7 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 	pl_source_remove(&peer->dialing);
 	peer->dialing.fd = -1; /* the stream owns the descriptor now */
 	if (rc < 0) {
-		/* Reports an error of access, not of the protocol: one end has a key and the other has none. */
+		/* One end has a key and the other has none: an error of access, not of the protocol. */
 		if (!strcmp(error.id, "AUTH-NO-TLS"))
 			error.code = -EACCES;
 		pl_peer_open_failed(peer, &error);
@@ -224,7 +224,7 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	return true;
 }
 
-/* -- public functions ----------------------------------------------------------------------------- */
+/* -- what the program asks ------------------------------------------------------------------------ */
 
 static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses, struct pl_error *error)
 {
@@ -272,7 +272,7 @@ int pl_connect_start(struct pl_context *context, const char *address, uint64_t t
 	}
 	operation->home = peer->home;
 	operation->connecting = peer;
-	operation->receipt.fabric = peer->ops->name;
+	operation->completion.fabric = peer->ops->name;
 	peer->opening = operation;
 	pl_operation_submit(operation, connect_run, handle);
 	return 0;
@@ -282,14 +282,14 @@ int pl_connect(struct pl_context *context, const char *address, uint64_t timeout
 	       struct pl_error *error)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion completion;
 	int rc = pl_connect_start(context, address, timeout, 0, &operation, error);
 
 	*peer = NULL;
 	if (rc == 0)
-		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
+		rc = pl_wait(operation, UINT64_MAX, &completion, error);
 	if (rc == 0)
-		*peer = receipt.peer;
+		*peer = completion.peer;
 	return rc;
 }
 

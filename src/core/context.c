@@ -35,19 +35,27 @@ static int bad_option(struct pl_error *error, const char *object, const char *fa
 	return pl_fail(error, -EINVAL, "OPTION", "pl_open", object, "see pl_open(3) for what is allowed", "%s", fact);
 }
 
+static bool is_choice(enum pl_choice choice)
+{
+	return choice == PL_DEFAULT || choice == PL_ON || choice == PL_OFF;
+}
+
 static int check_options(struct pl_options *options, struct pl_error *error)
 {
 	if (options->progress != PL_PROGRESS_THREAD && options->progress != PL_PROGRESS_MANUAL)
 		return bad_option(error, "progress", "unknown kind of progress");
 	if (options->workers > PL_ENGINES_MAX)
 		return bad_option(error, "workers", "more than 64 workers");
-	if (options->streams > PL_STREAMS_MAX)
-		return bad_option(error, "streams", "more than 16 streams");
+	if (options->lanes > PL_LANES_MAX)
+		return bad_option(error, "lanes", "more than 16 lanes");
 	if (options->rails > PL_RAILS_MAX)
 		return bad_option(error, "rails", "more than 8 rails");
 	if (options->traffic_class > UINT8_MAX)
 		return bad_option(error, "traffic_class", "a traffic class has eight bits");
-	if (options->encrypt_data && !options->key)
+	if (!is_choice(options->encrypt_data) || !is_choice(options->insecure) || !is_choice(options->narrow_grants) ||
+	    !is_choice(options->keep_host))
+		return bad_option(error, "choice", "a value that is not one of enum pl_choice");
+	if (options->encrypt_data == PL_ON && !options->key)
 		return bad_option(error, "encrypt_data", "encryption needs a key");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
 		return bad_option(error, "key", "a key has 16 to 1024 bytes");
@@ -60,8 +68,8 @@ static void fill_defaults(struct pl_options *options)
 		options->workers = half_the_cores();
 	if (options->progress == PL_PROGRESS_MANUAL)
 		options->workers = 1; /* one thread drives the context, so one engine serves it best */
-	if (!options->streams)
-		options->streams = half_the_cores();
+	if (!options->lanes)
+		options->lanes = half_the_cores();
 	if (!options->operation_timeout)
 		options->operation_timeout = 30 * PL_NS_PER_S;
 	if (!options->connect_timeout)
@@ -121,6 +129,7 @@ static void init_lists(struct pl_context *context)
 	pthread_mutex_init(&context->fabric_lock, NULL);
 	pthread_mutex_init(&context->grant_lock, NULL);
 	pl_lock_init(&context->queue_lock);
+	pl_error_log_init(&context->errors, &context->allocator);
 	pl_clock_open(&context->clock);
 	context->event_fd = context->poll_fd = -1;
 }
@@ -313,6 +322,7 @@ void pl_close(struct pl_context *context)
 	pthread_mutex_destroy(&context->lock);
 	pthread_mutex_destroy(&context->fabric_lock);
 	pthread_mutex_destroy(&context->grant_lock);
+	pl_error_log_destroy(&context->errors);
 	allocator = context->allocator;
 	pl_routes_close(context);
 	pl_free(&allocator, context->devices);

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "base/lock.h"
 #include "base/pool.h"
+#include "core/error_log.h"
 #include "engine/engine.h"
 #include "profile/profile.h"
 #include "staging/staging.h"
@@ -61,6 +62,7 @@ struct pl_context {
 	struct pl_task expiry_task; /* of grants; runs on the first engine */
 	struct pl_timer expiry_timer;
 
+	struct pl_error_log errors; /* for pl_completion_error() */
 	struct pl_lock queue_lock; /* completions for pl_poll() */
 	struct pl_list completed;
 	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */

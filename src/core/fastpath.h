@@ -18,7 +18,7 @@ PL_ALWAYS_INLINE struct pl_operation *pl_fast_take(struct pl_context *context)
 PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_context *context, struct pl_peer *peer,
 				    enum pl_kind kind, const struct pl_attributes *attributes)
 {
-	memset(operation, 0, offsetof(struct pl_operation, receipt));
+	memset(operation, 0, offsetof(struct pl_operation, completion));
 	operation->attributes = *attributes;
 	if (attributes->timeout == 0)
 		operation->attributes.timeout = context->options.operation_timeout;
@@ -31,7 +31,7 @@ PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_con
 	pl_list_init(&operation->peer_link);
 	pl_list_init(&operation->queue_link);
 	atomic_init(&operation->pending, 1);
-	operation->receipt = (struct pl_receipt){
+	operation->completion = (struct pl_completion){
 		.kind = kind,
 		.fabric = peer ? peer->ops->name : "",
 		.reason = "",
@@ -70,7 +70,7 @@ PL_ALWAYS_INLINE void pl_fast_segment(struct pl_operation *operation, struct pl_
 
 PL_ALWAYS_INLINE void pl_fast_prepare(struct pl_operation *operation, uint64_t now, struct pl_operation **handle)
 {
-	operation->receipt.posted = now;
+	operation->completion.posted = now;
 	operation->deadline = pl_deadline(now, operation->attributes.timeout);
 	if (handle)
 		pl_operation_hold(operation, handle);
@@ -107,7 +107,7 @@ PL_ALWAYS_INLINE void pl_fast_run(struct pl_peer *peer, struct pl_operation *ope
 {
 	operation->counted = true;
 	peer->running++;
-	if (operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_NOTIFY)
+	if (operation->completion.kind == PL_KIND_SEND || operation->completion.kind == PL_KIND_NOTIFY)
 		pl_message_send(operation);
 	else
 		peer->ops->post(peer->endpoint, operation);
@@ -213,7 +213,7 @@ PL_ALWAYS_INLINE void pl_fast_deliver(struct pl_operation *operation)
 	struct pl_sink *sink = pl_fast_sink(operation->context);
 
 	if (sink) {
-		sink->completions[sink->count++].receipt = operation->receipt;
+		sink->completions[sink->count++] = operation->completion;
 		pl_fast_free(operation);
 		return;
 	}
@@ -224,20 +224,20 @@ PL_ALWAYS_INLINE void pl_fast_deliver(struct pl_operation *operation)
 /* Bytes copied by one end are in their memory when that end reports the copy, which completes the operation. */
 PL_ALWAYS_INLINE void pl_fast_visible(struct pl_operation *operation)
 {
-	struct pl_receipt *receipt = &operation->receipt;
+	struct pl_completion *completion = &operation->completion;
 
-	if (receipt->visibility || !receipt->bytes)
+	if (completion->visibility || !completion->bytes)
 		return;
-	if (receipt->kind == PL_KIND_SEND ||
-	    (operation->attributes.visible == PL_VISIBLE_ON_WIRE && receipt->kind == PL_KIND_WRITE)) {
-		receipt->visible = PL_VISIBLE_ON_WIRE;
-		receipt->visibility = receipt->kind == PL_KIND_SEND ? "the receive tells" : "not asked for";
-	} else if (receipt->kind == PL_KIND_RECEIVE) {
-		receipt->visible = PL_VISIBLE_GPU_VISIBLE;
-		receipt->visibility = "copied to their place by the processor or the GPU's own engine";
+	if (completion->kind == PL_KIND_SEND ||
+	    (operation->attributes.visible == PL_VISIBLE_ON_WIRE && completion->kind == PL_KIND_WRITE)) {
+		completion->visible = PL_VISIBLE_ON_WIRE;
+		completion->visibility = completion->kind == PL_KIND_SEND ? "the receive tells" : "not asked for";
+	} else if (completion->kind == PL_KIND_RECEIVE) {
+		completion->visible = PL_VISIBLE_GPU_VISIBLE;
+		completion->visibility = "copied to their place by the processor or the GPU's own engine";
 	} else {
-		receipt->visible = operation->peer->ops->visible;
-		receipt->visibility = operation->peer->ops->visibility;
+		completion->visible = operation->peer->ops->visible;
+		completion->visibility = operation->peer->ops->visibility;
 	}
 }
 
@@ -249,13 +249,13 @@ PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation)
 	return operation->plain && rails && !(rails & (rails - 1)) && !operation->route_reason &&
 	       !atomic_load_explicit(&operation->status, memory_order_relaxed) &&
 	       !atomic_load_explicit(&operation->staged, memory_order_relaxed) &&
-	       pl_engine_now(operation->home) > operation->receipt.posted;
+	       pl_engine_now(operation->home) > operation->completion.posted;
 }
 
 /* pl_operation_complete() for the usual case. Home. */
 PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 {
-	struct pl_receipt *receipt = &operation->receipt;
+	struct pl_completion *completion = &operation->completion;
 	struct pl_peer *peer = operation->peer;
 
 	if (!pl_fast_usual(operation)) {
@@ -263,31 +263,33 @@ PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 		return;
 	}
 	pl_list_remove(&operation->peer_link);
-	receipt->completed = pl_engine_now(operation->home);
+	completion->completed = pl_engine_now(operation->home);
 	/* Messages set their byte count earlier. */
-	if (receipt->kind != PL_KIND_SEND && receipt->kind != PL_KIND_RECEIVE)
-		receipt->bytes = operation->total;
-	receipt->streams = 1;
-	receipt->rail = (unsigned)__builtin_ctz(atomic_load_explicit(&operation->rails, memory_order_relaxed));
-	if (receipt->bytes) {
-		receipt->bytes_direct = receipt->bytes;
-		receipt->route = PL_ROUTE_DIRECT;
-		receipt->reason = peer->reason;
+	if (completion->kind != PL_KIND_SEND && completion->kind != PL_KIND_RECEIVE)
+		completion->bytes = operation->total;
+	completion->lanes = 1;
+	completion->rail = (unsigned)__builtin_ctz(atomic_load_explicit(&operation->rails, memory_order_relaxed));
+	if (completion->bytes) {
+		completion->route = PL_ROUTE_DIRECT;
+		completion->reason = peer->reason;
 	}
 	pl_fast_visible(operation);
 	if (operation->old)
-		*operation->old = receipt->value;
+		*operation->old = completion->value;
 	pl_fast_release(operation);
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
 	pl_fast_deliver(operation);
 }
 
-/* Ends one pending count. The last one completes the operation at once. Home. */
+/* pl_operation_pending_done().  Home. */
 PL_ALWAYS_INLINE void pl_fast_pending_done(struct pl_operation *operation)
 {
-	if (pl_operation_pending_last(operation))
-		pl_fast_complete(operation);
+	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
+		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
+	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
+		return;
+	pl_fast_complete(operation);
 }
 
 #endif

@@ -12,11 +12,12 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->version_min = hello->version_max = PL_PROTOCOL_VERSION;
 	memcpy(hello->boot_id, context->boot_id, sizeof(hello->boot_id));
 	memcpy(hello->context_id, context->id, sizeof(hello->context_id));
-	hello->streams = context->options.streams;
+	hello->lanes = context->options.lanes;
 	hello->eager_max = PL_EAGER_MAX;
 	hello->window = PL_MESSAGE_WINDOW;
-	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_HEADERLESS | PL_CAPABILITY_PACKED;
-	hello->flags = context->options.encrypt_data ? PL_HELLO_ENCRYPT_DATA : 0;
+	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_HEADERLESS |
+			      PL_CAPABILITY_PACKED | PL_CAPABILITY_NOTIFY_DATA;
+	hello->flags = context->options.encrypt_data == PL_ON ? PL_HELLO_ENCRYPT_DATA : 0;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
 }
 
@@ -46,24 +47,25 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
 	/* Not every fabric can encrypt. */
-	peer->encrypt = context->tls && (context->options.encrypt_data || (hello->flags & PL_HELLO_ENCRYPT_DATA));
+	peer->encrypt = context->tls && (context->options.encrypt_data == PL_ON || (hello->flags & PL_HELLO_ENCRYPT_DATA));
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
 	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;
 	peer->flushes = hello->capabilities & PL_CAPABILITY_VISIBLE;
 	peer->headerless = hello->capabilities & PL_CAPABILITY_HEADERLESS;
 	peer->packs = hello->capabilities & PL_CAPABILITY_PACKED;
+	peer->notify_data = hello->capabilities & PL_CAPABILITY_NOTIFY_DATA;
 	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_REFUSAL_END)
 		peer->refusal = (enum pl_refusal)(hello->capabilities % 256);
 	*offer = pl_fabrics_select(peer, hello, error);
 	if (!*offer)
 		return error->code;
-	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->streams == 0)
+	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->lanes == 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits make no sense");
 	snprintf(peer->software, sizeof(peer->software), "%s", hello->software);
 	memcpy(peer->context_id, hello->context_id, sizeof(peer->context_id));
 	peer->window = hello->window;
 	peer->eager_max = PL_EAGER_MAX;
-	peer->streams = PL_MIN(PL_MAX(hello->streams, context->options.streams), (unsigned)PL_STREAMS_MAX);
+	peer->lanes = PL_MIN(PL_MAX(hello->lanes, context->options.lanes), (unsigned)PL_LANES_MAX);
 	return 0;
 }
 
@@ -234,8 +236,8 @@ void pl_peer_up(struct pl_peer *peer)
 	peer->opening = NULL;
 	if (opening) {
 		opening->connecting = NULL;
-		opening->receipt.peer = peer;
-		opening->receipt.fabric = peer->ops->name;
+		opening->completion.peer = peer;
+		opening->completion.fabric = peer->ops->name;
 		pl_operation_pending_done(opening);
 	} else if (peer->listener && !pl_listener_deliver(peer->listener, peer)) {
 		atomic_store(&peer->state, PL_PEER_OPENING);

@@ -54,8 +54,8 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 		pl_wire_fail(&error, (uint32_t)answer->status, "pl_remote_import", NULL);
 		pl_operation_fail(operation, error.code, &error);
 	} else {
-		operation->receipt.remote = remote_new(peer, answer);
-		if (!operation->receipt.remote) {
+		operation->completion.remote = remote_new(peer, answer);
+		if (!operation->completion.remote) {
 			release_imported_key(peer, answer->key, answer->key_length);
 			pl_fail_memory(&error, "pl_remote_import");
 			pl_operation_fail(operation, -ENOMEM, &error);
@@ -102,16 +102,16 @@ int pl_remote_import(struct pl_peer *peer, const void *data, size_t length, uint
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion completion;
 	int rc;
 
 	*remote = NULL;
 	attributes.timeout = timeout;
 	rc = pl_import_post(peer, data, length, &attributes, &operation, error);
 	if (rc == 0)
-		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
+		rc = pl_wait(operation, UINT64_MAX, &completion, error);
 	if (rc == 0)
-		*remote = receipt.remote;
+		*remote = completion.remote;
 	return rc;
 }
 

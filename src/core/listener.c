@@ -181,7 +181,7 @@ bool pl_listener_deliver(struct pl_listener *listener, struct pl_peer *peer)
 	}
 	pthread_mutex_unlock(&listener->lock);
 	if (operation) {
-		operation->receipt.peer = peer;
+		operation->completion.peer = peer;
 		pl_operation_pending_done(operation);
 	}
 	return !closed;
@@ -226,7 +226,7 @@ static void run_accept(struct pl_task *task)
 	/* Once in the list, the operation must not be touched: another thread may finish it. */
 	if (!peer && !closed)
 		return;
-	operation->receipt.peer = peer;
+	operation->completion.peer = peer;
 	if (closed)
 		fail_accept_closed(operation);
 	pl_operation_pending_done(operation);
@@ -235,8 +235,8 @@ static void run_accept(struct pl_task *task)
 static void accept_finished(struct pl_operation *operation)
 {
 	/* An accept that already has a peer keeps it, even if it is cancelled at this moment. */
-	if (operation->receipt.peer)
-		operation->receipt.status = 0;
+	if (operation->completion.peer)
+		operation->completion.status = 0;
 	pl_listener_put(operation->listener);
 }
 
@@ -265,17 +265,73 @@ int pl_accept_start(struct pl_listener *listener, uint64_t user_data, struct pl_
 	return accept_post(listener, UINT64_MAX, user_data, handle, error);
 }
 
+/* Returns a listener of the context with a reference; NULL: there are no more. */
+static struct pl_listener *listener_at(struct pl_context *context, unsigned index)
+{
+	struct pl_listener *found = NULL;
+
+	pthread_mutex_lock(&context->lock);
+	pl_list_for_each(at, &context->listeners) {
+		if (index--)
+			continue;
+		found = pl_list_entry(at, struct pl_listener, link);
+		atomic_fetch_add(&found->references, 1);
+		break;
+	}
+	pthread_mutex_unlock(&context->lock);
+	return found;
+}
+
+static struct pl_operation *find_accept(struct pl_listener *listener, uint64_t user_data)
+{
+	struct pl_operation *found = NULL;
+
+	pthread_mutex_lock(&listener->lock);
+	pl_list_for_each(at, &listener->accepts) {
+		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
+
+		if (!operation->has_handle && operation->attributes.user_data == user_data) {
+			found = operation;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&listener->lock);
+	return found;
+}
+
+int pl_listeners_cancel(struct pl_context *context, uint64_t user_data)
+{
+	struct pl_listener *listener;
+	int count = 0;
+
+	for (unsigned i = 0; (listener = listener_at(context, i)); i++) {
+		struct pl_operation *operation;
+
+		/* Unlocking runs queued tasks, so accepts that were posted before are in the list afterwards. */
+		pl_engine_lock(listener->engine);
+		pl_engine_unlock(listener->engine);
+		pl_engine_lock(listener->engine);
+		while ((operation = find_accept(listener, user_data))) {
+			pl_operation_stop(operation, -ECANCELED, NULL);
+			count++;
+		}
+		pl_engine_unlock(listener->engine);
+		pl_listener_put(listener);
+	}
+	return count;
+}
+
 int pl_accept(struct pl_listener *listener, uint64_t timeout, struct pl_peer **peer, struct pl_error *error)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion completion;
 	int rc = accept_post(listener, UINT64_MAX, 0, &operation, error);
 
 	*peer = NULL;
 	if (rc < 0)
 		return rc;
-	rc = pl_wait(operation, timeout, &receipt, error);
-	*peer = receipt.peer;
+	rc = pl_wait(operation, timeout, &completion, error);
+	*peer = completion.peer;
 	return rc;
 }
 

@@ -32,7 +32,7 @@ static void too_long(struct pl_operation *receive, uint64_t length)
 {
 	struct pl_error error;
 
-	receive->receipt.bytes = length;
+	receive->completion.bytes = length;
 	pl_fail(&error, -EMSGSIZE, "MESSAGE-TOO-LONG", "pl_receive", NULL, "post a larger buffer",
 		"a message of %llu bytes for a buffer of %llu", (unsigned long long)length,
 		(unsigned long long)receive->total);
@@ -49,7 +49,7 @@ static void fail_unwritable(struct pl_operation *receive)
 
 PL_ALWAYS_INLINE void deliver_arrival(struct pl_operation *operation)
 {
-	if (operation->receipt.kind == PL_KIND_NOTIFIED)
+	if (operation->completion.kind == PL_KIND_NOTIFIED)
 		pl_completion_push(operation->context, operation);
 	else
 		pl_fast_pending_done(operation);
@@ -108,17 +108,19 @@ PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_
 			  const void *payload)
 {
 	const struct pl_segment *segment = receive->segments;
-	struct pl_memory *memory = &segment->region->memory;
+	struct pl_memory *memory = segment->region ? &segment->region->memory : NULL;
 
-	receive->receipt.tag = frame->key;
+	receive->completion.tag = frame->key;
 	if (frame->length > receive->total) {
 		too_long(receive, frame->length);
+	} else if (!memory) {
+		atomic_store_explicit(&receive->rails, 1, memory_order_relaxed);
 	} else if (frame->length && pl_memory_staged(memory) && (receive->attributes.flags & PL_REQUIRE_DIRECT)) {
 		pl_operation_not_direct(receive, pl_message_staging_reason);
 	} else {
 		if (pl_memory_staged(memory))
 			pl_operation_staged(receive, frame->length, pl_message_staging_reason);
-		receive->receipt.bytes = frame->length;
+		receive->completion.bytes = frame->length;
 		atomic_store_explicit(&receive->rails, 1, memory_order_relaxed);
 		if (frame->length && pl_memory_staged(memory) && start_landing(receive, memory, payload, frame->length))
 			return;
@@ -133,7 +135,7 @@ PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_
 static void finish_fetch(struct pl_operation *child)
 {
 	struct pl_operation *receive = child->parent;
-	int status = child->receipt.status;
+	int status = child->completion.status;
 
 	receive->child = NULL;
 	if (status == -EACCES)
@@ -142,10 +144,10 @@ static void finish_fetch(struct pl_operation *child)
 	else if (status < 0)
 		pl_operation_fail(receive, status, child->error);
 	else
-		receive->receipt.bytes = child->total;
+		receive->completion.bytes = child->total;
 	atomic_store(&receive->rails, atomic_load(&child->rails));
-	receive->receipt.visible = child->receipt.visible;
-	receive->receipt.visibility = child->receipt.visibility;
+	receive->completion.visible = child->completion.visible;
+	receive->completion.visibility = child->completion.visibility;
 	if (atomic_load(&child->staged))
 		pl_operation_staged(receive, atomic_load(&child->staged), atomic_load(&child->staged_reason));
 	pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
@@ -169,8 +171,7 @@ static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *
 	return source;
 }
 
-static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
-			  const void *payload)
+static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
 {
 	struct pl_attributes attributes = { .size = sizeof(attributes), .timeout = UINT64_MAX };
 	struct pl_operation *child = NULL;
@@ -178,10 +179,16 @@ static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, co
 
 	attributes.flags = receive->attributes.flags & PL_REQUIRE_DIRECT;
 	attributes.visible = receive->attributes.visible;
-	receive->receipt.tag = frame->key;
+	receive->completion.tag = frame->key;
 	if (frame->offset > receive->total) {
 		too_long(receive, frame->offset);
 		pl_message_finish(peer, frame->cookie, PL_WIRE_TOO_LONG);
+		pl_operation_pending_done(receive);
+		return;
+	}
+	if (!receive->segments->region) {
+		/* An empty message by rendezvous: there are no bytes to read. */
+		pl_message_finish(peer, frame->cookie, PL_WIRE_OK);
 		pl_operation_pending_done(receive);
 		return;
 	}
@@ -204,7 +211,7 @@ static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, co
 	child->finished = finish_fetch;
 	child->parent = receive;
 	child->cookie = frame->cookie;
-	child->receipt.posted = receive->receipt.posted;
+	child->completion.posted = receive->completion.posted;
 	child->deadline = UINT64_MAX;
 	receive->child = child;
 	if (pl_operation_begin(child))
@@ -260,14 +267,23 @@ PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame
 	return keep_arrival(peer, frame, payload);
 }
 
-static int notified(struct pl_peer *peer, uint64_t value)
+static int notified(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
 	struct pl_operation *operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFIED, NULL, NULL);
 
 	if (!operation)
 		return -ENOMEM;
-	operation->receipt.value = value;
-	operation->receipt.posted = operation->receipt.completed = pl_now();
+	if (frame->length) {
+		operation->copy = pl_alloc(&peer->context->allocator, frame->length);
+		if (!operation->copy) {
+			pl_operation_discard(operation);
+			return -ENOMEM;
+		}
+		memcpy(operation->copy, payload, frame->length);
+		operation->completion.data_length = frame->length;
+	}
+	operation->completion.value = frame->offset;
+	operation->completion.posted = operation->completion.completed = pl_now();
 	arrived(operation);
 	return 0;
 }
@@ -293,7 +309,7 @@ int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const
 	if (message)
 		return message_arrived(peer, frame, payload);
 	if (frame->type == PL_FRAME_NOTIFY)
-		return notified(peer, frame->offset);
+		return notified(peer, frame, payload);
 	consume(peer);
 	return 0;
 }

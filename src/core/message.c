@@ -43,7 +43,7 @@ PL_ALWAYS_INLINE int send_eager(struct pl_peer *peer, struct pl_operation *opera
 	const void *bytes = NULL;
 	int rc = operation->gathered ? 0 : find_bytes(operation, &bytes);
 
-	operation->receipt.bytes = operation->total;
+	operation->completion.bytes = operation->total;
 	atomic_store_explicit(&operation->rails, 1, memory_order_relaxed);
 	return rc < 0 ? rc : peer->ops->message(peer->endpoint, &frame, bytes, operation);
 }
@@ -73,9 +73,11 @@ static int send_rendezvous(struct pl_peer *peer, struct pl_operation *operation)
 
 static int notify(struct pl_peer *peer, struct pl_operation *operation)
 {
-	struct pl_frame frame = { .type = PL_FRAME_NOTIFY, .offset = operation->attributes.notify };
+	struct pl_frame frame = { .type = PL_FRAME_NOTIFY,
+				  .offset = operation->attributes.notify,
+				  .length = (uint32_t)operation->attributes.notify_length };
 
-	return peer->ops->message(peer->endpoint, &frame, NULL, operation);
+	return peer->ops->message(peer->endpoint, &frame, operation->copy, operation);
 }
 
 static void fail_to_send(struct pl_operation *operation, int rc)
@@ -91,7 +93,7 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 	int rc;
 
 	peer->sent++;
-	if (operation->receipt.kind != PL_KIND_SEND)
+	if (operation->completion.kind != PL_KIND_SEND)
 		rc = notify(peer, operation);
 	else if (operation->total > peer->eager_max)
 		rc = send_rendezvous(peer, operation);
@@ -125,7 +127,7 @@ static bool note_message_staging(struct pl_operation *operation)
 
 PL_ALWAYS_INLINE bool is_staged(const struct pl_operation *operation)
 {
-	return operation->receipt.kind == PL_KIND_SEND && !operation->copy && operation->total &&
+	return operation->completion.kind == PL_KIND_SEND && !operation->copy && operation->total &&
 	       pl_memory_staged(&operation->segments->region->memory);
 }
 
@@ -242,7 +244,7 @@ int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)
 			continue;
 		pl_list_remove(at);
 		if (status == PL_WIRE_OK) {
-			operation->receipt.bytes = operation->total;
+			operation->completion.bytes = operation->total;
 			atomic_store(&operation->rails, 1);
 		} else {
 			pl_wire_fail(&error, (uint32_t)status, "pl_send", NULL);

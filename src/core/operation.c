@@ -7,16 +7,13 @@
 
 #include "core/fastpath.h"
 
-/* Rounds without progress after which a waiter sleeps. */
-#define ROUNDS_BEFORE_SLEEP 2000
-
 static void out_of_time(struct pl_operation *operation)
 {
 	struct pl_error error;
 
 	pl_fail(&error, -ETIMEDOUT, "OPERATION-TIMEOUT", NULL, NULL,
 		"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
-		(double)(operation->deadline - operation->receipt.posted) / (double)PL_NS_PER_S);
+		(double)(operation->deadline - operation->completion.posted) / (double)PL_NS_PER_S);
 	pl_operation_stop(operation, -ETIMEDOUT, &error);
 }
 
@@ -107,6 +104,20 @@ void pl_operation_discard(struct pl_operation *operation)
 {
 	pl_fast_release(operation);
 	pl_operation_free(operation);
+}
+
+bool pl_operation_copy_notify_data(struct pl_operation *operation)
+{
+	struct pl_attributes *attributes = &operation->attributes;
+
+	if (!attributes->notify_length)
+		return true;
+	operation->copy = pl_alloc(&operation->context->allocator, attributes->notify_length);
+	if (!operation->copy)
+		return false;
+	memcpy(operation->copy, attributes->notify_data, attributes->notify_length);
+	attributes->notify_data = operation->copy;
+	return true;
 }
 
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle)
@@ -246,7 +257,7 @@ static void deliver_operation(struct pl_operation *operation)
 			syscall(SYS_futex, &operation->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 		return;
 	}
-	if (operation->receipt.status >= 0) {
+	if (operation->completion.status >= 0) {
 		pl_fast_deliver(operation);
 		return;
 	}
@@ -256,27 +267,26 @@ static void deliver_operation(struct pl_operation *operation)
 
 static void fill_route(struct pl_operation *operation)
 {
-	struct pl_receipt *receipt = &operation->receipt;
+	struct pl_completion *completion = &operation->completion;
 	unsigned rails = atomic_load(&operation->rails);
 
-	if (receipt->status < 0)
+	if (completion->status < 0)
 		return;
-	if (receipt->kind == PL_KIND_WRITE || receipt->kind == PL_KIND_READ)
-		receipt->bytes = operation->total;
-	if (receipt->kind == PL_KIND_FETCH_ADD || receipt->kind == PL_KIND_COMPARE_SWAP)
-		receipt->bytes = sizeof(receipt->value);
+	if (completion->kind == PL_KIND_WRITE || completion->kind == PL_KIND_READ)
+		completion->bytes = operation->total;
+	if (completion->kind == PL_KIND_FETCH_ADD || completion->kind == PL_KIND_COMPARE_SWAP)
+		completion->bytes = sizeof(completion->value);
 	for (; rails; rails &= rails - 1) {
-		if (receipt->streams++ == 0)
-			receipt->rail = (unsigned)__builtin_ctz(rails);
+		if (completion->lanes++ == 0)
+			completion->rail = (unsigned)__builtin_ctz(rails);
 	}
-	if (receipt->bytes) {
-		receipt->bytes_staged = PL_MIN((uint64_t)atomic_load(&operation->staged), receipt->bytes);
-		receipt->bytes_direct = receipt->bytes - receipt->bytes_staged;
-		receipt->route = receipt->bytes_staged ? PL_ROUTE_STAGED : PL_ROUTE_DIRECT;
-		receipt->reason =
-			receipt->bytes_staged ? atomic_load(&operation->staged_reason) : operation->peer->reason;
-		if (operation->route_reason && !receipt->bytes_staged)
-			receipt->reason = operation->route_reason;
+	if (completion->bytes) {
+		completion->bytes_staged = PL_MIN((uint64_t)atomic_load(&operation->staged), completion->bytes);
+		completion->route = completion->bytes_staged ? PL_ROUTE_STAGED : PL_ROUTE_DIRECT;
+		completion->reason =
+			completion->bytes_staged ? atomic_load(&operation->staged_reason) : operation->peer->reason;
+		if (operation->route_reason && !completion->bytes_staged)
+			completion->reason = operation->route_reason;
 	}
 	pl_fast_visible(operation);
 }
@@ -288,7 +298,7 @@ static bool settle_operation(struct pl_operation *operation)
 	bool more = pl_visible_more(operation->attributes.visible) || (operation->attributes.flags & PL_NOTIFY);
 
 	if (!more || operation->settled || !operation->segment_count || atomic_load(&operation->status) ||
-	    !peer->ops->settle || operation->receipt.kind == PL_KIND_SEND || operation->receipt.kind == PL_KIND_RECEIVE)
+	    !peer->ops->settle || operation->completion.kind == PL_KIND_SEND || operation->completion.kind == PL_KIND_RECEIVE)
 		return false;
 	operation->settled = true;
 	return peer->ops->settle(peer->endpoint, operation);
@@ -297,7 +307,7 @@ static bool settle_operation(struct pl_operation *operation)
 void pl_operation_complete(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
-	struct pl_receipt *receipt = &operation->receipt;
+	struct pl_completion *completion = &operation->completion;
 
 	if (settle_operation(operation))
 		return;
@@ -313,139 +323,20 @@ void pl_operation_complete(struct pl_operation *operation)
 	if (!peer)
 		pl_timer_clear(operation->home, &operation->timer);
 	pl_list_remove(&operation->peer_link);
-	receipt->status = atomic_load(&operation->status);
-	receipt->completed = pl_engine_now(operation->home);
+	completion->status = atomic_load(&operation->status);
+	completion->completed = pl_engine_now(operation->home);
 	/* A synchronous operation took its time as well. */
-	if (receipt->completed <= receipt->posted) {
+	if (completion->completed <= completion->posted) {
 		pl_engine_tick(operation->home);
-		receipt->completed = PL_MAX(pl_engine_now(operation->home), receipt->posted);
+		completion->completed = PL_MAX(pl_engine_now(operation->home), completion->posted);
 	}
 	fill_route(operation);
-	if (operation->old && receipt->status == 0)
-		*operation->old = receipt->value;
+	if (operation->old && completion->status == 0)
+		*operation->old = completion->value;
 	pl_fast_release(operation);
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
 	if (operation->before_delivery)
 		operation->before_delivery(operation);
 	deliver_operation(operation);
-}
-
-/* Copies a completion, except that `peer` is read atomically: another thread may close the peer. */
-static void copy_receipt(struct pl_receipt *to, const struct pl_receipt *from)
-{
-	const size_t rest = offsetof(struct pl_receipt, remote);
-
-	memcpy(to, from, offsetof(struct pl_receipt, peer));
-	to->peer = __atomic_load_n(&from->peer, __ATOMIC_RELAXED);
-	memcpy((uint8_t *)to + rest, (const uint8_t *)from + rest, sizeof(*to) - rest);
-}
-
-static void fill_result(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
-{
-	int status = operation->receipt.status;
-
-	if (receipt)
-		copy_receipt(receipt, &operation->receipt);
-	if (status >= 0 || !error)
-		return;
-	if (operation->error)
-		*error = *operation->error;
-	else
-		pl_fail_errno(error, status, "OPERATION-FAILED", NULL, NULL);
-}
-
-static int collect_handle(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
-{
-	int status = operation->receipt.status;
-
-	fill_result(operation, receipt, error);
-	pl_operation_free(operation);
-	return status;
-}
-
-int pl_test(struct pl_operation *operation, struct pl_receipt *receipt, struct pl_error *error)
-{
-	if (pl_context_manual(operation->context) && atomic_load(&operation->state) != PL_DONE)
-		pl_context_progress(operation->context);
-	if (atomic_load(&operation->state) != PL_DONE)
-		return -EINPROGRESS;
-	return collect_handle(operation, receipt, error);
-}
-
-void pl_cancel(struct pl_operation *operation)
-{
-	if (atomic_load(&operation->state) == PL_DONE)
-		return;
-	operation->cancel_requested = true;
-	pl_engine_post(operation->home, &operation->cancel_task);
-}
-
-/* Returns when the operation is done, or at the deadline (time of pl_now()). */
-static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
-{
-	unsigned idle = 0;
-
-	while (atomic_load_explicit(&operation->state, memory_order_acquire) != PL_DONE) {
-		int running = PL_RUNNING;
-		unsigned turn;
-
-		if (pl_context_progress(operation->context)) {
-			idle = 0;
-			continue;
-		}
-		if (++idle < ROUNDS_BEFORE_SLEEP)
-			continue;
-		if (pl_now() >= deadline)
-			return false;
-		/* Another thread's progress may complete the operation; that begins a new turn. */
-		turn = atomic_load(&operation->home->turn);
-		if (atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) || running == PL_AWAITED)
-			pl_engine_sleep(operation->home, turn, deadline);
-		idle = 0;
-	}
-	return true;
-}
-
-static bool wait_by_futex(struct pl_operation *operation, uint64_t deadline)
-{
-	for (;;) {
-		struct timespec timeout;
-		int running = PL_RUNNING;
-		uint64_t now;
-
-		if (!atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) && running == PL_DONE)
-			return true;
-		now = pl_now();
-		if (now >= deadline)
-			return false;
-		timeout.tv_sec = (time_t)((deadline - now) / PL_NS_PER_S);
-		timeout.tv_nsec = (long)((deadline - now) % PL_NS_PER_S);
-		syscall(SYS_futex, &operation->state, FUTEX_WAIT_PRIVATE, PL_AWAITED,
-			deadline == UINT64_MAX ? NULL : &timeout, NULL, 0);
-	}
-}
-
-static bool wait_until(struct pl_operation *operation, uint64_t deadline)
-{
-	if (pl_context_manual(operation->context))
-		return wait_by_progress(operation, deadline);
-	return wait_by_futex(operation, deadline);
-}
-
-int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_receipt *receipt, struct pl_error *error)
-{
-	struct pl_error late;
-
-	if (atomic_load_explicit(&operation->state, memory_order_acquire) == PL_DONE)
-		return collect_handle(operation, receipt, error);
-	if (!wait_until(operation, pl_deadline(pl_now(), timeout))) {
-		pl_fail(&late, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_wait", NULL,
-			"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
-			(double)timeout / (double)PL_NS_PER_S);
-		pl_operation_fail(operation, -ETIMEDOUT, &late);
-		pl_cancel(operation);
-		wait_until(operation, UINT64_MAX);
-	}
-	return collect_handle(operation, receipt, error);
 }

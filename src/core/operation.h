@@ -63,7 +63,7 @@ struct pl_operation {
 	 * Members from here on are set when the operation is created or used, and never cleared. The first ones, set by
 	 * every operation, share cache lines.
 	 */
-	struct pl_receipt receipt;
+	struct pl_completion completion;
 	atomic_int state; /* enum pl_operation_state */
 	struct pl_context *context;
 	struct pl_peer *peer; /* NULL for accept and connect */
@@ -92,7 +92,7 @@ struct pl_operation {
 /* True if this level promises more than an acknowledgement. */
 static inline bool pl_visible_more(enum pl_visible visible)
 {
-	return visible == PL_VISIBLE_PLACED || visible == PL_VISIBLE_GPU_VISIBLE;
+	return visible >= PL_VISIBLE_PLACED;
 }
 
 /* sync_op.c: creates the context's spare operation. */
@@ -117,6 +117,8 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 				      const struct pl_attributes *attributes, struct pl_error *error);
 /* Frees an operation that was not submitted. */
 void pl_operation_discard(struct pl_operation *operation);
+/* Copies attributes.notify_data into the operation. Returns false without memory. */
+bool pl_operation_copy_notify_data(struct pl_operation *operation);
 /* Gives the program a handle of the operation. */
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle);
 /* Removes the operation from the list of handles, and frees it. It owns no other memory any more. */
@@ -138,20 +140,13 @@ void pl_operation_fail(struct pl_operation *operation, int status, const struct 
 void pl_operation_complete(struct pl_operation *operation);
 /* Makes the home engine call pl_operation_complete(). Any engine. */
 void pl_operation_finish(struct pl_operation *operation);
-/* Ends one pending count. Returns true if it was the last one. Any engine. */
-PL_ALWAYS_INLINE bool pl_operation_pending_last(struct pl_operation *operation)
-{
-	/* Only the owner of a pending count adds others, so the last one needs no atomic instruction. */
-	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1) {
-		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
-		return true;
-	}
-	return atomic_fetch_sub(&operation->pending, 1) == 1;
-}
 /* Ends one pending count. The last one finishes the operation. Any engine. */
 static inline void pl_operation_pending_done(struct pl_operation *operation)
 {
-	if (!pl_operation_pending_last(operation))
+	/* Only the owner of a pending count adds others, so the last one needs no atomic instruction. */
+	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
+		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
+	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
 		return;
 	if (pl_engine_held(operation->home))
 		pl_operation_complete(operation);

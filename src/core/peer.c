@@ -68,7 +68,8 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_timer_init(&peer->deadline, pl_operations_expire);
 	pl_task_init(&peer->task, NULL);
 	pl_task_init(&peer->credit_task, pl_message_credit_run);
-	rc = pl_random(peer->join_secret, sizeof(peer->join_secret));
+	peer->loss_event = pl_operation_new(context, peer, PL_KIND_LOST, NULL, NULL);
+	rc = peer->loss_event ? pl_random(peer->join_secret, sizeof(peer->join_secret)) : -ENOMEM;
 	pthread_mutex_lock(&context->lock);
 	if (rc == 0)
 		rc = peer_table_insert(context, peer);
@@ -77,6 +78,8 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pthread_mutex_unlock(&context->lock);
 	if (rc < 0) {
 		pl_fail_memory(error, "peer");
+		if (peer->loss_event)
+			pl_operation_discard(peer->loss_event);
 		pl_free(&context->allocator, peer);
 		return NULL;
 	}
@@ -113,7 +116,7 @@ void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation)
 void pl_peer_fence_release(struct pl_peer *peer)
 {
 	if (peer->releasing)
-		return; /* a caller runs the loop below and continues it */
+		return; /* the loop below, further up the stack, continues */
 	peer->releasing = true;
 	while (!pl_list_empty(&peer->fenced)) {
 		struct pl_operation *next = pl_list_first(&peer->fenced, struct pl_operation, queue_link);
@@ -140,6 +143,24 @@ static void stop_peer_operations(struct pl_peer *peer, int status, const struct 
 		pl_operation_stop(operation, status, error);
 }
 
+/* Delivers PL_KIND_LOST through pl_poll().  Home. */
+static void deliver_loss_event(struct pl_peer *peer)
+{
+	struct pl_operation *event = peer->loss_event;
+
+	if (!event)
+		return;
+	peer->loss_event = NULL;
+	event->home = peer->home;
+	pl_operation_fail(event, peer->loss.code, &peer->loss);
+	event->completion.status = peer->loss.code;
+	event->completion.fabric = peer->ops->name;
+	event->completion.user_data = peer->user_data;
+	event->completion.posted = event->completion.completed = pl_now();
+	atomic_store_explicit(&event->state, PL_DONE, memory_order_release);
+	pl_completion_push(peer->context, event);
+}
+
 void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 {
 	if (atomic_load(&peer->state) == PL_PEER_LOST)
@@ -158,6 +179,7 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 	pl_channel_close(&peer->channel);
 	stop_peer_operations(peer, peer->loss.code, &peer->loss);
 	peer->ops->sweep(peer->endpoint);
+	deliver_loss_event(peer);
 }
 
 void pl_peer_ending(struct pl_peer *peer)
@@ -210,7 +232,7 @@ static void peer_leave_context(struct pl_peer *peer)
 			remote->peer = NULL;
 	}
 	pthread_mutex_unlock(&context->lock);
-	/* No thread can find the peer from here on. Threads that found the peer earlier unpin it soon. */
+	/* The peer cannot be found any more; threads that found it earlier unpin it soon. */
 	while (atomic_load(&peer->pins)) {
 		if (!pl_engine_held(peer->home)) {
 			pl_engine_lock(peer->home);
@@ -251,7 +273,7 @@ static void close_peer_control(struct pl_peer *peer, int status, const struct pl
 	stop_peer_operations(peer, status, error);
 }
 
-/* Frees a peer without endpoint, pins and pending operations. */
+/* Frees the peer. Nothing refers to it any more. */
 static void peer_free(struct pl_peer *peer)
 {
 	struct pl_context *context = peer->context;
@@ -260,6 +282,8 @@ static void peer_free(struct pl_peer *peer)
 	pl_engine_withdraw(peer->home, &peer->credit_task);
 	/* Messages may have arrived until the endpoint was closed. */
 	pl_messages_drop(peer);
+	if (peer->loss_event)
+		pl_operation_discard(peer->loss_event);
 	pl_key_table_clear(peer);
 	pl_completions_forget_peer(context, peer);
 	pl_free(&context->allocator, peer->targets);
@@ -307,7 +331,7 @@ bool pl_peer_claim(struct pl_peer *peer)
 	return first;
 }
 
-/* Frees a peer whose opening failed. Never waits, since the home engine's lock is held: the peer has no users. */
+/* Frees a peer that never opened. The home engine's lock is held, so this waits for nothing: all its users are gone. */
 static void free_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
@@ -373,7 +397,7 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	pthread_mutex_lock(&peer->context->lock);
 	peer->joinable = false;
 	pthread_mutex_unlock(&peer->context->lock);
-	/* Queues the end, because callers of this function still use the peer. */
+	/* Not now: callers up the stack still use the peer. */
 	pl_engine_withdraw(peer->home, &peer->task);
 	peer->task.run = end_unopened_peer;
 	pl_engine_post(peer->home, &peer->task);
@@ -390,7 +414,7 @@ void pl_peer_close(struct pl_peer *peer)
 	pl_peer_destroy(peer, -ECANCELED, &error);
 }
 
-/* -- public functions --------------------------------------------------------------------------- */
+/* -- what the program asks ---------------------------------------------------------------------- */
 
 void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data)
 {
@@ -413,7 +437,7 @@ int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 	pl_address_format((struct sockaddr *)&peer->local_address, full.local_address, sizeof(full.local_address));
 	snprintf(full.fabric, sizeof(full.fabric), "%s", peer->ops->name);
 	snprintf(full.software, sizeof(full.software), "%s", peer->software);
-	full.streams = peer->ops->streams(peer->endpoint);
+	full.lanes = peer->ops->lanes(peer->endpoint);
 	full.authenticated = peer->context->tls != NULL;
 	full.encrypted = peer->encrypt;
 	full.same_host = peer->same_host;

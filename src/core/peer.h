@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peer: the other end of a connection.
+ * A peer: the other end of a connection.
  *
  * A peer belongs to one engine, its home. The home engine's lock protects the peer and the life of its operations from
  * submission to completion. A fabric may spread the bytes of one operation over other engines: each chunk counts
@@ -28,21 +28,6 @@ enum pl_refusal {
 	PL_REFUSAL_END,
 };
 
-/*
- * Life cycle of a peer. Only the home engine changes `state` and `dead`; `claimed` changes under context->lock.
- *
- *   state                changed by                 when
- *   opening              pl_peer_new()              pl_connect(), or a listener accepts a control connection
- *   opening -> up        pl_peer_up()               the endpoint can carry data
- *   opening -> dead      pl_peer_open_failed()      the opening failed, timed out or was cancelled
- *   up -> dead           pl_peer_up()               the listener of an accepted peer was closed meanwhile
- *   up -> lost           pl_peer_lose()             the connection broke, or the peer violated the protocol
- *   up -> lost -> freed  pl_peer_destroy()          pl_peer_close(), pl_close(), or pl_listener_close() before accept
- *   dead -> freed        pl_peer_open_failed()      queues a task: waits for pins and for other engines, then frees
- *
- * A dead peer still has the state PL_PEER_OPENING: `dead` marks it. pl_close() may also free an opening or dead peer:
- * pl_peer_claim() selects the thread that does so. The program keeps a lost peer until it calls pl_peer_close().
- */
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
 struct pl_peer {
@@ -62,8 +47,8 @@ struct pl_peer {
 	bool joinable;             /* its endpoint accepts sockets; context->lock */
 	bool initiator;
 	_Atomic uint64_t user_data;
-	bool dead;    /* true if the opening failed; the peer is freed soon */
-	bool claimed; /* true if a thread has claimed the right to free the peer; context->lock */
+	bool dead;    /* opening failed; freed soon */
+	bool claimed; /* a thread frees it; context->lock */
 
 	struct pl_source dialing; /* pending connect(2) */
 	struct pl_channel channel;
@@ -85,8 +70,10 @@ struct pl_peer {
 	bool flushes; /* PL_CAPABILITY_VISIBLE */
 	bool headerless; /* PL_CAPABILITY_HEADERLESS */
 	bool packs;   /* PL_CAPABILITY_PACKED */
+	bool notify_data; /* PL_CAPABILITY_NOTIFY_DATA */
+	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
-	unsigned streams;
+	unsigned lanes;
 
 	const char *reason;                 /* reason of the route, for completions */
 	/* found by the local fabric at this end, or reported by the other end */

@@ -76,9 +76,12 @@ static int check_reached(struct pl_context *context, const struct pl_memory *mem
 		       strerrordesc_np(why) ? strerrordesc_np(why) : "unknown error");
 }
 
-int pl_region_register_dmabuf(struct pl_context *context, int fd, uint64_t offset, size_t length, void *address,
-			      unsigned access, struct pl_region **result, struct pl_error *error)
+int pl_region_register_dmabuf(struct pl_context *context, const struct pl_dmabuf *dmabuf, unsigned access,
+			      struct pl_region **result, struct pl_error *error)
 {
+	uint64_t offset = dmabuf->offset;
+	size_t length = dmabuf->length;
+	void *address = dmabuf->address;
 	struct pl_region *region;
 	int rc = check_arguments(length, access, error);
 
@@ -92,7 +95,7 @@ int pl_region_register_dmabuf(struct pl_context *context, int fd, uint64_t offse
 	region = region_new(context, access);
 	if (!region)
 		return pl_fail_memory(error, "pl_region_register_dmabuf");
-	rc = pl_memory_attach_dmabuf(&region->memory, fd, offset, length, address, error);
+	rc = pl_memory_attach_dmabuf(&region->memory, dmabuf->fd, offset, length, address, error);
 	if (rc == 0) {
 		rc = check_reached(context, &region->memory, error);
 		if (rc < 0)

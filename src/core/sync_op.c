@@ -111,18 +111,18 @@ void pl_sync_close(struct pl_context *context)
 	context->instant = NULL;
 }
 
-static void fill_receipt(struct pl_receipt *receipt, const struct pl_sync_op *instant, struct start *start)
+static void fill_completion(struct pl_completion *completion, const struct pl_sync_op *instant, struct start *start)
 {
-	receipt->posted = start->posted.time;
-	receipt->completed = pl_moment_now(&start->posted);
-	receipt->value = instant->value;
-	receipt->bytes = receipt->bytes_direct = instant->segment.length;
-	if (receipt->bytes) {
-		receipt->streams = 1;
-		receipt->route = PL_ROUTE_DIRECT;
-		receipt->reason = instant->route_reason;
-		receipt->visible = receipt->peer->ops->visible;
-		receipt->visibility = receipt->peer->ops->visibility;
+	completion->posted = start->posted.time;
+	completion->completed = pl_moment_now(&start->posted);
+	completion->value = instant->value;
+	completion->bytes = instant->segment.length;
+	if (completion->bytes) {
+		completion->lanes = 1;
+		completion->route = PL_ROUTE_DIRECT;
+		completion->reason = instant->route_reason;
+		completion->visible = completion->peer->ops->visible;
+		completion->visibility = completion->peer->ops->visibility;
 	}
 }
 
@@ -148,7 +148,7 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 		return false;
 	}
 	pl_fast_init(operation, context, peer, instant->kind, attributes);
-	fill_receipt(&operation->receipt, instant, &at);
+	fill_completion(&operation->completion, instant, &at);
 	if (instant->old)
 		*instant->old = instant->value;
 	operation->has_handle = handle;

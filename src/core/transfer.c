@@ -1,21 +1,39 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Public calls that move bytes: they check arguments and hand the operation to the peer's home engine. */
+#include <stdio.h>
+
 #include "core/fastpath.h"
 
-static int bad_flags(struct pl_error *error, const char *call, const char *fact)
+static int bad_attributes(struct pl_error *error, const char *call, const char *fact)
 {
 	return pl_fail(error, -EINVAL, "OPTION", call, "attributes", "start from PL_ATTRIBUTES_INIT", "%s", fact);
+}
+
+static int check_notify_data(const struct pl_peer *peer, const void *data, size_t length, const char *call,
+			     struct pl_error *error)
+{
+	if (length && !data)
+		return bad_attributes(error, call, "a length of notification data without data");
+	if (length > PL_NOTIFY_DATA_MAX)
+		return pl_fail(error, -EMSGSIZE, "NOTIFY-DATA-LONG", call, NULL, "send a message with pl_send()",
+			       "%zu bytes of notification data, at most %d are possible", length, PL_NOTIFY_DATA_MAX);
+	if (length && !peer->notify_data)
+		return pl_fail(error, -ENOTSUP, "NOTIFY-DATA-OLD", call, NULL, "update Peerlane at the other end",
+			       "the other end (%s) accepts no data with notifications", peer->software);
+	return 0;
 }
 
 static int copy_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, unsigned allowed,
 			   const char *call, struct pl_error *error)
 {
 	if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
-		return bad_flags(error, call, "attributes of a newer library, or not initialised");
+		return bad_attributes(error, call, "attributes of a newer library, or not initialised");
 	if (attributes->flags & ~allowed)
-		return bad_flags(error, call, "flags that this operation does not have");
-	if (attributes->visible > PL_VISIBLE_PLACED)
-		return bad_flags(error, call, "unknown visibility");
+		return bad_attributes(error, call, "flags that this operation does not have");
+	if (attributes->visible > PL_VISIBLE_GPU_VISIBLE)
+		return bad_attributes(error, call, "unknown visibility");
+	if (!(attributes->flags & PL_NOTIFY))
+		attributes->notify_length = 0;
 	/* A notification promises placed bytes, so the write must be acknowledged. */
 	if ((attributes->flags & PL_NOTIFY) && attributes->visible == PL_VISIBLE_ON_WIRE)
 		attributes->visible = PL_VISIBLE_ACKNOWLEDGED;
@@ -32,10 +50,10 @@ PL_ALWAYS_INLINE int read_attributes(const struct pl_attributes **attributes, st
 
 	*attributes = given ? given : &usual;
 	if (!given ||
-	    (given->size == sizeof(*given) && !(given->flags & ~allowed) && given->visible <= PL_VISIBLE_PLACED))
+	    (given->size == sizeof(*given) && !(given->flags & ~allowed) && given->visible <= PL_VISIBLE_GPU_VISIBLE))
 		return 0;
 	*attributes = copy;
-	return copy_attributes(copy, given, allowed | (kind == PL_KIND_WRITE ? PL_NOTIFY : 0), call, error);
+	return copy_attributes(copy, given, allowed | (kind == PL_KIND_WRITE || kind == PL_KIND_READ ? PL_NOTIFY : 0), call, error);
 }
 
 static inline bool peer_fits(const struct pl_peer *peer)
@@ -139,11 +157,40 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 				 .segment = { at->remote, at->region, at->remote_offset, at->offset, at->length } },
 			 attributes, handle))
 		return 0;
+	if (attributes->flags & PL_NOTIFY)
+		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
+	if (rc < 0)
+		return rc;
 	operation = pl_fast_new(peer->context, peer, kind, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
+	if ((attributes->flags & PL_NOTIFY) && !pl_operation_copy_notify_data(operation)) {
+		pl_operation_discard(operation);
+		return pl_fail_memory(error, call);
+	}
 	pl_fast_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
 	pl_fast_submit(peer, operation, run_posted, handle);
+	return 0;
+}
+
+/* Checks all elements.  The error's object names the first wrong one, counted from 0. */
+static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
+			  const char *call, struct pl_error *error)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct pl_transfer *at = &transfers[i];
+		int rc;
+
+		if (remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
+		    local_fits(peer, at->region, at->offset, at->length))
+			continue;
+		rc = check_transfer(peer, kind, at, call, error);
+		if (rc < 0) {
+			if (error)
+				snprintf(error->object, sizeof(error->object), "element %zu", i);
+			return rc;
+		}
+	}
 	return 0;
 }
 
@@ -159,17 +206,20 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	if (rc == 0)
 		rc = check_peer(peer, call, error);
 	if (rc == 0 && (count == 0 || count > PL_TRANSFERS_MAX))
-		rc = pl_fail(error, -EINVAL, "TRANSFER-COUNT", call, NULL, "pass 1 to 4096 elements", "%zu elements",
+		rc = pl_fail(error, -EINVAL, "TRANSFER-COUNT", call, NULL, "pass 1 to 1048576 elements", "%zu elements",
 			     count);
-	for (size_t i = 0; rc == 0 && i < count; i++)
-		rc = check_transfer(peer, kind, &transfers[i], call, error);
+	if (rc == 0 && (attributes->flags & PL_NOTIFY))
+		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
+	if (rc == 0)
+		rc = check_elements(peer, kind, transfers, count, call, error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, kind, attributes, error);
 	if (!operation)
 		return -ENOMEM;
 	operation->segments = pl_alloc(&peer->context->allocator, count * sizeof(struct pl_segment));
-	if (!operation->segments) {
+	if (!operation->segments || !pl_operation_copy_notify_data(operation)) {
+		pl_free(&peer->context->allocator, operation->segments);
 		operation->segments = &operation->single;
 		pl_operation_discard(operation);
 		return pl_fail_memory(error, call);
@@ -181,22 +231,16 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	return 0;
 }
 
-int pl_write(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
-	     uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
-	     struct pl_error *error)
+int pl_write(struct pl_peer *peer, const struct pl_transfer *one, const struct pl_attributes *attributes,
+	     struct pl_operation **operation, struct pl_error *error)
 {
-	const struct pl_transfer one = { remote, remote_offset, region, offset, length };
-
-	return transfer(peer, PL_KIND_WRITE, &one, attributes, operation, "pl_write", error);
+	return transfer(peer, PL_KIND_WRITE, one, attributes, operation, "pl_write", error);
 }
 
-int pl_read(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, struct pl_region *region,
-	    uint64_t offset, uint64_t length, const struct pl_attributes *attributes, struct pl_operation **operation,
-	    struct pl_error *error)
+int pl_read(struct pl_peer *peer, const struct pl_transfer *one, const struct pl_attributes *attributes,
+	    struct pl_operation **operation, struct pl_error *error)
 {
-	const struct pl_transfer one = { remote, remote_offset, region, offset, length };
-
-	return transfer(peer, PL_KIND_READ, &one, attributes, operation, "pl_read", error);
+	return transfer(peer, PL_KIND_READ, one, attributes, operation, "pl_read", error);
 }
 
 int pl_writev(struct pl_peer *peer, const struct pl_transfer *transfers, size_t count,
@@ -217,15 +261,15 @@ int pl_readv(struct pl_peer *peer, const struct pl_transfer *transfers, size_t c
 
 /* -- atomics ------------------------------------------------------------------------------------ */
 
-static int post_atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote *remote, uint64_t remote_offset,
-		  uint64_t operand, uint64_t compare, uint64_t *old, const struct pl_attributes *given,
-		  struct pl_operation **handle, const char *call, struct pl_error *error)
+static int post_atomic(struct pl_peer *peer, enum pl_kind kind, const struct pl_atomic *atomic,
+		       const struct pl_attributes *given, struct pl_operation **handle, const char *call,
+		       struct pl_error *error)
 {
-	struct pl_sync_op instant = { .kind = kind,
-				      .segment = { .remote = remote, .remote_offset = remote_offset, .length = 8 },
-				      .operand = operand,
-				      .compare = compare,
-				      .old = old };
+	struct pl_sync_op sync = { .kind = kind,
+				   .segment = { .remote = atomic->remote, .remote_offset = atomic->remote_offset, .length = 8 },
+				   .operand = atomic->operand,
+				   .compare = kind == PL_KIND_COMPARE_SWAP ? atomic->compare : 0,
+				   .old = atomic->old };
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
@@ -233,42 +277,39 @@ static int post_atomic(struct pl_peer *peer, enum pl_kind kind, struct pl_remote
 
 	if (rc == 0 && !peer_fits(peer))
 		rc = check_peer(peer, call, error);
-	if (rc == 0 && !remote_fits(peer, remote, remote_offset, 8, PL_ACCESS_ATOMIC))
-		rc = check_remote(peer, remote, remote_offset, 8, PL_ACCESS_ATOMIC, call, error);
+	if (rc == 0 && !remote_fits(peer, atomic->remote, atomic->remote_offset, 8, PL_ACCESS_ATOMIC))
+		rc = check_remote(peer, atomic->remote, atomic->remote_offset, 8, PL_ACCESS_ATOMIC, call, error);
 	if (rc < 0)
 		return rc;
-	if (peer->ops->sync_try && pl_sync_try(peer, &instant, attributes, handle))
+	if (peer->ops->sync_try && pl_sync_try(peer, &sync, attributes, handle))
 		return 0;
 	operation = pl_fast_new(peer->context, peer, kind, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
-	operation->operand = operand;
-	operation->compare = compare;
-	operation->old = old;
-	pl_fast_segment(operation, remote, remote_offset, NULL, 0, 8);
+	operation->operand = sync.operand;
+	operation->compare = sync.compare;
+	operation->old = sync.old;
+	pl_fast_segment(operation, atomic->remote, atomic->remote_offset, NULL, 0, 8);
 	pl_fast_submit(peer, operation, run_posted, handle);
 	return 0;
 }
 
-int pl_fetch_add(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, uint64_t add, uint64_t *old,
-		 const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
+int pl_fetch_add(struct pl_peer *peer, const struct pl_atomic *atomic, const struct pl_attributes *attributes,
+		 struct pl_operation **operation, struct pl_error *error)
 {
-	return post_atomic(peer, PL_KIND_FETCH_ADD, remote, remote_offset, add, 0, old, attributes, operation,
-		      "pl_fetch_add", error);
+	return post_atomic(peer, PL_KIND_FETCH_ADD, atomic, attributes, operation, "pl_fetch_add", error);
 }
 
-int pl_compare_swap(struct pl_peer *peer, struct pl_remote *remote, uint64_t remote_offset, uint64_t compare,
-		    uint64_t swap, uint64_t *old, const struct pl_attributes *attributes,
+int pl_compare_swap(struct pl_peer *peer, const struct pl_atomic *atomic, const struct pl_attributes *attributes,
 		    struct pl_operation **operation, struct pl_error *error)
 {
-	return post_atomic(peer, PL_KIND_COMPARE_SWAP, remote, remote_offset, swap, compare, old, attributes, operation,
-		      "pl_compare_swap", error);
+	return post_atomic(peer, PL_KIND_COMPARE_SWAP, atomic, attributes, operation, "pl_compare_swap", error);
 }
 
 /* -- messages ----------------------------------------------------------------------------------- */
 
-int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64_t offset, uint64_t length,
-	    const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
+int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, const struct pl_attributes *given,
+	    struct pl_operation **handle, struct pl_error *error)
 {
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
@@ -277,15 +318,15 @@ int pl_send(struct pl_peer *peer, uint64_t tag, struct pl_region *region, uint64
 
 	if (rc == 0 && !peer_fits(peer))
 		rc = check_peer(peer, "pl_send", error);
-	if (rc == 0 && !local_fits(peer, region, offset, length))
-		rc = check_local(peer, region, offset, length, "pl_send", error);
+	if (rc == 0 && !local_fits(peer, buffer->region, buffer->offset, buffer->length))
+		rc = check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_send", error);
 	if (rc < 0)
 		return rc;
 	operation = pl_fast_new(peer->context, peer, PL_KIND_SEND, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
-	pl_fast_segment(operation, NULL, 0, region, offset, length);
-	operation->tag = operation->receipt.tag = tag;
+	pl_fast_segment(operation, NULL, 0, buffer->region, buffer->offset, buffer->length);
+	operation->tag = operation->completion.tag = tag;
 	pl_fast_submit(peer, operation, run_posted, handle);
 	return 0;
 }
@@ -317,13 +358,13 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
 	if (length)
 		memcpy(operation->copy, data, length);
 	operation->total = length;
-	operation->tag = operation->receipt.tag = tag;
+	operation->tag = operation->completion.tag = tag;
 	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }
 
-int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *given, struct pl_operation **handle,
-	      struct pl_error *error)
+int pl_notify(struct pl_peer *peer, uint64_t value, const void *data, size_t length,
+	      const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
 {
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
@@ -332,34 +373,44 @@ int pl_notify(struct pl_peer *peer, uint64_t value, const struct pl_attributes *
 
 	if (rc == 0)
 		rc = check_peer(peer, "pl_notify", error);
+	if (rc == 0)
+		rc = check_notify_data(peer, data, length, "pl_notify", error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFY, attributes, error);
 	if (!operation)
 		return -ENOMEM;
 	operation->attributes.notify = value;
-	operation->receipt.value = value;
+	operation->attributes.notify_data = data;
+	operation->attributes.notify_length = length;
+	operation->completion.value = value;
+	if (!pl_operation_copy_notify_data(operation)) {
+		pl_operation_discard(operation);
+		return pl_fail_memory(error, "pl_notify");
+	}
 	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }
 
-int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, struct pl_region *region, uint64_t offset,
-	       uint64_t length, const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
+int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, const struct pl_buffer *buffer,
+	       const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
 {
+	const struct pl_buffer empty = { 0 };
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
 	int rc = read_attributes(&attributes, &copy, given, PL_KIND_RECEIVE, "pl_receive", error);
 
+	buffer = buffer ? buffer : &empty;
 	/* Messages that arrived before the loss can still be received, so check_peer() is not called. */
-	if (rc == 0)
-		rc = check_local(peer, region, offset, length, "pl_receive", error);
+	if (rc == 0 && (buffer->region || buffer->offset || buffer->length))
+		rc = check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_receive", error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	pl_fast_segment(operation, NULL, 0, region, offset, length);
+	pl_fast_segment(operation, NULL, 0, buffer->region, buffer->offset, buffer->length);
 	operation->tag = tag;
 	operation->mask = mask;
 	pl_operation_submit(operation, pl_receive_run, handle);

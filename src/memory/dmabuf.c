@@ -36,7 +36,7 @@ static int check_buffer(int fd, uint64_t offset, size_t length, struct pl_error 
 }
 
 /* Not all exporters support mmap(). A descriptor opened for reading is mapped for reading. */
-static void map(struct pl_dmabuf *buffer, size_t length)
+static void map(struct pl_dmabuf_memory *buffer, size_t length)
 {
 	uint64_t mask = (uint64_t)sysconf(_SC_PAGESIZE) - 1, skew = buffer->offset & mask;
 	off_t begin = (off_t)(buffer->offset - skew);
@@ -57,7 +57,7 @@ static void map(struct pl_dmabuf *buffer, size_t length)
 	buffer->map = (uint8_t *)at + skew;
 }
 
-void pl_dmabuf_free(struct pl_dmabuf *buffer)
+void pl_dmabuf_free(struct pl_dmabuf_memory *buffer)
 {
 	if (!buffer)
 		return;
@@ -68,14 +68,14 @@ void pl_dmabuf_free(struct pl_dmabuf *buffer)
 	free(buffer);
 }
 
-static int buffer_new(int fd, uint64_t offset, struct pl_dmabuf **result, struct pl_error *error)
+static int buffer_new(int fd, uint64_t offset, struct pl_dmabuf_memory **result, struct pl_error *error)
 {
-	struct pl_dmabuf *buffer = calloc(1, sizeof(*buffer));
+	struct pl_dmabuf_memory *buffer = calloc(1, sizeof(*buffer));
 	int rc;
 
 	if (!buffer)
 		return pl_fail_memory(error, "pl_region_register_dmabuf");
-	*buffer = (struct pl_dmabuf){ .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0), .offset = offset };
+	*buffer = (struct pl_dmabuf_memory){ .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0), .offset = offset };
 	if (buffer->fd < 0) {
 		rc = -errno;
 		free(buffer);
@@ -91,7 +91,7 @@ static const struct pl_memory_ops pl_dmabuf_memory;
 int pl_memory_attach_dmabuf(struct pl_memory *memory, int fd, uint64_t offset, size_t length, void *address,
 			    struct pl_error *error)
 {
-	struct pl_dmabuf *buffer = NULL;
+	struct pl_dmabuf_memory *buffer = NULL;
 	int rc = check_buffer(fd, offset, length, error);
 
 	if (rc == 0)
@@ -132,7 +132,7 @@ bool pl_dmabuf_reached(const struct pl_memory *memory, int *why)
 /* -- copies by the processor ----------------------------------------------------------------------- */
 
 /* The device and the processor may see different bytes outside of these brackets (DMA_BUF_IOCTL_SYNC). */
-static int bracket(const struct pl_dmabuf *buffer, bool begin, bool write)
+static int bracket(const struct pl_dmabuf_memory *buffer, bool begin, bool write)
 {
 	struct dma_buf_sync sync = { .flags = (begin ? DMA_BUF_SYNC_START : DMA_BUF_SYNC_END) |
 					      (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ) };
@@ -177,7 +177,7 @@ static int copy_bytes(uint8_t *memory, uint8_t *bytes, size_t length, bool into)
 
 static int copy_dmabuf(const struct pl_memory *memory, size_t offset, void *bytes, size_t length, bool into)
 {
-	const struct pl_dmabuf *buffer = memory->dmabuf;
+	const struct pl_dmabuf_memory *buffer = memory->dmabuf;
 	int rc, ended;
 
 	if (!buffer->map || (into && !buffer->writable))

@@ -7,7 +7,7 @@
 
 #include "memory/memory.h"
 
-struct pl_dmabuf {
+struct pl_dmabuf_memory {
 	int fd;          /* duplicate of the program's descriptor */
 	uint64_t offset; /* of the range's first byte */
 	uint8_t *map;    /* mapping of the range in this process; NULL: not mapped */
@@ -27,7 +27,7 @@ int pl_memory_attach_dmabuf(struct pl_memory *memory, int fd, uint64_t offset, s
 			    struct pl_error *error);
 /* Returns a new descriptor, and the offset of the byte in it; or a negative errno. */
 int pl_dmabuf_export(const struct pl_memory *memory, size_t offset, uint64_t *skew);
-void pl_dmabuf_free(struct pl_dmabuf *buffer);
+void pl_dmabuf_free(struct pl_dmabuf_memory *buffer);
 /* True if the processor reaches the memory; otherwise *why is the errno of mmap(2). */
 bool pl_dmabuf_reached(const struct pl_memory *memory, int *why);
 

@@ -3,7 +3,7 @@
 #ifndef PL_MEMORY_H
 #define PL_MEMORY_H
 
-#include <peerlane/sys/memory.h>
+#include "memory/ops.h"
 
 #include "base/base.h"
 

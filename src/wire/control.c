@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Bodies, field by field (a string is a u16 length and its bytes):
- *   HELLO     u16 version_min, u16 version_max, boot_id[16], context_id[16], u64 capabilities, u32 streams,
+ *   HELLO     u16 version_min, u16 version_max, boot_id[16], context_id[16], u64 capabilities, u32 lanes,
  *             u32 eager_max, u32 window, u32 flags, string software, u16 count, count times: string name,
  *             u16 length, blob[length]
  *   REJECT    u32 code, string id, string message
@@ -113,7 +113,7 @@ static void get_hello(struct pl_reader *reader, struct pl_hello *hello)
 	pl_get_bytes(reader, hello->boot_id, sizeof(hello->boot_id));
 	pl_get_bytes(reader, hello->context_id, sizeof(hello->context_id));
 	hello->capabilities = pl_get_u64(reader);
-	hello->streams = pl_get_u32(reader);
+	hello->lanes = pl_get_u32(reader);
 	hello->eager_max = pl_get_u32(reader);
 	hello->window = pl_get_u32(reader);
 	hello->flags = pl_get_u32(reader);
@@ -224,7 +224,7 @@ static void put_hello(struct pl_writer *writer, const struct pl_hello *hello)
 	pl_put_bytes(writer, hello->boot_id, sizeof(hello->boot_id));
 	pl_put_bytes(writer, hello->context_id, sizeof(hello->context_id));
 	pl_put_u64(writer, hello->capabilities);
-	pl_put_u32(writer, hello->streams);
+	pl_put_u32(writer, hello->lanes);
 	pl_put_u32(writer, hello->eager_max);
 	pl_put_u32(writer, hello->window);
 	pl_put_u32(writer, hello->flags);

@@ -77,7 +77,7 @@ struct pl_hello {
 	uint8_t boot_id[16];    /* of the kernel: equal on the same host */
 	uint8_t context_id[16]; /* random, of the context */
 	uint64_t capabilities;  /* unknown bits are ignored */
-	uint32_t streams;       /* most lanes that this end wants */
+	uint32_t lanes;       /* most lanes that this end wants */
 	uint32_t eager_max;     /* largest eager message accepted */
 	uint32_t window;        /* messages accepted before any is consumed */
 	uint32_t flags;         /* PL_HELLO_ENCRYPT_DATA; unknown bits are -EPROTO */
@@ -89,6 +89,7 @@ struct pl_hello {
 #define PL_CAPABILITY_ASKS 256u    /* in struct pl_hello: asks over verbs for keys that the answer to an import lacks */
 #define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes on request, accepts notifications with writes, and SKIP */
 #define PL_CAPABILITY_HEADERLESS 1024u   /* accepts small messages without a header over verbs */
+#define PL_CAPABILITY_NOTIFY_DATA 4096u /* accepts notifications with a payload */
 #define PL_CAPABILITY_PACKED 2048u /* accepts several frames in one SEND over verbs */
 
 struct pl_reject {
@@ -192,6 +193,7 @@ uint16_t pl_rail_welcome_decode(const uint8_t *buffer, size_t length);
 
 #define PL_FRAME_HEADER 32 /* u8 type, u8 flags, u16 zero, u32 ack, u32 length, u32 cookie, u64 key, u64 offset */
 #define PL_FRAME_BULK_MAX (16u << 20) /* payload of WRITE and DATA */
+#define PL_FRAME_NOTIFY_MAX 1024u       /* payload of NOTIFY */
 #define PL_FRAME_SMALL_MAX 8192u      /* payload of EAGER and OFFER */
 #define PL_FRAME_ATOMIC_PAYLOAD 16u
 
@@ -199,7 +201,7 @@ enum pl_frame_type {
 	PL_FRAME_WRITE = 1, /* key, offset, payload */
 	PL_FRAME_READ,      /* key, offset, cookie; length = bytes wanted, no payload */
 	PL_FRAME_DATA,      /* cookie, payload: answers READ */
-	PL_FRAME_ATOMIC,    /* key, offset, cookie, flags = enum pl_atomic; payload 16: operand, compare */
+	PL_FRAME_ATOMIC,    /* key, offset, cookie, flags = enum pl_wire_atomic; payload 16: operand, compare */
 	PL_FRAME_VALUE,     /* cookie, offset = old value: answers ATOMIC */
 	/* cookie, offset = enum pl_wire_status, flags = type of the refused READ, ATOMIC or WRITE */
 	PL_FRAME_FAIL,
@@ -208,7 +210,7 @@ enum pl_frame_type {
 	/* key = tag, offset = total length, cookie, payload = source's key: start of a large send */
 	PL_FRAME_RENDEZVOUS,
 	PL_FRAME_FINISH,    /* cookie, offset = enum pl_wire_status: end of a large send */
-	PL_FRAME_NOTIFY,    /* offset = value */
+	PL_FRAME_NOTIFY,    /* offset = value, payload (PL_CAPABILITY_NOTIFY_DATA) */
 	PL_FRAME_CREDIT,    /* offset = messages consumed so far, in total */
 	PL_FRAME_FENCE,     /* cookie = rail, offset = generation: asks to take nothing of that any more */
 	PL_FRAME_FENCED,    /* the same: nothing of that is taken any more */
@@ -224,7 +226,7 @@ enum pl_frame_type {
 enum pl_wire_level { PL_LEVEL_PLACED = 1, PL_LEVEL_GPU = 2 };
 enum pl_wire_flush { PL_FLUSH_READ = 1, PL_FLUSH_DRIVER, PL_FLUSH_NATIVE, PL_FLUSH_ORDER, PL_FLUSH_END };
 
-enum pl_atomic { PL_ATOMIC_ADD = 1, PL_ATOMIC_SWAP = 2 };
+enum pl_wire_atomic { PL_ATOMIC_ADD = 1, PL_ATOMIC_SWAP = 2 };
 
 struct pl_frame {
 	uint8_t type; /* enum pl_frame_type */
@@ -259,6 +261,7 @@ static inline uint32_t pl_frame_limit(uint8_t type)
 		[PL_FRAME_WRITE] = PL_FRAME_BULK_MAX,  [PL_FRAME_READ] = PL_FRAME_BULK_MAX, /* one DATA answers it */
 		[PL_FRAME_DATA] = PL_FRAME_BULK_MAX,   [PL_FRAME_ATOMIC] = PL_FRAME_ATOMIC_PAYLOAD,
 		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX, [PL_FRAME_RENDEZVOUS] = PL_FRAME_SMALL_MAX,
+		[PL_FRAME_NOTIFY] = PL_FRAME_NOTIFY_MAX,
 	};
 
 	return limits[type];
@@ -306,6 +309,7 @@ static inline uint32_t pl_frame_payload(const struct pl_frame *frame)
 	case PL_FRAME_ATOMIC:
 	case PL_FRAME_EAGER:
 	case PL_FRAME_RENDEZVOUS:
+	case PL_FRAME_NOTIFY:
 		return frame->length;
 	default:
 		return 0;

@@ -48,9 +48,9 @@ static void end_open(struct end *end)
 	check_ok(pl_region_allocate(end->context, 4096, PL_ACCESS_LOCAL, &end->words, &error), &error);
 }
 
-static struct pl_receipt wait_completed(struct pl_operation *operation)
+static struct pl_completion wait_completed(struct pl_operation *operation)
 {
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
@@ -70,10 +70,11 @@ static void end_send_bytes(struct end *end, uint64_t tag, const void *data, size
 static size_t end_receive_bytes(struct end *end, uint64_t tag)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
-	check_ok(pl_receive(end->peer, tag, UINT64_MAX, end->words, 0, 4000, NULL, &operation, &error), &error);
+	check_ok(pl_receive(end->peer, tag, UINT64_MAX, &(struct pl_buffer){ end->words, 0, 4000 }, NULL, &operation,
+			    &error), &error);
 	receipt = wait_completed(operation);
 	((char *)pl_region_address(end->words))[receipt.bytes] = '\0';
 	return receipt.bytes;
@@ -109,11 +110,11 @@ static int import_received_token(struct end *end, struct pl_remote **remote, str
 
 /* -- the far end ---------------------------------------------------------------------------------------- */
 
-static void check_direct(const struct pl_receipt *receipt, uint64_t bytes)
+static void check_direct(const struct pl_completion *receipt, uint64_t bytes)
 {
 	check_text(receipt->fabric, "verbs");
 	check_number(receipt->route, PL_ROUTE_DIRECT);
-	check_number(receipt->bytes_direct, bytes);
+	check_number((receipt->bytes - receipt->bytes_staged), bytes);
 	check_number(receipt->bytes_staged, 0);
 }
 
@@ -121,16 +122,16 @@ static void write_send_read(struct end *end, struct pl_remote *remote, struct pl
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	direct.flags = PL_REQUIRE_DIRECT;
-	check_ok(pl_write(end->peer, remote, 0, from, 0, WRITTEN, &direct, &operation, &error), &error);
+	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, from, 0, WRITTEN }, &direct, &operation, &error), &error);
 	receipt = wait_completed(operation);
 	check_direct(&receipt, WRITTEN);
-	check_ok(pl_send(end->peer, TAG_SENT, from, SENT, SENT_LENGTH, NULL, &operation, &error), &error);
+	check_ok(pl_send(end->peer, TAG_SENT, &(struct pl_buffer){ from, SENT, SENT_LENGTH }, NULL, &operation, &error), &error);
 	wait_completed(operation);
-	check_ok(pl_read(end->peer, remote, 0, into, 0, WRITTEN, &direct, &operation, &error), &error);
+	check_ok(pl_read(end->peer, &(struct pl_transfer){ remote, 0, into, 0, WRITTEN }, &direct, &operation, &error), &error);
 	receipt = wait_completed(operation);
 	check_direct(&receipt, WRITTEN);
 	check(!memcmp(pl_region_address(into), pl_region_address(from), WRITTEN));
@@ -139,7 +140,8 @@ static void write_send_read(struct end *end, struct pl_remote *remote, struct pl
 static int write_again(struct end *end, struct pl_remote *remote, struct pl_region *from, struct pl_error *error)
 {
 	struct pl_operation *operation;
-	int rc = pl_write(end->peer, remote, 0, from, AGAIN, AGAIN_LENGTH, NULL, &operation, error);
+	int rc = pl_write(end->peer, &(struct pl_transfer){ remote, 0, from, AGAIN, AGAIN_LENGTH }, NULL, &operation,
+			  error);
 
 	return rc < 0 ? rc : pl_wait(operation, UINT64_MAX, NULL, error);
 }
@@ -200,14 +202,15 @@ static void check_pattern(const uint8_t *memory, uint64_t first, size_t length)
 }
 
 /* Overwrites the far end's region with bytes of the GPU, then reads part of it into the GPU. */
-static void use_far(struct end *end, struct pl_remote *remote, struct pl_region *region, struct pl_receipt *receipts)
+static void use_far(struct end *end, struct pl_remote *remote, struct pl_region *region, struct pl_completion *receipts)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
 
-	check_ok(pl_write(end->peer, remote, 0, region, 0, WRITTEN, NULL, &operation, &error), &error);
+	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, region, 0, WRITTEN }, NULL, &operation, &error), &error);
 	receipts[0] = wait_completed(operation);
-	check_ok(pl_read(end->peer, remote, 33, region, READ_AT, READ_LENGTH, NULL, &operation, &error), &error);
+	check_ok(pl_read(end->peer, &(struct pl_transfer){ remote, 33, region, READ_AT, READ_LENGTH }, NULL, &operation,
+			 &error), &error);
 	receipts[1] = wait_completed(operation);
 	for (int i = 0; i < 2; i++)
 		printf("%s %llu bytes, %llu staged: %s\n", i ? "read" : "wrote", (unsigned long long)receipts[i].bytes,
@@ -217,10 +220,11 @@ static void use_far(struct end *end, struct pl_remote *remote, struct pl_region 
 static void near_direct(struct end *end, struct pl_remote *remote, struct pl_region *region, uint8_t *memory)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipts[2];
+	struct pl_completion receipts[2];
 	struct pl_error error;
 
-	check_ok(pl_receive(end->peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
+	check_ok(pl_receive(end->peer, TAG_SENT, UINT64_MAX, &(struct pl_buffer){ region, SENT_AT, SENT_LENGTH }, NULL,
+			    &operation, &error),
 		 &error);
 	send_token(end, region);
 	receipts[0] = wait_completed(operation);
@@ -247,7 +251,7 @@ static void near_staged(struct end *end, struct pl_remote *remote, struct pl_reg
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
-	struct pl_receipt receipts[2];
+	struct pl_completion receipts[2];
 	struct pl_error error;
 	uint8_t *bytes = malloc(WRITTEN);
 
@@ -270,7 +274,8 @@ static void near_staged(struct end *end, struct pl_remote *remote, struct pl_reg
 	check_pattern(memory + READ_AT, 33, READ_LENGTH);
 	emulated_holds(memory + READ_AT, 33, READ_LENGTH);
 	direct.flags = PL_REQUIRE_DIRECT;
-	check_ok(pl_write(end->peer, remote, 0, region, 0, WRITTEN, &direct, &operation, &error), &error);
+	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, region, 0, WRITTEN }, &direct, &operation,
+			  &error), &error);
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ENOTSUP, &error);
 	check_text(error.id, "NOT-DIRECT");
 }
@@ -326,7 +331,8 @@ static void run_freed(const char *address, bool kept)
 
 	connect_far(&end, address, &remote);
 	check_ok(pl_region_register(end.context, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
-	check_ok(pl_receive(end.peer, TAG_SENT, UINT64_MAX, region, SENT_AT, SENT_LENGTH, NULL, &operation, &error),
+	check_ok(pl_receive(end.peer, TAG_SENT, UINT64_MAX, &(struct pl_buffer){ region, SENT_AT, SENT_LENGTH }, NULL,
+			    &operation, &error),
 		 &error);
 	send_token(&end, region);
 	wait_completed(operation);

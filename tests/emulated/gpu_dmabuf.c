@@ -14,8 +14,9 @@ static struct pl_region *register_exported(struct pl_context *context, uint8_t *
 	struct pl_region *region;
 	struct pl_error error;
 
-	check_ok(pl_region_register_dmabuf(context, fd, DMABUF_OFFSET, MIB - DMABUF_OFFSET, address, PL_ACCESS_ALL,
-					   &region, &error),
+	check_ok(pl_region_register_dmabuf(context,
+					   &(struct pl_dmabuf){ .fd = fd, .offset = DMABUF_OFFSET, .length = MIB - DMABUF_OFFSET, .address = address },
+					   PL_ACCESS_ALL, &region, &error),
 		 &error);
 	close(fd);
 	check_number(pl_region_length(region), MIB - DMABUF_OFFSET);
@@ -32,7 +33,7 @@ static void use_dmabuf(struct scenario_environment *environment, struct buffer *
 	bool reached = mappable || address;
 	struct pl_operation *operation;
 	struct pl_remote *remote;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	uint64_t old = 0;
 
@@ -40,13 +41,15 @@ static void use_dmabuf(struct scenario_environment *environment, struct buffer *
 	check(!pl_region_address(region) == !reached);
 	remote = share(environment, region, environment->near_peer, NULL);
 	pattern_fill(host->bytes, MIB, 1, 0);
-	check_ok(pl_write(environment->near_peer, remote, 0, host->region, 0, MIB - DMABUF_OFFSET, NULL, &operation,
+	check_ok(pl_write(environment->near_peer,
+			  &(struct pl_transfer){ remote, 0, host->region, 0, MIB - DMABUF_OFFSET }, NULL, &operation,
 			  &error),
 		 &error);
 	complete(environment, operation, &receipt);
 	gpu_check_pattern(memory + DMABUF_OFFSET, MIB - DMABUF_OFFSET, 0);
 	gpu_check_untouched(memory, DMABUF_OFFSET);
-	check_ok(pl_read(environment->near_peer, remote, 1, host->region, MIB, 70000, NULL, &operation, &error),
+	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 1, host->region, MIB, 70000 }, NULL,
+			 &operation, &error),
 		 &error);
 	complete(environment, operation, &receipt);
 	pattern_check(host->bytes + MIB, 70000, 1, 1);
@@ -54,7 +57,9 @@ static void use_dmabuf(struct scenario_environment *environment, struct buffer *
 	if (reached) {
 		pattern_check(bytes, sizeof(bytes), 1, 5);
 		check_ok(pl_region_copy_in(region, 4, word, sizeof(word), &error), &error);
-		check_ok(pl_fetch_add(environment->near_peer, remote, 4, 41, &old, NULL, &operation, &error), &error);
+		check_ok(pl_fetch_add(environment->near_peer,
+				      &(struct pl_atomic){ .remote = remote, .remote_offset = 4, .operand = 41, .old = &old },
+				      NULL, &operation, &error), &error);
 		complete(environment, operation, &receipt);
 		check_number(old, 1);
 	}
@@ -73,19 +78,27 @@ static void dmabufs_refused(struct gpu_ends *ends)
 	struct pl_region *region;
 	struct pl_error error;
 
-	check_status(pl_region_register_dmabuf(ends->environment.far, fd, MIB - 10, 11, NULL, 0, &region, &error),
+	check_status(pl_region_register_dmabuf(ends->environment.far,
+					       &(struct pl_dmabuf){ .fd = fd, .offset = MIB - 10, .length = 11, .address = NULL },
+					       0, &region, &error),
 		     -ERANGE, &error);
 	check_text(error.id, "DMABUF-RANGE");
-	check_status(pl_region_register_dmabuf(ends->environment.far, none, 0, 10, NULL, 0, &region, &error), -EINVAL,
+	check_status(pl_region_register_dmabuf(ends->environment.far,
+					       &(struct pl_dmabuf){ .fd = none, .offset = 0, .length = 10, .address = NULL },
+					       0, &region, &error), -EINVAL,
 		     &error);
 	check_text(error.id, "DMABUF-FD");
 	close(none);
-	check_status(pl_region_register_dmabuf(ends->environment.far, none, 0, 10, NULL, 0, &region, &error), -EBADF,
+	check_status(pl_region_register_dmabuf(ends->environment.far,
+					       &(struct pl_dmabuf){ .fd = none, .offset = 0, .length = 10, .address = NULL },
+					       0, &region, &error), -EBADF,
 		     &error);
 	/* Without a card no transport reaches this dma-buf. */
 	options.fabric = "tcp";
 	tcp = context_open_with(&options);
-	check_status(pl_region_register_dmabuf(tcp, fd, 0, MIB, NULL, 0, &region, &error), -ENOTSUP, &error);
+	check_status(pl_region_register_dmabuf(tcp,
+					       &(struct pl_dmabuf){ .fd = fd, .offset = 0, .length = MIB, .address = NULL },
+					       0, &region, &error), -ENOTSUP, &error);
 	check_text(error.id, "DMABUF-UNREACHABLE");
 	pl_close(tcp);
 	close(fd);
@@ -96,8 +109,8 @@ static void dmabufs_refused(struct gpu_ends *ends)
 void gpu_dmabuf_case(struct gpu_ends *ends)
 {
 	static const struct setting others[] = {
-		{ .name = "tcp", .fabric = "tcp", .host = "127.0.0.1", .streams = 1, .slow = true },
-		{ .name = "local", .fabric = "local", .host = "127.0.0.1", .streams = 1, .slow = true },
+		{ .name = "tcp", .fabric = "tcp", .host = "127.0.0.1", .lanes = 1, .slow = true },
+		{ .name = "local", .fabric = "local", .host = "127.0.0.1", .lanes = 1, .slow = true },
 	};
 
 	/* A device of the other access path does not import a dma-buf. */

@@ -10,7 +10,7 @@ const struct setting gpu_setting = {
 	.fabric = "verbs",
 	.host = "10.0.0.2",
 	.progress = PL_PROGRESS_THREAD,
-	.streams = 1,
+	.lanes = 1,
 	.one_sided = true,
 	.slow = true,
 };
@@ -45,17 +45,18 @@ int gpu_ends_transfer(struct gpu_ends *ends, bool write, struct pl_remote *remot
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	int rc;
 
 	direct.flags = PL_REQUIRE_DIRECT;
-	rc = (write ? pl_write : pl_read)(ends->environment.near_peer, remote, remote_offset, ends->host.region, offset,
-					  length, &direct, &operation, &error);
+	rc = (write ? pl_write : pl_read)(ends->environment.near_peer,
+					  &(struct pl_transfer){ remote, remote_offset, ends->host.region, offset, length },
+					  &direct, &operation, &error);
 	if (rc == 0)
 		rc = await(&ends->environment, operation, &receipt, &error);
 	if (rc == 0)
-		check_number(receipt.bytes_direct, length);
+		check_number((receipt.bytes - receipt.bytes_staged), length);
 	return rc;
 }
 

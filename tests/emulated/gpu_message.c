@@ -8,17 +8,18 @@ static void send_from(struct gpu_ends *ends, struct pl_region *region, uint64_t 
 {
 	struct pl_operation *sending, *receiving;
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	direct.flags = PL_REQUIRE_DIRECT;
 	memset(ends->host.bytes + MIB, 0, length);
-	check_ok(pl_receive(ends->environment.near_peer, tag, UINT64_MAX, ends->host.region, MIB, length, NULL,
-			    &receiving, &error),
+	check_ok(pl_receive(ends->environment.near_peer, tag, UINT64_MAX,
+			    &(struct pl_buffer){ ends->host.region, MIB, length }, NULL, &receiving, &error),
 		 &error);
-	check_ok(pl_send(ends->environment.far_peer, tag, region, offset, length, &direct, &sending, &error), &error);
+	check_ok(pl_send(ends->environment.far_peer, tag, &(struct pl_buffer){ region, offset, length }, &direct,
+			 &sending, &error), &error);
 	check_ok(await(&ends->environment, sending, &receipt, &error), &error);
-	check_number(receipt.bytes_direct, length);
+	check_number((receipt.bytes - receipt.bytes_staged), length);
 	check_ok(await(&ends->environment, receiving, &receipt, &error), &error);
 	check_number(receipt.bytes, length);
 	check_number(emulated_copied(), 0);
@@ -34,14 +35,14 @@ static void receive_into(struct gpu_ends *ends, struct pl_region *region, const 
 	struct pl_error error;
 
 	for (size_t i = 0; i < COUNT; i++)
-		check_ok(pl_receive(ends->environment.far_peer, 0, 0, region, i * STRIDE, STRIDE, NULL, &operations[i],
-				    &error),
+		check_ok(pl_receive(ends->environment.far_peer, 0, 0, &(struct pl_buffer){ region, i * STRIDE, STRIDE },
+				    NULL, &operations[i], &error),
 			 &error);
 	for (size_t i = 0; i < COUNT; i++)
 		check_ok(pl_send_copy(ends->environment.near_peer, i, ends->host.bytes + i, LENGTH, NULL, NULL, &error),
 			 &error);
 	for (size_t i = 0; i < COUNT; i++) {
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
 		check_ok(await(&ends->environment, operations[i], &receipt, &error), &error);
 		check_number(receipt.tag, i);

@@ -9,7 +9,7 @@
 struct cost {
 	uint64_t packets;
 	unsigned flushes;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 };
 
 static struct cost visible_transfer(struct gpu_ends *ends, bool write, struct pl_remote *remote,
@@ -24,7 +24,8 @@ static struct cost visible_transfer(struct gpu_ends *ends, bool write, struct pl
 
 	attributes.visible = visible;
 	attributes.flags = PL_REQUIRE_DIRECT;
-	check_ok((write ? pl_write : pl_read)(ends->environment.near_peer, remote, 0, ends->host.region, 0, 4096,
+	check_ok((write ? pl_write : pl_read)(ends->environment.near_peer,
+					      &(struct pl_transfer){ remote, 0, ends->host.region, 0, 4096 },
 					      &attributes, &operation, &error),
 		 &error);
 	check_number(await(&ends->environment, operation, &cost.receipt, &error), 0);
@@ -170,18 +171,18 @@ static uint64_t count_notifying_packets(struct gpu_ends *ends, struct pl_remote 
 	uint64_t packets = emulated_packets();
 	struct pl_completion completion;
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	attributes.flags = PL_NOTIFY;
 	attributes.notify = value;
-	check_ok(pl_write(ends->environment.near_peer, remote, 0, ends->host.region, 0, length, &attributes, &operation,
-			  &error),
+	check_ok(pl_write(ends->environment.near_peer, &(struct pl_transfer){ remote, 0, ends->host.region, 0, length },
+			  &attributes, &operation, &error),
 		 &error);
 	complete(&ends->environment, operation, &receipt);
 	collect(&ends->environment, ends->environment.far, &completion, 1);
-	check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
-	check_number(completion.receipt.value, value);
+	check_number(completion.kind, PL_KIND_NOTIFIED);
+	check_number(completion.value, value);
 	return emulated_packets_since(packets);
 }
 

@@ -48,7 +48,7 @@ static void control(void)
 		.version_max = 1,
 		.boot_id = "boot",
 		.context_id = "context",
-		.streams = 4,
+		.lanes = 4,
 		.eager_max = 8192,
 		.window = 64,
 		.software = "peerlane 0.1.0",

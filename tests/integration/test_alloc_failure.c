@@ -90,7 +90,7 @@ static int step_open(struct session *session, const struct plan *plan, const str
 	return status;
 }
 
-static int finish(struct session *session, int posted, struct pl_operation *operation, struct pl_receipt *receipt)
+static int finish(struct session *session, int posted, struct pl_operation *operation, struct pl_completion *receipt)
 {
 	return posted ? posted : await(&session->environment, operation, receipt, &session->error);
 }
@@ -99,7 +99,7 @@ static int step_connect(struct session *session)
 {
 	struct scenario_environment *environment = &session->environment;
 	struct pl_operation *connecting = NULL, *accepting = NULL;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	int status;
 
 	status = pl_listen(environment->far, "127.0.0.1:0", &environment->listener, &session->error);
@@ -136,7 +136,7 @@ static int step_share(struct session *session)
 	struct pl_operation *operation = NULL;
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	int status;
 
 	status = pl_region_allocate(environment->near, SIZE, PL_ACCESS_ALL, &session->near, &session->error);
@@ -174,16 +174,20 @@ static int step_transfer(struct session *session)
 		return status;
 	pattern_check(session->far_bytes, SIZE, 1, 0);
 	memset(session->near_bytes, POISON, SIZE);
-	status = pl_read(peer, session->remote, 0, session->near, 0, SIZE, NULL, &operation, error);
+	status = pl_read(peer, &(struct pl_transfer){ session->remote, 0, session->near, 0, SIZE }, NULL, &operation,
+			 error);
 	status = finish(session, status, operation, NULL);
 	if (status)
 		return status;
 	pattern_check(session->near_bytes, SIZE, 1, 0);
-	status = pl_fetch_add(peer, session->remote, 0, 1, NULL, NULL, &operation, error);
+	status = pl_fetch_add(peer, &(struct pl_atomic){ .remote = session->remote, .remote_offset = 0, .operand = 1 },
+			      NULL, &operation, error);
 	status = finish(session, status, operation, NULL);
 	if (status)
 		return status;
-	status = pl_compare_swap(peer, session->remote, 0, 0, 1, NULL, NULL, &operation, error);
+	status = pl_compare_swap(peer,
+				 &(struct pl_atomic){ .remote = session->remote, .remote_offset = 0, .operand = 1, .compare = 0 },
+				 NULL, &operation, error);
 	return finish(session, status, operation, NULL);
 }
 
@@ -226,22 +230,25 @@ static int step_messages(struct session *session)
 	if (status)
 		return status;
 	settle(environment, 1);
-	status = pl_receive(environment->far_peer, 1, UINT64_MAX, session->far, 0, 64, NULL, &pair[1], error);
+	status = pl_receive(environment->far_peer, 1, UINT64_MAX, &(struct pl_buffer){ session->far, 0, 64 }, NULL,
+			    &pair[1], error);
 	if (!status)
 		status = finish_both(session, pair);
 	if (status)
 		return status;
 	check(!memcmp(session->far_bytes, "small", 5));
-	status = pl_send(environment->near_peer, 2, session->near, 0, SIZE, NULL, &pair[0], error);
+	status = pl_send(environment->near_peer, 2, &(struct pl_buffer){ session->near, 0, SIZE }, NULL, &pair[0],
+			 error);
 	if (status)
 		return status;
-	status = pl_receive(environment->far_peer, 2, UINT64_MAX, session->far, 0, SIZE, NULL, &pair[1], error);
+	status = pl_receive(environment->far_peer, 2, UINT64_MAX, &(struct pl_buffer){ session->far, 0, SIZE }, NULL,
+			    &pair[1], error);
 	if (!status)
 		status = finish_both(session, pair);
 	if (status)
 		return status;
 	pattern_check(session->far_bytes, SIZE, 2, 0);
-	status = pl_notify(environment->near_peer, 3, NULL, &operation, error);
+	status = pl_notify(environment->near_peer, 3, NULL, 0, NULL, &operation, error);
 	return finish(session, status, operation, NULL);
 }
 

@@ -15,7 +15,7 @@ from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, m
                          wait_exited)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
-ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'streams', 'depth', 'vector',
+ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'lanes', 'depth', 'vector',
        'post_list', 'peers', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
        'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
        'cycles_per_byte', 'joules', 'verified'}
@@ -29,7 +29,7 @@ def rows(*arguments, **options):
 def check_row(row, operation, size, operations=None):
     assert set(row) == ROW
     assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'local', 'direct')
-    assert row['reason'] and row['streams'] >= 1 and row['depth'] >= 1
+    assert row['reason'] and row['lanes'] >= 1 and row['depth'] >= 1
     latency = row['latency_us']
     assert list(latency) == [*TIMES, 'mean', 'stddev']
     assert sorted(latency[name] for name in TIMES) == [latency[name] for name in TIMES] and latency['min'] > 0
@@ -85,8 +85,8 @@ def test_both_ways_adds_both_directions():
 
 
 def test_threads_streams_vectors_depth_and_duration():
-    row, = rows('--fabric', 'tcp', '--progress', 'thread', '--streams', '4', '--size', '16M', '--validate', '--iterations', '30')
-    assert row['streams'] > 1 and row['verified'] is True
+    row, = rows('--fabric', 'tcp', '--progress', 'thread', '--lanes', '4', '--size', '16M', '--validate', '--iterations', '30')
+    assert row['lanes'] > 1 and row['verified'] is True
     row, = rows('--vector', '16', '--depth', '3', '--size', '100', '--validate', *SHORT)
     assert (row['vector'], row['depth'], row['verified']) == (16, 3, True)
     row, = rows('--duration', '0.3', '--size', '1K', '--repeat', '3')
@@ -366,7 +366,7 @@ def test_killed_server_is_reported_at_once():
 
 @pytest.mark.parametrize('arguments', [
     ['--size', '0'], ['--latency', '--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
-    ['--streams', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
+    ['--lanes', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
     ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
     ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['--server', 'one', 'two'], ['one', 'two', '--latency'], ['one', 'two', '--op', 'register'], ['one', 'two', '--peers', '33'],
     ['--post-list', '4', '--peers', '3', '--depth', '11'], ['--rate', '0'],

@@ -31,7 +31,7 @@ def test_prints_a_table():
 
 
 def test_encryption_streams_and_a_key_of_the_user(tmp_path):
-    result = run_json('demo', *SMALL, '--encrypt', '--streams', '2', '--key', make_key(tmp_path))
+    result = run_json('demo', *SMALL, '--encrypt', '--lanes', '2', '--key', make_key(tmp_path))
     assert result['encrypted'] is True and result['verified'] is True
 
 

@@ -119,7 +119,7 @@ def test_help_of_a_command_by_name(command):
 
 def test_page_of_shared_options():
     shown = run('help', 'options').stdout
-    assert {'--key', '--encrypt', '--insecure', '--fabric', '--streams', '--rails', '--device', '--traffic-class',
+    assert {'--key', '--encrypt', '--insecure', '--fabric', '--lanes', '--rails', '--device', '--traffic-class',
             '--narrow-grants', '--timeout'} | OUTPUT_OPTIONS == set(OPTION.findall(shown))
     assert 'Mandatory or optional arguments' not in shown
 
@@ -144,7 +144,7 @@ def test_version():
 
 @pytest.mark.parametrize('command', COMMANDS)
 def test_commands_accept_the_shared_options(command, tmp_path):
-    values = {'--key': tmp_path / 'key', '--fabric': 'tcp', '--streams': '2', '--rails': '2', '--device': 'mlx5_0',
+    values = {'--key': tmp_path / 'key', '--fabric': 'tcp', '--lanes': '2', '--rails': '2', '--device': 'mlx5_0',
               '--traffic-class': '104', '--timeout': '1'}
     for option in shared_options(command) - {'--help', '--usage'}:
         run(command, option, *([values[option]] if option in values else []), '--help')

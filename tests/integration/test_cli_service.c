@@ -101,11 +101,11 @@ static void send_bytes(struct world *world, const void *bytes, size_t length)
 static void receive_answer(struct world *world, struct service_message *answer)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
-	check_ok(pl_receive(world->peer, SERVICE_TAG, UINT64_MAX, world->region, 0, SERVICE_ANSWER_MAX, NULL,
-			    &operation, &error),
+	check_ok(pl_receive(world->peer, SERVICE_TAG, UINT64_MAX,
+			    &(struct pl_buffer){ world->region, 0, SERVICE_ANSWER_MAX }, NULL, &operation, &error),
 		 &error);
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	check_ok(service_decode(pl_region_address(world->region), receipt.bytes, answer), NULL);
@@ -193,12 +193,13 @@ static void oversized_message(void *argument)
 
 	(void)argument;
 	world_open(&world);
-	check_ok(pl_send(world.peer, SERVICE_TAG + 1, world.region, 0, LARGE, NULL, &operation, &error), &error);
+	check_ok(pl_send(world.peer, SERVICE_TAG + 1, &(struct pl_buffer){ world.region, 0, LARGE }, NULL, &operation,
+			 &error), &error);
 	receive_answer(&world, &answer);
 	check_number(answer.status, -EPROTO);
 	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -EMSGSIZE);
 	for (int i = 0; i < 100; i++) {
-		check_ok(pl_notify(world.peer, (uint64_t)i, NULL, &operation, &error), &error);
+		check_ok(pl_notify(world.peer, (uint64_t)i, NULL, 0, NULL, &operation, &error), &error);
 		check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 	}
 	check_server_answers(&world);
@@ -292,11 +293,13 @@ static void a_closed_handle_gives_no_access(void *argument)
 	check_number(send_request(&world, &request, &answer), 0);
 	check_ok(pl_remote_import(world.peer, answer.token, answer.token_length, 0, &remote, &error), &error);
 	check_number(pl_remote_rights(remote), PL_ACCESS_READ);
-	check_ok(pl_read(world.peer, remote, 0, world.region, 0, 4096, NULL, &operation, &error), &error);
+	check_ok(pl_read(world.peer, &(struct pl_transfer){ remote, 0, world.region, 0, 4096 }, NULL, &operation,
+			 &error), &error);
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = answer.handle };
 	check_number(send_request(&world, &request, &answer), 0);
-	check_ok(pl_read(world.peer, remote, 0, world.region, 0, 4096, NULL, &operation, &error), &error);
+	check_ok(pl_read(world.peer, &(struct pl_transfer){ remote, 0, world.region, 0, 4096 }, NULL, &operation,
+			 &error), &error);
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -EACCES, &error);
 	pl_remote_release(remote);
 	world_close(&world);

@@ -331,7 +331,7 @@ def test_a_put_fails_if_the_file_is_truncated(server, world):
 def test_all_options_transfer_the_same_bytes(world):
     data = content(5000011)
     write(world / 'pub/data', data)
-    for options in [['--streams', '1'], ['--streams', '4'], ['--fabric', 'tcp', '--timeout', '20']]:
+    for options in [['--lanes', '1'], ['--lanes', '4'], ['--fabric', 'tcp', '--timeout', '20']]:
         with serving(world / 'pub', *options) as server:
             run('get', server.address, 'data', '-o', world / 'out', '--verify', *options)
             assert (world / 'out/data').read_bytes() == data

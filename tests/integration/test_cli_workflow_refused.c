@@ -48,10 +48,11 @@ static void serve_client(struct source *source)
 
 	while (message.type != WORKFLOW_BYE) {
 		struct pl_operation *operation;
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
-		check_ok(pl_receive(source->peer, WORKFLOW_MESSAGE_TAG, UINT64_MAX, source->control, 0, WORKFLOW_MESSAGE_MAX,
-				    NULL, &operation, &error),
+		check_ok(pl_receive(source->peer, WORKFLOW_MESSAGE_TAG, UINT64_MAX,
+				    &(struct pl_buffer){ source->control, 0, WORKFLOW_MESSAGE_MAX }, NULL, &operation,
+				    &error),
 			 &error);
 		check_ok(pl_wait(operation, TIMEOUT, &receipt, &error), &error);
 		check(workflow_decode(pl_region_address(source->control), receipt.bytes, &message) == 0);

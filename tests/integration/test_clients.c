@@ -44,17 +44,21 @@ static void client_work(struct pl_peer *peer, struct buffer *buffer, const struc
 
 	check_ok(pl_remote_import(peer, start->token, start->token_length, 0, &remote, &error), &error);
 	pattern_fill(buffer->bytes, SLOT, start->number, 0);
-	check_ok(pl_write(peer, remote, offset, buffer->region, 0, SLOT, NULL, &operation, &error), &error);
+	check_ok(pl_write(peer, &(struct pl_transfer){ remote, offset, buffer->region, 0, SLOT }, NULL, &operation,
+			  &error), &error);
 	finish(operation);
 	memset(buffer->bytes, 0, SLOT);
-	check_ok(pl_read(peer, remote, offset, buffer->region, 0, SLOT, NULL, &operation, &error), &error);
+	check_ok(pl_read(peer, &(struct pl_transfer){ remote, offset, buffer->region, 0, SLOT }, NULL, &operation,
+			 &error), &error);
 	finish(operation);
 	pattern_check(buffer->bytes, SLOT, start->number, 0);
 	for (unsigned i = 0; i < ADDITIONS; i++) {
-		check_ok(pl_fetch_add(peer, remote, 0, start->number + 1, NULL, NULL, &operation, &error), &error);
+		check_ok(pl_fetch_add(peer,
+				      &(struct pl_atomic){ .remote = remote, .remote_offset = 0, .operand = start->number + 1 },
+				      NULL, &operation, &error), &error);
 		finish(operation);
 	}
-	check_ok(pl_notify(peer, start->number, NULL, &operation, &error), &error);
+	check_ok(pl_notify(peer, start->number, NULL, 0, NULL, &operation, &error), &error);
 	finish(operation);
 	pl_remote_release(remote);
 }
@@ -66,7 +70,7 @@ static void *client_run(void *argument)
 	struct pl_context *context;
 	struct pl_operation *operation;
 	struct pl_peer *peer;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	struct client_start start;
 	struct buffer buffer;
@@ -76,13 +80,14 @@ static void *client_run(void *argument)
 	context = context_open_with(&options);
 	buffer_open(&buffer, context, SLOT, PL_ACCESS_LOCAL);
 	check_ok(pl_connect(context, client->address, 0, &peer, &error), &error);
-	check_ok(pl_receive(peer, 0, 0, buffer.region, 0, sizeof(start), NULL, &operation, &error), &error);
+	check_ok(pl_receive(peer, 0, 0, &(struct pl_buffer){ buffer.region, 0, sizeof(start) }, NULL, &operation,
+			    &error), &error);
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	check_number(receipt.bytes, sizeof(start));
 	memcpy(&start, buffer.bytes, sizeof(start));
 	client_work(peer, &buffer, &start);
 	/* Stays connected until the server has seen all clients. */
-	check_ok(pl_receive(peer, 1, UINT64_MAX, buffer.region, 0, 1, NULL, &operation, &error), &error);
+	check_ok(pl_receive(peer, 1, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 1 }, NULL, &operation, &error), &error);
 	finish(operation);
 	pl_peer_close(peer);
 	buffer_close(&buffer);
@@ -115,11 +120,11 @@ static void hear_all(struct scenario_environment *environment, struct pl_context
 
 		do
 			collect(environment, context, &completion, 1);
-		while (completion.receipt.kind == PL_KIND_SEND);
-		check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
-		check(completion.receipt.value < CLIENTS && !heard[completion.receipt.value]);
-		check_number(completion.receipt.value, pl_peer_user_data(completion.receipt.peer));
-		heard[completion.receipt.value] = true;
+		while (completion.kind == PL_KIND_SEND);
+		check_number(completion.kind, PL_KIND_NOTIFIED);
+		check(completion.value < CLIENTS && !heard[completion.value]);
+		check_number(completion.value, pl_peer_user_data(completion.peer));
+		heard[completion.value] = true;
 	}
 }
 

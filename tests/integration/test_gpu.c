@@ -20,7 +20,7 @@ static const struct setting setting = {
 	.fabric = "tcp",
 	.host = "127.0.0.1",
 	.progress = PL_PROGRESS_THREAD,
-	.streams = 2,
+	.lanes = 2,
 };
 
 static void begin(const char *kind)
@@ -169,26 +169,28 @@ static void dmabuf(void *kind)
 
 /* -- routes ------------------------------------------------------------------------------------------- */
 
-static void check_staged(const struct pl_receipt *receipt, uint64_t bytes)
+static void check_staged(const struct pl_completion *receipt, uint64_t bytes)
 {
 	check_number(receipt->status, 0);
 	check_number(receipt->route, PL_ROUTE_STAGED);
 	check_number(receipt->bytes, bytes);
 	check_number(receipt->bytes_staged, bytes);
-	check_number(receipt->bytes_direct, 0);
+	check_number((receipt->bytes - receipt->bytes_staged), 0);
 	check(strstr(receipt->reason, "GPU"));
 }
 
-static struct pl_receipt message(struct scenario_environment *environment, struct buffer *from, struct buffer *to,
-				 size_t length, struct pl_receipt *sent)
+static struct pl_completion message(struct scenario_environment *environment, struct buffer *from, struct buffer *to,
+				 size_t length, struct pl_completion *sent)
 {
 	struct pl_operation *sending, *receiving;
-	struct pl_receipt received;
+	struct pl_completion received;
 	struct pl_error error;
 
-	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, to->region, 0, length, NULL, &receiving, &error),
+	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, &(struct pl_buffer){ to->region, 0, length }, NULL,
+			    &receiving, &error),
 		 &error);
-	check_ok(pl_send(environment->near_peer, 1, from->region, 0, length, NULL, &sending, &error), &error);
+	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ from->region, 0, length }, NULL, &sending,
+			 &error), &error);
 	complete(environment, sending, sent);
 	complete(environment, receiving, &received);
 	return received;
@@ -201,7 +203,7 @@ static void receipts(void *unused)
 	struct buffer near, far, host;
 	struct pl_remote *remote;
 	struct pl_operation *operation;
-	struct pl_receipt receipt, sent;
+	struct pl_completion receipt, sent;
 	struct pl_error error;
 
 	(void)unused;
@@ -213,21 +215,27 @@ static void receipts(void *unused)
 	gpu_kind = NULL;
 	buffer_open(&host, environment.near, LARGE, PL_ACCESS_LOCAL);
 	remote = share(&environment, far.region, environment.near_peer, NULL);
-	check_ok(pl_write(environment.near_peer, remote, 0, near.region, 0, LARGE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, LARGE }, NULL,
+			  &operation, &error), &error);
 	complete(&environment, operation, &receipt);
 	check_staged(&receipt, LARGE);
 	/* Only the peer's memory is on a GPU. */
-	check_ok(pl_read(environment.near_peer, remote, 0, host.region, 0, LARGE, NULL, &operation, &error), &error);
+	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, host.region, 0, LARGE }, NULL,
+			 &operation, &error), &error);
 	complete(&environment, operation, &receipt);
 	check_staged(&receipt, LARGE);
-	check_ok(pl_read(environment.near_peer, remote, 0, host.region, 0, 100, &direct, &operation, &error), &error);
+	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, host.region, 0, 100 }, &direct,
+			 &operation, &error), &error);
 	fail_with(&environment, operation, -ENOTSUP);
-	check_ok(pl_write(environment.near_peer, remote, 0, near.region, 0, 8, &direct, &operation, &error), &error);
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, &direct,
+			  &operation, &error), &error);
 	check_number(await(&environment, operation, &receipt, &error), -ENOTSUP);
 	check_text(error.id, "NOT-DIRECT");
-	check_ok(pl_send(environment.near_peer, 9, near.region, 0, 100, &direct, &operation, &error), &error);
+	check_ok(pl_send(environment.near_peer, 9, &(struct pl_buffer){ near.region, 0, 100 }, &direct, &operation,
+			 &error), &error);
 	fail_with(&environment, operation, -ENOTSUP);
-	check_ok(pl_send(environment.near_peer, 9, near.region, 0, LARGE, &direct, &operation, &error), &error);
+	check_ok(pl_send(environment.near_peer, 9, &(struct pl_buffer){ near.region, 0, LARGE }, &direct, &operation,
+			 &error), &error);
 	fail_with(&environment, operation, -ENOTSUP);
 	receipt = message(&environment, &near, &far, 100, &sent);
 	check_staged(&receipt, 100);
@@ -275,9 +283,11 @@ static int transfer(struct pair *pair, bool write, size_t length, struct pl_erro
 	int rc;
 
 	if (write)
-		rc = pl_write(peer, pair->remote, 0, pair->near.region, 0, length, NULL, &operation, error);
+		rc = pl_write(peer, &(struct pl_transfer){ pair->remote, 0, pair->near.region, 0, length }, NULL,
+			      &operation, error);
 	else
-		rc = pl_read(peer, pair->remote, 0, pair->near.region, 0, length, NULL, &operation, error);
+		rc = pl_read(peer, &(struct pl_transfer){ pair->remote, 0, pair->near.region, 0, length }, NULL,
+			     &operation, error);
 	check_ok(rc, error);
 	return await(&pair->environment, operation, NULL, error);
 }
@@ -451,10 +461,12 @@ static void context_gone(void *unused)
 	buffer_open(&far, environment.far, LARGE, PL_ACCESS_ALL);
 	remote = share(&environment, far.region, environment.near_peer, NULL);
 	check_ok(pl_region_register(environment.near, (void *)(uintptr_t)address, LARGE, 0, &region, &error), &error);
-	check_ok(pl_write(environment.near_peer, remote, 0, region, 0, LARGE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, region, 0, LARGE }, NULL, &operation,
+			  &error), &error);
 	complete(&environment, operation, NULL);
 	check_number(destroy(own), CUDA_SUCCESS);
-	check_ok(pl_write(environment.near_peer, remote, 0, region, 0, LARGE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, region, 0, LARGE }, NULL, &operation,
+			  &error), &error);
 	fail_with(&environment, operation, -EFAULT);
 	check_number(pl_region_deregister(region), 0);
 	pl_remote_release(remote);

@@ -233,7 +233,8 @@ static void revoke_from_idle(struct scenario_environment *environment)
 	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
 	remote = import_token(environment, environment->near_peer, token, length);
 	gpu_standin.delay(100 * 1000);
-	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, LARGE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, LARGE }, NULL,
+			  &operation, &error), &error);
 	settle(environment, 1);
 	check_number(pl_region_revoke(far.region, token, length), 0);
 	gpu_standin.delay(0);
@@ -287,7 +288,8 @@ static void opened_again(void *unused)
 	}
 	access = remotes[0]->fabric_data;
 	last = remotes[1]->fabric_data;
-	check_ok(pl_write(environment.near_peer, remotes[0], 0, near.region, 0, 8, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remotes[0], 0, near.region, 0, 8 }, NULL,
+			  &operation, &error), &error);
 	complete(&environment, operation, NULL);
 	check_number(pl_region_revoke(far.region, token[0], length[0]), 0);
 	check_number(pl_region_revoke(marker, token[1], length[1]), 0);
@@ -295,8 +297,9 @@ static void opened_again(void *unused)
 	progress_until(&environment, !mapping_shared(last->base));
 	atomic_store(&access->gate->open, access->number);
 	for (unsigned i = 0; i < 2; i++) {
-		check_ok(pl_write(environment.near_peer, remotes[0], 0, near.region, 0, i ? LARGE : 8, NULL, &operation,
-				  &error),
+		check_ok(pl_write(environment.near_peer,
+				  &(struct pl_transfer){ remotes[0], 0, near.region, 0, i ? LARGE : 8 }, NULL,
+				  &operation, &error),
 			 &error);
 		fail_with(&environment, operation, -EFAULT);
 	}
@@ -316,13 +319,14 @@ static void messages(void *prepare)
 	enum pl_route route = prepare ? PL_ROUTE_STAGED : PL_ROUTE_DIRECT;
 	struct pl_operation *operation;
 	struct gpu_session session;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	gpu_session_open(&session, agent_memory, prepare ? "pool" : "alloc", LARGE);
 	agent_fill(&session.agent, 9);
 	agent_send(&session.agent, 1, LARGE);
-	check_ok(pl_receive(session.peer, 1, UINT64_MAX, session.buffer.region, 0, LARGE, NULL, &operation, &error),
+	check_ok(pl_receive(session.peer, 1, UINT64_MAX, &(struct pl_buffer){ session.buffer.region, 0, LARGE }, NULL,
+			    &operation, &error),
 		 &error);
 	complete(&session.environment, operation, &receipt);
 	check_number(receipt.route, route);
@@ -333,8 +337,8 @@ static void messages(void *prepare)
 		check_number(gpu_standin.opened(), 1);
 		gpu_standin.fail("cuIpcOpenMemHandle", 0, 1, 801);
 		agent_send(&session.agent, 1, LARGE);
-		check_ok(pl_receive(session.peer, 1, UINT64_MAX, session.buffer.region, 0, LARGE, NULL, &operation,
-				    &error),
+		check_ok(pl_receive(session.peer, 1, UINT64_MAX, &(struct pl_buffer){ session.buffer.region, 0, LARGE },
+				    NULL, &operation, &error),
 			 &error);
 		complete(&session.environment, operation, &receipt);
 		check_number(receipt.route, PL_ROUTE_DIRECT);
@@ -343,7 +347,8 @@ static void messages(void *prepare)
 	}
 	pattern_fill(session.buffer.bytes, LARGE, 10, 0);
 	agent_receive(&session.agent, 2, LARGE);
-	check_ok(pl_send(session.peer, 2, session.buffer.region, 0, LARGE, NULL, &operation, &error), &error);
+	check_ok(pl_send(session.peer, 2, &(struct pl_buffer){ session.buffer.region, 0, LARGE }, NULL, &operation,
+			 &error), &error);
 	complete(&session.environment, operation, &receipt);
 	/* The sender's receipt has the receiver's route. */
 	check_number(receipt.route, route);

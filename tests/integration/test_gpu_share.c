@@ -176,7 +176,7 @@ static void message_by_descriptor(void *unused)
 	const size_t few = (size_t)8 << 20;
 	struct pl_operation *operation;
 	struct gpu_session session;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	(void)unused;
@@ -187,8 +187,8 @@ static void message_by_descriptor(void *unused)
 
 		bytes_set(session.buffer.bytes, POISON, LARGE);
 		agent_send(&session.agent, 1, length);
-		check_ok(pl_receive(session.peer, 1, UINT64_MAX, session.buffer.region, 0, LARGE, NULL, &operation,
-				    &error),
+		check_ok(pl_receive(session.peer, 1, UINT64_MAX, &(struct pl_buffer){ session.buffer.region, 0, LARGE },
+				    NULL, &operation, &error),
 			 &error);
 		complete(&session.environment, operation, &receipt);
 		check_number(receipt.route, i ? PL_ROUTE_DIRECT : PL_ROUTE_STAGED);
@@ -207,7 +207,8 @@ static void killed(void *prepare)
 	struct pl_error error;
 
 	gpu_session_open(&session, *(void (**)(int))prepare, "alloc", LARGE);
-	check_ok(pl_write(session.peer, session.remote, 0, session.buffer.region, 0, LARGE, NULL, &operation, &error),
+	check_ok(pl_write(session.peer, &(struct pl_transfer){ session.remote, 0, session.buffer.region, 0, LARGE },
+			  NULL, &operation, &error),
 		 &error);
 	agent_kill(&session.agent);
 	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -ECONNRESET);

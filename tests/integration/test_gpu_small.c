@@ -14,7 +14,7 @@ static const struct setting setting = {
 	.fabric = "tcp",
 	.host = "127.0.0.1",
 	.progress = PL_PROGRESS_THREAD,
-	.streams = 2,
+	.lanes = 2,
 };
 
 struct pair {
@@ -46,7 +46,7 @@ static void pair_close(struct pair *pair)
 	check_number(gpu_standin.pinned(), 0);
 }
 
-static void check_staged(const struct pl_receipt *receipt, uint64_t bytes)
+static void check_staged(const struct pl_completion *receipt, uint64_t bytes)
 {
 	check_number(receipt->status, 0);
 	check_number(receipt->bytes, bytes);
@@ -69,14 +69,15 @@ static unsigned receive_small(struct pair *pair, uint64_t seed)
 
 	pattern_fill(bytes, sizeof(bytes), seed, 0);
 	for (size_t i = 0; i < SMALL_COUNT; i++)
-		check_ok(pl_receive(pair->environment.far_peer, i, UINT64_MAX, pair->far.region, i * SMALL_STRIDE,
-				    SMALL_STRIDE, NULL, &operations[i], &error),
+		check_ok(pl_receive(pair->environment.far_peer, i, UINT64_MAX,
+				    &(struct pl_buffer){ pair->far.region, i * SMALL_STRIDE, SMALL_STRIDE }, NULL,
+				    &operations[i], &error),
 			 &error);
 	for (size_t i = 0; i < SMALL_COUNT; i++)
 		check_ok(pl_send_copy(pair->environment.near_peer, i, bytes + i, SMALL_LENGTH, NULL, NULL, &error),
 			 &error);
 	for (size_t i = 0; i < SMALL_COUNT; i++) {
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 		int rc = await(&pair->environment, operations[i], &receipt, &error);
 
 		if (rc < 0) {
@@ -206,8 +207,8 @@ static void closed_meanwhile(void *unused)
 	pair_open(&pair);
 	gpu_standin.delay(20000);
 	for (size_t i = 0; i < 200; i++) {
-		check_ok(pl_receive(pair.environment.far_peer, i, UINT64_MAX, pair.far.region, i * 8, 8, NULL, NULL,
-				    &error),
+		check_ok(pl_receive(pair.environment.far_peer, i, UINT64_MAX,
+				    &(struct pl_buffer){ pair.far.region, i * 8, 8 }, NULL, NULL, &error),
 			 &error);
 		check_ok(pl_send_copy(pair.environment.near_peer, i, &word, 8, NULL, NULL, &error), &error);
 	}
@@ -230,7 +231,7 @@ enum trouble { NONE, CANCEL, COPY };
 static unsigned send_small(struct pair *pair, uint64_t seed, enum trouble trouble)
 {
 	struct pl_operation *sends[SMALL_COUNT], *receives[SMALL_COUNT];
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	uint8_t bytes[SMALL_COUNT + SMALL_LENGTH];
 	bool failed[SMALL_COUNT];
 	struct pl_error error;
@@ -240,16 +241,18 @@ static unsigned send_small(struct pair *pair, uint64_t seed, enum trouble troubl
 	pattern_fill(bytes, sizeof(bytes), seed, 0);
 	for (size_t i = 0; i < SMALL_COUNT; i++) {
 		memcpy(pair->near.bytes + i * SMALL_STRIDE, bytes + i, SMALL_LENGTH);
-		check_ok(pl_receive(pair->environment.far_peer, 1, UINT64_MAX, pair->far.region, i * SMALL_STRIDE,
-				    SMALL_STRIDE, NULL, &receives[i], &error),
+		check_ok(pl_receive(pair->environment.far_peer, 1, UINT64_MAX,
+				    &(struct pl_buffer){ pair->far.region, i * SMALL_STRIDE, SMALL_STRIDE }, NULL,
+				    &receives[i], &error),
 			 &error);
 	}
 	mirror_bring(pair->near.bytes, LARGE);
 	for (size_t i = 0; i < SMALL_COUNT; i++) {
 		int rc = i % 7 == 6 ? pl_send_copy(pair->environment.near_peer, 1, bytes + i, SMALL_LENGTH, NULL,
 						   &sends[i], &error)
-				    : pl_send(pair->environment.near_peer, 1, pair->near.region, i * SMALL_STRIDE,
-					      SMALL_LENGTH, NULL, &sends[i], &error);
+				    : pl_send(pair->environment.near_peer, 1,
+					      &(struct pl_buffer){ pair->near.region, i * SMALL_STRIDE, SMALL_LENGTH },
+					      NULL, &sends[i], &error);
 
 		check_ok(rc, &error);
 	}
@@ -323,7 +326,8 @@ static void closed_before_they_left(void *unused)
 	pair_open(&pair);
 	gpu_standin.delay(20000);
 	for (size_t i = 0; i < SMALL_COUNT; i++)
-		check_ok(pl_send(pair.environment.near_peer, 1, pair.near.region, 0, SMALL_LENGTH, NULL, NULL, &error),
+		check_ok(pl_send(pair.environment.near_peer, 1,
+				 &(struct pl_buffer){ pair.near.region, 0, SMALL_LENGTH }, NULL, NULL, &error),
 			 &error);
 	pl_peer_close(pair.environment.near_peer);
 	pair.environment.near_peer = NULL;

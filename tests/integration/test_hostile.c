@@ -403,9 +403,11 @@ static int present(const struct victim *victim, const struct pl_token *token, st
 	}
 	check_number(pl_remote_rights(remote), PL_ACCESS_READ);
 	check_number(pl_remote_length(remote), 100);
-	status = pl_write(victim->good_peer, remote, 0, victim->good_buffer.region, 0, 8, NULL, operation, &error);
+	status = pl_write(victim->good_peer, &(struct pl_transfer){ remote, 0, victim->good_buffer.region, 0, 8 }, NULL,
+			  operation, &error);
 	check_status(status, -EACCES, &error);
-	status = pl_read(victim->good_peer, remote, 99, victim->good_buffer.region, 0, 2, NULL, operation, &error);
+	status = pl_read(victim->good_peer, &(struct pl_transfer){ remote, 99, victim->good_buffer.region, 0, 2 }, NULL,
+			 operation, &error);
 	check_status(status, -ERANGE, &error);
 	pl_remote_release(remote);
 	return 0;

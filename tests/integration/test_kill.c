@@ -54,7 +54,8 @@ static void session_close(struct session *session)
 	check_number(pl_peer_query(session->peer, &info), 0);
 	check(!info.connected);
 	check_status(
-		pl_write(session->peer, session->remote, 0, session->buffer.region, 0, 1, NULL, &operation, &error),
+		pl_write(session->peer, &(struct pl_transfer){ session->remote, 0, session->buffer.region, 0, 1 }, NULL,
+			 &operation, &error),
 		-ENOTCONN, &error);
 	pl_remote_release(session->remote);
 	pl_peer_close(session->peer);
@@ -78,20 +79,24 @@ static void post(struct session *session, enum stage stage, const struct pl_attr
 			 &error);
 		break;
 	case STAGE_WRITE:
-		check_ok(pl_write(session->peer, session->remote, 0, region, 0, size, attributes, operation, &error),
+		check_ok(pl_write(session->peer, &(struct pl_transfer){ session->remote, 0, region, 0, size },
+				  attributes, operation, &error),
 			 &error);
 		break;
 	case STAGE_READ:
-		check_ok(pl_read(session->peer, session->remote, 0, region, 0, size, attributes, operation, &error),
+		check_ok(pl_read(session->peer, &(struct pl_transfer){ session->remote, 0, region, 0, size },
+				 attributes, operation, &error),
 			 &error);
 		break;
 	case STAGE_SEND:
-		check_ok(pl_send(session->peer, 1, region, 0, size, attributes, operation, &error), &error);
+		check_ok(pl_send(session->peer, 1, &(struct pl_buffer){ region, 0, size }, attributes, operation,
+				 &error), &error);
 		break;
 	case STAGE_IDLE:
 	case STAGE_RECEIVE:
 	case STAGE_TARGET:
-		check_ok(pl_receive(session->peer, 1, 0, region, 0, size, attributes, operation, &error), &error);
+		check_ok(pl_receive(session->peer, 1, 0, &(struct pl_buffer){ region, 0, size }, attributes, operation,
+				    &error), &error);
 		break;
 	}
 }
@@ -101,7 +106,7 @@ static void kill_in(const struct setting *setting, enum stage stage)
 {
 	struct pl_operation *operation;
 	struct session session;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	uint64_t killed;
 
@@ -197,7 +202,8 @@ static void stop_and_continue(void *argument)
 	agent_kill(&session.agent);
 	/* The buffer belongs to the caller again; a late write must not change it. */
 	memset(session.buffer.bytes, POISON, session.buffer.length);
-	status = pl_receive(session.peer, 9, 0, session.buffer.region, 0, 9, NULL, &operations[0], &error);
+	status = pl_receive(session.peer, 9, 0, &(struct pl_buffer){ session.buffer.region, 0, 9 }, NULL,
+			    &operations[0], &error);
 	if (!status)
 		status = pl_wait(operations[0], UINT64_MAX, NULL, &error);
 	check_one_of(status, -ENOTCONN, -ECONNRESET);
@@ -217,7 +223,7 @@ static pid_t half_server(char address[32], size_t bytes)
 		int fd = socket_accept(listener);
 
 		control.hello.version_min = control.hello.version_max = PL_PROTOCOL_VERSION;
-		control.hello.streams = 1;
+		control.hello.lanes = 1;
 		control.hello.fabric_count = 1;
 		strcpy(control.hello.software, "peerlane 0.1.0");
 		strcpy(control.hello.fabrics[0].name, "tcp");

@@ -69,7 +69,7 @@ static void read_only(void *argument)
 	const struct local_access *access;
 	struct pl_operation *operation;
 	struct pl_region *allocated;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_remote *remote;
 	struct pl_error error;
 	struct buffer near;
@@ -88,7 +88,8 @@ static void read_only(void *argument)
 	check_text(text, "r--s");
 	check(mprotect(mapping, SIZE, PROT_READ | PROT_WRITE) < 0);
 	check_number(write_some(&environment, remote, near.region, 8, NULL), -EACCES);
-	check_ok(pl_read(environment.near_peer, remote, 0, near.region, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, SIZE }, NULL,
+			 &operation, &error), &error);
 	complete(&environment, operation, &receipt);
 	check(strstr(receipt.reason, "mapped"));
 	value_check(near.bytes, SIZE, 0);
@@ -195,15 +196,16 @@ static void kill_target(void *argument)
 
 	buffers_allocated = argument == &local_threads;
 	session_open(&session, &local_threads);
-	check_ok(pl_write(session.peer, session.remote, 0, session.buffer.region, 0, LARGE, NULL, &operation, &error),
+	check_ok(pl_write(session.peer, &(struct pl_transfer){ session.remote, 0, session.buffer.region, 0, LARGE },
+			  NULL, &operation, &error),
 		 &error);
 	agent_kill(&session.agent);
 	until = clock_now() + SOON;
 	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -ECONNRESET);
 	while (status == 0) {
 		check(clock_now() < until);
-		status = pl_write(session.peer, session.remote, 0, session.buffer.region, 0, 8, NULL, &operation,
-				  &error);
+		status = pl_write(session.peer, &(struct pl_transfer){ session.remote, 0, session.buffer.region, 0, 8 },
+				  NULL, &operation, &error);
 		if (status == 0)
 			status = pl_wait(operation, UINT64_MAX, NULL, &error);
 	}
@@ -278,7 +280,7 @@ static void kill_unnoticed(void *argument)
 	until = clock_now() + SOON;
 	while (status == 0) {
 		check(clock_now() < until);
-		status = pl_write(peer, remote, 0, region, 0, 8, NULL, &operation, &error);
+		status = pl_write(peer, &(struct pl_transfer){ remote, 0, region, 0, 8 }, NULL, &operation, &error);
 		if (status == 0)
 			status = pl_wait(operation, UINT64_MAX, NULL, &error);
 	}
@@ -307,7 +309,7 @@ static void check_apart(void (*prepare)(int), const char *word)
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	struct pl_operation *operation;
 	struct pl_context *context;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_remote *remote;
 	struct pl_error error;
 	struct buffer buffer;
@@ -324,7 +326,7 @@ static void check_apart(void (*prepare)(int), const char *word)
 	check(info.same_host);
 	check_ok(pl_remote_import(peer, agent.token, agent.token_length, 0, &remote, &error), &error);
 	buffer_open(&buffer, context, SIZE, PL_ACCESS_LOCAL);
-	check_ok(pl_write(peer, remote, 0, buffer.region, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_write(peer, &(struct pl_transfer){ remote, 0, buffer.region, 0, SIZE }, NULL, &operation, &error), &error);
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	check(strstr(receipt.reason, word));
 	pl_remote_release(remote);

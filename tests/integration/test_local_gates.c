@@ -124,7 +124,8 @@ static void gate_crowded(void *argument)
 			for (unsigned j = 0; j < taken; j++)
 				atomic_store(&near->gates[i].places[j], 1);
 		pattern_fill(source.bytes, SIZE, taken, 0);
-		check_ok(pl_write(environment.near_peer, remote, 0, source.region, 0, SIZE, NULL, &operation, &error),
+		check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, source.region, 0, SIZE },
+				  NULL, &operation, &error),
 			 &error);
 		complete(&environment, operation, NULL);
 		pattern_check(far.bytes, SIZE, taken, 0);

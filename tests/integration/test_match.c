@@ -9,7 +9,7 @@ static const struct setting setting = {
 	.fabric = "tcp",
 	.host = "127.0.0.1",
 	.progress = PL_PROGRESS_THREAD,
-	.streams = 1,
+	.lanes = 1,
 };
 
 /* Posts a receive that the engine has not taken up when the message and then a notification arrive. */
@@ -31,22 +31,24 @@ static void queued_receive(void *tag)
 	pl_engine_lock(engine);
 	/* A receive with another tag does not match, and stays posted. */
 	if (others)
-		check_ok(pl_receive(environment.far_peer, 8, UINT64_MAX, buffer.region, 8, 8, NULL, NULL, &error),
+		check_ok(pl_receive(environment.far_peer, 8, UINT64_MAX, &(struct pl_buffer){ buffer.region, 8, 8 },
+				    NULL, NULL, &error),
 			 &error);
-	check_ok(pl_receive(environment.far_peer, 7, UINT64_MAX, buffer.region, 0, 8, NULL, NULL, &error), &error);
+	check_ok(pl_receive(environment.far_peer, 7, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 8 }, NULL, NULL,
+			    &error), &error);
 	check_number(pl_message_arrived(environment.far_peer, &message, &word), 0);
 	check_number(pl_message_arrived(environment.far_peer, &notification, NULL), 0);
 	pl_engine_unlock(engine);
 	collect(&environment, environment.far, completions, 2);
-	check_number(completions[0].receipt.kind, PL_KIND_RECEIVE);
-	check_number(completions[0].receipt.tag, 7);
+	check_number(completions[0].kind, PL_KIND_RECEIVE);
+	check_number(completions[0].tag, 7);
 	check(bytes_equal(buffer.bytes, &word, 8));
-	check_number(completions[1].receipt.kind, PL_KIND_NOTIFIED);
-	check_number(completions[1].receipt.value, 9);
+	check_number(completions[1].kind, PL_KIND_NOTIFIED);
+	check_number(completions[1].value, 9);
 	if (others) {
 		check_ok(pl_send_copy(environment.near_peer, 8, &word, 8, NULL, NULL, &error), &error);
 		collect(&environment, environment.far, completions, 1);
-		check_number(completions[0].receipt.tag, 8);
+		check_number(completions[0].tag, 8);
 	}
 	buffer_close(&buffer);
 	environment_close(&environment);

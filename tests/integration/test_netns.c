@@ -100,12 +100,14 @@ static void transfers_arrive(struct wire *wire, unsigned rounds, size_t size)
 
 	for (unsigned i = 0; i < rounds; i++) {
 		pattern_fill(wire->buffer.bytes, size, i, 0);
-		check_ok(pl_write(wire->peer, wire->remote, 0, wire->buffer.region, 0, size, NULL, &operation, &error),
+		check_ok(pl_write(wire->peer, &(struct pl_transfer){ wire->remote, 0, wire->buffer.region, 0, size },
+				  NULL, &operation, &error),
 			 &error);
 		check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 		check(agent_matches(&wire->agent, i, 0, size));
 		memset(wire->buffer.bytes, POISON, size);
-		check_ok(pl_read(wire->peer, wire->remote, 0, wire->buffer.region, 0, size, NULL, &operation, &error),
+		check_ok(pl_read(wire->peer, &(struct pl_transfer){ wire->remote, 0, wire->buffer.region, 0, size },
+				 NULL, &operation, &error),
 			 &error);
 		check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 		pattern_check(wire->buffer.bytes, size, i, 0);
@@ -155,8 +157,9 @@ static void pulled(void *argument)
 	for (unsigned i = 0; i < COUNT; i++) {
 		struct pl_region *region = wire.buffer.region;
 
-		check_ok((i % 2 ? pl_read : pl_write)(wire.peer, wire.remote, 0, region, 0, 4 * SIZE, &attributes,
-						      &operations[i], &error),
+		check_ok((i % 2 ? pl_read : pl_write)(wire.peer,
+						      &(struct pl_transfer){ wire.remote, 0, region, 0, 4 * SIZE },
+						      &attributes, &operations[i], &error),
 			 &error);
 	}
 	sleep_ms(10);
@@ -192,7 +195,8 @@ static void pulled_for_good(void *argument)
 
 	wire_open(&wire, argument, 64);
 	attributes.timeout = UINT64_MAX;
-	check_ok(pl_receive(wire.peer, 1, 0, wire.buffer.region, 0, 64, &attributes, &operation, &error), &error);
+	check_ok(pl_receive(wire.peer, 1, 0, &(struct pl_buffer){ wire.buffer.region, 0, 64 }, &attributes, &operation,
+			    &error), &error);
 	check(command("ip link set pl0 down"));
 	pulled_at = clock_now();
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ECONNRESET, &error);

@@ -59,10 +59,13 @@ static void used(void *argument)
 	environment_open(&environment, argument);
 	memory_open(&memory);
 	buffer_open(&near, environment.near, SIZE, PL_ACCESS_ALL);
-	check_status(pl_region_register_dmabuf(environment.far, memory.buffer, PLACE, SIZE, NULL, 0, &region, &error),
+	check_status(pl_region_register_dmabuf(environment.far,
+					       &(struct pl_dmabuf){ .fd = memory.buffer, .offset = PLACE, .length = SIZE, .address = NULL },
+					       0, &region, &error),
 		     -ERANGE, &error);
-	check_ok(pl_region_register_dmabuf(environment.far, memory.buffer, PLACE, SIZE - PLACE, NULL, PL_ACCESS_ALL,
-					   &region, &error),
+	check_ok(pl_region_register_dmabuf(environment.far,
+					   &(struct pl_dmabuf){ .fd = memory.buffer, .offset = PLACE, .length = SIZE - PLACE, .address = NULL },
+					   PL_ACCESS_ALL, &region, &error),
 		 &error);
 	close(memory.buffer);
 	memory.buffer = -1;
@@ -70,18 +73,22 @@ static void used(void *argument)
 	check(pl_region_address(region));
 	remote = share(&environment, region, environment.near_peer, NULL);
 	pattern_fill(near.bytes, SIZE, 1, 0);
-	check_ok(pl_write(environment.near_peer, remote, 0, near.region, 0, SIZE - PLACE, NULL, &operation, &error),
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, SIZE - PLACE }, NULL,
+			  &operation, &error),
 		 &error);
 	complete(&environment, operation, NULL);
 	value_check(memory.bytes, PLACE, 0);
 	pattern_check(memory.bytes + PLACE, SIZE - PLACE, 1, 0);
 	pattern_fill(memory.bytes + PLACE, SIZE - PLACE, 2, 0);
-	check_ok(pl_read(environment.near_peer, remote, 3, near.region, 0, SIZE - PLACE - 3, NULL, &operation, &error),
+	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 3, near.region, 0, SIZE - PLACE - 3 },
+			 NULL, &operation, &error),
 		 &error);
 	complete(&environment, operation, NULL);
 	pattern_check(near.bytes, SIZE - PLACE - 3, 2, 3);
 	memset(memory.bytes + PLACE + 3, 0, 8);
-	check_ok(pl_fetch_add(environment.near_peer, remote, 3, 5, &old, NULL, &operation, &error), &error);
+	check_ok(pl_fetch_add(environment.near_peer,
+			      &(struct pl_atomic){ .remote = remote, .remote_offset = 3, .operand = 5, .old = &old },
+			      NULL, &operation, &error), &error);
 	complete(&environment, operation, NULL);
 	check_number(old, 0);
 	check_number(memory.bytes[PLACE + 3], 5);
@@ -94,8 +101,8 @@ static void used(void *argument)
 
 int main(void)
 {
-	static const struct setting tcp = { .name = "tcp", .fabric = "tcp", .host = "127.0.0.1", .streams = 2 };
-	static const struct setting local = { .name = "local", .fabric = "local", .host = "127.0.0.1", .streams = 1 };
+	static const struct setting tcp = { .name = "tcp", .fabric = "tcp", .host = "127.0.0.1", .lanes = 2 };
+	static const struct setting local = { .name = "local", .fabric = "local", .host = "127.0.0.1", .lanes = 1 };
 	static const struct test_case cases[] = {
 		{ "over tcp", used, &tcp, 60 },
 		{ "over local", used, &local, 60 },

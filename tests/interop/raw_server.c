@@ -100,7 +100,7 @@ static void next_notification(struct server *server, uint64_t value)
 	if (value != PLAN_REVOKE)
 		return;
 	check_call(pl_region_revoke(server->region, server->tokens, PLAN_TOKEN), "revoke", NULL);
-	check_call(pl_notify(server->peer, PLAN_REVOKE, NULL, NULL, &error), "notify", &error);
+	check_call(pl_notify(server->peer, PLAN_REVOKE, NULL, 0, NULL, NULL, &error), "notify", &error);
 }
 
 /* Serves until the peer disconnects. */
@@ -110,13 +110,14 @@ static void serve_stranger(struct server *server)
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	uint64_t end = server_now() + LIMIT;
 	struct pl_completion done;
+	struct pl_error error;
 
 	do {
 		poll(&ready, 1, 100);
 		while (pl_poll(server->context, &done, 1) > 0) {
-			check_call(done.receipt.status, "operation", &done.error);
-			if (done.receipt.kind == PL_KIND_NOTIFIED)
-				next_notification(server, done.receipt.value);
+			check_call(pl_completion_error(server->context, &done, &error), "operation", &error);
+			if (done.kind == PL_KIND_NOTIFIED)
+				next_notification(server, done.value);
 		}
 		pl_peer_query(server->peer, &info);
 	} while (info.connected && server_now() < end);

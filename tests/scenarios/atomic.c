@@ -23,7 +23,7 @@ static void atomic_values(struct scenario_environment *environment)
 	struct pl_peer *peer = environment->near_peer;
 	struct pl_operation *operation;
 	struct pl_remote *remote;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	struct buffer far;
 	uint64_t old = 0;
@@ -32,7 +32,9 @@ static void atomic_values(struct scenario_environment *environment)
 	put_word(&far, 8, 40);
 	remote = share(environment, far.region, peer, NULL);
 	attributes.user_data = 9;
-	check_ok(pl_fetch_add(peer, remote, 8, 2, &old, &attributes, &operation, &error), &error);
+	check_ok(pl_fetch_add(peer,
+			      &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = 2, .old = &old },
+			      &attributes, &operation, &error), &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.kind, PL_KIND_FETCH_ADD);
 	check_number(receipt.value, 40);
@@ -43,16 +45,22 @@ static void atomic_values(struct scenario_environment *environment)
 	check_number(old, 40);
 	check_number(word_at(&far, 8), 42);
 	/* Wraps around.  This call passes NULL for `old`. */
-	check_ok(pl_fetch_add(peer, remote, 8, UINT64_MAX - 40, NULL, NULL, &operation, &error), &error);
+	check_ok(pl_fetch_add(peer,
+			      &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = UINT64_MAX - 40 },
+			      NULL, &operation, &error), &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.value, 42);
 	check_number(word_at(&far, 8), 1);
-	check_ok(pl_compare_swap(peer, remote, 8, 2, 99, &old, NULL, &operation, &error), &error);
+	check_ok(pl_compare_swap(peer,
+				 &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = 99, .compare = 2, .old = &old },
+				 NULL, &operation, &error), &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.kind, PL_KIND_COMPARE_SWAP);
 	check_number(old, 1);
 	check_number(word_at(&far, 8), 1);
-	check_ok(pl_compare_swap(peer, remote, 8, 1, 0x8877665544332211ull, &old, NULL, &operation, &error), &error);
+	check_ok(pl_compare_swap(peer,
+				 &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = 0x8877665544332211ull, .compare = 1, .old = &old },
+				 NULL, &operation, &error), &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.value, 1);
 	check_number(word_at(&far, 8), 0x8877665544332211ull);
@@ -72,9 +80,13 @@ static void check_atomic_refused(struct scenario_environment *environment, struc
 	int status;
 
 	if (add)
-		status = pl_fetch_add(peer, remote, offset, 1, NULL, NULL, &operation, &error);
+		status = pl_fetch_add(peer,
+				      &(struct pl_atomic){ .remote = remote, .remote_offset = offset, .operand = 1 },
+				      NULL, &operation, &error);
 	else
-		status = pl_compare_swap(peer, remote, offset, 0, 1, NULL, NULL, &operation, &error);
+		status = pl_compare_swap(peer,
+					 &(struct pl_atomic){ .remote = remote, .remote_offset = offset, .operand = 1, .compare = 0 },
+					 NULL, &operation, &error);
 	if (!status)
 		status = await(environment, operation, NULL, &error);
 	check_status(status, -EINVAL, &error);
@@ -96,9 +108,13 @@ static void atomic_refusals(struct scenario_environment *environment)
 		check_atomic_refused(environment, remote, offset, true);
 		check_atomic_refused(environment, remote, offset, false);
 	}
-	check_status(pl_fetch_add(peer, remote, 64, 1, NULL, NULL, &operation, &error), -ERANGE, &error);
-	check_status(pl_fetch_add(peer, remote, UINT64_MAX - 7, 1, NULL, NULL, &operation, &error), -ERANGE, &error);
-	check_ok(pl_fetch_add(peer, remote, 56, 1, NULL, NULL, &operation, &error), &error);
+	check_status(pl_fetch_add(peer, &(struct pl_atomic){ .remote = remote, .remote_offset = 64, .operand = 1 },
+				  NULL, &operation, &error), -ERANGE, &error);
+	check_status(pl_fetch_add(peer,
+				  &(struct pl_atomic){ .remote = remote, .remote_offset = UINT64_MAX - 7, .operand = 1 },
+				  NULL, &operation, &error), -ERANGE, &error);
+	check_ok(pl_fetch_add(peer, &(struct pl_atomic){ .remote = remote, .remote_offset = 56, .operand = 1 }, NULL,
+			      &operation, &error), &error);
 	complete(environment, operation, NULL);
 	/* Only the target knows that this offset is no multiple of 8. */
 	options.offset = 4;
@@ -126,7 +142,7 @@ struct adder {
 
 static uint64_t wait_for_atomic(struct pl_operation *operation)
 {
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
@@ -140,7 +156,9 @@ static void *add_run(void *argument)
 	struct pl_error error;
 
 	for (unsigned i = 0; i < ADDS; i++) {
-		check_ok(pl_fetch_add(adder->peer, adder->remote, 0, 1, &adder->olds[i], NULL, &operation, &error),
+		check_ok(pl_fetch_add(adder->peer,
+				      &(struct pl_atomic){ .remote = adder->remote, .remote_offset = 0, .operand = 1, .old = &adder->olds[i] },
+				      NULL, &operation, &error),
 			 &error);
 		check_number(wait_for_atomic(operation), adder->olds[i]);
 	}
@@ -148,8 +166,9 @@ static void *add_run(void *argument)
 		uint64_t seen = 0, old;
 
 		for (;;) {
-			check_ok(pl_compare_swap(adder->peer, adder->remote, 8, seen, seen + 1, &old, NULL, &operation,
-						 &error),
+			check_ok(pl_compare_swap(adder->peer,
+						 &(struct pl_atomic){ .remote = adder->remote, .remote_offset = 8, .operand = seen + 1, .compare = seen, .old = &old },
+						 NULL, &operation, &error),
 				 &error);
 			wait_for_atomic(operation);
 			if (old == seen)
@@ -218,10 +237,12 @@ static void atomic_peers(struct scenario_environment *environment)
 		remotes[i] = share(environment, word.region, near[i], NULL);
 	}
 	for (unsigned i = 0; i < PEERS * COUNT; i++)
-		check_ok(pl_fetch_add(near[i % PEERS], remotes[i % PEERS], 0, i, NULL, NULL, NULL, &error), &error);
+		check_ok(pl_fetch_add(near[i % PEERS],
+				      &(struct pl_atomic){ .remote = remotes[i % PEERS], .remote_offset = 0, .operand = i },
+				      NULL, NULL, &error), &error);
 	for (unsigned i = 0; i < PEERS * COUNT; i++) {
 		collect(environment, environment->near, &completion, 1);
-		check_status(completion.receipt.status, 0, &completion.error);
+		check_completion(environment->near, &completion, 0);
 	}
 	check_number(word_at(&word, 0), 5 + PEERS * COUNT * (PEERS * COUNT - 1) / 2);
 	for (unsigned i = 0; i < PEERS; i++) {

@@ -16,12 +16,15 @@ static void cancel_running(struct scenario_environment *environment)
 	silent_open(environment, &silent, size);
 	bytes_set(silent.near.bytes, 1, size);
 	bytes_set(silent.target.bytes, 0, size);
-	check_ok(pl_receive(silent.near_peer, 1, 0, silent.near.region, 0, 64, NULL, &operations[0], &error), &error);
-	check_ok(pl_send(silent.near_peer, 1, silent.near.region, 0, size, NULL, &operations[1], &error), &error);
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, size / 2, NULL, &operations[2],
-			  &error),
+	check_ok(pl_receive(silent.near_peer, 1, 0, &(struct pl_buffer){ silent.near.region, 0, 64 }, NULL,
+			    &operations[0], &error), &error);
+	check_ok(pl_send(silent.near_peer, 1, &(struct pl_buffer){ silent.near.region, 0, size }, NULL, &operations[1],
+			 &error), &error);
+	check_ok(pl_write(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, size / 2 },
+			  NULL, &operations[2], &error),
 		 &error);
-	check_ok(pl_read(silent.near_peer, silent.remote, size / 2, silent.near.region, size / 2, size / 2, NULL,
+	check_ok(pl_read(silent.near_peer,
+			 &(struct pl_transfer){ silent.remote, size / 2, silent.near.region, size / 2, size / 2 }, NULL,
 			 &operations[3], &error),
 		 &error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[4], &error),
@@ -51,13 +54,17 @@ static struct pl_operation *post_any(struct scenario_environment *environment, s
 	struct pl_error error;
 
 	if (kind == 0)
-		check_ok(pl_write(environment->near_peer, remote, 0, near->region, 0, length, NULL, &operation, &error),
+		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near->region, 0, length },
+				  NULL, &operation, &error),
 			 &error);
 	else if (kind == 1)
-		check_ok(pl_read(environment->near_peer, remote, 0, near->region, 0, length, NULL, &operation, &error),
+		check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near->region, 0, length },
+				 NULL, &operation, &error),
 			 &error);
 	else
-		check_ok(pl_fetch_add(environment->near_peer, remote, 0, 0, NULL, NULL, &operation, &error), &error);
+		check_ok(pl_fetch_add(environment->near_peer,
+				      &(struct pl_atomic){ .remote = remote, .remote_offset = 0, .operand = 0 }, NULL,
+				      &operation, &error), &error);
 	return operation;
 }
 
@@ -113,22 +120,24 @@ static void cancel_send(struct scenario_environment *environment)
 	enum { SIZE = 1 << 20 };
 	struct buffer near, far;
 	struct pl_operation *send, *receive;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	buffer_open(&near, environment->near, SIZE, PL_ACCESS_LOCAL);
 	buffer_open(&far, environment->far, SIZE, PL_ACCESS_LOCAL);
 	pattern_fill(near.bytes, SIZE, 6, 0);
-	check_ok(pl_send(environment->near_peer, 1, near.region, 0, SIZE, NULL, &send, &error), &error);
+	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 0, SIZE }, NULL, &send, &error), &error);
 	settle(environment, 5);
 	pl_cancel(send);
 	fail_with(environment, send, -ECANCELED);
 	bytes_set(near.bytes, POISON, SIZE);
 	check_ok(pl_send_copy(environment->near_peer, 1, "next", 4, NULL, &send, &error), &error);
-	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, far.region, 0, SIZE, NULL, &receive, &error), &error);
+	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, &(struct pl_buffer){ far.region, 0, SIZE }, NULL,
+			    &receive, &error), &error);
 	if (await(environment, receive, &receipt, &error) == -ECANCELED) {
 		/* The receive had matched the rendezvous request before the sender withdrew it. */
-		check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, far.region, 0, SIZE, NULL, &receive, &error),
+		check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, &(struct pl_buffer){ far.region, 0, SIZE },
+				    NULL, &receive, &error),
 			 &error);
 		complete(environment, receive, &receipt);
 	}
@@ -162,13 +171,15 @@ static void cancel_then_write(struct scenario_environment *environment)
 		uint64_t until = clock_now() + random_next(&state) % (3 * MS);
 		int status;
 
-		check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, size, NULL, &operation, &error),
+		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, size },
+				  NULL, &operation, &error),
 			 &error);
 		progress_until(environment, clock_now() >= until);
 		pl_cancel(operation);
 		status = await(environment, operation, NULL, &error);
 		check_one_of(status, 0, -ECANCELED);
-		check_ok(pl_write(environment->near_peer, remote, at, near.region, size, length, NULL, &operation,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ remote, at, near.region, size, length }, NULL, &operation,
 				  &error),
 			 &error);
 		complete(environment, operation, NULL);
@@ -185,7 +196,7 @@ enum { MESSAGE = 8192 };
 /* Collects the receives that are done, sets their handles to NULL, and returns their number. */
 static unsigned whole_messages(struct pl_operation **receives, unsigned count, const uint8_t *bytes)
 {
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	unsigned done = 0;
 
 	for (unsigned i = 0; i < count; i++) {
@@ -239,12 +250,14 @@ static void cancel_messages(struct scenario_environment *environment)
 		pattern_fill(silent.near.bytes + i * MESSAGE, MESSAGE, i, 0);
 	/* The filler writes fill the sockets' buffers. */
 	for (unsigned i = 0; i < FILLERS; i++)
-		check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, MESSAGE * COUNT, FILLER, NULL,
-				  &fillers[i], &error),
+		check_ok(pl_write(silent.near_peer,
+				  &(struct pl_transfer){ silent.remote, 0, silent.near.region, MESSAGE * COUNT, FILLER },
+				  NULL, &fillers[i], &error),
 			 &error);
 	for (unsigned i = 0; i < COUNT; i++)
 		check_ok(
-			pl_send(silent.near_peer, i, silent.near.region, i * MESSAGE, MESSAGE, NULL, &sends[i], &error),
+			pl_send(silent.near_peer, i, &(struct pl_buffer){ silent.near.region, i * MESSAGE, MESSAGE },
+				NULL, &sends[i], &error),
 			&error);
 	settle(environment, 5);
 	for (unsigned i = 0; i < COUNT; i++)
@@ -257,8 +270,9 @@ static void cancel_messages(struct scenario_environment *environment)
 	}
 	bytes_set(silent.near.bytes, POISON, MESSAGE * COUNT);
 	for (unsigned i = 0; i < COUNT; i++)
-		check_ok(pl_receive(silent.peer, i, UINT64_MAX, received.region, i * MESSAGE, MESSAGE, NULL,
-				    &receives[i], &error),
+		check_ok(pl_receive(silent.peer, i, UINT64_MAX,
+				    &(struct pl_buffer){ received.region, i * MESSAGE, MESSAGE }, NULL, &receives[i],
+				    &error),
 			 &error);
 	until = clock_now() + 2 * AMPLE_TIME;
 	while (arrived < delivered && clock_now() < until) {
@@ -292,8 +306,8 @@ static void send_and_cancel(struct scenario_environment *environment, struct buf
 	struct pl_error error;
 
 	for (unsigned i = 0; i < SMALL_COUNT; i++)
-		check_ok(pl_send(environment->near_peer, tag + i, near->region, i * SMALL, SMALL, NULL, &sends[i],
-				 &error),
+		check_ok(pl_send(environment->near_peer, tag + i, &(struct pl_buffer){ near->region, i * SMALL, SMALL },
+				 NULL, &sends[i], &error),
 			 &error);
 	for (unsigned i = 0; i < SMALL_COUNT; i += 3)
 		pl_cancel(sends[i]);
@@ -326,8 +340,8 @@ static void cancel_some(struct scenario_environment *environment)
 
 			if (!sent[i])
 				continue;
-			check_ok(pl_receive(environment->far_peer, tag + i, UINT64_MAX, far.region, i * SMALL, SMALL,
-					    NULL, &receive, &error),
+			check_ok(pl_receive(environment->far_peer, tag + i, UINT64_MAX,
+					    &(struct pl_buffer){ far.region, i * SMALL, SMALL }, NULL, &receive, &error),
 				 &error);
 			complete(environment, receive, NULL);
 			pattern_check(far.bytes + i * SMALL, SMALL, round, i * SMALL);

@@ -22,11 +22,13 @@ static void post_unending(struct silent *silent)
 		attributes.user_data = i;
 		if (i % 2)
 			check_ok(
-				pl_send(silent->near_peer, i, silent->near.region, 0, LARGE, &attributes, NULL, &error),
+				pl_send(silent->near_peer, i, &(struct pl_buffer){ silent->near.region, 0, LARGE },
+					&attributes, NULL, &error),
 				&error);
 		else
-			check_ok(pl_receive(silent->near_peer, i, UINT64_MAX, silent->near.region, 0, 100, &attributes,
-					    NULL, &error),
+			check_ok(pl_receive(silent->near_peer, i, UINT64_MAX,
+					    &(struct pl_buffer){ silent->near.region, 0, 100 }, &attributes, NULL,
+					    &error),
 				 &error);
 	}
 }
@@ -36,7 +38,7 @@ static void peer_close_running(struct scenario_environment *environment)
 	struct pl_operation *operations[3];
 	struct pl_completion completions[POSTED];
 	struct silent silent;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	uint64_t started;
 
@@ -44,11 +46,12 @@ static void peer_close_running(struct scenario_environment *environment)
 	bytes_set(silent.target.bytes, 0, LARGE);
 	bytes_set(silent.near.bytes, 1, LARGE);
 	post_unending(&silent);
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[0],
-			  &error),
+	check_ok(pl_write(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE },
+			  NULL, &operations[0], &error),
 		 &error);
 	check_ok(
-		pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[1], &error),
+		pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE }, NULL,
+			&operations[1], &error),
 		&error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[2], &error),
 		 &error);
@@ -61,9 +64,9 @@ static void peer_close_running(struct scenario_environment *environment)
 	bytes_set(silent.near.bytes, POISON, LARGE);
 	collect(environment, environment->near, completions, POSTED);
 	for (unsigned i = 0; i < POSTED; i++) {
-		check_status(completions[i].receipt.status, -ECANCELED, &completions[i].error);
-		check(!completions[i].receipt.peer);
-		check(completions[i].receipt.user_data < POSTED);
+		check_completion(environment->near, &completions[i], -ECANCELED);
+		check(!completions[i].peer);
+		check(completions[i].user_data < POSTED);
 	}
 	for (unsigned i = 0; i < 3; i++) {
 		int status = pl_test(operations[i], &receipt, &error);
@@ -93,28 +96,32 @@ static void other_end_closes(struct scenario_environment *environment)
 	buffer_open(&near, environment->near, 1 << 20, PL_ACCESS_ALL);
 	buffer_open(&far, environment->far, 1 << 20, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
-	check_ok(pl_receive(environment->near_peer, 1, 0, near.region, 0, 64, NULL, &receive, &error), &error);
-	check_ok(pl_send(environment->near_peer, 1, near.region, 0, 1 << 20, NULL, &send, &error), &error);
-	check_ok(pl_receive(environment->near_peer, 2, 0, near.region, 0, 64, NULL, NULL, &error), &error);
+	check_ok(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL, &receive,
+			    &error), &error);
+	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 0, 1 << 20 }, NULL, &send, &error), &error);
+	check_ok(pl_receive(environment->near_peer, 2, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL, NULL, &error), &error);
 	settle(environment, 5);
 	pl_peer_close(environment->far_peer);
 	environment->far_peer = NULL;
 	fail_with(environment, receive, -ECONNRESET);
 	fail_with(environment, send, -ECONNRESET);
 	collect(environment, environment->near, &completion, 1);
-	check_status(completion.receipt.status, -ECONNRESET, &completion.error);
-	check(completion.receipt.peer == environment->near_peer);
+	check_completion(environment->near, &completion, -ECONNRESET);
+	check(completion.peer == environment->near_peer);
 	check_number(pl_peer_query(environment->near_peer, &info), 0);
 	check(!info.connected);
-	check_status(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &send, &error), -ENOTCONN,
+	check_status(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL,
+			      &send, &error), -ENOTCONN,
 		     &error);
-	check_status(pl_read(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &send, &error), -ENOTCONN,
+	check_status(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL, &send,
+			     &error), -ENOTCONN,
 		     &error);
 	check_status(pl_send_copy(environment->near_peer, 1, "x", 1, NULL, &send, &error), -ENOTCONN, &error);
 	/*
 	 * A program may post a receive after the end, as a message may have arrived before.  No message arrived here.
 	 */
-	status = pl_receive(environment->near_peer, 1, 0, near.region, 0, 8, NULL, &receive, &error);
+	status = pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 0, 8 }, NULL, &receive,
+			    &error);
 	if (!status)
 		status = await(environment, receive, NULL, &error);
 	check_one_of(status, -ENOTCONN, -ECONNRESET);
@@ -127,7 +134,7 @@ static void other_end_closes(struct scenario_environment *environment)
 
 struct waiting {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	atomic_bool started;
 	int status;
 };
@@ -159,8 +166,8 @@ static void close_while_waiting(struct scenario_environment *environment)
 			struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
 			attributes.user_data = i;
-			check_ok(pl_receive(near_end, i, 0, near.region, 0, 64, &attributes, &waiting[i].operation,
-					    &error),
+			check_ok(pl_receive(near_end, i, 0, &(struct pl_buffer){ near.region, 0, 64 }, &attributes,
+					    &waiting[i].operation, &error),
 				 &error);
 			check(!pthread_create(&threads[i], NULL, wait_for_operation, &waiting[i]));
 		}
@@ -193,7 +200,8 @@ static void *post_two(void *argument)
 	struct pl_error error;
 
 	check_ok(pl_send_copy(posting->peer, 1, "x", 1, NULL, NULL, &error), &error);
-	check_ok(pl_write(posting->peer, posting->remote, 0, posting->region, 0, 64, NULL, NULL, &error), &error);
+	check_ok(pl_write(posting->peer, &(struct pl_transfer){ posting->remote, 0, posting->region, 0, 64 }, NULL,
+			  NULL, &error), &error);
 	return NULL;
 }
 
@@ -215,8 +223,8 @@ static void close_by_completion(struct scenario_environment *environment)
 		posting.region = near.region;
 		check(!pthread_create(&thread, NULL, post_two, &posting));
 		collect(environment, environment->near, completions, 2);
-		check_number(completions[0].receipt.status, 0);
-		check_number(completions[1].receipt.status, 0);
+		check_number(completions[0].status, 0);
+		check_number(completions[1].status, 0);
 		pl_peer_close(posting.peer);
 		check(!pthread_join(thread, NULL));
 		pl_remote_release(posting.remote);
@@ -234,7 +242,8 @@ static void close_after_send(struct scenario_environment *environment)
 	struct buffer far;
 
 	buffer_open(&far, environment->far, 64, PL_ACCESS_LOCAL);
-	check_ok(pl_receive(environment->far_peer, 1, 0, far.region, 0, 64, NULL, &receive, &error), &error);
+	check_ok(pl_receive(environment->far_peer, 1, 0, &(struct pl_buffer){ far.region, 0, 64 }, NULL, &receive,
+			    &error), &error);
 	check_ok(pl_send_copy(environment->near_peer, 1, "farewell", 8, NULL, &send, &error), &error);
 	complete(environment, send, NULL);
 	settle(environment, 20);
@@ -276,10 +285,10 @@ static void listener_close(struct scenario_environment *environment)
 	fail_with(environment, operations[0], -ECANCELED);
 	fail_with(environment, operations[2], -ECANCELED);
 	collect(environment, environment->far, &completion, 1);
-	check_status(completion.receipt.status, -ECANCELED, &completion.error);
-	check_text(completion.error.id, "LISTENER-CLOSED");
-	check_number(completion.receipt.kind, PL_KIND_ACCEPT);
-	check_number(completion.receipt.user_data, 44);
+	check_number(pl_completion_error(environment->far, &completion, &error), -ECANCELED);
+	check_text(error.id, "LISTENER-CLOSED");
+	check_number(completion.kind, PL_KIND_ACCEPT);
+	check_number(completion.user_data, 44);
 	/* Accepted peers survive the listener. */
 	pl_listener_close(environment->listener);
 	environment->listener = NULL;
@@ -322,11 +331,12 @@ static void close_everything(struct scenario_environment *environment)
 	check_ok(pl_accept_start(listener, 0, NULL, &error), &error);
 	check_ok(pl_connect_start(environment->near, environment->address, 0, 0, NULL, &error), &error);
 	post_unending(&silent);
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[1],
-			  &error),
+	check_ok(pl_write(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE },
+			  NULL, &operations[1], &error),
 		 &error);
 	check_ok(
-		pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, LARGE, NULL, &operations[2], &error),
+		pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE }, NULL,
+			&operations[2], &error),
 		&error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[3], &error),
 		 &error);
@@ -344,7 +354,7 @@ static void close_everything(struct scenario_environment *environment)
 	settle(environment, 50);
 	check_threads(threads);
 	/* `far` may still hold the connection that was never accepted, or may have closed it. */
-	check(open_descriptors() <= descriptors + 1 + OWN_DESCRIPTORS + environment->setting->streams);
+	check(open_descriptors() <= descriptors + 1 + OWN_DESCRIPTORS + environment->setting->lanes);
 }
 
 static void connect_and_close(struct scenario_environment *environment)

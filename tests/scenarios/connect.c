@@ -11,7 +11,7 @@ static int connect_status(struct scenario_environment *environment, struct pl_co
 			  uint64_t timeout, struct pl_error *error)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	int status = pl_connect_start(from, address, timeout, 0, &operation, error);
 
 	if (!status)
@@ -250,7 +250,7 @@ static void peer_information(struct scenario_environment *environment)
 	struct pl_peer *peers[2] = { environment->near_peer, environment->far_peer };
 	struct pl_peer_info info[2];
 	/* Verbs has one stream for each card, at most 2 by default. */
-	unsigned most = strcmp(setting->fabric, "verbs") ? setting->streams : 2;
+	unsigned most = strcmp(setting->fabric, "verbs") ? setting->lanes : 2;
 	char software[32];
 
 	snprintf(software, sizeof(software), "peerlane %s", pl_version());
@@ -263,7 +263,7 @@ static void peer_information(struct scenario_environment *environment)
 		check_number(info[i].authenticated, setting->key);
 		check_number(info[i].encrypted, setting->encrypted);
 		check(info[i].connected && info[i].same_host);
-		check(info[i].streams >= 1 && info[i].streams <= most);
+		check(info[i].lanes >= 1 && info[i].lanes <= most);
 		check_number(pl_peer_user_data(peers[i]), 0);
 		pl_peer_set_user_data(peers[i], 0x1234567890abcdefull + i);
 		check_number(pl_peer_user_data(peers[i]), 0x1234567890abcdefull + i);
@@ -279,7 +279,7 @@ static void peer_information(struct scenario_environment *environment)
 static void cancel_connect(struct scenario_environment *environment)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	char address[32];
 	int listener = socket_listen(address), status;
@@ -349,7 +349,7 @@ static void blocking_calls(struct scenario_environment *environment)
 static void hasty_acceptor(struct scenario_environment *environment)
 {
 	struct pl_operation *connecting, *accepting, *importing;
-	struct pl_receipt near, far, imported;
+	struct pl_completion near, far, imported;
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 	struct pl_error error;

@@ -40,7 +40,7 @@ static void file_close(struct mapped_file *file)
 static struct pl_remote *import_file(struct scenario_environment *environment, const struct mapped_file *file)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
@@ -69,7 +69,8 @@ static void check_alive(struct scenario_environment *environment, struct pl_remo
 	struct pl_operation *operation;
 	struct pl_error error;
 
-	check_ok(pl_read(environment->near_peer, remote, 0, near->region, 0, LEFT, NULL, &operation, &error), &error);
+	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near->region, 0, LEFT }, NULL,
+			 &operation, &error), &error);
 	complete(environment, operation, NULL);
 	value_check(near->bytes, LEFT, 1);
 }
@@ -86,7 +87,8 @@ static void target_cut(struct scenario_environment *environment, uint64_t offset
 	buffer_open(&near, environment->near, WHOLE, PL_ACCESS_LOCAL);
 	remote = import_file(environment, &file);
 	check(ftruncate(file.fd, LEFT) == 0);
-	check_ok(pl_read(environment->near_peer, remote, offset, near.region, 0, length, NULL, &operation, &error),
+	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, offset, near.region, 0, length }, NULL,
+			 &operation, &error),
 		 &error);
 	check_end_status(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);
@@ -115,7 +117,8 @@ static void write_cut(struct scenario_environment *environment)
 	remote = import_file(environment, &file);
 	check(ftruncate(file.fd, LEFT) == 0);
 	bytes_set(near.bytes, 1, WHOLE);
-	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, WHOLE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, WHOLE }, NULL,
+			  &operation, &error), &error);
 	check_end_status(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);
 	pl_remote_release(remote);
@@ -137,16 +140,20 @@ static void cut_at_source(struct scenario_environment *environment)
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	other = share(environment, last.region, environment->near_peer, NULL);
 	check(ftruncate(file.fd, LEFT) == 0);
-	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, file.region, 0, WHOLE }, NULL,
+			  &operation, &error), &error);
 	check_end_status(environment, operation, -EFAULT);
-	check_ok(pl_write(environment->near_peer, remote, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, file.region, 0, LEFT }, NULL,
+			  &operation, &error), &error);
 	check_end_status(environment, operation, 0);
 	if (!environment->setting->one_sided)
 		value_check(far.bytes, LEFT, 1);
-	check_ok(pl_read(environment->near_peer, remote, 0, file.region, 0, WHOLE, NULL, &operation, &error), &error);
+	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, file.region, 0, WHOLE }, NULL,
+			 &operation, &error), &error);
 	check_end_status(environment, operation, -EFAULT);
 	/* The write goes to another region, as the target may still be sending the data of the read. */
-	check_ok(pl_write(environment->near_peer, other, 0, file.region, 0, LEFT, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ other, 0, file.region, 0, LEFT }, NULL,
+			  &operation, &error), &error);
 	check_end_status(environment, operation, 0);
 	pl_remote_release(remote);
 	pl_remote_release(other);

@@ -43,8 +43,8 @@ static void deadline_write(struct scenario_environment *environment)
 	bytes_set(silent.near.bytes, 1, size);
 	bytes_set(silent.target.bytes, 0, size);
 	posted = clock_now();
-	check_ok(pl_write(silent.near_peer, silent.remote, 0, silent.near.region, 0, size, &attributes, &operation,
-			  &error),
+	check_ok(pl_write(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, size },
+			  &attributes, &operation, &error),
 		 &error);
 	if (environment->setting->one_sided)
 		complete(environment, operation, NULL);
@@ -69,11 +69,11 @@ static void deadline_read(struct scenario_environment *environment)
 	silent_open(environment, &silent, size);
 	bytes_set(silent.target.bytes, 1, size);
 	posted = clock_now();
-	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, 0, size / 2, &attributes,
-			 &operations[0], &error),
+	check_ok(pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, size / 2 },
+			 &attributes, &operations[0], &error),
 		 &error);
-	check_ok(pl_read(silent.near_peer, silent.remote, 0, silent.near.region, size / 2, 100, &attributes,
-			 &operations[1], &error),
+	check_ok(pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, size / 2, 100 },
+			 &attributes, &operations[1], &error),
 		 &error);
 	for (unsigned i = 0; i < 2; i++) {
 		if (environment->setting->one_sided)
@@ -98,9 +98,13 @@ static void deadline_others(struct scenario_environment *environment)
 
 	silent_open(environment, &silent, 1 << 20);
 	posted = clock_now();
-	check_ok(pl_send(silent.near_peer, 1, silent.near.region, 0, 1 << 20, &attributes, &send, &error), &error);
-	check_ok(pl_receive(silent.near_peer, 1, 0, silent.near.region, 0, 9, &attributes, &receive, &error), &error);
-	check_ok(pl_fetch_add(silent.near_peer, silent.remote, 0, 1, &old, &attributes, &add, &error), &error);
+	check_ok(pl_send(silent.near_peer, 1, &(struct pl_buffer){ silent.near.region, 0, 1 << 20 }, &attributes, &send,
+			 &error), &error);
+	check_ok(pl_receive(silent.near_peer, 1, 0, &(struct pl_buffer){ silent.near.region, 0, 9 }, &attributes,
+			    &receive, &error), &error);
+	check_ok(pl_fetch_add(silent.near_peer,
+			      &(struct pl_atomic){ .remote = silent.remote, .remote_offset = 0, .operand = 1, .old = &old },
+			      &attributes, &add, &error), &error);
 	check_times_out(environment, send, posted, 120 * MS);
 	check_times_out(environment, receive, posted, 120 * MS);
 	if (atomics_one_sided(environment))
@@ -133,8 +137,8 @@ static void deadline_order(struct scenario_environment *environment)
 	for (unsigned i = 0; i < COUNT; i++) {
 		struct pl_attributes attributes = attributes_within(timeouts[i]);
 
-		check_ok(pl_receive(environment->near_peer, i, UINT64_MAX, near.region, 64 * i, 64, &attributes,
-				    &receives[i], &error),
+		check_ok(pl_receive(environment->near_peer, i, UINT64_MAX,
+				    &(struct pl_buffer){ near.region, 64 * i, 64 }, &attributes, &receives[i], &error),
 			 &error);
 	}
 	/* The operation with the earliest deadline ends before the deadline. */
@@ -162,10 +166,11 @@ static void wait_timeout(struct scenario_environment *environment)
 	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
 	for (unsigned i = 0; i < 3; i++) {
 		struct pl_operation *operation;
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 		uint64_t posted = clock_now();
 
-		check_ok(pl_receive(environment->near_peer, 1, 0, near.region, 0, 64, NULL, &operation, &error),
+		check_ok(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL,
+				    &operation, &error),
 			 &error);
 		check_status(pl_wait(operation, timeouts[i], &receipt, &error), -ETIMEDOUT, &error);
 		check_number(receipt.status, -ETIMEDOUT);

@@ -18,7 +18,7 @@ static unsigned collect_available(struct pl_context *context)
 	do {
 		got = pl_poll(context, completions, 64);
 		for (int i = 0; i < got; i++)
-			check_status(completions[i].receipt.status, 0, &completions[i].error);
+			check_completion(context, &completions[i], 0);
 		count += (unsigned)got;
 	} while (got == 64);
 	return count;
@@ -40,7 +40,8 @@ static void message_flood(struct scenario_environment *environment)
 	pattern_fill(near.bytes, near.length, 1, 0);
 	before = resident_memory();
 	for (unsigned i = 0; i < count; i++) {
-		check_ok(pl_send(environment->near_peer, i, near.region, i % 64 * MESSAGE, MESSAGE, &attributes, NULL,
+		check_ok(pl_send(environment->near_peer, i,
+				 &(struct pl_buffer){ near.region, i % 64 * MESSAGE, MESSAGE }, &attributes, NULL,
 				 &error),
 			 &error);
 		if (i % 1000 == 0)
@@ -53,9 +54,10 @@ static void message_flood(struct scenario_environment *environment)
 	check(sent < count / 4);
 	while (received < count) {
 		struct pl_operation *operation;
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
-		check_ok(pl_receive(environment->far_peer, 0, 0, far.region, 0, MESSAGE, NULL, &operation, &error),
+		check_ok(pl_receive(environment->far_peer, 0, 0, &(struct pl_buffer){ far.region, 0, MESSAGE }, NULL,
+				    &operation, &error),
 			 &error);
 		complete(environment, operation, &receipt);
 		check_number(receipt.tag, received);
@@ -88,15 +90,17 @@ static void large_message_flood(struct scenario_environment *environment)
 	pattern_fill(near.bytes, SIZE, 2, 0);
 	before = resident_memory();
 	for (unsigned i = 0; i < count; i++)
-		check_ok(pl_send(environment->near_peer, i, near.region, 0, SIZE, NULL, NULL, &error), &error);
+		check_ok(pl_send(environment->near_peer, i, &(struct pl_buffer){ near.region, 0, SIZE }, NULL, NULL,
+				 &error), &error);
 	settle(environment, 100);
 	check(resident_within(before, 64u << 20));
 	check_number(collect_available(environment->near), 0);
 	for (unsigned i = 0; i < count; i++) {
 		struct pl_operation *operation;
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
-		check_ok(pl_receive(environment->far_peer, 0, 0, far.region, 0, SIZE, NULL, &operation, &error),
+		check_ok(pl_receive(environment->far_peer, 0, 0, &(struct pl_buffer){ far.region, 0, SIZE }, NULL,
+				    &operation, &error),
 			 &error);
 		complete(environment, operation, &receipt);
 		check_number(receipt.tag, i);
@@ -130,7 +134,8 @@ static void read_flood(struct scenario_environment *environment)
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t slot = i % SLOTS * (uint64_t)SIZE;
 
-		check_ok(pl_read(environment->near_peer, remote, slot, near.region, slot, SIZE, NULL, NULL, &error),
+		check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, slot, near.region, slot, SIZE },
+				 NULL, NULL, &error),
 			 &error);
 	}
 	while (done < count) {

@@ -32,7 +32,8 @@ static int transfer_one_byte(struct scenario_environment *environment, struct pl
 			     const struct buffer *local, bool write, struct pl_error *error)
 {
 	struct pl_operation *operation;
-	int status = (write ? pl_write : pl_read)(environment->near_peer, remote, 0, local->region, 0, 1, NULL,
+	int status = (write ? pl_write : pl_read)(environment->near_peer,
+						  &(struct pl_transfer){ remote, 0, local->region, 0, 1 }, NULL,
 						  &operation, error);
 
 	return status ? status : await(environment, operation, NULL, error);
@@ -57,15 +58,19 @@ static void rights(struct scenario_environment *environment)
 		check_number(pl_remote_rights(remote), allowed);
 		check_number(pl_remote_length(remote), 64);
 		if (!(allowed & PL_ACCESS_WRITE))
-			check_status(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &operation,
+			check_status(pl_write(environment->near_peer,
+					      &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL, &operation,
 					      &error),
 				     -EACCES, &error);
 		if (!(allowed & PL_ACCESS_READ))
 			check_status(
-				pl_read(environment->near_peer, remote, 0, near.region, 0, 8, NULL, &operation, &error),
+				pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 },
+					NULL, &operation, &error),
 				-EACCES, &error);
 		if (!(allowed & PL_ACCESS_ATOMIC))
-			check_status(pl_fetch_add(environment->near_peer, remote, 0, 1, NULL, NULL, &operation, &error),
+			check_status(pl_fetch_add(environment->near_peer,
+						  &(struct pl_atomic){ .remote = remote, .remote_offset = 0, .operand = 1 },
+						  NULL, &operation, &error),
 				     -EACCES, &error);
 		if (allowed & PL_ACCESS_WRITE)
 			check_ok(transfer_one_byte(environment, remote, &near, true, &error), &error);
@@ -143,23 +148,26 @@ static void ranges(struct scenario_environment *environment)
 	check_number(pl_remote_length(remote), 100);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		for (int write = 0; write < 2; write++) {
-			int status = (write ? pl_write : pl_read)(environment->near_peer, remote, cases[i].remote,
-								  near.region, cases[i].local, cases[i].length, NULL,
-								  &operation, &error);
+			int status = (write ? pl_write : pl_read)(environment->near_peer,
+								  &(struct pl_transfer){ remote, cases[i].remote, near.region, cases[i].local, cases[i].length },
+								  NULL, &operation, &error);
 			check_status(status, cases[i].status, &error);
 			if (!status)
 				complete(environment, operation, NULL);
 		}
 	}
 	pattern_fill(near.bytes, 200, 1, 0);
-	check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, 100, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 100 }, NULL,
+			  &operation, &error), &error);
 	complete(environment, operation, NULL);
 	value_check(far.bytes, 50, POISON);
 	pattern_check(far.bytes + 50, 100, 1, 0);
 	value_check(far.bytes + 150, 50, POISON);
-	check_status(pl_send(environment->near_peer, 1, near.region, 1, 200, NULL, &operation, &error), -ERANGE,
+	check_status(pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 1, 200 }, NULL, &operation,
+			     &error), -ERANGE,
 		     &error);
-	check_status(pl_receive(environment->near_peer, 1, 0, near.region, 201, 0, NULL, &operation, &error), -ERANGE,
+	check_status(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 201, 0 }, NULL,
+				&operation, &error), -ERANGE,
 		     &error);
 	pl_remote_release(remote);
 	buffer_close(&near);
@@ -213,7 +221,7 @@ static struct pl_remote *import_living(struct scenario_environment *environment,
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 	struct pl_operation *operation;
 	struct pl_token_info info;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	uint64_t before;
 	int status;
@@ -337,7 +345,8 @@ static void share_and_import_twice(struct scenario_environment *environment)
 	second = import_token(environment, environment->near_peer, two.bytes, two.length);
 	check(first != again);
 	/* An operation continues after the release of its remote region. */
-	check_ok(pl_write(environment->near_peer, first, 0, near.region, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ first, 0, near.region, 0, SIZE }, NULL,
+			  &operation, &error), &error);
 	pl_remote_release(first);
 	complete(environment, operation, NULL);
 	pattern_check(far.bytes, SIZE, 2, 0);

@@ -27,7 +27,8 @@ static void descriptor_wakeups(struct scenario_environment *environment)
 		unsigned posted = 1 + done % 3;
 
 		for (unsigned i = 0; i < posted; i++)
-			check_ok(pl_write(environment->near_peer, remote, 8 * i, near.region, 8 * i, 8, NULL, NULL,
+			check_ok(pl_write(environment->near_peer,
+					  &(struct pl_transfer){ remote, 8 * i, near.region, 8 * i, 8 }, NULL, NULL,
 					  &error),
 				 &error);
 		while (posted) {
@@ -35,7 +36,7 @@ static void descriptor_wakeups(struct scenario_environment *environment)
 
 			check(got >= 0 && (unsigned)got <= posted);
 			for (int i = 0; i < got; i++)
-				check_status(completions[i].receipt.status, 0, &completions[i].error);
+				check_completion(environment->near, &completions[i], 0);
 			posted -= (unsigned)got;
 			done += (unsigned)got;
 			if (posted && got < 4)
@@ -58,13 +59,13 @@ static void descriptor_notified(struct scenario_environment *environment)
 	for (uint64_t i = 0; i < 500; i++) {
 		struct pl_operation *operation;
 
-		check_ok(pl_notify(environment->near_peer, i, NULL, &operation, &error), &error);
+		check_ok(pl_notify(environment->near_peer, i, NULL, 0, NULL, &operation, &error), &error);
 		if (environment_manual(environment))
 			check_number(pl_poll(environment->near, NULL, 0), 0);
 		while (!pl_poll(environment->far, &completion, 1))
 			check(poll(&poll_fd, 1, 5000) == 1);
-		check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
-		check_number(completion.receipt.value, i);
+		check_number(completion.kind, PL_KIND_NOTIFIED);
+		check_number(completion.value, i);
 		complete(environment, operation, NULL);
 	}
 }
@@ -121,13 +122,15 @@ static void *worker_run(void *argument)
 		uint64_t seed = worker->number * 1000u + i;
 
 		pattern_fill(bytes, length, seed, 0);
-		check_ok(pl_write(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
-				  &error),
+		check_ok(pl_write(worker->peer,
+				  &(struct pl_transfer){ worker->remote, slot, worker->region, slot, length }, NULL,
+				  &operation, &error),
 			 &error);
 		wait_for_success(operation);
 		bytes_set(bytes, 0, length);
-		check_ok(pl_read(worker->peer, worker->remote, slot, worker->region, slot, length, NULL, &operation,
-				 &error),
+		check_ok(pl_read(worker->peer,
+				 &(struct pl_transfer){ worker->remote, slot, worker->region, slot, length }, NULL,
+				 &operation, &error),
 			 &error);
 		wait_for_success(operation);
 		pattern_check(bytes, length, seed, 0);
@@ -147,7 +150,8 @@ static void receive_worker_messages(struct scenario_environment *environment, st
 	for (uint64_t i = 0; i < WORKER_ROUNDS; i++) {
 		uint64_t value;
 
-		check_ok(pl_receive(peer, number, UINT64_MAX, to.region, 0, 8, NULL, &operation, &error), &error);
+		check_ok(pl_receive(peer, number, UINT64_MAX, &(struct pl_buffer){ to.region, 0, 8 }, NULL, &operation,
+				    &error), &error);
 		complete(environment, operation, NULL);
 		bytes_get(to.bytes, &value, 8);
 		check_number(value, number * 1000u + i);
@@ -210,10 +214,12 @@ static void *connector_run(void *argument)
 		pattern_fill(near.bytes, WORKER_SLOT, connector->number, 0);
 		check_ok(pl_connect(environment->near, environment->address, 0, &peer, &error), &error);
 		check_ok(pl_remote_import(peer, connector->token, connector->token_length, 0, &remote, &error), &error);
-		check_ok(pl_write(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
+		check_ok(pl_write(peer, &(struct pl_transfer){ remote, slot, near.region, 0, WORKER_SLOT }, NULL,
+				  &operation, &error), &error);
 		wait_for_success(operation);
 		bytes_set(near.bytes, 0, WORKER_SLOT);
-		check_ok(pl_read(peer, remote, slot, near.region, 0, WORKER_SLOT, NULL, &operation, &error), &error);
+		check_ok(pl_read(peer, &(struct pl_transfer){ remote, slot, near.region, 0, WORKER_SLOT }, NULL,
+				 &operation, &error), &error);
 		wait_for_success(operation);
 		pattern_check(near.bytes, WORKER_SLOT, connector->number, 0);
 		pl_remote_release(remote);

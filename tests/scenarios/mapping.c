@@ -40,10 +40,10 @@ static void *map_memory(void)
 	return bytes;
 }
 
-static void check_transport(const struct pl_receipt *receipt)
+static void check_transport(const struct pl_completion *receipt)
 {
 	check_number(receipt->bytes, SIZE);
-	check_number(receipt->bytes_direct + receipt->bytes_staged, SIZE);
+	check_number((receipt->bytes - receipt->bytes_staged) + receipt->bytes_staged, SIZE);
 	check_number(receipt->route, receipt->bytes_staged ? PL_ROUTE_STAGED : PL_ROUTE_DIRECT);
 	check(*receipt->reason);
 }
@@ -52,7 +52,7 @@ static void use_mapping(struct scenario_environment *environment, void *bytes)
 {
 	struct pl_attributes direct = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_region *region;
 	struct pl_remote *remote;
 	struct pl_error error;
@@ -62,15 +62,18 @@ static void use_mapping(struct scenario_environment *environment, void *bytes)
 	check_ok(pl_region_register(environment->near, bytes, SIZE, PL_ACCESS_LOCAL, &region, &error), &error);
 	buffer_open(&far, environment->far, SIZE, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
-	check_ok(pl_write(environment->near_peer, remote, 0, region, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, region, 0, SIZE }, NULL, &operation,
+			  &error), &error);
 	complete(environment, operation, &receipt);
 	check_transport(&receipt);
 	pattern_check(far.bytes, SIZE, 5, 0);
 	/* A read must fail even if its bytes equal the bytes in place. */
-	check_ok(pl_read(environment->near_peer, remote, 0, region, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, region, 0, SIZE }, NULL, &operation,
+			 &error), &error);
 	fail_with(environment, operation, -EFAULT);
 	direct.flags = PL_REQUIRE_DIRECT;
-	check_ok(pl_write(environment->near_peer, remote, 0, region, 0, SIZE, &direct, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, region, 0, SIZE }, &direct,
+			  &operation, &error), &error);
 	status = await(environment, operation, NULL, &error);
 	check_number(status, receipt.route == PL_ROUTE_DIRECT ? 0 : -ENOTSUP);
 	pl_remote_release(remote);

@@ -14,7 +14,8 @@ static struct pl_operation *post_tagged_receive(struct scenario_environment *env
 	struct pl_operation *operation = NULL;
 	struct pl_error error;
 
-	check_ok(pl_receive(environment->far_peer, tag, mask, buffer->region, offset, length, NULL, &operation, &error),
+	check_ok(pl_receive(environment->far_peer, tag, mask, &(struct pl_buffer){ buffer->region, offset, length },
+			    NULL, &operation, &error),
 		 &error);
 	check(operation);
 	return operation;
@@ -26,7 +27,8 @@ static struct pl_operation *post_send(struct scenario_environment *environment, 
 	struct pl_operation *operation = NULL;
 	struct pl_error error;
 
-	check_ok(pl_send(environment->near_peer, tag, buffer->region, offset, length, NULL, &operation, &error),
+	check_ok(pl_send(environment->near_peer, tag, &(struct pl_buffer){ buffer->region, offset, length }, NULL,
+			 &operation, &error),
 		 &error);
 	check(operation);
 	return operation;
@@ -38,7 +40,7 @@ static void one_size(struct scenario_environment *environment, size_t size, bool
 	uint64_t seed = size * 4 + receive_first * 2 + !spare;
 	struct buffer from, to;
 	struct pl_operation *send, *receive = NULL;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 
 	buffer_open(&from, environment->near, size + 16, PL_ACCESS_LOCAL);
 	buffer_open(&to, environment->far, size + spare + 16, PL_ACCESS_LOCAL);
@@ -113,7 +115,7 @@ static void tag_masks(struct scenario_environment *environment)
 		}
 		for (unsigned i = 0; i < COUNT; i++) {
 			unsigned r = messages[i].receive;
-			struct pl_receipt receipt;
+			struct pl_completion receipt;
 
 			complete(environment, operations[r], &receipt);
 			check_number(receipt.tag, messages[i].tag);
@@ -154,7 +156,7 @@ static void in_order(struct scenario_environment *environment)
 	for (unsigned i = ORDER_COUNT / 2; i < ORDER_COUNT; i++)
 		receives[i] = post_tagged_receive(environment, 5, EXACT, &to, i * ORDER_SLOT, ORDER_SLOT);
 	for (unsigned i = 0; i < ORDER_COUNT; i++) {
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
 		complete(environment, receives[i], &receipt);
 		receipt_check(environment, &receipt, PL_KIND_RECEIVE, order_length(i));
@@ -190,8 +192,8 @@ static void in_order_by_tag(struct scenario_environment *environment)
 		struct pl_completion completion;
 
 		collect(environment, environment->near, &completion, 1);
-		check_status(completion.receipt.status, 0, &completion.error);
-		check_number(completion.receipt.kind, PL_KIND_SEND);
+		check_completion(environment->near, &completion, 0);
+		check_number(completion.kind, PL_KIND_SEND);
 	}
 	buffer_close(&to);
 }
@@ -200,7 +202,7 @@ static void truncate_one(struct scenario_environment *environment, size_t sent, 
 {
 	struct buffer from, to;
 	struct pl_operation *send, *receive = NULL;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	int status;
 
@@ -246,7 +248,7 @@ static void send_copy_limits(struct scenario_environment *environment)
 	static const size_t lengths[] = { 0, 1, PL_SEND_COPY_MAX - 1, PL_SEND_COPY_MAX };
 	uint8_t data[PL_SEND_COPY_MAX + 1];
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	struct buffer to;
 
@@ -303,13 +305,14 @@ static void crossing_messages(struct scenario_environment *environment)
 		buffer_open(&to[e], contexts[e], COUNT * SIZE, PL_ACCESS_LOCAL);
 		pattern_fill(from[e].bytes, COUNT * SIZE, 20 + e, 0);
 		for (unsigned i = 0; i < COUNT; i++)
-			check_ok(pl_send(peers[e], i, from[e].region, i * (uint64_t)SIZE, SIZE, NULL, &sends[e][i],
-					 &error),
+			check_ok(pl_send(peers[e], i, &(struct pl_buffer){ from[e].region, i * (uint64_t)SIZE, SIZE },
+					 NULL, &sends[e][i], &error),
 				 &error);
 	}
 	for (unsigned e = 0; e < 2; e++) {
 		for (unsigned i = COUNT; i-- > 0;)
-			check_ok(pl_receive(peers[e], i, EXACT, to[e].region, i * (uint64_t)SIZE, SIZE, NULL,
+			check_ok(pl_receive(peers[e], i, EXACT,
+					    &(struct pl_buffer){ to[e].region, i * (uint64_t)SIZE, SIZE }, NULL,
 					    &receives[e][i], &error),
 				 &error);
 	}

@@ -24,7 +24,7 @@ static void context_options(struct scenario_environment *environment)
 	uint8_t key[1025] = { 1 };
 
 	options = good, options.workers = 65, check_options_refused(&options, -EINVAL);
-	options = good, options.streams = 17, check_options_refused(&options, -EINVAL);
+	options = good, options.lanes = 17, check_options_refused(&options, -EINVAL);
 	options = good, options.progress = 7, check_options_refused(&options, -EINVAL);
 	options = good, options.key = key, options.key_length = 15, check_options_refused(&options, -EINVAL);
 	options = good, options.key = key, options.key_length = 1025, check_options_refused(&options, -EINVAL);
@@ -32,9 +32,9 @@ static void context_options(struct scenario_environment *environment)
 	check_options_refused(&options, -EINVAL);
 	options = good, options.fabric = "carrier pigeon", check_options_refused(&options, -ENOTSUP);
 	options = good, options.fabric = "", check_options_refused(&options, -ENOTSUP);
-	options = good, options.key = key, options.key_length = 16, options.workers = 64, options.streams = 16;
+	options = good, options.key = key, options.key_length = 16, options.workers = 64, options.lanes = 16;
 	pl_close(context_open_with(&options));
-	options = good, options.key = key, options.key_length = 1024, options.workers = options.streams = 1;
+	options = good, options.key = key, options.key_length = 1024, options.workers = options.lanes = 1;
 	pl_close(context_open_with(&options));
 	options = good, options.routes = "/nonexistent", check_options_refused(&options, -EINVAL);
 	options = good, options.routes = "";
@@ -158,13 +158,13 @@ static void attributes(struct scenario_environment *environment)
 	struct pl_error error;
 
 	bad.flags = 1u << 31;
-	check_status(pl_notify(environment->near_peer, 1, &bad, &operation, &error), -EINVAL, &error);
+	check_status(pl_notify(environment->near_peer, 1, NULL, 0, &bad, &operation, &error), -EINVAL, &error);
 	bad.flags = 0;
 	bad.visible = 99;
-	check_status(pl_notify(environment->near_peer, 1, &bad, &operation, &error), -EINVAL, &error);
+	check_status(pl_notify(environment->near_peer, 1, NULL, 0, &bad, &operation, &error), -EINVAL, &error);
 	bad.visible = PL_VISIBLE_PLACED;
 	bad.timeout = UINT64_MAX;
-	check_ok(pl_notify(environment->near_peer, 1, &bad, &operation, &error), &error);
+	check_ok(pl_notify(environment->near_peer, 1, NULL, 0, &bad, &operation, &error), &error);
 	complete(environment, operation, NULL);
 }
 
@@ -241,11 +241,14 @@ static void mixed_handles(struct scenario_environment *environment)
 	connect_pair(environment, environment->near, environment->listener, &near, &far);
 	remote = share(environment, theirs.region, environment->near_peer, NULL);
 	other_remote = share(environment, theirs.region, near, NULL);
-	check_status(pl_write(environment->near_peer, remote, 0, theirs.region, 0, 8, NULL, &operation, &error),
+	check_status(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, theirs.region, 0, 8 }, NULL,
+			      &operation, &error),
 		     -EINVAL, &error);
-	check_status(pl_write(environment->near_peer, other_remote, 0, mine.region, 0, 8, NULL, &operation, &error),
+	check_status(pl_write(environment->near_peer, &(struct pl_transfer){ other_remote, 0, mine.region, 0, 8 }, NULL,
+			      &operation, &error),
 		     -EINVAL, &error);
-	check_status(pl_send(environment->near_peer, 1, theirs.region, 0, 8, NULL, &operation, &error), -EINVAL,
+	check_status(pl_send(environment->near_peer, 1, &(struct pl_buffer){ theirs.region, 0, 8 }, NULL, &operation,
+			     &error), -EINVAL,
 		     &error);
 	check(!operation);
 	pl_remote_release(remote);

@@ -43,13 +43,14 @@ static void fence_write_send(struct scenario_environment *environment)
 	buffer_open(&message, environment->far, 8, PL_ACCESS_LOCAL);
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		struct pl_operation *write, *send, *receive;
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
 		pattern_fill(pair.near.bytes, SIZE, 100 + round, 0);
-		check_ok(pl_receive(environment->far_peer, round, UINT64_MAX, message.region, 0, 8, NULL, &receive,
-				    &error),
+		check_ok(pl_receive(environment->far_peer, round, UINT64_MAX,
+				    &(struct pl_buffer){ message.region, 0, 8 }, NULL, &receive, &error),
 			 &error);
-		check_ok(pl_write(environment->near_peer, pair.remote, 0, pair.near.region, 0, SIZE, NULL, &write,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE }, NULL, &write,
 				  &error),
 			 &error);
 		check_ok(pl_send_copy(environment->near_peer, round, &round, 8, &attributes, &send, &error), &error);
@@ -70,10 +71,10 @@ static void check_notified(struct scenario_environment *environment, uint64_t va
 	struct pl_completion completion;
 
 	collect(environment, environment->far, &completion, 1);
-	check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
-	check_number(completion.receipt.status, 0);
-	check_number(completion.receipt.value, value);
-	check(completion.receipt.peer == environment->far_peer);
+	check_number(completion.kind, PL_KIND_NOTIFIED);
+	check_number(completion.status, 0);
+	check_number(completion.value, value);
+	check(completion.peer == environment->far_peer);
 }
 
 static void fence_write_notify(struct scenario_environment *environment)
@@ -85,13 +86,14 @@ static void fence_write_notify(struct scenario_environment *environment)
 	order_pair_open(environment, &pair);
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		struct pl_operation *write, *notify;
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
 		pattern_fill(pair.near.bytes, SIZE, 200 + round, 0);
-		check_ok(pl_write(environment->near_peer, pair.remote, 0, pair.near.region, 0, SIZE, NULL, &write,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE }, NULL, &write,
 				  &error),
 			 &error);
-		check_ok(pl_notify(environment->near_peer, ~round, &attributes, &notify, &error), &error);
+		check_ok(pl_notify(environment->near_peer, ~round, NULL, 0, &attributes, &notify, &error), &error);
 		check_notified(environment, ~round);
 		pattern_check(pair.far.bytes, SIZE, 200 + round, 0);
 		complete(environment, write, NULL);
@@ -150,13 +152,16 @@ static void fence_writes_and_read(struct scenario_environment *environment)
 
 		pattern_fill(pair.near.bytes, LENGTH, 400 + 2 * i, 0);
 		pattern_fill(pair.near.bytes + LENGTH, LENGTH, 401 + 2 * i, 0);
-		check_ok(pl_write(environment->near_peer, pair.remote, 5, pair.near.region, 0, LENGTH, NULL,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ pair.remote, 5, pair.near.region, 0, LENGTH }, NULL,
 				  &operations[0], &error),
 			 &error);
-		check_ok(pl_write(environment->near_peer, pair.remote, 5, pair.near.region, LENGTH, LENGTH, &attributes,
-				  &operations[1], &error),
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ pair.remote, 5, pair.near.region, LENGTH, LENGTH },
+				  &attributes, &operations[1], &error),
 			 &error);
-		check_ok(pl_read(environment->near_peer, pair.remote, 5, back.region, 0, LENGTH, &attributes,
+		check_ok(pl_read(environment->near_peer,
+				 &(struct pl_transfer){ pair.remote, 5, back.region, 0, LENGTH }, &attributes,
 				 &operations[2], &error),
 			 &error);
 		for (unsigned o = 0; o < 3; o++)
@@ -180,31 +185,32 @@ static void notify_among_messages(struct scenario_environment *environment)
 		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
 		attributes.user_data = i;
-		check_ok(pl_receive(environment->far_peer, 0, 0, messages.region, i * 8, 8, &attributes, NULL, &error),
+		check_ok(pl_receive(environment->far_peer, 0, 0, &(struct pl_buffer){ messages.region, i * 8, 8 },
+				    &attributes, NULL, &error),
 			 &error);
 	}
 	for (uint64_t i = 0; i < COUNT; i++) {
 		check_ok(pl_send_copy(environment->near_peer, i, &i, 8, NULL, NULL, &error), &error);
-		check_ok(pl_notify(environment->near_peer, i, NULL, NULL, &error), &error);
+		check_ok(pl_notify(environment->near_peer, i, NULL, 0, NULL, NULL, &error), &error);
 	}
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct pl_completion completions[2];
 
 		collect(environment, environment->far, completions, 2);
-		check_number(completions[0].receipt.kind, PL_KIND_RECEIVE);
-		check_number(completions[0].receipt.status, 0);
-		check_number(completions[0].receipt.user_data, i);
-		check_number(completions[0].receipt.tag, i);
-		check_number(completions[0].receipt.bytes, 8);
+		check_number(completions[0].kind, PL_KIND_RECEIVE);
+		check_number(completions[0].status, 0);
+		check_number(completions[0].user_data, i);
+		check_number(completions[0].tag, i);
+		check_number(completions[0].bytes, 8);
 		check(bytes_equal(messages.bytes + i * 8, &i, 8));
-		check_number(completions[1].receipt.kind, PL_KIND_NOTIFIED);
-		check_number(completions[1].receipt.value, i);
+		check_number(completions[1].kind, PL_KIND_NOTIFIED);
+		check_number(completions[1].value, i);
 	}
 	for (uint64_t i = 0; i < 2 * COUNT; i++) {
 		struct pl_completion completion;
 
 		collect(environment, environment->near, &completion, 1);
-		check_status(completion.receipt.status, 0, &completion.error);
+		check_completion(environment->near, &completion, 0);
 	}
 	buffer_close(&messages);
 }
@@ -224,7 +230,8 @@ static uint64_t post_notifying(struct scenario_environment *environment, struct 
 	for (unsigned i = 0; i < count; i++) {
 		attributes.notify = first + i + (i % 7 ? 0 : (uint64_t)1 << 40);
 		sum += attributes.notify;
-		check_ok(pl_write(environment->near_peer, pair->remote, i, pair->near.region, i, i % 5 * 1000,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ pair->remote, i, pair->near.region, i, i % 5 * 1000 },
 				  &attributes, NULL, &error),
 			 &error);
 	}
@@ -256,18 +263,19 @@ static void notifications_that_fail(struct scenario_environment *environment)
 		sum = post_notifying(environment, &pair, 100, BEFORE);
 		buffer_close(&revoked);
 		for (unsigned i = 0; i < GONE; i++)
-			check_ok(pl_write(environment->near_peer, remote, 0, pair.near.region, 0, 1000, &attributes,
+			check_ok(pl_write(environment->near_peer,
+					  &(struct pl_transfer){ remote, 0, pair.near.region, 0, 1000 }, &attributes,
 					  NULL, &error),
 				 &error);
 		sum += post_notifying(environment, &pair, 100000, AFTER);
 		for (unsigned i = 0; i < BEFORE + AFTER; i++) {
 			collect(environment, environment->far, &completion, 1);
-			check_number(completion.receipt.kind, PL_KIND_NOTIFIED);
-			heard += completion.receipt.value;
+			check_number(completion.kind, PL_KIND_NOTIFIED);
+			heard += completion.value;
 		}
 		for (unsigned i = 0; i < BEFORE + GONE + AFTER; i++) {
 			collect(environment, environment->near, &completion, 1);
-			denied += completion.receipt.status == -EACCES;
+			denied += completion.status == -EACCES;
 		}
 		check_number(heard, sum);
 		check_number(denied, GONE);
@@ -283,7 +291,7 @@ static void more_may_follow(struct scenario_environment *environment)
 	enum { COUNT = 150, LENGTH = 100 };
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation, *receive;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	struct pair pair;
 	uint64_t old;
@@ -293,7 +301,8 @@ static void more_may_follow(struct scenario_environment *environment)
 	pattern_fill(pair.near.bytes, COUNT * LENGTH, 500, 0);
 	for (uint64_t i = 0; i < COUNT; i++) {
 		attributes.user_data = i;
-		check_ok(pl_write(environment->near_peer, pair.remote, i * LENGTH, pair.near.region, i * LENGTH, LENGTH,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ pair.remote, i * LENGTH, pair.near.region, i * LENGTH, LENGTH },
 				  &attributes, NULL, &error),
 			 &error);
 	}
@@ -301,17 +310,20 @@ static void more_may_follow(struct scenario_environment *environment)
 		struct pl_completion completion;
 
 		collect(environment, environment->near, &completion, 1);
-		check_status(completion.receipt.status, 0, &completion.error);
-		check_number(completion.receipt.bytes, LENGTH);
+		check_completion(environment->near, &completion, 0);
+		check_number(completion.bytes, LENGTH);
 	}
 	pattern_check(pair.far.bytes, COUNT * LENGTH, 500, 0);
-	check_ok(pl_receive(environment->far_peer, 9, UINT64_MAX, pair.far.region, 0, 8, NULL, &receive, &error),
+	check_ok(pl_receive(environment->far_peer, 9, UINT64_MAX, &(struct pl_buffer){ pair.far.region, 0, 8 }, NULL,
+			    &receive, &error),
 		 &error);
 	check_ok(pl_send_copy(environment->near_peer, 9, "message", 8, &attributes, &operation, &error), &error);
 	complete(environment, receive, &receipt);
 	check(bytes_equal(pair.far.bytes, "message", 8));
 	complete(environment, operation, NULL);
-	check_ok(pl_fetch_add(environment->near_peer, pair.remote, 8, 5, &old, &attributes, &operation, &error),
+	check_ok(pl_fetch_add(environment->near_peer,
+			      &(struct pl_atomic){ .remote = pair.remote, .remote_offset = 8, .operand = 5, .old = &old },
+			      &attributes, &operation, &error),
 		 &error);
 	complete(environment, operation, NULL);
 	order_pair_close(&pair);

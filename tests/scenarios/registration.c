@@ -30,7 +30,7 @@ static void registration_pair_open(struct pair *pair, struct scenario_environmen
 	buffer_open(&pair->far, environment->far, LENGTH, PL_ACCESS_WRITE);
 	pair->remote = share(environment, pair->far.region, pair->peer, NULL);
 	check_number(pl_peer_query(pair->peer, &info), 0);
-	pair->counts = !strcmp(info.fabric, "verbs") && info.streams == 1;
+	pair->counts = !strcmp(info.fabric, "verbs") && info.lanes == 1;
 }
 
 static void registration_pair_close(struct pair *pair)
@@ -90,7 +90,8 @@ static void write_region(struct pair *pair, struct pl_region *region, uint64_t s
 	size_t length = pl_region_length(region);
 
 	pattern_fill(pl_region_address(region), length, seed, 0);
-	check_ok(pl_write(pair->peer, pair->remote, 0, region, 0, length, NULL, &operation, &error), &error);
+	check_ok(pl_write(pair->peer, &(struct pl_transfer){ pair->remote, 0, region, 0, length }, NULL, &operation,
+			  &error), &error);
 	complete(pair->environment, operation, NULL);
 	pattern_check(pair->far.bytes, length, seed, 0);
 }

@@ -46,13 +46,17 @@ static void check_grant_refused(struct scenario_environment *environment, struct
 
 	for (unsigned kind = 0; kind < 3; kind++) {
 		if (kind == 0)
-			status = pl_write(peer, revocable->remote, 0, revocable->near.region, 0, 8, NULL, &operation,
-					  &error);
+			status = pl_write(peer,
+					  &(struct pl_transfer){ revocable->remote, 0, revocable->near.region, 0, 8 },
+					  NULL, &operation, &error);
 		else if (kind == 1)
-			status = pl_read(peer, revocable->remote, 0, revocable->near.region, 0, 8, NULL, &operation,
-					 &error);
+			status = pl_read(peer,
+					 &(struct pl_transfer){ revocable->remote, 0, revocable->near.region, 0, 8 },
+					 NULL, &operation, &error);
 		else
-			status = pl_fetch_add(peer, revocable->remote, 0, 1, NULL, NULL, &operation, &error);
+			status = pl_fetch_add(peer,
+					      &(struct pl_atomic){ .remote = revocable->remote, .remote_offset = 0, .operand = 1 },
+					      NULL, &operation, &error);
 		if (!status)
 			status = await(environment, operation, NULL, &error);
 		check_status(status, -EACCES, &error);
@@ -124,8 +128,9 @@ static bool cut_write(struct scenario_environment *environment, bool deregister)
 	revocable_open(environment, &revocable, size);
 	bytes_set(revocable.near.bytes, 1, size);
 	first = revocable.far.bytes;
-	check_ok(pl_write(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL, &operation,
-			  &error),
+	check_ok(pl_write(environment->near_peer,
+			  &(struct pl_transfer){ revocable.remote, 0, revocable.near.region, 0, size }, NULL,
+			  &operation, &error),
 		 &error);
 	progress_until(environment, read_unsynchronized(first) != POISON);
 	if (deregister)
@@ -170,7 +175,8 @@ static bool revoke_read_once(struct scenario_environment *environment)
 	bytes_set(revocable.far.bytes, 1, size);
 	bytes_set(revocable.near.bytes, 0, size);
 	first = revocable.near.bytes;
-	check_ok(pl_read(environment->near_peer, revocable.remote, 0, revocable.near.region, 0, size, NULL, &operation,
+	check_ok(pl_read(environment->near_peer,
+			 &(struct pl_transfer){ revocable.remote, 0, revocable.near.region, 0, size }, NULL, &operation,
 			 &error),
 		 &error);
 	progress_until(environment, read_unsynchronized(first) == 1);
@@ -232,11 +238,13 @@ static void revoke_one_of_two(struct scenario_environment *environment)
 		uint64_t at = i * (uint64_t)SIZE;
 
 		attributes.user_data = 1;
-		check_ok(pl_write(environment->near_peer, one.remote, at, one.near.region, at, SIZE, &attributes, NULL,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ one.remote, at, one.near.region, at, SIZE }, &attributes, NULL,
 				  &error),
 			 &error);
 		attributes.user_data = 2;
-		check_ok(pl_write(environment->near_peer, other.remote, at, other.near.region, at, SIZE, &attributes,
+		check_ok(pl_write(environment->near_peer,
+				  &(struct pl_transfer){ other.remote, at, other.near.region, at, SIZE }, &attributes,
 				  NULL, &error),
 			 &error);
 		if (i == COUNT / 2) {
@@ -247,10 +255,10 @@ static void revoke_one_of_two(struct scenario_environment *environment)
 	}
 	for (unsigned i = 0; i < 2 * COUNT; i++) {
 		collect(environment, environment->near, &completion, 1);
-		if (completion.receipt.user_data == 2)
-			check_status(completion.receipt.status, 0, &completion.error);
+		if (completion.user_data == 2)
+			check_completion(environment->near, &completion, 0);
 		else
-			check_one_of(completion.receipt.status, 0, -EACCES);
+			check_one_of(completion.status, 0, -EACCES);
 	}
 	check(bytes_digest(one.far.bytes, one.far.length) == digest);
 	pattern_check(other.far.bytes, other.far.length, 2, 0);
@@ -265,7 +273,8 @@ static void deregister_busy(struct scenario_environment *environment)
 	struct buffer near;
 
 	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
-	check_ok(pl_receive(environment->near_peer, 1, 0, near.region, 0, 64, NULL, &operation, &error), &error);
+	check_ok(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL, &operation,
+			    &error), &error);
 	check_number(pl_region_deregister(near.region), -EBUSY);
 	check_number(pl_region_length(near.region), 64);
 	pl_cancel(operation);

@@ -22,6 +22,7 @@ struct scenario {
 extern const struct scenario transfer_scenarios[];
 extern const struct scenario vector_scenarios[];
 extern const struct scenario order_scenarios[];
+extern const struct scenario event_scenarios[];
 extern const struct scenario message_scenarios[];
 extern const struct scenario atomic_scenarios[];
 extern const struct scenario grant_scenarios[];

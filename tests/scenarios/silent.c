@@ -2,7 +2,7 @@
 #include "scenarios/silent.h"
 
 static void silent_complete(struct scenario_environment *environment, struct silent *silent,
-			    struct pl_operation *operation, struct pl_receipt *receipt)
+			    struct pl_operation *operation, struct pl_completion *receipt)
 {
 	struct pl_error error;
 	int status;
@@ -23,7 +23,7 @@ void silent_open(struct scenario_environment *environment, struct silent *silent
 {
 	struct pl_options options = setting_options(environment->setting);
 	struct pl_operation *connecting, *accepting, *importing;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	char address[96];
 

@@ -22,7 +22,7 @@ static void one_transfer(struct scenario_environment *environment, bool write, s
 	const struct buffer *source = write ? &near : &far, *target = write ? &far : &near;
 	struct pl_remote *remote;
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	buffer_open(&near, environment->near, size + MARGIN, PL_ACCESS_LOCAL);
@@ -30,8 +30,9 @@ static void one_transfer(struct scenario_environment *environment, bool write, s
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	pattern_fill(source->bytes, source->length, seed, 0);
 	attributes.user_data = 1000 + seed;
-	check_ok((write ? pl_write : pl_read)(environment->near_peer, remote, FAR_OFFSET, near.region, NEAR_OFFSET,
-					      size, &attributes, &operation, &error),
+	check_ok((write ? pl_write : pl_read)(environment->near_peer,
+					      &(struct pl_transfer){ remote, FAR_OFFSET, near.region, NEAR_OFFSET, size },
+					      &attributes, &operation, &error),
 		 &error);
 	complete(environment, operation, &receipt);
 	receipt_check(environment, &receipt, write ? PL_KIND_WRITE : PL_KIND_READ, size);
@@ -79,8 +80,10 @@ static void both_directions(struct scenario_environment *environment)
 	for (int i = 0; i < 2; i++)
 		remotes[i] = share(environment, shared[!i].region, peers[i], NULL);
 	for (int i = 0; i < 2; i++) {
-		check_ok(pl_write(peers[i], remotes[i], 0, own[i].region, 0, SIZE, NULL, &writes[i], &error), &error);
-		check_ok(pl_read(peers[i], remotes[i], SIZE, back[i].region, 0, SIZE, NULL, &reads[i], &error), &error);
+		check_ok(pl_write(peers[i], &(struct pl_transfer){ remotes[i], 0, own[i].region, 0, SIZE }, NULL,
+				  &writes[i], &error), &error);
+		check_ok(pl_read(peers[i], &(struct pl_transfer){ remotes[i], SIZE, back[i].region, 0, SIZE }, NULL,
+				 &reads[i], &error), &error);
 	}
 	for (int i = 0; i < 2; i++) {
 		complete(environment, writes[i], NULL);
@@ -117,11 +120,13 @@ static void allocated_regions(struct scenario_environment *environment)
 	value_check(to, SIZE, 0);
 	pattern_fill(from, SIZE, 9, 0);
 	remote = share(environment, target, environment->near_peer, NULL);
-	check_ok(pl_write(environment->near_peer, remote, 0, source, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, source, 0, SIZE }, NULL, &operation,
+			  &error), &error);
 	complete(environment, operation, NULL);
 	pattern_check(to, SIZE, 9, 0);
 	memset(from, 0, SIZE);
-	check_ok(pl_read(environment->near_peer, remote, 0, source, 0, SIZE, NULL, &operation, &error), &error);
+	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, source, 0, SIZE }, NULL, &operation,
+			 &error), &error);
 	complete(environment, operation, NULL);
 	pattern_check(from, SIZE, 9, 0);
 	pl_remote_release(remote);
@@ -148,13 +153,17 @@ static void many_post(struct scenario_environment *environment, struct many *man
 
 	attributes.user_data = i;
 	if (i % 3 == 0) {
-		check_ok(pl_write(peer, many->remote, 8 + slot, many->from.region, slot, i, &attributes, NULL, &error),
+		check_ok(pl_write(peer, &(struct pl_transfer){ many->remote, 8 + slot, many->from.region, slot, i },
+				  &attributes, NULL, &error),
 			 &error);
 	} else if (i % 3 == 1) {
-		check_ok(pl_read(peer, many->remote, 8 + slot, many->into.region, slot, i, &attributes, NULL, &error),
+		check_ok(pl_read(peer, &(struct pl_transfer){ many->remote, 8 + slot, many->into.region, slot, i },
+				 &attributes, NULL, &error),
 			 &error);
 	} else {
-		check_ok(pl_fetch_add(peer, many->remote, 0, i, NULL, &attributes, NULL, &error), &error);
+		check_ok(pl_fetch_add(peer,
+				      &(struct pl_atomic){ .remote = many->remote, .remote_offset = 0, .operand = i },
+				      &attributes, NULL, &error), &error);
 		many->sum += i;
 	}
 }
@@ -196,11 +205,11 @@ static void many_concurrent(struct scenario_environment *environment)
 		many_post(environment, &many, i);
 	collect(environment, environment->near, completions, MANY);
 	for (size_t i = 0; i < MANY; i++) {
-		const struct pl_receipt *receipt = &completions[i].receipt;
+		const struct pl_completion *receipt = &completions[i];
 
 		check(receipt->user_data < MANY && !seen[receipt->user_data]);
 		seen[receipt->user_data] = true;
-		check_status(receipt->status, 0, &completions[i].error);
+		check_completion(environment->near, receipt, 0);
 		check_number(receipt->kind, kinds[receipt->user_data % 3]);
 		if (receipt->kind != PL_KIND_FETCH_ADD)
 			receipt_check(environment, receipt, receipt->kind, receipt->user_data);
@@ -223,7 +232,7 @@ static void handles_in_any_order(struct scenario_environment *environment)
 	struct pl_operation *operations[HELD];
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_remote *remote;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	struct buffer near, far;
 
@@ -236,8 +245,9 @@ static void handles_in_any_order(struct scenario_environment *environment)
 		pattern_fill(near.bytes, near.length, round, 0);
 		for (unsigned i = 0; i < count; i++) {
 			attributes.user_data = i;
-			check_ok(pl_write(environment->near_peer, remote, i * HELD_SIZE, near.region, i * HELD_SIZE,
-					  i + 1, &attributes, &operations[i], &error),
+			check_ok(pl_write(environment->near_peer,
+					  &(struct pl_transfer){ remote, i * HELD_SIZE, near.region, i * HELD_SIZE, i + 1 },
+					  &attributes, &operations[i], &error),
 				 &error);
 			for (unsigned j = 0; j < i; j++)
 				check(operations[j] != operations[i]);
@@ -255,8 +265,8 @@ static void handles_in_any_order(struct scenario_environment *environment)
 	/* Most of these operations are never collected.  The last one is fenced and waits for them. */
 	for (unsigned i = 0; i < HELD; i++) {
 		attributes.flags = i == HELD - 1 ? PL_FENCE : 0;
-		check_ok(pl_write(environment->near_peer, remote, 0, near.region, 0, 8, &attributes, &operations[i],
-				  &error),
+		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 },
+				  &attributes, &operations[i], &error),
 			 &error);
 	}
 	complete(environment, operations[HELD - 1], NULL);
@@ -277,7 +287,7 @@ static unsigned rank(enum pl_visible visible)
 	return ranks[visible];
 }
 
-static void check_visible(const struct pl_receipt *receipt, enum pl_visible wanted)
+static void check_visible(const struct pl_completion *receipt, enum pl_visible wanted)
 {
 	check(rank(receipt->visible) >= rank(wanted));
 	check(receipt->visibility && *receipt->visibility);
@@ -301,7 +311,7 @@ static void visibility_of_all(struct scenario_environment *environment)
 		struct pl_operation *operations[8];
 		struct pl_transfer transfers[3];
 		struct pl_remote *remotes[2];
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
 		attributes.visible = round % 3 ? PL_VISIBLE_PLACED : PL_VISIBLE_GPU_VISIBLE;
 		grant.rights = rights[round % 2];
@@ -322,7 +332,8 @@ static void visibility_of_all(struct scenario_environment *environment)
 		for (unsigned i = 0; i < 2; i++)
 			pattern_check(far[i].bytes, SIZE, 70 + round, i * SIZE);
 		if (round % 2 == 0) {
-			check_ok(pl_read(environment->near_peer, remotes[1], 0, near.region, 0, SIZE, &attributes,
+			check_ok(pl_read(environment->near_peer,
+					 &(struct pl_transfer){ remotes[1], 0, near.region, 0, SIZE }, &attributes,
 					 &operations[0], &error),
 				 &error);
 			complete(environment, operations[0], &receipt);
@@ -353,12 +364,12 @@ static void visibility(struct scenario_environment *environment)
 	for (unsigned i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
 		struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 		struct pl_operation *operation;
-		struct pl_receipt receipt;
+		struct pl_completion receipt;
 
 		attributes.visible = levels[i];
 		pattern_fill(source.bytes, SIZE, 60 + i, 0);
-		check_ok(pl_write(environment->near_peer, remote, 0, source.region, 0, SIZE, &attributes, &operation,
-				  &error),
+		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, source.region, 0, SIZE },
+				  &attributes, &operation, &error),
 			 &error);
 		complete(environment, operation, &receipt);
 		receipt_check(environment, &receipt, PL_KIND_WRITE, SIZE);

@@ -63,12 +63,13 @@ static int64_t agent_run_command(struct served *served, const struct command *co
 		return pattern_matches(served->buffer.bytes + command->second, command->third, command->first,
 				       command->second);
 	case COMMAND_SEND:
-		check_ok(pl_send(served->peer, command->first, region, 0, command->second, NULL, operation, &error),
+		check_ok(pl_send(served->peer, command->first, &(struct pl_buffer){ region, 0, command->second }, NULL,
+				 operation, &error),
 			 &error);
 		return 0;
 	case COMMAND_RECEIVE:
-		check_ok(pl_receive(served->peer, command->first, UINT64_MAX, region, 0, command->second, NULL,
-				    operation, &error),
+		check_ok(pl_receive(served->peer, command->first, UINT64_MAX,
+				    &(struct pl_buffer){ region, 0, command->second }, NULL, operation, &error),
 			 &error);
 		return 0;
 	case COMMAND_WAIT:
@@ -77,11 +78,13 @@ static int64_t agent_run_command(struct served *served, const struct command *co
 		check_ok(pl_remote_import(served->peer, command->token, command->token_length, 0, &served->remote,
 					  &error),
 			 &error);
-		check_ok(pl_write(served->peer, served->remote, 0, region, 0, command->first, NULL, operation, &error),
+		check_ok(pl_write(served->peer, &(struct pl_transfer){ served->remote, 0, region, 0, command->first },
+				  NULL, operation, &error),
 			 &error);
 		return 0;
 	case COMMAND_REWRITE:
-		return pl_write(served->peer, served->remote, 0, region, 0, command->first, NULL, operation, &error);
+		return pl_write(served->peer, &(struct pl_transfer){ served->remote, 0, region, 0, command->first },
+				NULL, operation, &error);
 	case COMMAND_REVOKE:
 		return pl_region_revoke(region, command->token, command->token_length);
 	case COMMAND_STOP:

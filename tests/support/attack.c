@@ -20,7 +20,7 @@ struct pl_control attack_hello(void)
 
 	control.hello.version_min = control.hello.version_max = PL_PROTOCOL_VERSION;
 	memset(control.hello.context_id, 7, sizeof(control.hello.context_id));
-	control.hello.streams = 2;
+	control.hello.lanes = 2;
 	control.hello.eager_max = 8192;
 	control.hello.window = 64;
 	strcpy(control.hello.software, "peerlane 0.1.0");

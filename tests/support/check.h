@@ -19,6 +19,9 @@ void check_status_at(const char *file, int line, const char *call, int status, i
 		     const struct pl_error *error);
 void check_one_of_at(const char *file, int line, const char *call, int status, const int *expected, size_t count);
 
+void check_completion_at(const char *file, int line, struct pl_context *context,
+			 const struct pl_completion *completion, int expected);
+
 #define check(condition) \
 	do { \
 		if (!(condition)) \
@@ -46,6 +49,10 @@ void check_one_of_at(const char *file, int line, const char *call, int status, c
  */
 #define check_status(call, expected, error) check_status_at(__FILE__, __LINE__, #call, (call), (expected), (error))
 #define check_ok(call, error) check_status(call, 0, error)
+
+/* Compares the status of a completion of pl_poll(), and reports its error if it differs. */
+#define check_completion(context, completion, expected) \
+	check_completion_at(__FILE__, __LINE__, (context), (completion), (expected))
 
 /* Checks that the status is one of several: check_one_of(status, -EPROTO, -ECONNRESET). */
 #define check_one_of(call, ...) \

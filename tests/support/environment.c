@@ -21,7 +21,7 @@ struct pl_options setting_options(const struct setting *setting)
 
 	options.progress = setting->progress;
 	options.workers = 2;
-	options.streams = setting->streams;
+	options.lanes = setting->lanes;
 	options.fabric = setting->fabric;
 	options.narrow_grants = narrow_grants;
 	options.connect_timeout = AMPLE_TIME;
@@ -66,7 +66,7 @@ void connect_pair(struct scenario_environment *environment, struct pl_context *f
 		  struct pl_peer **from_peer, struct pl_peer **to_peer)
 {
 	struct pl_operation *connecting, *accepting;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	char address[96];
 
@@ -162,7 +162,7 @@ void settle(struct scenario_environment *environment, unsigned milliseconds)
 		progress(environment);
 }
 
-int await(struct scenario_environment *environment, struct pl_operation *operation, struct pl_receipt *receipt,
+int await(struct scenario_environment *environment, struct pl_operation *operation, struct pl_completion *receipt,
 	  struct pl_error *error)
 {
 	int status;
@@ -175,10 +175,10 @@ int await(struct scenario_environment *environment, struct pl_operation *operati
 }
 
 void complete_at(const char *file, int line, struct scenario_environment *environment, struct pl_operation *operation,
-		 struct pl_receipt *receipt)
+		 struct pl_completion *receipt)
 {
 	struct pl_error error;
-	struct pl_receipt unused;
+	struct pl_completion unused;
 
 	if (!receipt)
 		receipt = &unused;
@@ -191,7 +191,7 @@ void fail_with_at(const char *file, int line, struct scenario_environment *envir
 		  int status)
 {
 	struct pl_error error;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 
 	check_status_at(file, line, "the operation", await(environment, operation, &receipt, &error), status, &error);
 	if (receipt.status != status)
@@ -242,7 +242,7 @@ void pump_stop(struct pump *pump)
 int import_status(struct scenario_environment *environment, struct pl_peer *importer, const void *token, size_t length)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 	int status = pl_remote_import_start(importer, token, length, 5, &operation, &error);
 
@@ -262,7 +262,7 @@ struct pl_remote *import_token(struct scenario_environment *environment, struct 
 			       size_t length)
 {
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	check_ok(pl_remote_import_start(importer, token, length, 77, &operation, &error), &error);
@@ -287,23 +287,23 @@ struct pl_remote *share(struct scenario_environment *environment, struct pl_regi
 }
 
 void receipt_check_at(const char *file, int line, const struct scenario_environment *environment,
-		      const struct pl_receipt *receipt, enum pl_kind kind, uint64_t bytes)
+		      const struct pl_completion *receipt, enum pl_kind kind, uint64_t bytes)
 {
 	uint64_t now = clock_now();
 
 	if (receipt->kind != kind || receipt->status)
 		check_failed(file, line, "receipt: kind %d status %d, not kind %d", receipt->kind, receipt->status,
 			     kind);
-	if (receipt->bytes != bytes || receipt->bytes_direct + receipt->bytes_staged != bytes)
+	if (receipt->bytes != bytes || (receipt->bytes - receipt->bytes_staged) + receipt->bytes_staged != bytes)
 		check_failed(file, line, "receipt: %llu bytes, %llu direct, %llu staged, not %llu",
-			     (unsigned long long)receipt->bytes, (unsigned long long)receipt->bytes_direct,
+			     (unsigned long long)receipt->bytes, (unsigned long long)(receipt->bytes - receipt->bytes_staged),
 			     (unsigned long long)receipt->bytes_staged, (unsigned long long)bytes);
 	if (!receipt->fabric || strcmp(receipt->fabric, environment->setting->fabric) || !receipt->reason)
 		check_failed(file, line, "receipt: fabric %s, reason %s", receipt->fabric ? receipt->fabric : "(null)",
 			     receipt->reason ? receipt->reason : "(null)");
-	if (bytes ? receipt->route == PL_ROUTE_NONE || !receipt->streams : receipt->route != PL_ROUTE_NONE)
-		check_failed(file, line, "receipt: route %d with %u streams for %llu bytes", receipt->route,
-			     receipt->streams, (unsigned long long)bytes);
+	if (bytes ? receipt->route == PL_ROUTE_NONE || !receipt->lanes : receipt->route != PL_ROUTE_NONE)
+		check_failed(file, line, "receipt: route %d with %u lanes for %llu bytes", receipt->route,
+			     receipt->lanes, (unsigned long long)bytes);
 	if (receipt->peer != environment->near_peer && receipt->peer != environment->far_peer)
 		check_failed(file, line, "receipt: another peer");
 	if (!receipt->posted || receipt->posted > receipt->completed || receipt->completed > now)

@@ -19,7 +19,7 @@ struct setting {
 	const char *fabric;
 	const char *host; /* numeric, in brackets if it is IPv6 */
 	enum pl_progress progress;
-	unsigned streams;
+	unsigned lanes;
 	bool key;
 	bool encrypted;
 	bool one_sided; /* one-sided operations need no progress at the target, whose pages stay locked */
@@ -79,12 +79,12 @@ void settle(struct scenario_environment *environment, unsigned milliseconds);
 	} while (0)
 
 /* Waits for an operation and returns its status. */
-int await(struct scenario_environment *environment, struct pl_operation *operation, struct pl_receipt *receipt,
+int await(struct scenario_environment *environment, struct pl_operation *operation, struct pl_completion *receipt,
 	  struct pl_error *error);
 /* Waits for an operation, which must succeed. */
 #define complete(environment, operation, receipt) complete_at(__FILE__, __LINE__, environment, operation, receipt)
 void complete_at(const char *file, int line, struct scenario_environment *environment, struct pl_operation *operation,
-		 struct pl_receipt *receipt);
+		 struct pl_completion *receipt);
 /* Waits for an operation, which must fail with this status and a matching description. */
 #define fail_with(environment, operation, status) fail_with_at(__FILE__, __LINE__, environment, operation, status)
 void fail_with_at(const char *file, int line, struct scenario_environment *environment, struct pl_operation *operation,
@@ -115,6 +115,6 @@ int import_status(struct scenario_environment *environment, struct pl_peer *impo
 #define receipt_check(environment, receipt, kind, bytes) \
 	receipt_check_at(__FILE__, __LINE__, environment, receipt, kind, bytes)
 void receipt_check_at(const char *file, int line, const struct scenario_environment *environment,
-		      const struct pl_receipt *receipt, enum pl_kind kind, uint64_t bytes);
+		      const struct pl_completion *receipt, enum pl_kind kind, uint64_t bytes);
 
 #endif

@@ -10,7 +10,7 @@ const struct setting gpu_setting = {
 	.fabric = "auto",
 	.host = "127.0.0.1",
 	.progress = PL_PROGRESS_THREAD,
-	.streams = 2,
+	.lanes = 2,
 	.one_sided = true,
 };
 
@@ -65,27 +65,27 @@ void gpu_session_close(struct gpu_session *session)
 }
 
 int gpu_session_transfer(struct gpu_session *session, bool write, uint64_t offset, uint64_t length,
-			 const struct pl_attributes *attributes, struct pl_receipt *receipt, struct pl_error *error)
+			 const struct pl_attributes *attributes, struct pl_completion *receipt, struct pl_error *error)
 {
 	struct pl_region *region = session->buffer.region;
 	struct pl_operation *operation;
 	int rc;
 
 	if (write)
-		rc = pl_write(session->peer, session->remote, offset, region, offset, length, attributes, &operation,
-			      error);
+		rc = pl_write(session->peer, &(struct pl_transfer){ session->remote, offset, region, offset, length },
+			      attributes, &operation, error);
 	else
-		rc = pl_read(session->peer, session->remote, offset, region, offset, length, attributes, &operation,
-			     error);
+		rc = pl_read(session->peer, &(struct pl_transfer){ session->remote, offset, region, offset, length },
+			     attributes, &operation, error);
 	return rc < 0 ? rc : await(&session->environment, operation, receipt, error);
 }
 
-static void check_route(const struct pl_receipt *receipt, enum pl_route route, uint64_t bytes, const char *reason)
+static void check_route(const struct pl_completion *receipt, enum pl_route route, uint64_t bytes, const char *reason)
 {
 	check_text(receipt->fabric, "local");
 	check_number(receipt->route, route);
 	check_number(receipt->bytes, bytes);
-	check_number(receipt->bytes_direct, route == PL_ROUTE_DIRECT ? bytes : 0);
+	check_number((receipt->bytes - receipt->bytes_staged), route == PL_ROUTE_DIRECT ? bytes : 0);
 	check_number(receipt->bytes_staged, route == PL_ROUTE_STAGED ? bytes : 0);
 	if (!strstr(receipt->reason, reason))
 		check_text(receipt->reason, reason);
@@ -94,7 +94,7 @@ static void check_route(const struct pl_receipt *receipt, enum pl_route route, u
 void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route route, const char *reason)
 {
 	const size_t lengths[] = { 8, 1000, 1 << 20, (1 << 20) + 1, size };
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {

@@ -29,7 +29,7 @@ void gpu_session_open(struct gpu_session *session, void (*prepare)(int), const c
 /* Closes the session and checks that no descriptor of the agent stays open. */
 void gpu_session_close(struct gpu_session *session);
 int gpu_session_transfer(struct gpu_session *session, bool write, uint64_t offset, uint64_t length,
-			 const struct pl_attributes *attributes, struct pl_receipt *receipt, struct pl_error *error);
+			 const struct pl_attributes *attributes, struct pl_completion *receipt, struct pl_error *error);
 /* Checks that writes and reads of several sizes arrive by this route and with this reason. */
 void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route route, const char *reason);
 

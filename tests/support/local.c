@@ -11,11 +11,12 @@ const struct setting local_manual = {
 };
 
 int write_some(struct scenario_environment *environment, struct pl_remote *remote, struct pl_region *region,
-	       uint64_t length, struct pl_receipt *receipt)
+	       uint64_t length, struct pl_completion *receipt)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
-	int status = pl_write(environment->near_peer, remote, 0, region, 0, length, NULL, &operation, &error);
+	int status = pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL,
+			      &operation, &error);
 
 	return status ? status : await(environment, operation, receipt, &error);
 }
@@ -23,11 +24,11 @@ int write_some(struct scenario_environment *environment, struct pl_remote *remot
 void check_reason(struct scenario_environment *environment, struct pl_remote *remote, struct pl_region *region,
 		  const char *word)
 {
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 
 	check_number(write_some(environment, remote, region, 100, &receipt), 0);
 	check_text(receipt.fabric, "local");
 	check_number(receipt.route, PL_ROUTE_DIRECT);
-	check_number(receipt.bytes_direct, 100);
+	check_number((receipt.bytes - receipt.bytes_staged), 100);
 	check(strstr(receipt.reason, word));
 }

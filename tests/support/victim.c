@@ -51,14 +51,16 @@ void victim_check(struct victim *victim)
 	struct pl_error error;
 
 	pattern_fill(buffer->bytes, VICTIM_SIZE, seed, 0);
-	check_ok(pl_write(victim->good_peer, victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE, NULL, &operation,
-			  &error),
+	check_ok(pl_write(victim->good_peer,
+			  &(struct pl_transfer){ victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE }, NULL,
+			  &operation, &error),
 		 &error);
 	wait_success(operation);
 	pattern_check(victim->buffer.bytes + VICTIM_SIZE, VICTIM_SIZE, seed, 0);
 	memset(buffer->bytes, POISON, VICTIM_SIZE);
-	check_ok(pl_read(victim->good_peer, victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE, NULL, &operation,
-			 &error),
+	check_ok(pl_read(victim->good_peer,
+			 &(struct pl_transfer){ victim->good_remote, 0, buffer->region, 0, VICTIM_SIZE }, NULL,
+			 &operation, &error),
 		 &error);
 	wait_success(operation);
 	pattern_check(buffer->bytes, VICTIM_SIZE, seed, 0);
@@ -103,17 +105,21 @@ static int attempt_operations(struct attempt *attempt)
 
 	for (unsigned step = 0; step < 5; step++) {
 		if (step == 0)
-			status = pl_write(attempt->peer, attempt->remote, 0, region, 0, VICTIM_SIZE, NULL, &operation,
-					  error);
+			status = pl_write(attempt->peer,
+					  &(struct pl_transfer){ attempt->remote, 0, region, 0, VICTIM_SIZE }, NULL,
+					  &operation, error);
 		else if (step == 1)
-			status = pl_fetch_add(attempt->peer, attempt->remote, 0, 0, NULL, NULL, &operation, error);
+			status = pl_fetch_add(attempt->peer,
+					      &(struct pl_atomic){ .remote = attempt->remote, .remote_offset = 0, .operand = 0 },
+					      NULL, &operation, error);
 		else if (step == 2)
 			status = pl_send_copy(attempt->peer, 1, "message", 7, NULL, &operation, error);
 		else if (step == 3)
-			status = pl_notify(attempt->peer, 1, NULL, &operation, error);
+			status = pl_notify(attempt->peer, 1, NULL, 0, NULL, &operation, error);
 		else
-			status = pl_read(attempt->peer, attempt->remote, 0, region, 0, VICTIM_SIZE, NULL, &operation,
-					 error);
+			status = pl_read(attempt->peer,
+					 &(struct pl_transfer){ attempt->remote, 0, region, 0, VICTIM_SIZE }, NULL,
+					 &operation, error);
 		if (!status)
 			status = pl_wait(operation, UINT64_MAX, NULL, error);
 		if (status)

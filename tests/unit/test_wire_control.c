@@ -29,7 +29,7 @@ static struct pl_control sample(enum pl_control_type type)
 			.version_min = 1,
 			.version_max = 2,
 			.capabilities = 0x1122334455667788,
-			.streams = 4,
+			.lanes = 4,
 			.eager_max = 8192,
 			.window = 64,
 			.flags = PL_HELLO_ENCRYPT_DATA,
@@ -129,7 +129,7 @@ static void test_fields(void **state)
 	assert_memory_equal(decoded.hello.boot_id, message.hello.boot_id, 16);
 	assert_memory_equal(decoded.hello.context_id, message.hello.context_id, 16);
 	assert_true(decoded.hello.capabilities == 0x1122334455667788);
-	assert_int_equal(decoded.hello.streams, 4);
+	assert_int_equal(decoded.hello.lanes, 4);
 	assert_int_equal(decoded.hello.eager_max, 8192);
 	assert_int_equal(decoded.hello.window, 64);
 	assert_int_equal(decoded.hello.flags, PL_HELLO_ENCRYPT_DATA);

@@ -121,14 +121,15 @@ static struct pl_operation *receive_control(struct end *end, uint64_t tag)
 	struct pl_error error;
 
 	attributes.timeout = UINT64_MAX;
-	check_ok(pl_receive(end->peer, tag, UINT64_MAX, end->words, 0, 4096, &attributes, &operation, &error), &error);
+	check_ok(pl_receive(end->peer, tag, UINT64_MAX, &(struct pl_buffer){ end->words, 0, 4096 }, &attributes,
+			    &operation, &error), &error);
 	return operation;
 }
 
 /* Waits for a control message; returns its length. */
 static size_t await_control(struct pl_operation *operation, uint64_t timeout)
 {
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	struct pl_error error;
 
 	check_ok(pl_wait(operation, timeout, &receipt, &error), &error);
@@ -157,7 +158,7 @@ static struct pl_completion await_completion(struct end *end)
 
 	while (pl_poll(end->context, &done, 1) == 0)
 		poll(&ready, 1, 100);
-	check_ok(done.receipt.status, &done.error);
+	check_completion(end->context, &done, 0);
 	return done;
 }
 
@@ -168,8 +169,9 @@ static void post_receive(struct end *end, uint64_t tag, unsigned slot)
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = slot;
-	check_ok(pl_receive(end->peer, tag, UINT64_MAX, end->region, ARRIVALS + slot * MESSAGE_MAX, MESSAGE_MAX,
-			    &attributes, NULL, &error),
+	check_ok(pl_receive(end->peer, tag, UINT64_MAX,
+			    &(struct pl_buffer){ end->region, ARRIVALS + slot * MESSAGE_MAX, MESSAGE_MAX }, &attributes,
+			    NULL, &error),
 		 &error);
 }
 
@@ -189,15 +191,15 @@ static void post_next(struct end *end, struct receives *receives, unsigned slot)
 
 static void take_message(struct end *end, const struct pl_completion *done, uint64_t number, bool sends)
 {
-	const uint64_t *words = region_words(end, ARRIVALS + done->receipt.user_data * MESSAGE_MAX);
+	const uint64_t *words = region_words(end, ARRIVALS + done->user_data * MESSAGE_MAX);
 	const struct question *question = (const struct question *)words;
 
 	if (sends) {
-		check_number(done->receipt.bytes, message_length(number));
-		compare(words, done->receipt.bytes, number, 0, "message");
+		check_number(done->bytes, message_length(number));
+		compare(words, done->bytes, number, 0, "message");
 		return;
 	}
-	check_number(done->receipt.bytes, sizeof(*question));
+	check_number(done->bytes, sizeof(*question));
 	check(question->slot < SLOTS);
 	compare(region_words(end, question->slot * SLOT), SLOT, question->round, question->slot, "round");
 	send_control(end, TAG_WHOLE, &question->slot, sizeof(question->slot));
@@ -228,9 +230,9 @@ static uint64_t receive_all(struct end *end, struct receives *receives, bool sen
 			limit = time(NULL) + LIMIT / SECOND;
 		}
 		for (; pl_poll(end->context, &done, 1) > 0; count++) {
-			unsigned slot = (unsigned)done.receipt.user_data;
+			unsigned slot = (unsigned)done.user_data;
 
-			check_ok(done.receipt.status, &done.error);
+			check_completion(end->context, &done, 0);
 			take_message(end, &done, receives->numbers[slot], sends);
 			post_next(end, receives, slot);
 		}
@@ -318,7 +320,8 @@ static void write_next(struct end *end, struct pl_remote *remote, struct books *
 	check(slot < SLOTS);
 	attributes.user_data = slot;
 	pattern_fill_words(region_words(end, slot * SLOT), SLOT, ++books->rounds[slot], slot);
-	check_ok(pl_write(end->peer, remote, slot * SLOT, end->region, slot * SLOT, SLOT, &attributes, NULL, &error),
+	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, slot * SLOT, end->region, slot * SLOT, SLOT },
+			  &attributes, NULL, &error),
 		 &error);
 	books->count++;
 }
@@ -343,12 +346,12 @@ static void write_slots(struct end *end, struct pl_remote *remote, struct books 
 			continue;
 		}
 		done = await_completion(end);
-		slot = (unsigned)done.receipt.user_data;
-		if (done.receipt.kind == PL_KIND_RECEIVE) {
+		slot = (unsigned)done.user_data;
+		if (done.kind == PL_KIND_RECEIVE) {
 			write_next(end, remote, books, *region_words(end, ARRIVALS + slot * MESSAGE_MAX));
 			post_receive(end, TAG_WHOLE, slot);
 		}
-		if (done.receipt.kind == PL_KIND_WRITE) {
+		if (done.kind == PL_KIND_WRITE) {
 			busy_slots[slot] = false;
 			busy--;
 		}
@@ -371,7 +374,8 @@ static void send_messages(struct end *end, struct books *books)
 		if (!end->told && free_slots[slot]) {
 			pattern_fill_words(region_words(end, slot * SLOT), message_length(number), number, 0);
 			attributes.user_data = slot;
-			check_ok(pl_send(end->peer, TAG_DATA, end->region, slot * SLOT, message_length(number),
+			check_ok(pl_send(end->peer, TAG_DATA,
+					 &(struct pl_buffer){ end->region, slot * SLOT, message_length(number) },
 					 &attributes, NULL, &error),
 				 &error);
 			free_slots[slot] = false;
@@ -379,7 +383,7 @@ static void send_messages(struct end *end, struct books *books)
 			busy++;
 			continue;
 		}
-		free_slots[await_completion(end).receipt.user_data] = true;
+		free_slots[await_completion(end).user_data] = true;
 		busy--;
 	}
 }

@@ -172,14 +172,15 @@ static void connect_partner(struct runner *runner, struct partner *partner)
 static int post_pair_write(struct runner *runner, struct partner *partner, uint64_t length,
 			   struct pl_operation **operation)
 {
-	return pl_write(partner->peer, partner->remote, 0, runner->region, 0, length, NULL, operation, &partner->error);
+	return pl_write(partner->peer, &(struct pl_transfer){ partner->remote, 0, runner->region, 0, length }, NULL,
+			operation, &partner->error);
 }
 
 /*
  * Writes for `duration`, with `depth` operations in flight.  Returns bytes per second in *rate, times in runner->stats.
  */
 static int measure_writes(struct runner *runner, struct partner *partner, uint64_t length, unsigned depth,
-			  uint64_t duration, double *rate, struct pl_receipt *last)
+			  uint64_t duration, double *rate, struct pl_completion *last)
 {
 	struct pl_operation *operations[DEPTH];
 	uint64_t begun = cli_now(), posted = 0, done = 0, ended = begun;
@@ -213,7 +214,7 @@ static int measure_writes(struct runner *runner, struct partner *partner, uint64
 static void measure_cell(struct runner *runner, struct partner *partner, struct matrix_cell *cell)
 {
 	uint64_t duration = runner->options->duration, part = duration / LATENCY_SHARE;
-	struct pl_receipt last = { .status = 0 };
+	struct pl_completion last = { .status = 0 };
 	double rate;
 
 	if (partner->rc == 0)

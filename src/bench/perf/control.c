@@ -24,8 +24,9 @@ int bench_control_post(struct bench_endpoint *ep, uint32_t number)
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_CONTROL, number);
-	rc = pl_receive(bench_control_peer(ep, number)->control, BENCH_MESSAGE_CONTROL, UINT64_MAX, ep->control,
-			number * BENCH_MESSAGE_MAX, BENCH_MESSAGE_MAX, &attributes, NULL, &error);
+	rc = pl_receive(bench_control_peer(ep, number)->control, BENCH_MESSAGE_CONTROL, UINT64_MAX,
+			&(struct pl_buffer){ ep->control, number * BENCH_MESSAGE_MAX, BENCH_MESSAGE_MAX }, &attributes,
+			NULL, &error);
 	return rc < 0 ? bench_fail_with(ep, &error) : 0;
 }
 
@@ -147,8 +148,8 @@ void bench_wait_peer_close(struct bench_endpoint *ep)
 		int count = pl_poll(ep->context, ep->completions, BENCH_BATCH);
 
 		for (int i = 0; i < count; i++)
-			if (ep->completions[i].receipt.user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL &&
-			    ep->completions[i].receipt.status < 0)
+			if (ep->completions[i].user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL &&
+			    ep->completions[i].status < 0)
 				ep->peer->lost = true;
 		if (count == 0)
 			usleep(CLOSE_POLL_US);

@@ -55,7 +55,7 @@ struct bench_endpoint {
 	struct bench_run_settings settings;
 	struct bench_pipeline pipeline;
 	struct stats stats;
-	struct pl_receipt sample; /* receipt of one operation, for its route */
+	struct pl_completion sample; /* receipt of one operation, for its route */
 	bool manual, server;
 	bool in_run;      /* manual progress must not sleep, as no bytes would move */
 	bool one_sided;   /* the fabric accesses memory without the peer's program */

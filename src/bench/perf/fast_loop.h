@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) int bench_fast_loop_handle(struct b
 	struct pl_error error;
 
 	for (int i = 0; i < count; i++) {
-		const struct pl_receipt *receipt = &ep->completions[i].receipt;
+		const struct pl_completion *receipt = &ep->completions[i];
 		uint64_t number = receipt->user_data - first_number;
 
 		if (number >= depth || receipt->status < 0) {

@@ -40,7 +40,8 @@ POST_FUNCTION write_post(struct bench_endpoint *ep, const struct bench_request *
 	if (vector > 1)
 		return pl_writev(connection->peer, fill_transfers(ep, request, vector), vector, attributes, NULL,
 				 error);
-	return pl_write(connection->peer, connection->remote, offset, ep->local.region, request->local, ep->plan.size,
+	return pl_write(connection->peer,
+			&(struct pl_transfer){ connection->remote, offset, ep->local.region, request->local, ep->plan.size },
 			attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(write, false)
@@ -54,8 +55,9 @@ POST_FUNCTION read_post(struct bench_endpoint *ep, const struct bench_request *r
 	(void)number;
 	if (vector > 1)
 		return pl_readv(connection->peer, fill_transfers(ep, request, vector), vector, attributes, NULL, error);
-	return pl_read(connection->peer, connection->remote, request->remote, ep->local.region, request->local,
-		       ep->plan.size, attributes, NULL, error);
+	return pl_read(connection->peer,
+		       &(struct pl_transfer){ connection->remote, request->remote, ep->local.region, request->local, ep->plan.size },
+		       attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(read, false)
 
@@ -64,8 +66,9 @@ POST_FUNCTION send_post(struct bench_endpoint *ep, const struct bench_request *r
 {
 	(void)number;
 	(void)vector;
-	return pl_send(ep->connections[request->connection].peer, ep->tag, ep->local.region, request->local,
-		       ep->plan.size, &ep->pipeline.attributes, NULL, error);
+	return pl_send(ep->connections[request->connection].peer, ep->tag,
+		       &(struct pl_buffer){ ep->local.region, request->local, ep->plan.size }, &ep->pipeline.attributes,
+		       NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(send, false)
 
@@ -76,8 +79,9 @@ POST_FUNCTION fetch_add_post(struct bench_endpoint *ep, const struct bench_reque
 
 	(void)number;
 	(void)vector;
-	return pl_fetch_add(connection->peer, connection->remote, request->remote, 1, NULL, &ep->pipeline.attributes,
-			    NULL, error);
+	return pl_fetch_add(connection->peer,
+			    &(struct pl_atomic){ .remote = connection->remote, .remote_offset = request->remote, .operand = 1 },
+			    &ep->pipeline.attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(fetch_add, true)
 
@@ -88,7 +92,8 @@ POST_FUNCTION compare_swap_post(struct bench_endpoint *ep, const struct bench_re
 	uint64_t value = ep->pipeline.expected[number];
 
 	(void)vector;
-	return pl_compare_swap(connection->peer, connection->remote, request->remote, value, value + 1, NULL,
+	return pl_compare_swap(connection->peer,
+			       &(struct pl_atomic){ .remote = connection->remote, .remote_offset = request->remote, .operand = value + 1, .compare = value },
 			       &ep->pipeline.attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(compare_swap, true)

@@ -66,7 +66,7 @@ void bench_pipeline_free(struct bench_pipeline *pipeline)
 	memset(pipeline, 0, sizeof(*pipeline));
 }
 
-void bench_pipeline_special(struct bench_endpoint *ep, const struct pl_receipt *receipt, uint32_t number)
+void bench_pipeline_special(struct bench_endpoint *ep, const struct pl_completion *receipt, uint32_t number)
 {
 	struct bench_pipeline *pipeline = &ep->pipeline;
 	const struct bench_request *request = &pipeline->requests[number];

@@ -27,7 +27,7 @@ static inline __attribute__((always_inline)) int bench_post(struct bench_endpoin
 }
 
 /* Checks the old value of an atomic operation, which is known: each word has one operation at a time. */
-static inline void bench_check_old_value(struct bench_pipeline *pipeline, const struct pl_receipt *receipt,
+static inline void bench_check_old_value(struct bench_pipeline *pipeline, const struct pl_completion *receipt,
 					 uint64_t number)
 {
 	if (receipt->value != pipeline->expected[number]++)
@@ -35,18 +35,18 @@ static inline void bench_check_old_value(struct bench_pipeline *pipeline, const 
 }
 
 /* Handles a completion that needs more than its times recorded. */
-void bench_pipeline_special(struct bench_endpoint *ep, const struct pl_receipt *receipt, uint32_t number);
+void bench_pipeline_special(struct bench_endpoint *ep, const struct pl_completion *receipt, uint32_t number);
 
 /*
  * Returns the time from which an operation counts: its post, or, with one operation at a time, the completion of the
  * previous one.  The latter includes the rest of the library's call and this program's own time.
  */
-static inline uint64_t bench_time_origin(bool one_at_a_time, uint64_t last, const struct pl_receipt *receipt)
+static inline uint64_t bench_time_origin(bool one_at_a_time, uint64_t last, const struct pl_completion *receipt)
 {
 	return one_at_a_time ? last : receipt->posted;
 }
 
-static inline void bench_pipeline_complete(struct bench_endpoint *ep, const struct pl_receipt *receipt)
+static inline void bench_pipeline_complete(struct bench_endpoint *ep, const struct pl_completion *receipt)
 {
 	struct bench_pipeline *pipeline = &ep->pipeline;
 	uint32_t number = (uint32_t)receipt->user_data;
@@ -67,7 +67,7 @@ static inline void bench_pipeline_complete(struct bench_endpoint *ep, const stru
 		pipeline->stopped = true;
 	if (pipeline->special)
 		bench_pipeline_special(ep, receipt, number);
-	if (!ep->sample.kind || receipt->streams > ep->sample.streams)
+	if (!ep->sample.kind || receipt->lanes > ep->sample.lanes)
 		ep->sample = *receipt;
 }
 

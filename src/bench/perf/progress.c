@@ -18,25 +18,30 @@
 
 static inline void handle_completion(struct bench_endpoint *ep, const struct pl_completion *completion)
 {
-	const struct pl_receipt *receipt = &completion->receipt;
-	uint32_t number = (uint32_t)receipt->user_data;
+	uint32_t number = (uint32_t)completion->user_data;
+	struct pl_error error;
 
-	if (receipt->status < 0) {
-		if (receipt->user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL)
+	/* The control receive fails, too, when a peer is lost. */
+	if (completion->kind == PL_KIND_LOST)
+		return;
+	if (completion->status < 0) {
+		if (completion->user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL)
 			bench_control_peer(ep, number)->lost = true;
-		if (!ep->closing)
-			bench_fail_with(ep, &completion->error);
+		if (!ep->closing) {
+			pl_completion_error(ep->context, completion, &error);
+			bench_fail_with(ep, &error);
+		}
 		return;
 	}
-	switch (receipt->user_data >> BENCH_TAG_SHIFT) {
+	switch (completion->user_data >> BENCH_TAG_SHIFT) {
 	case BENCH_TAG_DATA:
-		bench_pipeline_complete(ep, receipt);
+		bench_pipeline_complete(ep, completion);
 		break;
 	case BENCH_TAG_RECEIVE:
-		bench_receives_complete(ep, number, receipt);
+		bench_receives_complete(ep, number, completion);
 		break;
 	case BENCH_TAG_CONTROL:
-		bench_control_complete(ep, number, receipt->bytes);
+		bench_control_complete(ep, number, completion->bytes);
 		break;
 	}
 }

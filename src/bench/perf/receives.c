@@ -24,8 +24,8 @@ static int post_data_receive(struct bench_endpoint *ep, uint32_t number)
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = BENCH_USER_DATA(BENCH_TAG_RECEIVE, number);
-	rc = pl_receive(receive_peer(ep, number)->control, BENCH_MESSAGE_DATA, BENCH_MESSAGE_MASK, ep->exposed.region,
-			offset, ep->plan.size, &attributes, NULL, &error);
+	rc = pl_receive(receive_peer(ep, number)->control, BENCH_MESSAGE_DATA, BENCH_MESSAGE_MASK,
+			&(struct pl_buffer){ ep->exposed.region, offset, ep->plan.size }, &attributes, NULL, &error);
 	if (rc < 0)
 		return bench_fail_with(ep, &error);
 	ep->posted_receives++;
@@ -45,7 +45,7 @@ int bench_receives_post(struct bench_endpoint *ep)
 	return rc;
 }
 
-int bench_receives_complete(struct bench_endpoint *ep, uint32_t number, const struct pl_receipt *receipt)
+int bench_receives_complete(struct bench_endpoint *ep, uint32_t number, const struct pl_completion *receipt)
 {
 	uint64_t bytes = receipt->bytes;
 

@@ -21,7 +21,7 @@ int bench_receives_post(struct bench_endpoint *ep);
 /* Ping-pong: posts the receive of the last message again, after its answer was sent. */
 int bench_receives_repost(struct bench_endpoint *ep);
 /* Handles the completion of a receive. */
-int bench_receives_complete(struct bench_endpoint *ep, uint32_t number, const struct pl_receipt *receipt);
+int bench_receives_complete(struct bench_endpoint *ep, uint32_t number, const struct pl_completion *receipt);
 /* Completes the receives of ep->peer with messages of 0 bytes. */
 int bench_receives_flush(struct bench_endpoint *ep);
 

@@ -35,7 +35,7 @@ static void print_csv_row(const struct bench_row *row, const struct bench_report
 	printf("%s,%s,%llu,%s,%s,%s,%s,%u,%u,%u,%u,%u,%d", plan->operation->name,
 	       plan->latency ? "latency" : "bandwidth", (unsigned long long)plan->size,
 	       total && row->sample.fabric ? row->sample.fabric : server->info.fabric,
-	       cli_route_name(row->sample.route), report->memory, server->memory, row->streams,
+	       cli_route_name(row->sample.route), report->memory, server->memory, row->lanes,
 	       plan->latency ? 1 : plan->depth, plan->vector, plan->post_list, plan->connections, plan->both_ways);
 	printf(",%llu,%.6f,%.0f,%.0f", (unsigned long long)row->operations, (double)row->elapsed / 1e9,
 	       row->bytes_per_second, row->operations_per_second);
@@ -70,7 +70,7 @@ static void print_csv_share(const struct bench_row *row, const struct bench_repo
 void bench_render_csv(const struct bench_options *options, const struct bench_report *report)
 {
 	(void)options;
-	puts("operation,mode,size,fabric,route,memory,peer_memory,streams,depth,vector,post_list,peers,both_ways,"
+	puts("operation,mode,size,fabric,route,memory,peer_memory,lanes,depth,vector,post_list,peers,both_ways,"
 	     "operations,seconds,bytes_per_second,operations_per_second,"
 	     "min_us,p50_us,p90_us,p95_us,p99_us,p999_us,p9999_us,max_us,mean_us,stddev_us,"
 	     "cpu_percent,server_cpu_percent,cycles_per_operation,cycles_per_byte,joules,verified,server");

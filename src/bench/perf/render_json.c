@@ -90,7 +90,7 @@ static void add_plan_members(struct json_object *object, const struct bench_repo
 	cli_json_add(object, "reason", cli_json_text(row->sample.reason));
 	cli_json_add(object, "memory", cli_json_text(report->memory));
 	cli_json_add(object, "peer_memory", cli_json_text(report->servers[0].memory));
-	cli_json_add(object, "streams", json_object_new_int64(row->streams));
+	cli_json_add(object, "lanes", json_object_new_int64(row->lanes));
 	cli_json_add(object, "depth", json_object_new_int64(plan->latency ? 1 : plan->depth));
 	cli_json_add(object, "vector", json_object_new_int64(plan->vector));
 	cli_json_add(object, "peers", json_object_new_int64(plan->connections));

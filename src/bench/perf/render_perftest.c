@@ -21,7 +21,7 @@ static void print_perftest_head(const struct bench_options *options, const struc
 	printf(" Tool            : peerlane %s\n", pl_version());
 	printf(" Fabric          : %s\t\tRoute          : %s\n", report->servers[0].info.fabric,
 	       cli_route_name(report->rows[0].sample.route));
-	printf(" Number of qps   : %u\n", report->rows[0].streams);
+	printf(" Number of qps   : %u\n", report->rows[0].lanes);
 	printf(" TX depth        : %u\n", plan->latency ? 1 : plan->depth);
 	printf(" Memory          : %s\t\tPeer's memory  : %s\n", report->memory, report->servers[0].memory);
 	printf(" Server          : %s%s\n", report->servers[0].info.address,

@@ -100,7 +100,7 @@ static void print_bench_header(const struct bench_options *options, const struct
 		printf("posted in lists of %u, ", plan->post_list);
 	if (plan->vector > 1)
 		printf("%u messages per operation, ", plan->vector);
-	printf("%u stream%s, %s progress", row->streams, row->streams == 1 ? "" : "s",
+	printf("%u stream%s, %s progress", row->lanes, row->lanes == 1 ? "" : "s",
 	       options->manual ? "manual" : "thread");
 	if (options->repeat > 1)
 		printf(", median of %u", options->repeat);

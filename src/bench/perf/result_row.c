@@ -109,7 +109,7 @@ int bench_row_fill(struct bench_endpoint *ep, const struct bench_result *ours, s
 	*row = (struct bench_row){
 		.plan = ep->plan,
 		.sample = ep->sample,
-		.streams = ep->sample.streams,
+		.lanes = ep->sample.lanes,
 		.operations = ours->operations,
 		.elapsed = ours->elapsed,
 		.operations_per_second = out + in,

@@ -23,8 +23,8 @@ struct bench_share {
 /* Results of one size. */
 struct bench_row {
 	struct bench_plan plan;
-	struct pl_receipt sample;
-	unsigned streams;
+	struct pl_completion sample;
+	unsigned lanes;
 	double bytes_per_second, operations_per_second; /* both directions */
 	double bytes_out, bytes_in;                     /* each direction */
 	uint64_t operations, elapsed;

@@ -71,7 +71,7 @@ int bench_run_prepare(struct bench_endpoint *ep)
 		ep->pipeline.pools[i].used = 0;
 	ep->pipeline.mismatch = false;
 	ep->sample.kind = 0;
-	ep->sample.streams = 0;
+	ep->sample.lanes = 0;
 	ep->round = 0;
 	ep->tag = BENCH_MESSAGE_DATA;
 	ep->received = 0;

@@ -25,8 +25,9 @@ static int write_from_region(struct bench_endpoint *ep, struct pl_region *region
 {
 	struct pl_operation *operation;
 	struct pl_error error;
-	int rc = pl_write(ep->peer->control, ep->connections[0].remote, 0, region, 0, ep->plan.size, NULL, &operation,
-			  &error);
+	int rc = pl_write(ep->peer->control,
+			  &(struct pl_transfer){ ep->connections[0].remote, 0, region, 0, ep->plan.size }, NULL,
+			  &operation, &error);
 
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, &ep->sample, &error);
@@ -102,7 +103,7 @@ int bench_connect_once(struct bench_endpoint *ep, struct stats *stats, struct re
 	if (stats)
 		stats_record(stats, cli_now() - before);
 	pl_peer_query(peer, &info);
-	ep->sample.streams = info.streams;
+	ep->sample.lanes = info.lanes;
 	pl_peer_close(peer);
 	return 0;
 }

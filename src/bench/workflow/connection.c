@@ -76,12 +76,13 @@ int workflow_request(struct workflow_connection *connection, struct workflow_mes
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	enum workflow_type type = message->type;
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
+	struct pl_completion receipt;
 	int rc;
 
 	attributes.timeout = connection->timeout;
-	rc = pl_receive(connection->peer, WORKFLOW_MESSAGE_TAG, UINT64_MAX, connection->control, 0,
-			WORKFLOW_MESSAGE_MAX, &attributes, &operation, error);
+	rc = pl_receive(connection->peer, WORKFLOW_MESSAGE_TAG, UINT64_MAX,
+			&(struct pl_buffer){ connection->control, 0, WORKFLOW_MESSAGE_MAX }, &attributes, &operation,
+			error);
 	if (rc < 0)
 		return rc;
 	rc = send_workflow_message(connection, message, error);

@@ -144,7 +144,7 @@ bool workflow_size_valid(uint64_t size)
 	return size >= WORKFLOW_SIZE_MIN && size <= WORKFLOW_SIZE_MAX && size % sizeof(uint32_t) == 0;
 }
 
-void workflow_totals_add(struct workflow_totals *totals, const struct pl_receipt *receipt)
+void workflow_totals_add(struct workflow_totals *totals, const struct pl_completion *receipt)
 {
 	const char *reason = receipt->reason ? receipt->reason : "";
 
@@ -155,6 +155,6 @@ void workflow_totals_add(struct workflow_totals *totals, const struct pl_receipt
 			snprintf(totals->reason, sizeof(totals->reason), "%s", reason);
 		snprintf(totals->fabric, sizeof(totals->fabric), "%s", receipt->fabric ? receipt->fabric : "");
 	}
-	totals->direct += receipt->bytes_direct;
+	totals->direct += receipt->bytes - receipt->bytes_staged;
 	totals->staged += receipt->bytes_staged;
 }

@@ -26,8 +26,9 @@ static int post_control_receive(struct workflow_server *server)
 
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = (uint64_t)TAG_CONTROL << TAG_SHIFT;
-	return pl_receive(server->peer, WORKFLOW_MESSAGE_TAG, UINT64_MAX, server->control, 0, WORKFLOW_MESSAGE_MAX,
-			  &attributes, NULL, &server->error);
+	return pl_receive(server->peer, WORKFLOW_MESSAGE_TAG, UINT64_MAX,
+			  &(struct pl_buffer){ server->control, 0, WORKFLOW_MESSAGE_MAX }, &attributes, NULL,
+			  &server->error);
 }
 
 static int send_session_answer(struct workflow_server *server, const struct workflow_message *message)
@@ -181,12 +182,14 @@ static int start_frame_transfer(struct workflow_server *server, uint64_t number)
 
 	attributes.user_data = (uint64_t)TAG_FRAME << TAG_SHIFT | number;
 	if (server->setup.sink)
-		return pl_read(server->peer, server->remote, remote_offset, server->ring, local_offset,
-			       server->setup.size, &attributes, NULL, &server->error);
+		return pl_read(server->peer,
+			       &(struct pl_transfer){ server->remote, remote_offset, server->ring, local_offset, server->setup.size },
+			       &attributes, NULL, &server->error);
 	attributes.flags = PL_NOTIFY;
 	attributes.notify = number + 1;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
-	return pl_write(server->peer, server->remote, remote_offset, server->ring, local_offset, server->setup.size,
+	return pl_write(server->peer,
+			&(struct pl_transfer){ server->remote, remote_offset, server->ring, local_offset, server->setup.size },
 			&attributes, NULL, &server->error);
 }
 
@@ -204,7 +207,7 @@ static int handle_client_notification(struct workflow_server *server, uint64_t a
 	return rc;
 }
 
-static int complete_frame_transfer(struct workflow_server *server, const struct pl_receipt *receipt)
+static int complete_frame_transfer(struct workflow_server *server, const struct pl_completion *receipt)
 {
 	uint64_t number = receipt->user_data & ((1ull << TAG_SHIFT) - 1);
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
@@ -216,28 +219,28 @@ static int complete_frame_transfer(struct workflow_server *server, const struct 
 	if (number < server->run.checked)
 		check_sink_frame(server, number);
 	attributes.user_data = (uint64_t)TAG_OTHER << TAG_SHIFT;
-	return pl_notify(server->peer, number + 1, &attributes, NULL, &server->error);
+	return pl_notify(server->peer, number + 1, NULL, 0, &attributes, NULL, &server->error);
 }
 
 static int handle_session_completion(struct workflow_server *server, const struct pl_completion *completion)
 {
-	const struct pl_receipt *receipt = &completion->receipt;
-
-	if (receipt->kind == PL_KIND_NOTIFIED)
-		return handle_client_notification(server, receipt->value);
-	if (receipt->status < 0) {
-		server->gone = receipt->user_data >> TAG_SHIFT == TAG_CONTROL;
+	/* The control receive fails, too, when the peer is lost. */
+	if (completion->kind == PL_KIND_LOST)
+		return 0;
+	if (completion->kind == PL_KIND_NOTIFIED)
+		return handle_client_notification(server, completion->value);
+	if (completion->status < 0) {
+		server->gone = completion->user_data >> TAG_SHIFT == TAG_CONTROL;
 		/* The client said goodbye, or was interrupted. */
 		if (server->gone && server->leaving)
 			return 0;
-		server->error = completion->error;
-		return receipt->status;
+		return pl_completion_error(server->context, completion, &server->error);
 	}
-	switch (receipt->user_data >> TAG_SHIFT) {
+	switch (completion->user_data >> TAG_SHIFT) {
 	case TAG_CONTROL:
-		return handle_client_message(server, receipt->bytes);
+		return handle_client_message(server, completion->bytes);
 	case TAG_FRAME:
-		return complete_frame_transfer(server, receipt);
+		return complete_frame_transfer(server, completion);
 	default:
 		return 0;
 	}

@@ -30,7 +30,7 @@ static uint32_t frame_slot(const struct workflow_run *run, uint64_t number)
 
 static int notify_server(struct workflow_connection *connection, uint64_t value, struct pl_error *error)
 {
-	return pl_notify(connection->peer, value, NULL, NULL, error);
+	return pl_notify(connection->peer, value, NULL, 0, NULL, NULL, error);
 }
 
 /* Polls a connection and stores notifications of frames by slot. */
@@ -41,12 +41,10 @@ static int poll_connection(struct workflow_run *run, struct workflow_connection 
 	int count = pl_poll(connection->context, completions, BATCH);
 
 	for (int i = 0; i < count; i++) {
-		const struct pl_receipt *receipt = &completions[i].receipt;
+		const struct pl_completion *receipt = &completions[i];
 
-		if (receipt->status < 0) {
-			*error = completions[i].error;
-			return receipt->status;
-		}
+		if (receipt->status < 0)
+			return pl_completion_error(connection->context, receipt, error);
 		if (receipt->kind == PL_KIND_NOTIFIED && receipt->value)
 			arrivals->seen[(receipt->value - 1) % run->depth] = receipt->value;
 	}
@@ -89,8 +87,9 @@ int workflow_receive_begin(struct workflow_run *run, uint64_t number, struct pl_
 	if (run->method->push)
 		return 0;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
-	return pl_read(run->source->peer, run->remote, remote_offset, ring->region,
-		       frame_slot(run, number) * ring->stride, run->memory->size, &attributes, &frame->read, error);
+	return pl_read(run->source->peer,
+		       &(struct pl_transfer){ run->remote, remote_offset, ring->region, frame_slot(run, number) * ring->stride, run->memory->size },
+		       &attributes, &frame->read, error);
 }
 
 int workflow_receive_allow(struct workflow_run *run, uint64_t frames, struct pl_error *error)
@@ -101,7 +100,7 @@ int workflow_receive_allow(struct workflow_run *run, uint64_t frames, struct pl_
 int workflow_receive_end(struct workflow_run *run, uint64_t number, struct pl_error *error)
 {
 	struct workflow_frame *frame = run_frame(run, number);
-	struct pl_receipt receipt = { 0 };
+	struct pl_completion receipt = { 0 };
 	int rc;
 
 	if (run->method->push) {

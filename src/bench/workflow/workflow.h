@@ -114,7 +114,7 @@ static inline uint64_t workflow_stride(uint64_t size)
 	return (size + 4095) & ~4095ull;
 }
 /* Adds the bytes and the route of a receipt. */
-void workflow_totals_add(struct workflow_totals *totals, const struct pl_receipt *receipt);
+void workflow_totals_add(struct workflow_totals *totals, const struct pl_completion *receipt);
 
 /* -- servers --------------------------------------------------------------------------------------------- */
 

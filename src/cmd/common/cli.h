@@ -48,7 +48,7 @@ struct cli_options {
 	const char *key_file; /* NULL: no key */
 	const char *fabric;   /* NULL: "auto" */
 	const char *devices;  /* NULL: all */
-	unsigned streams;     /* 0: the library's default, as for rails and traffic_class */
+	unsigned lanes;     /* 0: the library's default, as for rails and traffic_class */
 	unsigned rails;
 	unsigned traffic_class;
 	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
@@ -81,7 +81,7 @@ void cli_print_shared_options(void);
 struct cli_connection_arguments {
 	const char *list[14];
 	size_t count;
-	char streams[12], rails[12], traffic_class[12];
+	char lanes[12], rails[12], traffic_class[12];
 };
 
 /* Fills *arguments, which points into *options. */

@@ -73,16 +73,16 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 		goto out;
 	}
 	library.progress = progress;
-	library.streams = options->streams;
+	library.lanes = options->lanes;
 	library.fabric = options->fabric;
 	library.rails = options->rails;
-	library.narrow_grants = options->narrow;
+	library.narrow_grants = options->narrow ? PL_ON : PL_DEFAULT;
 	library.traffic_class = options->traffic_class;
 	library.devices = options->devices;
-	library.encrypt_data = options->encrypt;
-	library.insecure = options->insecure;
+	library.encrypt_data = options->encrypt ? PL_ON : PL_DEFAULT;
+	library.insecure = options->insecure ? PL_ON : PL_DEFAULT;
 	library.keep_bytes = options->keep;
-	library.keep_host = options->keep > 0;
+	library.keep_host = options->keep > 0 ? PL_ON : PL_DEFAULT;
 	library.operation_timeout = library.connect_timeout = options->timeout;
 	rc = pl_open(context, &library, error);
 out:

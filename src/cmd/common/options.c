@@ -19,7 +19,7 @@ static const struct argp_option shared_options[] = {
 	{ "insecure", OPTION_INSECURE, NULL, 0, "Allow addresses other than loopback without a key", GROUP_CONNECTION },
 	{ "fabric", 'F', "NAME", 0, "Move the data with this fabric: local, verbs, tcp or auto (default)",
 	  GROUP_CONNECTION },
-	{ "streams", 'S', "N", 0, "Use up to N tcp sockets for data, 1 to 16 (default: depends on the cores)",
+	{ "lanes", 'S', "N", 0, "Use up to N tcp sockets for data, 1 to 16 (default: depends on the cores)",
 	  GROUP_CONNECTION },
 	{ "rails", OPTION_RAILS, "N", 0,
 	  "Use N RDMA queue pairs, 1 to 8, spread over all cards that reach the peer (default: one on each of two "
@@ -66,8 +66,8 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 		options->fabric = argument;
 		return 0;
 	case 'S':
-		if (cli_parse_number(argument, 1, 16, &options->streams))
-			argp_error(state, "--streams takes a number from 1 to 16, not '%s'", argument);
+		if (cli_parse_number(argument, 1, 16, &options->lanes))
+			argp_error(state, "--lanes takes a number from 1 to 16, not '%s'", argument);
 		return 0;
 	case OPTION_RAILS:
 		if (cli_parse_number(argument, 1, 8, &options->rails))
@@ -245,7 +245,7 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	if (options->encrypt)
 		arguments->list[arguments->count++] = "--encrypt";
 	add_connection_argument(arguments, "--fabric", options->fabric);
-	add_connection_argument(arguments, "--streams", format_number_option(options->streams, arguments->streams));
+	add_connection_argument(arguments, "--lanes", format_number_option(options->lanes, arguments->lanes));
 	add_connection_argument(arguments, "--rails", format_number_option(options->rails, arguments->rails));
 	add_connection_argument(arguments, "--device", options->devices);
 	add_connection_argument(arguments, "--traffic-class",

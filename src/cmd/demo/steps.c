@@ -276,8 +276,9 @@ static int time_word_write(struct writing *writing, unsigned index, struct pipel
 {
 	uint64_t offset = index * sizeof(*writing->words), begin = cli_now();
 	struct pl_operation *operation;
-	struct pl_receipt receipt;
-	int rc = pl_write(writing->peer, writing->remote, offset, writing->region, offset, sizeof(*writing->words),
+	struct pl_completion receipt;
+	int rc = pl_write(writing->peer,
+			  &(struct pl_transfer){ writing->remote, offset, writing->region, offset, sizeof(*writing->words) },
 			  NULL, &operation, error);
 
 	if (rc == 0)
@@ -291,7 +292,7 @@ static int time_word_write(struct writing *writing, unsigned index, struct pipel
 	result->route = receipt.route;
 	result->fabric = receipt.fabric;
 	result->reason = receipt.reason;
-	result->streams = receipt.streams;
+	result->lanes = receipt.lanes;
 	return 0;
 }
 
@@ -302,8 +303,9 @@ static int check_written_words(struct writing *writing, struct pl_remote *remote
 	int rc;
 
 	memset(writing->words, 0, WRITES * sizeof(*writing->words));
-	rc = pl_read(writing->peer, remote, 0, writing->region, 0, WRITES * sizeof(*writing->words), NULL, &operation,
-		     error);
+	rc = pl_read(writing->peer,
+		     &(struct pl_transfer){ remote, 0, writing->region, 0, WRITES * sizeof(*writing->words) }, NULL,
+		     &operation, error);
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, NULL, error);
 	for (unsigned i = 0; i < WRITES && rc == 0; i++)

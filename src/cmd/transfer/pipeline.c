@@ -26,11 +26,9 @@ static int post_piece(struct running *running, struct pl_error *error)
 	unsigned slot = (unsigned)(running->next % running->depth);
 	uint64_t length = CLI_MIN(running->piece, pipeline->length - running->posted);
 	struct pl_attributes attributes = session_attributes(&running->slots[slot], 0);
-	int (*move)(struct pl_peer *, struct pl_remote *, uint64_t, struct pl_region *, uint64_t, uint64_t,
-		    const struct pl_attributes *, struct pl_operation **, struct pl_error *) =
-		pipeline->write ? pl_write : pl_read;
-	int rc = move(pipeline->session->peer, pipeline->remote, pipeline->remote_offset + running->posted,
-		      pipeline->region, pipeline->offset + running->posted, length, &attributes, NULL, error);
+	struct pl_transfer transfer = { pipeline->remote, pipeline->remote_offset + running->posted, pipeline->region,
+					pipeline->offset + running->posted, length };
+	int rc = (pipeline->write ? pl_write : pl_read)(pipeline->session->peer, &transfer, &attributes, NULL, error);
 
 	if (rc < 0)
 		return rc;
@@ -41,7 +39,7 @@ static int post_piece(struct running *running, struct pl_error *error)
 }
 
 /* Adapts the size of pieces to the network: small pieces stay below the timeout, large pieces are efficient. */
-static void adapt_piece_size(struct running *running, const struct pl_receipt *receipt)
+static void adapt_piece_size(struct running *running, const struct pl_completion *receipt)
 {
 	uint64_t took = receipt->completed - receipt->posted;
 
@@ -53,7 +51,7 @@ static void adapt_piece_size(struct running *running, const struct pl_receipt *r
 		running->piece = CLI_MAX(running->piece / 2, PIECE_FIRST / 4);
 }
 
-static void add_receipt(struct pipeline_result *result, const struct pl_receipt *receipt)
+static void add_receipt(struct pipeline_result *result, const struct pl_completion *receipt)
 {
 	result->bytes += receipt->bytes;
 	result->staged += receipt->bytes_staged;
@@ -62,7 +60,7 @@ static void add_receipt(struct pipeline_result *result, const struct pl_receipt 
 		result->reason = receipt->reason;
 	}
 	result->fabric = receipt->fabric;
-	result->streams = CLI_MAX(result->streams, receipt->streams);
+	result->lanes = CLI_MAX(result->lanes, receipt->lanes);
 }
 
 /* Handles the completed pieces in order, from the oldest. */
@@ -82,8 +80,8 @@ static int complete_pieces(struct running *running, struct pipeline_result *resu
 			*error = await->error;
 			return await->status;
 		}
-		add_receipt(result, &await->receipt);
-		adapt_piece_size(running, &await->receipt);
+		add_receipt(result, &await->completion);
+		adapt_piece_size(running, &await->completion);
 		running->done += running->lengths[slot];
 		if (pipeline->advance)
 			rc = pipeline->advance(pipeline->user, running->done, error);

@@ -53,7 +53,8 @@ static void post_client_receive(struct client *client)
 	/* An idle client is not disconnected. */
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = (uintptr_t)client;
-	if (pl_receive(client->peer, 0, 0, client->region, 0, SERVICE_REQUEST_MAX, &attributes, NULL, NULL) < 0)
+	if (pl_receive(client->peer, 0, 0, &(struct pl_buffer){ client->region, 0, SERVICE_REQUEST_MAX }, &attributes,
+		       NULL, NULL) < 0)
 		client_drop(client);
 	else
 		client->running++;
@@ -94,7 +95,7 @@ static void finish_request(struct client *client, struct service_message *answer
 		post_client_receive(client);
 }
 
-static void handle_received_request(struct client *client, const struct pl_receipt *receipt)
+static void handle_received_request(struct client *client, const struct pl_completion *receipt)
 {
 	struct service_message request, answer = { .type = SERVICE_LIST };
 	struct pl_error error = { 0 };
@@ -118,16 +119,15 @@ static void handle_received_request(struct client *client, const struct pl_recei
 
 static void handle_client_completion(struct client *client, const struct pl_completion *completion)
 {
-	const struct pl_receipt *receipt = &completion->receipt;
-	bool received = receipt->kind == PL_KIND_RECEIVE;
+	bool received = completion->kind == PL_KIND_RECEIVE;
 
 	client->running--;
 	if (!client->peer) {
 		if (!client->running)
 			client_free(client);
-	} else if (received && (receipt->status == 0 || receipt->status == -EMSGSIZE)) {
-		handle_received_request(client, receipt);
-	} else if (receipt->status < 0) {
+	} else if (received && (completion->status == 0 || completion->status == -EMSGSIZE)) {
+		handle_received_request(client, completion);
+	} else if (completion->status < 0) {
 		client_drop(client);
 	} else {
 		post_client_receive(client);
@@ -167,19 +167,17 @@ static void add_client(struct server *server, struct pl_peer *peer)
 
 static void handle_server_completion(struct server *server, const struct pl_completion *completion)
 {
-	const struct pl_receipt *receipt = &completion->receipt;
-
-	switch (receipt->kind) {
+	switch (completion->kind) {
 	case PL_KIND_ACCEPT:
 		server->accepting = false;
-		if (receipt->peer && server->listener)
-			add_client(server, receipt->peer);
+		if (completion->peer && server->listener)
+			add_client(server, completion->peer);
 		else
-			pl_peer_close(receipt->peer);
+			pl_peer_close(completion->peer);
 		break;
 	case PL_KIND_RECEIVE:
 	case PL_KIND_SEND:
-		handle_client_completion((struct client *)(uintptr_t)receipt->user_data, completion);
+		handle_client_completion((struct client *)(uintptr_t)completion->user_data, completion);
 		break;
 	default:
 		/* Ignores notifications of clients. */

@@ -22,7 +22,7 @@ static int connect_session(struct session *session, uint64_t timeout, struct pl_
 		*error = connected.error;
 	if (rc < 0 || connected.status < 0)
 		return rc < 0 ? rc : connected.status;
-	session->peer = connected.receipt.peer;
+	session->peer = connected.completion.peer;
 	return 0;
 }
 
@@ -72,14 +72,15 @@ static int collect_completions(struct session *session)
 	do {
 		count = pl_poll(session->context, completions, BATCH);
 		for (int i = 0; i < count; i++) {
-			struct await *await = (struct await *)(uintptr_t)completions[i].receipt.user_data;
+			struct await *await = (struct await *)(uintptr_t)completions[i].user_data;
 
-			if (!await || completions[i].receipt.kind == PL_KIND_NOTIFIED)
+			if (!await || completions[i].kind == PL_KIND_NOTIFIED ||
+			    completions[i].kind == PL_KIND_LOST)
 				continue;
-			await->receipt = completions[i].receipt;
-			await->status = completions[i].receipt.status;
+			await->completion = completions[i];
+			await->status = completions[i].status;
 			if (await->status < 0)
-				await->error = completions[i].error;
+				pl_completion_error(session->context, &completions[i], &await->error);
 			await->done = true;
 		}
 		total += count;
@@ -183,8 +184,8 @@ int session_send_request(struct session *session, struct service_message *reques
 
 	if (!session->peer)
 		return session->interrupted ? fail_interrupted(error) : fail_connection_closed(error, session->address);
-	rc = pl_receive(session->peer, SERVICE_TAG, UINT64_MAX, session->answers, 0, SERVICE_ANSWER_MAX, &attributes,
-			NULL, error);
+	rc = pl_receive(session->peer, SERVICE_TAG, UINT64_MAX,
+			&(struct pl_buffer){ session->answers, 0, SERVICE_ANSWER_MAX }, &attributes, NULL, error);
 	if (rc < 0)
 		return rc;
 	pending->type = request->type;
@@ -202,7 +203,7 @@ int session_send_request(struct session *session, struct service_message *reques
 static int decode_answer(struct session *session, struct session_request *pending, struct service_message *answer,
 			 struct pl_error *error)
 {
-	int rc = service_decode(pl_region_address(session->answers), pending->received.receipt.bytes, answer);
+	int rc = service_decode(pl_region_address(session->answers), pending->received.completion.bytes, answer);
 
 	if (rc < 0 || !answer->answer || answer->request != pending->request || answer->type != pending->type)
 		return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address,
@@ -265,7 +266,7 @@ int session_import(struct session *session, const struct service_message *answer
 	if (rc == 0)
 		rc = session_await(session, &imported, error);
 	if (rc == 0)
-		*remote = imported.receipt.remote;
+		*remote = imported.completion.remote;
 	return rc;
 }
 

@@ -24,7 +24,7 @@ struct session {
 struct await {
 	bool done;
 	int status;
-	struct pl_receipt receipt;
+	struct pl_completion completion;
 	struct pl_error error;
 };
 

@@ -68,7 +68,7 @@ void transfer_print_failure(const struct transfer *transfer);
 void transfers_print_json(const struct transfer *transfers, size_t count, const struct session *session);
 /* Returns CLI_OK, CLI_DEGRADED if bytes were staged, or CLI_FAILED. */
 enum cli_exit transfers_status(const struct transfer *transfers, size_t count);
-/* Adds bytes, seconds, rate, fabric, route, reason and streams of a result to a JSON object. */
+/* Adds bytes, seconds, rate, fabric, route, reason and lanes of a result to a JSON object. */
 void pipeline_result_add_json(struct json_object *object, const struct pipeline_result *result);
 
 #endif

@@ -14,7 +14,7 @@ void pipeline_result_add_json(struct json_object *object, const struct pipeline_
 	cli_json_add(object, "fabric", cli_json_text(result->fabric));
 	cli_json_add(object, "route", cli_json_text(cli_route_name(result->route)));
 	cli_json_add(object, "reason", cli_json_text(result->reason));
-	cli_json_add(object, "streams", json_object_new_int((int)result->streams));
+	cli_json_add(object, "lanes", json_object_new_int((int)result->lanes));
 }
 
 void transfer_print(const struct transfer *transfer)

@@ -97,9 +97,9 @@ static int local_join(struct pl_endpoint *base, struct pl_stream *stream, const 
 	return pl_tcp_fabric.join(endpoint->lanes, stream, bytes);
 }
 
-static void local_widen(struct pl_endpoint *base, unsigned streams)
+static void local_widen(struct pl_endpoint *base, unsigned lanes)
 {
-	pl_tcp_fabric.widen(local_endpoint_of(base)->lanes, streams);
+	pl_tcp_fabric.widen(local_endpoint_of(base)->lanes, lanes);
 }
 
 static int local_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
@@ -124,9 +124,9 @@ static bool local_drained(struct pl_endpoint *base)
 	return pl_tcp_fabric.drained(local_endpoint_of(base)->lanes);
 }
 
-static unsigned local_streams(struct pl_endpoint *base)
+static unsigned local_lanes(struct pl_endpoint *base)
 {
-	return pl_tcp_fabric.streams(local_endpoint_of(base)->lanes);
+	return pl_tcp_fabric.lanes(local_endpoint_of(base)->lanes);
 }
 
 /* For a peer that never opened, which has no operations. */
@@ -172,7 +172,7 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.message = local_message,
 	.sweep = local_sweep,
 	.drained = local_drained,
-	.streams = local_streams,
+	.lanes = local_lanes,
 	.abandon = local_abandon,
 	.close = local_close,
 	.export_key = local_export_key,

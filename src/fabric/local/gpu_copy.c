@@ -289,7 +289,7 @@ static int hold_gate_and_device(const struct local_access *access, const struct 
 	if (rc < 0 || !access->device || use(access->device))
 		return rc;
 	local_gate_release(access->gate);
-	return local_move_fail(error, -EFAULT, operation->receipt.kind == PL_KIND_WRITE);
+	return local_move_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
 }
 
 static void release_copy_gate(const struct local_access *access)
@@ -310,7 +310,7 @@ static void done(struct pl_copy *base, int status)
 	copy->access = NULL;
 	work->under_way--;
 	if (status < 0) {
-		local_move_fail(&error, status, operation->receipt.kind == PL_KIND_WRITE);
+		local_move_fail(&error, status, operation->completion.kind == PL_KIND_WRITE);
 		pl_operation_fail(operation, status, &error);
 	}
 	if (!work->beginning)
@@ -345,7 +345,7 @@ static const struct pl_segment *take_chunk(struct pl_operation *operation, uint6
 static void begin_gpu_copy(struct pl_copier *copier, struct local_copy *copy, const struct pl_segment *segment, uint64_t at,
 		       uint64_t length)
 {
-	bool write = copy->operation->receipt.kind == PL_KIND_WRITE;
+	bool write = copy->operation->completion.kind == PL_KIND_WRITE;
 	const struct local_access *access = copy->access;
 	struct pl_memory *memory = &segment->region->memory;
 	uint64_t here = segment->offset + at, there = segment->remote_offset + at;

@@ -83,7 +83,7 @@ static void do_now(struct pl_operation *operation)
 		const struct pl_segment *segment = &operation->segments[i];
 
 		if (segment->length || operation->total == 0)
-			rc = move(operation->receipt.kind, segment, 0, segment->length, &error);
+			rc = move(operation->completion.kind, segment, 0, segment->length, &error);
 	}
 	if (rc < 0)
 		pl_operation_fail(operation, rc, &error);
@@ -137,7 +137,7 @@ bool local_mover_ready(struct pl_source *source, uint32_t events)
 		int rc = 0;
 
 		if (chunk.length && !atomic_load(&chunk.operation->status))
-			rc = move(chunk.operation->receipt.kind, chunk.segment, chunk.at, chunk.length, &error);
+			rc = move(chunk.operation->completion.kind, chunk.segment, chunk.at, chunk.length, &error);
 		if (rc < 0)
 			pl_operation_fail(chunk.operation, rc, &error);
 		pl_operation_pending_done(chunk.operation);
@@ -270,20 +270,20 @@ static bool is_for_device(const struct pl_operation *operation)
 /* Returns as local_atomic() does. */
 static int do_atomic_here(struct pl_operation *operation, struct pl_error *error)
 {
-	struct pl_sync_op instant = { .kind = operation->receipt.kind,
+	struct pl_sync_op instant = { .kind = operation->completion.kind,
 				      .segment = *operation->segments,
 				      .operand = operation->operand,
 				      .compare = operation->compare };
 	int rc = local_atomic(&instant, error);
 
-	operation->receipt.value = instant.value;
+	operation->completion.value = instant.value;
 	return rc;
 }
 
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
-	bool ours = is_done_here(endpoint, operation), atomic = !moves(operation->receipt.kind);
+	bool ours = is_done_here(endpoint, operation), atomic = !moves(operation->completion.kind);
 	struct pl_error error;
 	int rc = -EAGAIN;
 

@@ -3,7 +3,7 @@
 #ifndef PL_LOCAL_RECORD_H
 #define PL_LOCAL_RECORD_H
 
-#include <peerlane/sys/memory.h>
+#include "memory/ops.h"
 
 #include "wire/wire.h"
 

@@ -137,7 +137,7 @@ static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const ui
 	struct tcp_lane *lane = NULL;
 
 	if (pl_lane_hello_decode(bytes, &hello) == 0 && hello.version == PL_PROTOCOL_VERSION &&
-	    hello.lane < PL_STREAMS_MAX)
+	    hello.lane < PL_LANES_MAX)
 		lane = tcp_lane_new(endpoint, hello.lane);
 	if (!lane) {
 		pl_stream_close(stream);
@@ -164,7 +164,7 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
-	lanes = PL_MIN(lanes, base->peer->streams);
+	lanes = PL_MIN(lanes, base->peer->lanes);
 	while (endpoint->wanted < lanes) {
 		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->wanted);
 
@@ -206,7 +206,7 @@ static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, c
 
 void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *))
 {
-	for (unsigned i = 0; i < PL_STREAMS_MAX; i++) {
+	for (unsigned i = 0; i < PL_LANES_MAX; i++) {
 		struct tcp_lane *lane;
 
 		pthread_mutex_lock(&endpoint->lock);
@@ -236,7 +236,7 @@ static bool tcp_drained(struct pl_endpoint *base)
 	return atomic_load(&tcp_endpoint_of(base)->lanes_open) == 0;
 }
 
-static unsigned tcp_streams(struct pl_endpoint *base)
+static unsigned tcp_lanes(struct pl_endpoint *base)
 {
 	return atomic_load(&tcp_endpoint_of(base)->lanes_up);
 }
@@ -300,7 +300,7 @@ static void tcp_close(struct pl_endpoint *base)
 	pl_engine_withdraw(home, &endpoint->settled_task);
 	if (!held)
 		pl_engine_unlock(home);
-	for (unsigned i = 0; i < PL_STREAMS_MAX; i++)
+	for (unsigned i = 0; i < PL_LANES_MAX; i++)
 		pl_free(&endpoint->context->allocator, endpoint->lanes[i]);
 	pthread_mutex_destroy(&endpoint->lock);
 	pl_free(&endpoint->context->allocator, endpoint);
@@ -335,7 +335,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.message = tcp_message,
 	.sweep = tcp_sweep,
 	.drained = tcp_drained,
-	.streams = tcp_streams,
+	.lanes = tcp_lanes,
 	.abandon = tcp_abandon,
 	.close = tcp_close,
 	.export_key = tcp_export_key,

@@ -109,7 +109,7 @@ static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, co
 static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
 			 uint64_t at, uint32_t length)
 {
-	bool atomic = operation->receipt.kind != PL_KIND_READ;
+	bool atomic = operation->completion.kind != PL_KIND_READ;
 	struct pl_frame frame = { .type = atomic ? PL_FRAME_ATOMIC : PL_FRAME_READ,
 				  .length = length,
 				  .key = key_of(segment->remote),
@@ -134,7 +134,7 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 		memcpy(piece->copy, words, sizeof(words));
 		piece->payload = piece->copy;
 		piece->length = piece->frame.length = sizeof(words);
-		piece->frame.flags = operation->receipt.kind == PL_KIND_FETCH_ADD ? PL_ATOMIC_ADD : PL_ATOMIC_SWAP;
+		piece->frame.flags = operation->completion.kind == PL_KIND_FETCH_ADD ? PL_ATOMIC_ADD : PL_ATOMIC_SWAP;
 	}
 	request->operation = operation;
 	request->atomic = atomic;
@@ -199,7 +199,7 @@ void tcp_lane_feed(struct tcp_lane *lane)
 
 		if (atomic_load(&operation->status))
 			; /* already failed: the rest is not sent */
-		else if (operation->receipt.kind != PL_KIND_WRITE)
+		else if (operation->completion.kind != PL_KIND_WRITE)
 			rc = queue_request(lane, operation, chunk.segment, chunk.at, chunk.length);
 		else if (chunk.length || operation->total == 0)
 			rc = queue_write(lane, operation, chunk.segment, chunk.at, chunk.length);
@@ -252,17 +252,17 @@ static void post_small_write(struct tcp_lane *lane, struct pl_operation *operati
 static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 {
 	struct pl_peer *peer = endpoint->base.peer;
-	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->streams };
+	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->lanes };
 
-	if (total <= TCP_SMALL_MAX || endpoint->wanted >= peer->streams)
+	if (total <= TCP_SMALL_MAX || endpoint->wanted >= peer->lanes)
 		return;
 	endpoint->bulk += total;
 	if (total < TCP_WIDEN_FROM && endpoint->bulk < TCP_WIDEN_AFTER)
 		return;
 	if (peer->initiator) {
-		tcp_widen(&endpoint->base, peer->streams);
+		tcp_widen(&endpoint->base, peer->lanes);
 	} else {
-		endpoint->wanted = peer->streams;
+		endpoint->wanted = peer->lanes;
 		pl_channel_send(&peer->channel, &message);
 	}
 }
@@ -296,7 +296,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		pl_operation_pending_done(operation);
 		return;
 	}
-	if (small && operation->receipt.kind == PL_KIND_WRITE && !atomic_load(&endpoint->late)) {
+	if (small && operation->completion.kind == PL_KIND_WRITE && !atomic_load(&endpoint->late)) {
 		post_small_write(endpoint->lanes[0], operation);
 		return;
 	}

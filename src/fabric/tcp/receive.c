@@ -28,7 +28,7 @@ static int value_arrived(struct tcp_lane *lane, const struct pl_frame *frame)
 	if (!request || request->received != request->length)
 		return -EPROTO;
 	if (request->atomic && request->operation)
-		request->operation->receipt.value = frame->offset;
+		request->operation->completion.value = frame->offset;
 	tcp_request_done(lane, request);
 	return 0;
 }

@@ -150,7 +150,7 @@ struct tcp_endpoint {
 	atomic_uint ending;    /* lanes that have not ended, plus one while lanes are told */
 
 	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
-	struct tcp_lane *lanes[PL_STREAMS_MAX];
+	struct tcp_lane *lanes[PL_LANES_MAX];
 	bool closed;
 	struct pl_list work; /* operations with chunks to take */
 };

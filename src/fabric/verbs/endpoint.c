@@ -153,10 +153,10 @@ static bool verbs_devices(struct pl_context *context)
 	return verbs_state_get(context, NULL);
 }
 
-static void verbs_widen(struct pl_endpoint *base, unsigned streams)
+static void verbs_widen(struct pl_endpoint *base, unsigned lanes)
 {
 	(void)base;
-	(void)streams;
+	(void)lanes;
 }
 
 /* -- cancellation --------------------------------------------------------------------------------- */
@@ -232,7 +232,7 @@ static bool verbs_is_drained(struct pl_endpoint *base)
 	return true;
 }
 
-static unsigned verbs_streams(struct pl_endpoint *base)
+static unsigned verbs_lanes(struct pl_endpoint *base)
 {
 	return verbs_rails_up(verbs_endpoint_of(base));
 }
@@ -330,7 +330,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.settle = verbs_settle,
 	.sweep = verbs_sweep,
 	.drained = verbs_is_drained,
-	.streams = verbs_streams,
+	.lanes = verbs_lanes,
 	.abandon = verbs_abandon,
 	.close = verbs_close,
 	.export_key = verbs_export_key,

@@ -594,7 +594,7 @@ over_rails() # COUNT COMMAND...
 {
 	rails=$1
 	shift
-	"$@" && grep -q "\"streams\": $rails" result
+	"$@" && grep -q "\"lanes\": $rails" result
 }
 
 # Runs a command during which each cable must carry at least 1 MB.

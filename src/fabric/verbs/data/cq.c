@@ -270,7 +270,7 @@ PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_wo
 	}
 
 	if (operation && work->kind == VERBS_ATOMIC)
-		memcpy(&operation->receipt.value, work->buffer->bytes, sizeof(operation->receipt.value));
+		memcpy(&operation->completion.value, work->buffer->bytes, sizeof(operation->completion.value));
 	if (operation && work->staged)
 		staged_done(work);
 	verbs_work_free(endpoint, work);

@@ -27,8 +27,8 @@ static struct verbs_settling *settling_of(struct pl_operation *operation)
 
 static void settled(struct pl_operation *operation, enum pl_visible visible, const char *how)
 {
-	operation->receipt.visible = visible;
-	operation->receipt.visibility = how;
+	operation->completion.visible = visible;
+	operation->completion.visibility = how;
 }
 
 /* Adds one pending count, which ends after `count` answers. */
@@ -48,7 +48,7 @@ static void answered(struct verbs_endpoint *endpoint, uint32_t cookie, uint32_t 
 		if (settling_of(operation)->cookie != cookie)
 			continue;
 		if (status == PL_WIRE_OK) {
-			operation->receipt.visibility = how;
+			operation->completion.visibility = how;
 		} else {
 			pl_wire_fail(&error, status, "flush", NULL);
 			pl_operation_fail(operation, error.code, &error);
@@ -131,7 +131,7 @@ int verbs_read_behind(struct verbs_endpoint *endpoint, struct pl_operation *oper
 {
 	struct need need;
 
-	if (endpoint->rail_count != 1 || operation->receipt.kind != PL_KIND_WRITE ||
+	if (endpoint->rail_count != 1 || operation->completion.kind != PL_KIND_WRITE ||
 	    (!pl_visible_more(operation->attributes.visible) && !(operation->attributes.flags & PL_NOTIFY)) ||
 	    atomic_load(&operation->status))
 		return 0;
@@ -318,7 +318,7 @@ bool verbs_settle(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 
-	return operation->receipt.kind == PL_KIND_READ ? settle_here(endpoint, operation)
+	return operation->completion.kind == PL_KIND_READ ? settle_here(endpoint, operation)
 						       : settle_there(endpoint, operation);
 }
 

@@ -32,7 +32,7 @@ PL_ALWAYS_INLINE struct verbs_work *verbs_work_take(struct verbs_endpoint *endpo
 
 PL_ALWAYS_INLINE enum verbs_work_kind verbs_kind_of(const struct pl_operation *operation)
 {
-	switch (operation->receipt.kind) {
+	switch (operation->completion.kind) {
 	case PL_KIND_WRITE:
 		return VERBS_WRITE;
 	case PL_KIND_READ:
@@ -219,7 +219,7 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 	case VERBS_BIND: /* mw.c */
 		break;
 	case VERBS_ATOMIC: {
-		bool add = work->operation->receipt.kind == PL_KIND_FETCH_ADD;
+		bool add = work->operation->completion.kind == PL_KIND_FETCH_ADD;
 
 		request->opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
 		request->wr.atomic.remote_addr = work->remote;

@@ -125,7 +125,7 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 		       const struct pl_segment *segment, struct local *local)
 {
 	struct verbs_device *device = endpoint->rails[0].device;
-	bool written = operation->receipt.kind == PL_KIND_READ;
+	bool written = operation->completion.kind == PL_KIND_READ;
 	const char *refusal = NULL;
 	int rc = 0;
 
@@ -269,7 +269,7 @@ static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *op
 	struct verbs_work *last;
 
 	if (!(operation->attributes.flags & PL_NOTIFY) || operation->settled || endpoint->rail_count != 1 ||
-	    operation->attributes.notify > VERBS_NOTIFY_MAX || pl_list_empty(&endpoint->waiting) ||
+	    operation->attributes.notify > VERBS_NOTIFY_MAX || operation->attributes.notify_length || pl_list_empty(&endpoint->waiting) ||
 	    atomic_load(&operation->status) || verbs_needs_more(operation))
 		return;
 	last = pl_list_entry(endpoint->waiting.prev, struct verbs_work, link);
@@ -282,7 +282,7 @@ static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *op
 
 void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
-	bool transfer = operation->receipt.kind == PL_KIND_WRITE || operation->receipt.kind == PL_KIND_READ;
+	bool transfer = operation->completion.kind == PL_KIND_WRITE || operation->completion.kind == PL_KIND_READ;
 	bool more = operation->attributes.flags & PL_MORE;
 	struct pl_error error;
 	int rc = 0;

@@ -117,7 +117,7 @@ static int find_or_make_registration(struct verbs_state *state, struct verbs_dev
 {
 	struct pl_list *list = &region->registrations;
 	struct pl_memory *memory = &region->memory;
-	bool windows = state->context->options.narrow_grants && atomic_load(&device->windows);
+	bool windows = state->context->options.narrow_grants == PL_ON && atomic_load(&device->windows);
 	const unsigned access = IBV_ACCESS_RELAXED_ORDERING | (windows ? IBV_ACCESS_MW_BIND : 0u);
 	int rc;
 

@@ -94,7 +94,7 @@ uint32_t verbs_mr_shared_add(struct verbs_state *state, struct verbs_device *dev
 		.regions = 1,
 		/* Memory of the library goes with its region; a mapped file may be truncated. */
 		.kept = options->keep_bytes && !memory->owned && !memory->fragile &&
-			(pl_memory_staged(memory) ? identity != 0 : options->keep_host),
+			(pl_memory_staged(memory) ? identity != 0 : options->keep_host == PL_ON),
 	};
 	number = pl_registration_cache_add(device->shared, shared, memory->address, memory->length, identity);
 	if (!number)

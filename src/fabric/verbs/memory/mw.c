@@ -66,7 +66,7 @@ bool verbs_mw_wanted(const struct verbs_endpoint *endpoint, const struct pl_gran
 	const struct pl_peer *peer = endpoint->base.peer;
 
 	/* The region's relaxed registration does not serve words that programs use to synchronise. */
-	return grant && peer->context->options.narrow_grants && peer->asks && atomic_load(&device->windows) &&
+	return grant && peer->context->options.narrow_grants == PL_ON && peer->asks && atomic_load(&device->windows) &&
 	       !(grant->rights & PL_ACCESS_ATOMIC);
 }
 

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Waiting for operations, and cancelling them. */
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/fabric.h"
+#include "core/listener.h"
+
+/* Rounds without progress after which a waiter sleeps. */
+#define ROUNDS_BEFORE_SLEEP 2000
+
+/* Copies a completion, except that `peer` is read atomically: another thread may close the peer. */
+static void copy_completion(struct pl_completion *to, const struct pl_completion *from)
+{
+	const size_t rest = offsetof(struct pl_completion, remote);
+
+	memcpy(to, from, offsetof(struct pl_completion, peer));
+	to->peer = __atomic_load_n(&from->peer, __ATOMIC_RELAXED);
+	memcpy((uint8_t *)to + rest, (const uint8_t *)from + rest, sizeof(*to) - rest);
+}
+
+static void fill_result(struct pl_operation *operation, struct pl_completion *completion, struct pl_error *error)
+{
+	int status = operation->completion.status;
+
+	if (completion)
+		copy_completion(completion, &operation->completion);
+	if (status >= 0 || !error)
+		return;
+	if (operation->error)
+		*error = *operation->error;
+	else
+		pl_fail_errno(error, status, "OPERATION-FAILED", NULL, NULL);
+}
+
+static int collect_handle(struct pl_operation *operation, struct pl_completion *completion, struct pl_error *error)
+{
+	int status = operation->completion.status;
+
+	fill_result(operation, completion, error);
+	pl_operation_free(operation);
+	return status;
+}
+
+int pl_test(struct pl_operation *operation, struct pl_completion *completion, struct pl_error *error)
+{
+	if (pl_context_manual(operation->context) && atomic_load(&operation->state) != PL_DONE)
+		pl_context_progress(operation->context);
+	if (atomic_load(&operation->state) != PL_DONE)
+		return -EINPROGRESS;
+	return collect_handle(operation, completion, error);
+}
+
+void pl_cancel(struct pl_operation *operation)
+{
+	if (atomic_load(&operation->state) == PL_DONE)
+		return;
+	operation->cancel_requested = true;
+	pl_engine_post(operation->home, &operation->cancel_task);
+}
+
+/* Returns when the operation is done, or at the deadline (time of pl_now()). */
+static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
+{
+	unsigned idle = 0;
+
+	while (atomic_load_explicit(&operation->state, memory_order_acquire) != PL_DONE) {
+		int running = PL_RUNNING;
+		unsigned turn;
+
+		if (pl_context_progress(operation->context)) {
+			idle = 0;
+			continue;
+		}
+		if (++idle < ROUNDS_BEFORE_SLEEP)
+			continue;
+		if (pl_now() >= deadline)
+			return false;
+		/* Another thread's progress may complete the operation; that begins a new turn. */
+		turn = atomic_load(&operation->home->turn);
+		if (atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) || running == PL_AWAITED)
+			pl_engine_sleep(operation->home, turn, deadline);
+		idle = 0;
+	}
+	return true;
+}
+
+static bool wait_by_futex(struct pl_operation *operation, uint64_t deadline)
+{
+	for (;;) {
+		struct timespec timeout;
+		int running = PL_RUNNING;
+		uint64_t now;
+
+		if (!atomic_compare_exchange_strong(&operation->state, &running, PL_AWAITED) && running == PL_DONE)
+			return true;
+		now = pl_now();
+		if (now >= deadline)
+			return false;
+		timeout.tv_sec = (time_t)((deadline - now) / PL_NS_PER_S);
+		timeout.tv_nsec = (long)((deadline - now) % PL_NS_PER_S);
+		syscall(SYS_futex, &operation->state, FUTEX_WAIT_PRIVATE, PL_AWAITED,
+			deadline == UINT64_MAX ? NULL : &timeout, NULL, 0);
+	}
+}
+
+static bool wait_until(struct pl_operation *operation, uint64_t deadline)
+{
+	if (pl_context_manual(operation->context))
+		return wait_by_progress(operation, deadline);
+	return wait_by_futex(operation, deadline);
+}
+
+int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_completion *completion, struct pl_error *error)
+{
+	struct pl_error late;
+
+	if (atomic_load_explicit(&operation->state, memory_order_acquire) == PL_DONE)
+		return collect_handle(operation, completion, error);
+	if (!wait_until(operation, pl_deadline(pl_now(), timeout))) {
+		pl_fail(&late, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_wait", NULL,
+			"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
+			(double)timeout / (double)PL_NS_PER_S);
+		pl_operation_fail(operation, -ETIMEDOUT, &late);
+		pl_cancel(operation);
+		wait_until(operation, UINT64_MAX);
+	}
+	return collect_handle(operation, completion, error);
+}
+
+int pl_try_wait(struct pl_operation *operation, uint64_t timeout, struct pl_completion *completion,
+		struct pl_error *error)
+{
+	if (atomic_load_explicit(&operation->state, memory_order_acquire) != PL_DONE &&
+	    !wait_until(operation, pl_deadline(pl_now(), timeout)))
+		return -EINPROGRESS;
+	return collect_handle(operation, completion, error);
+}
+
+/* -- cancellation without handles ----------------------------------------------------------------- */
+
+static bool is_posted_with(const struct pl_operation *operation, uint64_t user_data)
+{
+	return !operation->has_handle && !operation->internal && operation->attributes.user_data == user_data &&
+	       !atomic_load(&operation->canceled);
+}
+
+/* Stops the peer's operations that match. Returns their number. */
+static int cancel_of_peer(struct pl_peer *peer, uint64_t user_data)
+{
+	struct pl_operation *operation;
+	struct pl_list all;
+	int count = 0;
+
+	/* Unlocking runs queued tasks, so operations that were posted before are in the peer's list afterwards. */
+	pl_engine_lock(peer->home);
+	pl_engine_unlock(peer->home);
+	pl_engine_lock(peer->home);
+	if (peer->opening && is_posted_with(peer->opening, user_data)) {
+		pl_operation_stop(peer->opening, -ECANCELED, NULL);
+		count++;
+	}
+	pl_list_init(&all);
+	pl_list_splice(&all, &peer->operations);
+	while ((operation = pl_peer_operation_next(peer, &all))) {
+		if (!is_posted_with(operation, user_data))
+			continue;
+		pl_operation_stop(operation, -ECANCELED, NULL);
+		count++;
+	}
+	pl_engine_unlock(peer->home);
+	return count;
+}
+
+/* Pins the peer of an index. Returns NULL if there is none. */
+static struct pl_peer *pin_peer(struct pl_context *context, size_t index)
+{
+	struct pl_peer *peer = NULL;
+
+	pthread_mutex_lock(&context->lock);
+	if (index < context->peer_table_size)
+		peer = context->peer_table[index];
+	if (peer)
+		atomic_fetch_add(&peer->pins, 1);
+	pthread_mutex_unlock(&context->lock);
+	return peer;
+}
+
+int pl_cancel_posted(struct pl_context *context, uint64_t user_data)
+{
+	size_t size;
+	int count = pl_listeners_cancel(context, user_data);
+
+	pthread_mutex_lock(&context->lock);
+	size = context->peer_table_size;
+	pthread_mutex_unlock(&context->lock);
+	for (size_t i = 0; i < size; i++) {
+		struct pl_peer *peer = pin_peer(context, i);
+
+		if (!peer)
+			continue;
+		count += cancel_of_peer(peer, user_data);
+		pl_peer_unpin(peer);
+	}
+	return count;
+}

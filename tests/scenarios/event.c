@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Events and operations without a handle: data of notifications, loss of a peer, cancellation, waiting. */
+#include "scenarios/scenario.h"
+
+#define SIZE 100000
+
+struct pair {
+	struct buffer near, far;
+	struct pl_remote *remote;
+};
+
+static void event_pair_open(struct scenario_environment *environment, struct pair *pair)
+{
+	buffer_open(&pair->near, environment->near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&pair->far, environment->far, SIZE, PL_ACCESS_ALL);
+	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
+}
+
+static void event_pair_close(struct pair *pair)
+{
+	pl_remote_release(pair->remote);
+	buffer_close(&pair->near);
+	buffer_close(&pair->far);
+}
+
+/* Waits for the next notification at `far`, and checks its value and data. */
+static void check_notification(struct scenario_environment *environment, uint64_t value, const uint8_t *data,
+			       uint32_t length)
+{
+	struct pl_completion completion;
+
+	collect(environment, environment->far, &completion, 1);
+	check_number(completion.kind, PL_KIND_NOTIFIED);
+	check_number(completion.value, value);
+	check_number(completion.data_length, length);
+	check(length ? !memcmp(completion.data, data, length) : !completion.data);
+	pl_notification_free(environment->far, &completion);
+	check(!completion.data && !completion.data_length);
+}
+
+static void notification_data(struct scenario_environment *environment)
+{
+	static const size_t lengths[] = { 0, 1, 100, PL_NOTIFY_DATA_MAX };
+	uint8_t data[PL_NOTIFY_DATA_MAX + 1];
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	pattern_fill(data, sizeof(data), 1, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		uint8_t copy[sizeof(data)];
+
+		memcpy(copy, data, sizeof(data));
+		check_ok(pl_notify(environment->near_peer, i, copy, lengths[i], NULL, &operation, &error), &error);
+		/* The call has copied the data. */
+		memset(copy, 0, sizeof(copy));
+		complete(environment, operation, NULL);
+		check_notification(environment, i, data, (uint32_t)lengths[i]);
+	}
+	check_status(pl_notify(environment->near_peer, 1, data, sizeof(data), NULL, &operation, &error), -EMSGSIZE, &error);
+	check_status(pl_notify(environment->near_peer, 1, NULL, 1, NULL, &operation, &error), -EINVAL, &error);
+}
+
+/* Checks that writes, reads and vectors notify with data once their bytes are moved. */
+static void notification_data_of_transfers(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	uint8_t data[200];
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pair pair;
+
+	event_pair_open(environment, &pair);
+	for (unsigned round = 0; round < 6; round++) {
+		size_t length = round < 3 ? 100 : SIZE;
+		struct pl_transfer transfer = { pair.remote, 0, pair.near.region, 0, length };
+		struct pl_transfer halves[2] = { { pair.remote, 0, pair.near.region, 0, length / 2 },
+						 { pair.remote, length / 2, pair.near.region, length / 2, length / 2 } };
+
+		pattern_fill(data, sizeof(data), round, 0);
+		pattern_fill(pair.near.bytes, length, 10 + round, 0);
+		attributes.flags = PL_NOTIFY;
+		attributes.notify = 70 + round;
+		attributes.notify_data = data;
+		attributes.notify_length = 1 + 30 * round;
+		if (round % 3 == 0)
+			check_ok(pl_write(environment->near_peer, &transfer, &attributes, &operation, &error), &error);
+		else if (round % 3 == 1)
+			check_ok(pl_writev(environment->near_peer, halves, 2, &attributes, &operation, &error), &error);
+		else
+			check_ok(pl_read(environment->near_peer, &transfer, &attributes, &operation, &error), &error);
+		check_notification(environment, 70 + round, data, 1 + 30 * round);
+		if (round % 3 < 2)
+			pattern_check(pair.far.bytes, length, 10 + round, 0);
+		complete(environment, operation, NULL);
+	}
+	event_pair_close(&pair);
+}
+
+/* Checks that a failed read does not notify. */
+static void failed_read_does_not_notify(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_operation *operation;
+	struct pl_completion spare;
+	struct pl_remote *remote;
+	struct buffer near, far;
+	struct pl_error error;
+
+	buffer_open(&near, environment->near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, SIZE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	remote = import_token(environment, environment->near_peer, token, length);
+	check_number(pl_region_revoke(far.region, token, length), 0);
+	attributes.flags = PL_NOTIFY;
+	attributes.notify_data = "failed";
+	attributes.notify_length = 6;
+	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, SIZE }, &attributes,
+			 &operation, &error),
+		 &error);
+	fail_with(environment, operation, -EACCES);
+	settle(environment, 20);
+	check_number(pl_poll(environment->far, &spare, 1), 0);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+/* Checks that pl_poll() reports the loss of a peer once, to a program that only waits for notifications. */
+static void loss_is_an_event(struct scenario_environment *environment)
+{
+	struct pl_completion completion, spare;
+	struct pl_error error;
+
+	pl_peer_set_user_data(environment->near_peer, 4711);
+	pl_peer_close(environment->far_peer);
+	environment->far_peer = NULL;
+	collect(environment, environment->near, &completion, 1);
+	check_number(completion.kind, PL_KIND_LOST);
+	check(completion.peer == environment->near_peer);
+	check_number(completion.user_data, 4711);
+	check_number(pl_completion_error(environment->near, &completion, &error), -ECONNRESET);
+	check(!strncmp(error.id, "PEER-", 5) && error.message[0]);
+	settle(environment, 10);
+	check_number(pl_poll(environment->near, &spare, 1), 0);
+	check_number(pl_poll(environment->far, &spare, 1), 0);
+}
+
+/* Checks that pl_cancel_posted() ends the operations of one user_data, and no others. */
+static void cancel_posted(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_completion completions[3], spare;
+	struct pl_error error;
+	struct buffer buffer;
+
+	buffer_open(&buffer, environment->near, 64, PL_ACCESS_LOCAL);
+	for (unsigned i = 0; i < 4; i++) {
+		attributes.user_data = i == 3 ? 8 : 7;
+		check_ok(pl_receive(environment->near_peer, i, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 64 },
+				    &attributes, NULL, &error),
+			 &error);
+	}
+	check_number(pl_cancel_posted(environment->near, 99), 0);
+	check_number(pl_cancel_posted(environment->near, 7), 3);
+	collect(environment, environment->near, completions, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		check_number(completions[i].user_data, 7);
+		check_number(completions[i].kind, PL_KIND_RECEIVE);
+		check_completion(environment->near, &completions[i], -ECANCELED);
+	}
+	check_number(pl_cancel_posted(environment->near, 7), 0);
+	check_ok(pl_send_copy(environment->far_peer, 3, "x", 1, NULL, NULL, &error), &error);
+	collect(environment, environment->near, completions, 1);
+	check_number(completions[0].user_data, 8);
+	check_completion(environment->near, &completions[0], 0);
+	collect(environment, environment->far, &spare, 1);
+	buffer_close(&buffer);
+}
+
+static void cancel_posted_accept(struct scenario_environment *environment)
+{
+	struct pl_completion completion;
+	struct pl_listener *listener;
+	struct pl_error error;
+	char address[96];
+
+	listener = listener_open(environment->setting, environment->far, address);
+	check_ok(pl_accept_start(listener, 12, NULL, &error), &error);
+	check_number(pl_cancel_posted(environment->far, 12), 1);
+	collect(environment, environment->far, &completion, 1);
+	check_number(completion.kind, PL_KIND_ACCEPT);
+	check_completion(environment->far, &completion, -ECANCELED);
+	pl_listener_close(listener);
+}
+
+/* Checks that pl_try_wait() leaves a running operation alone. */
+static void try_wait(struct scenario_environment *environment)
+{
+	struct pl_completion completion;
+	struct pl_operation *receive;
+	struct pl_error error;
+	struct buffer buffer;
+
+	buffer_open(&buffer, environment->near, 64, PL_ACCESS_LOCAL);
+	check_ok(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ buffer.region, 0, 64 }, NULL, &receive,
+			    &error),
+		 &error);
+	check_number(pl_try_wait(receive, 0, NULL, &error), -EINPROGRESS);
+	check_number(pl_try_wait(receive, 2000000, NULL, &error), -EINPROGRESS);
+	check_ok(pl_send_copy(environment->far_peer, 1, "hello", 5, NULL, NULL, &error), &error);
+	while (pl_try_wait(receive, 1000000, &completion, &error) == -EINPROGRESS)
+		progress(environment);
+	check_number(completion.status, 0);
+	check_number(completion.bytes, 5);
+	collect(environment, environment->far, &completion, 1);
+	buffer_close(&buffer);
+}
+
+/* Checks receives without a region: an empty message fits, a longer one fails. */
+static void empty_receive(struct scenario_environment *environment)
+{
+	struct pl_operation *receive;
+	struct pl_completion completion;
+	struct pl_error error;
+
+	check_ok(pl_receive(environment->near_peer, 1, UINT64_MAX, NULL, NULL, &receive, &error), &error);
+	check_ok(pl_send_copy(environment->far_peer, 1, NULL, 0, NULL, NULL, &error), &error);
+	complete(environment, receive, &completion);
+	check_number(completion.bytes, 0);
+	check_number(completion.tag, 1);
+	check_ok(pl_receive(environment->near_peer, 2, UINT64_MAX, NULL, NULL, &receive, &error), &error);
+	check_ok(pl_send_copy(environment->far_peer, 2, "x", 1, NULL, NULL, &error), &error);
+	fail_with(environment, receive, -EMSGSIZE);
+	for (unsigned i = 0; i < 2; i++)
+		collect(environment, environment->far, &completion, 1);
+}
+
+/* Checks that the error of a vector names the wrong element. */
+static void vector_names_the_element(struct scenario_environment *environment)
+{
+	struct pl_transfer transfers[20];
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pair pair;
+
+	event_pair_open(environment, &pair);
+	for (unsigned i = 0; i < 20; i++)
+		transfers[i] = (struct pl_transfer){ pair.remote, i, pair.near.region, i, 1 };
+	transfers[17].remote_offset = SIZE;
+	check_status(pl_writev(environment->near_peer, transfers, 20, NULL, &operation, &error), -ERANGE, &error);
+	check_text(error.object, "element 17");
+	transfers[17].remote_offset = 17;
+	transfers[3].offset = SIZE;
+	check_status(pl_readv(environment->near_peer, transfers, 20, NULL, &operation, &error), -ERANGE, &error);
+	check_text(error.object, "element 3");
+	event_pair_close(&pair);
+}
+
+const struct scenario event_scenarios[] = {
+	{ "notification-data", notification_data, 0 },
+	{ "notification-data-of-transfers", notification_data_of_transfers, 0 },
+	{ "failed-read-does-not-notify", failed_read_does_not_notify, 0 },
+	{ "loss-is-an-event", loss_is_an_event, 0 },
+	{ "cancel-posted", cancel_posted, 0 },
+	{ "cancel-posted-accept", cancel_posted_accept, SCENARIO_CONTROL },
+	{ "try-wait", try_wait, 0 },
+	{ "empty-receive", empty_receive, 0 },
+	{ "vector-names-the-element", vector_names_the_element, SCENARIO_SETTING },
+	{ NULL, NULL, 0 },
+};
