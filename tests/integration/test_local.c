@@ -21,7 +21,7 @@
 
 #define LARGE (128u << 20)
 #define SIZE (64u << 10)
-/* Longest time until an operation fails.  The kernel reports a death at once; a busy machine needs longer. */
+/* Longest time until an operation fails. The kernel reports a death at once; a busy machine needs longer. */
 #define SOON (3 * SECOND)
 
 static const struct setting open_choice = { "auto", "auto", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
@@ -355,7 +355,7 @@ static void another_namespace(void *argument)
 	pid_t pid = process_fork();
 
 	(void)argument;
-	/* Some systems permit no user namespaces. */
+	/* Systems may forbid user namespaces: skips the test there. */
 	if (pid == 0)
 		_exit(unshare(CLONE_NEWUSER) ? SKIPPED : 0);
 	if (process_wait(pid))
@@ -364,7 +364,7 @@ static void another_namespace(void *argument)
 }
 
 /*
- * Checks a kernel without namespaces, which has no files of namespaces: all processes share one.  Without /proc the
+ * Checks a kernel without namespaces, which has no files of namespaces: all processes share one. Without /proc the
  * namespace is unknown.
  */
 static void no_namespaces(void *argument)
@@ -560,8 +560,8 @@ static void bad_descriptors(void *argument)
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "ways", check_transports, &local_threads, 15 },
-		{ "ways, manual", check_transports, &local_manual, 15 },
+		{ "transports", check_transports, &local_threads, 15 },
+		{ "transports, manual", check_transports, &local_manual, 15 },
 		{ "read only", read_only, &local_threads, 15 },
 		{ "read only, manual", read_only, &local_manual, 15 },
 		{ "revoked", revoked, &local_threads, 15 },

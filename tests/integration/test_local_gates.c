@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The local fabric's gates: who holds one, in each way, is waited for, but not for ever; what an end leaves in them. */
+/*
+ * Gates of the local fabric. The owner waits at most 1 s for the holders of a gate, by slot or by counter. Held gates
+ * of ended threads and of hostile peers harm no other key.
+ */
 #include <pthread.h>
 
 #include "fabric/local/local.h"
@@ -8,12 +11,12 @@
 #include "support/local.h"
 
 #define SIZE (64u << 10)
-/* A second, and what a busy machine takes longer. */
+/* Longest duration of a revocation: 1 s of waiting for holders, and the delay of a busy machine. */
 #define SOON (3 * SECOND)
 
 /* -- in the middle of a copy ----------------------------------------------------------------------- */
 
-/* What somebody still copies to, though the owner waited, stays mapped until the remote region is released. */
+/* Checks that memory with a held gate stays mapped after the owner's wait, until the remote region is released. */
 static void revoked_while_copying(void *argument)
 {
 	struct scenario_environment environment;
@@ -40,7 +43,7 @@ static void revoked_while_copying(void *argument)
 	check(local_gate_hold(accesses[1]->gate, accesses[1]->number));
 	for (unsigned i = 0; i < 3; i++)
 		check_number(pl_region_revoke(allocated, token[i], length[i]), 0);
-	/* It is told of the last one last. */
+	/* The owner reports revocations in their order, so the last mapping disappears last. */
 	progress_until(&environment, !mapping_shared(mappings[2]));
 	for (unsigned i = 0; i < 2; i++) {
 		mapping_permissions(mappings[i], text);
@@ -56,14 +59,14 @@ static void revoked_while_copying(void *argument)
 	environment_close(&environment);
 }
 
-/* Who copies is waited for by an end that closes the connection, too. */
+/* Thread that holds a gate, and leaves it after 50 ms. */
 struct copying {
 	struct local_gate *gate;
 	_Atomic uint32_t *place;
 	atomic_bool ended;
 };
 
-static void *copy_on(void *argument)
+static void *hold_gate_50_ms(void *argument)
 {
 	struct copying *copying = argument;
 
@@ -73,6 +76,7 @@ static void *copy_on(void *argument)
 	return NULL;
 }
 
+/* Checks that an end which closes the connection waits for the holders of its gates. */
 static void closed_while_copying(void *argument)
 {
 	struct scenario_environment environment;
@@ -91,10 +95,10 @@ static void closed_while_copying(void *argument)
 	copying.place = local_gate_enter(access->gate, access->number);
 	check(copying.place);
 	began = clock_now();
-	check(!pthread_create(&thread, NULL, copy_on, &copying));
+	check(!pthread_create(&thread, NULL, hold_gate_50_ms, &copying));
 	pl_peer_close(environment.far_peer);
 	environment.far_peer = NULL;
-	/* If not so soon, then not before patience is over. */
+	/* The close returns after the holder left, or after the full wait of 1 s. */
 	check(atomic_load(&copying.ended) || clock_now() - began >= SECOND);
 	check(!pthread_join(thread, NULL));
 	pl_remote_release(remote);
@@ -104,7 +108,7 @@ static void closed_while_copying(void *argument)
 
 /* -- held ------------------------------------------------------------------------------------------ */
 
-/* More threads than there are places count themselves. */
+/* Checks that writes succeed with 0 to all holder slots taken: further threads use the counter. */
 static void gate_crowded(void *argument)
 {
 	struct scenario_environment environment;
@@ -141,7 +145,7 @@ static void gate_crowded(void *argument)
 	environment_close(&environment);
 }
 
-/* A peer that says for ever that it is copying: it is not waited for long. */
+/* Checks that a revocation waits about 1 s for a peer that never leaves the gate. */
 static void gate_held(void *argument)
 {
 	struct scenario_environment environment;
@@ -162,7 +166,7 @@ static void gate_held(void *argument)
 	for (unsigned i = 0; i < LOCAL_GATES; i++) {
 		struct local_gate *gate = &near->gates[i];
 
-		/* Of two keys that follow each other one is held in each way. */
+		/* Holds one of two consecutive gates by a slot, and the other by the counter. */
 		if (i % 2)
 			atomic_store(&gate->places[LOCAL_PLACES - 1], 1);
 		else
@@ -184,7 +188,7 @@ static void gate_held(void *argument)
 
 #define GATES 9
 
-/* Of several that are held at a time each has its second, which is the same for all. */
+/* Checks that several held gates delay a revocation by 1 s together, not by 1 s each. */
 static void gates_held(void *argument)
 {
 	struct scenario_environment environment;
@@ -222,7 +226,7 @@ static void gates_held(void *argument)
 	environment_close(&environment);
 }
 
-/* Of one that is held for ever, by a thread that ended in the middle of a copy, the next key makes no use. */
+/* Checks that the next key avoids a gate that a thread holds forever, because it ended during a copy. */
 static void gate_left_held(void *argument)
 {
 	struct scenario_environment environment;
@@ -262,8 +266,8 @@ static void gate_left_held(void *argument)
 }
 
 /*
- * An owner that revokes, and says that nobody copies, though somebody does: that goes on, into memory that nobody else
- * has.
+ * Checks a hostile owner that revokes a key and marks its gate as free during a copy. The copy goes on into private
+ * memory of the copying process.
  */
 static void gate_emptied(void *argument)
 {

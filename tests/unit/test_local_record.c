@@ -25,7 +25,7 @@ static void test_records(void **state)
 	assert_int_equal(local_record_decode(bytes, &record), 0);
 	assert_int_equal(record.type, LOCAL_RECORD_MEMORY);
 	assert_true(record.key == 0x0102030405060708 && record.size == 8192);
-	/* Flips the high bit of each byte.  Only the key and the low seven bytes of the size may take any value. */
+	/* Flips the high bit of each byte. Only the key and the low seven bytes of the size may take any value. */
 	for (unsigned i = 0; i < LOCAL_RECORD; i++) {
 		bool free_to_choose = i >= 8 && i < 23;
 
