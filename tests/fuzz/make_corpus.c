@@ -104,7 +104,7 @@ static void local(void)
 	struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = 0x1234567800000003, .size = 8192 };
 	struct local_invitation invitation = { .name = "sixteen letters", .process_namespace = 1, .user_namespace = 2 };
 	struct local_key key = { .id = 0x1234567800000003,
-				 .ways = LOCAL_WAY_MAPPED | LOCAL_WAY_PROCESS,
+				 .paths = LOCAL_PATH_MAPPED | LOCAL_PATH_PROCESS,
 				 .gate = 3,
 				 .number = 0x12345679,
 				 .address = 0x7f0012345000,
@@ -124,7 +124,7 @@ static void local(void)
 	local_invitation_encode(&invitation, buffer);
 	save("local", "invitation", buffer, LOCAL_INVITATION);
 	save("local", "key", buffer, (size_t)local_key_encode(&key, buffer));
-	key.ways = LOCAL_WAY_STAGED | LOCAL_WAY_DEVICE;
+	key.paths = LOCAL_PATH_STAGED | LOCAL_PATH_DEVICE;
 	key.ipc_handle_length = sizeof(key.ipc_handle);
 	memset(key.ipc_handle, 0x5a, sizeof(key.ipc_handle));
 	save("local", "key-device", buffer, (size_t)local_key_encode(&key, buffer));

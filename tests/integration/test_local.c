@@ -82,7 +82,7 @@ static void read_only(void *argument)
 	options.rights = PL_ACCESS_READ;
 	remote = share(&environment, allocated, environment.near_peer, &options);
 	access = remote->fabric_data;
-	check(access->way == &local_mapped_way);
+	check(access->path == &local_mapped_path);
 	mapping = access->mapping;
 	mapping_permissions(mapping, text);
 	check_text(text, "r--s");
@@ -408,7 +408,7 @@ static void send_all(struct scenario_environment *environment, const void *bytes
 	struct iovec vector = { .iov_base = (void *)bytes, .iov_len = length };
 	union {
 		struct cmsghdr header;
-		char space[CMSG_SPACE(LOCAL_PARTS_A_RECORD * sizeof(int))];
+		char space[CMSG_SPACE(LOCAL_FDS_PER_RECORD * sizeof(int))];
 	} control = { 0 };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
 
@@ -420,7 +420,7 @@ static void send_all(struct scenario_environment *environment, const void *bytes
 		message.msg_control = &control;
 		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
 	}
-	check_number(sendmsg(endpoint->side.fd, &message, 0), length);
+	check_number(sendmsg(endpoint->fd_socket.fd, &message, 0), length);
 }
 
 static void send_bytes(struct scenario_environment *environment, const void *bytes, size_t length, int fd)
@@ -431,7 +431,7 @@ static void send_bytes(struct scenario_environment *environment, const void *byt
 static void send_parts(struct scenario_environment *environment, uint64_t key, unsigned parts, unsigned count)
 {
 	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)parts, .key = key, .size = 4096 };
-	int fd = open("/dev/null", O_RDWR | O_CLOEXEC), fds[LOCAL_PARTS_A_RECORD];
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC), fds[LOCAL_FDS_PER_RECORD];
 	uint8_t bytes[LOCAL_RECORD];
 
 	for (unsigned i = 0; i < count; i++)
@@ -510,14 +510,15 @@ static void many_parts(void *argument)
 	settle(&environment, 20);
 	here = open_descriptors();
 	for (unsigned i = 0; i < 300; i++) {
-		send_parts(&environment, i, 1 + i % LOCAL_PARTS, 1 + i % LOCAL_PARTS_A_RECORD % (1 + i % LOCAL_PARTS));
+		send_parts(&environment, i, 1 + i % LOCAL_FDS_PER_KEY,
+			   1 + i % LOCAL_FDS_PER_RECORD % (1 + i % LOCAL_FDS_PER_KEY));
 		if (i % 10 == 0)
 			settle(&environment, 5);
 	}
 	settle(&environment, 50);
 	pl_engine_lock(environment.far_peer->home);
-	check(far->pending_count > 0 && far->pending_parts <= LOCAL_PARTS);
-	check(open_descriptors() <= here + LOCAL_PARTS);
+	check(far->pending_count > 0 && far->pending_ipc_fds <= LOCAL_FDS_PER_KEY);
+	check(open_descriptors() <= here + LOCAL_FDS_PER_KEY);
 	pl_engine_unlock(environment.far_peer->home);
 	environment_close(&environment);
 	check_number(open_descriptors(), descriptors);

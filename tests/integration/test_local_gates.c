@@ -25,7 +25,7 @@ static void revoked_while_copying(void *argument)
 	const struct local_access *accesses[3];
 	struct pl_region *allocated;
 	struct pl_remote *remotes[3];
-	_Atomic uint32_t *place;
+	_Atomic uint32_t *slot;
 	struct pl_error error;
 	void *mappings[3];
 	char text[8];
@@ -38,8 +38,8 @@ static void revoked_while_copying(void *argument)
 		accesses[i] = remotes[i]->fabric_data;
 		mappings[i] = accesses[i]->mapping;
 	}
-	place = local_gate_enter(accesses[0]->gate, accesses[0]->number);
-	check(place && place != &accesses[0]->gate->holders);
+	slot = local_gate_enter(accesses[0]->gate, accesses[0]->number);
+	check(slot && slot != &accesses[0]->gate->holders);
 	check(local_gate_hold(accesses[1]->gate, accesses[1]->number));
 	for (unsigned i = 0; i < 3; i++)
 		check_number(pl_region_revoke(allocated, token[i], length[i]), 0);
@@ -49,7 +49,7 @@ static void revoked_while_copying(void *argument)
 		mapping_permissions(mappings[i], text);
 		check_text(text, "rw-s");
 	}
-	local_gate_leave(accesses[0]->gate, place);
+	local_gate_leave(accesses[0]->gate, slot);
 	local_gate_release(accesses[1]->gate);
 	for (unsigned i = 0; i < 3; i++) {
 		pl_remote_release(remotes[i]);
@@ -62,7 +62,7 @@ static void revoked_while_copying(void *argument)
 /* Thread that holds a gate, and leaves it after 50 ms. */
 struct copying {
 	struct local_gate *gate;
-	_Atomic uint32_t *place;
+	_Atomic uint32_t *slot;
 	atomic_bool ended;
 };
 
@@ -72,7 +72,7 @@ static void *hold_gate_50_ms(void *argument)
 
 	sleep_ms(50);
 	atomic_store(&copying->ended, true);
-	local_gate_leave(copying->gate, copying->place);
+	local_gate_leave(copying->gate, copying->slot);
 	return NULL;
 }
 
@@ -92,8 +92,8 @@ static void closed_while_copying(void *argument)
 	remote = share(&environment, far.region, environment.near_peer, NULL);
 	access = remote->fabric_data;
 	copying.gate = access->gate;
-	copying.place = local_gate_enter(access->gate, access->number);
-	check(copying.place);
+	copying.slot = local_gate_enter(access->gate, access->number);
+	check(copying.slot);
 	began = clock_now();
 	check(!pthread_create(&thread, NULL, hold_gate_50_ms, &copying));
 	pl_peer_close(environment.far_peer);
@@ -123,10 +123,10 @@ static void gate_crowded(void *argument)
 	buffer_open(&source, environment.near, SIZE, PL_ACCESS_LOCAL);
 	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
 	remote = share(&environment, far.region, environment.near_peer, NULL);
-	for (unsigned taken = 0; taken <= LOCAL_PLACES; taken++) {
+	for (unsigned taken = 0; taken <= LOCAL_HOLDER_SLOTS; taken++) {
 		for (unsigned i = 0; i < LOCAL_GATES; i++)
 			for (unsigned j = 0; j < taken; j++)
-				atomic_store(&near->gates[i].places[j], 1);
+				atomic_store(&near->gates[i].slots[j], 1);
 		pattern_fill(source.bytes, SIZE, taken, 0);
 		check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, source.region, 0, SIZE },
 				  NULL, &operation, &error),
@@ -136,8 +136,8 @@ static void gate_crowded(void *argument)
 	}
 	for (unsigned i = 0; i < LOCAL_GATES; i++) {
 		check_number(atomic_load(&near->gates[i].holders), 0);
-		for (unsigned j = 0; j < LOCAL_PLACES; j++)
-			check_number(atomic_exchange(&near->gates[i].places[j], 0), 1);
+		for (unsigned j = 0; j < LOCAL_HOLDER_SLOTS; j++)
+			check_number(atomic_exchange(&near->gates[i].slots[j], 0), 1);
 	}
 	pl_remote_release(remote);
 	buffer_close(&source);
@@ -168,7 +168,7 @@ static void gate_held(void *argument)
 
 		/* Holds one of two consecutive gates by a slot, and the other by the counter. */
 		if (i % 2)
-			atomic_store(&gate->places[LOCAL_PLACES - 1], 1);
+			atomic_store(&gate->slots[LOCAL_HOLDER_SLOTS - 1], 1);
 		else
 			atomic_store(&gate->holders, UINT32_MAX - i);
 		if (i > 1)
@@ -195,7 +195,7 @@ static void gates_held(void *argument)
 	uint8_t token[3][PL_TOKEN_MAX];
 	size_t length[3] = { PL_TOKEN_MAX, PL_TOKEN_MAX, PL_TOKEN_MAX };
 	struct pl_remote *remotes[GATES];
-	_Atomic uint32_t *places[GATES];
+	_Atomic uint32_t *slots[GATES];
 	struct pl_region *allocated;
 	struct pl_error error;
 
@@ -208,8 +208,8 @@ static void gates_held(void *argument)
 
 		remotes[i] = import_token(&environment, environment.near_peer, token[i % 3], length[i % 3]);
 		access = remotes[i]->fabric_data;
-		places[i] = local_gate_enter(access->gate, access->number);
-		check(places[i]);
+		slots[i] = local_gate_enter(access->gate, access->number);
+		check(slots[i]);
 	}
 	for (unsigned i = 0; i < 2; i++) {
 		uint64_t began = clock_now();
@@ -220,7 +220,7 @@ static void gates_held(void *argument)
 	for (unsigned i = 0; i < GATES; i++) {
 		const struct local_access *access = remotes[i]->fabric_data;
 
-		local_gate_leave(access->gate, places[i]);
+		local_gate_leave(access->gate, slots[i]);
 		pl_remote_release(remotes[i]);
 	}
 	environment_close(&environment);
@@ -235,7 +235,7 @@ static void gate_left_held(void *argument)
 	const struct local_access *access;
 	struct buffer source, far;
 	struct pl_remote *remote;
-	_Atomic uint32_t *place;
+	_Atomic uint32_t *slot;
 	struct local_gate *gate;
 	struct pl_error error;
 
@@ -246,8 +246,8 @@ static void gate_left_held(void *argument)
 	remote = import_token(&environment, environment.near_peer, token, length);
 	access = remote->fabric_data;
 	gate = access->gate;
-	place = local_gate_enter(gate, access->number);
-	check(place);
+	slot = local_gate_enter(gate, access->number);
+	check(slot);
 	check_number(pl_region_revoke(far.region, token, length), 0);
 	check_number(write_some(&environment, remote, source.region, 8, NULL), -EACCES);
 	pl_remote_release(remote);
@@ -255,7 +255,7 @@ static void gate_left_held(void *argument)
 	check_number(atomic_load(&gate->open), 0);
 	check_reason(&environment, remote, source.region, "socket");
 	pl_remote_release(remote);
-	local_gate_leave(gate, place);
+	local_gate_leave(gate, slot);
 	remote = share(&environment, far.region, environment.near_peer, NULL);
 	check(atomic_load(&gate->open));
 	check_reason(&environment, remote, source.region, "process_vm");
@@ -286,11 +286,11 @@ static void gate_emptied(void *argument)
 	check_ok(pl_region_share(allocated, NULL, token, &length, &error), &error);
 	remote = import_token(&environment, environment.near_peer, token, length);
 	access = remote->fabric_data;
-	check(access->way == &local_mapped_way);
+	check(access->path == &local_mapped_path);
 	memset(access->base, 1, SIZE / 2);
-	check(local_gate_enter(access->gate, access->number) == &access->gate->places[0]);
+	check(local_gate_enter(access->gate, access->number) == &access->gate->slots[0]);
 	for (unsigned i = 0; i < LOCAL_GATES; i++)
-		atomic_store(&far->own->gates[i].places[0], 0);
+		atomic_store(&far->own_gates->gates[i].slots[0], 0);
 	check_number(pl_region_revoke(allocated, token, length), 0);
 	progress_until(&environment, !mapping_shared(access->mapping));
 	memset(access->base + SIZE / 2, 2, SIZE / 2);

@@ -41,28 +41,31 @@ static void test_records(void **state)
 	assert_int_equal(local_record_decode(bytes, &record), -EPROTO);
 }
 
-/* Checks the chunk count: at least 1, at most LOCAL_PARTS, and present only in records of chunks. */
-static void test_chunk_count(void **state)
+/* Checks the number of descriptors: 1 to LOCAL_FDS_PER_KEY in PARTS records, 0 in others. */
+static void test_descriptor_count(void **state)
 {
-	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = LOCAL_PARTS, .key = 1, .size = 2 << 20 };
+	struct local_record record = {
+		.type = LOCAL_RECORD_PARTS, .parts = LOCAL_FDS_PER_KEY, .key = 1, .size = 2 << 20
+	};
 	uint8_t bytes[LOCAL_RECORD];
 
 	(void)state;
 	local_record_encode(&record, bytes);
 	record = (struct local_record){ 0 };
 	assert_int_equal(local_record_decode(bytes, &record), 0);
-	assert_true(record.type == LOCAL_RECORD_PARTS && record.parts == LOCAL_PARTS && record.size == 2 << 20);
+	assert_true(record.type == LOCAL_RECORD_PARTS && record.parts == LOCAL_FDS_PER_KEY && record.size == 2 << 20);
 	for (unsigned count = 0; count <= UINT16_MAX; count += 1 + count / 64) {
 		record.parts = (uint16_t)count;
 		local_record_encode(&record, bytes);
-		assert_int_equal(local_record_decode(bytes, &record), count && count <= LOCAL_PARTS ? 0 : -EPROTO);
+		assert_int_equal(local_record_decode(bytes, &record),
+				 count && count <= LOCAL_FDS_PER_KEY ? 0 : -EPROTO);
 	}
 }
 
 static void test_key_bytes(void **state)
 {
 	struct local_key key = { .id = 0x1122334455667788,
-				 .ways = LOCAL_WAY_PROCESS,
+				 .paths = LOCAL_PATH_PROCESS,
 				 .gate = 7,
 				 .number = 0x11223345,
 				 .address = 0x7fffdeadbeef,
@@ -75,13 +78,13 @@ static void test_key_bytes(void **state)
 	/* The key of each fabric begins with its id. */
 	assert_memory_equal(bytes, "\x88\x77\x66\x55\x44\x33\x22\x11\x04", 9);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY, &again), 0);
-	assert_true(again.id == key.id && again.ways == key.ways && again.gate == key.gate);
+	assert_true(again.id == key.id && again.paths == key.paths && again.gate == key.gate);
 	assert_true(again.number == key.number && again.address == key.address && again.expires == key.expires);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY - 1, &again), -EPROTO);
 	assert_int_equal(local_key_decode(bytes, LOCAL_KEY + 1, &again), -EPROTO);
 	assert_int_equal(local_key_decode(bytes, 0, &again), -EPROTO);
 	/* The data for device memory follows. */
-	key.ways = LOCAL_WAY_STAGED | LOCAL_WAY_DEVICE;
+	key.paths = LOCAL_PATH_STAGED | LOCAL_PATH_DEVICE;
 	key.ipc_handle_length = sizeof(key.ipc_handle);
 	memset(key.ipc_handle, 7, sizeof(key.ipc_handle));
 	assert_int_equal(local_key_encode(&key, bytes), LOCAL_KEY + sizeof(key.ipc_handle));
@@ -116,7 +119,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_records),
-		cmocka_unit_test(test_chunk_count),
+		cmocka_unit_test(test_descriptor_count),
 		cmocka_unit_test(test_key_bytes),
 		cmocka_unit_test(test_invitations),
 	};

@@ -8,67 +8,68 @@
 
 /* -- mapped --------------------------------------------------------------------------------------- */
 
-static int move_mapped(const struct local_access *access, const struct local_move *move)
+static int copy_mapped(const struct local_access *access, const struct local_range *range)
 {
-	uint8_t *there = access->base + move->remote_offset;
+	uint8_t *remote = access->base + range->remote_offset;
 
-	local_lock_copies(access->lock, move->memory, move->length);
-	return move->write ? pl_memory_copy_out(move->memory, move->offset, there, move->length)
-			   : pl_memory_copy_in(move->memory, move->offset, there, move->length);
+	local_host_pin_note_copy(access->pin, range->memory, range->length);
+	return range->write ? pl_memory_copy_out(range->memory, range->offset, remote, range->length)
+			    : pl_memory_copy_in(range->memory, range->offset, remote, range->length);
 }
 
 /* -- process_vm ----------------------------------------------------------------------------------- */
 
 /* The number of a process that ended may belong to another one now. */
-static bool is_alive(const struct local_endpoint *endpoint)
+static bool peer_process_is_alive(const struct local_endpoint *endpoint)
 {
 	struct pollfd poll_fd = { .fd = endpoint->process_fd, .events = POLLIN };
 
 	return poll(&poll_fd, 1, 0) == 0;
 }
 
-static int move_by_kernel(const struct local_access *access, const struct local_move *move)
+static int copy_by_process_vm(const struct local_access *access, const struct local_range *range)
 {
-	struct iovec here = { .iov_base = pl_memory_host_pointer(move->memory, move->offset), .iov_len = move->length };
-	struct iovec there = { .iov_base = access->base + move->remote_offset, .iov_len = move->length };
+	struct iovec local = { .iov_base = pl_memory_host_pointer(range->memory, range->offset),
+			       .iov_len = range->length };
+	struct iovec remote = { .iov_base = access->base + range->remote_offset, .iov_len = range->length };
 
-	if (!here.iov_base)
+	if (!local.iov_base)
 		return -ENOTSUP;
-	if (!is_alive(access->endpoint))
+	if (!peer_process_is_alive(access->endpoint))
 		return -ECONNRESET;
-	while (here.iov_len) {
+	while (local.iov_len) {
 		pid_t process = access->endpoint->process;
-		ssize_t moved = move->write ? process_vm_writev(process, &here, 1, &there, 1, 0)
-					    : process_vm_readv(process, &here, 1, &there, 1, 0);
+		ssize_t moved = range->write ? process_vm_writev(process, &local, 1, &remote, 1, 0)
+					     : process_vm_readv(process, &local, 1, &remote, 1, 0);
 
 		if (moved < 0)
 			return errno == ESRCH ? -ECONNRESET : -errno;
 		if (moved == 0)
 			return -EFAULT;
-		if (!move->write)
-			pl_mark_written(here.iov_base, (size_t)moved);
+		if (!range->write)
+			pl_mark_written(local.iov_base, (size_t)moved);
 		/* A short copy: the next call returns the error. */
-		here.iov_base = (uint8_t *)here.iov_base + moved;
-		there.iov_base = (uint8_t *)there.iov_base + moved;
-		here.iov_len -= (size_t)moved;
-		there.iov_len = here.iov_len;
+		local.iov_base = (uint8_t *)local.iov_base + moved;
+		remote.iov_base = (uint8_t *)remote.iov_base + moved;
+		local.iov_len -= (size_t)moved;
+		remote.iov_len = local.iov_len;
 	}
 	return 0;
 }
 
-const struct local_way local_mapped_way = {
+const struct local_path local_mapped_path = {
 	.reason = "local: the region is mapped by both processes; the processor copies once",
-	.move = move_mapped,
+	.copy = copy_mapped,
 };
-const struct local_way local_process_way = {
+const struct local_path local_process_path = {
 	.reason = "local: the kernel copies between the processes (process_vm_writev), as the library did not allocate "
 		  "the region, or not all of it was granted",
-	.move = move_by_kernel,
+	.copy = copy_by_process_vm,
 };
-const struct local_way local_socket_way = {
+const struct local_path local_socket_path = {
 	.reason = "local: through a socket, as the memory cannot be reached otherwise",
 };
-const struct local_way local_denied_way = {
+const struct local_path local_denied_path = {
 	.reason = "local: through a socket, as the kernel does not let this process copy (process_vm_writev; see "
 		  "kernel.yama.ptrace_scope)",
 };
@@ -85,7 +86,7 @@ static bool has_expired(const struct local_access *access)
 	return access->expires && pl_wall_clock() >= access->expires;
 }
 
-static int why_not(const struct local_access *access, struct pl_error *error)
+static int fail_unusable_access(const struct local_access *access, struct pl_error *error)
 {
 	return fail_local_copy(error, has_expired(access) ? PL_WIRE_EXPIRED : PL_WIRE_UNKNOWN_KEY);
 }
@@ -96,14 +97,14 @@ static _Atomic uint32_t *enter_access_gate(const struct local_access *access)
 	return has_expired(access) ? NULL : local_gate_enter(access->gate, access->number);
 }
 
-int local_hold(const struct local_access *access, struct pl_error *error)
+int local_access_hold_gate(const struct local_access *access, struct pl_error *error)
 {
 	if (!has_expired(access) && local_gate_hold(access->gate, access->number))
 		return 0;
-	return why_not(access, error);
+	return fail_unusable_access(access, error);
 }
 
-int local_move_fail(struct pl_error *error, int code, bool write)
+int local_copy_fail(struct pl_error *error, int code, bool write)
 {
 	if (code == -EFAULT)
 		return pl_fail(error, code, write ? "MEMORY-UNREADABLE" : "MEMORY-UNWRITABLE", "transfer", NULL,
@@ -118,40 +119,40 @@ int local_move_fail(struct pl_error *error, int code, bool write)
 		       "the kernel does not let this process copy any more: %s", strerror(-code));
 }
 
-int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error)
+int local_copy_chunk(const struct local_access *access, const struct local_range *range, struct pl_error *error)
 {
-	_Atomic uint32_t *place = enter_access_gate(access);
+	_Atomic uint32_t *slot = enter_access_gate(access);
 	int rc = 0;
 
-	if (!place)
-		return why_not(access, error);
-	if (move->length)
-		rc = access->way->move(access, move);
-	local_gate_leave(access->gate, place);
-	return rc < 0 ? local_move_fail(error, rc, move->write) : 0;
+	if (!slot)
+		return fail_unusable_access(access, error);
+	if (range->length)
+		rc = access->path->copy(access, range);
+	local_gate_leave(access->gate, slot);
+	return rc < 0 ? local_copy_fail(error, rc, range->write) : 0;
 }
 
-int local_atomic(struct pl_sync_op *instant, struct pl_error *error)
+int local_atomic(struct pl_sync_op *sync_op, struct pl_error *error)
 {
-	const struct local_access *access = instant->segment.remote->fabric_data;
-	_Atomic uint32_t *place;
+	const struct local_access *access = sync_op->segment.remote->fabric_data;
+	_Atomic uint32_t *slot;
 	uint64_t *word;
 
-	if (access->way != &local_mapped_way)
+	if (access->path != &local_mapped_path)
 		return -EAGAIN;
-	word = (uint64_t *)(void *)(access->base + instant->segment.remote_offset);
+	word = (uint64_t *)(void *)(access->base + sync_op->segment.remote_offset);
 	if ((uintptr_t)word % sizeof(*word))
 		return fail_local_copy(error, PL_WIRE_MISALIGNED);
-	place = enter_access_gate(access);
-	if (!place)
-		return why_not(access, error);
-	if (instant->kind == PL_KIND_FETCH_ADD) {
-		instant->value = __atomic_fetch_add(word, instant->operand, __ATOMIC_SEQ_CST);
+	slot = enter_access_gate(access);
+	if (!slot)
+		return fail_unusable_access(access, error);
+	if (sync_op->kind == PL_KIND_FETCH_ADD) {
+		sync_op->value = __atomic_fetch_add(word, sync_op->operand, __ATOMIC_SEQ_CST);
 	} else {
-		instant->value = instant->compare;
-		__atomic_compare_exchange_n(word, &instant->value, instant->operand, false, __ATOMIC_SEQ_CST,
+		sync_op->value = sync_op->compare;
+		__atomic_compare_exchange_n(word, &sync_op->value, sync_op->operand, false, __ATOMIC_SEQ_CST,
 					    __ATOMIC_SEQ_CST);
 	}
-	local_gate_leave(access->gate, place);
+	local_gate_leave(access->gate, slot);
 	return 0;
 }

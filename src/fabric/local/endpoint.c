@@ -5,19 +5,19 @@
 #include "fabric/local/local.h"
 #include "fabric/tcp/tcp.h"
 
-/* For messages, whose bytes go through the socket. */
-static const char visibility[] = "local: copied to their place, which was waited for";
+/* Visibility and reason of messages, whose bytes go through the socket. */
+static const char visibility[] = "local: the bytes were copied to their memory before the operation completed";
 static const char reason[] = "local: through a socket of this host";
 
 static int local_lane_dial(struct tcp_endpoint *lanes)
 {
-	return local_dial(local_endpoint_of(lanes->base.peer->endpoint)->there.name);
+	return local_connect_to_listener(local_endpoint_of(lanes->base.peer->endpoint)->peer_invitation.name);
 }
 
 static void endpoint_free(struct local_endpoint *endpoint)
 {
 	local_device_unpark(endpoint->state, endpoint);
-	local_gates_put(endpoint->own);
+	local_gates_put(endpoint->own_gates);
 	pl_free(&endpoint->state->context->allocator, endpoint);
 }
 
@@ -34,9 +34,10 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 		return pl_fail_memory(error, "connect");
 	endpoint->base.peer = peer;
 	endpoint->state = state;
-	local_side_init(endpoint);
-	endpoint->own = local_gates_new(&peer->context->allocator);
-	rc = endpoint->own ? pl_tcp_fabric.create(peer, &endpoint->lanes, error) : pl_fail_memory(error, "connect");
+	local_fd_socket_init(endpoint);
+	endpoint->own_gates = local_gates_new(&peer->context->allocator);
+	rc = endpoint->own_gates ? pl_tcp_fabric.create(peer, &endpoint->lanes, error)
+				 : pl_fail_memory(error, "connect");
 	if (rc < 0) {
 		endpoint_free(endpoint);
 		return rc;
@@ -51,10 +52,10 @@ static int local_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_
 	struct local_endpoint *endpoint = local_endpoint_of(base);
 	uint8_t lanes[PL_FABRIC_BLOB_MAX];
 	int length = pl_tcp_fabric.describe(endpoint->lanes, lanes);
-	struct local_invitation here;
+	struct local_invitation invitation;
 
-	local_invitation(endpoint->state, &here);
-	local_invitation_encode(&here, blob);
+	local_invitation(endpoint->state, &invitation);
+	local_invitation_encode(&invitation, blob);
 	memcpy(blob + LOCAL_INVITATION, lanes, (size_t)length);
 	return LOCAL_INVITATION + length;
 }
@@ -63,24 +64,24 @@ static int local_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
 
-	if (local_invitation_decode(blob, length, &endpoint->there) < 0)
+	if (local_invitation_decode(blob, length, &endpoint->peer_invitation) < 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's description of the local fabric is malformed");
 	endpoint->lanes_length = length - LOCAL_INVITATION;
 	memcpy(endpoint->lanes_blob, blob + LOCAL_INVITATION, endpoint->lanes_length);
-	return local_side_connect(endpoint, error);
+	return local_fd_socket_connect(endpoint, error);
 }
 
 /* A stolen join secret may be presented by a process of another user; the kernel tells the truth. */
-static bool is_own_user(int fd)
+static bool is_same_user(int fd)
 {
 	socklen_t length = sizeof(int);
-	enum pl_refusal apart;
+	enum pl_refusal refusal;
 	pid_t process;
 	int domain;
 
 	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX &&
-	       local_process_of(fd, &process, &apart) == 0;
+	       local_identify_peer(fd, &process, &refusal) == 0;
 }
 
 static int local_join(struct pl_endpoint *base, struct pl_stream *stream, const uint8_t *bytes)
@@ -88,12 +89,12 @@ static int local_join(struct pl_endpoint *base, struct pl_stream *stream, const 
 	struct local_endpoint *endpoint = local_endpoint_of(base);
 	struct pl_lane_hello hello;
 
-	if (!is_own_user(stream->fd) || pl_lane_hello_decode(bytes, &hello) < 0) {
+	if (!is_same_user(stream->fd) || pl_lane_hello_decode(bytes, &hello) < 0) {
 		pl_stream_close(stream);
 		return -EPERM;
 	}
 	if (hello.lane == PL_LANE_SIDE)
-		return local_side_join(endpoint, stream);
+		return local_fd_socket_join(endpoint, stream);
 	return pl_tcp_fabric.join(endpoint->lanes, stream, bytes);
 }
 
@@ -116,7 +117,7 @@ static void local_sweep(struct pl_endpoint *base)
 	pl_tcp_fabric.sweep(endpoint->lanes);
 	/* A lost peer's process may still run. */
 	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
-		local_gates_shut(endpoint->own);
+		local_gates_shut(endpoint->own_gates);
 }
 
 static bool local_drained(struct pl_endpoint *base)
@@ -148,8 +149,8 @@ static void local_close(struct pl_endpoint *base)
 		pl_context_barrier(endpoint->state->context);
 		pl_engine_lock(home);
 	}
-	local_side_close(endpoint);
-	local_gates_shut(endpoint->own);
+	local_fd_socket_close(endpoint);
+	local_gates_shut(endpoint->own_gates);
 	if (!held)
 		pl_engine_unlock(home);
 	endpoint_free(endpoint);

@@ -12,17 +12,17 @@
 #include "fabric/local/local.h"
 
 /* More records than an honest peer has under way. With another peer this limit gives others their turn. */
-#define RECORDS_A_VISIT (2 * LOCAL_PENDING)
+#define RECORDS_PER_VISIT (2 * LOCAL_PENDING)
 
 union control {
 	struct cmsghdr header;
-	char space[CMSG_SPACE(LOCAL_PARTS_A_RECORD * sizeof(int))];
+	char space[CMSG_SPACE(LOCAL_FDS_PER_RECORD * sizeof(int))];
 };
 
 /* A received record and its descriptors. */
 struct received {
 	struct local_record record;
-	int fds[LOCAL_PARTS_A_RECORD];
+	int fds[LOCAL_FDS_PER_RECORD];
 	unsigned count;
 	bool whole; /* this process had room for all descriptors */
 };
@@ -31,25 +31,25 @@ static int send_gates(struct local_endpoint *endpoint)
 {
 	struct local_record record = { .type = LOCAL_RECORD_GATES, .size = LOCAL_GATES * sizeof(struct local_gate) };
 
-	return local_side_send(endpoint, &record, endpoint->own->fd);
+	return local_fd_socket_send(endpoint, &record, endpoint->own_gates->fd);
 }
 
-static int take_gates(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+static int receive_gates(struct local_endpoint *endpoint, const struct local_record *record, int fd)
 {
 	struct pl_error error;
 	bool writable = false;
 	int rc;
 
-	if (endpoint->greeted || record->size != LOCAL_GATES * sizeof(struct local_gate))
+	if (endpoint->gates_received || record->size != LOCAL_GATES * sizeof(struct local_gate))
 		return -EPROTO;
-	endpoint->gates = local_map(fd, record->size, &writable);
+	endpoint->gates = local_map_sealed_file(fd, record->size, &writable);
 	if (endpoint->gates && !writable) {
 		munmap(endpoint->gates, (size_t)record->size);
 		endpoint->gates = NULL;
 	}
 	if (!endpoint->gates)
 		return -EPROTO;
-	endpoint->greeted = true;
+	endpoint->gates_received = true;
 	if (!endpoint->base.peer->initiator)
 		return send_gates(endpoint);
 	rc = pl_tcp_fabric.connect(endpoint->lanes, endpoint->lanes_blob, endpoint->lanes_length, &error);
@@ -57,7 +57,7 @@ static int take_gates(struct local_endpoint *endpoint, const struct local_record
 }
 
 /* Closes every descriptor that is not expected, so that none leaks. */
-static void collect_descriptors(struct msghdr *message, struct received *received)
+static void store_descriptors(struct msghdr *message, struct received *received)
 {
 	struct cmsghdr *header = CMSG_FIRSTHDR(message);
 
@@ -69,28 +69,28 @@ static void collect_descriptors(struct msghdr *message, struct received *receive
 	memcpy(received->fds, CMSG_DATA(header), received->count * sizeof(int));
 }
 
-static int take_descriptors(struct local_endpoint *endpoint, struct received *received)
+static int handle_record(struct local_endpoint *endpoint, struct received *received)
 {
 	const struct local_record *record = &received->record;
 
 	if (record->type == LOCAL_RECORD_PARTS) {
-		if (!endpoint->greeted)
+		if (!endpoint->gates_received)
 			return -EPROTO;
 		return local_pending_add(endpoint, record, received->fds, received->count, received->whole);
 	}
 	if (received->count != 1 || !received->whole)
 		return -EPROTO;
 	if (record->type == LOCAL_RECORD_GATES)
-		return take_gates(endpoint, record, received->fds[0]);
+		return receive_gates(endpoint, record, received->fds[0]);
 	if (record->type == LOCAL_RECORD_REVOKED)
-		local_revoked(endpoint, record->key);
+		local_key_revoked(endpoint, record->key);
 	else
-		return endpoint->greeted ? local_pending_memory(endpoint, record, received->fds[0]) : -EPROTO;
+		return endpoint->gates_received ? local_pending_memory(endpoint, record, received->fds[0]) : -EPROTO;
 	return 0;
 }
 
 /* Takes one record and its descriptors. Returns 1, 0 if there is none now, or a negative errno. */
-static int take_record(struct local_endpoint *endpoint)
+static int receive_record(struct local_endpoint *endpoint)
 {
 	uint8_t bytes[LOCAL_RECORD];
 	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
@@ -98,32 +98,32 @@ static int take_record(struct local_endpoint *endpoint)
 	struct msghdr message = {
 		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
 	};
-	ssize_t got = recvmsg(endpoint->side.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t got = recvmsg(endpoint->fd_socket.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	struct received received;
 	int rc;
 
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-	collect_descriptors(&message, &received);
+	store_descriptors(&message, &received);
 	rc = got == 0 ? -EPIPE : -EPROTO;
 	if (got == (ssize_t)sizeof(bytes))
 		rc = local_record_decode(bytes, &received.record);
 	if (rc == 0)
-		rc = take_descriptors(endpoint, &received);
+		rc = handle_record(endpoint, &received);
 	for (unsigned i = 0; i < received.count; i++)
 		if (received.fds[i] >= 0)
 			close(received.fds[i]);
 	return rc < 0 ? rc : 1;
 }
 
-static void broken(struct local_endpoint *endpoint, int rc)
+static void fd_socket_fail(struct local_endpoint *endpoint, int rc)
 {
 	struct pl_peer *peer = endpoint->base.peer;
 	struct pl_error error;
 
-	pl_source_remove(&endpoint->side);
+	pl_source_remove(&endpoint->fd_socket);
 	/* The other connections report an orderly end too. */
-	if (rc == -EPROTO || !endpoint->greeted) {
+	if (rc == -EPROTO || !endpoint->gates_received) {
 		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",
 			NULL, "check that both ends run the same release of Peerlane",
 			"the local socket broke, or broke the protocol");
@@ -131,23 +131,23 @@ static void broken(struct local_endpoint *endpoint, int rc)
 	}
 }
 
-void local_side_drain(struct local_endpoint *endpoint)
+void local_fd_socket_drain(struct local_endpoint *endpoint)
 {
 	int rc = 1;
 
-	for (unsigned i = 0; endpoint->side.engine && rc > 0 && i < RECORDS_A_VISIT; i++) {
-		rc = take_record(endpoint);
+	for (unsigned i = 0; endpoint->fd_socket.engine && rc > 0 && i < RECORDS_PER_VISIT; i++) {
+		rc = receive_record(endpoint);
 		if (rc < 0)
-			broken(endpoint, rc);
+			fd_socket_fail(endpoint, rc);
 	}
 }
 
 static bool fd_socket_ready(struct pl_source *source, uint32_t events)
 {
-	struct local_endpoint *endpoint = pl_container_of(source, struct local_endpoint, side);
+	struct local_endpoint *endpoint = pl_container_of(source, struct local_endpoint, fd_socket);
 
 	(void)events;
-	local_side_drain(endpoint);
+	local_fd_socket_drain(endpoint);
 	return true;
 }
 
@@ -172,24 +172,25 @@ int local_record_send(int socket, const struct local_record *record, const int *
 	return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd)
+int local_fd_socket_send(struct local_endpoint *endpoint, const struct local_record *record, int fd)
 {
-	return endpoint->side.engine ? local_record_send(endpoint->side.fd, record, &fd, 1) : -EPIPE;
+	return endpoint->fd_socket.engine ? local_record_send(endpoint->fd_socket.fd, record, &fd, 1) : -EPIPE;
 }
 
-int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts)
+int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts)
 {
 	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)parts->count, .key = key };
-	int fds[LOCAL_PARTS_A_RECORD], rc = 0;
+	int fds[LOCAL_FDS_PER_RECORD], rc = 0;
 	unsigned count;
 
 	for (unsigned done = 0; done < parts->count && rc == 0; done += count) {
 		record.size = parts->part[done].size;
-		for (count = 0; count < LOCAL_PARTS_A_RECORD && done + count < parts->count &&
+		for (count = 0; count < LOCAL_FDS_PER_RECORD && done + count < parts->count &&
 				parts->part[done + count].size == record.size;
 		     count++)
 			fds[count] = parts->part[done + count].fd;
-		rc = endpoint->side.engine ? local_record_send(endpoint->side.fd, &record, fds, count) : -EPIPE;
+		rc = endpoint->fd_socket.engine ? local_record_send(endpoint->fd_socket.fd, &record, fds, count)
+						: -EPIPE;
 	}
 	return rc;
 }
@@ -197,39 +198,39 @@ int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const s
 /* The kernel names the peer's process. A pidfd keeps hold of it, since process numbers are used again. */
 static int identify_process(struct local_endpoint *endpoint, int fd)
 {
-	enum pl_refusal apart;
-	int rc = local_process_of(fd, &endpoint->process, &apart);
+	enum pl_refusal refusal;
+	int rc = local_identify_peer(fd, &endpoint->process, &refusal);
 
 	if (rc < 0)
 		return rc;
 	endpoint->process_fd = (int)syscall(SYS_pidfd_open, endpoint->process, 0);
 	/* Waiters for the peer check whether it is alive, possibly after the connection is closed. */
-	atomic_store(&endpoint->own->process, endpoint->process_fd);
+	atomic_store(&endpoint->own_gates->process, endpoint->process_fd);
 	return 0;
 }
 
-static int watch(struct local_endpoint *endpoint, int fd)
+static int fd_socket_watch(struct local_endpoint *endpoint, int fd)
 {
 	int rc = identify_process(endpoint, fd);
 
-	endpoint->side.fd = fd;
-	endpoint->side.ready = fd_socket_ready;
+	endpoint->fd_socket.fd = fd;
+	endpoint->fd_socket.ready = fd_socket_ready;
 	if (rc == 0)
-		rc = pl_source_add(endpoint->base.peer->home, &endpoint->side, EPOLLIN);
+		rc = pl_source_add(endpoint->base.peer->home, &endpoint->fd_socket, EPOLLIN);
 	if (rc == 0)
-		local_gates_tell(endpoint->own, fd);
+		local_gates_set_fd_socket(endpoint->own_gates, fd);
 	return rc;
 }
 
 /* -- initiator ------------------------------------------------------------------------------------ */
 
-int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error)
+int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *error)
 {
 	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = PL_LANE_SIDE };
 	uint8_t bytes[PL_LANE_HELLO];
 	struct pl_reader reader;
-	int fd = local_dial(endpoint->there.name);
-	int rc = fd < 0 ? fd : watch(endpoint, fd);
+	int fd = local_connect_to_listener(endpoint->peer_invitation.name);
+	int rc = fd < 0 ? fd : fd_socket_watch(endpoint, fd);
 
 	/* In the form that the lanes will send. */
 	pl_reader_init(&reader, endpoint->lanes_blob, endpoint->lanes_length);
@@ -245,7 +246,7 @@ int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error)
 
 /* -- acceptor ------------------------------------------------------------------------------------- */
 
-int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream)
+int local_fd_socket_join(struct local_endpoint *endpoint, struct pl_stream *stream)
 {
 	int none = -1;
 
@@ -254,53 +255,53 @@ int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream)
 		return -EPROTO;
 	}
 	stream->fd = -1;
-	pl_engine_post(endpoint->base.peer->home, &endpoint->side_task);
+	pl_engine_post(endpoint->base.peer->home, &endpoint->fd_socket_task);
 	return 0;
 }
 
 static void fd_socket_joined(struct pl_task *task)
 {
-	struct local_endpoint *endpoint = pl_container_of(task, struct local_endpoint, side_task);
+	struct local_endpoint *endpoint = pl_container_of(task, struct local_endpoint, fd_socket_task);
 	int fd = atomic_exchange(&endpoint->joining, -1);
 	int rc;
 
 	if (fd < 0)
 		return;
-	if (endpoint->side.fd >= 0) {
+	if (endpoint->fd_socket.fd >= 0) {
 		close(fd);
 		return;
 	}
-	rc = watch(endpoint, fd);
+	rc = fd_socket_watch(endpoint, fd);
 	if (rc < 0)
-		broken(endpoint, rc);
+		fd_socket_fail(endpoint, rc);
 	else
-		local_side_drain(endpoint);
+		local_fd_socket_drain(endpoint);
 }
 
 /* -- both ----------------------------------------------------------------------------------------- */
 
-void local_side_init(struct local_endpoint *endpoint)
+void local_fd_socket_init(struct local_endpoint *endpoint)
 {
-	endpoint->side.fd = -1;
+	endpoint->fd_socket.fd = -1;
 	endpoint->process_fd = -1;
 	atomic_init(&endpoint->joining, -1);
-	pl_task_init(&endpoint->side_task, fd_socket_joined);
+	pl_task_init(&endpoint->fd_socket_task, fd_socket_joined);
 	pl_list_init(&endpoint->pending);
 	pl_list_init(&endpoint->accesses);
 }
 
-void local_side_close(struct local_endpoint *endpoint)
+void local_fd_socket_close(struct local_endpoint *endpoint)
 {
 	int fd = atomic_exchange(&endpoint->joining, -1);
 
-	local_accesses_leave(endpoint);
-	local_gates_tell(endpoint->own, -1);
-	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->side_task);
-	pl_source_remove(&endpoint->side);
+	local_accesses_unlink(endpoint);
+	local_gates_set_fd_socket(endpoint->own_gates, -1);
+	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->fd_socket_task);
+	pl_source_remove(&endpoint->fd_socket);
 	if (fd >= 0)
 		close(fd);
-	if (endpoint->side.fd >= 0)
-		close(endpoint->side.fd);
+	if (endpoint->fd_socket.fd >= 0)
+		close(endpoint->fd_socket.fd);
 	while (!pl_list_empty(&endpoint->pending))
 		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	if (endpoint->gates)

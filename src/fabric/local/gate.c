@@ -12,30 +12,32 @@
 
 #include "fabric/local/local.h"
 
-#define SIZE (LOCAL_GATES * sizeof(struct local_gate))
-/* A process that holds a gate for longer was stopped during a copy, or is hostile. */
-#define PATIENCE PL_NS_PER_S
-#define ROUNDS_BEFORE_SLEEP 1000
-#define PAUSE (50 * 1000)
+#define GATES_SIZE (LOCAL_GATES * sizeof(struct local_gate))
+/* Longest wait for holders, 1 s: a longer holder was stopped during a copy, or is hostile. */
+#define HOLDER_WAIT_NS PL_NS_PER_S
+/* Looks at a held gate, with sched_yield() between, before the owner sleeps between looks. */
+#define POLLS_BEFORE_SLEEP 1000
+#define POLL_PAUSE_NS (50 * 1000)
 
-struct registration {
+/* Registration of an open gate at its key. */
+struct gate_registration {
 	struct pl_registration base;
 	struct local_gates *gates;
 	unsigned index;
-	const struct pl_key *key; /* outlives this; NULL: the peer has nothing to close */
+	const struct pl_key *key; /* outlives the registration; NULL: the peer has nothing to close */
 	bool was_open;            /* value of `open` before the gate was shut */
 	uint64_t deadline;        /* deadline for copies under way; 0: not shut yet */
 };
 
 /* -- at the peer ---------------------------------------------------------------------------------- */
 
-static _Atomic uint32_t *take_place(struct local_gate *gate)
+static _Atomic uint32_t *gate_take_holder_slot(struct local_gate *gate)
 {
-	for (unsigned i = 0; i < LOCAL_PLACES; i++) {
-		_Atomic uint32_t *place = &gate->places[i];
+	for (unsigned i = 0; i < LOCAL_HOLDER_SLOTS; i++) {
+		_Atomic uint32_t *slot = &gate->slots[i];
 
-		if (!atomic_load_explicit(place, memory_order_relaxed) && !atomic_exchange(place, 1))
-			return place;
+		if (!atomic_load_explicit(slot, memory_order_relaxed) && !atomic_exchange(slot, 1))
+			return slot;
 	}
 	atomic_fetch_add(&gate->holders, 1);
 	return &gate->holders;
@@ -43,20 +45,20 @@ static _Atomic uint32_t *take_place(struct local_gate *gate)
 
 _Atomic uint32_t *local_gate_enter(struct local_gate *gate, uint32_t number)
 {
-	_Atomic uint32_t *place = take_place(gate);
+	_Atomic uint32_t *slot = gate_take_holder_slot(gate);
 
 	if (atomic_load(&gate->open) == number)
-		return place;
-	local_gate_leave(gate, place);
+		return slot;
+	local_gate_leave(gate, slot);
 	return NULL;
 }
 
-void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *place)
+void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *slot)
 {
-	if (place == &gate->holders)
+	if (slot == &gate->holders)
 		local_gate_release(gate);
 	else
-		atomic_store_explicit(place, 0, memory_order_release);
+		atomic_store_explicit(slot, 0, memory_order_release);
 }
 
 bool local_gate_hold(struct local_gate *gate, uint32_t number)
@@ -79,8 +81,8 @@ bool local_gate_is_held(const struct local_gate *gate)
 {
 	uint32_t held = atomic_load(&gate->holders);
 
-	for (unsigned i = 0; i < LOCAL_PLACES; i++)
-		held |= atomic_load(&gate->places[i]);
+	for (unsigned i = 0; i < LOCAL_HOLDER_SLOTS; i++)
+		held |= atomic_load(&gate->slots[i]);
 	return held;
 }
 
@@ -96,12 +98,12 @@ struct local_gates *local_gates_new(const struct pl_allocator *allocator)
 	atomic_init(&gates->references, 1);
 	atomic_init(&gates->process, -1);
 	pthread_mutex_init(&gates->lock, NULL);
-	gates->side = -1;
+	gates->fd_socket = -1;
 	gates->gates = MAP_FAILED;
 	gates->fd = memfd_create("peerlane-gates", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (gates->fd >= 0 && ftruncate(gates->fd, (off_t)SIZE) == 0 &&
+	if (gates->fd >= 0 && ftruncate(gates->fd, (off_t)GATES_SIZE) == 0 &&
 	    fcntl(gates->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		gates->gates = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, gates->fd, 0);
+		gates->gates = mmap(NULL, GATES_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, gates->fd, 0);
 	if (gates->gates == MAP_FAILED) {
 		local_gates_put(gates);
 		return NULL;
@@ -114,7 +116,7 @@ void local_gates_put(struct local_gates *gates)
 	if (!gates || atomic_fetch_sub(&gates->references, 1) != 1)
 		return;
 	if (gates->gates != MAP_FAILED)
-		munmap(gates->gates, SIZE);
+		munmap(gates->gates, GATES_SIZE);
 	if (gates->fd >= 0)
 		close(gates->fd);
 	if (atomic_load(&gates->process) >= 0)
@@ -123,7 +125,7 @@ void local_gates_put(struct local_gates *gates)
 	pl_free(gates->allocator, gates);
 }
 
-static bool is_dead(int process)
+static bool holder_process_is_dead(int process)
 {
 	struct pollfd poll_fd = { .fd = process, .events = POLLIN };
 
@@ -133,17 +135,17 @@ static bool is_dead(int process)
 /* True if the wait for this revocation must end: copies of a GPU end even if the peer does not report them. */
 static bool gate_wait_is_over(struct local_gates *gates, uint64_t deadline)
 {
-	if (is_dead(atomic_load(&gates->process)))
+	if (holder_process_is_dead(atomic_load(&gates->process)))
 		atomic_store(&gates->dead, true);
 	return pl_now() > deadline;
 }
 
-static void await(struct local_gates *gates, struct local_gate *gate, uint64_t deadline)
+static void gate_await_holders(struct local_gates *gates, struct local_gate *gate, uint64_t deadline)
 {
-	struct timespec pause = { .tv_nsec = PAUSE };
+	struct timespec pause = { .tv_nsec = POLL_PAUSE_NS };
 
 	for (unsigned rounds = 0; local_gate_is_held(gate) && !atomic_load(&gates->dead); rounds++) {
-		if (rounds < ROUNDS_BEFORE_SLEEP) {
+		if (rounds < POLLS_BEFORE_SLEEP) {
 			sched_yield();
 			continue;
 		}
@@ -155,7 +157,7 @@ static void await(struct local_gates *gates, struct local_gate *gate, uint64_t d
 
 void local_gates_shut(struct local_gates *gates)
 {
-	uint64_t deadline = pl_now() + PATIENCE;
+	uint64_t deadline = pl_now() + HOLDER_WAIT_NS;
 	bool was_open[LOCAL_GATES];
 
 	/* Shuts all gates first, so that all running copies get the same time. */
@@ -163,56 +165,56 @@ void local_gates_shut(struct local_gates *gates)
 		was_open[i] = atomic_exchange(&gates->gates[i].open, 0);
 	for (unsigned i = 0; i < gates->used; i++)
 		if (was_open[i])
-			await(gates, &gates->gates[i], deadline);
+			gate_await_holders(gates, &gates->gates[i], deadline);
 }
 
-void local_gates_tell(struct local_gates *gates, int side)
+void local_gates_set_fd_socket(struct local_gates *gates, int fd_socket)
 {
 	pthread_mutex_lock(&gates->lock);
-	gates->side = side;
+	gates->fd_socket = fd_socket;
 	pthread_mutex_unlock(&gates->lock);
 }
 
 /*
- * Tells the peer to unmap the memory, which it cannot use any more, so that the memory can be freed. The peer may be
- * busy.
+ * Tells the peer to unmap the memory of a revoked key, so that the owner can free the memory. The record is lost if the
+ * socket is full.
  */
-static void tell_revoked(struct local_gates *gates, const struct pl_key *key)
+static void gates_report_revoked(struct local_gates *gates, const struct pl_key *key)
 {
 	struct local_record record = { .type = LOCAL_RECORD_REVOKED, .key = key->id, .size = key->length };
 
 	pthread_mutex_lock(&gates->lock);
-	if (gates->side >= 0)
-		local_record_send(gates->side, &record, &gates->fd, 1);
+	if (gates->fd_socket >= 0)
+		local_record_send(gates->fd_socket, &record, &gates->fd, 1);
 	pthread_mutex_unlock(&gates->lock);
 }
 
-static void shut(struct pl_registration *base)
+static void gate_shut(struct pl_registration *base)
 {
-	struct registration *registration = pl_container_of(base, struct registration, base);
+	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
 
 	if (registration->deadline)
 		return;
-	registration->deadline = pl_now() + PATIENCE;
+	registration->deadline = pl_now() + HOLDER_WAIT_NS;
 	registration->was_open = atomic_exchange(&registration->gates->gates[registration->index].open, 0);
 }
 
 static void release_gate_registration(struct pl_registration *base)
 {
-	struct registration *registration = pl_container_of(base, struct registration, base);
+	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
 	struct local_gates *gates = registration->gates;
 
-	shut(base);
+	gate_shut(base);
 	if (registration->was_open)
-		await(gates, &gates->gates[registration->index], registration->deadline);
+		gate_await_holders(gates, &gates->gates[registration->index], registration->deadline);
 	/* A key that the peer released is not revoked. */
 	if (registration->key && atomic_load(&registration->key->revoked))
-		tell_revoked(gates, registration->key);
+		gates_report_revoked(gates, registration->key);
 	pl_free(gates->allocator, registration);
 	local_gates_put(gates);
 }
 
-static int make_ready(struct local_gates *gates, unsigned index)
+static int gate_prepare(struct local_gates *gates, unsigned index)
 {
 	/* Allocates the page now: a lack of pages is an error here and not a SIGBUS later. */
 	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0)
@@ -221,11 +223,11 @@ static int make_ready(struct local_gates *gates, unsigned index)
 	return local_gate_is_held(&gates->gates[index]) ? -EBUSY : 0;
 }
 
-int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told)
+int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool notify_peer)
 {
 	unsigned index = (uint32_t)key->id;
-	struct registration *registration;
-	int rc = make_ready(gates, index);
+	struct gate_registration *registration;
+	int rc = gate_prepare(gates, index);
 
 	if (rc < 0)
 		return rc;
@@ -234,9 +236,9 @@ int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t numb
 		return -ENOMEM;
 	registration->gates = gates;
 	registration->index = index;
-	registration->key = told ? key : NULL;
+	registration->key = notify_peer ? key : NULL;
 	registration->base.device = gates;
-	registration->base.shut = shut;
+	registration->base.shut = gate_shut;
 	registration->base.release = release_gate_registration;
 	atomic_fetch_add(&gates->references, 1);
 	pl_list_append(&key->registrations, &registration->base.link);

@@ -17,9 +17,9 @@
 #define CHUNKS_ACROSS 4u
 #define CHUNK_HOST (4u << 20)
 
-/* The peer's memory as this process reaches it from one kind of its own memory. */
-struct reach {
-	struct reach *next;
+/* Peer's memory, opened for copies from and to one device, or the processor, of this process. */
+struct opened_memory {
+	struct opened_memory *next;
 	const void *from; /* device of this process's memory; NULL: the processor */
 	bool reached;
 	struct pl_memory memory; /* opened memory, until the device is shut; used with the gate held */
@@ -30,26 +30,25 @@ struct local_device {
 	const struct pl_allocator *allocator;
 	struct local_state *state;
 	const struct local_endpoint *endpoint; /* may be gone */
-	bool own;                              /* the memory belongs to this process */
+	bool same_process;                     /* the memory belongs to this process */
 	uint64_t length;
 	uint32_t ipc_handle_length;
 	uint8_t ipc_handle[PL_IPC_HANDLE_MAX];
 	/* Copying threads count themselves here too, because the other end controls the gate. */
 	atomic_uint users;
 	atomic_bool shut;     /* no new users */
-	pthread_mutex_t lock; /* protects the members below, except reads of `reaches` */
+	pthread_mutex_t lock; /* protects the members below, except reads of `opened` */
 	struct pl_ipc_fds *parts;
-	struct reach *_Atomic reaches;
+	struct opened_memory *_Atomic opened;
 };
 
-#define STAGED "local: by way of host memory and a socket, as "
+#define STAGED "local: through host memory and a socket, as "
 
 static const char reason_across[] = "local: the GPU copies from one process's memory to the other's";
 static const char reason_host[] =
 	"local: a GPU copies between the host memory of one process and the other's GPU memory";
-static const char reason_file[] =
-	STAGED "there is a file behind the host memory that the GPU's bytes come from or go to";
-static const char reason_memory[] = STAGED "there is no memory to do otherwise";
+static const char reason_file[] = STAGED "a file backs the host memory that the GPU's bytes come from or go to";
+static const char reason_memory[] = STAGED "this process has no memory to open the peer's memory";
 static const char reason_process[] =
 	STAGED "the GPU does not reach the other process's host memory: the library did not allocate it, or not all of "
 	       "it was granted";
@@ -70,7 +69,7 @@ struct local_device *local_device_new(struct local_endpoint *endpoint, const str
 	device->parts = parts;
 	device->state = endpoint->state;
 	device->endpoint = endpoint;
-	device->own = endpoint->process == getpid();
+	device->same_process = endpoint->process == getpid();
 	device->length = length;
 	device->ipc_handle_length = key->ipc_handle_length;
 	memcpy(device->ipc_handle, key->ipc_handle, key->ipc_handle_length);
@@ -80,14 +79,14 @@ struct local_device *local_device_new(struct local_endpoint *endpoint, const str
 
 void local_device_free(struct local_device *device)
 {
-	struct reach *reach, *next;
+	struct opened_memory *opened, *next;
 
 	if (!device)
 		return;
-	for (reach = atomic_load(&device->reaches); reach; reach = next) {
-		next = reach->next;
-		pl_memory_release(&reach->memory);
-		pl_free(device->allocator, reach);
+	for (opened = atomic_load(&device->opened); opened; opened = next) {
+		next = opened->next;
+		pl_memory_release(&opened->memory);
+		pl_free(device->allocator, opened);
 	}
 	pl_ipc_fds_free(device->allocator, device->parts);
 	pthread_mutex_destroy(&device->lock);
@@ -99,26 +98,26 @@ void local_device_shut(struct local_device *device)
 	pthread_mutex_lock(&device->lock);
 	atomic_store(&device->shut, true);
 	if (atomic_load(&device->users) == 0) {
-		for (struct reach *reach = atomic_load(&device->reaches); reach; reach = reach->next)
-			pl_memory_release(&reach->memory);
+		for (struct opened_memory *opened = atomic_load(&device->opened); opened; opened = opened->next)
+			pl_memory_release(&opened->memory);
 		if (device->parts)
 			pl_ipc_fds_close(device->parts);
 	}
 	pthread_mutex_unlock(&device->lock);
 }
 
-static void use_no_more(struct local_device *device)
+static void device_use_end(struct local_device *device)
 {
 	atomic_fetch_sub(&device->users, 1);
 }
 
-/* Starts a use that ends with use_no_more(). Returns false if the device is shut. */
-static bool use(struct local_device *device)
+/* Starts a use that ends with device_use_end(). Returns false if the device is shut. */
+static bool device_use_begin(struct local_device *device)
 {
 	atomic_fetch_add(&device->users, 1);
 	if (!atomic_load(&device->shut))
 		return true;
-	use_no_more(device);
+	device_use_end(device);
 	return false;
 }
 
@@ -127,16 +126,16 @@ void local_device_park(struct local_device *device)
 {
 	struct local_state *state = device->state;
 	struct local_device *replaced;
-	unsigned place;
+	unsigned index;
 
 	if (device->parts) {
 		local_device_free(device);
 		return;
 	}
 	pthread_mutex_lock(&state->lock);
-	place = state->parked_next++ % LOCAL_PARKED;
-	replaced = state->parked[place];
-	state->parked[place] = device;
+	index = state->parked_next++ % LOCAL_PARKED;
+	replaced = state->parked[index];
+	state->parked[index] = device;
 	pthread_mutex_unlock(&state->lock);
 	local_device_free(replaced);
 }
@@ -157,72 +156,73 @@ void local_device_unpark(struct local_state *state, const struct local_endpoint 
 	}
 }
 
-static struct reach *find_reach(const struct local_device *device, const void *from)
+static struct opened_memory *find_opened_memory(const struct local_device *device, const void *from)
 {
-	struct reach *reach = atomic_load_explicit(&device->reaches, memory_order_acquire);
+	struct opened_memory *opened = atomic_load_explicit(&device->opened, memory_order_acquire);
 
-	while (reach && reach->from != from)
-		reach = reach->next;
-	return reach;
+	while (opened && opened->from != from)
+		opened = opened->next;
+	return opened;
 }
 
-static struct reach *reach_new(struct local_device *device, const struct pl_memory *beside, const void *from)
+static struct opened_memory *opened_memory_new(struct local_device *device, const struct pl_memory *beside,
+					       const void *from)
 {
-	struct reach *reach = pl_zalloc(device->allocator, sizeof(*reach));
+	struct opened_memory *opened = pl_zalloc(device->allocator, sizeof(*opened));
 	const char *why;
 
-	if (!reach)
+	if (!opened)
 		return NULL;
-	reach->from = from;
-	reach->reason = from ? reason_across : reason_host;
-	/* The gate is shut: the operation ends there without the memory. */
-	reach->reached = atomic_load(&device->shut) ||
-			 pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length, device->own, beside,
-					device->parts, &reach->memory, &why) == 0;
-	if (!reach->reached) {
-		reach->memory.ops = NULL;
-		reach->reason = why;
+	opened->from = from;
+	opened->reason = from ? reason_across : reason_host;
+	/* A shut device counts as reached: the operation then fails at its shut gate, and needs no memory. */
+	opened->reached = atomic_load(&device->shut) ||
+			  pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length,
+					       device->same_process, beside, device->parts, &opened->memory, &why) == 0;
+	if (!opened->reached) {
+		opened->memory.ops = NULL;
+		opened->reason = why;
 	}
-	reach->next = atomic_load(&device->reaches);
-	atomic_store_explicit(&device->reaches, reach, memory_order_release);
-	return reach;
+	opened->next = atomic_load(&device->opened);
+	atomic_store_explicit(&device->opened, opened, memory_order_release);
+	return opened;
 }
 
-/* Returns NULL without memory. */
-static struct reach *reach_from(struct local_device *device, const struct pl_memory *beside)
+/* Returns the memory opened for copies from and to the device of `beside`; opens it on first use. NULL: no memory. */
+static struct opened_memory *open_memory_for(struct local_device *device, const struct pl_memory *beside)
 {
 	const void *from = pl_memory_staged(beside) ? beside->device : NULL;
-	struct reach *reach = find_reach(device, from);
+	struct opened_memory *opened = find_opened_memory(device, from);
 
-	if (reach)
-		return reach;
+	if (opened)
+		return opened;
 	pthread_mutex_lock(&device->lock);
-	reach = find_reach(device, from);
-	if (!reach)
-		reach = reach_new(device, beside, from);
+	opened = find_opened_memory(device, from);
+	if (!opened)
+		opened = opened_memory_new(device, beside, from);
 	pthread_mutex_unlock(&device->lock);
-	return reach;
+	return opened;
 }
 
-static const char *reach_remote(const struct local_access *access, const struct pl_memory *memory, bool *reached)
+static const char *device_reason_for(const struct local_access *access, const struct pl_memory *memory, bool *reached)
 {
-	const struct reach *reach;
+	const struct opened_memory *opened;
 
 	/* The driver's access could raise a signal. */
 	if (memory->fragile)
 		return reason_file;
-	reach = reach_from(access->device, memory);
-	*reached = reach && reach->reached;
-	return reach ? reach->reason : reason_memory;
+	opened = open_memory_for(access->device, memory);
+	*reached = opened && opened->reached;
+	return opened ? opened->reason : reason_memory;
 }
 
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason)
 {
 	bool reached = false;
 
-	if (access->way == &local_device_way) {
-		*reason = reach_remote(access, memory, &reached);
-	} else if (access->way == &local_mapped_way) {
+	if (access->path == &local_device_path) {
+		*reason = device_reason_for(access, memory, &reached);
+	} else if (access->path == &local_mapped_path) {
 		*reason = reason_host;
 		reached = true;
 	} else {
@@ -235,41 +235,42 @@ bool local_device_takes_part(const struct pl_segment *segment)
 {
 	const struct local_access *access = segment->remote->fabric_data;
 
-	return segment->region && (access->way == &local_device_way || pl_memory_staged(&segment->region->memory));
+	return segment->region && (access->path == &local_device_path || pl_memory_staged(&segment->region->memory));
 }
 
 /* -- small operations: synchronous -------------------------------------------------------------------- */
 
-static int copy_device(struct reach *reach, const struct local_move *move)
+static int device_copy_range(struct opened_memory *opened, const struct local_range *range)
 {
-	void *host = pl_memory_host_pointer(move->memory, move->offset);
+	void *host = pl_memory_host_pointer(range->memory, range->offset);
 
 	if (host)
-		return move->write ? pl_memory_copy_in(&reach->memory, move->remote_offset, host, move->length)
-				   : pl_memory_copy_out(&reach->memory, move->remote_offset, host, move->length);
-	if (move->write)
-		return pl_memory_copy_across(&reach->memory, move->remote_offset, move->memory, move->offset,
-					     move->length);
-	return pl_memory_copy_across(move->memory, move->offset, &reach->memory, move->remote_offset, move->length);
+		return range->write ? pl_memory_copy_in(&opened->memory, range->remote_offset, host, range->length)
+				    : pl_memory_copy_out(&opened->memory, range->remote_offset, host, range->length);
+	if (range->write)
+		return pl_memory_copy_across(&opened->memory, range->remote_offset, range->memory, range->offset,
+					     range->length);
+	return pl_memory_copy_across(range->memory, range->offset, &opened->memory, range->remote_offset,
+				     range->length);
 }
 
-static int move_device(const struct local_access *access, const struct local_move *move)
+static int copy_by_device(const struct local_access *access, const struct local_range *range)
 {
-	struct reach *reach = reach_from(access->device, move->memory);
+	struct opened_memory *opened = open_memory_for(access->device, range->memory);
 	int rc;
 
-	if (!reach || !reach->reached)
+	if (!opened || !opened->reached)
 		return -ENOTSUP;
-	if (!use(access->device))
+	if (!device_use_begin(access->device))
 		return -EFAULT;
-	rc = copy_device(reach, move);
-	use_no_more(access->device);
+	rc = device_copy_range(opened, range);
+	device_use_end(access->device);
 	return rc;
 }
 
-const struct local_way local_device_way = {
+const struct local_path local_device_path = {
 	.reason = reason_across,
-	.move = move_device,
+	.copy = copy_by_device,
 };
 
 /* -- large operations: in chunks ---------------------------------------------------------------------- */
@@ -279,42 +280,43 @@ static struct local_work *gpu_work_of(struct pl_operation *operation)
 	return (struct local_work *)operation->fabric;
 }
 
-static void go_on(struct pl_operation *operation);
+static void gpu_operation_advance(struct pl_operation *operation);
 
-/* Holds the gate, and the device if there is one. */
-static int hold_gate_and_device(const struct local_access *access, const struct pl_operation *operation, struct pl_error *error)
+/* Holds the gate, and counts a user of the device if the access path has a device. */
+static int hold_copy_gate(const struct local_access *access, const struct pl_operation *operation,
+			  struct pl_error *error)
 {
-	int rc = local_hold(access, error);
+	int rc = local_access_hold_gate(access, error);
 
-	if (rc < 0 || !access->device || use(access->device))
+	if (rc < 0 || !access->device || device_use_begin(access->device))
 		return rc;
 	local_gate_release(access->gate);
-	return local_move_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
+	return local_copy_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
 }
 
 static void release_copy_gate(const struct local_access *access)
 {
 	if (access->device)
-		use_no_more(access->device);
+		device_use_end(access->device);
 	local_gate_release(access->gate);
 }
 
-static void done(struct pl_copy *base, int status)
+static void gpu_chunk_copied(struct pl_copy *base, int status)
 {
-	struct local_copy *copy = pl_container_of(base, struct local_copy, copy);
+	struct local_gpu_copy *copy = pl_container_of(base, struct local_gpu_copy, copy);
 	struct pl_operation *operation = copy->operation;
 	struct local_work *work = gpu_work_of(operation);
 	struct pl_error error;
 
 	release_copy_gate(copy->access);
 	copy->access = NULL;
-	work->under_way--;
+	work->running--;
 	if (status < 0) {
-		local_move_fail(&error, status, operation->completion.kind == PL_KIND_WRITE);
+		local_copy_fail(&error, status, operation->completion.kind == PL_KIND_WRITE);
 		pl_operation_fail(operation, status, &error);
 	}
-	if (!work->beginning)
-		go_on(operation);
+	if (!work->starting)
+		gpu_operation_advance(operation);
 }
 
 static uint64_t gpu_chunk_size(const struct pl_operation *operation, const struct pl_segment *segment)
@@ -326,7 +328,7 @@ static uint64_t gpu_chunk_size(const struct pl_operation *operation, const struc
 	return PL_MIN(PL_MAX(operation->total / CHUNKS_ACROSS, (uint64_t)CHUNK_ACROSS_MIN), (uint64_t)CHUNK_ACROSS_MAX);
 }
 
-/* Takes the next chunk of an operation; it is empty for an empty segment. */
+/* Takes the next chunk of an operation. The chunk of an empty segment is empty. */
 static const struct pl_segment *take_chunk(struct pl_operation *operation, uint64_t *at, uint64_t *length)
 {
 	struct local_work *work = gpu_work_of(operation);
@@ -342,17 +344,17 @@ static const struct pl_segment *take_chunk(struct pl_operation *operation, uint6
 	return segment;
 }
 
-static void begin_gpu_copy(struct pl_copier *copier, struct local_copy *copy, const struct pl_segment *segment, uint64_t at,
-		       uint64_t length)
+static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy, const struct pl_segment *segment,
+			   uint64_t at, uint64_t length)
 {
 	bool write = copy->operation->completion.kind == PL_KIND_WRITE;
 	const struct local_access *access = copy->access;
 	struct pl_memory *memory = &segment->region->memory;
 	uint64_t here = segment->offset + at, there = segment->remote_offset + at;
-	struct pl_memory *remote = access->device ? &reach_from(access->device, memory)->memory : NULL;
+	struct pl_memory *remote = access->device ? &open_memory_for(access->device, memory)->memory : NULL;
 
 	if (!remote) {
-		local_lock_copies(access->lock, memory, length);
+		local_host_pin_note_copy(access->pin, memory, length);
 		pl_copier_host(copier, &copy->copy, memory, here, access->base + there, length, !write);
 	} else if (!pl_memory_staged(memory)) {
 		pl_copier_host(copier, &copy->copy, remote, there, pl_memory_host_pointer(memory, here), length, write);
@@ -364,7 +366,7 @@ static void begin_gpu_copy(struct pl_copier *copier, struct local_copy *copy, co
 	}
 }
 
-static void begin_gpu_chunk(struct pl_operation *operation, struct local_copy *copy)
+static void start_gpu_chunk(struct pl_operation *operation, struct local_gpu_copy *copy)
 {
 	struct local_work *work = gpu_work_of(operation);
 	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
@@ -376,35 +378,35 @@ static void begin_gpu_chunk(struct pl_operation *operation, struct local_copy *c
 	if (length == 0)
 		return;
 	if (rc == 0)
-		rc = hold_gate_and_device(segment->remote->fabric_data, operation, &error);
+		rc = hold_copy_gate(segment->remote->fabric_data, operation, &error);
 	if (rc < 0) {
 		pl_operation_fail(operation, rc, &error);
 		return;
 	}
 	copy->operation = operation;
 	copy->access = segment->remote->fabric_data;
-	copy->copy.done = done;
-	work->under_way++;
-	begin_gpu_copy(copier, copy, segment, at, length);
+	copy->copy.done = gpu_chunk_copied;
+	work->running++;
+	start_gpu_copy(copier, copy, segment, at, length);
 }
 
-static bool gpu_chunks_done(struct pl_operation *operation)
+static bool gpu_chunks_remain(struct pl_operation *operation)
 {
 	return gpu_work_of(operation)->segment < operation->segment_count && !atomic_load(&operation->status) &&
 	       !atomic_load(&operation->canceled);
 }
 
-static void go_on(struct pl_operation *operation)
+static void gpu_operation_advance(struct pl_operation *operation)
 {
 	struct local_work *work = gpu_work_of(operation);
 
 	/* A copy that ends at once must not start the next one recursively. */
-	work->beginning = true;
-	for (unsigned i = 0; i < LOCAL_COPIES; i++)
-		while (!work->copies[i].access && gpu_chunks_done(operation))
-			begin_gpu_chunk(operation, &work->copies[i]);
-	work->beginning = false;
-	if (!work->under_way)
+	work->starting = true;
+	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
+		while (!work->copies[i].access && gpu_chunks_remain(operation))
+			start_gpu_chunk(operation, &work->copies[i]);
+	work->starting = false;
+	if (!work->running)
 		pl_operation_pending_done(operation);
 }
 
@@ -414,5 +416,5 @@ void local_device_post(struct local_endpoint *endpoint, struct pl_operation *ope
 
 	*work = (struct local_work){ .endpoint = endpoint };
 	pl_list_init(&work->link);
-	go_on(operation);
+	gpu_operation_advance(operation);
 }

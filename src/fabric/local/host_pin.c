@@ -1,76 +1,76 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Mapped memory of the peer, locked for copies of this process's GPUs. Copies of locked memory run at the rate of the
- * bus; others go through the driver's buffers at a fraction of it. Locking takes about as long as one copy, so memory
- * is locked once as many bytes were copied as it has, as with frames in a ring.
+ * Mapped memory of the peer, pinned for copies of this process's GPUs. Copies of pinned memory run at the rate of the
+ * bus. Copies of other memory go through the driver's buffers at a fraction of that rate. Pinning takes about as long
+ * as one copy. So memory is pinned after as many copied bytes as its length, as with frames in a ring.
  */
 #include "fabric/local/local.h"
 
-/* Smaller copies are as fast without locking. */
-#define WORTHWHILE (256u << 10)
+/* Shortest mapping that is pinned, in bytes: smaller copies are as fast without pinning. */
+#define PIN_MIN (256u << 10)
 
-enum { UNTRIED, TRIED, LOCKED };
+enum { UNTRIED, TRIED, PINNED };
 
-struct local_lock {
+struct local_host_pin {
 	struct pl_context *context;
 	void *address;
 	size_t length;
 	atomic_uint_fast64_t copied;
 	atomic_int state;
-	const struct pl_memory_ops *ops; /* set once the memory is locked */
+	const struct pl_memory_ops *ops; /* set once the memory is pinned */
 	void *holder;
 };
 
-struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length)
+struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length)
 {
-	struct local_lock *lock = length >= WORTHWHILE ? pl_zalloc(&context->allocator, sizeof(*lock)) : NULL;
+	struct local_host_pin *pin = length >= PIN_MIN ? pl_zalloc(&context->allocator, sizeof(*pin)) : NULL;
 
-	if (!lock)
+	if (!pin)
 		return NULL;
-	lock->context = context;
-	lock->address = address;
-	lock->length = length;
-	return lock;
+	pin->context = context;
+	pin->address = address;
+	pin->length = length;
+	return pin;
 }
 
-void local_lock_shut(struct local_lock *lock)
+void local_host_pin_release(struct local_host_pin *pin)
 {
-	int locked = LOCKED;
+	int pinned = PINNED;
 
-	if (!lock || !atomic_compare_exchange_strong(&lock->state, &locked, TRIED))
+	if (!pin || !atomic_compare_exchange_strong(&pin->state, &pinned, TRIED))
 		return;
-	lock->ops->unpin(lock->holder, lock->address);
-	pl_slots_return(&lock->context->slot_pool, lock->length);
+	pin->ops->unpin(pin->holder, pin->address);
+	pl_slots_return(&pin->context->slot_pool, pin->length);
 }
 
-void local_lock_free(struct local_lock *lock)
+void local_host_pin_free(struct local_host_pin *pin)
 {
-	if (!lock)
+	if (!pin)
 		return;
-	local_lock_shut(lock);
-	pl_free(&lock->context->allocator, lock);
+	local_host_pin_release(pin);
+	pl_free(&pin->context->allocator, pin);
 }
 
-/* Locks once, by the first thread that asks; concurrent copies use unlocked memory. */
-static void try(struct local_lock *lock, const struct pl_memory *memory)
+/* Pins the memory, in the first thread that asks. Concurrent copies use unpinned memory. */
+static void host_pin_try(struct local_host_pin *pin, const struct pl_memory *memory)
 {
 	int untried = UNTRIED;
 
-	if (!atomic_compare_exchange_strong(&lock->state, &untried, TRIED) ||
-	    !pl_slots_reserve(&lock->context->slot_pool, lock->length))
+	if (!atomic_compare_exchange_strong(&pin->state, &untried, TRIED) ||
+	    !pl_slots_reserve(&pin->context->slot_pool, pin->length))
 		return;
-	if (memory->ops->pin(memory, lock->address, lock->length, &lock->holder) < 0) {
-		pl_slots_return(&lock->context->slot_pool, lock->length);
+	if (memory->ops->pin(memory, pin->address, pin->length, &pin->holder) < 0) {
+		pl_slots_return(&pin->context->slot_pool, pin->length);
 		return;
 	}
-	lock->ops = memory->ops;
-	atomic_store(&lock->state, LOCKED);
+	pin->ops = memory->ops;
+	atomic_store(&pin->state, PINNED);
 }
 
-void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, size_t length)
+void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length)
 {
-	if (!lock || !memory->ops->pin || atomic_load_explicit(&lock->state, memory_order_relaxed) != UNTRIED)
+	if (!pin || !memory->ops->pin || atomic_load_explicit(&pin->state, memory_order_relaxed) != UNTRIED)
 		return;
-	if (atomic_fetch_add_explicit(&lock->copied, length, memory_order_relaxed) >= lock->length)
-		try(lock, memory);
+	if (atomic_fetch_add_explicit(&pin->copied, length, memory_order_relaxed) >= pin->length)
+		host_pin_try(pin, memory);
 }

@@ -12,7 +12,7 @@
  * The descriptor reaches all of the region, so only a grant of the whole region gets it. A grant without write access
  * gets a read-only descriptor.
  */
-static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *key)
+static bool send_region_descriptor(struct local_endpoint *endpoint, const struct pl_key *key)
 {
 	long page = sysconf(_SC_PAGESIZE);
 	struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = key->id };
@@ -24,56 +24,59 @@ static bool send_memory(struct local_endpoint *endpoint, const struct pl_key *ke
 	if (fd < 0)
 		return false;
 	record.size = (key->length + (size_t)page - 1) & ~((uint64_t)page - 1);
-	rc = local_side_send(endpoint, &record, fd);
+	rc = local_fd_socket_send(endpoint, &record, fd);
 	close(fd);
 	return rc == 0;
 }
 
 /* Exports device memory for the peer's device. A process needs no descriptors of its own memory. */
-static unsigned export_device_memory(struct local_endpoint *endpoint, const struct pl_key *key, unsigned room, struct local_key *there)
+static unsigned export_device_memory(struct local_endpoint *endpoint, const struct pl_key *key, unsigned room,
+				     struct local_key *remote_key)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 	struct pl_ipc_fds *parts = endpoint->process == getpid() ? NULL : pl_ipc_fds_new(allocator, room);
-	int length = pl_memory_export_ipc(key->memory, key->offset, key->length, there->ipc_handle, parts);
+	int length = pl_memory_export_ipc(key->memory, key->offset, key->length, remote_key->ipc_handle, parts);
 
 	/* The peer notices descriptors that do not arrive. */
 	if (length >= 0 && parts && parts->count)
-		local_side_send_parts(endpoint, key->id, parts);
+		local_fd_socket_send_ipc_fds(endpoint, key->id, parts);
 	pl_ipc_fds_free(allocator, parts);
 	if (length < 0)
 		return 0;
-	there->ipc_handle_length = (uint32_t)length;
-	return LOCAL_WAY_DEVICE;
+	remote_key->ipc_handle_length = (uint32_t)length;
+	return LOCAL_PATH_DEVICE;
 }
 
 int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
-	struct local_key there = { .id = key->id, .gate = (uint32_t)key->id, .expires = key->expires };
+	struct local_key remote_key = { .id = key->id, .gate = (uint32_t)key->id, .expires = key->expires };
 	const void *address = pl_memory_host_pointer(key->memory, key->offset);
-	unsigned ways = 0;
+	unsigned paths = 0;
 
-	if (there.gate < LOCAL_GATES && endpoint->own) {
-		there.number = (uint32_t)(key->id >> 32) | 1;
-		there.address = (uintptr_t)address;
-		ways = address ? LOCAL_WAY_PROCESS
-			       : export_device_memory(endpoint, key, grant ? LOCAL_PARTS : LOCAL_MESSAGE_PARTS, &there);
-		if (address && grant && send_memory(endpoint, key))
-			ways |= LOCAL_WAY_MAPPED;
-		if (!ways || local_gate_open(endpoint->own, key, there.number, ways & ~LOCAL_WAY_PROCESS) < 0)
-			ways = there.number = 0;
+	if (remote_key.gate < LOCAL_GATES && endpoint->own_gates) {
+		remote_key.number = (uint32_t)(key->id >> 32) | 1;
+		remote_key.address = (uintptr_t)address;
+		paths = address ? LOCAL_PATH_PROCESS
+				: export_device_memory(endpoint, key, grant ? LOCAL_FDS_PER_KEY : LOCAL_FDS_PER_MESSAGE,
+						       &remote_key);
+		if (address && grant && send_region_descriptor(endpoint, key))
+			paths |= LOCAL_PATH_MAPPED;
+		if (!paths ||
+		    local_gate_open(endpoint->own_gates, key, remote_key.number, paths & ~LOCAL_PATH_PROCESS) < 0)
+			paths = remote_key.number = 0;
 	}
-	there.ways = (uint8_t)(ways | (address ? 0 : LOCAL_WAY_STAGED));
-	return local_key_encode(&there, blob);
+	remote_key.paths = (uint8_t)(paths | (address ? 0 : LOCAL_PATH_STAGED));
+	return local_key_encode(&remote_key, blob);
 }
 
 /* -- the peer ------------------------------------------------------------------------------------- */
 
-static void unmap(struct local_access *access)
+static void access_unmap(struct local_access *access)
 {
-	local_lock_free(access->lock);
-	access->lock = NULL;
+	local_host_pin_free(access->pin);
+	access->pin = NULL;
 	if (access->mapping)
 		munmap(access->mapping, access->mapped);
 	access->mapping = NULL;
@@ -86,8 +89,8 @@ static void forget_access(struct pl_remote *remote)
 	pthread_mutex_lock(&access->state->lock);
 	pl_list_remove(&access->link);
 	pthread_mutex_unlock(&access->state->lock);
-	unmap(access);
-	if (access->device && access->source)
+	access_unmap(access);
+	if (access->device && access->message_source)
 		local_device_park(access->device);
 	else
 		local_device_free(access->device);
@@ -104,22 +107,22 @@ static bool copies_have_left(const struct local_access *access)
  * Replaces the mapping by pages of this process. The owner gets its memory back. A hostile owner, which controls the
  * gate, may claim that no thread copies: such a thread then copies to these pages.
  */
-static void replace_mapping(struct local_access *access)
+static void access_replace_mapping(struct local_access *access)
 {
-	local_lock_shut(access->lock);
+	local_host_pin_release(access->pin);
 	if (access->mapping && mmap(access->mapping, access->mapped, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-		unmap(access);
+		access_unmap(access);
 }
 
-static void close_access(struct local_access *access)
+static void access_close_memory(struct local_access *access)
 {
-	replace_mapping(access);
+	access_replace_mapping(access);
 	if (access->device)
 		local_device_shut(access->device);
 }
 
-void local_revoked(struct local_endpoint *endpoint, uint64_t key)
+void local_key_revoked(struct local_endpoint *endpoint, uint64_t key)
 {
 	struct local_pending *pending = local_pending_find(endpoint, key);
 
@@ -130,12 +133,12 @@ void local_revoked(struct local_endpoint *endpoint, uint64_t key)
 		struct local_access *access = pl_list_entry(at, struct local_access, link);
 
 		if (access->key == key && copies_have_left(access))
-			close_access(access);
+			access_close_memory(access);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 }
 
-void local_accesses_leave(struct local_endpoint *endpoint)
+void local_accesses_unlink(struct local_endpoint *endpoint)
 {
 	pthread_mutex_lock(&endpoint->state->lock);
 	while (!pl_list_empty(&endpoint->accesses))
@@ -144,8 +147,8 @@ void local_accesses_leave(struct local_endpoint *endpoint)
 }
 
 /* Takes the key's mapping if it allows all that the remote region allows. */
-static bool take_mapping(struct local_endpoint *endpoint, const struct local_key *key, const struct pl_remote *remote,
-			 struct local_access *access)
+static bool access_take_mapping(struct local_endpoint *endpoint, const struct local_key *key,
+				const struct pl_remote *remote, struct local_access *access)
 {
 	struct local_pending *pending = local_pending_find(endpoint, key->id);
 
@@ -166,22 +169,23 @@ static bool take_mapping(struct local_endpoint *endpoint, const struct local_key
 }
 
 /* True if the kernel lets this process copy; it checks the same permission for every access. */
-static bool may_copy(const struct local_endpoint *endpoint, const struct local_key *key)
+static bool kernel_permits_copies(const struct local_endpoint *endpoint, const struct local_key *key)
 {
 	uint8_t byte;
-	struct iovec here = { .iov_base = &byte, .iov_len = 1 };
-	struct iovec there = { .iov_base = (void *)(uintptr_t)key->address, .iov_len = 1 };
+	struct iovec local = { .iov_base = &byte, .iov_len = 1 };
+	struct iovec remote = { .iov_base = (void *)(uintptr_t)key->address, .iov_len = 1 };
 
 	/* Write-only memory fails here with EFAULT, although it could be written. */
 	return endpoint->process_fd >= 0 &&
-	       (process_vm_readv(endpoint->process, &here, 1, &there, 1, 0) >= 0 || errno == EFAULT);
+	       (process_vm_readv(endpoint->process, &local, 1, &remote, 1, 0) >= 0 || errno == EFAULT);
 }
 
-static void find_way(struct local_endpoint *endpoint, const struct pl_remote *remote, struct local_access *access)
+static void select_access_path(struct local_endpoint *endpoint, const struct pl_remote *remote,
+			       struct local_access *access)
 {
 	struct local_key key;
 
-	access->way = &local_socket_way;
+	access->path = &local_socket_path;
 	if (local_key_decode(remote->key, remote->key_length, &key) < 0 || !key.number || key.gate >= LOCAL_GATES ||
 	    !endpoint->gates || key.address + remote->length < key.address)
 		return;
@@ -189,18 +193,18 @@ static void find_way(struct local_endpoint *endpoint, const struct pl_remote *re
 	access->number = key.number;
 	access->key = key.id;
 	access->expires = key.expires;
-	if ((key.ways & LOCAL_WAY_MAPPED) && take_mapping(endpoint, &key, remote, access)) {
-		access->way = &local_mapped_way;
-		access->lock = local_lock_new(access->state->context, access->mapping, access->mapped);
-	} else if ((key.ways & LOCAL_WAY_PROCESS) && may_copy(endpoint, &key)) {
+	if ((key.paths & LOCAL_PATH_MAPPED) && access_take_mapping(endpoint, &key, remote, access)) {
+		access->path = &local_mapped_path;
+		access->pin = local_host_pin_new(access->state->context, access->mapping, access->mapped);
+	} else if ((key.paths & LOCAL_PATH_PROCESS) && kernel_permits_copies(endpoint, &key)) {
 		access->base = (uint8_t *)(uintptr_t)key.address;
-		access->way = &local_process_way;
-	} else if (key.ways & LOCAL_WAY_PROCESS) {
-		access->way = &local_denied_way;
-	} else if (key.ways & LOCAL_WAY_DEVICE) {
+		access->path = &local_process_path;
+	} else if (key.paths & LOCAL_PATH_PROCESS) {
+		access->path = &local_denied_path;
+	} else if (key.paths & LOCAL_PATH_DEVICE) {
 		access->device = local_device_new(endpoint, &key, local_pending_take(endpoint, key.id), remote->length);
 		if (access->device)
-			access->way = &local_device_way;
+			access->path = &local_device_path;
 	}
 }
 
@@ -214,10 +218,10 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	access->endpoint = endpoint;
 	access->state = endpoint->state;
 	pl_list_init(&access->link);
-	access->source = pl_list_empty(&remote->link);
+	access->message_source = pl_list_empty(&remote->link);
 	/* The descriptor was sent before the key that has arrived. */
-	local_side_drain(endpoint);
-	find_way(endpoint, remote, access);
+	local_fd_socket_drain(endpoint);
+	select_access_path(endpoint, remote, access);
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_append(&endpoint->accesses, &access->link);
 	pthread_mutex_unlock(&endpoint->state->lock);

@@ -3,7 +3,7 @@
  * Local fabric: one-sided operations between two processes of one host, of one user and one PID namespace, by the
  * processor of the posting process.
  *
- * Import of a key selects the method that reaches the memory (struct local_way):
+ * Import of a key selects the access path that reaches the memory (struct local_path):
  *
  * - mapped: the library allocated the region, and the grant covers all of it. The owner sends a descriptor, which is
  * mapped here. Operations are copies and atomic instructions of the processor.
@@ -27,35 +27,35 @@
 #include "core/fabric.h"
 #include "fabric/local/record.h"
 
-/* A key beyond this number of a peer gets no gate, and so uses the sockets. */
+/* Gates for the keys of one peer. Further keys get no gate, and so use the sockets. */
 #define LOCAL_GATES 4096
 /* Threads that can hold a gate without the counter. */
-#define LOCAL_PLACES 8
+#define LOCAL_HOLDER_SLOTS 8
 /* Most bytes copied while a gate is held. */
 #define LOCAL_CHUNK (1u << 20)
 /* Largest operation that the posting thread copies itself; engines copy larger ones. Bytes. */
-#define LOCAL_NOW (1u << 20)
-/* Descriptors that came before their import. */
+#define LOCAL_SYNC_MAX (1u << 20)
+/* Most keys with descriptors that came before their import. */
 #define LOCAL_PENDING 256
 /* Most descriptors for the memory of a large message, which are sent, opened and closed for each message. */
-#define LOCAL_MESSAGE_PARTS 16
-/* GPU memory of recent large messages that stays open: opening costs more than many copies. */
+#define LOCAL_FDS_PER_MESSAGE 16
+/* Opened GPU memory of recent large messages that stays open: opening costs more than many copies. */
 #define LOCAL_PARKED 8
 
 struct local_endpoint;
 
 /*
- * Gate in shared memory. The key's owner writes `open`. A holder sits in one of the slots, which it leaves by a plain
- * store: that does not wait until the copied bytes have left the processor's store buffers. It is counted in `holders`
- * if all slots are taken, or if it holds the gate for long.
+ * Gate in shared memory. The key's owner writes `open`. A holder takes one of the slots, and leaves it by a plain
+ * store. The plain store does not wait until the copied bytes have left the processor's store buffers. A holder counts
+ * itself in `holders` if all slots are taken, or if it holds the gate for long.
  */
 struct local_gate {
 	_Atomic uint32_t open; /* number of the key; 0: shut */
 	_Atomic uint32_t holders;
-	_Atomic uint32_t places[LOCAL_PLACES]; /* 1: taken */
+	_Atomic uint32_t slots[LOCAL_HOLDER_SLOTS]; /* 1: taken */
 	uint8_t rest[24];
 };
-_Static_assert(sizeof(struct local_gate) == 64, "a line of the cache");
+_Static_assert(sizeof(struct local_gate) == 64, "one cache line");
 
 /* Gates for the keys that one peer has of this end. */
 struct local_gates {
@@ -65,13 +65,14 @@ struct local_gates {
 	unsigned used; /* number of gates that were ever open; home */
 	int fd;
 	pthread_mutex_t lock; /* protects the members below */
-	int side;             /* socket that tells the peer of revoked keys; -1: none */
+	int fd_socket;        /* socket that reports revoked keys to the peer; -1: none */
 	/* Outside the lock: */
 	atomic_int process; /* pidfd of the peer, closed with the gates; -1 until known */
 	atomic_bool dead;   /* the peer: waiting for it has ended */
 };
 
-struct local_move {
+/* Range of one copy between memory of this end and a remote region. */
+struct local_range {
 	struct pl_memory *memory; /* at this end */
 	size_t offset;
 	uint64_t remote_offset;
@@ -81,25 +82,26 @@ struct local_move {
 
 struct local_access;
 struct local_device;
-struct local_lock;
+struct local_host_pin;
 
-struct local_way {
+/* Kind of access path. */
+struct local_path {
 	const char *reason;
-	/* Copies while the gate is held. Returns 0 or a negative errno. NULL: the sockets do it. */
-	int (*move)(const struct local_access *access, const struct local_move *move);
+	/* Copies while the gate is held. Returns 0 or a negative errno. NULL: the sockets copy. */
+	int (*copy)(const struct local_access *access, const struct local_range *range);
 };
 
 /* Access path to a remote region. */
 struct local_access {
 	/* Members that each operation reads, side by side. */
-	const struct local_way *way;
+	const struct local_path *path;
 	uint8_t *base; /* first byte: mapped here, or the owner's address */
 	struct local_gate *gate;
 	uint64_t expires;
 	uint32_t number;
-	bool source;                 /* memory of a large message, known to its receive only */
-	struct local_lock *lock;     /* of the mapping; NULL: not worth locking */
-	struct local_device *device; /* with local_device_way */
+	bool message_source;         /* memory of a large message, known to its receive only */
+	struct local_host_pin *pin;  /* of the mapping; NULL: too short to pin */
+	struct local_device *device; /* with local_device_path */
 
 	struct local_endpoint *endpoint;
 	struct local_state *state;
@@ -109,7 +111,7 @@ struct local_access {
 	uint64_t key;
 };
 
-/* Descriptors that came for a key before its import: one that was mapped, or those of device memory. */
+/* Descriptors that came for a key before its import: a mapped one, or those of device memory. */
 struct local_pending {
 	struct pl_list link;
 	uint64_t key;
@@ -120,11 +122,11 @@ struct local_pending {
 };
 
 /* Engine's worker for large operations of a context's endpoints. */
-struct local_mover {
+struct local_worker {
 	struct local_state *state;
 	struct pl_engine *engine;
 	struct pl_source source; /* eventfd that is readable while there is work */
-	bool told;               /* the eventfd is readable; state->lock */
+	bool signaled;           /* the eventfd is readable; state->lock */
 };
 
 struct local_state {
@@ -133,17 +135,17 @@ struct local_state {
 	uint64_t process_namespace, user_namespace;
 	pthread_mutex_t lock; /* protects the members below */
 	struct pl_list work;
-	struct local_mover movers[PL_ENGINES_MAX];
-	bool moving; /* the movers exist */
+	struct local_worker workers[PL_ENGINES_MAX];
+	bool workers_open; /* true if the workers exist */
 	struct local_device *parked[LOCAL_PARKED];
 	unsigned parked_next;
 };
 
-/* Copies of one operation that a device has queued, so that it always has work. */
-#define LOCAL_COPIES 2
+/* Copies of one operation that a device has queued: it starts the second when the first ends. */
+#define LOCAL_COPIES_QUEUED 2
 
 /* Chunk that a device copies. */
-struct local_copy {
+struct local_gpu_copy {
 	struct pl_copy copy;
 	struct pl_operation *operation;
 	struct local_access *access; /* holds its gate; NULL: not under way */
@@ -155,9 +157,9 @@ struct local_work {
 	struct local_endpoint *endpoint;
 	unsigned segment;
 	uint64_t done;
-	struct local_copy copies[LOCAL_COPIES]; /* of a large operation that a device does */
-	unsigned under_way;                     /* copies under way */
-	bool beginning;
+	struct local_gpu_copy copies[LOCAL_COPIES_QUEUED]; /* of a large operation that a device does */
+	unsigned running;                                  /* copies that have started */
+	bool starting;
 };
 _Static_assert(sizeof(struct local_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
@@ -165,21 +167,21 @@ struct local_endpoint {
 	struct pl_endpoint base;
 	struct local_state *state;
 	struct pl_endpoint *lanes; /* endpoint of the tcp fabric, over local sockets */
-	struct pl_task side_task;
+	struct pl_task fd_socket_task;
 	_Atomic int joining; /* socket from the listener's engine; -1: none */
-	struct pl_source side;
-	bool greeted; /* the peer's gates arrived */
-	struct local_invitation there;
+	struct pl_source fd_socket;
+	bool gates_received;
+	struct local_invitation peer_invitation;
 	uint8_t lanes_blob[PL_FABRIC_BLOB_MAX]; /* initiator: data that the lanes need to connect */
 	size_t lanes_length;
 	pid_t process;
-	int process_fd; /* own->process */
-	struct local_gates *own;
-	struct local_gate *gates; /* gates of the peer */
+	int process_fd; /* own_gates->process */
+	struct local_gates *own_gates;
+	struct local_gate *gates; /* gates of the peer, mapped */
 	struct pl_list accesses;  /* struct local_access; state->lock */
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
-	unsigned pending_parts; /* descriptors in `pending` */
+	unsigned pending_ipc_fds; /* descriptors in `pending` */
 };
 
 static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)
@@ -192,12 +194,12 @@ struct local_state *local_state_get(struct pl_context *context, struct pl_error 
 void local_state_close(struct pl_context *context, void *state);
 int local_serves(struct pl_peer *peer, struct pl_error *error);
 int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
-int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
+int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *advert, struct pl_error *error);
 void local_invitation(const struct local_state *state, struct local_invitation *invitation);
 /* Returns a socket connected to the listener with that name, or a negative errno. */
-int local_dial(const uint8_t name[LOCAL_NAME]);
+int local_connect_to_listener(const uint8_t name[LOCAL_NAME]);
 /* Finds the process at the other end of a socket. Returns 0 if it belongs to this user and namespace. */
-int local_process_of(int fd, pid_t *process, enum pl_refusal *refusal);
+int local_identify_peer(int fd, pid_t *process, enum pl_refusal *refusal);
 
 /* gate.c */
 struct local_gates *local_gates_new(const struct pl_allocator *allocator);
@@ -206,15 +208,15 @@ void local_gates_put(struct local_gates *gates);
 void local_gates_shut(struct local_gates *gates);
 /*
  * Opens the gate of a key until its grant or the key ends: adds a registration to it. Returns 0 or a negative errno;
- * -EBUSY: a holder of an earlier key of the gate has not left. `told`: the peer must be told when the key is revoked,
- * because it holds something for it.
+ * -EBUSY: a holder of an earlier key of the gate has not left. `notify_peer`: the peer has a mapping or device
+ * memory for the key, and is told when the key is revoked.
  */
-int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool told);
-/* Sets the socket that tells the peer; -1: none any more. Any thread. */
-void local_gates_tell(struct local_gates *gates, int side);
+int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t number, bool notify_peer);
+/* Sets the socket that reports revoked keys; -1 removes it. Any thread. */
+void local_gates_set_fd_socket(struct local_gates *gates, int fd_socket);
 /* At the peer: takes a holder slot, in a thread that leaves it soon. Returns NULL if the gate is shut. */
 _Atomic uint32_t *local_gate_enter(struct local_gate *gate, uint32_t number);
-void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *place);
+void local_gate_leave(struct local_gate *gate, _Atomic uint32_t *slot);
 /* At the peer: holds the gate for any time. Returns false if the gate is shut. */
 bool local_gate_hold(struct local_gate *gate, uint32_t number);
 void local_gate_release(struct local_gate *gate);
@@ -222,12 +224,12 @@ void local_gate_release(struct local_gate *gate);
 bool local_gate_is_held(const struct local_gate *gate);
 
 /* fd_socket.c: the socket that carries descriptors */
-void local_side_init(struct local_endpoint *endpoint);
-int local_side_connect(struct local_endpoint *endpoint, struct pl_error *error);
-int local_side_join(struct local_endpoint *endpoint, struct pl_stream *stream);
+void local_fd_socket_init(struct local_endpoint *endpoint);
+int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *error);
+int local_fd_socket_join(struct local_endpoint *endpoint, struct pl_stream *stream);
 /* Sends a record with one descriptor or several, which stay the caller's. */
-int local_side_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
-int local_side_send_parts(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts);
+int local_fd_socket_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
+int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts);
 int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count);
 /* pending_fd.c: descriptors that came before their import; home */
 /*
@@ -241,45 +243,45 @@ void local_pending_free(struct local_endpoint *endpoint, struct local_pending *p
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key);
 /* Returns all descriptors of a key, which the caller then owns; NULL: they did not arrive. */
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
-/* Maps a file whose pages cannot be taken away. Returns NULL if the file is not of that kind. */
-void *local_map(int fd, uint64_t size, bool *writable);
+/* Maps a file that is sealed against shrinking and growing. Returns NULL for other files. */
+void *local_map_sealed_file(int fd, uint64_t size, bool *writable);
 
-/* Takes the records that arrived. Home. */
-void local_side_drain(struct local_endpoint *endpoint);
-void local_side_close(struct local_endpoint *endpoint);
+/* Handles the records that arrived. Home. */
+void local_fd_socket_drain(struct local_endpoint *endpoint);
+void local_fd_socket_close(struct local_endpoint *endpoint);
 
 /* key_export.c */
 int local_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 void local_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
-/* A key was revoked: closes what this end holds for it. Home. */
-void local_revoked(struct local_endpoint *endpoint, uint64_t key);
-/* The endpoint is freed before its remote regions. */
-void local_accesses_leave(struct local_endpoint *endpoint);
+/* Closes the mapping and the device memory of a revoked key. Home. */
+void local_key_revoked(struct local_endpoint *endpoint, uint64_t key);
+/* Unlinks all access paths from an endpoint that is freed before its remote regions. */
+void local_accesses_unlink(struct local_endpoint *endpoint);
 
 /* copy.c */
-extern const struct local_way local_mapped_way, local_process_way, local_socket_way, local_denied_way;
+extern const struct local_path local_mapped_path, local_process_path, local_socket_path, local_denied_path;
 /* Holds the gate until local_gate_release(). Returns 0, or an error if the remote region must not be used. */
-int local_hold(const struct local_access *access, struct pl_error *error);
+int local_access_hold_gate(const struct local_access *access, struct pl_error *error);
 /* Fills the error of a copy that failed with that code. */
-int local_move_fail(struct pl_error *error, int code, bool write);
+int local_copy_fail(struct pl_error *error, int code, bool write);
 /* Copies a chunk. Returns 0, or a negative errno with the error. */
-int local_move(const struct local_access *access, const struct local_move *move, struct pl_error *error);
-/* Returns -EAGAIN if this method cannot do it. */
-int local_atomic(struct pl_sync_op *instant, struct pl_error *error);
+int local_copy_chunk(const struct local_access *access, const struct local_range *range, struct pl_error *error);
+/* Does an atomic. Returns 0, or a negative errno with the error; -EAGAIN: the access path has no atomics. */
+int local_atomic(struct pl_sync_op *sync_op, struct pl_error *error);
 
-/* host_pin.c. The mapping outlives the lock. Called with the gate held, before copies to or from `memory`. */
-struct local_lock *local_lock_new(struct pl_context *context, void *address, size_t length);
-void local_lock_free(struct local_lock *lock);
-/* Unlocks the memory. */
-void local_lock_shut(struct local_lock *lock);
-void local_lock_copies(struct local_lock *lock, const struct pl_memory *memory, size_t length);
+/* host_pin.c. The mapping outlives its pin. NULL: the mapping is too short to pin, or no memory. */
+struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length);
+void local_host_pin_free(struct local_host_pin *pin);
+/* Unpins the memory. */
+void local_host_pin_release(struct local_host_pin *pin);
+/* Counts a copy to or from `memory`, and pins the mapping if that is worthwhile. The gate is held. */
+void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length);
 
 /* gpu_copy.c: GPU memory, at either end */
-extern const struct local_way local_device_way;
+extern const struct local_path local_device_path;
 /*
- * Creates a device from a key's IPC handle and descriptors, which it owns then, for a remote region of that length.
- * NULL: no memory.
+ * Creates the device of a remote region of that length. Takes over the descriptors. Returns NULL without memory.
  */
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
 				      struct pl_ipc_fds *parts, uint64_t length);
@@ -302,8 +304,8 @@ void local_device_post(struct local_endpoint *endpoint, struct pl_operation *ope
 
 /* post.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
-bool local_sync_try(struct pl_endpoint *endpoint, struct pl_sync_op *instant);
+bool local_sync_try(struct pl_endpoint *endpoint, struct pl_sync_op *sync_op);
 void local_work_sweep(struct local_endpoint *endpoint);
-bool local_mover_ready(struct pl_source *source, uint32_t events);
+bool local_worker_ready(struct pl_source *source, uint32_t events);
 
 #endif

@@ -14,7 +14,7 @@
 #define POPULATE_MAX (64u << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-void *local_map(int fd, uint64_t size, bool *writable)
+void *local_map_sealed_file(int fd, uint64_t size, bool *writable)
 {
 	int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
 	int populate = size <= POPULATE_MAX ? MAP_POPULATE : 0;
@@ -30,19 +30,19 @@ void *local_map(int fd, uint64_t size, bool *writable)
 	return mapping == MAP_FAILED ? NULL : mapping;
 }
 
-static void drop_pending(struct local_endpoint *endpoint, struct local_pending *pending)
+static void pending_list_remove(struct local_endpoint *endpoint, struct local_pending *pending)
 {
 	pl_list_remove(&pending->link);
 	endpoint->pending_count--;
 	if (pending->parts)
-		endpoint->pending_parts -= pending->parts->room;
+		endpoint->pending_ipc_fds -= pending->parts->room;
 }
 
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 
-	drop_pending(endpoint, pending);
+	pending_list_remove(endpoint, pending);
 	if (pending->parts)
 		pl_ipc_fds_free(allocator, pending->parts);
 	else
@@ -50,15 +50,15 @@ void local_pending_free(struct local_endpoint *endpoint, struct local_pending *p
 	pl_free(allocator, pending);
 }
 
-static void add_pending(struct local_endpoint *endpoint, struct local_pending *pending)
+static void pending_list_add(struct local_endpoint *endpoint, struct local_pending *pending)
 {
 	unsigned parts = pending->parts ? pending->parts->room : 0;
 
-	while (endpoint->pending_count == LOCAL_PENDING || endpoint->pending_parts + parts > LOCAL_PARTS)
+	while (endpoint->pending_count == LOCAL_PENDING || endpoint->pending_ipc_fds + parts > LOCAL_FDS_PER_KEY)
 		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	pl_list_append(&endpoint->pending, &pending->link);
 	endpoint->pending_count++;
-	endpoint->pending_parts += parts;
+	endpoint->pending_ipc_fds += parts;
 }
 
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key)
@@ -77,19 +77,19 @@ int local_pending_memory(struct local_endpoint *endpoint, const struct local_rec
 	struct local_pending *pending = pl_zalloc(&endpoint->state->context->allocator, sizeof(*pending));
 
 	if (!pending)
-		return 0; /* other methods remain */
-	pending->mapping = local_map(fd, record->size, &pending->writable);
+		return 0; /* other access paths remain */
+	pending->mapping = local_map_sealed_file(fd, record->size, &pending->writable);
 	if (!pending->mapping) {
 		pl_free(&endpoint->state->context->allocator, pending);
 		return 0;
 	}
 	pending->key = record->key;
 	pending->size = (size_t)record->size;
-	add_pending(endpoint, pending);
+	pending_list_add(endpoint, pending);
 	return 0;
 }
 
-static struct local_pending *begin_parts(struct local_endpoint *endpoint, const struct local_record *record)
+static struct local_pending *pending_ipc_fds_new(struct local_endpoint *endpoint, const struct local_record *record)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 	struct local_pending *pending = pl_zalloc(allocator, sizeof(*pending));
@@ -102,7 +102,7 @@ static struct local_pending *begin_parts(struct local_endpoint *endpoint, const 
 		return NULL;
 	}
 	pending->key = record->key;
-	add_pending(endpoint, pending);
+	pending_list_add(endpoint, pending);
 	return pending;
 }
 
@@ -114,14 +114,14 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 	if (!count && whole)
 		return -EPROTO;
 	if (!pending)
-		pending = begin_parts(endpoint, record);
+		pending = pending_ipc_fds_new(endpoint, record);
 	if (!pending)
 		return 0;
 	if (!pending->parts || pending->parts->room != record->parts || count > record->parts - pending->parts->count)
 		return -EPROTO;
 	for (unsigned i = 0; i < count && pl_ipc_fds_add(pending->parts, fds[i], record->size); i++)
 		fds[i] = -1;
-	/* This process is out of descriptors, so the set can never be complete. */
+	/* An incomplete set is useless: this process is out of descriptors. */
 	if (!whole)
 		pl_ipc_fds_close(pending->parts);
 	return 0;
@@ -134,7 +134,7 @@ struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t 
 
 	if (!parts)
 		return NULL;
-	drop_pending(endpoint, pending);
+	pending_list_remove(endpoint, pending);
 	pl_free(&endpoint->state->context->allocator, pending);
 	if (parts->count == parts->room)
 		return parts;

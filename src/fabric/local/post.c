@@ -11,9 +11,9 @@
 /* Most bytes that an engine copies in one visit, so that sockets and timers get their turn. */
 #define VISIT (2 * LOCAL_CHUNK)
 /* Bytes of an operation that justify waking one more engine. */
-#define BYTES_AN_ENGINE (4 * LOCAL_CHUNK)
+#define BYTES_PER_ENGINE (4 * LOCAL_CHUNK)
 
-struct chunk {
+struct local_chunk {
 	struct pl_operation *operation;
 	const struct pl_segment *segment;
 	uint64_t at, length;
@@ -31,50 +31,50 @@ static struct pl_operation *local_operation_of(struct pl_list *link)
 	return pl_container_of(work, struct pl_operation, fabric);
 }
 
-static bool moves(enum pl_kind kind)
+static bool kind_is_write_or_read(enum pl_kind kind)
 {
 	return kind == PL_KIND_WRITE || kind == PL_KIND_READ;
 }
 
-static int move(enum pl_kind kind, const struct pl_segment *segment, uint64_t at, uint64_t length,
-		struct pl_error *error)
+static int copy_segment_range(enum pl_kind kind, const struct pl_segment *segment, uint64_t at, uint64_t length,
+			      struct pl_error *error)
 {
-	struct local_move request = { .memory = &segment->region->memory,
-				      .offset = segment->offset + at,
-				      .remote_offset = segment->remote_offset + at,
-				      .length = length,
-				      .write = kind == PL_KIND_WRITE };
+	struct local_range request = { .memory = &segment->region->memory,
+				       .offset = segment->offset + at,
+				       .remote_offset = segment->remote_offset + at,
+				       .length = length,
+				       .write = kind == PL_KIND_WRITE };
 
-	return local_move(segment->remote->fabric_data, &request, error);
+	return local_copy_chunk(segment->remote->fabric_data, &request, error);
 }
 
 /* True if this end's processor, or a GPU, reaches both ends of a segment. Sets the reason of the route. */
-static bool reaches(const struct pl_segment *segment, const char **reason)
+static bool segment_is_reached(const struct pl_segment *segment, const char **reason)
 {
 	const struct local_access *access = segment->remote->fabric_data;
 
-	*reason = access ? access->way->reason : local_socket_way.reason;
-	if (!access || !access->way->move)
+	*reason = access ? access->path->reason : local_socket_path.reason;
+	if (!access || !access->path->copy)
 		return false;
 	return !local_device_takes_part(segment) || local_device_reaches(access, &segment->region->memory, reason);
 }
 
 /* -- synchronous operations ----------------------------------------------------------------------- */
 
-bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *instant)
+bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *sync_op)
 {
-	const struct pl_segment *segment = &instant->segment;
+	const struct pl_segment *segment = &sync_op->segment;
 
 	(void)base;
 	/* post() reports failures, which it finds again. */
-	if (segment->length > LOCAL_NOW || !reaches(segment, &instant->route_reason))
+	if (segment->length > LOCAL_SYNC_MAX || !segment_is_reached(segment, &sync_op->route_reason))
 		return false;
-	if (!moves(instant->kind))
-		return local_atomic(instant, NULL) == 0;
-	return move(instant->kind, segment, 0, segment->length, NULL) == 0;
+	if (!kind_is_write_or_read(sync_op->kind))
+		return local_atomic(sync_op, NULL) == 0;
+	return copy_segment_range(sync_op->kind, segment, 0, segment->length, NULL) == 0;
 }
 
-static void do_now(struct pl_operation *operation)
+static void do_operation_sync(struct pl_operation *operation)
 {
 	struct pl_error error;
 	int rc = 0;
@@ -83,7 +83,7 @@ static void do_now(struct pl_operation *operation)
 		const struct pl_segment *segment = &operation->segments[i];
 
 		if (segment->length || operation->total == 0)
-			rc = move(operation->completion.kind, segment, 0, segment->length, &error);
+			rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, &error);
 	}
 	if (rc < 0)
 		pl_operation_fail(operation, rc, &error);
@@ -93,16 +93,16 @@ static void do_now(struct pl_operation *operation)
 /* -- operations of the engines -------------------------------------------------------------------- */
 
 /* Takes the next chunk, which keeps the operation alive by a pending count of its own. */
-static bool local_take_chunk(struct local_mover *mover, struct chunk *chunk)
+static bool local_take_chunk(struct local_worker *worker, struct local_chunk *chunk)
 {
-	struct local_state *state = mover->state;
+	struct local_state *state = worker->state;
 	struct local_work *work;
-	uint64_t told;
+	uint64_t count;
 
 	pthread_mutex_lock(&state->lock);
 	if (pl_list_empty(&state->work)) {
-		mover->told = false;
-		(void)!read(mover->source.fd, &told, sizeof(told));
+		worker->signaled = false;
+		(void)!read(worker->source.fd, &count, sizeof(count));
 		pthread_mutex_unlock(&state->lock);
 		return false;
 	}
@@ -117,27 +117,28 @@ static bool local_take_chunk(struct local_mover *mover, struct chunk *chunk)
 		work->done = 0;
 	}
 	if (work->segment == chunk->operation->segment_count || atomic_load(&chunk->operation->status))
-		pl_list_remove(&work->link); /* and with it the list's pending count */
+		pl_list_remove(&work->link); /* the chunk takes over the list's pending count */
 	else
 		atomic_fetch_add(&chunk->operation->pending, 1);
 	pthread_mutex_unlock(&state->lock);
 	return true;
 }
 
-bool local_mover_ready(struct pl_source *source, uint32_t events)
+bool local_worker_ready(struct pl_source *source, uint32_t events)
 {
-	struct local_mover *mover = pl_container_of(source, struct local_mover, source);
-	struct chunk chunk;
+	struct local_worker *worker = pl_container_of(source, struct local_worker, source);
+	struct local_chunk chunk;
 	uint64_t moved = 0;
 	bool any = false;
 
 	(void)events;
-	while (moved < VISIT && local_take_chunk(mover, &chunk)) {
+	while (moved < VISIT && local_take_chunk(worker, &chunk)) {
 		struct pl_error error;
 		int rc = 0;
 
 		if (chunk.length && !atomic_load(&chunk.operation->status))
-			rc = move(chunk.operation->completion.kind, chunk.segment, chunk.at, chunk.length, &error);
+			rc = copy_segment_range(chunk.operation->completion.kind, chunk.segment, chunk.at, chunk.length,
+						&error);
 		if (rc < 0)
 			pl_operation_fail(chunk.operation, rc, &error);
 		pl_operation_pending_done(chunk.operation);
@@ -147,54 +148,54 @@ bool local_mover_ready(struct pl_source *source, uint32_t events)
 	return any;
 }
 
-/* Creates the movers for the first large operation. state->lock is held. */
-static int open_movers(struct local_state *state)
+/* Creates the workers for the first large operation. state->lock is held. */
+static int open_workers(struct local_state *state)
 {
 	struct pl_context *context = state->context;
 	int rc = 0;
 
 	for (unsigned i = 0; rc == 0 && i < context->engine_count; i++) {
-		struct local_mover *mover = &state->movers[i];
+		struct local_worker *worker = &state->workers[i];
 
-		mover->state = state;
-		mover->engine = context->engines[i];
-		mover->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		mover->source.ready = local_mover_ready;
-		mover->source.pollable = true;
-		rc = mover->source.fd < 0 ? -errno : pl_source_add(mover->engine, &mover->source, EPOLLIN);
+		worker->state = state;
+		worker->engine = context->engines[i];
+		worker->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		worker->source.ready = local_worker_ready;
+		worker->source.pollable = true;
+		rc = worker->source.fd < 0 ? -errno : pl_source_add(worker->engine, &worker->source, EPOLLIN);
 	}
-	state->moving = rc == 0;
+	state->workers_open = rc == 0;
 	for (unsigned i = 0; rc < 0 && i < context->engine_count; i++) {
-		struct local_mover *mover = &state->movers[i];
+		struct local_worker *worker = &state->workers[i];
 
-		if (mover->source.engine)
-			pl_source_remove(&mover->source);
-		if (mover->source.fd > 0)
-			close(mover->source.fd);
-		mover->source.fd = 0;
+		if (worker->source.engine)
+			pl_source_remove(&worker->source);
+		if (worker->source.fd > 0)
+			close(worker->source.fd);
+		worker->source.fd = 0;
 	}
 	return rc;
 }
 
-/* Wakes the home engine's mover, and others for large work. */
-static void wake_movers(struct local_state *state, const struct pl_engine *home, uint64_t total)
+/* Wakes the home engine's worker, and others for large work. */
+static void wake_workers(struct local_state *state, const struct pl_engine *home, uint64_t total)
 {
 	struct pl_context *context = state->context;
-	uint64_t one = 1, count = PL_MAX(total / BYTES_AN_ENGINE, (uint64_t)1);
+	uint64_t one = 1, count = PL_MAX(total / BYTES_PER_ENGINE, (uint64_t)1);
 	unsigned first = 0;
 
 	while (context->engines[first] != home)
 		first++;
 	for (unsigned i = 0; i < context->engine_count && i < count; i++) {
-		struct local_mover *mover = &state->movers[(first + i) % context->engine_count];
+		struct local_worker *worker = &state->workers[(first + i) % context->engine_count];
 
-		if (!mover->told)
-			(void)!write(mover->source.fd, &one, sizeof(one));
-		mover->told = true;
+		if (!worker->signaled)
+			(void)!write(worker->source.fd, &one, sizeof(one));
+		worker->signaled = true;
 	}
 }
 
-static void enlist(struct local_endpoint *endpoint, struct pl_operation *operation)
+static void work_list_add_operation(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
 	struct local_state *state = endpoint->state;
 	struct local_work *work = local_work_of(operation);
@@ -203,11 +204,11 @@ static void enlist(struct local_endpoint *endpoint, struct pl_operation *operati
 
 	*work = (struct local_work){ .endpoint = endpoint };
 	pthread_mutex_lock(&state->lock);
-	if (!state->moving)
-		rc = open_movers(state);
+	if (!state->workers_open)
+		rc = open_workers(state);
 	if (rc == 0) {
 		pl_list_append(&state->work, &work->link);
-		wake_movers(state, operation->home, operation->total);
+		wake_workers(state, operation->home, operation->total);
 	}
 	pthread_mutex_unlock(&state->lock);
 	if (rc < 0) {
@@ -244,22 +245,22 @@ void local_work_sweep(struct local_endpoint *endpoint)
 /* -- posting -------------------------------------------------------------------------------------- */
 
 /* True if this end's processor or a GPU does the whole operation; sets operation->route_reason. */
-static bool is_done_here(struct local_endpoint *endpoint, struct pl_operation *operation)
+static bool operation_is_done_locally(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
-	bool ours = true;
+	bool is_local = true;
 
-	for (unsigned i = 0; ours && i < operation->segment_count; i++) {
+	for (unsigned i = 0; is_local && i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
 
 		/* The source of a large message is known to this operation only. */
 		if (!segment->remote->fabric_data && pl_list_empty(&segment->remote->link))
 			local_imported(&endpoint->base, segment->remote);
-		ours = reaches(segment, &operation->route_reason);
+		is_local = segment_is_reached(segment, &operation->route_reason);
 	}
-	return ours;
+	return is_local;
 }
 
-static bool is_for_device(const struct pl_operation *operation)
+static bool operation_is_for_device(const struct pl_operation *operation)
 {
 	for (unsigned i = 0; i < operation->segment_count; i++)
 		if (!local_device_takes_part(&operation->segments[i]))
@@ -268,29 +269,30 @@ static bool is_for_device(const struct pl_operation *operation)
 }
 
 /* Returns as local_atomic() does. */
-static int do_atomic_here(struct pl_operation *operation, struct pl_error *error)
+static int do_atomic_locally(struct pl_operation *operation, struct pl_error *error)
 {
-	struct pl_sync_op instant = { .kind = operation->completion.kind,
+	struct pl_sync_op sync_op = { .kind = operation->completion.kind,
 				      .segment = *operation->segments,
 				      .operand = operation->operand,
 				      .compare = operation->compare };
-	int rc = local_atomic(&instant, error);
+	int rc = local_atomic(&sync_op, error);
 
-	operation->completion.value = instant.value;
+	operation->completion.value = sync_op.value;
 	return rc;
 }
 
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
-	bool ours = is_done_here(endpoint, operation), atomic = !moves(operation->completion.kind);
+	bool is_local = operation_is_done_locally(endpoint, operation),
+	     atomic = !kind_is_write_or_read(operation->completion.kind);
 	struct pl_error error;
 	int rc = -EAGAIN;
 
-	if (ours && atomic)
-		rc = do_atomic_here(operation, &error);
-	if (!ours || (atomic && rc == -EAGAIN)) {
-		operation->route_reason = ours ? local_socket_way.reason : operation->route_reason;
+	if (is_local && atomic)
+		rc = do_atomic_locally(operation, &error);
+	if (!is_local || (atomic && rc == -EAGAIN)) {
+		operation->route_reason = is_local ? local_socket_path.reason : operation->route_reason;
 		pl_tcp_fabric.post(endpoint->lanes, operation);
 		return;
 	}
@@ -299,11 +301,11 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 		if (rc < 0)
 			pl_operation_fail(operation, rc, &error);
 		pl_operation_pending_done(operation);
-	} else if (operation->total <= LOCAL_NOW) {
-		do_now(operation);
-	} else if (is_for_device(operation)) {
+	} else if (operation->total <= LOCAL_SYNC_MAX) {
+		do_operation_sync(operation);
+	} else if (operation_is_for_device(operation)) {
 		local_device_post(endpoint, operation);
 	} else {
-		enlist(endpoint, operation);
+		work_list_add_operation(endpoint, operation);
 	}
 }

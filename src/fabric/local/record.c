@@ -55,7 +55,7 @@ int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record 
 	record->type = (enum local_record_type)type;
 	if (magic != MAGIC || type == 0 || type >= LOCAL_RECORD_END || pl_get_u64(&reader))
 		return -EPROTO;
-	if (record->parts > LOCAL_PARTS || (record->parts != 0) != (type == LOCAL_RECORD_PARTS))
+	if (record->parts > LOCAL_FDS_PER_KEY || (record->parts != 0) != (type == LOCAL_RECORD_PARTS))
 		return -EPROTO;
 	/* File sizes are signed. */
 	return record->size == 0 || record->size > INT64_MAX ? -EPROTO : 0;
@@ -67,7 +67,7 @@ int local_key_encode(const struct local_key *key, uint8_t buffer[PL_KEY_BLOB_MAX
 
 	pl_writer_init(&writer, buffer, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
-	pl_put_u8(&writer, key->ways);
+	pl_put_u8(&writer, key->paths);
 	pl_put_u32(&writer, key->gate);
 	pl_put_u32(&writer, key->number);
 	pl_put_u64(&writer, key->address);
@@ -83,7 +83,7 @@ int local_key_decode(const uint8_t *bytes, size_t length, struct local_key *key)
 
 	pl_reader_init(&reader, bytes, length);
 	key->id = pl_get_u64(&reader);
-	key->ways = pl_get_u8(&reader);
+	key->paths = pl_get_u8(&reader);
 	key->gate = pl_get_u32(&reader);
 	key->number = pl_get_u32(&reader);
 	key->address = pl_get_u64(&reader);

@@ -11,7 +11,7 @@
 #define LOCAL_VERSION 5
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
 #define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 parts, u64 key, u64 size, u64 zero */
-/* u64 id, u8 ways, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of the IPC handle that follows */
+/* u64 id, u8 paths, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of the IPC handle that follows */
 #define LOCAL_KEY 37
 
 /* Name of the listener, and identity of the host: inode numbers of namespaces. */
@@ -31,9 +31,9 @@ enum local_record_type {
 	LOCAL_RECORD_END,
 };
 
-/* Most descriptors of a key. A record of parts carries several; any other record carries one. */
-#define LOCAL_PARTS 512
-#define LOCAL_PARTS_A_RECORD 64
+/* Most descriptors of a key, and of a PARTS record. Any other record carries one descriptor. */
+#define LOCAL_FDS_PER_KEY 512
+#define LOCAL_FDS_PER_RECORD 64
 
 struct local_record {
 	enum local_record_type type;
@@ -45,15 +45,15 @@ struct local_record {
 void local_record_encode(const struct local_record *record, uint8_t buffer[LOCAL_RECORD]);
 int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record *record);
 
-/* Bits of local_key.ways; unknown ones are ignored. */
-#define LOCAL_WAY_STAGED 1u  /* sockets do not reach the memory; the tcp fabric's keys use the same bit */
-#define LOCAL_WAY_MAPPED 2u  /* a record with the memory's descriptor was sent before the key */
-#define LOCAL_WAY_PROCESS 4u /* the address is valid for process_vm_readv(2) */
-#define LOCAL_WAY_DEVICE 8u  /* the IPC handle is of device memory */
+/* Bits of local_key.paths; unknown ones are ignored. */
+#define LOCAL_PATH_STAGED 1u  /* sockets do not reach the memory; the tcp fabric's keys use the same bit */
+#define LOCAL_PATH_MAPPED 2u  /* a record with the memory's descriptor was sent before the key */
+#define LOCAL_PATH_PROCESS 4u /* the address is valid for process_vm_readv(2) */
+#define LOCAL_PATH_DEVICE 8u  /* the IPC handle is of device memory */
 
 struct local_key {
 	uint64_t id; /* keys of all fabrics begin with it */
-	uint8_t ways;
+	uint8_t paths;
 	uint32_t gate, number; /* number 0: none, only the sockets may be used */
 	uint64_t address;      /* of the first byte, at its owner */
 	uint64_t expires;      /* CLOCK_REALTIME; 0: never */

@@ -18,7 +18,7 @@
 #define HINT_AUTO "leave the fabric to be chosen"
 
 /* Number 0 if the kernel has no such namespaces: all processes share one then. */
-static bool namespace_of(const char *path, uint64_t *number)
+static bool read_namespace_inode(const char *path, uint64_t *number)
 {
 	struct stat status;
 
@@ -27,7 +27,7 @@ static bool namespace_of(const char *path, uint64_t *number)
 }
 
 /* The abstract namespace leaves nothing in the file system when the process ends. */
-static socklen_t address_of(const uint8_t name[LOCAL_NAME], struct sockaddr_un *address)
+static socklen_t listener_address(const uint8_t name[LOCAL_NAME], struct sockaddr_un *address)
 {
 	size_t used = (size_t)snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "peerlane-");
 
@@ -38,18 +38,18 @@ static socklen_t address_of(const uint8_t name[LOCAL_NAME], struct sockaddr_un *
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
 }
 
-static int new_socket(void)
+static int new_local_socket(void)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	return fd < 0 ? -errno : fd;
 }
 
-int local_dial(const uint8_t name[LOCAL_NAME])
+int local_connect_to_listener(const uint8_t name[LOCAL_NAME])
 {
 	struct sockaddr_un address;
-	socklen_t length = address_of(name, &address);
-	int fd = new_socket(), size = SOCKET_BUFFER, rc;
+	socklen_t length = listener_address(name, &address);
+	int fd = new_local_socket(), size = SOCKET_BUFFER, rc;
 
 	if (fd < 0)
 		return fd;
@@ -61,7 +61,7 @@ int local_dial(const uint8_t name[LOCAL_NAME])
 	return rc;
 }
 
-int local_process_of(int fd, pid_t *process, enum pl_refusal *refusal)
+int local_identify_peer(int fd, pid_t *process, enum pl_refusal *refusal)
 {
 	struct ucred peer;
 	socklen_t length = sizeof(peer);
@@ -88,8 +88,8 @@ static int open_listener(struct local_state *state, struct pl_error *error)
 
 	if (rc < 0)
 		return pl_fail_errno(error, rc, "SYSTEM", "getrandom", NULL);
-	length = address_of(state->name, &address);
-	fd = new_socket();
+	length = listener_address(state->name, &address);
+	fd = new_local_socket();
 	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0 && listen(fd, BACKLOG) == 0)
 		return pl_listener_open(state->context, fd, true, &listener, error);
 	rc = fd < 0 ? fd : -errno;
@@ -99,15 +99,15 @@ static int open_listener(struct local_state *state, struct pl_error *error)
 }
 
 /* The kernel treats shared memory as a file: beyond RLIMIT_FSIZE it raises a signal. */
-static bool may_share(const struct pl_allocator *allocator)
+static bool can_create_gates(const struct pl_allocator *allocator)
 {
-	struct local_gates *probe = NULL;
+	struct local_gates *gates = NULL;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= LOCAL_GATES * sizeof(struct local_gate))
-		probe = local_gates_new(allocator);
-	local_gates_put(probe);
-	return probe;
+		gates = local_gates_new(allocator);
+	local_gates_put(gates);
+	return gates;
 }
 
 static int local_state_open(struct pl_context *context, struct local_state **result, struct pl_error *error)
@@ -119,14 +119,14 @@ static int local_state_open(struct pl_context *context, struct local_state **res
 		return pl_fail_memory(error, "connect");
 	state->context = context;
 	pl_list_init(&state->work);
-	if (!namespace_of("/proc/self/ns/pid", &state->process_namespace) ||
-	    !namespace_of("/proc/self/ns/user", &state->user_namespace))
+	if (!read_namespace_inode("/proc/self/ns/pid", &state->process_namespace) ||
+	    !read_namespace_inode("/proc/self/ns/user", &state->user_namespace))
 		rc = pl_fail(error, -ENOENT, "LOCAL-SOCKET", "stat", "/proc/self/ns", "mount /proc",
-			     "it cannot be found out in which namespaces this process is");
-	if (rc == 0 && !may_share(&context->allocator))
+			     "the namespaces of this process are unknown");
+	if (rc == 0 && !can_create_gates(&context->allocator))
 		rc = pl_fail(error, -ENOMEM, "LOCAL-LIMIT", "memfd_create", NULL,
 			     "allow files of 256 KiB (ulimit -f), and memfd_create(2)",
-			     "this process may not make shared memory, or there is none");
+			     "this process cannot create shared memory");
 	if (rc == 0)
 		rc = open_listener(state, error);
 	if (rc < 0) {
@@ -155,9 +155,9 @@ void local_state_close(struct pl_context *context, void *pointer)
 {
 	struct local_state *state = pointer;
 
-	for (unsigned i = 0; state->moving && i < context->engine_count; i++) {
-		pl_source_remove(&state->movers[i].source);
-		close(state->movers[i].source.fd);
+	for (unsigned i = 0; state->workers_open && i < context->engine_count; i++) {
+		pl_source_remove(&state->workers[i].source);
+		close(state->workers[i].source.fd);
 	}
 	local_device_unpark(state, NULL);
 	pthread_mutex_destroy(&state->lock);
@@ -167,7 +167,7 @@ void local_state_close(struct pl_context *context, void *pointer)
 /* -- peers of this host --------------------------------------------------------------------------- */
 
 /* A connection to this host itself comes from the address that it goes to, unless it was bound otherwise. */
-static bool may_be_here(const struct pl_peer *peer)
+static bool is_maybe_same_host(const struct pl_peer *peer)
 {
 	const struct sockaddr_in *a4 = (const void *)&peer->address, *b4 = (const void *)&peer->local_address;
 	const struct sockaddr_in6 *a6 = (const void *)&peer->address, *b6 = (const void *)&peer->local_address;
@@ -183,7 +183,7 @@ static bool may_be_here(const struct pl_peer *peer)
 
 int local_serves(struct pl_peer *peer, struct pl_error *error)
 {
-	if (!may_be_here(peer))
+	if (!is_maybe_same_host(peer))
 		return pl_fail(error, -EHOSTUNREACH, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO,
 			       "the peer is not on this host");
 	return local_state_get(peer->context, error) ? 0 : -ENOMEM;
@@ -208,23 +208,23 @@ int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX])
 	return LOCAL_INVITATION;
 }
 
-static enum pl_refusal probe(const struct local_state *state, const struct local_invitation *there)
+static enum pl_refusal probe_peer_process(const struct local_state *state, const struct local_invitation *invitation)
 {
-	enum pl_refusal apart = PL_REFUSAL_SOCKET;
-	int fd = local_dial(there->name);
+	enum pl_refusal refusal = PL_REFUSAL_SOCKET;
+	int fd = local_connect_to_listener(invitation->name);
 	pid_t process;
 
 	if (fd < 0)
 		return PL_REFUSAL_SOCKET;
-	local_process_of(fd, &process, &apart);
+	local_identify_peer(fd, &process, &refusal);
 	close(fd);
-	if (apart == PL_REFUSAL_NONE &&
-	    (there->process_namespace != state->process_namespace || there->user_namespace != state->user_namespace))
+	if (refusal == PL_REFUSAL_NONE && (invitation->process_namespace != state->process_namespace ||
+					   invitation->user_namespace != state->user_namespace))
 		return PL_REFUSAL_NAMESPACE;
-	return apart;
+	return refusal;
 }
 
-int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error)
+int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *advert, struct pl_error *error)
 {
 	static const char *const facts[PL_REFUSAL_END] = {
 		[PL_REFUSAL_USER] = "the other process belongs to another user",
@@ -232,17 +232,17 @@ int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *offer, stru
 		[PL_REFUSAL_SOCKET] = "the other process cannot be reached by a local socket",
 	};
 	struct local_state *state = local_state_get(peer->context, error);
-	struct local_invitation there;
+	struct local_invitation invitation;
 
 	if (!state)
 		return -ENOMEM;
 	if (!peer->same_host)
 		return pl_fail(error, -EHOSTUNREACH, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO,
 			       "the other process runs under another kernel");
-	if (local_invitation_decode(offer->blob, offer->blob_length, &there) < 0)
+	if (local_invitation_decode(advert->blob, advert->blob_length, &invitation) < 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's invitation to the local fabric is malformed");
-	peer->refusal = probe(state, &there);
+	peer->refusal = probe_peer_process(state, &invitation);
 	if (peer->refusal == PL_REFUSAL_NONE)
 		return 0;
 	return pl_fail(error, -EPERM, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO, "%s", facts[peer->refusal]);

@@ -102,7 +102,7 @@ static int shake(struct tcp_lane *lane)
 		return rc;
 	memcpy(hello.secret, endpoint->join_secret, sizeof(hello.secret));
 	pl_lane_hello_encode(&hello, bytes);
-	/* These are the first bytes on a new socket, so there is room for them. */
+	/* A new socket has room for its first bytes. */
 	if (pl_stream_write(&lane->stream, &vector, 1) != (ssize_t)sizeof(bytes))
 		return -ECONNRESET;
 	lane->state = TCP_LANE_GREETING;

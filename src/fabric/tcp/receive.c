@@ -10,7 +10,7 @@
 #define BULKY_FROM 16384
 /* Most bytes of one visit, so that other sockets get their turn. */
 #define VISIT_BYTES (4u << 20)
-/* One-way traffic is acknowledged after this many frames. */
+/* Frames, and bytes, after which one-way traffic is acknowledged. */
 #define ACK_FRAMES 512
 #define ACK_BYTES (1u << 20)
 
