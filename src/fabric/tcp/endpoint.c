@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabric/tcp/tcp.h"
 
-static const char visibility[] = "tcp: the receiving process copied them to their place and then said so";
+static const char visibility[] =
+	"tcp: the receiving process copied the bytes to their memory before it acknowledged them";
 static const char reason[] = "tcp: the socket reads and writes the region itself; no RDMA device is used";
 
-static void ended_run(struct pl_task *task)
+/* Reports the end of a lane to the peer: a violated protocol, a refused connection, or an orderly end. Home. */
+static void lane_ended_run(struct pl_task *task)
 {
 	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, ended_task);
 	struct pl_peer *peer = endpoint->base.peer;
@@ -23,22 +25,22 @@ static void ended_run(struct pl_task *task)
 	}
 }
 
-/* Completes opening or closing: all lanes are open, or closed. Home. */
-static void settled_run(struct pl_task *task)
+/* Wakes all lanes for work that waited until no late frame was left. Home. */
+static void late_placed_run(struct pl_task *task)
 {
-	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, settled_task);
+	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, late_placed_task);
 
 	if (!endpoint->closed)
-		tcp_for_each_lane(endpoint, tcp_kick);
+		tcp_for_each_lane(endpoint, tcp_lane_wake);
 }
 
-void tcp_settled(struct tcp_endpoint *endpoint)
+void tcp_late_frame_placed(struct tcp_endpoint *endpoint)
 {
 	if (atomic_fetch_sub(&endpoint->late, 1) == 1)
-		pl_engine_post(endpoint->base.peer->home, &endpoint->settled_task);
+		pl_engine_post(endpoint->base.peer->home, &endpoint->late_placed_task);
 }
 
-static struct pl_engine *engine_of_lane(const struct tcp_endpoint *endpoint, unsigned index)
+static struct pl_engine *tcp_engine_of_lane(const struct tcp_endpoint *endpoint, unsigned index)
 {
 	struct pl_context *context = endpoint->context;
 	unsigned home = 0;
@@ -56,12 +58,12 @@ struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index)
 		return NULL;
 	lane->endpoint = endpoint;
 	lane->index = index;
-	lane->engine = engine_of_lane(endpoint, index);
+	lane->engine = tcp_engine_of_lane(endpoint, index);
 	tcp_lane_init(lane);
 	return lane;
 }
 
-static int dial_listener(struct tcp_endpoint *endpoint)
+static int tcp_dial_listener(struct tcp_endpoint *endpoint)
 {
 	return pl_socket_connect((struct sockaddr *)&endpoint->base.peer->address, &endpoint->context->options);
 }
@@ -74,10 +76,10 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 		return pl_fail_memory(error, "connect");
 	endpoint->base.peer = peer;
 	endpoint->context = peer->context;
-	endpoint->wanted = 1;
-	endpoint->dial = dial_listener;
-	pl_task_init(&endpoint->ended_task, ended_run);
-	pl_task_init(&endpoint->settled_task, settled_run);
+	endpoint->lanes_requested = 1;
+	endpoint->dial = tcp_dial_listener;
+	pl_task_init(&endpoint->ended_task, lane_ended_run);
+	pl_task_init(&endpoint->late_placed_task, late_placed_run);
 	pthread_mutex_init(&endpoint->lock, NULL);
 	pl_list_init(&endpoint->work);
 	*result = &endpoint->base;
@@ -95,7 +97,7 @@ static int tcp_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_MA
 }
 
 /* Adds a lane. Returns false if the index is taken. */
-static bool place_lane(struct tcp_endpoint *endpoint, struct tcp_lane *lane)
+static bool tcp_endpoint_add_lane(struct tcp_endpoint *endpoint, struct tcp_lane *lane)
 {
 	bool placed = false;
 
@@ -125,7 +127,7 @@ static int tcp_connect(struct pl_endpoint *base, const uint8_t *blob, size_t len
 	lane = tcp_lane_new(endpoint, 0);
 	if (!lane)
 		return pl_fail_memory(error, "connect");
-	place_lane(endpoint, lane);
+	tcp_endpoint_add_lane(endpoint, lane);
 	tcp_lane_dial(lane);
 	return 0;
 }
@@ -146,7 +148,7 @@ static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const ui
 	lane->stream = *stream;
 	lane->source.fd = stream->fd;
 	lane->joining = true;
-	if (!place_lane(endpoint, lane)) {
+	if (!tcp_endpoint_add_lane(endpoint, lane)) {
 		pl_stream_close(stream);
 		pl_free(&endpoint->context->allocator, lane);
 		return -EPROTO;
@@ -155,7 +157,7 @@ static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const ui
 	return 0;
 }
 
-void tcp_kick(struct tcp_lane *lane)
+void tcp_lane_wake(struct tcp_lane *lane)
 {
 	pl_engine_post(lane->engine, &lane->task);
 }
@@ -165,22 +167,22 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
 	lanes = PL_MIN(lanes, base->peer->lanes);
-	while (endpoint->wanted < lanes) {
-		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->wanted);
+	while (endpoint->lanes_requested < lanes) {
+		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->lanes_requested);
 
 		if (!lane)
-			return; /* fewer lanes carry the bytes too */
+			return; /* the existing lanes carry all bytes */
 		lane->dialing = true;
-		if (!place_lane(endpoint, lane)) {
+		if (!tcp_endpoint_add_lane(endpoint, lane)) {
 			pl_free(&endpoint->context->allocator, lane);
 			return;
 		}
-		endpoint->wanted++;
-		tcp_kick(lane);
+		endpoint->lanes_requested++;
+		tcp_lane_wake(lane);
 	}
 }
 
-/* Core's frames use lane 0, whose engine is the peer's home. */
+/* Sends a frame of core over lane 0, whose engine is the peer's home. */
 static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation)
 {
@@ -199,7 +201,7 @@ static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, c
 	piece->operation = operation;
 	if (operation)
 		atomic_fetch_add(&operation->pending, 1);
-	tcp_queue(lane, piece);
+	tcp_lane_queue_piece(lane, piece);
 	tcp_lane_push(lane);
 	return 0;
 }
@@ -217,10 +219,10 @@ void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_l
 	}
 }
 
-static void ask_for_sweep(struct tcp_lane *lane)
+static void tcp_lane_request_sweep(struct tcp_lane *lane)
 {
 	atomic_store(&lane->sweep, 1);
-	tcp_kick(lane);
+	tcp_lane_wake(lane);
 }
 
 static void tcp_sweep(struct pl_endpoint *base)
@@ -228,7 +230,7 @@ static void tcp_sweep(struct pl_endpoint *base)
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
 	tcp_work_sweep(endpoint);
-	tcp_for_each_lane(endpoint, ask_for_sweep);
+	tcp_for_each_lane(endpoint, tcp_lane_request_sweep);
 }
 
 static bool tcp_drained(struct pl_endpoint *base)
@@ -241,15 +243,15 @@ static unsigned tcp_lanes(struct pl_endpoint *base)
 	return atomic_load(&tcp_endpoint_of(base)->lanes_up);
 }
 
-/* From here on no lanes are added. */
-static void take_no_more(struct tcp_endpoint *endpoint)
+/* Refuses lanes that are added later. */
+static void tcp_endpoint_refuse_lanes(struct tcp_endpoint *endpoint)
 {
 	pthread_mutex_lock(&endpoint->lock);
 	endpoint->closed = true;
 	pthread_mutex_unlock(&endpoint->lock);
 }
 
-void tcp_lane_gone(struct tcp_endpoint *endpoint)
+void tcp_abandoned_lane_ended(struct tcp_endpoint *endpoint)
 {
 	struct pl_engine *home = endpoint->base.peer->home;
 	struct pl_task *task = endpoint->ended;
@@ -258,7 +260,7 @@ void tcp_lane_gone(struct tcp_endpoint *endpoint)
 		pl_engine_post(home, task);
 }
 
-static void abandon_lane(struct tcp_lane *lane)
+static void tcp_lane_abandon(struct tcp_lane *lane)
 {
 	atomic_fetch_add(&lane->endpoint->ending, 1);
 	pl_engine_post(lane->engine, &lane->end_task);
@@ -268,14 +270,14 @@ static void tcp_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
-	take_no_more(endpoint);
+	tcp_endpoint_refuse_lanes(endpoint);
 	endpoint->ended = task;
 	atomic_store(&endpoint->ending, 1);
-	tcp_for_each_lane(endpoint, abandon_lane);
-	tcp_lane_gone(endpoint);
+	tcp_for_each_lane(endpoint, tcp_lane_abandon);
+	tcp_abandoned_lane_ended(endpoint);
 }
 
-static void close_lane(struct tcp_lane *lane)
+static void tcp_lane_close(struct tcp_lane *lane)
 {
 	pl_engine_lock(lane->engine);
 	pl_engine_withdraw(lane->engine, &lane->task);
@@ -290,14 +292,14 @@ static void tcp_close(struct pl_endpoint *base)
 	struct pl_engine *home = base->peer->home;
 	bool held = pl_engine_held(home);
 
-	take_no_more(endpoint);
+	tcp_endpoint_refuse_lanes(endpoint);
 	if (!held) {
-		tcp_for_each_lane(endpoint, close_lane);
+		tcp_for_each_lane(endpoint, tcp_lane_close);
 		pl_engine_lock(home);
 	}
 	/* Runs tasks that the lanes posted to the home engine. */
 	pl_engine_withdraw(home, &endpoint->ended_task);
-	pl_engine_withdraw(home, &endpoint->settled_task);
+	pl_engine_withdraw(home, &endpoint->late_placed_task);
 	if (!held)
 		pl_engine_unlock(home);
 	for (unsigned i = 0; i < PL_LANES_MAX; i++)

@@ -4,6 +4,7 @@
 
 #include "fabric/tcp/tcp.h"
 
+/* Most reads of remaining bytes before a close. */
 #define DRAIN_READS 64
 
 static bool lane_ready(struct pl_source *source, uint32_t events);
@@ -70,7 +71,7 @@ void tcp_lane_dial(struct tcp_lane *lane)
 		tcp_lane_fail(lane, -ENOMEM);
 }
 
-static int connected(struct tcp_lane *lane)
+static int lane_connected(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	bool encrypt = endpoint->base.peer->encrypt;
@@ -84,7 +85,7 @@ static int connected(struct tcp_lane *lane)
 	return pl_stream_open(&lane->stream, lane->source.fd, encrypt ? endpoint->context->tls : NULL, false, NULL);
 }
 
-static int shake(struct tcp_lane *lane)
+static int lane_handshake(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION,
@@ -111,7 +112,7 @@ static int shake(struct tcp_lane *lane)
 	return 0;
 }
 
-static int greet(struct tcp_lane *lane)
+static int lane_read_welcome(struct tcp_lane *lane)
 {
 	struct iovec vector = { .iov_base = lane->head + lane->head_have,
 				.iov_len = PL_LANE_WELCOME - lane->head_have };
@@ -134,7 +135,7 @@ static int greet(struct tcp_lane *lane)
 
 /* -- acceptor ----------------------------------------------------------------------------------- */
 
-/* The listener handed the socket over; this runs on the lane's own engine. */
+/* Starts a lane with a socket that the listener accepted. Runs on the lane's engine. */
 static int lane_joined(struct tcp_lane *lane)
 {
 	uint8_t bytes[PL_LANE_WELCOME];
@@ -157,11 +158,11 @@ static int lane_advance(struct tcp_lane *lane, uint32_t events)
 	int rc = 0;
 
 	if (lane->state == TCP_LANE_CONNECTING && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
-		rc = connected(lane);
+		rc = lane_connected(lane);
 	if (rc == 0 && lane->state == TCP_LANE_SHAKING)
-		rc = shake(lane);
+		rc = lane_handshake(lane);
 	if (rc == 0 && lane->state == TCP_LANE_GREETING)
-		rc = greet(lane);
+		rc = lane_read_welcome(lane);
 	return rc;
 }
 
@@ -199,7 +200,7 @@ static void lane_idle(struct pl_source *source)
 		tcp_lane_ack(lane);
 }
 
-/* Another engine woke the lane: to join, to sweep, or to take work. */
+/* Runs on the lane's engine after tcp_lane_wake(): joins, connects, sweeps, or takes work. */
 static void lane_run(struct pl_task *task)
 {
 	struct tcp_lane *lane = pl_container_of(task, struct tcp_lane, task);
@@ -222,24 +223,24 @@ static void lane_run(struct pl_task *task)
 		tcp_lane_dial(lane);
 	}
 	if (atomic_exchange(&lane->sweep, 0)) {
-		tcp_stage_sweep(lane, false);
-		tcp_transmit_sweep(lane, false);
-		tcp_request_sweep(lane, false);
+		tcp_lane_sweep_staging(lane, false);
+		tcp_lane_sweep_pieces(lane, false);
+		tcp_lane_sweep_requests(lane, false);
 	}
 	tcp_lane_push(lane);
 }
 
-/* The other task is not posted any more. */
+/* Ends a lane of an abandoned endpoint. Nothing posts the other task after that. */
 static void lane_end(struct pl_task *task)
 {
 	struct tcp_lane *lane = pl_container_of(task, struct tcp_lane, end_task);
 
 	pl_engine_withdraw(lane->engine, &lane->task);
 	tcp_lane_shut(lane);
-	tcp_lane_gone(lane->endpoint);
+	tcp_abandoned_lane_ended(lane->endpoint);
 }
 
-/* Closing a socket with unread bytes resets it, which can destroy the last sent bytes. */
+/* Reads remaining bytes: closing with unread bytes resets the connection, which can destroy sent bytes. */
 static void lane_drain(struct tcp_lane *lane)
 {
 	struct iovec vector = { .iov_base = lane->engine->scratch, .iov_len = PL_ENGINE_SCRATCH };
@@ -265,10 +266,10 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		lane->state = TCP_LANE_ENDED;
 	}
 	pl_source_remove(&lane->source);
-	tcp_stage_sweep(lane, true);
-	tcp_transmit_sweep(lane, true);
-	tcp_request_sweep(lane, true);
-	tcp_receive_drop(lane);
+	tcp_lane_sweep_staging(lane, true);
+	tcp_lane_sweep_pieces(lane, true);
+	tcp_lane_sweep_requests(lane, true);
+	tcp_lane_drop_received(lane);
 	while (!pl_list_empty(&lane->queue))
 		tcp_piece_free(lane, pl_list_first(&lane->queue, struct tcp_piece, link));
 	while (!pl_list_empty(&lane->unacked))

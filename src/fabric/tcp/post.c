@@ -13,7 +13,7 @@ struct tcp_work {
 	unsigned segment;
 	uint64_t done; /* bytes taken of that segment */
 	uint32_t chunk;
-	uint32_t fair; /* a lane with this backlog leaves chunks to others */
+	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
 };
 _Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
@@ -38,7 +38,7 @@ static struct pl_operation *tcp_operation_of(struct pl_list *link)
 	return pl_container_of(work, struct pl_operation, fabric);
 }
 
-static uint64_t key_of(const struct pl_remote *remote)
+static uint64_t remote_key_id(const struct pl_remote *remote)
 {
 	uint64_t id;
 
@@ -46,9 +46,10 @@ static uint64_t key_of(const struct pl_remote *remote)
 	return le64toh(id);
 }
 
-static const char staged_there[] = "tcp has no direct path to the peer's GPU memory: it goes through host memory there";
+static const char staged_by_peer_reason[] =
+	"tcp has no direct path to the peer's GPU memory: the bytes go through host memory there";
 
-static void cannot(struct pl_operation *operation, int code)
+static void fail_post_operation(struct pl_operation *operation, int code)
 {
 	struct pl_error error;
 
@@ -71,7 +72,8 @@ static bool note_transfer_staging(struct pl_operation *operation)
 			pl_operation_staged(operation, segment->length,
 					    operation->route_reason ? operation->route_reason : pl_tcp_fabric.staging_reason);
 		else if (staged_by_peer(segment->remote))
-			pl_operation_staged(operation, segment->length, operation->route_reason ? operation->route_reason : staged_there);
+			pl_operation_staged(operation, segment->length,
+					    operation->route_reason ? operation->route_reason : staged_by_peer_reason);
 	}
 	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT) || !atomic_load(&operation->staged))
 		return true;
@@ -80,12 +82,12 @@ static bool note_transfer_staging(struct pl_operation *operation)
 }
 
 /* Queues a WRITE, with a pending count of the operation. */
-static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
-		       uint64_t at, uint32_t length)
+static int tcp_lane_queue_write(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
+				uint64_t at, uint32_t length)
 {
 	struct pl_frame frame = { .type = PL_FRAME_WRITE,
 				  .length = length,
-				  .key = key_of(segment->remote),
+				  .key = remote_key_id(segment->remote),
 				  .offset = segment->remote_offset + at };
 	struct pl_memory *memory = &segment->region->memory;
 	struct tcp_piece *piece = tcp_piece_new(lane, &frame);
@@ -98,21 +100,21 @@ static int queue_write(struct tcp_lane *lane, struct pl_operation *operation, co
 	atomic_fetch_add(&operation->pending, 1);
 	atomic_fetch_or(&operation->rails, 1u << lane->index);
 	if (length && pl_memory_staged(memory)) {
-		tcp_stage_out(lane, piece, memory, segment->offset + at);
+		tcp_piece_stage(lane, piece, memory, segment->offset + at);
 		return 0;
 	}
 	piece->payload = pl_memory_host_pointer(memory, segment->offset + at);
-	tcp_queue(lane, piece);
+	tcp_lane_queue_piece(lane, piece);
 	return 0;
 }
 
-static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
-			 uint64_t at, uint32_t length)
+static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *operation,
+				  const struct pl_segment *segment, uint64_t at, uint32_t length)
 {
 	bool atomic = operation->completion.kind != PL_KIND_READ;
 	struct pl_frame frame = { .type = atomic ? PL_FRAME_ATOMIC : PL_FRAME_READ,
 				  .length = length,
-				  .key = key_of(segment->remote),
+				  .key = remote_key_id(segment->remote),
 				  .offset = segment->remote_offset + at };
 	uint8_t *destination = NULL;
 	struct tcp_request *request;
@@ -144,12 +146,12 @@ static int queue_request(struct tcp_lane *lane, struct pl_operation *operation, 
 	lane->requested += request->length;
 	atomic_fetch_add(&operation->pending, 1);
 	atomic_fetch_or(&operation->rails, 1u << lane->index);
-	tcp_queue(lane, piece);
+	tcp_lane_queue_piece(lane, piece);
 	return 0;
 }
 
 /* Takes the next chunk of the first operation, which the list's pending count keeps alive. */
-static bool tcp_take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
+static bool tcp_lane_take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	struct pl_operation *operation = NULL;
@@ -160,7 +162,7 @@ static bool tcp_take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 	pthread_mutex_lock(&endpoint->lock);
 	if (!pl_list_empty(&endpoint->work))
 		operation = tcp_operation_of(endpoint->work.next);
-	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_work_of(operation)->fair) {
+	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_work_of(operation)->lane_share_max) {
 		pthread_mutex_unlock(&endpoint->lock);
 		return false;
 	}
@@ -183,28 +185,28 @@ static bool tcp_take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 	return true;
 }
 
-static bool has_room(const struct tcp_lane *lane)
+static bool tcp_lane_has_room(const struct tcp_lane *lane)
 {
 	return lane->state == TCP_LANE_UP && lane->queued < TCP_LANE_BACKLOG && lane->requested < TCP_LANE_READ_AHEAD &&
 	       lane->request_count < TCP_REQUESTS_MAX && lane->slots < TCP_SLOTS && pl_list_empty(&lane->waiting);
 }
 
-void tcp_lane_feed(struct tcp_lane *lane)
+void tcp_lane_take_work(struct tcp_lane *lane)
 {
 	struct tcp_chunk chunk;
 
-	while (has_room(lane) && tcp_take_chunk(lane, &chunk)) {
+	while (tcp_lane_has_room(lane) && tcp_lane_take_chunk(lane, &chunk)) {
 		struct pl_operation *operation = chunk.operation;
 		int rc = 0;
 
 		if (atomic_load(&operation->status))
-			; /* already failed: the rest is not sent */
+			; /* a failed operation: its other chunks are not sent */
 		else if (operation->completion.kind != PL_KIND_WRITE)
-			rc = queue_request(lane, operation, chunk.segment, chunk.at, chunk.length);
+			rc = tcp_lane_queue_request(lane, operation, chunk.segment, chunk.at, chunk.length);
 		else if (chunk.length || operation->total == 0)
-			rc = queue_write(lane, operation, chunk.segment, chunk.at, chunk.length);
+			rc = tcp_lane_queue_write(lane, operation, chunk.segment, chunk.at, chunk.length);
 		if (rc < 0)
-			cannot(operation, rc);
+			fail_post_operation(operation, rc);
 		pl_operation_pending_done(operation);
 	}
 }
@@ -230,7 +232,7 @@ void tcp_work_sweep(struct tcp_endpoint *endpoint)
 	}
 }
 
-static void post_small_write(struct tcp_lane *lane, struct pl_operation *operation)
+static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *operation)
 {
 	bool any = false;
 	int rc = 0;
@@ -240,21 +242,21 @@ static void post_small_write(struct tcp_lane *lane, struct pl_operation *operati
 
 		if (segment->length == 0 && (any || operation->total))
 			continue;
-		rc = queue_write(lane, operation, segment, 0, (uint32_t)segment->length);
+		rc = tcp_lane_queue_write(lane, operation, segment, 0, (uint32_t)segment->length);
 		any = true;
 	}
 	if (rc < 0)
-		cannot(operation, rc);
+		fail_post_operation(operation, rc);
 	pl_operation_pending_done(operation);
 	tcp_lane_push(lane);
 }
 
-static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
+static void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 {
 	struct pl_peer *peer = endpoint->base.peer;
 	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->lanes };
 
-	if (total <= TCP_SMALL_MAX || endpoint->wanted >= peer->lanes)
+	if (total <= TCP_SMALL_MAX || endpoint->lanes_requested >= peer->lanes)
 		return;
 	endpoint->bulk += total;
 	if (total < TCP_WIDEN_FROM && endpoint->bulk < TCP_WIDEN_AFTER)
@@ -262,7 +264,7 @@ static void widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 	if (peer->initiator) {
 		tcp_widen(&endpoint->base, peer->lanes);
 	} else {
-		endpoint->wanted = peer->lanes;
+		endpoint->lanes_requested = peer->lanes;
 		pl_channel_send(&peer->channel, &message);
 	}
 }
@@ -277,7 +279,7 @@ static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, uint64_t tot
 }
 
 /* Limits a lane's share, so that several lanes work on one operation. */
-static uint32_t fair_share(const struct tcp_endpoint *endpoint, uint64_t total, uint32_t chunk)
+static uint32_t tcp_lane_share_max(const struct tcp_endpoint *endpoint, uint64_t total, uint32_t chunk)
 {
 	unsigned lanes = atomic_load(&endpoint->lanes_up);
 
@@ -297,19 +299,19 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		return;
 	}
 	if (small && operation->completion.kind == PL_KIND_WRITE && !atomic_load(&endpoint->late)) {
-		post_small_write(endpoint->lanes[0], operation);
+		tcp_post_small_write(endpoint->lanes[0], operation);
 		return;
 	}
-	widen_for(endpoint, operation->total);
+	tcp_widen_for(endpoint, operation->total);
 	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation->total) };
-	work->fair = fair_share(endpoint, operation->total, work->chunk);
+	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_append(&endpoint->work, &work->link);
 	pthread_mutex_unlock(&endpoint->lock);
 	/* Small requests stay on lane 0, which needs no other engine. */
 	if (!small)
-		tcp_for_each_lane(endpoint, tcp_kick);
-	if (has_room(endpoint->lanes[0]))
-		tcp_lane_feed(endpoint->lanes[0]);
+		tcp_for_each_lane(endpoint, tcp_lane_wake);
+	if (tcp_lane_has_room(endpoint->lanes[0]))
+		tcp_lane_take_work(endpoint->lanes[0]);
 	tcp_lane_push(endpoint->lanes[0]);
 }

@@ -8,7 +8,7 @@
 
 /* After a frame of this size the next is probably bulk too, so only its header is read. */
 #define BULKY_FROM 16384
-/* Most bytes of one visit, so that other sockets get their turn. */
+/* Most bytes of one visit to a socket. Then other sockets get their turn. */
 #define VISIT_BYTES (4u << 20)
 /* Frames, and bytes, after which one-way traffic is acknowledged. */
 #define ACK_FRAMES 512
@@ -21,7 +21,7 @@ static struct pl_peer *receiving_peer(const struct tcp_lane *lane)
 
 /* -- small frames ------------------------------------------------------------------------------- */
 
-static int value_arrived(struct tcp_lane *lane, const struct pl_frame *frame)
+static int request_value_arrived(struct tcp_lane *lane, const struct pl_frame *frame)
 {
 	struct tcp_request *request = tcp_request_find(lane, frame->cookie);
 
@@ -29,11 +29,11 @@ static int value_arrived(struct tcp_lane *lane, const struct pl_frame *frame)
 		return -EPROTO;
 	if (request->atomic && request->operation)
 		request->operation->completion.value = frame->offset;
-	tcp_request_done(lane, request);
+	tcp_request_complete(lane, request);
 	return 0;
 }
 
-static void fail_operation(struct pl_operation *operation, uint64_t status)
+static void fail_refused_operation(struct pl_operation *operation, uint64_t status)
 {
 	struct pl_error error;
 
@@ -43,43 +43,43 @@ static void fail_operation(struct pl_operation *operation, uint64_t status)
 	pl_operation_fail(operation, error.code, &error);
 }
 
-static int write_refused(struct tcp_lane *lane, const struct pl_frame *frame)
+static int tcp_write_refused(struct tcp_lane *lane, const struct pl_frame *frame)
 {
 	pl_list_for_each(at, &lane->unacked) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 
 		if (piece->sequence != frame->cookie)
 			continue;
-		fail_operation(piece->operation, frame->offset);
+		fail_refused_operation(piece->operation, frame->offset);
 		return 0;
 	}
 	return -EPROTO;
 }
 
-static int refused(struct tcp_lane *lane, const struct pl_frame *frame)
+static int tcp_request_refused(struct tcp_lane *lane, const struct pl_frame *frame)
 {
 	struct tcp_request *request;
 
 	if (frame->flags == PL_FRAME_WRITE)
-		return write_refused(lane, frame);
+		return tcp_write_refused(lane, frame);
 	request = tcp_request_find(lane, frame->cookie);
 	if (!request)
 		return -EPROTO;
-	fail_operation(request->operation, frame->offset);
-	tcp_request_done(lane, request);
+	fail_refused_operation(request->operation, frame->offset);
+	tcp_request_complete(lane, request);
 	return 0;
 }
 
-static int message(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
+static int tcp_message_frame_arrived(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
 {
 	if (lane->index != 0 || frame->type > PL_FRAME_CREDIT)
 		return -EPROTO;
-	if (tcp_counted(frame->type))
-		tcp_received(lane, PL_WIRE_OK);
+	if (tcp_frame_is_counted(frame->type))
+		tcp_lane_count_received(lane, PL_WIRE_OK);
 	return pl_message_arrived(receiving_peer(lane), frame, payload);
 }
 
-static int handle(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
+static int tcp_handle_small_frame(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
 {
 	switch (frame->type) {
 	case PL_FRAME_READ:
@@ -87,19 +87,19 @@ static int handle(struct tcp_lane *lane, const struct pl_frame *frame, const uin
 	case PL_FRAME_ATOMIC:
 		return tcp_serve_atomic(lane, frame, payload);
 	case PL_FRAME_VALUE:
-		return value_arrived(lane, frame);
+		return request_value_arrived(lane, frame);
 	case PL_FRAME_FAIL:
-		return refused(lane, frame);
+		return tcp_request_refused(lane, frame);
 	case PL_FRAME_ACK:
 		return 0;
 	default:
-		return message(lane, frame, payload);
+		return tcp_message_frame_arrived(lane, frame, payload);
 	}
 }
 
 /* -- bulk frames -------------------------------------------------------------------------------- */
 
-static int data_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
+static int data_frame_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
 {
 	struct tcp_request *request = tcp_request_find(lane, frame->cookie);
 
@@ -114,7 +114,7 @@ static int data_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool
 	return 0;
 }
 
-static int data_ends(struct tcp_lane *lane)
+static int data_frame_ends(struct tcp_lane *lane)
 {
 	struct tcp_request *request = lane->request;
 
@@ -125,30 +125,30 @@ static int data_ends(struct tcp_lane *lane)
 		return 0;
 	if (request->received != request->length)
 		return -EPROTO;
-	tcp_request_done(lane, request);
+	tcp_request_complete(lane, request);
 	return 0;
 }
 
-static int bulk_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
+static int bulk_frame_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
 {
 	lane->current = *frame;
 	lane->remaining = frame->length;
 	lane->bulky = frame->length >= BULKY_FROM;
 	if (frame->type == PL_FRAME_WRITE)
 		return tcp_serve_write(lane, frame, whole);
-	return data_begins(lane, frame, whole);
+	return data_frame_begins(lane, frame, whole);
 }
 
-static int bulk_ends(struct tcp_lane *lane)
+static int bulk_frame_ends(struct tcp_lane *lane)
 {
 	lane->unacked_bytes += lane->current.length;
 	if (lane->current.type == PL_FRAME_DATA)
-		return data_ends(lane);
+		return data_frame_ends(lane);
 	tcp_serve_written(lane);
 	return 0;
 }
 
-/* Returns the destination of the next byte; NULL: drop it. Asked before each use. */
+/* Returns the destination of the next byte; NULL: drop the byte. Called before each use. */
 static uint8_t *bulk_destination(struct tcp_lane *lane)
 {
 	if (lane->current.type == PL_FRAME_WRITE && lane->key && atomic_load(&lane->key->revoked)) {
@@ -160,8 +160,8 @@ static uint8_t *bulk_destination(struct tcp_lane *lane)
 	return lane->destination;
 }
 
-/* The kernel could not write to the destination. */
-static void destination_unwritable(struct tcp_lane *lane)
+/* Fails the current frame, whose destination the kernel could not write. */
+static void fail_unwritable_destination(struct tcp_lane *lane)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
@@ -180,7 +180,7 @@ static void destination_unwritable(struct tcp_lane *lane)
 	pl_operation_pending_done(operation);
 }
 
-static int place_payload(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
+static int copy_payload_to_destination(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
 {
 	struct pl_memory *memory = lane->current.type == PL_FRAME_WRITE ? lane->key->memory : lane->request->memory;
 
@@ -192,21 +192,21 @@ static int place_payload(struct tcp_lane *lane, const uint8_t *bytes, uint32_t l
 }
 
 /* Consumes up to `length` bytes that were read already. Returns their number. */
-static uint32_t bulk_take(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+static uint32_t bulk_consume_bytes(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
-	uint32_t part = (uint32_t)PL_MIN(length, (size_t)lane->remaining);
+	uint32_t count = (uint32_t)PL_MIN(length, (size_t)lane->remaining);
 	uint8_t *destination = bulk_destination(lane);
 
-	if (destination && place_payload(lane, bytes, part) < 0)
-		destination_unwritable(lane);
+	if (destination && copy_payload_to_destination(lane, bytes, count) < 0)
+		fail_unwritable_destination(lane);
 	else if (destination)
-		lane->destination += part;
-	lane->remaining -= part;
-	return part;
+		lane->destination += count;
+	lane->remaining -= count;
+	return count;
 }
 
 /* Reads payload to its destination, and the next header behind it. Returns bytes or a negative errno. */
-static ssize_t bulk_read(struct tcp_lane *lane)
+static ssize_t bulk_read_payload(struct tcp_lane *lane)
 {
 	uint8_t *destination = bulk_destination(lane);
 	struct iovec vectors[2] = {
@@ -223,7 +223,7 @@ static ssize_t bulk_read(struct tcp_lane *lane)
 	}
 	got = pl_stream_read(&lane->stream, vectors, count);
 	if (got == -EFAULT && destination) {
-		destination_unwritable(lane);
+		fail_unwritable_destination(lane);
 		return 0;
 	}
 	if (got <= 0)
@@ -241,13 +241,13 @@ static ssize_t bulk_read(struct tcp_lane *lane)
 
 /* -- the byte stream ---------------------------------------------------------------------------- */
 
-static bool is_bulk(const struct pl_frame *frame)
+static bool frame_is_bulk(const struct pl_frame *frame)
 {
 	return frame->type == PL_FRAME_WRITE || frame->type == PL_FRAME_DATA;
 }
 
 /* Handles one frame at the front of the bytes. Returns bytes used, 0 if more are needed, or a negative errno. */
-static ssize_t tcp_take_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+static ssize_t tcp_lane_handle_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	struct pl_frame frame;
 	uint32_t payload, used = PL_FRAME_HEADER;
@@ -259,27 +259,27 @@ static ssize_t tcp_take_frame(struct tcp_lane *lane, const uint8_t *bytes, size_
 	if (rc < 0)
 		return -EPROTO;
 	payload = pl_frame_payload(&frame);
-	if (is_bulk(&frame)) {
-		rc = bulk_begins(lane, &frame, length - used >= payload);
+	if (frame_is_bulk(&frame)) {
+		rc = bulk_frame_begins(lane, &frame, length - used >= payload);
 		if (rc == 0) {
-			used += bulk_take(lane, bytes + used, length - used);
+			used += bulk_consume_bytes(lane, bytes + used, length - used);
 			if (lane->remaining == 0)
-				rc = bulk_ends(lane);
+				rc = bulk_frame_ends(lane);
 		}
 	} else {
 		if (length - used < payload)
 			return 0;
 		lane->bulky = false;
-		rc = handle(lane, &frame, bytes + used);
+		rc = tcp_handle_small_frame(lane, &frame, bytes + used);
 		used += payload;
 	}
 	if (rc < 0)
 		return rc;
-	tcp_lane_acked(lane, frame.ack);
+	tcp_lane_take_ack(lane, frame.ack);
 	return used;
 }
 
-static int keep_rest(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+static int save_incomplete_frame(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	if (length < PL_FRAME_HEADER) {
 		memcpy(lane->head, bytes, length);
@@ -294,15 +294,15 @@ static int keep_rest(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 	return 0;
 }
 
-static int tcp_take_frames(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
+static int tcp_lane_handle_frames(struct tcp_lane *lane, const uint8_t *bytes, size_t length)
 {
 	while (length && lane->state == TCP_LANE_UP && lane->remaining == 0) {
-		ssize_t used = tcp_take_frame(lane, bytes, length);
+		ssize_t used = tcp_lane_handle_frame(lane, bytes, length);
 
 		if (used < 0)
 			return (int)used;
 		if (used == 0)
-			return keep_rest(lane, bytes, length);
+			return save_incomplete_frame(lane, bytes, length);
 		bytes += used;
 		length -= (size_t)used;
 	}
@@ -310,7 +310,7 @@ static int tcp_take_frames(struct tcp_lane *lane, const uint8_t *bytes, size_t l
 }
 
 /* Moves the rest of the last read to the front of the scratch buffer. Returns its length. */
-static size_t recall(struct tcp_lane *lane)
+static size_t restore_incomplete_frame(struct tcp_lane *lane)
 {
 	uint8_t *scratch = lane->engine->scratch;
 	size_t have = lane->carry ? lane->carry_length : lane->head_have;
@@ -323,7 +323,7 @@ static size_t recall(struct tcp_lane *lane)
 }
 
 /* Reads and handles once. Returns bytes read or a negative errno. */
-static ssize_t receive_once(struct tcp_lane *lane)
+static ssize_t tcp_lane_receive_once(struct tcp_lane *lane)
 {
 	struct iovec vector;
 	size_t have;
@@ -331,27 +331,27 @@ static ssize_t receive_once(struct tcp_lane *lane)
 	int rc;
 
 	if (lane->remaining) {
-		got = bulk_read(lane);
+		got = bulk_read_payload(lane);
 		if (got < 0 || lane->remaining)
 			return got;
-		rc = bulk_ends(lane);
+		rc = bulk_frame_ends(lane);
 		if (rc == 0 && lane->head_have == PL_FRAME_HEADER && lane->state == TCP_LANE_UP) {
-			have = recall(lane);
-			rc = tcp_take_frames(lane, lane->engine->scratch, have);
+			have = restore_incomplete_frame(lane);
+			rc = tcp_lane_handle_frames(lane, lane->engine->scratch, have);
 		}
 		return rc < 0 ? rc : got;
 	}
-	have = recall(lane);
+	have = restore_incomplete_frame(lane);
 	vector.iov_base = lane->engine->scratch + have;
 	vector.iov_len = PL_ENGINE_SCRATCH - have;
 	if (lane->bulky && have < PL_FRAME_HEADER)
 		vector.iov_len = PL_FRAME_HEADER - have;
 	got = pl_stream_read(&lane->stream, &vector, 1);
 	if (got < 0) {
-		rc = have ? keep_rest(lane, lane->engine->scratch, have) : 0;
+		rc = have ? save_incomplete_frame(lane, lane->engine->scratch, have) : 0;
 		return rc < 0 ? rc : got;
 	}
-	rc = tcp_take_frames(lane, lane->engine->scratch, have + (size_t)got);
+	rc = tcp_lane_handle_frames(lane, lane->engine->scratch, have + (size_t)got);
 	return rc < 0 ? rc : got;
 }
 
@@ -364,7 +364,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	/* epoll does not know of bytes that TLS has decrypted, so they are always read. */
 	while (lane->state == TCP_LANE_UP && (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
 		pl_engine_tick(lane->engine);
-		got = receive_once(lane);
+		got = tcp_lane_receive_once(lane);
 		if (got < 0)
 			break;
 		total += (size_t)got;
@@ -380,7 +380,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	return total > 0;
 }
 
-void tcp_receive_drop(struct tcp_lane *lane)
+void tcp_lane_drop_received(struct tcp_lane *lane)
 {
 	tcp_land_drop(lane);
 	pl_key_release(receiving_peer(lane), lane->key);

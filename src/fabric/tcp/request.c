@@ -11,15 +11,15 @@ struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
 	}
 	for (unsigned i = 0; lane->request_count < TCP_REQUESTS_MAX && i < TCP_REQUESTS_MAX; i++) {
 		/* Answers come in order, so the index after the last one is usually free. */
-		unsigned place = (lane->next_request + i) % TCP_REQUESTS_MAX;
-		struct tcp_request *request = &lane->requests[place];
+		unsigned index = (lane->next_request + i) % TCP_REQUESTS_MAX;
+		struct tcp_request *request = &lane->requests[index];
 
 		if (request->used)
 			continue;
-		lane->next_request = place + 1;
+		lane->next_request = index + 1;
 		lane->request_count++;
 		*request = (struct tcp_request){ .used = true, .generation = (uint16_t)(request->generation + 1) };
-		*cookie = (uint32_t)request->generation << 16 | place;
+		*cookie = (uint32_t)request->generation << 16 | index;
 		return request;
 	}
 	return NULL;
@@ -27,31 +27,31 @@ struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
 
 struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie)
 {
-	unsigned place = cookie & 0xffff;
+	unsigned index = cookie & 0xffff;
 	struct tcp_request *request;
 
-	if (!lane->requests || place >= TCP_REQUESTS_MAX)
+	if (!lane->requests || index >= TCP_REQUESTS_MAX)
 		return NULL;
-	request = &lane->requests[place];
+	request = &lane->requests[index];
 	return request->used && request->generation == cookie >> 16 ? request : NULL;
 }
 
-void tcp_request_done(struct tcp_lane *lane, struct tcp_request *request)
+void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 {
 	struct pl_operation *operation = request->operation;
 
 	if (request->late)
-		tcp_settled(lane->endpoint);
+		tcp_late_frame_placed(lane->endpoint);
 	request->used = false;
 	request->operation = NULL;
 	lane->request_count--;
-	lane->asked--;
+	lane->requests_sent--;
 	lane->requested -= request->length;
 	if (operation)
 		pl_operation_pending_done(operation);
 }
 
-void tcp_request_sweep(struct tcp_lane *lane, bool all)
+void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all)
 {
 	for (unsigned i = 0; lane->requests && i < TCP_REQUESTS_MAX; i++) {
 		struct tcp_request *request = &lane->requests[i];

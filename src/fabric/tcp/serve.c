@@ -9,7 +9,7 @@ static struct pl_peer *serving_peer(const struct tcp_lane *lane)
 	return lane->endpoint->base.peer;
 }
 
-int tcp_refuse(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status)
+int tcp_lane_refuse_request(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status)
 {
 	struct pl_frame frame = { .type = PL_FRAME_FAIL, .flags = type, .cookie = cookie, .offset = status };
 	struct tcp_piece *piece = tcp_piece_new(lane, &frame);
@@ -18,9 +18,9 @@ int tcp_refuse(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wir
 		return -ENOMEM;
 	/* The refusal of a WRITE must be sent before a later header acknowledges it. */
 	if (type == PL_FRAME_WRITE)
-		tcp_queue_refusal(lane, piece);
+		tcp_lane_queue_refusal(lane, piece);
 	else
-		tcp_queue(lane, piece);
+		tcp_lane_queue_piece(lane, piece);
 	return 0;
 }
 
@@ -53,7 +53,7 @@ void tcp_serve_written(struct tcp_lane *lane)
 	if (tcp_land_end(lane, key, NULL))
 		return;
 	pl_key_release(serving_peer(lane), key);
-	tcp_received(lane, lane->refusal);
+	tcp_lane_count_received(lane, lane->refusal);
 }
 
 /* Records staging of a large send, which may forbid it. Returns false if the bytes must not be staged. */
@@ -82,15 +82,15 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		return -EPROTO;
 	key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, frame->length, PL_ACCESS_READ, &status);
 	if (!key)
-		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, status);
+		return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, status);
 	memory = key->memory;
 	if (pl_memory_staged(memory) && frame->length > PL_SLOT_SIZE) {
 		pl_key_release(serving_peer(lane), key);
-		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
+		return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
 	}
 	if (pl_memory_staged(memory) && !note_served_staging(key, frame->length)) {
 		pl_key_release(serving_peer(lane), key);
-		return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
+		return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
 	}
 	piece = tcp_piece_new(lane, &answer);
 	if (!piece) {
@@ -113,7 +113,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 			piece->length = 0;
 			pl_key_release(serving_peer(lane), key);
 			tcp_piece_free(lane, piece);
-			return tcp_refuse(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_MEMORY);
+			return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_MEMORY);
 		}
 		piece->payload = piece->copy;
 		piece->frame.flags = TCP_DATA_LAST;
@@ -121,16 +121,16 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	} else {
 		piece->key = key;
 		if (pl_memory_staged(memory)) {
-			tcp_stage_out(lane, piece, memory, key->offset + frame->offset);
+			tcp_piece_stage(lane, piece, memory, key->offset + frame->offset);
 			return 0;
 		}
 		piece->payload = pl_memory_host_pointer(memory, key->offset + frame->offset);
 	}
-	tcp_queue(lane, piece);
+	tcp_lane_queue_piece(lane, piece);
 	return 0;
 }
 
-/* Uses the processor if it reaches the word. */
+/* Does an atomic: with an instruction of the processor if the processor reaches the word. */
 static enum pl_wire_status serve_atomic_now(struct pl_memory *memory, size_t offset, uint8_t kind, const uint64_t words[2],
 				     uint64_t *old)
 {
@@ -176,12 +176,12 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 	}
 	if (status != PL_WIRE_OK) {
 		pl_key_release(serving_peer(lane), key);
-		return tcp_refuse(lane, PL_FRAME_ATOMIC, frame->cookie, status);
+		return tcp_lane_refuse_request(lane, PL_FRAME_ATOMIC, frame->cookie, status);
 	}
 	piece = tcp_piece_new(lane, &answer);
 	if (piece) {
 		piece->frame.offset = old;
-		tcp_queue(lane, piece);
+		tcp_lane_queue_piece(lane, piece);
 	}
 	pl_key_release(serving_peer(lane), key);
 	return piece ? 0 : -ENOMEM;

@@ -7,7 +7,7 @@
 #include "fabric/tcp/tcp.h"
 
 /* Frames up to this size that have arrived completely are copied at once. */
-#define STRAIGHT_MAX (16u << 10)
+#define COPY_AT_ONCE_MAX (16u << 10)
 
 /* Frame that is copied from a slot to its destination, or waits behind one. */
 struct tcp_landing {
@@ -35,7 +35,7 @@ static struct pl_slots *pool_of(const struct tcp_lane *lane)
 	return &lane->endpoint->context->slot_pool;
 }
 
-static void fail_copy(struct pl_operation *operation, const char *id, const char *fact)
+static void fail_staged_operation(struct pl_operation *operation, const char *id, const char *fact)
 {
 	struct pl_error error;
 
@@ -46,7 +46,7 @@ static void fail_copy(struct pl_operation *operation, const char *id, const char
 
 /* -- outwards ------------------------------------------------------------------------------------- */
 
-void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece)
+void tcp_piece_return_slot(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	if (!piece->slot)
 		return;
@@ -55,11 +55,11 @@ void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece)
 	lane->slots--;
 }
 
-/* Answers with a refusal in place of the bytes. */
-static void refuse_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status status)
+/* Turns a DATA answer into a refusal. */
+static void refuse_staged_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status status)
 {
 	lane->serving--;
-	tcp_unstage(lane, piece);
+	tcp_piece_return_slot(lane, piece);
 	pl_key_release(lane->endpoint->base.peer, piece->key);
 	piece->key = NULL;
 	piece->payload = NULL;
@@ -67,31 +67,31 @@ static void refuse_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_
 	piece->frame = (struct pl_frame){
 		.type = PL_FRAME_FAIL, .flags = PL_FRAME_READ, .cookie = piece->frame.cookie, .offset = status
 	};
-	tcp_queue(lane, piece);
+	tcp_lane_queue_piece(lane, piece);
 }
 
-static void drop_write(struct tcp_lane *lane, struct tcp_piece *piece, int failure)
+static void drop_staged_write(struct tcp_lane *lane, struct tcp_piece *piece, int failure)
 {
 	struct pl_operation *operation = piece->operation;
 
 	if (failure)
-		fail_copy(operation, "MEMORY-UNREADABLE", "the region's memory cannot be copied");
+		fail_staged_operation(operation, "MEMORY-UNREADABLE", "the region's memory cannot be copied");
 	tcp_piece_free(lane, piece);
 	pl_operation_pending_done(operation);
 }
 
-static void staged(struct tcp_lane *lane, struct tcp_piece *piece)
+static void piece_staged(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	pl_list_remove(&piece->link);
 	if (piece->frame.type == PL_FRAME_DATA && piece->failure)
-		refuse_data(lane, piece, PL_WIRE_MEMORY);
+		refuse_staged_data(lane, piece, PL_WIRE_MEMORY);
 	else if (piece->operation && (piece->failure || atomic_load(&piece->operation->canceled)))
-		drop_write(lane, piece, piece->failure);
+		drop_staged_write(lane, piece, piece->failure);
 	else
-		tcp_queue(lane, piece);
+		tcp_lane_queue_piece(lane, piece);
 }
 
-static void copied_out(struct pl_copy *copy, int status)
+static void piece_copied_to_slot(struct pl_copy *copy, int status)
 {
 	struct tcp_piece *piece = pl_container_of(copy, struct tcp_piece, staging.copy);
 	struct tcp_lane *lane = piece->staging.lane;
@@ -103,21 +103,21 @@ static void copied_out(struct pl_copy *copy, int status)
 
 		if (!first->ready)
 			break;
-		staged(lane, first);
+		piece_staged(lane, first);
 	}
 	/* The function that starts copies sends the pieces that are ready. */
-	if (!lane->beginning)
+	if (!lane->starting_copies)
 		tcp_lane_flush(lane);
 }
 
-static bool begin_first(struct tcp_lane *lane)
+static bool start_first_copy(struct tcp_lane *lane)
 {
 	struct tcp_piece *piece = pl_list_first(&lane->waiting, struct tcp_piece, link);
 	struct pl_copier *copier;
 
 	if (piece->key && atomic_load(&piece->key->revoked)) {
 		pl_list_remove(&piece->link);
-		refuse_data(lane, piece, PL_WIRE_UNKNOWN_KEY);
+		refuse_staged_data(lane, piece, PL_WIRE_UNKNOWN_KEY);
 		return true;
 	}
 	copier = lane_copier(lane);
@@ -133,44 +133,44 @@ static bool begin_first(struct tcp_lane *lane)
 	return true;
 }
 
-void tcp_stage_begin(struct tcp_lane *lane)
+void tcp_lane_start_copies(struct tcp_lane *lane)
 {
-	if (lane->beginning)
+	if (lane->starting_copies)
 		return;
-	lane->beginning = true;
+	lane->starting_copies = true;
 	while (lane->state == TCP_LANE_UP && !pl_list_empty(&lane->waiting) && lane->slots < TCP_SLOTS) {
-		if (!begin_first(lane)) {
+		if (!start_first_copy(lane)) {
 			tcp_lane_fail(lane, -ENOMEM);
 			break;
 		}
 	}
-	lane->beginning = false;
+	lane->starting_copies = false;
 }
 
-void tcp_stage_out(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset)
+void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset)
 {
 	int rc;
 
 	if (piece->length <= sizeof(piece->copy)) {
-		/* Cheaper than a later visit. */
+		/* Copies small payloads now, which costs less than a later visit. */
 		rc = pl_memory_copy_out(memory, offset, piece->copy, piece->length);
 		piece->payload = piece->copy;
 		piece->failure = rc;
-		staged(lane, piece);
+		piece_staged(lane, piece);
 		return;
 	}
 	piece->staging.lane = lane;
 	piece->staging.memory = memory;
 	piece->staging.offset = offset;
-	piece->staging.copy.done = copied_out;
+	piece->staging.copy.done = piece_copied_to_slot;
 	pl_list_init(&piece->staging.copy.link);
 	piece->ready = false;
 	piece->failure = 0;
 	pl_list_append(&lane->waiting, &piece->link);
-	tcp_stage_begin(lane);
+	tcp_lane_start_copies(lane);
 }
 
-void tcp_stage_sweep(struct tcp_lane *lane, bool all)
+void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 {
 	/* A running copy uses the region's memory, so the region waits for it. */
 	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
@@ -210,8 +210,8 @@ static void landing_free(struct tcp_landing *landing)
 	pl_free(lane->engine->allocator, landing);
 }
 
-/* Counted frames are placed in order, because one number acknowledges them. */
-static void place_in_order(struct tcp_lane *lane)
+/* Frees finished landings in order, because one number acknowledges all counted frames up to it. */
+static void place_landings_in_order(struct tcp_lane *lane)
 {
 	while (!pl_list_empty(&lane->landings)) {
 		struct tcp_landing *first = pl_list_first(&lane->landings, struct tcp_landing, link);
@@ -223,20 +223,20 @@ static void place_in_order(struct tcp_lane *lane)
 		}
 		lane->placed = first->sequence;
 		landing_free(first);
-		if (refusal != PL_WIRE_OK && tcp_refuse(lane, PL_FRAME_WRITE, lane->placed, refusal) < 0)
+		if (refusal != PL_WIRE_OK && tcp_lane_refuse_request(lane, PL_FRAME_WRITE, lane->placed, refusal) < 0)
 			tcp_lane_fail(lane, -ENOMEM);
 	}
 	lane->placed = lane->received;
 }
 
-void tcp_received(struct tcp_lane *lane, enum pl_wire_status refusal)
+void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal)
 {
 	struct tcp_landing *behind;
 
 	lane->received++;
 	if (pl_list_empty(&lane->landings)) {
 		lane->placed = lane->received;
-		if (refusal != PL_WIRE_OK && tcp_refuse(lane, PL_FRAME_WRITE, lane->placed, refusal) < 0)
+		if (refusal != PL_WIRE_OK && tcp_lane_refuse_request(lane, PL_FRAME_WRITE, lane->placed, refusal) < 0)
 			tcp_lane_fail(lane, -ENOMEM);
 		return;
 	}
@@ -253,7 +253,7 @@ void tcp_received(struct tcp_lane *lane, enum pl_wire_status refusal)
 	pl_list_append(&lane->landings, &behind->link);
 }
 
-static void copied_in(struct pl_copy *copy, int status)
+static void landing_copied(struct pl_copy *copy, int status)
 {
 	struct tcp_landing *landing = pl_container_of(copy, struct tcp_landing, copy);
 	struct pl_operation *operation = landing->operation;
@@ -262,7 +262,8 @@ static void copied_in(struct pl_copy *copy, int status)
 	lane->landing_count--;
 	if (operation) {
 		if (status < 0)
-			fail_copy(operation, "MEMORY-UNWRITABLE", "the region's memory cannot be copied to");
+			fail_staged_operation(operation, "MEMORY-UNWRITABLE",
+					      "the region's memory cannot be copied to");
 		landing_free(landing);
 		pl_operation_pending_done(operation);
 		return;
@@ -270,7 +271,7 @@ static void copied_in(struct pl_copy *copy, int status)
 	landing->finished = true;
 	if (status < 0)
 		landing->refusal = PL_WIRE_MEMORY;
-	place_in_order(lane);
+	place_landings_in_order(lane);
 	/*
 	 * While receiving, frames received together are acknowledged together. Otherwise this call must send: also
 	 * refusals that were queued just now, which acknowledge frames.
@@ -287,7 +288,7 @@ int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offse
 	struct tcp_landing *landing;
 
 	lane->destination = (uint8_t *)memory->address + offset;
-	if (whole && lane->remaining <= STRAIGHT_MAX)
+	if (whole && lane->remaining <= COPY_AT_ONCE_MAX)
 		return 0;
 	lane->destination = NULL;
 	while (copier && lane->landing_count >= TCP_SLOTS)
@@ -316,13 +317,13 @@ bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation
 	if (!landing)
 		return false;
 	if (!lane->destination) {
-		/* The frame must not be placed any more. */
+		/* A revoked key or a cancelled operation forbids the copy. */
 		landing_free(landing);
 		return false;
 	}
 	landing->key = key;
 	landing->operation = operation;
-	landing->copy.done = copied_in;
+	landing->copy.done = landing_copied;
 	pl_list_init(&landing->copy.link);
 	if (operation) {
 		atomic_fetch_add(&operation->pending, 1);

@@ -2,7 +2,7 @@
 /*
  * tcp fabric: one-sided operations over sockets.
  *
- * An endpoint has 1 to 16 lanes (sockets). Lane 0 exists from the beginning, belongs to the peer's home engine, and
+ * An endpoint has 1 to 16 lanes (sockets). Lane 0 exists from the start, belongs to the peer's home engine, and
  * carries messages and small operations in order. The others are opened for bulk data and spread over the engines. Each
  * lane takes the next chunk of the work list when it has room, so a slow lane carries less.
  *
@@ -25,7 +25,7 @@
 /* Operations from this size on open more lanes; so do smaller bulk operations that add up to it. Bytes. */
 #define TCP_WIDEN_FROM (4u << 20)
 #define TCP_WIDEN_AFTER (16u << 20)
-/* A lane with this many bytes to send, or requested, takes no more work. */
+/* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
 #define TCP_LANE_READ_AHEAD (8u << 20)
 /* A DATA frame with this flag is the whole answer; others are followed by VALUE or FAIL. */
@@ -42,17 +42,17 @@ struct tcp_landing;
 /* Frame to be sent, with its payload. */
 struct tcp_piece {
 	struct pl_list link;
-	struct pl_operation *operation; /* holds a pending count of it; NULL: none (any more) */
+	struct pl_operation *operation; /* holds a pending count of it; NULL: none, or ended */
 	struct pl_key *key;             /* DATA: key of the memory read; holds a reference */
-	const uint8_t *payload;         /* NULL: zeros, in place of bytes that must not be read any more */
-	uint8_t *kept;                  /* copy of the payload whose owner has ended; NULL: none */
+	const uint8_t *payload;         /* NULL: zeros are sent; the memory must not be read */
+	uint8_t *payload_copy;          /* copy of the payload whose owner has ended; NULL: none */
 	uint32_t length;                /* payload bytes */
 	uint32_t sent;                  /* bytes sent of header and payload */
 	uint32_t sequence;              /* number among the counted frames */
-	bool built;                     /* the header is final: it may have been sent */
+	bool header_final;              /* the header is final: it may have been sent */
 	bool fragile;                   /* only the kernel may read the payload */
 	bool late;                      /* WRITE: counted in endpoint->late */
-	enum pl_wire_status broken;     /* DATA: error that replaces the bytes */
+	enum pl_wire_status data_status; /* DATA: error that replaces the bytes */
 	struct pl_slot *slot;           /* slot of the payload; NULL: none to return */
 	bool ready;                     /* the payload is in the slot */
 	int failure;                    /* error of the copy into the slot */
@@ -99,13 +99,13 @@ struct tcp_lane {
 	struct pl_list waiting;       /* pieces that need a slot, in order */
 	struct pl_list copying;       /* pieces being copied into slots, in order */
 	unsigned slots;               /* slots used by pieces */
-	bool beginning;               /* tcp_stage_begin() is running */
+	bool starting_copies;         /* tcp_lane_start_copies() is running */
 	struct pl_list unacked;       /* WRITE pieces */
 	uint32_t sequence;            /* counted frames sent */
 	uint32_t acked;               /* counted frames that the peer acknowledged */
 	struct tcp_request *requests; /* TCP_REQUESTS_MAX entries, once needed */
 	unsigned request_count, next_request;
-	unsigned asked;       /* requests that are sent */
+	unsigned requests_sent; /* requests that are sent */
 	uint32_t requested;   /* bytes that their answers will bring */
 	unsigned serving;     /* unanswered requests of the peer */
 	struct pl_list spare; /* pieces for reuse */
@@ -136,7 +136,7 @@ struct tcp_endpoint {
 	struct pl_endpoint base;
 	struct pl_context *context;
 	struct pl_task ended_task;
-	struct pl_task settled_task; /* runs when `late` becomes 0 */
+	struct pl_task late_placed_task; /* runs when `late` becomes 0 */
 	atomic_bool violated;        /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
 	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
@@ -144,7 +144,7 @@ struct tcp_endpoint {
 	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
 	uint64_t peer_index;                            /* initiator: this end's index at the peer */
 	uint8_t join_secret[16];
-	unsigned wanted;       /* lanes requested so far */
+	unsigned lanes_requested; /* lanes requested so far */
 	uint64_t bulk;         /* bytes posted, without small operations */
 	struct pl_task *ended; /* abandoned: task to post when all lanes have ended */
 	atomic_uint ending;    /* lanes that have not ended, plus one while lanes are told */
@@ -163,20 +163,20 @@ static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
 /* post.c: work for lanes */
 void tcp_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 /* Gives the lane chunks while it has room. */
-void tcp_lane_feed(struct tcp_lane *lane);
+void tcp_lane_take_work(struct tcp_lane *lane);
 void tcp_work_sweep(struct tcp_endpoint *endpoint);
 void tcp_widen(struct pl_endpoint *endpoint, unsigned lanes);
 
 /* endpoint.c */
 struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index);
 void tcp_lane_dial(struct tcp_lane *lane);
-/* Makes the lane's engine look for work. */
-void tcp_kick(struct tcp_lane *lane);
+/* Wakes the lane's engine, which looks for work. Any thread. */
+void tcp_lane_wake(struct tcp_lane *lane);
 void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *));
-/* A late frame was placed. */
-void tcp_settled(struct tcp_endpoint *endpoint);
-/* A lane of an abandoned endpoint has ended; the endpoint must not be used any more. */
-void tcp_lane_gone(struct tcp_endpoint *endpoint);
+/* Counts a late frame that was placed. The last one starts the work that waited for late frames. */
+void tcp_late_frame_placed(struct tcp_endpoint *endpoint);
+/* Counts an ended lane of an abandoned endpoint. The caller must not access the endpoint afterwards. */
+void tcp_abandoned_lane_ended(struct tcp_endpoint *endpoint);
 
 /* lane.c */
 void tcp_lane_init(struct tcp_lane *lane);
@@ -187,17 +187,17 @@ void tcp_lane_shut(struct tcp_lane *lane);
 /* transmit.c */
 struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame);
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece);
-void tcp_queue(struct tcp_lane *lane, struct tcp_piece *piece);
+void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece);
 /* Queues the refusal of a WRITE behind other refusals, before all pieces whose header is not final. */
-void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
-/* Sends now, or in the next round if that gathers more pieces. */
+void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
+/* Sends queued pieces now, or in the next round if that gathers more pieces. */
 void tcp_lane_push(struct tcp_lane *lane);
 void tcp_lane_flush(struct tcp_lane *lane);
-/* Acknowledges placed frames that the peer does not know of. */
+/* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
-void tcp_lane_acked(struct tcp_lane *lane, uint32_t count);
-void tcp_transmit_sweep(struct tcp_lane *lane, bool all);
-static inline bool tcp_counted(uint8_t type)
+void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
+void tcp_lane_sweep_pieces(struct tcp_lane *lane, bool all);
+static inline bool tcp_frame_is_counted(uint8_t type)
 {
 	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_RENDEZVOUS || type == PL_FRAME_NOTIFY;
 }
@@ -205,39 +205,39 @@ static inline bool tcp_counted(uint8_t type)
 /* request.c: READ and ATOMIC of this end */
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie);
 struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie);
-/* The answer is complete, or a refusal with an error. */
-void tcp_request_done(struct tcp_lane *lane, struct tcp_request *request);
-void tcp_request_sweep(struct tcp_lane *lane, bool all);
+/* Ends a request after its complete answer, or after its refusal. */
+void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request);
+void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all);
 
 /* receive.c */
 bool tcp_lane_receive(struct tcp_lane *lane);
-void tcp_receive_drop(struct tcp_lane *lane);
+void tcp_lane_drop_received(struct tcp_lane *lane);
 
 /* staging.c: memory that the socket cannot reach */
-/* Queues the piece once its bytes are in a slot; or drops it, and its pending count. */
-void tcp_stage_out(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
+/* Copies the payload to a slot, then queues the piece. Drops the piece, and its pending count, after a failed copy. */
+void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
 /* Starts copies of waiting pieces while slots are free. */
-void tcp_stage_begin(struct tcp_lane *lane);
-void tcp_stage_sweep(struct tcp_lane *lane, bool all);
+void tcp_lane_start_copies(struct tcp_lane *lane);
+void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all);
 /* Returns the slot of a piece that was sent. */
-void tcp_unstage(struct tcp_lane *lane, struct tcp_piece *piece);
+void tcp_piece_return_slot(struct tcp_lane *lane, struct tcp_piece *piece);
 /*
- * The current frame goes to such memory. `whole`: it has arrived completely. Returns 0, or -ENOMEM: the frame is
- * dropped.
+ * Prepares a slot for the current frame. `whole`: all bytes of the frame have arrived. Returns 0, or -ENOMEM: the
+ * frame is dropped.
  */
 int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole);
-/* The frame has arrived. Takes over a reference to the key. Returns false if there is nothing to copy. */
+/* Starts the copy of an arrived frame. Takes over a reference to the key. Returns false if no slot was used. */
 bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation *operation);
 void tcp_land_drop(struct tcp_lane *lane);
-/* A counted frame was placed, or refused, without a copy. */
-void tcp_received(struct tcp_lane *lane, enum pl_wire_status refusal);
+/* Counts a received frame that was placed, or refused, without a copy. */
+void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal);
 
 /* serve.c: requests of the peer for memory of this end */
-/* `whole`: its bytes have arrived. */
+/* Begins a WRITE. `whole`: all its bytes have arrived. */
 int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool whole);
 void tcp_serve_written(struct tcp_lane *lane);
 int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame);
 int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);
-int tcp_refuse(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status);
+int tcp_lane_refuse_request(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status);
 
 #endif

@@ -11,9 +11,10 @@
 #define GATHER_VECTORS 256
 #define GATHER_BYTES (2u << 20)
 /* Small operations wait for others, up to this many bytes, while earlier ones are under way. */
-#define COMPANY_BYTES 16384
+#define HOLD_BACK_BYTES 16384
 /* Most bytes that a thread of the program sends itself; the engine's thread sends the rest. */
 #define INLINE_BYTES (64u << 10)
+/* Most freed pieces that a lane keeps for reuse. */
 #define SPARE_MAX 256
 
 static const uint8_t zeros[64 << 10];
@@ -36,10 +37,10 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 	piece->key = NULL;
 	piece->slot = NULL;
 	piece->payload = NULL;
-	piece->kept = NULL;
+	piece->payload_copy = NULL;
 	piece->length = piece->sent = 0;
-	piece->built = piece->fragile = piece->late = false;
-	piece->broken = PL_WIRE_OK;
+	piece->header_final = piece->fragile = piece->late = false;
+	piece->data_status = PL_WIRE_OK;
 	piece->frame = *frame;
 	return piece;
 }
@@ -47,8 +48,8 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	pl_list_remove(&piece->link);
-	tcp_unstage(lane, piece);
-	pl_free(lane->engine->allocator, piece->kept);
+	tcp_piece_return_slot(lane, piece);
+	pl_free(lane->engine->allocator, piece->payload_copy);
 	if (piece->key)
 		pl_key_release(lane->endpoint->base.peer, piece->key);
 	if (lane->spare_count < SPARE_MAX) {
@@ -64,7 +65,7 @@ static uint32_t piece_size(const struct tcp_piece *piece)
 	return PL_FRAME_HEADER + piece->length;
 }
 
-void tcp_queue(struct tcp_lane *lane, struct tcp_piece *piece)
+void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	pl_list_append(&lane->queue, &piece->link);
 	lane->queued += piece_size(piece);
@@ -75,14 +76,14 @@ static bool refuses_write(const struct tcp_piece *piece)
 	return piece->frame.type == PL_FRAME_FAIL && piece->frame.flags == PL_FRAME_WRITE;
 }
 
-void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
+void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	struct pl_list *before = lane->queue.next;
 
 	while (before != &lane->queue) {
 		const struct tcp_piece *at = pl_list_entry(before, struct tcp_piece, link);
 
-		if (!at->built && !refuses_write(at))
+		if (!at->header_final && !refuses_write(at))
 			break;
 		before = before->next;
 	}
@@ -92,11 +93,11 @@ void tcp_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
 
 /* -- after sending ------------------------------------------------------------------------------ */
 
-/* A long DATA answer ends with a status that tells whether all bytes were good. */
-static void finish_data(struct tcp_lane *lane, struct tcp_piece *piece)
+/* Frees a sent DATA answer. A long one is followed by a frame with the status of all its bytes. */
+static void queue_data_trailer(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	uint32_t cookie = piece->frame.cookie;
-	enum pl_wire_status broken = piece->broken;
+	enum pl_wire_status data_status = piece->data_status;
 	struct tcp_piece *trailer;
 
 	lane->serving--;
@@ -110,12 +111,12 @@ static void finish_data(struct tcp_lane *lane, struct tcp_piece *piece)
 		tcp_lane_fail(lane, -ENOMEM);
 		return;
 	}
-	if (broken != PL_WIRE_OK) {
+	if (data_status != PL_WIRE_OK) {
 		trailer->frame.type = PL_FRAME_FAIL;
 		trailer->frame.flags = PL_FRAME_READ;
-		trailer->frame.offset = broken;
+		trailer->frame.offset = data_status;
 	}
-	tcp_queue(lane, trailer);
+	tcp_lane_queue_piece(lane, trailer);
 }
 
 static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
@@ -125,7 +126,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 	switch (piece->frame.type) {
 	case PL_FRAME_WRITE:
 		pl_list_remove(&piece->link);
-		tcp_unstage(lane, piece);
+		tcp_piece_return_slot(lane, piece);
 		pl_list_append(&lane->unacked, &piece->link);
 		if (operation && operation->attributes.visible == PL_VISIBLE_ON_WIRE) {
 			piece->operation = NULL;
@@ -133,11 +134,11 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		}
 		break;
 	case PL_FRAME_DATA:
-		finish_data(lane, piece);
+		queue_data_trailer(lane, piece);
 		break;
 	case PL_FRAME_READ:
 	case PL_FRAME_ATOMIC:
-		lane->asked++;
+		lane->requests_sent++;
 		tcp_piece_free(lane, piece);
 		break;
 	default:
@@ -147,7 +148,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 	}
 }
 
-void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
+void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
 {
 	if (count == lane->acked)
 		return;
@@ -163,7 +164,7 @@ void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
 		if ((int32_t)(piece->sequence - count) > 0)
 			break;
 		if (piece->late)
-			tcp_settled(lane->endpoint);
+			tcp_late_frame_placed(lane->endpoint);
 		tcp_piece_free(lane, piece);
 		if (operation)
 			pl_operation_pending_done(operation);
@@ -172,21 +173,21 @@ void tcp_lane_acked(struct tcp_lane *lane, uint32_t count)
 
 /* -- sending ------------------------------------------------------------------------------------ */
 
-/* Replaces the payload by zeros: its memory must not be read any more, but its header was sent. */
-static void hollow(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status reason)
+/* Replaces the payload by zeros. Its header was sent, but its memory must not be read. */
+static void piece_send_zeros(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status reason)
 {
 	piece->payload = NULL;
-	piece->broken = reason;
+	piece->data_status = reason;
 	if (piece->key)
 		pl_key_release(lane->endpoint->base.peer, piece->key);
 	piece->key = NULL;
 }
 
 /* Turns DATA that cannot be sent into a refusal, if no byte of it was sent. */
-static void withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
+static void piece_withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 {
-	hollow(lane, piece, PL_WIRE_UNKNOWN_KEY);
-	if (piece->built)
+	piece_send_zeros(lane, piece, PL_WIRE_UNKNOWN_KEY);
+	if (piece->header_final)
 		return;
 	lane->serving--;
 	lane->queued -= piece->length;
@@ -197,16 +198,16 @@ static void withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 					  .offset = PL_WIRE_UNKNOWN_KEY };
 }
 
-static void build_header(struct tcp_lane *lane, struct tcp_piece *piece)
+static void piece_finalize_header(struct tcp_lane *lane, struct tcp_piece *piece)
 {
-	if (piece->built)
+	if (piece->header_final)
 		return;
-	piece->built = true;
+	piece->header_final = true;
 	/* A refusal acknowledges its own WRITE. An earlier acknowledgement would report the WRITE as placed. */
 	piece->frame.ack = refuses_write(piece) ? piece->frame.cookie : lane->placed;
 	lane->placed_told = piece->frame.ack;
 	lane->unacked_bytes = 0;
-	if (tcp_counted(piece->frame.type))
+	if (tcp_frame_is_counted(piece->frame.type))
 		piece->sequence = ++lane->sequence;
 }
 
@@ -217,7 +218,7 @@ struct gather {
 	uint8_t space[GATHER_SPACE];
 };
 
-static void add_vector(struct gather *gather, const void *base, size_t length)
+static void gather_add_vector(struct gather *gather, const void *base, size_t length)
 {
 	struct iovec *last = gather->count ? &gather->vectors[gather->count - 1] : NULL;
 
@@ -228,7 +229,7 @@ static void add_vector(struct gather *gather, const void *base, size_t length)
 		gather->vectors[gather->count++] = (struct iovec){ .iov_base = (void *)base, .iov_len = length };
 }
 
-static uint8_t *add_space(struct gather *gather, size_t length)
+static uint8_t *gather_reserve_space(struct gather *gather, size_t length)
 {
 	uint8_t *at = gather->space + gather->space_used;
 
@@ -237,7 +238,7 @@ static uint8_t *add_space(struct gather *gather, size_t length)
 }
 
 /* Adds the unsent bytes of a piece. Returns false if there is no room for all of them. */
-static bool add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_piece *piece)
+static bool gather_add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_piece *piece)
 {
 	uint32_t skip = piece->sent;
 	uint32_t at, left;
@@ -246,13 +247,13 @@ static bool add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_p
 	    gather->space_used + PL_FRAME_HEADER + GATHER_COPY_MAX > GATHER_SPACE)
 		return false;
 	if (piece->key && atomic_load(&piece->key->revoked))
-		withdraw_data(lane, piece);
-	build_header(lane, piece);
+		piece_withdraw_data(lane, piece);
+	piece_finalize_header(lane, piece);
 	if (skip < PL_FRAME_HEADER) {
-		uint8_t *header = add_space(gather, PL_FRAME_HEADER);
+		uint8_t *header = gather_reserve_space(gather, PL_FRAME_HEADER);
 
 		pl_frame_encode(&piece->frame, header);
-		add_vector(gather, header + skip, PL_FRAME_HEADER - skip);
+		gather_add_vector(gather, header + skip, PL_FRAME_HEADER - skip);
 		skip = PL_FRAME_HEADER;
 	}
 	at = skip - PL_FRAME_HEADER;
@@ -262,36 +263,36 @@ static bool add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_p
 	if (!piece->payload) {
 		uint32_t filler = PL_MIN(left, (uint32_t)sizeof(zeros));
 
-		add_vector(gather, zeros, filler);
+		gather_add_vector(gather, zeros, filler);
 		return filler == left;
 	}
 	if (left <= GATHER_COPY_MAX && !piece->key && !piece->fragile) {
-		uint8_t *copy = add_space(gather, left);
+		uint8_t *copy = gather_reserve_space(gather, left);
 
 		memcpy(copy, piece->payload + at, left);
-		add_vector(gather, copy, left);
+		gather_add_vector(gather, copy, left);
 	} else {
-		add_vector(gather, piece->payload + at, left);
+		gather_add_vector(gather, piece->payload + at, left);
 	}
 	return true;
 }
 
-static void walk_sent(struct tcp_lane *lane, size_t sent)
+static void advance_sent_pieces(struct tcp_lane *lane, size_t sent)
 {
 	while (sent) {
 		struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
-		uint32_t part = (uint32_t)PL_MIN(sent, (size_t)(piece_size(piece) - piece->sent));
+		uint32_t count = (uint32_t)PL_MIN(sent, (size_t)(piece_size(piece) - piece->sent));
 
-		piece->sent += part;
-		lane->queued -= part;
-		sent -= part;
+		piece->sent += count;
+		lane->queued -= count;
+		sent -= count;
 		if (piece->sent == piece_size(piece))
 			piece_sent(lane, piece);
 	}
 }
 
-/* The first piece's memory cannot be read: a truncated file, or a removed mapping. */
-static void source_unreadable(struct tcp_lane *lane)
+/* Fails the first piece, whose memory cannot be read: a truncated file, or a removed mapping. */
+static void fail_unreadable_piece(struct tcp_lane *lane)
 {
 	struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
 	struct pl_operation *operation = piece->operation;
@@ -307,21 +308,21 @@ static void source_unreadable(struct tcp_lane *lane)
 	 * The operation keeps its pending count until the zeros are placed: work posted after its completion must not
 	 * be overwritten.
 	 */
-	hollow(lane, piece, PL_WIRE_MEMORY);
+	piece_send_zeros(lane, piece, PL_WIRE_MEMORY);
 	/* A message cannot be withdrawn, and the receiver would take zeros for its bytes. */
 	if (piece->frame.type != PL_FRAME_WRITE && piece->frame.type != PL_FRAME_DATA)
 		tcp_lane_fail(lane, -EFAULT);
 }
 
 /* Sends once. Returns bytes, 0 if there was nothing to send, or a negative errno. */
-static ssize_t send_batch(struct tcp_lane *lane, bool single)
+static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 {
 	struct gather gather;
 
 	gather.count = 0;
 	gather.bytes = gather.space_used = 0;
 	pl_list_for_each(at, &lane->queue) {
-		if (!add_piece(lane, &gather, pl_list_entry(at, struct tcp_piece, link)) || single)
+		if (!gather_add_piece(lane, &gather, pl_list_entry(at, struct tcp_piece, link)) || single)
 			break;
 	}
 	if (gather.bytes == 0)
@@ -340,19 +341,19 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		ssize_t sent;
 
 		if (!pl_list_empty(&lane->waiting))
-			tcp_stage_begin(lane);
-		if (pl_list_empty(&lane->queue) || lane->queued < COMPANY_BYTES)
-			tcp_lane_feed(lane);
+			tcp_lane_start_copies(lane);
+		if (pl_list_empty(&lane->queue) || lane->queued < HOLD_BACK_BYTES)
+			tcp_lane_take_work(lane);
 		if (pl_list_empty(&lane->queue))
 			break;
-		sent = send_batch(lane, single);
+		sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
-			walk_sent(lane, (size_t)sent);
+			advance_sent_pieces(lane, (size_t)sent);
 			single = false;
 		} else if (sent == -EFAULT && !single) {
 			single = true;
 		} else if (sent == -EFAULT) {
-			source_unreadable(lane);
+			fail_unreadable_piece(lane);
 			single = false;
 		} else if (sent == -EAGAIN) {
 			lane->blocked = true;
@@ -373,12 +374,12 @@ static bool in_engine_thread(const struct pl_engine *engine)
 
 void tcp_lane_push(struct tcp_lane *lane)
 {
-	bool under_way = lane->sequence != lane->acked || lane->asked;
+	bool under_way = lane->sequence != lane->acked || lane->requests_sent;
 
 	if (lane->state != TCP_LANE_UP)
 		return;
 	/* Held back: the answer to earlier operations, or the next round, sends it together with others. */
-	if (under_way && lane->queued < COMPANY_BYTES && !pl_list_empty(&lane->queue))
+	if (under_way && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue))
 		return;
 	if (lane->queued > INLINE_BYTES && !in_engine_thread(lane->engine))
 		pl_source_watch(&lane->source, EPOLLIN | EPOLLOUT);
@@ -398,14 +399,14 @@ void tcp_lane_ack(struct tcp_lane *lane)
 		tcp_lane_fail(lane, -ENOMEM);
 		return;
 	}
-	tcp_queue(lane, piece);
+	tcp_lane_queue_piece(lane, piece);
 	tcp_lane_flush(lane);
 }
 
 /* -- cancellation ------------------------------------------------------------------------------- */
 
-/* The operation ends, but its sent bytes may still arrive, over another lane even after work that is posted next. */
-static void leave_payload(struct tcp_lane *lane, struct tcp_piece *piece)
+/* Detaches an operation that ends. Its sent bytes may still arrive, even after later work on another lane. */
+static void piece_detach_operation(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	piece->operation = NULL;
 	if (piece->frame.type != PL_FRAME_WRITE)
@@ -414,19 +415,19 @@ static void leave_payload(struct tcp_lane *lane, struct tcp_piece *piece)
 	atomic_fetch_add(&lane->endpoint->late, 1);
 }
 
-/* The receiver keeps the bytes of a message, so the message must stay whole. */
-static void keep_message(struct tcp_lane *lane, struct tcp_piece *piece)
+/* Copies the payload of a message that is partly sent: the receiver delivers it, so its bytes must stay right. */
+static void piece_copy_message(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	if (piece->length == 0 || piece->payload == piece->copy)
 		return;
-	piece->kept = pl_alloc(lane->engine->allocator, piece->length);
-	if (!piece->kept) {
+	piece->payload_copy = pl_alloc(lane->engine->allocator, piece->length);
+	if (!piece->payload_copy) {
 		piece->payload = NULL;
 		tcp_lane_fail(lane, -ENOMEM);
 		return;
 	}
-	memcpy(piece->kept, piece->payload, piece->length);
-	piece->payload = piece->kept;
+	memcpy(piece->payload_copy, piece->payload, piece->length);
+	piece->payload = piece->payload_copy;
 }
 
 static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all)
@@ -435,15 +436,15 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 	bool drop = operation && (all || atomic_load(&operation->canceled));
 
 	if (piece->key && (all || atomic_load(&piece->key->revoked)))
-		withdraw_data(lane, piece);
+		piece_withdraw_data(lane, piece);
 	if (!drop)
 		return;
-	if (piece->built) {
-		leave_payload(lane, piece);
+	if (piece->header_final) {
+		piece_detach_operation(lane, piece);
 		if (all || piece->frame.type == PL_FRAME_WRITE)
-			hollow(lane, piece, PL_WIRE_CANCELED);
+			piece_send_zeros(lane, piece, PL_WIRE_CANCELED);
 		else
-			keep_message(lane, piece);
+			piece_copy_message(lane, piece);
 	} else {
 		uint8_t type = piece->frame.type;
 
@@ -455,7 +456,7 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 	pl_operation_pending_done(operation);
 }
 
-void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
+void tcp_lane_sweep_pieces(struct tcp_lane *lane, bool all)
 {
 	bool flushing = lane->flushing;
 
@@ -469,7 +470,7 @@ void tcp_transmit_sweep(struct tcp_lane *lane, bool all)
 
 		if (!operation || !(all || atomic_load(&operation->canceled)))
 			continue;
-		leave_payload(lane, piece);
+		piece_detach_operation(lane, piece);
 		pl_operation_pending_done(operation);
 	}
 	lane->flushing = flushing;
