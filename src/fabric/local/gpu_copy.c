@@ -328,29 +328,13 @@ static uint64_t gpu_chunk_size(const struct pl_operation *operation, const struc
 	return PL_MIN(PL_MAX(operation->total / CHUNKS_ACROSS, (uint64_t)CHUNK_ACROSS_MIN), (uint64_t)CHUNK_ACROSS_MAX);
 }
 
-/* Takes the next chunk of an operation. The chunk of an empty segment is empty. */
-static const struct pl_segment *take_chunk(struct pl_operation *operation, uint64_t *at, uint64_t *length)
+static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy, const struct pl_chunk *chunk)
 {
-	struct local_work *work = gpu_work_of(operation);
-	const struct pl_segment *segment = &operation->segments[work->segment];
-
-	*at = work->done;
-	*length = PL_MIN(segment->length - *at, gpu_chunk_size(operation, segment));
-	work->done += *length;
-	if (work->done == segment->length) {
-		work->segment++;
-		work->done = 0;
-	}
-	return segment;
-}
-
-static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy, const struct pl_segment *segment,
-			   uint64_t at, uint64_t length)
-{
+	uint64_t length = chunk->length;
 	bool write = copy->operation->completion.kind == PL_KIND_WRITE;
 	const struct local_access *access = copy->access;
-	struct pl_memory *memory = &segment->region->memory;
-	uint64_t here = segment->offset + at, there = segment->remote_offset + at;
+	struct pl_memory *memory = &chunk->segment->region->memory;
+	uint64_t here = chunk->segment->offset + chunk->at, there = chunk->segment->remote_offset + chunk->at;
 	struct pl_memory *remote = access->device ? &open_memory_for(access->device, memory)->memory : NULL;
 
 	if (!remote) {
@@ -370,12 +354,13 @@ static void start_gpu_chunk(struct pl_operation *operation, struct local_gpu_cop
 {
 	struct local_work *work = gpu_work_of(operation);
 	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
-	uint64_t at, length;
-	const struct pl_segment *segment = take_chunk(operation, &at, &length);
+	const struct pl_segment *segment = &operation->segments[work->item.segment];
+	struct pl_chunk chunk;
 	struct pl_error error;
 	int rc = copier ? 0 : pl_fail_memory(&error, "transfer");
 
-	if (length == 0)
+	pl_work_item_take_chunk(operation, gpu_chunk_size(operation, segment), &chunk);
+	if (chunk.length == 0)
 		return;
 	if (rc == 0)
 		rc = hold_copy_gate(segment->remote->fabric_data, operation, &error);
@@ -387,12 +372,12 @@ static void start_gpu_chunk(struct pl_operation *operation, struct local_gpu_cop
 	copy->access = segment->remote->fabric_data;
 	copy->copy.done = gpu_chunk_copied;
 	work->running++;
-	start_gpu_copy(copier, copy, segment, at, length);
+	start_gpu_copy(copier, copy, &chunk);
 }
 
 static bool gpu_chunks_remain(struct pl_operation *operation)
 {
-	return gpu_work_of(operation)->segment < operation->segment_count && !atomic_load(&operation->status) &&
+	return gpu_work_of(operation)->item.segment < operation->segment_count && !atomic_load(&operation->status) &&
 	       !atomic_load(&operation->canceled);
 }
 
@@ -410,11 +395,11 @@ static void gpu_operation_advance(struct pl_operation *operation)
 		pl_operation_pending_done(operation);
 }
 
-void local_device_post(struct local_endpoint *endpoint, struct pl_operation *operation)
+void local_device_post(struct pl_operation *operation)
 {
 	struct local_work *work = gpu_work_of(operation);
 
-	*work = (struct local_work){ .endpoint = endpoint };
-	pl_list_init(&work->link);
+	*work = (struct local_work){ 0 };
+	pl_list_init(&work->item.link);
 	gpu_operation_advance(operation);
 }

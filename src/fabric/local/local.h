@@ -25,6 +25,7 @@
 #define PL_LOCAL_H
 
 #include "core/fabric.h"
+#include "core/work_list.h"
 #include "fabric/local/record.h"
 
 /* Gates for the keys of one peer. Further keys get no gate, and so use the sockets. */
@@ -153,10 +154,7 @@ struct local_gpu_copy {
 
 /* Rest of an operation; in operation->fabric. */
 struct local_work {
-	struct pl_list link;
-	struct local_endpoint *endpoint;
-	unsigned segment;
-	uint64_t done;
+	struct pl_work_item item;
 	struct local_gpu_copy copies[LOCAL_COPIES_QUEUED]; /* of a large operation that a device does */
 	unsigned running;                                  /* copies that have started */
 	bool starting;
@@ -300,7 +298,7 @@ bool local_device_takes_part(const struct pl_segment *segment);
 /* True if the remote region can be reached from that memory. Sets *reason if not, or if a device copies. */
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
 /* Does a large operation in chunks, some of which are under way together. Home. */
-void local_device_post(struct local_endpoint *endpoint, struct pl_operation *operation);
+void local_device_post(struct pl_operation *operation);
 
 /* post.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);

@@ -13,22 +13,9 @@
 /* Bytes of an operation that justify waking one more engine. */
 #define BYTES_PER_ENGINE (4 * LOCAL_CHUNK)
 
-struct local_chunk {
-	struct pl_operation *operation;
-	const struct pl_segment *segment;
-	uint64_t at, length;
-};
-
 static struct local_work *local_work_of(struct pl_operation *operation)
 {
 	return (struct local_work *)operation->fabric;
-}
-
-static struct pl_operation *local_operation_of(struct pl_list *link)
-{
-	struct local_work *work = pl_list_entry(link, struct local_work, link);
-
-	return pl_container_of(work, struct pl_operation, fabric);
 }
 
 static bool kind_is_write_or_read(enum pl_kind kind)
@@ -93,10 +80,11 @@ static void do_operation_sync(struct pl_operation *operation)
 /* -- operations of the engines -------------------------------------------------------------------- */
 
 /* Takes the next chunk, which keeps the operation alive by a pending count of its own. */
-static bool local_take_chunk(struct local_worker *worker, struct local_chunk *chunk)
+static bool local_worker_take_chunk(struct local_worker *worker, struct pl_chunk *chunk)
 {
 	struct local_state *state = worker->state;
-	struct local_work *work;
+	struct pl_operation *operation;
+	bool is_last;
 	uint64_t count;
 
 	pthread_mutex_lock(&state->lock);
@@ -106,20 +94,12 @@ static bool local_take_chunk(struct local_worker *worker, struct local_chunk *ch
 		pthread_mutex_unlock(&state->lock);
 		return false;
 	}
-	work = pl_list_entry(state->work.next, struct local_work, link);
-	chunk->operation = local_operation_of(&work->link);
-	chunk->segment = &chunk->operation->segments[work->segment];
-	chunk->at = work->done;
-	chunk->length = PL_MIN(chunk->segment->length - work->done, (uint64_t)LOCAL_CHUNK);
-	work->done += chunk->length;
-	if (work->done == chunk->segment->length) {
-		work->segment++;
-		work->done = 0;
-	}
-	if (work->segment == chunk->operation->segment_count || atomic_load(&chunk->operation->status))
-		pl_list_remove(&work->link); /* the chunk takes over the list's pending count */
+	operation = pl_work_item_operation(state->work.next);
+	is_last = pl_work_item_take_chunk(operation, LOCAL_CHUNK, chunk);
+	if (is_last || atomic_load(&operation->status))
+		pl_list_remove(state->work.next); /* the chunk takes over the list's pending count */
 	else
-		atomic_fetch_add(&chunk->operation->pending, 1);
+		atomic_fetch_add(&operation->pending, 1);
 	pthread_mutex_unlock(&state->lock);
 	return true;
 }
@@ -127,12 +107,12 @@ static bool local_take_chunk(struct local_worker *worker, struct local_chunk *ch
 bool local_worker_ready(struct pl_source *source, uint32_t events)
 {
 	struct local_worker *worker = pl_container_of(source, struct local_worker, source);
-	struct local_chunk chunk;
+	struct pl_chunk chunk;
 	uint64_t moved = 0;
 	bool any = false;
 
 	(void)events;
-	while (moved < VISIT && local_take_chunk(worker, &chunk)) {
+	while (moved < VISIT && local_worker_take_chunk(worker, &chunk)) {
 		struct pl_error error;
 		int rc = 0;
 
@@ -202,12 +182,12 @@ static void work_list_add_operation(struct local_endpoint *endpoint, struct pl_o
 	struct pl_error error;
 	int rc = 0;
 
-	*work = (struct local_work){ .endpoint = endpoint };
+	*work = (struct local_work){ 0 };
 	pthread_mutex_lock(&state->lock);
 	if (!state->workers_open)
 		rc = open_workers(state);
 	if (rc == 0) {
-		pl_list_append(&state->work, &work->link);
+		pl_list_append(&state->work, &work->item.link);
 		wake_workers(state, operation->home, operation->total);
 	}
 	pthread_mutex_unlock(&state->lock);
@@ -221,25 +201,8 @@ static void work_list_add_operation(struct local_endpoint *endpoint, struct pl_o
 void local_work_sweep(struct local_endpoint *endpoint)
 {
 	struct local_state *state = endpoint->state;
-	struct pl_list dropped;
 
-	pl_list_init(&dropped);
-	pthread_mutex_lock(&state->lock);
-	pl_list_for_each_safe(at, next, &state->work) {
-		struct local_work *work = pl_list_entry(at, struct local_work, link);
-
-		if (work->endpoint != endpoint || !atomic_load(&local_operation_of(at)->canceled))
-			continue;
-		pl_list_remove(at);
-		pl_list_append(&dropped, at);
-	}
-	pthread_mutex_unlock(&state->lock);
-	while (!pl_list_empty(&dropped)) {
-		struct pl_operation *operation = local_operation_of(dropped.next);
-
-		pl_list_remove(dropped.next);
-		pl_operation_pending_done(operation);
-	}
+	pl_work_list_drop_canceled(&state->work, &state->lock, endpoint->base.peer);
 }
 
 /* -- posting -------------------------------------------------------------------------------------- */
@@ -304,7 +267,7 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 	} else if (operation->total <= LOCAL_SYNC_MAX) {
 		do_operation_sync(operation);
 	} else if (operation_is_for_device(operation)) {
-		local_device_post(endpoint, operation);
+		local_device_post(operation);
 	} else {
 		work_list_add_operation(endpoint, operation);
 	}

@@ -5,37 +5,20 @@
  */
 #include <endian.h>
 
+#include "core/work_list.h"
 #include "fabric/tcp/tcp.h"
 
-/* Position of an operation on the work list; in operation->fabric. */
+/* State of an operation on the work list; in operation->fabric. */
 struct tcp_work {
-	struct pl_list link;
-	unsigned segment;
-	uint64_t done; /* bytes taken of that segment */
+	struct pl_work_item item;
 	uint32_t chunk;
 	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
 };
 _Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
-/* Chunk of an operation that a lane takes. */
-struct tcp_chunk {
-	struct pl_operation *operation;
-	const struct pl_segment *segment;
-	uint64_t at;
-	uint32_t length;
-	bool last;
-};
-
 static struct tcp_work *tcp_work_of(struct pl_operation *operation)
 {
 	return (struct tcp_work *)operation->fabric;
-}
-
-static struct pl_operation *tcp_operation_of(struct pl_list *link)
-{
-	struct tcp_work *work = pl_list_entry(link, struct tcp_work, link);
-
-	return pl_container_of(work, struct pl_operation, fabric);
 }
 
 static uint64_t remote_key_id(const struct pl_remote *remote)
@@ -151,7 +134,7 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *op
 }
 
 /* Takes the next chunk of the first operation, which the list's pending count keeps alive. */
-static bool tcp_lane_take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
+static bool tcp_lane_take_chunk(struct tcp_lane *lane, struct pl_chunk *chunk)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	struct pl_operation *operation = NULL;
@@ -161,24 +144,14 @@ static bool tcp_lane_take_chunk(struct tcp_lane *lane, struct tcp_chunk *chunk)
 		return false;
 	pthread_mutex_lock(&endpoint->lock);
 	if (!pl_list_empty(&endpoint->work))
-		operation = tcp_operation_of(endpoint->work.next);
+		operation = pl_work_item_operation(endpoint->work.next);
 	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_work_of(operation)->lane_share_max) {
 		pthread_mutex_unlock(&endpoint->lock);
 		return false;
 	}
 	work = tcp_work_of(operation);
-	chunk->operation = operation;
-	chunk->segment = &operation->segments[work->segment];
-	chunk->at = work->done;
-	chunk->length = (uint32_t)PL_MIN(chunk->segment->length - work->done, (uint64_t)work->chunk);
-	work->done += chunk->length;
-	if (work->done == chunk->segment->length) {
-		work->segment++;
-		work->done = 0;
-	}
-	chunk->last = work->segment == operation->segment_count;
-	if (chunk->last)
-		pl_list_remove(&work->link);
+	if (pl_work_item_take_chunk(operation, work->chunk, chunk))
+		pl_list_remove(&work->item.link);
 	else
 		atomic_fetch_add(&operation->pending, 1); /* while the chunk is being queued */
 	pthread_mutex_unlock(&endpoint->lock);
@@ -193,7 +166,7 @@ static bool tcp_lane_has_room(const struct tcp_lane *lane)
 
 void tcp_lane_take_work(struct tcp_lane *lane)
 {
-	struct tcp_chunk chunk;
+	struct pl_chunk chunk;
 
 	while (tcp_lane_has_room(lane) && tcp_lane_take_chunk(lane, &chunk)) {
 		struct pl_operation *operation = chunk.operation;
@@ -202,9 +175,9 @@ void tcp_lane_take_work(struct tcp_lane *lane)
 		if (atomic_load(&operation->status))
 			; /* a failed operation: its other chunks are not sent */
 		else if (operation->completion.kind != PL_KIND_WRITE)
-			rc = tcp_lane_queue_request(lane, operation, chunk.segment, chunk.at, chunk.length);
+			rc = tcp_lane_queue_request(lane, operation, chunk.segment, chunk.at, (uint32_t)chunk.length);
 		else if (chunk.length || operation->total == 0)
-			rc = tcp_lane_queue_write(lane, operation, chunk.segment, chunk.at, chunk.length);
+			rc = tcp_lane_queue_write(lane, operation, chunk.segment, chunk.at, (uint32_t)chunk.length);
 		if (rc < 0)
 			fail_post_operation(operation, rc);
 		pl_operation_pending_done(operation);
@@ -213,23 +186,7 @@ void tcp_lane_take_work(struct tcp_lane *lane)
 
 void tcp_work_sweep(struct tcp_endpoint *endpoint)
 {
-	struct pl_list dropped;
-
-	pl_list_init(&dropped);
-	pthread_mutex_lock(&endpoint->lock);
-	pl_list_for_each_safe(at, next, &endpoint->work) {
-		if (!atomic_load(&tcp_operation_of(at)->canceled))
-			continue;
-		pl_list_remove(at);
-		pl_list_append(&dropped, at);
-	}
-	pthread_mutex_unlock(&endpoint->lock);
-	while (!pl_list_empty(&dropped)) {
-		struct pl_operation *operation = tcp_operation_of(dropped.next);
-
-		pl_list_remove(dropped.next);
-		pl_operation_pending_done(operation);
-	}
+	pl_work_list_drop_canceled(&endpoint->work, &endpoint->lock, endpoint->base.peer);
 }
 
 static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *operation)
@@ -306,7 +263,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation->total) };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 	pthread_mutex_lock(&endpoint->lock);
-	pl_list_append(&endpoint->work, &work->link);
+	pl_list_append(&endpoint->work, &work->item.link);
 	pthread_mutex_unlock(&endpoint->lock);
 	/* Small requests stay on lane 0, which needs no other engine. */
 	if (!small)
