@@ -415,6 +415,19 @@ uint64_t pl_peer_user_data(const struct pl_peer *peer);
 void pl_peer_close(struct pl_peer *peer);
 
 /**
+ * Connects to a peer anew, after a loss or while it is connected, and imports all its remote regions again. The handles
+ * of remote regions stay valid; *peer becomes a new handle with the old one's user data. Blocks. Only the end that
+ * connected can call this; the other end accepts a new connection. No other thread may use the old handle.
+ *
+ * @param peer     in: the peer, which is closed on success; out: the new peer. Unchanged on failure
+ * @param address  as for pl_connect(); NULL: the address of the old connection
+ * @param timeout  nanoseconds for the connection and all imports; 0 means the context's connect_timeout
+ * @return 0; -EINVAL if this end accepted the connection; errors of pl_connect() and pl_remote_import(), such as
+ *         -EACCES if the other process was restarted or has revoked a token; -ETIMEDOUT; -ENOMEM
+ */
+int pl_peer_reconnect(struct pl_peer **peer, const char *address, uint64_t timeout, struct pl_error *error);
+
+/**
  * Imports a region that the peer shared: presents the token over the authenticated control channel, and receives the
  * access path to the memory.
  *

@@ -2,6 +2,18 @@
 /* Remote regions: a token goes to the peer over the control channel, and a remote key comes back. */
 #include "core/fabric.h"
 
+/* State of an import in operation->fabric. */
+struct import_state {
+	struct pl_import import;
+	uint8_t token[PL_TOKEN_SIZE];
+};
+
+static struct import_state *import_state_of(struct pl_operation *operation)
+{
+	_Static_assert(sizeof(struct import_state) <= PL_OPERATION_FABRIC_SPACE, "the state fits");
+	return (struct import_state *)operation->fabric;
+}
+
 static void import_run(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_operation_of_task(task);
@@ -12,7 +24,7 @@ static void import_run(struct pl_task *task)
 
 	if (!pl_operation_begin(operation))
 		return;
-	memcpy(&message.import, operation->fabric, sizeof(message.import));
+	message.import = import_state_of(operation)->import;
 	message.import.request = operation->request = ++peer->next_request;
 	pl_list_append(&peer->imports, &operation->queue_link);
 	rc = pl_channel_send(&peer->channel, &message);
@@ -55,7 +67,9 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 		pl_operation_fail(operation, error.code, &error);
 	} else {
 		operation->completion.remote = remote_new(peer, answer);
-		if (!operation->completion.remote) {
+		if (operation->completion.remote) {
+			memcpy(operation->completion.remote->token, import_state_of(operation)->token, PL_TOKEN_SIZE);
+		} else {
 			release_imported_key(peer, answer->key, answer->key_length);
 			pl_fail_memory(&error, "pl_remote_import");
 			pl_operation_fail(operation, -ENOMEM, &error);
@@ -77,7 +91,7 @@ int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const 
 		   struct pl_operation **handle, struct pl_error *error)
 {
 	struct pl_operation *operation;
-	struct pl_import import = { 0 };
+	struct import_state *import;
 	struct pl_token token;
 	int rc = pl_token_read(data, length, &token, error);
 
@@ -90,9 +104,11 @@ int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const 
 	operation = pl_operation_new(peer->context, peer, PL_KIND_IMPORT, attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	import.grant = token.grant;
-	memcpy(import.secret, token.secret, sizeof(import.secret));
-	memcpy(operation->fabric, &import, sizeof(import));
+	import = import_state_of(operation);
+	memset(import, 0, sizeof(*import));
+	import->import.grant = token.grant;
+	memcpy(import->import.secret, token.secret, sizeof(token.secret));
+	memcpy(import->token, data, PL_TOKEN_SIZE);
 	pl_operation_submit(operation, import_run, handle);
 	return 0;
 }

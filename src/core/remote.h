@@ -22,6 +22,7 @@ struct pl_remote {
 	struct pl_context *context;
 	uint16_t key_length;
 	uint8_t key[PL_KEY_BLOB_MAX];
+	uint8_t token[PL_TOKEN_SIZE]; /* for pl_peer_reconnect() */
 };
 
 /* The last reference is gone: releases the remote region. */

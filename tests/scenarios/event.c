@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Events and operations without a handle: data of notifications, loss of a peer, cancellation, waiting. */
+#include <pthread.h>
+
 #include "scenarios/scenario.h"
 
 #define SIZE 100000
@@ -147,6 +149,90 @@ static void loss_is_an_event(struct scenario_environment *environment)
 	check_number(pl_poll(environment->far, &spare, 1), 0);
 }
 
+struct acceptor {
+	struct pl_listener *listener;
+	struct pl_peer *peer;
+};
+
+static void *accept_again(void *argument)
+{
+	struct acceptor *acceptor = argument;
+	struct pl_error error;
+
+	check_ok(pl_accept(acceptor->listener, AMPLE_TIME, &acceptor->peer, &error), &error);
+	return NULL;
+}
+
+/* Checks that imports survive a new connection, and that the old ones work again through it. */
+static void reconnect_with_imports(struct scenario_environment *environment)
+{
+	struct acceptor acceptor = { .listener = environment->listener };
+	struct pl_peer *before = environment->near_peer;
+	struct pl_remote *remotes[3];
+	struct buffer near, far[3];
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pump pump;
+	pthread_t thread;
+
+	buffer_open(&near, environment->near, SIZE, PL_ACCESS_LOCAL);
+	for (unsigned i = 0; i < 3; i++) {
+		buffer_open(&far[i], environment->far, SIZE, PL_ACCESS_ALL);
+		remotes[i] = share(environment, far[i].region, environment->near_peer, NULL);
+	}
+	pl_peer_set_user_data(environment->near_peer, 99);
+	pl_peer_close(environment->far_peer);
+	check_status(pl_peer_reconnect(&(struct pl_peer *){ before }, "127.0.0.1:1", 0, &error), -ECONNREFUSED, &error);
+	pump_start(environment, &pump, environment->far);
+	check_number(pthread_create(&thread, NULL, accept_again, &acceptor), 0);
+	check_ok(pl_peer_reconnect(&environment->near_peer, NULL, AMPLE_TIME, &error), &error);
+	pthread_join(thread, NULL);
+	pump_stop(&pump);
+	environment->far_peer = acceptor.peer;
+	check_number(pl_peer_user_data(environment->near_peer), 99);
+	for (unsigned i = 0; i < 3; i++) {
+		pattern_fill(near.bytes, SIZE, 50 + i, 0);
+		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remotes[i], 0, near.region, 0, SIZE }, NULL,
+				  &operation, &error),
+			 &error);
+		complete(environment, operation, NULL);
+		pattern_check(far[i].bytes, SIZE, 50 + i, 0);
+	}
+	check_status(pl_peer_reconnect(&environment->far_peer, NULL, 0, &error), -EINVAL, &error);
+	for (unsigned i = 0; i < 3; i++) {
+		pl_remote_release(remotes[i]);
+		buffer_close(&far[i]);
+	}
+	buffer_close(&near);
+}
+
+/* Checks that a revoked token fails the reconnection, which leaves the old handle as it was. */
+static void reconnect_after_revocation(struct scenario_environment *environment)
+{
+	struct acceptor acceptor = { .listener = environment->listener };
+	struct pl_peer *before = environment->near_peer;
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_remote *remote;
+	struct buffer far;
+	struct pl_error error;
+	struct pump pump;
+	pthread_t thread;
+
+	buffer_open(&far, environment->far, SIZE, PL_ACCESS_ALL);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	buffer_close(&far);
+	pump_start(environment, &pump, environment->far);
+	check_number(pthread_create(&thread, NULL, accept_again, &acceptor), 0);
+	check_status(pl_peer_reconnect(&environment->near_peer, NULL, AMPLE_TIME, &error), -EACCES, &error);
+	pthread_join(thread, NULL);
+	pump_stop(&pump);
+	check(environment->near_peer == before);
+	check_number(pl_peer_query(before, &info), 0);
+	check(info.connected);
+	pl_remote_release(remote);
+	pl_peer_close(acceptor.peer);
+}
+
 /* Checks that pl_cancel_posted() ends the operations of one user_data, and no others. */
 static void cancel_posted(struct scenario_environment *environment)
 {
@@ -263,6 +349,8 @@ const struct scenario event_scenarios[] = {
 	{ "notification-data-of-transfers", notification_data_of_transfers, 0 },
 	{ "failed-read-does-not-notify", failed_read_does_not_notify, 0 },
 	{ "loss-is-an-event", loss_is_an_event, 0 },
+	{ "reconnect-with-imports", reconnect_with_imports, 0 },
+	{ "reconnect-after-revocation", reconnect_after_revocation, 0 },
 	{ "cancel-posted", cancel_posted, 0 },
 	{ "cancel-posted-accept", cancel_posted_accept, SCENARIO_CONTROL },
 	{ "try-wait", try_wait, 0 },

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connecting a lost peer anew, with its imports: each token is presented again over the new connection. */
+#include "core/fabric.h"
+
+/* Remote region of the old connection, and its new import. */
+struct reimport {
+	struct pl_remote *remote, *fresh;
+};
+
+struct reconnect {
+	struct pl_context *context;
+	struct reimport *imports;
+	size_t count;
+	uint64_t deadline;
+};
+
+static size_t count_remotes(const struct pl_context *context, const struct pl_peer *peer)
+{
+	size_t count = 0;
+
+	pl_list_for_each(at, &context->remotes)
+		count += pl_list_entry(at, struct pl_remote, link)->peer == peer;
+	return count;
+}
+
+/* Collects the remote regions of a peer, with a reference each.  Returns 0 or -ENOMEM. */
+static int collect_remotes(struct reconnect *reconnect, const struct pl_peer *peer)
+{
+	struct pl_context *context = reconnect->context;
+	size_t count;
+	int rc = 0;
+
+	pthread_mutex_lock(&context->lock);
+	count = count_remotes(context, peer);
+	if (count)
+		reconnect->imports = pl_zalloc(&context->allocator, count * sizeof(*reconnect->imports));
+	if (count && !reconnect->imports)
+		rc = -ENOMEM;
+	pl_list_for_each(at, &context->remotes) {
+		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, link);
+
+		if (rc < 0 || remote->peer != peer)
+			continue;
+		atomic_fetch_add(&remote->references, 1);
+		reconnect->imports[reconnect->count++].remote = remote;
+	}
+	pthread_mutex_unlock(&context->lock);
+	return rc;
+}
+
+static int import_again(struct reconnect *reconnect, struct pl_peer *peer, struct pl_error *error)
+{
+	for (size_t i = 0; i < reconnect->count; i++) {
+		struct reimport *import = &reconnect->imports[i];
+		uint64_t now = pl_now();
+		int rc;
+
+		if (now >= reconnect->deadline)
+			return pl_fail(error, -ETIMEDOUT, "RECONNECT-TIMEOUT", "pl_peer_reconnect", NULL,
+				       "allow more time", "%zu of %zu regions were imported in time", i, reconnect->count);
+		rc = pl_remote_import(peer, import->remote->token, PL_TOKEN_SIZE, reconnect->deadline - now, &import->fresh,
+				      error);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* Exchanges the access paths of two remote regions.  Neither has operations. */
+static void exchange_paths(struct pl_remote *a, struct pl_remote *b)
+{
+	struct pl_remote old = { .fabric_data = a->fabric_data, .forget = a->forget, .key_length = a->key_length };
+
+	memcpy(old.key, a->key, a->key_length);
+	a->fabric_data = b->fabric_data;
+	a->forget = b->forget;
+	a->key_length = b->key_length;
+	memcpy(a->key, b->key, b->key_length);
+	a->length = b->length;
+	a->rights = b->rights;
+	b->fabric_data = old.fabric_data;
+	b->forget = old.forget;
+	b->key_length = old.key_length;
+	memcpy(b->key, old.key, old.key_length);
+}
+
+/* Moves the program's remote regions to the new peer; the old peer is closed. */
+static void move_remotes(struct reconnect *reconnect, struct pl_peer *peer)
+{
+	struct pl_context *context = reconnect->context;
+
+	for (size_t i = 0; i < reconnect->count; i++) {
+		struct reimport *import = &reconnect->imports[i];
+
+		exchange_paths(import->remote, import->fresh);
+		pthread_mutex_lock(&context->lock);
+		import->remote->peer = peer;
+		/* The old key needs no release: the old connection is closed. */
+		import->fresh->peer = NULL;
+		pthread_mutex_unlock(&context->lock);
+	}
+}
+
+static void end_reconnect(struct reconnect *reconnect)
+{
+	for (size_t i = 0; i < reconnect->count; i++) {
+		pl_remote_release(reconnect->imports[i].fresh);
+		pl_remote_put(reconnect->imports[i].remote);
+	}
+	pl_free(&reconnect->context->allocator, reconnect->imports);
+}
+
+static int check_reconnect(const struct pl_peer *peer, struct pl_error *error)
+{
+	if (peer->initiator)
+		return 0;
+	return pl_fail(error, -EINVAL, "RECONNECT-ACCEPTED", "pl_peer_reconnect", NULL,
+		       "let the connecting end call pl_peer_reconnect(), and accept its new connection",
+		       "this end accepted the connection");
+}
+
+int pl_peer_reconnect(struct pl_peer **peer, const char *address, uint64_t timeout, struct pl_error *error)
+{
+	struct pl_peer *old = *peer, *fresh = NULL;
+	struct pl_context *context = old->context;
+	struct reconnect reconnect = { .context = context };
+	char same[PL_ADDRESS_FORMAT_MAX];
+	int rc = check_reconnect(old, error);
+
+	if (rc < 0)
+		return rc;
+	if (!address)
+		rc = pl_address_format((const struct sockaddr *)&old->address, same, sizeof(same));
+	if (rc < 0)
+		return pl_fail_errno(error, rc, "RECONNECT-ADDRESS", "pl_peer_reconnect", NULL);
+	timeout = timeout ? timeout : context->options.connect_timeout;
+	reconnect.deadline = pl_deadline(pl_now(), timeout);
+	if (collect_remotes(&reconnect, old) < 0)
+		return pl_fail_memory(error, "pl_peer_reconnect");
+	rc = pl_connect(context, address ? address : same, timeout, &fresh, error);
+	if (rc == 0)
+		rc = import_again(&reconnect, fresh, error);
+	if (rc == 0) {
+		pl_peer_set_user_data(fresh, pl_peer_user_data(old));
+		pl_peer_close(old);
+		move_remotes(&reconnect, fresh);
+		*peer = fresh;
+	}
+	end_reconnect(&reconnect);
+	if (rc < 0)
+		pl_peer_close(fresh);
+	return rc;
+}
