@@ -113,7 +113,7 @@ static void join_peer(struct greeting *greeting)
 	if (pl_lane_hello_decode(greeting->bytes, &hello) == 0)
 		peer = pl_peer_by_index(context, hello.peer_index, hello.secret);
 	/* A data socket in the clear does not belong to a peer that agreed on encryption. */
-	if (peer && hello.lane != PL_LANE_SIDE && peer->encrypt != (greeting->stream.ssl != NULL)) {
+	if (peer && hello.lane != PL_LANE_FD_SOCKET && peer->encrypt != (greeting->stream.ssl != NULL)) {
 		pl_peer_unpin(peer);
 		peer = NULL;
 	}

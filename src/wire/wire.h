@@ -156,7 +156,7 @@ int pl_control_encode(const struct pl_control *message, void *buffer, size_t siz
 #define PL_LANE_WELCOME 8 /* u32 magic, u32 enum pl_wire_status */
 
 /* In place of a lane's number: the socket carries descriptors (local fabric), and no data. */
-#define PL_LANE_SIDE 0xffffu
+#define PL_LANE_FD_SOCKET 0xffffu
 
 struct pl_lane_hello {
 	uint16_t version;

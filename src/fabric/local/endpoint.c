@@ -93,7 +93,7 @@ static int local_join(struct pl_endpoint *base, struct pl_stream *stream, const 
 		pl_stream_close(stream);
 		return -EPERM;
 	}
-	if (hello.lane == PL_LANE_SIDE)
+	if (hello.lane == PL_LANE_FD_SOCKET)
 		return local_fd_socket_join(endpoint, stream);
 	return pl_tcp_fabric.join(endpoint->lanes, stream, bytes);
 }

@@ -226,7 +226,7 @@ static int fd_socket_watch(struct local_endpoint *endpoint, int fd)
 
 int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *error)
 {
-	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = PL_LANE_SIDE };
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = PL_LANE_FD_SOCKET };
 	uint8_t bytes[PL_LANE_HELLO];
 	struct pl_reader reader;
 	int fd = local_connect_to_listener(endpoint->peer_invitation.name);
