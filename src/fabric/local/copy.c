@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Copies by the processor of this end, with each method. */
+/* Copies by the processor of this end, over the mapped and process_vm access paths. */
 #include <poll.h>
 #include <sys/uio.h>
 
@@ -19,7 +19,7 @@ static int copy_mapped(const struct local_access *access, const struct local_ran
 
 /* -- process_vm ----------------------------------------------------------------------------------- */
 
-/* The number of a process that ended may belong to another one now. */
+/* True if the peer's process runs. The kernel may give the number of an ended process to another one. */
 static bool peer_process_is_alive(const struct local_endpoint *endpoint)
 {
 	struct pollfd poll_fd = { .fd = endpoint->process_fd, .events = POLLIN };
@@ -48,7 +48,7 @@ static int copy_by_process_vm(const struct local_access *access, const struct lo
 			return -EFAULT;
 		if (!range->write)
 			pl_mark_written(local.iov_base, (size_t)moved);
-		/* A short copy: the next call returns the error. */
+		/* After a short copy, the next call returns the error. */
 		local.iov_base = (uint8_t *)local.iov_base + moved;
 		remote.iov_base = (uint8_t *)remote.iov_base + moved;
 		local.iov_len -= (size_t)moved;
@@ -67,7 +67,7 @@ const struct local_path local_process_path = {
 	.copy = copy_by_process_vm,
 };
 const struct local_path local_socket_path = {
-	.reason = "local: through a socket, as the memory cannot be reached otherwise",
+	.reason = "local: through a socket, as no other access path reaches the memory",
 };
 const struct local_path local_denied_path = {
 	.reason = "local: through a socket, as the kernel does not let this process copy (process_vm_writev; see "
@@ -109,14 +109,14 @@ int local_copy_fail(struct pl_error *error, int code, bool write)
 	if (code == -EFAULT)
 		return pl_fail(error, code, write ? "MEMORY-UNREADABLE" : "MEMORY-UNWRITABLE", "transfer", NULL,
 			       "keep the regions mapped, and files behind them whole, while they are used",
-			       write ? "the memory cannot be read here, or not be written at the other end"
-				     : "the memory cannot be written here, or not be read at the other end");
+			       write ? "the memory cannot be read at this end, or not be written at the other end"
+				     : "the memory cannot be written at this end, or not be read at the other end");
 	if (code == -ECONNRESET)
-		return pl_fail(error, code, "PEER-LOST", "transfer", NULL, "see whether the other process still runs",
+		return pl_fail(error, code, "PEER-LOST", "transfer", NULL, "check that the other process runs",
 			       "the other process has ended");
 	return pl_fail(error, code, "LOCAL-DENIED", write ? "process_vm_writev" : "process_vm_readv", NULL,
-		       "import the region again: sockets are used where this is not allowed",
-		       "the kernel does not let this process copy any more: %s", strerror(-code));
+		       "import the region again, which selects sockets if the kernel forbids copies",
+		       "the kernel forbids this process to copy: %s", strerror(-code));
 }
 
 int local_copy_chunk(const struct local_access *access, const struct local_range *range, struct pl_error *error)

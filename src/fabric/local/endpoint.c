@@ -72,7 +72,7 @@ static int local_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	return local_fd_socket_connect(endpoint, error);
 }
 
-/* A stolen join secret may be presented by a process of another user; the kernel tells the truth. */
+/* True if the kernel reports a peer process of the same user. Another user may have stolen a join secret. */
 static bool is_same_user(int fd)
 {
 	socklen_t length = sizeof(int);
@@ -115,7 +115,7 @@ static void local_sweep(struct pl_endpoint *base)
 
 	local_work_sweep(endpoint);
 	pl_tcp_fabric.sweep(endpoint->lanes);
-	/* A lost peer's process may still run. */
+	/* Shuts the gates: the process of a lost peer may still run. */
 	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
 		local_gates_shut(endpoint->own_gates);
 }
@@ -130,7 +130,7 @@ static unsigned local_lanes(struct pl_endpoint *base)
 	return pl_tcp_fabric.lanes(local_endpoint_of(base)->lanes);
 }
 
-/* For a peer that never opened, which has no operations. */
+/* Abandons the endpoint of a peer that never opened, which has no operations. */
 static void local_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
 	pl_tcp_fabric.abandon(local_endpoint_of(base)->lanes, task);

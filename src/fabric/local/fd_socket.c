@@ -2,8 +2,8 @@
 /*
  * Socket that passes file descriptors: records, each with one descriptor or several. The initiator connects, sends its
  * join secret as a data socket does, and its gates. The acceptor answers with its own gates; then the initiator
- * connects the lanes. A key's record is sent before the key, which comes over the control channel, so the record is
- * there when the key is.
+ * connects the lanes. A key's record is sent before the key, which comes over the control channel. So the record
+ * arrives before the key.
  */
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -11,7 +11,7 @@
 
 #include "fabric/local/local.h"
 
-/* More records than an honest peer has under way. With another peer this limit gives others their turn. */
+/* Most records of one visit: more than an honest peer has under way. A hostile peer cannot delay other sockets. */
 #define RECORDS_PER_VISIT (2 * LOCAL_PENDING)
 
 union control {
@@ -24,7 +24,7 @@ struct received {
 	struct local_record record;
 	int fds[LOCAL_FDS_PER_RECORD];
 	unsigned count;
-	bool whole; /* this process had room for all descriptors */
+	bool whole; /* true if this process had room for all descriptors */
 };
 
 static int send_gates(struct local_endpoint *endpoint)
@@ -56,7 +56,7 @@ static int receive_gates(struct local_endpoint *endpoint, const struct local_rec
 	return rc;
 }
 
-/* Closes every descriptor that is not expected, so that none leaks. */
+/* Takes all descriptors of a message, so that the caller closes the unexpected ones. */
 static void store_descriptors(struct msghdr *message, struct received *received)
 {
 	struct cmsghdr *header = CMSG_FIRSTHDR(message);
@@ -89,7 +89,7 @@ static int handle_record(struct local_endpoint *endpoint, struct received *recei
 	return 0;
 }
 
-/* Takes one record and its descriptors. Returns 1, 0 if there is none now, or a negative errno. */
+/* Receives and handles one record with its descriptors. Returns 1, 0 if none has arrived, or a negative errno. */
 static int receive_record(struct local_endpoint *endpoint)
 {
 	uint8_t bytes[LOCAL_RECORD];
@@ -122,11 +122,11 @@ static void fd_socket_fail(struct local_endpoint *endpoint, int rc)
 	struct pl_error error;
 
 	pl_source_remove(&endpoint->fd_socket);
-	/* The other connections report an orderly end too. */
+	/* Reports only failures: the other connections report an orderly end. */
 	if (rc == -EPROTO || !endpoint->gates_received) {
 		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",
 			NULL, "check that both ends run the same release of Peerlane",
-			"the local socket broke, or broke the protocol");
+			"the local socket broke, or the peer violated the protocol");
 		pl_peer_lose(peer, &error);
 	}
 }
@@ -168,7 +168,7 @@ int local_record_send(int socket, const struct local_record *record, const int *
 	control.header.cmsg_type = SCM_RIGHTS;
 	control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
 	memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
-	/* A record this small is sent whole or not at all. */
+	/* The kernel sends a record of 32 bytes whole or not at all. */
 	return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
@@ -177,25 +177,25 @@ int local_fd_socket_send(struct local_endpoint *endpoint, const struct local_rec
 	return endpoint->fd_socket.engine ? local_record_send(endpoint->fd_socket.fd, record, &fd, 1) : -EPIPE;
 }
 
-int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts)
+int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *ipc_fds)
 {
-	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)parts->count, .key = key };
+	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)ipc_fds->count, .key = key };
 	int fds[LOCAL_FDS_PER_RECORD], rc = 0;
 	unsigned count;
 
-	for (unsigned done = 0; done < parts->count && rc == 0; done += count) {
-		record.size = parts->part[done].size;
-		for (count = 0; count < LOCAL_FDS_PER_RECORD && done + count < parts->count &&
-				parts->part[done + count].size == record.size;
+	for (unsigned done = 0; done < ipc_fds->count && rc == 0; done += count) {
+		record.size = ipc_fds->part[done].size;
+		for (count = 0; count < LOCAL_FDS_PER_RECORD && done + count < ipc_fds->count &&
+				ipc_fds->part[done + count].size == record.size;
 		     count++)
-			fds[count] = parts->part[done + count].fd;
+			fds[count] = ipc_fds->part[done + count].fd;
 		rc = endpoint->fd_socket.engine ? local_record_send(endpoint->fd_socket.fd, &record, fds, count)
 						: -EPIPE;
 	}
 	return rc;
 }
 
-/* The kernel names the peer's process. A pidfd keeps hold of it, since process numbers are used again. */
+/* Asks the kernel for the peer's process, and opens a pidfd of it, because the kernel reuses process numbers. */
 static int identify_process(struct local_endpoint *endpoint, int fd)
 {
 	enum pl_refusal refusal;
@@ -204,7 +204,7 @@ static int identify_process(struct local_endpoint *endpoint, int fd)
 	if (rc < 0)
 		return rc;
 	endpoint->process_fd = (int)syscall(SYS_pidfd_open, endpoint->process, 0);
-	/* Waiters for the peer check whether it is alive, possibly after the connection is closed. */
+	/* Threads that wait for holders poll the pidfd, possibly after the connection is closed. */
 	atomic_store(&endpoint->own_gates->process, endpoint->process_fd);
 	return 0;
 }
@@ -232,7 +232,7 @@ int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *er
 	int fd = local_connect_to_listener(endpoint->peer_invitation.name);
 	int rc = fd < 0 ? fd : fd_socket_watch(endpoint, fd);
 
-	/* In the form that the lanes will send. */
+	/* The lanes' blob contains the index and the secret that every lane sends. */
 	pl_reader_init(&reader, endpoint->lanes_blob, endpoint->lanes_length);
 	hello.peer_index = pl_get_u64(&reader);
 	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Gates. The owner shuts the gate, then looks for holders. The peer becomes a holder, then looks whether the gate is
- * open. Both orders are sequentially consistent, so one end always sees the other.
+ * open. Both orders are sequentially consistent, so the owner sees the holder, or the holder sees the shut gate.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -25,7 +25,7 @@ struct gate_registration {
 	struct local_gates *gates;
 	unsigned index;
 	const struct pl_key *key; /* outlives the registration; NULL: the peer has nothing to close */
-	bool was_open;            /* value of `open` before the gate was shut */
+	bool was_open;            /* true if the gate was open when it was shut */
 	uint64_t deadline;        /* deadline for copies under way; 0: not shut yet */
 };
 
@@ -160,7 +160,7 @@ void local_gates_shut(struct local_gates *gates)
 	uint64_t deadline = pl_now() + HOLDER_WAIT_NS;
 	bool was_open[LOCAL_GATES];
 
-	/* Shuts all gates first, so that all running copies get the same time. */
+	/* Shuts all gates first, so that all running copies get the same deadline. */
 	for (unsigned i = 0; i < gates->used; i++)
 		was_open[i] = atomic_exchange(&gates->gates[i].open, 0);
 	for (unsigned i = 0; i < gates->used; i++)

@@ -2,15 +2,16 @@
 /*
  * GPU memory. The peer's memory is opened on first use, once for each GPU of this process that copies from or to it.
  * The posting thread copies small operations and waits. The home engine copies large ones in chunks, of which the GPU
- * always has another one queued, and polls their end.
+ * always has a second one queued, and polls their end.
  */
 #include <unistd.h>
 
 #include "fabric/local/local.h"
 
 /*
- * Chunk sizes, which limit the time that a gate is held: from GPU to GPU, and to or from the host. Two copies over
- * NVLink are some microseconds apart, in which 1 MB would be copied; but a cancelled operation must end soon.
+ * Chunk sizes in bytes, from GPU to GPU (ACROSS), and to or from the host. Chunks limit the time that a gate is held,
+ * and the end of a cancelled operation. Large chunks cost less: two copies over NVLink are some microseconds apart, in
+ * which the GPU would copy 1 MB.
  */
 #define CHUNK_ACROSS_MAX (256u << 20)
 #define CHUNK_ACROSS_MIN (16u << 20)
@@ -38,7 +39,7 @@ struct local_device {
 	atomic_uint users;
 	atomic_bool shut;     /* no new users */
 	pthread_mutex_t lock; /* protects the members below, except reads of `opened` */
-	struct pl_ipc_fds *parts;
+	struct pl_ipc_fds *ipc_fds;
 	struct opened_memory *_Atomic opened;
 };
 
@@ -56,17 +57,17 @@ static const char reason_process[] =
 /* -- the peer's memory -------------------------------------------------------------------------------- */
 
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
-				      struct pl_ipc_fds *parts, uint64_t length)
+				      struct pl_ipc_fds *ipc_fds, uint64_t length)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 	struct local_device *device = pl_zalloc(allocator, sizeof(*device));
 
 	if (!device) {
-		pl_ipc_fds_free(allocator, parts);
+		pl_ipc_fds_free(allocator, ipc_fds);
 		return NULL;
 	}
 	device->allocator = allocator;
-	device->parts = parts;
+	device->ipc_fds = ipc_fds;
 	device->state = endpoint->state;
 	device->endpoint = endpoint;
 	device->same_process = endpoint->process == getpid();
@@ -88,7 +89,7 @@ void local_device_free(struct local_device *device)
 		pl_memory_release(&opened->memory);
 		pl_free(device->allocator, opened);
 	}
-	pl_ipc_fds_free(device->allocator, device->parts);
+	pl_ipc_fds_free(device->allocator, device->ipc_fds);
 	pthread_mutex_destroy(&device->lock);
 	pl_free(device->allocator, device);
 }
@@ -100,8 +101,8 @@ void local_device_shut(struct local_device *device)
 	if (atomic_load(&device->users) == 0) {
 		for (struct opened_memory *opened = atomic_load(&device->opened); opened; opened = opened->next)
 			pl_memory_release(&opened->memory);
-		if (device->parts)
-			pl_ipc_fds_close(device->parts);
+		if (device->ipc_fds)
+			pl_ipc_fds_close(device->ipc_fds);
 	}
 	pthread_mutex_unlock(&device->lock);
 }
@@ -121,14 +122,14 @@ static bool device_use_begin(struct local_device *device)
 	return false;
 }
 
-/* Chunks of operations end on several engines, possibly after the endpoint was closed. */
+/* Takes the lock: chunks of operations end on several engines, possibly after the endpoint was closed. */
 void local_device_park(struct local_device *device)
 {
 	struct local_state *state = device->state;
 	struct local_device *replaced;
 	unsigned index;
 
-	if (device->parts) {
+	if (device->ipc_fds) {
 		local_device_free(device);
 		return;
 	}
@@ -176,9 +177,10 @@ static struct opened_memory *opened_memory_new(struct local_device *device, cons
 	opened->from = from;
 	opened->reason = from ? reason_across : reason_host;
 	/* A shut device counts as reached: the operation then fails at its shut gate, and needs no memory. */
-	opened->reached = atomic_load(&device->shut) ||
-			  pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length,
-					       device->same_process, beside, device->parts, &opened->memory, &why) == 0;
+	opened->reached =
+		atomic_load(&device->shut) ||
+		pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length,
+				     device->same_process, beside, device->ipc_fds, &opened->memory, &why) == 0;
 	if (!opened->reached) {
 		opened->memory.ops = NULL;
 		opened->reason = why;
@@ -208,7 +210,7 @@ static const char *device_reason_for(const struct local_access *access, const st
 {
 	const struct opened_memory *opened;
 
-	/* The driver's access could raise a signal. */
+	/* Fragile memory needs the socket: an access by the driver could raise a signal. */
 	if (memory->fragile)
 		return reason_file;
 	opened = open_memory_for(access->device, memory);
@@ -385,7 +387,7 @@ static void gpu_operation_advance(struct pl_operation *operation)
 {
 	struct local_work *work = gpu_work_of(operation);
 
-	/* A copy that ends at once must not start the next one recursively. */
+	/* Prevents recursion: a copy that ends at once must not start the next one. */
 	work->starting = true;
 	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
 		while (!work->copies[i].access && gpu_chunks_remain(operation))

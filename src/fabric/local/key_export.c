@@ -9,8 +9,8 @@
 /* -- the owner ------------------------------------------------------------------------------------ */
 
 /*
- * The descriptor reaches all of the region, so only a grant of the whole region gets it. A grant without write access
- * gets a read-only descriptor.
+ * Sends the descriptor of the region. The descriptor reaches all of the region, so only a grant of the whole region
+ * gets one. A grant without write access gets a read-only descriptor.
  */
 static bool send_region_descriptor(struct local_endpoint *endpoint, const struct pl_key *key)
 {
@@ -34,13 +34,13 @@ static unsigned export_device_memory(struct local_endpoint *endpoint, const stru
 				     struct local_key *remote_key)
 {
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
-	struct pl_ipc_fds *parts = endpoint->process == getpid() ? NULL : pl_ipc_fds_new(allocator, room);
-	int length = pl_memory_export_ipc(key->memory, key->offset, key->length, remote_key->ipc_handle, parts);
+	struct pl_ipc_fds *ipc_fds = endpoint->process == getpid() ? NULL : pl_ipc_fds_new(allocator, room);
+	int length = pl_memory_export_ipc(key->memory, key->offset, key->length, remote_key->ipc_handle, ipc_fds);
 
 	/* The peer notices descriptors that do not arrive. */
-	if (length >= 0 && parts && parts->count)
-		local_fd_socket_send_ipc_fds(endpoint, key->id, parts);
-	pl_ipc_fds_free(allocator, parts);
+	if (length >= 0 && ipc_fds && ipc_fds->count)
+		local_fd_socket_send_ipc_fds(endpoint, key->id, ipc_fds);
+	pl_ipc_fds_free(allocator, ipc_fds);
 	if (length < 0)
 		return 0;
 	remote_key->ipc_handle_length = (uint32_t)length;
@@ -97,7 +97,7 @@ static void forget_access(struct pl_remote *remote)
 	pl_free(&remote->context->allocator, access);
 }
 
-/* A thread that is still copying after the owner's deadline keeps the memory until the remote region is released. */
+/* True if the gate is shut and has no holders. A copy after the owner's deadline keeps the memory mapped. */
 static bool copies_have_left(const struct local_access *access)
 {
 	return access->gate && atomic_load(&access->gate->open) != access->number && !local_gate_is_held(access->gate);
@@ -105,7 +105,7 @@ static bool copies_have_left(const struct local_access *access)
 
 /*
  * Replaces the mapping by pages of this process. The owner gets its memory back. A hostile owner, which controls the
- * gate, may claim that no thread copies: such a thread then copies to these pages.
+ * gate, may claim that no thread copies. A copying thread then uses these pages.
  */
 static void access_replace_mapping(struct local_access *access)
 {
@@ -214,12 +214,12 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	struct local_access *access = pl_zalloc(&endpoint->state->context->allocator, sizeof(*access));
 
 	if (!access)
-		return; /* the sockets need no address */
+		return; /* the sockets need no access path */
 	access->endpoint = endpoint;
 	access->state = endpoint->state;
 	pl_list_init(&access->link);
 	access->message_source = pl_list_empty(&remote->link);
-	/* The descriptor was sent before the key that has arrived. */
+	/* Receives the descriptor, which was sent before the key. */
 	local_fd_socket_drain(endpoint);
 	select_access_path(endpoint, remote, access);
 	pthread_mutex_lock(&endpoint->state->lock);

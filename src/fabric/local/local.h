@@ -10,16 +10,16 @@
  *
  * - process_vm: other host memory; the kernel copies with process_vm_readv(2) and process_vm_writev(2).
  *
- * - device: GPU memory that a GPU of this process reaches with data in the key (CUDA IPC), or with descriptors that
- * came with it (memory of handles, or of a pool). The GPU copies.
+ * - device: GPU memory that a GPU of this process reaches. CUDA IPC memory needs data in the key. Memory of handles, or
+ * of a pool, needs descriptors that came with the key. The GPU copies.
  *
  * - socket: all other memory, and messages; data sockets, by the code of the tcp fabric.
  *
  * GPU memory at this end can be copied to and from mapped memory, and memory that a GPU reaches (gpu_copy.c).
  *
  * A gate keeps the peer from the memory once a grant ends: a word for each key, in memory that the owner shares with
- * the peer. The copying thread holds the gate for each chunk. The owner shuts the gate and waits for its holders. So
- * both ends trust the other's library here, as processes of one user do.
+ * the peer. The copying thread holds the gate for each chunk. The owner shuts the gate and waits for its holders. Each
+ * end trusts the library of the other end here, as processes of one user do.
  */
 #ifndef PL_LOCAL_H
 #define PL_LOCAL_H
@@ -58,7 +58,7 @@ struct local_gate {
 };
 _Static_assert(sizeof(struct local_gate) == 64, "one cache line");
 
-/* Gates for the keys that one peer has of this end. */
+/* Gates for the keys of this end that one peer has. */
 struct local_gates {
 	const struct pl_allocator *allocator;
 	atomic_uint references;
@@ -69,7 +69,7 @@ struct local_gates {
 	int fd_socket;        /* socket that reports revoked keys to the peer; -1: none */
 	/* Outside the lock: */
 	atomic_int process; /* pidfd of the peer, closed with the gates; -1 until known */
-	atomic_bool dead;   /* the peer: waiting for it has ended */
+	atomic_bool dead;   /* true if the peer has ended, so that no thread waits for its holders */
 };
 
 /* Range of one copy between memory of this end and a remote region. */
@@ -116,7 +116,7 @@ struct local_access {
 struct local_pending {
 	struct pl_list link;
 	uint64_t key;
-	struct pl_ipc_fds *parts; /* NULL: a mapping */
+	struct pl_ipc_fds *ipc_fds; /* NULL: a mapping */
 	void *mapping;
 	size_t size;
 	bool writable;
@@ -142,21 +142,21 @@ struct local_state {
 	unsigned parked_next;
 };
 
-/* Copies of one operation that a device has queued: it starts the second when the first ends. */
+/* Copies of one operation that a device has queued: the second follows the first without a pause. */
 #define LOCAL_COPIES_QUEUED 2
 
 /* Chunk that a device copies. */
 struct local_gpu_copy {
 	struct pl_copy copy;
 	struct pl_operation *operation;
-	struct local_access *access; /* holds its gate; NULL: not under way */
+	struct local_access *access; /* holds its gate; NULL: no copy runs */
 };
 
-/* Rest of an operation; in operation->fabric. */
+/* State of a large operation; in operation->fabric. */
 struct local_work {
 	struct pl_work_item item;
 	struct local_gpu_copy copies[LOCAL_COPIES_QUEUED]; /* of a large operation that a device does */
-	unsigned running;                                  /* copies that have started */
+	unsigned running;                                  /* copies that have started and not ended */
 	bool starting;
 };
 _Static_assert(sizeof(struct local_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
@@ -227,19 +227,19 @@ int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *er
 int local_fd_socket_join(struct local_endpoint *endpoint, struct pl_stream *stream);
 /* Sends a record with one descriptor or several, which stay the caller's. */
 int local_fd_socket_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
-int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *parts);
+int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *ipc_fds);
 int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count);
 /* pending_fd.c: descriptors that came before their import; home */
 /*
- * Keeps the descriptors of a record. The descriptor stays the caller's; those of `parts` (-1 then) do not. Returns 0 or
- * -EPROTO.
+ * Keeps the descriptors of a record. The caller keeps `fd`. Each descriptor that is taken from `fds` becomes -1.
+ * Returns 0 or -EPROTO.
  */
 int local_pending_memory(struct local_endpoint *endpoint, const struct local_record *record, int fd);
 int local_pending_add(struct local_endpoint *endpoint, const struct local_record *record, int *fds, unsigned count,
 		      bool whole);
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending);
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key);
-/* Returns all descriptors of a key, which the caller then owns; NULL: they did not arrive. */
+/* Returns all descriptors of a key, which the caller then owns; NULL: not all arrived. */
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
 /* Maps a file that is sealed against shrinking and growing. Returns NULL for other files. */
 void *local_map_sealed_file(int fd, uint64_t size, bool *writable);
@@ -276,13 +276,13 @@ void local_host_pin_release(struct local_host_pin *pin);
 /* Counts a copy to or from `memory`, and pins the mapping if that is worthwhile. The gate is held. */
 void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length);
 
-/* gpu_copy.c: GPU memory, at either end */
+/* gpu_copy.c: GPU memory, at each end */
 extern const struct local_path local_device_path;
 /*
  * Creates the device of a remote region of that length. Takes over the descriptors. Returns NULL without memory.
  */
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
-				      struct pl_ipc_fds *parts, uint64_t length);
+				      struct pl_ipc_fds *ipc_fds, uint64_t length);
 void local_device_free(struct local_device *device);
 /* Closes the peer's memory. Its gate is shut, so it has no users and gets none. */
 void local_device_shut(struct local_device *device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors of keys that are not imported yet. Cancelled imports leave descriptors here, and so may a hostile peer:
- * their number is limited, and the oldest are closed first.
+ * Descriptors of keys that are not imported yet. Cancelled imports leave descriptors here, and so may a hostile peer.
+ * So their number is limited, and the oldest are closed first.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 #include "fabric/local/local.h"
 
-/* Larger regions get page table entries on first access. */
+/* Largest mapping whose page table entries are made at once, in bytes. */
 #define POPULATE_MAX (64u << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -34,8 +34,8 @@ static void pending_list_remove(struct local_endpoint *endpoint, struct local_pe
 {
 	pl_list_remove(&pending->link);
 	endpoint->pending_count--;
-	if (pending->parts)
-		endpoint->pending_ipc_fds -= pending->parts->room;
+	if (pending->ipc_fds)
+		endpoint->pending_ipc_fds -= pending->ipc_fds->room;
 }
 
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending)
@@ -43,8 +43,8 @@ void local_pending_free(struct local_endpoint *endpoint, struct local_pending *p
 	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
 
 	pending_list_remove(endpoint, pending);
-	if (pending->parts)
-		pl_ipc_fds_free(allocator, pending->parts);
+	if (pending->ipc_fds)
+		pl_ipc_fds_free(allocator, pending->ipc_fds);
 	else
 		munmap(pending->mapping, pending->size);
 	pl_free(allocator, pending);
@@ -52,13 +52,13 @@ void local_pending_free(struct local_endpoint *endpoint, struct local_pending *p
 
 static void pending_list_add(struct local_endpoint *endpoint, struct local_pending *pending)
 {
-	unsigned parts = pending->parts ? pending->parts->room : 0;
+	unsigned fd_count = pending->ipc_fds ? pending->ipc_fds->room : 0;
 
-	while (endpoint->pending_count == LOCAL_PENDING || endpoint->pending_ipc_fds + parts > LOCAL_FDS_PER_KEY)
+	while (endpoint->pending_count == LOCAL_PENDING || endpoint->pending_ipc_fds + fd_count > LOCAL_FDS_PER_KEY)
 		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	pl_list_append(&endpoint->pending, &pending->link);
 	endpoint->pending_count++;
-	endpoint->pending_ipc_fds += parts;
+	endpoint->pending_ipc_fds += fd_count;
 }
 
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key)
@@ -96,8 +96,8 @@ static struct local_pending *pending_ipc_fds_new(struct local_endpoint *endpoint
 
 	if (!pending)
 		return NULL;
-	pending->parts = pl_ipc_fds_new(allocator, record->parts);
-	if (!pending->parts) {
+	pending->ipc_fds = pl_ipc_fds_new(allocator, record->parts);
+	if (!pending->ipc_fds) {
 		pl_free(allocator, pending);
 		return NULL;
 	}
@@ -117,27 +117,28 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		pending = pending_ipc_fds_new(endpoint, record);
 	if (!pending)
 		return 0;
-	if (!pending->parts || pending->parts->room != record->parts || count > record->parts - pending->parts->count)
+	if (!pending->ipc_fds || pending->ipc_fds->room != record->parts ||
+	    count > record->parts - pending->ipc_fds->count)
 		return -EPROTO;
-	for (unsigned i = 0; i < count && pl_ipc_fds_add(pending->parts, fds[i], record->size); i++)
+	for (unsigned i = 0; i < count && pl_ipc_fds_add(pending->ipc_fds, fds[i], record->size); i++)
 		fds[i] = -1;
 	/* An incomplete set is useless: this process is out of descriptors. */
 	if (!whole)
-		pl_ipc_fds_close(pending->parts);
+		pl_ipc_fds_close(pending->ipc_fds);
 	return 0;
 }
 
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key)
 {
 	struct local_pending *pending = local_pending_find(endpoint, key);
-	struct pl_ipc_fds *parts = pending ? pending->parts : NULL;
+	struct pl_ipc_fds *ipc_fds = pending ? pending->ipc_fds : NULL;
 
-	if (!parts)
+	if (!ipc_fds)
 		return NULL;
 	pending_list_remove(endpoint, pending);
 	pl_free(&endpoint->state->context->allocator, pending);
-	if (parts->count == parts->room)
-		return parts;
-	pl_ipc_fds_free(&endpoint->state->context->allocator, parts);
+	if (ipc_fds->count == ipc_fds->room)
+		return ipc_fds;
+	pl_ipc_fds_free(&endpoint->state->context->allocator, ipc_fds);
 	return NULL;
 }

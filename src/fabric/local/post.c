@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Operations that this end's processor does: small ones at once; large ones in chunks by the engines, from a list that
- * all endpoints of the context share, so that a cancelled operation ends soon.
+ * Operations that this end's processor does. The posting thread does small ones at once. Engines do large ones in
+ * chunks, so that a cancelled operation ends soon, from a list that all endpoints of the context share.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *sync_op)
 	const struct pl_segment *segment = &sync_op->segment;
 
 	(void)base;
-	/* post() reports failures, which it finds again. */
+	/* Reports no failure: the core then calls post(), which fails again with an error. */
 	if (segment->length > LOCAL_SYNC_MAX || !segment_is_reached(segment, &sync_op->route_reason))
 		return false;
 	if (!kind_is_write_or_read(sync_op->kind))
@@ -79,7 +79,7 @@ static void do_operation_sync(struct pl_operation *operation)
 
 /* -- operations of the engines -------------------------------------------------------------------- */
 
-/* Takes the next chunk, which keeps the operation alive by a pending count of its own. */
+/* Takes the next chunk, which has a pending count that keeps the operation alive. */
 static bool local_worker_take_chunk(struct local_worker *worker, struct pl_chunk *chunk)
 {
 	struct local_state *state = worker->state;
@@ -215,7 +215,7 @@ static bool operation_is_done_locally(struct local_endpoint *endpoint, struct pl
 	for (unsigned i = 0; is_local && i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
 
-		/* The source of a large message is known to this operation only. */
+		/* Only this operation knows the source of a large message, so it imports the source here. */
 		if (!segment->remote->fabric_data && pl_list_empty(&segment->remote->link))
 			local_imported(&endpoint->base, segment->remote);
 		is_local = segment_is_reached(segment, &operation->route_reason);
@@ -231,7 +231,7 @@ static bool operation_is_for_device(const struct pl_operation *operation)
 	return true;
 }
 
-/* Returns as local_atomic() does. */
+/* Does an atomic, and sets the completion. Returns as local_atomic() does. */
 static int do_atomic_locally(struct pl_operation *operation, struct pl_error *error)
 {
 	struct pl_sync_op sync_op = { .kind = operation->completion.kind,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Proof that the other end is a process of this host, user and namespace. Equal boot ids are a hint. The proof is a
- * local socket: the acceptor connects to the initiator's socket, whose name came over the authenticated control
- * channel, and the kernel names the listening process.
+ * local socket: the acceptor connects to the initiator's socket, and the kernel names the listening process. The
+ * name of the socket came over the authenticated control channel.
  */
 #include <netinet/in.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define SOCKET_BUFFER (1 << 20)
 #define HINT_AUTO "leave the fabric to be chosen"
 
-/* Number 0 if the kernel has no such namespaces: all processes share one then. */
+/* Reads the inode number of a namespace. 0: the kernel has no such namespaces, so all processes share one. */
 static bool read_namespace_inode(const char *path, uint64_t *number)
 {
 	struct stat status;
@@ -26,7 +26,7 @@ static bool read_namespace_inode(const char *path, uint64_t *number)
 	return *number || (errno == ENOENT && stat("/proc/self/ns", &status) == 0);
 }
 
-/* The abstract namespace leaves nothing in the file system when the process ends. */
+/* Fills an address in the abstract namespace, which leaves nothing in the file system at the end of the process. */
 static socklen_t listener_address(const uint8_t name[LOCAL_NAME], struct sockaddr_un *address)
 {
 	size_t used = (size_t)snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "peerlane-");
@@ -98,7 +98,7 @@ static int open_listener(struct local_state *state, struct pl_error *error)
 	return pl_fail_errno(error, rc, "LOCAL-SOCKET", "bind", NULL);
 }
 
-/* The kernel treats shared memory as a file: beyond RLIMIT_FSIZE it raises a signal. */
+/* True if this process can create the gates. The kernel raises a signal for shared memory beyond RLIMIT_FSIZE. */
 static bool can_create_gates(const struct pl_allocator *allocator)
 {
 	struct local_gates *gates = NULL;
@@ -166,7 +166,7 @@ void local_state_close(struct pl_context *context, void *pointer)
 
 /* -- peers of this host --------------------------------------------------------------------------- */
 
-/* A connection to this host itself comes from the address that it goes to, unless it was bound otherwise. */
+/* True if the connection comes from its own target address, as connections within one host do unless bound. */
 static bool is_maybe_same_host(const struct pl_peer *peer)
 {
 	const struct sockaddr_in *a4 = (const void *)&peer->address, *b4 = (const void *)&peer->local_address;

@@ -182,7 +182,7 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 		any = tcp_lane_receive(lane);
 	if (events & EPOLLOUT)
 		lane->blocked = false;
-	/* Sends answers, work that acknowledgements made room for, and held-back pieces. */
+	/* Sends answers, held-back pieces, and work for which acknowledgements made room. */
 	if (lane->state == TCP_LANE_UP && (any || (events & EPOLLOUT)))
 		tcp_lane_flush(lane);
 	return any;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cutting operations into frames. Small writes go to lane 0 at once. All others go to the endpoint's work list, from
- * which each lane takes a chunk when it has room.
+ * Division of operations into frames. Small writes go to lane 0 at once. All others go to the endpoint's work list,
+ * from which each lane takes a chunk when it has room.
  */
 #include <endian.h>
 
@@ -235,7 +235,7 @@ static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, uint64_t tot
 	return (uint32_t)((share + 127) & ~127ull);
 }
 
-/* Limits a lane's share, so that several lanes work on one operation. */
+/* Returns the limit of a lane's share in bytes, so that several lanes work on one operation. */
 static uint32_t tcp_lane_share_max(const struct tcp_endpoint *endpoint, uint64_t total, uint32_t chunk)
 {
 	unsigned lanes = atomic_load(&endpoint->lanes_up);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receiving. Many small frames are read at once into the engine's scratch buffer and handled there. The payload of a
- * bulk frame is read straight to its destination; the same system call reads the next header, so a series of bulk
- * frames is not copied.
+ * Reception of frames. Many small frames are read at once into the engine's scratch buffer and handled there. The
+ * payload of a bulk frame is read straight to its destination; the same system call reads the next header, so a series
+ * of bulk frames is not copied.
  */
 #include "fabric/tcp/tcp.h"
 
-/* After a frame of this size the next is probably bulk too, so only its header is read. */
+/* Size in bytes of a frame after which only a header is read, because the next frame is probably bulk too. */
 #define BULKY_FROM 16384
 /* Most bytes of one visit to a socket. Then other sockets get their turn. */
 #define VISIT_BYTES (4u << 20)
@@ -322,7 +322,7 @@ static size_t restore_incomplete_frame(struct tcp_lane *lane)
 	return have;
 }
 
-/* Reads and handles once. Returns bytes read or a negative errno. */
+/* Reads from the socket once, and handles the bytes. Returns bytes read or a negative errno. */
 static ssize_t tcp_lane_receive_once(struct tcp_lane *lane)
 {
 	struct iovec vector;
@@ -361,7 +361,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	ssize_t got = 0;
 
 	lane->receiving = true;
-	/* epoll does not know of bytes that TLS has decrypted, so they are always read. */
+	/* Reads all bytes that TLS has decrypted: epoll does not report them. */
 	while (lane->state == TCP_LANE_UP && (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
 		pl_engine_tick(lane->engine);
 		got = tcp_lane_receive_once(lane);

@@ -59,7 +59,7 @@ void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all)
 
 		if (!request->used || !operation || !(all || atomic_load(&operation->canceled)))
 			continue;
-		/* The answer may still come, and must find the index taken and no operation. */
+		/* Keeps the request used, without an operation: the answer may still come. */
 		request->operation = NULL;
 		request->destination = NULL;
 		if (request->atomic) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Target's end: requests of a peer for memory of this end, checked against the key each time. */
+/* Requests of the peer for memory of this end. Each request is checked against its key. */
 #include <endian.h>
 
 #include "fabric/tcp/tcp.h"
@@ -100,8 +100,8 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	lane->serving++;
 	piece->length = frame->length;
 	/*
-	 * Copies a short answer now. The kernel reads a longer one while it is sent, which may fail halfway, so its end
-	 * carries a status.
+	 * Copies a short answer now. The kernel reads the memory of a longer answer while it sends. That may fail after
+	 * some bytes, so a frame with a status follows the bytes.
 	 */
 	if (frame->length <= sizeof(piece->copy)) {
 		int rc = frame->length

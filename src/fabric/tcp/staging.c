@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU memory, which the socket cannot reach. Outwards, a piece waits for a slot, is copied into it, and is then queued
- * in the order of the pieces. Inwards, a frame is read into a slot, and counts as placed once it is copied on;
- * meanwhile the lane reads the next frame.
+ * Staging of GPU memory, which the socket cannot reach. Outwards, a piece waits for a slot, is copied into the slot,
+ * and is then queued in the order of the pieces. Inwards, the lane reads a frame into a slot, and starts the copy to
+ * GPU memory. The frame counts as placed after the copy. Meanwhile the lane reads the next frame.
  */
 #include "fabric/tcp/tcp.h"
 
-/* Frames up to this size that have arrived completely are copied at once. */
+/* Largest frame, in bytes, that is copied at once if all its bytes have arrived. */
 #define COPY_AT_ONCE_MAX (16u << 10)
 
 /* Frame that is copied from a slot to its destination, or waits behind one. */
@@ -172,7 +172,7 @@ void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_m
 
 void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 {
-	/* A running copy uses the region's memory, so the region waits for it. */
+	/* Waits for running copies, which use the region's memory. */
 	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
 		pl_copier_drain(lane_copier(lane));
 	pl_list_for_each_safe(at, next, &lane->waiting) {

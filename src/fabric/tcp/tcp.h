@@ -17,7 +17,7 @@
 
 /* Most unanswered requests (READ, ATOMIC) of a lane. */
 #define TCP_REQUESTS_MAX 256
-/* Bulk data is cut into chunks, so that lanes share it and cancellation is quick. Bytes. */
+/* Sizes of chunks of bulk data, in bytes. Chunks let lanes share an operation, and let a cancelled one end soon. */
 #define TCP_CHUNK_MIN (128u << 10)
 #define TCP_CHUNK_MAX (1u << 20)
 /* Operations up to this size stay on lane 0. Bytes. */
@@ -30,9 +30,9 @@
 #define TCP_LANE_READ_AHEAD (8u << 20)
 /* A DATA frame with this flag is the whole answer; others are followed by VALUE or FAIL. */
 #define TCP_DATA_LAST 1u
-/* In a remote key: sockets of that end cannot reach the memory. */
+/* Flag in a remote key: sockets of the owner cannot reach the memory. */
 #define TCP_KEY_STAGED 1u
-/* Slots of locked memory that a lane uses in each direction: some are being copied, some sent. */
+/* Slots of pinned memory that a lane uses in each direction: some are being copied, some sent. */
 #define TCP_SLOTS 4u
 
 struct tcp_endpoint;
@@ -90,9 +90,9 @@ struct tcp_lane {
 	atomic_uint sweep;       /* requested by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
-	bool joining, dialing; /* first steps of the task */
+	bool joining, dialing; /* true until the task has started the lane */
 	bool flushing;
-	bool blocked; /* the socket is full: wait for EPOLLOUT */
+	bool blocked; /* true if the socket is full; until EPOLLOUT */
 
 	struct pl_list queue;         /* pieces to send */
 	uint32_t queued;              /* their unsent bytes */
@@ -105,7 +105,7 @@ struct tcp_lane {
 	uint32_t acked;               /* counted frames that the peer acknowledged */
 	struct tcp_request *requests; /* TCP_REQUESTS_MAX entries, once needed */
 	unsigned request_count, next_request;
-	unsigned requests_sent; /* requests that are sent */
+	unsigned requests_sent; /* requests whose frames are sent and not answered */
 	uint32_t requested;   /* bytes that their answers will bring */
 	unsigned serving;     /* unanswered requests of the peer */
 	struct pl_list spare; /* pieces for reuse */
@@ -121,7 +121,7 @@ struct tcp_lane {
 	uint32_t carry_length;
 	struct pl_frame current; /* bulk frame being received */
 	uint32_t remaining;
-	bool bulky;                  /* the last frame was bulk: expect another */
+	bool bulky;                  /* true if the last frame was bulk: another one is likely */
 	struct pl_key *key;          /* WRITE: destination */
 	struct tcp_request *request; /* DATA: request that it answers */
 	uint8_t *destination;        /* of the next byte; NULL: drop */
@@ -147,7 +147,7 @@ struct tcp_endpoint {
 	unsigned lanes_requested; /* lanes requested so far */
 	uint64_t bulk;         /* bytes posted, without small operations */
 	struct pl_task *ended; /* abandoned: task to post when all lanes have ended */
-	atomic_uint ending;    /* lanes that have not ended, plus one while lanes are told */
+	atomic_uint ending;    /* lanes that have not ended, plus 1 while tcp_abandon() runs */
 
 	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
 	struct tcp_lane *lanes[PL_LANES_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sending: pieces are queued, gathered into one system call, and advanced by the number of bytes that the socket took.
+ * Transmission of pieces: queued, gathered into one system call, advanced by the number of bytes that the socket took.
  * Only headers and tiny payloads are copied.
  */
 #include "fabric/tcp/tcp.h"
@@ -314,7 +314,7 @@ static void fail_unreadable_piece(struct tcp_lane *lane)
 		tcp_lane_fail(lane, -EFAULT);
 }
 
-/* Sends once. Returns bytes, 0 if there was nothing to send, or a negative errno. */
+/* Sends queued pieces by one system call. Returns bytes, 0 for an empty queue, or a negative errno. */
 static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 {
 	struct gather gather;
@@ -378,7 +378,7 @@ void tcp_lane_push(struct tcp_lane *lane)
 
 	if (lane->state != TCP_LANE_UP)
 		return;
-	/* Held back: the answer to earlier operations, or the next round, sends it together with others. */
+	/* Holds small pieces back: the answer to earlier operations, or the next round, sends them together. */
 	if (under_way && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue))
 		return;
 	if (lane->queued > INLINE_BYTES && !in_engine_thread(lane->engine))
