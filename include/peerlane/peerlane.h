@@ -600,6 +600,35 @@ int pl_writev(struct pl_peer *peer, const struct pl_transfer *transfers, size_t 
 int pl_readv(struct pl_peer *peer, const struct pl_transfer *transfers, size_t count,
 	     const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error);
 
+struct pl_vector; /**< elements that were checked once, to be posted many times (prepared vector) */
+
+/**
+ * Prepares a vector: checks its elements once and keeps them. Its regions and remote regions stay in use until
+ * pl_vector_free(): deregistering one of the regions fails with -EBUSY before.
+ *
+ * @param kind       PL_KIND_WRITE or PL_KIND_READ
+ * @param transfers  elements, copied
+ * @param count      1 to PL_TRANSFERS_MAX
+ * @param vector     receives the handle; free it before the peer is closed
+ * @return as pl_writev(); -EINVAL for another kind
+ */
+int pl_vector_prepare(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
+		      struct pl_vector **vector, struct pl_error *error);
+
+/**
+ * Posts a prepared vector as one operation, with other offsets. The elements are not checked again; the call compares
+ * two offsets.
+ *
+ * @param remote_shift  added to the remote offset of each element, in bytes
+ * @param shift         added to the local offset of each element, in bytes
+ * @return as pl_writev(); -ERANGE if an element would leave its region or remote region
+ */
+int pl_vector_post(struct pl_vector *vector, uint64_t remote_shift, uint64_t shift,
+		   const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error);
+
+/** Frees a prepared vector. Running operations of it continue. NULL is accepted. */
+void pl_vector_free(struct pl_vector *vector);
+
 /**
  * Sends a message of any size. It meets the peer's first posted receive that accepts its tag; messages with equal tags
  * are received in the order sent. Large messages wait at this end until the receive is posted, and then go straight

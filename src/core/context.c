@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/fabric.h"
+#include "core/vector.h"
 
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
@@ -122,6 +123,7 @@ static void init_lists(struct pl_context *context)
 	pl_list_init(&context->listeners);
 	pl_list_init(&context->regions);
 	pl_list_init(&context->remotes);
+	pl_list_init(&context->vectors);
 	pl_list_init(&context->completed);
 	pl_list_init(&context->handles);
 	pl_expiry_init(context);
@@ -303,6 +305,7 @@ void pl_close(struct pl_context *context)
 		pl_engine_stop(context->engines[i]);
 	free_operations(context);
 	pl_pool_drain(&context->spare_operations, &context->allocator);
+	pl_vectors_close(context);
 	while ((at = first_of(context, &context->remotes)))
 		pl_remote_put(pl_list_entry(at, struct pl_remote, link));
 	pl_grants_clear(context);

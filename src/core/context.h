@@ -52,7 +52,7 @@ struct pl_context {
 	void *fabric_states[PL_FABRICS_MAX]; /* state of each fabric for this context, in the order of `fabrics` */
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
-	struct pl_list peers, listeners, regions, remotes;
+	struct pl_list peers, listeners, regions, remotes, vectors;
 	struct pl_peer **peer_table; /* peers by index, for sockets that join a peer */
 	size_t peer_table_size;
 

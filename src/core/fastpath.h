@@ -7,6 +7,7 @@
 #define PL_CORE_FASTPATH_H
 
 #include "core/fabric.h"
+#include "core/vector.h"
 
 /* Takes memory for an operation. NULL: no memory. */
 PL_ALWAYS_INLINE struct pl_operation *pl_fast_take(struct pl_context *context)
@@ -161,9 +162,12 @@ PL_ALWAYS_INLINE void pl_fast_ended(struct pl_peer *peer, struct pl_operation *o
 /* Releases the operation's regions and remote regions. */
 PL_ALWAYS_INLINE void pl_fast_release(struct pl_operation *operation)
 {
+	/* A prepared vector keeps its references. */
 	for (unsigned i = 0; i < operation->segment_count; i++) {
 		struct pl_segment *segment = &operation->segments[i];
 
+		if (operation->vector)
+			break;
 		if (segment->region)
 			atomic_fetch_sub(&segment->region->busy, 1);
 		if (segment->remote)
@@ -177,7 +181,9 @@ PL_ALWAYS_INLINE void pl_fast_strip(struct pl_operation *operation)
 {
 	const struct pl_allocator *allocator = &operation->context->allocator;
 
-	if (operation->segments != &operation->single)
+	if (operation->vector)
+		pl_vector_return(operation->vector, operation->segments);
+	else if (operation->segments != &operation->single)
 		pl_free(allocator, operation->segments);
 	if (operation->copy)
 		pl_free(allocator, operation->copy);

@@ -41,6 +41,7 @@ struct pl_operation {
 	atomic_ullong staged;   /* bytes that went through staging memory, and the reason */
 	const char *_Atomic staged_reason;
 	uint64_t total;
+	struct pl_vector *vector; /* owner of `segments`; NULL: the operation */
 	uint8_t *copy;       /* pl_send_copy(): the message */
 	uint64_t source_key; /* large send: the key that the peer reads through */
 	atomic_int pending;  /* unfinished chunks, plus one while the operation is being split */

@@ -194,6 +194,47 @@ static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const s
 	return 0;
 }
 
+int pl_transfer_check(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
+		      const char *call, struct pl_error *error)
+{
+	int rc = check_peer(peer, call, error);
+
+	if (rc == 0 && (count == 0 || count > PL_TRANSFERS_MAX))
+		rc = pl_fail(error, -EINVAL, "TRANSFER-COUNT", call, NULL, "pass 1 to 1048576 elements", "%zu elements",
+			     count);
+	return rc < 0 ? rc : check_elements(peer, kind, transfers, count, call, error);
+}
+
+int pl_transfer_post_vector(struct pl_vector *vector, struct pl_segment *segments, const struct pl_attributes *given,
+			    struct pl_operation **handle, struct pl_error *error)
+{
+	const struct pl_attributes *attributes;
+	struct pl_peer *peer = vector->peer;
+	struct pl_operation *operation;
+	struct pl_attributes copy;
+	int rc = read_attributes(&attributes, &copy, given, vector->kind, "pl_vector_post", error);
+
+	if (rc == 0)
+		rc = check_peer(peer, "pl_vector_post", error);
+	if (rc == 0 && (attributes->flags & PL_NOTIFY))
+		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, "pl_vector_post", error);
+	if (rc < 0)
+		return rc;
+	operation = pl_operation_new(peer->context, peer, vector->kind, attributes, error);
+	if (!operation)
+		return -ENOMEM;
+	if ((attributes->flags & PL_NOTIFY) && !pl_operation_copy_notify_data(operation)) {
+		pl_operation_discard(operation);
+		return pl_fail_memory(error, "pl_vector_post");
+	}
+	operation->vector = vector;
+	operation->segments = segments;
+	operation->segment_count = (unsigned)vector->count;
+	operation->total = vector->total;
+	pl_operation_submit(operation, run_posted, handle);
+	return 0;
+}
+
 static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
 			 const struct pl_attributes *given, struct pl_operation **handle, const char *call,
 			 struct pl_error *error)
@@ -204,14 +245,9 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
 
 	if (rc == 0)
-		rc = check_peer(peer, call, error);
-	if (rc == 0 && (count == 0 || count > PL_TRANSFERS_MAX))
-		rc = pl_fail(error, -EINVAL, "TRANSFER-COUNT", call, NULL, "pass 1 to 1048576 elements", "%zu elements",
-			     count);
+		rc = pl_transfer_check(peer, kind, transfers, count, call, error);
 	if (rc == 0 && (attributes->flags & PL_NOTIFY))
 		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
-	if (rc == 0)
-		rc = check_elements(peer, kind, transfers, count, call, error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, kind, attributes, error);

@@ -254,8 +254,73 @@ static void vector_large(struct scenario_environment *environment)
 	buffer_close(&far);
 }
 
+/* Posts a prepared vector with several offsets, several times at once. */
+static void vector_prepared(struct scenario_environment *environment)
+{
+	enum { ROWS = 8, ROW = 1024, PIECE = 100 };
+	struct pl_transfer transfers[10];
+	struct pl_operation *operations[ROWS];
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_vector *vector;
+	struct pl_error error;
+
+	buffer_open(&near, environment->near, ROWS * ROW, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, ROWS * ROW, PL_ACCESS_ALL);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	for (unsigned i = 0; i < 10; i++)
+		transfers[i] = (struct pl_transfer){ remote, (9 - i) * PIECE, near.region, i * PIECE, PIECE };
+	check_status(pl_vector_prepare(environment->near_peer, PL_KIND_SEND, transfers, 10, &vector, &error), -EINVAL, &error);
+	transfers[4].remote_offset = ROWS * ROW;
+	check_status(pl_vector_prepare(environment->near_peer, PL_KIND_WRITE, transfers, 10, &vector, &error), -ERANGE, &error);
+	check_text(error.object, "element 4");
+	transfers[4].remote_offset = 5 * PIECE;
+	check_ok(pl_vector_prepare(environment->near_peer, PL_KIND_WRITE, transfers, 10, &vector, &error), &error);
+	check_number(pl_region_deregister(near.region), -EBUSY);
+	pattern_fill(near.bytes, ROWS * ROW, 1, 0);
+	for (unsigned i = 0; i < ROWS; i++)
+		check_ok(pl_vector_post(vector, (ROWS - 1 - i) * ROW, i * ROW, NULL, &operations[i], &error), &error);
+	for (unsigned i = 0; i < ROWS; i++)
+		complete(environment, operations[i], NULL);
+	for (unsigned i = 0; i < ROWS * 10; i++)
+		check(!memcmp(far.bytes + (ROWS - 1 - i / 10) * ROW + (9 - i % 10) * PIECE,
+			      near.bytes + (i / 10) * ROW + (i % 10) * PIECE, PIECE));
+	check_status(pl_vector_post(vector, ROWS * ROW - 10 * PIECE + 1, 0, NULL, &operations[0], &error), -ERANGE, &error);
+	check_status(pl_vector_post(vector, 0, UINT64_MAX, NULL, &operations[0], &error), -ERANGE, &error);
+	check_ok(pl_vector_post(vector, 0, 0, NULL, &operations[0], &error), &error);
+	pl_vector_free(vector);
+	complete(environment, operations[0], NULL);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
+/* Checks that pl_close() frees prepared vectors. */
+static void vector_prepared_and_left(struct scenario_environment *environment)
+{
+	struct pl_transfer transfer;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_vector *vector;
+	struct pl_error error;
+
+	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	transfer = (struct pl_transfer){ remote, 0, near.region, 0, 64 };
+	check_ok(pl_vector_prepare(environment->near_peer, PL_KIND_READ, &transfer, 1, &vector, &error), &error);
+	buffer_close(&far);
+	drive_no_more(environment, environment->near);
+	pl_close(environment->near);
+	environment->near = NULL;
+	environment->near_peer = NULL;
+	buffer_close_bare(&near);
+}
+
 const struct scenario vector_scenarios[] = {
 	{ "vector-counts", vector_counts, 0 },
+	{ "vector-prepared", vector_prepared, 0 },
+	{ "vector-prepared-and-left", vector_prepared_and_left, SCENARIO_SETTING },
 	{ "vector-of-a-million-words", vector_of_a_million_words, SCENARIO_HEAVY | SCENARIO_SETTING },
 	{ "vector-of-nothing", vector_of_nothing, 0 },
 	{ "vector-refused", vector_refused, SCENARIO_SETTING },
