@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Compile test: the public headers are valid C++, and their initialisers name every member. */
-#include <peerlane/sys/memory.h>
-
 #include <peerlane/error.h>
 #include <peerlane/peerlane.h>
 
@@ -12,11 +10,13 @@ int main()
 	pl_peer_info info = PL_PEER_INFO_INIT;
 	pl_context *context = nullptr;
 	pl_error error = {};
-	pl_memory_ops operations = {};
+	pl_completion completion = {};
+	pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
+	static_assert(sizeof(pl_completion) == 128, "pl_completion is not 128 bytes");
 	static_assert(PL_ACCESS_ALL == (PL_ACCESS_READ | PL_ACCESS_WRITE | PL_ACCESS_ATOMIC), "PL_ACCESS_ALL lacks an access right");
 	if (pl_open(&context, &options, &error) < 0)
 		return 1;
 	pl_close(context);
-	return options.size == grant.size && info.size && operations.name;
+	return options.size == grant.size && info.size && attributes.size && completion.status;
 }
