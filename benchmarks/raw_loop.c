@@ -137,8 +137,10 @@ static void run_operations(struct loop *loop, const struct setting *setting, uin
 
 			struct pl_error error;
 
-			if (pl_completion_error(loop->context, receipt, &error) < 0)
+			if (receipt->status < 0) {
+				pl_completion_error(loop->context, receipt, &error);
 				give_up(setting->read ? "pl_read" : "pl_write", receipt->status, &error);
+			}
 			if (receipt->posted < loop->first)
 				loop->first = receipt->posted;
 			if (receipt->completed > loop->last)
