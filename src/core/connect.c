@@ -103,7 +103,7 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 	pl_source_remove(&peer->dialing);
 	peer->dialing.fd = -1; /* the stream owns the descriptor now */
 	if (rc < 0) {
-		/* One end has a key and the other has none: an error of access, not of the protocol. */
+		/* Reports an error of access, not of the protocol: one end has a key and the other has none. */
 		if (!strcmp(error.id, "AUTH-NO-TLS"))
 			error.code = -EACCES;
 		pl_peer_open_failed(peer, &error);
@@ -224,7 +224,7 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	return true;
 }
 
-/* -- what the program asks ------------------------------------------------------------------------ */
+/* -- public functions ----------------------------------------------------------------------------- */
 
 static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses, struct pl_error *error)
 {

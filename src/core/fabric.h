@@ -13,7 +13,8 @@ struct pl_endpoint {
 };
 
 /*
- * One fabric. The home engine's lock is held in every call, except where a comment says otherwise.
+ * Operations of a fabric. The core checks optional members for NULL, and uses the default that their comments name. The
+ * caller holds the home engine's lock, unless a comment says otherwise.
  *
  * post() takes an operation of kind WRITE, READ, FETCH_ADD or COMPARE_SWAP. The fabric adds 1 to `pending` for each
  * chunk that it starts, and calls pl_operation_pending_done() for each. sweep() makes the fabric drop, in bounded time,
@@ -24,16 +25,8 @@ struct pl_endpoint {
  * the bytes come from the operation's segment (see gathers()).
  */
 struct pl_fabric_ops {
+	/* -- Properties -- */
 	const char *name;
-	/*
-	 * Returns 0 if the fabric can reach this peer, whose addresses are known; else the reason. Called before
-	 * create(). Default: 0.
-	 */
-	int (*serves)(struct pl_peer *peer, struct pl_error *error);
-	/* Initiator: writes the data that the acceptor needs for suits(). Returns its length. Default: no data. */
-	int (*invite)(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
-	/* Acceptor: returns 0 if the fabric suits the initiator's advert; else the reason. Default: 0. */
-	int (*suits)(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
 	const char *reason; /* reason of the route, for completions */
 	/* Visibility of bytes moved with the default attributes, and the mechanism that gives it; static storage. */
 	enum pl_visible visible;
@@ -45,35 +38,23 @@ struct pl_fabric_ops {
 	bool uncertain;
 	/* Reason for staging large messages from memory that the processor cannot reach. NULL: they are not staged. */
 	const char *staging_reason;
+
+	/* -- Connection, required -- */
 	int (*create)(struct pl_peer *peer, struct pl_endpoint **endpoint, struct pl_error *error);
 	/* Acceptor: writes the data that the initiator needs to connect. Returns its length. */
 	int (*describe)(struct pl_endpoint *endpoint, uint8_t blob[PL_FABRIC_BLOB_MAX]);
 	/* Initiator: starts to connect; ends in pl_peer_up() or pl_peer_lose(). */
 	int (*connect)(struct pl_endpoint *endpoint, const uint8_t *blob, size_t length, struct pl_error *error);
-	/*
-	 * Initiator: a control message came before this fabric reported that the acceptor's end is up. Returns true if
-	 * this end is up too. Default: false, a protocol error of the acceptor.
-	 */
-	bool (*up)(struct pl_endpoint *endpoint);
-	/* A socket presented itself at the listener of the peer's context. Takes over the stream. Any engine. */
+	/* Adds a socket that the listener of the peer's context accepted. Takes over the stream. Any engine. */
 	int (*join)(struct pl_endpoint *endpoint, struct pl_stream *stream, const uint8_t *hello);
-	/* The peer asks for more lanes. */
+	/* Adds lanes: the peer asked for more. */
 	void (*widen)(struct pl_endpoint *endpoint, unsigned lanes);
-	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);
-	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
-		       struct pl_operation *operation);
-	/*
-	 * Returns true if message() takes the bytes of a small send from their place, in memory that the processor
-	 * cannot reach. Default: false; the core copies them.
-	 */
-	bool (*gathers)(struct pl_endpoint *endpoint, struct pl_operation *operation);
-	void (*sweep)(struct pl_endpoint *endpoint);
-	/* Returns true if all bytes that the peer sent before it left were read. */
-	bool (*drained)(struct pl_endpoint *endpoint);
 	unsigned (*lanes)(struct pl_endpoint *endpoint);
+	/* Returns true if this end has read all bytes that the peer sent before it closed the connection. */
+	bool (*drained)(struct pl_endpoint *endpoint);
 	/*
-	 * Starts to end without waiting, and accepts no more lanes. Posts the task to the peer's home engine once other
-	 * engines no longer use the endpoint.
+	 * Begins to close without waiting, and accepts no more lanes. Posts the task to the peer's home engine once
+	 * other engines no longer use the endpoint.
 	 */
 	void (*abandon)(struct pl_endpoint *endpoint, struct pl_task *task);
 	/*
@@ -81,31 +62,66 @@ struct pl_fabric_ops {
 	 * after abandon(), with that of the home engine.
 	 */
 	void (*close)(struct pl_endpoint *endpoint);
+
+	/* -- Connection, optional -- */
 	/*
-	 * Writes the remote key of a local key; the blob begins with the key's id. Returns its length or a negative
-	 * errno. A registration made here hangs on the grant, or, if that is NULL, on the key. grant_lock is held.
+	 * Returns 0 if the fabric can reach this peer; else a negative errno, with the reason in `error`. Called when
+	 * the peer's addresses are known, before create(). Default: 0.
 	 */
-	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
-			  uint8_t blob[PL_KEY_BLOB_MAX]);
+	int (*serves)(struct pl_peer *peer, struct pl_error *error);
+	/* Initiator: writes the data that the acceptor needs for suits(). Returns its length. Default: no data. */
+	int (*invite)(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
+	/* Acceptor: returns 0 if the fabric suits the initiator's advert; else the reason. Default: 0. */
+	int (*suits)(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
+	/*
+	 * Initiator: checks the endpoint when a control message arrives before pl_peer_up() was called. Returns true if
+	 * this end is up. Default: false; the message is then a protocol error of the acceptor.
+	 */
+	bool (*up)(struct pl_endpoint *endpoint);
+
+	/* -- Data, required -- */
+	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);
+	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
+		       struct pl_operation *operation);
+	void (*sweep)(struct pl_endpoint *endpoint);
+
+	/* -- Data, optional -- */
 	/*
 	 * Does an operation of one segment before it returns, on the program's thread. Any thread, no lock. Returns
-	 * false if nothing was done: post() it. Default: false.
+	 * false if it did nothing; the core then calls post(). Default: false.
 	 */
 	bool (*sync_try)(struct pl_endpoint *endpoint, struct pl_sync_op *instant);
+	/*
+	 * Returns true if message() takes the bytes of a small send from their place, in memory that the processor
+	 * cannot reach. Default: false; the core copies them.
+	 */
+	bool (*gathers)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	/*
 	 * Makes the moved bytes as visible as the operation asks, and records that in its completion. Returns true if
 	 * it added pending counts for that. Called once, for operations that ask for more than the default or notify.
 	 * Default: nothing to do.
 	 */
 	bool (*settle)(struct pl_endpoint *endpoint, struct pl_operation *operation);
-	/* A key arrived: finds the access path to its memory. Default: nothing to find. */
+
+	/* -- Memory, required -- */
+	/*
+	 * Writes the remote key of a local key; the blob begins with the key's id. Returns its length or a negative
+	 * errno. A registration made here hangs on the grant, or, if that is NULL, on the key. grant_lock is held.
+	 */
+	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+			  uint8_t blob[PL_KEY_BLOB_MAX]);
+
+	/* -- Memory, optional -- */
+	/* Finds the access path to the memory of an imported key. Default: nothing to find. */
 	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
 	/* Returns true if this host has devices that may reach memory that the processor cannot. Default: false. */
 	bool (*devices)(struct pl_context *context);
 	/* Adds the registrations that devices hold for this end. Default: none. */
 	void (*count)(void *state, struct pl_registrations_info *info);
-	/* Memory was freed: drops kept registrations of it. Default: none are kept. */
+	/* Drops kept registrations of freed memory. Default: none are kept. */
 	void (*freed)(void *state, const void *address, size_t length);
+
+	/* -- State of a context, optional -- */
 	/*
 	 * Frees the fabric's state when the context closes. Peers, regions and threads are gone, engines are not.
 	 * Default: no state.

@@ -288,14 +288,11 @@ PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 	pl_fast_deliver(operation);
 }
 
-/* pl_operation_pending_done().  Home. */
+/* Ends one pending count. The last one completes the operation at once. Home. */
 PL_ALWAYS_INLINE void pl_fast_pending_done(struct pl_operation *operation)
 {
-	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
-		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
-	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
-		return;
-	pl_fast_complete(operation);
+	if (pl_operation_pending_last(operation))
+		pl_fast_complete(operation);
 }
 
 #endif

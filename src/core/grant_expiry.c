@@ -5,7 +5,7 @@
  */
 #include "core/peer.h"
 
-/* The wall clock may be set in between. */
+/* Longest time between two checks: an administrator may set the wall clock at any time. */
 #define LOOK_AGAIN PL_NS_PER_S
 
 bool pl_grant_timeless(const struct pl_grant *grant)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Accepted connections that have not identified themselves: a control channel, in the clear or under TLS, or a data
- * socket of a known peer. Such a connection is not trusted: it gets a small buffer and a deadline.
+ * socket of a known peer. The other end is not trusted, so each connection has a small buffer and a deadline.
  */
 #include <unistd.h>
 

@@ -171,7 +171,8 @@ static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *
 	return source;
 }
 
-static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
+static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, const struct pl_frame *frame,
+			  const void *payload)
 {
 	struct pl_attributes attributes = { .size = sizeof(attributes), .timeout = UINT64_MAX };
 	struct pl_operation *child = NULL;

@@ -141,13 +141,20 @@ void pl_operation_fail(struct pl_operation *operation, int status, const struct 
 void pl_operation_complete(struct pl_operation *operation);
 /* Makes the home engine call pl_operation_complete(). Any engine. */
 void pl_operation_finish(struct pl_operation *operation);
+/* Ends one pending count. Returns true if it was the last one. Any engine. */
+PL_ALWAYS_INLINE bool pl_operation_pending_last(struct pl_operation *operation)
+{
+	/* Only the owner of a pending count adds others, so the last one needs no atomic instruction. */
+	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1) {
+		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
+		return true;
+	}
+	return atomic_fetch_sub(&operation->pending, 1) == 1;
+}
 /* Ends one pending count. The last one finishes the operation. Any engine. */
 static inline void pl_operation_pending_done(struct pl_operation *operation)
 {
-	/* Only the owner of a pending count adds others, so the last one needs no atomic instruction. */
-	if (atomic_load_explicit(&operation->pending, memory_order_acquire) == 1)
-		atomic_store_explicit(&operation->pending, 0, memory_order_relaxed);
-	else if (atomic_fetch_sub(&operation->pending, 1) != 1)
+	if (!pl_operation_pending_last(operation))
 		return;
 	if (pl_engine_held(operation->home))
 		pl_operation_complete(operation);

@@ -116,7 +116,7 @@ void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation)
 void pl_peer_fence_release(struct pl_peer *peer)
 {
 	if (peer->releasing)
-		return; /* the loop below, further up the stack, continues */
+		return; /* a caller runs the loop below and continues it */
 	peer->releasing = true;
 	while (!pl_list_empty(&peer->fenced)) {
 		struct pl_operation *next = pl_list_first(&peer->fenced, struct pl_operation, queue_link);
@@ -232,7 +232,7 @@ static void peer_leave_context(struct pl_peer *peer)
 			remote->peer = NULL;
 	}
 	pthread_mutex_unlock(&context->lock);
-	/* The peer cannot be found any more; threads that found it earlier unpin it soon. */
+	/* No thread can find the peer from here on. Threads that found the peer earlier unpin it soon. */
 	while (atomic_load(&peer->pins)) {
 		if (!pl_engine_held(peer->home)) {
 			pl_engine_lock(peer->home);
@@ -273,7 +273,7 @@ static void close_peer_control(struct pl_peer *peer, int status, const struct pl
 	stop_peer_operations(peer, status, error);
 }
 
-/* Frees the peer. Nothing refers to it any more. */
+/* Frees a peer without endpoint, pins and pending operations. */
 static void peer_free(struct pl_peer *peer)
 {
 	struct pl_context *context = peer->context;
@@ -331,7 +331,7 @@ bool pl_peer_claim(struct pl_peer *peer)
 	return first;
 }
 
-/* Frees a peer that never opened. The home engine's lock is held, so this waits for nothing: all its users are gone. */
+/* Frees a peer whose opening failed. Never waits, since the home engine's lock is held: the peer has no users. */
 static void free_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
@@ -397,7 +397,7 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	pthread_mutex_lock(&peer->context->lock);
 	peer->joinable = false;
 	pthread_mutex_unlock(&peer->context->lock);
-	/* Not now: callers up the stack still use the peer. */
+	/* Queues the end, because callers of this function still use the peer. */
 	pl_engine_withdraw(peer->home, &peer->task);
 	peer->task.run = end_unopened_peer;
 	pl_engine_post(peer->home, &peer->task);
@@ -414,7 +414,7 @@ void pl_peer_close(struct pl_peer *peer)
 	pl_peer_destroy(peer, -ECANCELED, &error);
 }
 
-/* -- what the program asks ---------------------------------------------------------------------- */
+/* -- public functions --------------------------------------------------------------------------- */
 
 void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data)
 {

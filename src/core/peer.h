@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer: the other end of a connection.
+ * Peer: the other end of a connection.
  *
  * A peer belongs to one engine, its home. The home engine's lock protects the peer and the life of its operations from
  * submission to completion. A fabric may spread the bytes of one operation over other engines: each chunk counts
@@ -28,6 +28,21 @@ enum pl_refusal {
 	PL_REFUSAL_END,
 };
 
+/*
+ * Life cycle of a peer. Only the home engine changes `state` and `dead`; `claimed` changes under context->lock.
+ *
+ *   state                changed by                 when
+ *   opening              pl_peer_new()              pl_connect(), or a listener accepts a control connection
+ *   opening -> up        pl_peer_up()               the endpoint can carry data
+ *   opening -> dead      pl_peer_open_failed()      the opening failed, timed out or was cancelled
+ *   up -> dead           pl_peer_up()               the listener of an accepted peer was closed meanwhile
+ *   up -> lost           pl_peer_lose()             the connection broke, or the peer violated the protocol
+ *   up -> lost -> freed  pl_peer_destroy()          pl_peer_close(), pl_close(), or pl_listener_close() before accept
+ *   dead -> freed        pl_peer_open_failed()      queues a task: waits for pins and for other engines, then frees
+ *
+ * A dead peer still has the state PL_PEER_OPENING: `dead` marks it. pl_close() may also free an opening or dead peer:
+ * pl_peer_claim() selects the thread that does so. The program keeps a lost peer until it calls pl_peer_close().
+ */
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
 struct pl_peer {
@@ -47,8 +62,8 @@ struct pl_peer {
 	bool joinable;             /* its endpoint accepts sockets; context->lock */
 	bool initiator;
 	_Atomic uint64_t user_data;
-	bool dead;    /* opening failed; freed soon */
-	bool claimed; /* a thread frees it; context->lock */
+	bool dead;    /* true if the opening failed; the peer is freed soon */
+	bool claimed; /* true if a thread has claimed the right to free the peer; context->lock */
 
 	struct pl_source dialing; /* pending connect(2) */
 	struct pl_channel channel;
