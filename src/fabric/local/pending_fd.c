@@ -11,7 +11,7 @@
 #include "fabric/local/local.h"
 
 /* Largest mapping whose page table entries are made at once, in bytes. */
-#define POPULATE_MAX (64u << 20)
+#define POPULATE_MAX (1u << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 void *local_map_sealed_file(int fd, uint64_t size, bool *writable)
