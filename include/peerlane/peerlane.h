@@ -222,6 +222,15 @@ size_t pl_region_length(const struct pl_region *region);
 const char *pl_region_memory(const struct pl_region *region);
 
 /**
+ * Prepares a region for its first transfers with a peer, which are slow otherwise: allocates and maps its pages,
+ * registers it with the cards of the connection, and opens all lanes of tcp (waiting for these at most 1 s). Call it at
+ * each end for its own regions. Blocks. Later transfers do not depend on it.
+ *
+ * @return 0; -EINVAL for a region of another context; -ENOTCONN if the connection is lost
+ */
+int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_error *error);
+
+/**
  * Ends a region: revokes all its grants and releases the registration. After success no peer and no transfer touches
  * the memory any more. NULL is accepted.
  *

@@ -103,6 +103,12 @@ struct pl_fabric_ops {
 	 */
 	bool (*settle)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 
+	/*
+	 * Prepares the first transfers of a region: opens lanes, registers memory. Returns the lanes to wait for.
+	 * Default: 0.
+	 */
+	unsigned (*prepare)(struct pl_endpoint *endpoint, struct pl_region *region);
+
 	/* -- Memory, required -- */
 	/*
 	 * Writes the remote key of a local key; the blob begins with the key's id. Returns its length or a negative

@@ -304,6 +304,30 @@ static void try_wait(struct scenario_environment *environment)
 	buffer_close(&buffer);
 }
 
+/* Checks that a prepared region works, and that tcp has all its lanes before the first transfer. */
+static void prepared_region(struct scenario_environment *environment)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pair pair;
+
+	event_pair_open(environment, &pair);
+	check_ok(pl_region_prepare(environment->far_peer, pair.far.region, &error), &error);
+	check_ok(pl_region_prepare(environment->near_peer, pair.near.region, &error), &error);
+	check_number(pl_peer_query(environment->near_peer, &info), 0);
+	if (!strcmp(info.fabric, "tcp") && !environment_manual(environment))
+		check_number(info.lanes, environment->setting->lanes);
+	pattern_fill(pair.near.bytes, SIZE, 5, 0);
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE }, NULL,
+			  &operation, &error),
+		 &error);
+	complete(environment, operation, NULL);
+	pattern_check(pair.far.bytes, SIZE, 5, 0);
+	check_status(pl_region_prepare(environment->near_peer, pair.far.region, &error), -EINVAL, &error);
+	event_pair_close(&pair);
+}
+
 /* Checks receives without a region: an empty message fits, a longer one fails. */
 static void empty_receive(struct scenario_environment *environment)
 {
@@ -354,6 +378,7 @@ const struct scenario event_scenarios[] = {
 	{ "cancel-posted", cancel_posted, 0 },
 	{ "cancel-posted-accept", cancel_posted_accept, SCENARIO_CONTROL },
 	{ "try-wait", try_wait, 0 },
+	{ "prepared-region", prepared_region, 0 },
 	{ "empty-receive", empty_receive, 0 },
 	{ "vector-names-the-element", vector_names_the_element, SCENARIO_SETTING },
 	{ NULL, NULL, 0 },

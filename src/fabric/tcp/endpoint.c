@@ -334,6 +334,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.join = tcp_join,
 	.widen = tcp_widen,
 	.post = tcp_post,
+	.prepare = tcp_prepare,
 	.message = tcp_message,
 	.sweep = tcp_sweep,
 	.drained = tcp_drained,

@@ -208,22 +208,40 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 	tcp_lane_push(lane);
 }
 
-static void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total)
+/* Opens all lanes, or asks the initiator to do so. */
+static void tcp_open_lanes(struct tcp_endpoint *endpoint)
 {
 	struct pl_peer *peer = endpoint->base.peer;
 	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->lanes };
 
-	if (total <= TCP_SMALL_MAX || endpoint->lanes_requested >= peer->lanes)
-		return;
-	endpoint->bulk += total;
-	if (total < TCP_WIDEN_FROM && endpoint->bulk < TCP_WIDEN_AFTER)
-		return;
 	if (peer->initiator) {
 		tcp_widen(&endpoint->base, peer->lanes);
 	} else {
 		endpoint->lanes_requested = peer->lanes;
 		pl_channel_send(&peer->channel, &message);
 	}
+}
+
+static void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total)
+{
+	const struct pl_peer *peer = endpoint->base.peer;
+
+	if (total <= TCP_SMALL_MAX || endpoint->lanes_requested >= peer->lanes)
+		return;
+	endpoint->bulk += total;
+	if (total >= TCP_WIDEN_FROM || endpoint->bulk >= TCP_WIDEN_AFTER)
+		tcp_open_lanes(endpoint);
+}
+
+unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+
+	if (region->memory.length <= TCP_SMALL_MAX)
+		return 0;
+	if (endpoint->lanes_requested < base->peer->lanes)
+		tcp_open_lanes(endpoint);
+	return base->peer->lanes;
 }
 
 static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)

@@ -161,6 +161,7 @@ static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
 }
 
 /* post.c: work for lanes */
+unsigned tcp_prepare(struct pl_endpoint *endpoint, struct pl_region *region);
 void tcp_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 /* Gives the lane chunks while it has room. */
 void tcp_lane_take_work(struct tcp_lane *lane);

@@ -153,6 +153,19 @@ static bool verbs_devices(struct pl_context *context)
 	return verbs_state_get(context, NULL);
 }
 
+/* Registers the region with the devices of all rails.  A refusal shows in the first transfer. */
+static unsigned verbs_prepare(struct pl_endpoint *base, struct pl_region *region)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	uint32_t lkey;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		if (endpoint->rails[i].device)
+			verbs_local_key(endpoint->state, endpoint->rails[i].device, region, false, &lkey);
+	}
+	return 0;
+}
+
 static void verbs_widen(struct pl_endpoint *base, unsigned lanes)
 {
 	(void)base;
@@ -325,6 +338,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.join = verbs_join,
 	.widen = verbs_widen,
 	.post = verbs_post,
+	.prepare = verbs_prepare,
 	.message = verbs_message,
 	.gathers = verbs_gathers,
 	.settle = verbs_settle,

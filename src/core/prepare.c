@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Preparation of a region for its first transfers with a peer: pages, registrations, lanes. */
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/fabric.h"
+
+/* Longest wait for lanes.  Transfers work with fewer lanes, so their lack is no error. */
+#define LANES_WAIT PL_NS_PER_S
+#define LANES_POLL PL_NS_PER_MS
+/* Of Linux 5.14; older headers lack it. */
+#define POPULATE_WRITE 23
+
+/* Touches each page by an atomic instruction that changes nothing. */
+static void touch_pages(uint8_t *bytes, size_t length, size_t page)
+{
+	for (size_t at = 0; at < length; at += page)
+		__atomic_fetch_or(bytes + at, 0, __ATOMIC_RELAXED);
+	__atomic_fetch_or(bytes + length - 1, 0, __ATOMIC_RELAXED);
+}
+
+/* Makes the kernel allocate, zero and map the pages of host memory. */
+static void populate_pages(const struct pl_memory *memory)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *bytes = pl_memory_host_pointer(memory, 0);
+	uintptr_t begin, end;
+
+	/* Access to fragile memory may raise a signal, and read-only memory needs no pages of its own. */
+	if (!bytes || memory->fragile)
+		return;
+	begin = (uintptr_t)bytes & ~(page - 1);
+	end = ((uintptr_t)bytes + memory->length + page - 1) & ~(page - 1);
+	if (madvise((void *)begin, end - begin, POPULATE_WRITE) < 0)
+		touch_pages(bytes, memory->length, page);
+}
+
+/* Waits until the peer has this many lanes, is lost, or the time is over. */
+static void await_lanes(struct pl_peer *peer, unsigned lanes)
+{
+	const struct timespec pause = { .tv_nsec = LANES_POLL };
+	uint64_t deadline = pl_deadline(pl_now(), LANES_WAIT);
+
+	while (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->lanes(peer->endpoint) < lanes && pl_now() < deadline) {
+		if (!pl_context_manual(peer->context) || !pl_context_progress(peer->context))
+			nanosleep(&pause, NULL);
+	}
+}
+
+int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_error *error)
+{
+	unsigned lanes = 0;
+
+	if (region->context != peer->context)
+		return pl_fail(error, -EINVAL, "REGION-FOREIGN", "pl_region_prepare", NULL,
+			       "use a region of the peer's context", "the region belongs to another context");
+	if (atomic_load(&peer->state) != PL_PEER_UP)
+		return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_region_prepare", NULL, "connect again",
+			       "the connection is lost");
+	populate_pages(&region->memory);
+	pl_engine_lock(peer->home);
+	if (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->prepare)
+		lanes = peer->ops->prepare(peer->endpoint, region);
+	pl_engine_unlock(peer->home);
+	await_lanes(peer, lanes);
+	return 0;
+}
