@@ -186,7 +186,7 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.requirement =
 			"The process can open /dev/infiniband/uverbsN of the card, and libibverbs has its provider.",
 		.how = "ls -l /dev/infiniband; ibv_devinfo",
-		.reason = "Else ibv_get_device_list() is empty or ibv_open_device() fails with EPERM: typical in "
+		.reason = "Without them ibv_get_device_list() returns no device, or ibv_open_device() fails with EPERM, as in many "
 			  "containers.",
 		.remedy = "modprobe ib_uverbs; in a container: --device=/dev/infiniband --cap-add=IPC_LOCK",
 		.rank = 14,
@@ -199,7 +199,7 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.title = "limit of locked memory",
 		.requirement = "The process may lock all memory that it registers: ulimit -l unlimited.",
 		.how = "getrlimit(RLIMIT_MEMLOCK); ulimit -l",
-		.reason = "Else ibv_reg_mr() and ibv_create_qp() fail with ENOMEM, \"Cannot allocate memory\".",
+		.reason = "Otherwise ibv_reg_mr() and ibv_create_qp() fail with ENOMEM, \"Cannot allocate memory\".",
 		.remedy = "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' > " LIMITS_FILE
 			  "; log in again; services: LimitMEMLOCK=infinity",
 		.rank = 16,
@@ -212,7 +212,7 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.title = "limit of RDMA objects",
 		.requirement = "The control group of the process does not limit handles and objects of RDMA devices.",
 		.how = "rdma.max in the process's folder of /sys/fs/cgroup",
-		.reason = "Else creating queue pairs and registrations fails with EAGAIN or ENOMEM in containers.",
+		.reason = "Otherwise creating queue pairs and registrations fails with EAGAIN or ENOMEM in containers.",
 		.remedy = "echo 'mlx5_0 hca_handle=max hca_object=max' > /sys/fs/cgroup/GROUP/rdma.max",
 		.rank = 70,
 		.probe = probe_cgroup,
@@ -221,9 +221,9 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.id = "access-hugepages",
 		.group = GROUP,
 		.title = "huge pages for staging",
-		.requirement = "There are huge pages for buffers through which data is staged.",
+		.requirement = "The system has huge pages for staging buffers.",
 		.how = "grep Huge /proc/meminfo",
-		.reason = "Large staging buffers of small pages register slowly and miss the card's translation cache.",
+		.reason = "Large staging buffers of small pages register slowly, and miss the card's translation cache.",
 		.remedy = "sysctl -w vm.nr_hugepages=128; to keep it: a line in /etc/sysctl.d",
 		.rank = 95,
 		.probe = probe_huge,

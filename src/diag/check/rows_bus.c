@@ -68,7 +68,7 @@ static void probe_platform(const struct pl_check_machine *machine, struct pl_che
 	if (!kind) {
 		pl_check_unknown(result, NULL, "uname -m", "the kind of processor is not known");
 	} else if (topology) {
-		pl_check_note(result, PL_CHECK_FAIL, NULL, "the driver of NVIDIA refuses this machine: %s", topology);
+		pl_check_note(result, PL_CHECK_FAIL, NULL, "the NVIDIA driver refuses this machine: %s", topology);
 	} else if (!strcmp(kind, "x86_64")) {
 		pl_check_note(result, PL_CHECK_OK, NULL, "%s, %s", kind,
 			      *machine->product ? machine->product : "of unknown make");
@@ -172,7 +172,7 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.requirement = "The IOMMU is off, or passes the addresses of GPUs and cards through unchanged.",
 		.how = "/sys/kernel/iommu_groups/*/type is identity; iommu=pt in /proc/cmdline; DMAR in the kernel's "
 		       "log",
-		.reason = "Translated addresses of one device mean nothing to another: DMAR faults and lost writes.",
+		.reason = "An address translated for one device is invalid for another: DMAR faults and lost writes.",
 		.remedy = "in /etc/default/grub add iommu=pt to GRUB_CMDLINE_LINUX; update-grub; reboot",
 		.rank = 32,
 		.probe = probe_iommu,
@@ -180,12 +180,12 @@ const struct pl_check_row pl_check_rows_bus[] = {
 	{
 		.id = "bus-platform",
 		.group = GROUP,
-		.title = "platform that passes peer traffic",
+		.title = "platform with peer-to-peer traffic",
 		.requirement = "Linux on a machine whose root passes traffic between devices: x86; ARM64 with a common "
 			       "switch, "
 			       "or Grace; not POWER8.",
 		.how = "uname -m; /sys/class/dmi/id/product_name; \"topology not supported\" in the kernel's log",
-		.reason = "Elsewhere the driver refuses to attach, or transfers between devices are lost.",
+		.reason = "On other platforms the driver refuses to attach, or transfers between devices are lost.",
 		.remedy = "use slots below one switch; Ampere Altra: options nvidia NVreg_GrdmaPciTopoCheckOverride=1; "
 			  "Grace: the C2C mapping",
 		.rank = 34,
@@ -194,11 +194,11 @@ const struct pl_check_row pl_check_rows_bus[] = {
 	{
 		.id = "bus-virtual",
 		.group = GROUP,
-		.title = "true topology in virtual machines",
+		.title = "topology file in virtual machines",
 		.requirement = "In a virtual machine the vendor's topology file says which card is near which GPU.",
 		.how = "the flag hypervisor in /proc/cpuinfo; NCCL_TOPO_FILE, in the environment or in /etc/nccl.conf",
-		.reason = "The PCI tree of a virtual machine is a fiction, often flat: every pair looks alike.",
-		.remedy = "export NCCL_TOPO_FILE=/path/of/topology.xml   # of the machine's maker; "
+		.reason = "The PCI tree of a virtual machine does not show the hardware, and is often flat: all pairs look equal.",
+		.remedy = "export NCCL_TOPO_FILE=/path/of/topology.xml   # from the provider; "
 			  "to keep it: a line in /etc/nccl.conf",
 		.rank = 68,
 		.probe = probe_virtual,
@@ -209,7 +209,7 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.title = "NUMA nodes and processor governor",
 		.requirement = "The NUMA node of each card is known, and processors do not slow down to save power.",
 		.how = "D/{numa_node,local_cpulist}; /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-		.reason = "Else latency varies, and staging buffers lie on the far side.",
+		.reason = "Otherwise latency varies, and staging buffers are in remote memory.",
 		.remedy = "numactl --cpunodebind=N --membind=N PROGRAM; cpupower frequency-set -g performance",
 		.rank = 96,
 		.probe = probe_numa,

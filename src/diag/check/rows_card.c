@@ -148,8 +148,8 @@ const struct pl_check_row pl_check_rows_card[] = {
 			"There is an RDMA card, its driver (mlx4_core, mlx5_core, bnxt_en, ice, efa, ...) is bound "
 			"to it, and made an RDMA device.",
 		.how = "readlink /sys/bus/pci/devices/ADDRESS/driver; ls /sys/class/infiniband",
-		.reason = "Else ibv_get_device_list() does not have it.",
-		.remedy = "without a card: the tcp fabric; to try RDMA out by software: modprobe rdma_rxe; "
+		.reason = "Otherwise ibv_get_device_list() does not return the card.",
+		.remedy = "without a card use the tcp fabric; to try RDMA in software: modprobe rdma_rxe; "
 			  "rdma link add rxe0 type rxe netdev INTERFACE",
 		.rank = 12,
 		.probe = probe_card_driver,
@@ -163,7 +163,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 			"The card is no ConnectX-3 and no Connect-IB, whose last drivers with peer memory are those "
 			"of MLNX_OFED 4.9.",
 		.how = "/sys/class/infiniband/*/{hca_type,fw_ver,board_id}",
-		.reason = "Newer drivers have given these cards up; features are missing.",
+		.reason = "Newer drivers no longer support these cards, or features are missing.",
 		.remedy = "use a newer card; or MLNX_OFED 4.9, and nvidia-peermem peerdirect_support=1; "
 			  "firmware: mlxfwmanager --online -u",
 		.rank = 66,
@@ -176,7 +176,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 		.requirement = "The card's driver registers dma-bufs: mlx5, efa, irdma, bnxt_re, mana, ionic, with "
 			       "Linux 5.12.",
 		.how = "ibv_reg_dmabuf_mr() of the descriptor -1: EBADF is yes; EOPNOTSUPP or EPROTONOSUPPORT is no",
-		.reason = "Else GPU memory can be registered by a peer memory client only.",
+		.reason = "Otherwise only a peer memory client can register GPU memory.",
 		.remedy = "update kernel and rdma-core (apt install rdma-core); the kernel needs "
 			  "CONFIG_INFINIBAND_ON_DEMAND_PAGING; else use peer memory: modprobe nvidia-peermem",
 		.rank = 61,

@@ -161,7 +161,7 @@ const struct pl_check_row pl_check_rows_driver[] = {
 		.title = "driver of NVIDIA, and libraries of the same release",
 		.requirement = "The module nvidia is loaded and has the GPUs, and libcuda is of the same release.",
 		.how = "/sys/module/nvidia/version against the name of libcuda's file, cuInit(), cuDriverGetVersion()",
-		.reason = "Else CUDA fails with 803 (mismatch), 100 (no device) or 999, and nothing can use the GPU.",
+		.reason = "Otherwise CUDA fails with 803 (mismatch), 100 (no device) or 999, and no program can use the GPU.",
 		.remedy = "modprobe nvidia; if that fails: dmesg | grep -i nvidia; install the driver again",
 		.rank = 10,
 		.probe = probe_gpu_driver,
@@ -174,7 +174,7 @@ const struct pl_check_row pl_check_rows_driver[] = {
 		.requirement =
 			"The kernel modules of NVIDIA are the open ones, which Turing and all later GPUs can use.",
 		.how = "/proc/driver/nvidia/version says \"Open\"; the closed ones taint the kernel with P",
-		.reason = "The closed ones export no dma-buf; only the peer memory client is left.",
+		.reason = "The proprietary modules export no dma-buf; only the peer memory client remains.",
 		.remedy = "apt install nvidia-open; or the .run file with --kernel-module-type=open; then reboot",
 		.rank = 62,
 		.probe = probe_flavour,

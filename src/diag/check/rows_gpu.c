@@ -181,13 +181,13 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 	{
 		.id = "gpu-model",
 		.group = GROUP,
-		.title = "GPU that can do GPUDirect RDMA",
+		.title = "GPU with GPUDirect RDMA",
 		.requirement =
 			"Linux, and a Kepler or newer GPU of the Tesla, Quadro, RTX professional or data-centre lines.",
 		.how = "CUDA device attribute 116, compute capability, /proc/driver/nvidia/gpus/*/information",
-		.reason = "GeForce and older GPUs refuse to be registered: ibv_reg_mr() fails with EFAULT, \"Bad "
+		.reason = "Memory of GeForce and older GPUs cannot be registered: ibv_reg_mr() fails with EFAULT, \"Bad "
 			  "address\".",
-		.remedy = "use staging through host memory, which needs no such GPU",
+		.remedy = "use staging through host memory, which works with any GPU",
 		.rank = 30,
 		.probe = probe_gpu_model,
 	},
@@ -212,7 +212,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement =
 			"Memory of cuMemCreate(), which PyTorch's expandable segments and NCCL use, can be registered.",
 		.how = "CUDA device attribute 110",
-		.reason = "Else registering such pointers fails with EFAULT while those of cudaMalloc() work.",
+		.reason = "Otherwise registering such memory fails with EFAULT, while memory of cudaMalloc() works.",
 		.remedy = "create it with gpuDirectRDMACapable set, or use cuMemAlloc(); PyTorch: "
 			  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
 		.rank = 80,
@@ -221,10 +221,10 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 	{
 		.id = "gpu-visibility",
 		.group = GROUP,
-		.title = "visibility of what the card wrote",
-		.requirement = "Kernels see what a card wrote: the GPU orders these writes, or offers a flush.",
+		.title = "visibility of the card's writes",
+		.requirement = "Kernels see the writes of a card: the GPU orders them, or offers a flush.",
 		.how = "CUDA device attributes 117 (flush) and 118 (order: 100 and more is enough)",
-		.reason = "Else a kernel can read old data after the completion has been seen.",
+		.reason = "Otherwise a kernel can read old data after the completion.",
 		.remedy = "launch kernels after the completion; below 100 flush first; for inspection copy device to "
 			  "host",
 		.rank = 82,
@@ -236,7 +236,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.title = "whole GPU: no MIG, no vGPU, no confidential computing",
 		.requirement = "The GPU is not divided, not virtual, and not in confidential mode.",
 		.how = "NVML: MIG mode, virtualisation mode, state of confidential computing",
-		.reason = "Persistent pins fail with ENOTSUPP under MIG and vGPU; confidential mode forbids all of it.",
+		.reason = "Persistent pins fail with ENOTSUPP under MIG and vGPU; confidential mode forbids all registrations.",
 		.remedy = "nvidia-smi -mig 0; or: modprobe nvidia-peermem persistent_api_support=0; "
 			  "for confidential computing: switch it off, or stage",
 		.rank = 40,

@@ -68,7 +68,7 @@ static void probe_client(const struct pl_check_machine *machine, struct pl_check
 		if (check_peer_core(machine) == PL_CHECK_WAY_NO)
 			pl_check_remedy(
 				result,
-				"install MLNX_OFED or DOCA; then the driver of NVIDIA again; modprobe nvidia-peermem");
+				"install MLNX_OFED or DOCA; then reinstall the NVIDIA driver; modprobe nvidia-peermem");
 	}
 }
 
@@ -305,10 +305,10 @@ const struct pl_check_row pl_check_rows_peer[] = {
 	{
 		.id = "peer-boot",
 		.group = GROUP,
-		.title = "peer memory client from the start",
+		.title = "peer memory client at boot",
 		.requirement = "The peer memory client is loaded when the machine starts.",
 		.how = "/etc/modules-load.d, /etc/modules, the init script nv_peer_mem, peerlane-peermem.service",
-		.reason = "What works today is gone after the next reboot.",
+		.reason = "Otherwise peer memory does not work after the next reboot.",
 		.remedy = "echo nvidia-peermem > /etc/modules-load.d/peerlane.conf",
 		.rank = 90,
 		.probe = probe_boot,
@@ -320,7 +320,7 @@ const struct pl_check_row pl_check_rows_peer[] = {
 		.title = "only one peer memory client",
 		.requirement = "nvidia-peermem, nv_peer_mem and others for the same GPUs are not loaded together.",
 		.how = "/sys/module",
-		.reason = "Both claim the same addresses; which one gets them is luck.",
+		.reason = "Both claim the same addresses, and either one may get them.",
 		.remedy = "rmmod nv_peer_mem; apt purge nvidia-peer-memory-dkms",
 		.rank = 25,
 		.probe = probe_single,
@@ -333,8 +333,8 @@ const struct pl_check_row pl_check_rows_peer[] = {
 			"ib_core has ib_register_peer_memory_client(), which only MLNX_OFED, DOCA and some vendors' "
 			"kernels have.",
 		.how = "/sys/kernel/mm/memory_peers; /proc/kallsyms",
-		.reason = "Without it modprobe nvidia-peermem says \"Invalid argument\" or \"Unknown symbol\".",
-		.remedy = "install MLNX_OFED or DOCA; then the driver of NVIDIA again, which is built for it",
+		.reason = "Without it modprobe nvidia-peermem fails with \"Invalid argument\" or \"Unknown symbol\".",
+		.remedy = "install MLNX_OFED or DOCA; then reinstall the NVIDIA driver, which is built against it",
 		.rank = 18,
 		.probe = probe_core,
 	},
@@ -342,21 +342,21 @@ const struct pl_check_row pl_check_rows_peer[] = {
 		.id = "peer-ofed",
 		.group = GROUP,
 		.title = "release of OFED",
-		.requirement = "MLNX_OFED, if it is used, is of 5.5 or later; with 4.9, nvidia-peermem is told so.",
+		.requirement = "MLNX_OFED, if installed, has version 5.5 or later; with 4.9, nvidia-peermem has peerdirect_support=1.",
 		.how = "ofed_info -n; /sys/module/mlx5_core/version (the kernel's own driver has none)",
 		.reason = "Before 5.5 ending a registration and freeing GPU memory can deadlock (reference 2696789).",
-		.remedy = "install DOCA-OFED or a later MLNX_OFED; then the driver of NVIDIA again",
+		.remedy = "install DOCA-OFED or a later MLNX_OFED; then reinstall the NVIDIA driver",
 		.rank = 64,
 		.probe = probe_ofed,
 	},
 	{
 		.id = "peer-pins",
 		.group = GROUP,
-		.title = "no pins that nobody holds",
-		.requirement = "What peer memory clients pinned is held by a process.",
+		.title = "no leaked pins",
+		.requirement = "A process holds all memory that peer memory clients pinned.",
 		.how = "/sys/kernel/mm/memory_peers/*/num_alloc_mrs less num_dealloc_mrs; who has /dev/infiniband open",
 		.reason = "Leaked pins fill BAR1 until no registration succeeds.",
-		.remedy = "end what uses the GPUs, then: rmmod nvidia_peermem; modprobe nvidia-peermem",
+		.remedy = "end all programs that use the GPUs, then: rmmod nvidia_peermem; modprobe nvidia-peermem",
 		.rank = 55,
 		.probe = probe_pins,
 	},

@@ -284,13 +284,13 @@ const struct pl_check_row pl_check_rows_software[] = {
 	{
 		.id = "soft-mpi",
 		.group = GROUP,
-		.title = "MPI that knows GPU memory",
+		.title = "MPI with GPU memory support",
 		.requirement =
 			"The MPI that is used takes pointers of a GPU: Open MPI built with CUDA, HPC-X, MVAPICH2-GDR, "
 			"Spectrum MPI, Cray MPICH with its GTL.",
 		.how = "ompi_info --parsable --all | grep mpi_built_with_cuda_support:value; mpichversion; the "
 		       "library's parts",
-		.reason = "Else it crashes on such pointers, or the program has to copy everything through the host.",
+		.reason = "Otherwise MPI crashes on GPU pointers, or the program must copy all data through the host.",
 		.remedy =
 			"use HPC-X (source hpcx-init.sh; hpcx_load), or Open MPI: ./configure --with-cuda --with-ucx; "
 			"MVAPICH2: the GDR build, MV2_USE_CUDA=1; Spectrum MPI: mpirun -gpu",
@@ -303,7 +303,7 @@ const struct pl_check_row pl_check_rows_software[] = {
 		.title = "NCCL and its network plugins",
 		.requirement = "NCCL finds libibverbs, or a plugin for the network.",
 		.how = "libnccl.so.2, libnccl-net*.so; NCCL_DEBUG=INFO says NET/IB and GPU Direct RDMA",
-		.reason = "Else it uses sockets, without a word unless it is asked.",
+		.reason = "Otherwise NCCL uses sockets, and reports that only with NCCL_DEBUG=INFO.",
 		.remedy = "apt install libibverbs1 ibverbs-providers; for EFA: the plugin aws-ofi-nccl",
 		.rank = 97,
 		.probe = probe_nccl,
@@ -312,9 +312,9 @@ const struct pl_check_row pl_check_rows_software[] = {
 		.id = "soft-ucx",
 		.group = GROUP,
 		.title = "UCX with CUDA and RDMA",
-		.requirement = "UCX, where it is used, has its parts for CUDA and for RDMA.",
+		.requirement = "UCX, if installed, has its modules for CUDA and for RDMA.",
 		.how = "ucx_info -d | grep -E 'cuda|rc_'; libuct_cuda.so and libuct_ib.so in UCX's folder",
-		.reason = "Without them GPU memory goes through the host at a small part of the rate.",
+		.reason = "Without them GPU data goes through the host, at a fraction of the rate.",
 		.remedy = "use HPC-X, or libucx0 of NVIDIA's repository; or build it: ./configure --with-cuda "
 			  "--with-verbs",
 		.rank = 99,

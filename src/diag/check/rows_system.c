@@ -81,9 +81,9 @@ const struct pl_check_row pl_check_rows_system[] = {
 		.id = "kernel-signing",
 		.group = GROUP,
 		.title = "Secure Boot and lockdown",
-		.requirement = "With Secure Boot on, the modules are signed by a key that the machine knows.",
+		.requirement = "With Secure Boot on, the modules are signed with a key that is enrolled on the machine.",
 		.how = "mokutil --sb-state; /sys/kernel/security/lockdown",
-		.reason = "Else modprobe says \"Key was rejected by service\" or \"Operation not permitted\".",
+		.reason = "Otherwise modprobe fails with \"Key was rejected by service\" or \"Operation not permitted\".",
 		.remedy = "mokutil --import /var/lib/dkms/mok.pub; on Ubuntu /var/lib/shim-signed/mok/MOK.der; "
 			  "reboot, and enrol it there",
 		.rank = 8,
@@ -92,11 +92,11 @@ const struct pl_check_row pl_check_rows_system[] = {
 	{
 		.id = "kernel-symbols",
 		.group = GROUP,
-		.title = "modules that fit each other",
+		.title = "modules built for each other",
 		.requirement = "The peer memory module was built for the RDMA drivers that are loaded.",
 		.how = "dmesg: \"Unknown symbol ib_register_peer_memory_client\", \"disagrees about version of "
 		       "symbol\"",
-		.reason = "After an update of OFED or of the driver, the module is refused.",
+		.reason = "After an update of OFED or of the driver, the kernel refuses the module.",
 		.remedy = "build the driver's modules again: dkms autoinstall --force; apt install --reinstall "
 			  "nvidia-dkms-*",
 		.rank = 19,
