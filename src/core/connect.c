@@ -62,7 +62,7 @@ static void fail_opening(struct pl_peer *peer, int code, const char *call)
 	pl_fail_errno(&error, code, "CONNECT-FAILED", call, object);
 	if (code == -ECONNREFUSED)
 		pl_fail(&error, code, "CONNECT-REFUSED", call, object,
-			"start the other end, and check the port that it prints", "nothing listens there");
+			"start the other end, and check the port that it prints", "no process listens at the address");
 	pl_peer_open_failed(peer, &error);
 }
 
@@ -240,7 +240,7 @@ static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses,
 			memcpy(&peer->targets[peer->target_count++], at->ai_addr, at->ai_addrlen);
 	if (peer->target_count == 0)
 		return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_connect", NULL,
-			       "set a key at both ends (--key FILE), or ask for it by name (--insecure)",
+			       "set a key at both ends (--key FILE), or allow connections without a key (--insecure)",
 			       "the address is not loopback and there is no key");
 	return 0;
 }

@@ -237,10 +237,10 @@ PL_ALWAYS_INLINE void pl_fast_visible(struct pl_operation *operation)
 	if (completion->kind == PL_KIND_SEND ||
 	    (operation->attributes.visible == PL_VISIBLE_ON_WIRE && completion->kind == PL_KIND_WRITE)) {
 		completion->visible = PL_VISIBLE_ON_WIRE;
-		completion->visibility = completion->kind == PL_KIND_SEND ? "the receive tells" : "not asked for";
+		completion->visibility = completion->kind == PL_KIND_SEND ? "the receive reports it" : "not asked for";
 	} else if (completion->kind == PL_KIND_RECEIVE) {
 		completion->visible = PL_VISIBLE_GPU_VISIBLE;
-		completion->visibility = "copied to their place by the processor or the GPU's own engine";
+		completion->visibility = "copied to their destination by the processor or the GPU's own engine";
 	} else {
 		completion->visible = operation->peer->ops->visible;
 		completion->visibility = operation->peer->ops->visibility;

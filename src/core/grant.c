@@ -354,7 +354,7 @@ int pl_token_read(const void *data, size_t length, struct pl_token *token, struc
 			       "the token's checksum is wrong");
 	if (rc < 0)
 		return pl_fail(error, -EINVAL, "TOKEN-MALFORMED", "token", NULL,
-			       "pass what pl_region_share() wrote, with its length", "these %zu bytes are no token",
+			       "pass the token as pl_region_share() wrote it, with its length", "these %zu bytes are no token",
 			       length);
 	return 0;
 }

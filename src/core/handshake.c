@@ -60,7 +60,7 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	if (!*offer)
 		return error->code;
 	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->lanes == 0)
-		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits make no sense");
+		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits are invalid");
 	snprintf(peer->software, sizeof(peer->software), "%s", hello->software);
 	memcpy(peer->context_id, hello->context_id, sizeof(peer->context_id));
 	peer->window = hello->window;

@@ -193,7 +193,7 @@ void pl_peer_ending(struct pl_peer *peer)
 		else
 			pl_fail(&peer->loss, -ECONNRESET, "PEER-LOST", "connection", NULL,
 				"see whether the other process still runs, and the network between",
-				"the connection broke without a goodbye");
+				"the connection broke without an orderly end");
 	}
 	if (peer->ops->drained(peer->endpoint)) {
 		pl_peer_lose(peer, &peer->loss);

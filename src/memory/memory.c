@@ -105,7 +105,7 @@ int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t len
 	for (size_t i = 0; !ops && i < PL_ARRAY_SIZE(backends); i++)
 		if (backends[i]->import_ipc)
 			ops = backends[i];
-	*why = "local: by way of host memory and a socket, as the two kinds of memory have no other way to each other";
+	*why = "local: through host memory and a socket, as the two kinds of memory have no other way to each other";
 	if (!ops || !ops->import_ipc)
 		return -ENOTSUP;
 	/* Descriptors opened by one kind mean nothing to another. */

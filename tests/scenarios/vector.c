@@ -282,9 +282,12 @@ static void vector_prepared(struct scenario_environment *environment)
 		check_ok(pl_vector_post(vector, (ROWS - 1 - i) * ROW, i * ROW, NULL, &operations[i], &error), &error);
 	for (unsigned i = 0; i < ROWS; i++)
 		complete(environment, operations[i], NULL);
-	for (unsigned i = 0; i < ROWS * 10; i++)
-		check(!memcmp(far.bytes + (ROWS - 1 - i / 10) * ROW + (9 - i % 10) * PIECE,
-			      near.bytes + (i / 10) * ROW + (i % 10) * PIECE, PIECE));
+	for (unsigned i = 0; i < ROWS * 10; i++) {
+		uint8_t piece[PIECE];
+
+		bytes_get(near.bytes + (i / 10) * ROW + (i % 10) * PIECE, piece, PIECE);
+		check(bytes_equal(far.bytes + (ROWS - 1 - i / 10) * ROW + (9 - i % 10) * PIECE, piece, PIECE));
+	}
 	check_status(pl_vector_post(vector, ROWS * ROW - 10 * PIECE + 1, 0, NULL, &operations[0], &error), -ERANGE, &error);
 	check_status(pl_vector_post(vector, 0, UINT64_MAX, NULL, &operations[0], &error), -ERANGE, &error);
 	check_ok(pl_vector_post(vector, 0, 0, NULL, &operations[0], &error), &error);
@@ -298,23 +301,24 @@ static void vector_prepared(struct scenario_environment *environment)
 /* Checks that pl_close() frees prepared vectors. */
 static void vector_prepared_and_left(struct scenario_environment *environment)
 {
+	static uint8_t bytes[64];
 	struct pl_transfer transfer;
-	struct buffer near, far;
+	struct pl_region *region;
 	struct pl_remote *remote;
 	struct pl_vector *vector;
+	struct buffer far;
 	struct pl_error error;
 
-	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
+	check_ok(pl_region_register(environment->near, bytes, sizeof(bytes), PL_ACCESS_LOCAL, &region, &error), &error);
 	buffer_open(&far, environment->far, 64, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
-	transfer = (struct pl_transfer){ remote, 0, near.region, 0, 64 };
+	transfer = (struct pl_transfer){ remote, 0, region, 0, 64 };
 	check_ok(pl_vector_prepare(environment->near_peer, PL_KIND_READ, &transfer, 1, &vector, &error), &error);
 	buffer_close(&far);
 	drive_no_more(environment, environment->near);
 	pl_close(environment->near);
 	environment->near = NULL;
 	environment->near_peer = NULL;
-	buffer_close_bare(&near);
 }
 
 const struct scenario vector_scenarios[] = {

@@ -231,7 +231,7 @@ const struct pl_decode_entry pl_decode_entries[] = {
 
 	{ "rdma_connect",
 	  ECONNREFUSED,
-	  { { "nothing listens there with the connection manager (a TCP listener is none)", "rdma resource show cm_id",
+	  { { "no process listens at the address with the connection manager (a TCP listener is none)", "rdma resource show cm_id",
 	      NULL } } },
 	{ "rdma_connect",
 	  ETIMEDOUT,

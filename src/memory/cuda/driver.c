@@ -135,7 +135,7 @@ int cuda_fail(const struct cuda_driver *driver, CUresult result, const char *cal
 	driver->cuGetErrorName(result, &name);
 	driver->cuGetErrorString(result, &text);
 	if (code == -ENODEV)
-		hint = "see what nvidia-smi shows, and CUDA_VISIBLE_DEVICES";
+		hint = "check nvidia-smi and CUDA_VISIBLE_DEVICES";
 	else if (code == -ENOMEM)
 		hint = "free memory of the GPU, or ask for less";
 	return pl_fail(error, code, code == -ENODEV ? "GPU-NONE" : "GPU-FAILED", call, object, hint, "%s: %s",

@@ -27,7 +27,7 @@ int pl_gpu_query(unsigned number, struct pl_gpu_info *info, struct pl_error *err
 	result = driver->cuDeviceGetCount(&count);
 	if (result == CUDA_SUCCESS && number >= (unsigned)count)
 		return pl_fail(error, -ENODEV, "GPU-NONE", "pl_gpu_query", NULL,
-			       "see what nvidia-smi shows, and CUDA_VISIBLE_DEVICES", "there are %d GPUs here", count);
+			       "check nvidia-smi and CUDA_VISIBLE_DEVICES", "there are %d GPUs here", count);
 	if (result == CUDA_SUCCESS)
 		result = driver->cuDeviceGet(&device, (int)number);
 	if (result != CUDA_SUCCESS)

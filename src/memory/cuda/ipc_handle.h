@@ -6,7 +6,7 @@
 #include "memory/cuda/cuda.h"
 
 /* Reason in completions. */
-#define CUDA_STAGED "local: by way of host memory and a socket, as "
+#define CUDA_STAGED "local: through host memory and a socket, as "
 #define CUDA_TICKET_VERSION 3u
 
 enum cuda_ticket_way {

@@ -101,7 +101,7 @@ static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 		return cuda_fail(driver, result, "cuDeviceGetCount", object, error);
 	if (device >= (unsigned)count)
 		return pl_fail(error, -ENODEV, "GPU-NONE", "cuDeviceGet", object,
-			       "see what nvidia-smi shows, and CUDA_VISIBLE_DEVICES", "there are %d GPUs here", count);
+			       "check nvidia-smi and CUDA_VISIBLE_DEVICES", "there are %d GPUs here", count);
 	own = memory_new(error);
 	if (!own)
 		return -ENOMEM;

@@ -302,7 +302,7 @@ static bool settle_here(struct verbs_endpoint *endpoint, struct pl_operation *op
 	if (!fine) {
 		pl_fail(&error, -ENOTSUP, "NOT-VISIBLE", "flush", NULL,
 			"see `peerlane check`: it looks at the GPU's order",
-			"the GPU's driver could not flush what the device wrote");
+			"the GPU's driver could not flush the device's writes");
 		pl_operation_fail(operation, -ENOTSUP, &error);
 	}
 	if (!flush)
