@@ -48,6 +48,11 @@ static void await_lanes(struct pl_peer *peer, unsigned lanes)
 	}
 }
 
+static int fail_lost(struct pl_error *error)
+{
+	return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_region_prepare", NULL, "connect again", "the connection is lost");
+}
+
 int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_error *error)
 {
 	unsigned lanes = 0;
@@ -56,13 +61,12 @@ int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_
 		return pl_fail(error, -EINVAL, "REGION-FOREIGN", "pl_region_prepare", NULL,
 			       "use a region of the peer's context", "the region belongs to another context");
 	if (atomic_load(&peer->state) != PL_PEER_UP)
-		return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_region_prepare", NULL, "connect again",
-			       "the connection is lost");
+		return fail_lost(error);
 	populate_pages(&region->memory);
 	pl_engine_lock(peer->home);
 	if (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->prepare)
 		lanes = peer->ops->prepare(peer->endpoint, region);
 	pl_engine_unlock(peer->home);
 	await_lanes(peer, lanes);
-	return 0;
+	return atomic_load(&peer->state) == PL_PEER_UP ? 0 : fail_lost(error);
 }
