@@ -115,7 +115,9 @@ static void serve_stranger(struct server *server)
 	do {
 		poll(&ready, 1, 100);
 		while (pl_poll(server->context, &done, 1) > 0) {
-			check_call(pl_completion_error(server->context, &done, &error), "operation", &error);
+			/* The loss of the peer is how this program ends. */
+			if (done.kind != PL_KIND_LOST)
+				check_call(pl_completion_error(server->context, &done, &error), "operation", &error);
 			if (done.kind == PL_KIND_NOTIFIED)
 				next_notification(server, done.value);
 		}

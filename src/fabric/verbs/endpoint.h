@@ -137,6 +137,8 @@ void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame 
 bool verbs_work_skip(struct verbs_work *work);
 /* Shortens a write or read to this many bytes; the rest follows it in the list. */
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
+/* Turns the next chunks of an operation into work in front of `rest`, which stands for those that are left. */
+void verbs_work_expand(struct verbs_endpoint *endpoint, struct verbs_work *rest);
 void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
 #endif

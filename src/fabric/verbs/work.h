@@ -68,14 +68,16 @@ struct verbs_work {
 	bool alone;                  /* frame: must be sent alone */
 	bool gathered;               /* frame: the payload stays in its region until it was sent */
 	uint32_t immediate;          /* immediate data in place of the header */
+	bool rest;                   /* stands for the chunks from `segment` and `offset` on */
 	bool refused;                /* by the other end, once */
 	bool first_only;             /* other rails' devices cannot reach the memory */
 	struct verbs_rail *only;     /* for this rail only */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
 	struct pl_region *region;    /* write, read; frame, if it is gathered */
+	unsigned segment;            /* `rest` only */
 	uint64_t offset;
 	const struct verbs_remote_key *target; /* write, read, atomic */
-	uint64_t remote;                   /* remote address */
+	uint64_t remote;                       /* remote address */
 	uint32_t length, lkey;
 	const struct verbs_device *lkey_device; /* device of the lkey */
 	const uint8_t *payload;                 /* frame: until it is copied into a buffer */

@@ -217,6 +217,10 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		end_waiting_work(endpoint, work, NULL);
 		return true;
 	}
+	if (work->rest) {
+		verbs_work_expand(endpoint, work);
+		return true;
+	}
 	if (nobody_takes(work)) {
 		pl_list_remove(&work->link);
 		pl_wire_fail(&error, PL_WIRE_UNKNOWN_KEY, "post", NULL);

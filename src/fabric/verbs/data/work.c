@@ -161,15 +161,16 @@ static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment
 	work->lkey_device = local->device;
 }
 
-static int add_chunk(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
-		     const struct verbs_remote_key *target, const struct local *local, uint64_t at, uint32_t length)
+static int add_chunk(struct verbs_endpoint *endpoint, struct pl_list *before, struct pl_operation *operation,
+		     const struct pl_segment *segment, const struct verbs_remote_key *target, const struct local *local,
+		     uint64_t at, uint32_t length)
 {
 	struct verbs_work *work = work_new(endpoint, verbs_kind_of(operation), operation);
 
 	if (!work)
 		return -ENOMEM;
 	fill_chunk(work, segment, target, local, at, length);
-	pl_list_append(&endpoint->waiting, &work->link);
+	pl_list_append(before, &work->link);
 	return 0;
 }
 
@@ -187,13 +188,21 @@ static void fail_transfer(struct pl_operation *operation, enum pl_wire_status st
 	pl_operation_fail(operation, error.code, &error);
 }
 
-static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
-		       const struct pl_segment *segment)
+/* Position in an operation whose first chunks are work already. */
+struct position {
+	unsigned segment;
+	uint64_t at;   /* bytes of that segment */
+	unsigned most; /* chunks to add now */
+};
+
+/* Adds the next chunks of a segment before `before`. */
+static int add_segment(struct verbs_endpoint *endpoint, struct pl_list *before, struct pl_operation *operation,
+		       struct position *position)
 {
+	const struct pl_segment *segment = &operation->segments[position->segment];
 	const struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
 	struct pl_error error;
 	struct local local;
-	uint64_t at = 0;
 	int rc;
 
 	if (!target)
@@ -213,12 +222,65 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_operation *ope
 		return 0;
 	}
 	do {
-		uint32_t length = (uint32_t)PL_MIN(segment->length - at, (uint64_t)local.chunk);
+		uint32_t length = (uint32_t)PL_MIN(segment->length - position->at, (uint64_t)local.chunk);
 
-		rc = add_chunk(endpoint, operation, segment, target, &local, at, length);
-		at += length;
-	} while (rc == 0 && at < segment->length);
+		rc = add_chunk(endpoint, before, operation, segment, target, &local, position->at, length);
+		position->at += length;
+		position->most--;
+	} while (rc == 0 && position->at < segment->length && position->most);
 	return rc;
+}
+
+/* Adds the next chunks of an operation before `before`. Returns 1 if chunks are left, 0 or -ENOMEM. */
+static int add_segments(struct verbs_endpoint *endpoint, struct pl_list *before, struct pl_operation *operation,
+			struct position *position)
+{
+	int rc = 0;
+
+	while (rc == 0 && position->segment < operation->segment_count && !atomic_load(&operation->status)) {
+		if (position->most == 0)
+			return 1;
+		rc = add_segment(endpoint, before, operation, position);
+		if (position->at < operation->segments[position->segment].length && position->most == 0)
+			continue;
+		position->segment++;
+		position->at = 0;
+	}
+	return rc;
+}
+
+/* Work that stands for the chunks that are left, so that an operation of many chunks needs memory for few. */
+static int add_rest(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct position *position)
+{
+	struct verbs_work *work = work_new(endpoint, verbs_kind_of(operation), operation);
+
+	if (!work)
+		return -ENOMEM;
+	work->rest = true;
+	work->segment = position->segment;
+	work->offset = position->at;
+	pl_list_append(&endpoint->waiting, &work->link);
+	return 0;
+}
+
+void verbs_work_expand(struct verbs_endpoint *endpoint, struct verbs_work *rest)
+{
+	struct position position = { .segment = rest->segment, .at = rest->offset, .most = VERBS_LIST };
+	struct pl_operation *operation = rest->operation;
+	struct pl_error error;
+	int rc = add_segments(endpoint, &rest->link, operation, &position);
+
+	rest->segment = position.segment;
+	rest->offset = position.at;
+	if (rc > 0)
+		return;
+	if (rc < 0) {
+		pl_fail_memory(&error, "post");
+		pl_operation_fail(operation, rc, &error);
+	}
+	pl_list_remove(&rest->link);
+	verbs_work_free(endpoint, rest);
+	pl_operation_pending_done(operation);
 }
 
 int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment)
@@ -269,11 +331,12 @@ static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *op
 	struct verbs_work *last;
 
 	if (!(operation->attributes.flags & PL_NOTIFY) || operation->settled || endpoint->rail_count != 1 ||
-	    operation->attributes.notify > VERBS_NOTIFY_MAX || operation->attributes.notify_length || pl_list_empty(&endpoint->waiting) ||
-	    atomic_load(&operation->status) || verbs_needs_more(operation))
+	    operation->attributes.notify > VERBS_NOTIFY_MAX || operation->attributes.notify_length ||
+	    pl_list_empty(&endpoint->waiting) || atomic_load(&operation->status) || verbs_needs_more(operation))
 		return;
 	last = pl_list_entry(endpoint->waiting.prev, struct verbs_work, link);
-	if (last->operation != operation || last->kind != VERBS_WRITE || !pl_message_take_turn(endpoint->base.peer))
+	if (last->operation != operation || last->kind != VERBS_WRITE || last->rest ||
+	    !pl_message_take_turn(endpoint->base.peer))
 		return;
 	operation->attributes.flags &= ~(unsigned)PL_NOTIFY;
 	last->notify = true;
@@ -284,13 +347,16 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 {
 	bool transfer = operation->completion.kind == PL_KIND_WRITE || operation->completion.kind == PL_KIND_READ;
 	bool more = operation->attributes.flags & PL_MORE;
+	struct position position = { .most = VERBS_LIST };
 	struct pl_error error;
-	int rc = 0;
+	int rc;
 
-	if (!transfer)
+	if (transfer)
+		rc = add_segments(endpoint, &endpoint->waiting, operation, &position);
+	else
 		rc = add_atomic(endpoint, operation);
-	for (unsigned i = 0; transfer && rc == 0 && i < operation->segment_count; i++)
-		rc = add_segment(endpoint, operation, &operation->segments[i]);
+	if (rc > 0)
+		rc = add_rest(endpoint, operation, &position);
 	if (rc == 0 && transfer)
 		rc = verbs_read_behind(endpoint, operation);
 	if (rc == 0 && transfer)
