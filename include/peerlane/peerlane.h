@@ -59,6 +59,7 @@ struct pl_context;   /**< owner of all objects below; independent of other conte
 struct pl_region;    /**< registered buffer of this process (memory region) */
 struct pl_listener;  /**< address on which peers are accepted */
 struct pl_peer;      /**< other end of a connection */
+struct pl_remote_set; /**< regions that a peer shared together */
 struct pl_remote;    /**< region that a peer shared with this end (remote region) */
 struct pl_operation; /**< running transfer, connection attempt or import */
 
@@ -223,8 +224,9 @@ const char *pl_region_memory(const struct pl_region *region);
 
 /**
  * Prepares a region for its first transfers with a peer, which are slow otherwise: allocates and maps its pages,
- * registers it with the cards of the connection, and opens all lanes of tcp (waiting for these at most 1 s). Call it at
- * each end for its own regions. Blocks. Later transfers do not depend on it.
+ * registers it with the cards of the connection, opens all lanes of tcp (waiting for these at most 1 s), and for memory that
+ * tcp stages opens copy queues and locks staging memory. Call it at each end for its own regions. Blocks. Later transfers
+ * do not depend on it.
  *
  * @return 0; -EINVAL for a region of another context; -ENOTCONN if the connection is lost
  */
@@ -320,6 +322,32 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *opt
  * @return 0; -EINVAL if it is no token; -ENOENT if it does not belong to this region, or was revoked already
  */
 int pl_region_revoke(struct pl_region *region, const void *token, size_t length);
+
+/** The most regions of a blob of pl_regions_share(). */
+#define PL_REGIONS_MAX 16384
+
+/** Bytes of the blob of `count` regions. */
+#define PL_REGIONS_BLOB_SIZE(count) (20 + (size_t)76 * (count))
+
+/**
+ * Shares many regions of a context at once. The blob has a token and the address of each; it is a secret as a token is.
+ * A peer imports all of them in one round trip with pl_remote_set_import(). Thread-safe.
+ *
+ * @param options  apply to each region: NULL, or offset and length 0, shares whole regions
+ * @param blob  receives the blob, which depends on neither process's byte order
+ * @param length  in: bytes available at blob, at least PL_REGIONS_BLOB_SIZE(count); out: bytes written
+ * @return 0; -EINVAL for no region, more than PL_REGIONS_MAX, or regions of several contexts; -ENOBUFS; errors of
+ *         pl_region_share(). After a failure none is shared.
+ */
+int pl_regions_share(struct pl_region *const *regions, size_t count, const struct pl_grant_options *options, void *blob,
+		     size_t *length, struct pl_error *error);
+
+/**
+ * Revokes all tokens of a blob, as pl_region_revoke() does.
+ *
+ * @return 0; -EINVAL if it is no blob or damaged; -ENOENT if no token of it belongs to the context and was not revoked
+ */
+int pl_regions_revoke(struct pl_context *context, const void *blob, size_t length);
 
 /** Content of a token. */
 struct pl_token_info {
@@ -460,6 +488,38 @@ unsigned pl_remote_rights(const struct pl_remote *remote);
 /** Releases a remote region. Running operations that use it continue. */
 void pl_remote_release(struct pl_remote *remote);
 
+/**
+ * Imports all regions of a blob in one round trip. Blocks. Thread-safe.
+ *
+ * @param blob  of pl_regions_share() of the peer's context; read during the call only
+ * @param timeout  nanoseconds for all; 0 means the context's operation_timeout
+ * @param set  receives the set, for pl_remote_set_release(); one set may be used by several threads
+ * @return 0; -EINVAL if it is no blob or damaged; errors of pl_remote_import(). The error's object then names the region,
+ *         "region 3", from 0. After a failure nothing is imported.
+ */
+int pl_remote_set_import(struct pl_peer *peer, const void *blob, size_t length, uint64_t timeout,
+			 struct pl_remote_set **set, struct pl_error *error);
+
+/** Returns the number of regions in a set. */
+size_t pl_remote_set_count(const struct pl_remote_set *set);
+
+/** Returns a region by its position in pl_regions_share(), from 0; NULL beyond the last. The set keeps it. */
+struct pl_remote *pl_remote_set_get(const struct pl_remote_set *set, size_t index);
+
+/**
+ * Finds the remote region that contains a range, by the address that the memory has in the owner's process.
+ *
+ * @param length  bytes, all in one region; 0: the address alone, which may be the end of a region
+ * @param remote  receives the remote region, which the set keeps
+ * @param offset  receives the range's first byte in it
+ * @return 0; -ENOENT: no region of the set contains the range
+ */
+int pl_remote_set_find(const struct pl_remote_set *set, uint64_t address, uint64_t length, struct pl_remote **remote,
+		       uint64_t *offset);
+
+/** Releases a set and its remote regions; NULL is allowed. Running operations continue. */
+void pl_remote_set_release(struct pl_remote_set *set);
+
 /* ------------------------------------------------------------------------------------------------
  * Operations
  */
@@ -482,6 +542,7 @@ enum pl_flag {
 	PL_FENCE = 1u << 1,          /**< begin only when all earlier operations with this peer completed */
 	PL_NOTIFY = 1u << 2,         /**< pl_write(), pl_read(): after success, notify the peer with `notify` and `notify_data` */
 	PL_MORE = 1u << 3,           /**< another operation with this peer follows at once: begin with that one */
+	PL_AFTER_STREAM = 1u << 4,   /**< begin when the work so far of the CUDA stream `stream` is done; not of receives */
 };
 
 /** The most data of a notification, in bytes. */
@@ -497,10 +558,28 @@ struct pl_attributes {
 	uint64_t notify;         /**< value for PL_NOTIFY */
 	const void *notify_data; /**< data for PL_NOTIFY, copied by the call; NULL: none */
 	size_t notify_length;    /**< bytes of notify_data, at most PL_NOTIFY_DATA_MAX */
+	/**
+	 * For PL_AFTER_STREAM: a CUstream or cudaStream_t; NULL: the legacy default stream of the current context. The
+	 * call records an event there and does not wait. The operation's timeout includes the time on the stream.
+	 * Later messages and notifications wait behind a message that waits. While operations wait for streams, the
+	 * peer's engine polls events and its thread does not sleep. A stream that is being captured is refused with
+	 * -EINVAL; if the work on the stream fails, the operation ends with -EFAULT.
+	 */
+	void *stream;
 };
 /* clang-format off */
-#define PL_ATTRIBUTES_INIT { sizeof(struct pl_attributes), PL_VISIBLE_DEFAULT, 0, 0, 0, 0, NULL, 0 }
+#define PL_ATTRIBUTES_INIT { sizeof(struct pl_attributes), PL_VISIBLE_DEFAULT, 0, 0, 0, 0, NULL, 0, NULL }
 /* clang-format on */
+
+/**
+ * Waits until the work so far of a CUDA stream is done, without linking with CUDA.  Thread-safe.
+ *
+ * @param stream  CUstream or cudaStream_t; NULL: the legacy default stream of the current context
+ * @param timeout  nanoseconds; UINT64_MAX: none; 0: only looks
+ * @return 0; -ETIMEDOUT; -EINVAL (the stream is being captured); -EFAULT (its work failed); -ENODEV (the process has no
+ *         CUDA driver); -ENOTSUP (the driver is too old); -ENOMEM
+ */
+int pl_stream_wait(void *stream, uint64_t timeout, struct pl_error *error);
 
 /** Kinds of operations and events. */
 enum pl_kind {

@@ -103,15 +103,35 @@ PL_ALWAYS_INLINE bool pl_fast_begin(struct pl_peer *peer, struct pl_operation *o
 	return true;
 }
 
+PL_ALWAYS_INLINE bool pl_fast_is_message(const struct pl_operation *operation)
+{
+	return operation->completion.kind == PL_KIND_SEND || operation->completion.kind == PL_KIND_NOTIFY;
+}
+
+/* True if earlier messages must arrive before anything that the operation sends to the peer's program. */
+PL_ALWAYS_INLINE bool pl_fast_keeps_order(const struct pl_operation *operation)
+{
+	return pl_fast_is_message(operation) || (operation->attributes.flags & PL_NOTIFY);
+}
+
 /* Gives an operation to the fabric, or to the message layer.  Home. */
+PL_ALWAYS_INLINE void pl_fast_carry(struct pl_peer *peer, struct pl_operation *operation)
+{
+	if (pl_fast_is_message(operation))
+		pl_message_send(operation);
+	else
+		peer->ops->post(peer->endpoint, operation);
+}
+
+/* Carries an operation, now or when its stream has reached its mark. Home. */
 PL_ALWAYS_INLINE void pl_fast_run(struct pl_peer *peer, struct pl_operation *operation)
 {
 	operation->counted = true;
 	peer->running++;
-	if (operation->completion.kind == PL_KIND_SEND || operation->completion.kind == PL_KIND_NOTIFY)
-		pl_message_send(operation);
+	if (operation->after || (!pl_list_empty(&peer->after_stream) && pl_fast_keeps_order(operation)))
+		pl_after_stream(peer, operation);
 	else
-		peer->ops->post(peer->endpoint, operation);
+		pl_fast_carry(peer, operation);
 }
 
 PL_ALWAYS_INLINE bool pl_fast_must_wait(const struct pl_peer *peer, const struct pl_operation *operation)
@@ -187,6 +207,8 @@ PL_ALWAYS_INLINE void pl_fast_strip(struct pl_operation *operation)
 		pl_free(allocator, operation->segments);
 	if (operation->copy)
 		pl_free(allocator, operation->copy);
+	if (operation->after)
+		pl_stream_mark_free(operation->after);
 	if (operation->error)
 		pl_free(allocator, operation->error);
 }

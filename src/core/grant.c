@@ -324,24 +324,32 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 	return 0;
 }
 
-int pl_region_revoke(struct pl_region *region, const void *data, size_t length)
+bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *data)
 {
-	struct pl_context *context = region->context;
 	struct pl_token token;
 	struct pl_grant *grant;
 
-	if (pl_token_decode(data, length, &token) < 0)
-		return -EINVAL;
+	if (pl_token_decode(data, PL_TOKEN_SIZE, &token) < 0)
+		return false;
 	pthread_mutex_lock(&context->grant_lock);
 	grant = grant_find(context, token.grant, token.secret);
-	if (grant && grant->region == region)
-		grant_remove(context, grant);
-	else
+	if (grant && region && grant->region != region)
 		grant = NULL;
+	if (grant)
+		grant_remove(context, grant);
 	pthread_mutex_unlock(&context->grant_lock);
-	if (!grant)
+	return grant;
+}
+
+int pl_region_revoke(struct pl_region *region, const void *data, size_t length)
+{
+	struct pl_token token;
+
+	if (pl_token_decode(data, length, &token) < 0)
+		return -EINVAL;
+	if (!pl_grant_revoke(region->context, region, data))
 		return -ENOENT;
-	pl_context_barrier(context);
+	pl_context_barrier(region->context);
 	return 0;
 }
 

@@ -69,6 +69,9 @@ bool pl_grant_timeless(const struct pl_grant *grant);
 void pl_expiry_init(struct pl_context *context);
 void pl_expiry_watch(struct pl_context *context);
 
+/* Revokes a token; of this region only, unless it is NULL. The caller then runs pl_context_barrier(). */
+bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *token);
+
 /* pl_token_decode() with public errors. */
 int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);
 /* Answers a peer that presented a token. */

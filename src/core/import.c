@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Remote regions: a token goes to the peer over the control channel, and a remote key comes back. */
+#include <stdio.h>
+
 #include "core/fabric.h"
+
+/* Imports under way at a time. Their answers fit the control channel of a peer that reads them later. */
+#define IMPORTS_TOGETHER 512
 
 /* State of an import in operation->fabric. */
 struct import_state {
@@ -128,6 +133,56 @@ int pl_remote_import(struct pl_peer *peer, const void *data, size_t length, uint
 		rc = pl_wait(operation, UINT64_MAX, &completion, error);
 	if (rc == 0)
 		*remote = completion.remote;
+	return rc;
+}
+
+/* Waits for the oldest import. The first failure of all is kept. */
+static int import_collect(struct pl_operation *operation, size_t index, struct pl_remote **remote, int rc,
+			  struct pl_error *error)
+{
+	struct pl_completion completion;
+	struct pl_error own;
+	int ended = pl_wait(operation, UINT64_MAX, &completion, &own);
+
+	if (ended == 0)
+		*remote = completion.remote;
+	if (ended == 0 || rc < 0)
+		return rc;
+	if (error) {
+		*error = own;
+		snprintf(error->object, sizeof(error->object), "region %zu", index);
+	}
+	return ended;
+}
+
+int pl_import_many(struct pl_peer *peer, const uint8_t *const *tokens, struct pl_remote **remotes, size_t count,
+		   uint64_t deadline, struct pl_error *error)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *posted[IMPORTS_TOGETHER];
+	size_t begun = 0, done = 0;
+	int rc = 0;
+
+	memset(remotes, 0, count * sizeof(struct pl_remote *));
+	while (done < count) {
+		if (rc == 0 && begun < count && begun - done < IMPORTS_TOGETHER) {
+			uint64_t now = pl_now();
+
+			attributes.timeout = now < deadline ? deadline - now : 1;
+			rc = pl_import_post(peer, tokens[begun], PL_TOKEN_SIZE, &attributes,
+					    &posted[begun % IMPORTS_TOGETHER], error);
+			begun += rc == 0;
+			continue;
+		}
+		if (done == begun)
+			break;
+		rc = import_collect(posted[done % IMPORTS_TOGETHER], done, &remotes[done], rc, error);
+		done++;
+	}
+	for (size_t i = 0; rc < 0 && i < done; i++) {
+		pl_remote_release(remotes[i]);
+		remotes[i] = NULL;
+	}
 	return rc;
 }
 

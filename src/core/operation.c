@@ -106,18 +106,20 @@ void pl_operation_discard(struct pl_operation *operation)
 	pl_operation_free(operation);
 }
 
-bool pl_operation_copy_notify_data(struct pl_operation *operation)
+int pl_operation_take_attributes(struct pl_operation *operation, const char *call, struct pl_error *error)
 {
 	struct pl_attributes *attributes = &operation->attributes;
 
-	if (!attributes->notify_length)
-		return true;
-	operation->copy = pl_alloc(&operation->context->allocator, attributes->notify_length);
-	if (!operation->copy)
-		return false;
-	memcpy(operation->copy, attributes->notify_data, attributes->notify_length);
-	attributes->notify_data = operation->copy;
-	return true;
+	if (attributes->notify_length) {
+		operation->copy = pl_alloc(&operation->context->allocator, attributes->notify_length);
+		if (!operation->copy)
+			return pl_fail_memory(error, call);
+		memcpy(operation->copy, attributes->notify_data, attributes->notify_length);
+		attributes->notify_data = operation->copy;
+	}
+	if (attributes->flags & PL_AFTER_STREAM)
+		return pl_stream_mark_new(attributes->stream, &operation->after, error);
+	return 0;
 }
 
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle)

@@ -33,6 +33,7 @@ enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* context->
 struct pl_operation {
 	struct pl_peer *connecting;   /* connect */
 	struct pl_listener *listener; /* accept */
+	struct pl_stream_mark *after; /* PL_AFTER_STREAM: begins when the stream has reached it; NULL: it has, or none */
 	struct pl_operation *parent;  /* internal: operation that this one serves */
 	struct pl_operation *child;   /* receive: the read that fetches a large message */
 	void (*before_delivery)(struct pl_operation *operation);
@@ -118,8 +119,8 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 				      const struct pl_attributes *attributes, struct pl_error *error);
 /* Frees an operation that was not submitted. */
 void pl_operation_discard(struct pl_operation *operation);
-/* Copies attributes.notify_data into the operation. Returns false without memory. */
-bool pl_operation_copy_notify_data(struct pl_operation *operation);
+/* Takes what the attributes refer to: copies notification data, marks the stream. */
+int pl_operation_take_attributes(struct pl_operation *operation, const char *call, struct pl_error *error);
 /* Gives the program a handle of the operation. */
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle);
 /* Removes the operation from the list of handles, and frees it. It owns no other memory any more. */

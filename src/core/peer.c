@@ -58,6 +58,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->backlog_link);
 	pl_list_init(&peer->operations);
 	pl_list_init(&peer->fenced);
+	pl_after_stream_init(peer);
 	pl_list_init(&peer->receives);
 	pl_list_init(&peer->unexpected);
 	pl_list_init(&peer->landing);
@@ -314,6 +315,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	if (peer->home->poller)
 		peer->home->poller->drain(peer->home->poller);
 	peer->endpoint = NULL;
+	pl_watch_remove(&peer->stream_watch);
 	pl_engine_unlock(peer->home);
 	if (peer->listener)
 		pl_listener_put(peer->listener);

@@ -14,6 +14,7 @@
 #include "control/channel.h"
 #include "core/grant.h"
 #include "core/operation.h"
+#include "staging/staging.h"
 
 struct pl_endpoint;
 struct pl_listener;
@@ -101,6 +102,8 @@ struct pl_peer {
 	struct pl_list fenced;     /* operations that wait for earlier ones */
 	unsigned running;          /* operations that began, are not fenced and not complete */
 	bool releasing;            /* pl_peer_fence_release() is running */
+	struct pl_list after_stream; /* running operations that wait for streams, or for messages before them that do */
+	struct pl_watch stream_watch;
 	struct pl_list receives;   /* posted receives without a message */
 	struct pl_list unexpected; /* messages without a receive: struct pl_arrival */
 	struct pl_list landing;    /* operations whose message arrived and is being copied, and those behind them */
@@ -163,6 +166,10 @@ int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error 
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);
 /* A running operation is complete: starts operations that waited for it. */
 void pl_peer_fence_release(struct pl_peer *peer);
+
+/* after_stream.c: carries a running operation once its stream has reached its mark. Home. */
+void pl_after_stream(struct pl_peer *peer, struct pl_operation *operation);
+void pl_after_stream_init(struct pl_peer *peer);
 
 /* Called by fabrics. Home. */
 void pl_peer_up(struct pl_peer *peer);                                 /* the endpoint can carry data */

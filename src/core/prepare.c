@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Preparation of a region for its first transfers with a peer: pages, registrations, lanes. */
+/* Preparation of a region for its first transfers with a peer: pages, registrations, lanes, staging memory. */
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,6 +9,8 @@
 /* Longest wait for lanes.  Transfers work with fewer lanes, so their lack is no error. */
 #define LANES_WAIT PL_NS_PER_S
 #define LANES_POLL PL_NS_PER_MS
+/* Most slots to lock: one for each lane of a peer. */
+#define SLOTS_MAX 16u
 /* Of Linux 5.14; older headers lack it. */
 #define POPULATE_WRITE 23
 
@@ -34,6 +36,28 @@ static void populate_pages(const struct pl_memory *memory)
 	end = ((uintptr_t)bytes + memory->length + page - 1) & ~(page - 1);
 	if (madvise((void *)begin, end - begin, POPULATE_WRITE) < 0)
 		touch_pages(bytes, memory->length, page);
+}
+
+/* Opens the copy queues of the engines that drive lanes, and locks a slot for each lane. */
+static void prepare_staging(struct pl_context *context, struct pl_memory *memory, unsigned lanes)
+{
+	struct pl_slot *slots[SLOTS_MAX];
+	unsigned count = PL_MIN(lanes, SLOTS_MAX);
+
+	for (unsigned i = 0; i < context->engine_count; i++) {
+		struct pl_engine *engine = context->engines[i];
+		struct pl_copier *copier;
+
+		pl_engine_lock(engine);
+		copier = pl_context_copier(context, engine);
+		if (copier)
+			pl_copier_prepare(copier, memory);
+		pl_engine_unlock(engine);
+	}
+	for (unsigned i = 0; i < count; i++)
+		slots[i] = pl_slots_take(&context->slot_pool, memory);
+	for (unsigned i = 0; i < count; i++)
+		pl_slots_give(&context->slot_pool, slots[i]);
 }
 
 /* Waits until the peer has this many lanes, is lost, or the time is over. */
@@ -67,6 +91,8 @@ int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_
 	if (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->prepare)
 		lanes = peer->ops->prepare(peer->endpoint, region);
 	pl_engine_unlock(peer->home);
+	if (lanes && pl_memory_staged(&region->memory))
+		prepare_staging(peer->context, &region->memory, lanes);
 	await_lanes(peer, lanes);
 	return atomic_load(&peer->state) == PL_PEER_UP ? 0 : fail_lost(error);
 }

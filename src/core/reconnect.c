@@ -50,20 +50,20 @@ static int collect_remotes(struct reconnect *reconnect, const struct pl_peer *pe
 
 static int import_again(struct reconnect *reconnect, struct pl_peer *peer, struct pl_error *error)
 {
-	for (size_t i = 0; i < reconnect->count; i++) {
-		struct reimport *import = &reconnect->imports[i];
-		uint64_t now = pl_now();
-		int rc;
+	const struct pl_allocator *allocator = &reconnect->context->allocator;
+	const uint8_t **tokens = pl_alloc(allocator, (reconnect->count + 1) * sizeof(*tokens));
+	struct pl_remote **fresh = pl_alloc(allocator, (reconnect->count + 1) * sizeof(*fresh));
+	int rc = tokens && fresh ? 0 : pl_fail_memory(error, "pl_peer_reconnect");
 
-		if (now >= reconnect->deadline)
-			return pl_fail(error, -ETIMEDOUT, "RECONNECT-TIMEOUT", "pl_peer_reconnect", NULL,
-				       "allow more time", "%zu of %zu regions were imported in time", i, reconnect->count);
-		rc = pl_remote_import(peer, import->remote->token, PL_TOKEN_SIZE, reconnect->deadline - now, &import->fresh,
-				      error);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+	for (size_t i = 0; rc == 0 && i < reconnect->count; i++)
+		tokens[i] = reconnect->imports[i].remote->token;
+	if (rc == 0)
+		rc = pl_import_many(peer, tokens, fresh, reconnect->count, reconnect->deadline, error);
+	for (size_t i = 0; rc == 0 && i < reconnect->count; i++)
+		reconnect->imports[i].fresh = fresh[i];
+	pl_free(allocator, tokens);
+	pl_free(allocator, fresh);
+	return rc;
 }
 
 /* Exchanges the access paths of two remote regions.  Neither has operations. */

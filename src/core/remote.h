@@ -35,6 +35,12 @@ static inline void pl_remote_put(struct pl_remote *remote)
 void pl_remote_free(struct pl_remote *remote);
 int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
 		   struct pl_operation **handle, struct pl_error *error);
+/*
+ * Imports many tokens in one round trip, into `remotes`. On failure all that were imported are released, and the error's
+ * object names the token.
+ */
+int pl_import_many(struct pl_peer *peer, const uint8_t *const *tokens, struct pl_remote **remotes, size_t count,
+		   uint64_t deadline, struct pl_error *error);
 void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer);
 
 #endif

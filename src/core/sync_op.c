@@ -11,7 +11,7 @@
 /* True if no earlier operation must be waited for, and nothing must follow the bytes. */
 static bool sync_op_is_allowed(const struct pl_peer *peer, const struct pl_attributes *attributes)
 {
-	return !(attributes->flags & (PL_FENCE | PL_NOTIFY)) && atomic_load(&peer->fences) == 0;
+	return !(attributes->flags & (PL_FENCE | PL_NOTIFY | PL_AFTER_STREAM)) && atomic_load(&peer->fences) == 0;
 }
 
 static void poll_sockets_sometimes(struct pl_peer *peer)

@@ -40,6 +40,20 @@ static int copy_attributes(struct pl_attributes *attributes, const struct pl_att
 	return 0;
 }
 
+/* Flags of some kinds of operations only. */
+static unsigned special_flags(enum pl_kind kind)
+{
+	switch (kind) {
+	case PL_KIND_WRITE:
+	case PL_KIND_READ:
+		return PL_NOTIFY | PL_AFTER_STREAM;
+	case PL_KIND_RECEIVE:
+		return 0;
+	default:
+		return PL_AFTER_STREAM;
+	}
+}
+
 /* Usual attributes are used in place; others are copied. */
 PL_ALWAYS_INLINE int read_attributes(const struct pl_attributes **attributes, struct pl_attributes *copy,
 				     const struct pl_attributes *given, enum pl_kind kind, const char *call,
@@ -53,7 +67,7 @@ PL_ALWAYS_INLINE int read_attributes(const struct pl_attributes **attributes, st
 	    (given->size == sizeof(*given) && !(given->flags & ~allowed) && given->visible <= PL_VISIBLE_GPU_VISIBLE))
 		return 0;
 	*attributes = copy;
-	return copy_attributes(copy, given, allowed | (kind == PL_KIND_WRITE || kind == PL_KIND_READ ? PL_NOTIFY : 0), call, error);
+	return copy_attributes(copy, given, allowed | special_flags(kind), call, error);
 }
 
 static inline bool peer_fits(const struct pl_peer *peer)
@@ -112,6 +126,16 @@ static int check_remote(const struct pl_peer *peer, const struct pl_remote *remo
 	return 0;
 }
 
+/* Takes what the attributes refer to, or discards the operation. */
+static int take_attributes(struct pl_operation *operation, const char *call, struct pl_error *error)
+{
+	int rc = pl_operation_take_attributes(operation, call, error);
+
+	if (rc < 0)
+		pl_operation_discard(operation);
+	return rc;
+}
+
 static void run_posted(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_operation_of_task(task);
@@ -164,10 +188,10 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 	operation = pl_fast_new(peer->context, peer, kind, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
-	if ((attributes->flags & PL_NOTIFY) && !pl_operation_copy_notify_data(operation)) {
-		pl_operation_discard(operation);
-		return pl_fail_memory(error, call);
-	}
+	if (attributes->flags & (PL_NOTIFY | PL_AFTER_STREAM))
+		rc = take_attributes(operation, call, error);
+	if (rc < 0)
+		return rc;
 	pl_fast_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
 	pl_fast_submit(peer, operation, run_posted, handle);
 	return 0;
@@ -223,10 +247,9 @@ int pl_transfer_post_vector(struct pl_vector *vector, struct pl_segment *segment
 	operation = pl_operation_new(peer->context, peer, vector->kind, attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	if ((attributes->flags & PL_NOTIFY) && !pl_operation_copy_notify_data(operation)) {
-		pl_operation_discard(operation);
-		return pl_fail_memory(error, "pl_vector_post");
-	}
+	rc = take_attributes(operation, "pl_vector_post", error);
+	if (rc < 0)
+		return rc;
 	operation->vector = vector;
 	operation->segments = segments;
 	operation->segment_count = (unsigned)vector->count;
@@ -254,12 +277,13 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	if (!operation)
 		return -ENOMEM;
 	operation->segments = pl_alloc(&peer->context->allocator, count * sizeof(struct pl_segment));
-	if (!operation->segments || !pl_operation_copy_notify_data(operation)) {
-		pl_free(&peer->context->allocator, operation->segments);
-		operation->segments = &operation->single;
+	if (!operation->segments) {
 		pl_operation_discard(operation);
 		return pl_fail_memory(error, call);
 	}
+	rc = take_attributes(operation, call, error);
+	if (rc < 0)
+		return rc;
 	for (size_t i = 0; i < count; i++)
 		pl_fast_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
 				 transfers[i].offset, transfers[i].length);
@@ -325,6 +349,10 @@ static int post_atomic(struct pl_peer *peer, enum pl_kind kind, const struct pl_
 	operation->operand = sync.operand;
 	operation->compare = sync.compare;
 	operation->old = sync.old;
+	if (attributes->flags & PL_AFTER_STREAM)
+		rc = take_attributes(operation, call, error);
+	if (rc < 0)
+		return rc;
 	pl_fast_segment(operation, atomic->remote, atomic->remote_offset, NULL, 0, 8);
 	pl_fast_submit(peer, operation, run_posted, handle);
 	return 0;
@@ -361,6 +389,10 @@ int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, 
 	operation = pl_fast_new(peer->context, peer, PL_KIND_SEND, attributes);
 	if (!operation)
 		return pl_fail_memory(error, "operation");
+	if (attributes->flags & PL_AFTER_STREAM)
+		rc = take_attributes(operation, "pl_send", error);
+	if (rc < 0)
+		return rc;
 	pl_fast_segment(operation, NULL, 0, buffer->region, buffer->offset, buffer->length);
 	operation->tag = operation->completion.tag = tag;
 	pl_fast_submit(peer, operation, run_posted, handle);
@@ -393,6 +425,9 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
 	}
 	if (length)
 		memcpy(operation->copy, data, length);
+	rc = take_attributes(operation, "pl_send_copy", error);
+	if (rc < 0)
+		return rc;
 	operation->total = length;
 	operation->tag = operation->completion.tag = tag;
 	pl_operation_submit(operation, run_posted, handle);
@@ -420,10 +455,9 @@ int pl_notify(struct pl_peer *peer, uint64_t value, const void *data, size_t len
 	operation->attributes.notify_data = data;
 	operation->attributes.notify_length = length;
 	operation->completion.value = value;
-	if (!pl_operation_copy_notify_data(operation)) {
-		pl_operation_discard(operation);
-		return pl_fail_memory(error, "pl_notify");
-	}
+	rc = take_attributes(operation, "pl_notify", error);
+	if (rc < 0)
+		return rc;
 	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }

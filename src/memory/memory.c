@@ -165,3 +165,22 @@ int pl_memory_flush(struct pl_memory *memory)
 {
 	return memory->ops->flush ? memory->ops->flush(memory) : 0;
 }
+
+int pl_stream_mark_new(void *stream, struct pl_stream_mark **mark, struct pl_error *error)
+{
+	for (size_t i = 0; i < PL_ARRAY_SIZE(backends); i++)
+		if (backends[i]->mark_new)
+			return backends[i]->mark_new(stream, mark, error);
+	return pl_fail(error, -ENOTSUP, "STREAM-NONE", "stream", NULL, NULL, "this build knows no kind of stream");
+}
+
+int pl_stream_mark_done(struct pl_stream_mark *mark)
+{
+	return mark->ops->mark_done(mark);
+}
+
+void pl_stream_mark_free(struct pl_stream_mark *mark)
+{
+	if (mark)
+		mark->ops->mark_free(mark);
+}

@@ -54,5 +54,10 @@ int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t
 		     uint64_t *old);
 enum pl_memory_order pl_memory_order(const struct pl_memory *memory);
 int pl_memory_flush(struct pl_memory *memory);
+/* Marks the end of the work so far of a stream, of the first kind of memory that has streams. */
+int pl_stream_mark_new(void *stream, struct pl_stream_mark **mark, struct pl_error *error);
+/* Returns 1 if the work before the mark is done, 0 if not, -EFAULT if it failed. */
+int pl_stream_mark_done(struct pl_stream_mark *mark);
+void pl_stream_mark_free(struct pl_stream_mark *mark);
 
 #endif

@@ -65,6 +65,11 @@ struct pl_memory_piece {
 	int status; /**< 0, or the error of a copy that could not be started */
 };
 
+/** Mark on a stream of the program's work for a device; first member of the kind's own structure. */
+struct pl_stream_mark {
+	const struct pl_memory_ops *ops;
+};
+
 struct pl_memory_ops {
 	const char *name; /**< "host", "cuda" */
 
@@ -182,6 +187,14 @@ struct pl_memory_ops {
 
 	/** Makes a card's writes visible to the device's own kernels. Default: nothing to do. */
 	int (*flush)(struct pl_memory *memory);
+
+	/**
+	 * Marks the end of the work so far of a stream. mark_done() returns 1 if that work is done, 0 if not, -EFAULT if
+	 * it failed. mark_free() may come before the end of the work. Default: the kind has no streams.
+	 */
+	int (*mark_new)(void *stream, struct pl_stream_mark **mark, struct pl_error *error);
+	int (*mark_done)(struct pl_stream_mark *mark);
+	void (*mark_free)(struct pl_stream_mark *mark);
 };
 
 #endif

@@ -39,6 +39,7 @@ struct pl_copier {
 	struct pl_poller poller;
 	struct pl_engine *engine;
 	struct pl_list devices;
+	struct pl_list watches;
 	unsigned under_way;
 	uint64_t begun;
 	uint64_t alone; /* time of the last small copy without a batch */
@@ -99,6 +100,11 @@ static struct device *device_of(struct pl_copier *copier, const struct pl_memory
 	pl_list_init(&device->copies[1]);
 	pl_list_append(&copier->devices, &device->link);
 	return device;
+}
+
+void pl_copier_prepare(struct pl_copier *copier, const struct pl_memory *memory)
+{
+	device_of(copier, memory);
 }
 
 static void begin_staged_copy(struct pl_copier *copier, struct device *device, struct pl_copy *copy, bool into)
@@ -253,6 +259,32 @@ int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t o
 
 /* -- all copies ----------------------------------------------------------------------------------- */
 
+void pl_watch_add(struct pl_copier *copier, struct pl_watch *watch)
+{
+	if (!pl_list_empty(&watch->link))
+		return;
+	pl_list_append(&copier->watches, &watch->link);
+	pl_engine_polling(copier->engine, true);
+}
+
+/* A watch may add or remove any watch. */
+static bool poll_watches(struct pl_copier *copier)
+{
+	struct pl_list all;
+	bool any = false;
+
+	pl_list_init(&all);
+	pl_list_splice(&all, &copier->watches);
+	while (!pl_list_empty(&all)) {
+		struct pl_watch *watch = pl_list_first(&all, struct pl_watch, link);
+
+		pl_list_remove(&watch->link);
+		pl_list_append(&copier->watches, &watch->link);
+		any |= watch->poll(watch);
+	}
+	return any;
+}
+
 static bool copier_poll(struct pl_poller *poller)
 {
 	struct pl_copier *copier = copier_of_poller(poller);
@@ -266,7 +298,8 @@ static bool copier_poll(struct pl_poller *poller)
 			while (finish_first(copier, device, into, false))
 				any = true;
 	}
-	if (!copier->under_way && !copier->waiting)
+	any |= poll_watches(copier);
+	if (!copier->under_way && !copier->waiting && pl_list_empty(&copier->watches))
 		pl_engine_polling(copier->engine, false);
 	return any;
 }
@@ -309,6 +342,7 @@ int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
 	copier->poller.poll = copier_poll;
 	copier->poller.drain = drain_device;
 	pl_list_init(&copier->devices);
+	pl_list_init(&copier->watches);
 	engine->poller = &copier->poller;
 	*result = copier;
 	return 0;

@@ -63,6 +63,8 @@ struct pl_copier;
 int pl_copier_open(struct pl_engine *engine, struct pl_copier **copier);
 /* Waits for copies under way. */
 void pl_copier_close(struct pl_copier *copier);
+/* Opens the queue of a memory's device, which the first copy would open. Under the engine's lock. */
+void pl_copier_prepare(struct pl_copier *copier, const struct pl_memory *memory);
 /*
  * Copies between memory and a slot. `done` is called later if the slot is locked, else before this returns. Under the
  * engine's lock.
@@ -95,5 +97,26 @@ int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t o
 void pl_copier_drain(struct pl_copier *copier);
 /* Waits for the oldest copy in one direction. */
 void pl_copier_wait_one(struct pl_copier *copier, bool into);
+
+/*
+ * Work of the program on a device, whose end only polling shows. Embedded in its owner. poll() returns true if anything
+ * happened, and is called until pl_watch_remove(). Under the engine's lock.
+ */
+struct pl_watch {
+	struct pl_list link;
+	bool (*poll)(struct pl_watch *watch);
+};
+
+static inline void pl_watch_init(struct pl_watch *watch, bool (*poll)(struct pl_watch *))
+{
+	pl_list_init(&watch->link);
+	watch->poll = poll;
+}
+/* Does nothing if the watch is added already. */
+void pl_watch_add(struct pl_copier *copier, struct pl_watch *watch);
+static inline void pl_watch_remove(struct pl_watch *watch)
+{
+	pl_list_remove(&watch->link);
+}
 
 #endif

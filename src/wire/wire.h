@@ -337,6 +337,28 @@ void pl_token_encode(const struct pl_token *token, uint8_t buffer[PL_TOKEN_SIZE]
 /* Returns -EPROTO for another format or version, -EBADMSG for a wrong checksum. */
 int pl_token_decode(const void *data, size_t length, struct pl_token *token);
 
+/* -- blobs of regions --------------------------------------------------------------------------- */
+
+/*
+ * magic "PLS1", u16 version, u16 zero, u32 count, u32 zero, count times: u64 address of the memory at its owner and a
+ * token; u32 XXH32 (seed 0) of all before
+ */
+struct pl_blob_writer {
+	struct pl_writer writer;
+};
+
+/* `buffer` has PL_REGIONS_BLOB_SIZE(count) bytes. pl_blob_end() returns that number. */
+void pl_blob_begin(struct pl_blob_writer *blob, void *buffer, size_t count);
+void pl_blob_add(struct pl_blob_writer *blob, uint64_t address, const uint8_t token[PL_TOKEN_SIZE]);
+size_t pl_blob_end(struct pl_blob_writer *blob);
+/*
+ * Returns the number of regions, at least 1; -EPROTO for another format or version, -EBADMSG for a wrong checksum. The
+ * tokens are not decoded. The functions below take a blob that was decoded, and an index below that number.
+ */
+int pl_blob_decode(const void *data, size_t length);
+uint64_t pl_blob_address(const void *data, size_t index);
+const uint8_t *pl_blob_token(const void *data, size_t index);
+
 /* -- status codes ------------------------------------------------------------------------------- */
 
 enum pl_wire_status {

@@ -143,6 +143,20 @@ static void lanes(void)
 	save("lane", "refused", buffer, PL_LANE_WELCOME);
 }
 
+static void blobs(void)
+{
+	uint8_t token[PL_TOKEN_SIZE] = "token", buffer[PL_REGIONS_BLOB_SIZE(3)];
+	struct pl_blob_writer writer;
+
+	pl_blob_begin(&writer, buffer, 3);
+	for (unsigned i = 0; i < 3; i++)
+		pl_blob_add(&writer, i << 20, token);
+	save("blob", "good", buffer, pl_blob_end(&writer));
+	save("blob", "short", buffer, sizeof(buffer) - 1);
+	buffer[8]++;
+	save("blob", "count", buffer, sizeof(buffer));
+}
+
 static void tokens(void)
 {
 	struct pl_token token = {
@@ -258,6 +272,7 @@ int main(int argc, char **argv)
 	lanes();
 	local();
 	tokens();
+	blobs();
 	write_address_seeds();
 	service();
 	return 0;

@@ -337,12 +337,44 @@ static void closed_before_they_left(void *unused)
 	pair_close(&pair);
 }
 
+/* Checks that a prepared region finds its staging memory locked: the first transfer locks none. */
+static void prepared(void *unused)
+{
+	struct pl_transfer transfer;
+	struct pl_operation *operation;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct pair pair;
+	size_t pinned;
+
+	(void)unused;
+	begin();
+	environment_open(&pair.environment, &setting);
+	buffer_open(&pair.near, pair.environment.near, LARGE, PL_ACCESS_ALL);
+	buffer_open(&pair.far, pair.environment.far, LARGE, PL_ACCESS_ALL);
+	remote = share(&pair.environment, pair.far.region, pair.environment.near_peer, NULL);
+	check_number(gpu_standin.pinned(), 0);
+	check_ok(pl_region_prepare(pair.environment.near_peer, pair.near.region, &error), &error);
+	check_ok(pl_region_prepare(pair.environment.far_peer, pair.far.region, &error), &error);
+	pinned = gpu_standin.pinned();
+	check(pinned >= setting.lanes * LARGE);
+	pattern_fill(pair.near.bytes, LARGE, 90, 0);
+	transfer = (struct pl_transfer){ remote, 0, pair.near.region, 0, LARGE };
+	check_ok(pl_write(pair.environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	complete(&pair.environment, operation, NULL);
+	pattern_check(pair.far.bytes, LARGE, 90, 0);
+	check_number(gpu_standin.pinned(), pinned);
+	pl_remote_release(remote);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "small-messages", small_messages, NULL, 20 },
 	{ "small-sends", small_sends, NULL, 60 },
 	{ "shared-gpu", shared_gpu, NULL, 20 },
 	{ "slow-gpu", slow_gpu, NULL, 20 },
 	{ "closed-meanwhile", closed_meanwhile, NULL, 20 },
+	{ "prepared", prepared, NULL, 20 },
 	{ "closed-before-they-left", closed_before_they_left, NULL, 20 },
 };
 

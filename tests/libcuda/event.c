@@ -39,22 +39,41 @@ static void event_remove(struct event *event)
 API CUresult cuEventDestroy_v2(struct event *event)
 {
 	pthread_mutex_lock(&standin_stream_lock);
-	event_remove(event);
+	if (event->reached == event->recorded)
+		event_remove(event);
+	else
+		event->destroyed = true;
 	pthread_mutex_unlock(&standin_stream_lock);
 	return SUCCESS;
 }
 
+void standin_reached(struct event *event)
+{
+	if (event->destroyed && event->reached == event->recorded)
+		event_remove(event);
+}
+
+/* Returns an event of a context, or NULL.  The caller holds the lock. */
+static struct event *event_of(const struct context *context)
+{
+	struct event *event = events;
+
+	while (event && event->context != context)
+		event = event->next;
+	return event;
+}
+
 void standin_forget_events(struct context *context)
 {
-	struct event *next;
+	struct event *event;
 
 	pthread_mutex_lock(&standin_stream_lock);
-	for (struct event *event = events; event; event = next) {
-		while (event->context == context && event->reached != event->recorded)
-			pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
-		next = event->next;
-		if (event->context == context)
+	/* A stream that reaches an event may remove it. */
+	while ((event = event_of(context))) {
+		if (event->reached == event->recorded)
 			event_remove(event);
+		else
+			pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
 	}
 	pthread_mutex_unlock(&standin_stream_lock);
 }
@@ -63,6 +82,8 @@ API CUresult cuEventRecord(struct event *event, struct stream *stream)
 {
 	if (!standin_current())
 		return INVALID_CONTEXT;
+	if (standin_is_default(stream))
+		return SUCCESS;
 	return standin_enqueue(stream, (struct job){ .event = event });
 }
 

@@ -94,6 +94,8 @@ extern bool standin_initialized;
 API void standin_fail(const char *call, unsigned skip, unsigned count, CUresult result);
 /* Sets the minimum time of a copy in microseconds. */
 API void standin_delay(unsigned microseconds);
+/* Has cuStreamIsCapturing() say that streams are being captured. */
+API void standin_capture(bool captured);
 /*
  * standin_share() sets the microseconds that the compute engine delays each copy, as an engine that works for another
  * process does.  standin_waited() returns the number of delayed copies so far.

@@ -11,6 +11,7 @@ pthread_cond_t standin_stream_changed = PTHREAD_COND_INITIALIZER;
 static unsigned delay, shared;
 static size_t waited;
 static size_t copied;
+static bool capturing;
 
 void standin_delay(unsigned microseconds)
 {
@@ -24,6 +25,28 @@ void standin_share(unsigned microseconds)
 	pthread_mutex_lock(&standin_stream_lock);
 	shared = microseconds;
 	pthread_mutex_unlock(&standin_stream_lock);
+}
+
+void standin_capture(bool captured)
+{
+	pthread_mutex_lock(&standin_stream_lock);
+	capturing = captured;
+	pthread_mutex_unlock(&standin_stream_lock);
+}
+
+API CUresult cuStreamIsCapturing(const struct stream *stream, int *status)
+{
+	(void)stream;
+	pthread_mutex_lock(&standin_stream_lock);
+	*status = capturing;
+	pthread_mutex_unlock(&standin_stream_lock);
+	return standin_failure("cuStreamIsCapturing");
+}
+
+API CUresult cuStreamGetCtx(const struct stream *stream, struct context **context)
+{
+	*context = standin_is_default(stream) ? standin_current() : stream->context;
+	return *context ? standin_failure("cuStreamGetCtx") : INVALID_CONTEXT;
 }
 
 size_t standin_waited(void)
@@ -89,9 +112,14 @@ static bool transfer_all(const struct job *job)
 static CUresult job_perform(const struct job *job)
 {
 	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
-	CUresult result = standin_failure("copy");
+	CUresult result;
 	bool good;
 
+	if (job->call) {
+		job->call(job->argument);
+		return SUCCESS;
+	}
+	result = standin_failure("copy");
 	if (!result && !inside)
 		result = standin_failure("copy-out");
 	if (result)
@@ -148,6 +176,7 @@ static void *stream_thread(void *argument)
 			job->event->reached = job->record;
 			job->event->result = stream->failed;
 			stream->failed = SUCCESS; /* so that the failure does not reach the next test */
+			standin_reached(job->event);
 		}
 		stream->busy = false;
 		/* Threads wait only for events and for an empty stream. */
@@ -171,6 +200,7 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags)
 	if (!made)
 		return OUT_OF_MEMORY;
 	made->last = &made->first;
+	made->context = standin_current();
 	pthread_cond_init(&made->asked, NULL);
 	if (pthread_create(&made->thread, NULL, stream_thread, made)) {
 		free(made);
@@ -216,7 +246,7 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	/* The default stream of the context executes no jobs later. */
-	if (!stream)
+	if (standin_is_default(stream))
 		return SUCCESS;
 	pthread_mutex_lock(&standin_stream_lock);
 	while (stream->first || stream->busy)
@@ -230,4 +260,11 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel)
 {
 	return standin_enqueue(stream, (struct job){ .launch = true, .kernel = *kernel });
+}
+
+API CUresult cuLaunchHostFunc(struct stream *stream, void (*call)(void *argument), void *argument)
+{
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	return standin_enqueue(stream, (struct job){ .call = call, .argument = argument });
 }

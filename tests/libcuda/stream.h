@@ -10,6 +10,7 @@
 struct event {
 	uint64_t recorded, reached; /* number of cuEventRecord() calls, and of records executed */
 	CUresult result;
+	bool destroyed; /* removed when it is reached */
 	struct timespec time; /* time of the last execution */
 	struct context *context;
 	struct event *next, **link; /* list of all events */
@@ -34,6 +35,8 @@ struct job {
 	bool computes; /* true if the compute engine executes the job */
 	struct standin_kernel kernel;
 	uint8_t value;
+	void (*call)(void *argument);
+	void *argument;
 	struct event *event;
 	uint64_t record;
 };
@@ -44,12 +47,21 @@ struct stream {
 	struct job *first, **last;
 	bool busy, ending;
 	CUresult failed; /* failure of copies since the last query */
+	struct context *context;
 };
+
+/* True for the default streams: they have no thread, and execute no jobs later. */
+static inline bool standin_is_default(const struct stream *stream)
+{
+	return (uintptr_t)stream <= 2;
+}
 
 /* Lock of all streams and events.  The condition is signalled for a reached event and for an empty stream. */
 extern pthread_mutex_t standin_stream_lock;
 extern pthread_cond_t standin_stream_changed;
 
+/* An event is reached: removes it if the program has destroyed it.  The caller holds the lock.  (event.c) */
+void standin_reached(struct event *event);
 /* Appends a job to a stream. */
 CUresult standin_enqueue(struct stream *stream, struct job job);
 /* Waits until a stream is empty, as the driver's function.  Returns the failure of its copies. */

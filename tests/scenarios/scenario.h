@@ -26,6 +26,7 @@ extern const struct scenario event_scenarios[];
 extern const struct scenario message_scenarios[];
 extern const struct scenario atomic_scenarios[];
 extern const struct scenario grant_scenarios[];
+extern const struct scenario set_scenarios[];
 extern const struct scenario revoke_scenarios[];
 extern const struct scenario cut_scenarios[];
 extern const struct scenario mapping_scenarios[];

@@ -115,6 +115,38 @@ static void test_sealed_nonsense(void **state)
 	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
 }
 
+static void test_blob(void **state)
+{
+	static const uint8_t header[16] = { 'P', 'L', 'S', '1', 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0 };
+	uint8_t tokens[2][PL_TOKEN_SIZE], blob[PL_REGIONS_BLOB_SIZE(2)];
+	struct pl_token token = sample_token();
+	struct pl_blob_writer writer;
+
+	(void)state;
+	pl_blob_begin(&writer, blob, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		token.grant = i;
+		pl_token_encode(&token, tokens[i]);
+		pl_blob_add(&writer, 0x0102030405060708 + i, tokens[i]);
+	}
+	assert_int_equal(pl_blob_end(&writer), sizeof(blob));
+	assert_memory_equal(blob, header, sizeof(header));
+	assert_int_equal(blob[16], 8);
+	assert_int_equal(blob[23], 1);
+	assert_int_equal(pl_blob_decode(blob, sizeof(blob)), 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_true(pl_blob_address(blob, i) == UINT64_C(0x0102030405060708) + i);
+		assert_memory_equal(pl_blob_token(blob, i), tokens[i], PL_TOKEN_SIZE);
+	}
+	for (size_t length = 0; length < sizeof(blob); length++)
+		assert_int_equal(pl_blob_decode(blob, length), -EPROTO);
+	for (size_t bit = 0; bit < 8 * sizeof(blob); bit++) {
+		blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_equal(pl_blob_decode(blob, sizeof(blob)), bit / 8 < 16 ? -EPROTO : -EBADMSG);
+		blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -122,6 +154,7 @@ int main(void)
 		cmocka_unit_test(test_every_bit_counts),
 		cmocka_unit_test(test_lengths),
 		cmocka_unit_test(test_sealed_nonsense),
+		cmocka_unit_test(test_blob),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

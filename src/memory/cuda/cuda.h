@@ -121,6 +121,11 @@ int cuda_import_ipc(const uint8_t *ticket, size_t ticket_length, size_t length, 
 void cuda_close_other(struct cuda_memory *own);
 void cuda_close_ipc_fd(struct pl_ipc_fd *part);
 
+/* stream.c */
+int cuda_mark_new(void *stream, struct pl_stream_mark **mark, struct pl_error *error);
+int cuda_mark_done(struct pl_stream_mark *mark);
+void cuda_mark_free(struct pl_stream_mark *mark);
+
 /* dmabuf_export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
 enum pl_memory_order cuda_order(const struct pl_memory *memory);

@@ -75,6 +75,7 @@ enum {
 	CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
 	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
+	CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
 
 	CU_POINTER_ATTRIBUTE_CONTEXT = 1,
 	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
@@ -150,6 +151,8 @@ enum {
 	NEEDED(cuLaunchKernel, "cuLaunchKernel", \
 	       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, \
 		void **)) \
+	OPTIONAL(cuStreamGetCtx, "cuStreamGetCtx", (CUstream, CUcontext *)) \
+	OPTIONAL(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, int *)) \
 	OPTIONAL(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", \
 		 (void *, CUdeviceptr, size_t, int, unsigned long long)) \
 	OPTIONAL(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \

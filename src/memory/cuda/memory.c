@@ -230,4 +230,7 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.export_dmabuf = cuda_export_dmabuf,
 	.order = cuda_order,
 	.flush = cuda_flush,
+	.mark_new = cuda_mark_new,
+	.mark_done = cuda_mark_done,
+	.mark_free = cuda_mark_free,
 };
