@@ -65,10 +65,11 @@ for run in "alloc thread" "alloc manual" "pool thread-key" "mapped manual-encryp
 		failed=1
 	fi
 done
-log=$(timeout 300 tests/test_gpu 2>&1) || failed=1
-line "  tests of GPUs only: passed, skipped" \
-	"$(counts "$log")"
-grep -E 'check failed|ended by' <<<"$log"
+for program in test_gpu test_gpu_stream; do
+	log=$(timeout 300 "tests/$program" 2>&1) || failed=1
+	line "  tests of GPUs only, $program: passed, skipped" "$(counts "$log")"
+	grep -E 'check failed|ended by' <<<"$log"
+done
 
 for run in "alloc thread" "alloc manual" "mapped thread"; do
 	set -- $run
