@@ -4,6 +4,10 @@
 #define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
 /* The channel to a peer that requests answers and does not read them is closed at this many bytes. */
 #define UNSENT_MAX (256u << 10)
+/* Unsent bytes from which on nothing is read. */
+#define UNSENT_STOP (64u << 10)
+/* Reads of one visit: then other sockets get their turn. */
+#define READS_A_VISIT 2
 
 static void fail(struct pl_channel *channel, int code)
 {
@@ -61,16 +65,13 @@ static int keep_received(struct pl_channel *channel, const uint8_t *data, size_t
 	return 0;
 }
 
-/* Handles all complete messages. Returns 1 if one of them closed the channel. */
-static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t length)
+/* Handles all complete messages. Returns 1 if one of them closed the channel, which sets *gone. */
+static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t length, const bool *gone)
 {
-	struct pl_engine *engine = channel->source.engine;
-	uint64_t removals = engine->removals;
-
 	while (length) {
 		ssize_t used = take_message(channel, data, length);
 
-		if (engine->removals != removals)
+		if (*gone)
 			return 1;
 		if (used < 0)
 			return (int)used;
@@ -83,7 +84,7 @@ static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t
 }
 
 /* Returns 0, 1 if the channel is gone, or a negative errno; -EAGAIN: nothing to read. */
-static int receive(struct pl_channel *channel)
+static int receive(struct pl_channel *channel, const bool *gone)
 {
 	uint8_t buffer[2 * MESSAGE_MAX];
 	size_t have = channel->received_length;
@@ -95,41 +96,66 @@ static int receive(struct pl_channel *channel)
 	got = pl_stream_read(&channel->stream, &vector, 1);
 	if (got < 0)
 		return (int)got;
-	return take_messages(channel, buffer, have + (size_t)got);
+	return take_messages(channel, buffer, have + (size_t)got, gone);
+}
+
+static size_t count_unsent(const struct pl_channel *channel)
+{
+	return channel->unsent_length - channel->unsent_sent;
+}
+
+/*
+ * Watches the socket. `again`: bytes may be left that TLS has read already, which epoll does not report; EPOLLOUT makes
+ * channel_ready() run for them.
+ */
+static int watch(struct pl_channel *channel, bool again)
+{
+	size_t unsent = count_unsent(channel);
+	uint32_t events = unsent < UNSENT_STOP ? EPOLLIN : 0;
+
+	again &= unsent < UNSENT_STOP && pl_stream_pending(&channel->stream);
+	return pl_source_watch(&channel->source, events | (unsent || again ? EPOLLOUT : 0));
 }
 
 static int flush(struct pl_channel *channel)
 {
-	while (channel->unsent_length) {
-		struct iovec vector = { .iov_base = channel->unsent, .iov_len = channel->unsent_length };
+	while (channel->unsent_sent < channel->unsent_length) {
+		struct iovec vector = { .iov_base = channel->unsent + channel->unsent_sent,
+					.iov_len = count_unsent(channel) };
 		ssize_t sent = pl_stream_write(&channel->stream, &vector, 1);
 
 		if (sent == -EAGAIN)
-			return pl_source_watch(&channel->source, EPOLLIN | EPOLLOUT);
+			return watch(channel, true);
 		if (sent < 0)
 			return (int)sent;
-		channel->unsent_length -= (size_t)sent;
-		memmove(channel->unsent, channel->unsent + sent, channel->unsent_length);
+		channel->unsent_sent += (size_t)sent;
 	}
 	pl_free(channel->allocator, channel->unsent);
 	channel->unsent = NULL;
-	return pl_source_watch(&channel->source, EPOLLIN);
+	channel->unsent_length = channel->unsent_sent = 0;
+	return watch(channel, true);
 }
 
 static bool channel_ready(struct pl_source *source, uint32_t events)
 {
 	struct pl_channel *channel = pl_container_of(source, struct pl_channel, source);
+	bool gone = false;
 	int rc = 0;
 
 	if (channel->unsent_length)
 		rc = flush(channel);
 	(void)events; /* bytes that TLS read ahead come without EPOLLIN */
-	while (rc == 0)
-		rc = receive(channel);
-	if (rc < 0 && rc != -EAGAIN)
+	/* The answers of a visit are sent together. */
+	channel->gone = &gone;
+	for (int i = 0; rc == 0 && i < READS_A_VISIT && count_unsent(channel) < UNSENT_STOP; i++)
+		rc = receive(channel, &gone);
+	if (gone)
+		return true;
+	channel->gone = NULL;
+	if (rc == 0 || rc == -EAGAIN)
+		rc = flush(channel);
+	if (rc < 0)
 		fail(channel, rc);
-	else if (rc != 1 && channel->unsent_length == 0)
-		pl_source_watch(&channel->source, EPOLLIN);
 	return true;
 }
 
@@ -143,8 +169,9 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 	stream->fd = -1;
 	stream->ssl = NULL;
 	channel->received = channel->unsent = NULL;
-	channel->received_length = channel->unsent_length = 0;
+	channel->received_length = channel->unsent_length = channel->unsent_sent = 0;
 	channel->open = true;
+	channel->gone = NULL;
 	memset(&channel->source, 0, sizeof(channel->source));
 	channel->source.fd = channel->stream.fd;
 	channel->source.ready = channel_ready;
@@ -169,6 +196,11 @@ int pl_channel_send(struct pl_channel *channel, const struct pl_control *message
 	length = pl_control_encode(message, buffer, sizeof(buffer));
 	if (length < 0)
 		return length;
+	if (channel->unsent_sent > channel->unsent_length / 2) {
+		channel->unsent_length -= channel->unsent_sent;
+		memmove(channel->unsent, channel->unsent + channel->unsent_sent, channel->unsent_length);
+		channel->unsent_sent = 0;
+	}
 	if (channel->unsent_length + (size_t)length > UNSENT_MAX)
 		return -EPIPE;
 	grown = pl_realloc(channel->allocator, channel->unsent, channel->unsent_length + (size_t)length);
@@ -177,13 +209,18 @@ int pl_channel_send(struct pl_channel *channel, const struct pl_control *message
 	channel->unsent = grown;
 	memcpy(grown + channel->unsent_length, buffer, (size_t)length);
 	channel->unsent_length += (size_t)length;
-	return flush(channel);
+	return channel->gone ? 0 : flush(channel);
 }
 
 void pl_channel_close(struct pl_channel *channel)
 {
 	if (!channel->open)
 		return;
+	if (channel->gone && count_unsent(channel))
+		flush(channel);
+	if (channel->gone)
+		*channel->gone = true;
+	channel->gone = NULL;
 	channel->open = false;
 	pl_source_remove(&channel->source);
 	pl_stream_close(&channel->stream);

@@ -12,10 +12,12 @@ struct pl_channel {
 	struct pl_stream stream;
 	const struct pl_allocator *allocator;
 	bool open;
+	/* Set while received messages are handled: their answers are queued and sent together. A close stores true. */
+	bool *gone;
 	uint8_t *received; /* beginning of a message; only while one is incomplete */
 	size_t received_length;
 	uint8_t *unsent; /* only while the socket is full */
-	size_t unsent_length;
+	size_t unsent_length, unsent_sent; /* bytes there, and of these the first that the socket has taken */
 	/* Each callback may close the channel and free its owner. */
 	void (*message)(struct pl_channel *channel, const struct pl_control *message);
 	void (*closed)(struct pl_channel *channel, const struct pl_error *error);

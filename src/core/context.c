@@ -329,6 +329,6 @@ void pl_close(struct pl_context *context)
 	allocator = context->allocator;
 	pl_routes_close(context);
 	pl_free(&allocator, context->devices);
-	pl_free(&allocator, context->peer_table);
+	pl_index_table_free(&allocator, &context->peer_table);
 	pl_free(&allocator, context);
 }

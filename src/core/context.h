@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
+#include "base/index_table.h"
 #include "base/lock.h"
 #include "base/pool.h"
 #include "core/error_log.h"
@@ -53,12 +54,10 @@ struct pl_context {
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
 	struct pl_list peers, listeners, regions, remotes, vectors;
-	struct pl_peer **peer_table; /* peers by index, for sockets that join a peer */
-	size_t peer_table_size;
+	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */
 
 	pthread_mutex_t grant_lock; /* grants, and the keys of all peers */
-	struct pl_grant **grants;
-	size_t grant_count;
+	struct pl_index_table grants; /* struct pl_grant */
 	struct pl_task expiry_task; /* of grants; runs on the first engine */
 	struct pl_timer expiry_timer;
 

@@ -16,27 +16,6 @@ static bool is_expired(uint64_t expires)
 	return expires && pl_wall_clock() >= expires;
 }
 
-/* Stores a pointer in the first free slot of a growing table. Returns its index or -ENOMEM. */
-static ssize_t table_insert(const struct pl_allocator *allocator, void ***table, size_t *count, void *element)
-{
-	size_t index = 0;
-
-	while (index < *count && (*table)[index])
-		index++;
-	if (index == *count) {
-		size_t grown = *count ? *count * 2 : 4;
-		void **larger = pl_realloc(allocator, *table, grown * sizeof(void *));
-
-		if (!larger)
-			return -ENOMEM;
-		memset(larger + *count, 0, (grown - *count) * sizeof(void *));
-		*table = larger;
-		*count = grown;
-	}
-	(*table)[index] = element;
-	return (ssize_t)index;
-}
-
 /* -- keys: grant_lock is held ------------------------------------------------------------------- */
 
 /* Returns the operation with a pending count that ends with the key; the caller ends that count after unlocking. */
@@ -53,8 +32,7 @@ static struct pl_operation *key_unreference(struct pl_context *context, struct p
 
 static struct pl_key *key_find(struct pl_peer *peer, uint64_t id)
 {
-	size_t index = (uint32_t)id;
-	struct pl_key *key = index < peer->keys.count ? peer->keys.keys[index] : NULL;
+	struct pl_key *key = pl_index_table_get(&peer->keys, (uint32_t)id);
 
 	return key && key->id == id ? key : NULL;
 }
@@ -74,17 +52,16 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	uint32_t random;
 	ssize_t index;
 
-	if (peer->keys.used >= KEYS_MAX || pl_random(&random, sizeof(random)) < 0)
+	if (pl_index_table_used(&peer->keys) >= KEYS_MAX || pl_random(&random, sizeof(random)) < 0)
 		return NULL;
 	key = pl_zalloc(&context->allocator, sizeof(*key));
 	if (!key)
 		return NULL;
-	index = table_insert(&context->allocator, (void ***)&peer->keys.keys, &peer->keys.count, key);
+	index = pl_index_table_add(&context->allocator, &peer->keys, key);
 	if (index < 0) {
 		pl_free(&context->allocator, key);
 		return NULL;
 	}
-	peer->keys.used++;
 	pl_list_init(&key->grant_link);
 	pl_list_init(&key->registrations);
 	key->id = (uint64_t)random << 32 | (uint32_t)index;
@@ -101,8 +78,7 @@ static struct pl_operation *key_remove(struct pl_peer *peer, struct pl_key *key)
 {
 	/* A device does not check whether a key was revoked. */
 	pl_registrations_release(&key->registrations);
-	peer->keys.keys[(uint32_t)key->id] = NULL;
-	peer->keys.used--;
+	pl_index_table_remove(&peer->keys, (uint32_t)key->id);
 	pl_list_remove(&key->grant_link);
 	atomic_store(&key->revoked, true);
 	return key_unreference(peer->context, key);
@@ -190,19 +166,20 @@ void pl_key_table_clear(struct pl_peer *peer)
 {
 	struct pl_context *context = peer->context;
 
-	for (size_t i = 0; i < peer->keys.count; i++)
-		if (peer->keys.keys[i])
-			pl_key_destroy(peer, peer->keys.keys[i]->id);
-	pl_free(&context->allocator, peer->keys.keys);
-	peer->keys = (struct pl_key_table){ 0 };
+	for (size_t i = 0; i < peer->keys.count; i++) {
+		const struct pl_key *key = pl_index_table_get(&peer->keys, i);
+
+		if (key)
+			pl_key_destroy(peer, key->id);
+	}
+	pl_index_table_free(&context->allocator, &peer->keys);
 }
 
 /* -- grants ------------------------------------------------------------------------------------- */
 
 static struct pl_grant *grant_find(struct pl_context *context, uint64_t id, const uint8_t secret[16])
 {
-	size_t index = (uint32_t)id;
-	struct pl_grant *grant = index < context->grant_count ? context->grants[index] : NULL;
+	struct pl_grant *grant = pl_index_table_get(&context->grants, (uint32_t)id);
 
 	if (!grant || grant->id != id || CRYPTO_memcmp(grant->secret, secret, 16))
 		return NULL;
@@ -229,19 +206,20 @@ static void grant_remove(struct pl_context *context, struct pl_grant *grant)
 		pl_registrations_release(&key->registrations);
 		pl_list_remove(&key->grant_link);
 	}
-	context->grants[(uint32_t)grant->id] = NULL;
+	pl_index_table_remove(&context->grants, (uint32_t)grant->id);
 	pl_registrations_release(&grant->registrations);
 	pl_free(&context->allocator, grant);
 }
 
 void pl_grants_clear(struct pl_context *context)
 {
-	for (size_t i = 0; i < context->grant_count; i++)
-		if (context->grants[i])
-			grant_remove(context, context->grants[i]);
-	pl_free(&context->allocator, context->grants);
-	context->grants = NULL;
-	context->grant_count = 0;
+	for (size_t i = 0; i < context->grants.count; i++) {
+		struct pl_grant *grant = pl_index_table_get(&context->grants, i);
+
+		if (grant)
+			grant_remove(context, grant);
+	}
+	pl_index_table_free(&context->allocator, &context->grants);
 }
 
 static int check_grant(struct pl_region *region, struct pl_grant_options *options, struct pl_error *error)
@@ -282,7 +260,7 @@ static struct pl_grant *grant_new(struct pl_region *region, const struct pl_gran
 	pthread_mutex_lock(&context->grant_lock);
 	index = -ENOMEM;
 	if (pl_random(&random, sizeof(random)) == 0 && pl_random(grant->secret, sizeof(grant->secret)) == 0)
-		index = table_insert(&context->allocator, (void ***)&context->grants, &context->grant_count, grant);
+		index = pl_index_table_add(&context->allocator, &context->grants, grant);
 	if (index >= 0)
 		grant->id = (uint64_t)random << 32 | (uint32_t)index;
 	pthread_mutex_unlock(&context->grant_lock);
@@ -454,12 +432,12 @@ int pl_region_deregister(struct pl_region *region)
 	if (atomic_load(&region->busy))
 		return -EBUSY;
 	pthread_mutex_lock(&context->grant_lock);
-	for (size_t i = 0; i < context->grant_count; i++)
-		if (grant_is_of_region(context->grants[i], region))
-			grant_shut(context->grants[i]);
-	for (size_t i = 0; i < context->grant_count; i++)
-		if (grant_is_of_region(context->grants[i], region))
-			grant_remove(context, context->grants[i]);
+	for (size_t i = 0; i < context->grants.count; i++)
+		if (grant_is_of_region(pl_index_table_get(&context->grants, i), region))
+			grant_shut(pl_index_table_get(&context->grants, i));
+	for (size_t i = 0; i < context->grants.count; i++)
+		if (grant_is_of_region(pl_index_table_get(&context->grants, i), region))
+			grant_remove(context, pl_index_table_get(&context->grants, i));
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_context_barrier(context);
 	pl_region_destroy(region);

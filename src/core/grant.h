@@ -36,11 +36,6 @@ struct pl_key {
 	struct pl_list registrations;   /* of a large send; for this peer only */
 };
 
-struct pl_key_table {
-	struct pl_key **keys;
-	size_t count, used;
-};
-
 /*
  * Looks up a key that a peer uses, and checks rights, range and expiry. Takes a reference. Returns NULL and sets
  * `*status` on refusal. Before each use of the memory, under an engine's lock, check `revoked`: revoking waits for a

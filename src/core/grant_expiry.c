@@ -31,8 +31,8 @@ static uint64_t expire_grants(struct pl_context *context)
 	uint64_t now = pl_wall_clock(), left = UINT64_MAX;
 
 	pthread_mutex_lock(&context->grant_lock);
-	for (size_t i = 0; i < context->grant_count; i++) {
-		struct pl_grant *grant = context->grants[i];
+	for (size_t i = 0; i < context->grants.count; i++) {
+		struct pl_grant *grant = pl_index_table_get(&context->grants, i);
 
 		if (!grant || !grant->expires || !pl_grant_timeless(grant))
 			continue;

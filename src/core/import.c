@@ -5,7 +5,7 @@
 #include "core/fabric.h"
 
 /* Imports under way at a time. Their answers fit the control channel of a peer that reads them later. */
-#define IMPORTS_TOGETHER 512
+#define IMPORTS_TOGETHER 256
 
 /* State of an import in operation->fabric. */
 struct import_state {

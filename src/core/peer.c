@@ -13,22 +13,11 @@
 
 static int peer_table_insert(struct pl_context *context, struct pl_peer *peer)
 {
-	size_t slot = 0;
+	ssize_t index = pl_index_table_add(&context->allocator, &context->peer_table, peer);
 
-	while (slot < context->peer_table_size && context->peer_table[slot])
-		slot++;
-	if (slot == context->peer_table_size) {
-		size_t count = slot ? slot * 2 : 8;
-		struct pl_peer **slots = pl_realloc(&context->allocator, context->peer_table, count * sizeof(*slots));
-
-		if (!slots)
-			return -ENOMEM;
-		memset(slots + slot, 0, (count - slot) * sizeof(*slots));
-		context->peer_table = slots;
-		context->peer_table_size = count;
-	}
-	context->peer_table[slot] = peer;
-	peer->peer_index = slot;
+	if (index < 0)
+		return (int)index;
+	peer->peer_index = (size_t)index;
 	return 0;
 }
 
@@ -89,11 +78,10 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 
 struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index, const uint8_t secret[16])
 {
-	struct pl_peer *peer = NULL;
+	struct pl_peer *peer;
 
 	pthread_mutex_lock(&context->lock);
-	if (peer_index < context->peer_table_size)
-		peer = context->peer_table[peer_index];
+	peer = pl_index_table_get(&context->peer_table, peer_index);
 	if (peer && (!peer->joinable || CRYPTO_memcmp(peer->join_secret, secret, 16)))
 		peer = NULL;
 	if (peer)
@@ -225,7 +213,7 @@ static void peer_leave_context(struct pl_peer *peer)
 
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&peer->link);
-	context->peer_table[peer->peer_index] = NULL;
+	pl_index_table_remove(&context->peer_table, peer->peer_index);
 	pl_list_for_each(at, &context->remotes) {
 		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, link);
 

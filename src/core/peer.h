@@ -118,7 +118,7 @@ struct pl_peer {
 	struct pl_task credit_task; /* sends the peer a credit */
 	uint32_t next_cookie;
 	uint64_t next_request;
-	struct pl_key_table keys; /* grant_lock */
+	struct pl_index_table keys; /* struct pl_key; grant_lock */
 
 	bool leaving;         /* the peer sent BYE */
 	struct pl_error loss; /* reason of the loss */

@@ -177,11 +177,10 @@ static int cancel_of_peer(struct pl_peer *peer, uint64_t user_data)
 /* Pins the peer of an index. Returns NULL if there is none. */
 static struct pl_peer *pin_peer(struct pl_context *context, size_t index)
 {
-	struct pl_peer *peer = NULL;
+	struct pl_peer *peer;
 
 	pthread_mutex_lock(&context->lock);
-	if (index < context->peer_table_size)
-		peer = context->peer_table[index];
+	peer = pl_index_table_get(&context->peer_table, index);
 	if (peer)
 		atomic_fetch_add(&peer->pins, 1);
 	pthread_mutex_unlock(&context->lock);
@@ -194,7 +193,7 @@ int pl_cancel_posted(struct pl_context *context, uint64_t user_data)
 	int count = pl_listeners_cancel(context, user_data);
 
 	pthread_mutex_lock(&context->lock);
-	size = context->peer_table_size;
+	size = context->peer_table.count;
 	pthread_mutex_unlock(&context->lock);
 	for (size_t i = 0; i < size; i++) {
 		struct pl_peer *peer = pin_peer(context, i);

@@ -49,3 +49,29 @@ int attack_greet(const char *address, struct pl_control *answer)
 	check_number(answer->type, PL_CONTROL_HELLO);
 	return fd;
 }
+
+int attack_lane(const char *address, int *control)
+{
+	uint8_t bytes[PL_LANE_HELLO], welcome[PL_LANE_WELCOME];
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION };
+	struct pl_control answer;
+	struct pl_reader reader;
+	uint32_t status;
+	int fd;
+
+	*control = attack_greet(address, &answer);
+	/* Blob of the tcp fabric: u64 peer index, secret. */
+	check_text(answer.hello.fabrics[0].name, "tcp");
+	pl_reader_init(&reader, answer.hello.fabrics[0].blob, answer.hello.fabrics[0].blob_length);
+	hello.peer_index = pl_get_u64(&reader);
+	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
+	check(!reader.bad);
+	pl_lane_hello_encode(&hello, bytes);
+	fd = socket_connect(address);
+	check(fd >= 0);
+	check(socket_send(fd, bytes, sizeof(bytes)));
+	check(socket_receive(fd, welcome, sizeof(welcome), 2000));
+	check_number(pl_lane_welcome_decode(welcome, &status), 0);
+	check_number(status, PL_WIRE_OK);
+	return fd;
+}

@@ -22,4 +22,7 @@ struct pl_control attack_hello(void);
  */
 int attack_greet(const char *address, struct pl_control *answer);
 
+/* Greets and opens lane 0.  Returns the lane's socket; stores that of the control channel, to be closed after it. */
+int attack_lane(const char *address, int *control);
+
 #endif

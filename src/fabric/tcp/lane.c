@@ -8,6 +8,7 @@
 #define DRAIN_READS 64
 
 static bool lane_ready(struct pl_source *source, uint32_t events);
+static void lane_lost_patience(struct pl_timer *timer);
 static void lane_idle(struct pl_source *source);
 static void lane_run(struct pl_task *task);
 static void lane_end(struct pl_task *task);
@@ -19,6 +20,7 @@ void tcp_lane_init(struct tcp_lane *lane)
 	lane->source.ready = lane_ready;
 	lane->source.idle = lane_idle;
 	lane->source.pollable = true;
+	pl_timer_init(&lane->patience, lane_lost_patience);
 	pl_task_init(&lane->task, lane_run);
 	pl_task_init(&lane->end_task, lane_end);
 	pl_list_init(&lane->queue);
@@ -38,6 +40,7 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	if (lane->state == TCP_LANE_UP)
 		atomic_fetch_sub(&endpoint->lanes_up, 1);
 	lane->state = TCP_LANE_ENDED;
+	pl_timer_clear(lane->engine, &lane->patience);
 	pl_source_remove(&lane->source);
 	if (code == -EPROTO || code == -EMSGSIZE || code == -ENOMEM)
 		atomic_store(&endpoint->violated, true);
@@ -166,6 +169,12 @@ static int lane_advance(struct tcp_lane *lane, uint32_t events)
 	return rc;
 }
 
+/* Both ends can stop on each other's refusals; so can an end that reads nothing. */
+static void lane_lost_patience(struct pl_timer *timer)
+{
+	tcp_lane_fail(pl_container_of(timer, struct tcp_lane, patience), -ETIMEDOUT);
+}
+
 static bool lane_ready(struct pl_source *source, uint32_t events)
 {
 	struct tcp_lane *lane = pl_container_of(source, struct tcp_lane, source);
@@ -178,7 +187,8 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 			tcp_lane_fail(lane, rc);
 		return true;
 	}
-	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+	/* epoll does not report bytes that TLS has decrypted. */
+	if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) || pl_stream_pending(&lane->stream))
 		any = tcp_lane_receive(lane);
 	if (events & EPOLLOUT)
 		lane->blocked = false;
@@ -265,6 +275,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		atomic_fetch_sub(&lane->endpoint->lanes_open, 1);
 		lane->state = TCP_LANE_ENDED;
 	}
+	pl_timer_clear(lane->engine, &lane->patience);
 	pl_source_remove(&lane->source);
 	tcp_lane_sweep_staging(lane, true);
 	tcp_lane_sweep_pieces(lane, true);

@@ -60,8 +60,9 @@ static int tcp_request_refused(struct tcp_lane *lane, const struct pl_frame *fra
 {
 	struct tcp_request *request;
 
+	/* The refusal of a WRITE acknowledges it, so that the search for the next one begins behind it. */
 	if (frame->flags == PL_FRAME_WRITE)
-		return tcp_write_refused(lane, frame);
+		return frame->ack == frame->cookie ? tcp_write_refused(lane, frame) : -EPROTO;
 	request = tcp_request_find(lane, frame->cookie);
 	if (!request)
 		return -EPROTO;
@@ -362,7 +363,8 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 
 	lane->receiving = true;
 	/* Reads all bytes that TLS has decrypted: epoll does not report them. */
-	while (lane->state == TCP_LANE_UP && (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
+	while (lane->state == TCP_LANE_UP && !lane->stopped &&
+	       (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
 		pl_engine_tick(lane->engine);
 		got = tcp_lane_receive_once(lane);
 		if (got < 0)

@@ -24,6 +24,12 @@ int tcp_lane_refuse_request(struct tcp_lane *lane, uint8_t type, uint32_t cookie
 	return 0;
 }
 
+/* Counts a READ or ATOMIC, whose answer ends the count. A peer has few of them under way, see tcp_request_new(). */
+static bool may_serve(struct tcp_lane *lane)
+{
+	return lane->serving++ < TCP_REQUESTS_MAX;
+}
+
 int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
 {
 	struct pl_memory *memory;
@@ -78,7 +84,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	struct pl_memory *memory;
 	struct pl_key *key;
 
-	if (lane->serving >= TCP_REQUESTS_MAX)
+	if (!may_serve(lane))
 		return -EPROTO;
 	key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, frame->length, PL_ACCESS_READ, &status);
 	if (!key)
@@ -97,7 +103,6 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		pl_key_release(serving_peer(lane), key);
 		return -ENOMEM;
 	}
-	lane->serving++;
 	piece->length = frame->length;
 	/*
 	 * Copies a short answer now. The kernel reads the memory of a longer answer while it sends. That may fail after
@@ -109,7 +114,6 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 				 : 0;
 
 		if (rc < 0) {
-			lane->serving--;
 			piece->length = 0;
 			pl_key_release(serving_peer(lane), key);
 			tcp_piece_free(lane, piece);
@@ -159,7 +163,7 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 	uint64_t words[2], probe, old = 0;
 	size_t offset;
 
-	if (frame->flags != PL_ATOMIC_ADD && frame->flags != PL_ATOMIC_SWAP)
+	if ((frame->flags != PL_ATOMIC_ADD && frame->flags != PL_ATOMIC_SWAP) || !may_serve(lane))
 		return -EPROTO;
 	key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, 8, PL_ACCESS_ATOMIC, &status);
 	if (key) {

@@ -58,7 +58,6 @@ void tcp_piece_return_slot(struct tcp_lane *lane, struct tcp_piece *piece)
 /* Turns a DATA answer into a refusal. */
 static void refuse_staged_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status status)
 {
-	lane->serving--;
 	tcp_piece_return_slot(lane, piece);
 	pl_key_release(lane->endpoint->base.peer, piece->key);
 	piece->key = NULL;

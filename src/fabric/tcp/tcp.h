@@ -42,20 +42,20 @@ struct tcp_landing;
 /* Frame to be sent, with its payload. */
 struct tcp_piece {
 	struct pl_list link;
-	struct pl_operation *operation; /* holds a pending count of it; NULL: none, or ended */
-	struct pl_key *key;             /* DATA: key of the memory read; holds a reference */
-	const uint8_t *payload;         /* NULL: zeros are sent; the memory must not be read */
-	uint8_t *payload_copy;          /* copy of the payload whose owner has ended; NULL: none */
-	uint32_t length;                /* payload bytes */
-	uint32_t sent;                  /* bytes sent of header and payload */
-	uint32_t sequence;              /* number among the counted frames */
-	bool header_final;              /* the header is final: it may have been sent */
-	bool fragile;                   /* only the kernel may read the payload */
-	bool late;                      /* WRITE: counted in endpoint->late */
+	struct pl_operation *operation;  /* holds a pending count of it; NULL: none, or ended */
+	struct pl_key *key;              /* DATA: key of the memory read; holds a reference */
+	const uint8_t *payload;          /* NULL: zeros are sent; the memory must not be read */
+	uint8_t *payload_copy;           /* copy of the payload whose owner has ended; NULL: none */
+	uint32_t length;                 /* payload bytes */
+	uint32_t sent;                   /* bytes sent of header and payload */
+	uint32_t sequence;               /* number among the counted frames */
+	bool header_final;               /* the header is final: it may have been sent */
+	bool fragile;                    /* only the kernel may read the payload */
+	bool late;                       /* WRITE: counted in endpoint->late */
 	enum pl_wire_status data_status; /* DATA: error that replaces the bytes */
-	struct pl_slot *slot;           /* slot of the payload; NULL: none to return */
-	bool ready;                     /* the payload is in the slot */
-	int failure;                    /* error of the copy into the slot */
+	struct pl_slot *slot;            /* slot of the payload; NULL: none to return */
+	bool ready;                      /* the payload is in the slot */
+	int failure;                     /* error of the copy into the slot */
 	struct {
 		struct tcp_lane *lane;
 		struct pl_memory *memory;
@@ -65,6 +65,12 @@ struct tcp_piece {
 	struct pl_frame frame;
 	uint8_t copy[PL_KEY_BLOB_MAX]; /* small payloads */
 };
+
+/* Bytes on the socket. */
+static inline uint32_t tcp_piece_size(const struct tcp_piece *piece)
+{
+	return PL_FRAME_HEADER + piece->length;
+}
 
 /* Request that waits for its answer. */
 struct tcp_request {
@@ -105,10 +111,14 @@ struct tcp_lane {
 	uint32_t acked;               /* counted frames that the peer acknowledged */
 	struct tcp_request *requests; /* TCP_REQUESTS_MAX entries, once needed */
 	unsigned request_count, next_request;
-	unsigned requests_sent; /* requests whose frames are sent and not answered */
-	uint32_t requested;   /* bytes that their answers will bring */
-	unsigned serving;     /* unanswered requests of the peer */
-	struct pl_list spare; /* pieces for reuse */
+	unsigned requests_sent;         /* requests whose frames are sent and not answered */
+	uint32_t requested;             /* bytes that their answers will bring */
+	unsigned serving;               /* requests of the peer whose answer is not sent */
+	struct tcp_piece *last_refusal; /* of a WRITE, in `queue`; NULL: none */
+	unsigned refusals;              /* unsent refusals of WRITEs */
+	bool stopped;                   /* true if nothing is read until refusals are sent */
+	struct pl_timer patience;       /* longest time of that */
+	struct pl_list spare;           /* pieces for reuse */
 	unsigned spare_count;
 
 	uint32_t received; /* counted frames received */
@@ -137,17 +147,17 @@ struct tcp_endpoint {
 	struct pl_context *context;
 	struct pl_task ended_task;
 	struct pl_task late_placed_task; /* runs when `late` becomes 0 */
-	atomic_bool violated;        /* a lane ended by a protocol error */
+	atomic_bool violated;            /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
 	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
 	atomic_uint late;
 	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
-	uint64_t peer_index;                            /* initiator: this end's index at the peer */
+	uint64_t peer_index;                        /* initiator: this end's index at the peer */
 	uint8_t join_secret[16];
 	unsigned lanes_requested; /* lanes requested so far */
-	uint64_t bulk;         /* bytes posted, without small operations */
-	struct pl_task *ended; /* abandoned: task to post when all lanes have ended */
-	atomic_uint ending;    /* lanes that have not ended, plus 1 while tcp_abandon() runs */
+	uint64_t bulk;            /* bytes posted, without small operations */
+	struct pl_task *ended;    /* abandoned: task to post when all lanes have ended */
+	atomic_uint ending;       /* lanes that have not ended, plus 1 while tcp_abandon() runs */
 
 	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
 	struct tcp_lane *lanes[PL_LANES_MAX];
@@ -189,8 +199,6 @@ void tcp_lane_shut(struct tcp_lane *lane);
 struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame);
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece);
 void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece);
-/* Queues the refusal of a WRITE behind other refusals, before all pieces whose header is not final. */
-void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
 /* Sends queued pieces now, or in the next round if that gathers more pieces. */
 void tcp_lane_push(struct tcp_lane *lane);
 void tcp_lane_flush(struct tcp_lane *lane);
@@ -200,8 +208,16 @@ void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
 void tcp_lane_sweep_pieces(struct tcp_lane *lane, bool all);
 static inline bool tcp_frame_is_counted(uint8_t type)
 {
-	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_RENDEZVOUS || type == PL_FRAME_NOTIFY;
+	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_RENDEZVOUS ||
+	       type == PL_FRAME_NOTIFY;
 }
+
+/* refusal.c: refusals of WRITEs */
+/* Queues a refusal behind other refusals, before all pieces whose header is not final. */
+void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
+void tcp_lane_refusal_sent(struct tcp_lane *lane);
+/* Returns the events to watch for reading. */
+uint32_t tcp_lane_events(const struct tcp_lane *lane);
 
 /* request.c: READ and ATOMIC of this end */
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie);

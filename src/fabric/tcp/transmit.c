@@ -48,6 +48,8 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	pl_list_remove(&piece->link);
+	if (piece == lane->last_refusal)
+		lane->last_refusal = NULL;
 	tcp_piece_return_slot(lane, piece);
 	pl_free(lane->engine->allocator, piece->payload_copy);
 	if (piece->key)
@@ -60,35 +62,15 @@ void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 	}
 }
 
-static uint32_t piece_size(const struct tcp_piece *piece)
-{
-	return PL_FRAME_HEADER + piece->length;
-}
-
 void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	pl_list_append(&lane->queue, &piece->link);
-	lane->queued += piece_size(piece);
+	lane->queued += tcp_piece_size(piece);
 }
 
 static bool refuses_write(const struct tcp_piece *piece)
 {
 	return piece->frame.type == PL_FRAME_FAIL && piece->frame.flags == PL_FRAME_WRITE;
-}
-
-void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
-{
-	struct pl_list *before = lane->queue.next;
-
-	while (before != &lane->queue) {
-		const struct tcp_piece *at = pl_list_entry(before, struct tcp_piece, link);
-
-		if (!at->header_final && !refuses_write(at))
-			break;
-		before = before->next;
-	}
-	pl_list_append(before, &piece->link);
-	lane->queued += piece_size(piece);
 }
 
 /* -- after sending ------------------------------------------------------------------------------ */
@@ -100,8 +82,8 @@ static void queue_data_trailer(struct tcp_lane *lane, struct tcp_piece *piece)
 	enum pl_wire_status data_status = piece->data_status;
 	struct tcp_piece *trailer;
 
-	lane->serving--;
 	if (piece->frame.flags & TCP_DATA_LAST) {
+		lane->serving--;
 		tcp_piece_free(lane, piece);
 		return;
 	}
@@ -139,6 +121,14 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 	case PL_FRAME_READ:
 	case PL_FRAME_ATOMIC:
 		lane->requests_sent++;
+		tcp_piece_free(lane, piece);
+		break;
+	case PL_FRAME_VALUE:
+	case PL_FRAME_FAIL:
+		if (refuses_write(piece))
+			tcp_lane_refusal_sent(lane);
+		else
+			lane->serving--;
 		tcp_piece_free(lane, piece);
 		break;
 	default:
@@ -189,7 +179,6 @@ static void piece_withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 	piece_send_zeros(lane, piece, PL_WIRE_UNKNOWN_KEY);
 	if (piece->header_final)
 		return;
-	lane->serving--;
 	lane->queued -= piece->length;
 	piece->length = 0;
 	piece->frame = (struct pl_frame){ .type = PL_FRAME_FAIL,
@@ -281,12 +270,12 @@ static void advance_sent_pieces(struct tcp_lane *lane, size_t sent)
 {
 	while (sent) {
 		struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
-		uint32_t count = (uint32_t)PL_MIN(sent, (size_t)(piece_size(piece) - piece->sent));
+		uint32_t count = (uint32_t)PL_MIN(sent, (size_t)(tcp_piece_size(piece) - piece->sent));
 
 		piece->sent += count;
 		lane->queued -= count;
 		sent -= count;
-		if (piece->sent == piece_size(piece))
+		if (piece->sent == tcp_piece_size(piece))
 			piece_sent(lane, piece);
 	}
 }
@@ -363,8 +352,9 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		}
 	}
 	lane->flushing = false;
-	if (lane->state == TCP_LANE_UP)
-		pl_source_watch(&lane->source, lane->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	if (lane->state != TCP_LANE_UP)
+		return;
+	pl_source_watch(&lane->source, tcp_lane_events(lane) | (lane->blocked ? EPOLLOUT : 0));
 }
 
 static bool in_engine_thread(const struct pl_engine *engine)
@@ -382,7 +372,7 @@ void tcp_lane_push(struct tcp_lane *lane)
 	if (under_way && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue))
 		return;
 	if (lane->queued > INLINE_BYTES && !in_engine_thread(lane->engine))
-		pl_source_watch(&lane->source, EPOLLIN | EPOLLOUT);
+		pl_source_watch(&lane->source, tcp_lane_events(lane) | EPOLLOUT);
 	else
 		tcp_lane_flush(lane);
 }
@@ -448,7 +438,7 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 	} else {
 		uint8_t type = piece->frame.type;
 
-		lane->queued -= piece_size(piece);
+		lane->queued -= tcp_piece_size(piece);
 		tcp_piece_free(lane, piece);
 		if (!all)
 			pl_message_dropped(lane->endpoint->base.peer, type);

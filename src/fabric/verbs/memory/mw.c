@@ -99,8 +99,8 @@ void verbs_mw_drop_all(struct verbs_rail *rail)
 		return;
 	pthread_mutex_lock(&peer->context->grant_lock);
 	for (size_t i = 0; i < peer->keys.count; i++) {
-		struct pl_registration *found =
-			peer->keys.keys[i] ? pl_registration_find(&peer->keys.keys[i]->registrations, rail) : NULL;
+		const struct pl_key *key = pl_index_table_get(&peer->keys, i);
+		struct pl_registration *found = key ? pl_registration_find(&key->registrations, rail) : NULL;
 
 		if (found)
 			unbind(pl_container_of(found, struct verbs_mw, base));
