@@ -115,9 +115,11 @@ struct pl_options {
 	 * system's.
 	 */
 	unsigned traffic_class;
+	/** Most peers that connect to this context; further ones are refused with PEER-BUSY. Default 0: no limit. */
+	unsigned peers_max;
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0 }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0 }
 /* clang-format on */
 
 /**

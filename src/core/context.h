@@ -54,6 +54,7 @@ struct pl_context {
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
 	struct pl_list peers, listeners, regions, remotes, vectors;
+	atomic_uint accepted; /* peers that connected to this context, until they are freed */
 	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */
 
 	pthread_mutex_t grant_lock; /* grants, and the keys of all peers */

@@ -3,12 +3,19 @@
  * Accepted connections that have not identified themselves: a control channel, in the clear or under TLS, or a data
  * socket of a known peer. The other end is not trusted, so each connection has a small buffer and a deadline.
  */
+#include <netinet/in.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/fabric.h"
 
-/* Beyond this number the oldest connection is closed, so that strangers cannot keep peers out. */
-#define GREETINGS_MAX 1024
+/*
+ * Most connections of a listener: one in eight of the process's descriptors, within these limits. Beyond that number
+ * the address that has most of them loses one, so that strangers cannot keep peers out.
+ */
+#define GREETINGS_LEAST 16u
+#define GREETINGS_MAX 256u
+#define DESCRIPTORS_FOR_ONE 8u
 #define TLS_HANDSHAKE_RECORD 0x16
 /* Time for the other end to read a refusal. */
 #define REFUSAL_TIME PL_NS_PER_S
@@ -22,6 +29,7 @@ struct greeting {
 	bool identified; /* true once TLS or a magic was seen */
 	bool shaken;     /* TLS handshake done */
 	bool refused;
+	uint64_t network; /* the address, or the first half of an IPv6 address */
 	size_t have;
 	uint8_t bytes[PL_LANE_HELLO];
 };
@@ -154,6 +162,10 @@ static int greeting_dispatch(struct greeting *greeting)
 		greeting_refuse(greeting, PL_WIRE_NEEDS_KEY);
 		return -EAGAIN;
 	}
+	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max) {
+		greeting_refuse(greeting, PL_WIRE_BUSY);
+		return -EAGAIN;
+	}
 	pl_source_remove(&greeting->source);
 	stream = greeting->stream;
 	greeting->stream.fd = -1;
@@ -206,6 +218,67 @@ static bool greeting_ready(struct pl_source *source, uint32_t events)
 	return true;
 }
 
+static uint64_t network_of(int fd)
+{
+	struct sockaddr_storage address = { 0 };
+	socklen_t length = sizeof(address);
+	uint64_t network = 0;
+
+	getpeername(fd, (struct sockaddr *)&address, &length);
+	if (address.ss_family == AF_INET) {
+		network = ((struct sockaddr_in *)&address)->sin_addr.s_addr;
+	} else if (address.ss_family == AF_INET6) {
+		const struct in6_addr *six = &((struct sockaddr_in6 *)&address)->sin6_addr;
+		const uint8_t *bytes = six->s6_addr;
+
+		memcpy(&network, bytes, sizeof(network));
+		/* IPv4 through a socket for both families */
+		if (IN6_IS_ADDR_V4MAPPED(six)) {
+			network = 0;
+			memcpy(&network, bytes + 12, 4);
+		}
+	}
+	return network;
+}
+
+static unsigned count_of_network(const struct pl_listener *listener, uint64_t network)
+{
+	unsigned count = 0;
+
+	pl_list_for_each(at, &listener->greetings)
+		count += pl_list_entry(at, struct greeting, link)->network == network;
+	return count;
+}
+
+bool pl_greeting_evict(struct pl_listener *listener)
+{
+	struct greeting *victim = NULL;
+	unsigned most = 0;
+
+	/* The list is in the order of arrival, so the first one found is the oldest of its address. */
+	pl_list_for_each(at, &listener->greetings) {
+		struct greeting *greeting = pl_list_entry(at, struct greeting, link);
+		unsigned count = count_of_network(listener, greeting->network);
+
+		if (count <= most)
+			continue;
+		most = count;
+		victim = greeting;
+	}
+	if (victim)
+		greeting_free(victim);
+	return victim;
+}
+
+static unsigned most_greetings(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur / DESCRIPTORS_FOR_ONE >= GREETINGS_MAX)
+		return GREETINGS_MAX;
+	return PL_MAX((unsigned)limit.rlim_cur / DESCRIPTORS_FOR_ONE, GREETINGS_LEAST);
+}
+
 void pl_greeting_new(struct pl_listener *listener, int fd)
 {
 	struct greeting *greeting = pl_zalloc(&listener->context->allocator, sizeof(*greeting));
@@ -214,8 +287,9 @@ void pl_greeting_new(struct pl_listener *listener, int fd)
 		close(fd);
 		return;
 	}
-	if (listener->greeting_count >= GREETINGS_MAX)
-		greeting_free(pl_list_first(&listener->greetings, struct greeting, link));
+	greeting->network = network_of(fd);
+	if (listener->greeting_count >= most_greetings())
+		pl_greeting_evict(listener);
 	greeting->listener = listener;
 	greeting->stream.fd = fd;
 	greeting->source.fd = fd;

@@ -25,6 +25,9 @@ static bool listener_ready(struct pl_source *source, uint32_t events)
 			pl_greeting_new(listener, fd);
 			continue;
 		}
+		/* Strangers must not keep peers out: one of them leaves its descriptor. */
+		if ((errno == EMFILE || errno == ENFILE) && pl_greeting_evict(listener))
+			continue;
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 			pl_source_watch(source, 0);
 			pl_timer_set(listener->engine, &listener->pause, pl_now() + PAUSE);

@@ -38,5 +38,7 @@ int pl_listeners_cancel(struct pl_context *context, uint64_t user_data);
 /* greeting.c: takes over the descriptor of an accepted connection. Listener's engine. */
 void pl_greeting_new(struct pl_listener *listener, int fd);
 void pl_greetings_clear(struct pl_listener *listener);
+/* Closes the oldest connection of the address that has most of them. Returns false if there is none. */
+bool pl_greeting_evict(struct pl_listener *listener);
 
 #endif

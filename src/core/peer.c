@@ -39,6 +39,8 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	}
 	peer->context = context;
 	peer->initiator = initiator;
+	if (!initiator)
+		atomic_fetch_add(&context->accepted, 1);
 	peer->home = pl_context_pick_engine(context);
 	/* Replaced when both ends agree on a fabric. */
 	peer->ops = context->fabrics[0];
@@ -70,6 +72,8 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 		pl_fail_memory(error, "peer");
 		if (peer->loss_event)
 			pl_operation_discard(peer->loss_event);
+		if (!initiator)
+			atomic_fetch_sub(&context->accepted, 1);
 		pl_free(&context->allocator, peer);
 		return NULL;
 	}
@@ -275,6 +279,8 @@ static void peer_free(struct pl_peer *peer)
 		pl_operation_discard(peer->loss_event);
 	pl_key_table_clear(peer);
 	pl_completions_forget_peer(context, peer);
+	if (!peer->initiator)
+		atomic_fetch_sub(&context->accepted, 1);
 	pl_free(&context->allocator, peer->targets);
 	pl_free(&context->allocator, peer);
 }

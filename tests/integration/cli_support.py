@@ -54,9 +54,9 @@ def make_key(folder, name='key', data=b'0123456789abcdef0123456789abcdef\n'):
 class Server:
     """`peerlane serve` on a free port of the loopback."""
 
-    def __init__(self, *arguments, address='127.0.0.1:0', **changes):
+    def __init__(self, *arguments, address='127.0.0.1:0', preexec_fn=None, **changes):
         self.process = subprocess.Popen([PEERLANE, 'serve', address, *map(str, arguments)], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, env=environment(**changes))
+                                        stderr=subprocess.PIPE, env=environment(**changes), preexec_fn=preexec_fn)
         self.first = self.line()
         if self.first.startswith('{'):
             self.address = json.loads(self.first)['address']

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane serve` and `peerlane list`."""
+import contextlib
 import fcntl
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -270,6 +273,25 @@ def test_clients_above_the_limit_wait(tree, tmp_path):
         for process in processes:
             process.communicate(timeout=DEADLINE)
             assert process.returncode == 0
+
+
+def limit_descriptors():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+
+
+@pytest.mark.parametrize('first', [b'', b'\x16\x03'])
+def test_strangers_do_not_keep_clients_out(tree, tmp_path, first):
+    key = make_key(tmp_path)
+    with serving(tree, '--key', key, preexec_fn=limit_descriptors) as server:
+        host, port = server.address.split(':')
+        strangers = [socket.create_connection((host, int(port)), timeout=DEADLINE) for _ in range(300)]
+        for stranger in strangers:
+            with contextlib.suppress(OSError):
+                stranger.sendall(first)
+        for _ in range(3):
+            assert names(server, '--key', key) == ['empty', 'model.bin', 'sub/deep/file with spaces']
+        for stranger in strangers:
+            stranger.close()
 
 
 @pytest.mark.parametrize('encrypted', [False, True])

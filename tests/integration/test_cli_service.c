@@ -24,6 +24,7 @@ struct world {
 	struct pl_peer *peer;
 	struct pl_region *region;
 	uint32_t requests;
+	bool limited; /* --clients 1 --idle 0.4 */
 };
 
 /* -- server and client --------------------------------------------------------------------------- */
@@ -46,7 +47,7 @@ static void server_start(struct world *world)
 		close(output[1]);
 		unsetenv("PEERLANE_KEY_FILE");
 		execl(command, "peerlane", "serve", "127.0.0.1:0", "--quiet", "--memory", "frames=1M", "--writable",
-		      "--upload", world->folder, NULL);
+		      "--upload", world->folder, world->limited ? "--clients=1" : NULL, "--idle=0.4", NULL);
 		_exit(127);
 	}
 	close(output[1]);
@@ -136,6 +137,26 @@ static void check_server_answers(struct world *world)
 	check_number(send_request(world, &request, &answer), 0);
 	check(service_entry_next(&answer, &offset, &entry));
 	check_text(entry.name, "frames");
+}
+
+/* A client that neither asks nor has open files leaves its place to the next one. */
+static void idle_client(void *argument)
+{
+	struct world world = { .limited = true }, other;
+	struct pl_completion lost;
+
+	(void)argument;
+	server_start(&world);
+	client_open(&world);
+	check_server_answers(&world);
+	other = world;
+	client_open(&other);
+	check_server_answers(&other);
+	while (pl_poll(world.context, &lost, 1) == 0)
+		sleep_ms(1);
+	check_number(lost.kind, PL_KIND_LOST);
+	client_close(&other);
+	world_close(&world);
 }
 
 static uint32_t create(struct world *world, const char *name, uint64_t size)
@@ -362,6 +383,7 @@ int main(void)
 		{ "bad handles and ranges are refused", bad_handles_and_ranges, NULL, 30 },
 		{ "names outside the folder are refused", names_outside_the_folder, NULL, 30 },
 		{ "a client can open at most 64 handles", too_many_handles, NULL, 30 },
+		{ "an idle client makes room for another", idle_client, NULL, 30 },
 		{ "a closed handle gives no access", a_closed_handle_gives_no_access, NULL, 30 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
 	};

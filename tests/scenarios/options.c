@@ -259,9 +259,41 @@ static void mixed_handles(struct scenario_environment *environment)
 	buffer_close(&theirs);
 }
 
+/* Refuses peers beyond peers_max by name, and accepts again once one is gone. */
+static void peers_at_most(struct scenario_environment *environment)
+{
+	struct pl_options options = setting_options(environment->setting);
+	struct pl_context *limited, *client = context_open(environment->setting);
+	struct pl_peer *peers[3], *accepted[3];
+	struct pl_listener *listener;
+	struct pl_error error;
+	char address[96];
+	struct pump pump;
+
+	options.peers_max = 2;
+	limited = context_open_with(&options);
+	listener = listener_open(environment->setting, limited, address);
+	drive(environment, limited);
+	drive(environment, client);
+	for (unsigned i = 0; i < 2; i++)
+		connect_pair(environment, client, listener, &peers[i], &accepted[i]);
+	pump_start(environment, &pump, limited);
+	check_status(pl_connect(client, address, AMPLE_TIME, &peers[2], &error), -EBUSY, &error);
+	check_text(error.id, "PEER-BUSY");
+	pump_stop(&pump);
+	pl_peer_close(accepted[0]);
+	pl_peer_close(peers[0]);
+	connect_pair(environment, client, listener, &peers[2], &accepted[2]);
+	drive_no_more(environment, limited);
+	drive_no_more(environment, client);
+	pl_close(client);
+	pl_close(limited);
+}
+
 const struct scenario option_scenarios[] = {
 	{ "context-options", context_options, SCENARIO_CONTROL },
 	{ "traffic-class", traffic_class, SCENARIO_SETTING },
+	{ "peers-at-most", peers_at_most, SCENARIO_SETTING },
 	{ "sizes-of-structures", sizes_of_structures, SCENARIO_CONTROL },
 	{ "attributes", attributes, SCENARIO_SETTING },
 	{ "regions", regions, SCENARIO_SETTING },

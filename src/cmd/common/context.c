@@ -78,6 +78,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.rails = options->rails;
 	library.narrow_grants = options->narrow ? PL_ON : PL_DEFAULT;
 	library.traffic_class = options->traffic_class;
+	library.peers_max = options->peers_max;
 	library.devices = options->devices;
 	library.encrypt_data = options->encrypt ? PL_ON : PL_DEFAULT;
 	library.insecure = options->insecure ? PL_ON : PL_DEFAULT;

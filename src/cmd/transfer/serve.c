@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cmd/common/output.h"
@@ -12,9 +13,14 @@
 
 #define DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
 #define CLIENTS_DEFAULT 1024
+#define IDLE_DEFAULT (900 * CLI_NS_PER_S)
+/* Clients beyond --clients that may wait for a place. */
+#define CLIENTS_WAITING 64
+/* Descriptors that the process asks for. */
+#define DESCRIPTORS_MAX 65536
 #define MEMORY_MAX 64
 
-enum { OPTION_CLIENTS = 0x200, OPTION_FOR, OPTION_ONCE };
+enum { OPTION_CLIENTS = 0x200, OPTION_FOR, OPTION_IDLE, OPTION_ONCE };
 
 /* Block of memory of one --memory option. */
 struct memory_option {
@@ -114,6 +120,10 @@ static error_t parse_serve_option(int key, char *argument, struct argp_state *st
 		if (cli_parse_seconds(argument, &serve->duration) || !serve->duration)
 			argp_error(state, "--for takes seconds, not '%s'", argument);
 		return 0;
+	case OPTION_IDLE:
+		if (cli_parse_seconds(argument, &serve->server.idle))
+			argp_error(state, "--idle takes seconds, not '%s'", argument);
+		return 0;
 	case OPTION_CLIENTS:
 		if (cli_parse_number(argument, 1, 1000000, &serve->clients))
 			argp_error(state, "--clients takes a number, not '%s'", argument);
@@ -136,6 +146,8 @@ static const struct argp_option serve_options[] = {
 	{ "writable", 'w', NULL, 0, "Let clients write into the blocks of memory", 1 },
 	{ "follow", 'L', NULL, 0, "Publish the targets of symbolic links, also outside the directory", 1 },
 	{ "clients", OPTION_CLIENTS, "N", 0, "Serve up to N clients at a time (default: 1024)", 1 },
+	{ "idle", OPTION_IDLE, "SECONDS", 0,
+	  "Disconnect clients without open files after this time without a request (default: 900; 0: never)", 1 },
 	{ "once", OPTION_ONCE, NULL, 0, "Exit when the first client has disconnected", 1 },
 	{ "for", OPTION_FOR, "SECONDS", 0, "Exit after this time", 1 },
 	{ 0 },
@@ -280,6 +292,17 @@ static int publish_arguments(struct serve *serve, struct pl_error *error)
 	return 0;
 }
 
+/* Clients, their lanes and files take descriptors. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS_MAX)
+		return;
+	limit.rlim_cur = CLI_MIN(limit.rlim_max, (rlim_t)DESCRIPTORS_MAX);
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int start_serving(struct serve *serve, struct pl_error *error)
 {
 	struct server *server = &serve->server;
@@ -290,6 +313,7 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	if (serve->signals < 0)
 		return serve->signals;
 	sigbus_guard_install();
+	raise_descriptor_limit();
 	serve->end = serve->duration ? cli_now() + serve->duration : UINT64_MAX;
 	rc = cli_address(serve->address, address, sizeof(address), error);
 	if (rc == 0)
@@ -304,13 +328,15 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 
 static int serve_poll_timeout(const struct serve *serve, bool busy)
 {
-	uint64_t now = cli_now();
+	uint64_t now = cli_now(), end = serve->end;
 
 	if (busy)
 		return 0;
-	if (serve->end == UINT64_MAX)
+	if (serve->server.idle && serve->server.client_count)
+		end = CLI_MIN(end, serve->server.idle_check);
+	if (end == UINT64_MAX)
 		return -1;
-	return now >= serve->end ? 0 : (int)CLI_MIN((serve->end - now) / CLI_NS_PER_MS + 1, 60000u);
+	return now >= end ? 0 : (int)CLI_MIN((end - now) / CLI_NS_PER_MS + 1, 60000u);
 }
 
 static void serve_until_end(struct serve *serve)
@@ -363,9 +389,11 @@ int pl_cli_serve(int argc, char **argv)
 	}
 	serve->address = DEFAULT_ADDRESS;
 	serve->clients = CLIENTS_DEFAULT;
+	serve->server.idle = IDLE_DEFAULT;
 	serve->signals = serve->server.upload = -1;
 	cli_parse(&serve_command, argc, argv, &serve->common, serve);
 	serve->server.clients_max = serve->clients;
+	serve->common.peers_max = serve->clients + CLIENTS_WAITING;
 	serve->server.writable = serve->writable;
 	serve->server.report_event = print_server_event;
 	serve->server.user = serve;

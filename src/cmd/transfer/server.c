@@ -101,6 +101,7 @@ static void handle_received_request(struct client *client, const struct pl_compl
 	struct pl_error error = { 0 };
 	int rc = -EPROTO;
 
+	client->active = cli_now();
 	if (receipt->status == 0)
 		rc = service_decode(client->buffer, receipt->bytes, &request);
 	if (rc == 0 && request.answer)
@@ -154,6 +155,7 @@ static void add_client(struct server *server, struct pl_peer *peer)
 	}
 	client->server = server;
 	client->peer = peer;
+	client->active = cli_now();
 	if (pl_peer_query(peer, &info) == 0)
 		memcpy(client->address, info.address, sizeof(client->address));
 	client->next = server->clients;
@@ -205,6 +207,30 @@ static void hash_next_slices(struct server *server)
 	}
 }
 
+static bool has_handles(const struct client *client)
+{
+	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++)
+		if (client->handles[i])
+			return true;
+	return false;
+}
+
+/* Disconnects idle clients.  A client with open files is not idle: its transfers need no requests. */
+static void drop_idle_clients(struct server *server)
+{
+	uint64_t now = cli_now();
+	struct client *next;
+
+	if (!server->idle || now < server->idle_check)
+		return;
+	server->idle_check = now + server->idle / 4;
+	for (struct client *client = server->clients; client; client = next) {
+		next = client->next;
+		if (client->peer && !client->hash_item && !has_handles(client) && now - client->active > server->idle)
+			client_drop(client);
+	}
+}
+
 int server_start(struct server *server, struct pl_error *error)
 {
 	int rc = catalogue_refresh(&server->catalogue, 0, error);
@@ -222,6 +248,7 @@ bool server_run(struct server *server)
 	for (int i = 0; i < count; i++)
 		handle_server_completion(server, &completions[i]);
 	hash_next_slices(server);
+	drop_idle_clients(server);
 	post_client_accept(server);
 	return count == BATCH || server->hashing;
 }

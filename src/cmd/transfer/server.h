@@ -31,6 +31,7 @@ struct client {
 	char address[80];
 	uint8_t buffer[SERVICE_REQUEST_MAX];
 	struct pl_region *region; /* of the buffer */
+	uint64_t active;          /* time of the last request */
 	unsigned running;         /* operations under way; a disconnected client is freed when there are none */
 	struct handle *handles[SERVER_HANDLES_MAX];
 	struct hash_state *hash; /* hash being computed in slices; NULL: none */
@@ -50,6 +51,8 @@ struct server {
 	bool writable; /* clients may write to blocks of memory */
 	int upload;    /* descriptor of the folder for uploads, or -1 */
 	unsigned clients_max;
+	uint64_t idle; /* nanoseconds after which a client without open files is disconnected; 0: never */
+	uint64_t idle_check;
 	unsigned client_count;
 	unsigned hashing;                     /* clients waiting for a hash */
 	uint64_t served;                      /* clients that have disconnected */
