@@ -10,9 +10,12 @@
 #include "cmd/transfer/progress.h"
 #include "cmd/transfer/transfer.h"
 
+enum { OPTION_SYNC = 0x200 };
+
 struct get {
 	struct transfer_command command;
 	const char *output;
+	bool sync;         /* wait until storage has the files */
 	char *folder_path; /* folder of --output FILE; NULL: not allocated */
 	int folder;        /* descriptor of the folder that receives the files */
 };
@@ -61,6 +64,10 @@ static error_t parse_get_option(int key, char *argument, struct argp_state *stat
 		get->output = argument;
 		return 0;
 	}
+	if (key == OPTION_SYNC) {
+		get->sync = true;
+		return 0;
+	}
 	rc = transfer_parse_option(&get->command, key, argument, state);
 	if (key == ARGP_KEY_END)
 		check_get_names(&get->command, state);
@@ -71,6 +78,7 @@ static const struct argp_option get_options[] = {
 	{ "output", 'o', "PATH", 0, "Write to this file, or into this directory (default: the current directory)", 1 },
 	{ "memory", 'm', "KIND", 0, "Receive into GPU memory first, then copy to the file: cuda, or cuda:1", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
+	{ "sync", OPTION_SYNC, NULL, 0, "Wait until storage has each file: fsync(2) of the file and of its directory", 1 },
 	{ 0 },
 };
 
@@ -207,7 +215,7 @@ static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *err
 		rc = verify_fetched_file(fetch, error);
 	if (rc == 0)
 		rc = close_remote_file(fetch, error);
-	return rc == 0 ? partial_file_commit(&fetch->partial, error) : rc;
+	return rc == 0 ? partial_file_commit(&fetch->partial, get->sync, error) : rc;
 }
 
 static void run_fetch(void *user, struct transfer *transfer)

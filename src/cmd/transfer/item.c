@@ -146,14 +146,11 @@ void item_release(struct items *items, struct item *item, bool discard)
 	free(item);
 }
 
-int item_commit(struct item *item, struct pl_error *error)
+void item_end_access(struct item *item)
 {
-	if (item->kind != ITEM_PARTIAL_FILE)
-		return 0;
 	pl_region_deregister(item->region);
 	item->region = NULL;
 	item->bytes = NULL;
-	return partial_file_commit(&item->partial, error);
 }
 
 struct file_version item_current_version(const struct item *item)

@@ -44,8 +44,8 @@ void item_acquire(struct item *item);
 /* Removes a user.  The last one frees the item; `discard` removes an uncommitted file. */
 void item_release(struct items *items, struct item *item, bool discard);
 
-/* Commits an uploaded file.  Deregisters its region first, which ends all access of peers. */
-int item_commit(struct item *item, struct pl_error *error);
+/* Deregisters the region of an uploaded file before its commit, which ends all access of peers. */
+void item_end_access(struct item *item);
 /* Returns the current version of the file. */
 struct file_version item_current_version(const struct item *item);
 /* Adds a range of the item to a hash. */

@@ -210,9 +210,22 @@ int partial_file_open(struct partial_file *partial, int folder, const char *name
 	return rc;
 }
 
-int partial_file_commit(struct partial_file *partial, struct pl_error *error)
+/* Writes the file to storage.  After a failure the kernel may drop what it could not write, so nothing is believed. */
+static int sync_to_storage(struct partial_file *partial, int fd, const char *name, struct pl_error *error)
+{
+	int rc = fsync(fd) < 0 ? -errno : 0;
+
+	if (rc == 0 || rc == -EINVAL || rc == -EROFS) /* descriptors that have no storage */
+		return 0;
+	partial->done = 0;
+	return cli_fail(error, rc == -ENOSPC || rc == -EDQUOT ? rc : -EIO, "SYNC-FAILED", name,
+			"check the disk and the kernel log, then transfer it again", "fsync: %s", strerror(-rc));
+}
+
+int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error *error)
 {
 	struct stat status;
+	int rc;
 
 	if (fstat(partial->fd, &status) < 0)
 		return cli_fail_errno(error, -errno, "fstat", partial->temporary);
@@ -228,11 +241,14 @@ int partial_file_commit(struct partial_file *partial, struct pl_error *error)
 	partial->bytes = NULL;
 	if (ftruncate(partial->fd, (off_t)partial->source.size) < 0)
 		return cli_fail_errno(error, -errno, "ftruncate", partial->temporary);
+	rc = sync ? sync_to_storage(partial, partial->fd, partial->name, error) : 0;
+	if (rc < 0)
+		return rc;
 	if (renameat(partial->folder, partial->temporary, partial->folder, partial->name) < 0)
 		return cli_fail_errno(error, -errno, "rename", partial->name);
 	free(partial->temporary);
 	partial->temporary = NULL;
-	return 0;
+	return sync ? sync_to_storage(partial, partial->folder, partial->name, error) : 0;
 }
 
 void partial_file_close(struct partial_file *partial, bool discard)

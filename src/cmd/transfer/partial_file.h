@@ -37,8 +37,11 @@ int partial_file_open(struct partial_file *partial, int folder, const char *name
 /* Records that the first `done` bytes are complete. */
 int partial_file_record(struct partial_file *partial, uint64_t done);
 
-/* Renames the file to its final name and replaces an older file.  Returns -ESTALE if bytes were lost. */
-int partial_file_commit(struct partial_file *partial, struct pl_error *error);
+/*
+ * Renames the file to its final name and replaces an older file.  `sync`: first writes the bytes, and then the name, to
+ * storage.  Returns -ESTALE if bytes were lost, -EIO if storage refuses them.
+ */
+int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error *error);
 
 /* Closes the file; `discard` removes it unless it was committed.  Nothing may use the mapping any more. */
 void partial_file_close(struct partial_file *partial, bool discard);

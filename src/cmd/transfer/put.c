@@ -14,9 +14,12 @@
 /* Interval of EXTENT messages, which tell the server how many bytes it has. */
 #define EXTENT_INTERVAL (20 * CLI_NS_PER_MS)
 
+enum { OPTION_NO_SYNC = 0x200 };
+
 struct put {
 	struct transfer_command command;
 	const char *name; /* --as; NULL: the name of the file */
+	bool no_sync;
 };
 
 /* Upload of one file. */
@@ -27,7 +30,8 @@ struct upload {
 	struct stat status; /* of the file when the upload began */
 	uint8_t *bytes;     /* mapping of the file */
 	uint32_t handle;
-	bool created; /* handle is open */
+	bool created;  /* handle is open */
+	bool unsynced; /* the server need not wait for its storage */
 	struct service_message answer;
 	struct hash_state *local_hash;
 	struct progress progress;
@@ -57,6 +61,10 @@ static error_t parse_put_option(int key, char *argument, struct argp_state *stat
 		put->name = argument;
 		return 0;
 	}
+	if (key == OPTION_NO_SYNC) {
+		put->no_sync = true;
+		return 0;
+	}
 	rc = transfer_parse_option(&put->command, key, argument, state);
 	if (key == ARGP_KEY_END)
 		check_put_files(put, state);
@@ -68,6 +76,8 @@ static const struct argp_option put_options[] = {
 	  "Store the file as NAME (default: the name of the file), or write it into the memory called NAME", 1 },
 	{ "memory", 'm', "KIND", 0, "Copy the file to GPU memory first, and send from there: cuda, or cuda:1", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
+	{ "no-sync", OPTION_NO_SYNC, NULL, 0,
+	  "Do not wait until the server's storage has the file; a crash of its host may then lose it", 1 },
 	{ 0 },
 };
 
@@ -180,7 +190,8 @@ static int verify_uploaded_file(struct upload *upload, struct pl_error *error)
 
 static int commit_remote_file(struct upload *upload, struct pl_error *error)
 {
-	struct service_message request = { .type = SERVICE_COMMIT, .handle = upload->handle };
+	struct service_message request = { .type = upload->unsynced ? SERVICE_COMMIT_UNSYNCED : SERVICE_COMMIT,
+					   .handle = upload->handle };
 
 	upload->created = false;
 	return session_call(&upload->command->session, &request, &upload->answer, error);
@@ -222,9 +233,11 @@ static void run_upload(void *user, struct transfer *transfer)
 {
 	struct put *put = user;
 	struct session *session = &put->command.session;
-	struct upload upload = {
-		.command = &put->command, .transfer = transfer, .fd = -1, .extent_sent_at = cli_now()
-	};
+	struct upload upload = { .command = &put->command,
+				 .transfer = transfer,
+				 .fd = -1,
+				 .extent_sent_at = cli_now(),
+				 .unsynced = put->no_sync };
 	struct service_message request = { .type = SERVICE_CLOSE };
 	struct pl_error ignored;
 	int rc = upload_file(&upload, &transfer->error);

@@ -171,7 +171,7 @@ static int open_upload_folder(struct server *server, const char *name, const cha
 	if (!slash)
 		fd = fcntl(server->upload, F_DUPFD_CLOEXEC, 0);
 	else
-		fd = catalogue_open_below(server->upload, parent, O_PATH | O_DIRECTORY, false);
+		fd = catalogue_open_below(server->upload, parent, O_RDONLY | O_DIRECTORY, false);
 	if (fd == -1 && !slash)
 		return cli_fail_errno(error, -errno, "open", name);
 	return fd < 0 ? cli_fail_errno(error, fd, "open", parent) : fd;
@@ -224,11 +224,32 @@ static int handle_extent(struct client *client, const struct service_message *re
 	return REQUEST_NO_ANSWER;
 }
 
+/* Hands an uploaded file to the committer.  The commit takes over the handle's use of the item. */
+static int submit_commit(struct client *client, struct handle *handle, const struct service_message *request,
+			 struct pl_error *error)
+{
+	struct commit *commit = calloc(1, sizeof(*commit));
+
+	if (!commit)
+		return cli_fail_errno(error, -ENOMEM, "malloc", handle->name);
+	item_end_access(handle->item);
+	*commit = (struct commit){ .client = client,
+				   .item = handle->item,
+				   .name = handle->name,
+				   .request = request->request,
+				   .type = request->type,
+				   .sync = request->type == SERVICE_COMMIT };
+	client->handles[request->handle] = NULL;
+	client->commit = commit;
+	free(handle);
+	committer_submit(&client->server->committer, commit);
+	return REQUEST_LATER;
+}
+
 static int handle_commit(struct client *client, const struct service_message *request, struct pl_error *error)
 {
 	struct server *server = client->server;
 	struct handle *handle;
-	uint64_t size;
 	int rc = find_client_handle(client, request->handle, &handle, error);
 
 	if (rc < 0)
@@ -239,14 +260,26 @@ static int handle_commit(struct client *client, const struct service_message *re
 	if (handle->token_length && handle->item->region)
 		pl_region_revoke(handle->item->region, handle->token, handle->token_length);
 	handle->token_length = 0;
-	size = handle->item->version.size;
-	rc = item_commit(handle->item, error);
-	if (rc == 0) {
-		server->report_event(server->user, SERVER_STORED, client, handle->name, size);
+	if (handle->item->kind == ITEM_PARTIAL_FILE)
+		return submit_commit(client, handle, request, error);
+	server->report_event(server->user, SERVER_STORED, client, handle->name, handle->item->version.size);
+	request_handle_close(client, request->handle, false);
+	return REQUEST_ANSWER;
+}
+
+struct client *request_commit_end(struct server *server, struct commit *commit)
+{
+	struct client *client = commit->client;
+
+	if (client)
+		client->commit = NULL;
+	if (commit->rc == 0)
 		server->catalogue.scanned = 0;
-	}
-	request_handle_close(client, request->handle, rc < 0);
-	return rc;
+	if (commit->rc == 0 && client)
+		server->report_event(server->user, SERVER_STORED, client, commit->name, commit->item->version.size);
+	item_release(&server->items, commit->item, commit->rc < 0);
+	free(commit->name);
+	return client;
 }
 
 static int handle_close(struct client *client, const struct service_message *request, struct service_message *answer,
@@ -336,6 +369,7 @@ int request_handle(struct client *client, const struct service_message *request,
 	case SERVICE_HASH:
 		return handle_hash(client, request, error);
 	case SERVICE_COMMIT:
+	case SERVICE_COMMIT_UNSYNCED:
 		return handle_commit(client, request, error);
 	case SERVICE_CLOSE:
 		return handle_close(client, request, answer, error);

@@ -344,6 +344,7 @@ static void serve_until_end(struct serve *serve)
 	struct pollfd fds[] = {
 		{ .fd = pl_fd(serve->server.context), .events = POLLIN },
 		{ .fd = serve->signals, .events = POLLIN },
+		{ .fd = serve->server.committer.event_fd, .events = POLLIN },
 	};
 
 	for (;;) {
@@ -390,7 +391,7 @@ int pl_cli_serve(int argc, char **argv)
 	serve->address = DEFAULT_ADDRESS;
 	serve->clients = CLIENTS_DEFAULT;
 	serve->server.idle = IDLE_DEFAULT;
-	serve->signals = serve->server.upload = -1;
+	serve->signals = serve->server.upload = serve->server.committer.event_fd = -1;
 	cli_parse(&serve_command, argc, argv, &serve->common, serve);
 	serve->server.clients_max = serve->clients;
 	serve->common.peers_max = serve->clients + CLIENTS_WAITING;

@@ -34,6 +34,9 @@ static void client_drop(struct client *client)
 	if (!client->peer)
 		return;
 	request_hash_end(client);
+	if (client->commit)
+		client->commit->client = NULL;
+	client->commit = NULL;
 	pl_peer_close(client->peer);
 	client->peer = NULL;
 	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++)
@@ -207,8 +210,26 @@ static void hash_next_slices(struct server *server)
 	}
 }
 
+/* Answers the clients whose commits are done. */
+static void finish_commits(struct server *server)
+{
+	struct commit *commit = committer_take_done(&server->committer), *next;
+
+	for (; commit; commit = next) {
+		struct service_message answer = { .type = commit->type, .request = commit->request };
+		struct client *client = request_commit_end(server, commit);
+
+		next = commit->next;
+		if (client)
+			finish_request(client, &answer, commit->rc, &commit->error);
+		free(commit);
+	}
+}
+
 static bool has_handles(const struct client *client)
 {
+	if (client->commit)
+		return true;
 	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++)
 		if (client->handles[i])
 			return true;
@@ -236,6 +257,8 @@ int server_start(struct server *server, struct pl_error *error)
 	int rc = catalogue_refresh(&server->catalogue, 0, error);
 
 	if (rc == 0)
+		rc = committer_open(&server->committer, error);
+	if (rc == 0)
 		post_client_accept(server);
 	return rc;
 }
@@ -248,6 +271,7 @@ bool server_run(struct server *server)
 	for (int i = 0; i < count; i++)
 		handle_server_completion(server, &completions[i]);
 	hash_next_slices(server);
+	finish_commits(server);
 	drop_idle_clients(server);
 	post_client_accept(server);
 	return count == BATCH || server->hashing;
@@ -269,4 +293,6 @@ void server_stop(struct server *server)
 		poll(&ready, 1, STOP_POLL_MS);
 		server_run(server);
 	}
+	committer_close(&server->committer);
+	finish_commits(server);
 }

@@ -8,6 +8,7 @@
 
 #include "cmd/common/cli.h"
 #include "cmd/transfer/catalogue.h"
+#include "cmd/transfer/committer.h"
 #include "cmd/transfer/item.h"
 #include "cmd/transfer/service.h"
 
@@ -34,6 +35,7 @@ struct client {
 	uint64_t active;          /* time of the last request */
 	unsigned running;         /* operations under way; a disconnected client is freed when there are none */
 	struct handle *handles[SERVER_HANDLES_MAX];
+	struct commit *commit; /* of the request that waits for its answer; NULL: none */
 	struct hash_state *hash; /* hash being computed in slices; NULL: none */
 	struct item *hash_item;
 	uint64_t hash_offset, hash_remaining; /* range of the next slices */
@@ -48,6 +50,7 @@ struct server {
 	struct pl_listener *listener; /* NULL once server_stop() has begun */
 	struct catalogue catalogue;
 	struct items items;
+	struct committer committer;
 	bool writable; /* clients may write to blocks of memory */
 	int upload;    /* descriptor of the folder for uploads, or -1 */
 	unsigned clients_max;
@@ -83,6 +86,8 @@ int request_handle(struct client *client, const struct service_message *request,
 int request_hash_slice(struct client *client, struct service_message *answer, struct pl_error *error);
 /* Discards the hash of a client, if there is one. */
 void request_hash_end(struct client *client);
+/* Ends a commit that is done, without the commit's memory.  Returns the client to answer; NULL: disconnected. */
+struct client *request_commit_end(struct server *server, struct commit *commit);
 /* Revokes the token of a handle and frees the handle. */
 void request_handle_close(struct client *client, size_t index, bool discard);
 

@@ -40,6 +40,7 @@ static const struct {
 	[SERVICE_HASH] = { HANDLE | OFFSET | LENGTH, HASH },
 	[SERVICE_COMMIT] = { HANDLE, 0 },
 	[SERVICE_CLOSE] = { HANDLE | FLAGS, SOURCE },
+	[SERVICE_COMMIT_UNSYNCED] = { HANDLE, 0 },
 };
 
 /* Numbers of errors on the wire, because the values of errno differ between systems. */

@@ -29,8 +29,11 @@ enum service_type {
 	SERVICE_CREATE,   /* creates `name`; the answer has a token for writing from `done` on */
 	SERVICE_EXTENT,   /* reports that the first `done` bytes are written */
 	SERVICE_HASH,     /* hashes a range of `handle` */
-	SERVICE_COMMIT,   /* reports that all bytes are written; the file gets its final name */
+	/* reports that all bytes are written; the file gets its final name, and the answer comes when it is on storage */
+	SERVICE_COMMIT,
 	SERVICE_CLOSE,    /* closes `handle`; the answer has the current version of the file */
+	/* COMMIT for scratch data: the answer may come before the file is on storage.  Older servers refuse it. */
+	SERVICE_COMMIT_UNSYNCED,
 	SERVICE_TYPES,
 };
 

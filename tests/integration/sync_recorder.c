@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Library for LD_PRELOAD: appends "fsync NAME" and "rename NAME" to the file of the variable SYNC_LOG.  NAME is the last
+ * component.  The call number SYNC_FAIL of fsync(2), from 1, fails with EIO; so do all later ones.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int fsync(int fd);
+int renameat(int from_folder, const char *from, int to_folder, const char *to);
+
+static void record(const char *call, const char *path)
+{
+	const char *log = getenv("SYNC_LOG"), *slash = strrchr(path, '/');
+	int fd = log ? open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+	if (fd < 0)
+		return;
+	dprintf(fd, "%s %s\n", call, slash ? slash + 1 : path);
+	close(fd);
+}
+
+int fsync(int fd)
+{
+	static atomic_int calls;
+	const char *fail = getenv("SYNC_FAIL");
+	char link[64], path[4096] = "";
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	if (readlink(link, path, sizeof(path) - 1) < 0)
+		strcpy(path, "?");
+	record("fsync", path);
+	if (fail && ++calls >= atoi(fail)) {
+		errno = EIO;
+		return -1;
+	}
+	return 0;
+}
+
+int renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+	int (*real)(int, const char *, int, const char *);
+	void *found = dlsym(RTLD_NEXT, "renameat");
+
+	memcpy(&real, &found, sizeof(real));
+	record("rename", to);
+	return real(from_folder, from, to_folder, to);
+}

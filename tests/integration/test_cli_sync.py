@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Durability of `peerlane put` and `peerlane get`: order of fsync(2) and rename(2), and failures of storage."""
+import os
+import subprocess
+
+import pytest
+from cli_support import PEERLANE, content, environment, run, serving, write
+
+
+def recording(log, fail=None):
+    """Returns environment variables that record synchronisation in `log`, and make it fail from call `fail` on."""
+    options = os.environ.get('ASAN_OPTIONS', '')
+    changes = {'LD_PRELOAD': os.environ['SYNC_RECORDER'], 'SYNC_LOG': str(log),
+               'ASAN_OPTIONS': f'{options}:verify_asan_link_order=0'.lstrip(':')}
+    if fail:
+        changes['SYNC_FAIL'] = str(fail)
+    return changes
+
+
+@pytest.fixture
+def inbox(tmp_path):
+    folder = tmp_path / 'inbox'
+    (folder / 'sub').mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write(tmp_path / 'model.bin', content(300000))
+
+
+def lines(log):
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_put_is_answered_after_the_file_and_its_name_are_on_storage(tmp_path, inbox, source):
+    log = tmp_path / 'log'
+    with serving('--upload', inbox, **recording(log)) as server:
+        run('put', server.address, source)
+        assert lines(log) == ['fsync .model.bin.part', 'rename model.bin', 'fsync inbox']
+        log.unlink()
+        run('put', server.address, source, '--as', 'sub/other', '--verify')
+        assert lines(log) == ['fsync .other.part', 'rename other', 'fsync sub']
+    assert (inbox / 'sub/other').read_bytes() == source.read_bytes()
+
+
+def test_no_sync_leaves_storage_to_the_kernel(tmp_path, inbox, source):
+    log = tmp_path / 'log'
+    with serving('--upload', inbox, **recording(log)) as server:
+        run('put', server.address, source, '--no-sync')
+        assert lines(log) == ['rename model.bin']
+    assert (inbox / 'model.bin').read_bytes() == source.read_bytes()
+
+
+def test_put_of_several_files_and_of_an_empty_one(tmp_path, inbox, source):
+    log = tmp_path / 'log'
+    empty = write(tmp_path / 'empty', b'')
+    with serving('--upload', inbox, **recording(log)) as server:
+        run('put', server.address, source, empty)
+    assert lines(log) == ['fsync .model.bin.part', 'rename model.bin', 'fsync inbox',
+                          'fsync .empty.part', 'rename empty', 'fsync inbox']
+    assert sorted(os.listdir(inbox)) == ['empty', 'model.bin', 'sub']
+
+
+def test_a_failure_of_storage_fails_the_put_and_keeps_the_old_file(tmp_path, inbox, source):
+    write(inbox / 'model.bin', b'old')
+    with serving('--upload', inbox, **recording(tmp_path / 'log', fail=1)) as server:
+        failed = run('put', server.address, source, '--verify', expect=1)
+        assert '[SYNC-FAILED]' in failed.stderr
+        assert (inbox / 'model.bin').read_bytes() == b'old'
+        # The kernel may have dropped bytes of the part, so it does not serve another attempt.
+        assert sorted(os.listdir(inbox)) == ['model.bin', 'sub']
+        run('put', server.address, source, '--no-sync')
+    assert (inbox / 'model.bin').read_bytes() == source.read_bytes()
+
+
+def test_a_failure_of_the_directory_fails_the_put(tmp_path, inbox, source):
+    with serving('--upload', inbox, **recording(tmp_path / 'log', fail=2)) as server:
+        assert '[SYNC-FAILED]' in run('put', server.address, source, expect=1).stderr
+
+
+def get(server, *options, expect=0, **changes):
+    done = subprocess.run([PEERLANE, 'get', server.address, 'model.bin', *map(str, options)], capture_output=True,
+                          text=True, timeout=60, env=environment(**changes))
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+def test_get_syncs_on_request(tmp_path, source):
+    log = tmp_path / 'log'
+    (tmp_path / 'out').mkdir()
+    with serving(source) as server:
+        get(server, '-o', tmp_path / 'out', **recording(log))
+        assert lines(log) == ['rename model.bin']
+        log.unlink()
+        get(server, '-o', tmp_path / 'out', '--sync', **recording(log))
+        assert lines(log) == ['fsync .model.bin.part', 'rename model.bin', 'fsync out']
+        failed = get(server, '-o', tmp_path / 'out', '--sync', expect=1, **recording(log, fail=1))
+        assert '[SYNC-FAILED]' in failed.stderr
+
+
+def test_commits_of_many_clients(tmp_path, inbox, source):
+    with serving('--upload', inbox, **recording(tmp_path / 'log')) as server:
+        processes = [subprocess.Popen([PEERLANE, 'put', server.address, source, '--as', f'f{i}'],
+                                      env=environment()) for i in range(8)]
+        for process in processes:
+            assert process.wait(60) == 0
+    for i in range(8):
+        assert (inbox / f'f{i}').read_bytes() == source.read_bytes()
