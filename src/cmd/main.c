@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd/common/cli.h"
 
@@ -50,7 +52,8 @@ static void print_overview(FILE *to)
 	      "  peerlane help options      options that all commands share\n"
 	      "  man peerlane               the manual\n"
 	      "\n"
-	      "Exit status: 0 success, 1 failure, 2 wrong usage, 3 success but degraded.\n",
+	      "Exit status: 0 success, 1 failure, 2 wrong usage, 3 success but degraded,\n"
+	      "4 the output could not be written.\n",
 	      to);
 }
 
@@ -115,6 +118,38 @@ static int run_arguments(int argc, char **argv)
 	return CLI_USAGE;
 }
 
+/*
+ * A command that a signal has interrupted ends by that signal, so that loops of a shell end too.  Commands block SIGINT
+ * and SIGTERM, and return when one is pending.
+ */
+static void end_by_pending_signal(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* Returns false, with a message, if not all of the output was written.  A reader that has closed its pipe is no news. */
+static bool write_output(void)
+{
+	int failure = 0;
+
+	if (fflush(stdout))
+		failure = errno;
+	else if (!ferror(stdout))
+		return true;
+	/* The write(2) that failed may be long ago; another one fails for the same reason. */
+	if (!failure && write(STDOUT_FILENO, "\n", 1) < 0)
+		failure = errno;
+	if (failure != EPIPE)
+		fprintf(stderr, "peerlane: the output is incomplete: %s\n",
+			failure ? strerror(failure) : "standard output cannot be written");
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	int status;
@@ -125,7 +160,9 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	status = run_arguments(argc, argv);
-	if ((fflush(stdout) || ferror(stdout)) && status == CLI_OK)
-		status = CLI_FAILED;
+	if (!write_output())
+		status = CLI_OUTPUT;
+	if (status != CLI_OK)
+		end_by_pending_signal();
 	return status;
 }

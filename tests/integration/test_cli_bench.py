@@ -347,7 +347,7 @@ def test_local_server_exits_with_the_client(number):
     time.sleep(0.2)
     process.send_signal(number)
     process.communicate(timeout=DEADLINE)
-    assert process.returncode != 0
+    assert process.returncode == -number
     wait_exited(born)
 
 

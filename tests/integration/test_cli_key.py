@@ -4,6 +4,9 @@ import pytest
 from cli_support import content, make_key, run, run_json, serving, write
 
 
+RANDOM = b'V0hGq3vN1xT7+dKpLz9sYw=='
+
+
 @pytest.fixture
 def data(tmp_path):
     return write(tmp_path / 'pub/data', content(300000))
@@ -11,7 +14,7 @@ def data(tmp_path):
 
 def test_both_ends_need_the_same_key(data, tmp_path):
     key = make_key(tmp_path)
-    other = make_key(tmp_path, 'other', b'another key of enough bytes')
+    other = make_key(tmp_path, 'other', b'fedcba9876543210fedcba9876543210')
     with serving(data, '--key', key) as server:
         assert run_json('list', server.address, '--key', key)['authenticated'] is True
         for options in [['--key', other], []]:
@@ -47,7 +50,7 @@ def test_encryption_needs_a_key(data):
     assert 'ENCRYPT-NO-KEY' in run('serve', data, '--encrypt', expect=1).stderr
 
 
-@pytest.mark.parametrize('mode', [0o604, 0o602])
+@pytest.mark.parametrize('mode', [0o604, 0o602, 0o620, 0o660])
 def test_a_key_file_that_other_users_can_access_is_refused(data, tmp_path, mode):
     key = make_key(tmp_path)
     key.chmod(mode)
@@ -63,5 +66,24 @@ def test_a_key_file_of_the_wrong_size_is_refused(data, tmp_path):
 
 
 def test_a_newline_at_the_end_is_ignored(data, tmp_path):
-    with serving(data, '--key', make_key(tmp_path, 'one', b'sixteen bytes ok')) as server:
-        run('list', server.address, '--key', make_key(tmp_path, 'two', b'sixteen bytes ok\n'))
+    with serving(data, '--key', make_key(tmp_path, 'one', RANDOM)) as server:
+        run('list', server.address, '--key', make_key(tmp_path, 'two', RANDOM + b'\n'))
+
+
+@pytest.mark.parametrize('text', [b'correct horse battery staple', b'Tr0ub4dor&3 and more words', b'0123456789abcdef',
+                                  b'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', b'thisisalongpassphrase', b'Password123456789'])
+def test_a_key_that_can_be_guessed_is_refused(data, tmp_path, text):
+    error = run('serve', data, '--key', make_key(tmp_path, 'weak', text), expect=1).stderr
+    assert 'KEY-FILE-WEAK' in error and 'openssl rand' in error
+
+
+@pytest.mark.parametrize('key', [RANDOM, RANDOM + b'\n', bytes(range(128, 144)), b'0f' * 4 + b'9a3c5e7b1d2f4068' * 2])
+def test_random_keys_are_accepted(data, tmp_path, key):
+    with serving(data, '--key', make_key(tmp_path, 'good', key)) as server:
+        run('list', server.address, '--key', tmp_path / 'good')
+
+
+def test_the_server_leaves_no_core_dump(data, tmp_path):
+    with serving(data) as server:
+        with open(f'/proc/{server.process.pid}/limits', encoding='ascii') as limits:
+            assert any(line.startswith('Max core file size') and line.split()[4] == '0' for line in limits)

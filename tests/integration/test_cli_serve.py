@@ -267,6 +267,11 @@ def test_a_full_output_pipe_does_not_block_the_server(tree):
             run('list', server.address)
 
 
+def test_more_memory_than_there_is_is_refused(tmp_path):
+    error = run('serve', '--memory', 'x=900T', expect=1).stderr
+    assert 'NO-MEMORY' in error and '990 TB of memory are wanted' in error
+
+
 def test_clients_above_the_limit_wait(tree, tmp_path):
     with serving(tree, '--clients', '1') as server:
         processes = [start('get', server.address, 'model.bin', '-o', tmp_path / f'out{i}') for i in range(6)]

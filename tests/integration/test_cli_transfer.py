@@ -204,6 +204,27 @@ def damage(part):
         file.write(bytes([byte[0] ^ 1]))
 
 
+def test_a_cut_get_of_a_file_whose_time_was_set_back_begins_again(server, world):
+    old, new = content(BIG), content(BIG, 2)
+    path = write(world / 'pub/big', old)
+    part = world / 'out/.big.part'
+    cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    times = path.stat()
+    path.write_bytes(new)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+    assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == new
+
+
+def test_copies_have_the_time_of_their_source(server, world):
+    path = write(world / 'pub/dated', b'data')
+    os.utime(path, ns=(1_600_000_000_123_456_789, 1_600_000_000_123_456_789))
+    run('get', server.address, 'dated', '-o', world / 'out')
+    assert (world / 'out/dated').stat().st_mtime_ns == 1_600_000_000_123_456_789
+    run('put', server.address, path, '--as', 'copy')
+    assert (world / 'in/copy').stat().st_mtime_ns == 1_600_000_000_123_456_789
+
+
 def test_verify_detects_a_wrong_byte_in_a_get(server, world):
     data = content(BIG)
     write(world / 'pub/big', data)
@@ -238,7 +259,7 @@ def test_an_interrupted_get_reports_it_and_is_resumed(server, world):
         if process.returncode:
             break
         (world / 'out/big').unlink()
-    assert process.returncode == 1 and b'INTERRUPTED' in errors and b'  kept: ' in errors
+    assert process.returncode == -signal.SIGINT and b'INTERRUPTED' in errors and b'  kept: ' in errors
     extent = recorded(part, BIG)
     (one,) = run_json('get', server.address, 'big', '-o', world / 'out', '--verify')['files']
     assert one['resumed'] == extent > 0 and (world / 'out/big').read_bytes() == data

@@ -25,6 +25,7 @@ enum cli_exit {
 	CLI_FAILED = 1,
 	CLI_USAGE = 2,
 	CLI_DEGRADED = 3, /* works, but with less than full performance */
+	CLI_OUTPUT = 4,   /* standard output could not be written, whatever the result is */
 };
 
 /* Subcommands.  argv[0] is "peerlane NAME".  Each returns an enum cli_exit. */
@@ -119,6 +120,12 @@ uint64_t cli_now(void);
  * threads, which inherit the blocked signals.
  */
 int cli_signal_fd(struct pl_error *error);
+
+/*
+ * Returns -ENOMEM if the host, or a control group of this process, has not that much memory left (memory_limit.c).  An
+ * allocation beyond it would make the kernel end processes.
+ */
+int cli_check_memory(uint64_t bytes, struct pl_error *error);
 
 /* -- paragraphs (wrap.c) --------------------------------------------------------------------------- */
 

@@ -10,7 +10,9 @@ uint64_t file_modified(const struct stat *status)
 
 struct file_version file_version_of(const struct stat *status)
 {
-	uint64_t inode[2] = { (uint64_t)status->st_dev, (uint64_t)status->st_ino };
+	/* The time of the last change of status cannot be set back, as `touch -r` does with that of modification. */
+	uint64_t inode[4] = { (uint64_t)status->st_dev, (uint64_t)status->st_ino, (uint64_t)status->st_ctim.tv_sec,
+			      (uint64_t)status->st_ctim.tv_nsec };
 
 	return (struct file_version){
 		.size = (uint64_t)status->st_size,

@@ -222,6 +222,19 @@ static int sync_to_storage(struct partial_file *partial, int fd, const char *nam
 			"check the disk and the kernel log, then transfer it again", "fsync: %s", strerror(-rc));
 }
 
+/* The copy has the source's time of modification.  A file system that does not store it is no reason to fail. */
+static void copy_time(const struct partial_file *partial)
+{
+	const struct timespec times[2] = {
+		{ .tv_nsec = UTIME_OMIT },
+		{ .tv_sec = (time_t)(partial->source.modified / 1000000000u),
+		  .tv_nsec = (long)(partial->source.modified % 1000000000u) },
+	};
+
+	if (partial->source.modified && futimens(partial->fd, times) < 0)
+		return;
+}
+
 int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error *error)
 {
 	struct stat status;
@@ -241,6 +254,7 @@ int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error
 	partial->bytes = NULL;
 	if (ftruncate(partial->fd, (off_t)partial->source.size) < 0)
 		return cli_fail_errno(error, -errno, "ftruncate", partial->temporary);
+	copy_time(partial);
 	rc = sync ? sync_to_storage(partial, partial->fd, partial->name, error) : 0;
 	if (rc < 0)
 		return rc;

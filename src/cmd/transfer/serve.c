@@ -303,6 +303,16 @@ static void raise_descriptor_limit(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* A core dump would contain the key, and files of clients. */
+static void forbid_core_dumps(void)
+{
+	struct rlimit none = { 0 };
+
+	getrlimit(RLIMIT_CORE, &none);
+	none.rlim_cur = 0;
+	setrlimit(RLIMIT_CORE, &none);
+}
+
 static int start_serving(struct serve *serve, struct pl_error *error)
 {
 	struct server *server = &serve->server;
@@ -314,6 +324,7 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 		return serve->signals;
 	sigbus_guard_install();
 	raise_descriptor_limit();
+	forbid_core_dumps();
 	serve->end = serve->duration ? cli_now() + serve->duration : UINT64_MAX;
 	rc = cli_address(serve->address, address, sizeof(address), error);
 	if (rc == 0)

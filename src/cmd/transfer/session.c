@@ -3,7 +3,7 @@
 
 #include <poll.h>
 #include <string.h>
-#include <sys/signalfd.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "cmd/transfer/sigbus_guard.h"
@@ -88,12 +88,16 @@ static int collect_completions(struct session *session)
 	return total;
 }
 
-/* Reads a pending signal and closes the peer, which ends all operations.  Returns false if there is no signal. */
+/*
+ * Closes the peer, which ends all operations, if a signal is pending.  The signal stays pending: it ends the process
+ * after the results are printed (main.c).  Returns false if there is no signal.
+ */
 static bool handle_signal(struct session *session)
 {
-	struct signalfd_siginfo info;
+	sigset_t pending;
 
-	if (read(session->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+	sigpending(&pending);
+	if (!sigismember(&pending, SIGINT) && !sigismember(&pending, SIGTERM))
 		return false;
 	session->interrupted = true;
 	pl_peer_close(session->peer);
