@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane check` on machines that are folders: each row in each state, and the verdict."""
 import json
+import os
 import pathlib
 import re
+import resource
 import subprocess
 import tarfile
 import time
@@ -10,7 +12,7 @@ import time
 import check_machines as machines
 import pytest
 from check_machines import CARD, GPU, ideal, old
-from cli_support import DEADLINE, PEERLANE, run
+from cli_support import DEADLINE, PEERLANE, environment, run
 from machines import make as captured
 
 SWITCH = 'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0'
@@ -614,9 +616,27 @@ def test_damaged_dumps(tmp_path):
         damaged.write_bytes(data[:size])
         done = run('check', '-r', damaged, '--json', expect=1)
         json.loads(done.stdout)
+    for at in range(600, len(data) - 1, len(data) // 30):
+        damaged.write_bytes(data[:at])
+        assert '[DUMP-FORMAT]' in run('check', '-r', damaged, expect=1).stderr, at
+        if at < len(data) - 2048:
+            damaged.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1:])
+            assert '[DUMP-FORMAT]' in run('check', '-r', damaged, expect=1).stderr, at
     damaged.write_bytes(data[:148] + b'9999999\0' + data[156:])
     assert '[DUMP-FORMAT]' in run('check', '-r', damaged, expect=1).stderr
     assert '[DUMP-WRITE]' in run('dump', '-r', whole, '-o', tmp_path / 'none/x.tar', expect=1).stderr
+
+
+def test_a_dump_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    machine, tar = ideal().write(tmp_path / 'machine'), tmp_path / 'x.tar'
+    run('dump', '-r', machine, '-o', tar)
+    before = tar.read_bytes()
+    done = subprocess.run([PEERLANE, 'dump', '-r', machine, '-o', tar], capture_output=True, text=True, env=environment(),
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000)))
+    assert done.returncode == 1 and '[DUMP-WRITE]' in done.stderr
+    assert tar.read_bytes() == before and sorted(os.listdir(tmp_path)) == ['machine', 'x.tar']
+    piped = subprocess.run([PEERLANE, 'dump', '-r', machine, '-o', '-'], capture_output=True, env=environment(), check=True)
+    assert piped.stdout == before
 
 
 def test_hostile_files(tmp_path):

@@ -7,6 +7,7 @@ import re
 import resource
 import select
 import signal
+import stat
 import subprocess
 import time
 
@@ -214,6 +215,57 @@ def test_a_cut_get_of_a_file_whose_time_was_set_back_begins_again(server, world)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
     assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == new
+
+
+def test_get_into_standard_output(server, world):
+    data = content(3_000_001)
+    write(world / 'pub/data', data)
+    for output in '-', '/dev/stdout':
+        done = subprocess.run([PEERLANE, 'get', server.address, 'data', '-o', output, '--verify'], capture_output=True,
+                              timeout=DEADLINE, env=environment())
+        assert done.returncode == 0 and done.stdout == data
+        with open(world / 'redirected', 'wb') as file:
+            subprocess.run([PEERLANE, 'get', server.address, 'data', '-o', output], stdout=file, check=True,
+                           timeout=DEADLINE, env=environment())
+        assert (world / 'redirected').read_bytes() == data
+    with open('/dev/full', 'w') as full:
+        done = subprocess.run([PEERLANE, 'get', server.address, 'data', '-o', '-'], stdout=full, stderr=subprocess.PIPE,
+                              timeout=DEADLINE, env=environment())
+    assert done.returncode == 1 and b'No space left on device' in done.stderr
+    run('get', server.address, 'data', '-o', '-', '--json', expect=2)
+
+
+def test_get_into_a_pipe_and_a_device_leaves_them_there(server, world):
+    data = content(500_000)
+    write(world / 'pub/data', data)
+    pipe = world / 'pipe'
+    os.mkfifo(pipe)
+    process = start('get', server.address, 'data', '-o', pipe)
+    assert pipe.read_bytes() == data
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0 and stat.S_ISFIFO(pipe.stat().st_mode)
+    run('get', server.address, 'data', '-o', '/dev/null')
+    assert stat.S_ISCHR(os.stat('/dev/null').st_mode)
+
+
+def test_an_interrupted_get_into_a_full_pipe_ends(server, world):
+    write(world / 'pub/data', content(5_000_000))
+    process = start('get', server.address, 'data', '-o', '-')
+    assert process.stdout.read(1000)
+    process.send_signal(signal.SIGINT)
+    process.wait(DEADLINE)
+    assert process.returncode == -signal.SIGINT
+    process.communicate()
+
+
+def test_get_through_a_symbolic_link_replaces_its_target(server, world):
+    data = content(5000)
+    write(world / 'pub/data', data)
+    write(world / 'elsewhere/real', b'old')
+    link = world / 'link'
+    link.symlink_to(world / 'elsewhere/real')
+    run('get', server.address, 'data', '-o', link)
+    assert link.is_symlink() and (world / 'elsewhere/real').read_bytes() == data
 
 
 def test_copies_have_the_time_of_their_source(server, world):

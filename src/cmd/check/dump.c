@@ -44,7 +44,7 @@ static error_t parse_dump_option(int key, char *argument, struct argp_state *sta
 }
 
 static const struct argp_option dump_options[] = {
-	{ "output", 'o', "FILE", 0, "Write to FILE (default: peerlane-dump.tar)", 0 },
+	{ "output", 'o', "FILE", 0, "Write to FILE (default: peerlane-dump.tar; -: standard output)", 0 },
 	{ "sysroot", 'r', "PATH", 0, "Read this folder or dump instead of this machine", 0 },
 	{ 0 },
 };
@@ -140,7 +140,7 @@ static void print_dump_contents(const struct dump *dump, const struct pl_snapsho
 		cli_json_add(object, "file", cli_json_text(dump->output));
 		cli_json_add(object, "entries", json_object_new_uint64(pl_snapshot_count(snapshot)));
 		cli_json_print(object, true);
-	} else if (!dump->common.quiet) {
+	} else if (!dump->common.quiet && strcmp(dump->output, "-")) {
 		printf("%s: %zu files, folders and links\n\n%s", dump->output, pl_snapshot_count(snapshot), readme);
 	}
 }

@@ -17,6 +17,8 @@ struct get {
 	const char *output;
 	bool sync;         /* wait until storage has the files */
 	char *folder_path; /* folder of --output FILE; NULL: not allocated */
+	char *target;      /* of --output, if that is a symbolic link; NULL: not allocated */
+	int stream;        /* descriptor of a pipe, device or standard output, in place of a file; -1: none */
 	int folder;        /* descriptor of the folder that receives the files */
 };
 
@@ -39,10 +41,13 @@ struct fetch {
 
 /* -- arguments ---------------------------------------------------------------------------------- */
 
-static void check_get_names(const struct transfer_command *command, struct argp_state *state)
+static void check_get_names(const struct get *get, struct argp_state *state)
 {
+	const struct transfer_command *command = &get->command;
 	char **names = command->names;
 
+	if (get->output && !strcmp(get->output, "-") && command->common.json)
+		argp_error(state, "--json and the file would both be written to standard output");
 	if (command->count == 0)
 		argp_error(state, "a NAME is missing; `peerlane list %s` lists the names", command->address);
 	for (int i = 0; i < command->count; i++) {
@@ -70,15 +75,17 @@ static error_t parse_get_option(int key, char *argument, struct argp_state *stat
 	}
 	rc = transfer_parse_option(&get->command, key, argument, state);
 	if (key == ARGP_KEY_END)
-		check_get_names(&get->command, state);
+		check_get_names(get, state);
 	return rc;
 }
 
 static const struct argp_option get_options[] = {
-	{ "output", 'o', "PATH", 0, "Write to this file, or into this directory (default: the current directory)", 1 },
+	{ "output", 'o', "PATH", 0,
+	  "Write to this file, or into this directory (default: the current directory; -: standard output)", 1 },
 	{ "memory", 'm', "KIND", 0, "Receive into GPU memory first, then copy to the file: cuda, or cuda:1", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
-	{ "sync", OPTION_SYNC, NULL, 0, "Wait until storage has each file: fsync(2) of the file and of its directory", 1 },
+	{ "sync", OPTION_SYNC, NULL, 0, "Wait until storage has each file: fsync(2) of the file and of its directory",
+	  1 },
 	{ 0 },
 };
 
@@ -198,9 +205,13 @@ static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *err
 	int rc = open_remote_file(fetch, error);
 
 	/* Memory has no time of modification that tells whether it changed, so its transfer is not resumed. */
-	if (rc == 0)
+	if (rc == 0 && get->stream >= 0) {
+		rc = partial_file_open_stream(&fetch->partial, get->stream, transfer->file, &fetch->version, error);
+		get->stream = -1;
+	} else if (rc == 0) {
 		rc = partial_file_open(&fetch->partial, get->folder, transfer_last_name(transfer->file),
 				       &fetch->version, !fetch->memory, error);
+	}
 	if (rc < 0)
 		return rc;
 	transfer->resumed = fetch->partial.done;
@@ -243,11 +254,59 @@ static void run_fetch(void *user, struct transfer *transfer)
 	}
 	hash_discard(fetch.local_hash);
 	/* Wrong bytes, and memory, whose transfer cannot be resumed, are not kept. */
-	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory ? 0 : fetch.partial.done;
+	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory || fetch.partial.streaming ? 0 : fetch.partial.done;
 	partial_file_close(&fetch.partial, !transfer->kept);
 }
 
 /* -- all files ---------------------------------------------------------------------------------- */
+
+/* True if a path leads to an open file of this process, or to a device. */
+static bool is_special_path(const char *path)
+{
+	return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6);
+}
+
+/* Opens --output if it names standard output, a pipe or a device: these are written to, never replaced. */
+static int open_output_stream(struct get *get, struct transfer *transfers, struct pl_error *error)
+{
+	const char *output = get->output;
+	struct stat status;
+
+	if (!output)
+		return 0;
+	if (!strcmp(output, "-")) {
+		get->stream = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+	} else {
+		bool known = stat(output, &status) == 0;
+
+		if (!is_special_path(output) && (!known || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)))
+			return 0;
+		if (known && S_ISDIR(status.st_mode))
+			return 0;
+		get->stream = open(output, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+	}
+	if (get->stream < 0)
+		return cli_fail_errno(error, -errno, "open", output);
+	if (get->command.count > 1)
+		return cli_fail(error, -EINVAL, "NOT-A-DIRECTORY", output, "fetch one file at a time",
+				"several files cannot be written into one stream");
+	transfers[0].name = get->command.names[0];
+	transfers[0].file = output;
+	/* Standard output has the bytes, and nothing else. */
+	get->command.common.quiet = true;
+	return 1;
+}
+
+/* Replaces a symbolic link by its target: the target gets the new bytes, and the link stays. */
+static void follow_output_link(struct get *get)
+{
+	struct stat status;
+
+	if (get->output && lstat(get->output, &status) == 0 && S_ISLNK(status.st_mode))
+		get->target = realpath(get->output, NULL);
+	if (get->target)
+		get->output = get->target;
+}
 
 /* Opens the folder for the files: --output if it is a directory or ends in a slash, else the folder of that path. */
 static int open_output_folder(struct get *get, struct transfer *transfers, struct pl_error *error)
@@ -280,21 +339,28 @@ static int open_output_folder(struct get *get, struct transfer *transfers, struc
 
 int pl_cli_get(int argc, char **argv)
 {
-	struct get get = { .folder = -1 };
+	struct get get = { .folder = -1, .stream = -1 };
 	struct transfer *transfers;
 	struct pl_error error;
 	int rc, status;
 
 	cli_parse(&get_command, argc, argv, &get.command.common, &get);
 	transfers = calloc((size_t)get.command.count, sizeof(*transfers));
-	rc = transfers ? open_output_folder(&get, transfers, &error) : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
-	if (rc == 0)
+	rc = transfers ? open_output_stream(&get, transfers, &error) : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+	if (rc == 0) {
+		follow_output_link(&get);
+		rc = open_output_folder(&get, transfers, &error);
+	}
+	if (rc >= 0)
 		status = transfer_run_all(&get.command, transfers, run_fetch, &get);
 	else
 		status = cli_report_for(&get.command.common, &error);
 	if (get.folder >= 0)
 		close(get.folder);
+	if (get.stream >= 0)
+		close(get.stream);
 	free(get.folder_path);
+	free(get.target);
 	free(transfers);
 	return status;
 }

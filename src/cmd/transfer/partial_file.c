@@ -4,6 +4,8 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,10 +64,79 @@ static void make_partial_record(const struct partial_file *partial, uint64_t don
 	record->sum = htole64(hash_small(record, offsetof(struct record, sum)));
 }
 
+/* A pipe takes this many bytes without blocking once it is writable. */
+#define PIPE_BYTES 4096
+/* Interval of looking for signals while a pipe is full. */
+#define LOOK_MS 200
+
+static bool signal_is_pending(void)
+{
+	sigset_t pending;
+
+	sigpending(&pending);
+	return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
+}
+
+static int stream_bytes(int fd, const uint8_t *bytes, uint64_t length)
+{
+	while (length) {
+		struct pollfd writable = { .fd = fd, .events = POLLOUT };
+		ssize_t written;
+
+		if (signal_is_pending())
+			return -EINTR;
+		if (poll(&writable, 1, LOOK_MS) == 0)
+			continue;
+		written = write(fd, bytes, length < PIPE_BYTES ? length : PIPE_BYTES);
+		if (written < 0 && errno != EAGAIN && errno != EINTR)
+			return -errno;
+		if (written > 0) {
+			bytes += written;
+			length -= (uint64_t)written;
+		}
+	}
+	return 0;
+}
+
+/* Writes the next bytes, and frees their memory. */
+static int stream_until(struct partial_file *partial, uint64_t done)
+{
+	int rc = stream_bytes(partial->fd, partial->bytes + partial->done, done - partial->done);
+	uint64_t whole = done & ~(ALIGNMENT - 1);
+
+	if (rc < 0)
+		return rc;
+	if (whole)
+		madvise(partial->bytes, whole, MADV_DONTNEED);
+	partial->done = done;
+	return 0;
+}
+
+int partial_file_open_stream(struct partial_file *partial, int fd, const char *name, const struct file_version *source,
+			     struct pl_error *error)
+{
+	*partial = (struct partial_file){
+		.folder = -1, .fd = fd, .source = *source, .streaming = true, .name = strdup(name)
+	};
+	if (!partial->name)
+		return cli_fail_errno(error, -ENOMEM, "malloc", name);
+	if (source->size == 0)
+		return 0;
+	partial->bytes = mmap(NULL, source->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			      0);
+	if (partial->bytes != MAP_FAILED)
+		return 0;
+	partial->bytes = NULL;
+	return cli_fail_errno(error, -errno, "mmap", name);
+}
+
 int partial_file_record(struct partial_file *partial, uint64_t done)
 {
 	struct record record;
 	ssize_t written;
+
+	if (partial->streaming)
+		return stream_until(partial, done);
 
 	make_partial_record(partial, done, &record);
 	written = pwrite(partial->fd, &record, sizeof(record), (off_t)partial_record_offset(partial));
@@ -240,6 +311,8 @@ int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error
 	struct stat status;
 	int rc;
 
+	if (partial->streaming)
+		return sync ? sync_to_storage(partial, partial->fd, partial->name, error) : 0;
 	if (fstat(partial->fd, &status) < 0)
 		return cli_fail_errno(error, -errno, "fstat", partial->temporary);
 	if ((uint64_t)status.st_size != partial_record_offset(partial) + sizeof(struct record))

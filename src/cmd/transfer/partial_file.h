@@ -20,6 +20,7 @@ struct partial_file {
 	char *name, *temporary;     /* final name, and name during the transfer */
 	struct file_version source; /* version of the source */
 	uint64_t done;              /* length of the complete beginning in bytes */
+	bool streaming;             /* the bytes go to `fd` in order, and are not kept */
 	unsigned faults;            /* sigbus_guard_count() when the file was opened */
 	uint8_t *bytes;             /* mapping of source.size bytes; NULL for an empty file */
 };
@@ -34,7 +35,14 @@ struct partial_file {
 int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
 		      bool resume, struct pl_error *error);
 
-/* Records that the first `done` bytes are complete. */
+/*
+ * Prepares a pipe, device or open file, which has no name to give and cannot be resumed: memory receives the bytes, and
+ * partial_file_record() writes them.  Owns `fd` afterwards, also on failure.
+ */
+int partial_file_open_stream(struct partial_file *partial, int fd, const char *name, const struct file_version *source,
+			     struct pl_error *error);
+
+/* Records that the first `done` bytes are complete.  Returns 0 or a negative errno; -EINTR after a signal. */
 int partial_file_record(struct partial_file *partial, uint64_t done);
 
 /*

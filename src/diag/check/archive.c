@@ -4,14 +4,21 @@
  * The reader accepts any bytes, because captures come from strangers.
  */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "diag/check/snapshot.h"
 
 #define BLOCK 512u
+/* File with the digest of all bytes before it, in hexadecimal digits. */
+#define DIGEST_FILE ".peerlane-digest"
+#define DIGEST_LENGTH 16
 #define ARCHIVE_MAX (512l << 20)
 
 struct header {
@@ -36,15 +43,21 @@ static unsigned checksum(const struct header *header)
 
 struct writer {
 	FILE *file;
-	size_t left_out;
+	XXH64_state_t *digest; /* of all bytes so far */
 };
 
-static void write_padded(FILE *file, const void *bytes, size_t length)
+static void write_bytes(struct writer *writer, const void *bytes, size_t length)
+{
+	fwrite(bytes, 1, length, writer->file);
+	XXH64_update(writer->digest, bytes, length);
+}
+
+static void write_padded(struct writer *writer, const void *bytes, size_t length)
 {
 	static const char zeros[BLOCK];
 
-	fwrite(bytes, 1, length, file);
-	fwrite(zeros, 1, (BLOCK - length % BLOCK) % BLOCK, file);
+	write_bytes(writer, bytes, length);
+	write_bytes(writer, zeros, (BLOCK - length % BLOCK) % BLOCK);
 }
 
 /* Not terminated if it fills the field, as the format defines. */
@@ -53,7 +66,8 @@ static void put_header_field(char *field, size_t size, const char *text)
 	memcpy(field, text, PL_MIN(strlen(text), size));
 }
 
-static void write_header(FILE *file, const char *path, char type, unsigned mode, size_t size, const char *link)
+static void write_header(struct writer *writer, const char *path, char type, unsigned mode, size_t size,
+			 const char *link)
 {
 	struct header header = { .type = type, .magic = "ustar", .version = { '0', '0' } };
 
@@ -66,16 +80,16 @@ static void write_header(FILE *file, const char *path, char type, unsigned mode,
 	snprintf(header.time, sizeof(header.time), "%011o", 0);
 	snprintf(header.checksum, sizeof(header.checksum), "%06o", checksum(&header));
 	header.checksum[7] = ' ';
-	fwrite(&header, 1, sizeof(header), file);
+	write_bytes(writer, &header, sizeof(header));
 }
 
 /* A name that is too long for the header stands before it, as in GNU tar. */
-static void write_long(FILE *file, char type, const char *text, size_t room)
+static void write_long(struct writer *writer, char type, const char *text, size_t room)
 {
 	if (strlen(text) <= room)
 		return;
-	write_header(file, "././@LongLink", type, 0644, strlen(text) + 1, "");
-	write_padded(file, text, strlen(text) + 1);
+	write_header(writer, "././@LongLink", type, 0644, strlen(text) + 1, "");
+	write_padded(writer, text, strlen(text) + 1);
 }
 
 static void write_entry(const struct pl_snapshot_entry *entry, void *user)
@@ -86,44 +100,115 @@ static void write_entry(const struct pl_snapshot_entry *entry, void *user)
 
 	if (entry->kind == PL_SYSROOT_OTHER) {
 		/* A device becomes an empty file: only its existence matters. */
-		write_long(writer->file, 'L', entry->path, sizeof(none->name));
-		write_header(writer->file, entry->path, '0', 0, 0, "");
+		write_long(writer, 'L', entry->path, sizeof(none->name));
+		write_header(writer, entry->path, '0', 0, 0, "");
 		return;
 	}
-	write_long(writer->file, 'K', link, sizeof(none->link));
-	write_long(writer->file, 'L', entry->path, sizeof(none->name));
+	write_long(writer, 'K', link, sizeof(none->link));
+	write_long(writer, 'L', entry->path, sizeof(none->name));
 	if (entry->kind == PL_SYSROOT_FOLDER) {
-		write_header(writer->file, entry->path, '5', 0755, 0, "");
+		write_header(writer, entry->path, '5', 0755, 0, "");
 	} else if (entry->kind == PL_SYSROOT_LINK) {
-		write_header(writer->file, entry->path, '2', 0777, 0, link);
+		write_header(writer, entry->path, '2', 0777, 0, link);
 	} else {
-		write_header(writer->file, entry->path, '0', entry->unreadable ? 0 : 0644, entry->length, "");
+		write_header(writer, entry->path, '0', entry->unreadable ? 0 : 0644, entry->length, "");
 		if (entry->length)
-			write_padded(writer->file, entry->data, entry->length);
+			write_padded(writer, entry->data, entry->length);
 	}
+}
+
+/* The last file has the digest of all bytes before its header, and two blocks of zeros end the archive. */
+static void write_end(struct writer *writer)
+{
+	static const char end[2 * BLOCK];
+	char text[DIGEST_LENGTH + 1];
+
+	snprintf(text, sizeof(text), "%0*" PRIx64, DIGEST_LENGTH, XXH64_digest(writer->digest));
+	write_header(writer, DIGEST_FILE, '0', 0644, DIGEST_LENGTH, "");
+	write_padded(writer, text, DIGEST_LENGTH);
+	write_bytes(writer, end, sizeof(end));
+}
+
+static int write_archive(const struct pl_snapshot *snapshot, FILE *file)
+{
+	XXH64_state_t digest;
+	struct writer writer = { .file = file, .digest = &digest };
+
+	XXH64_reset(&digest, 0);
+	errno = 0;
+	pl_snapshot_each(snapshot, write_entry, &writer);
+	write_end(&writer);
+	if (fflush(file) == 0 && !ferror(file))
+		return 0;
+	return errno ? -errno : -EIO;
+}
+
+/* Writes into a file beside the path, which gets its name when it is complete. */
+static int write_beside(const struct pl_snapshot *snapshot, const char *path, const char **call)
+{
+	char *name = NULL;
+	mode_t mask = umask(0);
+	FILE *file;
+	int fd, rc;
+
+	umask(mask);
+	*call = "open";
+	if (asprintf(&name, "%s.XXXXXX", path) < 0)
+		return -ENOMEM;
+	fd = mkostemp(name, O_CLOEXEC);
+	file = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!file) {
+		rc = -errno;
+		if (fd >= 0)
+			close(fd);
+		free(name);
+		return rc;
+	}
+	*call = "write";
+	rc = write_archive(snapshot, file);
+	if (rc == 0 && (fchmod(fd, 0666 & ~mask) < 0 || fsync(fd) < 0))
+		rc = -errno;
+	if (fclose(file) && rc == 0)
+		rc = -errno;
+	if (rc == 0 && rename(name, path) < 0)
+		rc = -errno;
+	if (rc < 0)
+		unlink(name);
+	free(name);
+	return rc;
+}
+
+/* Writes to standard output, or into a pipe or device. */
+static int write_stream(const struct pl_snapshot *snapshot, const char *path, const char **call)
+{
+	FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
+	int rc;
+
+	*call = "open";
+	if (!file)
+		return -errno;
+	*call = "write";
+	rc = write_archive(snapshot, file);
+	if (file != stdout && fclose(file) && rc == 0)
+		rc = -errno;
+	return rc;
 }
 
 int pl_archive_write(const struct pl_snapshot *snapshot, const char *path, struct pl_error *error)
 {
-	struct writer writer = { .file = fopen(path, "we") };
-	static const char end[2 * BLOCK];
-	int rc;
+	struct stat status;
+	const char *call;
+	bool stream = !strcmp(path, "-") || (lstat(path, &status) == 0 && !S_ISREG(status.st_mode));
+	int rc = stream ? write_stream(snapshot, path, &call) : write_beside(snapshot, path, &call);
 
-	if (!writer.file)
-		return pl_fail_errno(error, -errno, "DUMP-WRITE", "open", path);
-	pl_snapshot_each(snapshot, write_entry, &writer);
-	fwrite(end, 1, sizeof(end), writer.file);
-	rc = ferror(writer.file) ? -EIO : 0;
-	if (fclose(writer.file) || rc < 0)
-		return pl_fail_errno(error, errno ? -errno : -EIO, "DUMP-WRITE", "write", path);
-	return 0;
+	return rc < 0 ? pl_fail_errno(error, rc, "DUMP-WRITE", call, path) : 0;
 }
 
 /* -- reading --------------------------------------------------------------------------------------- */
 
 struct reader {
 	struct pl_snapshot *snapshot;
-	const unsigned char *at, *end;
+	const unsigned char *begin, *at, *end;
 	char path[PL_SYSROOT_PATH_MAX], link[PL_SYSROOT_PATH_MAX]; /* long ones, for the next header */
 };
 
@@ -199,6 +284,19 @@ static int take_header(struct reader *reader, const struct header *header, const
 	return rc == -ENOMEM || rc == -EFBIG ? rc : 0;
 }
 
+/* Compares the digest of all bytes before its header. */
+static int check_digest(const struct reader *reader, const unsigned char *header, const unsigned char *data,
+			size_t size, struct pl_error *error)
+{
+	char text[DIGEST_LENGTH + 1];
+
+	snprintf(text, sizeof(text), "%0*" PRIx64, DIGEST_LENGTH,
+		 XXH64(reader->begin, (size_t)(header - reader->begin), 0));
+	if (size == DIGEST_LENGTH && !memcmp(text, data, DIGEST_LENGTH))
+		return 0;
+	return bad(error, "its digest is wrong, so it was changed or damaged");
+}
+
 static int read_one(struct reader *reader, const struct header *header, struct pl_error *error)
 {
 	uint64_t size, sum, blocks;
@@ -219,6 +317,8 @@ static int read_one(struct reader *reader, const struct header *header, struct p
 		rc = read_long(reader->path, sizeof(reader->path), data, size);
 	else if (header->type == 'K')
 		rc = read_long(reader->link, sizeof(reader->link), data, size);
+	else if (!reader->path[0] && header->type == '0' && !strcmp(header->name, DIGEST_FILE))
+		return check_digest(reader, data - BLOCK, data, size, error);
 	else if (strchr("0257", header->type)) /* '\0' is a regular file too; strchr() finds the terminator */
 		rc = take_header(reader, header, data, size);
 	return rc < 0 ? pl_fail_errno(error, rc, "DUMP-FORMAT", "read", NULL) : 0;
@@ -226,7 +326,10 @@ static int read_one(struct reader *reader, const struct header *header, struct p
 
 int pl_archive_parse(struct pl_snapshot *snapshot, const void *bytes, size_t length, struct pl_error *error)
 {
-	struct reader reader = { .snapshot = snapshot, .at = bytes, .end = (const unsigned char *)bytes + length };
+	struct reader reader = {
+		.snapshot = snapshot, .begin = bytes, .at = bytes, .end = (const unsigned char *)bytes + length
+	};
+	static const unsigned char zeros[2 * BLOCK];
 	bool any = false;
 	int rc = 0;
 
@@ -238,7 +341,13 @@ int pl_archive_parse(struct pl_snapshot *snapshot, const void *bytes, size_t len
 		rc = read_one(&reader, &header, error);
 		any = true;
 	}
-	return rc == 0 && !any ? bad(error, "it has no files") : rc;
+	if (rc < 0)
+		return rc;
+	if (!any)
+		return bad(error, "it has no files");
+	if ((size_t)(reader.end - reader.at) < sizeof(zeros) || memcmp(reader.at, zeros, sizeof(zeros)))
+		return bad(error, "it is cut off: its end mark is missing");
+	return 0;
 }
 
 static int load_archive(int fd, const char *path, char **data, size_t *length, struct pl_error *error)

@@ -49,9 +49,12 @@ struct pl_sysroot *pl_snapshot_recorder(struct pl_snapshot *snapshot, struct pl_
 
 /* -- tar files (archive.c) ----------------------------------------------------------------------------- */
 
-/* Writes a tar file. Returns 0 or a negative errno. */
+/*
+ * Writes a tar file with a digest. "-" is standard output; a pipe or device is written to. A regular file is replaced
+ * when all is written. Returns 0 or a negative errno.
+ */
 int pl_archive_write(const struct pl_snapshot *snapshot, const char *path, struct pl_error *error);
-/* Reads a tar file of pl_archive_write(), or of tar(1) without compression. */
+/* Reads a tar file of pl_archive_write(), or of tar(1) without compression. Refuses one without its end mark. */
 int pl_archive_read(struct pl_snapshot **ret, const char *path, struct pl_error *error);
 /* Reads a tar file in memory. */
 int pl_archive_parse(struct pl_snapshot *snapshot, const void *bytes, size_t length, struct pl_error *error);
