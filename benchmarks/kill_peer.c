@@ -133,7 +133,8 @@ static _Noreturn void run_victim(const struct kill_test *kill_test, enum kind ki
 	get(socket, &other, sizeof(other));
 	if (kind == OUR_SEND)
 		MUST(pl_receive(peer, TAG, UINT64_MAX, &(struct pl_buffer){ region, 0, length }, NULL, &operation,
-				&error), &error);
+				&error),
+		     &error);
 	if (kind == THEIR_WRITE)
 		MUST(pl_remote_import(peer, other.token, other.token_length, 0, &remote, &error), &error);
 	put(socket, &ready, 1);
@@ -141,7 +142,8 @@ static _Noreturn void run_victim(const struct kill_test *kill_test, enum kind ki
 	if (kind == OUR_RECEIVE)
 		MUST(pl_send(peer, TAG, &(struct pl_buffer){ region, 0, length }, NULL, &operation, &error), &error);
 	if (kind == THEIR_WRITE)
-		MUST(pl_write(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error), &error);
+		MUST(pl_write(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error),
+		     &error);
 	if (operation)
 		MUST(pl_wait(operation, WAIT_TIMEOUT, NULL, &error), &error);
 	put(socket, &ready, 1);
@@ -159,10 +161,12 @@ static struct pl_operation *start_operation(struct kill_test *kill_test, enum ki
 
 	switch (kind) {
 	case OUR_WRITE:
-		MUST(pl_write(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error), &error);
+		MUST(pl_write(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error),
+		     &error);
 		break;
 	case OUR_READ:
-		MUST(pl_read(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error), &error);
+		MUST(pl_read(peer, &(struct pl_transfer){ remote, 0, region, 0, length }, NULL, &operation, &error),
+		     &error);
 		break;
 	case OUR_SEND:
 		MUST(pl_send(peer, TAG, &(struct pl_buffer){ region, 0, length }, NULL, &operation, &error), &error);
@@ -171,7 +175,8 @@ static struct pl_operation *start_operation(struct kill_test *kill_test, enum ki
 	case THEIR_WRITE:
 		/* No message is ever sent in the second case: the receive ends because the peer dies. */
 		MUST(pl_receive(peer, TAG, UINT64_MAX, &(struct pl_buffer){ region, 0, length }, NULL, &operation,
-				&error), &error);
+				&error),
+		     &error);
 	}
 	return operation;
 }

@@ -122,7 +122,8 @@ static void write_once(struct process *self)
 	struct pl_error error;
 
 	MUST(pl_write(self->peer, &(struct pl_transfer){ self->remote, 0, self->source, 0, self->size }, NULL,
-		      &operation, &error), &error);
+		      &operation, &error),
+	     &error);
 	MUST(pl_wait(operation, TIMEOUT, self->reason[0] ? NULL : &receipt, &error), &error);
 	if (!self->reason[0])
 		snprintf(self->reason, sizeof(self->reason), "%s", receipt.reason);

@@ -55,13 +55,13 @@ struct pl_gpu_info {
  */
 int pl_gpu_query(unsigned number, struct pl_gpu_info *info, struct pl_error *error);
 
-struct pl_context;   /**< owner of all objects below; independent of other contexts */
-struct pl_region;    /**< registered buffer of this process (memory region) */
-struct pl_listener;  /**< address on which peers are accepted */
-struct pl_peer;      /**< other end of a connection */
+struct pl_context;    /**< owner of all objects below; independent of other contexts */
+struct pl_region;     /**< registered buffer of this process (memory region) */
+struct pl_listener;   /**< address on which peers are accepted */
+struct pl_peer;       /**< other end of a connection */
 struct pl_remote_set; /**< regions that a peer shared together */
-struct pl_remote;    /**< region that a peer shared with this end (remote region) */
-struct pl_operation; /**< running transfer, connection attempt or import */
+struct pl_remote;     /**< region that a peer shared with this end (remote region) */
+struct pl_operation;  /**< running transfer, connection attempt or import */
 
 /* ------------------------------------------------------------------------------------------------
  * Context
@@ -93,12 +93,12 @@ struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
 	unsigned workers;                     /**< progress threads, 1 to 64; default: half the cores, 1 to 8 */
-	unsigned lanes;                     /**< tcp: data sockets for each peer, 1 to 16; default: half the cores */
+	unsigned lanes;                       /**< tcp: data sockets for each peer, 1 to 16; default: half the cores */
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
-	enum pl_choice encrypt_data;                    /**< encrypts the data sockets too; needs a key; default off */
-	enum pl_choice insecure;                        /**< allows addresses other than loopback without a key; default off */
+	enum pl_choice encrypt_data;          /**< encrypts the data sockets too; needs a key; default off */
+	enum pl_choice insecure;              /**< allows addresses other than loopback without a key; default off */
 	uint64_t operation_timeout;           /**< of operations without a timeout of their own; default 30 s */
 	uint64_t connect_timeout;             /**< of connection attempts; default 10 s */
 	uint64_t keepalive;                   /**< a silent host is declared lost after this time; default 15 s */
@@ -106,10 +106,12 @@ struct pl_options {
 	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one for each of two cards */
 	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that fit */
 	size_t staging_bytes; /**< most host memory to lock for staging GPU data; default 128 MiB */
-	enum pl_choice narrow_grants;   /**< verbs: only the connections of its peer reach a grant (memory windows); default off */
-	size_t keep_bytes;    /**< verbs: bytes of unused registrations kept for each card; default 0 */
-	enum pl_choice keep_host;       /**< keeps those of host memory too: the program promises to call pl_memory_freed(); default off */
-	const char *routes;   /**< verbs: file of `peerlane routes --save`; NULL: that of the machine; "": none */
+	enum pl_choice
+		narrow_grants; /**< verbs: only the connections of its peer reach a grant (memory windows); default off */
+	size_t keep_bytes;     /**< verbs: bytes of unused registrations kept for each card; default 0 */
+	enum pl_choice
+		keep_host; /**< keeps those of host memory too: the program promises to call pl_memory_freed(); default off */
+	const char *routes; /**< verbs: file of `peerlane routes --save`; NULL: that of the machine; "": none */
 	/**
 	 * Eight bits, DSCP and ECN, as NCCL_IB_TC. Over verbs the value of the connecting end is used. Default 0: the
 	 * system's.
@@ -542,9 +544,11 @@ enum pl_visible {
 enum pl_flag {
 	PL_REQUIRE_DIRECT = 1u << 0, /**< fail with -ENOTSUP rather than go through a staging buffer */
 	PL_FENCE = 1u << 1,          /**< begin only when all earlier operations with this peer completed */
-	PL_NOTIFY = 1u << 2,         /**< pl_write(), pl_read(): after success, notify the peer with `notify` and `notify_data` */
-	PL_MORE = 1u << 3,           /**< another operation with this peer follows at once: begin with that one */
-	PL_AFTER_STREAM = 1u << 4,   /**< begin when the work so far of the CUDA stream `stream` is done; not of receives */
+	PL_NOTIFY =
+		1u << 2,   /**< pl_write(), pl_read(): after success, notify the peer with `notify` and `notify_data` */
+	PL_MORE = 1u << 3, /**< another operation with this peer follows at once: begin with that one */
+	PL_AFTER_STREAM =
+		1u << 4, /**< begin when the work so far of the CUDA stream `stream` is done; not of receives */
 };
 
 /** The most data of a notification, in bytes. */
@@ -778,7 +782,7 @@ struct pl_atomic {
  * is atomic with respect to operations through the same device only.
  */
 int pl_fetch_add(struct pl_peer *peer, const struct pl_atomic *atomic, const struct pl_attributes *attributes,
-	         struct pl_operation **operation, struct pl_error *error);
+		 struct pl_operation **operation, struct pl_error *error);
 
 /** Replaces a 64-bit word by `operand` if it equals `compare`. The old value tells if it did. */
 int pl_compare_swap(struct pl_peer *peer, const struct pl_atomic *atomic, const struct pl_attributes *attributes,

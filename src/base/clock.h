@@ -15,8 +15,8 @@
 #endif
 
 struct pl_clock {
-	uint64_t ticks, time;             /* one moment, in ticks of the counter and in the kernel's nanoseconds */
-	uint64_t rate;                    /* nanoseconds in 2^32 ticks, rounded down; 0: unknown */
+	uint64_t ticks, time; /* one moment, in ticks of the counter and in the kernel's nanoseconds */
+	uint64_t rate;        /* nanoseconds in 2^32 ticks, rounded down; 0: unknown */
 	/* ticks after that moment for which the counter is used; 0: ask the kernel each time */
 	uint64_t valid;
 	uint64_t since_ticks, since_time; /* start of the measurement of the rate; 0: none yet */

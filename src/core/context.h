@@ -54,22 +54,22 @@ struct pl_context {
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
 	struct pl_list peers, listeners, regions, remotes, vectors;
-	atomic_uint accepted; /* peers that connected to this context, until they are freed */
+	atomic_uint accepted;             /* peers that connected to this context, until they are freed */
 	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */
 
-	pthread_mutex_t grant_lock; /* grants, and the keys of all peers */
+	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
 	struct pl_index_table grants; /* struct pl_grant */
-	struct pl_task expiry_task; /* of grants; runs on the first engine */
+	struct pl_task expiry_task;   /* of grants; runs on the first engine */
 	struct pl_timer expiry_timer;
 
 	struct pl_error_log errors; /* for pl_completion_error() */
-	struct pl_lock queue_lock; /* completions for pl_poll() */
+	struct pl_lock queue_lock;  /* completions for pl_poll() */
 	struct pl_list completed;
 	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */
 	/* pl_poll() call that takes completions; NULL: use the list. Manual contexts only; the engine's lock */
 	struct pl_sink *sink;
-	int event_fd;              /* readable while `completed` is not empty; -1 until pl_fd() */
-	int poll_fd;               /* descriptor that pl_fd() returned; -1 until then */
+	int event_fd; /* readable while `completed` is not empty; -1 until pl_fd() */
+	int poll_fd;  /* descriptor that pl_fd() returned; -1 until then */
 
 	struct pl_pool spare_operations;
 	struct pl_list handles; /* operations with a handle of the program; the pool's latch */

@@ -155,7 +155,7 @@ int pl_fabrics_advertise(struct pl_peer *peer, struct pl_hello *hello, struct pl
  * none fits.
  */
 const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const struct pl_hello *hello,
-					      struct pl_error *error);
+						 struct pl_error *error);
 /* Returns the slot of a fabric's state. fabric_lock is held. */
 void **pl_fabric_state(struct pl_context *context, const struct pl_fabric_ops *fabric);
 void pl_fabrics_close(struct pl_context *context);

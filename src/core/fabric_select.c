@@ -94,7 +94,7 @@ static const struct pl_fabric_advert *find_advert(const struct pl_hello *hello, 
 }
 
 static int fabric_suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer, const struct pl_fabric_advert *offer,
-		 struct pl_error *error)
+			struct pl_error *error)
 {
 	int rc = fabric_serves(fabric, peer, error);
 
@@ -102,7 +102,7 @@ static int fabric_suits(const struct pl_fabric_ops *fabric, struct pl_peer *peer
 }
 
 const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const struct pl_hello *hello,
-					      struct pl_error *error)
+						 struct pl_error *error)
 {
 	const struct pl_context *context = peer->context;
 

@@ -17,7 +17,7 @@ PL_ALWAYS_INLINE struct pl_operation *pl_fast_take(struct pl_context *context)
 
 /* `attributes` have the size of this release. */
 PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_context *context, struct pl_peer *peer,
-				    enum pl_kind kind, const struct pl_attributes *attributes)
+				   enum pl_kind kind, const struct pl_attributes *attributes)
 {
 	memset(operation, 0, offsetof(struct pl_operation, completion));
 	operation->attributes = *attributes;
@@ -43,7 +43,7 @@ PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_con
 
 /* Returns NULL without memory. */
 PL_ALWAYS_INLINE struct pl_operation *pl_fast_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
-						   const struct pl_attributes *attributes)
+						  const struct pl_attributes *attributes)
 {
 	struct pl_operation *operation = pl_fast_take(context);
 
@@ -53,7 +53,7 @@ PL_ALWAYS_INLINE struct pl_operation *pl_fast_new(struct pl_context *context, st
 }
 
 PL_ALWAYS_INLINE void pl_fast_segment(struct pl_operation *operation, struct pl_remote *remote, uint64_t remote_offset,
-				       struct pl_region *region, uint64_t offset, uint64_t length)
+				      struct pl_region *region, uint64_t offset, uint64_t length)
 {
 	struct pl_segment *segment = &operation->segments[operation->segment_count++];
 
@@ -150,7 +150,7 @@ PL_ALWAYS_INLINE void pl_fast_start(struct pl_peer *peer, struct pl_operation *o
 
 /* pl_operation_submit() that begins and starts the operation at once if the engine is free. */
 PL_ALWAYS_INLINE void pl_fast_submit(struct pl_peer *peer, struct pl_operation *operation,
-				      void (*run)(struct pl_task *), struct pl_operation **handle)
+				     void (*run)(struct pl_task *), struct pl_operation **handle)
 {
 	struct pl_engine *home = peer->home;
 

@@ -340,8 +340,8 @@ int pl_token_read(const void *data, size_t length, struct pl_token *token, struc
 			       "the token's checksum is wrong");
 	if (rc < 0)
 		return pl_fail(error, -EINVAL, "TOKEN-MALFORMED", "token", NULL,
-			       "pass the token as pl_region_share() wrote it, with its length", "these %zu bytes are no token",
-			       length);
+			       "pass the token as pl_region_share() wrote it, with its length",
+			       "these %zu bytes are no token", length);
 	return 0;
 }
 
@@ -392,7 +392,8 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 		answer->key_length = (uint16_t)length;
 		if (length < 0) {
 			key_remove(peer, key);
-			*answer = (struct pl_imported){ .request = import->request, .status = import_refusal_of(length) };
+			*answer =
+				(struct pl_imported){ .request = import->request, .status = import_refusal_of(length) };
 		}
 		watch = grant->expires && pl_grant_timeless(grant);
 	}

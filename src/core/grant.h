@@ -30,10 +30,10 @@ struct pl_key {
 	unsigned rights;
 	uint64_t expires;
 	atomic_bool revoked;
-	unsigned references;            /* grant_lock */
+	unsigned references; /* grant_lock */
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;
-	struct pl_list registrations;   /* of a large send; for this peer only */
+	struct pl_list registrations; /* of a large send; for this peer only */
 };
 
 /*

@@ -37,7 +37,7 @@ static enum pl_wire_status hello_refusal_of(const struct pl_error *error)
 }
 
 static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, const struct pl_fabric_advert **offer,
-		      struct pl_error *error)
+			struct pl_error *error)
 {
 	static const uint8_t unknown[16];
 	struct pl_context *context = peer->context;
@@ -47,7 +47,8 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
 	/* Not every fabric can encrypt. */
-	peer->encrypt = context->tls && (context->options.encrypt_data == PL_ON || (hello->flags & PL_HELLO_ENCRYPT_DATA));
+	peer->encrypt =
+		context->tls && (context->options.encrypt_data == PL_ON || (hello->flags & PL_HELLO_ENCRYPT_DATA));
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
 	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;
 	peer->flushes = hello->capabilities & PL_CAPABILITY_VISIBLE;

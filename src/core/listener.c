@@ -78,9 +78,10 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 				continue;
 			if (!pl_address_allowed(context, at->ai_addr)) {
 				freeaddrinfo(addresses);
-				return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_listen", address,
-					       "set a key (--key FILE), or allow connections without a key (--insecure)",
-					       "the address is not loopback and there is no key");
+				return pl_fail(
+					error, -EPERM, "INSECURE-ADDRESS", "pl_listen", address,
+					"set a key (--key FILE), or allow connections without a key (--insecure)",
+					"the address is not loopback and there is no key");
 			}
 			fd = bind_target(at);
 		}

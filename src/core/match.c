@@ -104,8 +104,7 @@ static bool start_landing(struct pl_operation *receive, struct pl_memory *memory
 	return true;
 }
 
-PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_frame *frame,
-			  const void *payload)
+PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_frame *frame, const void *payload)
 {
 	const struct pl_segment *segment = receive->segments;
 	struct pl_memory *memory = segment->region ? &segment->region->memory : NULL;

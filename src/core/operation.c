@@ -300,7 +300,8 @@ static bool settle_operation(struct pl_operation *operation)
 	bool more = pl_visible_more(operation->attributes.visible) || (operation->attributes.flags & PL_NOTIFY);
 
 	if (!more || operation->settled || !operation->segment_count || atomic_load(&operation->status) ||
-	    !peer->ops->settle || operation->completion.kind == PL_KIND_SEND || operation->completion.kind == PL_KIND_RECEIVE)
+	    !peer->ops->settle || operation->completion.kind == PL_KIND_SEND ||
+	    operation->completion.kind == PL_KIND_RECEIVE)
 		return false;
 	operation->settled = true;
 	return peer->ops->settle(peer->endpoint, operation);

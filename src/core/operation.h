@@ -24,7 +24,7 @@ struct pl_sync_op {
 	uint64_t operand, compare; /* atomics */
 	uint64_t *old;             /* receives the old value; may be NULL */
 	/* Set by the fabric: */
-	uint64_t value;  /* atomics: old value */
+	uint64_t value;           /* atomics: old value */
 	const char *route_reason; /* reason of the route */
 };
 
@@ -33,21 +33,22 @@ enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* context->
 struct pl_operation {
 	struct pl_peer *connecting;   /* connect */
 	struct pl_listener *listener; /* accept */
-	struct pl_stream_mark *after; /* PL_AFTER_STREAM: begins when the stream has reached it; NULL: it has, or none */
-	struct pl_operation *parent;  /* internal: operation that this one serves */
-	struct pl_operation *child;   /* receive: the read that fetches a large message */
+	struct pl_stream_mark
+		*after;              /* PL_AFTER_STREAM: begins when the stream has reached it; NULL: it has, or none */
+	struct pl_operation *parent; /* internal: operation that this one serves */
+	struct pl_operation *child;  /* receive: the read that fetches a large message */
 	void (*before_delivery)(struct pl_operation *operation);
-	struct pl_error *error; /* of the first failure; may be NULL */
-	const char *route_reason;        /* reason of the route; NULL: that of the peer */
-	atomic_ullong staged;   /* bytes that went through staging memory, and the reason */
+	struct pl_error *error;   /* of the first failure; may be NULL */
+	const char *route_reason; /* reason of the route; NULL: that of the peer */
+	atomic_ullong staged;     /* bytes that went through staging memory, and the reason */
 	const char *_Atomic staged_reason;
 	uint64_t total;
 	struct pl_vector *vector; /* owner of `segments`; NULL: the operation */
-	uint8_t *copy;       /* pl_send_copy(): the message */
-	uint64_t source_key; /* large send: the key that the peer reads through */
-	atomic_int pending;  /* unfinished chunks, plus one while the operation is being split */
-	atomic_int status;   /* the first failure wins */
-	atomic_uint rails;   /* rails that carried a chunk, one bit each */
+	uint8_t *copy;            /* pl_send_copy(): the message */
+	uint64_t source_key;      /* large send: the key that the peer reads through */
+	atomic_int pending;       /* unfinished chunks, plus one while the operation is being split */
+	atomic_int status;        /* the first failure wins */
+	atomic_uint rails;        /* rails that carried a chunk, one bit each */
 	unsigned segment_count;
 	atomic_bool canceled;  /* chunks must be dropped */
 	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
@@ -106,7 +107,7 @@ void pl_sync_close(struct pl_context *context);
  * true if the operation is done and delivered.
  */
 bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct pl_attributes *attributes,
-		  struct pl_operation **handle);
+		 struct pl_operation **handle);
 
 /* Records bytes that go through staging, and the reason (static storage). */
 static inline void pl_operation_staged(struct pl_operation *operation, uint64_t bytes, const char *why)

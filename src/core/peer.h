@@ -52,15 +52,15 @@ struct pl_peer {
 	struct pl_engine *home;
 	const struct pl_fabric_ops *ops;
 	struct pl_endpoint *endpoint;
-	atomic_int state;      /* enum pl_peer_state; written at home */
-	atomic_uint fences;    /* operations with PL_FENCE that are not complete */
+	atomic_int state;       /* enum pl_peer_state; written at home */
+	atomic_uint fences;     /* operations with PL_FENCE that are not complete */
 	atomic_uint sync_count; /* synchronous operations; the sockets are polled once in a number of them */
 
 	struct pl_list link;
-	size_t peer_index;             /* index in context->peer_table */
+	size_t peer_index;       /* index in context->peer_table */
 	uint8_t join_secret[16]; /* secret that a socket presents to join */
-	atomic_uint pins;          /* sockets that are joining it, and other users that found it */
-	bool joinable;             /* its endpoint accepts sockets; context->lock */
+	atomic_uint pins;        /* sockets that are joining it, and other users that found it */
+	bool joinable;           /* its endpoint accepts sockets; context->lock */
 	bool initiator;
 	_Atomic uint64_t user_data;
 	bool dead;    /* true if the opening failed; the peer is freed soon */
@@ -82,16 +82,16 @@ struct pl_peer {
 	char software[32];
 	uint8_t context_id[16];
 	bool same_host, encrypt;
-	bool asks;    /* PL_CAPABILITY_ASKS */
-	bool flushes; /* PL_CAPABILITY_VISIBLE */
-	bool headerless; /* PL_CAPABILITY_HEADERLESS */
-	bool packs;   /* PL_CAPABILITY_PACKED */
-	bool notify_data; /* PL_CAPABILITY_NOTIFY_DATA */
+	bool asks;                       /* PL_CAPABILITY_ASKS */
+	bool flushes;                    /* PL_CAPABILITY_VISIBLE */
+	bool headerless;                 /* PL_CAPABILITY_HEADERLESS */
+	bool packs;                      /* PL_CAPABILITY_PACKED */
+	bool notify_data;                /* PL_CAPABILITY_NOTIFY_DATA */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
 
-	const char *reason;                 /* reason of the route, for completions */
+	const char *reason; /* reason of the route, for completions */
 	/* found by the local fabric at this end, or reported by the other end */
 	enum pl_refusal refusal;
 	const struct pl_fabric_ops *failed; /* initiator: fabric that failed before; `loss` has the error */
@@ -109,8 +109,8 @@ struct pl_peer {
 	struct pl_list landing;    /* operations whose message arrived and is being copied, and those behind them */
 	/* messages that wait for the peer's window or for their bytes, and those behind them */
 	struct pl_list unsent;
-	struct pl_list rendezvous;    /* large sends that the peer has not read */
-	struct pl_list imports;    /* imports that wait for an answer */
+	struct pl_list rendezvous;     /* large sends that the peer has not read */
+	struct pl_list imports;        /* imports that wait for an answer */
 	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */
 	_Atomic uint64_t consumed;
 	uint64_t arrived;

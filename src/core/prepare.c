@@ -66,7 +66,8 @@ static void await_lanes(struct pl_peer *peer, unsigned lanes)
 	const struct timespec pause = { .tv_nsec = LANES_POLL };
 	uint64_t deadline = pl_deadline(pl_now(), LANES_WAIT);
 
-	while (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->lanes(peer->endpoint) < lanes && pl_now() < deadline) {
+	while (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->lanes(peer->endpoint) < lanes &&
+	       pl_now() < deadline) {
 		if (!pl_context_manual(peer->context) || !pl_context_progress(peer->context))
 			nanosleep(&pause, NULL);
 	}
@@ -74,7 +75,8 @@ static void await_lanes(struct pl_peer *peer, unsigned lanes)
 
 static int fail_lost(struct pl_error *error)
 {
-	return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_region_prepare", NULL, "connect again", "the connection is lost");
+	return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_region_prepare", NULL, "connect again",
+		       "the connection is lost");
 }
 
 int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_error *error)

@@ -141,7 +141,7 @@ const char *pl_region_memory(const struct pl_region *region)
 }
 
 static int copy_region(struct pl_region *region, size_t offset, void *bytes, size_t length, bool into, const char *call,
-		struct pl_error *error)
+		       struct pl_error *error)
 {
 	int rc;
 

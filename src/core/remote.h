@@ -11,7 +11,7 @@ struct pl_peer;
 
 struct pl_remote {
 	/* Members that each operation reads, side by side. */
-	void *fabric_data;     /* access path of the fabric; set at home, or before the program has the handle */
+	void *fabric_data;    /* access path of the fabric; set at home, or before the program has the handle */
 	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
 	uint64_t length;
 	unsigned rights;

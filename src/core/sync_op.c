@@ -131,7 +131,7 @@ static void fill_completion(struct pl_completion *completion, const struct pl_sy
  * before, so its members are written last.
  */
 bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct pl_attributes *attributes,
-		  struct pl_operation **handle)
+		 struct pl_operation **handle)
 {
 	struct pl_context *context = peer->context;
 	struct pl_operation *operation;

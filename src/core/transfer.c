@@ -176,10 +176,10 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 		return rc;
 	if (peer->ops->sync_try &&
 	    pl_sync_try(peer,
-			 &(struct pl_sync_op){
-				 .kind = kind,
-				 .segment = { at->remote, at->region, at->remote_offset, at->offset, at->length } },
-			 attributes, handle))
+			&(struct pl_sync_op){
+				.kind = kind,
+				.segment = { at->remote, at->region, at->remote_offset, at->offset, at->length } },
+			attributes, handle))
 		return 0;
 	if (attributes->flags & PL_NOTIFY)
 		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
@@ -198,8 +198,8 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 }
 
 /* Checks all elements.  The error's object names the first wrong one, counted from 0. */
-static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
-			  const char *call, struct pl_error *error)
+static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers,
+			  size_t count, const char *call, struct pl_error *error)
 {
 	for (size_t i = 0; i < count; i++) {
 		const struct pl_transfer *at = &transfers[i];
@@ -241,7 +241,8 @@ int pl_transfer_post_vector(struct pl_vector *vector, struct pl_segment *segment
 	if (rc == 0)
 		rc = check_peer(peer, "pl_vector_post", error);
 	if (rc == 0 && (attributes->flags & PL_NOTIFY))
-		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, "pl_vector_post", error);
+		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, "pl_vector_post",
+				       error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, vector->kind, attributes, error);
@@ -286,7 +287,7 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 		return rc;
 	for (size_t i = 0; i < count; i++)
 		pl_fast_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
-				 transfers[i].offset, transfers[i].length);
+				transfers[i].offset, transfers[i].length);
 	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }
@@ -325,11 +326,13 @@ static int post_atomic(struct pl_peer *peer, enum pl_kind kind, const struct pl_
 		       const struct pl_attributes *given, struct pl_operation **handle, const char *call,
 		       struct pl_error *error)
 {
-	struct pl_sync_op sync = { .kind = kind,
-				   .segment = { .remote = atomic->remote, .remote_offset = atomic->remote_offset, .length = 8 },
-				   .operand = atomic->operand,
-				   .compare = kind == PL_KIND_COMPARE_SWAP ? atomic->compare : 0,
-				   .old = atomic->old };
+	struct pl_sync_op sync = {
+		.kind = kind,
+		.segment = { .remote = atomic->remote, .remote_offset = atomic->remote_offset, .length = 8 },
+		.operand = atomic->operand,
+		.compare = kind == PL_KIND_COMPARE_SWAP ? atomic->compare : 0,
+		.old = atomic->old
+	};
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
@@ -434,8 +437,8 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
 	return 0;
 }
 
-int pl_notify(struct pl_peer *peer, uint64_t value, const void *data, size_t length,
-	      const struct pl_attributes *given, struct pl_operation **handle, struct pl_error *error)
+int pl_notify(struct pl_peer *peer, uint64_t value, const void *data, size_t length, const struct pl_attributes *given,
+	      struct pl_operation **handle, struct pl_error *error)
 {
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;

@@ -33,7 +33,8 @@ static void fill_segments(struct pl_vector *vector, const struct pl_transfer *tr
 		const struct pl_transfer *at = &transfers[i];
 		uint64_t remote_end = at->remote_offset + at->length, end = at->offset + at->length;
 
-		vector->segments[i] = (struct pl_segment){ at->remote, at->region, at->remote_offset, at->offset, at->length };
+		vector->segments[i] =
+			(struct pl_segment){ at->remote, at->region, at->remote_offset, at->offset, at->length };
 		vector->total += at->length;
 		vector->remote_room = PL_MIN(vector->remote_room, at->remote->length - remote_end);
 		vector->offset_room = PL_MIN(vector->offset_room, at->region->memory.length - end);

@@ -201,7 +201,8 @@ static int dmabuf_copy_out(struct pl_memory *memory, size_t offset, void *to, si
 }
 
 /* Atomic with respect to other operations of this kind of this process. */
-static int dmabuf_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare, uint64_t *old)
+static int dmabuf_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
+			 uint64_t *old)
 {
 	uint64_t changed;
 	int rc;

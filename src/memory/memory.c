@@ -92,13 +92,14 @@ int pl_memory_export_shared(const struct pl_memory *memory, bool writable)
 }
 
 int pl_memory_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
-		    struct pl_ipc_fds *parts)
+			 struct pl_ipc_fds *fds)
 {
-	return memory->ops->export_ipc ? memory->ops->export_ipc(memory, offset, length, handle, parts) : -ENOTSUP;
+	return memory->ops->export_ipc ? memory->ops->export_ipc(memory, offset, length, handle, fds) : -ENOTSUP;
 }
 
-int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own, const struct pl_memory *beside,
-		   struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why)
+int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own,
+			 const struct pl_memory *beside, struct pl_ipc_fds *fds, struct pl_memory *memory,
+			 const char **why)
 {
 	const struct pl_memory_ops *ops = pl_memory_staged(beside) ? beside->ops : NULL;
 
@@ -109,39 +110,39 @@ int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t len
 	if (!ops || !ops->import_ipc)
 		return -ENOTSUP;
 	/* Descriptors opened by one kind mean nothing to another. */
-	if (parts && parts->ops && parts->ops != ops)
+	if (fds && fds->ops && fds->ops != ops)
 		return -ENOTSUP;
-	if (parts)
-		parts->ops = ops;
-	return ops->import_ipc(handle, handle_length, length, own, beside, parts, memory, why);
+	if (fds)
+		fds->ops = ops;
+	return ops->import_ipc(handle, handle_length, length, own, beside, fds, memory, why);
 }
 
 struct pl_ipc_fds *pl_ipc_fds_new(const struct pl_allocator *allocator, unsigned room)
 {
-	struct pl_ipc_fds *parts = pl_zalloc(allocator, sizeof(*parts) + room * sizeof(struct pl_ipc_fd));
+	struct pl_ipc_fds *fds = pl_zalloc(allocator, sizeof(*fds) + room * sizeof(struct pl_ipc_fd));
 
-	if (parts)
-		*parts = (struct pl_ipc_fds){ .room = room, .part = (struct pl_ipc_fd *)(parts + 1) };
-	return parts;
+	if (fds)
+		*fds = (struct pl_ipc_fds){ .room = room, .list = (struct pl_ipc_fd *)(fds + 1) };
+	return fds;
 }
 
-void pl_ipc_fds_close(struct pl_ipc_fds *parts)
+void pl_ipc_fds_close(struct pl_ipc_fds *fds)
 {
-	for (unsigned i = 0; i < parts->count; i++) {
-		if (parts->part[i].fd >= 0)
-			close(parts->part[i].fd);
-		if (parts->part[i].handle && parts->ops->close_ipc_fd)
-			parts->ops->close_ipc_fd(&parts->part[i]);
+	for (unsigned i = 0; i < fds->count; i++) {
+		if (fds->list[i].fd >= 0)
+			close(fds->list[i].fd);
+		if (fds->list[i].handle && fds->ops->close_ipc_fd)
+			fds->ops->close_ipc_fd(&fds->list[i]);
 	}
-	parts->count = 0;
+	fds->count = 0;
 }
 
-void pl_ipc_fds_free(const struct pl_allocator *allocator, struct pl_ipc_fds *parts)
+void pl_ipc_fds_free(const struct pl_allocator *allocator, struct pl_ipc_fds *fds)
 {
-	if (!parts)
+	if (!fds)
 		return;
-	pl_ipc_fds_close(parts);
-	pl_free(allocator, parts);
+	pl_ipc_fds_close(fds);
+	pl_free(allocator, fds);
 }
 
 int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,

@@ -31,23 +31,24 @@ int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from,
 int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable);
 int pl_memory_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
-		    struct pl_ipc_fds *parts);
+			 struct pl_ipc_fds *fds);
 /* Imports an IPC handle with its kind of memory: that of `beside`, or a device's if `beside` is host memory. */
-int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own, const struct pl_memory *beside,
-		   struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why);
+int pl_memory_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own,
+			 const struct pl_memory *beside, struct pl_ipc_fds *fds, struct pl_memory *memory,
+			 const char **why);
 /* Creates a set with room for `count` descriptors; NULL: no memory. */
 struct pl_ipc_fds *pl_ipc_fds_new(const struct pl_allocator *allocator, unsigned room);
 /* Adds a descriptor, which the set then owns. Returns false if the set is full. */
-static inline bool pl_ipc_fds_add(struct pl_ipc_fds *parts, int fd, uint64_t size)
+static inline bool pl_ipc_fds_add(struct pl_ipc_fds *fds, int fd, uint64_t size)
 {
-	if (parts->count == parts->room)
+	if (fds->count == fds->room)
 		return false;
-	parts->part[parts->count++] = (struct pl_ipc_fd){ .fd = fd, .size = size };
+	fds->list[fds->count++] = (struct pl_ipc_fd){ .fd = fd, .size = size };
 	return true;
 }
 /* Closes all descriptors. */
-void pl_ipc_fds_close(struct pl_ipc_fds *parts);
-void pl_ipc_fds_free(const struct pl_allocator *allocator, struct pl_ipc_fds *parts);
+void pl_ipc_fds_close(struct pl_ipc_fds *fds);
+void pl_ipc_fds_free(const struct pl_allocator *allocator, struct pl_ipc_fds *fds);
 int pl_memory_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset,
 			  size_t length);
 int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,

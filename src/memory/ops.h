@@ -30,13 +30,13 @@ struct pl_dmabuf_memory;
 /** Range of memory of one kind. */
 struct pl_memory {
 	const struct pl_memory_ops *ops;
-	void *address;            /**< address in the program */
-	size_t length;            /**< bytes */
-	bool owned;               /**< allocated by the kind: release() frees it */
-	bool fragile;             /**< access may raise a signal (a file that may be truncated): use copy_in() and copy_out() */
-	void *handle;             /**< private to the kind */
-	void *device;             /**< equal for all memory that one queue of copies serves */
-	int node;                 /**< NUMA node of nearby host memory; -1: any */
+	void *address; /**< address in the program */
+	size_t length; /**< bytes */
+	bool owned;    /**< allocated by the kind: release() frees it */
+	bool fragile;  /**< access may raise a signal (a file that may be truncated): use copy_in() and copy_out() */
+	void *handle;  /**< private to the kind */
+	void *device;  /**< equal for all memory that one queue of copies serves */
+	int node;      /**< NUMA node of nearby host memory; -1: any */
 	struct pl_dmabuf_memory *dmabuf; /**< cards use it before any other path; NULL: none */
 };
 
@@ -53,7 +53,7 @@ struct pl_ipc_fds {
 	unsigned count;                  /**< number of pieces */
 	unsigned room;                   /**< capacity */
 	const struct pl_memory_ops *ops; /**< kind that opened them; NULL: none did */
-	struct pl_ipc_fd *part;     /**< in the same allocation */
+	struct pl_ipc_fd *list;          /**< in the same allocation */
 };
 
 /** One of several small copies between host memory and device memory. */
@@ -130,22 +130,22 @@ struct pl_memory_ops {
 
 	/**
 	 * Writes the data that another process of this host needs for its device to reach the range: an IPC handle,
-	 * whose length is returned, and new descriptors, if any, into `parts` (NULL: none can be sent). Default:
+	 * whose length is returned, and new descriptors, if any, into `fds` (NULL: none can be sent). Default:
 	 * -ENOTSUP.
 	 */
 	int (*export_ipc)(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
-		     struct pl_ipc_fds *parts);
+			  struct pl_ipc_fds *fds);
 
 	/**
 	 * Opens the range of `length` bytes behind an untrusted handle, for copies with `beside`: memory of this kind,
-	 * or memory that the processor reaches. `own`: the handle is of this process. `parts`: the untrusted
+	 * or memory that the processor reaches. `own`: the handle is of this process. `fds`: the untrusted
 	 * descriptors that came with it, or NULL; opened ones are kept for a later call with another `beside`.
 	 * release() undoes it. Returns nonzero if the range cannot be reached, with the reason in *why (static
 	 * storage), as in completions.
 	 */
 	int (*import_ipc)(const uint8_t *handle, size_t handle_length, size_t length, bool own,
-		    const struct pl_memory *beside, struct pl_ipc_fds *parts, struct pl_memory *memory,
-		    const char **why);
+			  const struct pl_memory *beside, struct pl_ipc_fds *fds, struct pl_memory *memory,
+			  const char **why);
 
 	/** Closes the object that import_ipc() opened of a piece. Default: nothing to do. */
 	void (*close_ipc_fd)(struct pl_ipc_fd *part);

@@ -11,7 +11,7 @@
 
 struct pl_page_hints_table {
 	struct pl_page_hints_table *before; /* smaller tables, which other threads may still read */
-	size_t count;                   /* a power of two */
+	size_t count;                       /* a power of two */
 	struct pl_page_hints_bucket *buckets;
 	void *memory;
 };
@@ -51,7 +51,8 @@ static struct pl_page_hints_bucket *bucket_of(const struct pl_page_hints_table *
 }
 
 /* Numbers that do not fit into a bucket are in its neighbour, the other half of a pair of cache lines. */
-static struct pl_page_hints_bucket *neighbour(const struct pl_page_hints_table *table, const struct pl_page_hints_bucket *bucket)
+static struct pl_page_hints_bucket *neighbour(const struct pl_page_hints_table *table,
+					      const struct pl_page_hints_bucket *bucket)
 {
 	return table->buckets + ((size_t)(bucket - table->buckets) ^ 1);
 }
@@ -88,13 +89,13 @@ uint32_t pl_page_hints_next(struct pl_page_hints_search *search)
 	for (;;) {
 		for (unsigned word = 0; word < 2; word++) {
 			uint64_t matches = search->matches[word];
-			unsigned place = word * 8 + (unsigned)(matches ? __builtin_ctzll(matches) / 8 : 0);
+			unsigned index = word * 8 + (unsigned)(matches ? __builtin_ctzll(matches) / 8 : 0);
 
 			if (!matches)
 				continue;
 			search->matches[word] = matches & (matches - 1);
-			if (place < PL_RECENT_NUMBERS)
-				return atomic_load_explicit(&search->bucket->numbers[place], memory_order_acquire);
+			if (index < PL_RECENT_NUMBERS)
+				return atomic_load_explicit(&search->bucket->numbers[index], memory_order_acquire);
 		}
 		if (!search->left)
 			return 0;
@@ -105,18 +106,18 @@ uint32_t pl_page_hints_next(struct pl_page_hints_search *search)
 
 /* -- adding ------------------------------------------------------------------------------------------------ */
 
-static unsigned tag_at(const struct pl_page_hints_bucket *bucket, unsigned place)
+static unsigned tag_at(const struct pl_page_hints_bucket *bucket, unsigned index)
 {
-	return atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed) >> place % 8 * 8 & 0xff;
+	return atomic_load_explicit(&bucket->tags[index / 8], memory_order_relaxed) >> index % 8 * 8 & 0xff;
 }
 
-static void put_hint(struct pl_page_hints_bucket *bucket, unsigned place, uint64_t tag, uint32_t number)
+static void put_hint(struct pl_page_hints_bucket *bucket, unsigned index, uint64_t tag, uint32_t number)
 {
-	uint64_t tags = atomic_load_explicit(&bucket->tags[place / 8], memory_order_relaxed);
-	unsigned shift = place % 8 * 8;
+	uint64_t tags = atomic_load_explicit(&bucket->tags[index / 8], memory_order_relaxed);
+	unsigned shift = index % 8 * 8;
 
-	atomic_store_explicit(&bucket->numbers[place], number, memory_order_release);
-	atomic_store_explicit(&bucket->tags[place / 8], (tags & ~((uint64_t)0xff << shift)) | tag << shift,
+	atomic_store_explicit(&bucket->numbers[index], number, memory_order_release);
+	atomic_store_explicit(&bucket->tags[index / 8], (tags & ~((uint64_t)0xff << shift)) | tag << shift,
 			      memory_order_release);
 }
 
@@ -124,7 +125,7 @@ static void put_hint(struct pl_page_hints_bucket *bucket, unsigned place, uint64
 static unsigned place_for(const struct pl_page_hints_bucket *bucket, uint64_t tag, uint32_t number,
 			  bool (*is_good)(void *user, uint32_t number), void *user)
 {
-	unsigned place = PL_RECENT_NUMBERS;
+	unsigned index = PL_RECENT_NUMBERS;
 
 	for (unsigned i = PL_RECENT_NUMBERS; i--;) {
 		unsigned there = tag_at(bucket, i);
@@ -133,30 +134,30 @@ static unsigned place_for(const struct pl_page_hints_bucket *bucket, uint64_t ta
 		if (there == tag && other == number)
 			return i;
 		if (!there || !is_good(user, other))
-			place = i;
+			index = i;
 	}
-	return place;
+	return index;
 }
 
 void pl_page_hints_note(struct pl_page_hints *recent, uintptr_t address, uint32_t number,
-		    bool (*is_good)(void *user, uint32_t number), void *user)
+			bool (*is_good)(void *user, uint32_t number), void *user)
 {
 	struct pl_page_hints_table *table = atomic_load(&recent->table);
 	uint64_t hash = hash_of(address), tag = tag_of(hash);
 	struct pl_page_hints_bucket *bucket;
-	unsigned place;
+	unsigned index;
 
 	if (!table)
 		return;
 	bucket = bucket_of(table, hash);
-	place = place_for(bucket, tag, number, is_good, user);
-	if (place == PL_RECENT_NUMBERS) {
+	index = place_for(bucket, tag, number, is_good, user);
+	if (index == PL_RECENT_NUMBERS) {
 		bucket = neighbour(table, bucket);
-		place = place_for(bucket, tag, number, is_good, user);
+		index = place_for(bucket, tag, number, is_good, user);
 	}
-	if (place == PL_RECENT_NUMBERS)
-		place = recent->turn++ % PL_RECENT_NUMBERS;
-	put_hint(bucket, place, tag, number);
+	if (index == PL_RECENT_NUMBERS)
+		index = recent->turn++ % PL_RECENT_NUMBERS;
+	put_hint(bucket, index, tag, number);
 }
 
 bool pl_page_hints_grow(struct pl_page_hints *recent, const struct pl_allocator *allocator, size_t count)

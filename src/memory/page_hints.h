@@ -49,7 +49,7 @@ uint32_t pl_page_hints_next(struct pl_page_hints_search *search);
 
 /* Notes a number; replaces an outdated one, or any. */
 void pl_page_hints_note(struct pl_page_hints *recent, uintptr_t address, uint32_t number,
-		    bool (*is_good)(void *user, uint32_t number), void *user);
+			bool (*is_good)(void *user, uint32_t number), void *user);
 /* Makes room for this many numbers. Returns true if the table is empty now: note them again. */
 bool pl_page_hints_grow(struct pl_page_hints *recent, const struct pl_allocator *allocator, size_t count);
 /* Frees the tables. No thread reads them any more. */

@@ -126,84 +126,84 @@ static int split(struct pl_range_set *ranges, size_t at)
 /* Returns the chunk for a range that begins there. */
 static size_t chunk_of(const struct pl_range_set *ranges, uintptr_t begin)
 {
-	size_t place = up_to(ranges->firsts, ranges->chunk_count, begin);
+	size_t index = up_to(ranges->firsts, ranges->chunk_count, begin);
 
-	return place ? place - 1 : 0;
+	return index ? index - 1 : 0;
 }
 
 int pl_range_set_insert(struct pl_range_set *ranges, uintptr_t begin, uintptr_t end, void *owner)
 {
-	size_t place = chunk_of(ranges, begin);
+	size_t index = chunk_of(ranges, begin);
 	struct pl_range_set_chunk *chunk;
 	unsigned at;
 	int rc = 0;
 
 	if (!ranges->chunk_count)
 		rc = insert_chunk(ranges, 0);
-	else if (ranges->chunks[place]->count == CHUNK_MAX)
-		rc = split(ranges, place);
+	else if (ranges->chunks[index]->count == CHUNK_MAX)
+		rc = split(ranges, index);
 	if (rc < 0)
 		return rc;
-	place = chunk_of(ranges, begin);
-	chunk = ranges->chunks[place];
+	index = chunk_of(ranges, begin);
+	chunk = ranges->chunks[index];
 	at = (unsigned)up_to(chunk->begins, chunk->count, begin);
 	move_ranges(chunk, at + 1, chunk, at, chunk->count - at);
 	chunk->begins[at] = begin;
 	chunk->ends[at] = end;
 	chunk->owners[at] = owner;
 	chunk->count++;
-	ranges->firsts[place] = chunk->begins[0];
-	for (size_t i = place; i < ranges->chunk_count && ranges->reaches[i] < end; i++)
+	ranges->firsts[index] = chunk->begins[0];
+	for (size_t i = index; i < ranges->chunk_count && ranges->reaches[i] < end; i++)
 		ranges->reaches[i] = end;
 	ranges->count++;
 	return 0;
 }
 
-static void remove_at(struct pl_range_set *ranges, size_t place, unsigned at)
+static void remove_at(struct pl_range_set *ranges, size_t index, unsigned at)
 {
-	struct pl_range_set_chunk *chunk = ranges->chunks[place];
+	struct pl_range_set_chunk *chunk = ranges->chunks[index];
 
 	ranges->count--;
 	chunk->count--;
 	move_ranges(chunk, at, chunk, at + 1, chunk->count - at);
 	if (chunk->count) {
-		ranges->firsts[place] = chunk->begins[0];
+		ranges->firsts[index] = chunk->begins[0];
 	} else {
 		pl_free(&ranges->allocator, chunk);
 		ranges->chunk_count--;
-		memmove(ranges->firsts + place, ranges->firsts + place + 1,
-			(ranges->chunk_count - place) * sizeof(*ranges->firsts));
-		memmove(ranges->reaches + place, ranges->reaches + place + 1,
-			(ranges->chunk_count - place) * sizeof(*ranges->reaches));
-		memmove(ranges->chunks + place, ranges->chunks + place + 1,
-			(ranges->chunk_count - place) * sizeof(*ranges->chunks));
+		memmove(ranges->firsts + index, ranges->firsts + index + 1,
+			(ranges->chunk_count - index) * sizeof(*ranges->firsts));
+		memmove(ranges->reaches + index, ranges->reaches + index + 1,
+			(ranges->chunk_count - index) * sizeof(*ranges->reaches));
+		memmove(ranges->chunks + index, ranges->chunks + index + 1,
+			(ranges->chunk_count - index) * sizeof(*ranges->chunks));
 	}
-	reach_again(ranges, place);
+	reach_again(ranges, index);
 }
 
 void pl_range_set_remove(struct pl_range_set *ranges, uintptr_t begin, const void *owner)
 {
-	for (size_t place = chunk_of(ranges, begin);; place--) {
-		const struct pl_range_set_chunk *chunk = ranges->chunks[place];
+	for (size_t index = chunk_of(ranges, begin);; index--) {
+		const struct pl_range_set_chunk *chunk = ranges->chunks[index];
 
 		for (unsigned at = 0; at < chunk->count; at++) {
 			if (chunk->owners[at] == owner) {
-				remove_at(ranges, place, at);
+				remove_at(ranges, index, at);
 				return;
 			}
 		}
 		/* Ranges with equal beginnings may be in two adjacent chunks. */
-		if (place == 0)
+		if (index == 0)
 			return;
 	}
 }
 
 void *pl_range_set_find(const struct pl_range_set *ranges, uintptr_t begin, uintptr_t end)
 {
-	size_t place = up_to(ranges->firsts, ranges->chunk_count, begin);
+	size_t index = up_to(ranges->firsts, ranges->chunk_count, begin);
 
-	while (place-- && ranges->reaches[place] >= end) {
-		const struct pl_range_set_chunk *chunk = ranges->chunks[place];
+	while (index-- && ranges->reaches[index] >= end) {
+		const struct pl_range_set_chunk *chunk = ranges->chunks[index];
 
 		for (size_t at = up_to(chunk->begins, chunk->count, begin); at--;)
 			if (chunk->ends[at] >= end)

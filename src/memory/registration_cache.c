@@ -13,8 +13,9 @@
 #include <limits.h>
 #include <pthread.h>
 
-#include "memory/range_set.h"
+#include "memory/packed_range.h"
 #include "memory/page_hints.h"
+#include "memory/range_set.h"
 
 /* Fields of a state: number of users, */
 #define USERS 0x0fffffffu
@@ -23,15 +24,10 @@
 #define QUEUED 0x40000000u   /* in cache->unused, */
 #define NUMBERED 0x80000000u /* has an identity. */
 
-/* Fields of a packed range: the address, and above it the length, rounded down and shifted to fit. */
-#define ADDRESS_BITS 48
-#define LENGTH_BITS 11
-#define LENGTH_SHIFT_MAX 31
-
 /* Entries from a number on, which is a power of two, and as many. */
 struct block {
 	atomic_uint *_Atomic states;
-	uint64_t *places; /* packed ranges; constant while entries are used */
+	uint64_t *ranges; /* packed ranges; constant while entries are used */
 	struct pl_cached *entries;
 	void *memory;
 };
@@ -73,7 +69,7 @@ static unsigned block_of(uint32_t number)
 	return 31 - FIRST_BITS - (unsigned)__builtin_clz(number);
 }
 
-static uint32_t place_in(uint32_t number, unsigned block)
+static uint32_t index_in(uint32_t number, unsigned block)
 {
 	return number - (1u << (FIRST_BITS + block));
 }
@@ -82,21 +78,21 @@ static atomic_uint *entry_state(struct pl_registration_cache *cache, uint32_t nu
 {
 	unsigned block = block_of(number);
 
-	return atomic_load_explicit(&cache->blocks[block].states, memory_order_acquire) + place_in(number, block);
+	return atomic_load_explicit(&cache->blocks[block].states, memory_order_acquire) + index_in(number, block);
 }
 
 static uint64_t *packed_range_of(struct pl_registration_cache *cache, uint32_t number)
 {
 	unsigned block = block_of(number);
 
-	return cache->blocks[block].places + place_in(number, block);
+	return cache->blocks[block].ranges + index_in(number, block);
 }
 
 static struct pl_cached *entry_of(struct pl_registration_cache *cache, uint32_t number)
 {
 	unsigned block = block_of(number);
 
-	return cache->blocks[block].entries + place_in(number, block);
+	return cache->blocks[block].entries + index_in(number, block);
 }
 
 const struct pl_cached *pl_registration_cache_entry(struct pl_registration_cache *cache, uint32_t number)
@@ -106,19 +102,19 @@ const struct pl_cached *pl_registration_cache_entry(struct pl_registration_cache
 
 static int block_new(struct pl_registration_cache *cache, struct block *block, size_t count)
 {
-	uint64_t *places =
-		pl_room_new(&cache->allocator, count * (sizeof(*places) + sizeof(atomic_uint)), &block->memory);
+	uint64_t *ranges =
+		pl_room_new(&cache->allocator, count * (sizeof(*ranges) + sizeof(atomic_uint)), &block->memory);
 
 	block->entries = pl_alloc(&cache->allocator, count * sizeof(*block->entries));
-	if (!block->entries || !places) {
+	if (!block->entries || !ranges) {
 		pl_free(&cache->allocator, block->entries);
 		pl_free(&cache->allocator, block->memory);
 		block->memory = NULL;
 		return -ENOMEM;
 	}
-	block->places = places;
+	block->ranges = ranges;
 	/* No other thread knows numbers of the block yet; later ones come from the table or from callers. */
-	atomic_store_explicit(&block->states, (atomic_uint *)(places + count), memory_order_release);
+	atomic_store_explicit(&block->states, (atomic_uint *)(ranges + count), memory_order_release);
 	return 0;
 }
 
@@ -132,7 +128,7 @@ static struct pl_cached *entry_new(struct pl_registration_cache *cache)
 		pl_list_remove(&cached->link);
 		return cached;
 	}
-	if (place_in(cache->next, block) == 0 && block_new(cache, &cache->blocks[block], cache->next) < 0)
+	if (index_in(cache->next, block) == 0 && block_new(cache, &cache->blocks[block], cache->next) < 0)
 		return NULL;
 	cached = entry_of(cache, cache->next);
 	cached->number = cache->next++;
@@ -141,7 +137,8 @@ static struct pl_cached *entry_new(struct pl_registration_cache *cache)
 	return cached;
 }
 
-struct pl_registration_cache *pl_registration_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(void *owner))
+struct pl_registration_cache *pl_registration_cache_new(const struct pl_allocator *allocator, size_t limit,
+							void (*release)(void *owner))
 {
 	void *self;
 	struct pl_registration_cache *cache = pl_room_new(allocator, sizeof(*cache), &self);
@@ -189,27 +186,6 @@ static long long range_length(const struct pl_cached *cached)
 	return (long long)(cached->end - cached->begin);
 }
 
-/* Returns 0 if the range cannot be packed. */
-static uint64_t place_from(uintptr_t address, uint64_t length)
-{
-	unsigned bits = length ? 64 - (unsigned)__builtin_clzll(length) : 0;
-	uint64_t shift = bits > LENGTH_BITS ? bits - LENGTH_BITS : 0;
-
-	if (address >> ADDRESS_BITS || shift > LENGTH_SHIFT_MAX)
-		return 0;
-	return address | (shift << LENGTH_BITS | length >> shift) << ADDRESS_BITS;
-}
-
-/* True if the packed range holds another; may be false because of the rounded length. */
-static bool packed_range_holds(uint64_t place, uintptr_t begin, uintptr_t end)
-{
-	uintptr_t from = place & (((uint64_t)1 << ADDRESS_BITS) - 1);
-	uint64_t length = place >> ADDRESS_BITS;
-
-	length = (length & ((1u << LENGTH_BITS) - 1)) << (length >> LENGTH_BITS);
-	return from <= begin && end <= from + length;
-}
-
 /* Takes an entry into use, whatever its range. Returns false if the entry is not in the set any more. */
 static bool hold_entry(struct pl_registration_cache *cache, uint32_t number, unsigned *found)
 {
@@ -236,8 +212,8 @@ static void hit(struct pl_registration_cache *cache)
 }
 
 /* For an entry in use. */
-static bool entry_fits(struct pl_registration_cache *cache, uint32_t number, unsigned state, uintptr_t begin, uintptr_t end,
-		 uint64_t identity)
+static bool entry_fits(struct pl_registration_cache *cache, uint32_t number, unsigned state, uintptr_t begin,
+		       uintptr_t end, uint64_t identity)
 {
 	if (!packed_range_holds(*packed_range_of(cache, number), begin, end))
 		return false;
@@ -346,7 +322,8 @@ static uint32_t search_hints(struct pl_registration_cache *cache, uintptr_t begi
 	return found ? found->number : 0;
 }
 
-uint32_t pl_registration_cache_take(struct pl_registration_cache *cache, const void *address, size_t length, uint64_t identity)
+uint32_t pl_registration_cache_take(struct pl_registration_cache *cache, const void *address, size_t length,
+				    uint64_t identity)
 {
 	uintptr_t begin = (uintptr_t)address, end = begin + length;
 	struct pl_page_hints_search recent;
@@ -376,7 +353,8 @@ static int enter_entry(struct pl_registration_cache *cache, struct pl_cached *ca
 	return rc;
 }
 
-uint32_t pl_registration_cache_add(struct pl_registration_cache *cache, void *owner, const void *address, size_t length, uint64_t identity)
+uint32_t pl_registration_cache_add(struct pl_registration_cache *cache, void *owner, const void *address, size_t length,
+				   uint64_t identity)
 {
 	struct pl_cached *cached;
 
@@ -387,7 +365,7 @@ uint32_t pl_registration_cache_add(struct pl_registration_cache *cache, void *ow
 		cached->begin = (uintptr_t)address;
 		cached->end = cached->begin + length;
 		cached->identity = identity;
-		*packed_range_of(cache, cached->number) = place_from(cached->begin, length);
+		*packed_range_of(cache, cached->number) = packed_range_new(cached->begin, length);
 		if (enter_entry(cache, cached) < 0) {
 			pl_list_append(&cache->free, &cached->link);
 			cached = NULL;

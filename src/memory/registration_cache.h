@@ -32,16 +32,19 @@ struct pl_registration_cache_counts {
 };
 
 /* `release` is called, without a lock, for the owner of each removed entry, which has no users then. */
-struct pl_registration_cache *pl_registration_cache_new(const struct pl_allocator *allocator, size_t limit, void (*release)(void *owner));
+struct pl_registration_cache *pl_registration_cache_new(const struct pl_allocator *allocator, size_t limit,
+							void (*release)(void *owner));
 /* No entry may be in use. */
 void pl_registration_cache_close(struct pl_registration_cache *cache);
 /*
  * Returns the number of an entry that holds the range, of that allocation, and takes it into use; 0: none. Entries of
  * other allocations in that range are removed.
  */
-uint32_t pl_registration_cache_take(struct pl_registration_cache *cache, const void *address, size_t length, uint64_t identity);
+uint32_t pl_registration_cache_take(struct pl_registration_cache *cache, const void *address, size_t length,
+				    uint64_t identity);
 /* Adds a new registration, in use. Returns the number of its entry, which owns `owner` from now on; 0: no memory. */
-uint32_t pl_registration_cache_add(struct pl_registration_cache *cache, void *owner, const void *address, size_t length, uint64_t identity);
+uint32_t pl_registration_cache_add(struct pl_registration_cache *cache, void *owner, const void *address, size_t length,
+				   uint64_t identity);
 /* Returns the entry of a number in use. */
 const struct pl_cached *pl_registration_cache_entry(struct pl_registration_cache *cache, uint32_t number);
 /* Ends a use. */

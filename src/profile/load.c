@@ -42,7 +42,7 @@ static bool get(const struct route_json *json, struct json_object *object, const
 
 /* Returns false unless the member is a text that fits. Replaces characters that could control a terminal. */
 static bool get_json_text(const struct route_json *json, struct json_object *object, const char *name, char *text,
-		     size_t size)
+			  size_t size)
 {
 	struct json_object *value;
 	size_t length;

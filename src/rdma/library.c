@@ -23,7 +23,7 @@ static const struct symbol rdmacm_symbols[] = { VERBS_RDMACM_FUNCTIONS(NEEDED, O
 #undef OPTIONAL
 
 static int load_verbs(const char *file, const struct symbol *symbols, size_t count, struct verbs_library *library,
-		struct pl_error *error)
+		      struct pl_error *error)
 {
 	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	const char *reason;

@@ -102,7 +102,7 @@ static int to_send(const struct self *self)
 }
 
 int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t number, unsigned access,
-		       const char **what)
+			     const char **what)
 {
 	struct self self = { .library = library, .qp = qp, .port = number };
 	struct ibv_port_attr port;

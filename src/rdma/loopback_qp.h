@@ -10,6 +10,6 @@
  * negative errno and the failed step (static storage).
  */
 int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t port, unsigned access,
-		       const char **what);
+			     const char **what);
 
 #endif

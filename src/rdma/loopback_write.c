@@ -23,7 +23,7 @@ static int connect_loop(struct rdma_loopback *loop, const char **what)
 }
 
 int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *library, struct ibv_device *device,
-		    const char **what)
+		       const char **what)
 {
 	int rc;
 

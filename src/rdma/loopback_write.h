@@ -15,7 +15,7 @@ struct rdma_loopback {
 
 /* Returns 0, or a negative errno and the failed call or missing feature (static storage). */
 int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *library, struct ibv_device *device,
-		    const char **what);
+		       const char **what);
 void rdma_loopback_close(struct rdma_loopback *loop);
 
 /* Equally long ranges of two regions. */
@@ -29,6 +29,7 @@ struct rdma_span {
  * Writes the ranges `count` times, several at a time. Returns nanoseconds, or a negative errno and the failure (static
  * storage).
  */
-int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span, unsigned count, const char **what);
+int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span, unsigned count,
+			    const char **what);
 
 #endif

@@ -118,7 +118,8 @@ int pl_sysroot_bytes(struct pl_sysroot *root, void *buffer, size_t size, const c
 	return rc < 0 ? rc : read_start(root, path, buffer, PL_MIN(size, (size_t)INT32_MAX));
 }
 
-static int load_file_text(struct pl_sysroot *root, struct pl_sysroot_file *file, size_t limit, char **data, size_t *length)
+static int load_file_text(struct pl_sysroot *root, struct pl_sysroot_file *file, size_t limit, char **data,
+			  size_t *length)
 {
 	size_t room = PL_MIN(limit, (size_t)4096) + 1;
 	char *buffer = malloc(room), *larger;

@@ -52,7 +52,7 @@ struct pl_pci_link {
 
 struct pl_pci_bar {
 	uint64_t start, size; /* size 0: absent; start 0 with a size: no address assigned */
-	uint64_t sizes; /* sizes of a resizable BAR: bit n stands for 2^n MiB; 0: not resizable, or unknown */
+	uint64_t sizes;       /* sizes of a resizable BAR: bit n stands for 2^n MiB; 0: not resizable, or unknown */
 	bool prefetchable, is64;
 };
 

@@ -51,7 +51,7 @@ void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_R
 	pl_lane_hello_encode(&hello->lane, buffer);
 	buffer[PL_LANE_HELLO] = hello->index;
 	buffer[PL_LANE_HELLO + 1] = hello->count;
-	memcpy(buffer + PL_LANE_HELLO + 2, hello->places, PL_RAILS_MAX);
+	memcpy(buffer + PL_LANE_HELLO + 2, hello->addresses, PL_RAILS_MAX);
 	pl_rail_welcome_encode(hello->renewals, buffer + PL_RAIL_HELLO_LEAST);
 }
 
@@ -62,7 +62,7 @@ int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_he
 		return -EPROTO;
 	hello->index = buffer[PL_LANE_HELLO];
 	hello->count = buffer[PL_LANE_HELLO + 1];
-	memcpy(hello->places, buffer + PL_LANE_HELLO + 2, PL_RAILS_MAX);
+	memcpy(hello->addresses, buffer + PL_LANE_HELLO + 2, PL_RAILS_MAX);
 	hello->renewals = pl_rail_welcome_decode(buffer + PL_RAIL_HELLO_LEAST, length - PL_RAIL_HELLO_LEAST);
 	return hello->count > PL_RAILS_MAX || hello->index >= hello->count ? -EPROTO : 0;
 }

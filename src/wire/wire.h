@@ -77,7 +77,7 @@ struct pl_hello {
 	uint8_t boot_id[16];    /* of the kernel: equal on the same host */
 	uint8_t context_id[16]; /* random, of the context */
 	uint64_t capabilities;  /* unknown bits are ignored */
-	uint32_t lanes;       /* most lanes that this end wants */
+	uint32_t lanes;         /* most lanes that this end wants */
 	uint32_t eager_max;     /* largest eager message accepted */
 	uint32_t window;        /* messages accepted before any is consumed */
 	uint32_t flags;         /* PL_HELLO_ENCRYPT_DATA; unknown bits are -EPROTO */
@@ -88,9 +88,9 @@ struct pl_hello {
 #define PL_HELLO_ENCRYPT_DATA 1u
 #define PL_CAPABILITY_ASKS 256u    /* in struct pl_hello: asks over verbs for keys that the answer to an import lacks */
 #define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes on request, accepts notifications with writes, and SKIP */
-#define PL_CAPABILITY_HEADERLESS 1024u   /* accepts small messages without a header over verbs */
+#define PL_CAPABILITY_HEADERLESS 1024u  /* accepts small messages without a header over verbs */
 #define PL_CAPABILITY_NOTIFY_DATA 4096u /* accepts notifications with a payload */
-#define PL_CAPABILITY_PACKED 2048u /* accepts several frames in one SEND over verbs */
+#define PL_CAPABILITY_PACKED 2048u      /* accepts several frames in one SEND over verbs */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, not 0 */
@@ -171,7 +171,7 @@ void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME]);
 int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *status); /* -EPROTO */
 
 /* Private data of a connection request of the verbs fabric. */
-#define PL_RAIL_HELLO 52       /* lane hello, u8 index, u8 count, u8 places[8], u16 renewals */
+#define PL_RAIL_HELLO 52       /* lane hello, u8 index, u8 count, u8 addresses[8], u16 renewals */
 #define PL_RAIL_HELLO_LEAST 50 /* of a release without renewals */
 #define PL_RAIL_WELCOME 2      /* u16 renewals: private data of the answer */
 #define PL_RAILS_MAX 8
@@ -179,8 +179,8 @@ int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *stat
 struct pl_rail_hello {
 	struct pl_lane_hello lane; /* its lane number is the connection's generation */
 	uint8_t index, count;
-	uint8_t places[PL_RAILS_MAX]; /* index of each rail's address at the acceptor */
-	uint16_t renewals;            /* devices that the sender's end of the rail had before */
+	uint8_t addresses[PL_RAILS_MAX]; /* index of each rail's address at the acceptor */
+	uint16_t renewals;               /* devices that the sender's end of the rail had before */
 };
 
 void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO]);
@@ -193,7 +193,7 @@ uint16_t pl_rail_welcome_decode(const uint8_t *buffer, size_t length);
 
 #define PL_FRAME_HEADER 32 /* u8 type, u8 flags, u16 zero, u32 ack, u32 length, u32 cookie, u64 key, u64 offset */
 #define PL_FRAME_BULK_MAX (16u << 20) /* payload of WRITE and DATA */
-#define PL_FRAME_NOTIFY_MAX 1024u       /* payload of NOTIFY */
+#define PL_FRAME_NOTIFY_MAX 1024u     /* payload of NOTIFY */
 #define PL_FRAME_SMALL_MAX 8192u      /* payload of EAGER and OFFER */
 #define PL_FRAME_ATOMIC_PAYLOAD 16u
 
@@ -205,20 +205,20 @@ enum pl_frame_type {
 	PL_FRAME_VALUE,     /* cookie, offset = old value: answers ATOMIC */
 	/* cookie, offset = enum pl_wire_status, flags = type of the refused READ, ATOMIC or WRITE */
 	PL_FRAME_FAIL,
-	PL_FRAME_ACK,       /* only its acknowledgement */
-	PL_FRAME_EAGER,     /* key = tag, payload */
+	PL_FRAME_ACK,   /* only its acknowledgement */
+	PL_FRAME_EAGER, /* key = tag, payload */
 	/* key = tag, offset = total length, cookie, payload = source's key: start of a large send */
 	PL_FRAME_RENDEZVOUS,
-	PL_FRAME_FINISH,    /* cookie, offset = enum pl_wire_status: end of a large send */
-	PL_FRAME_NOTIFY,    /* offset = value, payload (PL_CAPABILITY_NOTIFY_DATA) */
-	PL_FRAME_CREDIT,    /* offset = messages consumed so far, in total */
-	PL_FRAME_FENCE,     /* cookie = rail, offset = generation: asks to take nothing of that any more */
-	PL_FRAME_FENCED,    /* the same: nothing of that is taken any more */
-	PL_FRAME_ASK_KEY,   /* cookie = rail, key = key's id: asks for the device's key over this rail */
-	PL_FRAME_KEY,       /* the same, offset = the device's key, or over 2^32: none */
-	PL_FRAME_FLUSH,     /* cookie, key = key's id, flags = level: asks to make written bytes visible */
-	PL_FRAME_FLUSHED,   /* cookie, offset = enum pl_wire_status, flags = enum pl_wire_flush: answers FLUSH */
-	PL_FRAME_SKIP,      /* replaces a notification whose write failed; counts as consumed */
+	PL_FRAME_FINISH,  /* cookie, offset = enum pl_wire_status: end of a large send */
+	PL_FRAME_NOTIFY,  /* offset = value, payload (PL_CAPABILITY_NOTIFY_DATA) */
+	PL_FRAME_CREDIT,  /* offset = messages consumed so far, in total */
+	PL_FRAME_FENCE,   /* cookie = rail, offset = generation: asks to take nothing of that any more */
+	PL_FRAME_FENCED,  /* the same: nothing of that is taken any more */
+	PL_FRAME_ASK_KEY, /* cookie = rail, key = key's id: asks for the device's key over this rail */
+	PL_FRAME_KEY,     /* the same, offset = the device's key, or over 2^32: none */
+	PL_FRAME_FLUSH,   /* cookie, key = key's id, flags = level: asks to make written bytes visible */
+	PL_FRAME_FLUSHED, /* cookie, offset = enum pl_wire_status, flags = enum pl_wire_flush: answers FLUSH */
+	PL_FRAME_SKIP,    /* replaces a notification whose write failed; counts as consumed */
 	PL_FRAME_TYPE_END,
 };
 
@@ -258,9 +258,9 @@ static inline void pl_frame_encode(const struct pl_frame *frame, uint8_t buffer[
 static inline uint32_t pl_frame_limit(uint8_t type)
 {
 	static const uint32_t limits[PL_FRAME_TYPE_END] = {
-		[PL_FRAME_WRITE] = PL_FRAME_BULK_MAX,  [PL_FRAME_READ] = PL_FRAME_BULK_MAX, /* one DATA answers it */
-		[PL_FRAME_DATA] = PL_FRAME_BULK_MAX,   [PL_FRAME_ATOMIC] = PL_FRAME_ATOMIC_PAYLOAD,
-		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX, [PL_FRAME_RENDEZVOUS] = PL_FRAME_SMALL_MAX,
+		[PL_FRAME_WRITE] = PL_FRAME_BULK_MAX,    [PL_FRAME_READ] = PL_FRAME_BULK_MAX, /* one DATA answers it */
+		[PL_FRAME_DATA] = PL_FRAME_BULK_MAX,     [PL_FRAME_ATOMIC] = PL_FRAME_ATOMIC_PAYLOAD,
+		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX,   [PL_FRAME_RENDEZVOUS] = PL_FRAME_SMALL_MAX,
 		[PL_FRAME_NOTIFY] = PL_FRAME_NOTIFY_MAX,
 	};
 

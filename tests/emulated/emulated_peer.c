@@ -74,7 +74,8 @@ static size_t end_receive_bytes(struct end *end, uint64_t tag)
 	struct pl_error error;
 
 	check_ok(pl_receive(end->peer, tag, UINT64_MAX, &(struct pl_buffer){ end->words, 0, 4000 }, NULL, &operation,
-			    &error), &error);
+			    &error),
+		 &error);
 	receipt = wait_completed(operation);
 	((char *)pl_region_address(end->words))[receipt.bytes] = '\0';
 	return receipt.bytes;
@@ -126,12 +127,15 @@ static void write_send_read(struct end *end, struct pl_remote *remote, struct pl
 	struct pl_error error;
 
 	direct.flags = PL_REQUIRE_DIRECT;
-	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, from, 0, WRITTEN }, &direct, &operation, &error), &error);
+	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, from, 0, WRITTEN }, &direct, &operation, &error),
+		 &error);
 	receipt = wait_completed(operation);
 	check_direct(&receipt, WRITTEN);
-	check_ok(pl_send(end->peer, TAG_SENT, &(struct pl_buffer){ from, SENT, SENT_LENGTH }, NULL, &operation, &error), &error);
+	check_ok(pl_send(end->peer, TAG_SENT, &(struct pl_buffer){ from, SENT, SENT_LENGTH }, NULL, &operation, &error),
+		 &error);
 	wait_completed(operation);
-	check_ok(pl_read(end->peer, &(struct pl_transfer){ remote, 0, into, 0, WRITTEN }, &direct, &operation, &error), &error);
+	check_ok(pl_read(end->peer, &(struct pl_transfer){ remote, 0, into, 0, WRITTEN }, &direct, &operation, &error),
+		 &error);
 	receipt = wait_completed(operation);
 	check_direct(&receipt, WRITTEN);
 	check(!memcmp(pl_region_address(into), pl_region_address(from), WRITTEN));
@@ -207,10 +211,12 @@ static void use_far(struct end *end, struct pl_remote *remote, struct pl_region 
 	struct pl_operation *operation;
 	struct pl_error error;
 
-	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, region, 0, WRITTEN }, NULL, &operation, &error), &error);
+	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, region, 0, WRITTEN }, NULL, &operation, &error),
+		 &error);
 	receipts[0] = wait_completed(operation);
 	check_ok(pl_read(end->peer, &(struct pl_transfer){ remote, 33, region, READ_AT, READ_LENGTH }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	receipts[1] = wait_completed(operation);
 	for (int i = 0; i < 2; i++)
 		printf("%s %llu bytes, %llu staged: %s\n", i ? "read" : "wrote", (unsigned long long)receipts[i].bytes,
@@ -275,7 +281,8 @@ static void near_staged(struct end *end, struct pl_remote *remote, struct pl_reg
 	emulated_holds(memory + READ_AT, 33, READ_LENGTH);
 	direct.flags = PL_REQUIRE_DIRECT;
 	check_ok(pl_write(end->peer, &(struct pl_transfer){ remote, 0, region, 0, WRITTEN }, &direct, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ENOTSUP, &error);
 	check_text(error.id, "NOT-DIRECT");
 }

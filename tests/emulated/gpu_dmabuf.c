@@ -14,9 +14,11 @@ static struct pl_region *register_exported(struct pl_context *context, uint8_t *
 	struct pl_region *region;
 	struct pl_error error;
 
-	check_ok(pl_region_register_dmabuf(context,
-					   &(struct pl_dmabuf){ .fd = fd, .offset = DMABUF_OFFSET, .length = MIB - DMABUF_OFFSET, .address = address },
-					   PL_ACCESS_ALL, &region, &error),
+	check_ok(pl_region_register_dmabuf(
+			 context,
+			 &(struct pl_dmabuf){
+				 .fd = fd, .offset = DMABUF_OFFSET, .length = MIB - DMABUF_OFFSET, .address = address },
+			 PL_ACCESS_ALL, &region, &error),
 		 &error);
 	close(fd);
 	check_number(pl_region_length(region), MIB - DMABUF_OFFSET);
@@ -58,8 +60,10 @@ static void use_dmabuf(struct scenario_environment *environment, struct buffer *
 		pattern_check(bytes, sizeof(bytes), 1, 5);
 		check_ok(pl_region_copy_in(region, 4, word, sizeof(word), &error), &error);
 		check_ok(pl_fetch_add(environment->near_peer,
-				      &(struct pl_atomic){ .remote = remote, .remote_offset = 4, .operand = 41, .old = &old },
-				      NULL, &operation, &error), &error);
+				      &(struct pl_atomic){
+					      .remote = remote, .remote_offset = 4, .operand = 41, .old = &old },
+				      NULL, &operation, &error),
+			 &error);
 		complete(environment, operation, &receipt);
 		check_number(old, 1);
 	}
@@ -78,27 +82,31 @@ static void dmabufs_refused(struct gpu_ends *ends)
 	struct pl_region *region;
 	struct pl_error error;
 
-	check_status(pl_region_register_dmabuf(ends->environment.far,
-					       &(struct pl_dmabuf){ .fd = fd, .offset = MIB - 10, .length = 11, .address = NULL },
-					       0, &region, &error),
+	check_status(pl_region_register_dmabuf(
+			     ends->environment.far,
+			     &(struct pl_dmabuf){ .fd = fd, .offset = MIB - 10, .length = 11, .address = NULL }, 0,
+			     &region, &error),
 		     -ERANGE, &error);
 	check_text(error.id, "DMABUF-RANGE");
-	check_status(pl_region_register_dmabuf(ends->environment.far,
-					       &(struct pl_dmabuf){ .fd = none, .offset = 0, .length = 10, .address = NULL },
-					       0, &region, &error), -EINVAL,
-		     &error);
+	check_status(
+		pl_region_register_dmabuf(ends->environment.far,
+					  &(struct pl_dmabuf){ .fd = none, .offset = 0, .length = 10, .address = NULL },
+					  0, &region, &error),
+		-EINVAL, &error);
 	check_text(error.id, "DMABUF-FD");
 	close(none);
-	check_status(pl_region_register_dmabuf(ends->environment.far,
-					       &(struct pl_dmabuf){ .fd = none, .offset = 0, .length = 10, .address = NULL },
-					       0, &region, &error), -EBADF,
-		     &error);
+	check_status(
+		pl_region_register_dmabuf(ends->environment.far,
+					  &(struct pl_dmabuf){ .fd = none, .offset = 0, .length = 10, .address = NULL },
+					  0, &region, &error),
+		-EBADF, &error);
 	/* Without a card no transport reaches this dma-buf. */
 	options.fabric = "tcp";
 	tcp = context_open_with(&options);
-	check_status(pl_region_register_dmabuf(tcp,
-					       &(struct pl_dmabuf){ .fd = fd, .offset = 0, .length = MIB, .address = NULL },
-					       0, &region, &error), -ENOTSUP, &error);
+	check_status(pl_region_register_dmabuf(
+			     tcp, &(struct pl_dmabuf){ .fd = fd, .offset = 0, .length = MIB, .address = NULL }, 0,
+			     &region, &error),
+		     -ENOTSUP, &error);
 	check_text(error.id, "DMABUF-UNREACHABLE");
 	pl_close(tcp);
 	close(fd);

@@ -50,9 +50,10 @@ int gpu_ends_transfer(struct gpu_ends *ends, bool write, struct pl_remote *remot
 	int rc;
 
 	direct.flags = PL_REQUIRE_DIRECT;
-	rc = (write ? pl_write : pl_read)(ends->environment.near_peer,
-					  &(struct pl_transfer){ remote, remote_offset, ends->host.region, offset, length },
-					  &direct, &operation, &error);
+	rc = (write ? pl_write
+		    : pl_read)(ends->environment.near_peer,
+			       &(struct pl_transfer){ remote, remote_offset, ends->host.region, offset, length },
+			       &direct, &operation, &error);
 	if (rc == 0)
 		rc = await(&ends->environment, operation, &receipt, &error);
 	if (rc == 0)

@@ -17,7 +17,8 @@ static void send_from(struct gpu_ends *ends, struct pl_region *region, uint64_t 
 			    &(struct pl_buffer){ ends->host.region, MIB, length }, NULL, &receiving, &error),
 		 &error);
 	check_ok(pl_send(ends->environment.far_peer, tag, &(struct pl_buffer){ region, offset, length }, &direct,
-			 &sending, &error), &error);
+			 &sending, &error),
+		 &error);
 	check_ok(await(&ends->environment, sending, &receipt, &error), &error);
 	check_number((receipt.bytes - receipt.bytes_staged), length);
 	check_ok(await(&ends->environment, receiving, &receipt, &error), &error);

@@ -41,7 +41,8 @@ static void local_key_round_trip(const uint8_t *data, size_t size)
 	REQUIRE(rc == 0 || rc == -EPROTO);
 	if (rc)
 		return;
-	REQUIRE(decoded.ipc_handle_length <= sizeof(decoded.ipc_handle) && size == LOCAL_KEY + decoded.ipc_handle_length);
+	REQUIRE(decoded.ipc_handle_length <= sizeof(decoded.ipc_handle) &&
+		size == LOCAL_KEY + decoded.ipc_handle_length);
 	REQUIRE(local_key_encode(&decoded, again) == (int)size);
 	REQUIRE(memcmp(again, data, size) == 0);
 }

@@ -116,11 +116,10 @@ static void local(void)
 	record = (struct local_record){ .type = LOCAL_RECORD_GATES, .size = 262144 };
 	local_record_encode(&record, buffer);
 	save("local", "gates", buffer, LOCAL_RECORD);
-	record = (struct local_record){
-		.type = LOCAL_RECORD_PARTS, .parts = 3, .key = 0x1234567800000003, .size = 2 << 20
-	};
+	record =
+		(struct local_record){ .type = LOCAL_RECORD_FDS, .fds = 3, .key = 0x1234567800000003, .size = 2 << 20 };
 	local_record_encode(&record, buffer);
-	save("local", "parts", buffer, LOCAL_RECORD);
+	save("local", "fds", buffer, LOCAL_RECORD);
 	local_invitation_encode(&invitation, buffer);
 	save("local", "invitation", buffer, LOCAL_INVITATION);
 	save("local", "key", buffer, (size_t)local_key_encode(&key, buffer));

@@ -16,7 +16,7 @@
 
 #define FRAMES 4096
 #define FLOOD ((size_t)64 << 20) /* bytes that an attacker sends at most */
-#define FLOOD_TIME (3 * SECOND) /* of the control channel: fills the table of keys */
+#define FLOOD_TIME (3 * SECOND)  /* of the control channel: fills the table of keys */
 #define MEMORY ((uint64_t)48 << 20)
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };

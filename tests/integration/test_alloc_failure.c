@@ -185,9 +185,9 @@ static int step_transfer(struct session *session)
 	status = finish(session, status, operation, NULL);
 	if (status)
 		return status;
-	status = pl_compare_swap(peer,
-				 &(struct pl_atomic){ .remote = session->remote, .remote_offset = 0, .operand = 1, .compare = 0 },
-				 NULL, &operation, error);
+	status = pl_compare_swap(
+		peer, &(struct pl_atomic){ .remote = session->remote, .remote_offset = 0, .operand = 1, .compare = 0 },
+		NULL, &operation, error);
 	return finish(session, status, operation, NULL);
 }
 

@@ -215,7 +215,8 @@ static void oversized_message(void *argument)
 	(void)argument;
 	world_open(&world);
 	check_ok(pl_send(world.peer, SERVICE_TAG + 1, &(struct pl_buffer){ world.region, 0, LARGE }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	receive_answer(&world, &answer);
 	check_number(answer.status, -EPROTO);
 	check_one_of(pl_wait(operation, UINT64_MAX, NULL, &error), 0, -EMSGSIZE);
@@ -315,12 +316,14 @@ static void a_closed_handle_gives_no_access(void *argument)
 	check_ok(pl_remote_import(world.peer, answer.token, answer.token_length, 0, &remote, &error), &error);
 	check_number(pl_remote_rights(remote), PL_ACCESS_READ);
 	check_ok(pl_read(world.peer, &(struct pl_transfer){ remote, 0, world.region, 0, 4096 }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
 	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = answer.handle };
 	check_number(send_request(&world, &request, &answer), 0);
 	check_ok(pl_read(world.peer, &(struct pl_transfer){ remote, 0, world.region, 0, 4096 }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -EACCES, &error);
 	pl_remote_release(remote);
 	world_close(&world);

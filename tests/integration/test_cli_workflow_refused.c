@@ -57,8 +57,8 @@ static void serve_client(struct source *source)
 		check_ok(pl_wait(operation, TIMEOUT, &receipt, &error), &error);
 		check(workflow_decode(pl_region_address(source->control), receipt.bytes, &message) == 0);
 		fill_answer(source, &message);
-		check_ok(pl_send_copy(source->peer, WORKFLOW_MESSAGE_TAG, buffer, workflow_encode(&message, buffer), NULL,
-				      &operation, &error),
+		check_ok(pl_send_copy(source->peer, WORKFLOW_MESSAGE_TAG, buffer, workflow_encode(&message, buffer),
+				      NULL, &operation, &error),
 			 &error);
 		check_ok(pl_wait(operation, TIMEOUT, NULL, &error), &error);
 	}

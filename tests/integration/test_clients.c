@@ -45,17 +45,21 @@ static void client_work(struct pl_peer *peer, struct buffer *buffer, const struc
 	check_ok(pl_remote_import(peer, start->token, start->token_length, 0, &remote, &error), &error);
 	pattern_fill(buffer->bytes, SLOT, start->number, 0);
 	check_ok(pl_write(peer, &(struct pl_transfer){ remote, offset, buffer->region, 0, SLOT }, NULL, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	finish(operation);
 	memset(buffer->bytes, 0, SLOT);
 	check_ok(pl_read(peer, &(struct pl_transfer){ remote, offset, buffer->region, 0, SLOT }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	finish(operation);
 	pattern_check(buffer->bytes, SLOT, start->number, 0);
 	for (unsigned i = 0; i < ADDITIONS; i++) {
 		check_ok(pl_fetch_add(peer,
-				      &(struct pl_atomic){ .remote = remote, .remote_offset = 0, .operand = start->number + 1 },
-				      NULL, &operation, &error), &error);
+				      &(struct pl_atomic){
+					      .remote = remote, .remote_offset = 0, .operand = start->number + 1 },
+				      NULL, &operation, &error),
+			 &error);
 		finish(operation);
 	}
 	check_ok(pl_notify(peer, start->number, NULL, 0, NULL, &operation, &error), &error);
@@ -81,13 +85,15 @@ static void *client_run(void *argument)
 	buffer_open(&buffer, context, SLOT, PL_ACCESS_LOCAL);
 	check_ok(pl_connect(context, client->address, 0, &peer, &error), &error);
 	check_ok(pl_receive(peer, 0, 0, &(struct pl_buffer){ buffer.region, 0, sizeof(start) }, NULL, &operation,
-			    &error), &error);
+			    &error),
+		 &error);
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	check_number(receipt.bytes, sizeof(start));
 	memcpy(&start, buffer.bytes, sizeof(start));
 	client_work(peer, &buffer, &start);
 	/* Stays connected until the server has seen all clients. */
-	check_ok(pl_receive(peer, 1, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 1 }, NULL, &operation, &error), &error);
+	check_ok(pl_receive(peer, 1, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 1 }, NULL, &operation, &error),
+		 &error);
 	finish(operation);
 	pl_peer_close(peer);
 	buffer_close(&buffer);

@@ -88,7 +88,7 @@ static void managed_pointer(void *unused)
 {
 	struct pl_context *context;
 	struct pl_region *region;
-	struct cuda_place *place;
+	struct cuda_gpu *gpu;
 	struct pl_error error;
 	CUresult (*managed)(CUdeviceptr * address, size_t length, unsigned flags);
 	CUdeviceptr address;
@@ -97,15 +97,15 @@ static void managed_pointer(void *unused)
 	begin("alloc");
 	gpu_driver_find(&managed, "cuMemAllocManaged");
 	context = context_open(&setting);
-	check_ok(cuda_place_get(cuda_driver_loaded(), NULL, 0, &place, &error), &error);
-	check_number(cuda_enter(place), CUDA_SUCCESS);
+	check_ok(cuda_gpu_get(cuda_driver_loaded(), NULL, 0, &gpu, &error), &error);
+	check_number(cuda_enter(gpu), CUDA_SUCCESS);
 	check_number(managed(&address, 4096, 1), CUDA_SUCCESS);
-	cuda_leave(place);
+	cuda_leave(gpu);
 	check_status(pl_region_register(context, (void *)(uintptr_t)address, 4096, 0, &region, &error), -ENOTSUP,
 		     &error);
 	check_text(error.id, "GPU-MANAGED");
-	place->driver->cuMemFree(address);
-	cuda_place_put(place);
+	gpu->driver->cuMemFree(address);
+	cuda_gpu_put(gpu);
 	pl_close(context);
 }
 
@@ -180,7 +180,7 @@ static void check_staged(const struct pl_completion *receipt, uint64_t bytes)
 }
 
 static struct pl_completion message(struct scenario_environment *environment, struct buffer *from, struct buffer *to,
-				 size_t length, struct pl_completion *sent)
+				    size_t length, struct pl_completion *sent)
 {
 	struct pl_operation *sending, *receiving;
 	struct pl_completion received;
@@ -190,7 +190,8 @@ static struct pl_completion message(struct scenario_environment *environment, st
 			    &receiving, &error),
 		 &error);
 	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ from->region, 0, length }, NULL, &sending,
-			 &error), &error);
+			 &error),
+		 &error);
 	complete(environment, sending, sent);
 	complete(environment, receiving, &received);
 	return received;
@@ -216,26 +217,32 @@ static void receipts(void *unused)
 	buffer_open(&host, environment.near, LARGE, PL_ACCESS_LOCAL);
 	remote = share(&environment, far.region, environment.near_peer, NULL);
 	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, LARGE }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	complete(&environment, operation, &receipt);
 	check_staged(&receipt, LARGE);
 	/* Only the peer's memory is on a GPU. */
 	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, host.region, 0, LARGE }, NULL,
-			 &operation, &error), &error);
+			 &operation, &error),
+		 &error);
 	complete(&environment, operation, &receipt);
 	check_staged(&receipt, LARGE);
 	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, host.region, 0, 100 }, &direct,
-			 &operation, &error), &error);
+			 &operation, &error),
+		 &error);
 	fail_with(&environment, operation, -ENOTSUP);
 	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, &direct,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	check_number(await(&environment, operation, &receipt, &error), -ENOTSUP);
 	check_text(error.id, "NOT-DIRECT");
 	check_ok(pl_send(environment.near_peer, 9, &(struct pl_buffer){ near.region, 0, 100 }, &direct, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	fail_with(&environment, operation, -ENOTSUP);
 	check_ok(pl_send(environment.near_peer, 9, &(struct pl_buffer){ near.region, 0, LARGE }, &direct, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	fail_with(&environment, operation, -ENOTSUP);
 	receipt = message(&environment, &near, &far, 100, &sent);
 	check_staged(&receipt, 100);
@@ -462,11 +469,13 @@ static void context_gone(void *unused)
 	remote = share(&environment, far.region, environment.near_peer, NULL);
 	check_ok(pl_region_register(environment.near, (void *)(uintptr_t)address, LARGE, 0, &region, &error), &error);
 	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, region, 0, LARGE }, NULL, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	complete(&environment, operation, NULL);
 	check_number(destroy(own), CUDA_SUCCESS);
 	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, region, 0, LARGE }, NULL, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	fail_with(&environment, operation, -EFAULT);
 	check_number(pl_region_deregister(region), 0);
 	pl_remote_release(remote);

@@ -234,7 +234,8 @@ static void revoke_from_idle(struct scenario_environment *environment)
 	remote = import_token(environment, environment->near_peer, token, length);
 	gpu_standin.delay(100 * 1000);
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, LARGE }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	settle(environment, 1);
 	check_number(pl_region_revoke(far.region, token, length), 0);
 	gpu_standin.delay(0);
@@ -289,7 +290,8 @@ static void opened_again(void *unused)
 	access = remotes[0]->fabric_data;
 	last = remotes[1]->fabric_data;
 	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remotes[0], 0, near.region, 0, 8 }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	complete(&environment, operation, NULL);
 	check_number(pl_region_revoke(far.region, token[0], length[0]), 0);
 	check_number(pl_region_revoke(marker, token[1], length[1]), 0);
@@ -348,7 +350,8 @@ static void messages(void *prepare)
 	pattern_fill(session.buffer.bytes, LARGE, 10, 0);
 	agent_receive(&session.agent, 2, LARGE);
 	check_ok(pl_send(session.peer, 2, &(struct pl_buffer){ session.buffer.region, 0, LARGE }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	complete(&session.environment, operation, &receipt);
 	/* The sender's receipt has the receiver's route. */
 	check_number(receipt.route, route);

@@ -233,23 +233,22 @@ static void killed(void *prepare)
  */
 static void damage(uint8_t *bytes, unsigned count, uint64_t *state)
 {
-	const size_t opaque = offsetof(struct cuda_ticket, handle);
-	struct cuda_ticket ticket;
+	const size_t opaque = offsetof(struct cuda_ipc_handle, handle);
+	struct cuda_ipc_handle ipc;
 	bool meant = random_next(state) % 2;
 
 	for (unsigned i = 0; i < count; i++)
-		bytes[random_next(state) % (meant ? opaque : sizeof(ticket))] ^=
-			(uint8_t)(1 + random_next(state) % 255);
+		bytes[random_next(state) % (meant ? opaque : sizeof(ipc))] ^= (uint8_t)(1 + random_next(state) % 255);
 	if (!meant)
 		return;
-	memcpy(&ticket, bytes, sizeof(ticket));
-	ticket.check = cuda_ticket_check(&ticket);
-	memcpy(bytes, &ticket, sizeof(ticket));
+	memcpy(&ipc, bytes, sizeof(ipc));
+	ipc.check = cuda_ipc_handle_check(&ipc);
+	memcpy(bytes, &ipc, sizeof(ipc));
 }
 
 static void bad_tickets(void *unused)
 {
-	uint8_t ticket[PL_IPC_HANDLE_MAX], bad[PL_IPC_HANDLE_MAX];
+	uint8_t ipc[PL_IPC_HANDLE_MAX], bad[PL_IPC_HANDLE_MAX];
 	struct pl_memory memory, taken;
 	const char *why = NULL;
 	struct pl_error error;
@@ -262,16 +261,16 @@ static void bad_tickets(void *unused)
 		exit(SKIPPED);
 	address = gpu_allocate(4096);
 	check_ok(pl_memory_attach(&memory, address, 4096, &error), &error);
-	length = pl_memory_export_ipc(&memory, 0, 4096, ticket, NULL);
-	check_number(length, sizeof(ticket));
-	check_number(pl_memory_import_ipc(ticket, sizeof(ticket), 4096, true, &memory, NULL, &taken, &why), 0);
+	length = pl_memory_export_ipc(&memory, 0, 4096, ipc, NULL);
+	check_number(length, sizeof(ipc));
+	check_number(pl_memory_import_ipc(ipc, sizeof(ipc), 4096, true, &memory, NULL, &taken, &why), 0);
 	pl_memory_release(&taken);
-	check(pl_memory_import_ipc(ticket, sizeof(ticket), 1 << 30, true, &memory, NULL, &taken, &why) < 0);
-	check(pl_memory_import_ipc(ticket, sizeof(ticket) - 1, 4096, true, &memory, NULL, &taken, &why) < 0);
-	check(pl_memory_import_ipc(ticket, sizeof(ticket), 4097, false, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_import_ipc(ipc, sizeof(ipc), 1 << 30, true, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_import_ipc(ipc, sizeof(ipc) - 1, 4096, true, &memory, NULL, &taken, &why) < 0);
+	check(pl_memory_import_ipc(ipc, sizeof(ipc), 4097, false, &memory, NULL, &taken, &why) < 0);
 	check(why && strstr(why, "as "));
 	for (unsigned i = 0; i < 2000; i++) {
-		memcpy(bad, ticket, sizeof(bad));
+		memcpy(bad, ipc, sizeof(bad));
 		damage(bad, 1 + i % 3, &state);
 		/* The driver may accept the damaged handle, for other memory. */
 		if (pl_memory_import_ipc(bad, sizeof(bad), 4096, false, &memory, NULL, &taken, &why) == 0)
@@ -306,7 +305,7 @@ static void bad_parts(void *kind)
 {
 	const size_t size = (size_t)6 << 20;
 	struct pl_ipc_fds *parts = pl_ipc_fds_new(&pl_system_allocator, 8), *bad;
-	uint8_t ticket[PL_IPC_HANDLE_MAX], other[PL_IPC_HANDLE_MAX];
+	uint8_t ipc[PL_IPC_HANDLE_MAX], other[PL_IPC_HANDLE_MAX];
 	struct pl_memory memory, taken;
 	struct pl_error error;
 	uint64_t state = 2;
@@ -318,18 +317,18 @@ static void bad_parts(void *kind)
 	gpu_standin_find();
 	address = gpu_allocate(size);
 	check_ok(pl_memory_attach(&memory, address, size, &error), &error);
-	check_number(pl_memory_export_ipc(&memory, 0, size, ticket, parts), sizeof(ticket));
+	check_number(pl_memory_export_ipc(&memory, 0, size, ipc, parts), sizeof(ipc));
 	check(parts->count >= 1);
 	for (unsigned i = 0; i < 400; i++) {
 		bad = pl_ipc_fds_new(&pl_system_allocator, 8);
-		memcpy(other, ticket, sizeof(other));
+		memcpy(other, ipc, sizeof(other));
 		for (unsigned j = 0; j < parts->count; j++) {
-			uint64_t length = parts->part[j].size;
+			uint64_t length = parts->list[j].size;
 
 			if (random_next(&state) % 4 == 0)
 				length = random_next(&state) >> (random_next(&state) % 64);
-			bad->part[bad->count++] = (struct pl_ipc_fd){
-				.fd = bad_descriptor(&state, parts->part[j].fd),
+			bad->list[bad->count++] = (struct pl_ipc_fd){
+				.fd = bad_descriptor(&state, parts->list[j].fd),
 				.size = length,
 			};
 		}

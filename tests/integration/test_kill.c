@@ -53,10 +53,9 @@ static void session_close(struct session *session)
 
 	check_number(pl_peer_query(session->peer, &info), 0);
 	check(!info.connected);
-	check_status(
-		pl_write(session->peer, &(struct pl_transfer){ session->remote, 0, session->buffer.region, 0, 1 }, NULL,
-			 &operation, &error),
-		-ENOTCONN, &error);
+	check_status(pl_write(session->peer, &(struct pl_transfer){ session->remote, 0, session->buffer.region, 0, 1 },
+			      NULL, &operation, &error),
+		     -ENOTCONN, &error);
 	pl_remote_release(session->remote);
 	pl_peer_close(session->peer);
 	buffer_close(&session->buffer);
@@ -90,13 +89,15 @@ static void post(struct session *session, enum stage stage, const struct pl_attr
 		break;
 	case STAGE_SEND:
 		check_ok(pl_send(session->peer, 1, &(struct pl_buffer){ region, 0, size }, attributes, operation,
-				 &error), &error);
+				 &error),
+			 &error);
 		break;
 	case STAGE_IDLE:
 	case STAGE_RECEIVE:
 	case STAGE_TARGET:
 		check_ok(pl_receive(session->peer, 1, 0, &(struct pl_buffer){ region, 0, size }, attributes, operation,
-				    &error), &error);
+				    &error),
+			 &error);
 		break;
 	}
 }

@@ -89,7 +89,8 @@ static void read_only(void *argument)
 	check(mprotect(mapping, SIZE, PROT_READ | PROT_WRITE) < 0);
 	check_number(write_some(&environment, remote, near.region, 8, NULL), -EACCES);
 	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, SIZE }, NULL,
-			 &operation, &error), &error);
+			 &operation, &error),
+		 &error);
 	complete(&environment, operation, &receipt);
 	check(strstr(receipt.reason, "mapped"));
 	value_check(near.bytes, SIZE, 0);
@@ -326,7 +327,8 @@ static void check_apart(void (*prepare)(int), const char *word)
 	check(info.same_host);
 	check_ok(pl_remote_import(peer, agent.token, agent.token_length, 0, &remote, &error), &error);
 	buffer_open(&buffer, context, SIZE, PL_ACCESS_LOCAL);
-	check_ok(pl_write(peer, &(struct pl_transfer){ remote, 0, buffer.region, 0, SIZE }, NULL, &operation, &error), &error);
+	check_ok(pl_write(peer, &(struct pl_transfer){ remote, 0, buffer.region, 0, SIZE }, NULL, &operation, &error),
+		 &error);
 	check_ok(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	check(strstr(receipt.reason, word));
 	pl_remote_release(remote);
@@ -428,9 +430,9 @@ static void send_bytes(struct scenario_environment *environment, const void *byt
 	send_all(environment, bytes, length, &fd, fd >= 0);
 }
 
-static void send_parts(struct scenario_environment *environment, uint64_t key, unsigned parts, unsigned count)
+static void send_fds(struct scenario_environment *environment, uint64_t key, unsigned announced, unsigned count)
 {
-	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)parts, .key = key, .size = 4096 };
+	struct local_record record = { .type = LOCAL_RECORD_FDS, .fds = (uint16_t)announced, .key = key, .size = 4096 };
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC), fds[LOCAL_FDS_PER_RECORD];
 	uint8_t bytes[LOCAL_RECORD];
 
@@ -480,7 +482,7 @@ static void bad_records(void *argument)
 }
 
 /* Sends descriptors of device memory: too many, none, and the announced number. */
-static void bad_parts(void *argument)
+static void bad_fd_counts(void *argument)
 {
 	const unsigned plan[][4] = { { 2, 3, 0, 0 }, { 2, 0, 0, 0 }, { 2, 1, 3, 1 }, { 2, 1, 2, 2 } };
 
@@ -489,9 +491,9 @@ static void bad_parts(void *argument)
 		unsigned descriptors = open_descriptors();
 
 		environment_open(&environment, argument);
-		send_parts(&environment, 1, plan[i][0], plan[i][1]);
+		send_fds(&environment, 1, plan[i][0], plan[i][1]);
 		if (plan[i][2])
-			send_parts(&environment, 1, plan[i][2], plan[i][3]);
+			send_fds(&environment, 1, plan[i][2], plan[i][3]);
 		check_far_loses(&environment);
 		environment_close(&environment);
 		check_number(open_descriptors(), descriptors);
@@ -499,7 +501,7 @@ static void bad_parts(void *argument)
 }
 
 /* Sends descriptors of keys that this process does not import: a limited number is kept for a limited time. */
-static void many_parts(void *argument)
+static void many_fds(void *argument)
 {
 	struct scenario_environment environment;
 	struct local_endpoint *far;
@@ -510,8 +512,8 @@ static void many_parts(void *argument)
 	settle(&environment, 20);
 	here = open_descriptors();
 	for (unsigned i = 0; i < 300; i++) {
-		send_parts(&environment, i, 1 + i % LOCAL_FDS_PER_KEY,
-			   1 + i % LOCAL_FDS_PER_RECORD % (1 + i % LOCAL_FDS_PER_KEY));
+		send_fds(&environment, i, 1 + i % LOCAL_FDS_PER_KEY,
+			 1 + i % LOCAL_FDS_PER_RECORD % (1 + i % LOCAL_FDS_PER_KEY));
 		if (i % 10 == 0)
 			settle(&environment, 5);
 	}
@@ -578,8 +580,8 @@ int main(void)
 		{ "bad records", bad_records, &local_threads, 15 },
 		{ "bad records, manual", bad_records, &local_manual, 15 },
 		{ "bad descriptors", bad_descriptors, &local_threads, 15 },
-		{ "bad parts", bad_parts, &local_threads, 15 },
-		{ "many parts", many_parts, &local_threads, 15 },
+		{ "bad fds", bad_fd_counts, &local_threads, 15 },
+		{ "many fds", many_fds, &local_threads, 15 },
 	};
 
 	return cases_run("local", cases, sizeof(cases) / sizeof(cases[0]));

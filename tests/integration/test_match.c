@@ -35,7 +35,8 @@ static void queued_receive(void *tag)
 				    NULL, NULL, &error),
 			 &error);
 	check_ok(pl_receive(environment.far_peer, 7, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 8 }, NULL, NULL,
-			    &error), &error);
+			    &error),
+		 &error);
 	check_number(pl_message_arrived(environment.far_peer, &message, &word), 0);
 	check_number(pl_message_arrived(environment.far_peer, &notification, NULL), 0);
 	pl_engine_unlock(engine);

@@ -196,7 +196,8 @@ static void pulled_for_good(void *argument)
 	wire_open(&wire, argument, 64);
 	attributes.timeout = UINT64_MAX;
 	check_ok(pl_receive(wire.peer, 1, 0, &(struct pl_buffer){ wire.buffer.region, 0, 64 }, &attributes, &operation,
-			    &error), &error);
+			    &error),
+		 &error);
 	check(command("ip link set pl0 down"));
 	pulled_at = clock_now();
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ECONNRESET, &error);

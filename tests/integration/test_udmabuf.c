@@ -59,13 +59,17 @@ static void used(void *argument)
 	environment_open(&environment, argument);
 	memory_open(&memory);
 	buffer_open(&near, environment.near, SIZE, PL_ACCESS_ALL);
-	check_status(pl_region_register_dmabuf(environment.far,
-					       &(struct pl_dmabuf){ .fd = memory.buffer, .offset = PLACE, .length = SIZE, .address = NULL },
-					       0, &region, &error),
-		     -ERANGE, &error);
-	check_ok(pl_region_register_dmabuf(environment.far,
-					   &(struct pl_dmabuf){ .fd = memory.buffer, .offset = PLACE, .length = SIZE - PLACE, .address = NULL },
-					   PL_ACCESS_ALL, &region, &error),
+	check_status(
+		pl_region_register_dmabuf(
+			environment.far,
+			&(struct pl_dmabuf){ .fd = memory.buffer, .offset = PLACE, .length = SIZE, .address = NULL }, 0,
+			&region, &error),
+		-ERANGE, &error);
+	check_ok(pl_region_register_dmabuf(
+			 environment.far,
+			 &(struct pl_dmabuf){
+				 .fd = memory.buffer, .offset = PLACE, .length = SIZE - PLACE, .address = NULL },
+			 PL_ACCESS_ALL, &region, &error),
 		 &error);
 	close(memory.buffer);
 	memory.buffer = -1;
@@ -88,7 +92,8 @@ static void used(void *argument)
 	memset(memory.bytes + PLACE + 3, 0, 8);
 	check_ok(pl_fetch_add(environment.near_peer,
 			      &(struct pl_atomic){ .remote = remote, .remote_offset = 3, .operand = 5, .old = &old },
-			      NULL, &operation, &error), &error);
+			      NULL, &operation, &error),
+		 &error);
 	complete(&environment, operation, NULL);
 	check_number(old, 0);
 	check_number(memory.bytes[PLACE + 3], 5);

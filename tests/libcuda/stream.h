@@ -10,7 +10,7 @@
 struct event {
 	uint64_t recorded, reached; /* number of cuEventRecord() calls, and of records executed */
 	CUresult result;
-	bool destroyed; /* removed when it is reached */
+	bool destroyed;       /* removed when it is reached */
 	struct timespec time; /* time of the last execution */
 	struct context *context;
 	struct event *next, **link; /* list of all events */

@@ -34,7 +34,8 @@ static void atomic_values(struct scenario_environment *environment)
 	attributes.user_data = 9;
 	check_ok(pl_fetch_add(peer,
 			      &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = 2, .old = &old },
-			      &attributes, &operation, &error), &error);
+			      &attributes, &operation, &error),
+		 &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.kind, PL_KIND_FETCH_ADD);
 	check_number(receipt.value, 40);
@@ -47,20 +48,29 @@ static void atomic_values(struct scenario_environment *environment)
 	/* Wraps around.  This call passes NULL for `old`. */
 	check_ok(pl_fetch_add(peer,
 			      &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = UINT64_MAX - 40 },
-			      NULL, &operation, &error), &error);
+			      NULL, &operation, &error),
+		 &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.value, 42);
 	check_number(word_at(&far, 8), 1);
-	check_ok(pl_compare_swap(peer,
-				 &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = 99, .compare = 2, .old = &old },
-				 NULL, &operation, &error), &error);
+	check_ok(pl_compare_swap(
+			 peer,
+			 &(struct pl_atomic){
+				 .remote = remote, .remote_offset = 8, .operand = 99, .compare = 2, .old = &old },
+			 NULL, &operation, &error),
+		 &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.kind, PL_KIND_COMPARE_SWAP);
 	check_number(old, 1);
 	check_number(word_at(&far, 8), 1);
 	check_ok(pl_compare_swap(peer,
-				 &(struct pl_atomic){ .remote = remote, .remote_offset = 8, .operand = 0x8877665544332211ull, .compare = 1, .old = &old },
-				 NULL, &operation, &error), &error);
+				 &(struct pl_atomic){ .remote = remote,
+						      .remote_offset = 8,
+						      .operand = 0x8877665544332211ull,
+						      .compare = 1,
+						      .old = &old },
+				 NULL, &operation, &error),
+		 &error);
 	complete(environment, operation, &receipt);
 	check_number(receipt.value, 1);
 	check_number(word_at(&far, 8), 0x8877665544332211ull);
@@ -84,9 +94,10 @@ static void check_atomic_refused(struct scenario_environment *environment, struc
 				      &(struct pl_atomic){ .remote = remote, .remote_offset = offset, .operand = 1 },
 				      NULL, &operation, &error);
 	else
-		status = pl_compare_swap(peer,
-					 &(struct pl_atomic){ .remote = remote, .remote_offset = offset, .operand = 1, .compare = 0 },
-					 NULL, &operation, &error);
+		status = pl_compare_swap(
+			peer,
+			&(struct pl_atomic){ .remote = remote, .remote_offset = offset, .operand = 1, .compare = 0 },
+			NULL, &operation, &error);
 	if (!status)
 		status = await(environment, operation, NULL, &error);
 	check_status(status, -EINVAL, &error);
@@ -109,12 +120,16 @@ static void atomic_refusals(struct scenario_environment *environment)
 		check_atomic_refused(environment, remote, offset, false);
 	}
 	check_status(pl_fetch_add(peer, &(struct pl_atomic){ .remote = remote, .remote_offset = 64, .operand = 1 },
-				  NULL, &operation, &error), -ERANGE, &error);
-	check_status(pl_fetch_add(peer,
-				  &(struct pl_atomic){ .remote = remote, .remote_offset = UINT64_MAX - 7, .operand = 1 },
-				  NULL, &operation, &error), -ERANGE, &error);
+				  NULL, &operation, &error),
+		     -ERANGE, &error);
+	check_status(
+		pl_fetch_add(peer,
+			     &(struct pl_atomic){ .remote = remote, .remote_offset = UINT64_MAX - 7, .operand = 1 },
+			     NULL, &operation, &error),
+		-ERANGE, &error);
 	check_ok(pl_fetch_add(peer, &(struct pl_atomic){ .remote = remote, .remote_offset = 56, .operand = 1 }, NULL,
-			      &operation, &error), &error);
+			      &operation, &error),
+		 &error);
 	complete(environment, operation, NULL);
 	/* Only the target knows that this offset is no multiple of 8. */
 	options.offset = 4;
@@ -157,7 +172,10 @@ static void *add_run(void *argument)
 
 	for (unsigned i = 0; i < ADDS; i++) {
 		check_ok(pl_fetch_add(adder->peer,
-				      &(struct pl_atomic){ .remote = adder->remote, .remote_offset = 0, .operand = 1, .old = &adder->olds[i] },
+				      &(struct pl_atomic){ .remote = adder->remote,
+							   .remote_offset = 0,
+							   .operand = 1,
+							   .old = &adder->olds[i] },
 				      NULL, &operation, &error),
 			 &error);
 		check_number(wait_for_atomic(operation), adder->olds[i]);
@@ -167,7 +185,11 @@ static void *add_run(void *argument)
 
 		for (;;) {
 			check_ok(pl_compare_swap(adder->peer,
-						 &(struct pl_atomic){ .remote = adder->remote, .remote_offset = 8, .operand = seen + 1, .compare = seen, .old = &old },
+						 &(struct pl_atomic){ .remote = adder->remote,
+								      .remote_offset = 8,
+								      .operand = seen + 1,
+								      .compare = seen,
+								      .old = &old },
 						 NULL, &operation, &error),
 				 &error);
 			wait_for_atomic(operation);
@@ -237,9 +259,11 @@ static void atomic_peers(struct scenario_environment *environment)
 		remotes[i] = share(environment, word.region, near[i], NULL);
 	}
 	for (unsigned i = 0; i < PEERS * COUNT; i++)
-		check_ok(pl_fetch_add(near[i % PEERS],
-				      &(struct pl_atomic){ .remote = remotes[i % PEERS], .remote_offset = 0, .operand = i },
-				      NULL, NULL, &error), &error);
+		check_ok(pl_fetch_add(
+				 near[i % PEERS],
+				 &(struct pl_atomic){ .remote = remotes[i % PEERS], .remote_offset = 0, .operand = i },
+				 NULL, NULL, &error),
+			 &error);
 	for (unsigned i = 0; i < PEERS * COUNT; i++) {
 		collect(environment, environment->near, &completion, 1);
 		check_completion(environment->near, &completion, 0);

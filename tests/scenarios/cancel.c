@@ -17,9 +17,11 @@ static void cancel_running(struct scenario_environment *environment)
 	bytes_set(silent.near.bytes, 1, size);
 	bytes_set(silent.target.bytes, 0, size);
 	check_ok(pl_receive(silent.near_peer, 1, 0, &(struct pl_buffer){ silent.near.region, 0, 64 }, NULL,
-			    &operations[0], &error), &error);
+			    &operations[0], &error),
+		 &error);
 	check_ok(pl_send(silent.near_peer, 1, &(struct pl_buffer){ silent.near.region, 0, size }, NULL, &operations[1],
-			 &error), &error);
+			 &error),
+		 &error);
 	check_ok(pl_write(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, size / 2 },
 			  NULL, &operations[2], &error),
 		 &error);
@@ -64,7 +66,8 @@ static struct pl_operation *post_any(struct scenario_environment *environment, s
 	else
 		check_ok(pl_fetch_add(environment->near_peer,
 				      &(struct pl_atomic){ .remote = remote, .remote_offset = 0, .operand = 0 }, NULL,
-				      &operation, &error), &error);
+				      &operation, &error),
+			 &error);
 	return operation;
 }
 
@@ -126,14 +129,16 @@ static void cancel_send(struct scenario_environment *environment)
 	buffer_open(&near, environment->near, SIZE, PL_ACCESS_LOCAL);
 	buffer_open(&far, environment->far, SIZE, PL_ACCESS_LOCAL);
 	pattern_fill(near.bytes, SIZE, 6, 0);
-	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 0, SIZE }, NULL, &send, &error), &error);
+	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 0, SIZE }, NULL, &send, &error),
+		 &error);
 	settle(environment, 5);
 	pl_cancel(send);
 	fail_with(environment, send, -ECANCELED);
 	bytes_set(near.bytes, POISON, SIZE);
 	check_ok(pl_send_copy(environment->near_peer, 1, "next", 4, NULL, &send, &error), &error);
 	check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, &(struct pl_buffer){ far.region, 0, SIZE }, NULL,
-			    &receive, &error), &error);
+			    &receive, &error),
+		 &error);
 	if (await(environment, receive, &receipt, &error) == -ECANCELED) {
 		/* The receive had matched the rendezvous request before the sender withdrew it. */
 		check_ok(pl_receive(environment->far_peer, 1, UINT64_MAX, &(struct pl_buffer){ far.region, 0, SIZE },
@@ -250,15 +255,15 @@ static void cancel_messages(struct scenario_environment *environment)
 		pattern_fill(silent.near.bytes + i * MESSAGE, MESSAGE, i, 0);
 	/* The filler writes fill the sockets' buffers. */
 	for (unsigned i = 0; i < FILLERS; i++)
-		check_ok(pl_write(silent.near_peer,
-				  &(struct pl_transfer){ silent.remote, 0, silent.near.region, MESSAGE * COUNT, FILLER },
-				  NULL, &fillers[i], &error),
-			 &error);
-	for (unsigned i = 0; i < COUNT; i++)
 		check_ok(
-			pl_send(silent.near_peer, i, &(struct pl_buffer){ silent.near.region, i * MESSAGE, MESSAGE },
-				NULL, &sends[i], &error),
+			pl_write(silent.near_peer,
+				 &(struct pl_transfer){ silent.remote, 0, silent.near.region, MESSAGE * COUNT, FILLER },
+				 NULL, &fillers[i], &error),
 			&error);
+	for (unsigned i = 0; i < COUNT; i++)
+		check_ok(pl_send(silent.near_peer, i, &(struct pl_buffer){ silent.near.region, i * MESSAGE, MESSAGE },
+				 NULL, &sends[i], &error),
+			 &error);
 	settle(environment, 5);
 	for (unsigned i = 0; i < COUNT; i++)
 		pl_cancel(sends[i]);
@@ -341,7 +346,8 @@ static void cancel_some(struct scenario_environment *environment)
 			if (!sent[i])
 				continue;
 			check_ok(pl_receive(environment->far_peer, tag + i, UINT64_MAX,
-					    &(struct pl_buffer){ far.region, i * SMALL, SMALL }, NULL, &receive, &error),
+					    &(struct pl_buffer){ far.region, i * SMALL, SMALL }, NULL, &receive,
+					    &error),
 				 &error);
 			complete(environment, receive, NULL);
 			pattern_check(far.bytes + i * SMALL, SMALL, round, i * SMALL);

@@ -21,10 +21,9 @@ static void post_unending(struct silent *silent)
 
 		attributes.user_data = i;
 		if (i % 2)
-			check_ok(
-				pl_send(silent->near_peer, i, &(struct pl_buffer){ silent->near.region, 0, LARGE },
-					&attributes, NULL, &error),
-				&error);
+			check_ok(pl_send(silent->near_peer, i, &(struct pl_buffer){ silent->near.region, 0, LARGE },
+					 &attributes, NULL, &error),
+				 &error);
 		else
 			check_ok(pl_receive(silent->near_peer, i, UINT64_MAX,
 					    &(struct pl_buffer){ silent->near.region, 0, 100 }, &attributes, NULL,
@@ -49,10 +48,9 @@ static void peer_close_running(struct scenario_environment *environment)
 	check_ok(pl_write(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE },
 			  NULL, &operations[0], &error),
 		 &error);
-	check_ok(
-		pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE }, NULL,
-			&operations[1], &error),
-		&error);
+	check_ok(pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE },
+			 NULL, &operations[1], &error),
+		 &error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[2], &error),
 		 &error);
 	settle(environment, 5);
@@ -97,9 +95,14 @@ static void other_end_closes(struct scenario_environment *environment)
 	buffer_open(&far, environment->far, 1 << 20, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	check_ok(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL, &receive,
-			    &error), &error);
-	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 0, 1 << 20 }, NULL, &send, &error), &error);
-	check_ok(pl_receive(environment->near_peer, 2, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL, NULL, &error), &error);
+			    &error),
+		 &error);
+	check_ok(
+		pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 0, 1 << 20 }, NULL, &send, &error),
+		&error);
+	check_ok(
+		pl_receive(environment->near_peer, 2, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL, NULL, &error),
+		&error);
 	settle(environment, 5);
 	pl_peer_close(environment->far_peer);
 	environment->far_peer = NULL;
@@ -111,11 +114,11 @@ static void other_end_closes(struct scenario_environment *environment)
 	check_number(pl_peer_query(environment->near_peer, &info), 0);
 	check(!info.connected);
 	check_status(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL,
-			      &send, &error), -ENOTCONN,
-		     &error);
+			      &send, &error),
+		     -ENOTCONN, &error);
 	check_status(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL, &send,
-			     &error), -ENOTCONN,
-		     &error);
+			     &error),
+		     -ENOTCONN, &error);
 	check_status(pl_send_copy(environment->near_peer, 1, "x", 1, NULL, &send, &error), -ENOTCONN, &error);
 	/*
 	 * A program may post a receive after the end, as a message may have arrived before.  No message arrived here.
@@ -201,7 +204,8 @@ static void *post_two(void *argument)
 
 	check_ok(pl_send_copy(posting->peer, 1, "x", 1, NULL, NULL, &error), &error);
 	check_ok(pl_write(posting->peer, &(struct pl_transfer){ posting->remote, 0, posting->region, 0, 64 }, NULL,
-			  NULL, &error), &error);
+			  NULL, &error),
+		 &error);
 	return NULL;
 }
 
@@ -243,7 +247,8 @@ static void close_after_send(struct scenario_environment *environment)
 
 	buffer_open(&far, environment->far, 64, PL_ACCESS_LOCAL);
 	check_ok(pl_receive(environment->far_peer, 1, 0, &(struct pl_buffer){ far.region, 0, 64 }, NULL, &receive,
-			    &error), &error);
+			    &error),
+		 &error);
 	check_ok(pl_send_copy(environment->near_peer, 1, "farewell", 8, NULL, &send, &error), &error);
 	complete(environment, send, NULL);
 	settle(environment, 20);
@@ -334,10 +339,9 @@ static void close_everything(struct scenario_environment *environment)
 	check_ok(pl_write(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE },
 			  NULL, &operations[1], &error),
 		 &error);
-	check_ok(
-		pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE }, NULL,
-			&operations[2], &error),
-		&error);
+	check_ok(pl_read(silent.near_peer, &(struct pl_transfer){ silent.remote, 0, silent.near.region, 0, LARGE },
+			 NULL, &operations[2], &error),
+		 &error);
 	check_ok(pl_remote_import_start(silent.near_peer, silent.token, silent.token_length, 0, &operations[3], &error),
 		 &error);
 	settle(environment, 3);

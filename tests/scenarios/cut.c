@@ -70,7 +70,8 @@ static void check_alive(struct scenario_environment *environment, struct pl_remo
 	struct pl_error error;
 
 	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near->region, 0, LEFT }, NULL,
-			 &operation, &error), &error);
+			 &operation, &error),
+		 &error);
 	complete(environment, operation, NULL);
 	value_check(near->bytes, LEFT, 1);
 }
@@ -118,7 +119,8 @@ static void write_cut(struct scenario_environment *environment)
 	check(ftruncate(file.fd, LEFT) == 0);
 	bytes_set(near.bytes, 1, WHOLE);
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, WHOLE }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	check_end_status(environment, operation, -EFAULT);
 	check_alive(environment, remote, &near);
 	pl_remote_release(remote);
@@ -141,19 +143,23 @@ static void cut_at_source(struct scenario_environment *environment)
 	other = share(environment, last.region, environment->near_peer, NULL);
 	check(ftruncate(file.fd, LEFT) == 0);
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, file.region, 0, WHOLE }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	check_end_status(environment, operation, -EFAULT);
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, file.region, 0, LEFT }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	check_end_status(environment, operation, 0);
 	if (!environment->setting->one_sided)
 		value_check(far.bytes, LEFT, 1);
 	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, file.region, 0, WHOLE }, NULL,
-			 &operation, &error), &error);
+			 &operation, &error),
+		 &error);
 	check_end_status(environment, operation, -EFAULT);
 	/* The write goes to another region, as the target may still be sending the data of the read. */
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ other, 0, file.region, 0, LEFT }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	check_end_status(environment, operation, 0);
 	pl_remote_release(remote);
 	pl_remote_release(other);

@@ -99,12 +99,16 @@ static void deadline_others(struct scenario_environment *environment)
 	silent_open(environment, &silent, 1 << 20);
 	posted = clock_now();
 	check_ok(pl_send(silent.near_peer, 1, &(struct pl_buffer){ silent.near.region, 0, 1 << 20 }, &attributes, &send,
-			 &error), &error);
+			 &error),
+		 &error);
 	check_ok(pl_receive(silent.near_peer, 1, 0, &(struct pl_buffer){ silent.near.region, 0, 9 }, &attributes,
-			    &receive, &error), &error);
-	check_ok(pl_fetch_add(silent.near_peer,
-			      &(struct pl_atomic){ .remote = silent.remote, .remote_offset = 0, .operand = 1, .old = &old },
-			      &attributes, &add, &error), &error);
+			    &receive, &error),
+		 &error);
+	check_ok(pl_fetch_add(
+			 silent.near_peer,
+			 &(struct pl_atomic){ .remote = silent.remote, .remote_offset = 0, .operand = 1, .old = &old },
+			 &attributes, &add, &error),
+		 &error);
 	check_times_out(environment, send, posted, 120 * MS);
 	check_times_out(environment, receive, posted, 120 * MS);
 	if (atomics_one_sided(environment))

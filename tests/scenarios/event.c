@@ -58,7 +58,8 @@ static void notification_data(struct scenario_environment *environment)
 		complete(environment, operation, NULL);
 		check_notification(environment, i, data, (uint32_t)lengths[i]);
 	}
-	check_status(pl_notify(environment->near_peer, 1, data, sizeof(data), NULL, &operation, &error), -EMSGSIZE, &error);
+	check_status(pl_notify(environment->near_peer, 1, data, sizeof(data), NULL, &operation, &error), -EMSGSIZE,
+		     &error);
 	check_status(pl_notify(environment->near_peer, 1, NULL, 1, NULL, &operation, &error), -EINVAL, &error);
 }
 
@@ -76,7 +77,8 @@ static void notification_data_of_transfers(struct scenario_environment *environm
 		size_t length = round < 3 ? 100 : SIZE;
 		struct pl_transfer transfer = { pair.remote, 0, pair.near.region, 0, length };
 		struct pl_transfer halves[2] = { { pair.remote, 0, pair.near.region, 0, length / 2 },
-						 { pair.remote, length / 2, pair.near.region, length / 2, length / 2 } };
+						 { pair.remote, length / 2, pair.near.region, length / 2,
+						   length / 2 } };
 
 		pattern_fill(data, sizeof(data), round, 0);
 		pattern_fill(pair.near.bytes, length, 10 + round, 0);
@@ -192,8 +194,8 @@ static void reconnect_with_imports(struct scenario_environment *environment)
 	check_number(pl_peer_user_data(environment->near_peer), 99);
 	for (unsigned i = 0; i < 3; i++) {
 		pattern_fill(near.bytes, SIZE, 50 + i, 0);
-		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remotes[i], 0, near.region, 0, SIZE }, NULL,
-				  &operation, &error),
+		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remotes[i], 0, near.region, 0, SIZE },
+				  NULL, &operation, &error),
 			 &error);
 		complete(environment, operation, NULL);
 		pattern_check(far[i].bytes, SIZE, 50 + i, 0);
@@ -319,8 +321,8 @@ static void prepared_region(struct scenario_environment *environment)
 	if (!strcmp(info.fabric, "tcp") && !environment_manual(environment))
 		check_number(info.lanes, environment->setting->lanes);
 	pattern_fill(pair.near.bytes, SIZE, 5, 0);
-	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE }, NULL,
-			  &operation, &error),
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE },
+			  NULL, &operation, &error),
 		 &error);
 	complete(environment, operation, NULL);
 	pattern_check(pair.far.bytes, SIZE, 5, 0);

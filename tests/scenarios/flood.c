@@ -91,7 +91,8 @@ static void large_message_flood(struct scenario_environment *environment)
 	before = resident_memory();
 	for (unsigned i = 0; i < count; i++)
 		check_ok(pl_send(environment->near_peer, i, &(struct pl_buffer){ near.region, 0, SIZE }, NULL, NULL,
-				 &error), &error);
+				 &error),
+			 &error);
 	settle(environment, 100);
 	check(resident_within(before, 64u << 20));
 	check_number(collect_available(environment->near), 0);

@@ -63,15 +63,16 @@ static void rights(struct scenario_environment *environment)
 					      &error),
 				     -EACCES, &error);
 		if (!(allowed & PL_ACCESS_READ))
-			check_status(
-				pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 },
-					NULL, &operation, &error),
-				-EACCES, &error);
-		if (!(allowed & PL_ACCESS_ATOMIC))
-			check_status(pl_fetch_add(environment->near_peer,
-						  &(struct pl_atomic){ .remote = remote, .remote_offset = 0, .operand = 1 },
-						  NULL, &operation, &error),
+			check_status(pl_read(environment->near_peer,
+					     &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL, &operation,
+					     &error),
 				     -EACCES, &error);
+		if (!(allowed & PL_ACCESS_ATOMIC))
+			check_status(
+				pl_fetch_add(environment->near_peer,
+					     &(struct pl_atomic){ .remote = remote, .remote_offset = 0, .operand = 1 },
+					     NULL, &operation, &error),
+				-EACCES, &error);
 		if (allowed & PL_ACCESS_WRITE)
 			check_ok(transfer_one_byte(environment, remote, &near, true, &error), &error);
 		if (allowed & PL_ACCESS_READ)
@@ -148,9 +149,11 @@ static void ranges(struct scenario_environment *environment)
 	check_number(pl_remote_length(remote), 100);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		for (int write = 0; write < 2; write++) {
-			int status = (write ? pl_write : pl_read)(environment->near_peer,
-								  &(struct pl_transfer){ remote, cases[i].remote, near.region, cases[i].local, cases[i].length },
-								  NULL, &operation, &error);
+			int status = (write ? pl_write
+					    : pl_read)(environment->near_peer,
+						       &(struct pl_transfer){ remote, cases[i].remote, near.region,
+									      cases[i].local, cases[i].length },
+						       NULL, &operation, &error);
 			check_status(status, cases[i].status, &error);
 			if (!status)
 				complete(environment, operation, NULL);
@@ -158,17 +161,18 @@ static void ranges(struct scenario_environment *environment)
 	}
 	pattern_fill(near.bytes, 200, 1, 0);
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 100 }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	complete(environment, operation, NULL);
 	value_check(far.bytes, 50, POISON);
 	pattern_check(far.bytes + 50, 100, 1, 0);
 	value_check(far.bytes + 150, 50, POISON);
 	check_status(pl_send(environment->near_peer, 1, &(struct pl_buffer){ near.region, 1, 200 }, NULL, &operation,
-			     &error), -ERANGE,
-		     &error);
+			     &error),
+		     -ERANGE, &error);
 	check_status(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 201, 0 }, NULL,
-				&operation, &error), -ERANGE,
-		     &error);
+				&operation, &error),
+		     -ERANGE, &error);
 	pl_remote_release(remote);
 	buffer_close(&near);
 	buffer_close(&far);
@@ -346,7 +350,8 @@ static void share_and_import_twice(struct scenario_environment *environment)
 	check(first != again);
 	/* An operation continues after the release of its remote region. */
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ first, 0, near.region, 0, SIZE }, NULL,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	pl_remote_release(first);
 	complete(environment, operation, NULL);
 	pattern_check(far.bytes, SIZE, 2, 0);

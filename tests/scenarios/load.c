@@ -151,7 +151,8 @@ static void receive_worker_messages(struct scenario_environment *environment, st
 		uint64_t value;
 
 		check_ok(pl_receive(peer, number, UINT64_MAX, &(struct pl_buffer){ to.region, 0, 8 }, NULL, &operation,
-				    &error), &error);
+				    &error),
+			 &error);
 		complete(environment, operation, NULL);
 		bytes_get(to.bytes, &value, 8);
 		check_number(value, number * 1000u + i);
@@ -215,11 +216,13 @@ static void *connector_run(void *argument)
 		check_ok(pl_connect(environment->near, environment->address, 0, &peer, &error), &error);
 		check_ok(pl_remote_import(peer, connector->token, connector->token_length, 0, &remote, &error), &error);
 		check_ok(pl_write(peer, &(struct pl_transfer){ remote, slot, near.region, 0, WORKER_SLOT }, NULL,
-				  &operation, &error), &error);
+				  &operation, &error),
+			 &error);
 		wait_for_success(operation);
 		bytes_set(near.bytes, 0, WORKER_SLOT);
 		check_ok(pl_read(peer, &(struct pl_transfer){ remote, slot, near.region, 0, WORKER_SLOT }, NULL,
-				 &operation, &error), &error);
+				 &operation, &error),
+			 &error);
 		wait_for_success(operation);
 		pattern_check(near.bytes, WORKER_SLOT, connector->number, 0);
 		pl_remote_release(remote);

@@ -63,17 +63,20 @@ static void use_mapping(struct scenario_environment *environment, void *bytes)
 	buffer_open(&far, environment->far, SIZE, PL_ACCESS_ALL);
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, region, 0, SIZE }, NULL, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	complete(environment, operation, &receipt);
 	check_transport(&receipt);
 	pattern_check(far.bytes, SIZE, 5, 0);
 	/* A read must fail even if its bytes equal the bytes in place. */
 	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, region, 0, SIZE }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	fail_with(environment, operation, -EFAULT);
 	direct.flags = PL_REQUIRE_DIRECT;
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, region, 0, SIZE }, &direct,
-			  &operation, &error), &error);
+			  &operation, &error),
+		 &error);
 	status = await(environment, operation, NULL, &error);
 	check_number(status, receipt.route == PL_ROUTE_DIRECT ? 0 : -ENOTSUP);
 	pl_remote_release(remote);

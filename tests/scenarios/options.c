@@ -248,8 +248,8 @@ static void mixed_handles(struct scenario_environment *environment)
 			      &operation, &error),
 		     -EINVAL, &error);
 	check_status(pl_send(environment->near_peer, 1, &(struct pl_buffer){ theirs.region, 0, 8 }, NULL, &operation,
-			     &error), -EINVAL,
-		     &error);
+			     &error),
+		     -EINVAL, &error);
 	check(!operation);
 	pl_remote_release(remote);
 	pl_remote_release(other_remote);

@@ -301,10 +301,11 @@ static void more_may_follow(struct scenario_environment *environment)
 	pattern_fill(pair.near.bytes, COUNT * LENGTH, 500, 0);
 	for (uint64_t i = 0; i < COUNT; i++) {
 		attributes.user_data = i;
-		check_ok(pl_write(environment->near_peer,
-				  &(struct pl_transfer){ pair.remote, i * LENGTH, pair.near.region, i * LENGTH, LENGTH },
-				  &attributes, NULL, &error),
-			 &error);
+		check_ok(
+			pl_write(environment->near_peer,
+				 &(struct pl_transfer){ pair.remote, i * LENGTH, pair.near.region, i * LENGTH, LENGTH },
+				 &attributes, NULL, &error),
+			&error);
 	}
 	for (uint64_t seen = 0; seen < COUNT; seen++) {
 		struct pl_completion completion;
@@ -321,9 +322,10 @@ static void more_may_follow(struct scenario_environment *environment)
 	complete(environment, receive, &receipt);
 	check(bytes_equal(pair.far.bytes, "message", 8));
 	complete(environment, operation, NULL);
-	check_ok(pl_fetch_add(environment->near_peer,
-			      &(struct pl_atomic){ .remote = pair.remote, .remote_offset = 8, .operand = 5, .old = &old },
-			      &attributes, &operation, &error),
+	check_ok(pl_fetch_add(
+			 environment->near_peer,
+			 &(struct pl_atomic){ .remote = pair.remote, .remote_offset = 8, .operand = 5, .old = &old },
+			 &attributes, &operation, &error),
 		 &error);
 	complete(environment, operation, NULL);
 	order_pair_close(&pair);

@@ -91,7 +91,8 @@ static void write_region(struct pair *pair, struct pl_region *region, uint64_t s
 
 	pattern_fill(pl_region_address(region), length, seed, 0);
 	check_ok(pl_write(pair->peer, &(struct pl_transfer){ pair->remote, 0, region, 0, length }, NULL, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	complete(pair->environment, operation, NULL);
 	pattern_check(pair->far.bytes, length, seed, 0);
 }

@@ -54,9 +54,10 @@ static void check_grant_refused(struct scenario_environment *environment, struct
 					 &(struct pl_transfer){ revocable->remote, 0, revocable->near.region, 0, 8 },
 					 NULL, &operation, &error);
 		else
-			status = pl_fetch_add(peer,
-					      &(struct pl_atomic){ .remote = revocable->remote, .remote_offset = 0, .operand = 1 },
-					      NULL, &operation, &error);
+			status = pl_fetch_add(
+				peer,
+				&(struct pl_atomic){ .remote = revocable->remote, .remote_offset = 0, .operand = 1 },
+				NULL, &operation, &error);
 		if (!status)
 			status = await(environment, operation, NULL, &error);
 		check_status(status, -EACCES, &error);
@@ -274,7 +275,8 @@ static void deregister_busy(struct scenario_environment *environment)
 
 	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
 	check_ok(pl_receive(environment->near_peer, 1, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL, &operation,
-			    &error), &error);
+			    &error),
+		 &error);
 	check_number(pl_region_deregister(near.region), -EBUSY);
 	check_number(pl_region_length(near.region), 64);
 	pl_cancel(operation);

@@ -30,9 +30,10 @@ static void one_transfer(struct scenario_environment *environment, bool write, s
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	pattern_fill(source->bytes, source->length, seed, 0);
 	attributes.user_data = 1000 + seed;
-	check_ok((write ? pl_write : pl_read)(environment->near_peer,
-					      &(struct pl_transfer){ remote, FAR_OFFSET, near.region, NEAR_OFFSET, size },
-					      &attributes, &operation, &error),
+	check_ok((write ? pl_write
+			: pl_read)(environment->near_peer,
+				   &(struct pl_transfer){ remote, FAR_OFFSET, near.region, NEAR_OFFSET, size },
+				   &attributes, &operation, &error),
 		 &error);
 	complete(environment, operation, &receipt);
 	receipt_check(environment, &receipt, write ? PL_KIND_WRITE : PL_KIND_READ, size);
@@ -81,9 +82,11 @@ static void both_directions(struct scenario_environment *environment)
 		remotes[i] = share(environment, shared[!i].region, peers[i], NULL);
 	for (int i = 0; i < 2; i++) {
 		check_ok(pl_write(peers[i], &(struct pl_transfer){ remotes[i], 0, own[i].region, 0, SIZE }, NULL,
-				  &writes[i], &error), &error);
+				  &writes[i], &error),
+			 &error);
 		check_ok(pl_read(peers[i], &(struct pl_transfer){ remotes[i], SIZE, back[i].region, 0, SIZE }, NULL,
-				 &reads[i], &error), &error);
+				 &reads[i], &error),
+			 &error);
 	}
 	for (int i = 0; i < 2; i++) {
 		complete(environment, writes[i], NULL);
@@ -121,12 +124,14 @@ static void allocated_regions(struct scenario_environment *environment)
 	pattern_fill(from, SIZE, 9, 0);
 	remote = share(environment, target, environment->near_peer, NULL);
 	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, source, 0, SIZE }, NULL, &operation,
-			  &error), &error);
+			  &error),
+		 &error);
 	complete(environment, operation, NULL);
 	pattern_check(to, SIZE, 9, 0);
 	memset(from, 0, SIZE);
 	check_ok(pl_read(environment->near_peer, &(struct pl_transfer){ remote, 0, source, 0, SIZE }, NULL, &operation,
-			 &error), &error);
+			 &error),
+		 &error);
 	complete(environment, operation, NULL);
 	pattern_check(from, SIZE, 9, 0);
 	pl_remote_release(remote);
@@ -163,7 +168,8 @@ static void many_post(struct scenario_environment *environment, struct many *man
 	} else {
 		check_ok(pl_fetch_add(peer,
 				      &(struct pl_atomic){ .remote = many->remote, .remote_offset = 0, .operand = i },
-				      &attributes, NULL, &error), &error);
+				      &attributes, NULL, &error),
+			 &error);
 		many->sum += i;
 	}
 }
@@ -246,7 +252,8 @@ static void handles_in_any_order(struct scenario_environment *environment)
 		for (unsigned i = 0; i < count; i++) {
 			attributes.user_data = i;
 			check_ok(pl_write(environment->near_peer,
-					  &(struct pl_transfer){ remote, i * HELD_SIZE, near.region, i * HELD_SIZE, i + 1 },
+					  &(struct pl_transfer){ remote, i * HELD_SIZE, near.region, i * HELD_SIZE,
+								 i + 1 },
 					  &attributes, &operations[i], &error),
 				 &error);
 			for (unsigned j = 0; j < i; j++)

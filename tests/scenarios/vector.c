@@ -270,9 +270,11 @@ static void vector_prepared(struct scenario_environment *environment)
 	remote = share(environment, far.region, environment->near_peer, NULL);
 	for (unsigned i = 0; i < 10; i++)
 		transfers[i] = (struct pl_transfer){ remote, (9 - i) * PIECE, near.region, i * PIECE, PIECE };
-	check_status(pl_vector_prepare(environment->near_peer, PL_KIND_SEND, transfers, 10, &vector, &error), -EINVAL, &error);
+	check_status(pl_vector_prepare(environment->near_peer, PL_KIND_SEND, transfers, 10, &vector, &error), -EINVAL,
+		     &error);
 	transfers[4].remote_offset = ROWS * ROW;
-	check_status(pl_vector_prepare(environment->near_peer, PL_KIND_WRITE, transfers, 10, &vector, &error), -ERANGE, &error);
+	check_status(pl_vector_prepare(environment->near_peer, PL_KIND_WRITE, transfers, 10, &vector, &error), -ERANGE,
+		     &error);
 	check_text(error.object, "element 4");
 	transfers[4].remote_offset = 5 * PIECE;
 	check_ok(pl_vector_prepare(environment->near_peer, PL_KIND_WRITE, transfers, 10, &vector, &error), &error);
@@ -288,7 +290,8 @@ static void vector_prepared(struct scenario_environment *environment)
 		bytes_get(near.bytes + (i / 10) * ROW + (i % 10) * PIECE, piece, PIECE);
 		check(bytes_equal(far.bytes + (ROWS - 1 - i / 10) * ROW + (9 - i % 10) * PIECE, piece, PIECE));
 	}
-	check_status(pl_vector_post(vector, ROWS * ROW - 10 * PIECE + 1, 0, NULL, &operations[0], &error), -ERANGE, &error);
+	check_status(pl_vector_post(vector, ROWS * ROW - 10 * PIECE + 1, 0, NULL, &operations[0], &error), -ERANGE,
+		     &error);
 	check_status(pl_vector_post(vector, 0, UINT64_MAX, NULL, &operations[0], &error), -ERANGE, &error);
 	check_ok(pl_vector_post(vector, 0, 0, NULL, &operations[0], &error), &error);
 	pl_vector_free(vector);

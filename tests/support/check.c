@@ -63,8 +63,8 @@ void check_one_of_at(const char *file, int line, const char *call, int status, c
 	check_failed(file, line, "%.160s gave %s", call, status_name(status, name, sizeof(name)));
 }
 
-void check_completion_at(const char *file, int line, struct pl_context *context,
-			 const struct pl_completion *completion, int expected)
+void check_completion_at(const char *file, int line, struct pl_context *context, const struct pl_completion *completion,
+			 int expected)
 {
 	struct pl_error error = { 0 };
 

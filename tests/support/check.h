@@ -19,8 +19,8 @@ void check_status_at(const char *file, int line, const char *call, int status, i
 		     const struct pl_error *error);
 void check_one_of_at(const char *file, int line, const char *call, int status, const int *expected, size_t count);
 
-void check_completion_at(const char *file, int line, struct pl_context *context,
-			 const struct pl_completion *completion, int expected);
+void check_completion_at(const char *file, int line, struct pl_context *context, const struct pl_completion *completion,
+			 int expected);
 
 #define check(condition) \
 	do { \

@@ -296,7 +296,8 @@ void receipt_check_at(const char *file, int line, const struct scenario_environm
 			     kind);
 	if (receipt->bytes != bytes || (receipt->bytes - receipt->bytes_staged) + receipt->bytes_staged != bytes)
 		check_failed(file, line, "receipt: %llu bytes, %llu direct, %llu staged, not %llu",
-			     (unsigned long long)receipt->bytes, (unsigned long long)(receipt->bytes - receipt->bytes_staged),
+			     (unsigned long long)receipt->bytes,
+			     (unsigned long long)(receipt->bytes - receipt->bytes_staged),
 			     (unsigned long long)receipt->bytes_staged, (unsigned long long)bytes);
 	if (!receipt->fabric || strcmp(receipt->fabric, environment->setting->fabric) || !receipt->reason)
 		check_failed(file, line, "receipt: fabric %s, reason %s", receipt->fabric ? receipt->fabric : "(null)",

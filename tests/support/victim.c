@@ -109,9 +109,10 @@ static int attempt_operations(struct attempt *attempt)
 					  &(struct pl_transfer){ attempt->remote, 0, region, 0, VICTIM_SIZE }, NULL,
 					  &operation, error);
 		else if (step == 1)
-			status = pl_fetch_add(attempt->peer,
-					      &(struct pl_atomic){ .remote = attempt->remote, .remote_offset = 0, .operand = 0 },
-					      NULL, &operation, error);
+			status = pl_fetch_add(
+				attempt->peer,
+				&(struct pl_atomic){ .remote = attempt->remote, .remote_offset = 0, .operand = 0 },
+				NULL, &operation, error);
 		else if (step == 2)
 			status = pl_send_copy(attempt->peer, 1, "message", 7, NULL, &operation, error);
 		else if (step == 3)

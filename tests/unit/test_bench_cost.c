@@ -113,7 +113,8 @@ static void test_unreadable_package_makes_energy_unknown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_energy_is_the_sum_of_packages_without_their_parts, make_sysfs, remove_sysfs),
+		cmocka_unit_test_setup_teardown(test_energy_is_the_sum_of_packages_without_their_parts, make_sysfs,
+						remove_sysfs),
 		cmocka_unit_test_setup_teardown(test_missing_packages_give_a_reason, make_sysfs, remove_sysfs),
 		cmocka_unit_test_setup_teardown(test_unreadable_package_makes_energy_unknown, make_sysfs, remove_sysfs),
 	};

@@ -40,16 +40,20 @@ static void check_dmabuf_refused(struct pl_context *context, int fd, uint64_t of
 	struct pl_error error = { 0 };
 	int before = lowest_free_descriptor();
 
-	assert_int_equal(pl_region_register_dmabuf(context,
-						   &(struct pl_dmabuf){ .fd = fd, .offset = offset, .length = length, .address = address },
-						   access, &region, &error),
-			 status);
+	assert_int_equal(
+		pl_region_register_dmabuf(
+			context,
+			&(struct pl_dmabuf){ .fd = fd, .offset = offset, .length = length, .address = address }, access,
+			&region, &error),
+		status);
 	assert_string_equal(error.id, id);
 	assert_null(region);
-	assert_int_equal(pl_region_register_dmabuf(context,
-						   &(struct pl_dmabuf){ .fd = fd, .offset = offset, .length = length, .address = address },
-						   access, &region, NULL),
-			 status);
+	assert_int_equal(
+		pl_region_register_dmabuf(
+			context,
+			&(struct pl_dmabuf){ .fd = fd, .offset = offset, .length = length, .address = address }, access,
+			&region, NULL),
+		status);
 	assert_int_equal(lowest_free_descriptor(), before);
 }
 

@@ -44,18 +44,16 @@ static void test_records(void **state)
 /* Checks the number of descriptors: 1 to LOCAL_FDS_PER_KEY in PARTS records, 0 in others. */
 static void test_descriptor_count(void **state)
 {
-	struct local_record record = {
-		.type = LOCAL_RECORD_PARTS, .parts = LOCAL_FDS_PER_KEY, .key = 1, .size = 2 << 20
-	};
+	struct local_record record = { .type = LOCAL_RECORD_FDS, .fds = LOCAL_FDS_PER_KEY, .key = 1, .size = 2 << 20 };
 	uint8_t bytes[LOCAL_RECORD];
 
 	(void)state;
 	local_record_encode(&record, bytes);
 	record = (struct local_record){ 0 };
 	assert_int_equal(local_record_decode(bytes, &record), 0);
-	assert_true(record.type == LOCAL_RECORD_PARTS && record.parts == LOCAL_FDS_PER_KEY && record.size == 2 << 20);
+	assert_true(record.type == LOCAL_RECORD_FDS && record.fds == LOCAL_FDS_PER_KEY && record.size == 2 << 20);
 	for (unsigned count = 0; count <= UINT16_MAX; count += 1 + count / 64) {
-		record.parts = (uint16_t)count;
+		record.fds = (uint16_t)count;
 		local_record_encode(&record, bytes);
 		assert_int_equal(local_record_decode(bytes, &record),
 				 count && count <= LOCAL_FDS_PER_KEY ? 0 : -EPROTO);

@@ -39,12 +39,15 @@ static void close_with_queued_operations(void *argument)
 	engine = environment.near_peer->home;
 	pl_engine_lock(engine);
 	check_ok(pl_receive(environment.near_peer, 1, 0, &(struct pl_buffer){ near.region, 0, 64 }, NULL,
-			    &operations[0], &error), &error);
+			    &operations[0], &error),
+		 &error);
 	check_ok(pl_send_copy(environment.near_peer, 1, "x", 1, NULL, &operations[1], &error), &error);
 	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 64 }, NULL,
-			  &operations[2], &error), &error);
+			  &operations[2], &error),
+		 &error);
 	check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 64 }, NULL,
-			 &operations[3], &error), &error);
+			 &operations[3], &error),
+		 &error);
 	check_number(atomic_load(&engine->task_count), 4);
 	engine_release_unserved(engine);
 	pl_peer_close(environment.near_peer);

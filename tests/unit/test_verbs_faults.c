@@ -197,7 +197,7 @@ static struct rig *rig_new(void)
 	pthread_mutex_init(&rig->state.lock, NULL);
 	pl_list_init(&rig->state.devices);
 	pl_list_init(&rig->state.queues);
-	pl_list_init(&rig->state.places);
+	pl_list_init(&rig->state.local_addrs);
 	verbs_removal_open(&rig->state);
 	strcpy(rig->device.name, "card0");
 	rig->device.verbs = &rig->verbs;

@@ -60,7 +60,7 @@ static void test_rail_hello(void **state)
 	struct pl_rail_hello decoded, hello = { .lane = { .version = 1, .lane = 7, .peer_index = 9 },
 						.index = 1,
 						.count = 3,
-						.places = { 2, 0, 1 },
+						.addresses = { 2, 0, 1 },
 						.renewals = 0x0203 };
 	uint8_t buffer[PL_RAIL_HELLO + 6] = { 0 };
 
@@ -79,7 +79,7 @@ static void test_rail_hello(void **state)
 	assert_int_equal(decoded.lane.lane, 7);
 	assert_int_equal(decoded.index, 1);
 	assert_int_equal(decoded.count, 3);
-	assert_memory_equal(decoded.places, hello.places, sizeof(hello.places));
+	assert_memory_equal(decoded.addresses, hello.addresses, sizeof(hello.addresses));
 	for (unsigned index = 0; index < 256; index++) {
 		for (unsigned count = 0; count < 256; count++) {
 			bool good = count <= PL_RAILS_MAX && index < count;

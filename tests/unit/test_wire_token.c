@@ -150,10 +150,8 @@ static void test_blob(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),
-		cmocka_unit_test(test_every_bit_counts),
-		cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_sealed_nonsense),
+		cmocka_unit_test(test_golden),  cmocka_unit_test(test_every_bit_counts),
+		cmocka_unit_test(test_lengths), cmocka_unit_test(test_sealed_nonsense),
 		cmocka_unit_test(test_blob),
 	};
 

@@ -122,7 +122,8 @@ static struct pl_operation *receive_control(struct end *end, uint64_t tag)
 
 	attributes.timeout = UINT64_MAX;
 	check_ok(pl_receive(end->peer, tag, UINT64_MAX, &(struct pl_buffer){ end->words, 0, 4096 }, &attributes,
-			    &operation, &error), &error);
+			    &operation, &error),
+		 &error);
 	return operation;
 }
 

@@ -16,7 +16,7 @@ struct compute_stream {
 
 struct cuda_compute {
 	struct pl_compute compute;
-	struct cuda_place *place;
+	struct cuda_gpu *gpu;
 	CUmodule module;
 	CUfunction kernel;
 	unsigned count;
@@ -29,14 +29,14 @@ static CUresult launch_kernel(const struct cuda_compute *own, const struct pl_wo
 	uint32_t words = (uint32_t)(work->length / sizeof(uint32_t));
 	void *arguments[] = { &to, &from, &words };
 
-	return own->place->driver->cuLaunchKernel(own->kernel, (words + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0,
-						  stream, arguments, NULL);
+	return own->gpu->driver->cuLaunchKernel(own->kernel, (words + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0,
+						stream, arguments, NULL);
 }
 
 static CUresult begin_cuda_step(const struct cuda_compute *own, const struct pl_work *work, unsigned step,
 				CUstream stream)
 {
-	const struct cuda_driver *driver = own->place->driver;
+	const struct cuda_driver *driver = own->gpu->driver;
 
 	switch (step) {
 	case PL_STEP_TO_DEVICE:
@@ -52,9 +52,9 @@ static int cuda_compute_begin(struct pl_compute *compute, unsigned number, const
 			      struct pl_error *error)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
-	const struct cuda_driver *driver = own->place->driver;
+	const struct cuda_driver *driver = own->gpu->driver;
 	struct compute_stream *stream = &own->streams[number];
-	CUresult result = cuda_enter(own->place);
+	CUresult result = cuda_enter(own->gpu);
 	const char *call = "cuEventRecord";
 
 	if (result != CUDA_SUCCESS)
@@ -69,7 +69,7 @@ static int cuda_compute_begin(struct pl_compute *compute, unsigned number, const
 		if (result == CUDA_SUCCESS)
 			result = driver->cuEventRecord(stream->marks[step + 1], stream->handle);
 	}
-	cuda_leave(own->place);
+	cuda_leave(own->gpu);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, call, compute->name, error);
 }
 
@@ -96,9 +96,9 @@ static int cuda_compute_wait(struct pl_compute *compute, unsigned number, uint64
 			     struct pl_error *error)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
-	const struct cuda_driver *driver = own->place->driver;
+	const struct cuda_driver *driver = own->gpu->driver;
 	struct compute_stream *stream = &own->streams[number];
-	CUresult result = cuda_enter(own->place);
+	CUresult result = cuda_enter(own->gpu);
 
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(driver, result, "cuCtxPushCurrent", compute->name, error);
@@ -106,40 +106,39 @@ static int cuda_compute_wait(struct pl_compute *compute, unsigned number, uint64
 	result = driver->cuStreamSynchronize(stream->handle);
 	if (result == CUDA_SUCCESS)
 		result = read_step_times(driver, stream, nanoseconds);
-	cuda_leave(own->place);
+	cuda_leave(own->gpu);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, "cuStreamSynchronize", compute->name, error);
 }
 
 static int cuda_compute_pin(struct pl_compute *compute, void *address, size_t length, struct pl_error *error)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
-	CUresult result = cuda_enter(own->place);
+	CUresult result = cuda_enter(own->gpu);
 
 	if (result == CUDA_SUCCESS) {
-		result = own->place->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
-		cuda_leave(own->place);
+		result = own->gpu->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
+		cuda_leave(own->gpu);
 	}
-	return result == CUDA_SUCCESS
-		       ? 0
-		       : cuda_fail(own->place->driver, result, "cuMemHostRegister", compute->name, error);
+	return result == CUDA_SUCCESS ? 0
+				      : cuda_fail(own->gpu->driver, result, "cuMemHostRegister", compute->name, error);
 }
 
 static void cuda_compute_unpin(struct pl_compute *compute, void *address)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 
-	if (cuda_enter(own->place) != CUDA_SUCCESS)
+	if (cuda_enter(own->gpu) != CUDA_SUCCESS)
 		return;
-	own->place->driver->cuMemHostUnregister(address);
-	cuda_leave(own->place);
+	own->gpu->driver->cuMemHostUnregister(address);
+	cuda_leave(own->gpu);
 }
 
 static void cuda_compute_close(struct pl_compute *compute)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
-	const struct cuda_driver *driver = own->place->driver;
+	const struct cuda_driver *driver = own->gpu->driver;
 
-	if (cuda_enter(own->place) == CUDA_SUCCESS) {
+	if (cuda_enter(own->gpu) == CUDA_SUCCESS) {
 		for (unsigned i = 0; i < own->count; i++) {
 			struct compute_stream *stream = &own->streams[i];
 
@@ -150,9 +149,9 @@ static void cuda_compute_close(struct pl_compute *compute)
 		}
 		if (own->module)
 			driver->cuModuleUnload(own->module);
-		cuda_leave(own->place);
+		cuda_leave(own->gpu);
 	}
-	cuda_place_put(own->place);
+	cuda_gpu_put(own->gpu);
 	free(own);
 }
 
@@ -170,9 +169,9 @@ static CUresult open_cuda_stream(const struct cuda_driver *driver, struct comput
 
 static int open_cuda_compute(struct cuda_compute *own, const struct pl_compute_kernel *kernel, struct pl_error *error)
 {
-	const struct cuda_driver *driver = own->place->driver;
+	const struct cuda_driver *driver = own->gpu->driver;
 	const char *call = "cuModuleLoadData";
-	CUresult result = cuda_enter(own->place);
+	CUresult result = cuda_enter(own->gpu);
 
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(driver, result, "cuCtxPushCurrent", NULL, error);
@@ -185,7 +184,7 @@ static int open_cuda_compute(struct cuda_compute *own, const struct pl_compute_k
 		call = "cuStreamCreate";
 		result = open_cuda_stream(driver, &own->streams[i]);
 	}
-	cuda_leave(own->place);
+	cuda_leave(own->gpu);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, call, own->compute.name, error);
 }
 
@@ -206,7 +205,7 @@ int cuda_compute_open(unsigned device, unsigned streams, const struct pl_compute
 	own->count = streams;
 	snprintf(own->compute.name, sizeof(own->compute.name), "%s", info.name);
 	snprintf(own->compute.memory, sizeof(own->compute.memory), "cuda:%u", device);
-	rc = cuda_place_get(cuda_driver_get(error), NULL, (int)device, &own->place, error);
+	rc = cuda_gpu_get(cuda_driver_get(error), NULL, (int)device, &own->gpu, error);
 	if (rc < 0) {
 		free(own);
 		return rc;

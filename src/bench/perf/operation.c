@@ -40,9 +40,10 @@ POST_FUNCTION write_post(struct bench_endpoint *ep, const struct bench_request *
 	if (vector > 1)
 		return pl_writev(connection->peer, fill_transfers(ep, request, vector), vector, attributes, NULL,
 				 error);
-	return pl_write(connection->peer,
-			&(struct pl_transfer){ connection->remote, offset, ep->local.region, request->local, ep->plan.size },
-			attributes, NULL, error);
+	return pl_write(
+		connection->peer,
+		&(struct pl_transfer){ connection->remote, offset, ep->local.region, request->local, ep->plan.size },
+		attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(write, false)
 
@@ -56,7 +57,8 @@ POST_FUNCTION read_post(struct bench_endpoint *ep, const struct bench_request *r
 	if (vector > 1)
 		return pl_readv(connection->peer, fill_transfers(ep, request, vector), vector, attributes, NULL, error);
 	return pl_read(connection->peer,
-		       &(struct pl_transfer){ connection->remote, request->remote, ep->local.region, request->local, ep->plan.size },
+		       &(struct pl_transfer){ connection->remote, request->remote, ep->local.region, request->local,
+					      ep->plan.size },
 		       attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(read, false)
@@ -79,9 +81,10 @@ POST_FUNCTION fetch_add_post(struct bench_endpoint *ep, const struct bench_reque
 
 	(void)number;
 	(void)vector;
-	return pl_fetch_add(connection->peer,
-			    &(struct pl_atomic){ .remote = connection->remote, .remote_offset = request->remote, .operand = 1 },
-			    &ep->pipeline.attributes, NULL, error);
+	return pl_fetch_add(
+		connection->peer,
+		&(struct pl_atomic){ .remote = connection->remote, .remote_offset = request->remote, .operand = 1 },
+		&ep->pipeline.attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(fetch_add, true)
 
@@ -93,7 +96,10 @@ POST_FUNCTION compare_swap_post(struct bench_endpoint *ep, const struct bench_re
 
 	(void)vector;
 	return pl_compare_swap(connection->peer,
-			       &(struct pl_atomic){ .remote = connection->remote, .remote_offset = request->remote, .operand = value + 1, .compare = value },
+			       &(struct pl_atomic){ .remote = connection->remote,
+						    .remote_offset = request->remote,
+						    .operand = value + 1,
+						    .compare = value },
 			       &ep->pipeline.attributes, NULL, error);
 }
 BENCH_DEFINE_FAST_LOOP(compare_swap, true)

@@ -108,7 +108,7 @@ static void add_share_members(struct json_object *object, const struct bench_rep
 
 		cli_json_add(one, "address", cli_json_text(report->servers[i].info.address));
 		cli_json_add(one, "operations", json_object_new_uint64(share->operations));
-		cli_json_add(one, "seconds", bench_json_number((double)share->elapsed / 1e9, 6));
+		cli_json_add(one, "seconds", bench_json_number((double)share->elapsed / 1e9, 9));
 		cli_json_add(one, "bytes_per_second", bench_json_number(share->bytes_per_second, 0));
 		cli_json_add(one, "bytes_per_second_out", bench_json_number(share->bytes_out, 0));
 		cli_json_add(one, "bytes_per_second_in", bench_json_number(share->bytes_in, 0));
@@ -127,7 +127,7 @@ static struct json_object *json_bench_row(const struct bench_options *options, c
 
 	add_plan_members(object, report, row);
 	cli_json_add(object, "operations", json_object_new_uint64(row->operations));
-	cli_json_add(object, "seconds", bench_json_number((double)row->elapsed / 1e9, 6));
+	cli_json_add(object, "seconds", bench_json_number((double)row->elapsed / 1e9, 9));
 	cli_json_add(object, "bytes_per_second", bench_json_number(row->bytes_per_second, 0));
 	cli_json_add(object, "bytes_per_second_out", bench_json_number(row->bytes_out, 0));
 	cli_json_add(object, "bytes_per_second_in", bench_json_number(row->bytes_in, 0));

@@ -183,14 +183,16 @@ static int start_frame_transfer(struct workflow_server *server, uint64_t number)
 	attributes.user_data = (uint64_t)TAG_FRAME << TAG_SHIFT | number;
 	if (server->setup.sink)
 		return pl_read(server->peer,
-			       &(struct pl_transfer){ server->remote, remote_offset, server->ring, local_offset, server->setup.size },
+			       &(struct pl_transfer){ server->remote, remote_offset, server->ring, local_offset,
+						      server->setup.size },
 			       &attributes, NULL, &server->error);
 	attributes.flags = PL_NOTIFY;
 	attributes.notify = number + 1;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
-	return pl_write(server->peer,
-			&(struct pl_transfer){ server->remote, remote_offset, server->ring, local_offset, server->setup.size },
-			&attributes, NULL, &server->error);
+	return pl_write(
+		server->peer,
+		&(struct pl_transfer){ server->remote, remote_offset, server->ring, local_offset, server->setup.size },
+		&attributes, NULL, &server->error);
 }
 
 /* Handles a notification: the number of frames that may be written, or that are ready to be read. */

@@ -88,7 +88,8 @@ int workflow_receive_begin(struct workflow_run *run, uint64_t number, struct pl_
 		return 0;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	return pl_read(run->source->peer,
-		       &(struct pl_transfer){ run->remote, remote_offset, ring->region, frame_slot(run, number) * ring->stride, run->memory->size },
+		       &(struct pl_transfer){ run->remote, remote_offset, ring->region,
+					      frame_slot(run, number) * ring->stride, run->memory->size },
 		       &attributes, &frame->read, error);
 }
 

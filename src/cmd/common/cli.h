@@ -49,12 +49,12 @@ struct cli_options {
 	const char *key_file; /* NULL: no key */
 	const char *fabric;   /* NULL: "auto" */
 	const char *devices;  /* NULL: all */
-	unsigned lanes;     /* 0: the library's default, as for rails and traffic_class */
+	unsigned lanes;       /* 0: the library's default, as for rails and traffic_class */
 	unsigned rails;
 	unsigned traffic_class;
 	unsigned peers_max; /* set by programs; 0: no limit */
-	uint64_t timeout; /* nanoseconds; 0: the library's defaults */
-	size_t keep;      /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
+	uint64_t timeout;   /* nanoseconds; 0: the library's defaults */
+	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
 	bool encrypt, insecure, json, quiet, narrow;
 };
 

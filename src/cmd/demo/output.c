@@ -62,8 +62,8 @@ static void print_demo_facts(const struct demo *demo)
 	char bytes[CLI_UNIT_MAX];
 
 	putchar('\n');
-	print_demo_fact("route", "%s, %u of %u lanes: %s", cli_route_name(result->route), result->lanes,
-			info->lanes, result->reason);
+	print_demo_fact("route", "%s, %u of %u lanes: %s", cli_route_name(result->route), result->lanes, info->lanes,
+			result->reason);
 	print_demo_fact("control", "%s",
 			info->authenticated ? "TLS, authenticated with a key" : "not encrypted, no key");
 	print_demo_fact("data", "%s", info->encrypted ? "encrypted" : "not encrypted; --encrypt encrypts it");

@@ -277,9 +277,10 @@ static int time_word_write(struct writing *writing, unsigned index, struct pipel
 	uint64_t offset = index * sizeof(*writing->words), begin = cli_now();
 	struct pl_operation *operation;
 	struct pl_completion receipt;
-	int rc = pl_write(writing->peer,
-			  &(struct pl_transfer){ writing->remote, offset, writing->region, offset, sizeof(*writing->words) },
-			  NULL, &operation, error);
+	int rc = pl_write(
+		writing->peer,
+		&(struct pl_transfer){ writing->remote, offset, writing->region, offset, sizeof(*writing->words) },
+		NULL, &operation, error);
 
 	if (rc == 0)
 		rc = pl_wait(operation, UINT64_MAX, &receipt, error);

@@ -254,7 +254,9 @@ static void run_fetch(void *user, struct transfer *transfer)
 	}
 	hash_discard(fetch.local_hash);
 	/* Wrong bytes, and memory, whose transfer cannot be resumed, are not kept. */
-	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory || fetch.partial.streaming ? 0 : fetch.partial.done;
+	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory || fetch.partial.streaming
+				 ? 0
+				 : fetch.partial.done;
 	partial_file_close(&fetch.partial, !transfer->kept);
 }
 

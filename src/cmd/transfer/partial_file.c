@@ -122,8 +122,8 @@ int partial_file_open_stream(struct partial_file *partial, int fd, const char *n
 		return cli_fail_errno(error, -ENOMEM, "malloc", name);
 	if (source->size == 0)
 		return 0;
-	partial->bytes = mmap(NULL, source->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-			      0);
+	partial->bytes =
+		mmap(NULL, source->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (partial->bytes != MAP_FAILED)
 		return 0;
 	partial->bytes = NULL;

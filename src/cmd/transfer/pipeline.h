@@ -12,7 +12,7 @@ struct pipeline_result {
 	uint64_t bytes, nanoseconds, staged;
 	enum pl_route route;
 	const char *fabric, *reason; /* NULL if no byte was moved */
-	unsigned lanes;            /* largest number that one piece used */
+	unsigned lanes;              /* largest number that one piece used */
 };
 
 struct pipeline {

@@ -35,7 +35,7 @@ struct client {
 	uint64_t active;          /* time of the last request */
 	unsigned running;         /* operations under way; a disconnected client is freed when there are none */
 	struct handle *handles[SERVER_HANDLES_MAX];
-	struct commit *commit; /* of the request that waits for its answer; NULL: none */
+	struct commit *commit;   /* of the request that waits for its answer; NULL: none */
 	struct hash_state *hash; /* hash being computed in slices; NULL: none */
 	struct item *hash_item;
 	uint64_t hash_offset, hash_remaining; /* range of the next slices */

@@ -31,7 +31,7 @@ enum service_type {
 	SERVICE_HASH,     /* hashes a range of `handle` */
 	/* reports that all bytes are written; the file gets its final name, and the answer comes when it is on storage */
 	SERVICE_COMMIT,
-	SERVICE_CLOSE,    /* closes `handle`; the answer has the current version of the file */
+	SERVICE_CLOSE, /* closes `handle`; the answer has the current version of the file */
 	/* COMMIT for scratch data: the answer may come before the file is on storage.  Older servers refuse it. */
 	SERVICE_COMMIT_UNSYNCED,
 	SERVICE_TYPES,

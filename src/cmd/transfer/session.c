@@ -74,8 +74,7 @@ static int collect_completions(struct session *session)
 		for (int i = 0; i < count; i++) {
 			struct await *await = (struct await *)(uintptr_t)completions[i].user_data;
 
-			if (!await || completions[i].kind == PL_KIND_NOTIFIED ||
-			    completions[i].kind == PL_KIND_LOST)
+			if (!await || completions[i].kind == PL_KIND_NOTIFIED || completions[i].kind == PL_KIND_LOST)
 				continue;
 			await->completion = completions[i];
 			await->status = completions[i].status;

@@ -231,8 +231,8 @@ const struct pl_decode_entry pl_decode_entries[] = {
 
 	{ "rdma_connect",
 	  ECONNREFUSED,
-	  { { "no process listens at the address with the connection manager (a TCP listener is none)", "rdma resource show cm_id",
-	      NULL } } },
+	  { { "no process listens at the address with the connection manager (a TCP listener is none)",
+	      "rdma resource show cm_id", NULL } } },
 	{ "rdma_connect",
 	  ETIMEDOUT,
 	  { { "UDP port 4791 is closed by a firewall on the way (RoCE v2)",

@@ -63,7 +63,7 @@ static size_t filter(char *line)
 }
 
 static void record_entry(struct recorder *recorder, const char *path, enum pl_sysroot_kind kind, const char *data,
-		 size_t length)
+			 size_t length)
 {
 	struct pl_snapshot_entry entry = { .path = path, .kind = kind, .data = data, .length = length };
 

@@ -19,8 +19,8 @@ const char *pl_check_way_name(enum pl_check_way way)
 	return names[way];
 }
 
-static void add_finding(struct pl_check_result *result, enum pl_check_status status, const char *object, const char *format,
-		 va_list arguments)
+static void add_finding(struct pl_check_result *result, enum pl_check_status status, const char *object,
+			const char *format, va_list arguments)
 {
 	struct pl_check_finding *finding;
 

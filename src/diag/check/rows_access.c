@@ -186,7 +186,8 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.requirement =
 			"The process can open /dev/infiniband/uverbsN of the card, and libibverbs has its provider.",
 		.how = "ls -l /dev/infiniband; ibv_devinfo",
-		.reason = "Without them ibv_get_device_list() returns no device, or ibv_open_device() fails with EPERM, as in many "
+		.reason = "Without them ibv_get_device_list() returns no device, or ibv_open_device() fails with "
+			  "EPERM, as in many "
 			  "containers.",
 		.remedy = "modprobe ib_uverbs; in a container: --device=/dev/infiniband --cap-add=IPC_LOCK",
 		.rank = 14,
@@ -223,7 +224,8 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.title = "huge pages for staging",
 		.requirement = "The system has huge pages for staging buffers.",
 		.how = "grep Huge /proc/meminfo",
-		.reason = "Large staging buffers of small pages register slowly, and miss the card's translation cache.",
+		.reason =
+			"Large staging buffers of small pages register slowly, and miss the card's translation cache.",
 		.remedy = "sysctl -w vm.nr_hugepages=128; to keep it: a line in /etc/sysctl.d",
 		.rank = 95,
 		.probe = probe_huge,

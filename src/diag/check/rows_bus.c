@@ -197,7 +197,8 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.title = "topology file in virtual machines",
 		.requirement = "In a virtual machine the vendor's topology file says which card is near which GPU.",
 		.how = "the flag hypervisor in /proc/cpuinfo; NCCL_TOPO_FILE, in the environment or in /etc/nccl.conf",
-		.reason = "The PCI tree of a virtual machine does not show the hardware, and is often flat: all pairs look equal.",
+		.reason = "The PCI tree of a virtual machine does not show the hardware, and is often flat: all pairs "
+			  "look equal.",
 		.remedy = "export NCCL_TOPO_FILE=/path/of/topology.xml   # from the provider; "
 			  "to keep it: a line in /etc/nccl.conf",
 		.rank = 68,

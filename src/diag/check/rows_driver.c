@@ -161,7 +161,8 @@ const struct pl_check_row pl_check_rows_driver[] = {
 		.title = "driver of NVIDIA, and libraries of the same release",
 		.requirement = "The module nvidia is loaded and has the GPUs, and libcuda is of the same release.",
 		.how = "/sys/module/nvidia/version against the name of libcuda's file, cuInit(), cuDriverGetVersion()",
-		.reason = "Otherwise CUDA fails with 803 (mismatch), 100 (no device) or 999, and no program can use the GPU.",
+		.reason = "Otherwise CUDA fails with 803 (mismatch), 100 (no device) or 999, and no program can use "
+			  "the GPU.",
 		.remedy = "modprobe nvidia; if that fails: dmesg | grep -i nvidia; install the driver again",
 		.rank = 10,
 		.probe = probe_gpu_driver,

@@ -185,8 +185,9 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement =
 			"Linux, and a Kepler or newer GPU of the Tesla, Quadro, RTX professional or data-centre lines.",
 		.how = "CUDA device attribute 116, compute capability, /proc/driver/nvidia/gpus/*/information",
-		.reason = "Memory of GeForce and older GPUs cannot be registered: ibv_reg_mr() fails with EFAULT, \"Bad "
-			  "address\".",
+		.reason =
+			"Memory of GeForce and older GPUs cannot be registered: ibv_reg_mr() fails with EFAULT, \"Bad "
+			"address\".",
 		.remedy = "use staging through host memory, which works with any GPU",
 		.rank = 30,
 		.probe = probe_gpu_model,
@@ -236,7 +237,8 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.title = "whole GPU: no MIG, no vGPU, no confidential computing",
 		.requirement = "The GPU is not divided, not virtual, and not in confidential mode.",
 		.how = "NVML: MIG mode, virtualisation mode, state of confidential computing",
-		.reason = "Persistent pins fail with ENOTSUPP under MIG and vGPU; confidential mode forbids all registrations.",
+		.reason = "Persistent pins fail with ENOTSUPP under MIG and vGPU; confidential mode forbids all "
+			  "registrations.",
 		.remedy = "nvidia-smi -mig 0; or: modprobe nvidia-peermem persistent_api_support=0; "
 			  "for confidential computing: switch it off, or stage",
 		.rank = 40,

@@ -342,7 +342,8 @@ const struct pl_check_row pl_check_rows_peer[] = {
 		.id = "peer-ofed",
 		.group = GROUP,
 		.title = "release of OFED",
-		.requirement = "MLNX_OFED, if installed, has version 5.5 or later; with 4.9, nvidia-peermem has peerdirect_support=1.",
+		.requirement = "MLNX_OFED, if installed, has version 5.5 or later; with 4.9, nvidia-peermem has "
+			       "peerdirect_support=1.",
 		.how = "ofed_info -n; /sys/module/mlx5_core/version (the kernel's own driver has none)",
 		.reason = "Before 5.5 ending a registration and freeing GPU memory can deadlock (reference 2696789).",
 		.remedy = "install DOCA-OFED or a later MLNX_OFED; then reinstall the NVIDIA driver",

@@ -234,7 +234,8 @@ const struct pl_check_row pl_check_rows_port[] = {
 		.title = "InfiniBand or Ethernet",
 		.requirement = "Ports that communicate have the same link layer.",
 		.how = "/sys/class/infiniband/*/ports/*/link_layer",
-		.reason = "InfiniBand uses LIDs as addresses, RoCE uses GIDs; the wrong link layer causes address errors.",
+		.reason = "InfiniBand uses LIDs as addresses, RoCE uses GIDs; the wrong link layer causes address "
+			  "errors.",
 		.remedy = "mlxconfig -d ADDRESS set LINK_TYPE_P1=1   # 1 InfiniBand, 2 Ethernet; then a cold reboot",
 		.rank = 72,
 		.probe = probe_layer,

@@ -139,7 +139,7 @@ static void visit_mpich(const struct pl_check_machine *machine, const char *path
 
 /* Folders of PATH and similar variables are PREFIX/bin or PREFIX/lib.  Visits PREFIX/END where PREFIX/BELOW exists. */
 static void search_paths(const struct pl_check_machine *machine, const char *below, const char *tail, check_visit visit,
-		   void *user)
+			 void *user)
 {
 	char found_at[PL_FACT_VALUE_MAX + 64];
 	const char *path = pl_facts_get(machine->facts, "search.path");

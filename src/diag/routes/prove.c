@@ -65,10 +65,10 @@ static int proof_measure_rate(struct bench *bench, const struct rdma_span *span,
 
 static struct rdma_span span_of(const struct bench *bench, enum pl_direction direction)
 {
-	struct rdma_span into = { bench->near_mr, bench->gpu_mr, (uintptr_t)bench->near,
-				   (uintptr_t)bench->gpu->address, (uint32_t)bench->length };
+	struct rdma_span into = { bench->near_mr, bench->gpu_mr, (uintptr_t)bench->near, (uintptr_t)bench->gpu->address,
+				  (uint32_t)bench->length };
 	struct rdma_span from = { bench->gpu_mr, bench->far_mr, (uintptr_t)bench->gpu->address, (uintptr_t)bench->far,
-				   (uint32_t)bench->length };
+				  (uint32_t)bench->length };
 
 	return direction == PL_INTO_GPU ? into : from;
 }
@@ -125,7 +125,7 @@ static void prove_direct(struct bench *bench, enum pl_direction direction, struc
 static void prove_staged(struct bench *bench, enum pl_direction direction, struct pl_proof_leg *leg)
 {
 	struct rdma_span span = { bench->near_mr, bench->far_mr, (uintptr_t)bench->near, (uintptr_t)bench->far,
-				   (uint32_t)bench->length };
+				  (uint32_t)bench->length };
 	bool into = direction == PL_INTO_GPU;
 	const char *what = "the GPU's copy engine";
 	uint64_t wire = 0, begin, copy;

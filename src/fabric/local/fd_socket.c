@@ -73,7 +73,7 @@ static int handle_record(struct local_endpoint *endpoint, struct received *recei
 {
 	const struct local_record *record = &received->record;
 
-	if (record->type == LOCAL_RECORD_PARTS) {
+	if (record->type == LOCAL_RECORD_FDS) {
 		if (!endpoint->gates_received)
 			return -EPROTO;
 		return local_pending_add(endpoint, record, received->fds, received->count, received->whole);
@@ -179,16 +179,16 @@ int local_fd_socket_send(struct local_endpoint *endpoint, const struct local_rec
 
 int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *ipc_fds)
 {
-	struct local_record record = { .type = LOCAL_RECORD_PARTS, .parts = (uint16_t)ipc_fds->count, .key = key };
+	struct local_record record = { .type = LOCAL_RECORD_FDS, .fds = (uint16_t)ipc_fds->count, .key = key };
 	int fds[LOCAL_FDS_PER_RECORD], rc = 0;
 	unsigned count;
 
 	for (unsigned done = 0; done < ipc_fds->count && rc == 0; done += count) {
-		record.size = ipc_fds->part[done].size;
+		record.size = ipc_fds->list[done].size;
 		for (count = 0; count < LOCAL_FDS_PER_RECORD && done + count < ipc_fds->count &&
-				ipc_fds->part[done + count].size == record.size;
+				ipc_fds->list[done + count].size == record.size;
 		     count++)
-			fds[count] = ipc_fds->part[done + count].fd;
+			fds[count] = ipc_fds->list[done + count].fd;
 		rc = endpoint->fd_socket.engine ? local_record_send(endpoint->fd_socket.fd, &record, fds, count)
 						: -EPIPE;
 	}

@@ -96,7 +96,7 @@ static struct local_pending *pending_ipc_fds_new(struct local_endpoint *endpoint
 
 	if (!pending)
 		return NULL;
-	pending->ipc_fds = pl_ipc_fds_new(allocator, record->parts);
+	pending->ipc_fds = pl_ipc_fds_new(allocator, record->fds);
 	if (!pending->ipc_fds) {
 		pl_free(allocator, pending);
 		return NULL;
@@ -117,8 +117,7 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		pending = pending_ipc_fds_new(endpoint, record);
 	if (!pending)
 		return 0;
-	if (!pending->ipc_fds || pending->ipc_fds->room != record->parts ||
-	    count > record->parts - pending->ipc_fds->count)
+	if (!pending->ipc_fds || pending->ipc_fds->room != record->fds || count > record->fds - pending->ipc_fds->count)
 		return -EPROTO;
 	for (unsigned i = 0; i < count && pl_ipc_fds_add(pending->ipc_fds, fds[i], record->size); i++)
 		fds[i] = -1;

@@ -34,7 +34,7 @@ void local_record_encode(const struct local_record *record, uint8_t buffer[LOCAL
 	pl_writer_init(&writer, buffer, LOCAL_RECORD);
 	pl_put_u32(&writer, MAGIC);
 	pl_put_u16(&writer, (uint16_t)record->type);
-	pl_put_u16(&writer, record->parts);
+	pl_put_u16(&writer, record->fds);
 	pl_put_u64(&writer, record->key);
 	pl_put_u64(&writer, record->size);
 	pl_put_u64(&writer, 0);
@@ -49,13 +49,13 @@ int local_record_decode(const uint8_t buffer[LOCAL_RECORD], struct local_record 
 	pl_reader_init(&reader, buffer, LOCAL_RECORD);
 	magic = pl_get_u32(&reader);
 	type = pl_get_u16(&reader);
-	record->parts = pl_get_u16(&reader);
+	record->fds = pl_get_u16(&reader);
 	record->key = pl_get_u64(&reader);
 	record->size = pl_get_u64(&reader);
 	record->type = (enum local_record_type)type;
 	if (magic != MAGIC || type == 0 || type >= LOCAL_RECORD_END || pl_get_u64(&reader))
 		return -EPROTO;
-	if (record->parts > LOCAL_FDS_PER_KEY || (record->parts != 0) != (type == LOCAL_RECORD_PARTS))
+	if (record->fds > LOCAL_FDS_PER_KEY || (record->fds != 0) != (type == LOCAL_RECORD_FDS))
 		return -EPROTO;
 	/* File sizes are signed. */
 	return record->size == 0 || record->size > INT64_MAX ? -EPROTO : 0;
@@ -89,7 +89,8 @@ int local_key_decode(const uint8_t *bytes, size_t length, struct local_key *key)
 	key->address = pl_get_u64(&reader);
 	key->expires = pl_get_u64(&reader);
 	key->ipc_handle_length = pl_get_u32(&reader);
-	if (reader.bad || key->ipc_handle_length > sizeof(key->ipc_handle) || length != LOCAL_KEY + key->ipc_handle_length)
+	if (reader.bad || key->ipc_handle_length > sizeof(key->ipc_handle) ||
+	    length != LOCAL_KEY + key->ipc_handle_length)
 		return -EPROTO;
 	pl_get_bytes(&reader, key->ipc_handle, key->ipc_handle_length);
 	return 0;

@@ -10,7 +10,7 @@
 #define LOCAL_NAME 16
 #define LOCAL_VERSION 5
 #define LOCAL_INVITATION 36 /* u32 version, name[16], u64 process namespace, u64 user namespace */
-#define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 parts, u64 key, u64 size, u64 zero */
+#define LOCAL_RECORD 32     /* u32 magic, u16 type, u16 fds, u64 key, u64 size, u64 zero */
 /* u64 id, u8 paths, u32 gate, u32 number, u64 address, u64 expires, u32 bytes of the IPC handle that follows */
 #define LOCAL_KEY 37
 
@@ -27,7 +27,7 @@ enum local_record_type {
 	LOCAL_RECORD_GATES = 1, /* first record, sent once: descriptor of the sender's gates */
 	LOCAL_RECORD_MEMORY,    /* descriptor of a key's region */
 	LOCAL_RECORD_REVOKED,   /* key whose gate is shut: its mapping or device memory can be closed */
-	LOCAL_RECORD_PARTS, /* descriptors of a key's device memory: consecutive ranges of equal size */
+	LOCAL_RECORD_FDS,       /* descriptors of a key's device memory: consecutive ranges of equal size */
 	LOCAL_RECORD_END,
 };
 
@@ -37,7 +37,7 @@ enum local_record_type {
 
 struct local_record {
 	enum local_record_type type;
-	uint16_t parts; /* of the key, over all its records; 0 in records of other types */
+	uint16_t fds; /* of the key, over all its records; 0 in records of other types */
 	uint64_t key;
 	uint64_t size; /* of each range */
 };

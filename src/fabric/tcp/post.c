@@ -53,7 +53,8 @@ static bool note_transfer_staging(struct pl_operation *operation)
 
 		if (segment->region && pl_memory_staged(&segment->region->memory))
 			pl_operation_staged(operation, segment->length,
-					    operation->route_reason ? operation->route_reason : pl_tcp_fabric.staging_reason);
+					    operation->route_reason ? operation->route_reason
+								    : pl_tcp_fabric.staging_reason);
 		else if (staged_by_peer(segment->remote))
 			pl_operation_staged(operation, segment->length,
 					    operation->route_reason ? operation->route_reason : staged_by_peer_reason);

@@ -135,8 +135,8 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 }
 
 /* Does an atomic: with an instruction of the processor if the processor reaches the word. */
-static enum pl_wire_status serve_atomic_now(struct pl_memory *memory, size_t offset, uint8_t kind, const uint64_t words[2],
-				     uint64_t *old)
+static enum pl_wire_status serve_atomic_now(struct pl_memory *memory, size_t offset, uint8_t kind,
+					    const uint64_t words[2], uint64_t *old)
 {
 	uint64_t *word = pl_memory_host_pointer(memory, offset);
 	uint64_t operand = le64toh(words[0]), compare = le64toh(words[1]);

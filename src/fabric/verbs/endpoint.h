@@ -26,8 +26,8 @@ struct verbs_endpoint {
 	struct pl_list targets;   /* state->lock */
 	uint64_t down_since;      /* time since no rail is up; 0: one is, or none was so far */
 
-	struct verbs_local_addr *places[VERBS_LOCAL_ADDRS]; /* acceptor: advertised addresses */
-	unsigned place_count;
+	struct verbs_local_addr *local_addrs[VERBS_LOCAL_ADDRS]; /* acceptor: advertised addresses */
+	unsigned local_addr_count;
 	/* initiator: this end's peer index at the acceptor */
 	uint64_t peer_index;
 	uint8_t join_secret[16];

@@ -31,7 +31,7 @@ struct verbs_rail {
 	uint16_t renewals;           /* devices that this end had before */
 	uint16_t far_renewals;       /* the same of the other end, as known */
 	uint16_t far_told;           /* and as it announced for the next connection */
-	struct verbs_cq *queue;   /* of the current queue pair; NULL: none */
+	struct verbs_cq *queue;      /* of the current queue pair; NULL: none */
 	struct pl_list queue_link, starved_link;
 	struct rdma_cm_id *id;
 	enum verbs_link link;
@@ -44,7 +44,7 @@ struct verbs_rail {
 	unsigned attempts;                /* attempts to connect since the rail was up */
 	unsigned resolves;                /* attempts to resolve the address, in this connection attempt */
 	struct sockaddr_storage from, to; /* initiator */
-	uint8_t place;                    /* initiator: index of the acceptor's address */
+	uint8_t address_index;            /* initiator: index of the acceptor's address */
 
 	struct pl_list posted;
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */
@@ -59,12 +59,13 @@ struct verbs_rail {
 		uint8_t port;
 		bool here; /* this end could not send; the state of its port may not be known yet */
 	} broke;
-	const struct verbs_remote_key *denied; /* the queue pair failed because the peer's device refused access to it */
-	bool cut;                          /* the peer asks when `generation` takes nothing any more */
-	uint16_t fail_generation;          /* generation that fail_task fails */
+	const struct verbs_remote_key
+		*denied;          /* the queue pair failed because the peer's device refused access to it */
+	bool cut;                 /* the peer asks when `generation` takes nothing any more */
+	uint16_t fail_generation; /* generation that fail_task fails */
 	/* bytes of a request; reduced while connections break before a request is done */
 	uint32_t chunk;
-	unsigned done;                     /* completions since the connection was made or the chunk grew */
+	unsigned done; /* completions since the connection was made or the chunk grew */
 	struct verbs_pace pace;
 	unsigned completed;   /* completions in total; stall_watch.c: */
 	unsigned watch_done;  /* completions when the watch began, */

@@ -29,14 +29,14 @@ struct verbs_device {
 	char name[IBV_SYSFS_NAME_MAX];
 	struct ibv_context *verbs; /* librdmacm's context; NULL: closed */
 	struct ibv_pd *pd;
-	struct ibv_pd *loop_pd; /* of loopback queue pairs; NULL: none */
+	struct ibv_pd *loop_pd;            /* of loopback queue pairs; NULL: none */
 	struct pl_list loop_registrations; /* grant_lock */
 	atomic_bool gone;                  /* the device was removed: no new users, and existing ones end */
 	unsigned queues;                   /* open queues; state->lock */
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
-	atomic_bool windows;     /* the device supports memory windows of type 2, as far as known */
+	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
 
@@ -90,12 +90,12 @@ struct verbs_cq {
 	struct ibv_srq *srq;
 	struct verbs_buffer_pool receives, sends;
 	struct verbs_buffer_pool stages; /* empty until the first use */
-	struct pl_list rails[64]; /* rails with a queue pair, hashed by its number */
-	struct pl_list spent;     /* receive buffers to be posted again */
+	struct pl_list rails[64];        /* rails with a queue pair, hashed by its number */
+	struct pl_list spent;            /* receive buffers to be posted again */
 	unsigned spent_count;
-	struct pl_list starved;  /* rails that wait for a buffer or for room */
-	unsigned rail_count;     /* rails that refer to the queue */
-	unsigned posted, room;   /* work requests of all queue pairs, and their limit */
+	struct pl_list starved;      /* rails that wait for a buffer or for room */
+	unsigned rail_count;         /* rails that refer to the queue */
+	unsigned posted, room;       /* work requests of all queue pairs, and their limit */
 	struct verbs_loopback *loop; /* loopback queue pair; NULL: not needed yet */
 	bool armed;
 };
@@ -106,7 +106,7 @@ struct verbs_state {
 	const struct verbs_library *library;
 	struct verbs_cm *cms; /* by engine */
 	pthread_mutex_t lock;
-	struct pl_list devices, queues, places;
+	struct pl_list devices, queues, local_addrs;
 	bool surveyed;    /* the local addresses are known */
 	unsigned tellers; /* threads that walk the queues without the lock; no queue is freed meanwhile */
 	struct pl_task tend_task;
@@ -131,7 +131,7 @@ void verbs_state_close(struct pl_context *context, void *state);
 struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port);
 int verbs_serves(struct pl_peer *peer, struct pl_error *error);
 /*
- * Listens where the peer may connect, at the peer's own address first. Fills endpoint->places. Returns 0 or a negative
+ * Listens where the peer may connect, at the peer's own address first. Fills endpoint->local_addrs. Returns 0 or a negative
  * errno.
  */
 int verbs_listen_for_peer(struct verbs_endpoint *endpoint);

@@ -20,31 +20,31 @@ struct direction {
 };
 
 struct pl_copy_queue {
-	struct cuda_place *place;
+	struct cuda_gpu *gpu;
 	struct direction directions[2]; /* out of GPU memory; into it */
 };
 
-static CUresult begin_cuda_copy(struct cuda_place *place, CUdeviceptr device, void *host, size_t length, bool into,
-		      CUstream stream, struct cuda_clock *clock)
+static CUresult begin_cuda_copy(struct cuda_gpu *gpu, CUdeviceptr device, void *host, size_t length, bool into,
+				CUstream stream, struct cuda_clock *clock)
 {
 	*clock = (struct cuda_clock){ 0 };
-	return into ? cuda_begin_into(place, device, host, length, stream, clock)
-		    : place->driver->cuMemcpyDtoHAsync(host, device, length, stream);
+	return into ? cuda_begin_into(gpu, device, host, length, stream, clock)
+		    : gpu->driver->cuMemcpyDtoHAsync(host, device, length, stream);
 }
 
 static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, size_t length, bool into)
 {
-	struct cuda_place *place = cuda_memory_of(memory)->place;
-	CUresult result = cuda_enter(place);
+	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	CUresult result = cuda_enter(gpu);
 	struct cuda_clock clock;
 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	result = begin_cuda_copy(place, cuda_address(memory, offset), host, length, into, place->stream, &clock);
+	result = begin_cuda_copy(gpu, cuda_address(memory, offset), host, length, into, gpu->stream, &clock);
 	if (result == CUDA_SUCCESS)
-		result = place->driver->cuStreamSynchronize(place->stream);
-	cuda_ended(place, clock);
-	cuda_leave(place);
+		result = gpu->driver->cuStreamSynchronize(gpu->stream);
+	cuda_ended(gpu, clock);
+	cuda_leave(gpu);
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
@@ -52,11 +52,11 @@ static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, si
  * Starts a copy in the context of one of the two GPUs: it reaches the other's memory, or the driver knows a path
  * between them.
  */
-static CUresult begin_across(const struct cuda_place *place, struct pl_memory *to, size_t to_offset,
-			     struct pl_memory *from, size_t from_offset, size_t length, CUstream stream)
+static CUresult begin_across(const struct cuda_gpu *gpu, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
+			     size_t from_offset, size_t length, CUstream stream)
 {
-	const struct cuda_driver *driver = place->driver;
-	CUcontext there = cuda_memory_of(to)->place->context, here = cuda_memory_of(from)->place->context;
+	const struct cuda_driver *driver = gpu->driver;
+	CUcontext there = cuda_memory_of(to)->gpu->context, here = cuda_memory_of(from)->gpu->context;
 
 	if (there == here)
 		return driver->cuMemcpyDtoDAsync(cuda_address(to, to_offset), cuda_address(from, from_offset), length,
@@ -67,15 +67,15 @@ static CUresult begin_across(const struct cuda_place *place, struct pl_memory *t
 
 int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length)
 {
-	const struct cuda_place *place = cuda_memory_of(from)->place;
-	CUresult result = cuda_enter(place);
+	const struct cuda_gpu *gpu = cuda_memory_of(from)->gpu;
+	CUresult result = cuda_enter(gpu);
 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	result = begin_across(place, to, to_offset, from, from_offset, length, place->stream);
+	result = begin_across(gpu, to, to_offset, from, from_offset, length, gpu->stream);
 	if (result == CUDA_SUCCESS)
-		result = place->driver->cuStreamSynchronize(place->stream);
-	cuda_leave(place);
+		result = gpu->driver->cuStreamSynchronize(gpu->stream);
+	cuda_leave(gpu);
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
@@ -109,24 +109,24 @@ static CUresult open_direction(const struct cuda_driver *driver, struct directio
 int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **result, struct pl_error *error)
 {
 	const struct cuda_memory *own = cuda_memory_of(memory);
-	const struct cuda_driver *driver = own->place->driver;
+	const struct cuda_driver *driver = own->gpu->driver;
 	struct pl_copy_queue *queue = calloc(1, sizeof(*queue));
 	CUresult rc;
 	int code;
 
 	if (!queue)
 		return pl_fail_memory(error, "copy");
-	code = cuda_place_get(driver, own->place->primary ? NULL : own->place->context, own->place->ordinal,
-			      &queue->place, error);
+	code = cuda_gpu_get(driver, own->gpu->primary ? NULL : own->gpu->context, own->gpu->ordinal, &queue->gpu,
+			    error);
 	if (code < 0) {
 		free(queue);
 		return code;
 	}
-	rc = cuda_enter(queue->place);
+	rc = cuda_enter(queue->gpu);
 	if (rc == CUDA_SUCCESS) {
 		for (unsigned i = 0; rc == CUDA_SUCCESS && i < 2; i++)
 			rc = open_direction(driver, &queue->directions[i]);
-		cuda_leave(queue->place);
+		cuda_leave(queue->gpu);
 	}
 	if (rc != CUDA_SUCCESS) {
 		cuda_queue_close(queue);
@@ -138,12 +138,12 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **resul
 
 void cuda_queue_close(struct pl_copy_queue *queue)
 {
-	if (cuda_enter(queue->place) == CUDA_SUCCESS) {
+	if (cuda_enter(queue->gpu) == CUDA_SUCCESS) {
 		for (unsigned i = 0; i < 2; i++)
-			close_direction(queue->place->driver, &queue->directions[i]);
-		cuda_leave(queue->place);
+			close_direction(queue->gpu->driver, &queue->directions[i]);
+		cuda_leave(queue->gpu);
 	}
-	cuda_place_put(queue->place);
+	cuda_gpu_put(queue->gpu);
 	free(queue);
 }
 
@@ -154,7 +154,7 @@ static int queue_enter(struct pl_copy_queue *queue, bool into)
 
 	if (direction->begun - direction->done >= DEPTH && cuda_queue_done(queue, into, direction->done + 1, true) < 0)
 		return -EFAULT;
-	return cuda_enter(queue->place) == CUDA_SUCCESS ? 0 : -EFAULT;
+	return cuda_enter(queue->gpu) == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
 static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, struct cuda_clock clock,
@@ -165,8 +165,8 @@ static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, 
 
 	direction->clocks[at] = clock;
 	if (result == CUDA_SUCCESS)
-		result = queue->place->driver->cuEventRecord(direction->events[at], direction->stream);
-	cuda_leave(queue->place);
+		result = queue->gpu->driver->cuEventRecord(direction->events[at], direction->stream);
+	cuda_leave(queue->gpu);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	*sequence = ++direction->begun;
@@ -181,21 +181,21 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 
 	if (queue_enter(queue, into) < 0)
 		return -EFAULT;
-	result = begin_cuda_copy(queue->place, cuda_address(memory, offset), host, length, into, queue->directions[into].stream,
-		       &clock);
+	result = begin_cuda_copy(queue->gpu, cuda_address(memory, offset), host, length, into,
+				 queue->directions[into].stream, &clock);
 	return queue_leave(queue, into, result, clock, sequence);
 }
 
 /* Starts copies with one call of the driver, since CUDA 13.0; a call for each costs more than the copy. */
-static bool begin_together(struct cuda_place *place, const struct pl_memory_piece *pieces, unsigned count, bool into,
+static bool begin_together(struct cuda_gpu *gpu, const struct pl_memory_piece *pieces, unsigned count, bool into,
 			   CUstream stream, struct cuda_clock *clock)
 {
-	const struct cuda_driver *driver = place->driver;
+	const struct cuda_driver *driver = gpu->driver;
 	CUmemcpyAttributes attributes = { .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM };
 	CUdeviceptr hosts[TOGETHER], devices[TOGETHER];
 	size_t lengths[TOGETHER], first = 0;
 
-	if (!driver->cuMemcpyBatchAsync || count == 1 || (into && cuda_shared(place)))
+	if (!driver->cuMemcpyBatchAsync || count == 1 || (into && cuda_shared(gpu)))
 		return false;
 	if (into)
 		clock->begun = pl_now();
@@ -220,14 +220,15 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 	for (unsigned at = 0; at < count;) {
 		unsigned end = PL_MIN(at + TOGETHER, count);
 		struct cuda_clock clock = { 0 };
-		bool together = begin_together(queue->place, pieces + at, end - at, into, stream, &clock);
+		bool together = begin_together(queue->gpu, pieces + at, end - at, into, stream, &clock);
 
 		for (; at < end; at++) {
 			struct pl_memory_piece *piece = &pieces[at];
 			CUdeviceptr device = cuda_address(piece->memory, piece->offset);
 
 			piece->status = 0;
-			if (!together && begin_cuda_copy(queue->place, device, piece->host, piece->length, into, stream, &clock))
+			if (!together &&
+			    begin_cuda_copy(queue->gpu, device, piece->host, piece->length, into, stream, &clock))
 				piece->status = -EFAULT;
 		}
 		if (!first.begun)
@@ -243,27 +244,27 @@ int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t 
 		return -EFAULT;
 	return queue_leave(
 		queue, into,
-		begin_across(queue->place, to, to_offset, from, from_offset, length, queue->directions[into].stream),
+		begin_across(queue->gpu, to, to_offset, from, from_offset, length, queue->directions[into].stream),
 		(struct cuda_clock){ 0 }, sequence);
 }
 
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, bool wait)
 {
-	const struct cuda_driver *driver = queue->place->driver;
+	const struct cuda_driver *driver = queue->gpu->driver;
 	struct direction *direction = &queue->directions[into];
 	CUevent event = direction->events[sequence % DEPTH];
 	CUresult result;
 
 	if (sequence <= direction->done)
 		return 1;
-	result = cuda_enter(queue->place);
+	result = cuda_enter(queue->gpu);
 	if (result == CUDA_SUCCESS) {
 		result = wait ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
-		cuda_leave(queue->place);
+		cuda_leave(queue->gpu);
 	}
 	if (result == CUDA_ERROR_NOT_READY)
 		return 0;
-	cuda_ended(queue->place, direction->clocks[sequence % DEPTH]);
+	cuda_ended(queue->gpu, direction->clocks[sequence % DEPTH]);
 	direction->done = sequence;
 	return result == CUDA_SUCCESS ? 1 : -EFAULT;
 }

@@ -11,7 +11,7 @@
 #include "memory/memory.h"
 
 /* CUDA context in which memory lives. Shared by all regions there; counted. */
-struct cuda_place {
+struct cuda_gpu {
 	struct pl_list link;
 	const struct cuda_driver *driver;
 	CUcontext context;
@@ -32,13 +32,13 @@ struct cuda_place {
 	int writes_ordering, flush_options;
 };
 
-/* device.c: returns the place of a context; NULL: of the GPU's primary context. */
-int cuda_place_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_place **place,
-		   struct pl_error *error);
-void cuda_place_put(struct cuda_place *place);
+/* device.c: returns the gpu of a context; NULL: of the GPU's primary context. */
+int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **gpu,
+		 struct pl_error *error);
+void cuda_gpu_put(struct cuda_gpu *gpu);
 /* Makes the context current for a few calls, whatever the caller's context is. */
-CUresult cuda_enter(const struct cuda_place *place);
-void cuda_leave(const struct cuda_place *place);
+CUresult cuda_enter(const struct cuda_gpu *gpu);
+void cuda_leave(const struct cuda_gpu *gpu);
 
 /* Properties of a range. (pointer.c) */
 struct cuda_pointer {
@@ -61,7 +61,7 @@ uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
 struct cuda_opening;
 
 struct cuda_memory {
-	struct cuda_place *place;
+	struct cuda_gpu *gpu;
 	struct cuda_pointer pointer;
 	/* For another process's memory only: */
 	struct cuda_opening *opening; /* opened by IPC */
@@ -80,8 +80,8 @@ static inline CUdeviceptr cuda_address(const struct pl_memory *memory, size_t of
 	return (CUdeviceptr)(uintptr_t)memory->address + offset;
 }
 
-/* Returns a place that this process uses already: of the GPU with that PCI address, else of any; NULL: it uses none. */
-struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char *pci);
+/* Returns a gpu that this process uses already: of the GPU with that PCI address, else of any; NULL: it uses none. */
+struct cuda_gpu *cuda_gpu_used(const struct cuda_driver *driver, const char *pci);
 
 /* copy.c */
 int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length);
@@ -107,17 +107,17 @@ struct cuda_clock {
  * ipc_small_copy.c: starts a copy of host bytes, by the method that does not wait for other processes of the GPU if an
  * earlier copy did. When the copy is done, cuda_ended() gets *clock to detect waiting.
  */
-CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *from, size_t length, CUstream stream,
+CUresult cuda_begin_into(struct cuda_gpu *gpu, CUdeviceptr to, const void *from, size_t length, CUstream stream,
 			 struct cuda_clock *clock);
-void cuda_ended(struct cuda_place *place, struct cuda_clock clock);
+void cuda_ended(struct cuda_gpu *gpu, struct cuda_clock clock);
 /* True if copies recently waited for other processes. */
-bool cuda_shared(struct cuda_place *place);
+bool cuda_shared(struct cuda_gpu *gpu);
 
 /* ipc.c */
-int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t ticket[PL_IPC_HANDLE_MAX],
-	       struct pl_ipc_fds *parts);
-int cuda_import_ipc(const uint8_t *ticket, size_t ticket_length, size_t length, bool own, const struct pl_memory *beside,
-	      struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why);
+int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
+		    struct pl_ipc_fds *fds);
+int cuda_import_ipc(const uint8_t *handle, size_t handle_length, size_t length, bool own,
+		    const struct pl_memory *beside, struct pl_ipc_fds *fds, struct pl_memory *memory, const char **why);
 void cuda_close_other(struct cuda_memory *own);
 void cuda_close_ipc_fd(struct pl_ipc_fd *part);
 

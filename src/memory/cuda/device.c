@@ -9,7 +9,7 @@
 static struct {
 	pthread_mutex_t lock;
 	struct pl_list all;
-} places = { PTHREAD_MUTEX_INITIALIZER, { &places.all, &places.all } };
+} gpus = { PTHREAD_MUTEX_INITIALIZER, { &gpus.all, &gpus.all } };
 
 /* Returns -1 if there is one node, or the firmware does not tell. */
 static int node_of(const char *pci)
@@ -23,110 +23,110 @@ static int node_of(const char *pci)
 	return pl_read_head(path, text, sizeof(text)) ? atoi(text) : -1;
 }
 
-static void ask_device_attribute(struct cuda_place *place)
+static void ask_device_attribute(struct cuda_gpu *gpu)
 {
-	const struct cuda_driver *driver = place->driver;
+	const struct cuda_driver *driver = gpu->driver;
 
-	if (driver->cuDeviceGetPCIBusId(place->name, sizeof(place->name), place->device) != CUDA_SUCCESS)
-		snprintf(place->name, sizeof(place->name), "cuda:%d", place->ordinal);
-	place->node = node_of(place->name);
-	driver->cuDeviceGetAttribute(&place->writes_ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
-				     place->device);
-	driver->cuDeviceGetAttribute(&place->flush_options, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
-				     place->device);
+	if (driver->cuDeviceGetPCIBusId(gpu->name, sizeof(gpu->name), gpu->device) != CUDA_SUCCESS)
+		snprintf(gpu->name, sizeof(gpu->name), "cuda:%d", gpu->ordinal);
+	gpu->node = node_of(gpu->name);
+	driver->cuDeviceGetAttribute(&gpu->writes_ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+				     gpu->device);
+	driver->cuDeviceGetAttribute(&gpu->flush_options, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+				     gpu->device);
 }
 
-static void destroy(struct cuda_place *place)
+static void destroy(struct cuda_gpu *gpu)
 {
-	if (place->stream && cuda_enter(place) == CUDA_SUCCESS) {
-		place->driver->cuStreamDestroy(place->stream);
-		cuda_leave(place);
+	if (gpu->stream && cuda_enter(gpu) == CUDA_SUCCESS) {
+		gpu->driver->cuStreamDestroy(gpu->stream);
+		cuda_leave(gpu);
 	}
-	if (place->primary)
-		place->driver->cuDevicePrimaryCtxRelease(place->device);
-	pthread_mutex_destroy(&place->atomic);
-	free(place);
+	if (gpu->primary)
+		gpu->driver->cuDevicePrimaryCtxRelease(gpu->device);
+	pthread_mutex_destroy(&gpu->atomic);
+	free(gpu);
 }
 
-static int make_place(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_place **result,
-		struct pl_error *error)
+static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **result,
+		    struct pl_error *error)
 {
-	struct cuda_place *place = calloc(1, sizeof(*place));
+	struct cuda_gpu *gpu = calloc(1, sizeof(*gpu));
 	CUresult rc;
 
-	if (!place)
+	if (!gpu)
 		return pl_fail_memory(error, "pl_region_register");
-	place->driver = driver;
-	place->context = context;
-	place->ordinal = ordinal;
-	place->references = 1;
-	pthread_mutex_init(&place->atomic, NULL);
-	rc = driver->cuDeviceGet(&place->device, ordinal);
+	gpu->driver = driver;
+	gpu->context = context;
+	gpu->ordinal = ordinal;
+	gpu->references = 1;
+	pthread_mutex_init(&gpu->atomic, NULL);
+	rc = driver->cuDeviceGet(&gpu->device, ordinal);
 	if (rc == CUDA_SUCCESS && !context) {
-		rc = driver->cuDevicePrimaryCtxRetain(&place->context, place->device);
-		place->primary = rc == CUDA_SUCCESS;
+		rc = driver->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device);
+		gpu->primary = rc == CUDA_SUCCESS;
 	}
 	if (rc == CUDA_SUCCESS)
-		rc = cuda_enter(place);
+		rc = cuda_enter(gpu);
 	if (rc == CUDA_SUCCESS) {
-		rc = driver->cuStreamCreate(&place->stream, CU_STREAM_NON_BLOCKING);
-		cuda_leave(place);
+		rc = driver->cuStreamCreate(&gpu->stream, CU_STREAM_NON_BLOCKING);
+		cuda_leave(gpu);
 	}
 	if (rc != CUDA_SUCCESS) {
-		destroy(place);
+		destroy(gpu);
 		return cuda_fail(driver, rc, "cuStreamCreate", NULL, error);
 	}
-	ask_device_attribute(place);
-	*result = place;
+	ask_device_attribute(gpu);
+	*result = gpu;
 	return 0;
 }
 
-int cuda_place_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_place **result,
-		   struct pl_error *error)
+int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **result,
+		 struct pl_error *error)
 {
 	int rc = 0;
 
 	*result = NULL;
-	pthread_mutex_lock(&places.lock);
-	pl_list_for_each(at, &places.all) {
-		struct cuda_place *place = pl_list_entry(at, struct cuda_place, link);
+	pthread_mutex_lock(&gpus.lock);
+	pl_list_for_each(at, &gpus.all) {
+		struct cuda_gpu *gpu = pl_list_entry(at, struct cuda_gpu, link);
 
-		if (context ? place->context != context : !place->primary || place->ordinal != ordinal)
+		if (context ? gpu->context != context : !gpu->primary || gpu->ordinal != ordinal)
 			continue;
-		place->references++;
-		*result = place;
+		gpu->references++;
+		*result = gpu;
 		break;
 	}
 	if (!*result) {
-		rc = make_place(driver, context, ordinal, result, error);
+		rc = make_gpu(driver, context, ordinal, result, error);
 		if (rc == 0)
-			pl_list_append(&places.all, &(*result)->link);
+			pl_list_append(&gpus.all, &(*result)->link);
 	}
-	pthread_mutex_unlock(&places.lock);
+	pthread_mutex_unlock(&gpus.lock);
 	return rc;
 }
 
-/* Puts a fitting place into *result, counted; one of the GPU with that name is preferred. */
-static void find_used(const char *pci, struct cuda_place **result)
+/* Puts a fitting gpu into *result, counted; one of the GPU with that name is preferred. */
+static void find_used(const char *pci, struct cuda_gpu **result)
 {
-	struct cuda_place *found = NULL;
+	struct cuda_gpu *found = NULL;
 
-	pthread_mutex_lock(&places.lock);
-	pl_list_for_each(at, &places.all) {
-		struct cuda_place *place = pl_list_entry(at, struct cuda_place, link);
+	pthread_mutex_lock(&gpus.lock);
+	pl_list_for_each(at, &gpus.all) {
+		struct cuda_gpu *gpu = pl_list_entry(at, struct cuda_gpu, link);
 
-		if (!found || !strncmp(place->name, pci, sizeof(place->name)))
-			found = place;
+		if (!found || !strncmp(gpu->name, pci, sizeof(gpu->name)))
+			found = gpu;
 	}
 	if (found)
 		found->references++;
-	pthread_mutex_unlock(&places.lock);
+	pthread_mutex_unlock(&gpus.lock);
 	*result = found;
 }
 
-struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char *pci)
+struct cuda_gpu *cuda_gpu_used(const struct cuda_driver *driver, const char *pci)
 {
-	struct cuda_place *place = NULL;
+	struct cuda_gpu *gpu = NULL;
 	int count = 0, active;
 	unsigned flags;
 	CUdevice device;
@@ -134,45 +134,45 @@ struct cuda_place *cuda_place_used(const struct cuda_driver *driver, const char 
 	/* Uses the GPU's own primary context if the program uses it; none is created for this. */
 	if (driver->cuDevicePrimaryCtxGetState && driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
 		count = 0;
-	for (int i = 0; i < count && !place; i++) {
-		char name[sizeof(place->name)] = "";
+	for (int i = 0; i < count && !gpu; i++) {
+		char name[sizeof(gpu->name)] = "";
 
 		if (driver->cuDeviceGet(&device, i) == CUDA_SUCCESS &&
 		    driver->cuDeviceGetPCIBusId(name, sizeof(name), device) == CUDA_SUCCESS &&
 		    !strncmp(name, pci, sizeof(name)) &&
 		    driver->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
-			cuda_place_get(driver, NULL, i, &place, NULL);
+			cuda_gpu_get(driver, NULL, i, &gpu, NULL);
 	}
-	if (!place)
-		find_used(pci, &place);
-	for (int i = 0; i < count && !place; i++)
+	if (!gpu)
+		find_used(pci, &gpu);
+	for (int i = 0; i < count && !gpu; i++)
 		if (driver->cuDeviceGet(&device, i) == CUDA_SUCCESS &&
 		    driver->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
-			cuda_place_get(driver, NULL, i, &place, NULL);
-	return place;
+			cuda_gpu_get(driver, NULL, i, &gpu, NULL);
+	return gpu;
 }
 
-void cuda_place_put(struct cuda_place *place)
+void cuda_gpu_put(struct cuda_gpu *gpu)
 {
 	bool last;
 
-	pthread_mutex_lock(&places.lock);
-	last = --place->references == 0;
+	pthread_mutex_lock(&gpus.lock);
+	last = --gpu->references == 0;
 	if (last)
-		pl_list_remove(&place->link);
-	pthread_mutex_unlock(&places.lock);
+		pl_list_remove(&gpu->link);
+	pthread_mutex_unlock(&gpus.lock);
 	if (last)
-		destroy(place);
+		destroy(gpu);
 }
 
-CUresult cuda_enter(const struct cuda_place *place)
+CUresult cuda_enter(const struct cuda_gpu *gpu)
 {
-	return place->driver->cuCtxPushCurrent(place->context);
+	return gpu->driver->cuCtxPushCurrent(gpu->context);
 }
 
-void cuda_leave(const struct cuda_place *place)
+void cuda_leave(const struct cuda_gpu *gpu)
 {
 	CUcontext popped;
 
-	place->driver->cuCtxPopCurrent(&popped);
+	gpu->driver->cuCtxPopCurrent(&popped);
 }

@@ -23,15 +23,15 @@ static const CUdeviceptr roundings[] = { 4096, 65536, 2097152 };
  */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew)
 {
-	const struct cuda_place *place = cuda_memory_of(memory)->place;
-	const struct cuda_driver *driver = place->driver;
+	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	const struct cuda_driver *driver = gpu->driver;
 	CUdeviceptr first = cuda_address(memory, offset), begin = first;
 	CUresult result;
 	int fd = -1;
 
 	if (!driver->cuMemGetHandleForAddressRange)
 		return -ENOSYS;
-	result = cuda_enter(place);
+	result = cuda_enter(gpu);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	result = CUDA_ERROR_INVALID_VALUE;
@@ -41,7 +41,7 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
 		begin = first & ~mask;
 		result = export_range(driver, begin, ((first + length + mask) & ~mask) - begin, &fd);
 	}
-	cuda_leave(place);
+	cuda_leave(gpu);
 	if (result != CUDA_SUCCESS)
 		return cuda_errno(result);
 	*skew = first - begin;
@@ -54,28 +54,28 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
  */
 enum pl_memory_order cuda_order(const struct pl_memory *memory)
 {
-	const struct cuda_place *place = cuda_memory_of(memory)->place;
+	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
 
-	if (place->writes_ordering >= CU_WRITES_ORDERING_OWNER)
+	if (gpu->writes_ordering >= CU_WRITES_ORDERING_OWNER)
 		return PL_ORDER_NATIVE;
-	if (place->driver->cuFlushGPUDirectRDMAWrites && (place->flush_options & CU_FLUSH_WRITES_OPTION_HOST))
+	if (gpu->driver->cuFlushGPUDirectRDMAWrites && (gpu->flush_options & CU_FLUSH_WRITES_OPTION_HOST))
 		return PL_ORDER_DRIVER;
 	return PL_ORDER_READ;
 }
 
 int cuda_flush(struct pl_memory *memory)
 {
-	const struct cuda_place *place = cuda_memory_of(memory)->place;
-	const struct cuda_driver *driver = place->driver;
+	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	const struct cuda_driver *driver = gpu->driver;
 	enum pl_memory_order order = cuda_order(memory);
 	CUresult result;
 
 	if (order != PL_ORDER_DRIVER)
 		return order == PL_ORDER_NATIVE ? 0 : -ENOTSUP;
-	result = cuda_enter(place);
+	result = cuda_enter(gpu);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	result = driver->cuFlushGPUDirectRDMAWrites(CU_FLUSH_TARGET_CURRENT_DEVICE, CU_FLUSH_TO_OWNER);
-	cuda_leave(place);
+	cuda_leave(gpu);
 	return cuda_errno(result);
 }

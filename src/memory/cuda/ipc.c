@@ -15,7 +15,7 @@
 /* Opened allocation, used by all regions of it. */
 struct cuda_opening {
 	struct pl_list link;
-	struct cuda_place *place; /* held by its owners */
+	struct cuda_gpu *gpu; /* held by its owners */
 	CUipcMemHandle handle;
 	uint64_t id;
 	CUdeviceptr base;
@@ -28,9 +28,9 @@ static struct {
 	struct pl_list all;
 } openings = { PTHREAD_MUTEX_INITIALIZER, { &openings.all, &openings.all } };
 
-uint32_t cuda_ticket_check(const struct cuda_ticket *ticket)
+uint32_t cuda_ipc_handle_check(const struct cuda_ipc_handle *ipc)
 {
-	struct cuda_ticket checked = *ticket;
+	struct cuda_ipc_handle checked = *ipc;
 
 	checked.check = 0;
 	return XXH32(&checked, sizeof(checked), 0);
@@ -38,82 +38,82 @@ uint32_t cuda_ticket_check(const struct cuda_ticket *ticket)
 
 /* -- the owner ---------------------------------------------------------------------------------------- */
 
-static bool add_ipc_handle(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket)
+static bool add_ipc_handle(const struct cuda_gpu *gpu, size_t length, struct cuda_ipc_handle *ipc)
 {
-	const struct cuda_driver *driver = place->driver;
+	const struct cuda_driver *driver = gpu->driver;
 	CUdeviceptr base;
 	size_t size;
 
-	if (!driver->cuIpcGetMemHandle || driver->cuMemGetAddressRange(&base, &size, ticket->address) != CUDA_SUCCESS ||
-	    pl_outside(ticket->address - base, length, size) ||
-	    driver->cuIpcGetMemHandle(&ticket->handle, base) != CUDA_SUCCESS)
+	if (!driver->cuIpcGetMemHandle || driver->cuMemGetAddressRange(&base, &size, ipc->address) != CUDA_SUCCESS ||
+	    pl_outside(ipc->address - base, length, size) ||
+	    driver->cuIpcGetMemHandle(&ipc->handle, base) != CUDA_SUCCESS)
 		return false;
-	ticket->way = CUDA_TICKET_IPC;
-	ticket->offset = ticket->address - base;
-	ticket->size = size;
+	ipc->method = CUDA_IPC_MEM;
+	ipc->offset = ipc->address - base;
+	ipc->size = size;
 	return true;
 }
 
 int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t bytes[PL_IPC_HANDLE_MAX],
-	       struct pl_ipc_fds *parts)
+		    struct pl_ipc_fds *fds)
 {
-	const struct cuda_place *place = cuda_memory_of(memory)->place;
-	struct cuda_ticket ticket = { .version = CUDA_TICKET_VERSION, .address = cuda_address(memory, offset) };
+	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	struct cuda_ipc_handle ipc = { .version = CUDA_IPC_VERSION, .address = cuda_address(memory, offset) };
 
-	memcpy(ticket.pci, place->name, sizeof(ticket.pci));
-	ticket.id = cuda_buffer_id(place->driver, memory->address);
-	if (cuda_enter(place) == CUDA_SUCCESS) {
-		if (!add_ipc_handle(place, length, &ticket) && parts && !cuda_pool_offer(place, length, &ticket, parts) &&
-		    ticket.why == CUDA_WHY_REFUSED)
-			cuda_handles_offer(place, length, &ticket, parts);
-		cuda_leave(place);
+	memcpy(ipc.pci, gpu->name, sizeof(ipc.pci));
+	ipc.id = cuda_buffer_id(gpu->driver, memory->address);
+	if (cuda_enter(gpu) == CUDA_SUCCESS) {
+		if (!add_ipc_handle(gpu, length, &ipc) && fds && !cuda_pool_export(gpu, length, &ipc, fds) &&
+		    ipc.why == CUDA_WHY_REFUSED)
+			cuda_handles_export(gpu, length, &ipc, fds);
+		cuda_leave(gpu);
 	}
-	ticket.check = cuda_ticket_check(&ticket);
-	memcpy(bytes, &ticket, sizeof(ticket));
-	return sizeof(ticket);
+	ipc.check = cuda_ipc_handle_check(&ipc);
+	memcpy(bytes, &ipc, sizeof(ipc));
+	return sizeof(ipc);
 }
 
 /* -- the importer ------------------------------------------------------------------------------------- */
 
-static struct cuda_opening *find_opening(const struct cuda_place *place, const struct cuda_ticket *ticket)
+static struct cuda_opening *find_opening(const struct cuda_gpu *gpu, const struct cuda_ipc_handle *ipc)
 {
 	pl_list_for_each(at, &openings.all) {
 		struct cuda_opening *opening = pl_list_entry(at, struct cuda_opening, link);
 
-		if (opening->place == place && opening->id == ticket->id &&
-		    !memcmp(&opening->handle, &ticket->handle, sizeof(ticket->handle)))
+		if (opening->gpu == gpu && opening->id == ipc->id &&
+		    !memcmp(&opening->handle, &ipc->handle, sizeof(ipc->handle)))
 			return opening;
 	}
 	return NULL;
 }
 
-static CUresult open_handle(const struct cuda_place *place, const struct cuda_ticket *ticket, CUdeviceptr *base)
+static CUresult open_handle(const struct cuda_gpu *gpu, const struct cuda_ipc_handle *ipc, CUdeviceptr *base)
 {
-	CUresult result = cuda_enter(place);
+	CUresult result = cuda_enter(gpu);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = place->driver->cuIpcOpenMemHandle(base, ticket->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	cuda_leave(place);
+	result = gpu->driver->cuIpcOpenMemHandle(base, ipc->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	cuda_leave(gpu);
 	return result;
 }
 
-static struct cuda_opening *opening_get(struct cuda_place *place, const struct cuda_ticket *ticket)
+static struct cuda_opening *opening_get(struct cuda_gpu *gpu, const struct cuda_ipc_handle *ipc)
 {
 	struct cuda_opening *opening;
 
 	pthread_mutex_lock(&openings.lock);
-	opening = find_opening(place, ticket);
+	opening = find_opening(gpu, ipc);
 	if (!opening) {
 		opening = calloc(1, sizeof(*opening));
-		if (opening && open_handle(place, ticket, &opening->base) != CUDA_SUCCESS) {
+		if (opening && open_handle(gpu, ipc, &opening->base) != CUDA_SUCCESS) {
 			free(opening);
 			opening = NULL;
 		}
 		if (opening) {
-			opening->place = place;
-			opening->handle = ticket->handle;
-			opening->id = ticket->id;
+			opening->gpu = gpu;
+			opening->handle = ipc->handle;
+			opening->id = ipc->id;
 			pl_list_append(&openings.all, &opening->link);
 		}
 	}
@@ -128,9 +128,9 @@ static void opening_put(struct cuda_opening *opening)
 	pthread_mutex_lock(&openings.lock);
 	if (--opening->references == 0) {
 		pl_list_remove(&opening->link);
-		if (cuda_enter(opening->place) == CUDA_SUCCESS) {
-			opening->place->driver->cuIpcCloseMemHandle(opening->base);
-			cuda_leave(opening->place);
+		if (cuda_enter(opening->gpu) == CUDA_SUCCESS) {
+			opening->gpu->driver->cuIpcCloseMemHandle(opening->base);
+			cuda_leave(opening->gpu);
 		}
 		free(opening);
 	}
@@ -138,73 +138,73 @@ static void opening_put(struct cuda_opening *opening)
 }
 
 /* Memory of this process needs no handle. */
-static int take_own(const struct cuda_driver *driver, const struct cuda_ticket *ticket, size_t length,
+static int take_own(const struct cuda_driver *driver, const struct cuda_ipc_handle *ipc, size_t length,
 		    const struct pl_memory *beside, struct cuda_memory *own)
 {
-	const struct cuda_place *place;
-	int rc = cuda_pointer_inspect(driver, (void *)(uintptr_t)ticket->address, length, &own->pointer, NULL);
+	const struct cuda_gpu *gpu;
+	int rc = cuda_pointer_inspect(driver, (void *)(uintptr_t)ipc->address, length, &own->pointer, NULL);
 
 	if (rc == 1)
-		rc = cuda_place_get(driver, own->pointer.context, own->pointer.ordinal, &own->place, NULL);
+		rc = cuda_gpu_get(driver, own->pointer.context, own->pointer.ordinal, &own->gpu, NULL);
 	if (rc < 0)
 		return rc;
-	if (!own->place)
+	if (!own->gpu)
 		return -EFAULT;
-	place = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->place : own->place;
+	gpu = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->gpu : own->gpu;
 	/* Without peer access, or if it is not possible, the driver copies through the host. */
-	if (place->device != own->place->device && driver->cuCtxEnablePeerAccess && cuda_enter(place) == CUDA_SUCCESS) {
-		driver->cuCtxEnablePeerAccess(own->place->context, 0);
-		cuda_leave(place);
+	if (gpu->device != own->gpu->device && driver->cuCtxEnablePeerAccess && cuda_enter(gpu) == CUDA_SUCCESS) {
+		driver->cuCtxEnablePeerAccess(own->gpu->context, 0);
+		cuda_leave(gpu);
 	}
 	return 0;
 }
 
 /* Checks the size that the other end claims: copies beyond the end may break the context. */
-static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ticket *ticket, size_t length)
+static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ipc_handle *ipc, size_t length)
 {
 	CUdeviceptr base;
 	size_t size;
 	CUresult result;
 
-	if (cuda_enter(own->place) != CUDA_SUCCESS)
+	if (cuda_enter(own->gpu) != CUDA_SUCCESS)
 		return false;
-	result = own->place->driver->cuMemGetAddressRange(&base, &size, own->opening->base);
-	cuda_leave(own->place);
-	return result == CUDA_SUCCESS && !pl_outside(own->opening->base - base + ticket->offset, length, size);
+	result = own->gpu->driver->cuMemGetAddressRange(&base, &size, own->opening->base);
+	cuda_leave(own->gpu);
+	return result == CUDA_SUCCESS && !pl_outside(own->opening->base - base + ipc->offset, length, size);
 }
 
-static int open_ipc(const struct cuda_ticket *ticket, size_t length, struct cuda_memory *own, const char **why)
+static int open_ipc(const struct cuda_ipc_handle *ipc, size_t length, struct cuda_memory *own, const char **why)
 {
 	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
-	if (!own->place->driver->cuIpcOpenMemHandle || !own->place->driver->cuIpcCloseMemHandle)
+	if (!own->gpu->driver->cuIpcOpenMemHandle || !own->gpu->driver->cuIpcCloseMemHandle)
 		return -ENOTSUP;
-	own->opening = opening_get(own->place, ticket);
+	own->opening = opening_get(own->gpu, ipc);
 	if (!own->opening)
 		return -EACCES;
 	own->base = own->opening->base;
 	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";
-	return opened_size_fits(own, ticket, length) ? 0 : -EPROTO;
+	return opened_size_fits(own, ipc, length) ? 0 : -EPROTO;
 }
 
-static int open_parts(const struct cuda_ticket *ticket, struct pl_ipc_fds *parts, struct cuda_memory *own,
+static int open_parts(const struct cuda_ipc_handle *ipc, struct pl_ipc_fds *fds, struct cuda_memory *own,
 		      const char **why)
 {
-	bool pool = ticket->way == CUDA_TICKET_POOL;
+	bool pool = ipc->method == CUDA_IPC_POOL;
 	int rc;
 
 	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
-	if (cuda_enter(own->place) != CUDA_SUCCESS)
+	if (cuda_enter(own->gpu) != CUDA_SUCCESS)
 		return -EACCES;
-	rc = (pool ? cuda_pool_take : cuda_handles_take)(own->place, ticket, parts, &own->base, why);
-	cuda_leave(own->place);
+	rc = (pool ? cuda_pool_import : cuda_handles_import)(own->gpu, ipc, fds, &own->base, why);
+	cuda_leave(own->gpu);
 	if (rc == 0) {
 		own->imported = pool;
-		own->mapped = pool ? 0 : ticket->size;
+		own->mapped = pool ? 0 : ipc->size;
 	}
 	return rc;
 }
 
-static const char *reason_of(enum cuda_ticket_why why)
+static const char *reason_of(enum cuda_ipc_handle_why why)
 {
 	switch (why) {
 	case CUDA_WHY_HANDLES:
@@ -220,77 +220,74 @@ static const char *reason_of(enum cuda_ticket_why why)
 	}
 }
 
-static int take_other(const struct cuda_driver *driver, const struct cuda_ticket *ticket, size_t length,
-		      const struct pl_memory *beside, struct pl_ipc_fds *parts, struct cuda_memory *own,
-		      const char **why)
+static int take_other(const struct cuda_driver *driver, const struct cuda_ipc_handle *ipc, size_t length,
+		      const struct pl_memory *beside, struct pl_ipc_fds *fds, struct cuda_memory *own, const char **why)
 {
-	const struct cuda_place *here = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->place : NULL;
+	const struct cuda_gpu *here = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->gpu : NULL;
 
-	*why = reason_of(ticket->why);
-	if (ticket->way == CUDA_TICKET_NONE || ticket->way > CUDA_TICKET_POOL ||
-	    pl_outside(ticket->offset, length, ticket->size))
+	*why = reason_of(ipc->why);
+	if (ipc->method == CUDA_IPC_NONE || ipc->method > CUDA_IPC_POOL || pl_outside(ipc->offset, length, ipc->size))
 		return -ENOTSUP;
 	*why = CUDA_STAGED "this process uses no GPU that could copy";
 	if (here)
-		cuda_place_get(driver, here->primary ? NULL : here->context, here->ordinal, &own->place, NULL);
+		cuda_gpu_get(driver, here->primary ? NULL : here->context, here->ordinal, &own->gpu, NULL);
 	else
-		own->place = cuda_place_used(driver, ticket->pci);
-	if (!own->place)
+		own->gpu = cuda_gpu_used(driver, ipc->pci);
+	if (!own->gpu)
 		return -ENODEV;
-	return ticket->way == CUDA_TICKET_IPC ? open_ipc(ticket, length, own, why)
-					      : open_parts(ticket, parts, own, why);
+	return ipc->method == CUDA_IPC_MEM ? open_ipc(ipc, length, own, why) : open_parts(ipc, fds, own, why);
 }
 
 /* Closes opened memory; memory of this process was not opened. */
 void cuda_close_other(struct cuda_memory *own)
 {
-	const struct cuda_driver *driver = own->place->driver;
+	const struct cuda_driver *driver = own->gpu->driver;
 
 	if (own->opening)
 		opening_put(own->opening);
-	if ((!own->mapped && !own->imported) || cuda_enter(own->place) != CUDA_SUCCESS)
+	if ((!own->mapped && !own->imported) || cuda_enter(own->gpu) != CUDA_SUCCESS)
 		return;
 	if (own->imported)
 		driver->cuMemFree(own->base);
 	else
 		cuda_handles_leave(driver, own->base, own->mapped);
-	cuda_leave(own->place);
+	cuda_leave(own->gpu);
 }
 
 void cuda_close_ipc_fd(struct pl_ipc_fd *part)
 {
 	const struct cuda_driver *driver = cuda_driver_loaded();
 
-	if (part->type == CUDA_PART_POOL)
+	if (part->type == CUDA_FD_POOL)
 		driver->cuMemPoolDestroy((CUmemoryPool)(uintptr_t)part->handle);
 	else
 		driver->cuMemRelease(part->handle);
 }
 
-static int decode_ipc_handle(const uint8_t *bytes, size_t length, struct cuda_ticket *ticket)
+static int decode_ipc_handle(const uint8_t *bytes, size_t length, struct cuda_ipc_handle *ipc)
 {
-	if (length != sizeof(*ticket))
+	if (length != sizeof(*ipc))
 		return -EPROTO;
-	memcpy(ticket, bytes, sizeof(*ticket));
-	if (ticket->version != CUDA_TICKET_VERSION || ticket->check != cuda_ticket_check(ticket))
+	memcpy(ipc, bytes, sizeof(*ipc));
+	if (ipc->version != CUDA_IPC_VERSION || ipc->check != cuda_ipc_handle_check(ipc))
 		return -EPROTO;
-	ticket->pci[sizeof(ticket->pci) - 1] = 0;
+	ipc->pci[sizeof(ipc->pci) - 1] = 0;
 	return 0;
 }
 
-int cuda_import_ipc(const uint8_t *bytes, size_t ticket_length, size_t length, bool own_process,
-	      const struct pl_memory *beside, struct pl_ipc_fds *parts, struct pl_memory *memory, const char **why)
+int cuda_import_ipc(const uint8_t *bytes, size_t handle_length, size_t length, bool own_process,
+		    const struct pl_memory *beside, struct pl_ipc_fds *fds, struct pl_memory *memory, const char **why)
 {
 	const struct cuda_driver *driver = cuda_driver_loaded();
 	struct cuda_memory *own;
-	struct cuda_ticket ticket;
+	struct cuda_ipc_handle ipc;
 	int rc;
 
 	*why = CUDA_STAGED "this process has not loaded the GPU's driver";
 	if (!driver || !driver->cuMemcpyDtoDAsync || !driver->cuMemcpyPeerAsync)
 		return -ENODEV;
 	*why = CUDA_STAGED "the other end's description of its GPU memory is not known here";
-	if (decode_ipc_handle(bytes, ticket_length, &ticket) < 0)
+	if (decode_ipc_handle(bytes, handle_length, &ipc) < 0)
 		return -EPROTO;
 	own = calloc(1, sizeof(*own));
 	*why = CUDA_STAGED "there is no memory";
@@ -298,27 +295,27 @@ int cuda_import_ipc(const uint8_t *bytes, size_t ticket_length, size_t length, b
 		return -ENOMEM;
 	if (own_process) {
 		*why = CUDA_STAGED "the memory is not allocated any more";
-		own->base = ticket.address;
-		ticket.offset = 0;
-		rc = take_own(driver, &ticket, length, beside, own);
+		own->base = ipc.address;
+		ipc.offset = 0;
+		rc = take_own(driver, &ipc, length, beside, own);
 	} else {
-		rc = take_other(driver, &ticket, length, beside, parts, own, why);
+		rc = take_other(driver, &ipc, length, beside, fds, own, why);
 	}
 	if (rc < 0) {
 		if (own->opening)
 			opening_put(own->opening);
-		if (own->place)
-			cuda_place_put(own->place);
+		if (own->gpu)
+			cuda_gpu_put(own->gpu);
 		free(own);
 		return rc;
 	}
 	*memory = (struct pl_memory){
 		.ops = &pl_cuda_memory,
-		.address = (void *)(uintptr_t)(own->base + ticket.offset),
+		.address = (void *)(uintptr_t)(own->base + ipc.offset),
 		.length = length,
 		.handle = own,
-		.device = own->place,
-		.node = own->place->node,
+		.device = own->gpu,
+		.node = own->gpu->node,
 	};
 	return 0;
 }

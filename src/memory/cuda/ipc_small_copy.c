@@ -15,9 +15,9 @@
 /* Consecutive rows that were not twice as quick: a single one may have been polled late. */
 #define SLOW_ROWS 4
 
-bool cuda_shared(struct cuda_place *place)
+bool cuda_shared(struct cuda_gpu *gpu)
 {
-	uint64_t until = atomic_load_explicit(&place->rows_until, memory_order_relaxed);
+	uint64_t until = atomic_load_explicit(&gpu->rows_until, memory_order_relaxed);
 
 	return until && pl_now() < until;
 }
@@ -51,13 +51,13 @@ static bool copy_by_rows(const struct cuda_driver *driver, CUdeviceptr to, const
 	return length % 2 == 0 || copy_two_rows(driver, to, from, 1, length - 1, stream) == CUDA_SUCCESS;
 }
 
-CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *from, size_t length, CUstream stream,
+CUresult cuda_begin_into(struct cuda_gpu *gpu, CUdeviceptr to, const void *from, size_t length, CUstream stream,
 			 struct cuda_clock *clock)
 {
-	const struct cuda_driver *driver = place->driver;
+	const struct cuda_driver *driver = gpu->driver;
 	bool small = length < WITHIN_COMMANDS;
 
-	*clock = (struct cuda_clock){ .begun = small ? pl_now() : 0, .rows = small && cuda_shared(place) };
+	*clock = (struct cuda_clock){ .begun = small ? pl_now() : 0, .rows = small && cuda_shared(gpu) };
 	if (clock->rows && copy_by_rows(driver, to, from, length, stream))
 		return CUDA_SUCCESS;
 	/* If rows are refused, a plain copy follows; copying some bytes twice does no harm. */
@@ -65,17 +65,17 @@ CUresult cuda_begin_into(struct cuda_place *place, CUdeviceptr to, const void *f
 	return driver->cuMemcpyHtoDAsync(to, from, length, stream);
 }
 
-static void rows_ended(struct cuda_place *place, uint64_t took, uint64_t now)
+static void rows_ended(struct cuda_gpu *gpu, uint64_t took, uint64_t now)
 {
-	if (took < atomic_load_explicit(&place->waited, memory_order_relaxed) / 2) {
-		atomic_store_explicit(&place->slow_rows, 0, memory_order_relaxed);
-	} else if (atomic_fetch_add(&place->slow_rows, 1) + 1 == SLOW_ROWS) {
-		atomic_store_explicit(&place->plain_until, now + KEPT_FOR, memory_order_relaxed);
-		atomic_store_explicit(&place->rows_until, 0, memory_order_relaxed);
+	if (took < atomic_load_explicit(&gpu->waited, memory_order_relaxed) / 2) {
+		atomic_store_explicit(&gpu->slow_rows, 0, memory_order_relaxed);
+	} else if (atomic_fetch_add(&gpu->slow_rows, 1) + 1 == SLOW_ROWS) {
+		atomic_store_explicit(&gpu->plain_until, now + KEPT_FOR, memory_order_relaxed);
+		atomic_store_explicit(&gpu->rows_until, 0, memory_order_relaxed);
 	}
 }
 
-void cuda_ended(struct cuda_place *place, struct cuda_clock clock)
+void cuda_ended(struct cuda_gpu *gpu, struct cuda_clock clock)
 {
 	uint64_t now, took;
 
@@ -84,10 +84,10 @@ void cuda_ended(struct cuda_place *place, struct cuda_clock clock)
 	now = pl_now();
 	took = now - clock.begun;
 	if (clock.rows) {
-		rows_ended(place, took, now);
-	} else if (took > LONG && now >= atomic_load_explicit(&place->plain_until, memory_order_relaxed)) {
-		atomic_store_explicit(&place->waited, took, memory_order_relaxed);
-		atomic_store_explicit(&place->slow_rows, 0, memory_order_relaxed);
-		atomic_store_explicit(&place->rows_until, now + KEPT_FOR, memory_order_relaxed);
+		rows_ended(gpu, took, now);
+	} else if (took > LONG && now >= atomic_load_explicit(&gpu->plain_until, memory_order_relaxed)) {
+		atomic_store_explicit(&gpu->waited, took, memory_order_relaxed);
+		atomic_store_explicit(&gpu->slow_rows, 0, memory_order_relaxed);
+		atomic_store_explicit(&gpu->rows_until, now + KEPT_FOR, memory_order_relaxed);
 	}
 }

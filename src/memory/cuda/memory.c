@@ -25,8 +25,8 @@ static struct cuda_memory *memory_new(struct pl_error *error)
 static void fill_cuda_memory(struct pl_memory *memory, struct cuda_memory *own)
 {
 	memory->handle = own;
-	memory->device = own->place;
-	memory->node = own->place->node;
+	memory->device = own->gpu;
+	memory->node = own->gpu->node;
 }
 
 /*
@@ -55,7 +55,7 @@ static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
 			     "keep the memory while it is being registered", "the memory at %p was just freed",
 			     memory->address);
 	if (rc > 0)
-		rc = cuda_place_get(driver, own->pointer.context, own->pointer.ordinal, &own->place, error);
+		rc = cuda_gpu_get(driver, own->pointer.context, own->pointer.ordinal, &own->gpu, error);
 	if (rc < 0) {
 		free(own);
 		return rc;
@@ -65,22 +65,22 @@ static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
 	return 0;
 }
 
-static CUresult allocate_cuda_memory(const struct cuda_place *place, size_t length, CUdeviceptr *address)
+static CUresult allocate_cuda_memory(const struct cuda_gpu *gpu, size_t length, CUdeviceptr *address)
 {
-	const struct cuda_driver *driver = place->driver;
-	CUresult result = cuda_enter(place);
+	const struct cuda_driver *driver = gpu->driver;
+	CUresult result = cuda_enter(gpu);
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = driver->cuMemAlloc(address, length);
 	if (result == CUDA_SUCCESS) {
-		result = driver->cuMemsetD8Async(*address, 0, length, place->stream);
+		result = driver->cuMemsetD8Async(*address, 0, length, gpu->stream);
 		if (result == CUDA_SUCCESS)
-			result = driver->cuStreamSynchronize(place->stream);
+			result = driver->cuStreamSynchronize(gpu->stream);
 		if (result != CUDA_SUCCESS)
 			driver->cuMemFree(*address);
 	}
-	cuda_leave(place);
+	cuda_leave(gpu);
 	return result;
 }
 
@@ -105,14 +105,14 @@ static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 	own = memory_new(error);
 	if (!own)
 		return -ENOMEM;
-	rc = cuda_place_get(driver, NULL, (int)device, &own->place, error);
+	rc = cuda_gpu_get(driver, NULL, (int)device, &own->gpu, error);
 	if (rc < 0) {
 		free(own);
 		return rc;
 	}
-	result = allocate_cuda_memory(own->place, length, &address);
+	result = allocate_cuda_memory(own->gpu, length, &address);
 	if (result != CUDA_SUCCESS) {
-		cuda_place_put(own->place);
+		cuda_gpu_put(own->gpu);
 		free(own);
 		return cuda_fail(driver, result, "cuMemAlloc", object, error);
 	}
@@ -131,12 +131,12 @@ static void cuda_release(struct pl_memory *memory)
 {
 	struct cuda_memory *own = cuda_memory_of(memory);
 
-	if (memory->owned && cuda_enter(own->place) == CUDA_SUCCESS) {
-		own->place->driver->cuMemFree(cuda_address(memory, 0));
-		cuda_leave(own->place);
+	if (memory->owned && cuda_enter(own->gpu) == CUDA_SUCCESS) {
+		own->gpu->driver->cuMemFree(cuda_address(memory, 0));
+		cuda_leave(own->gpu);
 	}
 	cuda_close_other(own);
-	cuda_place_put(own->place);
+	cuda_gpu_put(own->gpu);
 	free(own);
 }
 
@@ -144,64 +144,64 @@ static void cuda_release(struct pl_memory *memory)
 static int cuda_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t operand, uint64_t compare,
 		       uint64_t *old)
 {
-	struct cuda_place *place = cuda_memory_of(memory)->place;
+	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
 	uint64_t changed;
 	int rc;
 
-	pthread_mutex_lock(&place->atomic);
+	pthread_mutex_lock(&gpu->atomic);
 	rc = cuda_copy_out(memory, offset, old, sizeof(*old));
 	if (rc == 0 && (add || *old == compare)) {
 		changed = add ? *old + operand : operand;
 		rc = cuda_copy_in(memory, offset, &changed, sizeof(changed));
 	}
-	pthread_mutex_unlock(&place->atomic);
+	pthread_mutex_unlock(&gpu->atomic);
 	return rc;
 }
 
 /* Locks for all GPUs of the process, through the context of one, which is held until the unlock. */
 static int cuda_pin(const struct pl_memory *memory, void *address, size_t length, void **holder)
 {
-	const struct cuda_place *own = cuda_memory_of(memory)->place;
-	struct cuda_place *place;
+	const struct cuda_gpu *own = cuda_memory_of(memory)->gpu;
+	struct cuda_gpu *gpu;
 	CUresult result;
-	int rc = cuda_place_get(own->driver, own->primary ? NULL : own->context, own->ordinal, &place, NULL);
+	int rc = cuda_gpu_get(own->driver, own->primary ? NULL : own->context, own->ordinal, &gpu, NULL);
 
 	if (rc < 0)
 		return rc;
-	result = cuda_enter(place);
+	result = cuda_enter(gpu);
 	if (result == CUDA_SUCCESS) {
-		result = place->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
+		result = gpu->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
 		/* Read-only memory of another process needs a flag; since CUDA 11.1. */
 		if (result != CUDA_SUCCESS)
-			result = place->driver->cuMemHostRegister(
+			result = gpu->driver->cuMemHostRegister(
 				address, length, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
-		cuda_leave(place);
+		cuda_leave(gpu);
 	}
 	if (result != CUDA_SUCCESS)
-		cuda_place_put(place);
-	*holder = place;
+		cuda_gpu_put(gpu);
+	*holder = gpu;
 	return cuda_errno(result);
 }
 
 static void cuda_unpin(void *holder, void *address)
 {
-	struct cuda_place *place = holder;
+	struct cuda_gpu *gpu = holder;
 
-	if (cuda_enter(place) == CUDA_SUCCESS) {
-		place->driver->cuMemHostUnregister(address);
-		cuda_leave(place);
+	if (cuda_enter(gpu) == CUDA_SUCCESS) {
+		gpu->driver->cuMemHostUnregister(address);
+		cuda_leave(gpu);
 	}
-	cuda_place_put(place);
+	cuda_gpu_put(gpu);
 }
 
 static int cuda_number(const struct pl_memory *memory)
 {
-	return cuda_memory_of(memory)->place->ordinal;
+	return cuda_memory_of(memory)->gpu->ordinal;
 }
 
 static uint64_t cuda_identity(const struct pl_memory *memory)
 {
-	return cuda_buffer_id(cuda_memory_of(memory)->place->driver, memory->address);
+	return cuda_buffer_id(cuda_memory_of(memory)->gpu->driver, memory->address);
 }
 
 const struct pl_memory_ops pl_cuda_memory = {

@@ -10,7 +10,7 @@
 
 /* -- the owner ---------------------------------------------------------------------------------------- */
 
-static CUresult export_handle(const struct cuda_driver *driver, CUdeviceptr at, int *fd, enum cuda_ticket_why *why)
+static CUresult export_handle(const struct cuda_driver *driver, CUdeviceptr at, int *fd, enum cuda_ipc_handle_why *why)
 {
 	CUmemAllocationProp properties = { 0 };
 	CUmemGenericAllocationHandle handle;
@@ -29,10 +29,10 @@ static CUresult export_handle(const struct cuda_driver *driver, CUdeviceptr at, 
 	return result;
 }
 
-static bool offer_all(const struct cuda_driver *driver, size_t length, struct cuda_ticket *ticket,
-		      struct pl_ipc_fds *parts, enum cuda_ticket_why *why)
+static bool offer_all(const struct cuda_driver *driver, size_t length, struct cuda_ipc_handle *ipc,
+		      struct pl_ipc_fds *fds, enum cuda_ipc_handle_why *why)
 {
-	CUdeviceptr at = ticket->address, end = at + length, base;
+	CUdeviceptr at = ipc->address, end = at + length, base;
 	size_t size;
 	int fd;
 
@@ -41,14 +41,14 @@ static bool offer_all(const struct cuda_driver *driver, size_t length, struct cu
 		if (driver->cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS || base + size <= at ||
 		    export_handle(driver, at, &fd, why) != CUDA_SUCCESS)
 			return false;
-		if (!pl_ipc_fds_add(parts, fd, size)) {
+		if (!pl_ipc_fds_add(fds, fd, size)) {
 			close(fd);
 			*why = CUDA_WHY_MANY;
 			return false;
 		}
-		if (at == ticket->address)
-			ticket->offset = at - base;
-		ticket->size += size;
+		if (at == ipc->address)
+			ipc->offset = at - base;
+		ipc->size += size;
 		at = base + size;
 	}
 	return true;
@@ -62,32 +62,31 @@ static bool handle_descriptors_complete(const struct cuda_driver *driver)
 	       driver->cuMemSetAccess;
 }
 
-bool cuda_handles_offer(const struct cuda_place *place, size_t length, struct cuda_ticket *ticket,
-			struct pl_ipc_fds *parts)
+bool cuda_handles_export(const struct cuda_gpu *gpu, size_t length, struct cuda_ipc_handle *ipc, struct pl_ipc_fds *fds)
 {
-	enum cuda_ticket_why why = CUDA_WHY_REFUSED;
+	enum cuda_ipc_handle_why why = CUDA_WHY_REFUSED;
 
-	if (handle_descriptors_complete(place->driver) && offer_all(place->driver, length, ticket, parts, &why)) {
-		ticket->way = CUDA_TICKET_HANDLES;
+	if (handle_descriptors_complete(gpu->driver) && offer_all(gpu->driver, length, ipc, fds, &why)) {
+		ipc->method = CUDA_IPC_HANDLES;
 		return true;
 	}
-	pl_ipc_fds_close(parts);
-	ticket->offset = ticket->size = 0;
-	ticket->why = (uint8_t)why;
+	pl_ipc_fds_close(fds);
+	ipc->offset = ipc->size = 0;
+	ipc->why = (uint8_t)why;
 	return false;
 }
 
 /* -- the importer ------------------------------------------------------------------------------------- */
 
 /* Checks that the other end's numbers are consistent. The driver knows the size of a handle, and maps no more. */
-static bool adds_up(const struct cuda_ticket *ticket, const struct pl_ipc_fds *parts)
+static bool adds_up(const struct cuda_ipc_handle *ipc, const struct pl_ipc_fds *fds)
 {
-	uint64_t rest = ticket->size;
+	uint64_t rest = ipc->size;
 
-	for (unsigned i = 0; i < parts->count; i++) {
-		if (!parts->part[i].size || parts->part[i].size > rest)
+	for (unsigned i = 0; i < fds->count; i++) {
+		if (!fds->list[i].size || fds->list[i].size > rest)
 			return false;
-		rest -= parts->part[i].size;
+		rest -= fds->list[i].size;
 	}
 	return rest == 0;
 }
@@ -98,7 +97,7 @@ static CUresult open_part(const struct cuda_driver *driver, struct pl_ipc_fd *pa
 	CUresult result;
 
 	if (part->handle)
-		return part->type == CUDA_PART_HANDLE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		return part->type == CUDA_FD_HANDLE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	if (part->fd < 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = driver->cuMemImportFromShareableHandle(&part->handle, (void *)(intptr_t)part->fd,
@@ -109,25 +108,24 @@ static CUresult open_part(const struct cuda_driver *driver, struct pl_ipc_fd *pa
 		part->handle = 0;
 		return result;
 	}
-	part->type = CUDA_PART_HANDLE;
+	part->type = CUDA_FD_HANDLE;
 	result = driver->cuMemGetAllocationPropertiesFromHandle(&properties, part->handle);
 	if (result == CUDA_SUCCESS && properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		result = CUDA_ERROR_INVALID_VALUE;
 	return result;
 }
 
-static CUresult map_parts(const struct cuda_place *place, const struct pl_ipc_fds *parts, CUdeviceptr base,
-			  size_t size)
+static CUresult map_parts(const struct cuda_gpu *gpu, const struct pl_ipc_fds *fds, CUdeviceptr base, size_t size)
 {
-	const struct cuda_driver *driver = place->driver;
-	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, place->device }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	const struct cuda_driver *driver = gpu->driver;
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, gpu->device }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUresult result = CUDA_SUCCESS;
 	size_t done = 0;
 
-	for (unsigned i = 0; i < parts->count && result == CUDA_SUCCESS; i++) {
-		result = driver->cuMemMap(base + done, parts->part[i].size, 0, parts->part[i].handle, 0);
+	for (unsigned i = 0; i < fds->count && result == CUDA_SUCCESS; i++) {
+		result = driver->cuMemMap(base + done, fds->list[i].size, 0, fds->list[i].handle, 0);
 		if (result == CUDA_SUCCESS)
-			done += parts->part[i].size;
+			done += fds->list[i].size;
 	}
 	if (result == CUDA_SUCCESS)
 		result = driver->cuMemSetAccess(base, size, &access, 1);
@@ -136,29 +134,30 @@ static CUresult map_parts(const struct cuda_place *place, const struct pl_ipc_fd
 	return result;
 }
 
-int cuda_handles_take(const struct cuda_place *place, const struct cuda_ticket *ticket, struct pl_ipc_fds *parts,
-		      CUdeviceptr *base, const char **why)
+int cuda_handles_import(const struct cuda_gpu *gpu, const struct cuda_ipc_handle *ipc, struct pl_ipc_fds *fds,
+			CUdeviceptr *base, const char **why)
 {
-	const struct cuda_driver *driver = place->driver;
+	const struct cuda_driver *driver = gpu->driver;
 	CUresult result = CUDA_SUCCESS;
 
 	*why = CUDA_STAGED "the descriptors of the other end's GPU memory did not come";
-	if (!parts || !parts->count)
+	if (!fds || !fds->count)
 		return -ENOENT;
 	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";
-	if (!adds_up(ticket, parts))
+	if (!adds_up(ipc, fds))
 		return -EPROTO;
 	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
-	for (unsigned i = 0; i < parts->count && result == CUDA_SUCCESS; i++)
-		result = handle_descriptors_complete(driver) ? open_part(driver, &parts->part[i]) : CUDA_ERROR_NOT_SUPPORTED;
+	for (unsigned i = 0; i < fds->count && result == CUDA_SUCCESS; i++)
+		result = handle_descriptors_complete(driver) ? open_part(driver, &fds->list[i])
+							     : CUDA_ERROR_NOT_SUPPORTED;
 	if (result != CUDA_SUCCESS)
 		return -EACCES;
 	*why = CUDA_STAGED "the GPU that would copy does not reach the other process's GPU memory";
-	if (driver->cuMemAddressReserve(base, ticket->size, 0, 0, 0) != CUDA_SUCCESS)
+	if (driver->cuMemAddressReserve(base, ipc->size, 0, 0, 0) != CUDA_SUCCESS)
 		return -ENOMEM;
-	if (map_parts(place, parts, *base, ticket->size) == CUDA_SUCCESS)
+	if (map_parts(gpu, fds, *base, ipc->size) == CUDA_SUCCESS)
 		return 0;
-	driver->cuMemAddressFree(*base, ticket->size);
+	driver->cuMemAddressFree(*base, ipc->size);
 	return -EACCES;
 }
 

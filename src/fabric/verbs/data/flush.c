@@ -100,7 +100,7 @@ bool verbs_needs_more(const struct pl_operation *operation)
 }
 
 /* Returns one address in each remote region: the last one written there. */
-static bool next_place(const struct pl_operation *operation, unsigned *index, const struct pl_segment **segment)
+static bool next_last_written(const struct pl_operation *operation, unsigned *index, const struct pl_segment **segment)
 {
 	while (*index < operation->segment_count) {
 		const struct pl_segment *at = &operation->segments[(*index)++];
@@ -121,7 +121,7 @@ static int read_back(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	unsigned index = 0;
 	int rc = 0;
 
-	while (rc == 0 && next_place(operation, &index, &segment))
+	while (rc == 0 && next_last_written(operation, &index, &segment))
 		rc = verbs_post_back(endpoint, operation, segment);
 	settled(operation, visible, back);
 	return rc;
@@ -153,12 +153,12 @@ static int ask_owner(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	unsigned index = 0, count = 0;
 	int rc = 0;
 
-	while (next_place(operation, &index, &segment))
+	while (next_last_written(operation, &index, &segment))
 		count++;
 	if (count)
 		wait_for(endpoint, operation, frame.cookie, count);
 	index = 0;
-	while (rc == 0 && next_place(operation, &index, &segment)) {
+	while (rc == 0 && next_last_written(operation, &index, &segment)) {
 		frame.key = ((const struct verbs_remote_key *)segment->remote->fabric_data)->id;
 		rc = verbs_message(&endpoint->base, &frame, NULL, NULL);
 	}
@@ -319,7 +319,7 @@ bool verbs_settle(struct pl_endpoint *base, struct pl_operation *operation)
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 
 	return operation->completion.kind == PL_KIND_READ ? settle_here(endpoint, operation)
-						       : settle_there(endpoint, operation);
+							  : settle_there(endpoint, operation);
 }
 
 /* -- flushing at the owner of the memory ----------------------------------------------------------- */
@@ -344,10 +344,10 @@ void verbs_flush_done(struct verbs_flush *flush)
 		bool gone = atomic_load(&flush->key->revoked);
 
 		answer_flush(endpoint, flush->cookie,
-		       !flush->failed ? PL_WIRE_OK
-		       : gone         ? PL_WIRE_UNKNOWN_KEY
-				      : PL_WIRE_UNSUPPORTED,
-		       flush->how);
+			     !flush->failed ? PL_WIRE_OK
+			     : gone         ? PL_WIRE_UNKNOWN_KEY
+					    : PL_WIRE_UNSUPPORTED,
+			     flush->how);
 		pl_key_release(endpoint->base.peer, flush->key);
 	} else if (endpoint) {
 		answered(endpoint, flush->cookie, flush->failed ? PL_WIRE_UNSUPPORTED : PL_WIRE_OK, own_read);

@@ -31,8 +31,7 @@ struct read {
 /* -- memory regions for reads ---------------------------------------------------------------------- */
 
 struct registration {
-	struct pl_registration
-		base; /* device: holds the loopback protection domain */
+	struct pl_registration base; /* device: holds the loopback protection domain */
 	struct pl_list device_link;
 	const struct verbs_library *library;
 	const struct pl_allocator *allocator;
@@ -66,7 +65,7 @@ void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_devic
 
 /* The caller holds grant_lock. */
 static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
-			struct ibv_mr **mr)
+				    struct ibv_mr **mr)
 {
 	struct ibv_pd *pd = device->loop_pd;
 	const struct pl_allocator *allocator = &state->context->allocator;
@@ -227,8 +226,9 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 		return rc;
 	pthread_mutex_lock(&state->context->grant_lock);
 	/* A revoked key's region may go once this engine's lock was free. */
-	rc = flush->key && atomic_load(&flush->key->revoked) ? -EACCES
-							     : find_or_make_loopback_mr(state, queue->device, region, &mr);
+	rc = flush->key && atomic_load(&flush->key->revoked)
+		     ? -EACCES
+		     : find_or_make_loopback_mr(state, queue->device, region, &mr);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	read = rc == 0 ? pl_alloc(flush->allocator, sizeof(*read)) : NULL;
 	if (rc < 0 || !read)

@@ -91,14 +91,14 @@ static int read_join_rails(struct verbs_endpoint *endpoint, const struct pl_rail
 	for (unsigned i = 0; i < hello->count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (hello->places[i] >= endpoint->place_count ||
-		    (endpoint->rail_count && (i >= endpoint->rail_count || rail->place != hello->places[i])))
+		if (hello->addresses[i] >= endpoint->local_addr_count ||
+		    (endpoint->rail_count && (i >= endpoint->rail_count || rail->address_index != hello->addresses[i])))
 			return -EPROTO;
 	}
 	pthread_mutex_lock(&endpoint->state->lock);
 	for (unsigned i = 0; i < hello->count && !endpoint->rail_count; i++) {
-		endpoint->rails[i].place = hello->places[i];
-		endpoint->rails[i].device = endpoint->places[hello->places[i]]->device;
+		endpoint->rails[i].address_index = hello->addresses[i];
+		endpoint->rails[i].device = endpoint->local_addrs[hello->addresses[i]]->device;
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 	endpoint->rail_count = hello->count;

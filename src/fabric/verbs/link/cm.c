@@ -295,7 +295,9 @@ static void route_resolved(struct verbs_rail *rail)
 {
 	const struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_rail_hello hello = {
-		.lane = { .version = PL_PROTOCOL_VERSION, .lane = rail->generation, .peer_index = endpoint->peer_index },
+		.lane = { .version = PL_PROTOCOL_VERSION,
+			  .lane = rail->generation,
+			  .peer_index = endpoint->peer_index },
 		.index = rail->index,
 		.count = (uint8_t)endpoint->rail_count,
 	};
@@ -315,7 +317,7 @@ static void route_resolved(struct verbs_rail *rail)
 	hello.renewals = rail->renewals;
 	memcpy(hello.lane.secret, endpoint->join_secret, sizeof(hello.lane.secret));
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		hello.places[i] = endpoint->rails[i].place;
+		hello.addresses[i] = endpoint->rails[i].address_index;
 	pl_rail_hello_encode(&hello, bytes);
 	parameters.responder_resources = parameters.initiator_depth = verbs_qp_reads(rail->device);
 	rail->link = VERBS_CONNECTING;
@@ -346,11 +348,11 @@ static void listener_lost(struct verbs_state *state, const struct rdma_cm_id *id
 	struct verbs_device *device = NULL;
 
 	pthread_mutex_lock(&state->lock);
-	pl_list_for_each(at, &state->places) {
-		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
+	pl_list_for_each(at, &state->local_addrs) {
+		struct verbs_local_addr *addr = pl_list_entry(at, struct verbs_local_addr, link);
 
-		if (place->listener == id)
-			device = place->device;
+		if (addr->listener == id)
+			device = addr->device;
 	}
 	pthread_mutex_unlock(&state->lock);
 	if (device)

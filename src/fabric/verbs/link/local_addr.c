@@ -76,38 +76,39 @@ static bool wanted(const struct verbs_state *state, const char *device, uint8_t 
 }
 
 /* Returns NULL if the address belongs to no allowed device. */
-static struct verbs_local_addr *place_new(struct verbs_state *state, struct sockaddr_storage *address, unsigned prefix)
+static struct verbs_local_addr *local_addr_new(struct verbs_state *state, struct sockaddr_storage *address,
+					       unsigned prefix)
 {
 	const struct verbs_library *library = state->library;
-	struct verbs_local_addr *place = NULL;
+	struct verbs_local_addr *addr = NULL;
 	struct rdma_cm_id *id;
 
 	if (library->rdma_create_id(state->cms[0].channel, &id, NULL, RDMA_PS_TCP))
 		return NULL;
 	if (!library->rdma_bind_addr(id, (struct sockaddr *)address) && id->verbs &&
 	    wanted(state, library->ibv_get_device_name(id->verbs->device), id->port_num))
-		place = pl_zalloc(&state->context->allocator, sizeof(*place));
-	if (place) {
-		*place = (struct verbs_local_addr){ .address = *address, .prefix = prefix, .port = id->port_num };
-		place->device = verbs_device_get(state, id->verbs);
+		addr = pl_zalloc(&state->context->allocator, sizeof(*addr));
+	if (addr) {
+		*addr = (struct verbs_local_addr){ .address = *address, .prefix = prefix, .port = id->port_num };
+		addr->device = verbs_device_get(state, id->verbs);
 	}
 	library->rdma_destroy_id(id);
-	if (place && !place->device) {
-		pl_free(&state->context->allocator, place);
-		place = NULL;
+	if (addr && !addr->device) {
+		pl_free(&state->context->allocator, addr);
+		addr = NULL;
 	}
-	if (place)
-		pl_list_append(&state->places, &place->link);
-	return place;
+	if (addr)
+		pl_list_append(&state->local_addrs, &addr->link);
+	return addr;
 }
 
 static struct verbs_local_addr *find_local_addr(struct verbs_state *state, const struct sockaddr_storage *address)
 {
-	pl_list_for_each(at, &state->places) {
-		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
+	pl_list_for_each(at, &state->local_addrs) {
+		struct verbs_local_addr *addr = pl_list_entry(at, struct verbs_local_addr, link);
 
-		if (same(&place->address, address))
-			return place;
+		if (same(&addr->address, address))
+			return addr;
 	}
 	return NULL;
 }
@@ -143,7 +144,7 @@ static void survey_address(struct verbs_state *state, const struct ifaddrs *inte
 	else
 		return;
 	if (!find_local_addr(state, &address))
-		place_new(state, &address, prefix_of(interface->ifa_netmask));
+		local_addr_new(state, &address, prefix_of(interface->ifa_netmask));
 }
 
 /* The caller holds the lock. */
@@ -163,11 +164,11 @@ static void survey(struct verbs_state *state)
 static struct verbs_local_addr *local_addr_of(struct verbs_state *state, const struct sockaddr_storage *address)
 {
 	struct sockaddr_storage bare = verbs_address(address, 0);
-	struct verbs_local_addr *place;
+	struct verbs_local_addr *addr;
 
 	survey(state);
-	place = find_local_addr(state, &bare);
-	return place ? place : place_new(state, &bare, 0);
+	addr = find_local_addr(state, &bare);
+	return addr ? addr : local_addr_new(state, &bare, 0);
 }
 
 int verbs_serves(struct pl_peer *peer, struct pl_error *error)
@@ -186,7 +187,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 	any = local_addr_of(state, &peer->local_address);
 	/* An explicit device list overrides the address of the control connection. */
 	if (!any && peer->context->devices)
-		any = !pl_list_empty(&state->places);
+		any = !pl_list_empty(&state->local_addrs);
 	pthread_mutex_unlock(&state->lock);
 	if (any)
 		return 0;
@@ -199,45 +200,45 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 /* -- acceptor ------------------------------------------------------------------------------------- */
 
 /* A device that replaces another listens at the same port, which peers know. */
-static int listen_at(struct verbs_state *state, struct verbs_local_addr *place)
+static int listen_at(struct verbs_state *state, struct verbs_local_addr *addr)
 {
-	struct sockaddr_storage address = verbs_address(&place->address, place->listens);
-	struct verbs_device *device = place->device;
+	struct sockaddr_storage address = verbs_address(&addr->address, addr->listens);
+	struct verbs_device *device = addr->device;
 	int rc = 0;
 
-	if (place->listener)
+	if (addr->listener)
 		return 0;
-	if (state->library->rdma_create_id(state->cms[0].channel, &place->listener, NULL, RDMA_PS_TCP)) {
-		place->listener = NULL;
+	if (state->library->rdma_create_id(state->cms[0].channel, &addr->listener, NULL, RDMA_PS_TCP)) {
+		addr->listener = NULL;
 		return -errno;
 	}
-	if (state->library->rdma_bind_addr(place->listener, (struct sockaddr *)&address) ||
-	    state->library->rdma_listen(place->listener, BACKLOG)) {
+	if (state->library->rdma_bind_addr(addr->listener, (struct sockaddr *)&address) ||
+	    state->library->rdma_listen(addr->listener, BACKLOG)) {
 		rc = -errno;
 	} else if (atomic_load(&device->gone)) {
-		device = place->listener->verbs ? verbs_device_get(state, place->listener->verbs) : NULL;
+		device = addr->listener->verbs ? verbs_device_get(state, addr->listener->verbs) : NULL;
 		if (!device || atomic_load(&device->gone))
 			rc = -ENODEV;
 	}
 	if (rc < 0) {
-		state->library->rdma_destroy_id(place->listener);
-		place->listener = NULL;
+		state->library->rdma_destroy_id(addr->listener);
+		addr->listener = NULL;
 		return rc;
 	}
-	place->device = device;
-	place->listens = ntohs(state->library->rdma_get_src_port(place->listener));
+	addr->device = device;
+	addr->listens = ntohs(state->library->rdma_get_src_port(addr->listener));
 	return 0;
 }
 
 void verbs_local_addrs_leave(struct verbs_state *state, const struct verbs_device *device)
 {
-	pl_list_for_each(at, &state->places) {
-		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
+	pl_list_for_each(at, &state->local_addrs) {
+		struct verbs_local_addr *addr = pl_list_entry(at, struct verbs_local_addr, link);
 
-		if (place->device != device || !place->listener)
+		if (addr->device != device || !addr->listener)
 			continue;
-		state->library->rdma_destroy_id(place->listener);
-		place->listener = NULL;
+		state->library->rdma_destroy_id(addr->listener);
+		addr->listener = NULL;
 	}
 }
 
@@ -245,33 +246,33 @@ bool verbs_local_addrs_return(struct verbs_state *state)
 {
 	bool complete = true;
 
-	pl_list_for_each(at, &state->places) {
-		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
+	pl_list_for_each(at, &state->local_addrs) {
+		struct verbs_local_addr *addr = pl_list_entry(at, struct verbs_local_addr, link);
 
-		if (place->listens && listen_at(state, place) < 0)
+		if (addr->listens && listen_at(state, addr) < 0)
 			complete = false;
 	}
 	return complete;
 }
 
-static bool offered(const struct verbs_endpoint *endpoint, const struct verbs_local_addr *place)
+static bool offered(const struct verbs_endpoint *endpoint, const struct verbs_local_addr *addr)
 {
-	for (unsigned i = 0; i < endpoint->place_count; i++)
-		if (endpoint->places[i]->device == place->device && endpoint->places[i]->port == place->port)
+	for (unsigned i = 0; i < endpoint->local_addr_count; i++)
+		if (endpoint->local_addrs[i]->device == addr->device && endpoint->local_addrs[i]->port == addr->port)
 			return true;
 	return false;
 }
 
 /* Advertises one address of each port. */
-static int offer_place(struct verbs_endpoint *endpoint, struct verbs_local_addr *place)
+static int advertise_addr(struct verbs_endpoint *endpoint, struct verbs_local_addr *addr)
 {
 	int rc;
 
-	if (!place || endpoint->place_count == VERBS_LOCAL_ADDRS || offered(endpoint, place))
+	if (!addr || endpoint->local_addr_count == VERBS_LOCAL_ADDRS || offered(endpoint, addr))
 		return 0;
-	rc = listen_at(endpoint->state, place);
+	rc = listen_at(endpoint->state, addr);
 	if (rc == 0)
-		endpoint->places[endpoint->place_count++] = place;
+		endpoint->local_addrs[endpoint->local_addr_count++] = addr;
 	return rc;
 }
 
@@ -282,15 +283,15 @@ int verbs_listen_for_peer(struct verbs_endpoint *endpoint)
 	int rc;
 
 	pthread_mutex_lock(&state->lock);
-	rc = offer_place(endpoint, local_addr_of(state, &local));
-	pl_list_for_each(at, &state->places) {
-		struct verbs_local_addr *place = pl_list_entry(at, struct verbs_local_addr, link);
+	rc = advertise_addr(endpoint, local_addr_of(state, &local));
+	pl_list_for_each(at, &state->local_addrs) {
+		struct verbs_local_addr *addr = pl_list_entry(at, struct verbs_local_addr, link);
 
-		if (place->address.ss_family == local.ss_family || endpoint->base.peer->context->devices)
-			offer_place(endpoint, place);
+		if (addr->address.ss_family == local.ss_family || endpoint->base.peer->context->devices)
+			advertise_addr(endpoint, addr);
 	}
 	pthread_mutex_unlock(&state->lock);
-	if (endpoint->place_count)
+	if (endpoint->local_addr_count)
 		return 0;
 	return rc < 0 ? rc : -ENODEV;
 }
@@ -300,17 +301,17 @@ void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer 
 	unsigned rails = endpoint->state->context->options.rails;
 
 	pl_put_u8(writer, (uint8_t)(rails ? rails : VERBS_RAILS));
-	pl_put_u8(writer, (uint8_t)endpoint->place_count);
-	for (unsigned i = 0; i < endpoint->place_count; i++) {
-		const struct verbs_local_addr *place = endpoint->places[i];
+	pl_put_u8(writer, (uint8_t)endpoint->local_addr_count);
+	for (unsigned i = 0; i < endpoint->local_addr_count; i++) {
+		const struct verbs_local_addr *addr = endpoint->local_addrs[i];
 		uint8_t address[16] = { 0 };
 		size_t length;
-		const uint8_t *bytes = bytes_of(&place->address, &length);
+		const uint8_t *bytes = bytes_of(&addr->address, &length);
 
 		memcpy(address, bytes, length);
-		pl_put_u8(writer, place->address.ss_family == AF_INET ? 4 : 6);
+		pl_put_u8(writer, addr->address.ss_family == AF_INET ? 4 : 6);
 		pl_put_bytes(writer, address, sizeof(address));
-		pl_put_u16(writer, place->listens);
+		pl_put_u16(writer, addr->listens);
 	}
 }
 
@@ -319,7 +320,7 @@ void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer 
 /* Pairs of local and remote address, each with its own port of a card. */
 struct paths {
 	struct {
-		const struct verbs_local_addr *place;
+		const struct verbs_local_addr *addr;
 		struct sockaddr_storage from, to;
 		uint8_t number;
 	} list[VERBS_LOCAL_ADDRS];
@@ -343,15 +344,15 @@ static int read_remote_addr(struct pl_reader *reader, struct sockaddr_storage *a
 	return 0;
 }
 
-static void add_path(struct paths *paths, const struct verbs_local_addr *place, const struct sockaddr_storage *from,
+static void add_path(struct paths *paths, const struct verbs_local_addr *addr, const struct sockaddr_storage *from,
 		     const struct sockaddr_storage *to, unsigned number)
 {
 	if (paths->count == VERBS_LOCAL_ADDRS)
 		return;
 	for (unsigned i = 0; i < paths->count; i++)
-		if (paths->list[i].place->device == place->device && paths->list[i].place->port == place->port)
+		if (paths->list[i].addr->device == addr->device && paths->list[i].addr->port == addr->port)
 			return;
-	paths->list[paths->count].place = place;
+	paths->list[paths->count].addr = addr;
 	paths->list[paths->count].from = *from;
 	paths->list[paths->count].to = *to;
 	paths->list[paths->count++].number = (uint8_t)number;
@@ -365,18 +366,18 @@ static void find_path(struct verbs_endpoint *endpoint, const struct sockaddr_sto
 	struct sockaddr_storage there =
 		verbs_address(&peer->address, ntohs(((const struct sockaddr_in *)to)->sin_port));
 	struct sockaddr_storage here = verbs_address(&peer->local_address, 0);
-	const struct verbs_local_addr *place = local_addr_of(endpoint->state, &here);
+	const struct verbs_local_addr *addr = local_addr_of(endpoint->state, &here);
 
-	if (place && same(&there, to)) {
-		add_path(paths, place, &here, &there, number);
+	if (addr && same(&there, to)) {
+		add_path(paths, addr, &here, &there, number);
 		return;
 	}
-	pl_list_for_each(at, &endpoint->state->places) {
+	pl_list_for_each(at, &endpoint->state->local_addrs) {
 		unsigned before = paths->count;
 
-		place = pl_list_entry(at, struct verbs_local_addr, link);
-		if (place->prefix && share(&place->address, to, place->prefix))
-			add_path(paths, place, &place->address, to, number);
+		addr = pl_list_entry(at, struct verbs_local_addr, link);
+		if (addr->prefix && share(&addr->address, to, addr->prefix))
+			add_path(paths, addr, &addr->address, to, number);
 		if (paths->count > before)
 			return;
 	}
@@ -395,8 +396,8 @@ static void choose_rails(struct verbs_endpoint *endpoint, const struct paths *pa
 
 		rail->from = paths->list[n].from;
 		rail->to = paths->list[n].to;
-		rail->place = paths->list[n].number;
-		rail->device = paths->list[n].place->device;
+		rail->address_index = paths->list[n].number;
+		rail->device = paths->list[n].addr->device;
 	}
 }
 
@@ -428,12 +429,12 @@ int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 
 void verbs_local_addrs_close(struct verbs_state *state)
 {
-	while (!pl_list_empty(&state->places)) {
-		struct verbs_local_addr *place = pl_list_first(&state->places, struct verbs_local_addr, link);
+	while (!pl_list_empty(&state->local_addrs)) {
+		struct verbs_local_addr *addr = pl_list_first(&state->local_addrs, struct verbs_local_addr, link);
 
-		pl_list_remove(&place->link);
-		if (place->listener)
-			state->library->rdma_destroy_id(place->listener);
-		pl_free(&state->context->allocator, place);
+		pl_list_remove(&addr->link);
+		if (addr->listener)
+			state->library->rdma_destroy_id(addr->listener);
+		pl_free(&state->context->allocator, addr);
 	}
 }

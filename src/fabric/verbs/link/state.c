@@ -62,7 +62,8 @@ static void state_free(struct verbs_state *state)
 	pl_free(allocator, state);
 }
 
-static int verbs_state_open(struct pl_context *context, const struct verbs_library *library, struct verbs_state **result)
+static int verbs_state_open(struct pl_context *context, const struct verbs_library *library,
+			    struct verbs_state **result)
 {
 	struct verbs_state *state = pl_zalloc(&context->allocator, sizeof(*state));
 	int rc = 0;
@@ -73,7 +74,7 @@ static int verbs_state_open(struct pl_context *context, const struct verbs_libra
 	state->library = library;
 	pl_list_init(&state->devices);
 	pl_list_init(&state->queues);
-	pl_list_init(&state->places);
+	pl_list_init(&state->local_addrs);
 	verbs_removal_open(state);
 	pthread_mutex_init(&state->lock, NULL);
 	state->cms = pl_zalloc(&context->allocator, context->engine_count * sizeof(*state->cms));

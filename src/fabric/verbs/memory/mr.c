@@ -29,7 +29,7 @@ static struct verbs_mr *find_registration(const struct pl_list *list, const stru
 
 /* Adds an empty registration to a list. NULL: no memory. */
 static struct verbs_mr *add_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
-				      unsigned access)
+					 unsigned access)
 {
 	const struct pl_allocator *allocator = &state->context->allocator;
 	struct verbs_mr *registration = pl_zalloc(allocator, sizeof(*registration));
@@ -48,8 +48,9 @@ static struct verbs_mr *add_registration(struct verbs_state *state, struct verbs
 }
 
 /* Adds a device's registration to a list. Returns 0 or a negative errno. */
-static int make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
-		size_t offset, size_t length, unsigned access, struct verbs_mr **result)
+static int make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
+			     struct pl_memory *memory, size_t offset, size_t length, unsigned access,
+			     struct verbs_mr **result)
 {
 	struct verbs_mr *registration = add_registration(state, device, list, access);
 
@@ -87,7 +88,8 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 
 	/* The address of a dma-buf need not belong to this process. */
 	if (memory->dmabuf)
-		return make_registration(state, device, &region->registrations, memory, 0, memory->length, access, result);
+		return make_registration(state, device, &region->registrations, memory, 0, memory->length, access,
+					 result);
 	cached = verbs_mr_shared_take(device, memory, access, &mr);
 	if (cached) {
 		*result = add_registration(state, device, &region->registrations, access);
@@ -100,7 +102,8 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 		if (pl_memory_staged(memory))
 			verbs_advise(state, device, memory, &(*result)->advice);
 	} else {
-		rc = make_registration(state, device, &region->registrations, memory, 0, memory->length, access, result);
+		rc = make_registration(state, device, &region->registrations, memory, 0, memory->length, access,
+				       result);
 		if (rc == 0)
 			cached = verbs_mr_shared_add(state, device, memory, access, (*result)->mr);
 	}
@@ -113,7 +116,7 @@ static int share_or_make(struct verbs_state *state, struct verbs_device *device,
 
 /* Finds or makes the registration for this end's own use. A refusal is permanent, except for a lack of memory. */
 static int find_or_make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
-			struct verbs_mr **result)
+				     struct verbs_mr **result)
 {
 	struct pl_list *list = &region->registrations;
 	struct pl_memory *memory = &region->memory;
@@ -203,8 +206,8 @@ int verbs_export_at(struct verbs_state *state, struct verbs_device *device, stru
 	int rc = 0;
 
 	if (!registration)
-		rc = make_registration(state, device, list, key->memory, key->offset, key->length, access_of(key->rights),
-			  &registration);
+		rc = make_registration(state, device, list, key->memory, key->offset, key->length,
+				       access_of(key->rights), &registration);
 	else
 		rc = registration->failure;
 	if (rc == 0)
@@ -215,7 +218,7 @@ int verbs_export_at(struct verbs_state *state, struct verbs_device *device, stru
 }
 
 int verbs_mw_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
-		      struct ibv_mr **mr)
+		  struct ibv_mr **mr)
 {
 	struct verbs_mr *whole;
 	unsigned needed = IBV_ACCESS_MW_BIND | (rights & PL_ACCESS_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u);
@@ -257,8 +260,8 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
-		int failed = verbs_mw_wanted(endpoint, grant, rail->device) ? verbs_mw_make(rail, grant, key)
-										 : -ENOTSUP;
+		int failed =
+			verbs_mw_wanted(endpoint, grant, rail->device) ? verbs_mw_make(rail, grant, key) : -ENOTSUP;
 
 		if (failed == 0) {
 			windows |= (uint8_t)(1u << i);

@@ -25,10 +25,10 @@ void verbs_advise(struct verbs_state *state, const struct verbs_device *device, 
 struct pl_registration_cache *verbs_mr_shared_open(const struct verbs_state *state);
 /* Returns the number of a registration of all that memory with these rights; 0: none. */
 uint32_t verbs_mr_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
-			   struct ibv_mr **mr);
+			      struct ibv_mr **mr);
 /* Shares a new registration. Returns its number; 0: no memory, and it is not shared. */
 uint32_t verbs_mr_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
-			  unsigned access, struct ibv_mr *mr);
+			     unsigned access, struct ibv_mr *mr);
 /* A region of that memory no longer uses it. */
 void verbs_mr_shared_give(const struct verbs_device *device, uint32_t number, const struct pl_memory *memory);
 /* Releases all kept registrations; none is in use. */
@@ -86,7 +86,7 @@ void verbs_mrs_end(struct verbs_device *device);
  * negative errno.
  */
 int verbs_mw_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
-		      struct ibv_mr **mr);
+		  struct ibv_mr **mr);
 /* Returns the profile's advice for GPU memory whose key verbs_local_key() just returned. */
 const struct verbs_advised *verbs_local_advice(const struct verbs_device *device, struct pl_region *region,
 					       bool written);
@@ -99,7 +99,8 @@ int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struc
 /* remote_key.c: decodes a remote region's key; NULL: no memory. Home. */
 struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct verbs_endpoint *endpoint);
 
-static inline const struct verbs_remote_key *verbs_remote_key_of(struct pl_remote *remote, struct verbs_endpoint *endpoint)
+static inline const struct verbs_remote_key *verbs_remote_key_of(struct pl_remote *remote,
+								 struct verbs_endpoint *endpoint)
 {
 	return remote->fabric_data ? remote->fabric_data : verbs_remote_key_make(remote, endpoint);
 }
@@ -107,7 +108,7 @@ static inline const struct verbs_remote_key *verbs_remote_key_of(struct pl_remot
 /* mw.c */
 /* True if a grant is to be reached by windows. */
 bool verbs_mw_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
-			  const struct verbs_device *device);
+		     const struct verbs_device *device);
 /* Creates a window on a grant's region, bound when the peer asks for its key. grant_lock is held. */
 int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key);
 /* Called before their queue pair is destroyed. */

@@ -28,7 +28,8 @@ static void release_shared_mr(void *owner)
 
 struct pl_registration_cache *verbs_mr_shared_open(const struct verbs_state *state)
 {
-	return pl_registration_cache_new(&state->context->allocator, state->context->options.keep_bytes, release_shared_mr);
+	return pl_registration_cache_new(&state->context->allocator, state->context->options.keep_bytes,
+					 release_shared_mr);
 }
 
 /*
@@ -54,9 +55,10 @@ static bool is_whole(const struct pl_cached *cached, const struct pl_memory *mem
 }
 
 uint32_t verbs_mr_shared_take(struct verbs_device *device, const struct pl_memory *memory, unsigned access,
-			   struct ibv_mr **mr)
+			      struct ibv_mr **mr)
 {
-	uint32_t number = pl_registration_cache_take(device->shared, memory->address, memory->length, identity_of(memory));
+	uint32_t number =
+		pl_registration_cache_take(device->shared, memory->address, memory->length, identity_of(memory));
 	const struct pl_cached *cached;
 	struct verbs_shared *shared;
 
@@ -76,7 +78,7 @@ uint32_t verbs_mr_shared_take(struct verbs_device *device, const struct pl_memor
 }
 
 uint32_t verbs_mr_shared_add(struct verbs_state *state, struct verbs_device *device, const struct pl_memory *memory,
-			  unsigned access, struct ibv_mr *mr)
+			     unsigned access, struct ibv_mr *mr)
 {
 	const struct pl_options *options = &state->context->options;
 	const struct pl_allocator *allocator = &state->context->allocator;

@@ -61,7 +61,7 @@ static void release_window(struct pl_registration *base)
 }
 
 bool verbs_mw_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
-			  const struct verbs_device *device)
+		     const struct verbs_device *device)
 {
 	const struct pl_peer *peer = endpoint->base.peer;
 

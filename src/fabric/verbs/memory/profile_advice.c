@@ -5,7 +5,8 @@
 #include "fabric/verbs/verbs.h"
 
 static const char *const direct[PL_GPU_PATH_STAGED] = {
-	[PL_GPU_PATH_DMABUF] = "verbs: the network card reads and writes the GPU's memory itself, by dma-buf, from profile",
+	[PL_GPU_PATH_DMABUF] =
+		"verbs: the network card reads and writes the GPU's memory itself, by dma-buf, from profile",
 	[PL_GPU_PATH_ADDRESS] =
 		"verbs: the network card reads and writes the GPU's memory itself, by peer memory, from profile",
 };
