@@ -97,7 +97,7 @@ struct pl_options {
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
-	enum pl_choice encrypt_data;          /**< encrypts the data sockets too; needs a key; default off */
+	enum pl_choice encrypt_data;          /**< encrypts data sockets; PL_ON needs a key; default between hosts */
 	enum pl_choice insecure;              /**< allows addresses other than loopback without a key; default off */
 	uint64_t operation_timeout;           /**< of operations without a timeout of their own; default 30 s */
 	uint64_t connect_timeout;             /**< of connection attempts; default 10 s */
@@ -433,7 +433,7 @@ struct pl_peer_info {
 	char software[32];      /**< the other end's library, "peerlane 0.1.0" */
 	unsigned lanes;         /**< data sockets (tcp), or queue pairs (verbs), open now */
 	bool authenticated;     /**< both ends proved a common key */
-	bool encrypted;         /**< the data sockets are encrypted */
+	bool encrypted;         /**< the data sockets are encrypted; false over verbs, which cannot encrypt */
 	bool same_host;         /**< the other end runs on this host */
 	bool connected;         /**< false once the connection is lost */
 };

@@ -40,9 +40,13 @@ static ssize_t take_message(struct pl_channel *channel, const uint8_t *data, siz
 		return rc;
 	if (length < PL_CONTROL_HEADER + body)
 		return 0;
+	if (type >= PL_CONTROL_OPTIONAL)
+		return PL_CONTROL_HEADER + body;
 	rc = pl_control_decode(type, data + PL_CONTROL_HEADER, body, &message);
 	if (rc < 0)
 		return rc;
+	channel->body = data + PL_CONTROL_HEADER;
+	channel->body_length = body;
 	channel->message(channel, &message);
 	return PL_CONTROL_HEADER + body;
 }

@@ -12,6 +12,9 @@ struct pl_channel {
 	struct pl_stream stream;
 	const struct pl_allocator *allocator;
 	bool open;
+	/* Bytes of the message that is being handled; valid in message() only. */
+	const uint8_t *body;
+	size_t body_length;
 	/* Set while received messages are handled: their answers are queued and sent together. A close stores true. */
 	bool *gone;
 	uint8_t *received; /* beginning of a message; only while one is incomplete */

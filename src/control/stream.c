@@ -10,21 +10,30 @@
 
 #include "base/memcheck.h"
 #include "control/tls.h"
+#include "wire/wire.h"
 
 /* Most bytes of a TLS record. */
 #define RECORD_MAX 16384
+/*
+ * Records under one key: half of the 2^24.5 that RFC 8446, section 5.5, allows for AES-GCM, rounded down. OpenSSL counts
+ * none and would go on.
+ */
+#define RECORDS_MAX (1u << 23)
 /* Most elements of a vector in one record. */
 #define PARTS_MAX 256
 
-int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool server, struct pl_error *error)
+int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, const uint8_t *psk, bool server,
+		   struct pl_error *error)
 {
 	stream->fd = fd;
 	stream->ssl = NULL;
 	stream->want = server ? EPOLLIN : EPOLLOUT;
+	stream->records = 0;
+	stream->records_max = RECORDS_MAX;
 	if (!tls)
 		return 0;
 	ERR_clear_error();
-	stream->ssl = pl_tls_connection(tls, fd, server);
+	stream->ssl = pl_tls_connection(tls, fd, psk, server);
 	ERR_clear_error();
 	if (stream->ssl)
 		return 0;
@@ -58,11 +67,20 @@ static int explain_handshake(const SSL *ssl, const char *object, struct pl_error
 	const char *reason = ERR_reason_error_string(first);
 	int broken = socket->read_error ? socket->read_error : socket->write_error;
 
+	if (socket->older)
+		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", call, object, "update the older of the two ends",
+			       "the other end is a release of Peerlane that does not speak this version of the "
+			       "protocol");
 	if (socket->foreign)
 		return pl_fail(error, -EPROTO, "AUTH-NO-TLS", call, object,
-			       "only this end has a key: give both ends the same --key file, or neither a key; "
-			       "and check that the port is Peerlane's",
-			       "the other end does not speak TLS, so it has no key");
+			       "check that the address and port are those of a Peerlane",
+			       "the other end does not speak TLS");
+	if (first && ERR_GET_REASON(first) == SSL_R_CERTIFICATE_VERIFY_FAILED)
+		return pl_fail(error, -EACCES, "AUTH-NO-KEY", call, object,
+			       "give both ends the same --key file, or neither a key",
+			       "this end has a key and the other end has none");
+	if (first && !socket->proven && is_key_mismatch(ssl, ERR_GET_REASON(first)))
+		return pl_wire_fail(error, PL_WIRE_NEEDS_KEY, call, object);
 	if (first && is_key_mismatch(ssl, ERR_GET_REASON(first)))
 		return pl_fail(error, -EACCES, "AUTH-KEY-MISMATCH", call, object,
 			       "give both ends the same --key file, byte for byte (compare: sha256sum FILE)",
@@ -104,7 +122,7 @@ int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_
 		return 0;
 	ERR_clear_error();
 	rc = SSL_do_handshake(stream->ssl);
-	if (rc == 1 && SSL_session_reused(stream->ssl)) {
+	if (rc == 1 && (SSL_session_reused(stream->ssl) || !pl_tls_socket(stream->ssl)->proven)) {
 		rc = 0;
 	} else if (rc == 1) { /* defence in depth: the key is the only authentication */
 		rc = pl_fail(error, -EACCES, "AUTH-KEY-MISMATCH", NULL, object, "give both ends the same --key file",
@@ -295,6 +313,13 @@ static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, in
 	return (ssize_t)total;
 }
 
+/* A record was written. Its key is replaced in time; the next write sends the message that says so. */
+static void count_record(struct pl_stream *stream)
+{
+	if (++stream->records >= stream->records_max && SSL_key_update(stream->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1)
+		stream->records = 0;
+}
+
 /*
  * Always offers a full record, so that a repeated write has at least the bytes of the first attempt, as OpenSSL
  * requires.
@@ -323,8 +348,20 @@ static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, i
 		}
 		advance_position(&at, sent);
 		total += sent;
+		count_record(stream);
 	}
 	return (ssize_t)total;
+}
+
+int pl_stream_export(const struct pl_stream *stream, const uint8_t context[PL_SECRET], uint8_t secret[PL_SECRET])
+{
+	static const char label[] = "EXPORTER-peerlane-lanes";
+	int rc = stream->ssl ? SSL_export_keying_material(stream->ssl, secret, PL_SECRET, label, sizeof(label) - 1,
+							  context, PL_SECRET, 1)
+			     : 0;
+
+	ERR_clear_error();
+	return rc == 1 ? 0 : -EPROTO;
 }
 
 /* -- both ------------------------------------------------------------------------------------------------------- */

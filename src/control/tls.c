@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 
 #define IDENTITY "peerlane"
-#define PSK_LENGTH 32
 #define KEY_LENGTH_MIN 16
 #define KEY_LENGTH_MAX 1024
 
@@ -20,12 +19,14 @@ static const unsigned char suite_id[] = { 0x13, 0x01 };
 
 struct pl_tls {
 	struct pl_allocator allocator;
-	SSL_CTX *context;
+	SSL_CTX *context;   /* of streams with a pre-shared key */
+	SSL_CTX *throwaway; /* of streams without one, which have a context of their own; NULL: there is a key */
 	BIO_METHOD *method;
-	unsigned char psk[PSK_LENGTH];
+	bool has_key;
+	uint8_t psk[PL_SECRET];
 };
 
-int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PSK_LENGTH])
+int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PL_SECRET])
 {
 	static const char label[] = "peerlane tls 1.3 external psk";
 	EVP_KDF *kdf = EVP_KDF_fetch(NULL, OSSL_KDF_NAME_HKDF, NULL);
@@ -36,7 +37,7 @@ int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PSK_LENGTH])
 		OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)label, sizeof(label) - 1),
 		OSSL_PARAM_construct_end(),
 	};
-	int rc = context && EVP_KDF_derive(context, out, PSK_LENGTH, parameters) == 1 ? 0 : -EIO;
+	int rc = context && EVP_KDF_derive(context, out, PL_SECRET, parameters) == 1 ? 0 : -EIO;
 
 	EVP_KDF_CTX_free(context);
 	EVP_KDF_free(kdf);
@@ -49,6 +50,11 @@ int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PSK_LENGTH])
 static bool recognise(struct pl_tls_socket *socket, const char *data, ssize_t length)
 {
 	static const unsigned char handshake = 22, alert = 21, major = 3;
+	/* How releases without TLS refused a TLS handshake. */
+	static const char refusal[] = "PLC1";
+
+	if (socket->recognised == 0 && length >= 4)
+		socket->older = !memcmp(data, refusal, 4);
 
 	for (ssize_t i = 0; i < length && socket->recognised < 2; i++, socket->recognised++) {
 		unsigned char byte = (unsigned char)data[i];
@@ -113,8 +119,10 @@ static int socket_destroy(BIO *bio)
 {
 	struct pl_tls_socket *socket = BIO_get_data(bio);
 
-	if (socket)
+	if (socket) {
+		OPENSSL_cleanse(socket->psk, sizeof(socket->psk));
 		pl_free(socket->allocator, socket);
+	}
 	return 1;
 }
 
@@ -140,11 +148,11 @@ static BIO_METHOD *make_method(void)
 /* Creates a session for one handshake. OpenSSL writes into it, so handshakes of several threads cannot share one. */
 static SSL_SESSION *make_session(SSL *ssl)
 {
-	const struct pl_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+	const uint8_t *psk = pl_tls_socket(ssl)->psk;
 	const SSL_CIPHER *suite = SSL_CIPHER_find(ssl, suite_id);
 	SSL_SESSION *session = SSL_SESSION_new();
 
-	if (session && suite && SSL_SESSION_set1_master_key(session, tls->psk, sizeof(tls->psk)) &&
+	if (session && suite && SSL_SESSION_set1_master_key(session, psk, PL_SECRET) &&
 	    SSL_SESSION_set_cipher(session, suite) && SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
 		return session;
 	SSL_SESSION_free(session);
@@ -174,7 +182,7 @@ static int use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **ident
 	return *session != NULL;
 }
 
-/* Only the key authenticates; certificates never do, even if this host trusts their authority. */
+/* Only a key authenticates; certificates never do, even if this host trusts their authority. */
 static int refuse_certificate(X509_STORE_CTX *store, void *user)
 {
 	(void)user;
@@ -185,10 +193,8 @@ static int refuse_certificate(X509_STORE_CTX *store, void *user)
 /* -- settings --------------------------------------------------------------------------------------------------- */
 
 /* Sets all options, also those with the right default: a system-wide configuration of OpenSSL may change it. */
-static bool configure(struct pl_tls *tls)
+static bool configure(SSL_CTX *context)
 {
-	SSL_CTX *context = tls->context;
-
 	if (!SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) ||
 	    !SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) || !SSL_CTX_set_ciphersuites(context, SUITE) ||
 	    !SSL_CTX_set1_groups_list(context, GROUPS) || !SSL_CTX_set_num_tickets(context, 0))
@@ -204,9 +210,6 @@ static bool configure(struct pl_tls *tls)
 	SSL_CTX_set_max_early_data(context, 0);
 	SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
 	SSL_CTX_set_cert_verify_callback(context, refuse_certificate, NULL);
-	SSL_CTX_set_app_data(context, tls);
-	SSL_CTX_set_psk_find_session_callback(context, find_session);
-	SSL_CTX_set_psk_use_session_callback(context, use_session);
 	return true;
 }
 
@@ -219,13 +222,24 @@ static int fail_openssl(struct pl_error *error, const char *call)
 		       reason ? reason : "no reason given");
 }
 
-static int prepare_context(struct pl_tls *tls, const void *key, size_t length, struct pl_error *error)
+/*
+ * A context has either pre-shared keys or a certificate: a server with both would accept clients without the key.
+ */
+static int prepare_contexts(struct pl_tls *tls, const void *key, size_t length, struct pl_error *error)
 {
-	if (pl_tls_derive_key(key, length, tls->psk) < 0)
+	if (key && pl_tls_derive_key(key, length, tls->psk) < 0)
 		return fail_openssl(error, "EVP_KDF_derive");
+	tls->has_key = key;
 	tls->context = SSL_CTX_new(TLS_method());
-	if (!tls->context || !configure(tls))
+	if (!tls->context || !configure(tls->context))
 		return fail_openssl(error, "SSL_CTX_new");
+	SSL_CTX_set_psk_find_session_callback(tls->context, find_session);
+	SSL_CTX_set_psk_use_session_callback(tls->context, use_session);
+	if (!key) {
+		tls->throwaway = SSL_CTX_new(TLS_method());
+		if (!tls->throwaway || !configure(tls->throwaway) || !pl_tls_use_throwaway(tls->throwaway))
+			return fail_openssl(error, "SSL_CTX_use_certificate");
+	}
 	tls->method = make_method();
 	return tls->method ? 0 : pl_fail_memory(error, "BIO_meth_new");
 }
@@ -237,7 +251,7 @@ int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t le
 	int rc;
 
 	*result = NULL;
-	if (length < KEY_LENGTH_MIN || length > KEY_LENGTH_MAX)
+	if (key && (length < KEY_LENGTH_MIN || length > KEY_LENGTH_MAX))
 		return pl_fail(error, -EINVAL, "OPTION", "pl_tls_open", "key",
 			       "make a key with: openssl rand -out FILE 32", "a key has %d to %d bytes, not %zu",
 			       KEY_LENGTH_MIN, KEY_LENGTH_MAX, length);
@@ -246,7 +260,7 @@ int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t le
 		return pl_fail_memory(error, "pl_tls_open");
 	tls->allocator = *allocator;
 	ERR_clear_error();
-	rc = prepare_context(tls, key, length, error);
+	rc = prepare_contexts(tls, key, length, error);
 	ERR_clear_error();
 	if (rc < 0) {
 		pl_tls_close(tls);
@@ -264,12 +278,18 @@ void pl_tls_close(struct pl_tls *tls)
 		return;
 	allocator = tls->allocator;
 	SSL_CTX_free(tls->context);
+	SSL_CTX_free(tls->throwaway);
 	BIO_meth_free(tls->method);
 	OPENSSL_cleanse(tls->psk, sizeof(tls->psk));
 	pl_free(&allocator, tls);
 }
 
-static BIO *make_bio(struct pl_tls *tls, int fd)
+bool pl_tls_has_key(const struct pl_tls *tls)
+{
+	return tls && tls->has_key;
+}
+
+static BIO *make_bio(struct pl_tls *tls, int fd, const uint8_t *psk)
 {
 	struct pl_tls_socket *socket = pl_zalloc(&tls->allocator, sizeof(*socket));
 	BIO *bio;
@@ -283,16 +303,23 @@ static BIO *make_bio(struct pl_tls *tls, int fd)
 	}
 	socket->allocator = &tls->allocator;
 	socket->fd = fd;
+	socket->proven = psk;
+	if (psk)
+		memcpy(socket->psk, psk, sizeof(socket->psk));
 	BIO_set_data(bio, socket);
 	BIO_set_init(bio, 1);
 	return bio;
 }
 
-SSL *pl_tls_connection(struct pl_tls *tls, int fd, bool server)
+SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool server)
 {
-	SSL *ssl = SSL_new(tls->context);
-	BIO *bio = ssl ? make_bio(tls, fd) : NULL;
+	SSL *ssl;
+	BIO *bio;
 
+	if (!psk && tls->has_key)
+		psk = tls->psk;
+	ssl = SSL_new(psk ? tls->context : tls->throwaway);
+	bio = ssl ? make_bio(tls, fd, psk) : NULL;
 	if (!bio) {
 		SSL_free(ssl);
 		return NULL;
@@ -301,7 +328,8 @@ SSL *pl_tls_connection(struct pl_tls *tls, int fd, bool server)
 	if (server) {
 		SSL_set_accept_state(ssl);
 	} else {
-		SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL); /* so that a certificate is refused, not ignored */
+		if (psk)
+			SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL); /* so that a certificate is refused, not ignored */
 		SSL_set_connect_state(ssl);
 	}
 	return ssl;

@@ -15,12 +15,21 @@ struct pl_tls_socket {
 	int write_error;
 	bool ended;         /* the other end sends no more */
 	bool foreign;       /* the received bytes are not TLS */
+	bool older;         /* they are a message of a release without TLS */
+	bool proven;        /* both ends must prove that they have `psk` */
 	uint8_t recognised; /* bytes at the beginning that look like TLS so far, at most 2 */
+	uint8_t psk[PL_SECRET];
 };
 
-/* Creates a TLS connection over fd, before its handshake; NULL: no memory. */
-SSL *pl_tls_connection(struct pl_tls *tls, int fd, bool server);
+/*
+ * Creates a TLS connection over fd, before its handshake. Both ends prove that they have `psk`; NULL: the key of `tls`,
+ * or no proof if that has none. Returns NULL without memory.
+ */
+SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool server);
 
 const struct pl_tls_socket *pl_tls_socket(const SSL *ssl);
+
+/* certificate.c: gives the context a new key and a certificate signed by itself, of which no end checks anything. */
+bool pl_tls_use_throwaway(SSL_CTX *context);
 
 #endif

@@ -7,7 +7,7 @@
 
 bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address)
 {
-	return context->tls || context->options.insecure == PL_ON || pl_address_is_loopback(address);
+	return pl_tls_has_key(context->tls) || context->options.insecure == PL_ON || pl_address_is_loopback(address);
 }
 
 int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error)
@@ -66,11 +66,9 @@ static void fail_opening(struct pl_peer *peer, int code, const char *call)
 	pl_peer_open_failed(peer, &error);
 }
 
-/* The socket is connected: starts the TLS handshake if there is a key, then sends the hello. */
+/* The socket is connected: TLS handshake, then the hello. */
 static void advance_opening(struct pl_peer *peer, uint32_t events)
 {
-	struct pl_context *context = peer->context;
-	struct pl_control hello = { .type = PL_CONTROL_HELLO };
 	char object[PL_ADDRESS_FORMAT_MAX];
 	struct pl_error error;
 	int rc;
@@ -87,7 +85,7 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 			return;
 		}
 		remember_addresses(peer, peer->dialing.fd);
-		rc = pl_stream_open(&peer->incoming, peer->dialing.fd, context->tls, false, &error);
+		rc = pl_stream_open(&peer->incoming, peer->dialing.fd, peer->context->tls, NULL, false, &error);
 		if (rc < 0) {
 			peer->dialing.fd = -1;
 			pl_peer_open_failed(peer, &error);
@@ -103,25 +101,16 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 	pl_source_remove(&peer->dialing);
 	peer->dialing.fd = -1; /* the stream owns the descriptor now */
 	if (rc < 0) {
-		/* Reports an error of access, not of the protocol: one end has a key and the other has none. */
-		if (!strcmp(error.id, "AUTH-NO-TLS"))
-			error.code = -EACCES;
 		pl_peer_open_failed(peer, &error);
 		return;
 	}
 	peer->channel.message = pl_peer_control;
 	peer->channel.closed = pl_peer_channel_closed;
 	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, NULL, 0);
-	if (rc == 0) {
-		rc = pl_peer_hello(peer, &hello.hello, &error);
-		if (rc < 0) {
-			pl_peer_open_failed(peer, &error);
-			return;
-		}
-		rc = pl_channel_send(&peer->channel, &hello);
-	}
 	if (rc < 0)
-		fail_opening(peer, rc == -EPIPE ? -ECONNRESET : rc, "hello");
+		fail_opening(peer, rc, "hello");
+	else if (pl_peer_send_hello(peer, &error) < 0)
+		pl_peer_open_failed(peer, &error);
 }
 
 /* Tries the next address of a name. `last` is the error of the address before. */
@@ -256,6 +245,11 @@ int pl_connect_start(struct pl_context *context, const char *address, uint64_t t
 
 	if (rc < 0)
 		return rc;
+	rc = pl_context_use_tls(context, error);
+	if (rc < 0) {
+		freeaddrinfo(addresses);
+		return rc;
+	}
 	attributes.timeout = timeout ? timeout : context->options.connect_timeout;
 	attributes.user_data = user_data;
 	peer = pl_peer_new(context, true, error);

@@ -199,6 +199,17 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	return 0;
 }
 
+int pl_context_use_tls(struct pl_context *context, struct pl_error *error)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&context->fabric_lock);
+	if (!context->tls)
+		rc = pl_tls_open(&context->allocator, NULL, 0, &context->tls, error);
+	pthread_mutex_unlock(&context->fabric_lock);
+	return rc;
+}
+
 struct pl_engine *pl_context_pick_engine(struct pl_context *context)
 {
 	return context->engines[atomic_fetch_add(&context->next_engine, 1) % context->engine_count];

@@ -40,7 +40,7 @@ struct pl_context {
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
 	uint8_t id[16], boot_id[16];
-	struct pl_tls *tls; /* NULL: no key */
+	struct pl_tls *tls; /* NULL: there is no key, and the context has neither listened nor connected */
 	struct pl_engine *engines[PL_ENGINES_MAX];
 	/* created on demand for an engine; protected by that engine's lock */
 	struct pl_copier *copiers[PL_ENGINES_MAX];
@@ -49,7 +49,7 @@ struct pl_context {
 	struct pl_slots slot_pool; /* locked memory, for bytes that sockets and cards cannot reach */
 	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* candidates, best first */
 	unsigned fabric_count;
-	pthread_mutex_t fabric_lock;         /* protects creation of fabric_states */
+	pthread_mutex_t fabric_lock;         /* protects creation of `tls` and fabric_states */
 	void *fabric_states[PL_FABRICS_MAX]; /* state of each fabric for this context, in the order of `fabrics` */
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
@@ -101,6 +101,9 @@ struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine
 void pl_context_barrier(struct pl_context *context);
 
 struct pl_engine *pl_context_pick_engine(struct pl_context *context);
+
+/* Prepares `tls` for the first connection of a context without a key: OpenSSL takes some milliseconds to start. */
+int pl_context_use_tls(struct pl_context *context, struct pl_error *error);
 
 /* profile_file.c: the profile that says how to reach GPU memory. A profile without a name is read on first use. */
 int pl_routes_open(struct pl_context *context, const char *file, struct pl_error *error);

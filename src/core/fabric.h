@@ -36,6 +36,7 @@ struct pl_fabric_ops {
 	 * false.
 	 */
 	bool uncertain;
+	bool clear; /* cannot encrypt: serves() refuses peers of which an end demands that. Default: false */
 	/* Reason for staging large messages from memory that the processor cannot reach. NULL: they are not staged. */
 	const char *staging_reason;
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Accepted connections that have not identified themselves: a control channel, in the clear or under TLS, or a data
- * socket of a known peer. The other end is not trusted, so each connection has a small buffer and a deadline.
+ * Accepted connections that have not identified themselves: a control channel, which begins with a TLS handshake, or a
+ * data socket of a known peer, which proves that. The other end is not trusted, so each connection has a small buffer
+ * and a deadline.
  */
 #include <netinet/in.h>
+#include <openssl/crypto.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/fabric.h"
+#include "core/lane_auth.h"
 
 /*
  * Most connections of a listener: one in eight of the process's descriptors, within these limits. Beyond that number
@@ -26,12 +29,11 @@ struct greeting {
 	struct pl_list link;
 	struct pl_listener *listener;
 	struct pl_stream stream;
-	bool identified; /* true once TLS or a magic was seen */
-	bool shaken;     /* TLS handshake done */
-	bool refused;
+	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, LANE_HELLO, LANE_PROOF, LANE_TLS, REFUSED } step;
 	uint64_t network; /* the address, or the first half of an IPv6 address */
-	size_t have;
-	uint8_t bytes[PL_LANE_HELLO];
+	size_t have;      /* bytes of the message that is being read */
+	uint8_t bytes[PL_TAG];
+	struct pl_lane_auth auth;
 };
 
 static void greeting_free(struct greeting *greeting)
@@ -51,7 +53,7 @@ static void greeting_expire(struct pl_timer *timer)
 	greeting_free(pl_container_of(timer, struct greeting, timer));
 }
 
-/* Sends the reason in the clear, and lingers so that a reset does not discard it. */
+/* Sends the reason, and lingers so that a reset does not discard it. */
 static void greeting_refuse(struct greeting *greeting, enum pl_wire_status status)
 {
 	struct pl_control message = { .type = PL_CONTROL_REJECT };
@@ -68,29 +70,29 @@ static void greeting_refuse(struct greeting *greeting, enum pl_wire_status statu
 	vector = (struct iovec){ .iov_base = buffer, .iov_len = length > 0 ? (size_t)length : 0 };
 	pl_stream_write(&greeting->stream, &vector, 1);
 	shutdown(greeting->stream.fd, SHUT_WR);
-	greeting->refused = true;
+	greeting->step = REFUSED;
 	pl_timer_set(greeting->listener->engine, &greeting->timer, pl_now() + REFUSAL_TIME);
 }
 
 /* Reads until `want` bytes are there. Returns 0, -EAGAIN, or the stream's error. */
-static int read_bytes(struct greeting *greeting, size_t want)
+static int read_bytes(struct greeting *greeting, void *bytes, size_t want)
 {
 	while (greeting->have < want) {
-		struct iovec vector = { .iov_base = greeting->bytes + greeting->have,
-					.iov_len = want - greeting->have };
+		struct iovec vector = { .iov_base = (char *)bytes + greeting->have, .iov_len = want - greeting->have };
 		ssize_t got = pl_stream_read(&greeting->stream, &vector, 1);
 
 		if (got < 0)
 			return (int)got;
 		greeting->have += (size_t)got;
 	}
+	greeting->have = 0;
 	return 0;
 }
 
 /* Looks at the first byte without consuming it: a TLS record, or a magic of the protocol. */
 static int greeting_identify(struct greeting *greeting)
 {
-	struct pl_tls *tls = greeting->listener->context->tls;
+	struct pl_listener *listener = greeting->listener;
 	uint8_t first;
 	ssize_t got = recv(greeting->source.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
 
@@ -98,82 +100,169 @@ static int greeting_identify(struct greeting *greeting)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -errno;
 	if (got == 0)
 		return -EPIPE;
-	greeting->identified = true;
 	if (first != TLS_HANDSHAKE_RECORD) {
-		greeting->shaken = true;
+		greeting->step = LANE_HELLO;
 		return 0;
 	}
-	if (!tls) {
-		/* The answer is not TLS, so a client with a key learns that this end has none. */
-		greeting_refuse(greeting, PL_WIRE_UNSUPPORTED);
-		return -EAGAIN;
-	}
-	return pl_stream_open(&greeting->stream, greeting->source.fd, tls, true, NULL);
+	if (listener->lanes_only)
+		return -EPROTO;
+	greeting->step = CONTROL_TLS;
+	return pl_stream_open(&greeting->stream, greeting->source.fd, listener->context->tls, NULL, true, NULL);
 }
 
-static void join_peer(struct greeting *greeting)
+/* Takes the stream out of the greeting, which is freed afterwards. */
+static struct pl_stream greeting_take_stream(struct greeting *greeting)
 {
-	struct pl_context *context = greeting->listener->context;
-	struct pl_lane_hello hello;
-	struct pl_peer *peer = NULL;
-	struct pl_stream stream;
+	struct pl_stream stream = greeting->stream;
 
-	if (pl_lane_hello_decode(greeting->bytes, &hello) == 0)
-		peer = pl_peer_by_index(context, hello.peer_index, hello.secret);
-	/* A data socket in the clear does not belong to a peer that agreed on encryption. */
-	if (peer && hello.lane != PL_LANE_FD_SOCKET && peer->encrypt != (greeting->stream.ssl != NULL)) {
-		pl_peer_unpin(peer);
-		peer = NULL;
-	}
-	if (!peer) {
-		greeting_free(greeting);
-		return;
-	}
 	pl_source_remove(&greeting->source);
-	stream = greeting->stream;
 	greeting->stream.fd = -1;
 	greeting->stream.ssl = NULL;
-	peer->ops->join(peer->endpoint, &stream, greeting->bytes);
-	pl_peer_unpin(peer);
-	greeting_free(greeting);
+	return stream;
 }
 
-static int greeting_dispatch(struct greeting *greeting)
+static int greeting_handshake(struct greeting *greeting)
+{
+	int rc = pl_stream_handshake(&greeting->stream, NULL, NULL);
+
+	if (rc == -EAGAIN)
+		pl_source_watch(&greeting->source, greeting->stream.want);
+	else if (rc == 0)
+		pl_source_watch(&greeting->source, EPOLLIN);
+	return rc;
+}
+
+/* -- control channels ------------------------------------------------------------------------------ */
+
+static int greeting_control(struct greeting *greeting)
 {
 	struct pl_context *context = greeting->listener->context;
-	struct pl_reader reader;
 	struct pl_stream stream;
-	uint32_t magic;
-	int rc = read_bytes(greeting, 4);
+	struct pl_reader reader;
+	int rc = read_bytes(greeting, greeting->bytes, 4);
 
 	if (rc < 0)
 		return rc;
 	pl_reader_init(&reader, greeting->bytes, 4);
-	magic = pl_get_u32(&reader);
-	if (magic == PL_MAGIC_LANE) {
-		rc = read_bytes(greeting, PL_LANE_HELLO);
-		if (rc == 0)
-			join_peer(greeting);
-		return rc == 0 ? 1 : rc;
-	}
-	if (magic != PL_MAGIC_CONTROL || greeting->listener->lanes_only)
+	if (pl_get_u32(&reader) != PL_MAGIC_CONTROL)
 		return -EPROTO;
-	if (context->tls && !greeting->stream.ssl) {
-		greeting_refuse(greeting, PL_WIRE_NEEDS_KEY);
-		return -EAGAIN;
-	}
 	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max) {
 		greeting_refuse(greeting, PL_WIRE_BUSY);
 		return -EAGAIN;
 	}
-	pl_source_remove(&greeting->source);
-	stream = greeting->stream;
-	greeting->stream.fd = -1;
-	greeting->stream.ssl = NULL;
+	stream = greeting_take_stream(greeting);
 	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes);
 	greeting_free(greeting);
 	return 1;
 }
+
+/* -- data sockets ---------------------------------------------------------------------------------- */
+
+/* Finds the peer that the hello names, and pins it. NULL: there is none. */
+static struct pl_peer *find_peer(const struct greeting *greeting, struct pl_lane_hello *hello)
+{
+	if (pl_lane_hello_decode(greeting->auth.hello, hello) < 0 || hello->version != PL_PROTOCOL_VERSION)
+		return NULL;
+	return pl_peer_by_index(greeting->listener->context, hello->peer_index);
+}
+
+/* Hands the socket over to the peer. Returns 1. */
+static int join_peer(struct greeting *greeting, struct pl_peer *peer)
+{
+	struct pl_stream stream = greeting_take_stream(greeting);
+
+	peer->ops->join(peer->endpoint, &stream, greeting->auth.hello);
+	greeting_free(greeting);
+	return 1;
+}
+
+/* Answers the hello by a challenge. The socket for descriptors has none: its hello has a tag. */
+static int greeting_challenge(struct greeting *greeting)
+{
+	struct iovec vector = { .iov_base = greeting->auth.challenge, .iov_len = sizeof(greeting->auth.challenge) };
+	struct pl_lane_hello hello = { 0 };
+	struct pl_reader reader;
+	struct pl_peer *peer;
+	int rc = read_bytes(greeting, greeting->auth.hello, 4);
+
+	if (rc < 0)
+		return rc;
+	greeting->have = 4;
+	pl_reader_init(&reader, greeting->auth.hello, 4);
+	if (pl_get_u32(&reader) != PL_MAGIC_LANE) {
+		static const char older[] = "PLC1";
+
+		if (memcmp(greeting->auth.hello, older, 4) || greeting->listener->lanes_only)
+			return -EPROTO;
+		greeting_refuse(greeting, PL_WIRE_VERSION);
+		return -EAGAIN;
+	}
+	rc = read_bytes(greeting, greeting->auth.hello, PL_LANE_HELLO);
+	if (rc < 0)
+		return rc;
+	peer = find_peer(greeting, &hello);
+	if (peer && hello.lane == PL_LANE_FD_SOCKET) {
+		if (pl_lane_auth_signed(peer, PL_LABEL_FD_SOCKET, greeting->auth.hello, PL_LANE_HELLO))
+			rc = join_peer(greeting, peer);
+		else
+			rc = -EACCES;
+	} else {
+		rc = pl_lane_auth_challenge(&greeting->auth, peer);
+		if (rc == 0 && pl_stream_write(&greeting->stream, &vector, 1) != PL_LANE_CHALLENGE)
+			rc = -ECONNRESET;
+		greeting->step = LANE_PROOF;
+	}
+	if (peer)
+		pl_peer_unpin(peer);
+	return rc;
+}
+
+/* Checks the proof, then starts TLS if the peer's data is encrypted. */
+static int greeting_check_proof(struct greeting *greeting)
+{
+	struct pl_lane_hello hello;
+	struct pl_peer *peer;
+	uint8_t key[PL_SECRET];
+	int rc = read_bytes(greeting, greeting->bytes, PL_TAG);
+
+	if (rc < 0)
+		return rc;
+	peer = find_peer(greeting, &hello);
+	if (!peer)
+		return -EACCES;
+	if (!pl_lane_auth_check(&greeting->auth, peer, greeting->bytes)) {
+		rc = -EACCES;
+	} else if (!peer->encrypt) {
+		rc = join_peer(greeting, peer);
+	} else {
+		rc = pl_lane_auth_key(&greeting->auth, peer, key);
+		if (rc == 0)
+			rc = pl_stream_open(&greeting->stream, greeting->source.fd, peer->context->tls, key, true,
+					    NULL);
+		OPENSSL_cleanse(key, sizeof(key));
+		greeting->step = LANE_TLS;
+	}
+	pl_peer_unpin(peer);
+	return rc;
+}
+
+static int greeting_join_encrypted(struct greeting *greeting)
+{
+	struct pl_lane_hello hello;
+	struct pl_peer *peer;
+	int rc = greeting_handshake(greeting);
+
+	if (rc < 0)
+		return rc;
+	peer = find_peer(greeting, &hello);
+	if (!peer)
+		return -EACCES;
+	rc = join_peer(greeting, peer);
+	pl_peer_unpin(peer);
+	return rc;
+}
+
+/* -- both ------------------------------------------------------------------------------------------ */
 
 /* Discards bytes until the other end closes. */
 static int greeting_drain(struct greeting *greeting)
@@ -187,32 +276,42 @@ static int greeting_drain(struct greeting *greeting)
 	return got < 0 && errno == EAGAIN ? -EAGAIN : -EPIPE;
 }
 
-/* Returns 1 if the connection is finished, -EAGAIN to wait, another negative errno to give up. */
+/* Takes the next step. Returns 1 if the connection is finished, -EAGAIN to wait, another negative errno to give up. */
 static int greeting_advance(struct greeting *greeting)
 {
-	int rc = 0;
+	int rc;
 
-	if (greeting->refused)
-		return greeting_drain(greeting);
-	if (!greeting->identified)
-		rc = greeting_identify(greeting);
-	if (rc == 0 && !greeting->shaken) {
-		rc = pl_stream_handshake(&greeting->stream, NULL, NULL);
-		if (rc == -EAGAIN)
-			pl_source_watch(&greeting->source, greeting->stream.want);
-		else if (rc == 0)
-			pl_source_watch(&greeting->source, EPOLLIN);
-		greeting->shaken = rc == 0;
+	switch (greeting->step) {
+	case FIRST_BYTE:
+		return greeting_identify(greeting);
+	case CONTROL_TLS:
+		rc = greeting_handshake(greeting);
+		if (rc == 0)
+			greeting->step = CONTROL;
+		return rc;
+	case CONTROL:
+		return greeting_control(greeting);
+	case LANE_HELLO:
+		return greeting_challenge(greeting);
+	case LANE_PROOF:
+		return greeting_check_proof(greeting);
+	case LANE_TLS:
+		return greeting_join_encrypted(greeting);
+	case REFUSED:
+		break;
 	}
-	return rc < 0 ? rc : greeting_dispatch(greeting);
+	return greeting_drain(greeting);
 }
 
 static bool greeting_ready(struct pl_source *source, uint32_t events)
 {
 	struct greeting *greeting = pl_container_of(source, struct greeting, source);
-	int rc = greeting_advance(greeting);
+	int rc;
 
 	(void)events;
+	do
+		rc = greeting_advance(greeting);
+	while (rc == 0);
 	if (rc < 0 && rc != -EAGAIN)
 		greeting_free(greeting);
 	return true;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Hello messages, and control messages of a running peer. */
+#include <openssl/sha.h>
 #include <stdio.h>
 
 #include "core/fabric.h"
+#include "core/lane_auth.h"
 
 static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 {
@@ -17,15 +19,38 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->window = PL_MESSAGE_WINDOW;
 	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_HEADERLESS |
 			      PL_CAPABILITY_PACKED | PL_CAPABILITY_NOTIFY_DATA;
-	hello->flags = context->options.encrypt_data == PL_ON ? PL_HELLO_ENCRYPT_DATA : 0;
+	if (context->options.encrypt_data != PL_DEFAULT)
+		hello->flags = context->options.encrypt_data == PL_ON ? PL_HELLO_ENCRYPT_DATA : PL_HELLO_CLEAR_DATA;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
 }
 
-int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error)
+/* Computes the digest of a hello's body, as the other end does from the received bytes. */
+static int digest_hello(const struct pl_control *hello, uint8_t digest[PL_SECRET])
 {
-	fill_hello(peer, hello);
-	hello->capabilities |= peer->refusal;
-	return pl_fabrics_advertise(peer, hello, error);
+	uint8_t buffer[PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX];
+	int length = pl_control_encode(hello, buffer, sizeof(buffer));
+
+	if (length > 0)
+		SHA256(buffer + PL_CONTROL_HEADER, (size_t)length - PL_CONTROL_HEADER, digest);
+	return PL_MIN(length, 0);
+}
+
+int pl_peer_send_hello(struct pl_peer *peer, struct pl_error *error)
+{
+	struct pl_control hello = { .type = PL_CONTROL_HELLO };
+	int rc;
+
+	fill_hello(peer, &hello.hello);
+	hello.hello.capabilities |= peer->refusal;
+	rc = pl_fabrics_advertise(peer, &hello.hello, error);
+	if (rc < 0)
+		return rc;
+	rc = digest_hello(&hello, peer->hello_digest);
+	if (rc == 0)
+		rc = pl_channel_send(&peer->channel, &hello);
+	if (rc < 0)
+		return pl_fail_errno(error, rc == -EPIPE ? -ECONNRESET : rc, "CONNECT-FAILED", "hello", NULL);
+	return 0;
 }
 
 /* Returns the wire status that gives the reason to a refused initiator. */
@@ -34,6 +59,17 @@ static enum pl_wire_status hello_refusal_of(const struct pl_error *error)
 	if (!strcmp(error->id, "FABRIC-NONE"))
 		return PL_WIRE_NO_FABRIC;
 	return !strcmp(error->id, "PROTOCOL-VERSION") ? PL_WIRE_VERSION : PL_WIRE_INTERNAL;
+}
+
+/*
+ * Data between hosts is encrypted unless both ends decline. A fabric that cannot encrypt was selected only if no end
+ * demands encryption.
+ */
+static bool encrypts_data(const struct pl_peer *peer, const struct pl_hello *hello)
+{
+	bool declined = peer->context->options.encrypt_data == PL_OFF && (hello->flags & PL_HELLO_CLEAR_DATA);
+
+	return !peer->ops->clear && (peer->encrypt_demanded || !(peer->same_host || declined));
 }
 
 static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, const struct pl_fabric_advert **offer,
@@ -46,9 +82,7 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", "hello", NULL, "use releases of Peerlane that match",
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
-	/* Not every fabric can encrypt. */
-	peer->encrypt =
-		context->tls && (context->options.encrypt_data == PL_ON || (hello->flags & PL_HELLO_ENCRYPT_DATA));
+	peer->encrypt_demanded = context->options.encrypt_data == PL_ON || (hello->flags & PL_HELLO_ENCRYPT_DATA);
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
 	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;
 	peer->flushes = hello->capabilities & PL_CAPABILITY_VISIBLE;
@@ -60,6 +94,7 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	*offer = pl_fabrics_select(peer, hello, error);
 	if (!*offer)
 		return error->code;
+	peer->encrypt = encrypts_data(peer, hello);
 	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->lanes == 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits are invalid");
 	snprintf(peer->software, sizeof(peer->software), "%s", hello->software);
@@ -77,6 +112,23 @@ static void fail_unexpected_message(struct pl_peer *peer)
 	pl_fail(&error, -EPROTO, "PROTOCOL", "control message", NULL, NULL,
 		"the other end sent a control message that does not belong here");
 	pl_peer_lose(peer, &error);
+}
+
+/* Acceptor: derives the secret of both ends, and from then on accepts sockets that prove it. */
+static int share_secret(struct pl_peer *peer, const struct pl_control *answer)
+{
+	uint8_t theirs[PL_SECRET], ours[PL_SECRET];
+	int rc = digest_hello(answer, ours);
+
+	SHA256(peer->channel.body, peer->channel.body_length, theirs);
+	if (rc == 0)
+		rc = pl_peer_derive_secret(peer, theirs, ours);
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&peer->context->lock);
+	peer->joinable = true;
+	pthread_mutex_unlock(&peer->context->lock);
+	return 0;
 }
 
 /* Answers the initiator's hello with the data to reach the endpoint. */
@@ -102,16 +154,15 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 		pl_peer_open_failed(peer, &error);
 		return;
 	}
-	pthread_mutex_lock(&peer->context->lock);
-	peer->joinable = true;
-	pthread_mutex_unlock(&peer->context->lock);
 	fill_hello(peer, &answer.hello);
 	answer.hello.capabilities |= peer->refusal;
 	answer.hello.fabric_count = 1;
 	choice = &answer.hello.fabrics[0];
 	snprintf(choice->name, sizeof(choice->name), "%s", peer->ops->name);
 	choice->blob_length = (uint16_t)peer->ops->describe(peer->endpoint, choice->blob);
-	rc = pl_channel_send(&peer->channel, &answer);
+	rc = share_secret(peer, &answer);
+	if (rc == 0)
+		rc = pl_channel_send(&peer->channel, &answer);
 	if (rc < 0) {
 		pl_fail_errno(&error, rc, "CONNECT-FAILED", "hello", NULL);
 		pl_peer_open_failed(peer, &error);
@@ -123,8 +174,12 @@ static void connect_after_hello(struct pl_peer *peer, const struct pl_hello *hel
 {
 	const struct pl_fabric_advert *offer;
 	struct pl_error error;
+	uint8_t theirs[PL_SECRET];
 	int rc = accept_hello(peer, hello, &offer, &error);
 
+	SHA256(peer->channel.body, peer->channel.body_length, theirs);
+	if (rc == 0 && pl_peer_derive_secret(peer, peer->hello_digest, theirs) < 0)
+		rc = pl_fail_errno(&error, -EPROTO, "TLS-FAILED", "hello", NULL);
 	if (rc == 0)
 		rc = peer->ops->create(peer, &peer->endpoint, &error);
 	if (rc == 0)

@@ -109,9 +109,12 @@ static int start_listening(struct pl_listener *listener)
 
 int pl_listen(struct pl_context *context, const char *address, struct pl_listener **result, struct pl_error *error)
 {
-	int fd = bind_address(context, address, error);
+	int rc = pl_context_use_tls(context, error), fd;
 
 	*result = NULL;
+	if (rc < 0)
+		return rc;
+	fd = bind_address(context, address, error);
 	return fd < 0 ? fd : pl_listener_open(context, fd, false, result, error);
 }
 

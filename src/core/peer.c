@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Life cycle of a peer: creation, table index, fences, loss, end. */
-#include <openssl/crypto.h>
 #include <sched.h>
 #include <stdio.h>
 
@@ -61,7 +60,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_task_init(&peer->task, NULL);
 	pl_task_init(&peer->credit_task, pl_message_credit_run);
 	peer->loss_event = pl_operation_new(context, peer, PL_KIND_LOST, NULL, NULL);
-	rc = peer->loss_event ? pl_random(peer->join_secret, sizeof(peer->join_secret)) : -ENOMEM;
+	rc = peer->loss_event ? 0 : -ENOMEM;
 	pthread_mutex_lock(&context->lock);
 	if (rc == 0)
 		rc = peer_table_insert(context, peer);
@@ -80,13 +79,13 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	return peer;
 }
 
-struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index, const uint8_t secret[16])
+struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index)
 {
 	struct pl_peer *peer;
 
 	pthread_mutex_lock(&context->lock);
 	peer = pl_index_table_get(&context->peer_table, peer_index);
-	if (peer && (!peer->joinable || CRYPTO_memcmp(peer->join_secret, secret, 16)))
+	if (peer && !peer->joinable)
 		peer = NULL;
 	if (peer)
 		atomic_fetch_add(&peer->pins, 1);
@@ -434,7 +433,7 @@ int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 	snprintf(full.fabric, sizeof(full.fabric), "%s", peer->ops->name);
 	snprintf(full.software, sizeof(full.software), "%s", peer->software);
 	full.lanes = peer->ops->lanes(peer->endpoint);
-	full.authenticated = peer->context->tls != NULL;
+	full.authenticated = pl_tls_has_key(peer->context->tls);
 	full.encrypted = peer->encrypt;
 	full.same_host = peer->same_host;
 	full.connected = atomic_load(&peer->state) == PL_PEER_UP;

@@ -57,10 +57,12 @@ struct pl_peer {
 	atomic_uint sync_count; /* synchronous operations; the sockets are polled once in a number of them */
 
 	struct pl_list link;
-	size_t peer_index;       /* index in context->peer_table */
-	uint8_t join_secret[16]; /* secret that a socket presents to join */
-	atomic_uint pins;        /* sockets that are joining it, and other users that found it */
-	bool joinable;           /* its endpoint accepts sockets; context->lock */
+	size_t peer_index; /* index in context->peer_table */
+	/* of both ends, for proofs of sockets; written before the peer is joinable, or by the initiator at home */
+	uint8_t secret[PL_SECRET];
+	uint8_t hello_digest[PL_SECRET]; /* initiator: of the hello that it sent */
+	atomic_uint pins;                /* sockets that are joining it, and other users that found it */
+	bool joinable;                   /* its endpoint accepts sockets; context->lock */
 	bool initiator;
 	_Atomic uint64_t user_data;
 	bool dead;    /* true if the opening failed; the peer is freed soon */
@@ -81,7 +83,9 @@ struct pl_peer {
 	struct sockaddr_storage address, local_address;
 	char software[32];
 	uint8_t context_id[16];
-	bool same_host, encrypt;
+	bool same_host;
+	bool encrypt;                    /* the data sockets are encrypted */
+	bool encrypt_demanded;           /* an end demands that the data are encrypted */
 	bool asks;                       /* PL_CAPABILITY_ASKS */
 	bool flushes;                    /* PL_CAPABILITY_VISIBLE */
 	bool headerless;                 /* PL_CAPABILITY_HEADERLESS */
@@ -145,8 +149,8 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 bool pl_peer_claim(struct pl_peer *peer);
 /* Closes and frees a peer. Called without an engine's lock, by the owner or the claimer of the peer. */
 void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error);
-/* Finds a peer that is opening or up by its index, and pins it. Returns NULL if there is none. */
-struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index, const uint8_t secret[16]);
+/* Finds a peer that accepts sockets by its index, and pins it. Returns NULL if there is none. */
+struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index);
 void pl_peer_unpin(struct pl_peer *peer);
 /* Handles control messages of an opening and of a running peer. */
 void pl_peer_control(struct pl_channel *channel, const struct pl_control *message);
@@ -159,8 +163,8 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
  */
 void pl_peer_limit_attempt(struct pl_peer *peer);
 bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error);
-/* Initiator: fills the hello. */
-int pl_peer_hello(struct pl_peer *peer, struct pl_hello *hello, struct pl_error *error);
+/* Initiator: sends the hello. */
+int pl_peer_send_hello(struct pl_peer *peer, struct pl_error *error);
 
 /* Runs an operation that began, or queues it behind a fence. Home. */
 void pl_peer_start(struct pl_peer *peer, struct pl_operation *operation);

@@ -3,7 +3,7 @@
  * Bodies, field by field (a string is a u16 length and its bytes):
  *   HELLO     u16 version_min, u16 version_max, boot_id[16], context_id[16], u64 capabilities, u32 lanes,
  *             u32 eager_max, u32 window, u32 flags, string software, u16 count, count times: string name,
- *             u16 length, blob[length]
+ *             u16 length, blob[length]; then extensions to the end: u16 type, u16 length, bytes
  *   REJECT    u32 code, string id, string message
  *   IMPORT    u64 request, u64 grant, secret[16]
  *   IMPORTED  u64 request, u32 status, u64 length, u32 rights, u16 key length, key
@@ -36,7 +36,7 @@ static bool is_name(const char *name)
 
 static int check_hello(const struct pl_hello *hello)
 {
-	if (hello->version_min > hello->version_max || (hello->flags & ~PL_HELLO_ENCRYPT_DATA) ||
+	if (hello->version_min > hello->version_max || hello->flags > PL_HELLO_CLEAR_DATA ||
 	    !is_string(hello->software, sizeof(hello->software)) || hello->fabric_count < 1 ||
 	    hello->fabric_count > PL_FABRICS_MAX)
 		return -EPROTO;
@@ -106,6 +106,21 @@ static uint16_t get_blob(struct pl_reader *reader, uint8_t *to, size_t size)
 	return length;
 }
 
+/* Skips extensions, of which this release knows none. */
+static void skip_extensions(struct pl_reader *reader)
+{
+	while (!reader->bad && reader->at != reader->end) {
+		size_t length;
+
+		pl_get_u16(reader);
+		length = pl_get_u16(reader);
+		if (length > (size_t)(reader->end - reader->at))
+			reader->bad = true;
+		else
+			reader->at += length;
+	}
+}
+
 static void get_hello(struct pl_reader *reader, struct pl_hello *hello)
 {
 	hello->version_min = pl_get_u16(reader);
@@ -124,7 +139,11 @@ static void get_hello(struct pl_reader *reader, struct pl_hello *hello)
 
 		pl_get_string(reader, offer->name, sizeof(offer->name));
 		offer->blob_length = get_blob(reader, offer->blob, sizeof(offer->blob));
+		if (offer->blob_length > sizeof(offer->blob))
+			return; /* check() refuses the message */
 	}
+	if (hello->fabric_count <= PL_FABRICS_MAX)
+		skip_extensions(reader);
 }
 
 static void get_import(struct pl_reader *reader, struct pl_import *import)

@@ -44,8 +44,8 @@ void pl_put_string(struct pl_writer *writer, const char *from);
 /* -- the first bytes of a connection ------------------------------------------------------------ */
 
 #define PL_MAGIC_CONTROL 0x31434c50u /* "PLC1": a control channel */
-#define PL_MAGIC_LANE 0x314c4c50u    /* "PLL1": a data socket of the tcp fabric */
-#define PL_PROTOCOL_VERSION 1
+#define PL_MAGIC_LANE 0x324c4c50u    /* "PLL2": a data socket of the tcp fabric */
+#define PL_PROTOCOL_VERSION 2
 
 /* -- control messages --------------------------------------------------------------------------- */
 
@@ -65,6 +65,7 @@ enum pl_control_type {
 	PL_CONTROL_LANES,     /* acceptor to initiator: open `count` lanes */
 	PL_CONTROL_BYE,       /* orderly end */
 };
+#define PL_CONTROL_OPTIONAL 0x8000 /* receivers ignore messages of types from here on that they do not know */
 
 struct pl_fabric_advert {
 	char name[PL_FABRIC_NAME_MAX];
@@ -80,12 +81,13 @@ struct pl_hello {
 	uint32_t lanes;         /* most lanes that this end wants */
 	uint32_t eager_max;     /* largest eager message accepted */
 	uint32_t window;        /* messages accepted before any is consumed */
-	uint32_t flags;         /* PL_HELLO_ENCRYPT_DATA; unknown bits are -EPROTO */
+	uint32_t flags;         /* PL_HELLO_*; unknown bits are -EPROTO */
 	char software[32];
 	uint16_t fabric_count; /* 1 to PL_FABRICS_MAX */
 	struct pl_fabric_advert fabrics[PL_FABRICS_MAX];
 };
-#define PL_HELLO_ENCRYPT_DATA 1u
+#define PL_HELLO_ENCRYPT_DATA 1u   /* this end demands encrypted data; not with the next flag */
+#define PL_HELLO_CLEAR_DATA 2u     /* this end wants data in the clear, if the other end wants that too */
 #define PL_CAPABILITY_ASKS 256u    /* in struct pl_hello: asks over verbs for keys that the answer to an import lacks */
 #define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes on request, accepts notifications with writes, and SKIP */
 #define PL_CAPABILITY_HEADERLESS 1024u  /* accepts small messages without a header over verbs */
@@ -152,8 +154,11 @@ int pl_control_encode(const struct pl_control *message, void *buffer, size_t siz
 
 /* -- lanes of the tcp fabric -------------------------------------------------------------------- */
 
-#define PL_LANE_HELLO 40  /* u32 magic, u16 version, u16 lane, u64 peer index, u8 secret[16], u64 zero */
-#define PL_LANE_WELCOME 8 /* u32 magic, u32 enum pl_wire_status */
+#define PL_LANE_HELLO 40     /* u32 magic, u16 version, u16 lane, u64 peer index, u8 nonce[16], u64 zero */
+#define PL_LANE_CHALLENGE 40 /* u32 magic, u32 enum pl_wire_status, u8 nonce[16], u8 tag[16] */
+#define PL_LANE_WELCOME 8    /* u32 magic, u32 enum pl_wire_status */
+#define PL_NONCE 16
+#define PL_TAG 16 /* proof that the sender knows the secret of the peer; see core/lane_auth.h */
 
 /* In place of a lane's number: the socket carries descriptors (local fabric), and no data. */
 #define PL_LANE_FD_SOCKET 0xffffu
@@ -162,18 +167,26 @@ struct pl_lane_hello {
 	uint16_t version;
 	uint16_t lane;
 	uint64_t peer_index;
-	uint8_t secret[16];
+	uint8_t nonce[PL_NONCE]; /* random; in messages without a challenge: the tag of all other bytes */
+};
+
+struct pl_lane_challenge {
+	uint32_t status; /* enum pl_wire_status */
+	uint8_t nonce[PL_NONCE];
+	uint8_t tag[PL_TAG];
 };
 
 void pl_lane_hello_encode(const struct pl_lane_hello *hello, uint8_t buffer[PL_LANE_HELLO]);
 int pl_lane_hello_decode(const uint8_t buffer[PL_LANE_HELLO], struct pl_lane_hello *hello); /* -EPROTO */
+void pl_lane_challenge_encode(const struct pl_lane_challenge *challenge, uint8_t buffer[PL_LANE_CHALLENGE]);
+int pl_lane_challenge_decode(const uint8_t buffer[PL_LANE_CHALLENGE],
+			     struct pl_lane_challenge *challenge); /* -EPROTO */
 void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME]);
 int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *status); /* -EPROTO */
 
 /* Private data of a connection request of the verbs fabric. */
-#define PL_RAIL_HELLO 52       /* lane hello, u8 index, u8 count, u8 addresses[8], u16 renewals */
-#define PL_RAIL_HELLO_LEAST 50 /* of a release without renewals */
-#define PL_RAIL_WELCOME 2      /* u16 renewals: private data of the answer */
+#define PL_RAIL_HELLO 52   /* lane hello with a tag, u8 index, u8 count, u8 addresses[8], u16 renewals */
+#define PL_RAIL_WELCOME 18 /* u16 renewals, u8 tag[16]: private data of the answer */
 #define PL_RAILS_MAX 8
 
 struct pl_rail_hello {
@@ -185,9 +198,14 @@ struct pl_rail_hello {
 
 void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO]);
 int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello); /* -EPROTO */
-void pl_rail_welcome_encode(uint16_t renewals, uint8_t buffer[PL_RAIL_WELCOME]);
-/* Returns 0 if there is none. */
-uint16_t pl_rail_welcome_decode(const uint8_t *buffer, size_t length);
+
+struct pl_rail_welcome {
+	uint16_t renewals;
+	uint8_t tag[PL_TAG];
+};
+
+void pl_rail_welcome_encode(const struct pl_rail_welcome *welcome, uint8_t buffer[PL_RAIL_WELCOME]);
+int pl_rail_welcome_decode(const uint8_t *buffer, size_t length, struct pl_rail_welcome *welcome); /* -EPROTO */
 
 /* -- frames: the unit on a lane ----------------------------------------------------------------- */
 

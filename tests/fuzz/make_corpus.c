@@ -131,11 +131,14 @@ static void local(void)
 
 static void lanes(void)
 {
-	struct pl_lane_hello hello = { .version = 1, .lane = 3, .peer_index = 9, .secret = "secret" };
-	uint8_t buffer[PL_LANE_HELLO];
+	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = 3, .peer_index = 9, .nonce = "nonce" };
+	const struct pl_lane_challenge challenge = { .nonce = "nonce", .tag = "tag" };
+	uint8_t buffer[PL_LANE_HELLO + 1] = { 0 };
 
 	pl_lane_hello_encode(&hello, buffer);
 	save("lane", "hello", buffer, PL_LANE_HELLO);
+	pl_lane_challenge_encode(&challenge, buffer);
+	save("lane", "challenge", buffer, PL_LANE_CHALLENGE + 1);
 	pl_lane_welcome_encode(PL_WIRE_OK, buffer);
 	save("lane", "welcome", buffer, PL_LANE_WELCOME);
 	pl_lane_welcome_encode(PL_WIRE_BUSY, buffer);

@@ -10,6 +10,7 @@
 #include "support/cases.h"
 #include "support/proxy.h"
 #include "support/socket.h"
+#include "support/tls_link.h"
 #include "support/victim.h"
 #include "wire/wire.h"
 
@@ -273,7 +274,7 @@ static void forged_frames(void *argument)
 
 		for (size_t n = 0; n < count; n++)
 			pl_frame_encode(&forged[i / 2].frame, bytes + n * one);
-		damage.offset = i % 2 ? PL_LANE_WELCOME : PL_LANE_HELLO;
+		damage.offset = i % 2 ? PL_LANE_CHALLENGE + PL_LANE_WELCOME : PL_LANE_HELLO + PL_TAG;
 		damage.length = one * count;
 		damage_session(&victim, &damage);
 		free(bytes);
@@ -301,7 +302,7 @@ static void malformed_frames(void *argument)
 
 		for (size_t i = 1; n % 3 && i < sizeof(header); i++)
 			header[i] = (uint8_t)random_next(&state);
-		damage.offset = n % 2 ? PL_LANE_WELCOME : PL_LANE_HELLO;
+		damage.offset = n % 2 ? PL_LANE_CHALLENGE + PL_LANE_WELCOME : PL_LANE_HELLO + PL_TAG;
 		damage_session(&victim, &damage);
 		if (n % 20 == 19)
 			victim_check(&victim);
@@ -311,9 +312,24 @@ static void malformed_frames(void *argument)
 
 struct liar {
 	int listener;
+	bool tls; /* speaks TLS without a key */
 	struct bytes answer;
 	pthread_t thread;
 };
+
+static void lie_over_tls(const struct liar *liar, int fd)
+{
+	uint8_t header[PL_CONTROL_HEADER], end;
+	struct tls_link link;
+
+	if (tls_link_open(&link, fd, true) && tls_link_receive(&link, header, sizeof(header), 1000)) {
+		tls_link_send(&link, liar->answer.data, liar->answer.length);
+		/* Until the client closes. */
+		while (tls_link_receive(&link, &end, 1, 1000))
+			;
+	}
+	tls_link_close(&link);
+}
 
 static void *liar_run(void *argument)
 {
@@ -321,6 +337,10 @@ static void *liar_run(void *argument)
 	int fd = socket_accept(liar->listener);
 	uint8_t header[PL_CONTROL_HEADER];
 
+	if (liar->tls) {
+		lie_over_tls(liar, fd);
+		return NULL;
+	}
 	if (socket_receive(fd, header, sizeof(header), 1000))
 		socket_send(fd, liar->answer.data, liar->answer.length);
 	socket_wait_closed(fd, 1000);
@@ -329,9 +349,9 @@ static void *liar_run(void *argument)
 }
 
 /* Connects to a server that gives this answer to the greeting. */
-static int connect_to_liar(struct pl_context *context, const struct bytes *answer, struct pl_error *error)
+static int connect_to_liar(struct pl_context *context, bool tls, const struct bytes *answer, struct pl_error *error)
 {
-	struct liar liar = { .answer = *answer };
+	struct liar liar = { .tls = tls, .answer = *answer };
 	struct pl_peer *peer = NULL;
 	char address[32];
 	int status;
@@ -353,9 +373,9 @@ static void fake_server(void *argument)
 	uint64_t state = 10;
 	struct pl_error error;
 
-	for (unsigned n = 0; n < 140; n++) {
-		struct bytes answer = damaged_greeting(n, &state);
-		int status = connect_to_liar(context, &answer, &error);
+	for (unsigned n = 0; n < 280; n++) {
+		struct bytes answer = damaged_greeting(n / 2, &state);
+		int status = connect_to_liar(context, n % 2, &answer, &error);
 
 		check_one_of(status, -EPROTO, -ECONNRESET, -ETIMEDOUT, -EACCES, -EMSGSIZE, -ENOTSUP, -ECONNREFUSED);
 		check_status(status, status, &error);
@@ -377,13 +397,13 @@ static void fake_refusal(void *argument)
 	strcpy(control.reject.id, "AUTH-NEEDS-KEY");
 	strcpy(control.reject.message, "escape \x1b[2J and bell \a and \xff");
 	answer = attack_encode(&control);
-	check_status(connect_to_liar(context, &answer, &error), -EACCES, &error);
+	check_status(connect_to_liar(context, true, &answer, &error), -EACCES, &error);
 	pl_error_format(&error, text, sizeof(text));
 	for (const char *c = text; *c; c++)
 		check((*c >= ' ' && *c < 0x7f) || *c == '\n');
 	control.reject.code = PL_WIRE_VERSION;
 	answer = attack_encode(&control);
-	check_status(connect_to_liar(context, &answer, &error), -EPROTO, &error);
+	check_status(connect_to_liar(context, true, &answer, &error), -EPROTO, &error);
 	pl_close(context);
 }
 

@@ -41,7 +41,7 @@ static void flood_open(struct flood *flood, const struct pl_frame *frame, size_t
 		pl_frame_encode(frame, flood->bytes + i * flood->one);
 	victim_open(&flood->victim, &plain);
 	flood->memory = resident_memory();
-	flood->lane = attack_lane(flood->victim.address, &flood->control);
+	flood->lane = attack_first_lane(flood->victim.address, &flood->control);
 	check_ok(pl_accept(flood->victim.listener, 5 * SECOND, &flood->peer, &error), &error);
 }
 
@@ -198,7 +198,7 @@ static void control_flood(enum pl_control_type type, bool read)
 		memcpy(message.import.secret, token.secret, sizeof(token.secret));
 	}
 	flood.message = attack_encode(&message);
-	lane = attack_lane(victim.address, &flood.fd);
+	lane = attack_first_lane(victim.address, &flood.fd);
 	check_ok(pl_accept(victim.listener, 5 * SECOND, &peer, &error), &error);
 	check_number(pthread_create(&sender, NULL, send_control, &flood), 0);
 	if (read)

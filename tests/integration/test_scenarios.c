@@ -28,7 +28,7 @@
 #include "support/gpu.h"
 
 #define DEADLINE 10
-#define DEADLINE_SLOW 50
+#define DEADLINE_SLOW 90
 
 struct matrix_row {
 	struct setting setting;

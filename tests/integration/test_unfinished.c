@@ -8,7 +8,6 @@
 
 #include "support/attack.h"
 #include "support/cases.h"
-#include "support/socket.h"
 #include "support/victim.h"
 
 #define ATTACKERS 4
@@ -22,37 +21,17 @@ struct attacker {
 	pthread_t thread;
 };
 
-/* Opens a data socket and completes its greeting. */
-static int open_data_socket(const char *address, const struct pl_control *answer, unsigned index)
-{
-	const struct pl_fabric_advert *offer = &answer->hello.fabrics[0];
-	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = (uint16_t)index };
-	uint8_t bytes[PL_LANE_HELLO], welcome[PL_LANE_WELCOME];
-	struct pl_reader reader;
-	int fd = socket_connect(address);
-
-	check(fd >= 0);
-	pl_reader_init(&reader, offer->blob, offer->blob_length);
-	hello.peer_index = pl_get_u64(&reader);
-	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
-	check(!reader.bad);
-	pl_lane_hello_encode(&hello, bytes);
-	check(socket_send(fd, bytes, sizeof(bytes)));
-	check(socket_receive(fd, welcome, sizeof(welcome), 5000));
-	return fd;
-}
-
 static void *attack(void *argument)
 {
 	const struct attacker *attacker = argument;
 
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct pl_control answer;
-		int control = attack_greet(attacker->address, &answer), lanes[3];
-		unsigned count = 1 + (i + attacker->number) % 3;
+		struct attack_target target;
+		int control = attack_greet(attacker->address, &target), lanes[3];
+		uint16_t count = 1 + (i + attacker->number) % 3;
 
-		for (unsigned lane = 0; lane < count; lane++)
-			lanes[lane] = open_data_socket(attacker->address, &answer, 1 + lane);
+		for (uint16_t lane = 0; lane < count; lane++)
+			lanes[lane] = attack_lane(attacker->address, &target, 1 + lane);
 		/* Alternates the order, so that the listener notices either socket first. */
 		if (i % 2)
 			close(control);
@@ -88,13 +67,13 @@ static void closed_among_them(void *argument)
 	for (unsigned round = 0; round < 20; round++) {
 		struct pl_context *context = context_open(argument);
 		int controls[COUNT], lanes[COUNT];
-		struct pl_control answer;
+		struct attack_target target;
 		char address[96];
 
 		listener_open(argument, context, address);
 		for (unsigned i = 0; i < COUNT; i++) {
-			controls[i] = attack_greet(address, &answer);
-			lanes[i] = open_data_socket(address, &answer, 1 + i % 3);
+			controls[i] = attack_greet(address, &target);
+			lanes[i] = attack_lane(address, &target, (uint16_t)(1 + i % 3));
 		}
 		for (unsigned i = 0; i < COUNT; i++)
 			close(controls[i]);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <infiniband/verbs.h>
+#include <openssl/ssl.h>
 #include <rdma/rdma_cma.h>
 
 #include "raw_plan.h"
@@ -15,15 +16,20 @@
 #define RECEIVES 16
 #define FRAME_HEADER 32
 #define FRAME_MAX (FRAME_HEADER + 8192)
-#define WHO 24   /* peer index and secret */
+#define WHO 8    /* peer index */
+#define TAG 16
 #define PLACE 19 /* offered address: IP version, address, port */
-#define RAIL 10  /* end of a connection request: rail number, rail count, eight addresses */
+#define RAIL 12   /* end of a connection request: rail number, rail count, eight addresses, renewals */
 #define BODY_MAX 4096
 
 enum control { HELLO = 1, IMPORT = 3, IMPORTED = 4, BYE = 7 };
 
 struct stranger {
 	int control;
+	SSL_CTX *tls;
+	SSL *ssl; /* over that socket */
+	uint8_t secret[32];
+	uint8_t answer[2 + TAG]; /* private data of the server's last answer */
 	struct sockaddr_in server; /* with the port from the server's hello */
 	uint8_t who[WHO];
 	struct rdma_event_channel *events;
@@ -45,7 +51,7 @@ void check(int good, const char *what);
 uint8_t *put(uint8_t *at, uint64_t value, unsigned bytes);
 uint64_t get(const uint8_t *at, unsigned bytes);
 
-/* Connects, offers the verbs fabric, and takes the server's port, the peer index and the secret from the answer. */
+/* Connects, offers the verbs fabric, and takes the server's port and the peer index from the answer. */
 void greet(struct stranger *stranger, const char *address, const char *port);
 void say(struct stranger *stranger, enum control type, const uint8_t *body, size_t length);
 /* Receives the next message, which must have this type.  Stores its body and returns the length. */

@@ -194,9 +194,9 @@ static void run_checks(struct stranger *stranger)
 {
 	struct key all, read;
 
-	stranger->who[WHO - 1] ^= 1;
+	stranger->secret[0] ^= 1;
 	expect_rejection(stranger, 1, "a wrong secret");
-	stranger->who[WHO - 1] ^= 1;
+	stranger->secret[0] ^= 1;
 	open_link(stranger, 1, RDMA_CM_EVENT_ESTABLISHED);
 	take_tokens(stranger, &all, &read);
 	use_grant(stranger, &all);
@@ -220,6 +220,8 @@ static void run_checks(struct stranger *stranger)
 	expect_wc_status(transfer_bytes(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS,
 			 "read with the other key");
 	say(stranger, BYE, (const uint8_t *)"", 0);
+	SSL_free(stranger->ssl);
+	SSL_CTX_free(stranger->tls);
 	close(stranger->control);
 	close_link(stranger);
 }

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "core/listener.h"
 #include "scenarios/silent.h"
 
 #define LARGE (32u << 20)
@@ -275,6 +276,7 @@ static void listener_close(struct scenario_environment *environment)
 	struct pl_completion completion;
 	struct pl_error error;
 	pthread_t thread;
+	unsigned references;
 	char address[96];
 
 	listener = listener_open(environment->setting, environment->far, address);
@@ -283,8 +285,11 @@ static void listener_close(struct scenario_environment *environment)
 	check_ok(pl_accept_start(listener, 44, NULL, &error), &error);
 	pl_cancel(operations[1]);
 	fail_with(environment, operations[1], -ECANCELED);
+	references = atomic_load(&listener->references);
 	check_number(pthread_create(&thread, NULL, blocked_accept, listener), 0);
-	sleep_ms(20);
+	/* Programs must not call pl_accept() after pl_listener_close(): waits until the thread is in the call. */
+	while (atomic_load(&listener->references) == references)
+		sleep_ms(1);
 	pl_listener_close(listener);
 	pthread_join(thread, NULL);
 	fail_with(environment, operations[0], -ECANCELED);

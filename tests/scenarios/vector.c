@@ -149,6 +149,8 @@ static void vector_of_a_million_words(struct scenario_environment *environment)
 			words[i] = (struct pl_transfer){ remote, (i ^ 1) * 8, near.region, i * 8, 8 };
 		attributes.flags = PL_NOTIFY;
 		attributes.notify = 5;
+		if (environment->setting->slow)
+			attributes.timeout = 80 * SECOND;
 		check_ok(pl_writev(environment->near_peer, words, MILLION, &attributes, &operation, &error), &error);
 		complete(environment, operation, &completion);
 		check_number(completion.bytes, MILLION * 8);

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "support/attack.h"
 
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/lane_auth.h"
 #include "support/check.h"
 #include "support/socket.h"
+#include "support/tls_link.h"
 
 struct bytes attack_encode(const struct pl_control *control)
 {
@@ -14,13 +20,28 @@ struct bytes attack_encode(const struct pl_control *control)
 	return bytes;
 }
 
+/* Data between processes of one host is in the clear unless an end demands encryption. */
+static void read_boot_id(uint8_t id[16])
+{
+	char text[40] = "";
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+
+	check(file && fgets(text, sizeof(text), file));
+	fclose(file);
+	for (unsigned i = 0, at = 0; i < 16; i++, at += 2) {
+		at += text[at] == '-';
+		check_number(sscanf(text + at, "%2hhx", &id[i]), 1);
+	}
+}
+
 struct pl_control attack_hello(void)
 {
 	struct pl_control control = { .type = PL_CONTROL_HELLO };
 
 	control.hello.version_min = control.hello.version_max = PL_PROTOCOL_VERSION;
+	read_boot_id(control.hello.boot_id);
 	memset(control.hello.context_id, 7, sizeof(control.hello.context_id));
-	control.hello.lanes = 2;
+	control.hello.lanes = 4;
 	control.hello.eager_max = 8192;
 	control.hello.window = 64;
 	strcpy(control.hello.software, "peerlane 0.1.0");
@@ -29,49 +50,69 @@ struct pl_control attack_hello(void)
 	return control;
 }
 
-int attack_greet(const char *address, struct pl_control *answer)
+static void digest_body(const void *body, size_t length, uint8_t digest[PL_SECRET])
 {
-	struct pl_control hello = attack_hello(), unused;
+	SHA256(body, length, digest);
+}
+
+int attack_greet(const char *address, struct attack_target *target)
+{
+	struct pl_control hello = attack_hello(), answer;
 	struct bytes bytes = attack_encode(&hello);
-	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
+	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX], digests[2][PL_SECRET], context[PL_SECRET];
+	struct tls_link link;
+	struct pl_reader reader;
 	int fd = socket_connect(address);
 	uint16_t type;
 	uint32_t length;
 
-	if (!answer)
-		answer = &unused;
 	check(fd >= 0);
-	check(socket_send(fd, bytes.data, bytes.length));
-	check(socket_receive(fd, header, sizeof(header), 2000));
+	check(tls_link_open(&link, fd, false));
+	check(tls_link_send(&link, bytes.data, bytes.length));
+	check(tls_link_receive(&link, header, sizeof(header), 2000));
 	check_number(pl_control_header_decode(header, &type, &length), 0);
-	check(socket_receive(fd, body, length, 2000));
-	check_number(pl_control_decode(type, body, length, answer), 0);
-	check_number(answer->type, PL_CONTROL_HELLO);
+	check(tls_link_receive(&link, body, length, 2000));
+	check_number(pl_control_decode(type, body, length, &answer), 0);
+	check_number(answer.type, PL_CONTROL_HELLO);
+	if (target) {
+		check_text(answer.hello.fabrics[0].name, "tcp");
+		pl_reader_init(&reader, answer.hello.fabrics[0].blob, answer.hello.fabrics[0].blob_length);
+		target->peer_index = pl_get_u64(&reader);
+		check(!reader.bad);
+		digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[0]);
+		digest_body(body, length, digests[1]);
+		digest_body(digests, sizeof(digests), context);
+		check_number(pl_stream_export(&link.stream, context, target->secret), 0);
+	}
+	return tls_link_socket(&link);
+}
+
+int attack_lane(const char *address, const struct attack_target *target, uint16_t lane)
+{
+	struct pl_peer *peer = calloc(1, sizeof(*peer));
+	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME];
+	struct pl_lane_auth auth;
+	uint32_t status;
+	int fd = socket_connect(address);
+
+	check(fd >= 0 && peer);
+	memcpy(peer->secret, target->secret, sizeof(peer->secret));
+	check_number(pl_lane_auth_hello(&auth, target->peer_index, lane), 0);
+	check(socket_send(fd, auth.hello, sizeof(auth.hello)));
+	check(socket_receive(fd, auth.challenge, sizeof(auth.challenge), 5000));
+	check_number(pl_lane_auth_prove(&auth, peer, proof), 0);
+	check(socket_send(fd, proof, sizeof(proof)));
+	check(socket_receive(fd, welcome, sizeof(welcome), 5000));
+	check_number(pl_lane_welcome_decode(welcome, &status), 0);
+	check_number(status, PL_WIRE_OK);
+	free(peer);
 	return fd;
 }
 
-int attack_lane(const char *address, int *control)
+int attack_first_lane(const char *address, int *control)
 {
-	uint8_t bytes[PL_LANE_HELLO], welcome[PL_LANE_WELCOME];
-	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION };
-	struct pl_control answer;
-	struct pl_reader reader;
-	uint32_t status;
-	int fd;
+	struct attack_target target;
 
-	*control = attack_greet(address, &answer);
-	/* Blob of the tcp fabric: u64 peer index, secret. */
-	check_text(answer.hello.fabrics[0].name, "tcp");
-	pl_reader_init(&reader, answer.hello.fabrics[0].blob, answer.hello.fabrics[0].blob_length);
-	hello.peer_index = pl_get_u64(&reader);
-	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
-	check(!reader.bad);
-	pl_lane_hello_encode(&hello, bytes);
-	fd = socket_connect(address);
-	check(fd >= 0);
-	check(socket_send(fd, bytes, sizeof(bytes)));
-	check(socket_receive(fd, welcome, sizeof(welcome), 2000));
-	check_number(pl_lane_welcome_decode(welcome, &status), 0);
-	check_number(status, PL_WIRE_OK);
-	return fd;
+	*control = attack_greet(address, &target);
+	return attack_lane(address, &target, 0);
 }

@@ -70,8 +70,8 @@ void stream_link_open(struct stream_link *link, bool tcp, int buffer, struct pl_
 	int fd[2];
 
 	stream_sockets(fd, tcp, buffer);
-	assert_int_equal(pl_stream_open(&link->client, fd[0], client, false, NULL), 0);
-	assert_int_equal(pl_stream_open(&link->server, fd[1], server, true, NULL), 0);
+	assert_int_equal(pl_stream_open(&link->client, fd[0], client, NULL, false, NULL), 0);
+	assert_int_equal(pl_stream_open(&link->server, fd[1], server, NULL, true, NULL), 0);
 }
 
 void stream_link_close(struct stream_link *link)

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -137,7 +138,7 @@ static void test_no_memory(void **state)
 	left = 1;
 	assert_int_equal(pl_tls_open(&allocator, STREAM_KEY, 16, &made, &error), 0);
 	stream_sockets(fd, false, 0);
-	assert_int_equal(pl_stream_open(&stream, fd[0], made, false, &error), -ENOMEM);
+	assert_int_equal(pl_stream_open(&stream, fd[0], made, NULL, false, &error), -ENOMEM);
 	assert_int_equal(error.code, -ENOMEM);
 	assert_int_equal(stream.fd, -1);
 	assert_int_equal(fcntl(fd[0], F_GETFD), -1);
@@ -263,6 +264,102 @@ static void test_transfer(void **state)
 	}
 }
 
+static void count_key_updates(int sent, int version, int type, const void *bytes, size_t length, SSL *ssl, void *user)
+{
+	(void)sent;
+	(void)version;
+	(void)ssl;
+	if (type == SSL3_RT_HANDSHAKE && length && *(const uint8_t *)bytes == SSL3_MT_KEY_UPDATE)
+		++*(unsigned *)user;
+}
+
+/* Checks that keys are replaced after a number of records, in both directions, also while the socket is full. */
+static void test_key_update(void **state)
+{
+	(void)state;
+	srand(2);
+	for (int turn = 0; turn < 2; turn++) {
+		uint64_t deadline = clock_now() + 60 * SECOND;
+		size_t sent = 0, received = 0, offered = 0;
+		struct pl_stream *from, *to;
+		struct stream_link link;
+		unsigned updates = 0;
+
+		stream_link_open_tls(&link, true, 5000);
+		from = turn ? &link.client : &link.server;
+		to = turn ? &link.server : &link.client;
+		assert_true(from->records_max >= 1u << 20 && from->records_max <= 1u << 24);
+		from->records_max = 8;
+		SSL_set_msg_callback(to->ssl, count_key_updates);
+		SSL_set_msg_callback_arg(to->ssl, &updates);
+		while (received < TRANSFER) {
+			assert_true(clock_now() < deadline);
+			if (sent < TRANSFER)
+				sent += send_some(from, sent, &offered);
+			received += receive_some(to, received);
+		}
+		/* A record has at most 16 KiB. */
+		assert_true(updates >= TRANSFER / 16384 / 8 - 1);
+		stream_link_close(&link);
+	}
+}
+
+/* Checks that both ends export one secret for a context, and that no other connection or context gives the same. */
+static void test_export(void **state)
+{
+	uint8_t contexts[2][PL_SECRET] = { { 1 }, { 2 } }, secrets[4][PL_SECRET], again[PL_SECRET];
+	struct stream_link link, other;
+
+	(void)state;
+	stream_link_open_tls(&link, false, 0);
+	stream_link_open_tls(&other, false, 0);
+	for (int i = 0; i < 4; i++) {
+		struct stream_link *from = i < 2 ? &link : &other;
+
+		assert_int_equal(pl_stream_export(&from->client, contexts[i % 2], secrets[i]), 0);
+		assert_int_equal(pl_stream_export(&from->server, contexts[i % 2], again), 0);
+		assert_memory_equal(secrets[i], again, PL_SECRET);
+		for (int j = 0; j < i; j++)
+			assert_memory_not_equal(secrets[i], secrets[j], PL_SECRET);
+	}
+	stream_link_close(&other);
+	stream_link_close(&link);
+	stream_link_open(&link, false, 0, NULL, NULL);
+	assert_int_equal(pl_stream_export(&link.client, contexts[0], again), -EPROTO);
+	stream_link_close(&link);
+}
+
+/* Checks streams whose key is given for each of them, as lanes use it. */
+static void test_key_of_a_stream(void **state)
+{
+	uint8_t keys[2][PL_SECRET] = { { 1 }, { 2 } };
+	struct pl_tls *none;
+
+	(void)state;
+	assert_int_equal(pl_tls_open(&pl_system_allocator, NULL, 0, &none, NULL), 0);
+	for (int i = 0; i < 3; i++) {
+		/* Other keys of the two ends, or a server that would take anybody. */
+		const uint8_t *server_key = i == 0 ? keys[0] : i == 1 ? keys[1] : NULL;
+		struct pl_error error[2];
+		struct stream_link link;
+		int fd[2], status[2];
+
+		stream_sockets(fd, false, 0);
+		assert_int_equal(pl_stream_open(&link.client, fd[0], none, keys[0], false, NULL), 0);
+		assert_int_equal(pl_stream_open(&link.server, fd[1], none, server_key, true, NULL), 0);
+		stream_link_handshake(&link, status, error);
+		if (i == 0) {
+			assert_int_equal(status[0] | status[1], 0);
+			check_round_trip(&link);
+		} else {
+			assert_int_equal(status[0], -EACCES);
+			assert_true(status[1] < 0);
+		}
+		stream_link_close(&link);
+	}
+	pl_tls_close(none);
+}
+
 /* Checks that a header and its payload share one record, with all following bytes that fit. */
 static void test_coalescing(void **state)
 {
@@ -353,6 +450,9 @@ int main(void)
 		cmocka_unit_test_setup(test_no_memory, stream_alarm),
 		cmocka_unit_test_setup(test_tls, stream_alarm),
 		cmocka_unit_test_setup(test_transfer, stream_alarm),
+		cmocka_unit_test_setup(test_key_update, stream_alarm),
+		cmocka_unit_test_setup(test_export, stream_alarm),
+		cmocka_unit_test_setup(test_key_of_a_stream, stream_alarm),
 		cmocka_unit_test_setup(test_coalescing, stream_alarm),
 		cmocka_unit_test_setup(test_pending, stream_alarm),
 		cmocka_unit_test_setup(test_cut_off, stream_alarm),

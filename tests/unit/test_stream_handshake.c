@@ -49,13 +49,36 @@ static void test_key_mismatch(void **state)
 	}
 }
 
+/* One end has a key and the other has none: both fail, and the end that can do something says what. */
+static void test_one_key(void **state)
+{
+	struct pl_tls *none;
+
+	(void)state;
+	assert_int_equal(pl_tls_open(&pl_system_allocator, NULL, 0, &none, NULL), 0);
+	assert_true(pl_tls_has_key(stream_tls) && !pl_tls_has_key(none));
+	for (int keyed_client = 0; keyed_client < 2; keyed_client++) {
+		struct stream_link link;
+		int status[2];
+		struct pl_error error[2];
+
+		stream_link_open(&link, true, 0, keyed_client ? stream_tls : none, keyed_client ? none : stream_tls);
+		stream_link_handshake(&link, status, error);
+		assert_int_equal(status[0], -EACCES);
+		assert_string_equal(error[0].id, keyed_client ? "AUTH-NO-KEY" : "AUTH-NEEDS-KEY");
+		assert_true(status[1] < 0);
+		stream_link_close(&link);
+	}
+	pl_tls_close(none);
+}
+
 /* Opens a TLS stream whose other end is a bare socket. */
 static int open_half(struct pl_stream *stream, bool tcp, bool server)
 {
 	int fd[2];
 
 	stream_sockets(fd, tcp, 0);
-	assert_int_equal(pl_stream_open(stream, fd[0], stream_tls, server, NULL), 0);
+	assert_int_equal(pl_stream_open(stream, fd[0], stream_tls, NULL, server, NULL), 0);
 	return fd[1];
 }
 
@@ -83,6 +106,19 @@ static void test_not_tls(void **state)
 		close(fd);
 		pl_stream_close(&stream);
 	}
+}
+
+/* An older release answers a TLS handshake by a refusal in the clear. */
+static void test_older_release(void **state)
+{
+	struct pl_stream stream;
+	int fd = open_half(&stream, true, false);
+
+	(void)state;
+	assert_true(socket_send(fd, "PLC1\2\0\0\0", 8));
+	stream_expect_failure(&stream, -EPROTO, "PROTOCOL-VERSION");
+	close(fd);
+	pl_stream_close(&stream);
 }
 
 /* Sends bytes that begin like TLS and continue with garbage. */
@@ -166,7 +202,7 @@ static void test_certificate_is_refused(void **state)
 	assert_int_equal(pl_stream_handshake(&stream, "x", NULL), -EAGAIN);
 	assert_int_equal(SSL_accept(server), -1);
 	ERR_clear_error();
-	stream_expect_failure(&stream, -EPROTO, "TLS-FAILED");
+	stream_expect_failure(&stream, -EACCES, "AUTH-NO-KEY");
 	pl_stream_close(&stream);
 	SSL_free(server);
 	SSL_CTX_free(context);
@@ -249,7 +285,7 @@ static void test_openssl_client(void **state)
 		pid = start_openssl_client(address, cases[i].psk ? hex : NULL, cases[i].identity, cases[i].extra,
 					   pipes);
 		assert_true(poll(&(struct pollfd){ listener, POLLIN, 0 }, 1, 10000) > 0);
-		assert_int_equal(pl_stream_open(&stream, socket_accept(listener), stream_tls, true, NULL), 0);
+		assert_int_equal(pl_stream_open(&stream, socket_accept(listener), stream_tls, NULL, true, NULL), 0);
 		if (cases[i].code)
 			stream_expect_failure(&stream, cases[i].code, cases[i].id);
 		else
@@ -266,6 +302,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_key_mismatch, stream_alarm),
+		cmocka_unit_test_setup(test_one_key, stream_alarm),
+		cmocka_unit_test_setup(test_older_release, stream_alarm),
 		cmocka_unit_test_setup(test_not_tls, stream_alarm),
 		cmocka_unit_test_setup(test_garbage_in_tls, stream_alarm),
 		cmocka_unit_test_setup(test_damaged_handshake, stream_alarm),

@@ -334,7 +334,8 @@ static void test_encoder_refuses(void **state)
 
 	(void)state;
 	m = sample(PL_CONTROL_HELLO), m.hello.version_min = 3, assert_refused(&m);
-	m = sample(PL_CONTROL_HELLO), m.hello.flags = 2, assert_refused(&m);
+	m = sample(PL_CONTROL_HELLO), m.hello.flags = 3, assert_refused(&m);
+	m = sample(PL_CONTROL_HELLO), m.hello.flags = 4, assert_refused(&m);
 	m = sample(PL_CONTROL_HELLO), m.hello.fabric_count = 0, assert_refused(&m);
 	m = sample(PL_CONTROL_HELLO), m.hello.fabric_count = PL_FABRICS_MAX + 1, assert_refused(&m);
 	m = sample(PL_CONTROL_HELLO), m.hello.fabrics[1].name[0] = '\0', assert_refused(&m);
@@ -425,6 +426,22 @@ static void test_blob_over_limit(void **state)
 		-EMSGSIZE);
 }
 
+static void test_extensions_are_skipped(void **state)
+{
+	static const uint8_t extensions[] = { 7, 0, 0, 0, 9, 0x80, 3, 0, 'a', 'b', 'c' };
+	struct pl_control decoded, message = sample(PL_CONTROL_HELLO);
+	uint8_t buffer[BUFFER_SIZE], *body = buffer + PL_CONTROL_HEADER;
+	size_t length = encode(&message, buffer) - PL_CONTROL_HEADER;
+
+	(void)state;
+	memcpy(body + length, extensions, sizeof(extensions));
+	for (size_t more = 0; more <= sizeof(extensions); more++) {
+		bool whole = more == 0 || more == 4 || more == sizeof(extensions);
+
+		assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length + more, &decoded), whole ? 0 : -EPROTO);
+	}
+}
+
 static void test_text_is_harmless(void **state)
 {
 	struct pl_control decoded, message = sample(PL_CONTROL_REJECT);
@@ -465,6 +482,7 @@ int main(void)
 		cmocka_unit_test(test_encoder_refuses),
 		cmocka_unit_test(test_decoder_refuses),
 		cmocka_unit_test(test_blob_over_limit),
+		cmocka_unit_test(test_extensions_are_skipped),
 		cmocka_unit_test(test_text_is_harmless),
 		cmocka_unit_test(test_failed_import),
 	};

@@ -11,15 +11,15 @@
 static void test_lane_hello(void **state)
 {
 	static const uint8_t golden[PL_LANE_HELLO] = {
-		'P',  'L',  'L',  '1',  1,    0,    2,    3,    8,    7,    6,    5,    4,    3,    2,    1,
+		'P',  'L',  'L',  '2',  2,    0,    2,    3,    8,    7,    6,    5,    4,    3,    2,    1,
 		0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
 	};
-	struct pl_lane_hello decoded, hello = { .version = 1, .lane = 0x302, .peer_index = 0x0102030405060708 };
+	struct pl_lane_hello decoded, hello = { .version = 2, .lane = 0x302, .peer_index = 0x0102030405060708 };
 	uint8_t buffer[PL_LANE_HELLO];
 
 	(void)state;
-	for (unsigned i = 0; i < sizeof(hello.secret); i++)
-		hello.secret[i] = (uint8_t)(0x40 + i);
+	for (unsigned i = 0; i < sizeof(hello.nonce); i++)
+		hello.nonce[i] = (uint8_t)(0x40 + i);
 	memset(buffer, 0xee, sizeof(buffer));
 	pl_lane_hello_encode(&hello, buffer);
 	assert_memory_equal(buffer, golden, sizeof(golden));
@@ -27,7 +27,7 @@ static void test_lane_hello(void **state)
 	assert_int_equal(decoded.version, hello.version);
 	assert_int_equal(decoded.lane, hello.lane);
 	assert_true(decoded.peer_index == hello.peer_index);
-	assert_memory_equal(decoded.secret, hello.secret, sizeof(hello.secret));
+	assert_memory_equal(decoded.nonce, hello.nonce, sizeof(hello.nonce));
 	for (size_t bit = 0; bit < 8 * PL_LANE_HELLO; bit++) {
 		bool fixed = bit / 8 < 4 || bit / 8 >= 32;
 
@@ -39,7 +39,7 @@ static void test_lane_hello(void **state)
 
 static void test_lane_welcome(void **state)
 {
-	static const uint8_t golden[PL_LANE_WELCOME] = { 'P', 'L', 'L', '1', 4, 3, 2, 1 };
+	static const uint8_t golden[PL_LANE_WELCOME] = { 'P', 'L', 'L', '2', 4, 3, 2, 1 };
 	uint8_t buffer[PL_LANE_WELCOME];
 	uint32_t status;
 
@@ -55,9 +55,50 @@ static void test_lane_welcome(void **state)
 	}
 }
 
+static void test_lane_challenge(void **state)
+{
+	struct pl_lane_challenge decoded, challenge = { .status = 0x01020304 };
+	uint8_t buffer[PL_LANE_CHALLENGE];
+
+	(void)state;
+	for (unsigned i = 0; i < PL_NONCE; i++) {
+		challenge.nonce[i] = (uint8_t)(0x40 + i);
+		challenge.tag[i] = (uint8_t)(0x60 + i);
+	}
+	pl_lane_challenge_encode(&challenge, buffer);
+	assert_memory_equal(buffer, "PLL2\4\3\2\1", 8);
+	for (unsigned i = 0; i < PL_NONCE + PL_TAG; i++)
+		assert_int_equal(buffer[8 + i], (i < PL_NONCE ? 0x40 : 0x50) + i);
+	assert_int_equal(pl_lane_challenge_decode(buffer, &decoded), 0);
+	assert_memory_equal(&decoded, &challenge, sizeof(decoded));
+	for (size_t bit = 0; bit < 8 * PL_LANE_CHALLENGE; bit++) {
+		buffer[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_equal(pl_lane_challenge_decode(buffer, &decoded), bit < 32 ? -EPROTO : 0);
+		buffer[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+}
+
+static void test_rail_welcome(void **state)
+{
+	struct pl_rail_welcome decoded, welcome = { .renewals = 0x0203 };
+	uint8_t buffer[PL_RAIL_WELCOME + 3] = { 0 };
+
+	(void)state;
+	for (unsigned i = 0; i < PL_TAG; i++)
+		welcome.tag[i] = (uint8_t)(0x70 + i);
+	pl_rail_welcome_encode(&welcome, buffer);
+	for (size_t length = 0; length <= sizeof(buffer); length++)
+		assert_int_equal(pl_rail_welcome_decode(buffer, length, &decoded),
+				 length < PL_RAIL_WELCOME ? -EPROTO : 0);
+	assert_int_equal(decoded.renewals, 0x0203);
+	assert_memory_equal(decoded.tag, welcome.tag, sizeof(welcome.tag));
+	assert_int_equal(buffer[0], 3);
+	assert_int_equal(buffer[2], 0x70);
+}
+
 static void test_rail_hello(void **state)
 {
-	struct pl_rail_hello decoded, hello = { .lane = { .version = 1, .lane = 7, .peer_index = 9 },
+	struct pl_rail_hello decoded, hello = { .lane = { .version = 2, .lane = 7, .peer_index = 9 },
 						.index = 1,
 						.count = 3,
 						.addresses = { 2, 0, 1 },
@@ -68,14 +109,8 @@ static void test_rail_hello(void **state)
 	pl_rail_hello_encode(&hello, buffer);
 	/* The connection manager delivers more bytes than were sent. */
 	for (size_t length = 0; length <= sizeof(buffer); length++)
-		assert_int_equal(pl_rail_hello_decode(buffer, length, &decoded),
-				 length < PL_RAIL_HELLO_LEAST ? -EPROTO : 0);
+		assert_int_equal(pl_rail_hello_decode(buffer, length, &decoded), length < PL_RAIL_HELLO ? -EPROTO : 0);
 	assert_int_equal(decoded.renewals, 0x0203);
-	/* An earlier release sends no number of renewals. */
-	assert_int_equal(pl_rail_hello_decode(buffer, PL_RAIL_HELLO_LEAST, &decoded), 0);
-	assert_int_equal(decoded.renewals, 0);
-	assert_int_equal(pl_rail_welcome_decode(buffer + PL_RAIL_HELLO_LEAST, PL_RAIL_WELCOME), 0x0203);
-	assert_int_equal(pl_rail_welcome_decode(buffer + PL_RAIL_HELLO_LEAST, PL_RAIL_WELCOME - 1), 0);
 	assert_int_equal(decoded.lane.lane, 7);
 	assert_int_equal(decoded.index, 1);
 	assert_int_equal(decoded.count, 3);
@@ -96,8 +131,8 @@ static void test_rail_hello(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lane_hello),
-		cmocka_unit_test(test_rail_hello),
+		cmocka_unit_test(test_lane_hello),   cmocka_unit_test(test_lane_challenge),
+		cmocka_unit_test(test_rail_hello),   cmocka_unit_test(test_rail_welcome),
 		cmocka_unit_test(test_lane_welcome),
 	};
 

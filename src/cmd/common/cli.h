@@ -55,7 +55,8 @@ struct cli_options {
 	unsigned peers_max; /* set by programs; 0: no limit */
 	uint64_t timeout;   /* nanoseconds; 0: the library's defaults */
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
-	bool encrypt, insecure, json, quiet, narrow;
+	enum pl_choice encrypt;
+	bool insecure, json, quiet, narrow;
 };
 
 /* Command line of a subcommand: its help and its own options. */

@@ -105,7 +105,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 			goto out;
 		library.key = key;
 		library.key_length = (size_t)rc;
-	} else if (options->encrypt) {
+	} else if (options->encrypt == PL_ON) {
 		rc = cli_fail(error, -EINVAL, "ENCRYPT-NO-KEY", "--encrypt",
 			      "add --key FILE, with the same key at both ends", "encryption needs a key");
 		goto out;
@@ -118,7 +118,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.traffic_class = options->traffic_class;
 	library.peers_max = options->peers_max;
 	library.devices = options->devices;
-	library.encrypt_data = options->encrypt ? PL_ON : PL_DEFAULT;
+	library.encrypt_data = options->encrypt;
 	library.insecure = options->insecure ? PL_ON : PL_DEFAULT;
 	library.keep_bytes = options->keep;
 	library.keep_host = options->keep > 0 ? PL_ON : PL_DEFAULT;

@@ -6,7 +6,7 @@
 #include "cmd/common/cli.h"
 #include "cmd/common/units.h"
 
-enum { OPTION_INSECURE = 0x1000, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW, OPTION_CLASS, OPTION_USAGE };
+enum { OPTION_INSECURE = 0x1000, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW, OPTION_CLASS, OPTION_CLEAR, OPTION_USAGE };
 enum { GROUP_CONNECTION = 20, GROUP_OUTPUT = 30, GROUP_HELP = -1 };
 
 static const struct argp_option shared_options[] = {
@@ -14,7 +14,10 @@ static const struct argp_option shared_options[] = {
 	{ "key", 'k', "FILE", 0,
 	  "Authenticate with the key in FILE, the same key at both ends (default: the file named in PEERLANE_KEY_FILE)",
 	  GROUP_CONNECTION },
-	{ "encrypt", 'e', NULL, 0, "Encrypt the data too, not only the control channel; needs a key",
+	{ "encrypt", 'e', NULL, 0,
+	  "Encrypt the data also within this host, and use no RDMA devices, which cannot encrypt; needs a key",
+	  GROUP_CONNECTION },
+	{ "no-encrypt", OPTION_CLEAR, NULL, 0, "Leave the data between hosts in the clear if the other end agrees",
 	  GROUP_CONNECTION },
 	{ "insecure", OPTION_INSECURE, NULL, 0, "Allow addresses other than loopback without a key", GROUP_CONNECTION },
 	{ "fabric", 'F', "NAME", 0, "Move the data with this fabric: local, verbs, tcp or auto (default)",
@@ -57,7 +60,10 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 		options->key_file = argument;
 		return 0;
 	case 'e':
-		options->encrypt = true;
+		options->encrypt = PL_ON;
+		return 0;
+	case OPTION_CLEAR:
+		options->encrypt = PL_OFF;
 		return 0;
 	case OPTION_INSECURE:
 		options->insecure = true;
@@ -242,8 +248,8 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 {
 	arguments->count = 0;
 	add_connection_argument(arguments, "--key", options->key_file);
-	if (options->encrypt)
-		arguments->list[arguments->count++] = "--encrypt";
+	if (options->encrypt != PL_DEFAULT)
+		arguments->list[arguments->count++] = options->encrypt == PL_ON ? "--encrypt" : "--no-encrypt";
 	add_connection_argument(arguments, "--fabric", options->fabric);
 	add_connection_argument(arguments, "--lanes", format_number_option(options->lanes, arguments->lanes));
 	add_connection_argument(arguments, "--rails", format_number_option(options->rails, arguments->rails));

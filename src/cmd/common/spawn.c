@@ -40,7 +40,7 @@ int cli_child_make_key(struct cli_options *options, char path[32], int *key, str
 int cli_child_key(struct cli_options *options, char path[32], int *key, struct pl_error *error)
 {
 	*key = -1;
-	if (options->key_file || !options->encrypt)
+	if (options->key_file || options->encrypt != PL_ON)
 		return 0;
 	return cli_child_make_key(options, path, key, error);
 }

@@ -72,7 +72,7 @@ static int local_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	return local_fd_socket_connect(endpoint, error);
 }
 
-/* True if the kernel reports a peer process of the same user. Another user may have stolen a join secret. */
+/* True if the kernel reports a peer process of the same user. Another user may have the key. */
 static bool is_same_user(int fd)
 {
 	socklen_t length = sizeof(int);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Socket that passes file descriptors: records, each with one descriptor or several. The initiator connects, sends its
- * join secret as a data socket does, and its gates. The acceptor answers with its own gates; then the initiator
+ * Socket that passes file descriptors: records, each with one descriptor or several. The initiator connects, sends a
+ * hello with a tag that proves the secret of both ends, and its gates. The acceptor answers with its own gates; then the initiator
  * connects the lanes. A key's record is sent before the key, which comes over the control channel. So the record
  * arrives before the key.
  */
@@ -226,18 +226,18 @@ static int fd_socket_watch(struct local_endpoint *endpoint, int fd)
 
 int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *error)
 {
-	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = PL_LANE_FD_SOCKET };
-	uint8_t bytes[PL_LANE_HELLO];
+	struct pl_lane_auth auth;
 	struct pl_reader reader;
 	int fd = local_connect_to_listener(endpoint->peer_invitation.name);
 	int rc = fd < 0 ? fd : fd_socket_watch(endpoint, fd);
 
-	/* The lanes' blob contains the index and the secret that every lane sends. */
+	/* The lanes' blob contains the index that every lane sends. */
 	pl_reader_init(&reader, endpoint->lanes_blob, endpoint->lanes_length);
-	hello.peer_index = pl_get_u64(&reader);
-	pl_get_bytes(&reader, hello.secret, sizeof(hello.secret));
-	pl_lane_hello_encode(&hello, bytes);
-	if (rc == 0 && (reader.bad || send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != (ssize_t)sizeof(bytes)))
+	if (rc == 0)
+		rc = pl_lane_auth_hello(&auth, pl_get_u64(&reader), PL_LANE_FD_SOCKET);
+	if (rc == 0)
+		rc = pl_lane_auth_sign(endpoint->base.peer, PL_LABEL_FD_SOCKET, auth.hello, sizeof(auth.hello));
+	if (rc == 0 && (reader.bad || send(fd, auth.hello, sizeof(auth.hello), MSG_NOSIGNAL) != PL_LANE_HELLO))
 		rc = -ECONNRESET;
 	if (rc == 0)
 		rc = send_gates(endpoint);

@@ -25,6 +25,7 @@
 #define PL_LOCAL_H
 
 #include "core/fabric.h"
+#include "core/lane_auth.h"
 #include "core/work_list.h"
 #include "fabric/local/record.h"
 

@@ -92,7 +92,6 @@ static int tcp_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_MA
 
 	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
 	pl_put_u64(&writer, base->peer->peer_index);
-	pl_put_bytes(&writer, base->peer->join_secret, sizeof(base->peer->join_secret));
 	return (int)(writer.at - writer.begin);
 }
 
@@ -120,7 +119,6 @@ static int tcp_connect(struct pl_endpoint *base, const uint8_t *blob, size_t len
 
 	pl_reader_init(&reader, blob, length);
 	endpoint->peer_index = pl_get_u64(&reader);
-	pl_get_bytes(&reader, endpoint->join_secret, sizeof(endpoint->join_secret));
 	if (reader.bad)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's description of the tcp fabric is malformed");
@@ -139,7 +137,7 @@ static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const ui
 	struct tcp_lane *lane = NULL;
 
 	if (pl_lane_hello_decode(bytes, &hello) == 0 && hello.version == PL_PROTOCOL_VERSION &&
-	    hello.lane < PL_LANES_MAX)
+	    hello.lane < base->peer->lanes)
 		lane = tcp_lane_new(endpoint, hello.lane);
 	if (!lane) {
 		pl_stream_close(stream);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Life cycle of a lane: connecting or joining, hello, frames, end. */
+#include <openssl/crypto.h>
 #include <unistd.h>
 
 #include "fabric/tcp/tcp.h"
@@ -58,6 +59,14 @@ static void lane_up(struct tcp_lane *lane)
 	tcp_lane_flush(lane);
 }
 
+/* Sends the first bytes of a new socket, which has room for them. */
+static int lane_greet(struct tcp_lane *lane, void *bytes, size_t length)
+{
+	struct iovec vector = { .iov_base = bytes, .iov_len = length };
+
+	return pl_stream_write(&lane->stream, &vector, 1) == (ssize_t)length ? 0 : -ECONNRESET;
+}
+
 /* -- initiator ---------------------------------------------------------------------------------- */
 
 void tcp_lane_dial(struct tcp_lane *lane)
@@ -74,28 +83,69 @@ void tcp_lane_dial(struct tcp_lane *lane)
 		tcp_lane_fail(lane, -ENOMEM);
 }
 
+/* Reads until `length` bytes are there, from the beginning. Returns 1, 0 for not yet, or a negative errno. */
+static int lane_read(struct tcp_lane *lane, uint8_t *bytes, size_t length)
+{
+	struct iovec vector = { .iov_base = bytes + lane->head_have, .iov_len = length - lane->head_have };
+	ssize_t got = pl_stream_read(&lane->stream, &vector, 1);
+
+	if (got == -EAGAIN)
+		return 0;
+	if (got < 0)
+		return (int)got;
+	lane->head_have += (unsigned)got;
+	if (lane->head_have < length)
+		return 0;
+	lane->head_have = 0;
+	return 1;
+}
+
 static int lane_connected(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	bool encrypt = endpoint->base.peer->encrypt;
-	int failure = 0;
+	int failure = 0, rc;
 	socklen_t length = sizeof(failure);
 
 	getsockopt(lane->source.fd, SOL_SOCKET, SO_ERROR, &failure, &length);
 	if (failure)
 		return -failure;
+	lane->auth = pl_zalloc(&endpoint->context->allocator, sizeof(*lane->auth));
+	if (!lane->auth)
+		return -ENOMEM;
+	rc = pl_lane_auth_hello(lane->auth, endpoint->peer_index, (uint16_t)lane->index);
+	if (rc == 0)
+		rc = lane_greet(lane, lane->auth->hello, sizeof(lane->auth->hello));
+	lane->state = TCP_LANE_CHALLENGE;
+	lane->head_have = 0;
+	pl_source_watch(&lane->source, EPOLLIN);
+	return rc;
+}
+
+/* Answers the challenge, then starts TLS if both ends agreed to encrypt the data. */
+static int lane_prove(struct tcp_lane *lane)
+{
+	struct pl_peer *peer = lane->endpoint->base.peer;
+	uint8_t proof[PL_TAG], key[PL_SECRET];
+	int rc = lane_read(lane, lane->auth->challenge, sizeof(lane->auth->challenge));
+
+	if (rc <= 0)
+		return rc;
+	rc = pl_lane_auth_prove(lane->auth, peer, proof);
+	if (rc == 0)
+		rc = lane_greet(lane, proof, sizeof(proof));
+	lane->state = TCP_LANE_WELCOME;
+	if (rc < 0 || !peer->encrypt)
+		return rc;
 	lane->state = TCP_LANE_SHAKING;
-	return pl_stream_open(&lane->stream, lane->source.fd, encrypt ? endpoint->context->tls : NULL, false, NULL);
+	rc = pl_lane_auth_key(lane->auth, peer, key);
+	if (rc == 0)
+		rc = pl_stream_open(&lane->stream, lane->source.fd, peer->context->tls, key, false, NULL);
+	OPENSSL_cleanse(key, sizeof(key));
+	return rc;
 }
 
 static int lane_handshake(struct tcp_lane *lane)
 {
-	struct tcp_endpoint *endpoint = lane->endpoint;
-	struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION,
-				       .lane = (uint16_t)lane->index,
-				       .peer_index = endpoint->peer_index };
-	uint8_t bytes[PL_LANE_HELLO];
-	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
 	int rc = pl_stream_handshake(&lane->stream, NULL, NULL);
 
 	if (rc == -EAGAIN) {
@@ -104,34 +154,22 @@ static int lane_handshake(struct tcp_lane *lane)
 	}
 	if (rc < 0)
 		return rc;
-	memcpy(hello.secret, endpoint->join_secret, sizeof(hello.secret));
-	pl_lane_hello_encode(&hello, bytes);
-	/* A new socket has room for its first bytes. */
-	if (pl_stream_write(&lane->stream, &vector, 1) != (ssize_t)sizeof(bytes))
-		return -ECONNRESET;
-	lane->state = TCP_LANE_GREETING;
-	lane->head_have = 0;
+	lane->state = TCP_LANE_WELCOME;
 	pl_source_watch(&lane->source, EPOLLIN);
 	return 0;
 }
 
 static int lane_read_welcome(struct tcp_lane *lane)
 {
-	struct iovec vector = { .iov_base = lane->head + lane->head_have,
-				.iov_len = PL_LANE_WELCOME - lane->head_have };
-	ssize_t got = pl_stream_read(&lane->stream, &vector, 1);
 	uint32_t status;
+	int rc = lane_read(lane, lane->head, PL_LANE_WELCOME);
 
-	if (got == -EAGAIN)
-		return 0;
-	if (got < 0)
-		return (int)got;
-	lane->head_have += (unsigned)got;
-	if (lane->head_have < PL_LANE_WELCOME)
-		return 0;
-	lane->head_have = 0;
+	if (rc <= 0)
+		return rc;
 	if (pl_lane_welcome_decode(lane->head, &status) < 0 || status != PL_WIRE_OK)
 		return -EPROTO;
+	pl_free(&lane->endpoint->context->allocator, lane->auth);
+	lane->auth = NULL;
 	lane_up(lane);
 	return 0;
 }
@@ -142,16 +180,15 @@ static int lane_read_welcome(struct tcp_lane *lane)
 static int lane_joined(struct tcp_lane *lane)
 {
 	uint8_t bytes[PL_LANE_WELCOME];
-	struct iovec vector = { .iov_base = bytes, .iov_len = sizeof(bytes) };
 	int rc = pl_source_add(lane->engine, &lane->source, EPOLLIN);
 
 	if (rc < 0)
 		return rc;
 	pl_lane_welcome_encode(PL_WIRE_OK, bytes);
-	if (pl_stream_write(&lane->stream, &vector, 1) != (ssize_t)sizeof(bytes))
-		return -ECONNRESET;
-	lane_up(lane);
-	return 0;
+	rc = lane_greet(lane, bytes, sizeof(bytes));
+	if (rc == 0)
+		lane_up(lane);
+	return rc;
 }
 
 /* -- events ------------------------------------------------------------------------------------- */
@@ -162,9 +199,11 @@ static int lane_advance(struct tcp_lane *lane, uint32_t events)
 
 	if (lane->state == TCP_LANE_CONNECTING && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
 		rc = lane_connected(lane);
+	else if (lane->state == TCP_LANE_CHALLENGE)
+		rc = lane_prove(lane);
 	if (rc == 0 && lane->state == TCP_LANE_SHAKING)
 		rc = lane_handshake(lane);
-	if (rc == 0 && lane->state == TCP_LANE_GREETING)
+	if (rc == 0 && lane->state == TCP_LANE_WELCOME)
 		rc = lane_read_welcome(lane);
 	return rc;
 }
@@ -293,6 +332,8 @@ void tcp_lane_shut(struct tcp_lane *lane)
 	}
 	lane->spare_count = 0;
 	lane->queued = 0;
+	pl_free(&lane->endpoint->context->allocator, lane->auth);
+	lane->auth = NULL;
 	pl_free(lane->engine->allocator, lane->requests);
 	lane->requests = NULL;
 	lane->request_count = 0;

@@ -14,6 +14,7 @@
 #define PL_TCP_H
 
 #include "core/fabric.h"
+#include "core/lane_auth.h"
 
 /* Most unanswered requests (READ, ATOMIC) of a lane. */
 #define TCP_REQUESTS_MAX 256
@@ -84,7 +85,15 @@ struct tcp_request {
 	bool late; /* ATOMIC: counted in endpoint->late */
 };
 
-enum tcp_lane_state { TCP_LANE_CONNECTING, TCP_LANE_SHAKING, TCP_LANE_GREETING, TCP_LANE_UP, TCP_LANE_ENDED };
+/* A lane of the initiator takes these steps in order; one of the acceptor is up when it joins. */
+enum tcp_lane_state {
+	TCP_LANE_CONNECTING,
+	TCP_LANE_CHALLENGE, /* waits for the challenge */
+	TCP_LANE_SHAKING,   /* TLS handshake */
+	TCP_LANE_WELCOME,   /* waits for the welcome */
+	TCP_LANE_UP,
+	TCP_LANE_ENDED,
+};
 
 struct tcp_lane {
 	struct tcp_endpoint *endpoint;
@@ -127,7 +136,8 @@ struct tcp_lane {
 	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
 	uint8_t head[PL_FRAME_HEADER];
 	unsigned head_have;
-	uint8_t *carry; /* incomplete small frame */
+	struct pl_lane_auth *auth; /* initiator: until the lane is up */
+	uint8_t *carry;            /* incomplete small frame */
 	uint32_t carry_length;
 	struct pl_frame current; /* bulk frame being received */
 	uint32_t remaining;
@@ -153,11 +163,10 @@ struct tcp_endpoint {
 	atomic_uint late;
 	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
 	uint64_t peer_index;                        /* initiator: this end's index at the peer */
-	uint8_t join_secret[16];
-	unsigned lanes_requested; /* lanes requested so far */
-	uint64_t bulk;            /* bytes posted, without small operations */
-	struct pl_task *ended;    /* abandoned: task to post when all lanes have ended */
-	atomic_uint ending;       /* lanes that have not ended, plus 1 while tcp_abandon() runs */
+	unsigned lanes_requested;                   /* lanes requested so far */
+	uint64_t bulk;                              /* bytes posted, without small operations */
+	struct pl_task *ended;                      /* abandoned: task to post when all lanes have ended */
+	atomic_uint ending;                         /* lanes that have not ended, plus 1 while tcp_abandon() runs */
 
 	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
 	struct tcp_lane *lanes[PL_LANES_MAX];

@@ -102,7 +102,6 @@ static int verbs_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_
 
 	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
 	pl_put_u64(&writer, base->peer->peer_index);
-	pl_put_bytes(&writer, base->peer->join_secret, sizeof(base->peer->join_secret));
 	verbs_advert_write(verbs_endpoint_of(base), &writer);
 	return (int)(writer.at - writer.begin);
 }
@@ -115,7 +114,6 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 
 	pl_reader_init(&reader, blob, length);
 	endpoint->peer_index = pl_get_u64(&reader);
-	pl_get_bytes(&reader, endpoint->join_secret, sizeof(endpoint->join_secret));
 	rc = verbs_advert_read(endpoint, &reader);
 	if (rc == -EPROTO)
 		return pl_fail(error, rc, "PROTOCOL", "hello", NULL, NULL,
@@ -331,6 +329,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.visible = PL_VISIBLE_ACKNOWLEDGED,
 	.visibility = visibility,
 	.uncertain = true,
+	.clear = true,
 	.create = verbs_create,
 	.describe = verbs_describe,
 	.connect = verbs_connect,

@@ -30,7 +30,6 @@ struct verbs_endpoint {
 	unsigned local_addr_count;
 	/* initiator: this end's peer index at the acceptor */
 	uint64_t peer_index;
-	uint8_t join_secret[16];
 
 	struct pl_list waiting; /* waiting work */
 	unsigned waiting_count; /* waiting work added since the last flush */

@@ -27,11 +27,12 @@ struct verbs_pace {
 /* One connection of an endpoint, made again whenever it breaks. */
 struct verbs_rail {
 	struct verbs_endpoint *endpoint;
-	struct verbs_device *device; /* NULL: not in use */
-	uint16_t renewals;           /* devices that this end had before */
-	uint16_t far_renewals;       /* the same of the other end, as known */
-	uint16_t far_told;           /* and as it announced for the next connection */
-	struct verbs_cq *queue;      /* of the current queue pair; NULL: none */
+	struct verbs_device *device;    /* NULL: not in use */
+	uint16_t renewals;              /* devices that this end had before */
+	uint16_t far_renewals;          /* the same of the other end, as known */
+	uint16_t far_told;              /* and as it announced for the next connection */
+	uint8_t request[PL_RAIL_HELLO]; /* initiator: request of the current connection */
+	struct verbs_cq *queue;         /* of the current queue pair; NULL: none */
 	struct pl_list queue_link, starved_link;
 	struct rdma_cm_id *id;
 	enum verbs_link link;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Rails of an acceptor: connection requests move from the listener's engine to the peer's. */
+#include "core/lane_auth.h"
 #include "fabric/verbs/verbs.h"
 
 /* A connection request. */
 struct verbs_join {
 	struct rdma_cm_id *id;
 	struct pl_rail_hello hello;
+	uint8_t request[PL_RAIL_HELLO];
 	uint8_t reads; /* reads that the initiator wants to have under way */
 };
 
@@ -31,14 +33,16 @@ void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *
 	struct pl_rail_hello hello;
 
 	if (pl_rail_hello_decode(bytes, length, &hello) == 0)
-		peer = pl_peer_by_index(context, hello.lane.peer_index, hello.lane.secret);
-	if (peer && peer->ops == &pl_verbs_fabric && !peer->initiator)
+		peer = pl_peer_by_index(context, hello.lane.peer_index);
+	if (peer && peer->ops == &pl_verbs_fabric && hello.lane.version == PL_PROTOCOL_VERSION &&
+	    pl_lane_auth_signed(peer, PL_LABEL_RAIL, bytes, PL_RAIL_HELLO))
 		join = pl_zalloc(&context->allocator, sizeof(*join));
 	if (join) {
 		struct verbs_endpoint *endpoint = verbs_endpoint_of(peer->endpoint);
 		struct verbs_rail *rail = &endpoint->rails[hello.index];
 
 		*join = (struct verbs_join){ .id = id, .hello = hello, .reads = reads };
+		memcpy(join->request, bytes, sizeof(join->request));
 		id->context = rail;
 		if (endpoint->cm == cm || !cm->state->library->rdma_migrate_id(id, endpoint->cm->channel)) {
 			join_free(rail, atomic_exchange(&rail->joining, join));
@@ -56,6 +60,7 @@ void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *
 
 void verbs_accept_joined(struct verbs_rail *rail)
 {
+	struct pl_rail_welcome welcome = { .renewals = rail->renewals };
 	struct verbs_join *join = rail->joined;
 	uint8_t wanted = join->reads, bytes[PL_RAIL_WELCOME];
 	struct rdma_conn_param parameters = { .rnr_retry_count = VERBS_RECEIVER_RETRIES,
@@ -71,16 +76,19 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	rail->id = join->id;
 	rail->generation = join->hello.lane.lane;
 	rail->far_told = join->hello.renewals;
+	rc = pl_lane_auth_answer(rail->endpoint->base.peer, join->request, sizeof(join->request), welcome.renewals,
+				 welcome.tag);
 	pl_free(&rail->endpoint->state->context->allocator, join);
 	rail->link = VERBS_CONNECTING;
-	rc = verbs_qp_make(rail);
+	if (rc == 0)
+		rc = verbs_qp_make(rail);
 	if (rc < 0) {
 		verbs_library_of(rail)->rdma_reject(rail->id, NULL, 0);
 		verbs_connect_failed(rail, rc, "rdma_create_qp");
 		return;
 	}
 	parameters.responder_resources = parameters.initiator_depth = PL_MIN(verbs_qp_reads(rail->device), wanted);
-	pl_rail_welcome_encode(rail->renewals, bytes);
+	pl_rail_welcome_encode(&welcome, bytes);
 	if (verbs_library_of(rail)->rdma_accept(rail->id, &parameters))
 		verbs_connect_failed(rail, -errno, "rdma_accept");
 }
@@ -88,11 +96,13 @@ void verbs_accept_joined(struct verbs_rail *rail)
 /* The first request describes all rails; later ones must agree. -EPROTO */
 static int read_join_rails(struct verbs_endpoint *endpoint, const struct pl_rail_hello *hello)
 {
+	if (endpoint->rail_count && hello->count != endpoint->rail_count)
+		return -EPROTO;
 	for (unsigned i = 0; i < hello->count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
 		if (hello->addresses[i] >= endpoint->local_addr_count ||
-		    (endpoint->rail_count && (i >= endpoint->rail_count || rail->address_index != hello->addresses[i])))
+		    (endpoint->rail_count && rail->address_index != hello->addresses[i]))
 			return -EPROTO;
 	}
 	pthread_mutex_lock(&endpoint->state->lock);

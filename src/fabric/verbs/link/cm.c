@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Connections of a rail with rdma_cm: from an address to a queue pair and back, repeatedly in the life of a rail. */
+#include <openssl/crypto.h>
+
+#include "core/lane_auth.h"
 #include "fabric/verbs/verbs.h"
 
 #define ROUTE_MS 2000
@@ -301,10 +304,9 @@ static void route_resolved(struct verbs_rail *rail)
 		.index = rail->index,
 		.count = (uint8_t)endpoint->rail_count,
 	};
-	uint8_t bytes[PL_RAIL_HELLO];
 	struct rdma_conn_param parameters = {
-		.private_data = bytes,
-		.private_data_len = sizeof(bytes),
+		.private_data = rail->request,
+		.private_data_len = sizeof(rail->request),
 		.retry_count = RETRIES,
 		.rnr_retry_count = VERBS_RECEIVER_RETRIES,
 	};
@@ -315,10 +317,13 @@ static void route_resolved(struct verbs_rail *rail)
 		return;
 	}
 	hello.renewals = rail->renewals;
-	memcpy(hello.lane.secret, endpoint->join_secret, sizeof(hello.lane.secret));
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		hello.addresses[i] = endpoint->rails[i].address_index;
-	pl_rail_hello_encode(&hello, bytes);
+	pl_rail_hello_encode(&hello, rail->request);
+	if (pl_lane_auth_sign(endpoint->base.peer, PL_LABEL_RAIL, rail->request, sizeof(rail->request)) < 0) {
+		verbs_connect_failed(rail, -EIO, "rdma_connect");
+		return;
+	}
 	parameters.responder_resources = parameters.initiator_depth = verbs_qp_reads(rail->device);
 	rail->link = VERBS_CONNECTING;
 	if (verbs_library_of(rail)->rdma_connect(rail->id, &parameters))
@@ -395,6 +400,21 @@ static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int 
 	}
 }
 
+/* Initiator: true if the answer to the request proves the secret of both ends. */
+static bool welcomed(struct verbs_rail *rail, const uint8_t *bytes, size_t length)
+{
+	struct pl_rail_welcome welcome;
+	uint8_t tag[PL_TAG];
+
+	if (pl_rail_welcome_decode(bytes, length, &welcome) < 0 ||
+	    pl_lane_auth_answer(rail->endpoint->base.peer, rail->request, sizeof(rail->request), welcome.renewals,
+				tag) < 0 ||
+	    CRYPTO_memcmp(tag, welcome.tag, PL_TAG))
+		return false;
+	rail->far_told = welcome.renewals;
+	return true;
+}
+
 /* Handles one event. Returns false if there is none. */
 static bool take_event(struct verbs_cm *cm)
 {
@@ -426,9 +446,10 @@ static bool take_event(struct verbs_cm *cm)
 		listener_lost(cm->state, id);
 	if (!rail || rail->id != id || type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		return true;
-	if (type == RDMA_CM_EVENT_ESTABLISHED && rail->endpoint->base.peer->initiator)
-		rail->far_told = pl_rail_welcome_decode(bytes, length);
-	happened(rail, type, status);
+	if (type == RDMA_CM_EVENT_ESTABLISHED && rail->endpoint->base.peer->initiator && !welcomed(rail, bytes, length))
+		verbs_connect_failed(rail, -EACCES, "rdma_connect");
+	else
+		happened(rail, type, status);
 	return true;
 }
 

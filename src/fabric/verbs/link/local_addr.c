@@ -177,7 +177,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 	char object[PL_ADDRESS_FORMAT_MAX];
 	bool any;
 
-	if (peer->encrypt || (peer->context->tls && peer->context->options.encrypt_data == PL_ON))
+	if (peer->encrypt_demanded || peer->context->options.encrypt_data == PL_ON)
 		return pl_fail(error, -ENOTSUP, "RDMA-NO-ENCRYPTION", "connect", NULL, HINT_ENCRYPTION,
 			       "RDMA devices send data as it is, and encryption is demanded");
 	state = verbs_state_get(peer->context, error);

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Strangers that saw a peer's bytes on the network and try to open its lanes. */
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/lane_auth.h"
+#include "support/attack.h"
+#include "support/cases.h"
+#include "support/socket.h"
+#include "support/victim.h"
+
+static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
+
+/* A peer that greeted and opened lane 0, and whose next lanes are tried in wrong ways. */
+struct stranger {
+	struct victim victim;
+	struct attack_target target;
+	struct pl_peer *peer; /* has only the secret */
+	struct pl_peer *served;
+	int control, lane;
+};
+
+static void stranger_open(struct stranger *stranger)
+{
+	struct pl_error error;
+
+	victim_open(&stranger->victim, &plain);
+	stranger->control = attack_greet(stranger->victim.address, &stranger->target);
+	stranger->lane = attack_lane(stranger->victim.address, &stranger->target, 0);
+	check_ok(pl_accept(stranger->victim.listener, 5 * SECOND, &stranger->served, &error), &error);
+	stranger->peer = calloc(1, sizeof(*stranger->peer));
+	check(stranger->peer);
+	memcpy(stranger->peer->secret, stranger->target.secret, PL_SECRET);
+}
+
+/* The peer itself must not suffer. */
+static void stranger_close(struct stranger *stranger)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	check_number(pl_peer_query(stranger->served, &info), 0);
+	check(info.connected);
+	victim_check(&stranger->victim);
+	close(stranger->lane);
+	close(stranger->control);
+	pl_peer_close(stranger->served);
+	free(stranger->peer);
+	victim_close(&stranger->victim);
+}
+
+/* Sends a hello and receives the challenge.  Returns the socket. */
+static int challenge(const struct stranger *stranger, struct pl_lane_auth *auth)
+{
+	int fd = socket_connect(stranger->victim.address);
+
+	check(fd >= 0);
+	check(socket_send(fd, auth->hello, sizeof(auth->hello)));
+	check(socket_receive(fd, auth->challenge, sizeof(auth->challenge), 5000));
+	return fd;
+}
+
+/* Sends a proof that the victim must refuse, without any byte of an answer. */
+static void expect_refusal(int fd, const void *proof)
+{
+	uint8_t byte;
+
+	check(socket_send(fd, proof, PL_TAG));
+	check(!socket_receive(fd, &byte, 1, 5000));
+	check(socket_wait_closed(fd, 1000));
+	close(fd);
+}
+
+/* Repeats the bytes of a lane that was opened, as somebody does who has recorded them. */
+static void replayed(void *argument)
+{
+	struct stranger stranger;
+	struct pl_lane_auth first, second;
+	uint8_t proof[PL_TAG];
+	int fd;
+
+	(void)argument;
+	stranger_open(&stranger);
+	check_number(pl_lane_auth_hello(&first, stranger.target.peer_index, 1), 0);
+	fd = challenge(&stranger, &first);
+	check_number(pl_lane_auth_prove(&first, stranger.peer, proof), 0);
+	close(fd);
+	second = first;
+	fd = challenge(&stranger, &second);
+	check(memcmp(first.challenge, second.challenge, sizeof(first.challenge)));
+	expect_refusal(fd, proof);
+	stranger_close(&stranger);
+}
+
+/* Sends the acceptor's own tag back. */
+static void reflected(void *argument)
+{
+	struct stranger stranger;
+	struct pl_lane_auth auth;
+
+	(void)argument;
+	stranger_open(&stranger);
+	check_number(pl_lane_auth_hello(&auth, stranger.target.peer_index, 1), 0);
+	expect_refusal(challenge(&stranger, &auth), auth.challenge + PL_LANE_CHALLENGE - PL_TAG);
+	stranger_close(&stranger);
+}
+
+/* Proves one lane and opens another: the number, or any other byte of the hello, differs from the proven one. */
+static void changed(void *argument)
+{
+	struct stranger stranger;
+
+	(void)argument;
+	stranger_open(&stranger);
+	for (unsigned at = 6; at < 32; at += at < 8 ? 1 : 4) {
+		struct pl_lane_auth auth;
+		uint8_t proof[PL_TAG];
+		int fd;
+
+		check_number(pl_lane_auth_hello(&auth, stranger.target.peer_index, 1), 0);
+		fd = challenge(&stranger, &auth);
+		auth.hello[at] ^= 2;
+		check_number(pl_lane_auth_prove(&auth, stranger.peer, proof), -EACCES);
+		/* As if the acceptor's tag had been right. */
+		auth.hello[at] ^= 2;
+		check_number(pl_lane_auth_prove(&auth, stranger.peer, proof), 0);
+		proof[at % PL_TAG] ^= 1;
+		expect_refusal(fd, proof);
+	}
+	stranger_close(&stranger);
+}
+
+/* An unknown peer and a wrong secret look the same. */
+static void unknown(void *argument)
+{
+	static const uint8_t zeros[PL_TAG];
+	struct stranger stranger;
+
+	(void)argument;
+	stranger_open(&stranger);
+	for (uint64_t index = 0; index < 64; index++) {
+		struct pl_lane_auth auth;
+
+		check_number(pl_lane_auth_hello(&auth, index % 2 ? index : UINT64_MAX - index, 1), 0);
+		expect_refusal(challenge(&stranger, &auth), zeros);
+	}
+	stranger_close(&stranger);
+}
+
+/* Lanes in use, beyond the agreed number, and of the local fabric. */
+static void out_of_place(void *argument)
+{
+	static const uint16_t lanes[] = { 0, 4, 15, 16, 255, 0x7fff };
+	struct stranger stranger;
+
+	(void)argument;
+	stranger_open(&stranger);
+	for (unsigned i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
+		struct pl_lane_auth auth;
+		uint8_t proof[PL_TAG];
+		int fd;
+
+		check_number(pl_lane_auth_hello(&auth, stranger.target.peer_index, lanes[i]), 0);
+		fd = challenge(&stranger, &auth);
+		check_number(pl_lane_auth_prove(&auth, stranger.peer, proof), 0);
+		expect_refusal(fd, proof);
+	}
+	stranger_close(&stranger);
+}
+
+/* A client of an earlier release, which greets in the clear, is refused by name. */
+static void older_release(void *argument)
+{
+	struct pl_control hello = attack_hello(), answer;
+	struct bytes bytes = attack_encode(&hello);
+	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
+	struct victim victim;
+	uint16_t type;
+	uint32_t length;
+	int fd;
+
+	victim_open(&victim, argument);
+	fd = socket_connect(victim.address);
+	check(fd >= 0 && socket_send(fd, bytes.data, bytes.length));
+	check(socket_receive(fd, header, sizeof(header), 5000));
+	check_number(pl_control_header_decode(header, &type, &length), 0);
+	check(socket_receive(fd, body, length, 5000));
+	check_number(pl_control_decode(type, body, length, &answer), 0);
+	check_number(answer.type, PL_CONTROL_REJECT);
+	check_number(answer.reject.code, PL_WIRE_VERSION);
+	check_text(answer.reject.id, "PROTOCOL-VERSION");
+	check(socket_wait_closed(fd, 5000));
+	close(fd);
+	victim_check(&victim);
+	victim_close(&victim);
+}
+
+int main(void)
+{
+	static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true,
+					      false,   false, false };
+	const struct test_case cases[] = {
+		{ "replayed", replayed, NULL, 20 },
+		{ "reflected", reflected, NULL, 20 },
+		{ "changed", changed, NULL, 60 },
+		{ "unknown", unknown, NULL, 60 },
+		{ "out of place", out_of_place, NULL, 30 },
+		{ "older release", older_release, &plain, 20 },
+		{ "older release, keyed", older_release, &keyed, 20 },
+	};
+
+	return cases_run("hostile-lanes", cases, sizeof(cases) / sizeof(cases[0]));
+}
