@@ -30,7 +30,7 @@ struct pl_tls;
  */
 int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t length, struct pl_tls **tls,
 		struct pl_error *error);
-void pl_tls_close(struct pl_tls *tls); /* accepts NULL; after the last stream that uses it */
+void pl_tls_close(struct pl_tls *tls);         /* accepts NULL; after the last stream that uses it */
 bool pl_tls_has_key(const struct pl_tls *tls); /* accepts NULL */
 
 /* Derives the pre-shared key of TLS from a key. Returns 0 or -EIO. For tests with other TLS programs. */

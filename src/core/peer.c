@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Life cycle of a peer: creation, table index, fences, loss, end. */
+#include <openssl/crypto.h>
 #include <sched.h>
 #include <stdio.h>
 
@@ -281,6 +282,7 @@ static void peer_free(struct pl_peer *peer)
 	if (!peer->initiator)
 		atomic_fetch_sub(&context->accepted, 1);
 	pl_free(&context->allocator, peer->targets);
+	OPENSSL_cleanse(peer->secret, sizeof(peer->secret));
 	pl_free(&context->allocator, peer);
 }
 
