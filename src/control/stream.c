@@ -19,7 +19,11 @@
  * none and would go on.
  */
 #define RECORDS_MAX (1u << 23)
-/* Most elements of a vector in one record. */
+/* Bytes that are copied at a time: some records. */
+#define BATCH (4 * RECORD_MAX)
+/* Bytes that a bulk stream receives at a time: so many records with their headers and tags. */
+#define BULK_RECEIVE (BATCH + 4 * 64)
+/* Most elements of a vector in one batch. */
 #define PARTS_MAX 256
 
 int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, const uint8_t *psk, bool server,
@@ -30,6 +34,9 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, const u
 	stream->want = server ? EPOLLIN : EPOLLOUT;
 	stream->records = 0;
 	stream->records_max = RECORDS_MAX;
+	stream->starved = false;
+	stream->held = NULL;
+	stream->held_length = 0;
 	if (!tls)
 		return 0;
 	ERR_clear_error();
@@ -103,6 +110,7 @@ static int examine(struct pl_stream *stream, int result)
 	switch (SSL_get_error(stream->ssl, result)) {
 	case SSL_ERROR_WANT_READ:
 		stream->want = EPOLLIN;
+		stream->starved = true;
 		return -EAGAIN;
 	case SSL_ERROR_WANT_WRITE:
 		stream->want = EPOLLOUT;
@@ -226,14 +234,14 @@ static void advance_position(struct position *at, size_t length)
 	at->offset += length;
 }
 
-/* Fills `parts` with the next bytes of a vector, at most RECORD_MAX. Returns the number of elements. */
+/* Fills `parts` with the next bytes of a vector, at most BATCH. Returns the number of elements. */
 static int slice(struct position at, struct iovec parts[PARTS_MAX], size_t *length)
 {
 	int count = 0;
 
 	*length = 0;
-	while (at.count && count < PARTS_MAX && *length < RECORD_MAX) {
-		size_t part = PL_MIN(at.vector->iov_len - at.offset, RECORD_MAX - *length);
+	while (at.count && count < PARTS_MAX && *length < BATCH) {
+		size_t part = PL_MIN(at.vector->iov_len - at.offset, BATCH - *length);
 
 		if (part)
 			parts[count++] = (struct iovec){ (char *)at.vector->iov_base + at.offset, part };
@@ -278,37 +286,78 @@ static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t 
 	return (ssize_t)length;
 }
 
-/*
- * Reads a record without consuming it, copies it, and consumes the copied bytes: bytes that cannot be written stay in
- * the stream, as with a socket.
- */
+/* Keeps decrypted bytes that cannot be written to their memory: they stay in the stream, as with a socket. */
+static int hold_bytes(struct pl_stream *stream, const char *bytes, size_t length)
+{
+	const struct pl_allocator *allocator = pl_tls_socket(stream->ssl)->allocator;
+	uint8_t *held = pl_alloc(allocator, length);
+
+	if (!held)
+		return -ENOMEM;
+	memcpy(held, bytes, length);
+	pl_free(allocator, stream->held);
+	stream->held = held;
+	stream->held_length = length;
+	return 0;
+}
+
+/* Takes decrypted bytes, held ones first. Returns their number, or the error of a stream that has none. */
+static ssize_t take_decrypted(struct pl_stream *stream, char *bytes, size_t length)
+{
+	size_t total = 0, got;
+	int rc = 1;
+
+	if (stream->held) {
+		total = PL_MIN(length, stream->held_length);
+		memcpy(bytes, stream->held, total);
+		stream->held_length -= total;
+		memmove(stream->held, stream->held + total, stream->held_length);
+		if (!stream->held_length) {
+			pl_free(pl_tls_socket(stream->ssl)->allocator, stream->held);
+			stream->held = NULL;
+		}
+		return (ssize_t)total;
+	}
+	while (total < length) {
+		rc = SSL_read_ex(stream->ssl, bytes + total, length - total, &got);
+		if (rc <= 0)
+			break;
+		total += got;
+	}
+	if (rc <= 0)
+		rc = tls_failure(stream, rc, pl_tls_socket(stream->ssl)->read_error);
+	return total ? (ssize_t)total : rc;
+}
+
 static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, int count)
 {
-	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
 	struct position at = { vector, count, 0 };
 	struct iovec parts[PARTS_MAX];
-	char record[RECORD_MAX];
+	char bytes[BATCH];
 	size_t total = 0;
 
+	stream->starved = false;
 	advance_position(&at, 0);
-	while (at.count) {
-		size_t length, got;
-		ssize_t copied;
-		int pieces, rc;
+	while (at.count && !stream->starved) {
+		size_t length;
+		ssize_t got, copied;
+		int pieces, rc = 0;
 
 		slice(at, parts, &length);
-		rc = SSL_peek_ex(stream->ssl, record, length, &got);
-		if (rc <= 0) {
-			rc = tls_failure(stream, rc, socket->read_error);
-			return total ? (ssize_t)total : rc;
-		}
-		pieces = trim_parts(parts, got);
-		copied = copy_safely(parts, pieces, record, got, false);
-		if (copied <= 0)
-			return total ? (ssize_t)total : -EFAULT;
-		SSL_read_ex(stream->ssl, record, (size_t)copied, &got);
+		got = take_decrypted(stream, bytes, length);
+		if (got < 0)
+			return total ? (ssize_t)total : got;
+		pieces = trim_parts(parts, (size_t)got);
+		copied = copy_safely(parts, pieces, bytes, (size_t)got, false);
+		copied = PL_MAX(copied, 0);
+		if (copied < got)
+			rc = hold_bytes(stream, bytes + copied, (size_t)(got - copied));
+		if (rc < 0)
+			return rc;
 		advance_position(&at, (size_t)copied);
 		total += (size_t)copied;
+		if (copied < got)
+			return total ? (ssize_t)total : -EFAULT;
 	}
 	return (ssize_t)total;
 }
@@ -321,34 +370,47 @@ static void count_record(struct pl_stream *stream)
 }
 
 /*
- * Always offers a full record, so that a repeated write has at least the bytes of the first attempt, as OpenSSL
- * requires.
+ * Encrypts and sends bytes, at most a record at a time. Returns their number, or the error of a stream that takes none.
+ * Always offers a full record if there is one, so that a repeated write has at least the bytes of the first attempt, as
+ * OpenSSL requires.
  */
+static ssize_t send_encrypted(struct pl_stream *stream, const char *bytes, size_t length)
+{
+	size_t total = 0, sent;
+
+	while (total < length) {
+		int rc = SSL_write_ex(stream->ssl, bytes + total, PL_MIN(length - total, RECORD_MAX), &sent);
+
+		if (rc <= 0) {
+			rc = tls_failure(stream, rc, pl_tls_socket(stream->ssl)->write_error);
+			return total ? (ssize_t)total : rc;
+		}
+		total += sent;
+		count_record(stream);
+	}
+	return (ssize_t)total;
+}
+
 static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, int count)
 {
-	const struct pl_tls_socket *socket = pl_tls_socket(stream->ssl);
 	struct position at = { vector, count, 0 };
 	struct iovec parts[PARTS_MAX];
-	char record[RECORD_MAX];
+	char bytes[BATCH];
 	size_t total = 0;
 
 	advance_position(&at, 0);
 	while (at.count) {
-		size_t length, sent;
+		size_t length;
 		int pieces = slice(at, parts, &length);
-		ssize_t copied = copy_safely(parts, pieces, record, length, true);
-		int rc;
+		ssize_t copied = copy_safely(parts, pieces, bytes, length, true);
+		ssize_t sent = copied > 0 ? send_encrypted(stream, bytes, (size_t)copied) : -EFAULT;
 
-		if (copied <= 0)
-			return total ? (ssize_t)total : -EFAULT;
-		rc = SSL_write_ex(stream->ssl, record, (size_t)copied, &sent);
-		if (rc <= 0) {
-			rc = tls_failure(stream, rc, socket->write_error);
-			return total ? (ssize_t)total : rc;
-		}
-		advance_position(&at, sent);
-		total += sent;
-		count_record(stream);
+		if (sent < 0)
+			return total ? (ssize_t)total : sent;
+		advance_position(&at, (size_t)sent);
+		total += (size_t)sent;
+		if (sent < copied)
+			break;
 	}
 	return (ssize_t)total;
 }
@@ -388,13 +450,26 @@ ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, in
 
 bool pl_stream_pending(const struct pl_stream *stream)
 {
-	return stream->ssl && SSL_pending(stream->ssl) > 0;
+	if (!stream->ssl)
+		return false;
+	/* Bytes that a bulk stream received may be only the beginning of a record. */
+	return stream->held || SSL_pending(stream->ssl) > 0 || (!stream->starved && SSL_has_pending(stream->ssl));
+}
+
+void pl_stream_expect_bulk(struct pl_stream *stream)
+{
+	if (!stream->ssl)
+		return;
+	SSL_set_default_read_buffer_len(stream->ssl, BULK_RECEIVE);
+	SSL_set_read_ahead(stream->ssl, 1);
 }
 
 void pl_stream_close(struct pl_stream *stream)
 {
 	if (stream->ssl) {
 		ERR_clear_error();
+		pl_free(pl_tls_socket(stream->ssl)->allocator, stream->held);
+		stream->held = NULL;
 		if (SSL_is_init_finished(stream->ssl))
 			SSL_shutdown(stream->ssl);
 		SSL_free(stream->ssl);

@@ -42,6 +42,9 @@ struct pl_stream {
 	uint32_t want; /* EPOLLIN or EPOLLOUT: awaited by the call that returned -EAGAIN */
 	/* TLS records written under one key, and the number from which on a new key is used. */
 	uint32_t records, records_max;
+	bool starved;  /* the last read took all bytes that could be decrypted */
+	uint8_t *held; /* decrypted bytes that could not be written to their memory; NULL: none */
+	size_t held_length;
 };
 
 /*
@@ -77,8 +80,14 @@ ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, in
  */
 int pl_stream_export(const struct pl_stream *stream, const uint8_t context[PL_SECRET], uint8_t secret[PL_SECRET]);
 
-/* True if decrypted bytes wait, of which epoll(7) cannot know. */
+/* True if received bytes wait, of which epoll(7) cannot know. */
 bool pl_stream_pending(const struct pl_stream *stream);
+
+/*
+ * For a stream of much data, after its handshake: fewer system calls, and more memory while bytes arrive. The caller must
+ * read until pl_stream_pending() is false, as epoll(7) does not report bytes that were received.
+ */
+void pl_stream_expect_bulk(struct pl_stream *stream);
 
 /* Sends close_notify if that needs no waiting, and closes the socket. Accepts a stream with fd -1. */
 void pl_stream_close(struct pl_stream *stream);

@@ -204,7 +204,7 @@ static bool configure(SSL_CTX *context)
 			      SSL_OP_ALLOW_NO_DHE_KEX | SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_IGNORE_UNEXPECTED_EOF);
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 					  SSL_MODE_RELEASE_BUFFERS);
-	/* pl_stream_pending() relies on this: no undecrypted bytes are held back. */
+	/* Only for streams of much data: see pl_stream_expect_bulk(). */
 	SSL_CTX_set_read_ahead(context, 0);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_max_early_data(context, 0);

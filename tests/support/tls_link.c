@@ -121,6 +121,29 @@ static bool move_bytes(struct pump *pump)
 	return true;
 }
 
+/* Threads that were started.  They end with their sockets; the process joins them at its end. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_t *pumps;
+static size_t pump_count;
+
+static void join_pumps(void)
+{
+	for (size_t i = 0; i < pump_count; i++)
+		pthread_join(pumps[i], NULL);
+	free(pumps);
+}
+
+static void start_pump(struct pump *pump, void *(*run)(void *))
+{
+	pthread_mutex_lock(&lock);
+	if (!pumps)
+		atexit(join_pumps);
+	pumps = realloc(pumps, (pump_count + 1) * sizeof(*pumps));
+	check(pumps);
+	check_number(pthread_create(&pumps[pump_count++], NULL, run, pump), 0);
+	pthread_mutex_unlock(&lock);
+}
+
 static void *run_pump(void *argument)
 {
 	struct pump *pump = argument;
@@ -144,14 +167,12 @@ static void *run_pump(void *argument)
 int tls_link_socket(struct tls_link *link)
 {
 	struct pump *pump = calloc(1, sizeof(*pump));
-	pthread_t thread;
 	int fds[2];
 
 	check(pump);
 	check_number(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
 	pump->link = *link;
 	pump->socket = fds[1];
-	check_number(pthread_create(&thread, NULL, run_pump, pump), 0);
-	pthread_detach(thread);
+	start_pump(pump, run_pump);
 	return fds[0];
 }

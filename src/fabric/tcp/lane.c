@@ -52,6 +52,7 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 static void lane_up(struct tcp_lane *lane)
 {
 	lane->state = TCP_LANE_UP;
+	pl_stream_expect_bulk(&lane->stream);
 	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
 	pl_source_watch(&lane->source, EPOLLIN);
 	if (lane->index == 0)
@@ -226,7 +227,7 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 			tcp_lane_fail(lane, rc);
 		return true;
 	}
-	/* epoll does not report bytes that TLS has decrypted. */
+	/* epoll does not report bytes that TLS has received. */
 	if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) || pl_stream_pending(&lane->stream))
 		any = tcp_lane_receive(lane);
 	if (events & EPOLLOUT)
@@ -247,6 +248,16 @@ static void lane_idle(struct pl_source *source)
 		tcp_lane_flush(lane);
 	else
 		tcp_lane_ack(lane);
+}
+
+/* Reads bytes that a visit left. The engine calls lane_idle() only after events, so this acknowledges at once. */
+static void lane_receive_rest(struct tcp_lane *lane)
+{
+	tcp_lane_receive(lane);
+	if (lane->state != TCP_LANE_UP)
+		return;
+	tcp_lane_flush(lane);
+	tcp_lane_ack(lane);
 }
 
 /* Runs on the lane's engine after tcp_lane_wake(): joins, connects, sweeps, or takes work. */
@@ -276,6 +287,8 @@ static void lane_run(struct pl_task *task)
 		tcp_lane_sweep_pieces(lane, false);
 		tcp_lane_sweep_requests(lane, false);
 	}
+	if (lane->state == TCP_LANE_UP && !lane->stopped && pl_stream_pending(&lane->stream))
+		lane_receive_rest(lane);
 	tcp_lane_push(lane);
 }
 

@@ -362,9 +362,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	ssize_t got = 0;
 
 	lane->receiving = true;
-	/* Reads all bytes that TLS has decrypted: epoll does not report them. */
-	while (lane->state == TCP_LANE_UP && !lane->stopped &&
-	       (total < VISIT_BYTES || pl_stream_pending(&lane->stream))) {
+	while (lane->state == TCP_LANE_UP && !lane->stopped && total < VISIT_BYTES) {
 		pl_engine_tick(lane->engine);
 		got = tcp_lane_receive_once(lane);
 		if (got < 0)
@@ -379,6 +377,9 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	lane->receiving = false;
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);
+	/* epoll does not report bytes that TLS has received: lane_run() reads them, after other sockets. */
+	else if (lane->state == TCP_LANE_UP && !lane->stopped && pl_stream_pending(&lane->stream))
+		tcp_lane_wake(lane);
 	return total > 0;
 }
 
