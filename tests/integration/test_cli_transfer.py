@@ -198,10 +198,11 @@ def test_a_cut_get_of_a_changed_file_begins_again(server, world):
     assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
 
 
-def damage(part):
+def damage(part, at=0):
     with open(part, 'r+b') as file:
+        file.seek(at)
         byte = file.read(1)
-        file.seek(0)
+        file.seek(at)
         file.write(bytes([byte[0] ^ 1]))
 
 
@@ -277,25 +278,108 @@ def test_copies_have_the_time_of_their_source(server, world):
     assert (world / 'in/copy').stat().st_mtime_ns == 1_600_000_000_123_456_789
 
 
+def stopped_transfer(part, begin):
+    """Stops a transfer of BIG bytes in its first half; returns the process."""
+    for _ in range(30):
+        process = begin()
+        while process.poll() is None and recorded(part, BIG) <= 0:
+            time.sleep(0.0005)
+        if process.poll() is None:
+            process.send_signal(signal.SIGSTOP)
+            if 0 < recorded(part, BIG) < BIG // 2:
+                return process
+            process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=DEADLINE)
+    raise AssertionError('no transfer could be stopped in its first half')
+
+
+def go_on(process):
+    process.send_signal(signal.SIGCONT)
+    _, errors = process.communicate(timeout=DEADLINE)
+    return process.returncode, errors.decode()
+
+
 def test_verify_detects_a_wrong_byte_in_a_get(server, world):
-    data = content(BIG)
-    write(world / 'pub/big', data)
-    part = world / 'out/.big.part'
-    cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
-    damage(part)
-    error = run('get', server.address, 'big', '-o', world / 'out', '--verify', expect=1).stderr
-    assert 'HASH-MISMATCH' in error and not (world / 'out/big').exists() and not partial_files(world / 'out')
+    path = write(world / 'pub/big', content(BIG))
+    process = stopped_transfer(world / 'out/.big.part',
+                               lambda: start('get', server.address, 'big', '-o', world / 'out', '--verify'))
+    time.sleep(1)  # the server hashes the file meanwhile
+    times = path.stat()
+    damage(path, BIG - 1)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    status, error = go_on(process)
+    assert status == 1 and 'HASH-MISMATCH' in error
+    assert not (world / 'out/big').exists() and not partial_files(world / 'out')
     run('get', server.address, 'big', '-o', world / 'out', '--verify')
-    assert (world / 'out/big').read_bytes() == data
+    assert (world / 'out/big').read_bytes() == path.read_bytes()
 
 
 def test_verify_detects_a_wrong_byte_in_a_put(server, world):
     big = write(world / 'big', content(BIG))
     part = world / 'in/.big.part'
-    cut_transfer(part, BIG, lambda: start('put', server.address, big))
+    process = stopped_transfer(part, lambda: start('put', server.address, big, '--verify'))
     damage(part)
-    error = run('put', server.address, big, '--verify', expect=1).stderr
-    assert 'HASH-MISMATCH' in error and not (world / 'in/big').exists() and not partial_files(world / 'in')
+    status, error = go_on(process)
+    assert status == 1 and 'HASH-MISMATCH' in error and not (world / 'in/big').exists()
+    assert not partial_files(world / 'in')
+
+
+def test_a_damaged_beginning_is_not_resumed(server, world):
+    """The record of the partial file is right, its bytes are not, as after a client that reported bytes it never sent."""
+    data = content(BIG)
+    write(world / 'pub/big', data)
+    big = write(world / 'big', data)
+    cut_transfer(world / 'out/.big.part', BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    damage(world / 'out/.big.part')
+    (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+    assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
+    cut_transfer(world / 'in/.big.part', BIG, lambda: start('put', server.address, big))
+    damage(world / 'in/.big.part')
+    (one,) = run_json('put', server.address, big)['files']
+    assert one['resumed'] == 0 and (world / 'in/big').read_bytes() == data
+
+
+def test_files_of_others_are_not_resumed(server, world):
+    """A hard link, a file that others may write, and, for root, a file of another user, under the temporary name."""
+    data = content(BIG)
+    write(world / 'pub/big', data)
+    part = world / 'out/.big.part'
+    for spoil in [lambda: os.link(part, world / 'link'), lambda: part.chmod(0o666), lambda: os.chown(part, 65534, -1)]:
+        if spoil.__code__.co_names[-1] == 'chown' and os.geteuid():
+            continue
+        cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+        spoil()
+        (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+        assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
+        assert (world / 'out/big').stat().st_nlink == 1 and (world / 'out/big').stat().st_uid == os.geteuid()
+        (world / 'out/big').unlink()
+    for plant in [lambda: part.symlink_to(world / 'victim'), lambda: os.mkfifo(part)]:
+        plant()
+        run('get', server.address, 'big', '-o', world / 'out')
+        assert (world / 'out/big').read_bytes() == data and not (world / 'victim').exists()
+        (world / 'out/big').unlink()
+    part.mkdir()
+    assert '.big.part' in run('get', server.address, 'big', '-o', world / 'out', expect=1).stderr
+
+
+def test_copies_have_the_permissions_of_their_source(server, world):
+    for mode in (0o600, 0o640, 0o755, 0o4755, 0o400):
+        path = write(world / 'pub/file', b'data')
+        path.chmod(mode)
+        run('get', server.address, 'file', '-o', world / 'out')
+        assert stat.S_IMODE((world / 'out/file').stat().st_mode) == mode & 0o777
+        run('put', server.address, path, '--as', 'copy')
+        assert stat.S_IMODE((world / 'in/copy').stat().st_mode) == mode & 0o777
+        for made in (path, world / 'out/file', world / 'in/copy'):
+            made.unlink()
+
+
+def test_a_partial_file_is_readable_by_its_owner_only(server, world):
+    write(world / 'pub/big', content(BIG)).chmod(0o644)
+    part = world / 'out/.big.part'
+    process = stopped_transfer(part, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    assert stat.S_IMODE(part.stat().st_mode) == 0o600
+    assert go_on(process)[0] == 0 and stat.S_IMODE((world / 'out/big').stat().st_mode) == 0o644
 
 
 def test_an_interrupted_get_reports_it_and_is_resumed(server, world):

@@ -18,6 +18,7 @@ struct file_version file_version_of(const struct stat *status)
 		.size = (uint64_t)status->st_size,
 		.modified = file_modified(status),
 		.identity = hash_small(inode, sizeof(inode)),
+		.mode = status->st_mode & FILE_MODE_MAX,
 	};
 }
 

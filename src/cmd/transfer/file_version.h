@@ -7,10 +7,14 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+/* Permissions that copies keep.  The bits above them would give a program the rights of its file's owner. */
+#define FILE_MODE_MAX 0777u
+
 struct file_version {
 	uint64_t size;
 	uint64_t modified; /* nanoseconds since 1970 */
 	uint64_t identity; /* differs between files */
+	uint32_t mode;     /* permissions, at most FILE_MODE_MAX; 0: unknown.  No part of the version. */
 };
 
 /* Returns the time of modification in nanoseconds since 1970. */

@@ -117,7 +117,8 @@ static int open_remote_file(struct fetch *fetch, struct pl_error *error)
 	fetch->opened = true;
 	fetch->handle = fetch->answer.handle;
 	fetch->memory = fetch->answer.kind == SERVICE_MEMORY;
-	fetch->version = (struct file_version){ fetch->answer.size, fetch->answer.modified, fetch->answer.identity };
+	fetch->version = (struct file_version){ fetch->answer.size, fetch->answer.modified, fetch->answer.identity,
+						fetch->answer.mode };
 	fetch->transfer->size = fetch->version.size;
 	return 0;
 }
@@ -198,6 +199,20 @@ static int close_remote_file(struct fetch *fetch, struct pl_error *error)
 	return 0;
 }
 
+/* Begins again unless the bytes of an earlier attempt are those of the file. */
+static int compare_kept_bytes(struct fetch *fetch, struct pl_error *error)
+{
+	bool same = true;
+	int rc = transfer_compare_beginning(fetch->command, fetch->handle, fetch->partial.bytes, fetch->partial.done,
+					    &same, error);
+
+	if (rc == -ESTALE)
+		return fail_source_changed(fetch, error);
+	if (rc == 0 && !same)
+		rc = partial_file_record(&fetch->partial, 0);
+	return rc;
+}
+
 static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *error)
 {
 	struct transfer_command *command = fetch->command;
@@ -212,6 +227,8 @@ static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *err
 		rc = partial_file_open(&fetch->partial, get->folder, transfer_last_name(transfer->file),
 				       &fetch->version, !fetch->memory, error);
 	}
+	if (rc == 0)
+		rc = compare_kept_bytes(fetch, error);
 	if (rc < 0)
 		return rc;
 	transfer->resumed = fetch->partial.done;

@@ -21,6 +21,8 @@
 
 #define MAGIC 0x31545241504c50ull
 #define ALIGNMENT 4096ull
+/* Attempts to remove files of others under the name of the temporary file. */
+#define REMOVALS_MAX 8
 
 /* Record behind the last byte of the file; little-endian. */
 struct record {
@@ -185,22 +187,41 @@ static int allocate_file_space(struct partial_file *partial, uint64_t length)
 	return ftruncate(partial->fd, (off_t)length) < 0 ? -errno : 0;
 }
 
+/* True if no other user, and no other name, can have changed the file. */
+static bool is_trusted(const struct stat *status)
+{
+	return S_ISREG(status->st_mode) && status->st_uid == geteuid() && status->st_nlink == 1 &&
+	       !(status->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* Removes what somebody else left under the name of the temporary file.  Returns 1, to try again, or fails. */
+static int remove_untrusted_file(struct partial_file *partial, struct pl_error *error)
+{
+	if (partial->fd >= 0)
+		close(partial->fd);
+	partial->fd = -1;
+	if (++partial->removed <= REMOVALS_MAX && unlinkat(partial->folder, partial->temporary, 0) == 0)
+		return 1;
+	return cli_fail(error, -EPERM, "PART-UNTRUSTED", partial->temporary,
+			"remove it, or choose another directory, in which other users cannot write",
+			"the name is taken by a file that other users own or can change");
+}
+
 /* Opens and locks the temporary file.  Returns 1, to try again, if it was renamed or removed before it was locked. */
 static int open_locked_file(struct partial_file *partial, struct pl_error *error)
 {
 	struct stat opened, named;
 	int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
-	partial->fd = openat(partial->folder, partial->temporary, flags, 0666);
-	if (partial->fd < 0)
+	/* Others get access when the file is complete. */
+	partial->fd = openat(partial->folder, partial->temporary, flags, 0600);
+	if (partial->fd < 0 && errno != ELOOP && errno != EACCES && errno != ENXIO)
 		return cli_fail_errno(error, -errno, "open", partial->temporary);
+	if (partial->fd < 0 || fstat(partial->fd, &opened) < 0 || !is_trusted(&opened))
+		return remove_untrusted_file(partial, error);
 	if (flock(partial->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return cli_fail(error, -EBUSY, "TRANSFER-BUSY", partial->name,
 				"wait until it ends, or choose another name", "another transfer is writing this file");
-	if (fstat(partial->fd, &opened) < 0)
-		return cli_fail_errno(error, -errno, "fstat", partial->temporary);
-	if (!S_ISREG(opened.st_mode))
-		return cli_fail(error, -EINVAL, "NOT-A-FILE", partial->temporary, "remove it", "not a regular file");
 	if (fstatat(partial->folder, partial->temporary, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    named.st_dev == opened.st_dev && named.st_ino == opened.st_ino)
 		return 0;
@@ -293,6 +314,21 @@ static int sync_to_storage(struct partial_file *partial, int fd, const char *nam
 			"check the disk and the kernel log, then transfer it again", "fsync: %s", strerror(-rc));
 }
 
+/* Permissions of new files.  umask(2) can only be read by changing it, which other threads would notice. */
+static mode_t usual_mode(void)
+{
+	unsigned mask = 022;
+	char line[128];
+	FILE *file = fopen("/proc/self/status", "re");
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "Umask: %o", &mask) == 1)
+			break;
+	if (file)
+		fclose(file);
+	return 0666 & ~mask;
+}
+
 /* The copy has the source's time of modification.  A file system that does not store it is no reason to fail. */
 static void copy_time(const struct partial_file *partial)
 {
@@ -327,6 +363,8 @@ int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error
 	partial->bytes = NULL;
 	if (ftruncate(partial->fd, (off_t)partial->source.size) < 0)
 		return cli_fail_errno(error, -errno, "ftruncate", partial->temporary);
+	if (fchmod(partial->fd, partial->source.mode ? partial->source.mode : usual_mode()) < 0)
+		return cli_fail_errno(error, -errno, "fchmod", partial->temporary);
 	copy_time(partial);
 	rc = sync ? sync_to_storage(partial, partial->fd, partial->name, error) : 0;
 	if (rc < 0)

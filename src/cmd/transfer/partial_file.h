@@ -20,6 +20,7 @@ struct partial_file {
 	char *name, *temporary;     /* final name, and name during the transfer */
 	struct file_version source; /* version of the source */
 	uint64_t done;              /* length of the complete beginning in bytes */
+	unsigned removed;           /* files of others that had the temporary name */
 	bool streaming;             /* the bytes go to `fd` in order, and are not kept */
 	unsigned faults;            /* sigbus_guard_count() when the file was opened */
 	uint8_t *bytes;             /* mapping of source.size bytes; NULL for an empty file */

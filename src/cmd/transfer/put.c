@@ -128,6 +128,7 @@ static int create_remote_file(struct upload *upload, struct pl_error *error)
 	request.size = version.size;
 	request.modified = version.modified;
 	request.identity = version.identity;
+	request.mode = version.mode;
 	if (rc == 0)
 		rc = session_call(session, &request, &upload->answer, error);
 	if (rc < 0)
@@ -137,8 +138,20 @@ static int create_remote_file(struct upload *upload, struct pl_error *error)
 	if (upload->answer.done > upload->transfer->size)
 		return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL,
 				"the server reports more bytes than the file has");
-	upload->done = upload->transfer->resumed = upload->answer.done;
+	upload->done = upload->answer.done;
 	return 0;
+}
+
+/* Begins again unless the bytes that the server has are those of the file. */
+static int compare_kept_bytes(struct upload *upload, struct pl_error *error)
+{
+	bool same = true;
+	int rc = transfer_compare_beginning(upload->command, upload->handle, upload->bytes, upload->done, &same, error);
+
+	if (!same)
+		upload->done = 0;
+	upload->transfer->resumed = upload->done;
+	return rc;
 }
 
 static int upload_advance(void *user, uint64_t done, struct pl_error *error)
@@ -204,11 +217,15 @@ static int upload_file(struct upload *upload, struct pl_error *error)
 	struct pipeline pipeline = {
 		.write = true, .advance = upload_advance, .idle = upload_show_progress, .user = upload
 	};
+	struct service_message grant;
 	struct pl_error changed;
 	int rc = map_local_file(upload, error);
 
 	if (rc == 0)
 		rc = create_remote_file(upload, error);
+	grant = upload->answer;
+	if (rc == 0)
+		rc = compare_kept_bytes(upload, error);
 	if (rc < 0)
 		return rc;
 	if (command->verify) {
@@ -218,7 +235,7 @@ static int upload_file(struct upload *upload, struct pl_error *error)
 		hash_add(upload->local_hash, upload->bytes, upload->done);
 	}
 	progress_begin(&upload->progress, !command->common.quiet, transfer->name, transfer->size, upload->done);
-	rc = transfer_move_bytes(command, transfer, &upload->answer, upload->bytes, &pipeline, error);
+	rc = transfer_move_bytes(command, transfer, &grant, upload->bytes, &pipeline, error);
 	/* A truncated file causes various errors; reports that the file changed instead. */
 	if (rc != -EINTR && check_file_unchanged(upload, &changed) < 0) {
 		*error = changed;

@@ -84,6 +84,7 @@ static void fill_version(struct service_message *answer, const struct file_versi
 	answer->size = version->size;
 	answer->modified = version->modified;
 	answer->identity = version->identity;
+	answer->mode = version->mode;
 }
 
 static int handle_list(struct client *client, const struct service_message *request, struct service_message *answer,
@@ -180,7 +181,7 @@ static int open_upload_folder(struct server *server, const char *name, const cha
 static int open_upload(struct server *server, const struct service_message *request, struct item **item,
 		       struct pl_error *error)
 {
-	struct file_version version = { request->size, request->modified, request->identity };
+	struct file_version version = { request->size, request->modified, request->identity, request->mode };
 	const char *last;
 	int folder;
 

@@ -9,7 +9,7 @@
 #define HEADER 16
 #define ANSWER 0x8000u
 
-/* Fields of messages, in the order of encoding. */
+/* Fields of messages, in the order of encoding; MODE comes before NAME. */
 enum field {
 	HANDLE = 1u << 0,
 	FLAGS = 1u << 1,
@@ -26,6 +26,7 @@ enum field {
 	TOKEN = 1u << 12,
 	ENTRIES = 1u << 13,
 	ERROR = 1u << 14,
+	MODE = 1u << 15,
 };
 
 #define SOURCE (SIZE | MODIFIED | IDENTITY)
@@ -34,8 +35,8 @@ static const struct {
 	unsigned request, answer;
 } layouts[SERVICE_TYPES] = {
 	[SERVICE_LIST] = { NAME, MORE | ENTRIES },
-	[SERVICE_OPEN] = { NAME, HANDLE | KIND | SOURCE | TOKEN },
-	[SERVICE_CREATE] = { SOURCE | NAME, HANDLE | KIND | DONE | TOKEN },
+	[SERVICE_OPEN] = { NAME, HANDLE | KIND | SOURCE | MODE | TOKEN },
+	[SERVICE_CREATE] = { SOURCE | MODE | NAME, HANDLE | KIND | DONE | TOKEN },
 	[SERVICE_EXTENT] = { HANDLE | DONE, 0 },
 	[SERVICE_HASH] = { HANDLE | OFFSET | LENGTH, HASH },
 	[SERVICE_COMMIT] = { HANDLE, 0 },
@@ -221,6 +222,8 @@ static void code_fields(struct cursor *cursor, struct service_message *message)
 	if (message->status)
 		fields = ERROR;
 	code_numbers(cursor, fields, message);
+	if (fields & MODE)
+		code_u32(cursor, &message->mode);
 	if (fields & NAME)
 		code_string(cursor, message->name, sizeof(message->name));
 	if (fields & TOKEN)
@@ -254,7 +257,8 @@ int service_encode(const struct service_message *message, void *buffer, size_t s
 
 static bool service_values_valid(const struct service_message *message)
 {
-	return message->kind < SERVICE_KINDS && message->more <= 1 && !(message->flags & ~SERVICE_DISCARD);
+	return message->kind < SERVICE_KINDS && message->mode <= FILE_MODE_MAX && message->more <= 1 &&
+	       !(message->flags & ~SERVICE_DISCARD);
 }
 
 int service_decode(const void *buffer, size_t length, struct service_message *message)

@@ -17,7 +17,9 @@
 
 #include <peerlane/peerlane.h>
 
-#define SERVICE_VERSION 1
+#include "cmd/transfer/file_version.h"
+
+#define SERVICE_VERSION 2
 #define SERVICE_TAG 0x53
 #define SERVICE_REQUEST_MAX 2048
 #define SERVICE_ANSWER_MAX PL_SEND_COPY_MAX
@@ -32,7 +34,7 @@ enum service_type {
 	/* reports that all bytes are written; the file gets its final name, and the answer comes when it is on storage */
 	SERVICE_COMMIT,
 	SERVICE_CLOSE, /* closes `handle`; the answer has the current version of the file */
-	/* COMMIT for scratch data: the answer may come before the file is on storage.  Older servers refuse it. */
+	/* COMMIT for scratch data: the answer may come before the file is on storage */
 	SERVICE_COMMIT_UNSYNCED,
 	SERVICE_TYPES,
 };
@@ -56,6 +58,7 @@ struct service_message {
 	uint64_t size;
 	uint64_t modified; /* nanoseconds since 1970; 0: unknown */
 	uint64_t identity; /* differs between files */
+	uint32_t mode;     /* permissions of the file, at most FILE_MODE_MAX; 0: unknown */
 	uint64_t done;
 	uint64_t offset;
 	uint64_t length;

@@ -115,6 +115,40 @@ int transfer_move_bytes(struct transfer_command *command, struct transfer *trans
 	return rc;
 }
 
+int transfer_compare_beginning(struct transfer_command *command, uint32_t handle, const uint8_t *bytes, uint64_t length,
+			       bool *same, struct pl_error *error)
+{
+	struct service_message request = { .type = SERVICE_HASH, .handle = handle, .length = length }, answer;
+	struct hash_state *state;
+	struct session_request pending;
+	struct pl_error ignored;
+	struct hash local;
+	int rc = 0, answered;
+
+	if (length == 0)
+		return 0;
+	state = hash_begin();
+	if (!state)
+		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	rc = session_send_request(&command->session, &request, &pending, error);
+	if (rc < 0) {
+		hash_discard(state);
+		return rc;
+	}
+	for (uint64_t at = 0; rc == 0 && at < length; at += COPY_PIECE) {
+		hash_add(state, bytes + at, CLI_MIN(length - at, COPY_PIECE));
+		rc = session_pump(&command->session, 0, error);
+	}
+	local = hash_end(state);
+	/* The answer is received in any case: `pending` ends with this call. */
+	answered = session_wait_answer(&command->session, &pending, &answer, rc < 0 ? &ignored : error);
+	if (rc == 0)
+		rc = answered;
+	if (rc == 0)
+		*same = hash_equal(local, (struct hash){ answer.hash[0], answer.hash[1] });
+	return rc;
+}
+
 int transfer_compare_hashes(struct transfer *transfer, struct hash_state **local, const struct service_message *answer,
 			    struct pl_error *error)
 {

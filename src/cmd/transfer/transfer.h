@@ -55,6 +55,13 @@ int transfer_move_bytes(struct transfer_command *command, struct transfer *trans
 			const struct service_message *grant, void *mapping, struct pipeline *pipeline,
 			struct pl_error *error);
 
+/*
+ * Compares the first `length` bytes of a file here with those of a handle at the server.  Sets *same; true for no bytes.
+ * A signal interrupts the comparison.  -ESTALE: the file at the server was truncated.
+ */
+int transfer_compare_beginning(struct transfer_command *command, uint32_t handle, const uint8_t *bytes, uint64_t length,
+			       bool *same, struct pl_error *error);
+
 /* Ends the local hash, sets *local to NULL, and compares the hash with that of the server's answer. */
 int transfer_compare_hashes(struct transfer *transfer, struct hash_state **local, const struct service_message *answer,
 			    struct pl_error *error);
