@@ -119,9 +119,11 @@ struct pl_options {
 	unsigned traffic_class;
 	/** Most peers that connect to this context; further ones are refused with PEER-BUSY. Default 0: no limit. */
 	unsigned peers_max;
+	/** Name of this program, 1 to 31 visible ASCII characters or spaces, for peers that connect; NULL: none. */
+	const char *program;
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0 }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL }
 /* clang-format on */
 
 /**
@@ -436,9 +438,10 @@ struct pl_peer_info {
 	bool encrypted;         /**< the data sockets are encrypted; false over verbs, which cannot encrypt */
 	bool same_host;         /**< the other end runs on this host */
 	bool connected;         /**< false once the connection is lost */
+	char program[32];       /**< after pl_connect(): pl_options.program of the other end; "": it gave none */
 };
 /* clang-format off */
-#define PL_PEER_INFO_INIT { sizeof(struct pl_peer_info), "", "", "", "", 0, false, false, false, false }
+#define PL_PEER_INFO_INIT { sizeof(struct pl_peer_info), "", "", "", "", 0, false, false, false, false, "" }
 /* clang-format on */
 
 /** Fills info.  @return 0; -EINVAL if info->size is unknown */

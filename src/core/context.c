@@ -41,6 +41,16 @@ static bool is_choice(enum pl_choice choice)
 	return choice == PL_DEFAULT || choice == PL_ON || choice == PL_OFF;
 }
 
+static bool is_program_name(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (size_t i = 0; i < length; i++)
+		if (name[i] < ' ' || name[i] > '~')
+			return false;
+	return length > 0 && length < sizeof(((struct pl_context *)0)->program);
+}
+
 static int check_options(struct pl_options *options, struct pl_error *error)
 {
 	if (options->progress != PL_PROGRESS_THREAD && options->progress != PL_PROGRESS_MANUAL)
@@ -58,6 +68,8 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "choice", "a value that is not one of enum pl_choice");
 	if (options->encrypt_data == PL_ON && !options->key)
 		return bad_option(error, "encrypt_data", "encryption needs a key");
+	if (options->program && !is_program_name(options->program))
+		return bad_option(error, "program", "a program's name has 1 to 31 visible ASCII characters");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
 		return bad_option(error, "key", "a key has 16 to 1024 bytes");
 	return 0;
@@ -175,6 +187,8 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->options.fabric = NULL;
 	context->options.devices = NULL;
 	context->options.routes = NULL;
+	context->options.program = NULL;
+	snprintf(context->program, sizeof(context->program), "%s", options.program ? options.program : "");
 	init_lists(context);
 	pl_slots_open(&context->slot_pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);

@@ -37,6 +37,7 @@ struct pl_context {
 	struct pl_allocator allocator;
 	struct pl_options options; /* with defaults; pointers in it are not valid */
 	char *devices;             /* options.devices; NULL: all */
+	char program[32];          /* options.program; "": none */
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
 	uint8_t id[16], boot_id[16];

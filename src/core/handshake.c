@@ -98,6 +98,7 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	if (hello->eager_max < PL_EAGER_MAX || hello->window == 0 || hello->lanes == 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL, "the other end's limits are invalid");
 	snprintf(peer->software, sizeof(peer->software), "%s", hello->software);
+	snprintf(peer->program, sizeof(peer->program), "%s", hello->program);
 	memcpy(peer->context_id, hello->context_id, sizeof(peer->context_id));
 	peer->window = hello->window;
 	peer->eager_max = PL_EAGER_MAX;
@@ -155,6 +156,8 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 		return;
 	}
 	fill_hello(peer, &answer.hello);
+	/* Only here, as releases of version 1 of the protocol do not accept extensions in the first hello. */
+	memcpy(answer.hello.program, peer->context->program, sizeof(answer.hello.program));
 	answer.hello.capabilities |= peer->refusal;
 	answer.hello.fabric_count = 1;
 	choice = &answer.hello.fabrics[0];

@@ -434,6 +434,7 @@ int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 	pl_address_format((struct sockaddr *)&peer->local_address, full.local_address, sizeof(full.local_address));
 	snprintf(full.fabric, sizeof(full.fabric), "%s", peer->ops->name);
 	snprintf(full.software, sizeof(full.software), "%s", peer->software);
+	snprintf(full.program, sizeof(full.program), "%s", peer->program);
 	full.lanes = peer->ops->lanes(peer->endpoint);
 	full.authenticated = pl_tls_has_key(peer->context->tls);
 	full.encrypted = peer->encrypt;

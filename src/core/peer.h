@@ -81,7 +81,7 @@ struct pl_peer {
 	uint8_t incoming_prefix[4];
 
 	struct sockaddr_storage address, local_address;
-	char software[32];
+	char software[32], program[32];
 	uint8_t context_id[16];
 	bool same_host;
 	bool encrypt;                    /* the data sockets are encrypted */

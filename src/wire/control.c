@@ -15,6 +15,9 @@
 
 #define LANES_MAX 16
 
+/* Types of extensions of a HELLO. */
+enum { EXTENSION_PROGRAM = 1 };
+
 /* Requirements of a decoded message beyond its form; encoders must meet them too. */
 
 static bool is_string(const char *text, size_t size)
@@ -37,7 +40,8 @@ static bool is_name(const char *name)
 static int check_hello(const struct pl_hello *hello)
 {
 	if (hello->version_min > hello->version_max || hello->flags > PL_HELLO_CLEAR_DATA ||
-	    !is_string(hello->software, sizeof(hello->software)) || hello->fabric_count < 1 ||
+	    !is_string(hello->software, sizeof(hello->software)) ||
+	    !is_string(hello->program, sizeof(hello->program)) || hello->fabric_count < 1 ||
 	    hello->fabric_count > PL_FABRICS_MAX)
 		return -EPROTO;
 	for (unsigned i = 0; i < hello->fabric_count; i++) {
@@ -106,15 +110,17 @@ static uint16_t get_blob(struct pl_reader *reader, uint8_t *to, size_t size)
 	return length;
 }
 
-/* Skips extensions, of which this release knows none. */
-static void skip_extensions(struct pl_reader *reader)
+/* Reads extensions, and skips those that this release does not know. */
+static void get_extensions(struct pl_reader *reader, struct pl_hello *hello)
 {
 	while (!reader->bad && reader->at != reader->end) {
-		size_t length;
+		uint16_t type = pl_get_u16(reader);
+		struct pl_reader string = *reader;
+		size_t length = pl_get_u16(reader);
 
-		pl_get_u16(reader);
-		length = pl_get_u16(reader);
-		if (length > (size_t)(reader->end - reader->at))
+		if (type == EXTENSION_PROGRAM)
+			get_printable(&string, hello->program, sizeof(hello->program));
+		if (length > (size_t)(reader->end - reader->at) || (type == EXTENSION_PROGRAM && string.bad))
 			reader->bad = true;
 		else
 			reader->at += length;
@@ -143,7 +149,7 @@ static void get_hello(struct pl_reader *reader, struct pl_hello *hello)
 			return; /* check() refuses the message */
 	}
 	if (hello->fabric_count <= PL_FABRICS_MAX)
-		skip_extensions(reader);
+		get_extensions(reader, hello);
 }
 
 static void get_import(struct pl_reader *reader, struct pl_import *import)
@@ -252,6 +258,10 @@ static void put_hello(struct pl_writer *writer, const struct pl_hello *hello)
 	for (unsigned i = 0; i < hello->fabric_count; i++) {
 		pl_put_string(writer, hello->fabrics[i].name);
 		put_blob(writer, hello->fabrics[i].blob, hello->fabrics[i].blob_length);
+	}
+	if (hello->program[0]) {
+		pl_put_u16(writer, EXTENSION_PROGRAM);
+		pl_put_string(writer, hello->program);
 	}
 }
 

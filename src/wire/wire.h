@@ -83,6 +83,7 @@ struct pl_hello {
 	uint32_t window;        /* messages accepted before any is consumed */
 	uint32_t flags;         /* PL_HELLO_*; unknown bits are -EPROTO */
 	char software[32];
+	char program[32];      /* an extension, from acceptors; "": none */
 	uint16_t fabric_count; /* 1 to PL_FABRICS_MAX */
 	struct pl_fabric_advert fabrics[PL_FABRICS_MAX];
 };

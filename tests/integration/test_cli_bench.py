@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, make_key, run, run_json, start,
+from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, make_key, run, run_json, serving, start,
                          wait_exited)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
@@ -299,6 +299,27 @@ def test_text_output():
     # The depth differs by size.
     assert ' 128 to 4 in flight, ' in run('bench', '--size', '8,1M,16M', *SHORT).stdout
     assert ' 32 in flight, ' in run('bench', '--size', '8,16M', '--depth', '32', *SHORT).stdout
+
+
+def test_other_servers_are_recognised_at_once(tmp_path):
+    """A client that reaches another program's server says so, and does not wait for answers."""
+    address = f'127.0.0.1:{free_port()}'
+    server = start('bench', '--server', address)
+    try:
+        assert server.stdout.readline()
+        for command in (['list', address], ['get', address, 'x', '-o', tmp_path], ['bench', 'workflow', address]):
+            began = time.monotonic()
+            error = run(*command, expect=1).stderr
+            assert '[OTHER-PROGRAM]' in error and '`peerlane bench --server` listens there' in error
+            assert time.monotonic() - began < 10
+        run('bench', address, *SHORT)
+    finally:
+        server.kill()
+        server.communicate()
+    with serving(tmp_path) as published:
+        error = run('bench', published.address, expect=1).stderr
+        assert '[OTHER-PROGRAM]' in error and '`peerlane serve` listens there' in error
+        run('list', published.address)
 
 
 def test_server_serves_clients_one_after_the_other():

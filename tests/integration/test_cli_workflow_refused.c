@@ -81,6 +81,7 @@ int main(void)
 {
 	struct source source = { 0 };
 	struct pl_listener *listener;
+	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_error error;
 	char address[96], text[16384];
 	size_t length;
@@ -90,7 +91,8 @@ int main(void)
 		puts("skipped: PEERLANE does not name the command");
 		return 77;
 	}
-	check_ok(pl_open(&source.context, NULL, &error), &error);
+	options.program = "peerlane bench workflow";
+	check_ok(pl_open(&source.context, &options, &error), &error);
 	check_ok(pl_region_allocate(source.context, WORKFLOW_MESSAGE_MAX, PL_ACCESS_LOCAL, &source.control, &error),
 		 &error);
 	check_ok(pl_listen(source.context, "127.0.0.1:0", &listener, &error), &error);

@@ -442,6 +442,30 @@ static void test_extensions_are_skipped(void **state)
 	}
 }
 
+static void test_program_is_an_extension(void **state)
+{
+	struct pl_control decoded, message = sample(PL_CONTROL_HELLO);
+	uint8_t buffer[BUFFER_SIZE], *body = buffer + PL_CONTROL_HEADER;
+	size_t without = encode(&message, buffer), length;
+
+	(void)state;
+	strcpy(message.hello.program, "some program");
+	length = encode(&message, buffer);
+	assert_int_equal(length, without + 4 + 12);
+	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), 0);
+	assert_string_equal(decoded.hello.program, "some program");
+	body[length - PL_CONTROL_HEADER - 1] = 0x1b;
+	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), 0);
+	assert_string_equal(decoded.hello.program, "some progra?");
+	/* 32 characters are too many, and a length beyond the message is refused. */
+	body[length - PL_CONTROL_HEADER - 14] = 32;
+	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER + 20, &decoded), -EPROTO);
+	body[length - PL_CONTROL_HEADER - 14] = 13;
+	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), -EPROTO);
+	memset(message.hello.program, 'x', sizeof(message.hello.program));
+	assert_refused(&message);
+}
+
 static void test_text_is_harmless(void **state)
 {
 	struct pl_control decoded, message = sample(PL_CONTROL_REJECT);
@@ -483,6 +507,7 @@ int main(void)
 		cmocka_unit_test(test_decoder_refuses),
 		cmocka_unit_test(test_blob_over_limit),
 		cmocka_unit_test(test_extensions_are_skipped),
+		cmocka_unit_test(test_program_is_an_extension),
 		cmocka_unit_test(test_text_is_harmless),
 		cmocka_unit_test(test_failed_import),
 	};

@@ -373,7 +373,9 @@ static int connect_server(struct bench_endpoint *ep, const char *text, struct pl
 		if (!ep->peer->stats)
 			return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	}
-	return rc < 0 ? rc : pl_connect(ep->context, ep->peer->address, ep->timeout, &ep->peer->control, error);
+	if (rc == 0)
+		rc = pl_connect(ep->context, ep->peer->address, ep->timeout, &ep->peer->control, error);
+	return rc < 0 ? rc : cli_expect_program(ep->peer->control, CLI_PROGRAM_BENCH, ep->peer->address, error);
 }
 
 static int connect_servers(struct bench_endpoint *ep, const char *const *addresses, struct pl_error *error)

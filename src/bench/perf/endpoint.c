@@ -72,6 +72,7 @@ int bench_endpoint_open(struct bench_endpoint *ep, const struct bench_options *o
 	ep->timeout = options->common.timeout ? options->common.timeout : 30 * CLI_NS_PER_S;
 	/* Caching makes a registration of known memory differ from one of new memory. */
 	common.keep = options->plan.operation->registers ? BENCH_SIZE_MAX : 0;
+	common.program = CLI_PROGRAM_BENCH;
 	rc = cli_open(&ep->context, &common, manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD, error);
 	if (rc == 0 && !manual) {
 		ep->fd = pl_fd(ep->context);

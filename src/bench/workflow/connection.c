@@ -30,8 +30,9 @@ int workflow_connection_open(struct workflow_connection *connection, struct work
 	if (rc == 0)
 		rc = pl_region_allocate(connection->context, WORKFLOW_MESSAGE_MAX, PL_ACCESS_LOCAL,
 					&connection->control, error);
-	return rc < 0 ? rc
-		      : pl_connect(connection->context, address, options->common.timeout, &connection->peer, error);
+	if (rc == 0)
+		rc = pl_connect(connection->context, address, options->common.timeout, &connection->peer, error);
+	return rc < 0 ? rc : cli_expect_program(connection->peer, CLI_PROGRAM_WORKFLOW, address, error);
 }
 
 void workflow_connection_close(struct workflow_connection *connection)

@@ -92,11 +92,13 @@ static int serve_workflow_clients(struct workflow_server *server, const struct w
 static int open_workflow_server(struct workflow_server *server, const struct workflow_options *options,
 				struct pl_error *error)
 {
+	struct cli_options common = options->common;
 	int rc;
 
+	common.program = CLI_PROGRAM_WORKFLOW;
 	/* The signals are blocked before the library starts threads; bench_signal_pending() polls for them. */
 	bench_block_signals();
-	rc = cli_open(&server->context, &options->common, PL_PROGRESS_THREAD, error);
+	rc = cli_open(&server->context, &common, PL_PROGRESS_THREAD, error);
 	if (rc < 0)
 		return rc;
 	server->fd = pl_fd(server->context);

@@ -52,8 +52,9 @@ struct cli_options {
 	unsigned lanes;       /* 0: the library's default, as for rails and traffic_class */
 	unsigned rails;
 	unsigned traffic_class;
-	unsigned peers_max; /* set by programs; 0: no limit */
-	uint64_t timeout;   /* nanoseconds; 0: the library's defaults */
+	unsigned peers_max;  /* set by programs; 0: no limit */
+	const char *program; /* set by programs; NULL: no name for clients */
+	uint64_t timeout;    /* nanoseconds; 0: the library's defaults */
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
 	enum pl_choice encrypt;
 	bool insecure, json, quiet, narrow;
@@ -98,6 +99,12 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 
 /* Copies an address and adds the default port if the address has none.  Returns -EINVAL if it is too long. */
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error);
+/* Names of servers, for cli_options.program. */
+#define CLI_PROGRAM_SERVE "peerlane serve"
+#define CLI_PROGRAM_BENCH "peerlane bench --server"
+#define CLI_PROGRAM_WORKFLOW "peerlane bench workflow"
+/* Fails with OTHER-PROGRAM if a peer at the address that this end connected to is another program. */
+int cli_expect_program(struct pl_peer *peer, const char *program, const char *address, struct pl_error *error);
 
 /* -- error messages (message.c) -------------------------------------------------------------------- */
 

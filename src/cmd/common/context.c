@@ -117,6 +117,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.narrow_grants = options->narrow ? PL_ON : PL_DEFAULT;
 	library.traffic_class = options->traffic_class;
 	library.peers_max = options->peers_max;
+	library.program = options->program;
 	library.devices = options->devices;
 	library.encrypt_data = options->encrypt;
 	library.insecure = options->insecure ? PL_ON : PL_DEFAULT;
@@ -151,4 +152,17 @@ int cli_address(const char *text, char *buffer, size_t size, struct pl_error *er
 	if ((size_t)length >= size)
 		return cli_fail(error, -EINVAL, "ADDRESS-SYNTAX", text, "write HOST:PORT", "the address is too long");
 	return 0;
+}
+
+int cli_expect_program(struct pl_peer *peer, const char *program, const char *address, struct pl_error *error)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	int rc = pl_peer_query(peer, &info);
+
+	if (rc < 0 || !strcmp(info.program, program))
+		return rc < 0 ? cli_fail_errno(error, rc, "pl_peer_query", address) : 0;
+	rc = cli_fail(error, -EPROTO, "OTHER-PROGRAM", address, NULL, "%s%s%s listens there, not `%s`",
+		      info.program[0] ? "`" : "another program", info.program, info.program[0] ? "`" : "", program);
+	snprintf(error->hint, sizeof(error->hint), "start `%s` at another port, and give its address", program);
+	return rc;
 }

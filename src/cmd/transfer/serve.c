@@ -406,6 +406,7 @@ int pl_cli_serve(int argc, char **argv)
 	cli_parse(&serve_command, argc, argv, &serve->common, serve);
 	serve->server.clients_max = serve->clients;
 	serve->common.peers_max = serve->clients + CLIENTS_WAITING;
+	serve->common.program = CLI_PROGRAM_SERVE;
 	serve->server.writable = serve->writable;
 	serve->server.report_event = print_server_event;
 	serve->server.user = serve;

@@ -47,6 +47,8 @@ int session_open(struct session *session, const struct cli_options *options, con
 	if (rc == 0)
 		rc = connect_session(session, options->timeout, error);
 	if (rc == 0)
+		rc = cli_expect_program(session->peer, CLI_PROGRAM_SERVE, session->address, error);
+	if (rc == 0)
 		rc = pl_peer_query(session->peer, &session->info);
 	if (rc < 0)
 		session_close(session);
