@@ -552,6 +552,12 @@ enum pl_flag {
 	PL_MORE = 1u << 3, /**< another operation with this peer follows at once: begin with that one */
 	PL_AFTER_STREAM =
 		1u << 4, /**< begin when the work so far of the CUDA stream `stream` is done; not of receives */
+	/**
+	 * pl_send_copy(): the message travels encrypted, over the control channel if the data sockets are not encrypted.
+	 * Such messages keep their order among themselves; others may overtake them. The operation completes when the
+	 * message is handed to the connection (PL_VISIBLE_ON_WIRE).
+	 */
+	PL_CONFIDENTIAL = 1u << 5,
 };
 
 /** The most data of a notification, in bytes. */

@@ -230,6 +230,21 @@ static void release_key(struct pl_peer *peer, const struct pl_release *release)
 		pl_key_destroy(peer, id);
 }
 
+/* A message came by the control channel, as data sockets are in the clear. */
+static void take_message(struct pl_peer *peer, const struct pl_control_message *message)
+{
+	const struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = message->tag, .length = message->length };
+	struct pl_error error;
+	int rc = pl_message_arrived(peer, &frame, message->payload);
+
+	if (rc == -EPROTO) {
+		fail_unexpected_message(peer);
+	} else if (rc < 0) {
+		pl_fail_memory(&error, "control message");
+		pl_peer_lose(peer, &error);
+	}
+}
+
 static void control_running(struct pl_peer *peer, const struct pl_control *message)
 {
 	switch (message->type) {
@@ -247,6 +262,9 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 			fail_unexpected_message(peer);
 		else
 			peer->ops->widen(peer->endpoint, message->lanes);
+		break;
+	case PL_CONTROL_MESSAGE:
+		take_message(peer, &message->message);
 		break;
 	case PL_CONTROL_BYE:
 		peer->leaving = true;

@@ -37,6 +37,18 @@ PL_ALWAYS_INLINE int find_bytes(struct pl_operation *operation, const void **byt
 	return rc;
 }
 
+/* The control channel is encrypted. */
+static int send_by_control(struct pl_peer *peer, struct pl_operation *operation)
+{
+	const struct pl_control message = {
+		.type = PL_CONTROL_MESSAGE,
+		.message = { operation->tag, (uint16_t)operation->total, operation->copy },
+	};
+
+	operation->completion.visible = PL_VISIBLE_ON_WIRE;
+	return pl_channel_send(&peer->channel, &message);
+}
+
 PL_ALWAYS_INLINE int send_eager(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = operation->tag, .length = (uint32_t)operation->total };
@@ -45,6 +57,8 @@ PL_ALWAYS_INLINE int send_eager(struct pl_peer *peer, struct pl_operation *opera
 
 	operation->completion.bytes = operation->total;
 	atomic_store_explicit(&operation->rails, 1, memory_order_relaxed);
+	if (operation->attributes.flags & PL_CONFIDENTIAL && !peer->encrypt)
+		return send_by_control(peer, operation);
 	return rc < 0 ? rc : peer->ops->message(peer->endpoint, &frame, bytes, operation);
 }
 

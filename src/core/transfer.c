@@ -49,6 +49,8 @@ static unsigned special_flags(enum pl_kind kind)
 		return PL_NOTIFY | PL_AFTER_STREAM;
 	case PL_KIND_RECEIVE:
 		return 0;
+	case PL_KIND_SEND:
+		return PL_AFTER_STREAM | PL_CONFIDENTIAL;
 	default:
 		return PL_AFTER_STREAM;
 	}
@@ -383,6 +385,8 @@ int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, 
 	struct pl_attributes copy;
 	int rc = read_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send", error);
 
+	if (rc == 0 && (attributes->flags & PL_CONFIDENTIAL))
+		rc = bad_attributes(error, "pl_send", "PL_CONFIDENTIAL is a flag of pl_send_copy()");
 	if (rc == 0 && !peer_fits(peer))
 		rc = check_peer(peer, "pl_send", error);
 	if (rc == 0 && !local_fits(peer, buffer->region, buffer->offset, buffer->length))

@@ -10,6 +10,7 @@
  *   RELEASE   u16 key length, key
  *   LANES     u32 count
  *   BYE       nothing
+ *   MESSAGE   u64 tag, payload to the end
  */
 #include "wire/wire.h"
 
@@ -82,6 +83,8 @@ static int check(const struct pl_control *message)
 		return message->release.key_length > PL_KEY_BLOB_MAX ? -EMSGSIZE : 0;
 	case PL_CONTROL_LANES:
 		return message->lanes >= 1 && message->lanes <= LANES_MAX ? 0 : -EPROTO;
+	case PL_CONTROL_MESSAGE:
+		return message->message.length <= PL_FRAME_SMALL_MAX ? 0 : -EMSGSIZE;
 	case PL_CONTROL_IMPORT:
 	case PL_CONTROL_BYE:
 		return 0;
@@ -191,6 +194,12 @@ static void get_body(struct pl_reader *reader, struct pl_control *message)
 	case PL_CONTROL_LANES:
 		message->lanes = pl_get_u32(reader);
 		break;
+	case PL_CONTROL_MESSAGE:
+		message->message.tag = pl_get_u64(reader);
+		message->message.payload = reader->at;
+		message->message.length = (uint16_t)(reader->end - reader->at);
+		reader->at = reader->end;
+		break;
 	case PL_CONTROL_BYE:
 		break;
 	}
@@ -217,7 +226,7 @@ int pl_control_decode(uint16_t type, const void *body, size_t length, struct pl_
 	struct pl_reader reader;
 	int rc;
 
-	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_BYE)
+	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_MESSAGE)
 		return -ENOMSG;
 	if (length > PL_CONTROL_BODY_MAX)
 		return -EMSGSIZE;
@@ -298,6 +307,10 @@ static void put_body(struct pl_writer *writer, const struct pl_control *message)
 		break;
 	case PL_CONTROL_LANES:
 		pl_put_u32(writer, message->lanes);
+		break;
+	case PL_CONTROL_MESSAGE:
+		pl_put_u64(writer, message->message.tag);
+		pl_put_bytes(writer, message->message.payload, message->message.length);
 		break;
 	case PL_CONTROL_BYE:
 		break;

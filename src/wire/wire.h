@@ -50,7 +50,7 @@ void pl_put_string(struct pl_writer *writer, const char *from);
 /* -- control messages --------------------------------------------------------------------------- */
 
 #define PL_CONTROL_HEADER 12 /* u32 magic, u16 type, u16 zero, u32 body length */
-#define PL_CONTROL_BODY_MAX 4096
+#define PL_CONTROL_BODY_MAX (32 + 8192) /* a frame with the largest small message */
 #define PL_FABRICS_MAX 4
 #define PL_FABRIC_NAME_MAX 16 /* with its NUL */
 #define PL_FABRIC_BLOB_MAX 256
@@ -64,6 +64,7 @@ enum pl_control_type {
 	PL_CONTROL_RELEASE,   /* a key is no longer used */
 	PL_CONTROL_LANES,     /* acceptor to initiator: open `count` lanes */
 	PL_CONTROL_BYE,       /* orderly end */
+	PL_CONTROL_MESSAGE,   /* a small message that must not travel in the clear */
 };
 #define PL_CONTROL_OPTIONAL 0x8000 /* receivers ignore messages of types from here on that they do not know */
 
@@ -121,6 +122,12 @@ struct pl_release {
 	uint8_t key[PL_KEY_BLOB_MAX];
 };
 
+struct pl_control_message {
+	uint64_t tag;
+	uint16_t length;        /* at most 8192 */
+	const uint8_t *payload; /* in the decoded body; or of the caller, for the encoder */
+};
+
 struct pl_control {
 	enum pl_control_type type;
 	union {
@@ -130,6 +137,7 @@ struct pl_control {
 		struct pl_imported imported;
 		struct pl_release release;
 		uint32_t lanes; /* 1 to 16 */
+		struct pl_control_message message;
 	};
 };
 

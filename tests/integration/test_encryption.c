@@ -3,6 +3,7 @@
 #include "core/context.h"
 #include "support/cases.h"
 #include "support/environment.h"
+#include "support/proxy.h"
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 4, false, false, false, false };
 static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 4, true, false, false, false };
@@ -89,6 +90,64 @@ static void choices(void *argument)
 	}
 }
 
+/* Sends a marker through a proxy that looks for it.  Returns true if the proxy saw it. */
+static bool marker_is_seen(const struct setting *setting, unsigned flags, enum pl_choice choice)
+{
+	static const char marker[] = "a marker that occurs nowhere else";
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct scenario_environment environment = { .setting = setting };
+	struct pl_operation *operation;
+	struct pl_listener *listener;
+	struct buffer buffer;
+	struct proxy proxy;
+	struct pl_error error;
+	bool seen;
+
+	environment.near = open_choice(setting, choice, false);
+	environment.far = open_choice(setting, choice, false);
+	drive(&environment, environment.near);
+	drive(&environment, environment.far);
+	listener = listener_open(setting, environment.far, environment.address);
+	proxy_start(&proxy, environment.address, &(struct damage){ .kind = DAMAGE_NONE });
+	proxy.marker = marker;
+	check_ok(pl_connect(environment.near, proxy.address, 0, &environment.near_peer, &error), &error);
+	check_ok(pl_accept(listener, AMPLE_TIME, &environment.far_peer, &error), &error);
+	buffer_open(&buffer, environment.far, 8192, PL_ACCESS_LOCAL);
+	attributes.flags = flags;
+	for (unsigned i = 0; i < 20; i++) {
+		check_ok(pl_receive(environment.far_peer, 7, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 8192 },
+				    NULL, &operation, &error),
+			 &error);
+		check_ok(pl_send_copy(environment.near_peer, 7, marker, sizeof(marker), &attributes, NULL, &error),
+			 &error);
+		complete(&environment, operation, NULL);
+		check_text((char *)buffer.bytes, marker);
+		memset(buffer.bytes, 0, sizeof(marker));
+	}
+	pl_peer_close(environment.near_peer);
+	pl_peer_close(environment.far_peer);
+	proxy_stop(&proxy);
+	seen = atomic_load(&proxy.seen) > 0;
+	buffer_close(&buffer);
+	pl_listener_close(listener);
+	pl_close(environment.near);
+	pl_close(environment.far);
+	return seen;
+}
+
+/* Confidential messages never pass the network in the clear; other ones do if the data sockets are not encrypted. */
+static void confidential(void *argument)
+{
+	const struct setting *setting = argument;
+
+	check(marker_is_seen(setting, 0, PL_DEFAULT));
+	check(!marker_is_seen(setting, PL_CONFIDENTIAL, PL_DEFAULT));
+	if (setting->key) {
+		check(!marker_is_seen(setting, 0, PL_ON));
+		check(!marker_is_seen(setting, PL_CONFIDENTIAL, PL_ON));
+	}
+}
+
 /* A demand for encryption without a key would be met by any stranger. */
 static void on_needs_a_key(void *argument)
 {
@@ -105,6 +164,8 @@ int main(void)
 	const struct test_case cases[] = {
 		{ "choices", choices, (void *)&plain, 60 },
 		{ "choices, keyed", choices, (void *)&keyed, 60 },
+		{ "confidential", confidential, (void *)&plain, 60 },
+		{ "confidential, keyed", confidential, (void *)&keyed, 60 },
 		{ "on needs a key", on_needs_a_key, (void *)&plain, 10 },
 	};
 

@@ -36,6 +36,8 @@ struct proxy {
 	pthread_t thread;
 	atomic_bool stop;
 	atomic_bool damaged; /* true once the offset was reached */
+	const char *marker;  /* text to look for; NULL: none.  Set before the first connection. */
+	atomic_uint seen;    /* received blocks that contain it */
 };
 
 void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage);

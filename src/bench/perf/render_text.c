@@ -85,9 +85,9 @@ static void print_bench_header(const struct bench_options *options, const struct
 	for (uint32_t i = 1; i < report->server_count; i++)
 		printf(", %s", report->servers[i].info.address);
 	printf("%s%s, ", report->servers[0].info.same_host ? ", the same host" : "",
-	       report->servers[0].info.encrypted       ? ", encrypted"
-	       : report->servers[0].info.authenticated ? ", authenticated"
-						       : "");
+	       report->servers[0].info.encrypted   ? ", encrypted"
+	       : report->servers[0].info.same_host ? ""
+						   : ", in the clear");
 	if (bench_operation_sequential(plan->operation))
 		printf("one after the other, ");
 	else if (bench_plan_pingpong(plan))

@@ -71,6 +71,7 @@ static void send_client_answer(struct client *client, struct service_message *an
 	int length;
 
 	attributes.user_data = (uintptr_t)client;
+	attributes.flags = PL_CONFIDENTIAL;
 	answer->answer = true;
 	length = service_encode(answer, buffer, sizeof(buffer));
 	if (length < 0 || pl_send_copy(client->peer, SERVICE_TAG, buffer, (size_t)length, &attributes, NULL, NULL) < 0)

@@ -172,6 +172,8 @@ static int send_service_message(struct session *session, struct service_message 
 	uint8_t buffer[SERVICE_REQUEST_MAX];
 	int length;
 
+	/* Names, tokens and hashes are secrets. */
+	attributes.flags = PL_CONFIDENTIAL;
 	message->request = ++session->requests;
 	length = service_encode(message, buffer, sizeof(buffer));
 	if (length < 0)
