@@ -44,14 +44,15 @@ static void control(void)
 	struct pl_control message = { .type = PL_CONTROL_HELLO };
 
 	message.hello = (struct pl_hello){
-		.version_min = 1,
-		.version_max = 1,
+		.version_min = PL_PROTOCOL_VERSION,
+		.version_max = PL_PROTOCOL_VERSION,
 		.boot_id = "boot",
 		.context_id = "context",
 		.lanes = 4,
 		.eager_max = 8192,
 		.window = 64,
 		.software = "peerlane 0.1.0",
+		.program = "peerlane serve",
 		.fabric_count = 2,
 		.fabrics = { { "tcp", 6, "blob-t" }, { .name = "local" } },
 	};
@@ -76,6 +77,9 @@ static void control(void)
 	save_control("lanes", &message);
 	message = (struct pl_control){ .type = PL_CONTROL_BYE };
 	save_control("bye", &message);
+	message = (struct pl_control){ .type = PL_CONTROL_MESSAGE };
+	message.message = (struct pl_control_message){ .tag = 0x53, .length = 4, .payload = (const uint8_t *)"text" };
+	save_control("message", &message);
 }
 
 static void frames(void)

@@ -145,7 +145,7 @@ static int check_regular_file(int fd, struct stat *status)
 	else if (S_ISDIR(status->st_mode))
 		rc = -EISDIR;
 	else if (!S_ISREG(status->st_mode))
-		rc = -EACCES;
+		rc = -ENXIO;
 	if (rc == 0)
 		return fd;
 	close(fd);
@@ -187,6 +187,11 @@ int catalogue_open(const struct catalogue *catalogue, const char *name, struct s
 	if (fd == -ELOOP)
 		return cli_fail(error, -EACCES, "NOT-FOLLOWED", name, "start the server with --follow",
 				"the server does not follow symbolic links");
+	if (fd == -EISDIR || fd == -ENXIO)
+		return cli_fail(error, fd == -ENXIO ? -EINVAL : fd, "NOT-A-FILE", name,
+				fd == -EISDIR ? "name the files in it; `peerlane list` lists them"
+					      : "only regular files are sent",
+				fd == -EISDIR ? "a directory" : "neither a regular file nor a directory");
 	return cli_fail_errno(error, fd, "open", name);
 }
 

@@ -2,6 +2,7 @@
 #include "cmd/transfer/session.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <signal.h>
 #include <unistd.h>
@@ -216,8 +217,12 @@ static int decode_answer(struct session *session, struct session_request *pendin
 		return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address,
 				"run `peerlane serve` of the same version at that address",
 				"the answer is not that of a Peerlane server");
-	if (answer->status < 0)
+	if (answer->status < 0) {
+		size_t used = strlen(answer->error.message);
+
 		*error = answer->error;
+		snprintf(error->message + used, sizeof(error->message) - used, " (at the server %s)", session->address);
+	}
 	return answer->status;
 }
 
