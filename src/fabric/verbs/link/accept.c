@@ -58,9 +58,19 @@ void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *
 		reject_join(cm->state->library, id);
 }
 
-void verbs_accept_joined(struct verbs_rail *rail)
+/* Signs the answer to a request. Returns 0 or -EIO. */
+static int make_welcome(const struct verbs_rail *rail, const struct verbs_join *join, uint8_t bytes[PL_RAIL_WELCOME])
 {
 	struct pl_rail_welcome welcome = { .renewals = rail->renewals };
+	int rc = pl_lane_auth_answer(rail->endpoint->base.peer, join->request, sizeof(join->request), welcome.renewals,
+				     welcome.tag);
+
+	pl_rail_welcome_encode(&welcome, bytes);
+	return rc;
+}
+
+void verbs_accept_joined(struct verbs_rail *rail)
+{
 	struct verbs_join *join = rail->joined;
 	uint8_t wanted = join->reads, bytes[PL_RAIL_WELCOME];
 	struct rdma_conn_param parameters = { .rnr_retry_count = VERBS_RECEIVER_RETRIES,
@@ -76,19 +86,18 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	rail->id = join->id;
 	rail->generation = join->hello.lane.lane;
 	rail->far_told = join->hello.renewals;
-	rc = pl_lane_auth_answer(rail->endpoint->base.peer, join->request, sizeof(join->request), welcome.renewals,
-				 welcome.tag);
-	pl_free(&rail->endpoint->state->context->allocator, join);
 	rail->link = VERBS_CONNECTING;
+	rc = verbs_qp_make(rail);
+	/* Afterwards, as a queue pair on another device counts as a renewal. */
 	if (rc == 0)
-		rc = verbs_qp_make(rail);
+		rc = make_welcome(rail, join, bytes);
+	pl_free(&rail->endpoint->state->context->allocator, join);
 	if (rc < 0) {
 		verbs_library_of(rail)->rdma_reject(rail->id, NULL, 0);
 		verbs_connect_failed(rail, rc, "rdma_create_qp");
 		return;
 	}
 	parameters.responder_resources = parameters.initiator_depth = PL_MIN(verbs_qp_reads(rail->device), wanted);
-	pl_rail_welcome_encode(&welcome, bytes);
 	if (verbs_library_of(rail)->rdma_accept(rail->id, &parameters))
 		verbs_connect_failed(rail, -errno, "rdma_accept");
 }
