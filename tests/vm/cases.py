@@ -153,8 +153,8 @@ WRITES, SENDS = (f'ledger $fabric {work} $server:$port' for work in ('writes', '
 FOREIGN_FAULTS = [
     *(Case(f'{name}: ib_write_bw', 60, server=f'serving 18515 {WRITE_BW} 100',
            client=f'with_netem "{setting}" {WRITE_BW} 100 $server') for name, setting in QUALITIES),
-    Case('killed server: rping', 30, server='wanted=7174 killed rping -s -C 100000',
-         client='says "DISCONNECT" pings 25 -c -a $server -C 100000'),
+    Case('killed server: rping', 60, server='wanted=7174 killed rping -s -C 100000',
+         client='pings_until_lost 50 -c -a $server -C 100000'),
 ]
 FAULTS = over_all(
     *(Case(f'link down {time} s', 60, server=LEDGER, client=f'until_after "link_down {time}" {WRITES}')

@@ -148,6 +148,13 @@ pings() # SECONDS ARGUMENTS...
 	[ $status = 0 ] || grep -q '^rdma_get_cm_event: Bad file descriptor' pings || return $status
 }
 
+# Runs rping against a server that is killed.  It must notice that and end.  Its status then depends on its step.
+pings_until_lost() # SECONDS ARGUMENTS...
+{
+	pings "$@"
+	[ $? != 124 ] && grep -q 'DISCONNECT EVENT' pings
+}
+
 # -- Programs of Peerlane
 
 # Sets the fabric of the commands that follow; skips the case if the build does not have it.
