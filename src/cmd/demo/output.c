@@ -64,9 +64,9 @@ static void print_demo_facts(const struct demo *demo)
 	putchar('\n');
 	print_demo_fact("route", "%s, %u of %u lanes: %s", cli_route_name(result->route), result->lanes, info->lanes,
 			result->reason);
-	print_demo_fact("control", "%s",
-			info->authenticated ? "TLS, authenticated with a key" : "not encrypted, no key");
-	print_demo_fact("data", "%s", info->encrypted ? "encrypted" : "not encrypted; --encrypt encrypts it");
+	print_demo_fact("control", "%s", info->authenticated ? "TLS, authenticated with a key" : "TLS without a key");
+	print_demo_fact("data", "%s",
+			info->encrypted ? "encrypted" : "in the clear within this host; --encrypt encrypts it");
 	if (demo->rounds > 1)
 		print_demo_fact("files", "only %s found on this machine, so each file was pulled %u times",
 				cli_format_bytes(bytes, demo->files.bytes), demo->rounds);
