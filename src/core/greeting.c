@@ -29,7 +29,7 @@ struct greeting {
 	struct pl_list link;
 	struct pl_listener *listener;
 	struct pl_stream stream;
-	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, LANE_HELLO, LANE_PROOF, LANE_TLS, REFUSED } step;
+	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, LANE_MAGIC, LANE_HELLO, LANE_PROOF, LANE_TLS, REFUSED } step;
 	uint64_t network; /* the address, or the first half of an IPv6 address */
 	size_t have;      /* bytes of the message that is being read */
 	uint8_t bytes[PL_TAG];
@@ -101,7 +101,7 @@ static int greeting_identify(struct greeting *greeting)
 	if (got == 0)
 		return -EPIPE;
 	if (first != TLS_HANDSHAKE_RECORD) {
-		greeting->step = LANE_HELLO;
+		greeting->step = LANE_MAGIC;
 		return 0;
 	}
 	if (listener->lanes_only)
@@ -176,28 +176,35 @@ static int join_peer(struct greeting *greeting, struct pl_peer *peer)
 	return 1;
 }
 
+/* Tells a lane from a control channel of a release without TLS. */
+static int greeting_recognise(struct greeting *greeting)
+{
+	static const char older[] = "PLC1";
+	struct pl_reader reader;
+	int rc = read_bytes(greeting, greeting->auth.hello, 4);
+
+	if (rc < 0)
+		return rc;
+	pl_reader_init(&reader, greeting->auth.hello, 4);
+	if (pl_get_u32(&reader) == PL_MAGIC_LANE) {
+		greeting->have = 4; /* the hello begins with them */
+		greeting->step = LANE_HELLO;
+		return 0;
+	}
+	if (memcmp(greeting->auth.hello, older, 4) || greeting->listener->lanes_only)
+		return -EPROTO;
+	greeting_refuse(greeting, PL_WIRE_VERSION);
+	return -EAGAIN;
+}
+
 /* Answers the hello by a challenge. The socket for descriptors has none: its hello has a tag. */
 static int greeting_challenge(struct greeting *greeting)
 {
 	struct iovec vector = { .iov_base = greeting->auth.challenge, .iov_len = sizeof(greeting->auth.challenge) };
 	struct pl_lane_hello hello = { 0 };
-	struct pl_reader reader;
 	struct pl_peer *peer;
-	int rc = read_bytes(greeting, greeting->auth.hello, 4);
+	int rc = read_bytes(greeting, greeting->auth.hello, PL_LANE_HELLO);
 
-	if (rc < 0)
-		return rc;
-	greeting->have = 4;
-	pl_reader_init(&reader, greeting->auth.hello, 4);
-	if (pl_get_u32(&reader) != PL_MAGIC_LANE) {
-		static const char older[] = "PLC1";
-
-		if (memcmp(greeting->auth.hello, older, 4) || greeting->listener->lanes_only)
-			return -EPROTO;
-		greeting_refuse(greeting, PL_WIRE_VERSION);
-		return -EAGAIN;
-	}
-	rc = read_bytes(greeting, greeting->auth.hello, PL_LANE_HELLO);
 	if (rc < 0)
 		return rc;
 	peer = find_peer(greeting, &hello);
@@ -291,6 +298,8 @@ static int greeting_advance(struct greeting *greeting)
 		return rc;
 	case CONTROL:
 		return greeting_control(greeting);
+	case LANE_MAGIC:
+		return greeting_recognise(greeting);
 	case LANE_HELLO:
 		return greeting_challenge(greeting);
 	case LANE_PROOF:

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Strangers that saw a peer's bytes on the network and try to open its lanes. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -168,6 +170,40 @@ static void out_of_place(void *argument)
 	stranger_close(&stranger);
 }
 
+/* Sends bytes one by one, each in a packet of its own. */
+static void send_slowly(int fd, const uint8_t *bytes, size_t length)
+{
+	for (size_t i = 0; i < length; i++) {
+		check(socket_send(fd, bytes + i, 1));
+		sleep_ms(1);
+	}
+}
+
+/* A right lane whose bytes come one by one. */
+static void slow(void *argument)
+{
+	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME];
+	struct pl_lane_auth auth;
+	struct stranger stranger;
+	uint32_t status;
+	int fd, on = 1;
+
+	(void)argument;
+	stranger_open(&stranger);
+	check_number(pl_lane_auth_hello(&auth, stranger.target.peer_index, 1), 0);
+	fd = socket_connect(stranger.victim.address);
+	check(fd >= 0 && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0);
+	send_slowly(fd, auth.hello, sizeof(auth.hello));
+	check(socket_receive(fd, auth.challenge, sizeof(auth.challenge), 5000));
+	check_number(pl_lane_auth_prove(&auth, stranger.peer, proof), 0);
+	send_slowly(fd, proof, sizeof(proof));
+	check(socket_receive(fd, welcome, sizeof(welcome), 5000));
+	check_number(pl_lane_welcome_decode(welcome, &status), 0);
+	check_number(status, PL_WIRE_OK);
+	close(fd);
+	stranger_close(&stranger);
+}
+
 /* A client of an earlier release, which greets in the clear, is refused by name. */
 static void older_release(void *argument)
 {
@@ -205,6 +241,7 @@ int main(void)
 		{ "changed", changed, NULL, 60 },
 		{ "unknown", unknown, NULL, 60 },
 		{ "out of place", out_of_place, NULL, 30 },
+		{ "slow", slow, NULL, 20 },
 		{ "older release", older_release, &plain, 20 },
 		{ "older release, keyed", older_release, &keyed, 20 },
 	};
