@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 #include <sched.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "core/fastpath.h"
 
@@ -253,10 +254,11 @@ static void close_peer_control(struct pl_peer *peer, int status, const struct pl
 
 	pl_timer_clear(peer->home, &peer->timer);
 	pl_source_remove(&peer->dialing);
+	/* During the TLS handshake both have the same descriptor. */
 	if (peer->incoming.fd >= 0)
 		pl_stream_close(&peer->incoming);
-	if (peer->dialing.fd >= 0)
-		pl_stream_close(&(struct pl_stream){ .fd = peer->dialing.fd });
+	else if (peer->dialing.fd >= 0)
+		close(peer->dialing.fd);
 	peer->dialing.fd = -1;
 	if (peer->channel.open && atomic_load(&peer->state) == PL_PEER_UP)
 		pl_channel_send(&peer->channel, &bye);
@@ -302,6 +304,9 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	if (peer->listener)
 		pl_listener_withdraw(peer->listener, &peer->backlog_link);
 	close_peer_control(peer, status, error);
+	/* The endpoint is closed without the lock: what it reports meanwhile must not begin another end of the peer. */
+	peer->dead = true;
+	pl_engine_withdraw(peer->home, &peer->task);
 	pl_engine_unlock(peer->home);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);

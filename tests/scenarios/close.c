@@ -2,6 +2,7 @@
 /* Closing of peers, listeners and contexts that are in use. */
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/listener.h"
 #include "scenarios/silent.h"
@@ -12,6 +13,9 @@
 
 /* Number of completions, of operations without a handle, that closing the peer must produce. */
 #define POSTED 12
+
+/* Time in which the openings of several peers take all their steps, in microseconds. */
+#define OPENING_TIME 4000
 
 static void post_unending(struct silent *silent)
 {
@@ -392,6 +396,53 @@ static void connect_and_close(struct scenario_environment *environment)
 	progress_until(environment, open_descriptors() <= descriptors);
 }
 
+/* Contexts are closed at each instant of an opening, with lanes that just begin or break. */
+static void close_while_connecting(struct scenario_environment *environment)
+{
+	const unsigned rounds = environment->setting->slow ? 6 : 40;
+	struct pl_context *context;
+	struct pl_error error;
+	struct pl_peer *peer;
+
+	for (unsigned i = 0; i < rounds; i++) {
+		context = context_open(environment->setting);
+		drive(environment, context);
+		for (unsigned k = 0; k < 4; k++)
+			check_ok(pl_connect_start(context, environment->address, 0, 0, NULL, &error), &error);
+		usleep(i * OPENING_TIME / rounds);
+		drive_no_more(environment, context);
+		pl_close(context);
+	}
+	while (!pl_accept(environment->listener, 50 * MS, &peer, NULL))
+		pl_peer_close(peer);
+}
+
+static void close_while_accepting(struct scenario_environment *environment)
+{
+	const unsigned rounds = environment->setting->slow ? 6 : 40;
+	struct pl_completion completions[4];
+	struct pl_listener *listener;
+	struct pl_context *context;
+	struct pl_error error;
+	char address[96];
+
+	for (unsigned i = 0; i < rounds; i++) {
+		context = context_open(environment->setting);
+		listener = listener_open(environment->setting, context, address);
+		check_ok(pl_accept_start(listener, 0, NULL, &error), &error);
+		drive(environment, context);
+		for (unsigned k = 0; k < 4; k++)
+			check_ok(pl_connect_start(environment->near, address, 0, 0, NULL, &error), &error);
+		usleep(i * OPENING_TIME / rounds);
+		drive_no_more(environment, context);
+		pl_close(context);
+		collect(environment, environment->near, completions, 4);
+		for (unsigned k = 0; k < 4; k++)
+			if (completions[k].status == 0)
+				pl_peer_close(completions[k].peer);
+	}
+}
+
 static void open_and_close(struct scenario_environment *environment)
 {
 	unsigned descriptors = open_descriptors(), threads = running_threads();
@@ -413,6 +464,8 @@ const struct scenario close_scenarios[] = {
 	{ "accept-timeouts", accept_timeouts, SCENARIO_SETTING },
 	{ "close-everything", close_everything, SCENARIO_OUTLIVES },
 	{ "connect-and-close", connect_and_close, 0 },
+	{ "close-while-connecting", close_while_connecting, 0 },
+	{ "close-while-accepting", close_while_accepting, 0 },
 	{ "open-and-close", open_and_close, SCENARIO_SETTING },
 	{ NULL, NULL, 0 },
 };

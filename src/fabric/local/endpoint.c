@@ -142,6 +142,11 @@ static void local_close(struct pl_endpoint *base)
 	struct pl_engine *home = base->peer->home;
 	bool held = pl_engine_held(home);
 
+	if (!held)
+		pl_engine_lock(home);
+	local_fd_socket_stop(endpoint);
+	if (!held)
+		pl_engine_unlock(home);
 	local_work_sweep(endpoint);
 	pl_tcp_fabric.close(endpoint->lanes);
 	if (!held) {

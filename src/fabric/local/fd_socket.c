@@ -290,14 +290,18 @@ void local_fd_socket_init(struct local_endpoint *endpoint)
 	pl_list_init(&endpoint->accesses);
 }
 
+void local_fd_socket_stop(struct local_endpoint *endpoint)
+{
+	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->fd_socket_task);
+	pl_source_remove(&endpoint->fd_socket);
+}
+
 void local_fd_socket_close(struct local_endpoint *endpoint)
 {
 	int fd = atomic_exchange(&endpoint->joining, -1);
 
 	local_accesses_unlink(endpoint);
 	local_gates_set_fd_socket(endpoint->own_gates, -1);
-	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->fd_socket_task);
-	pl_source_remove(&endpoint->fd_socket);
 	if (fd >= 0)
 		close(fd);
 	if (endpoint->fd_socket.fd >= 0)

@@ -247,6 +247,9 @@ void *local_map_sealed_file(int fd, uint64_t size, bool *writable);
 
 /* Handles the records that arrived. Home. */
 void local_fd_socket_drain(struct local_endpoint *endpoint);
+/* Receives no more records: to be called before the lanes are closed, which records use. Home. */
+void local_fd_socket_stop(struct local_endpoint *endpoint);
+/* Frees the socket and what came by it. Home, after the chunks that engines were copying. */
 void local_fd_socket_close(struct local_endpoint *endpoint);
 
 /* key_export.c */
