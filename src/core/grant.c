@@ -18,16 +18,32 @@ static bool is_expired(uint64_t expires)
 
 /* -- keys: grant_lock is held ------------------------------------------------------------------- */
 
-/* Returns the operation with a pending count that ends with the key; the caller ends that count after unlocking. */
-static struct pl_operation *key_unreference(struct pl_context *context, struct pl_key *key)
-{
-	struct pl_operation *operation = key->operation;
+/* Left to do after unlocking: the registrations may wait, the operation may complete. */
+struct leftover {
+	struct pl_list ended;
+	struct pl_operation *operation; /* has a pending count that ends with the key; or NULL */
+};
 
+static void leftover_init(struct leftover *leftover)
+{
+	pl_list_init(&leftover->ended);
+	leftover->operation = NULL;
+}
+
+static void leftover_finish(struct leftover *leftover)
+{
+	pl_registrations_finish(&leftover->ended);
+	if (leftover->operation)
+		pl_operation_pending_done(leftover->operation);
+}
+
+static void key_unreference(struct pl_context *context, struct pl_key *key, struct leftover *leftover)
+{
 	if (--key->references)
-		return NULL;
-	pl_registrations_release(&key->registrations);
+		return;
+	pl_registrations_release(&key->registrations, &leftover->ended);
+	leftover->operation = key->operation;
 	pl_free(&context->allocator, key);
-	return operation;
 }
 
 static struct pl_key *key_find(struct pl_peer *peer, uint64_t id)
@@ -74,20 +90,14 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	return key;
 }
 
-static struct pl_operation *key_remove(struct pl_peer *peer, struct pl_key *key)
+static void key_remove(struct pl_peer *peer, struct pl_key *key, struct leftover *leftover)
 {
 	/* A device does not check whether a key was revoked. */
-	pl_registrations_release(&key->registrations);
+	pl_registrations_release(&key->registrations, &leftover->ended);
 	pl_index_table_remove(&peer->keys, (uint32_t)key->id);
 	pl_list_remove(&key->grant_link);
 	atomic_store(&key->revoked, true);
-	return key_unreference(peer->context, key);
-}
-
-static void end_key_operation(struct pl_operation *operation)
-{
-	if (operation)
-		pl_operation_pending_done(operation);
+	key_unreference(peer->context, key, leftover);
 }
 
 struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
@@ -118,48 +128,53 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 
 void pl_key_release(struct pl_peer *peer, struct pl_key *key)
 {
-	struct pl_operation *operation;
+	struct leftover leftover;
 
 	if (!key)
 		return;
+	leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
-	operation = key_unreference(peer->context, key);
+	key_unreference(peer->context, key, &leftover);
 	pthread_mutex_unlock(&peer->context->grant_lock);
-	end_key_operation(operation);
+	leftover_finish(&leftover);
 }
 
 int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	const struct pl_segment *segment = operation->segments;
+	struct leftover leftover;
 	struct pl_key *key;
 	int rc = -ENOMEM;
 
+	leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
 	key = key_insert(peer, &segment->region->memory, segment->offset, segment->length, PL_ACCESS_READ, 0);
 	if (key)
 		rc = peer->ops->export_key(peer->endpoint, NULL, key, blob);
 	if (key && rc < 0)
-		key_remove(peer, key);
+		key_remove(peer, key, &leftover);
 	if (rc >= 0) {
 		key->operation = operation;
 		operation->source_key = key->id;
 		atomic_fetch_add(&operation->pending, 1);
 	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
+	leftover_finish(&leftover);
 	return rc;
 }
 
 void pl_key_destroy(struct pl_peer *peer, uint64_t id)
 {
-	struct pl_operation *operation = NULL;
+	struct leftover leftover;
 	struct pl_key *key;
 
+	leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
 	key = key_find(peer, id);
 	if (key)
-		operation = key_remove(peer, key);
+		key_remove(peer, key, &leftover);
 	pthread_mutex_unlock(&peer->context->grant_lock);
-	end_key_operation(operation);
+	leftover_finish(&leftover);
 }
 
 void pl_key_table_clear(struct pl_peer *peer)
@@ -197,28 +212,32 @@ static void grant_shut(struct pl_grant *grant)
 }
 
 /* Dead keys stay in the tables of peers until those release them, so that no id is used again too early. */
-static void grant_remove(struct pl_context *context, struct pl_grant *grant)
+static void grant_remove(struct pl_context *context, struct pl_grant *grant, struct pl_list *ended)
 {
 	grant_shut(grant);
 	pl_list_for_each_safe(at, next, &grant->keys) {
 		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
 
-		pl_registrations_release(&key->registrations);
+		pl_registrations_release(&key->registrations, ended);
 		pl_list_remove(&key->grant_link);
 	}
 	pl_index_table_remove(&context->grants, (uint32_t)grant->id);
-	pl_registrations_release(&grant->registrations);
+	pl_registrations_release(&grant->registrations, ended);
 	pl_free(&context->allocator, grant);
 }
 
 void pl_grants_clear(struct pl_context *context)
 {
+	struct pl_list ended;
+
+	pl_list_init(&ended);
 	for (size_t i = 0; i < context->grants.count; i++) {
 		struct pl_grant *grant = pl_index_table_get(&context->grants, i);
 
 		if (grant)
-			grant_remove(context, grant);
+			grant_remove(context, grant, &ended);
 	}
+	pl_registrations_finish(&ended);
 	pl_index_table_free(&context->allocator, &context->grants);
 }
 
@@ -306,16 +325,19 @@ bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region,
 {
 	struct pl_token token;
 	struct pl_grant *grant;
+	struct pl_list ended;
 
 	if (pl_token_decode(data, PL_TOKEN_SIZE, &token) < 0)
 		return false;
+	pl_list_init(&ended);
 	pthread_mutex_lock(&context->grant_lock);
 	grant = grant_find(context, token.grant, token.secret);
 	if (grant && region && grant->region != region)
 		grant = NULL;
 	if (grant)
-		grant_remove(context, grant);
+		grant_remove(context, grant, &ended);
 	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
 	return grant;
 }
 
@@ -371,8 +393,10 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 	struct pl_context *context = peer->context;
 	struct pl_grant *grant;
 	struct pl_key *key = NULL;
+	struct leftover leftover;
 	bool watch = false;
 
+	leftover_init(&leftover);
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
 	pthread_mutex_lock(&context->grant_lock);
 	grant = grant_find(context, import->grant, import->secret);
@@ -391,13 +415,14 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 		answer->rights = key->rights;
 		answer->key_length = (uint16_t)length;
 		if (length < 0) {
-			key_remove(peer, key);
+			key_remove(peer, key, &leftover);
 			*answer =
 				(struct pl_imported){ .request = import->request, .status = import_refusal_of(length) };
 		}
 		watch = grant->expires && pl_grant_timeless(grant);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
+	leftover_finish(&leftover);
 	if (watch)
 		pl_expiry_watch(context);
 }
@@ -407,13 +432,16 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 void pl_region_destroy(struct pl_region *region)
 {
 	struct pl_context *context = region->context;
+	struct pl_list ended;
 
+	pl_list_init(&ended);
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&region->link);
 	pthread_mutex_unlock(&context->lock);
 	pthread_mutex_lock(&context->grant_lock);
-	pl_registrations_release(&region->registrations);
+	pl_registrations_release(&region->registrations, &ended);
 	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
 	pl_memory_release(&region->memory);
 	pl_free(&context->allocator, region);
 }
@@ -426,20 +454,23 @@ static bool grant_is_of_region(const struct pl_grant *grant, const struct pl_reg
 int pl_region_deregister(struct pl_region *region)
 {
 	struct pl_context *context;
+	struct pl_list ended;
 
 	if (!region)
 		return 0;
 	context = region->context;
 	if (atomic_load(&region->busy))
 		return -EBUSY;
+	pl_list_init(&ended);
 	pthread_mutex_lock(&context->grant_lock);
 	for (size_t i = 0; i < context->grants.count; i++)
 		if (grant_is_of_region(pl_index_table_get(&context->grants, i), region))
 			grant_shut(pl_index_table_get(&context->grants, i));
 	for (size_t i = 0; i < context->grants.count; i++)
 		if (grant_is_of_region(pl_index_table_get(&context->grants, i), region))
-			grant_remove(context, pl_index_table_get(&context->grants, i));
+			grant_remove(context, pl_index_table_get(&context->grants, i), &ended);
 	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
 	pl_context_barrier(context);
 	pl_region_destroy(region);
 	return 0;

@@ -47,7 +47,7 @@ void pl_key_release(struct pl_peer *peer, struct pl_key *key);
 /* Returns a key that is neither revoked nor expired, or NULL. grant_lock is held. */
 struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id);
 /* Releases the timeless registrations of a list, or returns true if the list has any. grant_lock is held. */
-void pl_registrations_expire(struct pl_list *registrations);
+void pl_registrations_expire(struct pl_list *registrations, struct pl_list *ended);
 bool pl_registrations_timeless(const struct pl_list *registrations);
 /*
  * Creates a key for the bytes of a large send: sets operation->source_key, and writes the peer's blob. Adds a pending

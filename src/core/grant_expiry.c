@@ -18,18 +18,20 @@ bool pl_grant_timeless(const struct pl_grant *grant)
 	return false;
 }
 
-static void expire_registrations(struct pl_grant *grant)
+static void expire_registrations(struct pl_grant *grant, struct pl_list *ended)
 {
-	pl_registrations_release(&grant->registrations);
+	pl_registrations_release(&grant->registrations, ended);
 	pl_list_for_each(at, &grant->keys)
-		pl_registrations_expire(&pl_list_entry(at, struct pl_key, grant_link)->registrations);
+		pl_registrations_expire(&pl_list_entry(at, struct pl_key, grant_link)->registrations, ended);
 }
 
 /* Returns the time until the next grant expires; UINT64_MAX if none does. */
 static uint64_t expire_grants(struct pl_context *context)
 {
 	uint64_t now = pl_wall_clock(), left = UINT64_MAX;
+	struct pl_list ended;
 
+	pl_list_init(&ended);
 	pthread_mutex_lock(&context->grant_lock);
 	for (size_t i = 0; i < context->grants.count; i++) {
 		struct pl_grant *grant = pl_index_table_get(&context->grants, i);
@@ -37,11 +39,12 @@ static uint64_t expire_grants(struct pl_context *context)
 		if (!grant || !grant->expires || !pl_grant_timeless(grant))
 			continue;
 		if (grant->expires <= now)
-			expire_registrations(grant);
+			expire_registrations(grant, &ended);
 		else
 			left = PL_MIN(left, grant->expires - now);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
 	return left;
 }
 

@@ -10,15 +10,17 @@
 
 /*
  * Registration of memory with a device. Belongs to a region for use by this end, or to a grant or key for use by the
- * peer, and is released with it. grant_lock is held.
+ * peer, and is released with it. grant_lock is held, except by finish().
  */
 struct pl_registration {
 	struct pl_list link;
 	const void *device;
 	/* Stops new uses by the peer; several registrations then wait for running uses together. May be NULL. */
 	void (*shut)(struct pl_registration *registration);
-	/* Returns when the registration is no longer used. */
+	/* Ends the registration, and frees it unless it has finish(). */
 	void (*release)(struct pl_registration *registration);
+	/* Called after release(), without grant_lock: waits for running uses, then frees the registration. May be NULL. */
+	void (*finish)(struct pl_registration *registration);
 	bool timeless; /* ends with the grant's expiry: the device does not know that time */
 };
 
@@ -26,7 +28,10 @@ struct pl_registration {
 struct pl_registration *pl_registration_find(const struct pl_list *registrations, const void *device);
 /* Calls shut() of all registrations. */
 void pl_registrations_shut(const struct pl_list *registrations);
-void pl_registrations_release(struct pl_list *registrations);
+/* Releases all; those that have finish() go into `ended`. */
+void pl_registrations_release(struct pl_list *registrations, struct pl_list *ended);
+/* Finishes what pl_registrations_release() left. Without grant_lock, because it may wait. */
+void pl_registrations_finish(struct pl_list *ended);
 
 struct pl_region {
 	struct pl_list link;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lists of registrations of memory with devices. The caller holds grant_lock. */
+/* Lists of registrations of memory with devices. The caller holds grant_lock, except for pl_registrations_finish(). */
 #include "core/grant.h"
 #include "core/region.h"
 
@@ -24,13 +24,27 @@ void pl_registrations_shut(const struct pl_list *registrations)
 	}
 }
 
-void pl_registrations_release(struct pl_list *registrations)
+static void registration_release(struct pl_registration *registration, struct pl_list *ended)
 {
-	while (!pl_list_empty(registrations)) {
-		struct pl_registration *registration = pl_list_first(registrations, struct pl_registration, link);
+	pl_list_remove(&registration->link);
+	if (registration->finish)
+		pl_list_append(ended, &registration->link);
+	registration->release(registration);
+}
+
+void pl_registrations_release(struct pl_list *registrations, struct pl_list *ended)
+{
+	while (!pl_list_empty(registrations))
+		registration_release(pl_list_first(registrations, struct pl_registration, link), ended);
+}
+
+void pl_registrations_finish(struct pl_list *ended)
+{
+	while (!pl_list_empty(ended)) {
+		struct pl_registration *registration = pl_list_first(ended, struct pl_registration, link);
 
 		pl_list_remove(&registration->link);
-		registration->release(registration);
+		registration->finish(registration);
 	}
 }
 
@@ -42,14 +56,12 @@ bool pl_registrations_timeless(const struct pl_list *registrations)
 	return false;
 }
 
-void pl_registrations_expire(struct pl_list *registrations)
+void pl_registrations_expire(struct pl_list *registrations, struct pl_list *ended)
 {
 	pl_list_for_each_safe(at, next, registrations) {
 		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
 
-		if (!registration->timeless)
-			continue;
-		pl_list_remove(at);
-		registration->release(registration);
+		if (registration->timeless)
+			registration_release(registration, ended);
 	}
 }

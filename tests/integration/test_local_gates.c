@@ -301,6 +301,58 @@ static void gate_emptied(void *argument)
 	environment_close(&environment);
 }
 
+/* Thread that revokes a grant whose gate is held. */
+struct revoking {
+	struct pl_region *region;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length;
+	atomic_bool ended;
+};
+
+static void *revoke_held(void *argument)
+{
+	struct revoking *revoking = argument;
+
+	check_number(pl_region_revoke(revoking->region, revoking->token, revoking->length), 0);
+	atomic_store(&revoking->ended, true);
+	return NULL;
+}
+
+/* Checks that a revocation which waits for a holder delays no other key. */
+static void others_go_on(void *argument)
+{
+	struct scenario_environment environment;
+	struct revoking revoking = { .length = PL_TOKEN_MAX };
+	struct pl_remote *held, *other;
+	const struct local_access *access;
+	struct buffer far, more;
+	struct pl_error error;
+	_Atomic uint32_t *slot;
+	pthread_t thread;
+
+	environment_open(&environment, argument);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	buffer_open(&more, environment.far, SIZE, PL_ACCESS_ALL);
+	revoking.region = far.region;
+	check_ok(pl_region_share(far.region, NULL, revoking.token, &revoking.length, &error), &error);
+	held = import_token(&environment, environment.near_peer, revoking.token, revoking.length);
+	access = held->fabric_data;
+	slot = local_gate_enter(access->gate, access->number);
+	check(slot);
+	check(!pthread_create(&thread, NULL, revoke_held, &revoking));
+	while (atomic_load(&access->gate->open) == access->number)
+		sleep_ms(1);
+	other = share(&environment, more.region, environment.near_peer, NULL);
+	check(!atomic_load(&revoking.ended));
+	local_gate_leave(access->gate, slot);
+	check(!pthread_join(thread, NULL));
+	pl_remote_release(other);
+	pl_remote_release(held);
+	buffer_close(&more);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -314,6 +366,7 @@ int main(void)
 		{ "gate held, manual", gate_held, &local_manual, 15 },
 		{ "gates held", gates_held, &local_threads, 15 },
 		{ "gates held, manual", gates_held, &local_manual, 15 },
+		{ "others go on", others_go_on, &local_threads, 15 },
 		{ "gate emptied", gate_emptied, &local_threads, 15 },
 		{ "gate emptied, manual", gate_emptied, &local_manual, 15 },
 		{ "gate left held", gate_left_held, &local_threads, 15 },

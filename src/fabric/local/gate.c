@@ -24,9 +24,11 @@ struct gate_registration {
 	struct pl_registration base;
 	struct local_gates *gates;
 	unsigned index;
-	const struct pl_key *key; /* outlives the registration; NULL: the peer has nothing to close */
+	const struct pl_key *key; /* until the release; NULL: the peer has nothing to close */
 	bool was_open;            /* true if the gate was open when it was shut */
 	uint64_t deadline;        /* deadline for copies under way; 0: not shut yet */
+	bool report;              /* the peer must be told of the revocation of this key: */
+	uint64_t id, length;
 };
 
 /* -- at the peer ---------------------------------------------------------------------------------- */
@@ -179,9 +181,9 @@ void local_gates_set_fd_socket(struct local_gates *gates, int fd_socket)
  * Tells the peer to unmap the memory of a revoked key, so that the owner can free the memory. The record is lost if the
  * socket is full.
  */
-static void gates_report_revoked(struct local_gates *gates, const struct pl_key *key)
+static void gates_report_revoked(struct local_gates *gates, uint64_t key, uint64_t length)
 {
-	struct local_record record = { .type = LOCAL_RECORD_REVOKED, .key = key->id, .size = key->length };
+	struct local_record record = { .type = LOCAL_RECORD_REVOKED, .key = key, .size = length };
 
 	pthread_mutex_lock(&gates->lock);
 	if (gates->fd_socket >= 0)
@@ -202,14 +204,26 @@ static void gate_shut(struct pl_registration *base)
 static void release_gate_registration(struct pl_registration *base)
 {
 	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
-	struct local_gates *gates = registration->gates;
 
 	gate_shut(base);
+	/* A key that the peer released is not revoked. */
+	if (registration->key && atomic_load(&registration->key->revoked)) {
+		registration->report = true;
+		registration->id = registration->key->id;
+		registration->length = registration->key->length;
+	}
+}
+
+/* A stopped or hostile holder delays only the thread that ends the key. */
+static void finish_gate_registration(struct pl_registration *base)
+{
+	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
+	struct local_gates *gates = registration->gates;
+
 	if (registration->was_open)
 		gate_await_holders(gates, &gates->gates[registration->index], registration->deadline);
-	/* A key that the peer released is not revoked. */
-	if (registration->key && atomic_load(&registration->key->revoked))
-		gates_report_revoked(gates, registration->key);
+	if (registration->report)
+		gates_report_revoked(gates, registration->id, registration->length);
 	pl_free(gates->allocator, registration);
 	local_gates_put(gates);
 }
@@ -240,6 +254,7 @@ int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t numb
 	registration->base.device = gates;
 	registration->base.shut = gate_shut;
 	registration->base.release = release_gate_registration;
+	registration->base.finish = finish_gate_registration;
 	atomic_fetch_add(&gates->references, 1);
 	pl_list_append(&key->registrations, &registration->base.link);
 	gates->used = PL_MAX(gates->used, index + 1);
