@@ -314,6 +314,14 @@ static void free_operations(struct pl_context *context)
 	}
 }
 
+static void close_listeners(struct pl_context *context)
+{
+	struct pl_list *at;
+
+	while ((at = first_of(context, &context->listeners)))
+		pl_listener_close(pl_list_entry(at, struct pl_listener, link));
+}
+
 void pl_close(struct pl_context *context)
 {
 	struct pl_allocator allocator;
@@ -321,9 +329,10 @@ void pl_close(struct pl_context *context)
 
 	if (!context)
 		return;
-	while ((at = first_of(context, &context->listeners)))
-		pl_listener_close(pl_list_entry(at, struct pl_listener, link));
+	close_listeners(context);
 	destroy_peers(context);
+	/* Until its end, a peer that was opening may have opened the listener of a fabric. */
+	close_listeners(context);
 	if (context->engine_count)
 		pl_context_barrier(context);
 	for (unsigned i = 0; i < context->engine_count; i++)
