@@ -22,6 +22,23 @@ static void check_entries(const struct service_message *message)
 	REQUIRE(offset == message->entries_length);
 }
 
+static void check_files(const struct service_message *message)
+{
+	uint8_t again[SERVICE_ANSWER_MAX];
+	struct service_file file;
+	size_t offset = 0, before;
+
+	while (before = offset, service_file_next(message, &offset, &file)) {
+		size_t length = 0;
+
+		REQUIRE(file.name[0] && strlen(file.name) <= SERVICE_NAME_MAX && file.mode <= FILE_MODE_MAX);
+		REQUIRE(message->answer || !file.status);
+		REQUIRE(service_file_put(&file, again, sizeof(again), &length) && length == offset - before);
+		REQUIRE(file.status || memcmp(again, message->files + before, length) == 0);
+	}
+	REQUIRE(offset == message->files_length);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t again[SERVICE_ANSWER_MAX];
@@ -39,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	REQUIRE(message.token_length <= PL_TOKEN_MAX && strlen(message.name) <= SERVICE_NAME_MAX);
 	REQUIRE(message.answer || !message.status);
 	check_entries(&message);
+	check_files(&message);
 	if (service_name_valid(message.name))
 		REQUIRE(message.name[0] != '/' && !strstr(message.name, "/../"));
 	length = service_encode(&message, again, sizeof(again));

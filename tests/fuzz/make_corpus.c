@@ -265,6 +265,34 @@ static void service(void)
 	save_service("listed", &listed);
 }
 
+static void small_files(void)
+{
+	static const struct service_file all[] = {
+		{ .size = 3, .modified = 5, .identity = 6, .mode = 0640, .hash = { 1, 2 }, .name = "sub/one" },
+		{ .size = 7, .offset = 3, .name = "two" },
+	};
+	struct service_message request = {
+		.type = SERVICE_PUT_SMALL, .request = 9, .handle = 1, .flags = SERVICE_HASHED
+	};
+	struct service_message answer = { .type = SERVICE_GET_SMALL, .answer = true, .request = 9, .done = 3 };
+	struct service_message area = { .type = SERVICE_AREA, .request = 8, .length = SERVICE_AREA_MAX };
+	struct service_file failed = { .status = -ENOENT,
+				       .error = { .id = "NOT-PUBLISHED", .hint = "hint" },
+				       .name = "three" };
+	uint8_t files[SERVICE_ENTRIES_MAX];
+
+	save_service("area", &area);
+	area.answer = true;
+	save_service("area-opened", &area);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(all); i++)
+		service_file_put(&all[i], files, sizeof(files), &request.files_length);
+	request.files = answer.files = files;
+	save_service("put-small", &request);
+	answer.files_length = request.files_length;
+	service_file_put(&failed, files, sizeof(files), &answer.files_length);
+	save_service("got-small", &answer);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -281,5 +309,6 @@ int main(int argc, char **argv)
 	blobs();
 	write_address_seeds();
 	service();
+	small_files();
 	return 0;
 }

@@ -173,7 +173,7 @@ static uint32_t create(struct world *world, const char *name, uint64_t size)
 static void malformed_requests(void *argument)
 {
 	struct service_message request = { .type = SERVICE_OPEN, .request = 7, .name = "frames" }, answer;
-	uint8_t good[SERVICE_REQUEST_MAX], bad[SERVICE_REQUEST_MAX + 1];
+	uint8_t good[SERVICE_REQUEST_MAX], bad[SERVICE_REQUEST_MAX];
 	struct world world;
 	int length = service_encode(&request, good, sizeof(good));
 
@@ -197,7 +197,7 @@ static void malformed_requests(void *argument)
 	send_bytes(&world, bad, (size_t)length + 1);
 	receive_answer(&world, &answer);
 	check_number(answer.status, -EPROTO);
-	/* Longer than the server's receive buffer. */
+	/* The longest request. */
 	send_bytes(&world, bad, sizeof(bad));
 	receive_answer(&world, &answer);
 	check_number(answer.status, -EPROTO);
@@ -378,6 +378,237 @@ static void clients_that_disconnect(void *argument)
 	world_close(&world);
 }
 
+/* -- small files ------------------------------------------------------------------------------------ */
+
+/* Area of a client, and the files of a request. */
+struct area {
+	struct world world;
+	uint32_t handle;
+	struct pl_remote *remote;
+	uint8_t files[SERVICE_ENTRIES_MAX];
+	size_t length;
+};
+
+static void area_open(struct area *area)
+{
+	struct service_message request = { .type = SERVICE_AREA, .length = UINT64_MAX }, answer;
+	struct pl_error error;
+
+	*area = (struct area){ .length = 0 };
+	world_open(&area->world);
+	check_number(send_request(&area->world, &request, &answer), 0);
+	check_number(answer.length, SERVICE_AREA_MAX);
+	area->handle = answer.handle;
+	check_ok(pl_remote_import(area->world.peer, answer.token, answer.token_length, 0, &area->remote, &error),
+		 &error);
+	check_number(pl_remote_rights(area->remote), PL_ACCESS_READ | PL_ACCESS_WRITE);
+}
+
+static void area_write(struct area *area, const char *bytes)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	memcpy(pl_region_address(area->world.region), bytes, strlen(bytes));
+	check_ok(pl_write(area->world.peer,
+			  &(struct pl_transfer){ area->remote, 0, area->world.region, 0, strlen(bytes) }, NULL,
+			  &operation, &error),
+		 &error);
+	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
+}
+
+static void area_add(struct area *area, const char *name, uint64_t offset, uint64_t size)
+{
+	struct service_file file = { .size = size, .offset = offset, .mode = 0600 };
+
+	strcpy(file.name, name);
+	check(service_file_put(&file, area->files, sizeof(area->files), &area->length));
+}
+
+static int area_send(struct area *area, enum service_type type, unsigned flags, struct service_message *answer)
+{
+	struct service_message request = {
+		.type = type, .handle = area->handle, .flags = flags, .files = area->files, .files_length = area->length
+	};
+	int status = send_request(&area->world, &request, answer);
+
+	area->length = 0;
+	return status;
+}
+
+static void area_close(struct area *area)
+{
+	pl_remote_release(area->remote);
+	world_close(&area->world);
+}
+
+static void check_file(const struct area *area, const char *name, const char *content)
+{
+	char path[192], bytes[64] = "";
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", area->world.folder, name);
+	file = fopen(path, "r");
+	if (!content) {
+		check(!file);
+		return;
+	}
+	check(file && fread(bytes, 1, sizeof(bytes) - 1, file) == strlen(content));
+	check_text(bytes, content);
+	fclose(file);
+	check(unlink(path) == 0);
+}
+
+static void small_files(void *argument)
+{
+	struct service_message answer;
+	struct service_file file;
+	struct area area;
+	size_t at = 0;
+
+	(void)argument;
+	area_open(&area);
+	area_write(&area, "onetwo");
+	area_add(&area, "one", 0, 3);
+	area_add(&area, "missing/two", 3, 3);
+	area_add(&area, "empty", SERVICE_AREA_MAX, 0);
+	check_number(area_send(&area, SERVICE_PUT_SMALL, 0, &answer), 0);
+	check_number(answer.done, 3);
+	check(service_file_next(&answer, &at, &file));
+	check_text(file.name, "missing/two");
+	check_number(file.status, -ENOENT);
+	check(!service_file_next(&answer, &at, &file));
+	check_file(&area, "one", "one");
+	check_file(&area, "empty", "");
+	area_add(&area, "missing/two", 3, 3);
+	check_number(area_send(&area, SERVICE_PUT_SMALL, SERVICE_FOLDERS, &answer), 0);
+	check_number(answer.files_length, 0);
+	check_file(&area, "missing/two", "two");
+	check_file(&area, ".one.part", NULL);
+	/* A wrong hash keeps the file from its name. */
+	area_add(&area, "wrong", 0, 3);
+	check_number(area_send(&area, SERVICE_PUT_SMALL, SERVICE_HASHED, &answer), 0);
+	at = 0;
+	check(service_file_next(&answer, &at, &file));
+	check_number(file.status, -ESTALE);
+	check_text(file.error.id, "HASH-MISMATCH");
+	check_file(&area, "wrong", NULL);
+	check_file(&area, ".wrong.part", NULL);
+	snprintf(file.name, sizeof(file.name), "%s/missing", area.world.folder);
+	check(rmdir(file.name) == 0);
+	area_close(&area);
+}
+
+static void small_files_outside(void *argument)
+{
+	static const char *const names[] = { "../x", "/tmp/x", "a/../../x", ".x.part", "..", "a//b" };
+	static const struct {
+		uint64_t offset, size;
+	} ranges[] = { { SERVICE_AREA_MAX, 1 }, { UINT64_MAX, 1 }, { 1, UINT64_MAX }, { 1, SERVICE_AREA_MAX } };
+	struct service_message request = { .type = SERVICE_AREA, .length = 1 }, answer;
+	struct service_file file;
+	struct area area;
+	uint32_t frames;
+
+	(void)argument;
+	area_open(&area);
+	check_number(send_request(&area.world, &request, &answer), -EBUSY);
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+		area_add(&area, "file", ranges[i].offset, ranges[i].size);
+		check_number(area_send(&area, SERVICE_PUT_SMALL, SERVICE_UNSYNCED, &answer), -EINVAL);
+	}
+	check_file(&area, "file", NULL);
+	for (unsigned put = 0; put < 2; put++) {
+		size_t at = 0;
+
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+			area_add(&area, names[i], 0, 1);
+		check_number(area_send(&area, put ? SERVICE_PUT_SMALL : SERVICE_GET_SMALL, SERVICE_FOLDERS, &answer),
+			     0);
+		check_number(answer.done, sizeof(names) / sizeof(names[0]));
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+			check(service_file_next(&answer, &at, &file));
+			check_text(file.name, names[i]);
+			check_number(file.status, put ? -EINVAL : -ENOENT);
+		}
+	}
+	/* Blocks of memory, and handles that are no area. */
+	area_add(&area, "frames", 0, 1);
+	check_number(area_send(&area, SERVICE_PUT_SMALL, 0, &answer), 0);
+	check(service_file_next(&answer, &(size_t){ 0 }, &file));
+	check_number(file.status, -ENOTSUP);
+	frames = create(&area.world, "frames", 1);
+	area_add(&area, "file", 0, 1);
+	area.handle = frames;
+	check_number(area_send(&area, SERVICE_PUT_SMALL, 0, &answer), -EINVAL);
+	check_server_answers(&area.world);
+	area_close(&area);
+}
+
+/* The longest request: all its files fail, and the texts of their errors do not fit into one answer. */
+static void many_small_failures(void *argument)
+{
+	struct service_message answer;
+	struct service_file file;
+	struct area area;
+	unsigned count = 0;
+	size_t at = 0;
+
+	(void)argument;
+	area_open(&area);
+	memset(&file, 0, sizeof(file));
+	strcpy(file.name, "n/o");
+	while (service_file_put(&file, area.files, sizeof(area.files), &area.length))
+		count++;
+	check_number(area_send(&area, SERVICE_PUT_SMALL, 0, &answer), 0);
+	check(answer.done > 0 && answer.done <= count);
+	for (uint64_t i = 0; i < answer.done; i++) {
+		check(service_file_next(&answer, &at, &file));
+		check_number(file.status, -ENOENT);
+	}
+	check(!service_file_next(&answer, &at, &file));
+	area_close(&area);
+}
+
+/* Clients that disconnect while the server stores their files. */
+static void disconnects_with_small_files(void *argument)
+{
+	struct service_message request = { .type = SERVICE_PUT_SMALL, .request = 9 };
+	uint8_t buffer[SERVICE_REQUEST_MAX];
+	char name[64], path[192];
+	struct area area;
+
+	(void)argument;
+	area_open(&area);
+	for (unsigned i = 0; i < 50; i++) {
+		snprintf(name, sizeof(name), "file%u", i);
+		area_add(&area, name, 0, 3);
+	}
+	request.handle = area.handle;
+	request.files = area.files;
+	request.files_length = area.length;
+	send_bytes(&area.world, buffer, (size_t)service_encode(&request, buffer, sizeof(buffer)));
+	pl_remote_release(area.remote);
+	client_close(&area.world);
+	client_open(&area.world);
+	check_server_answers(&area.world);
+	/* The server stores all or, if the end of the connection came first, none. */
+	for (unsigned i = 0; i < 50; i++) {
+		snprintf(path, sizeof(path), "%s/file%u", area.world.folder, i);
+		for (unsigned wait = 0; i == 0 && access(path, F_OK) && wait < 100; wait++)
+			sleep_ms(10);
+	}
+	client_close(&area.world);
+	check(kill(area.world.server, SIGTERM) == 0);
+	check_number(process_wait(area.world.server), 0);
+	for (unsigned i = 0; i < 50; i++) {
+		snprintf(path, sizeof(path), "%s/file%u", area.world.folder, i);
+		unlink(path);
+	}
+	/* No partial file is left. */
+	check(rmdir(area.world.folder) == 0);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -388,6 +619,10 @@ int main(void)
 		{ "a client can open at most 64 handles", too_many_handles, NULL, 30 },
 		{ "an idle client makes room for another", idle_client, NULL, 30 },
 		{ "a closed handle gives no access", a_closed_handle_gives_no_access, NULL, 30 },
+		{ "small files are stored together", small_files, NULL, 30 },
+		{ "small files outside the folder or area are refused", small_files_outside, NULL, 30 },
+		{ "many small files fail together", many_small_failures, NULL, 30 },
+		{ "clients disconnect while small files are stored", disconnects_with_small_files, NULL, 30 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
 	};
 

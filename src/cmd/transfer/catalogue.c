@@ -123,6 +123,24 @@ int catalogue_open_below(int folder, const char *name, int flags, bool follow)
 	}
 }
 
+int catalogue_make_folder(int folder, const char *name)
+{
+	const char *slash = strrchr(name, '/');
+	char parent[SERVICE_NAME_MAX + 1];
+	int at = folder, rc;
+
+	if (slash) {
+		snprintf(parent, sizeof(parent), "%.*s", (int)(slash - name), name);
+		at = catalogue_open_below(folder, parent, O_PATH | O_DIRECTORY, false);
+	}
+	if (at < 0)
+		return at;
+	rc = mkdirat(at, slash ? slash + 1 : name, 0777) < 0 ? -errno : 0;
+	if (slash)
+		close(at);
+	return rc;
+}
+
 struct item *catalogue_memory(const struct catalogue *catalogue, const char *name)
 {
 	for (size_t i = 0; i < catalogue->root_count; i++)

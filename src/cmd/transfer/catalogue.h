@@ -70,6 +70,9 @@ int catalogue_open(const struct catalogue *catalogue, const char *name, struct s
  */
 int catalogue_open_below(int folder, const char *name, int flags, bool follow);
 
+/* Makes one directory below a folder, whose parent exists and is reached without symbolic links. */
+int catalogue_make_folder(int folder, const char *name);
+
 /* Helpers of catalogue_refresh() (scan.c): add all files of a folder, or one entry.  Return 0 or -ENOMEM. */
 int catalogue_scan(struct catalogue *catalogue, uint32_t root);
 int catalogue_add_entry(struct catalogue *catalogue, const char *name, enum service_kind kind, uint64_t size,

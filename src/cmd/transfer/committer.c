@@ -6,11 +6,6 @@
 
 #include "cmd/common/cli.h"
 
-static void perform(struct commit *commit)
-{
-	commit->rc = partial_file_commit(&commit->item->partial, commit->sync, &commit->error);
-}
-
 /* Moves a commit to those that are done.  The lock is held. */
 static void finish(struct committer *committer, struct commit *commit)
 {
@@ -42,7 +37,7 @@ static void *commit_thread(void *argument)
 			committer->waiting_end = &committer->waiting;
 		committer->running++;
 		pthread_mutex_unlock(&committer->lock);
-		perform(commit);
+		commit->perform(commit);
 		pthread_mutex_lock(&committer->lock);
 		committer->running--;
 		finish(committer, commit);
@@ -81,7 +76,7 @@ void committer_submit(struct committer *committer, struct commit *commit)
 		pthread_cond_signal(&committer->changed);
 	} else {
 		/* Without threads the server waits itself. */
-		perform(commit);
+		commit->perform(commit);
 		finish(committer, commit);
 	}
 	pthread_mutex_unlock(&committer->lock);

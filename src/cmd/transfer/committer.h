@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Committer: gives uploaded files their final names, in threads of its own, because fsync(2) may take seconds and a
- * server serves all clients by one thread.
+ * Committer: stores uploaded files, and reads small ones, in threads of its own, because fsync(2) and disks may take
+ * seconds and a server serves all clients by one thread.
  */
 #ifndef PL_CMD_TRANSFER_COMMITTER_H
 #define PL_CMD_TRANSFER_COMMITTER_H
@@ -15,11 +15,12 @@
 
 struct client;
 
-/* Commit of one file.  Owns a use of the item; the server's thread releases it afterwards. */
+/* Work for a request.  Owns a use of the item; the server's thread releases it afterwards. */
 struct commit {
 	struct commit *next;
-	struct client *client; /* NULL: disconnected meanwhile */
-	struct item *item;
+	struct client *client;                  /* NULL: disconnected meanwhile */
+	void (*perform)(struct commit *commit); /* in a thread; sets rc and error */
+	struct item *item;                      /* the file, or the area of small files */
 	char *name;
 	uint32_t request; /* number and type of the request to answer */
 	enum service_type type;

@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/transfer/folder_set.h"
+#include "cmd/transfer/listing.h"
 #include "cmd/transfer/partial_file.h"
 #include "cmd/transfer/progress.h"
+#include "cmd/transfer/small_client.h"
 #include "cmd/transfer/transfer.h"
 
 enum { OPTION_SYNC = 0x200 };
@@ -15,11 +18,14 @@ enum { OPTION_SYNC = 0x200 };
 struct get {
 	struct transfer_command command;
 	const char *output;
-	bool sync;         /* wait until storage has the files */
+	bool sync;      /* wait until storage has the files */
+	bool recursive; /* names are folders at the server */
+	struct listing listing;
 	char *folder_path; /* folder of --output FILE; NULL: not allocated */
 	char *target;      /* of --output, if that is a symbolic link; NULL: not allocated */
 	int stream;        /* descriptor of a pipe, device or standard output, in place of a file; -1: none */
 	int folder;        /* descriptor of the folder that receives the files */
+	struct small small;
 };
 
 /* Fetch of one file. */
@@ -29,6 +35,7 @@ struct fetch {
 	struct partial_file partial;
 	struct file_version version; /* of the file at the server */
 	uint32_t handle;
+	int folder;   /* descriptor of the folder for the file; -1: none */
 	bool opened;  /* handle is open */
 	bool memory;  /* name is a block of memory */
 	bool hashing; /* the server has been asked for a hash and has not answered */
@@ -45,19 +52,17 @@ static void check_get_names(const struct get *get, struct argp_state *state)
 {
 	const struct transfer_command *command = &get->command;
 	char **names = command->names;
+	const char *first, *second;
 
 	if (get->output && !strcmp(get->output, "-") && command->common.json)
 		argp_error(state, "--json and the file would both be written to standard output");
-	if (command->count == 0)
+	if (command->count == 0 && !get->recursive)
 		argp_error(state, "a NAME is missing; `peerlane list %s` lists the names", command->address);
-	for (int i = 0; i < command->count; i++) {
-		for (int j = 0; j < i; j++)
-			if (!strcmp(transfer_last_name(names[i]), transfer_last_name(names[j])))
-				argp_error(state, "'%s' and '%s' would be written to the same file", names[j],
-					   names[i]);
+	for (int i = 0; i < command->count; i++)
 		if (!service_name_valid(names[i]))
 			argp_error(state, "'%s' is not a valid name of a published file", names[i]);
-	}
+	if (command->count && transfer_find_duplicate(names, command->count, &first, &second))
+		argp_error(state, "'%s' and '%s' would be written to the same file", first, second);
 }
 
 static error_t parse_get_option(int key, char *argument, struct argp_state *state)
@@ -73,6 +78,10 @@ static error_t parse_get_option(int key, char *argument, struct argp_state *stat
 		get->sync = true;
 		return 0;
 	}
+	if (key == 'r') {
+		get->recursive = true;
+		return 0;
+	}
 	rc = transfer_parse_option(&get->command, key, argument, state);
 	if (key == ARGP_KEY_END)
 		check_get_names(get, state);
@@ -83,6 +92,8 @@ static const struct argp_option get_options[] = {
 	{ "output", 'o', "PATH", 0,
 	  "Write to this file, or into this directory (default: the current directory; -: standard output)", 1 },
 	{ "memory", 'm', "KIND", 0, "Receive into GPU memory first, then copy to the file: cuda, or cuda:1", 1 },
+	{ "recursive", 'r', NULL, 0,
+	  "Fetch all files below the directories NAME..., with their directories; without NAME, all files", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
 	{ "sync", OPTION_SYNC, NULL, 0, "Wait until storage has each file: fsync(2) of the file and of its directory",
 	  1 },
@@ -90,11 +101,11 @@ static const struct argp_option get_options[] = {
 };
 
 static const struct cli_command get_command = {
-	.arguments = "ADDRESS NAME...",
+	.arguments = "ADDRESS [NAME...]",
 	.summary = "Fetch the files or memory that `peerlane serve` at ADDRESS publishes as NAME.",
 	.examples = {
 		"peerlane get --key key gpu1 a.bin b.bin -o /data/",
-		"peerlane get --key key --verify gpu1 checkpoints/last.pt -o last.pt",
+		"peerlane get --key key --verify -r gpu1 checkpoints -o /data/",
 	},
 	.notes = "An incomplete file is called .NAME.part.  To resume an interrupted transfer, repeat the command.  It "
 		 "begins again if the file at the server has changed.\n",
@@ -224,8 +235,13 @@ static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *err
 		rc = partial_file_open_stream(&fetch->partial, get->stream, transfer->file, &fetch->version, error);
 		get->stream = -1;
 	} else if (rc == 0) {
-		rc = partial_file_open(&fetch->partial, get->folder, transfer_last_name(transfer->file),
-				       &fetch->version, !fetch->memory, error);
+		const char *last = transfer_last_name(transfer->file);
+
+		rc = fetch->folder =
+			get->recursive ? folder_open(get->folder, transfer->file, true, &last, error) : get->folder;
+		if (rc >= 0)
+			rc = partial_file_open(&fetch->partial, fetch->folder, last, &fetch->version, !fetch->memory,
+					       error);
 	}
 	if (rc == 0)
 		rc = compare_kept_bytes(fetch, error);
@@ -246,14 +262,14 @@ static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *err
 	return rc == 0 ? partial_file_commit(&fetch->partial, get->sync, error) : rc;
 }
 
-static void run_fetch(void *user, struct transfer *transfer)
+static void run_fetch(struct get *get, struct transfer *transfer)
 {
-	struct get *get = user;
 	struct session *session = &get->command.session;
 	struct fetch fetch = {
 		.command = &get->command,
 		.transfer = transfer,
 		.partial = { .fd = -1 },
+		.folder = -1,
 		.pipeline = { .advance = fetch_advance, .idle = fetch_show_progress, .user = &fetch },
 	};
 	struct pl_error changed, ignored;
@@ -275,9 +291,25 @@ static void run_fetch(void *user, struct transfer *transfer)
 				 ? 0
 				 : fetch.partial.done;
 	partial_file_close(&fetch.partial, !transfer->kept);
+	if (get->recursive && fetch.folder >= 0)
+		close(fetch.folder);
 }
 
 /* -- all files ---------------------------------------------------------------------------------- */
+
+/* Fetches small files together, others one by one. */
+static size_t run_fetches(void *user, struct transfer *transfers, size_t count)
+{
+	struct get *get = user;
+	size_t done = 0;
+
+	if (get->command.transfer_count > 1 && !get->command.memory)
+		done = small_get(&get->small, transfers, count);
+	if (done)
+		return done;
+	run_fetch(get, transfers);
+	return 1;
+}
 
 /* True if a path leads to an open file of this process, or to a device. */
 static bool is_special_path(const char *path)
@@ -286,7 +318,7 @@ static bool is_special_path(const char *path)
 }
 
 /* Opens --output if it names standard output, a pipe or a device: these are written to, never replaced. */
-static int open_output_stream(struct get *get, struct transfer *transfers, struct pl_error *error)
+static int open_output_stream(struct get *get, struct pl_error *error)
 {
 	const char *output = get->output;
 	struct stat status;
@@ -306,14 +338,12 @@ static int open_output_stream(struct get *get, struct transfer *transfers, struc
 	}
 	if (get->stream < 0)
 		return cli_fail_errno(error, -errno, "open", output);
-	if (get->command.count > 1)
+	if (get->command.count > 1 || get->recursive)
 		return cli_fail(error, -EINVAL, "NOT-A-DIRECTORY", output, "fetch one file at a time",
 				"several files cannot be written into one stream");
-	transfers[0].name = get->command.names[0];
-	transfers[0].file = output;
 	/* Standard output has the bytes, and nothing else. */
 	get->command.common.quiet = true;
-	return 1;
+	return transfer_add(&get->command, get->command.names[0], output, error);
 }
 
 /* Replaces a symbolic link by its target: the target gets the new bytes, and the link stays. */
@@ -327,8 +357,19 @@ static void follow_output_link(struct get *get)
 		get->output = get->target;
 }
 
+/* Adds the transfers of the names on the command line. */
+static int add_named_files(struct get *get, bool folder, const char *output, struct pl_error *error)
+{
+	int rc = 0;
+
+	for (int i = 0; rc == 0 && !get->recursive && i < get->command.count; i++)
+		rc = transfer_add(&get->command, get->command.names[i],
+				  folder ? transfer_last_name(get->command.names[i]) : output, error);
+	return rc;
+}
+
 /* Opens the folder for the files: --output if it is a directory or ends in a slash, else the folder of that path. */
-static int open_output_folder(struct get *get, struct transfer *transfers, struct pl_error *error)
+static int open_output_folder(struct get *get, struct pl_error *error)
 {
 	const char *output = get->output ? get->output : ".";
 	bool slash = output[0] && output[strlen(output) - 1] == '/';
@@ -338,7 +379,7 @@ static int open_output_folder(struct get *get, struct transfer *transfers, struc
 
 	if (!folder && slash)
 		return cli_fail_errno(error, -ENOENT, "open", output);
-	if (!folder && get->command.count > 1)
+	if (!folder && (get->command.count > 1 || get->recursive))
 		return cli_fail(error, -ENOTDIR, "NOT-A-DIRECTORY", output, "create the directory first",
 				"several files can only be written into a directory");
 	if (!folder) {
@@ -349,37 +390,71 @@ static int open_output_folder(struct get *get, struct transfer *transfers, struc
 	get->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (get->folder < 0)
 		return cli_fail_errno(error, -errno, "open", path);
-	for (int i = 0; i < get->command.count; i++) {
-		transfers[i].name = get->command.names[i];
-		transfers[i].file = folder ? transfer_last_name(get->command.names[i]) : output;
+	return add_named_files(get, folder, output, error);
+}
+
+/* Adds the files of the listing that are below a name, or all.  Their paths here begin with the name's last component. */
+static int add_files_below(struct get *get, const char *name, struct pl_error *error)
+{
+	size_t length = name ? strlen(name) : 0, before = get->command.transfer_count;
+	size_t skip = name ? (size_t)(transfer_last_name(name) - name) : 0;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < get->listing.count; i++) {
+		const struct service_entry *entry = &get->listing.entries[i];
+		bool below = !strncmp(entry->name, name ? name : "", length) &&
+			     (!name || entry->name[length] == '/' || entry->name[length] == '\0');
+
+		if (below && entry->kind == SERVICE_FILE && service_name_valid(entry->name))
+			rc = transfer_add(&get->command, entry->name, entry->name + skip, error);
 	}
-	return 0;
+	if (rc == 0 && get->command.transfer_count == before)
+		return cli_fail(error, -ENOENT, "NOT-PUBLISHED", name ? name : get->command.address,
+				"see what `peerlane list` prints",
+				"the server publishes no file of this name or below it");
+	return rc;
+}
+
+static int expand_names(void *user, struct pl_error *error)
+{
+	struct get *get = user;
+	int rc = listing_fetch(&get->command.session, &get->listing, error);
+
+	if (rc == 0 && get->command.count == 0)
+		rc = add_files_below(get, NULL, error);
+	for (int i = 0; rc == 0 && i < get->command.count; i++)
+		rc = add_files_below(get, get->command.names[i], error);
+	return rc;
 }
 
 int pl_cli_get(int argc, char **argv)
 {
 	struct get get = { .folder = -1, .stream = -1 };
-	struct transfer *transfers;
 	struct pl_error error;
 	int rc, status;
 
 	cli_parse(&get_command, argc, argv, &get.command.common, &get);
-	transfers = calloc((size_t)get.command.count, sizeof(*transfers));
-	rc = transfers ? open_output_stream(&get, transfers, &error) : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
-	if (rc == 0) {
+	rc = open_output_stream(&get, &error);
+	if (rc == 0 && get.stream < 0) {
 		follow_output_link(&get);
-		rc = open_output_folder(&get, transfers, &error);
+		rc = open_output_folder(&get, &error);
 	}
-	if (rc >= 0)
-		status = transfer_run_all(&get.command, transfers, run_fetch, &get);
-	else
+	if (rc == 0) {
+		get.command.expand = get.recursive ? expand_names : NULL;
+		get.small = (struct small){
+			.command = &get.command, .folder = get.folder, .recursive = get.recursive, .sync = get.sync
+		};
+		status = transfer_run_all(&get.command, run_fetches, &get);
+	} else {
 		status = cli_report_for(&get.command.common, &error);
+		free(get.command.transfers);
+	}
 	if (get.folder >= 0)
 		close(get.folder);
 	if (get.stream >= 0)
 		close(get.stream);
+	free(get.listing.entries);
 	free(get.folder_path);
 	free(get.target);
-	free(transfers);
 	return status;
 }

@@ -40,46 +40,6 @@ static const struct cli_command list_command = {
 	.connection = true,
 };
 
-static bool append_listing_entry(struct listing *listing, const struct service_entry *entry)
-{
-	if (listing->count == listing->room) {
-		size_t room = listing->room ? listing->room * 2 : 64;
-		struct service_entry *entries = realloc(listing->entries, room * sizeof(*entries));
-
-		if (!entries)
-			return false;
-		listing->entries = entries;
-		listing->room = room;
-	}
-	listing->entries[listing->count++] = *entry;
-	return true;
-}
-
-/* Fetches the listing in pieces: the server answers with as many entries as fit behind the name in the request. */
-static int fetch_listing(struct session *session, struct listing *listing, struct pl_error *error)
-{
-	struct service_message request = { .type = SERVICE_LIST }, answer;
-	struct service_entry entry;
-	int rc;
-
-	do {
-		size_t offset = 0, before = listing->count;
-
-		rc = session_call(session, &request, &answer, error);
-		if (rc < 0)
-			return rc;
-		while (service_entry_next(&answer, &offset, &entry))
-			if (!append_listing_entry(listing, &entry))
-				return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-		if (answer.more && listing->count == before)
-			return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL,
-					"the server announced more entries and sent none");
-		if (answer.more)
-			strcpy(request.name, listing->entries[listing->count - 1].name);
-	} while (answer.more);
-	return 0;
-}
-
 int pl_cli_list(int argc, char **argv)
 {
 	struct list list = { .address = NULL };
@@ -92,7 +52,7 @@ int pl_cli_list(int argc, char **argv)
 	rc = session_open(&session, &list.common, list.address, &error);
 	if (rc < 0)
 		return cli_report_for(&list.common, &error);
-	rc = fetch_listing(&session, &listing, &error);
+	rc = listing_fetch(&session, &listing, &error);
 	if (rc == 0 && list.common.json)
 		listing_print_json(&listing, &session);
 	else if (rc == 0)

@@ -1,10 +1,52 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/transfer/listing.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
+
+static bool append_listing_entry(struct listing *listing, const struct service_entry *entry)
+{
+	if (listing->count == listing->room) {
+		size_t room = listing->room ? listing->room * 2 : 64;
+		struct service_entry *entries = realloc(listing->entries, room * sizeof(*entries));
+
+		if (!entries)
+			return false;
+		listing->entries = entries;
+		listing->room = room;
+	}
+	listing->entries[listing->count++] = *entry;
+	return true;
+}
+
+/* Fetches the listing in pieces: the server answers with as many entries as fit behind the name in the request. */
+int listing_fetch(struct session *session, struct listing *listing, struct pl_error *error)
+{
+	struct service_message request = { .type = SERVICE_LIST }, answer;
+	struct service_entry entry;
+	int rc;
+
+	do {
+		size_t offset = 0, before = listing->count;
+
+		rc = session_call(session, &request, &answer, error);
+		if (rc < 0)
+			return rc;
+		while (service_entry_next(&answer, &offset, &entry))
+			if (!append_listing_entry(listing, &entry))
+				return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+		if (answer.more && listing->count == before)
+			return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL,
+					"the server announced more entries and sent none");
+		if (answer.more)
+			strcpy(request.name, listing->entries[listing->count - 1].name);
+	} while (answer.more);
+	return 0;
+}
 
 enum { COLUMN_NAME, COLUMN_SIZE, COLUMN_MODIFIED };
 

@@ -10,6 +10,9 @@ struct listing {
 	size_t count, room;
 };
 
+/* Fetches all entries.  The caller frees `entries`, also on failure. */
+int listing_fetch(struct session *session, struct listing *listing, struct pl_error *error);
+
 /* Prints a table, and below it the number of entries unless `quiet`. */
 void listing_print_table(const struct listing *listing, bool quiet);
 void listing_print_json(const struct listing *listing, const struct session *session);

@@ -240,6 +240,15 @@ static int open_temporary_file(struct partial_file *partial, struct pl_error *er
 	return rc;
 }
 
+static int fail_to_write(const struct partial_file *partial, int rc, struct pl_error *error)
+{
+	if (rc == -ENOSPC || rc == -EDQUOT)
+		return cli_fail(error, rc, "NO-SPACE", partial->name,
+				"free space on the disk, or choose another directory",
+				"the disk has no space for %llu bytes", (unsigned long long)partial->source.size);
+	return cli_fail_errno(error, rc, "write", partial->temporary);
+}
+
 static int map_temporary_file(struct partial_file *partial, bool resume, struct pl_error *error)
 {
 	uint64_t length = partial_record_offset(partial) + sizeof(struct record);
@@ -252,12 +261,8 @@ static int map_temporary_file(struct partial_file *partial, bool resume, struct 
 	rc = allocate_file_space(partial, length);
 	if (rc == 0)
 		rc = partial_file_record(partial, done);
-	if (rc == -ENOSPC || rc == -EDQUOT)
-		return cli_fail(error, rc, "NO-SPACE", partial->name,
-				"free space on the disk, or choose another directory",
-				"the disk has no space for %llu bytes", (unsigned long long)partial->source.size);
 	if (rc < 0)
-		return cli_fail_errno(error, rc, "fallocate", partial->temporary);
+		return fail_to_write(partial, rc, error);
 	if (partial->source.size == 0)
 		return 0;
 	partial->bytes = mmap(NULL, partial->source.size, PROT_READ | PROT_WRITE, MAP_SHARED, partial->fd, 0);
@@ -268,12 +273,10 @@ static int map_temporary_file(struct partial_file *partial, bool resume, struct 
 	return 0;
 }
 
-int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
-		      bool resume, struct pl_error *error)
+/* Allocates the names.  After a failure, the file must be closed. */
+static int name_partial_file(struct partial_file *partial, int folder, const char *name,
+			     const struct file_version *source, struct pl_error *error)
 {
-	bool discard = false;
-	int rc;
-
 	*partial = (struct partial_file){
 		.folder = folder,
 		.fd = -1,
@@ -281,35 +284,37 @@ int partial_file_open(struct partial_file *partial, int folder, const char *name
 		.faults = sigbus_guard_count(),
 		.name = strdup(name),
 	};
-	if (source->size > (uint64_t)INT64_MAX - 2 * ALIGNMENT || source->size > SIZE_MAX) {
-		free(partial->name);
+	if (source->size > (uint64_t)INT64_MAX - 2 * ALIGNMENT || source->size > SIZE_MAX)
 		return cli_fail(error, -EFBIG, "FILE-TOO-BIG", name, NULL, "a file cannot have %llu bytes",
 				(unsigned long long)source->size);
-	}
 	if (asprintf(&partial->temporary, ".%s.part", name) < 0)
 		partial->temporary = NULL;
-	if (partial->name && partial->temporary) {
+	return partial->name && partial->temporary ? 0 : cli_fail_errno(error, -ENOMEM, "malloc", name);
+}
+
+int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
+		      bool resume, struct pl_error *error)
+{
+	bool discard = false;
+	int rc = name_partial_file(partial, folder, name, source, error);
+
+	if (rc == 0)
 		rc = open_temporary_file(partial, error);
-		if (rc == 0) {
-			rc = map_temporary_file(partial, resume, error);
-			discard = partial->done == 0;
-		}
-	} else {
-		rc = cli_fail_errno(error, -ENOMEM, "malloc", name);
+	if (rc == 0) {
+		rc = map_temporary_file(partial, resume, error);
+		discard = partial->done == 0;
 	}
 	if (rc < 0)
 		partial_file_close(partial, discard);
 	return rc;
 }
 
-/* Writes the file to storage.  After a failure the kernel may drop what it could not write, so nothing is believed. */
-static int sync_to_storage(struct partial_file *partial, int fd, const char *name, struct pl_error *error)
+static int sync_to_storage(int fd, const char *name, struct pl_error *error)
 {
 	int rc = fsync(fd) < 0 ? -errno : 0;
 
 	if (rc == 0 || rc == -EINVAL || rc == -EROFS) /* descriptors that have no storage */
 		return 0;
-	partial->done = 0;
 	return cli_fail(error, rc == -ENOSPC || rc == -EDQUOT ? rc : -EIO, "SYNC-FAILED", name,
 			"check the disk and the kernel log, then transfer it again", "fsync: %s", strerror(-rc));
 }
@@ -342,13 +347,34 @@ static void copy_time(const struct partial_file *partial)
 		return;
 }
 
-int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error *error)
+int partial_file_sync(struct partial_file *partial, struct pl_error *error)
+{
+	int rc = sync_to_storage(partial->fd, partial->name, error);
+
+	/* After a failure the kernel may drop what it could not write, so nothing is believed. */
+	if (rc < 0)
+		partial->done = 0;
+	return rc;
+}
+
+int partial_folder_sync(int folder, const char *name, struct pl_error *error)
+{
+	return sync_to_storage(folder, name, error);
+}
+
+static int set_attributes(struct partial_file *partial, struct pl_error *error)
+{
+	if (fchmod(partial->fd, partial->source.mode ? partial->source.mode : usual_mode()) < 0)
+		return cli_fail_errno(error, -errno, "fchmod", partial->temporary);
+	copy_time(partial);
+	return 0;
+}
+
+/* Removes the mapping and the record. */
+static int finish_mapped_file(struct partial_file *partial, struct pl_error *error)
 {
 	struct stat status;
-	int rc;
 
-	if (partial->streaming)
-		return sync ? sync_to_storage(partial, partial->fd, partial->name, error) : 0;
 	if (fstat(partial->fd, &status) < 0)
 		return cli_fail_errno(error, -errno, "fstat", partial->temporary);
 	if ((uint64_t)status.st_size != partial_record_offset(partial) + sizeof(struct record))
@@ -363,17 +389,51 @@ int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error
 	partial->bytes = NULL;
 	if (ftruncate(partial->fd, (off_t)partial->source.size) < 0)
 		return cli_fail_errno(error, -errno, "ftruncate", partial->temporary);
-	if (fchmod(partial->fd, partial->source.mode ? partial->source.mode : usual_mode()) < 0)
-		return cli_fail_errno(error, -errno, "fchmod", partial->temporary);
-	copy_time(partial);
-	rc = sync ? sync_to_storage(partial, partial->fd, partial->name, error) : 0;
+	return set_attributes(partial, error);
+}
+
+int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error *error)
+{
+	int rc = 0;
+
+	if (partial->streaming)
+		return sync ? partial_file_sync(partial, error) : 0;
+	if (!partial->whole)
+		rc = finish_mapped_file(partial, error);
+	if (rc == 0 && sync)
+		rc = partial_file_sync(partial, error);
 	if (rc < 0)
 		return rc;
 	if (renameat(partial->folder, partial->temporary, partial->folder, partial->name) < 0)
 		return cli_fail_errno(error, -errno, "rename", partial->name);
 	free(partial->temporary);
 	partial->temporary = NULL;
-	return sync ? sync_to_storage(partial, partial->folder, partial->name, error) : 0;
+	return sync ? partial_folder_sync(partial->folder, partial->name, error) : 0;
+}
+
+int partial_file_write(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
+		       const void *bytes, struct pl_error *error)
+{
+	int rc = name_partial_file(partial, folder, name, source, error);
+	ssize_t written = 0;
+	bool opened;
+
+	partial->whole = true;
+	if (rc == 0)
+		rc = open_temporary_file(partial, error);
+	opened = rc == 0;
+	if (rc == 0 && ftruncate(partial->fd, 0) < 0)
+		rc = cli_fail_errno(error, -errno, "ftruncate", partial->temporary);
+	for (uint64_t done = 0; rc == 0 && done < source->size; done += (uint64_t)written) {
+		written = pwrite(partial->fd, (const char *)bytes + done, source->size - done, (off_t)done);
+		if (written <= 0)
+			rc = fail_to_write(partial, written < 0 ? -errno : -ENOSPC, error);
+	}
+	if (rc == 0)
+		rc = set_attributes(partial, error);
+	if (rc < 0)
+		partial_file_close(partial, opened);
+	return rc;
 }
 
 void partial_file_close(struct partial_file *partial, bool discard)

@@ -22,6 +22,7 @@ struct partial_file {
 	uint64_t done;              /* length of the complete beginning in bytes */
 	unsigned removed;           /* files of others that had the temporary name */
 	bool streaming;             /* the bytes go to `fd` in order, and are not kept */
+	bool whole;                 /* written by partial_file_write(): there is no record and no mapping */
 	unsigned faults;            /* sigbus_guard_count() when the file was opened */
 	uint8_t *bytes;             /* mapping of source.size bytes; NULL for an empty file */
 };
@@ -43,6 +44,13 @@ int partial_file_open(struct partial_file *partial, int folder, const char *name
 int partial_file_open_stream(struct partial_file *partial, int fd, const char *name, const struct file_version *source,
 			     struct pl_error *error);
 
+/*
+ * Writes a small file as a whole, with the source's permissions and time.  What remains is partial_file_commit().  The
+ * file of an interrupted transfer is overwritten.
+ */
+int partial_file_write(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
+		       const void *bytes, struct pl_error *error);
+
 /* Records that the first `done` bytes are complete.  Returns 0 or a negative errno; -EINTR after a signal. */
 int partial_file_record(struct partial_file *partial, uint64_t done);
 
@@ -51,6 +59,10 @@ int partial_file_record(struct partial_file *partial, uint64_t done);
  * storage.  Returns -ESTALE if bytes were lost, -EIO if storage refuses them.
  */
 int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error *error);
+
+/* For commits of several files without `sync`: waits until storage has the bytes of one, or the names of a folder. */
+int partial_file_sync(struct partial_file *partial, struct pl_error *error);
+int partial_folder_sync(int folder, const char *name, struct pl_error *error);
 
 /* Closes the file; `discard` removes it unless it was committed.  Nothing may use the mapping any more. */
 void partial_file_close(struct partial_file *partial, bool discard);

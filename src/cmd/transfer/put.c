@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "cmd/transfer/file_version.h"
+#include "cmd/transfer/local_tree.h"
 #include "cmd/transfer/progress.h"
+#include "cmd/transfer/small_client.h"
 #include "cmd/transfer/transfer.h"
 
 /* Interval of EXTENT messages, which tell the server how many bytes it has. */
@@ -20,6 +22,10 @@ struct put {
 	struct transfer_command command;
 	const char *name; /* --as; NULL: the name of the file */
 	bool no_sync;
+	bool recursive; /* files may be directories */
+	int input;      /* copy of standard input, or -1 */
+	struct local_tree tree;
+	struct small small;
 };
 
 /* Upload of one file. */
@@ -27,11 +33,13 @@ struct upload {
 	struct transfer_command *command;
 	struct transfer *transfer;
 	int fd;
+	int input;          /* copy of standard input, or -1 */
 	struct stat status; /* of the file when the upload began */
 	uint8_t *bytes;     /* mapping of the file */
 	uint32_t handle;
 	bool created;  /* handle is open */
 	bool unsynced; /* the server need not wait for its storage */
+	bool folders;  /* the server makes missing directories */
 	struct service_message answer;
 	struct hash_state *local_hash;
 	struct progress progress;
@@ -44,10 +52,17 @@ struct upload {
 
 static void check_put_files(const struct put *put, struct argp_state *state)
 {
+	const char *first, *second;
+
 	if (put->command.count == 0)
 		argp_error(state, "a FILE is missing");
+	for (int i = 0; i < put->command.count; i++)
+		if (!strcmp(put->command.names[i], "-") && !put->name)
+			argp_error(state, "standard input has no name: add --as NAME");
 	if (put->name && put->command.count > 1)
 		argp_error(state, "--as can be used with one FILE only");
+	if (put->command.count && transfer_find_duplicate(put->command.names, put->command.count, &first, &second))
+		argp_error(state, "'%s' and '%s' would be stored under the same name", first, second);
 	if (put->name && !service_name_valid(put->name))
 		argp_error(state, "'%s' is not a valid name", put->name);
 }
@@ -65,6 +80,10 @@ static error_t parse_put_option(int key, char *argument, struct argp_state *stat
 		put->no_sync = true;
 		return 0;
 	}
+	if (key == 'r') {
+		put->recursive = true;
+		return 0;
+	}
 	rc = transfer_parse_option(&put->command, key, argument, state);
 	if (key == ARGP_KEY_END)
 		check_put_files(put, state);
@@ -75,6 +94,8 @@ static const struct argp_option put_options[] = {
 	{ "as", 'a', "NAME", 0,
 	  "Store the file as NAME (default: the name of the file), or write it into the memory called NAME", 1 },
 	{ "memory", 'm', "KIND", 0, "Copy the file to GPU memory first, and send from there: cuda, or cuda:1", 1 },
+	{ "recursive", 'r', NULL, 0,
+	  "Send all files below directories, as DIRECTORY/...; the server makes the directories", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
 	{ "no-sync", OPTION_NO_SYNC, NULL, 0,
 	  "Do not wait until the server's storage has the file; a crash of its host may then lose it", 1 },
@@ -83,10 +104,10 @@ static const struct argp_option put_options[] = {
 
 static const struct cli_command put_command = {
 	.arguments = "ADDRESS FILE...",
-	.summary = "Send files to `peerlane serve --upload` at ADDRESS.",
+	.summary = "Send files to `peerlane serve --upload` at ADDRESS.  FILE may be -: standard input.",
 	.examples = {
 		"peerlane put --key key gpu1 results.tar",
-		"peerlane put --key key --verify gpu1 run7.pt --as checkpoints/last.pt",
+		"peerlane put --key key --verify -r gpu1 checkpoints",
 	},
 	.notes = "At the server, an incomplete file is called .NAME.part.  To resume an interrupted transfer, repeat the "
 		 "command.  It begins again if the local file has changed.\n",
@@ -97,15 +118,26 @@ static const struct cli_command put_command = {
 
 /* -- one file ----------------------------------------------------------------------------------- */
 
+static bool is_standard_input(const char *path)
+{
+	return !strcmp(path, "-");
+}
+
 static int map_local_file(struct upload *upload, struct pl_error *error)
 {
 	const char *path = upload->transfer->file;
 
-	upload->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (is_standard_input(path))
+		upload->fd = fcntl(upload->input, F_DUPFD_CLOEXEC, 0);
+	else
+		upload->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (upload->fd < 0 || fstat(upload->fd, &upload->status) < 0)
 		return cli_fail_errno(error, -errno, "open", path);
 	if (!S_ISREG(upload->status.st_mode))
-		return cli_fail(error, -EINVAL, "NOT-A-FILE", path, "send regular files", "not a regular file");
+		return cli_fail(error, -EINVAL, "NOT-A-FILE", path,
+				S_ISDIR(upload->status.st_mode) ? "send directories with --recursive"
+								: "send regular files",
+				"not a regular file");
 	upload->transfer->size = (uint64_t)upload->status.st_size;
 	if (upload->status.st_size == 0)
 		return 0;
@@ -129,6 +161,7 @@ static int create_remote_file(struct upload *upload, struct pl_error *error)
 	request.modified = version.modified;
 	request.identity = version.identity;
 	request.mode = version.mode;
+	request.flags = upload->folders ? SERVICE_FOLDERS : 0;
 	if (rc == 0)
 		rc = session_call(session, &request, &upload->answer, error);
 	if (rc < 0)
@@ -246,15 +279,16 @@ static int upload_file(struct upload *upload, struct pl_error *error)
 	return rc == 0 ? commit_remote_file(upload, error) : rc;
 }
 
-static void run_upload(void *user, struct transfer *transfer)
+static void run_upload(struct put *put, struct transfer *transfer)
 {
-	struct put *put = user;
 	struct session *session = &put->command.session;
 	struct upload upload = { .command = &put->command,
 				 .transfer = transfer,
 				 .fd = -1,
+				 .input = put->input,
 				 .extent_sent_at = cli_now(),
-				 .unsynced = put->no_sync };
+				 .unsynced = put->no_sync,
+				 .folders = put->recursive };
 	struct service_message request = { .type = SERVICE_CLOSE };
 	struct pl_error ignored;
 	int rc = upload_file(&upload, &transfer->error);
@@ -277,25 +311,88 @@ static void run_upload(void *user, struct transfer *transfer)
 
 /* -- all files ---------------------------------------------------------------------------------- */
 
+/* Sends small files together, others one by one. */
+static size_t run_uploads(void *user, struct transfer *transfers, size_t count)
+{
+	struct put *put = user;
+	size_t done = 0;
+
+	if (put->command.transfer_count > 1 && !put->command.memory)
+		done = small_put(&put->small, transfers, count);
+	if (done)
+		return done;
+	run_upload(put, transfers);
+	return 1;
+}
+
+/* Copies standard input into a file without a name, because the server must know the size first. */
+static int spool_standard_input(struct put *put, struct pl_error *error)
+{
+	const char *folder = getenv("TMPDIR");
+	uint8_t piece[64 << 10];
+	ssize_t got;
+
+	folder = folder && folder[0] ? folder : "/var/tmp";
+	put->input = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (put->input < 0)
+		return cli_fail_errno(error, -errno, "open", folder);
+	while ((got = read(STDIN_FILENO, piece, sizeof(piece))) > 0) {
+		ssize_t written = write(put->input, piece, (size_t)got);
+
+		if (written != got)
+			return cli_fail_errno(error, written < 0 ? -errno : -ENOSPC, "write", folder);
+	}
+	return got < 0 ? cli_fail_errno(error, -errno, "read", "standard input") : 0;
+}
+
+static bool is_folder(const char *path)
+{
+	struct stat status;
+
+	return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+static int add_files(struct put *put, struct pl_error *error)
+{
+	struct transfer_command *command = &put->command;
+	int rc = 0;
+
+	for (int i = 0; rc == 0 && i < command->count; i++) {
+		const char *path = command->names[i];
+
+		if (is_standard_input(path))
+			rc = spool_standard_input(put, error);
+		if (rc < 0)
+			return rc;
+		if (put->recursive && is_folder(path))
+			rc = local_tree_add(&put->tree, command, path, put->name, error);
+		else
+			rc = transfer_add(command, put->name ? put->name : transfer_last_name(path), path, error);
+	}
+	if (put->tree.skipped)
+		cli_warn("entries not sent because they are neither regular files nor directories: %u",
+			 put->tree.skipped);
+	return rc;
+}
+
 int pl_cli_put(int argc, char **argv)
 {
-	struct put put = { .name = NULL };
-	struct transfer *transfers;
+	struct put put = { .input = -1 };
 	struct pl_error error;
+	unsigned flags;
 	int status;
 
 	cli_parse(&put_command, argc, argv, &put.command.common, &put);
-	transfers = calloc((size_t)put.command.count, sizeof(*transfers));
-	for (int i = 0; transfers && i < put.command.count; i++) {
-		transfers[i].file = put.command.names[i];
-		transfers[i].name = put.name ? put.name : transfer_last_name(put.command.names[i]);
-	}
-	if (transfers) {
-		status = transfer_run_all(&put.command, transfers, run_upload, &put);
+	flags = (put.no_sync ? SERVICE_UNSYNCED : 0) | (put.recursive ? SERVICE_FOLDERS : 0);
+	put.small = (struct small){ .command = &put.command, .flags = flags };
+	if (add_files(&put, &error) == 0) {
+		status = transfer_run_all(&put.command, run_uploads, &put);
 	} else {
-		cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 		status = cli_report_for(&put.command.common, &error);
+		free(put.command.transfers);
 	}
-	free(transfers);
+	if (put.input >= 0)
+		close(put.input);
+	local_tree_free(&put.tree);
 	return status;
 }

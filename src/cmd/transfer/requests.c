@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/transfer/folder_set.h"
 #include "cmd/transfer/server.h"
 
 /* Age from which the first LIST of a client scans the catalogue again; the next ones continue in the same catalogue. */
@@ -25,7 +26,7 @@ void request_handle_close(struct client *client, size_t index, bool discard)
 	free(handle);
 }
 
-static int find_client_handle(struct client *client, uint32_t number, struct handle **handle, struct pl_error *error)
+int request_find_handle(struct client *client, uint32_t number, struct handle **handle, struct pl_error *error)
 {
 	*handle = number < SERVER_HANDLES_MAX ? client->handles[number] : NULL;
 	if (*handle)
@@ -39,14 +40,13 @@ static int make_handle_token(struct handle *handle, struct pl_error *error)
 
 	if (!handle->item->region)
 		return 0;
-	options.rights = handle->writing ? PL_ACCESS_WRITE : PL_ACCESS_READ;
+	options.rights = handle->rights;
 	handle->token_length = sizeof(handle->token);
 	return pl_region_share(handle->item->region, &options, handle->token, &handle->token_length, error);
 }
 
-/* Adds a handle for an item.  The handle owns the item afterwards, also on failure. */
-static int add_client_handle(struct client *client, struct item *item, const char *name, bool writing,
-			     struct service_message *answer, struct pl_error *error)
+int request_add_handle(struct client *client, struct item *item, const char *name, unsigned rights,
+		       struct service_message *answer, struct pl_error *error)
 {
 	struct handle *handle = calloc(1, sizeof(*handle));
 	uint32_t number = 0;
@@ -61,7 +61,7 @@ static int add_client_handle(struct client *client, struct item *item, const cha
 				"a client can open at most %d files", SERVER_HANDLES_MAX);
 	}
 	handle->item = item;
-	handle->writing = writing;
+	handle->rights = rights;
 	handle->name = strdup(name);
 	client->handles[number] = handle;
 	rc = make_handle_token(handle, error);
@@ -137,7 +137,7 @@ static int handle_open(struct client *client, const struct service_message *requ
 
 	if (rc < 0)
 		return rc;
-	rc = add_client_handle(client, item, request->name, false, answer, error);
+	rc = request_add_handle(client, item, request->name, PL_ACCESS_READ, answer, error);
 	if (rc < 0)
 		return rc;
 	fill_version(answer, &item->version);
@@ -160,24 +160,6 @@ static int open_memory_for_writing(struct server *server, struct item *memory, c
 	return 0;
 }
 
-/* Opens the folder of a name below the folder for uploads; *last is the last component of the name. */
-static int open_upload_folder(struct server *server, const char *name, const char **last, struct pl_error *error)
-{
-	char parent[SERVICE_NAME_MAX + 1];
-	const char *slash = strrchr(name, '/');
-	int fd;
-
-	*last = slash ? slash + 1 : name;
-	snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - name) : 0, name);
-	if (!slash)
-		fd = fcntl(server->upload, F_DUPFD_CLOEXEC, 0);
-	else
-		fd = catalogue_open_below(server->upload, parent, O_RDONLY | O_DIRECTORY, false);
-	if (fd == -1 && !slash)
-		return cli_fail_errno(error, -errno, "open", name);
-	return fd < 0 ? cli_fail_errno(error, fd, "open", parent) : fd;
-}
-
 static int open_upload(struct server *server, const struct service_message *request, struct item **item,
 		       struct pl_error *error)
 {
@@ -191,7 +173,7 @@ static int open_upload(struct server *server, const struct service_message *requ
 	if (!service_name_valid(request->name) || is_partial_file_name(request->name))
 		return cli_fail(error, -EINVAL, "NAME-SYNTAX", request->name, "choose another name with --as",
 				"the server does not accept this file name");
-	folder = open_upload_folder(server, request->name, &last, error);
+	folder = folder_open(server->upload, request->name, request->flags & SERVICE_FOLDERS, &last, error);
 	return folder < 0 ? folder : item_open_partial_file(&server->items, folder, last, &version, item, error);
 }
 
@@ -205,7 +187,7 @@ static int handle_create(struct client *client, const struct service_message *re
 
 	if (rc < 0)
 		return rc;
-	rc = add_client_handle(client, item, request->name, true, answer, error);
+	rc = request_add_handle(client, item, request->name, PL_ACCESS_WRITE, answer, error);
 	if (rc < 0)
 		return rc;
 	answer->done = item->kind == ITEM_PARTIAL_FILE ? item->partial.done : 0;
@@ -219,10 +201,15 @@ static int handle_extent(struct client *client, const struct service_message *re
 	struct handle *handle;
 
 	/* Ignores errors: without the record, a resumed transfer only repeats more bytes. */
-	if (find_client_handle(client, request->handle, &handle, &ignored) == 0 &&
+	if (request_find_handle(client, request->handle, &handle, &ignored) == 0 &&
 	    handle->item->kind == ITEM_PARTIAL_FILE && request->done <= handle->item->version.size)
 		partial_file_record(&handle->item->partial, request->done);
 	return REQUEST_NO_ANSWER;
+}
+
+static void perform_commit(struct commit *commit)
+{
+	commit->rc = partial_file_commit(&commit->item->partial, commit->sync, &commit->error);
 }
 
 /* Hands an uploaded file to the committer.  The commit takes over the handle's use of the item. */
@@ -235,6 +222,7 @@ static int submit_commit(struct client *client, struct handle *handle, const str
 		return cli_fail_errno(error, -ENOMEM, "malloc", handle->name);
 	item_end_access(handle->item);
 	*commit = (struct commit){ .client = client,
+				   .perform = perform_commit,
 				   .item = handle->item,
 				   .name = handle->name,
 				   .request = request->request,
@@ -251,11 +239,11 @@ static int handle_commit(struct client *client, const struct service_message *re
 {
 	struct server *server = client->server;
 	struct handle *handle;
-	int rc = find_client_handle(client, request->handle, &handle, error);
+	int rc = request_find_handle(client, request->handle, &handle, error);
 
 	if (rc < 0)
 		return rc;
-	if (!handle->writing)
+	if (handle->rights != PL_ACCESS_WRITE)
 		return cli_fail(error, -EINVAL, "NO-HANDLE", handle->name, NULL,
 				"the handle was not opened for writing");
 	if (handle->token_length && handle->item->region)
@@ -268,12 +256,16 @@ static int handle_commit(struct client *client, const struct service_message *re
 	return REQUEST_ANSWER;
 }
 
-struct client *request_commit_end(struct server *server, struct commit *commit)
+struct client *request_commit_end(struct server *server, struct commit *commit, struct service_message *answer)
 {
 	struct client *client = commit->client;
 
 	if (client)
 		client->commit = NULL;
+	if (commit->type == SERVICE_PUT_SMALL || commit->type == SERVICE_GET_SMALL) {
+		small_end(server, commit, answer);
+		return client;
+	}
 	if (commit->rc == 0)
 		server->catalogue.scanned = 0;
 	if (commit->rc == 0 && client)
@@ -288,7 +280,7 @@ static int handle_close(struct client *client, const struct service_message *req
 {
 	struct handle *handle;
 	struct file_version version;
-	int rc = find_client_handle(client, request->handle, &handle, error);
+	int rc = request_find_handle(client, request->handle, &handle, error);
 
 	if (rc < 0)
 		return rc;
@@ -303,7 +295,7 @@ static int handle_close(struct client *client, const struct service_message *req
 static int handle_hash(struct client *client, const struct service_message *request, struct pl_error *error)
 {
 	struct handle *handle;
-	int rc = find_client_handle(client, request->handle, &handle, error);
+	int rc = request_find_handle(client, request->handle, &handle, error);
 
 	if (rc < 0)
 		return rc;
@@ -374,6 +366,11 @@ int request_handle(struct client *client, const struct service_message *request,
 		return handle_commit(client, request, error);
 	case SERVICE_CLOSE:
 		return handle_close(client, request, answer, error);
+	case SERVICE_AREA:
+		return small_area_open(client, request, answer, error);
+	case SERVICE_PUT_SMALL:
+	case SERVICE_GET_SMALL:
+		return small_begin(client, request, error);
 	case SERVICE_TYPES:
 		break;
 	}

@@ -218,7 +218,7 @@ static void finish_commits(struct server *server)
 
 	for (; commit; commit = next) {
 		struct service_message answer = { .type = commit->type, .request = commit->request };
-		struct client *client = request_commit_end(server, commit);
+		struct client *client = request_commit_end(server, commit, &answer);
 
 		next = commit->next;
 		if (client)

@@ -17,7 +17,8 @@
 /* Open file of a client. */
 struct handle {
 	struct item *item;
-	bool writing;
+	unsigned rights; /* of the token: PL_ACCESS_... */
+	bool area;       /* memory for small files */
 	char *name;
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length; /* 0: no token, because the item is empty */
@@ -87,7 +88,21 @@ int request_hash_slice(struct client *client, struct service_message *answer, st
 /* Discards the hash of a client, if there is one. */
 void request_hash_end(struct client *client);
 /* Ends a commit that is done, without the commit's memory.  Returns the client to answer; NULL: disconnected. */
-struct client *request_commit_end(struct server *server, struct commit *commit);
+struct client *request_commit_end(struct server *server, struct commit *commit, struct service_message *answer);
+/* Finds a handle of a client. */
+int request_find_handle(struct client *client, uint32_t number, struct handle **handle, struct pl_error *error);
+/* Adds a handle for an item, and fills the answer.  The handle owns the item afterwards, also on failure. */
+int request_add_handle(struct client *client, struct item *item, const char *name, unsigned rights,
+		       struct service_message *answer, struct pl_error *error);
+
+/* -- small files (small_server.c) ------------------------------------------------------------------ */
+
+int small_area_open(struct client *client, const struct service_message *request, struct service_message *answer,
+		    struct pl_error *error);
+/* Begins PUT_SMALL or GET_SMALL. */
+int small_begin(struct client *client, const struct service_message *request, struct pl_error *error);
+/* Fills the answer, and frees all but the commit's memory. */
+void small_end(struct server *server, struct commit *commit, struct service_message *answer);
 /* Revokes the token of a handle and frees the handle. */
 void request_handle_close(struct client *client, size_t index, bool discard);
 

@@ -27,6 +27,7 @@ enum field {
 	ENTRIES = 1u << 13,
 	ERROR = 1u << 14,
 	MODE = 1u << 15,
+	FILES = 1u << 16,
 };
 
 #define SOURCE (SIZE | MODIFIED | IDENTITY)
@@ -36,12 +37,15 @@ static const struct {
 } layouts[SERVICE_TYPES] = {
 	[SERVICE_LIST] = { NAME, MORE | ENTRIES },
 	[SERVICE_OPEN] = { NAME, HANDLE | KIND | SOURCE | MODE | TOKEN },
-	[SERVICE_CREATE] = { SOURCE | MODE | NAME, HANDLE | KIND | DONE | TOKEN },
+	[SERVICE_CREATE] = { FLAGS | SOURCE | MODE | NAME, HANDLE | KIND | DONE | TOKEN },
 	[SERVICE_EXTENT] = { HANDLE | DONE, 0 },
 	[SERVICE_HASH] = { HANDLE | OFFSET | LENGTH, HASH },
 	[SERVICE_COMMIT] = { HANDLE, 0 },
 	[SERVICE_CLOSE] = { HANDLE | FLAGS, SOURCE },
 	[SERVICE_COMMIT_UNSYNCED] = { HANDLE, 0 },
+	[SERVICE_AREA] = { LENGTH, HANDLE | LENGTH | TOKEN },
+	[SERVICE_PUT_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
+	[SERVICE_GET_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
 };
 
 /* Numbers of errors on the wire, because the values of errno differ between systems. */
@@ -191,6 +195,42 @@ static void code_error(struct cursor *cursor, struct pl_error *error)
 	code_string(cursor, error->hint, sizeof(error->hint));
 }
 
+static void code_file(struct cursor *cursor, struct service_file *file)
+{
+	uint32_t status = service_status_of_code(file->status);
+
+	code_u32(cursor, &status);
+	code_u64(cursor, &file->size);
+	code_u64(cursor, &file->modified);
+	code_u64(cursor, &file->identity);
+	code_u32(cursor, &file->mode);
+	code_u64(cursor, &file->offset);
+	code_u64(cursor, &file->hash[0]);
+	code_u64(cursor, &file->hash[1]);
+	code_string(cursor, file->name, sizeof(file->name));
+	if (!cursor->writing)
+		file->status = service_code_of_status(status);
+	if (file->mode > FILE_MODE_MAX || !file->name[0])
+		cursor->bad = true;
+	if (status)
+		code_error(cursor, &file->error);
+	file->error.code = file->status;
+}
+
+static void decode_files(struct cursor *cursor, struct service_message *message)
+{
+	struct service_file file;
+
+	message->files = cursor->at;
+	while (!cursor->bad && cursor->at < cursor->end) {
+		memset(&file, 0, sizeof(file));
+		code_file(cursor, &file);
+		if (file.status && !message->answer)
+			cursor->bad = true;
+	}
+	message->files_length = (size_t)(cursor->at - message->files);
+}
+
 static void code_numbers(struct cursor *cursor, unsigned fields, struct service_message *message)
 {
 	const struct {
@@ -234,6 +274,10 @@ static void code_fields(struct cursor *cursor, struct service_message *message)
 		code_bytes(cursor, (void *)(uintptr_t)message->entries, message->entries_length);
 	else if (fields & ENTRIES)
 		decode_entries(cursor, message);
+	if (fields & FILES && cursor->writing)
+		code_bytes(cursor, (void *)(uintptr_t)message->files, message->files_length);
+	else if (fields & FILES)
+		decode_files(cursor, message);
 }
 
 int service_encode(const struct service_message *message, void *buffer, size_t size)
@@ -258,7 +302,7 @@ int service_encode(const struct service_message *message, void *buffer, size_t s
 static bool service_values_valid(const struct service_message *message)
 {
 	return message->kind < SERVICE_KINDS && message->mode <= FILE_MODE_MAX && message->more <= 1 &&
-	       !(message->flags & ~SERVICE_DISCARD);
+	       !(message->flags & ~SERVICE_FLAGS);
 }
 
 int service_decode(const void *buffer, size_t length, struct service_message *message)
@@ -312,6 +356,32 @@ bool service_entry_next(const struct service_message *message, size_t *offset, s
 	cursor.end = entries + message->entries_length;
 	code_entry(&cursor, entry);
 	*offset = (size_t)(cursor.at - entries);
+	return !cursor.bad;
+}
+
+bool service_file_put(const struct service_file *file, uint8_t *buffer, size_t size, size_t *length)
+{
+	struct cursor cursor = { .at = buffer + *length, .end = buffer + size, .writing = true };
+	struct service_file copy = *file;
+
+	code_file(&cursor, &copy);
+	if (!cursor.bad)
+		*length = (size_t)(cursor.at - buffer);
+	return !cursor.bad;
+}
+
+bool service_file_next(const struct service_message *message, size_t *offset, struct service_file *file)
+{
+	uint8_t *files = (uint8_t *)(uintptr_t)message->files;
+	struct cursor cursor = { 0 };
+
+	if (*offset >= message->files_length)
+		return false;
+	memset(file, 0, sizeof(*file));
+	cursor.at = files + *offset;
+	cursor.end = files + message->files_length;
+	code_file(&cursor, file);
+	*offset = (size_t)(cursor.at - files);
 	return !cursor.bad;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Messages between `peerlane serve` and its clients.  They contain no bytes of files: a client requests a token and then
- * reads or writes with one-sided operations.
+ * reads or writes with one-sided operations.  Small files travel together, through an area of memory at the server.
  *
  * A message begins with a header of 16 bytes: magic, version, type, request number, status.  The fields of its type
  * follow, in the order of the table in service.c.  Integers are little-endian; strings are preceded by their length.  A
@@ -21,7 +21,7 @@
 
 #define SERVICE_VERSION 2
 #define SERVICE_TAG 0x53
-#define SERVICE_REQUEST_MAX 2048
+#define SERVICE_REQUEST_MAX PL_SEND_COPY_MAX
 #define SERVICE_ANSWER_MAX PL_SEND_COPY_MAX
 #define SERVICE_NAME_MAX 1024
 
@@ -36,13 +36,26 @@ enum service_type {
 	SERVICE_CLOSE, /* closes `handle`; the answer has the current version of the file */
 	/* COMMIT for scratch data: the answer may come before the file is on storage */
 	SERVICE_COMMIT_UNSYNCED,
+	/* allocates an area of memory, of at most `length` bytes, for the bytes of small files; CLOSE frees it */
+	SERVICE_AREA,
+	/* stores `files`, whose bytes are in the area `handle`; the answer has those of the first `done` that failed */
+	SERVICE_PUT_SMALL,
+	SERVICE_GET_SMALL, /* reads `files` into the area `handle`; the answer has the first `done` of them */
 	SERVICE_TYPES,
 };
 
 enum service_kind { SERVICE_FILE = 0, SERVICE_MEMORY = 1, SERVICE_KINDS };
 
-/* Flags of CLOSE. */
-#define SERVICE_DISCARD 1u /* delete the partial file */
+/* Flags. */
+#define SERVICE_DISCARD 1u  /* CLOSE: delete the partial file */
+#define SERVICE_UNSYNCED 2u /* PUT_SMALL: the answer may come before the files are on storage */
+#define SERVICE_HASHED 4u   /* PUT_SMALL: compare with the hashes; GET_SMALL: answer with hashes */
+#define SERVICE_FOLDERS 8u  /* PUT_SMALL, CREATE: make missing directories of the names */
+#define SERVICE_FLAGS 15u
+
+/* Largest area, and largest file that travels through it, in bytes. */
+#define SERVICE_AREA_MAX (256u << 10)
+#define SERVICE_SMALL_MAX (64u << 10)
 
 struct service_message {
 	enum service_type type;
@@ -68,6 +81,8 @@ struct service_message {
 	size_t token_length;
 	const uint8_t *entries; /* LIST: for service_entry_next(); validated by service_decode() */
 	size_t entries_length;
+	const uint8_t *files; /* PUT_SMALL, GET_SMALL: for service_file_next(); validated by service_decode() */
+	size_t files_length;
 };
 
 /* Returns the bytes written, -ENOBUFS, or -EINVAL if the message is not valid. */
@@ -91,8 +106,24 @@ struct service_entry {
 bool service_entry_put(const struct service_entry *entry, uint8_t *buffer, size_t size, size_t *length);
 /* Reads the entry at *offset and advances *offset.  Returns false at the end. */
 bool service_entry_next(const struct service_message *message, size_t *offset, struct service_entry *entry);
-/* Bytes of entries that fit into an answer. */
+/* Bytes of entries that fit into an answer, or of files that fit into a message. */
 #define SERVICE_ENTRIES_MAX (SERVICE_ANSWER_MAX - 64)
+
+/* Small file of a request or answer. */
+struct service_file {
+	int status; /* of an answer: 0, or a negative errno, with only `error` and `name` valid */
+	struct pl_error error;
+	uint64_t size, modified, identity;
+	uint32_t mode;
+	uint64_t offset; /* of the first byte in the area */
+	uint64_t hash[2];
+	char name[SERVICE_NAME_MAX + 1];
+};
+
+/* Appends a file at *length.  Returns false if it does not fit into `size`. */
+bool service_file_put(const struct service_file *file, uint8_t *buffer, size_t size, size_t *length);
+/* Reads the file at *offset and advances *offset.  Returns false at the end. */
+bool service_file_next(const struct service_message *message, size_t *offset, struct service_file *file);
 
 /* True if a name is relative, has 1 to SERVICE_NAME_MAX bytes, and no component is empty, "." or "..". */
 bool service_name_valid(const char *name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/transfer/transfer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define COPY_PIECE (8ull << 20)
@@ -36,27 +37,85 @@ const char *transfer_last_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-enum cli_exit transfer_run_all(struct transfer_command *command, struct transfer *transfers,
-			       void (*run)(void *user, struct transfer *transfer), void *user)
+static int compare_last_names(const void *a, const void *b)
+{
+	return strcmp(transfer_last_name(*(const char *const *)a), transfer_last_name(*(const char *const *)b));
+}
+
+bool transfer_find_duplicate(char *const *paths, int count, const char **first, const char **second)
+{
+	const char **sorted = malloc((size_t)count * sizeof(*sorted));
+	bool found = false;
+
+	if (!sorted)
+		return false;
+	memcpy(sorted, paths, (size_t)count * sizeof(*sorted));
+	qsort(sorted, (size_t)count, sizeof(*sorted), compare_last_names);
+	for (int i = 1; i < count && !found; i++) {
+		*first = sorted[i - 1];
+		*second = sorted[i];
+		/* A directory with a slash behind it has no last component. */
+		found = *transfer_last_name(*first) && compare_last_names(first, second) == 0;
+	}
+	free(sorted);
+	return found;
+}
+
+int transfer_add(struct transfer_command *command, const char *name, const char *file, struct pl_error *error)
+{
+	struct transfer *transfers = command->transfers;
+	size_t count = command->transfer_count;
+
+	/* Grows in steps of powers of two. */
+	if ((count & (count - 1)) == 0)
+		transfers = realloc(transfers, (count ? count * 2 : 1) * sizeof(*transfers));
+	if (!transfers)
+		return cli_fail_errno(error, -ENOMEM, "malloc", name);
+	command->transfers = transfers;
+	transfers[count] = (struct transfer){ .name = name, .file = file };
+	command->transfer_count++;
+	return 0;
+}
+
+static void print_result(const struct transfer_command *command, const struct transfer *transfer)
+{
+	if (transfer->status < 0)
+		transfer_print_failure(transfer);
+	else if (!command->common.json && !command->common.quiet)
+		transfer_print(transfer);
+}
+
+static enum cli_exit run_transfers(struct transfer_command *command,
+				   size_t (*run)(void *user, struct transfer *transfers, size_t count), void *user)
 {
 	struct pl_error error;
 	size_t count = 0;
 
 	if (session_open(&command->session, &command->common, command->address, &error) < 0)
 		return cli_report_for(&command->common, &error);
-	while (count < (size_t)command->count && !command->session.interrupted) {
-		struct transfer *transfer = &transfers[count++];
+	if (command->expand && command->expand(user, &error) < 0) {
+		session_close(&command->session);
+		return cli_report_for(&command->common, &error);
+	}
+	while (count < command->transfer_count && !command->session.interrupted) {
+		size_t end = count + run(user, &command->transfers[count], command->transfer_count - count);
 
-		run(user, transfer);
-		if (transfer->status < 0)
-			transfer_print_failure(transfer);
-		else if (!command->common.json && !command->common.quiet)
-			transfer_print(transfer);
+		for (; count < end; count++)
+			print_result(command, &command->transfers[count]);
 	}
 	if (command->common.json)
-		transfers_print_json(transfers, count, &command->session);
+		transfers_print_json(command->transfers, count, &command->session);
 	session_close(&command->session);
-	return transfers_status(transfers, count);
+	return transfers_status(command->transfers, count);
+}
+
+enum cli_exit transfer_run_all(struct transfer_command *command,
+			       size_t (*run)(void *user, struct transfer *transfers, size_t count), void *user)
+{
+	enum cli_exit status = run_transfers(command, run, user);
+
+	free(command->transfers);
+	return status;
 }
 
 /* Copies the file into GPU memory, in pieces, between which a signal can interrupt the command. */

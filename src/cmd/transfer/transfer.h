@@ -32,7 +32,14 @@ struct transfer_command {
 	int count;
 	bool verify;
 	struct session session;
+	struct transfer *transfers;
+	size_t transfer_count;
+	/* Adds transfers that only the server knows of; may be NULL. */
+	int (*expand)(void *user, struct pl_error *error);
 };
+
+/* Adds a transfer.  The caller keeps both strings until the end. */
+int transfer_add(struct transfer_command *command, const char *name, const char *file, struct pl_error *error);
 
 /* Parses the options and arguments that get and put share. */
 error_t transfer_parse_option(struct transfer_command *command, int key, char *argument, struct argp_state *state);
@@ -41,11 +48,14 @@ error_t transfer_parse_option(struct transfer_command *command, int key, char *a
 const char *transfer_last_name(const char *path);
 
 /*
- * Opens the session, calls `run` for each transfer, which fills *transfer, and prints the results.  An interruption ends
- * the loop.
+ * Opens the session, calls `run` until all transfers are done, prints the results, and frees the transfers.  `run`
+ * transfers the first files of a list, fills their results, and returns their number.  An interruption ends the loop.
  */
-enum cli_exit transfer_run_all(struct transfer_command *command, struct transfer *transfers,
-			       void (*run)(void *user, struct transfer *transfer), void *user);
+enum cli_exit transfer_run_all(struct transfer_command *command,
+			       size_t (*run)(void *user, struct transfer *transfers, size_t count), void *user);
+
+/* True if two files have the same last component of their paths; sets *first and *second to them. */
+bool transfer_find_duplicate(char *const *paths, int count, const char **first, const char **second);
 
 /*
  * Moves the bytes behind `resumed` between the file's mapping and the memory granted by `grant`, an answer of the server.
