@@ -104,7 +104,7 @@ static const struct argp_option put_options[] = {
 
 static const struct cli_command put_command = {
 	.arguments = "ADDRESS FILE...",
-	.summary = "Send files to `peerlane serve --upload` at ADDRESS.  FILE may be -: standard input.",
+	.summary = "Send files, or standard input for -, to `peerlane serve --upload` at ADDRESS.",
 	.examples = {
 		"peerlane put --key key gpu1 results.tar",
 		"peerlane put --key key --verify -r gpu1 checkpoints",
