@@ -142,6 +142,7 @@ static void check_server_answers(struct world *world)
 /* A client that neither asks nor has open files leaves its place to the next one. */
 static void idle_client(void *argument)
 {
+	struct service_message request = { .type = SERVICE_AREA }, answer;
 	struct world world = { .limited = true }, other;
 	struct pl_completion lost;
 
@@ -149,6 +150,8 @@ static void idle_client(void *argument)
 	server_start(&world);
 	client_open(&world);
 	check_server_answers(&world);
+	/* An area is no transfer. */
+	check_number(send_request(&world, &request, &answer), 0);
 	other = world;
 	client_open(&other);
 	check_server_answers(&other);

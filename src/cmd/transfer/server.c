@@ -227,17 +227,18 @@ static void finish_commits(struct server *server)
 	}
 }
 
-static bool has_handles(const struct client *client)
+/* True if the client has open files, whose transfers need no requests.  Those through an area do need them. */
+static bool has_transfers(const struct client *client)
 {
 	if (client->commit)
 		return true;
 	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++)
-		if (client->handles[i])
+		if (client->handles[i] && !client->handles[i]->area)
 			return true;
 	return false;
 }
 
-/* Disconnects idle clients.  A client with open files is not idle: its transfers need no requests. */
+/* Disconnects idle clients. */
 static void drop_idle_clients(struct server *server)
 {
 	uint64_t now = cli_now();
@@ -248,7 +249,7 @@ static void drop_idle_clients(struct server *server)
 	server->idle_check = now + server->idle / 4;
 	for (struct client *client = server->clients; client; client = next) {
 		next = client->next;
-		if (client->peer && !client->hash_item && !has_handles(client) && now - client->active > server->idle)
+		if (client->peer && !client->hash_item && !has_transfers(client) && now - client->active > server->idle)
 			client_drop(client);
 	}
 }
