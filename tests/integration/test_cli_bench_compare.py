@@ -154,3 +154,35 @@ def test_hostile_texts_are_harmless(tmp_path):
 ])
 def test_wrong_usage(arguments):
     assert 'peerlane' in run('bench', 'compare', *arguments, expect=2).stderr
+
+
+def matrix(path, rate, **changes):
+    """Three ranks; `rate` is that from rank 0 to 1.  The pair from 2 to 1 was not measured."""
+    path.write_text(json.dumps({
+        'format': 1, 'kind': 'matrix', 'size': 4096,
+        'ranks': [{'rank': 0, 'memory': 'host'}, {'rank': 1, 'memory': 'host'}, {'rank': 2, 'memory': 'cuda:0'}],
+        'bytes_per_second': [[None, rate, 5e9], [5e9, None, 5e9], [5e9, None, None]],
+        'latency_us': [[None, 2, 2], [2, None, 2], [2, None, None]], **changes}))
+    return path
+
+
+def test_matrices(tmp_path):
+    before, after = matrix(tmp_path / 'a.json', 5e9), matrix(tmp_path / 'b.json', 4e9)
+    assert run_json('bench', 'compare', before, before)['results'][0]['verdict'] == 'same'
+    results = run_json('bench', 'compare', '--threshold', '20', before, after, expect=1)['results']
+    assert len(results) == 10
+    worse, = [result for result in results if result['verdict'] != 'same']
+    assert worse['operation'] == 'rank 0 to 1' and worse['mode'] == 'bandwidth' and worse['verdict'] == 'worse'
+    shown = run('bench', 'compare', '--quiet', before, after, expect=1).stdout
+    assert 'rank 0 to 1' in shown and 'rank 1 to 0' not in shown
+
+
+@pytest.mark.parametrize('changes, text', [
+    ({'ranks': []}, 'ranks'), ({'size': None}, 'size'), ({'latency_us': [[1]]}, 'latency_us'),
+    ({'bytes_per_second': [[None, 1, 1], [1, None, 1], [1, 1]]}, 'bytes_per_second'),
+    ({'bytes_per_second': [[None, -1, 1], [1, None, 1], [1, 1, None]]}, 'positive'),
+])
+def test_invalid_matrices(tmp_path, changes, text):
+    path = matrix(tmp_path / 'a.json', 5e9, **changes)
+    done = run('bench', 'compare', path, path, expect=2)
+    assert '[BENCH-DOCUMENT]' in done.stderr and text in done.stderr

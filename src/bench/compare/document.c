@@ -166,6 +166,72 @@ static int read_document_rows(const struct reader *reader, bool frames)
 	return rc;
 }
 
+/* Adds a pair of ranks.  A pair that was not measured has no row. */
+static int read_matrix_cell(const struct reader *reader, struct json_object *ranks, size_t from, size_t to,
+			    bool latency, struct json_object *value)
+{
+	struct document_row *row = &reader->document->rows[reader->document->count];
+	struct document_key *key = &row->key;
+
+	if (!value)
+		return 0;
+	snprintf(key->operation, sizeof(key->operation), "rank %u to %u", (unsigned)from, (unsigned)to);
+	snprintf(key->mode, sizeof(key->mode), latency ? "latency" : "bandwidth");
+	snprintf(key->fabric, sizeof(key->fabric), "?");
+	snprintf(row->tool, sizeof(row->tool), "peerlane");
+	copy_document_text(json_object_array_get_idx(ranks, from), "memory", "host", key->memory, sizeof(key->memory));
+	copy_document_text(json_object_array_get_idx(ranks, to), "memory", "host", key->peer_memory,
+			   sizeof(key->peer_memory));
+	key->size = (uint64_t)json_object_get_int64(document_member(reader->root, "size", json_type_int));
+	row->lower_is_better = latency;
+	row->runs = calloc(1, sizeof(*row->runs));
+	if (!row->runs)
+		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
+	reader->document->count++;
+	row->run_count = 1;
+	if (!read_positive_number(value, row->runs))
+		return refuse_document(reader, "the value of a pair %s", "is not a positive number");
+	return 0;
+}
+
+/* Reads the rates or the latencies of all pairs. */
+static int read_matrix_values(const struct reader *reader, struct json_object *ranks, const char *name, bool latency)
+{
+	struct json_object *rows = document_member(reader->root, name, json_type_array);
+	size_t size = json_object_array_length(ranks);
+	int rc = 0;
+
+	if (!rows || json_object_array_length(rows) != size)
+		return refuse_document(reader, "there is no array of %s of all ranks", name);
+	for (size_t from = 0; rc == 0 && from < size; from++) {
+		struct json_object *row = json_object_array_get_idx(rows, from);
+
+		if (!json_object_is_type(row, json_type_array) || json_object_array_length(row) != size)
+			return refuse_document(reader, "a row of %s has a wrong length", name);
+		for (size_t to = 0; rc == 0 && to < size; to++)
+			rc = read_matrix_cell(reader, ranks, from, to, latency, json_object_array_get_idx(row, to));
+	}
+	return rc;
+}
+
+static int read_matrix(const struct reader *reader)
+{
+	struct json_object *ranks = document_member(reader->root, "ranks", json_type_array);
+	struct json_object *size = document_member(reader->root, "size", json_type_int);
+	size_t count = ranks ? json_object_array_length(ranks) : 0;
+	int rc;
+
+	if (count < 2 || count > DOCUMENT_RANKS_MAX)
+		return refuse_document(reader, "there are not 2 to %s ranks", "64");
+	if (!size || json_object_get_int64(size) < 0)
+		return refuse_document(reader, "the matrix has no valid %s", "size");
+	reader->document->rows = calloc(2 * count * count, sizeof(*reader->document->rows));
+	if (!reader->document->rows)
+		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
+	rc = read_matrix_values(reader, ranks, "bytes_per_second", false);
+	return rc < 0 ? rc : read_matrix_values(reader, ranks, "latency_us", true);
+}
+
 static int read_document_root(const struct reader *reader)
 {
 	struct json_object *format = document_member(reader->root, "format", json_type_int);
@@ -184,6 +250,8 @@ static int read_document_root(const struct reader *reader)
 	document->failed = document_member(reader->root, "error", json_type_object) != NULL;
 	if (!strcmp(kind, "workflow") || !strcmp(kind, "proxy"))
 		return read_document_rows(reader, true);
+	if (!strcmp(kind, "matrix"))
+		return read_matrix(reader);
 	if (strcmp(kind, "bench"))
 		return refuse_document(reader, "results of the kind '%s' cannot be compared", kind);
 	return read_document_rows(reader, false);

@@ -11,10 +11,11 @@
 #define DOCUMENT_BYTES_MAX (16u << 20)
 #define DOCUMENT_ROWS_MAX 1024u
 #define DOCUMENT_RUNS_MAX 1000u
+#define DOCUMENT_RANKS_MAX 64u /* of a matrix, which has a row for each pair of ranks */
 
 /* Key of a result.  Rows of two documents with the same key are compared. */
 struct document_key {
-	char operation[32]; /* or method of a workflow */
+	char operation[32]; /* or method of a workflow, or pair of ranks */
 	char mode[32];      /* "bandwidth", "latency", "frames" */
 	char fabric[16];
 	char memory[24], peer_memory[24];
