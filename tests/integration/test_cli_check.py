@@ -59,6 +59,11 @@ def our_service(onboot):
     return make
 
 
+def fallen(machine):
+    """The GPU is gone from the bus; its driver is still loaded."""
+    return machine.remove(GPU_FOLDER, f'{machines.DEVICES}/{GPU}', f'sys/bus/pci/drivers/nvidia/{GPU}')
+
+
 def no_driver():
     """The card is there and nothing is bound to it."""
     return ideal().remove(f'{CARD_FOLDER}/driver', 'sys/class/infiniband', f'{CARD_FOLDER}/infiniband',
@@ -162,6 +167,10 @@ UNASSIGNED = (f'0x{1 << 40:016x} 0x{(1 << 40) + 0xffffff:016x} 0x{0x14220c:016x}
 
 # Row, machine, status, what is found (a regular expression).
 ROWS = [
+    ('gpu-count', ideal, 'OK', '^1 GPU$'),
+    ('gpu-count', machines.cloud, 'OK', '^8 GPUs$'),
+    ('gpu-count', lambda: fallen(ideal()), 'FAIL', 'nvidia is loaded, and there is no GPU'),
+    ('gpu-count', machines.connectx3, 'none', ''),
     ('gpu-model', ideal, 'OK', 'can do GPUDirect RDMA'),
     ('gpu-model', gpu_like(model='NVIDIA GeForce RTX 4090', device=0x2684, cuda=None), 'FAIL', 'for consumers'),
     ('gpu-model', cuda(116, 0), 'FAIL', 'cannot do GPUDirect RDMA'),
@@ -404,7 +413,7 @@ ROWS = [
     ('soft-ucx', ideal, 'none', 'no UCX'),
 ]
 # Rows whose question has no unknown answer: a module is there or not; a library's files are there or not.
-NEVER_UNKNOWN = {'peer-client', 'peer-single', 'peer-ofed', 'card-driver', 'soft-mpi', 'soft-nccl', 'soft-ucx',
+NEVER_UNKNOWN = {'gpu-count', 'peer-client', 'peer-single', 'peer-ofed', 'card-driver', 'soft-mpi', 'soft-nccl', 'soft-ucx',
                  'driver-loaded'}
 
 
@@ -460,6 +469,33 @@ VERDICTS = [
     (soft, 3, 'degraded', 'There is no GPU. Memory of the host goes by RDMA: 1 RDMA device', 'card-driver', 'card'),
     (machines.Machine, 1, 'no-rdma', 'no RDMA card', 'card-driver', 'tcp'),
 ]
+
+
+@pytest.mark.parametrize('machine, expected, status, row, found', [
+    (ideal, 'gpus=1,cards=1', 0, 'gpu-count', '^1 GPU$'),
+    (ideal, 'gpus=2', 3, 'gpu-count', '^1 GPU on the PCI bus, 2 expected$'),
+    (ideal, 'cards=2', 3, 'card-driver', '1 card on the PCI bus, 2 expected'),
+    (lambda: fallen(ideal()), 'gpus=1', 3, 'gpu-count', '^0 GPUs on the PCI bus, 1 expected$'),
+    (machines.cloud, 'cards=9,gpus=8', 3, 'card-driver', '8 cards on the PCI bus, 9 expected'),
+])
+def test_expected_devices(tmp_path, machine, expected, status, row, found):
+    shown = check(machine(), tmp_path, status, '--expect', expected)
+    result, = [one for one in shown['checks'] if one['id'] == row]
+    assert result['status'] == ('OK' if status == 0 else 'FAIL')
+    assert re.search(found, ' '.join(one['found'] for one in result['findings'] if one['status'] == result['status']))
+    assert status == 0 or shown['first'] == row
+
+
+def test_unknown_counts_on_request(tmp_path):
+    for name, machine, strict in [('all', ideal(), 0), ('some', ideal().remove(f'{CARD_FOLDER}/config'), 3)]:
+        shown = check(machine, tmp_path / name, 0)
+        assert ('UNKNOWN' in {one['status'] for one in shown['checks']}) == bool(strict)
+        run('check', '--sysroot', tmp_path / name, '--strict', expect=strict)
+
+
+@pytest.mark.parametrize('expected', ['gpus', 'gpus=', 'gpus=0', 'gpus=-1', 'gpus=8x', 'cards=9999', 'nics=1', 'gpus=1,,'])
+def test_wrong_expectations(expected):
+    assert 'gpus=N' in run('check', '--expect', expected, expect=2).stderr
 
 
 @pytest.mark.parametrize('machine, status, verdict, summary, first, remedy', VERDICTS)

@@ -10,7 +10,25 @@
 /* Time limit of a query to a library; a suspended GPU needs time to answer. */
 #define QUERY_TIMEOUT (3 * CLI_NS_PER_S)
 
-enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST };
+enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST, OPTION_EXPECT, OPTION_STRICT };
+
+/* Parses gpus=N,cards=N. */
+static void parse_expectation(struct check *check, char *text, struct argp_state *state)
+{
+	char gpus[] = "gpus", cards[] = "cards";
+	char *const names[] = { gpus, cards, NULL };
+	unsigned *const numbers[] = { &check->gpus_expected, &check->cards_expected };
+
+	while (*text) {
+		char *value = NULL, *end;
+		int which = getsubopt(&text, names, &value);
+		unsigned long number = value ? strtoul(value, &end, 10) : 0;
+
+		if (which < 0 || !value || *end || end == value || number < 1 || number > 1024)
+			argp_error(state, "--expect takes gpus=N and cards=N, such as gpus=8,cards=8");
+		*numbers[which] = (unsigned)number;
+	}
+}
 
 static error_t parse_check_option(int key, char *argument, struct argp_state *state)
 {
@@ -31,6 +49,12 @@ static error_t parse_check_option(int key, char *argument, struct argp_state *st
 		return 0;
 	case OPTION_LIST:
 		check->list = true;
+		return 0;
+	case OPTION_STRICT:
+		check->strict = true;
+		return 0;
+	case OPTION_EXPECT:
+		parse_expectation(check, argument, state);
 		return 0;
 	case OPTION_FIX:
 		check->fix = true;
@@ -57,6 +81,8 @@ static error_t parse_check_option(int key, char *argument, struct argp_state *st
 static const struct argp_option check_options[] = {
 	{ "sysroot", 'r', "PATH", 0, "Check this folder, or this file of `peerlane dump`, instead of this machine", 0 },
 	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best card of each GPU", 0 },
+	{ "expect", OPTION_EXPECT, "gpus=N,cards=N", 0, "Fail if the machine has fewer GPUs or cards than this", 0 },
+	{ "strict", OPTION_STRICT, NULL, 0, "Exit with 3 also if a check is UNKNOWN", 0 },
 	{ "explain", OPTION_EXPLAIN, "ID", 0, "Explain one check: requirement, reason and remedy", 0 },
 	{ "list", OPTION_LIST, NULL, 0, "List all checks", 0 },
 	{ "fix", OPTION_FIX, NULL, 0, "Show safe repairs: load modules, rescan a card without a driver, raise limits",
@@ -112,13 +138,18 @@ static void release_examined(struct examined *examined)
 	pl_sysroot_close(examined->root);
 }
 
-static int examine_machine(struct examined *examined, const char *sysroot, struct pl_error *error)
+static int examine_machine(struct examined *examined, const struct check *check, struct pl_error *error)
 {
-	struct pl_check_options options = { .ask = true, .timeout = QUERY_TIMEOUT };
+	struct pl_check_options options = {
+		.ask = true,
+		.timeout = QUERY_TIMEOUT,
+		.gpus_expected = check->gpus_expected,
+		.cards_expected = check->cards_expected,
+	};
 	int rc;
 
 	*examined = (struct examined){ .root = NULL };
-	rc = pl_archive_open_root(&examined->root, sysroot, error);
+	rc = pl_archive_open_root(&examined->root, check->sysroot, error);
 	if (rc < 0)
 		return rc;
 	rc = pl_check_machine_open(&examined->machine, examined->root, &options, error);
@@ -165,7 +196,7 @@ static int decode_error(const struct check *check)
 			 "not an error of %s", check->call);
 		return cli_report_for(&check->common, &error);
 	}
-	if (examine_machine(&examined, check->sysroot, &error) < 0)
+	if (examine_machine(&examined, check, &error) < 0)
 		return cli_report_for(&check->common, &error);
 	decoded.report = &examined.report;
 	if (check->common.json)
@@ -176,9 +207,14 @@ static int decode_error(const struct check *check)
 	return CLI_OK;
 }
 
-static int verdict_status(enum pl_check_verdict verdict)
+static int verdict_status(const struct pl_check_report *report, bool strict)
 {
-	return verdict == PL_CHECK_READY ? CLI_OK : verdict == PL_CHECK_DEGRADED ? CLI_DEGRADED : CLI_FAILED;
+	if (report->verdict != PL_CHECK_READY)
+		return report->verdict == PL_CHECK_DEGRADED ? CLI_DEGRADED : CLI_FAILED;
+	for (size_t i = 0; strict && i < report->count; i++)
+		if (report->results[i].status == PL_CHECK_UNKNOWN)
+			return CLI_DEGRADED;
+	return CLI_OK;
 }
 
 static struct json_object *action_json(const struct pl_check_action *action, const char *done)
@@ -256,7 +292,7 @@ int pl_cli_check(int argc, char **argv)
 	}
 	if (check.call)
 		return decode_error(&check);
-	if (examine_machine(&examined, check.sysroot, &error) < 0)
+	if (examine_machine(&examined, &check, &error) < 0)
 		return cli_report_for(&check.common, &error);
 	if (check.fix) {
 		status = fix_machine(&check, &examined);
@@ -265,7 +301,7 @@ int pl_cli_check(int argc, char **argv)
 			render_check_json(&examined.report);
 		else
 			render_check(&examined.report, &check);
-		status = verdict_status(examined.report.verdict);
+		status = verdict_status(&examined.report, check.strict);
 	}
 	release_examined(&examined);
 	return status;

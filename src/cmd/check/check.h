@@ -11,7 +11,8 @@ struct check {
 	struct cli_options common;
 	const char *sysroot; /* NULL: this machine */
 	const char *explain, *error, *call;
-	bool list, fix, yes, all;
+	bool list, fix, yes, all, strict;
+	unsigned gpus_expected, cards_expected; /* 0: any number */
 };
 
 /* -- text (render_text.c) -------------------------------------------------------------------------- */

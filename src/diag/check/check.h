@@ -124,6 +124,7 @@ struct pl_check_report {
 struct pl_check_options {
 	bool ask;         /* asks the kernel, libibverbs and libcuda, if the root is this machine */
 	uint64_t timeout; /* nanoseconds for these questions */
+	unsigned gpus_expected, cards_expected; /* fewer of them are a failure; 0: any number is right */
 };
 
 /* Reads a machine, which uses `root` until it is closed. */

@@ -202,6 +202,8 @@ int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root
 		return pl_fail_memory(error, "pl_check_machine_open");
 	machine->root = root;
 	machine->live = pl_sysroot_is_live(root);
+	machine->gpus_expected = options->gpus_expected;
+	machine->cards_expected = options->cards_expected;
 	machine->facts = pl_facts_new();
 	if (!machine->facts)
 		goto no_memory;

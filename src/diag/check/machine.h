@@ -41,6 +41,7 @@ struct pl_check_machine {
 	size_t card_count;
 	struct check_device *devices;
 	size_t device_count;
+	unsigned gpus_expected, cards_expected; /* 0: any number */
 };
 
 /* Fills the arrays from `here` (devices.c). */

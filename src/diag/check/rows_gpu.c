@@ -18,6 +18,20 @@ static enum pl_check_status of_way(enum pl_check_way way, enum pl_check_status n
 	return way == PL_CHECK_WAY_YES ? PL_CHECK_OK : way == PL_CHECK_WAY_NO ? no : PL_CHECK_UNKNOWN;
 }
 
+static void probe_gpu_count(const struct pl_check_machine *machine, struct pl_check_result *result)
+{
+	const char *plural = machine->gpu_count == 1 ? "" : "s";
+
+	if (machine->gpu_count < machine->gpus_expected)
+		pl_check_note(result, PL_CHECK_FAIL, NULL, "%zu GPU%s on the PCI bus, %u expected", machine->gpu_count,
+			      plural, machine->gpus_expected);
+	else if (!check_has_nvidia(machine) && check_module(machine, "nvidia"))
+		pl_check_note(result, PL_CHECK_FAIL, NULL,
+			      "the module nvidia is loaded, and there is no GPU of NVIDIA on the PCI bus");
+	else if (machine->gpu_count)
+		pl_check_note(result, PL_CHECK_OK, NULL, "%zu GPU%s", machine->gpu_count, plural);
+}
+
 static void probe_gpu_model(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	char reason[200];
@@ -178,6 +192,21 @@ static void probe_bar(const struct pl_check_machine *machine, struct pl_check_re
 }
 
 const struct pl_check_row pl_check_rows_gpu[] = {
+	{
+		.id = "gpu-count",
+		.group = GROUP,
+		.title = "number of GPUs",
+		.requirement =
+			"The PCI bus shows as many GPUs as --expect names, and at least one if the driver of NVIDIA "
+			"is loaded.",
+		.how = "lspci -d 10de::0302; lsmod",
+		.reason = "A GPU that fell off the bus is not there for other checks: what remains looks well.",
+		.remedy = "dmesg | grep -e Xid -e 'fallen off'; echo 1 > /sys/bus/pci/rescan; if the GPU stays away, "
+			  "switch "
+			  "the machine off and on",
+		.rank = 5,
+		.probe = probe_gpu_count,
+	},
 	{
 		.id = "gpu-model",
 		.group = GROUP,
