@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A peer that sends requests which its own library would refuse.  The owner of the memory checks each request against the
+ * key: rights, range, expiry, revocation, and the peer that got the key.
+ */
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "support/attack.h"
+#include "support/cases.h"
+#include "support/socket.h"
+#include "support/victim.h"
+
+#define SIZE 4096u
+#define WORD 8u
+#define MARKER 0xabcdu /* cookie of the READ that follows each request */
+#define LIFETIME (2 * SECOND)
+
+static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
+
+/* Peer without a library: one control channel and one lane. */
+struct intruder {
+	int control, lane;
+	struct pl_peer *peer; /* at the victim */
+	uint64_t readable;    /* key of the first bytes, for reading */
+};
+
+struct world {
+	struct victim victim;
+	struct buffer buffer; /* SIZE bytes before, SIZE that are shared, SIZE behind */
+	struct intruder intruder;
+};
+
+static void receive_control(int fd, struct pl_control *message)
+{
+	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
+	uint32_t length;
+	uint16_t type;
+
+	check(socket_receive(fd, header, sizeof(header), 5000));
+	check_number(pl_control_header_decode(header, &type, &length), 0);
+	check(socket_receive(fd, body, length, 5000));
+	check_number(pl_control_decode(type, body, length, message), 0);
+}
+
+/* Presents a token.  Returns the key's id. */
+static uint64_t import_key(const struct intruder *intruder, const uint8_t *bytes, size_t length)
+{
+	struct pl_control message = { .type = PL_CONTROL_IMPORT };
+	struct pl_reader reader;
+	struct pl_token token;
+	struct bytes encoded;
+
+	check_number(pl_token_decode(bytes, length, &token), 0);
+	message.import.request = 1;
+	message.import.grant = token.grant;
+	memcpy(message.import.secret, token.secret, sizeof(token.secret));
+	encoded = attack_encode(&message);
+	check(socket_send(intruder->control, encoded.data, encoded.length));
+	do {
+		receive_control(intruder->control, &message);
+	} while (message.type != PL_CONTROL_IMPORTED);
+	check_number(message.imported.status, PL_WIRE_OK);
+	pl_reader_init(&reader, message.imported.key, message.imported.key_length);
+	return pl_get_u64(&reader);
+}
+
+static void share_middle(struct world *world, unsigned rights, uint64_t lifetime, uint8_t token[PL_TOKEN_MAX],
+			 size_t *length)
+{
+	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
+	struct pl_error error;
+
+	options.offset = options.length = SIZE;
+	options.rights = rights;
+	options.lifetime = lifetime;
+	*length = PL_TOKEN_MAX;
+	check_ok(pl_region_share(world->buffer.region, &options, token, length, &error), &error);
+}
+
+/* Shares the middle of the buffer.  Returns the intruder's key. */
+static uint64_t get_key(struct world *world, unsigned rights)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length;
+
+	share_middle(world, rights, 0, token, &length);
+	return import_key(&world->intruder, token, length);
+}
+
+static void intruder_open(struct world *world, struct intruder *intruder)
+{
+	struct pl_error error;
+
+	intruder->lane = attack_first_lane(world->victim.address, &intruder->control);
+	check_ok(pl_accept(world->victim.listener, 5 * SECOND, &intruder->peer, &error), &error);
+}
+
+static void intruder_close(struct intruder *intruder)
+{
+	close(intruder->lane);
+	close(intruder->control);
+	pl_peer_close(intruder->peer);
+}
+
+static void world_open(struct world *world)
+{
+	victim_open(&world->victim, &plain);
+	buffer_open(&world->buffer, world->victim.context, 3 * (size_t)SIZE, PL_ACCESS_ALL);
+	bytes_set(world->buffer.bytes, 0x11, 3 * (size_t)SIZE);
+	intruder_open(world, &world->intruder);
+	world->intruder.readable = get_key(world, PL_ACCESS_READ);
+}
+
+static void world_close(struct world *world)
+{
+	intruder_close(&world->intruder);
+	buffer_close(&world->buffer);
+	victim_close(&world->victim);
+}
+
+static void send_frame(const struct intruder *intruder, const struct pl_frame *frame)
+{
+	uint8_t bytes[PL_FRAME_HEADER + 2 * SIZE] = { 0 };
+	bool payload = frame->type == PL_FRAME_WRITE || frame->type == PL_FRAME_ATOMIC;
+
+	pl_frame_encode(frame, bytes);
+	if (payload)
+		memset(bytes + PL_FRAME_HEADER, 0x22, frame->length);
+	check(socket_send(intruder->lane, bytes, PL_FRAME_HEADER + (payload ? frame->length : 0)));
+}
+
+/* Sends a request, then a READ that succeeds.  Returns the status of the request: a WRITE that succeeds has no answer. */
+static enum pl_wire_status request(const struct intruder *intruder, const struct pl_frame *frame)
+{
+	const struct pl_frame marker = {
+		.type = PL_FRAME_READ, .length = WORD, .key = intruder->readable, .cookie = MARKER
+	};
+	enum pl_wire_status status = PL_WIRE_OK;
+	uint8_t header[PL_FRAME_HEADER], payload[2 * SIZE];
+	struct pl_frame answer;
+
+	send_frame(intruder, frame);
+	send_frame(intruder, &marker);
+	do {
+		check(socket_receive(intruder->lane, header, sizeof(header), 5000));
+		check_number(pl_frame_decode(header, &answer), 0);
+		if (answer.type == PL_FRAME_DATA)
+			check(socket_receive(intruder->lane, payload, answer.length, 5000));
+		if (answer.type == PL_FRAME_FAIL) {
+			check_number(answer.flags, frame->type);
+			status = (enum pl_wire_status)answer.offset;
+		}
+	} while (answer.type != PL_FRAME_DATA || answer.cookie != MARKER);
+	return status;
+}
+
+static struct pl_frame frame_of(uint8_t type, uint64_t key, uint64_t offset, uint32_t length)
+{
+	struct pl_frame frame = { .type = type, .key = key, .offset = offset, .length = length };
+
+	if (type == PL_FRAME_ATOMIC) {
+		frame.flags = PL_ATOMIC_ADD;
+		frame.length = PL_FRAME_ATOMIC_PAYLOAD;
+	}
+	frame.cookie = type == PL_FRAME_WRITE ? 0 : 1;
+	return frame;
+}
+
+static void check_refused(const struct world *world, struct pl_frame frame, enum pl_wire_status status)
+{
+	check_number(request(&world->intruder, &frame), status);
+	value_check(world->buffer.bytes, 3 * (size_t)SIZE, 0x11);
+}
+
+static void check_done(const struct world *world, struct pl_frame frame)
+{
+	check_number(request(&world->intruder, &frame), PL_WIRE_OK);
+	bytes_set(world->buffer.bytes, 0x11, 3 * (size_t)SIZE);
+}
+
+/* -- cases ------------------------------------------------------------------------------------------- */
+
+/* Each right allows its own kind of request only. */
+static void rights(void *argument)
+{
+	static const struct {
+		unsigned right;
+		uint8_t type;
+	} kinds[] = {
+		{ PL_ACCESS_READ, PL_FRAME_READ },
+		{ PL_ACCESS_WRITE, PL_FRAME_WRITE },
+		{ PL_ACCESS_ATOMIC, PL_FRAME_ATOMIC },
+	};
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	for (unsigned i = 0; i < 3; i++) {
+		uint64_t key = get_key(&world, kinds[i].right),
+			 others = get_key(&world, PL_ACCESS_ALL & ~kinds[i].right);
+
+		for (unsigned k = 0; k < 3; k++) {
+			check_done(&world, frame_of(kinds[k].type, i == k ? key : others, 0, WORD));
+			check_refused(&world, frame_of(kinds[k].type, i == k ? others : key, 0, WORD), PL_WIRE_RIGHTS);
+			if (i == k)
+				continue;
+			/* No right is needed for no bytes by the other end's library: the owner asks for it all the same. */
+			check_refused(&world, frame_of(kinds[k].type, key, 0, 0), PL_WIRE_RIGHTS);
+		}
+	}
+	world_close(&world);
+}
+
+static void ranges(void *argument)
+{
+	static const struct {
+		uint64_t offset;
+		uint32_t length;
+	} outside[] = {
+		{ SIZE - 7, 8 },
+		{ SIZE, 1 },
+		{ 0, SIZE + 1 },
+		{ 1, SIZE },
+		{ UINT64_MAX, 8 },
+		{ UINT64_MAX, 1 },
+		{ UINT64_MAX - SIZE + 1, 8 },
+		{ 0 - (uint64_t)SIZE, SIZE },
+		{ UINT32_MAX, 8 },
+	};
+	struct world world;
+	uint64_t key;
+
+	(void)argument;
+	world_open(&world);
+	key = get_key(&world, PL_ACCESS_ALL);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(outside); i++) {
+		check_refused(&world, frame_of(PL_FRAME_WRITE, key, outside[i].offset, outside[i].length),
+			      PL_WIRE_RANGE);
+		check_refused(&world, frame_of(PL_FRAME_READ, key, outside[i].offset, outside[i].length),
+			      PL_WIRE_RANGE);
+	}
+	check_refused(&world, frame_of(PL_FRAME_ATOMIC, key, SIZE, 0), PL_WIRE_RANGE);
+	check_refused(&world, frame_of(PL_FRAME_ATOMIC, key, 0 - (uint64_t)WORD, 0), PL_WIRE_RANGE);
+	for (uint8_t type = PL_FRAME_WRITE; type <= PL_FRAME_READ; type++) {
+		check_done(&world, frame_of(type, key, 0, SIZE));
+		check_done(&world, frame_of(type, key, SIZE - 1, 1));
+		check_done(&world, frame_of(type, key, SIZE, 0));
+	}
+	check_done(&world, frame_of(PL_FRAME_ATOMIC, key, SIZE - WORD, 0));
+	world_close(&world);
+}
+
+/* Sends one request of each kind. */
+static void check_all_refused(const struct world *world, uint64_t key, enum pl_wire_status status)
+{
+	check_refused(world, frame_of(PL_FRAME_WRITE, key, 0, WORD), status);
+	check_refused(world, frame_of(PL_FRAME_READ, key, 0, WORD), status);
+	check_refused(world, frame_of(PL_FRAME_ATOMIC, key, 0, WORD), status);
+}
+
+static void revoked(void *argument)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	struct world world;
+	size_t length;
+	uint64_t key;
+
+	(void)argument;
+	world_open(&world);
+	share_middle(&world, PL_ACCESS_ALL, 0, token, &length);
+	key = import_key(&world.intruder, token, length);
+	check_done(&world, frame_of(PL_FRAME_WRITE, key, 0, WORD));
+	check_number(pl_region_revoke(world.buffer.region, token, length), 0);
+	check_all_refused(&world, key, PL_WIRE_UNKNOWN_KEY);
+	world_close(&world);
+}
+
+static void expired(void *argument)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	struct world world;
+	size_t length;
+	uint64_t key;
+
+	(void)argument;
+	world_open(&world);
+	share_middle(&world, PL_ACCESS_ALL, LIFETIME, token, &length);
+	key = import_key(&world.intruder, token, length);
+	sleep_ms(LIFETIME / MS + 50);
+	check_all_refused(&world, key, PL_WIRE_EXPIRED);
+	world_close(&world);
+}
+
+static void released(void *argument)
+{
+	struct pl_control message = { .type = PL_CONTROL_RELEASE };
+	struct pl_writer writer;
+	struct world world;
+	struct bytes bytes;
+	uint64_t key;
+
+	(void)argument;
+	world_open(&world);
+	key = get_key(&world, PL_ACCESS_ALL);
+	check_done(&world, frame_of(PL_FRAME_WRITE, key, 0, WORD));
+	pl_writer_init(&writer, message.release.key, sizeof(message.release.key));
+	pl_put_u64(&writer, key);
+	message.release.key_length = sizeof(key);
+	bytes = attack_encode(&message);
+	check(socket_send(world.intruder.control, bytes.data, bytes.length));
+	/* The victim answers this import after the release. */
+	get_key(&world, PL_ACCESS_READ);
+	check_all_refused(&world, key, PL_WIRE_UNKNOWN_KEY);
+	world_close(&world);
+}
+
+/* A key is that of the peer that imported it, and the number in front of its index must be right. */
+static void of_others(void *argument)
+{
+	struct intruder second;
+	struct world world;
+	uint64_t key;
+
+	(void)argument;
+	world_open(&world);
+	key = get_key(&world, PL_ACCESS_ALL);
+	for (unsigned bit = 0; bit < 64; bit++)
+		check_refused(&world, frame_of(PL_FRAME_WRITE, key ^ 1ull << bit, 0, WORD), PL_WIRE_UNKNOWN_KEY);
+	second = world.intruder;
+	intruder_open(&world, &world.intruder);
+	world.intruder.readable = get_key(&world, PL_ACCESS_READ);
+	check_all_refused(&world, key, PL_WIRE_UNKNOWN_KEY);
+	intruder_close(&second);
+	world_close(&world);
+}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		{ "rights", rights, NULL, 20 },     { "ranges", ranges, NULL, 20 },
+		{ "revoked", revoked, NULL, 20 },   { "expired", expired, NULL, 20 },
+		{ "released", released, NULL, 20 }, { "of others", of_others, NULL, 20 },
+	};
+
+	return cases_run("hostile-keys", cases, PL_ARRAY_SIZE(cases));
+}
