@@ -3,9 +3,7 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
-import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -128,29 +126,6 @@ def test_text_output_over_tcp_with_a_key(tmp_path):
     assert shown.startswith('3 ranks, messages of 4K') and 'median' in shown
     rows = [line.split() for line in shown.splitlines() if line[:6].strip().isdigit() and len(line.split()) == 4]
     assert [row[0] for row in rows if row[int(row[0]) + 1] == '-'] == ['0', '1', '2', '0', '1', '2']
-
-
-def interrupt_measurement(scale):
-    """Returns the document of five ranks, interrupted in the third of five rounds of 3.5 s, if the machine is fast."""
-    process = subprocess.Popen([MPIRUN, '--oversubscribe', '-n', '5', PEERLANE, 'bench', '--mpi', '--json', '--size', '4K',
-                                '--duration', str(scale / 2)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=environment(**MPI))
-    time.sleep(9 * scale)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=DEADLINE)
-    assert process.returncode, errors
-    return json.loads(output)
-
-
-@needs_mpi
-def test_an_interrupted_measurement_prints_what_it_has():
-    for scale in (1, 2, 4):
-        document = interrupt_measurement(scale)
-        assert document['interrupted'] and not document['failed']
-        values = [value for row in document['bytes_per_second'] for value in row if value is not None]
-        if values:
-            break
-    assert 4 <= len(values) < 20 and all(value > 0 for value in values)
 
 
 @needs_mpi

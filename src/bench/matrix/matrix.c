@@ -3,17 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/common/arguments.h"
-#include "bench/common/process.h"
 #include "bench/perf/plan.h"
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
 
 #define SIZE_DEFAULT (1ull << 20)
-/* Microseconds in which mpirun reads the output.  It kills 1 s after SIGTERM. */
-#define OUTPUT_PAUSE 300000
 #define DURATION_DEFAULT (100 * CLI_NS_PER_MS)
 
 enum { OPTION_MPI = 0x100, OPTION_NETWORK, OPTION_MEMORY, OPTION_DURATION };
@@ -93,7 +89,7 @@ static int run_matrix(struct matrix *matrix, const struct matrix_options *option
 				"there %s %d rank%s; 2 to %d are needed", matrix->size == 1 ? "is" : "are",
 				matrix->size, matrix->size == 1 ? "" : "s", MATRIX_RANKS_MAX);
 	rc = matrix_run(matrix, options, error);
-	if ((rc == 0 || matrix->interrupted) && matrix->rank == 0)
+	if (rc == 0 && matrix->rank == 0)
 		(options->common.json ? matrix_print_json : matrix_print)(matrix, options);
 	return rc;
 }
@@ -102,7 +98,6 @@ static void matrix_free(struct matrix *matrix)
 {
 	free(matrix->ranks);
 	free(matrix->hosts);
-	free(matrix->row);
 	free(matrix->cells);
 	free(matrix->slow);
 }
@@ -121,26 +116,10 @@ int bench_mpi(int argc, char **argv)
 	int rc, status;
 
 	cli_parse(&matrix_command, argc, argv, &options.common, &options);
-	/*
-	 * Before MPI starts threads, which would receive the signals.  The other ranks ignore them until mpirun kills them:
-	 * their early end would make it kill rank 0 at once.
-	 */
-	bench_block_signals();
 	rc = mpi_open(&matrix.mpi, &error);
 	if (rc == 0)
 		rc = run_matrix(&matrix, &options, &error);
-	if (matrix.interrupted)
-		status = cli_report(&error); /* standard output has the results */
-	else
-		status = rc < 0                     ? cli_report_for(&options.common, &error)
-			 : any_cell_failed(&matrix) ? CLI_DEGRADED
-						    : CLI_OK;
-	/* mpirun ends all ranks, and may drop output of a process that ends soon after it.  MPI_Finalize() would wait. */
-	if (matrix.interrupted) {
-		status = fflush(stdout) ? CLI_FAILED : status;
-		usleep(OUTPUT_PAUSE);
-		return status;
-	}
+	status = rc < 0 ? cli_report_for(&options.common, &error) : any_cell_failed(&matrix) ? CLI_DEGRADED : CLI_OK;
 	/* Without MPI_Abort() the other ranks would wait for this one. */
 	if (rc < 0 && matrix.mpi && matrix.size > 1 && !matrix.start_failed) {
 		fflush(stdout);

@@ -46,8 +46,7 @@ struct matrix {
 	int rank, size;
 	int *hosts; /* by rank: first rank on the same host */
 	struct matrix_rank *ranks;
-	struct matrix_cell *row;   /* results of this rank */
-	struct matrix_cell *cells; /* rows of all ranks, from the end of each round on */
+	struct matrix_cell *cells; /* all rows at rank 0 after the measurement, else the own row */
 	struct matrix_slow *slow;
 	size_t slow_count;
 	struct matrix_medians {
@@ -55,7 +54,6 @@ struct matrix {
 	} medians[2];                                /* of pairs between two hosts, and within one */
 	double seconds;
 	bool start_failed; /* a rank failed to start, and all ranks know that */
-	bool interrupted;  /* the results are those of the rounds before a signal */
 };
 
 /*
@@ -74,10 +72,7 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns);
 /* Computes medians and finds slow pairs.  Returns 0 or -ENOMEM. */
 int matrix_judge(struct matrix *matrix);
 
-/*
- * Measures all pairs and judges them.  Returns 0 or a negative errno; -EINTR after a signal, at rank 0 with the results of
- * the rounds before it.
- */
+/* Measures all pairs and judges them.  Returns 0 or a negative errno. */
 int matrix_run(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error);
 
 void matrix_print(const struct matrix *matrix, const struct matrix_options *options);

@@ -12,8 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench/common/process.h"
-
 #define WAIT_FIRST 20000 /* nanoseconds between two polls: first, last */
 #define WAIT_LAST 2000000
 
@@ -136,9 +134,6 @@ int mpi_barrier(struct mpi *mpi, struct pl_error *error)
 			return fail_mpi_call(error, "MPI_Test");
 		if (done)
 			break;
-		/* Only rank 0 handles signals. */
-		if (mpi->rank == 0 && bench_signal_pending())
-			return cli_fail(error, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
 		nanosleep(&wait, NULL);
 		wait.tv_nsec = CLI_MIN(wait.tv_nsec * 2, WAIT_LAST);
 	}

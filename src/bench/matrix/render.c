@@ -39,7 +39,7 @@ static void print_matrix_values(const struct matrix *matrix, bool latency)
 			snprintf(text, sizeof(text), "%.3g%s", value,
 				 is_pair_slow(matrix, from, to, latency) ? "*" : "");
 			/* The space keeps columns apart where a value has 8 or more characters, as "1.23e+03*" has. */
-			printf(" %7s", from == to ? "-" : !isnan(value) ? text : matrix->interrupted ? "?" : "failed");
+			printf(" %7s", from == to ? "-" : isnan(value) ? "failed" : text);
 		}
 		putchar('\n');
 	}
@@ -74,9 +74,8 @@ void matrix_print(const struct matrix *matrix, const struct matrix_options *opti
 	char size[32];
 
 	if (!options->common.quiet)
-		printf("%d ranks, messages of %s, measured in %.1f s; pairs that share a host in turn%s\n",
-		       matrix->size, bench_size_text(size, sizeof(size), options->size), matrix->seconds,
-		       matrix->interrupted ? "; interrupted" : "");
+		printf("%d ranks, messages of %s, measured in %.1f s; pairs that share a host in turn\n", matrix->size,
+		       bench_size_text(size, sizeof(size), options->size), matrix->seconds);
 	if (matrix->size <= COLUMNS_MAX) {
 		print_matrix_values(matrix, false);
 		print_matrix_values(matrix, true);
@@ -195,7 +194,6 @@ void matrix_print_json(const struct matrix *matrix, const struct matrix_options 
 	cli_json_add(object, "ranks", json_ranks(matrix));
 	cli_json_add(object, "size", json_object_new_uint64(options->size));
 	cli_json_add(object, "seconds", bench_json_number(matrix->seconds, 3));
-	cli_json_add(object, "interrupted", json_object_new_boolean(matrix->interrupted));
 	cli_json_add(object, "median_between_hosts", json_medians(&matrix->medians[0]));
 	cli_json_add(object, "median_within_hosts", json_medians(&matrix->medians[1]));
 	cli_json_add(object, "bytes_per_second", json_matrix_values(matrix, false));

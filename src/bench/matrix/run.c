@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/common/process.h"
 #include "bench/matrix/matrix.h"
 #include "cmd/common/stats.h"
 
@@ -156,20 +155,10 @@ static int begin_ranks(struct runner *runner, struct pl_error *error)
 	return rc < 0 ? rc : gathered;
 }
 
-/*
- * Only rank 0 handles signals: it prints the results that it has.  mpirun leaves it one second, so it ends no operation
- * and closes nothing: the end of the process does that.
- */
-static bool is_interrupted(const struct runner *runner)
-{
-	return runner->matrix->rank == 0 && bench_signal_pending();
-}
-
 static void connect_partner(struct runner *runner, struct partner *partner)
 {
 	const struct matrix_rank *other = &runner->matrix->ranks[partner->rank];
 
-	/* The lower rank connects, so rank 0 never waits for long. */
 	if (runner->matrix->rank < partner->rank)
 		partner->rc =
 			pl_connect(runner->context, other->address, STEP_TIMEOUT, &partner->peer, &partner->error);
@@ -199,7 +188,7 @@ static int measure_writes(struct runner *runner, struct partner *partner, uint64
 	int rc = 0;
 
 	stats_reset(runner->stats);
-	while (rc == 0 && (posted == 0 || cli_now() - begun < duration) && !is_interrupted(runner)) {
+	while (rc == 0 && (posted == 0 || cli_now() - begun < duration)) {
 		while (rc == 0 && posted - done < depth) {
 			rc = post_pair_write(runner, partner, length, &operations[posted % DEPTH]);
 			posted += rc == 0;
@@ -211,8 +200,6 @@ static int measure_writes(struct runner *runner, struct partner *partner, uint64
 		if (rc == 0)
 			stats_record(runner->stats, last->completed - last->posted);
 	}
-	if (is_interrupted(runner))
-		return -EINTR;
 	/* All operations end before the region is freed, also after a failure. */
 	while (done < posted) {
 		int one = pl_wait(operations[done++ % DEPTH], STEP_TIMEOUT, last, rc == 0 ? &partner->error : &later);
@@ -275,19 +262,13 @@ static int run_pair_turn(struct runner *runner, int rank, struct pl_error *error
 	for (int direction = 0; direction < 2 && rc == 0; direction++) {
 		rc = mpi_barrier(matrix->mpi, error);
 		if (rc == 0 && rank >= 0 && (matrix->rank < rank) == (direction == 0))
-			measure_cell(runner, &partner, &matrix->row[rank]);
+			measure_cell(runner, &partner, &matrix->cells[rank]);
 	}
 	if (rc == 0)
 		rc = mpi_barrier(matrix->mpi, error);
-	if (rank >= 0 && rc != -EINTR)
+	if (rank >= 0)
 		disconnect_partner(&partner);
 	return rc;
-}
-
-/* Gathers the rows of all ranks. */
-static int gather_rows(struct matrix *matrix, struct pl_error *error)
-{
-	return mpi_gather(matrix->mpi, matrix->row, (size_t)matrix->size * sizeof(*matrix->row), matrix->cells, error);
 }
 
 static int measure_all_pairs(struct runner *runner, struct pl_error *error)
@@ -303,26 +284,25 @@ static int measure_all_pairs(struct runner *runner, struct pl_error *error)
 			return cli_fail_errno(error, mine, "malloc", NULL);
 		for (int turn = 0; turn < turns && rc == 0; turn++)
 			rc = run_pair_turn(runner, turn == mine ? partner : -1, error);
-		if (rc == 0)
-			rc = gather_rows(matrix, error);
 	}
 	return rc;
 }
 
-static bool allocate_results(struct matrix *matrix)
+/* Gathers the rows of all ranks. */
+static int gather_rows(struct matrix *matrix, struct pl_error *error)
 {
-	size_t size = (size_t)matrix->size;
-	const struct matrix_cell none = { .bytes_per_second = NAN, .latency_us = NAN };
+	size_t row = (size_t)matrix->size * sizeof(*matrix->cells);
+	struct matrix_cell *all = calloc((size_t)matrix->size, row);
+	int rc = all ? mpi_gather(matrix->mpi, matrix->cells, row, all, error)
+		     : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 
-	matrix->ranks = calloc(size, sizeof(*matrix->ranks));
-	matrix->hosts = calloc(size, sizeof(*matrix->hosts));
-	matrix->row = calloc(size, sizeof(*matrix->row));
-	matrix->cells = calloc(size * size, sizeof(*matrix->cells));
-	for (size_t i = 0; matrix->row && i < size; i++)
-		matrix->row[i] = none;
-	for (size_t i = 0; matrix->cells && i < size * size; i++)
-		matrix->cells[i] = none;
-	return matrix->ranks && matrix->hosts && matrix->row && matrix->cells;
+	if (rc < 0) {
+		free(all);
+		return rc;
+	}
+	free(matrix->cells);
+	matrix->cells = all;
+	return matrix_judge(matrix) < 0 ? cli_fail_errno(error, -ENOMEM, "malloc", NULL) : 0;
 }
 
 int matrix_run(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
@@ -331,21 +311,21 @@ int matrix_run(struct matrix *matrix, const struct matrix_options *options, stru
 	uint64_t begun = cli_now();
 	int rc;
 
-	if (!runner.stats || !allocate_results(matrix)) {
+	matrix->ranks = calloc((size_t)matrix->size, sizeof(*matrix->ranks));
+	matrix->hosts = calloc((size_t)matrix->size, sizeof(*matrix->hosts));
+	matrix->cells = calloc((size_t)matrix->size, sizeof(*matrix->cells));
+	if (!runner.stats || !matrix->ranks || !matrix->hosts || !matrix->cells) {
 		free(runner.stats);
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	}
+	for (int i = 0; i < matrix->size; i++)
+		matrix->cells[i] = (struct matrix_cell){ .bytes_per_second = NAN, .latency_us = NAN };
 	rc = begin_ranks(&runner, error);
 	if (rc == 0)
 		rc = measure_all_pairs(&runner, error);
-	matrix->interrupted = is_interrupted(&runner);
-	if (matrix->interrupted)
-		rc = cli_fail(error, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
-	if ((rc == 0 || matrix->interrupted) && matrix_judge(matrix) < 0)
-		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	if (rc == 0)
+		rc = gather_rows(matrix, error);
 	matrix->seconds = (double)(cli_now() - begun) / 1e9;
-	if (matrix->interrupted)
-		return rc;
 	pl_listener_close(runner.listener);
 	if (runner.region)
 		pl_region_deregister(runner.region);

@@ -204,7 +204,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.remedy = "dmesg | grep -e Xid -e 'fallen off'; echo 1 > /sys/bus/pci/rescan; if the GPU stays away, "
 			  "switch "
 			  "the machine off and on",
-		.rank = 5,
+		.rank = 4,
 		.probe = probe_gpu_count,
 	},
 	{
