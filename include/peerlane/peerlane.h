@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include <peerlane/error.h>
+#include <peerlane/identity.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -121,9 +122,26 @@ struct pl_options {
 	unsigned peers_max;
 	/** Name of this program, 1 to 31 visible ASCII characters or spaces, for peers that connect; NULL: none. */
 	const char *program;
+	/**
+	 * File in PEM with the private key and the certificate of this end; NULL: none. With an identity, or with one of
+	 * the options up to `authorize`, both ends use certificates, and prove the key within; see peerlane-identity(7).
+	 */
+	const char *identity;
+	const char *authority;   /**< file of certificates in PEM of authorities that certify other ends; NULL: none */
+	const char *authorized;  /**< file of identities that may connect, with their rights; NULL: all with the key */
+	const char *known_hosts; /**< file of the identities of ends to connect to, by address; NULL: none */
+	/** Fingerprints, separated by commas, of which an end must have one when this end connects to it; NULL: any. */
+	const char *expected;
+	enum pl_choice trust_new; /**< adds unknown ends to known_hosts, instead of refusing them; default off */
+	pl_authorize_function authorize; /**< decides about each other end; NULL: the files and the key decide */
+	void *authorize_user;            /**< for authorize() */
+	pl_refused_function refused;     /**< learns of ends that connected and were refused; NULL: none */
+	void *refused_user;              /**< for refused() */
+	const void *old_key;             /**< key that peers which connect may still have, copied; NULL: none */
+	size_t old_key_length;           /**< bytes of old_key, 16 to 1024 */
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0 }
 /* clang-format on */
 
 /**

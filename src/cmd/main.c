@@ -17,6 +17,7 @@ static const struct command {
 	{ "list", pl_cli_list, "list what a server publishes" },
 	{ "get", pl_cli_get, "fetch files from a server" },
 	{ "put", pl_cli_put, "send files to a server" },
+	{ "key", pl_cli_key, "make and show identities and group keys" },
 	{ "demo", pl_cli_demo, "show and verify all transfers on this machine" },
 	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and how to fix it" },
 	{ "routes", pl_cli_routes, "test and measure each route between a GPU and an RDMA card" },
@@ -42,7 +43,7 @@ static void print_overview(FILE *to)
 	      "  peerlane check\n"
 	      "\n"
 	      "Between two hosts:\n"
-	      "  (umask 077; openssl rand -hex 32 > key)            # then copy key to HOST2\n"
+	      "  peerlane key group key                             # then copy key to HOST2\n"
 	      "  peerlane serve --key key :" CLI_DEFAULT_PORT " /data              # on HOST1\n"
 	      "  peerlane list --key key HOST1                      # on HOST2\n"
 	      "  peerlane get --key key HOST1 model.safetensors     # on HOST2\n"

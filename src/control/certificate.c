@@ -8,12 +8,21 @@
 /* The other end checks no dates. */
 #define LIFE_SECONDS 86400
 
+/* Common name of such certificates: they are no identity. */
+static const unsigned char name[] = "peerlane throw-away";
+
+static bool set_name(X509 *certificate)
+{
+	return X509_NAME_add_entry_by_NID(X509_get_subject_name(certificate), NID_commonName, MBSTRING_ASC, name, -1, -1,
+					  0) == 1;
+}
+
 static X509 *make_certificate(EVP_PKEY *key)
 {
 	X509 *certificate = X509_new();
 
 	/* Version 3, which OpenSSL counts from 0. */
-	if (certificate && X509_set_version(certificate, 2) &&
+	if (certificate && X509_set_version(certificate, 2) && set_name(certificate) &&
 	    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1) &&
 	    X509_gmtime_adj(X509_getm_notBefore(certificate), 0) &&
 	    X509_gmtime_adj(X509_getm_notAfter(certificate), LIFE_SECONDS) && X509_set_pubkey(certificate, key) &&
@@ -33,4 +42,13 @@ bool pl_tls_use_throwaway(SSL_CTX *context)
 	X509_free(certificate);
 	EVP_PKEY_free(key);
 	return done;
+}
+
+bool pl_tls_is_throwaway(const X509 *certificate)
+{
+	char text[sizeof(name) + 1];
+
+	return X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, text, sizeof(text)) ==
+		       (int)sizeof(name) - 1 &&
+	       !strcmp(text, (const char *)name);
 }

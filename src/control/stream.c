@@ -51,59 +51,6 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, const u
 
 /* -- handshake -------------------------------------------------------------------------------------------------- */
 
-/* True for the alerts by which a server refuses a key. */
-static bool is_key_alert(int alert)
-{
-	return alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_DECRYPT_ERROR ||
-	       alert == SSL_AD_HANDSHAKE_FAILURE || alert == SSL_AD_BAD_RECORD_MAC ||
-	       alert == SSL_AD_UNKNOWN_PSK_IDENTITY;
-}
-
-static bool is_key_mismatch(const SSL *ssl, int reason)
-{
-	if (SSL_is_server(ssl))
-		return reason == SSL_R_BINDER_DOES_NOT_VERIFY;
-	return reason > SSL_AD_REASON_OFFSET && is_key_alert(reason - SSL_AD_REASON_OFFSET);
-}
-
-static int explain_handshake(const SSL *ssl, const char *object, struct pl_error *error)
-{
-	const struct pl_tls_socket *socket = pl_tls_socket(ssl);
-	const char *call = SSL_is_server(ssl) ? "accept" : "connect";
-	unsigned long first = ERR_peek_error();
-	const char *reason = ERR_reason_error_string(first);
-	int broken = socket->read_error ? socket->read_error : socket->write_error;
-
-	if (socket->older)
-		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", call, object, "update the older of the two ends",
-			       "the other end is a release of Peerlane that does not speak this version of the "
-			       "protocol");
-	if (socket->foreign)
-		return pl_fail(error, -EPROTO, "AUTH-NO-TLS", call, object,
-			       "check that the address and port are those of a Peerlane",
-			       "the other end does not speak TLS");
-	if (first && ERR_GET_REASON(first) == SSL_R_CERTIFICATE_VERIFY_FAILED)
-		return pl_fail(error, -EACCES, "AUTH-NO-KEY", call, object,
-			       "give both ends the same --key file, or neither a key",
-			       "this end has a key and the other end has none");
-	if (first && !socket->proven && is_key_mismatch(ssl, ERR_GET_REASON(first)))
-		return pl_wire_fail(error, PL_WIRE_NEEDS_KEY, call, object);
-	if (first && is_key_mismatch(ssl, ERR_GET_REASON(first)))
-		return pl_fail(error, -EACCES, "AUTH-KEY-MISMATCH", call, object,
-			       "give both ends the same --key file, byte for byte (compare: sha256sum FILE)",
-			       "the two ends have different keys");
-	if (!first && (socket->ended || broken == ECONNRESET || broken == EPIPE))
-		return pl_fail(error, -ECONNRESET, "PEER-LOST", call, object,
-			       "see why the other end gave up; if it has no key, give both ends the same --key file",
-			       "the other end hung up during the TLS handshake");
-	if (!first && broken)
-		return pl_fail_errno(error, -broken, "PEER-LOST", call, object);
-	return pl_fail(error, -EPROTO, "TLS-FAILED", call, object,
-		       "check that the address and port are those of a Peerlane, and that both ends have the same "
-		       "version",
-		       "the TLS handshake failed: %s", reason ? reason : "no reason given");
-}
-
 /* Returns -EAGAIN if the call must be repeated. */
 static int examine(struct pl_stream *stream, int result)
 {
@@ -138,7 +85,7 @@ int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_
 	} else {
 		rc = examine(stream, rc);
 		if (rc != -EAGAIN)
-			rc = explain_handshake(stream->ssl, object, error);
+			rc = pl_tls_explain(stream->ssl, object, error);
 	}
 	ERR_clear_error();
 	return rc;
@@ -289,7 +236,7 @@ static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t 
 /* Keeps decrypted bytes that cannot be written to their memory: they stay in the stream, as with a socket. */
 static int hold_bytes(struct pl_stream *stream, const char *bytes, size_t length)
 {
-	const struct pl_allocator *allocator = pl_tls_socket(stream->ssl)->allocator;
+	const struct pl_allocator *allocator = &pl_tls_socket(stream->ssl)->allocator;
 	uint8_t *held = pl_alloc(allocator, length);
 
 	if (!held)
@@ -313,7 +260,7 @@ static ssize_t take_decrypted(struct pl_stream *stream, char *bytes, size_t leng
 		stream->held_length -= total;
 		memmove(stream->held, stream->held + total, stream->held_length);
 		if (!stream->held_length) {
-			pl_free(pl_tls_socket(stream->ssl)->allocator, stream->held);
+			pl_free(&pl_tls_socket(stream->ssl)->allocator, stream->held);
 			stream->held = NULL;
 		}
 		return (ssize_t)total;
@@ -415,17 +362,6 @@ static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, i
 	return (ssize_t)total;
 }
 
-int pl_stream_export(const struct pl_stream *stream, const uint8_t context[PL_SECRET], uint8_t secret[PL_SECRET])
-{
-	static const char label[] = "EXPORTER-peerlane-lanes";
-	int rc = stream->ssl ? SSL_export_keying_material(stream->ssl, secret, PL_SECRET, label, sizeof(label) - 1,
-							  context, PL_SECRET, 1)
-			     : 0;
-
-	ERR_clear_error();
-	return rc == 1 ? 0 : -EPROTO;
-}
-
 /* -- both ------------------------------------------------------------------------------------------------------- */
 
 ssize_t pl_stream_read(struct pl_stream *stream, const struct iovec *vector, int count)
@@ -468,7 +404,7 @@ void pl_stream_close(struct pl_stream *stream)
 {
 	if (stream->ssl) {
 		ERR_clear_error();
-		pl_free(pl_tls_socket(stream->ssl)->allocator, stream->held);
+		pl_free(&pl_tls_socket(stream->ssl)->allocator, stream->held);
 		stream->held = NULL;
 		if (SSL_is_init_finished(stream->ssl))
 			SSL_shutdown(stream->ssl);

@@ -19,19 +19,34 @@
  * TLS settings of a context: thread-safe, shared by all streams. TLS 1.3 only, no tickets, no renegotiation, no
  * compression, no session cache. One object serves both roles.
  *
- * With a key: external PSK with (EC)DHE (psk_dhe_ke), no certificates. The PSK is derived from the key bytes (HKDF with
- * SHA-256 and a label of Peerlane); its identity is "peerlane". Without a key: a server has a certificate of its own
- * making, and clients accept any. That hides the bytes from listeners, and proves nothing.
+ * With a key alone: external PSK with (EC)DHE (psk_dhe_ke), no certificates. The PSK is derived from the key bytes (HKDF
+ * with SHA-256 and a label of Peerlane); a hash of it names it. Otherwise: certificates. A server without an identity has
+ * one of its own making, which hides the bytes from listeners and proves nothing; a client without one shows none. TLS
+ * 1.3 cannot combine both, so an end with certificates proves its key afterwards, by pl_key_proof_make().
  */
 struct pl_tls;
 
-/*
- * `key` NULL: no key. -EINVAL for length outside 16..1024, -ENOMEM, -EIO (OpenSSL).
- */
+struct pl_tls_settings {
+	const void *key, *old_key; /* NULL: none. Servers accept the old one too */
+	size_t key_length, old_key_length;
+	const char *identity, *authority; /* files; NULL: none */
+	bool certificates;                /* use certificates even if there is a key */
+};
+
+/* -EINVAL for a wrong length of a key or a wrong file, -EACCES for an unsafe one, -ENOMEM, -EIO (OpenSSL). */
+int pl_tls_open_with(const struct pl_allocator *allocator, const struct pl_tls_settings *settings, struct pl_tls **tls,
+		     struct pl_error *error);
+/* With a key alone; `key` NULL: without. The lengths are 16 to 1024. */
 int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t length, struct pl_tls **tls,
 		struct pl_error *error);
+/*
+ * Replaces the settings for later streams, or fails as pl_tls_open_with() does and changes nothing. `key` NULL keeps both
+ * keys; `certificates` is ignored. One thread at a time.
+ */
+int pl_tls_configure(struct pl_tls *tls, const struct pl_tls_settings *settings, struct pl_error *error);
 void pl_tls_close(struct pl_tls *tls);         /* accepts NULL; after the last stream that uses it */
 bool pl_tls_has_key(const struct pl_tls *tls); /* accepts NULL */
+bool pl_tls_uses_certificates(const struct pl_tls *tls);
 
 /* Derives the pre-shared key of TLS from a key. Returns 0 or -EIO. For tests with other TLS programs. */
 int pl_tls_derive_key(const void *key, size_t length, uint8_t out[32]);
@@ -56,7 +71,8 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, const u
 
 /*
  * Continues the TLS handshake. 0: done (at once in the clear); -EAGAIN: see want; -EACCES "AUTH-KEY-MISMATCH": the keys
- * differ; -EACCES "AUTH-NEEDS-KEY" or "AUTH-NO-KEY": only the other end, or only this end, has a key; -EPROTO
+ * differ; -EACCES "AUTH-NEEDS-KEY", "AUTH-NO-KEY" or "IDENTITY-NONE": only the other end, or only this end,
+ * has a key or an identity; -EPROTO
  * "AUTH-NO-TLS": the other end does not speak TLS; -EPROTO "PROTOCOL-VERSION": the other end is an older release;
  * -ECONNRESET "PEER-LOST": the other end closed; -EPROTO "TLS-FAILED" with OpenSSL's reason otherwise.
  */
@@ -74,11 +90,37 @@ int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_
 ssize_t pl_stream_read(struct pl_stream *stream, const struct iovec *vector, int count);
 ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, int count);
 
+/* Labels of secrets, which RFC 8446, section 7.5 keeps apart. */
+#define PL_EXPORT_LANES "EXPORTER-peerlane-lanes"
+#define PL_EXPORT_KEY_PROOF "EXPORTER-peerlane-key-proof"
+
 /*
  * Derives a secret from a TLS stream whose handshake is done (RFC 8446, section 7.5): both ends get the same one for the
- * same context. Returns 0 or -EPROTO.
+ * same label and context. Returns 0 or -EPROTO.
  */
-int pl_stream_export(const struct pl_stream *stream, const uint8_t context[PL_SECRET], uint8_t secret[PL_SECRET]);
+int pl_stream_export(const struct pl_stream *stream, const char *label, const uint8_t context[PL_SECRET],
+		     uint8_t secret[PL_SECRET]);
+
+/* After the handshake: the fingerprint of the other end's certificate. Returns false if it showed none. */
+bool pl_stream_fingerprint(const struct pl_stream *stream, uint8_t fingerprint[PL_SECRET]);
+/* True if an authority of `tls` certified the other end; `name` as for pl_authority_certified(). */
+bool pl_stream_certified(const struct pl_stream *stream, struct pl_tls *tls, char *name, size_t size);
+/* True if the other end's certificate is for this host: a name, or a numeric address. */
+bool pl_stream_is_for_host(const struct pl_stream *stream, const char *host);
+/* The name of the pre-shared key that the handshake proved, 16 digits; "": none. */
+const char *pl_stream_key_id(const struct pl_stream *stream);
+
+/* Message that proves a pre-shared key where the handshake used certificates: magic, name of the key, HMAC. */
+#define PL_KEY_PROOF 52
+/* Makes the message with the key of `tls`, or with `keys[index]` of it. Returns 0 or a negative errno. */
+int pl_key_proof_make(const struct pl_stream *stream, struct pl_tls *tls, unsigned index, bool initiator,
+		      uint8_t message[PL_KEY_PROOF]);
+/*
+ * Checks a message of the other end: `initiator` if that connected. Returns the index of the key, 0 or 1, or -EACCES.
+ * `id` receives the name of the key, 16 digits and a NUL.
+ */
+int pl_key_proof_check(const struct pl_stream *stream, struct pl_tls *tls, bool initiator,
+		       const uint8_t message[PL_KEY_PROOF], char id[17]);
 
 /* True if received bytes wait, of which epoll(7) cannot know. */
 bool pl_stream_pending(const struct pl_stream *stream);

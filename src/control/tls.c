@@ -6,24 +6,32 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
-#include <sys/socket.h>
+#include <openssl/sha.h>
+#include <pthread.h>
+#include <stdio.h>
 
-#define IDENTITY "peerlane"
 #define KEY_LENGTH_MIN 16
 #define KEY_LENGTH_MAX 1024
 
 /* An external PSK belongs to one hash, and so to that hash's suites. One suite leaves nothing to negotiate. */
 #define SUITE "TLS_AES_128_GCM_SHA256"
 #define GROUPS "X25519:P-256"
+#define SIGNATURES "ed25519:ECDSA+SHA256:ECDSA+SHA384:RSA-PSS+SHA256:RSA-PSS+SHA384"
+#define CERTIFICATES_MAX (16 << 10)
 static const unsigned char suite_id[] = { 0x13, 0x01 };
 
 struct pl_tls {
 	struct pl_allocator allocator;
-	SSL_CTX *context;   /* of streams with a pre-shared key */
-	SSL_CTX *throwaway; /* of streams without one, which have a context of their own; NULL: there is a key */
 	BIO_METHOD *method;
-	bool has_key;
-	uint8_t psk[PL_SECRET];
+	SSL_CTX *keyed;    /* of streams that prove a pre-shared key; they have a context of their own */
+	bool has_key;      /* constant */
+	bool certificates; /* constant: control channels use certificates, also if there is a key */
+
+	pthread_mutex_t lock; /* protects the members below, which pl_tls_configure() replaces */
+	SSL_CTX *certified;
+	bool has_identity;
+	X509_STORE *authority; /* NULL: none */
+	struct pl_psk keys[2]; /* the key, and the old one */
 };
 
 int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PL_SECRET])
@@ -44,115 +52,29 @@ int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PL_SECRET])
 	return rc;
 }
 
-/* -- socket BIO: OpenSSL's own uses write(2), which can raise SIGPIPE ----------------------------------------- */
-
-/* True while the received bytes can be a TLS record: a handshake message or an alert, version 3.x. */
-static bool recognise(struct pl_tls_socket *socket, const char *data, ssize_t length)
-{
-	static const unsigned char handshake = 22, alert = 21, major = 3;
-	/* How releases without TLS refused a TLS handshake. */
-	static const char refusal[] = "PLC1";
-
-	if (socket->recognised == 0 && length >= 4)
-		socket->older = !memcmp(data, refusal, 4);
-
-	for (ssize_t i = 0; i < length && socket->recognised < 2; i++, socket->recognised++) {
-		unsigned char byte = (unsigned char)data[i];
-
-		if (socket->recognised == 0 ? byte != handshake && byte != alert : byte != major)
-			return false;
-	}
-	return true;
-}
-
-static int socket_read(BIO *bio, char *data, int length)
-{
-	struct pl_tls_socket *socket = BIO_get_data(bio);
-	ssize_t got;
-
-	BIO_clear_retry_flags(bio);
-	if (socket->foreign)
-		return -1;
-	do
-		got = recv(socket->fd, data, (size_t)length, MSG_DONTWAIT);
-	while (got < 0 && errno == EINTR);
-	if (got > 0) {
-		socket->foreign = !recognise(socket, data, got);
-		return socket->foreign ? -1 : (int)got;
-	}
-	if (got == 0)
-		socket->ended = true;
-	else if (errno == EAGAIN || errno == EWOULDBLOCK)
-		BIO_set_retry_read(bio);
-	else
-		socket->read_error = errno;
-	return (int)got;
-}
-
-static int socket_write(BIO *bio, const char *data, int length)
-{
-	struct pl_tls_socket *socket = BIO_get_data(bio);
-	ssize_t sent;
-
-	BIO_clear_retry_flags(bio);
-	do
-		sent = send(socket->fd, data, (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (sent < 0 && errno == EINTR);
-	if (sent >= 0)
-		return (int)sent;
-	if (errno == EAGAIN || errno == EWOULDBLOCK)
-		BIO_set_retry_write(bio);
-	else
-		socket->write_error = errno;
-	return -1;
-}
-
-static long socket_control(BIO *bio, int command, long number, void *pointer)
-{
-	(void)bio;
-	(void)number;
-	(void)pointer;
-	return command == BIO_CTRL_FLUSH; /* nothing is buffered; other commands are not supported */
-}
-
-static int socket_destroy(BIO *bio)
-{
-	struct pl_tls_socket *socket = BIO_get_data(bio);
-
-	if (socket) {
-		OPENSSL_cleanse(socket->psk, sizeof(socket->psk));
-		pl_free(socket->allocator, socket);
-	}
-	return 1;
-}
-
-const struct pl_tls_socket *pl_tls_socket(const SSL *ssl)
-{
-	return BIO_get_data(SSL_get_rbio(ssl));
-}
-
-/* Uses the standard type number of sockets: a process has only a few numbers for own types. */
-static BIO_METHOD *make_method(void)
-{
-	BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "peerlane socket");
-
-	if (method && BIO_meth_set_read(method, socket_read) && BIO_meth_set_write(method, socket_write) &&
-	    BIO_meth_set_ctrl(method, socket_control) && BIO_meth_set_destroy(method, socket_destroy))
-		return method;
-	BIO_meth_free(method);
-	return NULL;
-}
-
 /* -- the pre-shared key ----------------------------------------------------------------------------------------- */
 
-/* Creates a session for one handshake. OpenSSL writes into it, so handshakes of several threads cannot share one. */
-static SSL_SESSION *make_session(SSL *ssl)
+void pl_psk_name(struct pl_psk *psk)
 {
-	const uint8_t *psk = pl_tls_socket(ssl)->psk;
+	static const char label[] = "peerlane key id";
+	uint8_t bytes[sizeof(label) + PL_SECRET], digest[PL_SECRET];
+
+	memcpy(bytes, label, sizeof(label));
+	memcpy(bytes + sizeof(label), psk->secret, PL_SECRET);
+	SHA256(bytes, sizeof(bytes), digest);
+	OPENSSL_cleanse(bytes, sizeof(bytes));
+	strcpy(psk->name, PL_KEY_NAME_PREFIX);
+	for (int i = 0; i < 8; i++)
+		snprintf(psk->name + strlen(psk->name), 3, "%02x", digest[i]);
+}
+
+/* Creates a session for one handshake. OpenSSL writes into it, so handshakes of several threads cannot share one. */
+static SSL_SESSION *make_session(SSL *ssl, const struct pl_psk *psk)
+{
 	const SSL_CIPHER *suite = SSL_CIPHER_find(ssl, suite_id);
 	SSL_SESSION *session = SSL_SESSION_new();
 
-	if (session && suite && SSL_SESSION_set1_master_key(session, psk, PL_SECRET) &&
+	if (session && suite && SSL_SESSION_set1_master_key(session, psk->secret, PL_SECRET) &&
 	    SSL_SESSION_set_cipher(session, suite) && SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
 		return session;
 	SSL_SESSION_free(session);
@@ -162,32 +84,54 @@ static SSL_SESSION *make_session(SSL *ssl)
 /* Server: a client names its key. */
 static int find_session(SSL *ssl, const unsigned char *identity, size_t length, SSL_SESSION **session)
 {
+	struct pl_tls_socket *socket = BIO_get_data(SSL_get_rbio(ssl));
+
 	*session = NULL;
-	if (length != sizeof(IDENTITY) - 1 || memcmp(identity, IDENTITY, length) != 0)
-		return 1; /* unknown; the handshake then fails without a certificate */
-	*session = make_session(ssl);
-	return *session != NULL;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(socket->keys); i++) {
+		const struct pl_psk *psk = &socket->keys[i];
+
+		if (!psk->set || length != PL_KEY_NAME || memcmp(identity, psk->name, length) != 0)
+			continue;
+		socket->used = psk;
+		*session = make_session(ssl, psk);
+		return *session != NULL;
+	}
+	/* The handshake then fails for lack of a certificate. */
+	socket->unknown_key = length >= strlen(PL_KEY_NAME_PREFIX) &&
+			      !memcmp(identity, PL_KEY_NAME_PREFIX, strlen(PL_KEY_NAME_PREFIX));
+	return 1;
 }
 
 /* Client: names this end's key. hash is set if only keys of that hash can still be used. */
 static int use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *length,
 		       SSL_SESSION **session)
 {
+	struct pl_tls_socket *socket = BIO_get_data(SSL_get_rbio(ssl));
+
 	*session = NULL;
 	if (hash && !EVP_MD_is_a(hash, "SHA256"))
 		return 1;
-	*identity = (const unsigned char *)IDENTITY;
-	*length = sizeof(IDENTITY) - 1;
-	*session = make_session(ssl);
+	socket->used = &socket->keys[0];
+	*identity = (const unsigned char *)socket->used->name;
+	*length = PL_KEY_NAME;
+	*session = make_session(ssl, socket->used);
 	return *session != NULL;
 }
 
-/* Only a key authenticates; certificates never do, even if this host trusts their authority. */
+/* In a handshake with a key only that authenticates, even if this host trusts the authority of a certificate. */
 static int refuse_certificate(X509_STORE_CTX *store, void *user)
 {
 	(void)user;
 	X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
 	return 0;
+}
+
+/* TLS proves the private key of a certificate. Whose it is is judged after the handshake, with errors that say more. */
+static int take_certificate(X509_STORE_CTX *store, void *user)
+{
+	(void)user;
+	X509_STORE_CTX_set_error(store, X509_V_OK);
+	return 1;
 }
 
 /* -- settings --------------------------------------------------------------------------------------------------- */
@@ -209,7 +153,6 @@ static bool configure(SSL_CTX *context)
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_max_early_data(context, 0);
 	SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
-	SSL_CTX_set_cert_verify_callback(context, refuse_certificate, NULL);
 	return true;
 }
 
@@ -222,52 +165,140 @@ static int fail_openssl(struct pl_error *error, const char *call)
 		       reason ? reason : "no reason given");
 }
 
-/*
- * A context has either pre-shared keys or a certificate: a server with both would accept clients without the key.
- */
-static int prepare_contexts(struct pl_tls *tls, const void *key, size_t length, struct pl_error *error)
+/* Creates the context of handshakes with certificates. Without an identity a server has one that proves nothing. */
+static int make_certified(struct pl_tls *tls, const char *identity, SSL_CTX **result, struct pl_error *error)
 {
-	if (key && pl_tls_derive_key(key, length, tls->psk) < 0)
-		return fail_openssl(error, "EVP_KDF_derive");
-	tls->has_key = key;
-	tls->context = SSL_CTX_new(TLS_method());
-	if (!tls->context || !configure(tls->context))
+	SSL_CTX *context = SSL_CTX_new(TLS_method());
+	STACK_OF(X509) *chain = NULL;
+	EVP_PKEY *key = NULL;
+	int rc = 0;
+
+	if (!context || !configure(context) || !SSL_CTX_set1_sigalgs_list(context, SIGNATURES)) {
+		SSL_CTX_free(context);
 		return fail_openssl(error, "SSL_CTX_new");
-	SSL_CTX_set_psk_find_session_callback(tls->context, find_session);
-	SSL_CTX_set_psk_use_session_callback(tls->context, use_session);
-	if (!key) {
-		tls->throwaway = SSL_CTX_new(TLS_method());
-		if (!tls->throwaway || !configure(tls->throwaway) || !pl_tls_use_throwaway(tls->throwaway))
-			return fail_openssl(error, "SSL_CTX_use_certificate");
 	}
-	tls->method = make_method();
-	return tls->method ? 0 : pl_fail_memory(error, "BIO_meth_new");
+	SSL_CTX_set_cert_verify_callback(context, take_certificate, NULL);
+	SSL_CTX_set_max_cert_list(context, CERTIFICATES_MAX);
+	if (identity)
+		rc = pl_identity_read(&tls->allocator, identity, &key, &chain, error);
+	if (rc == 0 && identity) {
+		X509 *own = sk_X509_shift(chain);
+
+		if (SSL_CTX_use_cert_and_key(context, own, key, chain, 1) != 1)
+			rc = fail_openssl(error, "SSL_CTX_use_cert_and_key");
+		X509_free(own);
+	} else if (rc == 0 && !pl_tls_use_throwaway(context)) {
+		rc = fail_openssl(error, "SSL_CTX_use_certificate");
+	}
+	sk_X509_pop_free(chain, X509_free);
+	EVP_PKEY_free(key);
+	if (rc < 0)
+		SSL_CTX_free(context);
+	else
+		*result = context;
+	return rc;
 }
 
-int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t length, struct pl_tls **result,
-		struct pl_error *error)
+static int make_psk(struct pl_psk *psk, const void *key, size_t length, const char *option, struct pl_error *error)
 {
-	struct pl_tls *tls;
-	int rc;
-
-	*result = NULL;
-	if (key && (length < KEY_LENGTH_MIN || length > KEY_LENGTH_MAX))
-		return pl_fail(error, -EINVAL, "OPTION", "pl_tls_open", "key",
+	memset(psk, 0, sizeof(*psk));
+	if (!key)
+		return 0;
+	if (length < KEY_LENGTH_MIN || length > KEY_LENGTH_MAX)
+		return pl_fail(error, -EINVAL, "OPTION", "pl_tls_open", option,
 			       "make a key with: openssl rand -out FILE 32", "a key has %d to %d bytes, not %zu",
 			       KEY_LENGTH_MIN, KEY_LENGTH_MAX, length);
-	tls = pl_zalloc(allocator, sizeof(*tls));
+	if (pl_tls_derive_key(key, length, psk->secret) < 0)
+		return fail_openssl(error, "EVP_KDF_derive");
+	psk->set = true;
+	pl_psk_name(psk);
+	return 0;
+}
+
+/* Settings that pl_tls_configure() has made and not yet put in place. */
+struct new_settings {
+	SSL_CTX *certified;
+	X509_STORE *authority;
+	struct pl_psk keys[2];
+};
+
+static int make_settings(struct pl_tls *tls, const struct pl_tls_settings *from, struct new_settings *to,
+			 struct pl_error *error)
+{
+	int rc = make_psk(&to->keys[0], from->key, from->key_length, "key", error);
+
+	if (rc == 0)
+		rc = make_psk(&to->keys[1], from->old_key, from->old_key_length, "old_key", error);
+	if (rc == 0 && tls->certificates)
+		rc = make_certified(tls, from->identity, &to->certified, error);
+	if (rc == 0 && from->authority)
+		rc = pl_authority_read(&tls->allocator, from->authority, &to->authority, error);
+	return rc;
+}
+
+int pl_tls_configure(struct pl_tls *tls, const struct pl_tls_settings *settings, struct pl_error *error)
+{
+	struct new_settings made = { 0 };
+	int rc;
+
+	ERR_clear_error();
+	rc = make_settings(tls, settings, &made, error);
+	ERR_clear_error();
+	if (rc == 0) {
+		struct new_settings old = { tls->certified, tls->authority, { { 0 } } };
+
+		pthread_mutex_lock(&tls->lock);
+		tls->certified = made.certified;
+		tls->authority = made.authority;
+		tls->has_identity = settings->identity;
+		if (settings->key)
+			memcpy(tls->keys, made.keys, sizeof(tls->keys));
+		pthread_mutex_unlock(&tls->lock);
+		made.certified = old.certified;
+		made.authority = old.authority;
+	}
+	SSL_CTX_free(made.certified);
+	X509_STORE_free(made.authority);
+	OPENSSL_cleanse(&made, sizeof(made));
+	return rc;
+}
+
+int pl_tls_open_with(const struct pl_allocator *allocator, const struct pl_tls_settings *settings,
+		     struct pl_tls **result, struct pl_error *error)
+{
+	struct pl_tls *tls = pl_zalloc(allocator, sizeof(*tls));
+	int rc = 0;
+
+	*result = NULL;
 	if (!tls)
 		return pl_fail_memory(error, "pl_tls_open");
 	tls->allocator = *allocator;
+	pthread_mutex_init(&tls->lock, NULL);
+	tls->has_key = settings->key;
+	tls->certificates = settings->certificates || !settings->key;
 	ERR_clear_error();
-	rc = prepare_contexts(tls, key, length, error);
-	ERR_clear_error();
-	if (rc < 0) {
-		pl_tls_close(tls);
-		return rc;
+	tls->keyed = SSL_CTX_new(TLS_method());
+	if (!tls->keyed || !configure(tls->keyed)) {
+		rc = fail_openssl(error, "SSL_CTX_new");
+	} else {
+		SSL_CTX_set_cert_verify_callback(tls->keyed, refuse_certificate, NULL);
+		SSL_CTX_set_psk_find_session_callback(tls->keyed, find_session);
+		SSL_CTX_set_psk_use_session_callback(tls->keyed, use_session);
+		tls->method = pl_tls_socket_method();
+		rc = tls->method ? pl_tls_configure(tls, settings, error) : pl_fail_memory(error, "BIO_meth_new");
 	}
-	*result = tls;
-	return 0;
+	ERR_clear_error();
+	if (rc < 0)
+		pl_tls_close(tls);
+	else
+		*result = tls;
+	return rc;
+}
+
+int pl_tls_open(const struct pl_allocator *allocator, const void *key, size_t length, struct pl_tls **tls,
+		struct pl_error *error)
+{
+	return pl_tls_open_with(allocator, &(struct pl_tls_settings){ .key = key, .key_length = length }, tls, error);
 }
 
 void pl_tls_close(struct pl_tls *tls)
@@ -277,10 +308,12 @@ void pl_tls_close(struct pl_tls *tls)
 	if (!tls)
 		return;
 	allocator = tls->allocator;
-	SSL_CTX_free(tls->context);
-	SSL_CTX_free(tls->throwaway);
+	SSL_CTX_free(tls->keyed);
+	SSL_CTX_free(tls->certified);
+	X509_STORE_free(tls->authority);
 	BIO_meth_free(tls->method);
-	OPENSSL_cleanse(tls->psk, sizeof(tls->psk));
+	pthread_mutex_destroy(&tls->lock);
+	OPENSSL_cleanse(tls->keys, sizeof(tls->keys));
 	pl_free(&allocator, tls);
 }
 
@@ -289,48 +322,94 @@ bool pl_tls_has_key(const struct pl_tls *tls)
 	return tls && tls->has_key;
 }
 
-static BIO *make_bio(struct pl_tls *tls, int fd, const uint8_t *psk)
+bool pl_tls_uses_certificates(const struct pl_tls *tls)
 {
-	struct pl_tls_socket *socket = pl_zalloc(&tls->allocator, sizeof(*socket));
-	BIO *bio;
+	return tls->certificates;
+}
 
-	if (!socket)
-		return NULL;
-	bio = BIO_new(tls->method);
-	if (!bio) {
-		pl_free(&tls->allocator, socket);
-		return NULL;
+void pl_tls_keys(struct pl_tls *tls, struct pl_psk keys[2])
+{
+	pthread_mutex_lock(&tls->lock);
+	memcpy(keys, tls->keys, sizeof(tls->keys));
+	pthread_mutex_unlock(&tls->lock);
+}
+
+bool pl_tls_certified(struct pl_tls *tls, X509 *certificate, STACK_OF(X509) *chain, char *name, size_t size)
+{
+	X509_STORE *store;
+	bool certified;
+
+	pthread_mutex_lock(&tls->lock);
+	store = tls->authority;
+	if (store)
+		X509_STORE_up_ref(store);
+	pthread_mutex_unlock(&tls->lock);
+	name[0] = '\0';
+	certified = store && pl_authority_certified(store, certificate, chain, name, size);
+	X509_STORE_free(store);
+	return certified;
+}
+
+/* -- connections ------------------------------------------------------------------------------------------------ */
+
+/* Takes the settings of one stream out of the shared ones: its keys, and its context, with a reference. */
+static SSL_CTX *choose_context(struct pl_tls *tls, const uint8_t *psk, bool server, struct pl_tls_socket *socket,
+			       bool *anonymous)
+{
+	SSL_CTX *context = tls->keyed;
+
+	*anonymous = false;
+	socket->keyed = tls->certificates && tls->has_key;
+	socket->proven = psk || !tls->certificates;
+	if (psk) {
+		socket->keys[0].set = true;
+		memcpy(socket->keys[0].secret, psk, PL_SECRET);
+		pl_psk_name(&socket->keys[0]);
 	}
-	socket->allocator = &tls->allocator;
-	socket->fd = fd;
-	socket->proven = psk;
-	if (psk)
-		memcpy(socket->psk, psk, sizeof(socket->psk));
-	BIO_set_data(bio, socket);
-	BIO_set_init(bio, 1);
-	return bio;
+	pthread_mutex_lock(&tls->lock);
+	if (!psk && tls->certificates) {
+		context = tls->certified;
+		*anonymous = !server && !tls->has_identity;
+	} else if (!psk) {
+		memcpy(socket->keys, tls->keys, sizeof(socket->keys));
+	}
+	SSL_CTX_up_ref(context);
+	pthread_mutex_unlock(&tls->lock);
+	return context;
 }
 
 SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool server)
 {
+	struct pl_tls_socket *socket = pl_zalloc(&tls->allocator, sizeof(*socket));
+	BIO *bio = socket ? BIO_new(tls->method) : NULL;
+	SSL_CTX *context;
+	bool anonymous;
 	SSL *ssl;
-	BIO *bio;
 
-	if (!psk && tls->has_key)
-		psk = tls->psk;
-	ssl = SSL_new(psk ? tls->context : tls->throwaway);
-	bio = ssl ? make_bio(tls, fd, psk) : NULL;
 	if (!bio) {
-		SSL_free(ssl);
+		pl_free(&tls->allocator, socket);
+		return NULL;
+	}
+	socket->allocator = tls->allocator;
+	socket->fd = fd;
+	BIO_set_data(bio, socket);
+	BIO_set_init(bio, 1);
+	context = choose_context(tls, psk, server, socket, &anonymous);
+	ssl = SSL_new(context);
+	SSL_CTX_free(context);
+	if (!ssl) {
+		BIO_free(bio);
 		return NULL;
 	}
 	SSL_set_bio(ssl, bio, bio);
-	if (server) {
+	if (anonymous)
+		SSL_certs_clear(ssl); /* no throw-away certificate: it would look like an identity */
+	/* A certificate must not be ignored: it is refused where a key must be proven, and else judged afterwards. */
+	if (!server || !socket->proven)
+		SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL);
+	if (server)
 		SSL_set_accept_state(ssl);
-	} else {
-		if (psk)
-			SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL); /* so that a certificate is refused, not ignored */
+	else
 		SSL_set_connect_state(ssl);
-	}
 	return ssl;
 }

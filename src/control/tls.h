@@ -1,35 +1,66 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Shared by the stream and the TLS settings only. */
+/* Shared by the stream, the TLS settings and their parts only. */
 #ifndef PL_TLS_H
 #define PL_TLS_H
 
 #include <openssl/ssl.h>
 
+#include "control/identity.h"
 #include "control/stream.h"
+
+/* PSK identity of a key, without a NUL: a prefix and the first 8 bytes of a hash of the key in hexadecimal. */
+#define PL_KEY_NAME 26
+#define PL_KEY_NAME_PREFIX "peerlane2:"
+
+/* Pre-shared key of TLS. */
+struct pl_psk {
+	bool set;
+	uint8_t secret[PL_SECRET];
+	char name[PL_KEY_NAME + 1];
+};
 
 /* Socket under a TLS stream, and its state: OpenSSL does not tell an end of stream from an error. */
 struct pl_tls_socket {
-	const struct pl_allocator *allocator;
+	struct pl_allocator allocator;
 	int fd;         /* not owned */
 	int read_error; /* errno that broke the socket, or 0 */
 	int write_error;
-	bool ended;         /* the other end sends no more */
-	bool foreign;       /* the received bytes are not TLS */
-	bool older;         /* they are a message of a release without TLS */
-	bool proven;        /* both ends must prove that they have `psk` */
-	uint8_t recognised; /* bytes at the beginning that look like TLS so far, at most 2 */
-	uint8_t psk[PL_SECRET];
+	bool ended;           /* the other end sends no more */
+	bool foreign;         /* the received bytes are not TLS */
+	bool older;           /* they are a message of a release without TLS */
+	bool proven;          /* both ends must prove that they have the first of `keys`, or a server one of them */
+	bool keyed;           /* certificates are used, and the context has a key too */
+	bool unknown_key;     /* a client named a key that this end does not have */
+	uint8_t recognised;   /* bytes at the beginning that look like TLS so far, at most 2 */
+	struct pl_psk keys[2]; /* the key, and for servers the old one */
+	const struct pl_psk *used; /* the one of these in the handshake; NULL: none yet */
 };
 
 /*
  * Creates a TLS connection over fd, before its handshake. Both ends prove that they have `psk`; NULL: the key of `tls`,
- * or no proof if that has none. Returns NULL without memory.
+ * or no proof if that uses certificates. Returns NULL without memory.
  */
 SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool server);
 
 const struct pl_tls_socket *pl_tls_socket(const SSL *ssl);
 
+/* tls_socket.c: the type of BIO; its data is a struct pl_tls_socket. */
+BIO_METHOD *pl_tls_socket_method(void);
+
+/* Fills a key's name from its secret. */
+void pl_psk_name(struct pl_psk *psk);
+
 /* certificate.c: gives the context a new key and a certificate signed by itself, of which no end checks anything. */
 bool pl_tls_use_throwaway(SSL_CTX *context);
+/* True for such a certificate, which is no identity. */
+bool pl_tls_is_throwaway(const X509 *certificate);
+
+/* handshake_error.c: fills the error of a failed handshake, from OpenSSL's queue and the socket. Returns its code. */
+int pl_tls_explain(const SSL *ssl, const char *object, struct pl_error *error);
+
+/* Copies the pre-shared key, and the old one. */
+void pl_tls_keys(struct pl_tls *tls, struct pl_psk keys[2]);
+/* pl_authority_certified() with the authorities of the settings; false if there are none. */
+bool pl_tls_certified(struct pl_tls *tls, X509 *certificate, STACK_OF(X509) *chain, char *name, size_t size);
 
 #endif

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Opening a peer: from an address to a hello (initiator), and from an accepted socket to a peer (acceptor). */
 #include <netinet/in.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "core/fabric.h"
+#include "core/trust.h"
 
-bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address)
+bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address, bool passive)
 {
-	return pl_tls_has_key(context->tls) || context->options.insecure == PL_ON || pl_address_is_loopback(address);
+	return pl_tls_has_key(context->tls) || context->options.insecure == PL_ON ||
+	       pl_trust_decides(context, passive) || pl_address_is_loopback(address);
 }
 
 int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error)
@@ -71,6 +74,7 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 {
 	char object[PL_ADDRESS_FORMAT_MAX];
 	struct pl_error error;
+	bool refused;
 	int rc;
 
 	if (peer->incoming.fd < 0) {
@@ -98,6 +102,12 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 		pl_source_watch(&peer->dialing, peer->incoming.want);
 		return;
 	}
+	if (rc == 0)
+		rc = pl_peer_prove(peer, &error);
+	if (rc == -EAGAIN) {
+		pl_source_watch(&peer->dialing, peer->incoming.want);
+		return;
+	}
 	pl_source_remove(&peer->dialing);
 	peer->dialing.fd = -1; /* the stream owns the descriptor now */
 	if (rc < 0) {
@@ -106,10 +116,12 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 	}
 	peer->channel.message = pl_peer_control;
 	peer->channel.closed = pl_peer_channel_closed;
-	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, NULL, 0);
+	refused = peer->proving == PL_PROOF_REFUSED;
+	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, refused ? peer->incoming_prefix : NULL,
+			     refused ? sizeof(peer->incoming_prefix) : 0);
 	if (rc < 0)
 		fail_opening(peer, rc, "hello");
-	else if (pl_peer_send_hello(peer, &error) < 0)
+	else if (!refused && pl_peer_send_hello(peer, &error) < 0)
 		pl_peer_open_failed(peer, &error);
 }
 
@@ -200,6 +212,8 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	next->failed = peer->ops;
 	next->loss = *error;
 	next->refusal = PL_REFUSAL_CARDS;
+	next->server_name = peer->server_name;
+	peer->server_name = NULL;
 	next->targets = peer->targets;
 	next->target_count = peer->target_count;
 	/* Starts with the address that answered before. */
@@ -225,7 +239,7 @@ static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses,
 	if (!peer->targets)
 		return pl_fail_memory(error, "pl_connect");
 	for (const struct addrinfo *at = addresses; at; at = at->ai_next)
-		if (pl_address_allowed(peer->context, at->ai_addr))
+		if (pl_address_allowed(peer->context, at->ai_addr, false))
 			memcpy(&peer->targets[peer->target_count++], at->ai_addr, at->ai_addrlen);
 	if (peer->target_count == 0)
 		return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_connect", NULL,
@@ -234,8 +248,26 @@ static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses,
 	return 0;
 }
 
-int pl_connect_start(struct pl_context *context, const char *address, uint64_t timeout, uint64_t user_data,
-		     struct pl_operation **handle, struct pl_error *error)
+/* Keeps the name under which known hosts have the server. */
+static int store_server_name(struct pl_peer *peer, const char *address, const char *server, struct pl_error *error)
+{
+	char name[PL_HOST_MAX];
+	int rc;
+
+	if (!peer->context->trust && !pl_tls_has_key(peer->context->tls))
+		return 0;
+	rc = server ? snprintf(name, sizeof(name), "%s", server) : pl_trust_server_name(address, name, error);
+	if (rc < 0)
+		return rc;
+	peer->server_name = pl_alloc(&peer->context->allocator, strlen(name) + 1);
+	if (!peer->server_name)
+		return pl_fail_memory(error, "pl_connect");
+	strcpy(peer->server_name, name);
+	return 0;
+}
+
+static int start_connecting(struct pl_context *context, const char *address, const char *server, uint64_t timeout,
+			    uint64_t user_data, struct pl_operation **handle, struct pl_error *error)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation = NULL;
@@ -255,6 +287,8 @@ int pl_connect_start(struct pl_context *context, const char *address, uint64_t t
 	peer = pl_peer_new(context, true, error);
 	rc = peer ? store_targets(peer, addresses, error) : -ENOMEM;
 	freeaddrinfo(addresses);
+	if (rc == 0)
+		rc = store_server_name(peer, address, server, error);
 	if (rc == 0) {
 		operation = pl_operation_new(context, NULL, PL_KIND_CONNECT, &attributes, error);
 		rc = operation ? 0 : -ENOMEM;
@@ -272,12 +306,18 @@ int pl_connect_start(struct pl_context *context, const char *address, uint64_t t
 	return 0;
 }
 
-int pl_connect(struct pl_context *context, const char *address, uint64_t timeout, struct pl_peer **peer,
-	       struct pl_error *error)
+int pl_connect_start(struct pl_context *context, const char *address, uint64_t timeout, uint64_t user_data,
+		     struct pl_operation **handle, struct pl_error *error)
+{
+	return start_connecting(context, address, NULL, timeout, user_data, handle, error);
+}
+
+int pl_connect_named(struct pl_context *context, const char *address, const char *server, uint64_t timeout,
+		     struct pl_peer **peer, struct pl_error *error)
 {
 	struct pl_operation *operation;
 	struct pl_completion completion;
-	int rc = pl_connect_start(context, address, timeout, 0, &operation, error);
+	int rc = start_connecting(context, address, server, timeout, 0, &operation, error);
 
 	*peer = NULL;
 	if (rc == 0)
@@ -285,6 +325,12 @@ int pl_connect(struct pl_context *context, const char *address, uint64_t timeout
 	if (rc == 0)
 		*peer = completion.peer;
 	return rc;
+}
+
+int pl_connect(struct pl_context *context, const char *address, uint64_t timeout, struct pl_peer **peer,
+	       struct pl_error *error)
+{
+	return pl_connect_named(context, address, NULL, timeout, peer, error);
 }
 
 /* -- acceptor ----------------------------------------------------------------------------------- */
@@ -308,6 +354,10 @@ static void run_accepted_stream(struct pl_task *task)
 	pl_timer_set(peer->home, &peer->timer, pl_deadline(pl_now(), peer->context->options.connect_timeout));
 	peer->channel.message = pl_peer_control;
 	peer->channel.closed = pl_peer_channel_closed;
+	if (pl_peer_judge_again(peer, &error) < 0) {
+		pl_peer_open_failed(peer, &error);
+		return;
+	}
 	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, peer->incoming_prefix,
 			     sizeof(peer->incoming_prefix));
 	if (rc < 0) {
@@ -316,14 +366,17 @@ static void run_accepted_stream(struct pl_task *task)
 	}
 }
 
-void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4])
+void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],
+			   struct pl_admission *admission)
 {
 	struct pl_peer *peer = pl_peer_new(listener->context, false, NULL);
 
 	if (!peer) {
 		pl_stream_close(stream);
+		pl_free(&listener->context->allocator, admission);
 		return;
 	}
+	peer->admission = admission;
 	remember_addresses(peer, stream->fd);
 	atomic_fetch_add(&listener->references, 1);
 	peer->listener = listener;

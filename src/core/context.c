@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/fabric.h"
+#include "core/trust.h"
 #include "core/vector.h"
 
 #define STRINGIFY_(x) #x
@@ -64,10 +65,14 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 	if (options->traffic_class > UINT8_MAX)
 		return bad_option(error, "traffic_class", "a traffic class has eight bits");
 	if (!is_choice(options->encrypt_data) || !is_choice(options->insecure) || !is_choice(options->narrow_grants) ||
-	    !is_choice(options->keep_host))
+	    !is_choice(options->keep_host) || !is_choice(options->trust_new))
 		return bad_option(error, "choice", "a value that is not one of enum pl_choice");
-	if (options->encrypt_data == PL_ON && !options->key)
-		return bad_option(error, "encrypt_data", "encryption needs a key");
+	if (options->encrypt_data == PL_ON && !options->key && !pl_trust_wanted(options))
+		return bad_option(error, "encrypt_data", "encryption needs a key or an identity");
+	if (options->trust_new == PL_ON && !options->known_hosts)
+		return bad_option(error, "trust_new", "there is no file of known hosts");
+	if (options->old_key && !options->key)
+		return bad_option(error, "old_key", "an old key without a key");
 	if (options->program && !is_program_name(options->program))
 		return bad_option(error, "program", "a program's name has 1 to 31 visible ASCII characters");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
@@ -142,6 +147,7 @@ static void init_lists(struct pl_context *context)
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->fabric_lock, NULL);
 	pthread_mutex_init(&context->grant_lock, NULL);
+	pthread_mutex_init(&context->reload_lock, NULL);
 	pl_lock_init(&context->queue_lock);
 	pl_error_log_init(&context->errors, &context->allocator);
 	pl_clock_open(&context->clock);
@@ -183,7 +189,9 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->allocator = *allocator;
 	context->options = options;
 	context->options.allocator = NULL;
-	context->options.key = NULL;
+	context->options.key = context->options.old_key = NULL;
+	context->options.identity = context->options.authority = context->options.authorized = NULL;
+	context->options.known_hosts = context->options.expected = NULL;
 	context->options.fabric = NULL;
 	context->options.devices = NULL;
 	context->options.routes = NULL;
@@ -201,8 +209,8 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 		rc = pl_routes_open(context, options.routes, error);
 	if (rc == 0 && pl_random(context->id, sizeof(context->id)) < 0)
 		rc = pl_fail_errno(error, -EIO, "SYSTEM", "getrandom", NULL);
-	if (rc == 0 && options.key)
-		rc = pl_tls_open(&context->allocator, options.key, options.key_length, &context->tls, error);
+	if (rc == 0)
+		rc = pl_trust_open(context, &options, error);
 	if (rc == 0)
 		rc = open_engines(context, error);
 	if (rc < 0) {
@@ -356,6 +364,8 @@ void pl_close(struct pl_context *context)
 	if (context->poll_fd >= 0 && context->poll_fd != context->event_fd)
 		close(context->poll_fd);
 	pl_tls_close(context->tls);
+	pl_trust_close(context);
+	pthread_mutex_destroy(&context->reload_lock);
 	pthread_mutex_destroy(&context->lock);
 	pthread_mutex_destroy(&context->fabric_lock);
 	pthread_mutex_destroy(&context->grant_lock);

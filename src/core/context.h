@@ -41,6 +41,9 @@ struct pl_context {
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
 	uint8_t id[16], boot_id[16];
+	struct pl_trust *trust;       /* NULL: no options about identities */
+	atomic_uint trust_generation; /* number of reloads */
+	pthread_mutex_t reload_lock;  /* held during pl_context_reload() */
 	struct pl_tls *tls; /* NULL: there is no key, and the context has neither listened nor connected */
 	struct pl_engine *engines[PL_ENGINES_MAX];
 	/* created on demand for an engine; protected by that engine's lock */

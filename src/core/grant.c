@@ -7,6 +7,7 @@
 #include <openssl/crypto.h>
 
 #include "core/fabric.h"
+#include "core/trust.h"
 
 /* Most keys of a peer. */
 #define KEYS_MAX 65536
@@ -402,6 +403,8 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 	grant = grant_find(context, import->grant, import->secret);
 	if (grant && is_expired(grant->expires)) {
 		answer->status = PL_WIRE_EXPIRED;
+	} else if (grant && peer->admission && (grant->rights & ~peer->admission->rights.access)) {
+		answer->status = PL_WIRE_TOKEN_RIGHTS;
 	} else if (grant) {
 		key = key_insert(peer, &grant->region->memory, grant->offset, grant->length, grant->rights,
 				 grant->expires);

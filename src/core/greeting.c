@@ -11,6 +11,7 @@
 
 #include "core/fabric.h"
 #include "core/lane_auth.h"
+#include "core/trust.h"
 
 /*
  * Most connections of a listener: one in eight of the process's descriptors, within these limits. Beyond that number
@@ -29,10 +30,12 @@ struct greeting {
 	struct pl_list link;
 	struct pl_listener *listener;
 	struct pl_stream stream;
-	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, LANE_MAGIC, LANE_HELLO, LANE_PROOF, LANE_TLS, REFUSED } step;
+	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, KEY_PROOF, LANE_MAGIC, LANE_HELLO, LANE_PROOF, LANE_TLS, REFUSED } step;
 	uint64_t network; /* the address, or the first half of an IPv6 address */
 	size_t have;      /* bytes of the message that is being read */
-	uint8_t bytes[PL_TAG];
+	uint8_t bytes[PL_KEY_PROOF];
+	struct pl_admission *admission; /* after the handshake; NULL: the context judges nobody */
+	bool key_proven;                /* by a proof after the handshake */
 	struct pl_lane_auth auth;
 };
 
@@ -45,6 +48,7 @@ static void greeting_free(struct greeting *greeting)
 	pl_stream_close(&greeting->stream);
 	pl_list_remove(&greeting->link);
 	listener->greeting_count--;
+	pl_free(&listener->context->allocator, greeting->admission);
 	pl_free(&listener->context->allocator, greeting);
 }
 
@@ -121,9 +125,9 @@ static struct pl_stream greeting_take_stream(struct greeting *greeting)
 	return stream;
 }
 
-static int greeting_handshake(struct greeting *greeting)
+static int greeting_handshake(struct greeting *greeting, struct pl_error *error)
 {
-	int rc = pl_stream_handshake(&greeting->stream, NULL, NULL);
+	int rc = pl_stream_handshake(&greeting->stream, NULL, error);
 
 	if (rc == -EAGAIN)
 		pl_source_watch(&greeting->source, greeting->stream.want);
@@ -134,24 +138,113 @@ static int greeting_handshake(struct greeting *greeting)
 
 /* -- control channels ------------------------------------------------------------------------------ */
 
+/* Describes the other end. `address` has room for its address. */
+static struct pl_candidate greeting_candidate(const struct greeting *greeting, struct sockaddr_storage *address)
+{
+	socklen_t length = sizeof(*address);
+
+	memset(address, 0, sizeof(*address));
+	getpeername(greeting->source.fd, (struct sockaddr *)address, &length);
+	return (struct pl_candidate){ .stream = &greeting->stream, .address = (struct sockaddr *)address };
+}
+
+/* Tells the program, and the other end, why a connection is refused. Returns -EAGAIN, to wait until it has read that. */
+static int greeting_refuse_reported(struct greeting *greeting, enum pl_wire_status status, const struct pl_error *error)
+{
+	struct sockaddr_storage address;
+	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
+
+	pl_trust_report_refused(greeting->listener->context, &candidate, error);
+	greeting_refuse(greeting, status);
+	return -EAGAIN;
+}
+
+/* Refuses an end with a wrong key, or with none, or with one where this end has none. */
+static int greeting_refuse_key(struct greeting *greeting, enum pl_wire_status status)
+{
+	struct pl_error error;
+
+	pl_wire_fail(&error, status, "accept", NULL);
+	return greeting_refuse_reported(greeting, status, &error);
+}
+
+/* Finishes the TLS handshake, and judges the other end. */
+static int greeting_authenticate(struct greeting *greeting)
+{
+	struct sockaddr_storage address;
+	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
+	struct pl_error error;
+	int rc = greeting_handshake(greeting, &error);
+
+	if (rc < 0 && rc != -EAGAIN)
+		pl_trust_report_refused(greeting->listener->context, &candidate, &error);
+	if (rc < 0)
+		return rc;
+	rc = pl_trust_judge(greeting->listener->context, &candidate, &greeting->admission, &error);
+	if (rc < 0)
+		return greeting_refuse_reported(greeting, PL_WIRE_REFUSED, &error);
+	greeting->step = CONTROL;
+	return 0;
+}
+
+/* True if ends that connect must prove the key after the handshake. */
+static bool wants_key_proof(const struct greeting *greeting)
+{
+	const struct pl_tls *tls = greeting->listener->context->tls;
+
+	return pl_tls_has_key(tls) && pl_tls_uses_certificates(tls);
+}
+
+/* Checks the proof of the key and answers with this end's, made with the same key. */
+static int greeting_check_key(struct greeting *greeting)
+{
+	struct pl_tls *tls = greeting->listener->context->tls;
+	struct iovec vector = { .iov_base = greeting->bytes, .iov_len = PL_KEY_PROOF };
+	int key, rc = read_bytes(greeting, greeting->bytes, PL_KEY_PROOF);
+
+	if (rc < 0)
+		return rc;
+	key = pl_key_proof_check(&greeting->stream, tls, true, greeting->bytes, greeting->admission->identity.key_id);
+	if (key < 0)
+		return greeting_refuse_key(greeting, PL_WIRE_WRONG_KEY);
+	rc = pl_key_proof_make(&greeting->stream, tls, (unsigned)key, false, greeting->bytes);
+	if (rc == 0 && pl_stream_write(&greeting->stream, &vector, 1) != PL_KEY_PROOF)
+		rc = -ECONNRESET;
+	greeting->key_proven = true;
+	greeting->step = CONTROL;
+	return rc;
+}
+
 static int greeting_control(struct greeting *greeting)
 {
 	struct pl_context *context = greeting->listener->context;
 	struct pl_stream stream;
 	struct pl_reader reader;
+	uint32_t magic;
 	int rc = read_bytes(greeting, greeting->bytes, 4);
 
 	if (rc < 0)
 		return rc;
 	pl_reader_init(&reader, greeting->bytes, 4);
-	if (pl_get_u32(&reader) != PL_MAGIC_CONTROL)
+	magic = pl_get_u32(&reader);
+	if (magic == PL_MAGIC_KEY_PROOF && !greeting->key_proven) {
+		if (!wants_key_proof(greeting))
+			return greeting_refuse_key(greeting, PL_WIRE_NO_KEY);
+		greeting->have = 4; /* the proof begins with them */
+		greeting->step = KEY_PROOF;
+		return 0;
+	}
+	if (magic != PL_MAGIC_CONTROL)
 		return -EPROTO;
+	if (wants_key_proof(greeting) && !greeting->key_proven)
+		return greeting_refuse_key(greeting, PL_WIRE_NEEDS_KEY);
 	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max) {
 		greeting_refuse(greeting, PL_WIRE_BUSY);
 		return -EAGAIN;
 	}
 	stream = greeting_take_stream(greeting);
-	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes);
+	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes, greeting->admission);
+	greeting->admission = NULL;
 	greeting_free(greeting);
 	return 1;
 }
@@ -257,7 +350,7 @@ static int greeting_join_encrypted(struct greeting *greeting)
 {
 	struct pl_lane_hello hello;
 	struct pl_peer *peer;
-	int rc = greeting_handshake(greeting);
+	int rc = greeting_handshake(greeting, NULL);
 
 	if (rc < 0)
 		return rc;
@@ -286,18 +379,15 @@ static int greeting_drain(struct greeting *greeting)
 /* Takes the next step. Returns 1 if the connection is finished, -EAGAIN to wait, another negative errno to give up. */
 static int greeting_advance(struct greeting *greeting)
 {
-	int rc;
-
 	switch (greeting->step) {
 	case FIRST_BYTE:
 		return greeting_identify(greeting);
 	case CONTROL_TLS:
-		rc = greeting_handshake(greeting);
-		if (rc == 0)
-			greeting->step = CONTROL;
-		return rc;
+		return greeting_authenticate(greeting);
 	case CONTROL:
 		return greeting_control(greeting);
+	case KEY_PROOF:
+		return greeting_check_key(greeting);
 	case LANE_MAGIC:
 		return greeting_recognise(greeting);
 	case LANE_HELLO:

@@ -58,6 +58,8 @@ static enum pl_wire_status hello_refusal_of(const struct pl_error *error)
 {
 	if (!strcmp(error->id, "FABRIC-NONE"))
 		return PL_WIRE_NO_FABRIC;
+	if (!strcmp(error->id, "SELF-CONNECTION"))
+		return PL_WIRE_SELF;
 	return !strcmp(error->id, "PROTOCOL-VERSION") ? PL_WIRE_VERSION : PL_WIRE_INTERNAL;
 }
 
@@ -82,6 +84,9 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 		return pl_fail(error, -EPROTO, "PROTOCOL-VERSION", "hello", NULL, "use releases of Peerlane that match",
 			       "the other end (%s) speaks versions %u to %u, this end %u", hello->software,
 			       hello->version_min, hello->version_max, PL_PROTOCOL_VERSION);
+	/* An attacker that sends a hello back would make this end prove its key to itself. */
+	if (peer->admission && !memcmp(hello->context_id, context->id, sizeof(context->id)))
+		return pl_wire_fail(error, PL_WIRE_SELF, "hello", NULL);
 	peer->encrypt_demanded = context->options.encrypt_data == PL_ON || (hello->flags & PL_HELLO_ENCRYPT_DATA);
 	peer->same_host = !memcmp(hello->boot_id, context->boot_id, 16) && memcmp(hello->boot_id, unknown, 16);
 	peer->asks = hello->capabilities & PL_CAPABILITY_ASKS;

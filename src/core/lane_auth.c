@@ -62,7 +62,7 @@ int pl_peer_derive_secret(struct pl_peer *peer, const uint8_t initiator[PL_SECRE
 	memcpy(hellos, initiator, PL_SECRET);
 	memcpy(hellos + PL_SECRET, acceptor, PL_SECRET);
 	SHA256(hellos, sizeof(hellos), context);
-	return pl_stream_export(&peer->channel.stream, context, peer->secret);
+	return pl_stream_export(&peer->channel.stream, PL_EXPORT_LANES, context, peer->secret);
 }
 
 int pl_lane_auth_hello(struct pl_lane_auth *auth, uint64_t peer_index, uint16_t lane)

@@ -76,7 +76,7 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 		for (const struct addrinfo *at = addresses; at && fd < 0; at = at->ai_next) {
 			if (at->ai_family != family)
 				continue;
-			if (!pl_address_allowed(context, at->ai_addr)) {
+			if (!pl_address_allowed(context, at->ai_addr, true)) {
 				freeaddrinfo(addresses);
 				return pl_fail(
 					error, -EPERM, "INSECURE-ADDRESS", "pl_listen", address,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/fastpath.h"
+#include "core/trust.h"
 
 /* Time for reading the remaining bytes of other connections after one connection of a peer ended. */
 #define GRACE (500 * PL_NS_PER_MS)
@@ -284,6 +285,8 @@ static void peer_free(struct pl_peer *peer)
 	if (!peer->initiator)
 		atomic_fetch_sub(&context->accepted, 1);
 	pl_free(&context->allocator, peer->targets);
+	pl_free(&context->allocator, peer->server_name);
+	pl_free(&context->allocator, peer->admission);
 	OPENSSL_cleanse(peer->secret, sizeof(peer->secret));
 	pl_free(&context->allocator, peer);
 }
@@ -441,7 +444,8 @@ int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 	snprintf(full.software, sizeof(full.software), "%s", peer->software);
 	snprintf(full.program, sizeof(full.program), "%s", peer->program);
 	full.lanes = peer->ops->lanes(peer->endpoint);
-	full.authenticated = pl_tls_has_key(peer->context->tls);
+	full.authenticated =
+		pl_tls_has_key(peer->context->tls) || pl_trust_decides(peer->context, !peer->initiator);
 	full.encrypted = peer->encrypt;
 	full.same_host = peer->same_host;
 	full.connected = atomic_load(&peer->state) == PL_PEER_UP;

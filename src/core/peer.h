@@ -16,6 +16,7 @@
 #include "core/operation.h"
 #include "staging/staging.h"
 
+struct pl_admission;
 struct pl_endpoint;
 struct pl_listener;
 
@@ -79,6 +80,12 @@ struct pl_peer {
 	unsigned target_count, target_next;
 	struct pl_stream incoming; /* acceptor: handed over to the home engine */
 	uint8_t incoming_prefix[4];
+	char *server_name; /* initiator: "[host]:port" as the program gave it; NULL: no identities are judged */
+	struct pl_admission *admission; /* NULL: the context judges nobody; written at home */
+	/* initiator: exchange of proofs of the key */
+	enum { PL_PROOF_NONE, PL_PROOF_SEND, PL_PROOF_READ, PL_PROOF_REFUSED, PL_PROOF_DONE } proving;
+	uint8_t proof[PL_KEY_PROOF];
+	size_t proof_have;
 
 	struct sockaddr_storage address, local_address;
 	char software[32], program[32];
@@ -163,6 +170,16 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
  */
 void pl_peer_limit_attempt(struct pl_peer *peer);
 bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error);
+/*
+ * prove.c, initiator: judges the acceptor, and exchanges proofs of the key. Returns 0, also if the acceptor refuses;
+ * -EAGAIN; -EACCES and other errors of pl_trust_judge().
+ */
+int pl_peer_prove(struct pl_peer *peer, struct pl_error *error);
+/* reload.c, acceptor: judges the other end again if the files were reloaded since. Before its channel is open. */
+int pl_peer_judge_again(struct pl_peer *peer, struct pl_error *error);
+/* connect.c: pl_connect() that looks `server` up in known hosts ("[host]:port"), not the address; NULL: the address. */
+int pl_connect_named(struct pl_context *context, const char *address, const char *server, uint64_t timeout,
+		     struct pl_peer **peer, struct pl_error *error);
 /* Initiator: sends the hello. */
 int pl_peer_send_hello(struct pl_peer *peer, struct pl_error *error);
 
@@ -181,7 +198,8 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error); /* the en
 /* A connection ended; bytes that arrived before are still being read. Loses the peer now or soon. */
 void pl_peer_ending(struct pl_peer *peer);
 
-/* connect.c: takes over a control connection that sent its magic. */
-void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4]);
+/* connect.c: takes over a control connection that sent its magic, and its admission. */
+void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],
+			   struct pl_admission *admission);
 
 #endif

@@ -137,7 +137,8 @@ int pl_peer_reconnect(struct pl_peer **peer, const char *address, uint64_t timeo
 	reconnect.deadline = pl_deadline(pl_now(), timeout);
 	if (collect_remotes(&reconnect, old) < 0)
 		return pl_fail_memory(error, "pl_peer_reconnect");
-	rc = pl_connect(context, address ? address : same, timeout, &fresh, error);
+	rc = pl_connect_named(context, address ? address : same, address ? NULL : old->server_name, timeout,
+			      &fresh, error);
 	if (rc == 0)
 		rc = import_again(&reconnect, fresh, error);
 	if (rc == 0) {

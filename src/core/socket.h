@@ -10,7 +10,8 @@
 #include "core/context.h"
 
 /* connect.c */
-bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address);
+/* True if the context may listen at an address (`passive`), or connect to it. */
+bool pl_address_allowed(const struct pl_context *context, const struct sockaddr *address, bool passive);
 int pl_address_resolve(const char *address, bool passive, struct addrinfo **result, struct pl_error *error);
 /* socket.c: sets no delay, keepalive and traffic class as the options say */
 void pl_socket_tune(int fd, const struct pl_options *options);

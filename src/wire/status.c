@@ -36,6 +36,16 @@ static const struct status_text texts[] = {
 	[PL_WIRE_MEMORY] = { -EFAULT, "PEER-MEMORY", "the memory behind the peer's region cannot be read or written",
 			     "the peer must keep the region mapped, and files behind it whole; if its card refuses it, "
 			     "tcp will do" },
+	[PL_WIRE_NO_KEY] = { -EACCES, "AUTH-NO-KEY", "this end has a pre-shared key and the other end has none",
+			     "give both ends the same --key file, or neither a key" },
+	[PL_WIRE_WRONG_KEY] = { -EACCES, "AUTH-KEY-MISMATCH", "the two ends have different keys",
+				"give both ends the same --key file, byte for byte (compare: sha256sum FILE)" },
+	[PL_WIRE_REFUSED] = { -EACCES, "IDENTITY-REFUSED", "the other end does not admit this end's identity",
+			      "have a line with this end's fingerprint added to the other end's --authorized file" },
+	[PL_WIRE_SELF] = { -EPERM, "SELF-CONNECTION", "the connection leads back to the context that began it",
+			   "check the address; a context with a key or an identity cannot connect to itself" },
+	[PL_WIRE_TOKEN_RIGHTS] = { -EACCES, "IDENTITY-RIGHTS", "the token allows more than this end's identity may",
+				   "use a token with fewer rights, or have the --authorized file changed" },
 };
 
 int pl_wire_errno(uint32_t status)

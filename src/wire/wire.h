@@ -45,6 +45,7 @@ void pl_put_string(struct pl_writer *writer, const char *from);
 
 #define PL_MAGIC_CONTROL 0x31434c50u /* "PLC1": a control channel */
 #define PL_MAGIC_LANE 0x324c4c50u    /* "PLL2": a data socket of the tcp fabric */
+#define PL_MAGIC_KEY_PROOF 0x324b4c50u /* "PLK2": proof of a pre-shared key, before the control messages */
 #define PL_PROTOCOL_VERSION 2
 
 /* -- control messages --------------------------------------------------------------------------- */
@@ -404,6 +405,11 @@ enum pl_wire_status {
 	PL_WIRE_BUSY,      /* a limit is reached */
 	PL_WIRE_INTERNAL,
 	PL_WIRE_MEMORY, /* the memory no longer exists: a truncated file, a removed mapping */
+	PL_WIRE_NO_KEY, /* this end has no pre-shared key, which the other end proves */
+	PL_WIRE_WRONG_KEY,
+	PL_WIRE_REFUSED, /* this end does not admit the other end's identity */
+	PL_WIRE_SELF,         /* the connection leads back to the context that began it */
+	PL_WIRE_TOKEN_RIGHTS, /* the identity may not use a token that allows so much */
 };
 
 /* Returns the negative errno of a status; -EPROTO for unknown ones. */

@@ -82,7 +82,7 @@ int attack_greet(const char *address, struct attack_target *target)
 		digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[0]);
 		digest_body(body, length, digests[1]);
 		digest_body(digests, sizeof(digests), context);
-		check_number(pl_stream_export(&link.stream, context, target->secret), 0);
+		check_number(pl_stream_export(&link.stream, PL_EXPORT_LANES, context, target->secret), 0);
 	}
 	return tls_link_socket(&link);
 }

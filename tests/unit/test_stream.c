@@ -316,8 +316,8 @@ static void test_export(void **state)
 	for (int i = 0; i < 4; i++) {
 		struct stream_link *from = i < 2 ? &link : &other;
 
-		assert_int_equal(pl_stream_export(&from->client, contexts[i % 2], secrets[i]), 0);
-		assert_int_equal(pl_stream_export(&from->server, contexts[i % 2], again), 0);
+		assert_int_equal(pl_stream_export(&from->client, PL_EXPORT_LANES, contexts[i % 2], secrets[i]), 0);
+		assert_int_equal(pl_stream_export(&from->server, PL_EXPORT_LANES, contexts[i % 2], again), 0);
 		assert_memory_equal(secrets[i], again, PL_SECRET);
 		for (int j = 0; j < i; j++)
 			assert_memory_not_equal(secrets[i], secrets[j], PL_SECRET);
@@ -325,7 +325,7 @@ static void test_export(void **state)
 	stream_link_close(&other);
 	stream_link_close(&link);
 	stream_link_open(&link, false, 0, NULL, NULL);
-	assert_int_equal(pl_stream_export(&link.client, contexts[0], again), -EPROTO);
+	assert_int_equal(pl_stream_export(&link.client, PL_EXPORT_LANES, contexts[0], again), -EPROTO);
 	stream_link_close(&link);
 }
 

@@ -34,6 +34,7 @@ int pl_cli_check(int argc, char **argv);
 int pl_cli_demo(int argc, char **argv);
 int pl_cli_dump(int argc, char **argv);
 int pl_cli_get(int argc, char **argv);
+int pl_cli_key(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
 int pl_cli_report(int argc, char **argv);
@@ -47,6 +48,12 @@ int pl_cli_version(int argc, char **argv);
 /* Values of the shared options. */
 struct cli_options {
 	const char *key_file; /* NULL: no key */
+	const char *old_key_file, *identity, *peer, *known_hosts, *authority, *authorized; /* NULL: none */
+	bool trust_new;
+	/* set by programs: judge each client, and learn of refused ones; as in struct pl_options */
+	pl_authorize_function authorize;
+	pl_refused_function refused;
+	void *trust_user;
 	const char *fabric;   /* NULL: "auto" */
 	const char *devices;  /* NULL: all */
 	unsigned lanes;       /* 0: the library's default, as for rails and traffic_class */
@@ -83,7 +90,7 @@ void cli_print_shared_options(void);
 
 /* Arguments that repeat the connection options on the command line of another `peerlane` process. */
 struct cli_connection_arguments {
-	const char *list[14];
+	const char *list[28];
 	size_t count;
 	char lanes[12], rails[12], traffic_class[12];
 };
@@ -96,6 +103,21 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 /* Reads the key file and opens a context with the shared options. */
 int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
 	     struct pl_error *error);
+
+/* Bytes of a group key. */
+#define CLI_KEY_MIN 16
+#define CLI_KEY_MAX 1024
+/*
+ * Reads a group key of CLI_KEY_MIN to CLI_KEY_MAX bytes into a buffer of CLI_KEY_MAX + 1 (key_file.c).  Returns its
+ * length, or a negative errno.  Ignores one newline at the end, which editors append.
+ */
+int cli_read_key_file(const char *path, uint8_t *key, struct pl_error *error);
+
+/* Reads the key files again and reloads the files of identities: pl_context_reload(). */
+int cli_reload(struct pl_context *context, const struct cli_options *options, struct pl_error *error);
+
+/* True if the options let only known ends connect: there is a key, or a list of identities. */
+bool cli_authenticates(const struct cli_options *options);
 
 /* Copies an address and adds the default port if the address has none.  Returns -EINVAL if it is too long. */
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error);
@@ -124,10 +146,10 @@ void cli_printable(char *text, bool keep_newlines);
 uint64_t cli_now(void);
 
 /*
- * Blocks SIGINT and SIGTERM and opens a descriptor that receives them (signal_fd.c).  Called before the library creates
- * threads, which inherit the blocked signals.
+ * Blocks SIGINT, SIGTERM and, if it is not 0, another signal, and opens a descriptor that receives them (signal_fd.c).
+ * Called before the library creates threads, which inherit the blocked signals.
  */
-int cli_signal_fd(struct pl_error *error);
+int cli_signal_fd(int other, struct pl_error *error);
 
 /*
  * Returns -ENOMEM if the host, or a control group of this process, has not that much memory left (memory_limit.c).  An

@@ -1,115 +1,127 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Contexts of subcommands: key files, options of the library, addresses. */
-#include <ctype.h>
-#include <fcntl.h>
+/* Contexts of subcommands: options of the library, addresses. */
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/common/cli.h"
 
-#define KEY_MIN 16
-#define KEY_MAX 1024
-
-static int check_key_file(int fd, const char *path, struct pl_error *error)
+/* The default file of known hosts, in the folder of the user's settings. */
+static int find_known_hosts(char *path, size_t size, struct pl_error *error)
 {
-	struct stat status;
+	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	int length;
 
-	if (fstat(fd, &status) < 0)
-		return cli_fail_errno(error, -errno, "fstat", path);
-	if (status.st_mode & (S_IROTH | S_IWOTH))
-		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
-				"run `chmod o= FILE`; make a new key if another user may have read it",
-				"every user of this host can %s the key",
-				status.st_mode & S_IROTH ? "read" : "replace");
-	if (status.st_uid != geteuid() && status.st_uid != 0)
-		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path, "copy the key to a file of your own",
-				"the file belongs to another user, %u", (unsigned)status.st_uid);
-	/* A group may read a file of root: that is how services get their keys. */
-	if ((status.st_mode & S_IWGRP) || ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid()))
-		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
-				"run `chmod g= FILE`; make a new key if another user may have read it",
-				"the users of group %u can %s the key", (unsigned)status.st_gid,
-				status.st_mode & S_IWGRP ? "replace" : "read");
+	if (config && config[0] == '/')
+		length = snprintf(path, size, "%s/peerlane/known_hosts", config);
+	else if (home && home[0] == '/')
+		length = snprintf(path, size, "%s/.config/peerlane/known_hosts", home);
+	else
+		return cli_fail(error, -ENOENT, "KNOWN-HOSTS-FILE", NULL, "name the file with --known-hosts",
+				"neither XDG_CONFIG_HOME nor HOME is set");
+	if ((size_t)length >= size)
+		return cli_fail_errno(error, -ENAMETOOLONG, "open", "known_hosts");
 	return 0;
 }
 
-/*
- * True for a text that people choose: too few digits, or no mixture of letters and digits as random text has.  Random
- * bytes are never taken for such a text, except with a probability below 1 in 1,000 million.
- */
-static bool is_guessable(const uint8_t *key, int length)
+/* Makes the folders of a file that --trust-new writes. */
+static int make_folders(const char *path, struct pl_error *error)
 {
-	unsigned digits = 0, lower = 0, upper = 0, hexadecimal = 0, distinct = 0;
-	bool seen[256] = { false };
+	char folder[PATH_MAX];
 
-	for (int i = 0; i < length; i++) {
-		if (key[i] >= 0x7f || (key[i] < ' ' && key[i] != '\n' && key[i] != '\r' && key[i] != '\t'))
-			return false;
-		digits += isdigit(key[i]) != 0;
-		lower += islower(key[i]) != 0;
-		upper += isupper(key[i]) != 0;
-		hexadecimal += isxdigit(key[i]) != 0;
-		distinct += !seen[key[i]];
-		seen[key[i]] = true;
+	snprintf(folder, sizeof(folder), "%s", path);
+	for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+			return cli_fail_errno(error, -errno, "mkdir", folder);
+		*slash = '/';
 	}
-	if ((int)hexadecimal == length)
-		return length < 32 || distinct < 8;
-	return length < 22 || distinct < 12 || !digits || !lower || !upper || memchr(key, ' ', (size_t)length);
+	return 0;
 }
 
-/* Returns the length of the key, or a negative errno.  Ignores one newline at the end, which editors append. */
-static int read_key_file(const char *path, uint8_t *key, struct pl_error *error)
+/* Fills the options about identities.  `known_hosts` has room for the default path. */
+static int fill_identity_options(const struct cli_options *options, struct pl_options *library,
+				 char known_hosts[PATH_MAX], struct pl_error *error)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int length = 0, rc;
-	ssize_t got;
+	bool wanted = options->known_hosts || options->trust_new ||
+		      (options->identity && !options->peer && !options->authority && !options->authorized);
+	int rc = 0;
 
-	if (fd < 0)
-		return cli_fail_errno(error, -errno, "open", path);
-	rc = check_key_file(fd, path, error);
-	if (rc < 0) {
-		close(fd);
-		return rc;
+	library->identity = options->identity;
+	library->expected = options->peer;
+	library->authority = options->authority;
+	library->authorized = options->authorized;
+	library->authorize = options->authorize;
+	library->refused = options->refused;
+	library->authorize_user = library->refused_user = options->trust_user;
+	library->trust_new = options->trust_new ? PL_ON : PL_DEFAULT;
+	if (wanted && options->known_hosts)
+		snprintf(known_hosts, PATH_MAX, "%s", options->known_hosts);
+	else if (wanted)
+		rc = find_known_hosts(known_hosts, PATH_MAX, error);
+	if (wanted && rc == 0) {
+		library->known_hosts = known_hosts;
+		if (options->trust_new)
+			rc = make_folders(known_hosts, error);
 	}
-	while ((got = read(fd, key + length, (size_t)(KEY_MAX + 1 - length))) > 0)
-		length += (int)got;
-	rc = errno;
-	close(fd);
-	if (got < 0)
-		return cli_fail_errno(error, -rc, "read", path);
-	if (length > 0 && key[length - 1] == '\n')
-		length--;
-	if (length < KEY_MIN || length > KEY_MAX)
-		return cli_fail(error, -EINVAL, "KEY-FILE-LENGTH", path,
-				"make a key with: (umask 077; openssl rand -hex 32 > FILE)",
-				"a key has %d to %d bytes, but this file has %s%d", KEY_MIN, KEY_MAX,
-				length > KEY_MAX ? "over " : "", CLI_MIN(length, KEY_MAX));
-	if (is_guessable(key, length))
-		return cli_fail(error, -EINVAL, "KEY-FILE-WEAK", path,
-				"make a key with: (umask 077; openssl rand -hex 32 > FILE)",
-				"the key looks like a text that can be guessed, with less than 128 random bits");
-	return length;
+	return rc;
+}
+
+/* Keys of --key and --old-key. */
+struct key_files {
+	uint8_t key[CLI_KEY_MAX + 1], old_key[CLI_KEY_MAX + 1];
+	size_t key_length, old_key_length; /* 0: none */
+};
+
+static int read_key_files(const struct cli_options *options, struct key_files *files, struct pl_error *error)
+{
+	int rc;
+
+	files->key_length = files->old_key_length = 0;
+	if (options->old_key_file && !options->key_file)
+		return cli_fail(error, -EINVAL, "OLD-KEY-ALONE", "--old-key", "add --key FILE with the new key",
+				"an old key needs a new one");
+	if (options->key_file) {
+		rc = cli_read_key_file(options->key_file, files->key, error);
+		if (rc < 0)
+			return rc;
+		files->key_length = (size_t)rc;
+	}
+	if (options->old_key_file) {
+		rc = cli_read_key_file(options->old_key_file, files->old_key, error);
+		if (rc < 0)
+			return rc;
+		files->old_key_length = (size_t)rc;
+	}
+	return 0;
+}
+
+bool cli_authenticates(const struct cli_options *options)
+{
+	return options->key_file || options->authorized || options->authority;
 }
 
 int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
 	     struct pl_error *error)
 {
 	struct pl_options library = PL_OPTIONS_INIT;
-	uint8_t key[KEY_MAX + 1];
-	int rc = 0;
+	char known_hosts[PATH_MAX];
+	struct key_files keys;
+	int rc = read_key_files(options, &keys, error);
 
-	if (options->key_file) {
-		rc = read_key_file(options->key_file, key, error);
-		if (rc < 0)
-			goto out;
-		library.key = key;
-		library.key_length = (size_t)rc;
-	} else if (options->encrypt == PL_ON) {
+	if (rc == 0)
+		rc = fill_identity_options(options, &library, known_hosts, error);
+	if (rc == 0 && options->encrypt == PL_ON && !keys.key_length && !options->identity && !options->peer &&
+	    !library.known_hosts && !cli_authenticates(options))
 		rc = cli_fail(error, -EINVAL, "ENCRYPT-NO-KEY", "--encrypt",
-			      "add --key FILE, with the same key at both ends", "encryption needs a key");
+			      "add --key FILE, with the same key at both ends", "encryption needs a key or an identity");
+	if (rc < 0)
 		goto out;
-	}
+	library.key = keys.key_length ? keys.key : NULL;
+	library.key_length = keys.key_length;
+	library.old_key = keys.old_key_length ? keys.old_key : NULL;
+	library.old_key_length = keys.old_key_length;
 	library.progress = progress;
 	library.lanes = options->lanes;
 	library.fabric = options->fabric;
@@ -126,7 +138,24 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.operation_timeout = library.connect_timeout = options->timeout;
 	rc = pl_open(context, &library, error);
 out:
-	explicit_bzero(key, sizeof(key));
+	explicit_bzero(&keys, sizeof(keys));
+	return rc;
+}
+
+int cli_reload(struct pl_context *context, const struct cli_options *options, struct pl_error *error)
+{
+	struct pl_credentials credentials = PL_CREDENTIALS_INIT;
+	struct key_files keys;
+	int rc = read_key_files(options, &keys, error);
+
+	if (rc == 0) {
+		credentials.key = keys.key_length ? keys.key : NULL;
+		credentials.key_length = keys.key_length;
+		credentials.old_key = keys.old_key_length ? keys.old_key : NULL;
+		credentials.old_key_length = keys.old_key_length;
+		rc = pl_context_reload(context, &credentials, error);
+	}
+	explicit_bzero(&keys, sizeof(keys));
 	return rc;
 }
 

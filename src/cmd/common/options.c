@@ -6,8 +6,23 @@
 #include "cmd/common/cli.h"
 #include "cmd/common/units.h"
 
-enum { OPTION_INSECURE = 0x1000, OPTION_RAILS, OPTION_DEVICE, OPTION_NARROW, OPTION_CLASS, OPTION_CLEAR, OPTION_USAGE };
-enum { GROUP_CONNECTION = 20, GROUP_OUTPUT = 30, GROUP_HELP = -1 };
+enum {
+	OPTION_INSECURE = 0x1000,
+	OPTION_RAILS,
+	OPTION_DEVICE,
+	OPTION_NARROW,
+	OPTION_CLASS,
+	OPTION_CLEAR,
+	OPTION_USAGE,
+	OPTION_OLD_KEY,
+	OPTION_IDENTITY,
+	OPTION_PEER,
+	OPTION_KNOWN_HOSTS,
+	OPTION_TRUST_NEW,
+	OPTION_AUTHORITY,
+	OPTION_AUTHORIZED,
+};
+enum { GROUP_CONNECTION = 20, GROUP_IDENTITY = 25, GROUP_OUTPUT = 30, GROUP_HELP = -1 };
 
 static const struct argp_option shared_options[] = {
 	{ NULL, 0, NULL, 0, "Connection (serve, list, get, put, demo, bench):", GROUP_CONNECTION },
@@ -36,6 +51,23 @@ static const struct argp_option shared_options[] = {
 	  "Let a peer use its grants only on its own RDMA queue pairs (memory windows)", GROUP_CONNECTION },
 	{ "timeout", 't', "SECONDS", 0, "Time limit of an operation (default: 10 to connect, 30 for all others)",
 	  GROUP_CONNECTION },
+	{ NULL, 0, NULL, 0, "Identities of both ends (the same commands; see peerlane-identity(7)):", GROUP_IDENTITY },
+	{ "identity", OPTION_IDENTITY, "FILE", 0, "Prove this end's identity with FILE of `peerlane key generate`",
+	  GROUP_IDENTITY },
+	{ "peer", OPTION_PEER, "FINGERPRINT,...", 0, "Connect only to an end with one of these identities",
+	  GROUP_IDENTITY },
+	{ "known-hosts", OPTION_KNOWN_HOSTS, "FILE", 0,
+	  "Connect only to ends whose identity FILE has for their address (default with --identity: "
+	  "~/.config/peerlane/known_hosts)",
+	  GROUP_IDENTITY },
+	{ "trust-new", OPTION_TRUST_NEW, NULL, 0, "Add the identities of new addresses to the known hosts",
+	  GROUP_IDENTITY },
+	{ "authorized", OPTION_AUTHORIZED, "FILE", 0,
+	  "Let only the identities in FILE connect, each with its rights", GROUP_IDENTITY },
+	{ "ca", OPTION_AUTHORITY, "FILE", 0, "Accept identities that an authority in FILE (PEM) certified",
+	  GROUP_IDENTITY },
+	{ "old-key", OPTION_OLD_KEY, "FILE", 0, "Let ends connect that still have this key instead of --key",
+	  GROUP_IDENTITY },
 	{ NULL, 0, NULL, 0, "Output (all commands):", GROUP_OUTPUT },
 	{ "json", 'j', NULL, 0, "Print JSON for programs", GROUP_OUTPUT },
 	{ "quiet", 'q', NULL, 0, "Print only results and errors", GROUP_OUTPUT },
@@ -50,6 +82,37 @@ struct command_line {
 	struct cli_options *shared;
 	void *input;
 };
+
+/* -- shared options: identities -------------------------------------------------------------------- */
+
+static error_t parse_identity_option(struct cli_options *options, int key, const char *argument)
+{
+	switch (key) {
+	case OPTION_OLD_KEY:
+		options->old_key_file = argument;
+		return 0;
+	case OPTION_IDENTITY:
+		options->identity = argument;
+		return 0;
+	case OPTION_PEER:
+		options->peer = argument;
+		return 0;
+	case OPTION_KNOWN_HOSTS:
+		options->known_hosts = argument;
+		return 0;
+	case OPTION_TRUST_NEW:
+		options->trust_new = true;
+		return 0;
+	case OPTION_AUTHORITY:
+		options->authority = argument;
+		return 0;
+	case OPTION_AUTHORIZED:
+		options->authorized = argument;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
 
 /* -- shared options ------------------------------------------------------------------------------ */
 
@@ -94,7 +157,7 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 			argp_error(state, "--timeout takes seconds, such as 30 or 0.5, not '%s'", argument);
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return parse_identity_option(options, key, argument);
 	}
 }
 
@@ -118,7 +181,8 @@ static error_t parse_shared_option(const struct command_line *line, int key, cha
 static void copy_hidden_options(const struct cli_command *command, struct argp_option *copy)
 {
 	for (const struct argp_option *option = shared_options; option->name || option->doc; option++) {
-		if (!option->name || (option->group == GROUP_CONNECTION && !command->connection))
+		if (!option->name || ((option->group == GROUP_CONNECTION || option->group == GROUP_IDENTITY) &&
+				      !command->connection))
 			continue;
 		*copy = *option;
 		copy->flags |= OPTION_HIDDEN;
@@ -256,6 +320,12 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	add_connection_argument(arguments, "--device", options->devices);
 	add_connection_argument(arguments, "--traffic-class",
 				format_number_option(options->traffic_class, arguments->traffic_class));
+	add_connection_argument(arguments, "--old-key", options->old_key_file);
+	add_connection_argument(arguments, "--identity", options->identity);
+	add_connection_argument(arguments, "--peer", options->peer);
+	add_connection_argument(arguments, "--known-hosts", options->known_hosts);
+	add_connection_argument(arguments, "--ca", options->authority);
+	add_connection_argument(arguments, "--authorized", options->authorized);
 	if (options->narrow)
 		arguments->list[arguments->count++] = "--narrow-grants";
 }

@@ -4,7 +4,7 @@
 
 #include "cmd/common/cli.h"
 
-int cli_signal_fd(struct pl_error *error)
+int cli_signal_fd(int other, struct pl_error *error)
 {
 	sigset_t set;
 	int fd;
@@ -12,6 +12,8 @@ int cli_signal_fd(struct pl_error *error)
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
+	if (other)
+		sigaddset(&set, other);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return fd < 0 ? cli_fail_errno(error, -errno, "signalfd", NULL) : fd;

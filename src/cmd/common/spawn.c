@@ -14,7 +14,7 @@
 #define START_MS 20000
 #define STOP_MS 3000
 #define KEY_BYTES 32
-#define ARGUMENTS_MAX 48
+#define ARGUMENTS_MAX 64
 
 int cli_child_make_key(struct cli_options *options, char path[32], int *key, struct pl_error *error)
 {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "cmd/common/output.h"
@@ -165,7 +167,7 @@ static const struct cli_command serve_command = {
 		 "\n"
 		 "ADDRESS is HOST:PORT, :PORT for all addresses of this host, or [IPv6]:PORT (default: " DEFAULT_ADDRESS
 		 ").  An address other than loopback needs a key.  To make one:\n"
-		 "  (umask 077; openssl rand -hex 32 > key)\n",
+		 "  peerlane key group key\n",
 	.options = serve_options,
 	.parse = parse_serve_option,
 	.connection = true,
@@ -229,7 +231,7 @@ static void print_listening(const struct serve *serve)
 		cli_json_add(object, "address", cli_json_text(address));
 		cli_json_add(object, "entries", json_object_new_uint64(catalogue->count));
 		cli_json_add(object, "bytes", json_object_new_uint64(catalogue->bytes));
-		cli_json_add(object, "authenticated", json_object_new_boolean(serve->common.key_file != NULL));
+		cli_json_add(object, "authenticated", json_object_new_boolean(cli_authenticates(&serve->common)));
 		cli_json_print(object, false);
 		return;
 	}
@@ -256,7 +258,7 @@ static void warn_about_skipped(const struct catalogue_skipped *skipped)
 
 static void warn_about_security(const struct serve *serve)
 {
-	if (!serve->common.key_file)
+	if (!cli_authenticates(&serve->common))
 		cli_warn(serve->common.insecure
 				 ? "anybody who can reach this address can connect, because there is no key"
 				 : "any user of this host can connect, because there is no key\n"
@@ -319,7 +321,7 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	char address[300];
 	int rc;
 
-	serve->signals = cli_signal_fd(error);
+	serve->signals = cli_signal_fd(SIGHUP, error);
 	if (serve->signals < 0)
 		return serve->signals;
 	sigbus_guard_install();
@@ -350,6 +352,21 @@ static int serve_poll_timeout(const struct serve *serve, bool busy)
 	return now >= end ? 0 : (int)CLI_MIN((end - now) / CLI_NS_PER_MS + 1, 60000u);
 }
 
+/* Reads a signal: SIGHUP reloads keys and identities.  Returns true if the server must end. */
+static bool handle_serve_signal(struct serve *serve)
+{
+	struct signalfd_siginfo info;
+	struct pl_error error;
+
+	if (read(serve->signals, &info, sizeof(info)) != sizeof(info))
+		return false;
+	if (info.ssi_signo != SIGHUP)
+		return true;
+	if (cli_reload(serve->server.context, &serve->common, &error) < 0)
+		cli_report(&error);
+	return false;
+}
+
 static void serve_until_end(struct serve *serve)
 {
 	struct pollfd fds[] = {
@@ -365,7 +382,7 @@ static void serve_until_end(struct serve *serve)
 			return;
 		if (poll(fds, CLI_ARRAY_SIZE(fds), serve_poll_timeout(serve, busy)) < 0 && errno != EINTR)
 			return;
-		if (fds[1].revents || cli_now() >= serve->end)
+		if ((fds[1].revents && handle_serve_signal(serve)) || cli_now() >= serve->end)
 			return;
 	}
 }

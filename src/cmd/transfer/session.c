@@ -37,7 +37,7 @@ int session_open(struct session *session, const struct cli_options *options, con
 	rc = cli_address(address, session->address, sizeof(session->address), error);
 	if (rc < 0)
 		return rc;
-	rc = cli_signal_fd(error);
+	rc = cli_signal_fd(0, error);
 	if (rc < 0)
 		return rc;
 	session->signals = rc;

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Files of group keys. */
+#include <ctype.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/common/cli.h"
+
+static int check_key_file(int fd, const char *path, struct pl_error *error)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) < 0)
+		return cli_fail_errno(error, -errno, "fstat", path);
+	if (status.st_mode & (S_IROTH | S_IWOTH))
+		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
+				"run `chmod o= FILE`; make a new key if another user may have read it",
+				"every user of this host can %s the key",
+				status.st_mode & S_IROTH ? "read" : "replace");
+	if (status.st_uid != geteuid() && status.st_uid != 0)
+		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path, "copy the key to a file of your own",
+				"the file belongs to another user, %u", (unsigned)status.st_uid);
+	/* A group may read a file of root: that is how services get their keys. */
+	if ((status.st_mode & S_IWGRP) || ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid()))
+		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
+				"run `chmod g= FILE`; make a new key if another user may have read it",
+				"the users of group %u can %s the key", (unsigned)status.st_gid,
+				status.st_mode & S_IWGRP ? "replace" : "read");
+	return 0;
+}
+
+/*
+ * True for a text that people choose: too few digits, or no mixture of letters and digits as random text has.  Random
+ * bytes are never taken for such a text, except with a probability below 1 in 1,000 million.
+ */
+static bool is_guessable(const uint8_t *key, int length)
+{
+	unsigned digits = 0, lower = 0, upper = 0, hexadecimal = 0, distinct = 0;
+	bool seen[256] = { false };
+
+	for (int i = 0; i < length; i++) {
+		if (key[i] >= 0x7f || (key[i] < ' ' && key[i] != '\n' && key[i] != '\r' && key[i] != '\t'))
+			return false;
+		digits += isdigit(key[i]) != 0;
+		lower += islower(key[i]) != 0;
+		upper += isupper(key[i]) != 0;
+		hexadecimal += isxdigit(key[i]) != 0;
+		distinct += !seen[key[i]];
+		seen[key[i]] = true;
+	}
+	if ((int)hexadecimal == length)
+		return length < 32 || distinct < 8;
+	return length < 22 || distinct < 12 || !digits || !lower || !upper || memchr(key, ' ', (size_t)length);
+}
+
+int cli_read_key_file(const char *path, uint8_t *key, struct pl_error *error)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int length = 0, rc;
+	ssize_t got;
+
+	if (fd < 0)
+		return cli_fail_errno(error, -errno, "open", path);
+	rc = check_key_file(fd, path, error);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	while ((got = read(fd, key + length, (size_t)(CLI_KEY_MAX + 1 - length))) > 0)
+		length += (int)got;
+	rc = errno;
+	close(fd);
+	if (got < 0)
+		return cli_fail_errno(error, -rc, "read", path);
+	if (length > 0 && key[length - 1] == '\n')
+		length--;
+	if (length < CLI_KEY_MIN || length > CLI_KEY_MAX)
+		return cli_fail(error, -EINVAL, "KEY-FILE-LENGTH", path,
+				"make a key with: peerlane key group FILE",
+				"a key has %d to %d bytes, but this file has %s%d", CLI_KEY_MIN, CLI_KEY_MAX,
+				length > CLI_KEY_MAX ? "over " : "", CLI_MIN(length, CLI_KEY_MAX));
+	if (is_guessable(key, length))
+		return cli_fail(error, -EINVAL, "KEY-FILE-WEAK", path,
+				"make a key with: peerlane key group FILE",
+				"the key looks like a text that can be guessed, with less than 128 random bits");
+	return length;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/known_hosts.h"
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control/trusted_file.h"
+
+#define LINE_MAX_BYTES 4096
+/* Time that other processes may hold the lock of the file, and of one wait. */
+#define LOCK_TIME (2 * PL_NS_PER_S)
+#define LOCK_WAIT (10 * PL_NS_PER_MS)
+
+static int fail_known_hosts(struct pl_error *error, const char *path, unsigned line, const char *fact)
+{
+	char object[sizeof(error->object)];
+
+	snprintf(object, sizeof(object), "%s:%u", path, line);
+	return pl_fail(error, -EINVAL, "KNOWN-HOSTS-SYNTAX", "pl_connect", object,
+		       "write: [HOST]:PORT[,...] SHA256:FINGERPRINT, or: @revoked * SHA256:FINGERPRINT", "%s", fact);
+}
+
+/* True if one of the patterns, separated by commas, fits the address. Changes the patterns. */
+static bool host_is_listed(char *patterns, const char *address)
+{
+	char *rest = NULL;
+
+	for (char *at = strtok_r(patterns, ",", &rest); at; at = strtok_r(NULL, ",", &rest)) {
+		/* '[' begins an address, not a set of characters. */
+		char escaped[2 * PL_HOST_MAX];
+		size_t used = 0;
+
+		for (const char *c = at; *c && used < sizeof(escaped) - 2; c++) {
+			if (*c == '[' || *c == ']' || *c == '\\')
+				escaped[used++] = '\\';
+			escaped[used++] = *c;
+		}
+		escaped[used] = '\0';
+		if (fnmatch(escaped, address, FNM_CASEFOLD) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Judges one line. Returns enum pl_known; -EINVAL for a line that is neither empty nor well-formed. */
+static int judge_host_line(char *text, const char *address, const uint8_t fingerprint[PL_FINGERPRINT])
+{
+	char *rest = NULL, *word = strtok_r(text, " \t\r", &rest);
+	bool revoked = word && !strcmp(word, "@revoked"), same;
+	uint8_t listed[PL_FINGERPRINT];
+	char *hosts;
+
+	if (!word || word[0] == '#')
+		return PL_HOST_UNKNOWN;
+	hosts = revoked ? strtok_r(NULL, " \t\r", &rest) : word;
+	word = strtok_r(NULL, " \t\r", &rest);
+	if (!hosts || hosts[0] == '@' || !word || !pl_fingerprint_parse(word, strlen(word), listed))
+		return -EINVAL;
+	if (!host_is_listed(hosts, address))
+		return PL_HOST_UNKNOWN;
+	same = !memcmp(listed, fingerprint, PL_FINGERPRINT);
+	if (revoked)
+		return same ? PL_HOST_REVOKED : PL_HOST_UNKNOWN;
+	return same ? PL_HOST_KNOWN : PL_HOST_CHANGED;
+}
+
+/* A revocation wins, then a line with the fingerprint. */
+static int rank_of(int known)
+{
+	static const int ranks[] = { [PL_HOST_UNKNOWN] = 0, [PL_HOST_CHANGED] = 1, [PL_HOST_KNOWN] = 2,
+				     [PL_HOST_REVOKED] = 3 };
+
+	return ranks[known];
+}
+
+int pl_known_hosts_find(const char *path, const char *text, const char *address,
+			const uint8_t fingerprint[PL_FINGERPRINT], unsigned *line, struct pl_error *error)
+{
+	char buffer[LINE_MAX_BYTES];
+	int best = PL_HOST_UNKNOWN, known;
+	unsigned number = 0;
+
+	*line = 0;
+	for (const char *at = text; *at;) {
+		size_t length = strcspn(at, "\n");
+
+		number++;
+		if (length >= sizeof(buffer))
+			return fail_known_hosts(error, path, number, "the line is too long");
+		snprintf(buffer, sizeof(buffer), "%.*s", (int)length, at);
+		known = judge_host_line(buffer, address, fingerprint);
+		if (known < 0)
+			return fail_known_hosts(error, path, number, "not a line of known hosts");
+		if (rank_of(known) > rank_of(best)) {
+			best = known;
+			*line = number;
+		}
+		at += length + (at[length] == '\n');
+	}
+	return best;
+}
+
+/* -- adding ----------------------------------------------------------------------------------------------------------- */
+
+static int write_all(int fd, const char *text, size_t length)
+{
+	while (length) {
+		ssize_t put = write(fd, text, length);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return -errno;
+		text += put;
+		length -= (size_t)put;
+	}
+	return 0;
+}
+
+/* Writes the file anew beside itself, and renames it. */
+static int replace_known_hosts(const char *path, const char *old, size_t old_length, const char *line,
+			       struct pl_error *error)
+{
+	char beside[4096];
+	int fd, rc;
+
+	if ((size_t)snprintf(beside, sizeof(beside), "%s.new", path) >= sizeof(beside))
+		return pl_fail_errno(error, -ENAMETOOLONG, "SYSTEM", "open", path);
+	fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return pl_fail_errno(error, -errno, "SYSTEM", "open", beside);
+	rc = write_all(fd, old, old_length);
+	if (rc == 0 && old_length && old[old_length - 1] != '\n')
+		rc = write_all(fd, "\n", 1);
+	if (rc == 0)
+		rc = write_all(fd, line, strlen(line));
+	if (rc == 0 && fsync(fd) < 0)
+		rc = -errno;
+	if (close(fd) < 0 && rc == 0)
+		rc = -errno;
+	if (rc == 0 && rename(beside, path) < 0)
+		rc = -errno;
+	if (rc == 0)
+		return 0;
+	unlink(beside);
+	return pl_fail_errno(error, rc, "SYSTEM", "write", path);
+}
+
+static int lock_known_hosts(int fd)
+{
+	uint64_t end = pl_now() + LOCK_TIME;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (pl_now() > end)
+			return -ETIMEDOUT;
+		nanosleep(&(struct timespec){ .tv_nsec = (long)LOCK_WAIT }, NULL);
+	}
+	return 0;
+}
+
+int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, const char *address,
+		       const uint8_t fingerprint[PL_FINGERPRINT], struct pl_error *error)
+{
+	char lock_path[4096], text[PL_FINGERPRINT_MAX], line[PL_HOST_MAX + PL_FINGERPRINT_MAX + 2];
+	char *old = NULL;
+	size_t length = 0;
+	int lock, rc;
+
+	pl_fingerprint_format(fingerprint, text);
+	snprintf(line, sizeof(line), "%s %s\n", address, text);
+	if ((size_t)snprintf(lock_path, sizeof(lock_path), "%s.lock", path) >= sizeof(lock_path))
+		return pl_fail_errno(error, -ENAMETOOLONG, "SYSTEM", "open", path);
+	lock = open(lock_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (lock < 0)
+		return pl_fail_errno(error, -errno, "SYSTEM", "open", lock_path);
+	rc = lock_known_hosts(lock);
+	if (rc < 0)
+		pl_fail_errno(error, rc, "SYSTEM", "flock", lock_path);
+	if (rc == 0 && access(path, F_OK) == 0)
+		rc = pl_trusted_file_read(allocator, path, false, &old, &length, error);
+	if (rc == 0)
+		rc = replace_known_hosts(path, old ? old : "", length, line, error);
+	pl_free(allocator, old);
+	close(lock);
+	return rc;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Files that decide about trust: other users must not be able to change them. */
+#ifndef PL_TRUSTED_FILE_H
+#define PL_TRUSTED_FILE_H
+
+#include "base/base.h"
+
+/* Largest file, in bytes. */
+#define PL_TRUSTED_FILE_MAX (4u << 20)
+
+/*
+ * Reads a file and appends a NUL. The file must be a regular one of root or of this user, that no other user can write
+ * (as the folder that it is in), and if it is `secret`, that no other user can read: "FILE-UNSAFE" otherwise. A group may
+ * read a secret of root: services get their keys that way.
+ *
+ * `text` receives memory of the allocator, which the caller frees. Returns 0, -EACCES, -EFBIG, -ENOMEM, or an error of
+ * open(2).
+ */
+int pl_trusted_file_read(const struct pl_allocator *allocator, const char *path, bool secret, char **text,
+			 size_t *length, struct pl_error *error);
+
+#endif
