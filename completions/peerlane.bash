@@ -32,8 +32,9 @@ _peerlane_names() {
 	local i address='' options=()
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --traffic-class | --timeout | -t)
+		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --traffic-class | --timeout | -t)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
+			[[ ${COMP_WORDS[i]} == --@(identity|peer|known-hosts|ca) ]] && options+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
 			((i++))
 			;;
 		-*) ;;
@@ -82,7 +83,15 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno | --width) return ;;
+	--errno | --width | --peer | --quota | --keep-parts) return ;;
+	--sandbox)
+		COMPREPLY=($(compgen -W $'auto\noff\nrequire' -- "$current"))
+		return
+		;;
+	--type)
+		COMPREPLY=($(compgen -W $'ed25519\np256' -- "$current"))
+		return
+		;;
 	--plot)
 		COMPREPLY=($(compgen -W $'bandwidth\nframes\nlatency\npercentiles\nphases\nsamples\nmatrix\nmatrix-latency' -- "$current"))
 		return
@@ -92,7 +101,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--key | -k | --output | -o | --as | -a | --svg | --html | --nccl-topology | --save | --replay)
+	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --output | -o | --as | -a | --svg | --html | --nccl-topology | --save | --replay)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

@@ -44,12 +44,11 @@ struct pl_rights {
 	unsigned access;           /**< `enum pl_access` flags: tokens that allow more are refused */
 	unsigned clients;          /**< simultaneous connections */
 	uint64_t quota;            /**< bytes that it may store */
-	uint64_t bytes_per_second; /**< of its transfers */
 	uint64_t until;            /**< CLOCK_REALTIME nanoseconds at which its rights end */
 	char names[512];           /**< patterns of names, separated by commas; "": all names */
 };
 /* clang-format off */
-#define PL_RIGHTS_INIT { sizeof(struct pl_rights), 7u, 0, 0, 0, 0, "" }
+#define PL_RIGHTS_INIT { sizeof(struct pl_rights), 7u, 0, 0, 0, "" }
 /* clang-format on */
 
 /**

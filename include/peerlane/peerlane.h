@@ -401,6 +401,14 @@ int pl_token_inspect(const void *token, size_t length, struct pl_token_info *inf
  */
 int pl_listen(struct pl_context *context, const char *address, struct pl_listener **listener, struct pl_error *error);
 
+/**
+ * Listens on a socket that the program, or a service manager, has bound and put into the listening state: TCP over IPv4
+ * or IPv6. The library takes over the descriptor, also on failure.
+ *
+ * @return 0; -EBADF, -EINVAL if it is no such socket; -EPERM as for pl_listen(); -ENOMEM
+ */
+int pl_listen_socket(struct pl_context *context, int fd, struct pl_listener **listener, struct pl_error *error);
+
 /** Writes the bound address ("127.0.0.1:45123") to buffer. Returns its length as snprintf(3) does. */
 int pl_listener_address(const struct pl_listener *listener, char *buffer, size_t size);
 

@@ -130,8 +130,6 @@ static int parse_attribute(const struct parser *parser, char *word, struct pl_ri
 		snprintf(rights->names, sizeof(rights->names), "%s", value);
 	} else if (!strcmp(word, "quota")) {
 		good = parse_limit(value, &rights->quota);
-	} else if (!strcmp(word, "rate")) {
-		good = parse_limit(value, &rights->bytes_per_second);
 	} else if (!strcmp(word, "clients")) {
 		good = parse_limit(value, &number) && number <= 65536;
 		rights->clients = (unsigned)number;

@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #include "core/fabric.h"
-#include "core/lane_auth.h"
-#include "core/trust.h"
+#include "core/greeting.h"
 
 /*
  * Most connections of a listener: one in eight of the process's descriptors, within these limits. Beyond that number
@@ -24,22 +23,7 @@
 /* Time for the other end to read a refusal. */
 #define REFUSAL_TIME PL_NS_PER_S
 
-struct greeting {
-	struct pl_source source;
-	struct pl_timer timer;
-	struct pl_list link;
-	struct pl_listener *listener;
-	struct pl_stream stream;
-	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, KEY_PROOF, LANE_MAGIC, LANE_HELLO, LANE_PROOF, LANE_TLS, REFUSED } step;
-	uint64_t network; /* the address, or the first half of an IPv6 address */
-	size_t have;      /* bytes of the message that is being read */
-	uint8_t bytes[PL_KEY_PROOF];
-	struct pl_admission *admission; /* after the handshake; NULL: the context judges nobody */
-	bool key_proven;                /* by a proof after the handshake */
-	struct pl_lane_auth auth;
-};
-
-static void greeting_free(struct greeting *greeting)
+void pl_greeting_free(struct greeting *greeting)
 {
 	struct pl_listener *listener = greeting->listener;
 
@@ -54,11 +38,10 @@ static void greeting_free(struct greeting *greeting)
 
 static void greeting_expire(struct pl_timer *timer)
 {
-	greeting_free(pl_container_of(timer, struct greeting, timer));
+	pl_greeting_free(pl_container_of(timer, struct greeting, timer));
 }
 
-/* Sends the reason, and lingers so that a reset does not discard it. */
-static void greeting_refuse(struct greeting *greeting, enum pl_wire_status status)
+void pl_greeting_refuse(struct greeting *greeting, enum pl_wire_status status)
 {
 	struct pl_control message = { .type = PL_CONTROL_REJECT };
 	uint8_t buffer[PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX];
@@ -78,8 +61,7 @@ static void greeting_refuse(struct greeting *greeting, enum pl_wire_status statu
 	pl_timer_set(greeting->listener->engine, &greeting->timer, pl_now() + REFUSAL_TIME);
 }
 
-/* Reads until `want` bytes are there. Returns 0, -EAGAIN, or the stream's error. */
-static int read_bytes(struct greeting *greeting, void *bytes, size_t want)
+int pl_greeting_read(struct greeting *greeting, void *bytes, size_t want)
 {
 	while (greeting->have < want) {
 		struct iovec vector = { .iov_base = (char *)bytes + greeting->have, .iov_len = want - greeting->have };
@@ -114,8 +96,7 @@ static int greeting_identify(struct greeting *greeting)
 	return pl_stream_open(&greeting->stream, greeting->source.fd, listener->context->tls, NULL, true, NULL);
 }
 
-/* Takes the stream out of the greeting, which is freed afterwards. */
-static struct pl_stream greeting_take_stream(struct greeting *greeting)
+struct pl_stream pl_greeting_take_stream(struct greeting *greeting)
 {
 	struct pl_stream stream = greeting->stream;
 
@@ -125,7 +106,7 @@ static struct pl_stream greeting_take_stream(struct greeting *greeting)
 	return stream;
 }
 
-static int greeting_handshake(struct greeting *greeting, struct pl_error *error)
+int pl_greeting_handshake(struct greeting *greeting, struct pl_error *error)
 {
 	int rc = pl_stream_handshake(&greeting->stream, NULL, error);
 
@@ -134,119 +115,6 @@ static int greeting_handshake(struct greeting *greeting, struct pl_error *error)
 	else if (rc == 0)
 		pl_source_watch(&greeting->source, EPOLLIN);
 	return rc;
-}
-
-/* -- control channels ------------------------------------------------------------------------------ */
-
-/* Describes the other end. `address` has room for its address. */
-static struct pl_candidate greeting_candidate(const struct greeting *greeting, struct sockaddr_storage *address)
-{
-	socklen_t length = sizeof(*address);
-
-	memset(address, 0, sizeof(*address));
-	getpeername(greeting->source.fd, (struct sockaddr *)address, &length);
-	return (struct pl_candidate){ .stream = &greeting->stream, .address = (struct sockaddr *)address };
-}
-
-/* Tells the program, and the other end, why a connection is refused. Returns -EAGAIN, to wait until it has read that. */
-static int greeting_refuse_reported(struct greeting *greeting, enum pl_wire_status status, const struct pl_error *error)
-{
-	struct sockaddr_storage address;
-	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
-
-	pl_trust_report_refused(greeting->listener->context, &candidate, error);
-	greeting_refuse(greeting, status);
-	return -EAGAIN;
-}
-
-/* Refuses an end with a wrong key, or with none, or with one where this end has none. */
-static int greeting_refuse_key(struct greeting *greeting, enum pl_wire_status status)
-{
-	struct pl_error error;
-
-	pl_wire_fail(&error, status, "accept", NULL);
-	return greeting_refuse_reported(greeting, status, &error);
-}
-
-/* Finishes the TLS handshake, and judges the other end. */
-static int greeting_authenticate(struct greeting *greeting)
-{
-	struct sockaddr_storage address;
-	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
-	struct pl_error error;
-	int rc = greeting_handshake(greeting, &error);
-
-	if (rc < 0 && rc != -EAGAIN)
-		pl_trust_report_refused(greeting->listener->context, &candidate, &error);
-	if (rc < 0)
-		return rc;
-	rc = pl_trust_judge(greeting->listener->context, &candidate, &greeting->admission, &error);
-	if (rc < 0)
-		return greeting_refuse_reported(greeting, PL_WIRE_REFUSED, &error);
-	greeting->step = CONTROL;
-	return 0;
-}
-
-/* True if ends that connect must prove the key after the handshake. */
-static bool wants_key_proof(const struct greeting *greeting)
-{
-	const struct pl_tls *tls = greeting->listener->context->tls;
-
-	return pl_tls_has_key(tls) && pl_tls_uses_certificates(tls);
-}
-
-/* Checks the proof of the key and answers with this end's, made with the same key. */
-static int greeting_check_key(struct greeting *greeting)
-{
-	struct pl_tls *tls = greeting->listener->context->tls;
-	struct iovec vector = { .iov_base = greeting->bytes, .iov_len = PL_KEY_PROOF };
-	int key, rc = read_bytes(greeting, greeting->bytes, PL_KEY_PROOF);
-
-	if (rc < 0)
-		return rc;
-	key = pl_key_proof_check(&greeting->stream, tls, true, greeting->bytes, greeting->admission->identity.key_id);
-	if (key < 0)
-		return greeting_refuse_key(greeting, PL_WIRE_WRONG_KEY);
-	rc = pl_key_proof_make(&greeting->stream, tls, (unsigned)key, false, greeting->bytes);
-	if (rc == 0 && pl_stream_write(&greeting->stream, &vector, 1) != PL_KEY_PROOF)
-		rc = -ECONNRESET;
-	greeting->key_proven = true;
-	greeting->step = CONTROL;
-	return rc;
-}
-
-static int greeting_control(struct greeting *greeting)
-{
-	struct pl_context *context = greeting->listener->context;
-	struct pl_stream stream;
-	struct pl_reader reader;
-	uint32_t magic;
-	int rc = read_bytes(greeting, greeting->bytes, 4);
-
-	if (rc < 0)
-		return rc;
-	pl_reader_init(&reader, greeting->bytes, 4);
-	magic = pl_get_u32(&reader);
-	if (magic == PL_MAGIC_KEY_PROOF && !greeting->key_proven) {
-		if (!wants_key_proof(greeting))
-			return greeting_refuse_key(greeting, PL_WIRE_NO_KEY);
-		greeting->have = 4; /* the proof begins with them */
-		greeting->step = KEY_PROOF;
-		return 0;
-	}
-	if (magic != PL_MAGIC_CONTROL)
-		return -EPROTO;
-	if (wants_key_proof(greeting) && !greeting->key_proven)
-		return greeting_refuse_key(greeting, PL_WIRE_NEEDS_KEY);
-	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max) {
-		greeting_refuse(greeting, PL_WIRE_BUSY);
-		return -EAGAIN;
-	}
-	stream = greeting_take_stream(greeting);
-	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes, greeting->admission);
-	greeting->admission = NULL;
-	greeting_free(greeting);
-	return 1;
 }
 
 /* -- data sockets ---------------------------------------------------------------------------------- */
@@ -262,10 +130,10 @@ static struct pl_peer *find_peer(const struct greeting *greeting, struct pl_lane
 /* Hands the socket over to the peer. Returns 1. */
 static int join_peer(struct greeting *greeting, struct pl_peer *peer)
 {
-	struct pl_stream stream = greeting_take_stream(greeting);
+	struct pl_stream stream = pl_greeting_take_stream(greeting);
 
 	peer->ops->join(peer->endpoint, &stream, greeting->auth.hello);
-	greeting_free(greeting);
+	pl_greeting_free(greeting);
 	return 1;
 }
 
@@ -274,7 +142,7 @@ static int greeting_recognise(struct greeting *greeting)
 {
 	static const char older[] = "PLC1";
 	struct pl_reader reader;
-	int rc = read_bytes(greeting, greeting->auth.hello, 4);
+	int rc = pl_greeting_read(greeting, greeting->auth.hello, 4);
 
 	if (rc < 0)
 		return rc;
@@ -286,7 +154,7 @@ static int greeting_recognise(struct greeting *greeting)
 	}
 	if (memcmp(greeting->auth.hello, older, 4) || greeting->listener->lanes_only)
 		return -EPROTO;
-	greeting_refuse(greeting, PL_WIRE_VERSION);
+	pl_greeting_refuse(greeting, PL_WIRE_VERSION);
 	return -EAGAIN;
 }
 
@@ -296,7 +164,7 @@ static int greeting_challenge(struct greeting *greeting)
 	struct iovec vector = { .iov_base = greeting->auth.challenge, .iov_len = sizeof(greeting->auth.challenge) };
 	struct pl_lane_hello hello = { 0 };
 	struct pl_peer *peer;
-	int rc = read_bytes(greeting, greeting->auth.hello, PL_LANE_HELLO);
+	int rc = pl_greeting_read(greeting, greeting->auth.hello, PL_LANE_HELLO);
 
 	if (rc < 0)
 		return rc;
@@ -323,7 +191,7 @@ static int greeting_check_proof(struct greeting *greeting)
 	struct pl_lane_hello hello;
 	struct pl_peer *peer;
 	uint8_t key[PL_SECRET];
-	int rc = read_bytes(greeting, greeting->bytes, PL_TAG);
+	int rc = pl_greeting_read(greeting, greeting->bytes, PL_TAG);
 
 	if (rc < 0)
 		return rc;
@@ -350,7 +218,7 @@ static int greeting_join_encrypted(struct greeting *greeting)
 {
 	struct pl_lane_hello hello;
 	struct pl_peer *peer;
-	int rc = greeting_handshake(greeting, NULL);
+	int rc = pl_greeting_handshake(greeting, NULL);
 
 	if (rc < 0)
 		return rc;
@@ -383,11 +251,11 @@ static int greeting_advance(struct greeting *greeting)
 	case FIRST_BYTE:
 		return greeting_identify(greeting);
 	case CONTROL_TLS:
-		return greeting_authenticate(greeting);
+		return pl_greeting_authenticate(greeting);
 	case CONTROL:
-		return greeting_control(greeting);
+		return pl_greeting_control(greeting);
 	case KEY_PROOF:
-		return greeting_check_key(greeting);
+		return pl_greeting_check_key(greeting);
 	case LANE_MAGIC:
 		return greeting_recognise(greeting);
 	case LANE_HELLO:
@@ -412,7 +280,7 @@ static bool greeting_ready(struct pl_source *source, uint32_t events)
 		rc = greeting_advance(greeting);
 	while (rc == 0);
 	if (rc < 0 && rc != -EAGAIN)
-		greeting_free(greeting);
+		pl_greeting_free(greeting);
 	return true;
 }
 
@@ -464,7 +332,7 @@ bool pl_greeting_evict(struct pl_listener *listener)
 		victim = greeting;
 	}
 	if (victim)
-		greeting_free(victim);
+		pl_greeting_free(victim);
 	return victim;
 }
 
@@ -496,7 +364,7 @@ void pl_greeting_new(struct pl_listener *listener, int fd)
 	pl_list_append(&listener->greetings, &greeting->link);
 	listener->greeting_count++;
 	if (pl_source_add(listener->engine, &greeting->source, EPOLLIN) < 0) {
-		greeting_free(greeting);
+		pl_greeting_free(greeting);
 		return;
 	}
 	pl_timer_set(listener->engine, &greeting->timer,
@@ -506,5 +374,5 @@ void pl_greeting_new(struct pl_listener *listener, int fd)
 void pl_greetings_clear(struct pl_listener *listener)
 {
 	while (!pl_list_empty(&listener->greetings))
-		greeting_free(pl_list_first(&listener->greetings, struct greeting, link));
+		pl_greeting_free(pl_list_first(&listener->greetings, struct greeting, link));
 }

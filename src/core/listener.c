@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -116,6 +117,44 @@ int pl_listen(struct pl_context *context, const char *address, struct pl_listene
 		return rc;
 	fd = bind_address(context, address, error);
 	return fd < 0 ? fd : pl_listener_open(context, fd, false, result, error);
+}
+
+/* Checks that a descriptor is a listening socket of TCP at an address that the context may use. */
+static int check_listening_socket(const struct pl_context *context, int fd, struct pl_error *error)
+{
+	struct sockaddr_storage address;
+	socklen_t length = sizeof(address), size = sizeof(int);
+	int listening = 0, type = 0, flags;
+
+	if (getsockname(fd, (struct sockaddr *)&address, &length) < 0)
+		return pl_fail_errno(error, -errno, "LISTEN-FAILED", "getsockname", NULL);
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
+		return pl_fail_errno(error, -errno, "LISTEN-FAILED", "getsockopt", NULL);
+	if (!listening || type != SOCK_STREAM || (address.ss_family != AF_INET && address.ss_family != AF_INET6))
+		return pl_fail(error, -EINVAL, "LISTEN-FAILED", "pl_listen_socket", NULL,
+			       "pass a TCP socket after listen(2)", "the descriptor is no listening socket of TCP");
+	if (!pl_address_allowed(context, (struct sockaddr *)&address, true))
+		return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_listen_socket", NULL,
+			       "set a key (--key FILE), or allow connections without a key (--insecure)",
+			       "the address is not loopback and there is no key");
+	flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+		return pl_fail_errno(error, -errno, "LISTEN-FAILED", "fcntl", NULL);
+	return 0;
+}
+
+int pl_listen_socket(struct pl_context *context, int fd, struct pl_listener **result, struct pl_error *error)
+{
+	int rc = pl_context_use_tls(context, error);
+
+	*result = NULL;
+	if (rc == 0)
+		rc = check_listening_socket(context, fd, error);
+	if (rc == 0)
+		return pl_listener_open(context, fd, false, result, error);
+	close(fd);
+	return rc;
 }
 
 int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct pl_listener **result,

@@ -66,6 +66,7 @@ static void free_lists(struct pl_trust *trust, struct lists *lists)
 {
 	pl_authorized_free(lists->authorized);
 	pl_free(&trust->allocator, lists->known_hosts);
+	*lists = (struct lists){ 0 };
 }
 
 /* Reads the file of known hosts, which need not exist. */
@@ -294,10 +295,11 @@ static int judge_known_host(const struct case_file *file)
 /* True if a certificate of an authority is for the host that this end connected to. */
 static bool certified_for_host(const struct case_file *file)
 {
-	struct pl_address_text text;
+	const char *name = file->candidate->server, *end = strchr(name, ']');
+	char host[PL_HOST_MAX];
 
-	return file->certified && pl_address_parse(file->candidate->server, NULL, &text, NULL) == 0 &&
-	       pl_stream_is_for_host(file->candidate->stream, text.host);
+	snprintf(host, sizeof(host), "%.*s", end ? (int)(end - name - 1) : 0, name + 1);
+	return file->certified && pl_stream_is_for_host(file->candidate->stream, host);
 }
 
 static enum pl_listed find_authorized(const struct case_file *file)

@@ -163,6 +163,20 @@ static void blobs(void)
 	save("blob", "count", buffer, sizeof(buffer));
 }
 
+static void trust_files(void)
+{
+	static const char print[] = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+	char text[1000];
+
+	snprintf(text, sizeof(text),
+		 "# list\n%s read,write names=a/*,b quota=2G clients=4 until=20301231 # x\nrevoked %s\n"
+		 "name:*.example read\nspiffe://x/*/b atomic\n* read\n",
+		 print, print);
+	save("trust", "authorized", text, strlen(text));
+	snprintf(text, sizeof(text), "[gpu1]:19875,[10.0.0.*]:* %s comment\n@revoked * %s\n", print, print);
+	save("trust", "known_hosts", text, strlen(text));
+}
+
 static void tokens(void)
 {
 	struct pl_token token = {
@@ -306,6 +320,7 @@ int main(int argc, char **argv)
 	lanes();
 	local();
 	tokens();
+	trust_files();
 	blobs();
 	write_address_seeds();
 	service();

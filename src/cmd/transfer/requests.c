@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include "cmd/transfer/folder_set.h"
-#include "cmd/transfer/server.h"
+#include "cmd/transfer/permission.h"
+#include "cmd/transfer/quota.h"
 
 /* Age from which the first LIST of a client scans the catalogue again; the next ones continue in the same catalogue. */
 #define CATALOGUE_AGE (2 * CLI_NS_PER_S)
@@ -14,11 +15,26 @@
 
 /* -- handles ------------------------------------------------------------------------------------ */
 
+static void report_closed(const struct client *client, const struct handle *handle)
+{
+	const struct server_event_report report = {
+		.event = SERVER_CLOSED,
+		.client = client,
+		.name = handle->name,
+		.bytes = handle->item->version.size,
+		.duration = cli_now() - handle->opened,
+	};
+
+	client->server->report_event(client->server->user, &report);
+}
+
 void request_handle_close(struct client *client, size_t index, bool discard)
 {
 	struct handle *handle = client->handles[index];
 
 	client->handles[index] = NULL;
+	if (!handle->area)
+		report_closed(client, handle);
 	if (handle->token_length && handle->item->region)
 		pl_region_revoke(handle->item->region, handle->token, handle->token_length);
 	item_release(&client->server->items, handle->item, discard);
@@ -62,6 +78,7 @@ int request_add_handle(struct client *client, struct item *item, const char *nam
 	}
 	handle->item = item;
 	handle->rights = rights;
+	handle->opened = cli_now();
 	handle->name = strdup(name);
 	client->handles[number] = handle;
 	rc = make_handle_token(handle, error);
@@ -101,6 +118,8 @@ static int handle_list(struct client *client, const struct service_message *requ
 	for (size_t i = catalogue_after(catalogue, request->name); i < catalogue->count; i++) {
 		const struct catalogue_entry *from = &catalogue->entries[i];
 
+		if (!permission_name_fits(client->rights.names, from->name))
+			continue;
 		entry.kind = from->kind;
 		entry.size = from->size;
 		entry.modified = from->modified;
@@ -133,15 +152,17 @@ static int handle_open(struct client *client, const struct service_message *requ
 {
 	struct server *server = client->server;
 	struct item *item;
-	int rc = open_published_item(server, request->name, &item, error);
+	int rc = permission_check(client, request->name, PL_ACCESS_READ, error);
 
+	if (rc == 0)
+		rc = open_published_item(server, request->name, &item, error);
 	if (rc < 0)
 		return rc;
 	rc = request_add_handle(client, item, request->name, PL_ACCESS_READ, answer, error);
 	if (rc < 0)
 		return rc;
 	fill_version(answer, &item->version);
-	server->report_event(server->user, SERVER_READS, client, request->name, item->version.size);
+	server_report(client, SERVER_READS, request->name, item->version.size);
 	return rc;
 }
 
@@ -160,12 +181,14 @@ static int open_memory_for_writing(struct server *server, struct item *memory, c
 	return 0;
 }
 
-static int open_upload(struct server *server, const struct service_message *request, struct item **item,
+static int open_upload(struct client *client, const struct service_message *request, struct item **item,
 		       struct pl_error *error)
 {
+	struct server *server = client->server;
 	struct file_version version = { request->size, request->modified, request->identity, request->mode };
+	struct quota_owner owner = quota_owner_of(client);
 	const char *last;
-	int folder;
+	int folder, rc;
 
 	if (server->upload < 0)
 		return cli_fail(error, -EACCES, "NOT-WRITABLE", request->name,
@@ -174,7 +197,23 @@ static int open_upload(struct server *server, const struct service_message *requ
 		return cli_fail(error, -EINVAL, "NAME-SYNTAX", request->name, "choose another name with --as",
 				"the server does not accept this file name");
 	folder = folder_open(server->upload, request->name, request->flags & SERVICE_FOLDERS, &last, error);
-	return folder < 0 ? folder : item_open_partial_file(&server->items, folder, last, &version, item, error);
+	if (folder < 0)
+		return folder;
+	rc = quota_reserve(client, request->name, request->size, quota_allocated(client, folder, last), error);
+	if (rc < 0) {
+		close(folder);
+		return rc;
+	}
+	rc = item_open_partial_file(&server->items, folder, last, &version, item, error);
+	if (rc < 0)
+		return rc;
+	/* Another client began it. */
+	if (!quota_owns(client, (*item)->partial.fd))
+		(*item)->partial.done = 0;
+	rc = quota_mark(&owner, (*item)->partial.fd, request->name, error);
+	if (rc < 0)
+		item_release(&server->items, *item, true);
+	return rc;
 }
 
 static int handle_create(struct client *client, const struct service_message *request, struct service_message *answer,
@@ -182,16 +221,18 @@ static int handle_create(struct client *client, const struct service_message *re
 {
 	struct server *server = client->server;
 	struct item *memory = catalogue_memory(&server->catalogue, request->name), *item = NULL;
-	int rc = memory ? open_memory_for_writing(server, memory, request, &item, error)
-			: open_upload(server, request, &item, error);
+	int rc = permission_check(client, request->name, PL_ACCESS_WRITE, error);
 
+	if (rc == 0)
+		rc = memory ? open_memory_for_writing(server, memory, request, &item, error)
+			    : open_upload(client, request, &item, error);
 	if (rc < 0)
 		return rc;
 	rc = request_add_handle(client, item, request->name, PL_ACCESS_WRITE, answer, error);
 	if (rc < 0)
 		return rc;
 	answer->done = item->kind == ITEM_PARTIAL_FILE ? item->partial.done : 0;
-	server->report_event(server->user, SERVER_WRITES, client, request->name, request->size);
+	server_report(client, SERVER_WRITES, request->name, request->size);
 	return rc;
 }
 
@@ -237,7 +278,6 @@ static int submit_commit(struct client *client, struct handle *handle, const str
 
 static int handle_commit(struct client *client, const struct service_message *request, struct pl_error *error)
 {
-	struct server *server = client->server;
 	struct handle *handle;
 	int rc = request_find_handle(client, request->handle, &handle, error);
 
@@ -251,7 +291,7 @@ static int handle_commit(struct client *client, const struct service_message *re
 	handle->token_length = 0;
 	if (handle->item->kind == ITEM_PARTIAL_FILE)
 		return submit_commit(client, handle, request, error);
-	server->report_event(server->user, SERVER_STORED, client, handle->name, handle->item->version.size);
+	server_report(client, SERVER_STORED, handle->name, handle->item->version.size);
 	request_handle_close(client, request->handle, false);
 	return REQUEST_ANSWER;
 }
@@ -269,7 +309,7 @@ struct client *request_commit_end(struct server *server, struct commit *commit, 
 	if (commit->rc == 0)
 		server->catalogue.scanned = 0;
 	if (commit->rc == 0 && client)
-		server->report_event(server->user, SERVER_STORED, client, commit->name, commit->item->version.size);
+		server_report(client, SERVER_STORED, commit->name, commit->item->version.size);
 	item_release(&server->items, commit->item, commit->rc < 0);
 	free(commit->name);
 	return client;

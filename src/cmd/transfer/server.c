@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Clients of a server: accept, requests and answers, disconnect. */
-#include "cmd/transfer/server.h"
+#include "cmd/transfer/permission.h"
+#include "cmd/transfer/quota.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -11,6 +12,15 @@
 
 /* user_data of an accept; that of other operations is the address of a client. */
 #define ACCEPT 0
+
+void server_report(const struct client *client, enum server_event event, const char *name, uint64_t bytes)
+{
+	const struct server_event_report report = {
+		.event = event, .client = client, .name = name, .bytes = bytes
+	};
+
+	client->server->report_event(client->server->user, &report);
+}
 
 static void client_free(struct client *client)
 {
@@ -44,7 +54,7 @@ static void client_drop(struct client *client)
 			request_handle_close(client, i, false);
 	server->client_count--;
 	server->served++;
-	server->report_event(server->user, SERVER_LEFT, client, NULL, 0);
+	server_report(client, SERVER_LEFT, NULL, 0);
 	if (!client->running)
 		client_free(client);
 }
@@ -99,6 +109,31 @@ static void finish_request(struct client *client, struct service_message *answer
 		post_client_receive(client);
 }
 
+/* Checks that the rights of a client have not ended. */
+static int check_client(struct client *client, struct pl_error *error)
+{
+	if (!client->over && permission_is_over(client)) {
+		client->over = true;
+		cli_fail(&client->reason, -EACCES, "IDENTITY-REVOKED", NULL, NULL, "the rights of this identity have ended");
+	}
+	if (client->over)
+		*error = client->reason;
+	return client->over ? error->code : 0;
+}
+
+static void report_refused(const struct client *client, const struct service_message *request,
+			   const struct pl_error *error)
+{
+	const struct server_event_report report = {
+		.event = SERVER_REFUSED,
+		.client = client,
+		.name = request->name[0] ? request->name : NULL,
+		.error = error,
+	};
+
+	client->server->report_event(client->server->user, &report);
+}
+
 static void handle_received_request(struct client *client, const struct pl_completion *receipt)
 {
 	struct service_message request, answer = { .type = SERVICE_LIST };
@@ -117,8 +152,12 @@ static void handle_received_request(struct client *client, const struct pl_compl
 	if (rc < 0)
 		cli_fail(&error, rc, "SERVICE-PROTOCOL", NULL, "use the same version at both ends",
 			 "the server cannot decode the request");
+	else if (check_client(client, &error) < 0)
+		rc = error.code;
 	else
 		rc = request_handle(client, &request, &answer, &error);
+	if (rc < 0)
+		report_refused(client, &request, &error);
 	finish_request(client, &answer, rc, &error);
 }
 
@@ -132,7 +171,7 @@ static void handle_client_completion(struct client *client, const struct pl_comp
 			client_free(client);
 	} else if (received && (completion->status == 0 || completion->status == -EMSGSIZE)) {
 		handle_received_request(client, completion);
-	} else if (completion->status < 0) {
+	} else if (completion->status < 0 || client->over) {
 		client_drop(client);
 	} else {
 		post_client_receive(client);
@@ -162,12 +201,13 @@ static void add_client(struct server *server, struct pl_peer *peer)
 	client->active = cli_now();
 	if (pl_peer_query(peer, &info) == 0)
 		memcpy(client->address, info.address, sizeof(client->address));
+	client->over = permission_admit(client, &client->reason) < 0;
 	client->next = server->clients;
 	if (client->next)
 		client->next->previous = client;
 	server->clients = client;
 	server->client_count++;
-	server->report_event(server->user, SERVER_CONNECTED, client, NULL, 0);
+	server_report(client, SERVER_CONNECTED, NULL, 0);
 	post_client_receive(client);
 }
 
@@ -249,7 +289,9 @@ static void drop_idle_clients(struct server *server)
 	server->idle_check = now + server->idle / 4;
 	for (struct client *client = server->clients; client; client = next) {
 		next = client->next;
-		if (client->peer && !client->hash_item && !has_transfers(client) && now - client->active > server->idle)
+		if (!client->peer || client->hash_item)
+			continue;
+		if (permission_is_over(client) || (!has_transfers(client) && now - client->active > server->idle))
 			client_drop(client);
 	}
 }
@@ -275,6 +317,7 @@ bool server_run(struct server *server)
 	hash_next_slices(server);
 	finish_commits(server);
 	drop_idle_clients(server);
+	quota_expire_parts(server);
 	post_client_accept(server);
 	return count == BATCH || server->hashing;
 }
@@ -296,5 +339,6 @@ void server_stop(struct server *server)
 		server_run(server);
 	}
 	committer_close(&server->committer);
+	quota_close(server);
 	finish_commits(server);
 }

@@ -20,10 +20,12 @@ struct handle {
 	unsigned rights; /* of the token: PL_ACCESS_... */
 	bool area;       /* memory for small files */
 	char *name;
+	uint64_t opened; /* time */
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length; /* 0: no token, because the item is empty */
 };
 
+struct quota_account;
 struct server;
 
 struct client {
@@ -31,6 +33,10 @@ struct client {
 	struct server *server;
 	struct pl_peer *peer; /* NULL once the client is disconnected */
 	char address[80];
+	struct pl_identity identity; /* what it proved, and what that allows */
+	struct pl_rights rights;
+	bool over; /* refused: its requests get the reason, and it is disconnected */
+	struct pl_error reason;
 	uint8_t buffer[SERVICE_REQUEST_MAX];
 	struct pl_region *region; /* of the buffer */
 	uint64_t active;          /* time of the last request */
@@ -44,7 +50,23 @@ struct client {
 };
 
 /* Events that a server reports. */
-enum server_event { SERVER_READS, SERVER_WRITES, SERVER_STORED, SERVER_CONNECTED, SERVER_LEFT };
+enum server_event {
+	SERVER_READS,     /* opened a name to read it */
+	SERVER_WRITES,    /* opened a name to write it */
+	SERVER_STORED,    /* wrote all bytes of a name */
+	SERVER_CLOSED,    /* closed a name, or left without doing so */
+	SERVER_REFUSED,   /* made a request that failed */
+	SERVER_CONNECTED,
+	SERVER_LEFT,
+};
+
+struct server_event_report {
+	enum server_event event;
+	const struct client *client;
+	const char *name;             /* NULL: the event has none */
+	uint64_t bytes, duration;     /* duration in nanoseconds; 0: none */
+	const struct pl_error *error; /* SERVER_REFUSED */
+};
 
 struct server {
 	struct pl_context *context;
@@ -52,8 +74,13 @@ struct server {
 	struct catalogue catalogue;
 	struct items items;
 	struct committer committer;
-	bool writable; /* clients may write to blocks of memory */
+	bool writable;  /* clients may write to blocks of memory */
+	bool read_only; /* clients may only read, whatever their rights are */
 	int upload;    /* descriptor of the folder for uploads, or -1 */
+	uint64_t quota;      /* bytes of all uploads; 0: no limit */
+	uint64_t keep_parts; /* nanoseconds after which an unchanged partial file is removed; 0: never */
+	uint64_t expire_next;
+	struct quota_account *accounts;
 	unsigned clients_max;
 	uint64_t idle; /* nanoseconds after which a client without open files is disconnected; 0: never */
 	uint64_t idle_check;
@@ -63,11 +90,12 @@ struct server {
 	bool accepting;                       /* set while an accept is posted */
 	uint8_t entries[SERVICE_ENTRIES_MAX]; /* buffer for the entries of a listing */
 	struct client *clients;
-	/* Reports an event; `name` is NULL for SERVER_CONNECTED and SERVER_LEFT. */
-	void (*report_event)(void *user, enum server_event event, const struct client *client, const char *name,
-			     uint64_t bytes);
+	void (*report_event)(void *user, const struct server_event_report *report);
 	void *user;
 };
+
+/* Reports an event without duration and error. */
+void server_report(const struct client *client, enum server_event event, const char *name, uint64_t bytes);
 
 /* Scans the catalogue and begins to accept clients. */
 int server_start(struct server *server, struct pl_error *error);

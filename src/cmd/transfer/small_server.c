@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "cmd/transfer/folder_set.h"
-#include "cmd/transfer/server.h"
+#include "cmd/transfer/permission.h"
+#include "cmd/transfer/quota.h"
 
 /* Records of files have at least this many bytes, which bounds their number in a request. */
 #define RECORD_MIN 50
@@ -27,6 +28,7 @@ struct small_file {
 struct small_batch {
 	struct commit commit; /* first, because the server frees the commit */
 	struct item *area;
+	struct quota_owner owner; /* the client may leave meanwhile */
 	bool hashed;
 	uint64_t used; /* GET_SMALL: bytes of the area */
 	size_t count;
@@ -53,7 +55,8 @@ int small_area_open(struct client *client, const struct service_message *request
 	rc = item_allocate_memory(&client->server->items, "host", length, &item, error);
 	if (rc < 0)
 		return rc;
-	rc = request_add_handle(client, item, "area", PL_ACCESS_READ | PL_ACCESS_WRITE, answer, error);
+	rc = request_add_handle(client, item, "area", client->rights.access & (PL_ACCESS_READ | PL_ACCESS_WRITE), answer,
+				error);
 	if (rc < 0)
 		return rc;
 	client->handles[answer->handle]->area = true;
@@ -73,7 +76,9 @@ static void store_file(struct small_batch *batch, struct small_file *small)
 	file->status = partial_file_write(&small->partial, small->folder, small->last, &version,
 					  batch->area->bytes + file->offset, &file->error);
 	small->written = file->status == 0;
-	if (!small->written || !batch->hashed)
+	if (small->written)
+		file->status = quota_mark(&batch->owner, small->partial.fd, file->name, &file->error);
+	if (file->status < 0 || !batch->hashed)
 		return;
 	state = hash_begin();
 	file->status = state ? hash_add_file(state, small->partial.fd, 0, file->size) : -ENOMEM;
@@ -207,7 +212,7 @@ static int begin_store(struct small_batch *batch, struct client *client, struct 
 		return cli_fail(&file->error, -EINVAL, "NAME-SYNTAX", file->name, "choose another name with --as",
 				"the server does not accept this file name");
 	small->folder = folder_set_find(&batch->folders, file->name, &small->last, &file->error);
-	return small->folder < 0 ? small->folder : 0;
+	return small->folder < 0 ? small->folder : quota_reserve(client, file->name, file->size, 0, &file->error);
 }
 
 /* Opens a file and finds room for its bytes.  Returns 1 if the area is full. */
@@ -234,7 +239,7 @@ static int begin_load(struct small_batch *batch, struct client *client, struct s
 	file->mode = version.mode;
 	file->offset = batch->used;
 	batch->used += version.size;
-	server->report_event(server->user, SERVER_READS, client, file->name, file->size);
+	server_report(client, SERVER_READS, file->name, file->size);
 	return 0;
 }
 
@@ -263,7 +268,9 @@ static int begin_files(struct small_batch *batch, struct client *client, const s
 			return cli_fail(error, -EINVAL, "SERVICE-PROTOCOL", file->name, NULL,
 					"a small file lies outside of its area");
 		small->fd = -1;
-		rc = put ? begin_store(batch, client, small) : begin_load(batch, client, small);
+		rc = permission_check(client, file->name, put ? PL_ACCESS_WRITE : PL_ACCESS_READ, &file->error);
+		if (rc == 0)
+			rc = put ? begin_store(batch, client, small) : begin_load(batch, client, small);
 		batch->count++;
 		if (rc > 0) {
 			close(small->fd);
@@ -294,6 +301,7 @@ int small_begin(struct client *client, const struct service_message *request, st
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	}
 	batch->area = handle->item;
+	batch->owner = quota_owner_of(client);
 	batch->hashed = request->flags & SERVICE_HASHED;
 	batch->folders.base = client->server->upload;
 	batch->folders.make = request->flags & SERVICE_FOLDERS;
@@ -324,6 +332,15 @@ static bool put_answer_file(struct service_file *file, uint8_t *entries, size_t 
 	return file->status && service_file_put(file, entries, SERVICE_ENTRIES_MAX, length);
 }
 
+static void report_small_refused(const struct client *client, const struct service_file *file)
+{
+	const struct server_event_report report = {
+		.event = SERVER_REFUSED, .client = client, .name = file->name, .error = &file->error
+	};
+
+	client->server->report_event(client->server->user, &report);
+}
+
 void small_end(struct server *server, struct commit *commit, struct service_message *answer)
 {
 	struct small_batch *batch = batch_of(commit);
@@ -333,6 +350,8 @@ void small_end(struct server *server, struct commit *commit, struct service_mess
 	for (; answer->done < batch->count; answer->done++) {
 		struct service_file *file = &batch->files[answer->done].file;
 
+		if (commit->client && file->status < 0)
+			report_small_refused(commit->client, file);
 		if (!put || file->status < 0) {
 			if (!put_answer_file(file, server->entries, &answer->files_length))
 				break;
@@ -340,7 +359,7 @@ void small_end(struct server *server, struct commit *commit, struct service_mess
 		}
 		server->catalogue.scanned = 0;
 		if (commit->client)
-			server->report_event(server->user, SERVER_STORED, commit->client, file->name, file->size);
+			server_report(commit->client, SERVER_STORED, file->name, file->size);
 	}
 	item_release(&server->items, batch->area, false);
 	batch_close(batch);

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/transfer/audit.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cmd/transfer/audit_format.h"
+
+#define JOURNAL_SOCKET "/run/systemd/journal/socket"
+/* Bytes of lines that wait for the log. */
+#define QUEUE_MAX (4u << 20)
+#define CLOSE_TIME_S 5
+
+struct queued_line {
+	struct queued_line *next;
+	size_t length;
+	char text[];
+};
+
+struct audit {
+	char *path;
+	enum audit_format format;
+	pthread_t thread;
+	pthread_mutex_t lock; /* protects all members below */
+	pthread_cond_t changed, idle;
+	int fd;      /* the thread's, which writes without the lock */
+	int next_fd; /* takes the place of `fd` before the next line; -1: none */
+	struct queued_line *first, **last;
+	size_t queued; /* bytes */
+	uint64_t sequence, dropped;
+	bool ending, writing, failed;
+};
+
+static int open_log_file(const char *path)
+{
+	return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+}
+
+static int open_journal(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		return -1;
+	if (strlen(path) >= sizeof(address.sun_path)) {
+		errno = ENAMETOOLONG;
+	} else {
+		strcpy(address.sun_path, path);
+		if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+			return fd;
+	}
+	rc = errno;
+	close(fd);
+	errno = rc;
+	return -1;
+}
+
+static bool write_line(int fd, const struct queued_line *line)
+{
+	size_t done = 0;
+
+	while (done < line->length) {
+		ssize_t put = write(fd, line->text + done, line->length - done);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return false;
+		done += (size_t)put;
+	}
+	return true;
+}
+
+/* Writes one line without the lock.  A line that cannot be written counts as dropped. */
+static void write_first_line(struct audit *audit)
+{
+	struct queued_line *line = audit->first;
+	int fd = audit->fd, rc;
+	bool written, complain;
+
+	audit->first = line->next;
+	if (!audit->first)
+		audit->last = &audit->first;
+	audit->writing = true;
+	pthread_mutex_unlock(&audit->lock);
+	written = write_line(fd, line);
+	rc = errno;
+	pthread_mutex_lock(&audit->lock);
+	audit->writing = false;
+	audit->queued -= line->length;
+	audit->dropped += !written;
+	complain = !written && !audit->failed;
+	audit->failed = !written;
+	free(line);
+	if (complain)
+		cli_warn("the audit log %s cannot be written: %s", audit->path, strerror(rc));
+}
+
+static void *write_lines(void *argument)
+{
+	struct audit *audit = argument;
+
+	pthread_mutex_lock(&audit->lock);
+	for (;;) {
+		if (audit->next_fd >= 0) {
+			close(audit->fd);
+			audit->fd = audit->next_fd;
+			audit->next_fd = -1;
+		}
+		if (audit->first) {
+			write_first_line(audit);
+			continue;
+		}
+		pthread_cond_broadcast(&audit->idle);
+		if (audit->ending)
+			break;
+		pthread_cond_wait(&audit->changed, &audit->lock);
+	}
+	pthread_mutex_unlock(&audit->lock);
+	return NULL;
+}
+
+int audit_open(struct audit **result, const char *target, bool json, struct pl_error *error)
+{
+	bool journal = !strcmp(target, "journal") || !strncmp(target, "journal=", 8);
+	const char *path = !journal ? target : target[7] ? target + 8 : JOURNAL_SOCKET;
+	struct audit *audit = calloc(1, sizeof(*audit));
+	int rc;
+
+	*result = NULL;
+	if (audit)
+		audit->path = strdup(path);
+	if (!audit || !audit->path) {
+		free(audit);
+		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	}
+	audit->format = journal ? AUDIT_JOURNAL : json ? AUDIT_JSON : AUDIT_TEXT;
+	audit->fd = journal ? open_journal(path) : open_log_file(path);
+	rc = audit->fd < 0 ? -errno : 0;
+	audit->next_fd = -1;
+	audit->last = &audit->first;
+	pthread_mutex_init(&audit->lock, NULL);
+	pthread_cond_init(&audit->changed, NULL);
+	pthread_cond_init(&audit->idle, NULL);
+	if (rc == 0)
+		rc = -pthread_create(&audit->thread, NULL, write_lines, audit);
+	if (rc == 0) {
+		*result = audit;
+		return 0;
+	}
+	if (audit->fd >= 0)
+		close(audit->fd);
+	free(audit->path);
+	free(audit);
+	return cli_fail(error, rc, "AUDIT-OPEN", path, journal ? "see whether systemd-journald runs" : NULL,
+			"the audit log cannot be opened: %s", strerror(-rc));
+}
+
+void audit_write(struct audit *audit, const struct audit_event *event)
+{
+	char text[AUDIT_LINE_MAX];
+	struct queued_line *line;
+	size_t length;
+
+	if (!audit)
+		return;
+	pthread_mutex_lock(&audit->lock);
+	length = audit_format(audit->format, event, ++audit->sequence, audit->dropped, text);
+	line = audit->queued + length <= QUEUE_MAX ? malloc(sizeof(*line) + length) : NULL;
+	if (line) {
+		line->next = NULL;
+		line->length = length;
+		memcpy(line->text, text, length);
+		*audit->last = line;
+		audit->last = &line->next;
+		audit->queued += length;
+		audit->dropped = 0;
+		pthread_cond_signal(&audit->changed);
+	} else {
+		audit->dropped++;
+	}
+	pthread_mutex_unlock(&audit->lock);
+}
+
+void audit_reopen(struct audit *audit)
+{
+	int fd;
+
+	if (!audit || audit->format == AUDIT_JOURNAL)
+		return;
+	fd = open_log_file(audit->path);
+	if (fd < 0) {
+		cli_warn("the audit log %s cannot be opened again: %s", audit->path, strerror(errno));
+		return;
+	}
+	pthread_mutex_lock(&audit->lock);
+	if (audit->next_fd >= 0)
+		close(audit->next_fd);
+	audit->next_fd = fd;
+	pthread_cond_signal(&audit->changed);
+	pthread_mutex_unlock(&audit->lock);
+}
+
+void audit_close(struct audit *audit)
+{
+	struct timespec end;
+	int rc = 0;
+
+	if (!audit)
+		return;
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += CLOSE_TIME_S;
+	pthread_mutex_lock(&audit->lock);
+	audit->ending = true;
+	pthread_cond_signal(&audit->changed);
+	while (rc == 0 && (audit->first || audit->writing))
+		rc = pthread_cond_timedwait(&audit->idle, &audit->lock, &end);
+	pthread_mutex_unlock(&audit->lock);
+	if (rc) {
+		/* The log's device does not take anything: the process ends without it. */
+		cli_warn("the audit log %s takes no more lines; the last ones are lost", audit->path);
+		pthread_detach(audit->thread);
+		return;
+	}
+	pthread_join(audit->thread, NULL);
+	close(audit->fd);
+	pthread_mutex_destroy(&audit->lock);
+	pthread_cond_destroy(&audit->changed);
+	pthread_cond_destroy(&audit->idle);
+	free(audit->path);
+	free(audit);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/transfer/audit_format.h"
+
+#include <ctype.h>
+#include <endian.h>
+#include <string.h>
+#include <time.h>
+
+struct audit_line {
+	enum audit_format format;
+	char *at, *end;
+	bool first;
+};
+
+static void append_text(struct audit_line *line, const char *text, size_t length)
+{
+	if (length > (size_t)(line->end - line->at))
+		return;
+	memcpy(line->at, text, length);
+	line->at += length;
+}
+
+/* Appends a quoted value.  Control characters, quotes and bytes that are not ASCII never appear as they are. */
+static void append_quoted(struct audit_line *line, const char *value)
+{
+	append_text(line, "\"", 1);
+	for (; *value; value++) {
+		unsigned char byte = (unsigned char)*value;
+		char escaped[8];
+
+		if (byte == '"' || byte == '\\')
+			snprintf(escaped, sizeof(escaped), "\\%c", byte);
+		else if (byte < ' ' || byte == 0x7f)
+			snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
+		else
+			snprintf(escaped, sizeof(escaped), "%c", byte);
+		append_text(line, escaped, strlen(escaped));
+	}
+	append_text(line, "\"", 1);
+}
+
+/* Field of journald: KEY=value, or for a value with newlines KEY, its length in 8 bytes, and the value. */
+static void append_journal_field(struct audit_line *line, const char *key, const char *value)
+{
+	uint64_t length = htole64(strlen(value));
+	char name[64];
+	size_t used = 0;
+
+	for (; key[used] && used < sizeof(name) - 1; used++)
+		name[used] = (char)toupper((unsigned char)key[used]);
+	append_text(line, "PEERLANE_", 9);
+	append_text(line, name, used);
+	if (strchr(value, '\n')) {
+		append_text(line, "\n", 1);
+		append_text(line, (const char *)&length, sizeof(length));
+	} else {
+		append_text(line, "=", 1);
+	}
+	append_text(line, value, strlen(value));
+	append_text(line, "\n", 1);
+}
+
+/* Appends a field; `number`: the value needs no quotes. */
+static void append_field(struct audit_line *line, const char *key, const char *value, bool number)
+{
+	if (line->format == AUDIT_JOURNAL) {
+		append_journal_field(line, key, value);
+		return;
+	}
+	append_text(line, line->format == AUDIT_JSON ? (line->first ? "{" : ",") : (line->first ? "" : " "),
+		    line->first && line->format == AUDIT_TEXT ? 0 : 1);
+	line->first = false;
+	if (line->format == AUDIT_JSON)
+		append_quoted(line, key);
+	else
+		append_text(line, key, strlen(key));
+	append_text(line, line->format == AUDIT_JSON ? ":" : "=", 1);
+	if (number)
+		append_text(line, value, strlen(value));
+	else
+		append_quoted(line, value);
+}
+
+static void append_word(struct audit_line *line, const char *key, const char *value)
+{
+	if (value && *value)
+		append_field(line, key, value, false);
+}
+
+static void append_number(struct audit_line *line, const char *key, uint64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	append_field(line, key, text, true);
+}
+
+static void append_time(struct audit_line *line)
+{
+	struct timespec now;
+	struct tm fields;
+	char text[40];
+	size_t length;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &fields);
+	length = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &fields);
+	snprintf(text + length, sizeof(text) - length, ".%06ldZ", now.tv_nsec / 1000);
+	append_field(line, "time", text, false);
+}
+
+/* Fields that journald knows by name. */
+static void append_journal_head(struct audit_line *line, const struct audit_event *event)
+{
+	char text[512];
+	int length = snprintf(text, sizeof(text), "SYSLOG_IDENTIFIER=peerlane\nPRIORITY=%d\nMESSAGE=%s %s%s%s\n",
+			      event->priority, event->event,
+			      event->identity ? event->identity->address : "",
+			      event->identity && event->identity->fingerprint[0] ? " " : "",
+			      event->identity ? event->identity->fingerprint : "");
+
+	append_text(line, text, (size_t)CLI_MIN(length, (int)sizeof(text) - 1));
+}
+
+size_t audit_format(enum audit_format format, const struct audit_event *event, uint64_t sequence, uint64_t dropped,
+		    char text[AUDIT_LINE_MAX])
+{
+	struct audit_line line = { .format = format, .at = text, .end = text + AUDIT_LINE_MAX - 2, .first = true };
+
+	if (format == AUDIT_JOURNAL)
+		append_journal_head(&line, event);
+	else
+		append_time(&line);
+	append_number(&line, "seq", sequence);
+	append_word(&line, "event", event->event);
+	if (event->identity) {
+		append_word(&line, "address", event->identity->address);
+		append_word(&line, "identity", event->identity->fingerprint);
+		append_word(&line, "certified_name", event->identity->name);
+		append_word(&line, "key_id", event->identity->key_id);
+	}
+	append_word(&line, "name", event->name);
+	if (event->has_bytes)
+		append_number(&line, "bytes", event->bytes);
+	if (event->duration)
+		append_number(&line, "duration_us", event->duration / 1000);
+	append_word(&line, "fabric", event->fabric);
+	if (event->fabric)
+		append_field(&line, "encrypted", event->encrypted ? "true" : "false", true);
+	if (event->error) {
+		append_word(&line, "result", event->error->id);
+		append_word(&line, "message", event->error->message);
+	}
+	if (dropped)
+		append_number(&line, "dropped", dropped);
+	if (format == AUDIT_JSON)
+		*line.at++ = '}';
+	if (format != AUDIT_JOURNAL)
+		*line.at++ = '\n';
+	return (size_t)(line.at - text);
+}

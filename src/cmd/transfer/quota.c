@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/transfer/quota.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OWNER_ATTRIBUTE "user.peerlane.owner"
+#define DEPTH_MAX 64
+/* A sum is taken anew at most this often when a request would be refused. */
+#define SUM_AGE (200 * CLI_NS_PER_MS)
+#define EXPIRE_INTERVAL (3600 * CLI_NS_PER_S)
+
+/* Bytes that an owner has stored. */
+struct quota_account {
+	struct quota_account *next;
+	char owner[PL_FINGERPRINT_MAX]; /* "": all owners together */
+	uint64_t used;
+	uint64_t summed; /* time of the last sum; 0: never */
+};
+
+/* -- files below the folder for uploads -------------------------------------------------------------- */
+
+struct walk {
+	void (*visit)(struct walk *walk, int folder, const char *name, const struct stat *status);
+	const char *owner; /* of a sum */
+	uint64_t sum;
+	uint64_t oldest; /* of an expiry: last change in nanoseconds since 1970 */
+};
+
+static void walk_folder(struct walk *walk, int folder, unsigned depth)
+{
+	DIR *directory = fdopendir(folder);
+	const struct dirent *entry;
+
+	if (!directory) {
+		close(folder);
+		return;
+	}
+	while ((entry = readdir(directory))) {
+		struct stat status;
+		int below;
+
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
+		    fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (S_ISREG(status.st_mode)) {
+			walk->visit(walk, folder, entry->d_name, &status);
+		} else if (S_ISDIR(status.st_mode) && depth < DEPTH_MAX) {
+			below = openat(folder, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+			if (below >= 0)
+				walk_folder(walk, below, depth + 1);
+		}
+	}
+	closedir(directory);
+}
+
+static void walk_uploads(const struct server *server, struct walk *walk)
+{
+	int folder = openat(server->upload, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (folder >= 0)
+		walk_folder(walk, folder, 0);
+}
+
+/* -- owners -------------------------------------------------------------------------------------------- */
+
+/* Reads the owner of a file; "": none. */
+static void read_owner(int fd, char owner[PL_FINGERPRINT_MAX])
+{
+	ssize_t length = fgetxattr(fd, OWNER_ATTRIBUTE, owner, PL_FINGERPRINT_MAX - 1);
+
+	owner[length > 0 ? length : 0] = '\0';
+}
+
+bool quota_owns(const struct client *client, int fd)
+{
+	char owner[PL_FINGERPRINT_MAX];
+
+	read_owner(fd, owner);
+	return !owner[0] || !strcmp(owner, client->identity.fingerprint);
+}
+
+uint64_t quota_allocated(const struct client *client, int folder, const char *last)
+{
+	char name[NAME_MAX + 1];
+	struct stat status;
+	uint64_t bytes = 0;
+	int fd;
+
+	if ((size_t)snprintf(name, sizeof(name), ".%s.part", last) >= sizeof(name))
+		return 0;
+	fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && quota_owns(client, fd))
+		bytes = (uint64_t)status.st_size;
+	close(fd);
+	return bytes;
+}
+
+struct quota_owner quota_owner_of(const struct client *client)
+{
+	struct quota_owner owner = { .limited = client->rights.quota != 0 };
+
+	memcpy(owner.fingerprint, client->identity.fingerprint, sizeof(owner.fingerprint));
+	return owner;
+}
+
+int quota_mark(const struct quota_owner *owner, int fd, const char *name, struct pl_error *error)
+{
+	const char *text = owner->fingerprint;
+
+	if (!text[0] || fsetxattr(fd, OWNER_ATTRIBUTE, text, strlen(text), 0) == 0 || !owner->limited)
+		return 0;
+	return cli_fail(error, -ENOTSUP, "QUOTA-UNSUPPORTED", name,
+			"let the server store uploads on ext4, XFS or Btrfs, or take out the quota of this identity",
+			"the server's file system has no user attributes, in which it keeps the owners of files");
+}
+
+/* -- sums ----------------------------------------------------------------------------------------------- */
+
+static void add_size(struct walk *walk, int folder, const char *name, const struct stat *status)
+{
+	char owner[PL_FINGERPRINT_MAX];
+	int fd;
+
+	if (walk->owner[0]) {
+		fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		if (fd < 0)
+			return;
+		read_owner(fd, owner);
+		close(fd);
+		if (strcmp(owner, walk->owner))
+			return;
+	}
+	walk->sum += (uint64_t)status->st_size;
+}
+
+static struct quota_account *find_account(struct server *server, const char *owner)
+{
+	struct quota_account *account = server->accounts;
+
+	while (account && strcmp(account->owner, owner))
+		account = account->next;
+	if (account)
+		return account;
+	account = calloc(1, sizeof(*account));
+	if (!account)
+		return NULL;
+	snprintf(account->owner, sizeof(account->owner), "%s", owner);
+	account->next = server->accounts;
+	server->accounts = account;
+	return account;
+}
+
+/* Counts `size` bytes for an owner unless that exceeds its limit. */
+static int reserve_bytes(struct server *server, const char *owner, uint64_t limit, const char *name, uint64_t size,
+			 struct pl_error *error)
+{
+	struct quota_account *account = find_account(server, owner);
+	struct walk walk = { .visit = add_size, .owner = owner };
+
+	if (!account)
+		return cli_fail_errno(error, -ENOMEM, "malloc", name);
+	if (!account->summed ||
+	    ((account->used > limit || size > limit - account->used) && cli_now() - account->summed > SUM_AGE)) {
+		walk_uploads(server, &walk);
+		account->used = walk.sum;
+		account->summed = cli_now();
+	}
+	if (account->used > limit || size > limit - account->used)
+		return cli_fail(error, -EDQUOT, "QUOTA", name, "remove files at the server, or have the quota raised",
+				"%llu bytes do not fit into the quota of %llu, of which %llu are in use",
+				(unsigned long long)size, (unsigned long long)limit,
+				(unsigned long long)account->used);
+	account->used += size;
+	return 0;
+}
+
+int quota_reserve(struct client *client, const char *name, uint64_t size, uint64_t allocated, struct pl_error *error)
+{
+	struct server *server = client->server;
+	int rc = 0;
+
+	size -= CLI_MIN(size, allocated);
+	if (client->rights.quota && client->identity.fingerprint[0])
+		rc = reserve_bytes(server, client->identity.fingerprint, client->rights.quota, name, size, error);
+	if (rc == 0 && server->quota)
+		rc = reserve_bytes(server, "", server->quota, name, size, error);
+	return rc;
+}
+
+/* -- expiry ----------------------------------------------------------------------------------------------- */
+
+/* Removes an old partial file that no transfer has locked. */
+static void remove_old_part(struct walk *walk, int folder, const char *name, const struct stat *status)
+{
+	uint64_t changed = (uint64_t)status->st_mtim.tv_sec * CLI_NS_PER_S + (uint64_t)status->st_mtim.tv_nsec;
+	int fd;
+
+	if (!is_partial_file_name(name) || changed > walk->oldest || status->st_uid != geteuid())
+		return;
+	fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+		unlinkat(folder, name, 0);
+	close(fd);
+}
+
+void quota_expire_parts(struct server *server)
+{
+	struct timespec now;
+	struct walk walk = { .visit = remove_old_part };
+	uint64_t time;
+
+	if (server->upload < 0 || !server->keep_parts || cli_now() < server->expire_next)
+		return;
+	server->expire_next = cli_now() + EXPIRE_INTERVAL;
+	clock_gettime(CLOCK_REALTIME, &now);
+	time = (uint64_t)now.tv_sec * CLI_NS_PER_S + (uint64_t)now.tv_nsec;
+	if (time <= server->keep_parts)
+		return;
+	walk.oldest = time - server->keep_parts;
+	walk_uploads(server, &walk);
+}
+
+void quota_close(struct server *server)
+{
+	while (server->accounts) {
+		struct quota_account *next = server->accounts->next;
+
+		free(server->accounts);
+		server->accounts = next;
+	}
+}

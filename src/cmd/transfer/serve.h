@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `peerlane serve`: parts of the command. */
+#ifndef PL_CMD_TRANSFER_SERVE_H
+#define PL_CMD_TRANSFER_SERVE_H
+
+#include "cmd/transfer/audit.h"
+#include "cmd/transfer/server.h"
+
+#define SERVE_DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
+#define SERVE_MEMORY_MAX 64
+
+enum sandbox_choice { SANDBOX_AUTO, SANDBOX_OFF, SANDBOX_REQUIRE };
+
+/* Block of memory of one --memory option. */
+struct memory_option {
+	char *name;
+	const char *kind;
+	uint64_t size;
+};
+
+struct serve {
+	struct cli_options common;
+	const char *address;
+	char **paths;
+	int path_count;
+	struct memory_option memory[SERVE_MEMORY_MAX];
+	size_t memory_count;
+	const char *upload, *audit_target;
+	bool writable, read_only, follow, once;
+	enum sandbox_choice sandbox;
+	uint64_t duration; /* 0: no limit */
+	unsigned clients;
+
+	struct server server;
+	struct audit *audit;
+	bool sandboxed;
+	int signals;
+	uint64_t watchdog, watchdog_next; /* interval of the service manager, 0: none; time of the next notice */
+	uint64_t end;                     /* time at which to exit; UINT64_MAX: never */
+};
+
+/* serve_arguments.c: parses the command line. */
+void serve_parse_arguments(struct serve *serve, int argc, char **argv);
+
+/* serve_events.c: prints and logs events. */
+void serve_report_event(void *user, const struct server_event_report *report);
+void serve_report_refused(void *user, const struct pl_identity *identity, const struct pl_error *error);
+/* Logs a reload; `error` NULL: it succeeded. */
+void serve_report_reload(struct serve *serve, const struct pl_error *error);
+void serve_print_listening(const struct serve *serve);
+void serve_print_warnings(const struct serve *serve);
+
+/*
+ * sandbox.c: limits this thread, and those that it creates, to the files that the server needs (Landlock).  Returns 0, also
+ * if the kernel cannot do that; -ENOTSUP if it must.
+ */
+int serve_enter_sandbox(struct serve *serve, struct pl_error *error);
+
+/* systemd.c: the listening socket that a service manager passed (socket activation), or -1. */
+int systemd_listen_fd(void);
+/* Tells the service manager, if there is one; see sd_notify(3). */
+void systemd_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Interval in which the service manager wants to hear of this process, in nanoseconds; 0: it does not. */
+uint64_t systemd_watchdog(void);
+
+#endif

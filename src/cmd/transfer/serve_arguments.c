@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Command line of `peerlane serve`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/common/units.h"
+#include "cmd/transfer/serve.h"
+
+enum {
+	OPTION_CLIENTS = 0x200,
+	OPTION_FOR,
+	OPTION_IDLE,
+	OPTION_ONCE,
+	OPTION_READ_ONLY,
+	OPTION_AUDIT,
+	OPTION_SANDBOX,
+	OPTION_QUOTA,
+	OPTION_KEEP_PARTS,
+};
+
+#define NS_PER_DAY (86400 * CLI_NS_PER_S)
+
+static void parse_memory_option(struct serve *serve, const char *text, struct argp_state *state)
+{
+	const char *equals = strrchr(text, '='), *kind = equals ? strchr(equals, '@') : NULL;
+	struct memory_option *memory = &serve->memory[serve->memory_count];
+	char size[32] = "";
+
+	if (serve->memory_count == SERVE_MEMORY_MAX)
+		argp_error(state, "--memory can be used at most %d times", SERVE_MEMORY_MAX);
+	memory->kind = kind ? kind + 1 : "host";
+	if (equals)
+		snprintf(size, sizeof(size), "%.*s", kind ? (int)(kind - equals - 1) : -1, equals + 1);
+	if (!equals || equals == text || cli_parse_size(size, &memory->size) || !memory->size)
+		argp_error(state, "--memory takes NAME=SIZE or NAME=SIZE@cuda:0, such as frames=64M, not '%s'", text);
+	memory->name = strndup(text, (size_t)(equals - text));
+	if (!memory->name || !service_name_valid(memory->name))
+		argp_error(state, "'%s' is not a valid name", memory->name);
+	serve->memory_count++;
+}
+
+/* True for HOST:PORT.  A path that contains a colon must be written as ./PATH. */
+static bool looks_like_address(const char *text)
+{
+	return strchr(text, ':') && !strchr(text, '/');
+}
+
+static void parse_serve_arguments(struct serve *serve, struct argp_state *state)
+{
+	char **arguments = state->argv + state->next;
+	int count = state->argc - state->next;
+
+	if (count && looks_like_address(arguments[0])) {
+		serve->address = arguments[0];
+		arguments++;
+		count--;
+	}
+	serve->paths = arguments;
+	serve->path_count = count;
+	state->next = state->argc;
+}
+
+static void check_serve_arguments(const struct serve *serve, struct argp_state *state)
+{
+	if (serve->path_count == 0 && serve->memory_count == 0 && !serve->upload)
+		argp_error(state, "nothing to publish: add a PATH, --memory or --upload");
+	if (serve->read_only && (serve->writable || serve->upload))
+		argp_error(state, "--read-only contradicts --writable and --upload");
+	if (serve->writable && serve->memory_count == 0 && !serve->upload)
+		argp_error(state, "--writable needs --memory; to accept files, use --upload DIRECTORY");
+}
+
+static void parse_sandbox(struct serve *serve, const char *text, struct argp_state *state)
+{
+	static const char *const words[] = { "auto", "off", "require" };
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(words); i++) {
+		if (!strcmp(text, words[i])) {
+			serve->sandbox = (enum sandbox_choice)i;
+			return;
+		}
+	}
+	argp_error(state, "--sandbox takes auto, off or require, not '%s'", text);
+}
+
+static error_t parse_serve_option(int key, char *argument, struct argp_state *state)
+{
+	struct serve *serve = state->input;
+	unsigned days;
+
+	switch (key) {
+	case 'm':
+		parse_memory_option(serve, argument, state);
+		return 0;
+	case 'u':
+		serve->upload = argument;
+		return 0;
+	case 'w':
+		serve->writable = true;
+		return 0;
+	case 'L':
+		serve->follow = true;
+		return 0;
+	case OPTION_AUDIT:
+		serve->audit_target = argument;
+		return 0;
+	case OPTION_QUOTA:
+		if (cli_parse_size(argument, &serve->server.quota) || !serve->server.quota)
+			argp_error(state, "--quota takes a size, such as 200G, not '%s'", argument);
+		return 0;
+	case OPTION_KEEP_PARTS:
+		if (cli_parse_number(argument, 0, 36500, &days))
+			argp_error(state, "--keep-parts takes days, not '%s'", argument);
+		serve->server.keep_parts = days * NS_PER_DAY;
+		return 0;
+	case OPTION_READ_ONLY:
+		serve->read_only = true;
+		return 0;
+	case OPTION_SANDBOX:
+		parse_sandbox(serve, argument, state);
+		return 0;
+	case OPTION_ONCE:
+		serve->once = true;
+		return 0;
+	case OPTION_FOR:
+		if (cli_parse_seconds(argument, &serve->duration) || !serve->duration)
+			argp_error(state, "--for takes seconds, not '%s'", argument);
+		return 0;
+	case OPTION_IDLE:
+		if (cli_parse_seconds(argument, &serve->server.idle))
+			argp_error(state, "--idle takes seconds, not '%s'", argument);
+		return 0;
+	case OPTION_CLIENTS:
+		if (cli_parse_number(argument, 1, 1000000, &serve->clients))
+			argp_error(state, "--clients takes a number, not '%s'", argument);
+		return 0;
+	case ARGP_KEY_ARGS:
+		parse_serve_arguments(serve, state);
+		return 0;
+	case ARGP_KEY_END:
+		check_serve_arguments(serve, state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option serve_options[] = {
+	{ "memory", 'm', "NAME=SIZE", 0,
+	  "Publish a zeroed block of memory, for example frames=64M; frames=64M@cuda:1 is memory of a GPU", 1 },
+	{ "upload", 'u', "DIRECTORY", 0, "Let clients put files into DIRECTORY, and replace files there", 1 },
+	{ "quota", OPTION_QUOTA, "SIZE", 0, "Store at most SIZE bytes in the --upload DIRECTORY", 1 },
+	{ "keep-parts", OPTION_KEEP_PARTS, "DAYS", 0,
+	  "Remove uploads that were not finished and did not change for DAYS (default: 7; 0: never)", 1 },
+	{ "writable", 'w', NULL, 0, "Let clients write into the blocks of memory", 1 },
+	{ "follow", 'L', NULL, 0, "Publish the targets of symbolic links, also outside the directory", 1 },
+	{ "clients", OPTION_CLIENTS, "N", 0, "Serve up to N clients at a time (default: 1024)", 1 },
+	{ "idle", OPTION_IDLE, "SECONDS", 0,
+	  "Disconnect clients without open files after this time without a request (default: 900; 0: never)", 1 },
+	{ "read-only", OPTION_READ_ONLY, NULL, 0, "Let clients only read, whatever their rights are", 1 },
+	{ "audit", OPTION_AUDIT, "FILE", 0,
+	  "Append a line for each connection, refusal and access to FILE; journal: to systemd-journald", 1 },
+	{ "sandbox", OPTION_SANDBOX, "auto|off|require", 0,
+	  "Limit the process to the files that it serves, by Landlock, if the kernel can (auto, the default)", 1 },
+	{ "once", OPTION_ONCE, NULL, 0, "Exit when the first client has disconnected", 1 },
+	{ "for", OPTION_FOR, "SECONDS", 0, "Exit after this time", 1 },
+	{ 0 },
+};
+
+static const struct cli_command serve_command = {
+	.arguments = "[ADDRESS] PATH...",
+	.summary = "Publish files, directories and memory to `peerlane list`, `get` and `put`.",
+	.examples = {
+		"peerlane serve --key key :19875 /data/models",
+		"peerlane serve --key key :19875 --upload inbox --memory frames=1G --writable",
+	},
+	.notes = "A file is published under its own name, the files of a directory under their names relative to it.  "
+		 "Clients read and write the mapped files with one-sided operations.\n"
+		 "\n"
+		 "ADDRESS is HOST:PORT, :PORT for all addresses of this host, or [IPv6]:PORT (default: " SERVE_DEFAULT_ADDRESS
+		 ").  An address other than loopback needs a key.  To make one:\n"
+		 "  peerlane key group key\n",
+	.options = serve_options,
+	.parse = parse_serve_option,
+	.connection = true,
+};
+
+void serve_parse_arguments(struct serve *serve, int argc, char **argv)
+{
+	cli_parse(&serve_command, argc, argv, &serve->common, serve);
+}

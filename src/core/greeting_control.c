@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Control channels that have not identified themselves: TLS handshake, judgement, proof of the key. */
+#include "core/fabric.h"
+#include "core/greeting.h"
+
+/* Describes the other end. `address` has room for its address. */
+static struct pl_candidate greeting_candidate(const struct greeting *greeting, struct sockaddr_storage *address)
+{
+	socklen_t length = sizeof(*address);
+
+	memset(address, 0, sizeof(*address));
+	getpeername(greeting->source.fd, (struct sockaddr *)address, &length);
+	return (struct pl_candidate){ .stream = &greeting->stream, .address = (struct sockaddr *)address };
+}
+
+/* Tells the program, and the other end, why a connection is refused. Returns -EAGAIN, to wait until it has read that. */
+static int greeting_refuse_reported(struct greeting *greeting, enum pl_wire_status status, const struct pl_error *error)
+{
+	struct sockaddr_storage address;
+	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
+
+	pl_trust_report_refused(greeting->listener->context, &candidate, error);
+	pl_greeting_refuse(greeting, status);
+	return -EAGAIN;
+}
+
+/* Refuses an end with a wrong key, or with none, or with one where this end has none. */
+static int greeting_refuse_key(struct greeting *greeting, enum pl_wire_status status)
+{
+	struct pl_error error;
+
+	pl_wire_fail(&error, status, "accept", NULL);
+	return greeting_refuse_reported(greeting, status, &error);
+}
+
+int pl_greeting_authenticate(struct greeting *greeting)
+{
+	struct sockaddr_storage address;
+	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
+	struct pl_error error;
+	int rc = pl_greeting_handshake(greeting, &error);
+
+	if (rc < 0 && rc != -EAGAIN)
+		pl_trust_report_refused(greeting->listener->context, &candidate, &error);
+	if (rc < 0)
+		return rc;
+	rc = pl_trust_judge(greeting->listener->context, &candidate, &greeting->admission, &error);
+	if (rc < 0)
+		return greeting_refuse_reported(greeting, PL_WIRE_REFUSED, &error);
+	greeting->step = CONTROL;
+	return 0;
+}
+
+/* True if ends that connect must prove the key after the handshake. */
+static bool wants_key_proof(const struct greeting *greeting)
+{
+	const struct pl_tls *tls = greeting->listener->context->tls;
+
+	return pl_tls_has_key(tls) && pl_tls_uses_certificates(tls);
+}
+
+int pl_greeting_check_key(struct greeting *greeting)
+{
+	struct pl_tls *tls = greeting->listener->context->tls;
+	struct iovec vector = { .iov_base = greeting->bytes, .iov_len = PL_KEY_PROOF };
+	int key, rc = pl_greeting_read(greeting, greeting->bytes, PL_KEY_PROOF);
+
+	if (rc < 0)
+		return rc;
+	key = pl_key_proof_check(&greeting->stream, tls, true, greeting->bytes, greeting->admission->identity.key_id);
+	if (key < 0)
+		return greeting_refuse_key(greeting, PL_WIRE_WRONG_KEY);
+	rc = pl_key_proof_make(&greeting->stream, tls, (unsigned)key, false, greeting->bytes);
+	if (rc == 0 && pl_stream_write(&greeting->stream, &vector, 1) != PL_KEY_PROOF)
+		rc = -ECONNRESET;
+	greeting->key_proven = true;
+	greeting->step = CONTROL;
+	return rc;
+}
+
+int pl_greeting_control(struct greeting *greeting)
+{
+	struct pl_context *context = greeting->listener->context;
+	struct pl_stream stream;
+	struct pl_reader reader;
+	uint32_t magic;
+	int rc = pl_greeting_read(greeting, greeting->bytes, 4);
+
+	if (rc < 0)
+		return rc;
+	pl_reader_init(&reader, greeting->bytes, 4);
+	magic = pl_get_u32(&reader);
+	if (magic == PL_MAGIC_KEY_PROOF && !greeting->key_proven) {
+		if (!wants_key_proof(greeting))
+			return greeting_refuse_key(greeting, PL_WIRE_NO_KEY);
+		greeting->have = 4; /* the proof begins with them */
+		greeting->step = KEY_PROOF;
+		return 0;
+	}
+	if (magic != PL_MAGIC_CONTROL)
+		return -EPROTO;
+	if (wants_key_proof(greeting) && !greeting->key_proven)
+		return greeting_refuse_key(greeting, PL_WIRE_NEEDS_KEY);
+	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max) {
+		pl_greeting_refuse(greeting, PL_WIRE_BUSY);
+		return -EAGAIN;
+	}
+	stream = pl_greeting_take_stream(greeting);
+	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes, greeting->admission);
+	greeting->admission = NULL;
+	pl_greeting_free(greeting);
+	return 1;
+}
