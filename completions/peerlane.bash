@@ -14,7 +14,7 @@ _peerlane_options() {
 	if [[ $text == *'Connection and output options:'* ]]; then
 		"$1" help options 2>/dev/null </dev/null | _peerlane_long_options
 	elif [[ $text == *'Output options:'* ]]; then
-		"$1" help options 2>/dev/null </dev/null | sed '/^ Connection/,/^$/d' | _peerlane_long_options
+		"$1" help options 2>/dev/null </dev/null | sed '/^ Connection/,/^ Output/d' | _peerlane_long_options
 	fi
 }
 

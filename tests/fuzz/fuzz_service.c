@@ -39,6 +39,19 @@ static void check_files(const struct service_message *message)
 	REQUIRE(offset == message->files_length);
 }
 
+static void check_ranges(const struct service_message *message)
+{
+	struct service_range range;
+	size_t offset = 0;
+	uint64_t end = 0;
+
+	while (service_range_next(message, &offset, &range)) {
+		REQUIRE(range.length && range.offset >= end && range.length <= UINT64_MAX - range.offset);
+		end = range.offset + range.length;
+	}
+	REQUIRE(offset == message->ranges_length);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t again[SERVICE_ANSWER_MAX];
@@ -57,6 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	REQUIRE(message.answer || !message.status);
 	check_entries(&message);
 	check_files(&message);
+	check_ranges(&message);
 	if (service_name_valid(message.name))
 		REQUIRE(message.name[0] != '/' && !strstr(message.name, "/../"));
 	length = service_encode(&message, again, sizeof(again));

@@ -307,6 +307,21 @@ static void small_files(void)
 	save_service("got-small", &answer);
 }
 
+static void data_ranges(void)
+{
+	static const struct service_range all[] = { { 0, 4096 }, { 1 << 20, 100 }, { 1ull << 40, 1ull << 20 } };
+	struct service_message message = { .type = SERVICE_DATA, .request = 10, .handle = 3, .offset = 4096 };
+	uint8_t ranges[SERVICE_ENTRIES_MAX];
+
+	save_service("data", &message);
+	message.answer = true;
+	message.more = 1;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(all); i++)
+		service_range_put(&all[i], ranges, sizeof(ranges), &message.ranges_length);
+	message.ranges = ranges;
+	save_service("data-ranges", &message);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -325,5 +340,6 @@ int main(int argc, char **argv)
 	write_address_seeds();
 	service();
 	small_files();
+	data_ranges();
 	return 0;
 }

@@ -15,15 +15,23 @@
 int fsync(int fd);
 int renameat(int from_folder, const char *from, int to_folder, const char *to);
 
+static int log_fd = -1;
+
+/* Opens the file before the program enters its sandbox. */
+__attribute__((constructor)) static void open_log(void)
+{
+	const char *log = getenv("SYNC_LOG");
+
+	if (log)
+		log_fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+}
+
 static void record(const char *call, const char *path)
 {
-	const char *log = getenv("SYNC_LOG"), *slash = strrchr(path, '/');
-	int fd = log ? open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+	const char *slash = strrchr(path, '/');
 
-	if (fd < 0)
-		return;
-	dprintf(fd, "%s %s\n", call, slash ? slash + 1 : path);
-	close(fd);
+	if (log_fd >= 0)
+		dprintf(log_fd, "%s %s\n", call, slash ? slash + 1 : path);
 }
 
 int fsync(int fd)

@@ -10,7 +10,7 @@ import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMANDS = ['serve', 'list', 'get', 'put', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'dump', 'version']
+COMMANDS = ['serve', 'list', 'get', 'put', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'dump', 'version']
 # Commands of two words, and another mode of bench that has its own options.
 SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
@@ -61,7 +61,7 @@ def test_overview_lists_every_command():
         assert re.search(rf'^  {command} +\S', shown, re.MULTILINE)
     assert run('help').stdout == run('-h').stdout == shown
     assert run(expect=2).stderr == shown
-    assert 'peerlane demo' in shown and 'openssl rand' in shown and 'peerlane help options' in shown
+    assert 'peerlane demo' in shown and 'peerlane key group' in shown and 'peerlane help options' in shown
     assert max(map(len, shown.splitlines())) <= COLUMNS
 
 
@@ -120,7 +120,8 @@ def test_help_of_a_command_by_name(command):
 def test_page_of_shared_options():
     shown = run('help', 'options').stdout
     assert {'--key', '--encrypt', '--no-encrypt', '--insecure', '--fabric', '--lanes', '--rails', '--device',
-            '--traffic-class', '--narrow-grants', '--timeout'} | OUTPUT_OPTIONS == set(OPTION.findall(shown))
+            '--traffic-class', '--narrow-grants', '--timeout', '--identity', '--peer', '--known-hosts', '--trust-new',
+            '--authorized', '--ca', '--old-key'} | OUTPUT_OPTIONS == set(OPTION.findall(shown))
     assert 'Mandatory or optional arguments' not in shown
 
 
@@ -145,7 +146,8 @@ def test_version():
 @pytest.mark.parametrize('command', COMMANDS)
 def test_commands_accept_the_shared_options(command, tmp_path):
     values = {'--key': tmp_path / 'key', '--fabric': 'tcp', '--lanes': '2', '--rails': '2', '--device': 'mlx5_0',
-              '--traffic-class': '104', '--timeout': '1'}
+              '--traffic-class': '104', '--timeout': '1', '--identity': 'id', '--peer': 'SHA256:x', '--known-hosts': 'hosts',
+              '--authorized': 'list', '--ca': 'ca', '--old-key': 'old'}
     for option in shared_options(command) - {'--help', '--usage'}:
         run(command, option, *([values[option]] if option in values else []), '--help')
     for option in {'--key', '--encrypt', '--fabric'} - options(command):

@@ -612,6 +612,38 @@ static void disconnects_with_small_files(void *argument)
 	check(rmdir(area.world.folder) == 0);
 }
 
+/* Files that do not fit on the disk, data that lies, and ranges of what is no file. */
+static void sparse_requests(void *argument)
+{
+	struct service_message request = { .type = SERVICE_CREATE, .size = 1ull << 60, .length = 1ull << 60 }, answer;
+	struct world world;
+	uint32_t handle;
+
+	(void)argument;
+	world_open(&world);
+	strcpy(request.name, "huge");
+	check_number(send_request(&world, &request, &answer), -ENOSPC);
+	request.flags = SERVICE_SPARSE;
+	check_number(send_request(&world, &request, &answer), -ENOSPC);
+	request.length = UINT64_MAX;
+	check_number(send_request(&world, &request, &answer), -ENOSPC);
+	/* A file cannot be larger than the file system allows, whatever its data is. */
+	request.size = INT64_MAX;
+	request.length = 0;
+	check(send_request(&world, &request, &answer) < 0);
+	request.size = 1 << 20;
+	check_number(send_request(&world, &request, &answer), 0);
+	handle = answer.handle;
+	request = (struct service_message){ .type = SERVICE_DATA, .handle = handle };
+	check_number(send_request(&world, &request, &answer), -EINVAL);
+	request.handle = 63;
+	check_number(send_request(&world, &request, &answer), -EINVAL);
+	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = handle, .flags = SERVICE_DISCARD };
+	check_number(send_request(&world, &request, &answer), 0);
+	check_server_answers(&world);
+	world_close(&world);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -626,6 +658,7 @@ int main(void)
 		{ "small files outside the folder or area are refused", small_files_outside, NULL, 30 },
 		{ "many small files fail together", many_small_failures, NULL, 30 },
 		{ "clients disconnect while small files are stored", disconnects_with_small_files, NULL, 30 },
+		{ "sparse files and lies about them", sparse_requests, NULL, 30 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
 	};
 

@@ -38,7 +38,7 @@ def test_put_is_answered_after_the_file_and_its_name_are_on_storage(tmp_path, in
     with serving('--upload', inbox, **recording(log)) as server:
         run('put', server.address, source)
         assert lines(log) == ['fsync .model.bin.part', 'rename model.bin', 'fsync inbox']
-        log.unlink()
+        log.write_text('')
         run('put', server.address, source, '--as', 'sub/other', '--verify')
         assert lines(log) == ['fsync .other.part', 'rename other', 'fsync sub']
     assert (inbox / 'sub/other').read_bytes() == source.read_bytes()
@@ -92,7 +92,7 @@ def test_get_syncs_on_request(tmp_path, source):
     with serving(source) as server:
         get(server, '-o', tmp_path / 'out', **recording(log))
         assert lines(log) == ['rename model.bin']
-        log.unlink()
+        log.write_text('')
         get(server, '-o', tmp_path / 'out', '--sync', **recording(log))
         assert lines(log) == ['fsync .model.bin.part', 'rename model.bin', 'fsync out']
         failed = get(server, '-o', tmp_path / 'out', '--sync', expect=1, **recording(log, fail=1))

@@ -1,50 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `peerlane get`: one-sided reads from the server's mapping of a file into the mapping of the local file. */
+/* `peerlane get`: command line, names and folders. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/common/units.h"
 #include "cmd/transfer/folder_set.h"
-#include "cmd/transfer/listing.h"
-#include "cmd/transfer/partial_file.h"
-#include "cmd/transfer/progress.h"
-#include "cmd/transfer/small_client.h"
-#include "cmd/transfer/transfer.h"
+#include "cmd/transfer/get.h"
 
-enum { OPTION_SYNC = 0x200 };
-
-struct get {
-	struct transfer_command command;
-	const char *output;
-	bool sync;      /* wait until storage has the files */
-	bool recursive; /* names are folders at the server */
-	struct listing listing;
-	char *folder_path; /* folder of --output FILE; NULL: not allocated */
-	char *target;      /* of --output, if that is a symbolic link; NULL: not allocated */
-	int stream;        /* descriptor of a pipe, device or standard output, in place of a file; -1: none */
-	int folder;        /* descriptor of the folder that receives the files */
-	struct small small;
-};
-
-/* Fetch of one file. */
-struct fetch {
-	struct transfer_command *command;
-	struct transfer *transfer;
-	struct partial_file partial;
-	struct file_version version; /* of the file at the server */
-	uint32_t handle;
-	int folder;   /* descriptor of the folder for the file; -1: none */
-	bool opened;  /* handle is open */
-	bool memory;  /* name is a block of memory */
-	bool hashing; /* the server has been asked for a hash and has not answered */
-	struct pipeline pipeline;
-	struct service_message answer;
-	struct hash_state *local_hash;
-	struct session_request hash_request;
-	struct progress progress;
-};
+enum { OPTION_SYNC = 0x200, OPTION_OFFSET, OPTION_LENGTH };
 
 /* -- arguments ---------------------------------------------------------------------------------- */
 
@@ -58,11 +24,23 @@ static void check_get_names(const struct get *get, struct argp_state *state)
 		argp_error(state, "--json and the file would both be written to standard output");
 	if (command->count == 0 && !get->recursive)
 		argp_error(state, "a NAME is missing; `peerlane list %s` lists the names", command->address);
+	if (get->ranged && (get->recursive || command->count != 1))
+		argp_error(state, "--offset and --length take one NAME, without --recursive");
 	for (int i = 0; i < command->count; i++)
 		if (!service_name_valid(names[i]))
 			argp_error(state, "'%s' is not a valid name of a published file", names[i]);
 	if (command->count && transfer_find_duplicate(names, command->count, &first, &second))
 		argp_error(state, "'%s' and '%s' would be written to the same file", first, second);
+}
+
+static void parse_range(struct get *get, int key, const char *argument, struct argp_state *state)
+{
+	bool offset = key == OPTION_OFFSET;
+
+	get->ranged = true;
+	if (cli_parse_size(argument, offset ? &get->offset : &get->length) || (!offset && !get->length))
+		argp_error(state, "--%s takes a number of bytes, such as 4096 or 2G, not '%s'",
+			   offset ? "offset" : "length", argument);
 }
 
 static error_t parse_get_option(int key, char *argument, struct argp_state *state)
@@ -82,6 +60,10 @@ static error_t parse_get_option(int key, char *argument, struct argp_state *stat
 		get->recursive = true;
 		return 0;
 	}
+	if (key == OPTION_OFFSET || key == OPTION_LENGTH) {
+		parse_range(get, key, argument, state);
+		return 0;
+	}
 	rc = transfer_parse_option(&get->command, key, argument, state);
 	if (key == ARGP_KEY_END)
 		check_get_names(get, state);
@@ -91,6 +73,8 @@ static error_t parse_get_option(int key, char *argument, struct argp_state *stat
 static const struct argp_option get_options[] = {
 	{ "output", 'o', "PATH", 0,
 	  "Write to this file, or into this directory (default: the current directory; -: standard output)", 1 },
+	{ "offset", OPTION_OFFSET, "BYTES", 0, "Fetch only the bytes from this one on, for example 4096 or 2G", 1 },
+	{ "length", OPTION_LENGTH, "BYTES", 0, "Fetch only this number of bytes (default: all up to the end)", 1 },
 	{ "memory", 'm', "KIND", 0, "Receive into GPU memory first, then copy to the file: cuda, or cuda:1", 1 },
 	{ "recursive", 'r', NULL, 0,
 	  "Fetch all files below the directories NAME..., with their directories; without NAME, all files", 1 },
@@ -114,187 +98,6 @@ static const struct cli_command get_command = {
 	.connection = true,
 };
 
-/* -- one file ----------------------------------------------------------------------------------- */
-
-static int open_remote_file(struct fetch *fetch, struct pl_error *error)
-{
-	struct service_message request;
-	int rc = session_name(&request, SERVICE_OPEN, fetch->transfer->name, error);
-
-	if (rc == 0)
-		rc = session_call(&fetch->command->session, &request, &fetch->answer, error);
-	if (rc < 0)
-		return rc;
-	fetch->opened = true;
-	fetch->handle = fetch->answer.handle;
-	fetch->memory = fetch->answer.kind == SERVICE_MEMORY;
-	fetch->version = (struct file_version){ fetch->answer.size, fetch->answer.modified, fetch->answer.identity,
-						fetch->answer.mode };
-	fetch->transfer->size = fetch->version.size;
-	return 0;
-}
-
-/* Asks the server for the hash of the file; the answer arrives while the bytes are moved. */
-static int request_remote_hash(struct fetch *fetch, struct pl_error *error)
-{
-	struct service_message request = { .type = SERVICE_HASH,
-					   .handle = fetch->handle,
-					   .length = fetch->version.size };
-	int rc;
-
-	fetch->local_hash = hash_begin();
-	if (!fetch->local_hash)
-		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	hash_add(fetch->local_hash, fetch->partial.bytes, fetch->partial.done);
-	rc = session_send_request(&fetch->command->session, &request, &fetch->hash_request, error);
-	fetch->hashing = rc == 0;
-	return rc;
-}
-
-static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
-{
-	struct fetch *fetch = user;
-	uint64_t before = fetch->partial.done, now = fetch->transfer->resumed + done;
-	int rc;
-
-	if (fetch->command->memory) {
-		rc = pl_region_copy_out(fetch->pipeline.region, before - fetch->transfer->resumed,
-					fetch->partial.bytes + before, now - before, error);
-		if (rc < 0)
-			return rc;
-	}
-	/* The bytes are still in the CPU cache. */
-	if (fetch->local_hash)
-		hash_add(fetch->local_hash, fetch->partial.bytes + before, now - before);
-	rc = partial_file_record(&fetch->partial, now);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", fetch->partial.temporary) : 0;
-}
-
-static void fetch_show_progress(void *user)
-{
-	struct fetch *fetch = user;
-
-	progress_update(&fetch->progress, fetch->partial.done);
-}
-
-static int fail_source_changed(struct fetch *fetch, struct pl_error *error)
-{
-	return cli_fail(error, -ESTALE, "FILE-CHANGED", fetch->transfer->name, "fetch it again",
-			"the file at the server changed during the transfer");
-}
-
-static int verify_fetched_file(struct fetch *fetch, struct pl_error *error)
-{
-	int rc = session_wait_answer(&fetch->command->session, &fetch->hash_request, &fetch->answer, error);
-
-	fetch->hashing = false;
-	if (rc == -ESTALE)
-		return fail_source_changed(fetch, error);
-	if (rc < 0)
-		return rc;
-	return transfer_compare_hashes(fetch->transfer, &fetch->local_hash, &fetch->answer, error);
-}
-
-/* Closes the server's handle.  Returns -ESTALE if the file there is no longer the one that was opened. */
-static int close_remote_file(struct fetch *fetch, struct pl_error *error)
-{
-	struct service_message request = { .type = SERVICE_CLOSE, .handle = fetch->handle };
-	int rc;
-
-	fetch->opened = false;
-	rc = session_call(&fetch->command->session, &request, &fetch->answer, error);
-	if (rc < 0)
-		return rc;
-	if (fetch->answer.size != fetch->version.size || fetch->answer.modified != fetch->version.modified)
-		return fail_source_changed(fetch, error);
-	return 0;
-}
-
-/* Begins again unless the bytes of an earlier attempt are those of the file. */
-static int compare_kept_bytes(struct fetch *fetch, struct pl_error *error)
-{
-	bool same = true;
-	int rc = transfer_compare_beginning(fetch->command, fetch->handle, fetch->partial.bytes, fetch->partial.done,
-					    &same, error);
-
-	if (rc == -ESTALE)
-		return fail_source_changed(fetch, error);
-	if (rc == 0 && !same)
-		rc = partial_file_record(&fetch->partial, 0);
-	return rc;
-}
-
-static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *error)
-{
-	struct transfer_command *command = fetch->command;
-	struct transfer *transfer = fetch->transfer;
-	int rc = open_remote_file(fetch, error);
-
-	/* Memory has no time of modification that tells whether it changed, so its transfer is not resumed. */
-	if (rc == 0 && get->stream >= 0) {
-		rc = partial_file_open_stream(&fetch->partial, get->stream, transfer->file, &fetch->version, error);
-		get->stream = -1;
-	} else if (rc == 0) {
-		const char *last = transfer_last_name(transfer->file);
-
-		rc = fetch->folder =
-			get->recursive ? folder_open(get->folder, transfer->file, true, &last, error) : get->folder;
-		if (rc >= 0)
-			rc = partial_file_open(&fetch->partial, fetch->folder, last, &fetch->version, !fetch->memory,
-					       error);
-	}
-	if (rc == 0)
-		rc = compare_kept_bytes(fetch, error);
-	if (rc < 0)
-		return rc;
-	transfer->resumed = fetch->partial.done;
-	progress_begin(&fetch->progress, !command->common.quiet, transfer->name, fetch->version.size,
-		       fetch->partial.done);
-	if (command->verify)
-		rc = request_remote_hash(fetch, error);
-	if (rc == 0)
-		rc = transfer_move_bytes(command, transfer, &fetch->answer, fetch->partial.bytes, &fetch->pipeline,
-					 error);
-	if (rc == 0 && command->verify)
-		rc = verify_fetched_file(fetch, error);
-	if (rc == 0)
-		rc = close_remote_file(fetch, error);
-	return rc == 0 ? partial_file_commit(&fetch->partial, get->sync, error) : rc;
-}
-
-static void run_fetch(struct get *get, struct transfer *transfer)
-{
-	struct session *session = &get->command.session;
-	struct fetch fetch = {
-		.command = &get->command,
-		.transfer = transfer,
-		.partial = { .fd = -1 },
-		.folder = -1,
-		.pipeline = { .advance = fetch_advance, .idle = fetch_show_progress, .user = &fetch },
-	};
-	struct pl_error changed, ignored;
-	int rc = fetch_file(get, &fetch, &transfer->error);
-
-	progress_end(&fetch.progress);
-	transfer->status = rc;
-	/* Receives a pending hash, which would otherwise be taken for the answer to the next request. */
-	if (fetch.hashing && session->peer)
-		session_wait_answer(session, &fetch.hash_request, &fetch.answer, &ignored);
-	/* A truncated file causes various errors; reports that the file changed instead. */
-	if (fetch.opened && session->peer && close_remote_file(&fetch, &changed) == -ESTALE) {
-		transfer->status = -ESTALE;
-		transfer->error = changed;
-	}
-	hash_discard(fetch.local_hash);
-	/* Wrong bytes, and memory, whose transfer cannot be resumed, are not kept. */
-	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory || fetch.partial.streaming
-				 ? 0
-				 : fetch.partial.done;
-	partial_file_close(&fetch.partial, !transfer->kept);
-	if (get->recursive && fetch.folder >= 0)
-		close(fetch.folder);
-}
-
 /* -- all files ---------------------------------------------------------------------------------- */
 
 /* Fetches small files together, others one by one. */
@@ -307,7 +110,7 @@ static size_t run_fetches(void *user, struct transfer *transfers, size_t count)
 		done = small_get(&get->small, transfers, count);
 	if (done)
 		return done;
-	run_fetch(get, transfers);
+	get_file(get, transfers);
 	return 1;
 }
 
@@ -429,7 +232,7 @@ static int expand_names(void *user, struct pl_error *error)
 
 int pl_cli_get(int argc, char **argv)
 {
-	struct get get = { .folder = -1, .stream = -1 };
+	struct get get = { .folder = -1, .stream = -1, .length = UINT64_MAX };
 	struct pl_error error;
 	int rc, status;
 

@@ -103,7 +103,7 @@ int item_allocate_memory(struct items *items, const char *kind, uint64_t size, s
 }
 
 int item_open_partial_file(struct items *items, int folder, const char *name, const struct file_version *version,
-			   struct item **result, struct pl_error *error)
+			   uint64_t data, struct item **result, struct pl_error *error)
 {
 	struct item *item = add_item(items, ITEM_PARTIAL_FILE);
 	int rc;
@@ -114,7 +114,7 @@ int item_open_partial_file(struct items *items, int folder, const char *name, co
 	}
 	item->fd = folder;
 	item->version = *version;
-	rc = partial_file_open(&item->partial, folder, name, version, true, error);
+	rc = partial_file_open(&item->partial, folder, name, version, data, true, error);
 	if (rc == 0 && item->partial.bytes)
 		rc = pl_region_register(items->context, item->partial.bytes, version->size, PL_ACCESS_WRITE,
 					&item->region, error);

@@ -32,9 +32,9 @@ struct items {
 /* Maps a file.  Owns `fd` afterwards, also on failure. */
 int item_open_file(struct items *items, int fd, const struct stat *status, const char *name, struct item **item,
 		   struct pl_error *error);
-/* Opens the partial file of an upload.  Owns `folder` afterwards, also on failure. */
+/* Opens the partial file of an upload; `data` as for partial_file_open().  Owns `folder` afterwards, also on failure. */
 int item_open_partial_file(struct items *items, int folder, const char *name, const struct file_version *source,
-			   struct item **item, struct pl_error *error);
+			   uint64_t data, struct item **item, struct pl_error *error);
 /* Allocates a block of a kind of memory, such as "host", "cuda" or "cuda:1". */
 int item_allocate_memory(struct items *items, const char *kind, uint64_t size, struct item **item,
 			 struct pl_error *error);

@@ -187,6 +187,13 @@ static int allocate_file_space(struct partial_file *partial, uint64_t length)
 	return ftruncate(partial->fd, (off_t)length) < 0 ? -errno : 0;
 }
 
+static int make_sparse_file(struct partial_file *partial, uint64_t length)
+{
+	if (!file_system_has_space(partial, partial->data))
+		return -ENOSPC;
+	return ftruncate(partial->fd, (off_t)length) < 0 ? -errno : 0;
+}
+
 /* True if no other user, and no other name, can have changed the file. */
 static bool is_trusted(const struct stat *status)
 {
@@ -249,20 +256,34 @@ static int fail_to_write(const struct partial_file *partial, int rc, struct pl_e
 	return cli_fail_errno(error, rc, "write", partial->temporary);
 }
 
-static int map_temporary_file(struct partial_file *partial, bool resume, struct pl_error *error)
+/* Gives the file its length, and space unless it is sparse, behind the first `done` bytes. */
+static int prepare_file(struct partial_file *partial, uint64_t done, struct pl_error *error)
 {
 	uint64_t length = partial_record_offset(partial) + sizeof(struct record);
-	uint64_t done = resume ? read_completed_bytes(partial) : 0;
+	bool sparse = partial->data < partial->source.size;
 	int rc;
 
 	partial->done = done;
-	if (done == 0 && ftruncate(partial->fd, 0) < 0)
+	/* Of a sparse file, bytes behind `done` may lie in holes, which nothing overwrites. */
+	if ((done == 0 || sparse) && ftruncate(partial->fd, (off_t)done) < 0)
 		return cli_fail_errno(error, -errno, "ftruncate", partial->temporary);
-	rc = allocate_file_space(partial, length);
+	rc = sparse ? make_sparse_file(partial, length) : allocate_file_space(partial, length);
 	if (rc == 0)
 		rc = partial_file_record(partial, done);
+	return rc < 0 ? fail_to_write(partial, rc, error) : 0;
+}
+
+int partial_file_begin_again(struct partial_file *partial, struct pl_error *error)
+{
+	return partial->done && !partial->streaming ? prepare_file(partial, 0, error) : 0;
+}
+
+static int map_temporary_file(struct partial_file *partial, bool resume, struct pl_error *error)
+{
+	int rc = prepare_file(partial, resume ? read_completed_bytes(partial) : 0, error);
+
 	if (rc < 0)
-		return fail_to_write(partial, rc, error);
+		return rc;
 	if (partial->source.size == 0)
 		return 0;
 	partial->bytes = mmap(NULL, partial->source.size, PROT_READ | PROT_WRITE, MAP_SHARED, partial->fd, 0);
@@ -293,11 +314,12 @@ static int name_partial_file(struct partial_file *partial, int folder, const cha
 }
 
 int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
-		      bool resume, struct pl_error *error)
+		      uint64_t data, bool resume, struct pl_error *error)
 {
 	bool discard = false;
 	int rc = name_partial_file(partial, folder, name, source, error);
 
+	partial->data = data;
 	if (rc == 0)
 		rc = open_temporary_file(partial, error);
 	if (rc == 0) {

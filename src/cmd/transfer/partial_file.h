@@ -22,6 +22,7 @@ struct partial_file {
 	uint64_t done;              /* length of the complete beginning in bytes */
 	unsigned removed;           /* files of others that had the temporary name */
 	bool streaming;             /* the bytes go to `fd` in order, and are not kept */
+	uint64_t data;              /* bytes of the source that are not holes */
 	bool whole;                 /* written by partial_file_write(): there is no record and no mapping */
 	unsigned faults;            /* sigbus_guard_count() when the file was opened */
 	uint8_t *bytes;             /* mapping of source.size bytes; NULL for an empty file */
@@ -31,11 +32,16 @@ struct partial_file {
  * Opens, locks and maps the partial file of `name` in a folder.  Allocates its disk space, so that a full disk is an
  * error here and not later.
  *
+ * @param data  bytes of the source that are not holes; less than its size: the file gets holes too, and its space is
+ *              allocated as bytes arrive
  * @param resume  true: keep the bytes of an earlier transfer of the same version; false: begin again
  * @return 0; -EBUSY if another transfer writes the file; -ENOSPC, -EFBIG, or an error of open(2) or mmap(2)
  */
 int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
-		      bool resume, struct pl_error *error);
+		      uint64_t data, bool resume, struct pl_error *error);
+
+/* Forgets the bytes of the earlier transfer, which are not those of the source.  Returns 0 or an error of ftruncate(2). */
+int partial_file_begin_again(struct partial_file *partial, struct pl_error *error);
 
 /*
  * Prepares a pipe, device or open file, which has no name to give and cannot be resumed: memory receives the bytes, and

@@ -161,7 +161,8 @@ static int create_remote_file(struct upload *upload, struct pl_error *error)
 	request.modified = version.modified;
 	request.identity = version.identity;
 	request.mode = version.mode;
-	request.flags = upload->folders ? SERVICE_FOLDERS : 0;
+	request.flags = (upload->folders ? SERVICE_FOLDERS : 0) | (upload->transfer->sparse ? SERVICE_SPARSE : 0);
+	request.length = upload->transfer->sparse ? upload->transfer->data.bytes : version.size;
 	if (rc == 0)
 		rc = session_call(session, &request, &upload->answer, error);
 	if (rc < 0)
@@ -183,6 +184,9 @@ static int compare_kept_bytes(struct upload *upload, struct pl_error *error)
 
 	if (!same)
 		upload->done = 0;
+	/* The server's bytes in the holes are not known, so zeros are sent. */
+	if (!same)
+		upload->transfer->sparse = false;
 	upload->transfer->resumed = upload->done;
 	return rc;
 }
@@ -193,7 +197,7 @@ static int upload_advance(void *user, uint64_t done, struct pl_error *error)
 	struct service_message message = { .type = SERVICE_EXTENT, .handle = upload->handle };
 	uint64_t before = upload->done, now = cli_now();
 
-	upload->done = upload->transfer->resumed + done;
+	upload->done = upload->transfer->base + done;
 	if (upload->local_hash)
 		hash_add(upload->local_hash, upload->bytes + before, upload->done - before);
 	if (now - upload->extent_sent_at < EXTENT_INTERVAL)
@@ -254,6 +258,12 @@ static int upload_file(struct upload *upload, struct pl_error *error)
 	struct pl_error changed;
 	int rc = map_local_file(upload, error);
 
+	if (rc == 0 && !command->memory && file_is_sparse(&upload->status)) {
+		transfer->sparse = true;
+		rc = data_ranges_of_file(&transfer->data, upload->fd, transfer->size);
+		if (rc < 0)
+			cli_fail_errno(error, rc, "malloc", transfer->file);
+	}
 	if (rc == 0)
 		rc = create_remote_file(upload, error);
 	grant = upload->answer;
@@ -307,6 +317,7 @@ static void run_upload(struct put *put, struct transfer *transfer)
 		munmap(upload.bytes, transfer->size);
 	if (upload.fd >= 0)
 		close(upload.fd);
+	data_ranges_free(&transfer->data);
 }
 
 /* -- all files ---------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/transfer/data_ranges.h"
 #include "cmd/transfer/folder_set.h"
 #include "cmd/transfer/permission.h"
 #include "cmd/transfer/quota.h"
@@ -151,6 +152,7 @@ static int handle_open(struct client *client, const struct service_message *requ
 		       struct pl_error *error)
 {
 	struct server *server = client->server;
+	struct stat status;
 	struct item *item;
 	int rc = permission_check(client, request->name, PL_ACCESS_READ, error);
 
@@ -162,6 +164,8 @@ static int handle_open(struct client *client, const struct service_message *requ
 	if (rc < 0)
 		return rc;
 	fill_version(answer, &item->version);
+	if (item->kind == ITEM_FILE && fstat(item->fd, &status) == 0 && file_is_sparse(&status))
+		answer->flags = SERVICE_SPARSE;
 	server_report(client, SERVER_READS, request->name, item->version.size);
 	return rc;
 }
@@ -204,13 +208,15 @@ static int open_upload(struct client *client, const struct service_message *requ
 		close(folder);
 		return rc;
 	}
-	rc = item_open_partial_file(&server->items, folder, last, &version, item, error);
+	rc = item_open_partial_file(&server->items, folder, last, &version,
+				    request->flags & SERVICE_SPARSE ? request->length : request->size, item, error);
 	if (rc < 0)
 		return rc;
 	/* Another client began it. */
 	if (!quota_owns(client, (*item)->partial.fd))
-		(*item)->partial.done = 0;
-	rc = quota_mark(&owner, (*item)->partial.fd, request->name, error);
+		rc = partial_file_begin_again(&(*item)->partial, error);
+	if (rc == 0)
+		rc = quota_mark(&owner, (*item)->partial.fd, request->name, error);
 	if (rc < 0)
 		item_release(&server->items, *item, true);
 	return rc;
@@ -315,6 +321,30 @@ struct client *request_commit_end(struct server *server, struct commit *commit, 
 	return client;
 }
 
+/* Lists ranges of an open file that are not holes. */
+static int handle_data(struct client *client, const struct service_message *request, struct service_message *answer,
+		       struct pl_error *error)
+{
+	struct service_range ranges[SERVICE_ENTRIES_MAX / SERVICE_RANGE];
+	uint8_t *bytes = client->server->entries;
+	struct handle *handle;
+	bool more = false;
+	size_t count;
+	int rc = request_find_handle(client, request->handle, &handle, error);
+
+	if (rc == 0 && handle->item->kind != ITEM_FILE)
+		rc = cli_fail(error, -EINVAL, "NO-HANDLE", handle->name, NULL, "the handle is no published file");
+	if (rc < 0)
+		return rc;
+	count = data_ranges_find(handle->item->fd, request->offset, handle->item->version.size, ranges,
+				 CLI_ARRAY_SIZE(ranges), &more);
+	answer->ranges = bytes;
+	for (size_t i = 0; i < count; i++)
+		service_range_put(&ranges[i], bytes, SERVICE_ENTRIES_MAX, &answer->ranges_length);
+	answer->more = more;
+	return REQUEST_ANSWER;
+}
+
 static int handle_close(struct client *client, const struct service_message *request, struct service_message *answer,
 			struct pl_error *error)
 {
@@ -411,6 +441,8 @@ int request_handle(struct client *client, const struct service_message *request,
 	case SERVICE_PUT_SMALL:
 	case SERVICE_GET_SMALL:
 		return small_begin(client, request, error);
+	case SERVICE_DATA:
+		return handle_data(client, request, answer, error);
 	case SERVICE_TYPES:
 		break;
 	}

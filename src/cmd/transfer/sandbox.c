@@ -89,6 +89,25 @@ static int sandbox_allow_system(const struct sandbox *sandbox, struct pl_error *
 	return rc;
 }
 
+/* Folders of libraries that this process still may load, such as CUDA's. */
+static int sandbox_allow_libraries(const struct sandbox *sandbox, struct pl_error *error)
+{
+	const char *path = getenv("LD_LIBRARY_PATH");
+	char folder[4096];
+	int rc = 0;
+
+	while (path && *path && rc == 0) {
+		size_t length = strcspn(path, ":;");
+
+		if (length && length < sizeof(folder)) {
+			snprintf(folder, sizeof(folder), "%.*s", (int)length, path);
+			rc = sandbox_allow(sandbox, folder, READ_TREE, error);
+		}
+		path += length + (path[length] != '\0');
+	}
+	return rc;
+}
+
 static int sandbox_allow_served(const struct sandbox *sandbox, const struct serve *serve, struct pl_error *error)
 {
 	const struct cli_options *common = &serve->common;
@@ -135,6 +154,8 @@ int serve_enter_sandbox(struct serve *serve, struct pl_error *error)
 	if (sandbox.ruleset < 0)
 		return fail_without_landlock(serve, error);
 	rc = sandbox_allow_system(&sandbox, error);
+	if (rc == 0)
+		rc = sandbox_allow_libraries(&sandbox, error);
 	if (rc == 0)
 		rc = sandbox_allow_served(&sandbox, serve, error);
 	if (rc == 0 && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||

@@ -109,7 +109,7 @@ static int serve_poll_timeout(const struct serve *serve, bool busy)
 
 	if (busy)
 		return 0;
-	if (serve->server.idle && serve->server.client_count)
+	if (serve->server.client_count)
 		end = CLI_MIN(end, serve->server.idle_check);
 	if (serve->watchdog)
 		end = CLI_MIN(end, serve->watchdog_next);

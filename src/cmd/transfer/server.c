@@ -9,6 +9,8 @@
 
 #define BATCH 64
 #define STOP_POLL_MS 100
+/* Time for a refused client to read the reason, and to leave. */
+#define REFUSAL_TIME (2 * CLI_NS_PER_S)
 
 /* user_data of an accept; that of other operations is the address of a client. */
 #define ACCEPT 0
@@ -116,9 +118,11 @@ static int check_client(struct client *client, struct pl_error *error)
 		client->over = true;
 		cli_fail(&client->reason, -EACCES, "IDENTITY-REVOKED", NULL, NULL, "the rights of this identity have ended");
 	}
-	if (client->over)
-		*error = client->reason;
-	return client->over ? error->code : 0;
+	if (!client->over)
+		return 0;
+	client->server->idle_check = 0;
+	*error = client->reason;
+	return error->code;
 }
 
 static void report_refused(const struct client *client, const struct service_message *request,
@@ -171,7 +175,7 @@ static void handle_client_completion(struct client *client, const struct pl_comp
 			client_free(client);
 	} else if (received && (completion->status == 0 || completion->status == -EMSGSIZE)) {
 		handle_received_request(client, completion);
-	} else if (completion->status < 0 || client->over) {
+	} else if (completion->status < 0) {
 		client_drop(client);
 	} else {
 		post_client_receive(client);
@@ -202,6 +206,8 @@ static void add_client(struct server *server, struct pl_peer *peer)
 	if (pl_peer_query(peer, &info) == 0)
 		memcpy(client->address, info.address, sizeof(client->address));
 	client->over = permission_admit(client, &client->reason) < 0;
+	if (client->over)
+		server->idle_check = 0;
 	client->next = server->clients;
 	if (client->next)
 		client->next->previous = client;
@@ -284,15 +290,20 @@ static void drop_idle_clients(struct server *server)
 	uint64_t now = cli_now();
 	struct client *next;
 
-	if (!server->idle || now < server->idle_check)
+	if (now < server->idle_check)
 		return;
-	server->idle_check = now + server->idle / 4;
+	server->idle_check = server->idle ? now + server->idle / 4 : UINT64_MAX;
 	for (struct client *client = server->clients; client; client = next) {
+		uint64_t time = client->over ? REFUSAL_TIME : server->idle;
+
 		next = client->next;
-		if (!client->peer || client->hash_item)
+		if (!client->peer || client->hash_item || !time)
 			continue;
-		if (permission_is_over(client) || (!has_transfers(client) && now - client->active > server->idle))
+		if (permission_is_over(client) ||
+		    ((client->over || !has_transfers(client)) && now - client->active > time))
 			client_drop(client);
+		else if (client->over)
+			server->idle_check = CLI_MIN(server->idle_check, client->active + REFUSAL_TIME + 1);
 	}
 }
 

@@ -28,6 +28,7 @@ enum field {
 	ERROR = 1u << 14,
 	MODE = 1u << 15,
 	FILES = 1u << 16,
+	RANGES = 1u << 17,
 };
 
 #define SOURCE (SIZE | MODIFIED | IDENTITY)
@@ -36,8 +37,8 @@ static const struct {
 	unsigned request, answer;
 } layouts[SERVICE_TYPES] = {
 	[SERVICE_LIST] = { NAME, MORE | ENTRIES },
-	[SERVICE_OPEN] = { NAME, HANDLE | KIND | SOURCE | MODE | TOKEN },
-	[SERVICE_CREATE] = { FLAGS | SOURCE | MODE | NAME, HANDLE | KIND | DONE | TOKEN },
+	[SERVICE_OPEN] = { NAME, HANDLE | FLAGS | KIND | SOURCE | MODE | TOKEN },
+	[SERVICE_CREATE] = { FLAGS | SOURCE | LENGTH | MODE | NAME, HANDLE | KIND | DONE | TOKEN },
 	[SERVICE_EXTENT] = { HANDLE | DONE, 0 },
 	[SERVICE_HASH] = { HANDLE | OFFSET | LENGTH, HASH },
 	[SERVICE_COMMIT] = { HANDLE, 0 },
@@ -46,6 +47,7 @@ static const struct {
 	[SERVICE_AREA] = { LENGTH, HANDLE | LENGTH | TOKEN },
 	[SERVICE_PUT_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
 	[SERVICE_GET_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
+	[SERVICE_DATA] = { HANDLE | OFFSET, MORE | RANGES },
 };
 
 /* Numbers of errors on the wire, because the values of errno differ between systems. */
@@ -231,6 +233,29 @@ static void decode_files(struct cursor *cursor, struct service_message *message)
 	message->files_length = (size_t)(cursor->at - message->files);
 }
 
+static void code_range(struct cursor *cursor, struct service_range *range)
+{
+	code_u64(cursor, &range->offset);
+	code_u64(cursor, &range->length);
+}
+
+/* Ranges are in order, not empty, and do not overlap. */
+static void decode_ranges(struct cursor *cursor, struct service_message *message)
+{
+	struct service_range range = { 0 };
+	uint64_t end = 0;
+
+	message->ranges = cursor->at;
+	while (!cursor->bad && cursor->at < cursor->end) {
+		code_range(cursor, &range);
+		if (cursor->bad || range.length == 0 || range.offset < end || range.length > UINT64_MAX - range.offset)
+			cursor->bad = true;
+		else
+			end = range.offset + range.length;
+	}
+	message->ranges_length = (size_t)(cursor->at - message->ranges);
+}
+
 static void code_numbers(struct cursor *cursor, unsigned fields, struct service_message *message)
 {
 	const struct {
@@ -278,6 +303,10 @@ static void code_fields(struct cursor *cursor, struct service_message *message)
 		code_bytes(cursor, (void *)(uintptr_t)message->files, message->files_length);
 	else if (fields & FILES)
 		decode_files(cursor, message);
+	if (fields & RANGES && cursor->writing)
+		code_bytes(cursor, (void *)(uintptr_t)message->ranges, message->ranges_length);
+	else if (fields & RANGES)
+		decode_ranges(cursor, message);
 }
 
 int service_encode(const struct service_message *message, void *buffer, size_t size)
@@ -382,6 +411,31 @@ bool service_file_next(const struct service_message *message, size_t *offset, st
 	cursor.end = files + message->files_length;
 	code_file(&cursor, file);
 	*offset = (size_t)(cursor.at - files);
+	return !cursor.bad;
+}
+
+bool service_range_put(const struct service_range *range, uint8_t *buffer, size_t size, size_t *length)
+{
+	struct cursor cursor = { .at = buffer + *length, .end = buffer + size, .writing = true };
+	struct service_range copy = *range;
+
+	if (size - *length < SERVICE_RANGE)
+		return false;
+	code_range(&cursor, &copy);
+	*length += SERVICE_RANGE;
+	return true;
+}
+
+bool service_range_next(const struct service_message *message, size_t *offset, struct service_range *range)
+{
+	struct cursor cursor = { 0 };
+
+	if (*offset >= message->ranges_length)
+		return false;
+	cursor.at = (uint8_t *)(uintptr_t)message->ranges + *offset;
+	cursor.end = cursor.at + SERVICE_RANGE;
+	code_range(&cursor, range);
+	*offset += SERVICE_RANGE;
 	return !cursor.bad;
 }
 

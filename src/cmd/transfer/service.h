@@ -41,6 +41,7 @@ enum service_type {
 	/* stores `files`, whose bytes are in the area `handle`; the answer has those of the first `done` that failed */
 	SERVICE_PUT_SMALL,
 	SERVICE_GET_SMALL, /* reads `files` into the area `handle`; the answer has the first `done` of them */
+	SERVICE_DATA,      /* lists the ranges of `handle` that are not holes, from `offset` on */
 	SERVICE_TYPES,
 };
 
@@ -51,7 +52,9 @@ enum service_kind { SERVICE_FILE = 0, SERVICE_MEMORY = 1, SERVICE_KINDS };
 #define SERVICE_UNSYNCED 2u /* PUT_SMALL: the answer may come before the files are on storage */
 #define SERVICE_HASHED 4u   /* PUT_SMALL: compare with the hashes; GET_SMALL: answer with hashes */
 #define SERVICE_FOLDERS 8u  /* PUT_SMALL, CREATE: make missing directories of the names */
-#define SERVICE_FLAGS 15u
+/* OPEN, answer: the file has holes; CREATE: it has holes, and `length` bytes of data */
+#define SERVICE_SPARSE 16u
+#define SERVICE_FLAGS 31u
 
 /* Largest area, and largest file that travels through it, in bytes. */
 #define SERVICE_AREA_MAX (256u << 10)
@@ -67,7 +70,7 @@ struct service_message {
 	uint32_t handle;
 	uint32_t flags;
 	uint8_t kind; /* enum service_kind */
-	uint8_t more; /* LIST: set if there are more entries */
+	uint8_t more; /* LIST, DATA: set if there are more entries, or ranges */
 	uint64_t size;
 	uint64_t modified; /* nanoseconds since 1970; 0: unknown */
 	uint64_t identity; /* differs between files */
@@ -83,6 +86,8 @@ struct service_message {
 	size_t entries_length;
 	const uint8_t *files; /* PUT_SMALL, GET_SMALL: for service_file_next(); validated by service_decode() */
 	size_t files_length;
+	const uint8_t *ranges; /* DATA: for service_range_next(); validated by service_decode() */
+	size_t ranges_length;
 };
 
 /* Returns the bytes written, -ENOBUFS, or -EINVAL if the message is not valid. */
@@ -124,6 +129,18 @@ struct service_file {
 bool service_file_put(const struct service_file *file, uint8_t *buffer, size_t size, size_t *length);
 /* Reads the file at *offset and advances *offset.  Returns false at the end. */
 bool service_file_next(const struct service_message *message, size_t *offset, struct service_file *file);
+
+/* Range of a file. */
+struct service_range {
+	uint64_t offset, length;
+};
+
+/* Bytes of a range in a message. */
+#define SERVICE_RANGE 16
+/* Appends a range at *length.  Returns false if it does not fit into `size`. */
+bool service_range_put(const struct service_range *range, uint8_t *buffer, size_t size, size_t *length);
+/* Reads the range at *offset and advances *offset.  Returns false at the end. */
+bool service_range_next(const struct service_message *message, size_t *offset, struct service_range *range);
 
 /* True if a name is relative, has 1 to SERVICE_NAME_MAX bytes, and no component is empty, "." or "..". */
 bool service_name_valid(const char *name);

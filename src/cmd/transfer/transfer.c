@@ -151,6 +151,36 @@ static int open_transfer_region(const struct transfer_command *command, const st
 	return rc;
 }
 
+/* Moves the bytes from `begin` to `end`, after a hole. */
+static int move_range(struct transfer *transfer, struct pipeline *pipeline, uint64_t begin, uint64_t end,
+		      struct pl_error *error)
+{
+	int rc = 0;
+
+	begin = CLI_MAX(begin, transfer->resumed);
+	if (begin >= end)
+		return 0;
+	transfer->base = begin;
+	if (pipeline->advance)
+		rc = pipeline->advance(pipeline->user, 0, error);
+	pipeline->offset = pipeline->remote_offset = begin;
+	pipeline->length = end - begin;
+	return rc == 0 ? pipeline_run(pipeline, &transfer->result, error) : rc;
+}
+
+static int move_data_ranges(struct transfer *transfer, struct pipeline *pipeline, struct pl_error *error)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < transfer->data.count && rc == 0; i++) {
+		const struct service_range *range = &transfer->data.ranges[i];
+
+		rc = move_range(transfer, pipeline, range->offset, range->offset + range->length, error);
+	}
+	transfer->base = transfer->size;
+	return rc == 0 && pipeline->advance ? pipeline->advance(pipeline->user, 0, error) : rc;
+}
+
 int transfer_move_bytes(struct transfer_command *command, struct transfer *transfer,
 			const struct service_message *grant, void *mapping, struct pipeline *pipeline,
 			struct pl_error *error)
@@ -158,7 +188,8 @@ int transfer_move_bytes(struct transfer_command *command, struct transfer *trans
 	int rc;
 
 	pipeline->session = &command->session;
-	pipeline->remote_offset = transfer->resumed;
+	pipeline->remote_offset = transfer->offset + transfer->resumed;
+	transfer->base = transfer->resumed;
 	pipeline->length = transfer->size - transfer->resumed;
 	if (pipeline->length == 0)
 		return 0;
@@ -167,7 +198,8 @@ int transfer_move_bytes(struct transfer_command *command, struct transfer *trans
 		return rc;
 	rc = open_transfer_region(command, transfer, mapping, pipeline, error);
 	if (rc == 0)
-		rc = pipeline_run(pipeline, &transfer->result, error);
+		rc = transfer->sparse ? move_data_ranges(transfer, pipeline, error)
+				      : pipeline_run(pipeline, &transfer->result, error);
 	if (pipeline->region)
 		pl_region_deregister(pipeline->region);
 	pl_remote_release(pipeline->remote);

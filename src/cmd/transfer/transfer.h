@@ -4,6 +4,7 @@
 #define PL_CMD_TRANSFER_TRANSFER_H
 
 #include "cmd/common/output.h"
+#include "cmd/transfer/data_ranges.h"
 #include "cmd/transfer/hash.h"
 #include "cmd/transfer/pipeline.h"
 
@@ -13,6 +14,10 @@ struct transfer {
 	const char *file; /* local path */
 	uint64_t size;
 	uint64_t resumed; /* bytes transferred by an earlier attempt */
+	uint64_t offset;  /* get: first byte of the file at the server */
+	uint64_t base;    /* while bytes move: the callback's `done` counts from here */
+	bool sparse;      /* only the ranges `data` are moved */
+	struct data_ranges data;
 	struct pipeline_result result;
 	bool verified;
 	struct hash hash; /* valid if verified */
@@ -59,7 +64,8 @@ bool transfer_find_duplicate(char *const *paths, int count, const char **first, 
 
 /*
  * Moves the bytes behind `resumed` between the file's mapping and the memory granted by `grant`, an answer of the server.
- * The caller sets the direction and the callbacks of the pipeline.
+ * The caller sets the direction and the callbacks of the pipeline.  Of a sparse file only its data is moved; advance()
+ * learns of holes as of bytes that have arrived.
  */
 int transfer_move_bytes(struct transfer_command *command, struct transfer *transfer,
 			const struct service_message *grant, void *mapping, struct pipeline *pipeline,

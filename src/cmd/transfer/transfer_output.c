@@ -25,7 +25,10 @@ void transfer_print(const struct transfer *transfer)
 
 	snprintf(name, sizeof(name), "%s", transfer->file);
 	cli_printable(name, false);
-	printf("%s: %s in %s", name, cli_format_bytes(size, result->bytes), cli_format_time(time, result->nanoseconds));
+	printf("%s: %s", name, cli_format_bytes(size, transfer->sparse ? transfer->size : result->bytes));
+	if (transfer->sparse)
+		printf(" with %s of data", cli_format_bytes(size, result->bytes));
+	printf(" in %s", cli_format_time(time, result->nanoseconds));
 	if (result->bytes)
 		printf(", %s", cli_format_rate(rate, result->bytes, result->nanoseconds));
 	if (transfer->resumed)
@@ -59,6 +62,8 @@ static struct json_object *transfer_json(const struct transfer *transfer)
 	cli_json_add(object, "name", cli_json_text(transfer->name));
 	cli_json_add(object, "file", cli_json_text(transfer->file));
 	cli_json_add(object, "size", json_object_new_uint64(transfer->size));
+	if (transfer->offset)
+		cli_json_add(object, "offset", json_object_new_uint64(transfer->offset));
 	cli_json_add(object, "resumed", json_object_new_uint64(transfer->resumed));
 	cli_json_add(object, "kept", json_object_new_uint64(transfer->kept));
 	pipeline_result_add_json(object, &transfer->result);
