@@ -12,7 +12,7 @@ import time
 import check_machines as machines
 import pytest
 from check_machines import CARD, GPU, ideal, old
-from cli_support import DEADLINE, PEERLANE, environment, run
+from cli_support import DEADLINE, PEERLANE, environment, run, write
 from machines import make as captured
 
 SWITCH = 'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0'
@@ -632,6 +632,63 @@ def test_dump_is_a_tar_file_without_secrets(tmp_path):
         assert opened.extractfile('proc/cmdline').read() == b'intel_iommu=on iommu=pt '
         assert opened.extractfile(f'{CARD_FOLDER}/vendor').read() == b'0x15b3\n'
     assert f'{machines.DEVICES}/{CARD}' in names
+
+
+@pytest.mark.parametrize('make', [ideal, old])
+def test_dump_contains_no_planted_name(make, tmp_path):
+    """The word stands in all places in which people write names, and in none of the dump."""
+    machine = make().remove('sys/kernel/iommu_groups/11/type')
+    machine.set('opt/sEcReT/lib/python3.9/site-packages/nvidia/nccl/lib/libnccl.so.2', '')
+    machine.set('opt/sEcReT/hpcx-2.19-sEcReT/ompi/lib/openmpi/mca_pml_ucx.so', '')
+    machine.set('opt/sEcReT/other/file', '').set('usr/local/sEcReT/bin/x', '').set('home/sEcReT/mpi/lib/openmpi/x', '')
+    machine.set('usr/lib/sEcReT/libucp.so.0', '').set('usr/lib/sEcReT/private', '')
+    machine.set('etc/modules-load.d/a-sEcReT.conf', '# for sEcReT\nnvidia-peermem # sEcReT\n')
+    machine.set('etc/modules', '# sEcReT\nib_uverbs\n')
+    machine.set('etc/nccl.conf', 'NCCL_TOPO_FILE=/home/sEcReT/topo.xml # sEcReT\n')
+    machine.set(f'sys/class/infiniband/mlx5_0/node_desc', 'sEcReT mlx5_0\n')
+    machine.set('proc/cmdline', 'iommu=pt modulesecret=sEcReT mlxkey=sEcReT pcikey=sEcReT luks=sEcReT rdmax.y=sEcReT\n')
+    machine.fact('search.path', '/home/sEcReT/mpi/bin:/usr/bin:/data/sEcReT/sEcReT-2')
+    machine.fact('nccl.topo_file', '/home/sEcReT/topo.xml')
+    machine.fact('log.xid', 'NVRM: Xid (PCI:0000:19:00): 79, pid=1, name=sEcReT, GPU has fallen off the bus.')
+    machine.fact('cuda.library', '/home/sEcReT/libcuda.so.1: file too short')
+    machine.fact('user.name', 'sEcReT')
+    folder = machine.write(tmp_path / 'machine')
+    run('dump', '-r', folder, '-o', tmp_path / 'x.tar')
+    data = (tmp_path / 'x.tar').read_bytes()
+    assert b'secret' not in data.lower()
+    with tarfile.open(tmp_path / 'x.tar') as opened:
+        members = opened.getmembers()
+        assert all(not member.uname and not member.gname and member.uid == member.gid == member.mtime == 0
+                   for member in members)
+        names = [member.name for member in members]
+        if make == ideal:
+            assert opened.extractfile('proc/cmdline').read().decode().split() == ['iommu=pt']
+        else:
+            loads = [name for name in names if name.startswith('etc/modules-load.d/')]
+            assert b'nvidia-peermem \n' in [opened.extractfile(name).read() for name in loads]
+    # Found under another name, with the same verdict.
+    here, there = (json.loads(run('check', '-r', place, '--json', expect=status).stdout)
+                   for status, place in zip(statuses(folder, tmp_path / 'x.tar'), [folder, tmp_path / 'x.tar']))
+    assert here['verdict'] == there['verdict']
+    for ours, theirs in zip(here['checks'], there['checks']):
+        assert (ours['id'], ours['status']) == (theirs['id'], theirs['status'])
+    assert any('libnccl.so.2' in name for name in names) and any('hpcx' in name or 'ompi' in name for name in names)
+
+
+def statuses(*places):
+    return [subprocess.run([PEERLANE, 'check', '-r', place], capture_output=True, env=environment(), check=False).returncode
+            for place in places]
+
+
+def test_dump_of_this_machine_contains_no_planted_name(tmp_path):
+    folder = tmp_path / 'sEcReT'
+    write(folder / 'mpi/lib/libnccl.so.2', b'')
+    write(folder / 'mpi/lib/openmpi/mca_pml_ucx.so', b'')
+    os.symlink(folder / 'mpi', folder / 'link')
+    path = f'{folder}/mpi/bin:{folder}/link/bin:{os.environ["PATH"]}'
+    run('dump', '-o', tmp_path / 'x.tar', PATH=path, HOME=str(folder), NCCL_TOPO_FILE=str(folder / 'topo.xml'),
+        PASSWORD='sEcReT', USER='sEcReT', LD_LIBRARY_PATH=str(folder))
+    assert b'secret' not in (tmp_path / 'x.tar').read_bytes().lower()
 
 
 def test_dump_of_another_tar(tmp_path):

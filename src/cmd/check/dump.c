@@ -6,6 +6,7 @@
 #include "cmd/common/output.h"
 #include "diag/check/check.h"
 #include "diag/check/facts.h"
+#include "diag/check/privacy.h"
 #include "diag/check/snapshot.h"
 #include "topology/topology.h"
 
@@ -25,7 +26,8 @@ static const char readme[] =
 	"UCX versions; answers of libibverbs, libcuda and NVML; limits; IP addresses; kernel log lines about these\n"
 	"devices.\n"
 	"Not in it: host names, user names, serial numbers, keys, passwords, the environment, processes, other\n"
-	"kernel log lines, and unrelated words of the kernel command line.\n";
+	"kernel log lines, and unrelated words of the kernel command line.  Names of files and folders that are not\n"
+	"in a list of known names stand in it as dir1, dir2 and so on.\n";
 
 static error_t parse_dump_option(int key, char *argument, struct argp_state *state)
 {
@@ -64,25 +66,7 @@ static const struct cli_command dump_command = {
 	.parse = parse_dump_option,
 };
 
-/* Removes relative folders and home directories, which contain user names, from a search path. */
-static void remove_home_folders(char *path)
-{
-	char *to = path, *next, *folder;
-
-	for (folder = strtok_r(path, ":", &next); folder; folder = strtok_r(NULL, ":", &next)) {
-		size_t length = strlen(folder);
-
-		if (!strncmp(folder, "/home/", 6) || !strncmp(folder, "/root", 5) || folder[0] != '/')
-			continue;
-		if (to != path)
-			*to++ = ':';
-		memmove(to, folder, length);
-		to += length;
-	}
-	*to = '\0';
-}
-
-static int add_facts_file(struct pl_snapshot *snapshot, const struct pl_facts *facts)
+static int add_facts_file(struct pl_snapshot *snapshot, struct pl_privacy *privacy, const struct pl_facts *facts)
 {
 	struct pl_facts *filtered = pl_facts_new();
 	const char *key, *value;
@@ -93,10 +77,8 @@ static int add_facts_file(struct pl_snapshot *snapshot, const struct pl_facts *f
 	if (!filtered)
 		return rc;
 	for (size_t i = 0; (key = pl_facts_at(facts, i, &value)); i++) {
-		snprintf(copy, sizeof(copy), "%s", value);
-		if (!strcmp(key, "search.path"))
-			remove_home_folders(copy);
-		pl_facts_set(filtered, key, "%s", copy);
+		if (pl_privacy_fact(privacy, key, value, copy, sizeof(copy)))
+			pl_facts_set(filtered, key, "%s", copy);
 	}
 	text = pl_facts_format(filtered, &length);
 	if (text)
@@ -107,7 +89,8 @@ static int add_facts_file(struct pl_snapshot *snapshot, const struct pl_facts *f
 }
 
 /* Runs the checks and reads the topology through the recorder. */
-static int capture_machine(struct pl_snapshot *snapshot, struct pl_sysroot *recorder, struct pl_error *error)
+static int capture_machine(struct pl_snapshot *snapshot, struct pl_sysroot *recorder, struct pl_privacy *privacy,
+			   struct pl_error *error)
 {
 	struct pl_check_options options = { .ask = true, .timeout = QUERY_TIMEOUT };
 	struct pl_check_machine *machine;
@@ -120,7 +103,7 @@ static int capture_machine(struct pl_snapshot *snapshot, struct pl_sysroot *reco
 	rc = pl_check_run(&report, machine, error);
 	if (rc == 0) {
 		pl_check_report_free(&report);
-		if (add_facts_file(snapshot, pl_check_machine_facts(machine)) < 0 ||
+		if (add_facts_file(snapshot, privacy, pl_check_machine_facts(machine)) < 0 ||
 		    pl_snapshot_replace(snapshot, "peerlane/README", readme, sizeof(readme) - 1) < 0)
 			rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	}
@@ -149,24 +132,30 @@ int pl_cli_dump(int argc, char **argv)
 {
 	struct dump dump = { .output = "peerlane-dump.tar" };
 	struct pl_sysroot *root = NULL, *recorder = NULL;
-	struct pl_snapshot *snapshot = pl_snapshot_new();
+	struct pl_snapshot *snapshot = pl_snapshot_new(), *filtered = NULL;
+	struct pl_privacy *privacy = pl_privacy_new();
 	struct pl_error error;
 	int rc;
 
 	cli_parse(&dump_command, argc, argv, &dump.common, &dump);
-	rc = snapshot ? pl_archive_open_root(&root, dump.sysroot, &error)
-		      : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+	rc = snapshot && privacy ? pl_archive_open_root(&root, dump.sysroot, &error)
+				 : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0)
 		recorder = pl_snapshot_recorder(snapshot, root);
 	if (rc == 0)
-		rc = recorder ? capture_machine(snapshot, recorder, &error)
+		rc = recorder ? capture_machine(snapshot, recorder, privacy, &error)
 			      : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0)
-		rc = pl_archive_write(snapshot, dump.output, &error);
+		filtered = pl_privacy_snapshot(privacy, snapshot);
 	if (rc == 0)
-		print_dump_contents(&dump, snapshot);
+		rc = filtered ? pl_archive_write(filtered, dump.output, &error)
+			      : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+	if (rc == 0)
+		print_dump_contents(&dump, filtered);
 	pl_sysroot_close(recorder);
 	pl_sysroot_close(root);
 	pl_snapshot_free(snapshot);
+	pl_snapshot_free(filtered);
+	pl_privacy_free(privacy);
 	return rc < 0 ? cli_report_for(&dump.common, &error) : CLI_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "diag/check/machine.h"
+#include "diag/check/snapshot.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -105,7 +106,7 @@ static void expand(struct glob *glob, const char *before, const char *pattern)
 		;
 	after = star + strcspn(star, "/");
 	if ((size_t)snprintf(path, sizeof(path), "%s%.*s", before, (int)(begin - pattern), pattern) >= sizeof(path) ||
-	    pl_sysroot_list(glob->machine->root, &list, "%s", path) < 0)
+	    pl_sysroot_list(pl_snapshot_unrecorded(glob->machine->root), &list, "%s", path) < 0)
 		return;
 	for (size_t i = 0; i < list.count && i < GLOB_NAMES; i++) {
 		/* As in a shell, '*' does not match hidden names. */

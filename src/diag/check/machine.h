@@ -5,6 +5,7 @@
 
 #include "diag/check/check.h"
 #include "diag/check/facts.h"
+#include "diag/check/snapshot.h"
 #include "topology/topology.h"
 
 struct check_gpu {
@@ -50,7 +51,10 @@ int check_find_devices(struct pl_check_machine *machine);
 /* -- files: short forms of pl_sysroot_...() ------------------------------------------------------------ */
 
 #define check_text(machine, buffer, ...) pl_sysroot_text((machine)->root, buffer, sizeof(buffer), __VA_ARGS__)
-#define check_exists(machine, ...) pl_sysroot_exists((machine)->root, __VA_ARGS__)
+/* Looks without a recorder first, so that a dump does not get the folders in which nothing is found. */
+#define check_exists(machine, ...)                                                     \
+	(pl_sysroot_exists(pl_snapshot_unrecorded((machine)->root), __VA_ARGS__) && \
+	 pl_sysroot_exists((machine)->root, __VA_ARGS__))
 /* Returns -1 if there is none. */
 #define check_number(machine, ...) check_number_at((machine)->root, __VA_ARGS__)
 int64_t check_number_at(struct pl_sysroot *root, const char *path, ...) __attribute__((format(printf, 2, 3)));

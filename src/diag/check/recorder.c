@@ -36,12 +36,22 @@ static struct recorder *recorder_of_root(struct pl_sysroot *root)
 	return pl_container_of(root, struct recorder, base);
 }
 
+/* True for WORD, WORD=VALUE and MODULE.PARAMETER=VALUE. Names of modules of one family begin alike. */
 static bool is_known(const char *word)
 {
+	size_t length = strcspn(word, "=.");
+
+	if (!strncmp(word, "nvidia", 6) || !strncmp(word, "mlx4_", 5) || !strncmp(word, "mlx5_", 5))
+		return word[length] == '.' || word[length] == '=';
+	if (word[length] == '.' && strncmp(word, "modprobe.blacklist", 18) && strncmp(word, "module.", 7) &&
+	    strncmp(word, "nouveau.", 8) && strncmp(word, "rdma", 4))
+		return false;
+	if (!strncmp(word, "modprobe.blacklist=", 19))
+		return true;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(words); i++)
-		if (!strncmp(word, words[i], strlen(words[i])))
+		if (length == strlen(words[i]) && !strncmp(word, words[i], length))
 			return true;
-	return false;
+	return !strncmp(word, "rdma_", 5);
 }
 
 /* Keeps the known words, in place. */
@@ -200,4 +210,9 @@ struct pl_sysroot *pl_snapshot_recorder(struct pl_snapshot *snapshot, struct pl_
 	recorder->inner = inner;
 	recorder->snapshot = snapshot;
 	return &recorder->base;
+}
+
+struct pl_sysroot *pl_snapshot_unrecorded(struct pl_sysroot *root)
+{
+	return root->ops == &ops ? recorder_of_root(root)->inner : root;
 }

@@ -47,6 +47,9 @@ void pl_snapshot_shut(struct pl_sysroot_file *file);
 /* Returns a root that reads from `inner` and records into the snapshot; it owns neither. NULL without memory. */
 struct pl_sysroot *pl_snapshot_recorder(struct pl_snapshot *snapshot, struct pl_sysroot *inner);
 
+/* Returns the root below a recorder, whose reads are not recorded; any other root as it is. */
+struct pl_sysroot *pl_snapshot_unrecorded(struct pl_sysroot *root);
+
 /* -- tar files (archive.c) ----------------------------------------------------------------------------- */
 
 /*
