@@ -35,6 +35,7 @@ help:
 	@echo 'make vm-boot    boot a system with the package of the kernel module; make packages first'
 	@echo 'make kernels    check the style of the kernel module, and build it for the kernels of several Debian releases'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
+	@echo 'make soak       one server under mixed clients with faults for MINUTES (30)'
 	@echo 'make bench      measure, and compare with other tools if they are installed'
 	@echo 'make bench-verbs'
 	@echo '                compare the verbs fabric with perftest, in a virtual machine'
@@ -121,6 +122,12 @@ fuzz:
 	@tools/setup build test
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tools/run-tests fuzz
 
+soak:
+	@tools/setup build test
+	@tools/configure build
+	@ninja -C build peerlane
+	@tests/soak/run --minutes $${MINUTES:-30}
+
 bench: all
 	@tools/setup build bench
 	@benchmarks/run
@@ -153,4 +160,4 @@ clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
 .PHONY: all help setup demo test asan tsan clang valgrind fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
-	vm-next vm-boot kernels fuzz bench bench-verbs packages packages-test install style format clean
+	vm-next vm-boot kernels fuzz soak bench bench-verbs packages packages-test install style format clean
