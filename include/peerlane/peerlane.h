@@ -473,6 +473,82 @@ struct pl_peer_info {
 /** Fills info.  @return 0; -EINVAL if info->size is unknown */
 int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info);
 
+/** Events of a peer's log, in the order of a connection's life. */
+enum pl_event {
+	PL_EVENT_FABRIC_FAILED = 1, /**< a fabric could not connect, and another one is tried */
+	PL_EVENT_LANE_OPENED,       /**< a data socket is open; `lane` */
+	PL_EVENT_LANE_LOST,         /**< a data socket ended, or could not be opened; `lane`, `status` */
+	PL_EVENT_RAIL_OPENED,       /**< verbs: a queue pair is connected for the first time; `lane` is its number */
+	PL_EVENT_RAIL_LOST,         /**< verbs: a queue pair failed, or its port or device went; `lane` */
+	PL_EVENT_RAIL_REOPENED,     /**< verbs: a lost queue pair is connected again; `lane` */
+	PL_EVENT_CONNECTED,         /**< the connection is up; the text names the fabric and the reason for it */
+	PL_EVENT_ENCRYPTION_ON,     /**< the data are encrypted, for the reason in the text */
+	PL_EVENT_ENCRYPTION_OFF,    /**< the data are in the clear, for the reason in the text */
+	PL_EVENT_PATH_CHOSEN,       /**< this end imported a region; the text says how it reaches the memory; `key` */
+	PL_EVENT_STAGED,            /**< bytes of an operation of this end went through staging memory */
+	PL_EVENT_REVOKED_HERE,      /**< this end revoked a key of the other end; `key` */
+	PL_EVENT_REVOKED_THERE,     /**< local: the other end revoked a key whose memory this end had mapped or opened; `key` */
+	PL_EVENT_REFUSED_HERE,      /**< this end refused a request of the other end; `key`, `status` */
+	PL_EVENT_REFUSED_THERE,     /**< the grant of an operation or import of this end was refused; `key`, `status` */
+	PL_EVENT_LIMIT_REACHED,     /**< messages, refusals or keys reached a limit, named in the text */
+	PL_EVENT_CLOSED_HERE,       /**< pl_peer_reconnect() closed a connection that was up */
+	PL_EVENT_CLOSED_THERE,      /**< the other end closed the connection; `status` */
+	PL_EVENT_LOST,              /**< the connection is lost, for the reason in the text; `status` */
+	PL_EVENT_RECONNECT_BEGUN,   /**< pl_peer_reconnect() was called */
+	PL_EVENT_RECONNECT_FAILED,  /**< pl_peer_reconnect() failed; `status` */
+	PL_EVENT_RECONNECT_DONE,    /**< pl_peer_reconnect() made a new connection */
+};
+
+/** Most records in the log of a peer. */
+#define PL_EVENTS_MAX 64
+
+/** An event of a peer, or several equal events in a row. */
+struct pl_event_record {
+	/**
+	 * Number of the event in the peer's log, from 1; of merged events, the number of the newest. The oldest has the
+	 * number `sequence - count + 1`. Missing numbers are events that the log no longer has.
+	 */
+	uint64_t sequence;
+	uint64_t first_time; /**< CLOCK_MONOTONIC nanoseconds of the oldest of the merged events */
+	uint64_t time;       /**< CLOCK_MONOTONIC nanoseconds of the newest of the merged events */
+	uint64_t key;        /**< number of the key, the same at both ends; of the newest event; 0: none */
+	uint32_t event;      /**< `enum pl_event` */
+	uint32_t count;      /**< merged events, at least 1 */
+	int32_t lane;        /**< number of the lane or rail, from 0; -1: none */
+	int32_t status;      /**< negative errno that belongs to the event; 0: none */
+	char text[208];      /**< detail: printable ASCII, cut to fit; may be empty */
+};
+
+/** Request for records of a peer's log. */
+struct pl_event_query {
+	size_t size;        /**< set by the caller: sizeof(struct pl_event_query) */
+	size_t record_size; /**< set by the caller: sizeof(struct pl_event_record) */
+	uint64_t after;     /**< in: only records with a higher sequence number; out: that of the last record copied */
+	uint64_t monotonic; /**< out: CLOCK_MONOTONIC nanoseconds of this call, */
+	uint64_t realtime;  /**< out: and CLOCK_REALTIME: the date of a record is realtime - (monotonic - time) */
+};
+/* clang-format off */
+#define PL_EVENT_QUERY_INIT { sizeof(struct pl_event_query), sizeof(struct pl_event_record), 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Copies records of a peer's log, the oldest first. The log has up to PL_EVENTS_MAX records; a full log drops the
+ * oldest record of its most frequent event, so that a flood of one event keeps all others. The log of a lost peer stays
+ * until pl_peer_close(), or moves to the new peer of pl_peer_reconnect(). Thread-safe; may be called while the peer
+ * transfers data.
+ *
+ * @param query  PL_EVENT_QUERY_INIT, and `after` if only newer records are wanted; a second call with the same query
+ *               copies the records that came meanwhile, and those that were merged with further events
+ * @param records  array of the caller, with elements of query->record_size bytes; NULL if capacity is 0
+ * @param capacity  its elements; PL_EVENTS_MAX suffices for all records
+ * @return the number copied, 0 to capacity; -EINVAL for an unknown size, or NULL records
+ */
+int pl_peer_events(struct pl_peer *peer, struct pl_event_query *query, struct pl_event_record *records,
+		   size_t capacity);
+
+/** Returns the name of an event, such as "lane-lost"; "unknown" for other numbers. Static storage. */
+const char *pl_event_name(unsigned event);
+
 /** Value of the program that belongs to the peer; initially 0. Completions of PL_KIND_LOST return it. */
 void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data);
 uint64_t pl_peer_user_data(const struct pl_peer *peer);

@@ -214,6 +214,8 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	next->refusal = PL_REFUSAL_CARDS;
 	next->server_name = peer->server_name;
 	peer->server_name = NULL;
+	pl_event_log_continue(&next->events, &peer->events);
+	pl_peer_note_error(next, PL_EVENT_FABRIC_FAILED, 0, error);
 	next->targets = peer->targets;
 	next->target_count = peer->target_count;
 	/* Starts with the address that answered before. */

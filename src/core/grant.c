@@ -82,6 +82,7 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	pl_list_init(&key->grant_link);
 	pl_list_init(&key->registrations);
 	key->id = (uint64_t)random << 32 | (uint32_t)index;
+	key->peer = peer;
 	key->memory = memory;
 	key->offset = offset;
 	key->length = length;
@@ -124,6 +125,8 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 	else
 		key = NULL;
 	pthread_mutex_unlock(&context->grant_lock);
+	if (!key)
+		pl_peer_note_refusal(peer, id, right, *status);
 	return key;
 }
 
@@ -212,8 +215,11 @@ static void grant_shut(struct pl_grant *grant)
 	}
 }
 
-/* Dead keys stay in the tables of peers until those release them, so that no id is used again too early. */
-static void grant_remove(struct pl_context *context, struct pl_grant *grant, struct pl_list *ended)
+/*
+ * Dead keys stay in the tables of peers until those release them, so that no id is used again too early. `why` goes to
+ * the logs of the peers.
+ */
+static void grant_remove(struct pl_context *context, struct pl_grant *grant, const char *why, struct pl_list *ended)
 {
 	grant_shut(grant);
 	pl_list_for_each_safe(at, next, &grant->keys) {
@@ -221,6 +227,7 @@ static void grant_remove(struct pl_context *context, struct pl_grant *grant, str
 
 		pl_registrations_release(&key->registrations, ended);
 		pl_list_remove(&key->grant_link);
+		pl_peer_note_key(key->peer, PL_EVENT_REVOKED_HERE, key->id, 0, why);
 	}
 	pl_index_table_remove(&context->grants, (uint32_t)grant->id);
 	pl_registrations_release(&grant->registrations, ended);
@@ -236,7 +243,7 @@ void pl_grants_clear(struct pl_context *context)
 		struct pl_grant *grant = pl_index_table_get(&context->grants, i);
 
 		if (grant)
-			grant_remove(context, grant, &ended);
+			grant_remove(context, grant, "the context was closed", &ended);
 	}
 	pl_registrations_finish(&ended);
 	pl_index_table_free(&context->allocator, &context->grants);
@@ -336,7 +343,7 @@ bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region,
 	if (grant && region && grant->region != region)
 		grant = NULL;
 	if (grant)
-		grant_remove(context, grant, &ended);
+		grant_remove(context, grant, "the token was revoked", &ended);
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_registrations_finish(&ended);
 	return grant;
@@ -426,6 +433,8 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 	}
 	pthread_mutex_unlock(&context->grant_lock);
 	leftover_finish(&leftover);
+	if (answer->status != PL_WIRE_OK)
+		pl_peer_note_refusal(peer, 0, 0, (enum pl_wire_status)answer->status);
 	if (watch)
 		pl_expiry_watch(context);
 }
@@ -471,7 +480,8 @@ int pl_region_deregister(struct pl_region *region)
 			grant_shut(pl_index_table_get(&context->grants, i));
 	for (size_t i = 0; i < context->grants.count; i++)
 		if (grant_is_of_region(pl_index_table_get(&context->grants, i), region))
-			grant_remove(context, pl_index_table_get(&context->grants, i), &ended);
+			grant_remove(context, pl_index_table_get(&context->grants, i), "the region was deregistered",
+				     &ended);
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_registrations_finish(&ended);
 	pl_context_barrier(context);

@@ -24,6 +24,7 @@ struct pl_grant {
 /* Access of one peer: created when the peer imports a grant, or for the duration of one large send. */
 struct pl_key {
 	uint64_t id; /* index in the peer's table, and random bits */
+	struct pl_peer *peer;
 	struct pl_list grant_link;
 	struct pl_memory *memory;
 	size_t offset, length;

@@ -312,6 +312,7 @@ void pl_peer_up(struct pl_peer *peer)
 
 	if (peer->dead || atomic_load(&peer->state) != PL_PEER_OPENING)
 		return;
+	pl_peer_note_connected(peer);
 	atomic_store(&peer->state, PL_PEER_UP);
 	pl_timer_clear(peer->home, &peer->timer);
 	peer->loss = (struct pl_error){ 0 };

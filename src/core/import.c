@@ -222,10 +222,21 @@ static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_import
 	pl_task_init(&remote->task, release_run);
 	if (peer->ops->imported)
 		peer->ops->imported(peer->endpoint, remote);
+	pl_peer_note_key(peer, PL_EVENT_PATH_CHOSEN, pl_remote_key_id(remote), 0,
+			 remote->path_reason ? remote->path_reason : peer->reason);
 	pthread_mutex_lock(&context->lock);
 	pl_list_append(&context->remotes, &remote->link);
 	pthread_mutex_unlock(&context->lock);
 	return remote;
+}
+
+uint64_t pl_remote_key_id(const struct pl_remote *remote)
+{
+	struct pl_reader reader;
+
+	/* A key blob begins with the key's id on every fabric. */
+	pl_reader_init(&reader, remote->key, remote->key_length);
+	return pl_get_u64(&reader);
 }
 
 void pl_remote_unused(struct pl_remote *remote)

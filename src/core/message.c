@@ -224,10 +224,15 @@ void pl_message_send(struct pl_operation *operation)
 		if (start_copy_ahead(operation))
 			return;
 	}
-	if (pl_list_empty(&peer->unsent) && window_open(peer))
+	if (pl_list_empty(&peer->unsent) && window_open(peer)) {
 		transmit(peer, operation);
-	else
-		pl_list_append(&peer->unsent, &operation->queue_link);
+		return;
+	}
+	/* Only the first waiting message meets the limit. */
+	if (pl_list_empty(&peer->unsent))
+		pl_peer_note(peer, PL_EVENT_LIMIT_REACHED,
+			     "messages wait: the other end's program has not consumed those before");
+	pl_list_append(&peer->unsent, &operation->queue_link);
 }
 
 int pl_message_credited(struct pl_peer *peer, uint64_t consumed)

@@ -289,6 +289,8 @@ static void fill_route(struct pl_operation *operation)
 			completion->bytes_staged ? atomic_load(&operation->staged_reason) : operation->peer->reason;
 		if (operation->route_reason && !completion->bytes_staged)
 			completion->reason = operation->route_reason;
+		if (completion->bytes_staged)
+			pl_peer_note(operation->peer, PL_EVENT_STAGED, completion->reason);
 	}
 	pl_fast_visible(operation);
 }
@@ -334,6 +336,8 @@ void pl_operation_complete(struct pl_operation *operation)
 		completion->completed = PL_MAX(pl_engine_now(operation->home), completion->posted);
 	}
 	fill_route(operation);
+	if (completion->status == -EACCES)
+		pl_peer_note_refused_operation(operation);
 	if (operation->old && completion->status == 0)
 		*operation->old = completion->value;
 	pl_fast_release(operation);

@@ -40,6 +40,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 		return NULL;
 	}
 	peer->context = context;
+	pl_event_log_init(&peer->events, &context->allocator);
 	peer->initiator = initiator;
 	if (!initiator)
 		atomic_fetch_add(&context->accepted, 1);
@@ -169,6 +170,8 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 	pl_address_format((struct sockaddr *)&peer->address, peer->loss.object, sizeof(peer->loss.object));
 	if (peer->loss.code == 0)
 		peer->loss.code = -ECONNRESET;
+	/* Before the state changes, so that a program that sees the loss finds the event. */
+	pl_peer_note_loss(peer);
 	atomic_store(&peer->state, PL_PEER_LOST);
 	pl_timer_clear(peer->home, &peer->timer);
 	pl_channel_close(&peer->channel);
@@ -288,6 +291,7 @@ static void peer_free(struct pl_peer *peer)
 	pl_free(&context->allocator, peer->server_name);
 	pl_free(&context->allocator, peer->admission);
 	OPENSSL_cleanse(peer->secret, sizeof(peer->secret));
+	pl_event_log_destroy(&peer->events);
 	pl_free(&context->allocator, peer);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "control/channel.h"
+#include "core/event_log.h"
 #include "core/grant.h"
 #include "core/operation.h"
 #include "staging/staging.h"
@@ -131,8 +132,9 @@ struct pl_peer {
 	uint64_t next_request;
 	struct pl_index_table keys; /* struct pl_key; grant_lock */
 
-	bool leaving;         /* the peer sent BYE */
-	struct pl_error loss; /* reason of the loss */
+	bool leaving;               /* the peer sent BYE */
+	struct pl_error loss;       /* reason of the loss */
+	struct pl_event_log events; /* for pl_peer_events(); has a lock of its own */
 };
 
 /*
@@ -197,6 +199,23 @@ void pl_peer_up(struct pl_peer *peer);                                 /* the en
 void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error); /* the endpoint cannot carry data any longer */
 /* A connection ended; bytes that arrived before are still being read. Loses the peer now or soon. */
 void pl_peer_ending(struct pl_peer *peer);
+
+/* peer_event.c: add an event to the peer's log. Any thread, any locks. The text has static storage. */
+void pl_peer_note(struct pl_peer *peer, enum pl_event event, const char *text);
+void pl_peer_note_lane(struct pl_peer *peer, enum pl_event event, unsigned lane, int status, const char *text);
+void pl_peer_note_key(struct pl_peer *peer, enum pl_event event, uint64_t key, int status, const char *text);
+/* Copies the text. */
+void pl_peer_note_rail(struct pl_peer *peer, enum pl_event event, unsigned rail, const char *text);
+/* Copies the message of the error. */
+void pl_peer_note_error(struct pl_peer *peer, enum pl_event event, uint64_t key, const struct pl_error *error);
+/* The connection is up: adds its fabric and its encryption. Home. */
+void pl_peer_note_connected(struct pl_peer *peer);
+/* The connection ended: adds the loss, or the close of the other end. Home. */
+void pl_peer_note_loss(struct pl_peer *peer);
+/* The peer's request, for memory or an import, is refused. `right`: enum pl_access of the request, 0 for an import. */
+void pl_peer_note_refusal(struct pl_peer *peer, uint64_t key, unsigned right, enum pl_wire_status status);
+/* The other end, or its device, refused the grant of a failed operation. */
+void pl_peer_note_refused_operation(const struct pl_operation *operation);
 
 /* connect.c: takes over a control connection that sent its magic, and its admission. */
 void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],

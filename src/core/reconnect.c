@@ -119,11 +119,23 @@ static int check_reconnect(const struct pl_peer *peer, struct pl_error *error)
 		       "this end accepted the connection");
 }
 
+/* Closes the old peer. Its user data and its events belong to the new one. */
+static void replace_peer(struct pl_peer *old, struct pl_peer *fresh)
+{
+	pl_peer_set_user_data(fresh, pl_peer_user_data(old));
+	pl_event_log_continue(&fresh->events, &old->events);
+	if (atomic_load(&old->state) == PL_PEER_UP)
+		pl_peer_note(fresh, PL_EVENT_CLOSED_HERE, "the old connection, which was still up");
+	pl_peer_note(fresh, PL_EVENT_RECONNECT_DONE, "");
+	pl_peer_close(old);
+}
+
 int pl_peer_reconnect(struct pl_peer **peer, const char *address, uint64_t timeout, struct pl_error *error)
 {
 	struct pl_peer *old = *peer, *fresh = NULL;
 	struct pl_context *context = old->context;
 	struct reconnect reconnect = { .context = context };
+	struct pl_error own, *detail = error ? error : &own;
 	char same[PL_ADDRESS_FORMAT_MAX];
 	int rc = check_reconnect(old, error);
 
@@ -137,15 +149,17 @@ int pl_peer_reconnect(struct pl_peer **peer, const char *address, uint64_t timeo
 	reconnect.deadline = pl_deadline(pl_now(), timeout);
 	if (collect_remotes(&reconnect, old) < 0)
 		return pl_fail_memory(error, "pl_peer_reconnect");
+	pl_peer_note(old, PL_EVENT_RECONNECT_BEGUN, "");
 	rc = pl_connect_named(context, address ? address : same, address ? NULL : old->server_name, timeout,
-			      &fresh, error);
+			      &fresh, detail);
 	if (rc == 0)
-		rc = import_again(&reconnect, fresh, error);
+		rc = import_again(&reconnect, fresh, detail);
 	if (rc == 0) {
-		pl_peer_set_user_data(fresh, pl_peer_user_data(old));
-		pl_peer_close(old);
+		replace_peer(old, fresh);
 		move_remotes(&reconnect, fresh);
 		*peer = fresh;
+	} else {
+		pl_peer_note_error(old, PL_EVENT_RECONNECT_FAILED, 0, detail);
 	}
 	end_reconnect(&reconnect);
 	if (rc < 0)

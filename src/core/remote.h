@@ -20,6 +20,7 @@ struct pl_remote {
 	struct pl_list link;                      /* empty for the source of a large send */
 	struct pl_task task;
 	struct pl_context *context;
+	const char *path_reason; /* reason of the access path; set by the fabric. NULL: that of the peer */
 	uint16_t key_length;
 	uint8_t key[PL_KEY_BLOB_MAX];
 	uint8_t token[PL_TOKEN_SIZE]; /* for pl_peer_reconnect() */
@@ -33,6 +34,8 @@ static inline void pl_remote_put(struct pl_remote *remote)
 		pl_remote_unused(remote);
 }
 void pl_remote_free(struct pl_remote *remote);
+/* Returns the number of the remote region's key; 0 if the key is malformed. */
+uint64_t pl_remote_key_id(const struct pl_remote *remote);
 int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
 		   struct pl_operation **handle, struct pl_error *error);
 /*

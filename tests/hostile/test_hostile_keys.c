@@ -335,12 +335,107 @@ static void of_others(void *argument)
 	world_close(&world);
 }
 
+/* -- the owner's log ---------------------------------------------------------------------------------- */
+
+static int read_log(const struct world *world, struct pl_event_record records[PL_EVENTS_MAX])
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+
+	return pl_peer_events(world->intruder.peer, &query, records, PL_EVENTS_MAX);
+}
+
+/* Returns the events of one kind, and sets *entries to the number of their records. */
+static unsigned count_events(const struct world *world, enum pl_event event, unsigned *entries)
+{
+	struct pl_event_record records[PL_EVENTS_MAX];
+	int count = read_log(world, records);
+	unsigned events = 0;
+
+	*entries = 0;
+	for (int i = 0; i < count; i++) {
+		if (records[i].event != (uint32_t)event)
+			continue;
+		events += records[i].count;
+		(*entries)++;
+	}
+	return events;
+}
+
+#define EQUAL_REFUSALS 3000u
+#define VARIED_REFUSALS 600u
+
+/* A flood of refused requests takes one record if they are equal, and pushes no other event out if they are not. */
+static void refusals_merge(void *argument)
+{
+	struct pl_event_record records[PL_EVENTS_MAX];
+	unsigned entries, count;
+	struct world world;
+	uint64_t key;
+
+	(void)argument;
+	world_open(&world);
+	key = get_key(&world, PL_ACCESS_WRITE);
+	for (unsigned i = 0; i < EQUAL_REFUSALS; i++) {
+		struct pl_frame frame = frame_of(PL_FRAME_WRITE, key, SIZE + i, 1 + i % 8);
+
+		check_number(request(&world.intruder, &frame), PL_WIRE_RANGE);
+	}
+	check_number(count_events(&world, PL_EVENT_REFUSED_HERE, &entries), EQUAL_REFUSALS);
+	check_number(entries, 1);
+	count = (unsigned)read_log(&world, records);
+	check_text(records[count - 1].text, "write: the range leaves the grant");
+	check(records[count - 1].key == key && records[count - 1].status == -ERANGE);
+	for (unsigned i = 0; i < VARIED_REFUSALS; i++) {
+		static const uint8_t types[] = { PL_FRAME_WRITE, PL_FRAME_READ, PL_FRAME_ATOMIC };
+		struct pl_frame frame = frame_of(types[i % 3], i % 2 ? key + i : key, i % 2 ? 0 : 2 * SIZE, WORD);
+
+		check(request(&world.intruder, &frame) != PL_WIRE_OK);
+	}
+	count_events(&world, PL_EVENT_REFUSED_HERE, &entries);
+	check(entries > 1);
+	check(read_log(&world, records) <= PL_EVENTS_MAX);
+	check_number(count_events(&world, PL_EVENT_CONNECTED, &entries), 1);
+	check_number(count_events(&world, PL_EVENT_LANE_OPENED, &entries), 1);
+	check_number(count_events(&world, PL_EVENT_ENCRYPTION_OFF, &entries), 1);
+	world_close(&world);
+}
+
+/* A connection that breaks without a goodbye: the lane first, then the peer, whose log stays. */
+static void broken_connection(void *argument)
+{
+	struct pl_event_record records[PL_EVENTS_MAX];
+	struct world world;
+	unsigned entries;
+	int count;
+
+	(void)argument;
+	world_open(&world);
+	close(world.intruder.lane);
+	close(world.intruder.control);
+	for (unsigned i = 0; i < 500 && !count_events(&world, PL_EVENT_LOST, &entries); i++)
+		sleep_ms(10);
+	check_number(count_events(&world, PL_EVENT_LANE_LOST, &entries), 1);
+	count = read_log(&world, records);
+	check_number(records[count - 1].event, PL_EVENT_LOST);
+	check_number(records[count - 1].status, -ECONNRESET);
+	check_text(records[count - 1].text, "the connection broke without an orderly end");
+	for (int i = 0; i < count; i++)
+		if (records[i].event == PL_EVENT_LANE_LOST)
+			check(records[i].lane == 0 && records[i].status < 0 && records[i].text[0]);
+	check_number(count_events(&world, PL_EVENT_CONNECTED, &entries), 1);
+	pl_peer_close(world.intruder.peer);
+	buffer_close(&world.buffer);
+	victim_close(&world.victim);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "rights", rights, NULL, 20 },     { "ranges", ranges, NULL, 20 },
 		{ "revoked", revoked, NULL, 20 },   { "expired", expired, NULL, 20 },
 		{ "released", released, NULL, 20 }, { "of others", of_others, NULL, 20 },
+		{ "refusals merge", refusals_merge, NULL, 30 },
+		{ "broken connection", broken_connection, NULL, 20 },
 	};
 
 	return cases_run("hostile-keys", cases, PL_ARRAY_SIZE(cases));

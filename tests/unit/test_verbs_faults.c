@@ -213,6 +213,7 @@ static struct rig *rig_new(void)
 		pl_list_init(&rig->queue.rails[i]);
 	pl_list_append(&rig->state.queues, &rig->queue.link);
 	rig->peer.context = &rig->context;
+	pl_event_log_init(&rig->peer.events, &pl_system_allocator);
 	rig->peer.home = rig->context.engines[0];
 	rig->endpoint.base.peer = &rig->peer;
 	rig->endpoint.state = &rig->state;
@@ -257,6 +258,7 @@ static void rig_free(struct rig *rig)
 		pl_free(&pl_system_allocator, rig->work);
 	verbs_spare_drop(&rig->endpoint);
 	pl_free(&pl_system_allocator, rig->operation.error);
+	pl_event_log_destroy(&rig->peer.events);
 	verbs_removal_close(&rig->state);
 	pl_engine_unlock(rig->peer.home);
 	pl_engine_stop(rig->peer.home);
@@ -268,6 +270,19 @@ static void expect_links(const struct rig *rig, enum verbs_link first, enum verb
 {
 	assert_int_equal(rig->endpoint.rails[0].link, first);
 	assert_int_equal(rig->endpoint.rails[1].link, second);
+}
+
+/* Checks that the newest event of the peer is the loss of the first rail, for this reason. */
+static void expect_rail_lost(struct rig *rig, const char *why)
+{
+	struct pl_event_record records[PL_EVENTS_MAX];
+	size_t count = pl_event_log_read(&rig->peer.events, 0, sizeof(records[0]), records, PL_EVENTS_MAX);
+
+	assert_int_equal(count, 1);
+	assert_int_equal(records[0].event, PL_EVENT_RAIL_LOST);
+	assert_int_equal(records[0].lane, 0);
+	assert_non_null(strstr(records[0].text, "card0:1: "));
+	assert_non_null(strstr(records[0].text, why));
 }
 
 /* -- completions ---------------------------------------------------------------------------------- */
@@ -343,6 +358,7 @@ static void test_broken(void **state)
 		assert_int_equal(rail->held_generation, 3);
 		assert_int_equal(rail->broke.status, statuses[i]);
 		assert_int_equal(rail->broke.vendor_error, VENDOR);
+		expect_rail_lost(rig, rig->library.ibv_wc_status_str(statuses[i]));
 		assert_int_equal(rail->broke.port, 1);
 		/* Nothing was done before: less is asked for at a time, and altogether. */
 		assert_true(rail->chunk < VERBS_CHUNK);

@@ -132,6 +132,9 @@ void local_key_revoked(struct local_endpoint *endpoint, uint64_t key)
 	pl_list_for_each(at, &endpoint->accesses) {
 		struct local_access *access = pl_list_entry(at, struct local_access, link);
 
+		if (access->key == key)
+			pl_peer_note_key(endpoint->base.peer, PL_EVENT_REVOKED_THERE, key, 0,
+					 "the other end ended the grant");
 		if (access->key == key && copies_have_left(access))
 			access_close_memory(access);
 	}
@@ -222,6 +225,7 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	/* Receives the descriptor, which was sent before the key. */
 	local_fd_socket_drain(endpoint);
 	select_access_path(endpoint, remote, access);
+	remote->path_reason = access->path->reason;
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_append(&endpoint->accesses, &access->link);
 	pthread_mutex_unlock(&endpoint->state->lock);

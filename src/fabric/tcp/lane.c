@@ -32,12 +32,33 @@ void tcp_lane_init(struct tcp_lane *lane)
 	pl_list_init(&lane->spare);
 }
 
+/* Returns the reason of a lane's end, for the peer's log. */
+static const char *lane_loss_reason(int code)
+{
+	switch (code) {
+	case -EPIPE:
+		return "the other end closed the socket";
+	case -ECONNRESET:
+		return "the connection was reset";
+	case -ETIMEDOUT:
+		return "the other end did not answer or read in time";
+	case -EPROTO:
+	case -EMSGSIZE:
+		return "the other end broke the protocol, or refused the socket";
+	case -ENOMEM:
+		return "this end had no memory for the lane";
+	default:
+		return "the socket failed";
+	}
+}
+
 void tcp_lane_fail(struct tcp_lane *lane, int code)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 
 	if (lane->state == TCP_LANE_ENDED)
 		return;
+	pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code, lane_loss_reason(code));
 	if (lane->state == TCP_LANE_UP)
 		atomic_fetch_sub(&endpoint->lanes_up, 1);
 	lane->state = TCP_LANE_ENDED;
@@ -55,6 +76,7 @@ static void lane_up(struct tcp_lane *lane)
 	pl_stream_expect_bulk(&lane->stream);
 	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
 	pl_source_watch(&lane->source, EPOLLIN);
+	pl_peer_note_lane(lane->endpoint->base.peer, PL_EVENT_LANE_OPENED, lane->index, 0, "");
 	if (lane->index == 0)
 		pl_peer_up(lane->endpoint->base.peer);
 	tcp_lane_flush(lane);

@@ -8,6 +8,8 @@
 static void stop_reading(struct tcp_lane *lane)
 {
 	lane->stopped = true;
+	pl_peer_note_lane(lane->endpoint->base.peer, PL_EVENT_LIMIT_REACHED, lane->index, 0,
+			  "1024 refusals are not sent: the lane reads nothing until the other end takes them");
 	pl_source_watch(&lane->source, EPOLLOUT);
 	pl_timer_set(lane->engine, &lane->patience,
 		     pl_deadline(pl_now(), lane->endpoint->context->options.operation_timeout));

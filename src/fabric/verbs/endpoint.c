@@ -25,7 +25,7 @@ static void retry(struct pl_timer *timer)
 	case VERBS_CONNECTING:
 		/* The peer may have lost the request; the connection manager would repeat it only after seconds. */
 		if (rail->endpoint->opened)
-			verbs_fail(rail);
+			verbs_fail(rail, "the connection attempt got no answer");
 		break;
 	case VERBS_DRAINING:
 		verbs_drained_run(&rail->drained_task);
@@ -229,7 +229,7 @@ static void verbs_sweep(struct pl_endpoint *base)
 	/* Only the card knows when it no longer uses a buffer. */
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if (any_canceled(&endpoint->rails[i].posted))
-			verbs_fail(&endpoint->rails[i]);
+			verbs_fail(&endpoint->rails[i], "a cancelled operation needs its buffer back");
 	verbs_flush(endpoint);
 }
 
@@ -257,7 +257,7 @@ static void end_link(struct verbs_rail *rail)
 	while (rail->link == VERBS_UP && rail->frames && pl_now() < deadline)
 		verbs_cq_poll(rail->queue);
 	rail->endpoint->closing = true;
-	verbs_fail(rail);
+	verbs_fail(rail, "the connection was closed");
 	deadline = pl_now() + FLUSH_LIMIT;
 	while (rail->link == VERBS_DRAINING && !pl_list_empty(&rail->posted) && pl_now() < deadline)
 		verbs_cq_poll(rail->queue);

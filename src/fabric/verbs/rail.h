@@ -62,6 +62,7 @@ struct verbs_rail {
 	} broke;
 	const struct verbs_remote_key
 		*denied;          /* the queue pair failed because the peer's device refused access to it */
+	bool was_up;              /* was up at least once */
 	bool cut;                 /* the peer asks when `generation` takes nothing any more */
 	uint16_t fail_generation; /* generation that fail_task fails */
 	/* bytes of a request; reduced while connections break before a request is done */
@@ -114,8 +115,11 @@ void verbs_dial(struct verbs_rail *rail);
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call);
 /* Destroys the drained queue pair, at the end. */
 void verbs_link_drop(struct verbs_rail *rail);
-/* Moves the queue pair into the error state: it is useless, or must stop using a buffer. */
-void verbs_fail(struct verbs_rail *rail);
+/*
+ * Moves the queue pair into the error state: it is useless, or must stop using a buffer. `why` goes to the peer's log;
+ * static storage.
+ */
+void verbs_fail(struct verbs_rail *rail, const char *why);
 /* Fails the rail later: called while completions are taken, or from other engines. */
 void verbs_fail_soon(struct verbs_rail *rail);
 void verbs_fail_run(struct pl_task *task);
@@ -123,6 +127,11 @@ void verbs_fail_run(struct pl_task *task);
 void verbs_drained_run(struct pl_task *task);
 /* Posted work did not come back in time. */
 void verbs_drain_expired(struct pl_timer *timer);
+
+/* rail_event.c: add an event to the peer's log. */
+void verbs_note_rail_up(struct verbs_rail *rail);
+/* The rail has still its device and its id. */
+void verbs_note_rail_lost(struct verbs_rail *rail, const char *why);
 
 /* rail_fence.c */
 /* This end takes no byte of the rail's generation any more: tells the peer if it asked, and asks the same. */

@@ -332,7 +332,7 @@ void verbs_flush(struct verbs_endpoint *endpoint)
 		while (add_work(endpoint, &batch))
 			;
 		if (batch.count && !post_batch(&batch))
-			verbs_fail(batch.rail);
+			verbs_fail(batch.rail, "the device refused a request");
 	} while (batch.count && !(pl_list_empty(&endpoint->waiting) && pl_list_empty(&endpoint->again)));
 	endpoint->flushing = false;
 }

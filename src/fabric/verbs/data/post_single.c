@@ -28,7 +28,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 	request.send_flags |= IBV_SEND_SIGNALED;
 	if (ibv_post_send(rail->id->qp, &request, &bad)) {
 		pl_list_append(&endpoint->again, &work->link);
-		verbs_fail(rail);
+		verbs_fail(rail, "the device refused a request");
 		return true;
 	}
 	/* Runs while the device works: completions need the engine, so none is taken before this. */

@@ -4,6 +4,13 @@
 
 #include "fabric/verbs/data/request.h"
 
+/* Returns the reason of a rail's end, for the peer's log. Static storage. */
+static const char *verbs_loss_reason(const struct verbs_rail *rail, enum ibv_wc_status status)
+{
+	return status == IBV_WC_WR_FLUSH_ERR ? "the device returned all requests"
+					     : verbs_library_of(rail)->ibv_wc_status_str(status);
+}
+
 static void describe_status(struct pl_error *error, const struct verbs_rail *rail, const struct ibv_wc *completion)
 {
 	static const struct {
@@ -169,5 +176,5 @@ void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const s
 	if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
 		verbs_bind_failed(rail, work);
 	request_back(rail, work, completion);
-	verbs_fail(rail);
+	verbs_fail(rail, verbs_loss_reason(rail, completion->status));
 }

@@ -149,7 +149,7 @@ void verbs_join_run(struct pl_task *task)
 	if (rail->link == VERBS_DOWN)
 		verbs_accept_joined(rail);
 	else
-		verbs_fail(rail);
+		verbs_fail(rail, "the other end connects again");
 }
 
 void verbs_joins_drop(struct verbs_rail *rail)

@@ -101,7 +101,7 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 	const struct verbs_library *library = rail->endpoint->state->library;
 
 	if (atomic_load(&rail->device->gone)) {
-		verbs_fail(rail);
+		verbs_fail(rail, "the device was removed");
 		verbs_drain_expired(&rail->drain);
 		return;
 	}
@@ -109,10 +109,10 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 		return;
 	if (bits & QUEUE_BROKEN) {
 		/* No completions will come for the posted requests. */
-		verbs_fail(rail);
+		verbs_fail(rail, "the completion queue failed");
 		verbs_drain_expired(&rail->drain);
 	} else if (rail_is_replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->id->qp))) {
-		verbs_fail(rail);
+		verbs_fail(rail, "the port failed, or the queue pair");
 	}
 }
 

@@ -147,6 +147,7 @@ static void established(struct verbs_rail *rail)
 	if (rail->link != VERBS_CONNECTING)
 		return;
 	rail->link = VERBS_UP;
+	verbs_note_rail_up(rail);
 	verbs_qp_up(rail);
 	rail->attempts = 0;
 	rail->denied = NULL;
@@ -160,7 +161,7 @@ static void established(struct verbs_rail *rail)
 	verbs_flush(endpoint);
 }
 
-void verbs_fail(struct verbs_rail *rail)
+void verbs_fail(struct verbs_rail *rail, const char *why)
 {
 	if (rail->link == VERBS_RESOLVING || rail->link == VERBS_CONNECTING) {
 		verbs_connect_failed(rail, -ETIMEDOUT, "rdma_connect");
@@ -168,6 +169,7 @@ void verbs_fail(struct verbs_rail *rail)
 	}
 	if (rail->link != VERBS_UP)
 		return;
+	verbs_note_rail_lost(rail, why);
 	rail->link = VERBS_DRAINING;
 	if (!verbs_rails_up(rail->endpoint))
 		rail->endpoint->down_since = pl_now();
@@ -193,7 +195,7 @@ void verbs_fail_run(struct pl_task *task)
 	struct verbs_rail *rail = pl_container_of(task, struct verbs_rail, fail_task);
 
 	if (rail->generation == rail->fail_generation)
-		verbs_fail(rail);
+		verbs_fail(rail, "the other end uses this connection no more");
 }
 
 void verbs_drained_run(struct pl_task *task)
@@ -344,7 +346,7 @@ static void device_lost(struct verbs_rail *rail)
 {
 	if (rail->id->verbs == rail->device->verbs)
 		verbs_device_lost(rail->endpoint->state, rail->device);
-	verbs_fail(rail);
+	verbs_fail(rail, "the device was removed");
 }
 
 /* A listener's device was removed. */
@@ -393,7 +395,7 @@ static void happened(struct verbs_rail *rail, enum rdma_cm_event_type type, int 
 		device_lost(rail);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		verbs_fail(rail);
+		verbs_fail(rail, "the other end disconnected");
 		break;
 	default:
 		break;

@@ -51,5 +51,5 @@ void verbs_watch_look(struct pl_timer *timer)
 	}
 	rail->chunk = PL_MIN(rail->chunk, CHUNK);
 	verbs_pace_broke(&rail->pace, pl_now());
-	verbs_fail(rail);
+	verbs_fail(rail, "the device completed no request in time");
 }
