@@ -354,8 +354,33 @@ static void print_bench_results(const struct bench_options *options, const struc
 		bench_render_table(options, report);
 }
 
+/* Keeps the events of the connections, which the end of the endpoint closes. */
+static void keep_bench_events(struct bench_endpoint *ep, const struct bench_options *options,
+			      struct bench_report *report)
+{
+	for (uint32_t i = 0; options->events && i < ep->peer_count; i++) {
+		struct cli_events **events = &report->servers[i].events;
+
+		*events = malloc(sizeof(**events));
+		if (*events)
+			cli_events_read(*events, ep->peers[i].control);
+	}
+}
+
+static void print_bench_events(const struct bench_options *options, const struct bench_report *report)
+{
+	for (uint32_t i = 0; !options->common.json && i < report->server_count; i++) {
+		const struct bench_server *server = &report->servers[i];
+
+		if (server->events)
+			cli_events_print(stderr, server->events, server->info.address, true);
+	}
+}
+
 static void free_bench_report(struct bench_report *report)
 {
+	for (uint32_t i = 0; report && i < report->server_count; i++)
+		free(report->servers[i].events);
 	for (uint32_t i = 0; report && i < report->count; i++) {
 		free(report->rows[i].runs);
 		bench_row_free(&report->rows[i]);
@@ -417,6 +442,7 @@ static void measure_servers(struct bench_endpoint *ep, const struct bench_option
 		else
 			bench_control_send_failure(ep);
 	}
+	keep_bench_events(ep, options, report);
 	bench_endpoint_close(ep);
 }
 
@@ -446,6 +472,7 @@ int bench_measure(struct bench_options *options)
 		kill(child.process.pid, SIGTERM);
 	bench_local_server_stop(&child);
 	print_bench_results(options, report);
+	print_bench_events(options, report);
 	rc = report->failed ? cli_report(&report->error) : CLI_OK;
 	free(ep);
 	free_bench_report(report);

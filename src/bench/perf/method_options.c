@@ -36,6 +36,7 @@ enum {
 	OPTION_PERFTEST,
 	OPTION_GBITS,
 	OPTION_WITH_MACHINE,
+	OPTION_EVENTS,
 };
 
 static const struct argp_option method_options[] = {
@@ -60,6 +61,7 @@ static const struct argp_option method_options[] = {
 	{ NULL, 0, NULL, 0, "Output:", 4 },
 	{ "with-machine", OPTION_WITH_MACHINE, NULL, 0,
 	  "With --json: add the output of `peerlane topo` and `peerlane check`", 4 },
+	{ "events", OPTION_EVENTS, NULL, 0, "Print the last events of each connection on standard error at the end", 4 },
 	{ "csv", OPTION_CSV, NULL, 0, "Print comma-separated values, with names in the first line", 4 },
 	{ "perftest", OPTION_PERFTEST, NULL, 0, "Print the columns of ib_write_bw and ib_write_lat, for their scripts",
 	  4 },
@@ -144,6 +146,9 @@ static error_t parse_environment_option(int key, char *argument, struct argp_sta
 		return 0;
 	case OPTION_GBITS:
 		options->gbits = true;
+		return 0;
+	case OPTION_EVENTS:
+		options->events = true;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

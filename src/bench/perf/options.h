@@ -13,7 +13,7 @@ struct bench_options {
 	const char *memory, *peer_memory; /* peer_memory: NULL: the server's choice */
 	const char *cpus, *peer_cpus;     /* NULL: any */
 	int node;                         /* NUMA node; -1: any */
-	bool huge, csv, perftest, gbits, all, with_machine;
+	bool huge, csv, perftest, gbits, all, with_machine, events;
 	uint64_t sample_interval, rate_bytes;
 	int argc;
 	char **argv;

@@ -187,6 +187,8 @@ static void add_server_members(struct json_object *object, const struct bench_se
 	cli_json_add(object, "same_host", json_object_new_boolean(server->info.same_host));
 	cli_json_add(object, "authenticated", json_object_new_boolean(server->info.authenticated));
 	cli_json_add(object, "encrypted", json_object_new_boolean(server->info.encrypted));
+	if (server->events)
+		cli_json_add(object, "events", cli_events_json(server->events));
 }
 
 /* Adds the server; of several, the first one in place of the only one, and all in a list. */

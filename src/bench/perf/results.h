@@ -5,6 +5,7 @@
 
 #include "bench/perf/endpoint.h"
 #include "bench/perf/options.h"
+#include "cmd/common/events.h"
 
 struct bench_latency {
 	uint64_t minimum, p50, p90, p95, p99, p999, p9999, maximum; /* nanoseconds */
@@ -49,6 +50,7 @@ struct bench_report {
 		struct pl_peer_info info;
 		struct machine machine;
 		char memory[BENCH_KIND_MAX]; /* empty: the server was not asked yet */
+		struct cli_events *events;   /* of the connection of control messages; NULL without --events */
 	} servers[BENCH_CONNECTIONS_MAX];
 	uint32_t server_count;
 	char memory[BENCH_KIND_MAX];

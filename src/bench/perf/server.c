@@ -13,7 +13,7 @@
 #include "bench/perf/receives.h"
 #include "bench/perf/run.h"
 #include "bench/perf/sequential.h"
-#include "cmd/common/output.h"
+#include "cmd/common/events.h"
 
 #define ACCEPT_WAIT (200 * CLI_NS_PER_MS)
 
@@ -153,6 +153,12 @@ static int serve_bench_client(struct bench_endpoint *ep, const struct bench_opti
 		bench_wait_peer_close(ep);
 	} else if (rc < 0) {
 		bench_control_send_failure(ep);
+	}
+	if (options->events) {
+		struct cli_events events;
+
+		cli_events_read(&events, ep->peer->control);
+		cli_events_print(stderr, &events, info.address, true);
 	}
 	bench_endpoint_reset(ep);
 	return rc < 0 ? CLI_FAILED : CLI_OK;

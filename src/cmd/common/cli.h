@@ -65,6 +65,7 @@ struct cli_options {
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
 	enum pl_choice encrypt;
 	bool insecure, json, quiet, narrow;
+	bool events; /* set by the --events of get and put */
 };
 
 /* Command line of a subcommand: its help and its own options. */

@@ -79,6 +79,7 @@ static const struct argp_option get_options[] = {
 	{ "recursive", 'r', NULL, 0,
 	  "Fetch all files below the directories NAME..., with their directories; without NAME, all files", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
+	{ "events", TRANSFER_OPTION_EVENTS, NULL, 0, TRANSFER_EVENTS_HELP, 1 },
 	{ "sync", OPTION_SYNC, NULL, 0, "Wait until storage has each file: fsync(2) of the file and of its directory",
 	  1 },
 	{ 0 },

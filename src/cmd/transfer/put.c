@@ -97,6 +97,7 @@ static const struct argp_option put_options[] = {
 	{ "recursive", 'r', NULL, 0,
 	  "Send all files below directories, as DIRECTORY/...; the server makes the directories", 1 },
 	{ "verify", 'V', NULL, 0, "Compare XXH3-128 hashes of both ends before the file gets its name", 1 },
+	{ "events", TRANSFER_OPTION_EVENTS, NULL, 0, TRANSFER_EVENTS_HELP, 1 },
 	{ "no-sync", OPTION_NO_SYNC, NULL, 0,
 	  "Do not wait until the server's storage has the file; a crash of its host may then lose it", 1 },
 	{ 0 },

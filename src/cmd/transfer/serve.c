@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cmd/common/output.h"
+#include "cmd/transfer/connection_log.h"
 #include "cmd/transfer/serve.h"
 #include "cmd/transfer/sigbus_guard.h"
 
@@ -84,6 +85,9 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	serve->signals = cli_signal_fd(SIGHUP, error);
 	if (serve->signals < 0)
 		return serve->signals;
+	serve->event_signals = connection_log_open(error);
+	if (serve->event_signals < 0)
+		return serve->event_signals;
 	sigbus_guard_install();
 	raise_descriptor_limit();
 	forbid_core_dumps();
@@ -152,6 +156,7 @@ static void serve_until_end(struct serve *serve)
 		{ .fd = pl_fd(serve->server.context), .events = POLLIN },
 		{ .fd = serve->signals, .events = POLLIN },
 		{ .fd = serve->server.committer.event_fd, .events = POLLIN },
+		{ .fd = serve->event_signals, .events = POLLIN },
 	};
 
 	for (;;) {
@@ -166,6 +171,8 @@ static void serve_until_end(struct serve *serve)
 			return;
 		if (poll(fds, CLI_ARRAY_SIZE(fds), serve_poll_timeout(serve, busy)) < 0 && errno != EINTR)
 			return;
+		if (fds[3].revents)
+			connection_log_print(serve->event_signals, &serve->server);
 		if ((fds[1].revents && handle_serve_signal(serve)) || cli_now() >= serve->end)
 			return;
 	}
@@ -188,6 +195,8 @@ static void stop_serving(struct serve *serve)
 		free(serve->memory[i].name);
 	if (serve->signals >= 0)
 		close(serve->signals);
+	if (serve->event_signals >= 0)
+		close(serve->event_signals);
 }
 
 int pl_cli_serve(int argc, char **argv)
@@ -205,7 +214,7 @@ int pl_cli_serve(int argc, char **argv)
 	serve->clients = CLIENTS_DEFAULT;
 	serve->server.idle = IDLE_DEFAULT;
 	serve->server.keep_parts = KEEP_PARTS_DEFAULT;
-	serve->signals = serve->server.upload = serve->server.committer.event_fd = -1;
+	serve->signals = serve->event_signals = serve->server.upload = serve->server.committer.event_fd = -1;
 	serve_parse_arguments(serve, argc, argv);
 	serve->server.clients_max = serve->clients;
 	serve->common.peers_max = serve->clients + CLIENTS_WAITING;

@@ -34,7 +34,7 @@ struct serve {
 	struct server server;
 	struct audit *audit;
 	bool sandboxed;
-	int signals;
+	int signals, event_signals;
 	uint64_t watchdog, watchdog_next; /* interval of the service manager, 0: none; time of the next notice */
 	uint64_t end;                     /* time at which to exit; UINT64_MAX: never */
 };

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "cmd/common/units.h"
+#include "cmd/transfer/connection_log.h"
 #include "cmd/transfer/serve.h"
 
 enum {
 	OPTION_CLIENTS = 0x200,
+	OPTION_EVENTS,
 	OPTION_FOR,
 	OPTION_IDLE,
 	OPTION_ONCE,
@@ -122,6 +124,9 @@ static error_t parse_serve_option(int key, char *argument, struct argp_state *st
 	case OPTION_ONCE:
 		serve->once = true;
 		return 0;
+	case OPTION_EVENTS:
+		serve->server.before_close = connection_log_print_client;
+		return 0;
 	case OPTION_FOR:
 		if (cli_parse_seconds(argument, &serve->duration) || !serve->duration)
 			argp_error(state, "--for takes seconds, not '%s'", argument);
@@ -162,6 +167,8 @@ static const struct argp_option serve_options[] = {
 	  "Append a line for each connection, refusal and access to FILE; journal: to systemd-journald", 1 },
 	{ "sandbox", OPTION_SANDBOX, "auto|off|require", 0,
 	  "Limit the process to the files that it serves, by Landlock, if the kernel can (auto, the default)", 1 },
+	{ "events", OPTION_EVENTS, NULL, 0,
+	  "Print the last events of each connection on standard error when it ends; SIGUSR1 prints them at any time", 1 },
 	{ "once", OPTION_ONCE, NULL, 0, "Exit when the first client has disconnected", 1 },
 	{ "for", OPTION_FOR, "SECONDS", 0, "Exit after this time", 1 },
 	{ 0 },

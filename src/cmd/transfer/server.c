@@ -49,6 +49,8 @@ static void client_drop(struct client *client)
 	if (client->commit)
 		client->commit->client = NULL;
 	client->commit = NULL;
+	if (server->before_close)
+		server->before_close(client);
 	pl_peer_close(client->peer);
 	client->peer = NULL;
 	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++)

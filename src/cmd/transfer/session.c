@@ -32,7 +32,7 @@ int session_open(struct session *session, const struct cli_options *options, con
 {
 	int rc;
 
-	*session = (struct session){ .signals = -1, .info = PL_PEER_INFO_INIT };
+	*session = (struct session){ .signals = -1, .with_events = options->events, .info = PL_PEER_INFO_INIT };
 	sigbus_guard_install();
 	rc = cli_address(address, session->address, sizeof(session->address), error);
 	if (rc < 0)
@@ -56,13 +56,21 @@ int session_open(struct session *session, const struct cli_options *options, con
 	return rc;
 }
 
+void session_disconnect(struct session *session)
+{
+	if (session->peer && session->with_events)
+		cli_events_read(&session->events, session->peer);
+	pl_peer_close(session->peer);
+	session->peer = NULL;
+}
+
 void session_close(struct session *session)
 {
+	session_disconnect(session);
 	pl_close(session->context);
 	if (session->signals >= 0)
 		close(session->signals);
 	session->context = NULL;
-	session->peer = NULL;
 	session->signals = -1;
 }
 
@@ -102,8 +110,7 @@ static bool handle_signal(struct session *session)
 	if (!sigismember(&pending, SIGINT) && !sigismember(&pending, SIGTERM))
 		return false;
 	session->interrupted = true;
-	pl_peer_close(session->peer);
-	session->peer = NULL;
+	session_disconnect(session);
 	return true;
 }
 
@@ -201,8 +208,7 @@ int session_send_request(struct session *session, struct service_message *reques
 	pending->request = session->requests;
 	if (rc < 0) {
 		/* Ends the receive, because no answer will arrive. */
-		pl_peer_close(session->peer);
-		session->peer = NULL;
+		session_disconnect(session);
 		session_drain(session, &pending->received);
 	}
 	return rc;
@@ -234,8 +240,7 @@ int session_wait_answer(struct session *session, struct session_request *pending
 	int rc;
 
 	if (sent < 0 && sent != -EINTR && session->peer) {
-		pl_peer_close(session->peer);
-		session->peer = NULL;
+		session_disconnect(session);
 	}
 	rc = session_await(session, &pending->received, error);
 	if (sent < 0)

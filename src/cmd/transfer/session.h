@@ -6,7 +6,7 @@
 #ifndef PL_CMD_TRANSFER_SESSION_H
 #define PL_CMD_TRANSFER_SESSION_H
 
-#include "cmd/common/cli.h"
+#include "cmd/common/events.h"
 #include "cmd/transfer/service.h"
 
 struct session {
@@ -18,6 +18,8 @@ struct session {
 	int signals;       /* signalfd, or -1 */
 	uint32_t requests; /* number of the last request */
 	bool interrupted;  /* set once a signal has arrived */
+	bool with_events;
+	struct cli_events events; /* of the connection, when it was closed; if `with_events` */
 };
 
 /* Operation under way.  Its address is the user_data of the operation. */
@@ -38,6 +40,8 @@ struct session_request {
 /* Connects to `peerlane serve`.  After a failure, the session needs no session_close(). */
 int session_open(struct session *session, const struct cli_options *options, const char *address,
 		 struct pl_error *error);
+/* Closes the connection, which ends all operations, and keeps its events. */
+void session_disconnect(struct session *session);
 /* Closes the session.  No buffer is in use afterwards. */
 void session_close(struct session *session);
 

@@ -15,6 +15,9 @@ error_t transfer_parse_option(struct transfer_command *command, int key, char *a
 	case 'V':
 		command->verify = true;
 		return 0;
+	case TRANSFER_OPTION_EVENTS:
+		command->common.events = true;
+		return 0;
 	case ARGP_KEY_ARGS:
 		command->address = state->argv[state->next];
 		command->names = state->argv + state->next + 1;
@@ -85,6 +88,16 @@ static void print_result(const struct transfer_command *command, const struct tr
 		transfer_print(transfer);
 }
 
+/* Closes the connection and prints its events. */
+static void close_transfer_session(struct transfer_command *command)
+{
+	struct session *session = &command->session;
+
+	session_close(session);
+	if (command->common.events && !command->common.json)
+		cli_events_print(stderr, &session->events, session->address, true);
+}
+
 static enum cli_exit run_transfers(struct transfer_command *command,
 				   size_t (*run)(void *user, struct transfer *transfers, size_t count), void *user)
 {
@@ -94,7 +107,7 @@ static enum cli_exit run_transfers(struct transfer_command *command,
 	if (session_open(&command->session, &command->common, command->address, &error) < 0)
 		return cli_report_for(&command->common, &error);
 	if (command->expand && command->expand(user, &error) < 0) {
-		session_close(&command->session);
+		close_transfer_session(command);
 		return cli_report_for(&command->common, &error);
 	}
 	while (count < command->transfer_count && !command->session.interrupted) {
@@ -103,9 +116,9 @@ static enum cli_exit run_transfers(struct transfer_command *command,
 		for (; count < end; count++)
 			print_result(command, &command->transfers[count]);
 	}
+	close_transfer_session(command);
 	if (command->common.json)
 		transfers_print_json(command->transfers, count, &command->session);
-	session_close(&command->session);
 	return transfers_status(command->transfers, count);
 }
 

@@ -47,6 +47,8 @@ struct transfer_command {
 int transfer_add(struct transfer_command *command, const char *name, const char *file, struct pl_error *error);
 
 /* Parses the options and arguments that get and put share. */
+#define TRANSFER_OPTION_EVENTS 0x2f0
+#define TRANSFER_EVENTS_HELP "Print the last events of the connection on standard error at the end"
 error_t transfer_parse_option(struct transfer_command *command, int key, char *argument, struct argp_state *state);
 
 /* Returns the last component of a path. */

@@ -83,6 +83,8 @@ void transfers_print_json(const struct transfer *transfers, size_t count, const 
 	cli_json_add(object, "authenticated", json_object_new_boolean(session->info.authenticated));
 	cli_json_add(object, "encrypted", json_object_new_boolean(session->info.encrypted));
 	cli_json_add(object, "files", files);
+	if (session->with_events)
+		cli_json_add(object, "events", cli_events_json(&session->events));
 	cli_json_print(object, true);
 }
 
