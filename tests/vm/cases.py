@@ -212,6 +212,15 @@ RAILS = over(
         Case('far rails flap', 100, server='keep_ledger_until_after "rail_flaps 2"', client=WRITES),
         Case('a card goes and comes', 60, server=LEDGER, client=f'until_after "away_and_back rxe0 1" {WRITES}'),
         Case('a far card goes and comes', 60, server='keep_ledger_until_after "away_and_back rxe1 1"', client=WRITES),
+        Case('events of rails that flap', 100, server='bench_server',
+             client='logs_events \'"rail-opened","rail-lost","rail-reopened",: the port is down\' '
+                    f'during "rail_flaps 1" {WRITE} 20 --events'),
+        Case('events of a card that goes and comes', 60, server='bench_server',
+             client='logs_events \'"rail-lost","rail-reopened",: the device was removed\' '
+                    f'during "away_and_back rxe0 1" {WRITE} 14 --events'),
+        Case('events of a far card that goes and comes', 60,
+             server='bench_server during "away_and_back rxe1 1"',
+             client=f'logs_events \'"rail-lost","rail-reopened"\' {WRITE} 14 --events'),
         Case('a card less', 60, server=LEDGER,
              client=f'put_card rxe1 $(cat /sys/class/infiniband/rxe1/parent) until_after "lose_card rxe1" {WRITES}')),
 )

@@ -604,6 +604,21 @@ over_rails() # COUNT COMMAND...
 	"$@" && grep -q "\"lanes\": $rails" result
 }
 
+# Runs `bench --events`, whose JSON must match each of these patterns.
+logs_events() # PATTERN,... COMMAND...
+{
+	patterns=$1
+	shift
+	"$@" || return
+	IFS=,
+	for pattern in $patterns; do
+		if ! grep -q "$pattern" result; then
+			echo "no event matches $pattern"
+			return 1
+		fi
+	done
+}
+
 # Runs a command during which each cable must carry at least 1 MB.
 all_carry() # COMMAND...
 {
