@@ -15,6 +15,7 @@
 struct rig {
 	struct pl_context context;
 	struct verbs_state state;
+	struct verbs_library library;
 	struct verbs_device device;
 	struct pl_peer peer;
 	struct verbs_endpoint endpoint;
@@ -31,6 +32,11 @@ struct rig {
 	uint8_t memory[4096];
 };
 
+static const char *describe_status(enum ibv_wc_status status)
+{
+	return status == IBV_WC_LOC_PROT_ERR ? "local protection error" : "other";
+}
+
 static struct rig *rig_new(void)
 {
 	struct rig *rig = calloc(1, sizeof(*rig));
@@ -38,8 +44,11 @@ static struct rig *rig_new(void)
 	assert_non_null(rig);
 	rig->context.allocator = pl_system_allocator;
 	rig->state.context = &rig->context;
+	rig->library.ibv_wc_status_str = describe_status;
+	rig->state.library = &rig->library;
 	rig->device.attributes.max_sge = 30;
 	rig->peer.context = &rig->context;
+	pl_event_log_init(&rig->peer.events, &pl_system_allocator);
 	rig->peer.packs = rig->peer.headerless = true;
 	rig->endpoint.base.peer = &rig->peer;
 	rig->endpoint.state = &rig->state;
@@ -81,6 +90,7 @@ static void rig_free(struct rig *rig)
 	drop(rig, &rig->endpoint.waiting);
 	drop(rig, &rig->rail->held);
 	verbs_spare_drop(&rig->endpoint);
+	pl_event_log_destroy(&rig->peer.events);
 	free(rig);
 }
 
