@@ -6,6 +6,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+/* Most time that the engine's thread waits for other threads to take its lock. */
+#define GIVE_WAY_TIME PL_NS_PER_MS
 /* A hot source that found nothing this often goes back to epoll. */
 #define HOT_IDLE_ROUNDS 4096
 #define HOT_MAX 4
@@ -19,9 +21,30 @@
 
 void pl_engine_lock(struct pl_engine *engine)
 {
-	pl_lock_take(&engine->lock);
+	if (!pl_lock_try(&engine->lock)) {
+		atomic_fetch_add(&engine->waiting, 1);
+		pl_lock_take(&engine->lock);
+		atomic_fetch_sub(&engine->waiting, 1);
+		atomic_fetch_add(&engine->handed, 1);
+	}
 	atomic_store_explicit(&engine->owner, pl_thread_self(), memory_order_relaxed);
 	pl_engine_tick(engine);
+}
+
+/*
+ * Lets one of the threads that wait for the lock take it. The engine's own thread, if it is always busy, would take the
+ * lock again before the kernel has woken them.
+ */
+static void give_way(struct pl_engine *engine)
+{
+	unsigned handed = atomic_load(&engine->handed);
+	uint64_t end;
+
+	if (!atomic_load(&engine->waiting))
+		return;
+	end = pl_now() + GIVE_WAY_TIME;
+	while (atomic_load(&engine->waiting) && atomic_load(&engine->handed) == handed && pl_now() < end)
+		sched_yield();
 }
 
 /* Takes the first task, or the first one with that function. */
@@ -352,6 +375,7 @@ static void *engine_thread(void *argument)
 		pl_engine_lock(engine);
 		removals = engine->removals;
 		pl_engine_unlock(engine);
+		give_way(engine);
 
 		count = wait_for_events(engine);
 

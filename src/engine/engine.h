@@ -79,6 +79,7 @@ struct pl_engine {
 	const struct pl_allocator *allocator;
 	struct pl_lock lock;
 	atomic_ulong owner; /* pl_thread_self() of the lock's holder, 0 if free */
+	atomic_uint waiting, handed; /* threads that wait for the lock, and number of those that waited and got it */
 
 	struct pl_lock task_lock;
 	struct pl_list tasks;

@@ -5,9 +5,14 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "engine/engine.h"
 #include "support/cases.h"
@@ -91,12 +96,55 @@ static void while_polling(void *unused)
 }
 
 static const unsigned missing = ENOSYS, forbidden = EPERM;
+/* Keeps the engine's thread busy: there is always work, and it takes a millisecond. */
+static bool busy_source(struct pl_source *source, uint32_t events)
+{
+	uint64_t end = pl_now() + PL_NS_PER_MS;
+
+	(void)source;
+	(void)events;
+	while (pl_now() < end)
+		;
+	return true;
+}
+
+/* A thread that is always busy lets others have the lock: a flood of one peer must not stop calls of the program. */
+static void lock_of_a_busy_engine(void *argument)
+{
+	enum { ROUNDS = 100 };
+	struct pl_source source = { .fd = eventfd(1, EFD_CLOEXEC), .ready = busy_source };
+	struct pl_engine *engine;
+	struct pl_error error;
+	uint64_t begin;
+
+	(void)argument;
+	check_ok(pl_engine_open(&pl_system_allocator, true, 20000, &engine, &error), &error);
+	pl_engine_lock(engine);
+	check_number(pl_source_add(engine, &source, EPOLLIN), 0);
+	pl_engine_unlock(engine);
+	begin = pl_now();
+	for (int i = 0; i < ROUNDS; i++) {
+		pl_engine_lock(engine);
+		pl_engine_unlock(engine);
+		nanosleep(&(struct timespec){ .tv_nsec = PL_NS_PER_MS }, NULL);
+	}
+	fprintf(stderr, "%d locks in %.1f ms\n", ROUNDS, (double)(pl_now() - begin) / 1e6);
+	/* About one visit each. */
+	check(pl_now() - begin < slowness() * ROUNDS * 10 * PL_NS_PER_MS);
+	pl_engine_lock(engine);
+	pl_source_remove(&source);
+	pl_engine_unlock(engine);
+	close(source.fd);
+	engine_close(engine);
+}
+
 static const struct test_case cases[] = {
 	{ "sleep-until-deadline", until_deadline, NULL, 10 },
 	{ "sleep-call-missing", without_nanoseconds, &missing, 10 },
 	{ "sleep-call-forbidden", without_nanoseconds, &forbidden, 10 },
 	{ "sleep-until-woken", until_woken, NULL, 10 },
 	{ "sleep-while-polling", while_polling, NULL, 10 },
+	{ "lock of a busy engine", lock_of_a_busy_engine, NULL, 30 },
 };
 
 int main(void)
