@@ -121,7 +121,9 @@ static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
 			return rc;
 	}
 	/* The bytes are still in the CPU cache. */
-	if (fetch->local_hash)
+	if (fetch->local_hash && fetch->transfer->hole)
+		hash_add_zeros(fetch->local_hash, now - before);
+	else if (fetch->local_hash)
 		hash_add(fetch->local_hash, fetch->partial.bytes + before, now - before);
 	rc = partial_file_record(&fetch->partial, now);
 	return rc < 0 ? cli_fail_errno(error, rc, "write", fetch->partial.temporary) : 0;

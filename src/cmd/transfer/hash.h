@@ -20,7 +20,12 @@ struct hash_state; /* unfinished hash */
 /* Returns NULL if out of memory. */
 struct hash_state *hash_begin(void);
 void hash_add(struct hash_state *state, const void *data, size_t length);
-/* Adds a range of a file with pread(2), which does not fault on a truncated file.  Returns -ESTALE if it is too short. */
+/* Adds zeros: the bytes of a hole. */
+void hash_add_zeros(struct hash_state *state, uint64_t length);
+/*
+ * Adds a range of a file with pread(2), which does not fault on a truncated file.  Holes are not read.  Returns -ESTALE if
+ * the file is too short.
+ */
 int hash_add_file(struct hash_state *state, int fd, uint64_t offset, uint64_t length);
 /* Returns the hash and frees the state. */
 struct hash hash_end(struct hash_state *state);

@@ -199,7 +199,9 @@ static int upload_advance(void *user, uint64_t done, struct pl_error *error)
 	uint64_t before = upload->done, now = cli_now();
 
 	upload->done = upload->transfer->base + done;
-	if (upload->local_hash)
+	if (upload->local_hash && upload->transfer->hole)
+		hash_add_zeros(upload->local_hash, upload->done - before);
+	else if (upload->local_hash)
 		hash_add(upload->local_hash, upload->bytes + before, upload->done - before);
 	if (now - upload->extent_sent_at < EXTENT_INTERVAL)
 		return 0;

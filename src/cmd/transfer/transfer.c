@@ -164,6 +164,19 @@ static int open_transfer_region(const struct transfer_command *command, const st
 	return rc;
 }
 
+/* Tells advance() of a hole that ends at an offset. */
+static int pass_hole(struct transfer *transfer, struct pipeline *pipeline, uint64_t end, struct pl_error *error)
+{
+	int rc = 0;
+
+	transfer->base = end;
+	transfer->hole = true;
+	if (pipeline->advance)
+		rc = pipeline->advance(pipeline->user, 0, error);
+	transfer->hole = false;
+	return rc;
+}
+
 /* Moves the bytes from `begin` to `end`, after a hole. */
 static int move_range(struct transfer *transfer, struct pipeline *pipeline, uint64_t begin, uint64_t end,
 		      struct pl_error *error)
@@ -173,9 +186,7 @@ static int move_range(struct transfer *transfer, struct pipeline *pipeline, uint
 	begin = CLI_MAX(begin, transfer->resumed);
 	if (begin >= end)
 		return 0;
-	transfer->base = begin;
-	if (pipeline->advance)
-		rc = pipeline->advance(pipeline->user, 0, error);
+	rc = pass_hole(transfer, pipeline, begin, error);
 	pipeline->offset = pipeline->remote_offset = begin;
 	pipeline->length = end - begin;
 	return rc == 0 ? pipeline_run(pipeline, &transfer->result, error) : rc;
@@ -190,8 +201,7 @@ static int move_data_ranges(struct transfer *transfer, struct pipeline *pipeline
 
 		rc = move_range(transfer, pipeline, range->offset, range->offset + range->length, error);
 	}
-	transfer->base = transfer->size;
-	return rc == 0 && pipeline->advance ? pipeline->advance(pipeline->user, 0, error) : rc;
+	return rc == 0 ? pass_hole(transfer, pipeline, transfer->size, error) : rc;
 }
 
 int transfer_move_bytes(struct transfer_command *command, struct transfer *transfer,

@@ -17,6 +17,7 @@ struct transfer {
 	uint64_t offset;  /* get: first byte of the file at the server */
 	uint64_t base;    /* while bytes move: the callback's `done` counts from here */
 	bool sparse;      /* only the ranges `data` are moved */
+	bool hole;        /* advance() is told of a hole */
 	struct data_ranges data;
 	struct pipeline_result result;
 	bool verified;
