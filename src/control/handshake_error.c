@@ -16,7 +16,7 @@ static bool is_key_alert(int alert)
 static bool is_key_mismatch(const SSL *ssl, int reason)
 {
 	if (SSL_is_server(ssl))
-		return reason == SSL_R_BINDER_DOES_NOT_VERIFY || pl_tls_socket(ssl)->unknown_key;
+		return reason == SSL_R_BINDER_DOES_NOT_VERIFY;
 	return reason > SSL_AD_REASON_OFFSET && is_key_alert(reason - SSL_AD_REASON_OFFSET);
 }
 

@@ -9,9 +9,8 @@
 #include "control/tls.h"
 #include "wire/wire.h"
 
-#define KEY_DIGITS 16
 #define PROOF_KEY 4                   /* in a proof: the name of the key, */
-#define PROOF_MAC (4 + KEY_DIGITS)    /* and the HMAC */
+#define PROOF_MAC (4 + PL_KEY_DIGITS)    /* and the HMAC */
 
 int pl_stream_export(const struct pl_stream *stream, const char *label, const uint8_t context[PL_SECRET],
 		     uint8_t secret[PL_SECRET])
@@ -58,16 +57,11 @@ bool pl_stream_is_for_host(const struct pl_stream *stream, const char *host)
 
 /* -- pre-shared keys -------------------------------------------------------------------------------------------- */
 
-static const char *psk_digits(const struct pl_psk *psk)
-{
-	return psk->name + strlen(PL_KEY_NAME_PREFIX);
-}
-
 const char *pl_stream_key_id(const struct pl_stream *stream)
 {
 	const struct pl_tls_socket *socket = stream->ssl ? pl_tls_socket(stream->ssl) : NULL;
 
-	return socket && socket->used ? psk_digits(socket->used) : "";
+	return socket && socket->used ? socket->used->name : "";
 }
 
 /* Computes the HMAC of a proof. The roles differ, so that a proof cannot be sent back. */
@@ -96,7 +90,7 @@ int pl_key_proof_make(const struct pl_stream *stream, struct pl_tls *tls, unsign
 	pl_tls_keys(tls, keys);
 	pl_writer_init(&writer, message, 4);
 	pl_put_u32(&writer, PL_MAGIC_KEY_PROOF);
-	memcpy(message + PROOF_KEY, psk_digits(&keys[index]), KEY_DIGITS);
+	memcpy(message + PROOF_KEY, keys[index].name, PL_KEY_DIGITS);
 	rc = keys[index].set ? compute_key_proof(stream, &keys[index], initiator, message + PROOF_MAC) : -EINVAL;
 	OPENSSL_cleanse(keys, sizeof(keys));
 	return rc;
@@ -111,11 +105,11 @@ int pl_key_proof_check(const struct pl_stream *stream, struct pl_tls *tls, bool 
 
 	pl_tls_keys(tls, keys);
 	for (int i = 0; i < 2; i++) {
-		if (!keys[i].set || memcmp(psk_digits(&keys[i]), message + PROOF_KEY, KEY_DIGITS))
+		if (!keys[i].set || memcmp(keys[i].name, message + PROOF_KEY, PL_KEY_DIGITS))
 			continue;
 		if (compute_key_proof(stream, &keys[i], initiator, mac) == 0 &&
 		    !CRYPTO_memcmp(mac, message + PROOF_MAC, PL_SECRET)) {
-			snprintf(id, 17, "%s", psk_digits(&keys[i]));
+			snprintf(id, 17, "%s", keys[i].name);
 			rc = i;
 		}
 		break;

@@ -10,6 +10,9 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#define IDENTITY "peerlane"
+#define KEY_DOMAIN ".key.peerlane.invalid"
+#define KEY_SERVER_NAME (PL_KEY_DIGITS + sizeof(KEY_DOMAIN))
 #define KEY_LENGTH_MIN 16
 #define KEY_LENGTH_MAX 1024
 
@@ -63,9 +66,8 @@ void pl_psk_name(struct pl_psk *psk)
 	memcpy(bytes + sizeof(label), psk->secret, PL_SECRET);
 	SHA256(bytes, sizeof(bytes), digest);
 	OPENSSL_cleanse(bytes, sizeof(bytes));
-	strcpy(psk->name, PL_KEY_NAME_PREFIX);
-	for (int i = 0; i < 8; i++)
-		snprintf(psk->name + strlen(psk->name), 3, "%02x", digest[i]);
+	for (int i = 0; i < PL_KEY_DIGITS / 2; i++)
+		snprintf(psk->name + 2 * i, 3, "%02x", digest[i]);
 }
 
 /* Creates a session for one handshake. OpenSSL writes into it, so handshakes of several threads cannot share one. */
@@ -81,25 +83,44 @@ static SSL_SESSION *make_session(SSL *ssl, const struct pl_psk *psk)
 	return NULL;
 }
 
-/* Server: a client names its key. */
+/* Name of a key as that of a server (SNI): releases of version 1 of the protocol know one PSK identity only. */
+static void format_server_name(const struct pl_psk *psk, char text[KEY_SERVER_NAME])
+{
+	snprintf(text, KEY_SERVER_NAME, "%s" KEY_DOMAIN, psk->name);
+}
+
+/*
+ * Server: notes whether the client names the old key. OpenSSL handles pre-shared keys before it parses the server name,
+ * so this parses the extension (RFC 6066, section 3): lengths of the list and of a name, with its type between them.
+ */
+static int note_named_key(SSL *ssl, int *alert, void *user)
+{
+	enum { HEAD = 5 };
+	struct pl_tls_socket *socket = BIO_get_data(SSL_get_rbio(ssl));
+	const unsigned char *data;
+	char name[KEY_SERVER_NAME];
+	size_t length;
+
+	(void)alert;
+	(void)user;
+	if (!socket->keys[1].set || !SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &data, &length))
+		return SSL_CLIENT_HELLO_SUCCESS;
+	format_server_name(&socket->keys[1], name);
+	socket->old_named = length == HEAD + strlen(name) && !memcmp(data + HEAD, name, strlen(name));
+	return SSL_CLIENT_HELLO_SUCCESS;
+}
+
+/* Server: a client has a key. */
 static int find_session(SSL *ssl, const unsigned char *identity, size_t length, SSL_SESSION **session)
 {
 	struct pl_tls_socket *socket = BIO_get_data(SSL_get_rbio(ssl));
 
 	*session = NULL;
-	for (size_t i = 0; i < PL_ARRAY_SIZE(socket->keys); i++) {
-		const struct pl_psk *psk = &socket->keys[i];
-
-		if (!psk->set || length != PL_KEY_NAME || memcmp(identity, psk->name, length) != 0)
-			continue;
-		socket->used = psk;
-		*session = make_session(ssl, psk);
-		return *session != NULL;
-	}
-	/* The handshake then fails for lack of a certificate. */
-	socket->unknown_key = length >= strlen(PL_KEY_NAME_PREFIX) &&
-			      !memcmp(identity, PL_KEY_NAME_PREFIX, strlen(PL_KEY_NAME_PREFIX));
-	return 1;
+	if (length != sizeof(IDENTITY) - 1 || memcmp(identity, IDENTITY, length) != 0)
+		return 1; /* unknown; the handshake then fails without a certificate */
+	socket->used = &socket->keys[socket->old_named];
+	*session = make_session(ssl, socket->used);
+	return *session != NULL;
 }
 
 /* Client: names this end's key. hash is set if only keys of that hash can still be used. */
@@ -112,8 +133,8 @@ static int use_session(SSL *ssl, const EVP_MD *hash, const unsigned char **ident
 	if (hash && !EVP_MD_is_a(hash, "SHA256"))
 		return 1;
 	socket->used = &socket->keys[0];
-	*identity = (const unsigned char *)socket->used->name;
-	*length = PL_KEY_NAME;
+	*identity = (const unsigned char *)IDENTITY;
+	*length = sizeof(IDENTITY) - 1;
 	*session = make_session(ssl, socket->used);
 	return *session != NULL;
 }
@@ -282,6 +303,7 @@ int pl_tls_open_with(const struct pl_allocator *allocator, const struct pl_tls_s
 		rc = fail_openssl(error, "SSL_CTX_new");
 	} else {
 		SSL_CTX_set_cert_verify_callback(tls->keyed, refuse_certificate, NULL);
+		SSL_CTX_set_client_hello_cb(tls->keyed, note_named_key, NULL);
 		SSL_CTX_set_psk_find_session_callback(tls->keyed, find_session);
 		SSL_CTX_set_psk_use_session_callback(tls->keyed, use_session);
 		tls->method = pl_tls_socket_method();
@@ -402,6 +424,12 @@ SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool serv
 		return NULL;
 	}
 	SSL_set_bio(ssl, bio, bio);
+	if (!server && !psk && socket->proven) {
+		char name[KEY_SERVER_NAME];
+
+		format_server_name(&socket->keys[0], name);
+		SSL_set_tlsext_host_name(ssl, name);
+	}
 	if (anonymous)
 		SSL_certs_clear(ssl); /* no throw-away certificate: it would look like an identity */
 	/* A certificate must not be ignored: it is refused where a key must be proven, and else judged afterwards. */

@@ -8,15 +8,14 @@
 #include "control/identity.h"
 #include "control/stream.h"
 
-/* PSK identity of a key, without a NUL: a prefix and the first 8 bytes of a hash of the key in hexadecimal. */
-#define PL_KEY_NAME 26
-#define PL_KEY_NAME_PREFIX "peerlane2:"
+/* Name of a key: the first 8 bytes of a hash of it, in hexadecimal. */
+#define PL_KEY_DIGITS 16
 
 /* Pre-shared key of TLS. */
 struct pl_psk {
 	bool set;
 	uint8_t secret[PL_SECRET];
-	char name[PL_KEY_NAME + 1];
+	char name[PL_KEY_DIGITS + 1];
 };
 
 /* Socket under a TLS stream, and its state: OpenSSL does not tell an end of stream from an error. */
@@ -26,11 +25,11 @@ struct pl_tls_socket {
 	int read_error; /* errno that broke the socket, or 0 */
 	int write_error;
 	bool ended;           /* the other end sends no more */
+	bool old_named;       /* server: the client names the second of `keys` */
 	bool foreign;         /* the received bytes are not TLS */
 	bool older;           /* they are a message of a release without TLS */
 	bool proven;          /* both ends must prove that they have the first of `keys`, or a server one of them */
 	bool keyed;           /* certificates are used, and the context has a key too */
-	bool unknown_key;     /* a client named a key that this end does not have */
 	uint8_t recognised;   /* bytes at the beginning that look like TLS so far, at most 2 */
 	struct pl_psk keys[2]; /* the key, and for servers the old one */
 	const struct pl_psk *used; /* the one of these in the handshake; NULL: none yet */
