@@ -185,7 +185,7 @@ static const struct cli_command serve_command = {
 		 "Clients read and write the mapped files with one-sided operations.\n"
 		 "\n"
 		 "ADDRESS is HOST:PORT, :PORT for all addresses of this host, or [IPv6]:PORT (default: " SERVE_DEFAULT_ADDRESS
-		 ").  An address other than loopback needs a key.  To make one:\n"
+		 ").  An address other than loopback needs a key or --authorized.  To make a key:\n"
 		 "  peerlane key group key\n",
 	.options = serve_options,
 	.parse = parse_serve_option,
