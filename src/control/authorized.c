@@ -112,7 +112,8 @@ static bool parse_day(const char *text, uint64_t *time)
 	/* timegm() makes the 1st of March of the 30th of February. */
 	if (seconds < 0 || again.tm_mday != day.tm_mday || again.tm_mon != day.tm_mon)
 		return false;
-	*time = ((uint64_t)seconds + 86400) * PL_NS_PER_S;
+	/* Times beyond the year 2554 do not fit. */
+	*time = PL_MIN((uint64_t)seconds + 86400, UINT64_MAX / PL_NS_PER_S) * PL_NS_PER_S;
 	return true;
 }
 
@@ -276,20 +277,35 @@ void pl_authorized_free(struct pl_authorized *list)
 
 /* -- lookup ------------------------------------------------------------------------------------------------------------ */
 
-/* True if a name fits a pattern, in which a '*' stands for any text without '/', or at the end for any text. */
-static bool name_fits(const char *pattern, const char *name)
+/*
+ * True if a name fits a pattern, in which a '*' stands for any text without '/', or at the end for any text. No '*' but
+ * the last one of a segment needs other lengths than the shortest that fits, so the time is at most the product of both
+ * lengths.
+ */
+static bool pattern_fits_name(const char *pattern, const char *name)
 {
-	for (; *pattern && *pattern != '*'; pattern++, name++)
-		if (*pattern != *name)
+	const char *star = NULL, *rest = NULL; /* the last '*' of this segment, and the end of its text */
+
+	for (;;) {
+		if (*pattern == '*' && !pattern[1])
+			return *name != '\0';
+		if (*pattern == '*') {
+			star = pattern++;
+			rest = name;
+		} else if (*pattern == *name) {
+			if (!*name)
+				return true;
+			if (*name == '/')
+				star = NULL; /* the text of a '*' does not cross it */
+			pattern++;
+			name++;
+		} else if (star && *rest && *rest != '/') {
+			pattern = star + 1;
+			name = ++rest;
+		} else {
 			return false;
-	if (!*pattern)
-		return !*name;
-	if (!pattern[1])
-		return *name != '\0';
-	for (; *name && *name != '/'; name++)
-		if (name_fits(pattern + 1, name))
-			return true;
-	return name_fits(pattern + 1, name);
+		}
+	}
 }
 
 static bool line_fits(const struct line *line, const uint8_t *fingerprint, const char *name)
@@ -297,7 +313,7 @@ static bool line_fits(const struct line *line, const uint8_t *fingerprint, const
 	if (line->everybody)
 		return true;
 	if (line->by_name)
-		return name[0] && name_fits(line->text, name);
+		return name[0] && pattern_fits_name(line->text, name);
 	return fingerprint && !memcmp(line->fingerprint, fingerprint, PL_FINGERPRINT);
 }
 

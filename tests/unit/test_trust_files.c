@@ -7,9 +7,15 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "control/authorized.h"
 #include "control/known_hosts.h"
@@ -95,14 +101,50 @@ static void test_order_of_lines(void **state)
 	assert_int_equal(find("spiffe://x/* all\n", b, "spiffe://x/a/b"), PL_ACCESS_ALL);
 	assert_int_equal(find("spiffe://x/* all\n", b, "spiffe://x/"), 0);
 	assert_int_equal(find("spiffe://x/* all\n", b, "spiffe://xx/a"), 0);
+	assert_int_equal(find("* read\n* write\n", a, ""), PL_ACCESS_READ); /* the first of equal lines */
 	assert_int_equal(find("", a, "g"), 0);
 	assert_int_equal(find("# nothing\n\n \t\r\n", a, "g"), 0);
+}
+
+/* Checks patterns with several '*', also those for which trying all lengths of their texts would take years. */
+static void test_patterns(void **state)
+{
+	static const struct {
+		const char *pattern, *name;
+		bool fits;
+	} cases[] = {
+		{ "name:*b*d*", "abcde", true },
+		{ "name:*b*d*", "abcd", false }, /* the last '*' stands for at least one character */
+		{ "name:*b*c", "abcbc", true },
+		{ "name:*b*c", "abcb", false },
+		{ "name:a*a", "a", false },
+		{ "name:*aab", "aaaab", true },
+		{ "name:**", "a", true },
+		{ "spiffe://x/*a*/b", "spiffe://x/bab/b", true },
+		{ "spiffe://x/*a*/b", "spiffe://x/b/a/b", false },
+		{ "spiffe://x/*/*/b*", "spiffe://x/1/2/bc/d", true },
+		{ "spiffe://x/*/*/b*", "spiffe://x/1/bc/d", false },
+	};
+	char pattern[300] = "name:", name[300];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(name, sizeof(name), "%s read\n", cases[i].pattern);
+		assert_int_equal(find(name, a, cases[i].name), cases[i].fits ? PL_ACCESS_READ : 0);
+	}
+	for (int i = 0; i < 60; i++)
+		strcat(pattern, "*a");
+	memset(name, 'a', 250);
+	strcpy(name + 250, "b");
+	strcat(pattern, " read\n");
+	assert_int_equal(find(pattern, a, name), 0);
 }
 
 static void test_fields(void **state)
 {
 	struct pl_authorized *list =
-		parse(A "\tread  names=a/*,b/ quota=3G clients=4 until=20300228\t# comment read\n" B " write");
+		parse(A "\tread  names=a/*,b/ quota=3G clients=4 until=20300228\t# comment read\n" B " write\n"
+		      "* read until=99991231");
 	struct pl_rights rights = PL_RIGHTS_INIT;
 
 	(void)state;
@@ -111,6 +153,8 @@ static void test_fields(void **state)
 	assert_true(rights.quota == 3ull << 30);
 	assert_int_equal(rights.clients, 4);
 	assert_true(rights.until == 1898553600ull * PL_NS_PER_S); /* 2030-03-01 00:00 UTC */
+	assert_int_equal(pl_authorized_find(list, NULL, "x", &rights), PL_LISTED);
+	assert_true(rights.until > UINT64_MAX - PL_NS_PER_S); /* the last time that can be told */
 	assert_int_equal(pl_authorized_find(list, b, "", &rights), PL_LISTED);
 	assert_true(rights.quota == 0 && rights.clients == 0 && rights.until == 0 && !rights.names[0]);
 	pl_authorized_free(list);
@@ -146,6 +190,78 @@ static void test_wrong_lines(void **state)
 	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error), -EINVAL);
 }
 
+/* Parses one line: `head`, then `count` times `filler`, then `tail`. Returns the status. */
+static int parse_long(const char *head, char filler, size_t count, const char *tail)
+{
+	char *text = calloc(1, strlen(head) + count + strlen(tail) + 1);
+	struct pl_authorized *list;
+	struct pl_error error;
+	int rc;
+
+	assert_non_null(text);
+	strcpy(text, head);
+	memset(text + strlen(head), filler, count);
+	strcat(text, tail);
+	rc = pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error);
+	pl_authorized_free(list);
+	free(text);
+	return rc;
+}
+
+/* Checks the largest accepted value of each field, and the least refused one. */
+static void test_limits(void **state)
+{
+	static const char *const good[] = {
+		A " read quota=1", A " read quota=9", A " read quota=01", A " read quota=18014398509481983K",
+		A " read clients=65536",
+		A " read quota=18446744073709551615", A " read until=19700101",
+	};
+	static const size_t names = sizeof(((struct pl_rights *)NULL)->names);
+	struct pl_authorized *list;
+	struct pl_error error;
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(good); i++) {
+		assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", good[i], &list, &error), 0);
+		pl_authorized_free(list);
+	}
+	assert_int_equal(parse_long(A " read quota=18014398509481984K", ' ', 0, ""), -EINVAL);
+	assert_int_equal(parse_long(A " read quota=:", ' ', 0, ""), -EINVAL);
+	assert_int_equal(parse_long(A " read until=19691231", ' ', 0, ""), -EINVAL);
+	assert_int_equal(parse_long(A " read names=", 'n', names - 1, ""), 0);
+	assert_int_equal(parse_long(A " read names=", 'n', names, ""), -EINVAL);
+	assert_int_equal(parse_long("name:", 'n', 255, " read"), 0);
+	assert_int_equal(parse_long("name:", 'n', 256, " read"), -EINVAL);
+	assert_int_equal(parse_long("spiffe://", 'n', 256 - 9, " read"), -EINVAL);
+	assert_int_equal(parse_long("# ", 'n', 2045, ""), 0);
+	assert_int_equal(parse_long("# ", 'n', 2046, ""), -EINVAL);
+	/* 16 words, and 17. */
+	assert_int_equal(parse_long(A " read quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1"
+				      " quota=1 quota=1 quota=1 quota=1 quota=1", ' ', 0, ""), 0);
+	assert_int_equal(parse_long(A " read quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1"
+				      " quota=1 quota=1 quota=1 quota=1 quota=1", ' ', 0, " quota=1"), -EINVAL);
+}
+
+static void test_most_lines(void **state)
+{
+	static const char line[] = "* read\n";
+	size_t most = 65536, length = strlen(line);
+	char *text = malloc((most + 1) * length + 1);
+	struct pl_authorized *list;
+	struct pl_error error;
+
+	(void)state;
+	assert_non_null(text);
+	for (size_t i = 0; i <= most; i++)
+		memcpy(text + i * length, line, length + 1);
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error), -EINVAL);
+	assert_string_equal(error.object, "list:65537");
+	strcpy(text + most * length, "\n#\n"); /* lines without words do not count */
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error), 0);
+	pl_authorized_free(list);
+	free(text);
+}
+
 static int find_host(const char *text, const char *address, const uint8_t *fingerprint, unsigned *line)
 {
 	struct pl_error error;
@@ -161,9 +277,11 @@ static void test_known_hosts(void **state)
 				   "[*.x]:2 " A "\n"
 				   "@revoked * SHA256:AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI\n"
 				   "[h]:9 SHA256:AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI\n";
-	static const char *const wrong[] = { "[h]:1\n", "[h]:1 x\n", "@revoked *\n", "@cert-authority * " A "\n",
+	static const char *const wrong[] = { "[h]:1\n", "[h]:1 x\n", "@revoked\n", "@revoked *\n",
+					     "@cert-authority * " A "\n",
 					     "@revoked @revoked " A "\n" };
 	struct pl_error error;
+	char comment[4097];
 	unsigned line;
 
 	(void)state;
@@ -181,6 +299,15 @@ static void test_known_hosts(void **state)
 	assert_int_equal(find_host(text, "[h]:9", c, &line), PL_HOST_REVOKED);
 	assert_int_equal(line, 5);
 	assert_int_equal(find_host("", "[h]:1", a, &line), PL_HOST_UNKNOWN);
+	assert_int_equal(find_host("[h]:1] " A "\n", "h", a, &line), PL_HOST_UNKNOWN);
+	/* The first of equal lines is named. */
+	assert_int_equal(find_host("\n[h]:1 " A "\n[h]:1 " A "\n", "[h]:1", a, &line), PL_HOST_KNOWN);
+	assert_int_equal(line, 2);
+	memset(comment, '#', sizeof(comment));
+	comment[4096] = '\0';
+	assert_int_equal(find_host(comment, "[h]:1", a, &line), -EINVAL);
+	comment[4095] = '\0';
+	assert_int_equal(find_host(comment, "[h]:1", a, &line), PL_HOST_UNKNOWN);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(wrong); i++) {
 		assert_int_equal(pl_known_hosts_find("hosts", wrong[i], "[h]:1", a, &line, &error), -EINVAL);
 		assert_string_equal(error.id, "KNOWN-HOSTS-SYNTAX");
@@ -188,12 +315,142 @@ static void test_known_hosts(void **state)
 	}
 }
 
+/* -- adding known hosts ---------------------------------------------------------------------------------- */
+
+static char folder[32];
+
+static void write_hosts(const char *text)
+{
+	FILE *file = fopen("hosts", "w");
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void assert_hosts(const char *expected)
+{
+	char text[1000] = "";
+	FILE *file = fopen("hosts", "r");
+
+	assert_non_null(file);
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	fclose(file);
+	assert_string_equal(text, expected);
+}
+
+static int add_host(const char *path, const char *address)
+{
+	struct pl_error error;
+	int rc = pl_known_hosts_add(&pl_system_allocator, path, address, a, &error);
+
+	if (rc < 0)
+		assert_string_equal(error.id, "SYSTEM");
+	return rc;
+}
+
+static int enter_folder(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/known-hosts-XXXXXX");
+	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+}
+
+static int leave_folder(void **state)
+{
+	(void)state;
+	unlink("hosts");
+	unlink("hosts.lock");
+	return chdir("/") || rmdir(folder);
+}
+
+static void test_add_host(void **state)
+{
+	(void)state;
+	assert_int_equal(add_host("hosts", "[h]:1"), 0);
+	assert_hosts("[h]:1 " A "\n");
+	assert_int_equal(add_host("hosts", "[h]:2"), 0);
+	assert_hosts("[h]:1 " A "\n[h]:2 " A "\n");
+	write_hosts("[h]:1 " B); /* without an end of line */
+	assert_int_equal(add_host("hosts", "[h]:2"), 0);
+	assert_hosts("[h]:1 " B "\n[h]:2 " A "\n");
+	write_hosts("");
+	assert_int_equal(add_host("hosts", "[h]:3"), 0);
+	assert_hosts("[h]:3 " A "\n");
+}
+
+/* Checks that a failed write leaves the file as it was. */
+static void test_add_host_to_full_disk(void **state)
+{
+	struct rlimit limit, small;
+
+	(void)state;
+	write_hosts("[h]:1 " B "\n");
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	small = limit;
+	small.rlim_cur = 60;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	assert_int_equal(add_host("hosts", "[h]:2"), -EFBIG);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	assert_hosts("[h]:1 " B "\n");
+	assert_int_equal(access("hosts.new", F_OK), -1);
+}
+
+static void *release_lock(void *argument)
+{
+	usleep(100000);
+	close(*(int *)argument);
+	return NULL;
+}
+
+/* Waits for another process's lock, and gives up after 2 s. */
+static void test_add_host_beside_others(void **state)
+{
+	int fd = open("hosts.lock", O_RDWR | O_CREAT, 0600);
+	pthread_t thread;
+	uint64_t began;
+
+	(void)state;
+	write_hosts("[h]:1 " B "\n");
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	began = pl_now();
+	assert_int_equal(add_host("hosts", "[h]:2"), -ETIMEDOUT);
+	assert_true(pl_now() - began >= 2 * PL_NS_PER_S);
+	assert_hosts("[h]:1 " B "\n");
+	assert_int_equal(pthread_create(&thread, NULL, release_lock, &fd), 0);
+	assert_int_equal(add_host("hosts", "[h]:2"), 0);
+	pthread_join(thread, NULL);
+	assert_hosts("[h]:1 " B "\n[h]:2 " A "\n");
+}
+
+static void test_add_host_with_long_path(void **state)
+{
+	char path[4097] = "";
+	size_t length = 4090; /* the lock's path has 4,095 bytes, the most of a system call */
+
+	(void)state;
+	for (size_t i = 0; i + 5 < length; i++)
+		path[i] = i % 2 && i + 6 < length ? '/' : '.';
+	strcpy(path + length - 6, "/hosts");
+	assert_int_equal(add_host(path, "[h]:1"), 0);
+	memmove(path + 2, path + 1, length);
+	path[1] = '/';
+	assert_int_equal(add_host(path, "[h]:1"), -ENAMETOOLONG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fingerprints),   cmocka_unit_test(test_order_of_lines),
+		cmocka_unit_test(test_patterns),
 		cmocka_unit_test(test_fields),         cmocka_unit_test(test_wrong_lines),
-		cmocka_unit_test(test_known_hosts),
+		cmocka_unit_test(test_known_hosts),    cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_most_lines),
+		cmocka_unit_test_setup_teardown(test_add_host, enter_folder, leave_folder),
+		cmocka_unit_test_setup_teardown(test_add_host_to_full_disk, enter_folder, leave_folder),
+		cmocka_unit_test_setup_teardown(test_add_host_beside_others, enter_folder, leave_folder),
+		cmocka_unit_test_setup_teardown(test_add_host_with_long_path, enter_folder, leave_folder),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, NULL);
