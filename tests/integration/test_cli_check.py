@@ -64,6 +64,25 @@ def fallen(machine):
     return machine.remove(GPU_FOLDER, f'{machines.DEVICES}/{GPU}', f'sys/bus/pci/drivers/nvidia/{GPU}')
 
 
+def two_gpus():
+    """A second GPU, so that the driver has one when the first one falls."""
+    return ideal().gpu('pci0000:3a/0000:3a:02.0/0000:40:00.0')
+
+
+def dead(machine):
+    """The GPU is still listed, but reads from its configuration space return ones."""
+    return machine.remove(f'{GPU_FOLDER}/config').set(f'{GPU_FOLDER}/config', b'\xff' * 64)
+
+
+def started_with(machine, *addresses):
+    """The kernel found these GPUs at the start before this one."""
+    lines = [f'[    0.61{number}] kernel: pci {address}: [10de:2330] type 00 class 0x030200 PCIe Endpoint'
+             for number, address in enumerate(addresses)]
+    lines += [f'[    0.7] kernel: pci {GPU}: BAR 0 [mem 0x0-0xff]', '[    0.7] kernel: pci 0000:00:01.0: [8086:352a] type 01',
+              '[    0.8] kernel: pci 0000:3f:00.4: [10de:2330] type 7f class 0x030200', lines[0] if lines else '']
+    return machine.set('var/log/dmesg.0', '\n'.join(lines) + '\n')
+
+
 def no_driver():
     """The card is there and nothing is bound to it."""
     return ideal().remove(f'{CARD_FOLDER}/driver', 'sys/class/infiniband', f'{CARD_FOLDER}/infiniband',
@@ -171,6 +190,16 @@ ROWS = [
     ('gpu-count', machines.cloud, 'OK', '^8 GPUs$'),
     ('gpu-count', lambda: fallen(ideal()), 'FAIL', 'nvidia is loaded, and there is no GPU'),
     ('gpu-count', machines.connectx3, 'none', ''),
+    ('gpu-count', lambda: dead(ideal()), 'FAIL', 'fell off the bus: its configuration space reads as ones'),
+    ('gpu-count', fact(f'log.gpu.{GPU}', 'fell off'), 'FAIL', "^the GPU fell off the bus, says the kernel's log$"),
+    ('gpu-count', lambda: fallen(two_gpus()).fact(f'log.gpu.{GPU}', 'fell off'), 'FAIL', 'and is not on the PCI bus now$'),
+    ('gpu-count', lambda: fallen(two_gpus()).fact(f'log.gpu.{GPU}', 'found'), 'WARN', 'found a GPU of NVIDIA here'),
+    ('gpu-count', fact(f'log.gpu.{GPU}', 'found'), 'OK', '^1 GPU$'),
+    ('gpu-count', lambda: started_with(ideal(), GPU, '0000:99:00.0'), 'WARN',
+     r'^1 GPU of NVIDIA on the PCI bus, 2 at the previous start \(/var/log/dmesg.0\)$'),
+    ('gpu-count', lambda: started_with(ideal(), '0000:99:00.0'), 'OK', '^1 GPU$'),
+    ('gpu-count', lambda: started_with(machines.cloud(), GPU), 'OK', '^8 GPUs$'),
+    ('gpu-count', lambda: ideal().set('var/log/dmesg.0', None), 'OK', '^1 GPU$'),
     ('gpu-model', ideal, 'OK', 'can do GPUDirect RDMA'),
     ('gpu-model', gpu_like(model='NVIDIA GeForce RTX 4090', device=0x2684, cuda=None), 'FAIL', 'for consumers'),
     ('gpu-model', cuda(116, 0), 'FAIL', 'cannot do GPUDirect RDMA'),
@@ -475,6 +504,7 @@ VERDICTS = [
     (ideal, 'gpus=1,cards=1', 0, 'gpu-count', '^1 GPU$'),
     (ideal, 'gpus=2', 3, 'gpu-count', '^1 GPU on the PCI bus, 2 expected$'),
     (ideal, 'cards=2', 3, 'card-driver', '1 card on the PCI bus, 2 expected'),
+    (lambda: started_with(ideal(), GPU, '0000:99:00.0'), 'gpus=1', 0, 'gpu-count', '^1 GPU$'),
     (lambda: fallen(ideal()), 'gpus=1', 3, 'gpu-count', '^0 GPUs on the PCI bus, 1 expected$'),
     (machines.cloud, 'cards=9,gpus=8', 3, 'card-driver', '8 cards on the PCI bus, 9 expected'),
 ])
@@ -603,11 +633,12 @@ def test_explanations():
 
 
 def test_dump_answers_as_the_machine_does(tmp_path):
-    for name, make in [('ideal', ideal), ('old', old), ('cloud', machines.cloud), ('roce', roce)]:
+    lost = lambda: started_with(dead(ideal()), GPU, '0000:99:00.0')
+    for name, make in [('ideal', ideal), ('old', old), ('cloud', machines.cloud), ('roce', roce), ('lost', lost)]:
         folder = make().write(tmp_path / name)
         tar = tmp_path / f'{name}.tar'
         run('dump', '--sysroot', folder, '--output', tar)
-        status = {'cloud': 3}.get(name, 0)
+        status = {'cloud': 3, 'lost': 3}.get(name, 0)
         from_folder = json.loads(run('check', '--sysroot', folder, '--json', expect=status).stdout)
         from_tar = json.loads(run('check', '--sysroot', tar, '--json', expect=status).stdout)
         assert from_folder == from_tar
@@ -652,6 +683,7 @@ def test_dump_contains_no_planted_name(make, tmp_path):
     machine.fact('log.xid', 'NVRM: Xid (PCI:0000:19:00): 79, pid=1, name=sEcReT, GPU has fallen off the bus.')
     machine.fact('cuda.library', '/home/sEcReT/libcuda.so.1: file too short')
     machine.fact('user.name', 'sEcReT')
+    machine.set('var/log/dmesg.0', f'[ 0.6] sEcReT kernel: pci {GPU}: [10de:2330] type 00 class 0x030200\n[ 0.7] sEcReT\n')
     folder = machine.write(tmp_path / 'machine')
     run('dump', '-r', folder, '-o', tmp_path / 'x.tar')
     data = (tmp_path / 'x.tar').read_bytes()

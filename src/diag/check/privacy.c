@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "diag/check/kernel_log.h"
+
 #define NAMES_MAX 4096
 
 struct pl_privacy {
@@ -31,7 +33,7 @@ static const char *const known_words[] = {
 	/* services and modules */
 	"init", "d", "modules", "load", "nv", "peer", "mem", "systemd", "system", "multi", "user", "target", "wants",
 	"service", "container", "containerenv", "dockerenv", "conf", "openibd", "opensm", "ibacm", "persistenced",
-	"fabricmanager", "mlx", "topologyd", "virtualTopology", "xml",
+	"fabricmanager", "mlx", "topologyd", "virtualTopology", "xml", "log", "dmesg",
 };
 
 /* Beginnings of components that checks look for by patterns. */
@@ -257,6 +259,26 @@ static size_t filter_configuration(struct pl_privacy *privacy, const char *data,
 	return used;
 }
 
+/* Keeps of a kernel log the GPUs that the kernel found. */
+static size_t filter_kernel_log(const char *data, size_t length, char *copy, size_t size)
+{
+	char line[1024], address[PL_LOG_ADDRESS_MAX];
+	size_t used = 0;
+
+	while (length && used + sizeof(line) < size) {
+		const char *end = memchr(data, '\n', length);
+		size_t part = end ? (size_t)(end - data) : length;
+
+		snprintf(line, sizeof(line), "%.*s", (int)PL_MIN(part, sizeof(line) - 1), data);
+		if (pl_kernel_log_found_gpu(line, address))
+			used += (size_t)snprintf(copy + used, size - used, "pci %s: [10de:] class 0x030200\n", address);
+		part += end != NULL;
+		data += part;
+		length -= part;
+	}
+	return used;
+}
+
 /* -- snapshots --------------------------------------------------------------------------------------------- */
 
 struct privacy_copy {
@@ -275,7 +297,7 @@ static void copy_private_entry(const struct pl_snapshot_entry *entry, void *user
 	struct privacy_copy *copy = user;
 	struct pl_snapshot_entry filtered = *entry;
 	char path[PL_SYSROOT_PATH_MAX], *data = NULL;
-	size_t size = entry->length + entry->length / 2 + 256;
+	size_t size = entry->length + entry->length / 2 + 2048;
 
 	if (copy->rc < 0)
 		return;
@@ -304,6 +326,8 @@ static void copy_private_entry(const struct pl_snapshot_entry *entry, void *user
 				 entry->data);
 			pl_privacy_path(copy->privacy, target, data, size);
 			filtered.length = strlen(data);
+		} else if (fnmatch("*var/log/dmesg*", entry->path, 0) == 0) {
+			filtered.length = filter_kernel_log(entry->data, entry->length, data, size);
 		} else {
 			filtered.length = filter_configuration(copy->privacy, entry->data, entry->length, data, size);
 		}

@@ -8,61 +8,37 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "diag/check/kernel_log.h"
+
 #define LOG_TIME (200 * PL_NS_PER_MS)
-
-/* Relevant lines of the kernel's log: the last one of each kind is kept. */
-static const struct {
-	const char *key, *text;
-} patterns[] = {
-	{ "log.oops", "Oops" },
-	{ "log.bug", "BUG: " },
-	{ "log.xid", "NVRM: Xid" },
-	{ "log.gpu_fell_off", "fallen off the bus" },
-	{ "log.dmar", "DMAR: [DMA" },
-	{ "log.io_page_fault", "IO_PAGE_FAULT" },
-	{ "log.key_rejected", "Key was rejected" },
-	{ "log.lockdown", "Lockdown:" },
-	{ "log.unknown_symbol", "Unknown symbol ib_register_peer_memory_client" },
-	{ "log.symbol_version", "disagrees about version of symbol ib_" },
-	{ "log.topology", "topology not supported" },
-	{ "log.bar", "can't assign; no space" },
-	{ "log.aer", "AER: " },
-};
-
-static void note_log_line(char (*found)[PL_FACT_VALUE_MAX], const char *record)
-{
-	const char *text = strchr(record, ';');
-
-	text = text ? text + 1 : record;
-	for (size_t i = 0; i < PL_ARRAY_SIZE(patterns); i++)
-		if (strstr(text, patterns[i].text))
-			snprintf(found[i], PL_FACT_VALUE_MAX, "%.*s", (int)strcspn(text, "\n"), text);
-}
 
 /* Each read(2) of /dev/kmsg returns one record, "priority,number,time,flags;text\n...". */
 static void read_log(struct pl_facts *facts)
 {
-	char found[PL_ARRAY_SIZE(patterns)][PL_FACT_VALUE_MAX] = { "" }, record[8192];
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	struct pl_kernel_log *log = fd < 0 ? NULL : pl_kernel_log_new();
 	uint64_t deadline = pl_now() + LOG_TIME;
+	char record[8192];
 	ssize_t got;
 
-	if (fd < 0)
+	if (!log) {
+		if (fd >= 0)
+			close(fd);
 		return;
+	}
 	do {
 		got = read(fd, record, sizeof(record) - 1);
 		if (got > 0) {
 			record[got] = '\0';
-			note_log_line(found, record);
+			pl_kernel_log_take(log, record);
 		}
 		/* EPIPE: records were overwritten meanwhile. */
 	} while ((got > 0 || (got < 0 && errno == EPIPE)) && pl_now() < deadline);
 	if (got == 0 || errno == EAGAIN)
 		pl_facts_set(facts, "log.readable", "1");
 	close(fd);
-	for (size_t i = 0; i < PL_ARRAY_SIZE(patterns); i++)
-		if (found[i][0])
-			pl_facts_set(facts, patterns[i].key, "%s", found[i]);
+	pl_kernel_log_tell(log, facts);
+	pl_kernel_log_free(log);
 }
 
 /*

@@ -2,7 +2,9 @@
 /* The GPUs themselves. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "diag/check/kernel_log.h"
 #include "diag/check/row.h"
 
 #define GROUP "GPU"
@@ -11,11 +13,85 @@
 #define ATTRIBUTE_ORDER 118
 #define ORDER_OWNER 100
 #define SMALL_BAR (256ull << 20)
+/* Written by dmesg.service of Debian and Ubuntu, and rotated at each start: the log of the start before this one. */
+#define EARLIER_LOG "var/log/dmesg.0"
+#define LOG_LIMIT (4u << 20)
 #define ASK_LIBCUDA "run `peerlane check` on the machine itself, with libcuda"
 
 static enum pl_check_status of_way(enum pl_check_way way, enum pl_check_status no)
 {
 	return way == PL_CHECK_WAY_YES ? PL_CHECK_OK : way == PL_CHECK_WAY_NO ? no : PL_CHECK_UNKNOWN;
+}
+
+/* True if the device does not answer any more: the kernel then reads ones. */
+static bool is_off_bus(const struct pl_check_machine *machine, const struct check_gpu *gpu)
+{
+	unsigned char id[4];
+
+	return pl_sysroot_bytes(machine->root, id, sizeof(id), "sys/bus/pci/devices/%s/config", gpu->pci->address) ==
+		       (int)sizeof(id) &&
+	       (id[0] & id[1] & id[2] & id[3]) == 0xff;
+}
+
+/* Notes GPUs that fell off the bus since the kernel started. */
+static void note_lost_gpus(const struct pl_check_machine *machine, struct pl_check_result *result)
+{
+	static const char prefix[] = "log.gpu.";
+	const char *key, *value;
+
+	for (size_t i = 0; i < machine->gpu_count; i++)
+		if (is_off_bus(machine, &machine->gpus[i]))
+			pl_check_note(result, PL_CHECK_FAIL, machine->gpus[i].pci->address,
+				      "the GPU fell off the bus: its configuration space reads as ones");
+	for (size_t i = 0; (key = pl_facts_at(machine->facts, i, &value)); i++) {
+		const char *address = key + strlen(prefix);
+		bool fell_off = !strcmp(value, "fell off"), gone;
+		struct check_gpu *gpu = machine->gpus;
+
+		if (strncmp(key, prefix, strlen(prefix)))
+			continue;
+		while (gpu < machine->gpus + machine->gpu_count && strcmp(gpu->pci->address, address))
+			gpu++;
+		gone = gpu == machine->gpus + machine->gpu_count;
+		if (fell_off && (gone || !is_off_bus(machine, gpu)))
+			pl_check_note(result, PL_CHECK_FAIL, address, "the GPU fell off the bus, says the kernel's log%s",
+				      gone ? ", and is not on the PCI bus now" : "");
+		else if (gone && !fell_off)
+			pl_check_note(result, PL_CHECK_WARN, address,
+				      "the kernel found a GPU of NVIDIA here, which is not on the PCI bus now");
+	}
+}
+
+/* Counts the GPUs of NVIDIA that the kernel found at the previous start; 0: unknown. */
+static size_t count_earlier_gpus(const struct pl_check_machine *machine)
+{
+	char seen[64][PL_LOG_ADDRESS_MAX], *text, *line, *rest;
+	size_t length, count = 0, i;
+
+	if (pl_sysroot_load(machine->root, LOG_LIMIT, &text, &length, EARLIER_LOG) < 0)
+		return 0;
+	for (line = strtok_r(text, "\n", &rest); line && count < PL_ARRAY_SIZE(seen); line = strtok_r(NULL, "\n", &rest)) {
+		if (!pl_kernel_log_found_gpu(line, seen[count]))
+			continue;
+		for (i = 0; i < count && strcmp(seen[i], seen[count]); i++)
+			;
+		count += i == count;
+	}
+	free(text);
+	return count;
+}
+
+/* Bus numbers can change from one start to the next, so only the numbers of GPUs are compared. */
+static void compare_earlier_start(const struct pl_check_machine *machine, struct pl_check_result *result)
+{
+	size_t before = count_earlier_gpus(machine), now = 0;
+
+	for (size_t i = 0; i < machine->gpu_count; i++)
+		now += machine->gpus[i].pci->vendor == PL_PCI_VENDOR_NVIDIA;
+	if (before > now)
+		pl_check_note(result, PL_CHECK_WARN, NULL,
+			      "%zu GPU%s of NVIDIA on the PCI bus, %zu at the previous start (/" EARLIER_LOG ")", now,
+			      now == 1 ? "" : "s", before);
 }
 
 static void probe_gpu_count(const struct pl_check_machine *machine, struct pl_check_result *result)
@@ -28,7 +104,11 @@ static void probe_gpu_count(const struct pl_check_machine *machine, struct pl_ch
 	else if (!check_has_nvidia(machine) && check_module(machine, "nvidia"))
 		pl_check_note(result, PL_CHECK_FAIL, NULL,
 			      "the module nvidia is loaded, and there is no GPU of NVIDIA on the PCI bus");
-	else if (machine->gpu_count)
+	note_lost_gpus(machine, result);
+	/* An expected number counts more than that of the previous start. */
+	if (!result->count && !machine->gpus_expected)
+		compare_earlier_start(machine, result);
+	if (!result->count && machine->gpu_count)
 		pl_check_note(result, PL_CHECK_OK, NULL, "%zu GPU%s", machine->gpu_count, plural);
 }
 
@@ -198,8 +278,10 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.title = "number of GPUs",
 		.requirement =
 			"The PCI bus shows as many GPUs as --expect names, and at least one if the driver of NVIDIA "
-			"is loaded.",
-		.how = "lspci -d 10de::0302; lsmod",
+			"is loaded. Each GPU that the kernel found since it started, or at the start before, is still "
+			"there and answers.",
+		.how = "lspci -d 10de::0302; lsmod; the first bytes of D/config are not ff; dmesg: \"[10de:\" lines and "
+		       "\"fallen off the bus\" (Xid 79); /var/log/dmesg.0, where the distribution writes it",
 		.reason = "A GPU that fell off the bus is not there for other checks: what remains looks well.",
 		.remedy = "dmesg | grep -e Xid -e 'fallen off'; echo 1 > /sys/bus/pci/rescan; if the GPU stays away, "
 			  "switch "
