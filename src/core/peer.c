@@ -10,6 +10,8 @@
 
 /* Time for reading the remaining bytes of other connections after one connection of a peer ended. */
 #define GRACE (500 * PL_NS_PER_MS)
+/* Time for the control channel to tell why a data socket ended. */
+#define REASON_GRACE (200 * PL_NS_PER_MS)
 /* Time between checks for pins of a failed peer. */
 #define PIN_PAUSE (10 * PL_NS_PER_MS)
 
@@ -180,10 +182,29 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 	deliver_loss_event(peer);
 }
 
+/* The control channel tells no reason in time. */
+static void end_without_reason(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
+
+	pl_channel_close(&peer->channel);
+	pl_peer_ending(peer);
+}
+
 void pl_peer_ending(struct pl_peer *peer)
 {
 	if (atomic_load(&peer->state) != PL_PEER_UP)
 		return;
+	/* Data sockets can end before the other end's BYE, or the end of its process, arrives in the control channel. */
+	if (peer->channel.open && !peer->leaving) {
+		if (pl_list_empty(&peer->timer.link)) {
+			peer->timer.expire = end_without_reason;
+			pl_timer_set(peer->home, &peer->timer, pl_now() + REASON_GRACE);
+		}
+		return;
+	}
+	if (peer->timer.expire == end_without_reason)
+		pl_timer_clear(peer->home, &peer->timer);
 	if (peer->loss.code == 0) {
 		if (peer->leaving)
 			pl_fail(&peer->loss, -ECONNRESET, "PEER-CLOSED", "connection", NULL, NULL,
