@@ -93,8 +93,8 @@ enum pl_choice {
 struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
-	unsigned workers;                     /**< progress threads, 1 to 64; default: half the cores, 1 to 8 */
-	unsigned lanes;                       /**< tcp: data sockets for each peer, 1 to 16; default: half the cores */
+	unsigned workers;                     /**< progress threads, 1 to 64; default: half the cores, or lanes + 1 */
+	unsigned lanes;                       /**< tcp: bulk sockets for each peer, 1 to 16; default: half the cores */
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
@@ -459,7 +459,7 @@ struct pl_peer_info {
 	char local_address[80]; /**< this end */
 	char fabric[16];        /**< "local", "verbs" or "tcp" */
 	char software[32];      /**< the other end's library, "peerlane 0.1.0" */
-	unsigned lanes;         /**< data sockets (tcp), or queue pairs (verbs), open now */
+	unsigned lanes;         /**< sockets with bulk data (tcp), or queue pairs (verbs), open now */
 	bool authenticated;     /**< both ends proved a common key */
 	bool encrypted;         /**< the data sockets are encrypted; false over verbs, which cannot encrypt */
 	bool same_host;         /**< the other end runs on this host */

@@ -5,10 +5,10 @@
 #include <openssl/err.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/memcheck.h"
+#include "control/sealed.h"
+#include "control/socket_io.h"
 #include "control/tls.h"
 #include "wire/wire.h"
 
@@ -19,28 +19,20 @@
  * none and would go on.
  */
 #define RECORDS_MAX (1u << 23)
-/* Bytes that are copied at a time: some records. */
-#define BATCH (4 * RECORD_MAX)
-/* Bytes that a bulk stream receives at a time: so many records with their headers and tags. */
-#define BULK_RECEIVE (BATCH + 4 * 64)
-/* Most elements of a vector in one batch. */
-#define PARTS_MAX 256
 
-int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, const uint8_t *psk, bool server,
-		   struct pl_error *error)
+int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool server, struct pl_error *error)
 {
 	stream->fd = fd;
 	stream->ssl = NULL;
 	stream->want = server ? EPOLLIN : EPOLLOUT;
 	stream->records = 0;
 	stream->records_max = RECORDS_MAX;
-	stream->starved = false;
-	stream->held = NULL;
-	stream->held_length = 0;
+	stream->sealed = NULL;
+	stream->fragile = false;
 	if (!tls)
 		return 0;
 	ERR_clear_error();
-	stream->ssl = pl_tls_connection(tls, fd, psk, server);
+	stream->ssl = pl_tls_connection(tls, fd, server);
 	ERR_clear_error();
 	if (stream->ssl)
 		return 0;
@@ -57,7 +49,6 @@ static int examine(struct pl_stream *stream, int result)
 	switch (SSL_get_error(stream->ssl, result)) {
 	case SSL_ERROR_WANT_READ:
 		stream->want = EPOLLIN;
-		stream->starved = true;
 		return -EAGAIN;
 	case SSL_ERROR_WANT_WRITE:
 		stream->want = EPOLLOUT;
@@ -108,41 +99,6 @@ static size_t trim(const struct iovec **vector, int *count)
 	return total;
 }
 
-static ssize_t plain_result(struct pl_stream *stream, ssize_t result, uint32_t want)
-{
-	if (result >= 0)
-		return result;
-	if (errno != EAGAIN && errno != EWOULDBLOCK)
-		return -errno;
-	stream->want = want;
-	return -EAGAIN;
-}
-
-/* Usually there is one buffer, which costs the kernel less without a vector. */
-static ssize_t plain_read(struct pl_stream *stream, const struct iovec *vector, int count)
-{
-	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
-	ssize_t got;
-
-	do
-		got = count == 1 ? recv(stream->fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
-				 : recvmsg(stream->fd, &message, MSG_DONTWAIT);
-	while (got < 0 && errno == EINTR);
-	return got == 0 ? -EPIPE : plain_result(stream, got, EPOLLIN);
-}
-
-static ssize_t plain_write(struct pl_stream *stream, const struct iovec *vector, int count)
-{
-	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
-	ssize_t sent;
-
-	do
-		sent = count == 1 ? send(stream->fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
-				  : sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (sent < 0 && errno == EINTR);
-	return plain_result(stream, sent, EPOLLOUT);
-}
-
 /* -- TLS ----------------------------------------------------------------------------------------------------------- */
 
 /*
@@ -163,150 +119,23 @@ static int tls_failure(struct pl_stream *stream, int result, int broken)
 	return rc;
 }
 
-/* Position in a vector. */
-struct position {
-	const struct iovec *vector;
-	int count;
-	size_t offset; /* offset in the first element */
-};
-
-static void advance_position(struct position *at, size_t length)
+static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, int count)
 {
-	while (at->count && length >= at->vector->iov_len - at->offset) {
-		length -= at->vector->iov_len - at->offset;
-		at->offset = 0;
-		at->vector++;
-		at->count--;
-	}
-	at->offset += length;
-}
-
-/* Fills `parts` with the next bytes of a vector, at most BATCH. Returns the number of elements. */
-static int slice(struct position at, struct iovec parts[PARTS_MAX], size_t *length)
-{
-	int count = 0;
-
-	*length = 0;
-	while (at.count && count < PARTS_MAX && *length < BATCH) {
-		size_t part = PL_MIN(at.vector->iov_len - at.offset, BATCH - *length);
-
-		if (part)
-			parts[count++] = (struct iovec){ (char *)at.vector->iov_base + at.offset, part };
-		*length += part;
-		advance_position(&at, part);
-	}
-	return count;
-}
-
-/* Shortens the parts to a length. Returns the number left. */
-static int trim_parts(struct iovec parts[PARTS_MAX], size_t length)
-{
-	int count = 0;
-
-	while (length) {
-		parts[count].iov_len = PL_MIN(parts[count].iov_len, length);
-		length -= parts[count++].iov_len;
-	}
-	return count;
-}
-
-/*
- * OpenSSL accesses memory in this process, where a region over a truncated file, or a removed mapping, would raise a
- * signal. So the kernel copies between such memory and a record's buffer, as it does for a socket, and returns -EFAULT.
- * Where that call is forbidden (some containers), this process copies.
- */
-static ssize_t copy_safely(struct iovec *parts, int count, char *record, size_t length, bool to_record)
-{
-	struct iovec own = { .iov_base = record, .iov_len = length };
-	ssize_t copied = to_record ? process_vm_readv(getpid(), &own, 1, parts, (unsigned long)count, 0)
-				   : process_vm_writev(getpid(), &own, 1, parts, (unsigned long)count, 0);
-
-	for (int i = 0; i < count && !to_record && copied == (ssize_t)length; i++)
-		pl_mark_written(parts[i].iov_base, parts[i].iov_len);
-	if (copied >= 0 || errno == EFAULT)
-		return copied >= 0 ? copied : -EFAULT;
-	for (int i = 0; i < count; i++) {
-		memcpy(to_record ? record : parts[i].iov_base, to_record ? parts[i].iov_base : record,
-		       parts[i].iov_len);
-		record += parts[i].iov_len;
-	}
-	return (ssize_t)length;
-}
-
-/* Keeps decrypted bytes that cannot be written to their memory: they stay in the stream, as with a socket. */
-static int hold_bytes(struct pl_stream *stream, const char *bytes, size_t length)
-{
-	const struct pl_allocator *allocator = &pl_tls_socket(stream->ssl)->allocator;
-	uint8_t *held = pl_alloc(allocator, length);
-
-	if (!held)
-		return -ENOMEM;
-	memcpy(held, bytes, length);
-	pl_free(allocator, stream->held);
-	stream->held = held;
-	stream->held_length = length;
-	return 0;
-}
-
-/* Takes decrypted bytes, held ones first. Returns their number, or the error of a stream that has none. */
-static ssize_t take_decrypted(struct pl_stream *stream, char *bytes, size_t length)
-{
-	size_t total = 0, got;
+	size_t total = 0, done = 0, got;
 	int rc = 1;
 
-	if (stream->held) {
-		total = PL_MIN(length, stream->held_length);
-		memcpy(bytes, stream->held, total);
-		stream->held_length -= total;
-		memmove(stream->held, stream->held + total, stream->held_length);
-		if (!stream->held_length) {
-			pl_free(&pl_tls_socket(stream->ssl)->allocator, stream->held);
-			stream->held = NULL;
-		}
-		return (ssize_t)total;
-	}
-	while (total < length) {
-		rc = SSL_read_ex(stream->ssl, bytes + total, length - total, &got);
+	while (count > 0) {
+		rc = SSL_read_ex(stream->ssl, (char *)vector->iov_base + done, vector->iov_len - done, &got);
 		if (rc <= 0)
 			break;
 		total += got;
+		done += got;
+		for (; count > 0 && done == vector->iov_len; done = 0, count--)
+			vector++;
 	}
 	if (rc <= 0)
 		rc = tls_failure(stream, rc, pl_tls_socket(stream->ssl)->read_error);
 	return total ? (ssize_t)total : rc;
-}
-
-static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, int count)
-{
-	struct position at = { vector, count, 0 };
-	struct iovec parts[PARTS_MAX];
-	char bytes[BATCH];
-	size_t total = 0;
-
-	stream->starved = false;
-	advance_position(&at, 0);
-	while (at.count && !stream->starved) {
-		size_t length;
-		ssize_t got, copied;
-		int pieces, rc = 0;
-
-		slice(at, parts, &length);
-		got = take_decrypted(stream, bytes, length);
-		if (got < 0)
-			return total ? (ssize_t)total : got;
-		pieces = trim_parts(parts, (size_t)got);
-		copied = copy_safely(parts, pieces, bytes, (size_t)got, false);
-		copied = PL_MAX(copied, 0);
-		if (copied < got)
-			rc = hold_bytes(stream, bytes + copied, (size_t)(got - copied));
-		if (rc < 0)
-			return rc;
-		advance_position(&at, (size_t)copied);
-		total += (size_t)copied;
-		if (copied < got)
-			return total ? (ssize_t)total : -EFAULT;
-	}
-	return (ssize_t)total;
 }
 
 /* A record was written. Its key is replaced in time; the next write sends the message that says so. */
@@ -338,38 +167,42 @@ static ssize_t send_encrypted(struct pl_stream *stream, const char *bytes, size_
 	return (ssize_t)total;
 }
 
+/* Collects elements into one record. */
 static ssize_t tls_write(struct pl_stream *stream, const struct iovec *vector, int count)
 {
-	struct position at = { vector, count, 0 };
-	struct iovec parts[PARTS_MAX];
-	char bytes[BATCH];
-	size_t total = 0;
+	char record[RECORD_MAX];
+	size_t length = 0;
 
-	advance_position(&at, 0);
-	while (at.count) {
-		size_t length;
-		int pieces = slice(at, parts, &length);
-		ssize_t copied = copy_safely(parts, pieces, bytes, length, true);
-		ssize_t sent = copied > 0 ? send_encrypted(stream, bytes, (size_t)copied) : -EFAULT;
+	if (count == 1)
+		return send_encrypted(stream, vector->iov_base, vector->iov_len);
+	for (int i = 0; i < count && length < sizeof(record); i++) {
+		size_t part = PL_MIN(vector[i].iov_len, sizeof(record) - length);
 
-		if (sent < 0)
-			return total ? (ssize_t)total : sent;
-		advance_position(&at, (size_t)sent);
-		total += (size_t)sent;
-		if (sent < copied)
-			break;
+		if (part > 0) // the base of an empty element may be NULL
+			memcpy(record + length, vector[i].iov_base, part);
+		length += part;
 	}
-	return (ssize_t)total;
+	return send_encrypted(stream, record, length);
 }
 
 /* -- both ------------------------------------------------------------------------------------------------------- */
+
+/* Notes what a stream waits for. */
+static ssize_t note_want(struct pl_stream *stream, ssize_t result, uint32_t want)
+{
+	if (result == -EAGAIN)
+		stream->want = want;
+	return result;
+}
 
 ssize_t pl_stream_read(struct pl_stream *stream, const struct iovec *vector, int count)
 {
 	if (trim(&vector, &count) == 0)
 		return 0;
+	if (stream->sealed)
+		return note_want(stream, pl_sealed_read(stream->sealed, vector, count, stream->fragile), EPOLLIN);
 	if (!stream->ssl)
-		return plain_read(stream, vector, count);
+		return note_want(stream, pl_socket_read(stream->fd, vector, count), EPOLLIN);
 	ERR_clear_error();
 	return tls_read(stream, vector, count);
 }
@@ -378,34 +211,56 @@ ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, in
 {
 	if (trim(&vector, &count) == 0)
 		return 0;
+	if (stream->sealed)
+		return note_want(stream, pl_sealed_write(stream->sealed, vector, count, stream->fragile), EPOLLOUT);
 	if (!stream->ssl)
-		return plain_write(stream, vector, count);
+		return note_want(stream, pl_socket_write(stream->fd, vector, count), EPOLLOUT);
 	ERR_clear_error();
 	return tls_write(stream, vector, count);
 }
 
 bool pl_stream_pending(const struct pl_stream *stream)
 {
-	if (!stream->ssl)
-		return false;
-	/* Bytes that a bulk stream received may be only the beginning of a record. */
-	return stream->held || SSL_pending(stream->ssl) > 0 || (!stream->starved && SSL_has_pending(stream->ssl));
+	if (stream->sealed)
+		return pl_sealed_pending(stream->sealed);
+	return stream->ssl && SSL_pending(stream->ssl) > 0;
 }
 
-void pl_stream_expect_bulk(struct pl_stream *stream)
+int pl_stream_seal(struct pl_stream *stream, const struct pl_allocator *allocator, const uint8_t send[PL_SECRET],
+		   const uint8_t receive[PL_SECRET])
 {
-	if (!stream->ssl)
-		return;
-	SSL_set_default_read_buffer_len(stream->ssl, BULK_RECEIVE);
-	SSL_set_read_ahead(stream->ssl, 1);
+	return pl_sealed_open(allocator, stream->fd, send, receive, &stream->sealed);
+}
+
+bool pl_stream_unsent(const struct pl_stream *stream)
+{
+	return stream->sealed && stream->sealed->unsent;
+}
+
+int pl_stream_flush(struct pl_stream *stream)
+{
+	return stream->sealed ? (int)note_want(stream, pl_sealed_flush(stream->sealed), EPOLLOUT) : 0;
+}
+
+void pl_stream_end(struct pl_stream *stream)
+{
+	ERR_clear_error();
+	if (stream->sealed)
+		pl_sealed_end(stream->sealed);
+	else if (stream->ssl && SSL_is_init_finished(stream->ssl))
+		SSL_shutdown(stream->ssl);
+	ERR_clear_error();
+	shutdown(stream->fd, SHUT_WR);
 }
 
 void pl_stream_close(struct pl_stream *stream)
 {
+	if (stream->sealed)
+		pl_sealed_end(stream->sealed);
+	pl_sealed_close(stream->sealed);
+	stream->sealed = NULL;
 	if (stream->ssl) {
 		ERR_clear_error();
-		pl_free(&pl_tls_socket(stream->ssl)->allocator, stream->held);
-		stream->held = NULL;
 		if (SSL_is_init_finished(stream->ssl))
 			SSL_shutdown(stream->ssl);
 		SSL_free(stream->ssl);

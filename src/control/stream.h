@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Byte stream over a connected, non-blocking socket: in the clear, or TLS 1.3, with a pre-shared key or without proof of
- * the other end. Not thread-safe: one thread at a time uses a stream. Hides OpenSSL from its users. Every function
- * leaves OpenSSL's error queue empty.
+ * Byte stream over a connected, non-blocking socket: in the clear; TLS 1.3, with a pre-shared key or without proof of the
+ * other end; or sealed, with secrets that both ends have. Not thread-safe: one thread at a time uses a stream. Hides
+ * OpenSSL from its users. Every function leaves OpenSSL's error queue empty.
  */
 #ifndef PL_STREAM_H
 #define PL_STREAM_H
@@ -11,6 +11,8 @@
 #include <sys/uio.h>
 
 #include "base/base.h"
+
+struct pl_sealed;
 
 /* Bytes of pre-shared keys and of secrets that a stream exports. */
 #define PL_SECRET 32
@@ -57,17 +59,24 @@ struct pl_stream {
 	uint32_t want; /* EPOLLIN or EPOLLOUT: awaited by the call that returned -EAGAIN */
 	/* TLS records written under one key, and the number from which on a new key is used. */
 	uint32_t records, records_max;
-	bool starved;  /* the last read took all bytes that could be decrypted */
-	uint8_t *held; /* decrypted bytes that could not be written to their memory; NULL: none */
-	size_t held_length;
+	struct pl_sealed *sealed; /* after pl_stream_seal(); NULL: not sealed */
+	/*
+	 * Set by the user for the next calls: their memory may disappear, for example a mapping of a file that is
+	 * truncated. They return -EFAULT for it. A sealed stream then needs one more copy.
+	 */
+	bool fragile;
 };
 
+/* Takes over fd; closes it on failure. `tls` NULL: in the clear. */
+int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool server, struct pl_error *error);
+
 /*
- * Takes over fd; closes it on failure. `tls` NULL: in the clear. `psk`: secret of PL_SECRET bytes that both ends prove to
- * have; NULL: the key of `tls`, or no proof if that has none.
+ * Turns a stream in the clear into one that is encrypted and authenticated, without a handshake: both ends have the
+ * secrets of both directions, PL_SECRET bytes each. Returns 0, -ENOMEM or -EIO. The allocator must live as long as the
+ * stream.
  */
-int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, const uint8_t *psk, bool server,
-		   struct pl_error *error);
+int pl_stream_seal(struct pl_stream *stream, const struct pl_allocator *allocator, const uint8_t send[PL_SECRET],
+		   const uint8_t receive[PL_SECRET]);
 
 /*
  * Continues the TLS handshake. 0: done (at once in the clear); -EAGAIN: see want; -EACCES "AUTH-KEY-MISMATCH": the keys
@@ -83,9 +92,10 @@ int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_
  * closed (read: orderly end of stream); another negative errno: broken. Elements of length 0 are allowed; if there are
  * no others, nothing is done and the result is 0. Write never raises SIGPIPE.
  *
- * After -EAGAIN or a short count a TLS record may be under way. Of the offered bytes that were not taken, the next
+ * After -EAGAIN or a short count a record of TLS may be under way. Of the offered bytes that were not taken, the next
  * write must offer the first 16 KiB (all, if fewer) again, followed by any others. They may lie in other buffers and be
- * divided otherwise. An orderly end of TLS is -EPIPE; one without its close_notify is -ECONNRESET.
+ * divided otherwise. A sealed stream does not require that. An orderly end of TLS, or of a sealed stream, is -EPIPE; one
+ * without close_notify is -ECONNRESET.
  */
 ssize_t pl_stream_read(struct pl_stream *stream, const struct iovec *vector, int count);
 ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, int count);
@@ -126,11 +136,15 @@ int pl_key_proof_check(const struct pl_stream *stream, struct pl_tls *tls, bool 
 bool pl_stream_pending(const struct pl_stream *stream);
 
 /*
- * For a stream of much data, after its handshake: fewer system calls, and more memory while bytes arrive. The caller must
- * read until pl_stream_pending() is false, as epoll(7) does not report bytes that were received.
+ * A sealed stream takes bytes for which the socket has no room, at most some records. True if there are such bytes. The
+ * user must then call pl_stream_flush() when the socket is writable, until that returns 0, or write more, which does so.
  */
-void pl_stream_expect_bulk(struct pl_stream *stream);
+bool pl_stream_unsent(const struct pl_stream *stream);
+/* Sends them. Returns 0, -EAGAIN (see want), or another negative errno. */
+int pl_stream_flush(struct pl_stream *stream);
 
+/* Ends the direction of sending: sends close_notify if that needs no waiting, and shuts the socket down for writing. */
+void pl_stream_end(struct pl_stream *stream);
 /* Sends close_notify if that needs no waiting, and closes the socket. Accepts a stream with fd -1. */
 void pl_stream_close(struct pl_stream *stream);
 

@@ -169,7 +169,6 @@ static bool configure(SSL_CTX *context)
 			      SSL_OP_ALLOW_NO_DHE_KEX | SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_IGNORE_UNEXPECTED_EOF);
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 					  SSL_MODE_RELEASE_BUFFERS);
-	/* Only for streams of much data: see pl_stream_expect_bulk(). */
 	SSL_CTX_set_read_ahead(context, 0);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_max_early_data(context, 0);
@@ -375,24 +374,18 @@ bool pl_tls_certified(struct pl_tls *tls, X509 *certificate, STACK_OF(X509) *cha
 /* -- connections ------------------------------------------------------------------------------------------------ */
 
 /* Takes the settings of one stream out of the shared ones: its keys, and its context, with a reference. */
-static SSL_CTX *choose_context(struct pl_tls *tls, const uint8_t *psk, bool server, struct pl_tls_socket *socket,
-			       bool *anonymous)
+static SSL_CTX *choose_context(struct pl_tls *tls, bool server, struct pl_tls_socket *socket, bool *anonymous)
 {
 	SSL_CTX *context = tls->keyed;
 
 	*anonymous = false;
 	socket->keyed = tls->certificates && tls->has_key;
-	socket->proven = psk || !tls->certificates;
-	if (psk) {
-		socket->keys[0].set = true;
-		memcpy(socket->keys[0].secret, psk, PL_SECRET);
-		pl_psk_name(&socket->keys[0]);
-	}
+	socket->proven = !tls->certificates;
 	pthread_mutex_lock(&tls->lock);
-	if (!psk && tls->certificates) {
+	if (tls->certificates) {
 		context = tls->certified;
 		*anonymous = !server && !tls->has_identity;
-	} else if (!psk) {
+	} else {
 		memcpy(socket->keys, tls->keys, sizeof(socket->keys));
 	}
 	SSL_CTX_up_ref(context);
@@ -400,7 +393,7 @@ static SSL_CTX *choose_context(struct pl_tls *tls, const uint8_t *psk, bool serv
 	return context;
 }
 
-SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool server)
+SSL *pl_tls_connection(struct pl_tls *tls, int fd, bool server)
 {
 	struct pl_tls_socket *socket = pl_zalloc(&tls->allocator, sizeof(*socket));
 	BIO *bio = socket ? BIO_new(tls->method) : NULL;
@@ -416,7 +409,7 @@ SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool serv
 	socket->fd = fd;
 	BIO_set_data(bio, socket);
 	BIO_set_init(bio, 1);
-	context = choose_context(tls, psk, server, socket, &anonymous);
+	context = choose_context(tls, server, socket, &anonymous);
 	ssl = SSL_new(context);
 	SSL_CTX_free(context);
 	if (!ssl) {
@@ -424,7 +417,7 @@ SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool serv
 		return NULL;
 	}
 	SSL_set_bio(ssl, bio, bio);
-	if (!server && !psk && socket->proven) {
+	if (!server && socket->proven) {
 		char name[KEY_SERVER_NAME];
 
 		format_server_name(&socket->keys[0], name);

@@ -35,11 +35,8 @@ struct pl_tls_socket {
 	const struct pl_psk *used; /* the one of these in the handshake; NULL: none yet */
 };
 
-/*
- * Creates a TLS connection over fd, before its handshake. Both ends prove that they have `psk`; NULL: the key of `tls`,
- * or no proof if that uses certificates. Returns NULL without memory.
- */
-SSL *pl_tls_connection(struct pl_tls *tls, int fd, const uint8_t *psk, bool server);
+/* Creates a TLS connection over fd, before its handshake. Returns NULL without memory. */
+SSL *pl_tls_connection(struct pl_tls *tls, int fd, bool server);
 
 const struct pl_tls_socket *pl_tls_socket(const SSL *ssl);
 

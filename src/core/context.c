@@ -80,14 +80,22 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 	return 0;
 }
 
+/* A thread for each lane with bulk data and one for all else, as far as there are cores. */
+static unsigned default_workers(unsigned lanes)
+{
+	unsigned cores = count_cores();
+
+	return PL_MAX(half_the_cores(), PL_MIN(lanes + 1, cores >= 8 ? cores - cores / 4 : 1));
+}
+
 static void fill_defaults(struct pl_options *options)
 {
-	if (!options->workers)
-		options->workers = half_the_cores();
-	if (options->progress == PL_PROGRESS_MANUAL)
-		options->workers = 1; /* one thread drives the context, so one engine serves it best */
 	if (!options->lanes)
 		options->lanes = half_the_cores();
+	if (!options->workers)
+		options->workers = default_workers(options->lanes);
+	if (options->progress == PL_PROGRESS_MANUAL)
+		options->workers = 1; /* one thread drives the context, so one engine serves it best */
 	if (!options->operation_timeout)
 		options->operation_timeout = 30 * PL_NS_PER_S;
 	if (!options->connect_timeout)

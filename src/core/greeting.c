@@ -5,7 +5,6 @@
  * and a deadline.
  */
 #include <netinet/in.h>
-#include <openssl/crypto.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -93,7 +92,7 @@ static int greeting_identify(struct greeting *greeting)
 	if (listener->lanes_only)
 		return -EPROTO;
 	greeting->step = CONTROL_TLS;
-	return pl_stream_open(&greeting->stream, greeting->source.fd, listener->context->tls, NULL, true, NULL);
+	return pl_stream_open(&greeting->stream, greeting->source.fd, listener->context->tls, true, NULL);
 }
 
 struct pl_stream pl_greeting_take_stream(struct greeting *greeting)
@@ -103,6 +102,7 @@ struct pl_stream pl_greeting_take_stream(struct greeting *greeting)
 	pl_source_remove(&greeting->source);
 	greeting->stream.fd = -1;
 	greeting->stream.ssl = NULL;
+	greeting->stream.sealed = NULL;
 	return stream;
 }
 
@@ -185,12 +185,11 @@ static int greeting_challenge(struct greeting *greeting)
 	return rc;
 }
 
-/* Checks the proof, then starts TLS if the peer's data is encrypted. */
+/* Checks the proof, then seals the stream if the peer's data is encrypted. */
 static int greeting_check_proof(struct greeting *greeting)
 {
 	struct pl_lane_hello hello;
 	struct pl_peer *peer;
-	uint8_t key[PL_SECRET];
 	int rc = pl_greeting_read(greeting, greeting->bytes, PL_TAG);
 
 	if (rc < 0)
@@ -198,34 +197,12 @@ static int greeting_check_proof(struct greeting *greeting)
 	peer = find_peer(greeting, &hello);
 	if (!peer)
 		return -EACCES;
-	if (!pl_lane_auth_check(&greeting->auth, peer, greeting->bytes)) {
+	if (!pl_lane_auth_check(&greeting->auth, peer, greeting->bytes))
 		rc = -EACCES;
-	} else if (!peer->encrypt) {
+	else if (peer->encrypt)
+		rc = pl_lane_auth_seal(&greeting->auth, peer, &greeting->stream);
+	if (rc == 0)
 		rc = join_peer(greeting, peer);
-	} else {
-		rc = pl_lane_auth_key(&greeting->auth, peer, key);
-		if (rc == 0)
-			rc = pl_stream_open(&greeting->stream, greeting->source.fd, peer->context->tls, key, true,
-					    NULL);
-		OPENSSL_cleanse(key, sizeof(key));
-		greeting->step = LANE_TLS;
-	}
-	pl_peer_unpin(peer);
-	return rc;
-}
-
-static int greeting_join_encrypted(struct greeting *greeting)
-{
-	struct pl_lane_hello hello;
-	struct pl_peer *peer;
-	int rc = pl_greeting_handshake(greeting, NULL);
-
-	if (rc < 0)
-		return rc;
-	peer = find_peer(greeting, &hello);
-	if (!peer)
-		return -EACCES;
-	rc = join_peer(greeting, peer);
 	pl_peer_unpin(peer);
 	return rc;
 }
@@ -262,8 +239,6 @@ static int greeting_advance(struct greeting *greeting)
 		return greeting_challenge(greeting);
 	case LANE_PROOF:
 		return greeting_check_proof(greeting);
-	case LANE_TLS:
-		return greeting_join_encrypted(greeting);
 	case REFUSED:
 		break;
 	}

@@ -9,7 +9,8 @@
 /* Labels; their NULs are part of the bytes, so that none begins another. */
 #define LABEL_ACCEPTOR "peerlane lane acceptor"
 #define LABEL_INITIATOR "peerlane lane initiator"
-#define LABEL_KEY "peerlane lane key"
+#define LABEL_ACCEPTOR_SENDS "peerlane lane acceptor sends"
+#define LABEL_INITIATOR_SENDS "peerlane lane initiator sends"
 #define LABEL_ANSWER "peerlane rail answer"
 #define LABEL_MAX 32
 
@@ -114,9 +115,18 @@ bool pl_lane_auth_check(const struct pl_lane_auth *auth, const struct pl_peer *p
 	       CRYPTO_memcmp(proof, mac, PL_TAG) == 0;
 }
 
-int pl_lane_auth_key(const struct pl_lane_auth *auth, const struct pl_peer *peer, uint8_t key[PL_SECRET])
+int pl_lane_auth_seal(const struct pl_lane_auth *auth, const struct pl_peer *peer, struct pl_stream *stream)
 {
-	return sign_lane(auth, peer, LABEL_KEY, PL_LANE_CHALLENGE, key);
+	uint8_t secrets[2][PL_SECRET]; /* of the acceptor's direction, and of the initiator's */
+	bool sends = peer->initiator;
+	int rc = sign_lane(auth, peer, LABEL_ACCEPTOR_SENDS, PL_LANE_CHALLENGE, secrets[0]);
+
+	if (rc == 0)
+		rc = sign_lane(auth, peer, LABEL_INITIATOR_SENDS, PL_LANE_CHALLENGE, secrets[1]);
+	if (rc == 0)
+		rc = pl_stream_seal(stream, &peer->context->allocator, secrets[sends], secrets[!sends]);
+	OPENSSL_cleanse(secrets, sizeof(secrets));
+	return rc;
 }
 
 /* -- messages without a challenge ------------------------------------------------------------------ */

@@ -37,8 +37,8 @@ int pl_lane_auth_challenge(struct pl_lane_auth *auth, const struct pl_peer *peer
 int pl_lane_auth_prove(const struct pl_lane_auth *auth, const struct pl_peer *peer, uint8_t proof[PL_TAG]);
 /* Acceptor: returns true if the proof is right. */
 bool pl_lane_auth_check(const struct pl_lane_auth *auth, const struct pl_peer *peer, const uint8_t proof[PL_TAG]);
-/* Derives the pre-shared key of an encrypted lane. Returns 0 or -EIO. */
-int pl_lane_auth_key(const struct pl_lane_auth *auth, const struct pl_peer *peer, uint8_t key[PL_SECRET]);
+/* After the proof: encrypts the lane's stream, with secrets of its own. Returns 0, -ENOMEM or -EIO. */
+int pl_lane_auth_seal(const struct pl_lane_auth *auth, const struct pl_peer *peer, struct pl_stream *stream);
 
 /*
  * Puts the tag of a message without a challenge in place of the nonce in the lane hello at its front; `label` names the

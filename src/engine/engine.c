@@ -107,6 +107,18 @@ void pl_engine_serve(struct pl_engine *engine)
 	}
 }
 
+/* Returns false if the task was queued already. */
+static bool queue_task(struct pl_engine *engine, struct pl_task *task)
+{
+	if (atomic_exchange(&task->queued, true))
+		return false;
+	pl_lock_take(&engine->task_lock);
+	pl_list_append(&engine->tasks, &task->link);
+	atomic_fetch_add(&engine->task_count, 1);
+	pl_lock_release(&engine->task_lock);
+	return true;
+}
+
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 {
 	bool held = pl_engine_held(engine);
@@ -120,15 +132,21 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 		}
 		release_lock(engine);
 	}
-	if (atomic_exchange(&task->queued, true))
+	if (!queue_task(engine, task))
 		return false;
-	pl_lock_take(&engine->task_lock);
-	pl_list_append(&engine->tasks, &task->link);
-	atomic_fetch_add(&engine->task_count, 1);
-	pl_lock_release(&engine->task_lock);
 	if (!held && pl_engine_try(engine))
 		pl_engine_unlock(engine);
 	return true;
+}
+
+void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task)
+{
+	uint64_t one = 1;
+
+	if (!engine->threaded)
+		pl_engine_post(engine, task);
+	else if (queue_task(engine, task) && atomic_load(&engine->asleep) && atomic_exchange(&engine->asleep, false))
+		(void)!write(engine->wake_fd, &one, sizeof(one));
 }
 
 bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *))
@@ -344,25 +362,6 @@ bool pl_engine_progress(struct pl_engine *engine)
 	return any;
 }
 
-/* Polls for a while, then sleeps. Returns the number of events in engine->events. */
-static int wait_for_events(struct pl_engine *engine)
-{
-	uint64_t end;
-	int count;
-
-	if (atomic_load(&engine->polling))
-		return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
-	if (engine->spin == 0)
-		return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
-	end = pl_now() + engine->spin;
-	do {
-		count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
-		if (count != 0 || atomic_load(&engine->polling))
-			return count;
-	} while (pl_now() < end);
-	return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
-}
-
 static void *engine_thread(void *argument)
 {
 	struct pl_engine *engine = argument;
@@ -377,7 +376,7 @@ static void *engine_thread(void *argument)
 		pl_engine_unlock(engine);
 		give_way(engine);
 
-		count = wait_for_events(engine);
+		count = pl_engine_wait(engine);
 
 		pl_engine_lock(engine);
 		/* Events fetched without the lock may name sources removed since. */

@@ -93,6 +93,7 @@ struct pl_engine {
 	atomic_bool stopping;
 	pthread_t thread;
 	uint64_t spin; /* nanoseconds that the thread polls before it sleeps */
+	atomic_bool asleep; /* true while the thread sleeps, or is about to */
 
 	struct pl_list hot;
 	unsigned hot_count, hot_memory; /* number of hot sources, and of those that only read memory */
@@ -193,6 +194,16 @@ PL_ALWAYS_INLINE void pl_engine_leave(struct pl_engine *engine)
  * already.
  */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
+/*
+ * Queues the task for the engine's own thread, so that the caller need not do its work, and wakes that thread if it
+ * sleeps. An engine without a thread runs it as pl_engine_post() does.
+ */
+void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task);
+/* True if pl_engine_hand_over() would have to wake a thread, which costs the caller a system call. */
+static inline bool pl_engine_asleep(const struct pl_engine *engine)
+{
+	return atomic_load_explicit(&engine->asleep, memory_order_relaxed);
+}
 /* Runs queued tasks whose function is `kind` before all others. Returns true if it ran any. Under the lock. */
 bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *));
 /* Takes back a queued task that did not begin. Under the lock. */
@@ -211,6 +222,8 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 
 /* Ends the sleep of all threads in pl_engine_sleep(), or of the engine's thread. */
 void pl_engine_wake(struct pl_engine *engine);
+/* sleep.c: the engine's own thread polls for a while, then sleeps. Returns the number of events in engine->events. */
+int pl_engine_wait(struct pl_engine *engine);
 /* sleep.c: reads wake_fd, so that earlier calls of pl_engine_wake() end no later sleep. */
 void pl_engine_forget_wake(struct pl_engine *engine);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sleep of threads that wait on an engine without a thread of its own. */
+/* Sleep of an engine's own thread, and of threads that wait on an engine without one. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -75,4 +75,34 @@ void pl_engine_wake(struct pl_engine *engine)
 
 	begin_next_turn(engine);
 	(void)!write(engine->wake_fd, &one, sizeof(one));
+}
+
+/* Sleeps until there are events, or tasks that pl_engine_hand_over() queued. */
+static int sleep_until_events(struct pl_engine *engine)
+{
+	int count = 0;
+
+	atomic_store(&engine->asleep, true);
+	if (!atomic_load(&engine->task_count))
+		count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
+	atomic_store(&engine->asleep, false);
+	return count;
+}
+
+int pl_engine_wait(struct pl_engine *engine)
+{
+	uint64_t end;
+	int count;
+
+	if (atomic_load(&engine->polling))
+		return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
+	if (engine->spin == 0)
+		return sleep_until_events(engine);
+	end = pl_now() + engine->spin;
+	do {
+		count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
+		if (count != 0 || atomic_load(&engine->polling) || atomic_load(&engine->task_count))
+			return count;
+	} while (pl_now() < end);
+	return sleep_until_events(engine);
 }

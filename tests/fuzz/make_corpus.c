@@ -163,6 +163,16 @@ static void blobs(void)
 	save("blob", "count", buffer, sizeof(buffer));
 }
 
+/* Steps of fuzz_record.c: type, length, content. */
+static void records(void)
+{
+	static const uint8_t data[] = "\27\5\0hello\27\3\0abc\27\1\0x\26\5\0\30\0\0\1\0\376\0\0\27\2\0yz\25\2\0\1";
+	static const uint8_t raw[] = "\27\3\0abc\377\5\0\27\3\3\0\40\27\1\0x";
+
+	save("record", "data", data, sizeof(data));
+	save("record", "raw", raw, sizeof(raw));
+}
+
 static void trust_files(void)
 {
 	static const char print[] = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
@@ -336,6 +346,7 @@ int main(int argc, char **argv)
 	local();
 	tokens();
 	trust_files();
+	records();
 	blobs();
 	write_address_seeds();
 	service();

@@ -315,6 +315,57 @@ static void released(void *argument)
 	world_close(&world);
 }
 
+/* Imports one token in batches, until the victim refuses.  Returns the number of keys. */
+static unsigned import_until_refused(const struct intruder *intruder, const struct pl_token *token,
+				     enum pl_wire_status *status)
+{
+	enum { BATCH = 255 };
+	struct pl_control message = { .type = PL_CONTROL_IMPORT, .import = { .request = 1, .grant = token->grant } };
+	unsigned granted = 0;
+	struct bytes encoded;
+
+	memcpy(message.import.secret, token->secret, sizeof(token->secret));
+	encoded = attack_encode(&message);
+	*status = PL_WIRE_OK;
+	while (*status == PL_WIRE_OK) {
+		for (unsigned i = 0; i < BATCH; i++)
+			check(socket_send(intruder->control, encoded.data, encoded.length));
+		for (unsigned i = 0; i < BATCH;) {
+			receive_control(intruder->control, &message);
+			if (message.type != PL_CONTROL_IMPORTED)
+				continue;
+			i++;
+			if (message.imported.status == PL_WIRE_OK) {
+				check_number(*status, PL_WIRE_OK);
+				granted++;
+			} else {
+				*status = (enum pl_wire_status)message.imported.status;
+			}
+		}
+	}
+	return granted;
+}
+
+/* A peer has at most 65,536 keys: the victim refuses the next one, and serves the keys that it gave. */
+static void most_keys(void *argument)
+{
+	enum pl_wire_status status;
+	uint8_t bytes[PL_TOKEN_MAX];
+	struct pl_token token;
+	struct world world;
+	size_t length;
+
+	(void)argument;
+	world_open(&world);
+	share_middle(&world, PL_ACCESS_READ, 0, bytes, &length);
+	check_number(pl_token_decode(bytes, length, &token), 0);
+	/* The intruder has one key already. */
+	check_number(import_until_refused(&world.intruder, &token, &status), 65535);
+	check_number(status, PL_WIRE_BUSY);
+	check_done(&world, frame_of(PL_FRAME_READ, world.intruder.readable, 0, WORD));
+	world_close(&world);
+}
+
 /* A key is that of the peer that imported it, and the number in front of its index must be right. */
 static void of_others(void *argument)
 {
@@ -434,6 +485,7 @@ int main(void)
 		{ "rights", rights, NULL, 20 },     { "ranges", ranges, NULL, 20 },
 		{ "revoked", revoked, NULL, 20 },   { "expired", expired, NULL, 20 },
 		{ "released", released, NULL, 20 }, { "of others", of_others, NULL, 20 },
+		{ "most keys", most_keys, NULL, 60 },
 		{ "refusals merge", refusals_merge, NULL, 30 },
 		{ "broken connection", broken_connection, NULL, 20 },
 	};

@@ -152,7 +152,7 @@ static void unknown(void *argument)
 /* Lanes in use, beyond the agreed number, and of the local fabric. */
 static void out_of_place(void *argument)
 {
-	static const uint16_t lanes[] = { 0, 4, 15, 16, 255, 0x7fff };
+	static const uint16_t lanes[] = { 0, 5, 15, 16, 255, 0x7fff };
 	struct stranger stranger;
 
 	(void)argument;
@@ -231,8 +231,43 @@ static void older_release(void *argument)
 	victim_close(&victim);
 }
 
+/* A peer whose data socket ends before its farewell arrives, or without one: the reason that the owner sees. */
+static void farewell(void *argument)
+{
+	const bool *says_bye = argument;
+	const struct pl_control bye = { .type = PL_CONTROL_BYE };
+	struct bytes bytes = attack_encode(&bye);
+	struct pl_operation *receive;
+	struct pl_region *region;
+	struct stranger stranger;
+	struct pl_error error;
+	char memory[64];
+
+	stranger_open(&stranger);
+	check_ok(pl_region_register(stranger.victim.context, memory, sizeof(memory), 0, &region, &error), &error);
+	check_ok(pl_receive(stranger.served, 1, 0, &(struct pl_buffer){ region, 0, sizeof(memory) }, NULL, &receive,
+			    &error),
+		 &error);
+	close(stranger.lane);
+	usleep(50000);
+	if (*says_bye) {
+		check(socket_send(stranger.control, bytes.data, bytes.length));
+		close(stranger.control);
+	}
+	check_status(pl_wait(receive, 5 * SECOND, NULL, &error), -ECONNRESET, &error);
+	check_text(error.id, *says_bye ? "PEER-CLOSED" : "PEER-LOST");
+	if (!*says_bye)
+		close(stranger.control);
+	pl_region_deregister(region);
+	pl_peer_close(stranger.served);
+	victim_check(&stranger.victim);
+	free(stranger.peer);
+	victim_close(&stranger.victim);
+}
+
 int main(void)
 {
+	static const bool says_bye = true, says_nothing = false;
 	static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true,
 					      false,   false, false };
 	const struct test_case cases[] = {
@@ -242,6 +277,8 @@ int main(void)
 		{ "unknown", unknown, NULL, 60 },
 		{ "out of place", out_of_place, NULL, 30 },
 		{ "slow", slow, NULL, 20 },
+		{ "farewell", farewell, (void *)&says_bye, 20 },
+		{ "no farewell", farewell, (void *)&says_nothing, 20 },
 		{ "older release", older_release, &plain, 20 },
 		{ "older release, keyed", older_release, &keyed, 20 },
 	};

@@ -2,9 +2,11 @@
 /* Connecting: failures, and their descriptions. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "scenarios/scenario.h"
+#include "support/process.h"
 #include "support/socket.h"
 
 static int connect_status(struct scenario_environment *environment, struct pl_context *from, const char *address,
@@ -382,6 +384,45 @@ static void hasty_acceptor(struct scenario_environment *environment)
 	buffer_close(&buffer);
 }
 
+/* Checks that a peer for whose further lanes there are no descriptors goes on with the lanes that it has. */
+static void lanes_without_descriptors(struct scenario_environment *environment)
+{
+	enum { SIZE = 8 << 20 };
+	struct buffer near, far;
+	struct rlimit limit, none;
+	struct pl_remote *remote;
+	struct pl_error error;
+
+	if (strcmp(environment->setting->fabric, "tcp"))
+		return; /* operations of other fabrics need descriptors */
+	buffer_open(&near, environment->near, SIZE, PL_ACCESS_ALL);
+	buffer_open(&far, environment->far, SIZE, PL_ACCESS_ALL);
+	remote = share(environment, far.region, environment->near_peer, NULL);
+	check_number(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	none = limit;
+	none.rlim_cur = open_descriptors();
+	check_number(setrlimit(RLIMIT_NOFILE, &none), 0);
+	for (unsigned round = 0; round < 3; round++) {
+		struct pl_peer_info info = PL_PEER_INFO_INIT;
+		struct pl_operation *operation;
+
+		pattern_fill(near.bytes, SIZE, round, 0);
+		check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, SIZE }, NULL,
+				  &operation, &error),
+			 &error);
+		complete(environment, operation, NULL);
+		pattern_check(far.bytes, SIZE, round, 0);
+		/* Longer than it takes a peer that lost a lane to be lost. */
+		settle(environment, 700);
+		check_number(pl_peer_query(environment->near_peer, &info), 0);
+		check(info.connected);
+	}
+	check_number(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+}
+
 const struct scenario connect_scenarios[] = {
 	{ "dead-port", dead_port, SCENARIO_CONTROL },
 	{ "silent-server", silent_server, SCENARIO_CONTROL },
@@ -393,6 +434,7 @@ const struct scenario connect_scenarios[] = {
 	{ "peer-information", peer_information, 0 },
 	{ "cancel-connect", cancel_connect, SCENARIO_SETTING | SCENARIO_CONTROL },
 	{ "blocking-calls", blocking_calls, SCENARIO_SETTING },
+	{ "lanes-without-descriptors", lanes_without_descriptors, 0 },
 	{ "hasty-acceptor", hasty_acceptor, SCENARIO_SETTING },
 	{ NULL, NULL, 0 },
 };

@@ -108,7 +108,9 @@ static void rights_of_region(struct scenario_environment *environment)
 	remote = import_token(environment, environment->near_peer, token.bytes, token.length);
 	check_number(pl_remote_rights(remote), PL_ACCESS_READ);
 	pl_remote_release(remote);
-	token.length = 10;
+	/* A buffer of the size of the first token is large enough; a byte less is too little. */
+	check_ok(pl_region_share(far.region, NULL, token.bytes, &token.length, &error), &error);
+	token.length--;
 	check_status(pl_region_share(far.region, NULL, token.bytes, &token.length, &error), -ENOBUFS, &error);
 	buffer_close(&far);
 }
@@ -189,6 +191,7 @@ static void ranges_of_grants(struct scenario_environment *environment)
 		{ 199, 0, 0, 1 },
 		{ 10, 190, 0, 190 },
 		{ 10, 191, -ERANGE, 0 },
+		{ 200, 0, -ERANGE, 0 },
 		{ 201, 0, -ERANGE, 0 },
 		{ 0, 201, -ERANGE, 0 },
 		{ SIZE_MAX, 1, -ERANGE, 0 },

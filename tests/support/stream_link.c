@@ -70,8 +70,8 @@ void stream_link_open(struct stream_link *link, bool tcp, int buffer, struct pl_
 	int fd[2];
 
 	stream_sockets(fd, tcp, buffer);
-	assert_int_equal(pl_stream_open(&link->client, fd[0], client, NULL, false, NULL), 0);
-	assert_int_equal(pl_stream_open(&link->server, fd[1], server, NULL, true, NULL), 0);
+	assert_int_equal(pl_stream_open(&link->client, fd[0], client, false, NULL), 0);
+	assert_int_equal(pl_stream_open(&link->server, fd[1], server, true, NULL), 0);
 }
 
 void stream_link_close(struct stream_link *link)
@@ -121,6 +121,25 @@ void stream_link_open_tls(struct stream_link *link, bool tcp, int buffer)
 	assert_int_equal(status[0], 0);
 	assert_int_equal(status[1], 0);
 	assert_int_equal(pl_stream_handshake(&link->client, "again", NULL), 0);
+}
+
+void stream_link_open_sealed(struct stream_link *link, bool tcp, int buffer)
+{
+	static const uint8_t secrets[2][PL_SECRET] = { { 1 }, { 2 } };
+
+	stream_link_open(link, tcp, buffer, NULL, NULL);
+	assert_int_equal(pl_stream_seal(&link->client, &pl_system_allocator, secrets[0], secrets[1]), 0);
+	assert_int_equal(pl_stream_seal(&link->server, &pl_system_allocator, secrets[1], secrets[0]), 0);
+}
+
+void stream_link_open_kind(struct stream_link *link, enum stream_kind kind, bool tcp, int buffer)
+{
+	if (kind == STREAM_TLS)
+		stream_link_open_tls(link, tcp, buffer);
+	else if (kind == STREAM_SEALED)
+		stream_link_open_sealed(link, tcp, buffer);
+	else
+		stream_link_open(link, tcp, buffer, NULL, NULL);
 }
 
 void stream_expect_failure(struct pl_stream *stream, int code, const char *id)

@@ -29,6 +29,11 @@ void stream_sockets(int fd[2], bool tcp, int buffer);
 void stream_link_open(struct stream_link *link, bool tcp, int buffer, struct pl_tls *client, struct pl_tls *server);
 /* Opens both ends with one key and completes the handshake. */
 void stream_link_open_tls(struct stream_link *link, bool tcp, int buffer);
+/* Opens both ends, sealed with the same secrets. */
+void stream_link_open_sealed(struct stream_link *link, bool tcp, int buffer);
+/* Opens both ends in the clear, with TLS, or sealed. */
+enum stream_kind { STREAM_CLEAR, STREAM_TLS, STREAM_SEALED, STREAM_KINDS };
+void stream_link_open_kind(struct stream_link *link, enum stream_kind kind, bool tcp, int buffer);
 void stream_link_close(struct stream_link *link);
 /* Runs the handshake at both ends until both succeed or fail. */
 void stream_link_handshake(struct stream_link *link, int status[2], struct pl_error error[2]);

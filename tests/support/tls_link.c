@@ -25,7 +25,7 @@ bool tls_link_open(struct tls_link *link, int fd, bool server)
 	int rc;
 
 	check_number(pl_tls_open(&pl_system_allocator, NULL, 0, &link->tls, NULL), 0);
-	check_number(pl_stream_open(&link->stream, fd, link->tls, NULL, server, NULL), 0);
+	check_number(pl_stream_open(&link->stream, fd, link->tls, server, NULL), 0);
 	do
 		rc = pl_stream_handshake(&link->stream, NULL, NULL);
 	while (rc == -EAGAIN && wait_link(link, PATIENCE_MS));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Byte stream: transfers in the clear, and over TLS with a pre-shared key. */
+/* Byte stream: transfers in the clear, over TLS with a pre-shared key, and sealed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,13 +74,10 @@ static void test_many_elements(void **state)
 	(void)state;
 	for (int i = 0; i < 3000; i++)
 		vector[i] = (struct iovec){ &out[i], i % 3 == 2 };
-	for (int secure = 0; secure < 2; secure++) {
+	for (int kind = 0; kind < STREAM_KINDS; kind++) {
 		struct stream_link link;
 
-		if (secure)
-			stream_link_open_tls(&link, false, 0);
-		else
-			stream_link_open(&link, false, 0, NULL, NULL);
+		stream_link_open_kind(&link, kind, false, 0);
 		assert_true(pl_stream_write(&link.client, vector, 3000) > 300);
 		assert_true(stream_read_some(&link.server, in, sizeof(in)) > 300);
 		stream_link_close(&link);
@@ -138,7 +135,7 @@ static void test_no_memory(void **state)
 	left = 1;
 	assert_int_equal(pl_tls_open(&allocator, STREAM_KEY, 16, &made, &error), 0);
 	stream_sockets(fd, false, 0);
-	assert_int_equal(pl_stream_open(&stream, fd[0], made, NULL, false, &error), -ENOMEM);
+	assert_int_equal(pl_stream_open(&stream, fd[0], made, false, &error), -ENOMEM);
 	assert_int_equal(error.code, -ENOMEM);
 	assert_int_equal(stream.fd, -1);
 	assert_int_equal(fcntl(fd[0], F_GETFD), -1);
@@ -147,18 +144,20 @@ static void test_no_memory(void **state)
 	pl_tls_close(made);
 }
 
-static void test_tls(void **state)
+static void test_secure(void **state)
 {
 	(void)state;
-	for (int tcp = 0; tcp < 2; tcp++) {
+	for (int turn = 0; turn < 4; turn++) {
+		enum stream_kind kind = turn & 1 ? STREAM_TLS : STREAM_SEALED;
 		struct stream_link link;
+		bool tcp = turn & 2;
 		char byte;
 
-		stream_link_open_tls(&link, tcp, 0);
+		stream_link_open_kind(&link, kind, tcp, 0);
 		check_round_trip(&link);
 		stream_link_close(&link);
 
-		stream_link_open_tls(&link, tcp, 0);
+		stream_link_open_kind(&link, kind, tcp, 0);
 		assert_int_equal(stream_write_some(&link.server, "x", 1), 1);
 		pl_stream_close(&link.server);
 		assert_int_equal(stream_read_waiting(&link.client, &byte, 1), 1);
@@ -223,6 +222,15 @@ static size_t send_some(struct pl_stream *stream, size_t done, size_t *offered)
 	return (size_t)sent;
 }
 
+static void check_flush(struct pl_stream *stream)
+{
+	bool unsent = pl_stream_unsent(stream);
+	int rc = pl_stream_flush(stream);
+
+	assert_true(rc == 0 || (unsent && rc == -EAGAIN && stream->want == EPOLLOUT));
+	assert_int_equal(pl_stream_unsent(stream), rc != 0);
+}
+
 static size_t receive_some(struct pl_stream *stream, size_t done)
 {
 	static uint8_t buffer[70000];
@@ -244,21 +252,23 @@ static void test_transfer(void **state)
 {
 	(void)state;
 	srand(1);
-	for (int kind = 0; kind < 4; kind++) {
+	for (int turn = 0; turn < 2 * STREAM_KINDS; turn++) {
 		uint64_t deadline = clock_now() + 60 * SECOND;
 		size_t sent = 0, received = 0, offered = 0;
 		struct stream_link link;
 
-		if (kind & 1)
-			stream_link_open_tls(&link, kind & 2, 5000);
-		else
-			stream_link_open(&link, kind & 2, 5000, NULL, NULL);
+		stream_link_open_kind(&link, turn / 2, turn % 2, 5000);
+		/* As for memory of files, with another way of copying. */
+		link.server.fragile = link.client.fragile = turn % 2;
 		while (received < TRANSFER) {
 			assert_true(clock_now() < deadline);
 			if (sent < TRANSFER)
 				sent += send_some(&link.server, sent, &offered);
+			else
+				check_flush(&link.server);
 			received += receive_some(&link.client, received);
 		}
+		assert_false(pl_stream_unsent(&link.server));
 		assert_int_equal(sent, received);
 		stream_link_close(&link);
 	}
@@ -329,37 +339,6 @@ static void test_export(void **state)
 	stream_link_close(&link);
 }
 
-/* Checks streams whose key is given for each of them, as lanes use it. */
-static void test_key_of_a_stream(void **state)
-{
-	uint8_t keys[2][PL_SECRET] = { { 1 }, { 2 } };
-	struct pl_tls *none;
-
-	(void)state;
-	assert_int_equal(pl_tls_open(&pl_system_allocator, NULL, 0, &none, NULL), 0);
-	for (int i = 0; i < 3; i++) {
-		/* Other keys of the two ends, or a server that would take anybody. */
-		const uint8_t *server_key = i == 0 ? keys[0] : i == 1 ? keys[1] : NULL;
-		struct pl_error error[2];
-		struct stream_link link;
-		int fd[2], status[2];
-
-		stream_sockets(fd, false, 0);
-		assert_int_equal(pl_stream_open(&link.client, fd[0], none, keys[0], false, NULL), 0);
-		assert_int_equal(pl_stream_open(&link.server, fd[1], none, server_key, true, NULL), 0);
-		stream_link_handshake(&link, status, error);
-		if (i == 0) {
-			assert_int_equal(status[0] | status[1], 0);
-			check_round_trip(&link);
-		} else {
-			assert_int_equal(status[0], -EACCES);
-			assert_true(status[1] < 0);
-		}
-		stream_link_close(&link);
-	}
-	pl_tls_close(none);
-}
-
 /* Checks that a header and its payload share one record, with all following bytes that fit. */
 static void test_coalescing(void **state)
 {
@@ -370,7 +349,7 @@ static void test_coalescing(void **state)
 	int bytes;
 
 	(void)state;
-	stream_link_open_tls(&link, false, 0);
+	stream_link_open_sealed(&link, false, 0);
 	assert_int_equal(pl_stream_write(&link.client, two, 2), 1032);
 	assert_int_equal(ioctl(link.server.fd, FIONREAD, &bytes), 0);
 	assert_int_equal(bytes, 1032 + RECORD_OVERHEAD);
@@ -378,17 +357,16 @@ static void test_coalescing(void **state)
 	assert_int_equal(pl_stream_write(&link.client, many, 5), 32771);
 	assert_int_equal(ioctl(link.server.fd, FIONREAD, &bytes), 0);
 	assert_int_equal(bytes, 32771 + 3 * RECORD_OVERHEAD);
-	assert_int_equal(stream_read_some(&link.server, data, sizeof(data)), 32771);
+	assert_true(stream_read_some(&link.server, data, sizeof(data)) >= 16384);
 	stream_link_close(&link);
 }
 
-static void test_pending(void **state)
+static void check_pending(enum stream_kind kind)
 {
 	char data[100] = { 0 }, half[60];
 	struct stream_link link;
 
-	(void)state;
-	stream_link_open_tls(&link, false, 0);
+	stream_link_open_kind(&link, kind, false, 0);
 	assert_int_equal(stream_write_some(&link.client, data, 100), 100);
 	assert_false(pl_stream_pending(&link.server));
 	assert_int_equal(stream_read_some(&link.server, data, 10), 10);
@@ -406,22 +384,28 @@ static void test_pending(void **state)
 	stream_link_close(&link);
 }
 
+static void test_pending(void **state)
+{
+	(void)state;
+	check_pending(STREAM_TLS);
+	check_pending(STREAM_SEALED);
+}
+
 /* Checks ends of a connection that are not orderly. */
-static void test_cut_off(void **state)
+static void check_cut_off(enum stream_kind kind)
 {
 	const struct linger reset = { 1, 0 };
 	struct stream_link link;
 	char byte;
 	ssize_t got;
 
-	(void)state;
-	stream_link_open_tls(&link, true, 0);
+	stream_link_open_kind(&link, kind, true, 0);
 	assert_int_equal(shutdown(link.server.fd, SHUT_WR), 0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(stream_read_waiting(&link.client, &byte, 1), -ECONNRESET);
 	stream_link_close(&link);
 
-	stream_link_open_tls(&link, true, 0);
+	stream_link_open_kind(&link, kind, true, 0);
 	setsockopt(link.server.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	pl_stream_close(&link.server);
 	for (int i = 0; i < 2; i++) {
@@ -431,7 +415,7 @@ static void test_cut_off(void **state)
 	stream_check_broken(&link.client);
 	stream_link_close(&link);
 
-	stream_link_open_tls(&link, true, 0);
+	stream_link_open_kind(&link, kind, true, 0);
 	assert_true(socket_send(link.server.fd,
 				"\x17\3\3\0\x20"
 				"01234567890123456789012345678901",
@@ -441,6 +425,13 @@ static void test_cut_off(void **state)
 	stream_link_close(&link);
 }
 
+static void test_cut_off(void **state)
+{
+	(void)state;
+	check_cut_off(STREAM_TLS);
+	check_cut_off(STREAM_SEALED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -448,11 +439,10 @@ int main(void)
 		cmocka_unit_test_setup(test_many_elements, stream_alarm),
 		cmocka_unit_test_setup(test_key_lengths, stream_alarm),
 		cmocka_unit_test_setup(test_no_memory, stream_alarm),
-		cmocka_unit_test_setup(test_tls, stream_alarm),
+		cmocka_unit_test_setup(test_secure, stream_alarm),
 		cmocka_unit_test_setup(test_transfer, stream_alarm),
 		cmocka_unit_test_setup(test_key_update, stream_alarm),
 		cmocka_unit_test_setup(test_export, stream_alarm),
-		cmocka_unit_test_setup(test_key_of_a_stream, stream_alarm),
 		cmocka_unit_test_setup(test_coalescing, stream_alarm),
 		cmocka_unit_test_setup(test_pending, stream_alarm),
 		cmocka_unit_test_setup(test_cut_off, stream_alarm),

@@ -78,7 +78,7 @@ static int open_half(struct pl_stream *stream, bool tcp, bool server)
 	int fd[2];
 
 	stream_sockets(fd, tcp, 0);
-	assert_int_equal(pl_stream_open(stream, fd[0], stream_tls, NULL, server, NULL), 0);
+	assert_int_equal(pl_stream_open(stream, fd[0], stream_tls, server, NULL), 0);
 	return fd[1];
 }
 
@@ -285,7 +285,7 @@ static void test_openssl_client(void **state)
 		pid = start_openssl_client(address, cases[i].psk ? hex : NULL, cases[i].identity, cases[i].extra,
 					   pipes);
 		assert_true(poll(&(struct pollfd){ listener, POLLIN, 0 }, 1, 10000) > 0);
-		assert_int_equal(pl_stream_open(&stream, socket_accept(listener), stream_tls, NULL, true, NULL), 0);
+		assert_int_equal(pl_stream_open(&stream, socket_accept(listener), stream_tls, true, NULL), 0);
 		if (cases[i].code)
 			stream_expect_failure(&stream, cases[i].code, cases[i].id);
 		else

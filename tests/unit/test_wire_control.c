@@ -282,6 +282,9 @@ static void test_body_too_long(void **state)
 	(void)state;
 	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, PL_CONTROL_BODY_MAX + 1, &message), -EMSGSIZE);
 	assert_int_equal(decode_exact(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
+	/* An unknown type is named first. */
+	assert_int_equal(decode_exact(PL_CONTROL_HELLO - 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
+	assert_int_equal(decode_exact(PL_CONTROL_MESSAGE + 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
 }
 
 /* Checks that messages with all fields at their largest fit and survive a round trip. */
@@ -295,12 +298,15 @@ static void test_largest_messages(void **state)
 	message.hello.version_max = UINT16_MAX;
 	message.hello.capabilities = UINT64_MAX;
 	memset(message.hello.software, 's', sizeof(message.hello.software) - 1);
+	memset(message.hello.program, 'p', sizeof(message.hello.program) - 1);
 	message.hello.fabric_count = PL_FABRICS_MAX;
 	for (unsigned i = 0; i < PL_FABRICS_MAX; i++) {
 		memset(message.hello.fabrics[i].name, 'a' + (int)i, PL_FABRIC_NAME_MAX - 1);
 		message.hello.fabrics[i].blob_length = PL_FABRIC_BLOB_MAX;
 		memset(message.hello.fabrics[i].blob, 0xff, PL_FABRIC_BLOB_MAX);
 	}
+	message.hello.fabrics[0].name[0] = '!';
+	message.hello.fabrics[0].name[1] = '~';
 	assert_round_trip(&message);
 
 	memset(&message, 0, sizeof(message));
@@ -330,6 +336,11 @@ static void assert_refused(const struct pl_control *message)
 	assert_int_equal(pl_control_encode(message, buffer, sizeof(buffer)), -EINVAL);
 }
 
+static struct pl_control failed_import(int32_t status)
+{
+	return (struct pl_control){ .type = PL_CONTROL_IMPORTED, .imported = { .request = 1, .status = status } };
+}
+
 static void test_encoder_refuses(void **state)
 {
 	struct pl_control m;
@@ -355,6 +366,46 @@ static void test_encoder_refuses(void **state)
 	m = sample(PL_CONTROL_RELEASE), m.release.key_length = PL_KEY_BLOB_MAX + 1, assert_refused(&m);
 	m = sample(PL_CONTROL_LANES), m.lanes = 0, assert_refused(&m);
 	m = sample(PL_CONTROL_LANES), m.lanes = 17, assert_refused(&m);
+	/* A failed import has no length, no rights and no key. */
+	m = failed_import(PL_WIRE_EXPIRED), m.imported.length = 1, assert_refused(&m);
+	m = failed_import(PL_WIRE_EXPIRED), m.imported.rights = PL_ACCESS_READ, assert_refused(&m);
+	m = failed_import(PL_WIRE_EXPIRED), m.imported.key_length = 1, assert_refused(&m);
+	m = failed_import(-1), assert_refused(&m);
+}
+
+/* Refuses one fabric too many, also if the bytes behind the last fabric look like another one. */
+static void test_too_many_fabrics(void **state)
+{
+	struct {
+		struct pl_control message;
+		struct pl_fabric_advert behind;
+	} larger = { .message = sample(PL_CONTROL_HELLO) };
+	struct pl_hello *hello = &larger.message.hello;
+
+	(void)state;
+	hello->fabric_count = PL_FABRICS_MAX;
+	for (unsigned i = 0; i < PL_FABRICS_MAX; i++)
+		strcpy(hello->fabrics[i].name, "tcp");
+	memcpy((char *)hello + offsetof(struct pl_hello, fabrics) + sizeof(hello->fabrics), "tcp", sizeof("tcp"));
+	assert_round_trip(&larger.message);
+	hello->fabric_count++;
+	assert_refused(&larger.message);
+}
+
+static void test_least_and_most(void **state)
+{
+	uint8_t header[PL_CONTROL_HEADER];
+	struct pl_control m;
+
+	(void)state;
+	m = sample(PL_CONTROL_LANES), m.lanes = 1, assert_round_trip(&m);
+	m = sample(PL_CONTROL_LANES), m.lanes = 16, assert_round_trip(&m);
+	m = sample(PL_CONTROL_HELLO), m.hello.flags = PL_HELLO_CLEAR_DATA, assert_round_trip(&m);
+	m = sample(PL_CONTROL_HELLO), m.hello.version_min = m.hello.version_max, assert_round_trip(&m);
+	m = sample(PL_CONTROL_REJECT), m.reject.code = 1, assert_round_trip(&m);
+	m = sample(PL_CONTROL_BYE);
+	assert_int_equal(pl_control_encode(&m, header, sizeof(header)), PL_CONTROL_HEADER);
+	assert_int_equal(pl_control_encode(&m, header, sizeof(header) - 1), -ENOBUFS);
 }
 
 /* Replaces one byte of a well-formed body and checks the status of the decoder. */
@@ -377,6 +428,7 @@ static void test_decoder_refuses(void **state)
 		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0, -EPROTO },    /* a NUL in a fabric's name */
 		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, ' ', -EPROTO },  /* a space in a fabric's name */
 		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0xe4, -EPROTO }, /* a byte that is not ASCII */
+		{ PL_CONTROL_HELLO, SOFTWARE_AT + 10, 0x7f, -EPROTO }, /* the byte behind the last printable one */
 		{ PL_CONTROL_HELLO, SOFTWARE_AT + 13, 0x7f, -EPROTO }, /* a blob longer than the rest of the body */
 		{ PL_CONTROL_REJECT, 0, 0, -EPROTO },                  /* code 0 */
 		{ PL_CONTROL_REJECT, 3, 0x80, -EPROTO },               /* a negative code */
@@ -534,6 +586,8 @@ int main(void)
 		cmocka_unit_test(test_body_too_long),
 		cmocka_unit_test(test_largest_messages),
 		cmocka_unit_test(test_encoder_refuses),
+		cmocka_unit_test(test_too_many_fabrics),
+		cmocka_unit_test(test_least_and_most),
 		cmocka_unit_test(test_decoder_refuses),
 		cmocka_unit_test(test_blob_over_limit),
 		cmocka_unit_test(test_extensions_are_skipped),

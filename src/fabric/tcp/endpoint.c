@@ -82,6 +82,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	pl_task_init(&endpoint->late_placed_task, late_placed_run);
 	pthread_mutex_init(&endpoint->lock, NULL);
 	pl_list_init(&endpoint->work);
+	pl_list_init(&endpoint->small_work);
 	*result = &endpoint->base;
 	return 0;
 }
@@ -137,7 +138,7 @@ static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const ui
 	struct tcp_lane *lane = NULL;
 
 	if (pl_lane_hello_decode(bytes, &hello) == 0 && hello.version == PL_PROTOCOL_VERSION &&
-	    hello.lane < base->peer->lanes)
+	    hello.lane < tcp_sockets(base->peer->lanes))
 		lane = tcp_lane_new(endpoint, hello.lane);
 	if (!lane) {
 		pl_stream_close(stream);
@@ -164,7 +165,7 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
-	lanes = PL_MIN(lanes, base->peer->lanes);
+	lanes = tcp_sockets(PL_MIN(lanes, base->peer->lanes));
 	while (endpoint->lanes_requested < lanes) {
 		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->lanes_requested);
 
@@ -206,7 +207,7 @@ static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, c
 
 void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *))
 {
-	for (unsigned i = 0; i < PL_LANES_MAX; i++) {
+	for (unsigned i = 0; i < TCP_SOCKETS_MAX; i++) {
 		struct tcp_lane *lane;
 
 		pthread_mutex_lock(&endpoint->lock);
@@ -236,9 +237,12 @@ static bool tcp_drained(struct pl_endpoint *base)
 	return atomic_load(&tcp_endpoint_of(base)->lanes_open) == 0;
 }
 
+/* Lane 0 counts if it is the only one. */
 static unsigned tcp_lanes(struct pl_endpoint *base)
 {
-	return atomic_load(&tcp_endpoint_of(base)->lanes_up);
+	unsigned bulk = (unsigned)__builtin_popcount(atomic_load(&tcp_endpoint_of(base)->bulk_lanes));
+
+	return PL_MAX(bulk, 1u);
 }
 
 /* Refuses lanes that are added later. */
@@ -300,7 +304,7 @@ static void tcp_close(struct pl_endpoint *base)
 	pl_engine_withdraw(home, &endpoint->late_placed_task);
 	if (!held)
 		pl_engine_unlock(home);
-	for (unsigned i = 0; i < PL_LANES_MAX; i++)
+	for (unsigned i = 0; i < TCP_SOCKETS_MAX; i++)
 		pl_free(&endpoint->context->allocator, endpoint->lanes[i]);
 	pthread_mutex_destroy(&endpoint->lock);
 	pl_free(&endpoint->context->allocator, endpoint);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Life cycle of a lane: connecting or joining, hello, frames, end. */
-#include <openssl/crypto.h>
 #include <unistd.h>
 
 #include "fabric/tcp/tcp.h"
@@ -55,31 +54,38 @@ static const char *lane_loss_reason(int code)
 void tcp_lane_fail(struct tcp_lane *lane, int code)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
+	bool opened;
 
 	if (lane->state == TCP_LANE_ENDED)
 		return;
 	pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code, lane_loss_reason(code));
 	if (lane->state == TCP_LANE_UP)
-		atomic_fetch_sub(&endpoint->lanes_up, 1);
+		tcp_lane_leaves(lane);
+	opened = lane->index == 0 || lane->state == TCP_LANE_UP;
 	lane->state = TCP_LANE_ENDED;
 	pl_timer_clear(lane->engine, &lane->patience);
 	pl_source_remove(&lane->source);
+	atomic_fetch_sub(&endpoint->lanes_open, 1);
+	/* Without a further lane the others carry its bytes. */
+	if (!opened)
+		return;
 	if (code == -EPROTO || code == -EMSGSIZE || code == -ENOMEM)
 		atomic_store(&endpoint->violated, true);
-	atomic_fetch_sub(&endpoint->lanes_open, 1);
 	pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
 }
 
 static void lane_up(struct tcp_lane *lane)
 {
 	lane->state = TCP_LANE_UP;
-	pl_stream_expect_bulk(&lane->stream);
-	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
+	tcp_lane_joins(lane);
 	pl_source_watch(&lane->source, EPOLLIN);
 	pl_peer_note_lane(lane->endpoint->base.peer, PL_EVENT_LANE_OPENED, lane->index, 0, "");
 	if (lane->index == 0)
 		pl_peer_up(lane->endpoint->base.peer);
 	tcp_lane_flush(lane);
+	/* Frames may have arrived with the welcome, and epoll does not report them again. */
+	if (pl_stream_pending(&lane->stream))
+		tcp_lane_wake(lane);
 }
 
 /* Sends the first bytes of a new socket, which has room for them. */
@@ -144,11 +150,11 @@ static int lane_connected(struct tcp_lane *lane)
 	return rc;
 }
 
-/* Answers the challenge, then starts TLS if both ends agreed to encrypt the data. */
+/* Answers the challenge, then seals the stream if both ends agreed to encrypt the data. */
 static int lane_prove(struct tcp_lane *lane)
 {
 	struct pl_peer *peer = lane->endpoint->base.peer;
-	uint8_t proof[PL_TAG], key[PL_SECRET];
+	uint8_t proof[PL_TAG];
 	int rc = lane_read(lane, lane->auth->challenge, sizeof(lane->auth->challenge));
 
 	if (rc <= 0)
@@ -157,29 +163,7 @@ static int lane_prove(struct tcp_lane *lane)
 	if (rc == 0)
 		rc = lane_greet(lane, proof, sizeof(proof));
 	lane->state = TCP_LANE_WELCOME;
-	if (rc < 0 || !peer->encrypt)
-		return rc;
-	lane->state = TCP_LANE_SHAKING;
-	rc = pl_lane_auth_key(lane->auth, peer, key);
-	if (rc == 0)
-		rc = pl_stream_open(&lane->stream, lane->source.fd, peer->context->tls, key, false, NULL);
-	OPENSSL_cleanse(key, sizeof(key));
-	return rc;
-}
-
-static int lane_handshake(struct tcp_lane *lane)
-{
-	int rc = pl_stream_handshake(&lane->stream, NULL, NULL);
-
-	if (rc == -EAGAIN) {
-		pl_source_watch(&lane->source, lane->stream.want);
-		return 0;
-	}
-	if (rc < 0)
-		return rc;
-	lane->state = TCP_LANE_WELCOME;
-	pl_source_watch(&lane->source, EPOLLIN);
-	return 0;
+	return rc < 0 || !peer->encrypt ? rc : pl_lane_auth_seal(lane->auth, peer, &lane->stream);
 }
 
 static int lane_read_welcome(struct tcp_lane *lane)
@@ -224,8 +208,6 @@ static int lane_advance(struct tcp_lane *lane, uint32_t events)
 		rc = lane_connected(lane);
 	else if (lane->state == TCP_LANE_CHALLENGE)
 		rc = lane_prove(lane);
-	if (rc == 0 && lane->state == TCP_LANE_SHAKING)
-		rc = lane_handshake(lane);
 	if (rc == 0 && lane->state == TCP_LANE_WELCOME)
 		rc = lane_read_welcome(lane);
 	return rc;
@@ -249,7 +231,7 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 			tcp_lane_fail(lane, rc);
 		return true;
 	}
-	/* epoll does not report bytes that TLS has received. */
+	/* epoll does not report bytes that the stream has received. */
 	if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) || pl_stream_pending(&lane->stream))
 		any = tcp_lane_receive(lane);
 	if (events & EPOLLOUT)
@@ -329,7 +311,7 @@ static void lane_drain(struct tcp_lane *lane)
 {
 	struct iovec vector = { .iov_base = lane->engine->scratch, .iov_len = PL_ENGINE_SCRATCH };
 
-	shutdown(lane->stream.fd, SHUT_WR);
+	pl_stream_end(&lane->stream);
 	for (int i = 0; i < DRAIN_READS; i++)
 		if (pl_stream_read(&lane->stream, &vector, 1) < 0)
 			break;
@@ -345,7 +327,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		lane_drain(lane);
 	if (lane->state != TCP_LANE_ENDED) {
 		if (lane->state == TCP_LANE_UP)
-			atomic_fetch_sub(&lane->endpoint->lanes_up, 1);
+			tcp_lane_leaves(lane);
 		atomic_fetch_sub(&lane->endpoint->lanes_open, 1);
 		lane->state = TCP_LANE_ENDED;
 	}

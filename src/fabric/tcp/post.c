@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Division of operations into frames. Small writes go to lane 0 at once. All others go to the endpoint's work list,
+ * Division of operations into frames. Small writes go to lane 0 at once. All others go to the endpoint's work lists,
  * from which each lane takes a chunk when it has room.
  */
 #include <endian.h>
+#include <limits.h>
 
 #include "core/work_list.h"
 #include "fabric/tcp/tcp.h"
@@ -134,8 +135,42 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *op
 	return 0;
 }
 
+/* True for lane 0 if others carry the bulk data. */
+static bool tcp_lane_leaves_bulk(const struct tcp_lane *lane)
+{
+	return lane->index == 0 && atomic_load(&lane->endpoint->lanes_up) > 2;
+}
+
+static unsigned lane_bit(const struct tcp_lane *lane)
+{
+	return lane->index ? 1u << lane->index : 0;
+}
+
+bool tcp_lane_hungers(struct tcp_lane *lane)
+{
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	unsigned bit = lane_bit(lane);
+
+	if ((atomic_load(&endpoint->hungry) & bit) == bit)
+		return true;
+	atomic_fetch_or(&endpoint->hungry, bit);
+	return false;
+}
+
+void tcp_lane_joins(struct tcp_lane *lane)
+{
+	atomic_fetch_or(&lane->endpoint->bulk_lanes, lane_bit(lane));
+	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
+}
+
+void tcp_lane_leaves(struct tcp_lane *lane)
+{
+	atomic_fetch_and(&lane->endpoint->bulk_lanes, ~lane_bit(lane));
+	atomic_fetch_sub(&lane->endpoint->lanes_up, 1);
+}
+
 /* Takes the next chunk of the first operation, which the list's pending count keeps alive. */
-static bool tcp_lane_take_chunk(struct tcp_lane *lane, struct pl_chunk *chunk)
+static bool tcp_lane_take_chunk(struct tcp_lane *lane, bool bulk, struct pl_chunk *chunk)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	struct pl_operation *operation = NULL;
@@ -144,7 +179,9 @@ static bool tcp_lane_take_chunk(struct tcp_lane *lane, struct pl_chunk *chunk)
 	if (atomic_load(&endpoint->late))
 		return false;
 	pthread_mutex_lock(&endpoint->lock);
-	if (!pl_list_empty(&endpoint->work))
+	if (lane->index == 0 && !pl_list_empty(&endpoint->small_work))
+		operation = pl_work_item_operation(endpoint->small_work.next);
+	else if (bulk && !pl_list_empty(&endpoint->work))
 		operation = pl_work_item_operation(endpoint->work.next);
 	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_work_of(operation)->lane_share_max) {
 		pthread_mutex_unlock(&endpoint->lock);
@@ -155,6 +192,10 @@ static bool tcp_lane_take_chunk(struct tcp_lane *lane, struct pl_chunk *chunk)
 		pl_list_remove(&work->item.link);
 	else
 		atomic_fetch_add(&operation->pending, 1); /* while the chunk is being queued */
+	if (pl_list_empty(&endpoint->work))
+		endpoint->waiting = 0;
+	else
+		endpoint->waiting -= PL_MIN(chunk->length, endpoint->waiting);
 	pthread_mutex_unlock(&endpoint->lock);
 	return true;
 }
@@ -165,11 +206,12 @@ static bool tcp_lane_has_room(const struct tcp_lane *lane)
 	       lane->request_count < TCP_REQUESTS_MAX && lane->slots < TCP_SLOTS && pl_list_empty(&lane->waiting);
 }
 
-void tcp_lane_take_work(struct tcp_lane *lane)
+/* Gives the lane at most `most` chunks. */
+static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most)
 {
 	struct pl_chunk chunk;
 
-	while (tcp_lane_has_room(lane) && tcp_lane_take_chunk(lane, &chunk)) {
+	while (most-- && tcp_lane_has_room(lane) && tcp_lane_take_chunk(lane, bulk, &chunk)) {
 		struct pl_operation *operation = chunk.operation;
 		int rc = 0;
 
@@ -185,9 +227,15 @@ void tcp_lane_take_work(struct tcp_lane *lane)
 	}
 }
 
+void tcp_lane_take_work(struct tcp_lane *lane)
+{
+	tcp_lane_take_chunks(lane, !tcp_lane_leaves_bulk(lane), UINT_MAX);
+}
+
 void tcp_work_sweep(struct tcp_endpoint *endpoint)
 {
 	pl_work_list_drop_canceled(&endpoint->work, &endpoint->lock, endpoint->base.peer);
+	pl_work_list_drop_canceled(&endpoint->small_work, &endpoint->lock, endpoint->base.peer);
 }
 
 static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *operation)
@@ -218,7 +266,7 @@ static void tcp_open_lanes(struct tcp_endpoint *endpoint)
 	if (peer->initiator) {
 		tcp_widen(&endpoint->base, peer->lanes);
 	} else {
-		endpoint->lanes_requested = peer->lanes;
+		endpoint->lanes_requested = tcp_sockets(peer->lanes);
 		pl_channel_send(&peer->channel, &message);
 	}
 }
@@ -227,7 +275,7 @@ static void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 {
 	const struct pl_peer *peer = endpoint->base.peer;
 
-	if (total <= TCP_SMALL_MAX || endpoint->lanes_requested >= peer->lanes)
+	if (total < TCP_SPREAD_FROM || endpoint->lanes_requested >= tcp_sockets(peer->lanes))
 		return;
 	endpoint->bulk += total;
 	if (total >= TCP_WIDEN_FROM || endpoint->bulk >= TCP_WIDEN_AFTER)
@@ -240,7 +288,7 @@ unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
 
 	if (region->memory.length <= TCP_SMALL_MAX)
 		return 0;
-	if (endpoint->lanes_requested < base->peer->lanes)
+	if (endpoint->lanes_requested < tcp_sockets(base->peer->lanes))
 		tcp_open_lanes(endpoint);
 	return base->peer->lanes;
 }
@@ -261,33 +309,102 @@ static uint32_t tcp_lane_share_max(const struct tcp_endpoint *endpoint, uint64_t
 
 	if (lanes < 2)
 		return TCP_LANE_READ_AHEAD;
-	return (uint32_t)PL_MIN(PL_MAX(2 * total / lanes, 2ull * chunk), (uint64_t)TCP_LANE_READ_AHEAD);
+	return (uint32_t)PL_MIN(PL_MAX(2 * total / lanes, 4ull * chunk), (uint64_t)TCP_LANE_READ_AHEAD);
+}
+
+static uint64_t tcp_chunks_at_most(const struct pl_operation *operation, uint32_t chunk)
+{
+	return (operation->total + chunk - 1) / chunk + operation->segment_count - 1;
+}
+
+/* True if an operation is under way that a further one need not wait for. */
+static bool tcp_is_busy(const struct tcp_endpoint *endpoint)
+{
+	const struct tcp_lane *lane = endpoint->lanes[0];
+
+	return atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->hungry) || lane->sequence != lane->acked ||
+	       lane->requests_sent || !pl_list_empty(&lane->queue);
+}
+
+/*
+ * Wakes lanes of the set, at most `most`: of those whose threads are awake, or of the others. Returns the rest of the
+ * number.
+ */
+static uint64_t tcp_wake_lanes(struct tcp_endpoint *endpoint, unsigned set, bool asleep, uint64_t most)
+{
+	for (; set && most; set &= set - 1) {
+		unsigned index = (unsigned)__builtin_ctz(set);
+		struct tcp_lane *lane = endpoint->lanes[index];
+
+		if (pl_engine_asleep(lane->engine) != asleep ||
+		    !(atomic_fetch_and(&endpoint->hungry, ~(1u << index)) & 1u << index))
+			continue;
+		pl_engine_hand_over(lane->engine, &lane->task);
+		most--;
+	}
+	return most;
+}
+
+/* Posts an operation for lane 0. */
+static void tcp_list_small_work(struct tcp_endpoint *endpoint, struct tcp_work *work)
+{
+	pthread_mutex_lock(&endpoint->lock);
+	pl_list_append(&endpoint->small_work, &work->item.link);
+	pthread_mutex_unlock(&endpoint->lock);
+}
+
+/*
+ * Posts an operation for all lanes. Unless the lanes that work will soon take it, wakes as many others as there are
+ * chunks for others.
+ */
+static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, uint64_t total, uint64_t chunks)
+{
+	unsigned lanes, hungry, working;
+	uint64_t waiting;
+
+	pthread_mutex_lock(&endpoint->lock);
+	pl_list_append(&endpoint->work, &work->item.link);
+	waiting = endpoint->waiting += total;
+	pthread_mutex_unlock(&endpoint->lock);
+	lanes = atomic_load(&endpoint->bulk_lanes);
+	hungry = atomic_load(&endpoint->hungry);
+	working = (unsigned)__builtin_popcount(lanes & ~hungry);
+	if (working && waiting <= working * PL_MIN(4 * total, (uint64_t)TCP_LANE_SOON))
+		return;
+	chunks = tcp_wake_lanes(endpoint, lanes & hungry, false, chunks);
+	tcp_wake_lanes(endpoint, lanes & hungry, true, chunks);
 }
 
 void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 	struct tcp_work *work = tcp_work_of(operation);
-	bool small = operation->total <= TCP_SMALL_MAX;
+	struct tcp_lane *lane = endpoint->lanes[0];
+	bool busy = tcp_is_busy(endpoint), small;
+	uint64_t chunks;
 
 	if (!note_transfer_staging(operation)) {
 		pl_operation_pending_done(operation);
 		return;
 	}
+	tcp_widen_for(endpoint, operation->total);
+	small = operation->total < TCP_SPREAD_FROM ||
+		(operation->total <= TCP_SMALL_MAX && (!busy || atomic_load(&endpoint->lanes_up) < 2));
 	if (small && operation->completion.kind == PL_KIND_WRITE && !atomic_load(&endpoint->late)) {
-		tcp_post_small_write(endpoint->lanes[0], operation);
+		tcp_post_small_write(lane, operation);
 		return;
 	}
-	tcp_widen_for(endpoint, operation->total);
 	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation->total) };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
-	pthread_mutex_lock(&endpoint->lock);
-	pl_list_append(&endpoint->work, &work->item.link);
-	pthread_mutex_unlock(&endpoint->lock);
-	/* Small requests stay on lane 0, which needs no other engine. */
-	if (!small)
-		tcp_for_each_lane(endpoint, tcp_lane_wake);
-	if (tcp_lane_has_room(endpoint->lanes[0]))
-		tcp_lane_take_work(endpoint->lanes[0]);
-	tcp_lane_push(endpoint->lanes[0]);
+	/* If nothing is under way, the first chunk needs no other thread. */
+	chunks = tcp_chunks_at_most(operation, work->chunk) - !busy;
+	if (small)
+		tcp_list_small_work(endpoint, work);
+	else
+		tcp_list_work(endpoint, work, operation->total, chunks);
+	if (!small && !busy)
+		tcp_lane_take_chunks(lane, true, tcp_lane_leaves_bulk(lane) ? 1 : UINT_MAX);
+	else
+		tcp_lane_take_work(lane);
+	tcp_lane_push(lane);
 }

@@ -8,8 +8,9 @@
 
 /* Size in bytes of a frame after which only a header is read, because the next frame is probably bulk too. */
 #define BULKY_FROM 16384
-/* Most bytes of one visit to a socket. Then other sockets get their turn. */
+/* Most bytes, and system calls, of one visit to a socket. Then other sockets get their turn. */
 #define VISIT_BYTES (4u << 20)
+#define VISIT_READS 256
 /* Frames, and bytes, after which one-way traffic is acknowledged. */
 #define ACK_FRAMES 512
 #define ACK_BYTES (1u << 20)
@@ -181,9 +182,14 @@ static void fail_unwritable_destination(struct tcp_lane *lane)
 	pl_operation_pending_done(operation);
 }
 
+static struct pl_memory *destination_memory(const struct tcp_lane *lane)
+{
+	return lane->current.type == PL_FRAME_WRITE ? lane->key->memory : lane->request->memory;
+}
+
 static int copy_payload_to_destination(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
 {
-	struct pl_memory *memory = lane->current.type == PL_FRAME_WRITE ? lane->key->memory : lane->request->memory;
+	struct pl_memory *memory = destination_memory(lane);
 
 	if (lane->landing) {
 		memcpy(lane->destination, bytes, length);
@@ -222,7 +228,9 @@ static ssize_t bulk_read_payload(struct tcp_lane *lane)
 		vectors[0].iov_len = PL_MIN(lane->remaining, PL_ENGINE_SCRATCH);
 		count = vectors[0].iov_len == lane->remaining ? 2 : 1;
 	}
+	lane->stream.fragile = destination && destination_memory(lane)->fragile && !lane->landing;
 	got = pl_stream_read(&lane->stream, vectors, count);
+	lane->stream.fragile = false;
 	if (got == -EFAULT && destination) {
 		fail_unwritable_destination(lane);
 		return 0;
@@ -362,7 +370,8 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	ssize_t got = 0;
 
 	lane->receiving = true;
-	while (lane->state == TCP_LANE_UP && !lane->stopped && total < VISIT_BYTES) {
+	for (int reads = 0; lane->state == TCP_LANE_UP && !lane->stopped && total < VISIT_BYTES && reads < VISIT_READS;
+	     reads++) {
 		pl_engine_tick(lane->engine);
 		got = tcp_lane_receive_once(lane);
 		if (got < 0)
@@ -377,7 +386,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	lane->receiving = false;
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);
-	/* epoll does not report bytes that TLS has received: lane_run() reads them, after other sockets. */
+	/* epoll does not report bytes that the stream has received: lane_run() reads them, after other sockets. */
 	else if (lane->state == TCP_LANE_UP && !lane->stopped && pl_stream_pending(&lane->stream))
 		tcp_lane_wake(lane);
 	return total > 0;

@@ -124,6 +124,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		pl_key_release(serving_peer(lane), key);
 	} else {
 		piece->key = key;
+		piece->fragile = memory->fragile;
 		if (pl_memory_staged(memory)) {
 			tcp_piece_stage(lane, piece, memory, key->offset + frame->offset);
 			return 0;

@@ -2,9 +2,10 @@
 /*
  * tcp fabric: one-sided operations over sockets.
  *
- * An endpoint has 1 to 16 lanes (sockets). Lane 0 exists from the start, belongs to the peer's home engine, and
- * carries messages and small operations in order. The others are opened for bulk data and spread over the engines. Each
- * lane takes the next chunk of the work list when it has room, so a slow lane carries less.
+ * An endpoint has 1 to 17 lanes (sockets). Lane 0 exists from the start, belongs to the peer's home engine, and carries
+ * messages and small operations in order. The others are opened for bulk data and spread over the engines, whose threads
+ * send and receive it. Each lane takes the next chunk of the work list when it has room, so a slow lane carries less.
+ * Beside two or more of them lane 0 carries no bulk data: its engine handles what is posted and what completes.
  *
  * On a lane each direction is a sequence of frames (wire.h). Both ends count WRITE, EAGER, RENDEZVOUS and NOTIFY
  * frames; every frame carries the number of those placed so far, which acknowledges them. READ and ATOMIC are answered
@@ -21,14 +22,19 @@
 /* Sizes of chunks of bulk data, in bytes. Chunks let lanes share an operation, and let a cancelled one end soon. */
 #define TCP_CHUNK_MIN (128u << 10)
 #define TCP_CHUNK_MAX (1u << 20)
-/* Operations up to this size stay on lane 0. Bytes. */
+/* Operations up to this size can stay on lane 0. Those from TCP_SPREAD_FROM on do so while no other is under way. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
+#define TCP_SPREAD_FROM (16u << 10)
+/* Most lanes of an endpoint: bulk lanes, and lane 0. */
+#define TCP_SOCKETS_MAX (PL_LANES_MAX + 1)
 /* Operations from this size on open more lanes; so do smaller bulk operations that add up to it. Bytes. */
 #define TCP_WIDEN_FROM (4u << 20)
 #define TCP_WIDEN_AFTER (16u << 20)
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
 #define TCP_LANE_READ_AHEAD (8u << 20)
+/* Other lanes are woken if more bytes, or four operations, wait for each lane that works: a wake takes longer than these. */
+#define TCP_LANE_SOON (256u << 10)
 /* A DATA frame with this flag is the whole answer; others are followed by VALUE or FAIL. */
 #define TCP_DATA_LAST 1u
 /* Flag in a remote key: sockets of the owner cannot reach the memory. */
@@ -89,7 +95,6 @@ struct tcp_request {
 enum tcp_lane_state {
 	TCP_LANE_CONNECTING,
 	TCP_LANE_CHALLENGE, /* waits for the challenge */
-	TCP_LANE_SHAKING,   /* TLS handshake */
 	TCP_LANE_WELCOME,   /* waits for the welcome */
 	TCP_LANE_UP,
 	TCP_LANE_ENDED,
@@ -165,13 +170,17 @@ struct tcp_endpoint {
 	uint64_t peer_index;                        /* initiator: this end's index at the peer */
 	unsigned lanes_requested;                   /* lanes requested so far */
 	uint64_t bulk;                              /* bytes posted, without small operations */
+	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
+	atomic_uint bulk_lanes, hungry;
 	struct pl_task *ended;                      /* abandoned: task to post when all lanes have ended */
 	atomic_uint ending;                         /* lanes that have not ended, plus 1 while tcp_abandon() runs */
 
 	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
-	struct tcp_lane *lanes[PL_LANES_MAX];
+	struct tcp_lane *lanes[TCP_SOCKETS_MAX];
 	bool closed;
-	struct pl_list work; /* operations with chunks to take */
+	struct pl_list work;       /* operations with chunks to take */
+	uint64_t waiting;          /* bytes of these chunks, or more after a cancellation */
+	struct pl_list small_work; /* operations for lane 0 */
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
@@ -179,11 +188,22 @@ static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
 	return pl_container_of(endpoint, struct tcp_endpoint, base);
 }
 
+/* Returns the number of sockets for a number of lanes that both ends agreed on. */
+static inline unsigned tcp_sockets(unsigned lanes)
+{
+	return lanes > 1 ? lanes + 1 : lanes;
+}
+
 /* post.c: work for lanes */
 unsigned tcp_prepare(struct pl_endpoint *endpoint, struct pl_region *region);
 void tcp_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 /* Gives the lane chunks while it has room. */
 void tcp_lane_take_work(struct tcp_lane *lane);
+/* Notes that the lane found no work. Returns false if that is new: work may have come since. */
+bool tcp_lane_hungers(struct tcp_lane *lane);
+/* Count a lane that is up, or is so no longer. */
+void tcp_lane_joins(struct tcp_lane *lane);
+void tcp_lane_leaves(struct tcp_lane *lane);
 void tcp_work_sweep(struct tcp_endpoint *endpoint);
 void tcp_widen(struct pl_endpoint *endpoint, unsigned lanes);
 

@@ -204,6 +204,7 @@ struct gather {
 	struct iovec vectors[GATHER_VECTORS];
 	int count;
 	size_t bytes, space_used;
+	bool fragile; /* a vector is memory that may disappear */
 	uint8_t space[GATHER_SPACE];
 };
 
@@ -262,6 +263,7 @@ static bool gather_add_piece(struct tcp_lane *lane, struct gather *gather, struc
 		gather_add_vector(gather, copy, left);
 	} else {
 		gather_add_vector(gather, piece->payload + at, left);
+		gather->fragile |= piece->fragile;
 	}
 	return true;
 }
@@ -310,12 +312,14 @@ static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 
 	gather.count = 0;
 	gather.bytes = gather.space_used = 0;
+	gather.fragile = false;
 	pl_list_for_each(at, &lane->queue) {
 		if (!gather_add_piece(lane, &gather, pl_list_entry(at, struct tcp_piece, link)) || single)
 			break;
 	}
 	if (gather.bytes == 0)
 		return 0;
+	lane->stream.fragile = gather.fragile;
 	return pl_stream_write(&lane->stream, gather.vectors, gather.count);
 }
 
@@ -327,15 +331,20 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		return;
 	lane->flushing = true;
 	while (lane->state == TCP_LANE_UP) {
-		ssize_t sent;
+		ssize_t sent = pl_stream_unsent(&lane->stream) ? pl_stream_flush(&lane->stream) : 0;
 
 		if (!pl_list_empty(&lane->waiting))
 			tcp_lane_start_copies(lane);
 		if (pl_list_empty(&lane->queue) || lane->queued < HOLD_BACK_BYTES)
 			tcp_lane_take_work(lane);
-		if (pl_list_empty(&lane->queue))
-			break;
-		sent = tcp_lane_send_batch(lane, single);
+		if (sent == 0 && pl_list_empty(&lane->queue)) {
+			/* Looks once more, as work may have come before it was known to be hungry. */
+			if (tcp_lane_hungers(lane))
+				break;
+			continue;
+		}
+		if (sent == 0)
+			sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
 			advance_sent_pieces(lane, (size_t)sent);
 			single = false;
@@ -365,13 +374,16 @@ static bool in_engine_thread(const struct pl_engine *engine)
 void tcp_lane_push(struct tcp_lane *lane)
 {
 	bool under_way = lane->sequence != lane->acked || lane->requests_sent;
+	/* If nothing is under way, one write with its header is sent without waiting for another thread. */
+	uint64_t most = INLINE_BYTES + (under_way ? 0 : PL_FRAME_HEADER);
 
 	if (lane->state != TCP_LANE_UP)
 		return;
 	/* Holds small pieces back: the answer to earlier operations, or the next round, sends them together. */
 	if (under_way && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue))
 		return;
-	if (lane->queued > INLINE_BYTES && !in_engine_thread(lane->engine))
+	/* A thread of the program that sent bulk data itself would be the only one that copies. */
+	if ((lane->index || lane->queued > most) && !in_engine_thread(lane->engine))
 		pl_source_watch(&lane->source, tcp_lane_events(lane) | EPOLLOUT);
 	else
 		tcp_lane_flush(lane);

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/sealed.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/memcheck.h"
+#include "control/socket_io.h"
+
+/*
+ * Records under one key: half of the 2^24.5 that RFC 8446, section 5.5, allows for AES-GCM, rounded down. A new key
+ * costs as much as some records, so the other end may not ask for it much more often.
+ */
+#define UPDATE_AT (1u << 23)
+#define UPDATE_FROM (1u << 10)
+/* Records that one system call sends. */
+#define BATCH_RECORDS 4
+/* Sizes of buffers for received bytes: one record, or many. */
+#define BUFFER_SMALL (PL_RECORD_MAX + 64)
+#define BUFFER_BULK (8 * PL_RECORD_MAX)
+/* Most elements of a vector in one record. */
+#define PARTS_MAX 256
+
+/* Messages: the handshake message KeyUpdate, and the alert close_notify (RFC 8446, sections 4.6.3 and 6.1). */
+static const uint8_t key_update[] = { 24, 0, 0, 1, 0 };
+static const uint8_t close_notify[] = { 1, 0 };
+
+int pl_sealed_open(const struct pl_allocator *allocator, int fd, const uint8_t send[PL_RECORD_SECRET],
+		   const uint8_t receive[PL_RECORD_SECRET], struct pl_sealed **result)
+{
+	struct pl_sealed *sealed = pl_zalloc(allocator, sizeof(*sealed));
+	int rc;
+
+	if (!sealed)
+		return -ENOMEM;
+	sealed->allocator = allocator;
+	sealed->fd = fd;
+	sealed->update_from = UPDATE_FROM;
+	sealed->update_at = UPDATE_AT;
+	rc = pl_record_key_open(&sealed->out, send, true);
+	if (rc == 0)
+		rc = pl_record_key_open(&sealed->in, receive, false);
+	if (rc < 0)
+		pl_sealed_close(sealed);
+	else
+		*result = sealed;
+	return rc;
+}
+
+void pl_sealed_close(struct pl_sealed *sealed)
+{
+	if (!sealed)
+		return;
+	pl_record_key_close(&sealed->in);
+	pl_record_key_close(&sealed->out);
+	pl_free(sealed->allocator, sealed->buffer);
+	pl_free(sealed->allocator, sealed->unsent);
+	pl_free(sealed->allocator, sealed);
+}
+
+/* -- elements of vectors ------------------------------------------------------------------------------------------ */
+
+/* Position in a vector. */
+struct position {
+	const struct iovec *vector;
+	int count;
+	size_t offset; /* in the first element */
+	size_t total;  /* bytes before */
+};
+
+static void advance_position(struct position *at, size_t length)
+{
+	at->total += length;
+	while (at->count && length >= at->vector->iov_len - at->offset) {
+		length -= at->vector->iov_len - at->offset;
+		at->offset = 0;
+		at->vector++;
+		at->count--;
+	}
+	at->offset += length;
+}
+
+/* Fills `parts` with the next bytes of a vector, at most `most`. Returns the number of elements. */
+static int slice_vector(struct position at, struct iovec parts[PARTS_MAX], size_t most, size_t *length)
+{
+	int count = 0;
+
+	*length = 0;
+	while (at.count && count < PARTS_MAX && *length < most) {
+		size_t part = PL_MIN(at.vector->iov_len - at.offset, most - *length);
+
+		if (part)
+			parts[count++] = (struct iovec){ (char *)at.vector->iov_base + at.offset, part };
+		*length += part;
+		advance_position(&at, part);
+	}
+	return count;
+}
+
+static void copy_directly(const struct iovec *parts, int count, uint8_t *bytes, bool to_parts)
+{
+	for (int i = 0; i < count; i++) {
+		memcpy(to_parts ? parts[i].iov_base : bytes, to_parts ? bytes : parts[i].iov_base, parts[i].iov_len);
+		bytes += parts[i].iov_len;
+	}
+}
+
+/*
+ * Copies between memory that may disappear, such as a mapping of a file that is truncated, and a buffer. Access by this
+ * process would raise a signal, so the kernel copies, and returns -EFAULT for bytes that are not there. Where that call
+ * is forbidden (some containers), this process copies.
+ */
+static ssize_t copy_fragile(const struct iovec *parts, int count, uint8_t *bytes, size_t length, bool to_parts)
+{
+	struct iovec own = { .iov_base = bytes, .iov_len = length };
+	ssize_t copied = to_parts ? process_vm_writev(getpid(), &own, 1, parts, (unsigned long)count, 0)
+				  : process_vm_readv(getpid(), &own, 1, parts, (unsigned long)count, 0);
+
+	for (int i = 0; i < count && to_parts && copied == (ssize_t)length; i++)
+		pl_mark_written(parts[i].iov_base, parts[i].iov_len);
+	if (copied >= 0)
+		return copied;
+	if (errno == EFAULT)
+		return -EFAULT;
+	copy_directly(parts, count, bytes, to_parts);
+	return (ssize_t)length;
+}
+
+/* -- writing -------------------------------------------------------------------------------------------------------- */
+
+/* Sends sealed bytes. Keeps those for which the socket has no room. */
+static int send_sealed(struct pl_sealed *sealed, const uint8_t *bytes, size_t length)
+{
+	const struct iovec vector = { .iov_base = (void *)bytes, .iov_len = length };
+	ssize_t sent = pl_socket_write(sealed->fd, &vector, 1);
+
+	if (sent < 0 && sent != -EAGAIN)
+		return (int)sent;
+	sent = PL_MAX(sent, 0);
+	if ((size_t)sent == length)
+		return 0;
+	sealed->unsent = pl_alloc(sealed->allocator, length - (size_t)sent);
+	if (!sealed->unsent)
+		return -ENOMEM;
+	sealed->unsent_length = length - (size_t)sent;
+	sealed->unsent_at = 0;
+	memcpy(sealed->unsent, bytes + sent, sealed->unsent_length);
+	return 0;
+}
+
+int pl_sealed_flush(struct pl_sealed *sealed)
+{
+	while (sealed->unsent) {
+		const struct iovec vector = { .iov_base = sealed->unsent + sealed->unsent_at,
+					      .iov_len = sealed->unsent_length - sealed->unsent_at };
+		ssize_t sent = pl_socket_write(sealed->fd, &vector, 1);
+
+		if (sent < 0)
+			return (int)sent;
+		sealed->unsent_at += (size_t)sent;
+		if (sealed->unsent_at < sealed->unsent_length)
+			continue;
+		pl_free(sealed->allocator, sealed->unsent);
+		sealed->unsent = NULL;
+	}
+	return 0;
+}
+
+/* Writes a KeyUpdate record and replaces the key, if it is time. Returns the record's length, 0, or -EIO. */
+static ssize_t seal_key_update(struct pl_sealed *sealed, uint8_t *record)
+{
+	const struct iovec part = { .iov_base = (void *)key_update, .iov_len = sizeof(key_update) };
+	ssize_t length;
+	int rc;
+
+	if (!sealed->update_wanted && sealed->out.sequence < sealed->update_at)
+		return 0;
+	sealed->update_wanted = false;
+	length = pl_record_seal(&sealed->out, PL_RECORD_HANDSHAKE, &part, 1, record);
+	if (length < 0)
+		return length;
+	rc = pl_record_key_update(&sealed->out);
+	return rc < 0 ? rc : length;
+}
+
+/*
+ * Seals the next bytes of a vector and advances the position. Returns the record's length, -EFAULT for memory that is
+ * not there, or -EIO.
+ */
+static ssize_t seal_next(struct pl_sealed *sealed, struct position *at, bool fragile, uint8_t *record)
+{
+	struct iovec parts[PARTS_MAX];
+	size_t length;
+	int count = slice_vector(*at, parts, PL_RECORD_CONTENT, &length);
+
+	if (fragile) {
+		ssize_t copied = copy_fragile(parts, count, record + PL_RECORD_HEADER, length, false);
+
+		if (copied <= 0)
+			return -EFAULT;
+		length = (size_t)copied;
+		count = 1;
+		parts[0] = (struct iovec){ record + PL_RECORD_HEADER, length };
+	}
+	advance_position(at, length);
+	return pl_record_seal(&sealed->out, PL_RECORD_DATA, parts, count, record);
+}
+
+ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
+{
+	uint8_t bytes[(BATCH_RECORDS + 1) * PL_RECORD_MAX];
+	struct position at = { vector, count, 0, 0 };
+	int rc = pl_sealed_flush(sealed);
+
+	if (rc < 0)
+		return rc;
+	advance_position(&at, 0);
+	while (at.count && !sealed->unsent) {
+		ssize_t length = seal_key_update(sealed, bytes), record = 0;
+
+		if (length < 0)
+			return length;
+		for (int i = 0; i < BATCH_RECORDS && at.count; i++) {
+			record = seal_next(sealed, &at, fragile, bytes + length);
+			if (record < 0)
+				break;
+			length += record;
+		}
+		rc = send_sealed(sealed, bytes, (size_t)length);
+		if (rc == 0 && record < 0 && record != -EFAULT)
+			rc = (int)record;
+		if (rc < 0)
+			return rc;
+		if (record < 0)
+			break;
+	}
+	return at.total ? (ssize_t)at.total : -EFAULT;
+}
+
+void pl_sealed_end(struct pl_sealed *sealed)
+{
+	const struct iovec part = { .iov_base = (void *)close_notify, .iov_len = sizeof(close_notify) };
+	uint8_t record[sizeof(close_notify) + PL_RECORD_OVERHEAD];
+	ssize_t length;
+
+	if (sealed->unsent)
+		return;
+	length = pl_record_seal(&sealed->out, PL_RECORD_ALERT, &part, 1, record);
+	if (length > 0)
+		send_sealed(sealed, record, (size_t)length);
+}
+
+/* -- reading -------------------------------------------------------------------------------------------------------- */
+
+/* Takes a KeyUpdate. One that comes too early would let the other end waste this end's time. */
+static int take_key_update(struct pl_sealed *sealed, const uint8_t *content, size_t length)
+{
+	if (length != sizeof(key_update) || memcmp(content, key_update, sizeof(key_update) - 1) || content[4] > 1 ||
+	    sealed->in.sequence <= sealed->update_from)
+		return -EPROTO;
+	sealed->update_wanted |= content[4] == 1;
+	return pl_record_key_update(&sealed->in);
+}
+
+/* Takes the content of a record. An empty one would let the other end waste this end's time, too. */
+static int take_content(struct pl_sealed *sealed, uint8_t type, uint8_t *content, size_t length)
+{
+	switch (type) {
+	case PL_RECORD_DATA:
+		sealed->plain_at = (size_t)(content - sealed->buffer);
+		sealed->plain_length = length;
+		return length ? 0 : -EPROTO;
+	case PL_RECORD_HANDSHAKE:
+		return take_key_update(sealed, content, length);
+	case PL_RECORD_ALERT:
+		return length == 2 && content[1] == close_notify[1] ? -EPIPE : -EPROTO;
+	default:
+		return -EPROTO;
+	}
+}
+
+/* Returns the length of the next record, 0 if it is not complete, or -EPROTO. */
+static ssize_t next_record(const struct pl_sealed *sealed)
+{
+	size_t have = sealed->end - sealed->sealed_at;
+	ssize_t length;
+
+	if (have < PL_RECORD_HEADER)
+		return 0;
+	length = pl_record_length(sealed->buffer + sealed->sealed_at);
+	return length > (ssize_t)have ? 0 : length;
+}
+
+/* Opens the next record. Returns 0, -EAGAIN if it is not complete, or another negative errno. */
+static int open_next(struct pl_sealed *sealed)
+{
+	ssize_t length = next_record(sealed), content;
+	uint8_t *record, type;
+
+	if (length <= 0)
+		return length < 0 ? (int)length : -EAGAIN;
+	if (sealed->in.sequence >= 2ull * sealed->update_at)
+		return -EPROTO;
+	record = sealed->buffer + sealed->sealed_at;
+	sealed->sealed_at += (size_t)length;
+	content = pl_record_open(&sealed->in, record, (size_t)length, &type);
+	return content < 0 ? (int)content : take_content(sealed, type, record + PL_RECORD_HEADER, (size_t)content);
+}
+
+/* Makes room for more bytes behind those of an incomplete record. */
+static int prepare_buffer(struct pl_sealed *sealed)
+{
+	size_t have = sealed->end - sealed->sealed_at, size = sealed->bulk ? BUFFER_BULK : BUFFER_SMALL;
+	uint8_t *buffer = sealed->buffer;
+
+	if (!buffer || sealed->size < size) {
+		buffer = pl_alloc(sealed->allocator, size);
+		if (!buffer)
+			return -ENOMEM;
+		sealed->size = size;
+	}
+	if (have)
+		memmove(buffer, sealed->buffer + sealed->sealed_at, have);
+	if (buffer != sealed->buffer)
+		pl_free(sealed->allocator, sealed->buffer);
+	sealed->buffer = buffer;
+	sealed->sealed_at = 0;
+	sealed->end = have;
+	return 0;
+}
+
+/* Receives bytes by one system call. */
+static int receive_sealed(struct pl_sealed *sealed)
+{
+	struct iovec room;
+	ssize_t got;
+	int rc = prepare_buffer(sealed);
+
+	if (rc < 0)
+		return rc;
+	room = (struct iovec){ .iov_base = sealed->buffer + sealed->end, .iov_len = sealed->size - sealed->end };
+	got = pl_socket_read(sealed->fd, &room, 1);
+	sealed->bulk = got >= PL_RECORD_CONTENT;
+	/* An end without close_notify: any host on the path may have cut the connection. */
+	if (got < 0)
+		return got == -EPIPE ? -ECONNRESET : (int)got;
+	sealed->end += (size_t)got;
+	return 0;
+}
+
+/* Frees the buffer of a stream that probably becomes idle. */
+static void release_buffer(struct pl_sealed *sealed)
+{
+	if (sealed->plain_length || sealed->sealed_at != sealed->end || sealed->bulk)
+		return;
+	pl_free(sealed->allocator, sealed->buffer);
+	sealed->buffer = NULL;
+	sealed->sealed_at = sealed->end = 0;
+}
+
+/* Gets the next decrypted bytes, by at most one system call a read, as other streams wait. Returns 0 or an errno. */
+static int get_plain(struct pl_sealed *sealed, bool *received)
+{
+	int rc = sealed->failure;
+
+	while (rc == 0 && !sealed->plain_length) {
+		rc = open_next(sealed);
+		if (rc != -EAGAIN || *received)
+			continue;
+		*received = true;
+		rc = receive_sealed(sealed);
+	}
+	if (rc != -EAGAIN)
+		sealed->failure = rc;
+	return rc;
+}
+
+/* Moves decrypted bytes to a vector. Returns 0, or -EFAULT: they stay, as with a socket. */
+static int deliver_plain(struct pl_sealed *sealed, struct position *at, bool fragile)
+{
+	struct iovec parts[PARTS_MAX];
+	size_t length;
+	int count = slice_vector(*at, parts, sealed->plain_length, &length);
+	ssize_t moved = (ssize_t)length;
+
+	if (fragile)
+		moved = copy_fragile(parts, count, sealed->buffer + sealed->plain_at, length, true);
+	else
+		copy_directly(parts, count, sealed->buffer + sealed->plain_at, true);
+	if (moved <= 0)
+		return -EFAULT;
+	sealed->plain_at += (size_t)moved;
+	sealed->plain_length -= (size_t)moved;
+	advance_position(at, (size_t)moved);
+	return 0;
+}
+
+ssize_t pl_sealed_read(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
+{
+	struct position at = { vector, count, 0, 0 };
+	bool received = false;
+	int rc = 0;
+
+	advance_position(&at, 0);
+	while (rc == 0 && at.count) {
+		rc = get_plain(sealed, &received);
+		if (rc == 0)
+			rc = deliver_plain(sealed, &at, fragile);
+	}
+	release_buffer(sealed);
+	return at.total ? (ssize_t)at.total : rc;
+}
+
+bool pl_sealed_pending(const struct pl_sealed *sealed)
+{
+	return sealed->plain_length || (!sealed->failure && next_record(sealed) != 0);
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Records of TLS 1.3 and sealed streams: known records, OpenSSL as the other end, and damaged records. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "control/sealed.h"
+#include "support/process.h"
+#include "support/stream_link.h"
+
+static size_t from_hex(const char *hex, uint8_t *bytes)
+{
+	size_t count = 0;
+	unsigned byte;
+
+	for (; *hex; hex += 2) {
+		assert_int_equal(sscanf(hex, "%2x", &byte), 1);
+		bytes[count++] = (uint8_t)byte;
+	}
+	return count;
+}
+
+/* Records of RFC 8448, section 3: 50 bytes of data in each direction, and the client's close_notify. */
+static void test_known_records(void **state)
+{
+	static const struct {
+		const char *secret, *record;
+		unsigned number; /* of the record under its key */
+		enum pl_record_type type;
+	} known[] = {
+		{ "9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5",
+		  "1703030043a23f7054b62c94d0affafe8228ba55cbefacea42f914aa66bcab3f2b9819a8a5b46b395bd54a9a20441e2b6297"
+		  "4e1f5a6292a2977014bd1e3deae63aeebb21694915e4",
+		  0, PL_RECORD_DATA },
+		{ "9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5",
+		  "1703030013c9872760655666b74d7ff1153efd6db6d0b0e3", 1, PL_RECORD_ALERT },
+		{ "a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643",
+		  "17030300432e937e11ef4ac740e538ad36005fc4a46932fc3225d05f82aa1b36e30efaf97d90e6dffc602dcb501a59a8fcc4"
+		  "9c4bf2e5f0a21c0047c2abf332540dd032e167c2955d",
+		  1, PL_RECORD_DATA },
+	};
+	uint8_t data[50], alert[] = { 1, 0 };
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)i;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		bool is_data = known[i].type == PL_RECORD_DATA;
+		const struct iovec parts[] = { { is_data ? data : alert, is_data ? 49 : 1 },
+					       { is_data ? data + 49 : alert + 1, 1 } };
+		uint8_t secret[PL_RECORD_SECRET], record[128], made[128], type;
+		struct pl_record_key seal, open;
+		size_t length = from_hex(known[i].record, record);
+
+		assert_int_equal(from_hex(known[i].secret, secret), sizeof(secret));
+		assert_int_equal(pl_record_key_open(&seal, secret, true), 0);
+		assert_int_equal(pl_record_key_open(&open, secret, false), 0);
+		seal.sequence = open.sequence = known[i].number;
+		assert_int_equal(pl_record_seal(&seal, known[i].type, parts, 2, made), length);
+		assert_memory_equal(made, record, length);
+		assert_int_equal(pl_record_length(record), length);
+		assert_int_equal(pl_record_open(&open, record, length, &type), is_data ? 50 : 2);
+		assert_int_equal(type, known[i].type);
+		assert_memory_equal(record + PL_RECORD_HEADER, is_data ? data : alert, is_data ? 50 : 2);
+		pl_record_key_close(&seal);
+		pl_record_key_close(&open);
+	}
+}
+
+/* -- OpenSSL as the other end --------------------------------------------------------------------------------------- */
+
+/* Secrets of the two directions, as OpenSSL's key log names them. */
+static uint8_t logged[2][PL_RECORD_SECRET];
+
+static void log_secret(const SSL *ssl, const char *line)
+{
+	static const char *const labels[] = { "CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0" };
+
+	(void)ssl;
+	for (int i = 0; i < 2; i++)
+		if (!strncmp(line, labels[i], strlen(labels[i])))
+			assert_int_equal(from_hex(strrchr(line, ' ') + 1, logged[i]), PL_RECORD_SECRET);
+}
+
+static SSL *make_end(SSL_CTX *context, int fd, bool server)
+{
+	SSL *ssl = SSL_new(context);
+
+	assert_int_equal(SSL_set_fd(ssl, fd), 1);
+	if (server)
+		SSL_set_accept_state(ssl);
+	else
+		SSL_set_connect_state(ssl);
+	return ssl;
+}
+
+static unsigned accept_any_key(SSL *ssl, const char *hint, char *identity, unsigned identity_size, unsigned char *key,
+			       unsigned key_size)
+{
+	(void)ssl;
+	(void)hint;
+	(void)key_size;
+	snprintf(identity, identity_size, "x");
+	memset(key, 7, 16);
+	return 16;
+}
+
+static unsigned find_any_key(SSL *ssl, const char *identity, unsigned char *key, unsigned key_size)
+{
+	(void)ssl;
+	(void)identity;
+	(void)key_size;
+	memset(key, 7, 16);
+	return 16;
+}
+
+static SSL_CTX *make_context(void)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_method());
+
+	SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+	SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256");
+	SSL_CTX_set_num_tickets(context, 0);
+	SSL_CTX_set_psk_client_callback(context, accept_any_key);
+	SSL_CTX_set_psk_server_callback(context, find_any_key);
+	SSL_CTX_set_keylog_callback(context, log_secret);
+	return context;
+}
+
+/*
+ * Shakes hands between two ends of OpenSSL. Then this code takes the place of one of them: `sealed` continues with its
+ * secrets on its socket.
+ */
+static SSL *replace_one_end(SSL_CTX *context, bool server, int fd[2], struct pl_sealed **sealed)
+{
+	SSL *left, *right;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+	for (int i = 0; i < 2; i++)
+		fcntl(fd[i], F_SETFL, O_NONBLOCK);
+	left = make_end(context, fd[0], server);
+	right = make_end(context, fd[1], !server);
+	for (int i = 0; i < 20; i++) {
+		SSL_do_handshake(left);
+		SSL_do_handshake(right);
+	}
+	assert_true(SSL_is_init_finished(left) && SSL_is_init_finished(right));
+	SSL_free(left);
+	ERR_clear_error();
+	assert_int_equal(pl_sealed_open(&pl_system_allocator, fd[0], logged[server], logged[!server], sealed), 0);
+	return right;
+}
+
+/* Transfers in both directions with new keys on the way, which each end makes by itself and asks the other one for. */
+static void test_with_openssl(void **state)
+{
+	static uint8_t sent[100000], got[sizeof(sent)];
+	SSL_CTX *context = make_context();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sent); i++)
+		sent[i] = (uint8_t)(i * 31 + i / 256);
+	for (int server = 0; server < 2; server++) {
+		const struct iovec out[] = { { sent, 10 }, { sent + 10, sizeof(sent) - 10 } };
+		struct pl_sealed *sealed;
+		int fd[2];
+		SSL *ssl = replace_one_end(context, server, fd, &sealed);
+
+		sealed->update_at = 8;
+		sealed->update_from = 1;
+		for (int round = 0; round < 20; round++) {
+			struct iovec in = { got, sizeof(got) };
+			size_t done = 0, count;
+			ssize_t rc;
+
+			memset(got, 0, sizeof(got));
+			assert_int_equal(pl_sealed_write(sealed, out, 2, round & 1), sizeof(sent));
+			while (done < sizeof(got) && SSL_read_ex(ssl, got + done, sizeof(got) - done, &count) == 1) {
+				done += count;
+				pl_sealed_flush(sealed);
+			}
+			assert_int_equal(done, sizeof(got));
+			assert_memory_equal(sent, got, sizeof(sent));
+
+			memset(got, 0, sizeof(got));
+			assert_int_equal(SSL_write_ex(ssl, sent, sizeof(sent), &count), 1);
+			if (round % 2)
+				assert_int_equal(SSL_key_update(ssl, round % 4 == 1 ? SSL_KEY_UPDATE_REQUESTED
+										   : SSL_KEY_UPDATE_NOT_REQUESTED),
+						 1);
+			while (in.iov_len && (rc = pl_sealed_read(sealed, &in, 1, round & 1)) > 0) {
+				in.iov_base = (uint8_t *)in.iov_base + rc;
+				in.iov_len -= (size_t)rc;
+			}
+			assert_int_equal(in.iov_len, 0);
+			assert_memory_equal(sent, got, sizeof(sent));
+		}
+		pl_sealed_end(sealed);
+		assert_int_equal(SSL_read(ssl, got, 1), 0);
+		assert_int_equal(SSL_get_error(ssl, 0), SSL_ERROR_ZERO_RETURN);
+		SSL_shutdown(ssl);
+		assert_int_equal(pl_sealed_read(sealed, &(struct iovec){ got, 1 }, 1, false), -EPIPE);
+		pl_sealed_close(sealed);
+		SSL_free(ssl);
+		close(fd[0]);
+		close(fd[1]);
+	}
+	SSL_CTX_free(context);
+	ERR_clear_error();
+}
+
+/* -- records that this code refuses ------------------------------------------------------------------------------- */
+
+struct refusal {
+	struct stream_link link;
+	struct pl_record_key key; /* seals as the client */
+};
+
+static void refusal_open(struct refusal *refusal)
+{
+	static const uint8_t secret[PL_SECRET] = { 1 };
+
+	stream_link_open_sealed(&refusal->link, false, 0);
+	assert_int_equal(pl_record_key_open(&refusal->key, secret, true), 0);
+}
+
+static void refusal_close(struct refusal *refusal)
+{
+	pl_record_key_close(&refusal->key);
+	stream_link_close(&refusal->link);
+}
+
+/* Sends a record; returns what a read of one byte then returns, twice the same. */
+static ssize_t read_after(struct refusal *refusal, int type, const void *content, size_t length)
+{
+	const struct iovec part = { (void *)content, length };
+	uint8_t record[PL_RECORD_MAX];
+	ssize_t size = pl_record_seal(&refusal->key, (enum pl_record_type)type, &part, 1, record), got;
+	char byte;
+
+	assert_int_equal(send(refusal->link.client.fd, record, (size_t)size, 0), size);
+	got = stream_read_some(&refusal->link.server, &byte, 1);
+	if (got < 0 && got != -EAGAIN)
+		assert_int_equal(stream_read_some(&refusal->link.server, &byte, 1), got);
+	return got;
+}
+
+static void test_refused_contents(void **state)
+{
+	static const struct {
+		int type;
+		const char *content;
+		size_t length;
+		ssize_t result;
+	} cases[] = {
+		{ PL_RECORD_DATA, "x", 1, 1 },
+		{ PL_RECORD_DATA, "", 0, -EPROTO },
+		{ PL_RECORD_ALERT, "\1\0", 2, -EPIPE },
+		{ PL_RECORD_ALERT, "\2\24", 2, -EPROTO },
+		{ PL_RECORD_ALERT, "\1", 1, -EPROTO },
+		{ PL_RECORD_HANDSHAKE, "\30\0\0\1\0", 5, -EPROTO }, /* too early */
+		{ PL_RECORD_HANDSHAKE, "\1\0\0\1\0", 5, -EPROTO },
+		{ 20, "x", 1, -EPROTO },
+		{ 0, "\0\0\0", 3, -EPROTO }, /* nothing but padding */
+		{ 0, "x\27\0", 3, 1 },       /* padding */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct refusal refusal;
+
+		refusal_open(&refusal);
+		assert_int_equal(read_after(&refusal, cases[i].type, cases[i].content, cases[i].length),
+				 cases[i].result);
+		refusal_close(&refusal);
+	}
+}
+
+/* A new key is taken after enough records, each of its two kinds once, and no other KeyUpdate. */
+static void test_refused_key_updates(void **state)
+{
+	static const struct {
+		const char *content;
+		size_t length;
+		bool right;
+	} cases[] = {
+		{ "\30\0\0\1\0", 5, true },
+		{ "\30\0\0\1\1", 5, true },
+		{ "\30\0\0\1\2", 5, false },
+		{ "\30\0\0\1", 4, false },
+		{ "\30\0\0\1\0\30", 6, false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct refusal refusal;
+
+		refusal_open(&refusal);
+		assert_true(refusal.link.server.sealed->update_from >= 1000);
+		refusal.link.server.sealed->update_from = 2;
+		for (int j = 0; j < 2; j++)
+			assert_int_equal(read_after(&refusal, PL_RECORD_DATA, "x", 1), 1);
+		assert_int_equal(read_after(&refusal, PL_RECORD_HANDSHAKE, cases[i].content, cases[i].length),
+				 cases[i].right ? -EAGAIN : -EPROTO);
+		if (cases[i].right) {
+			assert_int_equal(pl_record_key_update(&refusal.key), 0);
+			assert_int_equal(read_after(&refusal, PL_RECORD_DATA, "x", 1), 1);
+			assert_int_equal(read_after(&refusal, PL_RECORD_HANDSHAKE, cases[i].content, cases[i].length),
+					 -EPROTO);
+		}
+		refusal_close(&refusal);
+	}
+}
+
+/* Checks that an end refuses more records under one key than may be sealed with it. */
+static void test_worn_key(void **state)
+{
+	struct refusal refusal;
+
+	(void)state;
+	refusal_open(&refusal);
+	assert_true(refusal.link.server.sealed->update_at >= 1u << 20);
+	assert_true(refusal.link.server.sealed->update_at <= 1u << 23);
+	refusal.link.server.sealed->update_at = 4;
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(read_after(&refusal, PL_RECORD_DATA, "x", 1), 1);
+	assert_int_equal(read_after(&refusal, PL_RECORD_DATA, "x", 1), -EPROTO);
+	refusal_close(&refusal);
+}
+
+/* Checks that no byte of a damaged, repeated, left-out or reflected record is delivered. */
+static void test_damaged(void **state)
+{
+	enum { SIZE = 100 + PL_RECORD_OVERHEAD };
+
+	(void)state;
+	for (int damage = 0; damage < SIZE + 3; damage++) {
+		uint8_t data[100] = "content", record[2 * SIZE], got[200];
+		const struct iovec part = { data, sizeof(data) };
+		struct refusal refusal;
+		ssize_t result, first = 0;
+
+		refusal_open(&refusal);
+		memset(got, 0xaa, sizeof(got));
+		assert_int_equal(pl_record_seal(&refusal.key, PL_RECORD_DATA, &part, 1, record), SIZE);
+		if (damage == SIZE) { /* repeated */
+			memcpy(record + SIZE, record, SIZE);
+			first = 100;
+		} else if (damage == SIZE + 1) { /* the first one is missing */
+			pl_record_seal(&refusal.key, PL_RECORD_DATA, &part, 1, record);
+		} else if (damage == SIZE + 2) { /* of the other direction */
+			struct pl_record_key other;
+
+			assert_int_equal(pl_record_key_open(&other, (const uint8_t[PL_SECRET]){ 2 }, true), 0);
+			pl_record_seal(&other, PL_RECORD_DATA, &part, 1, record);
+			pl_record_key_close(&other);
+		} else {
+			record[damage] ^= 1;
+		}
+		assert_true(send(refusal.link.client.fd, record, damage == SIZE ? 2 * SIZE : SIZE, 0) > 0);
+		shutdown(refusal.link.client.fd, SHUT_WR);
+		result = stream_read_some(&refusal.link.server, got, sizeof(got));
+		assert_int_equal(first ? result : 0, first);
+		result = stream_read_some(&refusal.link.server, got, sizeof(got));
+		/* A longer length is an incomplete record. */
+		assert_true(result == -EPROTO || (result == -ECONNRESET && (damage == 3 || damage == 4)));
+		for (size_t i = (size_t)first; i < sizeof(got); i++)
+			assert_int_equal(got[i], 0xaa);
+		refusal_close(&refusal);
+	}
+}
+
+/* Checks memory that is not there: nothing is lost, and the connection goes on. */
+static void test_missing_memory(void **state)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	char *memory = mmap(NULL, (size_t)(2 * page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct stream_link link;
+	char got[100];
+
+	(void)state;
+	assert_true(memory != MAP_FAILED);
+	memset(memory, 'x', (size_t)page);
+	munmap(memory + page, (size_t)page);
+	stream_link_open_sealed(&link, false, 0);
+	link.client.fragile = link.server.fragile = true;
+	assert_int_equal(stream_write_some(&link.client, memory + page, 10), -EFAULT);
+	assert_int_equal(stream_write_some(&link.client, memory + page - 50, 100), 50);
+	assert_int_equal(stream_write_some(&link.client, "yyyyy", 5), 5);
+	assert_int_equal(stream_read_some(&link.server, memory + page, 10), -EFAULT);
+	assert_int_equal(stream_read_some(&link.server, memory + page - 5, 10), 5);
+	assert_int_equal(stream_read_some(&link.server, memory + page, 10), -EFAULT);
+	assert_true(pl_stream_pending(&link.server));
+	assert_int_equal(stream_read_waiting(&link.server, got, sizeof(got)), 50);
+	assert_memory_equal(got, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxyyyyy", 50);
+	stream_link_close(&link);
+	munmap(memory, (size_t)page);
+}
+
+/* Checks that an idle stream keeps no buffers, and that a large one does not stay. */
+static void test_idle_memory(void **state)
+{
+	static char data[300000];
+	struct stream_link link;
+	size_t sent = 0, received = 0;
+
+	(void)state;
+	stream_link_open_sealed(&link, true, 0);
+	while (sent < sizeof(data) || received < sizeof(data)) {
+		ssize_t rc = stream_write_some(&link.client, data + sent, sizeof(data) - sent);
+
+		sent += rc > 0 ? (size_t)rc : 0;
+		rc = stream_read_some(&link.server, data, sizeof(data));
+		received += rc > 0 ? (size_t)rc : 0;
+	}
+	assert_int_equal(stream_read_some(&link.server, data, sizeof(data)), -EAGAIN);
+	assert_null(link.server.sealed->buffer);
+	assert_null(link.client.sealed->unsent);
+	assert_int_equal(stream_write_some(&link.client, "x", 1), 1);
+	assert_int_equal(stream_read_waiting(&link.server, data, sizeof(data)), 1);
+	assert_null(link.server.sealed->buffer);
+	stream_link_close(&link);
+}
+
+static void *allocate_until(size_t size, void *user)
+{
+	int *left = user;
+
+	return (*left)-- > 0 ? malloc(size) : NULL;
+}
+
+static void release_memory(void *pointer, void *user)
+{
+	(void)user;
+	free(pointer);
+}
+
+static void test_no_memory(void **state)
+{
+	static const uint8_t secret[PL_SECRET];
+	int left = 0;
+	const struct pl_allocator allocator = { .allocate = allocate_until, .release = release_memory, .user = &left };
+	struct stream_link link;
+	char byte;
+
+	(void)state;
+	stream_link_open(&link, false, 0, NULL, NULL);
+	assert_int_equal(pl_stream_seal(&link.client, &allocator, secret, secret), -ENOMEM);
+	left = 1;
+	assert_int_equal(pl_stream_seal(&link.client, &allocator, secret, secret), 0);
+	assert_int_equal(stream_read_some(&link.client, &byte, 1), -ENOMEM);
+	stream_link_close(&link);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_known_records, stream_alarm),
+		cmocka_unit_test_setup(test_with_openssl, stream_alarm),
+		cmocka_unit_test_setup(test_refused_contents, stream_alarm),
+		cmocka_unit_test_setup(test_refused_key_updates, stream_alarm),
+		cmocka_unit_test_setup(test_worn_key, stream_alarm),
+		cmocka_unit_test_setup(test_damaged, stream_alarm),
+		cmocka_unit_test_setup(test_missing_memory, stream_alarm),
+		cmocka_unit_test_setup(test_idle_memory, stream_alarm),
+		cmocka_unit_test_setup(test_no_memory, stream_alarm),
+	};
+
+	return cmocka_run_group_tests_name("record", tests, NULL, NULL);
+}
