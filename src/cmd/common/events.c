@@ -110,6 +110,6 @@ struct json_object *cli_events_json(const struct cli_events *events)
 	struct json_object *list = json_object_new_array();
 
 	for (int i = 0; i < events->count; i++)
-		json_object_array_add(list, event_json(events, &events->records[i]));
+		cli_json_append(list, event_json(events, &events->records[i]));
 	return list;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/common/output.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,22 @@ struct json_object *cli_json_text_or_null(const char *text)
 
 void cli_json_add(struct json_object *object, const char *name, struct json_object *value)
 {
-	json_object_object_add(object, name, value);
+	/* json-c ends the process if it has to add to NULL. */
+	if (!object || json_object_object_add(object, name, value) < 0)
+		json_object_put(value);
+}
+
+void cli_json_append(struct json_object *array, struct json_object *value)
+{
+	if (!array || json_object_array_add(array, value) < 0)
+		json_object_put(value);
+}
+
+struct json_object *cli_json_begin(void)
+{
+	/* A failed allocation sets errno, and no successful call clears it: so cli_json_end() notices lost members. */
+	errno = 0;
+	return json_object_new_object();
 }
 
 struct json_object *cli_json_error(const struct pl_error *error)
@@ -82,15 +98,45 @@ struct json_object *cli_json_error(const struct pl_error *error)
 	return object;
 }
 
-void cli_json_print(struct json_object *object, bool pretty)
+static const char *format_json_document(struct json_object *object, bool pretty)
 {
 	int flags = JSON_C_TO_STRING_NOSLASHESCAPE;
 
 	if (pretty)
 		flags |= JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED;
-	puts(json_object_to_json_string_ext(object, flags));
+	return json_object_to_json_string_ext(object, flags);
+}
+
+void cli_json_print(struct json_object *object, bool pretty)
+{
+	puts(format_json_document(object, pretty));
 	fflush(stdout);
 	json_object_put(object);
+}
+
+int cli_json_end(struct json_object *object, bool pretty)
+{
+	const char *text = object && errno != ENOMEM ? format_json_document(object, pretty) : NULL;
+	int rc = text && errno != ENOMEM ? 0 : -ENOMEM;
+
+	if (rc == 0) {
+		puts(text);
+		fflush(stdout);
+	}
+	json_object_put(object);
+	return rc;
+}
+
+int cli_json_results(struct json_object *object)
+{
+	struct pl_error error;
+
+	if (cli_json_end(object, true) == 0)
+		return CLI_OK;
+	cli_fail(&error, -ENOMEM, "NO-MEMORY", "standard output", "repeat the command",
+		 "there is no memory for the results as JSON");
+	cli_report(&error);
+	return CLI_OUTPUT;
 }
 
 int cli_report_for(const struct cli_options *options, const struct pl_error *error)
@@ -98,9 +144,10 @@ int cli_report_for(const struct cli_options *options, const struct pl_error *err
 	struct json_object *object;
 
 	if (options->json) {
-		object = json_object_new_object();
+		object = cli_json_begin();
 		cli_json_add(object, "error", cli_json_error(error));
-		cli_json_print(object, true);
+		/* Without memory, the error is on standard error only. */
+		cli_json_end(object, true);
 	}
 	return cli_report(error);
 }

@@ -14,8 +14,16 @@ struct json_object *cli_json_text(const char *text);
 struct json_object *cli_json_text_or_null(const char *text);
 /* Returns { "code", "id", "call", "object", "message", "hint" }. */
 struct json_object *cli_json_error(const struct pl_error *error);
-/* Adds a member.  The object owns the value afterwards. */
+/* Adds a member.  The object owns the value afterwards, also if there is no memory. */
 void cli_json_add(struct json_object *object, const char *name, struct json_object *value);
+/* Appends an element, in the same way. */
+void cli_json_append(struct json_object *array, struct json_object *value);
+/* Begins a document: an object that cli_json_end() prints, or NULL if out of memory. */
+struct json_object *cli_json_begin(void);
+/* Prints a document as cli_json_print() does.  Prints nothing and returns -ENOMEM if memory lacked since its beginning. */
+int cli_json_end(struct json_object *object, bool pretty);
+/* Ends the document with a command's results.  Returns CLI_OK, or CLI_OUTPUT with a message. */
+int cli_json_results(struct json_object *object);
 /* Prints the object on standard output, on several lines if `pretty`, flushes, and frees the object. */
 void cli_json_print(struct json_object *object, bool pretty);
 

@@ -46,7 +46,7 @@ int pl_cli_list(int argc, char **argv)
 	struct listing listing = { 0 };
 	struct session session;
 	struct pl_error error;
-	int rc;
+	int rc, status = CLI_OK;
 
 	cli_parse(&list_command, argc, argv, &list.common, &list);
 	rc = session_open(&session, &list.common, list.address, &error);
@@ -54,10 +54,10 @@ int pl_cli_list(int argc, char **argv)
 		return cli_report_for(&list.common, &error);
 	rc = listing_fetch(&session, &listing, &error);
 	if (rc == 0 && list.common.json)
-		listing_print_json(&listing, &session);
+		status = listing_print_json(&listing, &session);
 	else if (rc == 0)
 		listing_print_table(&listing, list.common.quiet);
 	session_close(&session);
 	free(listing.entries);
-	return rc < 0 ? cli_report_for(&list.common, &error) : CLI_OK;
+	return rc < 0 ? cli_report_for(&list.common, &error) : status;
 }

@@ -99,9 +99,9 @@ void listing_print_table(const struct listing *listing, bool quiet)
 		       cli_format_bytes(size, total));
 }
 
-void listing_print_json(const struct listing *listing, const struct session *session)
+int listing_print_json(const struct listing *listing, const struct session *session)
 {
-	struct json_object *object = json_object_new_object(), *entries = json_object_new_array();
+	struct json_object *object = cli_json_begin(), *entries = json_object_new_array();
 	uint64_t total = 0;
 	char date[32];
 
@@ -117,12 +117,12 @@ void listing_print_json(const struct listing *listing, const struct session *ses
 				     ? NULL
 				     : cli_json_text(format_entry_date(date, sizeof(date), entry->modified,
 								       "%Y-%m-%dT%H:%M:%SZ", true)));
-		json_object_array_add(entries, one);
+		cli_json_append(entries, one);
 		total += entry->size;
 	}
 	cli_json_add(object, "address", cli_json_text(session->info.address));
 	cli_json_add(object, "authenticated", json_object_new_boolean(session->info.authenticated));
 	cli_json_add(object, "entries", entries);
 	cli_json_add(object, "bytes", json_object_new_uint64(total));
-	cli_json_print(object, true);
+	return cli_json_results(object);
 }

@@ -15,6 +15,7 @@ int listing_fetch(struct session *session, struct listing *listing, struct pl_er
 
 /* Prints a table, and below it the number of entries unless `quiet`. */
 void listing_print_table(const struct listing *listing, bool quiet);
-void listing_print_json(const struct listing *listing, const struct session *session);
+/* Returns CLI_OK, or CLI_OUTPUT with a message. */
+int listing_print_json(const struct listing *listing, const struct session *session);
 
 #endif

@@ -230,7 +230,9 @@ int pl_cli_serve(int argc, char **argv)
 	rc = start_serving(serve, &error);
 	if (rc == 0) {
 		serve_print_warnings(serve);
-		serve_print_listening(serve);
+		rc = serve_print_listening(serve, &error);
+	}
+	if (rc == 0) {
 		systemd_notify("READY=1\nSTATUS=serving");
 		serve_until_end(serve);
 		systemd_notify("STOPPING=1");

@@ -47,7 +47,7 @@ void serve_report_event(void *user, const struct server_event_report *report);
 void serve_report_refused(void *user, const struct pl_identity *identity, const struct pl_error *error);
 /* Logs a reload; `error` NULL: it succeeded. */
 void serve_report_reload(struct serve *serve, const struct pl_error *error);
-void serve_print_listening(const struct serve *serve);
+int serve_print_listening(const struct serve *serve, struct pl_error *error);
 void serve_print_warnings(const struct serve *serve);
 
 /*

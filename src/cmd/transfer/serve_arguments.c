@@ -161,7 +161,7 @@ static const struct argp_option serve_options[] = {
 	{ "follow", 'L', NULL, 0, "Publish the targets of symbolic links, also outside the directory", 1 },
 	{ "clients", OPTION_CLIENTS, "N", 0, "Serve up to N clients at a time (default: 1024)", 1 },
 	{ "idle", OPTION_IDLE, "SECONDS", 0,
-	  "Disconnect clients without open files after this time without a request (default: 900; 0: never)", 1 },
+	  "Disconnect clients that send nothing for this time and read no file (default: 900; 0: never)", 1 },
 	{ "read-only", OPTION_READ_ONLY, NULL, 0, "Let clients only read, whatever their rights are", 1 },
 	{ "audit", OPTION_AUDIT, "FILE", 0,
 	  "Append a line for each connection, refusal and access to FILE; journal: to systemd-journald", 1 },

@@ -25,7 +25,7 @@ static const struct {
 
 static void print_event_json(const struct server_event_report *report)
 {
-	struct json_object *object = json_object_new_object();
+	struct json_object *object = cli_json_begin();
 
 	cli_json_add(object, "event", cli_json_text(events[report->event].name));
 	cli_json_add(object, "client", cli_json_text(report->client->address));
@@ -35,7 +35,8 @@ static void print_event_json(const struct server_event_report *report)
 		cli_json_add(object, "name", cli_json_text(report->name));
 		cli_json_add(object, "bytes", json_object_new_uint64(report->bytes));
 	}
-	cli_json_print(object, false);
+	/* Without memory, the event is dropped. */
+	cli_json_end(object, false);
 }
 
 /* True if standard output can be written without blocking; else the event is dropped, so the server never waits. */
@@ -111,23 +112,24 @@ void serve_report_reload(struct serve *serve, const struct pl_error *error)
 
 /* -- start --------------------------------------------------------------------------------------------- */
 
-void serve_print_listening(const struct serve *serve)
+int serve_print_listening(const struct serve *serve, struct pl_error *error)
 {
 	const struct catalogue *catalogue = &serve->server.catalogue;
 	struct json_object *object;
 	char address[80], size[CLI_UNIT_MAX];
+	int rc;
 
 	pl_listener_address(serve->server.listener, address, sizeof(address));
 	if (serve->common.json) {
-		object = json_object_new_object();
+		object = cli_json_begin();
 		cli_json_add(object, "event", cli_json_text("listening"));
 		cli_json_add(object, "address", cli_json_text(address));
 		cli_json_add(object, "entries", json_object_new_uint64(catalogue->count));
 		cli_json_add(object, "bytes", json_object_new_uint64(catalogue->bytes));
 		cli_json_add(object, "authenticated", json_object_new_boolean(cli_authenticates(&serve->common)));
 		cli_json_add(object, "sandbox", json_object_new_boolean(serve->sandboxed));
-		cli_json_print(object, false);
-		return;
+		rc = cli_json_end(object, false);
+		return rc < 0 ? cli_fail_errno(error, rc, "malloc", "standard output") : 0;
 	}
 	printf("listening on %s\n", address);
 	if (!serve->common.quiet)
@@ -135,6 +137,7 @@ void serve_print_listening(const struct serve *serve)
 		       cli_format_bytes(size, catalogue->bytes), serve->upload ? "; uploads are stored in " : "",
 		       serve->upload ? serve->upload : "");
 	fflush(stdout);
+	return 0;
 }
 
 static void warn_about_skipped(const struct catalogue_skipped *skipped)

@@ -87,6 +87,8 @@ static void send_client_answer(struct client *client, struct service_message *an
 	attributes.user_data = (uintptr_t)client;
 	attributes.flags = PL_CONFIDENTIAL;
 	answer->answer = true;
+	/* A hash may have taken longer than a client may be idle. */
+	client->active = cli_now();
 	length = service_encode(answer, buffer, sizeof(buffer));
 	if (length < 0 || pl_send_copy(client->peer, SERVICE_TAG, buffer, (size_t)length, &attributes, NULL, NULL) < 0)
 		client_drop(client);
@@ -275,15 +277,25 @@ static void finish_commits(struct server *server)
 	}
 }
 
-/* True if the client has open files, whose transfers need no requests.  Those through an area do need them. */
-static bool has_transfers(const struct client *client)
+/*
+ * True if the client has open files that it reads or memory, whose transfers need no requests.  Transfers through an area
+ * need them, and the client of an upload reports its progress.
+ */
+static bool has_silent_transfers(const struct client *client)
 {
+	bool silent = false;
+
 	if (client->commit)
 		return true;
-	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++)
-		if (client->handles[i] && !client->handles[i]->area)
-			return true;
-	return false;
+	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++) {
+		const struct handle *handle = client->handles[i];
+
+		/* An upload that stopped for ever would keep its name from all others. */
+		if (handle && handle->item->kind == ITEM_PARTIAL_FILE)
+			return false;
+		silent |= handle && !handle->area;
+	}
+	return silent;
 }
 
 /* Disconnects idle clients. */
@@ -302,7 +314,7 @@ static void drop_idle_clients(struct server *server)
 		if (!client->peer || client->hash_item || !time)
 			continue;
 		if (permission_is_over(client) ||
-		    ((client->over || !has_transfers(client)) && now - client->active > time))
+		    ((client->over || !has_silent_transfers(client)) && now - client->active > time))
 			client_drop(client);
 		else if (client->over)
 			server->idle_check = CLI_MIN(server->idle_check, client->active + REFUSAL_TIME + 1);

@@ -82,7 +82,7 @@ struct server {
 	uint64_t expire_next;
 	struct quota_account *accounts;
 	unsigned clients_max;
-	uint64_t idle; /* nanoseconds after which a client without open files is disconnected; 0: never */
+	uint64_t idle; /* nanoseconds after which a client that sends nothing is disconnected; 0: never */
 	uint64_t idle_check;
 	unsigned client_count;
 	unsigned hashing;                     /* clients waiting for a hash */

@@ -117,8 +117,8 @@ static enum cli_exit run_transfers(struct transfer_command *command,
 			print_result(command, &command->transfers[count]);
 	}
 	close_transfer_session(command);
-	if (command->common.json)
-		transfers_print_json(command->transfers, count, &command->session);
+	if (command->common.json && transfers_print_json(command->transfers, count, &command->session) != CLI_OK)
+		return CLI_OUTPUT;
 	return transfers_status(command->transfers, count);
 }
 

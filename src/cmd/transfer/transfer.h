@@ -91,7 +91,8 @@ int transfer_compare_hashes(struct transfer *transfer, struct hash_state **local
 void transfer_print(const struct transfer *transfer);
 /* Prints the error, and the bytes kept for another attempt, on standard error. */
 void transfer_print_failure(const struct transfer *transfer);
-void transfers_print_json(const struct transfer *transfers, size_t count, const struct session *session);
+/* Returns CLI_OK, or CLI_OUTPUT with a message. */
+int transfers_print_json(const struct transfer *transfers, size_t count, const struct session *session);
 /* Returns CLI_OK, CLI_DEGRADED if bytes were staged, or CLI_FAILED. */
 enum cli_exit transfers_status(const struct transfer *transfers, size_t count);
 /* Adds bytes, seconds, rate, fabric, route, reason and lanes of a result to a JSON object. */

@@ -73,19 +73,19 @@ static struct json_object *transfer_json(const struct transfer *transfer)
 	return object;
 }
 
-void transfers_print_json(const struct transfer *transfers, size_t count, const struct session *session)
+int transfers_print_json(const struct transfer *transfers, size_t count, const struct session *session)
 {
-	struct json_object *object = json_object_new_object(), *files = json_object_new_array();
+	struct json_object *object = cli_json_begin(), *files = json_object_new_array();
 
 	for (size_t i = 0; i < count; i++)
-		json_object_array_add(files, transfer_json(&transfers[i]));
+		cli_json_append(files, transfer_json(&transfers[i]));
 	cli_json_add(object, "address", cli_json_text(session->info.address));
 	cli_json_add(object, "authenticated", json_object_new_boolean(session->info.authenticated));
 	cli_json_add(object, "encrypted", json_object_new_boolean(session->info.encrypted));
 	cli_json_add(object, "files", files);
 	if (session->with_events)
 		cli_json_add(object, "events", cli_events_json(&session->events));
-	cli_json_print(object, true);
+	return cli_json_results(object);
 }
 
 enum cli_exit transfers_status(const struct transfer *transfers, size_t count)
