@@ -36,6 +36,8 @@ help:
 	@echo 'make kernels    check the style of the kernel module, and build it for the kernels of several Debian releases'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make soak       one server under mixed clients with faults for MINUTES (30)'
+	@echo 'make faults     each fault at each phase of a transfer; writes the table of docs/reliability.md'
+	@echo 'make mutants    change checks of the sources, one at a time, and list changes that no test notices (hours)'
 	@echo 'make bench      measure, and compare with other tools if they are installed'
 	@echo 'make bench-verbs'
 	@echo '                compare the verbs fabric with perftest, in a virtual machine'
@@ -128,6 +130,16 @@ soak:
 	@ninja -C build peerlane
 	@tests/soak/run --minutes $${MINUTES:-30}
 
+faults:
+	@tools/setup build test
+	@tools/configure build
+	@ninja -C build
+	@tests/faults/run --write
+
+mutants:
+	@tools/setup build test
+	@tools/mutants $(MUTANTS)
+
 bench: all
 	@tools/setup build bench
 	@benchmarks/run
@@ -160,4 +172,5 @@ clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
 .PHONY: all help setup demo test asan tsan clang valgrind fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
-	vm-next vm-boot kernels fuzz soak bench bench-verbs packages packages-test install style format clean
+	vm-next vm-boot kernels fuzz soak faults mutants bench bench-verbs packages packages-test install style format \
+	clean
