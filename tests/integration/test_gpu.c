@@ -339,6 +339,48 @@ static void slow_copies(void *unused)
 	pair_close(&pair);
 }
 
+/* A bulk write of one chunk while all slots of the first lane wait for copies of the GPU: the other lanes carry it. */
+static void bulk_beside_copies(void *unused)
+{
+	enum { READS = 6, SMALL = 8 << 10, BULK = 100 << 10 };
+	struct pl_operation *reads[READS], *write;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair);
+	gpu_kind = NULL;
+	buffer_open(&near, pair.environment.near, 2 * BULK, PL_ACCESS_ALL);
+	buffer_open(&far, pair.environment.far, BULK, PL_ACCESS_LOCAL);
+	remote = share(&pair.environment, near.region, pair.environment.far_peer, NULL);
+	check_all_moves(&pair, 4); /* opens all lanes */
+	settle(&pair.environment, 200);
+	pattern_fill(far.bytes, BULK, 5, 0);
+	gpu_standin.delay(100000);
+	for (size_t i = 0; i < READS; i++)
+		check_ok(pl_read(pair.environment.near_peer,
+				 &(struct pl_transfer){ pair.remote, 0, near.region, BULK + i * SMALL, SMALL }, NULL,
+				 &reads[i], &error),
+			 &error);
+	settle(&pair.environment, 150); /* the answer to the first read has sent the others */
+	check_ok(pl_write(pair.environment.far_peer, &(struct pl_transfer){ remote, 0, far.region, 0, BULK }, NULL, &write,
+			  &error),
+		 &error);
+	complete(&pair.environment, write, NULL);
+	pattern_check(near.bytes, BULK, 5, 0);
+	for (size_t i = 0; i < READS; i++)
+		complete(&pair.environment, reads[i], NULL);
+	gpu_standin.delay(0);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	gpu_kind = "alloc";
+	pair_close(&pair);
+}
+
 /* Checks the staging memory: `limit` bytes are locked, some of them were in use, and none are after the transfers. */
 static void check_staging(struct pl_context *context, size_t limit)
 {
@@ -497,6 +539,7 @@ static const struct test_case cases[] = {
 	{ "receipts", receipts, NULL, 20 },
 	{ "no-locked-memory", no_locked_memory, NULL, 20 },
 	{ "slow-copies", slow_copies, NULL, 20 },
+	{ "bulk-beside-copies", bulk_beside_copies, NULL, 20 },
 	{ "bounded", bounded, NULL, 20 },
 	{ "failing-copies", failing_copies, NULL, 20 },
 	{ "freed-while-registered", freed_while_registered, NULL, 20 },

@@ -317,13 +317,13 @@ static uint64_t tcp_chunks_at_most(const struct pl_operation *operation, uint32_
 	return (operation->total + chunk - 1) / chunk + operation->segment_count - 1;
 }
 
-/* True if an operation is under way that a further one need not wait for. */
+/* True if an operation is under way that a further one need not wait for, or lane 0 has no room for its first chunk. */
 static bool tcp_is_busy(const struct tcp_endpoint *endpoint)
 {
 	const struct tcp_lane *lane = endpoint->lanes[0];
 
 	return atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->hungry) || lane->sequence != lane->acked ||
-	       lane->requests_sent || !pl_list_empty(&lane->queue);
+	       lane->requests_sent || !pl_list_empty(&lane->queue) || !tcp_lane_has_room(lane);
 }
 
 /*
