@@ -32,6 +32,7 @@ void pl_operations_expire(struct pl_timer *timer)
 	/* Operations that end here may begin others, which enter the peer's list and set the timer themselves. */
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);
+	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all))) {
 		if (atomic_load(&operation->canceled))
 			continue;
@@ -43,6 +44,7 @@ void pl_operations_expire(struct pl_timer *timer)
 		else
 			out_of_time(operation);
 	}
+	pl_peer_end_stopping(peer);
 }
 
 static void cancel_run(struct pl_task *task)
@@ -234,7 +236,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		pl_list_remove(&operation->queue_link);
 		pl_operation_pending_done(operation);
 	} else if (operation->peer && operation->peer->endpoint) {
-		operation->peer->ops->sweep(operation->peer->endpoint);
+		pl_peer_sweep(operation->peer);
 	}
 }
 

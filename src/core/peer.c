@@ -129,6 +129,27 @@ void pl_peer_fence_release(struct pl_peer *peer)
 
 /* -- loss --------------------------------------------------------------------------------------- */
 
+void pl_peer_sweep(struct pl_peer *peer)
+{
+	if (peer->stopping)
+		peer->sweep_due = true;
+	else
+		peer->ops->sweep(peer->endpoint);
+}
+
+void pl_peer_begin_stopping(struct pl_peer *peer)
+{
+	peer->stopping++;
+}
+
+void pl_peer_end_stopping(struct pl_peer *peer)
+{
+	if (--peer->stopping || !peer->sweep_due)
+		return;
+	peer->sweep_due = false;
+	peer->ops->sweep(peer->endpoint);
+}
+
 static void stop_peer_operations(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_operation *operation;
@@ -137,8 +158,10 @@ static void stop_peer_operations(struct pl_peer *peer, int status, const struct 
 	/* Operations with chunks on other engines stay in the list a little longer. */
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);
+	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all)))
 		pl_operation_stop(operation, status, error);
+	pl_peer_end_stopping(peer);
 }
 
 /* Delivers PL_KIND_LOST through pl_poll().  Home. */

@@ -114,6 +114,8 @@ struct pl_peer {
 	struct pl_list fenced;     /* operations that wait for earlier ones */
 	unsigned running;          /* operations that began, are not fenced and not complete */
 	bool releasing;            /* pl_peer_fence_release() is running */
+	unsigned stopping;         /* functions that are stopping many operations */
+	bool sweep_due;            /* the fabric has operations that they stopped */
 	struct pl_list after_stream; /* running operations that wait for streams, or for messages before them that do */
 	struct pl_watch stream_watch;
 	struct pl_list receives;   /* posted receives without a message */
@@ -136,6 +138,15 @@ struct pl_peer {
 	struct pl_error loss;       /* reason of the loss */
 	struct pl_event_log events; /* for pl_peer_events(); has a lock of its own */
 };
+
+/* Has the fabric drop operations that were stopped. Home. */
+void pl_peer_sweep(struct pl_peer *peer);
+/*
+ * Enclose calls of pl_operation_stop() for many operations: the fabric then looks once through its work, not once for
+ * each of them. Home.
+ */
+void pl_peer_begin_stopping(struct pl_peer *peer);
+void pl_peer_end_stopping(struct pl_peer *peer);
 
 /*
  * Steps through a peer's operations while they end or begin others: moves the first one of `rest` back into the peer's

@@ -87,6 +87,36 @@ static void deadline_read(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
+/* Checks that thousands of operations that end together do not take quadratic time. */
+static void deadline_many(struct scenario_environment *environment)
+{
+	enum { SIZE = 1 << 20, READ = 16 };
+	const unsigned count = environment->setting->slow ? 2000 : slowness() > 2 ? 10000 : 80000;
+	struct pl_attributes attributes = within_or_done(environment, 300 * MS);
+	struct pl_completion completion;
+	struct silent silent;
+	struct pl_error error;
+	unsigned done = 0;
+
+	silent_open(environment, &silent, SIZE);
+	for (unsigned i = 0; i < count; i++) {
+		const uint64_t offset = i * (uint64_t)READ % SIZE;
+
+		check_ok(pl_read(silent.near_peer,
+				 &(struct pl_transfer){ silent.remote, offset, silent.near.region, offset, READ },
+				 &attributes, NULL, &error),
+			 &error);
+	}
+	while (done < count) {
+		while (pl_poll(environment->near, &completion, 1) == 1) {
+			check_number(completion.status, environment->setting->one_sided ? 0 : -ETIMEDOUT);
+			done++;
+		}
+		progress(environment);
+	}
+	silent_close(&silent);
+}
+
 static void deadline_others(struct scenario_environment *environment)
 {
 	struct pl_attributes attributes = attributes_within(120 * MS);
@@ -187,6 +217,7 @@ static void wait_timeout(struct scenario_environment *environment)
 const struct scenario deadline_scenarios[] = {
 	{ "deadline-write", deadline_write, 0 },
 	{ "deadline-read", deadline_read, 0 },
+	{ "deadline-many", deadline_many, 0 },
 	{ "deadline-others", deadline_others, 0 },
 	{ "deadline-order", deadline_order, 0 },
 	{ "wait-timeout", wait_timeout, SCENARIO_SETTING },
