@@ -38,7 +38,10 @@ struct pl_identity {
 #define PL_IDENTITY_INIT { sizeof(struct pl_identity), "", "", "", "", false }
 /* clang-format on */
 
-/** Rights of the other end. The library enforces `access`, the program the other fields. 0 means no limit. */
+/**
+ * Rights of the other end. The library enforces `access`, `rate` and `imports`, the program the other fields. 0 means no
+ * limit.
+ */
 struct pl_rights {
 	size_t size;               /**< sizeof(struct pl_rights) */
 	unsigned access;           /**< `enum pl_access` flags: tokens that allow more are refused */
@@ -46,9 +49,16 @@ struct pl_rights {
 	uint64_t quota;            /**< bytes that it may store */
 	uint64_t until;            /**< CLOCK_REALTIME nanoseconds at which its rights end */
 	char names[512];           /**< patterns of names, separated by commas; "": all names */
+	/**
+	 * Bytes a second that a connection moves, both directions together, at least 65,536: less counts as 65,536.
+	 * 0: pl_options.peers_rate. The connection uses tcp with one data socket.
+	 */
+	uint64_t rate;
+	unsigned imports;  /**< regions that a connection holds imported at a time */
+	unsigned requests; /**< requests a second of a connection, to programs that have requests */
 };
 /* clang-format off */
-#define PL_RIGHTS_INIT { sizeof(struct pl_rights), 7u, 0, 0, 0, "" }
+#define PL_RIGHTS_INIT { sizeof(struct pl_rights), 7u, 0, 0, 0, "", 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -139,9 +139,14 @@ struct pl_options {
 	void *refused_user;              /**< for refused() */
 	const void *old_key;             /**< key that peers which connect may still have, copied; NULL: none */
 	size_t old_key_length;           /**< bytes of old_key, 16 to 1024 */
+	/**
+	 * Bytes a second of each peer that connects and whose rights have no rate of their own, at least 65,536; see
+	 * struct pl_rights. Default 0: no limit.
+	 */
+	uint64_t peers_rate;
 };
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0 }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0, 0 }
 /* clang-format on */
 
 /**
@@ -465,9 +470,11 @@ struct pl_peer_info {
 	bool same_host;         /**< the other end runs on this host */
 	bool connected;         /**< false once the connection is lost */
 	char program[32];       /**< after pl_connect(): pl_options.program of the other end; "": it gave none */
+	uint64_t rate;       /**< bytes a second to which this end limits the connection; 0: no limit */
+	uint64_t rate_waits; /**< number of times that the connection had to wait for its rate */
 };
 /* clang-format off */
-#define PL_PEER_INFO_INIT { sizeof(struct pl_peer_info), "", "", "", "", 0, false, false, false, false, "" }
+#define PL_PEER_INFO_INIT { sizeof(struct pl_peer_info), "", "", "", "", 0, false, false, false, false, "", 0, 0 }
 /* clang-format on */
 
 /** Fills info.  @return 0; -EINVAL if info->size is unknown */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "control/authorized.h"
+#include "base/bucket.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,14 @@ static int parse_attribute(const struct parser *parser, char *word, struct pl_ri
 		rights->clients = (unsigned)number;
 	} else if (!strcmp(word, "until")) {
 		good = parse_day(value, &rights->until);
+	} else if (!strcmp(word, "rate")) {
+		good = parse_limit(value, &rights->rate) && rights->rate >= PL_BUCKET_RATE_MIN;
+	} else if (!strcmp(word, "imports")) {
+		good = parse_limit(value, &number) && number <= 65536;
+		rights->imports = (unsigned)number;
+	} else if (!strcmp(word, "requests")) {
+		good = parse_limit(value, &number) && number <= 1000000;
+		rights->requests = (unsigned)number;
 	} else {
 		return fail_authorized(parser, "unknown field", word);
 	}

@@ -73,6 +73,8 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "trust_new", "there is no file of known hosts");
 	if (options->old_key && !options->key)
 		return bad_option(error, "old_key", "an old key without a key");
+	if (options->peers_rate && options->peers_rate < PL_BUCKET_RATE_MIN)
+		return bad_option(error, "peers_rate", "less than 65,536 bytes a second");
 	if (options->program && !is_program_name(options->program))
 		return bad_option(error, "program", "a program's name has 1 to 31 visible ASCII characters");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))

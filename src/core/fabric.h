@@ -80,6 +80,12 @@ struct pl_fabric_ops {
 	 */
 	bool (*up)(struct pl_endpoint *endpoint);
 
+	/*
+	 * Applies the changed rate of peer->bucket. Default: the fabric cannot limit the rate, and is not used for peers
+	 * that have one.
+	 */
+	void (*rate_changed)(struct pl_endpoint *endpoint);
+
 	/* -- Data, required -- */
 	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);
 	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,

@@ -16,7 +16,7 @@ const struct pl_fabric_ops *const pl_fabrics[] = {
 	NULL,
 };
 
-/* Reasons for tcp: peers on the same host that use sockets, and peers that RDMA cards cannot reach. */
+/* Reasons for tcp: peers with a rate, peers on the same host that use sockets, and peers that cards cannot reach. */
 #define DIRECT "tcp: the socket reads and writes the region itself; not "
 #define SOCKETS DIRECT "the local fabric, as "
 static const char *const refusal_reasons[PL_REFUSAL_END] = {
@@ -24,13 +24,14 @@ static const char *const refusal_reasons[PL_REFUSAL_END] = {
 	[PL_REFUSAL_NAMESPACE] = SOCKETS "the other process is in another container (process or user namespace)",
 	[PL_REFUSAL_SOCKET] = SOCKETS "the other process cannot be reached by a local socket (network namespace)",
 	[PL_REFUSAL_CARDS] = DIRECT "verbs, as the RDMA devices of the two ends did not reach each other",
+	[PL_REFUSAL_RATE] = DIRECT "another fabric, as an end limits the rate of the connection",
 };
 
 static void set_peer_fabric(struct pl_peer *peer, const struct pl_fabric_ops *fabric)
 {
 	peer->ops = fabric;
 	peer->reason = fabric->reason;
-	if (fabric == &pl_tcp_fabric && (peer->same_host || peer->refusal == PL_REFUSAL_CARDS) &&
+	if (fabric == &pl_tcp_fabric && (peer->same_host || peer->refusal >= PL_REFUSAL_CARDS) &&
 	    refusal_reasons[peer->refusal])
 		peer->reason = refusal_reasons[peer->refusal];
 }
@@ -61,6 +62,10 @@ int pl_fabrics_configure(struct pl_context *context, const char *name, struct pl
 
 static int fabric_serves(const struct pl_fabric_ops *fabric, struct pl_peer *peer, struct pl_error *error)
 {
+	if (!pl_peer_fabric_limits(peer, fabric))
+		return pl_fail(error, -ENOTSUP, "FABRIC-NONE", "hello", fabric->name,
+			       "let both ends choose the fabric, or take the rate away",
+			       "an end limits the rate of the connection, which the %s fabric cannot do", fabric->name);
 	return fabric->serves ? fabric->serves(peer, error) : 0;
 }
 

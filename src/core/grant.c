@@ -98,6 +98,7 @@ static void key_remove(struct pl_peer *peer, struct pl_key *key, struct leftover
 	pl_registrations_release(&key->registrations, &leftover->ended);
 	pl_index_table_remove(&peer->keys, (uint32_t)key->id);
 	pl_list_remove(&key->grant_link);
+	peer->imported -= key->import;
 	atomic_store(&key->revoked, true);
 	key_unreference(peer->context, key, leftover);
 }
@@ -396,6 +397,11 @@ static enum pl_wire_status import_refusal_of(int code)
 	return code == -ENOMEM ? PL_WIRE_BUSY : PL_WIRE_UNSUPPORTED;
 }
 
+static bool may_import_more(const struct pl_peer *peer)
+{
+	return !peer->admission || !peer->admission->rights.imports || peer->imported < peer->admission->rights.imports;
+}
+
 void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer)
 {
 	struct pl_context *context = peer->context;
@@ -412,15 +418,19 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 		answer->status = PL_WIRE_EXPIRED;
 	} else if (grant && peer->admission && (grant->rights & ~peer->admission->rights.access)) {
 		answer->status = PL_WIRE_TOKEN_RIGHTS;
-	} else if (grant) {
+	} else if (grant && may_import_more(peer)) {
 		key = key_insert(peer, &grant->region->memory, grant->offset, grant->length, grant->rights,
 				 grant->expires);
 		answer->status = key ? PL_WIRE_OK : PL_WIRE_BUSY;
+	} else if (grant) {
+		answer->status = PL_WIRE_IMPORTS;
 	}
 	if (key) {
 		int length = peer->ops->export_key(peer->endpoint, grant, key, answer->key);
 
 		pl_list_append(&grant->keys, &key->grant_link);
+		key->import = true;
+		peer->imported++;
 		answer->length = key->length;
 		answer->rights = key->rights;
 		answer->key_length = (uint16_t)length;

@@ -31,6 +31,7 @@ struct pl_key {
 	unsigned rights;
 	uint64_t expires;
 	atomic_bool revoked;
+	bool import;         /* of a grant; counted in peer->imported */
 	unsigned references; /* grant_lock */
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;

@@ -40,6 +40,7 @@ int pl_peer_send_hello(struct pl_peer *peer, struct pl_error *error)
 	struct pl_control hello = { .type = PL_CONTROL_HELLO };
 	int rc;
 
+	pl_peer_set_rate(peer);
 	fill_hello(peer, &hello.hello);
 	hello.hello.capabilities |= peer->refusal;
 	rc = pl_fabrics_advertise(peer, &hello.hello, error);
@@ -96,6 +97,8 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	peer->notify_data = hello->capabilities & PL_CAPABILITY_NOTIFY_DATA;
 	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_REFUSAL_END)
 		peer->refusal = (enum pl_refusal)(hello->capabilities % 256);
+	if (!peer->initiator)
+		pl_peer_set_rate(peer);
 	*offer = pl_fabrics_select(peer, hello, error);
 	if (!*offer)
 		return error->code;
@@ -108,6 +111,9 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	peer->window = hello->window;
 	peer->eager_max = PL_EAGER_MAX;
 	peer->lanes = PL_MIN(PL_MAX(hello->lanes, context->options.lanes), (unsigned)PL_LANES_MAX);
+	/* Several sockets would share the rate, and each would be read seldom. */
+	if (peer->refusal == PL_REFUSAL_RATE)
+		peer->lanes = 1;
 	return 0;
 }
 

@@ -497,6 +497,8 @@ int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 	full.encrypted = peer->encrypt;
 	full.same_host = peer->same_host;
 	full.connected = atomic_load(&peer->state) == PL_PEER_UP;
+	full.rate = atomic_load(&peer->bucket.rate);
+	full.rate_waits = atomic_load(&peer->bucket.waits);
 	memcpy(info, &full, size);
 	info->size = size;
 	return 0;

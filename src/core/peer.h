@@ -11,6 +11,7 @@
 
 #include <sys/socket.h>
 
+#include "base/bucket.h"
 #include "control/channel.h"
 #include "core/event_log.h"
 #include "core/grant.h"
@@ -28,6 +29,7 @@ enum pl_refusal {
 	PL_REFUSAL_NAMESPACE,
 	PL_REFUSAL_SOCKET,
 	PL_REFUSAL_CARDS = 5, /* value 4 belonged to an earlier release */
+	PL_REFUSAL_RATE,      /* an end limits the rate, which only tcp can do */
 	PL_REFUSAL_END,
 };
 
@@ -102,6 +104,7 @@ struct pl_peer {
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
+	struct pl_bucket bucket; /* bytes of both directions; rate 0: no limit */
 
 	const char *reason; /* reason of the route, for completions */
 	/* found by the local fabric at this end, or reported by the other end */
@@ -133,6 +136,7 @@ struct pl_peer {
 	uint32_t next_cookie;
 	uint64_t next_request;
 	struct pl_index_table keys; /* struct pl_key; grant_lock */
+	unsigned imported;          /* keys of grants among them; grant_lock */
 
 	bool leaving;               /* the peer sent BYE */
 	struct pl_error loss;       /* reason of the loss */
@@ -190,6 +194,18 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error);
 int pl_peer_prove(struct pl_peer *peer, struct pl_error *error);
 /* reload.c, acceptor: judges the other end again if the files were reloaded since. Before its channel is open. */
 int pl_peer_judge_again(struct pl_peer *peer, struct pl_error *error);
+/*
+ * rate.c: sets the rate of a new peer by its admission and the options, before the first hello of this end. Only fabrics
+ * that can limit the rate are used then. Home.
+ */
+void pl_peer_set_rate(struct pl_peer *peer);
+/* True if the fabric can limit the rate of the peer, or need not. */
+bool pl_peer_fabric_limits(const struct pl_peer *peer, const struct pl_fabric_ops *fabric);
+/*
+ * Changes the rate of a running peer to that of its new rights. Returns false if only a new connection can have that
+ * rate. Home.
+ */
+bool pl_peer_change_rate(struct pl_peer *peer, const struct pl_admission *admission);
 /* connect.c: pl_connect() that looks `server` up in known hosts ("[host]:port"), not the address; NULL: the address. */
 int pl_connect_named(struct pl_context *context, const char *address, const char *server, uint64_t timeout,
 		     struct pl_peer **peer, struct pl_error *error);

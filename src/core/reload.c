@@ -12,13 +12,16 @@ static void judge_peer_again(struct pl_peer *peer)
 						.address = (struct sockaddr *)&peer->address,
 						.server = peer->initiator ? peer->server_name : NULL };
 	struct pl_admission *admission = NULL, *old = peer->admission;
+	const char *fact = "the other end has fewer rights now%.0s";
 	struct pl_error error, lost;
 	int rc;
 
 	if (peer->dead || !peer->channel.open || !old || atomic_load(&peer->state) == PL_PEER_LOST)
 		return;
 	rc = pl_trust_judge(peer->context, &candidate, &admission, &error);
-	if (rc == 0 && !(old->rights.access & ~admission->rights.access)) {
+	if (rc == 0 && !(old->rights.access & ~admission->rights.access) && !pl_peer_change_rate(peer, admission)) {
+		fact = "the other end has a rate now, for which it must connect again%.0s";
+	} else if (rc == 0 && !(old->rights.access & ~admission->rights.access)) {
 		memcpy(admission->identity.key_id, old->identity.key_id, sizeof(old->identity.key_id));
 		peer->admission = admission;
 		pl_free(&peer->context->allocator, old);
@@ -26,8 +29,7 @@ static void judge_peer_again(struct pl_peer *peer)
 	}
 	pl_free(&peer->context->allocator, admission);
 	pl_fail(&lost, -EACCES, "PEER-REVOKED", NULL, old->identity.address, NULL,
-		rc < 0 ? "the other end is not admitted any longer: %s" : "the other end has fewer rights now%.0s",
-		error.message);
+		rc < 0 ? "the other end is not admitted any longer: %s" : fact, error.message);
 	if (atomic_load(&peer->state) == PL_PEER_OPENING)
 		pl_peer_open_failed(peer, &lost);
 	else

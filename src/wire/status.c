@@ -46,6 +46,9 @@ static const struct status_text texts[] = {
 			   "check the address; a context with a key or an identity cannot connect to itself" },
 	[PL_WIRE_TOKEN_RIGHTS] = { -EACCES, "IDENTITY-RIGHTS", "the token allows more than this end's identity may",
 				   "use a token with fewer rights, or have the --authorized file changed" },
+	[PL_WIRE_IMPORTS] = { -EBUSY, "IDENTITY-IMPORTS", "this end's identity may not hold more imports at a time",
+			      "destroy remote regions that are no longer used, or have imports= raised in the other "
+			      "end's --authorized file" },
 };
 
 int pl_wire_errno(uint32_t status)

@@ -410,6 +410,7 @@ enum pl_wire_status {
 	PL_WIRE_REFUSED, /* this end does not admit the other end's identity */
 	PL_WIRE_SELF,         /* the connection leads back to the context that began it */
 	PL_WIRE_TOKEN_RIGHTS, /* the identity may not use a token that allows so much */
+	PL_WIRE_IMPORTS,      /* the identity may not hold more imports */
 };
 
 /* Returns the negative errno of a status; -EPROTO for unknown ones. */

@@ -143,8 +143,8 @@ static void test_patterns(void **state)
 static void test_fields(void **state)
 {
 	struct pl_authorized *list =
-		parse(A "\tread  names=a/*,b/ quota=3G clients=4 until=20300228\t# comment read\n" B " write\n"
-		      "* read until=99991231");
+		parse(A "\tread  names=a/*,b/ quota=3G clients=4 until=20300228 rate=64K imports=65536 requests=50\t# x\n" B
+			" write\n* read until=99991231");
 	struct pl_rights rights = PL_RIGHTS_INIT;
 
 	(void)state;
@@ -152,11 +152,15 @@ static void test_fields(void **state)
 	assert_string_equal(rights.names, "a/*,b/");
 	assert_true(rights.quota == 3ull << 30);
 	assert_int_equal(rights.clients, 4);
+	assert_true(rights.rate == 65536);
+	assert_int_equal(rights.imports, 65536);
+	assert_int_equal(rights.requests, 50);
 	assert_true(rights.until == 1898553600ull * PL_NS_PER_S); /* 2030-03-01 00:00 UTC */
 	assert_int_equal(pl_authorized_find(list, NULL, "x", &rights), PL_LISTED);
 	assert_true(rights.until > UINT64_MAX - PL_NS_PER_S); /* the last time that can be told */
 	assert_int_equal(pl_authorized_find(list, b, "", &rights), PL_LISTED);
 	assert_true(rights.quota == 0 && rights.clients == 0 && rights.until == 0 && !rights.names[0]);
+	assert_true(rights.rate == 0 && rights.imports == 0 && rights.requests == 0);
 	pl_authorized_free(list);
 }
 
@@ -167,7 +171,9 @@ static void test_wrong_lines(void **state)
 		A " read quota=0\n", A " read quota=-1\n", A " read quota=1X\n", A " read quota=1KK\n",
 		A " read quota=99999999999G\n", A " read quota=99999999999999999999\n", A " read clients=65537\n",
 		A " read until=20300230\n", A " read until=2030022\n", A " read until=20300228x\n", A " read names=\n",
-		A " read rate=1G\n", A " read unknown=1\n", "revoked\n", "revoked " A " read\n", "revoked what\n",
+		A " read rate=65535\n", A " read rate=63K\n", A " read rate=\n", A " read rate=-1\n", A " read rate=1GB\n",
+		A " read rate=16777216T\n", A " read imports=0\n", A " read imports=65537\n", A " read imports=1x\n",
+		A " read requests=0\n", A " read requests=1000001\n", A " read requests=1.5\n", A " read unknown=1\n", "revoked\n", "revoked " A " read\n", "revoked what\n",
 		"name: read\n", A " read x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1\n",
 	};
 	struct pl_authorized *list;

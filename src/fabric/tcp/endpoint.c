@@ -342,6 +342,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.drained = tcp_drained,
 	.lanes = tcp_lanes,
 	.abandon = tcp_abandon,
+	.rate_changed = tcp_rate_changed,
 	.close = tcp_close,
 	.export_key = tcp_export_key,
 };

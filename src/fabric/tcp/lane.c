@@ -21,6 +21,7 @@ void tcp_lane_init(struct tcp_lane *lane)
 	lane->source.idle = lane_idle;
 	lane->source.pollable = true;
 	pl_timer_init(&lane->patience, lane_lost_patience);
+	tcp_lane_init_rate(lane);
 	pl_task_init(&lane->task, lane_run);
 	pl_task_init(&lane->end_task, lane_end);
 	pl_list_init(&lane->queue);
@@ -64,6 +65,7 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	opened = lane->index == 0 || lane->state == TCP_LANE_UP;
 	lane->state = TCP_LANE_ENDED;
 	pl_timer_clear(lane->engine, &lane->patience);
+	tcp_lane_ignore_rate(lane);
 	pl_source_remove(&lane->source);
 	atomic_fetch_sub(&endpoint->lanes_open, 1);
 	/* Without a further lane the others carry its bytes. */
@@ -231,6 +233,9 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 			tcp_lane_fail(lane, rc);
 		return true;
 	}
+	/* epoll reports the end of a socket always, also during a pause. */
+	if (events & (EPOLLERR | EPOLLHUP))
+		tcp_lane_ignore_rate(lane);
 	/* epoll does not report bytes that the stream has received. */
 	if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) || pl_stream_pending(&lane->stream))
 		any = tcp_lane_receive(lane);
@@ -291,6 +296,8 @@ static void lane_run(struct pl_task *task)
 		tcp_lane_sweep_pieces(lane, false);
 		tcp_lane_sweep_requests(lane, false);
 	}
+	if (atomic_exchange(&lane->rate_changed, 0))
+		tcp_lane_rate_changed(lane);
 	if (lane->state == TCP_LANE_UP && !lane->stopped && pl_stream_pending(&lane->stream))
 		lane_receive_rest(lane);
 	tcp_lane_push(lane);
@@ -319,6 +326,7 @@ static void lane_drain(struct tcp_lane *lane)
 
 void tcp_lane_shut(struct tcp_lane *lane)
 {
+	tcp_lane_ignore_rate(lane);
 	if (lane->state == TCP_LANE_UP) {
 		tcp_lane_ack(lane);
 		tcp_lane_flush(lane);

@@ -212,8 +212,11 @@ static uint32_t bulk_consume_bytes(struct tcp_lane *lane, const uint8_t *bytes, 
 	return count;
 }
 
-/* Reads payload to its destination, and the next header behind it. Returns bytes or a negative errno. */
-static ssize_t bulk_read_payload(struct tcp_lane *lane)
+/*
+ * Reads at most `most` bytes of payload to their destination, and the next header behind the payload. Returns bytes or a
+ * negative errno.
+ */
+static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most)
 {
 	uint8_t *destination = bulk_destination(lane);
 	struct iovec vectors[2] = {
@@ -225,8 +228,11 @@ static ssize_t bulk_read_payload(struct tcp_lane *lane)
 
 	if (!destination) {
 		vectors[0].iov_base = lane->engine->scratch;
-		vectors[0].iov_len = PL_MIN(lane->remaining, PL_ENGINE_SCRATCH);
-		count = vectors[0].iov_len == lane->remaining ? 2 : 1;
+		most = PL_MIN(most, (size_t)PL_ENGINE_SCRATCH);
+	}
+	if (most < lane->remaining) {
+		vectors[0].iov_len = most;
+		count = 1;
 	}
 	lane->stream.fragile = destination && destination_memory(lane)->fragile && !lane->landing;
 	got = pl_stream_read(&lane->stream, vectors, count);
@@ -331,8 +337,8 @@ static size_t restore_incomplete_frame(struct tcp_lane *lane)
 	return have;
 }
 
-/* Reads from the socket once, and handles the bytes. Returns bytes read or a negative errno. */
-static ssize_t tcp_lane_receive_once(struct tcp_lane *lane)
+/* Reads at most `most` bytes once, and handles them. Returns bytes read or a negative errno. */
+static ssize_t tcp_lane_receive_once(struct tcp_lane *lane, size_t most)
 {
 	struct iovec vector;
 	size_t have;
@@ -340,7 +346,7 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane)
 	int rc;
 
 	if (lane->remaining) {
-		got = bulk_read_payload(lane);
+		got = bulk_read_payload(lane, most);
 		if (got < 0 || lane->remaining)
 			return got;
 		rc = bulk_frame_ends(lane);
@@ -352,7 +358,7 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane)
 	}
 	have = restore_incomplete_frame(lane);
 	vector.iov_base = lane->engine->scratch + have;
-	vector.iov_len = PL_ENGINE_SCRATCH - have;
+	vector.iov_len = PL_MIN(PL_ENGINE_SCRATCH - have, most);
 	if (lane->bulky && have < PL_FRAME_HEADER)
 		vector.iov_len = PL_FRAME_HEADER - have;
 	got = pl_stream_read(&lane->stream, &vector, 1);
@@ -366,17 +372,23 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane)
 
 bool tcp_lane_receive(struct tcp_lane *lane)
 {
-	size_t total = 0;
+	bool limited = tcp_lane_has_rate(lane);
+	size_t total = 0, most = SIZE_MAX;
 	ssize_t got = 0;
 
 	lane->receiving = true;
 	for (int reads = 0; lane->state == TCP_LANE_UP && !lane->stopped && total < VISIT_BYTES && reads < VISIT_READS;
 	     reads++) {
 		pl_engine_tick(lane->engine);
-		got = tcp_lane_receive_once(lane);
+		if (limited)
+			most = tcp_lane_take_allowance(lane, &lane->reading);
+		if (!most)
+			break;
+		got = tcp_lane_receive_once(lane, most);
 		if (got < 0)
 			break;
 		total += (size_t)got;
+		tcp_allowance_use(&lane->reading, got);
 		if (lane->placed - lane->placed_told >= ACK_FRAMES || lane->unacked_bytes >= ACK_BYTES)
 			tcp_lane_ack(lane);
 		/* A short read of small frames means that the socket is empty. */
@@ -386,6 +398,9 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 	lane->receiving = false;
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);
+	/* The timer goes on. */
+	else if (!most && lane->state == TCP_LANE_UP)
+		pl_source_watch(&lane->source, tcp_lane_events(lane) | (lane->blocked ? EPOLLOUT : 0));
 	/* epoll does not report bytes that the stream has received: lane_run() reads them, after other sockets. */
 	else if (lane->state == TCP_LANE_UP && !lane->stopped && pl_stream_pending(&lane->stream))
 		tcp_lane_wake(lane);

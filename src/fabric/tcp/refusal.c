@@ -47,7 +47,7 @@ void tcp_lane_refusal_sent(struct tcp_lane *lane)
 
 uint32_t tcp_lane_events(const struct tcp_lane *lane)
 {
-	if (lane->stopped)
+	if (lane->stopped || lane->reading.waits)
 		return 0;
 	/* EPOLLOUT makes lane_ready() run for bytes that TLS has read already. */
 	return pl_stream_pending(&lane->stream) ? EPOLLIN | EPOLLOUT : EPOLLIN;

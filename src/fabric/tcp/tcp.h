@@ -91,6 +91,13 @@ struct tcp_request {
 	bool late; /* ATOMIC: counted in endpoint->late */
 };
 
+/* Bytes of the peer's rate that a lane has taken for one direction. */
+struct tcp_allowance {
+	uint32_t bytes; /* not used yet; 0: none are taken */
+	uint64_t from;  /* time from which they may be used */
+	bool waits;     /* the direction pauses until then */
+};
+
 /* A lane of the initiator takes these steps in order; one of the acceptor is up when it joins. */
 enum tcp_lane_state {
 	TCP_LANE_CONNECTING,
@@ -108,6 +115,7 @@ struct tcp_lane {
 	struct pl_task task;
 	struct pl_task end_task; /* of an abandoned endpoint */
 	atomic_uint sweep;       /* requested by another engine */
+	atomic_uint rate_changed; /* set by another engine: the lane's pause ends */
 	unsigned index;
 	enum tcp_lane_state state;
 	bool joining, dialing; /* true until the task has started the lane */
@@ -132,6 +140,9 @@ struct tcp_lane {
 	unsigned refusals;              /* unsent refusals of WRITEs */
 	bool stopped;                   /* true if nothing is read until refusals are sent */
 	struct pl_timer patience;       /* longest time of that */
+	struct tcp_allowance reading, sending;
+	struct pl_timer rate_timer; /* ends the pause of both directions */
+	bool unlimited;             /* true if the rate no longer counts, as the lane ends */
 	struct pl_list spare;           /* pieces for reuse */
 	unsigned spare_count;
 
@@ -247,6 +258,27 @@ void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
 void tcp_lane_refusal_sent(struct tcp_lane *lane);
 /* Returns the events to watch for reading. */
 uint32_t tcp_lane_events(const struct tcp_lane *lane);
+
+/* rate.c: the peer's rate, which all its lanes share */
+void tcp_lane_init_rate(struct tcp_lane *lane);
+/* Returns the bytes that the lane may move now in a direction; 0: it pauses until rate_timer expires. */
+size_t tcp_lane_take_allowance(struct tcp_lane *lane, struct tcp_allowance *allowance);
+void tcp_lane_ignore_rate(struct tcp_lane *lane);
+void tcp_rate_changed(struct pl_endpoint *endpoint);
+/* Ends the lane's pause after a change. Lane's engine. */
+void tcp_lane_rate_changed(struct tcp_lane *lane);
+
+static inline bool tcp_lane_has_rate(const struct tcp_lane *lane)
+{
+	return atomic_load_explicit(&lane->endpoint->base.peer->bucket.rate, memory_order_relaxed) != 0;
+}
+
+/* Counts moved bytes; a negative number is an error, which moved none. */
+static inline void tcp_allowance_use(struct tcp_allowance *allowance, ssize_t bytes)
+{
+	if (allowance->bytes && bytes > 0)
+		allowance->bytes -= PL_MIN((uint32_t)bytes, allowance->bytes);
+}
 
 /* request.c: READ and ATOMIC of this end */
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie);

@@ -305,22 +305,42 @@ static void fail_unreadable_piece(struct tcp_lane *lane)
 		tcp_lane_fail(lane, -EFAULT);
 }
 
-/* Sends queued pieces by one system call. Returns bytes, 0 for an empty queue, or a negative errno. */
+/* Drops bytes from the end until `most` are left. */
+static void gather_trim(struct gather *gather, size_t most)
+{
+	for (size_t over; gather->bytes > most; gather->bytes -= over) {
+		struct iovec *last = &gather->vectors[gather->count - 1];
+
+		over = PL_MIN(gather->bytes - most, last->iov_len);
+		last->iov_len -= over;
+		gather->count -= !last->iov_len;
+	}
+}
+
+/* Sends queued pieces by one system call. Returns bytes, 0 if the peer's rate allows none now, or a negative errno. */
 static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 {
+	size_t most = tcp_lane_has_rate(lane) ? tcp_lane_take_allowance(lane, &lane->sending) : SIZE_MAX;
 	struct gather gather;
+	ssize_t sent;
 
+	if (!most)
+		return 0;
 	gather.count = 0;
 	gather.bytes = gather.space_used = 0;
 	gather.fragile = false;
 	pl_list_for_each(at, &lane->queue) {
-		if (!gather_add_piece(lane, &gather, pl_list_entry(at, struct tcp_piece, link)) || single)
+		if (!gather_add_piece(lane, &gather, pl_list_entry(at, struct tcp_piece, link)) || single ||
+		    gather.bytes >= most)
 			break;
 	}
+	gather_trim(&gather, most);
 	if (gather.bytes == 0)
 		return 0;
 	lane->stream.fragile = gather.fragile;
-	return pl_stream_write(&lane->stream, gather.vectors, gather.count);
+	sent = pl_stream_write(&lane->stream, gather.vectors, gather.count);
+	tcp_allowance_use(&lane->sending, sent);
+	return sent;
 }
 
 void tcp_lane_flush(struct tcp_lane *lane)
@@ -353,8 +373,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		} else if (sent == -EFAULT) {
 			fail_unreadable_piece(lane);
 			single = false;
-		} else if (sent == -EAGAIN) {
-			lane->blocked = true;
+		} else if (sent == -EAGAIN || sent == 0) {
+			lane->blocked = sent < 0;
 			break;
 		} else {
 			tcp_lane_fail(lane, (int)sent);
