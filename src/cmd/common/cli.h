@@ -60,6 +60,7 @@ struct cli_options {
 	unsigned rails;
 	unsigned traffic_class;
 	unsigned peers_max;  /* set by programs; 0: no limit */
+	uint64_t peers_rate; /* bytes a second of each client; set by programs; 0: no limit */
 	const char *program; /* set by programs; NULL: no name for clients */
 	uint64_t timeout;    /* nanoseconds; 0: the library's defaults */
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */

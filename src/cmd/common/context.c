@@ -129,6 +129,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.narrow_grants = options->narrow ? PL_ON : PL_DEFAULT;
 	library.traffic_class = options->traffic_class;
 	library.peers_max = options->peers_max;
+	library.peers_rate = options->peers_rate;
 	library.program = options->program;
 	library.devices = options->devices;
 	library.encrypt_data = options->encrypt;

@@ -21,6 +21,7 @@ struct audit_event {
 	const char *name; /* of a file or a block of memory */
 	const char *fabric;
 	const struct pl_error *error; /* reason of a refusal */
+	const char *limit;            /* budget that a client has used up */
 	uint64_t bytes, duration;     /* duration in nanoseconds */
 	bool has_bytes, encrypted;
 };

@@ -144,6 +144,7 @@ size_t audit_format(enum audit_format format, const struct audit_event *event, u
 		append_number(&line, "bytes", event->bytes);
 	if (event->duration)
 		append_number(&line, "duration_us", event->duration / 1000);
+	append_word(&line, "limit", event->limit);
 	append_word(&line, "fabric", event->fabric);
 	if (event->fabric)
 		append_field(&line, "encrypted", event->encrypted ? "true" : "false", true);

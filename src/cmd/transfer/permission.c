@@ -67,6 +67,14 @@ int permission_admit(struct client *client, struct pl_error *error)
 	return 0;
 }
 
+void permission_refresh(struct client *client)
+{
+	struct pl_rights rights = PL_RIGHTS_INIT;
+
+	if (client->peer && pl_peer_rights(client->peer, &rights) == 0)
+		client->rights = rights;
+}
+
 int permission_check(const struct client *client, const char *name, unsigned access, struct pl_error *error)
 {
 	if (client->server->read_only && access & PL_ACCESS_WRITE)

@@ -14,6 +14,9 @@ bool permission_name_fits(const char *patterns, const char *name);
 /* Reads what the client proved.  Fails if its rights do not allow one more connection. */
 int permission_admit(struct client *client, struct pl_error *error);
 
+/* Reads the rights of a client again, after a reload. */
+void permission_refresh(struct client *client);
+
 /* Checks the rights of a client to read or write (PL_ACCESS_...) a name. */
 int permission_check(const struct client *client, const char *name, unsigned access, struct pl_error *error);
 

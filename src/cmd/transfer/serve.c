@@ -113,8 +113,7 @@ static int serve_poll_timeout(const struct serve *serve, bool busy)
 
 	if (busy)
 		return 0;
-	if (serve->server.client_count)
-		end = CLI_MIN(end, serve->server.idle_check);
+	end = CLI_MIN(end, server_next_time(&serve->server));
 	if (serve->watchdog)
 		end = CLI_MIN(end, serve->watchdog_next);
 	if (end == UINT64_MAX)
@@ -133,6 +132,8 @@ static void reload_serve(struct serve *serve)
 	rc = cli_reload(serve->server.context, &serve->common, &error);
 	if (rc < 0)
 		cli_report(&error);
+	else
+		server_reload(&serve->server);
 	serve_report_reload(serve, rc < 0 ? &error : NULL);
 	systemd_notify("READY=1\nSTATUS=%s", rc < 0 ? "reload failed; see the log" : "serving");
 }

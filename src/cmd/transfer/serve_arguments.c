@@ -18,9 +18,12 @@ enum {
 	OPTION_SANDBOX,
 	OPTION_QUOTA,
 	OPTION_KEEP_PARTS,
+	OPTION_RATE,
 };
 
 #define NS_PER_DAY (86400 * CLI_NS_PER_S)
+/* Least rate that the library accepts. */
+#define RATE_MIN 65536
 
 static void parse_memory_option(struct serve *serve, const char *text, struct argp_state *state)
 {
@@ -85,10 +88,25 @@ static void parse_sandbox(struct serve *serve, const char *text, struct argp_sta
 	argp_error(state, "--sandbox takes auto, off or require, not '%s'", text);
 }
 
+static void parse_budget(struct serve *serve, int key, const char *text, struct argp_state *state)
+{
+	uint64_t *quota = &serve->server.quota, *rate = &serve->common.peers_rate;
+	unsigned days;
+
+	if (key == OPTION_QUOTA && (cli_parse_size(text, quota) || !*quota))
+		argp_error(state, "--quota takes a size, such as 200G, not '%s'", text);
+	if (key == OPTION_RATE && (cli_parse_size(text, rate) || *rate < RATE_MIN))
+		argp_error(state, "--rate takes bytes a second, at least 64K, such as 200M, not '%s'", text);
+	if (key != OPTION_KEEP_PARTS)
+		return;
+	if (cli_parse_number(text, 0, 36500, &days))
+		argp_error(state, "--keep-parts takes days, not '%s'", text);
+	serve->server.keep_parts = days * NS_PER_DAY;
+}
+
 static error_t parse_serve_option(int key, char *argument, struct argp_state *state)
 {
 	struct serve *serve = state->input;
-	unsigned days;
 
 	switch (key) {
 	case 'm':
@@ -107,13 +125,9 @@ static error_t parse_serve_option(int key, char *argument, struct argp_state *st
 		serve->audit_target = argument;
 		return 0;
 	case OPTION_QUOTA:
-		if (cli_parse_size(argument, &serve->server.quota) || !serve->server.quota)
-			argp_error(state, "--quota takes a size, such as 200G, not '%s'", argument);
-		return 0;
+	case OPTION_RATE:
 	case OPTION_KEEP_PARTS:
-		if (cli_parse_number(argument, 0, 36500, &days))
-			argp_error(state, "--keep-parts takes days, not '%s'", argument);
-		serve->server.keep_parts = days * NS_PER_DAY;
+		parse_budget(serve, key, argument, state);
 		return 0;
 	case OPTION_READ_ONLY:
 		serve->read_only = true;
@@ -160,6 +174,8 @@ static const struct argp_option serve_options[] = {
 	{ "writable", 'w', NULL, 0, "Let clients write into the blocks of memory", 1 },
 	{ "follow", 'L', NULL, 0, "Publish the targets of symbolic links, also outside the directory", 1 },
 	{ "clients", OPTION_CLIENTS, "N", 0, "Serve up to N clients at a time (default: 1024)", 1 },
+	{ "rate", OPTION_RATE, "SIZE", 0,
+	  "Move at most SIZE bytes a second for each client without rate= in its line of --authorized (at least 64K)", 1 },
 	{ "idle", OPTION_IDLE, "SECONDS", 0,
 	  "Disconnect clients that send nothing for this time and read no file (default: 900; 0: never)", 1 },
 	{ "read-only", OPTION_READ_ONLY, NULL, 0, "Let clients only read, whatever their rights are", 1 },

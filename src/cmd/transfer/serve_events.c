@@ -19,6 +19,7 @@ static const struct {
 	[SERVER_STORED] = { "stored", "stored", "store" },
 	[SERVER_CLOSED] = { NULL, NULL, "close" },
 	[SERVER_REFUSED] = { NULL, NULL, "refuse" },
+	[SERVER_LIMITED] = { NULL, NULL, "limit" },
 	[SERVER_CONNECTED] = { "connected", NULL, "connect" },
 	[SERVER_LEFT] = { "left", NULL, "disconnect" },
 };
@@ -78,6 +79,7 @@ void serve_report_event(void *user, const struct server_event_report *report)
 		.identity = &report->client->identity,
 		.name = report->name,
 		.error = report->error,
+		.limit = report->limit,
 		.bytes = report->bytes,
 		.duration = report->duration,
 		.has_bytes = report->name && !report->error,

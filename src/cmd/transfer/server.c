@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Clients of a server: accept, requests and answers, disconnect. */
+#include "cmd/transfer/budget.h"
 #include "cmd/transfer/permission.h"
 #include "cmd/transfer/quota.h"
 
@@ -67,6 +68,9 @@ static void post_client_receive(struct client *client)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
+	/* Requests that wait fill the client's window of messages, and then wait at the client. */
+	if (budget_pauses(client))
+		return;
 	/* An idle client is not disconnected. */
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = (uintptr_t)client;
@@ -149,6 +153,7 @@ static void handle_received_request(struct client *client, const struct pl_compl
 	int rc = -EPROTO;
 
 	client->active = cli_now();
+	budget_count_request(client);
 	if (receipt->status == 0)
 		rc = service_decode(client->buffer, receipt->bytes, &request);
 	if (rc == 0 && request.answer)
@@ -217,6 +222,7 @@ static void add_client(struct server *server, struct pl_peer *peer)
 		client->next->previous = client;
 	server->clients = client;
 	server->client_count++;
+	budget_watch_rate(client);
 	server_report(client, SERVER_CONNECTED, NULL, 0);
 	post_client_receive(client);
 }
@@ -321,10 +327,24 @@ static void drop_idle_clients(struct server *server)
 	}
 }
 
+uint64_t server_next_time(const struct server *server)
+{
+	return server->client_count ? CLI_MIN(CLI_MIN(server->limit_check, server->pace_check), server->idle_check)
+				    : UINT64_MAX;
+}
+
+void server_reload(struct server *server)
+{
+	for (struct client *client = server->clients; client; client = client->next)
+		permission_refresh(client);
+	server->limit_check = 0;
+}
+
 int server_start(struct server *server, struct pl_error *error)
 {
 	int rc = catalogue_refresh(&server->catalogue, 0, error);
 
+	server->pace_check = server->limit_check = UINT64_MAX;
 	if (rc == 0)
 		rc = committer_open(&server->committer, error);
 	if (rc == 0)
@@ -342,6 +362,8 @@ bool server_run(struct server *server)
 	hash_next_slices(server);
 	finish_commits(server);
 	drop_idle_clients(server);
+	budget_resume(server, post_client_receive);
+	budget_report_rates(server);
 	quota_expire_parts(server);
 	post_client_accept(server);
 	return count == BATCH || server->hashing;

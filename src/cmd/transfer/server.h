@@ -41,6 +41,10 @@ struct client {
 	struct pl_region *region; /* of the buffer */
 	uint64_t active;          /* time of the last request */
 	unsigned running;         /* operations under way; a disconnected client is freed when there are none */
+	uint64_t paced;           /* time until which its requests are taken (budget.c) */
+	bool paused;              /* its next request is received at that time */
+	uint64_t rate_waits;      /* number that was seen last */
+	uint64_t limit_reported;  /* time of the last SERVER_LIMITED; 0: none */
 	struct handle *handles[SERVER_HANDLES_MAX];
 	struct commit *commit;   /* of the request that waits for its answer; NULL: none */
 	struct hash_state *hash; /* hash being computed in slices; NULL: none */
@@ -56,6 +60,7 @@ enum server_event {
 	SERVER_STORED,    /* wrote all bytes of a name */
 	SERVER_CLOSED,    /* closed a name, or left without doing so */
 	SERVER_REFUSED,   /* made a request that failed */
+	SERVER_LIMITED,   /* had to wait for its rate, or for its requests */
 	SERVER_CONNECTED,
 	SERVER_LEFT,
 };
@@ -66,6 +71,7 @@ struct server_event_report {
 	const char *name;             /* NULL: the event has none */
 	uint64_t bytes, duration;     /* duration in nanoseconds; 0: none */
 	const struct pl_error *error; /* SERVER_REFUSED */
+	const char *limit;            /* SERVER_LIMITED: "rate" or "requests" */
 };
 
 struct server {
@@ -84,6 +90,8 @@ struct server {
 	unsigned clients_max;
 	uint64_t idle; /* nanoseconds after which a client that sends nothing is disconnected; 0: never */
 	uint64_t idle_check;
+	uint64_t limit_check;                 /* time of the next look at the rates of clients */
+	uint64_t pace_check;                  /* time of the next request of a paused client; UINT64_MAX: none */
 	unsigned client_count;
 	unsigned hashing;                     /* clients waiting for a hash */
 	uint64_t served;                      /* clients that have disconnected */
@@ -103,6 +111,10 @@ void server_report(const struct client *client, enum server_event event, const c
 int server_start(struct server *server, struct pl_error *error);
 /* Handles all completions and a slice of each hash.  Returns true if more work is ready. */
 bool server_run(struct server *server);
+/* Time at which server_run() has work without an event; UINT64_MAX: never. */
+uint64_t server_next_time(const struct server *server);
+/* Reads the rights of all clients again, after the library did. */
+void server_reload(struct server *server);
 /* Closes the listener and disconnects all clients.  The caller then closes the context and releases the items. */
 void server_stop(struct server *server);
 

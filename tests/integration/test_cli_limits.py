@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Budgets of clients: rates, imports and requests, by options and by the file of --authorized."""
+import contextlib
+import json
+import os
+import time
+
+from cli_support import content, make_key, run, run_json, serving, start, write
+from test_cli_identity import reload, wait_until, world  # noqa: F401 (fixture)
+
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def takes(least, most):
+    """Checks the time of a block, in seconds.  Only the lower limit is strict, as the machine may be busy."""
+    begin = time.monotonic()
+    yield
+    took = time.monotonic() - begin
+    assert least <= took <= most, f'{took:.2f} s are not between {least} and {most}'
+
+
+def options(world, person):
+    return ['--peer', world.server_print, '--identity', getattr(world, person)]
+
+
+def audit_lines(world, event):
+    return [line for line in map(json.loads, (world.path / 'audit').read_text().splitlines()) if line['event'] == event]
+
+
+def test_a_rate_limits_its_identity_alone(world):
+    big = write(world.path / 'big', content(12 * MIB))
+    authorized = world.authorize(f'{world.alice_print} read rate=4M', f'{world.bob_print} read')
+    with serving(big, '--identity', world.server, '--authorized', authorized, '--audit', world.path / 'audit',
+                 '--json') as server:
+        with takes(0.8 * 3, 40):
+            limited = start('get', server.address, 'big', '-o', world.path / 'slow', '--json', *options(world, 'alice'))
+            for i in range(3):
+                other = run_json('get', server.address, 'big', '-o', world.path / f'fast{i}', *options(world, 'bob'))
+                assert other['files'][0]['fabric'] == 'local'
+            assert limited.poll() is None, 'the other client was not faster'
+            output = json.loads(limited.communicate(timeout=60)[0])
+        assert output['files'][0]['fabric'] == 'tcp' and 'limits the rate' in output['files'][0]['reason']
+        assert (world.path / 'slow').read_bytes() == big.read_bytes() == (world.path / 'fast2').read_bytes()
+        wait_until(lambda: len(audit_lines(world, 'disconnect')) == 4)
+    lines = audit_lines(world, 'limit')
+    assert [(line['limit'], line['identity']) for line in lines] == [('rate', world.alice_print)]
+
+
+def test_a_rate_for_all_clients(world):
+    """Uploads and downloads, of clients without a line, and of one whose line has another rate."""
+    big = write(world.path / 'big', content(8 * MIB))
+    upload = world.path / 'upload'
+    upload.mkdir()
+    for more in [['--key', make_key(world.path)], ['--key', make_key(world.path), '--encrypt']]:
+        with serving(big, '--upload', upload, '--rate', '4M', *more) as server:
+            with takes(0.8 * 2, 40):
+                run('put', server.address, big, *more)
+            with takes(0.8 * 2, 40):
+                run('get', server.address, 'big', '-o', world.path / 'out', *more)
+        assert (upload / 'big').read_bytes() == (world.path / 'out').read_bytes() == big.read_bytes()
+        (upload / 'big').unlink()
+        (world.path / 'out').unlink()
+    authorized = world.authorize(f'{world.alice_print} all rate=1G', '* all')
+    with serving(big, '--identity', world.server, '--authorized', authorized, '--rate', '1M') as server:
+        with takes(0, 5):
+            run('get', server.address, 'big', '-o', world.path / 'fast', *options(world, 'alice'))
+        with takes(0.8 * 8, 60):
+            run('get', server.address, 'big', '-o', world.path / 'slow', *options(world, 'bob'))
+
+
+def test_many_small_files_within_a_rate(world):
+    for i in range(300):
+        write(world.path / f'many/{i}', content(20000, i))
+    upload = world.path / 'upload'
+    upload.mkdir()
+    (world.path / 'out').mkdir()
+    with serving(world.path / 'many', '--upload', upload, '--rate', '2M') as server:
+        with takes(0.8 * 6e6 / (2 * MIB), 60):
+            run('put', server.address, '-r', world.path / 'many')
+        with takes(0.8 * 6e6 / (2 * MIB), 60):
+            run('get', server.address, '-r', '-o', world.path / 'out')
+    for i in range(300):
+        assert (upload / f'many/{i}').read_bytes() == (world.path / f'out/{i}').read_bytes() == content(20000, i)
+
+
+def test_the_least_rate_ends_no_transfer(world):
+    """Operations of get and put stay below their time limit, as both adapt the size of pieces."""
+    big = write(world.path / 'big', content(MIB))
+    upload = world.path / 'upload'
+    upload.mkdir()
+    with serving(big, '--upload', upload, '--rate', '64K') as server:
+        processes = [start('get', server.address, 'big', '-o', world.path / 'out'), start('put', server.address, big)]
+        with takes(0.8 * 16, 55):
+            for process in processes:
+                assert process.communicate(timeout=55)[1] == b''
+    assert (upload / 'big').read_bytes() == (world.path / 'out').read_bytes() == big.read_bytes()
+
+
+def test_a_reload_changes_the_rate_of_connected_clients(world):
+    big = write(world.path / 'big', content(4 * MIB))
+    lines = [f'{world.alice_print} read rate=128K', f'{world.bob_print} read']
+    authorized = world.authorize(*lines)
+    with serving(big, '--identity', world.server, '--authorized', authorized) as server:
+        with takes(1, 20):  # without the reload: 32 s
+            slow = start('get', server.address, 'big', '-o', world.path / 'out', *options(world, 'alice'))
+            wait_until(lambda: 'reads big' in server.line())
+            time.sleep(1)
+            assert slow.poll() is None
+            world.authorize(f'{world.alice_print} read rate=1G', lines[1])
+            reload(server)
+            assert slow.communicate(timeout=60)[1] == b'' and slow.returncode == 0
+    assert (world.path / 'out').read_bytes() == big.read_bytes()
+
+
+def test_requests_wait(world):
+    folder = world.path / 'many'
+    folder.mkdir()
+    for i in range(3000):
+        (folder / f'{i:05d}-{"n" * 150}').touch()
+    authorized = world.authorize(f'{world.alice_print} read requests=20', f'{world.bob_print} read')
+    with serving(folder, '--identity', world.server, '--authorized', authorized, '--audit', world.path / 'audit',
+                 '--json') as server:
+        # About 66 requests, of which 20 need not wait.
+        with takes(1.8, 40):
+            slow = start('list', server.address, '--json', *options(world, 'alice'))
+            begin = time.monotonic()
+            assert len(run_json('list', server.address, *options(world, 'bob'))['entries']) == 3000
+            unlimited = time.monotonic() - begin
+            assert slow.poll() is None, f'the other client took {unlimited:.2f} s'
+            assert len(json.loads(slow.communicate(timeout=60)[0])['entries']) == 3000
+        # A client that leaves while its request waits is forgotten.
+        slow = start('list', server.address, *options(world, 'alice'))
+        time.sleep(1)
+        slow.kill()
+        slow.communicate()
+        wait_until(lambda: len(audit_lines(world, 'disconnect')) == 3)
+        run('list', server.address, *options(world, 'bob'))
+    lines = audit_lines(world, 'limit')
+    assert all(line['limit'] == 'requests' and line['identity'] == world.alice_print for line in lines)
+    assert 1 <= len(lines) <= 2, 'more than one line for a client'
+
+
+def test_a_reload_changes_requests_and_names(world):
+    """Rights that the server enforces count at once for connected clients."""
+    authorized = world.authorize(f'{world.alice_print} read requests=1')
+    folder = world.path / 'many'
+    folder.mkdir()
+    for i in range(3000):
+        (folder / f'{i:05d}-{"n" * 150}').touch()
+    with serving(folder, '--identity', world.server, '--authorized', authorized, '--json') as server:
+        with takes(1, 25):  # without the reload: more than 60 s
+            slow = start('list', server.address, '--json', *options(world, 'alice'))
+            wait_until(lambda: 'connected' in server.line())
+            time.sleep(1)
+            assert slow.poll() is None
+            world.authorize(f'{world.alice_print} read requests=1000000')
+            reload(server)
+            assert len(json.loads(slow.communicate(timeout=60)[0])['entries']) == 3000
+
+
+def test_imports_of_an_identity(world):
+    """A client needs two imports: a file, and the memory for small files."""
+    for i in range(3):
+        write(world.path / f'files/{i}', content(3 * MIB, i))
+    (world.path / 'out').mkdir()
+    authorized = world.authorize(f'{world.alice_print} read imports=2', f'{world.bob_print} read imports=1')
+    with serving(world.path / 'files', '--identity', world.server, '--authorized', authorized) as server:
+        get = ['get', server.address, '-r', '-o', world.path / 'out']
+        assert 'IDENTITY-IMPORTS' in run(*get, *options(world, 'bob'), expect=1).stderr
+        run(*get, *options(world, 'alice'))
+    for i in range(3):
+        assert (world.path / f'out/{i}').read_bytes() == content(3 * MIB, i)
+
+
+def test_wrong_values(world):
+    for value in ['', '0', '65535', '63K', '-1', 'fast', '1G1']:
+        assert '--rate takes' in run('serve', world.data, '--rate', value, expect=2).stderr
+    for field in ['rate=1K', 'imports=0', 'imports=65537', 'requests=0', 'requests=x']:
+        error = run('serve', world.data, '--authorized', world.authorize(f'* read {field}'), expect=1).stderr
+        assert 'AUTHORIZED-SYNTAX' in error and 'authorized:1' in error
+
+
+def test_a_rate_needs_tcp(world):
+    """A fabric that cannot limit the rate is refused by name."""
+    with serving(world.data, '--rate', '1M', '--fabric', 'local') as server:
+        error = run('get', server.address, 'data', '-o', world.path / 'out', expect=1).stderr
+        assert 'FABRIC-NONE' in error and 'rate' in error
+    assert not os.path.exists(world.path / 'out')
