@@ -216,6 +216,22 @@ static int describe_document(struct report *report, size_t index)
 	return rc;
 }
 
+/* Counts the pairs, in both directions, that an interrupted matrix lacks. */
+static int describe_missing_pairs(struct report *report, const struct report_document *document)
+{
+	struct json_object *complete = report_member(document->root, "complete", json_type_boolean);
+	const struct report_matrix *matrix = &document->matrix;
+	const double *values = matrix->rate ? matrix->rate : matrix->latency;
+	size_t pairs = values ? matrix->ranks * (matrix->ranks - 1) : 0, missing = 0;
+
+	if (!pairs || !complete || json_object_get_boolean(complete))
+		return 0;
+	for (size_t i = 0; i < matrix->ranks * matrix->ranks; i++)
+		missing += i / matrix->ranks != i % matrix->ranks && isnan(values[i]);
+	return add_sentence(report, true, "%s: the measurement was interrupted: %zu of %zu pairs are missing.",
+			    document->name, missing, pairs);
+}
+
 static int describe_slow_pairs(struct report *report, const struct report_document *document)
 {
 	struct json_object *slow = report_member(document->root, "slow", json_type_array);
@@ -340,6 +356,8 @@ int report_make_sentences(struct report *report, struct pl_error *error)
 		rc = describe_matrix(report, &report->documents[i], false);
 		if (rc == 0)
 			rc = describe_matrix(report, &report->documents[i], true);
+		if (rc == 0)
+			rc = describe_missing_pairs(report, &report->documents[i]);
 		if (rc == 0)
 			rc = describe_slow_pairs(report, &report->documents[i]);
 		if (rc == 0)

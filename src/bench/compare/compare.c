@@ -153,12 +153,18 @@ static int match_documents(struct comparisons *comparisons, struct pl_error *err
 	return 0;
 }
 
-static void warn_failed_documents(const struct comparisons *comparisons)
+static void warn_incomplete_documents(const struct comparisons *comparisons)
 {
-	for (int i = 0; i < 2; i++)
-		if (comparisons->documents[i].failed)
+	for (int i = 0; i < 2; i++) {
+		const struct document *document = &comparisons->documents[i];
+
+		if (document->failed)
 			cli_warn("%s: the measurement ended with an error; results may be missing",
 				 comparisons->names[i]);
+		if (document->pairs)
+			cli_warn("%s: the measurement was interrupted: %u of %u pairs are missing",
+				 comparisons->names[i], document->pairs_left, document->pairs);
+	}
 }
 
 static int compare_documents(struct comparisons *comparisons)
@@ -174,7 +180,7 @@ static int compare_documents(struct comparisons *comparisons)
 		cli_report_for(&comparisons->common, &error);
 		return CLI_USAGE;
 	}
-	warn_failed_documents(comparisons);
+	warn_incomplete_documents(comparisons);
 	if (comparisons->common.json)
 		compare_render_json(comparisons);
 	else

@@ -214,6 +214,19 @@ static int read_matrix_values(const struct reader *reader, struct json_object *r
 	return rc;
 }
 
+/* Counts the pairs, in both directions, that an interrupted matrix lacks. */
+static void count_missing_pairs(const struct reader *reader, uint32_t ranks)
+{
+	struct json_object *complete = document_member(reader->root, "complete", json_type_boolean);
+	struct document *document = reader->document;
+
+	if (!complete || json_object_get_boolean(complete))
+		return;
+	document->pairs = document->pairs_left = ranks * (ranks - 1);
+	for (uint32_t i = 0; i < document->count; i++)
+		document->pairs_left -= !document->rows[i].lower_is_better && document->pairs_left > 0;
+}
+
 static int read_matrix(const struct reader *reader)
 {
 	struct json_object *ranks = document_member(reader->root, "ranks", json_type_array);
@@ -229,7 +242,10 @@ static int read_matrix(const struct reader *reader)
 	if (!reader->document->rows)
 		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
 	rc = read_matrix_values(reader, ranks, "bytes_per_second", false);
-	return rc < 0 ? rc : read_matrix_values(reader, ranks, "latency_us", true);
+	if (rc == 0)
+		rc = read_matrix_values(reader, ranks, "latency_us", true);
+	count_missing_pairs(reader, (uint32_t)count);
+	return rc;
 }
 
 static int read_document_root(const struct reader *reader)

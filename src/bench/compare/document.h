@@ -37,7 +37,8 @@ struct document {
 	struct document_row *rows;
 	uint32_t count;
 	char version[32], time[40], host[80];
-	bool failed; /* the measurement ended with an error */
+	bool failed;                /* the measurement ended with an error */
+	uint32_t pairs, pairs_left; /* of an interrupted matrix: those of two ranks, and those without a rate */
 };
 
 /* Returns 0, -EINVAL if the text is not a document, or -ENOMEM. */

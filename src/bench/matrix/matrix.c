@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/common/arguments.h"
+#include "bench/matrix/ending.h"
 #include "bench/perf/plan.h"
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
@@ -12,7 +13,7 @@
 #define SIZE_DEFAULT (1ull << 20)
 #define DURATION_DEFAULT (100 * CLI_NS_PER_MS)
 
-enum { OPTION_MPI = 0x100, OPTION_NETWORK, OPTION_MEMORY, OPTION_DURATION };
+enum { OPTION_MPI = 0x100, OPTION_NETWORK, OPTION_MEMORY, OPTION_DURATION, OPTION_SAVE, OPTION_RESUME };
 
 static error_t parse_matrix_option(int key, char *argument, struct argp_state *state)
 {
@@ -28,6 +29,12 @@ static error_t parse_matrix_option(int key, char *argument, struct argp_state *s
 		options->memory = argument;
 		if (strlen(argument) >= MATRIX_MEMORY)
 			argp_error(state, "--memory takes host, cuda or cuda:N, not '%s'", argument);
+		return 0;
+	case OPTION_SAVE:
+		options->save = argument;
+		return 0;
+	case OPTION_RESUME:
+		options->resume = argument;
 		return 0;
 	case OPTION_DURATION:
 		options->duration = bench_parse_interval("duration", argument, state);
@@ -53,6 +60,8 @@ static const struct argp_option matrix_argp_options[] = {
 	{ "memory", OPTION_MEMORY, "KIND", 0, "host, cuda:N, or cuda: one GPU for each rank of a host (default: host)",
 	  10 },
 	{ "network", OPTION_NETWORK, "NAME", 0, "Interface such as ib0, or beginning of an address such as 10.1.", 10 },
+	{ "save", OPTION_SAVE, "FILE", 0, "Write the results to a new FILE as they come, as JSON", 10 },
+	{ "resume", OPTION_RESUME, "FILE", 0, "Measure only pairs that FILE of --save lacks, and add them to it", 10 },
 	{ 0 },
 };
 
@@ -61,7 +70,7 @@ static const struct cli_command matrix_command = {
 	.summary = "Measure rate and latency between all pairs of processes that Open MPI's mpirun started.",
 	.examples = {
 		"mpirun -n 8 peerlane bench --mpi",
-		"mpirun -n 16 --host a:8,b:8 peerlane bench --mpi --key key --memory cuda",
+		"mpirun -n 16 --host a:8,b:8 peerlane bench --mpi --key key --save all.json",
 	},
 	.notes = "MPI starts the processes and exchanges their addresses; Peerlane transfers the measured bytes.  Pairs "
 		 "that share a host are measured one after the other.  Slow pairs are reported.\n",
@@ -72,10 +81,25 @@ static const struct cli_command matrix_command = {
 
 static bool any_cell_failed(const struct matrix *matrix)
 {
-	for (size_t i = 0; i < (size_t)matrix->size * (size_t)matrix->size; i++)
+	size_t rows = matrix->rank == 0 ? (size_t)matrix->size : 1;
+
+	for (size_t i = 0; i < rows * (size_t)matrix->size; i++)
 		if (matrix->cells[i].failed)
 			return true;
 	return false;
+}
+
+/* Saves and prints the results of rank 0.  They are printed also if they cannot be saved. */
+static int show_results(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
+{
+	int rc = matrix_save_all(matrix->save, error), printed = 0;
+	struct pl_error other;
+
+	if (options->common.json)
+		printed = matrix_print_json(matrix, options, rc < 0 ? &other : error);
+	else
+		matrix_print(matrix, options);
+	return rc < 0 ? rc : printed;
 }
 
 static int run_matrix(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
@@ -88,10 +112,12 @@ static int run_matrix(struct matrix *matrix, const struct matrix_options *option
 		return cli_fail(error, -EINVAL, "MPI-RANKS", NULL, "start it as: mpirun -n N peerlane bench --mpi",
 				"there %s %d rank%s; 2 to %d are needed", matrix->size == 1 ? "is" : "are",
 				matrix->size, matrix->size == 1 ? "" : "s", MATRIX_RANKS_MAX);
+	if (matrix->rank > 0 && (options->save || options->resume))
+		ending_unblock_signals();
 	rc = matrix_run(matrix, options, error);
-	if (rc == 0 && matrix->rank == 0)
-		(options->common.json ? matrix_print_json : matrix_print)(matrix, options);
-	return rc;
+	matrix->measured_all = rc == 0;
+	matrix_stop_clock(matrix);
+	return rc == 0 && matrix->rank == 0 ? show_results(matrix, options, error) : rc;
 }
 
 static void matrix_free(struct matrix *matrix)
@@ -99,6 +125,7 @@ static void matrix_free(struct matrix *matrix)
 	free(matrix->ranks);
 	free(matrix->hosts);
 	free(matrix->cells);
+	free(matrix->measured);
 	free(matrix->slow);
 }
 
@@ -116,12 +143,21 @@ int bench_mpi(int argc, char **argv)
 	int rc, status;
 
 	cli_parse(&matrix_command, argc, argv, &options.common, &options);
+	/* Threads of MPI must not receive the signals that rank 0 waits for. */
+	if (options.save || options.resume)
+		ending_block_signals();
 	rc = mpi_open(&matrix.mpi, &error);
 	if (rc == 0)
 		rc = run_matrix(&matrix, &options, &error);
-	status = rc < 0 ? cli_report_for(&options.common, &error) : any_cell_failed(&matrix) ? CLI_DEGRADED : CLI_OK;
+	matrix_save_close(matrix.save);
+	if (rc < 0 && matrix.measured_all)
+		status = cli_report(&error); /* standard output has the results */
+	else
+		status = rc < 0                     ? cli_report_for(&options.common, &error)
+			 : any_cell_failed(&matrix) ? CLI_DEGRADED
+						    : CLI_OK;
 	/* Without MPI_Abort() the other ranks would wait for this one. */
-	if (rc < 0 && matrix.mpi && matrix.size > 1 && !matrix.start_failed) {
+	if (rc < 0 && matrix.mpi && matrix.size > 1 && !matrix.start_failed && !matrix.measured_all) {
 		fflush(stdout);
 		mpi_abort(matrix.mpi, status);
 	}

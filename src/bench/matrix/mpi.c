@@ -25,6 +25,9 @@ struct mpi {
 	int (*comm_size)(void *communicator, int *size);
 	int (*allgather)(const void *from, int count, void *type, void *to, int each, void *each_type,
 			 void *communicator);
+	int (*gather)(const void *from, int count, void *type, void *to, int each, void *each_type, int root,
+		      void *communicator);
+	int (*bcast)(void *bytes, int count, void *type, int root, void *communicator);
 	int (*ibarrier)(void *communicator, void **request);
 	int (*test)(void **request, int *done, void *status);
 };
@@ -44,6 +47,8 @@ static int load_mpi_library(struct mpi *mpi, struct pl_error *error)
 		{ "MPI_Comm_rank", &mpi->comm_rank },
 		{ "MPI_Comm_size", &mpi->comm_size },
 		{ "MPI_Allgather", &mpi->allgather },
+		{ "MPI_Gather", &mpi->gather },
+		{ "MPI_Bcast", &mpi->bcast },
 		{ "MPI_Ibarrier", &mpi->ibarrier },
 		{ "MPI_Test", &mpi->test },
 	};
@@ -118,6 +123,28 @@ int mpi_gather(struct mpi *mpi, const void *own, size_t each, void *all, struct 
 		return rc;
 	if (each > INT_MAX || mpi->allgather(own, (int)each, mpi->byte, all, (int)each, mpi->byte, mpi->world))
 		return fail_mpi_call(error, "MPI_Allgather");
+	return 0;
+}
+
+int mpi_collect(struct mpi *mpi, const void *own, size_t each, void *all, struct pl_error *error)
+{
+	int rc = mpi_barrier(mpi, error);
+
+	if (rc < 0)
+		return rc;
+	if (each > INT_MAX || mpi->gather(own, (int)each, mpi->byte, all, (int)each, mpi->byte, 0, mpi->world))
+		return fail_mpi_call(error, "MPI_Gather");
+	return 0;
+}
+
+int mpi_share(struct mpi *mpi, void *bytes, size_t length, struct pl_error *error)
+{
+	int rc = mpi_barrier(mpi, error);
+
+	if (rc < 0)
+		return rc;
+	if (length > INT_MAX || mpi->bcast(bytes, (int)length, mpi->byte, 0, mpi->world))
+		return fail_mpi_call(error, "MPI_Bcast");
 	return 0;
 }
 

@@ -54,7 +54,7 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	for (int i = 0; i < matrix->size; i++) {
 		int partner = matrix_partner(matrix->size, round, i), turn;
 
-		if (partner < i)
+		if (partner < i || (matrix->measured && matrix->measured[i * matrix->size + partner]))
 			continue;
 		turn = CLI_MAX(next[matrix->hosts[i]], next[matrix->hosts[partner]]);
 		next[matrix->hosts[i]] = next[matrix->hosts[partner]] = turn + 1;
@@ -130,6 +130,8 @@ int matrix_judge(struct matrix *matrix)
 	size_t cells = (size_t)matrix->size * (size_t)matrix->size;
 	double *values = calloc(cells, sizeof(*values));
 
+	free(matrix->slow);
+	matrix->slow_count = 0;
 	matrix->slow = calloc(2 * cells, sizeof(*matrix->slow));
 	if (values && matrix->slow) {
 		for (int kind = 0; kind < 4; kind++)
@@ -137,4 +139,22 @@ int matrix_judge(struct matrix *matrix)
 	}
 	free(values);
 	return values && matrix->slow ? 0 : -ENOMEM;
+}
+
+bool matrix_has_pair(const struct matrix *matrix, int from, int to)
+{
+	const struct matrix_cell *there = matrix_cell(matrix, from, to), *back = matrix_cell(matrix, to, from);
+
+	return there->latency_us > 0 && there->bytes_per_second > 0 && back->latency_us > 0 &&
+	       back->bytes_per_second > 0;
+}
+
+unsigned matrix_count_pairs(const struct matrix *matrix)
+{
+	unsigned count = 0;
+
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < from; to++)
+			count += matrix_has_pair(matrix, from, to);
+	return count;
 }

@@ -16,6 +16,12 @@
 #define STEP_TIMEOUT (20 * CLI_NS_PER_S)
 #define LATENCY_SHARE 2 /* latency takes half of the duration, and its warm-up a quarter of that */
 
+/* Result of a rank in one turn. */
+struct turn_result {
+	int32_t partner; /* -1: none */
+	struct matrix_cell cell;
+};
+
 struct runner {
 	struct matrix *matrix;
 	const struct matrix_options *options;
@@ -23,6 +29,7 @@ struct runner {
 	struct pl_listener *listener;
 	struct pl_region *region;
 	struct stats *stats;
+	struct turn_result *results; /* of a turn, by rank; NULL at other ranks than 0 */
 };
 
 /* Connection with the current partner. */
@@ -247,6 +254,19 @@ static void disconnect_partner(struct partner *partner)
 	partner->peer = NULL;
 }
 
+/* Keeps the results of a turn: rank 0 those of all ranks, any other its own. */
+static void keep_turn_results(struct runner *runner, const struct turn_result *own)
+{
+	struct matrix *matrix = runner->matrix;
+
+	if (matrix->rank > 0 && own->partner >= 0)
+		matrix->cells[own->partner] = own->cell;
+	for (int i = 0; matrix->rank == 0 && i < matrix->size; i++)
+		if (runner->results[i].partner >= 0)
+			*matrix_cell(matrix, i, runner->results[i].partner) = runner->results[i].cell;
+	matrix_save_part(matrix->save);
+}
+
 /*
  * Runs one turn of a round.  All ranks reach the same barriers, also those without a pair.  A failure of one pair does
  * not stop the others.
@@ -255,6 +275,7 @@ static int run_pair_turn(struct runner *runner, int rank, struct pl_error *error
 {
 	struct matrix *matrix = runner->matrix;
 	struct partner partner = { .rank = rank };
+	struct turn_result result = { .partner = rank, .cell = matrix_empty_cell() };
 	int rc = 0;
 
 	if (rank >= 0)
@@ -262,12 +283,14 @@ static int run_pair_turn(struct runner *runner, int rank, struct pl_error *error
 	for (int direction = 0; direction < 2 && rc == 0; direction++) {
 		rc = mpi_barrier(matrix->mpi, error);
 		if (rc == 0 && rank >= 0 && (matrix->rank < rank) == (direction == 0))
-			measure_cell(runner, &partner, &matrix->cells[rank]);
+			measure_cell(runner, &partner, &result.cell);
 	}
 	if (rc == 0)
-		rc = mpi_barrier(matrix->mpi, error);
+		rc = mpi_collect(matrix->mpi, &result, sizeof(result), runner->results, error);
 	if (rank >= 0)
 		disconnect_partner(&partner);
+	if (rc == 0)
+		keep_turn_results(runner, &result);
 	return rc;
 }
 
@@ -288,48 +311,80 @@ static int measure_all_pairs(struct runner *runner, struct pl_error *error)
 	return rc;
 }
 
-/* Gathers the rows of all ranks. */
-static int gather_rows(struct matrix *matrix, struct pl_error *error)
+/*
+ * Opens the files of results at rank 0, and tells all ranks which pairs an earlier run has measured.  All ranks fail if
+ * rank 0 fails.
+ */
+static int open_results(struct runner *runner, struct pl_error *error)
 {
-	size_t row = (size_t)matrix->size * sizeof(*matrix->cells);
-	struct matrix_cell *all = calloc((size_t)matrix->size, row);
-	int rc = all ? mpi_gather(matrix->mpi, matrix->cells, row, all, error)
-		     : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	struct matrix *matrix = runner->matrix;
+	size_t cells = (size_t)matrix->size * (size_t)matrix->size;
+	bool first = matrix->rank == 0;
+	uint8_t failed;
+	int rc = 0, shared;
+	struct pl_error other;
 
-	if (rc < 0) {
-		free(all);
-		return rc;
+	if (!runner->options->save && !runner->options->resume)
+		return 0;
+	if (first && runner->options->resume)
+		rc = matrix_resume(matrix, runner->options, error);
+	if (first && rc == 0)
+		rc = matrix_save_open(matrix, runner->options, error);
+	failed = rc < 0;
+	shared = mpi_share(matrix->mpi, &failed, sizeof(failed), rc < 0 ? &other : error);
+	if (shared == 0 && failed) {
+		matrix->start_failed = true;
+		return rc < 0 ? rc
+			      : cli_fail(error, -ECANCELED, "MPI-RANK", matrix->ranks[0].host,
+					 "see the error message of that rank", "rank 0 failed to start");
 	}
-	free(matrix->cells);
-	matrix->cells = all;
-	return matrix_judge(matrix) < 0 ? cli_fail_errno(error, -ENOMEM, "malloc", NULL) : 0;
+	return shared < 0 ? shared : mpi_share(matrix->mpi, matrix->measured, cells, error);
+}
+
+static int allocate_results(struct runner *runner, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	size_t ranks = (size_t)matrix->size, rows = matrix->rank == 0 ? ranks : 1;
+
+	runner->stats = malloc(sizeof(*runner->stats));
+	runner->results = calloc(rows, sizeof(*runner->results));
+	matrix->ranks = calloc(ranks, sizeof(*matrix->ranks));
+	matrix->hosts = calloc(ranks, sizeof(*matrix->hosts));
+	matrix->measured = calloc(ranks * ranks, sizeof(*matrix->measured));
+	matrix->cells = calloc(ranks * rows, sizeof(*matrix->cells));
+	if (!runner->stats || !runner->results || !matrix->ranks || !matrix->hosts || !matrix->measured ||
+	    !matrix->cells)
+		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	for (size_t i = 0; i < ranks * rows; i++)
+		matrix->cells[i] = matrix_empty_cell();
+	return 0;
+}
+
+void matrix_stop_clock(struct matrix *matrix)
+{
+	matrix->seconds = matrix->earlier_seconds + (double)(cli_now() - matrix->begun) / 1e9;
 }
 
 int matrix_run(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
 {
-	struct runner runner = { .matrix = matrix, .options = options, .stats = malloc(sizeof(*runner.stats)) };
-	uint64_t begun = cli_now();
+	struct runner runner = { .matrix = matrix, .options = options };
 	int rc;
 
-	matrix->ranks = calloc((size_t)matrix->size, sizeof(*matrix->ranks));
-	matrix->hosts = calloc((size_t)matrix->size, sizeof(*matrix->hosts));
-	matrix->cells = calloc((size_t)matrix->size, sizeof(*matrix->cells));
-	if (!runner.stats || !matrix->ranks || !matrix->hosts || !matrix->cells) {
-		free(runner.stats);
-		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	}
-	for (int i = 0; i < matrix->size; i++)
-		matrix->cells[i] = (struct matrix_cell){ .bytes_per_second = NAN, .latency_us = NAN };
-	rc = begin_ranks(&runner, error);
+	matrix->begun = cli_now();
+	rc = allocate_results(&runner, error);
+	if (rc == 0)
+		rc = begin_ranks(&runner, error);
+	if (rc == 0)
+		rc = open_results(&runner, error);
 	if (rc == 0)
 		rc = measure_all_pairs(&runner, error);
-	if (rc == 0)
-		rc = gather_rows(matrix, error);
-	matrix->seconds = (double)(cli_now() - begun) / 1e9;
+	if (rc == 0 && matrix->rank == 0)
+		rc = matrix_judge(matrix) < 0 ? cli_fail_errno(error, -ENOMEM, "malloc", NULL) : 0;
 	pl_listener_close(runner.listener);
 	if (runner.region)
 		pl_region_deregister(runner.region);
 	pl_close(runner.context);
 	free(runner.stats);
+	free(runner.results);
 	return rc;
 }

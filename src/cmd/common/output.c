@@ -114,10 +114,17 @@ void cli_json_print(struct json_object *object, bool pretty)
 	json_object_put(object);
 }
 
-int cli_json_end(struct json_object *object, bool pretty)
+const char *cli_json_string(struct json_object *object, bool pretty)
 {
 	const char *text = object && errno != ENOMEM ? format_json_document(object, pretty) : NULL;
-	int rc = text && errno != ENOMEM ? 0 : -ENOMEM;
+
+	return errno == ENOMEM ? NULL : text;
+}
+
+int cli_json_end(struct json_object *object, bool pretty)
+{
+	const char *text = cli_json_string(object, pretty);
+	int rc = text ? 0 : -ENOMEM;
 
 	if (rc == 0) {
 		puts(text);

@@ -20,6 +20,8 @@ void cli_json_add(struct json_object *object, const char *name, struct json_obje
 void cli_json_append(struct json_object *array, struct json_object *value);
 /* Begins a document: an object that cli_json_end() prints, or NULL if out of memory. */
 struct json_object *cli_json_begin(void);
+/* Returns the text of a document, which the document owns; NULL if memory lacked since its beginning. */
+const char *cli_json_string(struct json_object *object, bool pretty);
 /* Prints a document as cli_json_print() does.  Prints nothing and returns -ENOMEM if memory lacked since its beginning. */
 int cli_json_end(struct json_object *object, bool pretty);
 /* Ends the document with a command's results.  Returns CLI_OK, or CLI_OUTPUT with a message. */

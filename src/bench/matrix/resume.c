@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads the results of an interrupted measurement.  Any content is either understood or refused. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/matrix/matrix.h"
+#include "cmd/common/output.h"
+
+#define BYTES_MAX (128u << 20) /* 1024 ranks need less than 40 MiB */
+#define DEPTH_MAX 8
+#define VALUE_MIN 1e-3
+#define VALUE_MAX 1e18
+
+struct resumption {
+	struct matrix *matrix;
+	const char *path;
+	struct json_object *root;
+	struct pl_error *error;
+};
+
+static int refuse_damaged(const struct resumption *resumption, const char *what)
+{
+	return cli_fail(resumption->error, -EBADMSG, "MATRIX-DAMAGED", resumption->path,
+			"begin a new measurement with --save FILE", "this is no file of bench --mpi --save: %s", what);
+}
+
+static int refuse_other(const struct resumption *resumption, const char *what, const char *earlier, const char *now)
+{
+	return cli_fail(resumption->error, -EINVAL, "MATRIX-OTHER", resumption->path,
+			"repeat the options and the ranks of the file, or begin a new measurement with --save FILE",
+			"%s differs: the file has %.60s, this measurement %.60s", what, earlier, now);
+}
+
+/* Reads a regular file; *bytes belongs to the caller. */
+static ssize_t read_results(const struct resumption *resumption, char **bytes)
+{
+	int fd = open(resumption->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat status;
+	ssize_t got = 1;
+	size_t length = 0;
+
+	*bytes = NULL;
+	if (fd < 0 || fstat(fd, &status) < 0) {
+		cli_fail_errno(resumption->error, -errno, "open", resumption->path);
+	} else if (!S_ISREG(status.st_mode) || status.st_size > BYTES_MAX) {
+		refuse_damaged(resumption, "it is not a regular file of up to 128 MiB");
+	} else {
+		resumption->error->code = 0;
+		*bytes = malloc((size_t)status.st_size + 1);
+		if (!*bytes)
+			cli_fail_errno(resumption->error, -ENOMEM, "malloc", NULL);
+		while (*bytes && got > 0 && length < (size_t)status.st_size) {
+			got = read(fd, *bytes + length, (size_t)status.st_size - length);
+			length += got > 0 ? (size_t)got : 0;
+		}
+		if (got < 0)
+			cli_fail_errno(resumption->error, -errno, "read", resumption->path);
+	}
+	if (fd >= 0)
+		close(fd);
+	return resumption->error->code < 0 ? resumption->error->code : (ssize_t)length;
+}
+
+static int parse_results(struct resumption *resumption)
+{
+	struct json_tokener *tokener = json_tokener_new_ex(DEPTH_MAX);
+	enum json_tokener_error outcome = json_tokener_success;
+	char *bytes;
+	ssize_t length = read_results(resumption, &bytes);
+
+	if (length >= 0 && tokener) {
+		json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
+		resumption->root = json_tokener_parse_ex(tokener, bytes, (int)length);
+		outcome = json_tokener_get_error(tokener);
+	}
+	json_tokener_free(tokener);
+	free(bytes);
+	if (length < 0)
+		return (int)length;
+	if (!tokener)
+		return cli_fail_errno(resumption->error, -ENOMEM, "json_tokener_new", NULL);
+	if (outcome != json_tokener_success || !json_object_is_type(resumption->root, json_type_object))
+		return refuse_damaged(resumption, outcome == json_tokener_continue ? "the end is missing"
+										   : "it is not a JSON object");
+	return 0;
+}
+
+static struct json_object *results_member(struct json_object *object, const char *name, enum json_type type)
+{
+	struct json_object *value = NULL;
+
+	if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value))
+		return NULL;
+	return json_object_is_type(value, type) ? value : NULL;
+}
+
+static const char *results_text(struct json_object *object, const char *name)
+{
+	struct json_object *value = results_member(object, name, json_type_string);
+
+	return value ? json_object_get_string(value) : "";
+}
+
+/* -- agreement ------------------------------------------------------------------------------------- */
+
+static int compare_options(const struct resumption *resumption, struct json_object *now)
+{
+	struct json_object *earlier = results_member(resumption->root, "options", json_type_object);
+
+	if (!earlier)
+		return refuse_damaged(resumption, "it has no options");
+	json_object_object_foreach(now, name, value)
+	{
+		struct json_object *other = NULL;
+		char option[32];
+
+		json_object_object_get_ex(earlier, name, &other);
+		if (json_object_equal(other, value))
+			continue;
+		snprintf(option, sizeof(option), "--%s", name);
+		return refuse_other(resumption, option, other ? json_object_to_json_string(other) : "the default",
+				    value ? json_object_to_json_string(value) : "the default");
+	}
+	return 0;
+}
+
+static int compare_ranks(const struct resumption *resumption)
+{
+	struct json_object *ranks = results_member(resumption->root, "ranks", json_type_array);
+	const struct matrix *matrix = resumption->matrix;
+	char earlier[160], now[160];
+
+	if (!ranks)
+		return refuse_damaged(resumption, "it has no ranks");
+	snprintf(earlier, sizeof(earlier), "%zu", json_object_array_length(ranks));
+	snprintf(now, sizeof(now), "%d", matrix->size);
+	if (strcmp(earlier, now))
+		return refuse_other(resumption, "the number of ranks", earlier, now);
+	for (int i = 0; i < matrix->size; i++) {
+		struct json_object *rank = json_object_array_get_idx(ranks, (size_t)i);
+		char what[32];
+
+		snprintf(what, sizeof(what), "rank %d", i);
+		snprintf(earlier, sizeof(earlier), "%.60s %.60s", results_text(rank, "host"),
+			 results_text(rank, "memory"));
+		snprintf(now, sizeof(now), "%s %s", matrix->ranks[i].host, matrix->ranks[i].memory);
+		if (strcmp(earlier, now))
+			return refuse_other(resumption, what, earlier, now);
+	}
+	return 0;
+}
+
+static int compare_heads(const struct resumption *resumption, const struct matrix_options *options)
+{
+	struct json_object *format = results_member(resumption->root, "format", json_type_int), *now;
+	int rc;
+
+	if (strcmp(results_text(resumption->root, "kind"), "matrix") || !format || json_object_get_int(format) != 1)
+		return refuse_damaged(resumption, "it is not a matrix of format 1");
+	if (strcmp(results_text(resumption->root, "version"), pl_version()))
+		return refuse_other(resumption, "the version", results_text(resumption->root, "version"), pl_version());
+	now = matrix_json_options(options);
+	rc = now ? compare_options(resumption, now) : cli_fail_errno(resumption->error, -ENOMEM, "malloc", NULL);
+	json_object_put(now);
+	return rc < 0 ? rc : compare_ranks(resumption);
+}
+
+/* -- values ---------------------------------------------------------------------------------------- */
+
+/* Returns an element of a matrix of the document: true, or false if rows or columns lack. */
+static bool find_element(const struct resumption *resumption, const char *name, int from, int to,
+			 struct json_object **element)
+{
+	struct json_object *rows = results_member(resumption->root, name, json_type_array);
+	size_t size = (size_t)resumption->matrix->size;
+	struct json_object *row;
+
+	if (!rows || json_object_array_length(rows) != size)
+		return false;
+	row = json_object_array_get_idx(rows, (size_t)from);
+	if (!json_object_is_type(row, json_type_array) || json_object_array_length(row) != size)
+		return false;
+	*element = json_object_array_get_idx(row, (size_t)to);
+	return true;
+}
+
+static bool read_value(const struct resumption *resumption, const char *name, int from, int to, double *value)
+{
+	struct json_object *element;
+
+	if (!find_element(resumption, name, from, to, &element))
+		return false;
+	if (!element)
+		return true;
+	if (!json_object_is_type(element, json_type_double) && !json_object_is_type(element, json_type_int))
+		return false;
+	*value = json_object_get_double(element);
+	return *value >= VALUE_MIN && *value <= VALUE_MAX;
+}
+
+static bool read_reason(const struct resumption *resumption, int from, int to, char reason[MATRIX_REASON])
+{
+	struct json_object *reasons = results_member(resumption->root, "reasons", json_type_array), *element;
+	int64_t number;
+
+	if (!reasons || !find_element(resumption, "reason_of", from, to, &element))
+		return false;
+	if (!element)
+		return true;
+	number = json_object_is_type(element, json_type_int) ? json_object_get_int64(element) : -1;
+	if (number < 0 || (uint64_t)number >= json_object_array_length(reasons))
+		return false;
+	element = json_object_array_get_idx(reasons, (size_t)number);
+	if (!json_object_is_type(element, json_type_string))
+		return false;
+	snprintf(reason, MATRIX_REASON, "%s", json_object_get_string(element));
+	cli_printable(reason, false);
+	return true;
+}
+
+static int read_cells(const struct resumption *resumption)
+{
+	const struct matrix *matrix = resumption->matrix;
+
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < matrix->size; to++) {
+			struct matrix_cell *cell = matrix_cell(matrix, from, to);
+
+			if (!read_value(resumption, "bytes_per_second", from, to, &cell->bytes_per_second) ||
+			    !read_value(resumption, "latency_us", from, to, &cell->latency_us) ||
+			    !read_reason(resumption, from, to, cell->reason))
+				return refuse_damaged(resumption, "a value is missing or invalid");
+		}
+	return 0;
+}
+
+/* Keeps the pairs of which both directions succeeded.  All others are measured again. */
+static void keep_measured_pairs(struct matrix *matrix)
+{
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < matrix->size; to++) {
+			size_t index = (size_t)from * (size_t)matrix->size + (size_t)to;
+
+			matrix->measured[index] = from != to && matrix_has_pair(matrix, from, to);
+		}
+	for (size_t i = 0; i < (size_t)matrix->size * (size_t)matrix->size; i++)
+		if (!matrix->measured[i])
+			matrix->cells[i] = matrix_empty_cell();
+}
+
+int matrix_resume(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
+{
+	struct resumption resumption = { .matrix = matrix, .path = options->resume, .error = error };
+	struct json_object *seconds;
+	int rc = parse_results(&resumption);
+
+	if (rc == 0)
+		rc = compare_heads(&resumption, options);
+	if (rc == 0)
+		rc = read_cells(&resumption);
+	if (rc == 0) {
+		keep_measured_pairs(matrix);
+		seconds = results_member(resumption.root, "seconds", json_type_double);
+		matrix->earlier_seconds = seconds ? json_object_get_double(seconds) : 0;
+	}
+	json_object_put(resumption.root);
+	return rc;
+}

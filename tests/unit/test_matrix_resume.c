@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Files of `peerlane bench --mpi --resume`: damaged ones, and those of other ranks or options. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "bench/matrix/matrix.h"
+#include "cmd/common/output.h"
+
+#define RANKS 3
+
+static struct matrix_rank ranks[RANKS] = { { .host = "a", .memory = "host" },
+					   { .host = "a", .memory = "cuda:0" },
+					   { .host = "b", .memory = "host" } };
+static const struct matrix_options options = { .size = 4096, .duration = 4000000 };
+
+/* Makes a matrix without results. */
+static struct matrix make_empty_matrix(void)
+{
+	struct matrix matrix = { .size = RANKS, .ranks = ranks };
+
+	matrix.cells = calloc(RANKS * RANKS, sizeof(*matrix.cells));
+	matrix.measured = calloc(RANKS * RANKS, 1);
+	assert_true(matrix.cells && matrix.measured);
+	for (int i = 0; i < RANKS * RANKS; i++)
+		matrix.cells[i] = matrix_empty_cell();
+	return matrix;
+}
+
+static void free_cells(struct matrix *matrix)
+{
+	free(matrix->cells);
+	free(matrix->measured);
+}
+
+static void set_cell(struct matrix *matrix, int from, int to, double rate)
+{
+	struct matrix_cell *cell = matrix_cell(matrix, from, to);
+
+	cell->bytes_per_second = rate;
+	cell->latency_us = 2.5;
+	snprintf(cell->reason, sizeof(cell->reason), "from %d", from);
+}
+
+/* Returns the document of a matrix in which the pair of 0 and 1 succeeded, and one direction of the pair of 0 and 2. */
+static struct json_object *make_document(void)
+{
+	struct matrix matrix = make_empty_matrix();
+	struct json_object *object;
+
+	matrix.seconds = 7;
+	set_cell(&matrix, 0, 1, 1e9);
+	set_cell(&matrix, 1, 0, 2e9);
+	set_cell(&matrix, 0, 2, 3e9);
+	matrix_cell(&matrix, 2, 0)->failed = 1;
+	object = matrix_document(&matrix, &options, false);
+	assert_non_null(object);
+	free_cells(&matrix);
+	return object;
+}
+
+/* Resumes from a file with this text.  Returns the id of the error, "" without one. */
+static const char *resume_text(struct matrix *matrix, const char *text, size_t length, struct pl_error *error)
+{
+	char path[] = "/tmp/peerlane-matrix-XXXXXX";
+	struct matrix_options resumed = options;
+	int fd = mkstemp(path), rc;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, length), length);
+	close(fd);
+	resumed.resume = path;
+	rc = matrix_resume(matrix, &resumed, error);
+	unlink(path);
+	return rc < 0 ? error->id : "";
+}
+
+static const char *resume_document(struct json_object *object, struct pl_error *error)
+{
+	struct matrix matrix = make_empty_matrix();
+	const char *text = json_object_to_json_string(object), *id;
+
+	id = resume_text(&matrix, text, strlen(text), error);
+	free_cells(&matrix);
+	json_object_put(object);
+	return id;
+}
+
+static void test_whole_pairs_are_kept(void **state)
+{
+	struct json_object *object = make_document();
+	const char *text = cli_json_string(object, true);
+	struct matrix matrix = make_empty_matrix();
+	struct pl_error error;
+
+	(void)state;
+	assert_non_null(text);
+	assert_string_equal(resume_text(&matrix, text, strlen(text), &error), "");
+	assert_true(matrix.earlier_seconds == 7);
+	assert_int_equal(matrix_count_pairs(&matrix), 1);
+	for (int i = 0; i < RANKS * RANKS; i++)
+		assert_int_equal(matrix.measured[i], i == 1 || i == RANKS);
+	assert_true(matrix_cell(&matrix, 1, 0)->bytes_per_second == 2e9 &&
+		    matrix_cell(&matrix, 0, 1)->latency_us == 2.5);
+	assert_string_equal(matrix_cell(&matrix, 1, 0)->reason, "from 1");
+	/* Both directions of a pair are measured again if one of them failed. */
+	assert_true(isnan(matrix_cell(&matrix, 0, 2)->bytes_per_second) && !*matrix_cell(&matrix, 0, 2)->reason);
+	free_cells(&matrix);
+	json_object_put(object);
+}
+
+static void test_each_cut_is_refused(void **state)
+{
+	struct json_object *object = make_document();
+	const char *text = cli_json_string(object, false);
+	struct pl_error error;
+
+	(void)state;
+	assert_non_null(text);
+	for (size_t length = 0; length < strlen(text); length++) {
+		struct matrix matrix = make_empty_matrix();
+
+		assert_string_equal(resume_text(&matrix, text, length, &error), "MATRIX-DAMAGED");
+		free_cells(&matrix);
+	}
+	json_object_put(object);
+}
+
+static void test_wrong_members_are_refused(void **state)
+{
+	static const struct {
+		const char *name, *value, *id;
+	} cases[] = {
+		{ "kind", "\"bench\"", "MATRIX-DAMAGED" },
+		{ "format", "2", "MATRIX-DAMAGED" },
+		{ "options", "null", "MATRIX-DAMAGED" },
+		{ "ranks", "3", "MATRIX-DAMAGED" },
+		{ "bytes_per_second", "[[null, 1, 1], [1, null, 1]]", "MATRIX-DAMAGED" },
+		{ "bytes_per_second", "[[null, 1, 1], [1, null, 1], [1, 1]]", "MATRIX-DAMAGED" },
+		{ "bytes_per_second", "[[null, -1, 1], [1, null, 1], [1, 1, null]]", "MATRIX-DAMAGED" },
+		{ "bytes_per_second", "[[null, \"1\", 1], [1, null, 1], [1, 1, null]]", "MATRIX-DAMAGED" },
+		{ "latency_us", "[[null, 1e300, 1], [1, null, 1], [1, 1, null]]", "MATRIX-DAMAGED" },
+		{ "latency_us", "null", "MATRIX-DAMAGED" },
+		{ "reason_of", "[[null, 9, 0], [0, null, 0], [0, 0, null]]", "MATRIX-DAMAGED" },
+		{ "reason_of", "[[null, -1, 0], [0, null, 0], [0, 0, null]]", "MATRIX-DAMAGED" },
+		{ "reasons", "[1, 2]", "MATRIX-DAMAGED" },
+		{ "version", "\"0.0.1\"", "MATRIX-OTHER" },
+		{ "ranks", "[{}, {}]", "MATRIX-OTHER" },
+		{ "ranks", "[{}, {}, {}]", "MATRIX-OTHER" },
+		{ "ranks",
+		  "[{\"host\": \"a\", \"memory\": \"host\"}, {\"host\": \"a\", \"memory\": \"cuda:1\"}, {}]",
+		  "MATRIX-OTHER" },
+		{ "options", "{}", "MATRIX-OTHER" },
+	};
+	struct pl_error error;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct json_object *object = make_document();
+
+		json_object_object_add(object, cases[i].name, json_tokener_parse(cases[i].value));
+		if (strcmp(resume_document(object, &error), cases[i].id))
+			fail_msg("%s: %s: %s", cases[i].name, cases[i].value, error.id);
+	}
+}
+
+static void test_each_other_option_is_refused(void **state)
+{
+	static const char *const names[] = { "size",  "duration", "network",	   "fabric",	    "device",  "lanes",
+					     "rails", "encrypt",  "traffic-class", "narrow-grants", "key" };
+	struct pl_error error;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		struct json_object *object = make_document(), *other;
+
+		assert_true(json_object_object_get_ex(object, "options", &other));
+		json_object_object_add(other, names[i], json_object_new_string("other"));
+		assert_string_equal(resume_document(object, &error), "MATRIX-OTHER");
+		assert_non_null(strstr(error.message, names[i]));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_whole_pairs_are_kept),
+		cmocka_unit_test(test_each_cut_is_refused),
+		cmocka_unit_test(test_wrong_members_are_refused),
+		cmocka_unit_test(test_each_other_option_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
