@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -133,36 +133,28 @@ static void end_by_pending_signal(void)
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Returns false, with a message, if not all of the output was written.  A reader that has closed its pipe is no news. */
-static bool write_output(void)
+/*
+ * Fills the numbers of closed standard descriptors.  Otherwise a file or pipe of the command would get such a number,
+ * and with it the output of the command or of its children.  Each descriptor fails as a closed one does.
+ */
+static void fill_standard_descriptors(void)
 {
-	int failure = 0;
-
-	if (fflush(stdout))
-		failure = errno;
-	else if (!ferror(stdout))
-		return true;
-	/* The write(2) that failed may be long ago; another one fails for the same reason. */
-	if (!failure && write(STDOUT_FILENO, "\n", 1) < 0)
-		failure = errno;
-	if (failure != EPIPE)
-		fprintf(stderr, "peerlane: the output is incomplete: %s\n",
-			failure ? strerror(failure) : "standard output cannot be written");
-	return false;
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+			return;
 }
 
 int main(int argc, char **argv)
 {
 	int status;
 
+	fill_standard_descriptors();
 	/* Only LC_CTYPE: the format of numbers does not depend on the locale. */
 	setlocale(LC_CTYPE, "");
 	/* A closed pipe and a file size limit are errors of write(2); they must not end a transfer. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	status = run_arguments(argc, argv);
-	if (!write_output())
-		status = CLI_OUTPUT;
+	status = cli_finish_output(run_arguments(argc, argv));
 	if (status != CLI_OK)
 		end_by_pending_signal();
 	return status;

@@ -232,7 +232,7 @@ def test_get_into_standard_output(server, world):
     with open('/dev/full', 'w') as full:
         done = subprocess.run([PEERLANE, 'get', server.address, 'data', '-o', '-'], stdout=full, stderr=subprocess.PIPE,
                               timeout=DEADLINE, env=environment())
-    assert done.returncode == 1 and b'No space left on device' in done.stderr
+    assert done.returncode == 4 and b'No space left on device' in done.stderr
     run('get', server.address, 'data', '-o', '-', '--json', expect=2)
 
 
@@ -267,6 +267,10 @@ def test_get_through_a_symbolic_link_replaces_its_target(server, world):
     link.symlink_to(world / 'elsewhere/real')
     run('get', server.address, 'data', '-o', link)
     assert link.is_symlink() and (world / 'elsewhere/real').read_bytes() == data
+    # A link that leads nowhere is not replaced by a file.
+    (world / 'lost').symlink_to(world / 'elsewhere/none')
+    assert '[LINK-TARGET]' in run('get', server.address, 'data', '-o', world / 'lost', expect=1).stderr
+    assert (world / 'lost').is_symlink()
 
 
 def test_copies_have_the_time_of_their_source(server, world):

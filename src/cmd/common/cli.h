@@ -141,6 +141,11 @@ int cli_fail_errno(struct pl_error *error, int code, const char *call, const cha
 int cli_report(const struct pl_error *error);
 /* Prints "peerlane: warning: TEXT" on stderr. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/*
+ * Flushes standard output before the end of the command.  Returns the status, or CLI_OUTPUT with a message if not all
+ * of the output was written.  A reader that has closed its pipe gets no message.
+ */
+int cli_finish_output(int status);
 /* Replaces control characters by '?' in place; keeps newlines if `keep_newlines`. */
 void cli_printable(char *text, bool keep_newlines);
 

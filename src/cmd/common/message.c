@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cmd/common/cli.h"
 
@@ -73,6 +74,23 @@ void cli_warn(const char *format, ...)
 	va_end(arguments);
 	cli_printable(text, true);
 	fprintf(stderr, "peerlane: warning: %s\n", text);
+}
+
+int cli_finish_output(int status)
+{
+	int failure = 0;
+
+	if (fflush(stdout))
+		failure = errno;
+	else if (!ferror(stdout))
+		return status;
+	/* The write(2) that failed may be long ago; another one fails for the same reason. */
+	if (!failure && write(STDOUT_FILENO, "\n", 1) < 0)
+		failure = errno;
+	if (failure != EPIPE)
+		fprintf(stderr, "peerlane: the output is incomplete: %s\n",
+			failure ? strerror(failure) : "standard output cannot be written");
+	return CLI_OUTPUT;
 }
 
 void cli_printable(char *text, bool keep_newlines)

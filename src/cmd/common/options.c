@@ -214,7 +214,7 @@ static void print_command_help(const struct cli_command *command, struct argp_st
 	       command->connection ? "Connection and output" : "Output");
 	if (command->notes)
 		putchar('\n');
-	argp_state_help(state, stdout, ARGP_HELP_POST_DOC | ARGP_HELP_EXIT_OK);
+	argp_state_help(state, stdout, ARGP_HELP_POST_DOC);
 }
 
 static error_t print_options_at_init(int key, char *argument, struct argp_state *state)
@@ -248,10 +248,10 @@ static error_t parse_command_line(int key, char *argument, struct argp_state *st
 		return 0;
 	case '?':
 		print_command_help(line->command, state);
-		return 0;
+		exit(cli_finish_output(CLI_OK));
 	case OPTION_USAGE:
-		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
-		return 0;
+		argp_state_help(state, stdout, ARGP_HELP_USAGE);
+		exit(cli_finish_output(CLI_OK));
 	case ARGP_KEY_ARG:
 		if (!line->command->arguments)
 			argp_error(state, "unexpected argument '%s': this command takes no arguments", argument);

@@ -131,6 +131,7 @@ static int open_output_stream(struct get *get, struct pl_error *error)
 		return 0;
 	if (!strcmp(output, "-")) {
 		get->stream = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+		get->standard = true;
 	} else {
 		bool known = stat(output, &status) == 0;
 
@@ -151,14 +152,18 @@ static int open_output_stream(struct get *get, struct pl_error *error)
 }
 
 /* Replaces a symbolic link by its target: the target gets the new bytes, and the link stays. */
-static void follow_output_link(struct get *get)
+static int follow_output_link(struct get *get, struct pl_error *error)
 {
 	struct stat status;
 
-	if (get->output && lstat(get->output, &status) == 0 && S_ISLNK(status.st_mode))
-		get->target = realpath(get->output, NULL);
-	if (get->target)
-		get->output = get->target;
+	if (!get->output || lstat(get->output, &status) < 0 || !S_ISLNK(status.st_mode))
+		return 0;
+	get->target = realpath(get->output, NULL);
+	if (!get->target)
+		return cli_fail(error, -errno, "LINK-TARGET", get->output, "create its target, or remove the link",
+				"the target of this symbolic link cannot be found");
+	get->output = get->target;
+	return 0;
 }
 
 /* Adds the transfers of the names on the command line. */
@@ -240,8 +245,9 @@ int pl_cli_get(int argc, char **argv)
 	cli_parse(&get_command, argc, argv, &get.command.common, &get);
 	rc = open_output_stream(&get, &error);
 	if (rc == 0 && get.stream < 0) {
-		follow_output_link(&get);
-		rc = open_output_folder(&get, &error);
+		rc = follow_output_link(&get, &error);
+		if (rc == 0)
+			rc = open_output_folder(&get, &error);
 	}
 	if (rc == 0) {
 		get.command.expand = get.recursive ? expand_names : NULL;
@@ -249,6 +255,8 @@ int pl_cli_get(int argc, char **argv)
 			.command = &get.command, .folder = get.folder, .recursive = get.recursive, .sync = get.sync
 		};
 		status = transfer_run_all(&get.command, run_fetches, &get);
+		if (get.standard && get.output_failed)
+			status = CLI_OUTPUT;
 	} else {
 		status = cli_report_for(&get.command.common, &error);
 		free(get.command.transfers);

@@ -10,15 +10,17 @@
 struct get {
 	struct transfer_command command;
 	const char *output;
-	bool sync;      /* wait until storage has the files */
-	bool recursive; /* names are folders at the server */
-	bool ranged;    /* only a range of the file is fetched */
+	bool sync;               /* wait until storage has the files */
+	bool recursive;          /* names are folders at the server */
+	bool ranged;             /* only a range of the file is fetched */
 	uint64_t offset, length; /* that range; length UINT64_MAX: up to the end */
 	struct listing listing;
-	char *folder_path; /* folder of --output FILE; NULL: not allocated */
-	char *target;      /* of --output, if that is a symbolic link; NULL: not allocated */
-	int stream;        /* descriptor of a pipe, device or standard output, in place of a file; -1: none */
-	int folder;        /* descriptor of the folder that receives the files */
+	char *folder_path;  /* folder of --output FILE; NULL: not allocated */
+	char *target;       /* of --output, if that is a symbolic link; NULL: not allocated */
+	int stream;         /* descriptor of a pipe, device or standard output, in place of a file; -1: none */
+	bool standard;      /* the stream is standard output */
+	bool output_failed; /* the last file could not be written */
+	int folder;         /* descriptor of the folder that receives the files */
 	struct small small;
 };
 

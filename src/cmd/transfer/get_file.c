@@ -14,10 +14,11 @@ struct fetch {
 	struct partial_file partial;
 	struct file_version version; /* of the file at the server */
 	uint32_t handle;
-	int folder;   /* descriptor of the folder for the file; -1: none */
-	bool opened;  /* handle is open */
-	bool memory;  /* name is a block of memory */
-	bool hashing; /* the server has been asked for a hash and has not answered */
+	int folder;      /* descriptor of the folder for the file; -1: none */
+	bool opened;     /* handle is open */
+	bool memory;     /* name is a block of memory */
+	bool hashing;    /* the server has been asked for a hash and has not answered */
+	bool unwritable; /* the file or stream did not take all bytes */
 	struct pipeline pipeline;
 	struct service_message answer;
 	struct hash_state *local_hash;
@@ -126,6 +127,7 @@ static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
 	else if (fetch->local_hash)
 		hash_add(fetch->local_hash, fetch->partial.bytes + before, now - before);
 	rc = partial_file_record(&fetch->partial, now);
+	fetch->unwritable = rc < 0 && rc != -EINTR;
 	return rc < 0 ? cli_fail_errno(error, rc, "write", fetch->partial.temporary) : 0;
 }
 
@@ -204,8 +206,8 @@ static int open_local_file(struct get *get, struct fetch *fetch, struct pl_error
 	 * transfers are not resumed.
 	 */
 	return partial_file_open(&fetch->partial, fetch->folder, last, &version,
-				 transfer->sparse ? transfer->data.bytes : version.size,
-				 !fetch->memory && !get->ranged, error);
+				 transfer->sparse ? transfer->data.bytes : version.size, !fetch->memory && !get->ranged,
+				 error);
 }
 
 static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *error)
@@ -254,6 +256,7 @@ void get_file(struct get *get, struct transfer *transfer)
 
 	progress_end(&fetch.progress);
 	transfer->status = rc;
+	get->output_failed = fetch.unwritable;
 	/* Receives a pending hash, which would otherwise be taken for the answer to the next request. */
 	if (fetch.hashing && session->peer)
 		session_wait_answer(session, &fetch.hash_request, &fetch.answer, &ignored);

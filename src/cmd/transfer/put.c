@@ -56,9 +56,12 @@ static void check_put_files(const struct put *put, struct argp_state *state)
 
 	if (put->command.count == 0)
 		argp_error(state, "a FILE is missing");
-	for (int i = 0; i < put->command.count; i++)
+	for (int i = 0; i < put->command.count; i++) {
+		if (!put->command.names[i][0])
+			argp_error(state, "'' is not the name of a file");
 		if (!strcmp(put->command.names[i], "-") && !put->name)
 			argp_error(state, "standard input has no name: add --as NAME");
+	}
 	if (put->name && put->command.count > 1)
 		argp_error(state, "--as can be used with one FILE only");
 	if (put->command.count && transfer_find_duplicate(put->command.names, put->command.count, &first, &second))

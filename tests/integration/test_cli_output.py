@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Standard output that is full or closed, for each command that writes to it."""
+import subprocess
+
+import pytest
+from cli_support import DEADLINE, PEERLANE, content, environment, run, serving, write
+
+
+def run_unwritable(how, *arguments):
+    """Runs a command whose standard output is full or closed."""
+    return subprocess.run(['sh', '-c', 'exec "$0" "$@" >' + {'full': '/dev/full', 'closed': '&-'}[how], PEERLANE,
+                           *map(str, arguments)], stderr=subprocess.PIPE, text=True, timeout=DEADLINE, env=environment())
+
+
+@pytest.fixture(scope='module')
+def results(tmp_path_factory):
+    path = tmp_path_factory.mktemp('results') / 'bench.json'
+    path.write_text(run('bench', '--size', '1K', '--duration', '0.01', '--json').stdout)
+    return path
+
+
+# SERVER, RESULTS and NEW stand for an address, a document and a new path.
+WRITERS = [
+    ['version', '--json'], ['--version'], ['--help'], ['help', 'options'], ['get', '--help'], ['put', '--usage'], ['help', 'list'], ['check'], ['check', '--json'],
+    ['check', '--list'], ['topo'], ['topo', '--json'], ['topo', '--svg', '-'], ['dump', '-o', '-'],
+    ['bench', '--size', '1K', '--duration', '0.01'], ['bench', '--size', '1K', '--duration', '0.01', '--json'],
+    ['bench', 'compare', 'RESULTS', 'RESULTS'], ['report', 'RESULTS'], ['report', 'RESULTS', '-o', '-'],
+    ['report', 'RESULTS', '--svg', '-'], ['list', 'SERVER'], ['list', 'SERVER', '--json'], ['get', 'SERVER', 'data', '-o', '-'],
+    ['get', 'SERVER', 'data', '-o', 'NEW'], ['get', 'SERVER', 'data', '-o', 'NEW', '--json'], ['put', 'SERVER', 'RESULTS'],
+    ['demo'], ['key', 'generate', 'NEW'], ['key', 'group', 'NEW'], ['serve', '127.0.0.1:0', 'RESULTS', '--for', '0.1'],
+]
+
+
+@pytest.mark.parametrize('arguments', WRITERS, ids=' '.join)
+def test_output_that_cannot_be_written_is_a_failure(tmp_path, results, arguments):
+    data = content(100_000)
+    write(tmp_path / 'pub/data', data)
+    (tmp_path / 'inbox').mkdir()
+    with serving(tmp_path / 'pub', '--upload', tmp_path / 'inbox') as server:
+        for how, reason in [('full', 'No space left on device'), ('closed', 'Bad file descriptor')]:
+            new = tmp_path / how
+            words = {'SERVER': server.address, 'RESULTS': results, 'NEW': new}
+            done = run_unwritable(how, *[words.get(word, word) for word in arguments])
+            assert done.returncode == 4 and reason in done.stderr, (how, done.returncode, done.stderr)
+            # A closed descriptor is no place for a file of the command, which would then have its output as well.
+            if arguments[0] == 'get' and 'NEW' in arguments:
+                assert new.read_bytes() == data
+
+
+def test_closed_standard_input_is_no_empty_file(tmp_path):
+    write(tmp_path / 'pub/data', b'data')
+    (tmp_path / 'inbox').mkdir()
+    with serving(tmp_path / 'pub', '--upload', tmp_path / 'inbox') as server:
+        done = subprocess.run(['sh', '-c', 'exec "$0" "$@" <&-', PEERLANE, 'put', server.address, '-', '--as', 'new'],
+                              stderr=subprocess.PIPE, text=True, timeout=DEADLINE, env=environment())
+    assert done.returncode == 1 and 'Bad file descriptor' in done.stderr and not (tmp_path / 'inbox/new').exists()
