@@ -332,6 +332,48 @@ static void a_closed_handle_gives_no_access(void *argument)
 	world_close(&world);
 }
 
+#define NOTIFICATIONS 120000u
+#define TOGETHER 250u
+#define FLOOD_MEMORY ((uint64_t)60 << 20) /* half of the data of all notifications */
+
+/* Returns the resident bytes of the server. */
+static uint64_t server_memory(const struct world *world)
+{
+	unsigned long total, resident;
+	char path[32];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", world->server);
+	file = fopen(path, "r");
+	check(file && fscanf(file, "%lu %lu", &total, &resident) == 2);
+	fclose(file);
+	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The server keeps no data of notifications, which it does not want. */
+static void notifications(void *argument)
+{
+	static const uint8_t data[PL_NOTIFY_DATA_MAX];
+	struct pl_completion completions[TOGETHER];
+	struct world world;
+	uint64_t before;
+
+	(void)argument;
+	world_open(&world);
+	check_server_answers(&world);
+	before = server_memory(&world);
+	for (unsigned i = 0; i < NOTIFICATIONS / TOGETHER; i++) {
+		for (unsigned n = 0; n < TOGETHER; n++)
+			check_ok(pl_notify(world.peer, n, data, sizeof(data), NULL, NULL, NULL), NULL);
+		for (unsigned n = 0; n < TOGETHER;)
+			n += (unsigned)pl_poll(world.context, completions, TOGETHER);
+	}
+	check_server_answers(&world);
+	if (memory_is_exact())
+		check(server_memory(&world) < before + FLOOD_MEMORY);
+	world_close(&world);
+}
+
 /* Clients that disconnect during an answer or an upload. */
 static void clients_that_disconnect(void *argument)
 {
@@ -660,6 +702,7 @@ int main(void)
 		{ "clients disconnect while small files are stored", disconnects_with_small_files, NULL, 30 },
 		{ "sparse files and lies about them", sparse_requests, NULL, 30 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
+		{ "notifications take no memory", notifications, NULL, 60 },
 	};
 
 	if (!getenv("PEERLANE")) {

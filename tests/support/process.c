@@ -233,13 +233,16 @@ uint64_t resident_memory(void)
 #define __has_feature(feature) 0
 #endif
 
-bool resident_within(uint64_t before, uint64_t limit)
+bool memory_is_exact(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	bool exact = false;
+	return false;
 #else
-	bool exact = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+	return !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
 #endif
+}
 
-	return !exact || resident_memory() < before + limit;
+bool resident_within(uint64_t before, uint64_t limit)
+{
+	return !memory_is_exact() || resident_memory() < before + limit;
 }

@@ -41,10 +41,9 @@ unsigned running_threads(void);
 void check_threads(unsigned expected);
 /* Returns the resident memory in bytes. */
 uint64_t resident_memory(void);
-/*
- * Returns true if resident memory grew by less than `limit`.  Sanitizers keep freed memory, so with them the result is
- * always true.
- */
+/* Returns false with sanitizers, which keep freed memory. */
+bool memory_is_exact(void);
+/* Returns true if resident memory grew by less than `limit`, or is not exact. */
 bool resident_within(uint64_t before, uint64_t limit);
 
 uint64_t clock_now(void); /* CLOCK_MONOTONIC nanoseconds */

@@ -210,7 +210,7 @@ static int add_files_below(struct get *get, const char *name, struct pl_error *e
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < get->listing.count; i++) {
-		const struct service_entry *entry = &get->listing.entries[i];
+		const struct listing_entry *entry = &get->listing.entries[i];
 		bool below = !strncmp(entry->name, name ? name : "", length) &&
 			     (!name || entry->name[length] == '/' || entry->name[length] == '\0');
 
@@ -265,7 +265,7 @@ int pl_cli_get(int argc, char **argv)
 		close(get.folder);
 	if (get.stream >= 0)
 		close(get.stream);
-	free(get.listing.entries);
+	listing_free(&get.listing);
 	free(get.folder_path);
 	free(get.target);
 	return status;

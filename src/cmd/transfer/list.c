@@ -58,6 +58,6 @@ int pl_cli_list(int argc, char **argv)
 	else if (rc == 0)
 		listing_print_table(&listing, list.common.quiet);
 	session_close(&session);
-	free(listing.entries);
+	listing_free(&listing);
 	return rc < 0 ? cli_report_for(&list.common, &error) : status;
 }

@@ -8,19 +8,37 @@
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
 
-static bool append_listing_entry(struct listing *listing, const struct service_entry *entry)
+static int fail_listing(const struct session *session, const char *fact, struct pl_error *error)
 {
+	return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL, "%s", fact);
+}
+
+static int append_listing_entry(const struct session *session, struct listing *listing,
+				const struct service_entry *entry, struct pl_error *error)
+{
+	struct listing_entry *added;
+
+	/* A server that repeats entries, or goes on for ever, does not end here otherwise. */
+	if (listing->count && strcmp(entry->name, listing->entries[listing->count - 1].name) <= 0)
+		return fail_listing(session, "the server listed entries that are not in order", error);
+	listing->names += strlen(entry->name) + 1;
+	if (listing->count == LISTING_MAX || listing->names > LISTING_NAMES_MAX)
+		return fail_listing(session, "the server lists more entries than this client takes", error);
 	if (listing->count == listing->room) {
 		size_t room = listing->room ? listing->room * 2 : 64;
-		struct service_entry *entries = realloc(listing->entries, room * sizeof(*entries));
+		struct listing_entry *entries = realloc(listing->entries, room * sizeof(*entries));
 
 		if (!entries)
-			return false;
+			return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 		listing->entries = entries;
 		listing->room = room;
 	}
-	listing->entries[listing->count++] = *entry;
-	return true;
+	added = &listing->entries[listing->count];
+	*added = (struct listing_entry){ entry->kind, entry->size, entry->modified, strdup(entry->name) };
+	if (!added->name)
+		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	listing->count++;
+	return 0;
 }
 
 /* Fetches the listing in pieces: the server answers with as many entries as fit behind the name in the request. */
@@ -34,18 +52,24 @@ int listing_fetch(struct session *session, struct listing *listing, struct pl_er
 		size_t offset = 0, before = listing->count;
 
 		rc = session_call(session, &request, &answer, error);
+		while (rc == 0 && service_entry_next(&answer, &offset, &entry))
+			rc = append_listing_entry(session, listing, &entry, error);
 		if (rc < 0)
 			return rc;
-		while (service_entry_next(&answer, &offset, &entry))
-			if (!append_listing_entry(listing, &entry))
-				return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 		if (answer.more && listing->count == before)
-			return cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL,
-					"the server announced more entries and sent none");
+			return fail_listing(session, "the server announced more entries and sent none", error);
 		if (answer.more)
 			strcpy(request.name, listing->entries[listing->count - 1].name);
 	} while (answer.more);
 	return 0;
+}
+
+void listing_free(struct listing *listing)
+{
+	for (size_t i = 0; i < listing->count; i++)
+		free(listing->entries[i].name);
+	free(listing->entries);
+	*listing = (struct listing){ 0 };
 }
 
 enum { COLUMN_NAME, COLUMN_SIZE, COLUMN_MODIFIED };
@@ -79,7 +103,7 @@ void listing_print_table(const struct listing *listing, bool quiet)
 	uint64_t total = 0;
 
 	for (size_t i = 0; i < listing->count; i++) {
-		const struct service_entry *entry = &listing->entries[i];
+		const struct listing_entry *entry = &listing->entries[i];
 		struct libscols_line *line = cli_table_line(table);
 		bool memory = entry->kind == SERVICE_MEMORY;
 
@@ -106,7 +130,7 @@ int listing_print_json(const struct listing *listing, const struct session *sess
 	char date[32];
 
 	for (size_t i = 0; i < listing->count; i++) {
-		const struct service_entry *entry = &listing->entries[i];
+		const struct listing_entry *entry = &listing->entries[i];
 		struct json_object *one = json_object_new_object();
 
 		cli_json_add(one, "name", cli_json_text(entry->name));

@@ -5,13 +5,24 @@
 
 #include "cmd/transfer/session.h"
 
-struct listing {
-	struct service_entry *entries;
-	size_t count, room;
+/* Most entries, and bytes of their names, that a server may list. */
+#define LISTING_MAX (1u << 20)
+#define LISTING_NAMES_MAX ((size_t)128 << 20)
+
+struct listing_entry {
+	uint8_t kind; /* enum service_kind */
+	uint64_t size, modified;
+	char *name;
 };
 
-/* Fetches all entries.  The caller frees `entries`, also on failure. */
+struct listing {
+	struct listing_entry *entries; /* in ascending order of their names */
+	size_t count, room, names;     /* names: bytes of all names */
+};
+
+/* Fetches all entries.  The caller calls listing_free(), also on failure. */
 int listing_fetch(struct session *session, struct listing *listing, struct pl_error *error);
+void listing_free(struct listing *listing);
 
 /* Prints a table, and below it the number of entries unless `quiet`. */
 void listing_print_table(const struct listing *listing, bool quiet);

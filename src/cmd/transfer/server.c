@@ -227,7 +227,7 @@ static void add_client(struct server *server, struct pl_peer *peer)
 	post_client_receive(client);
 }
 
-static void handle_server_completion(struct server *server, const struct pl_completion *completion)
+static void handle_server_completion(struct server *server, struct pl_completion *completion)
 {
 	switch (completion->kind) {
 	case PL_KIND_ACCEPT:
@@ -242,7 +242,8 @@ static void handle_server_completion(struct server *server, const struct pl_comp
 		handle_client_completion((struct client *)(uintptr_t)completion->user_data, completion);
 		break;
 	default:
-		/* Ignores notifications of clients. */
+		/* Ignores notifications of clients, whose data takes memory until it is freed. */
+		pl_notification_free(server->context, completion);
 		break;
 	}
 }

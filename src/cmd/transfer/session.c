@@ -10,6 +10,11 @@
 #include "cmd/transfer/sigbus_guard.h"
 
 #define BATCH 16
+/* Most batches before the caller looks for signals and for its own operation. */
+#define BATCHES 64
+/* Time of a hash: the default of all requests, and 1 us for each byte. */
+#define HASH_TIME (30 * CLI_NS_PER_S)
+#define HASH_TIME_OF_BYTE 1000u
 
 static int connect_session(struct session *session, uint64_t timeout, struct pl_error *error)
 {
@@ -32,7 +37,10 @@ int session_open(struct session *session, const struct cli_options *options, con
 {
 	int rc;
 
-	*session = (struct session){ .signals = -1, .with_events = options->events, .info = PL_PEER_INFO_INIT };
+	*session = (struct session){ .signals = -1,
+				     .timeout = options->timeout,
+				     .with_events = options->events,
+				     .info = PL_PEER_INFO_INIT };
 	sigbus_guard_install();
 	rc = cli_address(address, session->address, sizeof(session->address), error);
 	if (rc < 0)
@@ -78,13 +86,15 @@ void session_close(struct session *session)
 static int collect_completions(struct session *session)
 {
 	struct pl_completion completions[BATCH];
-	int count, total = 0;
+	int count = BATCH, total = 0;
 
-	do {
+	for (unsigned batches = 0; count == BATCH && batches < BATCHES; batches++) {
 		count = pl_poll(session->context, completions, BATCH);
 		for (int i = 0; i < count; i++) {
 			struct await *await = (struct await *)(uintptr_t)completions[i].user_data;
 
+			/* Nobody asked for notifications, whose data takes memory until it is freed. */
+			pl_notification_free(session->context, &completions[i]);
 			if (!await || completions[i].kind == PL_KIND_NOTIFIED || completions[i].kind == PL_KIND_LOST)
 				continue;
 			await->completion = completions[i];
@@ -94,7 +104,7 @@ static int collect_completions(struct session *session)
 			await->done = true;
 		}
 		total += count;
-	} while (count == BATCH);
+	}
 	return total;
 }
 
@@ -189,11 +199,18 @@ static int send_service_message(struct session *session, struct service_message 
 	return pl_send_copy(session->peer, SERVICE_TAG, buffer, (size_t)length, &attributes, NULL, error);
 }
 
+/* A hash takes as long as the file is large. */
+static uint64_t hash_time(const struct session *session, uint64_t length)
+{
+	uint64_t base = session->timeout ? session->timeout : HASH_TIME;
+
+	return length > (UINT64_MAX - base) / HASH_TIME_OF_BYTE ? UINT64_MAX : base + length * HASH_TIME_OF_BYTE;
+}
+
 int session_send_request(struct session *session, struct service_message *request, struct session_request *pending,
 			 struct pl_error *error)
 {
-	/* A hash takes as long as the file is large; the connection detects a dead server. */
-	uint64_t timeout = request->type == SERVICE_HASH ? UINT64_MAX : 0;
+	uint64_t timeout = request->type == SERVICE_HASH ? hash_time(session, request->length) : 0;
 	struct pl_attributes attributes = session_attributes(&pending->received, timeout);
 	int rc;
 

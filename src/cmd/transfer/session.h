@@ -18,6 +18,7 @@ struct session {
 	int signals;       /* signalfd, or -1 */
 	uint32_t requests; /* number of the last request */
 	bool interrupted;  /* set once a signal has arrived */
+	uint64_t timeout; /* of operations, in nanoseconds; 0: the default */
 	bool with_events;
 	struct cli_events events; /* of the connection, when it was closed; if `with_events` */
 };
