@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Backing of the stand-in with host memory in files.  Export passes the descriptor of the file. */
+/* Backing of the stand-in with host memory in files.  Export passes a descriptor of the file. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -66,9 +67,21 @@ void backing_undo(struct allocation *removed, bool kept)
 	close(removed->fd);
 }
 
+/*
+ * A dma-buf begins at the address. The file's position is that offset, for the stand-in card, so the descriptor needs a
+ * position of its own.
+ */
 int backing_export(const struct allocation *of, CUdeviceptr address, size_t length)
 {
-	(void)address;
+	char path[32];
+	int fd;
+
 	(void)length;
-	return dup(of->fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", of->fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && lseek(fd, (off_t)(address - of->address), SEEK_SET) < 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
 }
