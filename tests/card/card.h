@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Stand-in card: libibverbs.so.1 and librdmacm.so.1 in user space, for tests without a card or kernel module.
+ * All queue pairs live in one process. One lock guards all state: a call that posts or polls orders memory, as a real
+ * card does. A thread of the card does everything that takes time.
+ */
+#ifndef CARD_H
+#define CARD_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Macros that would replace the definitions. */
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+
+#define CARD_MICROSECOND 1000ull
+#define CARD_MILLISECOND 1000000ull
+/* Time after which a requester gives up a responder that does not answer. A card needs about 0.5 s. */
+#define CARD_RETRY_TIME (30 * CARD_MILLISECOND)
+#define CARD_PIECES 32
+#define CARD_INLINE 1024
+#define CARD_PORT 1
+
+/* Limits and abilities of a card, one row for each. */
+struct card_character {
+	const char *name, *device;
+	enum ibv_transport_type transport;
+	uint8_t link_layer;
+	bool grh;      /* the port requires a global route header */
+	bool rc;       /* reliable connections, and rdma_cm */
+	bool srq;      /* shared receive queues */
+	bool atomics;  /* the provider posts atomics */
+	bool immediate;
+	bool windows;  /* memory windows of type 2 */
+	bool dmabuf;   /* registers dma-bufs */
+	bool relaxed;  /* relaxed ordering */
+	bool early;    /* a refused post leaves bad_wr as it was */
+	int refusal;   /* errno of a refused post; negative for siw, as its provider returns it */
+	int max_sge, max_inline, max_reads, max_cqe, max_qp_wr, max_srq_wr;
+	uint32_t max_message;
+	enum ibv_mtu mtu;
+	const char *gids; /* a letter for each entry of the GID table; see gid.c */
+};
+
+/* Faults that a mood injects; each has its own chance. */
+enum card_fault {
+	CARD_ORDER,        /* bytes of a write placed from the end, or in random lines */
+	CARD_RNR,          /* receiver not ready although it is */
+	CARD_LATE,         /* late completions */
+	CARD_CHANNEL,      /* the completion channel reports late */
+	CARD_SLOW,         /* slow registration */
+	CARD_CM_LATE,      /* late connection messages */
+	CARD_CM_LOST,      /* lost connection messages */
+	CARD_CM_DOUBLED,   /* doubled connection messages */
+	CARD_LOST,         /* lost completions */
+	CARD_DOUBLED,      /* doubled completions */
+	CARD_STALE,        /* completions with a number of earlier work */
+	CARD_WRONG_NUMBER, /* completions of an unknown queue pair */
+	CARD_STATUS,       /* requests that fail with any status */
+	CARD_REFUSE,       /* refused posts */
+	CARD_EVENTS,       /* asynchronous events */
+	CARD_FAULTS
+};
+
+/* What the card did; tests read it. */
+struct card_counts {
+	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps, ids, cm_channels; /* live objects */
+	unsigned connects, posts, refused, made_qps;
+	unsigned faults[CARD_FAULTS];
+};
+
+struct card_context {
+	struct verbs_context verbs;
+	int events; /* write end of the pipe of asynchronous events */
+};
+
+struct card_mr {
+	struct ibv_mr base;
+	uint64_t iova;
+	unsigned access;
+	uint8_t *bytes; /* address at which the card accesses the first byte */
+	void *map;      /* mapping of a dma-buf, or NULL */
+	size_t map_length;
+	bool dead;      /* dma-buf that the card cannot access, although it registered it */
+	unsigned windows;
+};
+
+struct card_mw {
+	struct ibv_mw base;
+	struct card_mr *mr; /* NULL: not bound */
+	uint32_t qp_num;
+	uint64_t address, length;
+	unsigned access;
+};
+
+struct card_cqe {
+	struct ibv_wc wc;
+	uint64_t retired; /* requests of the queue pair that are done with this completion; 0: a receive */
+	uint64_t at;      /* time at which it can be polled */
+};
+
+struct card_cq {
+	struct ibv_cq base;
+	struct card_cqe *ring;
+	unsigned head, tail, size;
+	bool armed, overrun;
+	unsigned unacknowledged;
+	uint64_t last; /* time of the last entry */
+};
+
+struct card_receive {
+	uint64_t wr_id, address;
+	uint32_t length, lkey;
+	bool empty; /* without a buffer */
+};
+
+struct card_receives {
+	struct card_receive *ring;
+	unsigned head, tail, size;
+};
+
+struct card_srq {
+	struct ibv_srq base;
+	struct card_receives receives;
+	unsigned users;
+};
+
+/* A posted request. */
+struct card_request {
+	struct ibv_send_wr wr;
+	struct ibv_sge pieces[CARD_PIECES];
+	uint8_t copy[CARD_INLINE];
+	uint32_t length;
+	uint64_t since; /* time of the first attempt; 0: none yet */
+	bool signaled;
+};
+
+struct card_qp {
+	struct ibv_qp base;
+	struct card_qp *next;
+	uint32_t peer; /* number of the connected queue pair; 0: none */
+	struct card_request **ring;
+	uint64_t head, tail, retired;
+	unsigned size, max_sge, max_inline;
+	struct card_receives receives;
+	bool sq_sig_all, pumping, loopback;
+	uint64_t wake; /* time until which it waits; 0: it does not */
+	uint8_t rnr_timer;
+	unsigned access;
+	uint64_t last_wr_id;
+};
+
+extern pthread_mutex_t card_lock;
+extern struct card_counts card_counts;
+
+/* characters.c, mood.c */
+const struct card_character *card_character(void);
+/* True if the fault happens now, and counts it. */
+bool card_happens(enum card_fault fault);
+uint32_t card_random(uint32_t below);
+
+/* clock.c: calls a function under the lock later, and forgets such calls. */
+uint64_t card_now(void);
+void card_start(void);
+void card_after(uint64_t delay, void (*call)(void *argument), void *argument);
+void card_forget(const void *argument);
+
+/* device.c */
+struct ibv_context *card_context(void);
+void card_event(struct ibv_async_event event);
+
+/* gid.c */
+unsigned card_gid_count(void);
+/* Returns 0, or -ENODATA for an empty entry. */
+int card_gid(unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
+/* Returns the GID of an address. */
+union ibv_gid card_gid_of(const struct sockaddr *address);
+
+/* memory.c */
+struct card_access {
+	uint64_t address;
+	uint32_t key, length;
+	unsigned rights;
+};
+/* Return where the card accesses the bytes, or NULL. A window needs its own queue pair. */
+uint8_t *card_local(const struct card_qp *qp, const struct card_access *access);
+uint8_t *card_remote(const struct card_qp *qp, const struct card_access *access);
+struct ibv_mw *card_alloc_window(struct ibv_pd *pd, enum ibv_mw_type type);
+int card_dealloc_window(struct ibv_mw *mw);
+/* Returns the status of a bind request; the lkey is that of its region. */
+enum ibv_wc_status card_bind(const struct card_qp *qp, const struct ibv_send_wr *wr, uint32_t lkey);
+/* Unbinds the windows of a queue pair that goes. */
+void card_unbind(const struct card_qp *qp);
+void card_copy(uint8_t *to, const uint8_t *from, size_t length);
+
+struct card_place {
+	uint8_t *to;
+	const uint8_t *from;
+	uint32_t length;
+	const struct card_mr *mr;
+};
+/* Returns the region of a remote key that card_remote() found. */
+const struct card_mr *card_region_of(uint32_t key);
+/* An asynchronous event by chance. */
+void card_event_by_chance(struct card_qp *qp);
+
+/* cq.c */
+void card_complete(struct ibv_cq *cq, const struct ibv_wc *wc, uint64_t retired);
+void card_purge(struct ibv_cq *cq, uint32_t qp_num);
+int card_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+int card_arm(struct ibv_cq *cq, int solicited_only);
+
+/* qp.c */
+struct card_qp *card_qp_find(uint32_t number);
+struct card_qp *card_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes);
+void card_qp_free(struct card_qp *qp);
+/* Moves the queue pair into the error state: all its work is returned. */
+void card_qp_fail(struct card_qp *qp);
+int card_receives_open(struct card_receives *receives, unsigned count);
+int card_post_receive(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int card_post_srq(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* post.c */
+int card_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+
+/* execute.c: runs requests until one must wait. */
+void card_pump(struct card_qp *qp);
+
+/* place.c */
+/* Places the bytes of a write: now, or later in the mood "order". */
+void card_place(const struct card_place *place);
+/* Places bytes that were held back: all, as reads of the card push them, or those for host memory, as completions do. */
+void card_place_held(bool gpu);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Devices, their attributes, and asynchronous events. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "card/card.h"
+
+/* Time that a port is down. */
+#define PORT_PAUSE (3 * CARD_MILLISECOND)
+
+struct card_counts card_counts;
+static struct ibv_device device = { .node_type = IBV_NODE_CA };
+static struct card_context *context;
+static atomic_bool port_down;
+
+static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_port_attr *attributes, size_t length)
+{
+	const struct card_character *character = card_character();
+	struct ibv_port_attr all = {
+		.state = port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
+		.max_mtu = IBV_MTU_4096,
+		.active_mtu = character->mtu,
+		.gid_tbl_len = (int)card_gid_count(),
+		.max_msg_sz = character->max_message,
+		.pkey_tbl_len = 1,
+		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? 7 : 0,
+		.link_layer = character->link_layer,
+		.flags = character->grh ? IBV_QPF_GRH_REQUIRED : 0,
+	};
+
+	(void)of;
+	if (port != CARD_PORT)
+		return EINVAL;
+	memcpy(attributes, &all, length < sizeof(all) ? length : sizeof(all));
+	return 0;
+}
+
+static void context_make(void)
+{
+	const struct card_character *character = card_character();
+	int ends[2];
+
+	context = calloc(1, sizeof(*context));
+	if (!context || pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		abort();
+	snprintf(device.name, sizeof(device.name), "%s", character->device);
+	snprintf(device.dev_name, sizeof(device.dev_name), "uverbs0");
+	device.transport_type = character->transport;
+	context->events = ends[1];
+	context->verbs.sz = sizeof(context->verbs);
+	context->verbs.query_port = query_port_extended;
+	context->verbs.context = (struct ibv_context){
+		.device = &device,
+		.ops = { .post_send = card_post,
+			 .poll_cq = card_poll,
+			 .req_notify_cq = card_arm,
+			 .post_recv = card_post_receive,
+			 .post_srq_recv = card_post_srq,
+			 .alloc_mw = card_alloc_window,
+			 .dealloc_mw = card_dealloc_window },
+		.cmd_fd = -1,
+		.async_fd = ends[0],
+		.num_comp_vectors = 4,
+		.abi_compat = __VERBS_ABI_IS_EXTENDED,
+	};
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+struct ibv_context *card_context(void)
+{
+	pthread_once(&once, context_make);
+	return &context->verbs.context;
+}
+
+void card_event(struct ibv_async_event event)
+{
+	if (write(context->events, &event, sizeof(event)) < 0)
+		return; /* full: the kernel drops events, too */
+}
+
+static void port_return(void *argument)
+{
+	(void)argument;
+	port_down = false;
+	card_event((struct ibv_async_event){ .element.port_num = CARD_PORT, .event_type = IBV_EVENT_PORT_ACTIVE });
+}
+
+void card_event_by_chance(struct card_qp *qp)
+{
+	static const enum ibv_event_type kinds[] = {
+		IBV_EVENT_PORT_ERR,   IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE, IBV_EVENT_SM_CHANGE,
+		IBV_EVENT_COMM_EST,   IBV_EVENT_SQ_DRAINED, IBV_EVENT_QP_LAST_WQE_REACHED,
+		IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_QP_ACCESS_ERR,
+	};
+	struct ibv_async_event event;
+
+	if (!card_happens(CARD_EVENTS))
+		return;
+	event.event_type = kinds[card_random(sizeof(kinds) / sizeof(kinds[0]))];
+	switch (event.event_type) {
+	case IBV_EVENT_PORT_ERR:
+		if (!atomic_exchange(&port_down, true))
+			card_after(PORT_PAUSE, port_return, &port_down);
+		event.element.port_num = CARD_PORT;
+		break;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		event.element.srq = qp->base.srq;
+		break;
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		event.element.qp = &qp->base;
+		break;
+	default:
+		event.element.port_num = CARD_PORT;
+		break;
+	}
+	card_event(event);
+}
+
+int ibv_get_async_event(struct ibv_context *of, struct ibv_async_event *event)
+{
+	return read(of->async_fd, event, sizeof(*event)) == sizeof(*event) ? 0 : -1;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	(void)event;
+}
+
+/* -- devices -------------------------------------------------------------------------------------- */
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+	struct ibv_device **list = calloc(2, sizeof(struct ibv_device *));
+
+	if (!list)
+		return NULL;
+	card_context();
+	list[0] = &device;
+	if (count)
+		*count = 1;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+const char *ibv_get_device_name(struct ibv_device *of)
+{
+	return of->name;
+}
+
+/* All users share one context, as users of librdmacm do. */
+struct ibv_context *ibv_open_device(struct ibv_device *of)
+{
+	struct ibv_context *result = card_context();
+
+	(void)of;
+	card_start();
+	pthread_mutex_lock(&card_lock);
+	card_counts.contexts++;
+	pthread_mutex_unlock(&card_lock);
+	return result;
+}
+
+int ibv_close_device(struct ibv_context *of)
+{
+	(void)of;
+	pthread_mutex_lock(&card_lock);
+	card_counts.contexts--;
+	pthread_mutex_unlock(&card_lock);
+	return 0;
+}
+
+int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
+{
+	const struct card_character *character = card_character();
+
+	(void)of;
+	*attributes = (struct ibv_device_attr){
+		.fw_ver = "stand-in",
+		.max_qp = 131072,
+		.max_qp_wr = character->max_qp_wr,
+		.device_cap_flags = character->windows ? IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0,
+		.max_sge = character->max_sge,
+		.max_cq = 16777216,
+		.max_cqe = character->max_cqe,
+		.max_mr = 16777216,
+		.max_mr_size = UINT64_MAX,
+		.max_pd = 8388608,
+		.max_qp_rd_atom = character->max_reads,
+		.max_qp_init_rd_atom = character->max_reads,
+		.atomic_cap = character->atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE,
+		.max_mw = character->windows ? 16777216 : 0,
+		.max_srq = character->srq ? 8388608 : 0,
+		.max_srq_wr = character->max_srq_wr,
+		.max_srq_sge = character->srq ? character->max_sge : 0,
+		.phys_port_cnt = 1,
+	};
+	return 0;
+}
+
+/* The old function: it does not set the port's flags. */
+int ibv_query_port(struct ibv_context *of, uint8_t port, struct _compat_ibv_port_attr *attributes)
+{
+	return query_port_extended(of, port, (struct ibv_port_attr *)attributes,
+				   offsetof(struct ibv_port_attr, flags));
+}
+
+int ibv_query_gid(struct ibv_context *of, uint8_t port, int index, union ibv_gid *gid)
+{
+	(void)of;
+	if (port != CARD_PORT || index < 0 || card_gid((unsigned)index, gid, NULL, NULL) == -EINVAL) {
+		errno = EINVAL;
+		return -1;
+	}
+	return 0;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *of, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
+		      size_t size)
+{
+	enum ibv_gid_type type;
+	int rc;
+
+	(void)of;
+	(void)flags;
+	if (size != sizeof(*entry))
+		return EINVAL;
+	rc = card_gid(index, &entry->gid, &type, NULL);
+	entry->gid_index = index;
+	entry->port_num = port;
+	entry->gid_type = type;
+	return -rc;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *of)
+{
+	struct ibv_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return NULL;
+	pd->context = of;
+	pthread_mutex_lock(&card_lock);
+	card_counts.pds++;
+	pthread_mutex_unlock(&card_lock);
+	return pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	pthread_mutex_lock(&card_lock);
+	card_counts.pds--;
+	pthread_mutex_unlock(&card_lock);
+	free(pd);
+	return 0;
+}
+
+/* -- the end -------------------------------------------------------------------------------------- */
+
+struct card_counts standin_card_counts(void)
+{
+	struct card_counts result;
+
+	pthread_mutex_lock(&card_lock);
+	result = card_counts;
+	pthread_mutex_unlock(&card_lock);
+	return result;
+}
+
+/* An object that is left when the process ends fails the process. */
+static void report_leaks(void) __attribute__((destructor));
+
+static void report_leaks(void)
+{
+	const struct card_counts left = standin_card_counts();
+
+	if (context) {
+		close(context->events);
+		close(context->verbs.context.async_fd);
+	}
+	free(context);
+	context = NULL;
+	if (!(left.contexts | left.pds | left.mrs | left.mws | left.cqs | left.channels | left.srqs | left.qps |
+	      left.ids | left.cm_channels))
+		return;
+	fprintf(stderr,
+		"stand-in card: left at the end: %u contexts, %u domains, %u regions, %u windows, %u completion queues, "
+		"%u channels, %u receive queues, %u queue pairs, %u ids, %u event channels\n",
+		left.contexts, left.pds, left.mrs, left.mws, left.cqs, left.channels, left.srqs, left.qps, left.ids,
+		left.cm_channels);
+	_exit(3);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Execution of requests at both ends of a connection. */
+#include <string.h>
+
+#include "card/card.h"
+
+/* Not a status: the request is tried again at qp->wake. */
+#define WAIT 1000
+/* Pause before a packet without an answer is sent again. */
+#define RESEND (2 * CARD_MILLISECOND)
+/* Requests above this size take time, in which a key can be revoked: 32 Gb/s. */
+#define QUICK (64u << 10)
+#define BYTES_PER_NS 4
+
+static int wait_for(struct card_qp *qp, uint64_t pause)
+{
+	qp->wake = card_now() + pause;
+	return WAIT;
+}
+
+/* Pause that the responder asks for, by InfiniBand's encoding: 0 means 655 ms. */
+static int receiver_not_ready(struct card_qp *qp, const struct card_qp *peer)
+{
+	return wait_for(qp, peer->rnr_timer ? 640 * CARD_MICROSECOND : 655 * CARD_MILLISECOND);
+}
+
+/* Returns the bytes of a piece, or NULL. Inline bytes were copied at the post. */
+static uint8_t *piece_bytes(const struct card_qp *qp, struct card_request *request, int piece, uint32_t before, bool write)
+{
+	const struct ibv_sge *at = &request->pieces[piece];
+	const struct card_access access = { at->addr, at->lkey, at->length, write ? IBV_ACCESS_LOCAL_WRITE : 0 };
+
+	return request->wr.send_flags & IBV_SEND_INLINE ? request->copy + before : card_local(qp, &access);
+}
+
+static bool pieces_are_good(const struct card_qp *qp, struct card_request *request, bool write)
+{
+	for (int i = 0; i < request->wr.num_sge; i++)
+		if (request->pieces[i].length && !piece_bytes(qp, request, i, 0, write))
+			return false;
+	return true;
+}
+
+static struct card_receives *receives_of(struct card_qp *qp)
+{
+	return qp->base.srq ? &((struct card_srq *)qp->base.srq)->receives : &qp->receives;
+}
+
+static void receive_done(struct card_qp *peer, struct ibv_wc *wc)
+{
+	struct card_receives *receives = receives_of(peer);
+
+	wc->wr_id = receives->ring[receives->tail++ % receives->size].wr_id;
+	wc->qp_num = peer->base.qp_num;
+	card_place_held(false);
+	card_complete(peer->base.recv_cq, wc, 0);
+}
+
+static int execute_write(struct card_qp *qp, struct card_qp *peer, struct card_request *request)
+{
+	const struct ibv_send_wr *wr = &request->wr;
+	const struct card_access access = { wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, request->length,
+					    IBV_ACCESS_REMOTE_WRITE };
+	uint8_t *to = request->length ? card_remote(peer, &access) : NULL;
+	uint32_t before = 0;
+
+	if (!pieces_are_good(qp, request, false))
+		return IBV_WC_LOC_PROT_ERR;
+	if (request->length && !to)
+		return IBV_WC_REM_ACCESS_ERR;
+	for (int i = 0; i < wr->num_sge; i++) {
+		const struct card_place place = { to + before, piece_bytes(qp, request, i, before, false),
+						  request->pieces[i].length, card_region_of(wr->wr.rdma.rkey) };
+
+		if (place.length)
+			card_place(&place);
+		before += place.length;
+	}
+	if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+		struct ibv_wc wc = { .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+				     .byte_len = request->length,
+				     .imm_data = wr->imm_data,
+				     .wc_flags = IBV_WC_WITH_IMM };
+
+		receive_done(peer, &wc);
+	}
+	return IBV_WC_SUCCESS;
+}
+
+static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_request *request)
+{
+	const struct ibv_send_wr *wr = &request->wr;
+	const struct card_access access = { wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, request->length,
+					    IBV_ACCESS_REMOTE_READ };
+	const uint8_t *from = request->length ? card_remote(peer, &access) : NULL;
+	uint32_t before = 0;
+
+	card_place_held(true);
+	if (!pieces_are_good(qp, request, true))
+		return IBV_WC_LOC_PROT_ERR;
+	if (request->length && !from)
+		return IBV_WC_REM_ACCESS_ERR;
+	for (int i = 0; i < wr->num_sge; i++) {
+		if (request->pieces[i].length)
+			card_copy(piece_bytes(qp, request, i, before, true), from + before, request->pieces[i].length);
+		before += request->pieces[i].length;
+	}
+	return IBV_WC_SUCCESS;
+}
+
+static int execute_send(struct card_qp *qp, struct card_qp *peer, struct card_request *request)
+{
+	const struct card_receives *receives = receives_of(peer);
+	const struct card_receive *receive = &receives->ring[receives->tail % receives->size];
+	const struct card_access access = { receive->address, receive->lkey, receive->length, IBV_ACCESS_LOCAL_WRITE };
+	uint8_t *to = card_local(peer, &access);
+	struct ibv_wc wc = { .opcode = IBV_WC_RECV, .byte_len = request->length };
+	uint32_t before = 0;
+	int status = IBV_WC_SUCCESS;
+
+	if (!pieces_are_good(qp, request, false))
+		return IBV_WC_LOC_PROT_ERR;
+	if (request->wr.opcode == IBV_WR_SEND_WITH_IMM) {
+		wc.wc_flags = IBV_WC_WITH_IMM;
+		wc.imm_data = request->wr.imm_data;
+	}
+	if (request->length > receive->length) {
+		wc.status = IBV_WC_LOC_LEN_ERR;
+		status = IBV_WC_REM_INV_REQ_ERR;
+	} else if (request->length && !to) {
+		wc.status = IBV_WC_LOC_PROT_ERR;
+		status = IBV_WC_REM_OP_ERR;
+	}
+	for (int i = 0; i < request->wr.num_sge && status == IBV_WC_SUCCESS; i++) {
+		if (request->pieces[i].length)
+			card_copy(to + before, piece_bytes(qp, request, i, before, false), request->pieces[i].length);
+		before += request->pieces[i].length;
+	}
+	receive_done(peer, &wc);
+	return status;
+}
+
+static int execute_atomic(struct card_qp *qp, struct card_qp *peer, struct card_request *request)
+{
+	const struct ibv_send_wr *wr = &request->wr;
+	const struct card_access access = { wr->wr.atomic.remote_addr, wr->wr.atomic.rkey, 8,
+					    IBV_ACCESS_REMOTE_ATOMIC };
+	uint64_t *word = (uint64_t *)card_remote(peer, &access), old = wr->wr.atomic.compare_add;
+
+	card_place_held(true);
+	if (wr->num_sge != 1 || request->length != 8 || !pieces_are_good(qp, request, true))
+		return IBV_WC_LOC_PROT_ERR;
+	if (wr->wr.atomic.remote_addr % 8)
+		return IBV_WC_REM_INV_REQ_ERR;
+	if (!word)
+		return IBV_WC_REM_ACCESS_ERR;
+	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		old = __atomic_fetch_add(word, wr->wr.atomic.compare_add, __ATOMIC_SEQ_CST);
+	else
+		__atomic_compare_exchange_n(word, &old, wr->wr.atomic.swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	card_copy(piece_bytes(qp, request, 0, 0, true), (const uint8_t *)&old, sizeof(old));
+	return IBV_WC_SUCCESS;
+}
+
+static bool needs_receive(const struct card_request *request)
+{
+	return request->wr.opcode == IBV_WR_SEND || request->wr.opcode == IBV_WR_SEND_WITH_IMM ||
+	       request->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* Returns the status of a request that fails by chance, or success. */
+static int status_by_chance(void)
+{
+	static const enum ibv_wc_status statuses[] = {
+		IBV_WC_LOC_LEN_ERR,    IBV_WC_LOC_QP_OP_ERR,    IBV_WC_LOC_PROT_ERR,     IBV_WC_MW_BIND_ERR,
+		IBV_WC_BAD_RESP_ERR,   IBV_WC_LOC_ACCESS_ERR,   IBV_WC_REM_INV_REQ_ERR,  IBV_WC_REM_ACCESS_ERR,
+		IBV_WC_REM_OP_ERR,     IBV_WC_RETRY_EXC_ERR,    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ABORT_ERR,
+		IBV_WC_FATAL_ERR,      IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_GENERAL_ERR,      IBV_WC_WR_FLUSH_ERR,
+	};
+
+	return card_happens(CARD_STATUS) ? (int)statuses[card_random(sizeof(statuses) / sizeof(statuses[0]))]
+					 : IBV_WC_SUCCESS;
+}
+
+static int execute_connected(struct card_qp *qp, struct card_qp *peer, struct card_request *request)
+{
+	const struct card_receives *receives = receives_of(peer);
+
+	if (request->length > card_character()->max_message)
+		return IBV_WC_LOC_LEN_ERR;
+	if (needs_receive(request) && (receives->head == receives->tail || card_happens(CARD_RNR)))
+		return receiver_not_ready(qp, peer);
+	switch (request->wr.opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return execute_write(qp, peer, request);
+	case IBV_WR_RDMA_READ:
+		return execute_read(qp, peer, request);
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return execute_send(qp, peer, request);
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return execute_atomic(qp, peer, request);
+	default:
+		return IBV_WC_LOC_QP_OP_ERR;
+	}
+}
+
+static bool answers(const struct card_qp *peer)
+{
+	return peer && (peer->base.state == IBV_QPS_RTR || peer->base.state == IBV_QPS_RTS);
+}
+
+/* Returns a status, or WAIT. */
+static int execute(struct card_qp *qp, struct card_request *request)
+{
+	struct card_qp *peer = card_qp_find(qp->peer);
+	int status;
+
+	if (qp->base.state == IBV_QPS_ERR)
+		return IBV_WC_WR_FLUSH_ERR;
+	if (!request->since)
+		request->since = card_now();
+	if (request->wr.opcode == IBV_WR_BIND_MW)
+		return (int)card_bind(qp, &request->wr, request->pieces[0].lkey);
+	if (!answers(peer))
+		return card_now() - request->since < CARD_RETRY_TIME ? wait_for(qp, RESEND) : IBV_WC_RETRY_EXC_ERR;
+	if (request->length > QUICK && card_now() - request->since < request->length / BYTES_PER_NS)
+		return wait_for(qp, request->length / BYTES_PER_NS);
+	status = status_by_chance();
+	if (status)
+		return status;
+	status = execute_connected(qp, peer, request);
+	/* The responder's queue pair fails, too. */
+	if (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_OP_ERR) {
+		card_qp_fail(peer);
+		card_event((struct ibv_async_event){ .element.qp = &peer->base, .event_type = IBV_EVENT_QP_ACCESS_ERR });
+	}
+	return status;
+}
+
+static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return IBV_WC_SEND;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	default:
+		return IBV_WC_RDMA_WRITE;
+	}
+}
+
+static void pump_later(void *argument)
+{
+	card_pump(argument);
+}
+
+/* Runs the first request. Returns false if it must wait. */
+static bool run_first(struct card_qp *qp)
+{
+	struct card_request *request = qp->ring[qp->tail % qp->size];
+	int status = execute(qp, request);
+	struct ibv_wc wc = { .wr_id = request->wr.wr_id, .qp_num = qp->base.qp_num, .byte_len = request->length };
+
+	if (status == WAIT) {
+		uint64_t now = card_now();
+
+		card_after(qp->wake > now ? qp->wake - now : 0, pump_later, qp);
+		return false;
+	}
+	qp->tail++;
+	wc.status = (enum ibv_wc_status)status;
+	wc.opcode = opcode_of(request->wr.opcode);
+	wc.vendor_err = status ? 0x88 : 0;
+	if (status || request->signaled)
+		card_complete(qp->base.send_cq, &wc, qp->tail);
+	if (status && qp->base.state != IBV_QPS_ERR)
+		card_qp_fail(qp);
+	return true;
+}
+
+void card_pump(struct card_qp *qp)
+{
+	if (qp->pumping)
+		return;
+	qp->pumping = true;
+	if (qp->base.state == IBV_QPS_ERR)
+		qp->wake = 0;
+	while (qp->tail != qp->head && (!qp->wake || card_now() >= qp->wake)) {
+		qp->wake = 0;
+		if (!run_first(qp))
+			break;
+	}
+	qp->pumping = false;
+}

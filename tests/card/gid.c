@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * GID table. The character has a letter for each entry:
+ *   i InfiniBand, m iWARP, n empty;
+ *   l link-local address of RoCE v1, L of RoCE v2, 3 IPv4 address of RoCE v1, 4 of RoCE v2, 6 IPv6 address of RoCE v2;
+ *   v IPv4 address of a VLAN, whose interface is down.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include "card/card.h"
+
+static union ibv_gid gid_of_ipv4(uint32_t address)
+{
+	union ibv_gid gid = { .raw = { [10] = 0xff, [11] = 0xff } };
+
+	memcpy(gid.raw + 12, &address, sizeof(address));
+	return gid;
+}
+
+union ibv_gid card_gid_of(const struct sockaddr *address)
+{
+	union ibv_gid gid;
+
+	if (card_character()->link_layer == IBV_LINK_LAYER_INFINIBAND) {
+		card_gid(0, &gid, NULL, NULL);
+		return gid;
+	}
+	if (address->sa_family == AF_INET)
+		return gid_of_ipv4(((const struct sockaddr_in *)address)->sin_addr.s_addr);
+	memcpy(gid.raw, &((const struct sockaddr_in6 *)address)->sin6_addr, sizeof(gid.raw));
+	return gid;
+}
+
+unsigned card_gid_count(void)
+{
+	return (unsigned)strlen(card_character()->gids);
+}
+
+static union ibv_gid gid_by_letter(char letter)
+{
+	static const union ibv_gid link_local = { .raw = { 0xfe, 0x80, [8] = 0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 5 } };
+
+	switch (letter) {
+	case '3':
+	case '4':
+		return gid_of_ipv4(htonl(INADDR_LOOPBACK));
+	case '6':
+		return (union ibv_gid){ .raw = { [15] = 1 } };
+	case 'v':
+		return gid_of_ipv4(htonl(0x0a090807));
+	case 'n':
+		return (union ibv_gid){ .raw = { 0 } };
+	default:
+		return link_local;
+	}
+}
+
+int card_gid(unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable)
+{
+	char letter;
+
+	if (index >= card_gid_count())
+		return -EINVAL;
+	letter = card_character()->gids[index];
+	*gid = gid_by_letter(letter);
+	if (type)
+		*type = strchr("i", letter) ? IBV_GID_TYPE_IB
+			: strchr("l3m", letter) ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+	if (usable)
+		*usable = letter != 'v';
+	return letter == 'n' ? -ENODATA : 0;
+}

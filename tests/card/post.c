@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Posting of requests: a provider's checks. */
+#include <errno.h>
+#include <string.h>
+
+#include "card/card.h"
+
+static bool has_immediate(const struct ibv_send_wr *wr)
+{
+	return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static bool is_atomic(const struct ibv_send_wr *wr)
+{
+	return wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static int request_check(const struct card_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct card_character *character = card_character();
+	uint64_t length = 0;
+
+	if ((is_atomic(wr) && !character->atomics) || (has_immediate(wr) && !character->immediate) ||
+	    (wr->opcode == IBV_WR_BIND_MW && !character->windows))
+		return character->refusal;
+	if (qp->head - qp->retired >= qp->size)
+		return ENOMEM;
+	if (wr->num_sge < 0 || (unsigned)wr->num_sge > qp->max_sge)
+		return EINVAL;
+	for (int i = 0; i < wr->num_sge; i++)
+		length += wr->sg_list[i].length;
+	if (wr->send_flags & IBV_SEND_INLINE && length > qp->max_inline)
+		return EINVAL;
+	if (qp->base.state == IBV_QPS_RESET || qp->base.state == IBV_QPS_INIT)
+		return EINVAL;
+	if (card_happens(CARD_REFUSE))
+		return card_random(2) ? EINVAL : ENOMEM;
+	return 0;
+}
+
+static void request_take(struct card_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct card_request *request = qp->ring[qp->head++ % qp->size];
+
+	request->wr = *wr;
+	request->wr.next = NULL;
+	request->length = 0;
+	request->since = 0;
+	request->signaled = qp->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED;
+	for (int i = 0; i < wr->num_sge && wr->opcode != IBV_WR_BIND_MW; i++) {
+		request->pieces[i] = wr->sg_list[i];
+		if (wr->send_flags & IBV_SEND_INLINE)
+			memcpy(request->copy + request->length, (const void *)(uintptr_t)wr->sg_list[i].addr,
+			       wr->sg_list[i].length);
+		request->length += wr->sg_list[i].length;
+	}
+	request->wr.sg_list = request->pieces;
+	if (wr->opcode == IBV_WR_BIND_MW) {
+		request->wr.num_sge = 0;
+		request->pieces[0].lkey = wr->bind_mw.bind_info.mr->lkey;
+	}
+}
+
+int card_post(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct card_qp *qp = (struct card_qp *)base;
+	int rc = 0;
+
+	pthread_mutex_lock(&card_lock);
+	for (; wr && rc == 0; wr = wr->next) {
+		rc = request_check(qp, wr);
+		if (rc)
+			break;
+		request_take(qp, wr);
+		card_counts.posts++;
+	}
+	if (rc) {
+		card_counts.refused++;
+		if (!card_character()->early)
+			*bad = wr;
+	}
+	card_event_by_chance(qp);
+	card_pump(qp);
+	pthread_mutex_unlock(&card_lock);
+	return rc;
+}

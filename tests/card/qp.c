@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queue pairs and receive queues. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "card/card.h"
+
+#define HASH 1024u
+#define FIRST_NUMBER 17u
+
+static struct card_qp *table[HASH];
+static uint32_t next_number = FIRST_NUMBER;
+
+struct card_qp *card_qp_find(uint32_t number)
+{
+	struct card_qp *qp = table[number % HASH];
+
+	while (qp && qp->base.qp_num != number)
+		qp = qp->next;
+	return qp;
+}
+
+/* -- receives -------------------------------------------------------------------------------------- */
+
+int card_receives_open(struct card_receives *receives, unsigned count)
+{
+	unsigned size = 1;
+
+	while (size < count)
+		size *= 2;
+	receives->ring = calloc(size, sizeof(*receives->ring));
+	receives->size = count;
+	return receives->ring ? 0 : ENOMEM;
+}
+
+static unsigned receives_slot(const struct card_receives *receives, unsigned number)
+{
+	return number % receives->size;
+}
+
+static int receives_post(struct card_receives *receives, const struct ibv_recv_wr *wr, int max_sge)
+{
+	if (wr->num_sge < 0 || wr->num_sge > max_sge || wr->num_sge > 1)
+		return EINVAL;
+	if (receives->head - receives->tail == receives->size)
+		return ENOMEM;
+	receives->ring[receives_slot(receives, receives->head++)] = (struct card_receive){
+		.wr_id = wr->wr_id,
+		.address = wr->num_sge ? wr->sg_list[0].addr : 0,
+		.length = wr->num_sge ? wr->sg_list[0].length : 0,
+		.lkey = wr->num_sge ? wr->sg_list[0].lkey : 0,
+		.empty = !wr->num_sge,
+	};
+	return 0;
+}
+
+static int receives_post_list(struct card_receives *receives, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int rc = 0;
+
+	for (; wr && rc == 0; wr = rc ? wr : wr->next)
+		rc = receives_post(receives, wr, card_character()->max_sge);
+	if (rc)
+		*bad = wr;
+	return rc;
+}
+
+int card_post_srq(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int rc;
+
+	pthread_mutex_lock(&card_lock);
+	rc = receives_post_list(&((struct card_srq *)base)->receives, wr, bad);
+	pthread_mutex_unlock(&card_lock);
+	return rc;
+}
+
+int card_post_receive(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct card_qp *qp = (struct card_qp *)base;
+	int rc = EINVAL;
+
+	*bad = wr;
+	pthread_mutex_lock(&card_lock);
+	if (!base->srq && qp->receives.size)
+		rc = receives_post_list(&qp->receives, wr, bad);
+	/* The error state returns receives at once. */
+	if (base->state == IBV_QPS_ERR)
+		card_qp_fail(qp);
+	pthread_mutex_unlock(&card_lock);
+	return rc;
+}
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attributes)
+{
+	const struct card_character *character = card_character();
+	struct card_srq *srq = character->srq ? calloc(1, sizeof(*srq)) : NULL;
+
+	errno = character->srq ? EINVAL : EOPNOTSUPP;
+	if (!srq || (int)attributes->attr.max_wr > character->max_srq_wr ||
+	    (int)attributes->attr.max_sge > character->max_sge ||
+	    card_receives_open(&srq->receives, attributes->attr.max_wr)) {
+		free(srq);
+		return NULL;
+	}
+	srq->base = (struct ibv_srq){ .context = pd->context, .srq_context = attributes->srq_context, .pd = pd };
+	pthread_mutex_lock(&card_lock);
+	card_counts.srqs++;
+	pthread_mutex_unlock(&card_lock);
+	return &srq->base;
+}
+
+int ibv_destroy_srq(struct ibv_srq *base)
+{
+	struct card_srq *srq = (struct card_srq *)base;
+
+	pthread_mutex_lock(&card_lock);
+	if (srq->users) {
+		pthread_mutex_unlock(&card_lock);
+		return EBUSY;
+	}
+	card_counts.srqs--;
+	pthread_mutex_unlock(&card_lock);
+	free(srq->receives.ring);
+	free(srq);
+	return 0;
+}
+
+/* -- queue pairs ----------------------------------------------------------------------------------- */
+
+static bool limits_hold(const struct ibv_qp_cap *cap)
+{
+	const struct card_character *character = card_character();
+
+	return (int)cap->max_send_wr <= character->max_qp_wr && (int)cap->max_recv_wr <= character->max_qp_wr &&
+	       (int)cap->max_send_sge <= character->max_sge && (int)cap->max_recv_sge <= character->max_sge &&
+	       cap->max_send_sge <= CARD_PIECES && (int)cap->max_inline_data <= CARD_INLINE;
+}
+
+/* A driver gives what it has above the wish, and refuses a wish above its limit. */
+static int qp_fill(struct card_qp *qp, struct ibv_qp_init_attr *attributes)
+{
+	const struct card_character *character = card_character();
+
+	if (!character->rc || attributes->qp_type != IBV_QPT_RC)
+		return EOPNOTSUPP;
+	if (!limits_hold(&attributes->cap))
+		return EINVAL;
+	qp->size = attributes->cap.max_send_wr;
+	qp->ring = calloc(qp->size, sizeof(struct card_request *));
+	if (!qp->ring)
+		return ENOMEM;
+	for (unsigned i = 0; i < qp->size; i++) {
+		qp->ring[i] = calloc(1, sizeof(*qp->ring[i]));
+		if (!qp->ring[i])
+			return ENOMEM;
+	}
+	if (!attributes->srq && attributes->cap.max_recv_wr && card_receives_open(&qp->receives, attributes->cap.max_recv_wr))
+		return ENOMEM;
+	if ((int)attributes->cap.max_inline_data > character->max_inline)
+		attributes->cap.max_inline_data = (uint32_t)character->max_inline;
+	qp->max_inline = attributes->cap.max_inline_data;
+	qp->max_sge = attributes->cap.max_send_sge;
+	qp->sq_sig_all = attributes->sq_sig_all;
+	return 0;
+}
+
+static void qp_release(struct card_qp *qp)
+{
+	for (unsigned i = 0; qp->ring && i < qp->size; i++)
+		free(qp->ring[i]);
+	free(qp->ring);
+	free(qp->receives.ring);
+	free(qp);
+}
+
+struct card_qp *card_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
+{
+	struct card_qp *qp = calloc(1, sizeof(*qp));
+	int rc = qp ? qp_fill(qp, attributes) : ENOMEM;
+
+	if (rc) {
+		if (qp)
+			qp_release(qp);
+		errno = rc;
+		return NULL;
+	}
+	qp->base = (struct ibv_qp){ .context = pd->context,
+				    .qp_context = attributes->qp_context,
+				    .pd = pd,
+				    .send_cq = attributes->send_cq,
+				    .recv_cq = attributes->recv_cq,
+				    .srq = attributes->srq,
+				    .state = IBV_QPS_RESET,
+				    .qp_type = attributes->qp_type };
+	pthread_mutex_lock(&card_lock);
+	card_counts.qps++;
+	card_counts.made_qps++;
+	if (qp->base.srq)
+		((struct card_srq *)qp->base.srq)->users++;
+	qp->base.qp_num = next_number++;
+	qp->next = table[qp->base.qp_num % HASH];
+	table[qp->base.qp_num % HASH] = qp;
+	pthread_mutex_unlock(&card_lock);
+	return qp;
+}
+
+void card_qp_free(struct card_qp *qp)
+{
+	struct card_qp **at;
+
+	pthread_mutex_lock(&card_lock);
+	at = &table[qp->base.qp_num % HASH];
+	while (*at != qp)
+		at = &(*at)->next;
+	*at = qp->next;
+	card_forget(qp);
+	card_unbind(qp);
+	card_purge(qp->base.send_cq, qp->base.qp_num);
+	card_purge(qp->base.recv_cq, qp->base.qp_num);
+	if (qp->base.srq)
+		((struct card_srq *)qp->base.srq)->users--;
+	card_counts.qps--;
+	pthread_mutex_unlock(&card_lock);
+	qp_release(qp);
+}
+
+void card_qp_fail(struct card_qp *qp)
+{
+	qp->base.state = IBV_QPS_ERR;
+	card_pump(qp);
+	while (qp->receives.head != qp->receives.tail) {
+		const struct card_receive *receive =
+			&qp->receives.ring[receives_slot(&qp->receives, qp->receives.tail++)];
+		struct ibv_wc wc = { .wr_id = receive->wr_id,
+				     .status = IBV_WC_WR_FLUSH_ERR,
+				     .opcode = IBV_WC_RECV,
+				     .qp_num = qp->base.qp_num };
+
+		card_complete(qp->base.recv_cq, &wc, 0);
+	}
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
+{
+	struct card_qp *qp = card_qp_make(pd, attributes);
+
+	return qp ? &qp->base : NULL;
+}
+
+int ibv_destroy_qp(struct ibv_qp *base)
+{
+	card_qp_free((struct card_qp *)base);
+	return 0;
+}
+
+/* Path of a queue pair that its owner connects itself. */
+static int qp_route(struct card_qp *qp, const struct ibv_qp_attr *attributes)
+{
+	const struct card_character *character = card_character();
+	bool global = attributes->ah_attr.is_global, usable;
+	enum ibv_gid_type type;
+	union ibv_gid gid;
+
+	if (!global)
+		return character->link_layer == IBV_LINK_LAYER_ETHERNET || character->grh ? EINVAL : 0;
+	if (card_gid(attributes->ah_attr.grh.sgid_index, &gid, &type, &usable) < 0)
+		return EINVAL;
+	/* The interface of the entry must be up. */
+	if (!usable)
+		return ENODEV;
+	qp->loopback = attributes->dest_qp_num == qp->base.qp_num;
+	return memcmp(&gid, &attributes->ah_attr.grh.dgid, sizeof(gid)) ? ENETUNREACH : 0;
+}
+
+static int qp_move(struct card_qp *qp, const struct ibv_qp_attr *attributes, int mask)
+{
+	enum ibv_qp_state from = qp->base.state, to = attributes->qp_state;
+	int rc = 0;
+
+	if (to == IBV_QPS_ERR) {
+		card_qp_fail(qp);
+		return 0;
+	}
+	if ((to == IBV_QPS_INIT && from != IBV_QPS_RESET && from != IBV_QPS_INIT) ||
+	    (to == IBV_QPS_RTR && from != IBV_QPS_INIT) || (to == IBV_QPS_RTS && from != IBV_QPS_RTR && from != IBV_QPS_RTS))
+		return EINVAL;
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		qp->access = attributes->qp_access_flags;
+	if (to == IBV_QPS_RTR) {
+		if ((mask & (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN)) !=
+		    (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN))
+			return EINVAL;
+		rc = qp_route(qp, attributes);
+		qp->peer = attributes->dest_qp_num;
+	}
+	if (rc == 0)
+		qp->base.state = to;
+	return rc;
+}
+
+int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask)
+{
+	struct card_qp *qp = (struct card_qp *)base;
+	int rc = 0;
+
+	pthread_mutex_lock(&card_lock);
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		qp->rnr_timer = attributes->min_rnr_timer;
+	if (mask & IBV_QP_STATE)
+		rc = qp_move(qp, attributes, mask);
+	pthread_mutex_unlock(&card_lock);
+	return rc;
+}
+
+int ibv_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask, struct ibv_qp_init_attr *init)
+{
+	(void)mask;
+	(void)init;
+	pthread_mutex_lock(&card_lock);
+	attributes->qp_state = attributes->cur_qp_state = base->state;
+	pthread_mutex_unlock(&card_lock);
+	return 0;
+}
