@@ -39,7 +39,7 @@ struct card_character {
 	bool windows;  /* memory windows of type 2 */
 	bool dmabuf;   /* registers dma-bufs */
 	bool relaxed;  /* relaxed ordering */
-	bool early;    /* a refused post leaves bad_wr as it was */
+	bool early;    /* a post refused at its first request leaves bad_wr as it was */
 	int refusal;   /* errno of a refused post; negative for siw, as its provider returns it */
 	int max_sge, max_inline, max_reads, max_cqe, max_qp_wr, max_srq_wr;
 	uint32_t max_message;
@@ -64,6 +64,7 @@ enum card_fault {
 	CARD_STATUS,       /* requests that fail with any status */
 	CARD_REFUSE,       /* refused posts */
 	CARD_EVENTS,       /* asynchronous events */
+	CARD_BAD_READS,    /* reads that fail with a local error of the queue pair */
 	CARD_FAULTS
 };
 

@@ -228,7 +228,8 @@ static int execute(struct card_qp *qp, struct card_request *request)
 		return card_now() - request->since < CARD_RETRY_TIME ? wait_for(qp, RESEND) : IBV_WC_RETRY_EXC_ERR;
 	if (request->length > QUICK && card_now() - request->since < request->length / BYTES_PER_NS)
 		return wait_for(qp, request->length / BYTES_PER_NS);
-	status = status_by_chance();
+	status = request->wr.opcode == IBV_WR_RDMA_READ && card_happens(CARD_BAD_READS) ? IBV_WC_LOC_QP_OP_ERR
+											   : status_by_chance();
 	if (status)
 		return status;
 	status = execute_connected(qp, peer, request);

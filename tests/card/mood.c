@@ -19,7 +19,7 @@ static const char *const names[CARD_FAULTS] = {
 	[CARD_LOST] = "lost",             [CARD_DOUBLED] = "doubled",
 	[CARD_STALE] = "stale",           [CARD_WRONG_NUMBER] = "wrong-number",
 	[CARD_STATUS] = "status",         [CARD_REFUSE] = "refuse",
-	[CARD_EVENTS] = "events",
+	[CARD_EVENTS] = "events",         [CARD_BAD_READS] = "bad-reads",
 };
 
 static struct {

@@ -64,6 +64,7 @@ static void request_take(struct card_qp *qp, const struct ibv_send_wr *wr)
 int card_post(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct card_qp *qp = (struct card_qp *)base;
+	const struct ibv_send_wr *first = wr;
 	int rc = 0;
 
 	pthread_mutex_lock(&card_lock);
@@ -76,7 +77,7 @@ int card_post(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **
 	}
 	if (rc) {
 		card_counts.refused++;
-		if (!card_character()->early)
+		if (wr != first || !card_character()->early)
 			*bad = wr;
 	}
 	card_event_by_chance(qp);

@@ -149,6 +149,11 @@ void verbs_rail_renew(struct verbs_rail *rail);
 /* wc_error.c */
 /* A request failed: its operation ends, or the request is posted again. The rail fails. */
 void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion);
+/*
+ * The driver refuses work that no list has. Ends the operation, or the peer whose message cannot be sent, and returns
+ * true. Returns false if the work should be posted again on another connection.
+ */
+bool verbs_work_refused(struct verbs_rail *rail, struct verbs_work *work, int code);
 /* Takes back all posted work as if the queue pair had been flushed. */
 void verbs_take_back(struct verbs_rail *rail);
 

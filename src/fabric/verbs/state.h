@@ -108,6 +108,7 @@ struct verbs_state {
 	pthread_mutex_t lock;
 	struct pl_list devices, queues, local_addrs;
 	bool surveyed;    /* the local addresses are known */
+	bool iwarp;       /* the last address without a usable device belongs to an iWARP device */
 	unsigned tellers; /* threads that walk the queues without the lock; no queue is freed meanwhile */
 	struct pl_task tend_task;
 	struct pl_timer tend_timer;

@@ -17,6 +17,8 @@
 /* Frames up to this size wait for others. Bytes. */
 #define VERBS_PACK_BYTES (VERBS_BUFFER / 8)
 #define VERBS_EARLY (VERBS_SEND_DEPTH * VERBS_PACK)
+/* Refusals of one request after which no further connection is tried for it. */
+#define VERBS_REFUSALS 4
 #define VERBS_HINT_MAPPED "keep the region mapped and writable, and files behind it whole"
 #define VERBS_INLINE 64
 /* Scatter/gather entries of a request: the header of a frame, and bytes elsewhere; for several frames. */
@@ -70,6 +72,7 @@ struct verbs_work {
 	uint32_t immediate;          /* immediate data in place of the header */
 	bool rest;                   /* stands for the chunks from `segment` and `offset` on */
 	bool refused;                /* by the other end, once */
+	uint8_t refusals;            /* by this end's device, or its driver */
 	bool first_only;             /* other rails' devices cannot reach the memory */
 	struct verbs_rail *only;     /* for this rail only */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */

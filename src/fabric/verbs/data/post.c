@@ -100,7 +100,8 @@ static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const str
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (rail->link == VERBS_UP && verbs_reaches(work->target, i))
+		if (rail->link == VERBS_UP && rail->device->attributes.atomic_cap != IBV_ATOMIC_NONE &&
+		    verbs_reaches(work->target, i))
 			return verbs_usable(rail) ? rail : NULL;
 	}
 	return NULL;
@@ -288,12 +289,30 @@ static void untake(struct batch *batch, unsigned taken)
 	verbs_unpack(&rail->endpoint->again);
 }
 
-/* Posts a batch as one list. Returns false if the queue pair does not take it. */
+/* Ends the request that the driver refuses, or puts it back. Returns false if the connection must be made again. */
+static bool handle_refusal(struct batch *batch, unsigned taken, int code)
+{
+	struct verbs_rail *rail = batch->rail;
+	/* The last request that was taken must be signaled: it may be the last for long. */
+	bool goes_on = !taken || batch->requests[taken - 1].send_flags & IBV_SEND_SIGNALED;
+
+	verbs_unaccount(rail, batch->works[taken]);
+	if (verbs_work_refused(rail, batch->works[taken], code)) {
+		untake(batch, taken + 1);
+		return goes_on;
+	}
+	pl_list_append(&rail->endpoint->again, &batch->works[taken]->link);
+	untake(batch, taken + 1);
+	return false;
+}
+
+/* Posts a batch as one list. Returns false if the connection must be made again. */
 static bool post_batch(struct batch *batch)
 {
 	struct verbs_rail *rail = batch->rail;
-	struct ibv_send_wr *bad = NULL;
+	struct ibv_send_wr *bad;
 	unsigned taken = batch->count;
+	int rc;
 
 	for (unsigned i = 0; i < batch->count; i++) {
 		if (++rail->unsignaled < SIGNAL_EVERY && i + 1 < batch->count)
@@ -301,14 +320,13 @@ static bool post_batch(struct batch *batch)
 		batch->requests[i].send_flags |= IBV_SEND_SIGNALED;
 		rail->unsignaled = 0;
 	}
-	if (ibv_post_send(rail->id->qp, batch->requests, &bad))
-		taken = (unsigned)(bad - batch->requests);
+	rc = verbs_post_list(rail, batch->requests, &bad);
+	/* A driver that fails before the first request may leave `bad` as it was. */
+	if (rc < 0)
+		taken = bad ? (unsigned)(bad - batch->requests) : 0;
 	for (unsigned i = 0; i < taken; i++)
 		pl_list_append(&rail->posted, &batch->works[i]->link);
-	if (taken == batch->count)
-		return true;
-	untake(batch, taken);
-	return false;
+	return taken == batch->count || handle_refusal(batch, taken, rc);
 }
 
 void verbs_flush(struct verbs_endpoint *endpoint)

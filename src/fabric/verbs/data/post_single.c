@@ -12,8 +12,9 @@
 PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	struct verbs_rail *rail = verbs_choose_rail(endpoint, work);
-	struct ibv_send_wr request, *bad = NULL;
+	struct ibv_send_wr request, *bad;
 	struct ibv_sge pieces[VERBS_PIECES];
+	int rc;
 
 	if (!rail || verbs_is_busy(rail, verbs_is_small(endpoint, work)) || rail->queue->posted >= rail->queue->room ||
 	    work->length > verbs_most_of(rail))
@@ -26,7 +27,10 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 		verbs_copy_frame(endpoint, work, false);
 	verbs_fill_request(rail, work, &request, pieces);
 	request.send_flags |= IBV_SEND_SIGNALED;
-	if (ibv_post_send(rail->id->qp, &request, &bad)) {
+	rc = verbs_post_list(rail, &request, &bad);
+	if (rc < 0) {
+		if (verbs_work_refused(rail, work, rc))
+			return true;
 		pl_list_append(&endpoint->again, &work->link);
 		verbs_fail(rail, "the device refused a request");
 		return true;
@@ -56,7 +60,9 @@ PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_ope
 	    (operation->attributes.flags & (PL_MORE | PL_NOTIFY)) || pl_visible_more(operation->attributes.visible))
 		return false;
 	target = verbs_remote_key_of(segment->remote, endpoint);
-	if (!target || !target->present || (kind == VERBS_ATOMIC && (target->address + segment->remote_offset) % 8))
+	if (!target || !target->present ||
+	    (kind == VERBS_ATOMIC &&
+	     (device->attributes.atomic_cap == IBV_ATOMIC_NONE || (target->address + segment->remote_offset) % 8)))
 		return false;
 	if (segment->region && segment->length &&
 	    (verbs_local_key(endpoint->state, device, segment->region, written, &lkey) < 0 ||

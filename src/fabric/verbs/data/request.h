@@ -291,6 +291,16 @@ PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_
 		verbs_watch_begin(rail);
 }
 
+/* Posts a list of requests. Returns 0 or a negative errno; siw's driver returns one itself. */
+PL_ALWAYS_INLINE int verbs_post_list(struct verbs_rail *rail, struct ibv_send_wr *list, struct ibv_send_wr **bad)
+{
+	int rc;
+
+	*bad = NULL;
+	rc = ibv_post_send(rail->id->qp, list, bad);
+	return rc < -1 ? rc : verbs_result(rc);
+}
+
 /* Removes unposted work from the rail's counts. */
 PL_ALWAYS_INLINE void verbs_unaccount(struct verbs_rail *rail, const struct verbs_work *work)
 {

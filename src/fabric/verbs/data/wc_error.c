@@ -86,17 +86,67 @@ static struct ibv_wc verdict(struct verbs_rail *rail, const struct verbs_work *w
 	return result;
 }
 
+/*
+ * True if a failure of this end's device, which may be the connection's, came too often for this request. soft-RoCE
+ * reports a missing route in this way, and a route may come back.
+ */
+static bool is_refused_again(struct verbs_work *work, enum ibv_wc_status status)
+{
+	if (status != IBV_WC_LOC_QP_OP_ERR && status != IBV_WC_GENERAL_ERR && status != IBV_WC_FATAL_ERR)
+		return false;
+	return ++work->refusals >= VERBS_REFUSALS;
+}
+
+/* Ends the peer: a message for it cannot be sent, and later messages would overtake. */
+static void lose_peer_of_frame(struct verbs_rail *rail, const struct verbs_work *work, const struct pl_error *error)
+{
+	if (work->kind == VERBS_FRAME && !work->operation)
+		pl_peer_lose(rail->endpoint->base.peer, error);
+}
+
+bool verbs_work_refused(struct verbs_rail *rail, struct verbs_work *work, int code)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	struct pl_operation *operation = work->operation;
+	char object[IBV_SYSFS_NAME_MAX + 4];
+	struct pl_error error;
+
+	/* A full queue, or a message: both may fare better on a new connection. */
+	if ((code == -ENOMEM || work->kind == VERBS_FRAME) && ++work->refusals < VERBS_REFUSALS)
+		return false;
+	snprintf(object, sizeof(object), "%s:%u", rail->device->name, rail->id->port_num);
+	pl_fail(&error, code, "RDMA-POST", "ibv_post_send", object,
+		"see the abilities of the card with: ibv_devinfo -v; or use the fabric tcp",
+		"the card's driver refuses the request (%s)", strerrorname_np(-code) ? strerrorname_np(-code) : "?");
+	if (work->kind == VERBS_FRAME) {
+		pl_list_append(&endpoint->again, &work->link);
+		pl_peer_lose(endpoint->base.peer, &error);
+		return true;
+	}
+	pl_operation_fail(operation, code, &error);
+	if (verbs_work_skip(work))
+		pl_list_append(&endpoint->again, &work->link);
+	else
+		verbs_work_free(endpoint, work);
+	pl_operation_pending_done(operation);
+	return true;
+}
+
 static void work_back(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
 {
 	const struct ibv_wc result = verdict(rail, work, completion);
 	struct pl_operation *operation = work->operation;
 	struct pl_error error;
+	bool own;
 
 	completion = &result;
+	own = own_fault(completion->status) ? !mistaken(work, completion->status)
+					    : is_refused_again(work, completion->status);
+	if (own)
+		describe_status(&error, rail, completion);
 	if (operation && atomic_load(&operation->canceled)) {
 		; /* its status is known */
-	} else if (operation && own_fault(completion->status) && !mistaken(work, completion->status)) {
-		describe_status(&error, rail, completion);
+	} else if (operation && own) {
 		pl_operation_fail(operation, error.code, &error);
 	} else if (work->kind == VERBS_ATOMIC) {
 		pl_fail(&error, -ECONNRESET, "ATOMIC-UNCERTAIN", "ibv_poll_cq", NULL,
@@ -107,6 +157,8 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 		rail->frames += work->kind == VERBS_FRAME;
 		rail->held_generation = rail->generation;
 		pl_list_append(&rail->held, &work->link);
+		if (own)
+			lose_peer_of_frame(rail, work, &error);
 		return;
 	}
 	if (verbs_work_skip(work)) {

@@ -299,6 +299,21 @@ int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operat
 	return 0;
 }
 
+/* True if the devices of all rails lack atomics. Fails the operation then. */
+static bool atomics_are_missing(const struct verbs_endpoint *endpoint, struct pl_operation *operation)
+{
+	struct pl_error error;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].device->attributes.atomic_cap != IBV_ATOMIC_NONE)
+			return false;
+	pl_fail(&error, -ENOTSUP, "RDMA-NO-ATOMICS", "post", endpoint->rails[0].device->name,
+		"use the fabric tcp, or a card with atomics, see atomic_cap in: ibv_devinfo -v",
+		"the card has no atomic operations");
+	pl_operation_fail(operation, error.code, &error);
+	return true;
+}
+
 static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
@@ -308,6 +323,8 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 
 	if (!target)
 		return -ENOMEM;
+	if (atomics_are_missing(endpoint, operation))
+		return 0;
 	address = target->address + segment->remote_offset;
 	if (!reachable(endpoint, target) || address % 8) {
 		fail_transfer(operation, address % 8 ? PL_WIRE_MISALIGNED : PL_WIRE_UNKNOWN_KEY);

@@ -9,6 +9,7 @@
 #define BACKLOG 1024
 #define HINT_ADDRESS \
 	"connect through an address of the card's network device, see: rdma link; or leave the fabric to be chosen"
+#define HINT_IWARP "use a RoCE or InfiniBand device, or the fabric tcp"
 #define HINT_ENCRYPTION "do not demand it, and trust the network; or leave the fabric to be chosen"
 
 struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port)
@@ -85,7 +86,11 @@ static struct verbs_local_addr *local_addr_new(struct verbs_state *state, struct
 
 	if (library->rdma_create_id(state->cms[0].channel, &id, NULL, RDMA_PS_TCP))
 		return NULL;
-	if (!library->rdma_bind_addr(id, (struct sockaddr *)address) && id->verbs &&
+	state->iwarp = false;
+	/* iWARP has neither immediate data nor atomics. */
+	if (!library->rdma_bind_addr(id, (struct sockaddr *)address) && id->verbs)
+		state->iwarp = id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+	if (id->verbs && !state->iwarp &&
 	    wanted(state, library->ibv_get_device_name(id->verbs->device), id->port_num))
 		addr = pl_zalloc(&state->context->allocator, sizeof(*addr));
 	if (addr) {
@@ -175,7 +180,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 {
 	struct verbs_state *state;
 	char object[PL_ADDRESS_FORMAT_MAX];
-	bool any;
+	bool any, iwarp;
 
 	if (peer->encrypt_demanded || peer->context->options.encrypt_data == PL_ON)
 		return pl_fail(error, -ENOTSUP, "RDMA-NO-ENCRYPTION", "connect", NULL, HINT_ENCRYPTION,
@@ -188,10 +193,14 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 	/* An explicit device list overrides the address of the control connection. */
 	if (!any && peer->context->devices)
 		any = !pl_list_empty(&state->local_addrs);
+	iwarp = state->iwarp;
 	pthread_mutex_unlock(&state->lock);
 	if (any)
 		return 0;
 	pl_address_format((struct sockaddr *)&peer->local_address, object, sizeof(object));
+	if (iwarp)
+		return pl_fail(error, -ENOTSUP, "RDMA-IWARP", "rdma_bind_addr", object, HINT_IWARP,
+			       "the address belongs to an iWARP device, which lacks immediate data and atomics");
 	return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "rdma_bind_addr", object, HINT_ADDRESS,
 		       peer->context->devices ? "there is no RDMA device of the names given"
 					      : "the address belongs to no RDMA device");

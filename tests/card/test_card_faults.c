@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One fault of the stand-in card at a time: what the user is told, and how many connections it costs. Each case has a
+ * process of its own, because the card reads its variables once.
+ */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "card/card.h"
+#include "support/environment.h"
+
+#define LENGTH 4096u
+#define LIMIT 20 /* seconds, times slowness() */
+
+static const struct setting setting = {
+	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
+};
+
+static struct card_counts counts_now(void)
+{
+	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+	struct card_counts (*read)(void);
+	void *found = library ? dlsym(library, "standin_card_counts") : NULL;
+
+	check(found);
+	memcpy(&read, &found, sizeof(read));
+	dlclose(library);
+	return read();
+}
+
+struct pair {
+	struct scenario_environment environment;
+	struct buffer near, far;
+	struct pl_remote *remote;
+};
+
+static void pair_open(struct pair *pair)
+{
+	environment_open(&pair->environment, &setting);
+	buffer_open(&pair->near, pair->environment.near, LENGTH, PL_ACCESS_LOCAL);
+	buffer_open(&pair->far, pair->environment.far, LENGTH, PL_ACCESS_ALL);
+	pair->remote = share(&pair->environment, pair->far.region, pair->environment.near_peer, NULL);
+}
+
+static void pair_close(struct pair *pair)
+{
+	pl_remote_release(pair->remote);
+	buffer_close(&pair->near);
+	buffer_close(&pair->far);
+	environment_close(&pair->environment);
+}
+
+/* Waits for an operation and returns its status; the error has a name if it failed. */
+static int pair_await(struct pair *pair, struct pl_operation *operation, struct pl_error *error)
+{
+	int status = await(&pair->environment, operation, NULL, error);
+
+	if (status)
+		check(error->id[0] && error->code == status);
+	return status;
+}
+
+static int write_once(struct pair *pair, struct pl_error *error)
+{
+	struct pl_operation *operation;
+
+	check_ok(pl_write(pair->environment.near_peer,
+			  &(struct pl_transfer){ pair->remote, 0, pair->near.region, 0, LENGTH }, NULL, &operation, error),
+		 error);
+	return pair_await(pair, operation, error);
+}
+
+static int read_once(struct pair *pair, struct pl_error *error)
+{
+	struct pl_operation *operation;
+
+	check_ok(pl_read(pair->environment.near_peer,
+			 &(struct pl_transfer){ pair->remote, 0, pair->near.region, 0, LENGTH }, NULL, &operation, error),
+		 error);
+	return pair_await(pair, operation, error);
+}
+
+static int add_once(struct pair *pair, struct pl_error *error)
+{
+	const struct pl_atomic atomic = { .remote = pair->remote, .operand = 1 };
+	struct pl_operation *operation;
+
+	check_ok(pl_fetch_add(pair->environment.near_peer, &atomic, NULL, &operation, error), error);
+	return pair_await(pair, operation, error);
+}
+
+/* -- posts that the driver refuses ---------------------------------------------------------------- */
+
+static void atomic_missing(void *argument)
+{
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "thor2", 1);
+	pair_open(&pair);
+	check_number(add_once(&pair, &error), -ENOTSUP);
+	check_text(error.id, "RDMA-NO-ATOMICS");
+	check_number(write_once(&pair, &error), 0);
+	check_number(counts_now().connects, 1);
+	check_number(counts_now().refused, 0);
+	pair_close(&pair);
+}
+
+static void iwarp_refused(void *argument)
+{
+	struct setting automatic = setting;
+	struct scenario_environment environment = { .setting = &automatic };
+	struct pl_context *context;
+	struct pl_operation *operation;
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_error error;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "siw", 1);
+	automatic.fabric = "auto";
+	environment_open(&environment, &automatic);
+	check_number(pl_peer_query(environment.near_peer, &info), 0);
+	check(strcmp(info.fabric, "verbs"));
+	context = context_open(&setting);
+	drive(&environment, context);
+	check_ok(pl_connect_start(context, environment.address, 0, 0, &operation, &error), &error);
+	check_number(await(&environment, operation, NULL, &error), -ENOTSUP);
+	check_text(error.id, "RDMA-IWARP");
+	drive_no_more(&environment, context);
+	pl_close(context);
+	environment_close(&environment);
+}
+
+/* Each refused post ends by name, or costs one connection. */
+static void posts_refused(void *argument)
+{
+	unsigned refused = 0;
+	struct pl_error error;
+	struct pair pair;
+	int status;
+
+	setenv("STANDIN_MOOD", "refuse:1000", 1);
+	setenv("STANDIN_SEED", argument, 1);
+	setenv("STANDIN_FAULTS", "20", 1);
+	pair_open(&pair);
+	for (unsigned i = 0; i < 200; i++) {
+		status = write_once(&pair, &error);
+		check_one_of(status, 0, -EINVAL, -ENOMEM);
+		if (status)
+			check_text(error.id, "RDMA-POST");
+		refused += status != 0;
+	}
+	check(refused > 0);
+	check(counts_now().connects <= 1 + counts_now().refused);
+	pair_close(&pair);
+}
+
+/* A request that fails on each connection ends by name, and costs few connections. */
+static void request_always_fails(void *argument)
+{
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	setenv("STANDIN_MOOD", "bad-reads", 1);
+	pair_open(&pair);
+	check_number(read_once(&pair, &error), -EIO);
+	check_text(error.id, "RDMA-LOCAL");
+	check(counts_now().connects <= 6);
+	pair_close(&pair);
+}
+
+/* -- the program ---------------------------------------------------------------------------------- */
+
+struct fault_case {
+	const char *name;
+	void (*run)(void *argument);
+	char *argument;
+};
+
+static void fault_test(void **state)
+{
+	const struct fault_case *fault = *state;
+
+	assert_int_equal(process_run(fault->name, LIMIT, fault->run, fault->argument), 0);
+}
+
+int main(void)
+{
+	static struct fault_case cases[] = {
+		{ "atomic-missing", atomic_missing, NULL },
+		{ "iwarp-refused", iwarp_refused, NULL },
+		{ "posts-refused-1", posts_refused, "1" },
+		{ "posts-refused-2", posts_refused, "2" },
+		{ "request-always-fails", request_always_fails, NULL },
+	};
+	struct CMUnitTest tests[sizeof(cases) / sizeof(cases[0])];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		tests[i] = (struct CMUnitTest){ cases[i].name, fault_test, NULL, NULL, &cases[i] };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
