@@ -147,7 +147,7 @@ _peerlane() {
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		;;
-	get)
+	get | delete)
 		COMPREPLY=($(compgen -W "$(_peerlane_names "$program")" -- "$current"))
 		;;
 	esac

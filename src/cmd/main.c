@@ -17,6 +17,7 @@ static const struct command {
 	{ "list", pl_cli_list, "list what a server publishes" },
 	{ "get", pl_cli_get, "fetch files from a server" },
 	{ "put", pl_cli_put, "send files to a server" },
+	{ "delete", pl_cli_delete, "delete own uploads at a server" },
 	{ "key", pl_cli_key, "make and show identities and group keys" },
 	{ "demo", pl_cli_demo, "show and verify all transfers on this machine" },
 	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and how to fix it" },

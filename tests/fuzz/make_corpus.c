@@ -267,6 +267,8 @@ static void service(void)
 		{ "commit", { .type = SERVICE_COMMIT, .request = 6, .handle = 1 } },
 		{ "close", { .type = SERVICE_CLOSE, .request = 7, .handle = 1, .flags = SERVICE_DISCARD } },
 		{ "closed", { .type = SERVICE_CLOSE, .answer = true, .request = 7, .size = 1 } },
+		{ "delete", { .type = SERVICE_DELETE, .request = 11, .flags = SERVICE_UNSYNCED, .name = "sub/up" } },
+		{ "deleted", { .type = SERVICE_DELETE, .answer = true, .request = 11, .size = 4096 } },
 		{ "failed",
 		  { .type = SERVICE_OPEN,
 		    .answer = true,

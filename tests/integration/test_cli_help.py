@@ -10,11 +10,12 @@ import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMANDS = ['serve', 'list', 'get', 'put', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'dump', 'version']
+COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'dump',
+            'version']
 # Commands of two words, and another mode of bench that has its own options.
 SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
-CONNECTING = ['serve', 'list', 'get', 'put', 'demo', 'bench']  # accept the connection options
+CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'demo', 'bench']  # accept the connection options
 OUTPUT_OPTIONS = {'--json', '--quiet', '--help', '--usage'}
 OPTION = re.compile(r'^  (?:-\S, |    )(--[a-z-]+)', re.MULTILINE)
 COLUMNS = 80
@@ -157,7 +158,7 @@ def test_commands_accept_the_shared_options(command, tmp_path):
 def test_completion_of_commands():
     assert complete('') == {*COMMANDS, '--help', '--version'}
     assert complete('ge') == {'get'}
-    assert complete('help', 'd') == {'demo', 'dump'}
+    assert complete('help', 'd') == {'delete', 'demo', 'dump'}
     assert complete('help', 'o') == {'options'}
 
 
@@ -190,6 +191,7 @@ def test_completion_of_arguments(tmp_path):
         host, port = server.address.split(':')
         assert complete('get', '--key', key, host, ':', port, 'o') == {'one two', 'other'}
         assert complete('get', host, ':', port, 'o') == set()
+        assert complete('delete', '--key', key, host, ':', port, 'o') == {'one two', 'other'}
 
 
 @pytest.mark.parametrize('command', COMMANDS)

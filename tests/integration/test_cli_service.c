@@ -25,6 +25,7 @@ struct world {
 	struct pl_region *region;
 	uint32_t requests;
 	bool limited; /* --clients 1 --idle 0.4 */
+	bool deleting; /* --allow-delete --quota 100000 */
 };
 
 /* -- server and client --------------------------------------------------------------------------- */
@@ -47,7 +48,11 @@ static void server_start(struct world *world)
 		close(output[1]);
 		unsetenv("PEERLANE_KEY_FILE");
 		execl(command, "peerlane", "serve", "127.0.0.1:0", "--quiet", "--memory", "frames=1M", "--writable",
-		      "--upload", world->folder, world->limited ? "--clients=1" : NULL, "--idle=0.4", NULL);
+		      "--upload", world->folder,
+		      world->limited    ? "--clients=1"
+		      : world->deleting ? "--allow-delete"
+					: NULL,
+		      world->limited ? "--idle=0.4" : "--quota=100000", NULL);
 		_exit(127);
 	}
 	close(output[1]);
@@ -686,6 +691,75 @@ static void sparse_requests(void *argument)
 	world_close(&world);
 }
 
+static int delete_name(struct world *world, const char *name)
+{
+	struct service_message request = { .type = SERVICE_DELETE, .flags = SERVICE_UNSYNCED }, answer;
+	int status;
+
+	strcpy(request.name, name);
+	status = send_request(world, &request, &answer);
+	check_number(answer.size, 0);
+	return status;
+}
+
+static void deletions_outside_the_folder(void *argument)
+{
+	static const char *const names[] = { "../x", "/tmp/x", "a/../../x", "..", ".", "", "a//b", "a/", ".x.part", "no/x" };
+	struct world world = { .deleting = true };
+
+	(void)argument;
+	server_start(&world);
+	client_open(&world);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		check_one_of(delete_name(&world, names[i]), -EINVAL, -ENOENT);
+	/* A block of memory is no upload. */
+	check_number(delete_name(&world, "frames"), -ENOENT);
+	check_server_answers(&world);
+	world_close(&world);
+}
+
+/* The server returns the bytes of a deleted file before it sums the files again. */
+static void deletions_return_bytes(void *argument)
+{
+	struct service_message request = { .type = SERVICE_CREATE, .size = 90000, .name = "other" }, answer;
+	struct world world = { .deleting = true };
+	uint32_t handle;
+
+	(void)argument;
+	server_start(&world);
+	client_open(&world);
+	handle = create(&world, "part", 90000);
+	check_number(send_request(&world, &request, &answer), -EDQUOT);
+	check_number(delete_name(&world, "part"), -EBUSY);
+	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = handle };
+	check_number(send_request(&world, &request, &answer), 0);
+	request = (struct service_message){ .type = SERVICE_DELETE, .name = "part" };
+	check_number(send_request(&world, &request, &answer), 0);
+	check(answer.size >= 90000);
+	handle = create(&world, "other", 90000);
+	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = handle, .flags = SERVICE_DISCARD };
+	check_number(send_request(&world, &request, &answer), 0);
+	world_close(&world);
+}
+
+/* The bytes of a request to delete, and of its answer. */
+static void deletion_messages(void *argument)
+{
+	static const uint8_t request_bytes[] = "PVS1\2\0\15\0\7\0\0\0\0\0\0\0\2\0\0\0\3\0a/b";
+	static const uint8_t answer_bytes[] = "PVS1\2\0\15\200\7\0\0\0\0\0\0\0\0\20\0\0\0\0\0";
+	struct service_message request = {
+		.type = SERVICE_DELETE, .request = 7, .flags = SERVICE_UNSYNCED, .name = "a/b"
+	};
+	struct service_message answer = { .type = SERVICE_DELETE, .answer = true, .request = 7, .size = 4096 };
+	uint8_t bytes[SERVICE_REQUEST_MAX];
+
+	(void)argument;
+	check_number(service_encode(&request, bytes, sizeof(bytes)), 25);
+	check(memcmp(bytes, request_bytes, 25) == 0);
+	check_number(service_encode(&answer, bytes, sizeof(bytes)), 24);
+	check(memcmp(bytes, answer_bytes, 24) == 0);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -700,6 +774,9 @@ int main(void)
 		{ "small files outside the folder or area are refused", small_files_outside, NULL, 30 },
 		{ "many small files fail together", many_small_failures, NULL, 30 },
 		{ "clients disconnect while small files are stored", disconnects_with_small_files, NULL, 30 },
+		{ "deletions outside the folder are refused", deletions_outside_the_folder, NULL, 30 },
+		{ "deletions return the bytes of quotas", deletions_return_bytes, NULL, 30 },
+		{ "requests to delete have the documented bytes", deletion_messages, NULL, 5 },
 		{ "sparse files and lies about them", sparse_requests, NULL, 30 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
 		{ "notifications take no memory", notifications, NULL, 60 },

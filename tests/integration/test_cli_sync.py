@@ -52,6 +52,25 @@ def test_no_sync_leaves_storage_to_the_kernel(tmp_path, inbox, source):
     assert (inbox / 'model.bin').read_bytes() == source.read_bytes()
 
 
+def test_delete_is_answered_after_the_folder_is_on_storage(tmp_path, inbox):
+    log = tmp_path / 'log'
+    for name in ['one', 'sub/two', 'three']:
+        write(inbox / name, b'bytes')
+    with serving('--upload', inbox, '--allow-delete', **recording(log)) as server:
+        run('delete', server.address, 'one', 'sub/two')
+        assert lines(log) == ['fsync inbox', 'fsync sub']
+        log.write_text('')
+        run('delete', server.address, 'three', '--no-sync')
+        assert lines(log) == []
+    assert os.listdir(inbox) == ['sub'] and not os.listdir(inbox / 'sub')
+
+
+def test_a_failure_of_storage_fails_the_delete(tmp_path, inbox):
+    write(inbox / 'one', b'bytes')
+    with serving('--upload', inbox, '--allow-delete', **recording(tmp_path / 'log', fail=1)) as server:
+        assert '[SYNC-FAILED]' in run('delete', server.address, 'one', expect=1).stderr
+
+
 def test_put_of_several_files_and_of_an_empty_one(tmp_path, inbox, source):
     log = tmp_path / 'log'
     empty = write(tmp_path / 'empty', b'')

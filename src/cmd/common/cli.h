@@ -31,6 +31,7 @@ enum cli_exit {
 /* Subcommands.  argv[0] is "peerlane NAME".  Each returns an enum cli_exit. */
 int pl_cli_bench(int argc, char **argv);
 int pl_cli_check(int argc, char **argv);
+int pl_cli_delete(int argc, char **argv);
 int pl_cli_demo(int argc, char **argv);
 int pl_cli_dump(int argc, char **argv);
 int pl_cli_get(int argc, char **argv);

@@ -313,6 +313,15 @@ static int name_partial_file(struct partial_file *partial, int folder, const cha
 	return partial->name && partial->temporary ? 0 : cli_fail_errno(error, -ENOMEM, "malloc", name);
 }
 
+int partial_file_lock(struct partial_file *partial, int folder, const char *name, struct pl_error *error)
+{
+	static const struct file_version none = { 0 };
+	int rc = name_partial_file(partial, folder, name, &none, error);
+
+	partial->whole = true;
+	return rc < 0 ? rc : open_temporary_file(partial, error);
+}
+
 int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
 		      uint64_t data, bool resume, struct pl_error *error)
 {

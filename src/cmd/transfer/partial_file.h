@@ -57,6 +57,12 @@ int partial_file_open_stream(struct partial_file *partial, int fd, const char *n
 int partial_file_write(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
 		       const void *bytes, struct pl_error *error);
 
+/*
+ * Locks a name, so that no transfer can give a file this name.  Makes an empty temporary file if there is none; its size
+ * is 0 then.
+ */
+int partial_file_lock(struct partial_file *partial, int folder, const char *name, struct pl_error *error);
+
 /* Records that the first `done` bytes are complete.  Returns 0 or a negative errno; -EINTR after a signal. */
 int partial_file_record(struct partial_file *partial, uint64_t done);
 

@@ -80,12 +80,14 @@ static void read_owner(int fd, char owner[PL_FINGERPRINT_MAX])
 	owner[length > 0 ? length : 0] = '\0';
 }
 
-bool quota_owns(const struct client *client, int fd)
+enum quota_owned quota_owned_by(const struct client *client, int fd)
 {
 	char owner[PL_FINGERPRINT_MAX];
 
 	read_owner(fd, owner);
-	return !owner[0] || !strcmp(owner, client->identity.fingerprint);
+	if (!owner[0])
+		return OWNED_BY_NOBODY;
+	return strcmp(owner, client->identity.fingerprint) ? OWNED_BY_OTHER : OWNED_BY_CLIENT;
 }
 
 uint64_t quota_allocated(const struct client *client, int folder, const char *last)
@@ -100,7 +102,7 @@ uint64_t quota_allocated(const struct client *client, int folder, const char *la
 	fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
-	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && quota_owns(client, fd))
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && quota_owned_by(client, fd) != OWNED_BY_OTHER)
 		bytes = (uint64_t)status.st_size;
 	close(fd);
 	return bytes;
@@ -196,6 +198,21 @@ int quota_reserve(struct client *client, const char *name, uint64_t size, uint64
 	if (rc == 0 && server->quota)
 		rc = reserve_bytes(server, "", server->quota, name, size, error);
 	return rc;
+}
+
+static void give_bytes_back(struct server *server, const char *owner, uint64_t bytes)
+{
+	struct quota_account *account = find_account(server, owner);
+
+	if (account && account->summed)
+		account->used -= CLI_MIN(account->used, bytes);
+}
+
+void quota_give_back(const struct client *client, enum quota_owned owned, uint64_t bytes)
+{
+	if (owned == OWNED_BY_CLIENT)
+		give_bytes_back(client->server, client->identity.fingerprint, bytes);
+	give_bytes_back(client->server, "", bytes);
 }
 
 /* -- expiry ----------------------------------------------------------------------------------------------- */

@@ -31,8 +31,13 @@ struct quota_owner quota_owner_of(const struct client *client);
  */
 int quota_mark(const struct quota_owner *owner, int fd, const char *name, struct pl_error *error);
 
-/* True if the client, or nobody, is the owner of a file. */
-bool quota_owns(const struct client *client, int fd);
+enum quota_owned { OWNED_BY_NOBODY, OWNED_BY_CLIENT, OWNED_BY_OTHER };
+
+/* Tells whether a client, nobody or another identity is the owner of a file. */
+enum quota_owned quota_owned_by(const struct client *client, int fd);
+
+/* Gives the bytes of a deleted file back to its owner and to the server. */
+void quota_give_back(const struct client *client, enum quota_owned owned, uint64_t bytes);
 
 /* Removes partial files that did not change for `server->keep_parts`, at most once an hour. */
 void quota_expire_parts(struct server *server);

@@ -213,7 +213,7 @@ static int open_upload(struct client *client, const struct service_message *requ
 	if (rc < 0)
 		return rc;
 	/* Another client began it. */
-	if (!quota_owns(client, (*item)->partial.fd))
+	if (quota_owned_by(client, (*item)->partial.fd) == OWNED_BY_OTHER)
 		rc = partial_file_begin_again(&(*item)->partial, error);
 	if (rc == 0)
 		rc = quota_mark(&owner, (*item)->partial.fd, request->name, error);
@@ -310,6 +310,10 @@ struct client *request_commit_end(struct server *server, struct commit *commit, 
 		client->commit = NULL;
 	if (commit->type == SERVICE_PUT_SMALL || commit->type == SERVICE_GET_SMALL) {
 		small_end(server, commit, answer);
+		return client;
+	}
+	if (commit->type == SERVICE_DELETE) {
+		deletion_end(commit, answer);
 		return client;
 	}
 	if (commit->rc == 0)
@@ -443,6 +447,8 @@ int request_handle(struct client *client, const struct service_message *request,
 		return small_begin(client, request, error);
 	case SERVICE_DATA:
 		return handle_data(client, request, answer, error);
+	case SERVICE_DELETE:
+		return deletion_begin(client, request, error);
 	case SERVICE_TYPES:
 		break;
 	}

@@ -19,6 +19,7 @@ enum {
 	OPTION_QUOTA,
 	OPTION_KEEP_PARTS,
 	OPTION_RATE,
+	OPTION_ALLOW_DELETE,
 };
 
 #define NS_PER_DAY (86400 * CLI_NS_PER_S)
@@ -69,6 +70,8 @@ static void check_serve_arguments(const struct serve *serve, struct argp_state *
 {
 	if (serve->path_count == 0 && serve->memory_count == 0 && !serve->upload)
 		argp_error(state, "nothing to publish: add a PATH, --memory or --upload");
+	if (serve->server.allow_delete && !serve->upload)
+		argp_error(state, "--allow-delete needs --upload");
 	if (serve->read_only && (serve->writable || serve->upload))
 		argp_error(state, "--read-only contradicts --writable and --upload");
 	if (serve->writable && serve->memory_count == 0 && !serve->upload)
@@ -129,6 +132,9 @@ static error_t parse_serve_option(int key, char *argument, struct argp_state *st
 	case OPTION_KEEP_PARTS:
 		parse_budget(serve, key, argument, state);
 		return 0;
+	case OPTION_ALLOW_DELETE:
+		serve->server.allow_delete = true;
+		return 0;
 	case OPTION_READ_ONLY:
 		serve->read_only = true;
 		return 0;
@@ -168,6 +174,8 @@ static const struct argp_option serve_options[] = {
 	{ "memory", 'm', "NAME=SIZE", 0,
 	  "Publish a zeroed block of memory, for example frames=64M; frames=64M@cuda:1 is memory of a GPU", 1 },
 	{ "upload", 'u', "DIRECTORY", 0, "Let clients put files into DIRECTORY, and replace files there", 1 },
+	{ "allow-delete", OPTION_ALLOW_DELETE, NULL, 0,
+	  "Let clients delete uploads that no identity owns; an identity may always delete its own", 1 },
 	{ "quota", OPTION_QUOTA, "SIZE", 0, "Store at most SIZE bytes in the --upload DIRECTORY", 1 },
 	{ "keep-parts", OPTION_KEEP_PARTS, "DAYS", 0,
 	  "Remove uploads that were not finished and did not change for DAYS (default: 7; 0: never)", 1 },

@@ -18,6 +18,7 @@ static const struct {
 	[SERVER_WRITES] = { "writes", "writes", "create" },
 	[SERVER_STORED] = { "stored", "stored", "store" },
 	[SERVER_CLOSED] = { NULL, NULL, "close" },
+	[SERVER_DELETED] = { "deleted", "deleted", "delete" },
 	[SERVER_REFUSED] = { NULL, NULL, "refuse" },
 	[SERVER_LIMITED] = { NULL, NULL, "limit" },
 	[SERVER_CONNECTED] = { "connected", NULL, "connect" },

@@ -59,6 +59,7 @@ enum server_event {
 	SERVER_WRITES,    /* opened a name to write it */
 	SERVER_STORED,    /* wrote all bytes of a name */
 	SERVER_CLOSED,    /* closed a name, or left without doing so */
+	SERVER_DELETED,   /* deleted an upload */
 	SERVER_REFUSED,   /* made a request that failed */
 	SERVER_LIMITED,   /* had to wait for its rate, or for its requests */
 	SERVER_CONNECTED,
@@ -82,6 +83,7 @@ struct server {
 	struct committer committer;
 	bool writable;  /* clients may write to blocks of memory */
 	bool read_only; /* clients may only read, whatever their rights are */
+	bool allow_delete; /* clients may delete uploads that have no owner */
 	int upload;    /* descriptor of the folder for uploads, or -1 */
 	uint64_t quota;      /* bytes of all uploads; 0: no limit */
 	uint64_t keep_parts; /* nanoseconds after which an unchanged partial file is removed; 0: never */
@@ -145,6 +147,13 @@ int small_area_open(struct client *client, const struct service_message *request
 int small_begin(struct client *client, const struct service_message *request, struct pl_error *error);
 /* Fills the answer, and frees all but the commit's memory. */
 void small_end(struct server *server, struct commit *commit, struct service_message *answer);
+/* -- deletions (deletion.c) ------------------------------------------------------------------------- */
+
+/* Deletes the client's upload of a name, and begins to wait for storage. */
+int deletion_begin(struct client *client, const struct service_message *request, struct pl_error *error);
+/* Fills the answer, and frees all but the commit's memory. */
+void deletion_end(struct commit *commit, struct service_message *answer);
+
 /* Revokes the token of a handle and frees the handle. */
 void request_handle_close(struct client *client, size_t index, bool discard);
 

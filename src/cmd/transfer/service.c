@@ -48,6 +48,7 @@ static const struct {
 	[SERVICE_PUT_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
 	[SERVICE_GET_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
 	[SERVICE_DATA] = { HANDLE | OFFSET, MORE | RANGES },
+	[SERVICE_DELETE] = { FLAGS | NAME, SIZE },
 };
 
 /* Numbers of errors on the wire, because the values of errno differ between systems. */

@@ -42,6 +42,7 @@ enum service_type {
 	SERVICE_PUT_SMALL,
 	SERVICE_GET_SMALL, /* reads `files` into the area `handle`; the answer has the first `done` of them */
 	SERVICE_DATA,      /* lists the ranges of `handle` that are not holes, from `offset` on */
+	SERVICE_DELETE,    /* deletes the client's own upload `name`; the answer has the bytes that were freed as `size` */
 	SERVICE_TYPES,
 };
 
@@ -49,7 +50,7 @@ enum service_kind { SERVICE_FILE = 0, SERVICE_MEMORY = 1, SERVICE_KINDS };
 
 /* Flags. */
 #define SERVICE_DISCARD 1u  /* CLOSE: delete the partial file */
-#define SERVICE_UNSYNCED 2u /* PUT_SMALL: the answer may come before the files are on storage */
+#define SERVICE_UNSYNCED 2u /* PUT_SMALL, DELETE: the answer may come before storage has the change */
 #define SERVICE_HASHED 4u   /* PUT_SMALL: compare with the hashes; GET_SMALL: answer with hashes */
 #define SERVICE_FOLDERS 8u  /* PUT_SMALL, CREATE: make missing directories of the names */
 /* OPEN, answer: the file has holes; CREATE: it has holes, and `length` bytes of data */
