@@ -122,6 +122,9 @@ int cli_reload(struct pl_context *context, const struct cli_options *options, st
 /* True if the options let only known ends connect: there is a key, or a list of identities. */
 bool cli_authenticates(const struct cli_options *options);
 
+/* Makes the missing folders of a file's path, for this user only. */
+int cli_make_folders(const char *path, struct pl_error *error);
+
 /* Copies an address and adds the default port if the address has none.  Returns -EINVAL if it is too long. */
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error);
 /* Names of servers, for cli_options.program. */

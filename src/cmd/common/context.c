@@ -25,8 +25,7 @@ static int find_known_hosts(char *path, size_t size, struct pl_error *error)
 	return 0;
 }
 
-/* Makes the folders of a file that --trust-new writes. */
-static int make_folders(const char *path, struct pl_error *error)
+int cli_make_folders(const char *path, struct pl_error *error)
 {
 	char folder[PATH_MAX];
 
@@ -63,7 +62,7 @@ static int fill_identity_options(const struct cli_options *options, struct pl_op
 	if (wanted && rc == 0) {
 		library->known_hosts = known_hosts;
 		if (options->trust_new)
-			rc = make_folders(known_hosts, error);
+			rc = cli_make_folders(known_hosts, error);
 	}
 	return rc;
 }

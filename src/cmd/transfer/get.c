@@ -268,5 +268,6 @@ int pl_cli_get(int argc, char **argv)
 	listing_free(&get.listing);
 	free(get.folder_path);
 	free(get.target);
+	partial_key_wipe(&get.key);
 	return status;
 }

@@ -4,6 +4,7 @@
 #define PL_CMD_TRANSFER_GET_H
 
 #include "cmd/transfer/listing.h"
+#include "cmd/transfer/partial_key.h"
 #include "cmd/transfer/small_client.h"
 #include "cmd/transfer/transfer.h"
 
@@ -22,6 +23,7 @@ struct get {
 	bool output_failed; /* the last file could not be written */
 	int folder;         /* descriptor of the folder that receives the files */
 	struct small small;
+	struct partial_key key; /* of partial files */
 };
 
 /* get_file.c: fetches one file, and fills the result of the transfer. */

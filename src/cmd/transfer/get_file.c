@@ -206,8 +206,8 @@ static int open_local_file(struct get *get, struct fetch *fetch, struct pl_error
 	 * transfers are not resumed.
 	 */
 	return partial_file_open(&fetch->partial, fetch->folder, last, &version,
-				 transfer->sparse ? transfer->data.bytes : version.size, !fetch->memory && !get->ranged,
-				 error);
+				 transfer->sparse ? transfer->data.bytes : version.size,
+				 fetch->memory || get->ranged ? NULL : partial_key_get(&get->key), error);
 }
 
 static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *error)
@@ -266,11 +266,9 @@ void get_file(struct get *get, struct transfer *transfer)
 		transfer->error = changed;
 	}
 	hash_discard(fetch.local_hash);
-	/* Wrong bytes, and memory, whose transfer cannot be resumed, are not kept. */
-	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || fetch.memory || get->ranged ||
-					 fetch.partial.streaming
-				 ? 0
-				 : fetch.partial.done;
+	/* Wrong bytes are not kept, and neither are files that cannot be resumed. */
+	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || !fetch.partial.key ? 0
+												     : fetch.partial.done;
 	partial_file_close(&fetch.partial, !transfer->kept);
 	if (get->recursive && fetch.folder >= 0)
 		close(fetch.folder);

@@ -114,7 +114,7 @@ int item_open_partial_file(struct items *items, int folder, const char *name, co
 	}
 	item->fd = folder;
 	item->version = *version;
-	rc = partial_file_open(&item->partial, folder, name, version, data, true, error);
+	rc = partial_file_open(&item->partial, folder, name, version, data, items->key, error);
 	if (rc == 0 && item->partial.bytes)
 		rc = pl_region_register(items->context, item->partial.bytes, version->size, PL_ACCESS_WRITE,
 					&item->region, error);
@@ -145,7 +145,7 @@ void item_release(struct items *items, struct item *item, bool discard)
 	if (item->kind == ITEM_FILE && item->bytes)
 		munmap(item->bytes, item->version.size);
 	if (item->partial.fd >= 0)
-		partial_file_close(&item->partial, discard);
+		partial_file_close(&item->partial, discard || !item->partial.key);
 	if (item->fd >= 0)
 		close(item->fd);
 	free(item);

@@ -26,6 +26,7 @@ struct item {
 /* Items in use.  All clients of a file share one item. */
 struct items {
 	struct pl_context *context;
+	const struct partial_key *key; /* of partial files; NULL: none is resumed */
 	struct item *first;
 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/transfer/partial_file.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,54 +15,16 @@
 #include <unistd.h>
 
 #include "cmd/common/cli.h"
-#include "cmd/transfer/hash.h"
+#include "cmd/transfer/partial_record.h"
 #include "cmd/transfer/sigbus_guard.h"
 
-#define MAGIC 0x31545241504c50ull
 #define ALIGNMENT 4096ull
 /* Attempts to remove files of others under the name of the temporary file. */
 #define REMOVALS_MAX 8
 
-/* Record behind the last byte of the file; little-endian. */
-struct record {
-	uint64_t magic;
-	uint64_t size, modified, identity;
-	uint64_t done;
-	char boot[40];
-	uint64_t sum; /* hash of all members above */
-};
-
-_Static_assert(sizeof(struct record) == 88, "the record has no padding");
-
 static uint64_t partial_record_offset(const struct partial_file *partial)
 {
 	return (partial->source.size + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
-}
-
-/* Reads the boot id of the kernel; an empty id, if there is none, matches too. */
-static void read_kernel_boot_id(char boot[40])
-{
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-
-	memset(boot, 0, 40);
-	if (fd < 0)
-		return;
-	if (read(fd, boot, 36) < 0)
-		boot[0] = '\0';
-	close(fd);
-}
-
-static void make_partial_record(const struct partial_file *partial, uint64_t done, struct record *record)
-{
-	*record = (struct record){
-		.magic = htole64(MAGIC),
-		.size = htole64(partial->source.size),
-		.modified = htole64(partial->source.modified),
-		.identity = htole64(partial->source.identity),
-		.done = htole64(done),
-	};
-	read_kernel_boot_id(record->boot);
-	record->sum = htole64(hash_small(record, offsetof(struct record, sum)));
 }
 
 /* A pipe takes this many bytes without blocking once it is writable. */
@@ -134,32 +95,14 @@ int partial_file_open_stream(struct partial_file *partial, int fd, const char *n
 
 int partial_file_record(struct partial_file *partial, uint64_t done)
 {
-	struct record record;
-	ssize_t written;
+	int rc;
 
 	if (partial->streaming)
 		return stream_until(partial, done);
-
-	make_partial_record(partial, done, &record);
-	written = pwrite(partial->fd, &record, sizeof(record), (off_t)partial_record_offset(partial));
-	if (written != (ssize_t)sizeof(record))
-		return written < 0 ? -errno : -ENOSPC;
-	partial->done = done;
-	return 0;
-}
-
-/* Returns the bytes that an earlier transfer of the same version completed. */
-static uint64_t read_completed_bytes(const struct partial_file *partial)
-{
-	struct record record, expected;
-	uint64_t done;
-
-	if (pread(partial->fd, &record, sizeof(record), (off_t)partial_record_offset(partial)) !=
-	    (ssize_t)sizeof(record))
-		return 0;
-	done = le64toh(record.done);
-	make_partial_record(partial, done, &expected);
-	return memcmp(&record, &expected, sizeof(record)) == 0 && done <= partial->source.size ? done : 0;
+	rc = partial_record_write(partial->fd, partial_record_offset(partial), partial->key, &partial->source, done);
+	if (rc == 0)
+		partial->done = done;
+	return rc;
 }
 
 /* True if the file system has enough space.  A failing fallocate() would occupy all space for a moment. */
@@ -259,7 +202,7 @@ static int fail_to_write(const struct partial_file *partial, int rc, struct pl_e
 /* Gives the file its length, and space unless it is sparse, behind the first `done` bytes. */
 static int prepare_file(struct partial_file *partial, uint64_t done, struct pl_error *error)
 {
-	uint64_t length = partial_record_offset(partial) + sizeof(struct record);
+	uint64_t length = partial_record_offset(partial) + PARTIAL_RECORD_SIZE;
 	bool sparse = partial->data < partial->source.size;
 	int rc;
 
@@ -278,9 +221,10 @@ int partial_file_begin_again(struct partial_file *partial, struct pl_error *erro
 	return partial->done && !partial->streaming ? prepare_file(partial, 0, error) : 0;
 }
 
-static int map_temporary_file(struct partial_file *partial, bool resume, struct pl_error *error)
+static int map_temporary_file(struct partial_file *partial, struct pl_error *error)
 {
-	int rc = prepare_file(partial, resume ? read_completed_bytes(partial) : 0, error);
+	uint64_t done = partial_record_read(partial->fd, partial_record_offset(partial), partial->key, &partial->source);
+	int rc = prepare_file(partial, done, error);
 
 	if (rc < 0)
 		return rc;
@@ -323,16 +267,17 @@ int partial_file_lock(struct partial_file *partial, int folder, const char *name
 }
 
 int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
-		      uint64_t data, bool resume, struct pl_error *error)
+		      uint64_t data, const struct partial_key *key, struct pl_error *error)
 {
 	bool discard = false;
 	int rc = name_partial_file(partial, folder, name, source, error);
 
 	partial->data = data;
+	partial->key = key;
 	if (rc == 0)
 		rc = open_temporary_file(partial, error);
 	if (rc == 0) {
-		rc = map_temporary_file(partial, resume, error);
+		rc = map_temporary_file(partial, error);
 		discard = partial->done == 0;
 	}
 	if (rc < 0)
@@ -408,7 +353,7 @@ static int finish_mapped_file(struct partial_file *partial, struct pl_error *err
 
 	if (fstat(partial->fd, &status) < 0)
 		return cli_fail_errno(error, -errno, "fstat", partial->temporary);
-	if ((uint64_t)status.st_size != partial_record_offset(partial) + sizeof(struct record))
+	if ((uint64_t)status.st_size != partial_record_offset(partial) + PARTIAL_RECORD_SIZE)
 		return cli_fail(error, -ESTALE, "FILE-CHANGED", partial->temporary, "transfer it again",
 				"another process changed the file during the transfer");
 	if (partial->faults != sigbus_guard_count())

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Partial file: a file named ".NAME.part" during its transfer.  A record behind the last byte of the file says which
- * version of the source it copies and how many bytes it has, so that an interrupted transfer can be resumed.  The record
- * is valid only for the same version, and until the host reboots, because a reboot loses data that the kernel has not yet
- * written to disk.
+ * version of the source it copies and how many bytes it has, so that an interrupted transfer can be resumed
+ * (partial_record.h).  The record is valid only for the same version, and until the host reboots, because a reboot loses
+ * data that the kernel has not yet written to disk.
  */
 #ifndef PL_CMD_TRANSFER_PARTIAL_FILE_H
 #define PL_CMD_TRANSFER_PARTIAL_FILE_H
@@ -14,11 +14,13 @@
 #include <peerlane/peerlane.h>
 
 #include "cmd/transfer/file_version.h"
+#include "cmd/transfer/partial_key.h"
 
 struct partial_file {
 	int folder, fd;             /* the folder is the caller's */
 	char *name, *temporary;     /* final name, and name during the transfer */
 	struct file_version source; /* version of the source */
+	const struct partial_key *key; /* of the record; NULL: the file cannot be resumed */
 	uint64_t done;              /* length of the complete beginning in bytes */
 	unsigned removed;           /* files of others that had the temporary name */
 	bool streaming;             /* the bytes go to `fd` in order, and are not kept */
@@ -34,11 +36,12 @@ struct partial_file {
  *
  * @param data  bytes of the source that are not holes; less than its size: the file gets holes too, and its space is
  *              allocated as bytes arrive
- * @param resume  true: keep the bytes of an earlier transfer of the same version; false: begin again
+ * @param key  of the record: keep the bytes that an earlier transfer of the same version recorded with this key; NULL:
+ *             begin again, and make a file that cannot be resumed
  * @return 0; -EBUSY if another transfer writes the file; -ENOSPC, -EFBIG, or an error of open(2) or mmap(2)
  */
 int partial_file_open(struct partial_file *partial, int folder, const char *name, const struct file_version *source,
-		      uint64_t data, bool resume, struct pl_error *error);
+		      uint64_t data, const struct partial_key *key, struct pl_error *error);
 
 /* Forgets the bytes of the earlier transfer, which are not those of the source.  Returns 0 or an error of ftruncate(2). */
 int partial_file_begin_again(struct partial_file *partial, struct pl_error *error);

@@ -95,6 +95,8 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	rc = cli_address(serve->address, address, sizeof(address), error);
 	if (rc == 0 && serve->audit_target)
 		rc = audit_open(&serve->audit, serve->audit_target, serve->common.json, error);
+	if (serve->upload)
+		server->items.key = partial_key_get(&serve->key);
 	if (rc == 0)
 		rc = serve_enter_sandbox(serve, error);
 	if (rc == 0)
@@ -239,6 +241,7 @@ int pl_cli_serve(int argc, char **argv)
 		systemd_notify("STOPPING=1");
 	}
 	stop_serving(serve);
+	partial_key_wipe(&serve->key);
 	free(serve);
 	return rc < 0 ? cli_report_for(&common, &error) : CLI_OK;
 }

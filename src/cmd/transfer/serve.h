@@ -32,6 +32,7 @@ struct serve {
 	unsigned clients;
 
 	struct server server;
+	struct partial_key key; /* of unfinished uploads */
 	struct audit *audit;
 	bool sandboxed;
 	int signals, event_signals;
