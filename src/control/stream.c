@@ -69,6 +69,7 @@ int pl_stream_handshake(struct pl_stream *stream, const char *object, struct pl_
 	ERR_clear_error();
 	rc = SSL_do_handshake(stream->ssl);
 	if (rc == 1 && (SSL_session_reused(stream->ssl) || !pl_tls_socket(stream->ssl)->proven)) {
+		pl_tls_forget_key(stream->ssl);
 		rc = 0;
 	} else if (rc == 1) { /* defence in depth: the key is the only authentication */
 		rc = pl_fail(error, -EACCES, "AUTH-KEY-MISMATCH", NULL, object, "give both ends the same --key file",

@@ -49,6 +49,8 @@ int pl_tls_configure(struct pl_tls *tls, const struct pl_tls_settings *settings,
 void pl_tls_close(struct pl_tls *tls);         /* accepts NULL; after the last stream that uses it */
 bool pl_tls_has_key(const struct pl_tls *tls); /* accepts NULL */
 bool pl_tls_uses_certificates(const struct pl_tls *tls);
+/* Memory for secrets of the streams' owners, until pl_tls_close(). */
+struct pl_secret_pool *pl_tls_secrets(struct pl_tls *tls);
 
 /* Derives the pre-shared key of TLS from a key. Returns 0 or -EIO. For tests with other TLS programs. */
 int pl_tls_derive_key(const void *key, size_t length, uint8_t out[32]);

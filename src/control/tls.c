@@ -34,7 +34,8 @@ struct pl_tls {
 	SSL_CTX *certified;
 	bool has_identity;
 	X509_STORE *authority; /* NULL: none */
-	struct pl_psk keys[2]; /* the key, and the old one */
+	struct pl_psk *keys;   /* the key, and the old one */
+	struct pl_secret_pool secrets;
 };
 
 int pl_tls_derive_key(const void *key, size_t length, uint8_t out[PL_SECRET])
@@ -272,7 +273,7 @@ int pl_tls_configure(struct pl_tls *tls, const struct pl_tls_settings *settings,
 		tls->authority = made.authority;
 		tls->has_identity = settings->identity;
 		if (settings->key)
-			memcpy(tls->keys, made.keys, sizeof(tls->keys));
+			memcpy(tls->keys, made.keys, PL_PSK_PAIR);
 		pthread_mutex_unlock(&tls->lock);
 		made.certified = old.certified;
 		made.authority = old.authority;
@@ -294,11 +295,15 @@ int pl_tls_open_with(const struct pl_allocator *allocator, const struct pl_tls_s
 		return pl_fail_memory(error, "pl_tls_open");
 	tls->allocator = *allocator;
 	pthread_mutex_init(&tls->lock, NULL);
+	pl_secret_pool_init(&tls->secrets);
+	tls->keys = pl_secret_alloc(&tls->secrets);
 	tls->has_key = settings->key;
 	tls->certificates = settings->certificates || !settings->key;
 	ERR_clear_error();
 	tls->keyed = SSL_CTX_new(TLS_method());
-	if (!tls->keyed || !configure(tls->keyed)) {
+	if (!tls->keys) {
+		rc = pl_fail_memory(error, "mmap");
+	} else if (!tls->keyed || !configure(tls->keyed)) {
 		rc = fail_openssl(error, "SSL_CTX_new");
 	} else {
 		SSL_CTX_set_cert_verify_callback(tls->keyed, refuse_certificate, NULL);
@@ -334,7 +339,7 @@ void pl_tls_close(struct pl_tls *tls)
 	X509_STORE_free(tls->authority);
 	BIO_meth_free(tls->method);
 	pthread_mutex_destroy(&tls->lock);
-	OPENSSL_cleanse(tls->keys, sizeof(tls->keys));
+	pl_secret_pool_destroy(&tls->secrets);
 	pl_free(&allocator, tls);
 }
 
@@ -351,8 +356,13 @@ bool pl_tls_uses_certificates(const struct pl_tls *tls)
 void pl_tls_keys(struct pl_tls *tls, struct pl_psk keys[2])
 {
 	pthread_mutex_lock(&tls->lock);
-	memcpy(keys, tls->keys, sizeof(tls->keys));
+	memcpy(keys, tls->keys, PL_PSK_PAIR);
 	pthread_mutex_unlock(&tls->lock);
+}
+
+struct pl_secret_pool *pl_tls_secrets(struct pl_tls *tls)
+{
+	return &tls->secrets;
 }
 
 bool pl_tls_certified(struct pl_tls *tls, X509 *certificate, STACK_OF(X509) *chain, char *name, size_t size)
@@ -371,6 +381,15 @@ bool pl_tls_certified(struct pl_tls *tls, X509 *certificate, STACK_OF(X509) *cha
 	return certified;
 }
 
+void pl_tls_forget_key(SSL *ssl)
+{
+	static const unsigned char zeros[PL_SECRET];
+	SSL_SESSION *session = SSL_get_session(ssl);
+
+	if (session && pl_tls_socket(ssl)->proven)
+		SSL_SESSION_set1_master_key(session, zeros, sizeof(zeros));
+}
+
 /* -- connections ------------------------------------------------------------------------------------------------ */
 
 /* Takes the settings of one stream out of the shared ones: its keys, and its context, with a reference. */
@@ -386,7 +405,7 @@ static SSL_CTX *choose_context(struct pl_tls *tls, bool server, struct pl_tls_so
 		context = tls->certified;
 		*anonymous = !server && !tls->has_identity;
 	} else {
-		memcpy(socket->keys, tls->keys, sizeof(socket->keys));
+		memcpy(socket->keys, tls->keys, PL_PSK_PAIR);
 	}
 	SSL_CTX_up_ref(context);
 	pthread_mutex_unlock(&tls->lock);
@@ -401,10 +420,14 @@ SSL *pl_tls_connection(struct pl_tls *tls, int fd, bool server)
 	bool anonymous;
 	SSL *ssl;
 
-	if (!bio) {
+	if (bio && !tls->certificates)
+		socket->keys = pl_secret_alloc(&tls->secrets);
+	if (!bio || (!tls->certificates && !socket->keys)) {
+		BIO_free(bio);
 		pl_free(&tls->allocator, socket);
 		return NULL;
 	}
+	socket->secrets = &tls->secrets;
 	socket->allocator = tls->allocator;
 	socket->fd = fd;
 	BIO_set_data(bio, socket);

@@ -5,6 +5,7 @@
 
 #include <openssl/ssl.h>
 
+#include "base/secret_pool.h"
 #include "control/identity.h"
 #include "control/stream.h"
 
@@ -17,6 +18,10 @@ struct pl_psk {
 	uint8_t secret[PL_SECRET];
 	char name[PL_KEY_DIGITS + 1];
 };
+
+/* Bytes of a key and an old one: a slot of a pool. */
+#define PL_PSK_PAIR (2 * sizeof(struct pl_psk))
+_Static_assert(PL_PSK_PAIR <= PL_SECRET_SLOT, "two keys fit into a slot");
 
 /* Socket under a TLS stream, and its state: OpenSSL does not tell an end of stream from an error. */
 struct pl_tls_socket {
@@ -31,7 +36,8 @@ struct pl_tls_socket {
 	bool proven;          /* both ends must prove that they have the first of `keys`, or a server one of them */
 	bool keyed;           /* certificates are used, and the context has a key too */
 	uint8_t recognised;   /* bytes at the beginning that look like TLS so far, at most 2 */
-	struct pl_psk keys[2]; /* the key, and for servers the old one */
+	struct pl_secret_pool *secrets; /* of the settings */
+	struct pl_psk *keys;  /* the key, and for servers the old one; NULL if certificates are used */
 	const struct pl_psk *used; /* the one of these in the handshake; NULL: none yet */
 };
 
@@ -42,6 +48,9 @@ const struct pl_tls_socket *pl_tls_socket(const SSL *ssl);
 
 /* tls_socket.c: the type of BIO; its data is a struct pl_tls_socket. */
 BIO_METHOD *pl_tls_socket_method(void);
+
+/* After a handshake: wipes OpenSSL's copy of the pre-shared key, which nothing uses any more. */
+void pl_tls_forget_key(SSL *ssl);
 
 /* Fills a key's name from its secret. */
 void pl_psk_name(struct pl_psk *psk);

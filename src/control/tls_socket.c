@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Socket BIO under a TLS stream. OpenSSL's own BIO uses write(2), which can raise SIGPIPE. */
-#include <openssl/crypto.h>
 #include <sys/socket.h>
 
 #include "control/tls.h"
@@ -82,7 +81,7 @@ static int socket_destroy(BIO *bio)
 
 	if (socket) {
 		allocator = socket->allocator;
-		OPENSSL_cleanse(socket->keys, sizeof(socket->keys));
+		pl_secret_free(socket->secrets, socket->keys);
 		pl_free(&allocator, socket);
 	}
 	return 1;

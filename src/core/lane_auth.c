@@ -6,6 +6,8 @@
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
 
+#include "base/secret_pool.h"
+
 /* Labels; their NULs are part of the bytes, so that none begins another. */
 #define LABEL_ACCEPTOR "peerlane lane acceptor"
 #define LABEL_INITIATOR "peerlane lane initiator"
@@ -39,10 +41,10 @@ static int sign_transcript(const struct pl_peer *peer, const struct transcript *
 {
 	unsigned length = PL_SECRET;
 
-	return HMAC(EVP_sha256(), peer->secret, sizeof(peer->secret), transcript->bytes, transcript->length, out,
-		    &length)
-		       ? 0
-		       : -EIO;
+	if (!peer->secret ||
+	    !HMAC(EVP_sha256(), peer->secret, PL_SECRET, transcript->bytes, transcript->length, out, &length))
+		return -EIO;
+	return 0;
 }
 
 static int sign_lane(const struct pl_lane_auth *auth, const struct pl_peer *peer, const char *label, size_t challenge,
@@ -63,6 +65,10 @@ int pl_peer_derive_secret(struct pl_peer *peer, const uint8_t initiator[PL_SECRE
 	memcpy(hellos, initiator, PL_SECRET);
 	memcpy(hellos + PL_SECRET, acceptor, PL_SECRET);
 	SHA256(hellos, sizeof(hellos), context);
+	if (!peer->secret)
+		peer->secret = pl_secret_alloc(pl_tls_secrets(peer->context->tls));
+	if (!peer->secret)
+		return -ENOMEM;
 	return pl_stream_export(&peer->channel.stream, PL_EXPORT_LANES, context, peer->secret);
 }
 

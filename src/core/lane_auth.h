@@ -23,7 +23,7 @@ struct pl_lane_auth {
 	uint8_t challenge[PL_LANE_CHALLENGE];
 };
 
-/* Derives the peer's secret. Both digests are of the bodies of the hellos. Home. Returns 0 or -EPROTO. */
+/* Derives the peer's secret. Both digests are of the bodies of the hellos. Home. Returns 0, -ENOMEM or -EPROTO. */
 int pl_peer_derive_secret(struct pl_peer *peer, const uint8_t initiator[PL_SECRET], const uint8_t acceptor[PL_SECRET]);
 
 /* Initiator: fills the hello. Returns 0 or -EIO. */

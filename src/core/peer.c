@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Life cycle of a peer: creation, table index, fences, loss, end. */
-#include <openssl/crypto.h>
 #include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/secret_pool.h"
 #include "core/fastpath.h"
 #include "core/trust.h"
 
@@ -334,7 +334,8 @@ static void peer_free(struct pl_peer *peer)
 	pl_free(&context->allocator, peer->targets);
 	pl_free(&context->allocator, peer->server_name);
 	pl_free(&context->allocator, peer->admission);
-	OPENSSL_cleanse(peer->secret, sizeof(peer->secret));
+	if (peer->secret)
+		pl_secret_free(pl_tls_secrets(context->tls), peer->secret);
 	pl_event_log_destroy(&peer->events);
 	pl_free(&context->allocator, peer);
 }

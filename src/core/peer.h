@@ -63,7 +63,7 @@ struct pl_peer {
 	struct pl_list link;
 	size_t peer_index; /* index in context->peer_table */
 	/* of both ends, for proofs of sockets; written before the peer is joinable, or by the initiator at home */
-	uint8_t secret[PL_SECRET];
+	uint8_t *secret; /* PL_SECRET bytes of context->tls's pool; NULL: not derived yet */
 	uint8_t hello_digest[PL_SECRET]; /* initiator: of the hello that it sent */
 	atomic_uint pins;                /* sockets that are joining it, and other users that found it */
 	bool joinable;                   /* its endpoint accepts sockets; context->lock */

@@ -33,7 +33,7 @@ static void stranger_open(struct stranger *stranger)
 	check_ok(pl_accept(stranger->victim.listener, 5 * SECOND, &stranger->served, &error), &error);
 	stranger->peer = calloc(1, sizeof(*stranger->peer));
 	check(stranger->peer);
-	memcpy(stranger->peer->secret, stranger->target.secret, PL_SECRET);
+	stranger->peer->secret = stranger->target.secret;
 }
 
 /* The peer itself must not suffer. */

@@ -90,13 +90,14 @@ int attack_greet(const char *address, struct attack_target *target)
 int attack_lane(const char *address, const struct attack_target *target, uint16_t lane)
 {
 	struct pl_peer *peer = calloc(1, sizeof(*peer));
-	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME];
+	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME], secret[PL_SECRET];
 	struct pl_lane_auth auth;
 	uint32_t status;
 	int fd = socket_connect(address);
 
 	check(fd >= 0 && peer);
-	memcpy(peer->secret, target->secret, sizeof(peer->secret));
+	peer->secret = secret;
+	memcpy(secret, target->secret, sizeof(secret));
 	check_number(pl_lane_auth_hello(&auth, target->peer_index, lane), 0);
 	check(socket_send(fd, auth.hello, sizeof(auth.hello)));
 	check(socket_receive(fd, auth.challenge, sizeof(auth.challenge), 5000));

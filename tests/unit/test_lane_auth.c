@@ -18,6 +18,8 @@ static struct pl_peer *new_peer(uint8_t first)
 	struct pl_peer *peer = calloc(1, sizeof(*peer));
 
 	assert_non_null(peer);
+	peer->secret = calloc(1, PL_SECRET);
+	assert_non_null(peer->secret);
 	for (unsigned i = 0; i < PL_SECRET; i++)
 		peer->secret[i] = (uint8_t)(first + i);
 	return peer;
@@ -37,8 +39,10 @@ static int free_peers(void **state)
 {
 	struct pl_peer **peers = *state;
 
-	free(peers[0]);
-	free(peers[1]);
+	for (unsigned i = 0; i < 2; i++) {
+		free(peers[i]->secret);
+		free(peers[i]);
+	}
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -95,8 +96,9 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	rc = cli_address(serve->address, address, sizeof(address), error);
 	if (rc == 0 && serve->audit_target)
 		rc = audit_open(&serve->audit, serve->audit_target, serve->common.json, error);
-	if (serve->upload)
-		server->items.key = partial_key_get(&serve->key);
+	serve->key = OPENSSL_secure_zalloc(sizeof(*serve->key));
+	if (serve->upload && serve->key)
+		server->items.key = partial_key_get(serve->key);
 	if (rc == 0)
 		rc = serve_enter_sandbox(serve, error);
 	if (rc == 0)
@@ -213,6 +215,7 @@ int pl_cli_serve(int argc, char **argv)
 		cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 		return cli_report(&error);
 	}
+	serve_protect_openssl_memory();
 	serve->address = SERVE_DEFAULT_ADDRESS;
 	serve->clients = CLIENTS_DEFAULT;
 	serve->server.idle = IDLE_DEFAULT;
@@ -241,7 +244,7 @@ int pl_cli_serve(int argc, char **argv)
 		systemd_notify("STOPPING=1");
 	}
 	stop_serving(serve);
-	partial_key_wipe(&serve->key);
+	OPENSSL_secure_clear_free(serve->key, sizeof(*serve->key));
 	free(serve);
 	return rc < 0 ? cli_report_for(&common, &error) : CLI_OK;
 }

@@ -32,7 +32,7 @@ struct serve {
 	unsigned clients;
 
 	struct server server;
-	struct partial_key key; /* of unfinished uploads */
+	struct partial_key *key; /* of unfinished uploads; NULL: no memory */
 	struct audit *audit;
 	bool sandboxed;
 	int signals, event_signals;
@@ -56,6 +56,9 @@ void serve_print_warnings(const struct serve *serve);
  * if the kernel cannot do that; -ENOTSUP if it must.
  */
 int serve_enter_sandbox(struct serve *serve, struct pl_error *error);
+
+/* openssl_memory.c: keeps keys out of core dumps.  Called before the process uses OpenSSL. */
+void serve_protect_openssl_memory(void);
 
 /* systemd.c: the listening socket that a service manager passed (socket activation), or -1. */
 int systemd_listen_fd(void);
