@@ -1,56 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames that violate the protocol: the victim closes the connection at the first of them, and not before. */
+#include <stdlib.h>
 #include <unistd.h>
 
-#include "support/attack.h"
 #include "support/cases.h"
+#include "support/offender.h"
 #include "support/socket.h"
-#include "support/victim.h"
 
 #define REQUESTS_MAX 256
+#define LENGTH 8192u
 /* More than the buffers of both sockets take, so that the first answer does not end. */
 #define LARGE PL_FRAME_BULK_MAX
-
-static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
-
-/* Peer without a library: one control channel and one lane. */
-struct offender {
-	struct victim victim;
-	int control, lane;
-	struct pl_peer *peer; /* at the victim */
-};
-
-static void offender_open(struct offender *offender)
-{
-	struct pl_error error;
-
-	victim_open(&offender->victim, &plain);
-	offender->lane = attack_first_lane(offender->victim.address, &offender->control);
-	check_ok(pl_accept(offender->victim.listener, 5 * SECOND, &offender->peer, &error), &error);
-}
-
-static void offender_close(struct offender *offender)
-{
-	close(offender->lane);
-	close(offender->control);
-	pl_peer_close(offender->peer);
-	victim_check(&offender->victim);
-	victim_close(&offender->victim);
-}
-
-static bool is_connected(const struct offender *offender)
-{
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(offender->peer, &info), 0);
-	return info.connected;
-}
-
-static void expect_disconnected(const struct offender *offender)
-{
-	for (uint64_t end = clock_now() + 5 * SECOND; is_connected(offender); sleep_ms(1))
-		check(clock_now() < end);
-}
 
 /* An atomic that is neither an addition nor a comparison with exchange is no refusal, but a violation. */
 static void unknown_atomics(void *argument)
@@ -66,36 +26,9 @@ static void unknown_atomics(void *argument)
 		offender_open(&offender);
 		pl_frame_encode(&frame, bytes);
 		check(socket_send(offender.lane, bytes, sizeof(bytes)));
-		expect_disconnected(&offender);
+		offender_expect_end(&offender);
 		offender_close(&offender);
 	}
-}
-
-/* Imports a token over the control channel.  Returns the key. */
-static uint64_t offender_import(const struct offender *offender, const uint8_t *bytes, size_t length)
-{
-	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
-	struct pl_control message = { .type = PL_CONTROL_IMPORT };
-	struct pl_reader reader;
-	struct pl_token token;
-	struct bytes encoded;
-	uint32_t received;
-	uint16_t type;
-
-	check_number(pl_token_decode(bytes, length, &token), 0);
-	message.import.grant = token.grant;
-	memcpy(message.import.secret, token.secret, sizeof(token.secret));
-	encoded = attack_encode(&message);
-	check(socket_send(offender->control, encoded.data, encoded.length));
-	do {
-		check(socket_receive(offender->control, header, sizeof(header), 5000));
-		check_number(pl_control_header_decode(header, &type, &received), 0);
-		check(socket_receive(offender->control, body, received, 5000));
-		check_number(pl_control_decode(type, body, received, &message), 0);
-	} while (message.type != PL_CONTROL_IMPORTED);
-	check_number(message.imported.status, PL_WIRE_OK);
-	pl_reader_init(&reader, message.imported.key, message.imported.key_length);
-	return pl_get_u64(&reader);
 }
 
 /* A lane has at most 256 READs whose answers have not ended.  Nobody reads the answers here. */
@@ -117,11 +50,104 @@ static void most_reads(void *argument)
 	for (unsigned i = 0; i < REQUESTS_MAX; i++)
 		check(socket_send(offender.lane, bytes, sizeof(bytes)));
 	sleep_ms(300);
-	check(is_connected(&offender));
+	check(offender_is_connected(&offender));
 	check(socket_send(offender.lane, bytes, sizeof(bytes)));
-	expect_disconnected(&offender);
+	offender_expect_end(&offender);
 	buffer_close(&buffer);
 	offender_close(&offender);
+}
+
+/* Frames of other fabrics, answers before any request, and messages on a lane that carries none. */
+static void frames_out_of_place(void *argument)
+{
+	static const struct pl_frame frames[] = {
+		{ .type = PL_FRAME_VALUE },
+		{ .type = PL_FRAME_DATA, .length = 8 },
+		{ .type = PL_FRAME_FAIL, .flags = PL_FRAME_READ },
+		{ .type = PL_FRAME_CREDIT, .offset = 1 },
+		{ .type = PL_FRAME_RENDEZVOUS, .length = PL_KEY_BLOB_MAX + 1, .offset = LENGTH },
+	};
+	struct offender offender;
+
+	(void)argument;
+	victim_open(&offender.victim, &offender_setting);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(frames) + PL_FRAME_TYPE_END - PL_FRAME_FENCE; i++) {
+		uint8_t bytes[PL_FRAME_HEADER + 256] = { 0 };
+		struct pl_frame frame = { .type = (uint8_t)(PL_FRAME_FENCE + i - PL_ARRAY_SIZE(frames)) };
+
+		if (i < PL_ARRAY_SIZE(frames))
+			frame = frames[i];
+		offender_connect(&offender);
+		pl_frame_encode(&frame, bytes);
+		check(socket_send(offender.lane, bytes, PL_FRAME_HEADER + frame.length));
+		offender_expect_end(&offender);
+		offender_leave(&offender);
+	}
+	victim_close(&offender.victim);
+}
+
+static void messages_on_a_bulk_lane(void *argument)
+{
+	static const struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = 1 };
+	uint8_t bytes[PL_FRAME_HEADER];
+	struct attack_target target;
+	struct offender offender;
+	struct pl_error error;
+	int lane;
+
+	(void)argument;
+	victim_open(&offender.victim, &offender_setting);
+	offender.control = attack_greet(offender.victim.address, &target);
+	offender.lane = attack_lane(offender.victim.address, &target, 0);
+	check_ok(pl_accept(offender.victim.listener, 5 * SECOND, &offender.peer, &error), &error);
+	lane = attack_lane(offender.victim.address, &target, 1);
+	pl_frame_encode(&frame, bytes);
+	/* Lane 0 carries messages. */
+	check(socket_send(offender.lane, bytes, sizeof(bytes)));
+	sleep_ms(50);
+	check(offender_is_connected(&offender));
+	check(socket_send(lane, bytes, sizeof(bytes)));
+	offender_expect_end(&offender);
+	close(lane);
+	offender_close(&offender);
+}
+
+/*
+ * The refusal of a WRITE overtakes answers that wait, because a frame that acknowledges the WRITE would report it as
+ * placed.
+ */
+static void refusal_before_acknowledgement(void *argument)
+{
+	const struct pl_frame refused = { .type = PL_FRAME_WRITE, .key = 12345 };
+	struct pl_frame frame = { .type = PL_FRAME_READ, .length = LARGE };
+	uint8_t token[PL_TOKEN_MAX], bytes[PL_FRAME_HEADER], *payload = malloc(LARGE);
+	size_t length = PL_TOKEN_MAX;
+	struct offender offender;
+	struct pl_error error;
+	struct buffer buffer;
+
+	(void)argument;
+	offender_open(&offender);
+	buffer_open(&buffer, offender.victim.context, LARGE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(buffer.region, NULL, token, &length, &error), &error);
+	frame.key = offender_import(&offender, token, length);
+	pl_frame_encode(&frame, bytes);
+	for (unsigned i = 0; i < 2; i++)
+		check(socket_send(offender.lane, bytes, sizeof(bytes)));
+	pl_frame_encode(&refused, bytes);
+	check(socket_send(offender.lane, bytes, sizeof(bytes)));
+	do {
+		check(socket_receive(offender.lane, bytes, sizeof(bytes), 5000));
+		check_number(pl_frame_decode(bytes, &frame), 0);
+		check(socket_receive(offender.lane, payload, pl_frame_payload(&frame), 20000));
+	} while (frame.ack == 0);
+	check_number(frame.type, PL_FRAME_FAIL);
+	check_number(frame.flags, PL_FRAME_WRITE);
+	check_number(frame.cookie, 1);
+	check_number(frame.offset, PL_WIRE_UNKNOWN_KEY);
+	buffer_close(&buffer);
+	offender_close(&offender);
+	free(payload);
 }
 
 int main(void)
@@ -129,6 +155,9 @@ int main(void)
 	static const struct test_case cases[] = {
 		{ "unknown atomics", unknown_atomics, NULL, 20 },
 		{ "most reads", most_reads, NULL, 20 },
+		{ "frames out of place", frames_out_of_place, NULL, 20 },
+		{ "messages on a bulk lane", messages_on_a_bulk_lane, NULL, 20 },
+		{ "refusal before acknowledgement", refusal_before_acknowledgement, NULL, 30 },
 	};
 
 	return cases_run("hostile-frames", cases, PL_ARRAY_SIZE(cases));

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Identities of servers and clients: keys, known hosts, rights of clients, authorities, reload."""
+import calendar
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -60,6 +62,33 @@ def wait_until(condition, seconds=20):
 # -- the command key ----------------------------------------------------------------------------------------------
 
 
+def describe(path):
+    """Returns the text that OpenSSL prints of a certificate."""
+    return subprocess.run(['openssl', 'x509', '-in', path, '-noout', '-text'], capture_output=True, text=True,
+                          check=True).stdout
+
+
+def serial_of(path):
+    shown = subprocess.run(['openssl', 'x509', '-in', path, '-noout', '-serial'], capture_output=True, text=True,
+                           check=True).stdout
+    return int(shown.split('=')[1], 16)
+
+
+def check_certificate(path, name):
+    """Checks each field of a certificate that key generate made."""
+    text = describe(path)
+    assert 'Version: 3 (0x2)' in text
+    assert f'Issuer: CN = {name}\n' in text and f'Subject: CN = {name}\n' in text
+    assert 'Not After : Dec 31 23:59:59 9999 GMT' in text
+    assert re.search(r'X509v3 Basic Constraints: critical\s+CA:FALSE\n', text)
+    assert re.search(r'X509v3 Key Usage: critical\s+Digital Signature\n', text)
+    assert re.search(r'Extended Key Usage: *\s+TLS Web Server Authentication, TLS Web Client Authentication\n', text)
+    begins = re.search(r'Not Before: (.*) GMT', text)[1]
+    began = calendar.timegm(time.strptime(begins, '%b %d %H:%M:%S %Y'))
+    assert abs(time.time() - began) < 300
+    assert serial_of(path) > 1 << 64
+
+
 def test_key_generates_identities(tmp_path):
     path, fingerprint = identity(tmp_path, 'me')
     assert re.fullmatch(r'SHA256:[A-Za-z0-9+/]{43}', fingerprint)
@@ -68,27 +97,45 @@ def test_key_generates_identities(tmp_path):
     assert run_json('key', 'show', path) == {'file': str(path), 'fingerprint': fingerprint}
     before = path.read_bytes()
     assert 'FILE-EXISTS' in run('key', 'generate', path, expect=1).stderr and path.read_bytes() == before
-    der = subprocess.run(['openssl', 'x509', '-in', path, '-noout', '-text'], capture_output=True, text=True, check=True)
-    assert 'ED25519' in der.stdout and '9999' in der.stdout and 'CA:FALSE' in der.stdout
+    check_certificate(path, socket.gethostname()[:64])
     public = subprocess.run(f'openssl pkey -in {path} -pubout -outform DER | openssl dgst -sha256 -binary | base64',
                             shell=True, capture_output=True, text=True, check=True).stdout
     assert fingerprint == 'SHA256:' + public.strip().rstrip('=')
+    assert 'ED25519' in describe(path)
+    identity(tmp_path, 'other')
+    assert serial_of(tmp_path / 'other.pem') != serial_of(path)
 
 
 def test_key_makes_other_keys(tmp_path):
     run('key', 'generate', tmp_path / 'p256', '--type', 'p256', '--name', 'gpu1')
-    text = subprocess.run(['openssl', 'x509', '-in', tmp_path / 'p256', '-noout', '-text'], capture_output=True,
-                          text=True, check=True).stdout
-    assert 'prime256v1' in text and 'CN = gpu1' in text
-    run('key', 'group', tmp_path / 'group')
+    check_certificate(tmp_path / 'p256', 'gpu1')
+    assert 'prime256v1' in describe(tmp_path / 'p256')
+    assert 'a new group key' in run('key', 'group', tmp_path / 'group').stdout
+    assert run('key', 'group', tmp_path / 'silent', '--quiet').stdout == ''
     assert re.fullmatch(r'[0-9a-f]{64}\n', (tmp_path / 'group').read_text())
     assert (tmp_path / 'group').stat().st_mode & 0o777 == 0o600
     with serving(write(tmp_path / 'x', b'x'), '--key', tmp_path / 'group') as server:
         run('list', server.address, '--key', tmp_path / 'group')
-    for arguments in [[], ['show'], ['what', 'file'], ['group', 'a', 'b'], ['generate', 'x', '--type', 'rsa']]:
+    for arguments in [[], ['show'], ['what', 'file'], ['group', 'a', 'b'], ['generate', 'x', '--type', 'rsa'],
+                      ['generate', tmp_path / 'x', '--name', ''], ['generate', tmp_path / 'x', '--name', 'n' * 65]]:
         run('key', *arguments, expect=2)
+    run('key', 'generate', tmp_path / 'long', '--name', 'n' * 64)
+    check_certificate(tmp_path / 'long', 'n' * 64)
     assert 'no such file' in run('key', 'show', tmp_path / 'missing', expect=1).stderr.lower()
     assert 'IDENTITY-FILE' in run('key', 'show', tmp_path / 'group', expect=1).stderr
+
+
+def test_key_files_are_whole_or_absent(tmp_path):
+    def limit_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
+    error = run('key', 'group', tmp_path / 'missing/group', expect=1).stderr
+    assert 'FILE-EXISTS' not in error and 'no such file' in error.lower()
+    for action in ['group', 'generate']:
+        done = subprocess.run([PEERLANE, 'key', action, tmp_path / action], capture_output=True, text=True,
+                              env=environment(), preexec_fn=limit_files)
+        assert done.returncode == 1 and str(tmp_path / action) in done.stderr and done.stdout == ''
+        assert not (tmp_path / action).exists()
 
 
 # -- known hosts --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Answers to the requests of a victim, right and wrong.  A wrong answer ends the connection; a right one ends its
+ * operation, with its bytes, value or status.
+ */
+#include "support/cases.h"
+#include "support/offender.h"
+#include "support/socket.h"
+
+#define LENGTH 8192u
+#define ANSWERS_MAX 3
+/* The victim sends the first WRITE at once, and the others when their bytes are worth a system call. */
+#define WRITES 3
+#define REQUESTS_MAX 256
+#define VALUE 0x1122334455667788u
+/* Flag of a DATA frame that ends its answer. */
+#define LAST 1u
+
+/* Frame of an answer, whose cookie and acknowledgement are relative to those that the victim expects. */
+struct answer {
+	uint8_t type, flags;
+	uint32_t length, cookie, ack;
+	uint64_t offset;
+};
+
+struct exchange {
+	enum pl_kind kind; /* operation of the victim */
+	unsigned count;    /* operations posted; the frames answer the last one */
+	bool cancel;       /* the victim cancels before the answer */
+	bool violation;    /* the victim must close the connection */
+	int status;        /* of the operation if it must not */
+	struct answer answers[ANSWERS_MAX];
+};
+
+/* Operations of the victim on memory that the offender pretends to have. */
+struct accomplice {
+	struct offender *offender;
+	struct buffer buffer;
+	struct pl_remote *remote;
+	uint64_t old;
+};
+
+static void offender_import_answer(struct offender *offender, struct pl_remote **remote)
+{
+	struct pl_token token = { .rights = PL_ACCESS_ALL, .grant = 1, .length = LENGTH };
+	struct pl_control hello = attack_hello(), message;
+	uint8_t bytes[PL_TOKEN_SIZE];
+	struct pl_operation *operation;
+	struct pl_completion completion;
+	struct pl_writer writer;
+	struct pl_error error;
+	struct bytes encoded;
+
+	memcpy(token.context_id, hello.hello.context_id, sizeof(token.context_id));
+	pl_token_encode(&token, bytes);
+	check_ok(pl_remote_import_start(offender->peer, bytes, sizeof(bytes), 0, &operation, &error), &error);
+	offender_receive_control(offender, PL_CONTROL_IMPORT, &message);
+	message = (struct pl_control){
+		.type = PL_CONTROL_IMPORTED,
+		.imported = { .request = message.import.request, .length = LENGTH, .rights = PL_ACCESS_ALL, .key_length = 8 },
+	};
+	pl_writer_init(&writer, message.imported.key, sizeof(message.imported.key));
+	pl_put_u64(&writer, 1);
+	encoded = attack_encode(&message);
+	check(socket_send(offender->control, encoded.data, encoded.length));
+	check_ok(pl_wait(operation, 5 * SECOND, &completion, &error), &error);
+	*remote = completion.remote;
+}
+
+static struct pl_operation *post_operation(struct accomplice *accomplice, enum pl_kind kind)
+{
+	const struct pl_transfer transfer = { accomplice->remote, 0, accomplice->buffer.region, 0, LENGTH };
+	const struct pl_atomic atomic = { .remote = accomplice->remote, .operand = 1, .old = &accomplice->old };
+	struct pl_peer *peer = accomplice->offender->peer;
+	struct pl_operation *operation;
+	struct pl_error error;
+	int rc;
+
+	if (kind == PL_KIND_READ)
+		rc = pl_read(peer, &transfer, NULL, &operation, &error);
+	else if (kind == PL_KIND_WRITE)
+		rc = pl_write(peer, &transfer, NULL, &operation, &error);
+	else
+		rc = pl_fetch_add(peer, &atomic, NULL, &operation, &error);
+	check_ok(rc, &error);
+	return operation;
+}
+
+/* Receives the frame of an operation, with its payload. */
+static void receive_request(const struct offender *offender, struct pl_frame *frame)
+{
+	static uint8_t payload[LENGTH];
+	uint8_t header[PL_FRAME_HEADER];
+
+	do {
+		check(socket_receive(offender->lane, header, sizeof(header), 5000));
+		check_number(pl_frame_decode(header, frame), 0);
+		check(socket_receive(offender->lane, payload, pl_frame_payload(frame), 5000));
+	} while (frame->type > PL_FRAME_ATOMIC);
+}
+
+static void send_answers(const struct offender *offender, const struct answer *answers, uint32_t cookie, uint32_t ack)
+{
+	static uint8_t bytes[PL_FRAME_HEADER + LENGTH + 1];
+	uint32_t position = 0;
+
+	for (unsigned i = 0; i < ANSWERS_MAX && answers[i].type; i++) {
+		struct pl_frame frame = { .type = answers[i].type,
+					  .flags = answers[i].flags,
+					  .length = answers[i].length,
+					  .cookie = cookie ^ answers[i].cookie,
+					  .ack = ack + answers[i].ack,
+					  .offset = answers[i].offset };
+
+		pl_frame_encode(&frame, bytes);
+		pattern_fill(bytes + PL_FRAME_HEADER, frame.length, 1, position);
+		position += frame.length;
+		/* The victim may close the connection before it takes all bytes. */
+		socket_send(offender->lane, bytes, PL_FRAME_HEADER + frame.length);
+	}
+}
+
+/* Checks that the connection still works, after a number of writes. */
+static void check_lane(struct accomplice *accomplice, uint32_t writes)
+{
+	static const struct answer value[ANSWERS_MAX] = { { .type = PL_FRAME_VALUE, .offset = 5 } };
+	struct pl_operation *operation = post_operation(accomplice, PL_KIND_FETCH_ADD);
+	struct pl_completion completion;
+	struct pl_error error;
+	struct pl_frame frame;
+
+	receive_request(accomplice->offender, &frame);
+	check_number(frame.type, PL_FRAME_ATOMIC);
+	send_answers(accomplice->offender, value, frame.cookie, writes);
+	check_ok(pl_wait(operation, 5 * SECOND, &completion, &error), &error);
+	check_number(completion.value, 5);
+	check(offender_is_connected(accomplice->offender));
+}
+
+/* Checks the operation that the answers ended (NULL: it was cancelled), and the connection. */
+static void check_exchange(struct accomplice *accomplice, const struct exchange *exchange, struct pl_operation *operation)
+{
+	struct pl_completion completion = { 0 };
+	struct pl_error error;
+	int rc = operation ? pl_wait(operation, 5 * SECOND, &completion, &error) : -ECANCELED;
+
+	if (exchange->violation) {
+		offender_expect_end(accomplice->offender);
+		return;
+	}
+	check_number(rc, operation ? exchange->status : -ECANCELED);
+	if (rc == 0 && exchange->kind == PL_KIND_READ)
+		pattern_check(accomplice->buffer.bytes, LENGTH, 1, 0);
+	check_number(completion.value, rc == 0 && exchange->kind == PL_KIND_FETCH_ADD ? VALUE : 0);
+	check_lane(accomplice, exchange->kind == PL_KIND_WRITE ? exchange->count : 0);
+}
+
+static void run_exchange(struct offender *offender, const struct exchange *exchange)
+{
+	struct accomplice accomplice = { .offender = offender };
+	struct pl_operation *operations[WRITES];
+	struct pl_frame frame = { 0 };
+	struct pl_error error;
+	uint32_t cookie;
+
+	offender_connect(offender);
+	offender_import_answer(offender, &accomplice.remote);
+	buffer_open(&accomplice.buffer, offender->victim.context, LENGTH, PL_ACCESS_LOCAL);
+	for (unsigned i = 0; i < exchange->count; i++)
+		operations[i] = post_operation(&accomplice, exchange->kind);
+	for (unsigned i = 0; i < exchange->count; i++)
+		receive_request(offender, &frame);
+	/* The number of the last WRITE, or the cookie of the last request. */
+	cookie = exchange->kind == PL_KIND_WRITE ? exchange->count : frame.cookie;
+	if (exchange->cancel) {
+		pl_cancel(operations[0]);
+		check_number(pl_wait(operations[0], 5 * SECOND, NULL, &error), -ECANCELED);
+		operations[0] = NULL;
+	}
+	send_answers(offender, exchange->answers, cookie, exchange->kind == PL_KIND_WRITE ? exchange->count : 0);
+	check_exchange(&accomplice, exchange, operations[exchange->count - 1]);
+	for (unsigned i = 0; i + 1 < exchange->count; i++)
+		check_number(pl_wait(operations[i], 5 * SECOND, NULL, &error) < 0, exchange->violation);
+	pl_remote_release(accomplice.remote);
+	offender_leave(offender);
+	buffer_close(&accomplice.buffer);
+}
+
+static void run_exchanges(const struct exchange *exchanges, size_t count)
+{
+	struct offender offender;
+
+	victim_open(&offender.victim, &offender_setting);
+	for (size_t i = 0; i < count; i++)
+		run_exchange(&offender, &exchanges[i]);
+	victim_close(&offender.victim);
+}
+
+#define DATA(bytes, end) { .type = PL_FRAME_DATA, .length = (bytes), .flags = (end) }
+#define WRONG_GENERATION (1u << 16)
+
+static void answers_to_reads(void *argument)
+{
+	static const struct exchange exchanges[] = {
+		{ PL_KIND_READ, 1, .answers = { DATA(LENGTH, LAST) } },
+		{ PL_KIND_READ, 1, .answers = { DATA(LENGTH, 0), { .type = PL_FRAME_VALUE, .offset = 77 } } },
+		{ PL_KIND_READ, 1, .answers = { DATA(4096, 0), DATA(4096, LAST) } },
+		{ PL_KIND_READ, 1, .answers = { DATA(0, 0), DATA(4095, 0), DATA(4097, LAST) } },
+		{ PL_KIND_READ, 1, .status = -EACCES,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_READ, .offset = PL_WIRE_RANGE } } },
+		{ PL_KIND_READ, 1, .cancel = true, .answers = { DATA(LENGTH, LAST) } },
+		{ PL_KIND_READ, 1, .cancel = true, .answers = { DATA(LENGTH, 0), { .type = PL_FRAME_VALUE } } },
+		/* Too many bytes, and too few. */
+		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(LENGTH + 1, LAST) } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(4096, 0), DATA(4097, LAST) } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(LENGTH - 1, LAST) } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(0, LAST) } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(4096, 0), { .type = PL_FRAME_VALUE } } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE } } },
+		/* Answers to a request of another generation, to none, and a second answer. */
+		{ PL_KIND_READ, 1, .violation = true,
+		  .answers = { { .type = PL_FRAME_DATA, .length = LENGTH, .flags = LAST, .cookie = WRONG_GENERATION } } },
+		{ PL_KIND_READ, 1, .violation = true,
+		  .answers = { DATA(LENGTH, 0), { .type = PL_FRAME_VALUE, .cookie = WRONG_GENERATION } } },
+		{ PL_KIND_READ, 1, .violation = true,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_READ, .cookie = WRONG_GENERATION, .offset = PL_WIRE_RANGE } } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE, .cookie = 1 } } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE, .cookie = REQUESTS_MAX } } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE, .cookie = 0xffff } } },
+		{ PL_KIND_READ, 1, .violation = true,
+		  .answers = { DATA(LENGTH, LAST), { .type = PL_FRAME_VALUE } } },
+		/* The answer to another kind of request. */
+		{ PL_KIND_READ, 1, .violation = true,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_WRITE, .offset = PL_WIRE_RANGE } } },
+	};
+
+	(void)argument;
+	run_exchanges(exchanges, PL_ARRAY_SIZE(exchanges));
+}
+
+static void answers_to_atomics(void *argument)
+{
+	static const struct exchange exchanges[] = {
+		{ PL_KIND_FETCH_ADD, 1, .answers = { { .type = PL_FRAME_VALUE, .offset = VALUE } } },
+		{ PL_KIND_FETCH_ADD, 1, .cancel = true, .answers = { { .type = PL_FRAME_VALUE, .offset = VALUE } } },
+		{ PL_KIND_FETCH_ADD, 1, .cancel = true,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_ATOMIC, .offset = PL_WIRE_RIGHTS } } },
+		{ PL_KIND_FETCH_ADD, 1, .status = -EACCES,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_ATOMIC, .offset = PL_WIRE_RIGHTS } } },
+		{ PL_KIND_FETCH_ADD, 1, .violation = true, .answers = { DATA(8, LAST) } },
+		{ PL_KIND_FETCH_ADD, 1, .violation = true, .answers = { DATA(0, LAST) } },
+		{ PL_KIND_FETCH_ADD, 1, .violation = true,
+		  .answers = { { .type = PL_FRAME_VALUE, .cookie = WRONG_GENERATION } } },
+	};
+
+	(void)argument;
+	run_exchanges(exchanges, PL_ARRAY_SIZE(exchanges));
+}
+
+static void answers_to_writes(void *argument)
+{
+	static const struct exchange exchanges[] = {
+		{ PL_KIND_WRITE, 1, .answers = { { .type = PL_FRAME_ACK } } },
+		{ PL_KIND_WRITE, WRITES, .answers = { { .type = PL_FRAME_ACK } } },
+		/* The refusal of the last one of several, and of one whose operation has ended. */
+		{ PL_KIND_WRITE, WRITES, .status = -EACCES,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_WRITE, .offset = PL_WIRE_RANGE } } },
+		{ PL_KIND_WRITE, 1, .cancel = true,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_WRITE, .offset = PL_WIRE_RANGE } } },
+		/* It does not acknowledge its own WRITE; or it refuses none, or one that was acknowledged. */
+		{ PL_KIND_WRITE, 1, .violation = true,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_WRITE, .ack = UINT32_MAX, .offset = PL_WIRE_RANGE } } },
+		{ PL_KIND_WRITE, 1, .violation = true,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_WRITE, .cookie = 3, .ack = 1, .offset = PL_WIRE_RANGE } } },
+		{ PL_KIND_WRITE, 1, .violation = true,
+		  .answers = { { .type = PL_FRAME_ACK },
+			       { PL_FRAME_FAIL, PL_FRAME_WRITE, .offset = PL_WIRE_RANGE } } },
+		/* Acknowledgements of frames that were not sent, and one that goes back. */
+		{ PL_KIND_WRITE, 1, .violation = true, .answers = { { .type = PL_FRAME_ACK, .ack = 1 } } },
+		{ PL_KIND_WRITE, 1, .violation = true, .answers = { { .type = PL_FRAME_ACK, .ack = UINT32_MAX - 1 } } },
+		{ PL_KIND_WRITE, 1, .violation = true,
+		  .answers = { { .type = PL_FRAME_ACK }, { .type = PL_FRAME_ACK, .ack = UINT32_MAX } } },
+		{ PL_KIND_WRITE, 1, .violation = true, .answers = { { PL_FRAME_FAIL, PL_FRAME_READ } } },
+	};
+
+	(void)argument;
+	run_exchanges(exchanges, PL_ARRAY_SIZE(exchanges));
+}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		{ "answers to reads", answers_to_reads, NULL, 20 },
+		{ "answers to atomics", answers_to_atomics, NULL, 20 },
+		{ "answers to writes", answers_to_writes, NULL, 20 },
+	};
+
+	return cases_run("hostile-answers", cases, PL_ARRAY_SIZE(cases));
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "support/offender.h"
+
+#include <unistd.h>
+
+#include "support/socket.h"
+
+const struct setting offender_setting = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
+
+void offender_connect(struct offender *offender)
+{
+	struct pl_error error;
+
+	offender->lane = attack_first_lane(offender->victim.address, &offender->control);
+	check_ok(pl_accept(offender->victim.listener, 5 * SECOND, &offender->peer, &error), &error);
+}
+
+void offender_open(struct offender *offender)
+{
+	victim_open(&offender->victim, &offender_setting);
+	offender_connect(offender);
+}
+
+void offender_leave(struct offender *offender)
+{
+	close(offender->lane);
+	close(offender->control);
+	pl_peer_close(offender->peer);
+}
+
+void offender_close(struct offender *offender)
+{
+	offender_leave(offender);
+	victim_check(&offender->victim);
+	victim_close(&offender->victim);
+}
+
+bool offender_is_connected(const struct offender *offender)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	check_number(pl_peer_query(offender->peer, &info), 0);
+	return info.connected;
+}
+
+void offender_expect_end(const struct offender *offender)
+{
+	for (uint64_t end = clock_now() + 5 * SECOND; offender_is_connected(offender); sleep_ms(1))
+		check(clock_now() < end);
+}
+
+void offender_receive_control(const struct offender *offender, enum pl_control_type type, struct pl_control *message)
+{
+	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
+	uint32_t length;
+	uint16_t received;
+
+	do {
+		check(socket_receive(offender->control, header, sizeof(header), 5000));
+		check_number(pl_control_header_decode(header, &received, &length), 0);
+		check(socket_receive(offender->control, body, length, 5000));
+		check_number(pl_control_decode(received, body, length, message), 0);
+	} while (message->type != type);
+}
+
+uint64_t offender_import(const struct offender *offender, const uint8_t *bytes, size_t length)
+{
+	struct pl_control message = { .type = PL_CONTROL_IMPORT };
+	struct pl_reader reader;
+	struct pl_token token;
+	struct bytes encoded;
+
+	check_number(pl_token_decode(bytes, length, &token), 0);
+	message.import.grant = token.grant;
+	memcpy(message.import.secret, token.secret, sizeof(token.secret));
+	encoded = attack_encode(&message);
+	check(socket_send(offender->control, encoded.data, encoded.length));
+	offender_receive_control(offender, PL_CONTROL_IMPORTED, &message);
+	check_number(message.imported.status, PL_WIRE_OK);
+	pl_reader_init(&reader, message.imported.key, message.imported.key_length);
+	return pl_get_u64(&reader);
+}
