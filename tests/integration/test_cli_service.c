@@ -256,6 +256,14 @@ static void bad_handles_and_ranges(void *argument)
 	check_number(send_request(&world, &request, &answer), -ERANGE);
 	request.offset = UINT64_MAX;
 	check_number(send_request(&world, &request, &answer), -ERANGE);
+	request.offset = MEMORY_SIZE;
+	check_number(send_request(&world, &request, &answer), -ERANGE);
+	/* All bytes, and none at the end. */
+	request.offset = 0;
+	check_number(send_request(&world, &request, &answer), 0);
+	request.offset = MEMORY_SIZE;
+	request.length = 0;
+	check_number(send_request(&world, &request, &answer), 0);
 	request = (struct service_message){ .type = SERVICE_CREATE, .size = MEMORY_SIZE + 1, .name = "frames" };
 	check_number(send_request(&world, &request, &answer), -ENOSPC);
 	request = (struct service_message){ .type = SERVICE_CREATE, .size = UINT64_MAX, .name = "file" };
@@ -263,9 +271,45 @@ static void bad_handles_and_ranges(void *argument)
 	/* A handle opened for reading cannot be committed. */
 	request = (struct service_message){ .type = SERVICE_OPEN, .name = "frames" };
 	check_number(send_request(&world, &request, &answer), 0);
+	check(answer.size == MEMORY_SIZE && answer.kind == SERVICE_MEMORY);
 	request = (struct service_message){ .type = SERVICE_COMMIT, .handle = answer.handle };
 	check_number(send_request(&world, &request, &answer), -EINVAL);
 	check_server_answers(&world);
+	world_close(&world);
+}
+
+/* Reports that bytes are written, and begins again.  Returns the bytes that the server need not get again. */
+static uint64_t done_after_extent(struct world *world, uint64_t size, uint64_t done)
+{
+	struct service_message request = { .type = SERVICE_EXTENT, .handle = create(world, "file", size), .done = done };
+	struct service_message again = { .type = SERVICE_CREATE, .size = size, .name = "file" }, answer;
+	uint8_t buffer[SERVICE_REQUEST_MAX];
+
+	/* EXTENT has no answer. */
+	send_bytes(world, buffer, (size_t)service_encode(&request, buffer, sizeof(buffer)));
+	request = (struct service_message){ .type = SERVICE_CLOSE, .handle = request.handle };
+	check_number(send_request(world, &request, &answer), 0);
+	check_number(send_request(world, &again, &answer), 0);
+	done = answer.done;
+	request.handle = answer.handle;
+	check_number(send_request(world, &request, &answer), 0);
+	return done;
+}
+
+static void extents(void *argument)
+{
+	struct service_message request = { .type = SERVICE_CLOSE, .flags = SERVICE_DISCARD }, answer;
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	check_number(done_after_extent(&world, 1000, 600), 600);
+	check_number(done_after_extent(&world, 1000, 1000), 1000);
+	/* More than the file has is ignored. */
+	check_number(done_after_extent(&world, 1000, 1001), 1000);
+	check_number(done_after_extent(&world, 1000, UINT64_MAX), 1000);
+	request.handle = create(&world, "file", 1000);
+	check_number(send_request(&world, &request, &answer), 0);
 	world_close(&world);
 }
 
@@ -766,6 +810,7 @@ int main(void)
 		{ "malformed requests are answered with an error", malformed_requests, NULL, 60 },
 		{ "an oversized message is answered with an error", oversized_message, NULL, 30 },
 		{ "bad handles and ranges are refused", bad_handles_and_ranges, NULL, 30 },
+		{ "extents of a partial file are recorded", extents, NULL, 30 },
 		{ "names outside the folder are refused", names_outside_the_folder, NULL, 30 },
 		{ "a client can open at most 64 handles", too_many_handles, NULL, 30 },
 		{ "an idle client makes room for another", idle_client, NULL, 30 },
