@@ -290,9 +290,9 @@ static void answers_to_writes(void *argument)
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "answers to reads", answers_to_reads, NULL, 20 },
-		{ "answers to atomics", answers_to_atomics, NULL, 20 },
-		{ "answers to writes", answers_to_writes, NULL, 20 },
+		{ "answers to reads", answers_to_reads, NULL, 60 },
+		{ "answers to atomics", answers_to_atomics, NULL, 60 },
+		{ "answers to writes", answers_to_writes, NULL, 60 },
 	};
 
 	return cases_run("hostile-answers", cases, PL_ARRAY_SIZE(cases));

@@ -252,12 +252,12 @@ static void credits(void *argument)
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "versions", versions, NULL, 20 },
-		{ "limits", limits, NULL, 20 },
-		{ "out of order", out_of_order, NULL, 20 },
-		{ "answers to no request", answers_to_no_request, NULL, 20 },
-		{ "full window", full_window, NULL, 20 },
-		{ "credits", credits, NULL, 20 },
+		{ "versions", versions, NULL, 60 },
+		{ "limits", limits, NULL, 60 },
+		{ "out of order", out_of_order, NULL, 60 },
+		{ "answers to no request", answers_to_no_request, NULL, 60 },
+		{ "full window", full_window, NULL, 60 },
+		{ "credits", credits, NULL, 60 },
 	};
 
 	return cases_run("hostile-control", cases, PL_ARRAY_SIZE(cases));

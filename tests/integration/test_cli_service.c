@@ -472,6 +472,37 @@ static void clients_that_disconnect(void *argument)
 	world_close(&world);
 }
 
+/* Clients that leave while their file is stored: the server stores it, and goes on. */
+static void clients_that_leave_a_commit(void *argument)
+{
+	enum { CLIENTS = 10 };
+	uint8_t buffer[SERVICE_REQUEST_MAX];
+	char name[64], path[192];
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	client_close(&world);
+	for (int i = 0; i < CLIENTS; i++) {
+		struct service_message request = { .type = SERVICE_COMMIT, .request = 2 };
+
+		client_open(&world);
+		snprintf(name, sizeof(name), "stored%d", i);
+		request.handle = create(&world, name, 100000);
+		send_bytes(&world, buffer, (size_t)service_encode(&request, buffer, sizeof(buffer)));
+		client_close(&world);
+	}
+	client_open(&world);
+	for (int i = 0; i < CLIENTS; i++) {
+		snprintf(path, sizeof(path), "%s/stored%d", world.folder, i);
+		for (uint64_t end = clock_now() + 10 * SECOND; access(path, F_OK) != 0; sleep_ms(1))
+			check(clock_now() < end);
+		check(unlink(path) == 0);
+	}
+	check_server_answers(&world);
+	world_close(&world);
+}
+
 /* -- small files ------------------------------------------------------------------------------------ */
 
 /* Area of a client, and the files of a request. */
@@ -823,6 +854,7 @@ int main(void)
 		{ "deletions return the bytes of quotas", deletions_return_bytes, NULL, 30 },
 		{ "requests to delete have the documented bytes", deletion_messages, NULL, 5 },
 		{ "sparse files and lies about them", sparse_requests, NULL, 30 },
+		{ "clients leave while their file is stored", clients_that_leave_a_commit, NULL, 60 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
 		{ "notifications take no memory", notifications, NULL, 60 },
 	};
