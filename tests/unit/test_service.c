@@ -305,6 +305,25 @@ static void test_ranges(void **state)
 	assert_int_equal(decode_two_ranges(0, 10, 20, UINT64_MAX - 19), -EPROTO);
 }
 
+/* A message has no fields of other types, even if the caller sets them. */
+static void test_other_fields(void **state)
+{
+	static const uint8_t bytes[100];
+	struct service_message message = request_of(SERVICE_COMMIT);
+	size_t length = encode_message(&message).length;
+
+	(void)state;
+	message.entries = message.files = message.ranges = bytes;
+	message.entries_length = sizeof(bytes);
+	assert_int_equal(encode_message(&message).length, length);
+	message.entries_length = 0;
+	message.files_length = sizeof(bytes);
+	assert_int_equal(encode_message(&message).length, length);
+	message.files_length = 0;
+	message.ranges_length = sizeof(bytes);
+	assert_int_equal(encode_message(&message).length, length);
+}
+
 static void test_names(void **state)
 {
 	static const char *const good[] = { "a", "a/b", "...", "..a", ".a", "a/...", "a/.b/c..", "a.." };
@@ -329,7 +348,7 @@ int main(void)
 		cmocka_unit_test(test_header),  cmocka_unit_test(test_types),  cmocka_unit_test(test_statuses),
 		cmocka_unit_test(test_strings), cmocka_unit_test(test_tokens), cmocka_unit_test(test_values),
 		cmocka_unit_test(test_entries), cmocka_unit_test(test_files),  cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_names),   cmocka_unit_test(test_other_fields),
 	};
 
 	return cmocka_run_group_tests_name("service", tests, NULL, NULL);

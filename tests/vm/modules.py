@@ -33,27 +33,27 @@ def apply(patch, folder, *options):
         raise BuildFailed(f'{patch.name} does not fit any more\n{done.stdout}')
 
 
-def state(headers):
+def state(headers, changes):
     """Returns a digest of the modules' sources; a change means a new build."""
     files = sorted(path for folder in ('kernel', 'tests/kernel') for path in (ROOT / folder).rglob('*')
                    if path.is_file())
-    others = [pathlib.Path(__file__), headers / '.config']
+    others = [pathlib.Path(__file__), headers / '.config', *changes]
     return ''.join(f'{path} {path.stat().st_mtime_ns}\n' for path in [*files, *others])
 
 
-def build(folder, headers, version):
-    """Builds all modules with the headers of a kernel; returns their files."""
+def build(folder, headers, version, changes=()):
+    """Builds all modules with the headers of a kernel, and a variant with each patch; returns their files."""
     root = folder / version
     stamp = root / 'stamp'
-    if not stamp.exists() or stamp.read_text(encoding='utf-8') != state(headers):
+    if not stamp.exists() or stamp.read_text(encoding='utf-8') != state(headers, changes):
         print('building modules', flush=True)
         shutil.rmtree(root, ignore_errors=True)
         (root / 'out').mkdir(parents=True)
         (root / 'headers').symlink_to(headers)
         (root / 'tests').mkdir()
         (root / 'tests/headers').symlink_to(headers)
-        build_all(root)
-        stamp.write_text(state(headers), encoding='utf-8')
+        build_all(root, changes)
+        stamp.write_text(state(headers, changes), encoding='utf-8')
     return sorted((root / 'out').glob('*.ko'))
 
 
@@ -66,6 +66,14 @@ def build_module(root, name, *arguments, patch=None):
     (folder / 'peerlane_peermem.ko').rename(root / 'out' / name)
     if patch:
         apply(patch, folder, '-R')
+
+
+def build_changed(root, patch, versions):
+    """Builds a variant with a patch; leaves it out if it does not build."""
+    try:
+        build_module(root, f'broken_{patch.stem}.ko', versions, patch=patch)
+    except BuildFailed:
+        apply(patch, root / 'kernel', '-R')
 
 
 def symbols_of(standins, flavour, target):
@@ -113,7 +121,8 @@ def check_interfaces(root):
     raise BuildFailed('a driver with another interface goes unnoticed')
 
 
-def build_all(root):
+def build_all(root, changes):
+    """Builds the stand-ins, and all variants of the module; with changes, only a variant for each of them."""
     standins = root / 'tests/kernel'
     check = ['C=1'] if shutil.which('sparse') else []
     # A variant without symbol versions, for a system without both interfaces.  The stand-ins include its headers, too.
@@ -124,6 +133,10 @@ def build_all(root):
     for path in standins.glob('*.ko'):
         path.rename(root / 'out' / path.name)
     versions = {flavour: symbols_of(standins, flavour, root / f'{flavour}.symvers') for flavour in ('open', 'closed')}
+    if changes:
+        for patch in changes:
+            build_changed(root, patch, versions['closed'])
+        return
     check_find_symbols(root, 'standin_nvidia_open')
     build_module(root, 'peerlane_peermem.ko', versions['open'])
     # A variant with the symbol versions of another driver.

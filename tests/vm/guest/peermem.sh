@@ -124,6 +124,23 @@ broken() # NAME PARAMETER
 	peermem_walk broken
 }
 
+# Loads a copy of the module with a changed check.  Passes if peermem_cases fails; status 3 if nothing notices the change.
+changed() # NAME
+{
+	[ -e "$(module_file "broken_$1")" ] || { echo "the module does not build with this change"; return 77; }
+	for parameter in '' persistent_api_support=0; do
+		standins open && insmod "$(module_file "broken_$1")" $parameter || return 2
+		if ! peermem_cases whole scattered parts large-pages strangers freed several failures; then
+			# A region may be left, which keeps the modules in use: only new machines are without it then.
+			unload_all || panic
+			return 0
+		fi
+	done
+	unload_all || return 2
+	echo "no case noticed the change"
+	return 3
+}
+
 # Loads a copy of the module with a defect, which a case of peermem_cases must detect.
 broken_case() # NAME CASE
 {
