@@ -404,6 +404,17 @@ static void fake_refusal(void *argument)
 	control.reject.code = PL_WIRE_VERSION;
 	answer = attack_encode(&control);
 	check_status(connect_to_liar(context, true, &answer, &error), -EPROTO, &error);
+	/* The other end knows best why its fabrics do not fit, unless it gives no reason. */
+	control.reject.code = PL_WIRE_NO_FABRIC;
+	strcpy(control.reject.message, "cards of another kind");
+	answer = attack_encode(&control);
+	check_status(connect_to_liar(context, true, &answer, &error), -EPROTO, &error);
+	check_text(error.id, "FABRIC-NONE");
+	check_text(error.message, "cards of another kind");
+	control.reject.message[0] = '\0';
+	answer = attack_encode(&control);
+	check_status(connect_to_liar(context, true, &answer, &error), -EPROTO, &error);
+	check_text(error.message, "the two ends have no fabric in common");
 	pl_close(context);
 }
 

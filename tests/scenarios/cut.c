@@ -105,6 +105,39 @@ static void cut_at_target(struct scenario_environment *environment)
 	target_cut(environment, 100000, 5000);
 }
 
+/* Adds to a word of the file.  Returns the operation's status. */
+static int add_to_file(struct scenario_environment *environment, struct pl_remote *remote, uint64_t offset, uint64_t *old)
+{
+	const struct pl_atomic atomic = { .remote = remote, .remote_offset = offset, .operand = 1, .old = old };
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_fetch_add(environment->near_peer, &atomic, NULL, &operation, &error), &error);
+	return await(environment, operation, NULL, &error);
+}
+
+static void atomic_cut(struct scenario_environment *environment)
+{
+	bool card = environment->setting->one_sided;
+	struct mapped_file file;
+	struct pl_remote *remote;
+	struct buffer near;
+	uint64_t old;
+
+	file_open(&file, environment->far);
+	buffer_open(&near, environment->near, WHOLE, PL_ACCESS_LOCAL);
+	remote = import_file(environment, &file);
+	check_number(add_to_file(environment, remote, 0, &old), 0);
+	check_number(old, 0x0101010101010101);
+	check(ftruncate(file.fd, LEFT) == 0);
+	check_one_of(add_to_file(environment, remote, 2 * LEFT, &old), card ? 0 : -EFAULT, -EFAULT);
+	check_number(add_to_file(environment, remote, 0, &old), 0);
+	check_number(old, 0x0101010101010102);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	file_close(&file);
+}
+
 static void write_cut(struct scenario_environment *environment)
 {
 	struct pl_operation *operation;
@@ -171,6 +204,7 @@ static void cut_at_source(struct scenario_environment *environment)
 const struct scenario cut_scenarios[] = {
 	{ "cut-target-read", cut_at_target, 0 },
 	{ "cut-target-write", write_cut, 0 },
+	{ "cut-target-atomic", atomic_cut, 0 },
 	{ "cut-source", cut_at_source, 0 },
 	{ 0 },
 };

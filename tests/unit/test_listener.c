@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Listeners: sockets of the caller, connections of strangers at the limit, accepts after the close. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "core/fabric.h"
+#include "support/socket.h"
+
+#define STRANGERS_MAX 256
+#define PATIENCE (20 * PL_NS_PER_S)
+
+struct rig {
+	struct pl_context *context;
+	struct pl_listener *listener;
+	char address[64];
+};
+
+static void rig_open(struct rig *rig)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+
+	options.connect_timeout = 60 * PL_NS_PER_S;
+	options.fabric = "tcp";
+	assert_int_equal(pl_open(&rig->context, &options, NULL), 0);
+	assert_int_equal(pl_listen(rig->context, "127.0.0.1:0", &rig->listener, NULL), 0);
+	assert_true(pl_listener_address(rig->listener, rig->address, sizeof(rig->address)) > 0);
+}
+
+static void rig_close(struct rig *rig)
+{
+	pl_listener_close(rig->listener);
+	pl_close(rig->context);
+}
+
+/* -- connections that have not identified themselves ----------------------------------------------- */
+
+static unsigned count_strangers(struct rig *rig)
+{
+	unsigned count;
+
+	pl_engine_lock(rig->listener->engine);
+	count = rig->listener->greeting_count;
+	pl_engine_unlock(rig->listener->engine);
+	return count;
+}
+
+static void wait_for_strangers(struct rig *rig, unsigned count)
+{
+	uint64_t end = pl_now() + PATIENCE;
+
+	while (count_strangers(rig) != count) {
+		assert_true(pl_now() < end);
+		usleep(1000);
+	}
+}
+
+static bool is_closed(int fd, int milliseconds)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+
+	return poll(&poll_fd, 1, milliseconds) == 1;
+}
+
+/* One more than the descriptors allow costs the oldest its connection. */
+static void strangers_at_most(rlim_t descriptors, unsigned most)
+{
+	struct rlimit old, limit;
+	int fds[STRANGERS_MAX + 1];
+	struct rig rig;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	limit = (struct rlimit){ .rlim_cur = descriptors, .rlim_max = old.rlim_max };
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		skip();
+	rig_open(&rig);
+	for (unsigned i = 0; i < most; i++) {
+		fds[i] = socket_connect(rig.address);
+		assert_true(fds[i] >= 0);
+	}
+	wait_for_strangers(&rig, most);
+	fds[most] = socket_connect(rig.address);
+	assert_true(is_closed(fds[0], 20000));
+	assert_int_equal(count_strangers(&rig), most);
+	for (unsigned i = 1; i <= most; i++)
+		assert_false(is_closed(fds[i], 0));
+	for (unsigned i = 0; i <= most; i++)
+		close(fds[i]);
+	rig_close(&rig);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
+static void test_few_descriptors(void **state)
+{
+	(void)state;
+	strangers_at_most(160, 20);
+}
+
+static void test_many_descriptors(void **state)
+{
+	(void)state;
+	strangers_at_most(4096, STRANGERS_MAX);
+}
+
+/* Neither TLS nor a lane nor an older release: the listener closes without an answer. */
+static void test_unknown_bytes(void **state)
+{
+	static const char *const first[] = { "GET ", "PLC2", "PLC0", "PLL1", "\0\0\0\0" };
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(first); i++) {
+		int fd = socket_connect(rig.address);
+		char byte;
+
+		assert_true(socket_send(fd, first[i], 4));
+		assert_true(is_closed(fd, 20000));
+		assert_int_equal(recv(fd, &byte, 1, 0), 0);
+		close(fd);
+	}
+	rig_close(&rig);
+}
+
+/* -- accepts ----------------------------------------------------------------------------------------- */
+
+/* An accept that runs after the close ends like one that ran before. */
+static void test_accept_after_close(void **state)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig);
+	pthread_mutex_lock(&rig.listener->lock);
+	rig.listener->closed = true;
+	pthread_mutex_unlock(&rig.listener->lock);
+	assert_int_equal(pl_accept_start(rig.listener, 0, &operation, &error), 0);
+	assert_int_equal(pl_try_wait(operation, PATIENCE, NULL, &error), -ECANCELED);
+	assert_string_equal(error.id, "LISTENER-CLOSED");
+	rig_close(&rig);
+}
+
+/* -- sockets of the caller --------------------------------------------------------------------------- */
+
+static int open_socket(int family, int type, bool listening, in_addr_t host)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(host) };
+	struct sockaddr_un local = { .sun_family = AF_UNIX };
+	int fd = socket(family, type, 0);
+
+	assert_true(fd >= 0);
+	/* An abstract name that the kernel chooses. */
+	if (family == AF_UNIX)
+		assert_int_equal(bind(fd, (struct sockaddr *)&local, sizeof(local.sun_family)), 0);
+	else
+		assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	if (listening)
+		assert_int_equal(listen(fd, 5), 0);
+	return fd;
+}
+
+static void expect_refused(struct pl_context *context, int fd, int code, const char *id)
+{
+	struct pl_listener *listener;
+	struct pl_error error;
+
+	assert_int_equal(pl_listen_socket(context, fd, &listener, &error), code);
+	assert_string_equal(error.id, id);
+	assert_null(listener);
+	/* Refused sockets are closed. */
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+}
+
+static void test_sockets(void **state)
+{
+	struct pl_listener *listener;
+	struct pl_error error;
+	struct rig rig;
+	int fd;
+
+	(void)state;
+	rig_open(&rig);
+	expect_refused(rig.context, open_socket(AF_INET, SOCK_STREAM, false, INADDR_LOOPBACK), -EINVAL, "LISTEN-FAILED");
+	expect_refused(rig.context, open_socket(AF_INET, SOCK_DGRAM, false, INADDR_LOOPBACK), -EINVAL, "LISTEN-FAILED");
+	expect_refused(rig.context, open_socket(AF_UNIX, SOCK_STREAM, true, 0), -EINVAL, "LISTEN-FAILED");
+	expect_refused(rig.context, open_socket(AF_UNIX, SOCK_SEQPACKET, true, 0), -EINVAL, "LISTEN-FAILED");
+	expect_refused(rig.context, open_socket(AF_INET, SOCK_STREAM, true, INADDR_ANY), -EPERM, "INSECURE-ADDRESS");
+	fd = open("/dev/null", O_RDONLY);
+	expect_refused(rig.context, fd, -ENOTSOCK, "LISTEN-FAILED");
+	fd = open_socket(AF_INET, SOCK_STREAM, true, INADDR_LOOPBACK);
+	assert_int_equal(pl_listen_socket(rig.context, fd, &listener, &error), 0);
+	assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	pl_listener_close(listener);
+	rig_close(&rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_few_descriptors),
+		cmocka_unit_test(test_many_descriptors),
+		cmocka_unit_test(test_unknown_bytes),
+		cmocka_unit_test(test_accept_after_close),
+		cmocka_unit_test(test_sockets),
+	};
+
+	return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
+}
