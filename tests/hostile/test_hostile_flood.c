@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "support/attack.h"
 #include "support/cases.h"
@@ -18,22 +17,20 @@
 #define FLOOD ((size_t)64 << 20) /* bytes that an attacker sends at most */
 #define FLOOD_TIME (3 * SECOND)  /* of the control channel: fills the table of keys */
 #define MEMORY ((uint64_t)48 << 20)
+#define DESCRIPTORS 40u /* of the lanes that an acceptor may ask for, and of the clients that check the victim */
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
 
 struct flood {
 	struct victim victim;
-	int control, lane;
+	struct attack_link link;
 	uint8_t *bytes; /* FRAMES frames */
 	size_t one;     /* bytes of a frame */
 	uint64_t memory;
-	struct pl_peer *peer; /* the attacker, at the victim */
 };
 
-static void flood_open(struct flood *flood, const struct pl_frame *frame, size_t payload)
+static void flood_open(struct flood *flood, const struct pl_frame *frame, size_t payload, bool connects)
 {
-	struct pl_error error;
-
 	flood->one = PL_FRAME_HEADER + payload;
 	flood->bytes = calloc(FRAMES, flood->one);
 	check(flood->bytes);
@@ -41,15 +38,12 @@ static void flood_open(struct flood *flood, const struct pl_frame *frame, size_t
 		pl_frame_encode(frame, flood->bytes + i * flood->one);
 	victim_open(&flood->victim, &plain);
 	flood->memory = resident_memory();
-	flood->lane = attack_first_lane(flood->victim.address, &flood->control);
-	check_ok(pl_accept(flood->victim.listener, 5 * SECOND, &flood->peer, &error), &error);
+	attack_open(&flood->link, &flood->victim, connects);
 }
 
 static void flood_close(struct flood *flood)
 {
-	close(flood->lane);
-	close(flood->control);
-	pl_peer_close(flood->peer);
+	attack_close(&flood->link);
 	free(flood->bytes);
 	victim_check(&flood->victim);
 	check(resident_within(flood->memory, MEMORY));
@@ -62,8 +56,8 @@ static size_t flood_send(struct flood *flood)
 	struct timeval second = { .tv_sec = 1 };
 	size_t sent = 0;
 
-	check(setsockopt(flood->lane, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)) == 0);
-	while (sent < FLOOD && socket_send(flood->lane, flood->bytes, FRAMES * flood->one)) {
+	check(setsockopt(flood->link.lane, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)) == 0);
+	while (sent < FLOOD && socket_send(flood->link.lane, flood->bytes, FRAMES * flood->one)) {
 		sent += FRAMES * flood->one;
 		check(resident_within(flood->memory, MEMORY));
 	}
@@ -71,31 +65,29 @@ static size_t flood_send(struct flood *flood)
 }
 
 /* An end has at most 256 requests under way on a lane, so more of them violate the protocol. */
-static void refused_requests(const struct pl_frame *frame, size_t payload)
+static void refused_requests(const struct pl_frame *frame, size_t payload, bool connects)
 {
 	struct flood flood;
 
-	flood_open(&flood, frame, payload);
+	flood_open(&flood, frame, payload, connects);
 	check(flood_send(&flood) < FLOOD);
 	victim_check(&flood.victim);
-	check(socket_wait_closed(flood.lane, 5000));
+	check(socket_wait_closed(flood.link.lane, 5000));
 	flood_close(&flood);
 }
 
 static void refused_reads(void *argument)
 {
-	(void)argument;
-	refused_requests(&(struct pl_frame){ .type = PL_FRAME_READ, .length = 8, .key = 12345, .cookie = 1 }, 0);
+	refused_requests(&(struct pl_frame){ .type = PL_FRAME_READ, .length = 8, .key = 12345, .cookie = 1 }, 0, argument);
 }
 
 static void refused_atomics(void *argument)
 {
-	(void)argument;
 	refused_requests(&(struct pl_frame){ .type = PL_FRAME_ATOMIC,
 					     .flags = PL_ATOMIC_ADD,
 					     .length = PL_FRAME_ATOMIC_PAYLOAD,
 					     .key = 12345 },
-			 PL_FRAME_ATOMIC_PAYLOAD);
+			 PL_FRAME_ATOMIC_PAYLOAD, argument);
 }
 
 /* A victim stops reading WRITEs whose refusals are not read, and goes on when they are. */
@@ -107,14 +99,13 @@ static void refused_writes(void *argument)
 	struct flood flood;
 	size_t sent;
 
-	(void)argument;
-	flood_open(&flood, &frame, 0);
+	flood_open(&flood, &frame, 0, argument);
 	sent = flood_send(&flood);
 	check(sent < FLOOD);
 	victim_check(&flood.victim);
 	/* The refusals come in order and without a gap. */
 	for (uint32_t i = 1; i <= sent / flood.one; i++) {
-		check(socket_receive(flood.lane, answer, sizeof(answer), 5000));
+		check(socket_receive(flood.link.lane, answer, sizeof(answer), 5000));
 		check_number(pl_frame_decode(answer, &refusal), 0);
 		if (refusal.type == PL_FRAME_ACK) {
 			i--;
@@ -144,14 +135,13 @@ static void refused_writes_read(void *argument)
 	struct flood flood;
 	pthread_t thread;
 
-	(void)argument;
-	flood_open(&flood, &frame, 0);
-	check_number(pthread_create(&thread, NULL, read_all, &flood.lane), 0);
+	flood_open(&flood, &frame, 0, argument);
+	check_number(pthread_create(&thread, NULL, read_all, &flood.link.lane), 0);
 	for (unsigned i = 0; i < 30; i++) {
-		check(socket_send(flood.lane, flood.bytes, FRAMES * flood.one));
+		check(socket_send(flood.link.lane, flood.bytes, FRAMES * flood.one));
 		victim_check(&flood.victim);
 	}
-	shutdown(flood.lane, SHUT_RDWR);
+	shutdown(flood.link.lane, SHUT_RDWR);
 	pthread_join(thread, NULL);
 	flood_close(&flood);
 }
@@ -178,17 +168,16 @@ static void *send_control(void *argument)
 	return NULL;
 }
 
-static void control_flood(enum pl_control_type type, bool read)
+static void control_flood(enum pl_control_type type, bool read, bool connects)
 {
 	struct pl_control message = { .type = type };
 	struct control_flood flood = { 0 };
 	pthread_t sender, reader;
+	struct attack_link link;
 	struct pl_token token;
-	struct pl_error error;
-	struct pl_peer *peer;
 	struct victim victim;
+	unsigned descriptors;
 	uint64_t memory;
-	int lane;
 
 	victim_open(&victim, &plain);
 	memory = resident_memory();
@@ -197,15 +186,19 @@ static void control_flood(enum pl_control_type type, bool read)
 		message.import.grant = token.grant;
 		memcpy(message.import.secret, token.secret, sizeof(token.secret));
 	}
+	if (type == PL_CONTROL_LANES)
+		message.lanes = 16;
 	flood.message = attack_encode(&message);
-	lane = attack_first_lane(victim.address, &flood.fd);
-	check_ok(pl_accept(victim.listener, 5 * SECOND, &peer, &error), &error);
+	attack_open(&link, &victim, connects);
+	flood.fd = link.control;
+	descriptors = open_descriptors();
 	check_number(pthread_create(&sender, NULL, send_control, &flood), 0);
 	if (read)
 		check_number(pthread_create(&reader, NULL, read_all, &flood.fd), 0);
 	for (uint64_t end = clock_now() + FLOOD_TIME; clock_now() < end;) {
 		victim_check(&victim);
 		check(resident_within(memory, MEMORY));
+		check(open_descriptors() < descriptors + DESCRIPTORS);
 		sleep_ms(100); /* more checks would move so many bytes that the honest client opens another lane */
 	}
 	atomic_store(&flood.stop, true);
@@ -213,38 +206,45 @@ static void control_flood(enum pl_control_type type, bool read)
 	pthread_join(sender, NULL);
 	if (read)
 		pthread_join(reader, NULL);
-	close(flood.fd);
-	close(lane);
-	pl_peer_close(peer);
+	attack_close(&link);
 	victim_close(&victim);
 }
 
 static void releases(void *argument)
 {
-	(void)argument;
-	control_flood(PL_CONTROL_RELEASE, true);
+	control_flood(PL_CONTROL_RELEASE, true, argument);
 }
 
 static void imports(void *argument)
 {
-	(void)argument;
-	control_flood(PL_CONTROL_IMPORT, true);
+	control_flood(PL_CONTROL_IMPORT, true, argument);
 }
 
 static void imports_unread(void *argument)
 {
-	(void)argument;
-	control_flood(PL_CONTROL_IMPORT, false);
+	control_flood(PL_CONTROL_IMPORT, false, argument);
 }
 
+/* Requests for more lanes, of an acceptor that accepts none of them: the victim opens each lane once. */
+static void lanes(void *argument)
+{
+	control_flood(PL_CONTROL_LANES, true, argument);
+}
+
+static const bool connects = true;
+
+/* The attacker connects to the victim, or the victim to the attacker. */
+#define BOTH_WAYS(name, run) { name, run, NULL, 60 }, { name ", victim connects", run, &connects, 60 }
+
 static const struct test_case cases[] = {
-	{ "refused-reads", refused_reads, NULL, 60 },
-	{ "refused-atomics", refused_atomics, NULL, 60 },
-	{ "refused-writes", refused_writes, NULL, 60 },
-	{ "refused-writes-read", refused_writes_read, NULL, 60 },
-	{ "releases", releases, NULL, 60 },
-	{ "imports", imports, NULL, 60 },
-	{ "imports-unread", imports_unread, NULL, 60 },
+	BOTH_WAYS("refused-reads", refused_reads),
+	BOTH_WAYS("refused-atomics", refused_atomics),
+	BOTH_WAYS("refused-writes", refused_writes),
+	BOTH_WAYS("refused-writes-read", refused_writes_read),
+	BOTH_WAYS("releases", releases),
+	BOTH_WAYS("imports", imports),
+	BOTH_WAYS("imports-unread", imports_unread),
+	{ "lanes, victim connects", lanes, &connects, 60 },
 };
 
 int main(void)

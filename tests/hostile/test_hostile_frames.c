@@ -17,13 +17,12 @@ static void unknown_atomics(void *argument)
 {
 	static const uint8_t kinds[] = { 0, PL_ATOMIC_SWAP + 1, UINT8_MAX };
 
-	(void)argument;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(kinds); i++) {
 		struct pl_frame frame = { .type = PL_FRAME_ATOMIC, .flags = kinds[i], .length = 16, .key = 1 };
 		uint8_t bytes[PL_FRAME_HEADER + 16] = { 0 };
 		struct offender offender;
 
-		offender_open(&offender);
+		offender_open_as(&offender, argument);
 		pl_frame_encode(&frame, bytes);
 		check(socket_send(offender.lane, bytes, sizeof(bytes)));
 		offender_expect_end(&offender);
@@ -41,8 +40,7 @@ static void most_reads(void *argument)
 	struct buffer buffer;
 	size_t length = PL_TOKEN_MAX;
 
-	(void)argument;
-	offender_open(&offender);
+	offender_open_as(&offender, argument);
 	buffer_open(&buffer, offender.victim.context, LARGE, PL_ACCESS_ALL);
 	check_ok(pl_region_share(buffer.region, NULL, token, &length, &error), &error);
 	frame.key = offender_import(&offender, token, length);
@@ -90,17 +88,12 @@ static void messages_on_a_bulk_lane(void *argument)
 {
 	static const struct pl_frame frame = { .type = PL_FRAME_EAGER, .key = 1 };
 	uint8_t bytes[PL_FRAME_HEADER];
-	struct attack_target target;
 	struct offender offender;
-	struct pl_error error;
 	int lane;
 
 	(void)argument;
-	victim_open(&offender.victim, &offender_setting);
-	offender.control = attack_greet(offender.victim.address, &target);
-	offender.lane = attack_lane(offender.victim.address, &target, 0);
-	check_ok(pl_accept(offender.victim.listener, 5 * SECOND, &offender.peer, &error), &error);
-	lane = attack_lane(offender.victim.address, &target, 1);
+	offender_open(&offender);
+	lane = attack_lane(offender.victim.address, &offender.link.target, 1);
 	pl_frame_encode(&frame, bytes);
 	/* Lane 0 carries messages. */
 	check(socket_send(offender.lane, bytes, sizeof(bytes)));
@@ -152,9 +145,12 @@ static void refusal_before_acknowledgement(void *argument)
 
 int main(void)
 {
+	static const bool connects = true;
 	static const struct test_case cases[] = {
 		{ "unknown atomics", unknown_atomics, NULL, 20 },
+		{ "unknown atomics, victim connects", unknown_atomics, &connects, 20 },
 		{ "most reads", most_reads, NULL, 20 },
+		{ "most reads, victim connects", most_reads, &connects, 20 },
 		{ "frames out of place", frames_out_of_place, NULL, 20 },
 		{ "messages on a bulk lane", messages_on_a_bulk_lane, NULL, 20 },
 		{ "refusal before acknowledgement", refusal_before_acknowledgement, NULL, 30 },

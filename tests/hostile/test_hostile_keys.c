@@ -20,13 +20,13 @@ static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_T
 
 /* Peer without a library: one control channel and one lane. */
 struct intruder {
-	int control, lane;
-	struct pl_peer *peer; /* at the victim */
-	uint64_t readable;    /* key of the first bytes, for reading */
+	struct attack_link link;
+	uint64_t readable; /* key of the first bytes, for reading */
 };
 
 struct world {
 	struct victim victim;
+	bool connects; /* the victim connects to the intruder */
 	struct buffer buffer; /* SIZE bytes before, SIZE that are shared, SIZE behind */
 	struct intruder intruder;
 };
@@ -56,9 +56,9 @@ static uint64_t import_key(const struct intruder *intruder, const uint8_t *bytes
 	message.import.grant = token.grant;
 	memcpy(message.import.secret, token.secret, sizeof(token.secret));
 	encoded = attack_encode(&message);
-	check(socket_send(intruder->control, encoded.data, encoded.length));
+	check(socket_send(intruder->link.control, encoded.data, encoded.length));
 	do {
-		receive_control(intruder->control, &message);
+		receive_control(intruder->link.control, &message);
 	} while (message.type != PL_CONTROL_IMPORTED);
 	check_number(message.imported.status, PL_WIRE_OK);
 	pl_reader_init(&reader, message.imported.key, message.imported.key_length);
@@ -88,33 +88,19 @@ static uint64_t get_key(struct world *world, unsigned rights)
 	return import_key(&world->intruder, token, length);
 }
 
-static void intruder_open(struct world *world, struct intruder *intruder)
+static void world_open(struct world *world, bool connects)
 {
-	struct pl_error error;
-
-	intruder->lane = attack_first_lane(world->victim.address, &intruder->control);
-	check_ok(pl_accept(world->victim.listener, 5 * SECOND, &intruder->peer, &error), &error);
-}
-
-static void intruder_close(struct intruder *intruder)
-{
-	close(intruder->lane);
-	close(intruder->control);
-	pl_peer_close(intruder->peer);
-}
-
-static void world_open(struct world *world)
-{
+	world->connects = connects;
 	victim_open(&world->victim, &plain);
 	buffer_open(&world->buffer, world->victim.context, 3 * (size_t)SIZE, PL_ACCESS_ALL);
 	bytes_set(world->buffer.bytes, 0x11, 3 * (size_t)SIZE);
-	intruder_open(world, &world->intruder);
+	attack_open(&world->intruder.link, &world->victim, connects);
 	world->intruder.readable = get_key(world, PL_ACCESS_READ);
 }
 
 static void world_close(struct world *world)
 {
-	intruder_close(&world->intruder);
+	attack_close(&world->intruder.link);
 	buffer_close(&world->buffer);
 	victim_close(&world->victim);
 }
@@ -127,7 +113,7 @@ static void send_frame(const struct intruder *intruder, const struct pl_frame *f
 	pl_frame_encode(frame, bytes);
 	if (payload)
 		memset(bytes + PL_FRAME_HEADER, 0x22, frame->length);
-	check(socket_send(intruder->lane, bytes, PL_FRAME_HEADER + (payload ? frame->length : 0)));
+	check(socket_send(intruder->link.lane, bytes, PL_FRAME_HEADER + (payload ? frame->length : 0)));
 }
 
 /* Sends a request, then a READ that succeeds.  Returns the status of the request: a WRITE that succeeds has no answer. */
@@ -143,10 +129,10 @@ static enum pl_wire_status request(const struct intruder *intruder, const struct
 	send_frame(intruder, frame);
 	send_frame(intruder, &marker);
 	do {
-		check(socket_receive(intruder->lane, header, sizeof(header), 5000));
+		check(socket_receive(intruder->link.lane, header, sizeof(header), 5000));
 		check_number(pl_frame_decode(header, &answer), 0);
 		if (answer.type == PL_FRAME_DATA)
-			check(socket_receive(intruder->lane, payload, answer.length, 5000));
+			check(socket_receive(intruder->link.lane, payload, answer.length, 5000));
 		if (answer.type == PL_FRAME_FAIL) {
 			check_number(answer.flags, frame->type);
 			status = (enum pl_wire_status)answer.offset;
@@ -194,8 +180,7 @@ static void rights(void *argument)
 	};
 	struct world world;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	for (unsigned i = 0; i < 3; i++) {
 		uint64_t key = get_key(&world, kinds[i].right),
 			 others = get_key(&world, PL_ACCESS_ALL & ~kinds[i].right);
@@ -231,8 +216,7 @@ static void ranges(void *argument)
 	struct world world;
 	uint64_t key;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	key = get_key(&world, PL_ACCESS_ALL);
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(outside); i++) {
 		check_refused(&world, frame_of(PL_FRAME_WRITE, key, outside[i].offset, outside[i].length),
@@ -266,8 +250,7 @@ static void revoked(void *argument)
 	size_t length;
 	uint64_t key;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	share_middle(&world, PL_ACCESS_ALL, 0, token, &length);
 	key = import_key(&world.intruder, token, length);
 	check_done(&world, frame_of(PL_FRAME_WRITE, key, 0, WORD));
@@ -283,8 +266,7 @@ static void expired(void *argument)
 	size_t length;
 	uint64_t key;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	share_middle(&world, PL_ACCESS_ALL, LIFETIME, token, &length);
 	key = import_key(&world.intruder, token, length);
 	sleep_ms(LIFETIME / MS + 50);
@@ -300,15 +282,14 @@ static void released(void *argument)
 	struct bytes bytes;
 	uint64_t key;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	key = get_key(&world, PL_ACCESS_ALL);
 	check_done(&world, frame_of(PL_FRAME_WRITE, key, 0, WORD));
 	pl_writer_init(&writer, message.release.key, sizeof(message.release.key));
 	pl_put_u64(&writer, key);
 	message.release.key_length = sizeof(key);
 	bytes = attack_encode(&message);
-	check(socket_send(world.intruder.control, bytes.data, bytes.length));
+	check(socket_send(world.intruder.link.control, bytes.data, bytes.length));
 	/* The victim answers this import after the release. */
 	get_key(&world, PL_ACCESS_READ);
 	check_all_refused(&world, key, PL_WIRE_UNKNOWN_KEY);
@@ -329,9 +310,9 @@ static unsigned import_until_refused(const struct intruder *intruder, const stru
 	*status = PL_WIRE_OK;
 	while (*status == PL_WIRE_OK) {
 		for (unsigned i = 0; i < BATCH; i++)
-			check(socket_send(intruder->control, encoded.data, encoded.length));
+			check(socket_send(intruder->link.control, encoded.data, encoded.length));
 		for (unsigned i = 0; i < BATCH;) {
-			receive_control(intruder->control, &message);
+			receive_control(intruder->link.control, &message);
 			if (message.type != PL_CONTROL_IMPORTED)
 				continue;
 			i++;
@@ -355,8 +336,7 @@ static void most_keys(void *argument)
 	struct world world;
 	size_t length;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	share_middle(&world, PL_ACCESS_READ, 0, bytes, &length);
 	check_number(pl_token_decode(bytes, length, &token), 0);
 	/* The intruder has one key already. */
@@ -373,16 +353,15 @@ static void of_others(void *argument)
 	struct world world;
 	uint64_t key;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	key = get_key(&world, PL_ACCESS_ALL);
 	for (unsigned bit = 0; bit < 64; bit++)
 		check_refused(&world, frame_of(PL_FRAME_WRITE, key ^ 1ull << bit, 0, WORD), PL_WIRE_UNKNOWN_KEY);
 	second = world.intruder;
-	intruder_open(&world, &world.intruder);
+	attack_open(&world.intruder.link, &world.victim, world.connects);
 	world.intruder.readable = get_key(&world, PL_ACCESS_READ);
 	check_all_refused(&world, key, PL_WIRE_UNKNOWN_KEY);
-	intruder_close(&second);
+	attack_close(&second.link);
 	world_close(&world);
 }
 
@@ -392,7 +371,7 @@ static int read_log(const struct world *world, struct pl_event_record records[PL
 {
 	struct pl_event_query query = PL_EVENT_QUERY_INIT;
 
-	return pl_peer_events(world->intruder.peer, &query, records, PL_EVENTS_MAX);
+	return pl_peer_events(world->intruder.link.peer, &query, records, PL_EVENTS_MAX);
 }
 
 /* Returns the events of one kind, and sets *entries to the number of their records. */
@@ -423,8 +402,7 @@ static void refusals_merge(void *argument)
 	struct world world;
 	uint64_t key;
 
-	(void)argument;
-	world_open(&world);
+	world_open(&world, argument);
 	key = get_key(&world, PL_ACCESS_WRITE);
 	for (unsigned i = 0; i < EQUAL_REFUSALS; i++) {
 		struct pl_frame frame = frame_of(PL_FRAME_WRITE, key, SIZE + i, 1 + i % 8);
@@ -459,10 +437,10 @@ static void broken_connection(void *argument)
 	unsigned entries;
 	int count;
 
-	(void)argument;
-	world_open(&world);
-	close(world.intruder.lane);
-	close(world.intruder.control);
+	world_open(&world, argument);
+	close(world.intruder.link.lane);
+	close(world.intruder.link.control);
+	world.intruder.link.lane = world.intruder.link.control = -1;
 	for (unsigned i = 0; i < 500 && !count_events(&world, PL_EVENT_LOST, &entries); i++)
 		sleep_ms(10);
 	check_number(count_events(&world, PL_EVENT_LANE_LOST, &entries), 1);
@@ -474,20 +452,26 @@ static void broken_connection(void *argument)
 		if (records[i].event == PL_EVENT_LANE_LOST)
 			check(records[i].lane == 0 && records[i].status < 0 && records[i].text[0]);
 	check_number(count_events(&world, PL_EVENT_CONNECTED, &entries), 1);
-	pl_peer_close(world.intruder.peer);
-	buffer_close(&world.buffer);
-	victim_close(&world.victim);
+	world_close(&world);
 }
+
+static const bool connects = true;
+
+/* The intruder connects to the victim, or the victim to the intruder. */
+#define BOTH_WAYS(name, run, seconds) { name, run, NULL, seconds }, { name ", victim connects", run, &connects, seconds }
 
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "rights", rights, NULL, 20 },     { "ranges", ranges, NULL, 20 },
-		{ "revoked", revoked, NULL, 20 },   { "expired", expired, NULL, 20 },
-		{ "released", released, NULL, 20 }, { "of others", of_others, NULL, 20 },
-		{ "most keys", most_keys, NULL, 60 },
-		{ "refusals merge", refusals_merge, NULL, 30 },
-		{ "broken connection", broken_connection, NULL, 20 },
+		BOTH_WAYS("rights", rights, 20),
+		BOTH_WAYS("ranges", ranges, 20),
+		BOTH_WAYS("revoked", revoked, 20),
+		BOTH_WAYS("expired", expired, 20),
+		BOTH_WAYS("released", released, 20),
+		BOTH_WAYS("of others", of_others, 20),
+		BOTH_WAYS("most keys", most_keys, 60),
+		BOTH_WAYS("refusals merge", refusals_merge, 30),
+		BOTH_WAYS("broken connection", broken_connection, 20),
 	};
 
 	return cases_run("hostile-keys", cases, PL_ARRAY_SIZE(cases));

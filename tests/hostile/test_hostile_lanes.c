@@ -265,6 +265,130 @@ static void farewell(void *argument)
 	victim_close(&stranger.victim);
 }
 
+/* -- the victim is the initiator --------------------------------------------------------------------------------- */
+
+enum acceptor_lie {
+	SILENT,        /* never answers the hello of the lane */
+	HALF,          /* sends a half of the challenge, and nothing more */
+	WRONG_TAG,     /* proves nothing */
+	REFLECTED,     /* answers with bytes of the hello itself */
+	OTHER_SECRET,  /* has the secret of another peer */
+	NO_WELCOME,    /* closes after the proof */
+	REFUSED,       /* refuses after the proof */
+	WRONG_WELCOME, /* sends frames in place of the welcome */
+	ACCEPTOR_LIES,
+};
+
+/* Answers the hello of lane 0 wrongly, or its proof. */
+static int lie_about_lane(int listener, const struct attack_target *target, enum acceptor_lie lie)
+{
+	struct pl_peer *peer = calloc(1, sizeof(*peer));
+	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME] = { 0 };
+	struct pl_lane_auth auth;
+	int fd = socket_accept(listener);
+
+	check(peer);
+	memcpy(peer->secret, target->secret, PL_SECRET);
+	peer->secret[0] ^= lie == OTHER_SECRET;
+	check(socket_receive(fd, auth.hello, sizeof(auth.hello), 5000));
+	check_number(pl_lane_auth_challenge(&auth, lie == WRONG_TAG ? NULL : peer), 0);
+	if (lie == REFLECTED)
+		memcpy(auth.challenge, auth.hello, sizeof(auth.challenge));
+	if (lie != SILENT)
+		check(socket_send(fd, auth.challenge, sizeof(auth.challenge) / (lie == HALF ? 2 : 1)));
+	if (lie >= NO_WELCOME) {
+		check(socket_receive(fd, proof, sizeof(proof), 5000));
+		check(pl_lane_auth_check(&auth, peer, proof));
+	} else if (lie > HALF) {
+		/* The victim must not prove anything to an end without the secret. */
+		check(!socket_receive(fd, proof, 1, 5000));
+	}
+	if (lie == REFUSED)
+		pl_lane_welcome_encode(PL_WIRE_BUSY, welcome);
+	if (lie > NO_WELCOME)
+		check(socket_send(fd, welcome, sizeof(welcome)));
+	free(peer);
+	return fd;
+}
+
+#define CONNECT_TIME (300 * MS)
+
+/* Each lie ends the attempt with a named error, in its time; other connections of the context go on. */
+static void false_acceptor(void *argument)
+{
+	struct victim victim;
+
+	(void)argument;
+	victim_open(&victim, &plain);
+	for (unsigned lie = 0; lie < ACCEPTOR_LIES; lie++) {
+		struct attack_target target;
+		struct pl_operation *operation;
+		struct pl_error error;
+		int listener, control, lane, status;
+		char address[32];
+
+		listener = socket_listen(address);
+		check_ok(pl_connect_start(victim.context, address, CONNECT_TIME, 0, &operation, &error), &error);
+		control = attack_serve(listener, &target);
+		lane = lie_about_lane(listener, &target, (enum acceptor_lie)lie);
+		if (lie == NO_WELCOME)
+			close(lane);
+		victim_check(&victim);
+		status = pl_wait(operation, UINT64_MAX, NULL, &error);
+		check_status(status, status, &error);
+		if (lie == SILENT || lie == HALF)
+			check_number(status, -ETIMEDOUT);
+		else
+			check_one_of(status, -EPROTO, -EACCES, -ECONNRESET);
+		if (lie != NO_WELCOME)
+			close(lane);
+		close(control);
+		close(listener);
+		victim_check(&victim);
+	}
+	victim_close(&victim);
+}
+
+static void *poll_until_stopped(void *argument)
+{
+	struct pump *pump = argument;
+
+	while (!atomic_load(&pump->stop))
+		pl_poll(pump->context, NULL, 0);
+	return NULL;
+}
+
+/* A program that waits for a connection to an acceptor that says nothing sleeps, also if it makes progress itself. */
+static void silent_acceptor(void *argument)
+{
+	static const struct setting manual = { "manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, false,
+					       false,    false, false };
+	struct pl_context *context = context_open(&manual);
+	struct attack_target target;
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pump pump = { .context = context, .running = true };
+	int listener, control, lane;
+	char address[32];
+	uint64_t before;
+
+	(void)argument;
+	listener = socket_listen(address);
+	check_ok(pl_connect_start(context, address, 2 * SECOND, 0, &operation, &error), &error);
+	check_number(pthread_create(&pump.thread, NULL, poll_until_stopped, &pump), 0);
+	control = attack_serve(listener, &target);
+	lane = lie_about_lane(listener, &target, HALF);
+	atomic_store(&pump.stop, true);
+	pthread_join(pump.thread, NULL);
+	before = cpu_time();
+	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ETIMEDOUT, &error);
+	check(cpu_time() - before < SECOND / 4);
+	close(lane);
+	close(control);
+	close(listener);
+	pl_close(context);
+}
+
 int main(void)
 {
 	static const bool says_bye = true, says_nothing = false;
@@ -279,6 +403,8 @@ int main(void)
 		{ "slow", slow, NULL, 20 },
 		{ "farewell", farewell, (void *)&says_bye, 20 },
 		{ "no farewell", farewell, (void *)&says_nothing, 20 },
+		{ "false acceptor", false_acceptor, NULL, 60 },
+		{ "silent acceptor", silent_acceptor, NULL, 20 },
 		{ "older release", older_release, &plain, 20 },
 		{ "older release, keyed", older_release, &keyed, 20 },
 	};

@@ -4,11 +4,13 @@
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/lane_auth.h"
 #include "support/check.h"
 #include "support/socket.h"
 #include "support/tls_link.h"
+#include "support/victim.h"
 
 struct bytes attack_encode(const struct pl_control *control)
 {
@@ -55,35 +57,68 @@ static void digest_body(const void *body, size_t length, uint8_t digest[PL_SECRE
 	SHA256(body, length, digest);
 }
 
+static void receive_hello(struct tls_link *link, struct pl_control *hello, uint8_t digest[PL_SECRET])
+{
+	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
+	uint32_t length;
+	uint16_t type;
+
+	check(tls_link_receive(link, header, sizeof(header), 2000));
+	check_number(pl_control_header_decode(header, &type, &length), 0);
+	check(tls_link_receive(link, body, length, 2000));
+	check_number(pl_control_decode(type, body, length, hello), 0);
+	check_number(hello->type, PL_CONTROL_HELLO);
+	digest_body(body, length, digest);
+}
+
+/* Derives the secret of both ends: digests[0] is that of the initiator's hello. */
+static void derive_secret(const struct tls_link *link, uint8_t digests[2][PL_SECRET], struct attack_target *target)
+{
+	uint8_t context[PL_SECRET];
+
+	digest_body(digests, 2 * PL_SECRET, context);
+	check_number(pl_stream_export(&link->stream, PL_EXPORT_LANES, context, target->secret), 0);
+}
+
 int attack_greet(const char *address, struct attack_target *target)
 {
 	struct pl_control hello = attack_hello(), answer;
 	struct bytes bytes = attack_encode(&hello);
-	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX], digests[2][PL_SECRET], context[PL_SECRET];
+	uint8_t digests[2][PL_SECRET];
 	struct tls_link link;
 	struct pl_reader reader;
 	int fd = socket_connect(address);
-	uint16_t type;
-	uint32_t length;
 
 	check(fd >= 0);
 	check(tls_link_open(&link, fd, false));
 	check(tls_link_send(&link, bytes.data, bytes.length));
-	check(tls_link_receive(&link, header, sizeof(header), 2000));
-	check_number(pl_control_header_decode(header, &type, &length), 0);
-	check(tls_link_receive(&link, body, length, 2000));
-	check_number(pl_control_decode(type, body, length, &answer), 0);
-	check_number(answer.type, PL_CONTROL_HELLO);
+	receive_hello(&link, &answer, digests[1]);
 	if (target) {
 		check_text(answer.hello.fabrics[0].name, "tcp");
 		pl_reader_init(&reader, answer.hello.fabrics[0].blob, answer.hello.fabrics[0].blob_length);
 		target->peer_index = pl_get_u64(&reader);
 		check(!reader.bad);
 		digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[0]);
-		digest_body(body, length, digests[1]);
-		digest_body(digests, sizeof(digests), context);
-		check_number(pl_stream_export(&link.stream, PL_EXPORT_LANES, context, target->secret), 0);
+		derive_secret(&link, digests, target);
 	}
+	return tls_link_socket(&link);
+}
+
+int attack_serve(int listener, struct attack_target *target)
+{
+	struct pl_control hello, answer = attack_hello();
+	uint8_t digests[2][PL_SECRET];
+	struct tls_link link;
+	struct bytes bytes;
+
+	target->peer_index = 0;
+	answer.hello.fabrics[0].blob_length = sizeof(target->peer_index);
+	bytes = attack_encode(&answer);
+	check(tls_link_open(&link, socket_accept(listener), true));
+	receive_hello(&link, &hello, digests[0]);
+	digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[1]);
+	derive_secret(&link, digests, target);
+	check(tls_link_send(&link, bytes.data, bytes.length));
 	return tls_link_socket(&link);
 }
 
@@ -110,10 +145,53 @@ int attack_lane(const char *address, const struct attack_target *target, uint16_
 	return fd;
 }
 
-int attack_first_lane(const char *address, int *control)
+int attack_serve_lane(int listener, const struct attack_target *target)
 {
-	struct attack_target target;
+	struct pl_peer *peer = calloc(1, sizeof(*peer));
+	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME];
+	struct pl_lane_auth auth;
+	int fd = socket_accept(listener);
 
-	*control = attack_greet(address, &target);
-	return attack_lane(address, &target, 0);
+	check(peer);
+	memcpy(peer->secret, target->secret, sizeof(peer->secret));
+	check(socket_receive(fd, auth.hello, sizeof(auth.hello), 5000));
+	check_number(pl_lane_auth_challenge(&auth, peer), 0);
+	check(socket_send(fd, auth.challenge, sizeof(auth.challenge)));
+	check(socket_receive(fd, proof, sizeof(proof), 5000));
+	check(pl_lane_auth_check(&auth, peer, proof));
+	pl_lane_welcome_encode(PL_WIRE_OK, welcome);
+	check(socket_send(fd, welcome, sizeof(welcome)));
+	free(peer);
+	return fd;
+}
+
+void attack_open(struct attack_link *link, struct victim *victim, bool connects)
+{
+	struct pl_completion completion;
+	struct pl_operation *operation;
+	struct pl_error error;
+	char address[32];
+
+	link->listener = -1;
+	if (!connects) {
+		link->control = attack_greet(victim->address, &link->target);
+		link->lane = attack_lane(victim->address, &link->target, 0);
+		check_ok(pl_accept(victim->listener, 5 * SECOND, &link->peer, &error), &error);
+		return;
+	}
+	link->listener = socket_listen(address);
+	check_ok(pl_connect_start(victim->context, address, AMPLE_TIME, 0, &operation, &error), &error);
+	link->control = attack_serve(link->listener, &link->target);
+	link->lane = attack_serve_lane(link->listener, &link->target);
+	check_ok(pl_wait(operation, UINT64_MAX, &completion, &error), &error);
+	link->peer = completion.peer;
+}
+
+void attack_close(struct attack_link *link)
+{
+	close(link->lane);
+	close(link->control);
+	if (link->listener >= 0)
+		close(link->listener);
+	pl_peer_close(link->peer);
 }

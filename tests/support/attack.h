@@ -33,7 +33,24 @@ int attack_greet(const char *address, struct attack_target *target);
 /* Opens a lane.  Returns its socket. */
 int attack_lane(const char *address, const struct attack_target *target, uint16_t lane);
 
-/* Greets and opens lane 0.  Returns the lane's socket; stores that of the control channel, to be closed after it. */
-int attack_first_lane(const char *address, int *control);
+/*
+ * The same as acceptor: accepts the control channel of a context that connects to the listening socket, and answers its
+ * greeting; accepts a lane.
+ */
+int attack_serve(int listener, struct attack_target *target);
+int attack_serve_lane(int listener, const struct attack_target *target);
+
+struct victim;
+
+/* Connection of an attacker with its first lane. */
+struct attack_link {
+	int control, lane, listener; /* listener: -1 if the victim accepted */
+	struct pl_peer *peer;        /* the attacker, at the victim */
+	struct attack_target target;
+};
+
+/* Opens a connection, from the attacker or, if `connects`, from the victim by pl_connect(). */
+void attack_open(struct attack_link *link, struct victim *victim, bool connects);
+void attack_close(struct attack_link *link);
 
 #endif

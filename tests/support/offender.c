@@ -1,31 +1,37 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "support/offender.h"
 
-#include <unistd.h>
-
 #include "support/socket.h"
 
 const struct setting offender_setting = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
 
+static void offender_link(struct offender *offender, bool connects)
+{
+	attack_open(&offender->link, &offender->victim, connects);
+	offender->control = offender->link.control;
+	offender->lane = offender->link.lane;
+	offender->peer = offender->link.peer;
+}
+
 void offender_connect(struct offender *offender)
 {
-	struct pl_error error;
+	offender_link(offender, false);
+}
 
-	offender->lane = attack_first_lane(offender->victim.address, &offender->control);
-	check_ok(pl_accept(offender->victim.listener, 5 * SECOND, &offender->peer, &error), &error);
+void offender_open_as(struct offender *offender, bool connects)
+{
+	victim_open(&offender->victim, &offender_setting);
+	offender_link(offender, connects);
 }
 
 void offender_open(struct offender *offender)
 {
-	victim_open(&offender->victim, &offender_setting);
-	offender_connect(offender);
+	offender_open_as(offender, false);
 }
 
 void offender_leave(struct offender *offender)
 {
-	close(offender->lane);
-	close(offender->control);
-	pl_peer_close(offender->peer);
+	attack_close(&offender->link);
 }
 
 void offender_close(struct offender *offender)

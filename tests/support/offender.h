@@ -11,12 +11,14 @@ extern const struct setting offender_setting;
 
 struct offender {
 	struct victim victim;
-	int control, lane;
+	struct attack_link link;
+	int control, lane;    /* of the link */
 	struct pl_peer *peer; /* at the victim */
 };
 
-/* Opens a victim, and connects to it. */
+/* Opens a victim, and connects to it; or, if `connects`, lets the victim connect. */
 void offender_open(struct offender *offender);
+void offender_open_as(struct offender *offender, bool connects);
 /* Connects to the victim, which is open. */
 void offender_connect(struct offender *offender);
 void offender_leave(struct offender *offender);

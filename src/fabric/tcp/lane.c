@@ -215,6 +215,18 @@ static int lane_advance(struct tcp_lane *lane, uint32_t events)
 	return rc;
 }
 
+/* Returns false if nothing has arrived: a waiter that drives the engine may sleep then. */
+static bool lane_opening_ready(struct tcp_lane *lane, uint32_t events)
+{
+	enum tcp_lane_state before = lane->state;
+	unsigned had = lane->head_have;
+	int rc = lane_advance(lane, events);
+
+	if (rc < 0)
+		tcp_lane_fail(lane, rc);
+	return rc < 0 || lane->state != before || lane->head_have != had;
+}
+
 /* Both ends can stop on each other's refusals; so can an end that reads nothing. */
 static void lane_lost_patience(struct pl_timer *timer)
 {
@@ -226,13 +238,8 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 	struct tcp_lane *lane = pl_container_of(source, struct tcp_lane, source);
 	bool any = false;
 
-	if (lane->state != TCP_LANE_UP) {
-		int rc = lane_advance(lane, events);
-
-		if (rc < 0)
-			tcp_lane_fail(lane, rc);
-		return true;
-	}
+	if (lane->state != TCP_LANE_UP)
+		return lane_opening_ready(lane, events);
 	/* epoll reports the end of a socket always, also during a pause. */
 	if (events & (EPOLLERR | EPOLLHUP))
 		tcp_lane_ignore_rate(lane);
