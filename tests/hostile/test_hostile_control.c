@@ -175,9 +175,28 @@ static void send_message(const struct offender *offender, const struct pl_frame 
 {
 	uint8_t bytes[PL_FRAME_HEADER + 256] = { 0 };
 
-	check(frame->length <= 256);
+	uint32_t payload = pl_frame_payload(frame);
+
+	check(payload <= 256);
 	pl_frame_encode(frame, bytes);
-	check(socket_send(offender->lane, bytes, PL_FRAME_HEADER + frame->length));
+	check(socket_send(offender->lane, bytes, PL_FRAME_HEADER + payload));
+}
+
+/*
+ * Asks for an unknown key on the lane, whose refusal shows that the victim took all frames before.  `ack` is the number
+ * of its messages.
+ */
+static void expect_lane_served(const struct offender *offender, uint32_t ack)
+{
+	struct pl_frame frame = { .type = PL_FRAME_READ, .ack = ack, .key = 12345, .cookie = 7 };
+	uint8_t header[PL_FRAME_HEADER];
+
+	send_message(offender, &frame);
+	do {
+		check(socket_receive(offender->lane, header, sizeof(header), 5000));
+		check_number(pl_frame_decode(header, &frame), 0);
+	} while (frame.type != PL_FRAME_FAIL);
+	check_number(frame.cookie, 7);
 }
 
 /* The victim keeps a window of messages that its program does not receive. */
@@ -195,8 +214,8 @@ static void full_window(void *argument)
 		offender_connect(&offender);
 		for (unsigned n = 0; n < WINDOW; n++)
 			send_message(&offender, &kinds[i]);
-		sleep_ms(100);
-		expect_served(&offender);
+		expect_lane_served(&offender, 0);
+		check(offender_is_connected(&offender));
 		send_message(&offender, &kinds[i]);
 		offender_expect_end(&offender);
 		offender_leave(&offender);
@@ -204,15 +223,15 @@ static void full_window(void *argument)
 	victim_close(&offender.victim);
 }
 
-/* Lets the victim send messages number `first` to `last`, and acknowledges each. */
-static void make_victim_send(const struct offender *offender, unsigned first, unsigned last)
+/* Lets the victim send messages, and acknowledges each. */
+static void make_victim_send(const struct offender *offender, unsigned count)
 {
 	struct pl_operation *operation;
 	uint8_t header[PL_FRAME_HEADER];
 	struct pl_frame frame;
 	struct pl_error error;
 
-	for (unsigned i = first; i <= last; i++) {
+	for (unsigned i = 1; i <= count; i++) {
 		check_ok(pl_notify(offender->peer, i, NULL, 0, NULL, &operation, &error), &error);
 		check(socket_receive(offender->lane, header, sizeof(header), 5000));
 		check_number(pl_frame_decode(header, &frame), 0);
@@ -235,14 +254,14 @@ static void credits(void *argument)
 	victim_open(&offender.victim, &offender_setting);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(pairs); i++) {
 		offender_connect(&offender);
-		make_victim_send(&offender, 1, 3);
+		make_victim_send(&offender, 3);
 		send_message(&offender, &(struct pl_frame){ .type = PL_FRAME_CREDIT, .ack = 3, .offset = pairs[i].first });
 		send_message(&offender, &(struct pl_frame){ .type = PL_FRAME_CREDIT, .ack = 3, .offset = pairs[i].second });
 		if (pairs[i].violation) {
 			offender_expect_end(&offender);
 		} else {
-			make_victim_send(&offender, 4, 4);
-			expect_served(&offender);
+			expect_lane_served(&offender, 3);
+			check(offender_is_connected(&offender));
 		}
 		offender_leave(&offender);
 	}
