@@ -196,6 +196,27 @@ void pl_operation_finish(struct pl_operation *operation)
 	pl_engine_post(operation->home, &operation->task);
 }
 
+void pl_peer_sweep(struct pl_peer *peer)
+{
+	if (peer->stopping)
+		peer->sweep_due = true;
+	else
+		peer->ops->sweep(peer->endpoint);
+}
+
+void pl_peer_begin_stopping(struct pl_peer *peer)
+{
+	peer->stopping++;
+}
+
+void pl_peer_end_stopping(struct pl_peer *peer)
+{
+	if (--peer->stopping || !peer->sweep_due)
+		return;
+	peer->sweep_due = false;
+	peer->ops->sweep(peer->endpoint);
+}
+
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error)
 {
 	struct pl_error canceled;

@@ -129,27 +129,6 @@ void pl_peer_fence_release(struct pl_peer *peer)
 
 /* -- loss --------------------------------------------------------------------------------------- */
 
-void pl_peer_sweep(struct pl_peer *peer)
-{
-	if (peer->stopping)
-		peer->sweep_due = true;
-	else
-		peer->ops->sweep(peer->endpoint);
-}
-
-void pl_peer_begin_stopping(struct pl_peer *peer)
-{
-	peer->stopping++;
-}
-
-void pl_peer_end_stopping(struct pl_peer *peer)
-{
-	if (--peer->stopping || !peer->sweep_due)
-		return;
-	peer->sweep_due = false;
-	peer->ops->sweep(peer->endpoint);
-}
-
 static void stop_peer_operations(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_operation *operation;

@@ -148,12 +148,13 @@ int attack_lane(const char *address, const struct attack_target *target, uint16_
 int attack_serve_lane(int listener, const struct attack_target *target)
 {
 	struct pl_peer *peer = calloc(1, sizeof(*peer));
-	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME];
+	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME], secret[PL_SECRET];
 	struct pl_lane_auth auth;
 	int fd = socket_accept(listener);
 
 	check(peer);
-	memcpy(peer->secret, target->secret, sizeof(peer->secret));
+	peer->secret = secret;
+	memcpy(secret, target->secret, sizeof(secret));
 	check(socket_receive(fd, auth.hello, sizeof(auth.hello), 5000));
 	check_number(pl_lane_auth_challenge(&auth, peer), 0);
 	check(socket_send(fd, auth.challenge, sizeof(auth.challenge)));

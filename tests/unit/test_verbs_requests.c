@@ -56,6 +56,7 @@ struct rig {
 	struct verbs_device device;
 	struct verbs_local_addr addrs[RAILS];
 	struct pl_peer peer;
+	uint8_t secret[PL_SECRET];
 	struct verbs_endpoint endpoint;
 	struct rdma_cm_id ids[10]; /* of requests, in their order */
 	unsigned asked;
@@ -109,7 +110,8 @@ static struct rig *rig_new(void)
 	rig->peer.joinable = true;
 	rig->peer.ops = &pl_verbs_fabric;
 	rig->peer.endpoint = &rig->endpoint.base;
-	memset(rig->peer.secret, 3, sizeof(rig->peer.secret));
+	memset(rig->secret, 3, sizeof(rig->secret));
+	rig->peer.secret = rig->secret;
 	rig->index = (size_t)pl_index_table_add(&pl_system_allocator, &rig->context.peer_table, &rig->peer);
 	open_endpoint(rig);
 	pl_engine_lock(rig->peer.home);
