@@ -108,7 +108,7 @@ struct pl_options {
 	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that fit */
 	size_t staging_bytes; /**< most host memory to lock for staging GPU data; default 128 MiB */
 	enum pl_choice
-		narrow_grants; /**< verbs: only the connections of its peer reach a grant (memory windows); default off */
+		narrow_grants; /**< verbs: only the connections of its peer reach a grant (memory windows); default on */
 	size_t keep_bytes;     /**< verbs: bytes of unused registrations kept for each card; default 0 */
 	enum pl_choice
 		keep_host; /**< keeps those of host memory too: the program promises to call pl_memory_freed(); default off */
@@ -480,7 +480,7 @@ struct pl_peer_info {
 /** Fills info.  @return 0; -EINVAL if info->size is unknown */
 int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info);
 
-/** Events of a peer's log, in the order of a connection's life. */
+/** Events of a peer's log. */
 enum pl_event {
 	PL_EVENT_FABRIC_FAILED = 1, /**< a fabric could not connect, and another one is tried */
 	PL_EVENT_LANE_OPENED,       /**< a data socket is open; `lane` */
@@ -504,6 +504,7 @@ enum pl_event {
 	PL_EVENT_RECONNECT_BEGUN,   /**< pl_peer_reconnect() was called */
 	PL_EVENT_RECONNECT_FAILED,  /**< pl_peer_reconnect() failed; `status` */
 	PL_EVENT_RECONNECT_DONE,    /**< pl_peer_reconnect() made a new connection */
+	PL_EVENT_GRANTED,           /**< verbs: the other end imported a grant; the text says who reaches it; `key` */
 };
 
 /** Most records in the log of a peer. */

@@ -125,6 +125,11 @@ struct pl_fabric_ops {
 			  uint8_t blob[PL_KEY_BLOB_MAX]);
 
 	/* -- Memory, optional -- */
+	/*
+	 * Keeps the answer to an import until the peer can use the key, then calls pl_import_answer(). Returns false if
+	 * the caller must send the answer now. Default: false.
+	 */
+	bool (*hold_answer)(struct pl_endpoint *endpoint, const struct pl_imported *answer);
 	/* Finds the access path to the memory of an imported key. Default: nothing to find. */
 	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
 	/* Returns true if this host has devices that may reach memory that the processor cannot. Default: false. */

@@ -71,7 +71,9 @@ bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region,
 
 /* pl_token_decode() with public errors. */
 int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);
-/* Answers a peer that presented a token. */
+/* Makes the answer to a peer that presented a token. */
 void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
+/* handshake.c: sends that answer. */
+void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported);
 
 #endif

@@ -216,17 +216,25 @@ static void handle_reject(struct pl_peer *peer, const struct pl_reject *reject)
 	pl_peer_open_failed(peer, reject->code == PL_WIRE_NO_FABRIC && peer->failed ? &peer->loss : &error);
 }
 
-static void answer_import(struct pl_peer *peer, const struct pl_import *import)
+void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported)
 {
-	struct pl_control answer = { .type = PL_CONTROL_IMPORTED };
+	const struct pl_control answer = { .type = PL_CONTROL_IMPORTED, .imported = *imported };
 	struct pl_error error;
 
-	pl_grant_answer(peer, import, &answer.imported);
 	if (pl_channel_send(&peer->channel, &answer) < 0) {
 		/* Without an answer the peer would wait until its timeout. */
 		pl_fail_memory(&error, "import");
 		pl_peer_lose(peer, &error);
 	}
+}
+
+static void take_import(struct pl_peer *peer, const struct pl_import *import)
+{
+	struct pl_imported answer;
+
+	pl_grant_answer(peer, import, &answer);
+	if (answer.status != PL_WIRE_OK || !peer->ops->hold_answer || !peer->ops->hold_answer(peer->endpoint, &answer))
+		pl_import_answer(peer, &answer);
 }
 
 static void release_key(struct pl_peer *peer, const struct pl_release *release)
@@ -260,7 +268,7 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 {
 	switch (message->type) {
 	case PL_CONTROL_IMPORT:
-		answer_import(peer, &message->import);
+		take_import(peer, &message->import);
 		break;
 	case PL_CONTROL_IMPORTED:
 		pl_imported_arrived(peer, &message->imported);

@@ -146,6 +146,7 @@ const char *pl_event_name(unsigned event)
 		[PL_EVENT_RECONNECT_BEGUN] = "reconnect-begun",
 		[PL_EVENT_RECONNECT_FAILED] = "reconnect-failed",
 		[PL_EVENT_RECONNECT_DONE] = "reconnect-done",
+		[PL_EVENT_GRANTED] = "granted",
 	};
 
 	return event < PL_ARRAY_SIZE(names) && names[event] ? names[event] : "unknown";

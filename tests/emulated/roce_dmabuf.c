@@ -20,6 +20,10 @@ struct region {
 	int type, access;
 };
 #define TYPE_DMABUF 3
+/* Flags that the kernel accepts for a dma-buf (drivers/infiniband/core/uverbs_std_types_mr.c). */
+#define ACCEPTED_ACCESS \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | \
+	 IBV_ACCESS_RELAXED_ORDERING)
 
 /* Newer versions of libibverbs take one more argument, which may be NULL. */
 typedef int (*ask_kernel)(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access,
@@ -28,11 +32,17 @@ typedef int (*ask_kernel)(struct ibv_pd *pd, uint64_t offset, size_t length, uin
 static struct ibv_mr *roce_register_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
 					   int access)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-	void *found = library ? dlsym(library, "ibv_cmd_reg_dmabuf_mr") : NULL;
-	struct region *region = calloc(1, sizeof(*region));
+	void *library, *found;
+	struct region *region;
 	ask_kernel ask;
 
+	if (access & ~ACCEPTED_ACCESS) {
+		errno = EINVAL;
+		return NULL;
+	}
+	library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+	found = library ? dlsym(library, "ibv_cmd_reg_dmabuf_mr") : NULL;
+	region = calloc(1, sizeof(*region));
 	memcpy(&ask, &found, sizeof(ask));
 	if (library)
 		dlclose(library);

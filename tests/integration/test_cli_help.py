@@ -121,7 +121,7 @@ def test_help_of_a_command_by_name(command):
 def test_page_of_shared_options():
     shown = run('help', 'options').stdout
     assert {'--key', '--encrypt', '--no-encrypt', '--insecure', '--fabric', '--lanes', '--rails', '--device',
-            '--traffic-class', '--narrow-grants', '--timeout', '--identity', '--peer', '--known-hosts', '--trust-new',
+            '--traffic-class', '--narrow-grants', '--no-narrow-grants', '--timeout', '--identity', '--peer', '--known-hosts', '--trust-new',
             '--authorized', '--ca', '--old-key'} | OUTPUT_OPTIONS == set(OPTION.findall(shown))
     assert 'Mandatory or optional arguments' not in shown
 

@@ -23,7 +23,7 @@ struct pl_options setting_options(const struct setting *setting)
 	options.workers = 2;
 	options.lanes = setting->lanes;
 	options.fabric = setting->fabric;
-	options.narrow_grants = narrow_grants;
+	options.narrow_grants = narrow_grants ? PL_ON : PL_OFF;
 	options.connect_timeout = AMPLE_TIME;
 	if (setting->key) {
 		options.key = test_key;

@@ -294,13 +294,13 @@ static void test_threads(void **state)
 static void test_names(void **state)
 {
 	(void)state;
-	for (unsigned i = PL_EVENT_FABRIC_FAILED; i <= PL_EVENT_RECONNECT_DONE; i++) {
+	for (unsigned i = PL_EVENT_FABRIC_FAILED; i <= PL_EVENT_GRANTED; i++) {
 		assert_string_not_equal(pl_event_name(i), "unknown");
 		for (unsigned j = PL_EVENT_FABRIC_FAILED; j < i; j++)
 			assert_string_not_equal(pl_event_name(i), pl_event_name(j));
 	}
 	assert_string_equal(pl_event_name(0), "unknown");
-	assert_string_equal(pl_event_name(PL_EVENT_RECONNECT_DONE + 1), "unknown");
+	assert_string_equal(pl_event_name(PL_EVENT_GRANTED + 1), "unknown");
 	assert_string_equal(pl_event_name(UINT32_MAX), "unknown");
 }
 

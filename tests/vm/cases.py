@@ -198,7 +198,7 @@ RAILS = over(
          client='over_rails 1 bench --rails 1 --op write --size 1M --iterations 20'),
     Case('two queue pairs of one card', 60, server='bench_server --rails 2 --device rxe1',
          client='over_rails 2 bench --rails 2 --device rxe1 --op read --size 1M --depth 1 --iterations 30'),
-    Case('windows over two rails', 60, server='by_windows bench_server --narrow-grants',
+    Case('windows over two rails', 60, server='by_windows bench_server',
          client='all_carry bench --op write --size 1M --iterations 40'),
     Case('serve and get', 60, server='serve_file', client='get_file'),
     *(Case(name, 200, f"server=10.0.0.2; scenarios verbs --one-sided --setting thread '{pattern}'")

@@ -98,7 +98,7 @@ static void open_end(struct end *end, const char *fabric, bool narrow)
 	struct pl_error error;
 
 	options.fabric = fabric;
-	options.narrow_grants = narrow;
+	options.narrow_grants = narrow ? PL_ON : PL_OFF;
 	options.insecure = true;
 	check_ok(pl_open(&end->context, &options, &error), &error);
 	check_ok(pl_region_allocate(end->context, length, rights, &end->region, &error), &error);

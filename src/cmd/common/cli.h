@@ -65,8 +65,8 @@ struct cli_options {
 	const char *program; /* set by programs; NULL: no name for clients */
 	uint64_t timeout;    /* nanoseconds; 0: the library's defaults */
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
-	enum pl_choice encrypt;
-	bool insecure, json, quiet, narrow;
+	enum pl_choice encrypt, narrow;
+	bool insecure, json, quiet;
 	bool events; /* set by the --events of get and put */
 };
 

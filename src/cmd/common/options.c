@@ -11,6 +11,7 @@ enum {
 	OPTION_RAILS,
 	OPTION_DEVICE,
 	OPTION_NARROW,
+	OPTION_WIDE,
 	OPTION_CLASS,
 	OPTION_CLEAR,
 	OPTION_USAGE,
@@ -48,7 +49,9 @@ static const struct argp_option shared_options[] = {
 	{ "traffic-class", OPTION_CLASS, "N", 0,
 	  "Set the traffic class of the packets, 1 to 255 (default: the system's setting)", GROUP_CONNECTION },
 	{ "narrow-grants", OPTION_NARROW, NULL, 0,
-	  "Let a peer use its grants only on its own RDMA queue pairs (memory windows)", GROUP_CONNECTION },
+	  "Let a peer use its grants only on its own RDMA queue pairs (memory windows; default)", GROUP_CONNECTION },
+	{ "no-narrow-grants", OPTION_WIDE, NULL, 0, "Give each grant an RDMA registration, which all peers share",
+	  GROUP_CONNECTION },
 	{ "timeout", 't', "SECONDS", 0, "Time limit of an operation (default: 10 to connect, 30 for all others)",
 	  GROUP_CONNECTION },
 	{ NULL, 0, NULL, 0, "Identities of both ends (the same commands; see peerlane-identity(7)):", GROUP_IDENTITY },
@@ -150,7 +153,10 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 			argp_error(state, "--traffic-class takes a number from 1 to 255, not '%s'", argument);
 		return 0;
 	case OPTION_NARROW:
-		options->narrow = true;
+		options->narrow = PL_ON;
+		return 0;
+	case OPTION_WIDE:
+		options->narrow = PL_OFF;
 		return 0;
 	case 't':
 		if (cli_parse_seconds(argument, &options->timeout) || !options->timeout)
@@ -326,6 +332,6 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	add_connection_argument(arguments, "--known-hosts", options->known_hosts);
 	add_connection_argument(arguments, "--ca", options->authority);
 	add_connection_argument(arguments, "--authorized", options->authorized);
-	if (options->narrow)
-		arguments->list[arguments->count++] = "--narrow-grants";
+	if (options->narrow != PL_DEFAULT)
+		arguments->list[arguments->count++] = options->narrow == PL_ON ? "--narrow-grants" : "--no-narrow-grants";
 }

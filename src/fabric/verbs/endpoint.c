@@ -347,6 +347,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.abandon = verbs_abandon,
 	.close = verbs_close,
 	.export_key = verbs_export_key,
+	.hold_answer = verbs_hold_answer,
 	.imported = verbs_imported,
 	.devices = verbs_devices,
 	.count = verbs_mr_shared_count,

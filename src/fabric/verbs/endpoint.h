@@ -22,7 +22,7 @@ struct verbs_endpoint {
 	bool listing;             /* PL_MORE: waiting work belongs to a list whose last operation is to come */
 	struct pl_timer patience; /* timeout of that */
 	bool windowed;            /* the peer got a window at least once */
-	unsigned questions;       /* unanswered questions of the peer for keys */
+	unsigned questions;       /* unanswered questions of the peer for keys, and imports whose windows are not bound */
 	struct pl_list targets;   /* state->lock */
 	uint64_t down_since;      /* time since no rail is up; 0: one is, or none was so far */
 
@@ -94,6 +94,9 @@ void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation);
 
+/* mw.c: a bind request ends, done or not. */
+void verbs_bind_over(struct verbs_endpoint *endpoint, struct verbs_work *work);
+
 /* Most unused work objects kept. */
 #define VERBS_SPARES 256
 
@@ -101,7 +104,8 @@ static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs
 {
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
-	endpoint->questions -= work->kind == VERBS_BIND;
+	if (work->kind == VERBS_BIND)
+		verbs_bind_over(endpoint, work);
 	if (endpoint->spare_count < VERBS_SPARES) {
 		/* First in the list: it is still in the processor's cache. */
 		pl_list_prepend(&endpoint->spare, &work->link);

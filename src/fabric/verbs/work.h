@@ -66,6 +66,7 @@ struct verbs_work {
 	bool counted;                /* has a frame number, frame.ack */
 	bool built;                  /* frame: built in the buffer */
 	bool bare;                   /* frame: without its header */
+	struct verbs_answer *answer; /* bind: answer to an import that waits for it; NULL: the peer asked */
 	struct verbs_work *also;     /* frame: chain of gathered frames sent with it */
 	bool alone;                  /* frame: must be sent alone */
 	bool gathered;               /* frame: the payload stays in its region until it was sent */
@@ -82,6 +83,7 @@ struct verbs_work {
 	const struct verbs_remote_key *target; /* write, read, atomic */
 	uint64_t remote;                       /* remote address */
 	uint32_t length, lkey;
+	uint32_t rkey;                          /* bind: key of the window */
 	const struct verbs_device *lkey_device; /* device of the lkey */
 	const uint8_t *payload;                 /* frame: until it is copied into a buffer */
 

@@ -120,7 +120,7 @@ static int find_or_make_registration(struct verbs_state *state, struct verbs_dev
 {
 	struct pl_list *list = &region->registrations;
 	struct pl_memory *memory = &region->memory;
-	bool windows = state->context->options.narrow_grants == PL_ON && atomic_load(&device->windows);
+	bool windows = verbs_mw_enabled(state, device) && verbs_mw_binds(memory);
 	const unsigned access = IBV_ACCESS_RELAXED_ORDERING | (windows ? IBV_ACCESS_MW_BIND : 0u);
 	int rc;
 
@@ -247,6 +247,8 @@ void verbs_mrs_end(struct verbs_device *device)
 	verbs_mr_shared_end(device);
 }
 
+static const char windows_only[] = "verbs: only this peer's queue pairs reach the grant, by memory windows";
+
 /* Devices that cannot reach the memory are left out; at least one must reach it. */
 int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX])
@@ -256,17 +258,18 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	uint32_t rkeys[VERBS_RAILS] = { 0 };
 	struct pl_writer writer;
 	uint8_t present = 0, windows = 0, order = (uint8_t)pl_memory_order(key->memory);
-	int rc = -ENOTCONN;
+	const char *reach = windows_only, *refusal;
+	int rc = -ENOTCONN, failed;
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
-		int failed =
-			verbs_mw_wanted(endpoint, grant, rail->device) ? verbs_mw_make(rail, grant, key) : -ENOTSUP;
 
-		if (failed == 0) {
+		refusal = grant ? verbs_mw_make(rail, grant, key) : "";
+		if (!refusal) {
 			windows |= (uint8_t)(1u << i);
 			continue;
 		}
+		reach = refusal;
 		failed = verbs_export_at(endpoint->state, rail->device, list, key, &rkeys[i]);
 		if (failed == 0)
 			present |= (uint8_t)(1u << i);
@@ -275,6 +278,8 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	}
 	if (!present && !windows)
 		return rc;
+	if (grant)
+		pl_peer_note_key(base->peer, PL_EVENT_GRANTED, key->id, 0, reach);
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
 	pl_put_u64(&writer, (uintptr_t)key->memory->address + key->offset);
@@ -283,7 +288,9 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 		pl_put_u32(&writer, rkeys[i]);
 	if (windows || order)
 		pl_put_u8(&writer, windows);
-	if (order)
+	if (windows || order)
 		pl_put_u8(&writer, order);
+	for (unsigned i = 0; windows && i < endpoint->rail_count; i++)
+		pl_put_u16(&writer, 0);
 	return (int)(writer.at - writer.begin);
 }

@@ -37,6 +37,23 @@ void verbs_mr_shared_end(struct verbs_device *device);
 void verbs_mr_shared_count(void *state, struct pl_registrations_info *info);
 void verbs_mr_shared_freed(void *state, const void *address, size_t length);
 
+/*
+ * Layout of a remote key: id, address, mask of the rails that have a key, key of each rail, and up to three further
+ * parts: mask of the rails whose keys are windows, memory order, number of the connection to which each window is bound.
+ */
+#define VERBS_KEY_MASK 16u
+#define VERBS_KEY_RKEYS 17u
+
+static inline size_t verbs_key_windows(unsigned rails)
+{
+	return VERBS_KEY_RKEYS + rails * sizeof(uint32_t);
+}
+
+static inline size_t verbs_key_connections(unsigned rails)
+{
+	return verbs_key_windows(rails) + 2;
+}
+
 /* mr.c */
 struct verbs_mr {
 	struct pl_registration base;
@@ -106,21 +123,46 @@ static inline const struct verbs_remote_key *verbs_remote_key_of(struct pl_remot
 }
 
 /* mw.c */
-/* True if a grant is to be reached by windows. */
-bool verbs_mw_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
-		     const struct verbs_device *device);
-/* Creates a window on a grant's region, bound when the peer asks for its key. grant_lock is held. */
-int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key);
+/* Answer to an import, kept until its windows are bound. */
+struct verbs_answer {
+	struct pl_imported imported;
+	unsigned pending; /* bind requests that are not over, and one until all are posted */
+};
+
+/* True if the program and the device allow windows. */
+static inline bool verbs_mw_enabled(const struct verbs_state *state, const struct verbs_device *device)
+{
+	return state->context->options.narrow_grants != PL_OFF && atomic_load(&device->windows);
+}
+
+/*
+ * True if windows can be bound on a registration of the memory. The kernel refuses IBV_ACCESS_MW_BIND for a dma-buf, so
+ * a grant of GPU memory or of a dma-buf has a registration of its own.
+ */
+static inline bool verbs_mw_binds(const struct pl_memory *memory)
+{
+	return !pl_memory_staged(memory) && !memory->dmabuf;
+}
+
+/*
+ * Creates a window on a grant's region, bound before the import is answered. grant_lock is held. Returns NULL, or who
+ * reaches the grant without windows, and why; static storage.
+ */
+const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key);
 /* Called before their queue pair is destroyed. */
 void verbs_mw_drop_all(struct verbs_rail *rail);
 /* The rail is up: answers earlier questions, and asks the peer for all keys. */
 void verbs_mw_rail_up(struct verbs_rail *rail);
 /* Answers a question for a key: posts the bind request, or frees the work. */
 void verbs_bind(struct verbs_rail *rail, struct verbs_work *work);
+/* The bind request is done. */
+void verbs_bound(struct verbs_work *work);
 /* The bind request was not done. */
 void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work);
 /* Handles a question or an answer on a rail; -EPROTO. */
 int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame);
+/* Binds the windows of a key whose import is to be answered. Returns false if the key has none. */
+bool verbs_hold_answer(struct pl_endpoint *endpoint, const struct pl_imported *imported);
 void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
 
 /* True if a rail's device at the other end has a key for the memory. */

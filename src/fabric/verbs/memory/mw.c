@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory windows (type 2): one queue pair, and no other, reaches the grant. The region is registered once. An importing
- * peer gets a window for each rail, bound to that rail's queue pair; revoking invalidates it. A window lives no longer
- * than its queue pair, so the answer to an import has no key. The importer asks for the key over each rail that comes
- * up, and is answered over the same rail. The answer follows the bind request on the owner's queue pair, so the key is
- * valid when it arrives.
+ * peer gets a window for each rail, bound to that rail's queue pair; revoking invalidates it. The owner binds the
+ * windows over the rails that are up, and then answers the import with their keys and the numbers of the connections.
+ *
+ * A window lives no longer than its queue pair. The importer asks for the key over each rail that comes up later, and is
+ * answered over the same rail. The answer follows the bind request on the owner's queue pair, so the key is valid when
+ * it arrives. An importer of an older release ignores the keys of the answer to the import, and asks over all rails.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -60,17 +62,27 @@ static void release_window(struct pl_registration *base)
 	pl_free(window->allocator, window);
 }
 
-bool verbs_mw_wanted(const struct verbs_endpoint *endpoint, const struct pl_grant *grant,
-		     const struct verbs_device *device)
-{
-	const struct pl_peer *peer = endpoint->base.peer;
+#define REGISTERED "verbs: every peer of this context that learns its key reaches the grant, a registration: "
 
+/* Returns NULL if a grant is to be reached by windows, else why not. */
+static const char *mw_refusal(const struct verbs_rail *rail, const struct pl_grant *grant)
+{
+	const struct pl_peer *peer = rail->endpoint->base.peer;
+
+	if (peer->context->options.narrow_grants == PL_OFF)
+		return REGISTERED "narrow_grants is off";
+	if (!verbs_mw_binds(&grant->region->memory))
+		return REGISTERED "no window can be bound to a dma-buf or to memory of a GPU";
 	/* The region's relaxed registration does not serve words that programs use to synchronise. */
-	return grant && peer->context->options.narrow_grants == PL_ON && peer->asks && atomic_load(&device->windows) &&
-	       !(grant->rights & PL_ACCESS_ATOMIC);
+	if (grant->rights & PL_ACCESS_ATOMIC)
+		return REGISTERED "atomic operations need strictly ordered access";
+	if (!atomic_load(&rail->device->windows))
+		return REGISTERED "the device has no memory windows of type 2, or no more";
+	return peer->asks ? NULL : REGISTERED "the other end's release knows no memory windows";
 }
 
-int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+/* Creates a window that is not bound. Returns 0 or a negative errno. */
+static int mw_add(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
 {
 	struct verbs_state *state = rail->endpoint->state;
 	const struct pl_allocator *allocator = &state->context->allocator;
@@ -89,6 +101,15 @@ int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key
 	pl_list_append(&key->registrations, &window->base.link);
 	rail->endpoint->windowed = true;
 	return 0;
+}
+
+const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+{
+	const char *refusal = mw_refusal(rail, grant);
+
+	if (!refusal && mw_add(rail, grant, key) < 0)
+		refusal = REGISTERED "the device does not register the whole region";
+	return refusal;
 }
 
 void verbs_mw_drop_all(struct verbs_rail *rail)
@@ -168,26 +189,98 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 	return false;
 }
 
+/* Puts the key of a rail's window into the answer to an import. */
+static void answer_add_key(struct verbs_answer *answer, const struct verbs_rail *rail, uint32_t rkey)
+{
+	uint8_t *key = answer->imported.key;
+	struct pl_writer writer;
+
+	key[VERBS_KEY_MASK] |= bit_of(rail);
+	pl_writer_init(&writer, key + VERBS_KEY_RKEYS + rail->index * sizeof(rkey), sizeof(rkey));
+	pl_put_u32(&writer, rkey);
+	pl_writer_init(&writer, key + verbs_key_connections(rail->endpoint->rail_count) + rail->index * sizeof(uint16_t),
+		       sizeof(uint16_t));
+	pl_put_u16(&writer, rail->generation);
+}
+
+/* Sends the answer to an import after its last bind request. */
+static void answer_count_down(struct verbs_endpoint *endpoint, struct verbs_answer *answer)
+{
+	if (--answer->pending)
+		return;
+	if (!verbs_finished(endpoint))
+		pl_import_answer(endpoint->base.peer, &answer->imported);
+	pl_free(&endpoint->state->context->allocator, answer);
+}
+
+bool verbs_hold_answer(struct pl_endpoint *base, const struct pl_imported *imported)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	size_t at = verbs_key_windows(endpoint->rail_count);
+	uint8_t windows = imported->key_length > at ? imported->key[at] : 0;
+	struct verbs_answer *answer = windows ? pl_alloc(&endpoint->state->context->allocator, sizeof(*answer)) : NULL;
+	struct pl_reader reader;
+
+	if (!answer)
+		return false;
+	*answer = (struct verbs_answer){ .imported = *imported, .pending = 1 };
+	for (unsigned i = 0; i < endpoint->rail_count && endpoint->questions < QUESTIONS_MAX; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+		struct verbs_work *work = (windows & bit_of(rail)) && rail->link == VERBS_UP
+						  ? verbs_work_only(rail, VERBS_BIND)
+						  : NULL;
+
+		if (!work)
+			continue;
+		pl_reader_init(&reader, imported->key, imported->key_length);
+		work->frame.key = pl_get_u64(&reader);
+		work->answer = answer;
+		answer->pending++;
+		endpoint->questions++;
+		pl_list_append(&endpoint->again, &work->link);
+	}
+	verbs_flush(endpoint);
+	answer_count_down(endpoint, answer);
+	return true;
+}
+
+void verbs_bound(struct verbs_work *work)
+{
+	if (work->answer)
+		answer_add_key(work->answer, work->only, work->rkey);
+}
+
+void verbs_bind_over(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	endpoint->questions--;
+	if (work->answer)
+		answer_count_down(endpoint, work->answer);
+}
+
 void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_context *context = endpoint->state->context;
 	uint64_t id = work->frame.key, answer;
-	bool posted;
+	bool posted, asked = !work->answer;
 
 	/* The window must not be removed before it is posted. */
 	pthread_mutex_lock(&context->grant_lock);
 	posted = find_key(rail, work, &answer);
 	pthread_mutex_unlock(&context->grant_lock);
+	work->rkey = (uint32_t)answer;
 	if (posted) {
 		rail->unsignaled = 0;
 		rail->posted_count++;
 		rail->queue->posted++;
 		pl_list_append(&rail->posted, &work->link);
 	} else {
+		if (answer <= UINT32_MAX)
+			verbs_bound(work);
 		verbs_work_free(endpoint, work);
 	}
-	send_frame(rail, &endpoint->waiting, PL_FRAME_KEY, id, answer);
+	if (asked)
+		send_frame(rail, &endpoint->waiting, PL_FRAME_KEY, id, answer);
 }
 
 void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work)
@@ -228,6 +321,8 @@ static void ask_for_key(struct verbs_rail *rail, struct verbs_remote_key *target
 	send_frame(rail, &rail->endpoint->again, PL_FRAME_ASK_KEY, target->id, 0);
 }
 
+static const char by_window[] = "verbs: the network card reads and writes the region itself, by a memory window";
+
 void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
@@ -235,8 +330,10 @@ void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
 
 	if (!target || !target->windows)
 		return;
+	remote->path_reason = by_window;
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if ((target->windows & bit_of(&endpoint->rails[i])) && endpoint->rails[i].link == VERBS_UP)
+		if ((target->windows & ~target->present & bit_of(&endpoint->rails[i])) &&
+		    endpoint->rails[i].link == VERBS_UP)
 			ask_for_key(&endpoint->rails[i], target);
 	verbs_flush(endpoint);
 }

@@ -13,9 +13,28 @@ static void forget_remote_key(struct pl_remote *remote)
 	pl_free(&remote->context->allocator, target);
 }
 
-/* A truncated key covers only the rails that it has keys for, possibly none. */
-static void decode_remote_key(const struct pl_remote *remote, unsigned rails, struct verbs_remote_key *target)
+/*
+ * Returns the rails whose keys are windows that are bound to their present connections. Another key of a window is not
+ * valid any more, or not yet.
+ */
+static uint8_t read_bound_rails(struct pl_reader *reader, const struct verbs_endpoint *endpoint)
 {
+	uint8_t bound = 0;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		uint16_t generation = pl_get_u16(reader);
+
+		if (!reader->bad && endpoint->rails[i].link == VERBS_UP && endpoint->rails[i].generation == generation)
+			bound |= (uint8_t)(1u << i);
+	}
+	return bound;
+}
+
+/* A truncated key covers only the rails that it has keys for, possibly none. */
+static void decode_remote_key(const struct pl_remote *remote, const struct verbs_endpoint *endpoint,
+			      struct verbs_remote_key *target)
+{
+	const unsigned rails = endpoint->rail_count;
 	struct pl_reader reader;
 	uint8_t present, order;
 
@@ -31,10 +50,10 @@ static void decode_remote_key(const struct pl_remote *remote, unsigned rails, st
 	target->windows = pl_get_u8(&reader) & (uint8_t)((1u << rails) - 1);
 	if (reader.bad)
 		target->windows = 0;
-	target->present &= (uint8_t)~target->windows;
 	/* An ordering that this release does not know needs a flush by the card's read. */
 	order = pl_get_u8(&reader);
 	target->order = reader.bad ? PL_ORDER_HOST : (enum pl_memory_order)PL_MIN(order, PL_ORDER_READ);
+	target->present &= (uint8_t)~target->windows | read_bound_rails(&reader, endpoint);
 }
 
 struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct verbs_endpoint *endpoint)
@@ -45,7 +64,7 @@ struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct 
 		return NULL;
 	pl_list_init(&target->link);
 	target->state = endpoint->state;
-	decode_remote_key(remote, endpoint->rail_count, target);
+	decode_remote_key(remote, endpoint, target);
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_append(&endpoint->targets, &target->link);
 	pthread_mutex_unlock(&endpoint->state->lock);

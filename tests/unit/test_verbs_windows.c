@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Keys of grants at both ends: one registration of the region for all windows, registrations of GPU memory, and answers
+ * to imports that wait for bind requests. The device's calls are replaced; its calls refuse access flags as the kernel's
+ * do.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fabric/verbs/data/request.h"
+
+/* Flags that the kernel accepts for a dma-buf. */
+#define DMABUF_ACCESS \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | \
+	 IBV_ACCESS_RELAXED_ORDERING)
+#define GENERATION 5
+#define GRANTS 10
+
+/* -- the device ----------------------------------------------------------------------------------- */
+
+static struct {
+	unsigned registrations, dmabufs, windows; /* present */
+	unsigned registered;                      /* in total, by address */
+	struct ibv_send_wr bind;
+	unsigned binds;
+	bool full; /* the queue pair takes no bind request */
+} card;
+
+static struct ibv_mr *new_mr(size_t length)
+{
+	struct ibv_mr *mr = calloc(1, sizeof(*mr));
+
+	assert_non_null(mr);
+	mr->length = length;
+	mr->lkey = mr->rkey = 100 + card.registrations + card.dmabufs;
+	return mr;
+}
+
+static struct ibv_mr *register_address(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access)
+{
+	(void)pd;
+	assert_int_equal((uintptr_t)address, iova);
+	/* Remote rights belong to the windows. */
+	if (access & IBV_ACCESS_MW_BIND)
+		assert_int_equal(access & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE), 0);
+	card.registrations++;
+	card.registered++;
+	return new_mr(length);
+}
+
+static struct ibv_mr *register_strict(struct ibv_pd *pd, void *address, size_t length, int access)
+{
+	return register_address(pd, address, length, (uintptr_t)address, (unsigned)access);
+}
+
+static struct ibv_mr *register_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+				      int access)
+{
+	struct ibv_mr *mr;
+
+	(void)pd;
+	(void)offset;
+	(void)iova;
+	assert_true(fd >= 0);
+	if (access & ~DMABUF_ACCESS) {
+		errno = EINVAL;
+		return NULL;
+	}
+	card.dmabufs++;
+	mr = new_mr(length);
+	mr->handle = 1;
+	return mr;
+}
+
+static int deregister(struct ibv_mr *mr)
+{
+	if (mr->handle)
+		card.dmabufs--;
+	else
+		card.registrations--;
+	free(mr);
+	return 0;
+}
+
+static struct ibv_mw *alloc_window(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw = calloc(1, sizeof(*mw));
+
+	assert_non_null(mw);
+	assert_int_equal(type, IBV_MW_TYPE_2);
+	mw->context = pd->context;
+	mw->pd = pd;
+	mw->rkey = ++card.windows << 8;
+	return mw;
+}
+
+static int dealloc_window(struct ibv_mw *mw)
+{
+	card.windows--;
+	free(mw);
+	return 0;
+}
+
+static int post_send(struct ibv_qp *pair, struct ibv_send_wr *request, struct ibv_send_wr **bad)
+{
+	(void)pair;
+	assert_int_equal(request->opcode, IBV_WR_BIND_MW);
+	assert_null(request->next);
+	*bad = request;
+	if (card.full)
+		return ENOMEM;
+	card.bind = *request;
+	card.binds++;
+	return 0;
+}
+
+/* -- memory of a GPU ------------------------------------------------------------------------------ */
+
+static int export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew)
+{
+	(void)memory;
+	(void)length;
+	*skew = offset;
+	return memfd_create("dma-buf", MFD_CLOEXEC);
+}
+
+static uint64_t no_identity(const struct pl_memory *memory)
+{
+	(void)memory;
+	return 0;
+}
+
+static enum pl_memory_order native_order(const struct pl_memory *memory)
+{
+	(void)memory;
+	return PL_ORDER_NATIVE;
+}
+
+static const struct pl_memory_ops gpu = { .name = "gpu",
+					  .identity = no_identity,
+					  .order = native_order,
+					  .export_dmabuf = export_dmabuf };
+
+/* -- an owner with one rail ----------------------------------------------------------------------- */
+
+struct rig {
+	struct verbs_library library;
+	struct pl_context context;
+	struct verbs_state state;
+	struct verbs_device device;
+	struct ibv_context verbs;
+	struct ibv_pd pd;
+	struct rdma_cm_id id;
+	struct ibv_qp pair;
+	struct verbs_cq queue;
+	struct pl_peer peer;
+	struct verbs_endpoint endpoint;
+	struct pl_region region;
+	struct pl_grant grants[GRANTS];
+	struct pl_key keys[GRANTS];
+	uint8_t blob[PL_KEY_BLOB_MAX];
+	uint8_t memory[GRANTS * 64];
+};
+
+static void rig_open_rail(struct rig *rig)
+{
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	rig->pair.context = &rig->verbs;
+	rig->id.qp = &rig->pair;
+	*rail = (struct verbs_rail){ .endpoint = &rig->endpoint,
+				     .device = &rig->device,
+				     .queue = &rig->queue,
+				     .id = &rig->id,
+				     .link = VERBS_UP,
+				     .generation = GENERATION };
+	verbs_pace_open(&rail->pace);
+	pl_list_init(&rail->starved_link);
+	pl_list_init(&rail->posted);
+	pl_list_init(&rail->held);
+	pl_list_init(&rail->asked);
+	rig->queue.room = 100;
+	pl_list_init(&rig->queue.starved);
+	rig->endpoint.base.peer = &rig->peer;
+	rig->endpoint.state = &rig->state;
+	rig->endpoint.rail_count = 1;
+	pl_list_init(&rig->endpoint.waiting);
+	pl_list_init(&rig->endpoint.again);
+	pl_list_init(&rig->endpoint.spare);
+	pl_list_init(&rig->endpoint.targets);
+}
+
+static void rig_open_memory(struct rig *rig, const struct pl_memory_ops *ops)
+{
+	struct pl_memory host = { 0 };
+
+	assert_int_equal(pl_memory_attach(&host, rig->memory, sizeof(rig->memory), NULL), 0);
+	if (ops)
+		host.ops = ops;
+	rig->region = (struct pl_region){ .context = &rig->context, .memory = host, .access = PL_ACCESS_ALL };
+	pl_list_init(&rig->region.registrations);
+	for (unsigned i = 0; i < GRANTS; i++) {
+		rig->grants[i] = (struct pl_grant){ .region = &rig->region, .rights = PL_ACCESS_READ | PL_ACCESS_WRITE };
+		rig->keys[i] = (struct pl_key){ .id = i, .peer = &rig->peer, .memory = &rig->region.memory,
+						.offset = 64ul * i, .length = 64, .rights = rig->grants[i].rights };
+		pl_list_init(&rig->grants[i].registrations);
+		pl_list_init(&rig->keys[i].registrations);
+		assert_int_equal(pl_index_table_add(&pl_system_allocator, &rig->peer.keys, &rig->keys[i]), i);
+	}
+}
+
+static struct rig *rig_new(const struct pl_memory_ops *ops)
+{
+	struct rig *rig = calloc(1, sizeof(*rig));
+
+	assert_non_null(rig);
+	memset(&card, 0, sizeof(card));
+	rig->library.ibv_reg_mr_iova2 = register_address;
+	rig->library.ibv_reg_mr = register_strict;
+	rig->library.ibv_reg_dmabuf_mr = register_dmabuf;
+	rig->library.ibv_dereg_mr = deregister;
+	rig->verbs.ops.alloc_mw = alloc_window;
+	rig->verbs.ops.dealloc_mw = dealloc_window;
+	rig->verbs.ops.post_send = post_send;
+	rig->context.allocator = pl_system_allocator;
+	rig->context.routes_known = true;
+	pthread_mutex_init(&rig->context.grant_lock, NULL);
+	rig->state.context = &rig->context;
+	rig->state.library = &rig->library;
+	pthread_mutex_init(&rig->state.lock, NULL);
+	rig->pd.context = &rig->verbs;
+	rig->device.verbs = &rig->verbs;
+	rig->device.pd = &rig->pd;
+	atomic_init(&rig->device.windows, true);
+	pl_list_init(&rig->device.registrations);
+	rig->device.shared = verbs_mr_shared_open(&rig->state);
+	rig->peer.context = &rig->context;
+	rig->peer.asks = true;
+	/* An answer cannot be sent: the peer is gone. */
+	atomic_init(&rig->peer.state, PL_PEER_LOST);
+	pl_event_log_init(&rig->peer.events, &pl_system_allocator);
+	rig_open_rail(rig);
+	rig_open_memory(rig, ops);
+	return rig;
+}
+
+static void rig_free(struct rig *rig)
+{
+	struct pl_list ended;
+
+	pl_list_init(&ended);
+	for (unsigned i = 0; i < GRANTS; i++) {
+		pl_registrations_release(&rig->keys[i].registrations, &ended);
+		pl_registrations_release(&rig->grants[i].registrations, &ended);
+	}
+	pl_registrations_release(&rig->region.registrations, &ended);
+	pl_registration_cache_close(rig->device.shared);
+	assert_int_equal(card.registrations + card.dmabufs + card.windows, 0);
+	verbs_spare_drop(&rig->endpoint);
+	pl_index_table_free(&pl_system_allocator, &rig->peer.keys);
+	pl_event_log_destroy(&rig->peer.events);
+	free(rig);
+}
+
+static void export_all(struct rig *rig)
+{
+	for (unsigned i = 0; i < GRANTS; i++)
+		assert_true(verbs_export_key(&rig->endpoint.base, &rig->grants[i], &rig->keys[i], rig->blob) > 0);
+}
+
+/* Checks that the newest event tells who reaches the grants. */
+static void expect_granted(struct rig *rig, const char *text)
+{
+	struct pl_event_record records[PL_EVENTS_MAX];
+	size_t count = pl_event_log_read(&rig->peer.events, 0, sizeof(records[0]), records, PL_EVENTS_MAX);
+
+	assert_true(count > 0);
+	assert_int_equal(records[count - 1].event, PL_EVENT_GRANTED);
+	assert_non_null(strstr(records[count - 1].text, text));
+}
+
+/* -- the owner ------------------------------------------------------------------------------------ */
+
+static void test_one_registration(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	export_all(rig);
+	assert_int_equal(card.registered, 1);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 0);
+	assert_int_equal(rig->blob[verbs_key_windows(1)], 1);
+	expect_granted(rig, "only this peer's queue pairs");
+	rig_free(rig);
+}
+
+static void test_windows_are_off(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	rig->context.options.narrow_grants = PL_OFF;
+	export_all(rig);
+	assert_int_equal(card.registered, GRANTS);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 1);
+	expect_granted(rig, "narrow_grants is off");
+	rig_free(rig);
+}
+
+static void test_grants_without_windows(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	rig->grants[0].rights = rig->keys[0].rights = PL_ACCESS_ALL;
+	assert_true(verbs_export_key(&rig->endpoint.base, &rig->grants[0], &rig->keys[0], rig->blob) > 0);
+	expect_granted(rig, "atomic operations");
+	rig->peer.asks = false;
+	assert_true(verbs_export_key(&rig->endpoint.base, &rig->grants[1], &rig->keys[1], rig->blob) > 0);
+	expect_granted(rig, "the other end's release");
+	atomic_store(&rig->device.windows, false);
+	assert_true(verbs_export_key(&rig->endpoint.base, &rig->grants[2], &rig->keys[2], rig->blob) > 0);
+	expect_granted(rig, "the device has no memory windows");
+	assert_int_equal(card.registered, 3);
+	rig_free(rig);
+}
+
+/* No registration of GPU memory has a flag that the kernel refuses, and the card reaches the memory from both ends. */
+static void test_gpu_memory(void **state)
+{
+	struct rig *rig = rig_new(&gpu);
+	uint32_t lkey = 0;
+
+	(void)state;
+	export_all(rig);
+	assert_int_equal(card.dmabufs, GRANTS);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 1);
+	assert_int_equal(rig->blob[verbs_key_windows(1)], 0);
+	expect_granted(rig, "no window can be bound to a dma-buf");
+	assert_int_equal(verbs_local_key(&rig->state, &rig->device, &rig->region, true, &lkey), 0);
+	assert_int_equal(card.dmabufs, GRANTS + 1);
+	assert_int_equal(card.registered, 0);
+	rig_free(rig);
+}
+
+/* -- answers that wait for windows ---------------------------------------------------------------- */
+
+/* Exports the first grant, and holds the answer to its import. */
+static bool hold_first(struct rig *rig)
+{
+	struct pl_imported answer = { .status = PL_WIRE_OK };
+	int length = verbs_export_key(&rig->endpoint.base, &rig->grants[0], &rig->keys[0], answer.key);
+
+	assert_true(length > 0);
+	answer.key_length = (uint16_t)length;
+	return verbs_hold_answer(&rig->endpoint.base, &answer);
+}
+
+static struct verbs_work *posted_bind(struct rig *rig)
+{
+	struct verbs_work *work = pl_list_first(&rig->endpoint.rails[0].posted, struct verbs_work, link);
+
+	assert_int_equal(rig->endpoint.rails[0].posted_count, 1);
+	assert_int_equal(work->kind, VERBS_BIND);
+	return work;
+}
+
+static void test_held_answer(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+	struct verbs_work *work;
+
+	(void)state;
+	assert_true(hold_first(rig));
+	assert_int_equal(card.binds, 1);
+	assert_int_equal(card.bind.bind_mw.bind_info.addr, (uintptr_t)rig->memory);
+	assert_int_equal(card.bind.bind_mw.bind_info.length, 64);
+	assert_int_equal(card.bind.bind_mw.bind_info.mw_access_flags, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+	assert_int_equal(rig->endpoint.questions, 1);
+	work = posted_bind(rig);
+	/* The device has not bound the window yet. */
+	assert_int_equal(work->answer->imported.key[VERBS_KEY_MASK], 0);
+	verbs_bound(work);
+	assert_int_equal(work->answer->imported.key[VERBS_KEY_MASK], 1);
+	assert_int_equal(work->answer->imported.key[verbs_key_connections(1)], GENERATION);
+	verbs_work_free(&rig->endpoint, verbs_take_posted(&rig->endpoint.rails[0]));
+	assert_int_equal(rig->endpoint.questions, 0);
+	rig_free(rig);
+}
+
+/* The answer does not wait for a rail that is down, or for a device without room. */
+static void test_answers_at_once(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	rig->endpoint.rails[0].link = VERBS_DOWN;
+	hold_first(rig);
+	assert_int_equal(card.binds, 0);
+	assert_int_equal(rig->endpoint.questions, 0);
+	rig->endpoint.rails[0].link = VERBS_UP;
+	card.full = true;
+	hold_first(rig);
+	assert_int_equal(card.windows, 0);
+	assert_int_equal(rig->endpoint.questions, 0);
+	assert_false(atomic_load(&rig->device.windows));
+	rig_free(rig);
+}
+
+/* -- the importer --------------------------------------------------------------------------------- */
+
+/* Imports a key with a window that is bound to a connection.  Returns the rails over which the end may use the key. */
+static uint8_t import_bound(struct rig *rig, uint16_t generation, size_t cut)
+{
+	struct pl_remote remote = { .context = &rig->context };
+	const struct verbs_remote_key *target;
+	struct pl_writer writer;
+	uint8_t present;
+
+	pl_writer_init(&writer, remote.key, sizeof(remote.key));
+	pl_put_u64(&writer, 1);
+	pl_put_u64(&writer, 4096);
+	pl_put_u8(&writer, 1);
+	pl_put_u32(&writer, 77);
+	pl_put_u8(&writer, 1);
+	pl_put_u8(&writer, 0);
+	pl_put_u16(&writer, generation);
+	remote.key_length = (uint16_t)(writer.at - writer.begin - cut);
+	target = verbs_remote_key_make(&remote, &rig->endpoint);
+	assert_non_null(target);
+	assert_int_equal(target->rkeys[0], 77);
+	assert_int_equal(target->windows, 1);
+	present = target->present;
+	remote.forget(&remote);
+	return present;
+}
+
+static void test_bound_key(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	assert_int_equal(import_bound(rig, GENERATION, 0), 1);
+	assert_int_equal(import_bound(rig, GENERATION + 1, 0), 0);
+	/* Of an earlier release: no numbers. */
+	for (size_t cut = 1; cut <= 3; cut++)
+		assert_int_equal(import_bound(rig, GENERATION, cut), 0);
+	rig->endpoint.rails[0].link = VERBS_CONNECTING;
+	assert_int_equal(import_bound(rig, GENERATION, 0), 0);
+	rig_free(rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_registration),
+		cmocka_unit_test(test_windows_are_off),
+		cmocka_unit_test(test_grants_without_windows),
+		cmocka_unit_test(test_gpu_memory),
+		cmocka_unit_test(test_held_answer),
+		cmocka_unit_test(test_answers_at_once),
+		cmocka_unit_test(test_bound_key),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
