@@ -18,6 +18,9 @@
 #define DMABUF_ACCESS \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | \
 	 IBV_ACCESS_RELAXED_ORDERING)
+/* Flags for which the kernel needs writable memory (ib_access_writable()). */
+#define NEEDS_WRITABLE \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
 #define GENERATION 5
 #define GRANTS 10
 
@@ -28,7 +31,8 @@ static struct {
 	unsigned registered;                      /* in total, by address */
 	struct ibv_send_wr bind;
 	unsigned binds;
-	bool full; /* the queue pair takes no bind request */
+	bool full;      /* the queue pair takes no bind request */
+	bool read_only; /* the process cannot write its memory */
 } card;
 
 static struct ibv_mr *new_mr(size_t length)
@@ -45,6 +49,10 @@ static struct ibv_mr *register_address(struct ibv_pd *pd, void *address, size_t 
 {
 	(void)pd;
 	assert_int_equal((uintptr_t)address, iova);
+	if (card.read_only && (access & NEEDS_WRITABLE)) {
+		errno = EFAULT;
+		return NULL;
+	}
 	/* Remote rights belong to the windows. */
 	if (access & IBV_ACCESS_MW_BIND)
 		assert_int_equal(access & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE), 0);
@@ -348,6 +356,22 @@ static void test_gpu_memory(void **state)
 	rig_free(rig);
 }
 
+/* The kernel binds no windows to read-only memory; the card still sends from it, and peers read it. */
+static void test_read_only_memory(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+	uint32_t lkey = 0;
+
+	(void)state;
+	card.read_only = true;
+	rig->grants[0].rights = rig->keys[0].rights = PL_ACCESS_READ;
+	assert_int_equal(verbs_local_key(&rig->state, &rig->device, &rig->region, false, &lkey), 0);
+	assert_true(verbs_export_key(&rig->endpoint.base, &rig->grants[0], &rig->keys[0], rig->blob) > 0);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 1);
+	expect_granted(rig, "cannot write");
+	rig_free(rig);
+}
+
 /* -- answers that wait for windows ---------------------------------------------------------------- */
 
 /* Exports the first grant, and holds the answer to its import. */
@@ -409,6 +433,7 @@ static void test_answers_at_once(void **state)
 	assert_int_equal(card.windows, 0);
 	assert_int_equal(rig->endpoint.questions, 0);
 	assert_false(atomic_load(&rig->device.windows));
+	expect_granted(rig, "or no more");
 	rig_free(rig);
 }
 
@@ -462,6 +487,7 @@ int main(void)
 		cmocka_unit_test(test_windows_are_off),
 		cmocka_unit_test(test_grants_without_windows),
 		cmocka_unit_test(test_gpu_memory),
+		cmocka_unit_test(test_read_only_memory),
 		cmocka_unit_test(test_held_answer),
 		cmocka_unit_test(test_answers_at_once),
 		cmocka_unit_test(test_bound_key),

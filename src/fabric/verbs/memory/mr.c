@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory regions (MRs) of a card. For this end's own use a region is registered once, when the first operation needs
- * it, and shares the MR with other regions of the same memory. For peers each grant has an MR of its own with its range
- * and rights: the card checks each access, and revoking deregisters the MR.
+ * it, and shares the MR with other regions of the same memory. Peers reach grants by windows on that MR (mw.c). A grant
+ * without windows has an MR of its own with its range and rights: the card checks each access, and revoking deregisters
+ * the MR.
  */
 #include <endian.h>
 
@@ -121,14 +122,17 @@ static int find_or_make_registration(struct verbs_state *state, struct verbs_dev
 	struct pl_list *list = &region->registrations;
 	struct pl_memory *memory = &region->memory;
 	bool windows = verbs_mw_enabled(state, device) && verbs_mw_binds(memory);
-	const unsigned access = IBV_ACCESS_RELAXED_ORDERING | (windows ? IBV_ACCESS_MW_BIND : 0u);
+	const unsigned access = IBV_ACCESS_RELAXED_ORDERING, bind = windows ? IBV_ACCESS_MW_BIND : 0u;
 	int rc;
 
 	*result = find_registration(list, device);
 	if (*result)
 		return (*result)->failure;
-	rc = share_or_make(state, device, region, access | IBV_ACCESS_LOCAL_WRITE, result);
-	/* Read-only memory can still be sent. Not shared: it may become writable later. */
+	rc = share_or_make(state, device, region, access | bind | IBV_ACCESS_LOCAL_WRITE, result);
+	/*
+	 * Read-only memory can still be sent, but the kernel binds windows to writable memory only. Not shared: the memory
+	 * may become writable later.
+	 */
 	if (rc == -EFAULT && !pl_memory_staged(memory)) {
 		forget_registration(*result);
 		rc = make_registration(state, device, list, memory, 0, memory->length, access, result);

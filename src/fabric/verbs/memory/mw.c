@@ -64,6 +64,8 @@ static void release_window(struct pl_registration *base)
 
 #define REGISTERED "verbs: every peer of this context that learns its key reaches the grant, a registration: "
 
+static const char no_window_left[] = REGISTERED "the device has no memory windows of type 2, or no more";
+
 /* Returns NULL if a grant is to be reached by windows, else why not. */
 static const char *mw_refusal(const struct verbs_rail *rail, const struct pl_grant *grant)
 {
@@ -77,7 +79,7 @@ static const char *mw_refusal(const struct verbs_rail *rail, const struct pl_gra
 	if (grant->rights & PL_ACCESS_ATOMIC)
 		return REGISTERED "atomic operations need strictly ordered access";
 	if (!atomic_load(&rail->device->windows))
-		return REGISTERED "the device has no memory windows of type 2, or no more";
+		return no_window_left;
 	return peer->asks ? NULL : REGISTERED "the other end's release knows no memory windows";
 }
 
@@ -106,10 +108,11 @@ static int mw_add(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key
 const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
 {
 	const char *refusal = mw_refusal(rail, grant);
+	int rc = refusal ? 0 : mw_add(rail, grant, key);
 
-	if (!refusal && mw_add(rail, grant, key) < 0)
-		refusal = REGISTERED "the device does not register the whole region";
-	return refusal;
+	if (rc == -EACCES)
+		return REGISTERED "no window can be bound to memory that this process cannot write";
+	return rc < 0 ? REGISTERED "the device does not register the whole region" : refusal;
 }
 
 void verbs_mw_drop_all(struct verbs_rail *rail)
@@ -184,8 +187,11 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 		unbind(window);
 		atomic_store(&rail->device->windows, false);
 	}
-	if (verbs_export_at(state, rail->device, &key->registrations, key, &rkey) == 0)
+	if (verbs_export_at(state, rail->device, &key->registrations, key, &rkey) == 0) {
 		*answer = rkey;
+		if (window)
+			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0, no_window_left);
+	}
 	return false;
 }
 
