@@ -64,6 +64,7 @@ enum card_fault {
 	CARD_STATUS,       /* requests that fail with any status */
 	CARD_REFUSE,       /* refused posts */
 	CARD_EVENTS,       /* asynchronous events */
+	CARD_NO_SRQ,       /* a shared receive queue that cannot be made: ENOMEM */
 	CARD_BAD_READS,    /* reads that fail with a local error of the queue pair */
 	CARD_FAULTS
 };

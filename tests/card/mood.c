@@ -20,6 +20,7 @@ static const char *const names[CARD_FAULTS] = {
 	[CARD_STALE] = "stale",           [CARD_WRONG_NUMBER] = "wrong-number",
 	[CARD_STATUS] = "status",         [CARD_REFUSE] = "refuse",
 	[CARD_EVENTS] = "events",         [CARD_BAD_READS] = "bad-reads",
+	[CARD_NO_SRQ] = "no-srq",
 };
 
 static struct {

@@ -96,7 +96,16 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 {
 	const struct card_character *character = card_character();
 	struct card_srq *srq = character->srq ? calloc(1, sizeof(*srq)) : NULL;
+	bool refused;
 
+	pthread_mutex_lock(&card_lock);
+	refused = card_happens(CARD_NO_SRQ);
+	pthread_mutex_unlock(&card_lock);
+	if (refused) {
+		free(srq);
+		errno = ENOMEM;
+		return NULL;
+	}
 	errno = character->srq ? EINVAL : EOPNOTSUPP;
 	if (!srq || (int)attributes->attr.max_wr > character->max_srq_wr ||
 	    (int)attributes->attr.max_sge > character->max_sge ||

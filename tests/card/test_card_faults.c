@@ -176,6 +176,63 @@ static void request_always_fails(void *argument)
 	pair_close(&pair);
 }
 
+/* -- queues ---------------------------------------------------------------------------------------- */
+
+/* The user reads which call failed, and why. */
+static void queue_refused(void *argument)
+{
+	struct scenario_environment environment = { .setting = &setting };
+	struct pl_operation *connecting, *accepting;
+	struct pl_error error;
+
+	(void)argument;
+	setenv("STANDIN_MOOD", "no-srq", 1);
+	environment.near = context_open(&setting);
+	environment.far = context_open(&setting);
+	drive(&environment, environment.near);
+	drive(&environment, environment.far);
+	environment.listener = listener_open(&setting, environment.far, environment.address);
+	check_ok(pl_accept_start(environment.listener, 0, &accepting, &error), &error);
+	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+	check_number(await(&environment, connecting, NULL, &error), -ENOMEM);
+	check_text(error.id, "RDMA-CONNECT");
+	check_text(error.call, "ibv_create_srq");
+	check(strstr(error.message, "ibv_create_srq") && strstr(error.hint, "ulimit -l"));
+	pl_listener_close(environment.listener);
+	await(&environment, accepting, NULL, &error);
+	pl_close(environment.near);
+	pl_close(environment.far);
+}
+
+/* Messages and notifications over receives of the queue pair itself, more than it has at once. */
+static void receives_of_the_pair(void *argument)
+{
+	struct pl_operation *operations[300], *received[300];
+	struct pl_error error;
+	struct pair pair;
+
+	setenv("STANDIN_CARD", argument, 1);
+	pair_open(&pair);
+	for (unsigned i = 0; i < 300; i++) {
+		const struct pl_buffer to = { pair.far.region, 0, LENGTH };
+
+		check_ok(pl_receive(pair.environment.far_peer, 5, UINT64_MAX, &to, NULL, &received[i], &error), &error);
+	}
+	for (unsigned i = 0; i < 300; i++) {
+		const struct pl_buffer from = { pair.near.region, 0, LENGTH };
+
+		check_ok(pl_send(pair.environment.near_peer, 5, &from, NULL, &operations[i], &error), &error);
+	}
+	for (unsigned i = 0; i < 300; i++) {
+		check_number(pair_await(&pair, operations[i], &error), 0);
+		check_number(pair_await(&pair, received[i], &error), 0);
+	}
+	check_number(write_once(&pair, &error), 0);
+	check_number(counts_now().connects, 1);
+	check_number(counts_now().srqs, 0);
+	pair_close(&pair);
+}
+
 /* -- the program ---------------------------------------------------------------------------------- */
 
 struct fault_case {
@@ -199,6 +256,9 @@ int main(void)
 		{ "posts-refused-1", posts_refused, "1" },
 		{ "posts-refused-2", posts_refused, "2" },
 		{ "request-always-fails", request_always_fails, NULL },
+		{ "queue-refused", queue_refused, NULL },
+		{ "receives-of-the-pair-e810", receives_of_the_pair, "e810" },
+		{ "receives-of-the-pair-mana", receives_of_the_pair, "mana" },
 	};
 	struct CMUnitTest tests[sizeof(cases) / sizeof(cases[0])];
 

@@ -45,6 +45,7 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	verbs_pace_open(&rail->pace);
 	pl_list_init(&rail->queue_link);
 	pl_list_init(&rail->starved_link);
+	pl_list_init(&rail->spent);
 	pl_list_init(&rail->posted);
 	pl_list_init(&rail->held);
 	pl_list_init(&rail->asked);
@@ -279,6 +280,7 @@ static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
 	pl_engine_withdraw(home, &rail->fail_task);
 	verbs_joins_drop(rail);
 	verbs_link_drop(rail);
+	verbs_buffer_pool_close(&rail->receives, rail->endpoint->state);
 	verbs_unpack(&rail->posted);
 	drop_list(rail->endpoint, &rail->posted, true);
 	drop_list(rail->endpoint, &rail->held, true);

@@ -47,6 +47,10 @@ struct verbs_rail {
 	struct sockaddr_storage from, to; /* initiator */
 	uint8_t address_index;            /* initiator: index of the acceptor's address */
 
+	struct verbs_buffer_pool receives; /* empty with a shared receive queue */
+	struct pl_list spent;              /* receive buffers to be posted again */
+	unsigned spent_count;
+	bool own_receives; /* the queue pair's receives count in its queue */
 	struct pl_list posted;
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */
 	struct pl_list asked;     /* questions of the peer that came before this end was up */
@@ -82,7 +86,8 @@ struct verbs_early {
 };
 
 /* qp.c */
-int verbs_qp_make(struct verbs_rail *rail);
+/* Returns 0, or a negative errno with the failed call. */
+int verbs_qp_make(struct verbs_rail *rail, const char **call);
 /* The queue pair is connected. */
 void verbs_qp_up(struct verbs_rail *rail);
 void verbs_qp_drop(struct verbs_rail *rail);

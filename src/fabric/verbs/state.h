@@ -15,13 +15,23 @@
 /* Receive buffers of a queue, and send buffers. */
 #define VERBS_RECEIVES 256
 #define VERBS_SENDS 256
+/* Receive buffers of a queue pair, and completions of a queue, where the device has no shared receive queue. */
+#define VERBS_OWN_RECEIVES 128
+#define VERBS_OWN_COMPLETIONS 65536
 #define VERBS_BUFFER (PL_FRAME_HEADER + PL_EAGER_MAX)
 /* Staging buffers for memory that cannot be registered; created on first use. */
 #define VERBS_STAGES 16
 #define VERBS_STAGE (256u << 10)
 
 struct verbs_endpoint;
+struct verbs_rail;
 struct verbs_loopback;
+
+/* Failed call: a negative errno, and its name in static storage. */
+struct verbs_failure {
+	int code;
+	const char *call;
+};
 
 /* RDMA device; created for its first connection, kept until the context closes. */
 struct verbs_device {
@@ -62,12 +72,13 @@ struct verbs_buffer {
 	struct pl_list link;
 	struct verbs_buffer_pool *pool;
 	uint8_t *bytes;
+	bool posted; /* receives: the device has it */
 };
 
 /* Buffers of one size in registered memory. */
 struct verbs_buffer_pool {
-	struct verbs_cq *queue;
 	struct verbs_buffer *buffers;
+	unsigned count;
 	uint8_t *slab;
 	struct ibv_mr *mr;
 	struct pl_list free;
@@ -87,7 +98,7 @@ struct verbs_cq {
 	bool shut;   /* only buffers are left, while they are in use */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	struct ibv_srq *srq;
+	struct ibv_srq *srq; /* NULL: the device has none, and each queue pair has receives of its own */
 	struct verbs_buffer_pool receives, sends;
 	struct verbs_buffer_pool stages; /* empty until the first use */
 	struct pl_list rails[64];        /* rails with a queue pair, hashed by its number */
@@ -118,7 +129,9 @@ struct verbs_state {
 struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error);
 /* The caller holds the lock. */
 struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs);
-struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine);
+/* Returns NULL with the failed call and its errno. */
+struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
+			      struct verbs_failure *failure);
 struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine);
 /* Destroys the device's objects of a queue. Called on its engine. */
 void verbs_cq_shut(struct verbs_cq *queue);
@@ -146,10 +159,11 @@ void verbs_local_addrs_leave(struct verbs_state *state, const struct verbs_devic
 bool verbs_local_addrs_return(struct verbs_state *state);
 
 /* buffer_pool.c */
-int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, struct verbs_cq *queue, unsigned count, size_t size);
+int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
+			   const struct verbs_device *device, unsigned count, size_t size);
 /* The device does not know the buffers any more; they stay allocated. */
-void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, struct verbs_cq *queue);
-void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, struct verbs_cq *queue);
+void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, const struct verbs_state *state);
+void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, const struct verbs_state *state);
 /* Returns NULL if all buffers are in use. */
 static inline struct verbs_buffer *verbs_buffer_pool_take(struct verbs_buffer_pool *pool)
 {
@@ -181,7 +195,9 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);
 void verbs_cq_idle(struct pl_source *source);
 bool verbs_cq_poll(struct verbs_cq *queue);
-int verbs_receive_post(struct verbs_cq *queue, struct verbs_buffer *buffer);
+int verbs_receive_post(struct verbs_cq *queue, struct verbs_rail *rail, struct verbs_buffer *buffer);
+/* Posts the receives of a new queue pair, if it has its own. Returns 0 or a negative errno. */
+int verbs_own_receives_post(struct verbs_rail *rail);
 
 /* device_removal.c */
 void verbs_removal_open(struct verbs_state *state);

@@ -26,14 +26,16 @@ static struct verbs_rail *find_rail(struct verbs_cq *queue, uint32_t number)
 
 /* -- receiving ------------------------------------------------------------------------------------ */
 
-static int post_spent(struct verbs_cq *queue)
+/* Posts spent buffers to the shared receive queue, or to the rail's queue pair. */
+static int post_spent(struct verbs_cq *queue, struct verbs_rail *rail)
 {
 	struct ibv_recv_wr requests[RECEIVES_TOGETHER], *bad = requests;
 	struct ibv_sge elements[RECEIVES_TOGETHER];
+	struct pl_list *spent = rail ? &rail->spent : &queue->spent;
 	unsigned count = 0;
 	int rc;
 
-	pl_list_for_each(at, &queue->spent) {
+	pl_list_for_each(at, spent) {
 		struct verbs_buffer *buffer = pl_list_entry(at, struct verbs_buffer, link);
 
 		elements[count] = (struct ibv_sge){ .addr = (uintptr_t)buffer->bytes,
@@ -47,21 +49,44 @@ static int post_spent(struct verbs_cq *queue)
 		if (++count == RECEIVES_TOGETHER)
 			break;
 	}
-	rc = ibv_post_srq_recv(queue->srq, requests, &bad);
+	rc = rail ? ibv_post_recv(rail->id->qp, requests, &bad) : ibv_post_srq_recv(queue->srq, requests, &bad);
 	if (rc)
-		count = (unsigned)(bad - requests);
-	for (; count; count--, queue->spent_count--)
-		pl_list_remove(queue->spent.next);
+		count = bad ? (unsigned)(bad - requests) : 0;
+	*(rail ? &rail->spent_count : &queue->spent_count) -= count;
+	for (; count; count--) {
+		pl_list_first(spent, struct verbs_buffer, link)->posted = true;
+		pl_list_remove(spent->next);
+	}
 	return -rc;
 }
 
 /* A list of receives costs little more than one receive, and there are many. */
-int verbs_receive_post(struct verbs_cq *queue, struct verbs_buffer *buffer)
+int verbs_receive_post(struct verbs_cq *queue, struct verbs_rail *rail, struct verbs_buffer *buffer)
 {
-	pl_list_append(&queue->spent, &buffer->link);
-	return ++queue->spent_count < RECEIVES_TOGETHER ? 0 : post_spent(queue);
+	unsigned *count = rail ? &rail->spent_count : &queue->spent_count;
+
+	pl_list_append(rail ? &rail->spent : &queue->spent, &buffer->link);
+	return ++*count < RECEIVES_TOGETHER ? 0 : post_spent(queue, rail);
 }
 
+int verbs_own_receives_post(struct verbs_rail *rail)
+{
+	int rc = 0;
+
+	if (rail->queue->srq)
+		return 0;
+	rail->queue->room -= VERBS_OWN_RECEIVES;
+	rail->own_receives = true;
+	pl_list_init(&rail->spent);
+	rail->spent_count = 0;
+	for (unsigned i = 0; rc == 0 && i < rail->receives.count; i++) {
+		rail->receives.buffers[i].posted = false;
+		rc = verbs_receive_post(rail->queue, rail, &rail->receives.buffers[i]);
+	}
+	return rc;
+}
+
+_Static_assert(VERBS_OWN_RECEIVES % RECEIVES_TOGETHER == 0, "all buffers are posted at first");
 _Static_assert(VERBS_RECEIVES % RECEIVES_TOGETHER == 0, "all buffers are posted at first");
 
 static bool numbered(const struct pl_frame *frame)
@@ -216,6 +241,13 @@ static void broke_protocol(struct verbs_endpoint *endpoint, int rc)
 	pl_peer_lose(endpoint->base.peer, &error);
 }
 
+/* True if the rail's queue pair, which has receives of its own, is the one of this completion. */
+static bool takes_again(const struct verbs_rail *rail, const struct ibv_wc *completion)
+{
+	return rail->id && rail->id->qp && rail->id->qp->qp_num == completion->qp_num &&
+	       completion->status == IBV_WC_SUCCESS;
+}
+
 PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
 	struct verbs_buffer *buffer = (struct verbs_buffer *)(uintptr_t)(completion->wr_id & ~(uint64_t)RECEIVED);
@@ -223,11 +255,18 @@ PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *comp
 	struct verbs_endpoint *endpoint = rail ? rail->endpoint : NULL;
 	int rc = 0;
 
+	/* Receives of a queue pair that is gone; or a completion that the device repeats. */
+	if ((!queue->srq && !rail) || !buffer->posted)
+		return;
+	buffer->posted = false;
 	if (endpoint && completion->status == IBV_WC_SUCCESS)
 		rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
 			     ? take_notification(rail, be32toh(completion->imm_data))
 			     : verbs_take_frames(rail, completion, buffer->bytes);
-	verbs_receive_post(queue, buffer);
+	if (queue->srq)
+		verbs_receive_post(queue, NULL, buffer);
+	else if (takes_again(rail, completion) && !buffer->posted)
+		verbs_receive_post(queue, rail, buffer);
 	if (rc < 0)
 		broke_protocol(endpoint, rc);
 }

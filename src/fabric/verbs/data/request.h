@@ -62,7 +62,7 @@ PL_ALWAYS_INLINE int verbs_take_buffer(struct verbs_cq *queue, struct verbs_work
 	if (last && last->pool == pool)
 		return 0;
 	if (!pool->mr)
-		rc = verbs_buffer_pool_open(pool, queue, VERBS_STAGES, VERBS_STAGE);
+		rc = verbs_buffer_pool_open(pool, queue->state, queue->device, VERBS_STAGES, VERBS_STAGE);
 	if (rc < 0)
 		return rc;
 	work->buffer = verbs_buffer_pool_take(pool);

@@ -76,6 +76,7 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	struct rdma_conn_param parameters = { .rnr_retry_count = VERBS_RECEIVER_RETRIES,
 					      .private_data = bytes,
 					      .private_data_len = sizeof(bytes) };
+	const char *call = "rdma_accept";
 	int rc;
 
 	rail->joined = NULL;
@@ -87,14 +88,14 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	rail->generation = join->hello.lane.lane;
 	rail->far_told = join->hello.renewals;
 	rail->link = VERBS_CONNECTING;
-	rc = verbs_qp_make(rail);
+	rc = verbs_qp_make(rail, &call);
 	/* Afterwards, as a queue pair on another device counts as a renewal. */
 	if (rc == 0)
 		rc = make_welcome(rail, join, bytes);
 	pl_free(&rail->endpoint->state->context->allocator, join);
 	if (rc < 0) {
 		verbs_library_of(rail)->rdma_reject(rail->id, NULL, 0);
-		verbs_connect_failed(rail, rc, "rdma_create_qp");
+		verbs_connect_failed(rail, rc, call);
 		return;
 	}
 	parameters.responder_resources = parameters.initiator_depth = PL_MIN(verbs_qp_reads(rail->device), wanted);

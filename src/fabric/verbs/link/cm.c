@@ -15,6 +15,8 @@
 #define RESOLVES 6
 #define HINT_CONNECT \
 	"see with rping whether RDMA works between these hosts: routes, firewalls (UDP port 4791), partitions, cables"
+#define HINT_MEMORY "raise the limit of locked memory, ulimit -l"
+#define HINT_CARD "see the abilities of the card with: ibv_devinfo -v; or use the fabric tcp"
 /* Connection attempts of a new peer: a busy listener may refuse some. */
 #define FIRST_ATTEMPTS 5
 /* soft-RoCE takes 7 as "without end". */
@@ -96,6 +98,9 @@ static void lose_unreachable_peer(struct verbs_rail *rail, int code, const char 
 			"port %u of %s gave up: %s (vendor error 0x%x), and no connection could be made since (%s)",
 			rail->broke.port, rail->device->name, library->ibv_wc_status_str(rail->broke.status),
 			rail->broke.vendor_error, name);
+	else if (!strncmp(call, "ibv_", 4) || !strcmp(call, "rdma_create_qp"))
+		pl_fail(&error, code, "RDMA-CONNECT", call, rail->device->name,
+			code == -ENOMEM ? HINT_MEMORY : HINT_CARD, "the card's driver refuses %s (%s)", call, name);
 	else
 		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
 			"the devices do not reach each other (%s)", name);
@@ -312,10 +317,11 @@ static void route_resolved(struct verbs_rail *rail)
 		.retry_count = RETRIES,
 		.rnr_retry_count = VERBS_RECEIVER_RETRIES,
 	};
-	int rc = verbs_qp_make(rail);
+	const char *call;
+	int rc = verbs_qp_make(rail, &call);
 
 	if (rc < 0) {
-		verbs_connect_failed(rail, rc, "rdma_create_qp");
+		verbs_connect_failed(rail, rc, call);
 		return;
 	}
 	hello.renewals = rail->renewals;

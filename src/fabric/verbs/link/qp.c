@@ -9,37 +9,77 @@
 /* 0.64 ms in InfiniBand's encoding of the RNR timer. */
 #define RECEIVER_PAUSE 12
 
-int verbs_qp_make(struct verbs_rail *rail)
+/* Registers the receives of the rail's queue pairs, anew for another device. */
+static int open_receives(struct verbs_rail *rail)
 {
-	uint8_t timeout = ACK_TIMEOUT;
-	struct ibv_port_attr port;
+	struct verbs_state *state = rail->endpoint->state;
+
+	if (rail->queue->posted + VERBS_SEND_DEPTH + VERBS_OWN_RECEIVES > rail->queue->room)
+		return -ENOBUFS;
+	if (rail->receives.mr && rail->receives.mr->pd == rail->device->pd)
+		return 0;
+	verbs_buffer_pool_close(&rail->receives, state);
+	return verbs_buffer_pool_open(&rail->receives, state, rail->device, VERBS_OWN_RECEIVES, VERBS_BUFFER);
+}
+
+/* Creates the queue pair on its queue. */
+static int create_qp(struct verbs_rail *rail, const char **call)
+{
 	struct ibv_qp_init_attr attributes = {
+		.send_cq = rail->queue->cq,
+		.recv_cq = rail->queue->cq,
+		.srq = rail->queue->srq,
 		.cap = { .max_send_wr = VERBS_SEND_DEPTH,
 			 .max_send_sge = PL_MIN(VERBS_PIECES, (uint32_t)rail->device->attributes.max_sge),
 			 .max_inline_data = VERBS_INLINE },
 		.qp_type = IBV_QPT_RC,
 	};
+	int rc;
 
+	if (!rail->queue->srq) {
+		*call = "ibv_reg_mr";
+		rc = open_receives(rail);
+		if (rc < 0)
+			return rc;
+		attributes.cap.max_recv_wr = VERBS_OWN_RECEIVES;
+		attributes.cap.max_recv_sge = 1;
+	}
+	*call = "rdma_create_qp";
+	if (verbs_library_of(rail)->rdma_create_qp(rail->id, rail->device->pd, &attributes))
+		return -errno;
+	rail->inline_max = attributes.cap.max_inline_data;
+	rail->unsignaled = 0;
+	*call = "ibv_post_recv";
+	return verbs_own_receives_post(rail);
+}
+
+int verbs_qp_make(struct verbs_rail *rail, const char **call)
+{
+	uint8_t timeout = ACK_TIMEOUT;
+	struct verbs_failure failure;
+	struct ibv_port_attr port;
+	int rc;
+
+	*call = "rdma_create_qp";
 	if (atomic_load(&rail->device->gone))
 		verbs_rail_renew(rail);
 	/* Keys were given out for the earlier device of this address. */
 	if (rail->id->verbs != rail->device->verbs)
 		return -ENODEV;
-	rail->queue = verbs_cq_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home);
-	if (!rail->queue)
-		return -ENOMEM;
+	rail->queue = verbs_cq_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home, &failure);
+	if (!rail->queue) {
+		*call = failure.call;
+		return failure.code;
+	}
 	rail->queue->rail_count++;
 	if (verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0)
 		verbs_pace_connect(&rail->pace, port.active_mtu);
 	/* Older kernels lack this option. */
 	verbs_library_of(rail)->rdma_set_option(rail->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
 						sizeof(timeout));
-	attributes.send_cq = attributes.recv_cq = rail->queue->cq;
-	attributes.srq = rail->queue->srq;
-	if (verbs_library_of(rail)->rdma_create_qp(rail->id, rail->device->pd, &attributes))
-		return -errno;
-	rail->inline_max = attributes.cap.max_inline_data;
-	rail->unsignaled = 0;
+	rc = create_qp(rail, call);
+	if (rc < 0)
+		return rc;
 	pl_list_append(&rail->queue->rails[rail->id->qp->qp_num % PL_ARRAY_SIZE(rail->queue->rails)],
 		       &rail->queue_link);
 	return 0;
@@ -90,6 +130,12 @@ void verbs_qp_drop(struct verbs_rail *rail)
 	rail->queue = NULL;
 	if (queue)
 		queue->rail_count--;
+	if (queue && rail->own_receives)
+		queue->room += VERBS_OWN_RECEIVES;
+	rail->own_receives = false;
+	/* The device's protection domain goes; the buffers stay until the end. */
+	if (queue && atomic_load(&queue->device->gone))
+		verbs_buffer_pool_shut(&rail->receives, rail->endpoint->state);
 	/* Deferred: the caller may be walking the queue's completions. */
 	if (queue && atomic_load(&queue->device->gone))
 		pl_engine_post(queue->engine, &queue->events_task);

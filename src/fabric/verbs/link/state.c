@@ -185,9 +185,9 @@ void verbs_cq_shut(struct verbs_cq *queue)
 	queue->srq = NULL;
 	queue->cq = NULL;
 	queue->channel = NULL;
-	verbs_buffer_pool_shut(&queue->receives, queue);
-	verbs_buffer_pool_shut(&queue->sends, queue);
-	verbs_buffer_pool_shut(&queue->stages, queue);
+	verbs_buffer_pool_shut(&queue->receives, queue->state);
+	verbs_buffer_pool_shut(&queue->sends, queue->state);
+	verbs_buffer_pool_shut(&queue->stages, queue->state);
 	queue->broken = queue->shut = true;
 }
 
@@ -197,59 +197,90 @@ static void queue_free(struct verbs_cq *queue)
 	if (!queue->shut)
 		verbs_cq_shut(queue);
 	pl_engine_withdraw(queue->engine, &queue->events_task);
-	verbs_buffer_pool_close(&queue->receives, queue);
-	verbs_buffer_pool_close(&queue->sends, queue);
-	verbs_buffer_pool_close(&queue->stages, queue);
+	verbs_buffer_pool_close(&queue->receives, queue->state);
+	verbs_buffer_pool_close(&queue->sends, queue->state);
+	verbs_buffer_pool_close(&queue->stages, queue->state);
 	pl_free(&queue->state->context->allocator, queue);
 }
 
-static int make_buffers(struct verbs_cq *queue)
+static int make_buffers(struct verbs_cq *queue, struct verbs_failure *failure)
 {
 	struct verbs_buffer *buffer;
-	int rc = verbs_buffer_pool_open(&queue->sends, queue, VERBS_SENDS, VERBS_BUFFER);
+	int rc = verbs_buffer_pool_open(&queue->sends, queue->state, queue->device, VERBS_SENDS, VERBS_BUFFER);
 
-	if (rc == 0)
-		rc = verbs_buffer_pool_open(&queue->receives, queue, VERBS_RECEIVES, VERBS_BUFFER);
+	failure->call = "ibv_reg_mr";
+	if (rc == 0 && queue->srq)
+		rc = verbs_buffer_pool_open(&queue->receives, queue->state, queue->device, VERBS_RECEIVES, VERBS_BUFFER);
+	if (rc < 0 || !queue->srq)
+		return rc;
+	failure->call = "ibv_post_srq_recv";
 	while (rc == 0 && (buffer = verbs_buffer_pool_take(&queue->receives)))
-		rc = verbs_receive_post(queue, buffer);
+		rc = verbs_receive_post(queue, NULL, buffer);
 	return rc;
 }
 
-static int queue_fill(struct verbs_cq *queue)
+/* Makes the shared receive queue. Some devices have none: E810, MANA, ionic, erdma. */
+static int make_srq(struct verbs_cq *queue, struct verbs_failure *failure)
+{
+	struct ibv_srq_init_attr attributes = { .attr = { .max_wr = VERBS_RECEIVES, .max_sge = 1 } };
+	int rc;
+
+	failure->call = "ibv_create_srq";
+	if (!queue->device->attributes.max_srq)
+		return 0;
+	queue->srq = queue->state->library->ibv_create_srq(queue->device->pd, &attributes);
+	rc = verbs_made(queue->srq);
+	return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
+}
+
+static int make_cq(struct verbs_cq *queue, struct verbs_failure *failure)
 {
 	const struct verbs_library *library = queue->state->library;
 	struct verbs_device *device = queue->device;
-	struct ibv_srq_init_attr attributes = { .attr = { .max_wr = VERBS_RECEIVES, .max_sge = 1 } };
-	int depth = PL_MIN(VERBS_COMPLETIONS, device->attributes.max_cqe);
+	int depth = device->attributes.max_srq ? VERBS_COMPLETIONS : VERBS_OWN_COMPLETIONS;
 	int rc;
 
-	rc = verbs_async_open(queue);
-	if (rc < 0)
-		return rc;
+	failure->call = "ibv_create_comp_channel";
 	queue->channel = library->ibv_create_comp_channel(device->verbs);
-	if (!queue->channel || fcntl(queue->channel->fd, F_SETFL, O_NONBLOCK) < 0)
-		return -errno;
-	queue->cq = library->ibv_create_cq(device->verbs, depth, NULL, queue->channel, 0);
-	if (!queue->cq)
-		return -errno;
-	queue->room = (unsigned)queue->cq->cqe - VERBS_RECEIVES - VERBS_LOOPBACK_DEPTH;
-	queue->srq = library->ibv_create_srq(device->pd, &attributes);
-	if (!queue->srq)
-		return -errno;
-	rc = make_buffers(queue);
+	rc = verbs_made(queue->channel);
 	if (rc < 0)
 		return rc;
+	if (fcntl(queue->channel->fd, F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	failure->call = "ibv_create_cq";
+	queue->cq = library->ibv_create_cq(device->verbs, PL_MIN(depth, device->attributes.max_cqe), NULL,
+					   queue->channel, 0);
+	return verbs_made(queue->cq);
+}
+
+static int queue_fill(struct verbs_cq *queue, struct verbs_failure *failure)
+{
+	int rc;
+
+	failure->call = "ibv_get_async_event";
+	rc = verbs_async_open(queue);
+	if (rc == 0)
+		rc = make_cq(queue, failure);
+	if (rc == 0)
+		rc = make_srq(queue, failure);
+	if (rc == 0)
+		rc = make_buffers(queue, failure);
+	if (rc < 0)
+		return rc;
+	queue->room = (unsigned)queue->cq->cqe - VERBS_LOOPBACK_DEPTH - (queue->srq ? VERBS_RECEIVES : 0);
 	queue->source.fd = queue->channel->fd;
 	queue->source.ready = verbs_cq_ready;
 	queue->source.idle = verbs_cq_idle;
 	queue->source.pollable = queue->source.memory = true;
+	failure->call = "epoll_ctl";
 	rc = pl_source_add(queue->engine, &queue->source, EPOLLIN);
 	if (rc == 0)
 		verbs_cq_idle(&queue->source);
 	return rc;
 }
 
-static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
+static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
+				  struct verbs_failure *failure)
 {
 	struct verbs_cq *queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
 
@@ -262,7 +293,8 @@ static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device
 	pl_list_init(&queue->starved);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_init(&queue->rails[i]);
-	if (queue_fill(queue) < 0) {
+	failure->code = queue_fill(queue, failure);
+	if (failure->code < 0) {
 		queue_free(queue);
 		return NULL;
 	}
@@ -284,11 +316,13 @@ static void sweep_queues(struct verbs_state *state, const struct pl_engine *engi
 	}
 }
 
-struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine)
+struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
+			      struct verbs_failure *failure)
 {
 	struct verbs_cq *queue = NULL;
 	bool gone;
 
+	*failure = (struct verbs_failure){ .code = -ENOMEM, .call = "rdma_create_qp" };
 	/* Queues of an engine are created under its lock, so other threads see only the list. */
 	pthread_mutex_lock(&state->lock);
 	sweep_queues(state, engine);
@@ -303,9 +337,11 @@ struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *de
 	gone = atomic_load(&device->gone);
 	device->queues += !gone;
 	pthread_mutex_unlock(&state->lock);
-	if (gone)
+	if (gone) {
+		failure->code = -ENODEV;
 		return NULL;
-	queue = queue_new(state, device, engine);
+	}
+	queue = queue_new(state, device, engine, failure);
 	pthread_mutex_lock(&state->lock);
 	if (queue)
 		pl_list_append(&state->queues, &queue->link);

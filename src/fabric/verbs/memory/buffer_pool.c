@@ -2,27 +2,28 @@
 /* Buffers of one size in registered memory. */
 #include "fabric/verbs/verbs.h"
 
-static int fill_pool(struct verbs_buffer_pool *pool, struct verbs_cq *queue, unsigned count, size_t size)
+static int fill_pool(struct verbs_buffer_pool *pool, const struct verbs_state *state, const struct verbs_device *device,
+		     unsigned count, size_t size)
 {
-	const struct pl_allocator *allocator = &queue->state->context->allocator;
+	const struct pl_allocator *allocator = &state->context->allocator;
 
 	pool->buffers = pl_zalloc(allocator, count * sizeof(*pool->buffers));
 	pool->slab = pl_zalloc(allocator, count * size);
 	if (!pool->buffers || !pool->slab)
 		return -ENOMEM;
-	return verbs_reg_mr(queue->state->library, queue->device->pd, pool->slab, count * size, IBV_ACCESS_LOCAL_WRITE,
-			    &pool->mr);
+	return verbs_reg_mr(state->library, device->pd, pool->slab, count * size, IBV_ACCESS_LOCAL_WRITE, &pool->mr);
 }
 
-int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, struct verbs_cq *queue, unsigned count, size_t size)
+int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
+			   const struct verbs_device *device, unsigned count, size_t size)
 {
 	int rc;
 
 	pl_list_init(&pool->free);
-	pool->queue = queue;
-	rc = fill_pool(pool, queue, count, size);
+	pool->count = count;
+	rc = fill_pool(pool, state, device, count, size);
 	if (rc < 0) {
-		verbs_buffer_pool_close(pool, queue);
+		verbs_buffer_pool_close(pool, state);
 		return rc;
 	}
 	for (unsigned i = 0; i < count; i++) {
@@ -32,18 +33,18 @@ int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, struct verbs_cq *queu
 	return 0;
 }
 
-void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, struct verbs_cq *queue)
+void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, const struct verbs_state *state)
 {
 	if (pool->mr)
-		queue->state->library->ibv_dereg_mr(pool->mr);
+		state->library->ibv_dereg_mr(pool->mr);
 	pool->mr = NULL;
 }
 
-void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, struct verbs_cq *queue)
+void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, const struct verbs_state *state)
 {
-	const struct pl_allocator *allocator = &queue->state->context->allocator;
+	const struct pl_allocator *allocator = &state->context->allocator;
 
-	verbs_buffer_pool_shut(pool, queue);
+	verbs_buffer_pool_shut(pool, state);
 	pl_free(allocator, pool->slab);
 	pl_free(allocator, pool->buffers);
 	*pool = (struct verbs_buffer_pool){ 0 };
