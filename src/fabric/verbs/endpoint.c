@@ -24,13 +24,15 @@ static void retry(struct pl_timer *timer)
 	case VERBS_RESOLVING:
 	case VERBS_CONNECTING:
 		/* The peer may have lost the request; the connection manager would repeat it only after seconds. */
-		if (rail->endpoint->opened)
-			verbs_fail(rail, "the connection attempt got no answer");
+		verbs_fail(rail, "the connection attempt got no answer");
 		break;
 	case VERBS_DRAINING:
 		verbs_drained_run(&rail->drained_task);
 		break;
 	case VERBS_UP:
+		/* The acceptor lost the last message of the connection manager: it does not know that it is up. */
+		if (!rail->endpoint->opened)
+			verbs_fail(rail, "the other end did not come up");
 		break;
 	}
 }

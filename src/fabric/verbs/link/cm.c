@@ -28,8 +28,10 @@
 #define PAUSE_MAX (500 * PL_NS_PER_MS)
 /* Pause while another rail is up. */
 #define PAUSE_SPARE (5 * PL_NS_PER_S)
-/* Time of one attempt to reconnect. */
+/* Time of one attempt to reconnect; of a new peer's first attempt, and most of its later ones, which double. */
 #define ATTEMPT_LIMIT (2 * PL_NS_PER_S)
+#define FIRST_LIMIT PL_NS_PER_S
+#define FIRST_LIMIT_MAX (4 * PL_NS_PER_S)
 /* Pause between two checks of a port that is down. */
 #define PORT_PAUSE (50 * PL_NS_PER_MS)
 
@@ -274,12 +276,20 @@ static void resolve(struct verbs_rail *rail)
 	}
 }
 
+/* The first attempts are short: with the fabric "auto", tcp replaces verbs after a few seconds. */
+static uint64_t attempt_limit(const struct verbs_rail *rail)
+{
+	if (rail->endpoint->opened)
+		return ATTEMPT_LIMIT;
+	return PL_MIN(FIRST_LIMIT << PL_MIN(rail->attempts, 8u), FIRST_LIMIT_MAX);
+}
+
 void verbs_dial(struct verbs_rail *rail)
 {
 	rail->generation++;
 	rail->resolves = 0;
 	rail->link = VERBS_RESOLVING;
-	pl_timer_set(home_of(rail), &rail->retry, pl_now() + ATTEMPT_LIMIT);
+	pl_timer_set(home_of(rail), &rail->retry, pl_now() + attempt_limit(rail));
 	resolve(rail);
 }
 
