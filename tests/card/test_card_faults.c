@@ -233,6 +233,47 @@ static void receives_of_the_pair(void *argument)
 	pair_close(&pair);
 }
 
+/* -- connections ---------------------------------------------------------------------------------- */
+
+#define FIRST_CONNECTION (3 * SECOND + SLACK)
+
+/* A lost message of the connection manager costs a connection, and not the peer. */
+static void message_lost(void *argument)
+{
+	const uint64_t begin = clock_now();
+	struct pl_error error;
+	struct pair pair;
+
+	setenv("STANDIN_MOOD", "cm-lost:5000", 1);
+	setenv("STANDIN_FAULTS", "1", 1);
+	setenv("STANDIN_SEED", argument, 1);
+	pair_open(&pair);
+	check(clock_now() - begin < FIRST_CONNECTION);
+	check_number(counts_now().faults[CARD_CM_LOST], 1);
+	check_number(counts_now().connects, 2);
+	check_number(write_once(&pair, &error), 0);
+	pair_close(&pair);
+}
+
+/* -- completions ---------------------------------------------------------------------------------- */
+
+/* A completion that names earlier work, or no queue pair, does not matter. */
+static void completion_wrong(void *argument)
+{
+	struct pl_error error;
+	struct pair pair;
+
+	setenv("STANDIN_MOOD", argument, 1);
+	pair_open(&pair);
+	for (unsigned i = 0; i < 100; i++) {
+		check_number(write_once(&pair, &error), 0);
+		check_number(read_once(&pair, &error), 0);
+		check_number(add_once(&pair, &error), 0);
+	}
+	check_number(counts_now().connects, 1);
+	pair_close(&pair);
+}
+
 /* -- the program ---------------------------------------------------------------------------------- */
 
 struct fault_case {
@@ -257,6 +298,13 @@ int main(void)
 		{ "posts-refused-2", posts_refused, "2" },
 		{ "request-always-fails", request_always_fails, NULL },
 		{ "queue-refused", queue_refused, NULL },
+		{ "message-lost-1", message_lost, "1" },
+		{ "message-lost-2", message_lost, "2" },
+		{ "message-lost-3", message_lost, "3" },
+		{ "message-lost-4", message_lost, "4" },
+		{ "completion-doubled", completion_wrong, "doubled" },
+		{ "completion-stale", completion_wrong, "stale" },
+		{ "completion-wrong-number", completion_wrong, "wrong-number" },
 		{ "receives-of-the-pair-e810", receives_of_the_pair, "e810" },
 		{ "receives-of-the-pair-mana", receives_of_the_pair, "mana" },
 	};

@@ -167,6 +167,7 @@ static void add_work(struct rig *rig)
 	/* One more than there are, so that it does not complete. */
 	atomic_init(&rig->operation.pending, 2);
 	rig->operation.context = &rig->context;
+	rig->work->serial = ++rail->serial;
 	pl_list_append(&rail->posted, &rig->work->link);
 	rail->posted_count = rig->queue.posted = 1;
 	rail->posted_bytes = 100;
@@ -292,7 +293,7 @@ static void complete(struct rig *rig, enum ibv_wc_status status)
 	/* What is held is not for the other rail, as nobody answers here. */
 	rig->endpoint.flushing = true;
 	device_said.completion =
-		(struct ibv_wc){ .wr_id = (uintptr_t)rig->work, .status = status, .vendor_err = VENDOR, .qp_num = 7 };
+		(struct ibv_wc){ .wr_id = rig->work->serial << 2, .status = status, .vendor_err = VENDOR, .qp_num = 7 };
 	device_said.completed = true;
 	assert_true(verbs_cq_poll(&rig->queue));
 	assert_int_equal(rig->queue.posted, 0);
@@ -423,7 +424,7 @@ static void test_no_route(void **state)
 	(void)state;
 	rig->endpoint.flushing = true;
 	rig->library.ibv_modify_qp = modify_pair;
-	*completion = (struct ibv_wc){ .wr_id = (uintptr_t)rig->work, .status = IBV_WC_LOC_QP_OP_ERR, .qp_num = 7 };
+	*completion = (struct ibv_wc){ .wr_id = rig->work->serial << 2, .status = IBV_WC_LOC_QP_OP_ERR, .qp_num = 7 };
 	device_said.completed = true;
 	assert_true(verbs_cq_poll(&rig->queue));
 	assert_int_equal(rail->link, VERBS_DRAINING);
@@ -534,6 +535,7 @@ static void test_nothing_to_watch(void **state)
 	pl_list_remove(&rig->work->link);
 	look(rig, 1);
 	assert_false(watched(rig));
+	rig->work->serial = ++rail->serial;
 	pl_list_append(&rail->posted, &rig->work->link);
 	assert_int_equal(device_said.failed, 0);
 	rig_free(rig);

@@ -51,7 +51,8 @@ struct verbs_rail {
 	struct pl_list spent;              /* receive buffers to be posted again */
 	unsigned spent_count;
 	bool own_receives; /* the queue pair's receives count in its queue */
-	struct pl_list posted;
+	uint64_t serial;       /* number of the last request; completions name these, which are never used again */
+	struct pl_list posted; /* in the order of their numbers */
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */
 	struct pl_list asked;     /* questions of the peer that came before this end was up */
 	uint16_t held_generation; /* generation under which the held work was posted */
@@ -77,6 +78,13 @@ struct verbs_rail {
 	unsigned watch_done;  /* completions when the watch began, */
 	unsigned watch_looks; /* and checks since then */
 };
+
+/* Numbers a request that will be posted next. The low bits of wr_id mark other requests. */
+static inline uint64_t verbs_number_request(struct verbs_rail *rail, struct verbs_work *work)
+{
+	work->serial = ++rail->serial;
+	return work->serial << 2;
+}
 
 /* Numbered frame that overtook another one on another rail. */
 struct verbs_early {

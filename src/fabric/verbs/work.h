@@ -58,6 +58,7 @@ struct verbs_remote_key {
 /* Work request: waiting or posted. */
 struct verbs_work {
 	struct pl_list link;
+	uint64_t serial;                /* number of the request on its rail, as posted last */
 	struct pl_operation *operation; /* holds a pending count of it; NULL: none (any more) */
 	enum verbs_work_kind kind;
 	bool staged;                 /* the bytes go through the buffer */

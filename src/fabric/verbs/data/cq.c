@@ -336,21 +336,28 @@ static void look_at_pace(struct verbs_rail *rail, uint64_t bytes)
 	verbs_pace_done(&rail->pace, bytes, idle, pl_now());
 }
 
+/* True if the completion names a posted request. A device may repeat the completion of an earlier one. */
+PL_ALWAYS_INLINE bool names_posted(const struct verbs_rail *rail, uint64_t serial)
+{
+	return !pl_list_empty(&rail->posted) && serial <= rail->serial &&
+	       serial >= pl_list_first(&rail->posted, struct verbs_work, link)->serial;
+}
+
 PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
-	const struct verbs_work *last = (struct verbs_work *)(uintptr_t)completion->wr_id;
+	const uint64_t serial = completion->wr_id >> 2;
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
 	bool fine = completion->status == IBV_WC_SUCCESS, end;
 	uint64_t bytes;
 
-	if (!rail)
+	if (!rail || !names_posted(rail, serial))
 		return;
 	bytes = rail->posted_bytes;
 	/* Takes all unsignaled requests before the completed one. */
 	do {
 		struct verbs_work *work = verbs_take_posted(rail);
 
-		end = work == last;
+		end = work->serial == serial;
 		if (end && !fine) {
 			verbs_work_failed(rail, work, completion);
 			break;
@@ -358,7 +365,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 		if (end)
 			count_done(rail);
 		work_done(rail->endpoint, work);
-	} while (!end);
+	} while (!end && names_posted(rail, serial));
 	if (fine && rail->pace.limit != VERBS_UNLIMITED)
 		look_at_pace(rail, bytes - rail->posted_bytes);
 	if (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted))

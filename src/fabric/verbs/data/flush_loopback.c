@@ -245,12 +245,23 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 	return 0;
 }
 
+/* True if the read is under way: a device may repeat the completion of an earlier one, which is freed. */
+static bool is_posted(const struct verbs_loopback *loop, const struct read *read)
+{
+	pl_list_for_each(at, &loop->reads)
+		if (pl_list_entry(at, struct read, link) == read)
+			return true;
+	return false;
+}
+
 void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
 	struct read *read = (struct read *)(uintptr_t)(completion->wr_id & ~(uint64_t)VERBS_LOOPBACK_READ);
 	struct verbs_loopback *loop = queue->loop;
 	bool failed = completion->status != IBV_WC_SUCCESS;
 
+	if (!is_posted(loop, read))
+		return;
 	loop->posted--;
 	loop->broken |= failed;
 	if (loop->broken && !loop->posted)

@@ -197,7 +197,7 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 	/* Other members belong to other kinds of requests. */
 	request->next = NULL;
 	request->send_flags = 0;
-	request->wr_id = (uintptr_t)work;
+	request->wr_id = verbs_number_request(rail, work);
 	request->sg_list = pieces;
 	request->num_sge = verbs_fill_pieces(work, pieces);
 	switch (work->kind) {

@@ -137,7 +137,7 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 		       struct verbs_work *work)
 {
 	struct ibv_send_wr *bad,
-		request = { .wr_id = (uintptr_t)work, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED };
+		request = { .wr_id = verbs_number_request(rail, work), .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED };
 	struct ibv_mr *mr;
 	int rc;
 
