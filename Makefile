@@ -36,6 +36,7 @@ help:
 	@echo 'make kernels    check the style of the kernel module, and build it for the kernels of several Debian releases'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make soak       one server under mixed clients with faults for MINUTES (30)'
+	@echo 'make card-soak  the verbs fabric on stand-in cards with faults, by seed, for MINUTES (30)'
 	@echo 'make faults     each fault at each phase of a transfer; writes the table of docs/reliability.md'
 	@echo 'make mutants    change checks of the sources, one at a time, and list changes that no test notices (hours)'
 	@echo 'make bench      measure, and compare with other tools if they are installed'
@@ -130,6 +131,12 @@ soak:
 	@ninja -C build peerlane
 	@tests/soak/run --minutes $${MINUTES:-30}
 
+card-soak:
+	@tools/setup build test
+	@tools/configure build
+	@ninja -C build tests/card/test_card_seeds tests/card/librdmacm.so.1
+	@LD_LIBRARY_PATH=build/tests/card build/tests/card/test_card_seeds --minutes $${MINUTES:-30}
+
 faults:
 	@tools/setup build test
 	@tools/configure build
@@ -172,5 +179,5 @@ clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz
 
 .PHONY: all help setup demo test asan tsan clang valgrind fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
-	vm-next vm-boot kernels fuzz soak faults mutants bench bench-verbs packages packages-test install style format \
+	vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test install style format \
 	clean

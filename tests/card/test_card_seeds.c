@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Random operations over the stand-in card in a mood, by seed. The seed chooses the card, the faults and the operations.
+ *
+ *   test_card_seeds FIRST COUNT          runs these seeds
+ *   test_card_seeds --minutes MINUTES    runs seeds from the clock on, and prints one that fails
+ *
+ * Whatever the card does, each operation ends once, in time, and with a name if it failed; the bytes are right at the
+ * moment that was promised; the connections are not more than the faults explain; and nothing is left at the end.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "card/card.h"
+#include "support/environment.h"
+
+#define OPERATIONS 120u
+#define SLOTS 8u
+#define SLOT 8192u
+#define LIMIT 15 /* seconds, times slowness() */
+#define TIMEOUT (5 * SECOND)
+
+static const struct setting seed_setting = {
+	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
+};
+
+/* Faults, with the most of each; 0: no limit. Connections that a fault may cost: none, or a few. */
+static const struct mood {
+	const char *faults, *most;
+	bool breaks;
+} moods[] = {
+	{ "order:5000", NULL, false },
+	{ "rnr:1000,late:500", NULL, false },
+	{ "late:2000,channel:2000,cm-late:5000", NULL, false },
+	{ "events:1000,late:200", NULL, false },
+	{ "slow:5000,order:2000,rnr:200", NULL, false },
+	{ "cm-doubled:5000,cm-late:5000", NULL, false },
+	{ "cm-lost:3000", "2", true },
+	{ "refuse:200", "10", true },
+	{ "status:200", "6", true },
+	{ "status:100,cm-doubled:3000,late:500,events:300", "4", true },
+	{ "doubled:500,late:500", NULL, false },
+	{ "stale:500", NULL, false },
+	{ "wrong-number:500", NULL, false },
+};
+
+static const char *const cards[] = { "cx7-roce", "cx5-ib", "cx8-ib", "ib-vf", "e810", "thor2", "ionic", "mana", "mlx4" };
+
+/* -- one operation -------------------------------------------------------------------------------- */
+
+enum slot_kind { SLOT_FREE, SLOT_WRITE, SLOT_READ, SLOT_SEND };
+
+struct slot {
+	enum slot_kind kind;
+	struct pl_operation *operation, *receive;
+	uint64_t offset;
+	uint32_t length;
+	uint8_t value;
+};
+
+struct run {
+	struct scenario_environment environment;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct slot slots[SLOTS];
+	uint64_t random;
+	unsigned failed;
+};
+
+static uint32_t run_random(struct run *run, uint32_t below)
+{
+	run->random = run->random * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(run->random >> 33) % below;
+}
+
+static bool slot_start(struct run *run, struct slot *slot)
+{
+	const struct pl_transfer transfer = { run->remote, slot->offset, run->near.region, slot->offset, slot->length };
+	const struct pl_buffer from = { run->near.region, slot->offset, slot->length };
+	const struct pl_buffer to = { run->far.region, slot->offset, slot->length };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_peer *peer = run->environment.near_peer;
+	struct pl_error error;
+	int rc;
+
+	attributes.timeout = TIMEOUT;
+	memset(run->near.bytes + slot->offset, slot->kind == SLOT_READ ? 0 : slot->value, slot->length);
+	memset(run->far.bytes + slot->offset, slot->kind == SLOT_READ ? slot->value : 0, slot->length);
+	if (slot->kind == SLOT_SEND) {
+		rc = pl_receive(run->environment.far_peer, slot->offset, UINT64_MAX, &to, &attributes, &slot->receive,
+				&error);
+		if (rc == 0)
+			rc = pl_send(peer, slot->offset, &from, &attributes, &slot->operation, &error);
+	} else if (slot->kind == SLOT_READ) {
+		rc = pl_read(peer, &transfer, &attributes, &slot->operation, &error);
+	} else {
+		attributes.visible = PL_VISIBLE_PLACED;
+		rc = pl_write(peer, &transfer, &attributes, &slot->operation, &error);
+	}
+	if (rc)
+		check(error.id[0]);
+	return rc == 0;
+}
+
+/* Returns the status of an operation that ends within its time, with a name. */
+static int slot_await(struct run *run, struct pl_operation *operation)
+{
+	const uint64_t begin = clock_now();
+	struct pl_error error;
+	int status = await(&run->environment, operation, NULL, &error);
+
+	check(clock_now() - begin < TIMEOUT + SLACK);
+	if (status)
+		check(error.id[0] && error.message[0] && error.code == status);
+	return status;
+}
+
+static void slot_check(const uint8_t *bytes, const struct slot *slot)
+{
+	for (uint32_t i = 0; i < slot->length; i++)
+		if (bytes[slot->offset + i] != slot->value)
+			check_failed(__FILE__, __LINE__, "kind %d: byte %u of %u is 0x%02x, not 0x%02x", slot->kind, i,
+				     slot->length, bytes[slot->offset + i], slot->value);
+}
+
+static void slot_finish(struct run *run, struct slot *slot)
+{
+	int status = slot->operation ? slot_await(run, slot->operation) : -ENOTCONN;
+
+	if (status && slot->receive)
+		pl_cancel(slot->receive);
+	if (slot->receive && slot_await(run, slot->receive))
+		status = -EIO;
+	if (status == 0)
+		slot_check(slot->kind == SLOT_READ ? run->near.bytes : run->far.bytes, slot);
+	run->failed += status != 0;
+	slot->kind = SLOT_FREE;
+	slot->operation = slot->receive = NULL;
+}
+
+/* -- one seed ------------------------------------------------------------------------------------- */
+
+static bool run_connect(struct run *run)
+{
+	struct scenario_environment *environment = &run->environment;
+	struct pl_operation *connecting, *accepting;
+	struct pl_completion near, far;
+	struct pl_error error;
+	int rc;
+
+	*environment = (struct scenario_environment){ .setting = &seed_setting };
+	environment->near = context_open(&seed_setting);
+	environment->far = context_open(&seed_setting);
+	drive(environment, environment->near);
+	drive(environment, environment->far);
+	environment->listener = listener_open(&seed_setting, environment->far, environment->address);
+	check_ok(pl_accept_start(environment->listener, 0, &accepting, &error), &error);
+	check_ok(pl_connect_start(environment->near, environment->address, 0, 0, &connecting, &error), &error);
+	rc = await(environment, connecting, &near, &error);
+	if (rc) {
+		check(error.id[0] && error.message[0]);
+		pl_cancel(accepting);
+	} else {
+		environment->near_peer = near.peer;
+	}
+	if (await(environment, accepting, &far, &error) == 0)
+		environment->far_peer = far.peer;
+	return environment->near_peer && environment->far_peer;
+}
+
+static bool run_import(struct run *run)
+{
+	struct pl_operation *operation;
+	struct pl_completion completion;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+
+	check_ok(pl_region_share(run->far.region, NULL, token, &length, &error), &error);
+	check_ok(pl_remote_import_start(run->environment.near_peer, token, length, 0, &operation, &error), &error);
+	if (await(&run->environment, operation, &completion, &error)) {
+		check(error.id[0]);
+		return false;
+	}
+	run->remote = completion.remote;
+	return true;
+}
+
+static struct card_counts run_counts(void)
+{
+	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+	void *found = library ? dlsym(library, "standin_card_counts") : NULL;
+	struct card_counts (*read)(void);
+
+	check(found);
+	memcpy(&read, &found, sizeof(read));
+	dlclose(library);
+	return read();
+}
+
+static void run_traffic(struct run *run)
+{
+	for (unsigned i = 0; i < OPERATIONS; i++) {
+		struct slot *slot = &run->slots[i % SLOTS];
+
+		if (slot->kind)
+			slot_finish(run, slot);
+		slot->kind = (enum slot_kind)(1 + run_random(run, 3));
+		slot->offset = (i % SLOTS) * SLOT;
+		slot->length = 1 + run_random(run, run_random(run, 2) ? 64 : SLOT - 1);
+		slot->value = (uint8_t)(1 + run_random(run, 255));
+		if (!slot_start(run, slot) && !slot->receive)
+			slot->kind = SLOT_FREE;
+	}
+	for (unsigned i = 0; i < SLOTS; i++)
+		if (run->slots[i].kind)
+			slot_finish(run, &run->slots[i]);
+}
+
+/* A mood that breaks no connection fails no operation either. */
+static void run_judge(const struct run *run, const struct mood *mood)
+{
+	const struct card_counts counts = run_counts();
+	unsigned faults = 0;
+
+	for (unsigned i = 0; i < CARD_FAULTS; i++)
+		faults += counts.faults[i];
+	if (!mood->breaks) {
+		check_number(run->failed, 0);
+		check_number(counts.connects, 1);
+	} else if (counts.connects > 1 + 3 * faults) {
+		check_failed(__FILE__, __LINE__, "%u connections for %u faults", counts.connects, faults);
+	}
+}
+
+static void run_seed(void *argument)
+{
+	const unsigned long seed = *(const unsigned long *)argument;
+	const struct mood *mood = &moods[seed % (sizeof(moods) / sizeof(moods[0]))];
+	struct run run = { .random = seed };
+	char text[32];
+
+	snprintf(text, sizeof(text), "%lu", seed);
+	setenv("STANDIN_SEED", text, 1);
+	setenv("STANDIN_CARD", cards[run_random(&run, sizeof(cards) / sizeof(cards[0]))], 1);
+	setenv("STANDIN_MOOD", mood->faults, 1);
+	if (mood->most)
+		setenv("STANDIN_FAULTS", mood->most, 1);
+	if (run_connect(&run)) {
+		buffer_open(&run.near, run.environment.near, SLOTS * SLOT, PL_ACCESS_LOCAL);
+		buffer_open(&run.far, run.environment.far, SLOTS * SLOT, PL_ACCESS_ALL);
+		if (run_import(&run))
+			run_traffic(&run);
+		pl_remote_release(run.remote);
+		buffer_close(&run.near);
+		buffer_close(&run.far);
+	} else {
+		check(mood->breaks);
+	}
+	run_judge(&run, mood);
+	environment_close(&run.environment);
+}
+
+/* Returns true if the seed passes. */
+static bool seed_passes(unsigned long seed)
+{
+	const struct mood *mood = &moods[seed % (sizeof(moods) / sizeof(moods[0]))];
+	char name[160];
+
+	snprintf(name, sizeof(name), "seed %lu, mood %s", seed, mood->faults);
+	if (process_run(name, LIMIT, run_seed, &seed) == 0)
+		return true;
+	printf("failed  %s\n", name);
+	fflush(stdout);
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long seed = argc == 3 ? strtoul(argv[1], NULL, 10) : 0, count = argc == 3 ? strtoul(argv[2], NULL, 10) : 0;
+	unsigned passed = 0, failed = 0;
+	uint64_t end = 0;
+
+	if (!count) {
+		fprintf(stderr, "usage: test_card_seeds FIRST COUNT | --minutes MINUTES\n");
+		return 2;
+	}
+	if (!strcmp(argv[1], "--minutes")) {
+		seed = (unsigned long)time(NULL);
+		end = clock_now() + count * 60 * SECOND;
+	}
+	for (unsigned long i = 0; end ? clock_now() < end : i < count; i++) {
+		bool good = seed_passes(seed + i);
+
+		passed += good;
+		failed += !good;
+	}
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed ? 1 : 0;
+}
