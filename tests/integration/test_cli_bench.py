@@ -12,7 +12,7 @@ import time
 import pytest
 
 from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, make_key, run, run_json, serving, start,
-                         wait_exited)
+                         wait_exited, write)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'lanes', 'depth', 'vector',
@@ -320,6 +320,51 @@ def test_other_servers_are_recognised_at_once(tmp_path):
         error = run('bench', published.address, expect=1).stderr
         assert '[OTHER-PROGRAM]' in error and '`peerlane serve` listens there' in error
         run('list', published.address)
+
+
+def test_each_client_recognises_a_workflow_server(tmp_path):
+    server = start('bench', 'workflow', '--server', '127.0.0.1:0')
+    try:
+        address = server.stdout.readline().split()[-1].decode()
+        write(tmp_path / 'file', b'data')
+        for command in (['list', address], ['get', address, 'x', '-o', tmp_path], ['put', address, tmp_path / 'file'],
+                        ['bench', address]):
+            began = time.monotonic()
+            error = run(*command, expect=1).stderr
+            assert '[OTHER-PROGRAM]' in error and '`peerlane bench workflow` listens there' in error
+            assert time.monotonic() - began < 10
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def interrupt_bench(arguments, group):
+    """Interrupts a measurement when it has results; returns its document."""
+    for delay in (3, 10, 30):
+        process = subprocess.Popen([PEERLANE, *arguments, '--json'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   start_new_session=True, env=environment())
+        time.sleep(delay)
+        if group:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=DEADLINE)
+        assert process.returncode == -signal.SIGINT and b'[INTERRUPTED]' in errors
+        document = json.loads(output)
+        if document['results']:
+            break
+    return document
+
+
+@pytest.mark.parametrize('arguments', [['bench', '--all', '--duration', '2'],
+                                       ['bench', 'workflow', '--size', '4K', '--rounds', '50', '--compute', 'simulated']],
+                         ids=['bench', 'workflow'])
+@pytest.mark.parametrize('group', [False, True], ids=['client', 'both'])
+def test_an_interrupted_measurement_prints_what_it_has(arguments, group):
+    """Ctrl-C also ends the server that the client started: its loss is not the reason, and no content is wrong."""
+    document = interrupt_bench(arguments, group)
+    assert document['error']['id'] == 'INTERRUPTED' and document['results'][0]['bytes_per_second'] > 0
+    assert all(result.get('verified') in (None, True) for result in document['results'])
 
 
 def test_server_serves_clients_one_after_the_other():

@@ -256,7 +256,7 @@ def test_an_interrupted_get_into_a_full_pipe_ends(server, world):
     process.send_signal(signal.SIGINT)
     process.wait(DEADLINE)
     assert process.returncode == -signal.SIGINT
-    process.communicate()
+    assert b'[INTERRUPTED]' in process.communicate()[1]
 
 
 def test_get_through_a_symbolic_link_replaces_its_target(server, world):

@@ -25,6 +25,12 @@ bool bench_signal_pending(void)
 	return sigismember(&set, SIGINT) || sigismember(&set, SIGTERM);
 }
 
+void bench_name_signal(struct pl_error *error)
+{
+	if (bench_signal_pending())
+		cli_fail(error, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
+}
+
 uint64_t bench_processor_time(void)
 {
 	struct rusage usage;

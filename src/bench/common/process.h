@@ -11,6 +11,11 @@
 /* Blocks SIGINT and SIGTERM in this thread and in threads that it starts; bench_signal_pending() polls for them. */
 void bench_block_signals(void);
 bool bench_signal_pending(void);
+/*
+ * Replaces the error of a failed measurement if a signal is pending.  Ctrl-C also ends a local server, whose loss is
+ * not the reason then.
+ */
+void bench_name_signal(struct pl_error *error);
 
 /* Returns the processor time of this process, in nanoseconds. */
 uint64_t bench_processor_time(void);

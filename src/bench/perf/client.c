@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "bench/common/numbers.h"
+#include "bench/common/process.h"
 #include "bench/perf/connections.h"
 #include "bench/perf/control.h"
 #include "bench/perf/local_server.h"
@@ -471,6 +472,8 @@ int bench_measure(struct bench_options *options)
 	if (child.process.pid > 0 && !report->servers[0].info.address[0])
 		kill(child.process.pid, SIGTERM);
 	bench_local_server_stop(&child);
+	if (report->failed)
+		bench_name_signal(&report->error);
 	print_bench_results(options, report);
 	print_bench_events(options, report);
 	rc = report->failed ? cli_report(&report->error) : CLI_OK;

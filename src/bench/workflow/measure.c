@@ -160,6 +160,7 @@ static int run_method_round(struct measurement *measurement, struct workflow_res
 	struct workflow_message pushed, served, totals = { .type = WORKFLOW_CHECK };
 	int rc = prepare_method_run(measurement, &run, &pushed, &served, error);
 	struct workflow_message request = pushed;
+	uint32_t rounds = result->rounds;
 
 	if (rc == 0)
 		rc = workflow_request(run.source, &request, error);
@@ -188,7 +189,11 @@ static int run_method_round(struct measurement *measurement, struct workflow_res
 		return cli_fail(error, -EBADMSG, "WORKFLOW-FAULT-MISSED", result->method->name,
 				"report this with the command and both versions",
 				"the fault of --inject was not detected");
-	result->verified = rc == 0;
+	/* A lost connection or a signal says nothing about the content: an unverified round does not count. */
+	if (rc == 0 || rc == -EBADMSG)
+		result->verified = rc == 0;
+	else
+		result->rounds = rounds;
 	return rc;
 }
 
@@ -300,6 +305,8 @@ static int measure_frame_size(struct measurement *measurement, uint64_t size, st
 				continue;
 			show_workflow_progress(measurement, result, round);
 			rc = run_method_round(measurement, result, error);
+			if (rc == 0 && bench_signal_pending())
+				rc = -EINTR;
 		}
 	}
 	for (uint32_t i = 0; i < count; i++)
@@ -399,11 +406,15 @@ int workflow_measure(struct workflow_options *options)
 	struct workflow_report report = { 0 };
 	struct measurement measurement = { .options = options, .report = &report };
 	char key_path[32];
-	int key, rc = cli_child_key(&options->common, key_path, &key, &report.error);
+	int key, rc;
 
+	bench_block_signals();
+	rc = cli_child_key(&options->common, key_path, &key, &report.error);
 	if (rc == 0)
 		rc = measure_workflow(&measurement, &report.error);
 	report.failed = rc < 0;
+	if (report.failed)
+		bench_name_signal(&report.error);
 	close_measurement(&measurement, &report);
 	if (key >= 0)
 		close(key);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Steps of one frame: receive it, compute on it, inspect or serve the result. */
+#include "bench/common/process.h"
 #include "bench/workflow/workflow.h"
 
 #include <poll.h>
@@ -227,7 +228,10 @@ void workflow_frame_done(struct workflow_run *run, uint64_t number)
 
 bool workflow_run_more(struct workflow_run *run)
 {
-	if (run->next > run->first && run->next < run->limit && run->deadline && cli_now() >= run->deadline)
+	bool measured = run->next > run->first && run->next < run->limit && !run->verify;
+
+	/* A signal ends the round: the round counts with the frames so far. */
+	if (measured && ((run->deadline && cli_now() >= run->deadline) || bench_signal_pending()))
 		run->limit = run->next;
 	return run->next < run->limit;
 }

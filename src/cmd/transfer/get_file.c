@@ -128,6 +128,8 @@ static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
 		hash_add(fetch->local_hash, fetch->partial.bytes + before, now - before);
 	rc = partial_file_record(&fetch->partial, now);
 	fetch->unwritable = rc < 0 && rc != -EINTR;
+	if (rc == -EINTR)
+		return cli_fail(error, rc, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
 	return rc < 0 ? cli_fail_errno(error, rc, "write", fetch->partial.temporary) : 0;
 }
 
