@@ -4,8 +4,10 @@ import contextlib
 import fcntl
 import json
 import os
+import pty
 import re
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -155,6 +157,34 @@ def test_signals_stop_the_server(tree, how):
     server = Server(tree)
     run('list', server.address)
     server.stop(how)
+
+
+def test_the_server_ends_with_its_terminal(tree):
+    """SIGHUP reloads while the terminal is there; its end is also a SIGHUP."""
+    address = f'127.0.0.1:{free_port()}'
+    pid, terminal = pty.fork()
+    if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.execve(PEERLANE, [PEERLANE, 'serve', address, str(tree)], environment())
+    try:
+        output = b''
+        while b'serving' not in output:
+            assert select.select([terminal], [], [], DEADLINE)[0]
+            output += os.read(terminal, 1000)
+        os.kill(pid, signal.SIGHUP)
+        run('list', address)
+        os.close(terminal)
+        end = time.monotonic() + DEADLINE
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        # 4: it had more to print, and no place for it.
+        assert os.WIFEXITED(ended[1]) and os.WEXITSTATUS(ended[1]) in (0, 4)
+        pid = 0
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def test_once_exits_after_the_first_client(tree):

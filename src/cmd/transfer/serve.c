@@ -77,12 +77,19 @@ static int listen_for_clients(struct serve *serve, const char *address, struct p
 	return pl_listen(server->context, address, &server->listener, error);
 }
 
+/* True if a standard descriptor is a terminal that nobody has closed. */
+static bool has_open_terminal(void)
+{
+	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
+}
+
 static int start_serving(struct serve *serve, struct pl_error *error)
 {
 	struct server *server = &serve->server;
 	char address[300];
 	int rc;
 
+	serve->terminal = has_open_terminal();
 	serve->signals = cli_signal_fd(SIGHUP, error);
 	if (serve->signals < 0)
 		return serve->signals;
@@ -142,14 +149,17 @@ static void reload_serve(struct serve *serve)
 	systemd_notify("READY=1\nSTATUS=%s", rc < 0 ? "reload failed; see the log" : "serving");
 }
 
-/* Reads a signal: SIGHUP reloads keys and identities.  Returns true if the server must end. */
+/*
+ * Reads a signal: SIGHUP reloads keys and identities, unless the terminal of the server was closed.  Returns true if
+ * the server must end.
+ */
 static bool handle_serve_signal(struct serve *serve)
 {
 	struct signalfd_siginfo info;
 
 	if (read(serve->signals, &info, sizeof(info)) != sizeof(info))
 		return false;
-	if (info.ssi_signo != SIGHUP)
+	if (info.ssi_signo != SIGHUP || (serve->terminal && !has_open_terminal()))
 		return true;
 	reload_serve(serve);
 	return false;

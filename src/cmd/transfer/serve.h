@@ -36,6 +36,7 @@ struct serve {
 	struct audit *audit;
 	bool sandboxed;
 	int signals, event_signals;
+	bool terminal;                    /* began with a terminal as a standard descriptor */
 	uint64_t watchdog, watchdog_next; /* interval of the service manager, 0: none; time of the next notice */
 	uint64_t end;                     /* time at which to exit; UINT64_MAX: never */
 };
