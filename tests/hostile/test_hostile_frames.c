@@ -143,6 +143,40 @@ static void refusal_before_acknowledgement(void *argument)
 	free(payload);
 }
 
+/* Headers that no frame has: a reserved byte, an unknown type, a length over its type's limit. */
+static void malformed_headers(void *argument)
+{
+	static const struct pl_frame frames[] = {
+		{ .type = PL_FRAME_ACK },
+		{ .type = PL_FRAME_ACK },
+		{ .type = 0 },
+		{ .type = PL_FRAME_TYPE_END },
+		{ .type = UINT8_MAX },
+		{ .type = PL_FRAME_ACK, .length = 1 },
+		{ .type = PL_FRAME_READ, .length = PL_FRAME_BULK_MAX + 1, .key = 12345 },
+		{ .type = PL_FRAME_WRITE, .length = PL_FRAME_BULK_MAX + 1, .key = 12345 },
+		{ .type = PL_FRAME_ATOMIC, .flags = PL_ATOMIC_ADD, .length = 15, .key = 12345 },
+		{ .type = PL_FRAME_EAGER, .length = PL_FRAME_SMALL_MAX + 1 },
+		{ .type = PL_FRAME_NOTIFY, .length = PL_FRAME_NOTIFY_MAX + 1 },
+	};
+	struct offender offender;
+
+	(void)argument;
+	victim_open(&offender.victim, &offender_setting);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(frames); i++) {
+		uint8_t bytes[PL_FRAME_HEADER];
+
+		offender_connect(&offender);
+		pl_frame_encode(&frames[i], bytes);
+		if (i < 2)
+			bytes[2 + i] = 1;
+		check(socket_send(offender.lane, bytes, sizeof(bytes)));
+		offender_expect_end(&offender);
+		offender_leave(&offender);
+	}
+	victim_close(&offender.victim);
+}
+
 int main(void)
 {
 	static const bool connects = true;
@@ -151,6 +185,7 @@ int main(void)
 		{ "unknown atomics, victim connects", unknown_atomics, &connects, 20 },
 		{ "most reads", most_reads, NULL, 20 },
 		{ "most reads, victim connects", most_reads, &connects, 20 },
+		{ "malformed headers", malformed_headers, NULL, 60 },
 		{ "frames out of place", frames_out_of_place, NULL, 20 },
 		{ "messages on a bulk lane", messages_on_a_bulk_lane, NULL, 20 },
 		{ "refusal before acknowledgement", refusal_before_acknowledgement, NULL, 30 },

@@ -210,6 +210,12 @@ static void authorized(void *argument)
 	check_number(pl_peer_identity(server.peer, &identity), 0);
 	check_text(identity.fingerprint, prints[CLIENT]);
 	check_number(pl_peer_rights(server.peer, &(struct pl_rights){ .size = 4 }), -EINVAL);
+	check_number(pl_peer_rights(server.peer, &(struct pl_rights){ .size = sizeof(size_t) }), 0);
+	check_number(pl_peer_rights(server.peer, &(struct pl_rights){ .size = sizeof(struct pl_rights) + 1 }), -EINVAL);
+	check_number(pl_peer_identity(server.peer, &(struct pl_identity){ .size = 4 }), -EINVAL);
+	check_number(pl_peer_identity(server.peer, &(struct pl_identity){ .size = sizeof(size_t) }), 0);
+	check_number(pl_peer_identity(server.peer, &(struct pl_identity){ .size = sizeof(struct pl_identity) + 1 }),
+		     -EINVAL);
 	{
 		struct pl_rights rights = PL_RIGHTS_INIT;
 
