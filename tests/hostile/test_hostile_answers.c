@@ -144,6 +144,8 @@ static void check_exchange(struct accomplice *accomplice, const struct exchange 
 	struct pl_error error;
 	int rc = operation ? pl_wait(operation, 5 * SECOND, &completion, &error) : -ECANCELED;
 
+	/* It ends with the connection, not with the time. */
+	check(rc != -ETIMEDOUT);
 	if (exchange->violation) {
 		offender_expect_end(accomplice->offender);
 		return;
@@ -287,12 +289,99 @@ static void answers_to_writes(void *argument)
 	run_exchanges(exchanges, PL_ARRAY_SIZE(exchanges));
 }
 
+/* Opens a connection, posts an operation that the offender gets, and cancels it.  Returns the request's cookie. */
+static uint32_t cancel_request(struct accomplice *accomplice, enum pl_kind kind, struct pl_operation **other)
+{
+	struct pl_operation *operation;
+	struct pl_frame frame;
+	struct pl_error error;
+
+	offender_connect(accomplice->offender);
+	offender_import_answer(accomplice->offender, &accomplice->remote);
+	buffer_open(&accomplice->buffer, accomplice->offender->victim.context, LENGTH, PL_ACCESS_LOCAL);
+	operation = post_operation(accomplice, kind);
+	receive_request(accomplice->offender, &frame);
+	if (other)
+		*other = post_operation(accomplice, kind);
+	pl_cancel(operation);
+	check_number(pl_wait(operation, 5 * SECOND, NULL, &error), -ECANCELED);
+	return frame.cookie;
+}
+
+static void accomplice_leave(struct accomplice *accomplice)
+{
+	pl_remote_release(accomplice->remote);
+	offender_leave(accomplice->offender);
+	buffer_close(&accomplice->buffer);
+}
+
+/* The end of one READ does not end another. */
+static void a_cancelled_neighbour(void *argument)
+{
+	static const struct answer whole[ANSWERS_MAX] = { DATA(LENGTH, LAST) };
+	struct offender offender;
+	struct accomplice accomplice = { .offender = &offender };
+	struct pl_operation *other;
+	struct pl_frame frame;
+	struct pl_error error;
+	uint32_t cookie;
+
+	(void)argument;
+	victim_open(&offender.victim, &offender_setting);
+	cookie = cancel_request(&accomplice, PL_KIND_READ, &other);
+	check_number(pl_try_wait(other, 50 * MS, NULL, &error), -EINPROGRESS);
+	send_answers(&offender, whole, cookie, 0);
+	receive_request(&offender, &frame);
+	check_number(frame.type, PL_FRAME_READ);
+	send_answers(&offender, whole, frame.cookie, 0);
+	check_ok(pl_wait(other, 5 * SECOND, NULL, &error), &error);
+	pattern_check(accomplice.buffer.bytes, LENGTH, 1, 0);
+	accomplice_leave(&accomplice);
+	victim_close(&offender.victim);
+}
+
+/* A cancelled atomic may still change the memory, so later work waits for its answer.  A cancelled READ changes none. */
+static void work_after_a_cancelled_request(void *argument)
+{
+	static const struct answer value[ANSWERS_MAX] = { { .type = PL_FRAME_VALUE } };
+	static const struct answer acknowledged[ANSWERS_MAX] = { { .type = PL_FRAME_ACK } };
+	struct offender offender;
+	struct accomplice accomplice = { .offender = &offender };
+
+	(void)argument;
+	victim_open(&offender.victim, &offender_setting);
+	for (unsigned atomic = 0; atomic < 2; atomic++) {
+		uint32_t cookie = cancel_request(&accomplice, atomic ? PL_KIND_FETCH_ADD : PL_KIND_READ, NULL);
+		struct pl_operation *writes[WRITES];
+		struct pl_frame frame;
+		struct pl_error error;
+		uint8_t byte;
+
+		for (unsigned i = 0; i < WRITES; i++)
+			writes[i] = post_operation(&accomplice, PL_KIND_WRITE);
+		if (atomic) {
+			check(!socket_receive(offender.lane, &byte, 1, 100));
+			send_answers(&offender, value, cookie, 0);
+		}
+		for (unsigned i = 0; i < WRITES; i++) {
+			receive_request(&offender, &frame);
+			check_number(frame.type, PL_FRAME_WRITE);
+			send_answers(&offender, acknowledged, 0, i + 1);
+			check_ok(pl_wait(writes[i], 5 * SECOND, NULL, &error), &error);
+		}
+		accomplice_leave(&accomplice);
+	}
+	victim_close(&offender.victim);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "answers to reads", answers_to_reads, NULL, 60 },
 		{ "answers to atomics", answers_to_atomics, NULL, 60 },
 		{ "answers to writes", answers_to_writes, NULL, 60 },
+		{ "a cancelled neighbour", a_cancelled_neighbour, NULL, 60 },
+		{ "work after a cancelled request", work_after_a_cancelled_request, NULL, 60 },
 	};
 
 	return cases_run("hostile-answers", cases, PL_ARRAY_SIZE(cases));
