@@ -102,6 +102,15 @@ def test_put_several(server, world):
     assert done.stdout.count('verified: xxh128 ') == 3
 
 
+def test_list_shows_a_stored_file_at_once(world):
+    write(world / 'pub/first', b'first')
+    write(world / 'large', content(300000))
+    with serving(world / 'pub', '--upload', world / 'pub') as server:
+        assert 'first' in run('list', server.address).stdout
+        run('put', server.address, world / 'large')
+        assert 'large' in run('list', server.address).stdout
+
+
 def test_put_with_another_name_and_into_a_subdirectory(server, world):
     run('put', server.address, world / 'pub/small', '--as', 'renamed')
     assert (world / 'in/renamed').read_bytes() == b'small'
