@@ -101,7 +101,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --output | -o | --as | -a | --svg | --html | --nccl-topology | --save | --resume | --replay)
+	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --save | --resume | --replay)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

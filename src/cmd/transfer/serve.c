@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -83,6 +84,31 @@ static bool has_open_terminal(void)
 	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
 }
 
+/* The file is open before the sandbox closes its folder, and has no process id while the server does not run. */
+static int open_pid_file(struct serve *serve, struct pl_error *error)
+{
+	if (!serve->pid_file)
+		return 0;
+	serve->pid_fd = open(serve->pid_file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+	return serve->pid_fd < 0 ? cli_fail_errno(error, -errno, "open", serve->pid_file) : 0;
+}
+
+static int write_pid_file(struct serve *serve, struct pl_error *error)
+{
+	if (serve->pid_fd < 0 || dprintf(serve->pid_fd, "%d\n", (int)getpid()) > 0)
+		return 0;
+	return cli_fail_errno(error, -errno, "write", serve->pid_file);
+}
+
+static void close_pid_file(struct serve *serve)
+{
+	if (serve->pid_fd < 0)
+		return;
+	if (ftruncate(serve->pid_fd, 0) < 0)
+		cli_warn("%s cannot be emptied: %s", serve->pid_file, strerror(errno));
+	close(serve->pid_fd);
+}
+
 static int start_serving(struct serve *serve, struct pl_error *error)
 {
 	struct server *server = &serve->server;
@@ -107,6 +133,9 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	if (serve->upload && serve->key)
 		server->items.key = partial_key_get(serve->key);
 	if (rc == 0)
+		rc = open_pid_file(serve, error);
+	serve->reload = reload_listen();
+	if (rc == 0)
 		rc = serve_enter_sandbox(serve, error);
 	if (rc == 0)
 		rc = cli_open(&server->context, &serve->common, PL_PROGRESS_THREAD, error);
@@ -115,7 +144,9 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 		rc = publish_arguments(serve, error);
 	if (rc == 0)
 		rc = listen_for_clients(serve, address, error);
-	return rc == 0 ? server_start(server, error) : rc;
+	if (rc == 0)
+		rc = server_start(server, error);
+	return rc == 0 ? write_pid_file(serve, error) : rc;
 }
 
 static int serve_poll_timeout(const struct serve *serve, bool busy)
@@ -132,21 +163,20 @@ static int serve_poll_timeout(const struct serve *serve, bool busy)
 	return now >= end ? 0 : (int)CLI_MIN((end - now) / CLI_NS_PER_MS + 1, 60000u);
 }
 
-/* Reads keys and lists of identities again, and opens the audit log again.  A failure leaves the old ones in force. */
-static void reload_serve(struct serve *serve)
+int serve_reload(struct serve *serve, struct pl_error *error)
 {
-	struct pl_error error;
 	int rc;
 
 	systemd_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(cli_now() / 1000));
 	audit_reopen(serve->audit);
-	rc = cli_reload(serve->server.context, &serve->common, &error);
+	rc = cli_reload(serve->server.context, &serve->common, error);
 	if (rc < 0)
-		cli_report(&error);
+		cli_report(error);
 	else
 		server_reload(&serve->server);
-	serve_report_reload(serve, rc < 0 ? &error : NULL);
+	serve_report_reload(serve, rc < 0 ? error : NULL);
 	systemd_notify("READY=1\nSTATUS=%s", rc < 0 ? "reload failed; see the log" : "serving");
+	return rc;
 }
 
 /*
@@ -156,12 +186,13 @@ static void reload_serve(struct serve *serve)
 static bool handle_serve_signal(struct serve *serve)
 {
 	struct signalfd_siginfo info;
+	struct pl_error error;
 
 	if (read(serve->signals, &info, sizeof(info)) != sizeof(info))
 		return false;
 	if (info.ssi_signo != SIGHUP || (serve->terminal && !has_open_terminal()))
 		return true;
-	reload_serve(serve);
+	serve_reload(serve, &error);
 	return false;
 }
 
@@ -172,6 +203,7 @@ static void serve_until_end(struct serve *serve)
 		{ .fd = serve->signals, .events = POLLIN },
 		{ .fd = serve->server.committer.event_fd, .events = POLLIN },
 		{ .fd = serve->event_signals, .events = POLLIN },
+		{ .fd = serve->reload, .events = POLLIN },
 	};
 
 	for (;;) {
@@ -188,6 +220,8 @@ static void serve_until_end(struct serve *serve)
 			return;
 		if (fds[3].revents)
 			connection_log_print(serve->event_signals, &serve->server);
+		if (fds[4].revents)
+			reload_serve_request(serve);
 		if ((fds[1].revents && handle_serve_signal(serve)) || cli_now() >= serve->end)
 			return;
 	}
@@ -212,6 +246,27 @@ static void stop_serving(struct serve *serve)
 		close(serve->signals);
 	if (serve->event_signals >= 0)
 		close(serve->event_signals);
+	if (serve->reload >= 0)
+		close(serve->reload);
+	close_pid_file(serve);
+}
+
+/* Ends the command `peerlane serve --reload`. */
+static int ask_for_reload(struct serve *serve)
+{
+	struct cli_options common = serve->common;
+	struct json_object *object;
+	struct pl_error error;
+	int rc = reload_request(serve->reload_target, &error);
+
+	free(serve);
+	if (rc < 0)
+		return cli_report_for(&common, &error);
+	if (!common.json)
+		return CLI_OK;
+	object = cli_json_begin();
+	cli_json_add(object, "reloaded", json_object_new_boolean(true));
+	return cli_json_results(object);
 }
 
 int pl_cli_serve(int argc, char **argv)
@@ -230,8 +285,11 @@ int pl_cli_serve(int argc, char **argv)
 	serve->clients = CLIENTS_DEFAULT;
 	serve->server.idle = IDLE_DEFAULT;
 	serve->server.keep_parts = KEEP_PARTS_DEFAULT;
+	serve->reload = serve->pid_fd = -1;
 	serve->signals = serve->event_signals = serve->server.upload = serve->server.committer.event_fd = -1;
 	serve_parse_arguments(serve, argc, argv);
+	if (serve->reload_target)
+		return ask_for_reload(serve);
 	serve->server.clients_max = serve->clients;
 	serve->common.peers_max = serve->clients + CLIENTS_WAITING;
 	serve->common.program = CLI_PROGRAM_SERVE;

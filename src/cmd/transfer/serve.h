@@ -37,6 +37,9 @@ struct serve {
 	bool sandboxed;
 	int signals, event_signals;
 	bool terminal;                    /* began with a terminal as a standard descriptor */
+	int reload;                              /* listening socket of reload.c, or -1 */
+	int pid_fd;                              /* file of --pid-file, or -1 */
+	const char *pid_file, *reload_target;    /* NULL: none */
 	uint64_t watchdog, watchdog_next; /* interval of the service manager, 0: none; time of the next notice */
 	uint64_t end;                     /* time at which to exit; UINT64_MAX: never */
 };
@@ -60,6 +63,15 @@ int serve_enter_sandbox(struct serve *serve, struct pl_error *error);
 
 /* openssl_memory.c: keeps keys out of core dumps.  Called before the process uses OpenSSL. */
 void serve_protect_openssl_memory(void);
+
+/* Reads keys and lists of identities again, and opens the audit log again.  A failure leaves the old ones in force. */
+int serve_reload(struct serve *serve, struct pl_error *error);
+/* reload.c: opens the socket of `peerlane serve --reload`.  Returns -1, with a warning, if that fails. */
+int reload_listen(void);
+/* Answers the next request.  Does not wait. */
+void reload_serve_request(struct serve *serve);
+/* Asks the server with a process id, or with the process id in a file.  Returns its result, or an error of asking. */
+int reload_request(const char *process, struct pl_error *error);
 
 /* systemd.c: the listening socket that a service manager passed (socket activation), or -1. */
 int systemd_listen_fd(void);

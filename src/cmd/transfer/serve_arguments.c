@@ -20,6 +20,8 @@ enum {
 	OPTION_KEEP_PARTS,
 	OPTION_RATE,
 	OPTION_ALLOW_DELETE,
+	OPTION_PID_FILE,
+	OPTION_RELOAD,
 };
 
 #define NS_PER_DAY (86400 * CLI_NS_PER_S)
@@ -68,6 +70,8 @@ static void parse_serve_arguments(struct serve *serve, struct argp_state *state)
 
 static void check_serve_arguments(const struct serve *serve, struct argp_state *state)
 {
+	if (serve->reload_target)
+		return;
 	if (serve->path_count == 0 && serve->memory_count == 0 && !serve->upload)
 		argp_error(state, "nothing to publish: add a PATH, --memory or --upload");
 	if (serve->server.allow_delete && !serve->upload)
@@ -135,6 +139,12 @@ static error_t parse_serve_option(int key, char *argument, struct argp_state *st
 	case OPTION_ALLOW_DELETE:
 		serve->server.allow_delete = true;
 		return 0;
+	case OPTION_PID_FILE:
+		serve->pid_file = argument;
+		return 0;
+	case OPTION_RELOAD:
+		serve->reload_target = argument;
+		return 0;
 	case OPTION_READ_ONLY:
 		serve->read_only = true;
 		return 0;
@@ -193,6 +203,9 @@ static const struct argp_option serve_options[] = {
 	  "Limit the process to the files that it serves, by Landlock, if the kernel can (auto, the default)", 1 },
 	{ "events", OPTION_EVENTS, NULL, 0,
 	  "Print the last events of each connection on standard error when it ends; SIGUSR1 prints them at any time", 1 },
+	{ "pid-file", OPTION_PID_FILE, "FILE", 0, "Write the process id to FILE once the server listens", 1 },
+	{ "reload", OPTION_RELOAD, "PID|FILE", 0,
+	  "Let a running server read keys and lists again, and exit with the result; FILE is that of --pid-file", 1 },
 	{ "once", OPTION_ONCE, NULL, 0, "Exit when the first client has disconnected", 1 },
 	{ "for", OPTION_FOR, "SECONDS", 0, "Exit after this time", 1 },
 	{ 0 },
