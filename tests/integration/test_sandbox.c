@@ -62,7 +62,7 @@ static void sandbox(void *argument)
 	serve->path_count = 2;
 	serve->upload = "upload";
 	serve->common.key_file = "keys/key";
-	serve->audit_target = "logs/audit";
+	serve->audit_options.target = "logs/audit";
 	serve->sandbox = SANDBOX_AUTO;
 	check_ok(serve_enter_sandbox(serve, &error), &error);
 	if (!serve->sandboxed) {

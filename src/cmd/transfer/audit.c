@@ -15,17 +15,21 @@
 #define JOURNAL_SOCKET "/run/systemd/journal/socket"
 /* Bytes of lines that wait for the log. */
 #define QUEUE_MAX (4u << 20)
+/* Bytes from which a strict log drops lines of connections. */
+#define STRICT_QUEUE_MAX (2 * QUEUE_MAX)
 #define CLOSE_TIME_S 5
+#define RETRY_TIME_S 1
 
 struct queued_line {
 	struct queued_line *next;
-	size_t length;
+	size_t length, written;
 	char text[];
 };
 
 struct audit {
 	char *path;
 	enum audit_format format;
+	bool strict;
 	pthread_t thread;
 	pthread_mutex_t lock; /* protects all members below */
 	pthread_cond_t changed, idle;
@@ -62,45 +66,57 @@ static int open_journal(const char *path)
 	return -1;
 }
 
-static bool write_line(int fd, const struct queued_line *line)
+static bool write_line(int fd, struct queued_line *line)
 {
-	size_t done = 0;
-
-	while (done < line->length) {
-		ssize_t put = write(fd, line->text + done, line->length - done);
+	while (line->written < line->length) {
+		ssize_t put = write(fd, line->text + line->written, line->length - line->written);
 
 		if (put < 0 && errno == EINTR)
 			continue;
 		if (put < 0)
 			return false;
-		done += (size_t)put;
+		line->written += (size_t)put;
 	}
 	return true;
 }
 
-/* Writes one line without the lock.  A line that cannot be written counts as dropped. */
+/* Writes one line without the lock.  A line that cannot be written counts as dropped, or stays in a strict log. */
 static void write_first_line(struct audit *audit)
 {
 	struct queued_line *line = audit->first;
 	int fd = audit->fd, rc;
 	bool written, complain;
 
-	audit->first = line->next;
-	if (!audit->first)
-		audit->last = &audit->first;
 	audit->writing = true;
 	pthread_mutex_unlock(&audit->lock);
 	written = write_line(fd, line);
 	rc = errno;
 	pthread_mutex_lock(&audit->lock);
 	audit->writing = false;
-	audit->queued -= line->length;
-	audit->dropped += !written;
 	complain = !written && !audit->failed;
 	audit->failed = !written;
-	free(line);
+	if (written || !audit->strict) {
+		audit->first = line->next;
+		if (!audit->first)
+			audit->last = &audit->first;
+		audit->queued -= line->length;
+		audit->dropped += !written;
+		free(line);
+	}
 	if (complain)
 		cli_warn("the audit log %s cannot be written: %s", audit->path, strerror(rc));
+}
+
+/* Waits until the log may be tried again: after a while, or when it is another file.  The lock is held. */
+static void wait_to_retry(struct audit *audit)
+{
+	struct timespec end;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += RETRY_TIME_S;
+	while (rc == 0 && audit->next_fd < 0)
+		rc = pthread_cond_timedwait(&audit->changed, &audit->lock, &end);
 }
 
 static void *write_lines(void *argument)
@@ -113,9 +129,14 @@ static void *write_lines(void *argument)
 			close(audit->fd);
 			audit->fd = audit->next_fd;
 			audit->next_fd = -1;
+			/* The old file may have the beginning of a line. */
+			if (audit->first)
+				audit->first->written = 0;
 		}
 		if (audit->first) {
 			write_first_line(audit);
+			if (audit->failed && audit->strict)
+				wait_to_retry(audit);
 			continue;
 		}
 		pthread_cond_broadcast(&audit->idle);
@@ -127,8 +148,9 @@ static void *write_lines(void *argument)
 	return NULL;
 }
 
-int audit_open(struct audit **result, const char *target, bool json, struct pl_error *error)
+int audit_open(struct audit **result, const struct audit_options *options, struct pl_error *error)
 {
+	const char *target = options->target;
 	bool journal = !strcmp(target, "journal") || !strncmp(target, "journal=", 8);
 	const char *path = !journal ? target : target[7] ? target + 8 : JOURNAL_SOCKET;
 	struct audit *audit = calloc(1, sizeof(*audit));
@@ -141,7 +163,8 @@ int audit_open(struct audit **result, const char *target, bool json, struct pl_e
 		free(audit);
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	}
-	audit->format = journal ? AUDIT_JOURNAL : json ? AUDIT_JSON : AUDIT_TEXT;
+	audit->format = journal ? AUDIT_JOURNAL : options->json ? AUDIT_JSON : AUDIT_TEXT;
+	audit->strict = options->strict;
 	audit->fd = journal ? open_journal(path) : open_log_file(path);
 	rc = audit->fd < 0 ? -errno : 0;
 	audit->next_fd = -1;
@@ -163,19 +186,34 @@ int audit_open(struct audit **result, const char *target, bool json, struct pl_e
 			"the audit log cannot be opened: %s", strerror(-rc));
 }
 
+bool audit_is_blocked(struct audit *audit)
+{
+	bool blocked;
+
+	if (!audit || !audit->strict)
+		return false;
+	pthread_mutex_lock(&audit->lock);
+	blocked = audit->failed || audit->queued >= QUEUE_MAX;
+	pthread_mutex_unlock(&audit->lock);
+	return blocked;
+}
+
 void audit_write(struct audit *audit, const struct audit_event *event)
 {
 	char text[AUDIT_LINE_MAX];
 	struct queued_line *line;
-	size_t length;
+	size_t length, limit;
 
 	if (!audit)
 		return;
+	/* Requests under way when a strict log is blocked are few. */
+	limit = !audit->strict ? QUEUE_MAX : event->connection ? STRICT_QUEUE_MAX : SIZE_MAX;
 	pthread_mutex_lock(&audit->lock);
 	length = audit_format(audit->format, event, ++audit->sequence, audit->dropped, text);
-	line = audit->queued + length <= QUEUE_MAX ? malloc(sizeof(*line) + length) : NULL;
+	line = audit->queued + length <= limit ? malloc(sizeof(*line) + length) : NULL;
 	if (line) {
 		line->next = NULL;
+		line->written = 0;
 		line->length = length;
 		memcpy(line->text, text, length);
 		*audit->last = line;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Audit log of a server: a line for each connection, refusal and access.  A thread writes the lines, so that nobody waits
- * for the disk.  When the log cannot keep up, lines are dropped, and the next line says how many.
+ * for the disk.  When the log cannot keep up, lines are dropped, and the next line says how many.  A strict log keeps the
+ * lines of accesses, and the server refuses accesses meanwhile.
  */
 #ifndef PL_CMD_TRANSFER_AUDIT_H
 #define PL_CMD_TRANSFER_AUDIT_H
@@ -24,13 +25,18 @@ struct audit_event {
 	const char *limit;            /* budget that a client has used up */
 	uint64_t bytes, duration;     /* duration in nanoseconds */
 	bool has_bytes, encrypted;
+	bool connection; /* tells of a connection alone: a strict log may drop it too */
 };
 
-/*
- * Opens a log: a file, to which lines are appended, or "journal" for systemd-journald.  `json`: lines are JSON objects.
- * "journal=PATH" names another socket than journald's.
- */
-int audit_open(struct audit **audit, const char *target, bool json, struct pl_error *error);
+struct audit_options {
+	const char *target; /* a file, to which lines are appended; "journal" for systemd-journald, or "journal=SOCKET" */
+	bool json;          /* lines are JSON objects */
+	bool strict;
+};
+
+int audit_open(struct audit **audit, const struct audit_options *options, struct pl_error *error);
+/* True if the log is strict, and its last line could not be written or too many lines wait.  `audit` may be NULL. */
+bool audit_is_blocked(struct audit *audit);
 /* Adds a line.  Any thread; never waits for the log.  `audit` may be NULL. */
 void audit_write(struct audit *audit, const struct audit_event *event);
 /* Opens the file again, after it was renamed.  The lines go to the old file if that fails. */

@@ -113,6 +113,7 @@ static int sandbox_allow_served(const struct sandbox *sandbox, const struct serv
 	const struct cli_options *common = &serve->common;
 	const char *const read_again[] = { common->key_file, common->old_key_file, common->identity,
 					   common->authority, common->authorized,  common->known_hosts };
+	const char *audit = serve->audit_options.target;
 	int rc = 0;
 
 	for (int i = 0; i < serve->path_count && rc == 0; i++)
@@ -123,8 +124,8 @@ static int sandbox_allow_served(const struct sandbox *sandbox, const struct serv
 		rc = sandbox_allow(sandbox, serve->upload, READ_TREE | WRITE_TREE, error);
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(read_again) && rc == 0; i++)
 		rc = sandbox_allow_folder(sandbox, read_again[i], READ_TREE, error);
-	if (rc == 0 && serve->audit_target && strncmp(serve->audit_target, "journal", 7))
-		rc = sandbox_allow_folder(sandbox, serve->audit_target,
+	if (rc == 0 && audit && strncmp(audit, "journal", 7))
+		rc = sandbox_allow_folder(sandbox, audit,
 					  LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG, error);
 	return rc;
 }

@@ -127,8 +127,9 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	forbid_core_dumps();
 	serve->end = serve->duration ? cli_now() + serve->duration : UINT64_MAX;
 	rc = cli_address(serve->address, address, sizeof(address), error);
-	if (rc == 0 && serve->audit_target)
-		rc = audit_open(&serve->audit, serve->audit_target, serve->common.json, error);
+	serve->audit_options.json = serve->common.json;
+	if (rc == 0 && serve->audit_options.target)
+		rc = audit_open(&serve->audit, &serve->audit_options, error);
 	serve->key = OPENSSL_secure_zalloc(sizeof(*serve->key));
 	if (serve->upload && serve->key)
 		server->items.key = partial_key_get(serve->key);
@@ -295,6 +296,7 @@ int pl_cli_serve(int argc, char **argv)
 	serve->common.program = CLI_PROGRAM_SERVE;
 	serve->server.writable = serve->writable;
 	serve->server.report_event = serve_report_event;
+	serve->server.is_blocked = serve_is_blocked;
 	serve->server.user = serve;
 	serve->server.read_only = serve->read_only;
 	serve->common.refused = serve_report_refused;

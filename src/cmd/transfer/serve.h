@@ -25,7 +25,8 @@ struct serve {
 	int path_count;
 	struct memory_option memory[SERVE_MEMORY_MAX];
 	size_t memory_count;
-	const char *upload, *audit_target;
+	const char *upload;
+	struct audit_options audit_options; /* without a target: no log */
 	bool writable, read_only, follow, once;
 	enum sandbox_choice sandbox;
 	uint64_t duration; /* 0: no limit */
@@ -50,6 +51,8 @@ void serve_parse_arguments(struct serve *serve, int argc, char **argv);
 /* serve_events.c: prints and logs events. */
 void serve_report_event(void *user, const struct server_event_report *report);
 void serve_report_refused(void *user, const struct pl_identity *identity, const struct pl_error *error);
+/* True if the audit log is strict and cannot be written. */
+bool serve_is_blocked(void *user);
 /* Logs a reload; `error` NULL: it succeeded. */
 void serve_report_reload(struct serve *serve, const struct pl_error *error);
 int serve_print_listening(const struct serve *serve, struct pl_error *error);

@@ -20,6 +20,7 @@ enum {
 	OPTION_KEEP_PARTS,
 	OPTION_RATE,
 	OPTION_ALLOW_DELETE,
+	OPTION_AUDIT_STRICT,
 	OPTION_PID_FILE,
 	OPTION_RELOAD,
 };
@@ -74,6 +75,8 @@ static void check_serve_arguments(const struct serve *serve, struct argp_state *
 		return;
 	if (serve->path_count == 0 && serve->memory_count == 0 && !serve->upload)
 		argp_error(state, "nothing to publish: add a PATH, --memory or --upload");
+	if (serve->audit_options.strict && !serve->audit_options.target)
+		argp_error(state, "--audit-strict needs --audit");
 	if (serve->server.allow_delete && !serve->upload)
 		argp_error(state, "--allow-delete needs --upload");
 	if (serve->read_only && (serve->writable || serve->upload))
@@ -129,7 +132,10 @@ static error_t parse_serve_option(int key, char *argument, struct argp_state *st
 		serve->follow = true;
 		return 0;
 	case OPTION_AUDIT:
-		serve->audit_target = argument;
+		serve->audit_options.target = argument;
+		return 0;
+	case OPTION_AUDIT_STRICT:
+		serve->audit_options.strict = true;
 		return 0;
 	case OPTION_QUOTA:
 	case OPTION_RATE:
@@ -199,6 +205,8 @@ static const struct argp_option serve_options[] = {
 	{ "read-only", OPTION_READ_ONLY, NULL, 0, "Let clients only read, whatever their rights are", 1 },
 	{ "audit", OPTION_AUDIT, "FILE", 0,
 	  "Append a line for each connection, refusal and access to FILE; journal: to systemd-journald", 1 },
+	{ "audit-strict", OPTION_AUDIT_STRICT, NULL, 0,
+	  "Refuse requests while the audit log cannot be written, and lose no line of an access", 1 },
 	{ "sandbox", OPTION_SANDBOX, "auto|off|require", 0,
 	  "Limit the process to the files that it serves, by Landlock, if the kernel can (auto, the default)", 1 },
 	{ "events", OPTION_EVENTS, NULL, 0,

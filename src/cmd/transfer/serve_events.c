@@ -84,6 +84,7 @@ void serve_report_event(void *user, const struct server_event_report *report)
 		.bytes = report->bytes,
 		.duration = report->duration,
 		.has_bytes = report->name && !report->error,
+		.connection = report->event == SERVER_CONNECTED || report->event == SERVER_LEFT,
 	};
 
 	print_event(serve, report);
@@ -96,6 +97,13 @@ void serve_report_event(void *user, const struct server_event_report *report)
 	audit_write(serve->audit, &event);
 }
 
+bool serve_is_blocked(void *user)
+{
+	const struct serve *serve = user;
+
+	return audit_is_blocked(serve->audit);
+}
+
 void serve_report_refused(void *user, const struct pl_identity *identity, const struct pl_error *error)
 {
 	struct serve *serve = user;
@@ -103,7 +111,8 @@ void serve_report_refused(void *user, const struct pl_identity *identity, const 
 	audit_write(serve->audit, &(struct audit_event){ .priority = AUDIT_REFUSED,
 							 .event = "refuse",
 							 .identity = identity,
-							 .error = error });
+							 .error = error,
+							 .connection = true });
 }
 
 void serve_report_reload(struct serve *serve, const struct pl_error *error)

@@ -133,6 +133,26 @@ static int check_client(struct client *client, struct pl_error *error)
 	return error->code;
 }
 
+/*
+ * Checks that the accesses of a request can be logged.  Requests that end an access are not refused.  A refusal has no
+ * line in the log, as there is no room for it.
+ */
+static bool request_can_be_logged(const struct client *client, const struct service_message *request,
+				  struct pl_error *error)
+{
+	static const bool is_access[SERVICE_TYPES] = {
+		[SERVICE_OPEN] = true,      [SERVICE_CREATE] = true,    [SERVICE_COMMIT] = true, [SERVICE_COMMIT_UNSYNCED] = true,
+		[SERVICE_PUT_SMALL] = true, [SERVICE_GET_SMALL] = true, [SERVICE_DELETE] = true,
+	};
+	const struct server *server = client->server;
+
+	if (!is_access[request->type] || !server->is_blocked || !server->is_blocked(server->user))
+		return true;
+	cli_fail(error, -EBUSY, "AUDIT-BUSY", request->name, "try again later; the server's messages tell the reason",
+		 "the server cannot write its audit log, and refuses access without it");
+	return false;
+}
+
 static void report_refused(const struct client *client, const struct service_message *request,
 			   const struct pl_error *error)
 {
@@ -150,6 +170,7 @@ static void handle_received_request(struct client *client, const struct pl_compl
 {
 	struct service_message request, answer = { .type = SERVICE_LIST };
 	struct pl_error error = { 0 };
+	bool logged = true;
 	int rc = -EPROTO;
 
 	client->active = cli_now();
@@ -165,11 +186,12 @@ static void handle_received_request(struct client *client, const struct pl_compl
 	if (rc < 0)
 		cli_fail(&error, rc, "SERVICE-PROTOCOL", NULL, "use the same version at both ends",
 			 "the server cannot decode the request");
-	else if (check_client(client, &error) < 0)
+	else if (check_client(client, &error) < 0 ||
+		 !(logged = request_can_be_logged(client, &request, &error)))
 		rc = error.code;
 	else
 		rc = request_handle(client, &request, &answer, &error);
-	if (rc < 0)
+	if (rc < 0 && logged)
 		report_refused(client, &request, &error);
 	finish_request(client, &answer, rc, &error);
 }

@@ -101,6 +101,8 @@ struct server {
 	uint8_t entries[SERVICE_ENTRIES_MAX]; /* buffer for the entries of a listing */
 	struct client *clients;
 	void (*report_event)(void *user, const struct server_event_report *report);
+	/* True if accesses must be refused because they cannot be logged; NULL: never. */
+	bool (*is_blocked)(void *user);
 	/* Called before the connection of a client is closed; NULL: nothing is to be done. */
 	void (*before_close)(const struct client *client);
 	void *user;

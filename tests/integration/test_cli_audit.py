@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane serve --audit-strict`: no access without a line in the audit log."""
+import fcntl
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+from cli_support import content, run, serving, write
+
+SET_PIPE_SIZE = 1031
+
+
+@pytest.fixture
+def world(tmp_path):
+    write(tmp_path / 'pub/data', content(300000))
+    (tmp_path / 'in').mkdir()
+    return tmp_path
+
+
+def strict(world, log, *options):
+    return serving(world / 'pub', '--upload', world / 'in', '--allow-delete', '--audit', log, '--audit-strict', '--json',
+                   *options, XDG_STATE_HOME=str(world / 'state'))
+
+
+def attempts(server, world):
+    """Each kind of access; returns the standard error of each."""
+    write(world / 'small', b'small')
+    return [run(*arguments, expect=1).stderr for arguments in [
+        ('get', server.address, 'data', '-o', world / 'out'),
+        ('get', server.address, 'data', 'none', '-o', world / 'in'),
+        ('put', server.address, world / 'pub/data', '--as', 'x'),
+        ('put', server.address, world / 'small', world / 'pub/data'),
+        ('delete', server.address, 'old'),
+    ]]
+
+
+def wait_until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_log_that_cannot_be_written_stops_accesses(world):
+    log = world / 'audit'
+    log.symlink_to('/dev/full')
+    write(world / 'in/old', b'old')
+    with strict(world, log) as server:
+        # The line of this connection fails, and it is the last one that is not refused.
+        run('list', server.address)
+        wait_until(lambda: 'AUDIT-BUSY' in run('get', server.address, 'data', '-o', world / 'out', '--timeout', '5',
+                                               expect=None).stderr)
+        (world / 'out').unlink(missing_ok=True)
+        for error in attempts(server, world):
+            assert error.count('AUDIT-BUSY') >= 1, error
+        assert sorted(os.listdir(world / 'in')) == ['old'] and not (world / 'out').exists()
+        # A listing is no access.
+        run('list', server.address)
+        log.unlink()
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(log.exists)
+        wait_until(lambda: run('get', server.address, 'data', '-o', world / 'out', expect=None).returncode == 0)
+        run('delete', server.address, 'old')
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line['seq'] for line in lines] == list(range(1, len(lines) + 1))
+    assert not any('dropped' in line for line in lines)
+    assert not any(line.get('result') == 'AUDIT-BUSY' for line in lines)
+    assert lines[0]['event'] == 'connect' and [line['name'] for line in lines if line['event'] == 'delete'] == ['old']
+
+
+def test_without_the_option_lines_are_lost_instead(world):
+    with serving(world / 'pub', '--audit', '/dev/full') as server:
+        for _ in range(3):
+            run('get', server.address, 'data', '-o', world / 'out')
+
+
+def test_a_slow_log_stops_accesses_and_loses_no_line(world):
+    fifo = world / 'fifo'
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, SET_PIPE_SIZE, 4096)
+    names = [f'{i:05}' + 'n' * 700 for i in range(1500)]
+    data = []
+
+    def drain():
+        os.set_blocking(reader, True)
+        while piece := os.read(reader, 1 << 20):
+            data.append(piece)
+    with strict(world, fifo) as server:
+        refused = ''
+        for _ in range(10):
+            refused = run('get', server.address, *names, '-o', world / 'in', expect=1).stderr
+            if 'AUDIT-BUSY' in refused:
+                break
+        assert 'AUDIT-BUSY' in refused
+        assert 'AUDIT-BUSY' in run('get', server.address, 'data', '-o', world / 'out', expect=1).stderr
+        thread = threading.Thread(target=drain)
+        thread.start()
+        wait_until(lambda: run('get', server.address, 'data', '-o', world / 'out', expect=None).returncode == 0)
+    thread.join()
+    os.close(reader)
+    lines = [json.loads(line) for line in b''.join(data).splitlines()]
+    assert len(lines) > 3000 and [line['seq'] for line in lines] == list(range(1, len(lines) + 1))
+    assert not any('dropped' in line for line in lines)
+
+
+def test_a_strict_log_needs_a_log(world):
+    assert '--audit' in run('serve', world / 'pub', '--audit-strict', expect=2).stderr
