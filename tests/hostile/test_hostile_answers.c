@@ -282,7 +282,7 @@ static void answers_to_writes(void *argument)
 		{ PL_KIND_WRITE, 1, .violation = true, .answers = { { .type = PL_FRAME_ACK, .ack = UINT32_MAX - 1 } } },
 		{ PL_KIND_WRITE, 1, .violation = true,
 		  .answers = { { .type = PL_FRAME_ACK }, { .type = PL_FRAME_ACK, .ack = UINT32_MAX } } },
-		{ PL_KIND_WRITE, 1, .violation = true, .answers = { { PL_FRAME_FAIL, PL_FRAME_READ } } },
+		{ PL_KIND_WRITE, 1, .violation = true, .answers = { { .type = PL_FRAME_FAIL, .flags = PL_FRAME_READ } } },
 	};
 
 	(void)argument;

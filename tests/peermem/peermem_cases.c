@@ -236,7 +236,6 @@ static void failures(const struct rig *rig)
 		{ .table_version = 0x00000001 },
 		{ .mapping_version = 0x00030000 },
 		{ .page_size = 4 },
-		{ .page_size = 3 },
 		{ .page_size = 1 },
 		{ .missing = 1 },
 	};
