@@ -426,6 +426,8 @@ static void refusals_merge(void *argument)
 	check_number(count_events(&world, PL_EVENT_CONNECTED, &entries), 1);
 	check_number(count_events(&world, PL_EVENT_LANE_OPENED, &entries), 1);
 	check_number(count_events(&world, PL_EVENT_ENCRYPTION_OFF, &entries), 1);
+	/* Each refusal was read before the next request. */
+	check_number(count_events(&world, PL_EVENT_LIMIT_REACHED, &entries), 0);
 	world_close(&world);
 }
 
