@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "context/step.h"
 #include "fabric/local/record.h"
 #include "wire/wire.h"
 
@@ -334,6 +335,74 @@ static void data_ranges(void)
 	save_service("data-ranges", &message);
 }
 
+/* Saves steps for each kind of connection: from either end, in the clear and encrypted. */
+static void save_steps(const char *name, const struct fuzz_step *steps, size_t count)
+{
+	static const uint8_t connections[] = { 0, FUZZ_VICTIM_CONNECTS | FUZZ_KEYED, FUZZ_ENCRYPTED | FUZZ_KEYED };
+	uint8_t bytes[STEP_HEAD + 16 * STEP_SIZE] = { 0, 1 };
+	char full[64];
+
+	for (size_t i = 0; i < PL_ARRAY_SIZE(connections); i++) {
+		bytes[0] = connections[i];
+		memcpy(bytes + STEP_HEAD, steps, count * STEP_SIZE);
+		snprintf(full, sizeof(full), "%s-%u", name, connections[i]);
+		save("context", full, bytes, STEP_HEAD + count * STEP_SIZE);
+	}
+}
+
+#define SAVE_STEPS(name, ...) \
+	save_steps(name, (const struct fuzz_step[]){ __VA_ARGS__ }, \
+		   sizeof((const struct fuzz_step[]){ __VA_ARGS__ }) / sizeof(struct fuzz_step))
+#define FRAME(type, ...) { .op = STEP_FRAME, .kind = PL_FRAME_##type, __VA_ARGS__ }
+#define CONTROL(type, ...) { .op = STEP_CONTROL, .kind = PL_CONTROL_##type, __VA_ARGS__ }
+#define CALL(call, ...) { .op = STEP_PROGRAM, .kind = CALL_##call, __VA_ARGS__ }
+#define REPEAT(count) { .op = STEP_REPEAT, .value = { (count) % 256, (count) / 256 } }
+
+static void steps_of_peer(void)
+{
+	const struct fuzz_step answer = { .op = STEP_ANSWER, .flags = 8 };
+
+	SAVE_STEPS("access", CONTROL(IMPORT), CONTROL(IMPORT, .key = 1), FRAME(READ, .length = 2, .cookie = 4),
+		   FRAME(WRITE, .key = 1, .length = 5), FRAME(READ, .length = 18, .offset = 2),
+		   FRAME(WRITE, .key = 1, .offset = 7, .length = 2), FRAME(ATOMIC, .flags = 1, .length = 1),
+		   CONTROL(RELEASE, .length = 1), FRAME(READ, .length = 2));
+	SAVE_STEPS("transfers", CALL(IMPORT), { .op = STEP_ANSWER, .flags = 1, .offset = 1, .length = 1, .key = 1 },
+		   CALL(READ, .length = 5, .value = { 1 }), answer, CALL(WRITE, .length = 9, .value = { 1 }),
+		   CALL(ATOMIC, .flags = 1), answer, CALL(VECTOR, .length = 6, .value = { 1 }), answer, answer, answer,
+		   CALL(RELEASE), CALL(QUERY));
+	SAVE_STEPS("long-answer", CALL(IMPORT), { .op = STEP_ANSWER, .flags = 1, .offset = 1, .length = 1, .key = 1 },
+		   CALL(READ, .length = 5, .value = { 1 }), { .op = STEP_ANSWER, .flags = 6 });
+	SAVE_STEPS("messages", CALL(RECEIVE, .length = 8, .offset = 1), FRAME(EAGER, .length = 4),
+		   FRAME(NOTIFY, .length = 1), CALL(RECEIVE, .length = 9, .offset = 1),
+		   FRAME(RENDEZVOUS, .length = 1, .offset = 8, .cookie = 4), answer, CALL(SEND, .length = 9),
+		   FRAME(READ, .length = 6, .cookie = 4), answer, CALL(SEND_COPY, .length = 3), CALL(NOTIFY, .length = 2),
+		   CONTROL(MESSAGE, .length = 4));
+	SAVE_STEPS("revocation", CALL(SHARE, .flags = 7), CONTROL(IMPORT, .key = 2), FRAME(WRITE, .length = 5),
+		   FRAME(READ, .length = 18), CALL(REVOKE, .key = 2), FRAME(READ, .length = 18), FRAME(WRITE, .length = 5),
+		   CALL(SHARE, .flags = 15), CONTROL(IMPORT, .key = 2), { .op = STEP_ADVANCE, .kind = 1 },
+		   FRAME(READ, .length = 18), CALL(DEREGISTER), FRAME(READ, .length = 18));
+}
+
+static void steps_of_attacker(void)
+{
+	SAVE_STEPS("foreign", CONTROL(IMPORT, .key = 201), FRAME(READ, .key = 201, .length = 2),
+		   FRAME(WRITE, .key = 201, .length = 2), FRAME(ATOMIC, .key = 201, .length = 1),
+		   { .op = STEP_STRANGER, .key = 1, .offset = 1 }, { .op = STEP_STRANGER, .kind = 1 },
+		   { .op = STEP_STRANGER, .kind = 2, .length = 40 }, { .op = STEP_LANE, .channel = 1 },
+		   { .op = STEP_LANE, .channel = 2, .offset = 9 }, FRAME(READ, .channel = 1, .length = 2));
+	SAVE_STEPS("close", CALL(RECEIVE, .length = 4), { .op = STEP_CLOSE, .channel = 1 },
+		   { .op = STEP_ADVANCE, .kind = 2 }, { .op = STEP_ADVANCE, .kind = 3 }, CALL(QUERY));
+	SAVE_STEPS("bye", CONTROL(BYE), { .op = STEP_CLOSE, .channel = 0, .kind = 2 },
+		   { .op = STEP_CLOSE, .channel = 1, .kind = 3 });
+	SAVE_STEPS("flood-eager", REPEAT(400), FRAME(EAGER, .length = 8), REPEAT(1024), FRAME(EAGER));
+	SAVE_STEPS("flood-notify", REPEAT(1025), FRAME(NOTIFY, .length = 13));
+	SAVE_STEPS("flood-refused", REPEAT(1000), FRAME(WRITE, .key = 200), REPEAT(300),
+		   FRAME(READ, .key = 200, .length = 2));
+	SAVE_STEPS("flood-import", REPEAT(1000), CONTROL(IMPORT), REPEAT(1000), CONTROL(LANES, .length = 16));
+	SAVE_STEPS("raw", { .op = STEP_RAW, .channel = 1, .length = 40, .flags = 1, .value = { 1, 2, 0, 0, 3 } },
+		   { .op = STEP_RAW, .channel = 0, .length = 9, .value = { 0x17, 3, 3, 0, 1 } }, CALL(CLOSE));
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -354,5 +423,7 @@ int main(int argc, char **argv)
 	service();
 	small_files();
 	data_ranges();
+	steps_of_peer();
+	steps_of_attacker();
 	return 0;
 }
