@@ -99,7 +99,7 @@ def test_interrupted_matrices_are_read(tmp_path):
 @needs_mpi
 @pytest.mark.parametrize('number', ENDING_SIGNALS)
 def test_an_interrupted_rank_names_its_results(tmp_path, number):
-    process, processes = begin(tmp_path, 6)
+    process, processes = begin(tmp_path, 4)
     first, = [pid for pid in processes if 'OMPI_COMM_WORLD_RANK=0' in open(f'/proc/{pid}/environ').read().split('\0')]
     os.kill(first, number)
     process.communicate(timeout=DEADLINE)
@@ -108,13 +108,13 @@ def test_an_interrupted_rank_names_its_results(tmp_path, number):
     assert process.returncode == 128 + number
     message = (tmp_path / 'errors.0').read_text()
     count = len(pairs(json.loads((tmp_path / 'all.json').read_text()))) // 2
-    assert f'{tmp_path}/all.json has the results of {count} of 15 pairs' in message and '--resume' in message
+    assert f'{tmp_path}/all.json has the results of {count} of 6 pairs' in message and '--resume' in message
     assert not list(tmp_path.glob('all.json.*'))
 
 
 @needs_mpi
 def test_interrupted_mpirun_leaves_the_results(tmp_path):
-    process, processes = begin(tmp_path, 6)
+    process, processes = begin(tmp_path, 4)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DEADLINE)
     wait_exited(processes)
