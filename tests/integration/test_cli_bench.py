@@ -367,6 +367,20 @@ def test_an_interrupted_measurement_prints_what_it_has(arguments, group):
     assert all(result.get('verified') in (None, True) for result in document['results'])
 
 
+def test_an_ignored_signal_does_not_interrupt():
+    """A shell without job control starts jobs with & so that they ignore SIGINT."""
+    process = subprocess.Popen([PEERLANE, 'bench', '--size', '1K', '--duration', '3', '--json'], stdout=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN), env=environment())
+    end = time.monotonic() + DEADLINE
+    while not children(process.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=DEADLINE)[0]
+    assert process.returncode == 0 and 'error' not in json.loads(output)
+
+
 def test_server_serves_clients_one_after_the_other():
     address = f'127.0.0.1:{free_port()}'
     server = start('bench', '--server', address)

@@ -9,11 +9,15 @@
 
 void bench_block_signals(void)
 {
+	static const int signals[] = { SIGINT, SIGTERM };
+	struct sigaction action;
 	sigset_t set;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
+	/* An ignored signal, as in a job that a script starts with &, would be pending if it were blocked. */
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(signals); i++)
+		if (sigaction(signals[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+			sigaddset(&set, signals[i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
