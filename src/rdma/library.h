@@ -52,6 +52,7 @@
 	OPTIONAL(ibv_create_qp, "IBVERBS_1.1") \
 	OPTIONAL(ibv_destroy_qp, "IBVERBS_1.1") \
 	OPTIONAL(ibv_query_gid, "IBVERBS_1.1") \
+	OPTIONAL(_ibv_query_gid_ex, "IBVERBS_1.11") \
 	OPTIONAL(ibv_reg_dmabuf_mr, "IBVERBS_1.12")
 
 #define VERBS_RDMACM_FUNCTIONS(NEEDED, OPTIONAL) \

@@ -9,6 +9,7 @@ struct self {
 	const struct verbs_library *library;
 	struct ibv_qp *qp;
 	uint8_t port;
+	union ibv_gid gid;
 };
 
 static int find_port(struct self *self, struct ibv_port_attr *port)
@@ -28,21 +29,40 @@ static int find_port(struct self *self, struct ibv_port_attr *port)
 	return rc ? rc : -ENETDOWN;
 }
 
-/* Finds the GID of an IPv4 address (RoCE v2); otherwise the first GID. */
-static int find_gid(struct self *self, const struct ibv_port_attr *port, union ibv_gid *gid)
+static bool is_same_gid(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a, b, sizeof(*a));
+}
+
+/* Returns the use of an entry of the GID table: a connection of the port uses it, it is RoCE v2, it is an IPv4 address. */
+static unsigned rank_gid(const struct self *self, int index, const union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	struct ibv_gid_entry entry;
+	bool second = self->library->_ibv_query_gid_ex &&
+		      !self->library->_ibv_query_gid_ex(self->qp->context, self->port, (uint32_t)index, &entry, 0,
+							sizeof(entry)) &&
+		      entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+
+	return 1u + 4u * is_same_gid(gid, &self->gid) + 2u * second + !memcmp(gid->raw, mapped, sizeof(mapped));
+}
+
+/* Finds the best GID of the port. Returns its index, or -ENOENT. */
+static int find_gid(struct self *self, const struct ibv_port_attr *port, union ibv_gid *gid)
+{
 	union ibv_gid one, none = { 0 };
+	unsigned rank, best = 0;
 	int found = -ENOENT;
 
 	for (int i = 0; i < PL_MIN(port->gid_tbl_len, GIDS); i++) {
-		if (self->library->ibv_query_gid(self->qp->context, self->port, i, &one) ||
-		    !memcmp(&one, &none, sizeof(none)))
+		if (self->library->ibv_query_gid(self->qp->context, self->port, i, &one) || is_same_gid(&one, &none))
 			continue;
-		if (found < 0 || !memcmp(one.raw, mapped, sizeof(mapped))) {
-			found = i;
-			*gid = one;
-		}
+		rank = rank_gid(self, i, &one);
+		if (rank <= best)
+			continue;
+		best = rank;
+		found = i;
+		*gid = one;
 	}
 	return found;
 }
@@ -72,7 +92,8 @@ static int to_receive(struct self *self, const struct ibv_port_attr *port)
 	struct ibv_global_route *route = &attributes.ah_attr.grh;
 	int index = find_gid(self, port, &route->dgid);
 
-	if (port->link_layer == IBV_LINK_LAYER_ETHERNET) {
+	/* Routable InfiniBand and virtual functions need the header, too. */
+	if (port->link_layer == IBV_LINK_LAYER_ETHERNET || port->flags & IBV_QPF_GRH_REQUIRED) {
 		if (index < 0)
 			return index;
 		attributes.ah_attr.is_global = 1;
@@ -101,10 +122,10 @@ static int to_send(const struct self *self)
 								 IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t number, unsigned access,
-			     const char **what)
+int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp,
+			     const struct rdma_loopback_path *path, unsigned access, const char **what)
 {
-	struct self self = { .library = library, .qp = qp, .port = number };
+	struct self self = { .library = library, .qp = qp, .port = path->port, .gid = path->gid };
 	struct ibv_port_attr port;
 	int rc = find_port(&self, &port);
 

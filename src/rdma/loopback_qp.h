@@ -5,11 +5,17 @@
 
 #include "rdma/library.h"
 
+/* Where a loopback queue pair sends: to its own port. */
+struct rdma_loopback_path {
+	uint8_t port;      /* 0: the first active one */
+	union ibv_gid gid; /* that a connection of the port uses; zero: unknown */
+};
+
 /*
- * Makes a new RC queue pair ready. port: 0 is the first active one. access: what it may do to itself. Returns 0, or a
- * negative errno and the failed step (static storage).
+ * Makes a new RC queue pair ready. access: what it may do to itself. Returns 0, or a negative errno and the failed step
+ * (static storage).
  */
-int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp, uint8_t port, unsigned access,
-			     const char **what);
+int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp,
+			     const struct rdma_loopback_path *path, unsigned access, const char **what);
 
 #endif

@@ -14,12 +14,13 @@ static int connect_loop(struct rdma_loopback *loop, const char **what)
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
+	const struct rdma_loopback_path any = { 0 };
 	int rc;
 
 	*what = "ibv_create_qp";
 	loop->qp = loop->library->ibv_create_qp(loop->pd, &attributes);
 	rc = verbs_made(loop->qp);
-	return rc ? rc : rdma_loopback_qp_connect(loop->library, loop->qp, 0, IBV_ACCESS_REMOTE_WRITE, what);
+	return rc ? rc : rdma_loopback_qp_connect(loop->library, loop->qp, &any, IBV_ACCESS_REMOTE_WRITE, what);
 }
 
 int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *library, struct ibv_device *device,

@@ -23,6 +23,7 @@ static void deliver_request(const struct cm_message *message)
 	id->peer = message->from;
 	id->state = CM_ASKED;
 	id->peer_qp = message->qp_num;
+	id->base.route.addr.addr = listener->base.route.addr.addr;
 	cm_attach(id);
 	cm_report(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, message, listener);
 }

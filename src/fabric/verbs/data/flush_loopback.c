@@ -17,7 +17,7 @@ struct verbs_loopback {
 	uint64_t scratch[READ_LENGTH / sizeof(uint64_t)];
 	unsigned posted;
 	bool broken; /* the queue pair is in the error state */
-	uint8_t port;
+	struct rdma_loopback_path path;
 	struct pl_list reads, waiting;
 };
 
@@ -127,7 +127,7 @@ static int make_pair(struct verbs_cq *queue, struct verbs_loopback *loop)
 	loop->qp = library->ibv_create_qp(loop->pd, &attributes);
 	rc = verbs_made(loop->qp);
 	if (rc == 0)
-		rc = rdma_loopback_qp_connect(library, loop->qp, loop->port, IBV_ACCESS_REMOTE_READ, &what);
+		rc = rdma_loopback_qp_connect(library, loop->qp, &loop->path, IBV_ACCESS_REMOTE_READ, &what);
 	if (rc < 0)
 		drop_pair(library, loop);
 	return rc;
@@ -143,7 +143,7 @@ static void loop_free(struct verbs_cq *queue, struct verbs_loopback *loop)
 	pl_free(&queue->state->context->allocator, loop);
 }
 
-static int loop_get(struct verbs_cq *queue, uint8_t port, struct verbs_loopback **result)
+static int loop_get(struct verbs_cq *queue, const struct rdma_cm_id *id, struct verbs_loopback **result)
 {
 	const struct verbs_library *library = queue->state->library;
 	struct verbs_loopback *loop = queue->loop;
@@ -156,7 +156,8 @@ static int loop_get(struct verbs_cq *queue, uint8_t port, struct verbs_loopback 
 		if (!loop)
 			return -ENOMEM;
 		loop->pd = queue->device->loop_pd;
-		loop->port = port;
+		loop->path.port = id->port_num;
+		loop->path.gid = id->route.addr.addr.ibaddr.sgid;
 		pl_list_init(&loop->reads);
 		pl_list_init(&loop->waiting);
 		rc = verbs_reg_mr(library, loop->pd, loop->scratch, sizeof(loop->scratch), IBV_ACCESS_LOCAL_WRITE,
@@ -220,7 +221,7 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 	struct verbs_loopback *loop;
 	struct read *read;
 	struct ibv_mr *mr;
-	int rc = loop_get(queue, rail->id->port_num, &loop);
+	int rc = loop_get(queue, rail->id, &loop);
 
 	if (rc < 0)
 		return rc;
