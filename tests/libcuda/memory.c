@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory: allocations, attributes of pointers, registered host memory. */
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,10 +322,12 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, size_t length, int type,
 					   unsigned long long flags)
 {
+	/* Beside a Grace processor the driver has PCIE mappings, which ordinary registrations cannot access. */
+	const char *machine = getenv("STANDIN_GPU");
 	const struct allocation *of;
 	int fd = -1;
 
-	if (flags)
+	if (flags && (!machine || strcmp(machine, "grace")))
 		return NOT_SUPPORTED;
 	pthread_mutex_lock(&standin_lock);
 	of = allocation_at(address);
@@ -334,6 +337,9 @@ API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, si
 	pthread_mutex_unlock(&standin_lock);
 	if (fd < 0)
 		return INVALID_VALUE;
+	/* Marks the mapping for the stand-in card. */
+	if (flags)
+		fcntl(fd, F_SETFL, O_APPEND);
 	memcpy(result, &fd, sizeof(fd));
 	return SUCCESS;
 }

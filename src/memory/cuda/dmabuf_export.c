@@ -4,23 +4,16 @@
 
 #include "memory/cuda/cuda.h"
 
+/* Without the PCI Express mapping: only registrations by Data Direct (mlx5dv_reg_dmabuf_mr()) can access that one. */
 static CUresult export_range(const struct cuda_driver *driver, CUdeviceptr begin, size_t length, int *fd)
 {
-	CUresult result = driver->cuMemGetHandleForAddressRange(fd, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-								CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_PCIE);
-
-	if (result == CUDA_SUCCESS)
-		return result;
 	return driver->cuMemGetHandleForAddressRange(fd, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
 }
 
 /* Rounding of a range's ends: pages of the host; if that is refused, both page sizes of GPUs. */
 static const CUdeviceptr roundings[] = { 4096, 65536, 2097152 };
 
-/*
- * Exports whole pages, including memory next to the range, so a grant must set its own bounds. Asks for the PCI Express
- * mapping where the system offers a choice.
- */
+/* Exports whole pages, including memory next to the range, so a grant must set its own bounds. */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew)
 {
 	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
