@@ -37,6 +37,8 @@ struct pl_fabric_ops {
 	 */
 	bool uncertain;
 	bool clear; /* cannot encrypt: serves() refuses peers of which an end demands that. Default: false */
+	/* True if the fabric takes all bytes from peer->bucket. Default: false; peers with a rate do not use the fabric. */
+	bool limits_rate;
 	/* Reason for staging large messages from memory that the processor cannot reach. NULL: they are not staged. */
 	const char *staging_reason;
 
@@ -79,12 +81,6 @@ struct pl_fabric_ops {
 	 * this end is up. Default: false; the message is then a protocol error of the acceptor.
 	 */
 	bool (*up)(struct pl_endpoint *endpoint);
-
-	/*
-	 * Applies the changed rate of peer->bucket. Default: the fabric cannot limit the rate, and is not used for peers
-	 * that have one.
-	 */
-	void (*rate_changed)(struct pl_endpoint *endpoint);
 
 	/* -- Data, required -- */
 	void (*post)(struct pl_endpoint *endpoint, struct pl_operation *operation);

@@ -28,7 +28,7 @@ void pl_peer_set_rate(struct pl_peer *peer)
 
 bool pl_peer_fabric_limits(const struct pl_peer *peer, const struct pl_fabric_ops *fabric)
 {
-	return !atomic_load(&peer->bucket.rate) || fabric->rate_changed;
+	return !atomic_load(&peer->bucket.rate) || fabric->limits_rate;
 }
 
 bool pl_peer_change_rate(struct pl_peer *peer, const struct pl_admission *admission)
@@ -40,10 +40,9 @@ bool pl_peer_change_rate(struct pl_peer *peer, const struct pl_admission *admiss
 	/* Before the first hello of this end, pl_peer_set_rate() sets the rate. */
 	if (!peer->endpoint)
 		return true;
-	if (rate && (!peer->ops->rate_changed || (peer->lanes > 1 && rate < RATE_OF_SEVERAL_MIN)))
+	if (rate && (!peer->ops->limits_rate || (peer->lanes > 1 && rate < RATE_OF_SEVERAL_MIN)))
 		return false;
+	/* Pauses at the old rate end soon: at most after a portion of each direction of each data socket. */
 	pl_bucket_set_rate(&peer->bucket, rate, pl_now());
-	if (peer->ops->rate_changed)
-		peer->ops->rate_changed(peer->endpoint);
 	return true;
 }

@@ -329,6 +329,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.reason = reason,
 	.visible = PL_VISIBLE_GPU_VISIBLE,
 	.visibility = visibility,
+	.limits_rate = true,
 	.staging_reason = "tcp has no direct path to GPU memory: its bytes go through locked host memory",
 	.create = tcp_create,
 	.describe = tcp_describe,
@@ -342,7 +343,6 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.drained = tcp_drained,
 	.lanes = tcp_lanes,
 	.abandon = tcp_abandon,
-	.rate_changed = tcp_rate_changed,
 	.close = tcp_close,
 	.export_key = tcp_export_key,
 };

@@ -303,8 +303,6 @@ static void lane_run(struct pl_task *task)
 		tcp_lane_sweep_pieces(lane, false);
 		tcp_lane_sweep_requests(lane, false);
 	}
-	if (atomic_exchange(&lane->rate_changed, 0))
-		tcp_lane_rate_changed(lane);
 	if (lane->state == TCP_LANE_UP && !lane->stopped && pl_stream_pending(&lane->stream))
 		lane_receive_rest(lane);
 	tcp_lane_push(lane);

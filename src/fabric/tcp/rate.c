@@ -61,22 +61,3 @@ void tcp_lane_ignore_rate(struct tcp_lane *lane)
 	lane->reading.waits = lane->sending.waits = false;
 	pl_timer_clear(lane->engine, &lane->rate_timer);
 }
-
-static void lane_rate_changed(struct tcp_lane *lane)
-{
-	atomic_store(&lane->rate_changed, 1);
-	tcp_lane_wake(lane);
-}
-
-void tcp_rate_changed(struct pl_endpoint *endpoint)
-{
-	tcp_for_each_lane(tcp_endpoint_of(endpoint), lane_rate_changed);
-}
-
-void tcp_lane_rate_changed(struct tcp_lane *lane)
-{
-	/* Bytes that were taken at the old rate may be used now. */
-	lane->reading.from = lane->sending.from = 0;
-	pl_timer_clear(lane->engine, &lane->rate_timer);
-	lane_pause_ends(&lane->rate_timer);
-}

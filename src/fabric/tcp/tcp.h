@@ -115,7 +115,6 @@ struct tcp_lane {
 	struct pl_task task;
 	struct pl_task end_task; /* of an abandoned endpoint */
 	atomic_uint sweep;       /* requested by another engine */
-	atomic_uint rate_changed; /* set by another engine: the lane's pause ends */
 	unsigned index;
 	enum tcp_lane_state state;
 	bool joining, dialing; /* true until the task has started the lane */
@@ -264,9 +263,6 @@ void tcp_lane_init_rate(struct tcp_lane *lane);
 /* Returns the bytes that the lane may move now in a direction; 0: it pauses until rate_timer expires. */
 size_t tcp_lane_take_allowance(struct tcp_lane *lane, struct tcp_allowance *allowance);
 void tcp_lane_ignore_rate(struct tcp_lane *lane);
-void tcp_rate_changed(struct pl_endpoint *endpoint);
-/* Ends the lane's pause after a change. Lane's engine. */
-void tcp_lane_rate_changed(struct tcp_lane *lane);
 
 static inline bool tcp_lane_has_rate(const struct tcp_lane *lane)
 {
