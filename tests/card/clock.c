@@ -115,6 +115,7 @@ void card_forget(const void *argument)
 
 static void clock_stop(void) __attribute__((destructor(101)));
 
+/* Delayed calls that are left stay in the list, with their arguments. */
 static void clock_stop(void)
 {
 	bool was;
@@ -127,10 +128,4 @@ static void clock_stop(void)
 	pthread_mutex_unlock(&card_lock);
 	if (was)
 		pthread_join(thread, NULL);
-	while (first) {
-		struct delayed *delayed = first;
-
-		first = delayed->next;
-		free(delayed);
-	}
 }
