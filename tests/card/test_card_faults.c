@@ -112,8 +112,10 @@ static void atomic_missing(void *argument)
 	pair_close(&pair);
 }
 
-static void iwarp_refused(void *argument)
+/* A card that cannot serve: verbs is refused by name, and auto takes another fabric. */
+static void card_refused(void *argument)
 {
+	const bool iwarp = !strcmp(argument, "siw");
 	struct setting automatic = setting;
 	struct scenario_environment environment = { .setting = &automatic };
 	struct pl_context *context;
@@ -121,8 +123,7 @@ static void iwarp_refused(void *argument)
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	struct pl_error error;
 
-	(void)argument;
-	setenv("STANDIN_CARD", "siw", 1);
+	setenv("STANDIN_CARD", argument, 1);
 	automatic.fabric = "auto";
 	environment_open(&environment, &automatic);
 	check_number(pl_peer_query(environment.near_peer, &info), 0);
@@ -130,8 +131,8 @@ static void iwarp_refused(void *argument)
 	context = context_open(&setting);
 	drive(&environment, context);
 	check_ok(pl_connect_start(context, environment.address, 0, 0, &operation, &error), &error);
-	check_number(await(&environment, operation, NULL, &error), -ENOTSUP);
-	check_text(error.id, "RDMA-IWARP");
+	check_number(await(&environment, operation, NULL, &error), iwarp ? -ENOTSUP : -ENODEV);
+	check_text(error.id, iwarp ? "RDMA-IWARP" : "RDMA-NO-DEVICE");
 	drive_no_more(&environment, context);
 	pl_close(context);
 	environment_close(&environment);
@@ -293,7 +294,8 @@ int main(void)
 {
 	static struct fault_case cases[] = {
 		{ "atomic-missing", atomic_missing, NULL },
-		{ "iwarp-refused", iwarp_refused, NULL },
+		{ "iwarp-refused", card_refused, "siw" },
+		{ "efa-refused", card_refused, "efa" },
 		{ "posts-refused-1", posts_refused, "1" },
 		{ "posts-refused-2", posts_refused, "2" },
 		{ "request-always-fails", request_always_fails, NULL },
