@@ -44,6 +44,7 @@ struct intruder {
 	char address[32];
 	struct pl_context context; /* has only the allocator, for lane_auth.h */
 	struct pl_peer self;       /* has only the secret */
+	uint8_t secret[PL_SECRET]; /* memory of that */
 	uint64_t peer_index;       /* at the victim */
 	struct channel channels[CHANNELS];
 	int strangers[STRANGERS];

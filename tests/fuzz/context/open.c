@@ -113,6 +113,7 @@ static bool exchange_hellos(struct intruder *intruder)
 	pl_reader_init(&reader, theirs.hello.fabrics[0].blob, theirs.hello.fabrics[0].blob_length);
 	intruder->peer_index = pl_get_u64(&reader);
 	intruder->self.initiator = initiator;
+	intruder->self.secret = intruder->secret;
 	intruder->self.channel.stream = *stream;
 	REQUIRE(pl_peer_derive_secret(&intruder->self, digests[0], digests[1]) == 0);
 	if (!initiator)
