@@ -283,12 +283,13 @@ enum acceptor_lie {
 static int lie_about_lane(int listener, const struct attack_target *target, enum acceptor_lie lie)
 {
 	struct pl_peer *peer = calloc(1, sizeof(*peer));
-	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME] = { 0 };
+	uint8_t proof[PL_TAG], welcome[PL_LANE_WELCOME] = { 0 }, secret[PL_SECRET];
 	struct pl_lane_auth auth;
 	int fd = socket_accept(listener);
 
 	check(peer);
-	memcpy(peer->secret, target->secret, PL_SECRET);
+	peer->secret = secret;
+	memcpy(secret, target->secret, sizeof(secret));
 	peer->secret[0] ^= lie == OTHER_SECRET;
 	check(socket_receive(fd, auth.hello, sizeof(auth.hello), 5000));
 	check_number(pl_lane_auth_challenge(&auth, lie == WRONG_TAG ? NULL : peer), 0);
