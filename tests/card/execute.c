@@ -145,7 +145,7 @@ static int execute_atomic(struct card_qp *qp, struct card_qp *peer, struct card_
 	const struct ibv_send_wr *wr = &request->wr;
 	const struct card_access access = { wr->wr.atomic.remote_addr, wr->wr.atomic.rkey, 8,
 					    IBV_ACCESS_REMOTE_ATOMIC };
-	uint64_t *word = (uint64_t *)card_remote(peer, &access), old = wr->wr.atomic.compare_add;
+	uint64_t *word = (uint64_t *)card_remote(peer, &access), old;
 
 	card_place_held(true);
 	if (wr->num_sge != 1 || request->length != 8 || !pieces_are_good(qp, request, true))
@@ -154,6 +154,9 @@ static int execute_atomic(struct card_qp *qp, struct card_qp *peer, struct card_
 		return IBV_WC_REM_INV_REQ_ERR;
 	if (!word)
 		return IBV_WC_REM_ACCESS_ERR;
+	/* This copy takes the fault if the process has lost the page. */
+	card_copy((uint8_t *)&old, (const uint8_t *)word, sizeof(old));
+	old = wr->wr.atomic.compare_add;
 	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		old = __atomic_fetch_add(word, wr->wr.atomic.compare_add, __ATOMIC_SEQ_CST);
 	else
