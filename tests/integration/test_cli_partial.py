@@ -15,6 +15,8 @@ SIZE = 32 << 20
 RECORD = 144
 SIGNED = RECORD - 32
 OTHER_KEY = bytes(range(32))
+# A rate at which a transfer of SIZE takes long enough to be killed in the middle.
+SLOW = ['--rate', '128M']
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def plant(part, saved, key, magic=None, resign=True):
 
 @pytest.mark.parametrize('how', ['get', 'put'])
 def test_only_signed_records_are_resumed(world, how):
-    with serving(world.path / 'pub', '--upload', world.inbox) as server:
+    with serving(world.path / 'pub', *SLOW, '--upload', world.inbox) as server:
         saved = world.cut(how, server)
         done = recorded(world.part(how), SIZE)
         assert world.repeat(how, server) == done > 0
@@ -94,7 +96,7 @@ def test_only_signed_records_are_resumed(world, how):
 
 
 def test_the_key_is_made_once_and_private(world):
-    with serving(world.path / 'pub', '--upload', world.inbox) as server:
+    with serving(world.path / 'pub', *SLOW, '--upload', world.inbox) as server:
         assert world.key.stat().st_mode & 0o777 == 0o600 and len(world.key.read_bytes()) == 32
         assert world.key.parent.stat().st_mode & 0o777 == 0o700
         before = world.key.read_bytes()
@@ -112,7 +114,7 @@ def test_the_key_is_made_once_and_private(world):
 
 def test_processes_that_begin_together_agree_on_a_key(world):
     changes = {'XDG_STATE_HOME': str(world.path / 'together')}
-    with serving(world.path / 'pub', '--clients', '20') as server:
+    with serving(world.path / 'pub', *SLOW, '--clients', '20') as server:
         all_of_them = [subprocess.Popen([PEERLANE, 'get', server.address, 'big', '-o', world.out / str(i)],
                                         env=environment(**changes), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                        for i in range(8)]
@@ -139,7 +141,7 @@ def break_key(world, how):
 @pytest.mark.parametrize('how', ['others can read it', 'a symbolic link', 'too short', 'a FIFO',
                                  'others can write the folder'])
 def test_a_key_that_is_not_private_is_not_used(world, how):
-    with serving(world.path / 'pub') as server:
+    with serving(world.path / 'pub', *SLOW) as server:
         world.cut('get', server)
         break_key(world, how)
         done = subprocess.run([PEERLANE, *map(str, world.command('get', server)), '--json'], capture_output=True, text=True,
@@ -152,7 +154,7 @@ def test_a_key_that_is_not_private_is_not_used(world, how):
 def test_without_a_key_nothing_is_kept(world):
     write(world.path / 'pub/other', content(1 << 20))
     changes = {'XDG_STATE_HOME': '', 'HOME': ''}
-    with serving(world.path / 'pub', '--upload', world.inbox) as server:
+    with serving(world.path / 'pub', *SLOW, '--upload', world.inbox) as server:
         saved = world.cut('get', server, **changes)
         assert saved[-32:] == bytes(32)
         assert world.repeat('get', server, **changes) == 0
@@ -167,7 +169,7 @@ def test_without_a_key_nothing_is_kept(world):
         process.send_signal(signal.SIGINT)
         assert b'kept' not in process.communicate(timeout=60)[1]
         assert not world.part('get').exists()
-    with serving(world.path / 'pub', '--upload', world.inbox, **changes) as server:
+    with serving(world.path / 'pub', *SLOW, '--upload', world.inbox, **changes) as server:
         try:
             world.cut('put', server)
         except AssertionError:

@@ -226,13 +226,8 @@ static void check_window(struct scenario_environment *environment, struct silent
 
 	for (unsigned i = 0; i < count; i++)
 		check_ok(pl_send_copy(silent->near_peer, 1, "", 0, NULL, &sends[i], &error), &error);
-	for (unsigned i = 0; i < count; i++) {
-		int status;
-
-		while ((status = pl_test(sends[i], NULL, &error)) == -EINPROGRESS)
-			silent_awake(environment, silent, 1);
-		check_status(status, 0, &error);
-	}
+	for (unsigned i = 0; i < count; i++)
+		silent_complete(environment, silent, sends[i], NULL);
 }
 
 /*
@@ -285,6 +280,8 @@ static void cancel_messages(struct scenario_environment *environment)
 		arrived += whole_messages(receives, COUNT, received.bytes);
 	}
 	check(arrived >= delivered);
+	for (unsigned i = 0; i < FILLERS; i++)
+		silent_complete(environment, &silent, fillers[i], NULL);
 	/* Cancelled messages may still arrive. */
 	silent_awake(environment, &silent, 100);
 	whole_messages(receives, COUNT, received.bytes);
@@ -294,8 +291,6 @@ static void cancel_messages(struct scenario_environment *environment)
 		pl_cancel(receives[i]);
 		pl_wait(receives[i], UINT64_MAX, NULL, NULL);
 	}
-	for (unsigned i = 0; i < FILLERS; i++)
-		complete(environment, fillers[i], NULL);
 	check_window(environment, &silent);
 	buffer_close(&received);
 	silent_close(&silent);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "scenarios/silent.h"
 
-static void silent_complete(struct scenario_environment *environment, struct silent *silent,
-			    struct pl_operation *operation, struct pl_completion *receipt)
+void silent_complete(struct scenario_environment *environment, struct silent *silent, struct pl_operation *operation,
+		     struct pl_completion *receipt)
 {
 	struct pl_error error;
 	int status;

@@ -20,6 +20,9 @@ struct silent {
 size_t silent_size(const struct scenario_environment *environment);
 void silent_open(struct scenario_environment *environment, struct silent *silent, size_t size);
 void silent_close(struct silent *silent);
+/* Completes an operation, which must succeed, while both ends make progress. receipt: may be NULL. */
+void silent_complete(struct scenario_environment *environment, struct silent *silent, struct pl_operation *operation,
+		     struct pl_completion *receipt);
 /* Lets the silent context make progress for this time. */
 void silent_awake(struct scenario_environment *environment, struct silent *silent, unsigned milliseconds);
 
