@@ -10,6 +10,7 @@
 
 #define SIZE (200 << 10)
 #define MOST 5000
+#define CONNECT_TIMEOUT (400 * slowness() * MS)
 
 struct allocations {
 	atomic_ulong count;
@@ -75,7 +76,9 @@ static int step_open(struct session *session, const struct plan *plan, const str
 	struct pl_options options = setting_options(&plan->setting);
 	int status;
 
-	options.operation_timeout = options.connect_timeout = 400 * MS;
+	/* No session may wait so long: a timeout is a failure of the test. */
+	options.operation_timeout = 2 * AMPLE_TIME;
+	options.connect_timeout = CONNECT_TIMEOUT;
 	options.workers = 1;
 	environment->setting = &plan->setting;
 	options.allocator = plan->near_fails ? allocator : NULL;
@@ -118,7 +121,7 @@ static int step_connect(struct session *session)
 	else
 		settle(environment, 1);
 	/* If only this end has completed the connection, the other end closes it after its time limit. */
-	for (unsigned i = 0; !status && i < 400; i++) {
+	for (uint64_t until = clock_now() + CONNECT_TIMEOUT; !status && clock_now() < until;) {
 		status = pl_test(accepting, &receipt, &session->error);
 		if (status != -EINPROGRESS) {
 			environment->far_peer = status ? NULL : receipt.peer;
