@@ -27,6 +27,16 @@ struct pl_latch {
 /* Waits for the latch. */
 void pl_latch_await(struct pl_latch *latch);
 
+/* Tells the processor that this thread polls: its sibling gets the execution units meanwhile. */
+static inline void pl_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb");
+#endif
+}
+
 static inline void pl_lock_init(struct pl_lock *lock)
 {
 	atomic_init(&lock->word, 0);

@@ -75,6 +75,8 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "old_key", "an old key without a key");
 	if (options->peers_rate && options->peers_rate < PL_BUCKET_RATE_MIN)
 		return bad_option(error, "peers_rate", "less than 65,536 bytes a second");
+	if (options->poll_time > PL_NS_PER_S && options->poll_time != PL_NO_POLLING)
+		return bad_option(error, "poll_time", "more than a second");
 	if (options->program && !is_program_name(options->program))
 		return bad_option(error, "program", "a program's name has 1 to 31 visible ASCII characters");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
@@ -106,6 +108,9 @@ static void fill_defaults(struct pl_options *options)
 		options->staging_bytes = STAGING_DEFAULT;
 	if (!options->keepalive)
 		options->keepalive = 15 * PL_NS_PER_S;
+	/* Polling helps only if the other threads have cores of their own. */
+	if (!options->poll_time)
+		options->poll_time = count_cores() >= 4 ? 20000 : PL_NO_POLLING;
 }
 
 /* The kernel's boot id tells whether two processes share a host. All zero: unknown. */
@@ -130,8 +135,7 @@ static void read_boot_id(uint8_t id[16])
 static int open_engines(struct pl_context *context, struct pl_error *error)
 {
 	bool threaded = !pl_context_manual(context);
-	/* Spinning helps only if the other threads have cores of their own. */
-	uint64_t spin = threaded && count_cores() >= 4 ? 20000 : 0;
+	uint64_t spin = threaded && context->options.poll_time != PL_NO_POLLING ? context->options.poll_time : 0;
 
 	while (context->engine_count < context->options.workers) {
 		int rc = pl_engine_open(&context->allocator, threaded, spin, &context->engines[context->engine_count],

@@ -10,6 +10,8 @@
 
 /* Rounds without progress after which a waiter sleeps. */
 #define ROUNDS_BEFORE_SLEEP 2000
+/* Looks at an operation between two looks at the clock. */
+#define LOOKS_AT_STATE 16
 
 /* Copies a completion, except that `peer` is read atomically: another thread may close the peer. */
 static void copy_completion(struct pl_completion *to, const struct pl_completion *from)
@@ -87,8 +89,28 @@ static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 	return true;
 }
 
+/* Polls for a while: an operation that ends meanwhile costs neither thread a system call. Returns true if it is done. */
+static bool poll_state(const struct pl_operation *operation, uint64_t deadline)
+{
+	uint64_t most = operation->context->options.poll_time, end;
+
+	if (most == PL_NO_POLLING)
+		return false;
+	end = PL_MIN(pl_now() + most, deadline);
+	do {
+		for (unsigned i = 0; i < LOOKS_AT_STATE; i++) {
+			if (atomic_load_explicit(&operation->state, memory_order_acquire) == PL_DONE)
+				return true;
+			pl_relax();
+		}
+	} while (pl_now() < end);
+	return false;
+}
+
 static bool wait_by_futex(struct pl_operation *operation, uint64_t deadline)
 {
+	if (poll_state(operation, deadline))
+		return true;
 	for (;;) {
 		struct timespec timeout;
 		int running = PL_RUNNING;

@@ -8,9 +8,8 @@
 
 /* Most time that the engine's thread waits for other threads to take its lock. */
 #define GIVE_WAY_TIME PL_NS_PER_MS
-/* A hot source that found nothing this often goes back to epoll. */
+/* A hot source that found nothing this often goes back to epoll. A thread goes by time: poll_before_wait(). */
 #define HOT_IDLE_ROUNDS 4096
-#define HOT_MAX 4
 /* With hot sources, epoll and the clock are polled once in this many rounds. */
 #define ROUNDS_BETWEEN_EPOLL 32
 /*
@@ -18,6 +17,8 @@
  * call costs more of it.
  */
 #define ROUNDS_OF_MEMORY 256
+/* Tries of a polling thread to take the lock, before it sleeps until it is free. */
+#define TRIES 1000
 
 void pl_engine_lock(struct pl_engine *engine)
 {
@@ -165,64 +166,6 @@ void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
 	pl_lock_release(&engine->task_lock);
 }
 
-int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events)
-{
-	struct epoll_event event = { .events = events, .data.ptr = source };
-
-	source->engine = engine;
-	source->events = events;
-	source->idle_rounds = 0;
-	pl_list_init(&source->hot);
-	if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) < 0) {
-		source->engine = NULL;
-		return -errno;
-	}
-	return 0;
-}
-
-int pl_source_watch(struct pl_source *source, uint32_t events)
-{
-	struct epoll_event event = { .events = events, .data.ptr = source };
-
-	if (source->events == events)
-		return 0;
-	if (epoll_ctl(source->engine->epoll_fd, EPOLL_CTL_MOD, source->fd, &event) < 0)
-		return -errno;
-	source->events = events;
-	return 0;
-}
-
-void pl_engine_cool(struct pl_engine *engine, struct pl_source *source)
-{
-	if (pl_list_empty(&source->hot))
-		return;
-	pl_list_remove(&source->hot);
-	engine->hot_count--;
-	engine->hot_memory -= source->memory;
-}
-
-void pl_source_remove(struct pl_source *source)
-{
-	struct pl_engine *engine = source->engine;
-
-	if (!engine)
-		return;
-	pl_engine_cool(engine, source);
-	epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
-	engine->removals++;
-	source->engine = NULL;
-}
-
-static void make_source_hot(struct pl_engine *engine, struct pl_source *source)
-{
-	source->idle_rounds = 0;
-	if (engine->threaded || !source->pollable || !pl_list_empty(&source->hot) || engine->hot_count == HOT_MAX)
-		return;
-	pl_list_append(&engine->hot, &source->hot);
-	engine->hot_count++;
-	engine->hot_memory += source->memory;
-}
-
 void pl_engine_arm(struct pl_engine *engine, uint64_t when)
 {
 	struct itimerspec at = {
@@ -272,7 +215,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 			return true;
 		if (did) {
 			any = true;
-			make_source_hot(engine, source);
+			pl_engine_heat(engine, source);
 		}
 		if (source->idle && (!did || pl_list_empty(&source->hot) || atomic_load(&engine->eager_idle)))
 			source->idle(source);
@@ -297,7 +240,7 @@ static bool poll_hot(struct pl_engine *engine)
 		if (did) {
 			source->idle_rounds = 0;
 			any = true;
-		} else if (++source->idle_rounds > HOT_IDLE_ROUNDS) {
+		} else if (!engine->threaded && ++source->idle_rounds > HOT_IDLE_ROUNDS) {
 			pl_engine_cool(engine, source);
 		}
 		if (source->idle && (!did || eager) && (!source->memory || eager || pl_list_empty(&source->hot)))
@@ -344,9 +287,7 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 	if (engine->hot_count)
 		any |= poll_hot(engine);
 	if (epoll_due(engine)) {
-		int count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
-
-		any |= dispatch_events(engine, count);
+		any |= dispatch_events(engine, pl_engine_look(engine));
 	}
 	return any;
 }
@@ -362,23 +303,60 @@ bool pl_engine_progress(struct pl_engine *engine)
 	return any;
 }
 
+/*
+ * Polls the hot sources in place of waiting for events of their devices, which cost an interrupt and a wake-up each.
+ * Returns true if the thread must not wait yet.
+ */
+static bool poll_before_wait(struct pl_engine *engine)
+{
+	uint64_t now;
+
+	if (!engine->hot_count)
+		return false;
+	now = pl_clock_now(&engine->clock);
+	if (poll_hot(engine))
+		engine->hot_end = now + engine->spin;
+	else if (now >= engine->hot_end)
+		pl_engine_cool_all(engine);
+	return engine->hot_count && !epoll_due(engine) && !atomic_load(&engine->polling);
+}
+
+/* Locks for the engine's thread. While it polls, it does not sleep for a lock that others hold for a moment. */
+static void lock_between_polls(struct pl_engine *engine, bool polls)
+{
+	for (unsigned i = 0; polls && i < TRIES; i++) {
+		if (pl_engine_try(engine))
+			return;
+		pl_relax();
+	}
+	pl_engine_lock(engine);
+}
+
 static void *engine_thread(void *argument)
 {
 	struct pl_engine *engine = argument;
+	bool hot = false;
 
 	pthread_setname_np(pthread_self(), "peerlane");
 	while (!atomic_load(&engine->stopping)) {
 		uint64_t removals;
+		bool again;
 		int count;
 
-		pl_engine_lock(engine);
+		lock_between_polls(engine, hot);
+		again = poll_before_wait(engine);
+		hot = engine->hot_count;
 		removals = engine->removals;
 		pl_engine_unlock(engine);
 		give_way(engine);
+		if (again) {
+			pl_relax(); /* a posting thread may find the lock free */
+			continue;
+		}
 
-		count = pl_engine_wait(engine);
+		count = hot ? pl_engine_look(engine) : pl_engine_wait(engine);
 
-		pl_engine_lock(engine);
+		lock_between_polls(engine, hot);
 		/* Events fetched without the lock may name sources removed since. */
 		if (engine->removals == removals)
 			dispatch_events(engine, count);

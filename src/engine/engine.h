@@ -23,7 +23,8 @@ struct pl_engine;
 struct pl_source {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT */
-	bool pollable;   /* true if a busy source is polled without epoll, to save time */
+	/* True if a busy source is polled without epoll, to save time. A thread polls only sources in memory. */
+	bool pollable;
 	/*
 	 * True if ready() makes no system call when it finds nothing. While such a source is hot, the engine skips
 	 * idle(), unless `eager_idle` is set.
@@ -92,7 +93,8 @@ struct pl_engine {
 	bool threaded;  /* true if the engine has a thread */
 	atomic_bool stopping;
 	pthread_t thread;
-	uint64_t spin; /* nanoseconds that the thread polls before it sleeps */
+	uint64_t spin;    /* nanoseconds that the thread polls before it sleeps */
+	uint64_t hot_end; /* the thread polls hot sources until then; each success sets it anew */
 	atomic_bool asleep; /* true while the thread sleeps, or is about to */
 
 	struct pl_list hot;
@@ -222,6 +224,8 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 
 /* Ends the sleep of all threads in pl_engine_sleep(), or of the engine's thread. */
 void pl_engine_wake(struct pl_engine *engine);
+/* sleep.c: fetches the events that are there, as pl_engine_wait() does. */
+int pl_engine_look(struct pl_engine *engine);
 /* sleep.c: the engine's own thread polls for a while, then sleeps. Returns the number of events in engine->events. */
 int pl_engine_wait(struct pl_engine *engine);
 /* sleep.c: reads wake_fd, so that earlier calls of pl_engine_wake() end no later sleep. */
@@ -249,8 +253,13 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 	task->run = run;
 }
 
-/* Stops polling a hot source: epoll watches it again. Under the lock. */
+/*
+ * source.c, under the lock. heat: the engine polls a busy source, if it is pollable. cool: epoll watches it again.
+ * cool_all: cools all hot sources, and calls their idle().
+ */
+void pl_engine_heat(struct pl_engine *engine, struct pl_source *source);
 void pl_engine_cool(struct pl_engine *engine, struct pl_source *source);
+void pl_engine_cool_all(struct pl_engine *engine);
 /* Makes timer_fd fire at `when`. Under the lock. */
 void pl_engine_arm(struct pl_engine *engine, uint64_t when);
 

@@ -26,14 +26,7 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 	struct timespec timeout;
 
 	pl_engine_lock(engine);
-	while (!pl_list_empty(&engine->hot)) {
-		struct pl_source *source = pl_list_first(&engine->hot, struct pl_source, hot);
-
-		pl_engine_cool(engine, source);
-		/* The source may need idle() before its descriptor reports anything. */
-		if (source->idle)
-			source->idle(source);
-	}
+	pl_engine_cool_all(engine);
 	if (atomic_load(&engine->polling))
 		left = 0;
 	pl_engine_unlock(engine);
@@ -89,18 +82,23 @@ static int sleep_until_events(struct pl_engine *engine)
 	return count;
 }
 
+int pl_engine_look(struct pl_engine *engine)
+{
+	return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
+}
+
 int pl_engine_wait(struct pl_engine *engine)
 {
 	uint64_t end;
 	int count;
 
 	if (atomic_load(&engine->polling))
-		return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
+		return pl_engine_look(engine);
 	if (engine->spin == 0)
 		return sleep_until_events(engine);
 	end = pl_now() + engine->spin;
 	do {
-		count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
+		count = pl_engine_look(engine);
 		if (count != 0 || atomic_load(&engine->polling) || atomic_load(&engine->task_count))
 			return count;
 	} while (pl_now() < end);

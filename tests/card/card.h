@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,6 +74,8 @@ enum card_fault {
 struct card_counts {
 	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps, ids, cm_channels; /* live objects */
 	unsigned connects, posts, refused, made_qps;
+	unsigned completion_events;
+	unsigned vectors; /* completion vectors in use at some time, a bit for each */
 	unsigned faults[CARD_FAULTS];
 };
 
@@ -109,7 +112,8 @@ struct card_cqe {
 struct card_cq {
 	struct ibv_cq base;
 	struct card_cqe *ring;
-	unsigned head, tail, size;
+	_Atomic unsigned head; /* read without the lock */
+	unsigned tail, size;
 	bool armed, overrun;
 	unsigned unacknowledged;
 	uint64_t last; /* time of the last entry */

@@ -31,6 +31,7 @@ static void cq_report(void *argument)
 	if (!channel)
 		return;
 	cq->unacknowledged++;
+	card_counts.completion_events++;
 	if (write(channel->events, &base, sizeof(base)) < 0)
 		abort();
 }
@@ -109,6 +110,9 @@ int card_poll(struct ibv_cq *base, int count, struct ibv_wc *wc)
 	uint64_t now = 0;
 	int got = 0;
 
+	/* As with a card, whose driver reads memory: threads that poll in vain do not hinder the others. */
+	if (atomic_load(&cq->head) == cq->tail)
+		return 0;
 	pthread_mutex_lock(&card_lock);
 	if (cq->last) {
 		now = card_now();
@@ -170,6 +174,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *use
 	cq->base = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = user, .cqe = (int)size - 1 };
 	pthread_mutex_lock(&card_lock);
 	card_counts.cqs++;
+	card_counts.vectors |= 1u << vector;
 	pthread_mutex_unlock(&card_lock);
 	return &cq->base;
 }

@@ -46,6 +46,8 @@ static void open_ends(struct scenario_environment *ends, const struct setting *s
 {
 	struct pl_options near = setting_options(setting), far = near;
 
+	/* Polling would hide how often the threads wait. */
+	near.poll_time = far.poll_time = PL_NO_POLLING;
 	far.peers_rate = rate;
 	far.authorize = budget ? give_budget : NULL;
 	far.authorize_user = budget;

@@ -167,6 +167,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 		{ "allocated", no_argument, NULL, 'm' },
 		{ "memory", required_argument, NULL, 'g' },
 		{ "narrow", no_argument, NULL, 'n' },
+		{ "poll", no_argument, NULL, 'p' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -196,6 +197,9 @@ static int parse(int argc, char **argv, struct selection *selection)
 			break;
 		case 'n':
 			narrow_grants = true;
+			break;
+		case 'p':
+			poll_time = 20000;
 			break;
 		case 'm':
 			buffers_allocated = true;

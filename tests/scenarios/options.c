@@ -77,6 +77,9 @@ static void traffic_class(struct scenario_environment *environment)
 	char address[96];
 
 	options.traffic_class = 256, check_options_refused(&options, -EINVAL);
+	options.traffic_class = 0;
+	options.poll_time = SECOND + 1, check_options_refused(&options, -EINVAL);
+	options.poll_time = PL_NO_POLLING;
 	check_number(count_marked(104), 0);
 	options.traffic_class = 104;
 	near = context_open_with(&options);

@@ -14,6 +14,7 @@ static bool is_loopback(const char *host)
 }
 
 bool narrow_grants;
+uint64_t poll_time;
 
 struct pl_options setting_options(const struct setting *setting)
 {
@@ -25,6 +26,7 @@ struct pl_options setting_options(const struct setting *setting)
 	options.fabric = setting->fabric;
 	options.narrow_grants = narrow_grants ? PL_ON : PL_OFF;
 	options.connect_timeout = AMPLE_TIME;
+	options.poll_time = poll_time;
 	if (setting->key) {
 		options.key = test_key;
 		options.key_length = sizeof(test_key);

@@ -34,6 +34,8 @@ struct setting {
 
 /* True if all contexts reach grants by memory windows, where the device has them. */
 extern bool narrow_grants;
+/* poll_time of all contexts; 0: the machine's default. */
+extern uint64_t poll_time;
 
 struct scenario_environment {
 	const struct setting *setting;

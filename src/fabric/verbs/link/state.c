@@ -33,13 +33,18 @@ static int open_cm(struct verbs_state *state, unsigned index)
 	return rc;
 }
 
-struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine)
+static unsigned index_of(const struct verbs_state *state, const struct pl_engine *engine)
 {
 	unsigned index = 0;
 
 	while (state->context->engines[index] != engine)
 		index++;
-	return &state->cms[index];
+	return index;
+}
+
+struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine)
+{
+	return &state->cms[index_of(state, engine)];
 }
 
 /* -- the state ------------------------------------------------------------------------------------ */
@@ -233,6 +238,14 @@ static int make_srq(struct verbs_cq *queue, struct verbs_failure *failure)
 	return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
 }
 
+/* Spreads the engines' interrupts over the device's completion vectors, and so over cores. */
+static int vector_of(const struct verbs_cq *queue)
+{
+	unsigned vectors = (unsigned)PL_MAX(queue->device->verbs->num_comp_vectors, 1);
+
+	return (int)(index_of(queue->state, queue->engine) % vectors);
+}
+
 static int make_cq(struct verbs_cq *queue, struct verbs_failure *failure)
 {
 	const struct verbs_library *library = queue->state->library;
@@ -249,7 +262,7 @@ static int make_cq(struct verbs_cq *queue, struct verbs_failure *failure)
 		return -errno;
 	failure->call = "ibv_create_cq";
 	queue->cq = library->ibv_create_cq(device->verbs, PL_MIN(depth, device->attributes.max_cqe), NULL,
-					   queue->channel, 0);
+					   queue->channel, vector_of(queue));
 	return verbs_made(queue->cq);
 }
 

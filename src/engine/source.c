@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sources of an engine: epoll watches them, and the engine itself polls the hot ones. */
+#include "engine/engine.h"
+
+/* Most hot sources. */
+#define HOT_MAX 4
+
+int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+
+	source->engine = engine;
+	source->events = events;
+	source->idle_rounds = 0;
+	pl_list_init(&source->hot);
+	if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) < 0) {
+		source->engine = NULL;
+		return -errno;
+	}
+	return 0;
+}
+
+int pl_source_watch(struct pl_source *source, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+
+	if (source->events == events)
+		return 0;
+	if (epoll_ctl(source->engine->epoll_fd, EPOLL_CTL_MOD, source->fd, &event) < 0)
+		return -errno;
+	source->events = events;
+	return 0;
+}
+
+void pl_engine_cool(struct pl_engine *engine, struct pl_source *source)
+{
+	if (pl_list_empty(&source->hot))
+		return;
+	pl_list_remove(&source->hot);
+	engine->hot_count--;
+	engine->hot_memory -= source->memory;
+}
+
+void pl_source_remove(struct pl_source *source)
+{
+	struct pl_engine *engine = source->engine;
+
+	if (!engine)
+		return;
+	pl_engine_cool(engine, source);
+	epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
+	engine->removals++;
+	source->engine = NULL;
+}
+
+void pl_engine_heat(struct pl_engine *engine, struct pl_source *source)
+{
+	source->idle_rounds = 0;
+	/* A thread that polled sockets would call the kernel for each, where one epoll_wait() looks at all. */
+	if (engine->threaded && !(engine->spin && source->memory))
+		return;
+	if (!source->pollable || !pl_list_empty(&source->hot) || engine->hot_count == HOT_MAX)
+		return;
+	engine->hot_end = pl_now() + engine->spin;
+	pl_list_append(&engine->hot, &source->hot);
+	engine->hot_count++;
+	engine->hot_memory += source->memory;
+}
+
+void pl_engine_cool_all(struct pl_engine *engine)
+{
+	while (!pl_list_empty(&engine->hot)) {
+		struct pl_source *source = pl_list_first(&engine->hot, struct pl_source, hot);
+
+		pl_engine_cool(engine, source);
+		/* The source may need idle() before its descriptor reports anything. */
+		if (source->idle)
+			source->idle(source);
+	}
+}
