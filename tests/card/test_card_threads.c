@@ -71,7 +71,7 @@ static void not_polled(void *argument)
 	unsigned events = events_of_writes(PL_NO_POLLING);
 
 	(void)argument;
-	if (events < WRITES / 4)
+	if (events < WRITES / 20)
 		check_failed(__FILE__, __LINE__, "%u events of %u writes", events, WRITES);
 }
 
