@@ -206,7 +206,7 @@ int pl_channel_send(struct pl_channel *channel, const struct pl_control *message
 		channel->unsent_sent = 0;
 	}
 	if (channel->unsent_length + (size_t)length > UNSENT_MAX)
-		return -EPIPE;
+		return -ENOBUFS;
 	grown = pl_realloc(channel->allocator, channel->unsent, channel->unsent_length + (size_t)length);
 	if (!grown)
 		return -ENOMEM;

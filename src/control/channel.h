@@ -34,8 +34,8 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 		    const uint8_t *prefix, size_t prefix_length);
 
 /*
- * Sends a message, or queues bytes that the socket does not take. Returns 0, -ENOMEM or -EPIPE; closed() reports a
- * broken stream.
+ * Sends a message, or queues bytes that the socket does not take. Returns 0; -ENOMEM; -ENOBUFS if too many bytes are
+ * queued; -EPIPE if the channel is closed, or an error of the stream, which closed() reports too.
  */
 int pl_channel_send(struct pl_channel *channel, const struct pl_control *message);
 

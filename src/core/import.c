@@ -33,10 +33,11 @@ static void import_run(struct pl_task *task)
 	message.import.request = operation->request = ++peer->next_request;
 	pl_list_append(&peer->imports, &operation->queue_link);
 	rc = pl_channel_send(&peer->channel, &message);
-	if (rc < 0) {
-		pl_fail_errno(&error, rc == -EPIPE ? -ECONNRESET : rc, "IMPORT-FAILED", "pl_remote_import", NULL);
-		pl_operation_stop(operation, error.code, &error);
-	}
+	/* The channel has ended, or learns of the end of its socket. The loss of the peer follows, with the reason. */
+	if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET)
+		return;
+	pl_fail_errno(&error, rc == -ENOBUFS ? -ECONNRESET : rc, "IMPORT-FAILED", "pl_remote_import", NULL);
+	pl_operation_stop(operation, error.code, &error);
 }
 
 static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer);

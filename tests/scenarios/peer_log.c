@@ -261,6 +261,37 @@ static void log_of_closed_peer(struct scenario_environment *environment)
 	check(peer_log_find(&log, PL_EVENT_CONNECTED));
 }
 
+/*
+ * Checks that imports after the other end closed end with the reason, which the log has by then. The first ones meet a
+ * socket that takes no more, before this end has read the goodbye.
+ */
+static void log_of_late_imports(struct scenario_environment *environment)
+{
+	enum { COUNT = 4 };
+	struct pl_operation *imports[COUNT];
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	unsigned count = 0;
+	struct buffer far;
+	struct pl_error error;
+	struct peer_log log;
+
+	buffer_open(&far, environment->far, SIZE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	pl_peer_close(environment->far_peer);
+	environment->far_peer = NULL;
+	while (count < COUNT &&
+	       !pl_remote_import_start(environment->near_peer, token, length, 0, &imports[count], &error))
+		count++;
+	for (unsigned i = 0; i < count; i++) {
+		check_status(await(environment, imports[i], NULL, &error), -ECONNRESET, &error);
+		check(strcmp(error.id, "IMPORT-FAILED"));
+		peer_log_read(environment->near_peer, &log);
+		check(peer_log_find(&log, PL_EVENT_LOST) || peer_log_find(&log, PL_EVENT_CLOSED_THERE));
+	}
+	buffer_close(&far);
+}
+
 struct log_acceptor {
 	struct pl_listener *listener;
 	struct pl_peer *peer;
@@ -324,6 +355,7 @@ const struct scenario log_scenarios[] = {
 	{ "log-of-refused-imports", log_of_refused_imports, SCENARIO_SETTING },
 	{ "log-of-full-window", log_of_full_window, SCENARIO_SETTING },
 	{ "log-of-closed-peer", log_of_closed_peer, 0 },
+	{ "log-of-late-imports", log_of_late_imports, 0 },
 	{ "log-of-reconnect", log_of_reconnect, 0 },
 	{ NULL, NULL, 0 },
 };
