@@ -135,10 +135,11 @@ static void read_boot_id(uint8_t id[16])
 static int open_engines(struct pl_context *context, struct pl_error *error)
 {
 	bool threaded = !pl_context_manual(context);
-	uint64_t spin = threaded && context->options.poll_time != PL_NO_POLLING ? context->options.poll_time : 0;
+	bool polls = threaded && context->options.poll_time != PL_NO_POLLING;
+	uint64_t poll_time = polls ? context->options.poll_time : 0;
 
 	while (context->engine_count < context->options.workers) {
-		int rc = pl_engine_open(&context->allocator, threaded, spin, &context->engines[context->engine_count],
+		int rc = pl_engine_open(&context->allocator, threaded, poll_time, &context->engines[context->engine_count],
 					error);
 
 		if (rc < 0)

@@ -286,9 +286,8 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 	any |= poll_device(engine);
 	if (engine->hot_count)
 		any |= poll_hot(engine);
-	if (epoll_due(engine)) {
+	if (epoll_due(engine))
 		any |= dispatch_events(engine, pl_engine_look(engine));
-	}
 	return any;
 }
 
@@ -315,7 +314,7 @@ static bool poll_before_wait(struct pl_engine *engine)
 		return false;
 	now = pl_clock_now(&engine->clock);
 	if (poll_hot(engine))
-		engine->hot_end = now + engine->spin;
+		engine->hot_end = now + engine->poll_time;
 	else if (now >= engine->hot_end)
 		pl_engine_cool_all(engine);
 	return engine->hot_count && !epoll_due(engine) && !atomic_load(&engine->polling);
@@ -362,7 +361,7 @@ static void *engine_thread(void *argument)
 			dispatch_events(engine, count);
 		poll_device(engine);
 		pl_engine_unlock(engine);
-		if (!engine->spin && atomic_load(&engine->polling))
+		if (!engine->poll_time && atomic_load(&engine->polling))
 			sched_yield(); /* other threads need the core more */
 	}
 	return NULL;
@@ -398,7 +397,7 @@ static int engine_set_up(struct pl_engine *engine, struct pl_error *error)
 	return watch_descriptor(engine, engine->timer_fd, NULL, "timerfd_create", error);
 }
 
-int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t spin, struct pl_engine **result,
+int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t poll_time, struct pl_engine **result,
 		   struct pl_error *error)
 {
 	struct pl_engine *engine = pl_zalloc(allocator, sizeof(*engine));
@@ -409,7 +408,7 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	engine->allocator = allocator;
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	engine->armed = UINT64_MAX;
-	engine->spin = spin;
+	engine->poll_time = poll_time;
 	pl_lock_init(&engine->lock);
 	pl_lock_init(&engine->task_lock);
 	pl_list_init(&engine->tasks);

@@ -93,8 +93,8 @@ struct pl_engine {
 	bool threaded;  /* true if the engine has a thread */
 	atomic_bool stopping;
 	pthread_t thread;
-	uint64_t spin;    /* nanoseconds that the thread polls before it sleeps */
-	uint64_t hot_end; /* the thread polls hot sources until then; each success sets it anew */
+	uint64_t poll_time; /* nanoseconds that the thread polls before it sleeps */
+	uint64_t hot_end;   /* the thread polls hot sources until then; each success sets it anew */
 	atomic_bool asleep; /* true while the thread sleeps, or is about to */
 
 	struct pl_list hot;
@@ -117,9 +117,9 @@ struct pl_engine {
 };
 
 /*
- * Opens an engine. threaded: starts a thread that drives it. spin: nanoseconds that the thread polls before it sleeps.
+ * Opens an engine. threaded: starts a thread that drives it. poll_time: nanoseconds that the thread polls before it sleeps.
  */
-int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t spin, struct pl_engine **engine,
+int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t poll_time, struct pl_engine **engine,
 		   struct pl_error *error);
 
 /* Ends the thread, if there is one. All sources must be removed. */

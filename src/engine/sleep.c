@@ -94,9 +94,9 @@ int pl_engine_wait(struct pl_engine *engine)
 
 	if (atomic_load(&engine->polling))
 		return pl_engine_look(engine);
-	if (engine->spin == 0)
+	if (engine->poll_time == 0)
 		return sleep_until_events(engine);
-	end = pl_now() + engine->spin;
+	end = pl_now() + engine->poll_time;
 	do {
 		count = pl_engine_look(engine);
 		if (count != 0 || atomic_load(&engine->polling) || atomic_load(&engine->task_count))

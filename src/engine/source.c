@@ -57,11 +57,11 @@ void pl_engine_heat(struct pl_engine *engine, struct pl_source *source)
 {
 	source->idle_rounds = 0;
 	/* A thread that polled sockets would call the kernel for each, where one epoll_wait() looks at all. */
-	if (engine->threaded && !(engine->spin && source->memory))
+	if (engine->threaded && !(engine->poll_time && source->memory))
 		return;
 	if (!source->pollable || !pl_list_empty(&source->hot) || engine->hot_count == HOT_MAX)
 		return;
-	engine->hot_end = pl_now() + engine->spin;
+	engine->hot_end = pl_now() + engine->poll_time;
 	pl_list_append(&engine->hot, &source->hot);
 	engine->hot_count++;
 	engine->hot_memory += source->memory;
