@@ -163,6 +163,8 @@ struct card_qp {
 
 extern pthread_mutex_t card_lock;
 extern struct card_counts card_counts;
+/* counts.c: the counts, for programs that use the card */
+struct card_counts card_counts_now(void);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

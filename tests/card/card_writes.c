@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "support/environment.h"
+#include "support/pair.h"
 
 #define LENGTH 8u
 #define ROUNDS 3u
@@ -29,10 +29,9 @@ static const struct way ways[] = {
 };
 
 /* Returns the nanoseconds of a write, with `depth` under way. */
-static double measure(struct scenario_environment *environment, struct pl_remote *remote, struct pl_region *region,
-		      unsigned depth, unsigned count)
+static double measure(struct pair *pair, unsigned depth, unsigned count)
 {
-	const struct pl_transfer transfer = { remote, 0, region, 0, LENGTH };
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, LENGTH };
 	struct pl_operation *operations[DEPTH_MAX] = { NULL };
 	struct pl_error error;
 	uint64_t begin = clock_now();
@@ -41,10 +40,10 @@ static double measure(struct scenario_environment *environment, struct pl_remote
 		struct pl_operation **slot = &operations[i % depth];
 
 		if (*slot)
-			complete(environment, *slot, NULL);
+			complete(&pair->environment, *slot, NULL);
 		*slot = NULL;
 		if (i < count)
-			check_ok(pl_write(environment->near_peer, &transfer, NULL, slot, &error), &error);
+			check_ok(pl_write(pair->environment.near_peer, &transfer, NULL, slot, &error), &error);
 	}
 	return (double)(clock_now() - begin) / count;
 }
@@ -59,29 +58,21 @@ static int compare(const void *a, const void *b)
 static void measure_way(const struct way *way, unsigned count)
 {
 	static const unsigned depths[] = { 1, 16, DEPTH_MAX };
-	struct scenario_environment environment;
-	struct buffer near, far;
-	struct pl_remote *remote;
+	struct pair pair;
 
 	poll_time = way->poll_time;
-	environment_open(&environment, &way->setting);
-	buffer_open(&near, environment.near, LENGTH, PL_ACCESS_LOCAL);
-	buffer_open(&far, environment.far, LENGTH, PL_ACCESS_ALL);
-	remote = share(&environment, far.region, environment.near_peer, NULL);
+	pair_open(&pair, &way->setting, LENGTH);
 	printf("%-18s", way->name);
 	for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
 		double rounds[ROUNDS];
 
 		for (unsigned round = 0; round < ROUNDS; round++)
-			rounds[round] = measure(&environment, remote, near.region, depths[i], count);
+			rounds[round] = measure(&pair, depths[i], count);
 		qsort(rounds, ROUNDS, sizeof(rounds[0]), compare);
 		printf("%10.0f", rounds[ROUNDS / 2]);
 	}
 	printf("\n");
-	pl_remote_release(remote);
-	buffer_close(&near);
-	buffer_close(&far);
-	environment_close(&environment);
+	pair_close(&pair);
 }
 
 int main(int argc, char **argv)

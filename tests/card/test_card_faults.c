@@ -3,7 +3,6 @@
  * One fault of the stand-in card at a time: what the user is told, and how many connections it costs. Each case has a
  * process of its own, because the card reads its variables once.
  */
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@
 #include <cmocka.h>
 
 #include "card/card.h"
-#include "support/environment.h"
+#include "support/pair.h"
 
 #define LENGTH 4096u
 #define LIMIT 20 /* seconds, times slowness() */
@@ -20,40 +19,6 @@
 static const struct setting setting = {
 	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
 };
-
-static struct card_counts counts_now(void)
-{
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-	struct card_counts (*read)(void);
-	void *found = library ? dlsym(library, "standin_card_counts") : NULL;
-
-	check(found);
-	memcpy(&read, &found, sizeof(read));
-	dlclose(library);
-	return read();
-}
-
-struct pair {
-	struct scenario_environment environment;
-	struct buffer near, far;
-	struct pl_remote *remote;
-};
-
-static void pair_open(struct pair *pair)
-{
-	environment_open(&pair->environment, &setting);
-	buffer_open(&pair->near, pair->environment.near, LENGTH, PL_ACCESS_LOCAL);
-	buffer_open(&pair->far, pair->environment.far, LENGTH, PL_ACCESS_ALL);
-	pair->remote = share(&pair->environment, pair->far.region, pair->environment.near_peer, NULL);
-}
-
-static void pair_close(struct pair *pair)
-{
-	pl_remote_release(pair->remote);
-	buffer_close(&pair->near);
-	buffer_close(&pair->far);
-	environment_close(&pair->environment);
-}
 
 /* Waits for an operation and returns its status; the error has a name if it failed. */
 static int pair_await(struct pair *pair, struct pl_operation *operation, struct pl_error *error)
@@ -103,12 +68,12 @@ static void atomic_missing(void *argument)
 
 	(void)argument;
 	setenv("STANDIN_CARD", "thor2", 1);
-	pair_open(&pair);
+	pair_open(&pair, &setting, LENGTH);
 	check_number(add_once(&pair, &error), -ENOTSUP);
 	check_text(error.id, "RDMA-NO-ATOMICS");
 	check_number(write_once(&pair, &error), 0);
-	check_number(counts_now().connects, 1);
-	check_number(counts_now().refused, 0);
+	check_number(card_counts_now().connects, 1);
+	check_number(card_counts_now().refused, 0);
 	pair_close(&pair);
 }
 
@@ -149,7 +114,7 @@ static void posts_refused(void *argument)
 	setenv("STANDIN_MOOD", "refuse:1000", 1);
 	setenv("STANDIN_SEED", argument, 1);
 	setenv("STANDIN_FAULTS", "20", 1);
-	pair_open(&pair);
+	pair_open(&pair, &setting, LENGTH);
 	for (unsigned i = 0; i < 200; i++) {
 		status = write_once(&pair, &error);
 		check_one_of(status, 0, -EINVAL, -ENOMEM);
@@ -158,7 +123,7 @@ static void posts_refused(void *argument)
 		refused += status != 0;
 	}
 	check(refused > 0);
-	check(counts_now().connects <= 1 + counts_now().refused);
+	check(card_counts_now().connects <= 1 + card_counts_now().refused);
 	pair_close(&pair);
 }
 
@@ -170,10 +135,10 @@ static void request_always_fails(void *argument)
 
 	(void)argument;
 	setenv("STANDIN_MOOD", "bad-reads", 1);
-	pair_open(&pair);
+	pair_open(&pair, &setting, LENGTH);
 	check_number(read_once(&pair, &error), -EIO);
 	check_text(error.id, "RDMA-LOCAL");
-	check(counts_now().connects <= 6);
+	check(card_counts_now().connects <= 6);
 	pair_close(&pair);
 }
 
@@ -213,7 +178,7 @@ static void receives_of_the_pair(void *argument)
 	struct pair pair;
 
 	setenv("STANDIN_CARD", argument, 1);
-	pair_open(&pair);
+	pair_open(&pair, &setting, LENGTH);
 	for (unsigned i = 0; i < 300; i++) {
 		const struct pl_buffer to = { pair.far.region, 0, LENGTH };
 
@@ -229,8 +194,8 @@ static void receives_of_the_pair(void *argument)
 		check_number(pair_await(&pair, received[i], &error), 0);
 	}
 	check_number(write_once(&pair, &error), 0);
-	check_number(counts_now().connects, 1);
-	check_number(counts_now().srqs, 0);
+	check_number(card_counts_now().connects, 1);
+	check_number(card_counts_now().srqs, 0);
 	pair_close(&pair);
 }
 
@@ -248,10 +213,10 @@ static void message_lost(void *argument)
 	setenv("STANDIN_MOOD", "cm-lost:5000", 1);
 	setenv("STANDIN_FAULTS", "1", 1);
 	setenv("STANDIN_SEED", argument, 1);
-	pair_open(&pair);
+	pair_open(&pair, &setting, LENGTH);
 	check(clock_now() - begin < FIRST_CONNECTION);
-	check_number(counts_now().faults[CARD_CM_LOST], 1);
-	check_number(counts_now().connects, 2);
+	check_number(card_counts_now().faults[CARD_CM_LOST], 1);
+	check_number(card_counts_now().connects, 2);
 	check_number(write_once(&pair, &error), 0);
 	pair_close(&pair);
 }
@@ -265,13 +230,13 @@ static void completion_wrong(void *argument)
 	struct pair pair;
 
 	setenv("STANDIN_MOOD", argument, 1);
-	pair_open(&pair);
+	pair_open(&pair, &setting, LENGTH);
 	for (unsigned i = 0; i < 100; i++) {
 		check_number(write_once(&pair, &error), 0);
 		check_number(read_once(&pair, &error), 0);
 		check_number(add_once(&pair, &error), 0);
 	}
-	check_number(counts_now().connects, 1);
+	check_number(card_counts_now().connects, 1);
 	pair_close(&pair);
 }
 

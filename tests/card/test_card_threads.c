@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Progress threads over the stand-in card: which completions need an event, and which vector a queue gets. */
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include "card/card.h"
 #include "support/cases.h"
-#include "support/environment.h"
+#include "support/pair.h"
 
 #define LENGTH 64u
 #define WRITES 2000u
@@ -14,45 +13,25 @@ static const struct setting setting = {
 	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
 };
 
-static struct card_counts counts_now(void)
-{
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-	struct card_counts (*read)(void);
-	void *found = library ? dlsym(library, "standin_card_counts") : NULL;
-
-	check(found);
-	memcpy(&read, &found, sizeof(read));
-	dlclose(library);
-	return read();
-}
-
 /* Returns the completion events of writes that follow one another. */
 static unsigned events_of_writes(uint64_t poll)
 {
-	struct scenario_environment environment;
-	struct buffer near, far;
-	struct pl_remote *remote;
 	struct pl_error error;
+	struct pair pair;
 	unsigned before;
 
 	poll_time = poll;
-	environment_open(&environment, &setting);
-	buffer_open(&near, environment.near, LENGTH, PL_ACCESS_LOCAL);
-	buffer_open(&far, environment.far, LENGTH, PL_ACCESS_ALL);
-	remote = share(&environment, far.region, environment.near_peer, NULL);
-	before = counts_now().completion_events;
+	pair_open(&pair, &setting, LENGTH);
+	before = card_counts_now().completion_events;
 	for (unsigned i = 0; i < WRITES; i++) {
-		struct pl_transfer transfer = { remote, 0, near.region, 0, LENGTH };
+		struct pl_transfer transfer = { pair.remote, 0, pair.near.region, 0, LENGTH };
 		struct pl_operation *operation;
 
-		check_ok(pl_write(environment.near_peer, &transfer, NULL, &operation, &error), &error);
-		complete(&environment, operation, NULL);
+		check_ok(pl_write(pair.environment.near_peer, &transfer, NULL, &operation, &error), &error);
+		complete(&pair.environment, operation, NULL);
 	}
-	before = counts_now().completion_events - before;
-	pl_remote_release(remote);
-	buffer_close(&near);
-	buffer_close(&far);
-	environment_close(&environment);
+	before = card_counts_now().completion_events - before;
+	pair_close(&pair);
 	return before;
 }
 
@@ -107,7 +86,7 @@ static void vectors(void *argument)
 	environment.listener = listener_open(&setting, environment.far, environment.address);
 	for (unsigned i = 0; i < 4; i++)
 		connect_pair(&environment, environment.near, environment.listener, &near[i], &far[i]);
-	check_number(counts_now().vectors, 0xf);
+	check_number(card_counts_now().vectors, 0xf);
 	environment_close(&environment);
 }
 

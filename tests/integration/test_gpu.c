@@ -9,9 +9,9 @@
 
 #include "memory/cuda/cuda.h"
 #include "support/cases.h"
-#include "support/environment.h"
 #include "support/gpu.h"
 #include "support/gpu_standin.h"
+#include "support/pair.h"
 
 #define LARGE ((size_t)24 << 20)
 
@@ -260,26 +260,10 @@ static void receipts(void *unused)
 
 /* -- the driver refuses ------------------------------------------------------------------------------- */
 
-struct pair {
-	struct scenario_environment environment;
-	struct buffer near, far;
-	struct pl_remote *remote;
-};
-
-static void pair_open(struct pair *pair)
+/* Closes the pair. No host memory stays locked. */
+static void pair_close_all(struct pair *pair)
 {
-	environment_open(&pair->environment, &setting);
-	buffer_open(&pair->near, pair->environment.near, LARGE, PL_ACCESS_LOCAL);
-	buffer_open(&pair->far, pair->environment.far, LARGE, PL_ACCESS_ALL);
-	pair->remote = share(&pair->environment, pair->far.region, pair->environment.near_peer, NULL);
-}
-
-static void pair_close(struct pair *pair)
-{
-	pl_remote_release(pair->remote);
-	buffer_close(&pair->near);
-	buffer_close(&pair->far);
-	environment_close(&pair->environment);
+	pair_close(pair);
 	check_number(gpu_standin.pinned(), 0);
 }
 
@@ -318,10 +302,10 @@ static void no_locked_memory(void *unused)
 	(void)unused;
 	begin_with_standin();
 	gpu_standin.fail("cuMemHostRegister", 0, UINT32_MAX, CUDA_ERROR_OUT_OF_MEMORY);
-	pair_open(&pair);
+	pair_open(&pair, &setting, LARGE);
 	check_all_moves(&pair, 1);
 	check_number(gpu_standin.pinned(), 0);
-	pair_close(&pair);
+	pair_close_all(&pair);
 }
 
 static void slow_copies(void *unused)
@@ -330,13 +314,13 @@ static void slow_copies(void *unused)
 
 	(void)unused;
 	begin_with_standin();
-	pair_open(&pair);
+	pair_open(&pair, &setting, LARGE);
 	gpu_standin.delay(3000);
 	check_all_moves(&pair, 2);
 	check(gpu_standin.pinned() > 0 && gpu_standin.pinned() <= (size_t)256 << 20);
 	gpu_standin.delay(0);
 	check_number(gpu_standin.depth(), 0);
-	pair_close(&pair);
+	pair_close_all(&pair);
 }
 
 /* A bulk write of one chunk while all slots of the first lane wait for copies of the GPU: the other lanes carry it. */
@@ -351,7 +335,7 @@ static void bulk_beside_copies(void *unused)
 
 	(void)unused;
 	begin_with_standin();
-	pair_open(&pair);
+	pair_open(&pair, &setting, LARGE);
 	gpu_kind = NULL;
 	buffer_open(&near, pair.environment.near, 2 * BULK, PL_ACCESS_ALL);
 	buffer_open(&far, pair.environment.far, BULK, PL_ACCESS_LOCAL);
@@ -378,7 +362,7 @@ static void bulk_beside_copies(void *unused)
 	buffer_close(&near);
 	buffer_close(&far);
 	gpu_kind = "alloc";
-	pair_close(&pair);
+	pair_close_all(&pair);
 }
 
 /* Checks the staging memory: `limit` bytes are locked, some of them were in use, and none are after the transfers. */
@@ -423,7 +407,7 @@ static void bounded(void *unused)
 	check_staging(environment.near, options.staging_bytes);
 	check_staging(environment.far, options.staging_bytes);
 	gpu_standin.delay(0);
-	pair_close(&pair);
+	pair_close_all(&pair);
 }
 
 static void failing_copies(void *unused)
@@ -434,7 +418,7 @@ static void failing_copies(void *unused)
 
 	(void)unused;
 	begin_with_standin();
-	pair_open(&pair);
+	pair_open(&pair, &setting, LARGE);
 	check_all_moves(&pair, 4);
 	for (unsigned i = 0; i < 8; i++) {
 		gpu_standin.fail("copy", i, 1, 700);
@@ -450,7 +434,7 @@ static void failing_copies(void *unused)
 	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
 	gpu_standin.fail("cuCtxPushCurrent", 0, 0, 0);
 	check_all_moves(&pair, 5);
-	pair_close(&pair);
+	pair_close_all(&pair);
 }
 
 /* Frees registered memory: a transfer fails with a named error, and other regions still work. */
@@ -462,7 +446,7 @@ static void freed_while_registered(void *unused)
 
 	(void)unused;
 	begin_with_standin();
-	pair_open(&pair);
+	pair_open(&pair, &setting, LARGE);
 	mirror_remove(pair.near.memory);
 	gpu_free(pair.near.device);
 	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
@@ -480,7 +464,7 @@ static void freed_while_registered(void *unused)
 	check_status(transfer(&pair, true, LARGE, &error), -EFAULT, &error);
 	check_status(transfer(&pair, false, LARGE, &error), -EFAULT, &error);
 	pair.far.device = NULL;
-	pair_close(&pair);
+	pair_close_all(&pair);
 }
 
 /* Destroys the program's own CUDA context while its memory is registered. */
