@@ -70,8 +70,8 @@ def test_get_and_put_give_json(published, tmp_path):
 
 
 def test_failed_get_prints_the_loss(tmp_path):
-    published = write(tmp_path / 'large.bin', content(1 << 20) * 512)
-    server = Server(published)
+    published = write(tmp_path / 'large.bin', content(64 << 20))
+    server = Server(published, '--rate', '64M')
     client = start('get', '--events', '--fabric', 'tcp', server.address, 'large.bin', '-o', tmp_path / 'copy')
     part = tmp_path / '.copy.part'
     end = time.monotonic() + DEADLINE

@@ -16,6 +16,8 @@ from cli_support import DEADLINE, PEERLANE, Server, content, cut_transfer, envir
     write
 
 BIG = 256 << 20
+# The size of a file whose transfer takes a second at the rate of the slow server, so that a test can act in its middle.
+MIDDLE = 64 << 20
 GPU = {'LD_LIBRARY_PATH': str(pathlib.Path(PEERLANE).parent / 'tests')}
 
 
@@ -32,6 +34,12 @@ def server(world):
     write(world / 'pub/empty', b'')
     write(world / 'pub/sub/other', content(1000003))
     with serving(world / 'pub', '--memory', 'frames=64K', '--upload', world / 'in', '--writable') as running:
+        yield running
+
+
+@pytest.fixture
+def slow_server(world):
+    with serving(world / 'pub', '--upload', world / 'in', '--rate', '64M') as running:
         yield running
 
 
@@ -445,13 +453,19 @@ def test_a_cut_put_is_resumed(server, world):
     assert (world / 'in/big').read_bytes() == data and not partial_files(world / 'in')
 
 
-def test_two_transfers_cannot_write_the_same_file(server, world):
-    write(world / 'pub/big', content(BIG))
-    first = start('get', server.address, 'big', '-o', world / 'out')
-    while recorded(world / 'out/.big.part', BIG) < 0 and first.poll() is None:
+def wait_recorded(process, part, size):
+    """Waits until a transfer has written the first record of its .part file."""
+    while process.poll() is None and recorded(part, size) < 0:
         time.sleep(0.0005)
+    assert process.poll() is None
+
+
+def test_two_transfers_cannot_write_the_same_file(slow_server, world):
+    write(world / 'pub/big', content(MIDDLE))
+    first = start('get', slow_server.address, 'big', '-o', world / 'out')
+    wait_recorded(first, world / 'out/.big.part', MIDDLE)
     first.send_signal(signal.SIGSTOP)
-    error = run('get', server.address, 'big', '-o', world / 'out', expect=1).stderr
+    error = run('get', slow_server.address, 'big', '-o', world / 'out', expect=1).stderr
     first.send_signal(signal.SIGCONT)
     first.communicate(timeout=DEADLINE)
     assert first.returncode == 0 and 'TRANSFER-BUSY' in error
@@ -474,28 +488,25 @@ def test_a_file_size_limit_is_an_error(server, world):
     assert not partial_files(world / 'out')
 
 
-def test_a_file_that_changes_during_a_get_is_not_kept(server, world):
-    big = write(world / 'pub/big', content(BIG))
-    process = start('get', server.address, 'big', '-o', world / 'out')
-    while process.poll() is None and recorded(world / 'out/.big.part', BIG) < 0:
-        time.sleep(0.0005)
+def test_a_file_that_changes_during_a_get_is_not_kept(slow_server, world):
+    big = write(world / 'pub/big', content(MIDDLE))
+    process = start('get', slow_server.address, 'big', '-o', world / 'out')
+    wait_recorded(process, world / 'out/.big.part', MIDDLE)
     os.utime(big, (1, 1))
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1 and b'FILE-CHANGED' in errors
     assert not (world / 'out/big').exists() and not partial_files(world / 'out')
 
 
-def test_a_put_fails_if_the_file_is_truncated(server, world):
-    big = write(world / 'big', b'')
-    os.truncate(big, 1 << 30)
-    process = start('put', server.address, big)
-    while process.poll() is None and recorded(world / 'in/.big.part', 1 << 30) < 0:
-        time.sleep(0.0005)
+def test_a_put_fails_if_the_file_is_truncated(slow_server, world):
+    big = write(world / 'big', content(MIDDLE))
+    process = start('put', slow_server.address, big)
+    wait_recorded(process, world / 'in/.big.part', MIDDLE)
     os.truncate(big, 5)
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1 and b'FILE-CHANGED' in errors
     assert not (world / 'in/big').exists() and not partial_files(world / 'in')
-    run('list', server.address)
+    run('list', slow_server.address)
 
 
 def test_all_options_transfer_the_same_bytes(world):
