@@ -96,8 +96,9 @@ static void card_refused(void *argument)
 	context = context_open(&setting);
 	drive(&environment, context);
 	check_ok(pl_connect_start(context, environment.address, 0, 0, &operation, &error), &error);
-	check_number(await(&environment, operation, NULL, &error), iwarp ? -ENOTSUP : -ENODEV);
-	check_text(error.id, iwarp ? "RDMA-IWARP" : "RDMA-NO-DEVICE");
+	check_number(await(&environment, operation, NULL, &error), -ENOTSUP);
+	check_text(error.id, iwarp ? "RDMA-IWARP" : "RDMA-NO-RC");
+	check(iwarp || !strcmp(error.object, "efa_0"));
 	drive_no_more(&environment, context);
 	pl_close(context);
 	environment_close(&environment);

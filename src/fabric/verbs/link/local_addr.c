@@ -2,6 +2,7 @@
 /* Local addresses of RDMA devices: enumeration, listeners, and the choice of those that reach a peer. */
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "fabric/verbs/verbs.h"
@@ -10,6 +11,7 @@
 #define HINT_ADDRESS \
 	"connect through an address of the card's network device, see: rdma link; or leave the fabric to be chosen"
 #define HINT_IWARP "use a RoCE or InfiniBand device, or the fabric tcp"
+#define HINT_NO_RC "use the fabric tcp, or a program for libfabric"
 #define HINT_ENCRYPTION "do not demand it, and trust the network; or leave the fabric to be chosen"
 
 struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port)
@@ -176,10 +178,48 @@ static struct verbs_local_addr *local_addr_of(struct verbs_state *state, const s
 	return addr ? addr : local_addr_new(state, &bare, 0);
 }
 
+/* Finds an allowed device without reliable connections, such as EFA: neither InfiniBand, nor RoCE, nor iWARP. */
+static bool find_without_rc(const struct verbs_state *state, char name[IBV_SYSFS_NAME_MAX])
+{
+	const struct verbs_library *library = state->library;
+	struct ibv_device **devices;
+	bool found = false;
+
+	if (!library->ibv_get_device_list || !library->ibv_free_device_list)
+		return false;
+	devices = library->ibv_get_device_list(NULL);
+	for (unsigned i = 0; devices && devices[i] && !found; i++) {
+		snprintf(name, IBV_SYSFS_NAME_MAX, "%s", library->ibv_get_device_name(devices[i]));
+		found = devices[i]->transport_type != IBV_TRANSPORT_IB &&
+			devices[i]->transport_type != IBV_TRANSPORT_IWARP && wanted(state, name, 1);
+	}
+	if (devices)
+		library->ibv_free_device_list(devices);
+	return found;
+}
+
+/* The address belongs to no usable device. */
+static int fail_without_device(struct pl_peer *peer, const struct verbs_state *state, bool iwarp,
+			       struct pl_error *error)
+{
+	char object[PL_ADDRESS_FORMAT_MAX], device[IBV_SYSFS_NAME_MAX];
+
+	pl_address_format((struct sockaddr *)&peer->local_address, object, sizeof(object));
+	if (iwarp)
+		return pl_fail(error, -ENOTSUP, "RDMA-IWARP", "rdma_bind_addr", object, HINT_IWARP,
+			       "the address belongs to an iWARP device, which lacks immediate data and atomics");
+	if (find_without_rc(state, device))
+		return pl_fail(error, -ENOTSUP, "RDMA-NO-RC", "rdma_bind_addr", device, HINT_NO_RC,
+			       "the device has no reliable connections (RC), and %s belongs to no other RDMA device",
+			       object);
+	return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "rdma_bind_addr", object, HINT_ADDRESS,
+		       peer->context->devices ? "there is no RDMA device of the names given"
+					      : "the address belongs to no RDMA device");
+}
+
 int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 {
 	struct verbs_state *state;
-	char object[PL_ADDRESS_FORMAT_MAX];
 	bool any, iwarp;
 
 	if (peer->encrypt_demanded || peer->context->options.encrypt_data == PL_ON)
@@ -195,15 +235,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 		any = !pl_list_empty(&state->local_addrs);
 	iwarp = state->iwarp;
 	pthread_mutex_unlock(&state->lock);
-	if (any)
-		return 0;
-	pl_address_format((struct sockaddr *)&peer->local_address, object, sizeof(object));
-	if (iwarp)
-		return pl_fail(error, -ENOTSUP, "RDMA-IWARP", "rdma_bind_addr", object, HINT_IWARP,
-			       "the address belongs to an iWARP device, which lacks immediate data and atomics");
-	return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "rdma_bind_addr", object, HINT_ADDRESS,
-		       peer->context->devices ? "there is no RDMA device of the names given"
-					      : "the address belongs to no RDMA device");
+	return any ? 0 : fail_without_device(peer, state, iwarp, error);
 }
 
 /* -- acceptor ------------------------------------------------------------------------------------- */
