@@ -125,6 +125,7 @@ WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', cl
 # A program without the library accesses the memory of a program with it.
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
                          client='raw_verbs $server $port'))
+FIRST_HOUR = [Case('first hour', 300, 'first_hour')]
 SCENARIOS = [
     Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
     Case('tcp: scenarios atomic', 100, "scenarios tcp --setting manual 'atomic-*'"),
@@ -337,7 +338,7 @@ GPU = [
 
 ONE, ONE_MORE = split(
     [Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *PACKED, *WORKFLOW, *RAW,
-     *SCENARIOS],
+     *SCENARIOS, *FIRST_HOUR],
     'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: small *', 'verbs: bench workflow', 'verbs: raw verbs',
     'tcp: scenarios atomic', 'verbs: scenarios thread', 'verbs: scenarios manual', 'verbs: scenarios by*',
     'verbs: what is *')

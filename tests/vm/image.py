@@ -12,9 +12,10 @@ from kernel import Unavailable, output_of
 
 # Programs of the host, with the package of those that not every system has.
 PROGRAMS = {
-    'sh': '', 'cat': '', 'chmod': '', 'chrt': '', 'cmp': '', 'cut': '', 'date': '', 'dd': '', 'dmesg': '', 'grep': '',
-    'head': '', 'ls': '', 'mkdir': '', 'mount': '', 'mv': '', 'rm': '', 'sed': '', 'seq': '', 'sha256sum': '', 'sleep': '',
-    'setpriv': 'util-linux', 'stty': '', 'tail': '', 'tee': '', 'timeout': '', 'wc': '',
+    'sh': '', 'basename': '', 'cat': '', 'chmod': '', 'chrt': '', 'cmp': '', 'cut': '', 'date': '', 'dd': '', 'dmesg': '',
+    'grep': '', 'gzip': '', 'head': '', 'ls': '', 'mkdir': '', 'mktemp': '', 'mount': '', 'mv': '', 'rm': '', 'sed': '',
+    'seq': '', 'setpriv': 'util-linux', 'sha256sum': '', 'sleep': '', 'stty': '', 'tail': '', 'tar': '', 'tee': '',
+    'timeout': '', 'uname': '', 'wc': '',
     'insmod': 'kmod', 'modprobe': 'kmod', 'rmmod': 'kmod', 'ip': 'iproute2', 'rdma': 'iproute2', 'tc': 'iproute2',
     'ibv_devinfo': 'ibverbs-utils', 'ibv_rc_pingpong': 'ibverbs-utils', 'rping': 'rdmacm-utils',
     'ib_write_bw': 'perftest',
@@ -28,6 +29,8 @@ BUILT_WITH_VERBS = ['tests/ledger', 'tests/raw_server', 'tests/raw_verbs', 'test
                     'tests/emulated/emulated_peer']
 # Libraries used through LD_LIBRARY_PATH and LD_PRELOAD only: the emulated GPU's driver, and dma-bufs for soft-RoCE.
 BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so']
+
+FIRST_HOUR = pathlib.Path(__file__).resolve().parents[2] / 'src/cmd/first-hour/peerlane-first-hour'
 
 MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32']
 # Checksums that soft-RoCE loads by name; newer kernels have them built in.
@@ -108,6 +111,7 @@ def add_programs(image, build, more):
     for name in BUILT_WITH_VERBS:
         if (build / name).exists():
             image.program(str(build / name))
+    image.add('usr/bin/peerlane-first-hour', FIRST_HOUR, 0o755)
     for name in BUILT_LIBRARIES:
         if (build / name).exists():
             image.add(f'guest/gpu/{os.path.basename(name)}', build / name, 0o755)

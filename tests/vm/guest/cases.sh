@@ -297,6 +297,16 @@ bench_server() # [WRAPPER...|OPTION...]
 	esac
 }
 
+# Each step works over soft-RoCE, or its tool is not here. The kernel takes the memory of a killed server away before its
+# connections.
+first_hour()
+{
+	peerlane-first-hour --quick --device rxe0 && tar xzf first-hour.tar.gz || return
+	cat first-hour/summary.txt
+	[ "$(grep -c ': ok' first-hour/summary.txt)" -ge 24 ] && grep -q '"fabric": *"verbs"' first-hour/*-bench-write.txt &&
+		grep -E -q 'PEER-LOST|RDMA-REMOTE-ACCESS' first-hour/*-killed-server.txt
+}
+
 # Runs `bench workflow`.  All ARMS methods must be verified, and received by the card alone without staging.
 workflow() # DEVICE ARMS ARGUMENT...
 {

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane-first-hour` over tcp, with false tools that print what must not leave the machine."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tarfile
+
+import pytest
+from cli_support import PEERLANE, environment, make_key, start
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / 'src/cmd/first-hour/peerlane-first-hour'
+LIMIT = 200
+HOST = os.uname().nodename
+SECRETS = ['0c42:a103:00ab:cdef', 'fe80:0000:0000:0000:0e42:a1ff:feab:cdef', 'fe80::e42:a1ff:feab:cdef', '::ffff:192.168.17.4',
+           '192.168.17.4', '0c:42:a1:ab:cd:ef', '/home/marie', 'GPU-01234567-89ab-cdef-0123-456789abcdef', HOST]
+# What the file is for must stay.
+KEPT = ['max_sge: 30', 'fw_ver: 28.39.1002', 'PCI 0000:17:00.0', '12:30:45']
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A PATH whose ibv_devinfo prints secrets, and whose tools of perftest succeed, except one that fails."""
+    folder = tmp_path / 'bin'
+    folder.mkdir()
+    (folder / 'peerlane').symlink_to(PEERLANE)
+    lines = ''.join(f'echo "value: {text} end"\n' for text in SECRETS + KEPT)
+    for name, code in [('ibv_devinfo', lines), ('ib_write_bw', 'echo 65536 100 12.3'), ('ib_write_lat', 'exit 1'),
+                       *((f'ib_{name}_lat', 'exit 0') for name in ('read', 'send', 'atomic'))]:
+        (folder / name).write_text(f'#!/bin/sh\n{code}\n')
+        (folder / name).chmod(0o755)
+    return environment(PATH=f'{folder}:{os.environ["PATH"]}', TMPDIR=str(tmp_path / 'tmp'))
+
+
+def run_script(tmp_path, variables, *arguments):
+    (tmp_path / 'tmp').mkdir(exist_ok=True)
+    return subprocess.run([SCRIPT, *map(str, arguments)], cwd=tmp_path, env=variables, capture_output=True, text=True,
+                          timeout=LIMIT)
+
+
+def contents(path):
+    with tarfile.open(path) as archive:
+        return {pathlib.PurePath(member.name).name: archive.extractfile(member).read().decode(errors='replace')
+                for member in archive.getmembers() if member.isfile()}
+
+
+def test_all_steps_are_done_and_nothing_private_is_saved(tmp_path, tools):
+    done = run_script(tmp_path, tools, '--fabric', 'tcp', '--device', 'none', '--address', '127.0.0.1', '--quick')
+    assert done.returncode == 1, done.stderr       # ib_write_lat failed
+    files = contents(tmp_path / 'first-hour.tar.gz')
+    steps = dict(re.findall(r'^\d\d-(\S+): ([^(]+) \(', files['summary.txt'], re.M))
+    failed = {name: text for name, text in steps.items() if text.startswith('FAILED')}
+    assert failed == {'yardstick-ib_write_lat': 'FAILED: exit status 1'}, (failed, files)
+    assert steps['routes'] == steps['check'] == 'ok, the machine is not fit' and '1 of 29 steps failed' in done.stderr
+    for name, text in files.items():
+        if not name.endswith('.tar'):
+            assert not [secret for secret in SECRETS if re.search(rf'(?<!\w){re.escape(secret)}(?!\w)', text)], name
+    devices = next(text for name, text in files.items() if name.endswith('-devices.txt'))
+    assert all(text in devices for text in KEPT)
+    writes = next(text for name, text in files.items() if name.endswith('-bench-write.txt'))
+    assert writes.count('"bytes_per_second"') >= 4 and '"fabric": "tcp"' in writes
+    killed = next(text for name, text in files.items() if name.endswith('-killed-server.txt'))
+    assert 'PEER-LOST' in killed and re.search(r'exit status 1, [0-9] s after', killed)
+    # Neither the key nor a folder is left.
+    assert not any('key' in name for name in files) and not os.listdir(tmp_path / 'tmp')
+
+
+def test_measures_with_a_peer(tmp_path, tools):
+    key = make_key(tmp_path, 'a key')
+    server = start('bench', '--server', '--key', key, '127.0.0.1:0')
+    try:
+        address = server.stdout.readline().decode().split()[-1]
+        done = run_script(tmp_path, tools, '--fabric', 'tcp', '--device', 'none', '--peer', address, '--key', 'a key',
+                          '--quick', '--output', tmp_path / 'result.tar.gz')
+        assert done.returncode == 0, done.stderr
+        files = contents(tmp_path / 'result.tar.gz')
+        assert not any('yardstick' in name or 'killed' in name for name in files)
+        assert any(name.endswith('-bench-read.txt') for name in files)
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.communicate()
+
+
+def test_wrong_usage(tmp_path, tools):
+    for arguments, text in [(['--peer', 'host'], '--peer needs --key'), (['--what'], 'unknown option --what'),
+                            (['--device'], '--device needs a value')]:
+        done = run_script(tmp_path, tools, *arguments)
+        assert done.returncode == 2 and text in done.stderr
+    done = run_script(tmp_path, tools, '--help')
+    page = (SCRIPT.parents[3] / 'man/peerlane-first-hour.1.scd').read_text(encoding='utf-8')
+    assert done.returncode == 0 and all(f'*{option}*' in page for option in re.findall(r'^  (--\w+)', done.stdout, re.M))
+    done = run_script(tmp_path, tools, '--list')
+    assert done.returncode == 0 and len(done.stdout.splitlines()) >= 29 and not (tmp_path / 'first-hour.tar.gz').exists()
+
+
+def test_a_machine_without_a_card(tmp_path, tools):
+    if os.path.isdir('/sys/class/infiniband') and os.listdir('/sys/class/infiniband'):
+        pytest.skip('this machine has an RDMA device')
+    done = run_script(tmp_path, tools)
+    assert done.returncode == 1 and 'no RDMA device has an active port' in done.stderr
