@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting of requests: a provider's checks. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "card/card.h"
@@ -35,7 +36,10 @@ static int request_check(const struct card_qp *qp, const struct ibv_send_wr *wr)
 		return EINVAL;
 	if (card_happens(CARD_REFUSE))
 		return card_random(2) ? EINVAL : ENOMEM;
-	return 0;
+	/* Idle queue pairs, of which there may be thousands, need no memory for requests. */
+	if (!qp->ring[qp->head % qp->size])
+		qp->ring[qp->head % qp->size] = calloc(1, sizeof(struct card_request));
+	return qp->ring[qp->head % qp->size] ? 0 : ENOMEM;
 }
 
 static void request_take(struct card_qp *qp, const struct ibv_send_wr *wr)

@@ -160,11 +160,6 @@ static int qp_fill(struct card_qp *qp, struct ibv_qp_init_attr *attributes)
 	qp->ring = calloc(qp->size, sizeof(struct card_request *));
 	if (!qp->ring)
 		return ENOMEM;
-	for (unsigned i = 0; i < qp->size; i++) {
-		qp->ring[i] = calloc(1, sizeof(*qp->ring[i]));
-		if (!qp->ring[i])
-			return ENOMEM;
-	}
 	if (!attributes->srq && attributes->cap.max_recv_wr && card_receives_open(&qp->receives, attributes->cap.max_recv_wr))
 		return ENOMEM;
 	if ((int)attributes->cap.max_inline_data > character->max_inline)
