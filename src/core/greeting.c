@@ -18,9 +18,22 @@
 #define GREETINGS_LEAST 16u
 #define GREETINGS_MAX 256u
 #define DESCRIPTORS_FOR_ONE 8u
+/*
+ * Many processes of a job connect at the same time: connections younger than this may exceed the number by this factor.
+ */
+#define YOUNG (3 * PL_NS_PER_S)
+#define YOUNG_FACTOR 4u
 #define TLS_HANDSHAKE_RECORD 0x16
 /* Time for the other end to read a refusal. */
 #define REFUSAL_TIME PL_NS_PER_S
+
+/* Connections of some addresses together: enough to tell an address with many from one with few. */
+static unsigned *count_of_network(struct pl_listener *listener, uint64_t network)
+{
+	const uint64_t hash = (network ^ (uintptr_t)listener) * 0x9e3779b97f4a7c15ull;
+
+	return &listener->greeting_counts[hash >> 32 & (PL_ARRAY_SIZE(listener->greeting_counts) - 1)];
+}
 
 void pl_greeting_free(struct greeting *greeting)
 {
@@ -31,6 +44,7 @@ void pl_greeting_free(struct greeting *greeting)
 	pl_stream_close(&greeting->stream);
 	pl_list_remove(&greeting->link);
 	listener->greeting_count--;
+	--*count_of_network(listener, greeting->network);
 	pl_free(&listener->context->allocator, greeting->admission);
 	pl_free(&listener->context->allocator, greeting);
 }
@@ -282,28 +296,21 @@ static uint64_t network_of(int fd)
 	return network;
 }
 
-static unsigned count_of_network(const struct pl_listener *listener, uint64_t network)
+bool pl_greeting_evict(struct pl_listener *listener, uint64_t age)
 {
-	unsigned count = 0;
-
-	pl_list_for_each(at, &listener->greetings)
-		count += pl_list_entry(at, struct greeting, link)->network == network;
-	return count;
-}
-
-bool pl_greeting_evict(struct pl_listener *listener)
-{
+	const uint64_t latest = pl_now() - age;
 	struct greeting *victim = NULL;
 	unsigned most = 0;
 
 	/* The list is in the order of arrival, so the first one found is the oldest of its address. */
 	pl_list_for_each(at, &listener->greetings) {
 		struct greeting *greeting = pl_list_entry(at, struct greeting, link);
-		unsigned count = count_of_network(listener, greeting->network);
 
-		if (count <= most)
+		if (greeting->since > latest)
+			break;
+		if (*count_of_network(listener, greeting->network) <= most)
 			continue;
-		most = count;
+		most = *count_of_network(listener, greeting->network);
 		victim = greeting;
 	}
 	if (victim)
@@ -323,14 +330,18 @@ static unsigned most_greetings(void)
 void pl_greeting_new(struct pl_listener *listener, int fd)
 {
 	struct greeting *greeting = pl_zalloc(&listener->context->allocator, sizeof(*greeting));
+	const unsigned most = most_greetings();
 
 	if (!greeting) {
 		close(fd);
 		return;
 	}
 	greeting->network = network_of(fd);
-	if (listener->greeting_count >= most_greetings())
-		pl_greeting_evict(listener);
+	greeting->since = pl_now();
+	while (listener->greeting_count >= most && pl_greeting_evict(listener, YOUNG))
+		;
+	if (listener->greeting_count >= most * YOUNG_FACTOR)
+		pl_greeting_evict(listener, 0);
 	greeting->listener = listener;
 	greeting->stream.fd = fd;
 	greeting->source.fd = fd;
@@ -338,6 +349,7 @@ void pl_greeting_new(struct pl_listener *listener, int fd)
 	pl_timer_init(&greeting->timer, greeting_expire);
 	pl_list_append(&listener->greetings, &greeting->link);
 	listener->greeting_count++;
+	++*count_of_network(listener, greeting->network);
 	if (pl_source_add(listener->engine, &greeting->source, EPOLLIN) < 0) {
 		pl_greeting_free(greeting);
 		return;

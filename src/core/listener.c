@@ -27,7 +27,7 @@ static bool listener_ready(struct pl_source *source, uint32_t events)
 			continue;
 		}
 		/* Strangers must not keep peers out: one of them leaves its descriptor. */
-		if ((errno == EMFILE || errno == ENFILE) && pl_greeting_evict(listener))
+		if ((errno == EMFILE || errno == ENFILE) && pl_greeting_evict(listener, 0))
 			continue;
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 			pl_source_watch(source, 0);

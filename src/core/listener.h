@@ -15,6 +15,7 @@ struct pl_listener {
 	struct sockaddr_storage address;
 	struct pl_list greetings; /* connections that have not identified themselves */
 	unsigned greeting_count;
+	unsigned greeting_counts[256]; /* the same by address */
 	struct pl_timer pause;  /* out of descriptors: accepts again later */
 	atomic_uint references; /* of peers that it accepted, and of the program */
 	bool lanes_only;        /* of the local fabric: accepts data sockets of known peers, no new peers */
@@ -38,7 +39,10 @@ int pl_listeners_cancel(struct pl_context *context, uint64_t user_data);
 /* greeting.c: takes over the descriptor of an accepted connection. Listener's engine. */
 void pl_greeting_new(struct pl_listener *listener, int fd);
 void pl_greetings_clear(struct pl_listener *listener);
-/* Closes the oldest connection of the address that has most of them. Returns false if there is none. */
-bool pl_greeting_evict(struct pl_listener *listener);
+/*
+ * Closes the oldest connection of the address that has most of them, if it is at least as old (nanoseconds). Returns
+ * false if there is none.
+ */
+bool pl_greeting_evict(struct pl_listener *listener, uint64_t age);
 
 #endif

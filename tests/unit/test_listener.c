@@ -65,6 +65,13 @@ static void wait_for_strangers(struct rig *rig, unsigned count)
 	}
 }
 
+/* The same, or until a time. */
+static void wait_for_strangers_or(struct rig *rig, unsigned count, uint64_t end)
+{
+	while (count_strangers(rig) != count && pl_now() < end)
+		usleep(1000);
+}
+
 static bool is_closed(int fd, int milliseconds)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
@@ -72,7 +79,7 @@ static bool is_closed(int fd, int milliseconds)
 	return poll(&poll_fd, 1, milliseconds) == 1;
 }
 
-/* One more than the descriptors allow costs the oldest its connection. */
+/* One more than the descriptors allow costs the oldest its connection, when that is old enough. */
 static void strangers_at_most(rlim_t descriptors, unsigned most)
 {
 	struct rlimit old, limit;
@@ -89,6 +96,7 @@ static void strangers_at_most(rlim_t descriptors, unsigned most)
 		assert_true(fds[i] >= 0);
 	}
 	wait_for_strangers(&rig, most);
+	usleep(3100000);
 	fds[most] = socket_connect(rig.address);
 	assert_true(is_closed(fds[0], 20000));
 	assert_int_equal(count_strangers(&rig), most);
@@ -110,6 +118,39 @@ static void test_many_descriptors(void **state)
 {
 	(void)state;
 	strangers_at_most(4096, STRANGERS_MAX);
+}
+
+/* Four times as many may connect within three seconds; one more costs the oldest its connection. */
+static void test_burst(void **state)
+{
+	static int fds[4 * STRANGERS_MAX + 1];
+	const unsigned most = 4 * STRANGERS_MAX;
+	struct rlimit old;
+	struct rig rig;
+	uint64_t began = pl_now();
+	bool young;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 4096, old.rlim_max }) < 0)
+		skip();
+	rig_open(&rig);
+	for (unsigned i = 0; i <= most; i++) {
+		fds[i] = socket_connect(rig.address);
+		assert_true(fds[i] >= 0);
+		if (i == most - 1)
+			wait_for_strangers_or(&rig, most, began + 3 * PL_NS_PER_S);
+	}
+	young = pl_now() - began < 3 * PL_NS_PER_S;
+	assert_true(is_closed(fds[0], 20000));
+	assert_true(count_strangers(&rig) <= most);
+	for (unsigned i = 1; young && i <= most; i++)
+		assert_false(is_closed(fds[i], 0));
+	assert_false(is_closed(fds[most], 0));
+	for (unsigned i = 0; i <= most; i++)
+		close(fds[i]);
+	rig_close(&rig);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
 /* Neither TLS nor a lane nor an older release: the listener closes without an answer. */
@@ -212,6 +253,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_few_descriptors),
 		cmocka_unit_test(test_many_descriptors),
+		cmocka_unit_test(test_burst),
 		cmocka_unit_test(test_unknown_bytes),
 		cmocka_unit_test(test_accept_after_close),
 		cmocka_unit_test(test_sockets),
