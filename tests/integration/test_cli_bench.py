@@ -18,7 +18,7 @@ SHORT = ['--iterations', '200', '--warmup', '10']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'lanes', 'depth', 'vector',
        'post_list', 'peers', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
        'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
-       'cycles_per_byte', 'joules', 'verified'}
+       'cycles_per_byte', 'joules', 'card_counters', 'verified'}
 TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
 
 
@@ -29,7 +29,7 @@ def rows(*arguments, **options):
 def check_row(row, operation, size, operations=None):
     assert set(row) == ROW
     assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'local', 'direct')
-    assert row['reason'] and row['lanes'] >= 1 and row['depth'] >= 1
+    assert row['reason'] and row['lanes'] >= 1 and row['depth'] >= 1 and row['card_counters'] is None
     latency = row['latency_us']
     assert list(latency) == [*TIMES, 'mean', 'stddev']
     assert sorted(latency[name] for name in TIMES) == [latency[name] for name in TIMES] and latency['min'] > 0

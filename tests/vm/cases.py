@@ -118,7 +118,8 @@ NO_ROOM = over('verbs', Case('a receiver without room', 20, server='bench_server
 
 # Small messages that wait are packed into one SEND.
 PACKED = over('verbs', Case('small messages in few SENDs', 60, server='bench_server',
-                            client='fewer_sends 1000 bench --op send --size 8,100 --depth 128 --iterations 2000'))
+                            client='fewer_sends 1000 counts_packets 2 bench --op send --size 8,100 --depth 128 '
+                                   '--iterations 2000'))
 
 # Frames through a simulated GPU, with all methods.
 WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 5 --size 64K --frames 10'))
@@ -173,7 +174,8 @@ FAULTS = over_all(
     *renewed(
         *(Case(f'far link down {time} s', 60, server=f'keep_ledger_until_after "link_down {time}"', client=WRITES)
           for time in (0.3, 4))),
-    *(Case(f'{size} through {name}', 100, server='bench_server', client=f'with_netem "{setting}" {WHOLE} --size {size}')
+    *(Case(f'{size} through {name}', 100, server='bench_server',
+           client=f'with_netem "{setting}" counts_losses {WHOLE} --size {size}')
       for name, setting, size in (('loss', 'loss 1%', '16M'), ('corruption', 'corrupt 0.1%', '16M'),
                                   ('reordering', 'delay 1ms reorder 25%', '256K'))),
 ) + over(
@@ -194,7 +196,8 @@ FAULTS = over_all(
 RAILS = over(
     'verbs',
     # Depth 1: the library splits a single operation over both rails.  With several, each rail may get whole operations.
-    Case('two rails', 60, server='bench_server', client='over_rails 2 bench --op write --size 1M --depth 1 --iterations 30'),
+    Case('two rails', 60, server='bench_server',
+         client='over_rails 2 counts_packets 2 bench --op write --size 1M --depth 1 --iterations 30'),
     Case('one rail', 60, server='bench_server',
          client='over_rails 1 bench --rails 1 --op write --size 1M --iterations 20'),
     Case('two queue pairs of one card', 60, server='bench_server --rails 2 --device rxe1',

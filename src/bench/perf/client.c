@@ -9,6 +9,7 @@
 
 #include "bench/common/numbers.h"
 #include "bench/common/process.h"
+#include "bench/perf/card_ports.h"
 #include "bench/perf/connections.h"
 #include "bench/perf/control.h"
 #include "bench/perf/local_server.h"
@@ -270,14 +271,18 @@ static int measure_bench_size(struct bench_endpoint *ep, const struct bench_opti
 	if (!values && rc == 0)
 		rc = bench_fail(ep, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u runs", options->repeat);
 	report->pages = ep->pages;
+	bench_watch_card_ports(ep, &report->cards);
 	for (uint32_t i = 0; rc == 0 && i < options->repeat; i++) {
 		show_bench_progress(options, report->count, i);
 		rc = measure_run(ep, options, &runs[i]);
 		if (rc == 0)
 			values[i] = plan.latency ? (double)runs[i].latency.p50 / 1000 : runs[i].bytes_per_second;
 		/* Keeps the row with wrong content, for the output. */
-		if (rc == -EBADMSG)
-			report->rows[report->count++] = take_run_row(runs, i);
+		if (rc == -EBADMSG) {
+			*row = take_run_row(runs, i);
+			row->counters = card_watch_end(&report->cards);
+			report->count++;
+		}
 	}
 	if (rc < 0) {
 		free(values);
@@ -285,6 +290,7 @@ static int measure_bench_size(struct bench_endpoint *ep, const struct bench_opti
 	}
 	qsort(runs, options->repeat, sizeof(*runs), plan.latency ? compare_row_latency : compare_row_bandwidth);
 	*row = take_run_row(runs, options->repeat / 2);
+	row->counters = card_watch_end(&report->cards);
 	row->runs = values;
 	row->run_count = options->repeat;
 	report->count++;
@@ -384,6 +390,7 @@ static void free_bench_report(struct bench_report *report)
 		free(report->servers[i].events);
 	for (uint32_t i = 0; report && i < report->count; i++) {
 		free(report->rows[i].runs);
+		card_counters_free(report->rows[i].counters);
 		bench_row_free(&report->rows[i]);
 	}
 	free(report);
@@ -467,7 +474,9 @@ int bench_measure(struct bench_options *options)
 	report->server_count = CLI_MAX(options->address_count, 1u);
 	for (uint32_t i = 0; i < report->server_count; i++)
 		report->servers[i].info = (struct pl_peer_info)PL_PEER_INFO_INIT;
+	card_watch_open(&report->cards, NULL);
 	measure_servers(ep, options, options->address_count ? options->addresses : &own, report);
+	card_watch_close(&report->cards);
 	/* The client never connected, so no closed connection will end the server. */
 	if (child.process.pid > 0 && !report->servers[0].info.address[0])
 		kill(child.process.pid, SIGTERM);

@@ -142,12 +142,14 @@ static struct json_object *json_bench_row(const struct bench_options *options, c
 	add_sequential_members(object, row);
 	if (row->shares)
 		add_share_members(object, report, row);
+	cli_json_add(object, "card_counters", card_counters_json(row->counters));
 	cli_json_add(object, "verified", row->plan.validate ? json_object_new_boolean(row->verified) : NULL);
 	return object;
 }
 
 /* Adds reasons for missing cycles or joules; "cycles" also if kernel cycles are not counted. */
-static void add_unreadable_members(struct json_object *object, const struct bench_cost *cost)
+static void add_unreadable_members(struct json_object *object, const struct bench_cost *cost,
+				   const struct card_watch *cards)
 {
 	struct json_object *unknown = json_object_new_object();
 
@@ -158,6 +160,8 @@ static void add_unreadable_members(struct json_object *object, const struct benc
 			     cli_json_text("kernel cycles are not included: this user may not count them"));
 	if (cost->no_joules[0])
 		cli_json_add(unknown, "joules", cli_json_text(cost->no_joules));
+	if (cards->unreadable[0])
+		cli_json_add(unknown, "card_counters", cli_json_text(cards->unreadable));
 	cli_json_add(object, "not_readable", unknown);
 }
 
@@ -222,7 +226,7 @@ void bench_render_json(const struct bench_options *options, const struct bench_r
 		result_attach_machine(object);
 	add_server_list(object, report);
 	add_method_members(object, options, report);
-	add_unreadable_members(object, &report->cost);
+	add_unreadable_members(object, &report->cost, &report->cards);
 	cli_json_add(object, "results", results);
 	if (report->failed)
 		cli_json_add(object, "error", cli_json_error(&report->error));

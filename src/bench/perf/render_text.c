@@ -236,12 +236,23 @@ static void print_bench_cost(const struct bench_report *report)
 }
 
 /* Prints missing values before the table, as scripts read the table from the end of the output. */
-static void print_unreadable_counters(const struct bench_cost *cost)
+static void print_unreadable_counters(const struct bench_cost *cost, const struct card_watch *cards)
 {
 	if (cost->no_cycles[0])
 		printf("cycles UNKNOWN: %s\n", cost->no_cycles);
 	if (cost->no_joules[0])
 		printf("joules UNKNOWN: %s\n", cost->no_joules);
+	if (cards->unreadable[0])
+		printf("card counters UNKNOWN: %s\n", cards->unreadable);
+}
+
+static void print_card_troubles(const struct bench_report *report)
+{
+	const struct card_counters *results[BENCH_SIZES_MAX];
+
+	for (uint32_t i = 0; i < report->count; i++)
+		results[i] = report->rows[i].counters;
+	card_troubles_print(stdout, results, report->count);
 }
 
 void bench_render_table(const struct bench_options *options, const struct bench_report *report)
@@ -255,11 +266,13 @@ void bench_render_table(const struct bench_options *options, const struct bench_
 	table = cli_table(shown, options->plan.validate ? COLUMNS : COLUMN_VERIFIED);
 	if (!options->common.quiet) {
 		print_bench_header(options, report);
-		print_unreadable_counters(&report->cost);
+		print_unreadable_counters(&report->cost, &report->cards);
 	}
 	if (bench_operation_sequential(options->plan.operation)) {
 		render_sequential_table(report);
 		scols_unref_table(table);
+		if (!options->common.quiet)
+			print_card_troubles(report);
 		return;
 	}
 	for (uint32_t i = 0; i < report->count; i++)
@@ -267,6 +280,8 @@ void bench_render_table(const struct bench_options *options, const struct bench_
 	cli_table_print(table);
 	if (options->sample_interval)
 		print_sample_range(options, report);
-	if (!options->common.quiet)
-		print_bench_cost(report);
+	if (options->common.quiet)
+		return;
+	print_bench_cost(report);
+	print_card_troubles(report);
 }

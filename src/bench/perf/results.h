@@ -3,6 +3,7 @@
 #ifndef PL_BENCH_PERF_RESULTS_H
 #define PL_BENCH_PERF_RESULTS_H
 
+#include "bench/counters/counters.h"
 #include "bench/perf/endpoint.h"
 #include "bench/perf/options.h"
 #include "cmd/common/events.h"
@@ -39,7 +40,8 @@ struct bench_row {
 	uint32_t sample_count;
 	/* Registration, medians in nanoseconds: of the cached one with its write, and of the write alone. */
 	double cached, operation;
-	struct bench_share *shares; /* of each server; NULL if there is only one */
+	struct bench_share *shares;     /* of each server; NULL if there is only one */
+	struct card_counters *counters; /* changes at the ports in use, during all runs; NULL: none were read */
 };
 
 /* Results of all sizes. */
@@ -57,6 +59,7 @@ struct bench_report {
 	const char *pages;      /* huge pages in use: "hugetlb", "transparent", or NULL */
 	struct bench_cost cost; /* for the reasons why values are missing */
 	uint64_t staging;       /* bytes of host memory that the library locked to stage GPU memory */
+	struct card_watch cards;
 	bool failed;
 	struct pl_error error;
 };

@@ -614,6 +614,23 @@ over_rails() # COUNT COMMAND...
 	"$@" && grep -q "\"lanes\": $rails" result
 }
 
+# Runs `bench`, whose JSON must have COUNT ports of soft-RoCE, one for each result and rail, that sent packets.
+counts_packets() # COUNT COMMAND...
+{
+	ports=$1
+	shift
+	"$@" || return
+	counted=$(grep -c '"sent_pkts": [1-9]' result)
+	echo "$counted ports with sent packets"
+	[ "$counted" = "$ports" ] && ! grep '"sent_pkts": 0\|"lifespan"' result
+}
+
+# Runs `bench`, whose JSON must have a counter of soft-RoCE for lost packets.
+counts_losses() # COMMAND...
+{
+	"$@" && grep '"rcvd_seq_err": [1-9]\|"completer_retry_err": [1-9]' result
+}
+
 # Runs `bench --events`, whose JSON must match each of these patterns.
 logs_events() # PATTERN,... COMMAND...
 {
