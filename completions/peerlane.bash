@@ -83,7 +83,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno | --width | --peer | --quota | --keep-parts | --rate) return ;;
+	--errno | --width | --peer | --quota | --keep-parts | --rate | --min-rate) return ;;
 	--sandbox)
 		COMPREPLY=($(compgen -W $'auto\noff\nrequire' -- "$current"))
 		return

@@ -18,7 +18,7 @@ SHORT = ['--iterations', '200', '--warmup', '10']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'lanes', 'depth', 'vector',
        'post_list', 'peers', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
        'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
-       'cycles_per_byte', 'joules', 'card_counters', 'verified'}
+       'cycles_per_byte', 'joules', 'card_counters', 'min_rate_met', 'verified'}
 TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
 
 
@@ -29,7 +29,8 @@ def rows(*arguments, **options):
 def check_row(row, operation, size, operations=None):
     assert set(row) == ROW
     assert (row['operation'], row['size'], row['fabric'], row['route']) == (operation, size, 'local', 'direct')
-    assert row['reason'] and row['lanes'] >= 1 and row['depth'] >= 1 and row['card_counters'] is None
+    assert row['reason'] and row['lanes'] >= 1 and row['depth'] >= 1
+    assert row['card_counters'] is row['min_rate_met'] is None
     latency = row['latency_us']
     assert list(latency) == [*TIMES, 'mean', 'stddev']
     assert sorted(latency[name] for name in TIMES) == [latency[name] for name in TIMES] and latency['min'] > 0
@@ -123,6 +124,66 @@ def test_rate_is_limited():
         assert row['operations'] == 300 and 0.29 < row['seconds'] and row['operations_per_second'] < 1010
     row, = rows('--rate', '10KB', '--size', '1000', '--iterations', '4')
     assert row['bytes_per_second'] < 14000
+
+
+def test_results_have_the_least_rate():
+    report = run_json('bench', '--min-rate', '1KB', '--size', '8,64K', *SHORT)
+    assert report['min_rate_bytes_per_second'] == 1000 and 'error' not in report
+    assert [row['min_rate_met'] for row in report['results']] == [True, True]
+
+
+# The rate of 64K is above the limit, as --rate counts operations and not bytes.
+BELOW = ['--size', '8,64K', '--rate', '2000op', '--iterations', '200', '--min-rate', '1MB']
+
+
+def test_a_result_below_the_least_rate_fails_after_all_results():
+    report = run_json('bench', *BELOW, expect=1)
+    assert [row['min_rate_met'] for row in report['results']] == [False, True]
+    low = report['results'][0]['bytes_per_second']
+    error = report['error']
+    assert error['id'] == 'RATE-TOO-LOW' and error['object'] == 'write of size 8' and error['code'] < 0
+    assert f'{low} bytes a second' in error['message'] and '1000000 (1.00 MB/s) of --min-rate' in error['message']
+    assert '1 of 2 results' in error['message'] and 'peerlane check' in error['hint']
+    for output in [[], ['--csv'], ['--perftest']]:
+        done = run('bench', *BELOW, *output, expect=1)
+        assert re.search(r'(^|,| )(64K|65536)[ ,]', done.stdout, re.MULTILINE), done.stdout
+        assert 'write of size 8: ' in done.stderr and '[RATE-TOO-LOW]' in done.stderr and 'hint: ' in done.stderr
+    # All powers of two: small messages are too slow, and the error names the slowest.
+    report = run_json('bench', '--all', '--rate', '1000op', '--iterations', '20', '--min-rate', '1MB', expect=1)
+    met = [row['min_rate_met'] for row in report['results']]
+    assert len(met) == 23 and met == sorted(met) and True in met
+    assert report['error']['object'] == 'write of size 2' and f'{met.count(False)} of 23 results' in report['error']['message']
+
+
+def test_least_rate_of_several_servers_is_that_of_the_total():
+    servers = [start('bench', '--server', '--quiet', '--json', '127.0.0.1:0') for _ in range(2)]
+    try:
+        addresses = [json.loads(server.stdout.readline())['address'] for server in servers]
+        report = run_json('bench', *addresses, '--size', '1K', '--min-rate', '1024T', *SHORT, expect=1)
+        row, = report['results']
+        assert len(row['servers']) == 2 and row['min_rate_met'] is False
+        assert report['error']['message'].startswith(f'{row["bytes_per_second"]} bytes a second')
+        assert rows(*addresses, '--size', '1K', '--min-rate', '1K', *SHORT)[0]['min_rate_met'] is True
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+
+@pytest.mark.parametrize('arguments, reason', [
+    (['--latency'], '--latency has no rate'), (['--latency', '--op', 'read'], '--latency has no rate'),
+    (['--op', 'connect'], '--op connect has no rate'), (['--op', 'register'], '--op register has no rate'),
+    (['--server'], 'option of the client'), (['--min-rate', '0'], "not '0'"), (['--min-rate', '5op'], "not '5op'"),
+    (['--min-rate', '1025T'], "not '1025T'"),
+])
+def test_modes_without_a_least_rate(arguments, reason):
+    done = run('bench', '--min-rate', '1K', *arguments, expect=2)
+    assert '--min-rate' in done.stderr and reason in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize('other', ['compare', 'workflow', 'proxy'])
+def test_other_measurements_refuse_the_least_rate_by_name(other):
+    assert "'--min-rate'" in run('bench', other, '--min-rate', '1K', expect=2).stderr
 
 
 def test_samples_over_time():

@@ -47,6 +47,12 @@ def test_verdicts(tmp_path, factor, options, mode, verdict):
     assert low == pytest.approx(factor, rel=0.05) and high == pytest.approx(factor, rel=0.05)
 
 
+def test_results_below_the_least_rate_are_complete(tmp_path):
+    for ident, warns in [('RATE-TOO-LOW', False), ('INTERRUPTED', True)]:
+        paths = [document(tmp_path / name, row(runs=BEFORE), error={'id': ident}) for name in 'ab']
+        assert ('results may be missing' in run('bench', 'compare', *paths).stderr) == warns
+
+
 def test_noise_is_not_a_change(tmp_path):
     noisy = [60, 140, 100, 75, 125, 90, 110]
     result = compare(tmp_path, row(runs=noisy), row(runs=[value * 0.85 for value in noisy]))

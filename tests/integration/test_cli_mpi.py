@@ -28,6 +28,25 @@ def test_eight_ranks(tmp_path):
     assert 'between 8 ranks' in page
 
 
+@needs_mpi
+def test_pairs_below_the_least_rate(tmp_path):
+    document = json.loads(mpi(3, *FEW, '--json', '--min-rate', '1K').stdout)
+    assert document['min_rate_bytes_per_second'] == 1024 and document['below_min_rate'] == []
+    assert 'error' not in document
+    done = mpi(3, *FEW, '--json', '--min-rate', '1024T', '--save', tmp_path / 'all.json', expect=1)
+    document = json.loads(done.stdout)
+    below = {(one['from'], one['to']): one['bytes_per_second'] for one in document['below_min_rate']}
+    assert below == {(a, b): document['bytes_per_second'][a][b] for a in range(3) for b in range(3) if a != b}
+    lowest = min(below, key=below.get)
+    assert document['error']['id'] == 'RATE-TOO-LOW' and '[RATE-TOO-LOW]' in done.stderr
+    assert document['error']['object'] == f'rank {lowest[0]} to rank {lowest[1]}'
+    assert '6 of 6 results' in document['error']['message']
+    saved = json.loads((tmp_path / 'all.json').read_text())
+    assert saved['complete'] and saved['below_min_rate'] == document['below_min_rate']
+    shown = mpi(2, *FEW, '--min-rate', '1024T', expect=1).stdout
+    assert shown.count('below --min-rate: rank ') == 2 and 'GB/s, from row to column' in shown
+
+
 HOSTS = 4
 # Hosts on one switch, from 10.77.0.1 on; the link to the last one has 30 Mbit/s.  Networks, names and processes are in
 # namespaces of the script, and end with it.

@@ -248,6 +248,16 @@ static int read_matrix(const struct reader *reader)
 	return rc;
 }
 
+/* True if an error ended the measurement.  After a judgement by --min-rate all results are there. */
+static bool has_incomplete_results(struct json_object *root)
+{
+	struct json_object *error = document_member(root, "error", json_type_object);
+	char id[24];
+
+	copy_document_text(error, "id", "", id, sizeof(id));
+	return error && strcmp(id, "RATE-TOO-LOW");
+}
+
 static int read_document_root(const struct reader *reader)
 {
 	struct json_object *format = document_member(reader->root, "format", json_type_int);
@@ -263,7 +273,7 @@ static int read_document_root(const struct reader *reader)
 	copy_document_text(reader->root, "time", "", document->time, sizeof(document->time));
 	copy_document_text(document_member(reader->root, "machine", json_type_object), "host", "", document->host,
 			   sizeof(document->host));
-	document->failed = document_member(reader->root, "error", json_type_object) != NULL;
+	document->failed = has_incomplete_results(reader->root);
 	if (!strcmp(kind, "workflow") || !strcmp(kind, "proxy"))
 		return read_document_rows(reader, true);
 	if (!strcmp(kind, "matrix"))

@@ -93,6 +93,39 @@ static struct json_object *json_failed_pairs(const struct matrix *matrix)
 	return array;
 }
 
+static struct json_object *json_pairs_below(const struct matrix *matrix, const struct matrix_options *options)
+{
+	struct json_object *array = json_object_new_array();
+
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < matrix->size; to++) {
+			struct json_object *object;
+
+			if (!matrix_is_below(matrix, options, from, to))
+				continue;
+			object = json_object_new_object();
+			cli_json_add(object, "from", json_object_new_int(from));
+			cli_json_add(object, "to", json_object_new_int(to));
+			cli_json_add(object, "bytes_per_second",
+				     bench_json_number(matrix_cell(matrix, from, to)->bytes_per_second, 0));
+			cli_json_append(array, object);
+		}
+	return array;
+}
+
+/* Adds the judgement by --min-rate, and the error of a whole measurement. */
+static void json_add_min_rate(struct json_object *object, const struct matrix *matrix,
+			      const struct matrix_options *options, bool complete)
+{
+	struct pl_error error;
+
+	cli_json_add(object, "min_rate_bytes_per_second",
+		     options->min_rate ? json_object_new_uint64(options->min_rate) : NULL);
+	cli_json_add(object, "below_min_rate", options->min_rate ? json_pairs_below(matrix, options) : NULL);
+	if (complete && matrix_check_rates(matrix, options, &error) < 0)
+		cli_json_add(object, "error", cli_json_error(&error));
+}
+
 /* Adds "reasons", a list of texts, and "reason_of", with the number of each pair's text. */
 static void json_add_reasons(struct json_object *object, const struct matrix *matrix)
 {
@@ -174,6 +207,7 @@ struct json_object *matrix_document(const struct matrix *matrix, const struct ma
 	cli_json_add(object, "latency_us", json_matrix_values(matrix, true));
 	cli_json_add(object, "slow", json_slow_pairs(matrix));
 	cli_json_add(object, "failed", json_failed_pairs(matrix));
+	json_add_min_rate(object, matrix, options, complete);
 	json_add_reasons(object, matrix);
 	return object;
 }

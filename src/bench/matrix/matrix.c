@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/common/arguments.h"
+#include "bench/common/min_rate.h"
 #include "bench/matrix/ending.h"
 #include "bench/perf/plan.h"
 #include "cmd/common/output.h"
@@ -13,7 +14,15 @@
 #define SIZE_DEFAULT (1ull << 20)
 #define DURATION_DEFAULT (100 * CLI_NS_PER_MS)
 
-enum { OPTION_MPI = 0x100, OPTION_NETWORK, OPTION_MEMORY, OPTION_DURATION, OPTION_SAVE, OPTION_RESUME };
+enum {
+	OPTION_MPI = 0x100,
+	OPTION_NETWORK,
+	OPTION_MEMORY,
+	OPTION_DURATION,
+	OPTION_SAVE,
+	OPTION_RESUME,
+	OPTION_MIN_RATE,
+};
 
 static error_t parse_matrix_option(int key, char *argument, struct argp_state *state)
 {
@@ -39,6 +48,9 @@ static error_t parse_matrix_option(int key, char *argument, struct argp_state *s
 	case OPTION_DURATION:
 		options->duration = bench_parse_interval("duration", argument, state);
 		return 0;
+	case OPTION_MIN_RATE:
+		options->min_rate = bench_parse_min_rate(argument, state);
+		return 0;
 	case 's':
 		if (cli_parse_size(argument, &options->size) || options->size < BENCH_SIZE_MIN ||
 		    options->size > BENCH_SIZE_MAX)
@@ -60,6 +72,7 @@ static const struct argp_option matrix_argp_options[] = {
 	{ "memory", OPTION_MEMORY, "KIND", 0, "host, cuda:N, or cuda: one GPU for each rank of a host (default: host)",
 	  10 },
 	{ "network", OPTION_NETWORK, "NAME", 0, "Interface such as ib0, or beginning of an address such as 10.1.", 10 },
+	{ "min-rate", OPTION_MIN_RATE, "RATE", 0, "Fail if a pair has fewer bytes per second, such as 20GB", 10 },
 	{ "save", OPTION_SAVE, "FILE", 0, "Write the results to a new FILE as they come, as JSON", 10 },
 	{ "resume", OPTION_RESUME, "FILE", 0, "Measure only pairs that FILE of --save lacks, and add them to it", 10 },
 	{ 0 },
@@ -99,7 +112,8 @@ static int show_results(struct matrix *matrix, const struct matrix_options *opti
 		printed = matrix_print_json(matrix, options, rc < 0 ? &other : error);
 	else
 		matrix_print(matrix, options);
-	return rc < 0 ? rc : printed;
+	rc = rc < 0 ? rc : printed;
+	return rc < 0 ? rc : matrix_check_rates(matrix, options, error);
 }
 
 static int run_matrix(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)

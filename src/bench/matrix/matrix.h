@@ -18,6 +18,7 @@ struct matrix_options {
 	const char *network, *memory; /* network: NULL: any; memory: "host" by default */
 	const char *save, *resume;    /* files of results; NULL: none */
 	uint64_t size, duration;      /* bytes; nanoseconds for each direction of a pair */
+	uint64_t min_rate;            /* bytes a second that each direction of a pair must have; 0: any */
 	char **command;
 	int command_count;
 };
@@ -106,6 +107,11 @@ unsigned matrix_count_pairs(const struct matrix *matrix);
 
 /* Measures all pairs and judges them.  Returns 0 or a negative errno. */
 int matrix_run(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error);
+
+/* True if the rate of a pair is below --min-rate. */
+bool matrix_is_below(const struct matrix *matrix, const struct matrix_options *options, int from, int to);
+/* Fails at rank 0 if a pair is below --min-rate. */
+int matrix_check_rates(const struct matrix *matrix, const struct matrix_options *options, struct pl_error *error);
 
 void matrix_print(const struct matrix *matrix, const struct matrix_options *options);
 int matrix_print_json(const struct matrix *matrix, const struct matrix_options *options, struct pl_error *error);

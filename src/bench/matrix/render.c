@@ -63,6 +63,16 @@ static void print_failed_pairs(const struct matrix *matrix)
 				       matrix_cell(matrix, from, to)->reason);
 }
 
+static void print_pairs_below(const struct matrix *matrix, const struct matrix_options *options)
+{
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < matrix->size; to++)
+			if (matrix_is_below(matrix, options, from, to))
+				printf("below --min-rate: rank %d (%s) to rank %d (%s): %.3g GB/s\n", from,
+				       matrix->ranks[from].host, to, matrix->ranks[to].host,
+				       matrix_cell(matrix, from, to)->bytes_per_second / 1e9);
+}
+
 void matrix_print(const struct matrix *matrix, const struct matrix_options *options)
 {
 	char size[32];
@@ -82,6 +92,7 @@ void matrix_print(const struct matrix *matrix, const struct matrix_options *opti
 			printf("median %s: %.3g GB/s, %.3g us\n", one_host ? "within a host" : "between hosts",
 			       matrix->medians[one_host].bytes_per_second / 1e9, matrix->medians[one_host].latency_us);
 	print_slow_pairs(matrix);
+	print_pairs_below(matrix, options);
 	print_failed_pairs(matrix);
 	if (!matrix->slow_count && !options->common.quiet)
 		puts("no slow pairs");

@@ -483,6 +483,8 @@ int bench_measure(struct bench_options *options)
 	bench_local_server_stop(&child);
 	if (report->failed)
 		bench_name_signal(&report->error);
+	if (options->min_rate)
+		bench_judge_rates(options, report);
 	print_bench_results(options, report);
 	print_bench_events(options, report);
 	rc = report->failed ? cli_report(&report->error) : CLI_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/common/arguments.h"
+#include "bench/common/min_rate.h"
 #include "bench/perf/message.h"
 #include "bench/perf/options.h"
 #include "bench/perf/samples.h"
@@ -24,6 +25,7 @@ enum {
 	OPTION_VALIDATE,
 	OPTION_REPEAT,
 	OPTION_RATE,
+	OPTION_MIN_RATE,
 	OPTION_SAMPLES,
 	OPTION_TOUCH,
 	OPTION_MEMORY,
@@ -46,6 +48,7 @@ static const struct argp_option method_options[] = {
 	{ "warmup", OPTION_WARMUP, "N", 0, "Operations before the measured ones (default: up to 1000)", 2 },
 	{ "repeat", OPTION_REPEAT, "N", 0, "Run each size N times and take the median run", 2 },
 	{ "rate", OPTION_RATE, "RATE", 0, "Limit to this many bytes (10GB) or operations (5000op) per second", 2 },
+	{ "min-rate", OPTION_MIN_RATE, "RATE", 0, "Fail if a result has fewer bytes per second, such as 20GB", 2 },
 	{ "samples", OPTION_SAMPLES, "SECONDS", 0, "Show the rate in each interval, such as 0.1, and the lowest", 2 },
 	{ "validate", OPTION_VALIDATE, NULL, 0, "Compare received with sent content, outside the measured time", 2 },
 	{ "touch", OPTION_TOUCH, NULL, 0, "The receiver reads all bytes within the measured time", 2 },
@@ -177,6 +180,9 @@ static error_t parse_method_option(int key, char *argument, struct argp_state *s
 	case OPTION_RATE:
 		parse_rate_limit(options, argument, state);
 		return 0;
+	case OPTION_MIN_RATE:
+		options->min_rate = bench_parse_min_rate(argument, state);
+		return 0;
 	case OPTION_SAMPLES:
 		options->sample_interval = bench_parse_interval("samples", argument, state);
 		return 0;
@@ -209,6 +215,12 @@ void bench_finish_method(struct bench_options *options, struct argp_state *state
 		argp_error(state, "--peer-cpu applies only to a server started here; use --cpu on your server");
 	if (options->peer_memory && options->server)
 		argp_error(state, "--peer-memory is an option of the client; use --memory on the server");
+	if (options->min_rate && options->server)
+		argp_error(state, "--min-rate is an option of the client");
+	if (options->min_rate && bench_operation_sequential(plan->operation))
+		argp_error(state, "--min-rate: --op %s has no rate", plan->operation->name);
+	if (options->min_rate && plan->latency)
+		argp_error(state, "--min-rate: --latency has no rate");
 	if (options->perftest && !plan->operation->perftest_title)
 		argp_error(state, "--perftest: perftest has no test of --op %s", plan->operation->name);
 	if (options->perftest && !settings->iterations && !options->duration_given)

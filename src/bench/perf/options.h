@@ -15,6 +15,7 @@ struct bench_options {
 	int node;                         /* NUMA node; -1: any */
 	bool huge, csv, perftest, gbits, all, with_machine, events;
 	uint64_t sample_interval, rate_bytes;
+	uint64_t min_rate; /* bytes a second that each result must have; 0: any */
 	int argc;
 	char **argv;
 	struct bench_plan plan;

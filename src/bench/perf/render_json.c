@@ -143,6 +143,8 @@ static struct json_object *json_bench_row(const struct bench_options *options, c
 	if (row->shares)
 		add_share_members(object, report, row);
 	cli_json_add(object, "card_counters", card_counters_json(row->counters));
+	cli_json_add(object, "min_rate_met",
+		     options->min_rate ? json_object_new_boolean(bench_row_meets_rate(options, row)) : NULL);
 	cli_json_add(object, "verified", row->plan.validate ? json_object_new_boolean(row->verified) : NULL);
 	return object;
 }
@@ -178,6 +180,8 @@ static void add_method_members(struct json_object *object, const struct bench_op
 	cli_json_add(object, "rate_bytes_per_second",
 		     options->rate_bytes ? json_object_new_uint64(options->rate_bytes) : NULL);
 	cli_json_add(object, "rate_operations_per_second", rate > 0 ? bench_json_number(rate, 0) : NULL);
+	cli_json_add(object, "min_rate_bytes_per_second",
+		     options->min_rate ? json_object_new_uint64(options->min_rate) : NULL);
 	cli_json_add(object, "cpus", cli_json_text(options->cpus));
 	cli_json_add(object, "numa_node", options->node >= 0 ? json_object_new_int(options->node) : NULL);
 	cli_json_add(object, "huge_pages", cli_json_text(report->pages));

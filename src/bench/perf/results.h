@@ -69,6 +69,11 @@ int bench_row_fill(struct bench_endpoint *ep, const struct bench_result *ours, s
 void bench_row_free(struct bench_row *row);
 void bench_latency_fill(struct bench_latency *latency, const struct stats *stats);
 
+/* True if the result has the rate of --min-rate. */
+bool bench_row_meets_rate(const struct bench_options *options, const struct bench_row *row);
+/* Makes the report a failed one if a result is below --min-rate. */
+void bench_judge_rates(const struct bench_options *options, struct bench_report *report);
+
 void bench_render_table(const struct bench_options *options, const struct bench_report *report);
 void bench_render_json(const struct bench_options *options, const struct bench_report *report);
 void bench_render_csv(const struct bench_options *options, const struct bench_report *report);
